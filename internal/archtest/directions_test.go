@@ -1,0 +1,238 @@
+package archtest
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/dtask/dtask"
+
+// mayImport is the house of docs/architecture.md as a table: a package of this
+// module may import these of this module's packages, and no others. A name
+// ending in /... stands for the package and all below it, and the longest rule
+// that covers a package is the one that holds. Tests may import what they need.
+var mayImport = map[string][]string{
+	// What users write, the protocol, and the two pure packages.
+	"proto/...":     {"proto/..."},
+	"spec":          {"proto/dtask/v1"},
+	"scheduler/...": {"scheduler/..."},
+	"fsm":           {"proto/...", "internal/invariant"},
+
+	// The wing of those who call.
+	"client":  {"proto/dtask/v1"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1"},
+
+	// The wing of those who execute.
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/obs"},
+
+	// The wing of those who decide and remember.
+	"coordinator/raftnode":  {},
+	"coordinator/leader":    {},
+	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/..."},
+	"coordinator/session":   {"coordinator/sequencer", "proto/..."},
+	"coordinator/api":       {"spec", "fsm", "coordinator/sequencer", "coordinator/session", "proto/..."},
+	"coordinator/web":       {"proto/dtask/v1"},
+	"coordinator":           {"fsm", "coordinator/...", "proto/...", "internal/..."},
+
+	// What all may lean on; it leans on nothing.
+	"internal/archtest":  {},
+	"internal/config":    {},
+	"internal/invariant": {},
+	"internal/obs":       {},
+
+	// The programs: flags and configuration, then Run, then an exit code.
+	"cmd/dtaskd":       {"coordinator", "worker/...", "internal/config", "internal/obs"},
+	"cmd/dtask-worker": {"worker/...", "internal/config", "internal/obs"},
+	"cmd/dtaskctl":     {"cli/..."},
+
+	// Suites of whole processes, and the programs that show and measure.
+	"test/demo":      {"..."},
+	"test/bench/...": {"..."},
+	"test/chaos/...": {"..."},
+	"test/e2e/...":   {"..."},
+}
+
+// mustNotLink names what a package must not contain at any depth, and why.
+// Both sides may end in /... as in mayImport.
+var mustNotLink = []struct{ who, what, why string }{
+	{"cmd/dtask-worker", "github.com/hashicorp/raft/...", "a worker is no replica"},
+	{"cmd/dtask-worker", "go.etcd.io/bbolt", "a worker keeps no store"},
+	{"cmd/dtask-worker", module + "/fsm", "a worker knows proto/dtask/v1 only"},
+	{"cmd/dtask-worker", module + "/scheduler/...", "a worker runs what it is told"},
+	{"cmd/dtask-worker", module + "/coordinator/...", "the wings meet in the protocol only"},
+	{"cmd/dtaskctl", "github.com/hashicorp/raft/...", "a client is no replica"},
+	{"cmd/dtaskctl", "go.etcd.io/bbolt", "a client keeps no store"},
+	{"cmd/dtaskctl", module + "/fsm", "a client knows proto/dtask/v1 only"},
+	{"cmd/dtaskctl", module + "/scheduler/...", "a client asks, it does not place"},
+	{"cmd/dtaskctl", module + "/coordinator/...", "the wings meet in the protocol only"},
+	{"cmd/dtaskctl", module + "/worker/...", "the wings meet in the protocol only"},
+	{"worker/...", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
+	{"client", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
+	{"cmd/dtask-worker", "testing", "test code stays in tests"},
+	{"cmd/dtaskctl", "testing", "test code stays in tests"},
+}
+
+// A pkg is what the go command says of one package.
+type pkg struct {
+	ImportPath, Doc string
+	GoFiles         []string
+	Imports, Deps   []string
+}
+
+// name is the package's folder in the module.
+func (p pkg) name() string {
+	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+}
+
+func TestImportsFollowTheHouse(t *testing.T) {
+	t.Parallel()
+	for _, p := range load(t) {
+		rule, ok := lookup(p.name())
+		if !ok {
+			t.Errorf("%s is in no rule: place it in docs/architecture.md and in mayImport", p.name())
+			continue
+		}
+		for _, imported := range p.Imports {
+			target, ours := strings.CutPrefix(imported, module+"/")
+			if ours && !coveredByAny(mayImport[rule], target) {
+				t.Errorf("%s must not import %s (rule %q)", p.name(), target, rule)
+			}
+		}
+	}
+}
+
+func TestEveryRuleHasAPackage(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	for _, p := range load(t) {
+		if rule, ok := lookup(p.name()); ok {
+			used[rule] = true
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(mayImport)) {
+		if !used[rule] {
+			t.Errorf("mayImport has a rule for %s, which has no package", rule)
+		}
+	}
+}
+
+func TestNothingLinksWhatItMustNot(t *testing.T) {
+	t.Parallel()
+	for _, p := range load(t) {
+		for _, rule := range mustNotLink {
+			if !covers(rule.who, p.name()) {
+				continue
+			}
+			for _, dep := range p.Deps {
+				if covers(rule.what, dep) {
+					t.Errorf("%s must not link %s: %s", p.name(), dep, rule.why)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	t.Parallel()
+	for _, p := range load(t) {
+		if len(p.GoFiles) > 0 && p.Doc == "" && !strings.HasPrefix(p.name(), "proto/") {
+			t.Errorf("%s has no package comment", p.name())
+		}
+	}
+}
+
+func TestTheLongestRuleHolds(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"worker/process":       "worker/...",
+		"coordinator":          "coordinator",
+		"coordinator/raftnode": "coordinator/raftnode",
+		"proto/dtask/v1":       "proto/...",
+	} {
+		if got, ok := lookup(name); !ok || got != want {
+			t.Errorf("lookup(%q) = %q, %v; want %q", name, got, ok, want)
+		}
+	}
+	for _, name := range []string{"workers", "coordinator/elsewhere", "util"} {
+		if got, ok := lookup(name); ok {
+			t.Errorf("lookup(%q) = %q; want no rule", name, got)
+		}
+	}
+}
+
+// lookup finds the longest rule of mayImport that covers the package.
+func lookup(name string) (rule string, ok bool) {
+	for r := range mayImport {
+		if covers(r, name) && len(r) > len(rule) {
+			rule, ok = r, true
+		}
+	}
+	return rule, ok
+}
+
+func coveredByAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, name) })
+}
+
+// covers tells whether a pattern stands for the package: "..." for all, a name
+// ending in /... for it and all below it, any other name for itself.
+func covers(pattern, name string) bool {
+	if pattern == "..." {
+		return true
+	}
+	prefix, deep := strings.CutSuffix(pattern, "/...")
+	return name == prefix || deep && strings.HasPrefix(name, prefix+"/")
+}
+
+// load lists this module's packages.
+func load(t *testing.T) []pkg {
+	t.Helper()
+	watchSources(t)
+	list := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,GoFiles,Imports,Deps", module+"/...")
+	out, err := list.Output()
+	if err != nil {
+		var failed *exec.ExitError
+		if errors.As(err, &failed) {
+			t.Fatalf("listing packages: %v\n%s", err, failed.Stderr)
+		}
+		t.Fatalf("listing packages: %v", err)
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatalf("reading the list of packages: %v", err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// watchSources looks at every source file, so that the go command knows that
+// a result of these tests depends on them all and does not serve an old one.
+func watchSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && d.Name() == ".git" {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if d.IsDir() || filepath.Ext(path) == ".go" {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("looking at the sources: %v", err)
+	}
+}

@@ -1,0 +1,80 @@
+package archtest
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// root is the module's folder as seen from this package's.
+const root = "../.."
+
+func TestDecisionRecordsAreNumberedWithoutGaps(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(root, "docs", "adr")
+	files, err := filepath.Glob(filepath.Join(dir, "[0-9]*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatalf("%s holds no decision record", dir)
+	}
+	index := read(t, filepath.Join(dir, "README.md"))
+	for i, file := range files { // Glob sorts
+		name := filepath.Base(file)
+		number := fmt.Sprintf("%04d", i+1)
+		if !strings.HasPrefix(name, number+"-") {
+			t.Errorf("%s: the next number is %s; numbers have no gaps and are never used twice", name, number)
+		}
+		if text := read(t, file); !strings.HasPrefix(text, "# "+name[:4]+". ") {
+			t.Errorf("%s: the title must begin with %q", name, "# "+name[:4]+". ")
+		}
+		if !strings.Contains(index, "("+name+")") {
+			t.Errorf("%s is not in docs/adr/README.md", name)
+		}
+	}
+}
+
+// link is a Markdown link or image whose target is in this repository.
+var link = regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)\s]*)?\)`)
+
+func TestLinksInDocsLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			switch d.Name() {
+			case ".git", "testdata", "bin", "build":
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		for _, m := range link.FindAllStringSubmatch(read(t, path), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s: the link to %s leads nowhere", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
