@@ -1,0 +1,133 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A class is an interned Demand with its ready tasks.
+type class struct {
+	id     ClassID
+	demand Demand // normal form, for Explain
+
+	needs  []need
+	labels []labelID
+
+	lanes   [Urgent + 1]lane // by priority; 0 stays empty
+	blocked bool             // and so in Scheduler.blocked
+
+	// eligible are the workers that have the labels and, when idle, the
+	// resources; valid while fleet is that of the Scheduler.
+	eligible []*worker
+	fleet    uint64
+}
+
+type (
+	resourceID uint32
+	labelID    uint32
+)
+
+type need struct {
+	resource resourceID
+	amount   int64 // > 0
+}
+
+// Class returns the class of tasks with this demand. Equal demands have one
+// class; the empty demand has class 0. The Scheduler keeps every class that it
+// has seen until it is thrown away, at about half a kilobyte each, and adding
+// or freeing capacity looks at each class that waits for some: demands are
+// meant to be few beside tasks.
+func (s *Scheduler) Class(d Demand) ClassID {
+	d = Demand{Resources: normalQuantities(d.Resources, MaxAmount+1), Labels: normalLabels(d.Labels)}
+	s.key = appendDemand(s.key[:0], d)
+	if id, ok := s.classOf[string(s.key)]; ok {
+		return id
+	}
+	c := &class{id: ClassID(len(s.classes)), demand: d} //nolint:gosec // G115: classes are far fewer than 2^32
+	for _, q := range d.Resources {
+		c.needs = append(c.needs, need{s.resource(q.Name), q.Amount})
+	}
+	for _, l := range d.Labels {
+		c.labels = append(c.labels, s.label(l))
+	}
+	for p := Low; p <= Urgent; p++ {
+		c.lanes[p] = lane{class: c, priority: p, at: -1}
+	}
+	s.classes = append(s.classes, c)
+	s.classOf[string(s.key)] = c.id
+	return c.id
+}
+
+// resource returns the number of a resource's name.
+func (s *Scheduler) resource(name string) resourceID {
+	id, ok := s.resources[name]
+	if !ok {
+		id = resourceID(len(s.resources)) //nolint:gosec // G115: names are far fewer than 2^32
+		s.resources[name] = id
+	}
+	return id
+}
+
+// label returns the number of a label.
+func (s *Scheduler) label(l Label) labelID {
+	id, ok := s.labels[l]
+	if !ok {
+		id = labelID(len(s.labels)) //nolint:gosec // G115: labels are far fewer than 2^32
+		s.labels[l] = id
+	}
+	return id
+}
+
+// normalQuantities returns a copy that is sorted by name, with one positive
+// amount a name, at most limit.
+func normalQuantities(in []Quantity, limit int64) []Quantity {
+	if len(in) == 0 {
+		return nil
+	}
+	sorted := slices.SortedStableFunc(slices.Values(in), func(a, b Quantity) int { return strings.Compare(a.Name, b.Name) })
+	out := sorted[:0]
+	for _, q := range sorted {
+		if q.Amount <= 0 {
+			continue
+		}
+		q.Amount = min(q.Amount, limit)
+		if last := len(out) - 1; last >= 0 && out[last].Name == q.Name {
+			out[last].Amount = min(out[last].Amount+q.Amount, limit) // no overflow: both are at most 2^60+1
+			continue
+		}
+		out = append(out, q)
+	}
+	return out
+}
+
+// normalLabels returns a sorted copy without repeats.
+func normalLabels(in []Label) []Label {
+	if len(in) == 0 {
+		return nil
+	}
+	sorted := slices.SortedFunc(slices.Values(in), func(a, b Label) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Value, b.Value))
+	})
+	return slices.Compact(sorted)
+}
+
+// appendDemand encodes a demand in normal form so that different demands differ:
+// every string is preceded by its length, and a bar ends the resources.
+func appendDemand(b []byte, d Demand) []byte {
+	for _, q := range d.Resources {
+		b = appendString(b, q.Name)
+		b = append(strconv.AppendInt(b, q.Amount, 10), ' ')
+	}
+	b = append(b, '|')
+	for _, l := range d.Labels {
+		b = appendString(appendString(b, l.Name), l.Value)
+	}
+	return b
+}
+
+func appendString(b []byte, s string) []byte {
+	b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
+	return append(b, s...)
+}

@@ -1,0 +1,84 @@
+package scheduler
+
+import "fmt"
+
+// SparePages returns how many drained pages are kept.
+func (s *Scheduler) SparePages() int { return s.pages.n }
+
+// Check recomputes the slow way what the Scheduler keeps, and says what differs.
+func (s *Scheduler) Check() error {
+	for p := Low; p <= Urgent; p++ {
+		n := 0
+		for _, c := range s.classes {
+			l := &c.lanes[p]
+			n += l.n
+			if listed, want := l.at >= 0, l.n > 0 && !c.blocked; listed != want {
+				return fmt.Errorf("lane %d/%v is listed: %v, want %v", c.id, p, listed, want)
+			}
+			if l.at >= 0 && l.oldest != l.front().seq {
+				return fmt.Errorf("lane %d/%v: key %d, front %d", c.id, p, l.oldest, l.front().seq)
+			}
+			if l.n == 0 && (l.head != nil || l.tail != nil) {
+				return fmt.Errorf("lane %d/%v is empty and holds a page", c.id, p)
+			}
+		}
+		if n != s.depth[p] {
+			return fmt.Errorf("depth of %v is %d, the lanes hold %d", p, s.depth[p], n)
+		}
+		if err := checkHeap(&s.ready[p], func(l *lane) int { return l.at }); err != nil {
+			return fmt.Errorf("lanes of %v: %w", p, err)
+		}
+	}
+	if err := checkHeap(&s.idlest, func(w *worker) int { return w.at }); err != nil {
+		return fmt.Errorf("workers: %w", err)
+	}
+	return s.checkWorkers()
+}
+
+func (s *Scheduler) checkWorkers() error {
+	if len(s.fleet) != len(s.workers) {
+		return fmt.Errorf("%d workers in order, %d by id", len(s.fleet), len(s.workers))
+	}
+	for i, w := range s.fleet {
+		if i > 0 && s.fleet[i-1].id >= w.id {
+			return fmt.Errorf("worker %d is out of order", w.id)
+		}
+		if w.listed() != (w.accepting && w.slots > 0) {
+			return fmt.Errorf("worker %d is listed: %v", w.id, w.listed())
+		}
+		var used uint32
+		taken := make([]int64, len(w.taken))
+		for _, h := range w.held {
+			used += h.n
+			for _, n := range s.classes[h.class].needs {
+				taken[n.resource] += n.amount * int64(h.n)
+			}
+		}
+		if used != w.used {
+			return fmt.Errorf("worker %d has %d slots taken and holds %d attempts", w.id, w.used, used)
+		}
+		for r := range taken {
+			if taken[r] != w.taken[r] {
+				return fmt.Errorf("worker %d: %d of resource %d is taken, its attempts need %d", w.id, w.taken[r], r, taken[r])
+			}
+		}
+		for _, c := range s.blocked {
+			if w.listed() && w.fits(c) {
+				return fmt.Errorf("class %d is blocked and fits worker %d", c.id, w.id)
+			}
+		}
+	}
+	return nil
+}
+
+func checkHeap[T ordered[T]](h *heap[T], at func(T) int) error {
+	for i, x := range h.items {
+		if at(x) != i {
+			return fmt.Errorf("the element at %d believes to be at %d", i, at(x))
+		}
+		if i > 0 && x.before(h.items[(i-1)/2]) {
+			return fmt.Errorf("the element at %d is before its parent", i)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package scheduler_test
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dtask/dtask/scheduler"
+)
+
+var (
+	resourceNames = rapid.SampledFrom([]string{"cpu", "gpu", "memory"})
+	labels        = rapid.SampledFrom([]scheduler.Label{{Name: "zone", Value: "eu"}, {Name: "zone", Value: "us"}, {Name: "disk", Value: "ssd"}})
+	workerIDs     = rapid.Map(rapid.IntRange(1, 8), func(n int) scheduler.WorkerID { return scheduler.WorkerID(n) })
+)
+
+func quantities(upTo int64) *rapid.Generator[[]scheduler.Quantity] {
+	return rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) scheduler.Quantity {
+		return scheduler.Quantity{Name: resourceNames.Draw(t, "name"), Amount: rapid.Int64Range(1, upTo).Draw(t, "amount")}
+	}), 0, 3, func(q scheduler.Quantity) string { return q.Name })
+}
+
+func capacities() *rapid.Generator[scheduler.Capacity] {
+	return rapid.Custom(func(t *rapid.T) scheduler.Capacity {
+		return scheduler.Capacity{
+			Slots:     rapid.IntRange(0, 4).Draw(t, "slots"),
+			Resources: quantities(8).Draw(t, "resources"),
+			Labels:    rapid.SliceOfNDistinct(labels, 0, 3, rapid.ID[scheduler.Label]).Draw(t, "labels"),
+		}
+	})
+}
+
+func demands() *rapid.Generator[scheduler.Demand] {
+	return rapid.Custom(func(t *rapid.T) scheduler.Demand {
+		return scheduler.Demand{
+			Resources: quantities(5).Draw(t, "resources"),
+			Labels:    rapid.SliceOfNDistinct(labels, 0, 1, rapid.ID[scheduler.Label]).Draw(t, "labels"),
+		}
+	})
+}
+
+// A pair is a Scheduler and its twin, driven by the same calls.
+type pair struct {
+	s         *scheduler.Scheduler
+	twin      twin
+	pushed    uint32
+	cancelled map[scheduler.TaskRef]bool
+	assigned  map[scheduler.TaskRef]bool
+}
+
+func newPair(t *rapid.T) *pair {
+	p := &pair{
+		s:         scheduler.New(rapid.Uint64().Draw(t, "seed")),
+		twin:      twin{workers: map[scheduler.WorkerID]*twinWorker{}, demands: []scheduler.Demand{{}}},
+		cancelled: map[scheduler.TaskRef]bool{},
+		assigned:  map[scheduler.TaskRef]bool{},
+	}
+	for _, d := range rapid.SliceOfN(demands(), 1, 5).Draw(t, "demands") {
+		c := p.s.Class(d)
+		if int(c) == len(p.twin.demands) {
+			p.twin.demands = append(p.twin.demands, d)
+		}
+	}
+	return p
+}
+
+func (p *pair) class(t *rapid.T) scheduler.ClassID {
+	return scheduler.ClassID(rapid.IntRange(0, len(p.twin.demands)-1).Draw(t, "class"))
+}
+
+func (p *pair) valid(ref scheduler.TaskRef) bool { return !p.cancelled[ref] }
+
+func (p *pair) addWorker(t *rapid.T) {
+	id, c := workerIDs.Draw(t, "worker"), capacities().Draw(t, "capacity")
+	p.s.AddWorker(id, c)
+	if w := p.twin.workers[id]; w != nil {
+		w.capacity = c
+		return
+	}
+	p.twin.workers[id] = &twinWorker{capacity: c, accepting: true}
+}
+
+func (p *pair) removeWorker(t *rapid.T) {
+	id := workerIDs.Draw(t, "worker")
+	p.s.RemoveWorker(id)
+	delete(p.twin.workers, id)
+}
+
+func (p *pair) setAccepting(t *rapid.T) {
+	id, on := workerIDs.Draw(t, "worker"), rapid.Bool().Draw(t, "accepting")
+	p.s.SetAccepting(id, on)
+	if w := p.twin.workers[id]; w != nil {
+		w.accepting = on
+	}
+}
+
+func (p *pair) occupy(t *rapid.T) {
+	id, c := workerIDs.Draw(t, "worker"), p.class(t)
+	p.s.Occupy(id, c)
+	if w := p.twin.workers[id]; w != nil {
+		w.held = append(w.held, c)
+	}
+}
+
+func (p *pair) release(t *rapid.T) {
+	id, c := workerIDs.Draw(t, "worker"), p.class(t)
+	want := false
+	if w := p.twin.workers[id]; w != nil {
+		if i := slices.Index(w.held, c); i >= 0 {
+			want, w.held = true, slices.Delete(w.held, i, i+1)
+		}
+	}
+	if got := p.s.Release(id, c); got != want {
+		t.Fatalf("releasing class %d on worker %d: got %v, want %v", c, id, got, want)
+	}
+}
+
+func (p *pair) push(t *rapid.T) {
+	p.pushed++
+	task := twinTask{
+		ref:      scheduler.TaskRef{Job: uint64(p.pushed % 3), Index: p.pushed},
+		class:    p.class(t),
+		priority: scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority")),
+		avoid:    scheduler.WorkerID(rapid.IntRange(0, 8).Draw(t, "avoid")),
+	}
+	p.s.Push(task.ref, task.class, task.priority, task.avoid)
+	p.twin.ready = append(p.twin.ready, task)
+}
+
+func (p *pair) cancel(t *rapid.T) {
+	if len(p.twin.ready) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(p.twin.ready)-1).Draw(t, "task")
+	p.cancelled[p.twin.ready[i].ref] = true
+	p.twin.ready = slices.Delete(p.twin.ready, i, i+1)
+}
+
+func (p *pair) sweep(t *rapid.T) {
+	before := p.s.Len()
+	dropped := p.s.Sweep(p.valid)
+	if p.s.Len() != before-dropped || p.s.Len() != len(p.twin.ready) {
+		t.Fatalf("%d entries after dropping %d of %d, want %d", p.s.Len(), dropped, before, len(p.twin.ready))
+	}
+}
+
+// next compares one decision, and reports whether there was one.
+func (p *pair) next(t *rapid.T) bool {
+	at, workers := p.twin.next()
+	got, ok := p.s.Next(p.valid)
+	if ok != (at >= 0) {
+		t.Fatalf("got %+v, %v; the twin finds task %d for workers %v", got, ok, at, workers)
+	}
+	if !ok {
+		return false
+	}
+	want := p.twin.ready[at]
+	if got.Task != want.ref || got.Class != want.class || got.Priority != want.priority {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	if !slices.Contains(workers, got.Worker) {
+		t.Fatalf("task %+v: got worker %d, want one of %v", want, got.Worker, workers)
+	}
+	if p.assigned[got.Task] {
+		t.Fatalf("task %+v is assigned a second time", got.Task)
+	}
+	p.assigned[got.Task] = true
+	w := p.twin.workers[got.Worker]
+	w.held = append(w.held, got.Class)
+	if p.twin.overfull(w, got.Class) {
+		t.Fatalf("worker %d holds %v with capacity %+v", got.Worker, w.held, w.capacity)
+	}
+	p.twin.ready = slices.Delete(p.twin.ready, at, at+1)
+	return true
+}
+
+func (p *pair) check(t *rapid.T) {
+	if err := p.s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for c := range p.twin.demands {
+		verdicts := p.s.Explain(scheduler.ClassID(c))
+		if len(verdicts) != len(p.twin.workers) {
+			t.Fatalf("class %d: %d workers explained, want %d", c, len(verdicts), len(p.twin.workers))
+		}
+		for _, v := range verdicts {
+			if want := p.twin.fits(p.twin.workers[v.Worker], scheduler.ClassID(c)); v.Fits() != want {
+				t.Fatalf("class %d on worker %d: explained as %v, want fits %v", c, v.Worker, v.Obstacles, want)
+			}
+		}
+	}
+}
+
+// Safety: every decision is one that the twin allows, whatever happened before.
+func TestEveryDecisionIsOneOfTheTwins(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPair(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"add worker":    p.addWorker,
+			"remove worker": p.removeWorker,
+			"set accepting": p.setAccepting,
+			"occupy":        p.occupy,
+			"release":       p.release,
+			"push":          p.push,
+			"push again":    p.push,
+			"cancel":        p.cancel,
+			"sweep":         p.sweep,
+			"next":          func(t *rapid.T) { p.next(t) },
+			"next again":    func(t *rapid.T) { p.next(t) },
+			"":              p.check,
+		})
+	})
+}
+
+// Liveness: when workers that fit everything come and attempts end, every valid
+// task is assigned exactly once.
+func TestEveryValidTaskIsAssignedInTheEnd(t *testing.T) {
+	t.Parallel()
+	everything := scheduler.Capacity{
+		Slots:     2,
+		Resources: []scheduler.Quantity{{Name: "cpu", Amount: 8}, {Name: "gpu", Amount: 8}, {Name: "memory", Amount: 8}},
+		Labels:    []scheduler.Label{{Name: "zone", Value: "eu"}, {Name: "zone", Value: "us"}, {Name: "disk", Value: "ssd"}},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPair(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"add worker": p.addWorker,
+			"push":       p.push,
+			"cancel":     p.cancel,
+			"next":       func(t *rapid.T) { p.next(t) },
+		})
+		p.s.AddWorker(9, everything)
+		p.twin.workers[9] = &twinWorker{capacity: everything, accepting: true}
+		for len(p.twin.ready) > 0 {
+			for p.next(t) {
+				p.check(t)
+			}
+			for id := scheduler.WorkerID(1); id <= 9; id++ { // all that runs ends
+				w := p.twin.workers[id]
+				for w != nil && len(w.held) > 0 {
+					p.s.Release(id, w.held[0])
+					w.held = w.held[1:]
+				}
+			}
+		}
+		if _, ok := p.s.Next(p.valid); ok || p.s.Len() != 0 {
+			t.Fatalf("%d entries are left, one is assigned: %v", p.s.Len(), ok)
+		}
+		if got, want := len(p.assigned)+len(p.cancelled), int(p.pushed); got != want {
+			t.Fatalf("%d tasks were assigned or cancelled, %d were pushed", got, want)
+		}
+	})
+}
