@@ -201,8 +201,7 @@ func load(t *testing.T) []pkg {
 	list := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,GoFiles,Imports,Deps", module+"/...")
 	out, err := list.Output()
 	if err != nil {
-		var failed *exec.ExitError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 			t.Fatalf("listing packages: %v\n%s", err, failed.Stderr)
 		}
 		t.Fatalf("listing packages: %v", err)
