@@ -1,0 +1,140 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What a command gets when neither its worker nor its job says otherwise.
+const (
+	DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	DefaultHome = "/"
+	DefaultLang = "C.UTF-8"
+)
+
+// reservedPrefix begins the names that only dtask sets.
+const reservedPrefix = "DTASK_"
+
+// Vars are what a command is told of itself in its environment. The variables
+// of the first group are always set; those of the second are left out when the
+// field has its zero value.
+type Vars struct {
+	JobID          string // DTASK_JOB_ID
+	JobName        string // DTASK_JOB_NAME
+	TaskID         string // DTASK_TASK_ID
+	Attempt        uint32 // DTASK_ATTEMPT, from 1
+	FencingToken   uint64 // DTASK_FENCING_TOKEN, decimal; only grows from attempt to attempt
+	ExecutionID    string // DTASK_EXECUTION_ID: this attempt and no other
+	IdempotencyKey string // DTASK_IDEMPOTENCY_KEY: the same for every attempt of the task
+	Worker         string // DTASK_WORKER: the worker's name
+
+	ArrayIndex    *uint64   // DTASK_ARRAY_INDEX, of an array task
+	Item          string    // DTASK_ITEM
+	Input         string    // DTASK_INPUT
+	Output        string    // DTASK_OUTPUT
+	Deadline      time.Time // DTASK_DEADLINE, RFC 3339 in UTC
+	CheckpointDir string    // DTASK_CHECKPOINT_DIR
+	ResultFile    string    // DTASK_RESULT_FILE: what the command writes there is its result
+
+	Path string // PATH; empty is DefaultPath
+	Home string // HOME; empty is DefaultHome
+	Lang string // LANG; empty is DefaultLang
+}
+
+// An EnvError says that an environment entry cannot be given to a command.
+type EnvError struct {
+	Name string // of the variable
+	Err  error  // why
+}
+
+// Error names the variable and never its value, which may be a secret.
+func (e *EnvError) Error() string { return fmt.Sprintf("environment variable %q: %v", e.Name, e.Err) }
+
+// Unwrap gives the reason.
+func (e *EnvError) Unwrap() error { return e.Err }
+
+var errEnvName = errors.New("a name has at least one character and no =")
+
+// Environ is the complete environment of a command for [Spec.Env], sorted by
+// name: PATH, HOME and LANG, over them the user's variables, over those the
+// DTASK_ ones. User variables whose name begins with DTASK_ are left out, also
+// those that v leaves unset, so that a command can trust what it reads there.
+// All unusable entries are returned, joined, each as an [EnvError].
+func Environ(v Vars, user map[string]string) ([]string, error) {
+	env := map[string]string{
+		"PATH": orDefault(v.Path, DefaultPath),
+		"HOME": orDefault(v.Home, DefaultHome),
+		"LANG": orDefault(v.Lang, DefaultLang),
+	}
+	for name, value := range user {
+		if !strings.HasPrefix(name, reservedPrefix) {
+			env[name] = value
+		}
+	}
+	v.addTo(env)
+
+	list := make([]string, 0, len(env))
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if err := checkEntry(name, env[name]); err != nil {
+			faults = append(faults, &EnvError{Name: name, Err: err})
+			continue
+		}
+		list = append(list, name+"="+env[name])
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return list, nil
+}
+
+// addTo sets the DTASK_ variables.
+func (v *Vars) addTo(env map[string]string) {
+	env["DTASK_JOB_ID"] = v.JobID
+	env["DTASK_JOB_NAME"] = v.JobName
+	env["DTASK_TASK_ID"] = v.TaskID
+	env["DTASK_ATTEMPT"] = strconv.FormatUint(uint64(v.Attempt), 10)
+	env["DTASK_FENCING_TOKEN"] = strconv.FormatUint(v.FencingToken, 10)
+	env["DTASK_EXECUTION_ID"] = v.ExecutionID
+	env["DTASK_IDEMPOTENCY_KEY"] = v.IdempotencyKey
+	env["DTASK_WORKER"] = v.Worker
+	if v.ArrayIndex != nil {
+		env["DTASK_ARRAY_INDEX"] = strconv.FormatUint(*v.ArrayIndex, 10)
+	}
+	if !v.Deadline.IsZero() {
+		env["DTASK_DEADLINE"] = v.Deadline.UTC().Format(time.RFC3339Nano)
+	}
+	for name, value := range map[string]string{
+		"DTASK_ITEM":           v.Item,
+		"DTASK_INPUT":          v.Input,
+		"DTASK_OUTPUT":         v.Output,
+		"DTASK_CHECKPOINT_DIR": v.CheckpointDir,
+		"DTASK_RESULT_FILE":    v.ResultFile,
+	} {
+		if value != "" {
+			env[name] = value
+		}
+	}
+}
+
+func checkEntry(name, value string) error {
+	switch {
+	case name == "" || strings.Contains(name, "="):
+		return errEnvName
+	case strings.ContainsRune(name, 0) || strings.ContainsRune(value, 0):
+		return errNUL
+	}
+	return nil
+}
+
+func orDefault(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}

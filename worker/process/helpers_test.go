@@ -1,0 +1,209 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// hangGuard is how long a test waits for what should happen at once.
+const hangGuard = 60 * time.Second
+
+// helperVar makes the test binary a program of its own, named by its value.
+const helperVar = "PROCESS_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	RunKeeper()
+	switch os.Getenv(helperVar) {
+	case "worker":
+		helperWorker()
+	case "detach":
+		helperDetach()
+	default:
+		goleak.VerifyTestMain(m)
+	}
+}
+
+// helperWorker is a worker that runs one program and is killed meanwhile.
+func helperWorker() {
+	_, err := Run(context.Background(), Spec{
+		Shell:     os.Getenv("HELPER_SHELL"),
+		Env:       []string{"PATH=" + DefaultPath, executionVar + os.Getenv("HELPER_EXECUTION"), "SELF=" + os.Getenv("SELF")},
+		Dir:       "/",
+		KillGrace: time.Hour,
+	})
+	fmt.Fprintln(os.Stderr, "the worker was not killed:", err)
+	os.Exit(1)
+}
+
+// helperDetach starts shell text in a session of its own, as daemons do, and ends.
+func helperDetach() {
+	env := []string{}
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, helperVar) {
+			env = append(env, entry)
+		}
+	}
+	_, err := os.StartProcess("/bin/sh", []string{"sh", "-c", os.Getenv("HELPER_DETACHED")}, &os.ProcAttr{
+		Env:   env,
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// detach is shell text that leaves other shell text running in its own session.
+func detach(shell string) string {
+	return helperVar + `=detach HELPER_DETACHED='` + shell + `' "$SELF"`
+}
+
+// A program is a Spec with a name by which its processes can be found.
+type program struct {
+	Spec
+	execution string
+}
+
+// shell returns a program of shell text with the usual environment.
+func shell(t *testing.T, text string) *program {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	execution := fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())
+	return &program{execution: execution, Spec: Spec{
+		Shell: text,
+		Dir:   t.TempDir(),
+		Env:   []string{"PATH=" + DefaultPath, executionVar + execution, "SELF=" + self},
+	}}
+}
+
+// alive are the processes of the program, by the environment they were born with.
+func (p *program) alive(t *testing.T) []proc {
+	t.Helper()
+	return aliveOf(t, p.execution)
+}
+
+func aliveOf(t *testing.T, execution string) []proc {
+	t.Helper()
+	procs, err := allProcs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 1+environLimit)
+	var found []proc
+	for _, p := range procs {
+		if p.state != 'Z' && hasEnv(p.pid, []byte("\x00"+executionVar+execution+"\x00"), buf) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// wantGone fails if anything of the program is alive.
+func (p *program) wantGone(t *testing.T) {
+	t.Helper()
+	if left := p.alive(t); len(left) > 0 {
+		t.Errorf("processes left of the tree: %+v", left)
+	}
+}
+
+// eventually waits for something that no event tells of.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// output is a Writer that a test can wait on.
+type output struct {
+	mu      sync.Mutex
+	buf     bytes.Buffer
+	chunks  []string
+	changed chan struct{} // size 1: a change since the last look
+}
+
+func newOutput() *output { return &output{changed: make(chan struct{}, 1)} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.buf.Write(p)
+	o.chunks = append(o.chunks, string(p))
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// waitFor waits until the output contains text.
+func (o *output) waitFor(t *testing.T, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+	defer cancel()
+	for !strings.Contains(o.String(), text) {
+		select {
+		case <-o.changed:
+		case <-ctx.Done():
+			t.Fatalf("the output never had %q: %q", text, o.String())
+		}
+	}
+}
+
+// A result is what Run returned.
+type result struct {
+	exit Exit
+	err  error
+}
+
+// background runs the program and hands its result over when it has one.
+func (p *program) background(ctx context.Context) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		exit, err := Run(ctx, p.Spec)
+		done <- result{exit, err}
+	}()
+	return done
+}
+
+// wait takes the result, and fails instead of hanging.
+func wait(t *testing.T, done <-chan result) result {
+	t.Helper()
+	guard := time.NewTimer(hangGuard)
+	defer guard.Stop()
+	select {
+	case r := <-done:
+		return r
+	case <-guard.C:
+		t.Fatal("Run did not return")
+		return result{}
+	}
+}

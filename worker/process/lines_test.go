@@ -1,0 +1,80 @@
+package process
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func TestTheLastLineIsTheResult(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in, want string
+		cut      bool
+	}{
+		"nothing":            {"", "", false},
+		"one line":           {"42\n", "42", false},
+		"no line end":        {"first\n42", "42", false},
+		"blank lines after":  {"42\n\n  \n", "42", false},
+		"progress after":     {"42\n::progress 1 done\n", "42", false},
+		"progress cut short": {"42\n::progress 1 done", "42", false},
+		"no real progress":   {"::progress soon\n", "::progress soon", false},
+		"spaces are kept":    {"  a b \n", "  a b ", false},
+		"line end of CRLF":   {"a\r\nb\r\n", "b", false},
+		"exactly the limit":  {strings.Repeat("x", MaxLine) + "\n", strings.Repeat("x", MaxLine), false},
+		"too long":           {strings.Repeat("x", MaxLine+1) + "\n", strings.Repeat("x", MaxLine), true},
+		"long, then short":   {strings.Repeat("x", 3*MaxLine) + "\nshort\n", "short", false},
+		"not UTF-8":          {"a\xffb\n", "a\uFFFDb", false},
+		"not UTF-8 and long": {strings.Repeat("\xffa", MaxLine/2), strings.Repeat("\uFFFDa", MaxLine/4), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := NewLines(nil)
+			if n, err := l.Write([]byte(c.in)); n != len(c.in) || err != nil {
+				t.Fatalf("Write: %d, %v", n, err)
+			}
+			got, cut := l.Finish()
+			if got != c.want || cut != c.cut {
+				t.Errorf("got %.80q, %v, want %.80q, %v", got, cut, c.want, c.cut)
+			}
+		})
+	}
+}
+
+func TestProgressIsReported(t *testing.T) {
+	t.Parallel()
+	var got []Progress
+	l := NewLines(func(p Progress) { got = append(got, p) })
+	in := "::progress 0.42 half way\n::progress 1\nx ::progress 0.1 no\n::progress 1.5 no\n::progress -1\n::progress NaN\n" +
+		"::progress 0   \xff text \r\n::progress\n::progress 0.9 last"
+	for _, b := range []byte(in) { // however it is cut into chunks
+		_, _ = l.Write([]byte{b})
+	}
+	l.Finish()
+	want := []Progress{{0.42, "half way"}, {1, ""}, {0, "\uFFFD text"}, {0.9, "last"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("progress (-want +got):\n%s", diff)
+	}
+}
+
+func TestChunksDoNotMatter(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		pieces := rapid.SliceOf(rapid.SampledFrom([]string{
+			"a", "\n", "\r\n", " ", "::progress 0.5 x\n", "\xff", strings.Repeat("y", MaxLine-1), "ü",
+		})).Draw(t, "pieces")
+		chunked, whole := NewLines(nil), NewLines(nil)
+		for _, piece := range pieces {
+			_, _ = chunked.Write([]byte(piece))
+		}
+		_, _ = whole.Write([]byte(strings.Join(pieces, "")))
+		a, aCut := chunked.Finish()
+		b, bCut := whole.Finish()
+		if a != b || aCut != bCut || len(a) > MaxLine || !utf8.ValidString(a) {
+			t.Fatalf("chunked %.80q %v, whole %.80q %v", a, aCut, b, bCut)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stuckAfter is how long after the grace the tree must be gone. Killing a large
+// tree on a busy machine takes a second or two; what takes longer is a keeper
+// that was stopped, or a process in an uninterruptible wait.
+const stuckAfter = 15 * time.Second
+
+// Run starts the program under a keeper and returns when the whole tree is gone.
+//
+// When ctx is done every process of the tree gets SIGTERM and, after
+// s.KillGrace, SIGKILL; the error then wraps context.Cause(ctx), beside a valid
+// Exit if the program had started. A program that ended by itself before the
+// stop reached it has no error. See the package comment for the other errors.
+//
+// Run may be called by any number of goroutines at once.
+func Run(ctx context.Context, s Spec) (Exit, error) {
+	return runUntil(ctx, s, stuckAfter)
+}
+
+// runUntil is Run with a limit of its own for a tree that does not end.
+func runUntil(ctx context.Context, s Spec, limit time.Duration) (Exit, error) {
+	if err := Ready(); err != nil {
+		return Exit{}, err
+	}
+	if ctx.Err() != nil {
+		return Exit{}, fmt.Errorf("stopped before the start: %w", context.Cause(ctx))
+	}
+	start, err := s.order()
+	if err != nil {
+		return Exit{}, err
+	}
+	streams, err := openStdio(&s)
+	if err != nil {
+		return Exit{}, &KeeperError{Err: fmt.Errorf("opening the standard streams: %w", err)}
+	}
+	r := &run{spec: &s, limit: limit, start: start, stop: make(chan stopOrder, 1), reports: make(chan report)}
+	if err = r.open(streams); err != nil {
+		_ = streams.finish() // nothing ran, so nothing was copied
+		return Exit{}, &KeeperError{Err: err}
+	}
+	outcome := r.wait(ctx)
+	if copyErr := streams.finish(); outcome == nil {
+		outcome = copyErr
+	}
+	return r.exit, outcome
+}
+
+// A run is the worker's end of one keeper.
+type run struct {
+	spec   *Spec
+	limit  time.Duration // after the grace
+	start  *startOrder
+	keeper *os.Process
+	orders *os.File // write end; its closing is the order to kill at once
+	status *os.File // read end
+
+	pumps   sync.WaitGroup // the two goroutines that use the pipes
+	stop    chan stopOrder // size 1: at most one is ever sent; closed when there will be none
+	reports chan report    // closed when the keeper has ended
+
+	started bool
+	exit    Exit
+}
+
+// open starts the keeper and the goroutines that talk to it. It closes the
+// program's ends of the streams in any case.
+func (r *run) open(streams *stdio) error {
+	defer streams.closeChild()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = null.Close() }() // only a descriptor to hand on
+	ordersRead, ordersWrite, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ordersRead.Close() }() // the keeper has its copy
+	statusRead, statusWrite, err := os.Pipe()
+	if err != nil {
+		_ = ordersWrite.Close() // nothing was written
+		return err
+	}
+	defer func() { _ = statusWrite.Close() }() // the keeper has its copy
+
+	// /proc/self/exe is this very binary even when an upgrade has replaced the
+	// file. One processor is plenty, and keeps the runtime's threads few.
+	r.keeper, err = os.StartProcess("/proc/self/exe", []string{keeperName}, &os.ProcAttr{
+		Dir: "/",
+		Env: []string{keeperMark, "GOMAXPROCS=1"},
+		Files: []*os.File{
+			null, null, null, ordersRead, statusWrite,
+			streams.child[0], streams.child[1], streams.child[2],
+		},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		_, _ = ordersWrite.Close(), statusRead.Close() // nothing was written
+		return fmt.Errorf("starting the keeper: %w", err)
+	}
+	r.orders, r.status = ordersWrite, statusRead
+	r.pumps.Go(r.pumpOrders)
+	r.pumps.Go(r.pumpReports)
+	return nil
+}
+
+// pumpOrders writes the start and at most one stop. A keeper that does not read
+// holds only this goroutine up; its end breaks the pipe.
+func (r *run) pumpOrders() {
+	enc := json.NewEncoder(r.orders)
+	if enc.Encode(order{Start: r.start}) != nil {
+		return // the keeper is gone: pumpReports says so
+	}
+	if stop, ok := <-r.stop; ok {
+		_ = enc.Encode(order{Stop: &stop}) // as above
+	}
+}
+
+// pumpReports reads until the keeper ends.
+func (r *run) pumpReports() {
+	defer close(r.reports)
+	dec := json.NewDecoder(r.status)
+	for {
+		var rep report
+		if dec.Decode(&rep) != nil {
+			return
+		}
+		r.reports <- rep
+	}
+}
+
+// wait returns when the keeper has ended and been waited for, and with it the
+// tree.
+func (r *run) wait(ctx context.Context) error {
+	last, stuck := r.follow(ctx)
+	// Kill what has not ended, or has ended and is a zombie. Until Wait its pid
+	// is not used again, so the search for leftovers cannot hit a stranger.
+	if last.Exit == nil && last.StartFailure == nil {
+		_ = r.keeper.Kill()
+		killLeftovers(r.keeper.Pid, r.spec.Env)
+	}
+	_, waitErr := r.keeper.Wait()
+	close(r.stop)
+	r.pumps.Wait()
+	_, _ = r.orders.Close(), r.status.Close() // the other ends are gone
+
+	switch {
+	case last.StartFailure != nil:
+		return r.startError(last.StartFailure)
+	case last.Exit != nil:
+		r.exit = last.Exit.Exit
+		if last.Exit.Stopped && ctx.Err() != nil {
+			return fmt.Errorf("the program was stopped: %w", context.Cause(ctx))
+		}
+		return nil
+	}
+	lost := &KeeperError{Started: r.started, Err: errLost}
+	switch {
+	case stuck:
+		lost.Err = ErrStuck
+	case last.Fault != "":
+		lost.Err = errors.New(last.Fault)
+	case waitErr != nil:
+		lost.Err = waitErr
+	}
+	if ctx.Err() != nil {
+		return errors.Join(lost, context.Cause(ctx))
+	}
+	return lost
+}
+
+// follow passes ctx's end on to the keeper and returns the last report.
+func (r *run) follow(ctx context.Context) (last report, stuck bool) {
+	done := ctx.Done()
+	var limit <-chan time.Time
+	for {
+		select {
+		case rep, ok := <-r.reports:
+			if !ok {
+				return last, stuck
+			}
+			r.started = r.started || rep.Started
+			last = rep
+		case <-done:
+			done = nil
+			grace := max(r.spec.KillGrace, 0)
+			r.stop <- stopOrder{Grace: grace}
+			timer := time.NewTimer(grace + r.limit)
+			defer timer.Stop()
+			limit = timer.C
+		case <-limit:
+			stuck = true
+			_ = r.keeper.Kill() // its end closes r.reports
+		}
+	}
+}
+
+// startError is the kernel's refusal as the caller sees it.
+func (r *run) startError(failure *startFailure) error {
+	err := errors.New(failure.Text)
+	if failure.Errno != 0 {
+		err = syscall.Errno(failure.Errno)
+	}
+	return &StartError{Path: string(r.start.Path), Err: err}
+}

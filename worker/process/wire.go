@@ -1,0 +1,60 @@
+package process
+
+import "time"
+
+// The worker and its keeper speak JSON, one value after another, over two
+// pipes. Both ends are the same binary, so the form has no versions. Strings of
+// the program travel as bytes: they need not be UTF-8, and JSON text must be.
+
+// An order goes from the worker to the keeper: one start, then at most one stop.
+// The end of the stream is an order too: kill the tree at once.
+type order struct {
+	Start *startOrder `json:"start,omitempty"`
+	Stop  *stopOrder  `json:"stop,omitempty"`
+}
+
+type startOrder struct {
+	Path []byte   `json:"path"`
+	Argv [][]byte `json:"argv"`
+	Env  [][]byte `json:"env"`
+	Dir  []byte   `json:"dir"`
+}
+
+type stopOrder struct {
+	Grace time.Duration `json:"grace"` // between SIGTERM and SIGKILL
+}
+
+// A report goes from the keeper to the worker: a fault or a start failure and
+// nothing more, or a start and then, when the tree is gone, an exit.
+type report struct {
+	Started      bool          `json:"started,omitempty"`
+	StartFailure *startFailure `json:"start_failure,omitempty"`
+	Fault        string        `json:"fault,omitempty"` // the keeper cannot do its work
+	Exit         *exitReport   `json:"exit,omitempty"`
+}
+
+type startFailure struct {
+	Errno int    `json:"errno"` // zero if the failure has none
+	Text  string `json:"text"`
+}
+
+type exitReport struct {
+	Exit    Exit `json:"exit"`
+	Stopped bool `json:"stopped"` // the stop order came while the program ran
+}
+
+func toBytes(list []string) [][]byte {
+	out := make([][]byte, len(list))
+	for i, s := range list {
+		out[i] = []byte(s)
+	}
+	return out
+}
+
+func toStrings(list [][]byte) []string {
+	out := make([]string, len(list))
+	for i, b := range list {
+		out[i] = string(b)
+	}
+	return out
+}
