@@ -64,11 +64,14 @@ var forbiddenNames = map[string]string{
 func TestReplicatedPackagesAreDeterministic(t *testing.T) {
 	t.Parallel()
 	for _, rule := range pure {
-		for _, p := range typed(t, rule.pattern) {
-			for _, found := range inspect(p, rule) {
-				t.Error(found)
+		t.Run(rule.pattern, func(t *testing.T) {
+			t.Parallel()
+			for _, p := range typed(t, rule.pattern) {
+				for _, found := range inspect(p, rule) {
+					t.Error(found)
+				}
 			}
-		}
+		})
 	}
 }
 
