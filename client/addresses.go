@@ -1,0 +1,105 @@
+package client
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxHints bounds how many addresses are kept beside the seeds: a cluster has
+// five replicas at most, and replicas move.
+const maxHints = 16
+
+// suspicion is how long an address that hung or could not be reached is asked
+// after the others, and only after a short probe.
+const suspicion = 5 * time.Second
+
+// An addressBook knows where coordinators may be. Seeds stay for ever; hints
+// from coordinators come and go. Invariant: order returns every seed.
+type addressBook struct {
+	mu      sync.Mutex // guards all below
+	seeds   []string
+	hints   []string // newest first, none of them a seed
+	last    string   // the address that answered last; empty if none
+	suspect map[string]time.Time
+}
+
+func newAddressBook(seeds []string) *addressBook {
+	b := &addressBook{suspect: make(map[string]time.Time)}
+	for _, s := range seeds {
+		if !slices.Contains(b.seeds, s) {
+			b.seeds = append(b.seeds, s)
+		}
+	}
+	return b
+}
+
+// order returns all addresses, in the order in which to try them: the one that
+// answered last, the seeds, the hints; suspects after all others.
+func (b *addressBook) order() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]string, 0, len(b.seeds)+len(b.hints)+1)
+	if b.last != "" {
+		all = append(all, b.last)
+	}
+	for _, a := range slices.Concat(b.seeds, b.hints) {
+		if a != b.last {
+			all = append(all, a)
+		}
+	}
+	now := time.Now()
+	slices.SortStableFunc(all, func(x, y string) int {
+		return b.rank(x, now) - b.rank(y, now)
+	})
+	return all
+}
+
+func (b *addressBook) rank(addr string, now time.Time) int {
+	if until, ok := b.suspect[addr]; ok && now.Before(until) {
+		return 1
+	}
+	return 0
+}
+
+// learn remembers an address that a coordinator told.
+func (b *addressBook) learn(addr string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if addr == "" || slices.Contains(b.seeds, addr) || (len(b.hints) > 0 && b.hints[0] == addr) {
+		return
+	}
+	b.hints = slices.DeleteFunc(b.hints, func(h string) bool { return h == addr })
+	b.hints = slices.Insert(b.hints, 0, addr)
+	if len(b.hints) > maxHints {
+		for _, h := range b.hints[maxHints:] {
+			delete(b.suspect, h)
+		}
+		b.hints = b.hints[:maxHints]
+	}
+}
+
+// answered notes that the coordinator at addr took a call.
+func (b *addressBook) answered(addr string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = addr
+	delete(b.suspect, addr)
+}
+
+// failed notes that addr hung or could not be reached.
+func (b *addressBook) failed(addr string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last == addr {
+		b.last = ""
+	}
+	b.suspect[addr] = time.Now().Add(suspicion)
+}
+
+// suspected tells whether addr failed a moment ago.
+func (b *addressBook) suspected(addr string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rank(addr, time.Now()) > 0
+}

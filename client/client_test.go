@@ -1,0 +1,375 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func TestACallIsRedirectedToTheLeader(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}})
+	n.serve(t, "a:1", &fake{getJob: func(string) (*dtaskv1.Job, error) { return nil, notLeader("b:1") }})
+	n.serve(t, "b:1", &fake{getJob: func(id string) (*dtaskv1.Job, error) { return &dtaskv1.Job{Id: id}, nil }})
+
+	job, err := c.Job(t.Context(), "42", ReadOptions{})
+	if err != nil || job.GetId() != "42" {
+		t.Fatalf("got %v, %v; want job 42", job, err)
+	}
+}
+
+func TestATryFollowsAtMostThreeRedirects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"r0:1"}, Timeout: 20 * time.Millisecond})
+		var fakes []*fake
+		for i := range 6 { // each sends on to the next; only one round fits into the time-out
+			f := &fake{getJob: func(string) (*dtaskv1.Job, error) { return nil, notLeader(fmt.Sprintf("r%d:1", i+1)) }}
+			fakes = append(fakes, f)
+			n.serve(t, fmt.Sprintf("r%d:1", i), f)
+		}
+		_, err := c.Job(t.Context(), "42", ReadOptions{})
+		if !errors.Is(err, ErrUnreachable) {
+			t.Fatalf("got error %v, want ErrUnreachable", err)
+		}
+		var calls []int64
+		for _, f := range fakes {
+			calls = append(calls, f.calls.Load())
+		}
+		if want := []int64{1, 1, 1, 1, 0, 0}; !slices.Equal(calls, want) {
+			t.Errorf("calls per coordinator: got %v, want %v", calls, want)
+		}
+	})
+}
+
+func TestSeedsAreTriedForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"seed:1"}})
+		seed := &fake{getJob: func(string) (*dtaskv1.Job, error) { return nil, notLeader("gone:1") }}
+		n.serve(t, "seed:1", seed)
+		back := time.Now().Add(30 * time.Second)
+		seed.getJob = func(id string) (*dtaskv1.Job, error) {
+			if time.Now().Before(back) {
+				return nil, notLeader("gone:1") // nobody is there
+			}
+			return &dtaskv1.Job{Id: id}, nil
+		}
+		for i := range 2 * maxHints {
+			c.book.learn(fmt.Sprintf("hint%d:1", i))
+		}
+		if _, err := c.Job(t.Context(), "42", ReadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if all := c.book.order(); !slices.Contains(all, "seed:1") || len(all) > maxHints+1 {
+			t.Errorf("got %d addresses %v, want the seed and at most %d hints", len(all), all, maxHints)
+		}
+	})
+}
+
+func TestACoordinatorThatHangsIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})
+		hung := &fake{getJob: func(id string) (*dtaskv1.Job, error) { return &dtaskv1.Job{Id: id}, nil }}
+		n.serve(t, "a:1", hung)
+		n.serve(t, "b:1", &fake{getJob: func(id string) (*dtaskv1.Job, error) { return &dtaskv1.Job{Id: id}, nil }})
+		if _, err := c.Job(t.Context(), "1", ReadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		hung.frozen.Store(true)
+		began := time.Now()
+		if _, err := c.Job(t.Context(), "2", ReadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > 2500*time.Millisecond {
+			t.Errorf("left the hung coordinator after %s, want at most 2.5s", d)
+		}
+		began = time.Now()
+		if _, err := c.Job(t.Context(), "3", ReadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > 100*time.Millisecond {
+			t.Errorf("the next call took %s, want the other coordinator at once", d)
+		}
+	})
+}
+
+func TestAnUnknownOutcomeIsRepeatedWithTheSameKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"a:1"}})
+		var keys []string
+		n.serve(t, "a:1", &fake{submit: func(key string, _ *dtaskv1.JobHeader, _ []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+			keys = append(keys, key)
+			if len(keys) < 4 {
+				return nil, refusal(codes.Unavailable, "leadership lost", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
+			}
+			return &dtaskv1.SubmitResponse{Id: "7", Existed: true}, nil
+		}})
+		got, err := c.Submit(t.Context(), oneTask(), SubmitOptions{})
+		if err != nil || got.ID != "7" || !got.Existed {
+			t.Fatalf("got %+v, %v; want job 7, which existed", got, err)
+		}
+		if len(keys) != 4 || len(keys[0]) != 32 || len(slices.Compact(keys)) != 1 {
+			t.Errorf("got keys %q, want one of 32 digits four times", keys)
+		}
+	})
+}
+
+func TestGivingUpTellsTheKeyAndThatTheOutcomeIsUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 5 * time.Second})
+		n.serve(t, "a:1", &fake{submit: func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+			return nil, refusal(codes.Unavailable, "leadership lost", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
+		}})
+		began := time.Now()
+		_, err := c.Submit(t.Context(), oneTask(), SubmitOptions{Key: "k1"})
+		e, ok := errors.AsType[*Error](err)
+		if !ok || !errors.Is(err, ErrUnreachable) || e.Key != "k1" || !e.Unknown {
+			t.Fatalf("got %#v, want unreachable, unknown, with key k1", err)
+		}
+		if d := time.Since(began); d < 5*time.Second || d > 6*time.Second {
+			t.Errorf("gave up after %s, want 5s", d)
+		}
+	})
+}
+
+func TestFinalErrorsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[dtaskv1.ErrorReason]error{
+		dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND: ErrNotFound,
+		dtaskv1.ErrorReason_ERROR_REASON_CONFLICT:  ErrConflict,
+		dtaskv1.ErrorReason_ERROR_REASON_REFUSED:   ErrRefused,
+		dtaskv1.ErrorReason_ERROR_REASON_INVALID:   ErrInvalid,
+	} {
+		t.Run(reason.String(), func(t *testing.T) {
+			t.Parallel()
+			n, c := setup(t, Config{Addrs: []string{"a:1"}})
+			f := &fake{getJob: func(string) (*dtaskv1.Job, error) {
+				return nil, refusal(codes.Unknown, "no", &dtaskv1.ErrorDetail{Reason: reason, Faults: []string{"line"}})
+			}}
+			n.serve(t, "a:1", f)
+			_, err := c.Job(t.Context(), "1", ReadOptions{})
+			if !errors.Is(err, want) || f.calls.Load() != 1 {
+				t.Errorf("got %v after %d calls, want %v after one", err, f.calls.Load(), want)
+			}
+		})
+	}
+}
+
+func TestABusyLeaderIsAskedAgainAfterThePauseItWants(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"a:1"}})
+		var at []time.Time
+		n.serve(t, "a:1", &fake{getJob: func(id string) (*dtaskv1.Job, error) {
+			if at = append(at, time.Now()); len(at) == 1 {
+				return nil, refusal(codes.ResourceExhausted, "full", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 700})
+			}
+			return &dtaskv1.Job{Id: id}, nil
+		}})
+		if _, err := c.Job(t.Context(), "1", ReadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if d := at[1].Sub(at[0]); d < 700*time.Millisecond || d > time.Second {
+			t.Errorf("asked again after %s, want 700ms", d)
+		}
+	})
+}
+
+func TestAWatchGoesOnAtAnotherCoordinatorWhenTheLeaderHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})
+		running := &dtaskv1.Job{Id: "1", State: dtaskv1.JobState_JOB_STATE_RUNNING}
+		hung := &fake{}
+		hung.watch = func(s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
+			if err := s.Send(&dtaskv1.WatchJobResponse{Job: running}); err != nil {
+				return err
+			}
+			time.AfterFunc(10*time.Minute, func() { hung.frozen.Store(true) }) // long after Config.Timeout
+			<-hung.hang
+			return nil
+		}
+		n.serve(t, "a:1", hung)
+		n.serve(t, "b:1", &fake{watch: func(s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
+			if err := s.Send(&dtaskv1.WatchJobResponse{Job: running}); err != nil {
+				return err
+			}
+			return s.Send(&dtaskv1.WatchJobResponse{Job: &dtaskv1.Job{Id: "1", State: dtaskv1.JobState_JOB_STATE_COMPLETED}})
+		}})
+		began := time.Now()
+		var states []string
+		for job, err := range c.Watch(t.Context(), "1") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			states = append(states, job.GetState().String())
+		}
+		if want := []string{"JOB_STATE_RUNNING", "JOB_STATE_COMPLETED"}; !slices.Equal(states, want) {
+			t.Errorf("got %v, want %v without a repeat", states, want)
+		}
+		if d := time.Since(began) - 10*time.Minute; d > 2600*time.Millisecond {
+			t.Errorf("left the hung leader after %s, want at most 2.5s", d)
+		}
+	})
+}
+
+func TestTasksGoOnBehindTheLastOneAfterAFailure(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}})
+	broken := false
+	n.serve(t, "a:1", &fake{tasks: func(s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+		for i := range uint32(5) {
+			if i == 3 && !broken {
+				broken = true
+				return notLeader("")
+			}
+			if err := s.Send(&dtaskv1.ListTasksResponse{Tasks: []*dtaskv1.Task{{Index: i}}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	var got []uint32
+	for task, err := range c.Tasks(t.Context(), "1", TaskFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, task.GetIndex())
+	}
+	if diff := cmp.Diff([]uint32{0, 1, 2, 3, 4}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLogsGoOnBehindTheLastByteAfterAFailure(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}})
+	broken := false
+	n.serve(t, "a:1", &fake{logs: func(s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
+		if err := s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("one\ntwo\n")}); err != nil {
+			return err
+		}
+		if !broken {
+			broken = true
+			return notLeader("")
+		}
+		return s.Send(&dtaskv1.LogsResponse{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: []byte("three\n")})
+	}})
+	var out strings.Builder
+	if _, err := c.Logs(t.Context(), LogsRequest{Job: "1", Task: "a", Attempt: 1, Stdout: &out}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); got != "one\ntwo\nthree\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestABigJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}})
+	job := oneTask()
+	job.Tasks = nil
+	for i := range 3000 {
+		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprint(i), Body: &dtaskv1.TaskBody{Payload: make([]byte, 1000)}})
+	}
+	if cuts := cut(job, 100); len(cuts) < 6 || cuts[len(cuts)-1] != 3000 {
+		t.Errorf("got cuts %v, want six messages or more for 3 MB", cuts)
+	}
+	var got []*dtaskv1.TaskSpec
+	n.serve(t, "a:1", &fake{submit: func(_ string, _ *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+		got = tasks
+		return &dtaskv1.SubmitResponse{Id: "1"}, nil
+	}})
+	if _, err := c.Submit(t.Context(), job, SubmitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i, task := range got {
+		if task.GetId() != fmt.Sprint(i) {
+			t.Fatalf("task %d is %q", i, task.GetId())
+		}
+	}
+	if len(got) != 3000 {
+		t.Errorf("got %d tasks, want 3000", len(got))
+	}
+}
+
+func TestJobsReadsPagesUpToTheLimit(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}})
+	n.serve(t, "a:1", &fake{list: func(r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
+		if r.GetPageToken() == "" {
+			return &dtaskv1.ListJobsResponse{Jobs: []*dtaskv1.Job{{Id: "5"}, {Id: "4"}}, NextPageToken: "x"}, nil
+		}
+		return &dtaskv1.ListJobsResponse{Jobs: []*dtaskv1.Job{{Id: "3"}, {Id: "2"}}, NextPageToken: "y"}, nil
+	}})
+	var got []string
+	for job, err := range c.Jobs(t.Context(), JobFilter{Limit: 3}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, job.GetId())
+	}
+	if want := []string{"5", "4", "3"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestClusterStatusPrefersALeaderOfTheHighestTermAndNeverADeadOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, c := setup(t, Config{Addrs: []string{"a:1", "b:1", "c:1", "dead:1"}})
+		answer := func(r *dtaskv1.StatusResponse) *fake {
+			return &fake{status: func() (*dtaskv1.StatusResponse, error) { return r, nil }}
+		}
+		n.serve(t, "a:1", answer(&dtaskv1.StatusResponse{Leader: "n4", Term: 9, Members: []*dtaskv1.Member{{Id: "n4", State: "unreachable"}}}))
+		n.serve(t, "b:1", answer(&dtaskv1.StatusResponse{Leader: "n1", Term: 3}))
+		hung := answer(nil)
+		hung.frozen.Store(true)
+		n.serve(t, "c:1", hung)
+
+		began := time.Now()
+		got, err := c.ClusterStatus(t.Context())
+		if err != nil || got.GetLeader() != "n1" {
+			t.Errorf("got %v, %v; want leader n1", got, err)
+		}
+		if d := time.Since(began); d > 5*time.Second {
+			t.Errorf("took %s, want at most 5s", d)
+		}
+	})
+}
+
+func TestTheCallersContextEndsACall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, c := setup(t, Config{Addrs: []string{"nobody:1"}})
+		stop := errors.New("stop")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, stop)
+		defer cancel()
+		if _, err := c.Wait(ctx, "1"); !errors.Is(err, stop) || errors.Is(err, ErrUnreachable) {
+			t.Errorf("got %v, want the cause of the context", err)
+		}
+	})
+}
+
+func TestABadConfigurationIsRefusedWithAllItsFaults(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Addrs: []string{"nowhere"}, Timeout: -1})
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "negative") {
+		t.Errorf("got %v, want both faults", err)
+	}
+}

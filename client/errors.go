@@ -1,0 +1,145 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// The kinds of errors of a call. Test for them with errors.Is.
+var (
+	// ErrNotFound is returned when the job, task or log is not known, or not
+	// any more; the caller should not repeat.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict is returned when the idempotency key was used for another
+	// job, or the thing has ended already; the caller should look at it.
+	ErrConflict = errors.New("conflict")
+	// ErrRefused is returned when the cluster does not want this: a limit, a
+	// missing right; the caller should change the request.
+	ErrRefused = errors.New("refused")
+	// ErrInvalid is returned when the request makes no sense; Error.Faults has
+	// one line for each fault; the caller should correct it.
+	ErrInvalid = errors.New("invalid")
+	// ErrUnreachable is returned when no coordinator took the call before the
+	// time-out; the caller may repeat, a submission with Error.Key.
+	ErrUnreachable = errors.New("unreachable")
+)
+
+// Error is an error of a call with its details.
+type Error struct {
+	// Kind is one of the Err… values of this package, or nil if a coordinator
+	// had an error inside.
+	Kind error
+	// Message says what was done and what is wrong, for people.
+	Message string
+	// Faults has one line per fault, with ErrInvalid.
+	Faults []string
+	// Unknown is set if the call may have had its effect all the same.
+	Unknown bool
+	// Key is the idempotency key of a submission, with ErrUnreachable.
+	Key string
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if len(e.Faults) > 0 {
+		return e.Message + ": " + strings.Join(e.Faults, "; ")
+	}
+	return e.Message
+}
+
+// Unwrap returns the kind.
+func (e *Error) Unwrap() error { return e.Kind }
+
+// next is what to do after a try that did not succeed.
+type next uint8
+
+const (
+	final     next = iota + 1 // repeating does not help: tell the caller
+	elsewhere                 // another address may do better
+	redirect                  // go to the leader
+	later                     // the leader is busy: the same again after a pause
+)
+
+// verdict is the meaning of a failed try.
+type verdict struct {
+	next    next
+	kind    error // of the Error if next is final
+	unknown bool  // it may have happened
+}
+
+// byReason is what coordinators mean; it comes first.
+var byReason = map[dtaskv1.ErrorReason]verdict{
+	dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED:     {next: final, unknown: true},
+	dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER:      {next: redirect},
+	dtaskv1.ErrorReason_ERROR_REASON_BUSY:            {next: later},
+	dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN: {next: elsewhere, unknown: true},
+	dtaskv1.ErrorReason_ERROR_REASON_CONFLICT:        {next: final, kind: ErrConflict},
+	dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND:       {next: final, kind: ErrNotFound},
+	dtaskv1.ErrorReason_ERROR_REASON_INVALID:         {next: final, kind: ErrInvalid},
+	dtaskv1.ErrorReason_ERROR_REASON_REFUSED:         {next: final, kind: ErrRefused},
+}
+
+// byCode is for a status without a reason. Coordinators always give one, so
+// such a status was made by gRPC itself: the connection, a time-out, a proxy, a
+// message too large.
+var byCode = map[codes.Code]verdict{
+	codes.OK:                 {next: final},
+	codes.Canceled:           {next: elsewhere, unknown: true},
+	codes.Unknown:            {next: final, unknown: true},
+	codes.InvalidArgument:    {next: final, kind: ErrInvalid},
+	codes.DeadlineExceeded:   {next: elsewhere, unknown: true},
+	codes.NotFound:           {next: final, kind: ErrNotFound},
+	codes.AlreadyExists:      {next: final, kind: ErrConflict},
+	codes.PermissionDenied:   {next: final, kind: ErrRefused},
+	codes.ResourceExhausted:  {next: final, kind: ErrRefused},
+	codes.FailedPrecondition: {next: final, kind: ErrConflict},
+	codes.Aborted:            {next: elsewhere, unknown: true},
+	codes.OutOfRange:         {next: final, kind: ErrInvalid},
+	codes.Unimplemented:      {next: final, kind: ErrRefused},
+	codes.Internal:           {next: elsewhere, unknown: true},
+	codes.Unavailable:        {next: elsewhere, unknown: true},
+	codes.DataLoss:           {next: final},
+	codes.Unauthenticated:    {next: final, kind: ErrRefused},
+}
+
+// A judgement is a verdict with what the status carried.
+type judgement struct {
+	verdict
+	message string
+	leader  string        // address, with redirect; empty if not known
+	pause   time.Duration // with later
+	faults  []string
+	local   error // the error itself, if it came from this side
+}
+
+// judge tells what the error of a try means. A hang is a status by then.
+func judge(err error) judgement {
+	st, ok := status.FromError(err)
+	if !ok {
+		return judgement{verdict: verdict{next: final}, message: err.Error(), local: err}
+	}
+	v, ok := byCode[st.Code()]
+	if !ok {
+		v = verdict{next: final, unknown: true}
+	}
+	j := judgement{verdict: v, message: st.Message()}
+	for _, d := range st.Details() {
+		detail, ok := d.(*dtaskv1.ErrorDetail)
+		if !ok {
+			continue
+		}
+		if v, ok := byReason[detail.GetReason()]; ok {
+			j.verdict = v
+		}
+		j.leader = detail.GetLeaderAddress()
+		j.pause = time.Duration(detail.GetRetryAfterMs()) * time.Millisecond
+		j.faults = detail.GetFaults()
+	}
+	return j
+}

@@ -1,0 +1,173 @@
+package client
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// A network is a set of fake coordinators by address.
+type network struct {
+	mu        sync.Mutex
+	listeners map[string]*bufconn.Listener
+}
+
+// dial refuses the connection if nobody is at addr.
+func (n *network) dial(ctx context.Context, addr string) (net.Conn, error) {
+	n.mu.Lock()
+	l := n.listeners[addr]
+	n.mu.Unlock()
+	if l == nil {
+		return nil, &net.OpError{Op: "dial", Err: net.UnknownNetworkError("connection refused")}
+	}
+	return l.DialContext(ctx)
+}
+
+// A fake is a coordinator whose answers the test writes.
+type fake struct {
+	dtaskv1.UnimplementedJobServiceServer
+	dtaskv1.UnimplementedClusterServiceServer
+
+	submit func(key string, header *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error)
+	getJob func(id string) (*dtaskv1.Job, error)
+	watch  func(s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error
+	list   func(*dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error)
+	tasks  func(s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error
+	logs   func(s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error
+	status func() (*dtaskv1.StatusResponse, error)
+
+	frozen atomic.Bool  // hangs without closing anything
+	calls  atomic.Int64 // of JobService
+	hang   chan struct{}
+}
+
+// serve puts f at addr until the test ends.
+func (n *network) serve(t *testing.T, addr string, f *fake) {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	f.hang = make(chan struct{})
+	s := grpc.NewServer(grpc.UnaryInterceptor(f.unary), grpc.StreamInterceptor(f.stream))
+	dtaskv1.RegisterJobServiceServer(s, f)
+	dtaskv1.RegisterClusterServiceServer(s, f)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(l) }()
+	n.mu.Lock()
+	n.listeners[addr] = l
+	n.mu.Unlock()
+	t.Cleanup(func() { close(f.hang); s.Stop(); <-served })
+}
+
+func (f *fake) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+	if f.frozen.Load() {
+		<-f.hang
+	}
+	if info.FullMethod != dtaskv1.ClusterService_Identify_FullMethodName {
+		f.calls.Add(1)
+	}
+	return h(ctx, req)
+}
+
+func (f *fake) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+	if f.frozen.Load() {
+		<-f.hang
+	}
+	f.calls.Add(1)
+	return h(srv, s)
+}
+
+func (f *fake) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
+	first, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	tasks := first.GetTasks()
+	for uint32(len(tasks)) < first.GetTotal() {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, m.GetTasks()...)
+	}
+	r, err := f.submit(first.GetIdempotencyKey(), first.GetHeader(), tasks)
+	if err != nil {
+		return err
+	}
+	return s.SendAndClose(r)
+}
+
+func (f *fake) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.Job, error) {
+	return f.getJob(r.GetId())
+}
+
+func (f *fake) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
+	return f.list(r)
+}
+
+func (f *fake) WatchJob(_ *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
+	return f.watch(s)
+}
+
+func (f *fake) ListTasks(_ *dtaskv1.ListTasksRequest, s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+	return f.tasks(s)
+}
+
+func (f *fake) Logs(_ *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
+	return f.logs(s)
+}
+
+func (f *fake) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusResponse, error) {
+	return f.status()
+}
+
+func (f *fake) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
+	return &dtaskv1.IdentifyResponse{State: "leader", LeaderId: "n1"}, nil
+}
+
+// refusal is an error as coordinators make it.
+func refusal(code codes.Code, message string, d *dtaskv1.ErrorDetail) error {
+	st, err := status.New(code, message).WithDetails(d)
+	if err != nil {
+		return err
+	}
+	return st.Err()
+}
+
+func notLeader(hint string) error {
+	return refusal(codes.FailedPrecondition, "not the leader", &dtaskv1.ErrorDetail{
+		Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER, LeaderAddress: hint,
+	})
+}
+
+// setup returns an empty network and a client of it, closed with the test.
+func setup(t *testing.T, cfg Config) (*network, *Client) {
+	t.Helper()
+	n := &network{listeners: make(map[string]*bufconn.Listener)}
+	cfg.Dial, cfg.Credentials = n.dial, insecure.NewCredentials()
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n, c
+}
+
+func oneTask() *dtaskv1.JobSpec {
+	return &dtaskv1.JobSpec{
+		Header: &dtaskv1.JobHeader{Name: "j", Policies: []*dtaskv1.TaskPolicy{{Type: "noop", TimeoutMs: 1000}}},
+		Tasks:  []*dtaskv1.TaskSpec{{Id: "a"}},
+	}
+}

@@ -1,0 +1,134 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// ReadOptions say how to read a job.
+type ReadOptions struct {
+	// Stale lets any replica answer from what it has applied. Default: the
+	// leader answers, with all that was acknowledged before the call.
+	Stale bool
+	// Levels asks for Job.levels too.
+	Levels bool
+}
+
+func consistency(stale bool) dtaskv1.Consistency {
+	if stale {
+		return dtaskv1.Consistency_CONSISTENCY_STALE
+	}
+	return dtaskv1.Consistency_CONSISTENCY_LINEARIZABLE
+}
+
+// Job returns a job, or ErrNotFound.
+func (c *Client) Job(ctx context.Context, id string, opts ReadOptions) (*dtaskv1.Job, error) {
+	req := &dtaskv1.GetJobRequest{Id: id, Consistency: consistency(opts.Stale), WithLevels: opts.Levels}
+	var got *dtaskv1.Job
+	err := c.do(ctx, operation{
+		name: "reading job " + id, limit: c.cfg.TryTimeout, stale: opts.Stale,
+		run: func(ctx context.Context, t try) (err error) {
+			got, err = t.jobs().GetJob(ctx, req)
+			return err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return got, nil
+}
+
+// JobFilter says which jobs to list; empty fields mean all.
+type JobFilter struct {
+	States []dtaskv1.JobState
+	Name   string // exact
+	Owner  string // exact
+	Labels map[string]string
+	Limit  int // how many at most; 0 = no limit
+	Stale  bool
+}
+
+// Jobs lists jobs, newest first, page by page. It ends with the first error.
+func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, error] {
+	const page = 1000
+	return func(yield func(*dtaskv1.Job, error) bool) {
+		req := &dtaskv1.ListJobsRequest{
+			States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Consistency: consistency(f.Stale),
+		}
+		for sent := 0; ; {
+			req.Limit = page
+			if left := f.Limit - sent; f.Limit > 0 && left < page {
+				req.Limit = uint32(left) //nolint:gosec // 1 to 999
+			}
+			got, err := c.listPage(ctx, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, job := range got.GetJobs() {
+				if !yield(job, nil) {
+					return
+				}
+				if sent++; f.Limit > 0 && sent >= f.Limit {
+					return
+				}
+			}
+			if req.PageToken = got.GetNextPageToken(); req.GetPageToken() == "" {
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) listPage(ctx context.Context, req *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
+	var got *dtaskv1.ListJobsResponse
+	err := c.do(ctx, operation{
+		name: "listing jobs", limit: c.cfg.TryTimeout, stale: req.GetConsistency() == dtaskv1.Consistency_CONSISTENCY_STALE,
+		run: func(ctx context.Context, t try) (err error) {
+			got, err = t.jobs().ListJobs(ctx, req)
+			return err
+		},
+	})
+	return got, err
+}
+
+// Cancel ends a job, or one task of it if task is not empty. The reason, at
+// most 256 bytes, is shown in its status. Repeating it is harmless: already
+// tells whether it was cancelled before. What has ended otherwise is an
+// ErrConflict.
+func (c *Client) Cancel(ctx context.Context, job, task, reason string) (already bool, err error) {
+	req := &dtaskv1.CancelRequest{Job: job, Task: task, Reason: reason}
+	name := "cancelling job " + job
+	if task != "" {
+		name = "cancelling task " + job + "/" + task
+	}
+	err = c.do(ctx, operation{
+		name: name, limit: c.cfg.TryTimeout,
+		run: func(ctx context.Context, t try) error {
+			got, err := t.jobs().Cancel(ctx, req)
+			already = got.GetAlready()
+			return err
+		},
+	})
+	return already, err
+}
+
+// Result returns a job and what its terminal tasks left. The job may not have
+// ended yet: its state tells.
+func (c *Client) Result(ctx context.Context, id string) (*dtaskv1.GetResultResponse, error) {
+	req := &dtaskv1.GetResultRequest{Job: id}
+	var got *dtaskv1.GetResultResponse
+	err := c.do(ctx, operation{
+		name: "reading the result of job " + id, limit: c.cfg.TryTimeout,
+		run: func(ctx context.Context, t try) (err error) {
+			got, err = t.jobs().GetResult(ctx, req)
+			return err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return got, nil
+}

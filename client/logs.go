@@ -1,0 +1,90 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// LogsRequest says what to read of the logs of a task.
+type LogsRequest struct {
+	Job     string
+	Task    string
+	Attempt uint32 // 0 = the last one
+	Follow  bool   // until the attempt has ended
+	// Stdout and Stderr take what the attempt wrote; nil leaves it out. They
+	// may be the same.
+	Stdout, Stderr io.Writer
+}
+
+// Logs copies what an attempt wrote, as far as it is kept: ErrNotFound says
+// that there is no such attempt or that its log is gone. After a failure it goes
+// on behind the last byte that was written. It returns the attempt's number.
+func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err error) {
+	if r.Attempt == 0 {
+		// Which one is the last must not change in the middle of a repeat.
+		for task, err := range c.Tasks(ctx, r.Job, TaskFilter{Task: r.Task}) {
+			if err != nil {
+				return 0, err
+			}
+			r.Attempt = task.GetAttempt()
+		}
+	}
+	var written [3]int64 // by stream
+	err = c.do(ctx, operation{
+		name: "reading the logs of task " + r.Job + "/" + r.Task,
+		run: func(ctx context.Context, t try) error {
+			stream, err := t.jobs().Logs(ctx, &dtaskv1.LogsRequest{
+				Job: r.Job, Task: r.Task, Attempt: r.Attempt, Follow: r.Follow, Stream: r.selected(),
+			})
+			if err != nil {
+				return err
+			}
+			var seen [3]int64 // in this try
+			for {
+				got, err := stream.Recv()
+				if errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return err
+				}
+				t.heard()
+				w, s := r.writer(got.GetStream())
+				if w == nil {
+					continue
+				}
+				data := got.GetData()
+				skip := min(max(written[s]-seen[s], 0), int64(len(data)))
+				seen[s] += int64(len(data))
+				n, err := w.Write(data[skip:])
+				written[s] += int64(n)
+				if err != nil {
+					return fmt.Errorf("writing: %w", err)
+				}
+			}
+		},
+	})
+	return r.Attempt, err
+}
+
+// selected is the stream to ask for; both if both have a writer.
+func (r LogsRequest) selected() dtaskv1.LogStream {
+	switch {
+	case r.Stderr == nil:
+		return dtaskv1.LogStream_LOG_STREAM_STDOUT
+	case r.Stdout == nil:
+		return dtaskv1.LogStream_LOG_STREAM_STDERR
+	}
+	return dtaskv1.LogStream_LOG_STREAM_UNSPECIFIED
+}
+
+// writer returns who takes a stream, and the stream's index.
+func (r LogsRequest) writer(s dtaskv1.LogStream) (io.Writer, int) {
+	if s == dtaskv1.LogStream_LOG_STREAM_STDERR {
+		return r.Stderr, 2
+	}
+	return r.Stdout, 1
+}

@@ -1,0 +1,138 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// errCut is what a stream that ended too early means: go on elsewhere.
+var errCut = status.Error(codes.Unavailable, "ended the stream early")
+
+// TaskFilter says which tasks to list and what of them.
+type TaskFilter struct {
+	Task         string // only this one; empty = all
+	Dependencies bool   // fill Task.dependencies
+	Results      bool   // fill Task.result
+	Stale        bool   // any replica may answer
+}
+
+// Tasks lists the tasks of a job in topological order. After a failure it goes
+// on behind the last one that was yielded. It ends with the first error.
+func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[*dtaskv1.Task, error] {
+	return func(yield func(*dtaskv1.Task, error) bool) {
+		req := &dtaskv1.ListTasksRequest{
+			Job: job, Task: f.Task, WithDependencies: f.Dependencies, WithResults: f.Results, Consistency: consistency(f.Stale),
+		}
+		want := uint32(0) // the lowest index not yet yielded
+		stopped := false
+		err := c.do(ctx, operation{
+			name: "listing the tasks of job " + job, stale: f.Stale,
+			run: func(ctx context.Context, t try) error {
+				stream, err := t.jobs().ListTasks(ctx, req)
+				if err != nil {
+					return err
+				}
+				for {
+					page, err := stream.Recv()
+					if errors.Is(err, io.EOF) {
+						return nil
+					} else if err != nil {
+						return err
+					}
+					t.heard()
+					for _, task := range page.GetTasks() {
+						if task.GetIndex() < want {
+							continue
+						}
+						want = task.GetIndex() + 1
+						if stopped = !yield(task, nil); stopped {
+							return errEnough
+						}
+					}
+				}
+			},
+		})
+		if err != nil && !stopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// Ended tells whether a job in this state stays as it is.
+func Ended(s dtaskv1.JobState) bool {
+	switch s {
+	case dtaskv1.JobState_JOB_STATE_COMPLETED, dtaskv1.JobState_JOB_STATE_FAILED, dtaskv1.JobState_JOB_STATE_CANCELLED:
+		return true
+	case dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING:
+	}
+	return false
+}
+
+// Watch yields a job at once and after each change, several changes at times as
+// one, until the job has ended. It goes on by itself after failures and
+// elections. It ends with the first error.
+func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*dtaskv1.Job, error] {
+	return func(yield func(*dtaskv1.Job, error) bool) {
+		var last *dtaskv1.Job
+		stopped := false
+		err := c.do(ctx, operation{
+			name: "watching job " + id,
+			run: func(ctx context.Context, t try) error {
+				stream, err := t.jobs().WatchJob(ctx, &dtaskv1.WatchJobRequest{Id: id})
+				if err != nil {
+					return err
+				}
+				for {
+					got, err := stream.Recv()
+					if errors.Is(err, io.EOF) {
+						return errCut
+					} else if err != nil {
+						return err
+					}
+					t.heard()
+					job := got.GetJob()
+					if same(last, job) {
+						continue
+					}
+					last = job
+					if stopped = !yield(job, nil); stopped || Ended(job.GetState()) {
+						return errEnough
+					}
+				}
+			},
+		})
+		if err != nil && !stopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// same tells whether two readings of a job show the same, however fresh.
+func same(a, b *dtaskv1.Job) bool {
+	if a == nil {
+		return false
+	}
+	x, y := proto.CloneOf(a), proto.CloneOf(b)
+	x.Freshness, y.Freshness = nil, nil
+	return proto.Equal(x, y)
+}
+
+// Wait returns the job once it has ended, in whatever way.
+func (c *Client) Wait(ctx context.Context, id string) (*dtaskv1.Job, error) {
+	var last *dtaskv1.Job
+	for job, err := range c.Watch(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		last = job
+	}
+	return last, nil
+}

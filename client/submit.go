@@ -1,0 +1,145 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+const (
+	// chunkBytes is the size of a message of a submission; coordinators take
+	// up to 1 MiB.
+	chunkBytes = 512 << 10
+	// maxKeyBytes is the longest idempotency key.
+	maxKeyBytes = 128
+	// submitLimit is how long a submission may make no progress at all at one
+	// coordinator that is alive.
+	submitLimit = 10 * time.Second
+)
+
+// SubmitOptions are what is said of a submission beside the job.
+type SubmitOptions struct {
+	// Key is the idempotency key, 1–128 bytes: the same key with the same job
+	// makes one job, however often and by whom it is submitted within 24 hours.
+	// Empty: one is made, which covers the repeats of this call.
+	Key string
+}
+
+// Submitted tells of a job that is stored.
+type Submitted struct {
+	ID      string // of the job
+	Existed bool   // an earlier call with this key had stored it
+	Index   uint64 // log index at which the job exists
+	Key     string // the key that was used
+}
+
+// Submit stores a job: when it returns, the job is in the log of a majority of
+// coordinators. It repeats with one key through failures and elections. The job
+// must not be changed meanwhile. With ErrUnreachable the job may have been
+// stored (Error.Unknown): submitting again with Error.Key is safe.
+func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOptions) (Submitted, error) {
+	first := &dtaskv1.SubmitRequest{Header: job.GetHeader(), IdempotencyKey: opts.Key}
+	if len(opts.Key) > maxKeyBytes {
+		return Submitted{}, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("idempotency key has %d bytes; at most %d are allowed", len(opts.Key), maxKeyBytes)}
+	}
+	if opts.Key == "" {
+		first.IdempotencyKey, first.GeneratedKey = newKey(), true
+	}
+	total, err := countTasks(job)
+	if err != nil {
+		return Submitted{}, err
+	}
+	first.Total = total
+	cuts := cut(job, proto.Size(first))
+
+	var got *dtaskv1.SubmitResponse
+	err = c.do(ctx, operation{
+		name: "submitting the job",
+		key:  first.GetIdempotencyKey(),
+		run: func(ctx context.Context, t try) error {
+			r, err := sendJob(ctx, t, first, job.GetTasks(), cuts)
+			got = r
+			return err
+		},
+	})
+	if err != nil {
+		return Submitted{}, err
+	}
+	return Submitted{ID: got.GetId(), Existed: got.GetExisted(), Index: got.GetIndex(), Key: first.GetIdempotencyKey()}, nil
+}
+
+// sendJob sends one whole submission to one coordinator.
+func sendJob(ctx context.Context, t try, first *dtaskv1.SubmitRequest, tasks []*dtaskv1.TaskSpec, cuts []int) (*dtaskv1.SubmitResponse, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := status.Errorf(codes.DeadlineExceeded, "took nothing for %s", submitLimit)
+	idle := time.AfterFunc(submitLimit, func() { cancel(stalled) })
+	defer idle.Stop()
+
+	stream, err := t.jobs().Submit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from := 0
+	for i, to := range cuts {
+		m := &dtaskv1.SubmitRequest{Tasks: tasks[from:to]}
+		if i == 0 {
+			m.Header, m.IdempotencyKey, m.GeneratedKey, m.Total = first.GetHeader(), first.GetIdempotencyKey(), first.GetGeneratedKey(), first.GetTotal()
+		}
+		if err := stream.Send(m); errors.Is(err, io.EOF) {
+			break // the answer says why
+		} else if err != nil {
+			return nil, err
+		}
+		idle.Reset(submitLimit)
+		from = to
+	}
+	r, err := stream.CloseAndRecv()
+	if err != nil && context.Cause(ctx) == stalled { //nolint:errorlint // this very value
+		return nil, stalled
+	}
+	return r, err
+}
+
+// cut returns where each message ends, as indexes into the tasks; the first
+// message has a head of the given size. There is always at least one.
+func cut(job *dtaskv1.JobSpec, head int) []int {
+	const framing = 8 // tag and length of a task in its message
+	var cuts []int
+	size := head
+	for i, task := range job.GetTasks() {
+		n := proto.Size(task) + framing
+		if size+n > chunkBytes && (i > 0 || head > chunkBytes) {
+			cuts = append(cuts, i)
+			size = 0
+		}
+		size += n
+	}
+	return append(cuts, len(job.GetTasks()))
+}
+
+func countTasks(job *dtaskv1.JobSpec) (uint32, error) {
+	const most = 1_000_000
+	n := len(job.GetTasks())
+	if n == 0 || n > most {
+		return 0, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("job has %d tasks; 1 to %d are allowed", n, most)}
+	}
+	return uint32(n), nil //nolint:gosec // at most a million
+}
+
+// newKey makes an idempotency key of 128 random bits.
+func newKey() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
