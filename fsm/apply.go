@@ -1,0 +1,30 @@
+package fsm
+
+// Apply applies one entry: every operation in order. It is total: an operation
+// that does not fit is refused and changes nothing. It gives the reason of the
+// first refusal, or Accepted.
+func (s *State) Apply(e Entry, fx *Effects) Reason {
+	s.begin(e.NowMS)
+	first := Accepted
+	for _, op := range e.Ops {
+		if r := s.applyOp(op, fx); r != Accepted && first == Accepted {
+			first = r
+		}
+	}
+	return first
+}
+
+// begin starts an entry. A Draft begins when its first operation comes, so that
+// its digest is the one that Apply of the finished entry gives.
+func (s *State) begin(nowMS int64) {
+	s.entries++
+	s.now = nowMS
+	s.mix(s.entries)
+	s.mix(uint64(nowMS)) //nolint:gosec // bits only
+}
+
+func (s *State) applyOp(op Op, fx *Effects) Reason {
+	r := op.apply(s, fx)
+	s.mix(uint64(op.kind())<<8 | uint64(r))
+	return r
+}

@@ -1,0 +1,253 @@
+package fsm
+
+import (
+	"encoding/binary"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// held finds the record of a live attempt and refuses all others: this is the
+// one place where fencing happens.
+func (s *State) held(h HeldItem) (*job, Reason) {
+	j := s.sealedJob(h.Job)
+	switch {
+	case j == nil:
+		return nil, NoSuchJob
+	case h.Index >= j.total:
+		return nil, NoSuchTask
+	}
+	r := j.records.at(h.Index)
+	switch {
+	case r.attempt != h.Attempt || r.worker != h.Worker:
+		return nil, StaleAttempt
+	case r.state == Completed:
+		return nil, AlreadyAccepted
+	case r.state != Assigned:
+		return nil, StaleAttempt
+	}
+	return s.jobs.write(s.own, h.Job), Accepted
+}
+
+// each applies items one by one and gives the reason of the first refusal.
+func each[T any](items []T, f func(T) Reason) Reason {
+	first := Accepted
+	for _, it := range items {
+		if r := f(it); r != Accepted && first == Accepted {
+			first = r
+		}
+	}
+	return first
+}
+
+func (o *Assign) apply(s *State, _ *Effects) Reason {
+	return each(o.Items, s.assign)
+}
+
+// assign makes a live attempt.
+// Rejects: NoSuchJob, NoSuchTask, NoSuchWorker if it is not up, WrongState
+// unless the task is pending, StaleAttempt unless the number is the next.
+// A second copy is refused: the task is assigned.
+func (s *State) assign(it AssignItem) Reason {
+	j := s.sealedJob(it.Job)
+	switch {
+	case j == nil:
+		return NoSuchJob
+	case it.Index >= j.total:
+		return NoSuchTask
+	}
+	if w := s.worker(it.Worker); w == nil || w.State != WorkerUp {
+		return NoSuchWorker
+	}
+	r := j.records.at(it.Index)
+	switch {
+	case r.state != Pending:
+		return WrongState
+	case it.Attempt != r.attempt+1:
+		return StaleAttempt
+	}
+	j = s.jobs.write(s.own, it.Job)
+	r = s.move(j, it.Index, Assigned)
+	r.attempt, r.worker, r.begun = it.Attempt, it.Worker, false
+	s.mixRecord(r)
+	if it.Attempt > 1 {
+		j.retries++
+	}
+	if j.state == JobPending {
+		j.state, j.started = JobRunning, s.now
+	}
+	return Accepted
+}
+
+func (o *Begin) apply(s *State, _ *Effects) Reason {
+	return each(o.Items, s.beginAttempt)
+}
+
+// beginAttempt logs that an at-most-once attempt begins.
+// Rejects: as held; WrongState for a task that may be repeated. A second copy
+// changes nothing.
+func (s *State) beginAttempt(h HeldItem) Reason {
+	j, reason := s.held(h)
+	if reason != Accepted {
+		return reason
+	}
+	if j.policy(h.Index).GetExecution() != dtaskv1.Execution_EXECUTION_AT_MOST_ONCE {
+		return WrongState
+	}
+	r := j.records.write(s.own, h.Index)
+	if r.begun {
+		return Accepted
+	}
+	s.mixRecord(r)
+	r.begun, r.started = true, s.now
+	s.mixRecord(r)
+	return Accepted
+}
+
+func (o *Complete) apply(s *State, fx *Effects) Reason {
+	return each(o.Items, func(it CompleteItem) Reason { return s.complete(it, fx) })
+}
+
+// complete ends a task well and readies what waited for it.
+// Rejects: as held; AlreadyAccepted for a second copy.
+func (s *State) complete(it CompleteItem, fx *Effects) Reason {
+	j, reason := s.held(it.HeldItem)
+	if reason != Accepted {
+		return reason
+	}
+	r := s.move(j, it.Index, Completed)
+	r.ended, r.started, r.note = s.now, s.now-int64(it.DurationMS), 0
+	if len(it.Result) > 0 || len(it.OutputSHA256) > 0 {
+		r.note = j.notes.add(s.own, noteResult, resultHead(it), it.OutputSHA256, it.Result)
+		s.mixBytes(it.Result)
+		s.mixBytes(it.OutputSHA256)
+	}
+	s.mixRecord(r)
+	s.release(j, it.Index, fx)
+	s.settle(j, fx)
+	return Accepted
+}
+
+// resultHead is the front of a result note: output size and length of its hash.
+func resultHead(it CompleteItem) []byte {
+	head := binary.AppendVarint(make([]byte, 0, binary.MaxVarintLen64+1), it.OutputSize)
+	return append(head, byte(len(it.OutputSHA256)))
+}
+
+func (o *Fail) apply(s *State, fx *Effects) Reason {
+	return each(o.Items, func(it FailItem) Reason { return s.fail(it, fx) })
+}
+
+// fail ends an attempt that failed: the task waits for its retry, or ends.
+// Rejects: as held; WrongState for a retry of a stopping job or of an
+// at-most-once attempt that has begun; Malformed for an unknown Next.
+func (s *State) fail(it FailItem, fx *Effects) Reason {
+	j, reason := s.held(it.HeldItem)
+	if reason != Accepted {
+		return reason
+	}
+	r := j.records.at(it.Index)
+	switch it.Next {
+	case Retry:
+		if j.stopping || r.begun {
+			return WrongState
+		}
+		r = s.move(j, it.Index, Scheduled)
+		r.ended = it.Due
+		s.setError(j, r, it.Error)
+	case ToDead, ToFailed:
+		r = j.records.write(s.own, it.Index)
+	default:
+		return Malformed
+	}
+	r.started = s.now - int64(it.DurationMS)
+	if it.Burns {
+		r.failures++
+	}
+	switch it.Next {
+	case Retry:
+		j.recovered++
+		s.mixRecord(r)
+		fx.scheduled(it.AttemptRef, it.Due)
+	case ToDead:
+		s.failTask(j, it.Index, Dead, it.Error, fx)
+	case ToFailed:
+		s.failTask(j, it.Index, Failed, it.Error, fx)
+	}
+	return Accepted
+}
+
+func (o *Requeue) apply(s *State, fx *Effects) Reason {
+	return each(o.Items, func(h HeldItem) Reason { return s.requeue(h, fx) })
+}
+
+// requeue puts a live attempt back. In a job that is stopping the task is
+// cancelled instead.
+// Rejects: as held; WrongState for an at-most-once attempt that has begun.
+func (s *State) requeue(h HeldItem, fx *Effects) Reason {
+	j, reason := s.held(h)
+	if reason != Accepted {
+		return reason
+	}
+	if j.records.at(h.Index).begun {
+		return WrongState
+	}
+	if j.stopping {
+		s.endTask(j, h.Index, Cancelled, "job stopped")
+		s.cancelDependents(j, h.Index)
+		s.settle(j, fx)
+		return Accepted
+	}
+	s.mixRecord(s.move(j, h.Index, Pending))
+	j.recovered++
+	fx.ready(h.TaskRef)
+	return Accepted
+}
+
+func (o *Lose) apply(s *State, fx *Effects) Reason {
+	return each(o.Items, func(h HeldItem) Reason { return s.lose(h, fx) })
+}
+
+// lose ends an at-most-once attempt whose fate is unknown.
+// Rejects: as held; WrongState unless it has begun.
+func (s *State) lose(h HeldItem, fx *Effects) Reason {
+	j, reason := s.held(h)
+	if reason != Accepted {
+		return reason
+	}
+	if !j.records.at(h.Index).begun {
+		return WrongState
+	}
+	s.failTask(j, h.Index, Lost, "worker lost, fate of the attempt unknown", fx)
+	return Accepted
+}
+
+func (o *Due) apply(s *State, fx *Effects) Reason {
+	return each(o.Items, func(it DueItem) Reason { return s.due(it, fx) })
+}
+
+// due makes a scheduled task ready.
+// Rejects: NoSuchJob, NoSuchTask, WrongState unless scheduled, StaleAttempt.
+func (s *State) due(it DueItem, fx *Effects) Reason {
+	j := s.sealedJob(it.Job)
+	switch {
+	case j == nil:
+		return NoSuchJob
+	case it.Index >= j.total:
+		return NoSuchTask
+	}
+	switch r := j.records.at(it.Index); {
+	case r.state != Scheduled:
+		return WrongState
+	case r.attempt != it.Attempt:
+		return StaleAttempt
+	}
+	j = s.jobs.write(s.own, it.Job)
+	s.mixRecord(s.move(j, it.Index, Pending))
+	fx.ready(it.TaskRef)
+	return Accepted
+}
+
+// stopsOnFailure reports whether one failed task stops the job.
+func (j *job) stopsOnFailure() bool {
+	return j.header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE
+}

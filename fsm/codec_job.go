@@ -1,0 +1,104 @@
+package fsm
+
+func (o *Cluster) encode(e *encoder) { e.str(o.ID) }
+func (o *Cluster) decode(d *decoder) { o.ID = d.str() }
+
+func (o *Replica) encode(e *encoder) { e.str(o.ServerID); e.str(o.Instance) }
+func (o *Replica) decode(d *decoder) { o.ServerID, o.Instance = d.str(), d.str() }
+
+func (o *LeaderStart) encode(e *encoder) { e.u64(o.Term); e.str(o.ServerID) }
+func (o *LeaderStart) decode(d *decoder) { o.Term, o.ServerID = d.u64(), d.str() }
+
+func (o *JobBegin) encode(e *encoder) {
+	e.u64(uint64(o.ID))
+	e.str(o.Key)
+	e.i64(o.KeyExpires)
+	e.bytes(o.Header)
+	e.u64(uint64(o.Total))
+}
+
+func (o *JobBegin) decode(d *decoder) {
+	o.ID = JobID(d.u64())
+	o.Key = d.str()
+	o.KeyExpires = d.i64()
+	o.Header = d.bytes()
+	o.Total = d.u32()
+}
+
+func (o *JobChunk) encode(e *encoder) {
+	e.u64(uint64(o.Job))
+	o.Chunk.encode(e)
+}
+
+func (o *JobChunk) decode(d *decoder) {
+	o.Job = JobID(d.u64())
+	o.Chunk = decodeChunk(d)
+}
+
+func (o *JobSeal) encode(e *encoder) {
+	e.u64(uint64(o.Job))
+	e.u64(uint64(o.Sum))
+	e.b = append(e.b, o.Digest[:]...)
+}
+
+func (o *JobSeal) decode(d *decoder) {
+	o.Job = JobID(d.u64())
+	o.Sum = d.u32()
+	d.array(&o.Digest)
+}
+
+// array reads 16 bytes.
+func (d *decoder) array(to *[16]byte) {
+	if len(d.b) < len(to) {
+		d.fail(errTruncated)
+		return
+	}
+	copy(to[:], d.b)
+	d.b = d.b[len(to):]
+}
+
+func (o *JobDrop) encode(e *encoder) { e.u64(uint64(o.Job)) }
+func (o *JobDrop) decode(d *decoder) { o.Job = JobID(d.u64()) }
+
+func (o *CancelJob) encode(e *encoder) { e.u64(uint64(o.Job)); e.str(o.Reason) }
+func (o *CancelJob) decode(d *decoder) { o.Job, o.Reason = JobID(d.u64()), d.str() }
+
+func (t TaskRef) encode(e *encoder) { e.u64(uint64(t.Job)); e.u64(uint64(t.Index)) }
+func (t *TaskRef) decode(d *decoder) { t.Job, t.Index = JobID(d.u64()), d.u32() }
+
+func (o *CancelTask) encode(e *encoder) { o.Task.encode(e); e.str(o.Reason) }
+func (o *CancelTask) decode(d *decoder) { o.Task.decode(d); o.Reason = d.str() }
+
+func (o *FailJob) encode(e *encoder) { e.u64(uint64(o.Job)); e.str(o.Error) }
+func (o *FailJob) decode(d *decoder) { o.Job, o.Error = JobID(d.u64()), d.str() }
+
+func (o *FailTask) encode(e *encoder) { o.Task.encode(e); e.str(o.Error) }
+func (o *FailTask) decode(d *decoder) { o.Task.decode(d); o.Error = d.str() }
+
+func (o *ForgetJobs) encode(e *encoder) {
+	e.u64(uint64(len(o.IDs)))
+	for _, id := range o.IDs {
+		e.u64(uint64(id))
+	}
+}
+
+func (o *ForgetJobs) decode(d *decoder) {
+	o.IDs = make([]JobID, d.count(1))
+	for i := range o.IDs {
+		o.IDs[i] = JobID(d.u64())
+	}
+}
+
+func (o *ForgetKeys) encode(e *encoder) {
+	e.u64(uint64(len(o.Keys)))
+	for _, k := range o.Keys {
+		e.str(k)
+	}
+}
+
+func (o *ForgetKeys) decode(d *decoder) {
+	o.Keys = make([]string, d.count(1))
+	for i := range o.Keys {
+		o.Keys[i] = d.str()
+	}
+}

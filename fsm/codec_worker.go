@@ -1,0 +1,58 @@
+package fsm
+
+func (o *WorkerJoin) encode(e *encoder) {
+	e.u64(uint64(o.ID))
+	e.str(o.Name)
+	e.str(o.Incarnation)
+	e.u64(uint64(o.Slots))
+	e.u64(uint64(len(o.Labels)))
+	for _, l := range o.Labels {
+		e.str(l.Key)
+		e.str(l.Value)
+	}
+	e.u64(uint64(len(o.Resources)))
+	for _, r := range o.Resources {
+		e.str(r.Name)
+		e.i64(r.Amount)
+	}
+	e.str(o.Version)
+	e.str(o.Address)
+}
+
+func (o *WorkerJoin) decode(d *decoder) {
+	o.ID = WorkerID(d.u32())
+	o.Name = d.str()
+	o.Incarnation = d.str()
+	o.Slots = d.u32()
+	if n := d.count(2); n > 0 {
+		o.Labels = make([]Label, n)
+	}
+	for i := range o.Labels {
+		o.Labels[i] = Label{Key: d.str(), Value: d.str()}
+	}
+	if n := d.count(2); n > 0 {
+		o.Resources = make([]Resource, n)
+	}
+	for i := range o.Resources {
+		o.Resources[i] = Resource{Name: d.str(), Amount: d.i64()}
+	}
+	o.Version = d.str()
+	o.Address = d.str()
+}
+
+func (o *WorkerLeave) encode(e *encoder) { e.u64(uint64(o.ID)); e.str(o.Reason) }
+func (o *WorkerLeave) decode(d *decoder) { o.ID, o.Reason = WorkerID(d.u32()), d.str() }
+
+func (o *ForgetWorkers) encode(e *encoder) {
+	e.u64(uint64(len(o.IDs)))
+	for _, id := range o.IDs {
+		e.u64(uint64(id))
+	}
+}
+
+func (o *ForgetWorkers) decode(d *decoder) {
+	o.IDs = make([]WorkerID, d.count(1))
+	for i := range o.IDs {
+		o.IDs[i] = WorkerID(d.u32())
+	}
+}

@@ -1,0 +1,51 @@
+package fsm
+
+import (
+	"hash/crc64"
+	"math/bits"
+)
+
+// The digest is a running hash over the effects of all entries. Replicas that
+// applied the same entries to the same state have the same digest; one whose
+// state differs by a bit differs from the first write on that touches it,
+// because old and new contents both go in.
+
+// mix folds a word into the digest: xor, multiply by the golden ratio's 64-bit
+// fraction (as Fibonacci hashing does; Knuth, TAOCP 3, §6.4), rotate.
+func (s *State) mix(v uint64) {
+	s.digest = bits.RotateLeft64((s.digest^v)*0x9e3779b97f4a7c15, 29)
+}
+
+var ecma = crc64.MakeTable(crc64.ECMA)
+
+func (s *State) mixBytes(b []byte)  { s.mix(crc64.Checksum(b, ecma)) }
+func (s *State) mixString(v string) { s.mixBytes([]byte(v)) }
+
+func (s *State) mixRecord(r *record) {
+	s.mix(uint64(r.started)) //nolint:gosec // bits only
+	s.mix(uint64(r.ended))   //nolint:gosec // bits only
+	s.mix(uint64(r.attempt)<<32 | uint64(r.worker))
+	s.mix(uint64(r.pending)<<32 | uint64(r.failures))
+	begun := uint64(0)
+	if r.begun {
+		begun = 1
+	}
+	s.mix(uint64(r.note)<<16 | begun<<8 | uint64(r.state))
+}
+
+func (s *State) mixJob(j *job) {
+	s.mix(uint64(j.id))
+	s.mix(uint64(j.state))
+	for _, n := range j.counts {
+		s.mix(uint64(n))
+	}
+	s.mix(j.retries)
+	s.mix(j.recovered)
+	s.mixString(j.err)
+}
+
+// Digest is the running digest after the entries applied so far.
+func (s *State) Digest() uint64 { return s.digest }
+
+// Entries is the number of entries applied so far.
+func (s *State) Entries() uint64 { return s.entries }

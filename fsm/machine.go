@@ -1,0 +1,238 @@
+package fsm
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Machine is a State behind a lock: what Raft applies entries to, and what the
+// rest of a replica reads. Safe for concurrent use.
+type Machine struct {
+	codec Codec
+
+	mu      sync.RWMutex // guards the fields below; held for memory only
+	state   *State
+	index   uint64 // of the last applied entry
+	marks   marks
+	changed chan struct{} // closed and replaced after each entry, if anybody waits
+	waited  bool
+	decoded map[*byte]Entry // entries that this replica proposed, by their bytes
+}
+
+// NewMachine makes the machine before the first entry.
+func NewMachine(codec Codec) *Machine {
+	return &Machine{codec: codec, state: New(), changed: make(chan struct{}), decoded: make(map[*byte]Entry)}
+}
+
+// Applied is what Apply gives for each entry.
+type Applied struct {
+	Index    uint64
+	Digest   uint64
+	Rejected Reason // of the first operation that was refused; Accepted if none
+}
+
+// HaltError says that this replica cannot apply an entry. It must stop: to go
+// on would be to diverge.
+type HaltError struct {
+	Index uint64
+	Err   error
+}
+
+// Error names the entry.
+func (e *HaltError) Error() string { return fmt.Sprintf("halting at log entry %d: %v", e.Index, e.Err) }
+
+// Unwrap gives the cause.
+func (e *HaltError) Unwrap() error { return e.Err }
+
+// Expect hands over the decoded form of an entry that this replica is about to
+// propose, so that it need not decode its own log. data must be what the codec
+// made of e, and must reach Apply as the same slice.
+func (m *Machine) Expect(data []byte, e Entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.decoded[&data[0]] = e
+}
+
+// Forget takes back what Expect handed over, for an entry that was not proposed.
+func (m *Machine) Forget(data []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.decoded, &data[0])
+}
+
+// Apply applies the entry at an index. It gives an Applied, or a *HaltError.
+func (m *Machine) Apply(index uint64, data []byte) any {
+	e, err := m.take(data)
+	if err != nil {
+		return &HaltError{Index: index, Err: err}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.state.Apply(e, nil)
+	m.index = index
+	digest := m.state.Digest()
+	m.marks.add(index, digest)
+	if m.waited {
+		close(m.changed)
+		m.changed, m.waited = make(chan struct{}), false
+	}
+	return Applied{Index: index, Digest: digest, Rejected: r}
+}
+
+func (m *Machine) take(data []byte) (Entry, error) {
+	if len(data) > 0 {
+		m.mu.Lock()
+		e, ok := m.decoded[&data[0]]
+		if ok {
+			delete(m.decoded, &data[0])
+		}
+		m.mu.Unlock()
+		if ok {
+			return e, nil
+		}
+	}
+	return m.codec.Decode(data)
+}
+
+// Read calls f with the state and its applied index; the state does not change
+// meanwhile and must not be kept. For long reads use Fork.
+func (m *Machine) Read(f func(s *State, index uint64)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	f(m.state, m.index)
+}
+
+// Fork gives a state of one's own, equal to the present one, and its index.
+func (m *Machine) Fork() (*State, uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state.Fork(), m.index
+}
+
+// Index is the applied index.
+func (m *Machine) Index() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.index
+}
+
+// Changed gives a channel that is closed when an entry after the given index
+// has been applied; at once if there is one already.
+func (m *Machine) Changed(after uint64) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.index > after {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	m.waited = true
+	return m.changed
+}
+
+// Await waits until the applied index is at least index.
+func (m *Machine) Await(ctx context.Context, index uint64) error {
+	for {
+		at := m.Index()
+		if at >= index {
+			return nil
+		}
+		select {
+		case <-m.Changed(at):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for log entry %d, applied %d: %w", index, at, context.Cause(ctx))
+		}
+	}
+}
+
+// Snapshot is the state at one index, to be written while Apply goes on.
+type Snapshot struct {
+	state *State
+	index uint64
+}
+
+// Snapshot takes the present state. Its cost does not grow with the tasks.
+func (m *Machine) Snapshot() *Snapshot {
+	s, index := m.Fork()
+	return &Snapshot{state: s, index: index}
+}
+
+// Persist writes the snapshot.
+func (s *Snapshot) Persist(w io.Writer) error {
+	var head [8]byte
+	binary.LittleEndian.PutUint64(head[:], s.index)
+	if _, err := w.Write(head[:]); err != nil {
+		return fmt.Errorf("writing snapshot: %w", err)
+	}
+	return s.state.WriteSnapshot(w)
+}
+
+// Release gives the memory back.
+func (s *Snapshot) Release() { s.state = nil }
+
+// Restore replaces the state by a persisted snapshot, once that has been read
+// whole; until then, and if it cannot be read, nothing changes.
+func (m *Machine) Restore(r io.Reader) error {
+	var head [8]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return fmt.Errorf("reading snapshot: %w", unexpected(err))
+	}
+	s, err := ReadSnapshot(r)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state, m.index = s, binary.LittleEndian.Uint64(head[:])
+	m.marks = marks{}
+	clear(m.decoded)
+	close(m.changed)
+	m.changed, m.waited = make(chan struct{}), false
+	return nil
+}
+
+// Mark is the digest after the entry at an index.
+type Mark struct{ Index, Digest uint64 }
+
+// markCount is how many entries back replicas can still be compared.
+const markCount = 4096
+
+// marks is a ring of the last digests.
+type marks struct {
+	ring [markCount]Mark
+	next int
+}
+
+func (m *marks) add(index, digest uint64) {
+	m.ring[m.next%markCount] = Mark{index, digest}
+	m.next++
+}
+
+// Marks gives the digests after the last entries, oldest first, from an index on.
+func (m *Machine) Marks(from uint64) []Mark {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var list []Mark
+	for i := max(0, m.marks.next-markCount); i < m.marks.next; i++ {
+		if k := m.marks.ring[i%markCount]; k.Index >= from {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// Flip damages the record of a task: a hook for tests of the digest, which must
+// notice. It reports whether there was one.
+func (m *Machine) Flip(t TaskRef) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j := m.state.jobs.write(m.state.own, t.Job)
+	if j == nil || t.Index >= j.records.n {
+		return false
+	}
+	j.records.write(m.state.own, t.Index).failures ^= 1 << 20
+	return true
+}

@@ -1,0 +1,294 @@
+package fsm
+
+// Op is one operation of a log entry. Values are data only; what they do is in
+// the apply files, how they are written in codec.go. Operations on tasks carry
+// items, so that a thousand completions are one operation.
+type Op interface {
+	kind() opKind
+	apply(s *State, fx *Effects) Reason // of the first refused item; the others still apply
+	encode(e *encoder)
+	decode(d *decoder)
+}
+
+// opKind is the first byte of an operation in the log. Numbers are on disk:
+// they are only added, never changed or reused.
+type opKind uint8
+
+const (
+	opCluster opKind = iota + 1
+	opReplica
+	opLeaderStart
+	opJobBegin
+	opJobChunk
+	opJobSeal
+	opJobDrop
+	opAssign
+	opBegin
+	opComplete
+	opFail
+	opRequeue
+	opLose
+	opDue
+	opCancelJob
+	opCancelTask
+	opFailJob
+	opFailTask
+	opWorkerUp
+	opWorkerDown
+	opForgetWorkers
+	opForgetKeys
+	opForgetJobs
+	opCount // the first number not in use
+)
+
+// newOp makes an empty operation of a kind, or nil if this binary does not
+// know it.
+func newOp(k opKind) Op {
+	switch k {
+	case opCluster:
+		return new(Cluster)
+	case opReplica:
+		return new(Replica)
+	case opLeaderStart:
+		return new(LeaderStart)
+	case opJobBegin:
+		return new(JobBegin)
+	case opJobChunk:
+		return new(JobChunk)
+	case opJobSeal:
+		return new(JobSeal)
+	case opJobDrop:
+		return new(JobDrop)
+	case opAssign:
+		return new(Assign)
+	case opBegin:
+		return new(Begin)
+	case opComplete:
+		return new(Complete)
+	case opFail:
+		return new(Fail)
+	case opRequeue:
+		return new(Requeue)
+	case opLose:
+		return new(Lose)
+	case opDue:
+		return new(Due)
+	case opCancelJob:
+		return new(CancelJob)
+	case opCancelTask:
+		return new(CancelTask)
+	case opFailJob:
+		return new(FailJob)
+	case opFailTask:
+		return new(FailTask)
+	case opWorkerUp:
+		return new(WorkerJoin)
+	case opWorkerDown:
+		return new(WorkerLeave)
+	case opForgetWorkers:
+		return new(ForgetWorkers)
+	case opForgetKeys:
+		return new(ForgetKeys)
+	case opForgetJobs:
+		return new(ForgetJobs)
+	case opCount:
+	}
+	return nil
+}
+
+// Cluster names the cluster; the first leader proposes it once.
+type Cluster struct {
+	ID string // 32 hexadecimal digits
+}
+
+// Replica records which instance (data folder) a server id belongs to, at
+// first contact; another instance under the same id is refused from then on.
+type Replica struct {
+	ServerID, Instance string
+}
+
+// LeaderStart is the first operation of a term.
+type LeaderStart struct {
+	Term     uint64
+	ServerID string
+}
+
+// JobBegin begins a job: its tasks follow in chunks, its seal makes it exist.
+type JobBegin struct {
+	ID         JobID  // must be the next number
+	Key        string // idempotency key; never empty
+	KeyExpires int64  // ms; when the key may be forgotten
+	Header     []byte // dtask.v1.JobHeader
+	Total      uint32 // tasks to come, ≥ 1
+}
+
+// JobChunk adds the next tasks of a job that is being uploaded.
+type JobChunk struct {
+	Job   JobID
+	Chunk *Chunk
+}
+
+// JobSeal makes an uploaded job exist.
+type JobSeal struct {
+	Job    JobID
+	Sum    uint32   // CRC-32C over the blobs of all chunks
+	Digest [16]byte // of header and tasks, for the idempotency key
+}
+
+// JobDrop removes a job that was never sealed.
+type JobDrop struct {
+	Job JobID
+}
+
+// AssignItem gives a task to a worker.
+type AssignItem struct {
+	AttemptRef // Attempt is the one before plus one
+	Worker     WorkerID
+}
+
+// Assign makes new live attempts.
+type Assign struct{ Items []AssignItem }
+
+// HeldItem names a live attempt and the worker that holds it.
+type HeldItem struct {
+	AttemptRef
+	Worker WorkerID
+}
+
+// Begin logs that at-most-once attempts begin: from now on they are never
+// repeated.
+type Begin struct{ Items []HeldItem }
+
+// CompleteItem ends a task well.
+type CompleteItem struct {
+	HeldItem
+	DurationMS   uint32 // from begin to end by the worker's clock
+	Result       []byte // ≤ 4 KiB
+	OutputSize   int64  // bytes
+	OutputSHA256 []byte // 32 bytes, or empty if there is no output
+}
+
+// Complete accepts completions.
+type Complete struct{ Items []CompleteItem }
+
+// Next is what becomes of a task after a failed attempt, as the leader decided.
+type Next uint8
+
+// What becomes of a failed task.
+const (
+	Retry  Next = iota + 1 // again, at Due
+	ToDead                 // retries used up
+	ToFailed
+)
+
+// FailItem ends an attempt that failed.
+type FailItem struct {
+	HeldItem
+	DurationMS uint32
+	Next       Next
+	Due        int64 // ms; with Retry
+	Burns      bool  // counts against the retries
+	Error      string
+}
+
+// Fail records failures.
+type Fail struct{ Items []FailItem }
+
+// Requeue puts live attempts back without burning a retry: their worker was
+// lost, was drained, or never heard of them.
+type Requeue struct{ Items []HeldItem }
+
+// Lose ends at-most-once attempts whose fate is unknown.
+type Lose struct{ Items []HeldItem }
+
+// DueItem names a scheduled task by the attempt after which it waits.
+type DueItem = AttemptRef
+
+// Due makes scheduled tasks ready.
+type Due struct{ Items []DueItem }
+
+// CancelJob ends a job and all its tasks.
+type CancelJob struct {
+	Job    JobID
+	Reason string
+}
+
+// CancelTask ends one task, and with it all that depend on it.
+type CancelTask struct {
+	Task   TaskRef
+	Reason string
+}
+
+// FailJob ends a job as failed: its deadline has passed.
+type FailJob struct {
+	Job   JobID
+	Error string
+}
+
+// FailTask ends a task that has no live attempt as failed: its queue time-out
+// has passed.
+type FailTask struct {
+	Task  TaskRef
+	Error string
+}
+
+// WorkerJoin makes a worker up. If it was up as another incarnation, that one's
+// attempts must have been put back before.
+type WorkerJoin struct {
+	ID          WorkerID // the name's number, or the next one for a new name
+	Name        string
+	Incarnation string
+	Slots       uint32
+	Labels      []Label
+	Resources   []Resource
+	Version     string
+	Address     string
+}
+
+// Label is a word that a worker says of itself.
+type Label struct{ Key, Value string }
+
+// Resource is an amount of something countable, in thousandths of a unit.
+type Resource struct {
+	Name   string
+	Amount int64
+}
+
+// WorkerLeave makes a worker down.
+type WorkerLeave struct {
+	ID     WorkerID
+	Reason string
+}
+
+// ForgetWorkers removes workers that are down.
+type ForgetWorkers struct{ IDs []WorkerID }
+
+// ForgetKeys removes idempotency keys.
+type ForgetKeys struct{ Keys []string }
+
+// ForgetJobs removes jobs that have ended.
+type ForgetJobs struct{ IDs []JobID }
+
+func (*Cluster) kind() opKind       { return opCluster }
+func (*Replica) kind() opKind       { return opReplica }
+func (*LeaderStart) kind() opKind   { return opLeaderStart }
+func (*JobBegin) kind() opKind      { return opJobBegin }
+func (*JobChunk) kind() opKind      { return opJobChunk }
+func (*JobSeal) kind() opKind       { return opJobSeal }
+func (*JobDrop) kind() opKind       { return opJobDrop }
+func (*Assign) kind() opKind        { return opAssign }
+func (*Begin) kind() opKind         { return opBegin }
+func (*Complete) kind() opKind      { return opComplete }
+func (*Fail) kind() opKind          { return opFail }
+func (*Requeue) kind() opKind       { return opRequeue }
+func (*Lose) kind() opKind          { return opLose }
+func (*Due) kind() opKind           { return opDue }
+func (*CancelJob) kind() opKind     { return opCancelJob }
+func (*CancelTask) kind() opKind    { return opCancelTask }
+func (*FailJob) kind() opKind       { return opFailJob }
+func (*FailTask) kind() opKind      { return opFailTask }
+func (*WorkerJoin) kind() opKind    { return opWorkerUp }
+func (*WorkerLeave) kind() opKind   { return opWorkerDown }
+func (*ForgetWorkers) kind() opKind { return opForgetWorkers }
+func (*ForgetKeys) kind() opKind    { return opForgetKeys }
+func (*ForgetJobs) kind() opKind    { return opForgetJobs }

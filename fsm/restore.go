@@ -1,0 +1,278 @@
+package fsm
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// ReadSnapshot builds a state from what WriteSnapshot wrote. Whatever is wrong
+// with the input it gives an error, never part of a state, and allocates no
+// more than a small multiple of the input's length.
+func ReadSnapshot(r io.Reader) (*State, error) {
+	f := frameReader{r: bufio.NewReaderSize(r, 256<<10), s: New()}
+	s, err := f.state()
+	if err != nil {
+		return nil, fmt.Errorf("reading snapshot: %w", err)
+	}
+	return s, nil
+}
+
+type frameReader struct {
+	r      *bufio.Reader
+	s      *State
+	frames uint64
+}
+
+// next reads a frame and checks its sum.
+func (f *frameReader) next() (frameKind, *decoder, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(f.r, head[:]); err != nil {
+		return 0, nil, fmt.Errorf("frame %d: %w", f.frames, unexpected(err))
+	}
+	n := binary.LittleEndian.Uint32(head[1:])
+	if n > maxFrame {
+		return 0, nil, fmt.Errorf("frame %d claims %d bytes", f.frames, n)
+	}
+	b := make([]byte, n+4)
+	if _, err := io.ReadFull(f.r, b); err != nil {
+		return 0, nil, fmt.Errorf("frame %d: %w", f.frames, unexpected(err))
+	}
+	body, tail := b[:n:n], b[n:]
+	sum := crc32.Update(crc32.Update(0, castagnoli, head[:]), castagnoli, body)
+	if sum != binary.LittleEndian.Uint32(tail) {
+		return 0, nil, fmt.Errorf("frame %d is damaged: its checksum differs", f.frames)
+	}
+	f.frames++
+	return frameKind(head[0]), &decoder{b: body}, nil
+}
+
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// expect reads a frame of one kind.
+func (f *frameReader) expect(want frameKind) (*decoder, error) {
+	kind, d, err := f.next()
+	if err == nil && kind != want {
+		err = fmt.Errorf("frame %d is of kind %d, want %d", f.frames-1, kind, want)
+	}
+	return d, err
+}
+
+func (f *frameReader) state() (*State, error) {
+	magic := make([]byte, len(snapshotMagic))
+	if _, err := io.ReadFull(f.r, magic); err != nil || string(magic) != snapshotMagic {
+		return nil, errors.New("this is not a snapshot of a format that this binary knows")
+	}
+	for {
+		kind, d, err := f.next()
+		if err != nil {
+			return nil, err
+		}
+		switch kind {
+		case frameCluster:
+			f.cluster(d)
+		case frameWorker:
+			f.worker(d)
+		case frameKeys:
+			f.keys(d)
+		case frameJob:
+			err = f.job(d)
+		case frameEnd:
+			return f.end(d)
+		case frameChunk, frameRecords, frameNotes:
+			err = fmt.Errorf("frame %d belongs to no job", f.frames-1)
+		default:
+			err = &UnknownError{What: fmt.Sprintf("frame kind %d", kind)}
+		}
+		if err == nil {
+			err = d.done()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// done gives the decoder's error, or one if it has contents left.
+func (d *decoder) done() error {
+	if d.err == nil && len(d.b) > 0 {
+		d.err = fmt.Errorf("%d bytes left over", len(d.b))
+	}
+	return d.err
+}
+
+func (f *frameReader) end(d *decoder) (*State, error) {
+	s := f.s
+	s.entries = d.u64()
+	s.digest = d.u64()
+	s.now = d.i64()
+	if frames := d.u64(); d.err == nil && frames != f.frames-1 {
+		return nil, fmt.Errorf("has %d frames, was written with %d", f.frames-1, frames)
+	}
+	if err := d.done(); err != nil {
+		return nil, err
+	}
+	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("goes on after its end")
+	}
+	return s, s.Check()
+}
+
+func (f *frameReader) cluster(d *decoder) {
+	s := f.s
+	s.clusterID = d.str()
+	s.epoch = d.u64()
+	s.term = d.u64()
+	s.leader = d.str()
+	s.nextJob = JobID(d.u64())
+	if n := d.u64(); n >= 1 && n <= 1<<20 {
+		s.workers = make([]*Worker, n)
+	} else {
+		d.fail(fmt.Errorf("%d workers", n))
+	}
+	s.replicas = make([]Replica, d.count(2))
+	for i := range s.replicas {
+		s.replicas[i].decode(d)
+	}
+}
+
+func (f *frameReader) worker(d *decoder) {
+	var o WorkerJoin
+	o.decode(d)
+	w := &Worker{
+		ID: o.ID, Name: o.Name, Incarnation: o.Incarnation, Slots: o.Slots, Labels: o.Labels,
+		Resources: o.Resources, Version: o.Version, Address: o.Address,
+		State: WorkerState(d.byte()), UpSince: d.i64(), DownSince: d.i64(), DownReason: d.str(),
+	}
+	if d.err == nil && (w.ID == 0 || int(w.ID) >= len(f.s.workers) || f.s.workers[w.ID] != nil) {
+		d.fail(fmt.Errorf("worker number %d is out of range or there twice", w.ID))
+	}
+	if d.err != nil {
+		return
+	}
+	f.s.workers[w.ID] = w
+	f.s.workerNames.set(f.s.own, w.Name, w.ID)
+}
+
+func (f *frameReader) keys(d *decoder) {
+	for range d.count(20) {
+		name := d.str()
+		k := key{job: JobID(d.u64()), expires: d.i64(), sealed: d.bool()}
+		d.array(&k.digest)
+		if d.err == nil {
+			f.s.keys.set(f.s.own, name, k)
+		}
+	}
+}
+
+func (f *frameReader) job(d *decoder) error {
+	s := f.s
+	j := &job{own: s.own, id: JobID(d.u64()), key: d.str(), headerBytes: d.bytes(), total: d.u32()}
+	j.state = JobState(d.byte())
+	j.stopping = d.bool()
+	j.err = d.str()
+	j.submitted, j.started, j.ended = d.i64(), d.i64(), d.i64()
+	j.retries, j.recovered = d.u64(), d.u64()
+	d.array(&j.digest)
+	chunks, pages, pieces := d.u64(), d.u64(), d.u64()
+	if err := d.done(); err != nil {
+		return err
+	}
+	if j.id == 0 || j.id >= s.nextJob || s.jobs.get(j.id) != nil || j.state == 0 || j.state >= numJobStates {
+		return fmt.Errorf("job %d is out of range, there twice, or in no state", j.id)
+	}
+	j.header = new(dtaskv1.JobHeader)
+	if err := proto.Unmarshal(j.headerBytes, j.header); err != nil {
+		return fmt.Errorf("header of job %d: %w", j.id, err)
+	}
+	if err := f.jobFrames(j, chunks, pages, pieces); err != nil {
+		return fmt.Errorf("job %d: %w", j.id, err)
+	}
+	if j.state != JobUploading {
+		j.succ = makeSuccessors(j.chunks, j.total)
+	}
+	s.jobs.put(s.own, j)
+	return nil
+}
+
+func (f *frameReader) jobFrames(j *job, chunks, pages, pieces uint64) error {
+	tasks := uint32(0)
+	for range chunks {
+		d, err := f.expect(frameChunk)
+		if err != nil {
+			return err
+		}
+		c := decodeChunk(d)
+		if err := d.done(); err != nil {
+			return err
+		}
+		if c.First != tasks || c.Len() == 0 || uint64(tasks)+uint64(c.Len()) > uint64(j.total) { //nolint:gosec // lengths
+			return errors.New("chunks do not follow each other")
+		}
+		tasks += uint32(c.Len()) //nolint:gosec // ≤ total
+		j.chunks = append(j.chunks, c)
+		j.sum = c.Sum(j.sum)
+	}
+	if j.state != JobUploading && tasks != j.total {
+		return errors.New("has tasks missing")
+	}
+	for range pages {
+		d, err := f.expect(frameRecords)
+		if err != nil {
+			return err
+		}
+		if err := readRecords(j, d, tasks); err != nil {
+			return err
+		}
+	}
+	if j.records.n != tasks {
+		return errors.New("has records missing")
+	}
+	j.notes.own = nil // the last piece is full as it is: the next note begins another
+	for range pieces {
+		d, err := f.expect(frameNotes)
+		if err != nil {
+			return err
+		}
+		j.notes.pieces = append(j.notes.pieces, d.b)
+	}
+	return nil
+}
+
+// readRecords adds one page.
+func readRecords(j *job, d *decoder, tasks uint32) error {
+	p := &page{recs: make([]record, 0, min(pageSize, j.total-j.records.n))}
+	for len(d.b) > 0 && d.err == nil {
+		if len(p.recs) == cap(p.recs) {
+			return errors.New("page of records is too long")
+		}
+		var r record
+		d.record(&r)
+		if r.state == 0 || r.state >= numStates {
+			return errors.New("record in no state")
+		}
+		p.recs = append(p.recs, r)
+		j.counts[r.state]++
+	}
+	if d.err != nil {
+		return d.err
+	}
+	j.records.pages = append(j.records.pages, p)
+	j.records.n += uint32(len(p.recs)) //nolint:gosec // ≤ pageSize
+	if j.records.n > tasks || (len(p.recs) < pageSize && j.records.n != tasks) {
+		return errors.New("pages of records do not follow each other")
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package fsm
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+)
+
+// A snapshot is the magic, then frames, then an end frame. A frame is its kind
+// (1 byte), the length of its contents (4 bytes, little endian), the contents,
+// and a CRC-32C over all of that (4 bytes). A job is a job frame followed by
+// its chunks, pages of records and pieces of notes.
+const snapshotMagic = "dtasksn1"
+
+type frameKind byte
+
+const (
+	frameCluster frameKind = iota + 1
+	frameWorker
+	frameKeys
+	frameJob
+	frameChunk
+	frameRecords
+	frameNotes
+	frameEnd
+)
+
+// maxFrame bounds what a damaged length can make a reader allocate.
+const maxFrame = 16 << 20
+
+// WriteSnapshot writes the whole state. It only reads, so that a fork can be
+// written while its origin goes on.
+func (s *State) WriteSnapshot(w io.Writer) error {
+	f := frameWriter{w: bufio.NewWriterSize(w, 256<<10)}
+	f.raw([]byte(snapshotMagic))
+	f.cluster(s)
+	f.workers(s)
+	f.keys(s)
+	for _, p := range s.jobs.pages {
+		if p == nil {
+			continue
+		}
+		for _, j := range p.jobs {
+			if j != nil {
+				f.job(j)
+			}
+		}
+	}
+	f.end(s)
+	if f.err != nil {
+		return fmt.Errorf("writing snapshot: %w", f.err)
+	}
+	if err := f.w.Flush(); err != nil {
+		return fmt.Errorf("writing snapshot: %w", err)
+	}
+	return nil
+}
+
+// frameWriter writes frames; the first error sticks.
+type frameWriter struct {
+	w      *bufio.Writer
+	e      encoder
+	frames uint64
+	err    error
+}
+
+func (f *frameWriter) raw(b []byte) {
+	if f.err == nil {
+		_, f.err = f.w.Write(b)
+	}
+}
+
+// frame writes what is in the encoder as one frame.
+func (f *frameWriter) frame(kind frameKind) {
+	var head [5]byte
+	head[0] = byte(kind)
+	binary.LittleEndian.PutUint32(head[1:], uint32(len(f.e.b))) //nolint:gosec // ≤ maxFrame
+	sum := crc32.Update(crc32.Update(0, castagnoli, head[:]), castagnoli, f.e.b)
+	f.raw(head[:])
+	f.raw(f.e.b)
+	var tail [4]byte
+	binary.LittleEndian.PutUint32(tail[:], sum)
+	f.raw(tail[:])
+	f.e.b = f.e.b[:0]
+	f.frames++
+}
+
+func (f *frameWriter) cluster(s *State) {
+	e := &f.e
+	e.str(s.clusterID)
+	e.u64(s.epoch)
+	e.u64(s.term)
+	e.str(s.leader)
+	e.u64(uint64(s.nextJob))
+	e.u64(uint64(len(s.workers)))
+	e.u64(uint64(len(s.replicas)))
+	for _, r := range s.replicas {
+		r.encode(e)
+	}
+	f.frame(frameCluster)
+}
+
+func (f *frameWriter) workers(s *State) {
+	for _, w := range s.workers {
+		if w == nil {
+			continue
+		}
+		join := WorkerJoin{
+			ID: w.ID, Name: w.Name, Incarnation: w.Incarnation, Slots: w.Slots, Labels: w.Labels,
+			Resources: w.Resources, Version: w.Version, Address: w.Address,
+		}
+		join.encode(&f.e)
+		f.e.byte(byte(w.State))
+		f.e.i64(w.UpSince)
+		f.e.i64(w.DownSince)
+		f.e.str(w.DownReason)
+		f.frame(frameWorker)
+	}
+}
+
+func (f *frameWriter) keys(s *State) {
+	for shard := range shardCount {
+		var names []string
+		for name := range s.keys.scan(shard) {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for part := range slices.Chunk(names, 4096) {
+			f.e.u64(uint64(len(part)))
+			for _, name := range part {
+				k, _ := s.keys.get(name)
+				f.e.str(name)
+				f.e.u64(uint64(k.job))
+				f.e.i64(k.expires)
+				f.e.bool(k.sealed)
+				f.e.b = append(f.e.b, k.digest[:]...)
+			}
+			f.frame(frameKeys)
+		}
+	}
+}
+
+func (f *frameWriter) job(j *job) {
+	e := &f.e
+	e.u64(uint64(j.id))
+	e.str(j.key)
+	e.bytes(j.headerBytes)
+	e.u64(uint64(j.total))
+	e.byte(byte(j.state))
+	e.bool(j.stopping)
+	e.str(j.err)
+	e.i64(j.submitted)
+	e.i64(j.started)
+	e.i64(j.ended)
+	e.u64(j.retries)
+	e.u64(j.recovered)
+	e.b = append(e.b, j.digest[:]...)
+	e.u64(uint64(len(j.chunks)))
+	e.u64(uint64(len(j.records.pages)))
+	e.u64(uint64(len(j.notes.pieces)))
+	f.frame(frameJob)
+	for _, c := range j.chunks {
+		c.encode(e)
+		f.frame(frameChunk)
+	}
+	for _, p := range j.records.pages {
+		for i := range p.recs {
+			e.record(&p.recs[i])
+		}
+		f.frame(frameRecords)
+	}
+	for _, p := range j.notes.pieces {
+		e.b = append(e.b, p...)
+		f.frame(frameNotes)
+	}
+}
+
+func (e *encoder) record(r *record) {
+	e.i64(r.started)
+	e.i64(r.ended)
+	e.u64(uint64(r.attempt))
+	e.u64(uint64(r.worker))
+	e.u64(uint64(r.pending))
+	e.u64(uint64(r.failures))
+	e.u64(uint64(r.note))
+	e.byte(byte(r.state))
+	e.bool(r.begun)
+}
+
+func (d *decoder) record(r *record) {
+	r.started = d.i64()
+	r.ended = d.i64()
+	r.attempt = d.u32()
+	r.worker = WorkerID(d.u32())
+	r.pending = d.u32()
+	r.failures = d.u32()
+	r.note = d.u32()
+	r.state = TaskState(d.byte())
+	r.begun = d.bool()
+}
+
+func (f *frameWriter) end(s *State) {
+	f.e.u64(s.entries)
+	f.e.u64(s.digest)
+	f.e.i64(s.now)
+	f.e.u64(f.frames)
+	f.frame(frameEnd)
+}

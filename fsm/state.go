@@ -1,0 +1,91 @@
+package fsm
+
+import "slices"
+
+// State is all that the cluster agrees on. It is changed by Apply alone. Not
+// safe for concurrent use; Machine adds a lock, the sequencer owns its fork.
+type State struct {
+	own *ownership
+
+	clusterID string
+	epoch     uint64 // fencing epoch, from 1
+	replicas  []Replica
+	term      uint64 // of the last LeaderStart
+	leader    string // server id of the last LeaderStart
+
+	nextJob JobID
+	jobs    jobTable
+	keys    cowMap[key]
+
+	workers     []*Worker // by number; [0] is nil; nil = forgotten
+	workersOwn  *ownership
+	workerNames cowMap[WorkerID]
+
+	entries uint64 // applied so far
+	digest  uint64 // running digest over the effects of all of them
+	now     int64  // ms; stamp of the entry that is being applied
+}
+
+// key is what an idempotency key stands for.
+type key struct {
+	job     JobID
+	expires int64 // ms
+	sealed  bool
+	digest  [16]byte
+}
+
+// Worker is a worker as the cluster agrees on it. Values are never changed once
+// they are in the state.
+type Worker struct {
+	ID          WorkerID
+	Name        string
+	Incarnation string
+	State       WorkerState
+	Slots       uint32
+	Labels      []Label    // sorted by key
+	Resources   []Resource // sorted by name
+	Version     string
+	Address     string
+	UpSince     int64 // ms
+	DownSince   int64 // ms; 0 while up
+	DownReason  string
+}
+
+// New makes the state before the first entry.
+func New() *State {
+	return &State{own: new(ownership), epoch: 1, nextJob: 1, workers: make([]*Worker, 1)}
+}
+
+// Fork makes a second state that starts out equal to this one and shares all
+// memory with it until either writes. Cost: one pointer for each page of jobs.
+// The caller must keep Apply out while it runs.
+func (s *State) Fork() *State {
+	f := *s
+	s.own, f.own = new(ownership), new(ownership)
+	return &f
+}
+
+// writeWorkers gives the list of workers for changing.
+func (s *State) writeWorkers() []*Worker {
+	if s.workersOwn != s.own {
+		s.workers = slices.Clone(s.workers)
+		s.workersOwn = s.own
+	}
+	return s.workers
+}
+
+func (s *State) worker(id WorkerID) *Worker {
+	if id == 0 || int(id) >= len(s.workers) {
+		return nil
+	}
+	return s.workers[id]
+}
+
+// sealedJob is a job that exists for users, or nil.
+func (s *State) sealedJob(id JobID) *job {
+	j := s.jobs.get(id)
+	if j == nil || j.state == JobUploading {
+		return nil
+	}
+	return j
+}

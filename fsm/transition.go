@@ -1,0 +1,126 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// legal is the transition table of tasks: legal[from] has a bit for each state
+// that may follow. docs/architecture.md draws it.
+var legal = [numStates]uint16{
+	Blocked:   1<<Pending | 1<<Cancelled | 1<<Failed,
+	Scheduled: 1<<Pending | 1<<Cancelled | 1<<Failed,
+	Pending:   1<<Assigned | 1<<Cancelled | 1<<Failed,
+	Assigned:  1<<Completed | 1<<Pending | 1<<Scheduled | 1<<Failed | 1<<Dead | 1<<Lost | 1<<Cancelled,
+}
+
+// move takes a task to another state. Callers have checked that it may; an
+// illegal one is a fault of this package, and to go on would spread it.
+func (s *State) move(j *job, i uint32, to TaskState) *record {
+	r := j.records.write(s.own, i)
+	if legal[r.state]&(1<<to) == 0 {
+		panic(fmt.Sprintf("fsm: task %d/%d: illegal transition %v → %v at entry %d", j.id, i, r.state, to, s.entries))
+	}
+	s.mix(uint64(j.id)<<32 | uint64(i))
+	s.mixRecord(r)
+	j.counts[r.state]--
+	r.state = to
+	j.counts[to]++
+	return r
+}
+
+// endTask takes a task to a state that is not completed, for ever.
+func (s *State) endTask(j *job, i uint32, to TaskState, why string) {
+	r := s.move(j, i, to)
+	r.ended = s.now
+	s.setError(j, r, why)
+	s.mixRecord(r)
+}
+
+// setError stores why a task is as it is. A task that fails again and again in
+// the same way keeps one note.
+func (s *State) setError(j *job, r *record, why string) {
+	if k, old := j.notes.get(r.note); k == noteError && bytes.Equal(old, []byte(why)) {
+		return
+	}
+	r.note = 0
+	if why != "" {
+		r.note = j.notes.add(s.own, noteError, []byte(why))
+	}
+	s.mixString(why)
+}
+
+// failTask ends a task as failed, dead or lost: what depends on it is
+// cancelled, and all that has not started if the job is to stop.
+func (s *State) failTask(j *job, i uint32, to TaskState, why string, fx *Effects) {
+	s.endTask(j, i, to, why)
+	if j.err == "" {
+		j.err = fmt.Sprintf("task %s %s: %s", j.name(i), to, why)
+	}
+	s.cancelDependents(j, i)
+	if j.stopsOnFailure() && !j.stopping {
+		s.stop(j, i)
+	}
+	s.settle(j, fx)
+}
+
+// cancelDependents cancels all that waits for a task, at any distance, depth
+// first. They are blocked, since the task has not completed.
+func (s *State) cancelDependents(j *job, i uint32) {
+	stack := []uint32{i}
+	for len(stack) > 0 {
+		x := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, k := range j.succ.of(x) {
+			if j.records.at(k).state == Blocked {
+				s.endTask(j, k, Cancelled, "dependency "+j.name(x)+" failed")
+				stack = append(stack, k)
+			}
+		}
+	}
+}
+
+// stop cancels all of a job that has not started, because task i failed.
+func (s *State) stop(j *job, i uint32) {
+	j.stopping = true
+	why := "job stopped: task " + j.name(i) + " failed"
+	for k := range j.total {
+		if r := j.records.at(k); !r.state.Terminal() && r.state != Assigned {
+			s.endTask(j, k, Cancelled, why)
+		}
+	}
+}
+
+// release tells those that depend on a completed task.
+func (s *State) release(j *job, i uint32, fx *Effects) {
+	for _, k := range j.succ.of(i) {
+		r := j.records.write(s.own, k)
+		r.pending--
+		s.mix(uint64(k)<<32 | uint64(r.pending))
+		if r.pending == 0 && r.state == Blocked {
+			s.mixRecord(s.move(j, k, Pending))
+			fx.ready(TaskRef{j.id, k})
+		}
+	}
+}
+
+// settle ends a job whose tasks have all ended.
+func (s *State) settle(j *job, fx *Effects) {
+	if j.open() > 0 || j.state.Terminal() {
+		return
+	}
+	as := JobCompleted
+	switch {
+	case j.counts[Failed]+j.counts[Dead]+j.counts[Lost] > 0:
+		as = JobFailed
+	case j.counts[Cancelled] > 0:
+		as = JobCancelled
+	}
+	s.closeJob(j, as, fx)
+}
+
+func (s *State) closeJob(j *job, as JobState, fx *Effects) {
+	j.state, j.ended = as, s.now
+	s.mixJob(j)
+	fx.endedJob(j.id)
+}

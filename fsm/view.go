@@ -1,0 +1,312 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"iter"
+	"slices"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// The accessors below read the state. They are safe together, and safe with a
+// concurrent Apply only through Machine or on a fork.
+
+// Job is a job as the cluster agrees on it.
+type Job struct {
+	ID          JobID
+	Key         string
+	Header      *dtaskv1.JobHeader // shared: never change it
+	State       JobState
+	Error       string
+	Total       uint32
+	SubmittedMS int64
+	StartedMS   int64 // 0 = not yet
+	EndedMS     int64 // 0 = not yet
+	Retries     uint64
+	Recovered   uint64
+	Counts      [numStates]uint32 // tasks by TaskState
+	Stopping    bool              // no new attempt starts
+}
+
+// Failed is the number of tasks that failed for good.
+func (j *Job) Failed() uint32 { return j.Counts[Failed] + j.Counts[Dead] + j.Counts[Lost] }
+
+func (j *job) view() Job {
+	return Job{
+		ID: j.id, Key: j.key, Header: j.header, State: j.state, Error: j.err, Total: j.total,
+		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended,
+		Retries: j.retries, Recovered: j.recovered, Counts: j.counts, Stopping: j.stopping,
+	}
+}
+
+// Job gives a job that exists; ok is false for one that is unknown, not sealed
+// or forgotten.
+func (s *State) Job(id JobID) (Job, bool) {
+	j := s.sealedJob(id)
+	if j == nil {
+		return Job{}, false
+	}
+	return j.view(), true
+}
+
+// NextJob is the number that the next job will get.
+func (s *State) NextJob() JobID { return s.nextJob }
+
+// Jobs goes over the jobs that exist, newest first, starting below a number;
+// 0 starts at the newest.
+func (s *State) Jobs(below JobID) iter.Seq[Job] {
+	if below == 0 || below > s.nextJob {
+		below = s.nextJob
+	}
+	return func(yield func(Job) bool) {
+		for id := below - 1; id > 0; id-- {
+			if p := int(id / jobPageSize); p >= len(s.jobs.pages) || s.jobs.pages[p] == nil { //nolint:gosec // as long as the table
+				id = id / jobPageSize * jobPageSize // the loop steps into the page below
+				if id == 0 {
+					return
+				}
+				continue
+			}
+			if j := s.sealedJob(id); j != nil && !yield(j.view()) {
+				return
+			}
+		}
+	}
+}
+
+// Uploads goes over the jobs that are begun and not sealed, oldest first.
+func (s *State) Uploads() iter.Seq[JobID] {
+	return func(yield func(JobID) bool) {
+		for _, p := range s.jobs.pages {
+			if p == nil {
+				continue
+			}
+			for _, j := range p.jobs {
+				if j != nil && j.state == JobUploading && !yield(j.id) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Task is a task as the cluster agrees on it.
+type Task struct {
+	Index     uint32
+	State     TaskState
+	Attempt   uint32
+	Worker    WorkerID // of the last attempt
+	Pending   uint32   // dependencies that have not completed
+	Failures  uint32   // failed attempts that burnt a retry
+	StartedMS int64
+	EndedMS   int64
+	DueMS     int64 // while scheduled
+	Begun     bool  // at-most-once and its start is logged
+	Policy    uint32
+}
+
+// Task gives a task of a job that exists.
+func (s *State) Task(t TaskRef) (Task, bool) {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return Task{}, false
+	}
+	r := j.records.at(t.Index)
+	v := Task{
+		Index: t.Index, State: r.state, Attempt: r.attempt, Worker: r.worker, Pending: r.pending,
+		Failures: r.failures, StartedMS: r.started, EndedMS: r.ended, Begun: r.begun, Policy: j.task(t.Index).policy,
+	}
+	if r.state == Scheduled {
+		v.DueMS, v.EndedMS = r.ended, 0
+	}
+	return v, true
+}
+
+// Live reports whether an attempt is the live one of its task and held by the
+// worker. It is the cheap form of Task for the sequencer.
+func (s *State) Live(h HeldItem) bool {
+	j := s.sealedJob(h.Job)
+	if j == nil || h.Index >= j.total {
+		return false
+	}
+	r := j.records.at(h.Index)
+	return r.state == Assigned && r.attempt == h.Attempt && r.worker == h.Worker
+}
+
+// Ready reports whether a task is pending, and the number of its last attempt.
+func (s *State) Ready(t TaskRef) (attempt uint32, ready bool) {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return 0, false
+	}
+	r := j.records.at(t.Index)
+	return r.attempt, r.state == Pending
+}
+
+// Policy gives what a task shares with others of its job; nil if there is no
+// such task. Shared: never change it.
+func (s *State) Policy(t TaskRef) *dtaskv1.TaskPolicy {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return nil
+	}
+	return j.policy(t.Index)
+}
+
+// Name is the id that the user gave to a task; empty if there is none.
+func (s *State) Name(t TaskRef) string {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return ""
+	}
+	return j.name(t.Index)
+}
+
+// Body is the submitted dtask.v1.TaskBody of a task, encoded. Shared.
+func (s *State) Body(t TaskRef) []byte {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return nil
+	}
+	return j.task(t.Index).body
+}
+
+// Dependencies are the indexes that a task waits for, ascending.
+func (s *State) Dependencies(t TaskRef) []uint32 {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return nil
+	}
+	v := j.task(t.Index)
+	deps := make([]uint32, 0, v.ndeps)
+	v.eachDep(t.Index, func(dep uint32) { deps = append(deps, dep) })
+	return deps
+}
+
+// Dependents is the number of tasks that wait for a task.
+func (s *State) Dependents(t TaskRef) int {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return 0
+	}
+	return len(j.succ.of(t.Index))
+}
+
+// FindTask finds a task by the id that the user gave to it. It reads the whole
+// job: for people, not for loops.
+func (s *State) FindTask(id JobID, name string) (TaskRef, bool) {
+	j := s.sealedJob(id)
+	if j == nil {
+		return TaskRef{}, false
+	}
+	for _, c := range j.chunks {
+		for i := range c.off {
+			if string(c.at(uint32(i)).name) == name { //nolint:gosec // index
+				return TaskRef{id, c.First + uint32(i)}, true //nolint:gosec // index
+			}
+		}
+	}
+	return TaskRef{}, false
+}
+
+// Result is what a task left behind.
+type Result struct {
+	Error        string // of the last failure, or why it was cancelled
+	Data         []byte // inline result; shared
+	OutputSize   int64
+	OutputSHA256 []byte // empty if there is no output; shared
+}
+
+// Result gives what a task left behind.
+func (s *State) Result(t TaskRef) Result {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return Result{}
+	}
+	k, b := j.notes.get(j.records.at(t.Index).note)
+	switch k {
+	case noteError:
+		return Result{Error: string(b)}
+	case noteResult:
+		size, n := binary.Varint(b)
+		hash := int(b[n])
+		b = b[n+1:]
+		return Result{OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
+	default:
+		return Result{}
+	}
+}
+
+// Key tells what an idempotency key stands for. sealed is false while its job
+// is still being uploaded.
+func (s *State) Key(name string) (id JobID, digest [16]byte, sealed, known bool) {
+	k, ok := s.keys.get(name)
+	return k.job, k.digest, k.sealed, ok
+}
+
+// Keys is the number of idempotency keys that are remembered.
+func (s *State) Keys() int { return s.keys.n }
+
+// ExpiredKeys gives the sealed keys of one of KeyShards parts that expired at or
+// before a time, sorted, at most limit.
+func (s *State) ExpiredKeys(part int, nowMS int64, limit int) []string {
+	var names []string
+	for name, k := range s.keys.scan(part % KeyShards) {
+		if k.sealed && k.expires <= nowMS {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), limit)]
+}
+
+// KeyShards is the number of parts of ExpiredKeys.
+const KeyShards = shardCount
+
+// JobCount is the number of jobs held, uploads included.
+func (s *State) JobCount() int { return s.jobs.live }
+
+// Worker gives a worker; nil if there is none. Shared: never change it.
+func (s *State) Worker(id WorkerID) *Worker { return s.worker(id) }
+
+// WorkerByName gives the worker of a name; nil if there is none.
+func (s *State) WorkerByName(name string) *Worker {
+	id, ok := s.workerNames.get(name)
+	if !ok {
+		return nil
+	}
+	return s.worker(id)
+}
+
+// NextWorker is the number that the next new name will get.
+func (s *State) NextWorker() WorkerID { return WorkerID(len(s.workers)) } //nolint:gosec // far below 2^32
+
+// Workers goes over the workers in order of their numbers.
+func (s *State) Workers() iter.Seq[*Worker] {
+	return func(yield func(*Worker) bool) {
+		for _, w := range s.workers {
+			if w != nil && !yield(w) {
+				return
+			}
+		}
+	}
+}
+
+// ClusterID is the cluster's name; empty before the first leader.
+func (s *State) ClusterID() string { return s.clusterID }
+
+// Epoch is the fencing epoch, from 1.
+func (s *State) Epoch() uint64 { return s.epoch }
+
+// Term is the Raft term of the last leader that started, and its server id.
+func (s *State) Term() (term uint64, leader string) { return s.term, s.leader }
+
+// Instance is the data folder that belongs to a server id.
+func (s *State) Instance(serverID string) (instance string, known bool) {
+	for _, r := range s.replicas {
+		if r.ServerID == serverID {
+			return r.Instance, true
+		}
+	}
+	return "", false
+}
