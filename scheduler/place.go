@@ -9,6 +9,9 @@ const patience = 32
 // those with room for the class, taking the one to avoid only if there is no
 // other; nil if there is none at all.
 func (s *Scheduler) place(c *class, avoid WorkerID) *worker {
+	if c.fleet == s.fleets && len(c.eligible) <= patience {
+		return s.scan(c, avoid) // known to be few
+	}
 	w, decided := s.walk(c, avoid)
 	if !decided {
 		w = s.scan(c, avoid)

@@ -62,6 +62,14 @@ func newPair(t *rapid.T) *pair {
 			p.twin.demands = append(p.twin.demands, d)
 		}
 	}
+	// Half of the time many idle workers that have nothing but a slot stand in
+	// front of those that the test plays with.
+	crowd := scheduler.WorkerID(rapid.SampledFrom([]int{0, 50}).Draw(t, "crowd"))
+	for id := scheduler.WorkerID(100); id < 100+crowd; id++ {
+		c := scheduler.Capacity{Slots: 1}
+		p.s.AddWorker(id, c)
+		p.twin.workers[id] = &twinWorker{capacity: c, accepting: true}
+	}
 	return p
 }
 
@@ -237,9 +245,8 @@ func TestEveryValidTaskIsAssignedInTheEnd(t *testing.T) {
 			for p.next(t) {
 				p.check(t)
 			}
-			for id := scheduler.WorkerID(1); id <= 9; id++ { // all that runs ends
-				w := p.twin.workers[id]
-				for w != nil && len(w.held) > 0 {
+			for id, w := range p.twin.workers { // all that runs ends
+				for len(w.held) > 0 {
 					p.s.Release(id, w.held[0])
 					w.held = w.held[1:]
 				}

@@ -43,8 +43,7 @@ func ParseClass(text string) (Class, error) {
 		return parseSignal(text, rest)
 	case Error:
 		if !isErrorName(rest) {
-			return Class{}, fmt.Errorf("failure class %q: the name of the error must be a letter and up to %d letters, digits, _, - or . after it, such as error:NotFound",
-				text, maxErrorName-1)
+			return Class{}, fmt.Errorf("failure class %q: an error's name is a letter and then up to %d letters, digits, _, - or ., such as error:NotFound", text, maxErrorName-1)
 		}
 		return Class{kind: Error, name: rest}, nil
 	default:
