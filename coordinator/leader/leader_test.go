@@ -1,0 +1,256 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeRaft is consensus as a test plays it.
+type fakeRaft struct {
+	leaderCh chan bool
+	leading  atomic.Bool
+	term     atomic.Uint64
+	barrier  func(ctx context.Context) error // nil succeeds
+	transfer func(ctx context.Context) error // nil succeeds and loses leadership
+	handed   atomic.Int32                    // calls of Transfer
+}
+
+func newFakeRaft() *fakeRaft { return &fakeRaft{leaderCh: make(chan bool, 1)} }
+
+// elect makes the replica the leader of the next term.
+func (r *fakeRaft) elect() {
+	r.term.Add(1)
+	r.leading.Store(true)
+	r.leaderCh <- true
+}
+
+func (r *fakeRaft) depose() {
+	r.leading.Store(false)
+	r.leaderCh <- false
+}
+
+func (r *fakeRaft) LeaderCh() <-chan bool { return r.leaderCh }
+func (r *fakeRaft) Leading() bool         { return r.leading.Load() }
+
+func (r *fakeRaft) Barrier(ctx context.Context) (uint64, error) {
+	if r.barrier != nil {
+		if err := r.barrier(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return r.term.Load(), nil
+}
+
+func (r *fakeRaft) Transfer(ctx context.Context) error {
+	r.handed.Add(1)
+	if r.transfer != nil {
+		return r.transfer(ctx)
+	}
+	r.depose()
+	return nil
+}
+
+// duty is a Duty made of a function.
+type duty func(ctx context.Context, term uint64) error
+
+func (duty) Name() string                                 { return "duty" }
+func (d duty) Run(ctx context.Context, term uint64) error { return d(ctx, term) }
+
+// running is a Run on its way.
+type running struct {
+	raft   *fakeRaft
+	stop   context.CancelFunc
+	result chan error
+}
+
+func run(t *testing.T, raft *fakeRaft, duties ...Duty) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{raft: raft, stop: cancel, result: make(chan error, 1)}
+	go func() { r.result <- Run(ctx, raft, slog.New(slog.DiscardHandler), duties...) }()
+	return r
+}
+
+// end stops the run and checks that it ends because it was stopped.
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	r.stop()
+	if err := <-r.result; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run returned %v, want context.Canceled", err)
+	}
+}
+
+func hangs(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+var errBroken = errors.New("broken")
+
+func TestTermsNeverOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			alive atomic.Int32
+			terms []uint64
+		)
+		raft := newFakeRaft()
+		r := run(t, raft, duty(func(ctx context.Context, term uint64) error {
+			if n := alive.Add(1); n != 1 {
+				t.Errorf("%d duties run at once", n)
+			}
+			defer alive.Add(-1)
+			terms = append(terms, term)
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, ErrTermOver) && !errors.Is(cause, context.Canceled) {
+				t.Errorf("the term ended with %v", cause)
+			}
+			time.Sleep(time.Minute) // it is slow to stop, in the bubble's time
+			return nil
+		}))
+		raft.elect()
+		synctest.Wait()
+		raft.elect() // true after true: a term was lost unseen
+		synctest.Wait()
+		raft.depose() // waits in the channel while the first term still ends
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if n := alive.Load(); n != 0 {
+			t.Errorf("%d duties run at a follower", n)
+		}
+		raft.elect()
+		synctest.Wait()
+		r.end(t)
+		if n := alive.Load(); n != 0 {
+			t.Errorf("%d duties outlived Run", n)
+		}
+		if len(terms) != 3 || terms[0] != 1 || terms[2] != 3 {
+			t.Errorf("terms led: %v, want 1, 2, 3", terms)
+		}
+	})
+}
+
+func TestFailedDutyStepsDown(t *testing.T) {
+	for name, result := range map[string]error{"with an error": errBroken, "without an error": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				raft := newFakeRaft()
+				var ended atomic.Bool
+				r := run(t, raft,
+					duty(func(ctx context.Context, _ uint64) error {
+						<-ctx.Done()
+						time.Sleep(time.Second)
+						ended.Store(true)
+						return nil
+					}),
+					duty(func(context.Context, uint64) error { return result }))
+				raft.elect()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if raft.handed.Load() != 1 || raft.Leading() {
+					t.Errorf("handed over %d times, leading %v; want once and no", raft.handed.Load(), raft.Leading())
+				}
+				if !ended.Load() {
+					t.Error("stepped down before the other duty had ended")
+				}
+				r.end(t)
+			})
+		})
+	}
+}
+
+func TestFailedBarrierStepsDown(t *testing.T) {
+	for name, barrier := range map[string]func(context.Context) error{
+		"it fails": func(context.Context) error { return errBroken },
+		"it hangs": hangs,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				raft := newFakeRaft()
+				raft.barrier = barrier
+				r := run(t, raft, duty(func(context.Context, uint64) error {
+					t.Error("a duty began before the replica had caught up")
+					return nil
+				}))
+				raft.elect()
+				time.Sleep(barrierTimeout + time.Millisecond)
+				synctest.Wait()
+				if raft.handed.Load() != 1 || raft.Leading() {
+					t.Errorf("handed over %d times, leading %v; want once and no", raft.handed.Load(), raft.Leading())
+				}
+				r.end(t)
+			})
+		})
+	}
+}
+
+func TestLeaderThatCannotStepDownEndsTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		raft := newFakeRaft()
+		raft.transfer = hangs
+		r := run(t, raft, duty(func(context.Context, uint64) error { return errBroken }))
+		begin := time.Now()
+		raft.elect()
+		err := <-r.result
+		if !errors.Is(err, errBroken) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Run returned %v, want both reasons", err)
+		}
+		if took := time.Since(begin); took > transferTimeout {
+			t.Errorf("it took %v to give up, want at most %v", took, transferTimeout)
+		}
+		r.stop()
+	})
+}
+
+func TestLostLeadershipIsNotAFailureToStepDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		raft := newFakeRaft()
+		raft.barrier = func(context.Context) error {
+			raft.leading.Store(false) // lost while catching up; LeaderCh has not said so yet
+			return errBroken
+		}
+		r := run(t, raft)
+		raft.elect()
+		synctest.Wait()
+		raft.leaderCh <- false
+		synctest.Wait()
+		if raft.handed.Load() != 0 {
+			t.Error("a follower handed leadership over")
+		}
+		r.end(t)
+	})
+}
+
+func TestStalledLeaderGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		raft := newFakeRaft()
+		var applied atomic.Uint64
+		var pending atomic.Bool
+		r := run(t, raft, Watchdog{Progress: func() (uint64, bool) { return applied.Load(), pending.Load() }})
+		raft.elect()
+		time.Sleep(time.Hour) // idle is not stalled
+		pending.Store(true)
+		for range 100 { // slow is not stalled
+			time.Sleep(stallLimit - 2*stallCheck)
+			applied.Add(1)
+		}
+		synctest.Wait()
+		if raft.handed.Load() != 0 {
+			t.Fatal("a leader that makes progress stepped down")
+		}
+		time.Sleep(stallLimit + 2*stallCheck)
+		synctest.Wait()
+		if raft.handed.Load() != 1 {
+			t.Errorf("handed over %d times, want once", raft.handed.Load())
+		}
+		r.end(t)
+	})
+}
