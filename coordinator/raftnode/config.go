@@ -1,0 +1,137 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Server is one member of the cluster.
+type Server struct {
+	ID      string // unique for ever: a removed id is not used again
+	Address string // HOST:PORT that the others dial
+	Voter   bool   // counts in elections and quorums
+}
+
+// Config is what Open needs. Zero durations and sizes mean the defaults; all else
+// is required unless its comment says otherwise.
+type Config struct {
+	// Identity is the opened identity of the data folder. The node neither
+	// closes it nor outlives it.
+	Identity *IdentityFile
+	// DataDir holds raft.db and snapshots; it must exist.
+	DataDir string
+	// Advertise is the HOST:PORT under which the others reach this replica.
+	Advertise string
+	// Listener brings the Raft connections of the shared port.
+	Listener *Mux
+	// FSM is the replicated state machine.
+	FSM FSM
+	// Peers are the servers that the operator named. A side that does not know
+	// its cluster yet is believed only when it is one of them. Optional.
+	Peers []Server
+	// Founders, if not empty, is the first configuration of a new cluster; it
+	// is written before raft starts, and only into an empty store.
+	Founders []Server
+
+	// KnownInstance returns the instance that the replicated state has for a
+	// server id. A peer that shows another is refused. Optional. It is called
+	// from many goroutines and must not block.
+	KnownInstance func(serverID string) (instance string, known bool)
+	// Admit may refuse a peer for a reason of its own. Optional; called from
+	// many goroutines, must not block.
+	Admit func(peer Preface) error
+	// Dial opens a connection to a peer. Optional: plain TCP. With TLS, the
+	// connection that it returns has completed its handshake.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// Heartbeat is how long a follower waits for its leader before it stands
+	// for election; default 500 ms. Shorter finds a dead leader sooner, and
+	// a busy one dead.
+	Heartbeat time.Duration
+	// Election bounds one election; at least Heartbeat; default 500 ms.
+	Election time.Duration
+	// Lease is how long a leader leads without hearing from a quorum; at most
+	// Heartbeat; default 250 ms.
+	Lease time.Duration
+	// RPCTimeout bounds one Raft request, and a snapshot's transfer per MiB;
+	// default 2 s.
+	RPCTimeout time.Duration
+	// EnqueueTimeout bounds how long Propose waits for room; default 1 s.
+	EnqueueTimeout time.Duration
+	// StoreHang is how long one call of the store may take before the process
+	// ends; default 1.5 s. Time in which the whole process was stopped does
+	// not count.
+	StoreHang time.Duration
+
+	// SnapshotBytes of log since the last snapshot cause the next; default 64 MiB.
+	SnapshotBytes uint64
+	// SnapshotInterval is the least time between two snapshots; default 10 s.
+	SnapshotInterval time.Duration
+	// TrailingLogs is how many entries stay behind a snapshot, so that a
+	// follower that was away shortly needs no snapshot; default 1024.
+	TrailingLogs uint64
+
+	// Logger receives the node's and raft's messages.
+	Logger *slog.Logger
+	// Fatal is called once, from any goroutine, when a store failed or data is
+	// damaged: the process must end. It must not wait for the node, which may
+	// be unable to stop.
+	Fatal func(error)
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.Heartbeat, 500*time.Millisecond)
+	setDefault(&c.Election, max(500*time.Millisecond, c.Heartbeat))
+	setDefault(&c.Lease, min(250*time.Millisecond, c.Heartbeat))
+	setDefault(&c.RPCTimeout, 2*time.Second)
+	setDefault(&c.EnqueueTimeout, time.Second)
+	setDefault(&c.StoreHang, 1500*time.Millisecond)
+	setDefault(&c.SnapshotBytes, 64<<20)
+	setDefault(&c.SnapshotInterval, 10*time.Second)
+	setDefault(&c.TrailingLogs, 1024)
+	if c.Dial == nil {
+		c.Dial = dialTCP
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate returns all that is wrong with c, joined.
+func (c *Config) Validate() error {
+	var errs []error
+	need := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, errors.New(what))
+		}
+	}
+	need(c.Identity != nil, "identity is missing")
+	need(c.DataDir != "", "data folder is missing")
+	need(c.Advertise != "", "advertised address is missing")
+	need(c.Listener != nil, "listener is missing")
+	need(c.FSM != nil, "state machine is missing")
+	need(c.Logger != nil, "logger is missing")
+	need(c.Fatal != nil, "fatal function is missing")
+	seen := make(map[string]bool)
+	for _, s := range c.Founders {
+		need(s.ID != "" && s.Address != "", "a founder needs id and address")
+		need(!seen[s.ID], "founder "+s.ID+" is named twice")
+		need(!seen[s.Address], "founders share the address "+s.Address)
+		seen[s.ID], seen[s.Address] = true, true
+	}
+	if len(c.Founders) > 0 && c.Identity != nil {
+		need(seen[c.Identity.Get().ServerID], "this server is not among the founders")
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("raftnode config: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+)
+
+var (
+	// ErrNoLeader is returned when nothing was proposed or read because no
+	// leader is known, or because the leader has not yet committed an entry of
+	// its own term. It is definite; the caller should wait a little and try
+	// any replica.
+	ErrNoLeader = errors.New("raftnode: no leader is ready")
+	// ErrBusy is returned when a proposal found no room before
+	// Config.EnqueueTimeout ended. It is definite; the caller should back off.
+	ErrBusy = errors.New("raftnode: too busy to take the proposal")
+	// ErrTransferring is returned when leadership is being handed over, and
+	// nothing was proposed. It is definite; the caller should retry shortly at
+	// the next leader.
+	ErrTransferring = errors.New("raftnode: leadership is being transferred")
+	// ErrOutcomeUnknown is returned when an entry was proposed and its fate
+	// cannot be known here: leadership was lost, the node was closed, or the
+	// store failed. The entry may still be committed. The caller must not
+	// treat it as refused.
+	ErrOutcomeUnknown = errors.New("raftnode: outcome unknown")
+	// ErrClosed is returned by calls on a node that is closing or closed; it
+	// is definite. It wraps ErrNoLeader, since that is what it means to a
+	// client.
+	ErrClosed = fmt.Errorf("raftnode: node is closed: %w", ErrNoLeader)
+	// ErrNotEmpty is returned by Open when Config.Founders is set and the
+	// folder holds raft state already.
+	ErrNotEmpty = errors.New("raftnode: cannot found a cluster in a folder that holds raft state")
+	// ErrStoreHangs is the reason of a StoreError when a call to the store took
+	// longer than Config.StoreHang.
+	ErrStoreHangs = errors.New("the store does not return")
+	// ErrClusterKnown is returned by SetClusterID when the folder belongs to
+	// another cluster already.
+	ErrClusterKnown = errors.New("raftnode: data folder belongs to another cluster")
+)
+
+// NotLeaderError says that nothing was proposed or read because this replica is
+// not the leader. It is definite.
+type NotLeaderError struct {
+	LeaderID   string // server id of the leader; "" when it is not known
+	LeaderAddr string // its address; "" when it is not known
+}
+
+// Error implements error.
+func (e *NotLeaderError) Error() string {
+	if e.LeaderID == "" {
+		return "raftnode: not the leader, and the leader is not known"
+	}
+	return fmt.Sprintf("raftnode: not the leader; the leader is %s at %s", e.LeaderID, e.LeaderAddr)
+}
+
+// Is makes a NotLeaderError without a leader match ErrNoLeader.
+func (e *NotLeaderError) Is(target error) bool {
+	return target == ErrNoLeader && e.LeaderID == "" //nolint:errorlint // Is compares identities
+}
+
+// StoreError is given to Config.Fatal when a store failed or hung. The process
+// must end: after a failed write nobody knows what is on the disk.
+type StoreError struct {
+	Op  string // the call that failed
+	Err error
+}
+
+// Error implements error.
+func (e *StoreError) Error() string { return fmt.Sprintf("raft store: %s: %v", e.Op, e.Err) }
+
+// Unwrap returns the cause.
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// DamageError says that stored data is not what was written: a checksum does not
+// match, or a file cannot be read as what it is. The replica must not serve from
+// it. Nothing is deleted.
+type DamageError struct {
+	Path   string // the file or folder that is damaged; "" when it is an entry in memory or on the wire
+	Detail string // what was seen
+}
+
+// Error implements error.
+func (e *DamageError) Error() string {
+	if e.Path == "" {
+		return "damaged data: " + e.Detail
+	}
+	return fmt.Sprintf("%s is damaged: %s; this replica must not serve from it: keep the folder aside for "+
+		"inspection and start the replica with an empty folder and a new server id, so that it joins anew and the others bring it up to date",
+		e.Path, e.Detail)
+}
+
+// HaltError is given to Config.Fatal when the state machine stopped at an entry
+// that it cannot apply.
+type HaltError struct {
+	Index, Term uint64
+	Err         error
+}
+
+// Error implements error.
+func (e *HaltError) Error() string {
+	return fmt.Sprintf("state machine halted at index %d, term %d: %v", e.Index, e.Term, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *HaltError) Unwrap() error { return e.Err }
+
+// RefusedError says that the cluster refuses this replica. Config.Admit, the
+// admission of a bootstrap and a peer's preface verdict return it; the caller
+// should end the process with its text.
+type RefusedError struct {
+	ServerID string
+	Reason   string
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("replica %s is refused: %s", e.ServerID, e.Reason)
+}
+
+// OtherInstanceError returns the RefusedError of an empty folder whose server id
+// is known with another instance.
+func OtherInstanceError(serverID string) *RefusedError {
+	return &RefusedError{ServerID: serverID, Reason: fmt.Sprintf("this folder is new, but server id %s is known to the cluster "+
+		"with another instance; start it with its old folder, or as a new server id", serverID)}
+}
+
+// proposeError maps what a raft future said about a proposal to the errors of
+// this package. Only what raft answers before it appends the entry is definite.
+func (n *Node) proposeError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader):
+		return n.notLeader()
+	case errors.Is(err, raft.ErrEnqueueTimeout):
+		return ErrBusy
+	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return ErrTransferring
+	default:
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+}
+
+// notLeader returns a NotLeaderError with the leader that is known now.
+func (n *Node) notLeader() error {
+	id, addr := n.Leader()
+	if id == n.cfg.Identity.Get().ServerID { // it was lost or won between the refusal and now
+		id, addr = "", ""
+	}
+	return &NotLeaderError{LeaderID: id, LeaderAddr: addr}
+}

@@ -1,0 +1,204 @@
+package raftnode
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+)
+
+// FSM is what is replicated. Apply, Snapshot and Restore are never called
+// concurrently with each other.
+type FSM interface {
+	// Apply takes the next entry; index only grows. What it returns is the
+	// response of the proposal at the replica that proposed. It may keep data
+	// but must not change it, for the log shares it. A panic, or a returned
+	// Halt, stops the replica.
+	Apply(index, term uint64, data []byte) any
+	// Snapshot captures the state in O(1); Apply waits for it.
+	Snapshot() (Snapshot, error)
+	// Restore replaces the state with what a snapshot's Persist wrote. It
+	// builds the new state aside and swaps only when it is whole; after an
+	// error the old state is as before.
+	Restore(r io.Reader) error
+}
+
+// Snapshot is a captured state.
+type Snapshot interface {
+	// Persist writes the state while Apply goes on.
+	Persist(w io.Writer) error
+	// Release is called once, when the snapshot is no longer needed.
+	Release()
+}
+
+// Halt, returned by FSM.Apply, says that the entry cannot be applied here: the
+// replica stops, and Config.Fatal is called with a HaltError.
+type Halt struct{ Err error }
+
+// halted is the response of entries that were not applied. It never leaves this
+// package: the proposer gets ErrOutcomeUnknown.
+type halted struct{}
+
+// The header before the FSM's own bytes in a snapshot: magic with version, index and
+// term of the last entry that the state holds, and a CRC32C over these. Changing
+// it breaks existing snapshots.
+const (
+	snapshotMagic  = "DTASKSN1"
+	snapshotHeader = len(snapshotMagic) + 8 + 8 + 4
+)
+
+// fsmAdapter stands between raft and the FSM: it verifies what it hands on, keeps
+// count of what was applied, and stops for ever at the first entry that it
+// cannot hand on. Invariant: applied never passes such an entry.
+type fsmAdapter struct {
+	fsm   FSM
+	fatal func(error) // idempotent
+
+	stopped atomic.Bool
+	applied atomic.Uint64 // index of the last entry that the FSM has applied
+	term    atomic.Uint64 // its term
+
+	mu      sync.Mutex // guards waiting
+	waiting chan struct{}
+}
+
+var _ raft.FSM = (*fsmAdapter)(nil)
+
+func newFSMAdapter(fsm FSM, fatal func(error)) *fsmAdapter {
+	return &fsmAdapter{fsm: fsm, fatal: fatal, waiting: make(chan struct{})}
+}
+
+// Apply implements raft.FSM.
+func (a *fsmAdapter) Apply(log *raft.Log) any {
+	if a.stopped.Load() {
+		return halted{}
+	}
+	if problem := verify(log); problem != "" {
+		return a.halt(log, &DamageError{Detail: problem})
+	}
+	response := a.apply(log)
+	if halt, ok := response.(Halt); ok {
+		return a.halt(log, halt.Err)
+	}
+	a.advance(log.Index, log.Term)
+	return response
+}
+
+func (a *fsmAdapter) apply(log *raft.Log) (response any) {
+	defer func() {
+		if r := recover(); r != nil {
+			err, ok := r.(error)
+			if !ok {
+				err = fmt.Errorf("%v", r)
+			}
+			response = Halt{Err: err}
+		}
+	}()
+	return a.fsm.Apply(log.Index, log.Term, log.Data)
+}
+
+func (a *fsmAdapter) halt(log *raft.Log, err error) any {
+	a.stopped.Store(true)
+	a.fatal(&HaltError{Index: log.Index, Term: log.Term, Err: err})
+	return halted{}
+}
+
+func (a *fsmAdapter) advance(index, term uint64) {
+	a.term.Store(term)
+	a.applied.Store(index)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting != nil {
+		close(a.waiting)
+		a.waiting = nil
+	}
+}
+
+// wait returns when the FSM has applied index or ctx or stop is done.
+func (a *fsmAdapter) wait(ctx context.Context, index uint64, stop <-chan struct{}) error {
+	for {
+		a.mu.Lock()
+		if a.waiting == nil {
+			a.waiting = make(chan struct{})
+		}
+		changed := a.waiting
+		a.mu.Unlock()
+		if a.applied.Load() >= index { // after changed was taken: no change is missed
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-stop:
+			return ErrClosed
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Snapshot implements raft.FSM.
+func (a *fsmAdapter) Snapshot() (raft.FSMSnapshot, error) {
+	if a.stopped.Load() {
+		return nil, errors.New("state machine has halted")
+	}
+	snapshot, err := a.fsm.Snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("capturing the state: %w", err)
+	}
+	return &fsmSnapshot{snapshot: snapshot, index: a.applied.Load(), term: a.term.Load()}, nil
+}
+
+// Restore implements raft.FSM.
+func (a *fsmAdapter) Restore(source io.ReadCloser) error {
+	if a.stopped.Load() {
+		return errors.New("state machine has halted")
+	}
+	header := make([]byte, snapshotHeader)
+	if _, err := io.ReadFull(source, header); err != nil {
+		return fmt.Errorf("reading the snapshot's header: %w", err)
+	}
+	body, sum := header[:snapshotHeader-4], header[snapshotHeader-4:]
+	if string(body[:len(snapshotMagic)]) != snapshotMagic {
+		return &DamageError{Detail: fmt.Sprintf("snapshot begins with %q, should begin with %q", body[:len(snapshotMagic)], snapshotMagic)}
+	}
+	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(sum) {
+		return &DamageError{Detail: "the snapshot's header does not match its checksum"}
+	}
+	if err := a.fsm.Restore(source); err != nil {
+		return fmt.Errorf("restoring the state: %w", err)
+	}
+	numbers := body[len(snapshotMagic):]
+	a.advance(binary.BigEndian.Uint64(numbers), binary.BigEndian.Uint64(numbers[8:]))
+	return nil
+}
+
+// fsmSnapshot is one captured state on its way to the snapshot store.
+type fsmSnapshot struct {
+	snapshot    Snapshot
+	index, term uint64
+}
+
+// Persist implements raft.FSMSnapshot. On an error raft cancels the sink.
+func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	header := make([]byte, 0, snapshotHeader)
+	header = append(header, snapshotMagic...)
+	header = binary.BigEndian.AppendUint64(header, s.index)
+	header = binary.BigEndian.AppendUint64(header, s.term)
+	header = binary.BigEndian.AppendUint32(header, crc32.Checksum(header, castagnoli))
+	if _, err := sink.Write(header); err != nil {
+		return fmt.Errorf("writing the snapshot's header: %w", err)
+	}
+	if err := s.snapshot.Persist(sink); err != nil {
+		return fmt.Errorf("writing the state: %w", err)
+	}
+	return nil
+}
+
+// Release implements raft.FSMSnapshot.
+func (s *fsmSnapshot) Release() { s.snapshot.Release() }

@@ -1,0 +1,197 @@
+package raftnode
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+const (
+	identityName = "identity.json"
+	lockName     = "lock"
+	// identityVersion is the format of identity.json. Changing the meaning of
+	// a field needs a new one.
+	identityVersion = 1
+)
+
+// Identity says whose a data folder is.
+type Identity struct {
+	ServerID  string // the replica that the folder belongs to
+	Instance  string // 128 random bits in hex, made once with the folder
+	ClusterID string // "" until it is learnt; it never changes after that
+	// Stored is true once the folder has held raft state. If the state is gone
+	// later, the folder was damaged, not new.
+	Stored bool
+}
+
+// identityJSON is the file's form.
+type identityJSON struct {
+	Version   int    `json:"version"`
+	ServerID  string `json:"server_id"`
+	Instance  string `json:"instance"`
+	ClusterID string `json:"cluster_id,omitempty"`
+	Stored    bool   `json:"stored,omitempty"`
+}
+
+// IdentityFile is a data folder's identity, locked for this process. Its methods
+// are safe for concurrent use.
+type IdentityFile struct {
+	dir  string
+	lock *os.File
+
+	mu sync.Mutex // guards id, and orders writes of the file
+	id Identity
+}
+
+// OpenIdentity locks dir for this process and reads its identity, or makes one for
+// serverID. The folder must exist. It fails when another process holds the
+// folder or when it belongs to another server id.
+func OpenIdentity(dir, serverID string) (*IdentityFile, error) {
+	if serverID == "" {
+		return nil, errors.New("raftnode: server id is empty")
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening lock of data folder: %w", err)
+	}
+	if err := lockFile(lock); err != nil {
+		return nil, errors.Join(fmt.Errorf("data folder %s is used by another process: %w", dir, err), lock.Close())
+	}
+	f := &IdentityFile{dir: dir, lock: lock}
+	if err := f.load(serverID); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return f, nil
+}
+
+func (f *IdentityFile) load(serverID string) error {
+	path := filepath.Join(f.dir, identityName)
+	text, err := os.ReadFile(path) //nolint:gosec // the operator names the folder
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.create(serverID)
+	}
+	if err != nil {
+		return fmt.Errorf("reading identity: %w", err)
+	}
+	var j identityJSON
+	if err := json.Unmarshal(text, &j); err != nil {
+		return &DamageError{Path: path, Detail: err.Error()}
+	}
+	switch {
+	case j.Version != identityVersion:
+		return fmt.Errorf("%s has format %d, this program knows %d", path, j.Version, identityVersion)
+	case j.ServerID == "" || j.Instance == "":
+		return &DamageError{Path: path, Detail: "server id or instance is missing"}
+	case j.ServerID != serverID:
+		return fmt.Errorf("data folder %s belongs to server %s, not to %s: start %s with its own folder", f.dir, j.ServerID, serverID, serverID)
+	}
+	f.id = Identity{ServerID: j.ServerID, Instance: j.Instance, ClusterID: j.ClusterID, Stored: j.Stored}
+	return nil
+}
+
+// create makes the identity of a new folder. A folder with raft state and without
+// an identity is not new: somebody lost the file, and a fresh instance would be
+// refused by the others for reasons that nobody would understand.
+func (f *IdentityFile) create(serverID string) error {
+	if _, err := os.Stat(filepath.Join(f.dir, storeName)); err == nil {
+		return &DamageError{Path: f.dir, Detail: fmt.Sprintf("%s is there, but %s is missing", storeName, identityName)}
+	}
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return fmt.Errorf("making instance: %w", err)
+	}
+	return f.write(Identity{ServerID: serverID, Instance: hex.EncodeToString(random[:])})
+}
+
+// Get returns the identity as it is now.
+func (f *IdentityFile) Get() Identity {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.id
+}
+
+// SetClusterID records, durably, the cluster that the folder belongs to. To repeat
+// the same id is fine; another one is ErrClusterKnown.
+func (f *IdentityFile) SetClusterID(clusterID string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch f.id.ClusterID {
+	case clusterID:
+		return nil
+	case "":
+		next := f.id
+		next.ClusterID = clusterID
+		return f.write(next)
+	default:
+		return fmt.Errorf("%w: it is %s, not %s", ErrClusterKnown, f.id.ClusterID, clusterID)
+	}
+}
+
+// markStored records that the folder holds raft state from now on.
+func (f *IdentityFile) markStored() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.id.Stored {
+		return nil
+	}
+	next := f.id
+	next.Stored = true
+	return f.write(next)
+}
+
+// Close gives the folder free for another process.
+func (f *IdentityFile) Close() error {
+	if err := f.lock.Close(); err != nil {
+		return fmt.Errorf("unlocking data folder: %w", err)
+	}
+	return nil
+}
+
+// write replaces the file so that a crash leaves the old or the new one, whole.
+func (f *IdentityFile) write(id Identity) error {
+	text, err := json.MarshalIndent(identityJSON{
+		Version: identityVersion, ServerID: id.ServerID, Instance: id.Instance, ClusterID: id.ClusterID, Stored: id.Stored,
+	}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding identity: %w", err)
+	}
+	if err := replaceFile(filepath.Join(f.dir, identityName), append(text, '\n')); err != nil {
+		return fmt.Errorf("writing identity: %w", err)
+	}
+	f.id = id
+	return nil
+}
+
+// replaceFile writes, syncs and renames, and syncs the folder.
+func replaceFile(path string, data []byte) (err error) {
+	tmp := path + ".tmp"
+	file, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // a name in our own folder
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path) //nolint:gosec // our own folder
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

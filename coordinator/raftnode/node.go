@@ -1,0 +1,356 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+const (
+	// logCache is how many entries stay in memory for the followers; at the
+	// usual limit of 256 KiB an entry it pins at most 64 MiB.
+	logCache = 256
+	// maxAppend is how many entries one request to a follower carries. Raft
+	// counts entries, not bytes, so it is kept small.
+	maxAppend = 64
+	// commitTimeout is the longest that a follower waits to learn of a commit
+	// when no further entry tells it.
+	commitTimeout = 20 * time.Millisecond
+	// drain is how long Close lets what is under way end by itself.
+	drain = 500 * time.Millisecond
+)
+
+// Node is one replica's running raft. Its methods are safe for concurrent use; see
+// Propose for the order of proposals.
+type Node struct {
+	cfg       Config // with defaults
+	log       *slog.Logger
+	store     *store
+	logs      *raft.LogCache
+	fsm       *fsmAdapter
+	stream    *streamLayer
+	transport *raft.NetworkTransport
+	raft      *raft.Raft                // set before Open returns
+	running   atomic.Pointer[raft.Raft] // the same, for those that raft calls while it starts
+
+	closing   chan struct{} // closed by Close, first
+	gone      chan struct{} // closed by Close when raft has ended
+	closeOnce sync.Once
+	work      sync.WaitGroup // goroutines of the node and calls under way
+
+	proposing sync.RWMutex   // held for reading while proposing, for writing to close proposals
+	proposals chan *Proposal // from Propose to collect, in order
+	pending   atomic.Int64   // proposals without an answer
+
+	reading    sync.Mutex // guards nextRound
+	nextRound  *readRound
+	wakeReader chan struct{} // size 1: one signal says all
+
+	failing sync.Mutex // guards what follows
+	failure error      // what was, or would have been, given to Config.Fatal
+	opened  bool
+
+	counters nodeCounters
+}
+
+type nodeCounters struct {
+	proposals, proposedBytes, reads, readRounds, snapshots, snapshotFailures atomic.Uint64
+}
+
+// Open starts raft on a data folder and returns when its state is restored from the
+// newest snapshot. A damaged folder is a DamageError, and nothing in it is
+// changed. The node runs until Close.
+func Open(cfg Config) (*Node, error) {
+	cfg.setDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg: cfg, log: cfg.Logger,
+		closing: make(chan struct{}), gone: make(chan struct{}),
+		proposals: make(chan *Proposal, maxInFlight), wakeReader: make(chan struct{}, 1),
+	}
+	n.fsm = newFSMAdapter(cfg.FSM, n.fatal)
+	if err := n.openStores(); err != nil {
+		return nil, err
+	}
+	if err := n.openRaft(); err != nil {
+		return nil, errors.Join(err, n.store.close())
+	}
+	n.cfg.Listener.handleRaft(n.stream.handle)
+	n.work.Go(n.collect)
+	n.work.Go(n.readLoop)
+	n.work.Go(n.snapshotLoop)
+	if err := n.arm(); err != nil {
+		return nil, errors.Join(err, n.Close(context.Background()))
+	}
+	return n, nil
+}
+
+// openStores opens raft.db, after looking whether it can be, and founds the cluster
+// in it if that is asked for.
+func (n *Node) openStores() error {
+	if info, err := os.Stat(n.cfg.DataDir); err != nil || !info.IsDir() {
+		return fmt.Errorf("data folder %s is not there: %w", n.cfg.DataDir, err)
+	}
+	path := filepath.Join(n.cfg.DataDir, storeName)
+	state, err := inspect(path)
+	if err != nil {
+		return err
+	}
+	snapshots, err := snapshotNames(n.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	empty := state.empty() && len(snapshots) == 0
+	identity := n.cfg.Identity.Get()
+	switch {
+	case identity.Stored && state.last == 0 && len(snapshots) == 0:
+		return &DamageError{Path: n.cfg.DataDir, Detail: "it held raft state before, and holds none now"}
+	case len(n.cfg.Founders) > 0 && !empty:
+		return ErrNotEmpty
+	}
+	bolt, err := raftboltdb.New(raftboltdb.Options{
+		Path: path,
+		BoltOptions: &bbolt.Options{
+			Timeout:        time.Second,
+			NoFreelistSync: true, // the free pages are found anew at open: half the writes of a commit
+			FreelistType:   bbolt.FreelistMapType,
+		},
+		MsgpackUseNewTimeFormat: true,
+	})
+	if err != nil {
+		return openError(path, err)
+	}
+	n.store = &store{backend: bolt, path: path, hang: n.cfg.StoreHang, fatal: n.fatal, onFirstStore: n.cfg.Identity.markStored}
+	n.store.stored.Store(identity.Stored)
+	if len(n.cfg.Founders) > 0 {
+		if err := n.found(); err != nil {
+			return errors.Join(fmt.Errorf("founding the cluster: %w", err), n.store.close())
+		}
+	}
+	return nil
+}
+
+// found writes what raft.BootstrapCluster would. It is written here because raft's
+// refuses to repeat a founding that a crash cut in two.
+func (n *Node) found() error {
+	var servers []raft.Server
+	for _, s := range n.cfg.Founders {
+		servers = append(servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address)})
+	}
+	if err := n.store.SetUint64(keyTerm, 1); err != nil {
+		return err
+	}
+	return n.store.StoreLog(&raft.Log{
+		Index: 1, Term: 1, Type: raft.LogConfiguration,
+		Data: raft.EncodeConfiguration(raft.Configuration{Servers: servers}),
+	})
+}
+
+func (n *Node) openRaft() error {
+	log := newHCLog(n.log)
+	if reaped, err := reapSnapshots(n.cfg.DataDir); err != nil {
+		return err
+	} else if reaped > 0 {
+		n.log.Info("removed unfinished snapshots", "count", reaped)
+	}
+	if err := os.MkdirAll(filepath.Join(n.cfg.DataDir, snapshotsDir), 0o700); err != nil {
+		return fmt.Errorf("making the snapshot folder: %w", err)
+	}
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.DataDir, snapshotRetain, log)
+	if err != nil {
+		return fmt.Errorf("opening the snapshots: %w", err)
+	}
+	if n.logs, err = raft.NewLogCache(logCache, n.store); err != nil {
+		return fmt.Errorf("making the log cache: %w", err)
+	}
+	n.stream = newStreamLayer(&n.cfg, n.serverAt)
+	n.transport = newTransport(&n.cfg, n.stream, log)
+	if err := n.newRaft(log, snapshots); err != nil {
+		return errors.Join(err, n.transport.Close())
+	}
+	return nil
+}
+
+// newRaft starts raft. Raft panics when its log is not what it should be; that, and
+// the end of the goroutine by store.unwind, become errors.
+func (n *Node) newRaft(log *hclogAdapter, snapshots raft.SnapshotStore) error {
+	n.store.running.Store(true)
+	err := errors.New("raft's start was cut short")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if r := recover(); r != nil {
+				err = &DamageError{Path: n.cfg.DataDir, Detail: fmt.Sprint(r)}
+			}
+		}()
+		n.raft, err = raft.NewRaft(n.raftConfig(log), n.fsm, n.logs, n.store, snapshots, n.transport)
+	}()
+	<-done
+	if failure := n.Err(); failure != nil {
+		return failure
+	}
+	if err != nil {
+		var damage *DamageError
+		if names, listErr := snapshotNames(n.cfg.DataDir); !errors.As(err, &damage) && listErr == nil && len(names) > 0 {
+			return &DamageError{Path: filepath.Join(n.cfg.DataDir, snapshotsDir), Detail: err.Error()}
+		}
+		return fmt.Errorf("starting raft: %w", err)
+	}
+	n.store.started.Store(true)
+	n.running.Store(n.raft)
+	return nil
+}
+
+func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
+	conf := raft.DefaultConfig()
+	conf.LocalID = raft.ServerID(n.cfg.Identity.Get().ServerID)
+	conf.HeartbeatTimeout = n.cfg.Heartbeat
+	conf.ElectionTimeout = n.cfg.Election
+	conf.LeaderLeaseTimeout = n.cfg.Lease
+	conf.CommitTimeout = commitTimeout
+	conf.MaxAppendEntries = maxAppend
+	conf.BatchApplyCh = true
+	conf.ShutdownOnRemove = false
+	conf.TrailingLogs = n.cfg.TrailingLogs
+	conf.SnapshotThreshold = math.MaxUint64 // snapshotLoop decides
+	conf.SnapshotInterval = time.Hour
+	conf.NoLegacyTelemetry = true
+	conf.Logger = log
+	return conf
+}
+
+// serverAt is the streamLayer's way to the configuration.
+func (n *Node) serverAt(address raft.ServerAddress) (string, bool) {
+	r := n.running.Load()
+	if r == nil {
+		return "", false // raft is starting: it dials again
+	}
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		if s.Address == address {
+			return string(s.ID), true
+		}
+	}
+	return "", false
+}
+
+// fatal records the first failure and ends the process with it. A failure while the
+// node is being opened is returned by Open instead.
+func (n *Node) fatal(err error) {
+	n.failing.Lock()
+	first := n.failure == nil
+	if first {
+		n.failure = err
+	}
+	report := first && n.opened
+	n.failing.Unlock()
+	if report {
+		n.cfg.Fatal(err)
+	}
+}
+
+// arm makes fatal report from now on; it returns what failed before.
+func (n *Node) arm() error {
+	n.failing.Lock()
+	defer n.failing.Unlock()
+	n.opened = true
+	return n.failure
+}
+
+// Err returns the failure that Config.Fatal was called with, or nil.
+func (n *Node) Err() error {
+	n.failing.Lock()
+	defer n.failing.Unlock()
+	return n.failure
+}
+
+func (n *Node) isClosing() bool {
+	select {
+	case <-n.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close stops raft and the stores and waits for all that the node started, until
+// ctx is done; a store that hangs may keep it from ending. It does not hand
+// leadership over: Transfer does. Further calls return at once.
+func (n *Node) Close(ctx context.Context) error {
+	err := error(nil)
+	n.closeOnce.Do(func() {
+		result := make(chan error, 1)
+		go func() { result <- n.shutdown() }()
+		select {
+		case err = <-result:
+		case <-ctx.Done():
+			err = fmt.Errorf("closing raft: %w", context.Cause(ctx))
+		}
+	})
+	return err
+}
+
+func (n *Node) shutdown() error {
+	n.proposing.Lock()
+	close(n.closing)
+	close(n.proposals)
+	n.proposing.Unlock()
+	n.cfg.Listener.handleRaft(nil)
+
+	// While raft runs it answers all that was asked of it, at the latest when
+	// the leader's lease ends; once it is stopped it forgets what lay in its
+	// queues. So it gets the time to answer first.
+	idle := make(chan struct{})
+	go func() {
+		n.work.Wait()
+		close(idle)
+	}()
+	waitFor(idle, drain)
+	stopped := n.raft.Shutdown()
+	err := n.transport.Close() // breaks the connections, so that no goroutine of raft waits for a peer
+	n.transport.CloseStreams()
+	err = errors.Join(err, stopped.Error())
+	n.stream.wait()
+	close(n.gone)
+	if !waitFor(idle, drain) {
+		n.log.Warn("raft left a request without an answer")
+	}
+	return errors.Join(err, n.store.close())
+}
+
+func waitFor(done <-chan struct{}, atMost time.Duration) bool {
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// enter counts a call that Close waits for; it fails when the node is closing.
+func (n *Node) enter() bool {
+	n.proposing.RLock()
+	defer n.proposing.RUnlock()
+	if n.isClosing() {
+		return false
+	}
+	n.work.Add(1)
+	return true
+}
+
+func (n *Node) leave() { n.work.Done() }

@@ -1,0 +1,33 @@
+package raftnode
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// deadPeer is how long a peer may leave our bytes unacknowledged.
+const deadPeer = 3 * time.Second
+
+// keepAlive finds a peer that vanished without a word within about deadPeer also
+// when nothing is being sent.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3}
+
+// dialTCP is the default of Config.Dial.
+func dialTCP(ctx context.Context, address string) (net.Conn, error) {
+	dialer := net.Dialer{KeepAliveConfig: keepAlive}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tuneConn(conn)
+	return conn, nil
+}
+
+// tuneConn sets the options of a TCP connection; others are left as they are.
+func tuneConn(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(keepAlive)
+		setUserTimeout(tcp, deadPeer)
+	}
+}

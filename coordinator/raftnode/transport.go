@@ -1,0 +1,223 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// streamLayer gives raft its connections. All of them have passed the preface and
+// the admission of both sides. It keeps count of them, because raft's
+// transport closes only those that lie in its pool, and does not wait for the
+// goroutines of those that it accepted.
+type streamLayer struct {
+	advertise raft.ServerAddress
+	admission *admission
+	dial      func(ctx context.Context, address string) (net.Conn, error)
+	// serverAt returns the server that the configuration has under an address.
+	serverAt func(raft.ServerAddress) (id string, ok bool)
+	log      *slog.Logger
+
+	accepted *handListener
+	refused  atomic.Uint64 // peers refused, by either side
+	warned   throttle
+
+	mu     sync.Mutex // guards what follows
+	conns  map[*trackedConn]struct{}
+	closed bool
+
+	inbound sync.WaitGroup // one per accepted connection, until raft closed it
+}
+
+var _ raft.StreamLayer = (*streamLayer)(nil)
+
+// advertised is a net.Addr made of the configured text: raft tells the others to
+// dial what LocalAddr says, which need not be what the listener is bound to.
+type advertised string
+
+// Network implements net.Addr.
+func (advertised) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (a advertised) String() string { return string(a) }
+
+func newStreamLayer(cfg *Config, serverAt func(raft.ServerAddress) (string, bool)) *streamLayer {
+	return &streamLayer{
+		advertise: raft.ServerAddress(cfg.Advertise),
+		admission: &admission{identity: cfg.Identity.Get, peers: cfg.Peers, knownInstance: cfg.KnownInstance, admit: cfg.Admit},
+		dial:      cfg.Dial,
+		serverAt:  serverAt,
+		log:       cfg.Logger,
+		accepted:  newHandListener(advertised(cfg.Advertise)),
+		conns:     make(map[*trackedConn]struct{}),
+	}
+}
+
+// handle takes a connection from the Mux, whose magic has been read and whose
+// deadline is set. It returns when raft has accepted it or it is closed.
+func (s *streamLayer) handle(conn net.Conn) {
+	peer, err := readGreeting(conn)
+	if err != nil {
+		s.refuse("a connection to the raft port is refused", conn.RemoteAddr().String(), err)
+		_ = conn.Close()
+		return
+	}
+	refusal := s.admission.accept(peer)
+	if err := answer(conn, s.admission.identity(), refusal); err != nil || refusal != nil {
+		if refusal != nil {
+			s.refuse("a replica that calls is refused", peer.ServerID, refusal)
+		}
+		_ = conn.Close()
+		return
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		_ = conn.Close()
+		return
+	}
+	tracked := s.track(conn, true)
+	if tracked == nil {
+		return
+	}
+	if err := s.accepted.hand(tracked); err != nil {
+		_ = tracked.Close()
+	}
+}
+
+// Dial implements raft.StreamLayer. The peer must be the server that the
+// configuration has under this address.
+func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	target, ok := s.serverAt(address)
+	if !ok {
+		return nil, fmt.Errorf("no server of the cluster has the address %s", address)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := s.dial(ctx, string(address))
+	if err != nil {
+		return nil, fmt.Errorf("dialling %s: %w", target, err)
+	}
+	if err := s.greet(conn, target, time.Now().Add(timeout)); err != nil {
+		_ = conn.Close()
+		s.refuse("a replica cannot be talked to", target, err)
+		return nil, fmt.Errorf("greeting %s: %w", target, err)
+	}
+	tracked := s.track(conn, false)
+	if tracked == nil {
+		return nil, net.ErrClosed
+	}
+	return tracked, nil
+}
+
+func (s *streamLayer) greet(conn net.Conn, target string, deadline time.Time) error {
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	own := s.admission.identity()
+	peer, err := greet(conn, own, target)
+	if err != nil {
+		return err
+	}
+	if peer.ServerID != target {
+		return &RefusedError{ServerID: peer.ServerID, Reason: "it answers in the place of " + target}
+	}
+	if err := s.admission.judge(own, peer); err != nil {
+		return err
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+// refuse counts and, not too often, logs a peer that was refused. A peer that is
+// merely unreachable is raft's to log.
+func (s *streamLayer) refuse(msg, peer string, err error) {
+	var netErr net.Error
+	if errors.As(err, &netErr) {
+		return
+	}
+	s.refused.Add(1)
+	if suppressed, ok := s.warned.allow(msg + peer); ok {
+		s.log.Warn(msg, "peer", peer, "err", err, "suppressed", suppressed) //nolint:sloglint // msg is one of the constants above
+	}
+}
+
+// track registers conn; it returns nil, with conn closed, when the layer is closed.
+func (s *streamLayer) track(conn net.Conn, inbound bool) *trackedConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = conn.Close()
+		return nil
+	}
+	tracked := &trackedConn{Conn: conn, layer: s, inbound: inbound}
+	s.conns[tracked] = struct{}{}
+	if inbound {
+		s.inbound.Add(1)
+	}
+	return tracked
+}
+
+// Accept implements net.Listener.
+func (s *streamLayer) Accept() (net.Conn, error) { return s.accepted.Accept() }
+
+// Addr implements net.Listener: the address that the others dial.
+func (s *streamLayer) Addr() net.Addr { return s.accepted.Addr() }
+
+// Close implements net.Listener. It breaks all connections, so that nothing of raft
+// waits for a peer any longer.
+func (s *streamLayer) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	conns := s.conns
+	s.conns = make(map[*trackedConn]struct{})
+	s.mu.Unlock()
+	for conn := range conns {
+		_ = conn.Conn.Close() // the network's end only: raft still calls Close itself
+	}
+	return s.accepted.Close()
+}
+
+// wait returns when raft has closed every connection that it accepted: then the
+// goroutines that served them are done.
+func (s *streamLayer) wait() { s.inbound.Wait() }
+
+// trackedConn leaves the layer's books when raft closes it.
+type trackedConn struct {
+	net.Conn
+	layer   *streamLayer
+	inbound bool
+	once    sync.Once
+}
+
+// Close implements net.Conn.
+func (c *trackedConn) Close() error {
+	c.once.Do(func() {
+		c.layer.mu.Lock()
+		delete(c.layer.conns, c)
+		c.layer.mu.Unlock()
+		if c.inbound {
+			c.layer.inbound.Done()
+		}
+	})
+	return c.Conn.Close()
+}
+
+// newTransport wires raft's transport. With MaxRPCsInFlight 1 there is no pipeline: a
+// pipeline can leave one follower behind for good after its disk stalled.
+func newTransport(cfg *Config, stream *streamLayer, log *hclogAdapter) *raft.NetworkTransport {
+	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream:          stream,
+		MaxPool:         3,
+		MaxRPCsInFlight: 1,
+		Timeout:         cfg.RPCTimeout,
+		Logger:          log,
+	})
+	// A snapshot may take Timeout for each MiB, its restore at the peer included.
+	transport.TimeoutScale = 1 << 20
+	return transport
+}
