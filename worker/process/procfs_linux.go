@@ -107,10 +107,11 @@ func descendants(procs []proc, root int) []proc {
 // start time compared after it, so a pid that was reused meanwhile is spared.
 func (p proc) signal(sig unix.Signal) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
-	if err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EMFILE) {
-		return // it is gone
+	if errors.Is(err, unix.ESRCH) {
+		return
 	}
-	if err == nil {
+	handle := err == nil // otherwise the kernel is too old or a sandbox forbids it
+	if handle {
 		defer func() { _ = unix.Close(fd) }()
 	}
 	now, ok := readProc(p.pid, make([]byte, 1024))
@@ -119,7 +120,7 @@ func (p proc) signal(sig unix.Signal) {
 	}
 	// An error means that it is gone, or not ours to signal; the caller looks at
 	// the tree again either way.
-	if err == nil {
+	if handle {
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 		return
 	}

@@ -82,7 +82,7 @@ func (s *Spec) order() (*startOrder, error) {
 	if err != nil {
 		return nil, &StartError{Path: s.Dir, Err: err}
 	}
-	if err := checkDir(dir); err != nil {
+	if err = checkDir(dir); err != nil {
 		return nil, err
 	}
 	program, err := lookPath(argv[0], dir, s.Env)

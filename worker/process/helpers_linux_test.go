@@ -21,6 +21,11 @@ const hangGuard = 60 * time.Second
 const helperVar = "PROCESS_TEST_HELPER"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(helperVar) == "unready" {
+		_, err := Run(context.Background(), Spec{Shell: "true", Dir: "/"})
+		fmt.Println(err)
+		os.Exit(0)
+	}
 	RunKeeper()
 	switch os.Getenv(helperVar) {
 	case "worker":

@@ -272,3 +272,43 @@ func TestAStrangerWithTheKeepersNameIsNoKeeper(t *testing.T) {
 		t.Errorf("it did not run its own main: %v: %s", err, out)
 	}
 }
+
+func TestAProgramThatHasNotCalledRunKeeperIsToldSo(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = []string{helperVar + "=unready"}
+	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != ErrNoKeeper.Error() {
+		t.Errorf("got %q, %v", out, err)
+	}
+	if err := Ready(); err != nil {
+		t.Errorf("after RunKeeper: %v", err)
+	}
+}
+
+func TestAStrangerThatHoldsTheOutputPipeDoesNotHangRun(t *testing.T) {
+	t.Parallel()
+	out := newOutput()
+	p := shell(t, "echo $$; read go; echo end")
+	in, feed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	p.Stdin, p.Stdout = in, out
+	done := p.background(t.Context())
+	out.waitFor(t, "\n")
+	pid := strings.TrimSpace(out.String())
+	held, err := os.OpenFile("/proc/"+pid+"/fd/1", os.O_WRONLY, 0) // we are the stranger
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	_ = feed.Close()
+	if r := wait(t, done); r.err != nil || out.String() != pid+"\nend\n" {
+		t.Errorf("got %+v, output %q", r, out.String())
+	}
+}

@@ -1,0 +1,35 @@
+package process_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/dtask/dtask/worker/process"
+)
+
+func Example() {
+	process.RunKeeper() // the first line of main
+
+	env, err := process.Environ(process.Vars{JobID: "j1", TaskID: "hello", Attempt: 1}, map[string]string{"GREETING": "hello"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	lines := process.NewLines(nil)
+	exit, err := process.Run(context.Background(), process.Spec{
+		Shell:     `echo "$GREETING from $DTASK_TASK_ID, attempt $DTASK_ATTEMPT"; exit 75`,
+		Env:       env,
+		Dir:       os.TempDir(),
+		Stdout:    lines,
+		KillGrace: 5 * time.Second,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	last, _ := lines.Finish()
+	fmt.Println(exit.Code, last)
+	// Output: 75 hello from hello, attempt 1
+}
