@@ -1,0 +1,259 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// Check holds a decoded job, whoever made it, to every rule and bound; nil means
+// that it may be stored. The faults have no file and no position. Payloads may
+// have up to 128 KiB; a lower bound is [CheckOptions]'s.
+func Check(s *dtaskv1.JobSpec) Faults { return check(s, MaxPayload, false) }
+
+func check(s *dtaskv1.JobSpec, maxPayload int, unfilled bool) Faults {
+	c := NewChecker(s.GetHeader(), CheckOptions{MaxPayload: maxPayload})
+	c.unfilled = unfilled
+	c.begin()
+	c.Add(s.GetTasks())
+	return c.Seal()
+}
+
+// CheckHeader holds all of a job but its tasks to the rules.
+func CheckHeader(h *dtaskv1.JobHeader) Faults {
+	c := NewChecker(h, CheckOptions{})
+	c.begin()
+	return c.faults()
+}
+
+// CheckTasks holds some consecutive tasks of a job to the rules that need no
+// other tasks; first is the index of the first of them. Duplicate ids and totals
+// are [Checker]'s.
+func CheckTasks(h *dtaskv1.JobHeader, first int, tasks []*dtaskv1.TaskSpec) Faults {
+	c := NewChecker(h, CheckOptions{})
+	for i, t := range tasks {
+		c.task(first+i, t)
+	}
+	return c.faults()
+}
+
+// CheckOptions are what the server that checks has set.
+type CheckOptions struct {
+	// MaxPayload bounds the payload of a task, in bytes: 0 = 128 KiB, which
+	// also is the most.
+	MaxPayload int
+	// Total is the number of tasks that were announced, 1 to 1,000,000; 0 =
+	// none was.
+	Total uint32
+}
+
+// Checker checks a job that comes in pieces: the header when it is made, tasks
+// as they are added, the whole when it is sealed. It keeps the ids of all tasks
+// and nothing else of them. It is not safe for concurrent use.
+type Checker struct {
+	collector
+	header       *dtaskv1.JobHeader
+	opt          CheckOptions
+	ids          map[string]uint32
+	begun        bool
+	unfilled     bool // timeout and retry may be missing
+	tasks        int
+	dependencies int
+	bytes        int
+}
+
+// NewChecker begins the check of a job with this header, which must not be
+// changed while the checker is used.
+func NewChecker(h *dtaskv1.JobHeader, opt CheckOptions) *Checker {
+	if opt.MaxPayload <= 0 || opt.MaxPayload > MaxPayload {
+		opt.MaxPayload = MaxPayload
+	}
+	return &Checker{header: h, opt: opt, ids: map[string]uint32{}}
+}
+
+// Add checks the next tasks of the job and returns all faults so far. After the
+// first fault a caller may stop.
+func (c *Checker) Add(tasks []*dtaskv1.TaskSpec) Faults {
+	c.begin()
+	for _, t := range tasks {
+		c.bytes += c.task(c.tasks, t)
+		c.unique(t)
+		c.tasks++
+		c.dependencies += len(t.GetDependencies())
+	}
+	c.most("job.tasks", c.tasks, MaxTasks, "tasks")
+	c.most("job.tasks", c.dependencies, MaxDependencies, "dependencies")
+	c.most("job", c.bytes, MaxJobBytes, "bytes")
+	return c.faults()
+}
+
+// Seal checks what only the whole job shows, and returns all faults; nil means
+// that the job may be stored.
+func (c *Checker) Seal() Faults {
+	c.begin()
+	switch {
+	case c.tasks == 0:
+		c.refuse("job.tasks", problem{"is empty", "list at least one task"})
+	case c.opt.Total != 0 && int(c.opt.Total) != c.tasks:
+		c.refuse("job.tasks", problem{fmt.Sprintf("has %s tasks where %s were announced", count(c.tasks), count(int(c.opt.Total))), "send as many as announced"})
+	}
+	return c.faults()
+}
+
+// begin checks the header once.
+func (c *Checker) begin() {
+	if c.begun {
+		return
+	}
+	c.begun = true
+	c.most("job.tasks", int(c.opt.Total), MaxTasks, "tasks")
+	c.bytes = proto.Size(c.header)
+	c.checkHeader(c.header)
+}
+
+func (c *Checker) refuse(where string, p problem) {
+	if !p.bad() {
+		return
+	}
+	c.add(0, 0, where, p.what, p.do)
+}
+
+// most adds a fault if n is above its bound, once for each bound.
+func (c *Checker) most(where string, n, bound int, of string) {
+	if n <= bound {
+		return
+	}
+	p := problem{fmt.Sprintf("has more than %s %s", count(bound), of), "split the job"}
+	if !slices.ContainsFunc(c.kept, func(f Fault) bool { return f.Where == where && f.What == p.what }) {
+		c.refuse(where, p)
+	}
+}
+
+func (c *Checker) unique(t *dtaskv1.TaskSpec) {
+	id := t.GetId()
+	if id == "" {
+		return // a fault already
+	}
+	if first, known := c.ids[id]; known {
+		c.refuse(taskWhere(id, "id"), problem{fmt.Sprintf("is the id of the tasks %d and %d", first, c.tasks), "give each task an id of its own"})
+		return
+	}
+	c.ids[id] = uint32(min(c.tasks, MaxTasks)) //nolint:gosec // bounded here
+}
+
+func (c *Checker) checkHeader(h *dtaskv1.JobHeader) {
+	c.refuse("job.name", nameProblem(h.GetName()))
+	if h.GetOwner() != "" {
+		c.refuse("job.owner", ownerProblem(h.GetOwner()))
+	}
+	c.refuse("job.priority", enumProblem(h.GetPriority(), priorities))
+	c.refuse("job.on_failure", enumProblem(h.GetOnFailure(), onFailures))
+	c.refuse("job.deadline", spanProblem(h.GetDeadlineMs(), 0))
+	c.env("job.env", h.GetEnv(), nil)
+	c.labels("job.labels", h.GetLabels())
+	if n := proto.Size(h); n > MaxHeaderBytes {
+		c.refuse("job", problem{
+			fmt.Sprintf("the header has %s with %s different policies", bytesText(n), count(len(h.GetPolicies()))),
+			fmt.Sprintf("at most %s; put what differs from task to task into payload, command or input", bytesText(MaxHeaderBytes)),
+		})
+		return
+	}
+	if len(h.GetPolicies()) == 0 {
+		c.refuse("job.policies", problem{"is empty", "send at least one"})
+	}
+	for i, p := range h.GetPolicies() {
+		c.policy(fmt.Sprintf("job.policies[%d].", i), p)
+	}
+}
+
+func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
+	if p.GetType() != "" {
+		c.refuse(at+"type", nameProblem(p.GetType()))
+	}
+	if p.GetPriority() != 0 {
+		c.refuse(at+"priority", enumProblem(p.GetPriority(), priorities))
+	}
+	c.env(at+"env", p.GetEnv(), c.header.GetEnv())
+	if !c.unfilled || p.GetTimeoutMs() != 0 {
+		c.refuse(at+"timeout", spanProblem(p.GetTimeoutMs(), 1))
+	}
+	c.refuse(at+"queue_timeout", spanProblem(p.GetQueueTimeoutMs(), 0))
+	c.refuse(at+"heartbeat_timeout", spanProblem(p.GetHeartbeatTimeoutMs(), 0))
+	c.refuse(at+"kill_grace", spanProblem(p.GetKillGraceMs(), 0))
+	c.refuse(at+"execution", enumProblem(p.GetExecution(), executions))
+	c.refuse(at+"resources", labelsProblem(len(p.GetResources())))
+	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
+		c.refuse(at+"resources", labelNameProblem(name))
+		if v := p.GetResources()[name]; v <= 0 || v > maxAmount*1000 {
+			c.refuse(at+"resources."+name, problem{fmt.Sprintf("%d is out of range", v), "send 1 to 2^50 thousandths × 1000, and leave out what is zero"})
+		}
+	}
+	c.labels(at+"require", p.GetRequire())
+	if p.GetRetry() != nil || !c.unfilled {
+		c.retry(at+"retry.", p.GetRetry())
+	}
+}
+
+func (c *Checker) retry(at string, t *dtaskv1.RetryPolicy) {
+	if t.GetMax() > MaxRetries {
+		c.refuse(at+"max", problem{fmt.Sprintf("%d is out of range", t.GetMax()), "send 0 to 1,000,000"})
+	}
+	least := int64(0)
+	if t.GetMax() > 0 {
+		least = 1
+	}
+	c.refuse(at+"initial", spanProblem(t.GetInitialMs(), least))
+	c.refuse(at+"max_delay", spanProblem(t.GetMaxDelayMs(), max(least, min(t.GetInitialMs(), MaxDuration.Milliseconds()))))
+	if m := t.GetMultiplierPermille(); (m != 0 || t.GetMax() > 0) && (m < 1000 || m > maxMultiplier) {
+		c.refuse(at+"multiplier", problem{fmt.Sprintf("%d thousandths are out of range", m), "send 1,000 to 100,000"})
+	}
+	for _, list := range []struct {
+		name    string
+		classes []string
+	}{{"on", t.GetOn()}, {"except", t.GetExcept()}} {
+		c.refuse(at+list.name, classCountProblem(len(list.classes)))
+		for _, class := range list.classes {
+			c.refuse(at+list.name, classProblem(class))
+		}
+	}
+}
+
+func (c *Checker) env(at string, env, job map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		c.refuse(at, envNameProblem(name))
+		c.refuse(at+"."+name, textProblem(env[name]))
+	}
+	c.refuse(at, envSizeProblem(job, env))
+}
+
+func (c *Checker) labels(at string, labels map[string]string) {
+	c.refuse(at, labelsProblem(len(labels)))
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		c.refuse(at, labelNameProblem(name))
+		c.refuse(at+"."+name, labelValueProblem(labels[name]))
+	}
+}
+
+// spanProblem is the rule for durations of a decoded job, in milliseconds.
+func spanProblem(ms, least int64) problem {
+	if ms >= least && ms <= MaxDuration.Milliseconds() {
+		return problem{}
+	}
+	return problem{fmt.Sprintf("%d ms is out of range", ms), fmt.Sprintf("send %d to %d ms", least, MaxDuration.Milliseconds())}
+}
+
+// enumProblem is the rule for enums of a decoded job: one of the words.
+func enumProblem[T comparable](v T, words []word[T]) problem {
+	texts := make([]string, len(words))
+	for i, w := range words {
+		if w.is == v {
+			return problem{}
+		}
+		texts[i] = w.text
+	}
+	return problem{fmt.Sprintf("%v is not known", v), "send " + oneOf(texts)}
+}

@@ -1,0 +1,187 @@
+package spec
+
+import (
+	"fmt"
+
+	"go.yaml.in/yaml/v4"
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// jobDraft is a job in the making.
+type jobDraft struct {
+	header   *dtaskv1.JobHeader
+	defaults policy
+	tasks    []draft
+	listed   bool // there is a field tasks
+	policies policyTable
+}
+
+var jobFields = fields[*jobDraft]{
+	"name": func(r *reader, j *jobDraft, e entry) {
+		j.header.Name, _ = r.checked(e.value, nameProblem)
+	},
+	"owner": func(r *reader, j *jobDraft, e entry) {
+		j.header.Owner, _ = r.checked(e.value, ownerProblem)
+	},
+	"priority": func(r *reader, j *jobDraft, e entry) {
+		if v, ok := meaning(r, e.value, priorities); ok {
+			j.header.Priority = v
+		}
+	},
+	"env": func(r *reader, j *jobDraft, e entry) {
+		j.header.Env = r.env(e, nil)
+		j.defaults.jobEnv = j.header.GetEnv()
+		r.holds(e.value, envSizeProblem(j.header.GetEnv(), nil))
+	},
+	"labels": func(r *reader, j *jobDraft, e entry) {
+		j.header.Labels = r.labels(e, nil, "{team: data}")
+	},
+	"deadline": func(r *reader, j *jobDraft, e entry) {
+		j.header.DeadlineMs, _ = r.duration(e.value, false)
+	},
+	"on_failure": func(r *reader, j *jobDraft, e entry) {
+		if v, ok := meaning(r, e.value, onFailures); ok {
+			j.header.OnFailure = v
+		}
+	},
+	"defaults": func(r *reader, j *jobDraft, e entry) {
+		policyFields.read(r, &j.defaults, r.entries(e.value, "defaults: {timeout: 10m}"), func(u entry) {
+			elsewhere := ""
+			if _, known := taskFields[u.key]; known {
+				elsewhere = "write it in each task; it is no policy that tasks share"
+			}
+			r.unknown(u, policyFields.names(), elsewhere)
+		})
+	},
+	"tasks": readTasks,
+}
+
+// job reads what stands under job.
+func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
+	es := r.entries(n, "job: {name: …, tasks: […]}")
+	if es == nil {
+		return nil
+	}
+	j := &jobDraft{
+		header: &dtaskv1.JobHeader{
+			Priority:  dtaskv1.Priority_PRIORITY_NORMAL,
+			OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP,
+		},
+		defaults: builtIn(),
+	}
+	meant := map[string]bool{}
+	jobFields.read(r, j, inOrder(es), func(e entry) {
+		elsewhere := ""
+		if _, known := policyFields[e.key]; known {
+			elsewhere = "put it under job.defaults, or into a task"
+		} else if _, known := taskFields[e.key]; known {
+			elsewhere = "it belongs to a task"
+		}
+		meant[r.unknown(e, jobFields.names(), elsewhere)] = true
+	})
+	r.owner(n, j.header, es)
+	if !has(es, "name") && !meant["name"] {
+		r.fault(n, "there is no name", "write name: with 1–63 of a–z, A–Z, 0–9, -, _ and .")
+	}
+	if !j.listed && !meant["tasks"] {
+		r.fault(n, "there are no tasks", "write tasks: with at least one")
+	}
+	order := r.graph(j.tasks)
+	if r.total > 0 {
+		return nil
+	}
+	return j.spec(order)
+}
+
+// owner sets the owner that the caller knows, if the file has none.
+func (r *reader) owner(n *yaml.Node, h *dtaskv1.JobHeader, es []entry) {
+	if has(es, "owner") || r.opt.Owner == "" {
+		return
+	}
+	r.enter("owner")
+	r.holds(n, ownerProblem(r.opt.Owner))
+	r.leave()
+	h.Owner = r.opt.Owner
+}
+
+func has(es []entry, key string) bool {
+	for _, e := range es {
+		if e.key == key {
+			return true
+		}
+	}
+	return false
+}
+
+func readTasks(r *reader, j *jobDraft, e entry) {
+	j.listed = true
+	nodes, ok := r.items(e.value, "tasks: [{id: hello, run: echo hello}]")
+	if !ok {
+		return
+	}
+	if len(nodes) == 0 {
+		r.fault(e.value, "is empty", "list at least one task")
+		return
+	}
+	if len(nodes) > MaxListedTasks {
+		r.fault(e.value, fmt.Sprintf("lists %s tasks", count(len(nodes))),
+			fmt.Sprintf("at most %s; send larger jobs through the streaming API", count(MaxListedTasks)))
+		return
+	}
+	j.tasks = make([]draft, len(nodes))
+	for i, n := range nodes {
+		r.enterItem(i)
+		r.readTask(j, &j.tasks[i], deref(n))
+		r.task = ""
+		r.leave()
+	}
+}
+
+// spec assembles the job in the given order of its tasks.
+func (j *jobDraft) spec(order []int32) *dtaskv1.JobSpec {
+	place := make([]uint32, len(order))
+	for at, i := range order {
+		place[i] = uint32(at) //nolint:gosec // at most MaxListedTasks
+	}
+	tasks := make([]*dtaskv1.TaskSpec, len(order))
+	for at, i := range order {
+		t := &j.tasks[i]
+		tasks[at] = &dtaskv1.TaskSpec{Id: t.id, Policy: t.policy, Dependencies: t.placed(place), Body: t.body}
+	}
+	j.header.Policies = j.policies.list
+	return &dtaskv1.JobSpec{Header: j.header, Tasks: tasks}
+}
+
+// policyTable keeps each policy once.
+type policyTable struct {
+	list  []*dtaskv1.TaskPolicy
+	known map[string]uint32
+	plain map[string]uint32 // by type: of tasks that say nothing themselves
+	key   []byte
+}
+
+// index is the place of a policy in the list.
+func (t *policyTable) index(p *policy, d TaskDefaults, filled bool) uint32 {
+	if t.known == nil {
+		t.known, t.plain = map[string]uint32{}, map[string]uint32{}
+	}
+	if !p.own {
+		if i, known := t.plain[p.kind]; known {
+			return i
+		}
+	}
+	made := p.proto(d, filled)
+	// Marshalling a message that this package made cannot fail.
+	t.key, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(t.key[:0], made)
+	i, known := t.known[string(t.key)]
+	if !known {
+		i = uint32(len(t.list)) //nolint:gosec // at most MaxListedTasks
+		t.list, t.known[string(t.key)] = append(t.list, made), i
+	}
+	if !p.own {
+		t.plain[p.kind] = i
+	}
+	return i
+}

@@ -1,0 +1,101 @@
+package spec
+
+import (
+	"cmp"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// Options are what a job file does not say itself.
+type Options struct {
+	// Owner of a job that names none; at most 63 bytes.
+	Owner string
+	// MaxPayload bounds the payload of a task, in bytes: 0 = 64 KiB, and
+	// never above 128 KiB.
+	MaxPayload int
+	// Defaults of tasks that say nothing themselves.
+	Defaults TaskDefaults
+	// Unfilled leaves timeout and retry of tasks that say nothing unset, so
+	// that the coordinator's [Fill] sets them to its own defaults.
+	Unfilled bool
+}
+
+func (o Options) maxPayload() int {
+	if o.MaxPayload <= 0 {
+		return DefaultPayload
+	}
+	return min(o.MaxPayload, MaxPayload)
+}
+
+// Parse reads a job file, YAML or JSON. The path is used in messages only, as it
+// is given; "-" stands for standard input. The error is [Faults]: all that are in
+// the file. It is safe for concurrent use.
+func Parse(path string, text []byte, opt Options) (*dtaskv1.JobSpec, error) {
+	r := &reader{collector: collector{file: path}, opt: opt}
+	root := r.load(text)
+	if root == nil || !r.survey(root) {
+		return nil, r.err()
+	}
+	if root.Kind != yaml.MappingNode {
+		r.fault(root, "the file holds "+kind(root)+", not a mapping", "begin with job: and put name and tasks under it")
+		return nil, r.err()
+	}
+	job := r.top(root)
+	if r.total > 0 {
+		return nil, r.err()
+	}
+	// The bounds of a job as a whole are those of every job.
+	for _, f := range check(job, r.opt.maxPayload(), r.opt.Unfilled) {
+		r.add(max(root.Line, 1), max(root.Column, 1), f.Where, f.What, f.Do)
+	}
+	if r.total > 0 {
+		return nil, r.err()
+	}
+	return job, nil
+}
+
+// topParts is what the highest level of a file holds.
+type topParts struct {
+	job *entry
+}
+
+var topFields = fields[*topParts]{
+	"version": func(r *reader, _ *topParts, e entry) {
+		if v, ok := r.number(e.value, 0, 1<<31); ok && v != 1 {
+			r.fault(e.value, "version "+e.value.Value+" is not known", "this program reads version 1")
+		}
+	},
+	"job": func(_ *reader, t *topParts, e entry) { t.job = &e },
+}
+
+// top reads the highest level.
+func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
+	var t topParts
+	meant := ""
+	topFields.read(r, &t, r.entries(root, "job: {name: …, tasks: […]}"), func(e entry) {
+		elsewhere := ""
+		if _, known := jobFields[e.key]; known {
+			elsewhere = "put it under job:"
+		}
+		meant = cmp.Or(r.unknown(e, topFields.names(), elsewhere), meant)
+	})
+	if t.job == nil {
+		if meant != "job" {
+			r.fault(root, "there is no job", "write job: with a name and tasks")
+		}
+		return nil
+	}
+	r.enter("job")
+	defer r.leave()
+	return r.job(t.job.value)
+}
+
+// inOrder puts the fields that others build on first and tasks last.
+func inOrder(es []entry) []entry {
+	rank := func(e entry) int { return slices.Index([]string{"env", "defaults", "tasks"}, e.key) }
+	slices.SortStableFunc(es, func(a, b entry) int { return rank(a) - rank(b) })
+	return es
+}

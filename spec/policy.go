@@ -1,0 +1,221 @@
+package spec
+
+import (
+	"fmt"
+	"time"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// The defaults that a file need not write.
+const (
+	defaultTimeout    = 60 * time.Minute
+	defaultRetries    = 3
+	defaultInitial    = time.Second
+	defaultMultiplier = 2000
+	defaultMaxDelay   = 5 * time.Minute
+	defaultKillGrace  = 5 * time.Second
+)
+
+// policy is a [dtaskv1.TaskPolicy] in the making: what job.defaults and the task
+// itself have said so far. Copies share their maps and lists, which are replaced
+// and never changed.
+type policy struct {
+	kind                           string
+	priority                       dtaskv1.Priority
+	env                            map[string]string
+	timeout                        int64 // ms; 0 = not said
+	queueTimeout, heartbeatTimeout int64 // ms; 0 = none
+	killGrace                      int64 // ms
+	retry                          retry
+	execution                      dtaskv1.Execution
+	resources                      map[string]int64
+	require                        map[string]string
+
+	jobEnv map[string]string // for the bound that both share
+	own    bool              // something was said after this was copied
+}
+
+type retry struct {
+	said     bool // any field was
+	maxSaid  bool
+	max      uint32
+	initial  int64 // ms
+	permille uint32
+	maxDelay int64 // ms; 0 = not said
+	jitter   bool
+	on       []string
+	except   []string
+}
+
+// builtIn is the policy of a task in a file that says nothing.
+func builtIn() policy {
+	return policy{
+		killGrace: defaultKillGrace.Milliseconds(),
+		execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE,
+		retry:     retry{initial: defaultInitial.Milliseconds(), permille: defaultMultiplier, jitter: true},
+	}
+}
+
+var policyFields = fields[*policy]{
+	"priority": func(r *reader, p *policy, e entry) {
+		if v, ok := meaning(r, e.value, priorities); ok {
+			p.priority = v
+		}
+	},
+	"env": func(r *reader, p *policy, e entry) {
+		p.env = r.env(e, p.env)
+		r.holds(e.value, envSizeProblem(p.jobEnv, p.env))
+	},
+	"timeout": func(r *reader, p *policy, e entry) {
+		if v, ok := r.duration(e.value, false); ok {
+			p.timeout = v
+		}
+	},
+	"queue_timeout": func(r *reader, p *policy, e entry) {
+		if v, ok := r.duration(e.value, false); ok {
+			p.queueTimeout = v
+		}
+	},
+	"heartbeat_timeout": func(r *reader, p *policy, e entry) {
+		if v, ok := r.duration(e.value, false); ok {
+			p.heartbeatTimeout = v
+		}
+	},
+	"kill_grace": func(r *reader, p *policy, e entry) {
+		if v, ok := r.duration(e.value, true); ok {
+			p.killGrace = v
+		}
+	},
+	"execution": func(r *reader, p *policy, e entry) {
+		if v, ok := meaning(r, e.value, executions); ok {
+			p.execution = v
+		}
+	},
+	"retry": func(r *reader, p *policy, e entry) {
+		p.retry.said = true
+		retryFields.read(r, &p.retry, r.entries(e.value, "retry: {max: 3}"), func(u entry) {
+			r.unknown(u, retryFields.names(), "")
+		})
+		if t := &p.retry; t.maxDelay > 0 && t.maxDelay < t.initial {
+			r.fault(e.value, "max_delay is shorter than initial", "make max_delay at least as long as the first delay")
+		}
+	},
+	"resources": func(r *reader, p *policy, e entry) {
+		p.resources = dictionary(r, e.value, p.resources, "{cpu: 1, memory: 256MiB}", labelNameProblem, r.amount)
+		for name, v := range p.resources {
+			if v == 0 { // asks for nothing, and takes back what defaults ask for
+				delete(p.resources, name)
+			}
+		}
+		r.holds(e.value, labelsProblem(len(p.resources)))
+	},
+	"require": func(r *reader, p *policy, e entry) {
+		p.require = r.labels(e, p.require, "{zone: eu}")
+	},
+}
+
+var retryFields = fields[*retry]{
+	"max": func(r *reader, t *retry, e entry) {
+		if v, ok := r.number(e.value, 0, MaxRetries); ok {
+			t.max, t.maxSaid = uint32(v), true //nolint:gosec // number bounds it
+		}
+	},
+	"initial": func(r *reader, t *retry, e entry) {
+		if v, ok := r.duration(e.value, false); ok {
+			t.initial = v
+		}
+	},
+	"multiplier": func(r *reader, t *retry, e entry) {
+		if v, ok := r.decimal(e.value, 1000, maxMultiplier); ok {
+			t.permille = uint32(v) //nolint:gosec // decimal bounds it
+		}
+	},
+	"max_delay": func(r *reader, t *retry, e entry) {
+		if v, ok := r.duration(e.value, false); ok {
+			t.maxDelay = v
+		}
+	},
+	"jitter": func(r *reader, t *retry, e entry) {
+		if v, ok := r.truth(e.value); ok {
+			t.jitter = v
+		}
+	},
+	"on":     func(r *reader, t *retry, e entry) { t.on = r.classes(e, t.on) },
+	"except": func(r *reader, t *retry, e entry) { t.except = r.classes(e, t.except) },
+}
+
+func (r *reader) classes(e entry, before []string) []string {
+	v, ok := r.texts(e.value, e.key+`: ["exit:2", timeout]`, classProblem)
+	if !ok || !r.holds(e.value, classCountProblem(len(v))) {
+		return before
+	}
+	return v
+}
+
+func (r *reader) env(e entry, base map[string]string) map[string]string {
+	return dictionary(r, e.value, base, "env: {LANG: C}", envNameProblem, func(v entry) (string, bool) { return r.text(v.value) })
+}
+
+func (r *reader) labels(e entry, base map[string]string, example string) map[string]string {
+	out := dictionary(r, e.value, base, e.key+": "+example, labelNameProblem, func(v entry) (string, bool) {
+		return r.checked(v.value, labelValueProblem)
+	})
+	r.holds(e.value, labelsProblem(len(out)))
+	return out
+}
+
+// amount reads how much of a resource a task takes, in thousandths. Memory and
+// disk are sizes; everything else is counted.
+func (r *reader) amount(e entry) (int64, bool) {
+	const most = maxAmount * 1000
+	if e.key != "memory" && e.key != "disk" {
+		return r.decimal(e.value, 0, most)
+	}
+	n := e.value
+	if !isText(n) && (n.Tag != "!!int" && n.Tag != "!!float" || !isPlainNumber(n.Value)) {
+		r.fault(n, "must be a size, not "+kind(n), "write it like 64MiB, 1GB or 512")
+		return 0, false
+	}
+	v, p := size(n.Value)
+	return v * 1000, r.holds(n, p)
+}
+
+// proto completes a policy with what nobody said.
+func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
+	out := &dtaskv1.TaskPolicy{
+		Type: p.kind, Priority: p.priority, Env: p.env,
+		TimeoutMs: p.timeout, QueueTimeoutMs: p.queueTimeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
+		Execution: p.execution, Resources: p.resources, Require: p.require, KillGraceMs: p.killGrace,
+	}
+	if t := &p.retry; t.said {
+		out.Retry = &dtaskv1.RetryPolicy{
+			Max: t.max, InitialMs: t.initial, MultiplierPermille: t.permille,
+			MaxDelayMs: t.maxDelay, Jitter: t.jitter, On: t.on, Except: t.except,
+		}
+		if !t.maxSaid {
+			out.Retry.Max = d.retries()
+		}
+		if t.maxDelay == 0 {
+			out.Retry.MaxDelayMs = max(defaultMaxDelay.Milliseconds(), t.initial)
+		}
+	}
+	if filled {
+		fillPolicy(out, d)
+	}
+	return out
+}
+
+func labelsProblem(n int) problem {
+	if n <= MaxLabels {
+		return problem{}
+	}
+	return problem{fmt.Sprintf("has %d entries", n), fmt.Sprintf("at most %d", MaxLabels)}
+}
+
+func classCountProblem(n int) problem {
+	if n <= MaxClasses {
+		return problem{}
+	}
+	return problem{fmt.Sprintf("lists %d classes", n), fmt.Sprintf("at most %d; ranges like exit:64-78 save some", MaxClasses)}
+}

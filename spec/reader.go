@@ -1,0 +1,353 @@
+package spec
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// whole is the place of faults that concern the file and no field.
+const whole = "file"
+
+// reader turns nodes into values. It knows where in the job it is, so that a
+// fault costs its reader a node, what is wrong, and what to do.
+type reader struct {
+	collector
+	opt  Options
+	path []step // from the top of the file to here
+	// task is the id of the task that is being read; it then stands for
+	// the first taskDepth steps.
+	task      string
+	taskDepth int
+}
+
+// step is one key, or one index if name is empty.
+type step struct {
+	name  string
+	index int
+}
+
+func (r *reader) enter(name string)   { r.path = append(r.path, step{name: name}) }
+func (r *reader) enterItem(index int) { r.path = append(r.path, step{index: index}) }
+func (r *reader) leave()              { r.path = r.path[:len(r.path)-1] }
+
+// where words the present place: job.tasks[3].retry, task "fetch": retry.max.
+func (r *reader) where() string {
+	if r.task == "" || len(r.path) < r.taskDepth {
+		return joinSteps(r.path)
+	}
+	if len(r.path) == r.taskDepth {
+		return taskWhere(r.task, "")
+	}
+	return taskWhere(r.task, joinSteps(r.path[r.taskDepth:]))
+}
+
+func taskWhere(id, field string) string {
+	if field == "" {
+		return "task " + quote(id)
+	}
+	return "task " + quote(id) + ": " + field
+}
+
+func joinSteps(path []step) string {
+	if len(path) == 0 {
+		return whole
+	}
+	var b strings.Builder
+	for _, s := range path {
+		if s.name == "" {
+			fmt.Fprintf(&b, "[%d]", s.index)
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		if plain := strings.IndexFunc(s.name, func(c rune) bool { return !isWordRune(c) && c != '-' }) < 0; plain && len(s.name) <= MaxNameLength {
+			b.WriteString(s.name)
+		} else {
+			b.WriteString(quote(s.name))
+		}
+	}
+	return b.String()
+}
+
+// fault adds a fault at a node.
+func (r *reader) fault(n *yaml.Node, what, do string) {
+	where := ""
+	if len(r.kept) < maxKept {
+		where = r.where()
+	}
+	r.add(max(n.Line, 1), max(n.Column, 1), where, what, do)
+}
+
+// holds adds the problem at the node, if there is one, and reports whether not.
+func (r *reader) holds(n *yaml.Node, p problem) bool {
+	if p.bad() {
+		r.fault(n, p.what, p.do)
+	}
+	return !p.bad()
+}
+
+// entry is one field of a mapping; the value is never an alias.
+type entry struct {
+	key       string
+	at, value *yaml.Node
+}
+
+// entries is the fields of a mapping: its own in file order, then those that it
+// merges. What is no mapping is a fault and has none.
+func (r *reader) entries(n *yaml.Node, example string) []entry {
+	n = deref(n)
+	if n.Kind != yaml.MappingNode {
+		r.fault(n, "must be a mapping, not "+kind(n), "write it like "+example)
+		return nil
+	}
+	return r.gather(make([]entry, 0, len(n.Content)/2), n, nil)
+}
+
+// gather adds the fields of n except those that are taken, then what n merges.
+// Without a set of those taken all of its own are added: duplicates in one
+// mapping are the surveyor's business.
+func (r *reader) gather(into []entry, n *yaml.Node, taken map[string]struct{}) []entry {
+	var merges []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := deref(n.Content[i]), n.Content[i+1]
+		if key.Kind != yaml.ScalarNode {
+			r.fault(n.Content[i], "a field name must be text, not "+kind(key), "write a plain name")
+			continue
+		}
+		if key.Tag == "!!merge" {
+			merges = append(merges, value)
+			continue
+		}
+		if taken != nil {
+			if _, known := taken[key.Value]; known {
+				continue
+			}
+			taken[key.Value] = struct{}{}
+		}
+		into = append(into, entry{key.Value, n.Content[i], deref(value)})
+	}
+	if len(merges) > 0 && taken == nil {
+		taken = make(map[string]struct{}, len(into))
+		for _, e := range into {
+			taken[e.key] = struct{}{}
+		}
+	}
+	for _, m := range merges {
+		into = r.merge(into, deref(m), taken)
+	}
+	return into
+}
+
+// merge adds what a merge key brings; what is there already wins.
+func (r *reader) merge(into []entry, n *yaml.Node, taken map[string]struct{}) []entry {
+	list := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		list = n.Content
+	}
+	for _, item := range list {
+		if item = deref(item); item.Kind != yaml.MappingNode {
+			r.fault(item, "<< merges mappings, not "+kind(item), "write <<: *anchor or <<: [*a, *b]")
+			continue
+		}
+		into = r.gather(into, item, taken)
+	}
+	return into
+}
+
+// items is the elements of a list; what is no list is a fault and has none.
+func (r *reader) items(n *yaml.Node, example string) ([]*yaml.Node, bool) {
+	if n.Kind != yaml.SequenceNode {
+		r.fault(n, "must be a list, not "+kind(n), "write it like "+example)
+		return nil, false
+	}
+	return n.Content, true
+}
+
+// kind names what a node is, for people.
+func kind(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.ScalarNode, yaml.DocumentNode, yaml.AliasNode, yaml.StreamNode:
+	}
+	switch n.Tag {
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "true or false"
+	case "!!null":
+		return "nothing"
+	}
+	return "text"
+}
+
+// isText reports whether a node is text. Dates are: the format has no other use
+// for them.
+func isText(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && (n.Tag == "!!str" || n.Tag == "!!timestamp" || n.Tag == "!!merge")
+}
+
+// text reads a text.
+func (r *reader) text(n *yaml.Node) (string, bool) {
+	if isText(n) {
+		return n.Value, r.holds(n, textProblem(n.Value))
+	}
+	do := "write a text"
+	if n.Kind == yaml.ScalarNode {
+		do = `write a text, or "" for an empty one`
+		if n.Tag != "!!null" {
+			do = "quote it: " + strconv.Quote(n.Value)
+		}
+	}
+	r.fault(n, "must be text, not "+kind(n), do)
+	return "", false
+}
+
+// checked reads a text that a rule holds for.
+func (r *reader) checked(n *yaml.Node, rule func(string) problem) (string, bool) {
+	s, ok := r.text(n)
+	return s, ok && r.holds(n, rule(s))
+}
+
+// texts reads a list of texts that a rule holds for.
+func (r *reader) texts(n *yaml.Node, example string, rule func(string) problem) ([]string, bool) {
+	nodes, ok := r.items(n, example)
+	if !ok {
+		return nil, false
+	}
+	out := make([]string, len(nodes))
+	for i, item := range nodes {
+		r.enterItem(i)
+		s, fine := r.checked(deref(item), rule)
+		r.leave()
+		out[i], ok = s, ok && fine
+	}
+	return out, ok
+}
+
+// dictionary reads a mapping whose keys and values a rule holds for, on top of
+// what base has.
+func dictionary[V any](r *reader, n *yaml.Node, base map[string]V, example string, keyRule func(string) problem, read func(e entry) (V, bool)) map[string]V {
+	es := r.entries(n, example)
+	out := make(map[string]V, len(base)+len(es))
+	for k, v := range base {
+		out[k] = v
+	}
+	for _, e := range es {
+		if !r.holds(e.at, keyRule(e.key)) {
+			continue
+		}
+		r.enter(e.key)
+		if v, ok := read(e); ok {
+			out[e.key] = v
+		}
+		r.leave()
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// number reads a whole number from low to high.
+func (r *reader) number(n *yaml.Node, low, high int64) (int64, bool) {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" {
+		do := "write a whole number"
+		if isText(n) && isPlainNumber(n.Value) {
+			do = "write it without quotes"
+		}
+		r.fault(n, "must be a whole number, not "+kind(n), do)
+		return 0, false
+	}
+	v, err := strconv.ParseInt(n.Value, 10, 64)
+	if !isPlainNumber(n.Value) || err != nil && !strings.HasPrefix(n.Value, "-") && len(n.Value) < 19 {
+		r.fault(n, fmt.Sprintf("%s is not a plain decimal number", quote(n.Value)), "write it in decimal digits only")
+		return 0, false
+	}
+	if err != nil || v < low || v > high {
+		r.fault(n, fmt.Sprintf("%s is out of range", n.Value), fmt.Sprintf("write a number from %s to %s", count(int(low)), count(int(high))))
+		return 0, false
+	}
+	return v, true
+}
+
+// isPlainNumber reports whether s is decimal digits without a leading zero, with
+// or without a minus.
+func isPlainNumber(s string) bool {
+	s = strings.TrimPrefix(s, "-")
+	if s == "" || len(s) > 1 && s[0] == '0' {
+		return false
+	}
+	return strings.IndexFunc(s, func(c rune) bool { return c < '0' || c > '9' }) < 0
+}
+
+// decimal reads a number with up to three places, in thousandths.
+func (r *reader) decimal(n *yaml.Node, low, high int64) (int64, bool) {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" {
+		r.fault(n, "must be a number, not "+kind(n), "write it like 2 or 0.5")
+		return 0, false
+	}
+	v, p := thousandths(n.Value)
+	if !r.holds(n, p) {
+		return 0, false
+	}
+	if v < low || v > high {
+		r.fault(n, fmt.Sprintf("%s is out of range", n.Value), fmt.Sprintf("write a number from %s to %s", plainThousandths(low), plainThousandths(high)))
+		return 0, false
+	}
+	return v, true
+}
+
+func plainThousandths(v int64) string {
+	if v%1000 == 0 {
+		return count(int(v / 1000))
+	}
+	return strings.TrimRight(fmt.Sprintf("%d.%03d", v/1000, v%1000), "0")
+}
+
+// truth reads true or false.
+func (r *reader) truth(n *yaml.Node) (bool, bool) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" {
+		switch strings.ToLower(n.Value) {
+		case "true":
+			return true, true
+		case "false":
+			return false, true
+		}
+	}
+	r.fault(n, "must be true or false, not "+kind(n), "write true or false")
+	return false, false
+}
+
+// duration reads a duration in milliseconds.
+func (r *reader) duration(n *yaml.Node, zero bool) (int64, bool) {
+	if n.Kind != yaml.ScalarNode || !isText(n) && n.Tag != "!!int" && n.Tag != "!!float" {
+		r.fault(n, "must be a duration, not "+kind(n), "write it like 90s, 1h30m, 2d or 500ms")
+		return 0, false
+	}
+	d, p := duration(n.Value)
+	if !r.holds(n, p) {
+		return 0, false
+	}
+	if d == 0 && !zero {
+		r.fault(n, fmt.Sprintf("%s is no time at all", quote(n.Value)), "write a duration above zero, or leave it out")
+		return 0, false
+	}
+	return d.Milliseconds(), true
+}
+
+// meaning reads one of some words.
+func meaning[T any](r *reader, n *yaml.Node, words []word[T]) (is T, ok bool) {
+	s, ok := r.text(n)
+	if !ok {
+		return is, false
+	}
+	is, p := lookUp(words, s)
+	return is, r.holds(n, p)
+}

@@ -1,0 +1,328 @@
+package spec
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// The rules about single values. A file and a decoded job are held to the same
+// ones: each answers with what is wrong, or with nothing.
+
+// problem is a fault that has no place yet. The zero problem is none.
+type problem struct{ what, do string }
+
+func (p problem) bad() bool { return p.what != "" }
+
+// Error makes a problem the error of the exported parsers.
+func (p problem) Error() string { return p.what + "; " + p.do }
+
+// quote shows a value in a message, shortened so that a message stays a line.
+func quote(s string) string {
+	const most = 80
+	if utf8.RuneCountInString(s) > most {
+		return strconv.Quote(string([]rune(s)[:most])) + "…"
+	}
+	return strconv.Quote(s)
+}
+
+// nameProblem is the rule for job names, handler types and label names.
+func nameProblem(s string) problem {
+	const do = "use 1–63 of a–z, A–Z, 0–9, -, _ and ."
+	if p := lengthProblem(s, do); p.bad() {
+		return p
+	}
+	for _, c := range s {
+		if !isWordRune(c) && c != '-' && c != '.' {
+			return problem{fmt.Sprintf("%s holds the character %q", quote(s), c), do}
+		}
+	}
+	return dotsProblem(s)
+}
+
+// idProblem is the rule for task ids: wider than names, but they must stay
+// unmistakable in JOB/TASK, in array[17] and as a word of a message.
+func idProblem(s string) problem {
+	const do = "an id is 1–63 characters without white space, / \\ [ or ]"
+	if p := lengthProblem(s, do); p.bad() {
+		return p
+	}
+	for _, c := range s {
+		if c == utf8.RuneError || !unicode.IsPrint(c) || unicode.IsSpace(c) || strings.ContainsRune(`/\[]`, c) {
+			return problem{fmt.Sprintf("%s holds the character %q", quote(s), c), do}
+		}
+	}
+	return dotsProblem(s)
+}
+
+func lengthProblem(s, do string) problem {
+	if s == "" {
+		return problem{"is empty", do}
+	}
+	if n := utf8.RuneCountInString(s); n > MaxNameLength {
+		return problem{fmt.Sprintf("has %d characters", n), do}
+	}
+	return problem{}
+}
+
+// dotsProblem keeps names usable as those of folders.
+func dotsProblem(s string) problem {
+	if s == "." || s == ".." {
+		return problem{fmt.Sprintf("%s cannot be a name", quote(s)), "add a letter or a digit"}
+	}
+	return problem{}
+}
+
+func isWordRune(c rune) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
+}
+
+func ownerProblem(s string) problem {
+	if s == "" {
+		return problem{"is empty", "leave it out, or name the owner"}
+	}
+	if len(s) > MaxOwnerBytes {
+		return problem{fmt.Sprintf("has %d bytes", len(s)), "at most 63"}
+	}
+	return printableProblem(s)
+}
+
+func printableProblem(s string) problem {
+	for _, c := range s {
+		if c == utf8.RuneError || !unicode.IsPrint(c) {
+			return problem{fmt.Sprintf("%s holds the character %q", quote(s), c), "use printable characters only"}
+		}
+	}
+	return problem{}
+}
+
+// textProblem is the rule for every text that reaches an operating system.
+func textProblem(s string) problem {
+	if strings.IndexByte(s, 0) >= 0 {
+		return problem{"holds a NUL byte", "remove it"}
+	}
+	if !utf8.ValidString(s) {
+		return problem{"is not valid UTF-8", "write it in UTF-8"}
+	}
+	return problem{}
+}
+
+func pathProblem(s string) problem {
+	if s == "" {
+		return problem{"is empty", "write a path or a URL, or leave it out"}
+	}
+	if len(s) > MaxPathBytes {
+		return problem{fmt.Sprintf("has %s", bytesText(len(s))), fmt.Sprintf("at most %s", bytesText(MaxPathBytes))}
+	}
+	return textProblem(s)
+}
+
+func envNameProblem(s string) problem {
+	const do = "use letters, digits and _, not beginning with a digit"
+	if s == "" {
+		return problem{"has a variable without a name", do}
+	}
+	for _, c := range s {
+		if !isWordRune(c) {
+			return problem{fmt.Sprintf("%s is no name for a variable", quote(s)), do}
+		}
+	}
+	if isDigit(s[0]) {
+		return problem{fmt.Sprintf("%s is no name for a variable", quote(s)), do}
+	}
+	if strings.HasPrefix(s, "DTASK_") {
+		return problem{fmt.Sprintf("%s is set by dtask itself", quote(s)), "choose a name without the prefix DTASK_"}
+	}
+	return problem{}
+}
+
+func envSizeProblem(job, task map[string]string) problem {
+	n := envSize(job) + envSize(task)
+	if n <= MaxEnvBytes {
+		return problem{}
+	}
+	return problem{
+		fmt.Sprintf("the environment has %s together with the job's", bytesText(n)),
+		fmt.Sprintf("at most %s; put large values into files or the payload", bytesText(MaxEnvBytes)),
+	}
+}
+
+func envSize(env map[string]string) (n int) {
+	for name, value := range env {
+		n += len(name) + len(value) + 2
+	}
+	return n
+}
+
+// labelNameProblem also is the rule for resources.
+func labelNameProblem(s string) problem {
+	if p := nameProblem(strings.ReplaceAll(s, "/", "_")); p.bad() {
+		return problem{fmt.Sprintf("%s is no name for it", quote(s)), "use 1–63 of a–z, A–Z, 0–9, -, _, . and /"}
+	}
+	return problem{}
+}
+
+func labelValueProblem(s string) problem {
+	if len(s) > MaxValueBytes {
+		return problem{fmt.Sprintf("has %d bytes", len(s)), fmt.Sprintf("at most %d", MaxValueBytes)}
+	}
+	return printableProblem(s)
+}
+
+func commandProblem(args []string) problem {
+	if len(args) == 0 {
+		return problem{"is empty", "write the program and its arguments: [echo, hello]"}
+	}
+	if args[0] == "" {
+		return problem{"has an empty program name", "write the program first: [echo, hello]"}
+	}
+	n := 0
+	for _, a := range args {
+		if p := textProblem(a); p.bad() {
+			return p
+		}
+		n += len(a) + 1
+	}
+	return commandSizeProblem(n)
+}
+
+func runProblem(s string) problem {
+	if strings.TrimSpace(s) == "" {
+		return problem{"is empty", "write the shell text to run"}
+	}
+	if p := textProblem(s); p.bad() {
+		return p
+	}
+	return commandSizeProblem(len(s))
+}
+
+func commandSizeProblem(n int) problem {
+	if n <= MaxCommandBytes {
+		return problem{}
+	}
+	return problem{
+		fmt.Sprintf("has %s", bytesText(n)),
+		fmt.Sprintf("at most %s; put the rest into a file or the payload", bytesText(MaxCommandBytes)),
+	}
+}
+
+func payloadProblem(n, most int) problem {
+	if n <= most {
+		return problem{}
+	}
+	return problem{fmt.Sprintf("has %s", bytesText(n)), fmt.Sprintf("at most %s; put it into a file and name that as input", bytesText(most))}
+}
+
+var plainClasses = []string{"oom", "timeout", "heartbeat", "lost", "drained", "start"}
+
+// classForms is what an unknown failure class is answered with.
+var classForms = append([]string{"exit:N", "exit:A-B", "signal:NAME", "error:Name"}, plainClasses...)
+
+var signalNames = []string{
+	"ABRT", "ALRM", "BUS", "CHLD", "CONT", "FPE", "HUP", "ILL", "INT", "IO", "KILL", "PIPE", "PROF", "PWR", "QUIT",
+	"SEGV", "STKFLT", "STOP", "SYS", "TERM", "TRAP", "TSTP", "TTIN", "TTOU", "URG", "USR1", "USR2", "VTALRM", "WINCH", "XCPU", "XFSZ",
+}
+
+// classProblem is the rule for one entry of retry.on and retry.except.
+func classProblem(s string) problem {
+	kind, value, typed := strings.Cut(s, ":")
+	if !typed {
+		for _, c := range plainClasses {
+			if s == c {
+				return problem{}
+			}
+		}
+		return problem{fmt.Sprintf("%s is no failure class", quote(s)), didYouMean(s, classForms)}
+	}
+	switch kind {
+	case "exit":
+		low, high, ranged := strings.Cut(value, "-")
+		a, okLow := exitCode(low)
+		b, okHigh := a, true
+		if ranged {
+			b, okHigh = exitCode(high)
+		}
+		if !okLow || !okHigh || a > b {
+			return problem{fmt.Sprintf("%s names no exit code", quote(s)), "write exit:N or exit:A-B with codes from 1 to 255"}
+		}
+	case "signal":
+		for _, name := range signalNames {
+			if value == name {
+				return problem{}
+			}
+		}
+		bare := strings.TrimPrefix(strings.ToUpper(value), "SIG")
+		return problem{fmt.Sprintf("%s names no signal", quote(s)), didYouMean("signal:"+bare, prefixed("signal:", signalNames))}
+	case "error":
+		if nameProblem(value).bad() {
+			return problem{fmt.Sprintf("%s names no error", quote(s)), "write error:Name with 1–63 of a–z, A–Z, 0–9, -, _ and ."}
+		}
+	default:
+		return problem{fmt.Sprintf("%s is no failure class", quote(s)), didYouMean(s, classForms)}
+	}
+	return problem{}
+}
+
+func exitCode(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil && n >= 1 && n <= 255 && s == strconv.Itoa(n)
+}
+
+// prefixed also holds each name itself behind the prefix, so that a class that
+// is right but for its case or SIG is suggested.
+func prefixed(prefix string, names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = prefix + n
+	}
+	return out
+}
+
+// The words of the format and what they stand for; the order is that in messages.
+
+type word[T any] struct {
+	text string
+	is   T
+}
+
+var priorities = []word[dtaskv1.Priority]{
+	{"low", dtaskv1.Priority_PRIORITY_LOW},
+	{"normal", dtaskv1.Priority_PRIORITY_NORMAL},
+	{"high", dtaskv1.Priority_PRIORITY_HIGH},
+	{"urgent", dtaskv1.Priority_PRIORITY_URGENT},
+}
+
+var executions = []word[dtaskv1.Execution]{
+	{"at-least-once", dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},
+	{"at-most-once", dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},
+}
+
+var onFailures = []word[dtaskv1.OnFailure]{
+	{"stop", dtaskv1.OnFailure_ON_FAILURE_STOP},
+	{"continue", dtaskv1.OnFailure_ON_FAILURE_CONTINUE},
+}
+
+// lookUp finds the meaning of a word.
+func lookUp[T any](words []word[T], s string) (is T, p problem) {
+	texts := make([]string, len(words))
+	for i, w := range words {
+		if w.text == s {
+			return w.is, problem{}
+		}
+		texts[i] = w.text
+	}
+	return is, problem{fmt.Sprintf("%s is not known here", quote(s)), didYouMean(s, texts)}
+}
+
+// ParsePriority reads low, normal, high or urgent; the error says what to write.
+func ParsePriority(s string) (dtaskv1.Priority, error) {
+	is, p := lookUp(priorities, s)
+	if p.bad() {
+		return is, p
+	}
+	return is, nil
+}

@@ -1,0 +1,84 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// nearest finds the name that s was probably meant to be: the one with the
+// fewest edits, and of equals the first. It is empty when none is near.
+func nearest(s string, names func(yield func(string) bool)) string {
+	limit := min(3, max(1, utf8.RuneCountInString(s)/3))
+	if len(s) == 1 {
+		limit = 0 // but for its case, one letter is as far as any other
+	}
+	return nearestWithin(s, limit, names)
+}
+
+// nearestWithin is nearest with at most so many edits.
+func nearestWithin(s string, limit int, names func(yield func(string) bool)) string {
+	want := []rune(strings.ToLower(s))
+	best := ""
+	for name := range names {
+		if len(name) > 4*(len(want)+limit) {
+			continue // a character has at most four bytes
+		}
+		if d := distance(want, []rune(strings.ToLower(name)), limit); d <= limit {
+			best, limit = name, d-1
+		}
+		if limit < 0 {
+			break
+		}
+	}
+	return best
+}
+
+// distance is the number of single-character edits (insert, remove, replace,
+// swap of neighbours) between a and b; anything above limit is limit+1.
+func distance(a, b []rune, limit int) int {
+	if d := len(a) - len(b); d > limit || -d > limit {
+		return limit + 1
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		lowest := i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+			lowest = min(lowest, row[j])
+		}
+		if lowest > limit {
+			return limit + 1
+		}
+		before, last, row = last, row, before
+	}
+	return min(last[len(b)], limit+1)
+}
+
+// didYouMean words a suggestion, or falls back to the list of what is possible.
+func didYouMean(s string, names []string) string {
+	if n := nearest(s, slices.Values(names)); n != "" {
+		return fmt.Sprintf("did you mean %q?", n)
+	}
+	return "use " + oneOf(names)
+}
+
+// oneOf words a choice: a, b or c.
+func oneOf(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}

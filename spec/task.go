@@ -1,0 +1,221 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// draft is a task in the making.
+type draft struct {
+	id     string
+	at     mark // of the id
+	policy uint32
+	body   *dtaskv1.TaskBody
+	needs  []need
+	field  string // the name under which the needs were written
+}
+
+// need is one dependency as it was written.
+type need struct {
+	name string
+	at   mark
+	of   int32 // index of the task in file order; below 0 while unknown
+}
+
+// placed is the dependencies as indexes in the order of the job.
+func (d *draft) placed(place []uint32) []uint32 {
+	if len(d.needs) == 0 {
+		return nil
+	}
+	out := make([]uint32, len(d.needs))
+	for i, n := range d.needs {
+		out[i] = place[n.of]
+	}
+	slices.Sort(out)
+	return out
+}
+
+// taskParts is what the fields of one task are read into.
+type taskParts struct {
+	*draft
+	policy policy
+	runs   []entry // which of command, run and type there are
+	inputs []entry // which of input and inputs
+	lists  []entry // which of dependencies, depends_on and needs
+	meant  bool    // one of command, run and type was misspelt
+}
+
+var taskFields = fields[*taskParts]{
+	"id": func(*reader, *taskParts, entry) {}, // read before all others, which name it
+	"command": func(r *reader, t *taskParts, e entry) {
+		t.runs = append(t.runs, e)
+		if isText(e.value) {
+			r.fault(e.value, "must be a list, not text", "write the program and each argument as an item, or use run for shell text")
+			return
+		}
+		if v, ok := r.texts(e.value, "command: [echo, hello]", textProblem); ok && r.holds(e.value, commandProblem(v)) {
+			t.body.Command = v
+		}
+	},
+	"run": func(r *reader, t *taskParts, e entry) {
+		t.runs = append(t.runs, e)
+		if e.value.Kind == yaml.SequenceNode {
+			r.fault(e.value, "must be text, not a list", "use command for an argument list")
+			return
+		}
+		t.body.Run, _ = r.checked(e.value, runProblem)
+	},
+	"type": func(r *reader, t *taskParts, e entry) {
+		t.runs = append(t.runs, e)
+		t.policy.kind, _ = r.checked(e.value, nameProblem)
+	},
+	"dependencies": readNeeds,
+	"depends_on":   readNeeds,
+	"needs":        readNeeds,
+	"input": func(r *reader, t *taskParts, e entry) {
+		t.inputs = append(t.inputs, e)
+		if e.value.Kind == yaml.SequenceNode {
+			r.fault(e.value, "must be one path, not a list", "use inputs for a list")
+			return
+		}
+		if v, ok := r.checked(e.value, pathProblem); ok {
+			t.body.Inputs = []string{v}
+		}
+	},
+	"inputs": func(r *reader, t *taskParts, e entry) {
+		t.inputs = append(t.inputs, e)
+		if isText(e.value) {
+			r.fault(e.value, "must be a list, not text", "use input for one path")
+			return
+		}
+		t.body.Inputs, _ = r.texts(e.value, "inputs: [/data/a.txt, /data/b.txt]", pathProblem)
+	},
+	"output": func(r *reader, t *taskParts, e entry) {
+		t.body.Output, _ = r.checked(e.value, pathProblem)
+	},
+	"payload": func(r *reader, t *taskParts, e entry) {
+		v, ok := r.payload(e.value)
+		if ok && r.holds(e.value, payloadProblem(len(v), r.opt.maxPayload())) {
+			t.body.Payload = v
+		}
+	},
+}
+
+func readNeeds(r *reader, t *taskParts, e entry) {
+	t.lists = append(t.lists, e)
+	if len(t.lists) > 1 {
+		return // a fault already
+	}
+	t.field = e.key
+	if isText(e.value) {
+		r.fault(e.value, "must be a list, not text", fmt.Sprintf("write %s: [%s]", e.key, e.value.Value))
+		return
+	}
+	nodes, ok := r.items(e.value, e.key+": [fetch, clean]")
+	if !ok {
+		return
+	}
+	var seen map[string]struct{}
+	if len(nodes) > 1 {
+		seen = make(map[string]struct{}, len(nodes))
+	}
+	t.needs = make([]need, 0, len(nodes))
+	for i, n := range nodes {
+		r.enterItem(i)
+		n = deref(n)
+		if v, fine := r.text(n); fine {
+			if _, twice := seen[v]; twice {
+				r.fault(n, quote(v)+" is listed twice", "remove one of them")
+			} else {
+				t.needs = append(t.needs, need{name: v, at: mark{max(n.Line, 1), max(n.Column, 1)}, of: -1})
+			}
+			if seen != nil {
+				seen[v] = struct{}{}
+			}
+		}
+		r.leave()
+	}
+}
+
+// readTask reads one task.
+func (r *reader) readTask(j *jobDraft, d *draft, n *yaml.Node) {
+	es := r.entries(n, "{id: hello, run: echo hello}")
+	if es == nil && n.Kind != yaml.MappingNode {
+		return
+	}
+	d.body = &dtaskv1.TaskBody{}
+	r.readID(d, n, es)
+	t := &taskParts{draft: d, policy: j.defaults}
+	taskFields.read(r, t, es, func(e entry) {
+		read, known := policyFields[e.key]
+		if !known {
+			switch r.unknownInTask(e) {
+			case "command", "run", "type":
+				t.meant = true
+			}
+			return
+		}
+		t.policy.own = true
+		r.enter(e.key)
+		read(r, &t.policy, e)
+		r.leave()
+	})
+	r.onlyOne(t.runs, "leave exactly one of command, run and type")
+	r.onlyOne(t.inputs, "input is for one path, inputs for a list; leave one of them")
+	r.onlyOne(t.lists, "they mean the same; leave one of them")
+	if len(t.runs) == 0 && !t.meant {
+		r.fault(n, "there is nothing to run", "write exactly one of command, run and type")
+	}
+	if r.total == 0 {
+		d.policy = j.policies.index(&t.policy, r.opt.Defaults, !r.opt.Unfilled)
+	}
+}
+
+// readID reads the id first, so that all other faults can name the task. An id
+// that breaks a rule still is what other tasks may depend on.
+func (r *reader) readID(d *draft, n *yaml.Node, es []entry) {
+	for _, e := range es {
+		if e.key != "id" {
+			continue
+		}
+		d.at = mark{max(e.value.Line, 1), max(e.value.Column, 1)}
+		r.enter("id")
+		id, ok := r.text(e.value)
+		d.id = id
+		fine := ok && r.holds(e.value, idProblem(id))
+		r.leave()
+		if fine {
+			r.task, r.taskDepth = id, len(r.path)
+		}
+		return
+	}
+	r.fault(n, "there is no id", "write id: with 1–63 characters, unique in the job")
+}
+
+func (r *reader) unknownInTask(e entry) (meant string) {
+	elsewhere := ""
+	if _, known := jobOnly[e.key]; known {
+		elsewhere = "it belongs to the job, not to a task"
+	}
+	names := append(taskFields.names(), policyFields.names()...)
+	if e.key == "name" {
+		elsewhere = "a task is named by id"
+	}
+	return r.unknown(e, names, elsewhere)
+}
+
+// jobOnly are the fields of a job that no task has.
+var jobOnly = map[string]struct{}{
+	"owner": {}, "labels": {}, "deadline": {}, "on_failure": {}, "defaults": {}, "tasks": {},
+}
+
+// onlyOne adds a fault at each further one of fields that exclude each other.
+func (r *reader) onlyOne(es []entry, do string) {
+	for _, e := range es[min(1, len(es)):] {
+		r.fault(e.at, fmt.Sprintf("both %s and %s are set", es[0].key, e.key), do)
+	}
+}
