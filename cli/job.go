@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+)
+
+// maxBatch is the largest job that --batch and bench make.
+const maxBatch = 1_000_000
+
+// specOptions are what a job file does not say. Time-outs and retries that
+// nobody set stay open: each coordinator has defaults of its own.
+func (a *app) specOptions() spec.Options {
+	return spec.Options{Owner: clip(a.getenv("USER"), 63), Unfilled: true}
+}
+
+// clip shortens s to n bytes without cutting a character.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// readJob reads a job file, or standard input for "-".
+func (a *app) readJob(path string) (*dtaskv1.JobSpec, error) {
+	in := a.in
+	if path != "-" {
+		f, err := os.Open(path) //nolint:gosec // the user's own file
+		if err != nil {
+			return nil, &hinted{err: &jobFileError{err: err}, hint: "give the path of a job file, or - for standard input"}
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, spec.MaxFileBytes+1)) // spec reports a larger one
+	if err != nil {
+		return nil, &jobFileError{err: fmt.Errorf("reading %s: %w", path, err)}
+	}
+	return spec.Parse(path, text, a.specOptions())
+}
+
+// A jobFileError is a job file that cannot be read at all.
+type jobFileError struct{ err error }
+
+func (e *jobFileError) Error() string { return e.err.Error() }
+func (e *jobFileError) Unwrap() error { return e.err }
+
+// A single is a job that comes from flags rather than from a file.
+type single struct {
+	kind, payload, priority, name string
+	batch                         int
+	randomPriority                bool
+}
+
+// Of a batch without a type: a prime takes a few milliseconds.
+const (
+	batchType    = "prime"
+	batchPayload = "999999937"
+)
+
+// build makes the job: of one task, or of batch equal ones.
+func (s single) build(opts spec.Options) (*dtaskv1.JobSpec, error) {
+	if s.batch < 0 || s.batch > maxBatch {
+		return nil, fmt.Errorf("--batch %d is not from 1 to %d", s.batch, maxBatch)
+	}
+	if s.randomPriority && s.priority != "" {
+		return nil, errors.New("--priority and --random-priority exclude each other")
+	}
+	if s.kind == "" {
+		s.kind = batchType
+		if s.payload == "" {
+			s.payload = batchPayload
+		}
+	}
+	job, err := spec.Single(spec.SingleTask{
+		Type: s.kind, Payload: []byte(s.payload), Priority: s.priority, Name: s.name, Options: opts,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.batch > 0 {
+		job.Tasks = repeat(job.GetTasks()[0], s.batch)
+	}
+	if s.randomPriority {
+		randomize(job)
+	}
+	return job, nil
+}
+
+// repeat makes n tasks like t, numbered from 1.
+func repeat(t *dtaskv1.TaskSpec, n int) []*dtaskv1.TaskSpec {
+	tasks := make([]*dtaskv1.TaskSpec, n)
+	width := len(fmt.Sprint(n))
+	for i := range tasks {
+		// The body is shared: nobody changes it.
+		tasks[i] = &dtaskv1.TaskSpec{Id: fmt.Sprintf("%.40s-%0*d", t.GetId(), width, i+1), Policy: t.GetPolicy(), Body: t.GetBody()}
+	}
+	return tasks
+}
+
+// randomize gives each task one of the four priorities.
+func randomize(job *dtaskv1.JobSpec) {
+	policy := job.GetHeader().GetPolicies()[0]
+	job.Header.Policies = nil
+	for p := dtaskv1.Priority_PRIORITY_LOW; p <= dtaskv1.Priority_PRIORITY_URGENT; p++ {
+		one := proto.CloneOf(policy)
+		one.Priority = p
+		job.Header.Policies = append(job.Header.Policies, one)
+	}
+	for _, t := range job.GetTasks() {
+		t.Policy = rand.Uint32N(4) //nolint:gosec // a load, no secret
+	}
+}

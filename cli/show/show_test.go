@@ -1,0 +1,129 @@
+package show
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func TestTextFromOutsideCannotSteerTheTerminal(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"plain":                         "plain",
+		"\x1b[31mred\x1b[0m":            "red",
+		"\x1b]0;title\x07after":         "after",
+		"\x1b]8;;http://x\x1b\\link":    "link",
+		"two\nlines\tand\rmore":         "two lines and more",
+		"bell\x07 null\x00 csi\u009b31": "bell null csi31",
+		"cut \x1b[":                     "cut",
+		"grün → 漢":                      "grün → 漢",
+	} {
+		if got := Clean(in); got != want {
+			t.Errorf("Clean(%q): got %q, want %q", in, got, want)
+		}
+	}
+	if got := CleanText("a\n\tb\x1b[2J\n"); got != "a\n\tb\n" {
+		t.Errorf("CleanText: got %q", got)
+	}
+}
+
+func TestLevelsAreFoldedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for want, levels := range map[string][]uint32{
+		"1 task in 1 level: 1":                                                  {1},
+		"3 tasks in 2 levels: 2 → 1":                                            {2, 1},
+		"10,002 tasks in 3 levels: 1 → 10,000 → 1":                              {1, 10000, 1},
+		"8 tasks in 8 levels: 1 → 1 → 1 → 1 → 1 → 1 → 1 → 1":                    {1, 1, 1, 1, 1, 1, 1, 1},
+		"12 tasks in 9 levels: 1 → 1 → 1 → 1 → 1 → … → 1 → 4":                   {1, 1, 1, 1, 1, 1, 1, 1, 4},
+		"1,000 tasks in 10 levels: 100 → 100 → 100 → 100 → 100 → … → 100 → 100": {100, 100, 100, 100, 100, 100, 100, 100, 100, 100},
+	} {
+		if got := Levels(levels); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestTimesAreSaidAsPeopleDo(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_000_000_000_000)
+	for d, want := range map[time.Duration]string{
+		0: "now", 59 * time.Second: "59s ago", 3 * time.Minute: "3m ago", 47 * time.Hour: "47h ago", 72 * time.Hour: "3d ago",
+	} {
+		if got := Ago(now.Add(-d).UnixMilli(), now); got != want {
+			t.Errorf("Ago %s: got %q, want %q", d, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		12 * time.Millisecond: "12ms", 9870 * time.Millisecond: "9.8s", 12 * time.Second: "12s", 134 * time.Second: "2m14s",
+		185 * time.Minute: "3h05m", 52 * time.Hour: "2d4h",
+	} {
+		if got := Duration(d); got != want {
+			t.Errorf("Duration %s: got %q, want %q", d, got, want)
+		}
+	}
+	if got := Ago(0, now) + Took(0, 5, now); got != "" {
+		t.Errorf("a time that is not set: got %q", got)
+	}
+}
+
+func TestColoursDoNotShiftColumns(t *testing.T) {
+	t.Parallel()
+	var plain, coloured strings.Builder
+	for p, w := range map[Paint]*strings.Builder{false: &plain, true: &coloured} {
+		table := NewTable(p, "ID", "STATE", "NAME")
+		table.Row("1", "running", "a")
+		table.Row("2", "failed", "b")
+		table.Row("10", "pending", "")
+		if err := table.Write(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "ID  STATE    NAME\n1   running  a\n2   failed   b\n10  pending  -\n"; plain.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", plain.String(), want)
+	}
+	stripped := CleanText(coloured.String())
+	if stripped != plain.String() || coloured.String() == plain.String() {
+		t.Errorf("got\n%q\nwithout colours, want\n%q", stripped, plain.String())
+	}
+}
+
+func TestResultsKeepJSONAndQuoteTheRest(t *testing.T) {
+	t.Parallel()
+	doc := ResultsOf(&dtaskv1.GetResultResponse{
+		Job: &dtaskv1.Job{Id: "1", State: dtaskv1.JobState_JOB_STATE_COMPLETED},
+		Results: []*dtaskv1.TaskResult{
+			{Task: "big", Result: []byte(`{"n": 9223372036854775807}`)},
+			{Task: "text", Result: []byte("hello <world>"), Output: "/o", OutputSize: 3, OutputSha256: "ab"},
+			{Task: "none", Error: "exit 1"},
+		},
+	})
+	var b strings.Builder
+	if err := WriteJSON(&b, doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"9223372036854775807", `"result": "hello <world>"`, `"result": null`, `"output_size": 3`, `"output_size": null`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestYAMLHasTheFieldsOfJSONInTheirOrder(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	if err := WriteYAML(&b, JobOf(&dtaskv1.Job{Id: "42", Name: "true", SubmittedAt: 1})); err != nil {
+		t.Fatal(err)
+	}
+	if want := "id: \"42\"\nname: \"true\"\n"; !strings.HasPrefix(b.String(), want) {
+		t.Errorf("got\n%s\nwant it to begin with\n%s", b.String(), want)
+	}
+	if !strings.Contains(b.String(), "started_at: null\n") {
+		t.Errorf("no null in\n%s", b.String())
+	}
+	b.Reset()
+	if err := WriteYAML(&b, Jobs{Jobs: []Job{}}); err != nil || b.String() != "jobs: []\n" {
+		t.Errorf("got %q, %v", b.String(), err)
+	}
+}

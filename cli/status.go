@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dtask/dtask/cli/show"
+	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// maxTaskRows is how many tasks a table shows; JSON has all.
+const maxTaskRows = 100
+
+func newStatus(a *app) *cobra.Command {
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "status [JOB]",
+		Short: "Show a job and its tasks, or the cluster and what runs",
+		Long:  "Show a job and its tasks, or the cluster and what runs. The exit code is 0 for a failed job too.",
+		Example: `  dtaskctl status
+  dtaskctl status 42
+  dtaskctl status 42 --watch
+  dtaskctl status 42 -o json`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if watch && !a.people() {
+				return &usageError{err: fmt.Errorf("--watch draws again and again, which -o %s cannot", a.output), command: cmd.CommandPath()}
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+			if len(args) == 0 {
+				return a.statusOfCluster(cmd.Context(), c, watch)
+			}
+			id, err := jobID(args[0])
+			if err != nil {
+				return err
+			}
+			return a.statusOfJob(cmd.Context(), c, id, watch)
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "draw again after each change, until the job has ended")
+	return cmd
+}
+
+func (a *app) statusOfJob(ctx context.Context, c *client.Client, id string, watch bool) error {
+	if !watch {
+		return a.jobOnce(ctx, c, id)
+	}
+	for _, err := range c.Watch(ctx, id) {
+		if err != nil {
+			return err
+		}
+		if err := a.redraw(func() error { return a.jobOnce(ctx, c, id) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jobOnce reads the job first and its tasks after, so that the tasks are never
+// behind the job.
+func (a *app) jobOnce(ctx context.Context, c *client.Client, id string) error {
+	job, err := c.Job(ctx, id, client.ReadOptions{Levels: true})
+	if err != nil {
+		return err
+	}
+	var tasks []*dtaskv1.Task
+	for task, err := range c.Tasks(ctx, id, client.TaskFilter{}) {
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, task)
+	}
+	doc := show.JobWithTasks{Job: show.JobOf(job), Tasks: make([]show.Task, 0, len(tasks))}
+	for _, t := range tasks {
+		doc.Tasks = append(doc.Tasks, show.TaskOf(t))
+	}
+	return a.print(doc, func(w io.Writer) error {
+		if err := a.jobHead(w, job); err != nil {
+			return err
+		}
+		return a.tasksTable(w, tasks)
+	})
+}
+
+// jobHead shows a job without its tasks to people.
+func (a *app) jobHead(w io.Writer, j *dtaskv1.Job) error {
+	now, paint := a.now(), a.paint(w)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s  %s  %s\n", paint.Bold("job "+j.GetId()), show.Clean(j.GetName()), paint.State(show.JobState(j.GetState())))
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "  %-10s %s\n", name, show.Clean(value))
+		}
+	}
+	row("owner", j.GetOwner())
+	row("priority", show.Priority(j.GetPriority()))
+	row("labels", show.Labels(j.GetLabels()))
+	row("submitted", show.Ago(j.GetSubmittedAt(), now))
+	row("took", show.Took(j.GetStartedAt(), j.GetCompletedAt(), now))
+	tasks := fmt.Sprintf("%s of %s completed", show.Count(j.GetTasksCompleted()), show.Count(j.GetTasksTotal()))
+	if detail := progressOf(j).detail; detail != "" {
+		tasks += ", " + detail
+	}
+	row("tasks", tasks)
+	row("retries", show.Count(j.GetRetries()))
+	if len(j.GetLevels()) > 0 {
+		row("levels", show.Levels(j.GetLevels()))
+	}
+	row("error", j.GetError())
+	b.WriteByte('\n')
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return nil
+}
+
+// tasksTable shows tasks to people: of many, those that want attention.
+func (a *app) tasksTable(w io.Writer, tasks []*dtaskv1.Task) error {
+	now, left := a.now(), 0
+	if len(tasks) > maxTaskRows {
+		tasks = slices.Clone(tasks)
+		slices.SortStableFunc(tasks, func(x, y *dtaskv1.Task) int { return cmp.Compare(interest(x), interest(y)) })
+		left = len(tasks) - maxTaskRows
+		tasks = tasks[:maxTaskRows]
+	}
+	t := show.NewTable(a.paint(w), "TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "ERROR")
+	for _, task := range tasks {
+		attempt := ""
+		if task.GetAttempt() > 0 {
+			attempt = fmt.Sprint(task.GetAttempt())
+		}
+		state := show.TaskState(task.GetState())
+		note := task.GetError()
+		if p := task.GetProgressPermille(); p > 0 && state == "running" {
+			note = fmt.Sprintf("%d%% %s", p/10, task.GetProgressText())
+		}
+		t.Row(task.GetId(), state, attempt, task.GetWorker(), show.Ago(task.GetStartedAt(), now),
+			show.Took(task.GetStartedAt(), task.GetCompletedAt(), now), note)
+	}
+	if err := t.Write(w); err != nil {
+		return err
+	}
+	if left > 0 {
+		if _, err := fmt.Fprintf(w, "… %s more; -o json has all\n", show.Plural(left, "task")); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+	}
+	return nil
+}
+
+// interest orders tasks: what went wrong, what goes on, what waits, what is done.
+func interest(t *dtaskv1.Task) int {
+	switch t.GetState() {
+	case dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD, dtaskv1.TaskState_TASK_STATE_LOST:
+		return 0
+	case dtaskv1.TaskState_TASK_STATE_RUNNING, dtaskv1.TaskState_TASK_STATE_ASSIGNED:
+		return 1
+	case dtaskv1.TaskState_TASK_STATE_SCHEDULED:
+		return 2
+	case dtaskv1.TaskState_TASK_STATE_PENDING:
+		return 3
+	case dtaskv1.TaskState_TASK_STATE_BLOCKED, dtaskv1.TaskState_TASK_STATE_UNSPECIFIED:
+		return 4
+	case dtaskv1.TaskState_TASK_STATE_CANCELLED:
+		return 5
+	case dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_AGGREGATED:
+	}
+	return 6
+}
+
+func (a *app) statusOfCluster(ctx context.Context, c *client.Client, watch bool) error {
+	if !watch {
+		return a.clusterOnce(ctx, c)
+	}
+	// There is no stream of changes of everything: look every two seconds.
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		if err := a.redraw(func() error { return a.clusterOnce(ctx, c) }); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *app) clusterOnce(ctx context.Context, c *client.Client) error {
+	status, err := c.ClusterStatus(ctx)
+	if err != nil {
+		return err
+	}
+	jobs := []*dtaskv1.Job{}
+	if status.GetLeader() != "" { // without one nobody can tell what runs
+		active := client.JobFilter{States: []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING}, Limit: maxTaskRows}
+		for job, err := range c.Jobs(ctx, active) {
+			if err != nil {
+				return err
+			}
+			jobs = append(jobs, job)
+		}
+	}
+	doc := show.Summary{Cluster: show.ClusterOf(status), Jobs: show.JobsOf(jobs)}
+	return a.print(doc, func(w io.Writer) error {
+		if err := a.clusterTable(w, status); err != nil {
+			return err
+		}
+		if len(jobs) == 0 {
+			_, err = fmt.Fprintln(w, "\nno job is waiting or running")
+			return err
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+		return a.jobsTable(w, jobs)
+	})
+}
+
+// redraw draws in place on a terminal, and one below the other elsewhere.
+func (a *app) redraw(draw func() error) error {
+	out := a.out
+	defer func() { a.out = out }()
+	terminal := isTerminal(out)
+	paint := a.paint(out)
+	var screen bytes.Buffer
+	a.out = &screen
+	color := a.color
+	if a.color = "never"; paint {
+		a.color = "always" // the buffer is no terminal, but what it holds goes to one
+	}
+	err := draw()
+	a.color = color
+	if err != nil {
+		return err
+	}
+	before := ""
+	if terminal {
+		before = "\x1b[H\x1b[2J"
+	}
+	if _, err := fmt.Fprintf(out, "%s%s\n", before, screen.Bytes()); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return nil
+}
