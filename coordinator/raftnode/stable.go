@@ -5,7 +5,13 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+)
+
+var (
+	_ raft.LogStore    = (*store)(nil)
+	_ raft.StableStore = (*store)(nil)
 )
 
 // Set implements raft.StableStore: term and vote, with a checksum.

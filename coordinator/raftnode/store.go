@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // deleteChunk is how many entries one transaction of a compaction deletes. bbolt
@@ -126,10 +127,14 @@ func (s *store) GetLog(index uint64, log *raft.Log) error {
 	err := s.call("reading an entry", func() error {
 		err := s.backend.GetLog(index, log)
 		missing = errors.Is(err, raft.ErrLogNotFound)
-		if missing {
+		switch {
+		case err == nil || missing:
 			return nil
+		case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
+			return err
+		default: // bytes that cannot be decoded
+			return &DamageError{Path: s.path, Detail: fmt.Sprintf("entry %d: %v", index, err)}
 		}
-		return err
 	})
 	switch {
 	case err != nil:

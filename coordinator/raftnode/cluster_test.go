@@ -1,0 +1,363 @@
+package raftnode
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait for a real process; it is a guard against hanging, not
+// a measurement.
+const patience = 30 * time.Second
+
+// counter is a tiny FSM: it keeps the values that were applied, in order.
+type counter struct {
+	mu     sync.Mutex
+	values []uint64
+}
+
+func (c *counter) Apply(_, _ uint64, data []byte) any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.values = append(c.values, binary.BigEndian.Uint64(data))
+	return len(c.values)
+}
+
+func (c *counter) Snapshot() (Snapshot, error) { return counted(c.all()), nil }
+
+func (c *counter) Restore(r io.Reader) error {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	var values []uint64
+	for ; len(data) > 0; data = data[8:] {
+		values = append(values, binary.BigEndian.Uint64(data))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.values = values
+	return nil
+}
+
+func (c *counter) all() []uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.values)
+}
+
+type counted []uint64
+
+func (c counted) Persist(w io.Writer) error {
+	for _, v := range c {
+		if _, err := w.Write(binary.BigEndian.AppendUint64(nil, v)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (counted) Release() {}
+
+// network lets a test cut a replica off: connections from and to it break, and new
+// ones are refused, while all of its own parts go on.
+type network struct {
+	mu    sync.Mutex
+	cut   map[string]bool        // by address
+	conns map[net.Conn][2]string // from, to
+}
+
+func newNetwork() *network {
+	return &network{cut: make(map[string]bool), conns: make(map[net.Conn][2]string)}
+}
+
+func (w *network) dial(from string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, to string) (net.Conn, error) {
+		conn, err := dialTCP(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.cut[from] || w.cut[to] {
+			return nil, errors.Join(errors.New("cut off"), conn.Close())
+		}
+		w.conns[conn] = [2]string{from, to}
+		return conn, nil
+	}
+}
+
+func (w *network) isolate(address string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut[address] = true
+	for conn, ends := range w.conns {
+		if ends[0] == address || ends[1] == address {
+			_ = conn.Close()
+			delete(w.conns, conn)
+		}
+	}
+}
+
+func (w *network) heal(address string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.cut, address)
+}
+
+// testNode is one replica and what it needs to be started again.
+type testNode struct {
+	id, dir, address string
+	net              *network
+	peers            []Server
+	tune             func(*Config)
+	known            func(string) (string, bool)
+
+	fatals   fatals
+	fsm      *counter
+	identity *IdentityFile
+	mux      *Mux
+	stopMux  func()
+	*Node
+}
+
+// newTestNode makes a replica with its port and folder; it is not started yet.
+func newTestNode(t *testing.T, id string, w *network) *testNode {
+	t.Helper()
+	if w == nil {
+		w = newNetwork()
+	}
+	n := &testNode{id: id, dir: t.TempDir(), net: w, address: "127.0.0.1:0"}
+	n.listen(t)
+	t.Cleanup(func() { n.stop(t) })
+	return n
+}
+
+func (n *testNode) listen(t *testing.T) {
+	t.Helper()
+	base, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", n.address) //nolint:usetesting // it is closed by stop
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.address = base.Addr().String()
+	n.mux = NewMux(base, quiet())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ended by stop
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = n.mux.Run(ctx)
+	}()
+	n.stopMux = func() { cancel(); <-done }
+	if n.identity, err = OpenIdentity(n.dir, n.id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func quiet() *slog.Logger {
+	if os.Getenv("RAFTNODE_LOG") != "" {
+		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+func (n *testNode) config(t *testing.T) Config {
+	t.Helper()
+	n.fsm = &counter{}
+	cfg := Config{
+		Identity: n.identity, DataDir: n.dir, Advertise: n.address, Listener: n.mux, FSM: n.fsm, Peers: n.peers,
+		KnownInstance: n.known, Dial: n.net.dial(n.address), Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
+		StoreHang: patience, EnqueueTimeout: patience,
+	}
+	if n.tune != nil {
+		n.tune(&cfg)
+	}
+	return cfg
+}
+
+// start opens the node; founders is nil for a restart or a join.
+func (n *testNode) start(t *testing.T, founders []Server) {
+	t.Helper()
+	cfg := n.config(t)
+	cfg.Founders = founders
+	node, err := Open(cfg)
+	if err != nil {
+		t.Fatalf("opening %s: %v", n.id, err)
+	}
+	n.Node = node
+}
+
+// stop closes all of the replica; its folder stays.
+func (n *testNode) stop(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:usetesting // it runs in cleanups too
+	defer cancel()
+	if n.Node != nil {
+		if err := n.Close(ctx); err != nil {
+			t.Errorf("closing %s: %v", n.id, err)
+		}
+		n.Node = nil
+	}
+	if n.stopMux != nil {
+		n.stopMux()
+		n.stopMux = nil
+		if err := n.identity.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (n *testNode) restart(t *testing.T) {
+	t.Helper()
+	n.listen(t)
+	n.start(t, nil)
+}
+
+type cluster []*testNode
+
+// newCluster starts n replicas that found a cluster together.
+func newCluster(t *testing.T, count int, tune func(*Config)) cluster {
+	t.Helper()
+	w := newNetwork()
+	var c cluster
+	for i := range count {
+		n := newTestNode(t, fmt.Sprintf("n%d", i+1), w)
+		n.tune = tune
+		c = append(c, n)
+	}
+	peers := c.servers()
+	for _, n := range c {
+		n.peers = peers
+		n.start(t, peers)
+	}
+	return c
+}
+
+func (c cluster) servers() []Server {
+	var servers []Server
+	for _, n := range c {
+		servers = append(servers, Server{ID: n.id, Address: n.address, Voter: true})
+	}
+	return servers
+}
+
+// eventually polls for what a real cluster does in its own time.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !f() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", patience, what)
+		case <-ticker.C:
+		}
+	}
+}
+
+// leader waits for a replica that leads and has committed an entry of its term.
+func (c cluster) leader(t *testing.T, except ...*testNode) *testNode {
+	t.Helper()
+	var leader *testNode
+	eventually(t, "a leader", func() bool {
+		for _, n := range c {
+			if n.Node == nil || slices.Contains(except, n) || !n.Leading() {
+				continue
+			}
+			if _, err := n.ReadIndex(t.Context()); err == nil {
+				leader = n
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+// propose proposes count values from first on, a few in flight, and waits for all.
+func (n *testNode) propose(t *testing.T, first, count uint64) {
+	t.Helper()
+	var flight []*Proposal
+	var last uint64
+	finish := func(p *Proposal) {
+		_, index, err := p.Wait()
+		if err != nil {
+			t.Fatalf("proposing at %s: %v", n.id, err)
+		}
+		if index <= last {
+			t.Fatalf("index %d after %d", index, last)
+		}
+		last = index
+	}
+	for v := first; v < first+count; v++ {
+		flight = append(flight, n.Propose(binary.BigEndian.AppendUint64(nil, v)))
+		if len(flight) == 4 {
+			finish(flight[0])
+			flight = flight[1:]
+		}
+	}
+	for _, p := range flight {
+		finish(p)
+	}
+}
+
+// holds waits until a replica has applied exactly the values 1 to count in order.
+func (n *testNode) holds(t *testing.T, count uint64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s has %d values", n.id, count), func() bool {
+		return uint64(len(n.fsm.all())) >= count
+	})
+	for i, v := range n.fsm.all() {
+		if v != uint64(i+1) {
+			t.Fatalf("%s: value %d is %d", n.id, i+1, v)
+		}
+	}
+	if got := uint64(len(n.fsm.all())); got != count {
+		t.Errorf("%s has %d values, want %d", n.id, got, count)
+	}
+}
+
+func (c cluster) wantNoFatals(t *testing.T) {
+	t.Helper()
+	for _, n := range c {
+		if errs := n.fatals.all(); len(errs) != 0 {
+			t.Errorf("%s: fatal: %v", n.id, errs)
+		}
+	}
+}
+
+func hasSnapshot(t *testing.T, dir string) bool {
+	t.Helper()
+	names, err := snapshotNames(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(names) > 0
+}
+
+func rewrite(t *testing.T, path string, change func([]byte)) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Clean(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(data)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,410 @@
+package raftnode
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestTheOthersGoOnWithoutTheLeaderAndItCatchesUp(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	first := c.leader(t)
+	first.propose(t, 1, 500)
+	first.stop(t)
+
+	second := c.leader(t)
+	second.propose(t, 501, 500)
+	first.restart(t)
+	for _, n := range c {
+		n.holds(t, 1000)
+	}
+	if s := second.Stats(); s.Proposals != 500 || s.Syncs == 0 || s.Pending != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(second.Collector())
+	if families, err := registry.Gather(); err != nil || len(families) < 10 {
+		t.Errorf("%d metric families, %v", len(families), err)
+	}
+	c.wantNoFatals(t)
+}
+
+func TestAllRestartedTogetherKeepEverything(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	c.leader(t).propose(t, 1, 100)
+	for _, n := range c {
+		n.stop(t)
+		if has, err := HasState(n.dir); err != nil || !has {
+			t.Errorf("%s has state: %v, %v", n.id, has, err)
+		}
+	}
+	for _, n := range c {
+		n.restart(t)
+	}
+	c.leader(t).propose(t, 101, 100)
+	for _, n := range c {
+		n.holds(t, 200)
+	}
+	c.wantNoFatals(t)
+}
+
+func TestASnapshotByBytesBringsANewReplicaUp(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, func(cfg *Config) {
+		cfg.SnapshotBytes, cfg.SnapshotInterval, cfg.TrailingLogs = 1000, 1, 10
+	})
+	leader := c.leader(t)
+	leader.propose(t, 1, 500)
+	eventually(t, "a snapshot", func() bool { return hasSnapshot(t, leader.dir) && leader.Stats().Snapshots > 0 })
+	leader.propose(t, 501, 100)
+
+	joiner := newTestNode(t, "n2", leader.net)
+	joiner.peers = []Server{{ID: "n1", Address: leader.address}}
+	for _, n := range []*testNode{leader, joiner} {
+		if err := n.identity.SetClusterID("c1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	joiner.start(t, nil)
+	if err := leader.AddNonvoter(t.Context(), joiner.id, joiner.address); err != nil {
+		t.Fatal(err)
+	}
+	joiner.holds(t, 600)
+	// With a non-voter a read is confirmed by an entry.
+	if index, err := leader.ReadIndex(t.Context()); err != nil || index < leader.AppliedIndex() {
+		t.Errorf("read index %d, %v; applied %d", index, err, leader.AppliedIndex())
+	}
+	if err := leader.AddVoter(t.Context(), joiner.id, joiner.address); err != nil {
+		t.Fatal(err)
+	}
+	leader.propose(t, 601, 10)
+	joiner.holds(t, 610)
+	if !hasSnapshot(t, joiner.dir) {
+		t.Error("the joiner got no snapshot")
+	}
+	joiner.stop(t)
+	joiner.restart(t)
+	if got := joiner.AppliedIndex(); got == 0 {
+		t.Error("the applied index is not restored with the snapshot")
+	}
+	joiner.holds(t, 610)
+	if err := leader.Remove(t.Context(), joiner.id); err != nil {
+		t.Fatal(err)
+	}
+	leader.propose(t, 611, 1)
+	leader.holds(t, 611)
+	append(c, joiner).wantNoFatals(t)
+}
+
+func TestADeposedLeaderAnswersNoRead(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	old := c.leader(t)
+	old.propose(t, 1, 1)
+	index, err := old.ReadIndex(t.Context())
+	if err != nil || index == 0 {
+		t.Fatalf("read index %d, %v", index, err)
+	}
+	if err := old.WaitApplied(t.Context(), index); err != nil {
+		t.Fatal(err)
+	}
+	old.net.isolate(old.address)
+	// From here on it hears from nobody, whether or not it knows it.
+	if _, err := old.ReadIndex(t.Context()); !errors.Is(err, ErrNoLeader) {
+		t.Errorf("an isolated leader answers a read: %v", err)
+	}
+	_, _, err = old.Propose(make([]byte, 8)).Wait()
+	var notLeader *NotLeaderError
+	if !errors.Is(err, ErrOutcomeUnknown) && !errors.As(err, &notLeader) {
+		t.Errorf("an isolated leader answers a proposal: %v", err)
+	}
+	next := c.leader(t, old)
+	next.propose(t, 2, 1)
+	if _, err := old.ReadIndex(t.Context()); !errors.Is(err, ErrNoLeader) {
+		t.Errorf("a deposed leader answers a read: %v", err)
+	}
+	old.net.heal(old.address)
+	old.holds(t, 2)
+	eventually(t, "a follower that names the leader", func() bool {
+		_, err = old.ReadIndex(t.Context())
+		return errors.As(err, &notLeader) && notLeader.LeaderID == next.id && notLeader.LeaderAddr == next.address
+	})
+	c.wantNoFatals(t)
+}
+
+func TestAnIsolatedLeaderDoesNotSayWhatBecameOfAProposal(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Lease = 5*defaultLease, 5*defaultLease })
+	old := c.leader(t)
+	old.net.isolate(old.address)
+	p := old.Propose(make([]byte, 8)) // its lease is long: it believes that it leads
+	if _, _, err := p.Wait(); !errors.Is(err, ErrOutcomeUnknown) {
+		t.Errorf("got %v, want ErrOutcomeUnknown", err)
+	}
+}
+
+func TestManyReadsShareARound(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	leader := c.leader(t)
+	leader.propose(t, 1, 1)
+	before := leader.Stats()
+	var group sync.WaitGroup
+	for range 64 {
+		group.Go(func() {
+			for range 50 {
+				if _, err := leader.ReadIndex(t.Context()); err != nil {
+					t.Errorf("reading: %v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	after := leader.Stats()
+	reads, rounds := after.Reads-before.Reads, after.ReadRounds-before.ReadRounds
+	if reads != 3200 || rounds > reads/4 {
+		t.Errorf("%d reads took %d rounds", reads, rounds)
+	}
+}
+
+func TestTransferHandsLeadershipOver(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	old := c.leader(t)
+	term, err := old.Barrier(t.Context())
+	if err != nil || term != old.Term() {
+		t.Fatalf("barrier: term %d, %v", term, err)
+	}
+	if err := old.Transfer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if next := c.leader(t); next == old || next.Term() <= term {
+		t.Errorf("%s leads in term %d after %s in term %d", next.id, next.Term(), old.id, term)
+	}
+	if _, err := old.Barrier(t.Context()); err == nil {
+		t.Error("a follower passed a barrier")
+	}
+}
+
+func TestAClosedNodeRefuses(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	leader := c.leader(t)
+	node := leader.Node
+	leader.stop(t)
+	if _, _, err := node.Propose(make([]byte, 8)).Wait(); !errors.Is(err, ErrClosed) {
+		t.Errorf("propose: %v", err)
+	}
+	if _, err := node.ReadIndex(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("read: %v", err)
+	}
+	if _, err := node.Barrier(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("barrier: %v", err)
+	}
+	if err := node.Close(t.Context()); err != nil {
+		t.Errorf("closing twice: %v", err)
+	}
+}
+
+func TestAnInterruptedFoundingIsRepeated(t *testing.T) {
+	t.Parallel()
+	n := newTestNode(t, "n1", nil)
+	s, _ := openBolt(t, filepath.Join(n.dir, storeName))
+	if err := errors.Join(s.SetUint64(keyTerm, 1), s.close()); err != nil { // the crash came here
+		t.Fatal(err)
+	}
+	if has, err := HasState(n.dir); err != nil || has {
+		t.Fatalf("has state: %v, %v", has, err)
+	}
+	n.start(t, []Server{{ID: n.id, Address: n.address}})
+	cluster{n}.leader(t).propose(t, 1, 1)
+	n.stop(t)
+	n.listen(t)
+	cfg := n.config(t)
+	cfg.Founders = []Server{{ID: n.id, Address: n.address}}
+	if _, err := Open(cfg); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("founding twice: %v, want ErrNotEmpty", err)
+	}
+}
+
+func TestALostStoreIsDamageNotANewFolder(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	n := c[0]
+	c.leader(t).propose(t, 1, 1)
+	n.stop(t)
+	if err := os.Remove(filepath.Join(n.dir, storeName)); err != nil {
+		t.Fatal(err)
+	}
+	n.listen(t)
+	var damage *DamageError
+	if _, err := Open(n.config(t)); !errors.As(err, &damage) {
+		t.Errorf("got %v, want a DamageError", err)
+	}
+}
+
+func TestUnfinishedSnapshotsAreReapedAndADamagedOneIsNot(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, func(cfg *Config) { cfg.TrailingLogs = 1 })
+	n := c[0]
+	c.leader(t).propose(t, 1, 50)
+	if err := n.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.stop(t)
+	unfinished := filepath.Join(n.dir, snapshotsDir, "1-2-3"+tmpSuffix)
+	if err := os.MkdirAll(unfinished, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.restart(t)
+	if _, err := os.Stat(unfinished); !os.IsNotExist(err) {
+		t.Errorf("the unfinished snapshot is there: %v", err)
+	}
+	n.holds(t, 50)
+	n.stop(t)
+
+	names, err := snapshotNames(n.dir)
+	if err != nil || len(names) != 1 {
+		t.Fatalf("snapshots: %v, %v", names, err)
+	}
+	rewrite(t, filepath.Join(n.dir, snapshotsDir, names[0], "state.bin"), func(data []byte) { data[len(data)-1] ^= 1 })
+	n.listen(t)
+	var damage *DamageError
+	if _, err := Open(n.config(t)); !errors.As(err, &damage) {
+		t.Errorf("got %v, want a DamageError", err)
+	}
+	if !hasSnapshot(t, n.dir) {
+		t.Error("the damaged snapshot was deleted")
+	}
+}
+
+// haltingFSM stops at an entry.
+type haltingFSM struct{ counter }
+
+func (*haltingFSM) Apply(uint64, uint64, []byte) any { panic("unknown operation") }
+
+func TestAnEntryThatCannotBeAppliedHaltsTheReplica(t *testing.T) {
+	t.Parallel()
+	n := newTestNode(t, "n1", nil)
+	n.tune = func(cfg *Config) { cfg.FSM = &haltingFSM{} }
+	n.start(t, []Server{{ID: n.id, Address: n.address}})
+	leader := cluster{n}.leader(t)
+	if _, _, err := leader.Propose(make([]byte, 8)).Wait(); !errors.Is(err, ErrOutcomeUnknown) {
+		t.Errorf("got %v, want ErrOutcomeUnknown", err)
+	}
+	var halt *HaltError
+	if errs := n.fatals.all(); len(errs) != 1 || !errors.As(errs[0], &halt) {
+		t.Errorf("fatal got %v, want a HaltError", errs)
+	}
+	if n.AppliedIndex() != 0 {
+		t.Error("the entry counts as applied")
+	}
+	if _, _, err := leader.Propose(make([]byte, 8)).Wait(); !errors.Is(err, ErrNoLeader) {
+		t.Errorf("a halted replica takes a proposal: %v", err)
+	}
+}
+
+func TestApplyVerifiesTheEntry(t *testing.T) {
+	t.Parallel()
+	f := &fatals{}
+	fsm := &counter{}
+	a := newFSMAdapter(fsm, f.record)
+	log := entries(1, 1)[0]
+	seal(log)
+	log.Term++
+	a.Apply(log)
+	var damage *DamageError
+	if errs := f.all(); len(errs) != 1 || !errors.As(errs[0], &damage) {
+		t.Errorf("fatal got %v, want a DamageError", errs)
+	}
+	if len(fsm.all()) != 0 {
+		t.Error("a damaged entry was applied")
+	}
+	if err := a.Restore(io.NopCloser(nil)); err == nil {
+		t.Error("a halted state machine is restored")
+	}
+}
+
+func TestADamagedEntryStopsOnlyItsReplica(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	leader := c.leader(t)
+	leader.propose(t, 1, 20)
+	victim := c[0]
+	if victim == leader {
+		victim = c[1]
+	}
+	victim.holds(t, 20)
+	victim.stop(t)
+	corrupt(t, filepath.Join(victim.dir, storeName), bucketLogs, key(10), func(value []byte) { value[len(value)-12] ^= 1 })
+	victim.listen(t)
+	node, err := Open(victim.config(t))
+	if err == nil {
+		victim.Node = node
+	}
+	var damage *DamageError
+	if !errors.As(err, &damage) {
+		t.Errorf("got %v, want a DamageError", err)
+	}
+	leader.propose(t, 21, 1)
+	leader.holds(t, 21)
+}
+
+func TestIdentityBelongsToOneServerAndOneProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f, err := OpenIdentity(dir, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenIdentity(dir, "n1"); err == nil {
+		t.Error("a folder in use was opened")
+	}
+	made := f.Get()
+	if len(made.Instance) != 32 || made.ClusterID != "" {
+		t.Errorf("a new identity is %+v", made)
+	}
+	if err := errors.Join(f.SetClusterID("c1"), f.SetClusterID("c1")); err != nil {
+		t.Error(err)
+	}
+	if err := f.SetClusterID("c2"); !errors.Is(err, ErrClusterKnown) {
+		t.Errorf("another cluster: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenIdentity(dir, "n2"); err == nil {
+		t.Error("the folder of n1 was opened for n2")
+	}
+	f, err = OpenIdentity(dir, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Get(); got.Instance != made.Instance || got.ClusterID != "c1" {
+		t.Errorf("read again as %+v", got)
+	}
+	if info, err := os.Stat(filepath.Join(dir, identityName)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigNamesAllThatIsMissing(t *testing.T) {
+	t.Parallel()
+	if _, err := Open(Config{}); err == nil {
+		t.Error("an empty config was taken")
+	}
+}
+
+// defaultLease is the default of Config.Lease.
+const defaultLease = 250 * time.Millisecond
