@@ -119,7 +119,7 @@ func (r *reader) cycle(tasks []draft, cycle []int32) {
 		}
 	}
 	r.add(at.line, at.column, first.where(int(cycle[0])),
-		"the tasks wait for each other in a circle: "+arrows(tasks, cycle), "remove one of these dependencies")
+		"the tasks form a cycle: "+arrows(tasks, cycle), "remove one of these dependencies")
 }
 
 // shortest is a shortest cycle through start among the tasks that are left,

@@ -128,13 +128,10 @@ func count(n int) string {
 	return s
 }
 
-// bytesText writes a size as people read it; above 10 KiB in KiB.
+// bytesText writes a size exactly, in KiB where that is a whole number.
 func bytesText(n int) string {
-	if n < 10<<10 {
-		return count(n) + " bytes"
-	}
-	if n%1024 == 0 {
+	if n >= 1024 && n%1024 == 0 {
 		return count(n>>10) + " KiB"
 	}
-	return fmt.Sprintf("%s.%d KiB", count(n>>10), n%1024*10/1024)
+	return count(n) + " bytes"
 }

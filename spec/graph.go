@@ -21,7 +21,7 @@ func (r *reader) graph(tasks []draft) []int32 {
 	for _, group := range knots(tasks, left) {
 		if r.full() { // it will not be shown: it only counts
 			t := &tasks[group[0]]
-			r.add(t.at.line, t.at.column, t.where(int(group[0])), "the tasks wait for each other in a circle", "remove a dependency")
+			r.add(t.at.line, t.at.column, t.where(int(group[0])), "the tasks form a cycle", "remove a dependency")
 			continue
 		}
 		r.cycles(tasks, group)
@@ -40,7 +40,7 @@ func (r *reader) index(tasks []draft) map[string]int32 {
 		if first, known := at[t.id]; known {
 			f := tasks[first].at
 			r.add(t.at.line, t.at.column, fmt.Sprintf("job.tasks[%d].id", i),
-				fmt.Sprintf("%s is the id of another task, at %d:%d", quote(t.id), f.line, f.column), "give each task an id of its own")
+				fmt.Sprintf("duplicate id %s, first used at %d:%d", quote(t.id), f.line, f.column), "give each task an id of its own")
 			continue
 		}
 		at[t.id] = int32(i) //nolint:gosec // at most MaxListedTasks
@@ -65,9 +65,9 @@ func (r *reader) resolve(tasks []draft, at map[string]int32) {
 			of, known := at[n.name]
 			switch {
 			case !known:
-				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("there is no task %s", quote(n.name)), r.nearID(n.name, len(tasks), names))
+				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("missing dependency: there is no task %s", quote(n.name)), r.nearID(n.name, len(tasks), names))
 			case of == int32(i): //nolint:gosec // at most MaxListedTasks
-				r.add(n.at.line, n.at.column, t.where(i), "the task depends on itself", "remove it from its own list")
+				r.add(n.at.line, n.at.column, t.where(i), "self-dependency: the task depends on itself", "remove it from its own list")
 			default:
 				n.of = of
 				kept = append(kept, n)
@@ -78,10 +78,11 @@ func (r *reader) resolve(tasks []draft, at map[string]int32) {
 }
 
 // nearID advises on a dependency that is no task. The nearest name is shown
-// however far it is, as long as a job is small enough to look.
+// however far it is, as long as the job is small enough to look; in a large one
+// only the first faults are worth a search.
 func (r *reader) nearID(name string, tasks int, names func(yield func(string) bool)) string {
-	const small = 2000
-	if r.full() {
+	const small, few = 2000, 20
+	if r.full() || tasks > small && r.total > few {
 		return "list a task of this job"
 	}
 	if near := nearest(name, names); near != "" {

@@ -116,7 +116,11 @@ func (r *reader) syntax(text []byte, err error) {
 			line, column = position(text, le.Mark.Index)
 		}
 	}
-	r.add(line, max(column, 1), whole, "no valid YAML: "+what, "correct it here or just before; quote text that holds a colon, # or a bracket")
+	do := "correct it here or just before; quote text that holds a colon, # or a bracket"
+	if strings.HasPrefix(what, "unknown anchor") {
+		do = "write the anchor, as in &name, above its first use"
+	}
+	r.add(line, max(column, 1), whole, "no valid YAML: "+what, do)
 }
 
 // position is the line and column, both from 1, of a byte of text.

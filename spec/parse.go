@@ -78,7 +78,7 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 	topFields.read(r, &t, r.entries(root, "job: {name: …, tasks: […]}"), func(e entry) {
 		elsewhere := ""
 		if _, known := jobFields[e.key]; known {
-			elsewhere = "put it under job:"
+			elsewhere, meant = "put it under job:", "job"
 		}
 		meant = cmp.Or(r.unknown(e, topFields.names(), elsewhere), meant)
 	})

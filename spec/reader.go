@@ -55,8 +55,13 @@ func joinSteps(path []step) string {
 	if len(path) == 0 {
 		return whole
 	}
+	const shown = 12 // deeper than any field of the format
 	var b strings.Builder
-	for _, s := range path {
+	for i, s := range path {
+		if i == shown {
+			b.WriteString("…")
+			break
+		}
 		if s.name == "" {
 			fmt.Fprintf(&b, "[%d]", s.index)
 			continue
@@ -187,11 +192,9 @@ func kind(n *yaml.Node) string {
 	return "text"
 }
 
-// isText reports whether a node is text. Dates are: the format has no other use
-// for them.
-func isText(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && (n.Tag == "!!str" || n.Tag == "!!timestamp" || n.Tag == "!!merge")
-}
+// isText reports whether a node is text. Dates are, for the format has no other
+// use for them, and so is what has a foreign tag, which is a fault already.
+func isText(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && kind(n) == "text" }
 
 // text reads a text.
 func (r *reader) text(n *yaml.Node) (string, bool) {
@@ -257,7 +260,7 @@ func dictionary[V any](r *reader, n *yaml.Node, base map[string]V, example strin
 
 // number reads a whole number from low to high.
 func (r *reader) number(n *yaml.Node, low, high int64) (int64, bool) {
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" {
+	if n.Kind != yaml.ScalarNode || kind(n) != "a number" {
 		do := "write a whole number"
 		if isText(n) && isPlainNumber(n.Value) {
 			do = "write it without quotes"
@@ -265,11 +268,11 @@ func (r *reader) number(n *yaml.Node, low, high int64) (int64, bool) {
 		r.fault(n, "must be a whole number, not "+kind(n), do)
 		return 0, false
 	}
-	v, err := strconv.ParseInt(n.Value, 10, 64)
-	if !isPlainNumber(n.Value) || err != nil && !strings.HasPrefix(n.Value, "-") && len(n.Value) < 19 {
-		r.fault(n, fmt.Sprintf("%s is not a plain decimal number", quote(n.Value)), "write it in decimal digits only")
+	if !isPlainNumber(n.Value) {
+		r.fault(n, fmt.Sprintf("%s is not a plain whole number", quote(n.Value)), "write it in decimal digits only")
 		return 0, false
 	}
+	v, err := strconv.ParseInt(n.Value, 10, 64)
 	if err != nil || v < low || v > high {
 		r.fault(n, fmt.Sprintf("%s is out of range", n.Value), fmt.Sprintf("write a number from %s to %s", count(int(low)), count(int(high))))
 		return 0, false

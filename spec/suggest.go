@@ -22,8 +22,8 @@ func nearestWithin(s string, limit int, names func(yield func(string) bool)) str
 	want := []rune(strings.ToLower(s))
 	best := ""
 	for name := range names {
-		if len(name) > 4*(len(want)+limit) {
-			continue // a character has at most four bytes
+		if diff := utf8.RuneCountInString(name) - len(want); diff > limit || -diff > limit {
+			continue
 		}
 		if d := distance(want, []rune(strings.ToLower(name)), limit); d <= limit {
 			best, limit = name, d-1

@@ -156,7 +156,7 @@ func (s *surveyor) duplicate(second, first *yaml.Node) {
 	if keyTag(deref(second)) != "" {
 		do = "merge several with <<: [*a, *b]"
 	}
-	s.r.fault(second, fmt.Sprintf("%s stands here a second time, first at %d:%d", quote(deref(second).Value), first.Line, first.Column), do)
+	s.r.fault(second, fmt.Sprintf("duplicate key %s, first at %d:%d", quote(deref(second).Value), first.Line, first.Column), do)
 }
 
 // deref follows an alias. Aliases of aliases do not exist in YAML.
