@@ -1,0 +1,144 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// ref names an attempt; it is the key of the ledger.
+type ref struct {
+	job           uint64
+	task, attempt uint32
+}
+
+func refOf(m *dtaskv1.AttemptRef) ref {
+	return ref{job: m.GetJob(), task: m.GetTask(), attempt: m.GetAttempt()}
+}
+
+func (r ref) message() *dtaskv1.AttemptRef {
+	return &dtaskv1.AttemptRef{Job: r.job, Task: r.task, Attempt: r.attempt}
+}
+
+// String is JOB-TASK-ATTEMPT, as in DTASK_EXECUTION_ID.
+func (r ref) String() string {
+	b := strconv.AppendUint(nil, r.job, 10)
+	b = strconv.AppendUint(append(b, '-'), uint64(r.task), 10)
+	b = strconv.AppendUint(append(b, '-'), uint64(r.attempt), 10)
+	return string(b)
+}
+
+// attrs are the keys under which log lines speak of an attempt.
+func (r ref) attrs() slog.Attr {
+	return slog.Group("", slog.Uint64("job", r.job), slog.Uint64("task", uint64(r.task)), slog.Uint64("attempt", uint64(r.attempt)))
+}
+
+// phase is how far an attempt is. It only grows.
+type phase uint8
+
+const (
+	phaseAsking    phase = iota + 1 // at most once: waits until its start is committed
+	phaseReady                      // waits for a slot
+	phaseRunning                    // its executor runs
+	phaseCommitted                  // succeeded; its output is being published, nothing stops it any more
+	phaseEnded                      // has an outcome, which is not yet acknowledged
+)
+
+// attempt is one assignment from the moment it was received until its outcome
+// is acknowledged.
+type attempt struct {
+	ref
+	assignment *dtaskv1.Assignment // nil once ended
+	shared     *dtaskv1.JobContext // nil once ended
+	policy     *dtaskv1.TaskPolicy // nil once ended
+	exclusive  bool                // at most once
+	checkpoint atomic.Bool         // has a checkpoint folder
+
+	// The rest is guarded by the ledger's lock, but for ctx, which is written
+	// before the executor starts.
+	phase     phase
+	started   time.Time
+	ctx       context.Context //nolint:containedctx // the attempt is what the context is of
+	cancel    context.CancelCauseFunc
+	announced bool // a Began was made of it
+
+	heard         time.Time // of progress, or started
+	permille      uint32
+	text          string
+	progressNoted bool // is among those whose progress shall be sent
+}
+
+// begin gives the attempt its context, which ends with its time-out.
+func (a *attempt) begin(base context.Context, now time.Time) {
+	a.phase, a.started, a.heard = phaseRunning, now, now
+	ctx, release := base, context.CancelFunc(func() {})
+	if limit := time.Duration(a.policy.GetTimeoutMs()) * time.Millisecond; limit > 0 {
+		ctx, release = context.WithDeadlineCause(base, now.Add(limit), &timeOutError{what: "it ran for", limit: limit})
+	}
+	inner, cancel := context.WithCancelCause(ctx)
+	a.ctx = inner
+	a.cancel = func(cause error) { cancel(cause); release() }
+}
+
+// watchHeartbeat ends the attempt when no progress is heard for the policy's
+// time. The caller stops the watch with what is returned.
+func (l *ledger) watchHeartbeat(a *attempt) (stop func()) {
+	limit := time.Duration(a.policy.GetHeartbeatTimeoutMs()) * time.Millisecond
+	if limit <= 0 {
+		return func() {}
+	}
+	cancel := a.cancel
+	var timer *time.Timer // guarded by the lock, so that check finds it set
+	check := func() {
+		l.mu.Lock()
+		left := limit - time.Since(a.heard)
+		if left > 0 {
+			timer.Reset(left)
+		}
+		l.mu.Unlock()
+		if left <= 0 {
+			cancel(&timeOutError{what: "no progress report for", limit: limit})
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	timer = time.AfterFunc(limit, check)
+	return func() { timer.Stop() }
+}
+
+// endedBy is the outcome of an attempt that was ended for this cause.
+func endedBy(cause error) *dtaskv1.Outcome {
+	out := &dtaskv1.Outcome{Error: clip(cause.Error(), maxError)}
+	switch {
+	case isAny(cause, ErrTimedOut):
+		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT
+	case isAny(cause, ErrDraining):
+		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED
+	case isAny(cause, ErrCancelled, ErrSuperseded):
+		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED
+	case isAny(cause, ErrLeaseEnded):
+		// It did something, nobody may do it again.
+		out.Kind, out.Fatal = dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, true
+	default:
+		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED
+	}
+	return out
+}
+
+// stopCause is what a Stop means for the attempt's context.
+func stopCause(reason dtaskv1.StopReason) error {
+	switch reason {
+	case dtaskv1.StopReason_STOP_REASON_SUPERSEDED:
+		return ErrSuperseded
+	case dtaskv1.StopReason_STOP_REASON_TIMED_OUT:
+		return &timeOutError{what: "by the coordinator's clock"}
+	case dtaskv1.StopReason_STOP_REASON_UNSPECIFIED, dtaskv1.StopReason_STOP_REASON_CANCELLED:
+		return ErrCancelled
+	default:
+		return ErrCancelled
+	}
+}

@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 2 * time.Second
+	pauseGrowth  = 1.3 // slow enough that a new leader is found soon after its election
+	longestBusy  = 10 * time.Second
+	// quickRedirects are followed at once; more in a row mean that the replicas
+	// disagree about who leads.
+	quickRedirects = 3
+	maxLearned     = 16
+	maxReceive     = 16 << 20 // bytes of one message
+	window         = 1 << 20  // bytes in flight
+)
+
+// finder chooses whom to try next. It is used by one goroutine.
+type finder struct {
+	seeds     []string // for ever
+	learned   []string // leaders that replicas named; tried after the seeds
+	turn      int
+	next      string // tried first, once
+	failures  int    // in a row, without a welcome
+	redirects int    // in a row, without a welcome
+}
+
+// address is whom to try now.
+func (f *finder) address() string {
+	if f.next != "" {
+		addr := f.next
+		f.next = ""
+		return addr
+	}
+	i := f.turn % (len(f.seeds) + len(f.learned))
+	f.turn++
+	if i < len(f.seeds) {
+		return f.seeds[i]
+	}
+	return f.learned[i-len(f.seeds)]
+}
+
+// after learns from the end of a session and returns how long to wait before the
+// next one.
+func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
+	if welcomed {
+		f.failures, f.redirects = 0, 0
+		return jitter(firstPause / 2) // the others know more than a leader that was lost
+	}
+	detail := errorDetail(err)
+	switch hint := detail.GetLeaderAddress(); {
+	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY && detail.GetRetryAfterMs() > 0:
+		f.next = addr
+		wait := min(time.Duration(min(detail.GetRetryAfterMs(), math.MaxInt32))*time.Millisecond, longestBusy)
+		return wait + jitter(wait/2)
+	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && hint != "" && hint != addr:
+		f.learn(hint)
+		f.next = hint
+		if f.redirects++; f.redirects <= quickRedirects {
+			return 0
+		}
+	}
+	f.failures++
+	pause := float64(firstPause) * math.Pow(pauseGrowth, float64(min(f.failures-1, 50)))
+	return jitter(time.Duration(min(pause, float64(longestPause))))
+}
+
+// learn keeps an address that may help when the seeds are gone.
+func (f *finder) learn(addr string) {
+	if slices.Contains(f.seeds, addr) || slices.Contains(f.learned, addr) {
+		return
+	}
+	if len(f.learned) == maxLearned {
+		f.learned = f.learned[1:]
+	}
+	f.learned = append(f.learned, addr)
+}
+
+// jitter spreads a pause between its half and its whole.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2+1) //nolint:gosec // spread, not secrecy
+}
+
+// errorDetail is what a coordinator attached to its error, or nil.
+func errorDetail(err error) *dtaskv1.ErrorDetail {
+	var withStatus interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &withStatus) {
+		return nil
+	}
+	for _, detail := range withStatus.GRPCStatus().Details() {
+		if d, ok := detail.(*dtaskv1.ErrorDetail); ok {
+			return d
+		}
+	}
+	return nil
+}
+
+// connect makes a connection for one session. It is opened with first use.
+func (w *Worker) connect(addr string) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if w.cfg.TLS != nil {
+		creds = credentials.NewTLS(w.cfg.TLS)
+	}
+	// passthrough: the dialer resolves the name, anew for each connection.
+	conn, err := grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(w.dial),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithInitialWindowSize(window),
+		grpc.WithInitialConnWindowSize(window),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: patience}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("preparing a connection to %s: %w", addr, err)
+	}
+	return conn, nil
+}
+
+// authorized adds the token to what a call carries.
+func (w *Worker) authorized(ctx context.Context) context.Context {
+	if w.cfg.Token == "" {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+w.cfg.Token)
+}
+
+// dialTCP is the dialer of a worker that was given none.
+func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // grpc wraps it with the address
+	}
+	return conn, nil
+}

@@ -1,0 +1,191 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// endLimit is how long stopped attempts may take beyond their kill grace
+	// before Run gives up on them.
+	endLimit = 10 * time.Second
+	// ackLimit is how long a drained worker waits for its last acknowledgements.
+	ackLimit = 10 * time.Second
+	// complainEvery is how often the log says that no leader was found.
+	complainEvery = 10 * time.Second
+)
+
+// Worker executes attempts. It is made by New, given handlers with Handle, and
+// run once.
+type Worker struct {
+	cfg         Config
+	log         *slog.Logger
+	dial        func(ctx context.Context, addr string) (net.Conn, error)
+	handlers    map[string]Handler
+	incarnation string // names this process among all that ever had this name
+	host        string
+	resources   map[string]int64
+	debug       bool // debug lines are wanted
+	ran         atomic.Bool
+
+	fence  fence
+	lease  lease
+	ledger *ledger
+	dirs   *dirs
+	logs   *logStore
+
+	slots   sync.WaitGroup // slot goroutines
+	tidying sync.WaitGroup // removal of folders
+}
+
+// New makes a worker. It returns everything that is wrong with cfg, joined; it
+// opens nothing yet.
+func New(cfg Config, opts ...Option) (*Worker, error) {
+	if err := cfg.Defaults(); err != nil {
+		return nil, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), dial: dialTCP, handlers: map[string]Handler{}}
+	for _, opt := range opts {
+		opt(w)
+	}
+	w.log = w.log.With("worker", cfg.Name)
+	w.debug = w.log.Enabled(context.Background(), slog.LevelDebug)
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	w.incarnation = hex.EncodeToString(id)
+	w.host, _ = os.Hostname() // for people only
+	w.resources = offered(&w.cfg)
+	w.ledger = newLedger(cfg.Slots, &w.lease)
+	w.lease.ended = func() {
+		w.log.Warn("lease ended: no leader has answered; stopping at-most-once attempts")
+		w.ledger.stopRunning(ErrLeaseEnded, true)
+	}
+	return w, nil
+}
+
+// Handle registers the handler of tasks whose type is name. It must be called
+// before Run. Like the registration of HTTP handlers it panics on a mistake of
+// the program: an empty name, a nil handler, a second handler for a name.
+func (w *Worker) Handle(name string, h func(ctx context.Context, t *Task) (result []byte, err error)) {
+	switch {
+	case name == "" || h == nil:
+		panic("worker: Handle needs a name and a handler")
+	case w.handlers[name] != nil:
+		panic("worker: a second handler for " + name)
+	case w.ran.Load():
+		panic("worker: Handle after Run")
+	}
+	w.handlers[name] = h
+}
+
+// Run executes attempts until ctx is done, then drains: it takes nothing new,
+// hands back what has not begun, lets what runs go on for the drain time-out,
+// ends and hands back the rest, and waits until every outcome is acknowledged.
+// It can be called once. It returns nil after a complete drain; other errors say
+// that the work folder cannot be used, that attempts did not end, or that
+// nobody acknowledged their outcomes.
+func (w *Worker) Run(ctx context.Context) (err error) {
+	if w.ran.Swap(true) {
+		return errors.New("a worker runs once")
+	}
+	if w.dirs, err = openDirs(w.cfg.WorkDir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.dirs.close()) }()
+	w.logs = newLogStore(w.dirs, w.cfg.LogBytes)
+	// Attempts and sessions outlive ctx: it only says when to drain.
+	base := context.WithoutCancel(ctx)
+	w.ledger.base = base
+	w.ledger.run = func() { w.slots.Go(w.slot) }
+	defer w.ledger.close()
+	defer w.lease.close()
+
+	sessions, stop := context.WithCancel(base)
+	var running sync.WaitGroup
+	running.Go(func() { w.sessions(sessions) })
+	defer func() {
+		stop()
+		running.Wait()
+		w.tidying.Wait()
+	}()
+	w.log.Info("worker started", "slots", w.cfg.Slots, "incarnation", w.incarnation, "work_dir", w.dirs.root)
+	<-ctx.Done()
+	return w.drain()
+}
+
+// sessions makes one session after another until ctx is done.
+func (w *Worker) sessions(ctx context.Context) {
+	f := &finder{seeds: w.cfg.Join}
+	var complained time.Time
+	for ctx.Err() == nil {
+		addr := f.address()
+		welcomed, err := w.session(ctx, addr)
+		if ctx.Err() != nil {
+			return
+		}
+		pause := f.after(addr, welcomed, err)
+		level := slog.LevelDebug
+		if welcomed || time.Since(complained) > complainEvery {
+			level, complained = slog.LevelWarn, time.Now()
+		}
+		w.log.Log(ctx, level, "no session", "coordinator", addr, "had_one", welcomed, "error", err, "pause", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// drain ends the worker's work in an orderly way.
+func (w *Worker) drain() error {
+	w.log.Info("draining", "timeout", max(w.cfg.DrainTimeout, 0))
+	w.ledger.drain()
+	if !w.await(max(w.cfg.DrainTimeout, 0), w.ledger.still) {
+		w.log.Info("drain time-out has passed; ending what still runs")
+		limit := w.ledger.longestGrace() + endLimit
+		w.ledger.stopRunning(ErrDraining, false)
+		if !w.await(limit, w.ledger.still) {
+			running, _ := w.ledger.busy()
+			return fmt.Errorf("%w: %d", errNotEnded, running)
+		}
+	}
+	w.slots.Wait()
+	if !w.await(ackLimit, w.ledger.settled) {
+		if _, owed := w.ledger.busy(); owed > 0 {
+			return fmt.Errorf("%w: %d", errUnacknowledged, owed)
+		}
+	}
+	w.log.Info("drained")
+	return nil
+}
+
+// await waits until a condition of the ledger holds.
+func (w *Worker) await(limit time.Duration, holds func() bool) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for !holds() {
+		select {
+		case <-w.ledger.moved:
+		case <-timer.C:
+			return holds()
+		}
+	}
+	return true
+}
+
+// Stats returns the counts of this worker. It may be called at any time.
+func (w *Worker) Stats() Stats {
+	return w.ledger.snapshot()
+}
