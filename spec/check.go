@@ -80,6 +80,10 @@ func NewChecker(h *dtaskv1.JobHeader, opt CheckOptions) *Checker {
 func (c *Checker) Add(tasks []*dtaskv1.TaskSpec) Faults {
 	c.begin()
 	for _, t := range tasks {
+		if c.total > maxFaults { // the job is refused whatever else it holds
+			c.tasks++
+			continue
+		}
 		c.bytes += c.task(c.tasks, t)
 		c.unique(t)
 		c.tasks++

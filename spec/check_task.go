@@ -52,13 +52,17 @@ func (at taskPlace) refuse(field string, p problem) {
 	at.c.refuse(where, p)
 }
 
+// dependencies names the first fault of the list only: one that is out of order
+// usually is so throughout.
 func (at taskPlace) dependencies(list []uint32) {
 	for i, d := range list {
 		if int64(d) >= int64(at.index) {
 			at.refuse("dependencies", problem{fmt.Sprintf("%d is not below the task's own index %d", d, at.index), "send tasks after those that they depend on"})
+			return
 		}
 		if i > 0 && d <= list[i-1] {
 			at.refuse("dependencies", problem{fmt.Sprintf("%d follows %d", d, list[i-1]), "send indexes in ascending order, each once"})
+			return
 		}
 	}
 }

@@ -105,8 +105,11 @@ func (c *collector) faults() Faults {
 	}
 	next := c.kept[maxFaults]
 	rest := Fault{
-		Path: c.file, Line: next.Line, Column: next.Column, Where: "file",
+		Path: c.file, Line: next.Line, Column: next.Column, Where: whole,
 		What: fmt.Sprintf("%s more faults are not shown", count(c.total-maxFaults)), Do: "mend these first",
+	}
+	if next.Line == 0 { // a checker stops looking, so it cannot count
+		rest.Where, rest.What = "job", "further faults are not shown"
 	}
 	return append(c.kept[:maxFaults:maxFaults], rest)
 }

@@ -1,0 +1,190 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// sound is a job of two tasks that passes the check.
+func sound(t *testing.T) *dtaskv1.JobSpec {
+	t.Helper()
+	job, err := Parse("f", []byte(`job:
+  name: x
+  tasks:
+    - {id: a, command: [echo, hi], env: {A: b}, resources: {cpu: 1}, require: {zone: eu}}
+    - {id: b, type: map, needs: [a], inputs: [/x], output: /y, payload: p, retry: {except: ["exit:2"]}}
+`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+func TestADecodedJobIsHeldToEveryRule(t *testing.T) {
+	t.Parallel()
+	type job = dtaskv1.JobSpec
+	policy := func(j *job) *dtaskv1.TaskPolicy { return j.GetHeader().GetPolicies()[0] }
+	for want, spoil := range map[string]func(j *job){
+		"job.name: is empty":                                  func(j *job) { j.Header = nil },
+		`job.name: "a b" holds`:                               func(j *job) { j.Header.Name = "a b" },
+		"job.owner: has 64 bytes":                             func(j *job) { j.Header.Owner = strings.Repeat("o", 64) },
+		"job.priority: PRIORITY_UNSPECIFIED is not known":     func(j *job) { j.Header.Priority = 0 },
+		"job.on_failure: 9 is not known":                      func(j *job) { j.Header.OnFailure = 9 },
+		"job.deadline: -1 ms is out of range":                 func(j *job) { j.Header.DeadlineMs = -1 },
+		`job.env: "DTASK_A" is set by dtask`:                  func(j *job) { j.Header.Env = map[string]string{"DTASK_A": ""} },
+		"job.env.A: holds a NUL byte":                         func(j *job) { j.Header.Env = map[string]string{"A": "\x00"} },
+		`job.labels: "a b" is no name`:                        func(j *job) { j.Header.Labels = map[string]string{"a b": ""} },
+		"job.labels.a: has 256 bytes":                         func(j *job) { j.Header.Labels = map[string]string{"a": strings.Repeat("v", 256)} },
+		"job.policies: is empty":                              func(j *job) { j.Header.Policies = nil },
+		"job: the header has":                                 func(j *job) { j.Header.Env = map[string]string{"A": strings.Repeat("v", MaxHeaderBytes)} },
+		"job.policies[0].type: ":                              func(j *job) { policy(j).Type = " " },
+		"job.policies[0].priority: 7 is not":                  func(j *job) { policy(j).Priority = 7 },
+		"job.policies[0].timeout: 0 ms is":                    func(j *job) { policy(j).TimeoutMs = 0 },
+		"job.policies[0].timeout: 315360000001 ms":            func(j *job) { policy(j).TimeoutMs = MaxDuration.Milliseconds() + 1 },
+		"job.policies[0].queue_timeout: -1 ms":                func(j *job) { policy(j).QueueTimeoutMs = -1 },
+		"job.policies[0].heartbeat_timeout: -1":               func(j *job) { policy(j).HeartbeatTimeoutMs = -1 },
+		"job.policies[0].kill_grace: -1 ms":                   func(j *job) { policy(j).KillGraceMs = -1 },
+		"job.policies[0].execution: EXECUTION_UNSPECIFIED":    func(j *job) { policy(j).Execution = 0 },
+		"job.policies[0].resources.cpu: -1 is":                func(j *job) { policy(j).Resources = map[string]int64{"cpu": -1} },
+		`job.policies[0].resources: "a b" is no name`:         func(j *job) { policy(j).Resources = map[string]int64{"a b": 1} },
+		"job.policies[0].require.zone: ":                      func(j *job) { policy(j).Require = map[string]string{"zone": "\n"} },
+		"job.policies[0].env: the environment has":            func(j *job) { policy(j).Env = map[string]string{"A": strings.Repeat("v", MaxEnvBytes)} },
+		"job.policies[0].retry.max: 1000001 is":               func(j *job) { policy(j).Retry.Max = MaxRetries + 1 },
+		"job.policies[0].retry.initial: 0 ms":                 func(j *job) { policy(j).Retry.InitialMs = 0 },
+		"job.policies[0].retry.max_delay: 1 ms is":            func(j *job) { policy(j).Retry.MaxDelayMs = 1 },
+		"job.policies[0].retry.multiplier: 999 thousandths":   func(j *job) { policy(j).Retry.MultiplierPermille = 999 },
+		`job.policies[0].retry.on: "x" is no failure class`:   func(j *job) { policy(j).Retry.On = []string{"x"} },
+		"job.policies[0].retry.except: lists 65 classes":      func(j *job) { policy(j).Retry.Except = make([]string, 65) },
+		"job.tasks: is empty":                                 func(j *job) { j.Tasks = nil },
+		"job.tasks[0].id: is empty":                           func(j *job) { j.Tasks[0].Id = "" },
+		`job.tasks[1].id: "a/b" holds`:                        func(j *job) { j.Tasks[1].Id = "a/b" },
+		`task "a": id: is the id of the tasks 0 and 1`:        func(j *job) { j.Tasks[1].Id = "a" },
+		`task "b": policy: there is no policy 2`:              func(j *job) { j.Tasks[1].Policy = 2 },
+		`task "a": dependencies: 0 is not below`:              func(j *job) { j.Tasks[0].Dependencies = []uint32{0} },
+		`task "b": dependencies: 0 follows 0`:                 func(j *job) { j.Tasks[1].Dependencies = []uint32{0, 0} },
+		`task "b": dependencies: 4294967295 is not below`:     func(j *job) { j.Tasks[1].Dependencies = []uint32{1<<32 - 1} },
+		`task "a": has 0 of command, run and type`:            func(j *job) { j.Tasks[0].Body = nil },
+		`task "b": has 2 of command, run and type`:            func(j *job) { j.Tasks[1].Body.Run = "x" },
+		`task "a": command: holds a NUL`:                      func(j *job) { j.Tasks[0].Body.Command = []string{"a", "\x00"} },
+		`task "b": inputs[0]: is empty`:                       func(j *job) { j.Tasks[1].Body.Inputs = []string{""} },
+		`task "b": output: has 4,097 bytes`:                   func(j *job) { j.Tasks[1].Body.Output = strings.Repeat("p", MaxPathBytes+1) },
+		`task "b": payload: has 131,073 bytes`:                func(j *job) { j.Tasks[1].Body.Payload = make([]byte, MaxPayload+1) },
+		`task "b": has 400,0`:                                 func(j *job) { j.Tasks[1].Body.Inputs = []string{strings.Repeat("p", 400_000)} },
+		"job.tasks[0]: has 0 of command, run and type":        func(j *job) { j.Tasks[0] = nil },
+		`job.policies[1].execution: EXECUTION_UNSPECIFIED`:    func(j *job) { j.Header.Policies[1] = nil },
+		`task "a": run: has 40,000 bytes`:                     func(j *job) { j.Tasks[0].Body = &dtaskv1.TaskBody{Run: strings.Repeat("r", 40_000)} },
+		`task "a": command: has an empty program name`:        func(j *job) { j.Tasks[0].Body.Command[0] = "" },
+		`job.policies[0].resources: has 65 entries`:           func(j *job) { policy(j).Resources = manyResources(65) },
+		`job.policies[0].retry.multiplier: 100001 thousandth`: func(j *job) { policy(j).Retry.MultiplierPermille = 100_001 },
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			j := sound(t)
+			if fs := Check(j); fs != nil {
+				t.Fatalf("the job is not sound: %v", fs)
+			}
+			spoil(j)
+			fs := Check(j)
+			if len(fs) == 0 || !strings.Contains(fs.Error(), want) {
+				t.Errorf("got %v", fs)
+			}
+			for _, f := range fs {
+				if f.Do == "" || f.Line != 0 {
+					t.Errorf("fault %+v", f)
+				}
+			}
+		})
+	}
+}
+
+func manyResources(n int) map[string]int64 {
+	m := map[string]int64{}
+	for i := range n {
+		m[fmt.Sprintf("r%d", i)] = 1
+	}
+	return m
+}
+
+func TestAJobInPiecesIsCheckedLikeAWholeOne(t *testing.T) {
+	t.Parallel()
+	j := sound(t)
+	c := NewChecker(j.GetHeader(), CheckOptions{Total: 2})
+	for _, task := range j.GetTasks() {
+		if fs := c.Add([]*dtaskv1.TaskSpec{task}); fs != nil {
+			t.Fatal(fs)
+		}
+	}
+	if fs := c.Seal(); fs != nil {
+		t.Fatal(fs)
+	}
+	if fs := CheckHeader(j.GetHeader()); fs != nil {
+		t.Error(fs)
+	}
+	if fs := CheckTasks(j.GetHeader(), 1, j.GetTasks()[1:]); fs != nil {
+		t.Error(fs)
+	}
+	if fs := CheckTasks(j.GetHeader(), 0, j.GetTasks()[1:]); len(fs) != 1 {
+		t.Errorf("a task in the wrong place: got %v", fs)
+	}
+}
+
+func TestTheCheckerNamesManyFaultsAndStops(t *testing.T) {
+	t.Parallel()
+	j := sound(t)
+	j.Tasks = make([]*dtaskv1.TaskSpec, 1000)
+	fs := Check(j)
+	if len(fs) != maxFaults+1 || fs[maxFaults].Where != "job" {
+		t.Errorf("got %d faults, the last %v", len(fs), fs[len(fs)-1])
+	}
+}
+
+func TestThePiecesMustBeTheWhole(t *testing.T) {
+	t.Parallel()
+	j := sound(t)
+	for name, c := range map[string]struct {
+		opt   CheckOptions
+		tasks []*dtaskv1.TaskSpec
+		want  string
+	}{
+		"too few":      {CheckOptions{Total: 3}, j.GetTasks(), "has 2 tasks where 3 were announced"},
+		"too many":     {CheckOptions{Total: 1}, j.GetTasks(), "has 2 tasks where 1 were announced"},
+		"none":         {CheckOptions{}, nil, "is empty"},
+		"a million":    {CheckOptions{Total: MaxTasks + 1}, j.GetTasks(), "has more than 1,000,000 tasks"},
+		"again":        {CheckOptions{}, append([]*dtaskv1.TaskSpec{j.GetTasks()[0]}, j.GetTasks()[0]), "is the id of the tasks 0 and 1"},
+		"large":        {CheckOptions{MaxPayload: 4}, []*dtaskv1.TaskSpec{{Id: "a", Body: &dtaskv1.TaskBody{Run: "x", Payload: make([]byte, 5)}}}, "has 5 bytes"},
+		"many bytes":   {CheckOptions{}, heavy(MaxJobBytes/376_000+2, 0), "has more than 268,435,456 bytes"},
+		"many waiting": {CheckOptions{}, heavy(300, 14_000), "has more than 4,000,000 dependencies"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			check := NewChecker(j.GetHeader(), c.opt)
+			check.Add(c.tasks)
+			if fs := check.Seal(); !strings.Contains(fs.Error(), c.want) {
+				t.Errorf("got %.300v", fs)
+			}
+		})
+	}
+}
+
+// heavy is n sound tasks, each with 376,000 bytes of inputs, or each with so
+// many dependencies on as many light tasks before them.
+func heavy(n, dependencies int) []*dtaskv1.TaskSpec {
+	light, body := &dtaskv1.TaskBody{Run: "x"}, &dtaskv1.TaskBody{Run: "x"}
+	if dependencies == 0 {
+		body.Inputs = slices.Repeat([]string{strings.Repeat("i", 4000)}, 94)
+	}
+	needs := make([]uint32, dependencies)
+	var out []*dtaskv1.TaskSpec
+	for i := range needs {
+		needs[i] = uint32(i)
+		out = append(out, &dtaskv1.TaskSpec{Id: fmt.Sprintf("light%d", i), Body: light})
+	}
+	for i := range n {
+		out = append(out, &dtaskv1.TaskSpec{Id: fmt.Sprint(i), Body: body, Dependencies: needs})
+	}
+	return out
+}
