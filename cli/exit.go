@@ -76,16 +76,16 @@ func (a *app) explain(ctx context.Context, err error) int {
 		a.hint(err, "")
 		return exitInterrupted
 	}
+	if usage, ok := errors.AsType[*usageError](err); ok {
+		a.line("dtaskctl: %s", show.Clean(firstLine(usage.Error())))
+		a.line("hint: %s --help tells how to use it", usage.command)
+		return exitUsage
+	}
 	if faults, ok := errors.AsType[spec.Faults](err); ok {
 		for _, f := range faults.Lines() {
 			a.line("%s", show.Clean(f))
 		}
 		return exitJobFile
-	}
-	if usage, ok := errors.AsType[*usageError](err); ok {
-		a.line("dtaskctl: %s", firstLine(usage.Error()))
-		a.line("hint: %s --help tells how to use it", usage.command)
-		return exitUsage
 	}
 	code, hint := exitFailed, ""
 	_, file := errors.AsType[*jobFileError](err)

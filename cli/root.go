@@ -36,7 +36,7 @@ func newRoot(a *app) *cobra.Command {
 		PersistentPreRunE: a.begin,
 	}
 	f := root.PersistentFlags()
-	f.StringArrayVar(&a.addrs, "addr", nil, "`HOST:PORT` of coordinators, repeated or with commas (default DTASK_ADDR, or "+client.DefaultAddr+")")
+	f.StringArrayVar(&a.addrs, "addr", nil, "coordinators, each a `HOST:PORT`; repeated or with commas (default DTASK_ADDR, or "+client.DefaultAddr+")")
 	f.DurationVar(&a.timeout, "timeout", 60*time.Second, "how long to try to reach a leader; if given, also how long to wait for work")
 	f.StringVarP(&a.output, "output", "o", outputTable, "`FORM` of standard output: table, json or yaml")
 	f.StringVar(&a.color, "color", "auto", "colours: auto, always or never")
@@ -46,7 +46,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		newSubmit(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newWait(a),
-		newWorker(a), newCluster(a), newVersion(a),
+		newWorker(a), newCluster(a), newBench(a), newVersion(a),
 	)
 	return root
 }

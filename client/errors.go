@@ -128,7 +128,7 @@ func judge(err error) judgement {
 	if !ok {
 		v = verdict{next: final, unknown: true}
 	}
-	j := judgement{verdict: v, message: st.Message()}
+	j := judgement{verdict: v, message: plain(st.Message())}
 	for _, d := range st.Details() {
 		detail, ok := d.(*dtaskv1.ErrorDetail)
 		if !ok {
@@ -142,4 +142,15 @@ func judge(err error) judgement {
 		j.faults = detail.GetFaults()
 	}
 	return j
+}
+
+// plain takes gRPC's wrapping off a failed connect, down to what the system
+// said: "connect: connection refused".
+func plain(message string) string {
+	const mark = "Error while dialing: "
+	i := strings.LastIndex(message, mark)
+	if i < 0 {
+		return message
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(message[i+len(mark):], "dial tcp "), `"`)
 }

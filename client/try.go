@@ -110,7 +110,7 @@ func (c *Client) visit(ctx context.Context, w *walk, addr string) error {
 		_, err := dtaskv1.NewClusterServiceClient(conn).Identify(probing, &dtaskv1.IdentifyRequest{})
 		cancel()
 		if err != nil && status.Code(err) != codes.Unimplemented {
-			return status.Errorf(codes.Unavailable, "does not answer: %s", status.Convert(err).Message())
+			return status.Error(codes.Unavailable, plain(status.Convert(err).Message()))
 		}
 	}
 	err = w.guarded(ctx, conn)
@@ -200,7 +200,7 @@ func (c *Client) once(ctx context.Context, addr string, limit time.Duration, cal
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := call(ctx, try{conn: conn, heard: func() {}}); err != nil {
-		return fmt.Errorf("%s: %s", addr, status.Convert(err).Message())
+		return fmt.Errorf("%s: %s", addr, plain(status.Convert(err).Message()))
 	}
 	return nil
 }

@@ -1,0 +1,369 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// noon is the present of all scripts.
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) int64 { return noon.Add(-d).UnixMilli() }
+
+// A job of the fake, with all that can be asked about it.
+type fakeJob struct {
+	job     *dtaskv1.Job
+	tasks   []*dtaskv1.Task
+	results []*dtaskv1.TaskResult
+}
+
+// A fakeLeader is a coordinator with jobs that are already there and jobs that
+// end as their name says: fails, slow (never), all others complete at once.
+type fakeLeader struct {
+	dtaskv1.UnimplementedJobServiceServer
+	dtaskv1.UnimplementedClusterServiceServer
+
+	addr string
+	mu   sync.Mutex // guards all below
+	jobs map[string]*fakeJob
+	keys map[string][2]string // idempotency key → job id, digest
+	last int
+	runs uint64
+}
+
+// A fakeFollower redirects everything.
+type fakeFollower struct {
+	dtaskv1.UnimplementedJobServiceServer
+	dtaskv1.UnimplementedClusterServiceServer
+
+	leader string
+}
+
+// serve runs a fake on a loopback port until done is called.
+func serve(jobs dtaskv1.JobServiceServer, cluster dtaskv1.ClusterServiceServer) (addr string, done func(), err error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0") //nolint:usetesting // testscript's Setup has no context
+	if err != nil {
+		return "", nil, err
+	}
+	s := grpc.NewServer()
+	dtaskv1.RegisterJobServiceServer(s, jobs)
+	dtaskv1.RegisterClusterServiceServer(s, cluster)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(l) }()
+	return l.Addr().String(), func() { s.Stop(); <-served }, nil
+}
+
+func refusal(code codes.Code, reason dtaskv1.ErrorReason, message string, faults ...string) error {
+	return withDetail(code, message, &dtaskv1.ErrorDetail{Reason: reason, Faults: faults})
+}
+
+func withDetail(code codes.Code, message string, d *dtaskv1.ErrorDetail) error {
+	st, err := status.New(code, message).WithDetails(d)
+	if err != nil {
+		return err
+	}
+	return st.Err()
+}
+
+func newFakeLeader() *fakeLeader {
+	f := &fakeLeader{keys: make(map[string][2]string), last: 100, jobs: make(map[string]*fakeJob)}
+	f.jobs["41"] = &fakeJob{
+		job: &dtaskv1.Job{
+			Id: "41", Name: "nightly", Owner: "data-team", Priority: dtaskv1.Priority_PRIORITY_HIGH, State: dtaskv1.JobState_JOB_STATE_FAILED,
+			SubmittedAt: ago(10 * time.Minute), StartedAt: ago(10*time.Minute - 5*time.Millisecond), CompletedAt: ago(8 * time.Minute),
+			TasksTotal: 2, TasksCompleted: 0, TasksFailed: 1, Retries: 3, Error: "task fetch dead", Levels: []uint32{1, 1}, Recovered: 3,
+			TasksByState: map[string]uint32{"dead": 1, "cancelled": 1},
+		},
+		tasks: []*dtaskv1.Task{
+			{Id: "fetch", Index: 0, State: dtaskv1.TaskState_TASK_STATE_DEAD, Attempt: 4, Worker: "w1", Error: "exit 22: \x1b[31mnot found\x1b[0m", StartedAt: ago(9 * time.Minute), CompletedAt: ago(8 * time.Minute), Retries: 3},
+			{Id: "count", Index: 1, State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: "dependency fetch failed", CompletedAt: ago(8 * time.Minute)},
+		},
+		results: []*dtaskv1.TaskResult{{Task: "count", State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: "dependency fetch failed"}},
+	}
+	f.jobs["42"] = &fakeJob{
+		job: &dtaskv1.Job{
+			Id: "42", Name: "wordcount", Owner: "ada", Priority: dtaskv1.Priority_PRIORITY_NORMAL, State: dtaskv1.JobState_JOB_STATE_RUNNING,
+			Labels: map[string]string{"team": "data"}, SubmittedAt: ago(3 * time.Minute), StartedAt: ago(3 * time.Minute),
+			TasksTotal: 3, TasksCompleted: 1, Levels: []uint32{2, 1}, TasksByState: map[string]uint32{"completed": 1, "running": 1, "blocked": 1},
+		},
+		tasks: []*dtaskv1.Task{
+			{Id: "map-a", Index: 0, State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Attempt: 1, Worker: "w1", StartedAt: ago(3 * time.Minute), CompletedAt: ago(3*time.Minute - 1300*time.Millisecond)},
+			{Id: "map-b", Index: 1, State: dtaskv1.TaskState_TASK_STATE_RUNNING, Attempt: 1, Worker: "w2", StartedAt: ago(time.Minute), ProgressPermille: 420, ProgressText: "half"},
+			{Id: "reduce", Index: 2, State: dtaskv1.TaskState_TASK_STATE_BLOCKED},
+		},
+	}
+	f.jobs["43"] = &fakeJob{
+		job: &dtaskv1.Job{Id: "43", Name: "two", State: dtaskv1.JobState_JOB_STATE_COMPLETED, Priority: dtaskv1.Priority_PRIORITY_LOW, SubmittedAt: ago(time.Hour), StartedAt: ago(time.Hour), CompletedAt: ago(time.Hour - 2*time.Second), TasksTotal: 2, TasksCompleted: 2},
+		results: []*dtaskv1.TaskResult{
+			{Task: "a", State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Result: []byte(`{"prime": true}`)},
+			{Task: "b", State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Result: []byte("done"), Output: "/data/out.json", OutputSize: 12, OutputSha256: "ab12"},
+		},
+	}
+	return f
+}
+
+func (f *fakeLeader) find(id string) (*fakeJob, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if j, ok := f.jobs[id]; ok {
+		return j, nil
+	}
+	return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+id+" is not known")
+}
+
+func (f *fakeLeader) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
+	first, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	for m := first; err == nil; {
+		if m, err = s.Recv(); err == nil {
+			first.Tasks = append(first.Tasks, m.GetTasks()...)
+		}
+	}
+	if err != io.EOF {
+		return err
+	}
+	switch first.GetHeader().GetName() {
+	case "refused":
+		return refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "the queue takes no more jobs")
+	case "odd":
+		return refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "job is not valid", "job.deadline: is in the past", "job.env: is too large")
+	}
+	r := f.store(first)
+	if r == nil {
+		return refusal(codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "the key was used for another job")
+	}
+	return s.SendAndClose(r)
+}
+
+// store is nil if the key belongs to another job.
+func (f *fakeLeader) store(m *dtaskv1.SubmitRequest) *dtaskv1.SubmitResponse {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := m.GetIdempotencyKey()
+	m.IdempotencyKey = ""
+	body, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	digest := fmt.Sprint(sha256.Sum256(body))
+	if k, ok := f.keys[key]; ok {
+		if k[1] != digest {
+			return nil
+		}
+		return &dtaskv1.SubmitResponse{Id: k[0], Existed: true}
+	}
+	f.last++
+	id := strconv.Itoa(f.last)
+	f.keys[key] = [2]string{id, digest}
+	f.runs++
+	f.jobs[id] = finished(id, m)
+	return &dtaskv1.SubmitResponse{Id: id, Index: 7}
+}
+
+// finished is a submitted job at its end.
+func finished(id string, m *dtaskv1.SubmitRequest) *fakeJob {
+	n := uint32(len(m.GetTasks()))
+	j := &fakeJob{job: &dtaskv1.Job{
+		Id: id, Name: m.GetHeader().GetName(), Owner: m.GetHeader().GetOwner(), Priority: m.GetHeader().GetPriority(),
+		State: dtaskv1.JobState_JOB_STATE_COMPLETED, SubmittedAt: ago(10 * time.Second), StartedAt: ago(9 * time.Second), CompletedAt: ago(200 * time.Millisecond),
+		TasksTotal: n, TasksCompleted: n, Retries: 1, Recovered: 1, TasksByState: map[string]uint32{"completed": n},
+	}}
+	for i, t := range m.GetTasks() {
+		j.tasks = append(j.tasks, &dtaskv1.Task{Id: t.GetId(), Index: uint32(i), State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Attempt: 1, Worker: fmt.Sprintf("w%d", i%2+1)})
+	}
+	switch j.job.GetName() {
+	case "fails":
+		j.job.State, j.job.TasksFailed, j.job.TasksCompleted = dtaskv1.JobState_JOB_STATE_FAILED, 1, n-1
+		j.tasks[0].State, j.tasks[0].Error = dtaskv1.TaskState_TASK_STATE_FAILED, "exit 1"
+	case "slow":
+		j.job.State, j.job.TasksCompleted, j.job.CompletedAt = dtaskv1.JobState_JOB_STATE_RUNNING, 0, 0
+	}
+	return j
+}
+
+func (f *fakeLeader) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.Job, error) {
+	j, err := f.find(r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return j.job, nil
+}
+
+func (f *fakeLeader) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &dtaskv1.ListJobsResponse{}
+	for _, j := range f.jobs {
+		if (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), j.job.GetState())) && (r.GetOwner() == "" || r.GetOwner() == j.job.GetOwner()) {
+			out.Jobs = append(out.Jobs, j.job)
+		}
+	}
+	slices.SortFunc(out.Jobs, func(a, b *dtaskv1.Job) int { return cmp.Compare(b.GetId(), a.GetId()) })
+	return out, nil
+}
+
+func (f *fakeLeader) ListTasks(r *dtaskv1.ListTasksRequest, s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+	j, err := f.find(r.GetJob())
+	if err != nil {
+		return err
+	}
+	out := &dtaskv1.ListTasksResponse{}
+	for _, t := range j.tasks {
+		if r.GetTask() == "" || r.GetTask() == t.GetId() {
+			out.Tasks = append(out.Tasks, t)
+		}
+	}
+	if len(out.GetTasks()) == 0 && r.GetTask() != "" {
+		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+r.GetJob()+" has no task "+r.GetTask())
+	}
+	return s.Send(out)
+}
+
+func (f *fakeLeader) WatchJob(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
+	j, err := f.find(r.GetId())
+	if err != nil {
+		return err
+	}
+	first := proto.CloneOf(j.job)
+	first.State, first.TasksCompleted = dtaskv1.JobState_JOB_STATE_RUNNING, 0
+	first.TasksByState = map[string]uint32{"running": 1, "scheduled": 1}
+	if err := s.Send(&dtaskv1.WatchJobResponse{Job: first}); err != nil {
+		return err
+	}
+	if j.job.GetState() == dtaskv1.JobState_JOB_STATE_RUNNING {
+		<-s.Context().Done()
+		return nil
+	}
+	return s.Send(&dtaskv1.WatchJobResponse{Job: j.job})
+}
+
+func (f *fakeLeader) Cancel(_ context.Context, r *dtaskv1.CancelRequest) (*dtaskv1.CancelResponse, error) {
+	j, err := f.find(r.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if j.job.GetState() != dtaskv1.JobState_JOB_STATE_RUNNING {
+		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+r.GetJob()+" has ended: failed")
+	}
+	return &dtaskv1.CancelResponse{Already: r.GetReason() == "again"}, nil
+}
+
+func (f *fakeLeader) GetResult(_ context.Context, r *dtaskv1.GetResultRequest) (*dtaskv1.GetResultResponse, error) {
+	j, err := f.find(r.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if j.results == nil && len(j.tasks) == 1 {
+		return &dtaskv1.GetResultResponse{Job: j.job, Results: []*dtaskv1.TaskResult{{Task: j.tasks[0].GetId(), State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Result: []byte("hello")}}}, nil
+	}
+	return &dtaskv1.GetResultResponse{Job: j.job, Results: j.results}, nil
+}
+
+func (f *fakeLeader) Logs(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
+	if r.GetAttempt() > 4 {
+		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "the log is gone")
+	}
+	for _, m := range []*dtaskv1.LogsResponse{
+		{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: fmt.Appendf(nil, "attempt %d\n", r.GetAttempt())},
+		{Stream: dtaskv1.LogStream_LOG_STREAM_STDERR, Data: []byte("curl: 404\n")},
+	} {
+		if r.GetStream() != dtaskv1.LogStream_LOG_STREAM_UNSPECIFIED && r.GetStream() != m.GetStream() {
+			continue
+		}
+		if err := s.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fakeLeader) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusResponse, error) {
+	return &dtaskv1.StatusResponse{Leader: "n1", Term: 3, Replica: "n1", Members: []*dtaskv1.Member{
+		{Id: "n1", Address: f.addr, State: "leader", Applied: 120, Version: "v1"},
+		{Id: "n2", Address: "10.0.0.2:7460", State: "unreachable", Applied: 100, Lag: 20},
+	}}, nil
+}
+
+func (f *fakeLeader) ListWorkers(context.Context, *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
+	return &dtaskv1.ListWorkersResponse{Workers: []*dtaskv1.Worker{
+		{Id: "1", Name: "w1", State: "up", Slots: 8, Running: 1, Labels: map[string]string{"zone": "eu", "gpu": "no"}, UpSince: ago(5 * time.Hour)},
+		{Id: "2", Name: "w2\x1b[2J", State: "down", Slots: 4, UpSince: ago(5 * time.Hour), DownSince: ago(90 * time.Second)},
+	}}, nil
+}
+
+func (f *fakeLeader) Stats(context.Context, *dtaskv1.StatsRequest) (*dtaskv1.StatsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &dtaskv1.StatsResponse{Entries: 10 + 2*f.runs, Operations: 100 + 50*f.runs, Bytes: 1000 * f.runs, Syncs: 3 * f.runs}, nil
+}
+
+func (f *fakeLeader) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
+	return &dtaskv1.IdentifyResponse{ServerId: "n1", State: "leader", LeaderId: "n1", Version: "v0.1.0"}, nil
+}
+
+func (f *fakeFollower) redirect() error {
+	return withDetail(codes.FailedPrecondition, "not the leader", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER, LeaderAddress: f.leader})
+}
+
+func (f *fakeFollower) GetJob(context.Context, *dtaskv1.GetJobRequest) (*dtaskv1.Job, error) {
+	return nil, f.redirect()
+}
+
+func (f *fakeFollower) Submit(grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
+	return f.redirect()
+}
+
+func (f *fakeFollower) ListTasks(*dtaskv1.ListTasksRequest, grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+	return f.redirect()
+}
+
+func (f *fakeFollower) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusResponse, error) {
+	return &dtaskv1.StatusResponse{Term: 4, Replica: "n2", Members: []*dtaskv1.Member{{Id: "n2", Address: "x:1", State: "candidate"}}}, nil
+}
+
+func (f *fakeFollower) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
+	return &dtaskv1.IdentifyResponse{ServerId: "n2", State: "follower", LeaderId: "n1"}, nil
+}
+
+// closedPort is an address where nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// fields turns a command line of a script into arguments.
+func fields(args []string) (rest []string, stdin string) {
+	for _, a := range args {
+		if s, ok := strings.CutPrefix(a, "<"); ok {
+			stdin = s
+			continue
+		}
+		rest = append(rest, a)
+	}
+	return rest, stdin
+}
