@@ -115,7 +115,7 @@ func (t *term) end(cause error) {
 		return
 	}
 	t.cancel(cause)
-	<-t.result
+	<-t.result //nolint:errcheck // it says that the term was over, which is why it ended
 }
 
 // over receives the result of a term that ended by itself.

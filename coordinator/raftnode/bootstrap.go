@@ -176,6 +176,8 @@ func (f *former) round(ctx context.Context) (Outcome, error) {
 		return f.ask(ctx, waiting)
 	}
 	if f.named && unborn >= len(f.Peers)/2+1 {
+		f.Logger.InfoContext(ctx, "a majority of the peers knows of no cluster: founding one",
+			"server_id", f.Self.ServerID, "peers", len(f.Peers), "agree", unborn, "missing", waiting)
 		return Outcome{Decision: Bootstrap}, nil
 	}
 	if !f.named {
@@ -211,8 +213,10 @@ func (f *former) ask(ctx context.Context, waiting []string) (Outcome, error) {
 		f.report(ctx, "waiting for the cluster to admit this replica", append(waiting, err.Error()))
 		return Outcome{}, nil
 	case f.Self.ClusterID != "" && f.Self.ClusterID != clusterID:
-		return Outcome{}, &RefusedError{ServerID: f.Self.ServerID,
-			Reason: fmt.Sprintf("its folder belongs to cluster %s, its peers to cluster %s", f.Self.ClusterID, clusterID)}
+		return Outcome{}, &RefusedError{
+			ServerID: f.Self.ServerID,
+			Reason:   fmt.Sprintf("its folder belongs to cluster %s, its peers to cluster %s", f.Self.ClusterID, clusterID),
+		}
 	default:
 		return Outcome{Decision: Join, ClusterID: clusterID}, nil
 	}

@@ -181,6 +181,8 @@ func (n *testNode) config(t *testing.T) Config {
 		Identity: n.identity, DataDir: n.dir, Advertise: n.address, Listener: n.mux, FSM: n.fsm, Peers: n.peers,
 		KnownInstance: n.known, Dial: n.net.dial(n.address), Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
 		StoreHang: patience, EnqueueTimeout: patience,
+		// A busy machine must not cost a leader its term in the middle of a test.
+		Heartbeat: time.Second, Election: time.Second, Lease: 750 * time.Millisecond,
 	}
 	if n.tune != nil {
 		n.tune(&cfg)

@@ -6,7 +6,7 @@
 //	sequencer                                                  │
 //	            ◄─ Proposal, in order ◄─ FSM.Apply ◄─┐         ▼
 //	                                                 │   defended store: CRC per entry,
-//	reads       ReadIndex ─► quorum round, shared    │   watchdog, fail-stop
+//	reads       ReadIndex ─► one barrier for all     │   watchdog, fail-stop
 //	                                                 │         │
 //	peers       Mux ─► preface, admission ─► raft ───┘         ▼
 //	            (one port: gRPC beside Raft)            raft.db (bbolt, always synced)

@@ -9,8 +9,7 @@ import (
 
 var (
 	// ErrNoLeader is returned when nothing was proposed or read because no
-	// leader is known, or because the leader has not yet committed an entry of
-	// its own term. It is definite; the caller should wait a little and try
+	// leader is known, or because the leader could not confirm that it leads. It is definite; the caller should wait a little and try
 	// any replica.
 	ErrNoLeader = errors.New("raftnode: no leader is ready")
 	// ErrBusy is returned when a proposal found no room before
@@ -57,7 +56,7 @@ func (e *NotLeaderError) Error() string {
 
 // Is makes a NotLeaderError without a leader match ErrNoLeader.
 func (e *NotLeaderError) Is(target error) bool {
-	return target == ErrNoLeader && e.LeaderID == "" //nolint:errorlint // Is compares identities
+	return target == ErrNoLeader && e.LeaderID == ""
 }
 
 // StoreError is given to Config.Fatal when a store failed or hung. The process

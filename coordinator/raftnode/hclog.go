@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -130,7 +131,7 @@ func (h *hclogAdapter) ImpliedArgs() []any { return h.implied }
 
 // With implements hclog.Logger.
 func (h *hclogAdapter) With(args ...any) hclog.Logger {
-	return &hclogAdapter{log: h.log.With(slogArgs(args)...), name: h.name, implied: append(h.implied[:len(h.implied):len(h.implied)], args...), limit: h.limit}
+	return &hclogAdapter{log: h.log.With(slogArgs(args)...), name: h.name, implied: append(slices.Clip(h.implied), args...), limit: h.limit}
 }
 
 // Name implements hclog.Logger.

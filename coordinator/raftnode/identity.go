@@ -56,7 +56,7 @@ func OpenIdentity(dir, serverID string) (*IdentityFile, error) {
 	if serverID == "" {
 		return nil, errors.New("raftnode: server id is empty")
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the folder
 	if err != nil {
 		return nil, fmt.Errorf("opening lock of data folder: %w", err)
 	}

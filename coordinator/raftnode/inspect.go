@@ -40,7 +40,7 @@ type storeState struct {
 // empty says whether the store remembers nothing that a cluster could rely on. A
 // founder writes term 1 before its first entry; a crash between the two leaves
 // a term alone, and the founding is repeated.
-func (s storeState) empty() bool { return s.last == 0 && s.term <= 1 && !s.voted }
+func (s *storeState) empty() bool { return s.last == 0 && s.term <= 1 && !s.voted }
 
 // HasState says whether the data folder dir holds raft state: a log, a vote, a
 // later term or a snapshot. The folder must not be in use. It is an error if

@@ -1,8 +1,8 @@
 package raftnode
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -154,33 +154,30 @@ func TestASecondInstanceIsRefusedBothWays(t *testing.T) {
 	}
 }
 
-func TestThePrefaceSurvivesItsEncoding(t *testing.T) {
+func TestStringsSurviveTheirEncoding(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
-	for _, p := range []Preface{
-		{ServerID: "n1", Instance: "i1"},
-		{ClusterID: "c", ServerID: "n1", Instance: "i1", Target: "n2"},
-		{ServerID: "n1", Instance: "i1", Target: long},
-	} {
-		got, err := readPreface(strings.NewReader(string(p.append(nil))))
-		if p.Target == long {
-			p.Target = long[:255]
-		}
-		if err != nil || got != p {
-			t.Errorf("%+v became %+v, %v", p, got, err)
-		}
+	var a, b, c string
+	if err := readStrings(bytes.NewReader(appendStrings(nil, "n1", "", long)), &a, &b, &c); err != nil {
+		t.Fatal(err)
+	}
+	if a != "n1" || b != "" || c != long[:255] {
+		t.Errorf("got %q, %q, %q", a, b, c)
 	}
 }
 
-func FuzzReadPreface(f *testing.F) {
-	f.Add(Preface{ClusterID: "c", ServerID: "n1", Instance: "i1", Target: "n2"}.append(nil))
-	f.Add(binary.BigEndian.AppendUint16(nil, 4))
+func FuzzReadGreeting(f *testing.F) {
+	greeting := func(fields ...string) []byte { return appendStrings([]byte{prefaceVersion}, fields...) }
+	f.Add(greeting("c", "n1", "i1", "n2"))
+	f.Add(greeting("c", "n1"))
+	f.Add([]byte{prefaceVersion, 0xff, 0xff, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := readPreface(strings.NewReader(string(data)))
+		p, err := readGreeting(bytes.NewReader(data))
 		if err != nil {
 			return
 		}
-		if again, err := readPreface(strings.NewReader(string(p.append(nil)))); err != nil || again != p {
+		again, err := readGreeting(bytes.NewReader(greeting(p.ClusterID, p.ServerID, p.Instance, p.Target)))
+		if err != nil || again != p {
 			t.Errorf("%+v became %+v, %v", p, again, err)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -78,7 +77,6 @@ func TestASnapshotByBytesBringsANewReplicaUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	joiner.holds(t, 600)
-	// With a non-voter a read is confirmed by an entry.
 	if index, err := leader.ReadIndex(t.Context()); err != nil || index < leader.AppliedIndex() {
 		t.Errorf("read index %d, %v; applied %d", index, err, leader.AppliedIndex())
 	}
@@ -142,7 +140,7 @@ func TestADeposedLeaderAnswersNoRead(t *testing.T) {
 
 func TestAnIsolatedLeaderDoesNotSayWhatBecameOfAProposal(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, func(cfg *Config) { cfg.Heartbeat, cfg.Lease = 5*defaultLease, 5*defaultLease })
+	c := newCluster(t, 3, func(cfg *Config) { cfg.Lease = cfg.Heartbeat })
 	old := c.leader(t)
 	old.net.isolate(old.address)
 	p := old.Propose(make([]byte, 8)) // its lease is long: it believes that it leads
@@ -350,8 +348,7 @@ func TestADamagedEntryStopsOnlyItsReplica(t *testing.T) {
 	if err == nil {
 		victim.Node = node
 	}
-	var damage *DamageError
-	if !errors.As(err, &damage) {
+	if _, ok := errors.AsType[*DamageError](err); !ok {
 		t.Errorf("got %v, want a DamageError", err)
 	}
 	leader.propose(t, 21, 1)
@@ -405,6 +402,3 @@ func TestConfigNamesAllThatIsMissing(t *testing.T) {
 		t.Error("an empty config was taken")
 	}
 }
-
-// defaultLease is the default of Config.Lease.
-const defaultLease = 250 * time.Millisecond

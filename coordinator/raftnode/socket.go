@@ -24,8 +24,11 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// tuneConn sets the options of a TCP connection; others are left as they are.
+// tuneConn sets the options of the TCP connection under conn, if there is one.
 func tuneConn(conn net.Conn) {
+	if outer, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		conn = outer.NetConn()
+	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(keepAlive)
 		setUserTimeout(tcp, deadPeer)

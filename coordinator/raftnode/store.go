@@ -62,13 +62,7 @@ type store struct {
 	deletions atomic.Uint64
 
 	counters storeCounters
-	// noop is the latest LogNoop that was stored. A leader's first entry is a
-	// noop, so this tells where its term begins in the log.
-	noop atomic.Pointer[termStart]
 }
-
-// termStart is where a leader's own entries begin.
-type termStart struct{ term, index uint64 }
 
 type storeCounters struct {
 	syncs, entries, bytes, nanos atomic.Uint64
@@ -100,11 +94,6 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 	s.counters.entries.Add(uint64(len(logs)))
 	s.counters.bytes.Add(uint64(bytes)) //nolint:gosec // a length
 	s.counters.sinceSnapshot.Add(uint64(bytes))
-	for _, log := range logs {
-		if log.Type == raft.LogNoop {
-			s.noop.Store(&termStart{term: log.Term, index: log.Index})
-		}
-	}
 	if s.onFirstStore != nil && s.stored.CompareAndSwap(false, true) {
 		if err := s.onFirstStore(); err != nil {
 			return s.fail("marking the folder", err)

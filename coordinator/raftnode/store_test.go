@@ -77,8 +77,7 @@ func entries(first, count uint64) []*raft.Log {
 
 func wantDamage(t *testing.T, err error, f *fatals) {
 	t.Helper()
-	var damage *DamageError
-	if !errors.As(err, &damage) {
+	if _, ok := errors.AsType[*DamageError](err); !ok {
 		t.Errorf("got %v, want a DamageError", err)
 	}
 	if n := len(f.all()); n != 1 {

@@ -136,8 +136,7 @@ func (s *streamLayer) greet(conn net.Conn, target string, deadline time.Time) er
 // refuse counts and, not too often, logs a peer that was refused. A peer that is
 // merely unreachable is raft's to log.
 func (s *streamLayer) refuse(msg, peer string, err error) {
-	var netErr net.Error
-	if errors.As(err, &netErr) {
+	if _, ok := errors.AsType[net.Error](err); ok {
 		return
 	}
 	s.refused.Add(1)
