@@ -1,0 +1,83 @@
+package sequencer
+
+import (
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// batch is one entry in the making, with all that follows once it is committed.
+type batch struct {
+	s     *Sequencer
+	draft *fsm.Draft
+	fx    fsm.Effects
+	now   time.Time // monotonic, when the batch was begun
+
+	out   []addressed     // to workers, in order of first use
+	index map[Session]int // where in out
+	after []func(index uint64, err error)
+	ready []time.Time // since when sampled assignments had been ready
+}
+
+type addressed struct {
+	to Session
+	m  Outgoing
+}
+
+func (s *Sequencer) newBatch() *batch {
+	b := &batch{s: s, now: time.Now(), index: make(map[Session]int)}
+	b.draft = fsm.NewDraft(s.view, s.cfg.Wall().UnixMilli(), &b.fx)
+	return b
+}
+
+// room reports whether the entry takes more.
+func (b *batch) room() bool {
+	return b.draft.Size() < b.s.cfg.EntryBytes && b.draft.Items() < b.s.cfg.EntryOps
+}
+
+// to gives the message that goes to a session after commit.
+func (b *batch) to(to Session) *Outgoing {
+	i, ok := b.index[to]
+	if !ok {
+		i = len(b.out)
+		b.index[to] = i
+		b.out = append(b.out, addressed{to: to})
+	}
+	return &b.out[i].m
+}
+
+// then registers what follows the commit, or its failure.
+func (b *batch) then(f func(index uint64, err error)) { b.after = append(b.after, f) }
+
+// stop tells a session to end an attempt.
+func (b *batch) stop(to Session, a fsm.AttemptRef, why dtaskv1.StopReason) {
+	if to != nil {
+		m := b.to(to)
+		m.Stop = append(m.Stop, StopOrder{Attempt: a, Reason: why})
+	}
+}
+
+// empty reports whether nothing at all would follow.
+func (b *batch) empty() bool { return len(b.out) == 0 && len(b.after) == 0 }
+
+// deliver lets out what waited for the commit.
+func (b *batch) deliver(index uint64) {
+	for _, a := range b.out {
+		a.to.Send(a.m)
+	}
+	for _, f := range b.after {
+		f(index, nil)
+	}
+	now := time.Now()
+	for _, since := range b.ready {
+		b.s.cfg.Totals.Wait.Observe(now.Sub(since))
+	}
+}
+
+// fail tells those who wait that the entry's fate is err.
+func (b *batch) fail(err error) {
+	for _, f := range b.after {
+		f(0, err)
+	}
+}

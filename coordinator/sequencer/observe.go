@@ -1,0 +1,66 @@
+package sequencer
+
+import (
+	"sync"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+// observations are the running tasks that the leader has heard of: those that
+// run for longer than a moment. Safe for concurrent use.
+type observations struct {
+	mu sync.Mutex
+	m  map[fsm.JobID]map[uint32]Observation // by job and task index
+}
+
+// Observed gives the tasks of a job that were heard to be running.
+func (s *Sequencer) Observed(id fsm.JobID) map[uint32]Observation {
+	o := &s.watch
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.m[id]) == 0 {
+		return nil
+	}
+	c := make(map[uint32]Observation, len(o.m[id]))
+	for i, x := range o.m[id] {
+		c[i] = x
+	}
+	return c
+}
+
+func (o *observations) set(a fsm.AttemptRef, f func(*Observation)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.m == nil {
+		o.m = make(map[fsm.JobID]map[uint32]Observation)
+	}
+	job := o.m[a.Job]
+	if job == nil {
+		job = make(map[uint32]Observation)
+		o.m[a.Job] = job
+	}
+	x := job[a.Index]
+	if x.Attempt != a.Attempt {
+		x = Observation{Attempt: a.Attempt}
+	}
+	f(&x)
+	job[a.Index] = x
+}
+
+func (o *observations) forget(a fsm.AttemptRef) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	job := o.m[a.Job]
+	if x, ok := job[a.Index]; ok && x.Attempt == a.Attempt {
+		delete(job, a.Index)
+		if len(job) == 0 {
+			delete(o.m, a.Job)
+		}
+	}
+}
+
+func (o *observations) forgetJob(id fsm.JobID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.m, id)
+}

@@ -1,0 +1,255 @@
+package sequencer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/scheduler"
+	"github.com/dtask/dtask/scheduler/backoff"
+)
+
+// Limits of what a worker may put into the log with an outcome.
+const (
+	maxResult = 4 << 10
+	maxError  = 1 << 10
+)
+
+var (
+	errReplaced = errors.New("sequencer: another session of this worker has taken its place")
+	errSilent   = errors.New("sequencer: worker was silent for too long")
+)
+
+// Report hands over what a worker said. It waits while too much waits; an error
+// means that nothing of it was or will be done: the worker repeats it.
+func (s *Sequencer) Report(ctx context.Context, id fsm.WorkerID, from Session, r *dtaskv1.Reports, leaving bool) error {
+	return s.inbox.putWait(ctx, classReport, &report{worker: id, session: from, r: r, leaving: leaving})
+}
+
+type report struct {
+	worker  fsm.WorkerID
+	session Session
+	r       *dtaskv1.Reports
+	leaving bool
+	next    int // first outcome that is not done
+}
+
+func (*report) refuse(error) {} // the worker repeats it to the next leader
+
+func (p *report) run(s *Sequencer, b *batch) bool {
+	w := s.workers[p.worker]
+	if w == nil || w.session != p.session {
+		return true // the worker repeats it in its new session
+	}
+	outcomes := p.r.GetOutcomes()
+	for ; p.next < len(outcomes); p.next++ {
+		if !b.room() {
+			return false
+		}
+		s.outcome(b, w, p.r.GetFirst()+uint64(p.next), outcomes[p.next]) //nolint:gosec // an index
+	}
+	for _, x := range p.r.GetBegan() {
+		s.began(b, w, attemptOf(x.GetAttempt()))
+	}
+	for _, x := range p.r.GetProgress() {
+		s.progress(b, w, attemptOf(x.GetAttempt()), x)
+	}
+	for _, x := range p.r.GetMayBegin() {
+		s.mayBegin(b, w, attemptOf(x))
+	}
+	if p.leaving && !w.draining {
+		w.draining = true
+		s.sched.SetAccepting(scheduler.WorkerID(w.id), false)
+		s.cfg.Logger.Info("worker drains", "worker", w.name, "worker_id", uint32(w.id), "held", len(w.held))
+	}
+	return true
+}
+
+func attemptOf(a *dtaskv1.AttemptRef) fsm.AttemptRef {
+	return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(a.GetJob()), Index: a.GetTask()}, Attempt: a.GetAttempt()}
+}
+
+func compareAttempts(a, b fsm.AttemptRef) int {
+	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt))
+}
+
+// outcome takes up the end of an attempt and answers it with a verdict.
+func (s *Sequencer) outcome(b *batch, w *worker, number uint64, o *dtaskv1.Outcome) {
+	item := fsm.HeldItem{AttemptRef: attemptOf(o.GetAttempt()), Worker: w.id}
+	if x, ok := w.held[item.AttemptRef]; ok {
+		delete(w.held, item.AttemptRef)
+		s.sched.Release(scheduler.WorkerID(w.id), x.class)
+	}
+	delete(s.orphans, item.AttemptRef)
+	s.watch.forget(item.AttemptRef)
+
+	m := b.to(w.session)
+	m.AckThrough = number
+	if v := verdict(s.judge(b, item, o)); v != dtaskv1.Verdict_VERDICT_ACCEPTED {
+		m.Exceptions = append(m.Exceptions, &dtaskv1.ReportVerdict{Number: number, Verdict: v, Attempt: o.GetAttempt()})
+	}
+}
+
+func verdict(r fsm.Reason) dtaskv1.Verdict {
+	switch r {
+	case fsm.Accepted:
+		return dtaskv1.Verdict_VERDICT_ACCEPTED
+	case fsm.AlreadyAccepted:
+		return dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED
+	case fsm.NoSuchJob, fsm.NoSuchTask:
+		return dtaskv1.Verdict_VERDICT_UNKNOWN_TASK
+	default:
+		return dtaskv1.Verdict_VERDICT_SUPERSEDED
+	}
+}
+
+// judge turns an outcome into an operation.
+func (s *Sequencer) judge(b *batch, item fsm.HeldItem, o *dtaskv1.Outcome) fsm.Reason {
+	took := duration(o)
+	switch o.GetKind() {
+	case dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED:
+		if len(o.GetResult()) > maxResult {
+			return s.fail(b, item, took, backoff.Failure{Kind: backoff.Error}, true, "result is above 4 KiB")
+		}
+		r := b.draft.Complete(fsm.CompleteItem{
+			HeldItem: item, DurationMS: took, Result: o.GetResult(),
+			OutputSize: o.GetOutputSize(), OutputSHA256: o.GetOutputSha256(),
+		})
+		if r == fsm.Accepted {
+			s.cfg.Totals.Completions.Add(1)
+			s.cfg.Totals.Run.Observe(time.Duration(took) * time.Millisecond)
+		}
+		return r
+	case dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, dtaskv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED:
+		r := b.draft.Requeue(item)
+		if r == fsm.WrongState {
+			return s.fail(b, item, took, backoff.Failure{Kind: backoff.Error}, true, "ended before it was done: "+o.GetError())
+		}
+		return r
+	case dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT, dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED:
+	}
+	return s.fail(b, item, took, failureOf(o), o.GetFatal(), failureText(o))
+}
+
+func duration(o *dtaskv1.Outcome) uint32 {
+	return uint32(min(max(o.GetEndedAt()-o.GetStartedAt(), 0), math.MaxUint32)) //nolint:gosec // bounded here
+}
+
+func failureOf(o *dtaskv1.Outcome) backoff.Failure {
+	switch {
+	case o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT:
+		return backoff.Failure{Kind: backoff.Timeout}
+	case o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED:
+		return backoff.Failure{Kind: backoff.Start}
+	case o.GetTemporary():
+		return backoff.Failure{Kind: backoff.Exit, Code: backoff.TryAgain}
+	case o.GetSignal() != "":
+		return backoff.Failure{Kind: backoff.Signal, Name: o.GetSignal()}
+	case o.GetExitCode() != 0:
+		return backoff.Failure{Kind: backoff.Exit, Code: int(o.GetExitCode())}
+	default:
+		return backoff.Failure{Kind: backoff.Error, Name: o.GetErrorName()}
+	}
+}
+
+// failureText is what people read about a failure.
+func failureText(o *dtaskv1.Outcome) string {
+	text := o.GetError()
+	if text == "" {
+		switch {
+		case o.GetSignal() != "":
+			text = "killed by SIG" + o.GetSignal()
+		case o.GetExitCode() != 0:
+			text = fmt.Sprintf("exit code %d", o.GetExitCode())
+		default:
+			text = "failed without saying why"
+		}
+	}
+	return strings.ToValidUTF8(text[:min(len(text), maxError)], "")
+}
+
+// fail decides what follows a failed attempt and writes it down.
+func (s *Sequencer) fail(b *batch, item fsm.HeldItem, took uint32, f backoff.Failure, fatal bool, text string) fsm.Reason {
+	t, ok := s.view.Task(item.TaskRef)
+	if !ok {
+		return fsm.NoSuchJob
+	}
+	it := fsm.FailItem{HeldItem: item, DurationMS: took, Next: fsm.ToFailed, Burns: f.Kind.Burns(), Error: text}
+	job, _ := s.view.Job(item.Job)
+	if !fatal && !t.Begun && !job.Stopping {
+		failures := int(t.Failures)
+		if it.Burns {
+			failures++
+		}
+		seed := uint64(item.Job)<<32 ^ uint64(item.Index)
+		d := s.info(item.Job).policies[t.Policy].rules.Decide(f, failures, seed)
+		switch d.Verdict {
+		case backoff.Retry:
+			it.Next, it.Due = fsm.Retry, b.draft.NowMS()+d.Delay.Milliseconds()
+		case backoff.Dead:
+			it.Next = fsm.ToDead
+		case backoff.Failed:
+		}
+	}
+	r := b.draft.Fail(it)
+	if r == fsm.Accepted {
+		s.cfg.Totals.Failures.Add(1)
+		s.cfg.Logger.Info("attempt failed", "job_id", uint64(item.Job), "task", s.view.Name(item.TaskRef),
+			"attempt", item.Attempt, "worker_id", uint32(item.Worker), "err", text, "retried", it.Next == fsm.Retry)
+	}
+	return r
+}
+
+// began notes that an attempt runs.
+func (s *Sequencer) began(b *batch, w *worker, a fsm.AttemptRef) {
+	x, ok := w.held[a]
+	if !ok || x.stopped {
+		return
+	}
+	x.began, x.beat = b.now, b.now
+	w.held[a] = x
+	s.watch.set(a, func(o *Observation) { o.StartedMS = b.draft.NowMS() })
+}
+
+// progress notes how far an attempt is.
+func (s *Sequencer) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtaskv1.Progress) {
+	x, ok := w.held[a]
+	if !ok || x.stopped {
+		return
+	}
+	x.beat = b.now
+	if x.began.IsZero() {
+		x.began = b.now
+	}
+	w.held[a] = x
+	s.watch.set(a, func(o *Observation) {
+		if o.StartedMS == 0 {
+			o.StartedMS = b.draft.NowMS()
+		}
+		o.Permille, o.Text = min(p.GetPermille(), 1000), p.GetText()
+	})
+}
+
+// mayBegin logs the start of an at-most-once attempt, and lets it begin once
+// that is committed.
+func (s *Sequencer) mayBegin(b *batch, w *worker, a fsm.AttemptRef) {
+	x, ok := w.held[a]
+	if !ok {
+		b.stop(w.session, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
+		return
+	}
+	if b.draft.Begin(fsm.HeldItem{AttemptRef: a, Worker: w.id}) != fsm.Accepted {
+		s.stopHeld(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
+		return
+	}
+	x.began, x.beat = b.now, b.now
+	w.held[a] = x
+	m := b.to(w.session)
+	m.MayBegin = append(m.MayBegin, a)
+}

@@ -1,0 +1,76 @@
+package sequencer
+
+import (
+	"context"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+// CancelJob ends a job that has not ended. already means that it had been
+// cancelled before. Errors: *RejectedError with NoSuchJob or AlreadyEnded,
+// *BusyError, ErrTermOver, ErrOutcomeUnknown.
+func (s *Sequencer) CancelJob(ctx context.Context, id fsm.JobID, reason string) (already bool, err error) {
+	return s.request(ctx, classCancel, &fsm.CancelJob{Job: id, Reason: reason}, func() bool {
+		job, _ := s.view.Job(id)
+		return job.State == fsm.JobCancelled
+	})
+}
+
+// CancelTask ends a task that has not ended, and with it all that depend on it.
+// Errors as CancelJob, and NoSuchTask.
+func (s *Sequencer) CancelTask(ctx context.Context, t fsm.TaskRef, reason string) (already bool, err error) {
+	return s.request(ctx, classCancel, &fsm.CancelTask{Task: t, Reason: reason}, func() bool {
+		task, _ := s.view.Task(t)
+		return task.State == fsm.Cancelled
+	})
+}
+
+// Admit records which instance a server id belongs to. Errors: *RejectedError
+// with WrongState if it belongs to another one, *BusyError, ErrTermOver,
+// ErrOutcomeUnknown.
+func (s *Sequencer) Admit(ctx context.Context, serverID, instance string) error {
+	_, err := s.request(ctx, classWorker, &fsm.Replica{ServerID: serverID, Instance: instance}, nil)
+	return err
+}
+
+// request is one operation and its answer.
+type request struct {
+	op     fsm.Op
+	was    func() bool        // of an AlreadyEnded: it ended as this request wants
+	answer chan requestResult // size 1: the asker may have gone
+}
+
+type requestResult struct {
+	already bool
+	err     error
+}
+
+func (s *Sequencer) request(ctx context.Context, c class, op fsm.Op, was func() bool) (already bool, err error) {
+	q := &request{op: op, was: was, answer: make(chan requestResult, 1)}
+	if err := s.inbox.put(c, q); err != nil {
+		return false, err
+	}
+	select {
+	case r := <-q.answer:
+		return r.already, r.err
+	case <-ctx.Done():
+		return false, cause(ctx)
+	}
+}
+
+func (q *request) refuse(err error) { q.answer <- requestResult{err: err} }
+
+func (q *request) run(_ *Sequencer, b *batch) bool {
+	r := b.draft.Do(q.op)
+	result := requestResult{already: r == fsm.AlreadyEnded && q.was != nil && q.was()}
+	if r != fsm.Accepted && !result.already {
+		result.err = &RejectedError{Reason: r}
+	}
+	b.then(func(_ uint64, err error) {
+		if err != nil {
+			result = requestResult{err: err}
+		}
+		q.answer <- result
+	})
+	return true
+}

@@ -1,0 +1,278 @@
+package sequencer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// Sequencer is one term of leadership: the only proposer. Its exported methods
+// are safe for concurrent use; what they ask for is done by the goroutine of
+// Run, in which all other methods run.
+type Sequencer struct {
+	cfg   Config
+	inbox *inbox
+	left  backlog
+
+	view       *fsm.State // the replicated state with all entries on their way applied
+	sched      *scheduler.Scheduler
+	workers    map[fsm.WorkerID]*worker
+	jobs       map[fsm.JobID]*jobInfo
+	timers     timers
+	orphans    map[fsm.AttemptRef]orphan // at-most-once attempts of lost workers
+	uploads    map[string]*submission    // by key
+	ended      []endedJob                // oldest first
+	tasks      uint64                    // of all jobs held
+	endedTasks uint64
+
+	readySince map[fsm.TaskRef]time.Time // sampled
+	sample     uint64
+
+	sweptAt  time.Time
+	keyShard int
+	more     bool // the last batch was full
+
+	pipe    chan struct{} // a token for each entry on its way
+	commits chan inFlight
+	failed  chan struct{} // closed when an entry failed
+	failure error         // set before failed is closed
+
+	watch     observations
+	assignOff atomic.Bool
+	ready     chan struct{} // closed when the first entry of the term is committed
+}
+
+// inFlight is a batch whose entry is on its way; proposal is nil if it had no
+// operations and only has to wait for those before it.
+type inFlight struct {
+	batch    *batch
+	proposal Proposal
+	data     []byte
+	digest   uint64
+}
+
+// New makes the sequencer of a term. Its view is a fork of the machine's state,
+// which must have applied everything that was committed before the term.
+func New(cfg Config) (*Sequencer, error) {
+	cfg.Defaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Sequencer{
+		cfg:        cfg,
+		inbox:      newInbox(cfg.InboxReports, cfg.InboxOthers),
+		sched:      scheduler.New(cfg.Seed),
+		workers:    make(map[fsm.WorkerID]*worker),
+		jobs:       make(map[fsm.JobID]*jobInfo),
+		orphans:    make(map[fsm.AttemptRef]orphan),
+		uploads:    make(map[string]*submission),
+		readySince: make(map[fsm.TaskRef]time.Time),
+		pipe:       make(chan struct{}, cfg.InFlight),
+		// Batches without operations need no token; the committer takes them as
+		// fast as those before them are committed.
+		commits: make(chan inFlight, cfg.InFlight+16),
+		failed:  make(chan struct{}),
+		ready:   make(chan struct{}),
+	}
+	s.view, _ = cfg.Machine.Fork()
+	return s, nil
+}
+
+// Term is the Raft term that this sequencer leads.
+func (s *Sequencer) Term() uint64 { return s.cfg.Term }
+
+// Ready is closed when the first entry of the term is committed: from then on
+// workers and clients are served.
+func (s *Sequencer) Ready() <-chan struct{} { return s.ready }
+
+// StopAssigning keeps tasks from being assigned, or allows it again.
+func (s *Sequencer) StopAssigning(stop bool) {
+	s.assignOff.Store(stop)
+	s.inbox.signal()
+}
+
+// Run leads until ctx is done or an entry fails, and returns why. All that it
+// started has ended then, and all who wait have an answer.
+func (s *Sequencer) Run(ctx context.Context) error {
+	var committer sync.WaitGroup
+	committer.Go(s.commit)
+	err := s.lead(ctx)
+	close(s.commits)
+	committer.Wait()
+	s.inbox.close(ErrTermOver)
+	s.left.refuse(ErrTermOver)
+	for _, w := range s.workers {
+		if w.session != nil {
+			w.session.Close(ErrTermOver)
+		}
+	}
+	return err
+}
+
+func (s *Sequencer) lead(ctx context.Context) error {
+	if err := s.startTerm(ctx); err != nil {
+		return err
+	}
+	tick := time.NewTimer(s.untilNext())
+	defer tick.Stop()
+	for {
+		if s.hasWork() {
+			select {
+			case s.pipe <- struct{}{}:
+				s.cycle()
+			case <-ctx.Done():
+				return cause(ctx)
+			case <-s.failed:
+				return s.failure
+			}
+			continue
+		}
+		tick.Reset(s.untilNext())
+		select {
+		case <-s.inbox.wake:
+			s.more = true
+		case <-tick.C:
+		case <-ctx.Done():
+			return cause(ctx)
+		case <-s.failed:
+			return s.failure
+		}
+	}
+}
+
+// hasWork reports whether a cycle would do anything.
+func (s *Sequencer) hasWork() bool {
+	return s.more || s.left.waits() || s.untilNext() <= 0
+}
+
+// cycle makes one entry of all that waits. The caller has put a token into the
+// pipe for it.
+func (s *Sequencer) cycle() {
+	select {
+	case <-s.inbox.wake: // what it stands for is taken below
+	default:
+	}
+	b := s.newBatch()
+	s.left.run(s, b, classReport)
+	s.left.run(s, b, classWorker)
+	s.absorb(b)
+	s.fire(b)
+	s.left.run(s, b, classCancel)
+	s.absorb(b)
+	s.left.run(s, b, classSubmit)
+	s.absorb(b)
+	s.assign(b)
+	s.more = !b.room()
+	s.propose(b)
+}
+
+// propose sends a batch on its way.
+func (s *Sequencer) propose(b *batch) {
+	items := b.draft.Items()
+	entry, digest, ok := b.draft.Finish()
+	if !ok {
+		<-s.pipe
+		if !b.empty() {
+			s.commits <- inFlight{batch: b}
+		}
+		return
+	}
+	data := s.cfg.Codec.Encode(make([]byte, 0, b.draft.Size()), entry)
+	s.cfg.Machine.Expect(data, entry)
+	t := s.cfg.Totals
+	t.Entries.Add(1)
+	t.Operations.Add(uint64(items)) //nolint:gosec // a count
+	t.Bytes.Add(uint64(len(data)))
+	s.commits <- inFlight{batch: b, proposal: s.cfg.Log.Propose(data), data: data, digest: digest}
+}
+
+// commit waits for entries in order and lets out what follows them. It ends
+// when commits is closed; whoever is still in it then has an answer.
+func (s *Sequencer) commit() {
+	var failure error
+	for f := range s.commits {
+		if failure != nil {
+			f.batch.fail(failure)
+			s.release(f)
+			continue
+		}
+		index, err := s.await(f)
+		s.release(f)
+		if err != nil {
+			failure = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+			answer := failure
+			if s.cfg.Definite(err) {
+				answer = ErrTermOver
+			}
+			f.batch.fail(answer)
+			s.failure = err
+			close(s.failed)
+			continue
+		}
+		f.batch.deliver(index)
+	}
+}
+
+// release takes the entry's token out of the pipe.
+func (s *Sequencer) release(f inFlight) {
+	if f.proposal != nil {
+		<-s.pipe
+	}
+}
+
+// await waits for one entry and compares what it did with what the view did.
+func (s *Sequencer) await(f inFlight) (uint64, error) {
+	if f.proposal == nil {
+		return 0, nil
+	}
+	response, index, err := f.proposal.Wait()
+	if err != nil {
+		s.cfg.Machine.Forget(f.data)
+		return 0, err
+	}
+	applied, ok := response.(fsm.Applied)
+	if !ok {
+		err, _ := response.(error)
+		return 0, errors.Join(errors.New("sequencer: the state machine did not apply"), err)
+	}
+	if applied.Digest != f.digest || applied.Rejected != fsm.Accepted {
+		err := fmt.Errorf("sequencer: the replicated state at log entry %d differs from the view that it was checked against (digest %x, want %x; %v)",
+			index, applied.Digest, f.digest, applied.Rejected)
+		s.cfg.Halt(err)
+		return 0, err
+	}
+	return index, nil
+}
+
+// ask runs f in the sequencer's goroutine and waits for it.
+func (s *Sequencer) ask(ctx context.Context, f func()) error {
+	q := &question{f: f, done: make(chan error, 1)}
+	if err := s.inbox.put(classWorker, q); err != nil {
+		return err
+	}
+	select {
+	case err := <-q.done:
+		return err
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+}
+
+type question struct {
+	f    func()
+	done chan error // size 1: the asker may have gone
+}
+
+func (q *question) run(*Sequencer, *batch) bool {
+	q.f()
+	q.done <- nil
+	return true
+}
+
+func (q *question) refuse(err error) { q.done <- err }

@@ -1,0 +1,145 @@
+package sequencer
+
+import (
+	"context"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+// How long idempotency keys are remembered.
+const (
+	keepGeneratedKey = 10 * time.Minute
+	keepUsersKey     = 24 * time.Hour
+)
+
+// Submit stores a job. It has been checked; a large one takes several entries
+// and exists from the last on. Errors: *RejectedError with KeyConflict,
+// *BusyError, ErrTermOver, ErrOutcomeUnknown.
+func (s *Sequencer) Submit(ctx context.Context, sub Submission) (Submitted, error) {
+	u := &submission{Submission: sub}
+	w := u.wait()
+	if err := s.inbox.put(classSubmit, u); err != nil {
+		return Submitted{}, err
+	}
+	select {
+	case r := <-w:
+		return r.submitted, r.err
+	case <-ctx.Done():
+		return Submitted{}, cause(ctx)
+	}
+}
+
+// submission is a job on its way into the log.
+type submission struct {
+	Submission
+	id      fsm.JobID // 0 = not begun
+	next    int       // first chunk that is not in an entry
+	waiters []chan submitted
+}
+
+type submitted struct {
+	submitted Submitted
+	err       error
+}
+
+// wait adds somebody who waits for the answer.
+func (u *submission) wait() chan submitted {
+	w := make(chan submitted, 1)
+	u.waiters = append(u.waiters, w)
+	return w
+}
+
+func (u *submission) answer(r Submitted, err error) {
+	for _, w := range u.waiters {
+		w <- submitted{r, err}
+	}
+	u.waiters = nil
+}
+
+func (u *submission) refuse(err error) { u.answer(Submitted{}, err) }
+
+func (u *submission) run(s *Sequencer, b *batch) bool {
+	if u.id == 0 && !u.begin(s, b) {
+		return true
+	}
+	for ; u.next < len(u.Chunks); u.next++ {
+		if !b.room() {
+			return false
+		}
+		if r := b.draft.Do(&fsm.JobChunk{Job: u.id, Chunk: u.Chunks[u.next]}); r != fsm.Accepted {
+			u.giveUp(s, b, r)
+			return true
+		}
+	}
+	if !b.room() {
+		return false
+	}
+	if r := b.draft.Do(&fsm.JobSeal{Job: u.id, Sum: u.Sum, Digest: u.Digest}); r != fsm.Accepted {
+		u.giveUp(s, b, r)
+		return true
+	}
+	delete(s.uploads, u.Key)
+	s.cfg.Totals.Submissions.Add(1)
+	b.then(func(index uint64, err error) {
+		u.answer(Submitted{ID: u.id, Index: index}, err)
+	})
+	return true
+}
+
+// begin looks the key up and begins the job; false means that the submission
+// is answered or has joined another with the same key.
+func (u *submission) begin(s *Sequencer, b *batch) bool {
+	if other, ok := s.uploads[u.Key]; ok {
+		if other.Digest != u.Digest {
+			u.reject(b, fsm.KeyConflict)
+		} else {
+			other.waiters = append(other.waiters, u.waiters...)
+		}
+		return false
+	}
+	if id, digest, sealed, known := s.view.Key(u.Key); known && sealed {
+		if digest != u.Digest {
+			u.reject(b, fsm.KeyConflict)
+			return false
+		}
+		b.then(func(_ uint64, err error) { u.answer(Submitted{ID: id, Existed: true}, err) })
+		return false
+	}
+	if s.tasks+uint64(u.Total) > s.cfg.MaxTasks || s.view.Keys() >= s.cfg.MaxKeys {
+		u.refuse(&BusyError{What: "the memory for jobs is used up", RetryAfter: time.Second})
+		return false
+	}
+	keep := keepUsersKey
+	if u.Generated {
+		keep = keepGeneratedKey
+	}
+	id := s.view.NextJob()
+	r := b.draft.Do(&fsm.JobBegin{
+		ID: id, Key: u.Key, KeyExpires: b.draft.NowMS() + keep.Milliseconds(), Header: u.Header, Total: u.Total,
+	})
+	if r != fsm.Accepted {
+		u.reject(b, r)
+		return false
+	}
+	u.id = id
+	s.uploads[u.Key] = u
+	return true
+}
+
+// reject answers once everything before is committed.
+func (u *submission) reject(b *batch, r fsm.Reason) {
+	b.then(func(_ uint64, err error) {
+		if err == nil {
+			err = &RejectedError{Reason: r}
+		}
+		u.answer(Submitted{}, err)
+	})
+}
+
+// giveUp takes back a job that turned out not to be acceptable.
+func (u *submission) giveUp(s *Sequencer, b *batch, r fsm.Reason) {
+	b.draft.Do(&fsm.JobDrop{Job: u.id})
+	delete(s.uploads, u.Key)
+	u.reject(b, r)
+}

@@ -1,0 +1,125 @@
+package sequencer
+
+import (
+	"context"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// startTerm rebuilds the soft state with one scan, and commits the first entry
+// of the term. Nobody is disturbed: workers keep what they run and have time to
+// come back.
+func (s *Sequencer) startTerm(ctx context.Context) error {
+	began := time.Now()
+	b := s.newBatch()
+	if s.view.ClusterID() == "" {
+		b.draft.Do(&fsm.Cluster{ID: s.cfg.NewClusterID()})
+	}
+	b.draft.Do(&fsm.Replica{ServerID: s.cfg.ServerID, Instance: s.cfg.Instance})
+	b.draft.Do(&fsm.LeaderStart{Term: s.cfg.Term, ServerID: s.cfg.ServerID})
+	s.rebuild(b)
+	b.then(func(_ uint64, err error) {
+		if err == nil {
+			close(s.ready)
+		}
+	})
+	s.sweptAt = time.Now()
+	select {
+	case s.pipe <- struct{}{}:
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+	s.propose(b)
+	select {
+	case <-s.ready:
+	case <-s.failed:
+		return s.failure
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+	s.cfg.Logger.Info("term started", "term", s.cfg.Term, "took", time.Since(began), "jobs", s.view.JobCount(),
+		"ready_tasks", s.sched.Len(), "workers", len(s.workers))
+	return nil
+}
+
+// rebuild makes the soft state from the view.
+func (s *Sequencer) rebuild(b *batch) {
+	for w := range s.view.Workers() {
+		if w.State == fsm.WorkerUp {
+			s.rebuildWorker(w)
+		}
+	}
+	// Each worker has the time that it takes to admit all of them.
+	grace := max(5*time.Second, time.Duration(len(s.workers))*time.Second/time.Duration(s.cfg.AdmissionRate))
+	for _, w := range s.workers {
+		w.deadline = b.now.Add(grace)
+	}
+	var open []fsm.Job // newest first
+	for job := range s.view.Jobs(0) {
+		s.tasks += uint64(job.Total)
+		if job.State.Terminal() {
+			s.ended = append(s.ended, endedJob{id: job.ID, tasks: uint64(job.Total), atMS: job.EndedMS})
+			s.endedTasks += uint64(job.Total)
+			continue
+		}
+		open = append(open, job)
+	}
+	reverse(s.ended)
+	for i := len(open) - 1; i >= 0; i-- {
+		s.rebuildJob(b, open[i])
+	}
+	for id := range s.view.Uploads() {
+		s.timers.add(timer{at: b.now.Add(s.cfg.UploadTimeout), kind: timerUpload, task: fsm.TaskRef{Job: id}})
+	}
+}
+
+func reverse(list []endedJob) {
+	for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
+		list[i], list[j] = list[j], list[i]
+	}
+}
+
+func (s *Sequencer) rebuildWorker(w *fsm.Worker) {
+	s.workers[w.ID] = &worker{id: w.ID, name: w.Name, incarnation: w.Incarnation, held: make(map[fsm.AttemptRef]held)}
+	join := fsm.WorkerJoin{Slots: w.Slots, Labels: w.Labels, Resources: w.Resources}
+	s.sched.AddWorker(scheduler.WorkerID(w.ID), capacity(&join))
+	s.sched.SetAccepting(scheduler.WorkerID(w.ID), false) // until it is attached
+}
+
+func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
+	if d := job.Header.GetDeadlineMs(); d > 0 {
+		s.timers.add(timer{at: s.wallToMono(b.now, job.SubmittedMS+d), kind: timerDeadline, task: fsm.TaskRef{Job: job.ID}})
+	}
+	for i := range job.Total {
+		ref := fsm.TaskRef{Job: job.ID, Index: i}
+		t, _ := s.view.Task(ref)
+		a := fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}
+		switch t.State {
+		case fsm.Pending:
+			s.push(b, ref)
+		case fsm.Scheduled:
+			s.timers.add(timer{at: s.wallToMono(b.now, t.DueMS), kind: timerDue, task: ref, attempt: t.Attempt})
+		case fsm.Assigned:
+			s.rebuildAttempt(b, fsm.HeldItem{AttemptRef: a, Worker: t.Worker}, s.info(job.ID).policies[t.Policy].class, t.Begun)
+		default:
+		}
+	}
+}
+
+// rebuildAttempt finds the holder of a live attempt. One whose worker is down
+// can only be an at-most-once attempt that waits for its lease.
+func (s *Sequencer) rebuildAttempt(b *batch, item fsm.HeldItem, class scheduler.ClassID, begun bool) {
+	w := s.workers[item.Worker]
+	if w == nil {
+		s.orphan(b, item)
+		return
+	}
+	x := held{class: class, since: b.now}
+	if begun {
+		x.began, x.beat = b.now, b.now
+	}
+	w.held[item.AttemptRef] = x
+	s.sched.Occupy(scheduler.WorkerID(w.id), class)
+}

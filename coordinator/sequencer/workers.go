@@ -1,0 +1,272 @@
+package sequencer
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// worker is what a term knows of a worker that is up.
+type worker struct {
+	id          fsm.WorkerID
+	name        string
+	incarnation string
+	session     Session // nil while it has none
+	draining    bool
+	deadline    time.Time // without a session: when it is given up
+	held        map[fsm.AttemptRef]held
+}
+
+// held is an attempt that was given to a worker and whose outcome has not come.
+type held struct {
+	class   scheduler.ClassID
+	since   time.Time // given
+	began   time.Time // heard to have begun
+	beat    time.Time // last progress
+	stopped bool      // ended from here; the worker was told
+}
+
+// orphan is an at-most-once attempt that has begun on a worker that was lost.
+type orphan struct {
+	worker fsm.WorkerID
+}
+
+// Attach makes a session the way to its worker, once the entry that says so is
+// committed. Errors: *NameInUseError, *BusyError, ErrTermOver,
+// ErrOutcomeUnknown.
+func (s *Sequencer) Attach(ctx context.Context, h Hello, to Session) (Welcome, error) {
+	a := &attach{hello: h, session: to, answer: make(chan attached, 1)}
+	if err := s.inbox.put(classWorker, a); err != nil {
+		return Welcome{}, err
+	}
+	select {
+	case r := <-a.answer:
+		return r.welcome, r.err
+	case <-ctx.Done():
+		return Welcome{}, cause(ctx)
+	}
+}
+
+// Detach says that a session has ended. Its worker is given up when it stays
+// silent; its name is free at once.
+func (s *Sequencer) Detach(id fsm.WorkerID, gone Session) {
+	_ = s.inbox.putWait(context.Background(), classWorker, action(func(*batch) { //nolint:contextcheck // must reach the sequencer after the stream's context has ended; the term's end ends the wait
+		if w := s.workers[id]; w != nil && w.session == gone {
+			w.session = nil
+			w.deadline = gone.LastHeard().Add(s.cfg.Silence)
+			s.sched.SetAccepting(scheduler.WorkerID(id), false)
+		}
+	}))
+}
+
+// Undelivered takes back assignments that could not be sent because their job is
+// gone.
+func (s *Sequencer) Undelivered(ctx context.Context, id fsm.WorkerID, from Session, attempts []fsm.AttemptRef) error {
+	return s.inbox.putWait(ctx, classWorker, action(func(b *batch) {
+		if w := s.workers[id]; w != nil && w.session == from {
+			for _, a := range attempts {
+				if _, ok := w.held[a]; ok {
+					s.drop(b, w, a)
+				}
+			}
+		}
+	}))
+}
+
+// Workers is the soft state of all workers that are up.
+func (s *Sequencer) Workers(ctx context.Context) (map[fsm.WorkerID]WorkerStatus, error) {
+	list := make(map[fsm.WorkerID]WorkerStatus)
+	err := s.ask(ctx, func() {
+		for id, w := range s.workers {
+			list[id] = WorkerStatus{Attached: w.session != nil, Draining: w.draining, Held: len(w.held)}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// action is a small item that always fits.
+type action func(b *batch)
+
+func (a action) run(_ *Sequencer, b *batch) bool { a(b); return true }
+func (a action) refuse(error)                    {}
+
+type attach struct {
+	hello   Hello
+	session Session
+	answer  chan attached // size 1: the asker may have gone
+}
+
+type attached struct {
+	welcome Welcome
+	err     error
+}
+
+func (a *attach) refuse(err error) { a.answer <- attached{err: err} }
+
+func (a *attach) run(s *Sequencer, b *batch) bool {
+	h := a.hello
+	known := s.view.WorkerByName(h.Name)
+	var w *worker
+	if known != nil {
+		w = s.workers[known.ID]
+	}
+	if w != nil && w.session != nil && w.incarnation != h.Incarnation && b.now.Sub(w.session.LastHeard()) < s.cfg.Silence {
+		a.refuse(&NameInUseError{Name: h.Name})
+		return true
+	}
+	if w != nil && w.session != nil && w.session != a.session {
+		w.session.Close(errReplaced)
+	}
+	if w != nil && w.incarnation != h.Incarnation {
+		s.giveUp(b, w) // its old process is gone, and what that held with it
+		w = nil
+	}
+	id := s.view.NextWorker()
+	if known != nil {
+		id = known.ID
+	}
+	join := &fsm.WorkerJoin{
+		ID: id, Name: h.Name, Incarnation: h.Incarnation, Slots: h.Slots, Labels: h.Labels,
+		Resources: h.Resources, Version: h.Version, Address: h.Address,
+	}
+	if w == nil || !sameOffer(known, join) {
+		if r := b.draft.Do(join); r != fsm.Accepted {
+			a.refuse(&RejectedError{Reason: r})
+			return true
+		}
+	}
+	if w == nil {
+		w = &worker{id: id, name: h.Name, incarnation: h.Incarnation, held: make(map[fsm.AttemptRef]held)}
+		s.workers[id] = w
+	}
+	w.session, w.draining = a.session, false
+	s.sched.AddWorker(scheduler.WorkerID(id), capacity(join))
+	s.sched.SetAccepting(scheduler.WorkerID(id), true)
+	stop := s.reconcile(b, w, h)
+	b.then(func(_ uint64, err error) {
+		a.answer <- attached{welcome: Welcome{Worker: id, Stop: stop}, err: err}
+	})
+	return true
+}
+
+func capacity(j *fsm.WorkerJoin) scheduler.Capacity {
+	c := scheduler.Capacity{Slots: int(j.Slots)}
+	for _, r := range j.Resources {
+		c.Resources = append(c.Resources, scheduler.Quantity{Name: r.Name, Amount: r.Amount})
+	}
+	for _, l := range j.Labels {
+		c.Labels = append(c.Labels, scheduler.Label{Name: l.Key, Value: l.Value})
+	}
+	return c
+}
+
+// sameOffer reports whether a worker that is up says again what is known.
+func sameOffer(w *fsm.Worker, j *fsm.WorkerJoin) bool {
+	return w != nil && w.State == fsm.WorkerUp && w.Incarnation == j.Incarnation && w.Slots == j.Slots &&
+		slices.Equal(w.Labels, j.Labels) && slices.Equal(w.Resources, j.Resources) &&
+		w.Version == j.Version && w.Address == j.Address
+}
+
+// reconcile compares what a worker holds with what it should hold. What only
+// the state knows was never started by this incarnation: it is put back. What
+// only the worker knows is stopped; its slot is taken until it has ended.
+func (s *Sequencer) reconcile(b *batch, w *worker, h Hello) (stop []fsm.AttemptRef) {
+	present := make(map[fsm.AttemptRef]bool, len(h.Held)+len(h.Ended))
+	for _, a := range h.Ended {
+		present[a] = true
+	}
+	for _, a := range h.Held {
+		present[a] = true
+		item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
+		x, known := w.held[a]
+		if !known {
+			x = held{class: s.policy(a.TaskRef).class, since: b.now}
+			s.sched.Occupy(scheduler.WorkerID(w.id), x.class)
+		}
+		if !s.view.Live(item) {
+			x.stopped = true
+			stop = append(stop, a)
+		}
+		delete(s.orphans, a)
+		w.held[a] = x
+	}
+	for _, a := range sortedAttempts(w.held) {
+		if !present[a] {
+			s.drop(b, w, a)
+		}
+	}
+	return stop
+}
+
+// drop takes an attempt from a worker that does not have it any more, or is
+// gone: it is put back, or lost if it must not be repeated.
+func (s *Sequencer) drop(b *batch, w *worker, a fsm.AttemptRef) {
+	x := w.held[a]
+	delete(w.held, a)
+	s.sched.Release(scheduler.WorkerID(w.id), x.class)
+	s.watch.forget(a)
+	item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
+	if !s.view.Live(item) {
+		return
+	}
+	s.cfg.Totals.Requeues.Add(1)
+	if b.draft.Requeue(item) == fsm.WrongState {
+		b.draft.Lose(item)
+	}
+}
+
+// giveUp makes a worker down: attempts that may be repeated are put back at
+// once, the others when their lease has ended.
+func (s *Sequencer) giveUp(b *batch, w *worker) {
+	for _, a := range sortedAttempts(w.held) {
+		item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
+		if t, ok := s.view.Task(a.TaskRef); ok && t.Begun && s.view.Live(item) {
+			s.orphan(b, item)
+			continue
+		}
+		s.drop(b, w, a)
+	}
+	delete(s.workers, w.id)
+	s.sched.RemoveWorker(scheduler.WorkerID(w.id))
+}
+
+// orphan waits for the end of an at-most-once attempt's lease.
+func (s *Sequencer) orphan(b *batch, item fsm.HeldItem) {
+	s.orphans[item.AttemptRef] = orphan{worker: item.Worker}
+	s.timers.add(timer{at: b.now.Add(s.cfg.Lease), kind: timerLease, task: item.TaskRef, attempt: item.Attempt})
+}
+
+// lost gives up a worker that was silent for too long, or that left.
+func (s *Sequencer) lost(b *batch, w *worker, why string) {
+	s.cfg.Logger.Warn("worker lost", "worker", w.name, "worker_id", uint32(w.id), "held", len(w.held), "reason", why)
+	s.cfg.Totals.WorkersLost.Add(1)
+	if w.session != nil {
+		w.session.Close(errSilent)
+	}
+	s.giveUp(b, w)
+	b.draft.Do(&fsm.WorkerLeave{ID: w.id, Reason: why})
+}
+
+func sortedAttempts(m map[fsm.AttemptRef]held) []fsm.AttemptRef {
+	list := make([]fsm.AttemptRef, 0, len(m))
+	for a := range m {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, compareAttempts)
+	return list
+}
+
+// stopHeld ends an attempt by this replica's own clock.
+func (s *Sequencer) stopHeld(b *batch, w *worker, a fsm.AttemptRef, why dtaskv1.StopReason) {
+	x := w.held[a]
+	x.stopped = true
+	w.held[a] = x
+	b.stop(w.session, a, why)
+}
