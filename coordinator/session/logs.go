@@ -1,0 +1,102 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// ErrWorkerAway is returned when logs cannot be read because their worker has no
+// session.
+var ErrWorkerAway = errors.New("session: the worker that has the logs is not connected")
+
+// ErrLogsGone is returned when the worker does not have the logs (any more).
+var ErrLogsGone = errors.New("session: the worker does not have these logs any more")
+
+// logReader is somebody who reads the logs of an attempt.
+type logReader struct {
+	data chan *dtaskv1.LogData // sized so that a whole bounded log fits
+	slow chan struct{}         // closed when the reader did not keep up
+}
+
+const logPieces = 256
+
+// Logs reads what an attempt wrote, from the worker that has it, until its end
+// or, if follow is set, until the attempt has ended. Errors: ErrWorkerAway,
+// ErrLogsGone, what send returns, and the context's.
+func (s *Service) Logs(ctx context.Context, h fsm.HeldItem, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error {
+	x := s.session(h.Worker)
+	if x == nil {
+		return ErrWorkerAway
+	}
+	r := &logReader{data: make(chan *dtaskv1.LogData, logPieces), slow: make(chan struct{})}
+	id := x.askLogs(r, &dtaskv1.LogRequest{Attempt: attemptTo(h.AttemptRef), Stream: stream, Follow: follow})
+	defer x.endLogs(id)
+	for {
+		select {
+		case d := <-r.data:
+			if d.GetError() != "" {
+				return fmt.Errorf("%w: %s", ErrLogsGone, d.GetError())
+			}
+			if len(d.GetData()) > 0 {
+				if err := send(d); err != nil {
+					return err
+				}
+			}
+			if d.GetEnd() {
+				return nil
+			}
+		case <-r.slow:
+			return errors.New("session: the reader of the logs is too slow for what is written")
+		case <-x.stream.Context().Done():
+			return ErrWorkerAway
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (x *session) askLogs(r *logReader, q *dtaskv1.LogRequest) uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.lastLog++
+	q.Id = x.lastLog
+	x.readers[q.GetId()] = r
+	x.logs = append(x.logs, q)
+	x.signal()
+	return q.GetId()
+}
+
+// endLogs tells the worker that nobody reads any more.
+func (x *session) endLogs(id uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, ok := x.readers[id]; ok {
+		delete(x.readers, id)
+		x.logs = append(x.logs, &dtaskv1.LogRequest{Id: id, Cancel: true})
+		x.signal()
+	}
+}
+
+// logData hands a piece to its reader. One that does not keep up is cut off: a
+// session is never held up by logs.
+func (x *session) logData(d *dtaskv1.LogData) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	r := x.readers[d.GetId()]
+	if r == nil {
+		return
+	}
+	select {
+	case r.data <- d:
+		if d.GetEnd() {
+			delete(x.readers, d.GetId())
+		}
+	default:
+		close(r.slow)
+		delete(x.readers, d.GetId())
+	}
+}
