@@ -1,0 +1,370 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+const atMostOnce = dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
+
+func TestAStopYieldsCancelledWhereverTheAttemptIs(t *testing.T) {
+	t.Parallel()
+	stubborn := func(ctx context.Context, _ *Task) ([]byte, error) {
+		<-ctx.Done()
+		return []byte("I finished anyway"), nil
+	}
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"stubborn": stubborn}, func(t *testing.T, b *bench, l *leaderEnd) {
+		l.assign(t,
+			work{task: 1, typ: "stubborn"}, // runs
+			work{task: 2, typ: "stubborn"}, // waits for the slot
+			work{task: 3, typ: "stubborn", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}}, // waits for its grant
+		)
+		synctest.Wait()
+		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{
+			{Attempt: attemptOf(9), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}, // unknown here
+			{Attempt: attemptOf(3), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED},
+			{Attempt: attemptOf(2), Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED},
+			{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED},
+		}})
+		for number, o := range l.outcomes(t, 3) {
+			if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED || len(o.GetResult()) > 0 {
+				t.Errorf("outcome %d = %v, want cancelled without a result", number, o)
+			}
+		}
+		if !b.logs.has("msg=superseded") || !b.logs.has("job=7 task=2 attempt=1") {
+			t.Error("the log does not say superseded")
+		}
+	})
+}
+
+func TestAStopByTheCoordinatorsClockIsATimeOut(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks}, func(t *testing.T, _ *bench, l *leaderEnd) {
+		l.assign(t, work{task: 1, typ: "block"})
+		synctest.Wait()
+		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_TIMED_OUT}}})
+		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT {
+			t.Errorf("outcome = %v", o)
+		}
+	})
+}
+
+func TestTimeOutsAreExact(t *testing.T) {
+	t.Parallel()
+	reports := func(ctx context.Context, t *Task) ([]byte, error) {
+		for i := range 10 { // then falls silent
+			select {
+			case <-time.After(2 * time.Second):
+				t.Progress(float64(i)/10, "step")
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	inBubble(t, Config{Slots: 2}, map[string]Handler{"block": blocks, "reports": reports}, func(t *testing.T, _ *bench, l *leaderEnd) {
+		l.assign(t,
+			work{task: 1, typ: "block", policy: &dtaskv1.TaskPolicy{TimeoutMs: 1500}},
+			work{task: 2, typ: "reports", policy: &dtaskv1.TaskPolicy{TimeoutMs: 3_600_000, HeartbeatTimeoutMs: 3000}},
+		)
+		got := l.outcomes(t, 2)
+		for number, want := range map[uint64]struct {
+			text string
+			ms   int64
+		}{1: {"timed out: it ran for 1.5s", 1500}, 2: {"timed out: no progress report for 3s", 23_000}} {
+			o := got[number]
+			if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT || o.GetError() != want.text || o.GetEndedAt()-o.GetStartedAt() != want.ms {
+				t.Errorf("outcome %d = %v, want %q after %d ms", number, o, want.text, want.ms)
+			}
+		}
+	})
+}
+
+func TestAnAtMostOnceAttemptBeginsOnlyWhenGranted(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{}, 1)
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"once": func(context.Context, *Task) ([]byte, error) {
+		begun <- struct{}{}
+		return nil, nil
+	}}, func(t *testing.T, _ *bench, l *leaderEnd) {
+		l.assign(t, work{task: 1, typ: "once", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}})
+		for range 3 { // asked at once, and again with each beat
+			l.next(t, "may_begin", func(m *dtaskv1.SessionRequest) bool {
+				return len(m.GetReports().GetMayBegin()) == 1 && m.GetReports().GetMayBegin()[0].GetTask() == 1
+			})
+		}
+		select {
+		case <-begun:
+			t.Fatal("it began without a grant")
+		default:
+		}
+		l.send(t, &dtaskv1.SessionResponse{MayBegin: []*dtaskv1.AttemptRef{attemptOf(1)}})
+		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
+			t.Errorf("outcome = %v", o)
+		}
+		l.send(t, &dtaskv1.SessionResponse{MayBegin: []*dtaskv1.AttemptRef{attemptOf(1)}}) // again: no effect
+		synctest.Wait()
+		if len(begun) != 1 {
+			t.Errorf("it began %d times", len(begun))
+		}
+	})
+}
+
+func TestAnAtMostOnceAttemptEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		r := n.listen("n1:1", nil)
+		b := start(t, n, Config{Slots: 2, DrainTimeout: -1}, map[string]Handler{"block": blocks})
+		defer b.finish()
+		l := (<-r.sessions).welcome(t, 1)
+		l.assign(t, work{task: 1, typ: "block", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}}, work{task: 2, typ: "block"})
+		l.next(t, "may_begin", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetMayBegin()) == 1 })
+		l.send(t, &dtaskv1.SessionResponse{MayBegin: []*dtaskv1.AttemptRef{attemptOf(1)}})
+		for range 60 { // renewed for a minute, twice its length
+			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetBeat() != 0 })
+		}
+		last := time.Now() // the last answered beat was sent now
+		n.stop("n1:1")
+		<-time.After(29 * time.Second)
+		if got := b.worker.Stats().Running; got != 2 {
+			t.Errorf("%d attempts run 29 s after the last beat, want 2", got)
+		}
+		<-time.After(time.Minute)
+		r = n.listen("n1:1", nil)
+		l = (<-r.sessions).welcome(t, 2)
+		o := l.outcome(t)
+		if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED || o.GetError() != "lease ended" || !o.GetFatal() || o.GetAttempt().GetTask() != 1 {
+			t.Errorf("outcome = %v, want task 1 failed for good since its lease ended", o)
+		}
+		if after := time.UnixMilli(o.GetEndedAt()).Sub(last); after < 29*time.Second || after > 30*time.Second {
+			t.Errorf("ended %v after the last answered beat, want just under 30 s", after)
+		}
+		if got := b.worker.Stats().Running; got != 1 {
+			t.Errorf("%d attempts run, want the at-least-once one", got)
+		}
+	})
+}
+
+func TestABeganIsSentOnlyOfWhatRunsForAWhile(t *testing.T) {
+	t.Parallel()
+	naps := func(ctx context.Context, t *Task) ([]byte, error) {
+		d, err := time.ParseDuration(string(t.Payload))
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-time.After(d):
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	inBubble(t, Config{Slots: 3}, map[string]Handler{"nap": naps}, func(t *testing.T, _ *bench, l *leaderEnd) {
+		begun := time.Now()
+		for i, d := range []string{"99ms", "101ms", "1h"} {
+			l.assign(t, work{task: uint32(i), typ: "nap", body: &dtaskv1.TaskBody{Payload: []byte(d)}, policy: &dtaskv1.TaskPolicy{TimeoutMs: 7_200_000}})
+		}
+		var told []uint32
+		for time.Since(begun) < 10*time.Second {
+			m := l.next(t, "anything", func(*dtaskv1.SessionRequest) bool { return true })
+			for _, b := range m.GetReports().GetBegan() {
+				told = append(told, b.GetAttempt().GetTask())
+				if b.GetAtMs() != begun.UnixMilli() {
+					t.Errorf("began at %d, want %d", b.GetAtMs(), begun.UnixMilli())
+				}
+			}
+		}
+		if len(told) != 2 || told[0] != 1 || told[1] != 2 {
+			t.Errorf("began was told of %v, want 1 and 2, once each", told)
+		}
+	})
+}
+
+func TestOnlyTheLatestProgressIsSent(t *testing.T) {
+	t.Parallel()
+	chatty := func(ctx context.Context, t *Task) ([]byte, error) {
+		for i := range 10_000 {
+			t.Progress(float64(i)/9_999, strings.Repeat("é", 200))
+		}
+		<-ctx.Done()
+		return nil, nil
+	}
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"chatty": chatty}, func(t *testing.T, _ *bench, l *leaderEnd) {
+		l.assign(t, work{task: 1, typ: "chatty"})
+		m := l.next(t, "progress", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetProgress()) > 0 })
+		p := m.GetReports().GetProgress()
+		if len(p) != 1 || p[0].GetPermille() != 1000 || len(p[0].GetText()) > 256 || !strings.HasPrefix(p[0].GetText(), "éé") {
+			t.Errorf("progress = %v", p)
+		}
+	})
+}
+
+func TestAHandlersFailuresAreToldApart(t *testing.T) {
+	t.Parallel()
+	plain := errors.New("no\xffluck")
+	cases := map[string]struct {
+		h    Handler
+		want *dtaskv1.Outcome
+	}{
+		"plain":     {func(context.Context, *Task) ([]byte, error) { return nil, plain }, &dtaskv1.Outcome{Error: "no?luck"}},
+		"fatal":     {func(context.Context, *Task) ([]byte, error) { return nil, Fatal(plain) }, &dtaskv1.Outcome{Error: "no?luck", Fatal: true}},
+		"retryable": {func(context.Context, *Task) ([]byte, error) { return nil, Retryable(plain) }, &dtaskv1.Outcome{Error: "no?luck", Temporary: true}},
+		"named": {func(context.Context, *Task) ([]byte, error) { return nil, Named("Quota", Fatal(plain)) },
+			&dtaskv1.Outcome{Error: "no?luck", ErrorName: "Quota", Fatal: true}},
+		"exit": {func(context.Context, *Task) ([]byte, error) { return nil, Exit(3, plain) }, &dtaskv1.Outcome{Error: "no?luck", ExitCode: 3}},
+		"panic": {func(context.Context, *Task) ([]byte, error) { panic("oh no") }, &dtaskv1.Outcome{Error: "panic: oh no"}},
+		"huge": {func(context.Context, *Task) ([]byte, error) { return make([]byte, 5000), nil },
+			&dtaskv1.Outcome{Error: "the result has 5000 bytes, more than 4096: write it to an output", Fatal: true}},
+		"long": {func(context.Context, *Task) ([]byte, error) { return nil, errors.New(strings.Repeat("ä", 2000)) },
+			&dtaskv1.Outcome{Error: strings.Repeat("ä", 512)}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, Config{Slots: 1}, map[string]Handler{"h": c.h}, func(t *testing.T, b *bench, l *leaderEnd) {
+				l.assign(t, work{task: 1, typ: "h"})
+				o := l.outcome(t)
+				if name == "long" && len(o.GetError()) >= len(c.want.GetError())-2 {
+					o.Error = c.want.GetError() // the last letter may go whole
+				}
+				if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED || o.GetError() != c.want.GetError() || o.GetFatal() != c.want.GetFatal() ||
+					o.GetTemporary() != c.want.GetTemporary() || o.GetErrorName() != c.want.GetErrorName() || o.GetExitCode() != c.want.GetExitCode() {
+					t.Errorf("outcome = %v, want %v", o, c.want)
+				}
+				if name != "panic" {
+					return
+				}
+				text, _ := readWholeLog(t, l, 1, false)
+				if !strings.Contains(text, "panic: oh no") || !strings.Contains(text, "attempt_test.go") {
+					t.Errorf("the log of a panic is %q, want its stack", text)
+				}
+				l.assign(t, work{task: 2, typ: "h"}) // the worker goes on
+				l.outcome(t)
+			})
+		})
+	}
+}
+
+func TestAnUnknownTypeIsNotStarted(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{Slots: 1}, nil, func(t *testing.T, _ *bench, l *leaderEnd) {
+		l.assign(t, work{task: 1, typ: "nothing"}, work{task: 2, typ: "", body: &dtaskv1.TaskBody{}},
+			work{task: 3, typ: "nothing", body: &dtaskv1.TaskBody{Inputs: []string{"s3://bucket/key"}}})
+		got := l.outcomes(t, 3)
+		for number, want := range map[uint64]struct {
+			text  string
+			fatal bool
+		}{1: {`no handler for type "nothing"`, false}, 2: {"no command", true}, 3: {"reads and writes files only", true}} {
+			if o := got[number]; o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED || !strings.Contains(o.GetError(), want.text) || o.GetFatal() != want.fatal {
+				t.Errorf("outcome %d = %v, want %q", number, o, want.text)
+			}
+		}
+	})
+}
+
+func TestAnOutputIsPublishedWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	final := filepath.Join(dir, "new", "folder", "out.json")
+	aside := final + ".7-1-1.tmp"
+	writes := func(_ context.Context, t *Task) ([]byte, error) {
+		if err := os.WriteFile(t.Output, []byte("hello"), 0o600); err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(final); err == nil {
+			return nil, errors.New("the output is visible before the end")
+		}
+		if t.Output != aside {
+			return nil, errors.New("aside: " + t.Output)
+		}
+		return nil, nil
+	}
+	slow := func(ctx context.Context, t *Task) ([]byte, error) {
+		_ = os.WriteFile(t.Output, []byte("never to be seen"), 0o600)
+		<-ctx.Done()
+		return nil, nil
+	}
+	handlers := map[string]Handler{"writes": writes, "slow": slow, "lazy": returns, "fails": func(_ context.Context, t *Task) ([]byte, error) {
+		_ = os.WriteFile(t.Output, []byte("half"), 0o600)
+		return nil, errors.New("no")
+	}}
+	inBubble(t, Config{Slots: 1}, handlers, func(t *testing.T, _ *bench, l *leaderEnd) {
+		l.assign(t, work{task: 1, typ: "writes", body: &dtaskv1.TaskBody{Output: "file://" + final}})
+		o := l.outcome(t)
+		if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED || o.GetOutputSize() != 5 || len(o.GetOutputSha256()) != 32 {
+			t.Errorf("outcome = %v", o)
+		}
+		if data, err := os.ReadFile(final); err != nil || string(data) != "hello" {
+			t.Errorf("output = %q, %v", data, err)
+		}
+		l.assign(t,
+			work{task: 2, typ: "slow", body: &dtaskv1.TaskBody{Output: filepath.Join(dir, "slow")}},
+			work{task: 3, typ: "fails", body: &dtaskv1.TaskBody{Output: filepath.Join(dir, "fails")}},
+			work{task: 4, typ: "lazy", body: &dtaskv1.TaskBody{Output: filepath.Join(dir, "lazy")}},
+		)
+		synctest.Wait()
+		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(2), Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED}}})
+		got := l.outcomes(t, 3)
+		if got[2].GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED || got[3].GetError() != "no" || !strings.Contains(got[4].GetError(), "is missing") {
+			t.Errorf("outcomes = %v", got)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+}
+
+func TestASupersededOutcomeIsLoggedAndForgotten(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(t *testing.T, b *bench, l *leaderEnd) {
+		l.assign(t, work{task: 3, typ: "ok"})
+		l.outcome(t)
+		l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1, Exceptions: []*dtaskv1.ReportVerdict{
+			{Number: 1, Verdict: dtaskv1.Verdict_VERDICT_SUPERSEDED, Attempt: attemptOf(3)},
+		}}})
+		synctest.Wait()
+		if !b.logs.has("msg=superseded") || !b.logs.has("job=7 task=3 attempt=1") || b.worker.Stats().Unsettled != 0 {
+			t.Errorf("a superseded outcome was not logged and forgotten: %+v", b.worker.Stats())
+		}
+	})
+}
+
+func TestAnAssignmentThatCameTwiceRunsOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(t *testing.T, b *bench, l *leaderEnd) {
+		l.assign(t, work{task: 1, typ: "ok"})
+		l.assign(t, work{task: 1, typ: "ok"})
+		l.outcome(t)
+		l.assign(t, work{task: 1, typ: "ok"}) // ended, not yet acknowledged
+		synctest.Wait()
+		if got := b.worker.Stats(); got.Received != 1 || got.Succeeded != 1 || got.Unsettled != 1 {
+			t.Errorf("stats = %+v", got)
+		}
+	})
+}
+
+// readWholeLog asks for a log and returns its text and its closing error.
+func readWholeLog(t *testing.T, l *leaderEnd, task uint32, follow bool) (text, fault string) {
+	t.Helper()
+	l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: uint64(task) + 100, Attempt: attemptOf(task), Follow: follow}})
+	for {
+		d := l.next(t, "log data", func(m *dtaskv1.SessionRequest) bool { return m.GetLogData() != nil }).GetLogData()
+		if d.GetId() != uint64(task)+100 || len(d.GetData()) > logPiece {
+			t.Fatalf("log data of id %d with %d bytes", d.GetId(), len(d.GetData()))
+		}
+		text += string(d.GetData())
+		if d.GetEnd() {
+			return text, d.GetError()
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// withLeader runs a test against one leader in real time: processes know no other.
+func withLeader(t *testing.T, cfg Config, test func(t *testing.T, b *bench, l *leaderEnd)) {
+	t.Helper()
+	n := newNetwork(t)
+	r := n.listen("n1:1", nil)
+	cfg.DrainTimeout = -1
+	b := start(t, n, cfg, map[string]Handler{"ok": returns})
+	l := (<-r.sessions).welcome(t, 1)
+	defer func() { // a proper end, since an improper one waits in real time
+		b.drain()
+		l.serveTillEnd(t)
+		if err := <-b.done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		n.stopAll()
+	}()
+	test(t, b, l)
+}
+
+func shell(text string) *dtaskv1.TaskBody { return &dtaskv1.TaskBody{Run: text} }
+
+func TestHowACommandEnds(t *testing.T) {
+	t.Parallel()
+	const succeeded, failedKind, notStarted = dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED
+	input := filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(input, []byte("from a file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := []struct {
+		name string
+		body *dtaskv1.TaskBody
+		want *dtaskv1.Outcome
+	}{
+		{"last line", shell("echo one; echo two; echo; echo ::progress 0.5 half"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("two")}},
+		{"result file", shell("echo line; printf 'a\\nb' > $DTASK_RESULT_FILE"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("a\nb")}},
+		{"huge result file", shell("head -c 5000 /dev/zero > $DTASK_RESULT_FILE"), &dtaskv1.Outcome{Kind: failedKind, Fatal: true, Error: "the result file has more than 4096 bytes: write it to an output"}},
+		{"exit code", shell("echo why >&2; exit 3"), &dtaskv1.Outcome{Kind: failedKind, ExitCode: 3, Error: "exit code 3: why"}},
+		{"temporary", shell("exit 75"), &dtaskv1.Outcome{Kind: failedKind, ExitCode: 75, Temporary: true, Error: "exit code 75 (temporary)"}},
+		{"signal", shell("kill -SEGV $$"), &dtaskv1.Outcome{Kind: failedKind, Signal: "SEGV", Error: "killed by SIGSEGV"}},
+		{"no such program", &dtaskv1.TaskBody{Command: []string{"no-such-program"}}, &dtaskv1.Outcome{Kind: notStarted}},
+		{"no such input", &dtaskv1.TaskBody{Run: "cat", Inputs: []string{input + "x"}}, &dtaskv1.Outcome{Kind: notStarted}},
+		{"payload", &dtaskv1.TaskBody{Command: []string{"cat"}, Payload: []byte("pay")}, &dtaskv1.Outcome{Kind: succeeded, Result: []byte("pay")}},
+		{"input", &dtaskv1.TaskBody{Command: []string{"cat"}, Inputs: []string{input}, Payload: []byte("pay")}, &dtaskv1.Outcome{Kind: succeeded, Result: []byte("from a file")}},
+		{"inputs", &dtaskv1.TaskBody{Run: `cat; echo "$DTASK_INPUT" | tr '\n' ' '`, Inputs: []string{"/a", "file:///b"}}, &dtaskv1.Outcome{Kind: succeeded, Result: []byte("/a /b ")}},
+		{"environment", shell("echo $FROM_JOB $FROM_TASK $DTASK_EXECUTION_ID $DTASK_IDEMPOTENCY_KEY $DTASK_FENCING_TOKEN $DTASK_JOB_NAME $DTASK_TASK_ID $DTASK_WORKER $SECRET"),
+			&dtaskv1.Outcome{Kind: succeeded, Result: []byte("yes too 7-11-1 " + cluster + "-7-11 4294967297 seven t11 w1")}},
+		{"own empty folder", shell("test -z \"$(ls -A)\" && basename $PWD"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("12@1")}},
+	}
+	withLeader(t, Config{Slots: 2}, func(t *testing.T, b *bench, l *leaderEnd) {
+		var tasks []work
+		for i, c := range cases {
+			tasks = append(tasks, work{task: uint32(i), body: c.body, policy: &dtaskv1.TaskPolicy{Env: map[string]string{"FROM_TASK": "too", "DTASK_WORKER": "forged"}, TimeoutMs: 60_000}})
+		}
+		l.assign(t, tasks...)
+		for _, o := range l.outcomes(t, len(cases)) {
+			c := cases[o.GetAttempt().GetTask()]
+			sameText := o.GetError() == c.want.GetError() || c.want.GetKind() == notStarted && o.GetError() != ""
+			if o.GetKind() != c.want.GetKind() || string(o.GetResult()) != string(c.want.GetResult()) || o.GetExitCode() != c.want.GetExitCode() ||
+				o.GetSignal() != c.want.GetSignal() || o.GetTemporary() != c.want.GetTemporary() || o.GetFatal() != c.want.GetFatal() || !sameText {
+				t.Errorf("%s: outcome = %v, want %v", c.name, o, c.want)
+			}
+		}
+		if left, _ := filepath.Glob(filepath.Join(b.worker.dirs.root, "jobs", "*")); len(left) != 0 {
+			t.Errorf("folders of commands were left: %v", left)
+		}
+	})
+}
+
+func TestACommandsOutputs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	withLeader(t, Config{Slots: 1}, func(t *testing.T, _ *bench, l *leaderEnd) {
+		direct := filepath.Join(dir, "direct")
+		old := filepath.Join(dir, "old")
+		if err := os.WriteFile(old, []byte("of an earlier run"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.assign(t,
+			work{task: 0, body: &dtaskv1.TaskBody{Run: "echo aside > $DTASK_OUTPUT", Output: filepath.Join(dir, "aside")}},
+			work{task: 1, body: &dtaskv1.TaskBody{Run: "echo direct > " + direct, Output: direct}},
+			work{task: 2, body: &dtaskv1.TaskBody{Run: "true", Output: old}},
+			work{task: 3, body: &dtaskv1.TaskBody{Run: "mkdir $DTASK_OUTPUT", Output: filepath.Join(dir, "folder")}},
+		)
+		got := l.outcomes(t, 4)
+		for number, want := range map[uint64]string{1: "", 2: "", 3: "is missing", 4: "no regular file"} {
+			if o := got[number]; (o.GetError() == "") != (want == "") || !strings.Contains(o.GetError(), want) {
+				t.Errorf("outcome %d = %v, want %q", number, o, want)
+			}
+		}
+		for name, want := range map[string]string{"aside": "aside\n", "direct": "direct\n"} {
+			if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(data) != want {
+				t.Errorf("%s = %q, %v", name, data, err)
+			}
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) != 0 {
+			t.Errorf("left aside: %v", left)
+		}
+	})
+}
+
+func TestACancelledCommandIsGoneWhenItsOutcomeComes(t *testing.T) {
+	t.Parallel()
+	withLeader(t, Config{Slots: 1}, func(t *testing.T, _ *bench, l *leaderEnd) {
+		pid := filepath.Join(t.TempDir(), "pid")
+		l.assign(t, work{task: 1, body: shell("trap '' TERM; (trap '' TERM; sleep 1000) & echo $! > " + pid + ".x; mv " + pid + ".x " + pid + "; echo ready; wait; sleep 1000"),
+			policy: &dtaskv1.TaskPolicy{KillGraceMs: 200, TimeoutMs: 600_000}})
+		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 1, Attempt: attemptOf(1), Follow: true, Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT}})
+		l.next(t, "ready", func(m *dtaskv1.SessionRequest) bool { return strings.Contains(string(m.GetLogData().GetData()), "ready") })
+		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}}})
+		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED {
+			t.Errorf("outcome = %v", o)
+		}
+		child, err := os.ReadFile(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(child))); err == nil {
+			t.Error("a child of the cancelled command is alive")
+		}
+	})
+}
+
+func TestACommandIsEndedByItsTimeOut(t *testing.T) {
+	t.Parallel()
+	withLeader(t, Config{Slots: 1}, func(t *testing.T, _ *bench, l *leaderEnd) {
+		l.assign(t, work{task: 1, body: shell("sleep 1000"), policy: &dtaskv1.TaskPolicy{TimeoutMs: 300}})
+		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT || o.GetError() != "timed out: it ran for 300ms" {
+			t.Errorf("outcome = %v", o)
+		}
+	})
+}
+
+func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
+	t.Parallel()
+	withLeader(t, Config{Slots: 1}, func(t *testing.T, _ *bench, l *leaderEnd) {
+		gate := filepath.Join(t.TempDir(), "gate")
+		l.assign(t, work{task: 1, body: shell("echo one; while [ ! -e " + gate + " ]; do sleep 0.01; done; seq 1 50000; echo err >&2")})
+		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 5, Attempt: attemptOf(1), Follow: true}})
+		text, errText := "", ""
+		for end := false; !end; {
+			d := l.next(t, "log data", func(m *dtaskv1.SessionRequest) bool { return m.GetLogData() != nil }).GetLogData()
+			if text == "" && len(d.GetData()) > 0 {
+				if err := os.WriteFile(gate, nil, 0o600); err != nil { // it was followed while it ran
+					t.Fatal(err)
+				}
+			}
+			if d.GetStream() == dtaskv1.LogStream_LOG_STREAM_STDERR {
+				errText += string(d.GetData())
+			} else {
+				text += string(d.GetData())
+			}
+			end = d.GetEnd()
+		}
+		if !strings.HasPrefix(text, "one\n1\n2\n") || !strings.HasSuffix(text, "49999\n50000\n") || errText != "err\n" {
+			t.Errorf("followed %d bytes, ending %q, and %q", len(text), text[max(0, len(text)-20):], errText)
+		}
+		again, fault := readWholeLog(t, l, 1, false)
+		if again != text+errText || fault != "" {
+			t.Errorf("read again: %d bytes, want %d; %q", len(again), len(text)+len(errText), fault)
+		}
+		if _, fault := readWholeLog(t, l, 77, true); !strings.Contains(fault, "no log of this attempt is kept") {
+			t.Errorf("a log that is gone says %q", fault)
+		}
+	})
+}
+
+func TestOldLogsMakeRoom(t *testing.T) {
+	t.Parallel()
+	withLeader(t, Config{Slots: 1, LogBytes: 100_000}, func(t *testing.T, b *bench, l *leaderEnd) {
+		for i := range uint32(4) {
+			l.assign(t, work{task: i, body: shell("head -c 40000 /dev/zero")})
+			l.outcome(t)
+		}
+		for i, kept := range map[uint32]bool{0: false, 1: false, 2: true, 3: true} {
+			if text, fault := readWholeLog(t, l, i, false); (len(text) == 40_000) != kept || (fault == "") != kept {
+				t.Errorf("log %d: %d bytes, %q; want it kept: %v", i, len(text), fault, kept)
+			}
+		}
+		if files, _ := filepath.Glob(filepath.Join(b.worker.dirs.root, "logs", "*", "*")); len(files) != 4 {
+			t.Errorf("%d log files, want 4", len(files))
+		}
+	})
+}
+
+func TestACheckpointOutlivesFailuresAndGoesWithSuccess(t *testing.T) {
+	t.Parallel()
+	withLeader(t, Config{Slots: 1}, func(t *testing.T, b *bench, l *leaderEnd) {
+		run := shell("cd $DTASK_CHECKPOINT_DIR; if [ -e saved ]; then cat saved; else echo mark > saved; exit 1; fi")
+		l.assign(t, work{task: 1, body: run})
+		if o := l.outcome(t); o.GetExitCode() != 1 {
+			t.Fatalf("outcome = %v", o)
+		}
+		l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1}})
+		again := assignments(work{task: 1, body: run})
+		again.Tasks[0].Attempt = 2
+		l.send(t, &dtaskv1.SessionResponse{Assignments: again})
+		if o := l.outcome(t); string(o.GetResult()) != "mark" {
+			t.Fatalf("outcome = %v", o)
+		}
+		l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 2}})
+		dir := b.worker.dirs.checkpoint(cluster, ref{job: 7, task: 1})
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for range 2000 {
+			if _, err := os.Stat(dir); os.IsNotExist(err) {
+				return
+			}
+			<-tick.C
+		}
+		t.Error("the checkpoint of a completed task was kept")
+	})
+}
+
+func TestTwoProcessesCannotShareAFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "jobs", "1", "left"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first, err := openDirs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "jobs")); !os.IsNotExist(err) {
+		t.Error("what an earlier process left is still there")
+	}
+	if _, err := openDirs(dir); err == nil || !strings.Contains(err.Error(), "used by another process") {
+		t.Errorf("the second process got %v", err)
+	}
+	if err := first.close(); err != nil {
+		t.Error(err)
+	}
+	again, err := openDirs(dir)
+	if err != nil {
+		t.Fatalf("after the first has gone: %v", err)
+	}
+	if err := again.close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,344 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/worker/process"
+)
+
+func TestMain(m *testing.M) {
+	process.RunKeeper() // commands run under this test binary
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+const cluster = "0123456789abcdef0123456789abcdef"
+
+// network is a set of fake replicas that a worker reaches by address.
+type network struct {
+	t  *testing.T
+	mu sync.Mutex // guards nodes
+	// nodes are the replicas that listen.
+	nodes map[string]*node
+}
+
+// node is a fake replica.
+type node struct {
+	dtaskv1.UnimplementedWorkerServiceServer
+	listener *bufconn.Listener
+	server   *grpc.Server
+	// answer, if set, ends each session at once with its error.
+	answer   func() error
+	sessions chan *leaderEnd
+}
+
+func newNetwork(t *testing.T) *network { return &network{t: t, nodes: map[string]*node{}} }
+
+// listen makes a replica that hands its sessions to the test.
+func (n *network) listen(addr string, answer func() error) *node {
+	r := &node{listener: bufconn.Listen(1 << 20), server: grpc.NewServer(), answer: answer, sessions: make(chan *leaderEnd, 64)}
+	dtaskv1.RegisterWorkerServiceServer(r.server, r)
+	n.mu.Lock()
+	n.nodes[addr] = r
+	n.mu.Unlock()
+	go func() { _ = r.server.Serve(r.listener) }() // stop ends it
+	return r
+}
+
+// stop is the sudden death of a replica.
+func (n *network) stop(addr string) {
+	n.mu.Lock()
+	r := n.nodes[addr]
+	delete(n.nodes, addr)
+	n.mu.Unlock()
+	if r != nil {
+		r.server.Stop()
+	}
+}
+
+func (n *network) stopAll() {
+	n.mu.Lock()
+	var addrs []string
+	for addr := range n.nodes {
+		addrs = append(addrs, addr)
+	}
+	n.mu.Unlock()
+	for _, addr := range addrs {
+		n.stop(addr)
+	}
+}
+
+func (n *network) dial(ctx context.Context, addr string) (net.Conn, error) {
+	n.mu.Lock()
+	r := n.nodes[addr]
+	n.mu.Unlock()
+	if r == nil {
+		return nil, fmt.Errorf("dialing %s: connection refused", addr)
+	}
+	return r.listener.DialContext(ctx)
+}
+
+// Session is the coordinator's end of the protocol.
+func (r *node) Session(stream grpc.BidiStreamingServer[dtaskv1.SessionRequest, dtaskv1.SessionResponse]) error {
+	if r.answer != nil {
+		return r.answer()
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	l := &leaderEnd{stream: stream, hello: first, in: make(chan *dtaskv1.SessionRequest, 10_000), end: make(chan error, 1), gone: make(chan struct{}), seen: map[uint64]*dtaskv1.Outcome{}}
+	go func() {
+		defer close(l.in)
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				close(l.gone)
+				return
+			}
+			l.in <- m
+		}
+	}()
+	r.sessions <- l
+	select {
+	case err := <-l.end:
+		return err
+	case <-stream.Context().Done():
+		return nil
+	}
+}
+
+// leaderEnd is one session as the test drives it.
+type leaderEnd struct {
+	stream grpc.BidiStreamingServer[dtaskv1.SessionRequest, dtaskv1.SessionResponse]
+	hello  *dtaskv1.SessionRequest
+	in     chan *dtaskv1.SessionRequest // closed when the worker has gone
+	end    chan error                   // ends the session with this status
+	gone   chan struct{}
+	term   uint64
+	seen   map[uint64]*dtaskv1.Outcome // all outcomes that were read, by number
+}
+
+func (l *leaderEnd) send(t *testing.T, m *dtaskv1.SessionResponse) {
+	t.Helper()
+	if m.GetFence() == nil {
+		m.Fence = &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term}
+	}
+	if err := l.stream.Send(m); err != nil {
+		t.Errorf("sending to the worker: %v", err)
+	}
+}
+
+// welcome opens the session in this term.
+func (l *leaderEnd) welcome(t *testing.T, term uint64) *leaderEnd {
+	t.Helper()
+	l.term = term
+	l.send(t, &dtaskv1.SessionResponse{Beat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, SilenceMs: 3000, LeaseMs: 30_000}})
+	return l
+}
+
+// next is the worker's next message that holds; beats are answered on the way.
+func (l *leaderEnd) next(t *testing.T, what string, holds func(*dtaskv1.SessionRequest) bool) *dtaskv1.SessionRequest {
+	t.Helper()
+	for m := range l.in {
+		l.answer(t, m)
+		for i, o := range m.GetReports().GetOutcomes() {
+			l.seen[m.GetReports().GetFirst()+uint64(i)] = o
+		}
+		if holds(m) {
+			return m
+		}
+	}
+	t.Fatalf("the worker left before it sent %s", what)
+	return nil
+}
+
+func (l *leaderEnd) answer(t *testing.T, m *dtaskv1.SessionRequest) {
+	t.Helper()
+	if m.GetBeat() != 0 {
+		_ = l.stream.Send(&dtaskv1.SessionResponse{Fence: &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term}, Beat: m.GetBeat()})
+	}
+}
+
+// outcomes gathers n outcomes, with their numbers.
+func (l *leaderEnd) outcomes(t *testing.T, n int) map[uint64]*dtaskv1.Outcome {
+	t.Helper()
+	got := map[uint64]*dtaskv1.Outcome{}
+	for len(got) < n {
+		m := l.next(t, fmt.Sprintf("%d outcomes", n), func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetOutcomes()) > 0 })
+		for i, o := range m.GetReports().GetOutcomes() {
+			got[m.GetReports().GetFirst()+uint64(i)] = o
+		}
+	}
+	return got
+}
+
+// outcome is the next one.
+func (l *leaderEnd) outcome(t *testing.T) *dtaskv1.Outcome {
+	t.Helper()
+	for _, o := range l.outcomes(t, 1) {
+		return o
+	}
+	return nil
+}
+
+// serveTillEnd answers beats and acknowledges outcomes until the worker has gone.
+func (l *leaderEnd) serveTillEnd(t *testing.T) {
+	t.Helper()
+	_ = l.stream.Send(&dtaskv1.SessionResponse{Fence: &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term}, Ack: &dtaskv1.Ack{Through: uint64(len(l.seen))}})
+	for m := range l.in {
+		l.answer(t, m)
+		if n := len(m.GetReports().GetOutcomes()); n > 0 {
+			_ = l.stream.Send(&dtaskv1.SessionResponse{
+				Fence: &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term},
+				Ack:   &dtaskv1.Ack{Through: m.GetReports().GetFirst() + uint64(n) - 1},
+			})
+		}
+	}
+}
+
+// work is one task to assign.
+type work struct {
+	task   uint32
+	typ    string
+	body   *dtaskv1.TaskBody
+	policy *dtaskv1.TaskPolicy
+}
+
+// assign sends tasks of job 7, first attempts all.
+func (l *leaderEnd) assign(t *testing.T, tasks ...work) {
+	t.Helper()
+	l.send(t, &dtaskv1.SessionResponse{Assignments: assignments(tasks...)})
+}
+
+func assignments(tasks ...work) *dtaskv1.Assignments {
+	shared := &dtaskv1.JobContext{Job: 7, JobName: "seven", Env: map[string]string{"FROM_JOB": "yes"}}
+	m := &dtaskv1.Assignments{Contexts: []*dtaskv1.JobContext{shared}}
+	for i, w := range tasks {
+		policy := w.policy
+		if policy == nil {
+			policy = &dtaskv1.TaskPolicy{TimeoutMs: 3_600_000}
+		}
+		policy.Type = w.typ
+		shared.Policies = append(shared.Policies, policy)
+		m.Tasks = append(m.Tasks, &dtaskv1.Assignment{
+			Policy: uint32(i), Task: w.task, Attempt: 1, TaskId: fmt.Sprintf("t%d", w.task),
+			Body: w.body, FencingToken: 1<<32 | 1,
+		})
+	}
+	return m
+}
+
+func attemptOf(task uint32) *dtaskv1.AttemptRef {
+	return &dtaskv1.AttemptRef{Job: 7, Task: task, Attempt: 1}
+}
+
+// refused is a status with a detail, as coordinators send it.
+func refused(code codes.Code, detail *dtaskv1.ErrorDetail) error {
+	st, err := status.New(code, "refused").WithDetails(detail)
+	if err != nil {
+		return err
+	}
+	return st.Err()
+}
+
+// logBuffer is a log that tests can read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *logBuffer) has(part string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Contains(b.b.String(), part)
+}
+
+// bench is a worker on a network.
+type bench struct {
+	*network
+	worker *Worker
+	logs   *logBuffer
+	drain  context.CancelFunc
+	done   chan error
+}
+
+// start runs a worker with these handlers; the test ends it with finish.
+func start(t *testing.T, n *network, cfg Config, handlers map[string]Handler) *bench {
+	t.Helper()
+	if cfg.Join == nil {
+		cfg.Join = []string{"n1:1"}
+	}
+	cfg.Name, cfg.WorkDir = "w1", t.TempDir()
+	b := &bench{network: n, logs: &logBuffer{}, done: make(chan error, 1)}
+	w, err := New(cfg, WithDialer(n.dial), WithLogger(slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, h := range handlers {
+		w.Handle(name, h)
+	}
+	b.worker = w
+	ctx, cancel := context.WithCancel(t.Context())
+	b.drain = cancel
+	go func() { b.done <- w.Run(ctx) }()
+	return b
+}
+
+// finish ends worker and replicas, whatever they are at.
+func (b *bench) finish() {
+	b.drain()
+	b.stopAll()
+	<-b.done
+}
+
+// inBubble runs a test in virtual time against one leader that was welcomed.
+func inBubble(t *testing.T, cfg Config, handlers map[string]Handler, test func(t *testing.T, b *bench, l *leaderEnd)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		r := n.listen("n1:1", nil)
+		if cfg.DrainTimeout == 0 {
+			cfg.DrainTimeout = -1
+		}
+		b := start(t, n, cfg, handlers)
+		defer b.finish()
+		test(t, b, (<-r.sessions).welcome(t, 1))
+	})
+}
+
+// blocks is a handler that runs until it is told to stop.
+func blocks(ctx context.Context, _ *Task) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func returns(ctx context.Context, t *Task) ([]byte, error) { return t.Payload, nil }
