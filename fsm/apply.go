@@ -14,8 +14,7 @@ func (s *State) Apply(e Entry, fx *Effects) Reason {
 	return first
 }
 
-// begin starts an entry. A Draft begins when its first operation comes, so that
-// its digest is the one that Apply of the finished entry gives.
+// begin starts an entry, in Apply and in a Draft alike.
 func (s *State) begin(nowMS int64) {
 	s.entries++
 	s.now = nowMS

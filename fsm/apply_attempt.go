@@ -62,7 +62,7 @@ func (s *State) assign(it AssignItem) Reason {
 	switch {
 	case r.state != Pending:
 		return WrongState
-	case it.Attempt != r.attempt+1:
+	case it.Attempt != r.attempt+1 || it.Attempt == 0:
 		return StaleAttempt
 	}
 	j = s.jobs.write(s.own, it.Job)
@@ -71,9 +71,11 @@ func (s *State) assign(it AssignItem) Reason {
 	s.mixRecord(r)
 	if it.Attempt > 1 {
 		j.retries++
+		s.mix(j.retries)
 	}
 	if j.state == JobPending {
 		j.state, j.started = JobRunning, s.now
+		s.mixJob(j)
 	}
 	return Accepted
 }
@@ -108,16 +110,22 @@ func (o *Complete) apply(s *State, fx *Effects) Reason {
 }
 
 // complete ends a task well and readies what waited for it.
-// Rejects: as held; AlreadyAccepted for a second copy.
+// Rejects: as held; AlreadyAccepted for a second copy; Malformed for a result
+// that is too long or a digest that is none.
 func (s *State) complete(it CompleteItem, fx *Effects) Reason {
 	j, reason := s.held(it.HeldItem)
 	if reason != Accepted {
 		return reason
 	}
+	if len(it.Result) > maxResult || len(it.OutputSHA256) != 0 && len(it.OutputSHA256) != sha256Len {
+		return Malformed
+	}
 	r := s.move(j, it.Index, Completed)
 	r.ended, r.started, r.note = s.now, s.now-int64(it.DurationMS), 0
 	if len(it.Result) > 0 || len(it.OutputSHA256) > 0 {
-		r.note = j.notes.add(s.own, noteResult, resultHead(it), it.OutputSHA256, it.Result)
+		head := resultHead(it)
+		r.note = j.notes.add(s.own, noteResult, head, it.OutputSHA256, it.Result)
+		s.mixBytes(head)
 		s.mixBytes(it.Result)
 		s.mixBytes(it.OutputSHA256)
 	}
@@ -128,8 +136,13 @@ func (s *State) complete(it CompleteItem, fx *Effects) Reason {
 }
 
 // resultHead is the front of a result note: output size and length of its hash.
+// Without a hash there is no output, and no size of it in the log either.
 func resultHead(it CompleteItem) []byte {
-	head := binary.AppendVarint(make([]byte, 0, binary.MaxVarintLen64+1), it.OutputSize)
+	size := it.OutputSize
+	if len(it.OutputSHA256) == 0 {
+		size = 0
+	}
+	head := binary.AppendVarint(make([]byte, 0, binary.MaxVarintLen64+1), size)
 	return append(head, byte(len(it.OutputSHA256)))
 }
 
@@ -139,34 +152,33 @@ func (o *Fail) apply(s *State, fx *Effects) Reason {
 
 // fail ends an attempt that failed: the task waits for its retry, or ends.
 // Rejects: as held; WrongState for a retry of a stopping job or of an
-// at-most-once attempt that has begun; Malformed for an unknown Next.
+// at-most-once attempt that has begun; Malformed for an unknown Next or an
+// overlong error.
 func (s *State) fail(it FailItem, fx *Effects) Reason {
 	j, reason := s.held(it.HeldItem)
 	if reason != Accepted {
 		return reason
 	}
-	r := j.records.at(it.Index)
-	switch it.Next {
-	case Retry:
-		if j.stopping || r.begun {
-			return WrongState
-		}
-		r = s.move(j, it.Index, Scheduled)
-		r.ended = it.Due
-		s.setError(j, r, it.Error)
-	case ToDead, ToFailed:
-		r = j.records.write(s.own, it.Index)
-	default:
+	r := j.records.write(s.own, it.Index)
+	switch {
+	case it.Next < Retry || it.Next > ToFailed || tooLong(it.Error):
 		return Malformed
+	case it.Next == Retry && (j.stopping || r.begun):
+		return WrongState
 	}
+	s.mixRecord(r)
 	r.started = s.now - int64(it.DurationMS)
 	if it.Burns {
 		r.failures++
 	}
 	switch it.Next {
 	case Retry:
-		j.recovered++
+		s.move(j, it.Index, Scheduled)
+		r.ended = it.Due
+		s.setError(j, r, it.Error)
 		s.mixRecord(r)
+		j.recovered++
+		s.mix(j.recovered)
 		fx.scheduled(it.AttemptRef, it.Due)
 	case ToDead:
 		s.failTask(j, it.Index, Dead, it.Error, fx)
@@ -199,6 +211,7 @@ func (s *State) requeue(h HeldItem, fx *Effects) Reason {
 	}
 	s.mixRecord(s.move(j, h.Index, Pending))
 	j.recovered++
+	s.mix(j.recovered)
 	fx.ready(h.TaskRef)
 	return Accepted
 }
@@ -242,7 +255,9 @@ func (s *State) due(it DueItem, fx *Effects) Reason {
 		return StaleAttempt
 	}
 	j = s.jobs.write(s.own, it.Job)
-	s.mixRecord(s.move(j, it.Index, Pending))
+	r := s.move(j, it.Index, Pending)
+	r.ended = 0 // was when it is due
+	s.mixRecord(r)
 	fx.ready(it.TaskRef)
 	return Accepted
 }

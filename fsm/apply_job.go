@@ -15,7 +15,7 @@ func (o *JobBegin) apply(s *State, _ *Effects) Reason {
 		return OutOfOrder
 	}
 	header := new(dtaskv1.JobHeader)
-	if o.Key == "" || o.Total == 0 || proto.Unmarshal(o.Header, header) != nil || len(header.GetPolicies()) == 0 {
+	if o.Key == "" || tooLong(o.Key) || len(o.Header) > maxBlob || o.Total == 0 || proto.Unmarshal(o.Header, header) != nil || len(header.GetPolicies()) == 0 {
 		return Malformed
 	}
 	if k, ok := s.keys.get(o.Key); ok {
@@ -28,9 +28,10 @@ func (o *JobBegin) apply(s *State, _ *Effects) Reason {
 	s.jobs.put(s.own, &job{
 		own: s.own, id: o.ID, key: o.Key, headerBytes: o.Header, header: header, total: o.Total, state: JobUploading,
 	})
-	s.keys.set(s.own, o.Key, key{job: o.ID, expires: o.KeyExpires})
-	s.mix(uint64(o.ID))
-	s.mixString(o.Key)
+	k := key{job: o.ID, expires: o.KeyExpires}
+	s.keys.set(s.own, o.Key, k)
+	s.mixKey(o.Key, k)
+	s.mix(uint64(o.Total))
 	s.mixBytes(o.Header)
 	return Accepted
 }
@@ -45,7 +46,7 @@ func (o *JobChunk) apply(s *State, _ *Effects) Reason {
 		return NoSuchJob
 	case j.state != JobUploading:
 		return AlreadyEnded
-	case o.Chunk.Len() == 0:
+	case o.Chunk.Len() == 0 || o.Chunk.Size() > maxBlob || o.Chunk.bad:
 		return Malformed
 	case o.Chunk.First != j.records.n || uint64(j.records.n)+uint64(o.Chunk.Len()) > uint64(j.total): //nolint:gosec // lengths
 		return OutOfOrder
@@ -100,6 +101,7 @@ func (o *JobSeal) apply(s *State, fx *Effects) Reason {
 		}
 	}
 	fx.sealed(j.id)
+	s.mixKey(j.key, k)
 	s.mixJob(j)
 	return Accepted
 }
@@ -123,13 +125,13 @@ func (o *JobDrop) apply(s *State, _ *Effects) Reason {
 }
 
 // apply ends a job and all its tasks.
-// Rejects: NoSuchJob, AlreadyEnded.
+// Rejects: NoSuchJob, AlreadyEnded, Malformed.
 func (o *CancelJob) apply(s *State, fx *Effects) Reason {
 	return s.endJob(o.Job, JobCancelled, o.Reason, fx)
 }
 
 // apply ends a job as failed and all its tasks as cancelled.
-// Rejects: NoSuchJob, AlreadyEnded.
+// Rejects: NoSuchJob, AlreadyEnded, Malformed.
 func (o *FailJob) apply(s *State, fx *Effects) Reason {
 	return s.endJob(o.Job, JobFailed, o.Error, fx)
 }
@@ -141,8 +143,11 @@ func (s *State) endJob(id JobID, as JobState, why string, fx *Effects) Reason {
 		return NoSuchJob
 	case j.state.Terminal():
 		return AlreadyEnded
+	case tooLong(why):
+		return Malformed
 	}
 	j = s.jobs.write(s.own, id)
+	s.mixJob(j)
 	j.stopping, j.err = true, why
 	for i := range j.total {
 		r := j.records.at(i)
@@ -159,7 +164,7 @@ func (s *State) endJob(id JobID, as JobState, why string, fx *Effects) Reason {
 }
 
 // apply ends one task, and with it all that depend on it.
-// Rejects: NoSuchJob, NoSuchTask, AlreadyEnded.
+// Rejects: NoSuchJob, NoSuchTask, AlreadyEnded, Malformed.
 func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Task.Job)
 	switch {
@@ -169,8 +174,11 @@ func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 		return NoSuchTask
 	}
 	r := j.records.at(o.Task.Index)
-	if r.state.Terminal() {
+	switch {
+	case r.state.Terminal():
 		return AlreadyEnded
+	case tooLong(o.Reason):
+		return Malformed
 	}
 	if r.state == Assigned {
 		fx.endedAttempt(HeldItem{AttemptRef{o.Task, r.attempt}, r.worker})
@@ -183,7 +191,8 @@ func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 }
 
 // apply ends a task without a live attempt as failed.
-// Rejects: NoSuchJob, NoSuchTask, AlreadyEnded, WrongState if it is assigned.
+// Rejects: NoSuchJob, NoSuchTask, AlreadyEnded, WrongState if it is assigned,
+// Malformed.
 func (o *FailTask) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Task.Job)
 	switch {
@@ -197,46 +206,48 @@ func (o *FailTask) apply(s *State, fx *Effects) Reason {
 		return AlreadyEnded
 	case r.state == Assigned:
 		return WrongState
+	case tooLong(o.Error):
+		return Malformed
 	}
 	j = s.jobs.write(s.own, j.id)
 	s.failTask(j, o.Task.Index, Failed, o.Error, fx)
 	return Accepted
 }
 
-// apply removes keys. A key that is not there, or whose job is still being
-// uploaded, is refused; the others go.
-func (o *ForgetKeys) apply(s *State, _ *Effects) Reason {
-	first := Accepted
-	for _, name := range o.Keys {
-		k, ok := s.keys.get(name)
-		switch {
-		case !ok && first == Accepted:
-			first = NoSuchJob
-		case ok && !k.sealed && first == Accepted:
-			first = WrongState
-		case ok && k.sealed:
-			s.keys.delete(s.own, name)
-			s.mixString(name)
-		}
+// apply removes keys. What is refused stays; the others go.
+func (o *ForgetKeys) apply(s *State, _ *Effects) Reason { return each(o.Keys, s.forgetKey) }
+
+// forgetKey removes a key.
+// Rejects: NoSuchJob if it is not there, WrongState while its job is being
+// uploaded.
+func (s *State) forgetKey(name string) Reason {
+	k, ok := s.keys.get(name)
+	switch {
+	case !ok:
+		return NoSuchJob
+	case !k.sealed:
+		return WrongState
 	}
-	return first
+	s.mixKey(name, k)
+	s.keys.delete(s.own, name)
+	return Accepted
 }
 
-// apply removes jobs that have ended. One that has not is refused; the others
-// go. Their keys stay until they expire, so that a late repeat is not run.
-func (o *ForgetJobs) apply(s *State, _ *Effects) Reason {
-	first := Accepted
-	for _, id := range o.IDs {
-		j := s.sealedJob(id)
-		switch {
-		case j == nil && first == Accepted:
-			first = NoSuchJob
-		case j != nil && !j.state.Terminal() && first == Accepted:
-			first = WrongState
-		case j != nil && j.state.Terminal():
-			s.jobs.remove(s.own, id)
-			s.mix(uint64(id))
-		}
+// apply removes jobs. What is refused stays; the others go.
+func (o *ForgetJobs) apply(s *State, _ *Effects) Reason { return each(o.IDs, s.forgetJob) }
+
+// forgetJob removes a job that has ended. Its key stays until it expires, so
+// that a late repeat is not run.
+// Rejects: NoSuchJob, WrongState if it has not ended.
+func (s *State) forgetJob(id JobID) Reason {
+	j := s.sealedJob(id)
+	switch {
+	case j == nil:
+		return NoSuchJob
+	case !j.state.Terminal():
+		return WrongState
 	}
-	return first
+	s.mixJob(j)
+	s.jobs.remove(s.own, id)
+	return Accepted
 }

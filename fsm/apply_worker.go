@@ -7,77 +7,122 @@ import (
 
 // apply makes a worker up.
 // Requires: a known name comes with its number, a new one with the next.
-// Rejects: OutOfOrder for another number, Malformed for an empty name.
+// Rejects: OutOfOrder for another number, Malformed for an empty or overlong
+// name or address.
 // A second copy replaces the worker by itself.
 func (o *WorkerJoin) apply(s *State, _ *Effects) Reason {
-	if o.Name == "" || o.Incarnation == "" {
+	if o.malformed() {
 		return Malformed
 	}
 	id, known := s.workerNames.get(o.Name)
 	if !known {
-		id = WorkerID(len(s.workers)) //nolint:gosec // far below 2^32
+		id = s.nextWorker
 	}
 	if o.ID != id {
 		return OutOfOrder
 	}
 	w := &Worker{
 		ID: id, Name: o.Name, Incarnation: o.Incarnation, State: WorkerUp, Slots: o.Slots,
-		Labels:    slices.SortedFunc(slices.Values(o.Labels), func(a, b Label) int { return strings.Compare(a.Key, b.Key) }),
-		Resources: slices.SortedFunc(slices.Values(o.Resources), func(a, b Resource) int { return strings.Compare(a.Name, b.Name) }),
+		Labels:    slices.SortedStableFunc(slices.Values(o.Labels), func(a, b Label) int { return strings.Compare(a.Key, b.Key) }),
+		Resources: slices.SortedStableFunc(slices.Values(o.Resources), func(a, b Resource) int { return strings.Compare(a.Name, b.Name) }),
 		Version:   o.Version, Address: o.Address, UpSince: s.now,
 	}
 	list := s.writeWorkers()
-	if known {
-		list[id] = w
+	if at, found := s.workerAt(id); found {
+		s.mixWorker(list[at])
+		list[at] = w
 	} else {
 		s.workers = append(list, w)
+		s.nextWorker++
 		s.workerNames.set(s.own, o.Name, id)
 	}
-	s.mix(uint64(id)<<8 | uint64(WorkerUp))
-	s.mixString(o.Name)
-	s.mixString(o.Incarnation)
+	s.mixWorker(w)
 	return Accepted
+}
+
+// malformed reports whether a snapshot could not hold the worker, or nobody
+// could name it.
+func (o *WorkerJoin) malformed() bool {
+	if o.Name == "" || o.Incarnation == "" || tooLong(o.Name, o.Incarnation, o.Version, o.Address) {
+		return true
+	}
+	size := 0
+	for _, l := range o.Labels {
+		size += len(l.Key) + len(l.Value)
+	}
+	for _, r := range o.Resources {
+		size += len(r.Name)
+	}
+	return size+len(o.Labels)+len(o.Resources) > maxBlob/16
 }
 
 // apply makes a worker down. Its attempts are put back by operations of their
 // own, as the leader decides for each.
-// Rejects: NoSuchWorker, WrongState if it is down.
+// Rejects: NoSuchWorker, WrongState if it is down, Malformed.
 func (o *WorkerLeave) apply(s *State, _ *Effects) Reason {
 	w := s.worker(o.ID)
-	if w == nil {
+	switch {
+	case w == nil:
 		return NoSuchWorker
-	}
-	if w.State != WorkerUp {
+	case w.State != WorkerUp:
 		return WrongState
+	case tooLong(o.Reason):
+		return Malformed
 	}
+	s.mixWorker(w)
 	down := *w
 	down.State, down.DownSince, down.DownReason = WorkerDown, s.now, o.Reason
-	s.writeWorkers()[o.ID] = &down
-	s.mix(uint64(o.ID)<<8 | uint64(WorkerDown))
-	s.mixString(w.Incarnation)
+	at, _ := s.workerAt(o.ID)
+	s.writeWorkers()[at] = &down
+	s.mixWorker(&down)
 	return Accepted
 }
 
-// apply removes workers that are down. Numbers are not used again.
-// Rejects: NoSuchWorker or WrongState, for the first such; the others go.
+// apply removes workers that are down. Numbers are not used again. What is
+// refused stays; the others go.
 func (o *ForgetWorkers) apply(s *State, _ *Effects) Reason {
-	first := Accepted
-	for _, id := range o.IDs {
-		w := s.worker(id)
-		r := Accepted
-		switch {
-		case w == nil:
-			r = NoSuchWorker
-		case w.State != WorkerDown:
-			r = WrongState
-		default:
-			s.workerNames.delete(s.own, w.Name)
-			s.writeWorkers()[id] = nil
-			s.mix(uint64(id))
-		}
-		if first == Accepted {
-			first = r
+	return each(o.IDs, s.forgetWorker)
+}
+
+// forgetWorker removes a worker.
+// Rejects: NoSuchWorker, WrongState unless it is down and holds no attempt.
+func (s *State) forgetWorker(id WorkerID) Reason {
+	at, found := s.workerAt(id)
+	switch {
+	case !found:
+		return NoSuchWorker
+	case s.workers[at].State != WorkerDown || s.holds(id):
+		return WrongState
+	}
+	w := s.workers[at]
+	s.mixWorker(w)
+	s.workerNames.delete(s.own, w.Name)
+	s.workers = slices.Delete(s.writeWorkers(), at, at+1)
+	return Accepted
+}
+
+// holds reports whether a worker has a live attempt. It looks at all that are
+// live: workers are forgotten long after they went, so this is rare.
+func (s *State) holds(id WorkerID) bool {
+	for _, p := range s.jobs.pages {
+		for _, j := range p.jobs {
+			if j != nil && j.holds(id) {
+				return true
+			}
 		}
 	}
-	return first
+	return false
+}
+
+func (j *job) holds(id WorkerID) bool {
+	left := j.counts[Assigned]
+	for i := uint32(0); left > 0; i++ {
+		if r := j.records.at(i); r.state == Assigned {
+			if r.worker == id {
+				return true
+			}
+			left--
+		}
+	}
+	return false
 }

@@ -9,10 +9,20 @@ import (
 // at every reference. It is run on each restored snapshot and, in tests, after
 // each entry. Its error names the first thing that does not hold.
 func (s *State) Check() error {
+	if err := s.checkJobs(); err != nil {
+		return err
+	}
+	if err := s.checkKeys(); err != nil {
+		return err
+	}
+	return s.checkWorkers()
+}
+
+func (s *State) checkJobs() error {
 	live := 0
 	for at, p := range s.jobs.pages {
-		if p == nil {
-			continue
+		if at > 0 && s.jobs.pages[at-1].no >= p.no {
+			return fmt.Errorf("page %d of the job table stands behind page %d", p.no, s.jobs.pages[at-1].no)
 		}
 		n := 0
 		for i, j := range p.jobs {
@@ -20,40 +30,81 @@ func (s *State) Check() error {
 				continue
 			}
 			n++
-			if j.id != JobID(at*jobPageSize+i) || j.id >= s.nextJob { //nolint:gosec // indexes
-				return fmt.Errorf("job %d stands at %d", j.id, at*jobPageSize+i)
+			if want := JobID(p.no*jobPageSize + uint64(i)); j.id != want || j.id == 0 || j.id >= s.nextJob { //nolint:gosec // index
+				return fmt.Errorf("job %d stands at %d", j.id, want)
 			}
 			if err := s.checkJob(j); err != nil {
 				return fmt.Errorf("job %d: %w", j.id, err)
 			}
 		}
 		if n != p.live || n == 0 {
-			return fmt.Errorf("page %d of the job table has %d jobs, counts %d", at, n, p.live)
+			return fmt.Errorf("page %d of the job table has %d jobs, counts %d", p.no, n, p.live)
 		}
 		live += n
 	}
 	if live != s.jobs.live {
 		return fmt.Errorf("job table has %d jobs, counts %d", live, s.jobs.live)
 	}
-	for id, w := range s.workers {
-		if w == nil {
-			continue
+	return nil
+}
+
+// checkKeys looks at what each key stands for: that of a sealed job outlives it.
+func (s *State) checkKeys() error {
+	n := 0
+	for shard := range shardCount {
+		for name, k := range s.keys.scan(shard) {
+			n++
+			j := s.jobs.get(k.job)
+			switch {
+			case name == "" || k.job == 0 || k.job >= s.nextJob:
+				return fmt.Errorf("key %q of job %d is out of range", name, k.job)
+			case j != nil && (j.key != name || k.sealed == (j.state == JobUploading)):
+				return fmt.Errorf("key %q and its job %d do not fit", name, k.job)
+			case j == nil && !k.sealed:
+				return fmt.Errorf("key %q is of an upload that is not there", name)
+			}
 		}
-		if got, ok := s.workerNames.get(w.Name); int(w.ID) != id || !ok || got != w.ID {
-			return fmt.Errorf("worker %d is not found by its name %q", id, w.Name)
+	}
+	if n != s.keys.n {
+		return fmt.Errorf("has %d keys, counts %d", n, s.keys.n)
+	}
+	return nil
+}
+
+func (s *State) checkWorkers() error {
+	last := WorkerID(0)
+	for _, w := range s.workers {
+		if w.ID <= last || w.ID >= s.nextWorker {
+			return fmt.Errorf("worker %d stands behind %d, next is %d", w.ID, last, s.nextWorker)
 		}
+		last = w.ID
+		if got, ok := s.workerNames.get(w.Name); !ok || got != w.ID {
+			return fmt.Errorf("worker %d is not found by its name %q", w.ID, w.Name)
+		}
+		if w.State != WorkerUp && w.State != WorkerDown {
+			return fmt.Errorf("worker %d is in no state", w.ID)
+		}
+	}
+	if s.workerNames.n != len(s.workers) {
+		return fmt.Errorf("has %d workers, %d names", len(s.workers), s.workerNames.n)
 	}
 	return nil
 }
 
 func (s *State) checkJob(j *job) error {
+	if k, ok := s.keys.get(j.key); j.state == JobUploading && (!ok || k.job != j.id) {
+		return errors.New("is an upload without its key")
+	}
 	var counts [numStates]uint32
 	pending := make([]uint32, j.records.n)
 	for i := range j.records.n {
 		counts[j.records.at(i).state]++
 		for _, k := range j.succ.of(i) {
-			if j.records.at(i).state != Completed {
+			if from := j.records.at(i).state; from != Completed {
 				pending[k]++
+				if from.Terminal() && j.records.at(k).state == Blocked {
+					return fmt.Errorf("task %d waits for task %d, which is %v", k, i, from)
+				}
 			}
 		}
 	}
@@ -62,6 +113,12 @@ func (s *State) checkJob(j *job) error {
 	}
 	if j.state != JobUploading && j.state.Terminal() != (j.open() == 0) {
 		return fmt.Errorf("is %v with %d open tasks", j.state, j.open())
+	}
+	if j.stopping && j.open() != j.counts[Assigned] {
+		return errors.New("is stopping with tasks that have not started")
+	}
+	if j.state == JobPending && j.counts[Assigned] > 0 {
+		return errors.New("is pending with tasks that are assigned")
 	}
 	for i := range j.records.n {
 		if err := s.checkTask(j, i, pending[i]); err != nil {
@@ -92,26 +149,6 @@ func (s *State) checkTask(j *job, i, pending uint32) error {
 	if r.note == 0 {
 		return nil
 	}
-	return j.notes.check(r.note)
-}
-
-// check looks whether a note can be read.
-func (n *notes) check(note uint32) error {
-	at := note - 1
-	if int(at>>16) >= len(n.pieces) || int(at&0xffff) >= len(n.pieces[at>>16]) {
-		return fmt.Errorf("note %d is out of range", note)
-	}
-	d := decoder{b: n.pieces[at>>16][at&0xffff:]}
-	kind := noteKind(d.byte())
-	value := decoder{b: d.bytes()}
-	if kind == noteResult {
-		value.i64()
-		if hash := int(value.byte()); hash > len(value.b) {
-			d.fail(errTruncated)
-		}
-	}
-	if kind != noteResult && kind != noteError {
-		return fmt.Errorf("note of kind %d", kind)
-	}
-	return errors.Join(d.err, value.err)
+	d := decoder{b: j.notes.from(r.note)}
+	return d.note()
 }

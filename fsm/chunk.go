@@ -22,6 +22,7 @@ type Chunk struct {
 	blob  []byte
 	off   []uint32 // where each task begins in the blob
 	edges uint32   // dependencies of all its tasks
+	bad   bool     // built wrongly: no replica could decode it
 }
 
 // ChunkBuilder makes a chunk task by task. Not safe for concurrent use.
@@ -35,9 +36,10 @@ func NewChunkBuilder(first uint32) *ChunkBuilder {
 	return &ChunkBuilder{c: Chunk{First: first}}
 }
 
-// Add appends a task. deps are ascending indexes, each lower than the task's.
+// Add appends a task. deps are ascending indexes, each lower than the task's;
+// a chunk for which that is not so is refused as malformed.
 func (b *ChunkBuilder) Add(name string, policy uint32, deps []uint32, body []byte) {
-	self := b.c.First + uint32(len(b.c.off)) //nolint:gosec // a job has at most a million tasks
+	self := b.c.First + uint32(len(b.c.off))      //nolint:gosec // a job has at most a million tasks
 	b.c.off = append(b.c.off, uint32(len(b.e.b))) //nolint:gosec // a chunk is at most an entry
 	b.e.u64(uint64(policy))
 	b.e.u64(uint64(len(deps)))
@@ -58,6 +60,8 @@ func (b *ChunkBuilder) Size() int { return len(b.e.b) }
 // Chunk finishes the chunk; the builder must not be used any more.
 func (b *ChunkBuilder) Chunk() *Chunk {
 	b.c.blob = b.e.b
+	c := Chunk{First: b.c.First, blob: b.c.blob}
+	b.c.bad = c.index(uint64(len(b.c.off))) != nil
 	return &b.c
 }
 
@@ -78,21 +82,31 @@ func (c *Chunk) encode(e *encoder) {
 }
 
 // decodeChunk reads and checks a chunk: what it accepts, the accessors below
-// can walk without further checks.
+// can walk without further checks. The blob aliases the input.
 func decodeChunk(d *decoder) *Chunk {
 	c := &Chunk{First: d.u32()}
 	n := d.u64()
 	c.blob = d.bytes()
-	if n > uint64(len(c.blob)/4) || uint64(c.First)+n > 1<<32-1 {
-		d.fail(errTruncated)
+	if d.err != nil {
 		return c
+	}
+	if err := c.index(n); err != nil {
+		d.fail(fmt.Errorf("chunk: %w", err))
+	}
+	return c
+}
+
+// index finds the n tasks in the blob and checks them.
+func (c *Chunk) index(n uint64) error {
+	if n > uint64(len(c.blob)/4) || uint64(c.First)+n > 1<<32-1 {
+		return errTruncated
 	}
 	c.off = make([]uint32, n)
 	in := decoder{b: c.blob}
 	for i := range c.off {
 		c.off[i] = uint32(len(c.blob) - len(in.b)) //nolint:gosec // an entry is far below 4 GiB
-		in.u32() // policy: checked against the header when the chunk is applied
-		self := uint64(c.First) + uint64(i) //nolint:gosec // i counts from 0
+		in.u32()                                   // policy: checked against the header when the chunk is applied
+		self := uint64(c.First) + uint64(i)        //nolint:gosec // i counts from 0
 		deps := in.count(1)
 		last := self + 1
 		for range deps {
@@ -109,10 +123,7 @@ func decodeChunk(d *decoder) *Chunk {
 	if in.err == nil && len(in.b) > 0 {
 		in.fail(fmt.Errorf("%d bytes left over", len(in.b)))
 	}
-	if in.err != nil {
-		d.fail(fmt.Errorf("chunk: %w", in.err))
-	}
-	return c
+	return in.err
 }
 
 // task is one task of a chunk, aliasing its blob.

@@ -9,7 +9,8 @@ import (
 type Codec interface {
 	// Encode appends the entry to b.
 	Encode(b []byte, e Entry) []byte
-	// Decode reads an entry. Its byte slices alias data. It never panics and
+	// Decode reads an entry. Results alias data; what the state
+	// keeps does not, so that no entry stays in memory for a part of it. It never panics and
 	// allocates no more than a small multiple of the input's length. An
 	// operation or version that is not known is an *UnknownError: the replica
 	// must halt, because to skip it is to diverge.

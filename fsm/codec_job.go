@@ -1,5 +1,7 @@
 package fsm
 
+import "bytes"
+
 func (o *Cluster) encode(e *encoder) { e.str(o.ID) }
 func (o *Cluster) decode(d *decoder) { o.ID = d.str() }
 
@@ -21,7 +23,7 @@ func (o *JobBegin) decode(d *decoder) {
 	o.ID = JobID(d.u64())
 	o.Key = d.str()
 	o.KeyExpires = d.i64()
-	o.Header = d.bytes()
+	o.Header = bytes.Clone(d.bytes()) // outlives the entry by far
 	o.Total = d.u32()
 }
 
@@ -33,6 +35,7 @@ func (o *JobChunk) encode(e *encoder) {
 func (o *JobChunk) decode(d *decoder) {
 	o.Job = JobID(d.u64())
 	o.Chunk = decodeChunk(d)
+	o.Chunk.blob = bytes.Clone(o.Chunk.blob) // outlives the entry by far
 }
 
 func (o *JobSeal) encode(e *encoder) {
@@ -63,7 +66,7 @@ func (o *JobDrop) decode(d *decoder) { o.Job = JobID(d.u64()) }
 func (o *CancelJob) encode(e *encoder) { e.u64(uint64(o.Job)); e.str(o.Reason) }
 func (o *CancelJob) decode(d *decoder) { o.Job, o.Reason = JobID(d.u64()), d.str() }
 
-func (t TaskRef) encode(e *encoder) { e.u64(uint64(t.Job)); e.u64(uint64(t.Index)) }
+func (t TaskRef) encode(e *encoder)  { e.u64(uint64(t.Job)); e.u64(uint64(t.Index)) }
 func (t *TaskRef) decode(d *decoder) { t.Job, t.Index = JobID(d.u64()), d.u32() }
 
 func (o *CancelTask) encode(e *encoder) { o.Task.encode(e); e.str(o.Reason) }

@@ -39,9 +39,31 @@ func (s *State) mixJob(j *job) {
 	for _, n := range j.counts {
 		s.mix(uint64(n))
 	}
+	stopping := uint64(0)
+	if j.stopping {
+		stopping = 1
+	}
+	s.mix(uint64(j.total)<<1 | stopping)
+	s.mix(uint64(j.submitted)) //nolint:gosec // bits only
+	s.mix(uint64(j.started))   //nolint:gosec // bits only
+	s.mix(uint64(j.ended))     //nolint:gosec // bits only
 	s.mix(j.retries)
 	s.mix(j.recovered)
 	s.mixString(j.err)
+	s.mixBytes(j.digest[:])
+}
+
+func (s *State) mixKey(name string, k key) {
+	s.mixString(name)
+	s.mix(uint64(k.job))
+	s.mix(uint64(k.expires)) //nolint:gosec // bits only
+	s.mixBytes(k.digest[:])
+}
+
+func (s *State) mixWorker(w *Worker) {
+	var e encoder
+	e.worker(w)
+	s.mixBytes(e.b)
 }
 
 // Digest is the running digest after the entries applied so far.

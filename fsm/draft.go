@@ -11,6 +11,7 @@ type Draft struct {
 	entry  Entry
 	open   Op     // list that the next item may join; not yet in the digest
 	digest uint64 // before the entry
+	now    int64  // before the entry
 	size   int    // about how long the entry will be, in bytes
 	items  int
 }
@@ -18,7 +19,7 @@ type Draft struct {
 // NewDraft begins an entry on s, which must be the caller's own fork. Effects
 // of accepted operations are added to fx.
 func NewDraft(s *State, nowMS int64, fx *Effects) *Draft {
-	d := &Draft{s: s, fx: fx, entry: Entry{NowMS: nowMS}, digest: s.digest}
+	d := &Draft{s: s, fx: fx, entry: Entry{NowMS: nowMS}, digest: s.digest, now: s.now}
 	s.begin(nowMS)
 	return d
 }
@@ -41,54 +42,89 @@ func (d *Draft) Finish() (e Entry, digest uint64, ok bool) {
 	d.closeList()
 	if len(d.entry.Ops) == 0 {
 		d.s.entries--
-		d.s.digest = d.digest
+		d.s.digest, d.s.now = d.digest, d.now
 		return Entry{}, d.digest, false
 	}
 	return d.entry, d.s.digest, true
 }
 
-// Do applies a single operation.
+// Do applies an operation. Of a list the items that are accepted are kept; the
+// reason is that of the first that was not.
 func (d *Draft) Do(op Op) Reason {
-	d.closeList()
-	before := d.s.digest
-	r := op.apply(d.s, d.fx)
-	if r != Accepted {
-		d.s.digest = before
-		return r
+	switch op := op.(type) {
+	case *Assign:
+		return each(op.Items, d.Assign)
+	case *Begin:
+		return each(op.Items, d.Begin)
+	case *Complete:
+		return each(op.Items, d.Complete)
+	case *Fail:
+		return each(op.Items, d.Fail)
+	case *Requeue:
+		return each(op.Items, d.Requeue)
+	case *Lose:
+		return each(op.Items, d.Lose)
+	case *Due:
+		return each(op.Items, d.Due)
+	case *ForgetWorkers:
+		d.closeList()
+		ids, first := accepted(op.IDs, d.s.forgetWorker)
+		return d.keepOp(&ForgetWorkers{ids}, len(ids), first)
+	case *ForgetKeys:
+		d.closeList()
+		keys, first := accepted(op.Keys, d.s.forgetKey)
+		return d.keepOp(&ForgetKeys{keys}, len(keys), first)
+	case *ForgetJobs:
+		d.closeList()
+		ids, first := accepted(op.IDs, d.s.forgetJob)
+		return d.keepOp(&ForgetJobs{ids}, len(ids), first)
+	default:
+		d.closeList()
+		if r := op.apply(d.s, d.fx); r != Accepted {
+			return r
+		}
+		return d.keepOp(op, 1, Accepted)
 	}
-	d.s.mix(uint64(op.kind()) << 8)
-	d.entry.Ops = append(d.entry.Ops, op)
-	d.items++
-	d.size += opSize(op)
-	return Accepted
 }
 
-// opSize is an upper estimate of an operation's length in the log.
+// accepted applies items and gives those that were accepted, and the reason of
+// the first that was not.
+func accepted[T any](items []T, f func(T) Reason) (kept []T, first Reason) {
+	for _, it := range items {
+		switch r := f(it); {
+		case r == Accepted:
+			kept = append(kept, it)
+		case first == Accepted:
+			first = r
+		}
+	}
+	return kept, first
+}
+
+// keepOp adds an operation of which some items were accepted.
+func (d *Draft) keepOp(op Op, items int, r Reason) Reason {
+	if items > 0 {
+		d.s.mix(uint64(op.kind()) << 8)
+		d.entry.Ops = append(d.entry.Ops, op)
+		d.items += items
+		d.size += opSize(op)
+	}
+	return r
+}
+
+// opSize is how long an operation is in the log. Chunks and headers, which are
+// long, are not written for it.
 func opSize(op Op) int {
-	const small = 128
+	const numbers = 32 // kind and numbers of the operations below
 	switch op := op.(type) {
 	case *JobBegin:
-		return small + len(op.Header) + len(op.Key)
+		return numbers + len(op.Header) + len(op.Key)
 	case *JobChunk:
-		return small + op.Chunk.Size()
-	case *ForgetKeys:
-		n := small
-		for _, k := range op.Keys {
-			n += len(k) + 2
-		}
-		return n
-	case *WorkerJoin:
-		n := small + len(op.Version) + len(op.Address)
-		for _, l := range op.Labels {
-			n += len(l.Key) + len(l.Value) + 4
-		}
-		return n + 32*len(op.Resources)
-	case *ForgetJobs:
-		return small + 10*len(op.IDs)
-	case *ForgetWorkers:
-		return small + 5*len(op.IDs)
+		return numbers + op.Chunk.Size()
 	default:
-		return 4 * small // reasons and errors are short
+		var e encoder
+		op.encode(&e)
+		return 1 + len(e.b)
 	}
 }
 
@@ -124,8 +160,9 @@ func (d *Draft) keep(l Op, size int) Reason {
 	return Accepted
 }
 
-// itemSize is an upper estimate of an attempt and its worker in the log.
-const itemSize = 16
+// itemSize is an upper estimate of an attempt and its worker in the log, and of
+// a list's kind and length: two differences and two numbers.
+const itemSize = 26
 
 // Assign adds an assignment.
 func (d *Draft) Assign(it AssignItem) Reason {

@@ -58,9 +58,6 @@ func (s TaskState) String() string {
 // Terminal reports whether a task in this state never changes again.
 func (s TaskState) Terminal() bool { return s >= Completed && s < numStates }
 
-// failed reports whether a task in this state fails its job.
-func (s TaskState) failed() bool { return s == Failed || s == Dead || s == Lost }
-
 // JobState is the state of a job.
 type JobState uint8
 

@@ -62,7 +62,7 @@ func makeSuccessors(chunks []*Chunk, total uint32) *successors {
 	each := func(f func(self, dep uint32)) {
 		for _, c := range chunks {
 			for i := range c.off {
-				self := c.First + uint32(i) //nolint:gosec // ≤ 1,000,000
+				self := c.First + uint32(i)                                      //nolint:gosec // ≤ 1,000,000
 				c.at(uint32(i)).eachDep(self, func(dep uint32) { f(self, dep) }) //nolint:gosec // same
 			}
 		}
@@ -94,88 +94,4 @@ func (j *job) name(i uint32) string { return string(j.task(i).name) }
 // open is the number of tasks that have not ended.
 func (j *job) open() uint32 {
 	return j.counts[Blocked] + j.counts[Scheduled] + j.counts[Pending] + j.counts[Assigned]
-}
-
-// jobPageSize is the number of jobs in a page of the job table.
-const jobPageSize = 256
-
-type jobPage struct {
-	own  *ownership
-	jobs [jobPageSize]*job
-	live int
-}
-
-// jobTable finds jobs by number. Pages of jobs that are all forgotten are given
-// back.
-type jobTable struct {
-	own   *ownership
-	pages []*jobPage
-	live  int
-}
-
-func (t *jobTable) get(id JobID) *job {
-	p := int(id / jobPageSize) //nolint:gosec // as long as the table
-	if p >= len(t.pages) || t.pages[p] == nil {
-		return nil
-	}
-	return t.pages[p].jobs[id%jobPageSize]
-}
-
-func (t *jobTable) writePage(own *ownership, id JobID) *jobPage {
-	if t.own != own {
-		t.pages = append(make([]*jobPage, 0, len(t.pages)+1), t.pages...)
-		t.own = own
-	}
-	at := int(id / jobPageSize) //nolint:gosec // jobs come in order
-	for at >= len(t.pages) {
-		t.pages = append(t.pages, nil)
-	}
-	p := t.pages[at]
-	switch {
-	case p == nil:
-		p = &jobPage{own: own}
-	case p.own != own:
-		c := *p
-		c.own = own
-		p = &c
-	default:
-		return p
-	}
-	t.pages[at] = p
-	return p
-}
-
-func (t *jobTable) put(own *ownership, j *job) {
-	p := t.writePage(own, j.id)
-	if p.jobs[j.id%jobPageSize] == nil {
-		p.live++
-		t.live++
-	}
-	p.jobs[j.id%jobPageSize] = j
-}
-
-func (t *jobTable) remove(own *ownership, id JobID) {
-	p := t.writePage(own, id)
-	if p.jobs[id%jobPageSize] == nil {
-		return
-	}
-	p.jobs[id%jobPageSize] = nil
-	p.live--
-	t.live--
-	if p.live == 0 {
-		t.pages[id/jobPageSize] = nil
-	}
-}
-
-// write gives a job that may be changed.
-func (t *jobTable) write(own *ownership, id JobID) *job {
-	j := t.get(id)
-	if j == nil || j.own == own {
-		return j
-	}
-	c := *j
-	c.own = own
-	c.chunks = c.chunks[:len(c.chunks):len(c.chunks)]
-	t.put(own, &c)
-	return &c
 }

@@ -1,6 +1,13 @@
 package fsm
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sort"
+)
 
 // noteSize is the length of a piece of a job's notes. Results go into pieces,
 // never into one growing slice, so that nothing large is ever copied.
@@ -17,61 +24,163 @@ const (
 // notes are the texts and results that records of a job point to: appended,
 // never changed, and given back with the job.
 //
-// A position is the piece's number << 16 | offset. A note is its kind (1 byte),
-// length (varint), contents.
+// A note is its kind (1 byte), length (varint), contents. All notes of a job
+// are one stream, and a note's position is its distance from the beginning of
+// that. Invariant: positions follow from the log alone. How the stream is cut
+// into pieces does not: that differs between replicas, since a fork and a
+// restored snapshot begin new ones.
 type notes struct {
 	own    *ownership
-	pieces [][]byte
+	pieces []notePiece
+	size   uint32 // length of the stream
+	last   uint32 // position + 1 of the last note
 }
 
-// add appends a note and returns its position + 1.
+// notePiece is a part of the stream that holds whole notes.
+type notePiece struct {
+	at uint32 // where it begins in the stream
+	b  []byte
+}
+
+// add appends a note and returns its position + 1, or 0 if the job's notes have
+// reached 4 GiB: then it is not kept.
 func (n *notes) add(own *ownership, kind noteKind, parts ...[]byte) uint32 {
 	size := 0
 	for _, p := range parts {
 		size += len(p)
 	}
-	need := 1 + binary.MaxVarintLen32 + size
+	var head [1 + binary.MaxVarintLen64]byte
+	head[0] = byte(kind)
+	w := 1 + binary.PutUvarint(head[1:], uint64(size)) //nolint:gosec // a length
+	need := w + size
+	if uint64(n.size)+uint64(need) >= math.MaxUint32 { //nolint:gosec // a length
+		return 0
+	}
+	p := n.room(own, need)
+	p.b = append(p.b, head[:w]...)
+	for _, part := range parts {
+		p.b = append(p.b, part...)
+	}
+	n.last = n.size + 1
+	n.size += uint32(need) //nolint:gosec // checked above
+	return n.last
+}
+
+// addText appends a text unless the last note says the same: when a thousand
+// tasks end for one reason, it is written down once.
+func (n *notes) addText(own *ownership, text string) uint32 {
+	if k, old := n.get(n.last); k == noteError && bytes.Equal(old, []byte(text)) {
+		return n.last
+	}
+	return n.add(own, noteError, []byte(text))
+}
+
+// room gives the last piece, with room for need bytes.
+func (n *notes) room(own *ownership, need int) *notePiece {
 	if n.own != own {
-		// The last piece may still be written by the other side of a fork.
-		n.pieces = append(make([][]byte, 0, len(n.pieces)+1), n.pieces...)
+		n.pieces = append(make([]notePiece, 0, len(n.pieces)+1), n.pieces...)
 		n.own = own
 		if last := len(n.pieces) - 1; last >= 0 {
-			n.pieces[last] = n.pieces[last][:len(n.pieces[last]):len(n.pieces[last])]
+			// The other side of a fork may still write to it.
+			b := n.pieces[last].b
+			n.pieces[last].b = append(make([]byte, 0, cap(b)), b...)
 		}
 	}
 	last := len(n.pieces) - 1
-	if last < 0 || cap(n.pieces[last])-len(n.pieces[last]) < need {
-		n.pieces = append(n.pieces, make([]byte, 0, n.pieceSize(need)))
+	if last < 0 || cap(n.pieces[last].b)-len(n.pieces[last].b) < need {
+		n.pieces = append(n.pieces, notePiece{at: n.size, b: make([]byte, 0, n.pieceSize(need))})
 		last++
 	}
-	p := n.pieces[last]
-	at := uint32(last)<<16 | uint32(len(p)) //nolint:gosec // 65,535 pieces of 64 KiB are 4 GiB of results in one job
-	p = append(p, byte(kind))
-	p = binary.AppendUvarint(p, uint64(size)) //nolint:gosec // ≤ 5 KiB
-	for _, part := range parts {
-		p = append(p, part...)
-	}
-	n.pieces[last] = p
-	return at + 1
+	return &n.pieces[last]
 }
 
 // pieceSize starts small, as most jobs leave little, and doubles up to
 // noteSize.
 func (n *notes) pieceSize(need int) int {
-	size := 256 << len(n.pieces)
-	if size <= 0 || size > noteSize {
-		size = noteSize
+	size := noteSize
+	if k := len(n.pieces); k < 8 {
+		size = 256 << k
 	}
 	return max(size, need)
 }
 
+// from gives the stream from a position + 1 to the end of its piece; nil if
+// there is no such position.
+func (n *notes) from(note uint32) []byte {
+	if note == 0 || note > n.size {
+		return nil
+	}
+	k := sort.Search(len(n.pieces), func(k int) bool { return n.pieces[k].at > note-1 }) - 1
+	return n.pieces[k].b[note-1-n.pieces[k].at:]
+}
+
 // get returns a note by its position + 1.
 func (n *notes) get(note uint32) (noteKind, []byte) {
-	if note == 0 {
+	p := n.from(note)
+	if p == nil {
 		return 0, nil
 	}
-	at := note - 1
-	p := n.pieces[at>>16][at&0xffff:]
 	value, _ := lengthPrefixed(p[1:])
 	return noteKind(p[0]), value
+}
+
+// frames cuts the stream into frames of whole notes, in the same way for every
+// replica.
+func (n *notes) frames(yield func([]byte) bool) {
+	var frame []byte
+	for _, p := range n.pieces {
+		for rest := p.b; len(rest) > 0; {
+			_, after := lengthPrefixed(rest[1:])
+			note := rest[:len(rest)-len(after)]
+			if len(frame) > 0 && len(frame)+len(note) > noteSize {
+				if !yield(frame) {
+					return
+				}
+				frame = frame[:0]
+			}
+			frame = append(frame, note...)
+			rest = after
+		}
+	}
+	if len(frame) > 0 {
+		yield(frame)
+	}
+}
+
+// restore appends a frame. It checks all that get relies on.
+func (n *notes) restore(frame []byte) error {
+	d := decoder{b: frame}
+	for len(d.b) > 0 {
+		at := len(frame) - len(d.b)
+		if err := d.note(); err != nil {
+			return err
+		}
+		n.last = n.size + uint32(at) + 1 //nolint:gosec // a frame is far below 4 GiB
+	}
+	if len(frame) == 0 || uint64(n.size)+uint64(len(frame)) >= math.MaxUint32 {
+		return errors.New("frame of notes is empty or too long")
+	}
+	n.pieces = append(n.pieces, notePiece{at: n.size, b: frame})
+	n.size += uint32(len(frame)) //nolint:gosec // a frame is far below 4 GiB
+	return nil
+}
+
+// note reads a note and checks what Result relies on.
+func (d *decoder) note() error {
+	kind := noteKind(d.byte())
+	value := decoder{b: d.bytes()}
+	if d.err != nil {
+		return d.err
+	}
+	switch kind {
+	case noteError:
+	case noteResult:
+		value.i64()
+		if hash := int(value.byte()); hash > len(value.b) {
+			value.fail(errTruncated)
+		}
+	default:
+		return fmt.Errorf("note of kind %d", kind)
+	}
+	return value.err
 }

@@ -80,6 +80,9 @@ func (f *frameReader) state() (*State, error) {
 		if err != nil {
 			return nil, err
 		}
+		if (kind == frameCluster) != (f.frames == 1) {
+			return nil, fmt.Errorf("frame %d is of kind %d, want the cluster's first and only there", f.frames-1, kind)
+		}
 		switch kind {
 		case frameCluster:
 			f.cluster(d)
@@ -137,10 +140,9 @@ func (f *frameReader) cluster(d *decoder) {
 	s.term = d.u64()
 	s.leader = d.str()
 	s.nextJob = JobID(d.u64())
-	if n := d.u64(); n >= 1 && n <= 1<<20 {
-		s.workers = make([]*Worker, n)
-	} else {
-		d.fail(fmt.Errorf("%d workers", n))
+	s.nextWorker = WorkerID(d.u32())
+	if d.err == nil && (s.nextJob == 0 || s.nextJob > 1<<62 || s.nextWorker == 0) {
+		d.fail(fmt.Errorf("next job %d or next worker %d is out of range", s.nextJob, s.nextWorker))
 	}
 	s.replicas = make([]Replica, d.count(2))
 	for i := range s.replicas {
@@ -156,13 +158,10 @@ func (f *frameReader) worker(d *decoder) {
 		Resources: o.Resources, Version: o.Version, Address: o.Address,
 		State: WorkerState(d.byte()), UpSince: d.i64(), DownSince: d.i64(), DownReason: d.str(),
 	}
-	if d.err == nil && (w.ID == 0 || int(w.ID) >= len(f.s.workers) || f.s.workers[w.ID] != nil) {
-		d.fail(fmt.Errorf("worker number %d is out of range or there twice", w.ID))
-	}
 	if d.err != nil {
 		return
 	}
-	f.s.workers[w.ID] = w
+	f.s.workers = append(f.s.workers, w) // order and numbers are checked at the end
 	f.s.workerNames.set(f.s.own, w.Name, w.ID)
 }
 
@@ -186,7 +185,7 @@ func (f *frameReader) job(d *decoder) error {
 	j.submitted, j.started, j.ended = d.i64(), d.i64(), d.i64()
 	j.retries, j.recovered = d.u64(), d.u64()
 	d.array(&j.digest)
-	chunks, pages, pieces := d.u64(), d.u64(), d.u64()
+	chunks, pages, notes := d.u64(), d.u64(), d.u32()
 	if err := d.done(); err != nil {
 		return err
 	}
@@ -197,7 +196,7 @@ func (f *frameReader) job(d *decoder) error {
 	if err := proto.Unmarshal(j.headerBytes, j.header); err != nil {
 		return fmt.Errorf("header of job %d: %w", j.id, err)
 	}
-	if err := f.jobFrames(j, chunks, pages, pieces); err != nil {
+	if err := f.jobFrames(j, chunks, pages, notes); err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}
 	if j.state != JobUploading {
@@ -207,7 +206,7 @@ func (f *frameReader) job(d *decoder) error {
 	return nil
 }
 
-func (f *frameReader) jobFrames(j *job, chunks, pages, pieces uint64) error {
+func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) error {
 	tasks := uint32(0)
 	for range chunks {
 		d, err := f.expect(frameChunk)
@@ -240,13 +239,17 @@ func (f *frameReader) jobFrames(j *job, chunks, pages, pieces uint64) error {
 	if j.records.n != tasks {
 		return errors.New("has records missing")
 	}
-	j.notes.own = nil // the last piece is full as it is: the next note begins another
-	for range pieces {
+	for j.notes.size < notes {
 		d, err := f.expect(frameNotes)
 		if err != nil {
 			return err
 		}
-		j.notes.pieces = append(j.notes.pieces, d.b)
+		if err := j.notes.restore(d.b); err != nil {
+			return err
+		}
+	}
+	if j.notes.size != notes {
+		return errors.New("has too many notes")
 	}
 	return nil
 }
@@ -268,6 +271,9 @@ func readRecords(j *job, d *decoder, tasks uint32) error {
 	}
 	if d.err != nil {
 		return d.err
+	}
+	if len(p.recs) == 0 {
+		return errors.New("page of records is empty")
 	}
 	j.records.pages = append(j.records.pages, p)
 	j.records.n += uint32(len(p.recs)) //nolint:gosec // ≤ pageSize

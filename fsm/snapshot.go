@@ -12,7 +12,7 @@ import (
 // A snapshot is the magic, then frames, then an end frame. A frame is its kind
 // (1 byte), the length of its contents (4 bytes, little endian), the contents,
 // and a CRC-32C over all of that (4 bytes). A job is a job frame followed by
-// its chunks, pages of records and pieces of notes.
+// its chunks, pages of records and notes.
 const snapshotMagic = "dtasksn1"
 
 type frameKind byte
@@ -40,9 +40,6 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	f.workers(s)
 	f.keys(s)
 	for _, p := range s.jobs.pages {
-		if p == nil {
-			continue
-		}
 		for _, j := range p.jobs {
 			if j != nil {
 				f.job(j)
@@ -95,7 +92,7 @@ func (f *frameWriter) cluster(s *State) {
 	e.u64(s.term)
 	e.str(s.leader)
 	e.u64(uint64(s.nextJob))
-	e.u64(uint64(len(s.workers)))
+	e.u64(uint64(s.nextWorker))
 	e.u64(uint64(len(s.replicas)))
 	for _, r := range s.replicas {
 		r.encode(e)
@@ -105,20 +102,21 @@ func (f *frameWriter) cluster(s *State) {
 
 func (f *frameWriter) workers(s *State) {
 	for _, w := range s.workers {
-		if w == nil {
-			continue
-		}
-		join := WorkerJoin{
-			ID: w.ID, Name: w.Name, Incarnation: w.Incarnation, Slots: w.Slots, Labels: w.Labels,
-			Resources: w.Resources, Version: w.Version, Address: w.Address,
-		}
-		join.encode(&f.e)
-		f.e.byte(byte(w.State))
-		f.e.i64(w.UpSince)
-		f.e.i64(w.DownSince)
-		f.e.str(w.DownReason)
+		f.e.worker(w)
 		f.frame(frameWorker)
 	}
+}
+
+func (e *encoder) worker(w *Worker) {
+	join := WorkerJoin{
+		ID: w.ID, Name: w.Name, Incarnation: w.Incarnation, Slots: w.Slots, Labels: w.Labels,
+		Resources: w.Resources, Version: w.Version, Address: w.Address,
+	}
+	join.encode(e)
+	e.byte(byte(w.State))
+	e.i64(w.UpSince)
+	e.i64(w.DownSince)
+	e.str(w.DownReason)
 }
 
 func (f *frameWriter) keys(s *State) {
@@ -160,7 +158,7 @@ func (f *frameWriter) job(j *job) {
 	e.b = append(e.b, j.digest[:]...)
 	e.u64(uint64(len(j.chunks)))
 	e.u64(uint64(len(j.records.pages)))
-	e.u64(uint64(len(j.notes.pieces)))
+	e.u64(uint64(j.notes.size))
 	f.frame(frameJob)
 	for _, c := range j.chunks {
 		c.encode(e)
@@ -172,8 +170,8 @@ func (f *frameWriter) job(j *job) {
 		}
 		f.frame(frameRecords)
 	}
-	for _, p := range j.notes.pieces {
-		e.b = append(e.b, p...)
+	for frame := range j.notes.frames {
+		e.b = append(e.b, frame...)
 		f.frame(frameNotes)
 	}
 }

@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // State is all that the cluster agrees on. It is changed by Apply alone. Not
 // safe for concurrent use; Machine adds a lock, the sequencer owns its fork.
@@ -17,7 +20,8 @@ type State struct {
 	jobs    jobTable
 	keys    cowMap[key]
 
-	workers     []*Worker // by number; [0] is nil; nil = forgotten
+	nextWorker  WorkerID
+	workers     []*Worker // ascending by number
 	workersOwn  *ownership
 	workerNames cowMap[WorkerID]
 
@@ -53,7 +57,7 @@ type Worker struct {
 
 // New makes the state before the first entry.
 func New() *State {
-	return &State{own: new(ownership), epoch: 1, nextJob: 1, workers: make([]*Worker, 1)}
+	return &State{own: new(ownership), epoch: 1, nextJob: 1, nextWorker: 1}
 }
 
 // Fork makes a second state that starts out equal to this one and shares all
@@ -74,11 +78,24 @@ func (s *State) writeWorkers() []*Worker {
 	return s.workers
 }
 
+// workerAt gives where a worker stands in the list.
+func (s *State) workerAt(id WorkerID) (at int, found bool) {
+	if len(s.workers) == 0 {
+		return 0, false
+	}
+	// Mostly no number between the first and the last is forgotten.
+	if first := s.workers[0].ID; id >= first && int(id-first) < len(s.workers) && s.workers[id-first].ID == id {
+		return int(id - first), true
+	}
+	return slices.BinarySearchFunc(s.workers, id, func(w *Worker, id WorkerID) int { return cmp.Compare(w.ID, id) })
+}
+
 func (s *State) worker(id WorkerID) *Worker {
-	if id == 0 || int(id) >= len(s.workers) {
+	at, found := s.workerAt(id)
+	if !found {
 		return nil
 	}
-	return s.workers[id]
+	return s.workers[at]
 }
 
 // sealedJob is a job that exists for users, or nil.

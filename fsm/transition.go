@@ -23,6 +23,7 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 	}
 	s.mix(uint64(j.id)<<32 | uint64(i))
 	s.mixRecord(r)
+	s.mix(uint64(j.counts[r.state])<<32 | uint64(j.counts[to]))
 	j.counts[r.state]--
 	r.state = to
 	j.counts[to]++
@@ -45,7 +46,7 @@ func (s *State) setError(j *job, r *record, why string) {
 	}
 	r.note = 0
 	if why != "" {
-		r.note = j.notes.add(s.own, noteError, []byte(why))
+		r.note = j.notes.addText(s.own, why)
 	}
 	s.mixString(why)
 }
@@ -71,9 +72,13 @@ func (s *State) cancelDependents(j *job, i uint32) {
 	for len(stack) > 0 {
 		x := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
+		why := ""
 		for _, k := range j.succ.of(x) {
 			if j.records.at(k).state == Blocked {
-				s.endTask(j, k, Cancelled, "dependency "+j.name(x)+" failed")
+				if why == "" {
+					why = "dependency " + j.name(x) + " failed"
+				}
+				s.endTask(j, k, Cancelled, why)
 				stack = append(stack, k)
 			}
 		}
@@ -82,6 +87,7 @@ func (s *State) cancelDependents(j *job, i uint32) {
 
 // stop cancels all of a job that has not started, because task i failed.
 func (s *State) stop(j *job, i uint32) {
+	s.mixJob(j)
 	j.stopping = true
 	why := "job stopped: task " + j.name(i) + " failed"
 	for k := range j.total {
@@ -96,11 +102,13 @@ func (s *State) release(j *job, i uint32, fx *Effects) {
 	for _, k := range j.succ.of(i) {
 		r := j.records.write(s.own, k)
 		r.pending--
-		s.mix(uint64(k)<<32 | uint64(r.pending))
-		if r.pending == 0 && r.state == Blocked {
-			s.mixRecord(s.move(j, k, Pending))
-			fx.ready(TaskRef{j.id, k})
+		if r.pending > 0 || r.state != Blocked {
+			s.mix(uint64(k))
+			s.mixRecord(r)
+			continue
 		}
+		s.mixRecord(s.move(j, k, Pending))
+		fx.ready(TaskRef{j.id, k})
 	}
 }
 

@@ -59,16 +59,15 @@ func (s *State) Jobs(below JobID) iter.Seq[Job] {
 		below = s.nextJob
 	}
 	return func(yield func(Job) bool) {
-		for id := below - 1; id > 0; id-- {
-			if p := int(id / jobPageSize); p >= len(s.jobs.pages) || s.jobs.pages[p] == nil { //nolint:gosec // as long as the table
-				id = id / jobPageSize * jobPageSize // the loop steps into the page below
-				if id == 0 {
+		at, found := s.jobs.find(uint64(below-1) / jobPageSize)
+		if !found {
+			at-- // the page below
+		}
+		for ; at >= 0; at-- {
+			for _, j := range slices.Backward(s.jobs.pages[at].jobs[:]) {
+				if j != nil && j.id < below && j.state != JobUploading && !yield(j.view()) {
 					return
 				}
-				continue
-			}
-			if j := s.sealedJob(id); j != nil && !yield(j.view()) {
-				return
 			}
 		}
 	}
@@ -78,9 +77,6 @@ func (s *State) Jobs(below JobID) iter.Seq[Job] {
 func (s *State) Uploads() iter.Seq[JobID] {
 	return func(yield func(JobID) bool) {
 		for _, p := range s.jobs.pages {
-			if p == nil {
-				continue
-			}
 			for _, j := range p.jobs {
 				if j != nil && j.state == JobUploading && !yield(j.id) {
 					return
@@ -279,13 +275,13 @@ func (s *State) WorkerByName(name string) *Worker {
 }
 
 // NextWorker is the number that the next new name will get.
-func (s *State) NextWorker() WorkerID { return WorkerID(len(s.workers)) } //nolint:gosec // far below 2^32
+func (s *State) NextWorker() WorkerID { return s.nextWorker }
 
 // Workers goes over the workers in order of their numbers.
 func (s *State) Workers() iter.Seq[*Worker] {
 	return func(yield func(*Worker) bool) {
 		for _, w := range s.workers {
-			if w != nil && !yield(w) {
+			if !yield(w) {
 				return
 			}
 		}

@@ -1,0 +1,297 @@
+package fsm
+
+import "fmt"
+
+// generator makes random operations, most of them legal: it looks at the state
+// to find what is worth trying.
+type generator struct {
+	choose chooser
+	plans  map[JobID]*jobPlan // of the jobs that it began
+	most   int                // tasks in a job
+}
+
+func newGenerator(c chooser) *generator {
+	return &generator{choose: c, plans: make(map[JobID]*jobPlan), most: 8}
+}
+
+// ops makes the operations of one entry.
+func (g *generator) ops(s *State) []Op {
+	ops := make([]Op, 1+g.choose(3))
+	for i := range ops {
+		ops[i] = g.op(s)
+	}
+	return ops
+}
+
+// op makes one operation. Kinds that make progress are drawn more often.
+func (g *generator) op(s *State) Op {
+	switch n := g.choose(64); {
+	case n < 8:
+		return g.assign(s)
+	case n < 18:
+		return g.complete(s)
+	case n < 24:
+		return g.fail(s)
+	case n < 34:
+		return g.upload(s)
+	case n < 37:
+		return g.begin(s)
+	case n < 40:
+		return &Requeue{Items: g.helds(s)}
+	case n < 43:
+		return &Begin{Items: g.helds(s)}
+	case n < 45:
+		return &Lose{Items: g.helds(s)}
+	case n < 49:
+		return g.due(s)
+	case n < 55:
+		return g.worker(s)
+	case n < 62:
+		return g.person(s)
+	default:
+		return g.cluster()
+	}
+}
+
+func (g *generator) text() string {
+	return []string{"", "exit 1", "exit 2", "out of memory", string(make([]byte, maxText)), string(make([]byte, maxText+1))}[g.odd(4, 6)]
+}
+
+// odd draws below usual, but once in twenty below all.
+func (g *generator) odd(usual, all int) int {
+	if g.choose.one(20) {
+		return g.choose(all)
+	}
+	return g.choose(usual)
+}
+
+func (g *generator) job(s *State) JobID {
+	if g.choose.one(25) {
+		return JobID(g.choose(300))
+	}
+	n := int(s.NextJob())
+	return JobID(max(1, n-1-g.choose(min(n, 4))))
+}
+
+func (g *generator) task(s *State) TaskRef {
+	return TaskRef{Job: g.job(s), Index: uint32(g.odd(g.most, g.most+2))}
+}
+
+// findRef gives a task in one of the states, if there is one and luck has it.
+func (g *generator) findRef(s *State, states ...TaskState) (Task, TaskRef) {
+	var found []TaskRef
+	for j := range s.Jobs(0) {
+		for i := range j.Total {
+			r, _ := s.Task(ref(j.ID, i))
+			for _, state := range states {
+				if r.State == state {
+					found = append(found, ref(j.ID, i))
+				}
+			}
+		}
+	}
+	at := g.task(s)
+	if len(found) > 0 && !g.choose.one(8) {
+		at = found[g.choose(len(found))]
+	}
+	t, _ := s.Task(at)
+	return t, at
+}
+
+// held names an attempt: mostly a live one, else one that was or never will be.
+func (g *generator) held(s *State) HeldItem {
+	t, at := g.findRef(s, Assigned)
+	h := HeldItem{AttemptRef{at, t.Attempt}, t.Worker}
+	switch g.choose(16) {
+	case 0:
+		h.Attempt++
+	case 1:
+		h.Attempt--
+	case 2:
+		h.Worker++
+	}
+	return h
+}
+
+func (g *generator) helds(s *State) []HeldItem {
+	items := make([]HeldItem, 1+g.choose(2))
+	for i := range items {
+		items[i] = g.held(s)
+	}
+	return items
+}
+
+func (g *generator) assign(s *State) Op {
+	o := new(Assign)
+	for range 1 + g.choose(3) {
+		t, at := g.findRef(s, Pending)
+		next := t.Attempt + 1
+		if g.choose.one(16) {
+			next += uint32(g.choose(3)) - 1
+		}
+		o.Items = append(o.Items, AssignItem{AttemptRef{at, next}, WorkerID(1 + g.odd(3, 6))})
+	}
+	return o
+}
+
+func (g *generator) complete(s *State) Op {
+	o := new(Complete)
+	for range 1 + g.choose(3) {
+		it := CompleteItem{HeldItem: g.held(s), DurationMS: uint32(g.choose(50))}
+		if g.choose.one(3) {
+			it.Result = make([]byte, []int{0, 1, 7, maxResult, maxResult + 1}[g.odd(4, 5)])
+		}
+		if g.choose.one(3) {
+			it.OutputSize, it.OutputSHA256 = int64(g.choose(1000)), make([]byte, []int{32, 0, 31, 300}[g.odd(2, 4)])
+		}
+		o.Items = append(o.Items, it)
+	}
+	return o
+}
+
+func (g *generator) fail(s *State) Op {
+	o := new(Fail)
+	for range 1 + g.choose(2) {
+		o.Items = append(o.Items, FailItem{
+			HeldItem: g.held(s), DurationMS: uint32(g.choose(50)), Next: []Next{Retry, Retry, ToDead, ToFailed, 0, 4}[g.odd(4, 6)],
+			Due: int64(g.choose(1000)) - 100, Burns: g.choose.one(2), Error: g.text(),
+		})
+	}
+	return o
+}
+
+func (g *generator) due(s *State) Op {
+	t, at := g.findRef(s, Scheduled)
+	if g.choose.one(16) {
+		t.Attempt++
+	}
+	return &Due{Items: []DueItem{{at, t.Attempt}}}
+}
+
+func (g *generator) begin(s *State) Op {
+	id := s.NextJob()
+	if g.choose.one(16) {
+		id += JobID(g.choose(3)) - 1
+	}
+	p := randomPlan(g.choose, g.most)
+	o := &JobBegin{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
+	switch g.choose(40) {
+	case 0:
+		o.Key = ""
+	case 1:
+		o.Header = []byte{0xff}
+	case 2:
+		o.Header = nil
+	case 3:
+		o.Total = 0
+	default:
+		if id == s.NextJob() {
+			g.plans[id] = p
+		}
+	}
+	return o
+}
+
+// upload takes an upload one step further.
+func (g *generator) upload(s *State) Op {
+	id := g.job(s)
+	for u := range s.Uploads() {
+		if !g.choose.one(3) {
+			id = u
+		}
+	}
+	p := g.plans[id]
+	if p == nil {
+		return g.begin(s)
+	}
+	done := len(p.tasks)
+	if j := s.jobs.get(id); j != nil {
+		done = int(j.records.n)
+	}
+	if g.choose.one(16) {
+		done = g.choose(len(p.tasks))
+	}
+	switch {
+	case g.choose.one(25):
+		return &JobDrop{Job: id}
+	case done < len(p.tasks) && !g.choose.one(25):
+		return g.chunk(id, p, done)
+	default:
+		sum := p.sum()
+		if g.choose.one(16) {
+			sum++
+		}
+		return &JobSeal{Job: id, Sum: sum, Digest: [16]byte{byte(id), 1}}
+	}
+}
+
+func (g *generator) chunk(id JobID, p *jobPlan, done int) Op {
+	n := 1 + g.choose(len(p.tasks)-done)
+	if !g.choose.one(30) {
+		return &JobChunk{Job: id, Chunk: p.chunk(done, done+n)}
+	}
+	b := NewChunkBuilder(uint32(done))
+	switch g.choose(3) {
+	case 0:
+		b.Add("", 0, nil, nil)
+	case 1:
+		b.Add("bad", 2, nil, nil)
+	case 2: // empty
+	}
+	return &JobChunk{Job: id, Chunk: b.Chunk()}
+}
+
+func (g *generator) worker(s *State) Op {
+	id := WorkerID(1 + g.choose(int(s.NextWorker())))
+	switch g.choose(4) {
+	case 0:
+		return &WorkerLeave{ID: id, Reason: g.text()}
+	case 1:
+		if g.choose.one(3) {
+			return &ForgetWorkers{IDs: []WorkerID{id, WorkerID(g.choose(5))}}
+		}
+	}
+	o := worker(WorkerID(1 + g.choose(4)))
+	if w := s.WorkerByName(o.Name); w != nil {
+		o.ID = w.ID
+	} else {
+		o.ID = s.NextWorker()
+	}
+	if g.choose.one(16) {
+		o.ID++
+	}
+	if g.choose.one(30) {
+		o.Incarnation = ""
+	}
+	o.Slots = uint32(g.choose(4))
+	return o
+}
+
+// person makes what people, deadlines and clean-up ask for.
+func (g *generator) person(s *State) Op {
+	switch g.choose(7) {
+	case 0:
+		return &CancelJob{Job: g.job(s), Reason: g.text()}
+	case 1:
+		return &FailJob{Job: g.job(s), Error: g.text()}
+	case 2, 3:
+		return &CancelTask{Task: g.task(s), Reason: g.text()}
+	case 4:
+		return &FailTask{Task: g.task(s), Error: g.text()}
+	case 5:
+		return &ForgetKeys{Keys: []string{fmt.Sprintf("k%d", g.choose(12)), fmt.Sprintf("k%d", g.choose(12))}}
+	default:
+		return &ForgetJobs{IDs: []JobID{g.job(s), g.job(s)}}
+	}
+}
+
+func (g *generator) cluster() Op {
+	switch g.choose(3) {
+	case 0:
+		return &Cluster{ID: []string{"", "c0ffee", "other"}[g.choose(3)]}
+	case 1:
+		return &Replica{ServerID: fmt.Sprintf("n%d", g.choose(4)), Instance: fmt.Sprintf("i%d", g.choose(2))}
+	default:
+		return &LeaderStart{Term: uint64(g.choose(200)), ServerID: "n1"}
+	}
+}

@@ -1,0 +1,105 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+)
+
+// jobPageSize is the number of jobs in a page of the job table.
+const jobPageSize = 256
+
+// jobPage holds the jobs whose numbers divided by jobPageSize are no.
+type jobPage struct {
+	own  *ownership
+	no   uint64
+	jobs [jobPageSize]*job
+	live int
+}
+
+// jobTable finds jobs by number. Pages of jobs that are all forgotten are given
+// back, so that it is as long as what is held, not as the cluster is old.
+type jobTable struct {
+	own   *ownership
+	pages []*jobPage // ascending
+	live  int
+}
+
+// find gives where a page stands, or where it would.
+func (t *jobTable) find(no uint64) (at int, found bool) {
+	if len(t.pages) == 0 {
+		return 0, false
+	}
+	// Mostly no page between the first and the last is missing.
+	if first := t.pages[0].no; no >= first && no-first < uint64(len(t.pages)) && t.pages[no-first].no == no {
+		return int(no - first), true //nolint:gosec // below the length
+	}
+	return slices.BinarySearchFunc(t.pages, no, func(p *jobPage, no uint64) int { return cmp.Compare(p.no, no) })
+}
+
+func (t *jobTable) get(id JobID) *job {
+	at, found := t.find(uint64(id) / jobPageSize)
+	if !found {
+		return nil
+	}
+	return t.pages[at].jobs[id%jobPageSize]
+}
+
+// ownPages gives the list of pages for changing.
+func (t *jobTable) ownPages(own *ownership) {
+	if t.own != own {
+		t.pages = append(make([]*jobPage, 0, len(t.pages)+1), t.pages...)
+		t.own = own
+	}
+}
+
+// writePage gives a page that may be changed, a new one if there is none.
+func (t *jobTable) writePage(own *ownership, no uint64) *jobPage {
+	at, found := t.find(no)
+	switch {
+	case !found:
+		t.ownPages(own)
+		t.pages = slices.Insert(t.pages, at, &jobPage{own: own, no: no})
+	case t.pages[at].own != own:
+		t.ownPages(own)
+		c := *t.pages[at]
+		c.own = own
+		t.pages[at] = &c
+	}
+	return t.pages[at]
+}
+
+func (t *jobTable) put(own *ownership, j *job) {
+	p := t.writePage(own, uint64(j.id)/jobPageSize)
+	if p.jobs[j.id%jobPageSize] == nil {
+		p.live++
+		t.live++
+	}
+	p.jobs[j.id%jobPageSize] = j
+}
+
+// remove takes out a job that is there.
+func (t *jobTable) remove(own *ownership, id JobID) {
+	no := uint64(id) / jobPageSize
+	p := t.writePage(own, no)
+	p.jobs[id%jobPageSize] = nil
+	p.live--
+	t.live--
+	if p.live == 0 {
+		at, _ := t.find(no)
+		t.ownPages(own)
+		t.pages = slices.Delete(t.pages, at, at+1)
+	}
+}
+
+// write gives a job that may be changed.
+func (t *jobTable) write(own *ownership, id JobID) *job {
+	j := t.get(id)
+	if j == nil || j.own == own {
+		return j
+	}
+	c := *j
+	c.own = own
+	c.chunks = c.chunks[:len(c.chunks):len(c.chunks)]
+	t.put(own, &c)
+	return &c
+}

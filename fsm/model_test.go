@@ -1,0 +1,280 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// drawn makes a chooser of a property's own draws, so that failures shrink.
+func drawn(t *rapid.T) chooser {
+	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
+}
+
+// The main property: whatever happens, in whatever order, the state machine and
+// its obvious twin agree after every entry, and no promise is broken.
+func TestTheStateAgreesWithItsTwinWhateverHappens(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		choose := drawn(t)
+		g, s, w, p := newGenerator(choose), New(), newTwin(), make(promises)
+		start(s, w)
+		for n := range 20 + choose(100) {
+			now := int64(n*10 + choose(7))
+			ops := g.ops(s)
+			e := mustDecode(t, Compact{}.Encode(nil, Entry{NowMS: now, Ops: ops}))
+			fx := new(Effects)
+			got, want := s.Apply(e, fx).String(), w.entry(now, ops)
+			if got != want {
+				t.Fatalf("entry %d %s: %s, twin says %s", s.Entries(), describe(ops), got, want)
+			}
+			if err := s.Check(); err != nil {
+				t.Fatalf("entry %d %s: %v", s.Entries(), describe(ops), err)
+			}
+			if diff := compare(s, w, fx); diff != "" {
+				t.Fatalf("entry %d %s: state and twin differ:\n%s", s.Entries(), describe(ops), diff)
+			}
+			p.check(t, s)
+		}
+	})
+}
+
+// start gives both sides two workers, so that something can happen.
+func start(s *State, w *twin) {
+	ops := []Op{worker(1), worker(2)}
+	s.Apply(Entry{Ops: ops}, nil)
+	w.entry(0, ops)
+}
+
+func mustDecode(t interface{ Fatal(...any) }, data []byte) Entry {
+	e, err := Compact{}.Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func describe(ops []Op) string {
+	var b strings.Builder
+	for _, op := range ops {
+		fmt.Fprintf(&b, "%T%.200v ", op, fmt.Sprint(op))
+	}
+	return b.String()
+}
+
+// compare gives the differences between a state and its twin.
+func compare(s *State, w *twin, fx *Effects) string {
+	if diff := cmp.Diff(twinFacts(w), stateFacts(s)); diff != "" {
+		return diff
+	}
+	for _, j := range w.jobs {
+		if diff := compareJob(s, j); diff != "" {
+			return fmt.Sprintf("job %d: %s", j.id, diff)
+		}
+	}
+	return compareEffects(fx, w)
+}
+
+// facts are what can be compared as it is.
+type facts struct {
+	ClusterID, Leader string
+	Term              uint64
+	NextJob           JobID
+	NextWorker        WorkerID
+	Workers           []Worker
+	Jobs, Uploads     []uint64
+	Keys              []string
+}
+
+func twinFacts(w *twin) facts {
+	f := facts{ClusterID: w.clusterID, Leader: w.leader, Term: w.term, NextJob: JobID(w.nextJob), NextWorker: WorkerID(w.nextWorker)}
+	for id := range w.nextWorker {
+		if x := w.workers[id]; x != nil {
+			f.Workers = append(f.Workers, *x)
+		}
+	}
+	for id := range w.nextJob {
+		if j := w.jobs[id]; j != nil && j.state == "uploading" {
+			f.Uploads = append(f.Uploads, id)
+		} else if j != nil {
+			f.Jobs = append(f.Jobs, id)
+		}
+	}
+	slices.Reverse(f.Jobs) // newest first
+	for name, k := range w.keys {
+		f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x", name, k.job, k.sealed, k.digest))
+	}
+	slices.Sort(f.Keys)
+	return f
+}
+
+func stateFacts(s *State) facts {
+	f := facts{ClusterID: s.ClusterID(), NextJob: s.NextJob(), NextWorker: s.NextWorker()}
+	f.Term, f.Leader = s.Term()
+	for x := range s.Workers() {
+		f.Workers = append(f.Workers, *x)
+	}
+	for j := range s.Jobs(0) {
+		f.Jobs = append(f.Jobs, uint64(j.ID))
+	}
+	for id := range s.Uploads() {
+		f.Uploads = append(f.Uploads, uint64(id))
+	}
+	for shard := range shardCount {
+		for name := range s.keys.scan(shard) {
+			id, digest, sealed, _ := s.Key(name)
+			f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x", name, id, sealed, digest))
+		}
+	}
+	slices.Sort(f.Keys)
+	return f
+}
+
+func compareJob(s *State, want *twinJob) string {
+	j, ok := s.Job(JobID(want.id))
+	if want.state == "uploading" {
+		if ok {
+			return "an upload is shown"
+		}
+		return ""
+	}
+	if !ok {
+		return "is not there"
+	}
+	counts := map[string]uint32{}
+	for _, t := range want.tasks {
+		counts[t.state]++
+	}
+	for state := Blocked; state < numStates; state++ {
+		if j.Counts[state] != counts[state.String()] {
+			return fmt.Sprintf("counts %d %v, want %d", j.Counts[state], state, counts[state.String()])
+		}
+	}
+	type shape struct {
+		Key, State, Err           string
+		Stopping                  bool
+		Submitted, Started, Ended int64
+		Retries, Recovered        uint64
+		Total                     int
+	}
+	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.Retries, j.Recovered, int(j.Total)}
+	if diff := cmp.Diff(shape{
+		want.key, want.state, want.err, want.stopping, want.submitted, want.started, want.ended,
+		want.retries, want.recovered, want.total,
+	}, got); diff != "" {
+		return diff
+	}
+	for i, t := range want.tasks {
+		if t.accepted > 1 {
+			return fmt.Sprintf("task %d: %d completions accepted", i, t.accepted)
+		}
+		if diff := compareTask(s, ref(j.ID, uint32(i)), want, t); diff != "" {
+			return fmt.Sprintf("task %d: %s", i, diff)
+		}
+	}
+	return ""
+}
+
+func compareTask(s *State, at TaskRef, j *twinJob, want *twinTask) string {
+	t, _ := s.Task(at)
+	r := s.Result(at)
+	wantTask := Task{
+		Index: at.Index, State: t.State, Attempt: want.attempt, Worker: WorkerID(want.worker), Pending: j.waits(want),
+		Failures: want.failures, StartedMS: want.started, EndedMS: want.ended, Begun: want.begun, Policy: want.policy,
+	}
+	if want.state == "scheduled" {
+		wantTask.DueMS = want.due
+	}
+	if t.State.String() != want.state {
+		return fmt.Sprintf("is %v, want %s", t.State, want.state)
+	}
+	if diff := cmp.Diff(wantTask, t); diff != "" {
+		return diff
+	}
+	if string(r.Data) != want.result || string(r.OutputSHA256) != want.outSHA || r.OutputSize != want.outSize {
+		return fmt.Sprintf("result %+v, want %+v", r, want)
+	}
+	if !sameError(r.Error, j, want) {
+		return fmt.Sprintf("error %q, want %q", r.Error, want.err)
+	}
+	if s.Name(at) != want.name || string(s.Body(at)) != want.body || !slices.Equal(s.Dependencies(at), want.deps) {
+		return "what was submitted is not what was kept"
+	}
+	return ""
+}
+
+// sameError compares errors. Where several dependencies failed, it may name any.
+func sameError(got string, j *twinJob, want *twinTask) bool {
+	if !strings.HasPrefix(want.err, "dependency ") {
+		return got == want.err
+	}
+	for _, d := range want.deps {
+		if dep := j.tasks[d]; dep.over() && dep.state != "completed" && got == "dependency "+dep.name+" failed" {
+			return true
+		}
+	}
+	return false
+}
+
+func compareEffects(fx *Effects, w *twin) string {
+	var ready, ended, scheduled, endedJobs, sealed []string
+	for _, r := range fx.Ready {
+		ready = append(ready, fmt.Sprintf("%d/%d", r.Job, r.Index))
+	}
+	for _, h := range fx.Ended {
+		ended = append(ended, fmt.Sprintf("%v by %d", h.AttemptRef, h.Worker))
+	}
+	for _, d := range fx.Scheduled {
+		scheduled = append(scheduled, fmt.Sprintf("%v due %d", d.AttemptRef, d.DueMS))
+	}
+	for _, id := range fx.EndedJobs {
+		endedJobs = append(endedJobs, fmt.Sprint(id))
+	}
+	for _, id := range fx.Sealed {
+		sealed = append(sealed, fmt.Sprint(id))
+	}
+	got := [][]string{ready, ended, scheduled, endedJobs, sealed}
+	want := [][]string{w.ready, w.ends, w.sched, w.endedJobs, w.seal}
+	return cmp.Diff(want, got)
+}
+
+// promises are what was seen of each task before.
+type promises map[TaskRef]Task
+
+// check holds the state to what it must never break, without a twin.
+func (p promises) check(t *rapid.T, s *State) {
+	for j := range s.Jobs(0) {
+		open := 0
+		for i := range j.Total {
+			at := ref(j.ID, i)
+			now, _ := s.Task(at)
+			before, seen := p[at]
+			switch {
+			case seen && now.Attempt < before.Attempt:
+				t.Fatalf("task %v: attempt went back from %d to %d", at, before.Attempt, now.Attempt)
+			case seen && before.State.Terminal() && now.State != before.State:
+				t.Fatalf("task %v: was %v, is %v", at, before.State, now.State)
+			case seen && before.State.Terminal() && now.Attempt != before.Attempt:
+				t.Fatalf("task %v: a new attempt after its end", at)
+			}
+			if now.State == Assigned || now.State == Completed {
+				for _, d := range s.Dependencies(at) {
+					if dep, _ := s.Task(ref(j.ID, d)); dep.State != Completed {
+						t.Fatalf("task %v is %v, but its dependency %d is %v", at, now.State, d, dep.State)
+					}
+				}
+			}
+			if !now.State.Terminal() {
+				open++
+			}
+			p[at] = now
+		}
+		if j.State.Terminal() != (open == 0) {
+			t.Fatalf("job %d is %v with %d open tasks", j.ID, j.State, open)
+		}
+	}
+}

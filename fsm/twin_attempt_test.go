@@ -1,0 +1,302 @@
+package fsm
+
+import (
+	"fmt"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func (w *twin) sealed(id JobID) *twinJob {
+	if j := w.jobs[uint64(id)]; j != nil && j.state != "uploading" {
+		return j
+	}
+	return nil
+}
+
+func (j *twinJob) over() bool {
+	return j.state == "completed" || j.state == "failed" || j.state == "cancelled"
+}
+
+func (t *twinTask) over() bool {
+	switch t.state {
+	case "completed", "failed", "cancelled", "dead", "lost":
+		return true
+	}
+	return false
+}
+
+// task finds a task of a job that exists.
+func (w *twin) task(ref TaskRef) (*twinJob, *twinTask, string) {
+	j := w.sealed(ref.Job)
+	switch {
+	case j == nil:
+		return nil, nil, "no such job"
+	case int(ref.Index) >= len(j.tasks):
+		return nil, nil, "no such task"
+	}
+	return j, j.tasks[ref.Index], ""
+}
+
+func (w *twin) assign(it AssignItem) string {
+	j, t, r := w.task(it.TaskRef)
+	if r != "" {
+		return r
+	}
+	x := w.workers[uint32(it.Worker)]
+	switch {
+	case x == nil || x.State != WorkerUp:
+		return "no such worker"
+	case t.state != "pending":
+		return "wrong state"
+	case it.Attempt != t.attempt+1:
+		return "stale attempt"
+	}
+	t.state, t.attempt, t.worker, t.begun = "assigned", it.Attempt, uint32(it.Worker), false
+	if t.attempt > 1 {
+		j.retries++
+	}
+	if j.state == "pending" {
+		j.state, j.started = "running", w.now
+	}
+	return "accepted"
+}
+
+// live finds the task of a live attempt.
+func (w *twin) live(h HeldItem) (*twinJob, *twinTask, string) {
+	j, t, r := w.task(h.TaskRef)
+	switch {
+	case r != "":
+		return nil, nil, r
+	case t.attempt != h.Attempt || t.worker != uint32(h.Worker):
+		return nil, nil, "stale attempt"
+	case t.state == "completed":
+		return nil, nil, "already accepted"
+	case t.state != "assigned":
+		return nil, nil, "stale attempt"
+	}
+	return j, t, ""
+}
+
+func (w *twin) begin(h HeldItem) string {
+	j, t, r := w.live(h)
+	switch {
+	case r != "":
+		return r
+	case j.policies[t.policy].GetExecution() != dtaskv1.Execution_EXECUTION_AT_MOST_ONCE:
+		return "wrong state"
+	}
+	if !t.begun {
+		t.begun, t.started = true, w.now
+	}
+	return "accepted"
+}
+
+func (w *twin) complete(it CompleteItem) string {
+	j, t, r := w.live(it.HeldItem)
+	switch {
+	case r != "":
+		return r
+	case len(it.Result) > maxResult:
+		return "malformed"
+	case len(it.OutputSHA256) != 0 && len(it.OutputSHA256) != 32:
+		return "malformed"
+	}
+	t.state, t.ended, t.started, t.err = "completed", w.now, w.now-int64(it.DurationMS), ""
+	t.result, t.outSHA, t.outSize = string(it.Result), string(it.OutputSHA256), 0
+	if len(it.OutputSHA256) > 0 {
+		t.outSize = it.OutputSize
+	}
+	t.accepted++
+	w.makeReady(j)
+	w.settle(j)
+	return "accepted"
+}
+
+func (w *twin) fail(it FailItem) string {
+	j, t, r := w.live(it.HeldItem)
+	switch {
+	case r != "":
+		return r
+	case it.Next < 1 || it.Next > 3 || len(it.Error) > maxText:
+		return "malformed"
+	case it.Next == Retry && (j.stopping || t.begun):
+		return "wrong state"
+	}
+	t.started = w.now - int64(it.DurationMS)
+	if it.Burns {
+		t.failures++
+	}
+	switch it.Next {
+	case Retry:
+		t.state, t.due, t.err, t.ended = "scheduled", it.Due, it.Error, 0
+		j.recovered++
+		w.sched = append(w.sched, fmt.Sprintf("%v due %d", it.AttemptRef, it.Due))
+	case ToDead:
+		w.failed(j, t, "dead", it.Error)
+	case ToFailed:
+		w.failed(j, t, "failed", it.Error)
+	}
+	return "accepted"
+}
+
+func (w *twin) requeue(h HeldItem) string {
+	j, t, r := w.live(h)
+	switch {
+	case r != "":
+		return r
+	case t.begun:
+		return "wrong state"
+	}
+	if j.stopping {
+		w.end(t, "cancelled", "job stopped")
+		w.settle(j)
+		return "accepted"
+	}
+	t.state = "pending"
+	j.recovered++
+	w.ready = append(w.ready, fmt.Sprintf("%d/%d", h.Job, h.Index))
+	return "accepted"
+}
+
+func (w *twin) lose(h HeldItem) string {
+	j, t, r := w.live(h)
+	switch {
+	case r != "":
+		return r
+	case !t.begun:
+		return "wrong state"
+	}
+	w.failed(j, t, "lost", "worker lost, fate of the attempt unknown")
+	return "accepted"
+}
+
+func (w *twin) dueNow(it DueItem) string {
+	_, t, r := w.task(it.TaskRef)
+	switch {
+	case r != "":
+		return r
+	case t.state != "scheduled":
+		return "wrong state"
+	case t.attempt != it.Attempt:
+		return "stale attempt"
+	}
+	t.state, t.ended = "pending", 0
+	w.ready = append(w.ready, fmt.Sprintf("%d/%d", it.Job, it.Index))
+	return "accepted"
+}
+
+func (w *twin) end(t *twinTask, state, why string) {
+	t.state, t.ended, t.err = state, w.now, why
+}
+
+// failed ends a task badly, and all that this ends.
+func (w *twin) failed(j *twinJob, t *twinTask, state, why string) {
+	w.end(t, state, why)
+	if j.err == "" {
+		j.err = fmt.Sprintf("task %s %s: %s", t.name, state, why)
+	}
+	w.cancelWaiting(j)
+	if j.stops && !j.stopping {
+		j.stopping = true
+		for _, x := range j.tasks {
+			if !x.over() && x.state != "assigned" {
+				w.end(x, "cancelled", "job stopped: task "+t.name+" failed")
+			}
+		}
+	}
+	w.settle(j)
+}
+
+// cancelWaiting cancels what waits for a task that will never complete, until
+// there is nothing left to cancel.
+func (w *twin) cancelWaiting(j *twinJob) {
+	for again := true; again; {
+		again = false
+		for _, t := range j.tasks {
+			for _, d := range t.deps {
+				if t.state == "blocked" && j.tasks[d].over() && j.tasks[d].state != "completed" {
+					w.end(t, "cancelled", "dependency "+j.tasks[d].name+" failed")
+					again = true
+				}
+			}
+		}
+	}
+}
+
+func (w *twin) settle(j *twinJob) {
+	state := "completed"
+	for _, t := range j.tasks {
+		switch {
+		case !t.over():
+			return
+		case t.state == "cancelled" && state == "completed":
+			state = "cancelled"
+		case t.state != "cancelled" && t.state != "completed":
+			state = "failed"
+		}
+	}
+	w.close(j, state)
+}
+
+func (w *twin) close(j *twinJob, state string) {
+	j.state, j.ended = state, w.now
+	w.endedJobs = append(w.endedJobs, fmt.Sprint(j.id))
+}
+
+func (w *twin) endJob(id JobID, state, why string) string {
+	j := w.sealed(id)
+	switch {
+	case j == nil:
+		return "no such job"
+	case j.over():
+		return "already ended"
+	case len(why) > maxText:
+		return "malformed"
+	}
+	for i, t := range j.tasks {
+		if t.state == "assigned" {
+			w.ends = append(w.ends, fmt.Sprintf("%d/%d@%d by %d", id, i, t.attempt, t.worker))
+		}
+		if !t.over() {
+			w.end(t, "cancelled", why)
+		}
+	}
+	j.stopping, j.err = true, why
+	w.close(j, state)
+	return "accepted"
+}
+
+func (w *twin) cancelTask(op *CancelTask) string {
+	j, t, r := w.task(op.Task)
+	switch {
+	case r != "":
+		return r
+	case t.over():
+		return "already ended"
+	case len(op.Reason) > maxText:
+		return "malformed"
+	}
+	if t.state == "assigned" {
+		w.ends = append(w.ends, fmt.Sprintf("%d/%d@%d by %d", op.Task.Job, op.Task.Index, t.attempt, t.worker))
+	}
+	w.end(t, "cancelled", op.Reason)
+	w.cancelWaiting(j)
+	w.settle(j)
+	return "accepted"
+}
+
+func (w *twin) failTask(op *FailTask) string {
+	j, t, r := w.task(op.Task)
+	switch {
+	case r != "":
+		return r
+	case t.over():
+		return "already ended"
+	case t.state == "assigned":
+		return "wrong state"
+	case len(op.Error) > maxText:
+		return "malformed"
+	}
+	w.failed(j, t, "failed", op.Error)
+	return "accepted"
+}

@@ -1,0 +1,365 @@
+package fsm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// twin is the state machine written again from its description: maps, strings,
+// loops over everything, nothing shared, nothing counted ahead. It is slow and
+// obvious, and must agree with State after every entry.
+type twin struct {
+	now         int64
+	clusterID   string
+	replicas    map[string]string
+	term        uint64
+	leader      string
+	nextJob     uint64
+	jobs        map[uint64]*twinJob
+	keys        map[string]*twinKey
+	nextWorker  uint32
+	workers     map[uint32]*Worker
+	ready, ends []string // effects of the present entry
+	sched, seal []string
+	endedJobs   []string
+}
+
+type twinKey struct {
+	job     uint64
+	sealed  bool
+	expires int64
+	digest  [16]byte
+}
+
+type twinJob struct {
+	id                        uint64
+	key, state, err           string
+	stops, stopping           bool
+	total                     int
+	sum                       uint32
+	tasks                     []*twinTask
+	submitted, started, ended int64
+	retries, recovered        uint64
+	policies                  []*dtaskv1.TaskPolicy
+}
+
+type twinTask struct {
+	name, state     string
+	body            string
+	policy          uint32
+	deps            []uint32
+	attempt, worker uint32
+	failures        uint32
+	begun           bool
+	started, ended  int64
+	due             int64
+	err, result     string
+	outSize         int64
+	outSHA          string
+	accepted        int // completions
+}
+
+func newTwin() *twin {
+	return &twin{
+		replicas: map[string]string{}, jobs: map[uint64]*twinJob{}, keys: map[string]*twinKey{},
+		workers: map[uint32]*Worker{}, nextJob: 1, nextWorker: 1,
+	}
+}
+
+// entry applies operations and gives the first refusal in words.
+func (w *twin) entry(now int64, ops []Op) string {
+	w.now = now
+	w.ready, w.ends, w.sched, w.seal, w.endedJobs = nil, nil, nil, nil, nil
+	first := "accepted"
+	for _, op := range ops {
+		if r := w.op(op); first == "accepted" {
+			first = r
+		}
+	}
+	return first
+}
+
+func twinEach[T any](items []T, f func(T) string) string {
+	first := "accepted"
+	for _, it := range items {
+		if r := f(it); first == "accepted" {
+			first = r
+		}
+	}
+	return first
+}
+
+func (w *twin) op(op Op) string {
+	switch op := op.(type) {
+	case *Cluster, *Replica, *LeaderStart:
+		return w.cluster(op)
+	case *JobBegin:
+		return w.jobBegin(op)
+	case *JobChunk:
+		return w.jobChunk(op)
+	case *JobSeal:
+		return w.jobSeal(op)
+	case *JobDrop:
+		return w.jobDrop(op)
+	case *Assign:
+		return twinEach(op.Items, w.assign)
+	case *Begin:
+		return twinEach(op.Items, w.begin)
+	case *Complete:
+		return twinEach(op.Items, w.complete)
+	case *Fail:
+		return twinEach(op.Items, w.fail)
+	case *Requeue:
+		return twinEach(op.Items, w.requeue)
+	case *Lose:
+		return twinEach(op.Items, w.lose)
+	case *Due:
+		return twinEach(op.Items, w.dueNow)
+	case *CancelJob:
+		return w.endJob(op.Job, "cancelled", op.Reason)
+	case *FailJob:
+		return w.endJob(op.Job, "failed", op.Error)
+	case *CancelTask:
+		return w.cancelTask(op)
+	case *FailTask:
+		return w.failTask(op)
+	case *WorkerJoin:
+		return w.join(op)
+	case *WorkerLeave:
+		return w.leave(op)
+	case *ForgetWorkers:
+		return twinEach(op.IDs, w.forgetWorker)
+	case *ForgetKeys:
+		return twinEach(op.Keys, w.forgetKey)
+	case *ForgetJobs:
+		return twinEach(op.IDs, w.forgetJob)
+	default:
+		panic(fmt.Sprintf("twin does not know %T", op))
+	}
+}
+
+func (w *twin) cluster(op Op) string {
+	switch op := op.(type) {
+	case *Cluster:
+		if w.clusterID != "" {
+			return "wrong state"
+		}
+		if op.ID == "" {
+			return "malformed"
+		}
+		w.clusterID = op.ID
+	case *Replica:
+		if old, ok := w.replicas[op.ServerID]; ok && old != op.Instance {
+			return "wrong state"
+		}
+		w.replicas[op.ServerID] = op.Instance
+	case *LeaderStart:
+		if op.Term <= w.term {
+			return "out of order"
+		}
+		w.term, w.leader = op.Term, op.ServerID
+	}
+	return "accepted"
+}
+
+func (w *twin) jobBegin(op *JobBegin) string {
+	header := new(dtaskv1.JobHeader)
+	switch {
+	case uint64(op.ID) != w.nextJob:
+		return "out of order"
+	case op.Key == "" || op.Total == 0:
+		return "malformed"
+	case proto.Unmarshal(op.Header, header) != nil || len(header.GetPolicies()) == 0:
+		return "malformed"
+	}
+	if k := w.keys[op.Key]; k != nil && k.sealed {
+		return "key conflict"
+	} else if k != nil {
+		delete(w.jobs, k.job)
+	}
+	w.jobs[w.nextJob] = &twinJob{
+		id: w.nextJob, key: op.Key, state: "uploading", total: int(op.Total), policies: header.GetPolicies(),
+		stops: header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE,
+	}
+	w.keys[op.Key] = &twinKey{job: w.nextJob, expires: op.KeyExpires}
+	w.nextJob++
+	return "accepted"
+}
+
+func (w *twin) upload(id JobID) (*twinJob, string) {
+	j := w.jobs[uint64(id)]
+	switch {
+	case j == nil:
+		return nil, "no such job"
+	case j.state != "uploading":
+		return nil, "already ended"
+	}
+	return j, ""
+}
+
+func (w *twin) jobChunk(op *JobChunk) string {
+	j, r := w.upload(op.Job)
+	n := op.Chunk.Len()
+	switch {
+	case r != "":
+		return r
+	case n == 0:
+		return "malformed"
+	case int(op.Chunk.First) != len(j.tasks) || len(j.tasks)+n > j.total:
+		return "out of order"
+	}
+	var tasks []*twinTask
+	for i := range n {
+		v := op.Chunk.at(uint32(i))
+		t := &twinTask{name: string(v.name), body: string(v.body), policy: v.policy, state: "blocked"}
+		v.eachDep(op.Chunk.First+uint32(i), func(dep uint32) { t.deps = append(t.deps, dep) })
+		if t.name == "" || int(t.policy) >= len(j.policies) {
+			return "malformed"
+		}
+		tasks = append(tasks, t)
+	}
+	j.tasks = append(j.tasks, tasks...)
+	j.sum = op.Chunk.Sum(j.sum)
+	return "accepted"
+}
+
+func (w *twin) jobSeal(op *JobSeal) string {
+	j, r := w.upload(op.Job)
+	switch {
+	case r != "":
+		return r
+	case len(j.tasks) != j.total:
+		return "out of order"
+	case op.Sum != j.sum:
+		return "malformed"
+	}
+	j.state, j.submitted = "pending", w.now
+	w.keys[j.key].sealed, w.keys[j.key].digest = true, op.Digest
+	w.seal = append(w.seal, fmt.Sprint(j.id))
+	w.makeReady(j)
+	return "accepted"
+}
+
+func (w *twin) jobDrop(op *JobDrop) string {
+	j, r := w.upload(op.Job)
+	if r != "" {
+		return r
+	}
+	delete(w.keys, j.key)
+	delete(w.jobs, j.id)
+	return "accepted"
+}
+
+// waits counts the dependencies that have not completed.
+func (j *twinJob) waits(t *twinTask) uint32 {
+	n := uint32(0)
+	for _, d := range t.deps {
+		if j.tasks[d].state != "completed" {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *twin) makeReady(j *twinJob) {
+	for i, t := range j.tasks {
+		if t.state == "blocked" && j.waits(t) == 0 {
+			t.state = "pending"
+			w.ready = append(w.ready, fmt.Sprintf("%d/%d", j.id, i))
+		}
+	}
+}
+
+func (w *twin) forgetKey(name string) string {
+	switch k := w.keys[name]; {
+	case k == nil:
+		return "no such job"
+	case !k.sealed:
+		return "wrong state"
+	}
+	delete(w.keys, name)
+	return "accepted"
+}
+
+func (w *twin) forgetJob(id JobID) string {
+	j := w.sealed(id)
+	switch {
+	case j == nil:
+		return "no such job"
+	case !j.over():
+		return "wrong state"
+	}
+	delete(w.jobs, j.id)
+	return "accepted"
+}
+
+func (w *twin) byName(name string) *Worker {
+	for _, x := range slices.Collect(maps.Values(w.workers)) {
+		if x.Name == name {
+			return x
+		}
+	}
+	return nil
+}
+
+func (w *twin) join(op *WorkerJoin) string {
+	if op.Name == "" || op.Incarnation == "" {
+		return "malformed"
+	}
+	want := w.nextWorker
+	if x := w.byName(op.Name); x != nil {
+		want = uint32(x.ID)
+	}
+	if uint32(op.ID) != want {
+		return "out of order"
+	}
+	if want == w.nextWorker {
+		w.nextWorker++
+	}
+	labels, resources := slices.Clone(op.Labels), slices.Clone(op.Resources)
+	slices.SortFunc(labels, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })
+	w.workers[want] = &Worker{
+		ID: op.ID, Name: op.Name, Incarnation: op.Incarnation, State: WorkerUp, Slots: op.Slots, Labels: labels, Resources: resources,
+		Version: op.Version, Address: op.Address, UpSince: w.now,
+	}
+	return "accepted"
+}
+
+func (w *twin) leave(op *WorkerLeave) string {
+	x := w.workers[uint32(op.ID)]
+	switch {
+	case x == nil:
+		return "no such worker"
+	case x.State != WorkerUp:
+		return "wrong state"
+	case len(op.Reason) > maxText:
+		return "malformed"
+	}
+	x.State, x.DownSince, x.DownReason = WorkerDown, w.now, op.Reason
+	return "accepted"
+}
+
+func (w *twin) forgetWorker(id WorkerID) string {
+	x := w.workers[uint32(id)]
+	switch {
+	case x == nil:
+		return "no such worker"
+	case x.State != WorkerDown:
+		return "wrong state"
+	}
+	for _, j := range w.jobs {
+		for _, t := range j.tasks {
+			if t.state == "assigned" && t.worker == uint32(id) {
+				return "wrong state"
+			}
+		}
+	}
+	delete(w.workers, uint32(id))
+	return "accepted"
+}
