@@ -1,0 +1,296 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dtask/dtask/client"
+)
+
+// startLimit is how long a cluster may take until it is ready: a guard against
+// hanging, not a promise.
+const startLimit = 30 * time.Second
+
+// Config describes a cluster.
+type Config struct {
+	// Programs are the programs to run. Default: Find.
+	Programs Programs
+	// Dir is the folder of everything the cluster keeps. Default: a new one in
+	// the folder for temporary files.
+	Dir string
+	// Coordinators and Workers are how many to have. Default: 3 and 0.
+	Coordinators, Workers int
+	// Slots of each worker. Default 4.
+	Slots int
+	// CoordinatorFlags and WorkerFlags are added to every command line.
+	CoordinatorFlags, WorkerFlags []string
+	// Env is added to every environment.
+	Env []string
+}
+
+// A Coordinator is one dtaskd.
+type Coordinator struct {
+	*Process
+
+	Addr    string // of --listen
+	HTTP    string // of --http
+	DataDir string
+}
+
+// A Worker is one dtask-worker.
+type Worker struct {
+	*Process
+
+	Dir string // its own folder
+}
+
+// A Cluster is some coordinators and workers. Its methods may be called from any
+// goroutine.
+type Cluster struct {
+	Ctl
+
+	// Dir holds data, logs and whatever a test puts there.
+	Dir string
+
+	cfg          Config
+	coordinators []*Coordinator
+
+	mu      sync.Mutex // guards workers
+	workers []*Worker
+}
+
+// New prepares a cluster and starts nothing.
+func New(ctx context.Context, cfg Config) (*Cluster, error) {
+	if cfg.Coordinators == 0 {
+		cfg.Coordinators = 3
+	}
+	if cfg.Slots == 0 {
+		cfg.Slots = 4
+	}
+	var err error
+	if cfg.Programs.Dir == "" {
+		if cfg.Programs, err = Find(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Dir == "" {
+		if cfg.Dir, err = os.MkdirTemp("", "dtask-"); err != nil {
+			return nil, fmt.Errorf("making a folder for the cluster: %w", err)
+		}
+	}
+	c := &Cluster{Dir: cfg.Dir, cfg: cfg, Ctl: Ctl{Programs: cfg.Programs, Env: cfg.Env}}
+	if err := c.plan(ctx); err != nil {
+		return nil, err
+	}
+	for i := range cfg.Workers {
+		c.AddWorker("w" + strconv.Itoa(i+1))
+	}
+	return c, nil
+}
+
+// plan gives every coordinator its addresses and command line.
+func (c *Cluster) plan(ctx context.Context) error {
+	var peers []string
+	for i := range c.cfg.Coordinators {
+		n := &Coordinator{}
+		name := "n" + strconv.Itoa(i+1)
+		for _, addr := range []*string{&n.Addr, &n.HTTP} {
+			var err error
+			if *addr, err = freePort(ctx); err != nil {
+				return err
+			}
+		}
+		n.DataDir = filepath.Join(c.Dir, name)
+		peers = append(peers, name+"="+n.Addr)
+		c.coordinators = append(c.coordinators, n)
+		c.Addrs = append(c.Addrs, n.Addr)
+	}
+	for i, n := range c.coordinators {
+		name := "n" + strconv.Itoa(i+1)
+		n.Process = c.process(name, coordinatorProgram, append([]string{
+			"--id", name, "--data-dir", n.DataDir, "--listen", n.Addr, "--http", n.HTTP, "--peers", strings.Join(peers, ","),
+		}, c.cfg.CoordinatorFlags...))
+	}
+	return nil
+}
+
+// process makes a process of the cluster.
+func (c *Cluster) process(name, program string, args []string) *Process {
+	return &Process{
+		Name: name, path: c.cfg.Programs.Path(program), args: args, logPath: filepath.Join(c.Dir, name+".log"),
+		env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir, "TMPDIR=" + os.TempDir()}, c.cfg.Env...),
+	}
+}
+
+// Imposter makes a coordinator with the command line of another but its own
+// folder and, if it is to run beside the other, its own addresses. It is not
+// part of the cluster: the caller starts and kills it.
+func (c *Cluster) Imposter(ctx context.Context, n *Coordinator, ownAddress bool) (*Coordinator, error) {
+	name := "imposter-of-" + n.Name
+	other := &Coordinator{Addr: n.Addr, HTTP: n.HTTP, DataDir: filepath.Join(c.Dir, name)}
+	if ownAddress {
+		for _, addr := range []*string{&other.Addr, &other.HTTP} {
+			var err error
+			if *addr, err = freePort(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	args := slices.Clone(n.args)
+	for i := range args[:len(args)-1] {
+		switch args[i] {
+		case "--data-dir":
+			args[i+1] = other.DataDir
+		case "--listen":
+			args[i+1] = other.Addr
+		case "--http":
+			args[i+1] = other.HTTP
+		}
+	}
+	other.Process = c.process(name, coordinatorProgram, args)
+	return other, nil
+}
+
+// AddWorker adds a worker that knows the given coordinators, or all, and does
+// not start it. Flags are added behind the cluster's.
+func (c *Cluster) AddWorker(name string, flags ...string) *Worker {
+	w := &Worker{Dir: filepath.Join(c.Dir, name)}
+	args := []string{"--name", name, "--slots", strconv.Itoa(c.cfg.Slots), "--work-dir", w.Dir}
+	if !slices.Contains(flags, "--join") {
+		args = append(args, "--join", strings.Join(c.Addrs, ","))
+	}
+	args = append(append(args, c.cfg.WorkerFlags...), flags...)
+	w.Process = c.process(name, workerProgram, args)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.workers = append(c.workers, w)
+	return w
+}
+
+// Coordinators are all coordinators.
+func (c *Cluster) Coordinators() []*Coordinator { return slices.Clone(c.coordinators) }
+
+// Workers are all workers.
+func (c *Cluster) Workers() []*Worker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.workers)
+}
+
+// Coordinator finds a coordinator by name; nil if there is none.
+func (c *Cluster) Coordinator(name string) *Coordinator {
+	for _, n := range c.coordinators {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Worker finds a worker by name; nil if there is none.
+func (c *Cluster) Worker(name string) *Worker {
+	for _, w := range c.Workers() {
+		if w.Name == name {
+			return w
+		}
+	}
+	return nil
+}
+
+// Start starts all that does not run, and returns once there is a leader, every
+// coordinator is ready, and every worker is up.
+func (c *Cluster) Start(ctx context.Context) error {
+	for _, n := range c.coordinators {
+		if !n.Running() {
+			if err := n.Start(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	for _, w := range c.Workers() {
+		if !w.Running() {
+			if err := w.Start(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return c.AwaitReady(ctx)
+}
+
+// AwaitReady returns once there is a leader, every running coordinator is ready,
+// and every running worker is up.
+func (c *Cluster) AwaitReady(ctx context.Context) error {
+	for _, n := range c.coordinators {
+		if n.Running() {
+			if err := c.AwaitCoordinator(ctx, n); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := c.AwaitLeader(ctx); err != nil {
+		return err
+	}
+	for _, w := range c.Workers() {
+		if w.Running() {
+			if err := c.AwaitWorker(ctx, w.Name, "up"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close ends every process of the cluster and returns once they are gone.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, w := range c.Workers() {
+		errs = append(errs, w.Kill())
+	}
+	for _, n := range c.coordinators {
+		errs = append(errs, n.Kill())
+	}
+	return errors.Join(errs...)
+}
+
+// Remove removes the cluster's folder.
+func (c *Cluster) Remove() error {
+	if err := os.RemoveAll(c.Dir); err != nil {
+		return fmt.Errorf("removing the cluster's folder: %w", err)
+	}
+	return nil
+}
+
+// Client returns a client that knows the given coordinators, or all. The caller
+// closes it.
+func (c *Cluster) Client(at ...*Coordinator) (*client.Client, error) {
+	addrs := c.Addrs
+	if len(at) > 0 {
+		addrs = nil
+		for _, n := range at {
+			addrs = append(addrs, n.Addr)
+		}
+	}
+	cl, err := client.New(client.Config{Addrs: addrs})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return cl, nil
+}
+
+// At is Ctl with only these coordinators as its addresses.
+func (c *Cluster) At(at ...*Coordinator) Ctl {
+	ctl := c.Ctl
+	ctl.Addrs = nil
+	for _, n := range at {
+		ctl.Addrs = append(ctl.Addrs, n.Addr)
+	}
+	return ctl
+}

@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// Ctl runs dtaskctl against a cluster.
+type Ctl struct {
+	Programs Programs
+	Addrs    []string // for DTASK_ADDR
+	Env      []string // beside the usual
+}
+
+// Answer is how a run of dtaskctl ended.
+type Answer struct {
+	Args           []string
+	Stdout, Stderr string
+	Code           int // exit code; -1 if it could not be run or was killed
+}
+
+// Run runs dtaskctl with these arguments.
+func (c Ctl) Run(ctx context.Context, args ...string) Answer { return c.RunWith(ctx, "", args...) }
+
+// RunWith is Run with text on standard input.
+func (c Ctl) RunWith(ctx context.Context, stdin string, args ...string) Answer {
+	cmd := exec.CommandContext(ctx, c.Programs.Path(ctlProgram), args...)
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "DTASK_ADDR=" + strings.Join(c.Addrs, ","),
+	}, c.Env...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	a := Answer{Args: args, Stdout: stdout.String(), Stderr: stderr.String()}
+	if err != nil {
+		a.Code = -1
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			a.Code = exit.ExitCode()
+		} else {
+			a.Stderr += err.Error()
+		}
+	}
+	return a
+}
+
+// String shows the run for messages.
+func (a Answer) String() string {
+	return fmt.Sprintf("dtaskctl %s: exit %d\n%s%s", strings.Join(a.Args, " "), a.Code, clip(a.Stdout), clip(a.Stderr))
+}
+
+func clip(s string) string {
+	const most = 2000
+	if len(s) > most {
+		return s[:most] + "…\n"
+	}
+	return s
+}
+
+// Err is nil if the run ended with exit code 0.
+func (a Answer) Err() error {
+	if a.Code == 0 {
+		return nil
+	}
+	return errors.New(a.String())
+}
+
+// Into reads standard output, which must be one JSON document and nothing else,
+// into v. It does not look at the exit code.
+func (a Answer) Into(v any) error {
+	decoder := json.NewDecoder(strings.NewReader(a.Stdout))
+	if err := decoder.Decode(v); err != nil {
+		return fmt.Errorf("standard output is no JSON document: %w\n%s", err, a)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("standard output is more than one JSON document\n%s", a)
+	}
+	return nil
+}
+
+// read runs dtaskctl with -o json and reads its document into v.
+func (c Ctl) read(ctx context.Context, v any, args ...string) error {
+	a := c.Run(ctx, append(args, "-o", "json")...)
+	if err := a.Err(); err != nil {
+		return err
+	}
+	return a.Into(v)
+}
+
+// Status is `cluster status`.
+func (c Ctl) Status(ctx context.Context) (Status, error) {
+	var s Status
+	err := c.read(ctx, &s, "cluster", "status")
+	return s, err
+}
+
+// ListWorkers is `worker list`.
+func (c Ctl) ListWorkers(ctx context.Context) ([]WorkerInfo, error) {
+	var list struct {
+		Workers []WorkerInfo `json:"workers"`
+	}
+	err := c.read(ctx, &list, "worker", "list")
+	return list.Workers, err
+}
+
+// Job is `status JOB`.
+func (c Ctl) Job(ctx context.Context, id string) (Job, error) {
+	var j Job
+	err := c.read(ctx, &j, "status", id)
+	return j, err
+}
+
+// Submit submits a job file given as text and returns the job's id.
+func (c Ctl) Submit(ctx context.Context, file string, args ...string) (string, error) {
+	a := c.RunWith(ctx, file, append([]string{"submit", "-", "-o", "json"}, args...)...)
+	if err := a.Err(); err != nil {
+		return "", err
+	}
+	var doc struct {
+		ID string `json:"id"`
+	}
+	if err := a.Into(&doc); err != nil {
+		return "", err
+	}
+	if doc.ID == "" {
+		return "", fmt.Errorf("the document has no id\n%s", a)
+	}
+	return doc.ID, nil
+}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package cluster
+
+import "syscall"
+
+// processAttributes puts a process into a group of its own, so that a ctrl-C on
+// the terminal reaches only the program that started it.
+func processAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}
