@@ -136,22 +136,22 @@ type testNode struct {
 }
 
 // newTestNode makes a replica with its port and folder; it is not started yet.
-func newTestNode(t *testing.T, id string, w *network) *testNode {
-	t.Helper()
+func newTestNode(tb testing.TB, id string, w *network) *testNode {
+	tb.Helper()
 	if w == nil {
 		w = newNetwork()
 	}
-	n := &testNode{id: id, dir: t.TempDir(), net: w, address: "127.0.0.1:0"}
-	n.listen(t)
-	t.Cleanup(func() { n.stop(t) })
+	n := &testNode{id: id, dir: tb.TempDir(), net: w, address: "127.0.0.1:0"}
+	n.listen(tb)
+	tb.Cleanup(func() { n.stop(tb) })
 	return n
 }
 
-func (n *testNode) listen(t *testing.T) {
-	t.Helper()
+func (n *testNode) listen(tb testing.TB) {
+	tb.Helper()
 	base, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", n.address) //nolint:usetesting // it is closed by stop
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	n.address = base.Addr().String()
 	n.mux = NewMux(base, quiet())
@@ -163,7 +163,7 @@ func (n *testNode) listen(t *testing.T) {
 	}()
 	n.stopMux = func() { cancel(); <-done }
 	if n.identity, err = OpenIdentity(n.dir, n.id); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -174,8 +174,8 @@ func quiet() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-func (n *testNode) config(t *testing.T) Config {
-	t.Helper()
+func (n *testNode) config(tb testing.TB) Config {
+	tb.Helper()
 	n.fsm = &counter{}
 	cfg := Config{
 		Identity: n.identity, DataDir: n.dir, Advertise: n.address, Listener: n.mux, FSM: n.fsm, Peers: n.peers,
@@ -191,25 +191,25 @@ func (n *testNode) config(t *testing.T) Config {
 }
 
 // start opens the node; founders is nil for a restart or a join.
-func (n *testNode) start(t *testing.T, founders []Server) {
-	t.Helper()
-	cfg := n.config(t)
+func (n *testNode) start(tb testing.TB, founders []Server) {
+	tb.Helper()
+	cfg := n.config(tb)
 	cfg.Founders = founders
 	node, err := Open(cfg)
 	if err != nil {
-		t.Fatalf("opening %s: %v", n.id, err)
+		tb.Fatalf("opening %s: %v", n.id, err)
 	}
 	n.Node = node
 }
 
 // stop closes all of the replica; its folder stays.
-func (n *testNode) stop(t *testing.T) {
-	t.Helper()
+func (n *testNode) stop(tb testing.TB) {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:usetesting // it runs in cleanups too
 	defer cancel()
 	if n.Node != nil {
 		if err := n.Close(ctx); err != nil {
-			t.Errorf("closing %s: %v", n.id, err)
+			tb.Errorf("closing %s: %v", n.id, err)
 		}
 		n.Node = nil
 	}
@@ -217,33 +217,33 @@ func (n *testNode) stop(t *testing.T) {
 		n.stopMux()
 		n.stopMux = nil
 		if err := n.identity.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	}
 }
 
-func (n *testNode) restart(t *testing.T) {
-	t.Helper()
-	n.listen(t)
-	n.start(t, nil)
+func (n *testNode) restart(tb testing.TB) {
+	tb.Helper()
+	n.listen(tb)
+	n.start(tb, nil)
 }
 
 type cluster []*testNode
 
 // newCluster starts n replicas that found a cluster together.
-func newCluster(t *testing.T, count int, tune func(*Config)) cluster {
-	t.Helper()
+func newCluster(tb testing.TB, count int, tune func(*Config)) cluster {
+	tb.Helper()
 	w := newNetwork()
 	var c cluster
 	for i := range count {
-		n := newTestNode(t, fmt.Sprintf("n%d", i+1), w)
+		n := newTestNode(tb, fmt.Sprintf("n%d", i+1), w)
 		n.tune = tune
 		c = append(c, n)
 	}
 	peers := c.servers()
 	for _, n := range c {
 		n.peers = peers
-		n.start(t, peers)
+		n.start(tb, peers)
 	}
 	return c
 }
@@ -257,8 +257,8 @@ func (c cluster) servers() []Server {
 }
 
 // eventually polls for what a real cluster does in its own time.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, f func() bool) {
+	tb.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	ticker := time.NewTicker(5 * time.Millisecond)
@@ -266,22 +266,22 @@ func eventually(t *testing.T, what string, f func() bool) {
 	for !f() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("not within %v: %s", patience, what)
+			tb.Fatalf("not within %v: %s", patience, what)
 		case <-ticker.C:
 		}
 	}
 }
 
 // leader waits for a replica that leads and has committed an entry of its term.
-func (c cluster) leader(t *testing.T, except ...*testNode) *testNode {
-	t.Helper()
+func (c cluster) leader(tb testing.TB, except ...*testNode) *testNode {
+	tb.Helper()
 	var leader *testNode
-	eventually(t, "a leader", func() bool {
+	eventually(tb, "a leader", func() bool {
 		for _, n := range c {
 			if n.Node == nil || slices.Contains(except, n) || !n.Leading() {
 				continue
 			}
-			if _, err := n.ReadIndex(t.Context()); err == nil {
+			if _, err := n.ReadIndex(tb.Context()); err == nil {
 				leader = n
 				return true
 			}
@@ -292,17 +292,17 @@ func (c cluster) leader(t *testing.T, except ...*testNode) *testNode {
 }
 
 // propose proposes count values from first on, a few in flight, and waits for all.
-func (n *testNode) propose(t *testing.T, first, count uint64) {
-	t.Helper()
+func (n *testNode) propose(tb testing.TB, first, count uint64) {
+	tb.Helper()
 	var flight []*Proposal
 	var last uint64
 	finish := func(p *Proposal) {
 		_, index, err := p.Wait()
 		if err != nil {
-			t.Fatalf("proposing at %s: %v", n.id, err)
+			tb.Fatalf("proposing at %s: %v", n.id, err)
 		}
 		if index <= last {
-			t.Fatalf("index %d after %d", index, last)
+			tb.Fatalf("index %d after %d", index, last)
 		}
 		last = index
 	}
@@ -319,47 +319,47 @@ func (n *testNode) propose(t *testing.T, first, count uint64) {
 }
 
 // holds waits until a replica has applied exactly the values 1 to count in order.
-func (n *testNode) holds(t *testing.T, count uint64) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("%s has %d values", n.id, count), func() bool {
+func (n *testNode) holds(tb testing.TB, count uint64) {
+	tb.Helper()
+	eventually(tb, fmt.Sprintf("%s has %d values", n.id, count), func() bool {
 		return uint64(len(n.fsm.all())) >= count
 	})
 	for i, v := range n.fsm.all() {
 		if v != uint64(i+1) {
-			t.Fatalf("%s: value %d is %d", n.id, i+1, v)
+			tb.Fatalf("%s: value %d is %d", n.id, i+1, v)
 		}
 	}
 	if got := uint64(len(n.fsm.all())); got != count {
-		t.Errorf("%s has %d values, want %d", n.id, got, count)
+		tb.Errorf("%s has %d values, want %d", n.id, got, count)
 	}
 }
 
-func (c cluster) wantNoFatals(t *testing.T) {
-	t.Helper()
+func (c cluster) wantNoFatals(tb testing.TB) {
+	tb.Helper()
 	for _, n := range c {
 		if errs := n.fatals.all(); len(errs) != 0 {
-			t.Errorf("%s: fatal: %v", n.id, errs)
+			tb.Errorf("%s: fatal: %v", n.id, errs)
 		}
 	}
 }
 
-func hasSnapshot(t *testing.T, dir string) bool {
-	t.Helper()
+func hasSnapshot(tb testing.TB, dir string) bool {
+	tb.Helper()
 	names, err := snapshotNames(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return len(names) > 0
 }
 
-func rewrite(t *testing.T, path string, change func([]byte)) {
-	t.Helper()
+func rewrite(tb testing.TB, path string, change func([]byte)) {
+	tb.Helper()
 	data, err := os.ReadFile(filepath.Clean(path))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	change(data)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
