@@ -126,7 +126,7 @@ func (a *app) bench(ctx context.Context, f benchFlags) error {
 		return err
 	}
 	l := load{app: a, client: c, flags: f, template: template}
-	if err := l.run(ctx); err != nil {
+	if err = l.run(ctx); err != nil {
 		return err
 	}
 	after, err := c.Stats(ctx)
@@ -154,7 +154,7 @@ func (l *load) report(before, after []client.ReplicaStats) benchReport {
 	if len(before) == 0 || len(after) == 0 {
 		return r
 	}
-	var entries, operations, bytes, syncs, changes uint64
+	var entries, operations, written, syncs, changes uint64
 	for _, now := range after {
 		for _, then := range before {
 			if then.Address != now.Address {
@@ -163,12 +163,12 @@ func (l *load) report(before, after []client.ReplicaStats) benchReport {
 			x, y := then.Stats, now.Stats
 			entries += grown(x.GetEntries(), y.GetEntries())
 			operations += grown(x.GetOperations(), y.GetOperations())
-			bytes += grown(x.GetBytes(), y.GetBytes())
+			written += grown(x.GetBytes(), y.GetBytes())
 			syncs += grown(x.GetSyncs(), y.GetSyncs())
 			changes = max(changes, grown(x.GetLeaderChanges(), y.GetLeaderChanges())) // all see the same ones
 		}
 	}
-	r.Entries, r.Operations, r.LogBytes, r.Syncs, r.LeaderChanges = &entries, &operations, &bytes, &syncs, &changes
+	r.Entries, r.Operations, r.LogBytes, r.Syncs, r.LeaderChanges = &entries, &operations, &written, &syncs, &changes
 	if entries > 0 {
 		per := round3(float64(operations) / float64(entries))
 		r.PerEntry = &per

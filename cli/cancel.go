@@ -20,7 +20,7 @@ func newCancel(a *app) *cobra.Command {
 		Short: "Cancel a job, or one task of it; running commands are killed",
 		Example: `  dtaskctl cancel 42
   dtaskctl cancel 42/fetch --reason "wrong input"`,
-		Args: exactly(1),
+		Args: oneArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			job, task, err := taskRef(args[0])
 			if err != nil {

@@ -43,14 +43,14 @@ type usageError struct {
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// A hinted error says what to do next better than the table can.
-type hinted struct {
+// A hintedError says what to do next better than the table can.
+type hintedError struct {
 	err  error
 	hint string
 }
 
-func (e *hinted) Error() string { return e.err.Error() }
-func (e *hinted) Unwrap() error { return e.err }
+func (e *hintedError) Error() string { return e.err.Error() }
+func (e *hintedError) Unwrap() error { return e.err }
 
 // outcomes is the one table from errors to exit codes and to what to do next.
 // The first that fits counts.
@@ -125,7 +125,7 @@ func what(err error, details *client.Error) string {
 
 // hint prints what to do next: what the error itself says, or the given text.
 func (a *app) hint(err error, hint string) {
-	if h, ok := errors.AsType[*hinted](err); ok {
+	if h, ok := errors.AsType[*hintedError](err); ok {
 		hint = h.hint
 	}
 	if hint != "" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -59,7 +60,7 @@ type fakeFollower struct {
 // serve runs a fake on a loopback port until done is called.
 func serve(jobs dtaskv1.JobServiceServer, cluster dtaskv1.ClusterServiceServer) (addr string, done func(), err error) {
 	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0") //nolint:usetesting // testscript's Setup has no context
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
@@ -139,7 +140,7 @@ func (f *fakeLeader) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, 
 			first.Tasks = append(first.Tasks, m.GetTasks()...)
 		}
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		return err
 	}
 	switch first.GetHeader().GetName() {

@@ -40,7 +40,7 @@ func (a *app) readJob(path string) (*dtaskv1.JobSpec, error) {
 	if path != "-" {
 		f, err := os.Open(path) //nolint:gosec // the user's own file
 		if err != nil {
-			return nil, &hinted{err: &jobFileError{err: err}, hint: "give the path of a job file, or - for standard input"}
+			return nil, &hintedError{err: &jobFileError{err: err}, hint: "give the path of a job file, or - for standard input"}
 		}
 		defer func() { _ = f.Close() }()
 		in = f
@@ -113,12 +113,13 @@ func repeat(t *dtaskv1.TaskSpec, n int) []*dtaskv1.TaskSpec {
 
 // randomize gives each task one of the four priorities.
 func randomize(job *dtaskv1.JobSpec) {
-	policy := job.GetHeader().GetPolicies()[0]
-	job.Header.Policies = nil
+	header := job.GetHeader()
+	policy := header.GetPolicies()[0]
+	header.Policies = nil
 	for p := dtaskv1.Priority_PRIORITY_LOW; p <= dtaskv1.Priority_PRIORITY_URGENT; p++ {
 		one := proto.CloneOf(policy)
 		one.Priority = p
-		job.Header.Policies = append(job.Header.Policies, one)
+		header.Policies = append(header.GetPolicies(), one)
 	}
 	for _, t := range job.GetTasks() {
 		t.Policy = rand.Uint32N(4) //nolint:gosec // a load, no secret

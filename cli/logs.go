@@ -33,7 +33,7 @@ error, both to standard output, as long as its worker keeps it. With --follow ex
 		Example: `  dtaskctl logs 42/fetch
   dtaskctl logs 42/fetch --follow
   dtaskctl logs 42/fetch --attempt 1 --stderr`,
-		Args: exactly(1),
+		Args: oneArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			job, task, err := taskRef(args[0])
 			if err != nil {
@@ -98,7 +98,7 @@ error, both to standard output, as long as its worker keeps it. With --follow ex
 func noLogs(err error, ref string) error {
 	if errors.Is(err, client.ErrNotFound) {
 		job, _, _ := strings.Cut(ref, "/")
-		return &hinted{err: err, hint: "logs stay on the worker within a bound; dtaskctl status " + job + " shows the tasks and their attempts"}
+		return &hintedError{err: err, hint: "logs stay on the worker within a bound; dtaskctl status " + job + " shows the tasks and their attempts"}
 	}
 	return err
 }

@@ -24,7 +24,7 @@ Of a single one the result alone is printed. Exit 0 if the job completed, 1 if i
 failed or was cancelled, 8 if it has not ended yet.`,
 		Example: `  dtaskctl result 42
   dtaskctl result 42 -o json`,
-		Args: exactly(1),
+		Args: oneArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := jobID(args[0])
 			if err != nil {
@@ -46,7 +46,7 @@ failed or was cancelled, 8 if it has not ended yet.`,
 				}
 			}
 			if !ended {
-				return &hinted{
+				return &hintedError{
 					err:  fmt.Errorf("job %s %w: %w", id, errNotEnded, errWaited),
 					hint: "wait for it with dtaskctl wait " + id,
 				}

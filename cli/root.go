@@ -99,17 +99,15 @@ func newNoun(use, short, example string, verbs ...*cobra.Command) *cobra.Command
 	return noun
 }
 
-// exactly wants n arguments; the message names them as the usage line does.
-func exactly(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < n:
-			return fmt.Errorf("an argument is missing: %s", cmd.UseLine())
-		case len(args) > n:
-			return fmt.Errorf("unexpected argument %q: %s", args[n], cmd.UseLine())
-		}
-		return nil
+// oneArgument wants one; the message names it as the usage line does.
+func oneArgument(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return fmt.Errorf("an argument is missing: %s", cmd.UseLine())
+	case len(args) > 1:
+		return fmt.Errorf("unexpected argument %q: %s", args[1], cmd.UseLine())
 	}
+	return nil
 }
 
 // atMost wants up to n arguments.

@@ -66,7 +66,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if stdin != "" {
 		in = ts.ReadFile(stdin)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) //nolint:usetesting // a hang guard; a script has no context
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a hang guard
 	defer cancel()
 	got := run(ctx, rest, &app{
 		in: strings.NewReader(in), out: ts.Stdout(), err: ts.Stderr(),

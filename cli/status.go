@@ -135,7 +135,7 @@ func (a *app) tasksTable(w io.Writer, tasks []*dtaskv1.Task) error {
 		left = len(tasks) - maxTaskRows
 		tasks = tasks[:maxTaskRows]
 	}
-	t := show.NewTable(a.paint(w), "TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "ERROR")
+	t := show.NewTable(a.paint(w), "TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "NOTE")
 	for _, task := range tasks {
 		attempt := ""
 		if task.GetAttempt() > 0 {
@@ -220,8 +220,10 @@ func (a *app) clusterOnce(ctx context.Context, c *client.Client) error {
 			return err
 		}
 		if len(jobs) == 0 {
-			_, err = fmt.Fprintln(w, "\nno job is waiting or running")
-			return err
+			if _, err := fmt.Fprintln(w, "\nno job is waiting or running"); err != nil {
+				return fmt.Errorf("writing: %w", err)
+			}
+			return nil
 		}
 		if _, err := fmt.Fprintln(w); err != nil {
 			return fmt.Errorf("writing: %w", err)

@@ -139,7 +139,7 @@ func (a *app) submit(ctx context.Context, job *dtaskv1.JobSpec, f submitFlags) e
 	case errors.Is(err, client.ErrInvalid):
 		return &jobFileError{err: err} // the coordinators know limits that this side does not
 	case errors.Is(err, client.ErrConflict):
-		return &hinted{err: err, hint: "this key belongs to another job: take another --idempotency-key, or submit that very job"}
+		return &hintedError{err: err, hint: "this key belongs to another job: take another --idempotency-key, or submit that very job"}
 	case err != nil:
 		return err
 	}

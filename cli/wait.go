@@ -24,7 +24,7 @@ func newWait(a *app) *cobra.Command {
 		Long:  "Wait until a job has ended. Exit 0 if it completed, 1 if it failed or was cancelled, 8 if --timeout passed.",
 		Example: `  dtaskctl wait 42
   dtaskctl wait 42 --timeout 10m -o json`,
-		Args: exactly(1),
+		Args: oneArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := jobID(args[0])
 			if err != nil {
@@ -50,7 +50,7 @@ func (a *app) waitFor(ctx context.Context, c *client.Client, id string) error {
 	job, err := a.follow(ctx, c, id)
 	if err != nil {
 		if errors.Is(err, errWaited) || ctx.Err() != nil {
-			return &hinted{err: err, hint: "the job goes on: dtaskctl wait " + id}
+			return &hintedError{err: err, hint: "the job goes on: dtaskctl wait " + id}
 		}
 		return err
 	}
@@ -81,7 +81,7 @@ func verdict(job *dtaskv1.Job) error {
 	if why := job.GetError(); why != "" {
 		what = fmt.Errorf("%w: %s", what, why)
 	}
-	return &hinted{err: what, hint: fmt.Sprintf("dtaskctl status %s shows which tasks, dtaskctl logs %s/TASK what one wrote", id, id)}
+	return &hintedError{err: what, hint: fmt.Sprintf("dtaskctl status %s shows which tasks, dtaskctl logs %s/TASK what one wrote", id, id)}
 }
 
 // follow shows the progress of a job until it has ended.

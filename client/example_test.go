@@ -30,7 +30,7 @@ func Example() {
 		if err != nil {
 			return err
 		}
-		if _, err := c.Wait(ctx, submitted.ID); err != nil {
+		if _, err = c.Wait(ctx, submitted.ID); err != nil {
 			return err
 		}
 		result, err := c.Result(ctx, submitted.ID)

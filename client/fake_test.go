@@ -92,8 +92,8 @@ func (f *fake) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv
 	}
 	tasks := first.GetTasks()
 	for uint32(len(tasks)) < first.GetTotal() {
-		m, err := s.Recv()
-		if err != nil {
+		var m *dtaskv1.SubmitRequest
+		if m, err = s.Recv(); err != nil {
 			return err
 		}
 		tasks = append(tasks, m.GetTasks()...)

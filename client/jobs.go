@@ -104,15 +104,15 @@ func (c *Client) Cancel(ctx context.Context, job, task, reason string) (already 
 	if task != "" {
 		name = "cancelling task " + job + "/" + task
 	}
+	var got *dtaskv1.CancelResponse
 	err = c.do(ctx, operation{
 		name: name, limit: c.cfg.TryTimeout,
-		run: func(ctx context.Context, t try) error {
-			got, err := t.jobs().Cancel(ctx, req)
-			already = got.GetAlready()
+		run: func(ctx context.Context, t try) (err error) {
+			got, err = t.jobs().Cancel(ctx, req)
 			return err
 		},
 	})
-	return already, err
+	return got.GetAlready(), err
 }
 
 // Result returns a job and what its terminal tasks left. The job may not have

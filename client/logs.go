@@ -36,38 +36,41 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err e
 	var written [3]int64 // by stream
 	err = c.do(ctx, operation{
 		name: "reading the logs of task " + r.Job + "/" + r.Task,
-		run: func(ctx context.Context, t try) error {
-			stream, err := t.jobs().Logs(ctx, &dtaskv1.LogsRequest{
-				Job: r.Job, Task: r.Task, Attempt: r.Attempt, Follow: r.Follow, Stream: r.selected(),
-			})
-			if err != nil {
-				return err
-			}
-			var seen [3]int64 // in this try
-			for {
-				got, err := stream.Recv()
-				if errors.Is(err, io.EOF) {
-					return nil
-				} else if err != nil {
-					return err
-				}
-				t.heard()
-				w, s := r.writer(got.GetStream())
-				if w == nil {
-					continue
-				}
-				data := got.GetData()
-				skip := min(max(written[s]-seen[s], 0), int64(len(data)))
-				seen[s] += int64(len(data))
-				n, err := w.Write(data[skip:])
-				written[s] += int64(n)
-				if err != nil {
-					return fmt.Errorf("writing: %w", err)
-				}
-			}
-		},
+		run:  func(ctx context.Context, t try) error { return r.copy(ctx, t, &written) },
 	})
 	return r.Attempt, err
+}
+
+// copy copies from one coordinator what lies behind the bytes already written.
+func (r LogsRequest) copy(ctx context.Context, t try, written *[3]int64) error {
+	stream, err := t.jobs().Logs(ctx, &dtaskv1.LogsRequest{
+		Job: r.Job, Task: r.Task, Attempt: r.Attempt, Follow: r.Follow, Stream: r.selected(),
+	})
+	if err != nil {
+		return err
+	}
+	var seen [3]int64 // in this try
+	for {
+		got, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		t.heard()
+		w, s := r.writer(got.GetStream())
+		if w == nil {
+			continue
+		}
+		data := got.GetData()
+		skip := min(max(written[s]-seen[s], 0), int64(len(data)))
+		seen[s] += int64(len(data))
+		n, err := w.Write(data[skip:])
+		written[s] += int64(n)
+		if err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+	}
 }
 
 // selected is the stream to ask for; both if both have a writer.

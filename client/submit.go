@@ -66,9 +66,8 @@ func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOp
 	err = c.do(ctx, operation{
 		name: "submitting the job",
 		key:  first.GetIdempotencyKey(),
-		run: func(ctx context.Context, t try) error {
-			r, err := sendJob(ctx, t, first, job.GetTasks(), cuts)
-			got = r
+		run: func(ctx context.Context, t try) (err error) {
+			got, err = sendJob(ctx, t, first, job.GetTasks(), cuts)
 			return err
 		},
 	})
@@ -96,7 +95,7 @@ func sendJob(ctx context.Context, t try, first *dtaskv1.SubmitRequest, tasks []*
 		if i == 0 {
 			m.Header, m.IdempotencyKey, m.GeneratedKey, m.Total = first.GetHeader(), first.GetIdempotencyKey(), first.GetGeneratedKey(), first.GetTotal()
 		}
-		if err := stream.Send(m); errors.Is(err, io.EOF) {
+		if err = stream.Send(m); errors.Is(err, io.EOF) {
 			break // the answer says why
 		} else if err != nil {
 			return nil, err

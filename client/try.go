@@ -107,7 +107,7 @@ func (c *Client) visit(ctx context.Context, w *walk, addr string) error {
 	}
 	if c.book.suspected(addr) {
 		probing, cancel := context.WithTimeout(ctx, probeLimit)
-		_, err := dtaskv1.NewClusterServiceClient(conn).Identify(probing, &dtaskv1.IdentifyRequest{})
+		_, err = dtaskv1.NewClusterServiceClient(conn).Identify(probing, &dtaskv1.IdentifyRequest{})
 		cancel()
 		if err != nil && status.Code(err) != codes.Unimplemented {
 			return status.Error(codes.Unavailable, plain(status.Convert(err).Message()))
@@ -191,13 +191,13 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 	}
 }
 
-// once runs call at addr without repeats, within limit.
-func (c *Client) once(ctx context.Context, addr string, limit time.Duration, call func(ctx context.Context, t try) error) error {
+// once runs call at addr without repeats, within statusLimit.
+func (c *Client) once(ctx context.Context, addr string, call func(ctx context.Context, t try) error) error {
 	conn, err := c.conn(addr)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, statusLimit)
 	defer cancel()
 	if err := call(ctx, try{conn: conn, heard: func() {}}); err != nil {
 		return fmt.Errorf("%s: %s", addr, plain(status.Convert(err).Message()))

@@ -28,7 +28,7 @@ func WriteYAML(w io.Writer, doc any) error {
 		return err
 	}
 	var node yaml.Node
-	if err := yaml.Unmarshal(text, &node); err != nil { // JSON is YAML
+	if err = yaml.Unmarshal(text, &node); err != nil { // JSON is YAML
 		return fmt.Errorf("making YAML: %w", err)
 	}
 	block(&node)
@@ -36,7 +36,7 @@ func WriteYAML(w io.Writer, doc any) error {
 	if err != nil {
 		return fmt.Errorf("making YAML: %w", err)
 	}
-	if _, err := w.Write(text); err != nil {
+	if _, err = w.Write(text); err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
 	return nil

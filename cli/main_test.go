@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// setup returns an app without surroundings, and what it writes.
+func setup(t *testing.T, env map[string]string) (a *app, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	return &app{
+		in: strings.NewReader(""), out: stdout, err: stderr,
+		getenv: func(name string) string { return env[name] }, now: func() time.Time { return noon },
+	}, stdout, stderr
+}
+
+// signalWriter closes its channel when the text it waits for was written.
+type signalWriter struct {
+	bytes.Buffer
+
+	text string
+	seen chan struct{}
+}
+
+func (w *signalWriter) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if w.text != "" && strings.Contains(w.String(), w.text) {
+		w.text = ""
+		close(w.seen)
+	}
+	return n, err
+}
+
+func TestAnInterruptEndsTheWaitWith130AndSaysThatTheJobGoesOn(t *testing.T) {
+	t.Parallel()
+	leader := newFakeLeader()
+	addr, done, err := serve(leader, leader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(done)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	a, _, _ := setup(t, map[string]string{"DTASK_ADDR": addr})
+	stderr := &signalWriter{text: "job 42: ", seen: make(chan struct{})}
+	a.err = stderr
+	code := make(chan int, 1) // one exit code
+	go func() { code <- run(ctx, []string{"wait", "42"}, a) }()
+	<-stderr.seen
+	interrupt()
+	if got := <-code; got != exitInterrupted {
+		t.Errorf("got exit code %d, want %d", got, exitInterrupted)
+	}
+	if got := stderr.String(); !strings.Contains(got, "interrupted\nhint: the job goes on: dtaskctl wait 42\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestColoursFollowTheFlagThenTheEnvironmentThenTheTerminal(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		flag string
+		env  map[string]string
+		want bool
+	}{
+		"no terminal":            {"auto", nil, false},
+		"forced":                 {"auto", map[string]string{"FORCE_COLOR": "1"}, true},
+		"forced off":             {"auto", map[string]string{"CLICOLOR_FORCE": "0"}, false},
+		"NO_COLOR beats force":   {"auto", map[string]string{"FORCE_COLOR": "1", "NO_COLOR": "1"}, false},
+		"always beats NO_COLOR":  {"always", map[string]string{"NO_COLOR": "1"}, true},
+		"never beats force":      {"never", map[string]string{"FORCE_COLOR": "1"}, false},
+		"an empty NO_COLOR is 0": {"auto", map[string]string{"NO_COLOR": "", "FORCE_COLOR": "1"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, out, _ := setup(t, tt.env)
+			a.color = tt.flag
+			if got := bool(a.paint(out)); got != tt.want {
+				t.Errorf("got %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAddressesComeFromTheFlagOrTheEnvironment(t *testing.T) {
+	t.Parallel()
+	a, _, _ := setup(t, map[string]string{"DTASK_ADDR": "a:1, b:2"})
+	if got := strings.Join(a.seeds(), " "); got != "a:1 b:2" {
+		t.Errorf("from the environment: got %q", got)
+	}
+	a.addrs = []string{"c:3,d:4", "e:5"}
+	if got := strings.Join(a.seeds(), " "); got != "c:3 d:4 e:5" {
+		t.Errorf("from the flag: got %q", got)
+	}
+}
+
+func TestABatchIsAValidJobWithAllPriorities(t *testing.T) {
+	t.Parallel()
+	job, err := single{batch: 500, randomPriority: true}.build(spec.Options{Owner: "o"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if faults := spec.Check(job); faults != nil {
+		t.Fatal(faults)
+	}
+	seen := make(map[dtaskv1.Priority]int)
+	for _, task := range job.GetTasks() {
+		seen[job.GetHeader().GetPolicies()[task.GetPolicy()].GetPriority()]++
+	}
+	if len(job.GetTasks()) != 500 || len(seen) != 4 {
+		t.Errorf("got %d tasks with priorities %v, want 500 with all four", len(job.GetTasks()), seen)
+	}
+}
+
+func TestProgressIsALineAtMostEveryTenSeconds(t *testing.T) {
+	t.Parallel()
+	a, _, stderr := setup(t, nil)
+	now := noon
+	a.now = func() time.Time { return now }
+	p := a.newProgress("job 1")
+	for i := range int64(60) { // a change each second
+		p.update(step{done: i, total: 60})
+		now = now.Add(time.Second)
+	}
+	p.update(step{done: 59, total: 60})
+	p.end()
+	if got := strings.Count(stderr.String(), "\n"); got != 7 {
+		t.Errorf("got %d lines, want 7:\n%s", got, stderr)
+	}
+}
+
+func TestAnOwnerIsCutBetweenCharacters(t *testing.T) {
+	t.Parallel()
+	if got := clip("aaé", 3); got != "aa" {
+		t.Errorf("got %q, want aa", got)
+	}
+}
