@@ -19,7 +19,7 @@ func check(s *dtaskv1.JobSpec, maxPayload int, unfilled bool) Faults {
 	c := NewChecker(s.GetHeader(), CheckOptions{MaxPayload: maxPayload})
 	c.unfilled = unfilled
 	c.begin()
-	c.Add(s.GetTasks())
+	_ = c.Add(s.GetTasks()) // Seal returns them with the rest
 	return c.Seal()
 }
 

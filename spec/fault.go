@@ -39,7 +39,7 @@ func (f Fault) String() string {
 // Faults are the faults of one job, in file order. It is never empty where it is
 // returned as an error. Of more than 100 the first 100 are kept, and a last one
 // says how many are missing.
-type Faults []Fault
+type Faults []Fault //nolint:errname // a list of faults is what it is; FaultsError says it twice
 
 // Error is all faults, one a line.
 func (fs Faults) Error() string { return strings.Join(fs.Lines(), "\n") }

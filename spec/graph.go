@@ -43,7 +43,7 @@ func (r *reader) index(tasks []draft) map[string]int32 {
 				fmt.Sprintf("duplicate id %s, first used at %d:%d", quote(t.id), f.line, f.column), "give each task an id of its own")
 			continue
 		}
-		at[t.id] = int32(i) //nolint:gosec // at most MaxListedTasks
+		at[t.id] = int32(i)
 	}
 	return at
 }
@@ -66,7 +66,7 @@ func (r *reader) resolve(tasks []draft, at map[string]int32) {
 			switch {
 			case !known:
 				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("missing dependency: there is no task %s", quote(n.name)), r.nearID(n.name, len(tasks), names))
-			case of == int32(i): //nolint:gosec // at most MaxListedTasks
+			case of == int32(i):
 				r.add(n.at.line, n.at.column, t.where(i), "self-dependency: the task depends on itself", "remove it from its own list")
 			default:
 				n.of = of
@@ -107,9 +107,9 @@ func (d *draft) where(i int) string {
 // lowest is a heap of indexes.
 type lowest []int32
 
-func (h lowest) Len() int           { return len(h) }
-func (h lowest) Less(i, j int) bool { return h[i] < h[j] }
-func (h lowest) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *lowest) Len() int           { return len(*h) }
+func (h *lowest) Less(i, j int) bool { return (*h)[i] < (*h)[j] }
+func (h *lowest) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
 func (h *lowest) Push(x any) {
 	if v, ok := x.(int32); ok {
 		*h = append(*h, v)
@@ -131,7 +131,7 @@ func sorted(tasks []draft) (order []int32, left []bool) {
 	ready := lowest{}
 	for i := range tasks {
 		if waits[i] = len(tasks[i].needs); waits[i] == 0 {
-			ready = append(ready, int32(i)) //nolint:gosec // at most MaxListedTasks
+			ready = append(ready, int32(i))
 		}
 	}
 	left = make([]bool, len(tasks))
@@ -167,7 +167,7 @@ func successors(tasks []draft) (offsets, after []int32) {
 	next := slices.Clone(offsets)
 	for i := range tasks {
 		for _, n := range tasks[i].needs {
-			after[next[n.of]] = int32(i) //nolint:gosec // at most MaxListedTasks
+			after[next[n.of]] = int32(i)
 			next[n.of]++
 		}
 	}

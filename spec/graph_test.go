@@ -168,7 +168,7 @@ func TestEveryCycleIsNamedAndIsOne(t *testing.T) {
 			return
 		}
 		seen := map[string]bool{}
-		for _, line := range strings.Split(err.Error(), "\n") {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
 			_, names, _ := strings.Cut(line, "cycle: ")
 			names, _, _ = strings.Cut(names, ";")
 			if seen[names] {

@@ -143,7 +143,7 @@ func readTasks(r *reader, j *jobDraft, e entry) {
 func (j *jobDraft) spec(order []int32) *dtaskv1.JobSpec {
 	place := make([]uint32, len(order))
 	for at, i := range order {
-		place[i] = uint32(at) //nolint:gosec // at most MaxListedTasks
+		place[i] = uint32(at)
 	}
 	tasks := make([]*dtaskv1.TaskSpec, len(order))
 	for at, i := range order {
@@ -177,7 +177,7 @@ func (t *policyTable) index(p *policy, d TaskDefaults, filled bool) uint32 {
 	t.key, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(t.key[:0], made)
 	i, known := t.known[string(t.key)]
 	if !known {
-		i = uint32(len(t.list)) //nolint:gosec // at most MaxListedTasks
+		i = uint32(len(t.list))
 		t.list, t.known[string(t.key)] = append(t.list, made), i
 	}
 	if !p.own {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -132,7 +133,7 @@ func TestAJSONFileIsTheSameJobAsItsYAMLTwin(t *testing.T) {
 func sameJSON(a, b []byte) bool {
 	var x, y any
 	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
-		return string(a) == string(b)
+		return bytes.Equal(a, b)
 	}
 	return cmp.Equal(x, y)
 }
@@ -170,7 +171,7 @@ func TestAPolicyLeftOpenIsFilledByTheCoordinator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := open.GetHeader().GetPolicies()[0]; p.GetTimeoutMs() != 0 || p.Retry != nil {
+	if p := open.GetHeader().GetPolicies()[0]; p.GetTimeoutMs() != 0 || p.GetRetry() != nil {
 		t.Errorf("left open: got %v", p)
 	}
 	if Check(open) == nil {

@@ -46,8 +46,7 @@ func loadJSON(text []byte) (*yaml.Node, *jsonError) {
 
 func (l *jsonLoader) fail(err error) *jsonError {
 	e := &jsonError{"no valid JSON: " + err.Error(), int(l.decoder.InputOffset())}
-	var se *json.SyntaxError
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[*json.SyntaxError](err); ok {
 		e.offset = int(max(se.Offset-1, 0))
 	} else if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		e.what, e.offset = "no valid JSON: it ends too early", len(l.text)

@@ -105,8 +105,7 @@ func (r *reader) loadYAML(text []byte) *yaml.Node {
 // syntax reports what the YAML parser could not read.
 func (r *reader) syntax(text []byte, err error) {
 	line, column, what := 1, 1, err.Error()
-	var le *yaml.LoadError
-	if errors.As(err, &le) {
+	if le, ok := errors.AsType[*yaml.LoadError](err); ok {
 		what = le.Message
 		if le.ContextMsg != "" {
 			what = fmt.Sprintf("%s, %s from line %d", what, le.ContextMsg, max(le.ContextMark.Line, 1))

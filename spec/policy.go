@@ -118,7 +118,7 @@ var policyFields = fields[*policy]{
 var retryFields = fields[*retry]{
 	"max": func(r *reader, t *retry, e entry) {
 		if v, ok := r.number(e.value, 0, MaxRetries); ok {
-			t.max, t.maxSaid = uint32(v), true //nolint:gosec // number bounds it
+			t.max, t.maxSaid = uint32(v), true
 		}
 	},
 	"initial": func(r *reader, t *retry, e entry) {
@@ -128,7 +128,7 @@ var retryFields = fields[*retry]{
 	},
 	"multiplier": func(r *reader, t *retry, e entry) {
 		if v, ok := r.decimal(e.value, 1000, maxMultiplier); ok {
-			t.permille = uint32(v) //nolint:gosec // decimal bounds it
+			t.permille = uint32(v)
 		}
 	},
 	"max_delay": func(r *reader, t *retry, e entry) {

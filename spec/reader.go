@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -239,9 +240,7 @@ func (r *reader) texts(n *yaml.Node, example string, rule func(string) problem) 
 func dictionary[V any](r *reader, n *yaml.Node, base map[string]V, example string, keyRule func(string) problem, read func(e entry) (V, bool)) map[string]V {
 	es := r.entries(n, example)
 	out := make(map[string]V, len(base)+len(es))
-	for k, v := range base {
-		out[k] = v
-	}
+	maps.Copy(out, base)
 	for _, e := range es {
 		if !r.holds(e.at, keyRule(e.key)) {
 			continue
@@ -315,7 +314,7 @@ func plainThousandths(v int64) string {
 }
 
 // truth reads true or false.
-func (r *reader) truth(n *yaml.Node) (bool, bool) {
+func (r *reader) truth(n *yaml.Node) (v, ok bool) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" {
 		switch strings.ToLower(n.Value) {
 		case "true":

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -231,10 +232,8 @@ var signalNames = []string{
 func classProblem(s string) problem {
 	kind, value, typed := strings.Cut(s, ":")
 	if !typed {
-		for _, c := range plainClasses {
-			if s == c {
-				return problem{}
-			}
+		if slices.Contains(plainClasses, s) {
+			return problem{}
 		}
 		return problem{fmt.Sprintf("%s is no failure class", quote(s)), didYouMean(s, classForms)}
 	}
@@ -250,10 +249,8 @@ func classProblem(s string) problem {
 			return problem{fmt.Sprintf("%s names no exit code", quote(s)), "write exit:N or exit:A-B with codes from 1 to 255"}
 		}
 	case "signal":
-		for _, name := range signalNames {
-			if value == name {
-				return problem{}
-			}
+		if slices.Contains(signalNames, value) {
+			return problem{}
 		}
 		bare := strings.TrimPrefix(strings.ToUpper(value), "SIG")
 		return problem{fmt.Sprintf("%s names no signal", quote(s)), didYouMean("signal:"+bare, prefixed("signal:", signalNames))}
@@ -272,8 +269,7 @@ func exitCode(s string) (int, bool) {
 	return n, err == nil && n >= 1 && n <= 255 && s == strconv.Itoa(n)
 }
 
-// prefixed also holds each name itself behind the prefix, so that a class that
-// is right but for its case or SIG is suggested.
+// prefixed is each name behind the prefix.
 func prefixed(prefix string, names []string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {

@@ -41,8 +41,15 @@ type unit struct {
 var durationUnits = []unit{{"d", 86_400_000}, {"h", 3_600_000}, {"m", 60_000}, {"s", 1000}, {"ms", 1}}
 
 var sizeUnits = []unit{
-	{"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"B", 1},
+	{"KB", 1e3},
+	{"MB", 1e6},
+	{"GB", 1e9},
+	{"TB", 1e12},
+	{"KiB", 1 << 10},
+	{"MiB", 1 << 20},
+	{"GiB", 1 << 30},
+	{"TiB", 1 << 40},
 }
 
 func duration(s string) (time.Duration, problem) {
@@ -146,15 +153,22 @@ func unitIndex(units []unit, name string) int {
 // digits splits s after its leading decimal number: digits, and a point only
 // between digits.
 func digits(s string) (number, rest string) {
+	i := run(s)
+	if i > 0 && i < len(s) && s[i] == '.' {
+		if fraction := run(s[i+1:]); fraction > 0 {
+			i += 1 + fraction
+		}
+	}
+	return s[:i], s[i:]
+}
+
+// run is the number of digits that s begins with.
+func run(s string) int {
 	i := 0
 	for i < len(s) && isDigit(s[i]) {
 		i++
 	}
-	if i > 0 && i+1 < len(s) && s[i] == '.' && isDigit(s[i+1]) {
-		for i++; i < len(s) && isDigit(s[i]); i++ {
-		}
-	}
-	return s[:i], s[i:]
+	return i
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
@@ -167,8 +181,8 @@ func scale(number string, of int64) (n int64, ok bool) {
 	if len(number) > 64 {
 		return huge, true
 	}
-	if n, err := strconv.ParseInt(number, 10, 64); err == nil && n <= huge/of {
-		return n * of, true
+	if whole, err := strconv.ParseInt(number, 10, 64); err == nil && whole <= huge/of {
+		return whole * of, true
 	}
 	r, ok := new(big.Rat).SetString(number)
 	if !ok {
