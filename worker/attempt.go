@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"log/slog"
 	"strconv"
 	"sync/atomic"
@@ -62,26 +61,13 @@ type attempt struct {
 	// before the executor starts.
 	phase     phase
 	started   time.Time
-	ctx       context.Context //nolint:containedctx // the attempt is what the context is of
-	cancel    context.CancelCauseFunc
+	ctx       *attemptContext
 	announced bool // a Began was made of it
 
 	heard         time.Time // of progress, or started
 	permille      uint32
 	text          string
 	progressNoted bool // is among those whose progress shall be sent
-}
-
-// begin gives the attempt its context, which ends with its time-out.
-func (a *attempt) begin(base context.Context, now time.Time) {
-	a.phase, a.started, a.heard = phaseRunning, now, now
-	ctx, release := base, context.CancelFunc(func() {})
-	if limit := time.Duration(a.policy.GetTimeoutMs()) * time.Millisecond; limit > 0 {
-		ctx, release = context.WithDeadlineCause(base, now.Add(limit), &timeOutError{what: "it ran for", limit: limit})
-	}
-	inner, cancel := context.WithCancelCause(ctx)
-	a.ctx = inner
-	a.cancel = func(cause error) { cancel(cause); release() }
 }
 
 // watchHeartbeat ends the attempt when no progress is heard for the policy's
@@ -91,7 +77,7 @@ func (l *ledger) watchHeartbeat(a *attempt) (stop func()) {
 	if limit <= 0 {
 		return func() {}
 	}
-	cancel := a.cancel
+	ctx := a.ctx
 	var timer *time.Timer // guarded by the lock, so that check finds it set
 	check := func() {
 		l.mu.Lock()
@@ -101,7 +87,7 @@ func (l *ledger) watchHeartbeat(a *attempt) (stop func()) {
 		}
 		l.mu.Unlock()
 		if left <= 0 {
-			cancel(&timeOutError{what: "no progress report for", limit: limit})
+			ctx.end(&timeOutError{what: "no progress report for", limit: limit})
 		}
 	}
 	l.mu.Lock()

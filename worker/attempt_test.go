@@ -133,6 +133,7 @@ func TestAnAtMostOnceAttemptEndsWithItsLease(t *testing.T) {
 		for range 60 { // renewed for a minute, twice its length
 			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetBeat() != 0 })
 		}
+		synctest.Wait()    // the answer arrived
 		last := time.Now() // the last answered beat was sent now
 		n.stop("n1:1")
 		<-time.After(29 * time.Second)
@@ -221,7 +222,7 @@ func TestAHandlersFailuresAreToldApart(t *testing.T) {
 		"retryable": {func(context.Context, *Task) ([]byte, error) { return nil, Retryable(plain) }, &dtaskv1.Outcome{Error: "no?luck", Temporary: true}},
 		"named": {func(context.Context, *Task) ([]byte, error) { return nil, Named("Quota", Fatal(plain)) },
 			&dtaskv1.Outcome{Error: "no?luck", ErrorName: "Quota", Fatal: true}},
-		"exit": {func(context.Context, *Task) ([]byte, error) { return nil, Exit(3, plain) }, &dtaskv1.Outcome{Error: "no?luck", ExitCode: 3}},
+		"exit":  {func(context.Context, *Task) ([]byte, error) { return nil, Exit(3, plain) }, &dtaskv1.Outcome{Error: "no?luck", ExitCode: 3}},
 		"panic": {func(context.Context, *Task) ([]byte, error) { panic("oh no") }, &dtaskv1.Outcome{Error: "panic: oh no"}},
 		"huge": {func(context.Context, *Task) ([]byte, error) { return make([]byte, 5000), nil },
 			&dtaskv1.Outcome{Error: "the result has 5000 bytes, more than 4096: write it to an output", Fatal: true}},

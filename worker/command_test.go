@@ -117,7 +117,9 @@ func TestACancelledCommandIsGoneWhenItsOutcomeComes(t *testing.T) {
 		l.assign(t, work{task: 1, body: shell("trap '' TERM; (trap '' TERM; sleep 1000) & echo $! > " + pid + ".x; mv " + pid + ".x " + pid + "; echo ready; wait; sleep 1000"),
 			policy: &dtaskv1.TaskPolicy{KillGraceMs: 200, TimeoutMs: 600_000}})
 		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 1, Attempt: attemptOf(1), Follow: true, Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT}})
-		l.next(t, "ready", func(m *dtaskv1.SessionRequest) bool { return strings.Contains(string(m.GetLogData().GetData()), "ready") })
+		l.next(t, "ready", func(m *dtaskv1.SessionRequest) bool {
+			return strings.Contains(string(m.GetLogData().GetData()), "ready")
+		})
 		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}}})
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED {
 			t.Errorf("outcome = %v", o)

@@ -148,7 +148,7 @@ func (l *ledger) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 // the commit wins over whatever the executor says.
 func (l *ledger) finishLocked(a *attempt, outcome *dtaskv1.Outcome, now time.Time) {
 	if a.phase != phaseCommitted {
-		if cause := context.Cause(a.ctx); cause != nil {
+		if cause := a.ctx.ended(now); cause != nil {
 			ended := endedBy(cause)
 			ended.ExitCode, ended.Signal = outcome.GetExitCode(), outcome.GetSignal()
 			outcome = ended
@@ -156,16 +156,15 @@ func (l *ledger) finishLocked(a *attempt, outcome *dtaskv1.Outcome, now time.Tim
 	}
 	outcome.StartedAt = a.started.UnixMilli()
 	outcome.EndedAt = max(now.UnixMilli(), outcome.StartedAt)
-	cancel := a.cancel
+	a.ctx.end(nil)
 	l.endLocked(a, outcome)
-	cancel(nil)
 }
 
 // endLocked gives an attempt its outcome.
 func (l *ledger) endLocked(a *attempt, outcome *dtaskv1.Outcome) {
 	a.phase = phaseEnded
 	a.assignment, a.shared, a.policy = nil, nil, nil
-	a.cancel, a.text = nil, ""
+	a.ctx, a.text = nil, ""
 	outcome.Attempt = a.message()
 	l.outcomes = append(l.outcomes, outcome)
 	l.stats.count(outcome.GetKind())
@@ -177,7 +176,7 @@ func (l *ledger) endLocked(a *attempt, outcome *dtaskv1.Outcome) {
 func (l *ledger) commit(a *attempt) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a.phase != phaseRunning || a.ctx.Err() != nil {
+	if a.phase != phaseRunning || a.ctx.ended(time.Now()) != nil {
 		return false
 	}
 	a.phase = phaseCommitted
@@ -193,16 +192,17 @@ func (l *ledger) stop(r ref, cause error) bool {
 		l.mu.Unlock()
 		return false
 	}
-	cancel := l.stopLocked(a, cause)
+	ctx := l.stopLocked(a, cause)
 	l.mu.Unlock()
-	if cancel != nil {
-		cancel(cause)
+	if ctx != nil {
+		ctx.end(cause)
 	}
 	return true
 }
 
-// stopLocked returns what is left to be called without the lock, or nil.
-func (l *ledger) stopLocked(a *attempt, cause error) context.CancelCauseFunc {
+// stopLocked returns the context that is left to be ended without the lock, or
+// nil.
+func (l *ledger) stopLocked(a *attempt, cause error) *attemptContext {
 	switch a.phase {
 	case phaseAsking:
 		l.asking = slices.DeleteFunc(l.asking, func(b *attempt) bool { return b == a })
@@ -210,7 +210,7 @@ func (l *ledger) stopLocked(a *attempt, cause error) context.CancelCauseFunc {
 	case phaseReady:
 		l.endLocked(a, endedBy(cause))
 	case phaseRunning:
-		return a.cancel
+		return a.ctx
 	case phaseCommitted, phaseEnded:
 	}
 	return nil
@@ -219,15 +219,15 @@ func (l *ledger) stopLocked(a *attempt, cause error) context.CancelCauseFunc {
 // stopRunning ends running attempts: all, or the exclusive ones.
 func (l *ledger) stopRunning(cause error, exclusiveOnly bool) {
 	l.mu.Lock()
-	var cancels []context.CancelCauseFunc
+	var contexts []*attemptContext
 	for _, a := range l.known {
 		if a.phase == phaseRunning && (a.exclusive || !exclusiveOnly) {
-			cancels = append(cancels, a.cancel)
+			contexts = append(contexts, a.ctx)
 		}
 	}
 	l.mu.Unlock()
-	for _, cancel := range cancels {
-		cancel(cause)
+	for _, ctx := range contexts {
+		ctx.end(cause)
 	}
 }
 

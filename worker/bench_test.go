@@ -1,0 +1,57 @@
+package worker
+
+import (
+	"context"
+	"testing"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// BenchmarkNoop is the worker's whole cost of a task that does nothing, leader's
+// end and connection included: 500 tasks a message, as under load.
+func BenchmarkNoop(b *testing.B) {
+	const batch = 500
+	n := &network{nodes: map[string]*node{}}
+	r := n.listen("n1:1", nil)
+	w, err := New(Config{Join: []string{"n1:1"}, Name: "bench", Slots: 16, WorkDir: b.TempDir(), DrainTimeout: -1}, WithDialer(n.dial))
+	if err != nil {
+		b.Fatal(err)
+	}
+	w.Handle("noop", func(context.Context, *Task) ([]byte, error) { return nil, nil })
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	l := <-r.sessions
+	fence := &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: 1}
+	send := func(m *dtaskv1.SessionResponse) {
+		m.Fence = fence
+		if err := l.stream.Send(m); err != nil {
+			b.Error(err)
+		}
+	}
+	send(&dtaskv1.SessionResponse{Beat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000}})
+	b.ReportAllocs()
+	b.ResetTimer()
+	sent, acked, messages := 0, 0, 0
+	for acked < b.N {
+		for sent-acked < 4*batch && sent < b.N {
+			m := &dtaskv1.Assignments{Contexts: []*dtaskv1.JobContext{{Job: 1, Policies: []*dtaskv1.TaskPolicy{{Type: "noop", TimeoutMs: 3_600_000}}}}}
+			for range min(batch, b.N-sent) {
+				m.Tasks = append(m.Tasks, &dtaskv1.Assignment{Task: uint32(sent), Attempt: 1, TaskId: "t", FencingToken: 1<<32 | 1})
+				sent++
+			}
+			send(&dtaskv1.SessionResponse{Assignments: m})
+		}
+		m := <-l.in
+		messages++
+		if got := len(m.GetReports().GetOutcomes()); got > 0 {
+			acked += got
+			send(&dtaskv1.SessionResponse{Beat: m.GetBeat(), Ack: &dtaskv1.Ack{Through: uint64(acked)}})
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/float64(messages), "outcomes/message")
+	cancel()
+	n.stopAll()
+	<-done
+}

@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// attemptContext is the context of one attempt. It becomes a real context, with
+// a timer and a place in the tree, when somebody first looks at it: most short
+// handlers never do, and it would be the larger part of what they cost.
+type attemptContext struct {
+	base     context.Context //nolint:containedctx // this is a context
+	deadline time.Time       // zero = none
+	limit    time.Duration   // from the start to the deadline
+
+	mu     sync.Mutex      // guards all below; never held while a context is cancelled
+	real   context.Context //nolint:containedctx // nil until somebody looks
+	cancel context.CancelCauseFunc
+	cause  error // of an end that came before somebody looked
+}
+
+// begin gives the attempt its context, which ends with its time-out.
+func (a *attempt) begin(base context.Context, now time.Time) {
+	a.phase, a.started, a.heard = phaseRunning, now, now
+	a.ctx = &attemptContext{base: base}
+	if limit := time.Duration(a.policy.GetTimeoutMs()) * time.Millisecond; limit > 0 {
+		a.ctx.limit, a.ctx.deadline = limit, now.Add(limit)
+	}
+}
+
+// look returns the real context.
+func (c *attemptContext) look() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.real != nil {
+		return c.real
+	}
+	outer, release := c.base, context.CancelFunc(func() {})
+	if !c.deadline.IsZero() {
+		outer, release = context.WithDeadlineCause(c.base, c.deadline, c.timedOut())
+	}
+	inner, cancel := context.WithCancelCause(outer)
+	c.real = inner
+	c.cancel = func(cause error) { cancel(cause); release() }
+	if c.cause != nil {
+		c.cancel(c.cause)
+	}
+	return inner
+}
+
+func (c *attemptContext) timedOut() error { return &timeOutError{what: "it ran for", limit: c.limit} }
+
+// Deadline is when the attempt's time-out ends it.
+func (c *attemptContext) Deadline() (deadline time.Time, ok bool) {
+	return c.deadline, !c.deadline.IsZero()
+}
+
+// Done is closed when the attempt shall end.
+func (c *attemptContext) Done() <-chan struct{} { return c.look().Done() }
+
+// Err is nil until the attempt shall end.
+func (c *attemptContext) Err() error { return c.look().Err() } //nolint:wrapcheck // the interface's own errors
+
+// Value finds what the worker's own context has, and lets context.Cause work.
+func (c *attemptContext) Value(key any) any { return c.look().Value(key) }
+
+// end ends the context; the first cause stays. An attempt that has ended is
+// ended with nil, which frees what its context holds.
+func (c *attemptContext) end(cause error) {
+	c.mu.Lock()
+	if c.cause == nil {
+		c.cause = cause
+	}
+	cancel := c.cancel
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel(cause)
+	}
+}
+
+// ended is the cause for which the context has ended by now, or nil.
+func (c *attemptContext) ended(now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.real != nil:
+		return context.Cause(c.real)
+	case c.cause != nil:
+		return c.cause
+	case !c.deadline.IsZero() && !now.Before(c.deadline):
+		return c.timedOut()
+	default:
+		return nil
+	}
+}
