@@ -70,10 +70,10 @@ func (s *streamLayer) handle(conn net.Conn) {
 		return
 	}
 	refusal := s.admission.accept(peer)
+	if refusal != nil {
+		s.refuse("a replica that calls is refused", peer.ServerID, refusal)
+	}
 	if err := answer(conn, s.admission.identity(), refusal); err != nil || refusal != nil {
-		if refusal != nil {
-			s.refuse("a replica that calls is refused", peer.ServerID, refusal)
-		}
 		_ = conn.Close()
 		return
 	}
