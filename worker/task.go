@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -14,7 +15,8 @@ import (
 type Handler func(ctx context.Context, t *Task) (result []byte, err error)
 
 // Task is one attempt of a task, as a handler sees it. It is valid until the
-// handler returns; its fields must not be modified.
+// handler returns; its fields must not be modified. Tests of handlers may make
+// one themselves: its methods then do what they can without a worker.
 type Task struct {
 	Job          uint64   // number of the job
 	JobName      string   // name of the job
@@ -45,6 +47,9 @@ func (t *Task) Progress(frac float64, text string) {
 	if frac > 0 { // NaN is not
 		permille = uint32(math.Round(min(frac, 1) * 1000))
 	}
+	if t.worker == nil {
+		return
+	}
 	t.worker.ledger.progress(t.attempt, permille, clip(text, 256))
 }
 
@@ -56,12 +61,19 @@ func (t *Task) ExecutionID() string {
 // IdempotencyKey is the same for every attempt of the task, and different from
 // that of any other task of any cluster.
 func (t *Task) IdempotencyKey() string {
-	return fmt.Sprintf("%s-%d-%d", t.worker.fence.clusterID(), t.Job, t.Index)
+	cluster := ""
+	if t.worker != nil {
+		cluster = t.worker.fence.clusterID()
+	}
+	return fmt.Sprintf("%s-%d-%d", cluster, t.Job, t.Index)
 }
 
 // CheckpointDir makes and returns a folder of the task that outlives its
 // attempts on this worker. It is removed when the task has completed here.
 func (t *Task) CheckpointDir() (string, error) {
+	if t.worker == nil {
+		return "", errors.New("only a task of a worker has a checkpoint folder")
+	}
 	dir := t.worker.dirs.checkpoint(t.worker.fence.clusterID(), t.attempt.ref)
 	if err := t.worker.dirs.make(dir); err != nil {
 		return "", err

@@ -108,11 +108,14 @@ func readFile(path string) (*yaml.Node, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: a file of settings has at most %d bytes", path, maxFile)
 	}
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, nil //nolint:nilnil // an empty file sets nothing
-	}
 	var document yaml.Node
-	if err := yaml.Load(data, &document); err != nil {
+	loader, err := yaml.NewLoader(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := loader.Load(&document); errors.Is(err, io.EOF) {
+		return nil, nil //nolint:nilnil // a file without a document sets nothing
+	} else if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if document.Kind != yaml.DocumentNode || len(document.Content) == 0 {

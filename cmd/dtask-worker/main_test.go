@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dtask/dtask/worker/process"
+)
+
+// asProgram makes the test binary the program.
+const asProgram = "DTASK_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	process.RunKeeper()
+	if os.Getenv(asProgram) != "" {
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+func TestMistakesOfUsageExitWith2(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(file, []byte("slotz: 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no join":        {nil, "--join"},
+		"bad join":       {[]string{"--join", "nowhere"}, "not HOST:PORT"},
+		"bad name":       {[]string{"--join", "a:1", "--name", "a b"}, "--name"},
+		"bad slots":      {[]string{"--join", "a:1", "--slots", "-1"}, "--slots"},
+		"too many slots": {[]string{"--join", "a:1", "--slots", "65536"}, "--slots"},
+		"unknown flag":   {[]string{"--jion", "a:1"}, "unknown flag"},
+		"argument":       {[]string{"a:1"}, `unexpected argument "a:1"`},
+		"bad level":      {[]string{"--join", "a:1", "--log-level", "loud"}, "--log-level"},
+		"bad format":     {[]string{"--join", "a:1", "--log-format", "xml"}, "--log-format"},
+		"bad resource":   {[]string{"--join", "a:1", "--resource", "gpu=some"}, "--resource: gpu"},
+		"bad file":       {[]string{"--join", "a:1", "--config", file}, `did you mean "slots"?`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			if code := run(c.args, &stdout, &stderr); code != exitUsage || !strings.Contains(stderr.String(), c.want) || stdout.Len() > 0 {
+				t.Errorf("exit %d, %q, %q; want 2 and %q", code, stdout.String(), stderr.String(), c.want)
+			}
+		})
+	}
+}
+
+func TestVersionIsPrinted(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	if code := run([]string{"--version"}, &stdout, &stderr); code != 0 || !strings.Contains(stdout.String(), version) {
+		t.Errorf("exit %d, %q, %q", code, stdout.String(), stderr.String())
+	}
+}
+
+func TestAmountsOfResources(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{
+		"2": 2000, "0.5": 500, "0": 0, "0.0009": 0, "8GiB": 8 << 30 * 1000, "1.5KiB": 1536_000, "1GB": 1e12, "3B": 3000, "1 MiB": 1 << 20 * 1000,
+	} {
+		if got, err := thousandths(text); err != nil || got != want {
+			t.Errorf("%q = %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "-1", "1e3", "1/3", "GiB", "1..2", "0x1", "99999999999999999999", "9999999TiB"} {
+		if got, err := thousandths(text); err == nil {
+			t.Errorf("%q = %d", text, got)
+		}
+	}
+	if _, err := thousandths(strings.Repeat("9", math.MaxUint8)); err == nil {
+		t.Error("an endless number is an amount")
+	}
+}
+
+// program starts this program and waits until it says that it runs.
+func program(t *testing.T, args ...string) (cmd *exec.Cmd, rest io.Reader) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(stderr)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("it ended before it ran: %v", err)
+		}
+		if strings.Contains(line, "worker started") {
+			return cmd, lines
+		}
+	}
+}
+
+func TestASignalDrainsAWorkerThatNeverMetACoordinator(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd, rest := program(t, "--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir, "--log-format", "json")
+
+	// A second one cannot have its folder.
+	var stderr bytes.Buffer
+	if code := run([]string{"--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir}, io.Discard, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "used by another process") {
+		t.Errorf("the second process: exit %d, %q", code, stderr.String())
+	}
+
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || !bytes.Contains(said, []byte(`"msg":"drained"`)) {
+		t.Errorf("after SIGTERM: %v\n%s", err, said)
+	}
+}
