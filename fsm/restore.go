@@ -41,8 +41,8 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	if n > maxFrame {
 		return 0, nil, fmt.Errorf("frame %d claims %d bytes", f.frames, n)
 	}
-	b := make([]byte, n+4)
-	if _, err := io.ReadFull(f.r, b); err != nil {
+	b, err := f.read(int(n) + 4)
+	if err != nil {
 		return 0, nil, fmt.Errorf("frame %d: %w", f.frames, unexpected(err))
 	}
 	body, tail := b[:n:n], b[n:]
@@ -52,6 +52,24 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	}
 	f.frames++
 	return frameKind(head[0]), &decoder{b: body}, nil
+}
+
+// read reads n bytes. What claims to be long must come before there is memory
+// for it.
+func (f *frameReader) read(n int) ([]byte, error) {
+	const step = 256 << 10
+	b := make([]byte, min(n, step))
+	if _, err := io.ReadFull(f.r, b); err != nil {
+		return nil, err
+	}
+	for len(b) < n {
+		at := len(b)
+		b = append(b, make([]byte, min(n-at, at))...)
+		if _, err := io.ReadFull(f.r, b[at:]); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
 }
 
 func unexpected(err error) error {

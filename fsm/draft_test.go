@@ -1,0 +1,146 @@
+package fsm
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// The leader drafts on its fork, the followers apply what it proposed: both
+// must come to the same state, and what was refused must leave no trace.
+func TestADraftIsWhatApplyMakesOfItsEntry(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		choose := drawn(t)
+		follower := New()
+		follower.Apply(Entry{Ops: []Op{worker(1), worker(2)}}, nil)
+		leader, g := follower.Fork(), newGenerator(choose)
+		for n := range 10 + choose(40) {
+			fx := new(Effects)
+			d := NewDraft(leader, int64(n), fx)
+			for range choose(6) {
+				propose(t, d, g.op(leader))
+			}
+			followed(t, d, follower, fx)
+		}
+	})
+}
+
+// propose puts an operation into a draft; one that is refused must change nothing.
+func propose(t *rapid.T, d *Draft, op Op) {
+	d.closeList()
+	before, items := rawSnapshot(t, d.State()), d.Items()
+	r := d.Do(op)
+	d.closeList()
+	if r != Accepted && d.Items() == items && !bytes.Equal(before, rawSnapshot(t, d.State())) {
+		t.Fatalf("%T%v was refused (%v) and left a trace", op, op, r)
+	}
+}
+
+func rawSnapshot(t *rapid.T, s *State) []byte {
+	var b bytes.Buffer
+	if err := s.WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// followed finishes a draft, applies its entry on a follower, and compares.
+func followed(t *rapid.T, d *Draft, follower *State, fx *Effects) {
+	e, digest, ok := d.Finish()
+	if ok != (d.Items() > 0) {
+		t.Fatalf("entry with %d items: ok is %v", d.Items(), ok)
+	}
+	if ok {
+		data := Compact{}.Encode(nil, e)
+		if d.Size()+16 < len(data) {
+			t.Fatalf("entry of %d bytes was estimated at %d", len(data), d.Size())
+		}
+		got := new(Effects)
+		if r := follower.Apply(mustDecode(t, data), got); r != Accepted {
+			t.Fatalf("follower refused a drafted entry: %v: %s", r, describe(e.Ops))
+		}
+		if diff := cmp.Diff(fx, got); diff != "" {
+			t.Fatalf("effects differ:\n%s", diff)
+		}
+	}
+	if follower.Digest() != digest || d.State().Digest() != digest {
+		t.Fatalf("digests: drafted %#x, fork %#x, follower %#x", digest, d.State().Digest(), follower.Digest())
+	}
+	if !bytes.Equal(rawSnapshot(t, d.State()), rawSnapshot(t, follower)) {
+		t.Fatalf("snapshots of fork and follower differ after %s", describe(e.Ops))
+	}
+}
+
+func TestAnEmptyDraftLeavesTheForkAsItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(diamond())
+	before := snapshotOf(t, w.s)
+	d := NewDraft(w.s, 12345, nil)
+	if r := d.Assign(AssignItem(hold(1, 3, 1, 1))); r != WrongState {
+		t.Fatalf("assigning a blocked task: %v", r)
+	}
+	if r := d.Complete(CompleteItem{HeldItem: hold(1, 0, 1, 1)}); r != StaleAttempt {
+		t.Fatalf("completing a pending task: %v", r)
+	}
+	if _, _, ok := d.Finish(); ok {
+		t.Fatal("a draft of refused operations gave an entry")
+	}
+	if !bytes.Equal(before, snapshotOf(t, w.s)) {
+		t.Fatal("the fork has changed")
+	}
+}
+
+// A list of which one item is refused had its other effects in the fork and
+// nothing in the entry.
+func TestADraftKeepsTheAcceptedItemsOfAList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1), worker(2), &WorkerLeave{ID: 1})
+	w.submit(diamond())
+	w.do(&CancelJob{Job: 1})
+	follower := w.s.Fork()
+	d := NewDraft(w.s, 50, nil)
+	for _, op := range []Op{
+		&ForgetWorkers{IDs: []WorkerID{2, 1, 9}},
+		&ForgetKeys{Keys: []string{"nobody's", "key-1"}},
+		&ForgetJobs{IDs: []JobID{7, 1}},
+	} {
+		if r := d.Do(op); r == Accepted {
+			t.Errorf("%T: all items accepted", op)
+		}
+	}
+	if d.Items() != 3 {
+		t.Errorf("kept %d items, want 3", d.Items())
+	}
+	e, _, _ := d.Finish()
+	if r := follower.Apply(e, nil); r != Accepted {
+		t.Errorf("follower: %v", r)
+	}
+	sameState(t, "follower", follower, w.s)
+}
+
+// What a builder was given wrongly no replica could decode: it would halt.
+func TestAChunkThatCannotBeDecodedIsRefused(t *testing.T) {
+	t.Parallel()
+	p := diamond()
+	for name, deps := range map[string][]uint32{"of itself": {0}, "of a later task": {5}, "descending": {1, 0}, "twice": {0, 0}} {
+		w := newWorld(t)
+		w.do(&JobBegin{ID: 1, Key: "k", Header: p.header(), Total: 3})
+		first := uint32(0)
+		if len(deps) > 1 {
+			b := NewChunkBuilder(0)
+			b.Add("a", 0, nil, nil)
+			b.Add("b", 0, nil, nil)
+			w.do(&JobChunk{Job: 1, Chunk: b.Chunk()})
+			first = 2
+		}
+		b := NewChunkBuilder(first)
+		b.Add("x", 0, deps, nil)
+		if r := NewDraft(w.s, 1, nil).Do(&JobChunk{Job: 1, Chunk: b.Chunk()}); r != Malformed {
+			t.Errorf("dependency %s: %v, want %v", name, r, Malformed)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// populated is a state in which most operations find something to change.
+func populated(t testing.TB) *State {
+	t.Helper()
+	s := New()
+	for _, e := range goldenLog() {
+		s.Apply(e, nil)
+	}
+	g := newGenerator(rand.New(rand.NewPCG(3, 3)).IntN)
+	for n := range 150 {
+		s.Apply(Entry{NowMS: int64(n), Ops: g.ops(s)}, nil)
+	}
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// allocated is how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// Bytes from anywhere are an entry or an error; an entry is applied or refused;
+// nothing panics, whatever it says, and the state holds together.
+func FuzzDecodeEntry(f *testing.F) {
+	base := populated(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var e Entry
+		var err error
+		if n := allocated(func() { e, err = Compact{}.Decode(data) }); n > uint64(64*len(data)+64<<10) {
+			t.Fatalf("decoding %d bytes allocated %d", len(data), n)
+		}
+		if err != nil {
+			return
+		}
+		a, b := base.Fork(), base.Fork()
+		a.Apply(e, nil)
+		if err := a.Check(); err != nil {
+			t.Fatal(err)
+		}
+		data = Compact{}.Encode(nil, e)
+		e, err = Compact{}.Decode(data)
+		if err != nil {
+			t.Fatalf("decoding what was encoded: %v", err)
+		}
+		if !bytes.Equal(Compact{}.Encode(nil, e), data) {
+			t.Fatal("encoding is no fixed point")
+		}
+		b.Apply(e, nil)
+		sameState(t, "the entry once more", b, a)
+		sameState(t, "after a restore", restored(t, snapshotOf(t, a)), a)
+	})
+}
+
+// repaired gives the snapshot with the checksums and the number of frames that
+// its contents ask for, so that a fuzzer gets behind them.
+func repaired(data []byte) []byte {
+	data = bytes.Clone(data)
+	for at := len(snapshotMagic); at+9 <= len(data); {
+		end := at + 5 + int(binary.LittleEndian.Uint32(data[at+1:]))
+		if end+4 > len(data) || end < at {
+			break
+		}
+		binary.LittleEndian.PutUint32(data[end:], crc32.Checksum(data[at:end], castagnoli))
+		at = end + 4
+	}
+	return data
+}
+
+// Bytes from anywhere are a state that holds together or an error.
+func FuzzReadSnapshot(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		data = repaired(data)
+		var s *State
+		var err error
+		if n := allocated(func() { s, err = ReadSnapshot(bytes.NewReader(data)) }); n > uint64(256*len(data)+1<<20) {
+			t.Fatalf("reading %d bytes allocated %d", len(data), n)
+		}
+		if err != nil {
+			if s != nil {
+				t.Fatal("part of a state with an error")
+			}
+			return
+		}
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+		sameState(t, "read again", restored(t, snapshotOf(t, s)), s)
+		g := newGenerator(rand.New(rand.NewPCG(uint64(len(data)), 1)).IntN)
+		for n := range 30 {
+			s.Apply(Entry{NowMS: int64(n), Ops: g.ops(s)}, nil)
+			if err := s.Check(); err != nil {
+				t.Fatalf("after %d entries: %v", n, err)
+			}
+		}
+	})
+}
+
+// Every byte that is changed, and every byte that is missing, is noticed.
+func TestADamagedSnapshotIsRefused(t *testing.T) {
+	t.Parallel()
+	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v1.bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewMachine(Compact{})
+	for i := range whole {
+		bad := bytes.Clone(whole)
+		bad[i] ^= 0x40
+		for what, data := range map[string][]byte{"changed": bad, "cut": whole[:i]} {
+			if _, err := ReadSnapshot(bytes.NewReader(data)); err == nil {
+				t.Errorf("byte %d %s: read without an error", i, what)
+			}
+			if err := m.Restore(bytes.NewReader(append(make([]byte, 8), data...))); err == nil || m.Index() != 0 {
+				t.Errorf("byte %d %s: restored", i, what)
+			}
+		}
+	}
+	if _, err := ReadSnapshot(bytes.NewReader(append(whole, 0))); err == nil {
+		t.Error("goes on after its end, and was read")
+	}
+}
+
+func TestAnUnknownEntryHaltsAndADamagedOneIsAnError(t *testing.T) {
+	t.Parallel()
+	for name, data := range map[string][]byte{
+		"version":   {2},
+		"operation": {1, 0, 1, byte(opCount)},
+		"field":     Compact{}.Encode(nil, Entry{Ops: []Op{&Complete{Items: []CompleteItem{{}}}}}),
+	} {
+		if name == "field" {
+			data[len(data)-1] = completeFlags
+		}
+		m := NewMachine(Compact{})
+		var halt *HaltError
+		var unknown *UnknownError
+		err, _ := m.Apply(7, data).(error)
+		if !errors.As(err, &halt) || halt.Index != 7 || !errors.As(err, &unknown) {
+			t.Errorf("unknown %s: %v", name, err)
+		}
+		if m.Index() != 0 {
+			t.Errorf("unknown %s: applied", name)
+		}
+	}
+	for _, op := range examples() {
+		whole := Compact{}.Encode(nil, Entry{Ops: []Op{op}})
+		for i := range whole {
+			if _, err := (Compact{}).Decode(whole[:i]); err == nil {
+				t.Errorf("%T cut at %d was decoded", op, i)
+			}
+		}
+		if _, err := (Compact{}).Decode(append(whole, 0)); err == nil {
+			t.Errorf("%T with a byte too many was decoded", op)
+		}
+	}
+}
