@@ -46,7 +46,7 @@ var otherwise = map[string]string{
 // unknown is the fault of a field that is not known where it stands. elsewhere
 // says where it would be known, if anywhere. The result is the field that was
 // probably meant, so that nobody is told as well that this one is missing.
-func (r *reader) unknown(e entry, names []string, elsewhere string) (meant string) {
+func (r *reader) unknown(e entry, names func() []string, elsewhere string) (meant string) {
 	what := fmt.Sprintf("unknown field %s", quote(e.key))
 	if slices.Contains(later, e.key) {
 		r.fault(e.at, fmt.Sprintf("the field %s is not known to this version", quote(e.key)), "leave it out, or use a later version of dtask")
@@ -58,7 +58,7 @@ func (r *reader) unknown(e entry, names []string, elsewhere string) (meant strin
 	}
 	do := ""
 	if !r.full() {
-		meant, do = suggestField(e.key, names)
+		meant, do = suggestField(e.key, names())
 	}
 	r.fault(e.at, what, do)
 	return meant

@@ -52,7 +52,7 @@ var jobFields = fields[*jobDraft]{
 			if _, known := taskFields[u.key]; known {
 				elsewhere = "write it in each task; it is no policy that tasks share"
 			}
-			r.unknown(u, policyFields.names(), elsewhere)
+			r.unknown(u, policyFields.names, elsewhere)
 		})
 	},
 	"tasks": readTasks,
@@ -79,7 +79,7 @@ func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 		} else if _, known := taskFields[e.key]; known {
 			elsewhere = "it belongs to a task"
 		}
-		meant[r.unknown(e, jobFields.names(), elsewhere)] = true
+		meant[r.unknown(e, jobFields.names, elsewhere)] = true
 	})
 	r.owner(n, j.header, es)
 	if !has(es, "name") && !meant["name"] {
@@ -154,16 +154,23 @@ func (j *jobDraft) spec(order []int32) *dtaskv1.JobSpec {
 	return &dtaskv1.JobSpec{Header: j.header, Tasks: tasks}
 }
 
-// policyTable keeps each policy once.
+// policyTable keeps each policy once, and no more of them than a header holds.
 type policyTable struct {
 	list  []*dtaskv1.TaskPolicy
+	size  int // bytes of all
 	known map[string]uint32
 	plain map[string]uint32 // by type: of tasks that say nothing themselves
 	key   []byte
 }
 
+// full reports that no header can hold the policies.
+func (t *policyTable) full() bool { return t.size > MaxHeaderBytes }
+
 // index is the place of a policy in the list.
 func (t *policyTable) index(p *policy, d TaskDefaults, filled bool) uint32 {
+	if t.full() {
+		return 0
+	}
 	if t.known == nil {
 		t.known, t.plain = map[string]uint32{}, map[string]uint32{}
 	}
@@ -177,7 +184,8 @@ func (t *policyTable) index(p *policy, d TaskDefaults, filled bool) uint32 {
 	t.key, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(t.key[:0], made)
 	i, known := t.known[string(t.key)]
 	if !known {
-		i = uint32(len(t.list))
+		i = uint32(len(t.list)) //nolint:gosec // at most MaxListedTasks
+		t.size += len(t.key)
 		t.list, t.known[string(t.key)] = append(t.list, made), i
 	}
 	if !p.own {

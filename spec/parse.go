@@ -80,7 +80,7 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 		if _, known := jobFields[e.key]; known {
 			elsewhere, meant = "put it under job:", "job"
 		}
-		meant = cmp.Or(r.unknown(e, topFields.names(), elsewhere), meant)
+		meant = cmp.Or(r.unknown(e, topFields.names, elsewhere), meant)
 	})
 	if t.job == nil {
 		if meant != "job" {

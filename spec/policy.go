@@ -95,7 +95,7 @@ var policyFields = fields[*policy]{
 	"retry": func(r *reader, p *policy, e entry) {
 		p.retry.said = true
 		retryFields.read(r, &p.retry, r.entries(e.value, "retry: {max: 3}"), func(u entry) {
-			r.unknown(u, retryFields.names(), "")
+			r.unknown(u, retryFields.names, "")
 		})
 		if t := &p.retry; t.maxDelay > 0 && t.maxDelay < t.initial {
 			r.fault(e.value, "max_delay is shorter than initial", "make max_delay at least as long as the first delay")

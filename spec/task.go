@@ -170,8 +170,21 @@ func (r *reader) readTask(j *jobDraft, d *draft, n *yaml.Node) {
 	if len(t.runs) == 0 && !t.meant {
 		r.fault(n, "there is nothing to run", "write exactly one of command, run and type")
 	}
-	if r.total == 0 {
-		d.policy = j.policies.index(&t.policy, r.opt.Defaults, !r.opt.Unfilled)
+	r.place(j, d, n, &t.policy)
+}
+
+// place keeps the policy of a task. The first one that is too many is a fault;
+// from then on tasks are read for their own faults only, and a large environment
+// in the defaults is not copied into each any more.
+func (r *reader) place(j *jobDraft, d *draft, n *yaml.Node, p *policy) {
+	if j.policies.full() {
+		return
+	}
+	d.policy = j.policies.index(p, r.opt.Defaults, !r.opt.Unfilled)
+	if j.policies.full() {
+		r.fault(n, fmt.Sprintf("the %s different policies of the tasks up to here exceed %s", count(len(j.policies.list)), bytesText(MaxHeaderBytes)),
+			"put what differs from task to task into payload, command or input; equal policies are kept once")
+		j.defaults = builtIn()
 	}
 }
 
@@ -201,7 +214,7 @@ func (r *reader) unknownInTask(e entry) (meant string) {
 	if _, known := jobOnly[e.key]; known {
 		elsewhere = "it belongs to the job, not to a task"
 	}
-	names := append(taskFields.names(), policyFields.names()...)
+	names := func() []string { return append(taskFields.names(), policyFields.names()...) }
 	if e.key == "name" {
 		elsewhere = "a task is named by id"
 	}
