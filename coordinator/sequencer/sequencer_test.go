@@ -82,8 +82,8 @@ func TestNothingLeavesBeforeItIsCommitted(t *testing.T) {
 		_, _ = s.Submit(context.Background(), spec{key: "k", n: 4}.submission())
 	}()
 	// The sequencer has seen the job once a question behind it is answered.
-	if _, err := s.Workers(t.Context()); err != nil {
-		t.Fatal(err)
+	if s.Workers() == nil {
+		t.Fatal("the sequencer does not answer")
 	}
 	select {
 	case <-answered:

@@ -77,8 +77,11 @@ func (s *Sequencer) Undelivered(ctx context.Context, id fsm.WorkerID, from Sessi
 	}))
 }
 
-// Workers is the soft state of all workers that are up.
-func (s *Sequencer) Workers(ctx context.Context) (map[fsm.WorkerID]WorkerStatus, error) {
+// Workers is the soft state of all workers that are up; nil if the sequencer
+// does not answer within a second.
+func (s *Sequencer) Workers() map[fsm.WorkerID]WorkerStatus {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
 	list := make(map[fsm.WorkerID]WorkerStatus)
 	err := s.ask(ctx, func() {
 		for id, w := range s.workers {
@@ -86,9 +89,9 @@ func (s *Sequencer) Workers(ctx context.Context) (map[fsm.WorkerID]WorkerStatus,
 		}
 	})
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	return list, nil
+	return list
 }
 
 // action is a small item that always fits.

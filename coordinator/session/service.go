@@ -31,10 +31,7 @@ type Config struct {
 	// Current is the present term, or nil while this replica does not lead.
 	Current func() Leader
 	Machine *fsm.Machine
-	// Status turns an error into one that a worker understands, with the
-	// leader's address if that is the point.
-	Status func(error) error
-	Logger *slog.Logger
+	Logger  *slog.Logger
 
 	HeartbeatInterval time.Duration // workers beat this often; default 1 s
 	Silence           time.Duration // told to workers; default 3 s
@@ -53,7 +50,7 @@ type Service struct {
 	open  map[fsm.WorkerID]*session // the latest session of each worker
 }
 
-// Errors that end a session or refuse one; Config.Status maps them.
+// Errors that end a session or refuse one; package api turns them into statuses.
 var (
 	// ErrForeignCluster refuses a worker that belongs to another cluster.
 	ErrForeignCluster = errors.New("session: this worker belongs to another cluster")
@@ -87,17 +84,13 @@ func setDefault(d *time.Duration, to time.Duration) {
 func (s *Service) Session(stream dtaskv1.WorkerService_SessionServer) error {
 	leader := s.cfg.Current()
 	if leader == nil {
-		return s.cfg.Status(sequencer.ErrTermOver)
+		return sequencer.ErrTermOver
 	}
 	if !s.admit.Allow() {
 		wait := 50*time.Millisecond + rand.N(500*time.Millisecond) //nolint:gosec // spreads reconnects, guards nothing
-		return s.cfg.Status(&sequencer.BusyError{What: "many workers come back at once", RetryAfter: wait})
+		return &sequencer.BusyError{What: "many workers come back at once", RetryAfter: wait}
 	}
-	err := s.serve(stream, leader)
-	if stream.Context().Err() != nil && err == nil {
-		return nil
-	}
-	return s.cfg.Status(err)
+	return s.serve(stream, leader)
 }
 
 // serve is one session.

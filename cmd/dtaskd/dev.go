@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dtask/dtask/coordinator"
+	"github.com/dtask/dtask/internal/program"
+	"github.com/dtask/dtask/worker"
+	"github.com/dtask/dtask/worker/builtin"
+)
+
+// runDev is a whole system in one process.
+func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.Writer) (err error) {
+	if cfg.DataDir == "" {
+		dir, err := os.MkdirTemp("", "dtask-dev-")
+		if err != nil {
+			return fmt.Errorf("making a temporary data folder: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		cfg.DataDir = dir
+	}
+	if err := cfg.Validate(); err != nil {
+		return &program.UsageError{Err: err}
+	}
+	// People see what to type next, not what the parts say to each other.
+	cfg.Logger = quieter(cfg.Logger)
+	ctx, stop := program.UntilSignal(ctx, cfg.Logger)
+	defer stop()
+
+	group, ctx := errgroup.WithContext(ctx)
+	listening := make(chan string, 1)
+	cfg.Started = func(listen, http string) {
+		welcome(stdout, listen, http, cfg.DataDir)
+		listening <- listen
+	}
+	// The coordinator outlives the worker, so that the worker can hand back
+	// what it holds.
+	coordinating, end := context.WithCancel(context.WithoutCancel(ctx))
+	group.Go(func() error {
+		defer stop() // a coordinator that fails takes the worker with it
+		return coordinator.Run(coordinating, cfg)
+	})
+	group.Go(func() error {
+		defer end()
+		select {
+		case address := <-listening:
+			return runDevWorker(ctx, s, cfg, address)
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	return group.Wait()
+}
+
+func runDevWorker(ctx context.Context, s *settings, cfg coordinator.Config, address string) error {
+	w, err := worker.New(worker.Config{
+		Join: []string{address}, Name: "dev-worker", Slots: s.slots,
+		WorkDir: filepath.Join(cfg.DataDir, "worker"), Version: version,
+	}, worker.WithLogger(cfg.Logger))
+	if err != nil {
+		return &program.UsageError{Err: err}
+	}
+	builtin.Register(w)
+	return w.Run(ctx)
+}
+
+// quieter keeps only what a human must look at; whoever asks for debug gets all.
+func quieter(log *slog.Logger) *slog.Logger {
+	if log.Enabled(context.Background(), slog.LevelDebug) {
+		return log
+	}
+	return slog.New(atLeast{log.Handler(), slog.LevelError})
+}
+
+type atLeast struct {
+	slog.Handler
+	level slog.Level
+}
+
+func (h atLeast) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= h.level && h.Handler.Enabled(ctx, l)
+}
+
+func (h atLeast) WithAttrs(a []slog.Attr) slog.Handler { return atLeast{h.Handler.WithAttrs(a), h.level} }
+func (h atLeast) WithGroup(n string) slog.Handler      { return atLeast{h.Handler.WithGroup(n), h.level} }
+
+func welcome(out io.Writer, listen, http, dir string) {
+	addr := ""
+	if listen != "127.0.0.1:7460" {
+		addr = " --addr " + listen
+	}
+	_, _ = fmt.Fprintf(out, `dtask is running: one coordinator and one worker in this process.
+
+  clients, workers  %s
+  metrics, health   http://%s/metrics  /healthz  /readyz
+  data              %s
+
+Type next, in another terminal:
+
+  dtaskctl%[4]s submit --type prime --payload 999999937 --wait
+  dtaskctl%[4]s submit examples/diamond.yaml --wait
+  dtaskctl%[4]s status
+
+Ctrl-C ends it.
+`, listen, http, dir, addr) // nobody is left to tell if it fails
+}

@@ -1,0 +1,109 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/spec"
+)
+
+// Config is what Run needs. All is required unless its comment says otherwise.
+type Config struct {
+	ID      string // server id, unique in the cluster for ever
+	DataDir string // created if it is not there
+	Listen  string // HOST:PORT for gRPC and Raft; port 0 = any
+	HTTP    string // HOST:PORT for metrics and health; empty = none
+	// Advertise is the HOST:PORT that others dial. Default: what Listen became.
+	Advertise string
+	// Peers are the first members, this one included; empty: alone.
+	Peers   []raftnode.Server
+	Version string
+	Logger  *slog.Logger
+
+	// Wall is the wall clock. Default: time.Now. Clock faults are tested with it.
+	Wall func() time.Time
+
+	HeartbeatInterval time.Duration // of workers; default 1 s; they are given up after three
+	RaftHeartbeat     time.Duration // default 500 ms; see raftnode.Config
+	SnapshotBytes     uint64        // of log between snapshots; default 64 MiB
+	Defaults          spec.TaskDefaults
+	KeepFor           time.Duration // how long ended jobs are kept; default 7 days
+	KeepJobs          int           // how many; default 10,000
+
+	// Summary is how often a line is logged while there is work; default 5 s.
+	Summary time.Duration
+	// TestHooks serves the hooks that damage this replica on purpose.
+	TestHooks bool
+	// Started, if set, is told the addresses once the replica listens.
+	Started func(listen, http string)
+}
+
+func (c *Config) defaults() {
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
+	if c.HeartbeatInterval == 0 {
+		c.HeartbeatInterval = time.Second
+	}
+	if c.Summary == 0 {
+		c.Summary = 5 * time.Second
+	}
+	if c.Started == nil {
+		c.Started = func(string, string) {}
+	}
+}
+
+// Validate gives all that is missing or out of range, with the names of the
+// flags, joined.
+func (c *Config) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(nameOK(c.ID), "--id: %q must be 1–63 letters, digits, - _ and dots", c.ID)
+	check(c.DataDir != "", "--data-dir: is needed")
+	errs = append(errs, loopback("--listen", c.Listen), loopback("--http", c.HTTP), loopback("--advertise", c.Advertise))
+	self := len(c.Peers) == 0
+	for _, p := range c.Peers {
+		check(nameOK(p.ID), "--peers: id %q must be 1–63 letters, digits, - _ and dots", p.ID)
+		errs = append(errs, loopback("--peers", p.Address))
+		self = self || p.ID == c.ID
+	}
+	check(self, "--peers: must name this replica, %s, too", c.ID)
+	check(c.HeartbeatInterval >= 0 && c.HeartbeatInterval <= time.Minute, "--heartbeat-interval: must be at most 1m")
+	return errors.Join(errs...)
+}
+
+// loopback refuses an address that other machines can reach: there, everything
+// must be encrypted and everybody known, and this version does neither.
+func loopback(flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%s: %q is not HOST:PORT", flag, address)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s: %s can be reached from other machines, and without TLS and tokens dtask serves loopback addresses only; use 127.0.0.1", flag, address)
+	}
+	return nil
+}
+
+func nameOK(s string) bool {
+	if s == "" || len(s) > 63 {
+		return false
+	}
+	for _, r := range s {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.' {
+			return false
+		}
+	}
+	return true
+}

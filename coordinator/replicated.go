@@ -1,0 +1,39 @@
+package coordinator
+
+import (
+	"errors"
+	"io"
+
+	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+)
+
+// replicated is the state machine as raftnode wants it.
+type replicated struct{ machine *fsm.Machine }
+
+func (r replicated) Apply(index, _ uint64, data []byte) any {
+	result := r.machine.Apply(index, data)
+	var halt *fsm.HaltError
+	if err, ok := result.(error); ok && errors.As(err, &halt) {
+		return raftnode.Halt{Err: halt.Err}
+	}
+	return result
+}
+
+func (r replicated) Snapshot() (raftnode.Snapshot, error) { return r.machine.Snapshot(), nil }
+
+func (r replicated) Restore(from io.Reader) error { return r.machine.Restore(from) }
+
+// proposer is the node as the sequencer wants it.
+type proposer struct{ node *raftnode.Node }
+
+func (p proposer) Propose(data []byte) sequencer.Proposal { return p.node.Propose(data) }
+
+// neverProposed reports whether an error says that an entry was not proposed.
+func neverProposed(err error) bool {
+	var notLeader *raftnode.NotLeaderError
+	return !errors.Is(err, raftnode.ErrOutcomeUnknown) &&
+		(errors.As(err, &notLeader) || errors.Is(err, raftnode.ErrNoLeader) ||
+			errors.Is(err, raftnode.ErrBusy) || errors.Is(err, raftnode.ErrTransferring))
+}

@@ -1,0 +1,226 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dtask/dtask/coordinator/api"
+	"github.com/dtask/dtask/coordinator/leader"
+	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/coordinator/session"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// FatalError is returned by Run when a store failed, data is damaged, or this
+// replica differs from the others. The process must end at once.
+type FatalError struct{ Err error }
+
+// Error implements error.
+func (e *FatalError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *FatalError) Unwrap() error { return e.Err }
+
+// Bounds of stopping.
+const (
+	transferLimit = 2 * time.Second
+	stopLimit     = 5 * time.Second
+)
+
+// replica is a running coordinator.
+type replica struct {
+	cfg      Config
+	log      *slog.Logger
+	identity *raftnode.IdentityFile
+	stored   bool // the folder held raft state when the process started
+	machine  *fsm.Machine
+	mux      *raftnode.Mux
+	peers    *api.Peers
+	api      *api.Server
+	listen   string
+	http     string
+
+	node          atomic.Pointer[raftnode.Node]       // nil until Raft runs
+	term          atomic.Pointer[sequencer.Sequencer] // nil outside of a term
+	totals        *sequencer.Totals
+	leaderChanges atomic.Uint64
+	disputed      atomic.Bool // the replicas disagree: nothing is assigned
+
+	stop context.CancelCauseFunc
+}
+
+// Run is the replica, from the opening of its folder until ctx is done or it
+// must not go on. When ctx is done it hands leadership over and returns nil.
+func Run(ctx context.Context, cfg Config) error {
+	cfg.defaults()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return fmt.Errorf("making the data folder: %w", err)
+	}
+	identity, err := raftnode.OpenIdentity(cfg.DataDir, cfg.ID)
+	if err != nil {
+		return fmt.Errorf("opening the data folder: %w", err)
+	}
+	r := &replica{
+		cfg: cfg, log: cfg.Logger, identity: identity, machine: fsm.NewMachine(fsm.Compact{}),
+		totals: sequencer.NewTotals(),
+	}
+	if r.stored, err = raftnode.HasState(cfg.DataDir); err != nil {
+		return errors.Join(&FatalError{err}, identity.Close())
+	}
+	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	r.stop = stop
+	done := make(chan error, 1)
+	go func() { done <- errors.Join(r.run(inner), identity.Close()) }()
+	return r.await(ctx, done)
+}
+
+// await waits for the end, and hands leadership over when it is asked to end.
+// What hangs after that is left behind: the process is about to end.
+func (r *replica) await(ctx context.Context, done <-chan error) error {
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		r.handOver(ctx)
+		r.stop(errStopped)
+	}
+	limit := time.NewTimer(stopLimit)
+	defer limit.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-limit.C:
+		return errors.New("stopping took too long; leaving as after a crash, which is safe")
+	}
+}
+
+// errStopped is why everything ends when the process is asked to.
+var errStopped = errors.New("coordinator: stopped")
+
+func (r *replica) handOver(ctx context.Context) {
+	node := r.node.Load()
+	if node == nil || !node.Leading() || len(node.Servers()) < 2 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transferLimit)
+	defer cancel()
+	if err := node.Transfer(ctx); err != nil {
+		r.log.Warn("leadership could not be handed over", "err", err)
+		return
+	}
+	r.log.Info("leadership handed over")
+}
+
+// fatal ends the replica at once. It does not wait for anything.
+func (r *replica) fatal(err error) {
+	r.log.Error("this replica must stop", "err", err)
+	r.stop(&FatalError{err})
+}
+
+func (r *replica) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if err := r.open(ctx, group); err != nil {
+		r.stop(err)
+		return errors.Join(err, ignoreStop(group.Wait()))
+	}
+	group.Go(func() error { return r.consensus(ctx) })
+	err := group.Wait()
+	err = errors.Join(err, r.peers.Close())
+	var fatal *FatalError
+	if errors.As(context.Cause(ctx), &fatal) {
+		return fatal
+	}
+	return ignoreStop(err)
+}
+
+func ignoreStop(err error) error {
+	if errors.Is(err, errStopped) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// open listens and serves. Before Raft runs, others can already ask who this
+// replica is.
+func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
+	base, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	r.listen = base.Addr().String()
+	if r.cfg.Advertise == "" {
+		r.cfg.Advertise = r.listen
+	}
+	r.mux = raftnode.NewMux(base, r.log)
+	r.peers = api.NewPeers()
+	sessions := session.New(session.Config{
+		Current: r.sessionLeader, Machine: r.machine, Logger: r.log,
+		HeartbeatInterval: r.cfg.HeartbeatInterval, Silence: 3 * r.cfg.HeartbeatInterval,
+	})
+	if r.api, err = api.NewServer(r.apiConfig(sessions)); err != nil {
+		return errors.Join(err, base.Close())
+	}
+	dtaskv1.RegisterWorkerServiceServer(r.api, sessions)
+	if err := r.serveHTTP(ctx, group); err != nil {
+		return errors.Join(err, base.Close())
+	}
+	group.Go(func() error { return r.mux.Run(ctx) })
+	group.Go(func() error { return r.api.Serve(ctx, r.mux.GRPC()) })
+	r.cfg.Started(r.listen, r.http)
+	return nil
+}
+
+// consensus forms or joins the cluster, runs Raft, and leads when elected.
+func (r *replica) consensus(ctx context.Context) error {
+	founders, err := r.form(ctx)
+	if err != nil {
+		return err
+	}
+	node, err := raftnode.Open(raftnode.Config{
+		Identity: r.identity, DataDir: r.cfg.DataDir, Advertise: r.cfg.Advertise, Listener: r.mux,
+		FSM: replicated{r.machine}, Peers: r.cfg.Peers, Founders: founders,
+		KnownInstance: r.knownInstance, Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,
+		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, Logger: r.log, Fatal: r.fatal,
+	})
+	if err != nil {
+		return &FatalError{err}
+	}
+	r.node.Store(node)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return leader.Run(ctx, node, r.log, term{r}, leader.Watchdog{Progress: node.Progress}) })
+	group.Go(func() error { return r.learnCluster(ctx) })
+	group.Go(func() error { return r.register(ctx) })
+	group.Go(func() error { return r.compare(ctx) })
+	group.Go(func() error { return r.summarize(ctx) })
+	err = group.Wait()
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+	defer cancel()
+	return errors.Join(err, node.Close(closing))
+}
+
+func (r *replica) knownInstance(serverID string) (instance string, known bool) {
+	r.machine.Read(func(s *fsm.State, _ uint64) { instance, known = s.Instance(serverID) })
+	return instance, known
+}
+
+// sessionLeader gives the present term as the nil interface if there is none.
+func (r *replica) sessionLeader() session.Leader {
+	if s := r.term.Load(); s != nil {
+		return s
+	}
+	return nil
+}

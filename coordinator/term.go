@@ -1,0 +1,55 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+)
+
+// term is the duty of leading: it makes a sequencer for as long as a term
+// lasts. While it has none, this replica serves no workers and no writes.
+type term struct{ r *replica }
+
+// Name implements leader.Duty.
+func (term) Name() string { return "sequencer" }
+
+// Run implements leader.Duty.
+func (d term) Run(ctx context.Context, number uint64) error {
+	r := d.r
+	id := r.identity.Get()
+	s, err := sequencer.New(sequencer.Config{
+		ServerID: r.cfg.ID, Instance: id.Instance, Term: number,
+		Log: proposer{r.node.Load()}, Machine: r.machine, Codec: fsm.Compact{},
+		Logger: r.log, Totals: r.totals, Definite: neverProposed, Wall: r.cfg.Wall,
+		NewClusterID: newClusterID, Seed: randomSeed(),
+		Silence: 3 * r.cfg.HeartbeatInterval, KeepFor: r.cfg.KeepFor, KeepJobs: r.cfg.KeepJobs,
+		Halt: r.fatal,
+	})
+	if err != nil {
+		return err
+	}
+	s.StopAssigning(r.disputed.Load())
+	r.term.Store(s)
+	defer r.term.Store(nil)
+	r.leaderChanges.Add(1)
+	return s.Run(ctx)
+}
+
+func newClusterID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func randomSeed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	var seed uint64
+	for _, x := range b {
+		seed = seed<<8 | uint64(x)
+	}
+	return seed
+}
