@@ -21,7 +21,8 @@ func TestAStopYieldsCancelledWhereverTheAttemptIs(t *testing.T) {
 		<-ctx.Done()
 		return []byte("I finished anyway"), nil
 	}
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"stubborn": stubborn}, func(t *testing.T, b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"stubborn": stubborn}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t,
 			work{task: 1, typ: "stubborn"}, // runs
 			work{task: 2, typ: "stubborn"}, // waits for the slot
@@ -47,7 +48,8 @@ func TestAStopYieldsCancelledWhereverTheAttemptIs(t *testing.T) {
 
 func TestAStopByTheCoordinatorsClockIsATimeOut(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks}, func(t *testing.T, _ *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t, work{task: 1, typ: "block"})
 		synctest.Wait()
 		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_TIMED_OUT}}})
@@ -71,7 +73,8 @@ func TestTimeOutsAreExact(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	inBubble(t, Config{Slots: 2}, map[string]Handler{"block": blocks, "reports": reports}, func(t *testing.T, _ *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 2}, map[string]Handler{"block": blocks, "reports": reports}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t,
 			work{task: 1, typ: "block", policy: &dtaskv1.TaskPolicy{TimeoutMs: 1500}},
 			work{task: 2, typ: "reports", policy: &dtaskv1.TaskPolicy{TimeoutMs: 3_600_000, HeartbeatTimeoutMs: 3000}},
@@ -95,7 +98,8 @@ func TestAnAtMostOnceAttemptBeginsOnlyWhenGranted(t *testing.T) {
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"once": func(context.Context, *Task) ([]byte, error) {
 		begun <- struct{}{}
 		return nil, nil
-	}}, func(t *testing.T, _ *bench, l *leaderEnd) {
+	}}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t, work{task: 1, typ: "once", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}})
 		for range 3 { // asked at once, and again with each beat
 			l.next(t, "may_begin", func(m *dtaskv1.SessionRequest) bool {
@@ -170,7 +174,8 @@ func TestABeganIsSentOnlyOfWhatRunsForAWhile(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}
-	inBubble(t, Config{Slots: 3}, map[string]Handler{"nap": naps}, func(t *testing.T, _ *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 3}, map[string]Handler{"nap": naps}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		begun := time.Now()
 		for i, d := range []string{"99ms", "101ms", "1h"} {
 			l.assign(t, work{task: uint32(i), typ: "nap", body: &dtaskv1.TaskBody{Payload: []byte(d)}, policy: &dtaskv1.TaskPolicy{TimeoutMs: 7_200_000}})
@@ -200,7 +205,8 @@ func TestOnlyTheLatestProgressIsSent(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	}
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"chatty": chatty}, func(t *testing.T, _ *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"chatty": chatty}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t, work{task: 1, typ: "chatty"})
 		m := l.next(t, "progress", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetProgress()) > 0 })
 		p := m.GetReports().GetProgress()
@@ -220,19 +226,26 @@ func TestAHandlersFailuresAreToldApart(t *testing.T) {
 		"plain":     {func(context.Context, *Task) ([]byte, error) { return nil, plain }, &dtaskv1.Outcome{Error: "no?luck"}},
 		"fatal":     {func(context.Context, *Task) ([]byte, error) { return nil, Fatal(plain) }, &dtaskv1.Outcome{Error: "no?luck", Fatal: true}},
 		"retryable": {func(context.Context, *Task) ([]byte, error) { return nil, Retryable(plain) }, &dtaskv1.Outcome{Error: "no?luck", Temporary: true}},
-		"named": {func(context.Context, *Task) ([]byte, error) { return nil, Named("Quota", Fatal(plain)) },
-			&dtaskv1.Outcome{Error: "no?luck", ErrorName: "Quota", Fatal: true}},
+		"named": {
+			func(context.Context, *Task) ([]byte, error) { return nil, Named("Quota", Fatal(plain)) },
+			&dtaskv1.Outcome{Error: "no?luck", ErrorName: "Quota", Fatal: true},
+		},
 		"exit":  {func(context.Context, *Task) ([]byte, error) { return nil, Exit(3, plain) }, &dtaskv1.Outcome{Error: "no?luck", ExitCode: 3}},
 		"panic": {func(context.Context, *Task) ([]byte, error) { panic("oh no") }, &dtaskv1.Outcome{Error: "panic: oh no"}},
-		"huge": {func(context.Context, *Task) ([]byte, error) { return make([]byte, 5000), nil },
-			&dtaskv1.Outcome{Error: "the result has 5000 bytes, more than 4096: write it to an output", Fatal: true}},
-		"long": {func(context.Context, *Task) ([]byte, error) { return nil, errors.New(strings.Repeat("ä", 2000)) },
-			&dtaskv1.Outcome{Error: strings.Repeat("ä", 512)}},
+		"huge": {
+			func(context.Context, *Task) ([]byte, error) { return make([]byte, 5000), nil },
+			&dtaskv1.Outcome{Error: "the result has 5000 bytes, more than 4096: write it to an output", Fatal: true},
+		},
+		"long": {
+			func(context.Context, *Task) ([]byte, error) { return nil, errors.New(strings.Repeat("ä", 2000)) },
+			&dtaskv1.Outcome{Error: strings.Repeat("ä", 512)},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, Config{Slots: 1}, map[string]Handler{"h": c.h}, func(t *testing.T, b *bench, l *leaderEnd) {
+			inBubble(t, Config{Slots: 1}, map[string]Handler{"h": c.h}, func(b *bench, l *leaderEnd) {
+				t := b.t
 				l.assign(t, work{task: 1, typ: "h"})
 				o := l.outcome(t)
 				if name == "long" && len(o.GetError()) >= len(c.want.GetError())-2 {
@@ -258,7 +271,8 @@ func TestAHandlersFailuresAreToldApart(t *testing.T) {
 
 func TestAnUnknownTypeIsNotStarted(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, nil, func(t *testing.T, _ *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, nil, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t, work{task: 1, typ: "nothing"}, work{task: 2, typ: "", body: &dtaskv1.TaskBody{}},
 			work{task: 3, typ: "nothing", body: &dtaskv1.TaskBody{Inputs: []string{"s3://bucket/key"}}})
 		got := l.outcomes(t, 3)
@@ -299,7 +313,8 @@ func TestAnOutputIsPublishedWholeOrNotAtAll(t *testing.T) {
 		_ = os.WriteFile(t.Output, []byte("half"), 0o600)
 		return nil, errors.New("no")
 	}}
-	inBubble(t, Config{Slots: 1}, handlers, func(t *testing.T, _ *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, handlers, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t, work{task: 1, typ: "writes", body: &dtaskv1.TaskBody{Output: "file://" + final}})
 		o := l.outcome(t)
 		if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED || o.GetOutputSize() != 5 || len(o.GetOutputSha256()) != 32 {
@@ -327,7 +342,8 @@ func TestAnOutputIsPublishedWholeOrNotAtAll(t *testing.T) {
 
 func TestASupersededOutcomeIsLoggedAndForgotten(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(t *testing.T, b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t, work{task: 3, typ: "ok"})
 		l.outcome(t)
 		l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1, Exceptions: []*dtaskv1.ReportVerdict{
@@ -342,7 +358,8 @@ func TestASupersededOutcomeIsLoggedAndForgotten(t *testing.T) {
 
 func TestAnAssignmentThatCameTwiceRunsOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(t *testing.T, b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t, work{task: 1, typ: "ok"})
 		l.assign(t, work{task: 1, typ: "ok"})
 		l.outcome(t)

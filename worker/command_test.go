@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,7 @@ import (
 )
 
 // withLeader runs a test against one leader in real time: processes know no other.
-func withLeader(t *testing.T, cfg Config, test func(t *testing.T, b *bench, l *leaderEnd)) {
+func withLeader(t *testing.T, cfg Config, test func(b *bench, l *leaderEnd)) {
 	t.Helper()
 	n := newNetwork(t)
 	r := n.listen("n1:1", nil)
@@ -26,7 +27,7 @@ func withLeader(t *testing.T, cfg Config, test func(t *testing.T, b *bench, l *l
 		}
 		n.stopAll()
 	}()
-	test(t, b, l)
+	test(b, l)
 }
 
 func shell(text string) *dtaskv1.TaskBody { return &dtaskv1.TaskBody{Run: text} }
@@ -54,11 +55,14 @@ func TestHowACommandEnds(t *testing.T) {
 		{"payload", &dtaskv1.TaskBody{Command: []string{"cat"}, Payload: []byte("pay")}, &dtaskv1.Outcome{Kind: succeeded, Result: []byte("pay")}},
 		{"input", &dtaskv1.TaskBody{Command: []string{"cat"}, Inputs: []string{input}, Payload: []byte("pay")}, &dtaskv1.Outcome{Kind: succeeded, Result: []byte("from a file")}},
 		{"inputs", &dtaskv1.TaskBody{Run: `cat; echo "$DTASK_INPUT" | tr '\n' ' '`, Inputs: []string{"/a", "file:///b"}}, &dtaskv1.Outcome{Kind: succeeded, Result: []byte("/a /b ")}},
-		{"environment", shell("echo $FROM_JOB $FROM_TASK $DTASK_EXECUTION_ID $DTASK_IDEMPOTENCY_KEY $DTASK_FENCING_TOKEN $DTASK_JOB_NAME $DTASK_TASK_ID $DTASK_WORKER $SECRET"),
-			&dtaskv1.Outcome{Kind: succeeded, Result: []byte("yes too 7-11-1 " + cluster + "-7-11 4294967297 seven t11 w1")}},
+		{
+			"environment", shell("echo $FROM_JOB $FROM_TASK $DTASK_EXECUTION_ID $DTASK_IDEMPOTENCY_KEY $DTASK_FENCING_TOKEN $DTASK_JOB_NAME $DTASK_TASK_ID $DTASK_WORKER $SECRET"),
+			&dtaskv1.Outcome{Kind: succeeded, Result: []byte("yes too 7-11-1 " + cluster + "-7-11 4294967297 seven t11 w1")},
+		},
 		{"own empty folder", shell("test -z \"$(ls -A)\" && basename $PWD"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("12@1")}},
 	}
-	withLeader(t, Config{Slots: 2}, func(t *testing.T, b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 2}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		var tasks []work
 		for i, c := range cases {
 			tasks = append(tasks, work{task: uint32(i), body: c.body, policy: &dtaskv1.TaskPolicy{Env: map[string]string{"FROM_TASK": "too", "DTASK_WORKER": "forged"}, TimeoutMs: 60_000}})
@@ -67,7 +71,7 @@ func TestHowACommandEnds(t *testing.T) {
 		for _, o := range l.outcomes(t, len(cases)) {
 			c := cases[o.GetAttempt().GetTask()]
 			sameText := o.GetError() == c.want.GetError() || c.want.GetKind() == notStarted && o.GetError() != ""
-			if o.GetKind() != c.want.GetKind() || string(o.GetResult()) != string(c.want.GetResult()) || o.GetExitCode() != c.want.GetExitCode() ||
+			if o.GetKind() != c.want.GetKind() || !bytes.Equal(o.GetResult(), c.want.GetResult()) || o.GetExitCode() != c.want.GetExitCode() ||
 				o.GetSignal() != c.want.GetSignal() || o.GetTemporary() != c.want.GetTemporary() || o.GetFatal() != c.want.GetFatal() || !sameText {
 				t.Errorf("%s: outcome = %v, want %v", c.name, o, c.want)
 			}
@@ -81,7 +85,8 @@ func TestHowACommandEnds(t *testing.T) {
 func TestACommandsOutputs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	withLeader(t, Config{Slots: 1}, func(t *testing.T, _ *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		direct := filepath.Join(dir, "direct")
 		old := filepath.Join(dir, "old")
 		if err := os.WriteFile(old, []byte("of an earlier run"), 0o600); err != nil {
@@ -112,10 +117,14 @@ func TestACommandsOutputs(t *testing.T) {
 
 func TestACancelledCommandIsGoneWhenItsOutcomeComes(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(t *testing.T, _ *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		pid := filepath.Join(t.TempDir(), "pid")
-		l.assign(t, work{task: 1, body: shell("trap '' TERM; (trap '' TERM; sleep 1000) & echo $! > " + pid + ".x; mv " + pid + ".x " + pid + "; echo ready; wait; sleep 1000"),
-			policy: &dtaskv1.TaskPolicy{KillGraceMs: 200, TimeoutMs: 600_000}})
+		l.assign(t, work{
+			task:   1,
+			body:   shell("trap '' TERM; (trap '' TERM; sleep 1000) & echo $! > " + pid + ".x; mv " + pid + ".x " + pid + "; echo ready; wait; sleep 1000"),
+			policy: &dtaskv1.TaskPolicy{KillGraceMs: 200, TimeoutMs: 600_000},
+		})
 		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 1, Attempt: attemptOf(1), Follow: true, Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT}})
 		l.next(t, "ready", func(m *dtaskv1.SessionRequest) bool {
 			return strings.Contains(string(m.GetLogData().GetData()), "ready")
@@ -136,7 +145,8 @@ func TestACancelledCommandIsGoneWhenItsOutcomeComes(t *testing.T) {
 
 func TestACommandIsEndedByItsTimeOut(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(t *testing.T, _ *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		l.assign(t, work{task: 1, body: shell("sleep 1000"), policy: &dtaskv1.TaskPolicy{TimeoutMs: 300}})
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT || o.GetError() != "timed out: it ran for 300ms" {
 			t.Errorf("outcome = %v", o)
@@ -146,7 +156,8 @@ func TestACommandIsEndedByItsTimeOut(t *testing.T) {
 
 func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(t *testing.T, _ *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		gate := filepath.Join(t.TempDir(), "gate")
 		l.assign(t, work{task: 1, body: shell("echo one; while [ ! -e " + gate + " ]; do sleep 0.01; done; seq 1 50000; echo err >&2")})
 		l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: 5, Attempt: attemptOf(1), Follow: true}})
@@ -180,7 +191,8 @@ func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 
 func TestOldLogsMakeRoom(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1, LogBytes: 100_000}, func(t *testing.T, b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1, LogBytes: 100_000}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		for i := range uint32(4) {
 			l.assign(t, work{task: i, body: shell("head -c 40000 /dev/zero")})
 			l.outcome(t)
@@ -198,7 +210,8 @@ func TestOldLogsMakeRoom(t *testing.T) {
 
 func TestACheckpointOutlivesFailuresAndGoesWithSuccess(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(t *testing.T, b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+		t := b.t
 		run := shell("cd $DTASK_CHECKPOINT_DIR; if [ -e saved ]; then cat saved; else echo mark > saved; exit 1; fi")
 		l.assign(t, work{task: 1, body: run})
 		if o := l.outcome(t); o.GetExitCode() != 1 {

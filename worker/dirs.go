@@ -38,7 +38,7 @@ func openDirs(root string) (*dirs, error) {
 	if err = os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("making the work folder: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the person who starts the worker names it
 	if err != nil {
 		return nil, fmt.Errorf("locking the work folder: %w", err)
 	}

@@ -14,8 +14,9 @@ func ExampleWorker_Handle() {
 		fmt.Println(err)
 		return
 	}
-	w.Handle("greet", func(ctx context.Context, t *worker.Task) ([]byte, error) {
+	w.Handle("greet", func(_ context.Context, t *worker.Task) ([]byte, error) {
 		return fmt.Appendf(nil, "hello %s", t.Payload), nil
 	})
-	// err = w.Run(ctx) executes tasks until ctx is done, then drains.
+	fmt.Println("w.Run(ctx) executes tasks until ctx is done, then drains")
+	// Output: w.Run(ctx) executes tasks until ctx is done, then drains
 }

@@ -111,8 +111,7 @@ func (w *Worker) call(a *attempt, handler Handler, t *Task) (result []byte, err 
 // failed is the outcome of an attempt that ended with this error.
 func failed(err error) *dtaskv1.Outcome {
 	out := &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: clip(err.Error(), maxError)}
-	var notStarted *notStartedError
-	if errors.As(err, &notStarted) {
+	if notStarted, ok := errors.AsType[*notStartedError](err); ok {
 		out.Kind, out.Fatal = dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED, notStarted.fatal
 		return out
 	}

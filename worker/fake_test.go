@@ -54,7 +54,10 @@ type node struct {
 	sessions chan *leaderEnd
 }
 
-func newNetwork(t *testing.T) *network { return &network{t: t, nodes: map[string]*node{}} }
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	return &network{t: t, nodes: map[string]*node{}}
+}
 
 // listen makes a replica that hands its sessions to the test.
 func (n *network) listen(addr string, answer func() error) *node {
@@ -321,7 +324,7 @@ func (b *bench) finish() {
 }
 
 // inBubble runs a test in virtual time against one leader that was welcomed.
-func inBubble(t *testing.T, cfg Config, handlers map[string]Handler, test func(t *testing.T, b *bench, l *leaderEnd)) {
+func inBubble(t *testing.T, cfg Config, handlers map[string]Handler, test func(b *bench, l *leaderEnd)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -331,7 +334,7 @@ func inBubble(t *testing.T, cfg Config, handlers map[string]Handler, test func(t
 		}
 		b := start(t, n, cfg, handlers)
 		defer b.finish()
-		test(t, b, (<-r.sessions).welcome(t, 1))
+		test(b, (<-r.sessions).welcome(t, 1))
 	})
 }
 
@@ -341,4 +344,4 @@ func blocks(ctx context.Context, _ *Task) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
-func returns(ctx context.Context, t *Task) ([]byte, error) { return t.Payload, nil }
+func returns(_ context.Context, t *Task) ([]byte, error) { return t.Payload, nil }

@@ -50,7 +50,8 @@ func (l *lease) valid() bool {
 // check runs when the lease would end, and again later if it was renewed.
 func (l *lease) check() {
 	l.mu.Lock()
-	if l.closed {
+	if l.closed || l.length <= 0 {
+		l.timer = nil
 		l.mu.Unlock()
 		return
 	}

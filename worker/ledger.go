@@ -155,7 +155,7 @@ func (l *ledger) finishLocked(a *attempt, outcome *dtaskv1.Outcome, now time.Tim
 		}
 	}
 	outcome.StartedAt = a.started.UnixMilli()
-	outcome.EndedAt = max(now.UnixMilli(), outcome.StartedAt)
+	outcome.EndedAt = max(now.UnixMilli(), outcome.GetStartedAt())
 	a.ctx.end(nil)
 	l.endLocked(a, outcome)
 }

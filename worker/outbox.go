@@ -61,7 +61,7 @@ func (l *ledger) take(beat bool) *dtaskv1.Reports {
 	defer l.mu.Unlock()
 	r := &dtaskv1.Reports{}
 	if l.sent < len(l.outcomes) {
-		r.First = l.first + uint64(l.sent)
+		r.First = l.first + uint64(l.sent) //nolint:gosec // not negative
 		from, size := l.sent, 0
 		for l.sent < len(l.outcomes) && size < maxReports {
 			o := l.outcomes[l.sent]

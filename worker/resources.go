@@ -17,7 +17,7 @@ func machineResources(dir string) map[string]int64 {
 	offer := map[string]int64{"cpu": int64(runtime.NumCPU()) * 1000}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err == nil {
-		offer["memory"] = thousandths(uint64(info.Totalram), uint64(info.Unit))
+		offer["memory"] = thousandths(info.Totalram, uint64(info.Unit))
 	}
 	for {
 		if _, err := os.Stat(dir); err == nil || filepath.Dir(dir) == dir {

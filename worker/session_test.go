@@ -182,7 +182,8 @@ func TestALeaderThatHangsIsLeftWithin2500ms(t *testing.T) {
 
 func TestBeatsComeEverySecondAndKeepAHealthySessionForHours(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, nil, func(t *testing.T, b *bench, l *leaderEnd) {
+	inBubble(t, Config{}, nil, func(b *bench, l *leaderEnd) {
+		t := b.t
 		begun, beats := time.Now(), 0
 		for time.Since(begun) < time.Hour {
 			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetBeat() != 0 })

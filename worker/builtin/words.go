@@ -122,7 +122,7 @@ func countWords(ctx context.Context, c counts, r io.Reader) error {
 			if kept >= longestWord {
 				return worker.Fatal(fmt.Errorf("a word has more than %d bytes", longestWord))
 			}
-			buf = append(buf, make([]byte, len(buf))...)
+			buf = slices.Concat(buf, make([]byte, len(buf)))
 		}
 	}
 }
