@@ -1,6 +1,9 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+	"math/rand/v2"
+)
 
 // generator makes random operations, most of them legal: it looks at the state
 // to find what is worth trying.
@@ -295,3 +298,6 @@ func (g *generator) cluster() Op {
 		return &LeaderStart{Term: uint64(g.choose(200)), ServerID: "n1"}
 	}
 }
+
+// seeded makes a chooser that always chooses alike.
+func seeded(seed uint64) chooser { return rand.New(rand.NewPCG(seed, 1)).IntN }

@@ -45,9 +45,7 @@ func goldenChunk() *Chunk {
 	return b.Chunk()
 }
 
-// examples are operations of each kind, with every field in use. As entries in
-// this order they are also a log in which each is accepted but the last four of
-// the jobs, which make room for others.
+// examples are an operation of each kind, with every field in use.
 func examples() []Op {
 	sum := goldenChunk().Sum(0)
 	digest := [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255}
@@ -89,7 +87,9 @@ func examples() []Op {
 	}
 }
 
-func kindName(op Op) string { return strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", op), "*fsm.")) }
+func kindName(op Op) string {
+	return strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", op), "*fsm."))
+}
 
 // readable is an entry as text, one operation a line.
 func readable(e Entry) []byte {
@@ -169,7 +169,9 @@ func goldenLog() []Entry {
 	join := func(id WorkerID, name string) *WorkerJoin {
 		return &WorkerJoin{ID: id, Name: name, Incarnation: "i", Slots: 2, Labels: []Label{{"zone", "a"}}, Resources: []Resource{{"cpu", 1000}}}
 	}
-	give := func(i, attempt uint32) *Assign { return &Assign{Items: []AssignItem{AssignItem(hold(1, i, attempt, 2))}} }
+	give := func(i, attempt uint32) *Assign {
+		return &Assign{Items: []AssignItem{AssignItem(hold(1, i, attempt, 2))}}
+	}
 	entries := [][]Op{
 		all[:6],
 		{join(1, "w1"), join(2, "w2"), &WorkerLeave{ID: 1, Reason: "silent"}},
@@ -209,7 +211,9 @@ func TestReleasedSnapshotsAreReadForEver(t *testing.T) {
 		t.Error("writing what was read gives other bytes")
 	}
 	if *rewrite {
-		golden(t, filepath.Join("testdata", "fuzz", "FuzzReadSnapshot", "golden"), fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", data))
+		for target, seed := range map[string][]byte{"FuzzReadSnapshot": data, "FuzzReadFrames": unframed(data)} {
+			golden(t, filepath.Join("testdata", "fuzz", target, "golden"), fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", seed))
+		}
 	}
 }
 

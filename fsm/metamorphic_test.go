@@ -3,7 +3,6 @@ package fsm
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -233,7 +232,7 @@ func TestHowALargeLogIsAppliedMakesNoDifference(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			choose := chooser(rand.New(rand.NewPCG(seed, 1)).IntN)
+			choose := seeded(seed)
 			h := randomHistory(choose, 500, 700)
 			for _, way := range []func(chooser) error{h.cut, h.forked, h.machined} {
 				if err := way(choose); err != nil {

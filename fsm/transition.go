@@ -6,7 +6,7 @@ import (
 )
 
 // legal is the transition table of tasks: legal[from] has a bit for each state
-// that may follow. docs/architecture.md draws it.
+// that may follow. docs/states.md draws it.
 var legal = [numStates]uint16{
 	Blocked:   1<<Pending | 1<<Cancelled | 1<<Failed,
 	Scheduled: 1<<Pending | 1<<Cancelled | 1<<Failed,

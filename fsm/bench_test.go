@@ -1,0 +1,143 @@
+package fsm
+
+import (
+	"bytes"
+	"io"
+	"testing"
+)
+
+// largeState has one job of memoryTasks pending tasks.
+func largeState(b *testing.B) *State {
+	b.Helper()
+	s := New()
+	for e := range largeLog {
+		if r := s.Apply(e, nil); r != Accepted {
+			b.Fatal(r)
+		}
+	}
+	return s
+}
+
+// perTask reports the time of one iteration for each of the tasks.
+func perTask(b *testing.B) {
+	b.Helper()
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/memoryTasks, "ns/task")
+}
+
+// BenchmarkAssignAndComplete is the state machine's whole work for a task after
+// its submission.
+func BenchmarkAssignAndComplete(b *testing.B) {
+	base, give, end := largeState(b), assignAll(1), completeAll(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		s := base.Fork()
+		if s.Apply(give, nil) != Accepted || s.Apply(end, nil) != Accepted {
+			b.Fatal("refused")
+		}
+	}
+	perTask(b)
+}
+
+// BenchmarkDraft is the same on the sequencer's side, one item at a time.
+func BenchmarkDraft(b *testing.B) {
+	base := largeState(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		s, fx := base.Fork(), new(Effects)
+		d := NewDraft(s, 1, fx)
+		for i := range uint32(memoryTasks) {
+			d.Assign(AssignItem(hold(1, i, 1, 1)))
+		}
+		for i := range uint32(memoryTasks) {
+			d.Complete(CompleteItem{HeldItem: hold(1, i, 1, 1), DurationMS: 7})
+		}
+		if d.Items() != 2*memoryTasks {
+			b.Fatal("refused")
+		}
+	}
+	perTask(b)
+}
+
+func BenchmarkEncode(b *testing.B) {
+	e := completeAll(1)
+	var buffer []byte
+	for b.Loop() {
+		buffer = Compact{}.Encode(buffer[:0], e)
+	}
+	perTask(b)
+	b.ReportMetric(float64(len(buffer))/memoryTasks, "B/task")
+}
+
+func BenchmarkDecode(b *testing.B) {
+	data := Compact{}.Encode(nil, completeAll(1))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := (Compact{}).Decode(data); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perTask(b)
+}
+
+// BenchmarkSubmit is what a follower does for a task that is submitted.
+func BenchmarkSubmit(b *testing.B) {
+	var log [][]byte
+	for e := range largeLog {
+		log = append(log, Compact{}.Encode(nil, e))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s := New()
+		for _, data := range log {
+			e, err := Compact{}.Decode(data)
+			if err != nil || s.Apply(e, nil) != Accepted {
+				b.Fatal("refused", err)
+			}
+		}
+	}
+	perTask(b)
+}
+
+// BenchmarkFork is the pause of a snapshot; it must not grow with the tasks.
+func BenchmarkFork(b *testing.B) {
+	s := largeState(b)
+	for b.Loop() {
+		_ = s.Fork()
+	}
+}
+
+// BenchmarkFirstWriteAfterFork is what a fork costs later, for each page.
+func BenchmarkFirstWriteAfterFork(b *testing.B) {
+	s := largeState(b)
+	var op Op = &CancelTask{Task: ref(1, 0), Reason: "x"}
+	for b.Loop() {
+		if s.Fork().Apply(Entry{Ops: []Op{op}}, nil) != Accepted {
+			b.Fatal("refused")
+		}
+	}
+}
+
+func BenchmarkSnapshotWrite(b *testing.B) {
+	s := largeState(b)
+	for b.Loop() {
+		if err := s.WriteSnapshot(io.Discard); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perTask(b)
+}
+
+func BenchmarkSnapshotRead(b *testing.B) {
+	var data bytes.Buffer
+	if err := largeState(b).WriteSnapshot(&data); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ReadSnapshot(bytes.NewReader(data.Bytes())); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perTask(b)
+	b.ReportMetric(float64(data.Len())/memoryTasks, "B/task")
+}

@@ -1,0 +1,158 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"testing"
+)
+
+// drive says how a task is brought into a state that is not its end.
+func drive(t *testing.T, to TaskState) (*world, TaskRef) {
+	t.Helper()
+	w := newWorld(t).do(worker(1))
+	p := plan(nil, []uint32{0})
+	p.tasks[0].policy, p.tasks[1].policy = 0, 1
+	p.onFailure = continueOnFailure
+	w.submit(p)
+	if to == Blocked {
+		return w, ref(1, 1)
+	}
+	w.do(complete(w.assign(1, 0, 1)))
+	switch to {
+	case Pending:
+	case Assigned:
+		w.assign(1, 1, 1)
+	case Scheduled:
+		w.do(failed(w.assign(1, 1, 1), Retry))
+	case Completed:
+		w.do(complete(w.assign(1, 1, 1)))
+	case Failed:
+		w.do(failed(w.assign(1, 1, 1), ToFailed))
+	case Dead:
+		w.do(failed(w.assign(1, 1, 1), ToDead))
+	case Lost:
+		h := w.assign(1, 1, 1)
+		w.do(&Begin{Items: []HeldItem{h}}, &Lose{Items: []HeldItem{h}})
+	case Cancelled:
+		w.do(&CancelTask{Task: ref(1, 1)})
+	}
+	if got := w.state(1, 1); got != to {
+		t.Fatalf("driven to %v, want %v", got, to)
+	}
+	return w, ref(1, 1)
+}
+
+// action is something that may happen to task 1/1, and what users call it.
+type action struct {
+	name string
+	ops  func(at AttemptRef) []Op
+}
+
+func one(name string, op func(h HeldItem) Op) action {
+	return action{name, func(at AttemptRef) []Op { return []Op{op(HeldItem{at, 1})} }}
+}
+
+var actions = []action{
+	{"dependencies completed", func(AttemptRef) []Op {
+		give := &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 1, 1))}}
+		return []Op{give, complete(hold(1, 0, 1, 1))}
+	}},
+	{"dependency failed", func(AttemptRef) []Op { return []Op{&FailTask{Task: ref(1, 0), Error: "late"}} }},
+	one("assigned", func(h HeldItem) Op {
+		h.Attempt++
+		return &Assign{Items: []AssignItem{AssignItem(h)}}
+	}),
+	one("completed", func(h HeldItem) Op { return complete(h) }),
+	one("failed, to be retried", func(h HeldItem) Op { return failed(h, Retry) }),
+	one("failed, retries used up", func(h HeldItem) Op { return failed(h, ToDead) }),
+	one("failed for good", func(h HeldItem) Op { return failed(h, ToFailed) }),
+	one("put back", func(h HeldItem) Op { return &Requeue{Items: []HeldItem{h}} }),
+	{"begun and lost", func(at AttemptRef) []Op {
+		h := []HeldItem{{at, 1}}
+		return []Op{&Begin{Items: h}, &Lose{Items: h}}
+	}},
+	one("due", func(h HeldItem) Op { return &Due{Items: []DueItem{h.AttemptRef}} }),
+	one("queued too long", func(h HeldItem) Op { return &FailTask{Task: h.TaskRef, Error: "late"} }),
+	one("cancelled", func(h HeldItem) Op { return &CancelTask{Task: h.TaskRef} }),
+	one("job cancelled", func(h HeldItem) Op { return &CancelJob{Job: h.Job} }),
+	one("job failed", func(h HeldItem) Op { return &FailJob{Job: h.Job} }),
+}
+
+// Everything is tried in every state: what may follow is what the table says,
+// all that the table says does follow, and the diagram shows it.
+func TestTheStateDiagramIsWhatOperationsDo(t *testing.T) {
+	t.Parallel()
+	var seen [numStates]uint16
+	why := map[[2]TaskState][]string{}
+	for from := Blocked; from < numStates; from++ {
+		for _, a := range actions {
+			w, at := drive(t, from)
+			v, _ := w.s.Task(at)
+			w.try(a.ops(AttemptRef{at, v.Attempt})...)
+			to := w.state(at.Job, at.Index)
+			if to == from {
+				continue
+			}
+			if legal[from]&(1<<to) == 0 {
+				t.Errorf("%v → %v by %q is not in the table", from, to, a.name)
+			}
+			seen[from] |= 1 << to
+			why[[2]TaskState{from, to}] = append(why[[2]TaskState{from, to}], a.name)
+		}
+	}
+	if seen != legal {
+		t.Errorf("operations do %b, the table allows %b", seen, legal)
+	}
+	golden(t, filepath.Join("..", "docs", "states.md"), diagram(why))
+}
+
+func diagram(why map[[2]TaskState][]string) []byte {
+	var b bytes.Buffer
+	b.WriteString(`# The states of a task
+
+Made by ` + "`go test ./fsm -run StateDiagram -rewrite`" + ` from what the operations do;
+the same test fails when this file is not current.
+
+` + "```mermaid\nstateDiagram-v2\n    [*] --> blocked: submitted\n    [*] --> pending: submitted without dependencies\n")
+	for from := Blocked; from < numStates; from++ {
+		for to := Blocked; to < numStates; to++ {
+			for i, name := range why[[2]TaskState{from, to}] {
+				if i == 0 {
+					fmt.Fprintf(&b, "    %v --> %v: %s", from, to, name)
+				} else {
+					fmt.Fprintf(&b, "<br/>%s", name)
+				}
+			}
+			if why[[2]TaskState{from, to}] != nil {
+				b.WriteByte('\n')
+			}
+		}
+		if from.Terminal() {
+			fmt.Fprintf(&b, "    %v --> [*]\n", from)
+		}
+	}
+	b.WriteString("```\n\nRunning is not stored: workers report it, and on other replicas than the leader a\nrunning task shows as assigned.\n")
+	return b.Bytes()
+}
+
+// What move refuses it refuses loudly: no operation may get there.
+func TestMoveRefusesWhatTheTableDoesNotAllow(t *testing.T) {
+	t.Parallel()
+	for from := Blocked; from < numStates; from++ {
+		for to := Blocked; to < numStates; to++ {
+			w, at := drive(t, from)
+			panicked := func() (panicked bool) {
+				defer func() { panicked = recover() != nil }()
+				w.s.move(w.s.jobs.write(w.s.own, at.Job), at.Index, to)
+				return false
+			}()
+			if allowed := legal[from]&(1<<to) != 0; panicked == allowed {
+				t.Errorf("%v → %v: panicked is %v, allowed is %v", from, to, panicked, allowed)
+			}
+		}
+		if legal[from] != 0 && from.Terminal() {
+			t.Errorf("%v is terminal and can be left", from)
+		}
+	}
+}
