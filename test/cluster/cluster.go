@@ -104,7 +104,7 @@ func (c *Cluster) plan(ctx context.Context) error {
 		name := "n" + strconv.Itoa(i+1)
 		for _, addr := range []*string{&n.Addr, &n.HTTP} {
 			var err error
-			if *addr, err = freePort(ctx); err != nil {
+			if *addr, err = FreePort(ctx); err != nil {
 				return err
 			}
 		}
@@ -124,10 +124,7 @@ func (c *Cluster) plan(ctx context.Context) error {
 
 // process makes a process of the cluster.
 func (c *Cluster) process(name, program string, args []string) *Process {
-	return &Process{
-		Name: name, path: c.cfg.Programs.Path(program), args: args, logPath: filepath.Join(c.Dir, name+".log"),
-		env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir, "TMPDIR=" + os.TempDir()}, c.cfg.Env...),
-	}
+	return NewProcess(name, c.Dir, c.cfg.Programs.Path(program), args, c.cfg.Env)
 }
 
 // Imposter makes a coordinator with the command line of another but its own
@@ -139,7 +136,7 @@ func (c *Cluster) Imposter(ctx context.Context, n *Coordinator, ownAddress bool)
 	if ownAddress {
 		for _, addr := range []*string{&other.Addr, &other.HTTP} {
 			var err error
-			if *addr, err = freePort(ctx); err != nil {
+			if *addr, err = FreePort(ctx); err != nil {
 				return nil, err
 			}
 		}

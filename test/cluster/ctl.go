@@ -10,7 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
+
+// interruptLimit is how long an interrupted dtaskctl may take to end.
+const interruptLimit = 5 * time.Second
 
 // Ctl runs dtaskctl against a cluster.
 type Ctl struct {
@@ -26,7 +30,8 @@ type Answer struct {
 	Code           int // exit code; -1 if it could not be run or was killed
 }
 
-// Run runs dtaskctl with these arguments.
+// Run runs dtaskctl with these arguments. When ctx is done it is interrupted, as
+// by a ctrl-C.
 func (c Ctl) Run(ctx context.Context, args ...string) Answer { return c.RunWith(ctx, "", args...) }
 
 // RunWith is Run with text on standard input.
@@ -36,6 +41,8 @@ func (c Ctl) RunWith(ctx context.Context, stdin string, args ...string) Answer {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "DTASK_ADDR=" + strings.Join(c.Addrs, ","),
 	}, c.Env...)
 	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = interruptLimit
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

@@ -16,8 +16,8 @@ const (
 	lastPort  = 32000
 )
 
-// freePort returns a loopback address on which nobody listens.
-func freePort(ctx context.Context) (string, error) {
+// FreePort returns a loopback address on which nobody listens.
+func FreePort(ctx context.Context) (string, error) {
 	var config net.ListenConfig
 	for range 200 {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort)))

@@ -27,6 +27,15 @@ type Process struct {
 	run *running   // the present or last one; nil before the first start
 }
 
+// NewProcess makes a process that is not started yet. Its log is NAME.log in
+// dir, which is also its home folder; env is added to a small environment.
+func NewProcess(name, dir, path string, args, env []string) *Process {
+	return &Process{
+		Name: name, path: path, args: args, logPath: filepath.Join(dir, name+".log"),
+		env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + os.TempDir()}, env...),
+	}
+}
+
 // running is one life of a process.
 type running struct {
 	cmd   *exec.Cmd

@@ -9,6 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/dtask/dtask/test/cluster/ledger"
@@ -31,7 +33,17 @@ func run() (int, error) {
 	work := flag.Duration("for", 0, "how long to work")
 	exit := flag.Int("exit", 0, "exit code to end with")
 	fails := flag.Int("fails", -1, "end with --exit in the first so many attempts only; -1 = in all")
+	stubborn := flag.Bool("ignore-term", false, "ignore SIGTERM")
+	session := flag.Bool("setsid", false, "run away into a session of its own")
 	flag.Parse()
+	if *stubborn {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	if *session {
+		if _, err := syscall.Setsid(); err != nil {
+			return brokenLedger, fmt.Errorf("starting a session: %w", err)
+		}
+	}
 	file, err := os.OpenFile(*path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return brokenLedger, fmt.Errorf("opening the ledger: %w", err)

@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// awaitPartialSnapshot returns once a coordinator is writing a snapshot.
+func awaitPartialSnapshot(ctx context.Context, c *cluster.Cluster) (*cluster.Coordinator, error) {
+	ctx, cancel := context.WithTimeout(ctx, guard)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		for _, n := range c.Coordinators() {
+			partial, err := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*.tmp"))
+			if err != nil {
+				return nil, fmt.Errorf("looking for snapshots: %w", err)
+			}
+			if len(partial) > 0 {
+				return n, nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for a snapshot: %w", context.Cause(ctx))
+		}
+	}
+}
+
+func TestAKillInTheMiddleOfSnapshotAndRestoreLosesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	// No worker: what is stored must simply be there again.
+	c := clustertest.Start(t, cluster.Config{CoordinatorFlags: snapshotFlags()})
+	var stored []string
+	payload := strings.Repeat("x", 16<<10)
+	store := func() {
+		for range 3 {
+			var tasks []cluster.TaskFile
+			for i := range 100 {
+				tasks = append(tasks, cluster.Builtin(fmt.Sprintf("t%d", i), "noop", payload))
+			}
+			stored = append(stored, clustertest.Submit(t, c.Ctl, cluster.JobFile("kept", tasks...)))
+		}
+	}
+	for range 4 {
+		store()
+		n, err := awaitPartialSnapshot(ctx, c)
+		clustertest.Must(t, err)
+		clustertest.Must(t, n.Kill())
+		// It reads its snapshot when it starts: killed again in the middle of that.
+		for range 3 {
+			clustertest.Must(t, n.Start(ctx))
+			clustertest.Must(t, cluster.Pause(ctx, time.Duration(5+rand.IntN(150))*time.Millisecond))
+			clustertest.Must(t, n.Kill())
+		}
+		clustertest.Must(t, n.Start(ctx))
+		clustertest.Must(t, c.AwaitCaughtUp(ctx, n))
+	}
+	for _, n := range c.Coordinators() {
+		clustertest.Must(t, n.Kill())
+	}
+	clustertest.Must(t, c.Start(ctx))
+	for _, id := range stored {
+		job, err := c.Job(ctx, id)
+		clustertest.Must(t, err)
+		if job.State != "pending" || len(job.Tasks) != 100 {
+			t.Errorf("job %s is %s and has %d tasks; want pending with 100", id, job.State, len(job.Tasks))
+		}
+	}
+	sameDigests(t, c)
+}
+
+// sameDigests compares what the replicas have at an index that all remember.
+func sameDigests(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	clustertest.Must(t, cluster.Until(t.Context(), "all replicas have the same digest at one index", guard, func(ctx context.Context) error {
+		seen := map[uint64]map[uint64]int{}
+		for _, n := range c.Coordinators() {
+			got, err := clusterService(t, n).Digests(ctx, &dtaskv1.DigestsRequest{})
+			if err != nil {
+				return err
+			}
+			for _, d := range got.GetDigests() {
+				if seen[d.GetIndex()] == nil {
+					seen[d.GetIndex()] = map[uint64]int{}
+				}
+				seen[d.GetIndex()][d.GetValue()]++
+			}
+		}
+		for index, values := range seen {
+			if len(values) > 1 {
+				t.Errorf("at index %d the replicas differ: %v", index, values)
+			}
+			for _, n := range values {
+				if n == len(c.Coordinators()) {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("%d indexes, none known to all", len(seen))
+	}))
+}
+
+func TestAReplicaWithAFlippedFieldStops(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 1, Env: []string{"DTASK_TEST_HOOKS=1"}})
+	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("flipped",
+		cluster.Builtin("first", "sleep", "2s"), cluster.Builtin("second", "noop", "").After("first")))
+	damaged := c.Followers(clustertest.Leader(t, c))[0]
+	clustertest.Must(t, cluster.Until(ctx, "the follower knows the job", guard, func(ctx context.Context) error {
+		return damaged.Post(ctx, "/test/flip?job="+id+"&task=1")
+	}))
+	limited, cancel := context.WithTimeout(ctx, guard)
+	defer cancel()
+	code, err := damaged.Wait(limited)
+	if err != nil || code == 0 {
+		t.Errorf("the damaged replica ends with %d, %v; want that it stops by itself", code, err)
+	}
+	completed(t, c.Ctl, id)
+	for _, n := range c.Coordinators() {
+		if n != damaged && !n.Running() {
+			t.Errorf("%s stopped too", n.Name)
+		}
+	}
+	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", cluster.Builtin("a", "noop", ""))))
+	if _, err := os.Stat(damaged.DataDir); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHooksAreNotServedUnlessAskedFor(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Config{Coordinators: 1})
+	if err := c.Coordinators()[0].Post(t.Context(), "/test/flip?job=1&task=0"); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("got %v, want 404", err)
+	}
+}

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// exitCodes sees each exit code of dtaskctl, and JSON alone on standard output
+// whatever the code.
+func exitCodes(t *testing.T, c *cluster.Cluster) {
+	ctx := t.Context()
+	good := cluster.JobFile("good", cluster.Builtin("only", "echo", "hi"))
+	bad := cluster.JobFile("bad", cluster.Builtin("only", "fail", "").With("retry", map[string]any{"max": 0}))
+	slow := cluster.JobFile("slow", cluster.Builtin("only", "sleep", "10m"))
+
+	goodID := clustertest.Submit(t, c.Ctl, good, "--wait", "--idempotency-key", "exit-codes")
+	badID := clustertest.Submit(t, c.Ctl, bad)
+	slowID := clustertest.Submit(t, c.Ctl, slow)
+	if _, err := c.AwaitEnd(ctx, badID, guard); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		code  int
+		stdin string
+		args  []string
+	}{
+		{0, good, []string{"submit", "-", "--wait"}},
+		{0, good, []string{"submit", "-", "--idempotency-key", "exit-codes"}},
+		{0, "", []string{"status", badID}}, // of a failed job too
+		{0, "", []string{"result", goodID}},
+		{0, "", []string{"list"}},
+		{0, "", []string{"worker", "list"}},
+		{0, "", []string{"cluster", "status"}},
+		{0, "", []string{"version"}},
+		{1, bad, []string{"submit", "-", "--wait"}},
+		{1, "", []string{"result", badID}},
+		{2, "", []string{"status", goodID, "--no-such-flag"}},
+		{2, "", []string{"no-such-command"}},
+		{2, "", []string{"submit"}},
+		{3, "", []string{"submit", "-"}},
+		{3, "job: {name: x, tasks: [{id: a, type: noop, dependencies: [a]}]}", []string{"submit", "-"}},
+		{4, "", []string{"status", "4000000000"}},
+		{4, "", []string{"result", "4000000000"}},
+		{4, "", []string{"cancel", "4000000000"}},
+		{4, "", []string{"logs", goodID + "/no-such-task"}},
+		{5, slow, []string{"submit", "-", "--idempotency-key", "exit-codes"}},
+		{5, "", []string{"cancel", goodID}},
+		{7, "", []string{"status", goodID, "--addr", "127.0.0.1:1", "--timeout", "500ms"}},
+		{8, slow, []string{"submit", "-", "--wait", "--timeout", "500ms"}},
+		{8, "", []string{"wait", slowID, "--timeout", "500ms"}},
+		{8, "", []string{"result", slowID}},
+	} {
+		a := c.RunWith(ctx, test.stdin, append(test.args, "-o", "json")...)
+		if a.Code != test.code {
+			t.Errorf("want exit %d: %s", test.code, a)
+		}
+		var document any
+		if a.Stdout != "" {
+			if err := a.Into(&document); err != nil {
+				t.Error(err)
+			}
+		} else if a.Code == 0 {
+			t.Errorf("no document: %s", a)
+		}
+		if a.Code != 0 && !strings.Contains(a.Stderr, "dtaskctl") && a.Code != 3 && a.Code != 8 {
+			t.Errorf("it does not say what is wrong: %s", a)
+		}
+	}
+	refusedCode(t, c)
+	interruptedCode(t, c, slowID)
+	clustertest.Must(t, c.Run(ctx, "cancel", slowID).Err())
+}
+
+// refusedCode asks for a result that is larger than an answer may be.
+func refusedCode(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	a := c.Run(t.Context(), "submit", "--type", "echo", "--payload", strings.Repeat("x", 4<<10), "--batch", "8400", "-o", "json")
+	clustertest.Must(t, a.Err())
+	var submitted struct {
+		ID string `json:"id"`
+	}
+	clustertest.Must(t, a.Into(&submitted))
+	completed(t, c.Ctl, submitted.ID)
+	if a = c.Run(t.Context(), "result", submitted.ID); a.Code != 6 {
+		t.Errorf("want exit 6: %s", a)
+	}
+}
+
+func interruptedCode(t *testing.T, c *cluster.Cluster, running string) {
+	t.Helper()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	answer := make(chan cluster.Answer, 1)
+	go func() { answer <- c.Run(ctx, "wait", running) }()
+	// Nothing tells when dtaskctl waits; a moment is enough for it to start.
+	go func() {
+		_ = cluster.Pause(ctx, slack)
+		interrupt()
+	}()
+	if a := <-answer; a.Code != 130 {
+		t.Errorf("want exit 130: %s", a)
+	}
+}

@@ -1,0 +1,246 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// left is within what time a leader that hangs is left by workers and clients.
+const left = 2500 * time.Millisecond
+
+// A writer submits small jobs one after another and notes what was acknowledged.
+type writer struct {
+	acked atomic.Uint64 // highest acknowledged job
+
+	mu      sync.Mutex // guards longest
+	longest time.Duration
+}
+
+// run submits until ctx is done.
+func (w *writer) run(ctx context.Context, c *cluster.Cluster) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cl.Close() }()
+	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "acknowledged"})
+	if err != nil {
+		return fmt.Errorf("making a job: %w", err)
+	}
+	for last := time.Now(); ctx.Err() == nil; {
+		got, err := cl.Submit(ctx, job, client.SubmitOptions{})
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // told to end
+		} else if err != nil {
+			return fmt.Errorf("submitting: %w", err)
+		}
+		id, err := strconv.ParseUint(got.ID, 10, 64)
+		if err != nil {
+			return fmt.Errorf("reading a job's id: %w", err)
+		}
+		w.acked.Store(max(w.acked.Load(), id))
+		w.mu.Lock()
+		w.longest = max(w.longest, time.Since(last))
+		w.mu.Unlock()
+		last = time.Now()
+	}
+	return nil
+}
+
+// gap is the longest time between two acknowledgements, and begins anew.
+func (w *writer) gap() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	longest := w.longest
+	w.longest = 0
+	return longest
+}
+
+// A reader reads at one replica alone, again and again, and finds answers that
+// are older than what was acknowledged before the question.
+type reader struct {
+	answers, refusals atomic.Int64
+	old               atomic.Pointer[string]
+}
+
+func (r *reader) run(ctx context.Context, n *cluster.Coordinator, w *writer) error {
+	conn, err := grpc.NewClient("passthrough:///"+n.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("connecting: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	jobs := dtaskv1.NewJobServiceClient(conn)
+	for ctx.Err() == nil {
+		want := w.acked.Load()
+		got, err := jobs.ListJobs(ctx, &dtaskv1.ListJobsRequest{Limit: 1})
+		if err != nil {
+			r.refusals.Add(1)
+			_ = cluster.Pause(ctx, time.Millisecond) // or the end
+			continue
+		}
+		r.answers.Add(1)
+		seen := uint64(0)
+		if len(got.GetJobs()) > 0 {
+			seen, _ = strconv.ParseUint(got.GetJobs()[0].GetId(), 10, 64)
+		}
+		if seen < want {
+			text := fmt.Sprintf("job %d had been acknowledged, and %s answered with job %d as the last", want, n.Name, seen)
+			r.old.CompareAndSwap(nil, &text)
+		}
+	}
+	return nil
+}
+
+func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var group sync.WaitGroup
+	w := &writer{}
+	errs := make(chan error, 3)
+	group.Go(func() { errs <- w.run(ctx, c) })
+
+	for range 2 {
+		leader := clustertest.Leader(t, c)
+		r := &reader{}
+		reading, stop := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		for range 4 { // several questions wait inside it when it stops
+			group.Go(func() {
+				if err := r.run(reading, leader, w); err != nil {
+					done <- err
+				}
+			})
+		}
+		clustertest.Must(t, cluster.Until(ctx, "the leader answers", guard, func(context.Context) error {
+			if r.answers.Load() < 100 {
+				return cluster.ErrNotYet
+			}
+			return nil
+		}))
+		stopped, before := time.Now(), w.acked.Load()
+		clustertest.Must(t, leader.Pause())
+		next, err := c.At(c.Followers(leader)...).Status(ctx)
+		for err == nil && (next.Leader == "" || next.Leader == leader.Name) && time.Since(stopped) < guard {
+			next, err = c.At(c.Followers(leader)...).Status(ctx)
+		}
+		clustertest.Must(t, err)
+		clustertest.Must(t, cluster.Pause(ctx, 3*time.Second-time.Since(stopped)))
+		during, answers := w.acked.Load()-before, r.answers.Load()
+		clustertest.Must(t, leader.Resume())
+		clustertest.Must(t, cluster.Until(ctx, "it knows that it was deposed", guard, func(context.Context) error {
+			if r.refusals.Load() < 100 {
+				return cluster.ErrNotYet
+			}
+			return nil
+		}))
+		stop()
+		if old := r.old.Load(); old != nil {
+			t.Error(*old)
+		}
+		if during == 0 {
+			t.Error("nothing was acknowledged while the leader was stopped")
+		}
+		t.Logf("%d jobs acknowledged while %s was stopped; it gave %d answers before and %d after", during, leader.Name, answers, r.answers.Load()-answers)
+		select {
+		case err := <-done:
+			t.Error(err)
+		default:
+		}
+	}
+	cancel()
+	group.Wait()
+	clustertest.Must(t, <-errs)
+}
+
+func TestALeaderThatHangsIsLeft(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Config{Workers: 2})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	// A client that submits, and a worker whose tasks end all the time.
+	var group sync.WaitGroup
+	w := &writer{}
+	errs := make(chan error, 1)
+	group.Go(func() { errs <- w.run(ctx, c) })
+	var tasks []cluster.TaskFile
+	for i := range 4000 {
+		tasks = append(tasks, cluster.Builtin(fmt.Sprintf("t%d", i), "sleep", "20ms"))
+	}
+	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("busy", tasks...))
+	observer := c.Observe(ctx, id)
+	defer observer.Stop()
+	if _, err := observer.Await(ctx, 50); err != nil {
+		t.Fatal(err)
+	}
+	leader := clustertest.Leader(t, c)
+	w.gap()
+	hung := time.Now()
+	clustertest.Must(t, leader.Pause())
+	seen := observer.Seen()
+	limited, stop := context.WithTimeout(ctx, guard)
+	defer stop()
+	if _, err := observer.Await(limited, seen[len(seen)-1].Completed+200); err != nil {
+		t.Fatal(err)
+	}
+	acked := w.acked.Load()
+	clustertest.Must(t, cluster.Until(ctx, "the client has left the leader", guard, func(context.Context) error {
+		if w.acked.Load() < acked+5 {
+			return cluster.ErrNotYet
+		}
+		return nil
+	}))
+	ofWorkers, ofClients := longestAfter(observer.Seen(), hung), w.gap()
+	t.Logf("a leader that hangs: no completion for %v, no acknowledgement for %v", ofWorkers, ofClients)
+	if limit := left + slack; ofWorkers > limit || ofClients > limit {
+		t.Errorf("no completion for %v, no acknowledgement for %v; want both within %v", ofWorkers, ofClients, left)
+	}
+	clustertest.Must(t, leader.Resume())
+	cancel()
+	group.Wait()
+	clustertest.Must(t, <-errs)
+}
+
+func longestAfter(seen []cluster.Completion, loss time.Time) time.Duration {
+	gap, found := cluster.GapAround(seen, loss)
+	if !found {
+		return guard
+	}
+	return gap.Longest
+}
+
+func TestALeaderThatIsToldToEndHandsOver(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 2})
+	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("through-a-hand-over", marks(c, 24, 500*time.Millisecond)...))
+	awaitBegun(t, c, id, 4)
+	leader := clustertest.Leader(t, c)
+	told := time.Now()
+	clustertest.Must(t, leader.Terminate())
+	next, err := c.AwaitLeaderOtherThan(ctx, leader)
+	clustertest.Must(t, err)
+	t.Logf("%s leads %v after %s was told to end", next.Name, time.Since(told), leader.Name)
+	if code, err := leader.Wait(ctx); err != nil || code != 0 {
+		t.Errorf("it ends with %d, %v; want 0", code, err)
+	}
+	if !leader.LogHas("leadership handed over") {
+		t.Error("its log does not say that leadership was handed over")
+	}
+	checkLedger(t, c, nil, judged(completed(t, c.Ctl, id), nil))
+}

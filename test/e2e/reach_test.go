@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"bytes"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// followersOnly has a client and a worker that know one follower.
+func followersOnly(t *testing.T, c *cluster.Cluster) {
+	ctx := t.Context()
+	follower := c.Followers(clustertest.Leader(t, c))[0]
+	w := c.AddWorker("knows-a-follower", "--join", follower.Addr, "--label", "knows=little")
+	clustertest.Must(t, w.Start(ctx))
+	ctl := c.At(follower)
+	id := clustertest.Submit(t, ctl, cluster.JobFile("by-way-of-a-follower",
+		cluster.TaskFile{"id": "there", "run": "echo here", "require": map[string]string{"knows": "little"}}))
+	job := completed(t, ctl, id)
+	if job.Tasks[0].Worker != w.Name {
+		t.Errorf("the task ran on %s, want %s", job.Tasks[0].Worker, w.Name)
+	}
+	for _, args := range [][]string{{"result", id}, {"list"}, {"worker", "list"}, {"cluster", "status"}, {"logs", id + "/there"}} {
+		clustertest.Must(t, ctl.Run(ctx, args...).Err())
+	}
+	clustertest.Must(t, w.Terminate())
+	if code, err := w.Wait(ctx); err != nil || code != 0 {
+		t.Errorf("a drained worker ends with %d, %v; want 0", code, err)
+	}
+}
+
+// strangeConnections opens connections that say nothing, half of a preface, a
+// foreign one or nonsense, to all coordinators, and has work done beside them.
+func strangeConnections(t *testing.T, c *cluster.Cluster) {
+	ctx := t.Context()
+	before, err := c.Status(ctx)
+	clustertest.Must(t, err)
+	field := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
+	body := bytes.Join([][]byte{field("ffffffffffffffffffffffffffffffff"), field("n1"), field("00000000000000000000000000000000"), field("n2")}, nil)
+	foreign := append([]byte{'D', 'T', 'S', 'K', 1, byte(len(body) >> 8), byte(len(body))}, body...)
+	var dialer net.Dialer
+	for _, n := range c.Coordinators() {
+		for range 25 {
+			for _, said := range [][]byte{nil, []byte("DT"), foreign[:12], foreign, []byte("GET / HTTP/1.1\r\n\r\n"), {0x16, 3, 1}} {
+				conn, err := dialer.DialContext(ctx, "tcp", n.Addr)
+				clustertest.Must(t, err)
+				defer func() { _ = conn.Close() }() //nolint:revive // all stay open until the end of the test
+				_, err = conn.Write(said)
+				clustertest.Must(t, err)
+			}
+		}
+	}
+	start := time.Now()
+	const jobs = 20
+	for range jobs {
+		completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("beside-strangers", cluster.Builtin("a", "noop", ""))))
+	}
+	t.Logf("%d jobs beside %d strange connections took %v", jobs, 3*25*6, time.Since(start))
+	after, err := c.Status(ctx)
+	clustertest.Must(t, err)
+	if after.Leader != before.Leader || after.Term != before.Term {
+		t.Errorf("the leader was %s in term %d and is %s in term %d", before.Leader, before.Term, after.Leader, after.Term)
+	}
+}

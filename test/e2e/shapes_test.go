@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// diamond is judged by what its commands wrote.
+func diamond(t *testing.T, c *cluster.Cluster) {
+	path, work := ledgerOf(c), 100*time.Millisecond
+	after := map[string][]string{"left": {"top"}, "right": {"top"}, "bottom": {"left", "right"}}
+	tasks := []cluster.TaskFile{c.Programs.Mark("top", path, work)}
+	for _, id := range []string{"left", "right", "bottom"} {
+		tasks = append(tasks, c.Programs.Mark(id, path, work).After(after[id]...))
+	}
+	job := completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("diamond", tasks...)))
+	checkLedger(t, c, nil, judged(job, after))
+	if n := len(readLedger(t, c)); n != 8 {
+		t.Errorf("the ledger has %d lines, want a start and an end of each of 4", n)
+	}
+}
+
+func chain(t *testing.T, c *cluster.Cluster) {
+	const length = 1000
+	after := map[string][]string{}
+	tasks := []cluster.TaskFile{cluster.Builtin("link-0", "noop", "")}
+	for i := 1; i < length; i++ {
+		id := fmt.Sprintf("link-%d", i)
+		after[id] = []string{fmt.Sprintf("link-%d", i-1)}
+		tasks = append(tasks, cluster.Builtin(id, "noop", "").After(after[id]...))
+	}
+	job := completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("chain", tasks...)))
+	checkTimes(t, job, after, length)
+}
+
+func fan(t *testing.T, c *cluster.Cluster) {
+	const width = 10_000
+	after := map[string][]string{}
+	tasks := []cluster.TaskFile{cluster.Builtin("first", "noop", "")}
+	var middle []string
+	for i := range width {
+		id := fmt.Sprintf("middle-%d", i)
+		after[id] = []string{"first"}
+		tasks = append(tasks, cluster.Builtin(id, "noop", "").After("first"))
+		middle = append(middle, id)
+	}
+	after["last"] = middle
+	tasks = append(tasks, cluster.Builtin("last", "noop", "").After(middle...))
+	job := completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("fan", tasks...)))
+	checkTimes(t, job, after, width+2)
+}
+
+// checkTimes checks by the times of a job's tasks that none began before those
+// it depends on had ended, and that nothing was repeated.
+func checkTimes(t *testing.T, job cluster.Job, after map[string][]string, total int) {
+	t.Helper()
+	if job.TasksCompleted != total || len(job.Tasks) != total || job.Retries != 0 {
+		t.Errorf("%d of %d tasks completed, %d shown, %d retries; want %d and no retries", job.TasksCompleted, job.TasksTotal, len(job.Tasks), job.Retries, total)
+	}
+	byID := make(map[string]cluster.Task, len(job.Tasks))
+	for _, task := range job.Tasks {
+		byID[task.ID] = task
+	}
+	for _, task := range job.Tasks {
+		if task.StartedAt == nil || task.CompletedAt == nil || task.CompletedAt.Before(*task.StartedAt) {
+			t.Errorf("task %s: began %v, ended %v", task.ID, task.StartedAt, task.CompletedAt)
+			continue
+		}
+		for _, id := range after[task.ID] {
+			if ended := byID[id].CompletedAt; ended == nil || task.StartedAt.Before(*ended) {
+				t.Errorf("task %s began at %v, before %s had ended at %v", task.ID, task.StartedAt, id, ended)
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/cluster/ledger"
+)
+
+// guard is how long anything may take that is not itself a promise: it only
+// keeps a broken test from hanging.
+const guard = time.Minute
+
+// slack is what a promised time may take longer on a machine that does other
+// things as well.
+const slack = time.Second
+
+func TestMain(m *testing.M) { os.Exit(clustertest.Main(m)) }
+
+// ledgerOf is the path of a cluster's ledger.
+func ledgerOf(c *cluster.Cluster) string { return filepath.Join(c.Dir, "ledger") }
+
+// readLedger reads a cluster's ledger.
+func readLedger(t *testing.T, c *cluster.Cluster) []ledger.Line {
+	t.Helper()
+	lines, err := ledger.Read(ledgerOf(c))
+	clustertest.Must(t, err)
+	return lines
+}
+
+// now is the time on the ledger's clock.
+func now(t *testing.T) time.Duration {
+	t.Helper()
+	at, err := ledger.Now()
+	clustertest.Must(t, err)
+	return at
+}
+
+// runsOf are the runs of a task so far.
+func runsOf(t *testing.T, c *cluster.Cluster, job, task string) []ledger.Run {
+	t.Helper()
+	var runs []ledger.Run
+	for _, r := range ledger.Runs(readLedger(t, c)) {
+		if r.Job == job && r.Task == task {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
+
+// judged turns a job as dtaskctl shows it into one that the ledger judges.
+// after has the dependencies of its tasks.
+func judged(job cluster.Job, after map[string][]string) ledger.Job {
+	j := ledger.Job{ID: job.ID, State: job.State, Completed: job.TasksCompleted}
+	for _, task := range job.Tasks {
+		j.Tasks = append(j.Tasks, ledger.Task{ID: task.ID, After: after[task.ID], State: task.State, Attempt: task.Attempt, Worker: task.Worker})
+	}
+	return j
+}
+
+// checkLedger judges jobs.
+func checkLedger(t *testing.T, c *cluster.Cluster, harms []ledger.Harm, jobs ...ledger.Job) {
+	t.Helper()
+	for _, fault := range ledger.Check(readLedger(t, c), jobs, harms) {
+		t.Error(fault)
+	}
+}
+
+// completed waits for a job and fails the test if it did not complete.
+func completed(t *testing.T, c cluster.Ctl, id string) cluster.Job {
+	t.Helper()
+	job, err := c.AwaitEnd(t.Context(), id, guard)
+	clustertest.Must(t, err)
+	if job.State != "completed" {
+		t.Fatalf("job %s is %s: %+v", id, job.State, job)
+	}
+	return job
+}

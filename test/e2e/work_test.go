@@ -1,0 +1,30 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// A cluster that nothing happens to. Its subtests do not disturb each other:
+// they run one after another, on jobs of their own.
+func TestAHealthyCluster(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 8})
+	for _, story := range []struct {
+		name string
+		run  func(*testing.T, *cluster.Cluster)
+	}{
+		{"a diamond runs in order", diamond},
+		{"a chain of 1000 runs in order", chain},
+		{"a fan of 10000 runs in order", fan},
+		{"random graphs end as their naive twins", randomGraphs},
+		{"every exit code", exitCodes},
+		{"cancel leaves no process", cancelKills},
+		{"whoever knows only a follower gets everything done", followersOnly},
+		{"silent and foreign connections delay nobody", strangeConnections},
+	} {
+		t.Run(story.name, func(t *testing.T) { story.run(t, c) })
+	}
+}

@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/cluster/ledger"
+)
+
+// elsewhere is within what time the tasks of a dead worker run on another.
+const elsewhere = 5 * time.Second
+
+// marks are tasks that all write to the ledger.
+func marks(c *cluster.Cluster, n int, work time.Duration) []cluster.TaskFile {
+	var tasks []cluster.TaskFile
+	for i := range n {
+		tasks = append(tasks, c.Programs.Mark(fmt.Sprintf("t%d", i), ledgerOf(c), work))
+	}
+	return tasks
+}
+
+// awaitBegun returns the runs of a job once so many have begun.
+func awaitBegun(t *testing.T, c *cluster.Cluster, job string, n int) []ledger.Run {
+	t.Helper()
+	var runs []ledger.Run
+	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%d runs have begun", n), guard, func(context.Context) error {
+		lines, err := ledger.Read(ledgerOf(c))
+		if err != nil {
+			return err
+		}
+		runs = nil
+		for _, r := range ledger.Runs(lines) {
+			if r.Job == job {
+				runs = append(runs, r)
+			}
+		}
+		if len(runs) < n {
+			return fmt.Errorf("%d have", len(runs))
+		}
+		return nil
+	}))
+	return runs
+}
+
+func TestTheTasksOfAKilledWorkerRunElsewhere(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 3})
+	const tasks = 6
+	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("survivors", marks(c, tasks, 4*time.Second)...))
+	runs := awaitBegun(t, c, id, tasks)
+	victim := c.Worker(runs[0].Worker)
+	killed := now(t)
+	clustertest.Must(t, victim.Kill())
+
+	clustertest.Must(t, cluster.Until(ctx, "no process of the worker is left", time.Second+slack, func(context.Context) error {
+		for _, r := range runs {
+			if r.Worker == victim.Name && syscall.Kill(r.Pid, 0) == nil {
+				return fmt.Errorf("process %d of task %s lives", r.Pid, r.Task)
+			}
+		}
+		return nil
+	}))
+	job := completed(t, c.Ctl, id)
+	checkLedger(t, c, []ledger.Harm{{Worker: victim.Name, From: killed}}, judged(job, nil))
+	for _, r := range runs {
+		if r.Worker != victim.Name {
+			continue
+		}
+		if all := runsOf(t, c, id, r.Task); len(all) != 2 {
+			t.Errorf("task %s ran %d times, want on the killed worker and once elsewhere", r.Task, len(all))
+		} else if late := all[1].Start - killed; late > elsewhere+slack {
+			t.Errorf("task %s began elsewhere %v after the kill", r.Task, late)
+		} else {
+			t.Logf("task %s began elsewhere %v after the kill", r.Task, late)
+		}
+	}
+	clustertest.Must(t, c.AwaitWorker(ctx, victim.Name, "down"))
+	if job.Retries == 0 {
+		t.Error("the job shows no retries")
+	}
+}
+
+func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 2})
+	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("late", c.Programs.Mark("only", ledgerOf(c), 3*time.Second)))
+	held := awaitBegun(t, c, id, 1)[0]
+	victim := c.Worker(held.Worker)
+	stopped := now(t)
+	clustertest.Must(t, victim.Pause())
+	// Its command goes on and ends while the worker is stopped.
+	clustertest.Must(t, cluster.Pause(ctx, 10*time.Second))
+	clustertest.Must(t, victim.Resume())
+	harm := ledger.Harm{Worker: victim.Name, From: stopped, Until: now(t)}
+
+	job := completed(t, c.Ctl, id)
+	if task := job.Tasks[0]; task.Worker == victim.Name || task.Attempt != 2 {
+		t.Errorf("the accepted completion is of attempt %d on %s, want 2 on the other worker", task.Attempt, task.Worker)
+	}
+	clustertest.Must(t, cluster.Until(ctx, "the worker hears that it was superseded", guard, func(context.Context) error {
+		if !victim.LogHas("superseded") {
+			return cluster.ErrNotYet
+		}
+		return nil
+	}))
+	clustertest.Must(t, c.AwaitWorker(ctx, victim.Name, "up"))
+	checkLedger(t, c, []ledger.Harm{harm}, judged(completed(t, c.Ctl, id), nil))
+}
+
+func TestADrainedWorkerFinishesWhatItHolds(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 1})
+	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("drain", marks(c, 6, 500*time.Millisecond)...))
+	held := awaitBegun(t, c, id, 1)[0]
+	leaving := c.Worker(held.Worker)
+	asked := now(t)
+	clustertest.Must(t, leaving.Terminate())
+	if code, err := leaving.Wait(ctx); err != nil || code != 0 {
+		t.Errorf("it ends with %d, %v; want 0", code, err)
+	}
+	job := completed(t, c.Ctl, id)
+	checkLedger(t, c, nil, judged(job, nil))
+	for _, r := range ledger.Runs(readLedger(t, c)) {
+		if r.Worker == leaving.Name && r.Start > asked+slack {
+			t.Errorf("task %s began on it %v after it was told to leave", r.Task, r.Start-asked)
+		}
+	}
+	if run := runsOf(t, c, id, held.Task); len(run) != 1 || !run[0].Ended() {
+		t.Errorf("what it held when it was told to leave: %+v, want one run that ended", run)
+	}
+}
