@@ -1,0 +1,231 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// running gives a job of one task that is assigned, and its attempt. Policy 1
+// is at most once.
+func running(t *testing.T, policy uint32) (*world, HeldItem) {
+	t.Helper()
+	w := newWorld(t).do(worker(1), worker(2))
+	p := plan(nil, []uint32{0})
+	p.tasks[0].policy = policy
+	w.submit(p)
+	return w, w.assign(1, 0, 1)
+}
+
+func refused(t *testing.T, w *world, what string, want Reason, op Op) {
+	t.Helper()
+	before := snapshotOf(t, w.s)
+	entries, digest, now := w.s.entries, w.s.digest, w.s.now
+	if got := w.try(op); got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+	w.s.entries, w.s.digest, w.s.now = entries, digest, now // all that a refused entry may change
+	if !bytes.Equal(before, snapshotOf(t, w.s)) {
+		t.Errorf("%s: was refused and has changed something", what)
+	}
+}
+
+func TestOnlyTheLiveAttemptOfItsWorkerCounts(t *testing.T) {
+	t.Parallel()
+	other := func(f func(h *HeldItem)) HeldItem {
+		h := hold(1, 0, 1, 1)
+		f(&h)
+		return h
+	}
+	for what, c := range map[string]struct {
+		h    HeldItem
+		want Reason
+	}{
+		"another worker":  {other(func(h *HeldItem) { h.Worker = 2 }), StaleAttempt},
+		"no worker":       {other(func(h *HeldItem) { h.Worker = 0 }), StaleAttempt},
+		"earlier attempt": {other(func(h *HeldItem) { h.Attempt = 0 }), StaleAttempt},
+		"later attempt":   {other(func(h *HeldItem) { h.Attempt = 2 }), StaleAttempt},
+		"blocked task":    {hold(1, 1, 0, 0), StaleAttempt},
+		"unknown task":    {hold(1, 2, 1, 1), NoSuchTask},
+		"unknown job":     {hold(2, 0, 1, 1), NoSuchJob},
+		"job zero":        {hold(0, 0, 1, 1), NoSuchJob},
+		"huge job":        {hold(1<<64-1, 1<<32-1, 1<<32-1, 1<<32-1), NoSuchJob},
+	} {
+		w, _ := running(t, 1)
+		held := []HeldItem{c.h}
+		refused(t, w, what+": begin", c.want, &Begin{Items: held})
+		refused(t, w, what+": complete", c.want, complete(c.h))
+		refused(t, w, what+": fail", c.want, failed(c.h, Retry))
+		refused(t, w, what+": put back", c.want, &Requeue{Items: held})
+		refused(t, w, what+": lose", c.want, &Lose{Items: held})
+		if w.s.Live(c.h) {
+			t.Errorf("%s: is live", what)
+		}
+	}
+}
+
+func TestACompletionIsAcceptedOnce(t *testing.T) {
+	t.Parallel()
+	w, h := running(t, 0)
+	w.do(complete(h))
+	refused(t, w, "again", AlreadyAccepted, complete(h))
+	refused(t, w, "failing afterwards", AlreadyAccepted, failed(h, ToDead))
+	h.Worker = 2
+	refused(t, w, "by another", StaleAttempt, complete(h))
+}
+
+func TestAZombieCompletesNothing(t *testing.T) {
+	t.Parallel()
+	w, zombie := running(t, 0)
+	w.do(&Requeue{Items: []HeldItem{zombie}})
+	refused(t, w, "while pending", StaleAttempt, complete(zombie))
+	h := w.assign(1, 0, 2)
+	refused(t, w, "while another runs", StaleAttempt, complete(zombie))
+	w.do(complete(h))
+	refused(t, w, "after the other", StaleAttempt, complete(zombie))
+}
+
+func TestAnAtMostOnceAttemptThatBeganIsNeverRepeated(t *testing.T) {
+	t.Parallel()
+	w, h := running(t, 1)
+	refused(t, w, "losing before it began", WrongState, &Lose{Items: []HeldItem{h}})
+	w.do(&Begin{Items: []HeldItem{h}}).do(&Begin{Items: []HeldItem{h}})
+	refused(t, w, "putting back", WrongState, &Requeue{Items: []HeldItem{h}})
+	refused(t, w, "retrying", WrongState, failed(h, Retry))
+	w.do(&Lose{Items: []HeldItem{h}})
+	refused(t, w, "completing when lost", StaleAttempt, complete(h))
+	if got, _ := w.s.Job(1); got.State != JobFailed || got.Failed() != 1 {
+		t.Errorf("job is %v", got.State)
+	}
+	w, h = running(t, 0)
+	refused(t, w, "beginning what may be repeated", WrongState, &Begin{Items: []HeldItem{h}})
+	w, h = running(t, 1)
+	w.do(&Requeue{Items: []HeldItem{h}}) // it had not begun
+	w.do(&Begin{Items: []HeldItem{w.assign(1, 0, 2)}})
+}
+
+// A worker that stops a job puts attempts back after the failure: they end.
+func TestAStoppingJobEndsWithItsLastAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil, nil, nil, nil, []uint32{3}))
+	held := []HeldItem{w.assign(1, 0, 1), w.assign(1, 1, 1), w.assign(1, 2, 1)}
+	w.do(failed(held[0], ToDead))
+	refused(t, w, "retry in a stopping job", WrongState, failed(held[1], Retry))
+	refused(t, w, "assigning in a stopping job", WrongState, &Assign{Items: []AssignItem{AssignItem(hold(1, 3, 1, 1))}})
+	w.do(&Requeue{Items: held[1:2]})
+	if j, _ := w.s.Job(1); j.State != JobRunning || j.Counts[Cancelled] != 3 {
+		t.Errorf("job is %v with %v", j.State, j.Counts)
+	}
+	w.do(complete(held[2]))
+	if j, _ := w.s.Job(1); j.State != JobFailed || j.Error != "task t0 dead: exit 1" {
+		t.Errorf("job is %v: %q", j.State, j.Error)
+	}
+}
+
+func TestContentsOutOfRangeAreRefused(t *testing.T) {
+	t.Parallel()
+	w, h := running(t, 0)
+	long := strings.Repeat("x", maxText+1)
+	fail := func(change func(it *FailItem)) Op {
+		it := FailItem{HeldItem: h, Next: Retry}
+		change(&it)
+		return &Fail{Items: []FailItem{it}}
+	}
+	header := diamond().header()
+	for what, op := range map[string]Op{
+		"result":           &Complete{Items: []CompleteItem{{HeldItem: h, Result: make([]byte, maxResult+1)}}},
+		"short digest":     &Complete{Items: []CompleteItem{{HeldItem: h, OutputSHA256: make([]byte, 31)}}},
+		"long digest":      &Complete{Items: []CompleteItem{{HeldItem: h, OutputSHA256: make([]byte, 288)}}},
+		"next 0":           fail(func(it *FailItem) { it.Next = 0 }),
+		"next 4":           fail(func(it *FailItem) { it.Next = 4 }),
+		"error":            fail(func(it *FailItem) { it.Error = long }),
+		"cancel job":       &CancelJob{Job: 1, Reason: long},
+		"fail job":         &FailJob{Job: 1, Error: long},
+		"cancel task":      &CancelTask{Task: h.TaskRef, Reason: long},
+		"fail task":        &FailTask{Task: ref(1, 1), Error: long},
+		"leave":            &WorkerLeave{ID: 1, Reason: long},
+		"join":             &WorkerJoin{ID: 3, Name: long, Incarnation: "i"},
+		"labels":           &WorkerJoin{ID: 3, Name: "w3", Incarnation: "i", Labels: []Label{{"a", strings.Repeat("x", maxBlob)}}},
+		"cluster":          &Cluster{ID: long},
+		"replica":          &Replica{ServerID: long},
+		"no replica":       &Replica{},
+		"leader":           &LeaderStart{Term: 1, ServerID: long},
+		"key":              &JobBegin{ID: 2, Key: long, Header: header, Total: 1},
+		"no tasks":         &JobBegin{ID: 2, Key: "k", Header: header},
+		"long header":      &JobBegin{ID: 2, Key: "k", Header: append(slices.Clone(header), make([]byte, maxBlob)...), Total: 1},
+		"no policies":      &JobBegin{ID: 2, Key: "k", Header: []byte{0x0a, 1, 'j'}, Total: 1},
+		"header of errors": &JobBegin{ID: 2, Key: "k", Header: []byte{0xff}, Total: 1},
+	} {
+		refused(t, w, what, Malformed, op)
+	}
+	w.do(fail(func(it *FailItem) { it.Due = -1 << 63 })) // a time is a time
+	w.do(&Due{Items: []DueItem{h.AttemptRef}})
+	if v, _ := w.s.Task(h.TaskRef); v.EndedMS != 0 {
+		t.Errorf("ended at %d: that is when the retry was due", v.EndedMS)
+	}
+}
+
+func TestARepeatedKeyReplacesAnUploadAndNothingElse(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(t), diamond()
+	w.do(p.submit(1, "k", 4)[:2]...)
+	w.do(p.submit(2, "k", 4)[0])
+	refused(t, w, "the replaced upload", NoSuchJob, &JobSeal{Job: 1, Sum: p.sum()})
+	refused(t, w, "too few tasks", OutOfOrder, &JobSeal{Job: 2, Sum: p.sum()})
+	refused(t, w, "a chunk that does not follow", OutOfOrder, &JobChunk{Job: 2, Chunk: p.chunk(1, 2)})
+	w.do(&JobChunk{Job: 2, Chunk: p.chunk(0, 4)})
+	refused(t, w, "too many tasks", OutOfOrder, &JobChunk{Job: 2, Chunk: p.chunk(0, 4)})
+	refused(t, w, "another sum", Malformed, &JobSeal{Job: 2, Sum: p.sum() + 1})
+	w.do(&JobSeal{Job: 2, Sum: p.sum()})
+	refused(t, w, "sealing twice", AlreadyEnded, &JobSeal{Job: 2, Sum: p.sum()})
+	refused(t, w, "dropping what exists", AlreadyEnded, &JobDrop{Job: 2})
+	refused(t, w, "a key of a job", KeyConflict, p.submit(3, "k", 4)[0])
+	refused(t, w, "a number out of order", OutOfOrder, p.submit(4, "new", 4)[0])
+	w.do(&CancelJob{Job: 2}, &ForgetJobs{IDs: []JobID{2}})
+	refused(t, w, "the key of a forgotten job", KeyConflict, p.submit(3, "k", 4)[0])
+	w.do(&ForgetKeys{Keys: []string{"k"}}, p.submit(3, "k", 4)[0])
+	if id, _, sealed, known := w.s.Key("k"); id != 3 || sealed || !known {
+		t.Errorf("key: job %d, sealed %v, known %v", id, sealed, known)
+	}
+}
+
+func TestAWorkerWithLiveAttemptsIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w, h := running(t, 0)
+	w.do(&WorkerLeave{ID: 1, Reason: "silent"})
+	refused(t, w, "forgetting", WrongState, &ForgetWorkers{IDs: []WorkerID{1}})
+	refused(t, w, "assigning to one that is down", NoSuchWorker, &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 2, 1))}})
+	w.do(&Requeue{Items: []HeldItem{h}}, &ForgetWorkers{IDs: []WorkerID{1}})
+	refused(t, w, "again", NoSuchWorker, &ForgetWorkers{IDs: []WorkerID{1}})
+	back := worker(1)
+	refused(t, w, "joining under the old number", OutOfOrder, back)
+	back.ID = 3
+	w.do(back)
+	if got := w.s.WorkerByName("w1"); got == nil || got.ID != 3 || w.s.Worker(1) != nil || w.s.Worker(2) == nil {
+		t.Errorf("w1 is %+v", got)
+	}
+}
+
+// Headers and chunks outlive the entry that brought them: it must not stay in
+// memory for them.
+func TestWhatIsKeptDoesNotAliasItsEntry(t *testing.T) {
+	t.Parallel()
+	s := New()
+	for _, op := range diamond().submit(1, "k", 2) {
+		data := Compact{}.Encode(nil, Entry{Ops: []Op{op}})
+		s.Apply(mustDecode(t, data), nil)
+		clear(data)
+	}
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint32(4) {
+		if got := s.Name(ref(1, i)); got != fmt.Sprintf("t%d", i) {
+			t.Errorf("task %d is called %q", i, got)
+		}
+	}
+	restored(t, snapshotOf(t, s))
+}
