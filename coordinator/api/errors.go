@@ -1,0 +1,224 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+)
+
+// Kind is what an error means to a caller.
+type Kind uint8
+
+// The kinds of errors. Zero is none of them.
+const (
+	// KindInternal is a fault of the program; what was asked for may have
+	// happened. The caller gets an id that is in the log.
+	KindInternal Kind = iota + 1
+	// KindNotLeader: nothing happened, another replica leads or will.
+	KindNotLeader
+	// KindBusy: nothing happened, something is full or is about to begin.
+	KindBusy
+	// KindUnknown: it may or may not have happened.
+	KindUnknown
+	// KindCancelled, KindDeadline: the caller went or its time is up; as
+	// KindUnknown.
+	KindCancelled
+	KindDeadline
+	// KindConflict: the idempotency key belongs to another job.
+	KindConflict
+	// KindEnded: the thing has ended, or is in no state that allows this.
+	KindEnded
+	// KindNotFound: it is not known, or not any more.
+	KindNotFound
+	// KindInvalid: the request breaks a rule.
+	KindInvalid
+	// KindRefused: the request is well made and not wanted.
+	KindRefused
+)
+
+// row is what callers see of a kind.
+type row struct {
+	code   codes.Code
+	reason dtaskv1.ErrorReason
+}
+
+// table is the one place where kinds become codes and reasons. NotLeader is
+// refined by what this replica knows of the leader, in Server.status.
+var table = map[Kind]row{
+	KindInternal:  {codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
+	KindNotLeader: {codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+	KindBusy:      {codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
+	KindUnknown:   {codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
+	KindCancelled: {codes.Canceled, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
+	KindDeadline:  {codes.DeadlineExceeded, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
+	KindConflict:  {codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
+	KindEnded:     {codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
+	KindNotFound:  {codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
+	KindInvalid:   {codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID},
+	KindRefused:   {codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
+}
+
+// Error is an error with its meaning.
+type Error struct {
+	Kind       Kind
+	Message    string        // for people
+	Faults     []string      // with KindInvalid: one line each
+	RetryAfter time.Duration // with KindBusy; 0 = retryAfter
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+// errNotLeader is returned when this replica leads no term.
+var errNotLeader = &Error{Kind: KindNotLeader, Message: "this replica is not the leader"}
+
+// retryAfter is the pause that busy callers are asked for if nobody knows
+// better: about the time that a change of leaders takes.
+const retryAfter = 100 * time.Millisecond
+
+func notFound(format string, args ...any) error {
+	return &Error{Kind: KindNotFound, Message: fmt.Sprintf(format, args...)}
+}
+
+func refused(format string, args ...any) error {
+	return &Error{Kind: KindRefused, Message: fmt.Sprintf(format, args...)}
+}
+
+// invalid is one fault: where, and what is wrong and to do.
+func invalid(format string, args ...any) error {
+	line := fmt.Sprintf(format, args...)
+	return &Error{Kind: KindInvalid, Message: "invalid request", Faults: []string{line}}
+}
+
+// meaning finds what an error means; nil if nobody knows. The unknown outcome
+// comes first, since it may wrap a cause that alone would be definite.
+func meaning(err error, classify func(error) Kind) *Error {
+	var (
+		own      *Error
+		faults   spec.Faults
+		rejected *sequencer.RejectedError
+		busy     *sequencer.BusyError
+		inUse    *sequencer.NameInUseError
+	)
+	switch {
+	case errors.Is(err, sequencer.ErrOutcomeUnknown):
+		return &Error{Kind: KindUnknown, Message: "leadership was lost on the way: it may or may not have happened"}
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &faults):
+		return &Error{Kind: KindInvalid, Message: "the job is not valid", Faults: boundLines(faults.Lines())}
+	case errors.As(err, &rejected):
+		return ofRejection(rejected.Reason)
+	case errors.As(err, &busy):
+		return &Error{Kind: KindBusy, Message: busy.What, RetryAfter: busy.RetryAfter}
+	case errors.As(err, &inUse):
+		return &Error{Kind: KindRefused, Message: fmt.Sprintf("worker name %q is in use by another process", inUse.Name)}
+	case errors.Is(err, sequencer.ErrTermOver):
+		return errNotLeader
+	}
+	switch k := classify(err); {
+	case k == KindInternal:
+		return nil
+	case k != 0:
+		return &Error{Kind: k, Message: err.Error()}
+	case errors.Is(err, context.Canceled):
+		return &Error{Kind: KindCancelled, Message: "the call was cancelled"}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Error{Kind: KindDeadline, Message: "the time of the call is up"}
+	}
+	return nil
+}
+
+// ofRejection finds what a refusal by the replicated state means; nil for those
+// that a caller cannot cause.
+func ofRejection(r fsm.Reason) *Error {
+	switch r {
+	case fsm.NoSuchJob, fsm.NoSuchTask, fsm.NoSuchWorker:
+		return &Error{Kind: KindNotFound, Message: r.String()}
+	case fsm.AlreadyEnded, fsm.WrongState, fsm.StaleAttempt, fsm.AlreadyAccepted:
+		return &Error{Kind: KindEnded, Message: r.String()}
+	case fsm.KeyConflict:
+		return &Error{Kind: KindConflict, Message: "the idempotency key was used for another job"}
+	case fsm.Accepted, fsm.OutOfOrder, fsm.Malformed:
+	}
+	return nil
+}
+
+// maxFaultBytes bounds the faults of one answer: they travel in the trailer of
+// the call, for which proxies have little room.
+const maxFaultBytes = 64 << 10
+
+func boundLines(lines []string) []string {
+	size := 0
+	for i, line := range lines {
+		if size += len(line); size > maxFaultBytes {
+			return append(lines[:i:i], fmt.Sprintf("… and %d more", len(lines)-i))
+		}
+	}
+	return lines
+}
+
+// status makes what the caller of a method sees of an error. One that is a
+// status already is left alone.
+func (s *Server) status(ctx context.Context, method string, err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	e := meaning(err, s.cfg.Classify)
+	if e == nil {
+		return s.internal(ctx, method, "err", err)
+	}
+	r := table[e.Kind]
+	message := e.Message
+	detail := &dtaskv1.ErrorDetail{Reason: r.reason, Faults: e.Faults}
+	switch {
+	case e.Kind == KindBusy:
+		detail.RetryAfterMs = pauseMS(e.RetryAfter)
+	case e.Kind == KindNotLeader:
+		r.code, message = s.hint(detail)
+	}
+	return withDetail(r.code, message, detail)
+}
+
+// hint adds what this replica knows of the leader.
+func (s *Server) hint(d *dtaskv1.ErrorDetail) (codes.Code, string) {
+	id, address := "", ""
+	if raft := s.cfg.Raft(); raft != nil {
+		id, address = raft.Leader()
+	}
+	switch {
+	case id == s.cfg.ServerID:
+		// Elected, but the term has not begun yet, or is ending: elsewhere it
+		// would be told to come back here.
+		d.Reason, d.RetryAfterMs = dtaskv1.ErrorReason_ERROR_REASON_BUSY, pauseMS(0)
+		return codes.Unavailable, "this replica is the leader and is not ready yet"
+	case id == "" || address == "":
+		return codes.Unavailable, "no leader is known at this replica"
+	}
+	d.LeaderId, d.LeaderAddress = id, address
+	return codes.FailedPrecondition, fmt.Sprintf("the leader is %s at %s", id, address)
+}
+
+func pauseMS(d time.Duration) int64 {
+	if d <= 0 {
+		d = retryAfter
+	}
+	return max(d.Milliseconds(), 1)
+}
+
+func withDetail(code codes.Code, message string, d *dtaskv1.ErrorDetail) error {
+	st, err := status.New(code, message).WithDetails(d)
+	if err != nil { // a message that cannot be encoded; the code still holds
+		return status.Error(code, message)
+	}
+	return st.Err()
+}

@@ -1,0 +1,222 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+)
+
+var errForeign = errors.New("an error of another package")
+
+func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
+	t.Parallel()
+	classified := func(k Kind) func(error) Kind { return func(error) Kind { return k } }
+	nobody := classified(0)
+	unknown := fmt.Errorf("%w: %w", sequencer.ErrOutcomeUnknown, context.Canceled)
+	for _, c := range []struct {
+		name     string
+		err      error
+		classify func(error) Kind
+		code     codes.Code
+		reason   dtaskv1.ErrorReason
+	}{
+		{"term over", sequencer.ErrTermOver, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"busy", &sequencer.BusyError{What: "full"}, nobody, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
+		{"unknown, whatever it wraps", unknown, classified(KindNotLeader), codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
+		{"name in use", &sequencer.NameInUseError{Name: "w"}, nobody, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
+		{"no such job", &sequencer.RejectedError{Reason: fsm.NoSuchJob}, nobody, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
+		{"ended", &sequencer.RejectedError{Reason: fsm.AlreadyEnded}, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
+		{"key conflict", &sequencer.RejectedError{Reason: fsm.KeyConflict}, nobody, codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
+		{"a rejection nobody can cause", &sequencer.RejectedError{Reason: fsm.Malformed}, nobody, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
+		{"faults", spec.Faults{{Where: "job", What: "is bad"}}, nobody, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID},
+		{"own", notFound("nothing"), nobody, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
+		{"wrapped own", fmt.Errorf("doing: %w", refused("no")), nobody, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
+		{"cancelled", context.Canceled, nobody, codes.Canceled, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
+		{"deadline", context.DeadlineExceeded, nobody, codes.DeadlineExceeded, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
+		{"classified", errForeign, classified(KindNotFound), codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
+		{"classified as internal", errForeign, classified(KindInternal), codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
+		{"anything else", errForeign, nobody, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			raft := &fakeRaft{id: "n2", address: "n2:1"}
+			s := &Server{cfg: Config{ServerID: "n1", Classify: c.classify, Raft: func() Raft { return raft }, Logger: slog.New(slog.DiscardHandler)}}
+			wantError(t, s.status(t.Context(), "method", c.err), c.code, c.reason)
+		})
+	}
+}
+
+func TestEveryKindIsInTheTable(t *testing.T) {
+	t.Parallel()
+	for k := KindInternal; k <= KindRefused; k++ {
+		if _, ok := table[k]; !ok {
+			t.Errorf("kind %d is not in the table", k)
+		}
+	}
+	if len(table) != int(KindRefused) {
+		t.Errorf("the table has %d rows, want %d", len(table), KindRefused)
+	}
+}
+
+func TestEveryReasonOfTheStateMachineHasAMeaning(t *testing.T) {
+	t.Parallel()
+	impossible := map[fsm.Reason]bool{fsm.Accepted: true, fsm.OutOfOrder: true, fsm.Malformed: true}
+	for r := fsm.Accepted; !strings.HasPrefix(r.String(), "reason("); r++ {
+		if got := ofRejection(r); (got == nil) != impossible[r] {
+			t.Errorf("reason %v means %v", r, got)
+		}
+	}
+}
+
+func TestAStatusIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := &Server{}
+	want := status.Error(codes.Aborted, "as it is")
+	if got := s.status(t.Context(), "method", want); got != want { //nolint:errorlint // this very value
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestAReplicaThatDoesNotLeadHintsAtTheLeader(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, id, address string
+		noRaft            bool
+		code              codes.Code
+		reason            dtaskv1.ErrorReason
+	}{
+		{"known", "n2", "n2:7460", false, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"unknown", "", "", false, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"itself, not ready", "n1", "n1:7460", false, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
+		{"no raft", "", "", true, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := setup(t)
+			r.leading(false)
+			r.noRaft = c.noRaft
+			r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = c.id, c.address, "follower" })
+			_, err := r.jobs.GetJob(t.Context(), &dtaskv1.GetJobRequest{Id: "1"})
+			d := wantError(t, err, c.code, c.reason)
+			if c.reason == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && (d.GetLeaderId() != c.id || d.GetLeaderAddress() != c.address) {
+				t.Errorf("got the hint %v", d)
+			}
+			if c.reason == dtaskv1.ErrorReason_ERROR_REASON_BUSY && d.GetRetryAfterMs() <= 0 {
+				t.Errorf("busy says not when to come back: %v", d)
+			}
+			for name, call := range map[string]func() error{
+				"submit": func() error { _, err := r.send(t.Context(), request("k", header("x"), task("a"))); return err },
+				"cancel": func() error {
+					_, err := r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "1"})
+					return err
+				},
+				"list": func() error { _, err := r.jobs.ListJobs(t.Context(), &dtaskv1.ListJobsRequest{}); return err },
+				"admit": func() error {
+					_, err := r.cluster.Admit(t.Context(), &dtaskv1.AdmitRequest{ServerId: "n9", Instance: testInstance})
+					return err
+				},
+				"workers": func() error {
+					_, err := r.cluster.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
+					return err
+				},
+				"watch": func() error {
+					stream, err := r.jobs.WatchJob(t.Context(), &dtaskv1.WatchJobRequest{Id: "1"})
+					if err != nil {
+						return err
+					}
+					_, err = stream.Recv()
+					return err
+				},
+				"logs": func() error {
+					stream, err := r.jobs.Logs(t.Context(), &dtaskv1.LogsRequest{Job: "1", Task: "a"})
+					if err != nil {
+						return err
+					}
+					_, err = stream.Recv()
+					return err
+				},
+			} {
+				if err := call(); status.Code(err) != c.code {
+					t.Errorf("%s: got %v, want code %v", name, err, c.code)
+				}
+			}
+		})
+	}
+}
+
+func TestBusySaysWhenToComeBack(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.leader.fail = &sequencer.BusyError{What: "full", RetryAfter: 3 * time.Second}
+	_, err := r.send(t.Context(), request("k", header("x"), task("a")))
+	if d := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); d.GetRetryAfterMs() != 3000 {
+		t.Errorf("got retry_after_ms %d, want 3000", d.GetRetryAfterMs())
+	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestAPanicBecomesAnInternalErrorWithAnIDThatIsLogged(t *testing.T) {
+	t.Parallel()
+	log := new(lockedBuffer)
+	r := setup(t, func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+		c.Totals = func() sequencer.Stats { panic("secret of the house") }
+	})
+	_, err := r.cluster.Stats(t.Context(), &dtaskv1.StatsRequest{})
+	wantError(t, err, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED)
+	message := status.Convert(err).Message()
+	if strings.Contains(message, "secret") {
+		t.Errorf("the message %q tells what went on inside", message)
+	}
+	_, rest, _ := strings.Cut(log.String(), "error_id=")
+	id, _, _ := strings.Cut(rest, " ")
+	if id == "" || !strings.Contains(message, id) || !strings.Contains(log.String(), "secret of the house") {
+		t.Errorf("message %q and log %q share no id", message, log)
+	}
+	if _, err := r.cluster.Identify(t.Context(), &dtaskv1.IdentifyRequest{}); err != nil {
+		t.Errorf("after a panic the server does not answer: %v", err)
+	}
+}
+
+func TestFaultsOfOneAnswerAreBounded(t *testing.T) {
+	t.Parallel()
+	lines := make([]string, 100)
+	for i := range lines {
+		lines[i] = strings.Repeat("x", 1000)
+	}
+	got := boundLines(lines)
+	if len(got) != 66 || got[65] != "… and 35 more" {
+		t.Errorf("got %d lines, the last %q", len(got), got[len(got)-1])
+	}
+}

@@ -1,0 +1,449 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+const (
+	testCluster  = "0123456789abcdef0123456789abcdef"
+	testInstance = "fedcba9876543210fedcba9876543210"
+)
+
+// memLeader is a leader without a log: it applies straight to the machine.
+type memLeader struct {
+	mu       sync.Mutex
+	machine  *fsm.Machine
+	nowMS    int64
+	last     sequencer.Submission
+	submits  int
+	fail     error // of the next calls
+	hang     bool  // Submit waits for its context
+	seen     map[fsm.JobID]map[uint32]sequencer.Observation
+	statuses map[fsm.WorkerID]sequencer.WorkerStatus
+}
+
+// do applies one entry.
+func (l *memLeader) do(f func(d *fsm.Draft) fsm.Reason) fsm.Reason {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.apply(f)
+}
+
+func (l *memLeader) apply(f func(d *fsm.Draft) fsm.Reason) fsm.Reason {
+	fork, index := l.machine.Fork()
+	l.nowMS += 10
+	d := fsm.NewDraft(fork, l.nowMS, &fsm.Effects{})
+	reason := f(d)
+	if entry, _, ok := d.Finish(); ok {
+		l.machine.Apply(index+1, fsm.Compact{}.Encode(nil, entry))
+	}
+	return reason
+}
+
+func (l *memLeader) op(t *testing.T, ops ...fsm.Op) {
+	t.Helper()
+	for _, op := range ops {
+		if r := l.do(func(d *fsm.Draft) fsm.Reason { return d.Do(op) }); r != fsm.Accepted {
+			t.Fatalf("%T was refused: %v", op, r)
+		}
+	}
+}
+
+func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequencer.Submitted, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.submits++
+	l.last = s
+	if l.fail != nil {
+		return sequencer.Submitted{}, l.fail
+	}
+	if l.hang {
+		<-ctx.Done()
+		return sequencer.Submitted{}, context.Cause(ctx)
+	}
+	fork, _ := l.machine.Fork()
+	if id, digest, sealed, known := fork.Key(s.Key); known && sealed {
+		if digest != s.Digest {
+			return sequencer.Submitted{}, &sequencer.RejectedError{Reason: fsm.KeyConflict}
+		}
+		return sequencer.Submitted{ID: id, Existed: true}, nil
+	}
+	id := fork.NextJob()
+	reason := l.apply(func(d *fsm.Draft) fsm.Reason {
+		if r := d.Do(&fsm.JobBegin{ID: id, Key: s.Key, KeyExpires: 1, Header: s.Header, Total: s.Total}); r != fsm.Accepted {
+			return r
+		}
+		for _, c := range s.Chunks {
+			if r := d.Do(&fsm.JobChunk{Job: id, Chunk: c}); r != fsm.Accepted {
+				return r
+			}
+		}
+		return d.Do(&fsm.JobSeal{Job: id, Sum: s.Sum, Digest: s.Digest})
+	})
+	if reason != fsm.Accepted {
+		return sequencer.Submitted{}, &sequencer.RejectedError{Reason: reason}
+	}
+	return sequencer.Submitted{ID: id, Index: l.machine.Index()}, nil
+}
+
+func (l *memLeader) CancelJob(_ context.Context, id fsm.JobID, reason string) (bool, error) {
+	return l.cancel(&fsm.CancelJob{Job: id, Reason: reason}, func(s *fsm.State) bool {
+		job, _ := s.Job(id)
+		return job.State == fsm.JobCancelled
+	})
+}
+
+func (l *memLeader) CancelTask(_ context.Context, ref fsm.TaskRef, reason string) (bool, error) {
+	return l.cancel(&fsm.CancelTask{Task: ref, Reason: reason}, func(s *fsm.State) bool {
+		task, _ := s.Task(ref)
+		return task.State == fsm.Cancelled
+	})
+}
+
+func (l *memLeader) cancel(op fsm.Op, was func(*fsm.State) bool) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return false, l.fail
+	}
+	fork, _ := l.machine.Fork()
+	already := was(fork)
+	if r := l.apply(func(d *fsm.Draft) fsm.Reason { return d.Do(op) }); r != fsm.Accepted && !already {
+		return false, &sequencer.RejectedError{Reason: r}
+	}
+	return already, nil
+}
+
+func (l *memLeader) Admit(_ context.Context, serverID, instance string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return l.fail
+	}
+	if r := l.apply(func(d *fsm.Draft) fsm.Reason { return d.Do(&fsm.Replica{ServerID: serverID, Instance: instance}) }); r != fsm.Accepted {
+		return &sequencer.RejectedError{Reason: r}
+	}
+	return nil
+}
+
+func (l *memLeader) Observed(id fsm.JobID) map[uint32]sequencer.Observation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seen[id]
+}
+
+func (l *memLeader) Workers() map[fsm.WorkerID]sequencer.WorkerStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.statuses
+}
+
+// fakeRaft says what it is told to.
+type fakeRaft struct {
+	mu      sync.Mutex
+	id      string // of the leader
+	address string
+	term    uint64
+	state   string
+	last    uint64
+	heard   time.Time
+	err     error
+	onRead  func() // called by ReadIndex, unlocked
+	reads   int
+}
+
+func (r *fakeRaft) ReadIndex(ctx context.Context) (uint64, error) {
+	r.mu.Lock()
+	err, f := r.err, r.onRead
+	r.reads++
+	r.mu.Unlock()
+	if f != nil {
+		f()
+	}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	return 0, err
+}
+
+func (r *fakeRaft) Leader() (id, address string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.id, r.address
+}
+
+func (r *fakeRaft) Term() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.term
+}
+
+func (r *fakeRaft) State() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+func (r *fakeRaft) LastIndex() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+func (r *fakeRaft) LastContact() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard
+}
+
+func (r *fakeRaft) set(f func(r *fakeRaft)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r)
+}
+
+// fakeLogs answers Logs with what it was asked for.
+type fakeLogs struct {
+	mu    sync.Mutex
+	asked []fsm.HeldItem
+	err   error
+	hang  bool
+}
+
+func (f *fakeLogs) Logs(ctx context.Context, h fsm.HeldItem, stream dtaskv1.LogStream, _ bool, send func(*dtaskv1.LogData) error) error {
+	f.mu.Lock()
+	f.asked = append(f.asked, h)
+	err, hang := f.err, f.hang
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := send(&dtaskv1.LogData{Stream: max(stream, dtaskv1.LogStream_LOG_STREAM_STDOUT), Data: []byte("hello\n")}); err != nil {
+		return err
+	}
+	if hang {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// replica is a server under test with all that it leans on.
+type replica struct {
+	*Server
+	machine *fsm.Machine
+	leader  *memLeader // applies, whether this replica leads or not
+	raft    *fakeRaft
+	logs    *fakeLogs
+	peers   *Peers
+	conn    *grpc.ClientConn
+	jobs    dtaskv1.JobServiceClient
+	cluster dtaskv1.ClusterServiceClient
+
+	mu      sync.Mutex // guards what follows
+	inTerm  bool
+	noRaft  bool
+	members []Member
+}
+
+func (r *replica) leading(yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inTerm = yes
+}
+
+// setup starts a server that leads term 1, and a client. change may alter its
+// configuration.
+func setup(t *testing.T, change ...func(*Config)) *replica {
+	t.Helper()
+	r := &replica{
+		machine: fsm.NewMachine(fsm.Compact{}), inTerm: true, members: []Member{{ID: "n1", Address: "n1:1"}},
+		raft: &fakeRaft{id: "n1", address: "n1:1", term: 1, state: "leader"}, logs: &fakeLogs{},
+	}
+	r.leader = &memLeader{machine: r.machine, nowMS: 1_000_000}
+	r.leader.op(t, &fsm.Cluster{ID: testCluster}, &fsm.LeaderStart{Term: 1, ServerID: "n1"})
+	r.peers = NewPeers(grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+		return nil, errors.New("nobody is there")
+	}))
+	cfg := Config{
+		ServerID: "n1", Machine: r.machine, Logs: r.logs, Peers: r.peers, Logger: slog.New(slog.DiscardHandler),
+		Leader: func() Leader {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !r.inTerm {
+				return nil
+			}
+			return r.leader
+		},
+		Raft: func() Raft {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.noRaft {
+				return nil
+			}
+			return r.raft
+		},
+		Members: func() []Member {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.members
+		},
+		Identity: func() Identity {
+			return Identity{Instance: testInstance, ClusterID: testCluster, PeersDigest: "d", Version: "v", HTTPAddress: "h:1"}
+		},
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	r.peers = cfg.Peers
+	var err error
+	if r.Server, err = NewServer(cfg); err != nil {
+		t.Fatal(err)
+	}
+	r.serve(t)
+	return r
+}
+
+func (r *replica) serve(t *testing.T) {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(ctx, l) }()
+	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.conn, r.jobs, r.cluster = conn, dtaskv1.NewJobServiceClient(conn), dtaskv1.NewClusterServiceClient(conn)
+	t.Cleanup(func() {
+		cancel()
+		_ = conn.Close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		_ = r.peers.Close()
+	})
+}
+
+// header is the smallest header that is valid.
+func header(name string) *dtaskv1.JobHeader {
+	return &dtaskv1.JobHeader{
+		Name: name, Priority: dtaskv1.Priority_PRIORITY_NORMAL, OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP,
+		Policies: []*dtaskv1.TaskPolicy{{Type: "noop", TimeoutMs: 1000, Retry: &dtaskv1.RetryPolicy{}, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE}},
+	}
+}
+
+func task(id string, deps ...uint32) *dtaskv1.TaskSpec {
+	return &dtaskv1.TaskSpec{Id: id, Dependencies: deps, Body: &dtaskv1.TaskBody{}}
+}
+
+// diamond is a, then b and c, then d.
+func diamond() []*dtaskv1.TaskSpec {
+	return []*dtaskv1.TaskSpec{task("a"), task("b", 0), task("c", 0), task("d", 1, 2)}
+}
+
+func request(key string, h *dtaskv1.JobHeader, tasks ...*dtaskv1.TaskSpec) *dtaskv1.SubmitRequest {
+	return &dtaskv1.SubmitRequest{Header: h, IdempotencyKey: key, Total: uint32(len(tasks)), Tasks: tasks}
+}
+
+// send submits messages in one call.
+func (r *replica) send(ctx context.Context, messages ...*dtaskv1.SubmitRequest) (*dtaskv1.SubmitResponse, error) {
+	stream, err := r.jobs.Submit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		if err := stream.Send(m); errors.Is(err, io.EOF) {
+			break // the answer says why
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return stream.CloseAndRecv()
+}
+
+// submit stores a job and gives its number.
+func (r *replica) submit(t *testing.T, name string, tasks ...*dtaskv1.TaskSpec) fsm.JobID {
+	t.Helper()
+	resp, err := r.send(t.Context(), request(name, header(name), tasks...))
+	if err != nil {
+		t.Fatalf("submitting %s: %v", name, err)
+	}
+	id, err := parseJobID(resp.GetId())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// worker brings worker 1 up.
+func (r *replica) worker(t *testing.T) fsm.WorkerID {
+	t.Helper()
+	fork, _ := r.machine.Fork()
+	id := fork.NextWorker()
+	r.leader.op(t, &fsm.WorkerJoin{
+		ID: id, Name: "w" + string(rune('0'+id)), Incarnation: testInstance, Slots: 4, Version: "v", Address: "host",
+		Labels: []fsm.Label{{Key: "zone", Value: "eu"}}, Resources: []fsm.Resource{{Name: "cpu", Amount: 2000}},
+	})
+	return id
+}
+
+func held(job fsm.JobID, index, attempt uint32, w fsm.WorkerID) fsm.HeldItem {
+	return fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: job, Index: index}, Attempt: attempt}, Worker: w}
+}
+
+func (r *replica) assign(t *testing.T, h fsm.HeldItem) {
+	t.Helper()
+	if got := r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Assign(fsm.AssignItem(h)) }); got != fsm.Accepted {
+		t.Fatalf("assigning %v: %v", h, got)
+	}
+}
+
+// complete assigns and completes a task.
+func (r *replica) complete(t *testing.T, h fsm.HeldItem, result string) {
+	t.Helper()
+	r.assign(t, h)
+	got := r.leader.do(func(d *fsm.Draft) fsm.Reason {
+		return d.Complete(fsm.CompleteItem{HeldItem: h, DurationMS: 5, Result: []byte(result)})
+	})
+	if got != fsm.Accepted {
+		t.Fatalf("completing %v: %v", h, got)
+	}
+}
+
+// wantError checks code and reason of an error and gives its detail.
+func wantError(t *testing.T, err error, code codes.Code, reason dtaskv1.ErrorReason) *dtaskv1.ErrorDetail {
+	t.Helper()
+	st, _ := status.FromError(err)
+	if err == nil || st.Code() != code {
+		t.Fatalf("got error %v, want code %v", err, code)
+	}
+	for _, d := range st.Details() {
+		if detail, ok := d.(*dtaskv1.ErrorDetail); ok {
+			if detail.GetReason() != reason {
+				t.Fatalf("got reason %v of %v, want %v", detail.GetReason(), err, reason)
+			}
+			return detail
+		}
+	}
+	t.Fatalf("error %v has no detail", err)
+	return nil
+}

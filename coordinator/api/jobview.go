@@ -1,0 +1,205 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"strconv"
+	"sync"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// shownJobStates are the job states that callers see.
+var shownJobStates = map[fsm.JobState]dtaskv1.JobState{
+	fsm.JobUploading: dtaskv1.JobState_JOB_STATE_UNSPECIFIED, // never shown
+	fsm.JobPending:   dtaskv1.JobState_JOB_STATE_PENDING,
+	fsm.JobRunning:   dtaskv1.JobState_JOB_STATE_RUNNING,
+	fsm.JobCompleted: dtaskv1.JobState_JOB_STATE_COMPLETED,
+	fsm.JobFailed:    dtaskv1.JobState_JOB_STATE_FAILED,
+	fsm.JobCancelled: dtaskv1.JobState_JOB_STATE_CANCELLED,
+}
+
+// The names of the two task states that are derived, not stored.
+const (
+	nameRunning    = "running"
+	nameAggregated = "aggregated"
+)
+
+// A sight is a job as it was read, before it is shown.
+type sight struct {
+	job     fsm.Job
+	running uint32 // assigned tasks that are heard to be running
+	index   uint64
+}
+
+// look reads a job. It holds the machine's lock for as long as it takes to look
+// at the running tasks.
+func (s *Server) look(id fsm.JobID) (sight, bool) {
+	seen := s.observed(id)
+	var v sight
+	var ok bool
+	s.cfg.Machine.Read(func(st *fsm.State, index uint64) {
+		v.index = index
+		if v.job, ok = st.Job(id); ok {
+			v.running = countRunning(st, v.job, seen)
+		}
+	})
+	return v, ok
+}
+
+// countRunning is how many of the observed tasks still are what was observed.
+func countRunning(st *fsm.State, job fsm.Job, seen map[uint32]sequencer.Observation) uint32 {
+	n := uint32(0)
+	if job.Counts[fsm.Assigned] == 0 {
+		return 0
+	}
+	for i, o := range seen {
+		t, ok := st.Task(fsm.TaskRef{Job: job.ID, Index: i})
+		if ok && t.State == fsm.Assigned && t.Attempt == o.Attempt {
+			n++
+		}
+	}
+	return n
+}
+
+// show makes the view of a job. aggregated is the number of its completed tasks
+// that are part of its result.
+func show(v sight, aggregated uint32) *dtaskv1.Job {
+	j := &v.job
+	view := &dtaskv1.Job{
+		Id: strconv.FormatUint(uint64(j.ID), 10), Name: j.Header.GetName(), Owner: j.Header.GetOwner(),
+		Priority: j.Header.GetPriority(), State: shownJobStates[j.State], Labels: maps.Clone(j.Header.GetLabels()),
+		SubmittedAt: j.SubmittedMS, StartedAt: j.StartedMS, CompletedAt: j.EndedMS,
+		TasksTotal: j.Total, TasksCompleted: j.Counts[fsm.Completed], TasksFailed: j.Failed(),
+		Retries: j.Retries, Recovered: j.Recovered, Error: j.Error,
+		TasksByState: make(map[string]uint32),
+	}
+	for i, n := range j.Counts {
+		state := fsm.TaskState(i) //nolint:gosec // a handful
+		switch state {
+		case fsm.Assigned:
+			n -= min(v.running, n)
+		case fsm.Completed:
+			n -= min(aggregated, n)
+		case fsm.Blocked, fsm.Scheduled, fsm.Pending, fsm.Failed, fsm.Cancelled, fsm.Dead, fsm.Lost:
+		}
+		if n > 0 {
+			view.TasksByState[state.String()] = n
+		}
+	}
+	if v.running > 0 {
+		view.TasksByState[nameRunning] = v.running
+	}
+	if aggregated > 0 {
+		view.TasksByState[nameAggregated] = aggregated
+	}
+	return view
+}
+
+// isAggregated reports whether a task in a state is part of its job's result:
+// it has completed, nothing depends on it, and so has its job.
+func isAggregated(st *fsm.State, job fsm.JobState, t fsm.TaskRef, state fsm.TaskState) bool {
+	return job == fsm.JobCompleted && state == fsm.Completed && st.Dependents(t) == 0
+}
+
+// leafCounts remembers how many tasks of completed jobs are part of their
+// results: it takes a walk over the job to find out, and never changes.
+type leafCounts struct {
+	mu sync.Mutex
+	n  map[fsm.JobID]uint32
+}
+
+// maxLeafCounts bounds the memory of leafCounts: 16 bytes or so each.
+const maxLeafCounts = 1 << 16
+
+func (c *leafCounts) get(id fsm.JobID) (uint32, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.n[id]
+	return n, ok
+}
+
+func (c *leafCounts) put(id fsm.JobID, n uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil || len(c.n) >= maxLeafCounts {
+		c.n = make(map[fsm.JobID]uint32)
+	}
+	c.n[id] = n
+}
+
+// walkStride is how many tasks a walk does between two looks at its context.
+const walkStride = 4096
+
+// aggregated counts the tasks of a job that are part of its result. fork gives
+// a state to walk over, if that is needed.
+func (s *Server) aggregated(ctx context.Context, job *fsm.Job, fork func() *fsm.State) (uint32, error) {
+	if job.State != fsm.JobCompleted {
+		return 0, nil
+	}
+	if n, ok := s.leaves.get(job.ID); ok {
+		return n, nil
+	}
+	st, n := fork(), uint32(0)
+	all := job.Counts[fsm.Completed] == job.Total
+	for i := range job.Total {
+		if i%walkStride == 0 && ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		ref := fsm.TaskRef{Job: job.ID, Index: i}
+		if st.Dependents(ref) > 0 {
+			continue
+		}
+		t := fsm.Task{State: fsm.Completed}
+		if !all {
+			t, _ = st.Task(ref)
+		}
+		if t.State == fsm.Completed {
+			n++
+		}
+	}
+	s.leaves.put(job.ID, n)
+	return n, nil
+}
+
+// jobView reads and shows a job as it is now.
+func (s *Server) jobView(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, uint64, error) {
+	v, ok := s.look(id)
+	if !ok {
+		return nil, 0, noSuchJob(id)
+	}
+	// A completed job never changes, so a later fork has it alike, or not at all.
+	aggregated, err := s.aggregated(ctx, &v.job, func() *fsm.State {
+		st, _ := s.cfg.Machine.Fork()
+		return st
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	view := show(v, aggregated)
+	view.Freshness = s.freshness(v.index)
+	return view, v.index, nil
+}
+
+// levels counts the tasks of a job by topological level: level 0 has those
+// without dependencies, every other task is one above the highest that it
+// depends on.
+func levels(ctx context.Context, st *fsm.State, job fsm.Job) ([]uint32, error) {
+	level := make([]uint32, job.Total)
+	var counts []uint32
+	for i := range job.Total {
+		if i%walkStride == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		for _, dep := range st.Dependencies(fsm.TaskRef{Job: job.ID, Index: i}) {
+			level[i] = max(level[i], level[dep]+1)
+		}
+		if int(level[i]) == len(counts) {
+			counts = append(counts, 0)
+		}
+		counts[level[i]]++
+	}
+	return counts, nil
+}

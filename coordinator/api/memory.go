@@ -1,0 +1,36 @@
+package api
+
+import (
+	"bytes"
+	"os"
+	"runtime/metrics"
+	"strconv"
+)
+
+// liveHeap is what the last garbage collection found to be in use, in bytes.
+func liveHeap() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return sample[0].Value.Uint64()
+}
+
+// residentMemory is the memory of this process that is in RAM, in bytes; 0
+// where the system has no /proc.
+func residentMemory() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(text)
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseUint(string(fields[1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * uint64(os.Getpagesize()) //nolint:gosec // above 0
+}

@@ -1,0 +1,164 @@
+package api
+
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// maxPageTasks bounds the tasks of one page of ListTasks.
+const maxPageTasks = 1000
+
+// shownTaskStates are the stored task states as callers see them.
+var shownTaskStates = map[fsm.TaskState]dtaskv1.TaskState{
+	fsm.Blocked:   dtaskv1.TaskState_TASK_STATE_BLOCKED,
+	fsm.Scheduled: dtaskv1.TaskState_TASK_STATE_SCHEDULED,
+	fsm.Pending:   dtaskv1.TaskState_TASK_STATE_PENDING,
+	fsm.Assigned:  dtaskv1.TaskState_TASK_STATE_ASSIGNED,
+	fsm.Completed: dtaskv1.TaskState_TASK_STATE_COMPLETED,
+	fsm.Failed:    dtaskv1.TaskState_TASK_STATE_FAILED,
+	fsm.Cancelled: dtaskv1.TaskState_TASK_STATE_CANCELLED,
+	fsm.Dead:      dtaskv1.TaskState_TASK_STATE_DEAD,
+	fsm.Lost:      dtaskv1.TaskState_TASK_STATE_LOST,
+}
+
+// ListTasks implements JobService.
+func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+	ctx := stream.Context()
+	id, err := jobID(r.GetJob())
+	if err != nil {
+		return err
+	}
+	if err = j.allow(ctx, r.GetConsistency()); err != nil {
+		return err
+	}
+	seen := j.observed(id)
+	st, index := j.cfg.Machine.Fork()
+	job, ok := st.Job(id)
+	if !ok {
+		return noSuchJob(id)
+	}
+	first, end := uint32(0), job.Total
+	if name := r.GetTask(); name != "" {
+		ref, ok := st.FindTask(id, name)
+		if !ok {
+			return noSuchTask(id, name)
+		}
+		first, end = ref.Index, ref.Index+1
+	}
+	tasks := taskReader{st: st, job: job, seen: seen, dependencies: r.GetWithDependencies(), results: r.GetWithResults()}
+	page, size := &dtaskv1.ListTasksResponse{Freshness: j.freshness(index)}, 0
+	for i := first; i < end; i++ {
+		t := tasks.read(i)
+		n := proto.Size(t)
+		if len(page.GetTasks()) == maxPageTasks || (size+n > maxPage && size > 0) {
+			if err := stream.Send(page); err != nil {
+				return err
+			}
+			page, size = &dtaskv1.ListTasksResponse{}, 0
+		}
+		page.Tasks = append(page.Tasks, t)
+		size += n
+	}
+	return stream.Send(page)
+}
+
+// taskReader shows the tasks of one job.
+type taskReader struct {
+	st                    *fsm.State
+	job                   fsm.Job
+	seen                  map[uint32]sequencer.Observation
+	dependencies, results bool
+}
+
+func (r *taskReader) read(i uint32) *dtaskv1.Task {
+	ref := fsm.TaskRef{Job: r.job.ID, Index: i}
+	t, _ := r.st.Task(ref)
+	left := r.st.Result(ref)
+	view := &dtaskv1.Task{
+		Id: r.st.Name(ref), Index: i, State: shownTaskStates[t.State], Attempt: t.Attempt, Error: left.Error,
+		StartedAt: t.StartedMS, CompletedAt: t.EndedMS, Retries: max(t.Attempt, 1) - 1, DueAt: t.DueMS,
+		Type: r.kind(ref, t.Policy),
+	}
+	if w := r.st.Worker(t.Worker); w != nil {
+		view.Worker = w.Name
+	}
+	if o, ok := r.seen[i]; ok && t.State == fsm.Assigned && o.Attempt == t.Attempt {
+		view.State = dtaskv1.TaskState_TASK_STATE_RUNNING
+		view.StartedAt, view.ProgressPermille, view.ProgressText = o.StartedMS, o.Permille, o.Text
+	}
+	if isAggregated(r.st, r.job.State, ref, t.State) {
+		view.State = dtaskv1.TaskState_TASK_STATE_AGGREGATED
+	}
+	if r.dependencies {
+		view.Dependencies = r.st.Dependencies(ref)
+	}
+	if r.results {
+		view.Result = left.Data
+	}
+	return view
+}
+
+// kind is what runs a task: the name of its handler, command or run.
+func (r *taskReader) kind(ref fsm.TaskRef, policy uint32) string {
+	if name := r.job.Header.GetPolicies()[policy].GetType(); name != "" {
+		return name
+	}
+	kind := ""
+	eachField(r.st.Body(ref), func(n protowire.Number, _ []byte) bool {
+		switch n {
+		case bodyCommand:
+			kind = "command"
+		case bodyRun:
+			kind = "run"
+		}
+		return kind == ""
+	})
+	return kind
+}
+
+// Numbers of fields of dtask.v1.TaskBody.
+const (
+	bodyCommand protowire.Number = 1
+	bodyRun     protowire.Number = 2
+	bodyOutput  protowire.Number = 4
+)
+
+// outputOf is where a task publishes its output; empty if nowhere.
+func outputOf(body []byte) string {
+	output := ""
+	eachField(body, func(n protowire.Number, value []byte) bool {
+		if n == bodyOutput {
+			output = string(value)
+		}
+		return true
+	})
+	return output
+}
+
+// eachField goes over the fields of an encoded message that have bytes as
+// values, as long as f wants more. It saves decoding the payload of each task of
+// a job to learn one word.
+func eachField(message []byte, f func(n protowire.Number, value []byte) (more bool)) {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return
+		}
+		message = message[n:]
+		n = protowire.ConsumeFieldValue(number, kind, message)
+		if n < 0 {
+			return
+		}
+		if kind == protowire.BytesType {
+			if value, _ := protowire.ConsumeBytes(message); !f(number, value) {
+				return
+			}
+		}
+		message = message[n:]
+	}
+}
