@@ -218,7 +218,7 @@ func payloadProblem(n, most int) problem {
 	return problem{fmt.Sprintf("has %s", bytesText(n)), fmt.Sprintf("at most %s; put it into a file and name that as input", bytesText(most))}
 }
 
-var plainClasses = []string{"oom", "timeout", "heartbeat", "lost", "drained", "start"}
+var plainClasses = []string{"oom", "timeout", "lost", "start"}
 
 // classForms is what an unknown failure class is answered with.
 var classForms = append([]string{"exit:N", "exit:A-B", "signal:NAME", "error:Name"}, plainClasses...)
