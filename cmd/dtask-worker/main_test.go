@@ -86,7 +86,7 @@ func TestAmountsOfResources(t *testing.T) {
 }
 
 // program starts this program and waits until it says that it runs.
-func program(t *testing.T, args ...string) (cmd *exec.Cmd, rest io.Reader) {
+func program(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Reader) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -102,13 +102,20 @@ func program(t *testing.T, args ...string) (cmd *exec.Cmd, rest io.Reader) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewReader(stderr)
+	awaitLine(t, lines, "worker started")
+	return cmd, lines
+}
+
+// awaitLine reads a program's log until a line has this text.
+func awaitLine(t *testing.T, log *bufio.Reader, text string) {
+	t.Helper()
 	for {
-		line, err := lines.ReadString('\n')
+		line, err := log.ReadString('\n')
 		if err != nil {
-			t.Fatalf("it ended before it ran: %v", err)
+			t.Fatalf("it ended before it said %q: %v", text, err)
 		}
-		if strings.Contains(line, "worker started") {
-			return cmd, lines
+		if strings.Contains(line, text) {
+			return
 		}
 	}
 }
