@@ -11,6 +11,12 @@ import (
 	"github.com/dtask/dtask/spec"
 )
 
+// Peer is a first member of a cluster.
+type Peer struct {
+	ID      string
+	Address string // HOST:PORT
+}
+
 // Config is what Run needs. All is required unless its comment says otherwise.
 type Config struct {
 	ID      string // server id, unique in the cluster for ever
@@ -20,7 +26,7 @@ type Config struct {
 	// Advertise is the HOST:PORT that others dial. Default: what Listen became.
 	Advertise string
 	// Peers are the first members, this one included; empty: alone.
-	Peers   []raftnode.Server
+	Peers   []Peer
 	Version string
 	Logger  *slog.Logger
 
@@ -30,7 +36,8 @@ type Config struct {
 	HeartbeatInterval time.Duration // of workers; default 1 s; they are given up after three
 	RaftHeartbeat     time.Duration // default 500 ms; see raftnode.Config
 	SnapshotBytes     uint64        // of log between snapshots; default 64 MiB
-	Defaults          spec.TaskDefaults
+	TaskTimeout       time.Duration // of an attempt, for tasks that name none; default 60 minutes
+	MaxRetries        *uint32       // for tasks that do not say; nil = 3
 	KeepFor           time.Duration // how long ended jobs are kept; default 7 days
 	KeepJobs          int           // how many; default 10,000
 
@@ -94,6 +101,19 @@ func loopback(flag, address string) error {
 		return fmt.Errorf("%s: %s can be reached from other machines, and without TLS and tokens dtask serves loopback addresses only; use 127.0.0.1", flag, address)
 	}
 	return nil
+}
+
+// servers are the peers as raftnode wants them.
+func (c *Config) servers() []raftnode.Server {
+	var list []raftnode.Server
+	for _, p := range c.Peers {
+		list = append(list, raftnode.Server{ID: p.ID, Address: p.Address, Voter: true})
+	}
+	return list
+}
+
+func (c *Config) taskDefaults() spec.TaskDefaults {
+	return spec.TaskDefaults{Timeout: c.TaskTimeout, Retries: c.MaxRetries}
 }
 
 func nameOK(s string) bool {

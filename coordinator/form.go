@@ -18,7 +18,7 @@ import (
 // It gives the founders if it is to found one.
 func (r *replica) form(ctx context.Context) (founders []raftnode.Server, err error) {
 	out, err := raftnode.Form(ctx, raftnode.FormConfig{
-		Self: r.identity.Get(), HasState: r.stored, Peers: r.cfg.Peers, Logger: r.log,
+		Self: r.identity.Get(), HasState: r.stored, Peers: r.cfg.servers(), Logger: r.log,
 		Probe: r.probe, AskAdmission: r.askAdmission,
 	})
 	if err != nil {
@@ -29,11 +29,7 @@ func (r *replica) form(ctx context.Context) (founders []raftnode.Server, err err
 		if len(r.cfg.Peers) == 0 {
 			return []raftnode.Server{{ID: r.cfg.ID, Address: r.cfg.Advertise, Voter: true}}, nil
 		}
-		founders = append(founders, r.cfg.Peers...)
-		for i := range founders {
-			founders[i].Voter = true
-		}
-		return founders, nil
+		return r.cfg.servers(), nil
 	case raftnode.Join:
 		return nil, r.identity.SetClusterID(out.ClusterID)
 	case raftnode.Restart:

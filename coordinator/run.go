@@ -192,7 +192,7 @@ func (r *replica) consensus(ctx context.Context) error {
 	}
 	node, err := raftnode.Open(raftnode.Config{
 		Identity: r.identity, DataDir: r.cfg.DataDir, Advertise: r.cfg.Advertise, Listener: r.mux,
-		FSM: replicated{r.machine}, Peers: r.cfg.Peers, Founders: founders,
+		FSM: replicated{r.machine}, Peers: r.cfg.servers(), Founders: founders,
 		KnownInstance: r.knownInstance, Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,
 		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, Logger: r.log, Fatal: r.fatal,
 	})

@@ -10,7 +10,7 @@ import (
 
 // apiConfig is what the gRPC services see of this replica.
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
-	digest := raftnode.PeersDigest(r.cfg.Peers)
+	digest := raftnode.PeersDigest(r.cfg.servers())
 	return api.Config{
 		ServerID: r.cfg.ID, Machine: r.machine, Peers: r.peers, Logger: r.log, Logs: sessions,
 		Leader: func() api.Leader {
@@ -42,7 +42,7 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 			return p
 		},
 		Classify:     classify,
-		TaskDefaults: r.cfg.Defaults,
+		TaskDefaults: r.cfg.taskDefaults(),
 	}
 }
 

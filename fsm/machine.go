@@ -140,6 +140,7 @@ func (m *Machine) Await(ctx context.Context, index uint64) error {
 		if at >= index {
 			return nil
 		}
+		// unordered: waiting changes no state
 		select {
 		case <-m.Changed(at):
 		case <-ctx.Done():

@@ -7,16 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/internal/config"
+	"github.com/dtask/dtask/internal/program"
 	"github.com/dtask/dtask/worker"
 	"github.com/dtask/dtask/worker/builtin"
 	"github.com/dtask/dtask/worker/process"
@@ -24,19 +22,6 @@ import (
 
 // version is set by the build.
 var version = "dev"
-
-// Exit codes.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-	exitAtOnce = 130 // a second signal
-)
-
-// usageError is a mistake of whoever started the program.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
 
 func main() {
 	process.RunKeeper()
@@ -57,9 +42,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "dtask-worker:", line) // nobody is left to tell
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {
-		return exitUsage
+		return program.ExitUsage
 	}
-	return exitFailed
+	return program.ExitFailed
 }
 
 // settings are the flags.
@@ -87,16 +72,16 @@ func command(stderr io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := config.Fill(cmd.Flags(), os.LookupEnv); err != nil {
-				return &usageError{err}
+				return &program.UsageError{Err: err}
 			}
 			return s.run(cmd.Context(), stderr)
 		},
 	}
 	// Cobra's own errors, of arguments and flags, are all mistakes of usage.
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: err} })
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return &usageError{fmt.Errorf("unexpected argument %q", args[0])}
+			return &program.UsageError{Err: fmt.Errorf("unexpected argument %q", args[0])}
 		}
 		return nil
 	}
@@ -116,15 +101,15 @@ func command(stderr io.Writer) *cobra.Command {
 
 // run builds the worker and runs it until it is drained.
 func (s *settings) run(ctx context.Context, stderr io.Writer) error {
-	log, err := s.logger(stderr)
+	log, err := program.NewLogger(stderr, s.logLevel, s.logFormat)
 	if err != nil {
-		return &usageError{err}
+		return &program.UsageError{Err: err}
 	}
 	if s.worker.Resources, err = parseResources(s.resources); err != nil {
-		return &usageError{err}
+		return &program.UsageError{Err: err}
 	}
 	if s.worker.Slots < 0 {
-		return &usageError{fmt.Errorf("--slots: %d must be 1–65535", s.worker.Slots)}
+		return &program.UsageError{Err: fmt.Errorf("--slots: %d must be 1–65535", s.worker.Slots)}
 	}
 	if s.worker.DrainTimeout <= 0 {
 		s.worker.DrainTimeout = -1 // at once; 0 would be the default
@@ -132,59 +117,11 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	s.worker.Version = version
 	w, err := worker.New(s.worker, worker.WithLogger(log))
 	if err != nil {
-		return &usageError{err}
+		return &program.UsageError{Err: err}
 	}
 	builtin.Register(w)
 
-	ctx, stop := untilSignal(ctx, log)
+	ctx, stop := program.UntilSignal(ctx, log)
 	defer stop()
 	return w.Run(ctx) //nolint:wrapcheck // says what it did
-}
-
-// untilSignal is done at the first SIGTERM or SIGINT; a second one ends the
-// process. Its keepers notice that and kill what they run.
-func untilSignal(parent context.Context, log *slog.Logger) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(parent)
-	signals := make(chan os.Signal, 2) // both may come before we look
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	done := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for count := 1; ; count++ {
-			select {
-			case sig := <-signals:
-				if count > 1 {
-					log.WarnContext(ctx, "second signal, ending at once", "signal", sig.String())
-					os.Exit(exitAtOnce)
-				}
-				log.InfoContext(ctx, "signal", "signal", sig.String())
-				cancel()
-			case <-done:
-				return
-			}
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		close(done)
-		<-ended
-		cancel()
-	}
-}
-
-func (s *settings) logger(out io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
-		return nil, fmt.Errorf("--log-level: %q is none of debug, info, warn, error", s.logLevel)
-	}
-	options := &slog.HandlerOptions{Level: level}
-	switch s.logFormat {
-	case "text":
-		return slog.New(slog.NewTextHandler(out, options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(out, options)), nil
-	default:
-		return nil, fmt.Errorf("--log-format: %q is neither text nor json", s.logFormat)
-	}
 }

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/coordinator"
-	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/internal/program"
-	"github.com/dtask/dtask/spec"
 )
 
 // settings are the flags.
@@ -93,22 +91,22 @@ func (s *settings) check() error {
 	return nil
 }
 
-func (s *settings) coordinator(log *slog.Logger, peers []raftnode.Server) coordinator.Config {
+func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coordinator.Config {
 	cfg := coordinator.Config{
 		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers,
 		Version: version, Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
-		SnapshotBytes: s.snapshotBytes, Defaults: spec.TaskDefaults{Timeout: s.taskTimeout},
+		SnapshotBytes: s.snapshotBytes, TaskTimeout: s.taskTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs, TestHooks: os.Getenv("DTASK_TEST_HOOKS") == "1",
 	}
 	if s.retriesSet {
-		cfg.Defaults.Retries = &s.maxRetries
+		cfg.MaxRetries = &s.maxRetries
 	}
 	return cfg
 }
 
 // parsePeers reads ID=HOST:PORT entries.
-func parsePeers(list []string) ([]raftnode.Server, error) {
-	var peers []raftnode.Server
+func parsePeers(list []string) ([]coordinator.Peer, error) {
+	var peers []coordinator.Peer
 	seen := make(map[string]bool)
 	for _, entry := range list {
 		id, address, ok := strings.Cut(strings.TrimSpace(entry), "=")
@@ -119,7 +117,7 @@ func parsePeers(list []string) ([]raftnode.Server, error) {
 			return nil, fmt.Errorf("--peers: %q is there twice", entry)
 		}
 		seen[id], seen[address] = true, true
-		peers = append(peers, raftnode.Server{ID: id, Address: address, Voter: true})
+		peers = append(peers, coordinator.Peer{ID: id, Address: address})
 	}
 	return peers, nil
 }

@@ -26,40 +26,40 @@ var mayImport = map[string][]string{
 	"proto/...":     {"proto/..."},
 	"spec":          {"proto/dtask/v1"},
 	"scheduler/...": {"scheduler/..."},
-	"fsm":           {"proto/...", "internal/invariant"},
+	"fsm":           {"proto/..."},
 
 	// The wing of those who call.
 	"client":  {"proto/dtask/v1"},
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1"},
 
 	// The wing of those who execute.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/obs"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1"},
 
 	// The wing of those who decide and remember.
 	"coordinator/raftnode":  {},
 	"coordinator/leader":    {},
 	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/..."},
-	"coordinator/session":   {"coordinator/sequencer", "proto/..."},
+	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/..."},
 	"coordinator/api":       {"spec", "fsm", "coordinator/sequencer", "coordinator/session", "proto/..."},
 	"coordinator/web":       {"proto/dtask/v1"},
-	"coordinator":           {"fsm", "coordinator/...", "proto/...", "internal/..."},
+	"coordinator":           {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
 
 	// What all may lean on; it leans on nothing.
-	"internal/archtest":  {},
-	"internal/config":    {},
-	"internal/invariant": {},
-	"internal/obs":       {},
+	"internal/archtest": {},
+	"internal/config":   {},
+	"internal/program":  {},
 
 	// The programs: flags and configuration, then Run, then an exit code.
-	"cmd/dtaskd":       {"coordinator", "worker/...", "internal/config", "internal/obs"},
-	"cmd/dtask-worker": {"worker/...", "internal/config", "internal/obs"},
+	"cmd/dtaskd":       {"coordinator", "worker/...", "internal/config", "internal/program"},
+	"cmd/dtask-worker": {"worker/...", "internal/config", "internal/program"},
 	"cmd/dtaskctl":     {"cli/..."},
 
 	// Suites of whole processes, and the programs that show and measure.
-	"test/demo":      {"..."},
-	"test/bench/...": {"..."},
-	"test/chaos/...": {"..."},
-	"test/e2e/...":   {"..."},
+	"test/cluster/...": {"..."},
+	"test/demo":        {"..."},
+	"test/bench/...":   {"..."},
+	"test/chaos/...":   {"..."},
+	"test/e2e/...":     {"..."},
 }
 
 // mustNotLink names what a package must not contain at any depth, and why.
