@@ -143,7 +143,7 @@ func resultHead(it CompleteItem) []byte {
 		size = 0
 	}
 	head := binary.AppendVarint(make([]byte, 0, binary.MaxVarintLen64+1), size)
-	return append(head, byte(len(it.OutputSHA256)))
+	return append(head, byte(len(it.OutputSHA256))) //nolint:gosec // checked: 0 or 32
 }
 
 func (o *Fail) apply(s *State, fx *Effects) Reason {

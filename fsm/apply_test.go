@@ -16,7 +16,8 @@ func running(t *testing.T, policy uint32) (*world, HeldItem) {
 	p := plan(nil, []uint32{0})
 	p.tasks[0].policy = policy
 	w.submit(p)
-	return w, w.assign(1, 0, 1)
+	h := w.assign(0, 1)
+	return w, h
 }
 
 func refused(t *testing.T, w *world, what string, want Reason, op Op) {
@@ -81,7 +82,7 @@ func TestAZombieCompletesNothing(t *testing.T) {
 	w, zombie := running(t, 0)
 	w.do(&Requeue{Items: []HeldItem{zombie}})
 	refused(t, w, "while pending", StaleAttempt, complete(zombie))
-	h := w.assign(1, 0, 2)
+	h := w.assign(0, 2)
 	refused(t, w, "while another runs", StaleAttempt, complete(zombie))
 	w.do(complete(h))
 	refused(t, w, "after the other", StaleAttempt, complete(zombie))
@@ -103,7 +104,7 @@ func TestAnAtMostOnceAttemptThatBeganIsNeverRepeated(t *testing.T) {
 	refused(t, w, "beginning what may be repeated", WrongState, &Begin{Items: []HeldItem{h}})
 	w, h = running(t, 1)
 	w.do(&Requeue{Items: []HeldItem{h}}) // it had not begun
-	w.do(&Begin{Items: []HeldItem{w.assign(1, 0, 2)}})
+	w.do(&Begin{Items: []HeldItem{w.assign(0, 2)}})
 }
 
 // A worker that stops a job puts attempts back after the failure: they end.
@@ -111,7 +112,7 @@ func TestAStoppingJobEndsWithItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil, nil, nil, []uint32{3}))
-	held := []HeldItem{w.assign(1, 0, 1), w.assign(1, 1, 1), w.assign(1, 2, 1)}
+	held := []HeldItem{w.assign(0, 1), w.assign(1, 1), w.assign(2, 1)}
 	w.do(failed(held[0], ToDead))
 	refused(t, w, "retry in a stopping job", WrongState, failed(held[1], Retry))
 	refused(t, w, "assigning in a stopping job", WrongState, &Assign{Items: []AssignItem{AssignItem(hold(1, 3, 1, 1))}})

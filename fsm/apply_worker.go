@@ -32,7 +32,7 @@ func (o *WorkerJoin) apply(s *State, _ *Effects) Reason {
 		s.mixWorker(list[at])
 		list[at] = w
 	} else {
-		s.workers = append(list, w)
+		s.workers = slices.Insert(list, len(list), w) // new numbers are the highest
 		s.nextWorker++
 		s.workerNames.set(s.own, o.Name, id)
 	}
@@ -105,7 +105,7 @@ func (s *State) forgetWorker(id WorkerID) Reason {
 // live: workers are forgotten long after they went, so this is rare.
 func (s *State) holds(id WorkerID) bool {
 	for _, p := range s.jobs.pages {
-		for _, j := range p.jobs {
+		for _, j := range &p.jobs {
 			if j != nil && j.holds(id) {
 				return true
 			}

@@ -25,7 +25,7 @@ func (s *State) checkJobs() error {
 			return fmt.Errorf("page %d of the job table stands behind page %d", p.no, s.jobs.pages[at-1].no)
 		}
 		n := 0
-		for i, j := range p.jobs {
+		for i, j := range &p.jobs {
 			if j == nil {
 				continue
 			}

@@ -49,8 +49,8 @@ func flipWorld(t *testing.T) *State {
 	p.tasks[1].policy = 1
 	w := newWorld(t).do(worker(1), worker(2))
 	w.submit(p)
-	w.assign(1, 1, 1)
-	w.do(failed(w.assign(1, 2, 2), Retry))
+	w.assign(1, 1)
+	w.do(failed(w.assign(2, 2), Retry))
 	return w.s
 }
 
@@ -114,7 +114,7 @@ func TestAFlippedBitShowsInTheMarks(t *testing.T) {
 	if !b.Flip(ref(1, 0)) || b.Flip(ref(1, 4)) || b.Flip(ref(2, 0)) {
 		t.Fatal("flip: want true for a task that is there alone")
 	}
-	w.assign(1, 0, 1)
+	w.assign(0, 1)
 	index := uint64(len(w.log))
 	a.Apply(index, w.log[index-1])
 	b.Apply(index, w.log[index-1])

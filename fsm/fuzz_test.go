@@ -13,8 +13,8 @@ import (
 )
 
 // populated is a state in which most operations find something to change.
-func populated(t testing.TB) *State {
-	t.Helper()
+func populated(tb testing.TB) *State {
+	tb.Helper()
 	s := New()
 	for _, e := range goldenLog() {
 		s.Apply(e, nil)
@@ -24,7 +24,7 @@ func populated(t testing.TB) *State {
 		s.Apply(Entry{NowMS: int64(n), Ops: g.ops(s)}, nil)
 	}
 	if err := s.Check(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }

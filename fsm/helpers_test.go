@@ -144,9 +144,9 @@ type world struct {
 	marks []uint64 // digests after each entry
 }
 
-func newWorld(t testing.TB) *world {
-	t.Helper()
-	return &world{t: t, s: New()}
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	return &world{t: tb, s: New()}
 }
 
 // try applies operations as one entry that went through the log.
@@ -183,10 +183,11 @@ func (w *world) submit(p *jobPlan) JobID {
 	return id
 }
 
-func (w *world) assign(job JobID, index uint32, to WorkerID) HeldItem {
+// assign gives a task of job 1 to a worker.
+func (w *world) assign(index uint32, to WorkerID) HeldItem {
 	w.t.Helper()
-	last, _ := w.s.Ready(ref(job, index))
-	h := hold(job, index, last+1, to)
+	last, _ := w.s.Ready(ref(1, index))
+	h := hold(1, index, last+1, to)
 	w.do(&Assign{Items: []AssignItem{AssignItem(h)}})
 	return h
 }
@@ -208,31 +209,31 @@ func failed(h HeldItem, next Next) *Fail {
 	return &Fail{Items: []FailItem{{HeldItem: h, Next: next, Due: 500, Burns: true, Error: "exit 1"}}}
 }
 
-func snapshotOf(t testing.TB, s *State) []byte {
-	t.Helper()
+func snapshotOf(tb testing.TB, s *State) []byte {
+	tb.Helper()
 	var b bytes.Buffer
 	if err := s.WriteSnapshot(&b); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b.Bytes()
 }
 
-func restored(t testing.TB, snapshot []byte) *State {
-	t.Helper()
+func restored(tb testing.TB, snapshot []byte) *State {
+	tb.Helper()
 	s, err := ReadSnapshot(bytes.NewReader(snapshot))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
 // sameState fails the test unless two states have equal digests and snapshots.
-func sameState(t testing.TB, what string, got, want *State) {
-	t.Helper()
+func sameState(tb testing.TB, what string, got, want *State) {
+	tb.Helper()
 	if got.Digest() != want.Digest() {
-		t.Fatalf("%s: digest %#x, want %#x", what, got.Digest(), want.Digest())
+		tb.Fatalf("%s: digest %#x, want %#x", what, got.Digest(), want.Digest())
 	}
-	if !bytes.Equal(snapshotOf(t, got), snapshotOf(t, want)) {
-		t.Fatalf("%s: snapshots differ", what)
+	if !bytes.Equal(snapshotOf(tb, got), snapshotOf(tb, want)) {
+		tb.Fatalf("%s: snapshots differ", what)
 	}
 }

@@ -99,7 +99,7 @@ func (t *jobTable) write(own *ownership, id JobID) *job {
 	}
 	c := *j
 	c.own = own
-	c.chunks = c.chunks[:len(c.chunks):len(c.chunks)]
+	c.chunks = slices.Clip(c.chunks)
 	t.put(own, &c)
 	return &c
 }

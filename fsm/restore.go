@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -64,7 +65,7 @@ func (f *frameReader) read(n int) ([]byte, error) {
 	}
 	for len(b) < n {
 		at := len(b)
-		b = append(b, make([]byte, min(n-at, at))...)
+		b = slices.Grow(b, min(n-at, at))[:at+min(n-at, at)]
 		if _, err := io.ReadFull(f.r, b[at:]); err != nil {
 			return nil, err
 		}
@@ -148,7 +149,10 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("goes on after its end")
 	}
-	return s, s.Check()
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (f *frameReader) cluster(d *decoder) {

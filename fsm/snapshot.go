@@ -40,7 +40,7 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	f.workers(s)
 	f.keys(s)
 	for _, p := range s.jobs.pages {
-		for _, j := range p.jobs {
+		for _, j := range &p.jobs {
 			if j != nil {
 				f.job(j)
 			}

@@ -18,21 +18,21 @@ func drive(t *testing.T, to TaskState) (*world, TaskRef) {
 	if to == Blocked {
 		return w, ref(1, 1)
 	}
-	w.do(complete(w.assign(1, 0, 1)))
+	w.do(complete(w.assign(0, 1)))
 	switch to {
 	case Pending:
 	case Assigned:
-		w.assign(1, 1, 1)
+		w.assign(1, 1)
 	case Scheduled:
-		w.do(failed(w.assign(1, 1, 1), Retry))
+		w.do(failed(w.assign(1, 1), Retry))
 	case Completed:
-		w.do(complete(w.assign(1, 1, 1)))
+		w.do(complete(w.assign(1, 1)))
 	case Failed:
-		w.do(failed(w.assign(1, 1, 1), ToFailed))
+		w.do(failed(w.assign(1, 1), ToFailed))
 	case Dead:
-		w.do(failed(w.assign(1, 1, 1), ToDead))
+		w.do(failed(w.assign(1, 1), ToDead))
 	case Lost:
-		h := w.assign(1, 1, 1)
+		h := w.assign(1, 1)
 		w.do(&Begin{Items: []HeldItem{h}}, &Lose{Items: []HeldItem{h}})
 	case Cancelled:
 		w.do(&CancelTask{Task: ref(1, 1)})

@@ -77,7 +77,7 @@ func (s *State) Jobs(below JobID) iter.Seq[Job] {
 func (s *State) Uploads() iter.Seq[JobID] {
 	return func(yield func(JobID) bool) {
 		for _, p := range s.jobs.pages {
-			for _, j := range p.jobs {
+			for _, j := range &p.jobs {
 				if j != nil && j.state == JobUploading && !yield(j.id) {
 					return
 				}

@@ -109,7 +109,7 @@ func (d *decoder) str() string { return string(d.bytes()) }
 // count reads a number of items of at least size bytes each.
 func (d *decoder) count(size int) int {
 	n := d.u64()
-	if n > uint64(len(d.b)/size) {
+	if n > uint64(len(d.b)/size) { //nolint:gosec // a length
 		d.fail(errTruncated)
 		return 0
 	}

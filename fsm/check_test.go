@@ -1,0 +1,92 @@
+package fsm
+
+import (
+	"strings"
+	"testing"
+)
+
+// Check finds every kind of damage that it says it looks for.
+func TestCheckFindsWhatDoesNotHold(t *testing.T) {
+	t.Parallel()
+	build := func() (*State, *job) {
+		s := flipWorld(t)
+		p := diamond()
+		for _, op := range p.submit(2, "upload", 4)[:2] {
+			s.Apply(Entry{Ops: []Op{op}}, nil)
+		}
+		return s, s.jobs.get(1)
+	}
+	for want, damage := range map[string]func(s *State, j *job){
+		"stands behind page":            func(s *State, _ *job) { s.jobs.pages = append(s.jobs.pages, s.jobs.pages[0]) },
+		"job 9 stands at":               func(_ *State, j *job) { j.id = 9 },
+		"job 1 stands at":               func(s *State, _ *job) { s.nextJob = 1 },
+		"page 0 of the job table has":   func(s *State, _ *job) { s.jobs.pages[0].live++ },
+		"job table has":                 func(s *State, _ *job) { s.jobs.live++ },
+		"by state":                      func(_ *State, j *job) { j.counts[Dead]++ },
+		"open tasks":                    func(_ *State, j *job) { j.state = JobCompleted },
+		"is stopping with":              func(_ *State, j *job) { j.stopping = true },
+		"is pending with":               func(_ *State, j *job) { j.state = JobPending },
+		"waits for 1 tasks, counts 2":   func(_ *State, j *job) { j.records.at(4).pending = 2 },
+		"which is failed":               func(_ *State, j *job) { swap(j, 1, Assigned, Failed) },
+		"is blocked by nothing":         func(_ *State, j *job) { swap(j, 0, Pending, Blocked) },
+		"is pending with 1 depend":      func(_ *State, j *job) { swap(j, 4, Blocked, Pending) },
+		"is assigned to nobody":         func(_ *State, j *job) { j.records.at(1).worker = 77 },
+		"is assigned to nobody (worker": func(_ *State, j *job) { j.records.at(1).attempt = 0 },
+		"has no policy":                 func(_ *State, j *job) { j.header.Policies = j.header.GetPolicies()[:1] },
+		"truncated":                     func(_ *State, j *job) { j.records.at(1).note = 99 },
+		"note of kind":                  func(s *State, j *job) { j.records.at(1).note = j.notes.add(s.own, 9, []byte("x")) },
+		"is pending in an upload":       func(s *State, _ *job) { swap(s.jobs.get(2), 0, Blocked, Pending) },
+		"an upload without its key":     func(s *State, _ *job) { s.keys.delete(s.own, "upload") },
+		"is of an upload":               func(s *State, _ *job) { s.jobs.remove(s.own, 2) },
+		"is out of range":               func(s *State, _ *job) { s.keys.set(s.own, "k", key{job: 0}) },
+		"do not fit":                    func(s *State, _ *job) { s.keys.set(s.own, "k", key{job: 1}) },
+		"keys, counts":                  func(s *State, _ *job) { s.keys.n++ },
+		"worker 2 stands behind":        func(s *State, _ *job) { s.nextWorker = 2 },
+		"is not found by its name":      func(s *State, _ *job) { s.workers[0].Name = "x" },
+		"is in no state":                func(s *State, _ *job) { s.workers[0].State = 0 },
+		"names":                         func(s *State, _ *job) { s.workerNames.set(s.own, "x", 1) },
+	} {
+		s, j := build()
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+		damage(s, j)
+		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+}
+
+// swap takes a task to a state past the rules, and keeps the counts right.
+func swap(j *job, i uint32, from, to TaskState) {
+	j.records.at(i).state = to
+	j.counts[from]--
+	j.counts[to]++
+}
+
+func TestWhatTheClusterAgreesOnCanBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(&Cluster{ID: "c1"}, &Replica{ServerID: "n2", Instance: "b"}, &Replica{ServerID: "n1", Instance: "a"}, &LeaderStart{Term: 4, ServerID: "n1"})
+	w.do(&Replica{ServerID: "n1", Instance: "a"}) // a second copy changes nothing
+	refused(t, w, "another instance", WrongState, &Replica{ServerID: "n1", Instance: "b"})
+	refused(t, w, "another name", WrongState, &Cluster{ID: "c2"})
+	refused(t, w, "the same term", OutOfOrder, &LeaderStart{Term: 4, ServerID: "n2"})
+	for _, s := range []*State{w.s, restored(t, snapshotOf(t, w.s))} {
+		if got, known := s.Instance("n1"); got != "a" || !known {
+			t.Errorf("instance of n1: %q %v", got, known)
+		}
+		if _, known := s.Instance("n3"); known {
+			t.Error("n3 is known")
+		}
+		if term, leader := s.Term(); s.ClusterID() != "c1" || s.Epoch() != 1 || term != 4 || leader != "n1" {
+			t.Errorf("cluster %q, epoch %d, term %d of %q", s.ClusterID(), s.Epoch(), term, leader)
+		}
+	}
+	fx := &Effects{Ready: make([]TaskRef, 3), EndedJobs: make([]JobID, 1), Sealed: make([]JobID, 1), Ended: make([]HeldItem, 1), Scheduled: make([]DueTask, 1)}
+	if fx.Reset(); len(fx.Ready)+len(fx.EndedJobs)+len(fx.Sealed)+len(fx.Ended)+len(fx.Scheduled) != 0 {
+		t.Errorf("reset leaves %+v", fx)
+	}
+	if d := NewDraft(w.s, 77, nil); d.NowMS() != 77 {
+		t.Errorf("stamp %d", d.NowMS())
+	}
+}
