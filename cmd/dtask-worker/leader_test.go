@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/dtask/dtask/internal/program"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -74,7 +75,7 @@ func lead(t *testing.T, commands ...string) (l *leader, addr string) {
 func TestTheProgramRunsCommandsAndDrains(t *testing.T) {
 	t.Parallel()
 	l, addr := lead(t, "echo hello from $DTASK_WORKER", "sleep 600")
-	cmd, _ := program(t, "--join", addr, "--name", "real", "--work-dir", t.TempDir(), "--slots", "2",
+	cmd, _ := startProgram(t, "--join", addr, "--name", "real", "--work-dir", t.TempDir(), "--slots", "2",
 		"--label", "zone=eu", "--resource", "gpu=2", "--drain-timeout", "100ms")
 	hello := <-l.hello
 	if hello.GetName() != "real" || hello.GetSlots() != 2 || hello.GetLabels()["zone"] != "eu" || hello.GetResources()["gpu"] != 2000 || hello.GetResources()["memory"] == 0 {
@@ -98,7 +99,7 @@ func TestASecondSignalEndsTheProgramAndItsCommandsAtOnce(t *testing.T) {
 	t.Parallel()
 	pid := filepath.Join(t.TempDir(), "pid")
 	_, addr := lead(t, "trap '' TERM; echo $$ > "+pid+".x; mv "+pid+".x "+pid+"; sleep 600; sleep 600")
-	cmd, log := program(t, "--join", addr, "--name", "hasty", "--work-dir", t.TempDir())
+	cmd, log := startProgram(t, "--join", addr, "--name", "hasty", "--work-dir", t.TempDir())
 	until(t, func() bool { _, err := os.Stat(pid); return err == nil })
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -108,8 +109,8 @@ func TestASecondSignalEndsTheProgramAndItsCommandsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitAtOnce {
-		t.Errorf("exit %d, want %d", code, exitAtOnce)
+	if code := cmd.ProcessState.ExitCode(); code != program.ExitAtOnce {
+		t.Errorf("exit %d, want %d", code, program.ExitAtOnce)
 	}
 	text, err := os.ReadFile(pid)
 	if err != nil {

@@ -41,7 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		_, _ = fmt.Fprintln(stderr, "dtask-worker:", line) // nobody is left to tell
 	}
-	if _, ok := errors.AsType[*usageError](err); ok {
+	if _, ok := errors.AsType[*program.UsageError](err); ok {
 		return program.ExitUsage
 	}
 	return program.ExitFailed

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dtask/dtask/internal/program"
 	"github.com/dtask/dtask/worker/process"
 )
 
@@ -51,7 +52,7 @@ func TestMistakesOfUsageExitWith2(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr bytes.Buffer
-			if code := run(c.args, &stdout, &stderr); code != exitUsage || !strings.Contains(stderr.String(), c.want) || stdout.Len() > 0 {
+			if code := run(c.args, &stdout, &stderr); code != program.ExitUsage || !strings.Contains(stderr.String(), c.want) || stdout.Len() > 0 {
 				t.Errorf("exit %d, %q, %q; want 2 and %q", code, stdout.String(), stderr.String(), c.want)
 			}
 		})
@@ -85,8 +86,8 @@ func TestAmountsOfResources(t *testing.T) {
 	}
 }
 
-// program starts this program and waits until it says that it runs.
-func program(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Reader) {
+// startProgram starts this program and waits until it says that it runs.
+func startProgram(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Reader) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -123,11 +124,11 @@ func awaitLine(t *testing.T, log *bufio.Reader, text string) {
 func TestASignalDrainsAWorkerThatNeverMetACoordinator(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cmd, rest := program(t, "--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir, "--log-format", "json")
+	cmd, rest := startProgram(t, "--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir, "--log-format", "json")
 
 	// A second one cannot have its folder.
 	var stderr bytes.Buffer
-	if code := run([]string{"--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir}, io.Discard, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "used by another process") {
+	if code := run([]string{"--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir}, io.Discard, &stderr); code != program.ExitFailed || !strings.Contains(stderr.String(), "used by another process") {
 		t.Errorf("the second process: exit %d, %q", code, stderr.String())
 	}
 
