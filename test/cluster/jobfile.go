@@ -28,7 +28,9 @@ func JobFileWith(job map[string]any, tasks ...TaskFile) string {
 
 // After returns the task with dependencies.
 func (t TaskFile) After(ids ...string) TaskFile {
-	t["dependencies"] = ids
+	if len(ids) > 0 {
+		t["dependencies"] = ids
+	}
 	return t
 }
 

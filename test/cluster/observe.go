@@ -7,9 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -53,7 +50,7 @@ func (o *Observer) Stop() {
 }
 
 func (o *Observer) watch(ctx context.Context, n *Coordinator, job string) {
-	conn, err := grpc.NewClient("passthrough:///"+n.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	conn, err := n.Dial()
 	if err != nil {
 		return // the address is one of ours; an observer that sees nothing shows
 	}

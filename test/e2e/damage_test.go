@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
@@ -80,38 +79,7 @@ func TestAKillInTheMiddleOfSnapshotAndRestoreLosesNothing(t *testing.T) {
 			t.Errorf("job %s is %s and has %d tasks; want pending with 100", id, job.State, len(job.Tasks))
 		}
 	}
-	sameDigests(t, c)
-}
-
-// sameDigests compares what the replicas have at an index that all remember.
-func sameDigests(t *testing.T, c *cluster.Cluster) {
-	t.Helper()
-	clustertest.Must(t, cluster.Until(t.Context(), "all replicas have the same digest at one index", guard, func(ctx context.Context) error {
-		seen := map[uint64]map[uint64]int{}
-		for _, n := range c.Coordinators() {
-			got, err := clusterService(t, n).Digests(ctx, &dtaskv1.DigestsRequest{})
-			if err != nil {
-				return err
-			}
-			for _, d := range got.GetDigests() {
-				if seen[d.GetIndex()] == nil {
-					seen[d.GetIndex()] = map[uint64]int{}
-				}
-				seen[d.GetIndex()][d.GetValue()]++
-			}
-		}
-		for index, values := range seen {
-			if len(values) > 1 {
-				t.Errorf("at index %d the replicas differ: %v", index, values)
-			}
-			for _, n := range values {
-				if n == len(c.Coordinators()) {
-					return nil
-				}
-			}
-		}
-		return fmt.Errorf("%d indexes, none known to all", len(seen))
-	}))
+	clustertest.Must(t, c.AwaitEqual(ctx))
 }
 
 func TestAReplicaWithAFlippedFieldStops(t *testing.T) {

@@ -58,7 +58,8 @@ func TestTheFirstFiveMinutes(t *testing.T) {
 
 	clustertest.Must(t, dev.Terminate())
 	if code, err := dev.Wait(ctx); err != nil || code != 0 {
-		t.Errorf("after SIGTERM it ends with %d, %v; want 0", code, err)
+		log, _ := dev.Log()
+		t.Errorf("after SIGTERM it ends with %d, %v; want 0\n%s", code, err, log)
 	}
 	if a = ctl.Run(ctx, "status", id, "--timeout", time.Second.String()); a.Code != 7 {
 		t.Errorf("nobody is there any more: got %s", a)

@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
@@ -18,7 +15,7 @@ import (
 // clusterService connects to one coordinator alone.
 func clusterService(t *testing.T, n *cluster.Coordinator) dtaskv1.ClusterServiceClient {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+n.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := n.Dial()
 	clustertest.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return dtaskv1.NewClusterServiceClient(conn)

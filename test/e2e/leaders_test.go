@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
@@ -78,9 +75,9 @@ type reader struct {
 }
 
 func (r *reader) run(ctx context.Context, n *cluster.Coordinator, w *writer) error {
-	conn, err := grpc.NewClient("passthrough:///"+n.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := n.Dial()
 	if err != nil {
-		return fmt.Errorf("connecting: %w", err)
+		return err
 	}
 	defer func() { _ = conn.Close() }()
 	jobs := dtaskv1.NewJobServiceClient(conn)

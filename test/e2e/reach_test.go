@@ -38,6 +38,7 @@ func strangeConnections(t *testing.T, c *cluster.Cluster) {
 	ctx := t.Context()
 	before, err := c.Status(ctx)
 	clustertest.Must(t, err)
+	alone := severalJobs(t, c)
 	field := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 	body := bytes.Join([][]byte{field("ffffffffffffffffffffffffffffffff"), field("n1"), field("00000000000000000000000000000000"), field("n2")}, nil)
 	foreign := append([]byte{'D', 'T', 'S', 'K', 1, byte(len(body) >> 8), byte(len(body))}, body...)
@@ -53,15 +54,26 @@ func strangeConnections(t *testing.T, c *cluster.Cluster) {
 			}
 		}
 	}
-	start := time.Now()
-	const jobs = 20
-	for range jobs {
-		completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("beside-strangers", cluster.Builtin("a", "noop", ""))))
+	beside := severalJobs(t, c)
+	t.Logf("a job takes %v beside %d strange connections, %v without", beside, 3*25*6, alone)
+	if beside > 3*alone+slack {
+		t.Errorf("a job takes %v beside strange connections, and %v without", beside, alone)
 	}
-	t.Logf("%d jobs beside %d strange connections took %v", jobs, 3*25*6, time.Since(start))
 	after, err := c.Status(ctx)
 	clustertest.Must(t, err)
 	if after.Leader != before.Leader || after.Term != before.Term {
 		t.Errorf("the leader was %s in term %d and is %s in term %d", before.Leader, before.Term, after.Leader, after.Term)
 	}
+}
+
+// severalJobs is how long a small job takes from submit to end, of several the
+// mean.
+func severalJobs(t *testing.T, c *cluster.Cluster) time.Duration {
+	t.Helper()
+	const jobs = 10
+	start := time.Now()
+	for range jobs {
+		completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("small", cluster.Builtin("a", "noop", ""))))
+	}
+	return time.Since(start) / jobs
 }

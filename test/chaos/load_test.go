@@ -1,0 +1,186 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/cluster/ledger"
+)
+
+const (
+	// feeders submit one job after another, each when its last has ended.
+	feeders = 8
+	// endLimit is how long a job may take: a guard, jobs take seconds.
+	endLimit = 2 * time.Minute
+)
+
+// A load is work that goes on while a cluster is broken.
+type load struct {
+	c     *cluster.Cluster
+	path  string // of the ledger
+	group sync.WaitGroup
+	stop  context.CancelFunc // no new jobs from then on
+
+	mu    sync.Mutex // guards all below
+	acked []acknowledged
+	kills []time.Duration // on the ledger's clock
+	errs  []error
+}
+
+// acknowledged is a job that the cluster said it has stored.
+type acknowledged struct {
+	id    string
+	after map[string][]string
+}
+
+// start starts a cluster and its load.
+func start(t *testing.T, seed uint64) *load {
+	t.Helper()
+	c := clustertest.Start(t, cluster.Config{Workers: 3, Slots: 4})
+	l := &load{c: c, path: filepath.Join(c.Dir, "ledger")}
+	ctx, stop := context.WithCancel(t.Context())
+	l.stop = stop
+	for i := range feeders {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		l.group.Go(func() { l.feed(ctx, t.Context(), random, i) })
+	}
+	t.Cleanup(func() {
+		stop()
+		l.group.Wait()
+	})
+	return l
+}
+
+// feed submits jobs until it is told to stop, and sees each to its end.
+func (l *load) feed(until, ctx context.Context, random *rand.Rand, feeder int) {
+	for n := 0; until.Err() == nil; n++ {
+		file, after := l.job(random, fmt.Sprintf("job-%d-%d", feeder, n))
+		id, err := l.submit(ctx, file, after)
+		if err == nil {
+			_, err = l.c.AwaitEnd(ctx, id, endLimit)
+		}
+		if err != nil {
+			l.mu.Lock()
+			l.errs = append(l.errs, err)
+			l.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (l *load) submit(ctx context.Context, file string, after map[string][]string) (string, error) {
+	id, err := l.c.Submit(ctx, file)
+	if err != nil {
+		return "", err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acked = append(l.acked, acknowledged{id: id, after: after})
+	return id, nil
+}
+
+// job makes a random graph of commands that take 0.2 to 1 s.
+func (l *load) job(random *rand.Rand, name string) (string, map[string][]string) {
+	after := make(map[string][]string)
+	var tasks []cluster.TaskFile
+	for i := range 5 + random.IntN(8) {
+		id := fmt.Sprintf("t%d", i)
+		for j := range i {
+			if random.IntN(2*i) < 1 {
+				after[id] = append(after[id], fmt.Sprintf("t%d", j))
+			}
+		}
+		work := time.Duration(200+random.IntN(800)) * time.Millisecond
+		tasks = append(tasks, l.c.Programs.Mark(id, l.path, work).After(after[id]...))
+	}
+	return cluster.JobFile(name, tasks...), after
+}
+
+// kill kills a coordinator and remembers when.
+func (l *load) kill(t *testing.T, n *cluster.Coordinator) {
+	t.Helper()
+	at, err := ledger.Now()
+	clustertest.Must(t, err)
+	clustertest.Must(t, n.Kill())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kills = append(l.kills, at)
+}
+
+// awaitBegun returns once so many more commands have begun than now: there is
+// load again.
+func (l *load) awaitBegun(t *testing.T, more int) {
+	t.Helper()
+	lines, err := ledger.Read(l.path)
+	clustertest.Must(t, err)
+	want := len(ledger.Runs(lines)) + more
+	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%d more commands begin", more), endLimit, func(context.Context) error {
+		lines, err := ledger.Read(l.path)
+		if err != nil {
+			return err
+		}
+		if n := len(ledger.Runs(lines)); n < want {
+			return fmt.Errorf("%d of %d have begun", n, want)
+		}
+		return nil
+	}))
+}
+
+// judge ends the load, waits for all that was acknowledged, and judges it.
+func (l *load) judge(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	l.stop()
+	l.group.Wait()
+	for _, err := range l.errs {
+		t.Error(err)
+	}
+	clustertest.Must(t, l.c.AwaitReady(ctx))
+	var jobs []ledger.Job
+	tasks, attempts := 0, 0
+	for _, a := range l.acked {
+		shown, err := l.c.AwaitEnd(ctx, a.id, endLimit)
+		clustertest.Must(t, err)
+		job := ledger.Job{ID: a.id, State: shown.State, Completed: shown.TasksCompleted}
+		for _, task := range shown.Tasks {
+			job.Tasks = append(job.Tasks, ledger.Task{ID: task.ID, After: a.after[task.ID], State: task.State, Attempt: task.Attempt, Worker: task.Worker})
+			tasks++
+			attempts += task.Attempt
+		}
+		jobs = append(jobs, job)
+	}
+	lines, err := ledger.Read(l.path)
+	clustertest.Must(t, err)
+	for _, fault := range ledger.Check(lines, jobs, nil) {
+		t.Error(fault)
+	}
+	runs := ledger.Runs(lines)
+	through := l.ranThroughKills(runs)
+	t.Logf("%d kills, %d jobs with %d tasks; %d commands ran, %d of them through a kill; %d attempts were given out before they could be sent",
+		len(l.kills), len(jobs), tasks, len(runs), through, attempts-tasks)
+	if through < len(l.kills) {
+		t.Errorf("only %d commands ran while one of %d kills happened: this proves little", through, len(l.kills))
+	}
+	clustertest.Must(t, l.c.AwaitEqual(ctx))
+}
+
+// ranThroughKills counts the commands that ran while a coordinator was killed.
+func (l *load) ranThroughKills(runs []ledger.Run) int {
+	through := 0
+	for _, r := range runs {
+		for _, at := range l.kills {
+			if r.Start < at && at < r.End {
+				through++
+				break
+			}
+		}
+	}
+	return through
+}
