@@ -12,9 +12,9 @@ import (
 // nothing, without a word.
 func TestEveryFailureClassOfAJobFileIsKnownToTheLeader(t *testing.T) {
 	t.Parallel()
-	classes := []string{"exit:1", "exit:2-75", "exit:255", "error:Quota", "error:a_b-c.d"}
-	for _, plain := range []string{"oom", "timeout", "lost", "start", "heartbeat", "drained", "exit", "signal"} {
-		classes = append(classes, plain)
+	classes := []string{
+		"exit:1", "exit:2-75", "exit:255", "error:Quota", "error:a_b-c.d",
+		"oom", "timeout", "lost", "start", "heartbeat", "drained", "exit", "signal",
 	}
 	for _, s := range backoff.Signals() {
 		classes = append(classes, "signal:"+s)

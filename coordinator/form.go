@@ -114,8 +114,7 @@ func (r *replica) register(ctx context.Context) error {
 		}
 		if leader, address := r.node.Load().Leader(); leader != "" && leader != id.ServerID {
 			_, err := r.admit(ctx, address, &dtaskv1.AdmitRequest{ServerId: id.ServerID, Instance: id.Instance, ClusterId: id.ClusterID})
-			var refused *raftnode.RefusedError
-			if errors.As(err, &refused) {
+			if refused, ok := errors.AsType[*raftnode.RefusedError](err); ok {
 				return &FatalError{refused}
 			}
 		}

@@ -23,7 +23,7 @@ func (r *replica) serveHTTP(ctx context.Context, group *errgroup.Group) error {
 		return fmt.Errorf("--http: %w", err)
 	}
 	r.http = l.Addr().String()
-	var h http.Handler = web.Handler(r.registry(), r.api.Ready, r.log)
+	h := web.Handler(r.registry(), r.api.Ready, r.log)
 	if r.cfg.TestHooks {
 		h = r.hooks(h)
 	}
@@ -40,6 +40,7 @@ func (r *replica) hooks(rest http.Handler) http.Handler {
 		task, errTask := strconv.ParseUint(q.FormValue("task"), 10, 32)
 		if errJob != nil || errTask != nil || !r.machine.Flip(fsm.TaskRef{Job: fsm.JobID(job), Index: uint32(task)}) {
 			http.Error(w, "no such task", http.StatusNotFound)
+			return
 		}
 	})
 	return mux

@@ -66,9 +66,16 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		d *prometheus.Desc
 		v uint64
 	}{
-		{descEntries, s.Entries}, {descOps, s.Operations}, {descBytes, s.Bytes}, {descAssigned, s.Assignments},
-		{descCompleted, s.Completions}, {descFailed, s.Failures}, {descRequeued, s.Requeues}, {descLost, s.WorkersLost},
-		{descSubmitted, s.Submissions}, {descChanges, m.r.leaderChanges.Load()},
+		{descEntries, s.Entries},
+		{descOps, s.Operations},
+		{descBytes, s.Bytes},
+		{descAssigned, s.Assignments},
+		{descCompleted, s.Completions},
+		{descFailed, s.Failures},
+		{descRequeued, s.Requeues},
+		{descLost, s.WorkersLost},
+		{descSubmitted, s.Submissions},
+		{descChanges, m.r.leaderChanges.Load()},
 	} {
 		ch <- prometheus.MustNewConstMetric(x.d, prometheus.CounterValue, float64(x.v))
 	}

@@ -119,10 +119,10 @@ func (r *replica) handOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transferLimit)
 	defer cancel()
 	if err := node.Transfer(ctx); err != nil {
-		r.log.Warn("leadership could not be handed over", "err", err)
+		r.log.WarnContext(ctx, "leadership could not be handed over", "err", err)
 		return
 	}
-	r.log.Info("leadership handed over")
+	r.log.InfoContext(ctx, "leadership handed over")
 }
 
 // fatal ends the replica at once. It does not wait for anything.
@@ -140,8 +140,7 @@ func (r *replica) run(ctx context.Context) error {
 	group.Go(func() error { return r.consensus(ctx) })
 	err := group.Wait()
 	err = errors.Join(err, r.peers.Close())
-	var fatal *FatalError
-	if errors.As(context.Cause(ctx), &fatal) {
+	if fatal, ok := errors.AsType[*FatalError](context.Cause(ctx)); ok {
 		return fatal
 	}
 	return ignoreStop(err)
@@ -190,7 +189,7 @@ func (r *replica) consensus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	node, err := raftnode.Open(raftnode.Config{
+	node, err := raftnode.Open(raftnode.Config{ //nolint:contextcheck // it lives until Close, which ends when ctx does
 		Identity: r.identity, DataDir: r.cfg.DataDir, Advertise: r.cfg.Advertise, Listener: r.mux,
 		FSM: replicated{r.machine}, Peers: r.cfg.servers(), Founders: founders,
 		KnownInstance: r.knownInstance, Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,

@@ -31,7 +31,7 @@ func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.
 		return &program.UsageError{Err: err}
 	}
 	// People see what to type next, not what the parts say to each other.
-	cfg.Logger = quieter(cfg.Logger)
+	cfg.Logger = quieter(ctx, cfg.Logger)
 	ctx, stop := program.UntilSignal(ctx, cfg.Logger)
 	defer stop()
 
@@ -73,8 +73,8 @@ func runDevWorker(ctx context.Context, s *settings, cfg coordinator.Config, addr
 }
 
 // quieter keeps only what a human must look at; whoever asks for debug gets all.
-func quieter(log *slog.Logger) *slog.Logger {
-	if log.Enabled(context.Background(), slog.LevelDebug) {
+func quieter(ctx context.Context, log *slog.Logger) *slog.Logger {
+	if log.Enabled(ctx, slog.LevelDebug) {
 		return log
 	}
 	return slog.New(atLeast{log.Handler(), slog.LevelError})
@@ -89,8 +89,11 @@ func (h atLeast) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= h.level && h.Handler.Enabled(ctx, l)
 }
 
-func (h atLeast) WithAttrs(a []slog.Attr) slog.Handler { return atLeast{h.Handler.WithAttrs(a), h.level} }
-func (h atLeast) WithGroup(n string) slog.Handler      { return atLeast{h.Handler.WithGroup(n), h.level} }
+func (h atLeast) WithAttrs(a []slog.Attr) slog.Handler {
+	return atLeast{h.Handler.WithAttrs(a), h.level}
+}
+
+func (h atLeast) WithGroup(n string) slog.Handler { return atLeast{h.Handler.WithGroup(n), h.level} }
 
 func welcome(out io.Writer, listen, http, dir string) {
 	addr := ""

@@ -30,7 +30,7 @@ func main() {
 
 // run is the program without its process.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cmd := command(stdout, stderr)
+	cmd := command(stdout, stderr) //nolint:contextcheck // cobra hands the context down
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)

@@ -180,10 +180,10 @@ func (s *Server) status(ctx context.Context, method string, err error) error {
 	r := table[e.Kind]
 	message := e.Message
 	detail := &dtaskv1.ErrorDetail{Reason: r.reason, Faults: e.Faults}
-	switch {
-	case e.Kind == KindBusy:
+	if e.Kind == KindBusy {
 		detail.RetryAfterMs = pauseMS(e.RetryAfter)
-	case e.Kind == KindNotLeader:
+	}
+	if e.Kind == KindNotLeader {
 		r.code, message = s.hint(detail)
 	}
 	return withDetail(r.code, message, detail)

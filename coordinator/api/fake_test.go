@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -24,6 +25,12 @@ import (
 const (
 	testCluster  = "0123456789abcdef0123456789abcdef"
 	testInstance = "fedcba9876543210fedcba9876543210"
+)
+
+// The real ones are what this package asks for.
+var (
+	_ Leader = (*sequencer.Sequencer)(nil)
+	_ Raft   = (*raftnode.Node)(nil)
 )
 
 // memLeader is a leader without a log: it applies straight to the machine.

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 
 	"google.golang.org/grpc"
@@ -46,7 +45,7 @@ func (s *Server) internal(ctx context.Context, method, key string, what any) err
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	id := hex.EncodeToString(b[:])
-	s.cfg.Logger.ErrorContext(ctx, "call failed inside", "error_id", id, "method", method, slog.Any(key, what))
+	s.cfg.Logger.ErrorContext(ctx, "call failed inside", "error_id", id, "method", method, key, what)
 	r := table[KindInternal]
 	return withDetail(r.code, fmt.Sprintf("internal error %s; the log of replica %s says more", id, s.cfg.ServerID),
 		&dtaskv1.ErrorDetail{Reason: r.reason})

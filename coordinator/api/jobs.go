@@ -158,7 +158,7 @@ func (j *jobs) Cancel(ctx context.Context, r *dtaskv1.CancelRequest) (*dtaskv1.C
 	if err = j.confirm(ctx); err != nil {
 		return nil, err
 	}
-	_, ref, err := j.task(id, r.GetTask())
+	ref, err := j.task(id, r.GetTask())
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func (s *Server) untilStopping(parent context.Context) (ctx context.Context, end
 
 // attempt finds the attempt whose log is asked for and who has it.
 func (s *Server) attempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsRequest) (fsm.HeldItem, error) {
-	_, ref, err := s.task(id, r.GetTask())
+	ref, err := s.task(id, r.GetTask())
 	if err != nil {
 		return fsm.HeldItem{}, err
 	}

@@ -119,14 +119,14 @@ func quote(text string) string {
 
 // task finds a task by the id that its user gave to it. It works on a fork,
 // since it reads the whole job.
-func (s *Server) task(id fsm.JobID, name string) (*fsm.State, fsm.TaskRef, error) {
+func (s *Server) task(id fsm.JobID, name string) (fsm.TaskRef, error) {
 	st, _ := s.cfg.Machine.Fork()
 	if _, ok := st.Job(id); !ok {
-		return nil, fsm.TaskRef{}, noSuchJob(id)
+		return fsm.TaskRef{}, noSuchJob(id)
 	}
 	ref, ok := st.FindTask(id, name)
 	if !ok {
-		return nil, fsm.TaskRef{}, noSuchTask(id, name)
+		return fsm.TaskRef{}, noSuchTask(id, name)
 	}
-	return st, ref, nil
+	return ref, nil
 }

@@ -38,7 +38,7 @@ func (c *cluster) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 	}
 	last := leader.GetLastIndex()
 	for _, a := range answers {
-		resp.Term = max(resp.Term, a.GetTerm())
+		resp.Term = max(resp.GetTerm(), a.GetTerm())
 		if leader == nil {
 			last = max(last, a.GetLastIndex())
 		}

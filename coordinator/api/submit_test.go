@@ -118,7 +118,7 @@ func TestTheDigestDependsOnEveryPartOfAJob(t *testing.T) {
 		"policy":     func(m *dtaskv1.SubmitRequest) { m.Tasks[0].Policy = 1 },
 		"dependency": func(m *dtaskv1.SubmitRequest) { m.Tasks[3].Dependencies = []uint32{0, 2} },
 		"body":       func(m *dtaskv1.SubmitRequest) { m.Tasks[0].Body.Output = "/x" },
-		"fewer":      func(m *dtaskv1.SubmitRequest) { m.Tasks = m.Tasks[:3] },
+		"fewer":      func(m *dtaskv1.SubmitRequest) { m.Tasks = m.GetTasks()[:3] },
 	} {
 		m := request("k", header("x"), diamond()...)
 		change(m)

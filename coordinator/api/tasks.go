@@ -110,12 +110,7 @@ func (r *taskReader) kind(ref fsm.TaskRef, policy uint32) string {
 	}
 	kind := ""
 	eachField(r.st.Body(ref), func(n protowire.Number, _ []byte) bool {
-		switch n {
-		case bodyCommand:
-			kind = "command"
-		case bodyRun:
-			kind = "run"
-		}
+		kind = bodyKinds[n]
 		return kind == ""
 	})
 	return kind
@@ -127,6 +122,9 @@ const (
 	bodyRun     protowire.Number = 2
 	bodyOutput  protowire.Number = 4
 )
+
+// bodyKinds are the fields that say what runs a task, and how that is shown.
+var bodyKinds = map[protowire.Number]string{bodyCommand: "command", bodyRun: "run"}
 
 // outputOf is where a task publishes its output; empty if nowhere.
 func outputOf(body []byte) string {

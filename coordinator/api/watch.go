@@ -57,7 +57,7 @@ func (j *jobs) WatchJob(r *dtaskv1.WatchJobRequest, stream grpc.ServerStreamingS
 // it is time to repeat that.
 func (s *Server) untilChange(ctx context.Context, id fsm.JobID, sent *dtaskv1.Job, index uint64, repeat time.Time) error {
 	for {
-		if err := s.rest(ctx, watchPause, nil); err != nil {
+		if err := s.rest(ctx, min(watchPause, time.Until(repeat)), nil); err != nil {
 			return err
 		}
 		left := time.Until(repeat)

@@ -137,12 +137,12 @@ func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.Sessi
 		s.unregister(x)
 		x.leader.Detach(x.worker, x)
 	}()
-	s.cfg.Logger.Info("session opened", "worker", h.GetName(), "worker_id", uint32(x.worker), "slots", h.GetSlots(),
+	s.cfg.Logger.InfoContext(ctx, "session opened", "worker", h.GetName(), "worker_id", uint32(x.worker), "slots", h.GetSlots(),
 		"held", len(h.GetHeld()), "term", x.leader.Term())
 	x.welcome(welcome, first.GetBeat())
 	close(x.begun)
 	err = x.pumpOut(ctx)
-	s.cfg.Logger.Info("session ended", "worker", h.GetName(), "worker_id", uint32(x.worker), "reason", fmt.Sprint(err))
+	s.cfg.Logger.InfoContext(ctx, "session ended", "worker", h.GetName(), "worker_id", uint32(x.worker), "reason", fmt.Sprint(err))
 	return err
 }
 

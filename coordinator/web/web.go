@@ -109,6 +109,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 	if err := server.Shutdown(stopping); err != nil {
 		_ = server.Close() // cut them off; the listener is closed already
 	}
-	<-failed
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving http: %w", err)
+	}
 	return nil
 }

@@ -61,10 +61,10 @@ func UntilSignal(parent context.Context, log *slog.Logger) (ctx context.Context,
 			select {
 			case sig := <-signals:
 				if count > 1 {
-					log.Warn("second signal, ending at once", "signal", sig.String())
-					os.Exit(ExitAtOnce)
+					log.WarnContext(parent, "second signal, ending at once", "signal", sig.String())
+					os.Exit(ExitAtOnce) //nolint:forbidigo // nothing is waited for: that is the point
 				}
-				log.Info("signal", "signal", sig.String())
+				log.InfoContext(parent, "signal", "signal", sig.String())
 				cancel()
 			case <-done:
 				return
