@@ -1,0 +1,112 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// readLogs gives all that a call of Logs sends.
+func (r *replica) readLogs(t *testing.T, req *dtaskv1.LogsRequest) (string, error) {
+	t.Helper()
+	stream, err := r.jobs.Logs(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for {
+		got, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return text, nil
+		} else if err != nil {
+			return text, err
+		}
+		text += string(got.GetData())
+	}
+}
+
+func TestLogsAreReadFromTheWorkerOfTheLastAttempt(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "x", task("a"))
+	w1, w2 := r.worker(t), r.worker(t)
+	r.assign(t, held(1, 0, 1, w1))
+	r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, 1, w1)) })
+	r.assign(t, held(1, 0, 2, w2))
+	for _, attempt := range []uint32{0, 2} {
+		text, err := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: "a", Attempt: attempt})
+		if err != nil || text != "hello\n" {
+			t.Errorf("attempt %d: got %q, %v", attempt, text, err)
+		}
+	}
+	for _, got := range r.logs.asked {
+		if got != held(1, 0, 2, w2) {
+			t.Errorf("asked for %v", got)
+		}
+	}
+}
+
+func TestLogsOfWhatIsNotKnownAreNotFound(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "x", task("a"), task("b"))
+	w := r.worker(t)
+	r.assign(t, held(1, 0, 1, w))
+	r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, 1, w)) })
+	r.assign(t, held(1, 0, 2, w))
+	for _, req := range []*dtaskv1.LogsRequest{
+		{Job: "x", Task: "a"},
+		{Job: "2", Task: "a"},
+		{Job: "1", Task: "z"},
+		{Job: "1"},
+		{Job: "1", Task: "b"},
+		{Job: "1", Task: "a", Attempt: 1},
+		{Job: "1", Task: "a", Attempt: 3},
+	} {
+		_, err := r.readLogs(t, req)
+		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+	}
+	_, err := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: "a", Stream: 5})
+	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+}
+
+func TestErrorsOfTheLogReaderAreClassified(t *testing.T) {
+	t.Parallel()
+	r := setup(t, func(c *Config) {
+		c.Classify = func(err error) Kind {
+			if errors.Is(err, errForeign) {
+				return KindNotFound
+			}
+			return 0
+		}
+	})
+	r.submit(t, "x", task("a"))
+	r.assign(t, held(1, 0, 1, r.worker(t)))
+	r.logs.err = errForeign
+	_, err := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: "a"})
+	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
+}
+
+func TestFollowedLogsWaitForTheFirstAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		r.submit(t, "x", task("a"))
+		w := r.worker(t)
+		go func() {
+			time.Sleep(5 * time.Second)
+			r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Assign(fsm.AssignItem(held(1, 0, 1, w))) })
+		}()
+		text, err := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: "a", Follow: true})
+		if err != nil || text != "hello\n" {
+			t.Errorf("got %q, %v", text, err)
+		}
+	})
+}
