@@ -110,7 +110,12 @@ func (r *taskReader) kind(ref fsm.TaskRef, policy uint32) string {
 	}
 	kind := ""
 	eachField(r.st.Body(ref), func(n protowire.Number, _ []byte) bool {
-		kind = bodyKinds[n]
+		if n == bodyCommand {
+			kind = "command"
+		}
+		if n == bodyRun {
+			kind = "run"
+		}
 		return kind == ""
 	})
 	return kind
@@ -122,9 +127,6 @@ const (
 	bodyRun     protowire.Number = 2
 	bodyOutput  protowire.Number = 4
 )
-
-// bodyKinds are the fields that say what runs a task, and how that is shown.
-var bodyKinds = map[protowire.Number]string{bodyCommand: "command", bodyRun: "run"}
 
 // outputOf is where a task publishes its output; empty if nowhere.
 func outputOf(body []byte) string {
