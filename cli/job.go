@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/user"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -20,7 +21,19 @@ const maxBatch = 1_000_000
 // specOptions are what a job file does not say. Time-outs and retries that
 // nobody set stay open: each coordinator has defaults of its own.
 func (a *app) specOptions() spec.Options {
-	return spec.Options{Owner: clip(a.getenv("USER"), 63), Unfilled: true}
+	return spec.Options{Owner: clip(a.owner(), 63), Unfilled: true}
+}
+
+// owner is who runs this program; empty if nobody can tell.
+func (a *app) owner() string {
+	if name := a.getenv("USER"); name != "" {
+		return name
+	}
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.Username
 }
 
 // clip shortens s to n bytes without cutting a character.
