@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"maps"
 	"time"
 )
 
@@ -16,9 +17,7 @@ func JobFile(name string, tasks ...TaskFile) string {
 // JobFileWith is JobFile with any fields of the job.
 func JobFileWith(job map[string]any, tasks ...TaskFile) string {
 	whole := map[string]any{"tasks": tasks}
-	for field, value := range job {
-		whole[field] = value
-	}
+	maps.Copy(whole, job)
 	text, err := json.Marshal(map[string]any{"version": 1, "job": whole})
 	if err != nil {
 		return err.Error() // which dtaskctl will not take for a job

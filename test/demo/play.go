@@ -35,7 +35,6 @@ type failover struct {
 	killed time.Time
 	gap    cluster.Gap
 	old    string
-	leader string // the new one
 }
 
 // prepare finds the files and lays everything out; it starts nothing.

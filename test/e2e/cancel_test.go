@@ -13,6 +13,7 @@ import (
 // cancelKills cancels a command with a child, a grandchild that ignores SIGTERM,
 // and a grandchild that ignores it in a session of its own.
 func cancelKills(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
 	const grace = time.Second
 	ctx := t.Context()
 	mark := c.Programs.Path("mark") + " -for 10m -ledger " + ledgerOf(c)

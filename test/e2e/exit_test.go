@@ -12,6 +12,7 @@ import (
 // exitCodes sees each exit code of dtaskctl, and JSON alone on standard output
 // whatever the code.
 func exitCodes(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
 	ctx := t.Context()
 	good := cluster.JobFile("good", cluster.Builtin("only", "echo", "hi"))
 	bad := cluster.JobFile("bad", cluster.Builtin("only", "fail", "").With("retry", map[string]any{"max": 0}))

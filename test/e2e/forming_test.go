@@ -2,7 +2,7 @@ package e2e
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -45,7 +45,7 @@ func TestEmptyReplicasStartedInAnyOrderFormOneCluster(t *testing.T) {
 		clustertest.Must(t, cluster.Until(ctx, n.Name+" knows its cluster", guard, func(ctx context.Context) error {
 			who, err := clusterService(t, n).Identify(ctx, &dtaskv1.IdentifyRequest{})
 			if err != nil || who.GetClusterId() == "" {
-				return fmt.Errorf("%v: %w", err, cluster.ErrNotYet)
+				return errors.Join(err, cluster.ErrNotYet)
 			}
 			ids[who.GetClusterId()] = true
 			return nil
@@ -62,7 +62,7 @@ func TestASecondProcessWithAKnownIDIsRefused(t *testing.T) {
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1})
 	leader := clustertest.Leader(t, c)
-	real := c.Followers(leader)[0]
+	original := c.Followers(leader)[0]
 	refused := func(other *cluster.Coordinator) {
 		t.Helper()
 		clustertest.Must(t, other.Start(ctx))
@@ -73,19 +73,19 @@ func TestASecondProcessWithAKnownIDIsRefused(t *testing.T) {
 		if err != nil || code == 0 {
 			t.Errorf("%s ends with %d, %v; want that it is refused and ends", other.Name, code, err)
 		}
-		if err := other.Get(ctx, "/readyz"); err == nil && !real.Running() {
+		if err := other.Get(ctx, "/readyz"); err == nil && !original.Running() {
 			t.Errorf("%s says that it is ready", other.Name)
 		}
 	}
-	beside, err := c.Imposter(ctx, real, true)
+	beside, err := c.Imposter(ctx, original, true)
 	clustertest.Must(t, err)
 	refused(beside)
-	clustertest.Must(t, real.Kill())
-	instead, err := c.Imposter(ctx, real, false)
+	clustertest.Must(t, original.Kill())
+	instead, err := c.Imposter(ctx, original, false)
 	clustertest.Must(t, err)
 	refused(instead)
 
-	clustertest.Must(t, real.Start(ctx))
-	clustertest.Must(t, c.AwaitCaughtUp(ctx, real))
+	clustertest.Must(t, original.Start(ctx))
+	clustertest.Must(t, c.AwaitCaughtUp(ctx, original))
 	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", cluster.Builtin("a", "noop", ""))))
 }

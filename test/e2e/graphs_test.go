@@ -85,6 +85,7 @@ func fileOf(name string, nodes []node) string {
 }
 
 func randomGraphs(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
 	ids, graphs := []string{}, [][]node{}

@@ -50,7 +50,7 @@ func TestOneKeyIsOneJobThroughLeaderChangeSnapshotAndRestart(t *testing.T) {
 	first := clustertest.Submit(t, c.Ctl, file, "--idempotency-key", "the-key")
 	again := func(when string) {
 		t.Helper()
-		if id := clustertest.Submit(t, c.Ctl, file, "--idempotency-key", "the-key"); id != first {
+		if id := clustertest.Submit(t, c.Ctl, file, "--idempotency-key", "the-key"); id != first { //nolint:contextcheck // the test's own
 			t.Errorf("%s: the key gives job %s, want %s", when, id, first)
 		}
 		if a := c.RunWith(ctx, other, "submit", "-", "--idempotency-key", "the-key"); a.Code != 5 {

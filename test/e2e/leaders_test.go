@@ -41,7 +41,7 @@ func (w *writer) run(ctx context.Context, c *cluster.Cluster) error {
 	for last := time.Now(); ctx.Err() == nil; {
 		got, err := cl.Submit(ctx, job, client.SubmitOptions{})
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // told to end
+			return nil // told to end
 		} else if err != nil {
 			return fmt.Errorf("submitting: %w", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 // followersOnly has a client and a worker that know one follower.
 func followersOnly(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
 	ctx := t.Context()
 	follower := c.Followers(clustertest.Leader(t, c))[0]
 	w := c.AddWorker("knows-a-follower", "--join", follower.Addr, "--label", "knows=little")
@@ -35,6 +36,7 @@ func followersOnly(t *testing.T, c *cluster.Cluster) {
 // strangeConnections opens connections that say nothing, half of a preface, a
 // foreign one or nonsense, to all coordinators, and has work done beside them.
 func strangeConnections(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
 	ctx := t.Context()
 	before, err := c.Status(ctx)
 	clustertest.Must(t, err)
@@ -48,7 +50,7 @@ func strangeConnections(t *testing.T, c *cluster.Cluster) {
 			for _, said := range [][]byte{nil, []byte("DT"), foreign[:12], foreign, []byte("GET / HTTP/1.1\r\n\r\n"), {0x16, 3, 1}} {
 				conn, err := dialer.DialContext(ctx, "tcp", n.Addr)
 				clustertest.Must(t, err)
-				defer func() { _ = conn.Close() }() //nolint:revive // all stay open until the end of the test
+				t.Cleanup(func() { _ = conn.Close() })
 				_, err = conn.Write(said)
 				clustertest.Must(t, err)
 			}

@@ -11,6 +11,7 @@ import (
 
 // diamond is judged by what its commands wrote.
 func diamond(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
 	path, work := ledgerOf(c), 100*time.Millisecond
 	after := map[string][]string{"left": {"top"}, "right": {"top"}, "bottom": {"left", "right"}}
 	tasks := []cluster.TaskFile{c.Programs.Mark("top", path, work)}
@@ -25,6 +26,7 @@ func diamond(t *testing.T, c *cluster.Cluster) {
 }
 
 func chain(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
 	const length = 1000
 	after := map[string][]string{}
 	tasks := []cluster.TaskFile{cluster.Builtin("link-0", "noop", "")}
@@ -38,6 +40,7 @@ func chain(t *testing.T, c *cluster.Cluster) {
 }
 
 func fan(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
 	const width = 10_000
 	after := map[string][]string{}
 	tasks := []cluster.TaskFile{cluster.Builtin("first", "noop", "")}

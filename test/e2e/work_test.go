@@ -9,7 +9,7 @@ import (
 
 // A cluster that nothing happens to. Its subtests do not disturb each other:
 // they run one after another, on jobs of their own.
-func TestAHealthyCluster(t *testing.T) {
+func TestAHealthyCluster(t *testing.T) { //nolint:tparallel // its subtests share the cluster
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 8})
 	for _, story := range []struct {

@@ -88,60 +88,60 @@ func watchSources() error {
 
 // New prepares a cluster whose processes end with the test. Its folder is
 // removed with them, unless the test failed: then it is kept and named.
-func New(t testing.TB, cfg cluster.Config) *cluster.Cluster {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "dtask-"+strings.NewReplacer("/", "-").Replace(t.Name())+"-")
+func New(tb testing.TB, cfg cluster.Config) *cluster.Cluster {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "dtask-"+strings.NewReplacer("/", "-").Replace(tb.Name())+"-") //nolint:usetesting // it is kept if the test fails
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cfg.Dir = dir
-	c, err := cluster.New(t.Context(), cfg)
+	c, err := cluster.New(tb.Context(), cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := c.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
-		if t.Failed() {
-			t.Logf("kept: %s", c.Dir)
+		if tb.Failed() {
+			tb.Logf("kept: %s", c.Dir)
 			return
 		}
 		if err := c.Remove(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return c
 }
 
 // Start is New, and starts everything.
-func Start(t testing.TB, cfg cluster.Config) *cluster.Cluster {
-	t.Helper()
-	c := New(t, cfg)
-	Must(t, c.Start(t.Context()))
+func Start(tb testing.TB, cfg cluster.Config) *cluster.Cluster {
+	tb.Helper()
+	c := New(tb, cfg)
+	Must(tb, c.Start(tb.Context()))
 	return c
 }
 
 // Must ends the test if err is not nil.
-func Must(t testing.TB, err error) {
-	t.Helper()
+func Must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
 // Leader returns the leader once there is one.
-func Leader(t testing.TB, c *cluster.Cluster) *cluster.Coordinator {
-	t.Helper()
-	leader, err := c.AwaitLeader(t.Context())
-	Must(t, err)
+func Leader(tb testing.TB, c *cluster.Cluster) *cluster.Coordinator {
+	tb.Helper()
+	leader, err := c.AwaitLeader(tb.Context())
+	Must(tb, err)
 	return leader
 }
 
 // Submit submits a job file and returns the job's id.
-func Submit(t testing.TB, c cluster.Ctl, file string, args ...string) string {
-	t.Helper()
-	id, err := c.Submit(t.Context(), file, args...)
-	Must(t, err)
+func Submit(tb testing.TB, c cluster.Ctl, file string, args ...string) string {
+	tb.Helper()
+	id, err := c.Submit(tb.Context(), file, args...)
+	Must(tb, err)
 	return id
 }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -185,16 +186,16 @@ func (c *checker) endedBy(at place, moment time.Duration) bool {
 
 // show lists runs for messages.
 func show(runs []Run) string {
-	text := ""
+	if len(runs) == 0 {
+		return " nothing was executed"
+	}
+	var text strings.Builder
 	for _, r := range runs {
 		end := "no end"
 		if r.Ended() {
 			end = fmt.Sprintf("%v exit %d", r.End, r.Exit)
 		}
-		text += fmt.Sprintf(" [attempt %d on %s, pid %d, token %d: %v to %s]", r.Attempt, r.Worker, r.Pid, r.Token, r.Start, end)
+		fmt.Fprintf(&text, " [attempt %d on %s, pid %d, token %d: %v to %s]", r.Attempt, r.Worker, r.Pid, r.Token, r.Start, end)
 	}
-	if text == "" {
-		return " nothing was executed"
-	}
-	return text
+	return text.String()
 }

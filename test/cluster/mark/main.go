@@ -21,7 +21,7 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mark:", err)
 	}
-	os.Exit(code)
+	os.Exit(code) //nolint:forbidigo // this is main
 }
 
 // brokenLedger is the exit code when the ledger cannot be written: no retry

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// with starts a cluster, calls f with it, and ends it; its folder is kept if
+// something went wrong.
+func with(ctx context.Context, cfg cluster.Config, f func(*cluster.Cluster) error) error {
+	c, err := cluster.New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	err = c.Start(ctx)
+	if err == nil {
+		err = f(c)
+	}
+	if err = errors.Join(err, c.Close()); err != nil {
+		return fmt.Errorf("%w (kept: %s)", err, c.Dir)
+	}
+	return c.Remove()
+}

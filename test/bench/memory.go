@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+	"github.com/dtask/dtask/test/cluster"
+)
+
+const (
+	memoryPayload = 32 // bytes
+	// settleLimit is how long the heaps may take to show the same twice.
+	settleLimit = 20 * time.Second
+)
+
+// memory measures what pending tasks take in the heap of leader and followers:
+// no worker is there to take them.
+func memory(ctx context.Context, o options, t *table) error {
+	var perTask map[string]float64
+	var leader string
+	err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
+		n, err := c.AwaitLeader(ctx)
+		if err != nil {
+			return err
+		}
+		leader = n.Addr
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = cl.Close() }()
+		job, err := pendingJob(o.pending)
+		if err != nil {
+			return err
+		}
+		before, err := heaps(ctx, cl)
+		if err != nil {
+			return err
+		}
+		if _, err = cl.Submit(ctx, job, client.SubmitOptions{}); err != nil {
+			return fmt.Errorf("submitting: %w", err)
+		}
+		after, err := heaps(ctx, cl)
+		if err != nil {
+			return err
+		}
+		perTask = make(map[string]float64)
+		for addr, size := range after {
+			perTask[addr] = (size - before[addr]) / float64(o.pending)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var followers []float64
+	for addr, size := range perTask {
+		if addr != leader {
+			followers = append(followers, size)
+		}
+	}
+	setting := fmt.Sprintf("heap after / before %d tasks of %d B payload, no worker", o.pending, memoryPayload)
+	t.add("memory per pending task, leader", "B", setting, perTask[leader])
+	t.add("memory per pending task, followers", "B", setting, followers...)
+	return nil
+}
+
+func pendingJob(n int) (*dtaskv1.JobSpec, error) {
+	job, err := spec.Single(spec.SingleTask{Type: "noop", Payload: bytes.Repeat([]byte("x"), memoryPayload), Name: "pending"})
+	if err != nil {
+		return nil, fmt.Errorf("making a job: %w", err)
+	}
+	body := job.GetTasks()[0].GetBody()
+	job.Tasks = nil
+	for i := range n {
+		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprintf("t%06d", i), Body: body})
+	}
+	return job, nil
+}
+
+// heaps reads the live heap of every replica, by address, once all have shown
+// nearly the same twice: what was only needed on the way is gone by then.
+func heaps(ctx context.Context, cl *client.Client) (map[string]float64, error) {
+	last := map[string]float64{}
+	err := cluster.Until(ctx, "the heaps have settled", settleLimit, func(ctx context.Context) error {
+		if err := cluster.Pause(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+		replicas, err := cl.Stats(ctx)
+		if err != nil {
+			return fmt.Errorf("reading counters: %w", err)
+		}
+		now, steady := map[string]float64{}, len(replicas) == 3
+		for _, r := range replicas {
+			heap := float64(r.Stats.GetHeapBytes())
+			now[r.Address] = heap
+			const near = 64 << 10 // bytes
+			if diff := heap - last[r.Address]; diff > near || diff < -near {
+				steady = false
+			}
+		}
+		last = now
+		if !steady {
+			return fmt.Errorf("they are %v: %w", now, cluster.ErrNotYet)
+		}
+		return nil
+	})
+	return last, err
+}
