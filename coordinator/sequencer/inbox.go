@@ -35,7 +35,7 @@ type inbox struct {
 	limits [classCount]int
 	err    error         // set once the term is over
 	wake   chan struct{} // size 1: a token says that something has come
-	room   chan struct{} // closed and replaced when reports were taken
+	room   chan struct{} // closed and replaced when a class that was full was taken
 }
 
 func newInbox(reports, others int) *inbox {
@@ -62,8 +62,8 @@ func (b *inbox) put(c class, it item) error {
 	return nil
 }
 
-// putWait adds an item as soon as there is room: for reports, which hold their
-// stream up rather than get lost.
+// putWait adds an item as soon as there is room: for what holds its stream up
+// rather than gets lost.
 func (b *inbox) putWait(ctx context.Context, c class, it item) error {
 	for {
 		b.mu.Lock()
@@ -99,7 +99,7 @@ func (b *inbox) take(c class) []item {
 	defer b.mu.Unlock()
 	q := b.queues[c]
 	b.queues[c] = nil
-	if c == classReport && len(q) > 0 {
+	if len(q) >= b.limits[c] {
 		close(b.room)
 		b.room = make(chan struct{})
 	}
@@ -126,9 +126,18 @@ func (b *inbox) close(err error) {
 // backlog is what the sequencer has taken and not finished, by class.
 type backlog [classCount][]item
 
-// run works off one class as far as the batch has room.
+// run works off one class as far as the batch has room. More is taken only once
+// nothing is left: what waits in the inbox counts against its bound, and what
+// was taken does not.
 func (l *backlog) run(s *Sequencer, b *batch, c class) {
-	l[c] = append(l[c], s.inbox.take(c)...)
+	l.work(s, b, c)
+	if len(l[c]) == 0 {
+		l[c] = s.inbox.take(c)
+		l.work(s, b, c)
+	}
+}
+
+func (l *backlog) work(s *Sequencer, b *batch, c class) {
 	done := 0
 	for _, it := range l[c] {
 		if !b.room() || !it.run(s, b) {

@@ -27,7 +27,8 @@ type policyInfo struct {
 	rules        backoff.Rules
 }
 
-// info gives the policies of a job, reading them when they are first needed.
+// info gives the policies of a job, reading them when they are first needed; nil
+// if there is no such job.
 func (s *Sequencer) info(id fsm.JobID) *jobInfo {
 	if j, ok := s.jobs[id]; ok {
 		return j
@@ -40,7 +41,9 @@ func (s *Sequencer) info(id fsm.JobID) *jobInfo {
 	for _, p := range job.Header.GetPolicies() {
 		j.policies = append(j.policies, s.policyInfo(job.Header, p))
 	}
-	s.jobs[id] = j
+	if !job.State.Terminal() { // else nobody would take it out again
+		s.jobs[id] = j
+	}
 	return j
 }
 

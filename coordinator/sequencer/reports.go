@@ -3,6 +3,7 @@ package sequencer
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -117,6 +118,11 @@ func (s *Sequencer) judge(b *batch, item fsm.HeldItem, o *dtaskv1.Outcome) fsm.R
 		if len(o.GetResult()) > maxResult {
 			return s.fail(b, item, took, backoff.Failure{Kind: backoff.Error}, true, "result is above 4 KiB")
 		}
+		// What the state machine refuses as malformed would leave the task with
+		// an attempt that nobody holds any more.
+		if n := len(o.GetOutputSha256()); n != 0 && n != sha256.Size {
+			return s.fail(b, item, took, backoff.Failure{Kind: backoff.Error}, true, "the digest of the output is not one of SHA-256")
+		}
 		r := b.draft.Complete(fsm.CompleteItem{
 			HeldItem: item, DurationMS: took, Result: o.GetResult(),
 			OutputSize: o.GetOutputSize(), OutputSHA256: o.GetOutputSha256(),
@@ -129,7 +135,7 @@ func (s *Sequencer) judge(b *batch, item fsm.HeldItem, o *dtaskv1.Outcome) fsm.R
 	case dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, dtaskv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED:
 		r := b.draft.Requeue(item)
 		if r == fsm.WrongState {
-			return s.fail(b, item, took, backoff.Failure{Kind: backoff.Error}, true, "ended before it was done: "+o.GetError())
+			return s.fail(b, item, took, backoff.Failure{Kind: backoff.Error}, true, "ended before it was done: "+bounded(o.GetError()))
 		}
 		return r
 	case dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT, dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED:
@@ -171,6 +177,11 @@ func failureText(o *dtaskv1.Outcome) string {
 			text = "failed without saying why"
 		}
 	}
+	return bounded(text)
+}
+
+// bounded cuts what a worker wrote to what the log takes.
+func bounded(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxError)], "")
 }
 

@@ -66,8 +66,9 @@ func (s *Sequencer) fireOne(b *batch, t timer) {
 		b.draft.Do(&fsm.FailJob{Job: t.task.Job, Error: "deadline exceeded"})
 	case timerLease:
 		a := fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}
-		if o, ok := s.orphans[a]; ok {
+		if o, ok := s.orphans[a]; ok && !b.now.Before(o.until) {
 			delete(s.orphans, a)
+			s.watch.forget(a)
 			b.draft.Lose(fsm.HeldItem{AttemptRef: a, Worker: o.worker})
 		}
 	case timerUpload:

@@ -33,6 +33,7 @@ type held struct {
 // orphan is an at-most-once attempt that has begun on a worker that was lost.
 type orphan struct {
 	worker fsm.WorkerID
+	until  time.Time // the end of its lease; it may have been an orphan before, and have that one's timer
 }
 
 // Attach makes a session the way to its worker, once the entry that says so is
@@ -242,8 +243,9 @@ func (s *Sequencer) giveUp(b *batch, w *worker) {
 
 // orphan waits for the end of an at-most-once attempt's lease.
 func (s *Sequencer) orphan(b *batch, item fsm.HeldItem) {
-	s.orphans[item.AttemptRef] = orphan{worker: item.Worker}
-	s.timers.add(timer{at: b.now.Add(s.cfg.Lease), kind: timerLease, task: item.TaskRef, attempt: item.Attempt})
+	until := b.now.Add(s.cfg.Lease)
+	s.orphans[item.AttemptRef] = orphan{worker: item.Worker, until: until}
+	s.timers.add(timer{at: until, kind: timerLease, task: item.TaskRef, attempt: item.Attempt})
 }
 
 // lost gives up a worker that was silent for too long, or that left.
@@ -271,5 +273,6 @@ func (s *Sequencer) stopHeld(b *batch, w *worker, a fsm.AttemptRef, why dtaskv1.
 	x := w.held[a]
 	x.stopped = true
 	w.held[a] = x
+	s.watch.forget(a)
 	b.stop(w.session, a, why)
 }

@@ -1,0 +1,223 @@
+package sequencer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// Audit compares the soft state, kept up step by step, with what a new term
+// would make of the same view, and gives all differences.
+func (s *Sequencer) Audit(ctx context.Context) error {
+	a := &audit{done: make(chan error, 1)}
+	if err := s.inbox.put(classWorker, a); err != nil {
+		return nil //nolint:nilerr // the term is over: nothing to compare
+	}
+	select {
+	case err := <-a.done:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+type audit struct{ done chan error }
+
+func (a *audit) refuse(error) { a.done <- nil }
+
+func (a *audit) run(s *Sequencer, b *batch) bool {
+	s.absorb(b)
+	cfg := s.cfg
+	cfg.Machine = fsm.NewMachine(cfg.Codec)
+	r, err := New(cfg)
+	if err == nil {
+		r.view = s.view.Fork()
+		r.rebuild(r.newBatch())
+		err = errors.Join(s.differsReady(r), s.differsTimers(r), s.differsHeld(r), s.differsCapacity(), s.differsMemory(r))
+	}
+	a.done <- err
+	return true
+}
+
+func (s *Sequencer) readySet() map[scheduler.TaskRef]int {
+	set := make(map[scheduler.TaskRef]int)
+	s.sched.Sweep(func(t scheduler.TaskRef) bool {
+		if _, ready := s.view.Ready(fsm.TaskRef{Job: fsm.JobID(t.Job), Index: t.Index}); ready {
+			set[t]++
+		}
+		return true
+	})
+	return set
+}
+
+func (s *Sequencer) differsReady(r *Sequencer) error {
+	var errs []error
+	have, want := s.readySet(), r.readySet()
+	for t, n := range have {
+		if n != 1 || want[t] != 1 {
+			errs = append(errs, fmt.Errorf("task %v waits %d times, rebuilt %d", t, n, want[t]))
+		}
+	}
+	for t := range want {
+		if have[t] == 0 {
+			errs = append(errs, fmt.Errorf("task %v is ready and waits for nobody", t))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Sequencer) differsTimers(r *Sequencer) error {
+	type key struct {
+		kind    timerKind
+		task    fsm.TaskRef
+		attempt uint32
+	}
+	have := make(map[key]time.Time)
+	for _, t := range s.timers.h {
+		have[key{t.kind, t.task, t.attempt}] = t.at
+	}
+	var errs []error
+	for _, t := range r.timers.h {
+		at, ok := have[key{t.kind, t.task, t.attempt}]
+		switch {
+		case t.kind == timerUpload: // for those of earlier terms
+		case !ok:
+			errs = append(errs, fmt.Errorf("no timer of kind %d for %v", t.kind, t.task))
+		case (t.kind == timerDue || t.kind == timerDeadline) && at.Sub(t.at).Abs() > time.Millisecond:
+			errs = append(errs, fmt.Errorf("timer of kind %d for %v is at %v, rebuilt %v", t.kind, t.task, at, t.at))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Sequencer) differsHeld(r *Sequencer) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(s.workers) != len(r.workers) {
+		bad("%d workers, rebuilt %d", len(s.workers), len(r.workers))
+	}
+	for id, w := range s.workers {
+		again := r.workers[id]
+		if again == nil {
+			bad("worker %d is not up in the view", id)
+			continue
+		}
+		for a, x := range w.held {
+			if _, live := again.held[a]; live == x.stopped {
+				bad("worker %d holds %v: stopped %v, live %v", id, a, x.stopped, live)
+			}
+		}
+		for a := range again.held {
+			_, known := w.held[a]
+			if _, orphaned := s.orphans[a]; !known && !orphaned {
+				bad("worker %d: %v is live and nobody holds it", id, a)
+			}
+		}
+	}
+	for a, o := range s.orphans {
+		if !s.view.Live(fsm.HeldItem{AttemptRef: a, Worker: o.worker}) {
+			bad("orphan %v is not live", a)
+		}
+	}
+	for a := range r.orphans {
+		if _, ok := s.orphans[a]; !ok {
+			bad("%v is live on a worker that is down and waits for no lease", a)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// differsCapacity gives all back that is held, looks whether more was taken, and
+// takes it again.
+func (s *Sequencer) differsCapacity() error {
+	var errs []error
+	for id, w := range s.workers {
+		classes := map[scheduler.ClassID]bool{0: true}
+		for _, j := range s.jobs {
+			for _, p := range j.policies {
+				classes[p.class] = true
+			}
+		}
+		for a, x := range w.held {
+			classes[x.class] = true
+			if !s.sched.Release(scheduler.WorkerID(id), x.class) {
+				errs = append(errs, fmt.Errorf("worker %d: the slot of %v is free", id, a))
+			}
+		}
+		for c := range classes {
+			if s.sched.Release(scheduler.WorkerID(id), c) {
+				errs = append(errs, fmt.Errorf("worker %d: a slot of class %d is taken by nobody", id, c))
+			}
+		}
+		for _, x := range w.held {
+			s.sched.Occupy(scheduler.WorkerID(id), x.class)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Sequencer) differsMemory(r *Sequencer) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if s.tasks != r.tasks || s.endedTasks != r.endedTasks || len(s.ended) != len(r.ended) {
+		bad("%d tasks, %d of %d jobs ended; rebuilt %d, %d of %d", s.tasks, s.endedTasks, len(s.ended), r.tasks, r.endedTasks, len(r.ended))
+	}
+	for id := range s.jobs {
+		if job, ok := s.view.Job(id); !ok || job.State.Terminal() {
+			bad("policies of job %d, which has ended, are kept", id)
+		}
+	}
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	for id, tasks := range s.watch.m {
+		for i, o := range tasks {
+			a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id, Index: i}, Attempt: o.Attempt}
+			t, _ := s.view.Task(a.TaskRef)
+			_, held := s.heldBy(t.Worker, a)
+			if _, orphaned := s.orphans[a]; !held && !orphaned {
+				bad("%v is observed and nobody holds it", a)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Sequencer) heldBy(id fsm.WorkerID, a fsm.AttemptRef) (held, bool) {
+	w := s.workers[id]
+	if w == nil {
+		return held{}, false
+	}
+	x, ok := w.held[a]
+	return x, ok
+}
+
+// Waiting is how many entries the scheduler keeps, valid or not.
+func (s *Sequencer) Waiting(ctx context.Context) int {
+	n := -1
+	_ = s.ask(ctx, func() { n = s.sched.Len() })
+	return n
+}
+
+// nowhere is a log that nobody reads.
+type nowhere struct{}
+
+func (nowhere) Propose([]byte) Proposal { return nil }
+
+// testSequencer makes one that is not run.
+func testSequencer(t *testing.T) *Sequencer {
+	t.Helper()
+	s, err := New(Config{
+		ServerID: "n1", Instance: "i1", Term: 1, Log: nowhere{}, Machine: fsm.NewMachine(fsm.Compact{}), Codec: fsm.Compact{},
+		Logger: slog.New(slog.DiscardHandler), NewClusterID: func() string { return "c" }, InboxReports: 16, InboxOthers: 16,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
