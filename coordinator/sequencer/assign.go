@@ -69,13 +69,9 @@ func (s *Sequencer) assign(b *batch) {
 	if s.assignOff.Load() {
 		return
 	}
-	valid := func(t scheduler.TaskRef) bool {
-		_, ready := s.view.Ready(fsm.TaskRef{Job: fsm.JobID(t.Job), Index: t.Index})
-		return ready
-	}
 	n := uint64(0)
 	for b.room() {
-		a, ok := s.sched.Next(valid)
+		a, ok := s.sched.Next(s.waits)
 		if !ok {
 			break
 		}

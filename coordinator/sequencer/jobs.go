@@ -129,6 +129,7 @@ func (s *Sequencer) jobEnded(id fsm.JobID) {
 	}
 	s.ended = append(s.ended, endedJob{id: id, tasks: uint64(job.Total), atMS: job.EndedMS})
 	s.endedTasks += uint64(job.Total)
+	s.stale += uint64(job.Total - job.Counts[fsm.Completed])
 	s.watch.forgetJob(id)
 }
 

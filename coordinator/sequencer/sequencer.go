@@ -35,8 +35,10 @@ type Sequencer struct {
 	sample     uint64
 
 	sweptAt  time.Time
+	doubtAt  time.Time // when most workers last fell silent together
 	keyShard int
-	more     bool // the last batch was full
+	stale    uint64 // at most so many entries of the scheduler are of tasks that have ended
+	more     bool   // the last batch was full
 
 	pipe    chan struct{} // a token for each entry on its way
 	commits chan inFlight
@@ -200,6 +202,9 @@ func (s *Sequencer) commit() {
 		if failure != nil {
 			f.batch.fail(failure)
 			s.release(f)
+			if f.proposal != nil {
+				s.cfg.Machine.Forget(f.data)
+			}
 			continue
 		}
 		index, err := s.await(f)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/scheduler"
 	"github.com/dtask/dtask/scheduler/backoff"
 )
 
@@ -61,6 +62,7 @@ func (s *Sequencer) fireOne(b *batch, t timer) {
 	case timerQueue:
 		if attempt, ready := s.view.Ready(t.task); ready && attempt == t.attempt {
 			b.draft.Do(&fsm.FailTask{Task: t.task, Error: "queue time-out: no worker took it in time"})
+			s.stale++
 		}
 	case timerDeadline:
 		b.draft.Do(&fsm.FailJob{Job: t.task.Job, Error: "deadline exceeded"})
@@ -76,12 +78,20 @@ func (s *Sequencer) fireOne(b *batch, t timer) {
 	}
 }
 
-// forgive starts all silence clocks anew: this process was paused, and what the
-// workers said meanwhile has not been read yet.
+// forgive starts all silence clocks anew and gives attempts the time back: this
+// process was paused, or waited for its log, and what the workers said meanwhile
+// has not been read yet.
 func (s *Sequencer) forgive(now time.Time, gap time.Duration) {
 	s.cfg.Logger.Warn("this process was paused: silence clocks start anew", "gap", gap)
 	for _, w := range s.workers {
 		w.deadline = later(w.deadline, now.Add(s.cfg.Silence))
+		for a, x := range w.held {
+			x.since = x.since.Add(gap)
+			if !x.began.IsZero() {
+				x.began, x.beat = x.began.Add(gap), x.beat.Add(gap)
+			}
+			w.held[a] = x
+		}
 	}
 }
 
@@ -94,19 +104,44 @@ func later(a, b time.Time) time.Time {
 
 // sweepWorkers gives up those that were silent for too long.
 func (s *Sequencer) sweepWorkers(b *batch) {
+	var silent []*worker
 	for _, w := range s.workers {
 		limit := w.deadline
 		if w.session != nil {
 			limit = later(limit, w.session.LastHeard().Add(s.cfg.Silence))
 		}
 		switch {
-		case b.now.Before(limit) || !b.room():
+		case b.now.Before(limit):
 		case w.draining && len(w.held) == 0:
-			s.lost(b, w, "left")
+			if b.room() {
+				s.lost(b, w, "left")
+			}
 		default:
+			silent = append(silent, w)
+		}
+	}
+	if s.doubts(b.now, silent) {
+		return
+	}
+	for _, w := range silent {
+		if b.room() {
 			s.lost(b, w, "silent")
 		}
 	}
+}
+
+// doubts reports whether so many workers seem dead at once that this replica
+// suspects itself first: they get their time once more.
+func (s *Sequencer) doubts(now time.Time, silent []*worker) bool {
+	if len(silent) < 3 || 2*len(silent) <= len(s.workers) || now.Sub(s.doubtAt) < 2*s.cfg.Silence {
+		return false
+	}
+	s.cfg.Logger.Warn("most workers fell silent together: they get their time once more", "silent", len(silent), "workers", len(s.workers))
+	s.doubtAt = now
+	for _, w := range silent {
+		w.deadline = now.Add(s.cfg.Silence)
+	}
+	return true
 }
 
 // sweepAttempts ends attempts whose time is over and that their worker, silent
@@ -159,6 +194,7 @@ func (s *Sequencer) housekeeping(b *batch) {
 	}
 	s.keyShard = (s.keyShard + 1) % fsm.KeyShards
 	s.forgetJobs(b)
+	s.clean()
 	s.gauge()
 	if s.keyShard == 0 {
 		s.forgetWorkers(b)
@@ -166,6 +202,27 @@ func (s *Sequencer) housekeeping(b *batch) {
 	if len(s.readySince) > 0 && s.sched.Len() == 0 {
 		clear(s.readySince)
 	}
+}
+
+// clean takes tasks that ended while they waited out of the scheduler, once they
+// may be half of what it holds.
+func (s *Sequencer) clean() {
+	if n := s.sched.Len(); n == 0 || s.stale < uint64(n)/2 || s.stale == 0 { //nolint:gosec // not negative
+		return
+	}
+	s.stale = 0
+	s.sched.Sweep(s.waits)
+	for t := range s.readySince {
+		if _, ready := s.view.Ready(t); !ready {
+			delete(s.readySince, t)
+		}
+	}
+}
+
+// waits reports whether a task in the scheduler is still to be assigned.
+func (s *Sequencer) waits(t scheduler.TaskRef) bool {
+	_, ready := s.view.Ready(fsm.TaskRef{Job: fsm.JobID(t.Job), Index: t.Index})
+	return ready
 }
 
 func (s *Sequencer) forgetWorkers(b *batch) {

@@ -48,6 +48,14 @@ func (s *Sequencer) Attach(ctx context.Context, h Hello, to Session) (Welcome, e
 	case r := <-a.answer:
 		return r.welcome, r.err
 	case <-ctx.Done():
+		// It may be done already, or be done yet; what follows it in the inbox
+		// finds out.
+		s.detach(to, func() *worker {
+			if known := s.view.WorkerByName(h.Name); known != nil {
+				return s.workers[known.ID]
+			}
+			return nil
+		})
 		return Welcome{}, cause(ctx)
 	}
 }
@@ -55,11 +63,17 @@ func (s *Sequencer) Attach(ctx context.Context, h Hello, to Session) (Welcome, e
 // Detach says that a session has ended. Its worker is given up when it stays
 // silent; its name is free at once.
 func (s *Sequencer) Detach(id fsm.WorkerID, gone Session) {
-	_ = s.inbox.putWait(context.Background(), classWorker, action(func(*batch) { //nolint:contextcheck // must reach the sequencer after the stream's context has ended; the term's end ends the wait
-		if w := s.workers[id]; w != nil && w.session == gone {
+	s.detach(gone, func() *worker { return s.workers[id] })
+}
+
+func (s *Sequencer) detach(gone Session, find func() *worker) {
+	// Must reach the sequencer after the stream's context has ended; the term's
+	// end ends the wait.
+	_ = s.inbox.putWait(context.Background(), classWorker, action(func(*batch) {
+		if w := find(); w != nil && w.session == gone {
 			w.session = nil
 			w.deadline = gone.LastHeard().Add(s.cfg.Silence)
-			s.sched.SetAccepting(scheduler.WorkerID(id), false)
+			s.sched.SetAccepting(scheduler.WorkerID(w.id), false)
 		}
 	}))
 }
@@ -142,6 +156,9 @@ func (a *attach) run(s *Sequencer, b *batch) bool {
 	}
 	if w == nil || !sameOffer(known, join) {
 		if r := b.draft.Do(join); r != fsm.Accepted {
+			if w == nil {
+				b.draft.Do(&fsm.WorkerLeave{ID: id, Reason: "replaced"}) // refused if it is not up
+			}
 			a.refuse(&RejectedError{Reason: r})
 			return true
 		}
@@ -192,6 +209,9 @@ func (s *Sequencer) reconcile(b *batch, w *worker, h Hello) (stop []fsm.AttemptR
 		x, known := w.held[a]
 		if !known {
 			x = held{class: s.policy(a.TaskRef).class, since: b.now}
+			if t, _ := s.view.Task(a.TaskRef); t.Begun {
+				x.began, x.beat = b.now, b.now
+			}
 			s.sched.Occupy(scheduler.WorkerID(w.id), x.class)
 		}
 		if !s.view.Live(item) {

@@ -1,0 +1,337 @@
+package sequencer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// standStill makes the sequencer wait for its log: the pipe is full.
+func (c *cluster) standStill(s *sequencer.Sequencer) (resume func()) {
+	resume = c.log.pause()
+	for _, key := range []string{"fill1", "fill2", "fill3", "fill4"} {
+		go func() { _, _ = s.Submit(context.Background(), spec{key: key, n: 1}.submission()) }()
+		synctest.Wait()
+	}
+	return resume
+}
+
+func (w *fakeWorker) tell(r *dtaskv1.Reports) {
+	w.t.Helper()
+	if err := w.seq.Report(context.Background(), w.id, w, r, false); err != nil {
+		w.t.Fatalf("report: %v", err)
+	}
+	synctest.Wait()
+}
+
+func (w *fakeWorker) hears() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = time.Time{}
+}
+
+var atMostOnce = &dtaskv1.TaskPolicy{Type: "x", TimeoutMs: 600_000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}
+
+func TestAPausedLeaderFailsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for name, policy := range map[string]*dtaskv1.TaskPolicy{
+		"heartbeat time-out": {Type: "x", TimeoutMs: 600_000, HeartbeatTimeoutMs: 2000},
+		"time-out":           {Type: "x", TimeoutMs: 10_000},
+		"start time-out":     {Type: "x", TimeoutMs: 600_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				s, _ := c.lead()
+				w := attachWorker(t, s, "w", "a", 1, hold)
+				id := mustSubmit(t, s, spec{key: "k", n: 1, policy: policy})
+				w.await("its assignment", func() bool { return len(w.held) == 1 })
+				if name != "start time-out" {
+					w.tell(&dtaskv1.Reports{Began: []*dtaskv1.Began{{Attempt: refTo(w.held[0])}}})
+				}
+				resume := c.standStill(s)
+				<-time.After(2 * time.Minute)
+				resume()
+				<-time.After(500 * time.Millisecond) // what the worker said is read only now
+				w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, w.held[0])
+				synctest.Wait()
+				if v := c.task(id, 0); v.State != fsm.Completed || v.Attempt != 1 {
+					t.Errorf("the task is %v at attempt %d, want completed at 1", v.State, v.Attempt)
+				}
+			})
+		})
+	}
+}
+
+func TestAHelloThatNobodyWaitsForLeavesNoSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		resume := c.standStill(s)
+		gone := &fakeWorker{t: t, seq: s, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 16)}
+		ctx, cancel := context.WithCancel(t.Context())
+		answer := make(chan error, 1)
+		go func() {
+			_, err := s.Attach(ctx, sequencer.Hello{Name: "w", Incarnation: "a", Slots: 1}, gone)
+			answer <- err
+		}()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		resume()
+		if err := <-answer; !errors.Is(err, context.Canceled) {
+			t.Fatalf("attach gave %v", err)
+		}
+		synctest.Wait()
+		for id, w := range s.Workers() {
+			if w.Attached || w.Held > 0 {
+				t.Errorf("worker %d is %+v, and its stream has ended", id, w)
+			}
+		}
+		attachWorker(t, s, "w", "b", 1, hold) // the name is free at once
+	})
+}
+
+func TestAFailedTermKeepsNoEntries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		log := &chaosLog{machine: c.machine, observe: func(fsm.Entry, bool) func(fsm.Applied) { return func(fsm.Applied) {} }}
+		c.config = func(cfg *sequencer.Config) { cfg.Log = log }
+		s, end := c.lead()
+		log.mu.Lock()
+		log.slow = true
+		log.mu.Unlock()
+		for _, key := range []string{"a", "b", "c"} {
+			go func() { _, _ = s.Submit(context.Background(), spec{key: key, n: 1}.submission()) }()
+			synctest.Wait()
+		}
+		log.lose(func() error { return errUnknown })
+		synctest.Wait()
+		_ = end()
+		if len(log.late) != 3 {
+			t.Fatalf("%d entries were on their way, want 3", len(log.late))
+		}
+		for i, data := range log.late {
+			data[0] = 0xff // no such format: what is decoded is not what was handed over
+			if _, ok := c.machine.Apply(100+uint64(i), data).(*fsm.HaltError); !ok {
+				t.Errorf("entry %d of the failed term is still kept in its decoded form", i)
+			}
+		}
+	})
+}
+
+// beginOnce gives an at-most-once attempt that has begun on a new worker.
+func beginOnce(t *testing.T, c *cluster, s *sequencer.Sequencer) (*fakeWorker, fsm.JobID) {
+	t.Helper()
+	w := attachWorker(t, s, "w", "a", 1, hold)
+	id := mustSubmit(t, s, spec{key: "k", n: 1, policy: atMostOnce})
+	w.await("its assignment", func() bool { return len(w.held) == 1 })
+	w.tell(&dtaskv1.Reports{MayBegin: []*dtaskv1.AttemptRef{refTo(w.held[0])}})
+	w.await("leave to begin", func() bool { return len(w.begins) == 1 })
+	return w, id
+}
+
+func TestABegunAttemptThatReturnsWithItsWorkerGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		w, id := beginOnce(t, c, s)
+		w.fallSilent()
+		<-time.After(10 * time.Second)
+		again := attachWorker(t, s, "w", "a", 1, hold, w.held...)
+		<-time.After(2 * time.Minute)
+		if v := c.task(id, 0); v.State != fsm.Assigned || len(again.stops) > 0 {
+			t.Errorf("the task is %v, stops %v; want assigned, none", v.State, again.stops)
+		}
+		again.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, w.held[0])
+		if job := c.awaitEnd(id); job.State != fsm.JobCompleted {
+			t.Errorf("the job is %v: %s", job.State, job.Error)
+		}
+	})
+}
+
+func TestEachLossOfABegunAttemptHasALeaseOfItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		w, id := beginOnce(t, c, s)
+		w.fallSilent()
+		<-time.After(20 * time.Second)
+		again := attachWorker(t, s, "w", "a", 1, hold, w.held...)
+		<-time.After(time.Second)
+		again.fallSilent()
+		since := time.Now()
+		c.awaitEnd(id)
+		if took := time.Since(since); took < 33*time.Second || took > 35*time.Second {
+			t.Errorf("given up after %v, want 3 s of silence and 30 s of lease", took)
+		}
+	})
+}
+
+func TestAMalformedOutcomeEndsItsTaskAllTheSame(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		outcome *dtaskv1.Outcome
+		want    string
+	}{
+		"digest":      {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, OutputSha256: make([]byte, 31)}, "the digest of the output is not one of SHA-256"},
+		"result":      {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: make([]byte, 4<<10+1)}, "result is above 4 KiB"},
+		"error":       {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: strings.Repeat("x", 20_000)}, strings.Repeat("x", 1024)},
+		"release":     {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: strings.Repeat("x", 20_000)}, "ended before it was done: " + strings.Repeat("x", 1024)},
+		"no kind":     {&dtaskv1.Outcome{}, "ended before it was done: "},
+		"kind to be":  {&dtaskv1.Outcome{Kind: 99, Error: "new"}, "new"},
+		"half a rune": {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: strings.Repeat("x", 1023) + "ß"}, strings.Repeat("x", 1023)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				s, _ := c.lead()
+				w, id := beginOnce(t, c, s)
+				x.outcome.Attempt = refTo(w.held[0])
+				w.tell(&dtaskv1.Reports{First: 1, Outcomes: []*dtaskv1.Outcome{x.outcome}})
+				if v := c.task(id, 0); v.State != fsm.Failed {
+					t.Fatalf("the task is %v, want failed", v.State)
+				}
+				c.machine.Read(func(st *fsm.State, _ uint64) {
+					if got := st.Result(fsm.TaskRef{Job: id}).Error; got != x.want {
+						t.Errorf("error %q, want %q", got, x.want)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestACancelledJobLeavesNothingInTheScheduler(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		kept := mustSubmit(t, s, spec{key: "kept", n: 10})
+		id := mustSubmit(t, s, spec{key: "k", n: 20_000})
+		if _, err := s.CancelJob(t.Context(), id, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Second)
+		if n := s.Waiting(t.Context()); n != 10 {
+			t.Errorf("%d tasks wait, want the 10 of the other job", n)
+		}
+		attachWorker(t, s, "w", "a", 1, succeed)
+		if job := c.awaitEnd(kept); job.State != fsm.JobCompleted {
+			t.Errorf("the other job is %v", job.State)
+		}
+	})
+}
+
+func TestALeaderThatHearsOfFewDoubtsItselfFirst(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		silent   int
+		min, max time.Duration
+	}{
+		"two of five":   {2, 3 * time.Second, 4 * time.Second},
+		"three of five": {3, 6 * time.Second, 7 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				s, _ := c.lead()
+				var workers []*fakeWorker
+				for _, n := range []string{"w1", "w2", "w3", "w4", "w5"} {
+					workers = append(workers, attachWorker(t, s, n, n, 1, hold))
+				}
+				mustSubmit(t, s, spec{key: "k", n: 5})
+				for _, w := range workers {
+					w.await("its assignment", func() bool { return len(w.held) == 1 })
+				}
+				for range 2 { // the second time is like the first
+					since := time.Now()
+					for _, w := range workers[:x.silent] {
+						w.fallSilent()
+					}
+					c.await("their loss", func() bool { return up(c) == 5-x.silent })
+					if took := time.Since(since); took < x.min || took > x.max {
+						t.Errorf("given up after %v, want %v to %v", took, x.min, x.max)
+					}
+					<-time.After(10 * time.Second)
+					for i, w := range workers[:x.silent] {
+						workers[i] = attachWorker(t, s, w.name, w.name+"again", 1, hold)
+					}
+				}
+			})
+		})
+	}
+}
+
+func up(c *cluster) int {
+	n := 0
+	c.machine.Read(func(s *fsm.State, _ uint64) {
+		for w := range s.Workers() {
+			if w.State == fsm.WorkerUp {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+func TestARefusedHelloLeavesNoWorkerUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		w := attachWorker(t, s, "w", "a", 1, hold)
+		id := mustSubmit(t, s, spec{key: "k", n: 1})
+		w.await("its assignment", func() bool { return len(w.held) == 1 })
+		s.Detach(w.id, w)
+		_, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: strings.Repeat("b", 10_000), Slots: 1}, w)
+		var rejected *sequencer.RejectedError
+		if !errors.As(err, &rejected) {
+			t.Fatalf("attach gave %v, want refused", err)
+		}
+		<-time.After(5 * time.Second)
+		if n := up(c); n != 0 {
+			t.Errorf("%d workers are up and nobody watches them", n)
+		}
+		attachWorker(t, s, "other", "c", 1, succeed)
+		c.awaitEnd(id)
+	})
+}
+
+func TestAssigningGoesOnOnceItIsAllowed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		s.StopAssigning(true)
+		w := attachWorker(t, s, "w", "a", 4, hold)
+		mustSubmit(t, s, spec{key: "k", n: 4})
+		<-time.After(time.Minute)
+		w.mu.Lock()
+		if len(w.held) > 0 {
+			t.Error("tasks were assigned while it was forbidden")
+		}
+		w.mu.Unlock()
+		s.StopAssigning(false)
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.held) != 4 {
+			t.Errorf("%d tasks were assigned at once, want 4", len(w.held))
+		}
+	})
+}
