@@ -34,7 +34,7 @@ func main() {
 	flag.IntVar(&o.tasks, "tasks", 200_000, "tasks of each round of throughput")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of throughput")
 	flag.IntVar(&o.workers, "workers", 2, "workers")
-	flag.IntVar(&o.slots, "slots", 512, "slots of each worker")
+	flag.IntVar(&o.slots, "slots", 1024, "slots of each worker")
 	flag.IntVar(&o.pending, "pending", 100_000, "tasks that wait while memory is measured")
 	flag.IntVar(&o.kills, "kills", 5, "leaders to kill while the failover gap is measured")
 	flag.Parse()

@@ -33,12 +33,15 @@ func TestAWordIsARunOfBytesBetweenASCIIWhiteSpace(t *testing.T) {
 func TestEveryFileIsInOneGroup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, name := range []string{"a.go", "b.go", "c.txt", "d.go"} {
+	if err := os.Mkdir(filepath.Join(dir, "skipped"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a.go", "b.go", "c.txt", "d.go", "skipped/e.go"} {
 		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, len(name)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	files, err := sources(dir)
+	files, err := sources(dir, "skipped")
 	if err != nil || len(files) != 3 {
 		t.Fatalf("got %v, %v; want the three .go files", files, err)
 	}

@@ -23,14 +23,15 @@ import (
 
 // options are the flags.
 type options struct {
-	source string // folder with .go files
-	groups int    // map tasks
-	keep   bool   // keep the cluster's folder
+	source string   // folder with .go files
+	skip   []string // folders at its top that are left out
+	groups int      // map tasks
+	keep   bool     // keep the cluster's folder
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.source, "source", "", "folder whose .go files are counted (default: Go's own, $(go env GOROOT)/src)")
+	flag.StringVar(&o.source, "source", "", "folder whose .go files are counted (default: Go's standard library, $(go env GOROOT)/src without cmd)")
 	flag.IntVar(&o.groups, "groups", 96, "number of map tasks")
 	flag.BoolVar(&o.keep, "keep", false, "keep data and logs of the cluster")
 	flag.Parse()
@@ -55,6 +56,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 		if err != nil {
 			return fmt.Errorf("asking go for its source tree: %w", err)
 		}
+		o.skip = []string{"cmd"}
 		o.source = filepath.Join(strings.TrimSpace(string(root)), "src")
 	}
 	d := &demo{options: o, story: newStory(out)}

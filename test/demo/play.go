@@ -40,7 +40,7 @@ type failover struct {
 // prepare finds the files and lays everything out; it starts nothing.
 func (d *demo) prepare(ctx context.Context) error {
 	var err error
-	if d.files, err = sources(d.source); err != nil {
+	if d.files, err = sources(d.source, d.skip...); err != nil {
 		return err
 	}
 	d.groups = split(d.files, max(d.options.groups, 2))

@@ -16,14 +16,18 @@ type file struct {
 	size int64
 }
 
-// sources finds the .go files below a folder, in order of their paths.
-func sources(root string) ([]file, error) {
+// sources finds the .go files below a folder, in order of their paths. Folders
+// at the top that are named in skip are left out.
+func sources(root string, skip ...string) ([]file, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, fmt.Errorf("finding the source tree: %w", err)
 	}
 	var files []file
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && filepath.Dir(path) == root && slices.Contains(skip, entry.Name()) {
+			return fs.SkipDir
+		}
 		if err != nil || !entry.Type().IsRegular() || !strings.HasSuffix(path, ".go") {
 			return err
 		}
