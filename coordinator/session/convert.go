@@ -38,7 +38,8 @@ func resources(m map[string]int64) []fsm.Resource {
 // Bounds of one message to a worker.
 const (
 	maxAssignments = 4096
-	maxBodies      = 1 << 20 // bytes
+	maxBytes       = 1 << 20 // of bodies and of what they share; the last taken may go above
+	overhead       = 32      // numbers of an assignment
 )
 
 // assignments reads what the given attempts shall run. It takes as many as fit
@@ -46,8 +47,7 @@ const (
 func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments, taken int, gone []fsm.AttemptRef) {
 	m = &dtaskv1.Assignments{}
 	b := contexts{st: st, m: m, jobs: make(map[fsm.JobID]*jobContext)}
-	size := 0
-	for taken < min(len(items), maxAssignments) && size < maxBodies {
+	for taken < min(len(items), maxAssignments) && b.size < maxBytes {
 		it := items[taken]
 		taken++
 		t, ok := st.Task(it.TaskRef)
@@ -57,10 +57,11 @@ func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments,
 			gone = append(gone, it.AttemptRef)
 			continue
 		}
-		size += len(raw)
 		c, p := b.find(it.Job, t.Policy)
+		name := st.Name(it.TaskRef)
+		b.size += len(raw) + len(name) + overhead
 		m.Tasks = append(m.Tasks, &dtaskv1.Assignment{
-			Context: c, Policy: p, Task: it.Index, Attempt: it.Attempt, TaskId: st.Name(it.TaskRef), Body: body,
+			Context: c, Policy: p, Task: it.Index, Attempt: it.Attempt, TaskId: name, Body: body,
 			FencingToken: st.Epoch()<<32 | uint64(it.Attempt), Failures: t.Failures,
 		})
 	}
@@ -72,6 +73,7 @@ type contexts struct {
 	st   *fsm.State
 	m    *dtaskv1.Assignments
 	jobs map[fsm.JobID]*jobContext
+	size int // bytes of the message, about
 }
 
 type jobContext struct {
@@ -80,20 +82,24 @@ type jobContext struct {
 	policies map[uint32]uint32 // index in the header → index in the message
 }
 
-func (c *contexts) find(id fsm.JobID, policy uint32) (context, index uint32) {
+func (c *contexts) find(id fsm.JobID, policy uint32) (at, index uint32) {
 	j := c.jobs[id]
 	if j == nil {
 		job, _ := c.st.Job(id)
 		j = &jobContext{index: uint32(len(c.m.GetContexts())), header: job.Header, policies: make(map[uint32]uint32)} //nolint:gosec // ≤ maxAssignments
 		c.jobs[id] = j
-		c.m.Contexts = append(c.m.Contexts, &dtaskv1.JobContext{Job: uint64(id), JobName: job.Header.GetName(), Env: job.Header.GetEnv()})
+		context := &dtaskv1.JobContext{Job: uint64(id), JobName: job.Header.GetName(), Env: job.Header.GetEnv()}
+		c.size += proto.Size(context)
+		c.m.Contexts = append(c.m.Contexts, context)
 	}
 	index, ok := j.policies[policy]
 	if !ok {
 		to := c.m.GetContexts()[j.index]
 		index = uint32(len(to.GetPolicies())) //nolint:gosec // ≤ policies of the header
 		j.policies[policy] = index
-		to.Policies = append(to.Policies, j.header.GetPolicies()[policy])
+		p := j.header.GetPolicies()[policy]
+		c.size += proto.Size(p)
+		to.Policies = append(to.Policies, p)
 	}
 	return j.index, index
 }

@@ -15,8 +15,8 @@
 // acknowledges as many reports. A worker that does not read costs the memory of
 // what it was assigned, which its slots bound.
 //
-// Each stream has two goroutines, the gRPC handler, which sends, and one that
-// receives. The receiver ends when the handler has returned, because gRPC then
-// ends the stream; the handler cannot wait for it, since nothing but its own
-// return unblocks Recv.
+// Each stream has three goroutines: the gRPC handler, one that receives and one
+// that sends. Both end when the handler has returned, because gRPC then ends the
+// stream; the handler cannot wait for them, since nothing but its own return
+// unblocks a Recv, or a Send to a worker that does not read.
 package session

@@ -38,25 +38,44 @@ func (s *Service) Logs(ctx context.Context, h fsm.HeldItem, stream dtaskv1.LogSt
 	for {
 		select {
 		case d := <-r.data:
-			if d.GetError() != "" {
-				return fmt.Errorf("%w: %s", ErrLogsGone, d.GetError())
-			}
-			if len(d.GetData()) > 0 {
-				if err := send(d); err != nil {
-					return err
-				}
-			}
-			if d.GetEnd() {
-				return nil
+			if done, err := take(d, send); done {
+				return err
 			}
 		case <-r.slow:
 			return errors.New("session: the reader of the logs is too slow for what is written")
 		case <-x.stream.Context().Done():
-			return ErrWorkerAway
+			return r.rest(send)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// rest hands over what came before the worker left. It may be all that there is.
+func (r *logReader) rest(send func(*dtaskv1.LogData) error) error {
+	for {
+		select {
+		case d := <-r.data:
+			if done, err := take(d, send); done {
+				return err
+			}
+		default:
+			return ErrWorkerAway
+		}
+	}
+}
+
+// take hands over a piece, and reports whether it was the last, and why.
+func take(d *dtaskv1.LogData, send func(*dtaskv1.LogData) error) (done bool, err error) {
+	if d.GetError() != "" {
+		return true, fmt.Errorf("%w: %s", ErrLogsGone, d.GetError())
+	}
+	if len(d.GetData()) > 0 {
+		if err := send(d); err != nil {
+			return true, err
+		}
+	}
+	return d.GetEnd(), nil
 }
 
 func (x *session) askLogs(r *logReader, q *dtaskv1.LogRequest) uint64 {
@@ -75,10 +94,14 @@ func (x *session) endLogs(id uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if _, ok := x.readers[id]; ok {
-		delete(x.readers, id)
-		x.logs = append(x.logs, &dtaskv1.LogRequest{Id: id, Cancel: true})
-		x.signal()
+		x.cancelLogsLocked(id)
 	}
+}
+
+func (x *session) cancelLogsLocked(id uint64) {
+	delete(x.readers, id)
+	x.logs = append(x.logs, &dtaskv1.LogRequest{Id: id, Cancel: true})
+	x.signal()
 }
 
 // logData hands a piece to its reader. One that does not keep up is cut off: a
@@ -97,6 +120,6 @@ func (x *session) logData(d *dtaskv1.LogData) {
 		}
 	default:
 		close(r.slow)
-		delete(x.readers, d.GetId())
+		x.cancelLogsLocked(d.GetId())
 	}
 }

@@ -132,7 +132,7 @@ func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.Sessi
 		return err
 	}
 	x.worker = welcome.Worker
-	s.register(x)
+	s.register(ctx, x)
 	defer func() {
 		s.unregister(x)
 		x.leader.Detach(x.worker, x)
@@ -141,7 +141,7 @@ func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.Sessi
 		"held", len(h.GetHeld()), "term", x.leader.Term())
 	x.welcome(welcome, first.GetBeat())
 	close(x.begun)
-	err = x.pumpOut(ctx)
+	err = x.send(ctx)
 	s.cfg.Logger.InfoContext(ctx, "session ended", "worker", h.GetName(), "worker_id", uint32(x.worker), "reason", fmt.Sprint(err))
 	return err
 }
@@ -155,10 +155,14 @@ func (s *Service) fence(leader Leader) *dtaskv1.Fence {
 	return f
 }
 
-func (s *Service) register(x *session) {
+// register makes a session the one of its worker, unless another one has taken
+// its place already, which ended ctx.
+func (s *Service) register(ctx context.Context, x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open[x.worker] = x
+	if ctx.Err() == nil {
+		s.open[x.worker] = x
+	}
 }
 
 func (s *Service) unregister(x *session) {

@@ -153,6 +153,20 @@ func (x *session) report(ctx context.Context, m *dtaskv1.SessionRequest) {
 	}
 }
 
+// send sends until the session ends, and gives the reason. It does not wait for
+// a Send that waits for the worker to read: only the return of the handler ends
+// that one.
+func (x *session) send(ctx context.Context) error {
+	sent := make(chan error, 1)
+	go func() { sent <- x.pumpOut(ctx) }() // ends when the handler has returned
+	select {
+	case err := <-sent:
+		return err
+	case <-ctx.Done():
+		return ending(ctx)
+	}
+}
+
 // pumpOut sends until the session ends, and gives the reason.
 func (x *session) pumpOut(ctx context.Context) error {
 	for {
@@ -191,6 +205,7 @@ func (x *session) next(ctx context.Context) *dtaskv1.SessionResponse {
 	}
 	if len(p.Assign) > 0 && len(p.Stop) > 0 {
 		x.pending.Stop, p.Stop = p.Stop, nil
+		x.signal() // should nothing go out now, they still must
 	}
 	x.mu.Unlock()
 

@@ -1,0 +1,204 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/session"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+const stdout = dtaskv1.LogStream_LOG_STREAM_STDOUT
+
+// attempt is one of worker 1.
+var attempt = fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 5, Index: 6}, Attempt: 7}, Worker: 1}
+
+// reader reads logs until it is stopped or they end.
+type reader struct {
+	pieces chan string
+	err    chan error
+}
+
+func (h *house) read(ctx context.Context, follow bool, pieces int) reader {
+	r := reader{pieces: make(chan string, pieces), err: make(chan error, 1)}
+	go func() {
+		r.err <- h.service.Logs(ctx, attempt, stdout, follow, func(d *dtaskv1.LogData) error {
+			select {
+			case r.pieces <- string(d.GetData()):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	return r
+}
+
+func (r reader) end(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-r.err:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("the reader does not end")
+		return nil
+	}
+}
+
+// asked receives the next request for logs.
+func (p *peer) asked() *dtaskv1.LogRequest {
+	p.t.Helper()
+	return p.next("a request for logs", func(m *dtaskv1.SessionResponse) bool { return m.GetLogRequest() != nil }).GetLogRequest()
+}
+
+func (p *peer) log(id uint64, text string, end bool) {
+	p.t.Helper()
+	p.say(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Id: id, Stream: stdout, Data: []byte(text), End: end}})
+}
+
+func TestLogsAreReadFromTheirWorker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.lead(1)
+	p := h.join(helloOf("w", 1))
+	r := h.read(t.Context(), true, 10)
+	q := p.asked()
+	want := &dtaskv1.AttemptRef{Job: 5, Task: 6, Attempt: 7}
+	if q.GetAttempt().String() != want.String() || q.GetStream() != stdout || !q.GetFollow() || q.GetCancel() {
+		t.Errorf("asked for %v", q)
+	}
+	other := h.read(t.Context(), false, 10)
+	q2 := p.asked()
+	p.log(q.GetId(), "a", false)
+	p.log(q2.GetId(), "x", true)
+	p.log(q.GetId(), "", false)
+	p.log(q.GetId(), "b", true)
+	p.log(q.GetId(), "after the end", false)
+	p.log(4711, "nobody's", false)
+	if err := errors.Join(r.end(t), other.end(t)); err != nil {
+		t.Fatal(err)
+	}
+	got := []string{<-r.pieces, <-r.pieces, <-other.pieces}
+	if !slices.Equal(got, []string{"a", "b", "x"}) || len(r.pieces)+len(other.pieces) > 0 {
+		t.Errorf("read %q", got)
+	}
+}
+
+func TestAReaderThatGoesIsCancelledAtTheWorker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.lead(1)
+	p := h.join(helloOf("w", 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	r := h.read(ctx, true, 10)
+	q := p.asked()
+	p.log(q.GetId(), "a", false)
+	<-r.pieces
+	cancel()
+	if err := r.end(t); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if again := p.asked(); again.GetId() != q.GetId() || !again.GetCancel() {
+		t.Errorf("the worker was told %v, want the cancel of %d", again, q.GetId())
+	}
+}
+
+func TestASlowReaderIsCutOffAndHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.lead(1)
+	p := h.join(helloOf("w", 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := h.read(ctx, true, 1)
+	q := p.asked()
+	for range 1000 {
+		p.log(q.GetId(), "a", false)
+	}
+	p.say(&dtaskv1.SessionRequest{Beat: 5})
+	p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 5 })
+	cut := func() *dtaskv1.LogRequest {
+		for _, m := range p.seen {
+			if q := m.GetLogRequest(); q.GetCancel() {
+				return q
+			}
+		}
+		return p.asked()
+	}()
+	if cut.GetId() != q.GetId() || !cut.GetCancel() {
+		t.Errorf("the worker was told %v, want the cancel of %d", cut, q.GetId())
+	}
+	for ended := false; !ended; {
+		select {
+		case <-r.pieces:
+		case err := <-r.err:
+			if err == nil {
+				t.Error("a cut reader was not told")
+			}
+			ended = true
+		}
+	}
+}
+
+func TestLogsOfAWorkerThatIsAwayAreNotThere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.lead(1)
+	if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerAway) {
+		t.Errorf("without a session: %v", err)
+	}
+	p := h.join(helloOf("w", 1))
+	gone := h.read(t.Context(), false, 1)
+	p.say(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Id: p.asked().GetId(), End: true, Error: "removed"}})
+	if err := gone.end(t); !errors.Is(err, session.ErrLogsGone) {
+		t.Errorf("removed logs: %v", err)
+	}
+	left := h.read(t.Context(), true, 1)
+	p.asked()
+	p.cancel()
+	if err := left.end(t); !errors.Is(err, session.ErrWorkerAway) {
+		t.Errorf("a worker that left: %v", err)
+	}
+	if err := h.result(); err != nil {
+		t.Errorf("its session ended with %v", err)
+	}
+	if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerAway) {
+		t.Errorf("after its session: %v", err)
+	}
+}
+
+func TestLogsThatCameWholeAreWholeThoughTheirWorkerLeft(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.lead(1)
+	for i := range 20 {
+		p := h.join(helloOf("w", 1))
+		hold := make(chan struct{})
+		var read []string
+		done := make(chan error, 1)
+		go func() {
+			done <- h.service.Logs(t.Context(), attempt, stdout, false, func(d *dtaskv1.LogData) error {
+				<-hold
+				read = append(read, string(d.GetData()))
+				return nil
+			})
+		}()
+		id := p.asked().GetId()
+		for range 10 {
+			p.log(id, "a", false)
+		}
+		p.log(id, "b", true)
+		p.say(&dtaskv1.SessionRequest{Beat: 5})
+		p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 5 })
+		p.cancel()
+		_ = h.result()
+		close(hold)
+		if err := <-done; err != nil || len(read) != 11 {
+			t.Fatalf("run %d: read %d pieces, %v; want all 11", i, len(read), err)
+		}
+	}
+}

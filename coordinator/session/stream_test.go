@@ -1,0 +1,193 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// deaf is a stream whose worker does not read until it is allowed to.
+type deaf struct {
+	grpc.ServerStream
+
+	ctx   context.Context //nolint:containedctx // a stream has one
+	reads chan *dtaskv1.SessionResponse
+	says  chan *dtaskv1.SessionRequest
+}
+
+func newDeaf(ctx context.Context) *deaf {
+	return &deaf{ctx: ctx, reads: make(chan *dtaskv1.SessionResponse), says: make(chan *dtaskv1.SessionRequest, 16)}
+}
+
+func (d *deaf) Context() context.Context { return d.ctx }
+
+func (d *deaf) Send(m *dtaskv1.SessionResponse) error {
+	select {
+	case d.reads <- m:
+		return nil
+	case <-d.ctx.Done():
+		return d.ctx.Err()
+	}
+}
+
+func (d *deaf) Recv() (*dtaskv1.SessionRequest, error) {
+	select {
+	case m := <-d.says:
+		return m, nil
+	case <-d.ctx.Done():
+		return nil, d.ctx.Err()
+	}
+}
+
+// obliging is a leader that takes everybody.
+type obliging struct {
+	Leader
+
+	sessions chan sequencer.Session
+	detached chan fsm.WorkerID
+	taken    chan []fsm.AttemptRef // what was undelivered
+}
+
+func newObliging() *obliging {
+	return &obliging{sessions: make(chan sequencer.Session, 16), detached: make(chan fsm.WorkerID, 16), taken: make(chan []fsm.AttemptRef, 16)}
+}
+
+func (*obliging) Term() uint64 { return 1 }
+
+func (*obliging) Ready() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func (o *obliging) Attach(_ context.Context, _ sequencer.Hello, s sequencer.Session) (sequencer.Welcome, error) {
+	o.sessions <- s
+	return sequencer.Welcome{Worker: 1}, nil
+}
+
+func (o *obliging) Detach(id fsm.WorkerID, _ sequencer.Session) { o.detached <- id }
+
+func (o *obliging) Undelivered(_ context.Context, _ fsm.WorkerID, _ sequencer.Session, list []fsm.AttemptRef) error {
+	o.taken <- list
+	return nil
+}
+
+func testService(o *obliging) *Service {
+	return New(Config{Current: func() Leader { return o }, Machine: fsm.NewMachine(fsm.Compact{}), Logger: slog.New(slog.DiscardHandler)})
+}
+
+// open begins a session with a deaf worker. The returned function does what
+// gRPC does when the handler has returned, and gives what that returned.
+func open(t *testing.T, o *obliging) (*deaf, sequencer.Session, func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	d := newDeaf(ctx)
+	result := make(chan error, 1)
+	s := testService(o)
+	go func() {
+		err := s.Session(d)
+		cancel()
+		result <- err
+	}()
+	d.says <- &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w", Incarnation: "a", Slots: 1}}
+	return d, <-o.sessions, func() error { return <-result }
+}
+
+var errReason = errors.New("the reason")
+
+func TestASessionEndsThoughItsWorkerDoesNotRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newObliging()
+		d, x, result := open(t, o)
+		synctest.Wait() // the handler is about to send the welcome
+		x.Close(errReason)
+		synctest.Wait()
+		select {
+		case id := <-o.detached:
+			if err := result(); id != 1 || !errors.Is(err, errReason) {
+				t.Errorf("worker %d: ended with %v", id, err)
+			}
+		default:
+			t.Error("the handler still waits for its worker to read")
+			for range 2 {
+				<-d.reads
+			}
+		}
+	})
+}
+
+func TestStopsGoOutThoughAllAssignmentsBeforeThemAreGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newObliging()
+		d, x, result := open(t, o)
+		if m := <-d.reads; m.GetWelcome() == nil {
+			t.Fatalf("first message %v", m)
+		}
+		gone := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 9}, Attempt: 1}
+		x.Send(sequencer.Outgoing{
+			Assign: []fsm.AssignItem{{AttemptRef: gone, Worker: 1}},
+			Stop:   []sequencer.StopOrder{{Attempt: gone, Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}},
+		})
+		synctest.Wait()
+		select {
+		case m := <-d.reads:
+			if len(m.GetStops()) != 1 {
+				t.Errorf("got %v, want the stop", m)
+			}
+		default:
+			t.Error("the stop waits for something else to be sent")
+		}
+		if list := <-o.taken; len(list) != 1 || list[0] != gone {
+			t.Errorf("undelivered: %v", list)
+		}
+		x.Close(errReason)
+		_ = result()
+	})
+}
+
+func TestASessionThatWasReplacedBeforeItBeganIsNotFound(t *testing.T) {
+	t.Parallel()
+	s := testService(newObliging())
+	var list []*session
+	var contexts []context.Context
+	for range 2 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		x := newSession(s, nil, newDeaf(ctx), cancel)
+		x.worker = 1
+		list, contexts = append(list, x), append(contexts, ctx)
+	}
+	list[0].Close(errReason) // by the attach of the second, whose handler is faster
+	s.register(contexts[1], list[1])
+	s.register(contexts[0], list[0])
+	s.unregister(list[0])
+	if s.session(1) != list[1] {
+		t.Error("the session that took the place is not found")
+	}
+}
+
+func TestSilenceIsMeasuredFromTheLastWord(t *testing.T) {
+	t.Parallel()
+	x := newSession(testService(newObliging()), nil, newDeaf(t.Context()), nil)
+	if d := time.Since(x.LastHeard()); d > time.Minute {
+		t.Errorf("a new session was heard %v ago", d)
+	}
+	x.heard.Store(int64(time.Since(started) - time.Hour))
+	if d := time.Since(x.LastHeard()); d < 59*time.Minute {
+		t.Errorf("heard %v ago, want an hour", d)
+	}
+	x.busy.Store(true) // it speaks, and we do not listen
+	if d := time.Since(x.LastHeard()); d > time.Minute {
+		t.Errorf("while its report waits for room: heard %v ago", d)
+	}
+}
