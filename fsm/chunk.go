@@ -111,7 +111,7 @@ func (c *Chunk) index(n uint64) error {
 		last := self + 1
 		for range deps {
 			dist := in.u64()
-			if dist == 0 || dist > self || dist >= last {
+			if dist == 0 || dist >= last {
 				in.fail(fmt.Errorf("task %d has a dependency that is not lower than it and ascending", self))
 			}
 			last = dist

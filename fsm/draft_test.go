@@ -21,7 +21,11 @@ func TestADraftIsWhatApplyMakesOfItsEntry(t *testing.T) {
 			fx := new(Effects)
 			d := NewDraft(leader, int64(n), fx)
 			for range choose(6) {
-				propose(t, d, g.op(leader))
+				if op := g.op(leader); choose.one(2) {
+					propose(t, d, op)
+				} else {
+					d.Do(op)
+				}
 			}
 			followed(t, d, follower, fx)
 		}
@@ -91,6 +95,61 @@ func TestAnEmptyDraftLeavesTheForkAsItWas(t *testing.T) {
 	}
 	if !bytes.Equal(before, snapshotOf(t, w.s)) {
 		t.Fatal("the fork has changed")
+	}
+}
+
+// Lists that are joined, and cut by what is refused in between, are for the
+// digest what they are in the entry.
+func TestJoinedAndCutListsAreAppliedAlike(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	p := plan(nil, nil, nil, nil, nil, nil)
+	for i := range p.tasks {
+		p.tasks[i].policy = 1
+	}
+	p.onFailure = continueOnFailure
+	w.submit(p)
+	follower := w.s.Fork()
+	d := NewDraft(w.s, 100, nil)
+	h := func(i, attempt uint32) HeldItem { return hold(1, i, attempt, 1) }
+	steps := []func(i uint32) Reason{
+		func(i uint32) Reason { return d.Assign(AssignItem(h(i, 1))) },
+		func(i uint32) Reason { return d.Fail(FailItem{HeldItem: h(i, 1), Next: Retry, Error: "exit 1"}) },
+		func(i uint32) Reason { return d.Due(att(1, i, 1)) },
+		func(i uint32) Reason { return d.Assign(AssignItem(h(i, 2))) },
+		func(i uint32) Reason { return d.Requeue(h(i, 2)) },
+		func(i uint32) Reason { return d.Assign(AssignItem(h(i, 3))) },
+		func(i uint32) Reason { return d.Begin(h(i, 3)) },
+	}
+	for _, step := range steps {
+		for i := range uint32(6) {
+			if r := step(i); r != Accepted {
+				t.Fatal(r)
+			}
+			if step(99); i >= 3 {
+				d.Lose(h(i, 99))
+				d.Due(att(1, i, 99))
+			}
+		}
+	}
+	for i := range uint32(3) {
+		// A size without a digest is not in the log, and must not be in the fork.
+		if r := d.Complete(CompleteItem{HeldItem: h(i, 3), Result: make([]byte, i), OutputSize: 1 << 40}); r != Accepted {
+			t.Fatal(r)
+		}
+	}
+	for i := range uint32(3) {
+		if r := d.Lose(h(3+i, 3)); r != Accepted {
+			t.Fatal(r)
+		}
+	}
+	e, _, _ := d.Finish()
+	if r := follower.Apply(mustDecode(t, Compact{}.Encode(nil, e)), nil); r != Accepted {
+		t.Fatal(r)
+	}
+	sameState(t, "follower", follower, w.s)
+	if got := w.s.Result(ref(1, 0)); got.Error != "" {
+		t.Errorf("a completed task shows the error of an attempt before: %q", got.Error)
 	}
 }
 

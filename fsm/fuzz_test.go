@@ -197,6 +197,24 @@ func TestADamagedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
+// An empty page of records would keep the next chunk looking for room for ever.
+func TestASnapshotWithAnEmptyPageIsRefused(t *testing.T) {
+	t.Parallel()
+	s := New()
+	for _, op := range diamond().submit(1, "k", 2)[:2] {
+		s.Apply(Entry{Ops: []Op{op}}, nil)
+	}
+	j := s.jobs.get(1)
+	j.records.pages = append(j.records.pages, new(page))
+	var b bytes.Buffer
+	if err := s.WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadSnapshot(&b); err == nil {
+		t.Error("was read")
+	}
+}
+
 func TestAnUnknownEntryHaltsAndADamagedOneIsAnError(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{

@@ -74,7 +74,8 @@ func TestARestoreWakesThoseWhoWait(t *testing.T) {
 	for i := uint64(1); i <= 9; i++ {
 		a.Apply(i, noop(i))
 	}
-	changed := b.Changed(0)
+	b.Apply(1, noop(77))
+	changed := b.Changed(1)
 	b.Expect([]byte{1}, Entry{})
 	if err := a.Snapshot().carryTo(b); err != nil {
 		t.Fatal(err)

@@ -85,6 +85,9 @@ func TestForgottenJobsLeaveNothingBehind(t *testing.T) {
 	if len(s.jobs.pages) != 2 || s.JobCount() != 2 {
 		t.Errorf("%d pages hold %d jobs, want 2 and 2", len(s.jobs.pages), s.JobCount())
 	}
+	for range 5 {
+		sameState(t, "restored", restored(t, snapshotOf(t, s)), s) // several keys in a part: their order is not the map's
+	}
 	if s.Keys() != 5*jobPageSize {
 		t.Errorf("%d keys, want all: they outlive their jobs", s.Keys())
 	}
