@@ -61,7 +61,8 @@ type chaos struct {
 	stop context.CancelFunc
 	over chan error
 	term uint64
-	next time.Time // while nobody leads: when the next does
+	skew [3]time.Duration // of the replicas' wall clocks
+	next time.Time        // while nobody leads: when the next does
 
 	calm bool // no more faults
 	ledger
@@ -78,6 +79,9 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	c := &chaos{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), machine: fsm.NewMachine(fsm.Compact{})}
 	c.ledger.c = c
 	c.log = &chaosLog{machine: c.machine, observe: c.ledger.observe}
+	for i := range c.skew {
+		c.skew[i] = c.upTo(4*time.Second) - 2*time.Second
+	}
 	for i := range 2 + c.rng.IntN(4) {
 		c.workers = append(c.workers, &chaosWorker{
 			c: c, name: fmt.Sprintf("w%d", i), slots: 1 + uint32(c.rng.IntN(5)), zone: i == 0 || c.chance(30),
@@ -207,6 +211,7 @@ func (c *chaos) lead() {
 	}
 	c.log.elect(c.rng.IntN(5))
 	c.term++
+	skew := c.skew[c.term%3]
 	seq, err := sequencer.New(sequencer.Config{
 		ServerID: fmt.Sprintf("n%d", c.term%3), Instance: fmt.Sprintf("i%d", c.term%3), Term: c.term, Log: c.log,
 		Machine: c.machine, Codec: fsm.Compact{}, Logger: slog.New(slog.DiscardHandler), Seed: c.seed,
@@ -214,7 +219,8 @@ func (c *chaos) lead() {
 		Definite:     func(err error) bool { return errors.Is(err, errNeverProposed) },
 		Halt:         func(err error) { c.fail("halt: %v", err) },
 		EntryOps:     1 + c.rng.IntN(20), InFlight: 1 + c.rng.IntN(4),
-		KeepJobs: 2 + c.rng.IntN(20),
+		KeepJobs: 2 + c.rng.IntN(20), KeepWorkers: time.Second + c.upTo(20*time.Second),
+		Wall: func() time.Time { return time.Now().Add(skew) },
 	})
 	if err != nil {
 		c.fail("%v", err)
@@ -379,7 +385,9 @@ type chaosJob struct {
 	from   time.Time
 	answer chan chaosSubmitted
 	acked  bool
-	id     fsm.JobID
+	// unknown is set if nobody could say whether it was stored.
+	unknown bool
+	id      fsm.JobID
 }
 
 type chaosSubmitted struct {
@@ -405,6 +413,7 @@ func (c *chaos) client(j *chaosJob) {
 	seq := c.seq
 	switch {
 	case !j.acked || c.chance(1):
+		c.unacknowledged(j)
 		answer := make(chan chaosSubmitted, 1)
 		j.answer = answer
 		c.running.Go(func() {
@@ -412,15 +421,24 @@ func (c *chaos) client(j *chaosJob) {
 			answer <- chaosSubmitted{r, err}
 		})
 	case c.rng.IntN(2000) < 3:
-		c.running.Go(func() { _, _ = seq.CancelJob(context.Background(), j.id, "enough") })
+		c.running.Go(func() {
+			if _, err := seq.CancelJob(context.Background(), j.id, "enough"); err == nil {
+				c.cancelled(j.id)
+			}
+		})
 	case c.rng.IntN(2000) < 10:
 		task := fsm.TaskRef{Job: j.id, Index: uint32(c.rng.IntN(int(j.sub.Total)))}
-		c.running.Go(func() { _, _ = seq.CancelTask(context.Background(), task, "enough") })
+		c.running.Go(func() {
+			if _, err := seq.CancelTask(context.Background(), task, "enough"); err == nil {
+				c.cancelledTask(task)
+			}
+		})
 	}
 }
 
 func (c *chaos) acknowledged(j *chaosJob, r chaosSubmitted) {
 	if r.err != nil {
+		j.unknown = j.unknown || errors.Is(r.err, sequencer.ErrOutcomeUnknown)
 		if !errors.Is(r.err, sequencer.ErrTermOver) && !errors.Is(r.err, sequencer.ErrOutcomeUnknown) {
 			c.fail("a submission was answered with %v", r.err)
 		}
@@ -430,6 +448,35 @@ func (c *chaos) acknowledged(j *chaosJob, r chaosSubmitted) {
 		c.fail("one key became jobs %d and %d", j.id, r.r.ID)
 	}
 	j.acked, j.id = true, r.r.ID
+}
+
+// unacknowledged looks whether a job does not exist of which all said so.
+func (c *chaos) unacknowledged(j *chaosJob) {
+	if j.acked || j.unknown {
+		return
+	}
+	c.machine.Read(func(s *fsm.State, _ uint64) {
+		if id, _, sealed, known := s.Key(j.sub.Key); known && sealed {
+			c.fail("job %d exists, and its client was told that it does not", id)
+		}
+	})
+}
+
+// cancelled looks whether a job is what its client was told.
+func (c *chaos) cancelled(id fsm.JobID) {
+	c.machine.Read(func(s *fsm.State, _ uint64) {
+		if job, ok := s.Job(id); ok && job.State != fsm.JobCancelled {
+			c.fail("job %d was cancelled and is %v", id, job.State)
+		}
+	})
+}
+
+func (c *chaos) cancelledTask(t fsm.TaskRef) {
+	c.machine.Read(func(s *fsm.State, _ uint64) {
+		if v, ok := s.Task(t); ok && v.State != fsm.Cancelled {
+			c.fail("task %v was cancelled and is %v", t, v.State)
+		}
+	})
 }
 
 // submission makes a random job.
