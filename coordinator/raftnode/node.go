@@ -40,7 +40,7 @@ type Node struct {
 	logs      *raft.LogCache
 	fsm       *fsmAdapter
 	stream    *streamLayer
-	transport *raft.NetworkTransport
+	transport *patientTransport
 	raft      *raft.Raft                // set before Open returns
 	running   atomic.Pointer[raft.Raft] // the same, for those that raft calls while it starts
 
@@ -177,7 +177,7 @@ func (n *Node) openRaft() error {
 		return fmt.Errorf("making the log cache: %w", err)
 	}
 	n.stream = newStreamLayer(&n.cfg, n.serverAt)
-	n.transport = newTransport(&n.cfg, n.stream, log)
+	n.transport = newPatientTransport(newTransport(&n.cfg, n.stream, log))
 	if err := n.newRaft(log, snapshots); err != nil {
 		return errors.Join(err, n.transport.Close())
 	}
@@ -210,6 +210,8 @@ func (n *Node) newRaft(log *hclogAdapter, snapshots raft.SnapshotStore) error {
 		}
 		return fmt.Errorf("starting raft: %w", err)
 	}
+	leads := func(term uint64) bool { return n.raft.State() == raft.Leader && n.raft.CurrentTerm() == term }
+	n.transport.leads.Store(&leads)
 	n.store.started.Store(true)
 	n.running.Store(n.raft)
 	return nil
