@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// holdFor is for how long one replication request waits for its peer to
+	// holdFor is how long one replication request waits for its peer to
 	// come back.
 	holdFor = 30 * time.Second
 	// lookAgain is how often it looks.
