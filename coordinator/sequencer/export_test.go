@@ -209,13 +209,17 @@ type nowhere struct{}
 
 func (nowhere) Propose([]byte) Proposal { return nil }
 
+func testConfig() Config {
+	return Config{
+		ServerID: "n1", Instance: "i1", Term: 1, Log: nowhere{}, Machine: fsm.NewMachine(fsm.Compact{}), Codec: fsm.Compact{},
+		Logger: slog.New(slog.DiscardHandler), NewClusterID: func() string { return "c" }, InboxReports: 16, InboxOthers: 16,
+	}
+}
+
 // testSequencer makes one that is not run.
 func testSequencer(t *testing.T) *Sequencer {
 	t.Helper()
-	s, err := New(Config{
-		ServerID: "n1", Instance: "i1", Term: 1, Log: nowhere{}, Machine: fsm.NewMachine(fsm.Compact{}), Codec: fsm.Compact{},
-		Logger: slog.New(slog.DiscardHandler), NewClusterID: func() string { return "c" }, InboxReports: 16, InboxOthers: 16,
-	})
+	s, err := New(testConfig())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -335,3 +335,59 @@ func TestAssigningGoesOnOnceItIsAllowed(t *testing.T) {
 		}
 	})
 }
+
+func TestAnUploadThatNobodyEndsIsRemoved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		log := &chaosLog{machine: c.machine, observe: func(fsm.Entry, bool) func(fsm.Applied) { return func(fsm.Applied) {} }}
+		c.config = func(cfg *sequencer.Config) { cfg.Log, cfg.EntryBytes = log, 64<<10 }
+		s, end := c.lead()
+		log.mu.Lock()
+		log.slow = true
+		log.mu.Unlock()
+		answer := make(chan error, 1)
+		go func() {
+			_, err := s.Submit(context.Background(), spec{key: "k", n: 100_000}.submission())
+			answer <- err
+		}()
+		synctest.Wait()
+		log.flush(2)
+		log.lose(func() error { return errNeverProposed })
+		if err := <-answer; !errors.Is(err, sequencer.ErrTermOver) {
+			t.Fatalf("submit gave %v, want the term is over: nothing was sealed", err)
+		}
+		_ = end()
+		held := func() (jobs, keys int) {
+			c.machine.Read(func(st *fsm.State, _ uint64) { jobs, keys = st.JobCount(), st.Keys() })
+			return jobs, keys
+		}
+		if jobs, keys := held(); jobs != 1 || keys != 1 {
+			t.Fatalf("%d jobs and %d keys, want the upload", jobs, keys)
+		}
+		log.elect(0)
+		c.lead()
+		<-time.After(62 * time.Second)
+		if jobs, keys := held(); jobs != 0 || keys != 0 {
+			t.Errorf("%d jobs and %d keys are left of an upload that nobody goes on with", jobs, keys)
+		}
+	})
+}
+
+func TestAReportOfASessionThatWasReplacedIsNotRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		old := attachWorker(t, s, "w", "a", 1, hold)
+		id := mustSubmit(t, s, spec{key: "k", n: 1})
+		old.await("its assignment", func() bool { return len(old.held) == 1 })
+		attachWorker(t, s, "w", "a", 1, hold, old.held...)
+		old.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, old.held[0])
+		synctest.Wait()
+		// It was not acknowledged either: the worker repeats it in its new session.
+		if v := c.task(id, 0); v.State != fsm.Assigned || old.through != 0 {
+			t.Errorf("the task is %v, acknowledged through %d", v.State, old.through)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package sequencer
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// busyLeader has workers that run tasks of one job.
+func busyLeader(b *testing.B, workers, each int) *Sequencer {
+	b.Helper()
+	s, err := New(testConfig())
+	if err != nil {
+		b.Fatal(err)
+	}
+	raw, err := proto.Marshal(&dtaskv1.JobHeader{Name: "j", Policies: []*dtaskv1.TaskPolicy{{Type: "x", TimeoutMs: 3_600_000}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	total := workers * each
+	x := s.newBatch()
+	do := func(op fsm.Op) {
+		if r := x.draft.Do(op); r != fsm.Accepted {
+			b.Fatalf("%T: %v", op, r)
+		}
+	}
+	do(&fsm.JobBegin{ID: 1, Key: "k", Header: raw, Total: uint32(total)})
+	sum := uint32(0)
+	for first := 0; first < total; first += 1000 {
+		chunk := fsm.NewChunkBuilder(uint32(first))
+		for i := first; i < min(first+1000, total); i++ {
+			chunk.Add(fmt.Sprint(i), 0, nil, nil)
+		}
+		c := chunk.Chunk()
+		sum = c.Sum(sum)
+		do(&fsm.JobChunk{Job: 1, Chunk: c})
+	}
+	do(&fsm.JobSeal{Job: 1, Sum: sum})
+	for i := range workers {
+		w := &worker{id: fsm.WorkerID(i + 1), session: quiet{}, held: make(map[fsm.AttemptRef]held)}
+		do(&fsm.WorkerJoin{ID: w.id, Name: fmt.Sprint(i), Incarnation: "a", Slots: uint32(each)})
+		s.workers[w.id] = w
+		for k := range each {
+			a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: uint32(i*each + k)}, Attempt: 1}
+			if r := x.draft.Assign(fsm.AssignItem{AttemptRef: a, Worker: w.id}); r != fsm.Accepted {
+				b.Fatal(r)
+			}
+			w.held[a] = held{since: x.now, began: x.now.Add(-time.Minute), beat: x.now}
+		}
+	}
+	x.draft.Finish()
+	return s
+}
+
+// quiet is a session of a worker that is always heard.
+type quiet struct{}
+
+func (quiet) Send(Outgoing)        {}
+func (quiet) LastHeard() time.Time { return time.Now() }
+func (quiet) Close(error)          {}
+
+func BenchmarkSweep(b *testing.B) {
+	for _, x := range []struct{ workers, each int }{{100, 500}, {5000, 10}} {
+		b.Run(fmt.Sprintf("%d workers × %d attempts", x.workers, x.each), func(b *testing.B) {
+			s := busyLeader(b, x.workers, x.each)
+			for b.Loop() {
+				batch := s.newBatch()
+				s.sweepWorkers(batch)
+				s.sweepAttempts(batch)
+				if _, _, ok := batch.draft.Finish(); ok {
+					b.Fatal("the sweep ended something")
+				}
+			}
+		})
+	}
+}
