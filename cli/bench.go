@@ -134,7 +134,7 @@ func (a *app) bench(ctx context.Context, f benchFlags) error {
 		after = nil
 	}
 	report := l.report(before, after)
-	if err := a.print(report, func(w io.Writer) error { return report.table(w) }); err != nil {
+	if err := a.print(report, report.table); err != nil {
 		return err
 	}
 	if l.unfinished > 0 {

@@ -135,7 +135,8 @@ func (f *fakeLeader) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, 
 	if err != nil {
 		return err
 	}
-	for m := first; err == nil; {
+	for err == nil {
+		var m *dtaskv1.SubmitRequest
 		if m, err = s.Recv(); err == nil {
 			first.Tasks = append(first.Tasks, m.GetTasks()...)
 		}
@@ -216,7 +217,7 @@ func (f *fakeLeader) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*d
 			out.Jobs = append(out.Jobs, j.job)
 		}
 	}
-	slices.SortFunc(out.Jobs, func(a, b *dtaskv1.Job) int { return cmp.Compare(b.GetId(), a.GetId()) })
+	slices.SortFunc(out.GetJobs(), func(a, b *dtaskv1.Job) int { return cmp.Compare(b.GetId(), a.GetId()) })
 	return out, nil
 }
 

@@ -15,7 +15,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 
 // run is Main with its surroundings given.
 func run(ctx context.Context, args []string, a *app) int {
-	root := newRoot(a)
+	root := newRoot(a) //nolint:contextcheck // cobra hands the context down
 	root.SetArgs(args)
 	root.SetIn(a.in)
 	root.SetOut(a.out)

@@ -27,8 +27,13 @@ func progressOf(j *dtaskv1.Job) step {
 	by := j.GetTasksByState()
 	var words []string
 	for _, s := range []struct{ state, word string }{
-		{"running", "running"}, {"assigned", "assigned"}, {"scheduled", "retrying"},
-		{"failed", "failed"}, {"dead", "dead"}, {"lost", "lost"}, {"cancelled", "cancelled"},
+		{"running", "running"},
+		{"assigned", "assigned"},
+		{"scheduled", "retrying"},
+		{"failed", "failed"},
+		{"dead", "dead"},
+		{"lost", "lost"},
+		{"cancelled", "cancelled"},
 	} {
 		if n := by[s.state]; n > 0 {
 			words = append(words, show.Count(n)+" "+s.word)

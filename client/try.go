@@ -75,7 +75,7 @@ func (c *Client) round(ctx context.Context, w *walk) (done bool, err error) {
 				return true, nil
 			}
 			if ctx.Err() != nil {
-				return false, nil
+				return false, nil //nolint:nilerr // the caller looks at ctx
 			}
 			j := judge(err)
 			w.note(addr, j)

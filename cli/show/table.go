@@ -103,7 +103,7 @@ func (p Paint) in(code, s string) string {
 // Clean makes text from outside harmless for a terminal and fit for one line:
 // escape sequences and other control characters go, line ends become blanks.
 func Clean(s string) string {
-	return strings.TrimSpace(clean(s, func(r rune) bool { return false }))
+	return strings.TrimSpace(clean(s, func(rune) bool { return false }))
 }
 
 // CleanText is Clean for text of several lines: tabs and line ends stay.

@@ -60,7 +60,7 @@ func TestUsersVariablesAreOverTheDefaultsAndUnderDtasks(t *testing.T) {
 func TestUnusableEntriesAreAllNamed(t *testing.T) {
 	t.Parallel()
 	_, err := Environ(Vars{Item: "a\x00b"}, map[string]string{"BAD": "x\x00", "A=B": "", "": "x"})
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the joined errors themselves
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		t.Fatalf("got %v", err)
 	}

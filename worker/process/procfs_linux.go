@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -31,8 +32,8 @@ func allProcs() ([]proc, error) {
 	}
 	procs := make([]proc, 0, len(names))
 	buf := make([]byte, 1024)
-	for i := len(names) - 1; i >= 0; i-- {
-		pid, err := strconv.Atoi(names[i])
+	for _, name := range slices.Backward(names) {
+		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}

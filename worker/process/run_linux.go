@@ -197,7 +197,7 @@ func (r *run) follow(ctx context.Context) (last report, stuck bool) {
 			grace := max(r.spec.KillGrace, 0)
 			r.stop <- stopOrder{Grace: grace}
 			timer := time.NewTimer(grace + r.limit)
-			defer timer.Stop()
+			defer timer.Stop() //nolint:revive,gocritic // done is nil from here on: this runs once
 			limit = timer.C
 		case <-limit:
 			stuck = true

@@ -36,8 +36,7 @@ func openStdio(s *Spec) (*stdio, error) {
 	p := &stdio{}
 	if err := p.open(s); err != nil {
 		p.closeChild()
-		p.finish()
-		return nil, err
+		return nil, errors.Join(err, p.finish())
 	}
 	return p, nil
 }
