@@ -69,7 +69,7 @@ type Config struct {
 	// Silence is how long a worker may say nothing; default 3 s.
 	Silence time.Duration
 	// Lease is how long an at-most-once attempt of a lost worker may still be
-	// running; default 30 s.
+	// running; default 30 s, or Silence if that is longer.
 	Lease time.Duration
 	// StartTimeout puts an attempt back that its worker has neither begun nor
 	// ended; default 60 s.
@@ -109,7 +109,7 @@ func (c *Config) Defaults() {
 	orDefault(&c.MaxTasks, 20_000_000)
 	orDefault(&c.MaxKeys, 4_000_000)
 	orDefault(&c.Silence, 3*time.Second)
-	orDefault(&c.Lease, 30*time.Second)
+	orDefault(&c.Lease, max(30*time.Second, c.Silence))
 	orDefault(&c.StartTimeout, time.Minute)
 	orDefault(&c.TimeoutSlack, 5*time.Second)
 	orDefault(&c.AdmissionRate, 1000)

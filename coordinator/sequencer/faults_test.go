@@ -240,10 +240,12 @@ func TestALeaderThatHearsOfFewDoubtsItselfFirst(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
 		silent   int
+		closed   bool // their connections too
 		min, max time.Duration
 	}{
-		"two of five":   {2, 3 * time.Second, 4 * time.Second},
-		"three of five": {3, 6 * time.Second, 7 * time.Second},
+		"two of five":               {2, false, 3 * time.Second, 4 * time.Second},
+		"three of five":             {3, false, 6 * time.Second, 7 * time.Second},
+		"three of five, and closed": {3, true, 3 * time.Second, 4 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -262,6 +264,9 @@ func TestALeaderThatHearsOfFewDoubtsItselfFirst(t *testing.T) {
 					since := time.Now()
 					for _, w := range workers[:x.silent] {
 						w.fallSilent()
+						if x.closed {
+							s.Detach(w.id, w)
+						}
 					}
 					c.await("their loss", func() bool { return up(c) == 5-x.silent })
 					if took := time.Since(since); took < x.min || took > x.max {

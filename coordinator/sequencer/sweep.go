@@ -104,7 +104,7 @@ func later(a, b time.Time) time.Time {
 
 // sweepWorkers gives up those that were silent for too long.
 func (s *Sequencer) sweepWorkers(b *batch) {
-	var silent []*worker
+	var silent []*worker // with a session
 	for _, w := range s.workers {
 		limit := w.deadline
 		if w.session != nil {
@@ -112,12 +112,13 @@ func (s *Sequencer) sweepWorkers(b *batch) {
 		}
 		switch {
 		case b.now.Before(limit):
-		case w.draining && len(w.held) == 0:
-			if b.room() {
-				s.lost(b, w, "left")
-			}
-		default:
+		case w.session != nil:
 			silent = append(silent, w)
+		case !b.room():
+		case w.draining && len(w.held) == 0:
+			s.lost(b, w, "left")
+		default:
+			s.lost(b, w, "silent")
 		}
 	}
 	if s.doubts(b.now, silent) {
@@ -130,8 +131,9 @@ func (s *Sequencer) sweepWorkers(b *batch) {
 	}
 }
 
-// doubts reports whether so many workers seem dead at once that this replica
-// suspects itself first: they get their time once more.
+// doubts reports whether so many workers fell silent at once, without a word of
+// their connections' end, that this replica suspects itself first: they get their
+// time once more.
 func (s *Sequencer) doubts(now time.Time, silent []*worker) bool {
 	if len(silent) < 3 || 2*len(silent) <= len(s.workers) || now.Sub(s.doubtAt) < 2*s.cfg.Silence {
 		return false

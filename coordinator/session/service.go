@@ -35,7 +35,7 @@ type Config struct {
 
 	HeartbeatInterval time.Duration // workers beat this often; default 1 s
 	Silence           time.Duration // told to workers; default 3 s
-	Lease             time.Duration // told to workers; default 30 s
+	Lease             time.Duration // told to workers; default 30 s, or Silence if that is longer
 	AdmissionRate     int           // new sessions a second; default 1000
 	HelloTimeout      time.Duration // for the first message; default 5 s
 }
@@ -62,7 +62,7 @@ var (
 func New(cfg Config) *Service {
 	setDefault(&cfg.HeartbeatInterval, time.Second)
 	setDefault(&cfg.Silence, 3*time.Second)
-	setDefault(&cfg.Lease, 30*time.Second)
+	setDefault(&cfg.Lease, max(30*time.Second, cfg.Silence))
 	setDefault(&cfg.HelloTimeout, 5*time.Second)
 	if cfg.AdmissionRate == 0 {
 		cfg.AdmissionRate = 1000

@@ -57,6 +57,16 @@ func TestAWorkerIsWelcomedAndWorks(t *testing.T) {
 	}
 }
 
+func TestALongSilenceHasALongLease(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(c *session.Config) { c.HeartbeatInterval, c.Silence = time.Minute, 3*time.Minute })
+	h.lead(1)
+	p := h.join(helloOf("w", 1))
+	if w := p.seen[0].GetWelcome(); w.GetHeartbeatIntervalMs() != 60_000 || w.GetSilenceMs() != 180_000 || w.GetLeaseMs() != 180_000 {
+		t.Errorf("welcome %v, want a lease as long as the silence", w)
+	}
+}
+
 func TestABeatIsAnsweredWithItsNumber(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
