@@ -17,7 +17,7 @@ const failoverLimit = 2 * time.Minute
 // failover kills leaders while short tasks end all the time, and measures for
 // how long none does.
 func failover(ctx context.Context, o options, t *table) error {
-	var longest, first []float64
+	var longest, back []float64
 	executed := 0
 	err := with(ctx, cluster.Config{Workers: o.workers, Slots: 16}, func(c *cluster.Cluster) error {
 		cl, err := c.Client()
@@ -31,7 +31,7 @@ func failover(ctx context.Context, o options, t *table) error {
 				return err
 			}
 			longest = append(longest, float64(gap.Longest.Milliseconds()))
-			first = append(first, float64(gap.First.Milliseconds()))
+			back = append(back, float64(gap.Back.Milliseconds()))
 			executed += retries
 		}
 		return nil
@@ -41,7 +41,7 @@ func failover(ctx context.Context, o options, t *table) error {
 	}
 	setting := fmt.Sprintf("%d x SIGKILL of the leader, tasks of 10 ms on %d slots", o.kills, 16*o.workers)
 	t.add("leader killed: longest time without a completion", "ms", setting, longest...)
-	t.add("leader killed: until the next completion", "ms", setting, first...)
+	t.add("leader killed: until work flows again", "ms", setting, back...)
 	t.add("leader killed: attempts beyond the first", "", "assigned and not yet sent when it died", float64(executed))
 	return nil
 }

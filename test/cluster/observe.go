@@ -124,12 +124,13 @@ type Gap struct {
 	// Longest is the longest time without a completion that was seen around
 	// the loss.
 	Longest time.Duration
-	// First is from the loss to the first completion that was seen after it.
-	First time.Duration
+	// Back is from the loss until that time was over: work flows again. What the
+	// lost leader had accepted may have become visible before.
+	Back time.Duration
 }
 
-// settling is how long after the first completion behind a loss the flow is
-// still looked at.
+// settling is how long after the first completion behind a loss a time without
+// one may begin and still belong to the loss.
 const settling = time.Second
 
 // GapAround finds the gap around a loss. There is none to be found if no
@@ -139,13 +140,15 @@ func GapAround(seen []Completion, loss time.Time) (Gap, bool) {
 	if after < 0 {
 		return Gap{}, false
 	}
-	gap := Gap{First: seen[after].At.Sub(loss)}
-	gap.Longest = gap.First
+	gap := Gap{Back: seen[after].At.Sub(loss)}
+	gap.Longest = gap.Back
 	if after > 0 {
 		gap.Longest = seen[after].At.Sub(seen[after-1].At)
 	}
-	for i := after + 1; i < len(seen) && seen[i].At.Sub(seen[after].At) < settling; i++ {
-		gap.Longest = max(gap.Longest, seen[i].At.Sub(seen[i-1].At))
+	for i := after + 1; i < len(seen) && seen[i-1].At.Sub(seen[after].At) < settling; i++ {
+		if length := seen[i].At.Sub(seen[i-1].At); length > gap.Longest {
+			gap = Gap{Longest: length, Back: seen[i].At.Sub(loss)}
+		}
 	}
 	return gap, true
 }

@@ -52,7 +52,7 @@ func (d *demo) judge(job cluster.Job, fail failover) error {
 		{"attempts", fmt.Sprintf("%d for %d tasks%s", attempts, d.tasks, notSent(handedBack)), attempts-handedBack != d.tasks},
 		{"tasks per worker", describe(perWorker), false},
 		{"longest time without a completion", millis(fail.gap.Longest), false},
-		{"from the kill to the next completion", millis(fail.gap.First) + ", by a new leader", false},
+		{"from the kill until work flowed again", millis(fail.gap.Back), false},
 		{"the whole demo", fmt.Sprintf("%.1f s", time.Since(d.start).Seconds()), false},
 	}
 	d.chapter("What was seen")

@@ -52,6 +52,28 @@ func runsOf(t *testing.T, c *cluster.Cluster, job, task string) []ledger.Run {
 	return runs
 }
 
+// steadily plays a story that is promised under one leader. On a machine that is
+// too busy for the leader to be heard, another may be elected in the middle, and
+// then workers are given time anew: the story is played again, a few times.
+func steadily(t *testing.T, c *cluster.Cluster, play func() (broken string)) {
+	t.Helper()
+	for range 4 {
+		before, err := c.Status(t.Context())
+		clustertest.Must(t, err)
+		broken := play()
+		after, err := c.Status(t.Context())
+		clustertest.Must(t, err)
+		if before.Leader != "" && before.Term == after.Term {
+			if broken != "" {
+				t.Error(broken)
+			}
+			return
+		}
+		t.Logf("term %d became term %d by itself: once more", before.Term, after.Term)
+	}
+	t.Error("no leader stayed in office")
+}
+
 // judged turns a job as dtaskctl shows it into one that the ledger judges.
 // after has the dependencies of its tasks.
 func judged(job cluster.Job, after map[string][]string) ledger.Job {

@@ -49,69 +49,96 @@ func awaitBegun(t *testing.T, c *cluster.Cluster, job string, n int) []ledger.Ru
 
 func TestTheTasksOfAKilledWorkerRunElsewhere(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 3})
-	const tasks = 6
-	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("survivors", marks(c, tasks, 4*time.Second)...))
-	runs := awaitBegun(t, c, id, tasks)
-	victim := c.Worker(runs[0].Worker)
-	killed := now(t)
-	clustertest.Must(t, victim.Kill())
-
-	clustertest.Must(t, cluster.Until(ctx, "no process of the worker is left", time.Second+slack, func(context.Context) error {
-		for _, r := range runs {
-			if r.Worker == victim.Name && syscall.Kill(r.Pid, 0) == nil {
-				return fmt.Errorf("process %d of task %s lives", r.Pid, r.Task)
+	var harms []ledger.Harm
+	var jobs []ledger.Job
+	steadily(t, c, func() string {
+		const tasks = 6
+		id := clustertest.Submit(t, c.Ctl, cluster.JobFile("survivors", marks(c, tasks, 4*time.Second)...))
+		runs := awaitBegun(t, c, id, tasks)
+		victim := c.Worker(runs[0].Worker)
+		killed := now(t)
+		clustertest.Must(t, victim.Kill())
+		harms = append(harms, ledger.Harm{Worker: victim.Name, From: killed})
+		clustertest.Must(t, cluster.Until(t.Context(), "no process of the worker is left", time.Second+slack, func(context.Context) error {
+			for _, r := range runs {
+				if r.Worker == victim.Name && syscall.Kill(r.Pid, 0) == nil {
+					return fmt.Errorf("process %d of task %s lives", r.Pid, r.Task)
+				}
 			}
+			return nil
+		}))
+		job := completed(t, c.Ctl, id)
+		jobs = append(jobs, judged(job, nil))
+		if job.Retries == 0 {
+			t.Error("the job shows no retries")
 		}
-		return nil
-	}))
-	job := completed(t, c.Ctl, id)
-	checkLedger(t, c, []ledger.Harm{{Worker: victim.Name, From: killed}}, judged(job, nil))
+		clustertest.Must(t, c.AwaitWorker(t.Context(), victim.Name, "down"))
+		clustertest.Must(t, victim.Start(t.Context()))
+		clustertest.Must(t, c.AwaitWorker(t.Context(), victim.Name, "up"))
+		return tooLate(t, c, runs, victim.Name, killed)
+	})
+	checkLedger(t, c, harms, jobs...)
+}
+
+// tooLate says which of a killed worker's runs began elsewhere too late.
+func tooLate(t *testing.T, c *cluster.Cluster, runs []ledger.Run, worker string, killed time.Duration) string {
+	t.Helper()
 	for _, r := range runs {
-		if r.Worker != victim.Name {
+		if r.Worker != worker {
 			continue
 		}
-		if all := runsOf(t, c, id, r.Task); len(all) != 2 {
-			t.Errorf("task %s ran %d times, want on the killed worker and once elsewhere", r.Task, len(all))
-		} else if late := all[1].Start - killed; late > elsewhere+slack {
-			t.Errorf("task %s began elsewhere %v after the kill", r.Task, late)
-		} else {
-			t.Logf("task %s began elsewhere %v after the kill", r.Task, late)
+		all := runsOf(t, c, r.Job, r.Task)
+		if len(all) != 2 {
+			return fmt.Sprintf("task %s ran %d times, want on the killed worker and once elsewhere", r.Task, len(all))
+		}
+		late := all[1].Start - killed
+		t.Logf("task %s began elsewhere %v after the kill", r.Task, late)
+		if late > elsewhere+slack {
+			return fmt.Sprintf("task %s began elsewhere %v after the kill", r.Task, late)
 		}
 	}
-	clustertest.Must(t, c.AwaitWorker(ctx, victim.Name, "down"))
-	if job.Retries == 0 {
-		t.Error("the job shows no retries")
-	}
+	return ""
 }
 
 func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 2})
-	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("late", c.Programs.Mark("only", ledgerOf(c), 3*time.Second)))
-	held := awaitBegun(t, c, id, 1)[0]
-	victim := c.Worker(held.Worker)
-	stopped := now(t)
-	clustertest.Must(t, victim.Pause())
-	// Its command goes on and ends while the worker is stopped.
-	clustertest.Must(t, cluster.Pause(ctx, 10*time.Second))
-	clustertest.Must(t, victim.Resume())
-	harm := ledger.Harm{Worker: victim.Name, From: stopped, Until: now(t)}
-
-	job := completed(t, c.Ctl, id)
-	if task := job.Tasks[0]; task.Worker == victim.Name || task.Attempt != 2 {
-		t.Errorf("the accepted completion is of attempt %d on %s, want 2 on the other worker", task.Attempt, task.Worker)
-	}
-	clustertest.Must(t, cluster.Until(ctx, "the worker hears that it was superseded", guard, func(context.Context) error {
-		if !victim.LogHas("superseded") {
-			return cluster.ErrNotYet
+	var harms []ledger.Harm
+	var jobs []ledger.Job
+	steadily(t, c, func() string {
+		id := clustertest.Submit(t, c.Ctl, cluster.JobFile("late", c.Programs.Mark("only", ledgerOf(c), 3*time.Second)))
+		held := awaitBegun(t, c, id, 1)[0]
+		victim := c.Worker(held.Worker)
+		stopped := now(t)
+		clustertest.Must(t, victim.Pause())
+		// Its command goes on and ends while the worker is stopped.
+		clustertest.Must(t, cluster.Pause(ctx, 10*time.Second))
+		clustertest.Must(t, victim.Resume())
+		harms = append(harms, ledger.Harm{Worker: victim.Name, From: stopped, Until: now(t)})
+		job := completed(t, c.Ctl, id)
+		jobs = append(jobs, judged(job, nil))
+		clustertest.Must(t, c.AwaitWorker(ctx, victim.Name, "up"))
+		if task := job.Tasks[0]; task.Worker == victim.Name || task.Attempt != 2 {
+			return fmt.Sprintf("the accepted completion is of attempt %d on %s, want 2 on the other worker", task.Attempt, task.Worker)
 		}
-		return nil
-	}))
-	clustertest.Must(t, c.AwaitWorker(ctx, victim.Name, "up"))
-	checkLedger(t, c, []ledger.Harm{harm}, judged(completed(t, c.Ctl, id), nil))
+		if err := cluster.Until(ctx, "the worker hears that it was superseded", guard, func(context.Context) error {
+			if !victim.LogHas("superseded", "job="+id) {
+				return cluster.ErrNotYet
+			}
+			return nil
+		}); err != nil {
+			return err.Error()
+		}
+		again, err := c.Job(ctx, id)
+		clustertest.Must(t, err)
+		if again.Tasks[0].Worker != job.Tasks[0].Worker || again.Tasks[0].Attempt != job.Tasks[0].Attempt {
+			return fmt.Sprintf("the late completion changed the task from %+v to %+v", job.Tasks[0], again.Tasks[0])
+		}
+		return ""
+	})
+	checkLedger(t, c, harms, jobs...)
 }
 
 func TestADrainedWorkerFinishesWhatItHolds(t *testing.T) {
