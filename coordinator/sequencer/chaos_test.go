@@ -21,7 +21,7 @@ import (
 
 var (
 	chaosSeed = flag.Uint64("chaos.seed", 0, "simulate this seed only")
-	chaosRuns = flag.Uint64("chaos.runs", 200, "how many seeds are simulated")
+	chaosRuns = flag.Uint64("chaos.runs", 300, "how many seeds are simulated")
 )
 
 // TestNothingAcknowledgedIsLostWhateverHappens simulates leaders, workers and
