@@ -171,31 +171,31 @@ func (s *State) fail(it FailItem, fx *Effects) Reason {
 	if it.Burns {
 		r.failures++
 	}
+	note := s.attemptNote(j, r, it.Error)
 	switch it.Next {
 	case Retry:
 		s.move(j, it.Index, Scheduled)
-		r.ended = it.Due
-		s.setError(j, r, it.Error)
+		r.ended, r.note = it.Due, note
 		s.mixRecord(r)
 		j.recovered++
 		s.mix(j.recovered)
 		fx.scheduled(it.AttemptRef, it.Due)
 	case ToDead:
-		s.failTask(j, it.Index, Dead, it.Error, fx)
+		s.failTask(j, it.Index, Dead, it.Error, note, fx)
 	case ToFailed:
-		s.failTask(j, it.Index, Failed, it.Error, fx)
+		s.failTask(j, it.Index, Failed, it.Error, note, fx)
 	}
 	return Accepted
 }
 
 func (o *Requeue) apply(s *State, fx *Effects) Reason {
-	return each(o.Items, func(h HeldItem) Reason { return s.requeue(h, fx) })
+	return each(o.Items, func(h HeldItem) Reason { return s.requeue(h, o.Lost, fx) })
 }
 
 // requeue puts a live attempt back. In a job that is stopping the task is
-// cancelled instead.
+// cancelled instead. lost means that it ran on a worker that was lost.
 // Rejects: as held; WrongState for an at-most-once attempt that has begun.
-func (s *State) requeue(h HeldItem, fx *Effects) Reason {
+func (s *State) requeue(h HeldItem, lost bool, fx *Effects) Reason {
 	j, reason := s.held(h)
 	if reason != Accepted {
 		return reason
@@ -204,12 +204,20 @@ func (s *State) requeue(h HeldItem, fx *Effects) Reason {
 		return WrongState
 	}
 	if j.stopping {
-		s.endTask(j, h.Index, Cancelled, "job stopped")
+		s.cancelTask(j, h.Index, "job stopped")
 		s.cancelDependents(j, h.Index)
 		s.settle(j, fx)
 		return Accepted
 	}
-	s.mixRecord(s.move(j, h.Index, Pending))
+	r := s.move(j, h.Index, Pending)
+	if lost {
+		r.started = s.now
+		r.note = s.attemptNote(j, r, workerLost)
+		if r.losses < 255 {
+			r.losses++
+		}
+	}
+	s.mixRecord(r)
 	j.recovered++
 	s.mix(j.recovered)
 	fx.ready(h.TaskRef)
@@ -227,10 +235,11 @@ func (s *State) lose(h HeldItem, fx *Effects) Reason {
 	if reason != Accepted {
 		return reason
 	}
-	if !j.records.at(h.Index).begun {
+	r := j.records.at(h.Index)
+	if !r.begun {
 		return WrongState
 	}
-	s.failTask(j, h.Index, Lost, "worker lost, fate of the attempt unknown", fx)
+	s.failTask(j, h.Index, Lost, fateUnknown, s.attemptNote(j, r, fateUnknown), fx)
 	return Accepted
 }
 

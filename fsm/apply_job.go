@@ -157,7 +157,7 @@ func (s *State) endJob(id JobID, as JobState, why string, fx *Effects) Reason {
 		if r.state == Assigned {
 			fx.endedAttempt(HeldItem{AttemptRef{TaskRef{id, i}, r.attempt}, r.worker})
 		}
-		s.endTask(j, i, Cancelled, why)
+		s.cancelTask(j, i, why)
 	}
 	s.closeJob(j, as, fx)
 	return Accepted
@@ -184,7 +184,8 @@ func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 		fx.endedAttempt(HeldItem{AttemptRef{o.Task, r.attempt}, r.worker})
 	}
 	j = s.jobs.write(s.own, j.id)
-	s.endTask(j, o.Task.Index, Cancelled, o.Reason)
+	s.cancelTask(j, o.Task.Index, o.Reason)
+	j.records.write(s.own, o.Task.Index).byHand = true
 	s.cancelDependents(j, o.Task.Index)
 	s.settle(j, fx)
 	return Accepted
@@ -210,7 +211,7 @@ func (o *FailTask) apply(s *State, fx *Effects) Reason {
 		return Malformed
 	}
 	j = s.jobs.write(s.own, j.id)
-	s.failTask(j, o.Task.Index, Failed, o.Error, fx)
+	s.failTask(j, o.Task.Index, Failed, o.Error, s.text(j, o.Error), fx)
 	return Accepted
 }
 

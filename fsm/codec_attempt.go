@@ -35,8 +35,8 @@ func decodeHeld(d *decoder) []HeldItem {
 
 func (o *Begin) encode(e *encoder)   { encodeHeld(e, o.Items) }
 func (o *Begin) decode(d *decoder)   { o.Items = decodeHeld(d) }
-func (o *Requeue) encode(e *encoder) { encodeHeld(e, o.Items) }
-func (o *Requeue) decode(d *decoder) { o.Items = decodeHeld(d) }
+func (o *Requeue) encode(e *encoder) { e.bool(o.Lost); encodeHeld(e, o.Items) }
+func (o *Requeue) decode(d *decoder) { o.Lost = d.bool(); o.Items = decodeHeld(d) }
 func (o *Lose) encode(e *encoder)    { encodeHeld(e, o.Items) }
 func (o *Lose) decode(d *decoder)    { o.Items = decodeHeld(d) }
 

@@ -26,11 +26,14 @@ func (s *State) mixRecord(r *record) {
 	s.mix(uint64(r.ended))   //nolint:gosec // bits only
 	s.mix(uint64(r.attempt)<<32 | uint64(r.worker))
 	s.mix(uint64(r.pending)<<32 | uint64(r.failures))
-	begun := uint64(0)
+	flags := uint64(r.losses)
 	if r.begun {
-		begun = 1
+		flags |= 1 << 8
 	}
-	s.mix(uint64(r.note)<<16 | begun<<8 | uint64(r.state))
+	if r.byHand {
+		flags |= 1 << 9
+	}
+	s.mix(uint64(r.note)<<32 | flags<<8 | uint64(r.state))
 }
 
 func (s *State) mixJob(j *job) {
@@ -47,6 +50,7 @@ func (s *State) mixJob(j *job) {
 	s.mix(uint64(j.submitted)) //nolint:gosec // bits only
 	s.mix(uint64(j.started))   //nolint:gosec // bits only
 	s.mix(uint64(j.ended))     //nolint:gosec // bits only
+	s.mix(uint64(j.revived))   //nolint:gosec // bits only
 	s.mix(j.retries)
 	s.mix(j.recovered)
 	s.mixString(j.err)

@@ -61,7 +61,7 @@ func (d *Draft) Do(op Op) Reason {
 	case *Fail:
 		return each(op.Items, d.Fail)
 	case *Requeue:
-		return each(op.Items, d.Requeue)
+		return each(op.Items, func(h HeldItem) Reason { return d.Requeue(h, op.Lost) })
 	case *Lose:
 		return each(op.Items, d.Lose)
 	case *Due:
@@ -204,10 +204,14 @@ func (d *Draft) Fail(it FailItem) Reason {
 	return d.keep(l, len(it.Error)+24)
 }
 
-// Requeue puts an attempt back.
-func (d *Draft) Requeue(h HeldItem) Reason {
+// Requeue puts an attempt back; lost says that it ran on a worker that was lost.
+func (d *Draft) Requeue(h HeldItem, lost bool) Reason {
+	if l, ok := d.open.(*Requeue); ok && l.Lost != lost {
+		d.closeList()
+	}
 	l := listOf[Requeue](d)
-	if r := d.s.requeue(h, d.fx); r != Accepted {
+	l.Lost = lost
+	if r := d.s.requeue(h, lost, d.fx); r != Accepted {
 		return r
 	}
 	l.Items = append(l.Items, h)

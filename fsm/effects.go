@@ -7,6 +7,7 @@ type Effects struct {
 	Scheduled []DueTask  // became scheduled
 	Ended     []HeldItem // live attempts that ended without an outcome of their own: their workers are told to stop
 	EndedJobs []JobID
+	Revived   []JobID // went on after they had ended or stopped
 	Sealed    []JobID
 }
 
@@ -19,7 +20,7 @@ type DueTask struct {
 // Reset empties the lists and keeps their memory.
 func (fx *Effects) Reset() {
 	fx.Ready, fx.Scheduled, fx.Ended = fx.Ready[:0], fx.Scheduled[:0], fx.Ended[:0]
-	fx.EndedJobs, fx.Sealed = fx.EndedJobs[:0], fx.Sealed[:0]
+	fx.EndedJobs, fx.Sealed, fx.Revived = fx.EndedJobs[:0], fx.Sealed[:0], fx.Revived[:0]
 }
 
 func (fx *Effects) ready(t TaskRef) {
@@ -43,6 +44,12 @@ func (fx *Effects) endedAttempt(h HeldItem) {
 func (fx *Effects) endedJob(id JobID) {
 	if fx != nil {
 		fx.EndedJobs = append(fx.EndedJobs, id)
+	}
+}
+
+func (fx *Effects) revived(id JobID) {
+	if fx != nil {
+		fx.Revived = append(fx.Revived, id)
 	}
 }
 

@@ -26,6 +26,7 @@ type job struct {
 	submitted int64  // ms; entry that sealed it
 	started   int64  // ms; first assignment
 	ended     int64  // ms
+	revived   int64  // ms; when it last went on after it had ended or stopped; 0 = never
 	retries   uint64 // attempts after a task's first
 	recovered uint64 // failures and losses after which a task was tried again
 	counts    [numStates]uint32

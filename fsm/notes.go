@@ -17,8 +17,9 @@ const noteSize = 64 << 10
 type noteKind byte
 
 const (
-	noteResult noteKind = iota + 1 // result and output of a completed task
-	noteError                      // why the last attempt failed, or the task was cancelled
+	noteResult  noteKind = iota + 1 // result and output of a completed task
+	noteError                       // why the task was cancelled, or the text of an attempt
+	noteAttempt                     // an attempt that failed or was lost, and a link to the one before
 )
 
 // notes are the texts and results that records of a job point to: appended,
@@ -174,6 +175,8 @@ func (d *decoder) note() error {
 	}
 	switch kind {
 	case noteError:
+	case noteAttempt:
+		value.attempt()
 	case noteResult:
 		value.i64()
 		if hash := int(value.byte()); hash > len(value.b) {

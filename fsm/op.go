@@ -38,6 +38,8 @@ const (
 	opForgetWorkers
 	opForgetKeys
 	opForgetJobs
+	opRevive
+	opPurge
 	opCount // the first number not in use
 )
 
@@ -91,6 +93,10 @@ func newOp(k opKind) Op {
 		return new(ForgetKeys)
 	case opForgetJobs:
 		return new(ForgetJobs)
+	case opRevive:
+		return new(Revive)
+	case opPurge:
+		return new(Purge)
 	case opCount:
 	}
 	return nil
@@ -196,7 +202,12 @@ type Fail struct{ Items []FailItem }
 
 // Requeue puts live attempts back without burning a retry: their worker was
 // lost, was drained, or never heard of them.
-type Requeue struct{ Items []HeldItem }
+type Requeue struct {
+	// Lost: they ran on a worker that was lost. The loss is counted and kept in
+	// the task's history.
+	Lost  bool
+	Items []HeldItem
+}
 
 // Lose ends at-most-once attempts whose fate is unknown.
 type Lose struct{ Items []HeldItem }
@@ -266,6 +277,20 @@ type ForgetWorkers struct{ IDs []WorkerID }
 // ForgetKeys removes idempotency keys.
 type ForgetKeys struct{ Keys []string }
 
+// Revive lets a job go on with tasks that ended without completing.
+type Revive struct {
+	Job JobID
+	// Tasks are the indexes of those that a person asks for, ascending; empty:
+	// all. What was cancelled because of them goes on with them.
+	Tasks []uint32
+}
+
+// Purge takes dead letters out of the queue: they end as failed.
+type Purge struct {
+	Job   JobID
+	Tasks []uint32 // ascending; empty: all of the job
+}
+
 // ForgetJobs removes jobs that have ended.
 type ForgetJobs struct{ IDs []JobID }
 
@@ -292,3 +317,5 @@ func (*WorkerLeave) kind() opKind   { return opWorkerDown }
 func (*ForgetWorkers) kind() opKind { return opForgetWorkers }
 func (*ForgetKeys) kind() opKind    { return opForgetKeys }
 func (*ForgetJobs) kind() opKind    { return opForgetJobs }
+func (*Revive) kind() opKind        { return opRevive }
+func (*Purge) kind() opKind         { return opPurge }

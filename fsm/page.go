@@ -17,7 +17,9 @@ type record struct {
 	failures uint32 // failed attempts that burnt a retry
 	note     uint32 // position in the job's notes + 1; 0 = none
 	state    TaskState
-	begun    bool // at-most-once: its start is logged
+	begun    bool  // at-most-once: its start is logged
+	byHand   bool  // cancelled by a person, not because of another task
+	losses   uint8 // attempts whose worker was lost while they ran; stays at 255
 }
 
 // pageSize is the number of records in a full page. A page is what a write

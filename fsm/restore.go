@@ -204,7 +204,7 @@ func (f *frameReader) job(d *decoder) error {
 	j.state = JobState(d.byte())
 	j.stopping = d.bool()
 	j.err = d.str()
-	j.submitted, j.started, j.ended = d.i64(), d.i64(), d.i64()
+	j.submitted, j.started, j.ended, j.revived = d.i64(), d.i64(), d.i64(), d.i64()
 	j.retries, j.recovered = d.u64(), d.u64()
 	d.array(&j.digest)
 	chunks, pages, notes := d.u64(), d.u64(), d.u32()
@@ -273,7 +273,7 @@ func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) erro
 	if j.notes.size != notes {
 		return errors.New("has too many notes")
 	}
-	return nil
+	return j.notes.links()
 }
 
 // readRecords adds one page.

@@ -153,6 +153,7 @@ func (f *frameWriter) job(j *job) {
 	e.i64(j.submitted)
 	e.i64(j.started)
 	e.i64(j.ended)
+	e.i64(j.revived)
 	e.u64(j.retries)
 	e.u64(j.recovered)
 	e.b = append(e.b, j.digest[:]...)
@@ -186,6 +187,8 @@ func (e *encoder) record(r *record) {
 	e.u64(uint64(r.note))
 	e.byte(byte(r.state))
 	e.bool(r.begun)
+	e.bool(r.byHand)
+	e.byte(r.losses)
 }
 
 func (d *decoder) record(r *record) {
@@ -198,6 +201,8 @@ func (d *decoder) record(r *record) {
 	r.note = d.u32()
 	r.state = TaskState(d.byte())
 	r.begun = d.bool()
+	r.byHand = d.bool()
+	r.losses = d.byte()
 }
 
 func (f *frameWriter) end(s *State) {

@@ -1,9 +1,6 @@
 package fsm
 
-import (
-	"bytes"
-	"fmt"
-)
+import "fmt"
 
 // legal is the transition table of tasks: legal[from] has a bit for each state
 // that may follow. docs/states.md draws it.
@@ -12,6 +9,11 @@ var legal = [numStates]uint16{
 	Scheduled: 1<<Pending | 1<<Cancelled | 1<<Failed,
 	Pending:   1<<Assigned | 1<<Cancelled | 1<<Failed,
 	Assigned:  1<<Completed | 1<<Pending | 1<<Scheduled | 1<<Failed | 1<<Dead | 1<<Lost | 1<<Cancelled,
+	// People bring them back, or take a dead letter out.
+	Failed:    1<<Pending | 1<<Blocked,
+	Cancelled: 1<<Pending | 1<<Blocked,
+	Dead:      1<<Pending | 1<<Blocked | 1<<Failed,
+	Lost:      1<<Pending | 1<<Blocked,
 }
 
 // move takes a task to another state. Callers have checked that it may; an
@@ -30,31 +32,31 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 	return r
 }
 
-// endTask takes a task to a state that is not completed, for ever.
-func (s *State) endTask(j *job, i uint32, to TaskState, why string) {
+// endTask takes a task to a state that is not completed.
+func (s *State) endTask(j *job, i uint32, to TaskState, note uint32) {
 	r := s.move(j, i, to)
-	r.ended = s.now
-	s.setError(j, r, why)
+	r.ended, r.note = s.now, note
 	s.mixRecord(r)
 }
 
-// setError stores why a task is as it is. A task that fails again and again in
-// the same way keeps one note.
-func (s *State) setError(j *job, r *record, why string) {
-	if k, old := j.notes.get(r.note); k == noteError && bytes.Equal(old, []byte(why)) {
-		return
-	}
-	r.note = 0
-	if why != "" {
-		r.note = j.notes.addText(s.own, why)
+// cancelTask ends a task as cancelled.
+func (s *State) cancelTask(j *job, i uint32, why string) {
+	s.endTask(j, i, Cancelled, s.text(j, why))
+}
+
+// text stores a text and gives its note; 0 for none.
+func (s *State) text(j *job, why string) uint32 {
+	if why == "" {
+		return 0
 	}
 	s.mixString(why)
+	return j.notes.addText(s.own, why)
 }
 
 // failTask ends a task as failed, dead or lost: what depends on it is
 // cancelled, and all that has not started if the job is to stop.
-func (s *State) failTask(j *job, i uint32, to TaskState, why string, fx *Effects) {
-	s.endTask(j, i, to, why)
+func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32, fx *Effects) {
+	s.endTask(j, i, to, note)
 	if j.err == "" {
 		j.err = fmt.Sprintf("task %s %s: %s", j.name(i), to, why)
 	}
@@ -78,7 +80,7 @@ func (s *State) cancelDependents(j *job, i uint32) {
 				if why == "" {
 					why = "dependency " + j.name(x) + " failed"
 				}
-				s.endTask(j, k, Cancelled, why)
+				s.cancelTask(j, k, why)
 				stack = append(stack, k)
 			}
 		}
@@ -92,7 +94,7 @@ func (s *State) stop(j *job, i uint32) {
 	why := "job stopped: task " + j.name(i) + " failed"
 	for k := range j.total {
 		if r := j.records.at(k); !r.state.Terminal() && r.state != Assigned {
-			s.endTask(j, k, Cancelled, why)
+			s.cancelTask(j, k, why)
 		}
 	}
 }

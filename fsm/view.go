@@ -22,6 +22,7 @@ type Job struct {
 	SubmittedMS int64
 	StartedMS   int64 // 0 = not yet
 	EndedMS     int64 // 0 = not yet
+	RevivedMS   int64 // when it last went on after it had ended or stopped; 0 = never
 	Retries     uint64
 	Recovered   uint64
 	Counts      [numStates]uint32 // tasks by TaskState
@@ -34,7 +35,7 @@ func (j *Job) Failed() uint32 { return j.Counts[Failed] + j.Counts[Dead] + j.Cou
 func (j *job) view() Job {
 	return Job{
 		ID: j.id, Key: j.key, Header: j.header, State: j.state, Error: j.err, Total: j.total,
-		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended,
+		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended, RevivedMS: j.revived,
 		Retries: j.retries, Recovered: j.recovered, Counts: j.counts, Stopping: j.stopping,
 	}
 }
@@ -94,6 +95,7 @@ type Task struct {
 	Worker    WorkerID // of the last attempt
 	Pending   uint32   // dependencies that have not completed
 	Failures  uint32   // failed attempts that burnt a retry
+	Losses    uint8    // attempts whose worker was lost while they ran; at most 255
 	StartedMS int64
 	EndedMS   int64
 	DueMS     int64 // while scheduled
@@ -110,7 +112,7 @@ func (s *State) Task(t TaskRef) (Task, bool) {
 	r := j.records.at(t.Index)
 	v := Task{
 		Index: t.Index, State: r.state, Attempt: r.attempt, Worker: r.worker, Pending: r.pending,
-		Failures: r.failures, StartedMS: r.started, EndedMS: r.ended, Begun: r.begun, Policy: j.task(t.Index).policy,
+		Failures: r.failures, Losses: r.losses, StartedMS: r.started, EndedMS: r.ended, Begun: r.begun, Policy: j.task(t.Index).policy,
 	}
 	if r.state == Scheduled {
 		v.DueMS, v.EndedMS = r.ended, 0
@@ -221,6 +223,9 @@ func (s *State) Result(t TaskRef) Result {
 	}
 	k, b := j.notes.get(j.records.at(t.Index).note)
 	switch k {
+	case noteAttempt:
+		_, text := j.notes.get((&decoder{b: b}).attempt().text)
+		return Result{Error: string(text)}
 	case noteError:
 		return Result{Error: string(b)}
 	case noteResult:
