@@ -1355,7 +1355,8 @@ type Task struct {
 	Type             string                 `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`                                                  // handler name, "command" or "run"
 	ProgressPermille uint32                 `protobuf:"varint,13,opt,name=progress_permille,json=progressPermille,proto3" json:"progress_permille,omitempty"` // 0–1000, as last heard by the leader
 	ProgressText     string                 `protobuf:"bytes,14,opt,name=progress_text,json=progressText,proto3" json:"progress_text,omitempty"`
-	Result           []byte                 `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"` // only if asked for
+	Result           []byte                 `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`   // only if asked for
+	History          []*AttemptRecord       `protobuf:"bytes,16,rep,name=history,proto3" json:"history,omitempty"` // only if asked for: attempts that failed or were lost, oldest first
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1495,6 +1496,13 @@ func (x *Task) GetResult() []byte {
 	return nil
 }
 
+func (x *Task) GetHistory() []*AttemptRecord {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
 type ListTasksRequest struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Job              string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1502,6 +1510,7 @@ type ListTasksRequest struct {
 	WithDependencies bool                   `protobuf:"varint,3,opt,name=with_dependencies,json=withDependencies,proto3" json:"with_dependencies,omitempty"`
 	WithResults      bool                   `protobuf:"varint,4,opt,name=with_results,json=withResults,proto3" json:"with_results,omitempty"`
 	Task             string                 `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"` // only this one; empty = all
+	WithHistory      bool                   `protobuf:"varint,6,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1569,6 +1578,13 @@ func (x *ListTasksRequest) GetTask() string {
 		return x.Task
 	}
 	return ""
+}
+
+func (x *ListTasksRequest) GetWithHistory() bool {
+	if x != nil {
+		return x.WithHistory
+	}
+	return false
 }
 
 type ListTasksResponse struct {
@@ -1823,6 +1839,546 @@ func (x *CancelResponse) GetAlready() bool {
 	return false
 }
 
+type RetryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Ids of tasks; empty = all that ended without completing. Tasks that were
+	// cancelled because of these come back with them.
+	Tasks         []string `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"` // at most 10,000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryRequest) Reset() {
+	*x = RetryRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryRequest) ProtoMessage() {}
+
+func (x *RetryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
+func (*RetryRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RetryRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *RetryRequest) GetTasks() []string {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+type RetryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // as it is after the retry
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryResponse) Reset() {
+	*x = RetryResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryResponse) ProtoMessage() {}
+
+func (x *RetryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
+func (*RetryResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RetryResponse) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+// AttemptRecord is an attempt that failed or was lost.
+type AttemptRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"` // name; empty if it is not known any more
+	StartedAt     int64                  `protobuf:"varint,3,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	EndedAt       int64                  `protobuf:"varint,4,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // what it ended with, and its last output
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttemptRecord) Reset() {
+	*x = AttemptRecord{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttemptRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttemptRecord) ProtoMessage() {}
+
+func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
+func (*AttemptRecord) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AttemptRecord) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *AttemptRecord) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *AttemptRecord) GetStartedAt() int64 {
+	if x != nil {
+		return x.StartedAt
+	}
+	return 0
+}
+
+func (x *AttemptRecord) GetEndedAt() int64 {
+	if x != nil {
+		return x.EndedAt
+	}
+	return 0
+}
+
+func (x *AttemptRecord) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// DeadLetter is a task whose retries are used up.
+type DeadLetter struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	JobName       string                 `protobuf:"bytes,2,opt,name=job_name,json=jobName,proto3" json:"job_name,omitempty"`
+	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // handler name, "command" or "run"
+	DiedAt        int64                  `protobuf:"varint,5,opt,name=died_at,json=diedAt,proto3" json:"died_at,omitempty"`
+	Attempts      uint32                 `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"` // made in all
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`        // of the last
+	Payload       []byte                 `protobuf:"bytes,8,opt,name=payload,proto3" json:"payload,omitempty"`    // only if asked for
+	History       []*AttemptRecord       `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"`    // only if asked for; oldest first, at most 50
+	Owner         string                 `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`       // of the job
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetter) Reset() {
+	*x = DeadLetter{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetter) ProtoMessage() {}
+
+func (x *DeadLetter) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
+func (*DeadLetter) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DeadLetter) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetJobName() string {
+	if x != nil {
+		return x.JobName
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetDiedAt() int64 {
+	if x != nil {
+		return x.DiedAt
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetHistory() []*AttemptRecord {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+type ListDeadLettersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`                                     // id; empty = all
+	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`                                   // only this one; needs job
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`                                   // exact; empty = all
+	Limit         uint32                 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                                // 1–1,000; 0 = 100
+	PageToken     string                 `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`        // from the answer before
+	WithHistory   bool                   `protobuf:"varint,6,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"` // fill payload and history
+	Consistency   Consistency            `protobuf:"varint,7,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersRequest) Reset() {
+	*x = ListDeadLettersRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersRequest) ProtoMessage() {}
+
+func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListDeadLettersRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListDeadLettersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetWithHistory() bool {
+	if x != nil {
+		return x.WithHistory
+	}
+	return false
+}
+
+func (x *ListDeadLettersRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+type ListDeadLettersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Letters       []*DeadLetter          `protobuf:"bytes,1,rep,name=letters,proto3" json:"letters,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	Freshness     *Freshness             `protobuf:"bytes,3,opt,name=freshness,proto3" json:"freshness,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersResponse) Reset() {
+	*x = ListDeadLettersResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersResponse) ProtoMessage() {}
+
+func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
+	if x != nil {
+		return x.Letters
+	}
+	return nil
+}
+
+func (x *ListDeadLettersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListDeadLettersResponse) GetFreshness() *Freshness {
+	if x != nil {
+		return x.Freshness
+	}
+	return nil
+}
+
+type PurgeDeadLettersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Tasks         []string               `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"` // ids, at most 10,000; empty = all dead letters of the job
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeDeadLettersRequest) Reset() {
+	*x = PurgeDeadLettersRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeDeadLettersRequest) ProtoMessage() {}
+
+func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PurgeDeadLettersRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *PurgeDeadLettersRequest) GetTasks() []string {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+type PurgeDeadLettersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Purged        uint32                 `protobuf:"varint,1,opt,name=purged,proto3" json:"purged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeDeadLettersResponse) Reset() {
+	*x = PurgeDeadLettersResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeDeadLettersResponse) ProtoMessage() {}
+
+func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
+	if x != nil {
+		return x.Purged
+	}
+	return 0
+}
+
 type GetResultRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1833,7 +2389,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1845,7 +2401,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +2414,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -1891,7 +2447,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +2459,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +2472,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -1978,7 +2534,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2546,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2559,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -2033,7 +2589,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2601,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2614,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -2106,7 +2662,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2674,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2687,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LogsResponse) GetStream() LogStream {
@@ -2280,7 +2836,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x10ListJobsResponse\x12!\n" +
 	"\x04jobs\x18\x01 \x03(\v2\r.dtask.v1.JobR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +
-	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xb4\x03\n" +
+	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xe7\x03\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12)\n" +
@@ -2298,13 +2854,15 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x04type\x18\f \x01(\tR\x04type\x12+\n" +
 	"\x11progress_permille\x18\r \x01(\rR\x10progressPermille\x12#\n" +
 	"\rprogress_text\x18\x0e \x01(\tR\fprogressText\x12\x16\n" +
-	"\x06result\x18\x0f \x01(\fR\x06result\"\xc1\x01\n" +
+	"\x06result\x18\x0f \x01(\fR\x06result\x121\n" +
+	"\ahistory\x18\x10 \x03(\v2\x17.dtask.v1.AttemptRecordR\ahistory\"\xe4\x01\n" +
 	"\x10ListTasksRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12+\n" +
 	"\x11with_dependencies\x18\x03 \x01(\bR\x10withDependencies\x12!\n" +
 	"\fwith_results\x18\x04 \x01(\bR\vwithResults\x12\x12\n" +
-	"\x04task\x18\x05 \x01(\tR\x04task\"l\n" +
+	"\x04task\x18\x05 \x01(\tR\x04task\x12!\n" +
+	"\fwith_history\x18\x06 \x01(\bR\vwithHistory\"l\n" +
 	"\x11ListTasksResponse\x12$\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x0e.dtask.v1.TaskR\x05tasks\x121\n" +
 	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"Z\n" +
@@ -2318,7 +2876,50 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"*\n" +
 	"\x0eCancelResponse\x12\x18\n" +
-	"\aalready\x18\x01 \x01(\bR\aalready\"]\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"6\n" +
+	"\fRetryRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
+	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"0\n" +
+	"\rRetryResponse\x12\x1f\n" +
+	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\"\x8f\x01\n" +
+	"\rAttemptRecord\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
+	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x1d\n" +
+	"\n" +
+	"started_at\x18\x03 \x01(\x03R\tstartedAt\x12\x19\n" +
+	"\bended_at\x18\x04 \x01(\x03R\aendedAt\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\x8f\x02\n" +
+	"\n" +
+	"DeadLetter\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x19\n" +
+	"\bjob_name\x18\x02 \x01(\tR\ajobName\x12\x12\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x17\n" +
+	"\adied_at\x18\x05 \x01(\x03R\x06diedAt\x12\x1a\n" +
+	"\battempts\x18\x06 \x01(\rR\battempts\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\x12\x18\n" +
+	"\apayload\x18\b \x01(\fR\apayload\x121\n" +
+	"\ahistory\x18\t \x03(\v2\x17.dtask.v1.AttemptRecordR\ahistory\x12\x14\n" +
+	"\x05owner\x18\n" +
+	" \x01(\tR\x05owner\"\xe3\x01\n" +
+	"\x16ListDeadLettersRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\rR\x05limit\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\x12!\n" +
+	"\fwith_history\x18\x06 \x01(\bR\vwithHistory\x127\n" +
+	"\vconsistency\x18\a \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"\xa4\x01\n" +
+	"\x17ListDeadLettersResponse\x12.\n" +
+	"\aletters\x18\x01 \x03(\v2\x14.dtask.v1.DeadLetterR\aletters\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +
+	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"A\n" +
+	"\x17PurgeDeadLettersRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
+	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"2\n" +
+	"\x18PurgeDeadLettersResponse\x12\x16\n" +
+	"\x06purged\x18\x01 \x01(\rR\x06purged\"]\n" +
 	"\x10GetResultRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"\xd7\x01\n" +
@@ -2359,7 +2960,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
-	"\x11LOG_STREAM_STDERR\x10\x022\x89\x04\n" +
+	"\x11LOG_STREAM_STDERR\x10\x022\xf6\x05\n" +
 	"\n" +
 	"JobService\x12=\n" +
 	"\x06Submit\x12\x17.dtask.v1.SubmitRequest\x1a\x18.dtask.v1.SubmitResponse(\x01\x120\n" +
@@ -2368,7 +2969,10 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tListTasks\x12\x1a.dtask.v1.ListTasksRequest\x1a\x1b.dtask.v1.ListTasksResponse0\x01\x12C\n" +
 	"\bWatchJob\x12\x19.dtask.v1.WatchJobRequest\x1a\x1a.dtask.v1.WatchJobResponse0\x01\x12;\n" +
 	"\x06Cancel\x12\x17.dtask.v1.CancelRequest\x1a\x18.dtask.v1.CancelResponse\x12D\n" +
-	"\tGetResult\x12\x1a.dtask.v1.GetResultRequest\x1a\x1b.dtask.v1.GetResultResponse\x127\n" +
+	"\tGetResult\x12\x1a.dtask.v1.GetResultRequest\x1a\x1b.dtask.v1.GetResultResponse\x128\n" +
+	"\x05Retry\x12\x16.dtask.v1.RetryRequest\x1a\x17.dtask.v1.RetryResponse\x12V\n" +
+	"\x0fListDeadLetters\x12 .dtask.v1.ListDeadLettersRequest\x1a!.dtask.v1.ListDeadLettersResponse\x12Y\n" +
+	"\x10PurgeDeadLetters\x12!.dtask.v1.PurgeDeadLettersRequest\x1a\".dtask.v1.PurgeDeadLettersResponse\x127\n" +
 	"\x04Logs\x12\x15.dtask.v1.LogsRequest\x1a\x16.dtask.v1.LogsResponse0\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
@@ -2384,110 +2988,130 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_dtask_v1_jobs_proto_goTypes = []any{
-	(OnFailure)(0),            // 0: dtask.v1.OnFailure
-	(Execution)(0),            // 1: dtask.v1.Execution
-	(Consistency)(0),          // 2: dtask.v1.Consistency
-	(LogStream)(0),            // 3: dtask.v1.LogStream
-	(*JobSpec)(nil),           // 4: dtask.v1.JobSpec
-	(*JobHeader)(nil),         // 5: dtask.v1.JobHeader
-	(*TaskPolicy)(nil),        // 6: dtask.v1.TaskPolicy
-	(*RetryPolicy)(nil),       // 7: dtask.v1.RetryPolicy
-	(*TaskSpec)(nil),          // 8: dtask.v1.TaskSpec
-	(*TaskBody)(nil),          // 9: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),     // 10: dtask.v1.SubmitRequest
-	(*SubmitResponse)(nil),    // 11: dtask.v1.SubmitResponse
-	(*Freshness)(nil),         // 12: dtask.v1.Freshness
-	(*Job)(nil),               // 13: dtask.v1.Job
-	(*GetJobRequest)(nil),     // 14: dtask.v1.GetJobRequest
-	(*ListJobsRequest)(nil),   // 15: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),  // 16: dtask.v1.ListJobsResponse
-	(*Task)(nil),              // 17: dtask.v1.Task
-	(*ListTasksRequest)(nil),  // 18: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil), // 19: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),   // 20: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),  // 21: dtask.v1.WatchJobResponse
-	(*CancelRequest)(nil),     // 22: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),    // 23: dtask.v1.CancelResponse
-	(*GetResultRequest)(nil),  // 24: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),        // 25: dtask.v1.TaskResult
-	(*GetResultResponse)(nil), // 26: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),       // 27: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),      // 28: dtask.v1.LogsResponse
-	nil,                       // 29: dtask.v1.JobHeader.EnvEntry
-	nil,                       // 30: dtask.v1.JobHeader.LabelsEntry
-	nil,                       // 31: dtask.v1.TaskPolicy.EnvEntry
-	nil,                       // 32: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                       // 33: dtask.v1.TaskPolicy.RequireEntry
-	nil,                       // 34: dtask.v1.Job.LabelsEntry
-	nil,                       // 35: dtask.v1.Job.TasksByStateEntry
-	nil,                       // 36: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),             // 37: dtask.v1.Priority
-	(JobState)(0),             // 38: dtask.v1.JobState
-	(TaskState)(0),            // 39: dtask.v1.TaskState
+	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
+	(Execution)(0),                   // 1: dtask.v1.Execution
+	(Consistency)(0),                 // 2: dtask.v1.Consistency
+	(LogStream)(0),                   // 3: dtask.v1.LogStream
+	(*JobSpec)(nil),                  // 4: dtask.v1.JobSpec
+	(*JobHeader)(nil),                // 5: dtask.v1.JobHeader
+	(*TaskPolicy)(nil),               // 6: dtask.v1.TaskPolicy
+	(*RetryPolicy)(nil),              // 7: dtask.v1.RetryPolicy
+	(*TaskSpec)(nil),                 // 8: dtask.v1.TaskSpec
+	(*TaskBody)(nil),                 // 9: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 10: dtask.v1.SubmitRequest
+	(*SubmitResponse)(nil),           // 11: dtask.v1.SubmitResponse
+	(*Freshness)(nil),                // 12: dtask.v1.Freshness
+	(*Job)(nil),                      // 13: dtask.v1.Job
+	(*GetJobRequest)(nil),            // 14: dtask.v1.GetJobRequest
+	(*ListJobsRequest)(nil),          // 15: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 16: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 17: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 18: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 19: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 20: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 21: dtask.v1.WatchJobResponse
+	(*CancelRequest)(nil),            // 22: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 23: dtask.v1.CancelResponse
+	(*RetryRequest)(nil),             // 24: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 25: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 26: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 27: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 28: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 29: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 30: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 31: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 32: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 33: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 34: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 35: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 36: dtask.v1.LogsResponse
+	nil,                              // 37: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 38: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 39: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 40: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 41: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 42: dtask.v1.Job.LabelsEntry
+	nil,                              // 43: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 44: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 45: dtask.v1.Priority
+	(JobState)(0),                    // 46: dtask.v1.JobState
+	(TaskState)(0),                   // 47: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	37, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	29, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	30, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	45, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	37, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	38, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	37, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	31, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	45, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	39, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	7,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 10: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	32, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	33, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	40, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	41, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	9,  // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	5,  // 14: dtask.v1.SubmitRequest.header:type_name -> dtask.v1.JobHeader
 	8,  // 15: dtask.v1.SubmitRequest.tasks:type_name -> dtask.v1.TaskSpec
-	37, // 16: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	38, // 17: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	34, // 18: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	35, // 19: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	45, // 16: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	46, // 17: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	42, // 18: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	43, // 19: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
 	12, // 20: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
 	2,  // 21: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	38, // 22: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	36, // 23: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	46, // 22: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	44, // 23: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
 	2,  // 24: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	13, // 25: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
 	12, // 26: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	39, // 27: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	2,  // 28: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	17, // 29: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	12, // 30: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	2,  // 31: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	13, // 32: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	2,  // 33: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	39, // 34: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	13, // 35: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	25, // 36: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 37: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	3,  // 38: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	10, // 39: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	14, // 40: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	15, // 41: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	18, // 42: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	20, // 43: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	22, // 44: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	24, // 45: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	27, // 46: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	11, // 47: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	13, // 48: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	16, // 49: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	19, // 50: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	21, // 51: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	23, // 52: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	26, // 53: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	28, // 54: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	47, // [47:55] is the sub-list for method output_type
-	39, // [39:47] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	47, // 27: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	26, // 28: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 29: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	17, // 30: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	12, // 31: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	2,  // 32: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	13, // 33: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	13, // 34: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	26, // 35: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 36: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	27, // 37: dtask.v1.ListDeadLettersResponse.letters:type_name -> dtask.v1.DeadLetter
+	12, // 38: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	2,  // 39: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	47, // 40: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	13, // 41: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	33, // 42: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 43: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	3,  // 44: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	10, // 45: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	14, // 46: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	15, // 47: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	18, // 48: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	20, // 49: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	22, // 50: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	32, // 51: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	24, // 52: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	28, // 53: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	30, // 54: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	35, // 55: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	11, // 56: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	13, // 57: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	16, // 58: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	19, // 59: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	21, // 60: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	23, // 61: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	34, // 62: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	25, // 63: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	29, // 64: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	31, // 65: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	36, // 66: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	56, // [56:67] is the sub-list for method output_type
+	45, // [45:56] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -2502,7 +3126,7 @@ func file_dtask_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   33,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

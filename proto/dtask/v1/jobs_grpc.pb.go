@@ -19,14 +19,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	JobService_Submit_FullMethodName    = "/dtask.v1.JobService/Submit"
-	JobService_GetJob_FullMethodName    = "/dtask.v1.JobService/GetJob"
-	JobService_ListJobs_FullMethodName  = "/dtask.v1.JobService/ListJobs"
-	JobService_ListTasks_FullMethodName = "/dtask.v1.JobService/ListTasks"
-	JobService_WatchJob_FullMethodName  = "/dtask.v1.JobService/WatchJob"
-	JobService_Cancel_FullMethodName    = "/dtask.v1.JobService/Cancel"
-	JobService_GetResult_FullMethodName = "/dtask.v1.JobService/GetResult"
-	JobService_Logs_FullMethodName      = "/dtask.v1.JobService/Logs"
+	JobService_Submit_FullMethodName           = "/dtask.v1.JobService/Submit"
+	JobService_GetJob_FullMethodName           = "/dtask.v1.JobService/GetJob"
+	JobService_ListJobs_FullMethodName         = "/dtask.v1.JobService/ListJobs"
+	JobService_ListTasks_FullMethodName        = "/dtask.v1.JobService/ListTasks"
+	JobService_WatchJob_FullMethodName         = "/dtask.v1.JobService/WatchJob"
+	JobService_Cancel_FullMethodName           = "/dtask.v1.JobService/Cancel"
+	JobService_GetResult_FullMethodName        = "/dtask.v1.JobService/GetResult"
+	JobService_Retry_FullMethodName            = "/dtask.v1.JobService/Retry"
+	JobService_ListDeadLetters_FullMethodName  = "/dtask.v1.JobService/ListDeadLetters"
+	JobService_PurgeDeadLetters_FullMethodName = "/dtask.v1.JobService/PurgeDeadLetters"
+	JobService_Logs_FullMethodName             = "/dtask.v1.JobService/Logs"
 )
 
 // JobServiceClient is the client API for JobService service.
@@ -51,6 +54,14 @@ type JobServiceClient interface {
 	// Cancel ends a job or a task that has not ended. Repeating it is harmless.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
+	// Retry lets a job go on with tasks that ended without completing. Their
+	// failures are forgotten; their attempt numbers are not.
+	Retry(ctx context.Context, in *RetryRequest, opts ...grpc.CallOption) (*RetryResponse, error)
+	// ListDeadLetters gives tasks whose retries are used up, newest job first.
+	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
+	// PurgeDeadLetters takes tasks out of the dead letters: they stay in their
+	// jobs as failed.
+	PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error)
 	// Logs streams what an attempt wrote. It is read from the worker.
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsResponse], error)
 }
@@ -154,6 +165,36 @@ func (c *jobServiceClient) GetResult(ctx context.Context, in *GetResultRequest, 
 	return out, nil
 }
 
+func (c *jobServiceClient) Retry(ctx context.Context, in *RetryRequest, opts ...grpc.CallOption) (*RetryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RetryResponse)
+	err := c.cc.Invoke(ctx, JobService_Retry_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobServiceClient) ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDeadLettersResponse)
+	err := c.cc.Invoke(ctx, JobService_ListDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobServiceClient) PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeDeadLettersResponse)
+	err := c.cc.Invoke(ctx, JobService_PurgeDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *jobServiceClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[3], JobService_Logs_FullMethodName, cOpts...)
@@ -195,6 +236,14 @@ type JobServiceServer interface {
 	// Cancel ends a job or a task that has not ended. Repeating it is harmless.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
+	// Retry lets a job go on with tasks that ended without completing. Their
+	// failures are forgotten; their attempt numbers are not.
+	Retry(context.Context, *RetryRequest) (*RetryResponse, error)
+	// ListDeadLetters gives tasks whose retries are used up, newest job first.
+	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
+	// PurgeDeadLetters takes tasks out of the dead letters: they stay in their
+	// jobs as failed.
+	PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error)
 	// Logs streams what an attempt wrote. It is read from the worker.
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogsResponse]) error
 	mustEmbedUnimplementedJobServiceServer()
@@ -227,6 +276,15 @@ func (UnimplementedJobServiceServer) Cancel(context.Context, *CancelRequest) (*C
 }
 func (UnimplementedJobServiceServer) GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetResult not implemented")
+}
+func (UnimplementedJobServiceServer) Retry(context.Context, *RetryRequest) (*RetryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Retry not implemented")
+}
+func (UnimplementedJobServiceServer) ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDeadLetters not implemented")
+}
+func (UnimplementedJobServiceServer) PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PurgeDeadLetters not implemented")
 }
 func (UnimplementedJobServiceServer) Logs(*LogsRequest, grpc.ServerStreamingServer[LogsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Logs not implemented")
@@ -353,6 +411,60 @@ func _JobService_GetResult_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobService_Retry_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).Retry(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_Retry_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).Retry(ctx, req.(*RetryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _JobService_ListDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).ListDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_ListDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).ListDeadLetters(ctx, req.(*ListDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _JobService_PurgeDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).PurgeDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_PurgeDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).PurgeDeadLetters(ctx, req.(*PurgeDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _JobService_Logs_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(LogsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -386,6 +498,18 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetResult",
 			Handler:    _JobService_GetResult_Handler,
+		},
+		{
+			MethodName: "Retry",
+			Handler:    _JobService_Retry_Handler,
+		},
+		{
+			MethodName: "ListDeadLetters",
+			Handler:    _JobService_ListDeadLetters_Handler,
+		},
+		{
+			MethodName: "PurgeDeadLetters",
+			Handler:    _JobService_PurgeDeadLetters_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
