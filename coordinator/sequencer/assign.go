@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
@@ -12,6 +13,9 @@ import (
 func (s *Sequencer) absorb(b *batch) {
 	for _, id := range b.fx.Sealed {
 		s.sealed(b, id)
+	}
+	for _, id := range b.fx.Revived {
+		s.revived(b, id)
 	}
 	for _, t := range b.fx.Ready {
 		s.push(b, t)
@@ -32,9 +36,30 @@ func (s *Sequencer) absorb(b *batch) {
 func (s *Sequencer) sealed(b *batch, id fsm.JobID) {
 	job, _ := s.view.Job(id)
 	s.tasks += uint64(job.Total)
-	if d := job.Header.GetDeadlineMs(); d > 0 {
-		s.timers.add(timer{at: s.wallToMono(b.now, job.SubmittedMS+d), kind: timerDeadline, task: fsm.TaskRef{Job: id}})
+	s.armDeadline(b, job)
+}
+
+// revived notes that a job goes on: it is work again, and its deadline begins
+// anew.
+func (s *Sequencer) revived(b *batch, id fsm.JobID) {
+	if i := slices.IndexFunc(s.ended, func(e endedJob) bool { return e.id == id }); i >= 0 {
+		s.endedTasks -= s.ended[i].tasks
+		s.ended = slices.Delete(s.ended, i, i+1)
 	}
+	job, _ := s.view.Job(id)
+	s.armDeadline(b, job)
+}
+
+// armDeadline begins the time that a job has.
+func (s *Sequencer) armDeadline(b *batch, job fsm.Job) {
+	if job.Header.GetDeadlineMs() > 0 {
+		s.timers.add(timer{at: s.deadline(b, job), kind: timerDeadline, task: fsm.TaskRef{Job: job.ID}})
+	}
+}
+
+// deadline is when the time that a job has is over.
+func (s *Sequencer) deadline(b *batch, job fsm.Job) time.Time {
+	return s.wallToMono(b.now, max(job.SubmittedMS, job.RevivedMS)+job.Header.GetDeadlineMs())
 }
 
 // push makes a ready task wait for a worker.

@@ -77,6 +77,9 @@ type Config struct {
 	// TimeoutSlack is what the worker gets on top of a task's own time-outs,
 	// which it enforces itself; default 5 s.
 	TimeoutSlack time.Duration
+	// MaxLosses sends a task to the dead letters when so many workers were lost
+	// while it ran: it may be what kills them; default 5, at most 255.
+	MaxLosses int
 	// AdmissionRate is at how many sessions a second workers come back after a
 	// failover; default 1000.
 	AdmissionRate int
@@ -113,6 +116,7 @@ func (c *Config) Defaults() {
 	orDefault(&c.StartTimeout, time.Minute)
 	orDefault(&c.TimeoutSlack, 5*time.Second)
 	orDefault(&c.AdmissionRate, 1000)
+	orDefault(&c.MaxLosses, 5)
 	orDefault(&c.UploadTimeout, time.Minute)
 	orDefault(&c.KeepJobs, 10_000)
 	orDefault(&c.KeepTasks, 2_000_000)

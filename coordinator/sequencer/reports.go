@@ -133,7 +133,7 @@ func (s *Sequencer) judge(b *batch, item fsm.HeldItem, o *dtaskv1.Outcome) fsm.R
 		}
 		return r
 	case dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, dtaskv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED:
-		r := b.draft.Requeue(item)
+		r := b.draft.Requeue(item, false)
 		if r == fsm.WrongState {
 			return s.fail(b, item, took, backoff.Failure{Kind: backoff.Error}, true, "ended before it was done: "+bounded(o.GetError()))
 		}

@@ -25,6 +25,21 @@ func (s *Sequencer) CancelTask(ctx context.Context, t fsm.TaskRef, reason string
 	})
 }
 
+// Retry lets a job go on with tasks that ended without completing; tasks are
+// ascending indexes, none means all. Errors: *RejectedError with NoSuchJob,
+// NoSuchTask or WrongState, *BusyError, ErrTermOver, ErrOutcomeUnknown.
+func (s *Sequencer) Retry(ctx context.Context, id fsm.JobID, tasks []uint32) error {
+	_, err := s.request(ctx, classCancel, &fsm.Revive{Job: id, Tasks: tasks}, nil)
+	return err
+}
+
+// Purge takes dead letters of a job out of the queue; tasks and errors as for
+// Retry.
+func (s *Sequencer) Purge(ctx context.Context, id fsm.JobID, tasks []uint32) error {
+	_, err := s.request(ctx, classCancel, &fsm.Purge{Job: id, Tasks: tasks}, nil)
+	return err
+}
+
 // Admit records which instance a server id belongs to. Errors: *RejectedError
 // with WrongState if it belongs to another one, *BusyError, ErrTermOver,
 // ErrOutcomeUnknown.

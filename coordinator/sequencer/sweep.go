@@ -65,7 +65,7 @@ func (s *Sequencer) fireOne(b *batch, t timer) {
 			s.stale++
 		}
 	case timerDeadline:
-		b.draft.Do(&fsm.FailJob{Job: t.task.Job, Error: "deadline exceeded"})
+		s.fireDeadline(b, t.task.Job)
 	case timerLease:
 		a := fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}
 		if o, ok := s.orphans[a]; ok && !b.now.Before(o.until) {
@@ -75,6 +75,19 @@ func (s *Sequencer) fireOne(b *batch, t timer) {
 		}
 	case timerUpload:
 		b.draft.Do(&fsm.JobDrop{Job: t.task.Job})
+	}
+}
+
+// fireDeadline ends a job whose time is over. A timer may be too early: it may be
+// from before a retry of the job, or the wall clock may have been set back.
+func (s *Sequencer) fireDeadline(b *batch, id fsm.JobID) {
+	job, ok := s.view.Job(id)
+	switch {
+	case !ok || job.State.Terminal():
+	case s.deadline(b, job).After(b.now):
+		s.armDeadline(b, job)
+	default:
+		b.draft.Do(&fsm.FailJob{Job: id, Error: "deadline exceeded"})
 	}
 }
 
@@ -170,7 +183,7 @@ func (s *Sequencer) sweepAttempt(b *batch, w *worker, a fsm.AttemptRef, x held) 
 		if b.now.Sub(x.since) > s.cfg.StartTimeout {
 			s.stopHeld(b, w, a, dtaskv1.StopReason_STOP_REASON_TIMED_OUT)
 			s.cfg.Totals.Requeues.Add(1)
-			b.draft.Requeue(item)
+			b.draft.Requeue(item, false)
 		}
 		return
 	}

@@ -89,9 +89,7 @@ func (s *Sequencer) rebuildWorker(w *fsm.Worker) {
 }
 
 func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
-	if d := job.Header.GetDeadlineMs(); d > 0 {
-		s.timers.add(timer{at: s.wallToMono(b.now, job.SubmittedMS+d), kind: timerDeadline, task: fsm.TaskRef{Job: job.ID}})
-	}
+	s.armDeadline(b, job)
 	for i := range job.Total {
 		ref := fsm.TaskRef{Job: job.ID, Index: i}
 		t, _ := s.view.Task(ref)

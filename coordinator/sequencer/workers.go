@@ -2,6 +2,7 @@ package sequencer
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -85,7 +86,7 @@ func (s *Sequencer) Undelivered(ctx context.Context, id fsm.WorkerID, from Sessi
 		if w := s.workers[id]; w != nil && w.session == from {
 			for _, a := range attempts {
 				if _, ok := w.held[a]; ok {
-					s.drop(b, w, a)
+					s.drop(b, w, a, false)
 				}
 			}
 		}
@@ -223,15 +224,17 @@ func (s *Sequencer) reconcile(b *batch, w *worker, h Hello) (stop []fsm.AttemptR
 	}
 	for _, a := range sortedAttempts(w.held) {
 		if !present[a] {
-			s.drop(b, w, a)
+			s.drop(b, w, a, false)
 		}
 	}
 	return stop
 }
 
 // drop takes an attempt from a worker that does not have it any more, or is
-// gone: it is put back, or lost if it must not be repeated.
-func (s *Sequencer) drop(b *batch, w *worker, a fsm.AttemptRef) {
+// gone: it is put back, or lost if it must not be repeated. lost says that it
+// may have run there: a task that takes one worker after the other with it ends
+// as dead.
+func (s *Sequencer) drop(b *batch, w *worker, a fsm.AttemptRef, lost bool) {
 	x := w.held[a]
 	delete(w.held, a)
 	s.sched.Release(scheduler.WorkerID(w.id), x.class)
@@ -240,8 +243,12 @@ func (s *Sequencer) drop(b *batch, w *worker, a fsm.AttemptRef) {
 	if !s.view.Live(item) {
 		return
 	}
+	if t, _ := s.view.Task(a.TaskRef); lost && !t.Begun && int(t.Losses)+1 >= s.cfg.MaxLosses {
+		b.draft.Fail(fsm.FailItem{HeldItem: item, Next: fsm.ToDead, Error: fmt.Sprintf("%d workers were lost while it ran", t.Losses+1)})
+		return
+	}
 	s.cfg.Totals.Requeues.Add(1)
-	if b.draft.Requeue(item) == fsm.WrongState {
+	if b.draft.Requeue(item, lost) == fsm.WrongState {
 		b.draft.Lose(item)
 	}
 }
@@ -255,7 +262,7 @@ func (s *Sequencer) giveUp(b *batch, w *worker) {
 			s.orphan(b, item)
 			continue
 		}
-		s.drop(b, w, a)
+		s.drop(b, w, a, !w.held[a].began.IsZero())
 	}
 	delete(s.workers, w.id)
 	s.sched.RemoveWorker(scheduler.WorkerID(w.id))

@@ -1,0 +1,125 @@
+package sequencer_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func TestARetryGoesOnWithTheJob(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s, _ := c.lead()
+	var healed atomic.Bool
+	attachWorker(t, s, "w", "a", 4, func(it fsm.AssignItem) *dtaskv1.Outcome {
+		if it.Index == 1 && !healed.Load() {
+			return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: 3}
+		}
+		return succeed(it)
+	})
+	chain := func(i uint32) []uint32 {
+		if i == 0 {
+			return nil
+		}
+		return []uint32{i - 1}
+	}
+	id := mustSubmit(t, s, spec{key: "k", n: 4, deps: chain})
+	if job := c.awaitEnd(id); job.State != fsm.JobFailed || c.task(id, 1).State != fsm.Dead {
+		t.Fatalf("job is %v, task 1 %v; want failed, dead", job.State, c.task(id, 1).State)
+	}
+	var history []fsm.Attempt
+	c.machine.Read(func(st *fsm.State, _ uint64) { history = st.History(fsm.TaskRef{Job: id, Index: 1}) })
+	if len(history) != 4 || history[0].Number != 1 || history[3].Error != "exit code 3" {
+		t.Errorf("history is %+v, want four attempts", history)
+	}
+	if err := s.Retry(t.Context(), id, []uint32{0}); !isRejected(err, fsm.WrongState) {
+		t.Errorf("retry of a completed task gave %v, want refused", err)
+	}
+	healed.Store(true)
+	if err := s.Retry(t.Context(), id, nil); err != nil {
+		t.Fatal(err)
+	}
+	job := c.awaitEnd(id)
+	if job.State != fsm.JobCompleted || job.Error != "" || c.task(id, 0).Attempt != 1 || c.task(id, 1).Attempt != 5 {
+		t.Errorf("job is %v (%q), attempts %d and %d; want completed, 1 and 5", job.State, job.Error, c.task(id, 0).Attempt, c.task(id, 1).Attempt)
+	}
+}
+
+func TestPurgedLettersStayAsFailed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s, _ := c.lead()
+	attachWorker(t, s, "w", "a", 4, func(fsm.AssignItem) *dtaskv1.Outcome {
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: 3}
+	})
+	id := mustSubmit(t, s, spec{key: "k", n: 1})
+	c.awaitEnd(id)
+	if err := s.Purge(t.Context(), id, nil); err != nil {
+		t.Fatal(err)
+	}
+	if v := c.task(id, 0); v.State != fsm.Failed {
+		t.Errorf("a purged letter is %v, want failed", v.State)
+	}
+	if err := s.Purge(t.Context(), id, nil); !isRejected(err, fsm.WrongState) {
+		t.Errorf("a second purge gave %v, want refused: there are none", err)
+	}
+}
+
+func isRejected(err error, want fsm.Reason) bool {
+	var r *sequencer.RejectedError
+	return errors.As(err, &r) && r.Reason == want
+}
+
+func TestATaskThatKillsItsWorkersIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.config = func(cfg *sequencer.Config) { cfg.MaxLosses = 3 }
+		s, _ := c.lead()
+		id := mustSubmit(t, s, spec{key: "k", n: 1})
+		for i := range 3 {
+			w := attachWorker(t, s, fmt.Sprintf("w%d", i), "a", 1, hold)
+			w.await("the task", func() bool { return len(w.held) == 1 })
+			r := &dtaskv1.Reports{Began: []*dtaskv1.Began{{Attempt: &dtaskv1.AttemptRef{Job: uint64(id), Attempt: w.held[0].Attempt}}}}
+			if err := s.Report(t.Context(), w.id, w, r, false); err != nil {
+				t.Fatal(err)
+			}
+			w.fallSilent()
+			s.Detach(w.id, w)
+			c.await("the loss of its worker", func() bool { return c.task(id, 0).State != fsm.Assigned })
+		}
+		if v := c.task(id, 0); v.State != fsm.Dead || v.Attempt != 3 || v.Failures != 0 {
+			t.Errorf("task is %v after %d attempts and %d failures, want dead after 3 and 0", v.State, v.Attempt, v.Failures)
+		}
+	})
+}
+
+func TestTheDeadlineOfARetriedJobBeginsAnew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		id := mustSubmit(t, s, spec{key: "k", n: 1, header: &dtaskv1.JobHeader{Name: "late", DeadlineMs: 10_000}})
+		<-time.After(6 * time.Second)
+		if _, err := s.CancelJob(t.Context(), id, "wait"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Retry(t.Context(), id, nil); err != nil {
+			t.Fatal(err)
+		}
+		since := time.Now()
+		if job := c.awaitEnd(id); job.Error != "deadline exceeded" {
+			t.Errorf("job is %v: %q", job.State, job.Error)
+		}
+		if took := time.Since(since); took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("the deadline came %v after the retry, want 10 s", took)
+		}
+	})
+}
