@@ -44,6 +44,9 @@ type fake struct {
 	list   func(*dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error)
 	tasks  func(s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error
 	logs   func(s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error
+	retry  func(*dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error)
+	dead   func(*dtaskv1.ListDeadLettersRequest) (*dtaskv1.ListDeadLettersResponse, error)
+	purge  func(*dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error)
 	status func() (*dtaskv1.StatusResponse, error)
 
 	frozen atomic.Bool  // hangs without closing anything
@@ -123,6 +126,18 @@ func (f *fake) ListTasks(_ *dtaskv1.ListTasksRequest, s grpc.ServerStreamingServ
 
 func (f *fake) Logs(_ *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
 	return f.logs(s)
+}
+
+func (f *fake) Retry(_ context.Context, r *dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
+	return f.retry(r)
+}
+
+func (f *fake) ListDeadLetters(_ context.Context, r *dtaskv1.ListDeadLettersRequest) (*dtaskv1.ListDeadLettersResponse, error) {
+	return f.dead(r)
+}
+
+func (f *fake) PurgeDeadLetters(_ context.Context, r *dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error) {
+	return f.purge(r)
 }
 
 func (f *fake) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusResponse, error) {

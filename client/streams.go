@@ -21,6 +21,7 @@ type TaskFilter struct {
 	Task         string // only this one; empty = all
 	Dependencies bool   // fill Task.dependencies
 	Results      bool   // fill Task.result
+	History      bool   // fill Task.history
 	Stale        bool   // any replica may answer
 }
 
@@ -29,7 +30,8 @@ type TaskFilter struct {
 func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[*dtaskv1.Task, error] {
 	return func(yield func(*dtaskv1.Task, error) bool) {
 		req := &dtaskv1.ListTasksRequest{
-			Job: job, Task: f.Task, WithDependencies: f.Dependencies, WithResults: f.Results, Consistency: consistency(f.Stale),
+			Job: job, Task: f.Task, WithDependencies: f.Dependencies, WithResults: f.Results, WithHistory: f.History,
+			Consistency: consistency(f.Stale),
 		}
 		want := uint32(0) // the lowest index not yet yielded
 		stopped := false
@@ -66,7 +68,7 @@ func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[
 	}
 }
 
-// Ended tells whether a job in this state stays as it is.
+// Ended tells whether a job in this state stays as it is, unless it is retried.
 func Ended(s dtaskv1.JobState) bool {
 	switch s {
 	case dtaskv1.JobState_JOB_STATE_COMPLETED, dtaskv1.JobState_JOB_STATE_FAILED, dtaskv1.JobState_JOB_STATE_CANCELLED:

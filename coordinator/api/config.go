@@ -26,6 +26,15 @@ type Leader interface {
 	// CancelTask returns when the task has ended as cancelled; already means
 	// that it had before.
 	CancelTask(ctx context.Context, t fsm.TaskRef, reason string) (already bool, err error)
+	// Retry returns when the job goes on with those of its tasks that are named,
+	// by ascending indexes, or with all that ended without completing if none
+	// is. It is a *sequencer.RejectedError with WrongState if one of them cannot
+	// go on, or if there is none.
+	Retry(ctx context.Context, id fsm.JobID, tasks []uint32) error
+	// Purge returns when the tasks, named as for Retry, have left the dead
+	// letters. It is a *sequencer.RejectedError with WrongState if one of them is
+	// not dead, or if there is none.
+	Purge(ctx context.Context, id fsm.JobID, tasks []uint32) error
 	// Admit returns when the server id belongs to the instance. It is a
 	// *sequencer.RejectedError if it belongs to another one.
 	Admit(ctx context.Context, serverID, instance string) error

@@ -89,6 +89,11 @@ func notFound(format string, args ...any) error {
 	return &Error{Kind: KindNotFound, Message: fmt.Sprintf(format, args...)}
 }
 
+// conflict is for things that are in no state that allows what was asked.
+func conflict(format string, args ...any) error {
+	return &Error{Kind: KindEnded, Message: fmt.Sprintf(format, args...)}
+}
+
 func refused(format string, args ...any) error {
 	return &Error{Kind: KindRefused, Message: fmt.Sprintf(format, args...)}
 }

@@ -40,6 +40,7 @@ type memLeader struct {
 	nowMS    int64
 	last     sequencer.Submission
 	submits  int
+	requests int   // retries and purges
 	fail     error // of the next calls
 	hang     bool  // Submit waits for its context
 	seen     map[fsm.JobID]map[uint32]sequencer.Observation
@@ -136,6 +137,27 @@ func (l *memLeader) cancel(op fsm.Op, was func(*fsm.State) bool) (bool, error) {
 		return false, &sequencer.RejectedError{Reason: r}
 	}
 	return already, nil
+}
+
+func (l *memLeader) Retry(_ context.Context, id fsm.JobID, tasks []uint32) error {
+	return l.request(&fsm.Revive{Job: id, Tasks: tasks})
+}
+
+func (l *memLeader) Purge(_ context.Context, id fsm.JobID, tasks []uint32) error {
+	return l.request(&fsm.Purge{Job: id, Tasks: tasks})
+}
+
+func (l *memLeader) request(op fsm.Op) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests++
+	if l.fail != nil {
+		return l.fail
+	}
+	if r := l.apply(func(d *fsm.Draft) fsm.Reason { return d.Do(op) }); r != fsm.Accepted {
+		return &sequencer.RejectedError{Reason: r}
+	}
+	return nil
 }
 
 func (l *memLeader) Admit(_ context.Context, serverID, instance string) error {

@@ -50,7 +50,7 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 		}
 		first, end = ref.Index, ref.Index+1
 	}
-	tasks := taskReader{st: st, job: job, seen: seen, dependencies: r.GetWithDependencies(), results: r.GetWithResults()}
+	tasks := taskReader{st: st, job: job, seen: seen, dependencies: r.GetWithDependencies(), results: r.GetWithResults(), history: r.GetWithHistory()}
 	page, size := &dtaskv1.ListTasksResponse{Freshness: j.freshness(index)}, 0
 	for i := first; i < end; i++ {
 		t := tasks.read(i)
@@ -69,10 +69,11 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 
 // taskReader shows the tasks of one job.
 type taskReader struct {
-	st                    *fsm.State
-	job                   fsm.Job
-	seen                  map[uint32]sequencer.Observation
-	dependencies, results bool
+	st   *fsm.State
+	job  fsm.Job
+	seen map[uint32]sequencer.Observation
+
+	dependencies, results, history bool
 }
 
 func (r *taskReader) read(i uint32) *dtaskv1.Task {
@@ -100,6 +101,9 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	if r.results {
 		view.Result = left.Data
 	}
+	if r.history {
+		view.History = r.past(ref)
+	}
 	return view
 }
 
@@ -126,6 +130,7 @@ const (
 	bodyCommand protowire.Number = 1
 	bodyRun     protowire.Number = 2
 	bodyOutput  protowire.Number = 4
+	bodyPayload protowire.Number = 5
 )
 
 // outputOf is where a task publishes its output; empty if nowhere.
