@@ -123,8 +123,9 @@ func (a *app) paint(w io.Writer) show.Paint {
 	return show.Paint(isTerminal(w) && a.getenv("TERM") != "dumb")
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal tells whether a stream, of input or output, is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // file descriptors are small
 }
 

@@ -94,7 +94,14 @@ func newFakeLeader() *fakeLeader {
 			TasksByState: map[string]uint32{"dead": 1, "cancelled": 1},
 		},
 		tasks: []*dtaskv1.Task{
-			{Id: "fetch", Index: 0, State: dtaskv1.TaskState_TASK_STATE_DEAD, Attempt: 4, Worker: "w1", Error: "exit 22: \x1b[31mnot found\x1b[0m", StartedAt: ago(9 * time.Minute), CompletedAt: ago(8 * time.Minute), Retries: 3},
+			{
+				Id: "fetch", Index: 0, State: dtaskv1.TaskState_TASK_STATE_DEAD, Attempt: 4, Worker: "w1", Error: "exit 22: \x1b[31mnot found\x1b[0m", StartedAt: ago(9 * time.Minute), CompletedAt: ago(8 * time.Minute), Retries: 3,
+				Type: "command", History: []*dtaskv1.AttemptRecord{
+					{Number: 1, Worker: "w2", StartedAt: ago(10 * time.Minute), EndedAt: ago(10*time.Minute - 1200*time.Millisecond), Error: "exit 22\n  \x1b[31mlast\x1b[0m output\n"},
+					{Number: 3, EndedAt: ago(9 * time.Minute), Error: "worker lost while it ran"},
+					{Number: 4, Worker: "w1", StartedAt: ago(9 * time.Minute), EndedAt: ago(8 * time.Minute), Error: "exit 22: \x1b[31mnot found\x1b[0m"},
+				},
+			},
 			{Id: "count", Index: 1, State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: "dependency fetch failed", CompletedAt: ago(8 * time.Minute)},
 		},
 		results: []*dtaskv1.TaskResult{{Task: "count", State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: "dependency fetch failed"}},
@@ -194,6 +201,12 @@ func finished(id string, m *dtaskv1.SubmitRequest) *fakeJob {
 	case "fails":
 		j.job.State, j.job.TasksFailed, j.job.TasksCompleted = dtaskv1.JobState_JOB_STATE_FAILED, 1, n-1
 		j.tasks[0].State, j.tasks[0].Error = dtaskv1.TaskState_TASK_STATE_FAILED, "exit 1"
+	case "dies":
+		j.job.State, j.job.TasksFailed, j.job.TasksCompleted = dtaskv1.JobState_JOB_STATE_FAILED, n, 0
+		for _, t := range j.tasks {
+			t.State, t.Attempt, t.Type, t.Error = dtaskv1.TaskState_TASK_STATE_DEAD, 2, m.GetHeader().GetPolicies()[0].GetType(), "exit 3\nlast words"
+			t.CompletedAt = ago(time.Minute)
+		}
 	case "slow":
 		j.job.State, j.job.TasksCompleted, j.job.CompletedAt = dtaskv1.JobState_JOB_STATE_RUNNING, 0, 0
 	}

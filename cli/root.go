@@ -45,8 +45,8 @@ func newRoot(a *app) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 
 	root.AddCommand(
-		newSubmit(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newWait(a),
-		newWorker(a), newCluster(a), newBench(a), newVersion(a),
+		newSubmit(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newRetry(a), newWait(a),
+		newLetters(a), newWorker(a), newCluster(a), newBench(a), newVersion(a),
 	)
 	return root
 }

@@ -22,11 +22,13 @@ const maxTaskRows = 100
 func newStatus(a *app) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
-		Use:   "status [JOB]",
-		Short: "Show a job and its tasks, or the cluster and what runs",
-		Long:  "Show a job and its tasks, or the cluster and what runs. The exit code is 0 for a failed job too.",
+		Use:   "status [JOB[/TASK]]",
+		Short: "Show a job and its tasks, one task, or the cluster and what runs",
+		Long: `Show a job and its tasks, one task with how its attempts ended, or the cluster
+and what runs. The exit code is 0 for a failed job too.`,
 		Example: `  dtaskctl status
   dtaskctl status 42
+  dtaskctl status 42/fetch
   dtaskctl status 42 --watch
   dtaskctl status 42 -o json`,
 		Args: atMost(1),
@@ -42,26 +44,31 @@ func newStatus(a *app) *cobra.Command {
 			if len(args) == 0 {
 				return a.statusOfCluster(cmd.Context(), c, watch)
 			}
-			id, err := jobID(args[0])
+			job, task, err := taskRef(args[0])
 			if err != nil {
 				return err
 			}
-			return a.statusOfJob(cmd.Context(), c, id, watch)
+			return a.statusOfJob(cmd.Context(), c, job, task, watch)
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "draw again after each change, until the job has ended")
 	return cmd
 }
 
-func (a *app) statusOfJob(ctx context.Context, c *client.Client, id string, watch bool) error {
+// statusOfJob shows a job, or one task of it if task is not empty.
+func (a *app) statusOfJob(ctx context.Context, c *client.Client, id, task string, watch bool) error {
+	draw := func() error { return a.jobOnce(ctx, c, id) }
+	if task != "" {
+		draw = func() error { return a.taskOnce(ctx, c, id, task) }
+	}
 	if !watch {
-		return a.jobOnce(ctx, c, id)
+		return draw()
 	}
 	for _, err := range c.Watch(ctx, id) {
 		if err != nil {
 			return err
 		}
-		if err := a.redraw(func() error { return a.jobOnce(ctx, c, id) }); err != nil {
+		if err := a.redraw(draw); err != nil {
 			return err
 		}
 	}

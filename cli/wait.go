@@ -44,24 +44,12 @@ func newWait(a *app) *cobra.Command {
 	return cmd
 }
 
-// waitFor watches a job to its end with a progress bar, prints it and its
-// summary, and returns errWorkFailed if it did not complete.
+// waitFor sees a job to its end, prints it and its summary, and returns
+// errWorkFailed if it did not complete.
 func (a *app) waitFor(ctx context.Context, c *client.Client, id string) error {
-	job, err := a.follow(ctx, c, id)
+	job, err := a.seeOut(ctx, c, id)
 	if err != nil {
-		if errors.Is(err, errWaited) || ctx.Err() != nil {
-			return &hintedError{err: err, hint: "the job goes on: dtaskctl wait " + id}
-		}
 		return err
-	}
-	summary := a.err
-	if a.people() {
-		summary = a.out
-	}
-	if !a.quiet {
-		if err := a.summarize(ctx, c, summary, job); err != nil {
-			return err
-		}
 	}
 	if !a.people() {
 		if err := a.print(show.JobOf(job), nil); err != nil {
@@ -69,6 +57,26 @@ func (a *app) waitFor(ctx context.Context, c *client.Client, id string) error {
 		}
 	}
 	return verdict(job)
+}
+
+// seeOut watches a job to its end with a progress bar and prints its summary:
+// to standard error where standard output is for programs.
+func (a *app) seeOut(ctx context.Context, c *client.Client, id string) (*dtaskv1.Job, error) {
+	job, err := a.follow(ctx, c, id)
+	if err != nil {
+		if errors.Is(err, errWaited) || ctx.Err() != nil {
+			return nil, &hintedError{err: err, hint: "the job goes on: dtaskctl wait " + id}
+		}
+		return nil, err
+	}
+	summary := a.err
+	if a.people() {
+		summary = a.out
+	}
+	if a.quiet {
+		return job, nil
+	}
+	return job, a.summarize(ctx, c, summary, job)
 }
 
 // verdict is nil for a job that completed.
