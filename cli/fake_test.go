@@ -198,7 +198,7 @@ func finished(id string, m *dtaskv1.SubmitRequest) *fakeJob {
 		j.tasks = append(j.tasks, &dtaskv1.Task{Id: t.GetId(), Index: uint32(i), State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Attempt: 1, Worker: fmt.Sprintf("w%d", i%2+1)})
 	}
 	switch j.job.GetName() {
-	case "fails":
+	case "fails", "hopeless":
 		j.job.State, j.job.TasksFailed, j.job.TasksCompleted = dtaskv1.JobState_JOB_STATE_FAILED, 1, n-1
 		j.tasks[0].State, j.tasks[0].Error = dtaskv1.TaskState_TASK_STATE_FAILED, "exit 1"
 	case "dies":

@@ -99,7 +99,7 @@ func TestRetriesAreAttemptsAfterTheFirst(t *testing.T) {
 	w := r.worker(t)
 	for attempt := uint32(1); attempt < 3; attempt++ {
 		r.assign(t, held(1, 0, attempt, w))
-		r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, attempt, w)) })
+		r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, attempt, w), false) })
 	}
 	r.assign(t, held(1, 0, 3, w))
 	pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})

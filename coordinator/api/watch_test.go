@@ -90,7 +90,7 @@ func TestManyChangesComeAsAFewMessages(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Assign(fsm.AssignItem(held(1, 0, attempt, w))) })
 				time.Sleep(time.Millisecond)
-				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, attempt, w)) })
+				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, attempt, w), false) })
 			}
 		}()
 		messages, last := 0, watch.next(t)
@@ -123,7 +123,7 @@ func TestAWatchRepeatsItselfWhenNothingChanges(t *testing.T) {
 			for attempt := uint32(1); attempt <= 300; attempt++ {
 				time.Sleep(10 * time.Millisecond)
 				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Assign(fsm.AssignItem(held(2, 0, attempt, w))) })
-				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(2, 0, attempt, w)) })
+				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(2, 0, attempt, w), false) })
 			}
 		}()
 		last := time.Duration(0)
