@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 func TestOnlyYesIsYes(t *testing.T) {
 	t.Parallel()
-	for answer, want := range map[string]bool{"y\n": true, "Yes\n": true, " yes": true, "n\n": false, "\n": false, "": false, "yeah\n": false} {
+	for answer, want := range map[string]bool{"y\n": true, "Yes\n": true, "\tyes": true, "n\n": false, "\n": false, "": false, "yeah\n": false} {
 		a, _, stderr := setup(t, nil)
 		a.in = strings.NewReader(answer)
 		got, err := a.ask("purge 3 dead letters of 2 jobs?")
@@ -52,6 +53,20 @@ func TestAnErrorIsCutToFitIntoATable(t *testing.T) {
 	} {
 		if got := brief(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestWhatEndedSinceItsRetryDoesNotGoOn(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[dtaskv1.JobState]string{
+		dtaskv1.JobState_JOB_STATE_RUNNING:   "job 7 (x) goes on: 1 of 2 tasks completed, 1 failed",
+		dtaskv1.JobState_JOB_STATE_FAILED:    "job 7 (x) has failed since it was retried: 1 of 2 tasks completed, 1 failed",
+		dtaskv1.JobState_JOB_STATE_CANCELLED: "job 7 (x) was cancelled since it was retried: 1 of 2 tasks completed, 1 failed",
+	} {
+		job := &dtaskv1.Job{Id: "7", Name: "x", State: state, TasksTotal: 2, TasksCompleted: 1, TasksByState: map[string]uint32{"failed": 1}}
+		if got := retried(job); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (a *app) retry(ctx context.Context, c *client.Client, picks []pick, wait bo
 	}
 	if wait {
 		for i, job := range jobs {
-			a.say("job %s (%s) goes on", job.GetId(), show.Clean(job.GetName()))
+			a.say("%s", retried(job))
 			ended, err := a.seeOut(ctx, c, job.GetId())
 			if err != nil {
 				return err
@@ -124,7 +124,7 @@ func (a *app) retry(ctx context.Context, c *client.Client, picks []pick, wait bo
 	}
 	return firstOf(failed, a.print(show.Jobs{Jobs: show.JobsOf(jobs)}, func(w io.Writer) error {
 		for _, job := range jobs {
-			if _, err := fmt.Fprintf(w, "job %s (%s) goes on: %s\n", job.GetId(), show.Clean(job.GetName()), goesOn(job)); err != nil {
+			if _, err := fmt.Fprintln(w, retried(job)); err != nil {
 				return fmt.Errorf("writing: %w", err)
 			}
 		}
@@ -132,9 +132,18 @@ func (a *app) retry(ctx context.Context, c *client.Client, picks []pick, wait bo
 	}))
 }
 
-// goesOn is how a job stands that was brought back.
-func goesOn(job *dtaskv1.Job) string {
-	text := fmt.Sprintf("%s of %s completed", show.Count(job.GetTasksCompleted()), show.Plural(job.GetTasksTotal(), "task"))
+// retried tells how a job stands that was brought back. What was retried may
+// have ended since.
+func retried(job *dtaskv1.Job) string {
+	how := "goes on"
+	if client.Ended(job.GetState()) {
+		how = "has " + show.JobState(job.GetState()) + " since it was retried"
+		if job.GetState() == dtaskv1.JobState_JOB_STATE_CANCELLED {
+			how = "was cancelled since it was retried"
+		}
+	}
+	text := fmt.Sprintf("job %s (%s) %s: %s of %s completed", job.GetId(), show.Clean(job.GetName()), how,
+		show.Count(job.GetTasksCompleted()), show.Plural(job.GetTasksTotal(), "task"))
 	if detail := progressOf(job).detail; detail != "" {
 		text += ", " + detail
 	}
