@@ -109,7 +109,7 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 	var jobs []ledger.Job
 	steadily(t, c, func() string {
 		id := clustertest.Submit(t, c.Ctl, cluster.JobFile("late", c.Programs.Mark("only", ledgerOf(c), 3*time.Second))) //nolint:contextcheck // the test's own
-		held := awaitBegun(t, c, id, 1)[0] //nolint:contextcheck // the test's own
+		held := awaitBegun(t, c, id, 1)[0]                                                                               //nolint:contextcheck // the test's own
 		victim := c.Worker(held.Worker)
 		stopped := now(t)
 		clustertest.Must(t, victim.Pause())
