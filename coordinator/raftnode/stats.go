@@ -26,6 +26,9 @@ type Stats struct {
 	SnapshotFailures uint64
 	Reads            uint64 // read indexes asked for
 	ReadRounds       uint64 // quorum rounds that answered them
+	Watching         bool   // a watch connection to the leader is up
+	WatchesLost      uint64 // watch connections to a leader that broke while it led
+	QuickElections   uint64 // elections that this replica started because of it
 	PeersRefused     uint64 // Raft connections refused, by either side
 	ConnsRefused     uint64 // connections of the shared port closed unserved
 }
@@ -52,6 +55,9 @@ func (n *Node) Stats() Stats {
 		SnapshotFailures: n.counters.snapshotFailures.Load(),
 		Reads:            n.counters.reads.Load(),
 		ReadRounds:       n.counters.readRounds.Load(),
+		Watching:         n.watching.Load(),
+		WatchesLost:      n.counters.watchesLost.Load(),
+		QuickElections:   n.counters.quickElections.Load(),
 		PeersRefused:     n.stream.refused.Load(),
 		ConnsRefused:     n.cfg.Listener.Refused(),
 	}
