@@ -190,7 +190,7 @@ func (n *Node) suspect(ctx context.Context, leader Server) net.Conn {
 // refused a connection, is gone.
 func (n *Node) replace(ctx context.Context, leader Server) bool {
 	term, contact := n.Term(), n.LastContact()
-	if n.stoodIn >= term || n.stream.hears(leader.ID) {
+	if n.shortSpace.Load() || n.stoodIn >= term || n.stream.hears(leader.ID) {
 		return false
 	}
 	rank, agreed := n.consult(ctx, leader, term)
@@ -200,16 +200,16 @@ func (n *Node) replace(ctx context.Context, leader Server) bool {
 	if rank > 0 && !n.refuses(ctx, leader) {
 		return false
 	}
-	if n.Term() != term || n.LastContact() != contact || !n.follows(leader.ID) || n.stream.hears(leader.ID) {
+	if n.Term() != term || !n.LastContact().Equal(contact) || !n.follows(leader.ID) || n.stream.hears(leader.ID) {
 		return false
 	}
 	n.stoodIn = term
 	n.counters.quickElections.Add(1)
-	n.log.Info("the leader's process is gone, standing for election", "leader", leader.ID, "term", term, "rank", rank)
+	n.log.InfoContext(ctx, "the leader's process is gone, standing for election", "leader", leader.ID, "term", term, "rank", rank)
 	self := raft.ServerID(n.cfg.Identity.Get().ServerID)
 	request := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
 	if err := n.transport.TimeoutNow(self, raft.ServerAddress(n.cfg.Advertise), request, &raft.TimeoutNowResponse{}); err != nil {
-		n.log.Warn("standing for election at once failed", "err", err)
+		n.log.WarnContext(ctx, "standing for election at once failed", "err", err)
 	}
 	return true
 }
@@ -251,7 +251,7 @@ func (n *Node) lost(ctx context.Context, leader string, term uint64) bool {
 	}
 	for _, s := range n.Servers() {
 		if s.ID == leader {
-			return n.refuses(ctx, s) && n.LastContact() == contact && n.follows(leader) && !n.stream.hears(leader)
+			return n.refuses(ctx, s) && n.LastContact().Equal(contact) && n.follows(leader) && !n.stream.hears(leader)
 		}
 	}
 	return false
@@ -277,6 +277,8 @@ func (n *Node) answer(q question) reply {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout/2)
 		defer cancel()
 		return reply{yes: n.lost(ctx, q.server, q.number), number: r.LastIndex()}
+	case questionSpace:
+		return reply{yes: !n.LowSpace(), number: r.LastIndex()}
 	default:
 		return reply{}
 	}

@@ -24,6 +24,10 @@ func (n *testNode) revive(tb testing.TB) {
 	n.restart(tb)
 }
 
+func (c cluster) others(but *testNode) cluster {
+	return slices.DeleteFunc(slices.Clone(c), func(n *testNode) bool { return n == but })
+}
+
 // watched waits until all others watch the leader.
 func (c cluster) watched(tb testing.TB, leader *testNode) {
 	tb.Helper()
@@ -114,10 +118,7 @@ func TestOneFollowerThatCannotReachTheLeaderDoesNotDeposeIt(t *testing.T) {
 	leader := c.leader(t)
 	term := leader.Term()
 	c.watched(t, leader)
-	alone := c[0]
-	if alone == leader {
-		alone = c[1]
-	}
+	alone := c.others(leader)[0]
 	leader.net.refuse(alone.address, leader.address)
 	leader.net.reset(leader.address, alone.address)
 	leader.net.reset(alone.address, leader.address)
@@ -134,18 +135,14 @@ func TestALeaderThatIsHeardIsNotDeposedForItsPort(t *testing.T) {
 	leader := c.leader(t)
 	term := leader.Term()
 	c.watched(t, leader)
-	for _, n := range c {
-		if n != leader {
-			n.net.refuse(n.address, leader.address)
-			n.net.reset(n.address, leader.address)
-		}
+	for _, n := range c.others(leader) {
+		n.net.refuse(n.address, leader.address)
+		n.net.reset(n.address, leader.address)
 	}
-	for _, n := range c {
-		if n != leader {
-			eventually(t, "all have looked for the leader again and again", func() bool {
-				return n.net.refusals(n.address, leader.address) > 10
-			})
-		}
+	for _, n := range c.others(leader) {
+		eventually(t, "all have looked for the leader again and again", func() bool {
+			return n.net.refusals(n.address, leader.address) > 10
+		})
 	}
 	c.stillLeads(t, leader, term)
 	c.wantNoFatals(t)
@@ -157,15 +154,8 @@ func TestTheLastOfThreeDoesNotStand(t *testing.T) {
 	leader := c.leader(t)
 	c.watched(t, leader)
 	term := leader.Term()
-	last := c[0]
-	if last == leader {
-		last = c[1]
-	}
-	for _, n := range c {
-		if n != last && n != leader {
-			n.kill()
-		}
-	}
+	last := c.others(leader)[0]
+	c.others(leader)[1].kill()
 	leader.kill()
 	eventually(t, "raft's own time-out", func() bool { return last.State() == "candidate" })
 	if s := last.Stats(); s.QuickElections != 0 || s.Term != term || s.WatchesLost == 0 {

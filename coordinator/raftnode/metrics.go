@@ -25,6 +25,8 @@ func (n *Node) Collector() prometheus.Collector {
 	gauge("applied_index", "Index of the last entry that the state machine has applied.", func(s Stats) float64 { return float64(s.AppliedIndex) })
 	gauge("pending_proposals", "Proposals without an answer.", func(s Stats) float64 { return float64(s.Pending) })
 	gauge("snapshot_pending_bytes", "Bytes of log that the last snapshot does not cover.", func(s Stats) float64 { return float64(s.BytesToSnapshot) })
+	gauge("disk_free_bytes", "Room on the disk of the data folder; 0 if it is not known.", func(s Stats) float64 { return float64(s.FreeSpace) })
+	gauge("disk_low", "1 while that room is low and new jobs are refused.", func(s Stats) float64 { return truth(s.LowSpace) })
 	counter("proposals", "Entries proposed here.", func(s Stats) float64 { return float64(s.Proposals) })
 	counter("proposed_bytes", "Bytes of entries proposed here.", func(s Stats) float64 { return float64(s.ProposedBytes) })
 	counter("syncs", "Writes of the log, each synced to the disk.", func(s Stats) float64 { return float64(s.Syncs) })

@@ -60,6 +60,9 @@ type Node struct {
 	watching atomic.Bool // a watch connection to the leader is up
 	stoodIn  uint64      // last term in which watchLoop stood for election; only it uses it
 
+	lowSpace, shortSpace atomic.Bool // of the last look at the disk
+	freeSpace            atomic.Uint64
+
 	failing sync.Mutex // guards what follows
 	failure error      // what was, or would have been, given to Config.Fatal
 	opened  bool
@@ -86,6 +89,7 @@ func Open(cfg Config) (*Node, error) {
 		proposals: make(chan *Proposal, maxInFlight), wakeReader: make(chan struct{}, 1),
 	}
 	n.fsm = newFSMAdapter(cfg.FSM, n.fatal)
+	n.look()
 	if err := n.openStores(); err != nil {
 		return nil, err
 	}
@@ -97,6 +101,7 @@ func Open(cfg Config) (*Node, error) {
 	n.work.Go(n.readLoop)
 	n.work.Go(n.snapshotLoop)
 	n.work.Go(n.watchLoop)
+	n.work.Go(n.spaceLoop)
 	if err := n.arm(); err != nil {
 		return nil, errors.Join(err, n.Close(context.Background()))
 	}

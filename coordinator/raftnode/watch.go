@@ -17,11 +17,14 @@ import (
 //	answerer → verdict(1)  number(8)
 //
 // questionLost: have you lost this server, the leader, too? The number is the
-// asker's term, and in the answer the index of the last entry.
+// asker's term.
+// questionSpace: is there room on your disk? Number and server mean nothing.
+// The number of every answer is the index of the last entry.
 const (
 	watchMagic = "DTSW"
 
-	questionLost = 'L'
+	questionLost  = 'L'
+	questionSpace = 'S'
 
 	verdictYes = 1
 	verdictNo  = 2
