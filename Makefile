@@ -16,6 +16,9 @@ MINUTES ?= 5
 BUF  := go tool -modfile=tools/proto/go.mod buf
 LINT := go tool -modfile=tools/lint/go.mod golangci-lint
 
+# The suites of whole processes build the programs themselves: the go command
+# cannot know when their results are out of date, so they are always run.
+
 # The suites that start real processes spend their time outside the race
 # detector's sight; all other packages run under it.
 RACE_PACKAGES = $$(go list ./... | grep -v '/test/')
@@ -51,7 +54,8 @@ bench: build ## measure throughput, latency and memory on this machine
 
 .PHONY: test
 test: ## run all tests
-	go test -timeout 9m $(ARGS) ./...
+	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos)
+	go test -timeout 9m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/...
 
 .PHONY: race
 race: ## run the tests under the race detector, but for the suites of whole processes

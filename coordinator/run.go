@@ -200,7 +200,9 @@ func (r *replica) consensus(ctx context.Context) error {
 	}
 	r.node.Store(node)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return leader.Run(ctx, node, r.log, term{r}, leader.Watchdog{Progress: node.Progress}) })
+	group.Go(func() error {
+		return leader.Run(ctx, node, r.log, term{r}, registrar{r}, leader.Watchdog{Progress: node.Progress})
+	})
 	group.Go(func() error { return r.learnCluster(ctx) })
 	group.Go(func() error { return r.register(ctx) })
 	group.Go(func() error { return r.compare(ctx) })

@@ -25,6 +25,9 @@ const (
 	longestPause = 2 * time.Second
 	pauseGrowth  = 1.3 // slow enough that a new leader is found soon after its election
 	longestBusy  = 10 * time.Second
+	// avoidSilent is for how long one that hung is passed over: longer than an
+	// election takes.
+	avoidSilent = 3 * time.Second
 	// quickRedirects are followed at once; more in a row mean that the replicas
 	// disagree about who leads.
 	quickRedirects = 3
@@ -35,12 +38,14 @@ const (
 
 // finder chooses whom to try next. It is used by one goroutine.
 type finder struct {
-	seeds     []string // for ever
-	learned   []string // leaders that replicas named; tried after the seeds
-	turn      int
-	next      string // tried first, once
-	failures  int    // in a row, without a welcome
-	redirects int    // in a row, without a welcome
+	seeds    []string // for ever
+	learned  []string // leaders that replicas named; tried after the seeds
+	turn     int
+	next     string         // tried first, once
+	failures int            // in a row, without a welcome
+	followed map[string]int // redirects to each address, without a welcome
+	silent   string         // said nothing for too long: passed over,
+	until    time.Time      // until then
 }
 
 // address is whom to try now.
@@ -50,8 +55,28 @@ func (f *finder) address() string {
 		f.next = ""
 		return addr
 	}
+	i := f.take()
+	if f.avoids(f.at(i)) {
+		i = f.take()
+	}
+	return f.at(i)
+}
+
+// avoids says that an address is not worth a try yet: it hung a moment ago, and
+// would cost as long again. Replicas that have not noticed still name it.
+func (f *finder) avoids(addr string) bool {
+	return addr == f.silent && time.Now().Before(f.until)
+}
+
+// take is the next turn.
+func (f *finder) take() int {
 	i := f.turn % (len(f.seeds) + len(f.learned))
 	f.turn++
+	return i
+}
+
+// at is the address of a turn.
+func (f *finder) at(i int) string {
 	if i < len(f.seeds) {
 		return f.seeds[i]
 	}
@@ -61,8 +86,11 @@ func (f *finder) address() string {
 // after learns from the end of a session and returns how long to wait before the
 // next one.
 func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
+	if errors.Is(err, errSilent) {
+		f.silent, f.until = addr, time.Now().Add(avoidSilent)
+	}
 	if welcomed {
-		f.failures, f.redirects = 0, 0
+		f.failures, f.followed = 0, nil
 		return jitter(firstPause / 2) // the others know more than a leader that was lost
 	}
 	detail := errorDetail(err)
@@ -71,10 +99,13 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 		f.next = addr
 		wait := min(time.Duration(min(detail.GetRetryAfterMs(), math.MaxInt32))*time.Millisecond, longestBusy)
 		return wait + jitter(wait/2)
-	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && hint != "" && hint != addr:
+	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && hint != "" && hint != addr && !f.avoids(hint):
 		f.learn(hint)
 		f.next = hint
-		if f.redirects++; f.redirects <= quickRedirects {
+		if f.followed == nil {
+			f.followed = make(map[string]int)
+		}
+		if f.followed[hint]++; f.followed[hint] <= quickRedirects {
 			return 0
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -61,6 +62,9 @@ func (c *cluster) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.
 	case known && instance != r.GetInstance():
 		return nil, otherInstance(r.GetServerId())
 	case !known:
+		if err := c.vouch(ctx, r); err != nil {
+			return nil, err
+		}
 		err := leader.Admit(ctx, r.GetServerId(), r.GetInstance())
 		if _, rejected := errors.AsType[*sequencer.RejectedError](err); rejected {
 			return nil, otherInstance(r.GetServerId()) // another was first
@@ -70,6 +74,26 @@ func (c *cluster) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.
 		}
 	}
 	return &dtaskv1.AdmitResponse{ClusterId: clusterID}, nil
+}
+
+// vouch asks for a member whose instance is not recorded yet at the address that
+// the configuration has for it: somebody else may have taken its id.
+func (c *cluster) vouch(ctx context.Context, r *dtaskv1.AdmitRequest) error {
+	for _, m := range c.cfg.Members() {
+		if m.ID != r.GetServerId() {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		id, err := c.cfg.Peers.Identify(ctx, m.Address)
+		switch {
+		case err != nil:
+			return &Error{Kind: KindBusy, Message: fmt.Sprintf("server %s does not answer at %s, where it should be: it is asked again", m.ID, m.Address)}
+		case id.GetServerId() != m.ID || id.GetInstance() != r.GetInstance():
+			return refused("server id %s belongs to what runs at %s, which has another data folder; start this one under an id of its own", m.ID, m.Address)
+		}
+	}
+	return nil
 }
 
 // maxServerID bounds a server id, in bytes.

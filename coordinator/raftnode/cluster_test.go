@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,17 +77,21 @@ func (counted) Release() {}
 // network lets a test cut a replica off: connections from and to it break, and new
 // ones are refused, while all of its own parts go on.
 type network struct {
-	mu    sync.Mutex
-	cut   map[string]bool        // by address
-	conns map[net.Conn][2]string // from, to
+	mu      sync.Mutex
+	cut     map[string]bool        // by address
+	refused map[[2]string]int      // from, to: dials that were refused since
+	conns   map[net.Conn][2]string // from, to
 }
 
 func newNetwork() *network {
-	return &network{cut: make(map[string]bool), conns: make(map[net.Conn][2]string)}
+	return &network{cut: make(map[string]bool), refused: make(map[[2]string]int), conns: make(map[net.Conn][2]string)}
 }
 
 func (w *network) dial(from string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, to string) (net.Conn, error) {
+		if w.refuses(from, to) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}
 		conn, err := dialTCP(ctx, to)
 		if err != nil {
 			return nil, err
@@ -98,6 +103,43 @@ func (w *network) dial(from string) func(context.Context, string) (net.Conn, err
 		}
 		w.conns[conn] = [2]string{from, to}
 		return conn, nil
+	}
+}
+
+func (w *network) refuses(from, to string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.refused[[2]string{from, to}]; !ok {
+		return false
+	}
+	w.refused[[2]string{from, to}]++
+	return true
+}
+
+// refuse lets a link refuse connections, as if nobody listened at its end; those that
+// are up stay.
+func (w *network) refuse(from, to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused[[2]string{from, to}] = 0
+}
+
+// refusals returns how often refuse has bitten.
+func (w *network) refusals(from, to string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused[[2]string{from, to}]
+}
+
+// reset breaks the connections that one replica opened to another.
+func (w *network) reset(from, to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for conn, ends := range w.conns {
+		if ends == [2]string{from, to} {
+			_ = conn.Close()
+			delete(w.conns, conn)
+		}
 	}
 }
 

@@ -75,6 +75,15 @@ type Config struct {
 	// follower that was away shortly needs no snapshot; default 1024.
 	TrailingLogs uint64
 
+	// LowSpace is how much room the disk of DataDir must have; see Node.LowSpace.
+	// nil: DefaultSpaceLimit. Zero numbers ask for none.
+	LowSpace *SpaceLimit
+	// SpaceInterval is how often the room is measured; default 1 s.
+	SpaceInterval time.Duration
+	// Space measures it. Optional: what the operating system says, where it
+	// is known how to ask it.
+	Space SpaceFunc
+
 	// Logger receives the node's and raft's messages.
 	Logger *slog.Logger
 	// Fatal is called once, from any goroutine, when a store failed or data is
@@ -93,6 +102,14 @@ func (c *Config) setDefaults() {
 	setDefault(&c.SnapshotBytes, 64<<20)
 	setDefault(&c.SnapshotInterval, 10*time.Second)
 	setDefault(&c.TrailingLogs, 1024)
+	setDefault(&c.SpaceInterval, time.Second)
+	if c.LowSpace == nil {
+		limit := DefaultSpaceLimit()
+		c.LowSpace = &limit
+	}
+	if c.Space == nil {
+		c.Space = diskSpace
+	}
 	if c.Dial == nil {
 		c.Dial = dialTCP
 	}
@@ -120,6 +137,7 @@ func (c *Config) Validate() error {
 	need(c.FSM != nil, "state machine is missing")
 	need(c.Logger != nil, "logger is missing")
 	need(c.Fatal != nil, "fatal function is missing")
+	need(c.LowSpace == nil || c.LowSpace.Percent <= 100, "the least room on the disk is above 100 %")
 	seen := make(map[string]bool)
 	for _, s := range c.Founders {
 		need(s.ID != "" && s.Address != "", "a founder needs id and address")

@@ -19,15 +19,19 @@
 //     a random instance, and the cluster once it is known;
 //   - the one port that gRPC and Raft share (listener.go) and the preface with
 //     which every Raft connection opens (preface.go, transport.go);
+//   - the watch on the leader's port (watch.go) and the quick election that it
+//     makes possible (failover.go);
+//   - the room on the disk (space.go): a leader without any hands over;
 //   - bootstrap (bootstrap.go): when an empty folder may found a cluster;
 //   - the read index (read.go) and the snapshots by log bytes (snapshot.go).
 //
 // It does not know what an entry means, does not decide when to lead (package
 // leader does), and does not answer clients.
 //
-// Goroutines. Open starts three: the collector, which completes proposals in
-// order; the reader, which confirms leadership once for all reads that wait; and
-// the snapshotter. Raft has its own. Close stops and waits for all of them.
+// Goroutines. Open starts five: the collector, which completes proposals in
+// order; the reader, which confirms leadership once for all reads that wait; the
+// snapshotter; the watch on the leader; and the watch on the disk. Each watch connection that a peer
+// opened has one. Raft has its own. Close stops and waits for all of them.
 // Mux.Run starts one short-lived goroutine per connection.
 //
 // Errors come in three kinds that never mix: definite refusals

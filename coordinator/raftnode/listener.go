@@ -35,6 +35,7 @@ type Mux struct {
 
 	mu      sync.Mutex // guards what follows
 	raft    func(net.Conn)
+	watch   func(net.Conn)
 	pending list.List // of net.Conn, the oldest in front
 	closed  bool
 
@@ -60,12 +61,12 @@ func (m *Mux) Addr() net.Addr { return m.base.Addr() }
 // Refused returns how many connections were closed unserved.
 func (m *Mux) Refused() uint64 { return m.refuse.Load() }
 
-// handleRaft sets who takes the connections that begin with the Raft preface; their
-// magic has been read, and their deadline is set. nil refuses them.
-func (m *Mux) handleRaft(handler func(net.Conn)) {
+// handle sets who takes the connections that begin with the preface of Raft, and of a
+// watch; their magic has been read, and their deadline is set. nil refuses them.
+func (m *Mux) handle(raft, watch func(net.Conn)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.raft = handler
+	m.raft, m.watch = raft, watch
 }
 
 // Run accepts connections until ctx is done or the listener fails. When it returns,
@@ -152,9 +153,12 @@ func (m *Mux) dispatch(conn net.Conn) error {
 			return err
 		}
 		return m.grpc.hand(&replayConn{Conn: conn, prefix: magic[:]})
-	case prefaceMagic:
+	case prefaceMagic, watchMagic:
 		m.mu.Lock()
 		handler := m.raft
+		if string(magic[:]) == watchMagic {
+			handler = m.watch
+		}
 		m.mu.Unlock()
 		if handler == nil {
 			return errors.New("raft is not running here")

@@ -31,7 +31,7 @@ func call(t *testing.T, address string, as Identity, target string) (Preface, er
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	return greet(conn, as, target)
+	return greet(conn, prefaceMagic, as, target)
 }
 
 func wantRefused(t *testing.T, err error, because string) {

@@ -57,6 +57,12 @@ type Node struct {
 	nextRound  *readRound
 	wakeReader chan struct{} // size 1: one signal says all
 
+	watching atomic.Bool // a watch connection to the leader is up
+	stoodIn  uint64      // last term in which watchLoop stood for election; only it uses it
+
+	lowSpace, shortSpace atomic.Bool // of the last look at the disk
+	freeSpace            atomic.Uint64
+
 	failing sync.Mutex // guards what follows
 	failure error      // what was, or would have been, given to Config.Fatal
 	opened  bool
@@ -66,6 +72,7 @@ type Node struct {
 
 type nodeCounters struct {
 	proposals, proposedBytes, reads, readRounds, snapshots, snapshotFailures atomic.Uint64
+	watchesLost, quickElections                                              atomic.Uint64
 }
 
 // Open starts raft on a data folder and returns when its state is restored from the
@@ -82,16 +89,19 @@ func Open(cfg Config) (*Node, error) {
 		proposals: make(chan *Proposal, maxInFlight), wakeReader: make(chan struct{}, 1),
 	}
 	n.fsm = newFSMAdapter(cfg.FSM, n.fatal)
+	n.look()
 	if err := n.openStores(); err != nil {
 		return nil, err
 	}
 	if err := n.openRaft(); err != nil {
 		return nil, errors.Join(err, n.store.close())
 	}
-	n.cfg.Listener.handleRaft(n.stream.handle)
+	n.cfg.Listener.handle(n.stream.handle, n.stream.handleWatch)
 	n.work.Go(n.collect)
 	n.work.Go(n.readLoop)
 	n.work.Go(n.snapshotLoop)
+	n.work.Go(n.watchLoop)
+	n.work.Go(n.spaceLoop)
 	if err := n.arm(); err != nil {
 		return nil, errors.Join(err, n.Close(context.Background()))
 	}
@@ -176,7 +186,7 @@ func (n *Node) openRaft() error {
 	if n.logs, err = raft.NewLogCache(logCache, n.store); err != nil {
 		return fmt.Errorf("making the log cache: %w", err)
 	}
-	n.stream = newStreamLayer(&n.cfg, n.serverAt)
+	n.stream = newStreamLayer(&n.cfg, n.serverAt, n.answer)
 	n.transport = newPatientTransport(newTransport(&n.cfg, n.stream, log))
 	if err := n.newRaft(log, snapshots); err != nil {
 		return errors.Join(err, n.transport.Close())
@@ -310,7 +320,7 @@ func (n *Node) shutdown() error {
 	close(n.closing)
 	close(n.proposals)
 	n.proposing.Unlock()
-	n.cfg.Listener.handleRaft(nil)
+	n.cfg.Listener.handle(nil, nil)
 
 	// While raft runs it answers all that was asked of it, at the latest when
 	// the leader's lease ends; once it is stopped it forgets what lay in its

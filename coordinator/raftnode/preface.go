@@ -78,10 +78,10 @@ func (p Preface) check() error {
 	return nil
 }
 
-// greet is the dialler's side: it says who it is and reads who answers. The
-// connection has a deadline.
-func greet(conn io.ReadWriter, own Identity, target string) (peer Preface, err error) {
-	hello := append([]byte(prefaceMagic), prefaceVersion)
+// greet is the dialler's side of a kind of connection, named by its magic: it says
+// who it is and reads who answers. The connection has a deadline.
+func greet(conn io.ReadWriter, magic string, own Identity, target string) (peer Preface, err error) {
+	hello := append([]byte(magic), prefaceVersion)
 	hello = appendStrings(hello, own.ClusterID, own.ServerID, own.Instance, target)
 	if _, err := conn.Write(hello); err != nil {
 		return peer, fmt.Errorf("writing preface: %w", err)

@@ -26,6 +26,11 @@ type Stats struct {
 	SnapshotFailures uint64
 	Reads            uint64 // read indexes asked for
 	ReadRounds       uint64 // quorum rounds that answered them
+	Watching         bool   // a watch connection to the leader is up
+	WatchesLost      uint64 // watch connections to a leader that broke while it led
+	QuickElections   uint64 // elections that this replica started because of it
+	FreeSpace        uint64 // bytes on the disk of the data folder, 0 if that is not known
+	LowSpace         bool   // see Node.LowSpace
 	PeersRefused     uint64 // Raft connections refused, by either side
 	ConnsRefused     uint64 // connections of the shared port closed unserved
 }
@@ -52,6 +57,11 @@ func (n *Node) Stats() Stats {
 		SnapshotFailures: n.counters.snapshotFailures.Load(),
 		Reads:            n.counters.reads.Load(),
 		ReadRounds:       n.counters.readRounds.Load(),
+		Watching:         n.watching.Load(),
+		WatchesLost:      n.counters.watchesLost.Load(),
+		QuickElections:   n.counters.quickElections.Load(),
+		FreeSpace:        n.freeSpace.Load(),
+		LowSpace:         n.LowSpace(),
 		PeersRefused:     n.stream.refused.Load(),
 		ConnsRefused:     n.cfg.Listener.Refused(),
 	}

@@ -23,7 +23,10 @@ type streamLayer struct {
 	dial      func(ctx context.Context, address string) (net.Conn, error)
 	// serverAt returns the server that the configuration has under an address.
 	serverAt func(raft.ServerAddress) (id string, ok bool)
-	log      *slog.Logger
+	// answer answers what peers ask on watch connections; it must not block
+	// for longer than askTimeout.
+	answer func(question) reply
+	log    *slog.Logger
 
 	accepted *handListener
 	refused  atomic.Uint64 // peers refused, by either side
@@ -33,7 +36,7 @@ type streamLayer struct {
 	conns  map[*trackedConn]struct{}
 	closed bool
 
-	inbound sync.WaitGroup // one per accepted connection, until raft closed it
+	inbound sync.WaitGroup // one per accepted connection, until it is closed
 }
 
 var _ raft.StreamLayer = (*streamLayer)(nil)
@@ -48,46 +51,56 @@ func (advertised) Network() string { return "tcp" }
 // String implements net.Addr.
 func (a advertised) String() string { return string(a) }
 
-func newStreamLayer(cfg *Config, serverAt func(raft.ServerAddress) (string, bool)) *streamLayer {
+func newStreamLayer(cfg *Config, serverAt func(raft.ServerAddress) (string, bool), answer func(question) reply) *streamLayer {
 	return &streamLayer{
 		advertise: raft.ServerAddress(cfg.Advertise),
 		admission: &admission{identity: cfg.Identity.Get, peers: cfg.Peers, knownInstance: cfg.KnownInstance, admit: cfg.Admit},
 		dial:      cfg.Dial,
 		serverAt:  serverAt,
+		answer:    answer,
 		log:       cfg.Logger,
 		accepted:  newHandListener(advertised(cfg.Advertise)),
 		conns:     make(map[*trackedConn]struct{}),
 	}
 }
 
-// handle takes a connection from the Mux, whose magic has been read and whose
+// handle takes a Raft connection from the Mux, whose magic has been read and whose
 // deadline is set. It returns when raft has accepted it or it is closed.
 func (s *streamLayer) handle(conn net.Conn) {
-	peer, err := readGreeting(conn)
-	if err != nil {
-		s.refuse("a connection to the raft port is refused", conn.RemoteAddr().String(), err)
-		_ = conn.Close()
+	peer, ok := s.receive(conn)
+	if !ok {
 		return
 	}
-	refusal := s.admission.accept(peer)
-	if refusal != nil {
-		s.refuse("a replica that calls is refused", peer.ServerID, refusal)
-	}
-	if err := answer(conn, s.admission.identity(), refusal); err != nil || refusal != nil {
-		_ = conn.Close()
-		return
-	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		_ = conn.Close()
-		return
-	}
-	tracked := s.track(conn, true)
+	tracked := s.track(conn, true, peer.ServerID)
 	if tracked == nil {
 		return
 	}
 	if err := s.accepted.hand(tracked); err != nil {
 		_ = tracked.Close()
 	}
+}
+
+// receive is the acceptor's side of the preface and the admission. A connection that
+// does not pass is closed.
+func (s *streamLayer) receive(conn net.Conn) (peer Preface, ok bool) {
+	defer func() {
+		if !ok {
+			_ = conn.Close()
+		}
+	}()
+	peer, err := readGreeting(conn)
+	if err != nil {
+		s.refuse("a connection to the raft port is refused", conn.RemoteAddr().String(), err)
+		return peer, false
+	}
+	refusal := s.admission.accept(peer)
+	if refusal != nil {
+		s.refuse("a replica that calls is refused", peer.ServerID, refusal)
+	}
+	if err := answer(conn, s.admission.identity(), refusal); err != nil || refusal != nil {
+		return peer, false
+	}
+	return peer, conn.SetDeadline(time.Time{}) == nil
 }
 
 // Dial implements raft.StreamLayer. The peer must be the server that the
@@ -97,30 +110,70 @@ func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (n
 	if !ok {
 		return nil, fmt.Errorf("no server of the cluster has the address %s", address)
 	}
+	if target == s.admission.identity().ServerID {
+		return s.dialSelf()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	conn, err := s.dial(ctx, string(address))
+	return s.connect(ctx, prefaceMagic, target, string(address))
+}
+
+// connect opens a connection of a kind to a server and passes the admission of both
+// sides. The ctx has a deadline, which binds the connecting only.
+func (s *streamLayer) connect(ctx context.Context, magic, target, address string) (net.Conn, error) {
+	conn, err := s.dial(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("dialling %s: %w", target, err)
 	}
-	if err := s.greet(conn, target, time.Now().Add(timeout)); err != nil {
+	deadline, _ := ctx.Deadline()
+	if err := s.greet(conn, magic, target, deadline); err != nil {
 		_ = conn.Close()
 		s.refuse("a replica cannot be talked to", target, err)
 		return nil, fmt.Errorf("greeting %s: %w", target, err)
 	}
-	tracked := s.track(conn, false)
+	tracked := s.track(conn, false, "")
 	if tracked == nil {
 		return nil, net.ErrClosed
 	}
 	return tracked, nil
 }
 
-func (s *streamLayer) greet(conn net.Conn, target string, deadline time.Time) error {
+// dialSelf connects raft with itself, without the network: no peer may say that it is
+// this server.
+func (s *streamLayer) dialSelf() (net.Conn, error) {
+	near, far := net.Pipe()
+	accepted := s.track(far, true, "")
+	if accepted == nil {
+		return nil, errors.Join(net.ErrClosed, near.Close())
+	}
+	if err := s.accepted.hand(accepted); err != nil {
+		return nil, errors.Join(err, accepted.Close(), near.Close())
+	}
+	dialled := s.track(near, false, "")
+	if dialled == nil {
+		return nil, net.ErrClosed
+	}
+	return dialled, nil
+}
+
+// hears says whether a Raft connection that a server opened to this one is up.
+func (s *streamLayer) hears(server string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for conn := range s.conns {
+		if conn.raftPeer == server {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *streamLayer) greet(conn net.Conn, magic, target string, deadline time.Time) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
 	own := s.admission.identity()
-	peer, err := greet(conn, own, target)
+	peer, err := greet(conn, magic, own, target)
 	if err != nil {
 		return err
 	}
@@ -146,14 +199,15 @@ func (s *streamLayer) refuse(msg, peer string, err error) {
 }
 
 // track registers conn; it returns nil, with conn closed, when the layer is closed.
-func (s *streamLayer) track(conn net.Conn, inbound bool) *trackedConn {
+// raftPeer is the server that opened it for raft, "" for all other connections.
+func (s *streamLayer) track(conn net.Conn, inbound bool, raftPeer string) *trackedConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		_ = conn.Close()
 		return nil
 	}
-	tracked := &trackedConn{Conn: conn, layer: s, inbound: inbound}
+	tracked := &trackedConn{Conn: conn, layer: s, inbound: inbound, raftPeer: raftPeer}
 	s.conns[tracked] = struct{}{}
 	if inbound {
 		s.inbound.Add(1)
@@ -181,16 +235,17 @@ func (s *streamLayer) Close() error {
 	return s.accepted.Close()
 }
 
-// wait returns when raft has closed every connection that it accepted: then the
-// goroutines that served them are done.
+// wait returns when every accepted connection has been closed by whoever serves it:
+// then the goroutines that served them are done.
 func (s *streamLayer) wait() { s.inbound.Wait() }
 
-// trackedConn leaves the layer's books when raft closes it.
+// trackedConn leaves the layer's books when it is closed.
 type trackedConn struct {
 	net.Conn
-	layer   *streamLayer
-	inbound bool
-	once    sync.Once
+	layer    *streamLayer
+	inbound  bool
+	raftPeer string
+	once     sync.Once
 }
 
 // Close implements net.Conn.

@@ -46,6 +46,10 @@ type Config struct {
 	// Halt is called once if the replicated state differs from the view that it
 	// was checked against: this replica's memory is damaged, it must stop.
 	Halt func(error)
+	// Refuse says why no new job is begun at the moment, such as for want of
+	// disk space; nil if one may be. Whatever is under way goes on, and a key
+	// that is known is answered. It must not block. nil: jobs always begin.
+	Refuse func() error
 	// Seed decides between equally loaded workers.
 	Seed uint64
 
@@ -127,6 +131,9 @@ func (c *Config) Defaults() {
 	}
 	if c.Definite == nil {
 		c.Definite = func(error) bool { return false }
+	}
+	if c.Refuse == nil {
+		c.Refuse = func() error { return nil }
 	}
 	if c.Halt == nil {
 		c.Halt = func(error) {}

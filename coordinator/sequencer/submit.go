@@ -106,6 +106,10 @@ func (u *submission) begin(s *Sequencer, b *batch) bool {
 		b.then(func(_ uint64, err error) { u.answer(Submitted{ID: id, Existed: true}, err) })
 		return false
 	}
+	if err := s.cfg.Refuse(); err != nil {
+		u.refuse(err)
+		return false
+	}
 	if s.tasks+uint64(u.Total) > s.cfg.MaxTasks || s.view.Keys() >= s.cfg.MaxKeys {
 		u.refuse(&BusyError{What: "the memory for jobs is used up", RetryAfter: time.Second})
 		return false

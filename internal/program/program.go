@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 )
 
@@ -48,7 +49,7 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 }
 
 // UntilSignal is done at the first SIGTERM or SIGINT; a second one ends the
-// process at once. stop must be called; it waits for what was started.
+// process at once. stop must be called, once or more; it waits for what was started.
 func UntilSignal(parent context.Context, log *slog.Logger) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2) // both may come before we look
@@ -71,10 +72,10 @@ func UntilSignal(parent context.Context, log *slog.Logger) (ctx context.Context,
 			}
 		}
 	}()
-	return ctx, func() {
+	return ctx, sync.OnceFunc(func() {
 		signal.Stop(signals)
 		close(done)
 		<-ended
 		cancel()
-	}
+	})
 }

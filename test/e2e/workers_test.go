@@ -108,8 +108,8 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 	var harms []ledger.Harm
 	var jobs []ledger.Job
 	steadily(t, c, func() string {
-		id := clustertest.Submit(t, c.Ctl, cluster.JobFile("late", c.Programs.Mark("only", ledgerOf(c), 3*time.Second)))
-		held := awaitBegun(t, c, id, 1)[0]
+		id := clustertest.Submit(t, c.Ctl, cluster.JobFile("late", c.Programs.Mark("only", ledgerOf(c), 3*time.Second))) //nolint:contextcheck // the test's own
+		held := awaitBegun(t, c, id, 1)[0]                                                                               //nolint:contextcheck // the test's own
 		victim := c.Worker(held.Worker)
 		stopped := now(t)
 		clustertest.Must(t, victim.Pause())
@@ -117,7 +117,7 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 		clustertest.Must(t, cluster.Pause(ctx, 10*time.Second))
 		clustertest.Must(t, victim.Resume())
 		harms = append(harms, ledger.Harm{Worker: victim.Name, From: stopped, Until: now(t)})
-		job := completed(t, c.Ctl, id)
+		job := completed(t, c.Ctl, id) //nolint:contextcheck // the test's own
 		jobs = append(jobs, judged(job, nil))
 		clustertest.Must(t, c.AwaitWorker(ctx, victim.Name, "up"))
 		if task := job.Tasks[0]; task.Worker == victim.Name || task.Attempt != 2 {

@@ -1,0 +1,297 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// The fast path of a failover. A leader whose process dies is gone at once, and raft
+// finds out after a time-out. Its port tells sooner: every voter keeps an idle watch
+// connection to it. When that breaks, the voter
+//
+//	dials again ──► answered: a broken link, nothing more
+//	     │ refused, and no Raft connection of the leader is left
+//	     ▼
+//	asks the other voters ──► fewer than a majority have lost it too: dials again
+//	     │ a majority, this one counted, has
+//	     ▼
+//	waits, rank × rankWait; those with a longer log come first ──► heard a leader,
+//	     │ all as before                                          or of a new term
+//	     ▼
+//	stands for election, once a term
+//
+// A leader that a majority can neither reach nor hear has lost its quorum, so no
+// healthy one is deposed, however many links are reset. Only "connection refused"
+// counts: a host that vanished, a pause or a partition is left to the time-outs, and
+// so is everything that this path gives up on.
+const (
+	// rankWait is how long a voter lets each one that is ahead of it go first:
+	// about what an election takes.
+	rankWait = 30 * time.Millisecond
+	// watchAgain is the pause after a watch connection could not be opened.
+	watchAgain = 250 * time.Millisecond
+	// Pauses between two looks at a leader that may be dead.
+	firstLook, lastLook = 2 * time.Millisecond, 50 * time.Millisecond
+)
+
+// watchLoop watches the leader until the node is closed.
+func (n *Node) watchLoop() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	n.work.Go(func() {
+		defer cancel()
+		select {
+		case <-n.closing:
+		case <-ctx.Done():
+		}
+	})
+	changed := make(chan raft.Observation, 1) // size 1: one signal says all
+	observer := raft.NewObserver(changed, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	})
+	n.raft.RegisterObserver(observer)
+	defer n.raft.DeregisterObserver(observer)
+	for ctx.Err() == nil {
+		leader, ok := n.watchable()
+		again := watchAgain
+		if ok {
+			if n.watch(ctx, leader, changed) {
+				continue
+			}
+		} else {
+			again = time.Second // membership may make this one a voter without a change of leader
+		}
+		timer := time.NewTimer(again)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// watchable returns the leader, if it is another and this replica is a voter.
+func (n *Node) watchable() (leader Server, ok bool) {
+	leader.ID, leader.Address = n.Leader()
+	own := n.cfg.Identity.Get().ServerID
+	if leader.ID == "" || leader.ID == own {
+		return leader, false
+	}
+	_, self := n.voters(leader.ID)
+	return leader, self
+}
+
+// voters returns the voters but this one and one other, and whether this is one.
+func (n *Node) voters(except string) (others []Server, self bool) {
+	own := n.cfg.Identity.Get().ServerID
+	for _, s := range n.Servers() {
+		switch {
+		case !s.Voter || s.ID == except:
+		case s.ID == own:
+			self = true
+		default:
+			others = append(others, s)
+		}
+	}
+	return others, self
+}
+
+// watch keeps a connection to the leader while it leads. It returns false if there
+// was none to keep: then the caller waits before it tries again.
+func (n *Node) watch(ctx context.Context, leader Server, changed <-chan raft.Observation) bool {
+	conn, err := n.dialWatch(ctx, leader)
+	if err != nil {
+		return false
+	}
+	for conn != nil {
+		n.watching.Store(true)
+		broken := n.broken(ctx, conn, leader, changed)
+		n.watching.Store(false)
+		if !broken {
+			return true
+		}
+		n.counters.watchesLost.Add(1)
+		conn = n.suspect(ctx, leader)
+	}
+	return false
+}
+
+func (n *Node) dialWatch(ctx context.Context, leader Server) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return n.stream.connect(ctx, watchMagic, leader.ID, leader.Address)
+}
+
+// broken returns true when conn breaks, and false when the leader is another or the
+// node closes. In any case conn is closed when it returns.
+func (n *Node) broken(ctx context.Context, conn net.Conn, leader Server, changed <-chan raft.Observation) bool {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = conn.Read(make([]byte, 1)) // nothing is ever sent: only its end matters
+	}()
+	defer func() {
+		_ = conn.Close()
+		<-over
+	}()
+	for {
+		select {
+		case <-over:
+			return n.follows(leader.ID)
+		case <-ctx.Done():
+			return false
+		case <-changed:
+			if now, ok := n.watchable(); !ok || now != leader {
+				return false
+			}
+		}
+	}
+}
+
+// follows says that this replica knows no leader but the given one.
+func (n *Node) follows(leader string) bool {
+	if s := n.raft.State(); s == raft.Leader || s == raft.Shutdown {
+		return false
+	}
+	id, _ := n.Leader()
+	return id == "" || id == leader
+}
+
+// suspect finds out what a broken watch means. It returns a new one if the leader is
+// there, and nil if this replica has stood for election, another one leads, or the
+// time is up in which it is faster than raft.
+func (n *Node) suspect(ctx context.Context, leader Server) net.Conn {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.Heartbeat)
+	defer cancel()
+	for pause := firstLook; n.follows(leader.ID); pause = min(2*pause, lastLook) {
+		conn, err := n.dialWatch(ctx, leader)
+		if err == nil {
+			return conn
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) && n.replace(ctx, leader) {
+			return nil
+		}
+		if !sleep(ctx, pause) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// replace stands for election if all agree that the leader, whose port has just
+// refused a connection, is gone.
+func (n *Node) replace(ctx context.Context, leader Server) bool {
+	term, contact := n.Term(), n.LastContact()
+	if n.shortSpace.Load() || n.stoodIn >= term || n.stream.hears(leader.ID) {
+		return false
+	}
+	rank, agreed := n.consult(ctx, leader, term)
+	if !agreed || !sleep(ctx, time.Duration(rank)*rankWait) {
+		return false
+	}
+	if rank > 0 && !n.refuses(ctx, leader) {
+		return false
+	}
+	if n.Term() != term || !n.LastContact().Equal(contact) || !n.follows(leader.ID) || n.stream.hears(leader.ID) {
+		return false
+	}
+	n.stoodIn = term
+	n.counters.quickElections.Add(1)
+	n.log.InfoContext(ctx, "the leader's process is gone, standing for election", "leader", leader.ID, "term", term, "rank", rank)
+	self := raft.ServerID(n.cfg.Identity.Get().ServerID)
+	request := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
+	if err := n.transport.TimeoutNow(self, raft.ServerAddress(n.cfg.Advertise), request, &raft.TimeoutNowResponse{}); err != nil {
+		n.log.WarnContext(ctx, "standing for election at once failed", "err", err)
+	}
+	return true
+}
+
+// consult asks the other voters whether they have lost the leader too. They agree if
+// with this one they are a majority; rank is how many of them are ahead of it.
+func (n *Node) consult(ctx context.Context, leader Server, term uint64) (rank int, agreed bool) {
+	others, self := n.voters(leader.ID)
+	if !self {
+		return 0, false
+	}
+	own, index := n.cfg.Identity.Get().ServerID, n.LastIndex()
+	var mu sync.Mutex // guards rank and lost
+	lost := 1
+	var asked sync.WaitGroup
+	for _, s := range others {
+		asked.Go(func() {
+			a, err := n.stream.ask(ctx, s, question{kind: questionLost, number: term, server: leader.ID})
+			if err != nil || !a.yes {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			lost++
+			if a.number > index || (a.number == index && s.ID < own) {
+				rank++
+			}
+		})
+	}
+	asked.Wait()
+	return rank, lost > (len(others)+2)/2 // the voters are the others, this one and the leader
+}
+
+// lost answers another voter that has lost the leader of a term.
+func (n *Node) lost(ctx context.Context, leader string, term uint64) bool {
+	contact := n.LastContact()
+	if n.Term() > term || !n.follows(leader) || n.stream.hears(leader) {
+		return false
+	}
+	for _, s := range n.Servers() {
+		if s.ID == leader {
+			return n.refuses(ctx, s) && n.LastContact().Equal(contact) && n.follows(leader) && !n.stream.hears(leader)
+		}
+	}
+	return false
+}
+
+// refuses says that nobody listens where a server should.
+func (n *Node) refuses(ctx context.Context, server Server) bool {
+	conn, err := n.dialWatch(ctx, server)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// answer answers a peer's question on a watch connection.
+func (n *Node) answer(q question) reply {
+	r := n.running.Load()
+	if r == nil {
+		return reply{}
+	}
+	switch q.kind {
+	case questionLost:
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout/2)
+		defer cancel()
+		return reply{yes: n.lost(ctx, q.server, q.number), number: r.LastIndex()}
+	case questionSpace:
+		return reply{yes: !n.LowSpace(), number: r.LastIndex()}
+	default:
+		return reply{}
+	}
+}
+
+// sleep waits; it returns false when ctx is done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}

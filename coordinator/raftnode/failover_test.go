@@ -1,0 +1,189 @@
+package raftnode
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// kill is the death of a replica's process, as far as the others can see it: its port
+// closes, and all connections from and to it break.
+func (n *testNode) kill() {
+	stop := n.stopMux
+	n.stopMux = func() {}
+	stop()
+	n.net.isolate(n.address)
+}
+
+// revive starts a killed replica again.
+func (n *testNode) revive(tb testing.TB) {
+	tb.Helper()
+	n.stop(tb)
+	n.net.heal(n.address)
+	n.restart(tb)
+}
+
+func (c cluster) others(but *testNode) cluster {
+	return slices.DeleteFunc(slices.Clone(c), func(n *testNode) bool { return n == but })
+}
+
+// watched waits until all others watch the leader.
+func (c cluster) watched(tb testing.TB, leader *testNode) {
+	tb.Helper()
+	eventually(tb, "all followers watch "+leader.id, func() bool {
+		return !slices.ContainsFunc(c, func(n *testNode) bool {
+			id, _ := n.Leader()
+			return n != leader && (id != leader.id || !n.Stats().Watching)
+		})
+	})
+}
+
+func (c cluster) quickElections() (count uint64) {
+	for _, n := range c {
+		count += n.Stats().QuickElections
+	}
+	return count
+}
+
+// stillLeads fails unless a replica leads in a term and nobody has stood at once.
+func (c cluster) stillLeads(tb testing.TB, leader *testNode, term uint64) {
+	tb.Helper()
+	leader.propose(tb, 1, 1)
+	for _, n := range c {
+		if id, _ := n.Leader(); id != leader.id || n.Term() != term {
+			tb.Errorf("%s follows %q in term %d, want %s in term %d", n.id, id, n.Term(), leader.id, term)
+		}
+	}
+	if quick := c.quickElections(); quick != 0 {
+		tb.Errorf("%d elections were started", quick)
+	}
+}
+
+func slow(cfg *Config) {
+	cfg.Heartbeat, cfg.Election, cfg.Lease = 3*time.Second, 3*time.Second, 2*time.Second
+}
+
+func TestALeaderThatDiesIsReplacedWithoutATimeOut(t *testing.T) {
+	t.Parallel()
+	const kills = 20
+	c := newCluster(t, 3, slow)
+	leader := c.leader(t)
+	var gaps []time.Duration
+	for range kills {
+		c.watched(t, leader)
+		leader.propose(t, 1, 10)
+		died := time.Now()
+		leader.kill()
+		next := c.leader(t, leader)
+		gaps = append(gaps, time.Since(died))
+		leader.revive(t)
+		leader = next
+	}
+	slices.Sort(gaps)
+	median := gaps[kills/2]
+	t.Logf("from the death to an entry of the next leader: median %v, least %v, most %v", median, gaps[0], gaps[kills-1])
+	if median > c[0].cfg.Heartbeat/2 {
+		t.Errorf("the median of %v is no better than a time-out", median)
+	}
+	c.wantNoFatals(t)
+}
+
+func TestLinksThatAreResetDeposeNoLeader(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, slow)
+	leader := c.leader(t)
+	term := leader.Term()
+	c.watched(t, leader)
+	for range 100 {
+		from, to := c[rand.IntN(3)], c[rand.IntN(3)] //nolint:gosec // any will do
+		before := from.Stats().WatchesLost
+		watches := to == leader && from != leader
+		leader.net.reset(from.address, to.address)
+		if rand.IntN(2) == 0 { //nolint:gosec // any will do
+			leader.net.reset(to.address, from.address)
+		}
+		if watches {
+			eventually(t, "the broken watch is noticed", func() bool { return from.Stats().WatchesLost > before })
+		}
+		c.watched(t, leader)
+	}
+	c.stillLeads(t, leader, term)
+	c.wantNoFatals(t)
+}
+
+func TestOneFollowerThatCannotReachTheLeaderDoesNotDeposeIt(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, slow)
+	leader := c.leader(t)
+	term := leader.Term()
+	c.watched(t, leader)
+	alone := c.others(leader)[0]
+	leader.net.refuse(alone.address, leader.address)
+	leader.net.reset(leader.address, alone.address)
+	leader.net.reset(alone.address, leader.address)
+	eventually(t, "it has looked for the leader again and again", func() bool {
+		return leader.net.refusals(alone.address, leader.address) > 10
+	})
+	c.stillLeads(t, leader, term)
+	c.wantNoFatals(t)
+}
+
+func TestALeaderThatIsHeardIsNotDeposedForItsPort(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, slow)
+	leader := c.leader(t)
+	term := leader.Term()
+	c.watched(t, leader)
+	for _, n := range c.others(leader) {
+		n.net.refuse(n.address, leader.address)
+		n.net.reset(n.address, leader.address)
+	}
+	for _, n := range c.others(leader) {
+		eventually(t, "all have looked for the leader again and again", func() bool {
+			return n.net.refusals(n.address, leader.address) > 10
+		})
+	}
+	c.stillLeads(t, leader, term)
+	c.wantNoFatals(t)
+}
+
+func TestTheLastOfThreeDoesNotStand(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	leader := c.leader(t)
+	c.watched(t, leader)
+	term := leader.Term()
+	last := c.others(leader)[0]
+	c.others(leader)[1].kill()
+	leader.kill()
+	eventually(t, "raft's own time-out", func() bool { return last.State() == "candidate" })
+	if s := last.Stats(); s.QuickElections != 0 || s.Term != term || s.WatchesLost == 0 {
+		t.Errorf("alone after term %d: %+v", term, s)
+	}
+	c.wantNoFatals(t)
+}
+
+func TestAHandOverIsNotTakenForADeath(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, slow)
+	leader := c.leader(t)
+	term := leader.Term()
+	for range 6 {
+		c.watched(t, leader)
+		if err := leader.Transfer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		old := leader
+		leader = c.leader(t)
+		c.watched(t, leader)
+		if term++; leader.Term() != term || leader == old {
+			t.Fatalf("handed over by %s, %s leads in term %d, want another in term %d", old.id, leader.id, leader.Term(), term)
+		}
+		old.stop(t)
+		old.restart(t)
+	}
+	c.watched(t, leader)
+	c.stillLeads(t, leader, term)
+	c.wantNoFatals(t)
+}

@@ -1,0 +1,125 @@
+package raftnode
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// disks gives every replica of a test a disk of 1000 bytes with a set room.
+type disks map[string]*atomic.Uint64
+
+func (d disks) tune(cfg *Config) {
+	id := cfg.Identity.Get().ServerID
+	if d[id] == nil {
+		d[id] = new(atomic.Uint64)
+		d[id].Store(1000)
+	}
+	room := d[id]
+	cfg.LowSpace = &SpaceLimit{Bytes: 50, Percent: 10}
+	cfg.SpaceInterval = 5 * time.Millisecond
+	cfg.Space = func(string) (uint64, uint64, error) { return room.Load(), 1000, nil }
+}
+
+func TestRoomIsMeasured(t *testing.T) {
+	t.Parallel()
+	free, size, err := diskSpace(t.TempDir())
+	if err != nil || free > size {
+		t.Errorf("%d of %d bytes are free, %v", free, size, err)
+	}
+	if _, _, err := diskSpace(t.TempDir() + "/not-there"); err == nil && size != 0 {
+		t.Error("a folder that is not there has room")
+	}
+	for name, x := range map[string]struct {
+		limit SpaceLimit
+		size  uint64
+		want  uint64
+	}{
+		"a tenth of a large disk":       {DefaultSpaceLimit(), 100 << 30, 10 * (100 << 30 / 100)},
+		"512 MiB of a small disk":       {DefaultSpaceLimit(), 1 << 30, 512 << 20},
+		"all of a disk below the least": {DefaultSpaceLimit(), 1 << 20, 512 << 20},
+		"nothing if nothing is wanted":  {SpaceLimit{}, 1 << 30, 0},
+	} {
+		if got := x.limit.of(x.size); got != x.want {
+			t.Errorf("%s: %d bytes must be free, want %d", name, got, x.want)
+		}
+	}
+}
+
+func TestALeaderWithoutRoomHandsOverToOneThatHasSome(t *testing.T) {
+	t.Parallel()
+	d := make(disks)
+	c := newCluster(t, 3, d.tune)
+	leader := c.leader(t)
+	leader.propose(t, 1, 100)
+	roomy, low := c.others(leader)[0], c.others(leader)[1]
+	d[low.id].Store(99) // no heir
+	eventually(t, "a follower's low space", low.LowSpace)
+	d[leader.id].Store(99)
+	eventually(t, "the leader's low space", leader.LowSpace)
+	leader.propose(t, 101, 100) // what is proposed is taken
+	if !leader.Leading() {
+		t.Error("a leader whose room is low but not short has handed over")
+	}
+	d[leader.id].Store(49)
+	eventually(t, "the one with room leads", roomy.Leading)
+	roomy.propose(t, 201, 10)
+	d[leader.id].Store(1000)
+	eventually(t, "room again", func() bool { return !leader.LowSpace() })
+	for _, n := range c {
+		n.holds(t, 210)
+	}
+	c.wantNoFatals(t)
+}
+
+func TestALeaderWithoutRoomLeadsWhereNobodyHasMore(t *testing.T) {
+	t.Parallel()
+	d := make(disks)
+	c := newCluster(t, 3, d.tune)
+	leader := c.leader(t)
+	term := leader.Term()
+	for _, n := range append(c.others(leader), leader) { // while it had room, the leader would give way
+		d[n.id].Store(49)
+		eventually(t, "short space", n.shortSpace.Load)
+	}
+	if to, err := leader.yield(); to != "" || err != nil {
+		t.Errorf("handed over to %q, %v", to, err)
+	}
+	c.stillLeads(t, leader, term)
+	c.wantNoFatals(t)
+}
+
+func TestAReplicaWithoutRoomDoesNotStandAtOnce(t *testing.T) {
+	t.Parallel()
+	d := make(disks)
+	c := newCluster(t, 3, func(cfg *Config) { slow(cfg); d.tune(cfg) })
+	leader := c.leader(t)
+	short, roomy := c.others(leader)[0], c.others(leader)[1]
+	d[short.id].Store(1)
+	eventually(t, "short space", short.shortSpace.Load)
+	c.watched(t, leader)
+	leader.kill()
+	if next := c.leader(t, leader); next != roomy || short.Stats().QuickElections != 0 {
+		t.Errorf("%s leads; %s, whose disk is full, has started %d elections", next.id, short.id, short.Stats().QuickElections)
+	}
+	c.wantNoFatals(t)
+}
+
+func TestADiskThatCannotBeMeasuredHasRoom(t *testing.T) {
+	t.Parallel()
+	for name, measure := range map[string]SpaceFunc{
+		"error":   func(string) (uint64, uint64, error) { return 0, 0, errors.New("no") },
+		"unknown": func(string) (uint64, uint64, error) { return 0, 0, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newTestNode(t, "n1", nil)
+			n.tune = func(cfg *Config) { cfg.Space = measure }
+			n.start(t, []Server{{ID: n.id, Address: n.address}})
+			if n.LowSpace() {
+				t.Error("its space is low")
+			}
+		})
+	}
+}
