@@ -277,8 +277,12 @@ func (s *Sequencer) orphan(b *batch, item fsm.HeldItem) {
 
 // lost gives up a worker that was silent for too long, or that left.
 func (s *Sequencer) lost(b *batch, w *worker, why string) {
-	s.cfg.Logger.Warn("worker lost", "worker", w.name, "worker_id", uint32(w.id), "held", len(w.held), "reason", why)
-	s.cfg.Totals.WorkersLost.Add(1)
+	if w.draining && len(w.held) == 0 {
+		s.cfg.Logger.Info("worker left", "worker", w.name, "worker_id", uint32(w.id))
+	} else {
+		s.cfg.Logger.Warn("worker lost", "worker", w.name, "worker_id", uint32(w.id), "held", len(w.held), "reason", why)
+		s.cfg.Totals.WorkersLost.Add(1)
+	}
 	if w.session != nil {
 		w.session.Close(errSilent)
 	}

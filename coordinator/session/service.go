@@ -127,6 +127,9 @@ func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.Sessi
 	if id := first.GetFence().GetClusterId(); id != "" && id != x.fence.GetClusterId() {
 		return ErrForeignCluster
 	}
+	if x.deposed(first.GetFence()) {
+		return sequencer.ErrTermOver
+	}
 	welcome, err := x.leader.Attach(ctx, helloOf(h), x)
 	if err != nil {
 		return err

@@ -120,6 +120,25 @@ func TestWhoDoesNotBelongHereIsRefused(t *testing.T) {
 	}
 }
 
+func TestALeaderEndsTheSessionOfAWorkerThatHasSeenALaterOne(t *testing.T) {
+	t.Parallel()
+	later := &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: 9}
+	for name, talk := range map[string]func(*house){
+		"from the hello on": func(h *house) { h.dial().say(&dtaskv1.SessionRequest{Fence: later, Hello: helloOf("w", 1)}) },
+		"in the middle":     func(h *house) { h.join(helloOf("w", 1)).say(&dtaskv1.SessionRequest{Fence: later, Beat: 2}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.lead(1)
+			talk(h)
+			if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
+				t.Errorf("ended with %v, want that the term is over", err)
+			}
+		})
+	}
+}
+
 func TestAKnownClusterIsWelcome(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

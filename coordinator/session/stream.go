@@ -129,6 +129,10 @@ func (x *session) pumpIn(ctx context.Context) {
 }
 
 func (x *session) receive(ctx context.Context, m *dtaskv1.SessionRequest) {
+	if x.deposed(m.GetFence()) {
+		x.cancel(sequencer.ErrTermOver)
+		return
+	}
 	if b := m.GetBeat(); b > 0 {
 		x.mu.Lock()
 		x.beat = b
@@ -141,6 +145,12 @@ func (x *session) receive(ctx context.Context, m *dtaskv1.SessionRequest) {
 	if m.GetReports() != nil || m.GetLeaving() {
 		x.report(ctx, m)
 	}
+}
+
+// deposed reports whether the worker has seen a later leader than this one, which
+// then just does not know yet.
+func (x *session) deposed(f *dtaskv1.Fence) bool {
+	return f.GetEpoch() > x.fence.GetEpoch() || f.GetEpoch() == x.fence.GetEpoch() && f.GetTerm() > x.fence.GetTerm()
 }
 
 func (x *session) report(ctx context.Context, m *dtaskv1.SessionRequest) {
