@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -79,19 +80,20 @@ func (c *cluster) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.
 // vouch asks for a member whose instance is not recorded yet at the address that
 // the configuration has for it: somebody else may have taken its id.
 func (c *cluster) vouch(ctx context.Context, r *dtaskv1.AdmitRequest) error {
-	for _, m := range c.cfg.Members() {
-		if m.ID != r.GetServerId() {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		id, err := c.cfg.Peers.Identify(ctx, m.Address)
-		switch {
-		case err != nil:
-			return &Error{Kind: KindBusy, Message: fmt.Sprintf("server %s does not answer at %s, where it should be: it is asked again", m.ID, m.Address)}
-		case id.GetServerId() != m.ID || id.GetInstance() != r.GetInstance():
-			return refused("server id %s belongs to what runs at %s, which has another data folder; start this one under an id of its own", m.ID, m.Address)
-		}
+	members := c.cfg.Members()
+	i := slices.IndexFunc(members, func(m Member) bool { return m.ID == r.GetServerId() })
+	if i < 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	m := members[i]
+	id, err := c.cfg.Peers.Identify(ctx, m.Address)
+	switch {
+	case err != nil:
+		return &Error{Kind: KindBusy, Message: fmt.Sprintf("server %s does not answer at %s, where it should be: it is asked again", m.ID, m.Address)}
+	case id.GetServerId() != m.ID || id.GetInstance() != r.GetInstance():
+		return refused("server id %s belongs to what runs at %s, which has another data folder; start this one under an id of its own", m.ID, m.Address)
 	}
 	return nil
 }

@@ -131,9 +131,9 @@ func (s *Sequencer) attemptEnded(b *batch, h fsm.HeldItem) {
 	if w == nil {
 		return
 	}
-	if held, ok := w.held[h.AttemptRef]; ok {
-		held.stopped = true
-		w.held[h.AttemptRef] = held
+	if x, ok := w.held[h.AttemptRef]; ok {
+		x.stopped = true
+		w.held[h.AttemptRef] = x
 		b.stop(w.session, h.AttemptRef, dtaskv1.StopReason_STOP_REASON_CANCELLED)
 	}
 }

@@ -76,6 +76,7 @@ type chaosTimed struct {
 }
 
 func newChaos(t *testing.T, seed uint64) *chaos {
+	t.Helper()
 	c := &chaos{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), machine: fsm.NewMachine(fsm.Compact{})}
 	c.ledger.c = c
 	c.log = &chaosLog{machine: c.machine, observe: c.ledger.observe}

@@ -31,12 +31,6 @@ func (w *fakeWorker) tell(r *dtaskv1.Reports) {
 	synctest.Wait()
 }
 
-func (w *fakeWorker) hears() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.heard = time.Time{}
-}
-
 var atMostOnce = &dtaskv1.TaskPolicy{Type: "x", TimeoutMs: 600_000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}
 
 func TestAPausedLeaderFailsNoAttempt(t *testing.T) {
@@ -112,7 +106,7 @@ func TestAFailedTermKeepsNoEntries(t *testing.T) {
 		log.slow = true
 		log.mu.Unlock()
 		for _, key := range []string{"a", "b", "c"} {
-			go func() { _, _ = s.Submit(context.Background(), spec{key: key, n: 1}.submission()) }()
+			go func() { _, _ = s.Submit(t.Context(), spec{key: key, n: 1}.submission()) }()
 			synctest.Wait()
 		}
 		log.lose(func() error { return errUnknown })
@@ -131,7 +125,7 @@ func TestAFailedTermKeepsNoEntries(t *testing.T) {
 }
 
 // beginOnce gives an at-most-once attempt that has begun on a new worker.
-func beginOnce(t *testing.T, c *cluster, s *sequencer.Sequencer) (*fakeWorker, fsm.JobID) {
+func beginOnce(t *testing.T, s *sequencer.Sequencer) (*fakeWorker, fsm.JobID) {
 	t.Helper()
 	w := attachWorker(t, s, "w", "a", 1, hold)
 	id := mustSubmit(t, s, spec{key: "k", n: 1, policy: atMostOnce})
@@ -146,7 +140,7 @@ func TestABegunAttemptThatReturnsWithItsWorkerGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		s, _ := c.lead()
-		w, id := beginOnce(t, c, s)
+		w, id := beginOnce(t, s)
 		w.fallSilent()
 		<-time.After(10 * time.Second)
 		again := attachWorker(t, s, "w", "a", 1, hold, w.held...)
@@ -166,7 +160,7 @@ func TestEachLossOfABegunAttemptHasALeaseOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		s, _ := c.lead()
-		w, id := beginOnce(t, c, s)
+		w, id := beginOnce(t, s)
 		w.fallSilent()
 		<-time.After(20 * time.Second)
 		again := attachWorker(t, s, "w", "a", 1, hold, w.held...)
@@ -199,7 +193,7 @@ func TestAMalformedOutcomeEndsItsTaskAllTheSame(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t)
 				s, _ := c.lead()
-				w, id := beginOnce(t, c, s)
+				w, id := beginOnce(t, s)
 				x.outcome.Attempt = refTo(w.held[0])
 				w.tell(&dtaskv1.Reports{First: 1, Outcomes: []*dtaskv1.Outcome{x.outcome}})
 				if v := c.task(id, 0); v.State != fsm.Failed {
@@ -304,8 +298,7 @@ func TestARefusedHelloLeavesNoWorkerUp(t *testing.T) {
 		w.await("its assignment", func() bool { return len(w.held) == 1 })
 		s.Detach(w.id, w)
 		_, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: strings.Repeat("b", 10_000), Slots: 1}, w)
-		var rejected *sequencer.RejectedError
-		if !errors.As(err, &rejected) {
+		if _, ok := errors.AsType[*sequencer.RejectedError](err); !ok {
 			t.Fatalf("attach gave %v, want refused", err)
 		}
 		<-time.After(5 * time.Second)
@@ -353,7 +346,7 @@ func TestAnUploadThatNobodyEndsIsRemoved(t *testing.T) {
 		log.mu.Unlock()
 		answer := make(chan error, 1)
 		go func() {
-			_, err := s.Submit(context.Background(), spec{key: "k", n: 100_000}.submission())
+			_, err := s.Submit(t.Context(), spec{key: "k", n: 100_000}.submission())
 			answer <- err
 		}()
 		synctest.Wait()

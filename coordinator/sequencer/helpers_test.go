@@ -42,7 +42,8 @@ func (p *memoryProposal) Wait() (any, uint64, error) {
 	return p.response, p.index, p.err
 }
 
-func newMemoryLog(t testing.TB, m *fsm.Machine) *memoryLog {
+func newMemoryLog(tb testing.TB, m *fsm.Machine) *memoryLog {
+	tb.Helper()
 	l := &memoryLog{machine: m, queue: make(chan *memoryProposal, 64), done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
@@ -50,7 +51,7 @@ func newMemoryLog(t testing.TB, m *fsm.Machine) *memoryLog {
 			l.apply(p)
 		}
 	}()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		close(l.queue)
 		<-l.done
 	})
@@ -115,9 +116,10 @@ type cluster struct {
 	config  func(*sequencer.Config)
 }
 
-func newCluster(t testing.TB) *cluster {
+func newCluster(tb testing.TB) *cluster {
+	tb.Helper()
 	m := fsm.NewMachine(fsm.Compact{})
-	return &cluster{t: t, machine: m, log: newMemoryLog(t, m)}
+	return &cluster{t: tb, machine: m, log: newMemoryLog(tb, m)}
 }
 
 // lead starts a term and gives it with a function that ends it and waits.
@@ -241,11 +243,11 @@ func (x spec) submission() sequencer.Submission {
 	return sub
 }
 
-func mustSubmit(t testing.TB, s *sequencer.Sequencer, x spec) fsm.JobID {
-	t.Helper()
-	r, err := s.Submit(context.Background(), x.submission())
+func mustSubmit(tb testing.TB, s *sequencer.Sequencer, x spec) fsm.JobID {
+	tb.Helper()
+	r, err := s.Submit(tb.Context(), x.submission())
 	if err != nil {
-		t.Fatalf("submit: %v", err)
+		tb.Fatalf("submit: %v", err)
 	}
 	return r.ID
 }
@@ -271,13 +273,13 @@ type fakeWorker struct {
 }
 
 // attachWorker registers a worker that stays attached until the term ends.
-func attachWorker(t testing.TB, s *sequencer.Sequencer, name, incarnation string, slots uint32, answer func(fsm.AssignItem) *dtaskv1.Outcome, held ...fsm.AttemptRef) *fakeWorker {
-	t.Helper()
-	w := &fakeWorker{t: t, seq: s, name: name, answer: answer, next: 1, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 1<<16)}
+func attachWorker(tb testing.TB, s *sequencer.Sequencer, name, incarnation string, slots uint32, answer func(fsm.AssignItem) *dtaskv1.Outcome, held ...fsm.AttemptRef) *fakeWorker {
+	tb.Helper()
+	w := &fakeWorker{t: tb, seq: s, name: name, answer: answer, next: 1, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 1<<16)}
 	w.held = held
-	welcome, err := s.Attach(context.Background(), sequencer.Hello{Name: name, Incarnation: incarnation, Slots: slots, Held: held}, w)
+	welcome, err := s.Attach(tb.Context(), sequencer.Hello{Name: name, Incarnation: incarnation, Slots: slots, Held: held}, w)
 	if err != nil {
-		t.Fatalf("attach %s: %v", name, err)
+		tb.Fatalf("attach %s: %v", name, err)
 	}
 	w.id = welcome.Worker
 	for _, a := range welcome.Stop {
@@ -296,7 +298,7 @@ func attachWorker(t testing.TB, s *sequencer.Sequencer, name, incarnation string
 			}
 		}
 	}()
-	t.Cleanup(func() { close(stop); <-done })
+	tb.Cleanup(func() { close(stop); <-done })
 	return w
 }
 

@@ -1,7 +1,6 @@
 package sequencer
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -80,7 +79,7 @@ func TestTheEndOfTheTermEndsAllWaits(t *testing.T) {
 		b := newInbox(1, 1)
 		_ = b.put(classWorker, &counted{})
 		done := make(chan error, 1)
-		go func() { done <- b.putWait(context.Background(), classWorker, &counted{}) }()
+		go func() { done <- b.putWait(t.Context(), classWorker, &counted{}) }()
 		synctest.Wait()
 		b.close(ErrTermOver)
 		if err := <-done; !errors.Is(err, ErrTermOver) {

@@ -1,6 +1,7 @@
 package sequencer
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/dtask/dtask/fsm"
@@ -21,11 +22,7 @@ func (s *Sequencer) Observed(id fsm.JobID) map[uint32]Observation {
 	if len(o.m[id]) == 0 {
 		return nil
 	}
-	c := make(map[uint32]Observation, len(o.m[id]))
-	for i, x := range o.m[id] {
-		c[i] = x
-	}
-	return c
+	return maps.Clone(o.m[id])
 }
 
 func (o *observations) set(a fsm.AttemptRef, f func(*Observation)) {

@@ -105,9 +105,9 @@ func verdict(r fsm.Reason) dtaskv1.Verdict {
 		return dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED
 	case fsm.NoSuchJob, fsm.NoSuchTask:
 		return dtaskv1.Verdict_VERDICT_UNKNOWN_TASK
-	default:
-		return dtaskv1.Verdict_VERDICT_SUPERSEDED
+	case fsm.NoSuchWorker, fsm.WrongState, fsm.StaleAttempt, fsm.AlreadyEnded, fsm.KeyConflict, fsm.OutOfOrder, fsm.Malformed:
 	}
+	return dtaskv1.Verdict_VERDICT_SUPERSEDED
 }
 
 // judge turns an outcome into an operation.

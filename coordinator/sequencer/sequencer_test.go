@@ -79,7 +79,7 @@ func TestNothingLeavesBeforeItIsCommitted(t *testing.T) {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		_, _ = s.Submit(context.Background(), spec{key: "k", n: 4}.submission())
+		_, _ = s.Submit(t.Context(), spec{key: "k", n: 4}.submission())
 	}()
 	// The sequencer has seen the job once a question behind it is answered.
 	if s.Workers() == nil {
@@ -319,8 +319,7 @@ func TestANameHasOneLiveProcess(t *testing.T) {
 	s, _ := c.lead()
 	w := attachWorker(t, s, "w", "a", 1, hold)
 	_, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "b", Slots: 1}, w)
-	var used *sequencer.NameInUseError
-	if !errors.As(err, &used) {
+	if _, ok := errors.AsType[*sequencer.NameInUseError](err); !ok {
 		t.Fatalf("a second process under the name gave %v, want refused", err)
 	}
 	id := mustSubmit(t, s, spec{key: "k", n: 1})
@@ -343,7 +342,7 @@ func TestAPausedLeaderExpiresNobody(t *testing.T) {
 		resume := c.log.pause() // three entries fill the pipe, the sequencer stands still
 		w.fallSilent()
 		for i := range 4 {
-			go func() { _, _ = s.Submit(context.Background(), spec{key: string(rune('a' + i)), n: 1}.submission()) }()
+			go func() { _, _ = s.Submit(t.Context(), spec{key: string(rune('a' + i)), n: 1}.submission()) }()
 			synctest.Wait()
 		}
 		<-time.After(10 * time.Second)

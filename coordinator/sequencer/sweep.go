@@ -188,7 +188,7 @@ func (s *Sequencer) sweepAttempt(b *batch, w *worker, a fsm.AttemptRef, x held) 
 		return
 	}
 	p := s.policy(a.TaskRef)
-	text := ""
+	var text string
 	switch {
 	case p.runTimeout > 0 && b.now.Sub(x.began) > p.runTimeout+s.cfg.TimeoutSlack:
 		text = fmt.Sprintf("time-out: ran for more than %v", p.runTimeout)

@@ -2,6 +2,7 @@ package sequencer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
@@ -39,7 +40,7 @@ func (s *Sequencer) startTerm(ctx context.Context) error {
 	case <-ctx.Done():
 		return cause(ctx)
 	}
-	s.cfg.Logger.Info("term started", "term", s.cfg.Term, "took", time.Since(began), "jobs", s.view.JobCount(),
+	s.cfg.Logger.InfoContext(ctx, "term started", "term", s.cfg.Term, "took", time.Since(began), "jobs", s.view.JobCount(),
 		"ready_tasks", s.sched.Len(), "workers", len(s.workers))
 	return nil
 }
@@ -66,18 +67,12 @@ func (s *Sequencer) rebuild(b *batch) {
 		}
 		open = append(open, job)
 	}
-	reverse(s.ended)
-	for i := len(open) - 1; i >= 0; i-- {
-		s.rebuildJob(b, open[i])
+	slices.Reverse(s.ended)
+	for _, job := range slices.Backward(open) {
+		s.rebuildJob(b, job)
 	}
 	for id := range s.view.Uploads() {
 		s.timers.add(timer{at: b.now.Add(s.cfg.UploadTimeout), kind: timerUpload, task: fsm.TaskRef{Job: id}})
-	}
-}
-
-func reverse(list []endedJob) {
-	for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
-		list[i], list[j] = list[j], list[i]
 	}
 }
 
@@ -101,7 +96,7 @@ func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
 			s.timers.add(timer{at: s.wallToMono(b.now, t.DueMS), kind: timerDue, task: ref, attempt: t.Attempt})
 		case fsm.Assigned:
 			s.rebuildAttempt(b, fsm.HeldItem{AttemptRef: a, Worker: t.Worker}, s.info(job.ID).policies[t.Policy].class, t.Begun)
-		default:
+		case fsm.Blocked, fsm.Completed, fsm.Failed, fsm.Cancelled, fsm.Dead, fsm.Lost:
 		}
 	}
 }

@@ -44,15 +44,15 @@ func (t *timers) due(now time.Time) (timer, bool) {
 	if len(t.h) == 0 || t.h[0].at.After(now) {
 		return timer{}, false
 	}
-	return heap.Pop(&t.h).(timer), true //nolint:forcetypeassert // the heap holds nothing else
+	return heap.Pop(&t.h).(timer), true //nolint:forcetypeassert,errcheck // the heap holds nothing else
 }
 
 type timerHeap []timer
 
-func (h timerHeap) Len() int           { return len(h) }
-func (h timerHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h timerHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *timerHeap) Push(x any)        { *h = append(*h, x.(timer)) } //nolint:forcetypeassert // add is the only caller
+func (h *timerHeap) Len() int           { return len(*h) }
+func (h *timerHeap) Less(i, j int) bool { return (*h)[i].at.Before((*h)[j].at) }
+func (h *timerHeap) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
+func (h *timerHeap) Push(x any)         { *h = append(*h, x.(timer)) } //nolint:forcetypeassert,errcheck // add is the only caller
 func (h *timerHeap) Pop() any {
 	old := *h
 	x := old[len(old)-1]

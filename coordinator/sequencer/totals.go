@@ -115,7 +115,7 @@ func (d *Distribution) Counts() Counts {
 // Since gives what came after an earlier reading.
 func (c *Counts) Since(before *Counts) Counts {
 	r := Counts{N: c.N - before.N, Sum: c.Sum - before.Sum}
-	for i := range c.buckets {
+	for i := range &c.buckets {
 		r.buckets[i] = c.buckets[i] - before.buckets[i]
 	}
 	return r
@@ -129,7 +129,7 @@ func (c *Counts) Quantile(permille uint64) time.Duration {
 	}
 	want := (c.N*permille + 999) / 1000
 	seen := uint64(0)
-	for i, n := range c.buckets {
+	for i, n := range &c.buckets {
 		seen += n
 		if seen >= want {
 			return upper(i)
@@ -141,7 +141,7 @@ func (c *Counts) Quantile(permille uint64) time.Duration {
 // Bucketed gives the counts at or below each bound, cumulative, for metrics.
 func (c *Counts) Bucketed(bounds []time.Duration) []uint64 {
 	out := make([]uint64, len(bounds))
-	for i, n := range c.buckets {
+	for i, n := range &c.buckets {
 		if n == 0 {
 			continue
 		}

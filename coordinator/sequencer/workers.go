@@ -51,7 +51,7 @@ func (s *Sequencer) Attach(ctx context.Context, h Hello, to Session) (Welcome, e
 	case <-ctx.Done():
 		// It may be done already, or be done yet; what follows it in the inbox
 		// finds out.
-		s.detach(to, func() *worker {
+		s.detach(to, func() *worker { //nolint:contextcheck // must reach the sequencer after ctx has ended
 			if known := s.view.WorkerByName(h.Name); known != nil {
 				return s.workers[known.ID]
 			}

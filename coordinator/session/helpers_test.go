@@ -67,6 +67,7 @@ type house struct {
 }
 
 func newHouse(t *testing.T, change ...func(*session.Config)) *house {
+	t.Helper()
 	m := fsm.NewMachine(fsm.Compact{})
 	h := &house{t: t, machine: m, log: &memoryLog{machine: m}, ended: make(chan error, 1024)}
 	cfg := session.Config{

@@ -123,8 +123,8 @@ func TestASlowReaderIsCutOffAndHoldsNobodyUp(t *testing.T) {
 	p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 5 })
 	cut := func() *dtaskv1.LogRequest {
 		for _, m := range p.seen {
-			if q := m.GetLogRequest(); q.GetCancel() {
-				return q
+			if sent := m.GetLogRequest(); sent.GetCancel() {
+				return sent
 			}
 		}
 		return p.asked()

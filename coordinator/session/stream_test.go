@@ -19,7 +19,7 @@ import (
 type deaf struct {
 	grpc.ServerStream
 
-	ctx   context.Context //nolint:containedctx // a stream has one
+	ctx   context.Context
 	reads chan *dtaskv1.SessionResponse
 	says  chan *dtaskv1.SessionRequest
 }
@@ -89,7 +89,7 @@ func testService(o *obliging) *Service {
 // gRPC does when the handler has returned, and gives what that returned.
 func open(t *testing.T, o *obliging) (*deaf, sequencer.Session, func() error) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	d := newDeaf(ctx)
 	result := make(chan error, 1)
 	s := testService(o)
