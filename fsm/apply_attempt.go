@@ -171,7 +171,7 @@ func (s *State) fail(it FailItem, fx *Effects) Reason {
 	if it.Burns {
 		r.failures++
 	}
-	note := s.attemptNote(j, r, it.Error)
+	note := s.attemptNote(j, it.Index, it.Error)
 	switch it.Next {
 	case Retry:
 		s.move(j, it.Index, Scheduled)
@@ -203,21 +203,22 @@ func (s *State) requeue(h HeldItem, lost bool, fx *Effects) Reason {
 	if j.records.at(h.Index).begun {
 		return WrongState
 	}
+	if lost {
+		r := j.records.write(s.own, h.Index)
+		s.mixRecord(r)
+		r.started = s.now
+		r.note = s.attemptNote(j, h.Index, workerLost)
+		if r.losses < 255 {
+			r.losses++
+		}
+	}
 	if j.stopping {
 		s.cancelTask(j, h.Index, "job stopped")
 		s.cancelDependents(j, h.Index)
 		s.settle(j, fx)
 		return Accepted
 	}
-	r := s.move(j, h.Index, Pending)
-	if lost {
-		r.started = s.now
-		r.note = s.attemptNote(j, r, workerLost)
-		if r.losses < 255 {
-			r.losses++
-		}
-	}
-	s.mixRecord(r)
+	s.mixRecord(s.move(j, h.Index, Pending))
 	j.recovered++
 	s.mix(j.recovered)
 	fx.ready(h.TaskRef)
@@ -239,7 +240,7 @@ func (s *State) lose(h HeldItem, fx *Effects) Reason {
 	if !r.begun {
 		return WrongState
 	}
-	s.failTask(j, h.Index, Lost, fateUnknown, s.attemptNote(j, r, fateUnknown), fx)
+	s.failTask(j, h.Index, Lost, fateUnknown, s.attemptNote(j, h.Index, fateUnknown), fx)
 	return Accepted
 }
 

@@ -185,7 +185,9 @@ func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 	}
 	j = s.jobs.write(s.own, j.id)
 	s.cancelTask(j, o.Task.Index, o.Reason)
-	j.records.write(s.own, o.Task.Index).byHand = true
+	r = j.records.write(s.own, o.Task.Index)
+	r.byHand = true
+	s.mixRecord(r)
 	s.cancelDependents(j, o.Task.Index)
 	s.settle(j, fx)
 	return Accepted
@@ -211,7 +213,7 @@ func (o *FailTask) apply(s *State, fx *Effects) Reason {
 		return Malformed
 	}
 	j = s.jobs.write(s.own, j.id)
-	s.failTask(j, o.Task.Index, Failed, o.Error, s.text(j, o.Error), fx)
+	s.failTask(j, o.Task.Index, Failed, o.Error, s.endNote(j, o.Task.Index, o.Error), fx)
 	return Accepted
 }
 

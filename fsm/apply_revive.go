@@ -1,11 +1,6 @@
 package fsm
 
-import (
-	"errors"
-	"slices"
-)
-
-var errBadLink = errors.New("a note of an attempt points to something else")
+import "slices"
 
 // apply brings back tasks that ended without completing, with their failures
 // and losses forgotten and their attempt numbers kept, and lets the job go on.
@@ -28,26 +23,46 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	}
 	j = s.jobs.write(s.own, o.Job)
 	s.mixJob(j)
-	j.stopping, j.err, j.ended, j.revived = false, "", 0, s.now
-	j.state = JobPending
-	if j.started > 0 {
-		j.state = JobRunning
+	if j.state.Terminal() {
+		j.state = JobPending
+		if j.started != 0 {
+			j.state = JobRunning
+		}
 	}
+	j.stopping, j.ended, j.revived = false, 0, s.now
 	for _, i := range chosen {
 		to := Pending
 		if j.records.at(i).pending > 0 {
 			to = Blocked
 		}
 		r := s.move(j, i, to)
+		r.note = j.past(i) // why it was cancelled is no longer so
 		r.failures, r.losses, r.ended, r.begun, r.byHand = 0, 0, 0, false, false
 		s.mixRecord(r)
 		if to == Pending {
 			fx.ready(TaskRef{j.id, i})
 		}
 	}
+	j.err = j.firstFailure()
 	s.mixJob(j)
 	fx.revived(j.id)
 	return Accepted
+}
+
+// firstFailure says what the first of the failed tasks that stay behind failed
+// of; empty if there is none.
+func (j *job) firstFailure() string {
+	if j.counts[Failed]+j.counts[Dead]+j.counts[Lost] == 0 {
+		return ""
+	}
+	for i := range j.total {
+		switch r := j.records.at(i); r.state {
+		case Failed, Dead, Lost:
+			return failure(j.name(i), r.state, j.why(i))
+		case Blocked, Scheduled, Pending, Assigned, Completed, Cancelled:
+		}
+	}
+	return ""
 }
 
 // selectable checks indexes: ascending, in the job, and in a state that allows

@@ -149,6 +149,5 @@ func (s *State) checkTask(j *job, i, pending uint32) error {
 	if r.note == 0 {
 		return nil
 	}
-	d := decoder{b: j.notes.from(r.note)}
-	return d.note()
+	return j.notes.check(r.note)
 }

@@ -18,19 +18,24 @@ var flips = map[string]func(r *record){
 	"failures": func(r *record) { r.failures ^= 1 },
 	"note":     func(r *record) { r.note ^= 1 },
 	"begun":    func(r *record) { r.begun = !r.begun },
+	"by hand":  func(r *record) { r.byHand = !r.byHand },
+	"losses":   func(r *record) { r.losses ^= 1 },
+}
+
+type touch struct {
+	task uint32
+	op   Op
 }
 
 // touches are operations on the job of flipWorld, and the task each writes to.
-var touches = map[string]struct {
-	task uint32
-	op   Op
-}{
+var touches = map[string]touch{
 	"assign":       {0, &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 1, 1))}}},
 	"begin":        {1, &Begin{Items: []HeldItem{hold(1, 1, 1, 1)}}},
 	"complete":     {1, complete(hold(1, 1, 1, 1))},
 	"retry":        {1, failed(hold(1, 1, 1, 1), Retry)},
 	"dead":         {1, failed(hold(1, 1, 1, 1), ToDead)},
 	"requeue":      {1, &Requeue{Items: []HeldItem{hold(1, 1, 1, 1)}}},
+	"lost":         {1, &Requeue{Lost: true, Items: []HeldItem{hold(1, 1, 1, 1)}}},
 	"due":          {2, &Due{Items: []DueItem{att(1, 2, 1)}}},
 	"cancel task":  {1, &CancelTask{Task: ref(1, 1)}},
 	"fail task":    {0, &FailTask{Task: ref(1, 0), Error: "late"}},
@@ -41,16 +46,36 @@ var touches = map[string]struct {
 	"stop":         {0, failed(hold(1, 1, 1, 1), ToFailed)},
 }
 
+// revivals are the same for the job of lettersWorld.
+var revivals = map[string]touch{
+	"revive":            {5, &Revive{Job: 1}},
+	"revive dependents": {6, &Revive{Job: 1}},
+	"revive one":        {5, &Revive{Job: 1, Tasks: []uint32{5}}},
+	"purge":             {5, &Purge{Job: 1}},
+}
+
+// lettersWorld has the tasks of flipWorld in a job that goes on when one fails,
+// and a dead one (5) with one behind it (6).
+func lettersWorld(t *testing.T) *State { return worldOfFlips(t, true) }
+
 // flipWorld has tasks that are pending (0), assigned (1), scheduled (2), and
 // blocked by two (3) and by one (4).
-func flipWorld(t *testing.T) *State {
+func flipWorld(t *testing.T) *State { return worldOfFlips(t, false) }
+
+func worldOfFlips(t *testing.T, letters bool) *State {
 	t.Helper()
-	p := plan(nil, nil, nil, []uint32{0, 1}, []uint32{1})
+	p := plan(nil, nil, nil, []uint32{0, 1}, []uint32{1}, nil, []uint32{5})
 	p.tasks[1].policy = 1
+	if letters {
+		p.onFailure = continueOnFailure
+	}
 	w := newWorld(t).do(worker(1), worker(2))
 	w.submit(p)
 	w.assign(1, 1)
 	w.do(failed(w.assign(2, 2), Retry))
+	if letters {
+		w.do(failed(w.assign(5, 2), ToDead))
+	}
 	return w.s
 }
 
@@ -58,7 +83,12 @@ func flipWorld(t *testing.T) *State {
 // write that touches it.
 func TestADamagedRecordIsNoticedWhenItIsTouched(t *testing.T) {
 	t.Parallel()
-	base := flipWorld(t)
+	noticed(t, flipWorld(t), touches)
+	noticed(t, lettersWorld(t), revivals)
+}
+
+func noticed(t *testing.T, base *State, touches map[string]touch) {
+	t.Helper()
 	for name, touch := range touches {
 		good := base.Fork()
 		if r := good.Apply(Entry{Ops: []Op{touch.op}}, nil); r != Accepted {
@@ -77,7 +107,7 @@ func TestADamagedRecordIsNoticedWhenItIsTouched(t *testing.T) {
 
 func TestADamagedJobIsNoticedWhenItIsTouched(t *testing.T) {
 	t.Parallel()
-	base := flipWorld(t)
+	base, letters := flipWorld(t), lettersWorld(t)
 	for field, flip := range map[string]func(j *job){
 		"pending":   func(j *job) { j.counts[Pending]++ },
 		"cancelled": func(j *job) { j.counts[Cancelled]++ },
@@ -86,12 +116,17 @@ func TestADamagedJobIsNoticedWhenItIsTouched(t *testing.T) {
 		"recovered": func(j *job) { j.recovered ^= 1 },
 		"submitted": func(j *job) { j.submitted ^= 1 },
 		"started":   func(j *job) { j.started ^= 1 },
+		"revived":   func(j *job) { j.revived ^= 1 },
+		"error":     func(j *job) { j.err += "." },
 		"stopping":  func(j *job) { j.stopping = !j.stopping },
 		"digest":    func(j *job) { j.digest[5] ^= 1 },
 		"state":     func(j *job) { j.state = JobPending },
 	} {
-		for name, op := range map[string]Op{"cancel": &CancelJob{Job: 1}, "fail": &FailJob{Job: 1}, "stop": failed(hold(1, 1, 1, 1), ToDead)} {
+		for name, op := range map[string]Op{"cancel": &CancelJob{Job: 1}, "fail": &FailJob{Job: 1}, "stop": failed(hold(1, 1, 1, 1), ToDead), "revive": &Revive{Job: 1}} {
 			good, bad := base.Fork(), base.Fork()
+			if name == "revive" {
+				good, bad = letters.Fork(), letters.Fork()
+			}
 			flip(bad.jobs.write(bad.own, 1))
 			good.Apply(Entry{Ops: []Op{op}}, nil)
 			bad.Apply(Entry{Ops: []Op{op}}, nil)

@@ -117,7 +117,7 @@ func TestJoinedAndCutListsAreAppliedAlike(t *testing.T) {
 		func(i uint32) Reason { return d.Fail(FailItem{HeldItem: h(i, 1), Next: Retry, Error: "exit 1"}) },
 		func(i uint32) Reason { return d.Due(att(1, i, 1)) },
 		func(i uint32) Reason { return d.Assign(AssignItem(h(i, 2))) },
-		func(i uint32) Reason { return d.Requeue(h(i, 2)) },
+		func(i uint32) Reason { return d.Requeue(h(i, 2), i%2 == 0) },
 		func(i uint32) Reason { return d.Assign(AssignItem(h(i, 3))) },
 		func(i uint32) Reason { return d.Begin(h(i, 3)) },
 	}

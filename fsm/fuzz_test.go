@@ -119,6 +119,7 @@ func tryRestore(t *testing.T, data []byte) {
 		for j := range s.Jobs(0) {
 			for i := range min(j.Total, 20) {
 				s.Result(ref(j.ID, i))
+				s.History(ref(j.ID, i))
 				s.Dependencies(ref(j.ID, i))
 			}
 		}

@@ -28,7 +28,7 @@ func (g *generator) ops(s *State) []Op {
 
 // op makes one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
-	switch n := g.choose(64); {
+	switch n := g.choose(70); {
 	case n < 8:
 		return g.assign(s)
 	case n < 18:
@@ -40,7 +40,7 @@ func (g *generator) op(s *State) Op {
 	case n < 37:
 		return g.begin(s)
 	case n < 40:
-		return &Requeue{Items: g.helds(s)}
+		return &Requeue{Lost: g.choose.one(2), Items: g.helds(s)}
 	case n < 43:
 		return &Begin{Items: g.helds(s)}
 	case n < 45:
@@ -51,6 +51,8 @@ func (g *generator) op(s *State) Op {
 		return g.worker(s)
 	case n < 62:
 		return g.person(s)
+	case n < 68:
+		return g.letter(s)
 	default:
 		return g.cluster()
 	}
@@ -286,6 +288,35 @@ func (g *generator) person(s *State) Op {
 	default:
 		return &ForgetJobs{IDs: []JobID{g.job(s), g.job(s)}}
 	}
+}
+
+// letter makes what people ask for of tasks that ended badly.
+func (g *generator) letter(s *State) Op {
+	if g.choose.one(4) {
+		_, at := g.findRef(s, Dead)
+		return &Purge{Job: at.Job, Tasks: g.indexes(s, at)}
+	}
+	_, at := g.findRef(s, Failed, Dead, Lost, Cancelled)
+	return &Revive{Job: at.Job, Tasks: g.indexes(s, at)}
+}
+
+// indexes gives no task, one, or some in one state, mostly ascending.
+func (g *generator) indexes(s *State, at TaskRef) []uint32 {
+	if g.choose.one(2) {
+		return nil
+	}
+	t, _ := s.Task(at)
+	var list []uint32
+	for i := range uint32(g.most) {
+		other, ok := s.Task(ref(at.Job, i))
+		if i == at.Index || ok && other.State == t.State && g.choose.one(4) {
+			list = append(list, i)
+		}
+	}
+	if g.choose.one(12) {
+		list = append(list, uint32(g.choose(g.most+2)))
+	}
+	return list
 }
 
 func (g *generator) cluster() Op {

@@ -69,7 +69,7 @@ func examples() []Op {
 			{HeldItem: held[0], DurationMS: 20, Next: Retry, Due: 1_700_000_001_000, Burns: true, Error: "exit 1"},
 			{HeldItem: held[2], Next: ToFailed, Due: -1},
 		}},
-		&Requeue{Items: held},
+		&Requeue{Lost: true, Items: held},
 		&Lose{Items: held[:1]},
 		&Due{Items: []DueItem{held[0].AttemptRef, held[2].AttemptRef, held[1].AttemptRef}},
 		&CancelJob{Job: 1, Reason: "not needed"},
@@ -84,6 +84,8 @@ func examples() []Op {
 		&ForgetWorkers{IDs: []WorkerID{7, 300}},
 		&ForgetKeys{Keys: []string{"key", "other"}},
 		&ForgetJobs{IDs: []JobID{1, 300}},
+		&Revive{Job: 1, Tasks: []uint32{0, 2, 70000}},
+		&Purge{Job: 300, Tasks: []uint32{1, 1<<32 - 1}},
 	}
 }
 
@@ -183,6 +185,11 @@ func goldenLog() []Entry {
 		{&JobBegin{ID: 2, Key: "upload", KeyExpires: 7, Header: goldenHeader, Total: 4}, &JobChunk{Job: 2, Chunk: goldenChunk()}},
 		{&JobBegin{ID: 3, Key: "done", KeyExpires: 7, Header: goldenHeader, Total: 3}, &JobChunk{Job: 3, Chunk: goldenChunk()}},
 		{&JobSeal{Job: 3, Sum: goldenChunk().Sum(0)}, &CancelJob{Job: 3, Reason: "not needed"}},
+		{&JobBegin{ID: 4, Key: "letters", KeyExpires: 7, Header: goldenHeader, Total: 3}, &JobChunk{Job: 4, Chunk: goldenChunk()}},
+		{&JobSeal{Job: 4, Sum: goldenChunk().Sum(0)}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 1, 2))}}},
+		{&Requeue{Lost: true, Items: []HeldItem{hold(4, 0, 1, 2)}}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 2, 2))}}},
+		{failed(hold(4, 0, 2, 2), ToDead), &Revive{Job: 4}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 3, 2))}}},
+		{failed(hold(4, 0, 3, 2), Retry), &CancelTask{Task: ref(4, 0), Reason: "enough"}},
 	}
 	log := make([]Entry, len(entries))
 	for i, ops := range entries {
@@ -225,7 +232,8 @@ func describeState(s *State) []byte {
 		b = fmt.Appendf(b, "%+v\n", j)
 		for i := range j.Total {
 			v, _ := s.Task(ref(j.ID, i))
-			b = fmt.Appendf(b, "  %q %+v after %v, left %+v\n", s.Name(ref(j.ID, i)), v, s.Dependencies(ref(j.ID, i)), s.Result(ref(j.ID, i)))
+			b = fmt.Appendf(b, "  %q %+v after %v, left %+v, history %+v\n",
+				s.Name(ref(j.ID, i)), v, s.Dependencies(ref(j.ID, i)), s.Result(ref(j.ID, i)), s.History(ref(j.ID, i)))
 		}
 	}
 	return b

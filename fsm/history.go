@@ -1,6 +1,9 @@
 package fsm
 
-import "math"
+import (
+	"errors"
+	"slices"
+)
 
 // What the history says of attempts that did not end themselves.
 const (
@@ -21,15 +24,72 @@ type Attempt struct {
 	Error     string
 }
 
-// attemptNote adds the attempt that r has just ended to its history and gives
+var errBadLink = errors.New("a note points to something else than it should")
+
+// past gives the note of the last attempt in a task's history; 0 if there is none.
+func (j *job) past(i uint32) uint32 {
+	note := j.records.at(i).note
+	switch k, value := j.notes.get(note); k {
+	case noteAttempt:
+		return note
+	case noteEnd:
+		return (&decoder{b: value}).end().before
+	case noteResult, noteError:
+	}
+	return 0
+}
+
+// why gives the text of a task's note.
+func (j *job) why(i uint32) string {
+	text := j.records.at(i).note
+	switch k, value := j.notes.get(text); k {
+	case noteAttempt:
+		text = (&decoder{b: value}).attempt().text
+	case noteEnd:
+		text = (&decoder{b: value}).end().text
+	case noteResult:
+		return ""
+	case noteError:
+	}
+	_, b := j.notes.get(text)
+	return string(b)
+}
+
+// endNote stores why a task ends without an attempt that ended so, and keeps its
+// history. A note of an end is: position + 1 of the last attempt, of its text.
+func (s *State) endNote(j *job, i uint32, why string) uint32 {
+	text, past := s.text(j, why), j.past(i)
+	if past == 0 {
+		return text
+	}
+	var e encoder
+	e.u64(uint64(past))
+	e.u64(uint64(text))
+	s.mixBytes(e.b)
+	return j.notes.add(s.own, noteEnd, e.b)
+}
+
+// endValue is the contents of a note of an end.
+type endValue struct{ before, text uint32 }
+
+func (d *decoder) end() endValue {
+	v := endValue{before: d.u32(), text: d.u32()}
+	if d.err == nil && len(d.b) > 0 {
+		d.fail(errTruncated)
+	}
+	return v
+}
+
+// attemptNote adds an attempt of task i that ends now to its history and gives
 // the note. A note of an attempt is: depth of the history, position + 1 of the
 // note before, attempt, worker, begin, end, position + 1 of its text.
-func (s *State) attemptNote(j *job, r *record, why string) uint32 {
-	text := s.text(j, why)
-	depth, before := uint64(1), uint32(0)
-	if k, value := j.notes.get(r.note); k == noteAttempt {
+func (s *State) attemptNote(j *job, i uint32, why string) uint32 {
+	r, text := j.records.at(i), s.text(j, why)
+	depth, before := uint64(1), j.past(i)
+	if before != 0 {
+		_, value := j.notes.get(before)
 		last := (&decoder{b: value}).attempt()
-		depth, before = last.depth+1, r.note
+		depth = last.depth + 1
 		if depth > maxHistory {
 			depth, before = maxHistory, last.before // the latest takes the place of the one before it
 		}
@@ -74,43 +134,87 @@ func (s *State) History(t TaskRef) []Attempt {
 		return nil
 	}
 	var list []Attempt
-	for note := j.records.at(t.Index).note; note != 0 && len(list) <= maxHistory; {
-		k, value := j.notes.get(note)
-		if k != noteAttempt {
-			break
-		}
+	for note := j.past(t.Index); note != 0; {
+		_, value := j.notes.get(note)
 		v := (&decoder{b: value}).attempt()
 		_, text := j.notes.get(v.text)
 		v.Error = string(text)
 		list = append(list, v.Attempt)
 		note = v.before
 	}
-	for i, k := 0, len(list)-1; i < k; i, k = i+1, k-1 {
-		list[i], list[k] = list[k], list[i]
-	}
+	slices.Reverse(list)
 	return list
 }
 
-// links checks that notes of attempts point back to notes of the right kind, so
-// that reading a history ends and stays within the stream.
-func (n *notes) links() error {
-	kinds := make(map[uint32]noteKind)
-	for _, p := range n.pieces {
-		for rest := p.b; len(rest) > 0; {
-			at := p.at + uint32(len(p.b)-len(rest)) + 1 //nolint:gosec // within the stream
-			value, after := lengthPrefixed(rest[1:])
-			kind := noteKind(rest[0])
-			if kind == noteAttempt {
-				v := (&decoder{b: value}).attempt()
-				if v.before != 0 && kinds[v.before] != noteAttempt || v.text != 0 && kinds[v.text] != noteError || v.depth > math.MaxInt32 {
-					return errBadLink
-				}
-			}
-			if kind != noteResult {
-				kinds[at] = kind
-			}
-			rest = after
+// read is get for positions that may be wrong, as in a damaged snapshot.
+func (n *notes) read(note uint32) (noteKind, []byte, error) {
+	d := decoder{b: n.from(note)}
+	if err := d.note(); err != nil {
+		return 0, nil, err
+	}
+	kind, value := n.get(note)
+	return kind, value, nil
+}
+
+// check follows a record's note to all that Result and History read: links lead
+// back to notes of the right kind, and a history is as long as it says.
+func (n *notes) check(note uint32) error {
+	kind, value, err := n.read(note)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case noteAttempt:
+		return n.checkHistory(note, value)
+	case noteEnd:
+		v := (&decoder{b: value}).end()
+		if err := n.checkText(note, v.text); err != nil {
+			return err
 		}
+		kind, value, err := n.read(v.before)
+		if err != nil || kind != noteAttempt || v.before >= note {
+			return errBadLink
+		}
+		return n.checkHistory(v.before, value)
+	case noteResult, noteError:
+	}
+	return nil
+}
+
+func (n *notes) checkHistory(note uint32, value []byte) error {
+	v := (&decoder{b: value}).attempt()
+	if v.depth > maxHistory {
+		return errBadLink
+	}
+	for {
+		if err := n.checkText(note, v.text); err != nil {
+			return err
+		}
+		if (v.before == 0) != (v.depth == 1) || v.before >= note {
+			return errBadLink
+		}
+		if v.before == 0 {
+			return nil
+		}
+		kind, value, err := n.read(v.before)
+		if err != nil || kind != noteAttempt {
+			return errBadLink
+		}
+		before := (&decoder{b: value}).attempt()
+		if before.depth+1 != v.depth {
+			return errBadLink
+		}
+		note, v = v.before, before
+	}
+}
+
+// checkText looks at where a note has its text.
+func (n *notes) checkText(note, text uint32) error {
+	if text == 0 {
+		return nil
+	}
+	if kind, _, err := n.read(text); err != nil || kind != noteError || text >= note {
+		return errBadLink
 	}
 	return nil
 }

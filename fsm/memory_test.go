@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"unsafe"
 )
 
 const (
@@ -64,6 +65,9 @@ func heapInUse() uint64 {
 
 // Not parallel: it measures the heap of the whole process.
 func TestAPendingTaskCostsLittleMemory(t *testing.T) { //nolint:paralleltest // see above
+	if size := unsafe.Sizeof(record{}); size != 40 {
+		t.Errorf("a record takes %d bytes, want 40", size)
+	}
 	before := heapInUse()
 	follower, last := New(), Reason(0)
 	for e := range largeLog {

@@ -38,7 +38,7 @@ func TestTheStateAgreesWithItsTwinWhateverHappens(t *testing.T) {
 			if diff := compare(s, w, fx); diff != "" {
 				t.Fatalf("entry %d %s: state and twin differ:\n%s", s.Entries(), describe(ops), diff)
 			}
-			p.check(t, s)
+			p.check(t, s, ops)
 		}
 	})
 }
@@ -158,13 +158,14 @@ func compareJob(s *State, want *twinJob) string {
 		Key, State, Err           string
 		Stopping                  bool
 		Submitted, Started, Ended int64
+		Revived                   int64
 		Retries, Recovered        uint64
 		Total                     int
 	}
-	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.Retries, j.Recovered, int(j.Total)}
+	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.RevivedMS, j.Retries, j.Recovered, int(j.Total)}
 	if diff := cmp.Diff(shape{
 		want.key, want.state, want.err, want.stopping, want.submitted, want.started, want.ended,
-		want.retries, want.recovered, want.total,
+		want.revived, want.retries, want.recovered, want.total,
 	}, got); diff != "" {
 		return diff
 	}
@@ -184,7 +185,7 @@ func compareTask(s *State, at TaskRef, j *twinJob, want *twinTask) string {
 	r := s.Result(at)
 	wantTask := Task{
 		Index: at.Index, State: t.State, Attempt: want.attempt, Worker: WorkerID(want.worker), Pending: j.waits(want),
-		Failures: want.failures, StartedMS: want.started, EndedMS: want.ended, Begun: want.begun, Policy: want.policy,
+		Failures: want.failures, Losses: want.losses, StartedMS: want.started, EndedMS: want.ended, Begun: want.begun, Policy: want.policy,
 	}
 	if want.state == "scheduled" {
 		wantTask.DueMS = want.due
@@ -200,6 +201,12 @@ func compareTask(s *State, at TaskRef, j *twinJob, want *twinTask) string {
 	}
 	if !sameError(r.Error, j, want) {
 		return fmt.Sprintf("error %q, want %q", r.Error, want.err)
+	}
+	if diff := cmp.Diff(want.past, s.History(at)); diff != "" {
+		return "history: " + diff
+	}
+	if got := s.jobs.get(at.Job).records.at(at.Index).byHand; got != want.byHand {
+		return fmt.Sprintf("cancelled by hand: %v, want %v", got, want.byHand)
 	}
 	if s.Name(at) != want.name || string(s.Body(at)) != want.body || !slices.Equal(s.Dependencies(at), want.deps) {
 		return "what was submitted is not what was kept"
@@ -221,7 +228,7 @@ func sameError(got string, j *twinJob, want *twinTask) bool {
 }
 
 func compareEffects(fx *Effects, w *twin) string {
-	var ready, ended, scheduled, endedJobs, sealed []string
+	var ready, ended, scheduled, endedJobs, revived, sealed []string
 	for _, r := range fx.Ready {
 		ready = append(ready, fmt.Sprintf("%d/%d", r.Job, r.Index))
 	}
@@ -234,11 +241,14 @@ func compareEffects(fx *Effects, w *twin) string {
 	for _, id := range fx.EndedJobs {
 		endedJobs = append(endedJobs, fmt.Sprint(id))
 	}
+	for _, id := range fx.Revived {
+		revived = append(revived, fmt.Sprint(id))
+	}
 	for _, id := range fx.Sealed {
 		sealed = append(sealed, fmt.Sprint(id))
 	}
-	got := [][]string{ready, ended, scheduled, endedJobs, sealed}
-	want := [][]string{w.ready, w.ends, w.sched, w.endedJobs, w.seal}
+	got := [][]string{ready, ended, scheduled, endedJobs, revived, sealed}
+	want := [][]string{w.ready, w.ends, w.sched, w.endedJobs, w.revivedJobs, w.seal}
 	return cmp.Diff(want, got)
 }
 
@@ -246,20 +256,43 @@ func compareEffects(fx *Effects, w *twin) string {
 type promises map[TaskRef]Task
 
 // check holds the state to what it must never break, without a twin.
-func (p promises) check(t *rapid.T, s *State) {
+func (p promises) check(t *rapid.T, s *State, ops []Op) {
+	revived, purged := map[JobID]bool{}, map[JobID]bool{}
+	for _, op := range ops {
+		switch op := op.(type) {
+		case *Revive:
+			revived[op.Job] = true
+		case *Purge:
+			purged[op.Job] = true
+		}
+	}
 	for j := range s.Jobs(0) {
 		open := 0
 		for i := range j.Total {
 			at := ref(j.ID, i)
 			now, _ := s.Task(at)
 			before, seen := p[at]
+			was := before
+			was.Pending = now.Pending // what it depends on may go on without it
 			switch {
 			case seen && now.Attempt < before.Attempt:
 				t.Fatalf("task %v: attempt went back from %d to %d", at, before.Attempt, now.Attempt)
-			case seen && before.State.Terminal() && now.State != before.State:
-				t.Fatalf("task %v: was %v, is %v", at, before.State, now.State)
-			case seen && before.State.Terminal() && now.Attempt != before.Attempt:
-				t.Fatalf("task %v: a new attempt after its end", at)
+			case seen && before.State == Completed && now != before:
+				t.Fatalf("task %v: had completed and changed from %+v to %+v", at, before, now)
+			case seen && before.State.Terminal() && now != was && !revived[j.ID] && (!purged[j.ID] || before.State != Dead || now.State != Failed):
+				t.Fatalf("task %v: had ended and changed from %+v to %+v", at, before, now)
+			case seen && before.State.Terminal() && !now.State.Terminal() && len(ops) == 1:
+				want := before
+				want.State, want.EndedMS, want.Failures, want.Losses, want.Begun = Pending, 0, 0, 0, false
+				if now.Pending > 0 {
+					want.State = Blocked
+				}
+				if now != want {
+					t.Fatalf("task %v: was %+v, came back as %+v", at, before, now)
+				}
+			}
+			if n := len(s.History(at)); n > maxHistory {
+				t.Fatalf("task %v: %d attempts in its history", at, n)
 			}
 			if now.State == Assigned || now.State == Completed {
 				for _, d := range s.Dependencies(at) {

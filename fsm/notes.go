@@ -18,8 +18,9 @@ type noteKind byte
 
 const (
 	noteResult  noteKind = iota + 1 // result and output of a completed task
-	noteError                       // why the task was cancelled, or the text of an attempt
+	noteError                       // why a task without a history ended, or the text of another note
 	noteAttempt                     // an attempt that failed or was lost, and a link to the one before
+	noteEnd                         // why a task with a history was cancelled or failed, and a link to its last attempt
 )
 
 // notes are the texts and results that records of a job point to: appended,
@@ -34,7 +35,7 @@ type notes struct {
 	own    *ownership
 	pieces []notePiece
 	size   uint32 // length of the stream
-	last   uint32 // position + 1 of the last note
+	last   uint32 // position + 1 of the last text
 }
 
 // notePiece is a part of the stream that holds whole notes.
@@ -62,12 +63,15 @@ func (n *notes) add(own *ownership, kind noteKind, parts ...[]byte) uint32 {
 	for _, part := range parts {
 		p.b = append(p.b, part...)
 	}
-	n.last = n.size + 1
+	at := n.size + 1
+	if kind == noteError {
+		n.last = at
+	}
 	n.size += uint32(need) //nolint:gosec // checked above
-	return n.last
+	return at
 }
 
-// addText appends a text unless the last note says the same: when a thousand
+// addText appends a text unless the last one says the same: when a thousand
 // tasks end for one reason, it is written down once.
 func (n *notes) addText(own *ownership, text string) uint32 {
 	if k, old := n.get(n.last); k == noteError && bytes.Equal(old, []byte(text)) {
@@ -156,7 +160,9 @@ func (n *notes) restore(frame []byte) error {
 		if err := d.note(); err != nil {
 			return err
 		}
-		n.last = n.size + uint32(at) + 1 //nolint:gosec // a frame is far below 4 GiB
+		if noteKind(frame[at]) == noteError {
+			n.last = n.size + uint32(at) + 1 //nolint:gosec // a frame is far below 4 GiB
+		}
 	}
 	if len(frame) == 0 || uint64(n.size)+uint64(len(frame)) >= math.MaxUint32 {
 		return errors.New("frame of notes is empty or too long")
@@ -177,6 +183,8 @@ func (d *decoder) note() error {
 	case noteError:
 	case noteAttempt:
 		value.attempt()
+	case noteEnd:
+		value.end()
 	case noteResult:
 		value.i64()
 		if hash := int(value.byte()); hash > len(value.b) {

@@ -104,7 +104,8 @@ func TestNotesBeyondFourGigabytesAreNotKept(t *testing.T) {
 func TestDamagedNotesAreNotRestored(t *testing.T) {
 	t.Parallel()
 	for name, frame := range map[string][]byte{
-		"empty": {}, "no length": {byte(noteError)}, "too short": {byte(noteError), 9, 1}, "no kind": {0, 1, 1}, "unknown kind": {3, 1, 1},
+		"empty": {}, "no length": {byte(noteError)}, "too short": {byte(noteError), 9, 1}, "no kind": {0, 1, 1}, "unknown kind": {9, 1, 1},
+		"attempt without fields": {byte(noteAttempt), 1, 1}, "end without a text": {byte(noteEnd), 1, 1}, "end with more": {byte(noteEnd), 3, 1, 1, 1},
 		"result without a size": {byte(noteResult), 0}, "result without a digest": {byte(noteResult), 2, 0, 32}, "garbage after": {byte(noteError), 0, 1},
 	} {
 		if err := new(notes).restore(frame); err == nil {

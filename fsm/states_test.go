@@ -7,6 +7,13 @@ import (
 	"testing"
 )
 
+// Ends that a task may also come to before it was ever ready.
+const (
+	failedBlocked = numStates + iota
+	cancelledBlocked
+	numDriven
+)
+
 // drive says how a task is brought into a state that is not its end.
 func drive(t *testing.T, to TaskState) (*world, TaskRef) {
 	t.Helper()
@@ -15,7 +22,14 @@ func drive(t *testing.T, to TaskState) (*world, TaskRef) {
 	p.tasks[0].policy, p.tasks[1].policy = 0, 1
 	p.onFailure = continueOnFailure
 	w.submit(p)
-	if to == Blocked {
+	switch to {
+	case Blocked:
+		return w, ref(1, 1)
+	case failedBlocked:
+		w.do(&FailTask{Task: ref(1, 1), Error: "late"})
+		return w, ref(1, 1)
+	case cancelledBlocked:
+		w.do(&CancelTask{Task: ref(1, 1)})
 		return w, ref(1, 1)
 	}
 	w.do(complete(w.assign(0, 1)))
@@ -77,6 +91,8 @@ var actions = []action{
 	one("cancelled", func(h HeldItem) Op { return &CancelTask{Task: h.TaskRef} }),
 	one("job cancelled", func(h HeldItem) Op { return &CancelJob{Job: h.Job} }),
 	one("job failed", func(h HeldItem) Op { return &FailJob{Job: h.Job} }),
+	one("brought back", func(h HeldItem) Op { return &Revive{Job: h.Job} }),
+	one("taken out", func(h HeldItem) Op { return &Purge{Job: h.Job} }),
 }
 
 // Everything is tried in every state: what may follow is what the table says,
@@ -85,10 +101,11 @@ func TestTheStateDiagramIsWhatOperationsDo(t *testing.T) {
 	t.Parallel()
 	var seen [numStates]uint16
 	why := map[[2]TaskState][]string{}
-	for from := Blocked; from < numStates; from++ {
+	for driven := Blocked; driven < numDriven; driven++ {
 		for _, a := range actions {
-			w, at := drive(t, from)
+			w, at := drive(t, driven)
 			v, _ := w.s.Task(at)
+			from := v.State
 			w.try(a.ops(AttemptRef{at, v.Attempt})...)
 			to := w.state(at.Job, at.Index)
 			if to == from {
@@ -136,6 +153,16 @@ the same test fails when this file is not current.
 	return b.Bytes()
 }
 
+// What people may bring back is all that ended without completing.
+func TestWhatHasCompletedStaysSo(t *testing.T) {
+	t.Parallel()
+	for from := Blocked; from < numStates; from++ {
+		if left := legal[from] != 0; left != (from != Completed) {
+			t.Errorf("%v: can be left is %v", from, left)
+		}
+	}
+}
+
 // What move refuses it refuses loudly: no operation may get there.
 func TestMoveRefusesWhatTheTableDoesNotAllow(t *testing.T) {
 	t.Parallel()
@@ -151,8 +178,8 @@ func TestMoveRefusesWhatTheTableDoesNotAllow(t *testing.T) {
 				t.Errorf("%v → %v: panicked is %v, allowed is %v", from, to, panicked, allowed)
 			}
 		}
-		if legal[from] != 0 && from.Terminal() {
-			t.Errorf("%v is terminal and can be left", from)
+		if back := uint16(1<<Pending | 1<<Blocked | 1<<Failed); from.Terminal() && legal[from]&^back != 0 {
+			t.Errorf("%v is terminal and can be left for other states than those of a task that is brought back or taken out", from)
 		}
 	}
 }

@@ -9,11 +9,12 @@ var legal = [numStates]uint16{
 	Scheduled: 1<<Pending | 1<<Cancelled | 1<<Failed,
 	Pending:   1<<Assigned | 1<<Cancelled | 1<<Failed,
 	Assigned:  1<<Completed | 1<<Pending | 1<<Scheduled | 1<<Failed | 1<<Dead | 1<<Lost | 1<<Cancelled,
-	// People bring them back, or take a dead letter out.
+	// People bring them back, or take a dead letter out. What has run once waits
+	// for no other task any more.
 	Failed:    1<<Pending | 1<<Blocked,
 	Cancelled: 1<<Pending | 1<<Blocked,
-	Dead:      1<<Pending | 1<<Blocked | 1<<Failed,
-	Lost:      1<<Pending | 1<<Blocked,
+	Dead:      1<<Pending | 1<<Failed,
+	Lost:      1 << Pending,
 }
 
 // move takes a task to another state. Callers have checked that it may; an
@@ -41,7 +42,7 @@ func (s *State) endTask(j *job, i uint32, to TaskState, note uint32) {
 
 // cancelTask ends a task as cancelled.
 func (s *State) cancelTask(j *job, i uint32, why string) {
-	s.endTask(j, i, Cancelled, s.text(j, why))
+	s.endTask(j, i, Cancelled, s.endNote(j, i, why))
 }
 
 // text stores a text and gives its note; 0 for none.
@@ -58,13 +59,18 @@ func (s *State) text(j *job, why string) uint32 {
 func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32, fx *Effects) {
 	s.endTask(j, i, to, note)
 	if j.err == "" {
-		j.err = fmt.Sprintf("task %s %s: %s", j.name(i), to, why)
+		j.err = failure(j.name(i), to, why)
 	}
 	s.cancelDependents(j, i)
 	if j.stopsOnFailure() && !j.stopping {
 		s.stop(j, i)
 	}
 	s.settle(j, fx)
+}
+
+// failure says why a job failed.
+func failure(name string, state TaskState, why string) string {
+	return fmt.Sprintf("task %s %s: %s", name, state, why)
 }
 
 // cancelDependents cancels all that waits for a task, at any distance, depth

@@ -102,6 +102,7 @@ func (w *twin) complete(it CompleteItem) string {
 		return "malformed"
 	}
 	t.state, t.ended, t.started, t.err = "completed", w.now, w.now-int64(it.DurationMS), ""
+	t.past = nil
 	t.result, t.outSHA, t.outSize = string(it.Result), string(it.OutputSHA256), 0
 	if len(it.OutputSHA256) > 0 {
 		t.outSize = it.OutputSize
@@ -126,6 +127,7 @@ func (w *twin) fail(it FailItem) string {
 	if it.Burns {
 		t.failures++
 	}
+	w.remember(t, it.Error)
 	switch it.Next {
 	case Retry:
 		t.state, t.due, t.err, t.ended = "scheduled", it.Due, it.Error, 0
@@ -139,13 +141,17 @@ func (w *twin) fail(it FailItem) string {
 	return "accepted"
 }
 
-func (w *twin) requeue(h HeldItem) string {
+func (w *twin) requeue(h HeldItem, lost bool) string {
 	j, t, r := w.live(h)
 	switch {
 	case r != "":
 		return r
 	case t.begun:
 		return "wrong state"
+	}
+	if lost {
+		t.losses, t.started, t.err = t.losses+1, w.now, "worker lost while it ran"
+		w.remember(t, t.err)
 	}
 	if j.stopping {
 		w.end(t, "cancelled", "job stopped")
@@ -166,6 +172,7 @@ func (w *twin) lose(h HeldItem) string {
 	case !t.begun:
 		return "wrong state"
 	}
+	w.remember(t, "worker lost, fate of the attempt unknown")
 	w.failed(j, t, "lost", "worker lost, fate of the attempt unknown")
 	return "accepted"
 }
@@ -280,6 +287,7 @@ func (w *twin) cancelTask(op *CancelTask) string {
 		w.ends = append(w.ends, fmt.Sprintf("%d/%d@%d by %d", op.Task.Job, op.Task.Index, t.attempt, t.worker))
 	}
 	w.end(t, "cancelled", op.Reason)
+	t.byHand = true
 	w.cancelWaiting(j)
 	w.settle(j)
 	return "accepted"

@@ -28,6 +28,7 @@ type twin struct {
 	ready, ends []string // effects of the present entry
 	sched, seal []string
 	endedJobs   []string
+	revivedJobs []string
 }
 
 type twinKey struct {
@@ -45,6 +46,7 @@ type twinJob struct {
 	sum                       uint32
 	tasks                     []*twinTask
 	submitted, started, ended int64
+	revived                   int64
 	retries, recovered        uint64
 	policies                  []*dtaskv1.TaskPolicy
 }
@@ -63,6 +65,9 @@ type twinTask struct {
 	outSize         int64
 	outSHA          string
 	accepted        int // completions
+	byHand          bool
+	losses          uint8
+	past            []Attempt // that failed or were lost
 }
 
 func newTwin() *twin {
@@ -75,7 +80,7 @@ func newTwin() *twin {
 // entry applies operations and gives the first refusal in words.
 func (w *twin) entry(now int64, ops []Op) string {
 	w.now = now
-	w.ready, w.ends, w.sched, w.seal, w.endedJobs = nil, nil, nil, nil, nil
+	w.ready, w.ends, w.sched, w.seal, w.endedJobs, w.revivedJobs = nil, nil, nil, nil, nil, nil
 	first := "accepted"
 	for _, op := range ops {
 		if r := w.op(op); first == "accepted" {
@@ -116,7 +121,7 @@ func (w *twin) op(op Op) string {
 	case *Fail:
 		return twinEach(op.Items, w.fail)
 	case *Requeue:
-		return twinEach(op.Items, w.requeue)
+		return twinEach(op.Items, func(h HeldItem) string { return w.requeue(h, op.Lost) })
 	case *Lose:
 		return twinEach(op.Items, w.lose)
 	case *Due:
@@ -129,6 +134,10 @@ func (w *twin) op(op Op) string {
 		return w.cancelTask(op)
 	case *FailTask:
 		return w.failTask(op)
+	case *Revive:
+		return w.revive(op)
+	case *Purge:
+		return w.purge(op)
 	case *WorkerJoin:
 		return w.join(op)
 	case *WorkerLeave:

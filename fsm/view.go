@@ -223,18 +223,13 @@ func (s *State) Result(t TaskRef) Result {
 	}
 	k, b := j.notes.get(j.records.at(t.Index).note)
 	switch k {
-	case noteAttempt:
-		_, text := j.notes.get((&decoder{b: b}).attempt().text)
-		return Result{Error: string(text)}
-	case noteError:
-		return Result{Error: string(b)}
 	case noteResult:
 		size, n := binary.Varint(b)
 		hash := int(b[n])
 		b = b[n+1:]
 		return Result{OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
 	default:
-		return Result{}
+		return Result{Error: j.why(t.Index)}
 	}
 }
 

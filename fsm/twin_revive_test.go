@@ -1,0 +1,117 @@
+package fsm
+
+import "fmt"
+
+// remember keeps an attempt that ended: the first 49, and the last.
+func (w *twin) remember(t *twinTask, why string) {
+	if len(t.past) == 50 {
+		t.past = t.past[:49]
+	}
+	t.past = append(t.past[:len(t.past):len(t.past)], Attempt{t.attempt, WorkerID(t.worker), t.started, w.now, why})
+}
+
+// asked checks indexes that a person gave.
+func (j *twinJob) asked(list []uint32, ok func(t *twinTask) bool) string {
+	for n, i := range list {
+		switch {
+		case int(i) >= len(j.tasks):
+			return "no such task"
+		case n > 0 && i <= list[n-1]:
+			return "malformed"
+		case !ok(j.tasks[i]):
+			return "wrong state"
+		}
+	}
+	return "accepted"
+}
+
+func (t *twinTask) unfinished() bool { return t.over() && t.state != "completed" }
+
+func in(list []uint32, i int) bool {
+	for _, x := range list {
+		if int(x) == i {
+			return true
+		}
+	}
+	return false
+}
+
+// back starts from all that might come back, and takes away what would wait for
+// ever until there is nothing left to take away.
+func (j *twinJob) back(asked []uint32) map[int]bool {
+	back := map[int]bool{}
+	for i, t := range j.tasks {
+		swept := t.state == "cancelled" && !t.byHand
+		back[i] = t.unfinished() && (len(asked) == 0 || in(asked, i) || swept)
+	}
+	for again := true; again; {
+		again = false
+		for i, t := range j.tasks {
+			for _, d := range t.deps {
+				if back[i] && j.tasks[d].unfinished() && !back[int(d)] {
+					back[i], again = false, true
+				}
+			}
+		}
+	}
+	return back
+}
+
+func (w *twin) revive(op *Revive) string {
+	j := w.sealed(op.Job)
+	if j == nil {
+		return "no such job"
+	}
+	if r := j.asked(op.Tasks, (*twinTask).unfinished); r != "accepted" {
+		return r
+	}
+	back, n := j.back(op.Tasks), 0
+	for i := range j.tasks {
+		if back[i] {
+			n++
+		} else if in(op.Tasks, i) {
+			return "wrong state"
+		}
+	}
+	if n == 0 {
+		return "wrong state"
+	}
+	if j.over() && j.started == 0 {
+		j.state = "pending"
+	} else if j.over() {
+		j.state = "running"
+	}
+	j.stopping, j.ended, j.revived, j.err = false, 0, w.now, ""
+	for i, t := range j.tasks {
+		if !back[i] {
+			if j.err == "" && (t.state == "failed" || t.state == "dead" || t.state == "lost") {
+				j.err = fmt.Sprintf("task %s %s: %s", t.name, t.state, t.err)
+			}
+			continue
+		}
+		t.state, t.err, t.ended, t.failures, t.losses, t.begun, t.byHand = "blocked", "", 0, 0, 0, false, false
+		if n := len(t.past); n > 0 {
+			t.err = t.past[n-1].Error
+		}
+	}
+	w.makeReady(j)
+	w.revivedJobs = append(w.revivedJobs, fmt.Sprint(j.id))
+	return "accepted"
+}
+
+func (w *twin) purge(op *Purge) string {
+	j := w.sealed(op.Job)
+	if j == nil {
+		return "no such job"
+	}
+	if r := j.asked(op.Tasks, func(t *twinTask) bool { return t.state == "dead" }); r != "accepted" {
+		return r
+	}
+	r := "wrong state"
+	for i, t := range j.tasks {
+		if t.state == "dead" && (len(op.Tasks) == 0 || in(op.Tasks, i)) {
+			t.state, r = "failed", "accepted"
+		}
+	}
+	return r
+}
