@@ -1,7 +1,6 @@
 package sequencer_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
