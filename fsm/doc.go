@@ -33,6 +33,14 @@
 // the attempt in the record, from the worker in the record, while the task is
 // assigned: held in apply_attempt.go is the one place that decides.
 //
+// # Ends and returns
+//
+// A task that completed never changes again. All other ends people may undo:
+// Revive brings tasks back under their old attempt numbers, so that fencing
+// holds, and only those for which everything they depend on may still complete.
+// Attempts that failed or were lost stay readable until the task completes:
+// notes in history.go, each with a link to the one before.
+//
 // # Digest
 //
 // A running hash over the old and new contents of everything that an entry

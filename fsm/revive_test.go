@@ -1,0 +1,264 @@
+package fsm
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// states gives the state of each task of a job.
+func states(w *world, id JobID) []TaskState {
+	w.t.Helper()
+	j, _ := w.s.Job(id)
+	list := make([]TaskState, j.Total)
+	for i := range list {
+		list[i] = w.state(id, uint32(i))
+	}
+	return list
+}
+
+func wantStates(w *world, what string, want ...TaskState) {
+	w.t.Helper()
+	if got := states(w, 1); !slices.Equal(got, want) {
+		w.t.Errorf("%s: tasks are %v, want %v", what, got, want)
+	}
+}
+
+// going is a job that goes on when a task fails.
+func going(p *jobPlan) *jobPlan {
+	p.onFailure = continueOnFailure
+	return p
+}
+
+func TestARevivedTaskKeepsItsNumberAndStartsWithoutFailures(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1), worker(2))
+	w.submit(chain(2))
+	lost := w.assign(0, 2)
+	w.do(&Requeue{Lost: true, Items: []HeldItem{lost}})
+	dead := w.assign(0, 1)
+	w.do(failed(dead, ToDead)).do(&Revive{Job: 1})
+	wantStates(w, "revived", Pending, Blocked)
+	v, _ := w.s.Task(ref(1, 0))
+	if v.Attempt != 2 || v.Failures != 0 || v.Losses != 0 || v.EndedMS != 0 {
+		t.Errorf("revived as %+v", v)
+	}
+	if j, _ := w.s.Job(1); j.State != JobRunning || j.Error != "" || j.EndedMS != 0 || j.RevivedMS != w.now || j.Stopping {
+		t.Errorf("job is %+v", j)
+	}
+	for _, zombie := range []HeldItem{lost, dead} {
+		refused(t, w, "completing an attempt of before", StaleAttempt, complete(zombie))
+		refused(t, w, "failing an attempt of before", StaleAttempt, failed(zombie, ToDead))
+		refused(t, w, "an old retry time", WrongState, &Due{Items: []DueItem{zombie.AttemptRef}})
+	}
+	refused(t, w, "the old number", StaleAttempt, &Assign{Items: []AssignItem{AssignItem(dead)}})
+	next := w.assign(0, 1)
+	if next.Attempt != 3 {
+		t.Errorf("the next attempt is %d", next.Attempt)
+	}
+	refused(t, w, "completing an attempt of before", StaleAttempt, complete(dead))
+	w.do(complete(next)).do(complete(w.assign(1, 1)))
+	if j, _ := w.s.Job(1); j.State != JobCompleted {
+		t.Errorf("job is %v", j.State)
+	}
+	refused(t, w, "reviving what has completed", WrongState, &Revive{Job: 1})
+}
+
+func TestAJobThatGoesOnIsRevivedWhileItRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(going(plan(nil, nil, []uint32{0}, []uint32{2}, nil)))
+	live := w.assign(1, 1)
+	w.do(failed(w.assign(0, 1), ToFailed)).do(failed(w.assign(4, 1), ToDead))
+	wantStates(w, "failed", Failed, Assigned, Cancelled, Cancelled, Dead)
+	refused(t, w, "reviving one that runs", WrongState, &Revive{Job: 1, Tasks: []uint32{1}})
+	refused(t, w, "reviving one behind a failed one", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
+	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
+	wantStates(w, "revived", Pending, Assigned, Blocked, Blocked, Dead)
+	if j, _ := w.s.Job(1); j.Error != "task t4 dead: exit 1" {
+		t.Errorf("one has still failed, the job's error is %q", j.Error)
+	}
+	w.do(complete(live)).do(&Revive{Job: 1})
+	wantStates(w, "revived the rest", Pending, Completed, Blocked, Blocked, Pending)
+	if j, _ := w.s.Job(1); j.Error != "" {
+		t.Errorf("none has failed, the job's error is %q", j.Error)
+	}
+}
+
+// The live attempts of a stopping job count as before, and may be retried again.
+func TestAStoppingJobIsRevivedWithItsLiveAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil, nil, nil, []uint32{2}))
+	live := w.assign(1, 1)
+	w.do(failed(w.assign(0, 1), ToDead))
+	wantStates(w, "stopping", Dead, Assigned, Cancelled, Cancelled)
+	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
+	wantStates(w, "revived", Pending, Assigned, Pending, Blocked)
+	w.do(failed(live, Retry))
+	wantStates(w, "retried", Pending, Scheduled, Pending, Blocked)
+	w.do(failed(w.assign(0, 1), ToDead))
+	wantStates(w, "stopped again", Dead, Cancelled, Cancelled, Cancelled)
+	if j, _ := w.s.Job(1); j.State != JobFailed || j.Error != "task t0 dead: exit 1" {
+		t.Errorf("job is %+v", j)
+	}
+}
+
+func TestACancelledJobIsRevivedWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(diamond())
+	h := w.assign(0, 1)
+	w.do(&CancelJob{Job: 1, Reason: "not needed"}).do(&Revive{Job: 1})
+	wantStates(w, "revived", Pending, Blocked, Blocked, Blocked)
+	refused(t, w, "what ran when it was cancelled", StaleAttempt, complete(h))
+	for i := range uint32(4) {
+		if got := w.s.Result(ref(1, i)).Error; got != "" {
+			t.Errorf("task %d is no longer cancelled, its error is %q", i, got)
+		}
+		w.do(complete(w.assign(i, 1)))
+	}
+	if j, _ := w.s.Job(1); j.State != JobCompleted {
+		t.Errorf("job is %v", j.State)
+	}
+}
+
+func TestAJobThatNeverStartedIsPendingAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(diamond())
+	w.do(&FailJob{Job: 1, Error: "deadline passed"}).do(&Revive{Job: 1, Tasks: []uint32{0}})
+	if j, _ := w.s.Job(1); j.State != JobPending || j.Error != "" {
+		t.Errorf("job is %+v", j)
+	}
+	wantStates(w, "revived", Pending, Blocked, Blocked, Blocked)
+}
+
+// A job that runs is one, whatever the clock of its first leader said.
+func TestARunningJobStaysSoWhenItIsRevived(t *testing.T) {
+	t.Parallel()
+	for _, now := range []int64{0, -5} {
+		w := newWorld(t).do(worker(1))
+		w.submit(going(plan(nil, nil)))
+		held := []AssignItem{AssignItem(hold(1, 0, 1, 1)), AssignItem(hold(1, 1, 1, 1))}
+		ops := []Op{&Assign{Items: held}, failed(HeldItem(held[0]), ToDead), &Revive{Job: 1}}
+		if r := w.s.Apply(Entry{NowMS: now, Ops: ops}, nil); r != Accepted {
+			t.Fatal(r)
+		}
+		if err := w.s.Check(); err != nil {
+			t.Errorf("now %d: %v", now, err)
+		}
+		if j, _ := w.s.Job(1); j.State != JobRunning {
+			t.Errorf("now %d: job is %v", now, j.State)
+		}
+	}
+}
+
+func TestWhatPeopleCancelledStaysUnlessTheyAskForIt(t *testing.T) {
+	t.Parallel()
+	made := func() *world {
+		w := newWorld(t).do(worker(1))
+		w.submit(going(plan(nil, nil, []uint32{1}, []uint32{0})))
+		return w.do(&CancelTask{Task: ref(1, 1)}).do(failed(w.assign(0, 1), ToDead))
+	}
+	w := made().do(&Revive{Job: 1, Tasks: []uint32{0}})
+	wantStates(w, "another named", Pending, Cancelled, Cancelled, Blocked)
+	refused(t, w, "one behind it named", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
+	w = made().do(&Revive{Job: 1, Tasks: []uint32{1}})
+	wantStates(w, "itself named", Dead, Pending, Blocked, Cancelled)
+	w = made().do(&Revive{Job: 1})
+	wantStates(w, "all asked for", Pending, Pending, Blocked, Blocked)
+	w.do(&CancelJob{Job: 1}).do(&Revive{Job: 1, Tasks: []uint32{0}})
+	wantStates(w, "brought back before", Pending, Pending, Blocked, Blocked)
+}
+
+func TestWhoAsksWronglyRevivesAndTakesOutNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(going(plan(nil, nil, nil)))
+	w.do(failed(w.assign(0, 1), ToDead)).do(failed(w.assign(1, 1), ToFailed))
+	for what, c := range map[string]struct {
+		job   JobID
+		tasks []uint32
+		want  Reason
+	}{
+		"unknown job":  {2, nil, NoSuchJob},
+		"unknown task": {1, []uint32{0, 3}, NoSuchTask},
+		"descending":   {1, []uint32{1, 0}, Malformed},
+		"twice":        {1, []uint32{0, 0}, Malformed},
+		"still open":   {1, []uint32{0, 2}, WrongState},
+	} {
+		refused(t, w, what+": revive", c.want, &Revive{Job: c.job, Tasks: c.tasks})
+		if what != "descending" {
+			refused(t, w, what+": purge", c.want, &Purge{Job: c.job, Tasks: c.tasks})
+		}
+	}
+	refused(t, w, "purging what is not dead", WrongState, &Purge{Job: 1, Tasks: []uint32{0, 1}})
+	w.do(&Purge{Job: 1, Tasks: []uint32{0}})
+	wantStates(w, "taken out", Failed, Failed, Pending)
+	refused(t, w, "purging again", WrongState, &Purge{Job: 1})
+	if got := w.s.History(ref(1, 0)); len(got) != 1 {
+		t.Errorf("history of what was taken out: %v", got)
+	}
+	w.do(&JobBegin{ID: 2, Key: "upload", Header: diamond().header(), Total: 4}, &JobChunk{Job: 2, Chunk: diamond().chunk(0, 4)})
+	refused(t, w, "reviving an upload", NoSuchJob, &Revive{Job: 2})
+	refused(t, w, "purging an upload", NoSuchJob, &Purge{Job: 2})
+}
+
+// Whatever happened before: all that is revived can end, and if it does well,
+// nothing is left behind that was asked for.
+func TestEveryTaskOfARevivedJobCanEnd(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		choose := drawn(t)
+		g, s := newGenerator(choose), New()
+		s.Apply(Entry{Ops: []Op{worker(1), worker(2)}}, nil)
+		for n := range 30 + choose(60) {
+			s.Apply(Entry{NowMS: int64(n), Ops: g.ops(s)}, nil)
+		}
+		s.Apply(Entry{NowMS: 999, Ops: []Op{&WorkerJoin{ID: s.NextWorker(), Name: "last", Incarnation: "i"}}}, nil)
+		for j := range s.Jobs(0) {
+			before := j
+			whole := s.Apply(Entry{NowMS: 1000, Ops: []Op{&Revive{Job: j.ID}}}, nil)
+			unfinished := before.Counts[Failed] + before.Counts[Dead] + before.Counts[Lost] + before.Counts[Cancelled]
+			if (whole == Accepted) != (unfinished > 0) {
+				t.Fatalf("job %d with %v: revived: %v", j.ID, before.Counts, whole)
+			}
+			endWell(t, s, j.ID)
+			if after, _ := s.Job(j.ID); after.State != JobCompleted || after.Counts[Completed] != after.Total {
+				t.Fatalf("job %d: was %v, is %v: %v", j.ID, before.State, after.State, after.Counts)
+			}
+		}
+	})
+}
+
+// endWell completes all that is left of a job.
+func endWell(t *rapid.T, s *State, id JobID) {
+	w := s.WorkerByName("last").ID
+	for {
+		var ops []Op
+		j, _ := s.Job(id)
+		for i := range j.Total {
+			v, _ := s.Task(ref(id, i))
+			h := hold(id, i, v.Attempt+1, w)
+			switch v.State {
+			case Assigned:
+				ops = append(ops, complete(hold(id, i, v.Attempt, v.Worker)))
+			case Pending:
+				ops = append(ops, &Assign{Items: []AssignItem{AssignItem(h)}}, complete(h))
+			case Scheduled:
+				ops = append(ops, &Due{Items: []DueItem{att(id, i, v.Attempt)}})
+			}
+		}
+		if len(ops) == 0 {
+			return
+		}
+		if r := s.Apply(Entry{NowMS: 2000, Ops: ops}, nil); r != Accepted {
+			t.Fatalf("job %d: %v", id, r)
+		}
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
