@@ -17,6 +17,12 @@ type Peer struct {
 	Address string // HOST:PORT
 }
 
+// MinFree is how much room there must be on a disk: bytes, and a percentage.
+type MinFree = raftnode.SpaceLimit
+
+// DefaultMinFree is 512 MiB and a tenth of the disk.
+func DefaultMinFree() MinFree { return raftnode.DefaultSpaceLimit() }
+
 // Config is what Run needs. All is required unless its comment says otherwise.
 type Config struct {
 	ID      string // server id, unique in the cluster for ever
@@ -40,6 +46,10 @@ type Config struct {
 	MaxRetries        *uint32       // for tasks that do not say; nil = 3
 	KeepFor           time.Duration // how long ended jobs are kept; default 7 days
 	KeepJobs          int           // how many; default 10,000
+	// MinFree is the room that the disk of DataDir must have for new jobs to be
+	// taken; with less than half of it this replica does not lead if another
+	// can. nil = DefaultMinFree; zero numbers ask for none.
+	MinFree *MinFree
 
 	// Summary is how often a line is logged while there is work; default 5 s.
 	Summary time.Duration
@@ -83,6 +93,7 @@ func (c *Config) Validate() error {
 		self = self || p.ID == c.ID
 	}
 	check(self, "--peers: must name this replica, %s, too", c.ID)
+	check(c.MinFree == nil || c.MinFree.Percent <= 100, "--min-free-percent: must be 0–100")
 	check(c.HeartbeatInterval >= 0 && c.HeartbeatInterval <= time.Minute, "--heartbeat-interval: must be at most 1m")
 	return errors.Join(errs...)
 }

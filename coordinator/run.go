@@ -193,7 +193,8 @@ func (r *replica) consensus(ctx context.Context) error {
 		Identity: r.identity, DataDir: r.cfg.DataDir, Advertise: r.cfg.Advertise, Listener: r.mux,
 		FSM: replicated{r.machine}, Peers: r.cfg.servers(), Founders: founders,
 		KnownInstance: r.knownInstance, Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,
-		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, Logger: r.log, Fatal: r.fatal,
+		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, LowSpace: r.cfg.MinFree,
+		Logger: r.log, Fatal: r.fatal,
 	})
 	if err != nil {
 		return &FatalError{err}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -26,7 +27,7 @@ func (d term) Run(ctx context.Context, number uint64) error {
 		Logger: r.log, Totals: r.totals, Definite: neverProposed, Wall: r.cfg.Wall,
 		NewClusterID: newClusterID, Seed: randomSeed(),
 		Silence: 3 * r.cfg.HeartbeatInterval, KeepFor: r.cfg.KeepFor, KeepJobs: r.cfg.KeepJobs,
-		Halt: r.fatal,
+		Halt: r.fatal, Refuse: func() error { return roomForJobs(r.node.Load()) },
 	})
 	if err != nil {
 		return err
@@ -36,6 +37,18 @@ func (d term) Run(ctx context.Context, number uint64) error {
 	defer r.term.Store(nil)
 	r.leaderChanges.Add(1)
 	return s.Run(ctx)
+}
+
+// spaceAgain is when a client should ask again whose job is refused for want of
+// disk space: it does not come back within milliseconds.
+const spaceAgain = 5 * time.Second
+
+// roomForJobs says why no new job is taken.
+func roomForJobs(disk interface{ LowSpace() bool }) error {
+	if disk.LowSpace() {
+		return &sequencer.BusyError{What: "the disk is nearly full at the leader", RetryAfter: spaceAgain}
+	}
+	return nil
 }
 
 func newClusterID() string {

@@ -110,6 +110,8 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.Uint64Var(&s.snapshotBytes, "snapshot-bytes", 64<<20, "bytes of log between two snapshots")
 	f.DurationVar(&s.keepFor, "keep-for", 7*24*time.Hour, "how long ended jobs are kept")
 	f.IntVar(&s.keepJobs, "keep-jobs", 10_000, "how many ended jobs are kept")
+	f.Uint64Var(&s.minFree, "min-free-bytes", coordinator.DefaultMinFree().Bytes, "room on the disk of --data-dir below which new jobs are refused; with half of it leadership is handed over")
+	f.Uint64Var(&s.minFreePercent, "min-free-percent", coordinator.DefaultMinFree().Percent, "the same, in percent of the disk; the larger of the two counts")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	config.AddFlag(f)

@@ -16,24 +16,26 @@ import (
 
 // settings are the flags.
 type settings struct {
-	dev           bool
-	slots         int
-	id            string
-	dataDir       string
-	listen        string
-	http          string
-	advertise     string
-	peers         []string
-	heartbeat     time.Duration
-	raftHeartbeat time.Duration
-	taskTimeout   time.Duration
-	maxRetries    uint32
-	retriesSet    bool
-	snapshotBytes uint64
-	keepFor       time.Duration
-	keepJobs      int
-	logLevel      string
-	logFormat     string
+	dev            bool
+	slots          int
+	id             string
+	dataDir        string
+	listen         string
+	http           string
+	advertise      string
+	peers          []string
+	heartbeat      time.Duration
+	raftHeartbeat  time.Duration
+	taskTimeout    time.Duration
+	maxRetries     uint32
+	retriesSet     bool
+	snapshotBytes  uint64
+	keepFor        time.Duration
+	keepJobs       int
+	minFree        uint64
+	minFreePercent uint64
+	logLevel       string
+	logFormat      string
 }
 
 // run starts what the flags ask for and waits for its end.
@@ -96,7 +98,8 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers,
 		Version: version, Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
 		SnapshotBytes: s.snapshotBytes, TaskTimeout: s.taskTimeout,
-		KeepFor: s.keepFor, KeepJobs: s.keepJobs, TestHooks: os.Getenv("DTASK_TEST_HOOKS") == "1",
+		KeepFor: s.keepFor, KeepJobs: s.keepJobs, MinFree: &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},
+		TestHooks: os.Getenv("DTASK_TEST_HOOKS") == "1",
 	}
 	if s.retriesSet {
 		cfg.MaxRetries = &s.maxRetries

@@ -19,10 +19,10 @@ import (
 //	     │ refused, and no Raft connection of the leader is left
 //	     ▼
 //	asks the other voters ──► fewer than a majority have lost it too: dials again
-//	     │ a majority, this one counted, has
+//	     │ a majority, this one counted, has, and none of them has stood yet
 //	     ▼
-//	waits, rank × rankWait; those with a longer log come first ──► heard a leader,
-//	     │ all as before                                          or of a new term
+//	waits, rank × rankWait, since those with a longer log come first, and looks and
+//	     │ all is as before                                          asks once more
 //	     ▼
 //	stands for election, once a term
 //
@@ -31,8 +31,7 @@ import (
 // counts: a host that vanished, a pause or a partition is left to the time-outs, and
 // so is everything that this path gives up on.
 const (
-	// rankWait is how long a voter lets each one that is ahead of it go first:
-	// about what an election takes.
+	// rankWait is how long a voter lets each one that is ahead of it begin.
 	rankWait = 30 * time.Millisecond
 	// watchAgain is the pause after a watch connection could not be opened.
 	watchAgain = 250 * time.Millisecond
@@ -190,20 +189,25 @@ func (n *Node) suspect(ctx context.Context, leader Server) net.Conn {
 // refused a connection, is gone.
 func (n *Node) replace(ctx context.Context, leader Server) bool {
 	term, contact := n.Term(), n.LastContact()
-	if n.shortSpace.Load() || n.stoodIn >= term || n.stream.hears(leader.ID) {
+	if n.shortSpace.Load() || n.stoodIn.Load() >= term || n.stream.hears(leader.ID) {
 		return false
 	}
 	rank, agreed := n.consult(ctx, leader, term)
-	if !agreed || !sleep(ctx, time.Duration(rank)*rankWait) {
+	if !agreed {
 		return false
 	}
-	if rank > 0 && !n.refuses(ctx, leader) {
-		return false
+	if rank > 0 {
+		if !sleep(ctx, time.Duration(rank)*rankWait) || !n.refuses(ctx, leader) {
+			return false
+		}
+		if _, agreed = n.consult(ctx, leader, term); !agreed {
+			return false
+		}
 	}
 	if n.Term() != term || !n.LastContact().Equal(contact) || !n.follows(leader.ID) || n.stream.hears(leader.ID) {
 		return false
 	}
-	n.stoodIn = term
+	n.stoodIn.Store(term)
 	n.counters.quickElections.Add(1)
 	n.log.InfoContext(ctx, "the leader's process is gone, standing for election", "leader", leader.ID, "term", term, "rank", rank)
 	self := raft.ServerID(n.cfg.Identity.Get().ServerID)
@@ -215,46 +219,53 @@ func (n *Node) replace(ctx context.Context, leader Server) bool {
 }
 
 // consult asks the other voters whether they have lost the leader too. They agree if
-// with this one they are a majority; rank is how many of them are ahead of it.
+// with this one they are a majority, and no election is under way; rank is how many of
+// them are ahead of it.
 func (n *Node) consult(ctx context.Context, leader Server, term uint64) (rank int, agreed bool) {
 	others, self := n.voters(leader.ID)
 	if !self {
 		return 0, false
 	}
 	own, index := n.cfg.Identity.Get().ServerID, n.LastIndex()
-	var mu sync.Mutex // guards rank and lost
-	lost := 1
+	var mu sync.Mutex // guards what follows
+	lost, election := 1, false
 	var asked sync.WaitGroup
 	for _, s := range others {
 		asked.Go(func() {
 			a, err := n.stream.ask(ctx, s, question{kind: questionLost, number: term, server: leader.ID})
-			if err != nil || !a.yes {
-				return
-			}
 			mu.Lock()
 			defer mu.Unlock()
-			lost++
-			if a.number > index || (a.number == index && s.ID < own) {
-				rank++
+			switch {
+			case err != nil:
+			case a.verdict == verdictLater:
+				election = true
+			case a.verdict == verdictYes:
+				lost++
+				if a.number > index || (a.number == index && s.ID < own) {
+					rank++
+				}
 			}
 		})
 	}
 	asked.Wait()
-	return rank, lost > (len(others)+2)/2 // the voters are the others, this one and the leader
+	return rank, !election && lost > (len(others)+2)/2 // the voters are the others, this one and the leader
 }
 
 // lost answers another voter that has lost the leader of a term.
-func (n *Node) lost(ctx context.Context, leader string, term uint64) bool {
+func (n *Node) lost(ctx context.Context, leader string, term uint64) (verdict byte) {
+	if n.Term() > term || n.stoodIn.Load() >= term {
+		return verdictLater
+	}
 	contact := n.LastContact()
-	if n.Term() > term || !n.follows(leader) || n.stream.hears(leader) {
-		return false
+	if !n.follows(leader) || n.stream.hears(leader) {
+		return verdictNo
 	}
 	for _, s := range n.Servers() {
-		if s.ID == leader {
-			return n.refuses(ctx, s) && n.LastContact().Equal(contact) && n.follows(leader) && !n.stream.hears(leader)
+		if s.ID == leader && n.refuses(ctx, s) && n.LastContact().Equal(contact) && n.follows(leader) && !n.stream.hears(leader) {
+			return verdictYes
 		}
 	}
-	return false
+	return verdictNo
 }
 
 // refuses says that nobody listens where a server should.
@@ -270,18 +281,20 @@ func (n *Node) refuses(ctx context.Context, server Server) bool {
 func (n *Node) answer(q question) reply {
 	r := n.running.Load()
 	if r == nil {
-		return reply{}
+		return reply{verdict: verdictNo}
 	}
+	a := reply{verdict: verdictNo, number: r.LastIndex()}
 	switch q.kind {
 	case questionLost:
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout/2)
 		defer cancel()
-		return reply{yes: n.lost(ctx, q.server, q.number), number: r.LastIndex()}
+		a.verdict = n.lost(ctx, q.server, q.number)
 	case questionSpace:
-		return reply{yes: !n.LowSpace(), number: r.LastIndex()}
-	default:
-		return reply{}
+		if !n.LowSpace() {
+			a.verdict = verdictYes
+		}
 	}
+	return a
 }
 
 // sleep waits; it returns false when ctx is done first.

@@ -57,8 +57,8 @@ type Node struct {
 	nextRound  *readRound
 	wakeReader chan struct{} // size 1: one signal says all
 
-	watching atomic.Bool // a watch connection to the leader is up
-	stoodIn  uint64      // last term in which watchLoop stood for election; only it uses it
+	watching atomic.Bool   // a watch connection to the leader is up
+	stoodIn  atomic.Uint64 // last term in which watchLoop stood for election
 
 	lowSpace, shortSpace atomic.Bool // of the last look at the disk
 	freeSpace            atomic.Uint64

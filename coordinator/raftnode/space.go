@@ -122,7 +122,7 @@ func (n *Node) roomiest(ctx context.Context) (heir Server, ok bool) {
 	for _, s := range others {
 		asked.Go(func() {
 			a, err := n.stream.ask(ctx, s, question{kind: questionSpace})
-			if err != nil || !a.yes {
+			if err != nil || a.verdict != verdictYes {
 				return
 			}
 			mu.Lock()

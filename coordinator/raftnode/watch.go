@@ -26,8 +26,9 @@ const (
 	questionLost  = 'L'
 	questionSpace = 'S'
 
-	verdictYes = 1
-	verdictNo  = 2
+	verdictYes   = 1
+	verdictNo    = 2
+	verdictLater = 3 // to questionLost: an election is under way that the asker has not seen
 
 	// askTimeout bounds a question with its connection and its answer.
 	askTimeout = 150 * time.Millisecond
@@ -42,8 +43,8 @@ type question struct {
 
 // reply is the answer to a question.
 type reply struct {
-	yes    bool
-	number uint64
+	verdict byte
+	number  uint64
 }
 
 // handleWatch takes a watch connection from the Mux, whose magic has been read and
@@ -77,11 +78,7 @@ func (s *streamLayer) serveQuestion(conn net.Conn) error {
 		return err
 	}
 	a := s.answer(q)
-	out := []byte{verdictNo}
-	if a.yes {
-		out[0] = verdictYes
-	}
-	if _, err := conn.Write(binary.BigEndian.AppendUint64(out, a.number)); err != nil {
+	if _, err := conn.Write(binary.BigEndian.AppendUint64([]byte{a.verdict}, a.number)); err != nil {
 		return err
 	}
 	return conn.SetDeadline(time.Time{})
@@ -109,5 +106,5 @@ func (s *streamLayer) ask(ctx context.Context, server Server, q question) (reply
 	if _, err := io.ReadFull(conn, in[:]); err != nil {
 		return reply{}, fmt.Errorf("reading the answer of %s: %w", server.ID, err)
 	}
-	return reply{yes: in[0] == verdictYes, number: binary.BigEndian.Uint64(in[1:])}, nil
+	return reply{verdict: in[0], number: binary.BigEndian.Uint64(in[1:])}, nil
 }
