@@ -74,6 +74,7 @@ func TestAJobThatGoesOnIsRevivedWhileItRuns(t *testing.T) {
 	wantStates(w, "failed", Failed, Assigned, Cancelled, Cancelled, Dead)
 	refused(t, w, "reviving one that runs", WrongState, &Revive{Job: 1, Tasks: []uint32{1}})
 	refused(t, w, "reviving one behind a failed one", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
+	refused(t, w, "one of two behind a failed one", WrongState, &Revive{Job: 1, Tasks: []uint32{2, 4}})
 	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
 	wantStates(w, "revived", Pending, Assigned, Blocked, Blocked, Dead)
 	if j, _ := w.s.Job(1); j.Error != "task t4 dead: exit 1" {
