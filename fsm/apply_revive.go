@@ -56,10 +56,8 @@ func (j *job) firstFailure() string {
 		return ""
 	}
 	for i := range j.total {
-		switch r := j.records.at(i); r.state {
-		case Failed, Dead, Lost:
-			return failure(j.name(i), r.state, j.why(i))
-		case Blocked, Scheduled, Pending, Assigned, Completed, Cancelled:
+		if st := j.records.at(i).state; st == Failed || st == Dead || st == Lost {
+			return failure(j.name(i), st, j.why(i))
 		}
 	}
 	return ""

@@ -56,11 +56,17 @@ var revivals = map[string]touch{
 
 // lettersWorld has the tasks of flipWorld in a job that goes on when one fails,
 // and a dead one (5) with one behind it (6).
-func lettersWorld(t *testing.T) *State { return worldOfFlips(t, true) }
+func lettersWorld(t *testing.T) *State {
+	t.Helper()
+	return worldOfFlips(t, true)
+}
 
 // flipWorld has tasks that are pending (0), assigned (1), scheduled (2), and
 // blocked by two (3) and by one (4).
-func flipWorld(t *testing.T) *State { return worldOfFlips(t, false) }
+func flipWorld(t *testing.T) *State {
+	t.Helper()
+	return worldOfFlips(t, false)
+}
 
 func worldOfFlips(t *testing.T, letters bool) *State {
 	t.Helper()

@@ -1,13 +1,16 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // remember keeps an attempt that ended: the first 49, and the last.
 func (w *twin) remember(t *twinTask, why string) {
 	if len(t.past) == 50 {
 		t.past = t.past[:49]
 	}
-	t.past = append(t.past[:len(t.past):len(t.past)], Attempt{t.attempt, WorkerID(t.worker), t.started, w.now, why})
+	t.past = append(slices.Clip(t.past), Attempt{t.attempt, WorkerID(t.worker), t.started, w.now, why})
 }
 
 // asked checks indexes that a person gave.

@@ -222,15 +222,13 @@ func (s *State) Result(t TaskRef) Result {
 		return Result{}
 	}
 	k, b := j.notes.get(j.records.at(t.Index).note)
-	switch k {
-	case noteResult:
-		size, n := binary.Varint(b)
-		hash := int(b[n])
-		b = b[n+1:]
-		return Result{OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
-	default:
+	if k != noteResult {
 		return Result{Error: j.why(t.Index)}
 	}
+	size, n := binary.Varint(b)
+	hash := int(b[n])
+	b = b[n+1:]
+	return Result{OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
 }
 
 // Key tells what an idempotency key stands for. sealed is false while its job
