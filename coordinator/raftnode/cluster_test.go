@@ -287,6 +287,9 @@ func newCluster(tb testing.TB, count int, tune func(*Config)) cluster {
 		n.peers = peers
 		n.start(tb, peers)
 	}
+	if err := c[0].stand(); err != nil { // nobody waits for the first time-out
+		tb.Fatal(err)
+	}
 	return c
 }
 

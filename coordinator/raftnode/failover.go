@@ -210,12 +210,17 @@ func (n *Node) replace(ctx context.Context, leader Server) bool {
 	n.stoodIn.Store(term)
 	n.counters.quickElections.Add(1)
 	n.log.InfoContext(ctx, "the leader's process is gone, standing for election", "leader", leader.ID, "term", term, "rank", rank)
-	self := raft.ServerID(n.cfg.Identity.Get().ServerID)
-	request := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
-	if err := n.transport.TimeoutNow(self, raft.ServerAddress(n.cfg.Advertise), request, &raft.TimeoutNowResponse{}); err != nil {
+	if err := n.stand(); err != nil {
 		n.log.WarnContext(ctx, "standing for election at once failed", "err", err)
 	}
 	return true
+}
+
+// stand makes raft stand for election now, as a leader that hands over would.
+func (n *Node) stand() error {
+	self := raft.ServerID(n.cfg.Identity.Get().ServerID)
+	request := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
+	return n.transport.TimeoutNow(self, raft.ServerAddress(n.cfg.Advertise), request, &raft.TimeoutNowResponse{})
 }
 
 // consult asks the other voters whether they have lost the leader too. They agree if

@@ -1,8 +1,12 @@
 package raftnode
 
 import (
+	"errors"
+	"io"
+	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -43,7 +47,7 @@ func newPatientTransport(t *raft.NetworkTransport) *patientTransport {
 
 // AppendEntries implements raft.Transport.
 func (t *patientTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	err := t.send(id, target, args, resp)
+	err := alive(func() error { return t.send(id, target, args, resp) })
 	if err == nil || isHeartbeat(args) {
 		return err
 	}
@@ -63,10 +67,45 @@ func (t *patientTransport) AppendEntries(id raft.ServerID, target raft.ServerAdd
 			return err
 		}
 		*resp = raft.AppendEntriesResponse{}
-		if err = t.send(id, target, args, resp); err == nil {
+		if err = alive(func() error { return t.send(id, target, args, resp) }); err == nil {
 			return nil
 		}
 	}
+}
+
+// RequestVote implements raft.Transport. A vote that is asked for twice by one
+// candidate is given twice.
+func (t *patientTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	return alive(func() error { return t.NetworkTransport.RequestVote(id, target, args, resp) })
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t *patientTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	return alive(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
+}
+
+// alive makes a request and repeats it at once when its connection turns out to be
+// dead. Raft's pool keeps connections to what a peer was before it restarted, and
+// raft asks for a vote only once: a peer that is there would not be heard in the
+// election in which it counts.
+func alive(request func() error) error {
+	err := request()
+	for range maxPool { // each try takes one out of the pool
+		if !deadConnection(err) {
+			break
+		}
+		err = request()
+	}
+	return err
+}
+
+func deadConnection(err error) bool {
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 // Close ends all waiting and closes the transport below.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"golang.org/x/sync/errgroup"
 )
 
 // lonely makes a patient transport whose peer answers from a moment on.
@@ -70,4 +71,32 @@ func TestPatienceEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAPeerThatWasRestartedIsAskedForItsVote(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, slow)
+	leader := c.leader(t)
+	asker, peer := c.others(leader)[0], c.others(leader)[1]
+	vote := func() error {
+		request := &raft.RequestPreVoteRequest{RPCHeader: raft.RPCHeader{
+			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(asker.id), Addr: []byte(asker.address),
+		}}
+		return asker.transport.RequestPreVote(raft.ServerID(peer.id), raft.ServerAddress(peer.address), request, &raft.RequestPreVoteResponse{})
+	}
+	var votes errgroup.Group
+	for range 2 * maxPool { // at the same time: the pool is filled
+		votes.Go(vote)
+	}
+	if err := votes.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	peer.stop(t)
+	peer.restart(t)
+	for range 2 {
+		if err := vote(); err != nil {
+			t.Errorf("a peer that is there was not asked: %v", err)
+		}
+	}
+	c.wantNoFatals(t)
 }

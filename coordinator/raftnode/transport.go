@@ -261,12 +261,15 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// maxPool is how many idle connections to a peer raft keeps.
+const maxPool = 3
+
 // newTransport wires raft's transport. With MaxRPCsInFlight 1 there is no pipeline: a
 // pipeline can leave one follower behind for good after its disk stalled.
 func newTransport(cfg *Config, stream *streamLayer, log *hclogAdapter) *raft.NetworkTransport {
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream:          stream,
-		MaxPool:         3,
+		MaxPool:         maxPool,
 		MaxRPCsInFlight: 1,
 		Timeout:         cfg.RPCTimeout,
 		Logger:          log,
