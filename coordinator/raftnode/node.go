@@ -62,6 +62,7 @@ type Node struct {
 
 	lowSpace, shortSpace atomic.Bool // of the last look at the disk
 	freeSpace            atomic.Uint64
+	warned               throttle
 
 	failing sync.Mutex // guards what follows
 	failure error      // what was, or would have been, given to Config.Fatal

@@ -50,15 +50,19 @@ func (n *Node) LowSpace() bool { return n.lowSpace.Load() }
 func (n *Node) look() {
 	free, size, err := n.cfg.Space(n.cfg.DataDir)
 	if err != nil {
-		n.log.Warn("the room on the disk of the data folder is not known", "err", err)
+		if suppressed, ok := n.warned.allow("space"); ok {
+			n.log.Warn("the room on the disk of the data folder is not known", "err", err, "suppressed", suppressed)
+		}
 		return
 	}
 	if size == 0 {
 		return
 	}
 	limit := n.cfg.LowSpace.of(size)
-	low, short := free < limit, free < limit/2
-	if was := n.lowSpace.Swap(low); was != low {
+	was := n.lowSpace.Load()
+	low, short := free < limit || (was && free < limit+limit/16), free < limit/2 // it does not flap at the limit
+	n.lowSpace.Store(low)
+	if was != low {
 		if low {
 			n.log.Error("the disk of the data folder is nearly full: new jobs are refused until there is room",
 				"data_dir", n.cfg.DataDir, "free_bytes", free, "limit_bytes", limit)

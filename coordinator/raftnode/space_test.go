@@ -65,6 +65,11 @@ func TestALeaderWithoutRoomHandsOverToOneThatHasSome(t *testing.T) {
 	d[leader.id].Store(49)
 	eventually(t, "the one with room leads", roomy.Leading)
 	roomy.propose(t, 201, 10)
+	d[leader.id].Store(101)
+	eventually(t, "the new room is seen", func() bool { return leader.Stats().FreeSpace == 101 })
+	if !leader.LowSpace() {
+		t.Error("its space is not low any more at the limit")
+	}
 	d[leader.id].Store(1000)
 	eventually(t, "room again", func() bool { return !leader.LowSpace() })
 	for _, n := range c {
