@@ -20,7 +20,7 @@ type Peer struct {
 // MinFree is how much room there must be on a disk: bytes, and a percentage.
 type MinFree = raftnode.SpaceLimit
 
-// DefaultMinFree is 512 MiB and a tenth of the disk.
+// DefaultMinFree is 256 MiB.
 func DefaultMinFree() MinFree { return raftnode.DefaultSpaceLimit() }
 
 // Config is what Run needs. All is required unless its comment says otherwise.

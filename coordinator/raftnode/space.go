@@ -32,8 +32,9 @@ type SpaceLimit struct {
 	Percent uint64 // of the size of the disk; at most 100
 }
 
-// DefaultSpaceLimit is 512 MiB and a tenth of the disk.
-func DefaultSpaceLimit() SpaceLimit { return SpaceLimit{Bytes: 512 << 20, Percent: 10} }
+// DefaultSpaceLimit is 256 MiB. A share of the disk is for the operator to choose: a
+// tenth of a large one is room for years.
+func DefaultSpaceLimit() SpaceLimit { return SpaceLimit{Bytes: 256 << 20} }
 
 // of returns the bytes that must be free on a disk of a size.
 func (l SpaceLimit) of(size uint64) uint64 { return max(l.Bytes, size/100*l.Percent) }
