@@ -97,7 +97,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	case err = <-failed:
 		s.shutDown()
 	}
-	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	// Whoever shares the port may close it first when ctx is done.
+	closed := ctx.Err() != nil && errors.Is(err, net.ErrClosed)
+	if err != nil && !closed && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serving gRPC: %w", err)
 	}
 	return nil

@@ -36,9 +36,9 @@ func TestRoomIsMeasured(t *testing.T) {
 		size  uint64
 		want  uint64
 	}{
-		"a tenth of a large disk":       {DefaultSpaceLimit(), 100 << 30, 10 * (100 << 30 / 100)},
-		"512 MiB of a small disk":       {DefaultSpaceLimit(), 1 << 30, 512 << 20},
-		"all of a disk below the least": {DefaultSpaceLimit(), 1 << 20, 512 << 20},
+		"a tenth of a large disk":       {SpaceLimit{Bytes: 512 << 20, Percent: 10}, 100 << 30, 10 * (100 << 30 / 100)},
+		"512 MiB of a small disk":       {SpaceLimit{Bytes: 512 << 20, Percent: 10}, 1 << 30, 512 << 20},
+		"all of a disk below the least": {DefaultSpaceLimit(), 1 << 20, 256 << 20},
 		"nothing if nothing is wanted":  {SpaceLimit{}, 1 << 30, 0},
 	} {
 		if got := x.limit.of(x.size); got != x.want {
