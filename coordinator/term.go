@@ -24,7 +24,7 @@ func (d term) Run(ctx context.Context, number uint64) error {
 	s, err := sequencer.New(sequencer.Config{
 		ServerID: r.cfg.ID, Instance: id.Instance, Term: number,
 		Log: proposer{r.node.Load()}, Machine: r.machine, Codec: fsm.Compact{},
-		Logger: r.log, Totals: r.totals, Definite: neverProposed, Wall: r.cfg.Wall,
+		Logger: r.log.With("term", number), Totals: r.totals, Definite: neverProposed, Wall: r.cfg.Wall,
 		NewClusterID: newClusterID, Seed: randomSeed(),
 		Silence: 3 * r.cfg.HeartbeatInterval, KeepFor: r.cfg.KeepFor, KeepJobs: r.cfg.KeepJobs,
 		Halt: r.fatal, Refuse: func() error { return roomForJobs(r.node.Load()) },

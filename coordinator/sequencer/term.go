@@ -40,7 +40,7 @@ func (s *Sequencer) startTerm(ctx context.Context) error {
 	case <-ctx.Done():
 		return cause(ctx)
 	}
-	s.cfg.Logger.InfoContext(ctx, "term started", "term", s.cfg.Term, "took", time.Since(began), "jobs", s.view.JobCount(),
+	s.cfg.Logger.InfoContext(ctx, "term started", "took", time.Since(began), "jobs", s.view.JobCount(),
 		"ready_tasks", s.sched.Len(), "workers", len(s.workers))
 	return nil
 }
