@@ -82,7 +82,10 @@ func (d *dirs) clean() error {
 
 // close lets another process use the folder.
 func (d *dirs) close() error {
-	if err := d.lock.Close(); err != nil {
+	// A program that is being started may still have the descriptor: closing
+	// ours alone would leave the lock with it.
+	unlock := unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
+	if err := errors.Join(unlock, d.lock.Close()); err != nil {
 		return fmt.Errorf("unlocking the work folder: %w", err)
 	}
 	return nil

@@ -147,7 +147,7 @@ func (f *IdentityFile) markStored() error {
 
 // Close gives the folder free for another process.
 func (f *IdentityFile) Close() error {
-	if err := f.lock.Close(); err != nil {
+	if err := errors.Join(unlockFile(f.lock), f.lock.Close()); err != nil {
 		return fmt.Errorf("unlocking data folder: %w", err)
 	}
 	return nil

@@ -12,3 +12,6 @@ import (
 func lockFile(*os.File) error {
 	return errors.ErrUnsupported
 }
+
+// unlockFile has nothing to give back.
+func unlockFile(*os.File) error { return nil }
