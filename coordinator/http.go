@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,12 +24,22 @@ func (r *replica) serveHTTP(ctx context.Context, group *errgroup.Group) error {
 		return fmt.Errorf("--http: %w", err)
 	}
 	r.http = l.Addr().String()
-	h := web.Handler(r.registry(), r.api.Ready, r.log)
+	h := web.Handler(r.registry(), r.ready, r.log)
 	if r.cfg.TestHooks {
 		h = r.hooks(h)
 	}
 	group.Go(func() error { return web.Serve(ctx, l, h, r.log) })
 	return nil
+}
+
+// ready gives all reasons why this replica should get no calls now, joined; nil if
+// there are none.
+func (r *replica) ready() error {
+	err := r.api.Ready()
+	if instance, known := r.knownInstance(r.cfg.ID); !known || instance != r.identity.Get().Instance {
+		err = errors.Join(err, errors.New("the cluster has not recorded this replica yet"))
+	}
+	return err
 }
 
 // hooks adds what damages this replica on purpose, for tests that it is noticed.

@@ -3,10 +3,15 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
 )
+
+// askLimit is how long members have to say who they are.
+const askLimit = 500 * time.Millisecond
 
 // registrar is the leader's duty of recording which instance each member is, at
 // first contact: from then on another folder under its id is refused.
@@ -31,28 +36,51 @@ func (d registrar) Run(ctx context.Context, _ uint64) error {
 	}
 }
 
-// round asks each member that is not recorded yet, where the configuration says
-// that it is, and reports whether all are recorded.
+// round records the members that answer now, and reports whether all are
+// recorded.
 func (d registrar) round(ctx context.Context) bool {
 	term := d.r.term.Load()
 	if term == nil {
 		return false
 	}
-	all := true
+	for _, m := range d.r.unrecorded(ctx) {
+		err := term.Admit(ctx, m.ServerID, m.Instance)
+		if _, refused := errors.AsType[*sequencer.RejectedError](err); refused {
+			d.r.log.WarnContext(ctx, "another instance was recorded first", "server_id", m.ServerID)
+		}
+	}
 	for _, m := range d.r.members() {
-		if _, known := d.r.knownInstance(m.ID); known {
+		if _, known := d.r.knownInstance(m.ID); !known {
+			return false
+		}
+	}
+	return true
+}
+
+// unrecorded asks each member whose instance is not recorded, where the
+// configuration says that it is, and gives those that answer.
+func (r *replica) unrecorded(ctx context.Context) []fsm.Replica {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex // guards found
+		found []fsm.Replica
+	)
+	for _, m := range r.members() {
+		if _, known := r.knownInstance(m.ID); known || m.ID == r.cfg.ID {
 			continue
 		}
-		all = false
-		once, cancel := context.WithTimeout(ctx, time.Second)
-		id, err := d.r.peers.Identify(once, m.Address)
-		if err == nil && id.GetServerId() == m.ID {
-			err = term.Admit(once, m.ID, id.GetInstance())
-			if _, refused := errors.AsType[*sequencer.RejectedError](err); refused {
-				d.r.log.WarnContext(ctx, "another instance was recorded first", "server_id", m.ID)
+		wg.Go(func() {
+			id, err := r.peers.Identify(ctx, m.Address)
+			if err != nil || id.GetServerId() != m.ID {
+				return
 			}
-		}
-		cancel()
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, fsm.Replica{ServerID: m.ID, Instance: id.GetInstance()})
+		})
 	}
-	return all
+	wg.Wait()
+	return found
 }

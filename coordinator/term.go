@@ -22,7 +22,7 @@ func (d term) Run(ctx context.Context, number uint64) error {
 	r := d.r
 	id := r.identity.Get()
 	s, err := sequencer.New(sequencer.Config{
-		ServerID: r.cfg.ID, Instance: id.Instance, Term: number,
+		Members: r.unrecorded(ctx), ServerID: r.cfg.ID, Instance: id.Instance, Term: number,
 		Log: proposer{r.node.Load()}, Machine: r.machine, Codec: fsm.Compact{},
 		Logger: r.log.With("term", number), Totals: r.totals, Definite: neverProposed, Wall: r.cfg.Wall,
 		NewClusterID: newClusterID, Seed: randomSeed(),

@@ -28,12 +28,15 @@ type Proposal interface {
 type Config struct {
 	ServerID string
 	Instance string // of this replica's data folder
-	Term     uint64
-	Log      Log
-	Machine  *fsm.Machine
-	Codec    fsm.Codec
-	Logger   *slog.Logger
-	Totals   *Totals // counters and distributions over all terms
+	// Members are instances of other members that are not recorded yet. They go
+	// into the first entry: nothing is acknowledged before they are known.
+	Members []fsm.Replica
+	Term    uint64
+	Log     Log
+	Machine *fsm.Machine
+	Codec   fsm.Codec
+	Logger  *slog.Logger
+	Totals  *Totals // counters and distributions over all terms
 
 	// Definite reports whether an error of Proposal.Wait says that the entry
 	// was never proposed. nil: none is.

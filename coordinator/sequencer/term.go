@@ -19,6 +19,9 @@ func (s *Sequencer) startTerm(ctx context.Context) error {
 		b.draft.Do(&fsm.Cluster{ID: s.cfg.NewClusterID()})
 	}
 	b.draft.Do(&fsm.Replica{ServerID: s.cfg.ServerID, Instance: s.cfg.Instance})
+	for i := range s.cfg.Members {
+		b.draft.Do(&s.cfg.Members[i])
+	}
 	b.draft.Do(&fsm.LeaderStart{Term: s.cfg.Term, ServerID: s.cfg.ServerID})
 	s.rebuild(b)
 	b.then(func(_ uint64, err error) {
