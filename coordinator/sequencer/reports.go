@@ -56,13 +56,13 @@ func (p *report) run(s *Sequencer, b *batch) bool {
 		s.outcome(b, w, p.r.GetFirst()+uint64(p.next), outcomes[p.next]) //nolint:gosec // an index
 	}
 	for _, x := range p.r.GetBegan() {
-		s.began(b, w, attemptOf(x.GetAttempt()))
+		s.began(b, w, AttemptOf(x.GetAttempt()))
 	}
 	for _, x := range p.r.GetProgress() {
-		s.progress(b, w, attemptOf(x.GetAttempt()), x)
+		s.progress(b, w, AttemptOf(x.GetAttempt()), x)
 	}
 	for _, x := range p.r.GetMayBegin() {
-		s.mayBegin(b, w, attemptOf(x))
+		s.mayBegin(b, w, AttemptOf(x))
 	}
 	if p.leaving && !w.draining {
 		w.draining = true
@@ -72,7 +72,8 @@ func (p *report) run(s *Sequencer, b *batch) bool {
 	return true
 }
 
-func attemptOf(a *dtaskv1.AttemptRef) fsm.AttemptRef {
+// AttemptOf reads the name of an attempt from the protocol.
+func AttemptOf(a *dtaskv1.AttemptRef) fsm.AttemptRef {
 	return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(a.GetJob()), Index: a.GetTask()}, Attempt: a.GetAttempt()}
 }
 
@@ -82,7 +83,7 @@ func compareAttempts(a, b fsm.AttemptRef) int {
 
 // outcome takes up the end of an attempt and answers it with a verdict.
 func (s *Sequencer) outcome(b *batch, w *worker, number uint64, o *dtaskv1.Outcome) {
-	item := fsm.HeldItem{AttemptRef: attemptOf(o.GetAttempt()), Worker: w.id}
+	item := fsm.HeldItem{AttemptRef: AttemptOf(o.GetAttempt()), Worker: w.id}
 	if x, ok := w.held[item.AttemptRef]; ok {
 		delete(w.held, item.AttemptRef)
 		s.sched.Release(scheduler.WorkerID(w.id), x.class)

@@ -11,10 +11,6 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func attemptOf(a *dtaskv1.AttemptRef) fsm.AttemptRef {
-	return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(a.GetJob()), Index: a.GetTask()}, Attempt: a.GetAttempt()}
-}
-
 func attemptTo(a fsm.AttemptRef) *dtaskv1.AttemptRef {
 	return &dtaskv1.AttemptRef{Job: uint64(a.Job), Task: a.Index, Attempt: a.Attempt}
 }

@@ -197,10 +197,10 @@ func helloOf(h *dtaskv1.Hello) sequencer.Hello {
 		Labels: labels(h.GetLabels()), Resources: resources(h.GetResources()),
 	}
 	for _, a := range h.GetHeld() {
-		out.Held = append(out.Held, attemptOf(a))
+		out.Held = append(out.Held, sequencer.AttemptOf(a))
 	}
 	for _, a := range h.GetEnded() {
-		out.Ended = append(out.Ended, attemptOf(a))
+		out.Ended = append(out.Ended, sequencer.AttemptOf(a))
 	}
 	return out
 }
