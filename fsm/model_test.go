@@ -214,13 +214,14 @@ func compareTask(s *State, at TaskRef, j *twinJob, want *twinTask) string {
 	return ""
 }
 
-// sameError compares errors. Where several dependencies failed, it may name any.
+// sameError compares errors. Where several dependencies failed, it may name any;
+// in a job that was revived, also one that has come back since.
 func sameError(got string, j *twinJob, want *twinTask) bool {
 	if !strings.HasPrefix(want.err, "dependency ") {
 		return got == want.err
 	}
 	for _, d := range want.deps {
-		if dep := j.tasks[d]; dep.over() && dep.state != "completed" && got == "dependency "+dep.name+" failed" {
+		if dep := j.tasks[d]; (j.revived != 0 || dep.over() && dep.state != "completed") && got == "dependency "+dep.name+" failed" {
 			return true
 		}
 	}
