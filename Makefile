@@ -9,7 +9,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 ARGS ?=
 FUZZTIME ?= 20s
 SEED ?=
+SEEDS ?= 20000
+HOURS ?= 24
 MINUTES ?= 5
+PART ?= 0/1
 
 # Tools are pinned in modules of their own, so that none of them enters the
 # product's module graph.
@@ -25,7 +28,7 @@ RACE_PACKAGES = $$(go list ./... | grep -v '/test/')
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
 build: ## build bin/dtaskd, bin/dtask-worker and bin/dtaskctl
@@ -49,13 +52,21 @@ demo: build ## run the main job on 3 coordinators and 3 workers, and kill the le
 	go run ./test/demo $(ARGS)
 
 .PHONY: bench
-bench: build ## measure throughput, latency and memory on this machine
-	go run ./test/bench $(ARGS)
+bench: build ## measure speed, latency and memory on this machine
+	go run ./test/bench -json build/bench.json $(ARGS)
+
+.PHONY: bench-docs
+bench-docs: ## put the figures of the last make bench into docs/performance.md
+	go run ./test/bench -from build/bench.json -into docs/performance.md
+
+.PHONY: bench-logstores
+bench-logstores: ## compare raft-boltdb and raft-wal in the whole path
+	cd test/bench/logstores && go run . $(ARGS)
 
 .PHONY: test
 test: ## run all tests
 	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos)
-	go test -timeout 9m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/...
+	go test -timeout 20m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/...
 
 .PHONY: race
 race: ## run the tests under the race detector, but for the suites of whole processes
@@ -82,6 +93,62 @@ check: ## all that a change must pass, cheapest first
 fuzz: ## run each fuzz target for FUZZTIME (20s)
 	FUZZTIME=$(FUZZTIME) tools/fuzz
 
+# Simulated histories. What was run is added to the record; without SEED the
+# next run goes on where the record ends.
+RECORD := $(CURDIR)/test/record/runs.jsonl
+SIMULATE = go test -count=1 -v -timeout 0 -run 'TestNothingAcknowledgedIsLostWhateverHappens$$' ./coordinator/sequencer -sim.runs=$(SEEDS)
+
+.PHONY: simulate
+simulate: ## simulate SEEDS (20000) more histories, from SEED if given, and add them to the record
+	DTASK_RECORD=$(RECORD) $(SIMULATE) $(if $(SEED),-sim.seed=$(SEED)) $(ARGS)
+
+# Whole clusters in virtual time, one for each seed.
+CLUSTER = go test -count=1 -v -timeout 0 -run 'TestAClusterForgetsNothing$$' ./test/simulation -cluster.hours=$(HOURS)
+
+.PHONY: simulate-cluster
+simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if given, and add them to the record
+	DTASK_RECORD=$(RECORD) $(CLUSTER) $(if $(SEED),-cluster.seed=$(SEED)) $(ARGS)
+
+.PHONY: simulate-cluster-smoke
+simulate-cluster-smoke: ## simulate the first HOURS (24) of whole clusters in storms, without a record
+	$(CLUSTER) -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 $(ARGS)
+
+.PHONY: simulate-smoke
+simulate-smoke: ## simulate the first SEEDS (20000) histories, without a record
+	$(SIMULATE) -sim.seed=$(or $(SEED),1) $(ARGS)
+
 .PHONY: chaos
-chaos: build ## break a real cluster for MINUTES (5), from SEED if given
-	DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout $$(( $(MINUTES) + 15 ))m $(ARGS) ./test/chaos/...
+chaos: ## break a real cluster in every way for MINUTES (5), from SEED if given
+	DTASK_RECORD=$(RECORD) DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestNemesis$$' $(ARGS) ./test/chaos
+
+.PHONY: chaos-smoke
+chaos-smoke: ## the share of chaos of each run of CI: 60 leaders killed, 30 kinds of faults
+	DTASK_CHAOS=smoke DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 25m -run '^(TestSmoke|TestNoWorkerThatIsWell.*|TestALeaderThatIsCutOff.*)$$' $(ARGS) ./test/chaos
+
+.PHONY: chaos-kills
+chaos-kills: ## kill one leader after another, as fast as is honest, for MINUTES (5)
+	DTASK_RECORD=$(RECORD) DTASK_CHAOS=kills DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestKills$$' $(ARGS) ./test/chaos
+
+.PHONY: chaos-measure
+chaos-measure: ## measure how long work stands still after losses, and print a table
+	DTASK_CHAOS=measure go test -count=1 -v -timeout 60m -run '^(TestMeasure.*|TestNoWorkerThatIsWell.*|TestALeaderThatIsCutOff.*)$$' $(ARGS) ./test/chaos
+
+.PHONY: soak
+soak: ## keep a cluster at mixed work for MINUTES (30), and see that nothing grows
+	DTASK_RECORD=$(RECORD) DTASK_CHAOS=soak DTASK_CHAOS_MINUTES=$(if $(filter file,$(origin MINUTES)),30,$(MINUTES)) go test -count=1 -v -timeout 0 -run '^TestSoak$$' $(ARGS) ./test/chaos
+
+.PHONY: powercuts
+powercuts: ## cut the power of a real cluster N (20) times, from SEED if given, and add that to the record; needs root
+	DTASK_RECORD=$(RECORD) DTASK_POWERCUTS=$(or $(N),20) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestPowerCuts $(ARGS) ./test/chaos/faultfs/scenario
+
+.PHONY: bitflips
+bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if given, and add that to the record; needs root
+	DTASK_RECORD=$(RECORD) DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
+
+.PHONY: mutants
+mutants: ## plant known bugs and see that the tests find them (PART=0/3 for a third)
+	DTASK_MUTANTS=$(PART) DTASK_RECORD=$(RECORD) go test -tags mutant -count=1 -v -timeout 60m -run TestCheckersCatch ./test/mutants
+
+.PHONY: record
+record: ## print what the proof suites have accumulated
+	@go run ./test/record/totals $(RECORD)

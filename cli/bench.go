@@ -3,58 +3,69 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"math"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
 
+// benchLabel is the label by which the jobs of one run are known.
+const benchLabel = "bench-run"
+
 // benchFlags are those of `bench`.
 type benchFlags struct {
-	tasks, jobs, perJob int
+	tasks, jobs, perJob int // tasks 0: until duration is over
 	payload             int
 	kind                string
-}
-
-// benchReport is what `bench` prints. Counters are null if no coordinator told
-// its own before and after.
-type benchReport struct {
-	Tasks          int      `json:"tasks"`
-	Jobs           int      `json:"jobs"`
-	PayloadSize    int      `json:"payload_size"` // bytes
-	SubmitSeconds  float64  `json:"submit_seconds"`
-	TotalSeconds   float64  `json:"end_to_end_seconds"`
-	TasksPerSecond float64  `json:"tasks_per_second"`
-	TasksFailed    uint64   `json:"tasks_failed"`
-	Retries        uint64   `json:"retries"`
-	Entries        *uint64  `json:"entries"`
-	Operations     *uint64  `json:"operations"`
-	PerEntry       *float64 `json:"operations_per_entry"`
-	LogBytes       *uint64  `json:"log_bytes"`
-	Syncs          *uint64  `json:"syncs"`
-	LeaderChanges  *uint64  `json:"leader_changes"`
+	shape               shape
+	width               int
+	rate                float64 // tasks a second; 0 = as fast as they are taken
+	duration            time.Duration
+	clients             int
+	batch               int // jobs in a call
+	sample              int // tasks whose times are asked for
 }
 
 func newBench(a *app) *cobra.Command {
 	f := benchFlags{}
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure how many tasks a second the cluster brings to their end",
-		Long: `Submit jobs of tasks that do nothing and wait for them. Tasks per second count
-from the start of the first submission to the end of the last job. The counters
-are those of all coordinators together, their difference over the run.`,
+		Short: "Measure how many tasks a second the cluster brings to their end, and how fast each",
+		Long: `Submit jobs of tasks that do nothing, and wait for them. Tasks per second count
+from the start of the first submission to the end of the last job.
+
+--shape says how the tasks of a job hang together: independent, in a chain, or in
+levels of --width tasks that depend on two of the level before (wide). --rate
+submits so many tasks per second in the place of as many as are taken, and counts
+a submission from when it was due; --duration goes on for so long.
+
+Ready to running is from when the last dependency had ended, or the job was
+accepted, until the task began; end to end is from when the job was accepted until
+the task had ended. Both are by the leader's clock, in milliseconds, for a sample
+of the tasks; the beginning is counted back from when the leader heard of the
+end, so that the first is too long rather than too short. The counters are those
+of all coordinators together, their difference over the run.
+
+Ctrl-C cancels the jobs that have not ended.`,
 		Example: `  dtaskctl bench
   dtaskctl bench --tasks 200000 -o json
-  dtaskctl bench --tasks 50000 --tasks-per-job 10 --payload-size 1024`,
+  dtaskctl bench --tasks 50000 --tasks-per-job 10 --payload 1024
+  dtaskctl bench --tasks 50000 --tasks-per-job 10 --batch 100
+  dtaskctl bench --shape wide --width 100 --tasks 100000
+  dtaskctl bench --rate 50000 --duration 30s`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.complete(); err != nil {
+			if err := f.complete(cmd.Flags()); err != nil {
 				return &usageError{err: err, command: cmd.CommandPath()}
 			}
 			ctx, cancel := a.waiting(cmd.Context())
@@ -63,40 +74,90 @@ are those of all coordinators together, their difference over the run.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.IntVar(&f.tasks, "tasks", 200_000, "`N` tasks in all")
+	fl.IntVar(&f.tasks, "tasks", 200_000, "`N` tasks in all (default with --duration: no end of them)")
 	fl.IntVar(&f.jobs, "jobs", 0, "in `N` jobs of the same size")
-	fl.IntVar(&f.perJob, "tasks-per-job", 0, "in jobs of `N` tasks (default 10000)")
-	fl.IntVar(&f.payload, "payload-size", 32, "with `BYTES` of payload each")
+	fl.IntVar(&f.perJob, "tasks-per-job", 0, "in jobs of `N` tasks (default 10000; of a chain 100; with --rate 10 ms worth of it)")
+	fl.IntVar(&f.clients, "clients", 8, "`N` submissions at a time")
+	fl.IntVar(&f.batch, "batch", 1, "`N` jobs in one call")
+	fl.IntVar(&f.sample, "sample", usualSample, "ask for the times of `N` tasks, of 200 jobs at most; 0: of none")
+	fl.IntVar(&f.payload, "payload", 32, "with `BYTES` of payload each")
 	fl.StringVar(&f.kind, "type", "noop", "of this handler `TYPE`")
+	fl.StringVar((*string)(&f.shape), "shape", string(shapeIndependent), "`SHAPE` of a job: independent, chain or wide")
+	fl.IntVar(&f.width, "width", 100, "`N` tasks in each level of a wide job")
+	fl.Float64Var(&f.rate, "rate", 0, "submit `N` tasks per second; 0: as many as are taken")
+	fl.DurationVar(&f.duration, "duration", 0, "go on for this long, such as 30s")
+	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "payload-size" {
+			name = "payload"
+		}
+		return pflag.NormalizedName(name)
+	})
 	return cmd
 }
 
-// complete checks the flags and works out how many tasks a job has.
-func (f *benchFlags) complete() error {
+// complete checks the flags and works out how many tasks a job has, and how
+// many jobs there are; no end of jobs is 0.
+func (f *benchFlags) complete(given *pflag.FlagSet) error {
 	switch {
-	case f.tasks < 1 || f.jobs < 0 || f.perJob < 0:
-		return errors.New("--tasks, --jobs and --tasks-per-job are numbers above zero")
+	case f.tasks < 1 || f.jobs < 0 || f.perJob < 0 || f.width < 1:
+		return errors.New("--tasks, --jobs, --tasks-per-job and --width are numbers above zero")
 	case f.jobs > 0 && f.perJob > 0:
 		return errors.New("--jobs and --tasks-per-job exclude each other")
 	case f.jobs > f.tasks:
 		return fmt.Errorf("--jobs %d is more than --tasks %d", f.jobs, f.tasks)
 	case f.payload < 0 || f.payload > spec.MaxPayload:
-		return fmt.Errorf("--payload-size %d is not from 0 to %d", f.payload, spec.MaxPayload)
+		return fmt.Errorf("--payload %d is not from 0 to %d", f.payload, spec.MaxPayload)
+	case f.clients < 1 || f.clients > mostClients:
+		return fmt.Errorf("--clients %d is not from 1 to %d", f.clients, mostClients)
+	case f.batch < 1 || f.batch > mostBatch:
+		return fmt.Errorf("--batch %d is not from 1 to %d", f.batch, mostBatch)
+	case f.sample < 0:
+		return fmt.Errorf("--sample %d is negative", f.sample)
+	case f.rate < 0 || math.IsInf(f.rate, 0) || math.IsNaN(f.rate):
+		return fmt.Errorf("--rate %v is not a number of at least zero", f.rate)
+	case !f.shape.known():
+		return fmt.Errorf("--shape %q is not independent, chain or wide", f.shape)
+	case f.duration < 0:
+		return fmt.Errorf("--duration %s is negative", f.duration)
 	}
+	endless := f.duration > 0 && !given.Changed("tasks") && f.jobs == 0
 	if f.jobs == 0 {
 		if f.perJob == 0 {
-			f.perJob = 10_000
+			f.perJob = f.usualJob()
 		}
 		f.jobs = (f.tasks + f.perJob - 1) / f.perJob
+	} else {
+		f.perJob = (f.tasks + f.jobs - 1) / f.jobs
 	}
-	if most := (f.tasks + f.jobs - 1) / f.jobs; most > maxBatch {
-		return fmt.Errorf("a job of %d tasks is larger than %d", most, maxBatch)
+	if f.perJob > maxBatch {
+		return fmt.Errorf("a job of %d tasks is larger than %d", f.perJob, maxBatch)
+	}
+	if endless {
+		f.tasks, f.jobs = 0, 0
 	}
 	return nil
 }
 
+// usualJob is how many tasks a job has if nobody said: large, but for chains,
+// whose tasks wait for one another, and at a rate, at which a large job would
+// be a burst.
+func (f *benchFlags) usualJob() int {
+	n := 10_000
+	if f.shape == shapeChain {
+		n = 100
+	}
+	if f.rate > 0 {
+		const jobsPerSecond = 100
+		n = min(n, max(1, int(f.rate/jobsPerSecond)))
+	}
+	return n
+}
+
 // size is the number of tasks of job i.
 func (f *benchFlags) size(i int) int {
+	if f.jobs == 0 {
+		return f.perJob
+	}
 	n := f.tasks / f.jobs
 	if i < f.tasks%f.jobs {
 		n++
@@ -104,36 +165,46 @@ func (f *benchFlags) size(i int) int {
 	return n
 }
 
-func (a *app) bench(ctx context.Context, f benchFlags) error {
-	opts := a.specOptions()
-	opts.MaxPayload = spec.MaxPayload
-	template, err := spec.Single(spec.SingleTask{
-		Type: f.kind, Payload: bytes.Repeat([]byte("x"), f.payload), Name: "bench", Options: opts,
-	})
-	if err != nil {
-		return &usageError{err: err, command: "dtaskctl bench"}
+// interval is the time from one job to the next at the rate; 0 = none.
+func (f *benchFlags) interval() time.Duration {
+	if f.rate == 0 {
+		return 0
 	}
-	template.Tasks = repeat(template.GetTasks()[0], f.size(0))
+	return time.Duration(float64(f.perJob) / f.rate * float64(time.Second))
+}
+
+func (a *app) bench(ctx context.Context, f benchFlags) error {
+	template, run, err := a.benchJob(f)
+	if err != nil {
+		return err
+	}
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
+	if err := someWorker(ctx, c); err != nil {
+		return err
+	}
 	before, err := c.Stats(ctx)
 	if errors.Is(err, client.ErrUnreachable) {
 		before = nil // submitting waits for a leader; this does not
 	} else if err != nil {
 		return err
 	}
-	l := load{app: a, client: c, flags: f, template: template}
-	if err = l.run(ctx); err != nil {
-		return err
+	l := newLoad(a, c, f, template)
+	if err := l.run(ctx); err != nil {
+		return l.cleanUp(ctx, run, err)
 	}
 	after, err := c.Stats(ctx)
 	if err != nil {
 		after = nil
 	}
-	report := l.report(before, after)
+	times, err := l.sample(ctx)
+	if err != nil {
+		return err
+	}
+	report := l.report(before, after, times)
 	if err := a.print(report, report.table); err != nil {
 		return err
 	}
@@ -143,68 +214,37 @@ func (a *app) bench(ctx context.Context, f benchFlags) error {
 	return nil
 }
 
-// report puts the figures together.
-func (l *load) report(before, after []client.ReplicaStats) benchReport {
-	r := benchReport{
-		Tasks: l.flags.tasks, Jobs: l.flags.jobs, PayloadSize: l.flags.payload,
-		SubmitSeconds: round3(l.submitted.Seconds()), TotalSeconds: round3(l.ended.Seconds()),
-		TasksPerSecond: round3(float64(l.flags.tasks) / max(l.ended.Seconds(), 1e-9)),
-		TasksFailed:    l.failed, Retries: l.retries,
+// benchJob makes the largest job of a run, and the name of the run.
+func (a *app) benchJob(f benchFlags) (*dtaskv1.JobSpec, string, error) {
+	opts := a.specOptions()
+	opts.MaxPayload = spec.MaxPayload
+	job, err := spec.Single(spec.SingleTask{
+		Type: f.kind, Payload: bytes.Repeat([]byte("x"), f.payload), Name: "bench", Options: opts,
+	})
+	if err != nil {
+		return nil, "", &usageError{err: err, command: "dtaskctl bench"}
 	}
-	if len(before) == 0 || len(after) == 0 {
-		return r
+	job.Tasks = f.shape.tasks(job.GetTasks()[0], f.size(0), f.width)
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	run := hex.EncodeToString(id[:])
+	job.Header.Labels = map[string]string{benchLabel: run}
+	return job, run, nil
+}
+
+// someWorker is an error unless a worker is there to take tasks.
+func someWorker(ctx context.Context, c *client.Client) error {
+	workers, err := c.Workers(ctx)
+	if err != nil {
+		return err
 	}
-	var entries, operations, written, syncs, changes uint64
-	for _, now := range after {
-		for _, then := range before {
-			if then.Address != now.Address {
-				continue
-			}
-			x, y := then.Stats, now.Stats
-			entries += grown(x.GetEntries(), y.GetEntries())
-			operations += grown(x.GetOperations(), y.GetOperations())
-			written += grown(x.GetBytes(), y.GetBytes())
-			syncs += grown(x.GetSyncs(), y.GetSyncs())
-			changes = max(changes, grown(x.GetLeaderChanges(), y.GetLeaderChanges())) // all see the same ones
+	for _, w := range workers {
+		if w.GetState() == "up" && w.GetSlots() > 0 {
+			return nil
 		}
 	}
-	r.Entries, r.Operations, r.LogBytes, r.Syncs, r.LeaderChanges = &entries, &operations, &written, &syncs, &changes
-	if entries > 0 {
-		per := round3(float64(operations) / float64(entries))
-		r.PerEntry = &per
+	return &hintedError{
+		err:  &client.Error{Kind: client.ErrRefused, Message: "no worker is up: nothing would ever be done"},
+		hint: "start one with dtask-worker --join HOST:PORT; dtaskctl worker list shows those that are known",
 	}
-	return r
-}
-
-// grown is by how much a counter grew; one that fell began anew with its
-// process.
-func grown(before, after uint64) uint64 {
-	if after < before {
-		return after
-	}
-	return after - before
-}
-
-func round3(x float64) float64 { return math.Round(x*1000) / 1000 }
-
-// table shows the report to people.
-func (r benchReport) table(w io.Writer) error {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s in %s, %d bytes of payload each\n", show.Plural(r.Tasks, "task"), show.Plural(r.Jobs, "job"), r.PayloadSize)
-	fmt.Fprintf(&b, "submitted in          %.3fs\n", r.SubmitSeconds)
-	fmt.Fprintf(&b, "end to end            %.3fs\n", r.TotalSeconds)
-	fmt.Fprintf(&b, "tasks per second      %s\n", show.Count(int64(r.TasksPerSecond)))
-	fmt.Fprintf(&b, "failed, retries       %s, %s\n", show.Count(r.TasksFailed), show.Count(r.Retries))
-	if r.Entries != nil {
-		fmt.Fprintf(&b, "log entries           %s of %s bytes\n", show.Count(*r.Entries), show.Count(*r.LogBytes))
-		fmt.Fprintf(&b, "syncs, all replicas   %s\n", show.Count(*r.Syncs))
-		fmt.Fprintf(&b, "leader changes        %s\n", show.Count(*r.LeaderChanges))
-	}
-	if r.PerEntry != nil {
-		fmt.Fprintf(&b, "operations per entry  %.1f\n", *r.PerEntry)
-	}
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("writing: %w", err)
-	}
-	return nil
 }

@@ -11,7 +11,8 @@ import (
 )
 
 func newCluster(a *app) *cobra.Command {
-	return newNoun("cluster", "Look at the coordinators", "  dtaskctl cluster status", newClusterStatus(a))
+	return newNoun("cluster", "Look at the coordinators, add and remove them", "  dtaskctl cluster status\n  dtaskctl cluster add n4 10.0.0.4:7460",
+		newClusterStatus(a), newClusterAdd(a), newClusterRemove(a), newClusterTransfer(a))
 }
 
 func newClusterStatus(a *app) *cobra.Command {
@@ -36,6 +37,13 @@ func newClusterStatus(a *app) *cobra.Command {
 	}
 }
 
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
 // clusterTable shows a cluster to people.
 func (a *app) clusterTable(w io.Writer, s *dtaskv1.StatusResponse) error {
 	leader := "no leader"
@@ -48,9 +56,9 @@ func (a *app) clusterTable(w io.Writer, s *dtaskv1.StatusResponse) error {
 	if s.GetAlarm() != "" {
 		a.line("ALARM: %s", show.Clean(s.GetAlarm()))
 	}
-	t := show.NewTable(a.paint(w), "ID", "ADDRESS", "STATE", "APPLIED", "LAG", "VERSION")
+	t := show.NewTable(a.paint(w), "ID", "ADDRESS", "STATE", "VOTER", "APPLIED", "LAG", "VERSION")
 	for _, m := range s.GetMembers() {
-		t.Row(m.GetId(), m.GetAddress(), m.GetState(), fmt.Sprint(m.GetApplied()), fmt.Sprint(m.GetLag()), m.GetVersion())
+		t.Row(m.GetId(), m.GetAddress(), m.GetState(), yesNo(m.GetVoter()), fmt.Sprint(m.GetApplied()), fmt.Sprint(m.GetLag()), m.GetVersion())
 	}
 	return t.Write(w)
 }

@@ -64,7 +64,9 @@ var outcomes = []struct {
 	{client.ErrInvalid, exitUsage, ""},
 	{client.ErrNotFound, exitNotFound, "dtaskctl list shows the jobs, dtaskctl status JOB the tasks of one"},
 	{client.ErrConflict, exitConflict, "dtaskctl status JOB shows how it stands"},
+	{client.ErrBusy, exitRefused, "nothing happened: try again later, or give a longer --timeout"},
 	{client.ErrRefused, exitRefused, ""},
+	{client.ErrCompacted, exitRefused, "what changed since then is not known any more: watch without --from"},
 	{client.ErrUnreachable, exitUnreachable, "is a coordinator running there? --addr HOST:PORT[,…] or DTASK_ADDR names others; --timeout waits longer"},
 	{context.Canceled, exitInterrupted, ""},
 }

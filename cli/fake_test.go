@@ -47,6 +47,8 @@ type fakeLeader struct {
 	keys map[string][2]string // idempotency key → job id, digest
 	last int
 	runs uint64
+	fakeDrain
+	fakeBench
 }
 
 // A fakeFollower redirects everything.
@@ -125,6 +127,18 @@ func newFakeLeader() *fakeLeader {
 			{Task: "b", State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Result: []byte("done"), Output: "/data/out.json", OutputSize: 12, OutputSha256: "ab12"},
 		},
 	}
+	f.jobs["40"] = &fakeJob{
+		job: &dtaskv1.Job{
+			Id: "40", Name: "cleans", Priority: dtaskv1.Priority_PRIORITY_NORMAL, State: dtaskv1.JobState_JOB_STATE_RUNNING, Outcome: dtaskv1.JobState_JOB_STATE_CANCELLED,
+			SubmittedAt: ago(3 * time.Minute), StartedAt: ago(3 * time.Minute), Error: "being cancelled, its clean-up tasks run", MaxFailures: 5, FailuresBorne: 2,
+			TasksTotal: 2, TasksByState: map[string]uint32{"cancelled": 1, "running": 1},
+		},
+		tasks: []*dtaskv1.Task{
+			{Id: "work", Index: 0, State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Attempt: 1},
+			{Id: "known", Index: 2, State: dtaskv1.TaskState_TASK_STATE_COMPLETED, ReusedJob: "12", ReusedTask: "count"},
+			{Id: "sweep", Index: 1, State: dtaskv1.TaskState_TASK_STATE_RUNNING, Attempt: 1, Worker: "w2", StartedAt: ago(time.Minute)},
+		},
+	}
 	return f
 }
 
@@ -151,17 +165,43 @@ func (f *fakeLeader) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, 
 	if !errors.Is(err, io.EOF) {
 		return err
 	}
-	switch first.GetHeader().GetName() {
-	case "refused":
-		return refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "the queue takes no more jobs")
-	case "odd":
-		return refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "job is not valid", "job.deadline: is in the past", "job.env: is too large")
-	}
-	r := f.store(first)
-	if r == nil {
-		return refusal(codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "the key was used for another job")
+	r, err := f.submit(first)
+	if err != nil {
+		return err
 	}
 	return s.SendAndClose(r)
+}
+
+func (f *fakeLeader) submit(whole *dtaskv1.SubmitRequest) (*dtaskv1.SubmitResponse, error) {
+	switch whole.GetHeader().GetName() {
+	case "refused":
+		return nil, refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "the queue takes no more jobs")
+	case "busy":
+		return nil, refusal(codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY, "too many requests wait")
+	case "odd":
+		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "job is not valid", "job.deadline: is in the past", "job.env: is too large")
+	}
+	r := f.store(whole)
+	if r == nil {
+		return nil, refusal(codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "the key was used for another job")
+	}
+	return r, nil
+}
+
+func (f *fakeLeader) SubmitMany(_ context.Context, m *dtaskv1.SubmitManyRequest) (*dtaskv1.SubmitManyResponse, error) {
+	answers := &dtaskv1.SubmitManyResponse{}
+	for _, job := range m.GetJobs() {
+		stored, err := f.submit(job)
+		answer := &dtaskv1.SubmitAnswer{Stored: stored}
+		if st := status.Convert(err); err != nil {
+			answer.Code, answer.Message = int32(st.Code()), st.Message()
+			for _, d := range st.Details() {
+				answer.Detail, _ = d.(*dtaskv1.ErrorDetail)
+			}
+		}
+		answers.Answers = append(answers.Answers, answer)
+	}
+	return answers, nil
 }
 
 // store is nil if the key belongs to another job.
@@ -183,6 +223,7 @@ func (f *fakeLeader) store(m *dtaskv1.SubmitRequest) *dtaskv1.SubmitResponse {
 	f.keys[key] = [2]string{id, digest}
 	f.runs++
 	f.jobs[id] = finished(id, m)
+	f.bench(f.jobs[id], m)
 	return &dtaskv1.SubmitResponse{Id: id, Index: 7}
 }
 
@@ -224,9 +265,9 @@ func (f *fakeLeader) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtask
 func (f *fakeLeader) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := &dtaskv1.ListJobsResponse{}
+	out := &dtaskv1.ListJobsResponse{Incomplete: r.GetName() == "lately-rebuilt"}
 	for _, j := range f.jobs {
-		if (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), j.job.GetState())) && (r.GetOwner() == "" || r.GetOwner() == j.job.GetOwner()) {
+		if (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), j.job.GetState())) && (r.GetOwner() == "" || r.GetOwner() == j.job.GetOwner()) && hasLabels(j.job, r.GetLabels()) {
 			out.Jobs = append(out.Jobs, j.job)
 		}
 	}
@@ -259,6 +300,9 @@ func (f *fakeLeader) WatchJob(r *dtaskv1.WatchJobRequest, s grpc.ServerStreaming
 	first := proto.CloneOf(j.job)
 	first.State, first.TasksCompleted = dtaskv1.JobState_JOB_STATE_RUNNING, 0
 	first.TasksByState = map[string]uint32{"running": 1, "scheduled": 1}
+	if r.GetWithTasks() {
+		return watchTasks(r, s, first, j)
+	}
 	if err := s.Send(&dtaskv1.WatchJobResponse{Job: first}); err != nil {
 		return err
 	}
@@ -277,7 +321,8 @@ func (f *fakeLeader) Cancel(_ context.Context, r *dtaskv1.CancelRequest) (*dtask
 	if j.job.GetState() != dtaskv1.JobState_JOB_STATE_RUNNING {
 		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+r.GetJob()+" has ended: failed")
 	}
-	return &dtaskv1.CancelResponse{Already: r.GetReason() == "again"}, nil
+	f.noteCancelled(r.GetJob())
+	return &dtaskv1.CancelResponse{Already: r.GetReason() == "again" && !r.GetNow()}, nil
 }
 
 func (f *fakeLeader) GetResult(_ context.Context, r *dtaskv1.GetResultRequest) (*dtaskv1.GetResultResponse, error) {
@@ -311,14 +356,32 @@ func (f *fakeLeader) Logs(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[d
 
 func (f *fakeLeader) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusResponse, error) {
 	return &dtaskv1.StatusResponse{Leader: "n1", Term: 3, Replica: "n1", Members: []*dtaskv1.Member{
-		{Id: "n1", Address: f.addr, State: "leader", Applied: 120, Version: "v1"},
+		{Id: "n1", Address: f.addr, State: "leader", Applied: 120, Version: "v1", Voter: true},
 		{Id: "n2", Address: "10.0.0.2:7460", State: "unreachable", Applied: 100, Lag: 20},
 	}}, nil
 }
 
+func (f *fakeLeader) AddMember(_ context.Context, r *dtaskv1.AddMemberRequest) (*dtaskv1.AddMemberResponse, error) {
+	if r.GetServerId() == "gone" {
+		return nil, refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "server gone was removed")
+	}
+	return &dtaskv1.AddMemberResponse{}, nil
+}
+
+func (f *fakeLeader) RemoveMember(_ context.Context, r *dtaskv1.RemoveMemberRequest) (*dtaskv1.RemoveMemberResponse, error) {
+	return &dtaskv1.RemoveMemberResponse{Already: r.GetServerId() == "gone"}, nil
+}
+
+func (f *fakeLeader) TransferLeadership(context.Context, *dtaskv1.TransferLeadershipRequest) (*dtaskv1.TransferLeadershipResponse, error) {
+	return &dtaskv1.TransferLeadershipResponse{}, nil
+}
+
 func (f *fakeLeader) ListWorkers(context.Context, *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
+	if f.deserted() {
+		return &dtaskv1.ListWorkersResponse{Workers: []*dtaskv1.Worker{{Id: "1", Name: "w1", State: "down", Slots: 8}}}, nil
+	}
 	return &dtaskv1.ListWorkersResponse{Workers: []*dtaskv1.Worker{
-		{Id: "1", Name: "w1", State: "up", Slots: 8, Running: 1, Labels: map[string]string{"zone": "eu", "gpu": "no"}, UpSince: ago(5 * time.Hour)},
+		f.firstWorker(),
 		{Id: "2", Name: "w2\x1b[2J", State: "down", Slots: 4, UpSince: ago(5 * time.Hour), DownSince: ago(90 * time.Second)},
 	}}, nil
 }
@@ -346,6 +409,10 @@ func (f *fakeFollower) Submit(grpc.ClientStreamingServer[dtaskv1.SubmitRequest, 
 }
 
 func (f *fakeFollower) ListTasks(*dtaskv1.ListTasksRequest, grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+	return f.redirect()
+}
+
+func (f *fakeFollower) WatchJob(*dtaskv1.WatchJobRequest, grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
 	return f.redirect()
 }
 

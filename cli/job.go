@@ -47,8 +47,33 @@ func clip(s string, n int) string {
 	return s[:n]
 }
 
-// readJob reads a job file, or standard input for "-".
-func (a *app) readJob(path string) (*dtaskv1.JobSpec, error) {
+// readJobs reads files, or standard input for "-", of one or several jobs each. All faults of all files are
+// told at once.
+func (a *app) readJobs(paths []string) ([]*dtaskv1.JobSpec, error) {
+	var (
+		jobs   []*dtaskv1.JobSpec
+		faults spec.Faults
+	)
+	for _, path := range paths {
+		text, err := a.readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		more, err := spec.ParseAll(path, text, a.specOptions())
+		if found, ok := errors.AsType[spec.Faults](err); ok {
+			faults = append(faults, found...)
+		} else if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, more...)
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return jobs, nil
+}
+
+func (a *app) readFile(path string) ([]byte, error) {
 	in := a.in
 	if path != "-" {
 		f, err := os.Open(path) //nolint:gosec // the user's own file
@@ -62,7 +87,7 @@ func (a *app) readJob(path string) (*dtaskv1.JobSpec, error) {
 	if err != nil {
 		return nil, &jobFileError{err: fmt.Errorf("reading %s: %w", path, err)}
 	}
-	return spec.Parse(path, text, a.specOptions())
+	return text, nil
 }
 
 // A jobFileError is a job file that cannot be read at all.

@@ -18,6 +18,8 @@ func newList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List jobs, newest first",
+		Long: `List jobs, newest first, those that ended a while ago among them. A coordinator
+that was rebuilt fetches these from the others, and says so until it has them ("incomplete" in JSON).`,
 		Example: `  dtaskctl list
   dtaskctl list --state running --state pending
   dtaskctl list --name nightly --label team=data --limit 10 -o json
@@ -39,6 +41,8 @@ func newList(a *app) *cobra.Command {
 			defer func() { _ = c.Close() }()
 			var jobs []*dtaskv1.Job
 			var ids []string
+			incomplete := false
+			f.Incomplete = func() { incomplete = true }
 			for job, err := range c.Jobs(cmd.Context(), f) {
 				if err != nil {
 					return err
@@ -46,10 +50,13 @@ func newList(a *app) *cobra.Command {
 				jobs = append(jobs, job)
 				ids = append(ids, job.GetId())
 			}
+			if incomplete && a.people() {
+				a.line("This coordinator is still fetching its history: jobs that ended a while ago may be missing.")
+			}
 			if a.quiet {
 				return a.ids(ids)
 			}
-			return a.print(show.Jobs{Jobs: show.JobsOf(jobs)}, func(w io.Writer) error { return a.jobsTable(w, jobs) })
+			return a.print(show.Jobs{Jobs: show.JobsOf(jobs), Incomplete: incomplete}, func(w io.Writer) error { return a.jobsTable(w, jobs) })
 		},
 	}
 	fl := cmd.Flags()

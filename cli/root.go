@@ -45,7 +45,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 
 	root.AddCommand(
-		newSubmit(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newRetry(a), newWait(a),
+		newSubmit(a), newStatus(a), newList(a), newResult(a), newLogs(a), newCancel(a), newUpdate(a), newRetry(a), newWait(a), newWatch(a),
 		newLetters(a), newWorker(a), newCluster(a), newBench(a), newVersion(a),
 	)
 	return root

@@ -25,10 +25,13 @@ func newStatus(a *app) *cobra.Command {
 		Use:   "status [JOB[/TASK]]",
 		Short: "Show a job and its tasks, one task, or the cluster and what runs",
 		Long: `Show a job and its tasks, one task with how its attempts ended, or the cluster
-and what runs. The exit code is 0 for a failed job too.`,
+and what runs. Of an array, the tasks that failed or run and how many are in
+which state; JOB/ARRAY shows each of its tasks. The exit code is 0 for a failed
+job too.`,
 		Example: `  dtaskctl status
   dtaskctl status 42
   dtaskctl status 42/fetch
+  dtaskctl status '42/map[17]'
   dtaskctl status 42 --watch
   dtaskctl status 42 -o json`,
 		Args: atMost(1),
@@ -83,13 +86,15 @@ func (a *app) jobOnce(ctx context.Context, c *client.Client, id string) error {
 		return err
 	}
 	var tasks []*dtaskv1.Task
-	for task, err := range c.Tasks(ctx, id, client.TaskFilter{}) {
+	// Of arrays people see how many tasks are in which state, and those that failed
+	// or run.
+	for task, err := range c.Tasks(ctx, id, client.TaskFilter{Brief: a.people()}) {
 		if err != nil {
 			return err
 		}
 		tasks = append(tasks, task)
 	}
-	doc := show.JobWithTasks{Job: show.JobOf(job), Tasks: make([]show.Task, 0, len(tasks))}
+	doc := show.JobWithTasks{Job: show.JobOf(job), Arrays: show.ArraysOf(job.GetArrays()), Tasks: make([]show.Task, 0, len(tasks))}
 	for _, t := range tasks {
 		doc.Tasks = append(doc.Tasks, show.TaskOf(t))
 	}
@@ -97,8 +102,41 @@ func (a *app) jobOnce(ctx context.Context, c *client.Client, id string) error {
 		if err := a.jobHead(w, job); err != nil {
 			return err
 		}
+		if err := a.arraysTable(w, job.GetArrays()); err != nil {
+			return err
+		}
+		if len(tasks) == 0 && len(job.GetArrays()) > 0 {
+			return nil
+		}
 		return a.tasksTable(w, tasks)
 	})
+}
+
+// arraysTable shows how far the arrays of a job are.
+func (a *app) arraysTable(w io.Writer, arrays []*dtaskv1.ArrayStatus) error {
+	if len(arrays) == 0 {
+		return nil
+	}
+	t := show.NewTable(a.paint(w), "ARRAY", "TASKS", "AT ONCE", "TASKS BY STATE")
+	for _, one := range arrays[:min(len(arrays), maxTaskRows)] {
+		atOnce := ""
+		if one.GetMaxParallel() > 0 {
+			atOnce = show.Count(one.GetMaxParallel())
+		}
+		t.Row(one.GetId(), show.Count(one.GetTasks()), atOnce, show.States(one.GetTasksByState()))
+	}
+	if err := t.Write(w); err != nil {
+		return err
+	}
+	if left := len(arrays) - maxTaskRows; left > 0 {
+		if _, err := fmt.Fprintf(w, "… %s more; -o json has all\n", show.Plural(left, "array")); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return nil
 }
 
 // jobHead shows a job without its tasks to people.
@@ -121,6 +159,12 @@ func (a *app) jobHead(w io.Writer, j *dtaskv1.Job) error {
 		tasks += ", " + detail
 	}
 	row("tasks", tasks)
+	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
+		row("outcome", show.JobState(j.GetOutcome())+", cleaning up")
+	}
+	if n := j.GetFailuresBorne(); n > 0 {
+		row("note", fmt.Sprintf("%s borne of %s", show.Plural(n, "failure"), show.Count(j.GetMaxFailures())))
+	}
 	row("retries", show.Count(j.GetRetries()))
 	if len(j.GetLevels()) > 0 {
 		row("levels", show.Levels(j.GetLevels()))
@@ -150,6 +194,9 @@ func (a *app) tasksTable(w io.Writer, tasks []*dtaskv1.Task) error {
 		}
 		state := show.TaskState(task.GetState())
 		note := task.GetError()
+		if job := task.GetReusedJob(); job != "" {
+			note = "result of " + job + "/" + task.GetReusedTask()
+		}
 		if p := task.GetProgressPermille(); p > 0 && state == "running" {
 			note = fmt.Sprintf("%d%% %s", p/10, task.GetProgressText())
 		}

@@ -13,14 +13,27 @@ import (
 
 // taskOnce shows one task with what became of its attempts.
 func (a *app) taskOnce(ctx context.Context, c *client.Client, job, id string) error {
-	var task *dtaskv1.Task
+	var tasks []*dtaskv1.Task
 	for t, err := range c.Tasks(ctx, job, client.TaskFilter{Task: id, History: true}) {
 		if err != nil {
 			return err
 		}
-		task = t
+		tasks = append(tasks, t)
 	}
+	if len(tasks) > 1 || len(tasks) > 0 && tasks[0].GetArray() == id {
+		return a.arrayOnce(job, id, tasks)
+	}
+	task := tasks[len(tasks)-1]
 	return a.print(show.TaskWithHistoryOf(job, task), func(w io.Writer) error { return a.task(w, job, task) })
+}
+
+// arrayOnce shows the tasks of an array.
+func (a *app) arrayOnce(job, id string, tasks []*dtaskv1.Task) error {
+	doc := show.ArrayWithTasks{Job: job, ID: id, Tasks: make([]show.Task, 0, len(tasks))}
+	for _, t := range tasks {
+		doc.Tasks = append(doc.Tasks, show.TaskOf(t))
+	}
+	return a.print(doc, func(w io.Writer) error { return a.tasksTable(w, tasks) })
 }
 
 // task shows a task to people.
@@ -48,6 +61,7 @@ func (a *app) task(w io.Writer, job string, t *dtaskv1.Task) error {
 	if p := t.GetProgressPermille(); p > 0 && state == "running" {
 		row("progress", fmt.Sprintf("%d%% %s", p/10, t.GetProgressText()))
 	}
+	row("checkpoint", show.Ago(t.GetCheckpointAt(), now))
 	if len(t.GetHistory()) == 0 || t.GetHistory()[len(t.GetHistory())-1].GetError() != t.GetError() {
 		row("error", t.GetError()) // the history tells it otherwise
 	}

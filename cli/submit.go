@@ -10,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -40,30 +41,38 @@ type planned struct {
 func newSubmit(a *app) *cobra.Command {
 	var f submitFlags
 	cmd := &cobra.Command{
-		Use:   "submit FILE|-",
-		Short: "Submit a job: a file, standard input, or one task by flags",
+		Use:   "submit FILE|-...",
+		Short: "Submit jobs: files, standard input, or one task by flags",
+		Long: `Submit a job. Several files, or a file of several YAML documents, are several
+jobs: they go in as few calls as possible, each is stored or refused for itself,
+and the exit code is that of the first that was refused. Under --idempotency-key
+KEY they have the keys KEY-1, KEY-2 and so on, in order.`,
 		Example: `  dtaskctl submit job.yaml
   dtaskctl submit job.yaml --wait
   generate-job | dtaskctl submit - --wait -o json
   dtaskctl submit nightly.yaml --idempotency-key nightly-2026-05-01
+  dtaskctl submit monday.yaml tuesday.yaml
   dtaskctl submit --type prime --payload 999999937 --priority high --wait
   dtaskctl submit --batch 500 --random-priority
   dtaskctl submit job.yaml --dry-run`,
 		Args: f.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			job, err := f.job(a, args)
+			jobs, err := f.jobs(a, args)
 			if err != nil {
 				return err
 			}
 			if f.dryRun {
-				return a.plan(job)
+				return a.planAll(jobs)
 			}
 			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
 			if f.wait {
 				ctx, cancel = a.waiting(ctx)
 			}
 			defer cancel()
-			return a.submit(ctx, job, f)
+			if len(jobs) > 1 {
+				return a.submitMany(ctx, jobs, f)
+			}
+			return a.submit(ctx, jobs[0], f)
 		},
 	}
 	fl := cmd.Flags()
@@ -89,9 +98,7 @@ func (f *submitFlags) args(cmd *cobra.Command, args []string) error {
 		}
 	}
 	switch {
-	case len(args) > 1:
-		return fmt.Errorf("unexpected argument %q: one job at a time", args[1])
-	case len(args) == 1 && flagged != "":
+	case len(args) > 0 && flagged != "":
 		return fmt.Errorf("--%s is for a job without a file", flagged)
 	case len(args) == 0 && f.kind == "" && !cmd.Flags().Changed("batch"):
 		return errors.New("a job file is missing; - is standard input, --type makes a job without a file")
@@ -101,25 +108,38 @@ func (f *submitFlags) args(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// job reads or makes the job.
-func (f *submitFlags) job(a *app, args []string) (*dtaskv1.JobSpec, error) {
-	if len(args) == 1 {
-		return a.readJob(args[0])
+// jobs reads or makes the jobs.
+func (f *submitFlags) jobs(a *app, args []string) ([]*dtaskv1.JobSpec, error) {
+	if len(args) > 0 {
+		return a.readJobs(args)
 	}
 	job, err := f.build(a.specOptions())
 	if err == nil {
-		return job, nil
+		return []*dtaskv1.JobSpec{job}, nil
 	}
 	// Without a file its faults are those of the command line.
 	return nil, &usageError{err: err, command: "dtaskctl submit"}
 }
 
+// planOf is what becomes of a job.
+func planOf(job *dtaskv1.JobSpec) planned {
+	return planned{Name: job.GetHeader().GetName(), TasksTotal: tasksOf(job), Levels: spec.Levels(job)}
+}
+
+// tasksOf is how many tasks a job has, those of its arrays one by one.
+func tasksOf(job *dtaskv1.JobSpec) int {
+	n := 0
+	for _, t := range job.GetTasks() {
+		n += int(array.Tasks(t)) //nolint:gosec // at most a million
+	}
+	return n
+}
+
 // plan shows a job that is not submitted.
 func (a *app) plan(job *dtaskv1.JobSpec) error {
-	levels := spec.Levels(job)
-	doc := planned{Name: job.GetHeader().GetName(), TasksTotal: len(job.GetTasks()), Levels: levels}
+	doc := planOf(job)
 	return a.print(doc, func(w io.Writer) error {
-		if _, err := fmt.Fprintf(w, "%s: %s\n", doc.Name, show.Levels(levels)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s\n", doc.Name, show.Levels(doc.Levels)); err != nil {
 			return fmt.Errorf("writing: %w", err)
 		}
 		return nil
@@ -135,13 +155,8 @@ func (a *app) submit(ctx context.Context, job *dtaskv1.JobSpec, f submitFlags) e
 	defer func() { _ = c.Close() }()
 	a.say("%s", show.Levels(spec.Levels(job)))
 	got, err := c.Submit(ctx, job, client.SubmitOptions{Key: f.key})
-	switch {
-	case errors.Is(err, client.ErrInvalid):
-		return &jobFileError{err: err} // the coordinators know limits that this side does not
-	case errors.Is(err, client.ErrConflict):
-		return &hintedError{err: err, hint: "this key belongs to another job: take another --idempotency-key, or submit that very job"}
-	case err != nil:
-		return err
+	if err != nil {
+		return notStored(err)
 	}
 	if !f.wait {
 		return a.printSubmitted(job, got)
@@ -155,11 +170,22 @@ func (a *app) submit(ctx context.Context, job *dtaskv1.JobSpec, f submitFlags) e
 	return a.waitFor(ctx, c, got.ID)
 }
 
+// notStored is what a user sees of the error of a submission.
+func notStored(err error) error {
+	switch {
+	case errors.Is(err, client.ErrInvalid):
+		return &jobFileError{err: err} // the coordinators know limits that this side does not
+	case errors.Is(err, client.ErrConflict):
+		return &hintedError{err: err, hint: "this key belongs to another job: take another --idempotency-key, or submit that very job"}
+	}
+	return err
+}
+
 func (a *app) printSubmitted(job *dtaskv1.JobSpec, got client.Submitted) error {
 	if a.quiet && a.people() {
 		return a.ids([]string{got.ID})
 	}
-	doc := submitted{ID: got.ID, Existed: got.Existed, TasksTotal: len(job.GetTasks())}
+	doc := submitted{ID: got.ID, Existed: got.Existed, TasksTotal: tasksOf(job)}
 	return a.print(doc, func(w io.Writer) error {
 		if _, err := fmt.Fprintf(w, "job %s (%s) %s\n", got.ID, show.Clean(job.GetHeader().GetName()), verb(got)); err != nil {
 			return fmt.Errorf("writing: %w", err)

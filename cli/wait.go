@@ -118,7 +118,7 @@ func (a *app) summarize(ctx context.Context, c *client.Client, w io.Writer, job 
 		}
 		switch task.GetState() {
 		case dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_AGGREGATED:
-			perWorker[show.Clean(task.GetWorker())]++
+			perWorker[executedBy(task)]++
 		case dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD, dtaskv1.TaskState_TASK_STATE_LOST:
 			failed = append(failed, failure(job, task))
 		case dtaskv1.TaskState_TASK_STATE_UNSPECIFIED, dtaskv1.TaskState_TASK_STATE_BLOCKED, dtaskv1.TaskState_TASK_STATE_SCHEDULED,
@@ -144,6 +144,14 @@ func (a *app) summarize(ctx context.Context, c *client.Client, w io.Writer, job 
 		return fmt.Errorf("writing: %w", err)
 	}
 	return nil
+}
+
+// executedBy names the worker that completed a task, or says that none had to.
+func executedBy(t *dtaskv1.Task) string {
+	if t.GetReusedTask() != "" {
+		return "(reused)"
+	}
+	return show.Clean(t.GetWorker())
 }
 
 func failure(job *dtaskv1.Job, t *dtaskv1.Task) string {

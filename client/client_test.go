@@ -287,7 +287,7 @@ func TestABigJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
 	for i := range 3000 {
 		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprint(i), Body: &dtaskv1.TaskBody{Payload: make([]byte, 1000)}})
 	}
-	if cuts := cut(job, 100); len(cuts) < 6 || cuts[len(cuts)-1] != 3000 {
+	if cuts := cut(job.GetTasks(), 100); len(cuts) < 6 || cuts[len(cuts)-1] != 3000 {
 		t.Errorf("got cuts %v, want six messages or more for 3 MB", cuts)
 	}
 	var got []*dtaskv1.TaskSpec
@@ -315,17 +315,18 @@ func TestJobsReadsPagesUpToTheLimit(t *testing.T) {
 		if r.GetPageToken() == "" {
 			return &dtaskv1.ListJobsResponse{Jobs: []*dtaskv1.Job{{Id: "5"}, {Id: "4"}}, NextPageToken: "x"}, nil
 		}
-		return &dtaskv1.ListJobsResponse{Jobs: []*dtaskv1.Job{{Id: "3"}, {Id: "2"}}, NextPageToken: "y"}, nil
+		return &dtaskv1.ListJobsResponse{Jobs: []*dtaskv1.Job{{Id: "3"}, {Id: "2"}}, NextPageToken: "y", Incomplete: true}, nil
 	}})
 	var got []string
-	for job, err := range c.Jobs(t.Context(), JobFilter{Limit: 3}) {
+	told := 0
+	for job, err := range c.Jobs(t.Context(), JobFilter{Limit: 3, Incomplete: func() { told++ }}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		got = append(got, job.GetId())
 	}
-	if want := []string{"5", "4", "3"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	if want := []string{"5", "4", "3"}; !slices.Equal(got, want) || told != 1 {
+		t.Errorf("got %v, want %v; incomplete was told %d times, of one page of two", got, want, told)
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // answer within 2 s.
 const statusLimit = 3 * time.Second
 
+// changeLimit is how long one try of a change of the members may take.
+const changeLimit = 10 * time.Second
+
 // Workers lists all workers that the cluster knows.
 func (c *Client) Workers(ctx context.Context) ([]*dtaskv1.Worker, error) {
 	var got *dtaskv1.ListWorkersResponse
@@ -55,6 +58,47 @@ func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, er
 		c.book.learn(m.GetAddress())
 	}
 	return best, nil
+}
+
+// AddMember lets a coordinator in that waits at an address, with an empty folder and
+// under a new id. It gets a vote once it has caught up; voter tells that it has it.
+// An id that was removed is ErrRefused.
+func (c *Client) AddMember(ctx context.Context, id, address string) (voter bool, err error) {
+	err = c.do(ctx, operation{
+		name: "adding the member", limit: changeLimit,
+		run: func(ctx context.Context, t try) error {
+			got, err := t.cluster().AddMember(ctx, &dtaskv1.AddMemberRequest{ServerId: id, Address: address})
+			voter = got.GetVoter()
+			return err
+		},
+	})
+	return voter, err
+}
+
+// RemoveMember removes a coordinator for good; already tells that it was removed
+// before. It is ErrRefused if those that are left and answer would be no majority.
+func (c *Client) RemoveMember(ctx context.Context, id string) (already bool, err error) {
+	err = c.do(ctx, operation{
+		name: "removing the member", limit: changeLimit,
+		run: func(ctx context.Context, t try) error {
+			got, err := t.cluster().RemoveMember(ctx, &dtaskv1.RemoveMemberRequest{ServerId: id})
+			already = got.GetAlready()
+			return err
+		},
+	})
+	return already, err
+}
+
+// TransferLeadership hands leadership to a coordinator; an empty id leaves the choice
+// to the leader.
+func (c *Client) TransferLeadership(ctx context.Context, id string) error {
+	return c.do(ctx, operation{
+		name: "handing leadership over", limit: changeLimit,
+		run: func(ctx context.Context, t try) error {
+			_, err := t.cluster().TransferLeadership(ctx, &dtaskv1.TransferLeadershipRequest{ServerId: id})
+			return err
+		},
+	})
 }
 
 // withoutDeadLeader takes back the name of a leader that the same answer calls

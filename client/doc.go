@@ -20,6 +20,6 @@
 // them. A Client may be used by many goroutines at once.
 //
 // Errors: every error wraps one of ErrNotFound, ErrConflict, ErrRefused,
-// ErrInvalid and ErrUnreachable, or the context's cause if the caller gave up,
+// ErrBusy, ErrInvalid and ErrUnreachable, or the context's cause if the caller gave up,
 // or is a coordinator's internal error. As *Error it has the details.
 package client

@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -22,9 +23,16 @@ var (
 	// ErrRefused is returned when the cluster does not want this: a limit, a
 	// missing right; the caller should change the request.
 	ErrRefused = errors.New("refused")
+	// ErrBusy is an ErrRefused that time may heal: something was full, or the
+	// owner submitted too fast, until Config.Timeout had passed. Nothing happened;
+	// the caller may repeat later, a submission with Error.Key.
+	ErrBusy = fmt.Errorf("busy: %w", ErrRefused)
 	// ErrInvalid is returned when the request makes no sense; Error.Faults has
 	// one line for each fault; the caller should correct it.
 	ErrInvalid = errors.New("invalid")
+	// ErrCompacted is returned when a watch was to go on after an index and it
+	// cannot be told any more what changed since; the caller should begin anew.
+	ErrCompacted = errors.New("compacted")
 	// ErrUnreachable is returned when no coordinator took the call before the
 	// time-out; the caller may repeat, a submission with Error.Key.
 	ErrUnreachable = errors.New("unreachable")
@@ -41,7 +49,8 @@ type Error struct {
 	Faults []string
 	// Unknown is set if the call may have had its effect all the same.
 	Unknown bool
-	// Key is the idempotency key of a submission, with ErrUnreachable.
+	// Key is the idempotency key of a submission or an update, with
+	// ErrUnreachable and ErrBusy.
 	Key string
 }
 
@@ -83,6 +92,7 @@ var byReason = map[dtaskv1.ErrorReason]verdict{
 	dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND:       {next: final, kind: ErrNotFound},
 	dtaskv1.ErrorReason_ERROR_REASON_INVALID:         {next: final, kind: ErrInvalid},
 	dtaskv1.ErrorReason_ERROR_REASON_REFUSED:         {next: final, kind: ErrRefused},
+	dtaskv1.ErrorReason_ERROR_REASON_COMPACTED:       {next: final, kind: ErrCompacted},
 }
 
 // byCode is for a status without a reason. Coordinators always give one, so
@@ -114,6 +124,7 @@ type judgement struct {
 	message string
 	leader  string        // address, with redirect; empty if not known
 	pause   time.Duration // with later
+	full    bool          // with later: something is full; otherwise the leader is not ready
 	faults  []string
 	local   error // the error itself, if it came from this side
 }
@@ -128,6 +139,9 @@ func judge(err error) judgement {
 	if !ok {
 		v = verdict{next: final, unknown: true}
 	}
+	if _, ok := errors.AsType[*unsentError](err); ok || strings.Contains(st.Message(), dialing) {
+		v.unknown = false // without a connection nothing was sent
+	}
 	j := judgement{verdict: v, message: plain(st.Message())}
 	for _, d := range st.Details() {
 		detail, ok := d.(*dtaskv1.ErrorDetail)
@@ -137,20 +151,35 @@ func judge(err error) judgement {
 		if v, ok := byReason[detail.GetReason()]; ok {
 			j.verdict = v
 		}
+		j.full = detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY && st.Code() == codes.ResourceExhausted
 		j.leader = detail.GetLeaderAddress()
-		j.pause = time.Duration(detail.GetRetryAfterMs()) * time.Millisecond
+		j.pause = time.Duration(min(max(detail.GetRetryAfterMs(), 0), longestPause.Milliseconds())) * time.Millisecond
 		j.faults = detail.GetFaults()
 	}
 	return j
 }
 
+// longestPause bounds what a replica may ask a client to wait.
+const longestPause = time.Hour
+
+// dialing is how gRPC begins to tell why there is no connection.
+const dialing = "Error while dialing: "
+
+// unsentError is why a call was not begun.
+type unsentError struct{ st *status.Status }
+
+// Error implements error.
+func (e *unsentError) Error() string { return e.st.Err().Error() }
+
+// GRPCStatus makes it a status.
+func (e *unsentError) GRPCStatus() *status.Status { return e.st }
+
 // plain takes gRPC's wrapping off a failed connect, down to what the system
 // said: "connect: connection refused".
 func plain(message string) string {
-	const mark = "Error while dialing: "
-	i := strings.LastIndex(message, mark)
+	i := strings.LastIndex(message, dialing)
 	if i < 0 {
 		return message
 	}
-	return strings.TrimSuffix(strings.TrimPrefix(message[i+len(mark):], "dial tcp "), `"`)
+	return strings.TrimSuffix(strings.TrimPrefix(message[i+len(dialing):], "dial tcp "), `"`)
 }

@@ -39,8 +39,14 @@ type fake struct {
 	dtaskv1.UnimplementedClusterServiceServer
 
 	submit func(key string, header *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error)
+	// submitMany answers for each job.
+	submitMany func(jobs []*dtaskv1.SubmitRequest) []*dtaskv1.SubmitAnswer
+
 	getJob func(id string) (*dtaskv1.Job, error)
 	watch  func(s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error
+	// watchFrom is in the place of watch for those who look at the request.
+	watchFrom func(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error
+
 	list   func(*dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error)
 	tasks  func(s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error
 	logs   func(s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error
@@ -57,10 +63,16 @@ type fake struct {
 // serve puts f at addr until the test ends.
 func (n *network) serve(t *testing.T, addr string, f *fake) {
 	t.Helper()
+	n.serveAs(t, addr, f, f)
+}
+
+// serveAs serves f with jobs in the place of its JobService.
+func (n *network) serveAs(t *testing.T, addr string, f *fake, jobs dtaskv1.JobServiceServer) {
+	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	f.hang = make(chan struct{})
 	s := grpc.NewServer(grpc.UnaryInterceptor(f.unary), grpc.StreamInterceptor(f.stream))
-	dtaskv1.RegisterJobServiceServer(s, f)
+	dtaskv1.RegisterJobServiceServer(s, jobs)
 	dtaskv1.RegisterClusterServiceServer(s, f)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.Serve(l) }()
@@ -108,6 +120,10 @@ func (f *fake) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv
 	return s.SendAndClose(r)
 }
 
+func (f *fake) SubmitMany(_ context.Context, r *dtaskv1.SubmitManyRequest) (*dtaskv1.SubmitManyResponse, error) {
+	return &dtaskv1.SubmitManyResponse{Answers: f.submitMany(r.GetJobs())}, nil
+}
+
 func (f *fake) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.Job, error) {
 	return f.getJob(r.GetId())
 }
@@ -116,7 +132,10 @@ func (f *fake) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*dtaskv1
 	return f.list(r)
 }
 
-func (f *fake) WatchJob(_ *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
+func (f *fake) WatchJob(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
+	if f.watchFrom != nil {
+		return f.watchFrom(r, s)
+	}
 	return f.watch(s)
 }
 

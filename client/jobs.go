@@ -48,6 +48,9 @@ type JobFilter struct {
 	Labels map[string]string
 	Limit  int // how many at most; 0 = no limit
 	Stale  bool
+	// Incomplete is called if the coordinator that answers was rebuilt and is still
+	// fetching jobs that ended a while ago: some may be missing. Several times, perhaps.
+	Incomplete func()
 }
 
 // Jobs lists jobs, newest first, page by page. It ends with the first error.
@@ -66,6 +69,9 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, 
 			if err != nil {
 				yield(nil, err)
 				return
+			}
+			if got.GetIncomplete() && f.Incomplete != nil {
+				f.Incomplete()
 			}
 			for _, job := range got.GetJobs() {
 				if !yield(job, nil) {
@@ -97,13 +103,23 @@ func (c *Client) listPage(ctx context.Context, req *dtaskv1.ListJobsRequest) (*d
 // Cancel ends a job, or one task of it if task is not empty. The reason, at
 // most 256 bytes, is shown in its status. Repeating it is harmless: already
 // tells whether it was cancelled before. What has ended otherwise is an
-// ErrConflict.
+// ErrConflict. Clean-up tasks of a job run before it ends.
 func (c *Client) Cancel(ctx context.Context, job, task, reason string) (already bool, err error) {
-	req := &dtaskv1.CancelRequest{Job: job, Task: task, Reason: reason}
 	name := "cancelling job " + job
 	if task != "" {
 		name = "cancelling task " + job + "/" + task
 	}
+	return c.cancel(ctx, name, &dtaskv1.CancelRequest{Job: job, Task: task, Reason: reason})
+}
+
+// CancelNow ends a job with its clean-up tasks, which Cancel lets run. Reason,
+// already and errors are as for Cancel. A job whose ordinary tasks had failed
+// ends as failed still.
+func (c *Client) CancelNow(ctx context.Context, job, reason string) (already bool, err error) {
+	return c.cancel(ctx, "cancelling job "+job, &dtaskv1.CancelRequest{Job: job, Reason: reason, Now: true})
+}
+
+func (c *Client) cancel(ctx context.Context, name string, req *dtaskv1.CancelRequest) (already bool, err error) {
 	var got *dtaskv1.CancelResponse
 	err = c.do(ctx, operation{
 		name: name, limit: c.cfg.TryTimeout,

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -18,11 +17,16 @@ var errCut = status.Error(codes.Unavailable, "ended the stream early")
 
 // TaskFilter says which tasks to list and what of them.
 type TaskFilter struct {
-	Task         string // only this one; empty = all
+	Task         string // only this one, those of this array, or those with items of NAME[1-3]; empty = all
 	Dependencies bool   // fill Task.dependencies
 	Results      bool   // fill Task.result
 	History      bool   // fill Task.history
 	Stale        bool   // any replica may answer
+	// States are those of the tasks that are wanted; none = all.
+	States []dtaskv1.TaskState
+	// Brief leaves out tasks of arrays that did not fail and do not run; Job with
+	// ReadOptions.Levels counts them, in Job.arrays.
+	Brief bool
 }
 
 // Tasks lists the tasks of a job in topological order. After a failure it goes
@@ -31,7 +35,7 @@ func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[
 	return func(yield func(*dtaskv1.Task, error) bool) {
 		req := &dtaskv1.ListTasksRequest{
 			Job: job, Task: f.Task, WithDependencies: f.Dependencies, WithResults: f.Results, WithHistory: f.History,
-			Consistency: consistency(f.Stale),
+			Consistency: consistency(f.Stale), States: f.States, Brief: f.Brief,
 		}
 		want := uint32(0) // the lowest index not yet yielded
 		stopped := false
@@ -76,55 +80,6 @@ func Ended(s dtaskv1.JobState) bool {
 	case dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING:
 	}
 	return false
-}
-
-// Watch yields a job at once and after each change, several changes at times as
-// one, until the job has ended. It goes on by itself after failures and
-// elections. It ends with the first error.
-func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*dtaskv1.Job, error] {
-	return func(yield func(*dtaskv1.Job, error) bool) {
-		var last *dtaskv1.Job
-		stopped := false
-		err := c.do(ctx, operation{
-			name: "watching job " + id,
-			run: func(ctx context.Context, t try) error {
-				stream, err := t.jobs().WatchJob(ctx, &dtaskv1.WatchJobRequest{Id: id})
-				if err != nil {
-					return err
-				}
-				for {
-					got, err := stream.Recv()
-					if errors.Is(err, io.EOF) {
-						return errCut
-					} else if err != nil {
-						return err
-					}
-					t.heard()
-					job := got.GetJob()
-					if same(last, job) {
-						continue
-					}
-					last = job
-					if stopped = !yield(job, nil); stopped || Ended(job.GetState()) {
-						return errEnough
-					}
-				}
-			},
-		})
-		if err != nil && !stopped {
-			yield(nil, err)
-		}
-	}
-}
-
-// same tells whether two readings of a job show the same, however fresh.
-func same(a, b *dtaskv1.Job) bool {
-	if a == nil {
-		return false
-	}
-	x, y := proto.CloneOf(a), proto.CloneOf(b)
-	x.Freshness, y.Freshness = nil, nil
-	return proto.Equal(x, y)
 }
 
 // Wait returns the job once it has ended, in whatever way.

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -48,26 +50,19 @@ type Submitted struct {
 // must not be changed meanwhile. With ErrUnreachable the job may have been
 // stored (Error.Unknown): submitting again with Error.Key is safe.
 func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOptions) (Submitted, error) {
-	first := &dtaskv1.SubmitRequest{Header: job.GetHeader(), IdempotencyKey: opts.Key}
-	if len(opts.Key) > maxKeyBytes {
-		return Submitted{}, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("idempotency key has %d bytes; at most %d are allowed", len(opts.Key), maxKeyBytes)}
-	}
-	if opts.Key == "" {
-		first.IdempotencyKey, first.GeneratedKey = newKey(), true
-	}
-	total, err := countTasks(job)
+	first, err := firstRequest(job, opts)
 	if err != nil {
 		return Submitted{}, err
 	}
-	first.Total = total
-	cuts := cut(job, proto.Size(first))
+	tasks := inParts(job.GetTasks())
+	cuts := cut(tasks, proto.Size(first))
 
 	var got *dtaskv1.SubmitResponse
 	err = c.do(ctx, operation{
 		name: "submitting the job",
 		key:  first.GetIdempotencyKey(),
 		run: func(ctx context.Context, t try) (err error) {
-			got, err = sendJob(ctx, t, first, job.GetTasks(), cuts)
+			got, err = sendJob(ctx, t, first, tasks, cuts)
 			return err
 		},
 	})
@@ -75,6 +70,20 @@ func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOp
 		return Submitted{}, err
 	}
 	return Submitted{ID: got.GetId(), Existed: got.GetExisted(), Index: got.GetIndex(), Key: first.GetIdempotencyKey()}, nil
+}
+
+// firstRequest is the first message of a submission, without tasks.
+func firstRequest(job *dtaskv1.JobSpec, opts SubmitOptions) (*dtaskv1.SubmitRequest, error) {
+	first := &dtaskv1.SubmitRequest{Header: job.GetHeader(), IdempotencyKey: opts.Key}
+	if len(opts.Key) > maxKeyBytes {
+		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("idempotency key has %d bytes; at most %d are allowed", len(opts.Key), maxKeyBytes)}
+	}
+	if opts.Key == "" {
+		first.IdempotencyKey, first.GeneratedKey = newKey(), true
+	}
+	var err error
+	first.Total, err = countTasks(job)
+	return first, err
 }
 
 // sendJob sends one whole submission to one coordinator.
@@ -110,13 +119,55 @@ func sendJob(ctx context.Context, t try, first *dtaskv1.SubmitRequest, tasks []*
 	return r, err
 }
 
+// inParts cuts arrays whose items do not fit into a message.
+func inParts(tasks []*dtaskv1.TaskSpec) []*dtaskv1.TaskSpec {
+	if !slices.ContainsFunc(tasks, func(t *dtaskv1.TaskSpec) bool { return len(t.GetArray().GetItems()) > 0 }) {
+		return tasks
+	}
+	out := make([]*dtaskv1.TaskSpec, 0, len(tasks))
+	for _, t := range tasks {
+		items := t.GetArray().GetItems()
+		first := partEnd(items, int(array.Chunk(t.GetArray()))) //nolint:gosec // 32 bits
+		if first == len(items) {
+			out = append(out, t)
+			continue
+		}
+		head := proto.CloneOf(&dtaskv1.TaskSpec{Id: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Body: t.GetBody()})
+		head.Array = &dtaskv1.ArraySpec{
+			Items: items[:first], ItemsTotal: uint32(len(items)), MaxParallel: t.GetArray().GetMaxParallel(), //nolint:gosec // at most a million
+			Chunk: t.GetArray().GetChunk(), JsonPayload: t.GetArray().GetJsonPayload(),
+		}
+		out = append(out, head)
+		items = items[first:]
+		for part := uint32(1); len(items) > 0; part++ {
+			n := partEnd(items, int(array.Chunk(t.GetArray()))) //nolint:gosec // 32 bits
+			out = append(out, &dtaskv1.TaskSpec{Id: t.GetId(), Array: &dtaskv1.ArraySpec{Items: items[:n], Part: part}})
+			items = items[n:]
+		}
+	}
+	return out
+}
+
+// partEnd is how many items make a part: a multiple of chunk, or all.
+func partEnd(items [][]byte, chunk int) int {
+	const framing = 4
+	n, size := 0, 0
+	for n < len(items) && size < chunkBytes/2 {
+		for range min(chunk, len(items)-n) {
+			size += len(items[n]) + framing
+			n++
+		}
+	}
+	return n
+}
+
 // cut returns where each message ends, as indexes into the tasks; the first
 // message has a head of the given size. There is always at least one.
-func cut(job *dtaskv1.JobSpec, head int) []int {
+func cut(tasks []*dtaskv1.TaskSpec, head int) []int {
 	const framing = 8 // tag and length of a task in its message
 	var cuts []int
 	size := head
-	for i, task := range job.GetTasks() {
+	for i, task := range tasks {
 		n := proto.Size(task) + framing
 		if size+n > chunkBytes && (i > 0 || head > chunkBytes) {
 			cuts = append(cuts, i)
@@ -124,12 +175,15 @@ func cut(job *dtaskv1.JobSpec, head int) []int {
 		}
 		size += n
 	}
-	return append(cuts, len(job.GetTasks()))
+	return append(cuts, len(tasks))
 }
 
 func countTasks(job *dtaskv1.JobSpec) (uint32, error) {
 	const most = 1_000_000
-	n := len(job.GetTasks())
+	n := uint64(0)
+	for _, t := range job.GetTasks() {
+		n += min(array.Tasks(t), most+1)
+	}
 	if n == 0 || n > most {
 		return 0, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("job has %d tasks; 1 to %d are allowed", n, most)}
 	}

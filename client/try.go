@@ -74,10 +74,11 @@ func (c *Client) round(ctx context.Context, w *walk) (done bool, err error) {
 				c.book.answered(addr)
 				return true, nil
 			}
+			j := judge(err)
 			if ctx.Err() != nil {
+				w.cutOff(j)
 				return false, nil //nolint:nilerr // the caller looks at ctx
 			}
-			j := judge(err)
 			w.note(addr, j)
 			addr = ""
 			switch j.next {
@@ -110,7 +111,7 @@ func (c *Client) visit(ctx context.Context, w *walk, addr string) error {
 		_, err = dtaskv1.NewClusterServiceClient(conn).Identify(probing, &dtaskv1.IdentifyRequest{})
 		cancel()
 		if err != nil && status.Code(err) != codes.Unimplemented {
-			return status.Error(codes.Unavailable, plain(status.Convert(err).Message()))
+			return &unsentError{st: status.New(codes.Unavailable, plain(status.Convert(err).Message()))}
 		}
 	}
 	err = w.guarded(ctx, conn)

@@ -33,6 +33,7 @@ type walk struct {
 	floor    time.Duration // what the leader asked for
 	streamed bool          // the present try heard from its coordinator
 	unknown  bool          // some try may have had its effect
+	full     bool          // so said the last try
 	last     map[string]string
 }
 
@@ -74,8 +75,13 @@ func (w *walk) broken() {
 func (w *walk) note(addr string, j judgement) {
 	w.last[addr] = j.message
 	w.unknown = w.unknown || j.unknown
+	w.full = j.full
 	w.floor = max(w.floor, j.pause)
 }
+
+// cutOff remembers a try that ended because the walk did: its coordinator may
+// have had the call already.
+func (w *walk) cutOff(j judgement) { w.unknown = w.unknown || j.unknown }
 
 // pause waits before the next round: from half to one and a half of a time
 // that doubles. It tells false if the walk ended meanwhile.
@@ -113,9 +119,13 @@ func (w *walk) gaveUp(parent context.Context) error {
 	if len(why) == 0 {
 		why = []string{"no answer"}
 	}
+	kind, what := ErrUnreachable, "no coordinator took it within"
+	if w.full && !w.unknown {
+		kind, what = ErrBusy, "the cluster was busy for"
+	}
 	return &Error{
-		Kind:    ErrUnreachable,
-		Message: fmt.Sprintf("%s: no coordinator took it within %s: %s", w.op.name, w.timeout, strings.Join(why, "; ")),
+		Kind:    kind,
+		Message: fmt.Sprintf("%s: %s %s: %s", w.op.name, what, w.timeout, strings.Join(why, "; ")),
 		Unknown: w.unknown,
 		Key:     w.op.key,
 	}

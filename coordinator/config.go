@@ -1,13 +1,16 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/internal/pace"
 	"github.com/dtask/dtask/spec"
 )
 
@@ -44,19 +47,72 @@ type Config struct {
 	SnapshotBytes     uint64        // of log between snapshots; default 64 MiB
 	TaskTimeout       time.Duration // of an attempt, for tasks that name none; default 60 minutes
 	MaxRetries        *uint32       // for tasks that do not say; nil = 3
-	KeepFor           time.Duration // how long ended jobs are kept; default 7 days
-	KeepJobs          int           // how many; default 10,000
+	// KeepFor is how long the replicated state keeps ended jobs that can be retried, and
+	// their dead letters, and KeepJobs how many ended jobs it keeps; default 7 days,
+	// 10,000. Jobs all of whose tasks completed leave it after a minute at most. What
+	// left is in the history.
+	KeepFor  time.Duration
+	KeepJobs int
+	// HistoryAge, HistoryJobs and HistoryBytes bound the history: for how long after
+	// their end, how many, and in how many bytes on disk jobs are kept. 0 = for ever, the
+	// defaults of history.Config. The leader's HistoryAge counts.
+	HistoryAge                time.Duration
+	HistoryJobs, HistoryBytes uint64
 	// MinFree is the room that the disk of DataDir must have for new jobs to be
 	// taken; with less than half of it this replica does not lead if another
 	// can. nil = DefaultMinFree; zero numbers ask for none.
 	MinFree *MinFree
+	// SubmitRate is how many jobs one owner may submit in a second; 0 = as many
+	// as he likes. SubmitBurst is how many at once after a time of rest; default
+	// 10 × SubmitRate, at least 1. The leader's settings count: they should be the
+	// same at all replicas.
+	SubmitRate  float64
+	SubmitBurst int
+
+	// DeadLetterWebhook is a URL that is told of each new dead letter, and
+	// DeadLetterCommand the path of a program that is; empty = none. The leader's
+	// settings count: they should be the same at all replicas.
+	DeadLetterWebhook, DeadLetterCommand string
+	// WebhookSecretFile has the key that signs webhooks; empty = they are not
+	// signed. It is read when Run begins.
+	WebhookSecretFile string
+	// AutoRejoin lets a replica whose folder was lost or is damaged come back under a
+	// new server id, which the cluster gives it.
+	AutoRejoin bool
+	// Command is the command line of this process, for messages. Optional.
+	Command string
 
 	// Summary is how often a line is logged while there is work; default 5 s.
 	Summary time.Duration
 	// TestHooks serves the hooks that damage this replica on purpose.
 	TestHooks bool
+	// TestAddresses are dialled by this replica in the place of the addresses of
+	// the servers with these ids, for Raft, watches and gRPC. For tests only.
+	TestAddresses map[string]string
+	// TestTrailingLogs is how many entries stay behind a snapshot; 0 = as many
+	// as raftnode thinks right. For tests only, in which replicas that were away
+	// for a moment shall need a snapshot.
+	TestTrailingLogs uint64
+	// TestNetwork is used in the place of TCP. nil: TCP. For simulations only.
+	TestNetwork Network
+	// TestPace makes everything slower that this replica does again and again or waits
+	// for. 0: 1. For simulations only.
+	TestPace pace.Pace
+	// TestStore may put something between the defended store and raft.db; see
+	// raftnode.Config.WrapStore. For simulations only.
+	TestStore func(raftnode.Backend) raftnode.Backend
 	// Started, if set, is told the addresses once the replica listens.
 	Started func(listen, http string)
+}
+
+// Network is how a replica reaches others and is reached. Its methods are called
+// from many goroutines.
+type Network interface {
+	// Listen opens a listener on HOST:PORT.
+	Listen(ctx context.Context, address string) (net.Listener, error)
+	// Dial connects to HOST:PORT. Its error wraps syscall.ECONNREFUSED if nobody
+	// listens there.
+	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
 func (c *Config) defaults() {
@@ -64,10 +120,10 @@ func (c *Config) defaults() {
 		c.Wall = time.Now
 	}
 	if c.HeartbeatInterval == 0 {
-		c.HeartbeatInterval = time.Second
+		c.HeartbeatInterval = c.TestPace.Of(time.Second)
 	}
 	if c.Summary == 0 {
-		c.Summary = 5 * time.Second
+		c.Summary = c.TestPace.Of(5 * time.Second)
 	}
 	if c.Started == nil {
 		c.Started = func(string, string) {}
@@ -75,7 +131,7 @@ func (c *Config) defaults() {
 }
 
 // Validate gives all that is missing or out of range, with the names of the
-// flags, joined.
+// flags, joined. It looks at the files that the settings name.
 func (c *Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -95,6 +151,11 @@ func (c *Config) Validate() error {
 	check(self, "--peers: must name this replica, %s, too", c.ID)
 	check(c.MinFree == nil || c.MinFree.Percent <= 100, "--min-free-percent: must be 0–100")
 	check(c.HeartbeatInterval >= 0 && c.HeartbeatInterval <= time.Minute, "--heartbeat-interval: must be at most 1m")
+	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate, "--submit-rate: must be 0–%d jobs a second", api.MaxSubmitRate)
+	check(c.SubmitBurst >= 0, "--submit-burst: must not be negative")
+	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst: means nothing without --submit-rate; give both")
+	_, err := c.noticeHooks()
+	errs = append(errs, err)
 	return errors.Join(errs...)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/grpc/status"
 
@@ -17,12 +16,19 @@ import (
 // form decides whether this replica restarts, founds a cluster, or joins one.
 // It gives the founders if it is to found one.
 func (r *replica) form(ctx context.Context) (founders []raftnode.Server, err error) {
+	if r.stored {
+		return nil, r.checkFresh(ctx)
+	}
 	out, err := raftnode.Form(ctx, raftnode.FormConfig{
-		Self: r.identity.Get(), HasState: r.stored, Peers: r.cfg.servers(), Logger: r.log,
+		Self: r.identity.Get(), Peers: r.cfg.servers(), Logger: r.log, Aside: r.aside,
 		Probe: r.probe, AskAdmission: r.askAdmission,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("forming the cluster: %w", err)
+		err = fmt.Errorf("forming the cluster: %w", err)
+		if _, refused := errors.AsType[*raftnode.RefusedError](err); refused && !r.cfg.AutoRejoin {
+			err = fmt.Errorf("%w\n%s", err, r.cfg.advice())
+		}
+		return nil, err
 	}
 	switch out.Decision {
 	case raftnode.Bootstrap:
@@ -31,6 +37,9 @@ func (r *replica) form(ctx context.Context) (founders []raftnode.Server, err err
 		}
 		return r.cfg.servers(), nil
 	case raftnode.Join:
+		if r.identity.Get().ServerID != r.id {
+			return nil, errRenamed
+		}
 		return nil, r.identity.SetClusterID(out.ClusterID)
 	case raftnode.Restart:
 	}
@@ -44,49 +53,8 @@ func (r *replica) probe(ctx context.Context, address string) (raftnode.PeerInfo,
 	}
 	return raftnode.PeerInfo{
 		ServerID: id.GetServerId(), Instance: id.GetInstance(), ClusterID: id.GetClusterId(),
-		Empty: id.GetEmpty(), PeersDigest: id.GetPeersDigest(),
+		Empty: id.GetEmpty(), SetAside: id.GetSetAside(), PeersDigest: id.GetPeersDigest(),
 	}, nil
-}
-
-// askAdmission asks one peer after the other, and whom they name as leader.
-func (r *replica) askAdmission(ctx context.Context) (clusterID string, err error) {
-	id := r.identity.Get()
-	q := &dtaskv1.AdmitRequest{ServerId: id.ServerID, Instance: id.Instance, ClusterId: id.ClusterID}
-	var errs []error
-	for _, p := range r.cfg.Peers {
-		if p.ID == r.cfg.ID {
-			continue
-		}
-		clusterID, err := r.admit(ctx, p.Address, q)
-		var refused *raftnode.RefusedError
-		if err == nil || errors.As(err, &refused) {
-			return clusterID, err
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", p.ID, err))
-	}
-	return "", errors.Join(errs...)
-}
-
-// admit asks at an address, and at the leader's if that one is not it.
-func (r *replica) admit(ctx context.Context, address string, q *dtaskv1.AdmitRequest) (string, error) {
-	for range 3 {
-		once, cancel := context.WithTimeout(ctx, 2*time.Second)
-		a, err := r.peers.Admit(once, address, q)
-		cancel()
-		if err == nil {
-			return a.GetClusterId(), nil
-		}
-		d := detailOf(err)
-		switch {
-		case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_REFUSED:
-			return "", &raftnode.RefusedError{ServerID: q.GetServerId(), Reason: status.Convert(err).Message()}
-		case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && d.GetLeaderAddress() != "":
-			address = d.GetLeaderAddress()
-		default:
-			return "", err
-		}
-	}
-	return "", errors.New("the leader keeps moving")
 }
 
 func detailOf(err error) *dtaskv1.ErrorDetail {
@@ -96,34 +64,6 @@ func detailOf(err error) *dtaskv1.ErrorDetail {
 		}
 	}
 	return nil
-}
-
-// register makes sure that the cluster knows this instance under its server id,
-// and that it does not know another one.
-func (r *replica) register(ctx context.Context) error {
-	id := r.identity.Get()
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		known, ok := r.knownInstance(id.ServerID)
-		switch {
-		case ok && known == id.Instance:
-			return waitFor(ctx)
-		case ok:
-			return &FatalError{raftnode.OtherInstanceError(id.ServerID)}
-		}
-		if leader, address := r.node.Load().Leader(); leader != "" && leader != id.ServerID {
-			_, err := r.admit(ctx, address, &dtaskv1.AdmitRequest{ServerId: id.ServerID, Instance: id.Instance, ClusterId: id.ClusterID})
-			if refused, ok := errors.AsType[*raftnode.RefusedError](err); ok {
-				return &FatalError{refused}
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // learnCluster writes the cluster's name to the data folder once it is agreed.
@@ -169,7 +109,7 @@ func (r *replica) members() []api.Member {
 	}
 	var list []api.Member
 	for _, s := range node.Servers() {
-		list = append(list, api.Member{ID: s.ID, Address: s.Address})
+		list = append(list, api.Member{ID: s.ID, Address: s.Address, Voter: s.Voter})
 	}
 	return list
 }

@@ -1,6 +1,10 @@
 package coordinator
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,6 +12,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/scheduler"
 )
 
@@ -44,12 +49,20 @@ var (
 	descCompleted   = counter("tasks_completed_total", "Completions accepted.")
 	descFailed      = counter("attempts_failed_total", "Failed attempts accepted.")
 	descRequeued    = counter("attempts_requeued_total", "Attempts put back without burning a retry.")
+	descStealsAsked = counter("steals_asked_total", "Attempts that workers were asked to give back because another worker had a free slot.")
+	descSteals      = counter("steals_total", "Attempts that workers gave back when they were asked.")
 	descLost        = counter("workers_lost_total", "Workers given up.")
 	descSubmitted   = counter("jobs_submitted_total", "Jobs stored.")
+	descRefused     = counter("submissions_refused_total", "Submissions refused because something was full, by what it was; clients repeat them.", "reason")
 	descReady       = counter("tasks_ready", "Ready tasks that wait for a worker.", "priority")
 	descHeld        = counter("attempts_held", "Attempts that workers hold.")
 	descWorkers     = counter("workers_attached", "Workers with a session.")
+	descClock       = counter("leader_clock_agrees", "1 while the leader's wall clock is like most members'; while it is not, nothing is forgotten because of its age.")
 	descDisputed    = counter("replicas_disputed", "1 while no majority of the replicas agrees on the state.")
+	descNotices     = counter("notices_pending", "Notices that wait to be told to webhooks and commands.")
+	descTold        = counter("notices_delivered_total", "Notices delivered.")
+	descGivenUp     = counter("notices_failed_total", "Notices given up: refused, tried for a day, or pushed out of a full queue.")
+	descLetters     = counter("dead_letters", "Dead letters by the type of their tasks; types beyond the 50 most frequent are (others).", "type")
 	descWaitSeconds = counter("task_wait_seconds", "From ready to sent to a worker; sampled under load.")
 	descRunSeconds  = counter("task_run_seconds", "From begin to end of attempts that succeeded.")
 )
@@ -73,17 +86,25 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		{descCompleted, s.Completions},
 		{descFailed, s.Failures},
 		{descRequeued, s.Requeues},
+		{descStealsAsked, s.StealsAsked},
+		{descSteals, s.Steals},
 		{descLost, s.WorkersLost},
 		{descSubmitted, s.Submissions},
+		{descTold, m.r.told.Delivered.Load()},
+		{descGivenUp, m.r.told.Failed.Load() + t.NoticesLost.Load()},
 		{descChanges, m.r.leaderChanges.Load()},
 	} {
 		ch <- prometheus.MustNewConstMetric(x.d, prometheus.CounterValue, float64(x.v))
+	}
+	for limit, n := range m.r.api.Refused() {
+		ch <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, float64(n), limit)
 	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	leads := m.r.term.Load() != nil
 	gauge(descLeader, truth(leads))
+	gauge(descClock, truth(m.r.clockAgrees()))
 	gauge(descDisputed, truth(m.r.disputed.Load()))
 	gauge(descApplied, float64(m.r.machine.Index()))
 	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
@@ -91,11 +112,42 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descHeld, ifTrue(leads, float64(t.Held.Load())))
 	gauge(descWorkers, ifTrue(leads, float64(t.Workers.Load())))
+	var waiting int
+	var letters map[string]int
+	m.r.machine.Read(func(st *fsm.State, _ uint64) { waiting, letters = st.NoticeCount(), st.Letters() })
+	gauge(descNotices, ifTrue(leads, float64(waiting)))
+	for kind, n := range mostFrequent(letters, maxLetterTypes) {
+		gauge(descLetters, ifTrue(leads, float64(n)), kind)
+	}
+	collectHistory(ch, m.r.history.Stats())
 	histogram(ch, descWaitSeconds, t.Wait.Counts())
 	histogram(ch, descRunSeconds, t.Run.Counts())
 	if node := m.r.node.Load(); node != nil {
 		collectNode(ch, node)
 	}
+}
+
+// maxLetterTypes bounds the series of dead letters; otherTypes is a name that no
+// type has.
+const (
+	maxLetterTypes = 50
+	otherTypes     = "(others)"
+)
+
+// mostFrequent keeps the most frequent types and counts the others together. Those
+// are always there, so that the registry knows the metric from the beginning.
+func mostFrequent(counts map[string]int, most int) map[string]int {
+	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
+	})
+	out := map[string]int{otherTypes: 0}
+	for i, kind := range kinds {
+		if i >= most {
+			kind = otherTypes
+		}
+		out[kind] += counts[kinds[i]]
+	}
+	return out
 }
 
 func collectNode(ch chan<- prometheus.Metric, node *raftnode.Node) { node.Collector().Collect(ch) }

@@ -1,16 +1,22 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"io"
+	"time"
 
+	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 )
 
 // replicated is the state machine as raftnode wants it.
-type replicated struct{ machine *fsm.Machine }
+type replicated struct {
+	machine *fsm.Machine
+	history *history.History
+}
 
 func (r replicated) Apply(index, _ uint64, data []byte) any {
 	result := r.machine.Apply(index, data)
@@ -21,7 +27,30 @@ func (r replicated) Apply(index, _ uint64, data []byte) any {
 	return result
 }
 
-func (r replicated) Snapshot() (raftnode.Snapshot, error) { return r.machine.Snapshot(), nil }
+func (r replicated) Snapshot() (raftnode.Snapshot, error) {
+	return snapshot{r.machine.Snapshot(), r.history}, nil
+}
+
+// syncLimit is how long a snapshot waits for the history; then it is taken later.
+const syncLimit = time.Minute
+
+// snapshot is a snapshot that is stored when all that left the state before it is on
+// disk: the log that says so may be given up then.
+type snapshot struct {
+	*fsm.Snapshot
+
+	history *history.History
+}
+
+// Persist implements raftnode.Snapshot.
+func (s snapshot) Persist(w io.Writer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), syncLimit)
+	defer cancel()
+	if err := s.history.Sync(ctx, s.Index()); err != nil {
+		return err
+	}
+	return s.Snapshot.Persist(w)
+}
 
 func (r replicated) Restore(from io.Reader) error { return r.machine.Restore(from) }
 

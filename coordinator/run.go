@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dtask/dtask/coordinator/api"
+	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/leader"
+	"github.com/dtask/dtask/coordinator/notify"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/coordinator/session"
@@ -35,6 +35,9 @@ func (e *FatalError) Unwrap() error { return e.Err }
 const (
 	transferLimit = 2 * time.Second
 	stopLimit     = 5 * time.Second
+	// fatalLimit is how long connections may take to be closed when the process
+	// must end at once: a disk that hangs lets nothing else close.
+	fatalLimit = 500 * time.Millisecond
 )
 
 // replica is a running coordinator.
@@ -42,46 +45,89 @@ type replica struct {
 	cfg      Config
 	log      *slog.Logger
 	identity *raftnode.IdentityFile
-	stored   bool // the folder held raft state when the process started
-	machine  *fsm.Machine
-	mux      *raftnode.Mux
-	peers    *api.Peers
-	api      *api.Server
-	listen   string
-	http     string
+	id       string // server id; not the one of the command line, if the cluster gave another
+	stored   bool   // the folder held raft state when the process started
+	// lastStored is the last entry that it stands for.
+	lastStored uint64
+	aside      []string // folders that were set aside as damaged
+
+	saidRefused bool // of the goroutine that forms the cluster
+	machine     *fsm.Machine
+	history     *history.History
+	mux         *raftnode.Mux
+	peers       *api.Peers
+	api         *api.Server
+	listen      string
+	http        string
+	hooks       *testHooks // nil unless Config.TestHooks is set
 
 	node          atomic.Pointer[raftnode.Node]       // nil until Raft runs
 	term          atomic.Pointer[sequencer.Sequencer] // nil outside of a term
 	totals        *sequencer.Totals
+	noticeHooks   notify.Hooks
+	told          notify.Totals
 	leaderChanges atomic.Uint64
-	disputed      atomic.Bool // the replicas disagree: nothing is assigned
+	disputed      atomic.Bool               // the replicas disagree: nothing is assigned
+	agreed        atomic.Pointer[agreement] // nil: this replica does not lead, or has no reason to believe its wall clock
 
-	stop context.CancelCauseFunc
+	stop   context.CancelCauseFunc
+	fatals chan *FatalError // size 1: the first one ends the process
 }
 
 // Run is the replica, from the opening of its folder until ctx is done or it
-// must not go on. When ctx is done it hands leadership over and returns nil.
+// must not go on. When ctx is done it hands leadership over and returns nil. A folder
+// that is damaged when it is opened is set aside, and kept.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.defaults()
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+	hooks, err := cfg.noticeHooks()
+	if err != nil {
+		return err
+	}
+	for {
+		err := live(ctx, &cfg, hooks)
+		switch damaged, damage := damageAtStart(err); {
+		case errors.Is(err, errRenamed):
+			cfg.Logger.InfoContext(ctx, "this replica has a new server id: starting under it", "id", cfg.ID)
+		case damaged:
+			if err := setAside(&cfg, damage); err != nil {
+				return &FatalError{err}
+			}
+		default:
+			return fatalAtStart(err)
+		}
+	}
+}
+
+// live is one life of the replica: it ends with the process, or because the folder
+// changes.
+func live(ctx context.Context, cfg *Config, hooks notify.Hooks) error {
+	if err := raftnode.MakeDir(cfg.DataDir); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
 	identity, err := raftnode.OpenIdentity(cfg.DataDir, cfg.ID)
+	if damage, damaged := errors.AsType[*raftnode.DamageError](err); damaged {
+		return &startError{damage}
+	}
 	if err != nil {
 		return fmt.Errorf("opening the data folder: %w", err)
 	}
 	r := &replica{
-		cfg: cfg, log: cfg.Logger, identity: identity, machine: fsm.NewMachine(fsm.Compact{}),
-		totals: sequencer.NewTotals(),
+		cfg: *cfg, log: cfg.Logger, identity: identity, id: identity.Get().ServerID,
+		machine: fsm.NewMachine(fsm.Compact{}), totals: sequencer.NewTotals(), noticeHooks: hooks,
 	}
-	if r.stored, err = raftnode.HasState(cfg.DataDir); err != nil {
-		return errors.Join(&FatalError{err}, identity.Close())
+	r.useHooks()
+	if err := r.examine(); err != nil {
+		return errors.Join(&startError{err}, identity.Close())
+	}
+	if err := r.openHistory(); err != nil {
+		return errors.Join(err, identity.Close())
 	}
 	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
+	r.fatals = make(chan *FatalError, 1)
 	r.stop = stop
 	done := make(chan error, 1)
 	go func() { done <- errors.Join(r.run(inner), identity.Close()) }()
@@ -94,17 +140,24 @@ func (r *replica) await(ctx context.Context, done <-chan error) error {
 	select {
 	case err := <-done:
 		return err
+	case fatal := <-r.fatals:
+		return within(r.cfg.TestPace.Of(fatalLimit), done, fatal)
 	case <-ctx.Done():
 		r.handOver(ctx)
 		r.stop(errStopped)
 	}
-	limit := time.NewTimer(stopLimit)
-	defer limit.Stop()
+	return within(r.cfg.TestPace.Of(stopLimit), done, errors.New("stopping took too long; leaving as after a crash, which is safe"))
+}
+
+// within waits for the end, and gives up after a limit.
+func within(limit time.Duration, done <-chan error, late error) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err
-	case <-limit.C:
-		return errors.New("stopping took too long; leaving as after a crash, which is safe")
+	case <-timer.C:
+		return late
 	}
 }
 
@@ -116,7 +169,7 @@ func (r *replica) handOver(ctx context.Context) {
 	if node == nil || !node.Leading() || len(node.Servers()) < 2 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transferLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.TestPace.Of(transferLimit))
 	defer cancel()
 	if err := node.Transfer(ctx); err != nil {
 		r.log.WarnContext(ctx, "leadership could not be handed over", "err", err)
@@ -128,18 +181,24 @@ func (r *replica) handOver(ctx context.Context) {
 // fatal ends the replica at once. It does not wait for anything.
 func (r *replica) fatal(err error) {
 	r.log.Error("this replica must stop", "err", err)
-	r.stop(&FatalError{err})
+	fatal := &FatalError{err}
+	r.stop(fatal)
+	select {
+	case r.fatals <- fatal:
+	default: // one is enough
+	}
 }
 
 func (r *replica) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if err := r.open(ctx, group); err != nil {
 		r.stop(err)
-		return errors.Join(err, ignoreStop(group.Wait()))
+		return errors.Join(err, ignoreStop(group.Wait()), r.history.Close())
 	}
+	endHistory := r.runHistory(ctx)
 	group.Go(func() error { return r.consensus(ctx) })
 	err := group.Wait()
-	err = errors.Join(err, r.peers.Close())
+	err = errors.Join(err, endHistory(), r.peers.Close())
 	if fatal, ok := errors.AsType[*FatalError](context.Cause(ctx)); ok {
 		return fatal
 	}
@@ -156,7 +215,7 @@ func ignoreStop(err error) error {
 // open listens and serves. Before Raft runs, others can already ask who this
 // replica is.
 func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
-	base, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.cfg.Listen)
+	base, err := r.listenOn(ctx, r.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
@@ -165,10 +224,10 @@ func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
 		r.cfg.Advertise = r.listen
 	}
 	r.mux = raftnode.NewMux(base, r.log)
-	r.peers = api.NewPeers()
+	r.peers = r.newPeers()
 	sessions := session.New(session.Config{
 		Current: r.sessionLeader, Machine: r.machine, Logger: r.log,
-		HeartbeatInterval: r.cfg.HeartbeatInterval, Silence: 3 * r.cfg.HeartbeatInterval,
+		HeartbeatInterval: r.cfg.HeartbeatInterval, Silence: 3 * r.cfg.HeartbeatInterval, Lease: max(r.cfg.TestPace.Of(30*time.Second), 3*r.cfg.HeartbeatInterval),
 	})
 	if r.api, err = api.NewServer(r.apiConfig(sessions)); err != nil {
 		return errors.Join(err, base.Close())
@@ -191,31 +250,40 @@ func (r *replica) consensus(ctx context.Context) error {
 	}
 	node, err := raftnode.Open(raftnode.Config{ //nolint:contextcheck // it lives until Close, which ends when ctx does
 		Identity: r.identity, DataDir: r.cfg.DataDir, Advertise: r.cfg.Advertise, Listener: r.mux,
-		FSM: replicated{r.machine}, Peers: r.cfg.servers(), Founders: founders,
-		KnownInstance: r.knownInstance, Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,
-		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, LowSpace: r.cfg.MinFree,
-		Logger: r.log, Fatal: r.fatal,
+		FSM: replicated{r.machine, r.history}, Peers: r.cfg.servers(), Founders: founders,
+		KnownInstance: r.believedInstance, Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,
+		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, TrailingLogs: r.cfg.TestTrailingLogs, LowSpace: r.cfg.MinFree,
+		Pace: r.cfg.TestPace, Dial: r.dialler(), WrapStore: r.cfg.TestStore, Logger: r.log, Fatal: r.fatal,
 	})
 	if err != nil {
-		return &FatalError{err}
+		return &startError{err}
 	}
 	r.node.Store(node)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return leader.Run(ctx, node, r.log, term{r}, registrar{r}, leader.Watchdog{Progress: node.Progress})
+		return leader.RunAt(ctx, r.cfg.TestPace, failingRaft{node, r.faults()}, r.log, term{r}, registrar{r}, clocks{r}, r.watchdog(node))
 	})
 	group.Go(func() error { return r.learnCluster(ctx) })
 	group.Go(func() error { return r.register(ctx) })
 	group.Go(func() error { return r.compare(ctx) })
 	group.Go(func() error { return r.summarize(ctx) })
 	err = group.Wait()
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.TestPace.Of(stopLimit))
 	defer cancel()
 	return errors.Join(err, node.Close(closing))
 }
 
 func (r *replica) knownInstance(serverID string) (instance string, known bool) {
 	r.machine.Read(func(s *fsm.State, _ uint64) { instance, known = s.Instance(serverID) })
+	return instance, known
+}
+
+// believedInstance is knownInstance for those that connect, also before the log is
+// applied.
+func (r *replica) believedInstance(serverID string) (instance string, known bool) {
+	if instance, known = r.knownInstance(serverID); !known {
+		instance, known = r.identity.Get().Instances[serverID]
+	}
 	return instance, known
 }
 

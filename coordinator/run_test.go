@@ -16,14 +16,25 @@ import (
 // not wait for long. stop ends the replica and waits.
 func run(t *testing.T, dir string, limit coordinator.MinFree) (c *client.Client, stop func()) {
 	t.Helper()
+	return runWith(t, coordinator.Config{DataDir: dir, MinFree: &limit})
+}
+
+// runWith is run with further settings.
+func runWith(t *testing.T, cfg coordinator.Config) (c *client.Client, stop func()) {
+	t.Helper()
+	cfg.ID, cfg.Listen, cfg.Logger = "n1", "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	tell := cfg.Started
 	ctx, cancel := context.WithCancel(t.Context())
 	started := make(chan string, 1)
 	done := make(chan error, 1)
 	go func() {
-		done <- coordinator.Run(ctx, coordinator.Config{
-			ID: "n1", DataDir: dir, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MinFree: &limit,
-			Started: func(listen, _ string) { started <- listen },
-		})
+		cfg.Started = func(listen, http string) {
+			if tell != nil {
+				tell(listen, http)
+			}
+			started <- listen
+		}
+		done <- coordinator.Run(ctx, cfg)
 	}()
 	select {
 	case address := <-started:

@@ -1,18 +1,25 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/session"
+	"github.com/dtask/dtask/internal/columns"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // apiConfig is what the gRPC services see of this replica.
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
 	digest := raftnode.PeersDigest(r.cfg.servers())
 	return api.Config{
-		ServerID: r.cfg.ID, Machine: r.machine, Peers: r.peers, Logger: r.log, Logs: sessions,
+		ServerID: r.id, Machine: r.machine, Peers: r.peers, Logger: r.log, Logs: sessions, History: r.history,
 		Leader: func() api.Leader {
 			if s := r.term.Load(); s != nil {
 				return s
@@ -26,11 +33,17 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 			return nil
 		},
 		Members: r.members,
+		Changer: func() api.Changer {
+			if n := r.node.Load(); n != nil {
+				return n
+			}
+			return nil
+		},
 		Identity: func() api.Identity {
 			id := r.identity.Get()
 			return api.Identity{
-				Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.stored && r.node.Load() == nil,
-				PeersDigest: digest, Version: r.cfg.Version, HTTPAddress: r.http,
+				Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.stored && r.node.Load() == nil, SetAside: len(r.aside) > 0,
+				PeersDigest: digest, Version: r.cfg.Version, HTTPAddress: r.http, WallMS: r.cfg.Wall().UnixMilli(),
 			}
 		},
 		Totals: r.totals.Stats,
@@ -41,9 +54,32 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 			}
 			return p
 		},
+		Enter:        entering(sessions),
 		Classify:     classify,
 		TaskDefaults: r.cfg.taskDefaults(),
+		SubmitRate:   r.cfg.SubmitRate,
+		SubmitBurst:  r.cfg.SubmitBurst,
+		Options:      r.cfg.pacedOptions(),
 	}
+}
+
+// entering lets sessions of workers be refused before anything is made for them.
+func entering(sessions *session.Service) func(context.Context, string) (context.Context, error) {
+	return func(ctx context.Context, method string) (context.Context, error) {
+		if method != dtaskv1.WorkerService_Session_FullMethodName {
+			return ctx, nil
+		}
+		return sessions.Enter(ctx)
+	}
+}
+
+// pacedOptions slows the pings of idle connections down with all else.
+func (c *Config) pacedOptions() []grpc.ServerOption {
+	if c.TestPace <= 1 {
+		return nil
+	}
+	every := c.TestPace.Of(10 * time.Second)
+	return []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{Time: every, Timeout: every, MaxConnectionIdle: c.TestPace.Of(5 * time.Minute)})}
 }
 
 // classify says what the errors of package session mean to a caller.
@@ -51,7 +87,7 @@ func classify(err error) api.Kind {
 	switch {
 	case errors.Is(err, session.ErrForeignCluster):
 		return api.KindRefused
-	case errors.Is(err, session.ErrNoHello):
+	case errors.Is(err, session.ErrNoHello), errors.Is(err, columns.ErrMalformed):
 		return api.KindInvalid
 	case errors.Is(err, session.ErrLogsGone), errors.Is(err, session.ErrWorkerAway):
 		return api.KindNotFound
@@ -62,7 +98,7 @@ func classify(err error) api.Kind {
 // comparer compares this replica's digests with the others'.
 func (r *replica) comparer() *api.Comparer {
 	return api.NewComparer(api.ComparerConfig{
-		ServerID: r.cfg.ID, Marks: r.machine.Marks, Members: r.members, Fetch: r.peers.Digests, Logger: r.log,
+		ServerID: r.id, Marks: r.machine.Marks, Members: r.members, Fetch: r.peers.Digests, Logger: r.log, Interval: r.cfg.TestPace.Of(2 * time.Second),
 		Alarm: func(message string) {
 			r.api.SetAlarm(message)
 			r.disputed.Store(message != "")

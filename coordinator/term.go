@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/leader"
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 )
@@ -20,14 +22,20 @@ func (term) Name() string { return "sequencer" }
 // Run implements leader.Duty.
 func (d term) Run(ctx context.Context, number uint64) error {
 	r := d.r
+	if err := r.faults().at(ctx, stepSequencer); err != nil {
+		return err
+	}
 	id := r.identity.Get()
+	wake, noticed := noticing()
 	s, err := sequencer.New(sequencer.Config{
-		Members: r.unrecorded(ctx), ServerID: r.cfg.ID, Instance: id.Instance, Term: number,
-		Log: proposer{r.node.Load()}, Machine: r.machine, Codec: fsm.Compact{},
+		Members: r.unrecorded(ctx), ServerID: r.id, Instance: id.Instance, Term: number,
+		Log: r.entryLog(ctx), Machine: r.machine, Codec: fsm.Compact{},
 		Logger: r.log.With("term", number), Totals: r.totals, Definite: neverProposed, Wall: r.cfg.Wall,
 		NewClusterID: newClusterID, Seed: randomSeed(),
 		Silence: 3 * r.cfg.HeartbeatInterval, KeepFor: r.cfg.KeepFor, KeepJobs: r.cfg.KeepJobs,
-		Halt: r.fatal, Refuse: func() error { return roomForJobs(r.node.Load()) },
+		HistoryAge: r.cfg.HistoryAge, HistoryBusy: r.history.Busy,
+		ClockAgrees: r.clockAgrees, Halt: r.fatal, Refuse: func() error { return roomForJobs(r.node.Load()) },
+		Letters: r.noticeHooks.Letters(), Noticed: noticed, Pace: r.cfg.TestPace,
 	})
 	if err != nil {
 		return err
@@ -36,7 +44,38 @@ func (d term) Run(ctx context.Context, number uint64) error {
 	r.term.Store(s)
 	defer r.term.Store(nil)
 	r.leaderChanges.Add(1)
-	return s.Run(ctx)
+	return r.leadAndTell(ctx, s, wake)
+}
+
+// scanRate is how many tasks a leader surely looks through in a second.
+const scanRate = 100_000
+
+// watchdog gives leadership up when it is not taken up, or when nothing is applied.
+func (r *replica) watchdog(node *raftnode.Node) leader.Watchdog {
+	return leader.Watchdog{
+		Progress: node.Progress, Pace: r.cfg.TestPace,
+		Established: func() bool {
+			s := r.term.Load()
+			if s == nil {
+				return false
+			}
+			select {
+			case <-s.Ready():
+				return true
+			default:
+				return false
+			}
+		},
+		Scan: func() time.Duration {
+			var tasks uint64
+			r.machine.Read(func(s *fsm.State, _ uint64) {
+				for job := range s.Jobs(0) {
+					tasks += uint64(job.Total)
+				}
+			})
+			return time.Duration(tasks) * time.Second / scanRate //nolint:gosec // far below 2^63 / 10^9
+		},
+	}
 }
 
 // spaceAgain is when a client should ask again whose job is refused for want of
@@ -46,7 +85,7 @@ const spaceAgain = 5 * time.Second
 // roomForJobs says why no new job is taken.
 func roomForJobs(disk interface{ LowSpace() bool }) error {
 	if disk.LowSpace() {
-		return &sequencer.BusyError{What: "the disk is nearly full at the leader", RetryAfter: spaceAgain}
+		return &sequencer.BusyError{What: "the disk is nearly full at the leader", Limit: sequencer.LimitDisk, RetryAfter: spaceAgain}
 	}
 	return nil
 }

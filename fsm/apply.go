@@ -2,9 +2,15 @@ package fsm
 
 // Apply applies one entry: every operation in order. It is total: an operation
 // that does not fit is refused and changes nothing. It gives the reason of the
-// first refusal, or Accepted.
+// first refusal, or Accepted. Of an entry that was made on another one than the
+// last, nothing is applied: what it says may be allowed operation by operation
+// and still be wrong, such as a task too many for a slot that was to become free.
 func (s *State) Apply(e Entry, fx *Effects) Reason {
+	follows := e.After == 0 || e.After == s.entries
 	s.begin(e.NowMS)
+	if !follows {
+		return OutOfOrder
+	}
 	first := Accepted
 	for _, op := range e.Ops {
 		if r := s.applyOp(op, fx); r != Accepted && first == Accepted {

@@ -45,7 +45,8 @@ func (o *Assign) apply(s *State, _ *Effects) Reason {
 
 // assign makes a live attempt.
 // Rejects: NoSuchJob, NoSuchTask, NoSuchWorker if it is not up, WrongState
-// unless the task is pending, StaleAttempt unless the number is the next.
+// if it drains or unless the task is pending, StaleAttempt unless the number is
+// the next.
 // A second copy is refused: the task is assigned.
 func (s *State) assign(it AssignItem) Reason {
 	j := s.sealedJob(it.Job)
@@ -55,12 +56,13 @@ func (s *State) assign(it AssignItem) Reason {
 	case it.Index >= j.total:
 		return NoSuchTask
 	}
-	if w := s.worker(it.Worker); w == nil || w.State != WorkerUp {
+	w := s.worker(it.Worker)
+	if w == nil || w.State != WorkerUp {
 		return NoSuchWorker
 	}
 	r := j.records.at(it.Index)
 	switch {
-	case r.state != Pending:
+	case r.state != Pending || w.Drains():
 		return WrongState
 	case it.Attempt != r.attempt+1 || it.Attempt == 0:
 		return StaleAttempt
@@ -163,7 +165,7 @@ func (s *State) fail(it FailItem, fx *Effects) Reason {
 	switch {
 	case it.Next < Retry || it.Next > ToFailed || tooLong(it.Error):
 		return Malformed
-	case it.Next == Retry && (j.stopping || r.begun):
+	case it.Next == Retry && (j.stops(it.Index) || r.begun):
 		return WrongState
 	}
 	s.mixRecord(r)
@@ -212,7 +214,7 @@ func (s *State) requeue(h HeldItem, lost bool, fx *Effects) Reason {
 			r.losses++
 		}
 	}
-	if j.stopping {
+	if j.stops(h.Index) {
 		s.cancelTask(j, h.Index, "job stopped")
 		s.cancelDependents(j, h.Index)
 		s.settle(j, fx)
@@ -271,6 +273,10 @@ func (s *State) due(it DueItem, fx *Effects) Reason {
 	fx.ready(it.TaskRef)
 	return Accepted
 }
+
+// stops reports whether no new attempt of a task may start. Clean-up tasks run
+// although the job stops.
+func (j *job) stops(i uint32) bool { return j.stopping && !j.final(i) }
 
 // stopsOnFailure reports whether one failed task stops the job.
 func (j *job) stopsOnFailure() bool {

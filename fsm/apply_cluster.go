@@ -19,23 +19,45 @@ func (o *Cluster) apply(s *State, _ *Effects) Reason {
 	return Accepted
 }
 
-// apply records the instance of a server id.
-// Rejects: WrongState if the id belongs to another instance, Malformed. A second
-// copy changes nothing and is accepted.
+// apply records the instance of a server id, whom it replaces, and its floor.
+// Rejects: WrongState if the id belongs to another instance or replaces another id,
+// Malformed. A second copy changes nothing and is accepted.
 func (o *Replica) apply(s *State, _ *Effects) Reason {
 	i, found := slices.BinarySearchFunc(s.replicas, *o, func(a, b Replica) int { return strings.Compare(a.ServerID, b.ServerID) })
 	switch {
-	case found && s.replicas[i].Instance != o.Instance:
-		return WrongState
 	case found:
-		return Accepted
-	}
-	if o.ServerID == "" || tooLong(o.ServerID, o.Instance) {
+		return s.amendReplica(i, o)
+	case o.ServerID == "" || o.Replaces == o.ServerID || tooLong(o.ServerID, o.Instance, o.Replaces):
 		return Malformed
 	}
 	s.replicas = slices.Insert(slices.Clone(s.replicas), i, *o)
 	s.mixString(o.ServerID)
 	s.mixString(o.Instance)
+	s.mixString(o.Replaces)
+	s.mix(o.Floor)
+	return Accepted
+}
+
+func (s *State) amendReplica(i int, o *Replica) Reason {
+	next := s.replicas[i]
+	if next.Instance != o.Instance || (o.Replaces != "" && next.Replaces != "" && o.Replaces != next.Replaces) {
+		return WrongState
+	}
+	if o.Replaces == o.ServerID || tooLong(o.Replaces) {
+		return Malformed
+	}
+	if next.Replaces == "" {
+		next.Replaces = o.Replaces
+	}
+	next.Floor = max(next.Floor, o.Floor)
+	if next == s.replicas[i] {
+		return Accepted
+	}
+	s.replicas = slices.Clone(s.replicas)
+	s.replicas[i] = next
+	s.mixString(o.ServerID)
+	s.mixString(next.Replaces)
+	s.mix(next.Floor)
 	return Accepted
 }
 

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -14,8 +16,7 @@ func (o *JobBegin) apply(s *State, _ *Effects) Reason {
 	if o.ID != s.nextJob {
 		return OutOfOrder
 	}
-	header := new(dtaskv1.JobHeader)
-	if o.Key == "" || tooLong(o.Key) || len(o.Header) > maxBlob || o.Total == 0 || proto.Unmarshal(o.Header, header) != nil || len(header.GetPolicies()) == 0 {
+	if o.Key == "" || tooLong(o.Key) || len(o.Header) > maxBlob || o.Total == 0 || !o.readHeader() || len(o.header.GetPolicies()) == 0 {
 		return Malformed
 	}
 	if k, ok := s.keys.get(o.Key); ok {
@@ -26,7 +27,7 @@ func (o *JobBegin) apply(s *State, _ *Effects) Reason {
 	}
 	s.nextJob++
 	s.jobs.put(s.own, &job{
-		own: s.own, id: o.ID, key: o.Key, headerBytes: o.Header, header: header, total: o.Total, state: JobUploading,
+		own: s.own, id: o.ID, key: o.Key, headerBytes: o.Header, header: o.header, total: o.Total, state: JobUploading,
 	})
 	k := key{job: o.ID, expires: o.KeyExpires}
 	s.keys.set(s.own, o.Key, k)
@@ -36,44 +37,71 @@ func (o *JobBegin) apply(s *State, _ *Effects) Reason {
 	return Accepted
 }
 
+// readHeader reads the header unless it is read; false says that it cannot be.
+func (o *JobBegin) readHeader() bool {
+	if o.header != nil {
+		return true
+	}
+	header := new(dtaskv1.JobHeader)
+	if proto.Unmarshal(o.Header, header) != nil {
+		return false
+	}
+	o.header = header
+	return true
+}
+
 // apply adds tasks to an upload.
 // Rejects: NoSuchJob, AlreadyEnded if it is sealed, OutOfOrder unless the chunk
 // begins where the last ended and stays within the total, Malformed.
-func (o *JobChunk) apply(s *State, _ *Effects) Reason {
-	j := s.jobs.get(o.Job)
+func (o *JobChunk) apply(s *State, _ *Effects) Reason { return s.addChunk(o.Job, o.Chunk) }
+
+// apply adds an array, or further items of one, to an upload.
+// Rejects: as JobChunk.
+func (o *JobArray) apply(s *State, _ *Effects) Reason { return s.addChunk(o.Job, o.Chunk) }
+
+func (s *State) addChunk(id JobID, c *Chunk) Reason {
+	j := s.jobs.get(id)
 	switch {
 	case j == nil:
 		return NoSuchJob
 	case j.state != JobUploading:
 		return AlreadyEnded
-	case o.Chunk.Len() == 0 || o.Chunk.Size() > maxBlob || o.Chunk.bad:
+	case c.Len() == 0 || c.Size() > maxBlob || c.bad:
 		return Malformed
-	case o.Chunk.First != j.records.n || uint64(j.records.n)+uint64(o.Chunk.Len()) > uint64(j.total): //nolint:gosec // lengths
+	case c.First != j.records.n || uint64(j.records.n)+uint64(c.Len()) > uint64(j.total): //nolint:gosec // lengths
 		return OutOfOrder
 	}
-	for i := range o.Chunk.off {
-		if t := o.Chunk.at(uint32(i)); int(t.policy) >= len(j.header.GetPolicies()) || len(t.name) == 0 { //nolint:gosec // index
-			return Malformed
+	probe := *j
+	probe.arrays, probe.left = slices.Clip(probe.arrays), slices.Clip(probe.left)
+	if !probe.takeUp(c) {
+		return Malformed
+	}
+	j = s.jobs.write(s.own, id)
+	j.arrays, j.left, j.leftOwn, j.ordinary = probe.arrays, probe.left, nil, probe.ordinary
+	first, n := j.records.n, uint32(c.Len()) //nolint:gosec // checked against total
+	j.chunks = append(j.chunks, c)
+	j.sum = c.Sum(j.sum)
+	j.counts[Blocked] += n
+	if c.ofArray {
+		pending := uint32(j.task(first).ndeps) //nolint:gosec // bounded by the chunk
+		j.records.growRun(s.own, n, j.total, record{state: Blocked, pending: pending, changed: s.own.at})
+	} else {
+		j.records.grow(s.own, n, j.total)
+		for i := range n {
+			_, deps := c.edgesOf(i)
+			r := j.records.write(s.own, first+i)
+			r.state = Blocked
+			r.pending = uint32(deps.n) //nolint:gosec // bounded by the chunk
 		}
 	}
-	j = s.jobs.write(s.own, o.Job)
-	first, n := j.records.n, uint32(o.Chunk.Len()) //nolint:gosec // checked against total
-	j.chunks = append(j.chunks, o.Chunk)
-	j.sum = o.Chunk.Sum(j.sum)
-	j.records.grow(s.own, n, j.total)
-	j.counts[Blocked] += n
-	for i := range n {
-		r := j.records.write(s.own, first+i)
-		r.state = Blocked
-		r.pending = uint32(o.Chunk.at(i).ndeps) //nolint:gosec // bounded by the chunk
-	}
+	j.finals[Blocked] = j.records.n - j.ordinary
 	s.mix(uint64(j.id)<<32 | uint64(j.sum))
 	return Accepted
 }
 
 // apply makes an uploaded job exist: tasks without dependencies become ready.
 // Rejects: NoSuchJob, AlreadyEnded if it is sealed, OutOfOrder if tasks are
-// missing, Malformed if the sum differs.
+// missing, Malformed if the sum differs or all tasks are clean-up tasks.
 func (o *JobSeal) apply(s *State, fx *Effects) Reason {
 	j := s.jobs.get(o.Job)
 	switch {
@@ -83,23 +111,27 @@ func (o *JobSeal) apply(s *State, fx *Effects) Reason {
 		return AlreadyEnded
 	case j.records.n != j.total:
 		return OutOfOrder
-	case j.sum != o.Sum:
+	case j.sum != o.Sum || j.ordinary == 0:
 		return Malformed
 	}
 	j = s.jobs.write(s.own, o.Job)
-	j.state, j.submitted, j.digest = JobPending, s.now, o.Digest
-	j.succ = makeSuccessors(j.chunks, j.total)
+	j.state, j.submitted, j.digest, j.version = JobPending, s.now, o.Digest, 1
+	j.born = s.own.at
+	j.succ = j.makeSuccessors()
 	k, _ := s.keys.get(j.key)
 	k.sealed, k.digest = true, o.Digest
 	s.keys.set(s.own, j.key, k)
-	for i := range j.total {
-		if j.records.at(i).pending == 0 {
-			j.records.write(s.own, i).state = Pending
-			j.counts[Blocked]--
-			j.counts[Pending]++
-			fx.ready(TaskRef{j.id, i})
+	j.records.writeRun(s.own, 0, j.ordinary, func(r *record) bool {
+		if r.pending > 0 {
+			return false
 		}
-	}
+		r.state = Pending
+		return true
+	}, func(first, n uint32) {
+		j.counts[Blocked] -= n
+		j.counts[Pending] += n
+		fx.readyRun(TaskRef{j.id, first}, n)
+	})
 	fx.sealed(j.id)
 	s.mixKey(j.key, k)
 	s.mixJob(j)
@@ -124,32 +156,39 @@ func (o *JobDrop) apply(s *State, _ *Effects) Reason {
 	return Accepted
 }
 
-// apply ends a job and all its tasks.
-// Rejects: NoSuchJob, AlreadyEnded, Malformed.
+// apply ends all ordinary tasks of a job, which then ends as cancelled once its
+// clean-up tasks have run; with Now they are ended as well, also if they run
+// already. Then a job that had failed stays so.
+// Rejects: NoSuchJob, Malformed; AlreadyEnded if the job has ended, or without
+// Now if only clean-up tasks are left.
 func (o *CancelJob) apply(s *State, fx *Effects) Reason {
-	return s.endJob(o.Job, JobCancelled, o.Reason, fx)
+	return s.endJob(o.Job, JobCancelled, o.Reason, o.Now, fx)
 }
 
-// apply ends a job as failed and all its tasks as cancelled.
-// Rejects: NoSuchJob, AlreadyEnded, Malformed.
+// apply ends all ordinary tasks of a job as cancelled, which then ends as failed
+// once its clean-up tasks have run.
+// Rejects: as CancelJob without Now.
 func (o *FailJob) apply(s *State, fx *Effects) Reason {
-	return s.endJob(o.Job, JobFailed, o.Error, fx)
+	return s.endJob(o.Job, JobFailed, o.Error, false, fx)
 }
 
-func (s *State) endJob(id JobID, as JobState, why string, fx *Effects) Reason {
+func (s *State) endJob(id JobID, as JobState, why string, now bool, fx *Effects) Reason {
 	j := s.sealedJob(id)
 	switch {
 	case j == nil:
 		return NoSuchJob
-	case j.state.Terminal():
+	case j.state.Terminal() || j.outcome != 0 && !now:
 		return AlreadyEnded
 	case tooLong(why):
 		return Malformed
 	}
 	j = s.jobs.write(s.own, id)
 	s.mixJob(j)
-	j.stopping, j.err = true, why
-	for i := range j.total {
+	end := j.ordinary
+	if now {
+		end = j.total
+	}
+	for i := range end {
 		r := j.records.at(i)
 		if r.state.Terminal() {
 			continue
@@ -159,12 +198,20 @@ func (s *State) endJob(id JobID, as JobState, why string, fx *Effects) Reason {
 		}
 		s.cancelTask(j, i, why)
 	}
-	s.closeJob(j, as, fx)
+	if j.outcome == 0 {
+		j.stopping, j.err = true, why
+		s.decide(j, as, fx)
+	} else if j.outcome == JobCompleted && failedOf(&j.finals) == 0 {
+		j.err = why
+	}
+	s.settle(j, fx)
 	return Accepted
 }
 
-// apply ends one task, and with it all that depend on it.
-// Rejects: NoSuchJob, NoSuchTask, AlreadyEnded, Malformed.
+// apply ends one task, or those of its array that have not ended, and with them
+// all that depend on it.
+// Rejects: NoSuchJob, NoSuchTask, also for an array of a listed task;
+// AlreadyEnded, Malformed.
 func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Task.Job)
 	switch {
@@ -173,22 +220,39 @@ func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 	case o.Task.Index >= j.total:
 		return NoSuchTask
 	}
-	r := j.records.at(o.Task.Index)
+	first, n := o.Task.Index, uint32(1)
+	if o.Whole {
+		if _, within := j.arrayAt(first); !within {
+			return NoSuchTask
+		}
+		first = j.head(first)
+		n = j.span(first)
+	}
+	open := first
+	for open < first+n && j.records.at(open).state.Terminal() {
+		open++
+	}
 	switch {
-	case r.state.Terminal():
+	case open == first+n:
 		return AlreadyEnded
 	case tooLong(o.Reason):
 		return Malformed
 	}
-	if r.state == Assigned {
-		fx.endedAttempt(HeldItem{AttemptRef{o.Task, r.attempt}, r.worker})
-	}
 	j = s.jobs.write(s.own, j.id)
-	s.cancelTask(j, o.Task.Index, o.Reason)
-	r = j.records.write(s.own, o.Task.Index)
-	r.byHand = true
-	s.mixRecord(r)
-	s.cancelDependents(j, o.Task.Index)
+	for i := open; i < first+n; i++ {
+		r := j.records.at(i)
+		if r.state.Terminal() {
+			continue
+		}
+		if r.state == Assigned {
+			fx.endedAttempt(HeldItem{AttemptRef{TaskRef{j.id, i}, r.attempt}, r.worker})
+		}
+		s.cancelTask(j, i, o.Reason)
+		r = j.records.write(s.own, i)
+		r.byHand = true
+		s.mixRecord(r)
+	}
+	s.cancelDependents(j, open)
 	s.settle(j, fx)
 	return Accepted
 }
@@ -251,6 +315,7 @@ func (s *State) forgetJob(id JobID) Reason {
 		return WrongState
 	}
 	s.mixJob(j)
+	s.countLetters(j, -1)
 	s.jobs.remove(s.own, id)
 	return Accepted
 }

@@ -230,3 +230,63 @@ func TestWhatIsKeptDoesNotAliasItsEntry(t *testing.T) {
 	}
 	restored(t, snapshotOf(t, s))
 }
+
+func TestFailuresAreCountedAndWhatBurnsNoRetryIsNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(chain(1))
+	for n, burns := range []bool{true, false, true, true} {
+		f := failed(w.assign(0, 1), Retry)
+		f.Items[0].Burns = burns
+		w.do(f)
+		v, _ := w.s.Task(ref(1, 0))
+		if want := []uint32{1, 1, 2, 3}[n]; v.Failures != want {
+			t.Errorf("after failure %d: %d failures are counted, want %d", n+1, v.Failures, want)
+		}
+		w.do(&Due{Items: []DueItem{att(1, 0, v.Attempt)}})
+	}
+}
+
+// TestAnEntryThatWasMadeOnAMissingOneIsRefusedAsAWhole: a leader has several entries on
+// their way, and one that cannot be stored leaves those after it without their ground.
+func TestAnEntryThatWasMadeOnAMissingOneIsRefusedAsAWhole(t *testing.T) {
+	t.Parallel()
+	ahead := New()
+	entries := make([]Entry, 0, 4)
+	for i := range WorkerID(4) {
+		d := NewDraft(ahead, int64(i), new(Effects))
+		if r := d.Do(worker(i + 1)); r != Accepted {
+			t.Fatal(r)
+		}
+		e, _, _ := d.Finish()
+		entries = append(entries, e)
+	}
+	s := New()
+	for i, e := range entries {
+		want := Accepted
+		if i == 1 {
+			continue // it is lost
+		} else if i > 1 {
+			want = OutOfOrder
+		}
+		data := Compact{}.Encode(nil, e)
+		got, err := Compact{}.Decode(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := s.Apply(got, new(Effects)); r != want {
+			t.Errorf("entry %d, made after %d others: %v, want %v", i, got.After, r, want)
+		}
+	}
+	if s.Worker(1) == nil || s.Worker(2) != nil || s.Worker(3) != nil || s.Worker(4) != nil {
+		t.Error("a part of an entry without its ground is in the state")
+	}
+	d := NewDraft(s, 9, new(Effects)) // whoever leads next goes on from what there is
+	if r := d.Do(worker(2)); r != Accepted {
+		t.Fatal(r)
+	}
+	e, _, _ := d.Finish()
+	if r := New().Apply(e, nil); r != OutOfOrder {
+		t.Errorf("an entry after %d others is the first of a state: %v", e.After, r)
+	}
+}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// apply makes a worker up.
+// apply makes a worker up. One that is drained stays so.
 // Requires: a known name comes with its number, a new one with the next.
 // Rejects: OutOfOrder for another number, Malformed for an empty or overlong
 // name or address.
@@ -29,6 +29,7 @@ func (o *WorkerJoin) apply(s *State, _ *Effects) Reason {
 	}
 	list := s.writeWorkers()
 	if at, found := s.workerAt(id); found {
+		w.DrainUntil, w.DrainReason = list[at].DrainUntil, list[at].DrainReason
 		s.mixWorker(list[at])
 		list[at] = w
 	} else {

@@ -15,7 +15,16 @@ func (s *State) Check() error {
 	if err := s.checkKeys(); err != nil {
 		return err
 	}
-	return s.checkWorkers()
+	if err := s.checkCheckpoints(); err != nil {
+		return err
+	}
+	if err := s.checkWorkers(); err != nil {
+		return err
+	}
+	if err := s.checkNotices(); err != nil {
+		return err
+	}
+	return s.checkLetters()
 }
 
 func (s *State) checkJobs() error {
@@ -58,7 +67,7 @@ func (s *State) checkKeys() error {
 			switch {
 			case name == "" || k.job == 0 || k.job >= s.nextJob:
 				return fmt.Errorf("key %q of job %d is out of range", name, k.job)
-			case j != nil && (j.key != name || k.sealed == (j.state == JobUploading)):
+			case j != nil && (k.version == 0 && j.key != name || k.sealed == (j.state == JobUploading)):
 				return fmt.Errorf("key %q and its job %d do not fit", name, k.job)
 			case j == nil && !k.sealed:
 				return fmt.Errorf("key %q is of an upload that is not there", name)
@@ -84,6 +93,9 @@ func (s *State) checkWorkers() error {
 		if w.State != WorkerUp && w.State != WorkerDown {
 			return fmt.Errorf("worker %d is in no state", w.ID)
 		}
+		if w.DrainUntil < 0 || w.DrainUntil == 0 && w.DrainReason != "" {
+			return fmt.Errorf("worker %d drains until %d", w.ID, w.DrainUntil)
+		}
 	}
 	if s.workerNames.n != len(s.workers) {
 		return fmt.Errorf("has %d workers, %d names", len(s.workers), s.workerNames.n)
@@ -95,26 +107,33 @@ func (s *State) checkJob(j *job) error {
 	if k, ok := s.keys.get(j.key); j.state == JobUploading && (!ok || k.job != j.id) {
 		return errors.New("is an upload without its key")
 	}
-	var counts [numStates]uint32
+	var counts, finals [numStates]uint32
 	pending := make([]uint32, j.records.n)
 	for i := range j.records.n {
 		counts[j.records.at(i).state]++
-		for _, k := range j.succ.of(i) {
-			if from := j.records.at(i).state; from != Completed {
-				pending[k]++
-				if from.Terminal() && j.records.at(k).state == Blocked {
-					return fmt.Errorf("task %d waits for task %d, which is %v", k, i, from)
-				}
-			}
+		if j.final(i) {
+			finals[j.records.at(i).state]++
 		}
+	}
+	if err := j.checkWaits(pending); err != nil {
+		return err
 	}
 	if counts != j.counts {
 		return fmt.Errorf("has tasks by state %v, counts %v", counts, j.counts)
 	}
+	if finals != j.finals {
+		return fmt.Errorf("has clean-up tasks by state %v, counts %v", finals, j.finals)
+	}
+	if j.state != JobUploading && (j.outcome == 0) != (j.openOrdinary() > 0) {
+		return fmt.Errorf("has outcome %v with %d ordinary tasks open", j.outcome, j.openOrdinary())
+	}
+	if j.outcome != 0 && !j.outcome.Terminal() || j.state == JobUploading && j.outcome != 0 {
+		return fmt.Errorf("has outcome %v", j.outcome)
+	}
 	if j.state != JobUploading && j.state.Terminal() != (j.open() == 0) {
 		return fmt.Errorf("is %v with %d open tasks", j.state, j.open())
 	}
-	if j.stopping && j.open() != j.counts[Assigned] {
+	if j.stopping && j.openOrdinary() != j.counts[Assigned]-j.finals[Assigned] {
 		return errors.New("is stopping with tasks that have not started")
 	}
 	if j.state == JobPending && j.counts[Assigned] > 0 {
@@ -128,9 +147,39 @@ func (s *State) checkJob(j *job) error {
 	return nil
 }
 
+// checkWaits counts what each task waits for.
+func (j *job) checkWaits(pending []uint32) error {
+	for i := uint32(0); i < j.records.n; i += j.span(i) {
+		left, ended := uint32(0), TaskState(0)
+		for k := i; k < min(i+j.span(i), j.records.n); k++ {
+			if st := j.records.at(k).state; st != Completed {
+				left++
+				if st.Terminal() {
+					ended = st
+				}
+			}
+		}
+		if at, within := j.arrayAt(i); within && j.state != JobUploading && j.left[at] != left {
+			return fmt.Errorf("array at task %d has %d tasks that have not completed, counts %d", i, left, j.left[at])
+		}
+		if left == 0 {
+			continue
+		}
+		for _, head := range j.dependents(i) {
+			for k := head; k < head+j.span(head); k++ {
+				pending[k]++
+				if ended != 0 && j.records.at(k).state == Blocked {
+					return fmt.Errorf("task %d waits for task %d, which is %v", k, i, ended)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 func (s *State) checkTask(j *job, i, pending uint32) error {
 	r := j.records.at(i)
-	if int(j.task(i).policy) >= len(j.header.GetPolicies()) {
+	if int(j.task(i).policy) >= len(j.header.GetPolicies()) || j.policyNumber(i) >= j.policies() {
 		return errors.New("has no policy")
 	}
 	if j.state != JobUploading && r.pending != pending {
@@ -139,10 +188,14 @@ func (s *State) checkTask(j *job, i, pending uint32) error {
 	switch {
 	case j.state == JobUploading && r.state != Blocked:
 		return fmt.Errorf("is %v in an upload", r.state)
-	case r.state == Blocked && j.state != JobUploading && r.pending == 0:
+	case r.state == Blocked && j.state != JobUploading && r.pending == 0 && (j.outcome != 0 || !j.final(i)):
 		return errors.New("is blocked by nothing")
+	case j.final(i) && j.outcome == 0 && (r.state == Pending || r.state == Assigned || r.state == Scheduled || r.state == Completed):
+		return fmt.Errorf("cleans up, and is %v with %d ordinary tasks open", r.state, j.openOrdinary())
 	case r.state != Blocked && !r.state.Terminal() && r.pending > 0:
 		return fmt.Errorf("is %v with %d dependencies open", r.state, r.pending)
+	case r.state == Scheduled && r.attempt == 0 && (r.ended == 0 || r.ended != j.updates.of(i).notBefore):
+		return errors.New("waits for a time that nobody gave to it")
 	case r.state == Assigned && (r.attempt == 0 || s.worker(r.worker) == nil):
 		return fmt.Errorf("is assigned to nobody (worker %d)", r.worker)
 	}

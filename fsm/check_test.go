@@ -33,6 +33,8 @@ func TestCheckFindsWhatDoesNotHold(t *testing.T) {
 		"is assigned to nobody":         func(_ *State, j *job) { j.records.at(1).worker = 77 },
 		"is assigned to nobody (worker": func(_ *State, j *job) { j.records.at(1).attempt = 0 },
 		"has no policy":                 func(_ *State, j *job) { j.header.Policies = j.header.GetPolicies()[:1] },
+		"0: has no policy":              func(s *State, j *job) { j.setUpdate(s.own, 0, taskUpdate{policy: 40}) },
+		"a time that nobody gave":       func(_ *State, j *job) { swap(j, 0, Pending, Scheduled) },
 		"truncated":                     func(_ *State, j *job) { j.records.at(1).note = 99 },
 		"note of kind":                  func(s *State, j *job) { j.records.at(1).note = j.notes.add(s.own, 9, []byte("x")) },
 		"is pending in an upload":       func(s *State, _ *job) { swap(s.jobs.get(2), 0, Blocked, Pending) },
@@ -68,10 +70,21 @@ func TestWhatTheClusterAgreesOnCanBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(&Cluster{ID: "c1"}, &Replica{ServerID: "n2", Instance: "b"}, &Replica{ServerID: "n1", Instance: "a"}, &LeaderStart{Term: 4, ServerID: "n1"})
 	w.do(&Replica{ServerID: "n1", Instance: "a"}) // a second copy changes nothing
+	w.do(&Replica{ServerID: "n2-1", Instance: "c", Replaces: "n2", Floor: 7}, &Replica{ServerID: "n2-1", Instance: "c", Floor: 9}, &Replica{ServerID: "n2-1", Instance: "c", Floor: 8})
+	refused(t, w, "in the place of another", WrongState, &Replica{ServerID: "n2-1", Instance: "c", Replaces: "n1"})
+	refused(t, w, "in its own place", Malformed, &Replica{ServerID: "n9", Instance: "d", Replaces: "n9"})
+	refused(t, w, "in its own place later", Malformed, &Replica{ServerID: "n1", Instance: "a", Replaces: "n1"})
 	refused(t, w, "another instance", WrongState, &Replica{ServerID: "n1", Instance: "b"})
 	refused(t, w, "another name", WrongState, &Cluster{ID: "c2"})
 	refused(t, w, "the same term", OutOfOrder, &LeaderStart{Term: 4, ServerID: "n2"})
 	for _, s := range []*State{w.s, restored(t, snapshotOf(t, w.s))} {
+		want := Replica{ServerID: "n2-1", Instance: "c", Replaces: "n2", Floor: 9}
+		if got, known := s.Replica("n2-1"); got != want || !known {
+			t.Errorf("n2-1 is recorded as %+v", got)
+		}
+		if got, known := s.ReplicaOf("c"); got != want || !known {
+			t.Errorf("the folder c belongs to %+v", got)
+		}
 		if got, known := s.Instance("n1"); got != "a" || !known {
 			t.Errorf("instance of n1: %q %v", got, known)
 		}
@@ -82,7 +95,7 @@ func TestWhatTheClusterAgreesOnCanBeRead(t *testing.T) {
 			t.Errorf("cluster %q, epoch %d, term %d of %q", s.ClusterID(), s.Epoch(), term, leader)
 		}
 	}
-	fx := &Effects{Ready: make([]TaskRef, 3), EndedJobs: make([]JobID, 1), Sealed: make([]JobID, 1), Ended: make([]HeldItem, 1), Scheduled: make([]DueTask, 1)}
+	fx := &Effects{Ready: make([]TaskRun, 3), EndedJobs: make([]JobID, 1), Sealed: make([]JobID, 1), Ended: make([]HeldItem, 1), Scheduled: make([]DueTask, 1)}
 	if fx.Reset(); len(fx.Ready)+len(fx.EndedJobs)+len(fx.Sealed)+len(fx.Ended)+len(fx.Scheduled) != 0 {
 		t.Errorf("reset leaves %+v", fx)
 	}

@@ -1,9 +1,11 @@
 package fsm
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 )
 
 // castagnoli is the table of CRC-32C, which the processors of our time compute
@@ -17,12 +19,22 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // dependencies (varint), each dependency as the distance down to it (varint,
 // ≥ 1, descending distances), name (length, bytes), body (length, bytes; a
 // dtask.v1.TaskBody).
+//
+// A chunk of an array, or of a part of one's items, holds no tasks but what they
+// are made of: see array.go.
 type Chunk struct {
 	First uint32 // index of its first task
 	blob  []byte
-	off   []uint32 // where each task begins in the blob
-	edges uint32   // dependencies of all its tasks
+	off   []uint32 // where each task, or each item of an array, begins in the blob
+	edges uint32   // dependencies of all its tasks; of an array, those of one
 	bad   bool     // built wrongly: no replica could decode it
+	blank bool     // a task has no name: no job takes it
+
+	ofArray bool
+	array   *Array // the record, in the first chunk of an array
+	part    uint32 // of an array's chunks; 0 is the first
+	size    uint32 // items of a task of the array
+	n       uint32 // tasks of the array in this chunk
 }
 
 // ChunkBuilder makes a chunk task by task. Not safe for concurrent use.
@@ -36,17 +48,27 @@ func NewChunkBuilder(first uint32) *ChunkBuilder {
 	return &ChunkBuilder{c: Chunk{First: first}}
 }
 
+// Grow makes room for so many tasks that take so many bytes.
+func (b *ChunkBuilder) Grow(tasks, size int) {
+	b.c.off, b.e.b = slices.Grow(b.c.off, tasks), slices.Grow(b.e.b, size)
+}
+
 // Add appends a task. deps are ascending indexes, each lower than the task's;
 // a chunk for which that is not so is refused as malformed.
 func (b *ChunkBuilder) Add(name string, policy uint32, deps []uint32, body []byte) {
-	self := b.c.First + uint32(len(b.c.off))      //nolint:gosec // a job has at most a million tasks
+	self := uint64(b.c.First) + uint64(len(b.c.off))
 	b.c.off = append(b.c.off, uint32(len(b.e.b))) //nolint:gosec // a chunk is at most an entry
 	b.e.u64(uint64(policy))
 	b.e.u64(uint64(len(deps)))
+	least := uint64(0)
 	for _, dep := range deps {
-		b.e.u64(uint64(self - dep))
+		b.c.bad = b.c.bad || uint64(dep) >= self || uint64(dep) < least
+		least = uint64(dep) + 1
+		b.e.u64(uint64(uint32(self) - dep)) //nolint:gosec // the sum is checked below
 	}
+	b.c.bad = b.c.bad || self >= 1<<32-1
 	b.c.edges += uint32(len(deps)) //nolint:gosec // bounded by the blob
+	b.c.blank = b.c.blank || name == ""
 	b.e.str(name)
 	b.e.bytes(body)
 }
@@ -59,14 +81,26 @@ func (b *ChunkBuilder) Size() int { return len(b.e.b) }
 
 // Chunk finishes the chunk; the builder must not be used any more.
 func (b *ChunkBuilder) Chunk() *Chunk {
-	b.c.blob = b.e.b
-	c := Chunk{First: b.c.First, blob: b.c.blob}
-	b.c.bad = c.index(uint64(len(b.c.off))) != nil
+	// A chunk lives as long as its job: room that was not needed is given back.
+	b.c.blob, b.c.off = fitting(b.e.b), fitting(b.c.off)
 	return &b.c
 }
 
+// fitting is a list without most of the room that it does not need.
+func fitting[T any](list []T) []T {
+	if cap(list)-len(list) > len(list)/4 {
+		return append(make([]T, 0, len(list)), list...)
+	}
+	return list
+}
+
 // Len is the number of tasks.
-func (c *Chunk) Len() int { return len(c.off) }
+func (c *Chunk) Len() int {
+	if c.ofArray {
+		return int(c.n)
+	}
+	return len(c.off)
+}
 
 // Size is the length of the encoded tasks in bytes.
 func (c *Chunk) Size() int { return len(c.blob) }
@@ -77,8 +111,26 @@ func (c *Chunk) Sum(sum uint32) uint32 { return crc32.Update(sum, castagnoli, c.
 
 func (c *Chunk) encode(e *encoder) {
 	e.u64(uint64(c.First))
-	e.u64(uint64(len(c.off)))
+	if !c.ofArray {
+		e.u64(uint64(len(c.off)))
+	}
 	e.bytes(c.blob)
+}
+
+// decodeArrayChunk is decodeChunk for a chunk of an array. keep says that it
+// outlives the input by far.
+func decodeArrayChunk(d *decoder, keep bool) *Chunk {
+	c := &Chunk{First: d.u32(), blob: d.bytes(), ofArray: true}
+	if keep {
+		c.blob = bytes.Clone(c.blob)
+	}
+	if d.err != nil {
+		return c
+	}
+	if err := c.indexArray(); err != nil {
+		d.fail(fmt.Errorf("array: %w", err))
+	}
+	return c
 }
 
 // decodeChunk reads and checks a chunk: what it accepts, the accessors below
@@ -117,7 +169,7 @@ func (c *Chunk) index(n uint64) error {
 			last = dist
 		}
 		c.edges += uint32(deps) //nolint:gosec // bounded by the blob
-		in.bytes()
+		c.blank = c.blank || len(in.bytes()) == 0
 		in.bytes()
 	}
 	if in.err == nil && len(in.b) > 0 {
@@ -129,10 +181,12 @@ func (c *Chunk) index(n uint64) error {
 // task is one task of a chunk, aliasing its blob.
 type task struct {
 	policy uint32
+	self   uint32 // its index; of a task of an array that of the first
 	deps   []byte // distances, still encoded
 	ndeps  int
 	name   []byte
 	body   []byte
+	array  *Array // that it is of; then name is the array's, and deps is not set
 }
 
 // at reads task i of the chunk.
@@ -142,7 +196,7 @@ func (c *Chunk) at(i uint32) task {
 	b = b[n:]
 	ndeps, n := binary.Uvarint(b)
 	b = b[n:]
-	t := task{policy: uint32(policy), ndeps: int(ndeps), deps: b} //nolint:gosec // checked by decodeChunk
+	t := task{policy: uint32(policy), self: c.First + i, ndeps: int(ndeps), deps: b} //nolint:gosec // checked by decodeChunk
 	for range ndeps {
 		_, n = binary.Uvarint(b)
 		b = b[n:]
@@ -152,14 +206,53 @@ func (c *Chunk) at(i uint32) task {
 	return t
 }
 
-// eachDep calls f with the indexes that a task depends on, ascending.
-func (t task) eachDep(self uint32, f func(dep uint32)) {
-	b := t.deps
-	for range t.ndeps {
+// edgesOf reads the policy and the dependencies of task i of the chunk, without the
+// rest of it: what is needed of each task while a large job is taken in.
+func (c *Chunk) edgesOf(i uint32) (policy uint32, deps edges) {
+	b := c.blob[c.off[i]:]
+	p, w := binary.Uvarint(b)
+	n, v := binary.Uvarint(b[w:])
+	return uint32(p), edges{self: c.First + i, n: int(n), b: b[w+v:]} //nolint:gosec // checked by decodeChunk
+}
+
+// edges are the dependencies of a task as distances, still encoded.
+type edges struct {
+	self uint32
+	n    int
+	b    []byte
+}
+
+// each calls f with the indexes that the task depends on, ascending.
+func (e edges) each(f func(dep uint32)) {
+	b := e.b
+	for range e.n {
 		dist, n := binary.Uvarint(b)
 		b = b[n:]
-		f(self - uint32(dist)) //nolint:gosec // checked by decodeChunk
+		f(e.self - uint32(dist)) //nolint:gosec // checked by decodeChunk
 	}
+}
+
+// policy reads the policy of task i of the chunk, without the rest of it.
+func (c *Chunk) policy(i uint32) uint32 {
+	policy, _ := binary.Uvarint(c.blob[c.off[i]:])
+	return uint32(policy) //nolint:gosec // checked by decodeChunk
+}
+
+// ofArray is a task of an array whose first has an index.
+func ofArray(a *Array, first uint32) task {
+	return task{policy: a.Policy, self: first, ndeps: len(a.Deps), body: a.Body, array: a}
+}
+
+// eachDep calls f with the indexes that a task depends on, ascending; the first
+// task of an array stands for all of it.
+func (t task) eachDep(f func(dep uint32)) {
+	if t.array != nil {
+		for _, dep := range t.array.Deps {
+			f(dep)
+		}
+		return
+	}
+	edges{t.self, t.ndeps, t.deps}.each(f)
 }
 
 func lengthPrefixed(b []byte) (value, rest []byte) {

@@ -20,6 +20,9 @@ type Codec interface {
 // Entry is one log entry: operations that take effect in order.
 type Entry struct {
 	NowMS int64 // the leader's wall clock when it closed the entry; used for stamps only
+	// After is how many entries come before it; 0 if it does not matter. An entry that
+	// was made on others is refused as a whole where one of them is missing.
+	After uint64
 	Ops   []Op
 }
 
@@ -33,10 +36,10 @@ func (e *UnknownError) Error() string {
 
 // Compact is the released log format.
 //
-// An entry is: version (1 byte, 1), now (zigzag varint, ms), number of
-// operations (varint), operations. An operation is its kind (1 byte) and its
-// fields in order: numbers as varints, strings and bytes with their length in
-// front. Item lists are written with jobs, indexes and workers as differences
+// An entry is: version (1 byte, 1), now (zigzag varint, ms), number of entries
+// before it (varint), number of operations (varint), operations. An operation is
+// its kind (1 byte) and its fields in order: numbers as varints, strings and bytes
+// with their length in front. Item lists are written with jobs, indexes and workers as differences
 // to the item before, so that a run of tasks of one job costs one byte each.
 type Compact struct{}
 
@@ -46,6 +49,7 @@ const compactVersion = 1
 func (Compact) Encode(b []byte, entry Entry) []byte {
 	e := encoder{b: append(b, compactVersion)}
 	e.i64(entry.NowMS)
+	e.u64(entry.After)
 	e.u64(uint64(len(entry.Ops)))
 	for _, op := range entry.Ops {
 		e.byte(byte(op.kind()))
@@ -60,7 +64,7 @@ func (Compact) Decode(data []byte) (Entry, error) {
 	if v := d.byte(); d.err == nil && v != compactVersion {
 		return Entry{}, &UnknownError{What: fmt.Sprintf("version %d", v)}
 	}
-	entry := Entry{NowMS: d.i64()}
+	entry := Entry{NowMS: d.i64(), After: d.u64()}
 	n := d.count(1)
 	entry.Ops = make([]Op, 0, min(n, 1024))
 	for range n {

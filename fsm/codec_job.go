@@ -5,8 +5,17 @@ import "bytes"
 func (o *Cluster) encode(e *encoder) { e.str(o.ID) }
 func (o *Cluster) decode(d *decoder) { o.ID = d.str() }
 
-func (o *Replica) encode(e *encoder) { e.str(o.ServerID); e.str(o.Instance) }
-func (o *Replica) decode(d *decoder) { o.ServerID, o.Instance = d.str(), d.str() }
+func (o *Replica) encode(e *encoder) {
+	e.str(o.ServerID)
+	e.str(o.Instance)
+	e.str(o.Replaces)
+	e.u64(o.Floor)
+}
+
+func (o *Replica) decode(d *decoder) {
+	o.ServerID, o.Instance, o.Replaces = d.str(), d.str(), d.str()
+	o.Floor = d.u64()
+}
 
 func (o *LeaderStart) encode(e *encoder) { e.u64(o.Term); e.str(o.ServerID) }
 func (o *LeaderStart) decode(d *decoder) { o.Term, o.ServerID = d.u64(), d.str() }
@@ -38,6 +47,16 @@ func (o *JobChunk) decode(d *decoder) {
 	o.Chunk.blob = bytes.Clone(o.Chunk.blob) // outlives the entry by far
 }
 
+func (o *JobArray) encode(e *encoder) {
+	e.u64(uint64(o.Job))
+	o.Chunk.encode(e)
+}
+
+func (o *JobArray) decode(d *decoder) {
+	o.Job = JobID(d.u64())
+	o.Chunk = decodeArrayChunk(d, true)
+}
+
 func (o *JobSeal) encode(e *encoder) {
 	e.u64(uint64(o.Job))
 	e.u64(uint64(o.Sum))
@@ -63,14 +82,14 @@ func (d *decoder) array(to *[16]byte) {
 func (o *JobDrop) encode(e *encoder) { e.u64(uint64(o.Job)) }
 func (o *JobDrop) decode(d *decoder) { o.Job = JobID(d.u64()) }
 
-func (o *CancelJob) encode(e *encoder) { e.u64(uint64(o.Job)); e.str(o.Reason) }
-func (o *CancelJob) decode(d *decoder) { o.Job, o.Reason = JobID(d.u64()), d.str() }
+func (o *CancelJob) encode(e *encoder) { e.u64(uint64(o.Job)); e.str(o.Reason); e.bool(o.Now) }
+func (o *CancelJob) decode(d *decoder) { o.Job, o.Reason, o.Now = JobID(d.u64()), d.str(), d.bool() }
 
 func (t TaskRef) encode(e *encoder)  { e.u64(uint64(t.Job)); e.u64(uint64(t.Index)) }
 func (t *TaskRef) decode(d *decoder) { t.Job, t.Index = JobID(d.u64()), d.u32() }
 
-func (o *CancelTask) encode(e *encoder) { o.Task.encode(e); e.str(o.Reason) }
-func (o *CancelTask) decode(d *decoder) { o.Task.decode(d); o.Reason = d.str() }
+func (o *CancelTask) encode(e *encoder) { o.Task.encode(e); e.str(o.Reason); e.bool(o.Whole) }
+func (o *CancelTask) decode(d *decoder) { o.Task.decode(d); o.Reason, o.Whole = d.str(), d.bool() }
 
 func (o *FailJob) encode(e *encoder) { e.u64(uint64(o.Job)); e.str(o.Error) }
 func (o *FailJob) decode(d *decoder) { o.Job, o.Error = JobID(d.u64()), d.str() }

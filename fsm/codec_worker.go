@@ -43,6 +43,14 @@ func (o *WorkerJoin) decode(d *decoder) {
 func (o *WorkerLeave) encode(e *encoder) { e.u64(uint64(o.ID)); e.str(o.Reason) }
 func (o *WorkerLeave) decode(d *decoder) { o.ID, o.Reason = WorkerID(d.u32()), d.str() }
 
+func (o *DrainWorker) encode(e *encoder) { e.u64(uint64(o.ID)); e.i64(o.Until); e.str(o.Reason) }
+func (o *DrainWorker) decode(d *decoder) {
+	o.ID, o.Until, o.Reason = WorkerID(d.u32()), d.i64(), d.str()
+}
+
+func (o *UndrainWorker) encode(e *encoder) { e.u64(uint64(o.ID)) }
+func (o *UndrainWorker) decode(d *decoder) { o.ID = WorkerID(d.u32()) }
+
 func (o *ForgetWorkers) encode(e *encoder) {
 	e.u64(uint64(len(o.IDs)))
 	for _, id := range o.IDs {

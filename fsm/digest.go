@@ -46,11 +46,16 @@ func (s *State) mixJob(j *job) {
 	if j.stopping {
 		stopping = 1
 	}
+	for _, n := range j.finals {
+		s.mix(uint64(n))
+	}
+	s.mix(uint64(j.ordinary)<<8 | uint64(j.outcome))
 	s.mix(uint64(j.total)<<1 | stopping)
-	s.mix(uint64(j.submitted)) //nolint:gosec // bits only
-	s.mix(uint64(j.started))   //nolint:gosec // bits only
-	s.mix(uint64(j.ended))     //nolint:gosec // bits only
-	s.mix(uint64(j.revived))   //nolint:gosec // bits only
+	s.mix(uint64(j.submitted))                       //nolint:gosec // bits only
+	s.mix(uint64(j.started))                         //nolint:gosec // bits only
+	s.mix(uint64(j.ended))                           //nolint:gosec // bits only
+	s.mix(uint64(j.revived))                         //nolint:gosec // bits only
+	s.mix(uint64(j.version)<<8 | uint64(j.priority)) //nolint:gosec // bits only
 	s.mix(j.retries)
 	s.mix(j.recovered)
 	s.mixString(j.err)
@@ -60,6 +65,7 @@ func (s *State) mixJob(j *job) {
 func (s *State) mixKey(name string, k key) {
 	s.mixString(name)
 	s.mix(uint64(k.job))
+	s.mix(uint64(k.version))
 	s.mix(uint64(k.expires)) //nolint:gosec // bits only
 	s.mixBytes(k.digest[:])
 }

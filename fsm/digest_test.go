@@ -43,6 +43,7 @@ var touches = map[string]touch{
 	"release":      {3, complete(hold(1, 1, 1, 1))},
 	"release last": {4, complete(hold(1, 1, 1, 1))},
 	"dependents":   {3, failed(hold(1, 1, 1, 1), ToFailed)},
+	"update":       {0, &Update{Job: 1, Task: 0, Set: SetNotBefore, NotBeforeMS: 7}},
 	"stop":         {0, failed(hold(1, 1, 1, 1), ToFailed)},
 }
 
@@ -125,10 +126,15 @@ func TestADamagedJobIsNoticedWhenItIsTouched(t *testing.T) {
 		"revived":   func(j *job) { j.revived ^= 1 },
 		"error":     func(j *job) { j.err += "." },
 		"stopping":  func(j *job) { j.stopping = !j.stopping },
+		"outcome":   func(j *job) { j.outcome = JobFailed },
+		"ordinary":  func(j *job) { j.ordinary-- },
+		"finals":    func(j *job) { j.finals[Blocked]++ },
+		"version":   func(j *job) { j.version ^= 1 << 4 },
+		"priority":  func(j *job) { j.priority ^= 1 },
 		"digest":    func(j *job) { j.digest[5] ^= 1 },
 		"state":     func(j *job) { j.state = JobPending },
 	} {
-		for name, op := range map[string]Op{"cancel": &CancelJob{Job: 1}, "fail": &FailJob{Job: 1}, "stop": failed(hold(1, 1, 1, 1), ToDead), "revive": &Revive{Job: 1}} {
+		for name, op := range map[string]Op{"cancel": &CancelJob{Job: 1}, "fail": &FailJob{Job: 1}, "stop": failed(hold(1, 1, 1, 1), ToDead), "revive": &Revive{Job: 1}, "update": &Update{Job: 1, Whole: true, Set: SetPriority, Priority: 1}} {
 			good, bad := base.Fork(), base.Fork()
 			if name == "revive" {
 				good, bad = letters.Fork(), letters.Fork()

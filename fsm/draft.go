@@ -14,12 +14,13 @@ type Draft struct {
 	now    int64  // before the entry
 	size   int    // about how long the entry will be, in bytes
 	items  int
+	kept   bool // also without operations
 }
 
 // NewDraft begins an entry on s, which must be the caller's own fork. Effects
 // of accepted operations are added to fx.
 func NewDraft(s *State, nowMS int64, fx *Effects) *Draft {
-	d := &Draft{s: s, fx: fx, entry: Entry{NowMS: nowMS}, digest: s.digest, now: s.now}
+	d := &Draft{s: s, fx: fx, entry: Entry{NowMS: nowMS, After: s.entries}, digest: s.digest, now: s.now}
 	s.begin(nowMS)
 	return d
 }
@@ -36,11 +37,16 @@ func (d *Draft) Items() int { return d.items }
 // NowMS is the stamp of the entry.
 func (d *Draft) NowMS() int64 { return d.entry.NowMS }
 
+// Keep makes Finish give an entry also if it has no operations: that it is
+// committed shows that nobody else had changed the state that was looked at.
+func (d *Draft) Keep() { d.kept = true }
+
 // Finish ends the entry and gives it with the digest that the state must have
-// after it. If nothing was accepted, ok is false and the fork is as it was.
+// after it. If nothing was accepted and it is not to be kept, ok is false and the
+// fork is as it was.
 func (d *Draft) Finish() (e Entry, digest uint64, ok bool) {
 	d.closeList()
-	if len(d.entry.Ops) == 0 {
+	if len(d.entry.Ops) == 0 && !d.kept {
 		d.s.entries--
 		d.s.digest, d.s.now = d.digest, d.now
 		return Entry{}, d.digest, false
@@ -78,6 +84,30 @@ func (d *Draft) Do(op Op) Reason {
 		d.closeList()
 		ids, first := accepted(op.IDs, d.s.forgetJob)
 		return d.keepOp(&ForgetJobs{ids}, len(ids), first)
+	case *Archive:
+		d.closeList()
+		ids, first := accepted(op.IDs, func(id JobID) Reason { return d.s.archiveJob(id, nil) })
+		return d.keepOp(&Archive{ids, op.EndedBefore}, max(len(ids), min(1, int(op.EndedBefore))), first)
+	case *Notify:
+		d.closeList()
+		items, first := accepted(op.Items, func(it NotifyItem) Reason { return d.s.notifyLetter(it, d.fx) })
+		return d.keepOp(&Notify{items}, len(items), first)
+	case *Remember:
+		d.closeList()
+		items, first := accepted(op.Items, d.s.remember)
+		return d.keepOp(&Remember{items}, len(items), first)
+	case *Reuse:
+		d.closeList()
+		tasks, first := accepted(op.Tasks, func(t TaskRef) Reason { return d.s.reuse(t, d.fx) })
+		return d.keepOp(&Reuse{tasks}, len(tasks), first)
+	case *ForgetResults:
+		d.closeList()
+		keys, first := accepted(op.Keys, d.s.forgetResult)
+		return d.keepOp(&ForgetResults{keys}, len(keys), first)
+	case *Told:
+		d.closeList()
+		items, first := accepted(op.Items, d.s.told)
+		return d.keepOp(&Told{items}, len(items), first)
 	default:
 		d.closeList()
 		if r := op.apply(d.s, d.fx); r != Accepted {
@@ -121,6 +151,10 @@ func opSize(op Op) int {
 		return numbers + len(op.Header) + len(op.Key)
 	case *JobChunk:
 		return numbers + op.Chunk.Size()
+	case *JobArray:
+		return numbers + op.Chunk.Size()
+	case *Checkpoint:
+		return 2*numbers + len(op.Saved.Data) + len(op.Saved.File) + len(op.Saved.SHA256)
 	default:
 		var e encoder
 		op.encode(&e)

@@ -3,12 +3,26 @@ package fsm
 // Effects is what applying did, for those who act on it: the sequencer. A nil
 // *Effects collects nothing. Lists are in the order of the effects.
 type Effects struct {
-	Ready     []TaskRef  // became pending
+	Ready     []TaskRun  // became pending
 	Scheduled []DueTask  // became scheduled
 	Ended     []HeldItem // live attempts that ended without an outcome of their own: their workers are told to stop
 	EndedJobs []JobID
 	Revived   []JobID // went on after they had ended or stopped
 	Sealed    []JobID
+	Dead      []TaskRef // became dead letters
+
+	Notices     int // queued
+	NoticesLost int // pushed out of a full queue
+	// Leaving collects what leaves the state for history. nil collects nothing.
+	Leaving *Leaving
+
+	Moved []TaskRef // were ready when they were updated: their place in the order may be another, or none
+}
+
+// TaskRun is N tasks of a job, from one on.
+type TaskRun struct {
+	TaskRef
+	N uint32
 }
 
 // DueTask is a task that waits for a time.
@@ -21,12 +35,22 @@ type DueTask struct {
 func (fx *Effects) Reset() {
 	fx.Ready, fx.Scheduled, fx.Ended = fx.Ready[:0], fx.Scheduled[:0], fx.Ended[:0]
 	fx.EndedJobs, fx.Sealed, fx.Revived = fx.EndedJobs[:0], fx.Sealed[:0], fx.Revived[:0]
+	fx.Dead, fx.Notices, fx.NoticesLost = fx.Dead[:0], 0, 0
+	fx.Moved = fx.Moved[:0]
 }
 
-func (fx *Effects) ready(t TaskRef) {
-	if fx != nil {
-		fx.Ready = append(fx.Ready, t)
+func (fx *Effects) ready(t TaskRef) { fx.readyRun(t, 1) }
+
+// readyRun joins what follows the run before.
+func (fx *Effects) readyRun(t TaskRef, n uint32) {
+	if fx == nil {
+		return
 	}
+	if last := len(fx.Ready) - 1; last >= 0 && fx.Ready[last].Job == t.Job && fx.Ready[last].Index+fx.Ready[last].N == t.Index {
+		fx.Ready[last].N += n
+		return
+	}
+	fx.Ready = append(fx.Ready, TaskRun{t, n})
 }
 
 func (fx *Effects) scheduled(a AttemptRef, due int64) {
@@ -53,8 +77,32 @@ func (fx *Effects) revived(id JobID) {
 	}
 }
 
+func (fx *Effects) moved(t TaskRef) {
+	if fx != nil {
+		fx.Moved = append(fx.Moved, t)
+	}
+}
+
 func (fx *Effects) sealed(id JobID) {
 	if fx != nil {
 		fx.Sealed = append(fx.Sealed, id)
+	}
+}
+
+func (fx *Effects) dead(t TaskRef) {
+	if fx != nil {
+		fx.Dead = append(fx.Dead, t)
+	}
+}
+
+func (fx *Effects) noticed() {
+	if fx != nil {
+		fx.Notices++
+	}
+}
+
+func (fx *Effects) noticeLost() {
+	if fx != nil {
+		fx.NoticesLost++
 	}
 }

@@ -220,7 +220,7 @@ func TestAnUnknownEntryHaltsAndADamagedOneIsAnError(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{
 		"version":   {2},
-		"operation": {1, 0, 1, byte(opCount)},
+		"operation": {1, 0, 0, 1, byte(opCount)},
 		"field":     Compact{}.Encode(nil, Entry{Ops: []Op{&Complete{Items: []CompleteItem{{}}}}}),
 	} {
 		if name == "field" {

@@ -28,7 +28,7 @@ func (g *generator) ops(s *State) []Op {
 
 // op makes one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
-	switch n := g.choose(70); {
+	switch n := g.choose(88); {
 	case n < 8:
 		return g.assign(s)
 	case n < 18:
@@ -42,6 +42,9 @@ func (g *generator) op(s *State) Op {
 	case n < 40:
 		return &Requeue{Lost: g.choose.one(2), Items: g.helds(s)}
 	case n < 43:
+		if g.choose.one(2) {
+			return g.checkpoint(s)
+		}
 		return &Begin{Items: g.helds(s)}
 	case n < 45:
 		return &Lose{Items: g.helds(s)}
@@ -53,8 +56,28 @@ func (g *generator) op(s *State) Op {
 		return g.person(s)
 	case n < 68:
 		return g.letter(s)
+	case n < 72:
+		return g.notice(s)
+	case n < 78:
+		return g.update(s)
+	case n < 86:
+		return g.reuse(s)
 	default:
 		return g.cluster()
+	}
+}
+
+// reuse remembers a result, ends a task with one, or forgets one.
+func (g *generator) reuse(s *State) Op {
+	switch g.choose(7) {
+	case 0, 1, 2:
+		_, at := g.findRef(s, Completed)
+		return &Remember{Items: []RememberItem{{at, int64(g.choose(2500))}}}
+	case 3:
+		return &ForgetResults{Keys: []string{fmt.Sprintf("\x00k%d", g.choose(3))}}
+	default:
+		_, at := g.findRef(s, Pending)
+		return &Reuse{Tasks: []TaskRef{at, g.task(s)}}
 	}
 }
 
@@ -79,7 +102,7 @@ func (g *generator) job(s *State) JobID {
 }
 
 func (g *generator) task(s *State) TaskRef {
-	return TaskRef{Job: g.job(s), Index: uint32(g.odd(g.most, g.most+2))}
+	return TaskRef{Job: g.job(s), Index: uint32(g.odd(g.most+3, g.most+5))}
 }
 
 // findRef gives a task in one of the states, if there is one and luck has it.
@@ -165,6 +188,18 @@ func (g *generator) fail(s *State) Op {
 	return o
 }
 
+func (g *generator) checkpoint(s *State) Op {
+	o := &Checkpoint{HeldItem: g.held(s), Saved: SavedCheckpoint{Number: uint32(g.odd(5, 6)), Form: CheckpointForm(1 + g.odd(2, 3))}}
+	if g.choose.one(3) {
+		o.Saved.File = []string{"a/1", "a/2", string(make([]byte, maxCheckpointFile)), string(make([]byte, maxCheckpointFile+1))}[g.odd(2, 4)]
+		o.Saved.Size, o.Saved.SHA256 = int64(g.choose(1000)), make([]byte, []int{32, 0, 31}[g.odd(1, 3)])
+		return o
+	}
+	o.Saved.Data = make([]byte, []int{0, 1, 7, 100, maxCheckpoint, maxCheckpoint + 1}[g.odd(4, 6)])
+	o.Saved.Size = int64(len(o.Saved.Data) + g.odd(1, 2))
+	return o
+}
+
 func (g *generator) due(s *State) Op {
 	t, at := g.findRef(s, Scheduled)
 	if g.choose.one(16) {
@@ -233,14 +268,14 @@ func (g *generator) upload(s *State) Op {
 func (g *generator) chunk(id JobID, p *jobPlan, done int) Op {
 	n := 1 + g.choose(len(p.tasks)-done)
 	if !g.choose.one(30) {
-		return &JobChunk{Job: id, Chunk: p.chunk(done, done+n)}
+		return AddChunk(id, p.chunk(done, done+n))
 	}
 	b := NewChunkBuilder(uint32(done))
 	switch g.choose(3) {
 	case 0:
 		b.Add("", 0, nil, nil)
 	case 1:
-		b.Add("bad", 2, nil, nil)
+		b.Add("bad", 9, nil, nil)
 	case 2: // empty
 	}
 	return &JobChunk{Job: id, Chunk: b.Chunk()}
@@ -248,10 +283,14 @@ func (g *generator) chunk(id JobID, p *jobPlan, done int) Op {
 
 func (g *generator) worker(s *State) Op {
 	id := WorkerID(1 + g.choose(int(s.NextWorker())))
-	switch g.choose(4) {
-	case 0:
+	switch g.choose(8) {
+	case 0, 1:
 		return &WorkerLeave{ID: id, Reason: g.text()}
-	case 1:
+	case 2:
+		return &DrainWorker{ID: id, Until: int64(g.odd(100, 200)) - 1, Reason: g.text()}
+	case 3, 4:
+		return &UndrainWorker{ID: id}
+	case 5, 6:
 		if g.choose.one(3) {
 			return &ForgetWorkers{IDs: []WorkerID{id, WorkerID(g.choose(5))}}
 		}
@@ -276,17 +315,21 @@ func (g *generator) worker(s *State) Op {
 func (g *generator) person(s *State) Op {
 	switch g.choose(7) {
 	case 0:
-		return &CancelJob{Job: g.job(s), Reason: g.text()}
+		return &CancelJob{Job: g.job(s), Reason: g.text(), Now: g.choose.one(3)}
 	case 1:
 		return &FailJob{Job: g.job(s), Error: g.text()}
 	case 2, 3:
-		return &CancelTask{Task: g.task(s), Reason: g.text()}
+		return &CancelTask{Task: g.task(s), Reason: g.text(), Whole: g.choose.one(3)}
 	case 4:
 		return &FailTask{Task: g.task(s), Error: g.text()}
 	case 5:
 		return &ForgetKeys{Keys: []string{fmt.Sprintf("k%d", g.choose(12)), fmt.Sprintf("k%d", g.choose(12))}}
 	default:
-		return &ForgetJobs{IDs: []JobID{g.job(s), g.job(s)}}
+		ids := []JobID{g.job(s), g.job(s)}
+		if g.choose.one(2) {
+			return &Archive{IDs: ids, EndedBefore: int64(g.choose(3))}
+		}
+		return &ForgetJobs{IDs: ids}
 	}
 }
 
@@ -300,6 +343,24 @@ func (g *generator) letter(s *State) Op {
 	return &Revive{Job: at.Job, Tasks: g.indexes(s, at)}
 }
 
+// notice makes what the leader does about notices.
+func (g *generator) notice(s *State) Op {
+	if g.choose.one(2) {
+		_, at := g.findRef(s, Dead)
+		return &Notify{Items: []NotifyItem{{at, []NoticeKind{LetterWebhookNotice, LetterCommandNotice, 0, JobFailedNotice, 200}[g.odd(2, 5)]}}}
+	}
+	o := new(Told)
+	waiting := s.Notices(0)
+	for range 1 + g.choose(2) {
+		it := ToldItem{Number: uint64(g.choose(5)), Delivered: g.choose.one(2)}
+		if len(waiting) > 0 && !g.choose.one(8) {
+			it.Number = waiting[g.choose(len(waiting))].Number
+		}
+		o.Items = append(o.Items, it)
+	}
+	return o
+}
+
 // indexes gives no task, one, or some in one state, mostly ascending.
 func (g *generator) indexes(s *State, at TaskRef) []uint32 {
 	if g.choose.one(2) {
@@ -307,7 +368,7 @@ func (g *generator) indexes(s *State, at TaskRef) []uint32 {
 	}
 	t, _ := s.Task(at)
 	var list []uint32
-	for i := range uint32(g.most) {
+	for i := range uint32(g.most) + 3 {
 		other, ok := s.Task(ref(at.Job, i))
 		if i == at.Index || ok && other.State == t.State && g.choose.one(4) {
 			list = append(list, i)
@@ -324,7 +385,11 @@ func (g *generator) cluster() Op {
 	case 0:
 		return &Cluster{ID: []string{"", "c0ffee", "other"}[g.choose(3)]}
 	case 1:
-		return &Replica{ServerID: fmt.Sprintf("n%d", g.choose(4)), Instance: fmt.Sprintf("i%d", g.choose(2))}
+		o := &Replica{ServerID: fmt.Sprintf("n%d", g.choose(4)), Instance: fmt.Sprintf("i%d", g.choose(2)), Floor: uint64(g.choose(3))}
+		if g.choose.one(4) {
+			o.Replaces = fmt.Sprintf("n%d", g.choose(4))
+		}
+		return o
 	default:
 		return &LeaderStart{Term: uint64(g.choose(200)), ServerID: "n1"}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,6 +38,9 @@ func golden(t *testing.T, path string, got []byte) {
 // most once. It is bytes, as the encoding of messages is not promised.
 var goldenHeader = []byte{0x0a, 1, 'j', 0x42, 0, 0x42, 2, 0x40, 2}
 
+// toldHeader is the same with a webhook.
+var toldHeader = append(slices.Clone(goldenHeader), "\x4a\x09http://a/"...)
+
 func goldenChunk() *Chunk {
 	b := NewChunkBuilder(0)
 	b.Add("first", 0, nil, []byte("body"))
@@ -52,7 +56,7 @@ func examples() []Op {
 	held := []HeldItem{hold(1, 2, 1, 7), hold(1, 1, 3, 7), hold(300, 70000, 1<<32-1, 1<<32-1)}
 	return []Op{
 		&Cluster{ID: "00112233445566778899aabbccddeeff"},
-		&Replica{ServerID: "n1", Instance: "5f1c"},
+		&Replica{ServerID: "n2-1", Instance: "5f1c", Replaces: "n2", Floor: 70000},
 		&LeaderStart{Term: 300, ServerID: "n1"},
 		&JobBegin{ID: 1, Key: "key", KeyExpires: 1_700_000_000_000, Header: goldenHeader, Total: 3},
 		&JobChunk{Job: 1, Chunk: goldenChunk()},
@@ -73,7 +77,7 @@ func examples() []Op {
 		&Lose{Items: held[:1]},
 		&Due{Items: []DueItem{held[0].AttemptRef, held[2].AttemptRef, held[1].AttemptRef}},
 		&CancelJob{Job: 1, Reason: "not needed"},
-		&CancelTask{Task: ref(1, 2), Reason: "not needed"},
+		&CancelTask{Task: ref(1, 2), Reason: "not needed", Whole: true},
 		&FailJob{Job: 1, Error: "deadline passed"},
 		&FailTask{Task: ref(1, 2), Error: "waited too long"},
 		&WorkerJoin{
@@ -86,6 +90,25 @@ func examples() []Op {
 		&ForgetJobs{IDs: []JobID{1, 300}},
 		&Revive{Job: 1, Tasks: []uint32{0, 2, 70000}},
 		&Purge{Job: 300, Tasks: []uint32{1, 1<<32 - 1}},
+		&Notify{Items: []NotifyItem{{ref(1, 2), LetterWebhookNotice}, {ref(300, 1<<32-1), LetterCommandNotice}, {ref(1, 0), LetterWebhookNotice}}},
+		&Told{Items: []ToldItem{{1, true}, {1 << 40, false}}},
+		&DrainWorker{ID: 7, Until: 1_700_000_002_000, Reason: "new disk"},
+		&UndrainWorker{ID: 300},
+		&Checkpoint{HeldItem: held[2], Saved: SavedCheckpoint{
+			Number: 300, Form: DataCheckpoint, Data: []byte("half"), File: "c/1/2/3-1", Size: 1 << 33, SHA256: bytes.Repeat([]byte{0xcd}, 32),
+		}},
+		&Update{
+			Job: 1, Task: 2, IfVersion: 3, Key: "again", KeyExpires: 1_700_000_000_000, Digest: digest, Set: allFields - 1,
+			Priority: 3, MaxRetries: 7, TimeoutMS: 1500, NotBeforeMS: 1_700_000_002_000, Body: []byte{0x2a, 1, 'x'},
+		},
+		&Remember{Items: []RememberItem{{ref(1, 2), 1_700_000_003_000}, {ref(300, 1<<32-1), -1}}},
+		&Reuse{Tasks: []TaskRef{ref(1, 2), ref(300, 1<<32-1)}},
+		&ForgetResults{Keys: []string{"me\x00key", "\x00other"}},
+		&JobArray{Job: 1, Chunk: NewArrayChunk(3, Array{
+			Name: "map", Policy: 1, Deps: []uint32{0, 2}, Body: []byte("body"), Ranges: []IndexRange{{0, 5, 21}, {70000, 1, 300}}, Items: 321, Chunk: 10,
+			MaxParallel: 50, JSON: true,
+		}, nil)},
+		&Archive{IDs: []JobID{300, 1}, EndedBefore: 1_700_000_004_000},
 	}
 }
 
@@ -103,8 +126,19 @@ func readable(e Entry) []byte {
 			for i := range uint32(c.Chunk.Len()) {
 				v := c.Chunk.at(i)
 				b = fmt.Appendf(b, "  %q policy %d body %q after", v.name, v.policy, v.body)
-				v.eachDep(c.Chunk.First+i, func(dep uint32) { b = fmt.Appendf(b, " %d", dep) })
+				v.eachDep(func(dep uint32) { b = fmt.Appendf(b, " %d", dep) })
 				b = append(b, '\n')
+			}
+			continue
+		}
+		if o, ok := op.(*JobArray); ok {
+			text, err := json.Marshal(o.Chunk.array)
+			if err != nil {
+				panic(err)
+			}
+			b = fmt.Appendf(b, "job %d first %d part %d %s\n", o.Job, o.Chunk.First, o.Chunk.part, text)
+			for i := range o.Chunk.off {
+				b = fmt.Appendf(b, "  %q\n", o.Chunk.item(uint32(i)))
 			}
 			continue
 		}
@@ -176,7 +210,7 @@ func goldenLog() []Entry {
 	}
 	entries := [][]Op{
 		all[:6],
-		{join(1, "w1"), join(2, "w2"), &WorkerLeave{ID: 1, Reason: "silent"}},
+		{join(1, "w1"), join(2, "w2"), &WorkerLeave{ID: 1, Reason: "silent"}, &DrainWorker{ID: 1, Until: 9000, Reason: "new disk"}},
 		{give(0, 1)},
 		{failed(hold(1, 0, 1, 2), Retry)},
 		{&Due{Items: []DueItem{att(1, 0, 1)}}, give(0, 2)},
@@ -190,7 +224,22 @@ func goldenLog() []Entry {
 		{&Requeue{Lost: true, Items: []HeldItem{hold(4, 0, 1, 2)}}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 2, 2))}}},
 		{failed(hold(4, 0, 2, 2), ToDead), &Revive{Job: 4}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 3, 2))}}},
 		{failed(hold(4, 0, 3, 2), Retry), &CancelTask{Task: ref(4, 0), Reason: "enough"}},
+		{&JobBegin{ID: 5, Key: "told", KeyExpires: 7, Header: toldHeader, Total: 3}, &JobChunk{Job: 5, Chunk: goldenChunk()}},
+		{&JobSeal{Job: 5, Sum: goldenChunk().Sum(0)}, &Assign{Items: []AssignItem{AssignItem(hold(5, 0, 1, 2))}}},
+		{failed(hold(5, 0, 1, 2), ToDead), &Notify{Items: []NotifyItem{{ref(5, 0), LetterCommandNotice}}}},
+		{&Told{Items: []ToldItem{{1, true}}}},
+		{&Checkpoint{HeldItem: hold(1, 1, 1, 2), Saved: SavedCheckpoint{Number: 2, Form: FolderCheckpoint, Data: []byte("half"), Size: 4}}},
+		{&Update{Job: 1, Task: 2, Key: "again", KeyExpires: 9, Digest: [16]byte{5}, Set: allFields - 1, Priority: 3, MaxRetries: 7, TimeoutMS: 9, NotBeforeMS: 5000, Body: []byte{0x2a, 1, 'x'}}},
+		{&Update{Job: 1, Whole: true, Set: SetPriority | SetTimeout, Priority: 1, TimeoutMS: 8}},
 	}
+	items := NewArrayChunk(0, Array{Name: "each", Body: []byte("body"), Items: 3, Chunk: 2, MaxParallel: 1}, [][]byte{[]byte("1"), []byte("2")})
+	rest := NewItemsChunk(1, 1, 2, [][]byte{[]byte(`"three"`)})
+	whole := NewArrayChunk(2, Array{Name: "all", Policy: 1, Deps: []uint32{0}, Ranges: []IndexRange{{5, 5, 600}}, Items: 600, Chunk: 1}, nil)
+	entries = append(entries, []Op{
+		&JobBegin{ID: 6, Key: "array", KeyExpires: 7, Header: goldenHeader, Total: 602},
+		AddChunk(6, items), AddChunk(6, rest), AddChunk(6, whole), &JobSeal{Job: 6, Sum: whole.Sum(rest.Sum(items.Sum(0)))},
+		&Assign{Items: []AssignItem{AssignItem(hold(6, 1, 1, 2))}}, complete(hold(6, 1, 1, 2)),
+	})
 	log := make([]Entry, len(entries))
 	for i, ops := range entries {
 		log[i] = Entry{NowMS: int64(100 * (i + 1)), Ops: ops}
@@ -228,7 +277,7 @@ func TestReleasedSnapshotsAreReadForEver(t *testing.T) {
 func describeState(s *State) []byte {
 	b := fmt.Appendf(nil, "digest %#x entries %d\n%+v\n", s.Digest(), s.Entries(), stateFacts(s))
 	for j := range s.Jobs(0) {
-		j.Header = nil
+		j.Header, j.updates = nil, nil
 		b = fmt.Appendf(b, "%+v\n", j)
 		for i := range j.Total {
 			v, _ := s.Task(ref(j.ID, i))

@@ -16,11 +16,23 @@ type taskPlan struct {
 	policy uint32
 	deps   []uint32
 	body   []byte
+	of     *arrayPlan // the array that it is of; then it is the place-th of these
+	place  int
 }
 
-// jobPlan is a job to submit. Policy 0 may be repeated, policy 1 is at most once.
+// arrayPlan is an array to submit, of items or of ranges. Its tasks stand one
+// after the other in the plan.
+type arrayPlan struct {
+	Array
+	items [][]byte
+}
+
+// jobPlan is a job to submit. Policy 0 may be repeated, policy 1 is at most once;
+// 2 and 3 are the same for clean-up tasks; 4 is pure.
 type jobPlan struct {
 	onFailure dtaskv1.OnFailure
+	webhook   string
+	bears     uint32
 	tasks     []taskPlan
 }
 
@@ -31,10 +43,13 @@ const (
 
 func (p *jobPlan) header() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
-		Name: "plan", OnFailure: p.onFailure,
+		Name: "plan", OnFailure: p.onFailure, Webhook: p.webhook, MaxFailures: p.bears,
 		Policies: []*dtaskv1.TaskPolicy{
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},
-			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},
+			{Type: "once", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},
+			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, Finally: true},
+			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE, Finally: true},
+			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, ReuseMs: 1000},
 		},
 	})
 	if err != nil {
@@ -43,22 +58,72 @@ func (p *jobPlan) header() []byte {
 	return b
 }
 
-// chunk builds the tasks [from, to).
+// chunk builds tasks from an index on, up to another, of one kind: as many as
+// belong into one chunk.
 func (p *jobPlan) chunk(from, to int) *Chunk {
+	if p.tasks[from].of != nil {
+		return p.arrayChunk(from)
+	}
 	b := NewChunkBuilder(uint32(from))
 	for _, t := range p.tasks[from:to] {
+		if t.of != nil {
+			break
+		}
 		b.Add(t.name, t.policy, t.deps, t.body)
 	}
 	return b.Chunk()
 }
 
-func (p *jobPlan) sum() uint32 { return p.chunk(0, len(p.tasks)).Sum(0) }
+// arrayChunk builds an array, or the part of its items that begins at a task: two
+// tasks each.
+func (p *jobPlan) arrayChunk(from int) *Chunk {
+	a, place := p.tasks[from].of, p.tasks[from].place
+	if len(a.Ranges) > 0 {
+		return NewArrayChunk(uint32(from), a.Array, nil)
+	}
+	part := place / 2
+	first := part * 2 * int(a.Chunk)
+	items := a.items[first:min(first+2*int(a.Chunk), len(a.items))]
+	if part == 0 {
+		return NewArrayChunk(uint32(from), a.Array, items)
+	}
+	return NewItemsChunk(uint32(from), uint32(part), a.Chunk, items)
+}
+
+// chunks cuts the job into chunks of a size at most, arrays apart.
+func (p *jobPlan) chunks(size int) (list []*Chunk) {
+	for i := 0; i < len(p.tasks); {
+		c := p.chunk(i, min(i+size, len(p.tasks)))
+		list = append(list, c)
+		i += c.Len()
+	}
+	return list
+}
+
+func (p *jobPlan) sum() uint32 {
+	sum := uint32(0)
+	for _, c := range p.chunks(len(p.tasks)) {
+		sum = c.Sum(sum)
+	}
+	return sum
+}
+
+// addArray adds an array and its tasks.
+func (p *jobPlan) addArray(a arrayPlan) {
+	a.Body = []byte{0x12, 1, 'a'}
+	for k := range a.Tasks() {
+		p.tasks = append(p.tasks, taskPlan{name: a.taskName(k), policy: a.Policy, deps: a.Deps, body: a.Body, of: &a, place: int(k)})
+	}
+}
+
+// head is the index by which others depend on a task.
+func (p *jobPlan) head(i int) uint32 { return uint32(i - p.tasks[i].place) }
 
 // submit gives the operations that make the job exist, in chunks of a size.
 func (p *jobPlan) submit(id JobID, key string, chunkSize int) []Op {
 	ops := []Op{&JobBegin{ID: id, Key: key, KeyExpires: 1000, Header: p.header(), Total: uint32(len(p.tasks))}}
-	for i := 0; i < len(p.tasks); i += chunkSize {
-		ops = append(ops, &JobChunk{Job: id, Chunk: p.chunk(i, min(i+chunkSize, len(p.tasks)))})
+	for _, c := range p.chunks(chunkSize) {
+		ops = append(ops, AddChunk(id, c))
 	}
 	return append(ops, &JobSeal{Job: id, Sum: p.sum(), Digest: [16]byte{byte(id)}})
 }
@@ -105,17 +170,111 @@ func randomPlan(c chooser, most int) *jobPlan {
 	if c.one(2) {
 		p.onFailure = continueOnFailure
 	}
+	if c.one(2) {
+		p.webhook = "http://127.0.0.1:1/ended"
+	}
+	bodies := []string{"", "\x0a\x01a", "\x12\x01a", "\x00"} // nothing, a command, shell text, no message
 	n := 1 + c(most)
-	for i := range n {
-		t := taskPlan{name: fmt.Sprintf("t%d", i), policy: uint32(c(2)), body: make([]byte, c(4))}
-		for d := max(0, i-4); d < i; d++ {
-			if c.one(3) {
-				t.deps = append(t.deps, uint32(d))
-			}
+	for len(p.tasks) < n {
+		i := len(p.tasks)
+		if c.one(6) {
+			p.addArray(randomArray(c, p, i))
+			continue
+		}
+		t := taskPlan{name: fmt.Sprintf("t%d", i), policy: uint32(c(2)), body: []byte(bodies[c(len(bodies))])}
+		if c.one(3) {
+			t.policy, t.body = 4, pureBody(fmt.Sprintf("k%d", c(2)), []string{"", "o"}[c(2)])
+		}
+		t.deps = randomDeps(c, p, i)
+		p.tasks = append(p.tasks, t)
+	}
+	if c.one(3) {
+		p.cleanUp(c)
+	}
+	if c.one(3) {
+		p.bears = uint32(1 + c(3))
+	}
+	return p
+}
+
+// randomDeps are some of the tasks, or of their arrays, before i; once in a
+// hundred one in the midst of an array.
+func randomDeps(c chooser, p *jobPlan, i int) (deps []uint32) {
+	for d := max(0, i-4); d < i; d++ {
+		if !c.one(3) {
+			continue
+		}
+		dep := p.head(d)
+		if c.one(100) {
+			dep = uint32(d)
+		}
+		if len(deps) == 0 || deps[len(deps)-1] < dep {
+			deps = append(deps, dep)
+		}
+	}
+	return deps
+}
+
+// randomArray is an array that begins at task i: mostly small, seldom of more
+// than two pages.
+func randomArray(c chooser, p *jobPlan, i int) arrayPlan {
+	a := arrayPlan{Array: Array{
+		Name: fmt.Sprintf("a%d", i), Policy: uint32(c(2)), Deps: randomDeps(c, p, i), Chunk: uint32(1 + c(2)), MaxParallel: uint32(c(3)), JSON: c.one(2),
+	}}
+	n := 1 + c(5)
+	if c.one(25) {
+		n = 3*pageSize + c(3)
+	}
+	if c.one(2) {
+		for k := range n {
+			a.items = append(a.items, fmt.Appendf(nil, `"i%d"`, k))
+		}
+		a.Items = uint32(n)
+		return a
+	}
+	a.Ranges = []IndexRange{{First: uint32(c(3)), Step: uint32(1 + c(2)), Count: uint32(n)}}
+	if c.one(3) {
+		a.Ranges = append(a.Ranges, IndexRange{First: uint32(a.Ranges[0].last()) + 1 + uint32(c(3)), Step: 1, Count: 2})
+	}
+	for _, r := range a.Ranges {
+		a.Items += r.Count
+	}
+	return a
+}
+
+// pureBody is the body of a pure task.
+func pureBody(key, output string) []byte {
+	b, err := proto.Marshal(&dtaskv1.TaskBody{ReuseKey: key, Output: output})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// cleanUp adds one to three clean-up tasks, and once in twenty makes a job that
+// is refused: with one that depends on an ordinary task, or before one.
+func (p *jobPlan) cleanUp(c chooser) {
+	n := len(p.tasks)
+	for i := range 1 + c(3) {
+		t := taskPlan{name: fmt.Sprintf("f%d", i), policy: uint32(2 + c(2))}
+		if i > 0 && c.one(2) {
+			t.deps = []uint32{uint32(n + c(i))}
+		}
+		if c.one(40) {
+			t.deps = []uint32{uint32(c(n))}
 		}
 		p.tasks = append(p.tasks, t)
 	}
-	return p
+	if c.one(20) {
+		p.tasks[len(p.tasks)-1].policy = 0
+	}
+	if c.one(5) {
+		a := arrayPlan{Array: Array{Name: "fa", Policy: uint32(2 + c(2)), Ranges: []IndexRange{{0, 1, 3}}, Items: 3, Chunk: 1}}
+		if c.one(2) {
+			a.Deps = []uint32{uint32(n)}
+		}
+		p.addArray(a)
+	}
 }
 
 func worker(id WorkerID) *WorkerJoin {

@@ -34,7 +34,7 @@ func (j *job) past(i uint32) uint32 {
 		return note
 	case noteEnd:
 		return (&decoder{b: value}).end().before
-	case noteResult, noteError:
+	case noteResult, noteReused, noteError:
 	}
 	return 0
 }
@@ -47,7 +47,7 @@ func (j *job) why(i uint32) string {
 		text = (&decoder{b: value}).attempt().text
 	case noteEnd:
 		text = (&decoder{b: value}).end().text
-	case noteResult:
+	case noteResult, noteReused:
 		return ""
 	case noteError:
 	}
@@ -176,7 +176,7 @@ func (n *notes) check(note uint32) error {
 			return errBadLink
 		}
 		return n.checkHistory(v.before, value)
-	case noteResult, noteError:
+	case noteResult, noteReused, noteError:
 	}
 	return nil
 }

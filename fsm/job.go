@@ -20,23 +20,40 @@ type job struct {
 	sum         uint32      // CRC-32C over the chunks so far
 	digest      [16]byte
 
+	arrays  []arrayRun // ascending
+	left    []uint32   // of each array: tasks that have not completed; follows from the records
+	leftOwn *ownership
+
+	ordinary  uint32 // tasks that are no clean-up tasks; those come after them
 	state     JobState
-	stopping  bool   // no new attempt starts
-	err       string // why it failed or was cancelled
-	submitted int64  // ms; entry that sealed it
-	started   int64  // ms; first assignment
-	ended     int64  // ms
-	revived   int64  // ms; when it last went on after it had ended or stopped; 0 = never
-	retries   uint64 // attempts after a task's first
-	recovered uint64 // failures and losses after which a task was tried again
+	outcome   JobState         // what the ordinary tasks made of it; 0 while any of them is open
+	stopping  bool             // no new attempt of an ordinary task starts
+	err       string           // why it failed or was cancelled
+	version   uint32           // 1 when it is sealed, one more with each update
+	priority  dtaskv1.Priority // that an update gave to the whole job; 0 = the header's
+	submitted int64            // ms; entry that sealed it
+	started   int64            // ms; first assignment
+	ended     int64            // ms
+	revived   int64            // ms; when it last went on after it had ended or stopped; 0 = never
+	retries   uint64           // attempts after a task's first
+	recovered uint64           // failures and losses after which a task was tried again
 	counts    [numStates]uint32
+	finals    [numStates]uint32 // of counts, those that are clean-up tasks
+	saved     uint32            // checkpoints of its tasks
+
+	changed uint64 // see changes.go, for this and the next three; in memory alone
+	born    uint64 // when it was sealed; until then no task of it was shown
+	turned  uint64 // when it last ended or went on
+	known   uint64 // changes at or before this index cannot be told apart
 
 	records records
 	notes   notes
+	updates *updates // nil: none
 }
 
 // successors are the edges of a job from each task to those that depend on it,
-// as compressed sparse rows: those of task i are to[from[i]:from[i+1]].
+// as compressed sparse rows: those of unit i (see job.unit) are to[from[i]:from[i+1]].
+// Of an array the first task stands for all, on both ends.
 type successors struct {
 	from []uint32
 	to   []uint32
@@ -51,20 +68,30 @@ func (s *successors) of(i uint32) []uint32 {
 
 // makeSuccessors turns the dependencies of all chunks around; nil if there are
 // none. Counting sort: once over all edges for the lengths, once to place them.
-func makeSuccessors(chunks []*Chunk, total uint32) *successors {
-	edges := uint32(0)
-	for _, c := range chunks {
+func (j *job) makeSuccessors() *successors {
+	edges, units := uint32(0), j.total
+	for _, c := range j.chunks {
 		edges += c.edges
 	}
 	if edges == 0 {
 		return nil
 	}
-	s := &successors{from: make([]uint32, total+2), to: make([]uint32, edges)}
+	if len(j.arrays) > 0 {
+		units = j.unit(j.total-1) + 1
+	}
+	s := &successors{from: make([]uint32, units+2), to: make([]uint32, edges)}
 	each := func(f func(self, dep uint32)) {
-		for _, c := range chunks {
-			for i := range c.off {
-				self := c.First + uint32(i)                                      //nolint:gosec // ≤ 1,000,000
-				c.at(uint32(i)).eachDep(self, func(dep uint32) { f(self, dep) }) //nolint:gosec // same
+		for _, c := range j.chunks {
+			switch {
+			case c.array != nil:
+				for _, dep := range c.array.Deps {
+					f(c.First, j.unit(dep))
+				}
+			case !c.ofArray:
+				for i := range c.off {
+					_, deps := c.edgesOf(uint32(i)) //nolint:gosec // ≤ 1,000,000
+					deps.each(func(dep uint32) { f(deps.self, j.unit(dep)) })
+				}
 			}
 		}
 	}
@@ -76,23 +103,104 @@ func makeSuccessors(chunks []*Chunk, total uint32) *successors {
 		s.to[s.from[dep+1]] = self
 		s.from[dep+1]++
 	})
-	s.from = s.from[:total+1]
+	s.from = s.from[:units+1]
 	return s
+}
+
+// chunk finds the chunk that holds a task, which is of no array.
+func (j *job) chunk(i uint32) *Chunk {
+	if len(j.chunks) == 1 {
+		return j.chunks[0]
+	}
+	k := sort.Search(len(j.chunks), func(k int) bool { return j.chunks[k].First > i }) - 1
+	return j.chunks[k]
 }
 
 // task finds the submitted part of a task.
 func (j *job) task(i uint32) task {
-	k := sort.Search(len(j.chunks), func(k int) bool { return j.chunks[k].First > i }) - 1
-	c := j.chunks[k]
+	if at, within := j.arrayAt(i); within {
+		run := j.arrays[at]
+		return ofArray(j.chunks[run.chunk].array, run.first)
+	}
+	c := j.chunk(i)
 	return c.at(i - c.First)
 }
 
-func (j *job) policy(i uint32) *dtaskv1.TaskPolicy { return j.header.GetPolicies()[j.task(i).policy] }
+// submittedPolicy is the policy that a task was submitted with.
+func (j *job) submittedPolicy(i uint32) uint32 {
+	if at, within := j.arrayAt(i); within {
+		return j.chunks[j.arrays[at].chunk].array.Policy
+	}
+	c := j.chunk(i)
+	return c.policy(i - c.First)
+}
 
-// name is the id that the user gave to a task.
-func (j *job) name(i uint32) string { return string(j.task(i).name) }
+func (j *job) policy(i uint32) *dtaskv1.TaskPolicy { return j.policyOf(j.policyNumber(i)) }
+
+// name is the id that the user gave to a task, or the array's with its index.
+func (j *job) name(i uint32) string {
+	if a, k, ok := j.arrayOf(i); ok {
+		return a.taskName(k)
+	}
+	return string(j.task(i).name)
+}
+
+// final reports whether a task is a clean-up task: it waits until all ordinary
+// tasks have ended, however they did.
+func (j *job) final(i uint32) bool { return i >= j.ordinary }
 
 // open is the number of tasks that have not ended.
-func (j *job) open() uint32 {
-	return j.counts[Blocked] + j.counts[Scheduled] + j.counts[Pending] + j.counts[Assigned]
+func (j *job) open() uint32 { return openOf(&j.counts) }
+
+// openOrdinary is open without clean-up tasks.
+func (j *job) openOrdinary() uint32 { return j.open() - openOf(&j.finals) }
+
+// failedOrdinary is the number of ordinary tasks that failed for good.
+func (j *job) failedOrdinary() uint32 { return failedOf(&j.counts) - failedOf(&j.finals) }
+
+// bears is how many ordinary tasks may fail for good without the job failing.
+func (j *job) bears() uint32 { return j.header.GetMaxFailures() }
+
+// borne reports whether what failed for good so far does not make the job fail.
+func (j *job) borne() bool { return j.failedOrdinary() <= j.bears() }
+
+func openOf(counts *[numStates]uint32) uint32 {
+	return counts[Blocked] + counts[Scheduled] + counts[Pending] + counts[Assigned]
+}
+
+func failedOf(counts *[numStates]uint32) uint32 { return counts[Failed] + counts[Dead] + counts[Lost] }
+
+// takeUp counts the ordinary tasks of the next chunk, and notes an array that it
+// begins. It reports false, with the job no longer fit for use, if a task has no
+// policy or no name, if one that is ordinary comes after a clean-up task, if one
+// of those depends on an ordinary task, or if a part of an array is missing or
+// too much.
+func (j *job) takeUp(c *Chunk) bool {
+	if c.ofArray {
+		return j.takeUpArray(c)
+	}
+	if _, unfinished := j.unfinishedArray(); unfinished {
+		return false
+	}
+	if c.blank {
+		return false
+	}
+	for i := range c.off {
+		policy, deps := c.edgesOf(uint32(i)) //nolint:gosec // ≤ 1,000,000
+		if int(policy) >= len(j.header.GetPolicies()) {
+			return false
+		}
+		final := j.header.GetPolicies()[policy].GetFinally()
+		fine := true
+		if final || len(j.arrays) > 0 {
+			deps.each(func(dep uint32) { fine = fine && (!final || dep >= j.ordinary) && j.head(dep) == dep })
+		}
+		if !fine || !final && deps.self != j.ordinary {
+			return false
+		}
+		if !final {
+			j.ordinary++
+		}
+	}
+	return true
 }

@@ -91,14 +91,18 @@ func (t *jobTable) remove(own *ownership, id JobID) {
 	}
 }
 
-// write gives a job that may be changed.
+// write gives a job that may be changed, and notes that it was.
 func (t *jobTable) write(own *ownership, id JobID) *job {
 	j := t.get(id)
-	if j == nil || j.own == own {
+	if j == nil {
+		return nil
+	}
+	if j.own == own {
+		j.changed = own.at
 		return j
 	}
 	c := *j
-	c.own = own
+	c.own, c.changed = own, own.at
 	c.chunks = slices.Clip(c.chunks)
 	t.put(own, &c)
 	return &c

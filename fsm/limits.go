@@ -9,6 +9,12 @@ const (
 	maxText   = 8 << 10 // errors, reasons, names, keys
 	maxBlob   = 8 << 20 // header of a job, tasks of a chunk: half a snapshot frame
 	sha256Len = 32
+
+	maxCheckpoint     = 64 << 10  // of one, inline
+	maxCheckpointFile = 512       // path of one that is in a file
+	maxCheckpoints    = 256 << 20 // of all together, on each replica
+
+	maxNotices = 10_000 // that wait to be told; 40 bytes each
 )
 
 // tooLong reports whether one of the texts is above maxText.

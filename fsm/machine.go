@@ -20,6 +20,41 @@ type Machine struct {
 	changed chan struct{} // closed and replaced after each entry, if anybody waits
 	waited  bool
 	decoded map[*byte]Entry // entries that this replica proposed, by their bytes
+	archive Archiver        // nil: jobs that leave are gone
+}
+
+// Archiver takes the jobs that leave the state: history.
+type Archiver interface {
+	// Room returns when jobs may be taken. It is called before an entry with jobs
+	// that leave is applied, without locks, and waits only if the disk is so slow
+	// that memory would fill up otherwise.
+	Room()
+	// Take takes what left at a log index. It is called in the order of the log,
+	// while the state is locked, before anybody can see that the jobs are gone: it
+	// must not wait, nor call the machine.
+	Take(index uint64, left *Leaving)
+	// Restored says that the state is now that of a snapshot at an index: what left
+	// up to there and was not taken is not in the log any more. As Take.
+	Restored(index uint64)
+}
+
+// ArchiveTo names who takes the jobs that leave. It must be called before the
+// first entry.
+func (m *Machine) ArchiveTo(a Archiver) { m.archive = a }
+
+// leaving makes the effects of an entry that takes jobs out of the state, and waits for
+// room for them; nil for all others.
+func (m *Machine) leaving(e Entry) *Effects {
+	if m.archive == nil {
+		return nil
+	}
+	for _, op := range e.Ops {
+		if _, ok := op.(*Archive); ok {
+			m.archive.Room()
+			return &Effects{Leaving: new(Leaving)}
+		}
+	}
+	return nil
 }
 
 // NewMachine makes the machine before the first entry.
@@ -69,10 +104,15 @@ func (m *Machine) Apply(index uint64, data []byte) any {
 	if err != nil {
 		return &HaltError{Index: index, Err: err}
 	}
+	fx := m.leaving(e)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.state.Apply(e, nil)
+	m.state.own.at = index
+	r := m.state.Apply(e, fx)
 	m.index = index
+	if fx != nil {
+		m.archive.Take(index, fx.Leaving)
+	}
 	digest := m.state.Digest()
 	m.marks.add(index, digest)
 	if m.waited {
@@ -161,6 +201,9 @@ func (m *Machine) Snapshot() *Snapshot {
 	return &Snapshot{state: s, index: index}
 }
 
+// Index is the log index of the state.
+func (s *Snapshot) Index() uint64 { return s.index }
+
 // Persist writes the snapshot.
 func (s *Snapshot) Persist(w io.Writer) error {
 	var head [8]byte
@@ -188,6 +231,10 @@ func (m *Machine) Restore(r io.Reader) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state, m.index = s, binary.LittleEndian.Uint64(head[:])
+	s.forgetChanges(m.index)
+	if m.archive != nil {
+		m.archive.Restored(m.index)
+	}
 	m.marks = marks{}
 	clear(m.decoded)
 	close(m.changed)

@@ -1,13 +1,17 @@
 package fsm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // drawn makes a chooser of a property's own draws, so that failures shrink.
@@ -88,6 +92,9 @@ type facts struct {
 	Workers           []Worker
 	Jobs, Uploads     []uint64
 	Keys              []string
+	Notices           []Notice
+	Letters           map[string]int
+	Results           []string
 }
 
 func twinFacts(w *twin) facts {
@@ -106,15 +113,21 @@ func twinFacts(w *twin) facts {
 	}
 	slices.Reverse(f.Jobs) // newest first
 	for name, k := range w.keys {
-		f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x", name, k.job, k.sealed, k.digest))
+		f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x %d", name, k.job, k.sealed, k.digest, k.version))
 	}
 	slices.Sort(f.Keys)
+	f.Notices, f.Letters = w.notices, w.letters()
+	for key, x := range w.results {
+		f.Results = append(f.Results, fmt.Sprintf("%q of %s: %d bytes in %q until %d", key, x.from, len(x.result), x.output, x.expires))
+	}
+	slices.Sort(f.Results)
 	return f
 }
 
 func stateFacts(s *State) facts {
 	f := facts{ClusterID: s.ClusterID(), NextJob: s.NextJob(), NextWorker: s.NextWorker()}
 	f.Term, f.Leader = s.Term()
+	f.Notices, f.Letters = s.Notices(0), s.Letters()
 	for x := range s.Workers() {
 		f.Workers = append(f.Workers, *x)
 	}
@@ -127,10 +140,20 @@ func stateFacts(s *State) facts {
 	for shard := range shardCount {
 		for name := range s.keys.scan(shard) {
 			id, digest, sealed, _ := s.Key(name)
-			f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x", name, id, sealed, digest))
+			_, version, _, _ := s.UpdateKey(name)
+			f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x %d", name, id, sealed, digest, version))
+		}
+		for key, x := range s.results.scan(shard) {
+			inline := 0
+			if value := x.value; len(value) > 0 {
+				_, n := binary.Varint(value)
+				inline = len(value) - n - 1 - int(value[n])
+			}
+			f.Results = append(f.Results, fmt.Sprintf("%q of %d/%s: %d bytes in %q until %d", key, x.job, x.task, inline, x.output, x.expires))
 		}
 	}
 	slices.Sort(f.Keys)
+	slices.Sort(f.Results)
 	return f
 }
 
@@ -161,11 +184,20 @@ func compareJob(s *State, want *twinJob) string {
 		Revived                   int64
 		Retries, Recovered        uint64
 		Total                     int
+		Outcome                   string
+		Version                   uint32
+		Priority                  dtaskv1.Priority
 	}
-	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.RevivedMS, j.Retries, j.Recovered, int(j.Total)}
+	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.RevivedMS, j.Retries, j.Recovered, int(j.Total), "", j.Version, j.Priority}
+	if j.Outcome != 0 {
+		got.Outcome = j.Outcome.String()
+	}
+	if borne := want.failures(); borne > want.bears && j.Borne != 0 || borne <= want.bears && int(j.Borne) != borne {
+		return fmt.Sprintf("bears %d failures of %d, has %d", j.Borne, want.bears, borne)
+	}
 	if diff := cmp.Diff(shape{
 		want.key, want.state, want.err, want.stopping, want.submitted, want.started, want.ended,
-		want.revived, want.retries, want.recovered, want.total,
+		want.revived, want.retries, want.recovered, want.total, want.outcome, want.version, want.priority,
 	}, got); diff != "" {
 		return diff
 	}
@@ -185,7 +217,8 @@ func compareTask(s *State, at TaskRef, j *twinJob, want *twinTask) string {
 	r := s.Result(at)
 	wantTask := Task{
 		Index: at.Index, State: t.State, Attempt: want.attempt, Worker: WorkerID(want.worker), Pending: j.waits(want),
-		Failures: want.failures, Losses: want.losses, StartedMS: want.started, EndedMS: want.ended, Begun: want.begun, Policy: want.policy,
+		Failures: want.failures, Losses: want.losses, StartedMS: want.started, EndedMS: want.ended, Begun: want.begun, Policy: t.Policy, NotBefore: want.notBefore,
+		Final: want.final,
 	}
 	if want.state == "scheduled" {
 		wantTask.DueMS = want.due
@@ -199,29 +232,49 @@ func compareTask(s *State, at TaskRef, j *twinJob, want *twinTask) string {
 	if string(r.Data) != want.result || string(r.OutputSHA256) != want.outSHA || r.OutputSize != want.outSize {
 		return fmt.Sprintf("result %+v, want %+v", r, want)
 	}
+	if from := fmt.Sprintf("%d/%s", r.ReusedJob, r.ReusedTask); from != want.reused && r.ReusedJob|JobID(len(want.reused)) != 0 {
+		return fmt.Sprintf("reused from %s, want %s", from, want.reused)
+	}
 	if !sameError(r.Error, j, want) {
 		return fmt.Sprintf("error %q, want %q", r.Error, want.err)
 	}
 	if diff := cmp.Diff(want.past, s.History(at)); diff != "" {
 		return "history: " + diff
 	}
+	saved, ok := s.Checkpoint(at)
+	if ok != (want.saved != nil) || ok && cmp.Diff(*want.saved, saved, cmpopts.EquateEmpty()) != "" {
+		return fmt.Sprintf("checkpoint %+v, want %+v", saved, want.saved)
+	}
 	if got := s.jobs.get(at.Job).records.at(at.Index).byHand; got != want.byHand {
 		return fmt.Sprintf("cancelled by hand: %v, want %v", got, want.byHand)
 	}
-	if s.Name(at) != want.name || string(s.Body(at)) != want.body || !slices.Equal(s.Dependencies(at), want.deps) {
+	if diff := want.samePolicy(j.policies[want.policy], s.Policy(at)); diff != "" {
+		return diff
+	}
+	if s.Name(at) != want.name || string(s.Body(at)) != want.body || !slices.Equal(allDependencies(s, at), want.deps) {
 		return "what was submitted is not what was kept"
 	}
 	return ""
 }
 
-// sameError compares errors. Where several dependencies failed, it may name any;
-// in a job that was revived, also one that has come back since.
+// allDependencies are those of a task, of an array all of its tasks.
+func allDependencies(s *State, at TaskRef) []uint32 {
+	var all []uint32
+	for _, d := range s.Dependencies(at) {
+		for n := range s.Span(ref(at.Job, d)) {
+			all = append(all, d+n)
+		}
+	}
+	return all
+}
+
+// sameError compares errors. Where several dependencies failed, it may name any.
 func sameError(got string, j *twinJob, want *twinTask) bool {
 	if !strings.HasPrefix(want.err, "dependency ") {
 		return got == want.err
 	}
 	for _, d := range want.deps {
-		if dep := j.tasks[d]; (j.revived != 0 || dep.over() && dep.state != "completed") && got == "dependency "+dep.name+" failed" {
+		if dep := j.tasks[d]; dep.over() && dep.state != "completed" && got == "dependency "+dep.name+" failed" {
 			return true
 		}
 	}
@@ -229,9 +282,11 @@ func sameError(got string, j *twinJob, want *twinTask) bool {
 }
 
 func compareEffects(fx *Effects, w *twin) string {
-	var ready, ended, scheduled, endedJobs, revived, sealed []string
+	var ready, ended, scheduled, endedJobs, revived, sealed, dead, moved []string
 	for _, r := range fx.Ready {
-		ready = append(ready, fmt.Sprintf("%d/%d", r.Job, r.Index))
+		for n := range r.N {
+			ready = append(ready, fmt.Sprintf("%d/%d", r.Job, r.Index+n))
+		}
 	}
 	for _, h := range fx.Ended {
 		ended = append(ended, fmt.Sprintf("%v by %d", h.AttemptRef, h.Worker))
@@ -248,8 +303,17 @@ func compareEffects(fx *Effects, w *twin) string {
 	for _, id := range fx.Sealed {
 		sealed = append(sealed, fmt.Sprint(id))
 	}
-	got := [][]string{ready, ended, scheduled, endedJobs, revived, sealed}
-	want := [][]string{w.ready, w.ends, w.sched, w.endedJobs, w.revivedJobs, w.seal}
+	for _, t := range fx.Dead {
+		dead = append(dead, fmt.Sprintf("%d/%d", t.Job, t.Index))
+	}
+	if fx.Notices != w.noticed || fx.NoticesLost != w.noticesLost {
+		return fmt.Sprintf("%d notices, %d lost; want %d, %d", fx.Notices, fx.NoticesLost, w.noticed, w.noticesLost)
+	}
+	for _, r := range fx.Moved {
+		moved = append(moved, fmt.Sprintf("%d/%d", r.Job, r.Index))
+	}
+	got := [][]string{dead, moved, ready, ended, scheduled, endedJobs, revived, sealed}
+	want := [][]string{w.dead, w.moved, w.ready, w.ends, w.sched, w.endedJobs, w.revivedJobs, w.seal}
 	return cmp.Diff(want, got)
 }
 
@@ -278,15 +342,21 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 			switch {
 			case seen && now.Attempt < before.Attempt:
 				t.Fatalf("task %v: attempt went back from %d to %d", at, before.Attempt, now.Attempt)
-			case seen && before.State == Completed && now != before:
+			case seen && before.State == Completed && now != before && (!now.Final || !revived[j.ID]):
 				t.Fatalf("task %v: had completed and changed from %+v to %+v", at, before, now)
 			case seen && before.State.Terminal() && now != was && !revived[j.ID] && (!purged[j.ID] || before.State != Dead || now.State != Failed):
 				t.Fatalf("task %v: had ended and changed from %+v to %+v", at, before, now)
 			case seen && before.State.Terminal() && !now.State.Terminal() && len(ops) == 1:
 				want := before
 				want.State, want.EndedMS, want.Failures, want.Losses, want.Begun = Pending, 0, 0, 0, false
-				if now.Pending > 0 {
+				if now.Final {
+					want.Pending = now.Pending // those before it may come back, too
+				}
+				switch {
+				case now.Pending > 0 || now.Final && j.Outcome == 0:
 					want.State = Blocked
+				case now.NotBefore > 0 && now.Attempt == 0:
+					want.State, want.DueMS = Scheduled, now.NotBefore
 				}
 				if now != want {
 					t.Fatalf("task %v: was %+v, came back as %+v", at, before, now)
@@ -296,10 +366,13 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 				t.Fatalf("task %v: %d attempts in its history", at, n)
 			}
 			if now.State == Assigned || now.State == Completed {
-				for _, d := range s.Dependencies(at) {
+				for _, d := range allDependencies(s, at) {
 					if dep, _ := s.Task(ref(j.ID, d)); dep.State != Completed {
 						t.Fatalf("task %v is %v, but its dependency %d is %v", at, now.State, d, dep.State)
 					}
+				}
+				if now.Final && j.Outcome == 0 {
+					t.Fatalf("clean-up task %v is %v, and ordinary tasks are open", at, now.State)
 				}
 			}
 			if !now.State.Terminal() {

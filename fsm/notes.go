@@ -21,6 +21,7 @@ const (
 	noteError                       // why a task without a history ended, or the text of another note
 	noteAttempt                     // an attempt that failed or was lost, and a link to the one before
 	noteEnd                         // why a task with a history was cancelled or failed, and a link to its last attempt
+	noteReused                      // job and name of the task that left it, then as a result
 )
 
 // notes are the texts and results that records of a job point to: appended,
@@ -185,7 +186,11 @@ func (d *decoder) note() error {
 		value.attempt()
 	case noteEnd:
 		value.end()
-	case noteResult:
+	case noteResult, noteReused:
+		if kind == noteReused {
+			value.u64()
+			value.bytes()
+		}
 		value.i64()
 		if hash := int(value.byte()); hash > len(value.b) {
 			value.fail(errTruncated)

@@ -1,5 +1,7 @@
 package fsm
 
+import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+
 // Op is one operation of a log entry. Values are data only; what they do is in
 // the apply files, how they are written in codec.go. Operations on tasks carry
 // items, so that a thousand completions are one operation.
@@ -40,6 +42,17 @@ const (
 	opForgetJobs
 	opRevive
 	opPurge
+	opNotify
+	opTold
+	opDrainWorker
+	opUndrainWorker
+	opCheckpoint
+	opUpdate
+	opRemember
+	opReuse
+	opForgetResults
+	opJobArray
+	opArchive
 	opCount // the first number not in use
 )
 
@@ -97,6 +110,28 @@ func newOp(k opKind) Op {
 		return new(Revive)
 	case opPurge:
 		return new(Purge)
+	case opNotify:
+		return new(Notify)
+	case opTold:
+		return new(Told)
+	case opDrainWorker:
+		return new(DrainWorker)
+	case opUndrainWorker:
+		return new(UndrainWorker)
+	case opCheckpoint:
+		return new(Checkpoint)
+	case opUpdate:
+		return new(Update)
+	case opRemember:
+		return new(Remember)
+	case opReuse:
+		return new(Reuse)
+	case opForgetResults:
+		return new(ForgetResults)
+	case opJobArray:
+		return new(JobArray)
+	case opArchive:
+		return new(Archive)
 	case opCount:
 	}
 	return nil
@@ -111,6 +146,12 @@ type Cluster struct {
 // first contact; another instance under the same id is refused from then on.
 type Replica struct {
 	ServerID, Instance string
+	// Replaces is the server id in whose place this one came, because its folder
+	// was lost; empty for all others. It is recorded once.
+	Replaces string
+	// Floor is a log index up to which this replica has stored all that is
+	// committed: a folder that ends below it is an old copy. It only grows.
+	Floor uint64
 }
 
 // LeaderStart is the first operation of a term.
@@ -126,12 +167,29 @@ type JobBegin struct {
 	KeyExpires int64  // ms; when the key may be forgotten
 	Header     []byte // dtask.v1.JobHeader
 	Total      uint32 // tasks to come, ≥ 1
+
+	header *dtaskv1.JobHeader // Header, once it was read: a leader applies an operation twice
 }
 
 // JobChunk adds the next tasks of a job that is being uploaded.
 type JobChunk struct {
 	Job   JobID
 	Chunk *Chunk
+}
+
+// JobArray adds an array, or the next of its items, to a job that is being
+// uploaded.
+type JobArray struct {
+	Job   JobID
+	Chunk *Chunk
+}
+
+// AddChunk is the operation that adds a chunk to an upload.
+func AddChunk(job JobID, c *Chunk) Op {
+	if c.IsArray() {
+		return &JobArray{Job: job, Chunk: c}
+	}
+	return &JobChunk{Job: job, Chunk: c}
 }
 
 // JobSeal makes an uploaded job exist.
@@ -218,16 +276,18 @@ type DueItem = AttemptRef
 // Due makes scheduled tasks ready.
 type Due struct{ Items []DueItem }
 
-// CancelJob ends a job and all its tasks.
+// CancelJob ends all ordinary tasks of a job.
 type CancelJob struct {
 	Job    JobID
 	Reason string
+	Now    bool // ends its clean-up tasks as well
 }
 
-// CancelTask ends one task, and with it all that depend on it.
+// CancelTask ends one task, or an array, and with it all that depend on it.
 type CancelTask struct {
 	Task   TaskRef
 	Reason string
+	Whole  bool // all tasks of the array that the task is of
 }
 
 // FailJob ends a job as failed: its deadline has passed.
@@ -291,8 +351,67 @@ type Purge struct {
 	Tasks []uint32 // ascending; empty: all of the job
 }
 
+// NotifyItem asks for the notice of a dead letter.
+type NotifyItem struct {
+	Task TaskRef
+	Kind NoticeKind // LetterWebhookNotice or LetterCommandNotice
+}
+
+// Notify queues notices of dead letters. The state machine knows no settings:
+// the leader, which does, proposes this beside the operation that ends the task.
+type Notify struct{ Items []NotifyItem }
+
+// ToldItem is what became of a notice.
+type ToldItem struct {
+	Number    uint64
+	Delivered bool // else it was given up
+}
+
+// Told takes notices that were delivered or given up out of the queue.
+type Told struct{ Items []ToldItem }
+
 // ForgetJobs removes jobs that have ended.
 type ForgetJobs struct{ IDs []JobID }
+
+// DrainWorker keeps a worker, whether it is up or not, from being given anything
+// new until UndrainWorker. A second one replaces deadline and reason.
+type DrainWorker struct {
+	ID WorkerID
+	// Until is when what the worker still runs is ended and handed back, in ms;
+	// above 0.
+	Until  int64
+	Reason string
+}
+
+// UndrainWorker lets a worker work again.
+type UndrainWorker struct{ ID WorkerID }
+
+// Checkpoint saves how far a live attempt has come.
+type Checkpoint struct {
+	HeldItem
+	Saved SavedCheckpoint // Attempt and AtMS are set when it is applied
+}
+
+// RememberItem names a pure task that completed, and until when its result is
+// remembered.
+type RememberItem struct {
+	Task    TaskRef
+	Expires int64 // ms
+}
+
+// Remember keeps results of pure tasks under their keys.
+type Remember struct{ Items []RememberItem }
+
+// Reuse ends ready pure tasks with the results remembered under their keys.
+type Reuse struct{ Tasks []TaskRef }
+
+// ForgetResults removes remembered results.
+type ForgetResults struct{ Keys []string }
+
+func (*Remember) kind() opKind      { return opRemember }
+func (*Reuse) kind() opKind         { return opReuse }
+func (*ForgetResults) kind() opKind { return opForgetResults }
+func (*JobArray) kind() opKind      { return opJobArray }
 
 func (*Cluster) kind() opKind       { return opCluster }
 func (*Replica) kind() opKind       { return opReplica }
@@ -319,3 +438,9 @@ func (*ForgetKeys) kind() opKind    { return opForgetKeys }
 func (*ForgetJobs) kind() opKind    { return opForgetJobs }
 func (*Revive) kind() opKind        { return opRevive }
 func (*Purge) kind() opKind         { return opPurge }
+func (*Notify) kind() opKind        { return opNotify }
+func (*Told) kind() opKind          { return opTold }
+func (*DrainWorker) kind() opKind   { return opDrainWorker }
+func (*UndrainWorker) kind() opKind { return opUndrainWorker }
+func (*Checkpoint) kind() opKind    { return opCheckpoint }
+func (*Update) kind() opKind        { return opUpdate }

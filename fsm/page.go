@@ -4,11 +4,14 @@ package fsm
 // it alone can reach carry the same mark; a fork gives both sides new ones, so
 // that each copies a piece before it first writes to it. Forking therefore
 // costs as much as the lists of pieces are long, not as the state is large.
-type ownership struct{ _ byte }
+type ownership struct {
+	at uint64 // log index of the entry that is being applied; Machine sets it
+}
 
-// record is the changing part of a task. 40 bytes; there is one for each task
+// record is the changing part of a task. 48 bytes; there is one for each task
 // of the cluster, so look twice before adding a field.
 type record struct {
+	changed  uint64 // see changes.go; in memory alone
 	started  int64  // ms; begin of the last attempt that ended, or of an at-most-once one that runs
 	ended    int64  // ms; end of the last attempt; while Scheduled: when it is due
 	attempt  uint32 // 0 = none yet
@@ -29,8 +32,9 @@ const pageSize = 256
 // page is a run of records. The last page of a job is only as long as it needs
 // to be: most jobs are small.
 type page struct {
-	own  *ownership
-	recs []record
+	own     *ownership
+	recs    []record
+	changed uint64 // the highest of those of its records
 }
 
 // records are the pages of a job.
@@ -42,15 +46,29 @@ type records struct {
 
 func (r *records) at(i uint32) *record { return &r.pages[i/pageSize].recs[i%pageSize] }
 
-// write gives a record that may be changed.
+// write gives a record that may be changed, and notes that it was.
 func (r *records) write(own *ownership, i uint32) *record {
-	p := r.pages[i/pageSize]
+	p := r.writePage(own, i/pageSize)
+	p.changed = own.at
+	rec := &p.recs[i%pageSize]
+	rec.changed = own.at
+	return rec
+}
+
+// writeUnseen is write for a change that nobody is shown.
+func (r *records) writeUnseen(own *ownership, i uint32) *record {
+	return &r.writePage(own, i/pageSize).recs[i%pageSize]
+}
+
+// writePage gives a page that may be changed.
+func (r *records) writePage(own *ownership, no uint32) *page {
+	p := r.pages[no]
 	if p.own != own {
 		r.ownPages(own)
-		p = &page{own: own, recs: append(make([]record, 0, cap(p.recs)), p.recs...)}
-		r.pages[i/pageSize] = p
+		p = &page{own: own, recs: append(make([]record, 0, cap(p.recs)), p.recs...), changed: p.changed}
+		r.pages[no] = p
 	}
-	return &p.recs[i%pageSize]
+	return p
 }
 
 func (r *records) ownPages(own *ownership) {
@@ -68,14 +86,80 @@ func (r *records) grow(own *ownership, n, total uint32) {
 			size := min(pageSize, total-r.n)
 			r.pages = append(r.pages, &page{own: own, recs: make([]record, 0, size)})
 		}
-		last := r.pages[len(r.pages)-1]
-		if last.own != own {
-			last = &page{own: own, recs: append(make([]record, 0, cap(last.recs)), last.recs...)}
-			r.pages[len(r.pages)-1] = last
-		}
+		last := r.writePage(own, uint32(len(r.pages)-1))     //nolint:gosec // a job has few
 		add := min(n, uint32(cap(last.recs)-len(last.recs))) //nolint:gosec // a page is small
 		last.recs = last.recs[:len(last.recs)+int(add)]
 		r.n += add
 		n -= add
+	}
+}
+
+// growRun appends n records that are all alike. Whole pages of them are one page
+// until something is written there: it belongs to nobody.
+func (r *records) growRun(own *ownership, n, total uint32, fresh record) {
+	r.ownPages(own)
+	var shared *page
+	for n > 0 {
+		if r.n%pageSize != 0 || n < pageSize {
+			first := r.n
+			add := min(n, pageSize-r.n%pageSize)
+			r.grow(own, add, total)
+			for i := first; i < first+add; i++ {
+				*r.writeUnseen(own, i) = fresh
+			}
+			r.pages[first/pageSize].changed = max(r.pages[first/pageSize].changed, fresh.changed)
+			n -= add
+			continue
+		}
+		if shared == nil {
+			shared = &page{recs: make([]record, pageSize), changed: fresh.changed}
+			for i := range shared.recs {
+				shared.recs[i] = fresh
+			}
+		}
+		r.pages = append(r.pages, shared)
+		r.n += pageSize
+		n -= pageSize
+	}
+}
+
+// writeRun lets f change n records from first on, for changes that nobody is
+// shown, and tells hit of the runs of those for which f reports that they changed
+// in a way that is. Pages that were one and the same stay so, and f is called for
+// the records of one of them only.
+func (r *records) writeRun(own *ownership, first, n uint32, f func(*record) bool, hit func(first, n uint32)) {
+	var was, is *page // the last whole page that was shared, and what became of it
+	var hits [][2]uint32
+	r.ownPages(own)
+	for i := first; i < first+n; {
+		no, from := i/pageSize, i%pageSize
+		to := min(from+first+n-i, pageSize)
+		p := r.pages[no]
+		whole := from == 0 && to == pageSize && p.own == nil
+		if whole && p == was {
+			r.pages[no] = is
+		} else {
+			hits = hits[:0]
+			q := r.writePage(own, no)
+			if was = nil; whole {
+				was, is = p, q
+				q.own = nil // shared from now on, if the next one is the same
+			}
+			for at := from; at < to; at++ {
+				if !f(&q.recs[at]) {
+					continue
+				}
+				q.recs[at].changed, q.changed = own.at, own.at
+				if last := len(hits) - 1; last >= 0 && hits[last][1] == at {
+					hits[last][1]++
+				} else {
+					hits = append(hits, [2]uint32{at, at + 1})
+				}
+			}
+		}
+		for _, h := range hits {
+			hit(no*pageSize+h[0], h[1]-h[0])
+		}
+		i += to - from
 	}
 }

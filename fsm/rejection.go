@@ -7,8 +7,9 @@ import "fmt"
 type Reason uint8
 
 // The reasons. The sequencer checks each operation against its view before it
-// proposes it, so that in the log there are none; they exist because the state
-// machine is total.
+// proposes it, so that in the log there are none but OutOfOrder, for what a leader
+// proposed on top of an entry that it then could not store; the others exist because
+// the state machine is total.
 const (
 	Accepted        Reason = iota
 	NoSuchJob              // unknown, not yet sealed, or forgotten
@@ -21,12 +22,16 @@ const (
 	KeyConflict            // the idempotency key belongs to another job
 	OutOfOrder             // a number, index or count that does not follow the one before
 	Malformed              // contents that do not decode or are out of range
+	OverBudget             // all of its kind together would be too long
+	VersionDiffers         // the job has another version than the update is for
+	TooMany                // a bound of the replicated state would be passed
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
 	"accepted", "no such job", "no such task", "no such worker", "wrong state", "stale attempt",
-	"already accepted", "already ended", "key conflict", "out of order", "malformed",
+	"already accepted", "already ended", "key conflict", "out of order", "malformed", "over budget",
+	"version differs", "too many",
 }
 
 // String names the reason in words.

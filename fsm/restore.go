@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -109,11 +110,17 @@ func (f *frameReader) state() (*State, error) {
 			f.worker(d)
 		case frameKeys:
 			f.keys(d)
+		case frameNotices:
+			f.notices(d)
+		case frameResults:
+			f.results(d)
 		case frameJob:
 			err = f.job(d)
+		case frameCheckpoint:
+			err = f.checkpoint(d)
 		case frameEnd:
 			return f.end(d)
-		case frameChunk, frameRecords, frameNotes:
+		case frameChunk, frameArray, frameRecords, frameNotes, frameUpdates, frameArchived:
 			err = fmt.Errorf("frame %d belongs to no job", f.frames-1)
 		default:
 			err = &UnknownError{What: fmt.Sprintf("frame kind %d", kind)}
@@ -163,10 +170,11 @@ func (f *frameReader) cluster(d *decoder) {
 	s.leader = d.str()
 	s.nextJob = JobID(d.u64())
 	s.nextWorker = WorkerID(d.u32())
-	if d.err == nil && (s.nextJob == 0 || s.nextJob > 1<<62 || s.nextWorker == 0) {
-		d.fail(fmt.Errorf("next job %d or next worker %d is out of range", s.nextJob, s.nextWorker))
+	s.nextNotice = d.u64()
+	if d.err == nil && (s.nextJob == 0 || s.nextJob > 1<<62 || s.nextWorker == 0 || s.nextNotice == 0) {
+		d.fail(fmt.Errorf("next job %d, worker %d or notice %d is out of range", s.nextJob, s.nextWorker, s.nextNotice))
 	}
-	s.replicas = make([]Replica, d.count(2))
+	s.replicas = make([]Replica, d.count(4))
 	for i := range s.replicas {
 		s.replicas[i].decode(d)
 	}
@@ -179,6 +187,7 @@ func (f *frameReader) worker(d *decoder) {
 		ID: o.ID, Name: o.Name, Incarnation: o.Incarnation, Slots: o.Slots, Labels: o.Labels,
 		Resources: o.Resources, Version: o.Version, Address: o.Address,
 		State: WorkerState(d.byte()), UpSince: d.i64(), DownSince: d.i64(), DownReason: d.str(),
+		DrainUntil: d.i64(), DrainReason: d.str(),
 	}
 	if d.err != nil {
 		return
@@ -190,7 +199,7 @@ func (f *frameReader) worker(d *decoder) {
 func (f *frameReader) keys(d *decoder) {
 	for range d.count(20) {
 		name := d.str()
-		k := key{job: JobID(d.u64()), expires: d.i64(), sealed: d.bool()}
+		k := key{job: JobID(d.u64()), expires: d.i64(), sealed: d.bool(), version: d.u32()}
 		d.array(&k.digest)
 		if d.err == nil {
 			f.s.keys.set(f.s.own, name, k)
@@ -201,13 +210,15 @@ func (f *frameReader) keys(d *decoder) {
 func (f *frameReader) job(d *decoder) error {
 	s := f.s
 	j := &job{own: s.own, id: JobID(d.u64()), key: d.str(), headerBytes: d.bytes(), total: d.u32()}
-	j.state = JobState(d.byte())
+	j.state, j.outcome = JobState(d.byte()), JobState(d.byte())
 	j.stopping = d.bool()
 	j.err = d.str()
 	j.submitted, j.started, j.ended, j.revived = d.i64(), d.i64(), d.i64(), d.i64()
 	j.retries, j.recovered = d.u64(), d.u64()
 	d.array(&j.digest)
 	chunks, pages, notes := d.u64(), d.u64(), d.u32()
+	j.version, j.priority = d.u32(), d.priority()
+	variants, changed := d.variants(), d.u32()
 	if err := d.done(); err != nil {
 		return err
 	}
@@ -221,26 +232,32 @@ func (f *frameReader) job(d *decoder) error {
 	if err := f.jobFrames(j, chunks, pages, notes); err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}
+	if err := f.updates(j, variants, changed); err != nil {
+		return fmt.Errorf("job %d: %w", j.id, err)
+	}
 	if j.state != JobUploading {
-		j.succ = makeSuccessors(j.chunks, j.total)
+		j.succ = j.makeSuccessors()
 	}
 	s.jobs.put(s.own, j)
+	s.countLetters(j, 1)
 	return nil
 }
 
 func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) error {
 	tasks := uint32(0)
 	for range chunks {
-		d, err := f.expect(frameChunk)
+		c, d, err := f.chunk()
 		if err != nil {
 			return err
 		}
-		c := decodeChunk(d)
 		if err := d.done(); err != nil {
 			return err
 		}
 		if c.First != tasks || c.Len() == 0 || uint64(tasks)+uint64(c.Len()) > uint64(j.total) { //nolint:gosec // lengths
 			return errors.New("chunks do not follow each other")
+		}
+		if !j.takeUp(c) {
+			return errors.New("has tasks without policy, or out of order")
 		}
 		tasks += uint32(c.Len()) //nolint:gosec // ≤ total
 		j.chunks = append(j.chunks, c)
@@ -249,18 +266,27 @@ func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) erro
 	if j.state != JobUploading && tasks != j.total {
 		return errors.New("has tasks missing")
 	}
+	var last []byte // contents of the frame before
 	for range pages {
 		d, err := f.expect(frameRecords)
 		if err != nil {
 			return err
 		}
-		if err := readRecords(j, d, tasks); err != nil {
+		contents := d.b
+		if len(j.arrays) > 0 && bytes.Equal(contents, last) {
+			err = j.repeatPage(tasks)
+		} else {
+			err = readRecords(j, d, tasks)
+		}
+		if err != nil {
 			return err
 		}
+		last = contents
 	}
 	if j.records.n != tasks {
 		return errors.New("has records missing")
 	}
+	j.countLeft()
 	for j.notes.size < notes {
 		d, err := f.expect(frameNotes)
 		if err != nil {
@@ -273,6 +299,39 @@ func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) erro
 	if j.notes.size != notes {
 		return errors.New("has too many notes")
 	}
+	return nil
+}
+
+// chunk reads a chunk of listed tasks or of an array.
+func (f *frameReader) chunk() (*Chunk, *decoder, error) {
+	kind, d, err := f.next()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case kind == frameChunk:
+		return decodeChunk(d), d, nil
+	case kind == frameArray:
+		return decodeArrayChunk(d, false), d, nil
+	}
+	return nil, nil, fmt.Errorf("frame %d is of kind %d, want %d or %d", f.frames-1, kind, frameChunk, frameArray)
+}
+
+// repeatPage adds the page before once more: tasks of an array with which nothing
+// has happened are alike. The page belongs to nobody, so that whoever writes to
+// it makes a copy.
+func (j *job) repeatPage(tasks uint32) error {
+	p := j.records.pages[len(j.records.pages)-1]
+	if len(p.recs) < pageSize || j.records.n+pageSize > tasks {
+		return errors.New("pages of records do not follow each other")
+	}
+	for i := range p.recs {
+		j.counts[p.recs[i].state]++
+		if j.final(j.records.n + uint32(i)) { //nolint:gosec // ≤ total
+			j.finals[p.recs[i].state]++
+		}
+	}
+	j.records.pages = append(j.records.pages, p)
+	j.records.n += pageSize
 	return nil
 }
 
@@ -290,6 +349,9 @@ func readRecords(j *job, d *decoder, tasks uint32) error {
 		}
 		p.recs = append(p.recs, r)
 		j.counts[r.state]++
+		if j.final(j.records.n + uint32(len(p.recs)) - 1) { //nolint:gosec // ≤ total
+			j.finals[r.state]++
+		}
 	}
 	if d.err != nil {
 		return d.err

@@ -223,10 +223,16 @@ func TestEveryTaskOfARevivedJobCanEnd(t *testing.T) {
 			before := j
 			whole := s.Apply(Entry{NowMS: 1000, Ops: []Op{&Revive{Job: j.ID}}}, nil)
 			unfinished := before.Counts[Failed] + before.Counts[Dead] + before.Counts[Lost] + before.Counts[Cancelled]
-			if (whole == Accepted) != (unfinished > 0) {
+			if (whole == Accepted) != (unfinished > 0 && !before.CleaningUp()) {
 				t.Fatalf("job %d with %v: revived: %v", j.ID, before.Counts, whole)
 			}
 			endWell(t, s, j.ID)
+			if before.CleaningUp() && unfinished > 0 { // only now it can come back
+				if r := s.Apply(Entry{NowMS: 1000, Ops: []Op{&Revive{Job: j.ID}}}, nil); r != Accepted {
+					t.Fatalf("job %d, cleaned up: revived: %v", j.ID, r)
+				}
+				endWell(t, s, j.ID)
+			}
 			if after, _ := s.Job(j.ID); after.State != JobCompleted || after.Counts[Completed] != after.Total {
 				t.Fatalf("job %d: was %v, is %v: %v", j.ID, before.State, after.State, after.Counts)
 			}
@@ -262,4 +268,59 @@ func endWell(t *rapid.T, s *State, id JobID) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A task that stays behind says of what, not of what has come back.
+func TestATaskLeftBehindNamesWhatStaysBehind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(going(plan(nil, nil, []uint32{0, 1}, []uint32{2})))
+	w.do(failed(w.assign(0, 1), ToDead)).do(failed(w.assign(1, 1), ToDead))
+	want := func(what string, texts ...string) {
+		t.Helper()
+		for i, text := range texts {
+			if got := w.s.Result(ref(1, uint32(i))).Error; got != text {
+				t.Errorf("%s: the error of task %d is %q, want %q", what, i, got, text)
+			}
+		}
+	}
+	want("failed", "exit 1", "exit 1", "dependency t0 failed", "dependency t2 failed")
+	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
+	wantStates(w, "revived one", Pending, Dead, Cancelled, Cancelled)
+	want("revived one", "exit 1", "exit 1", "dependency t1 failed", "dependency t2 failed")
+	size := w.s.jobs.get(1).notes.size
+	w.do(failed(w.assign(0, 1), ToDead)).do(&Revive{Job: 1, Tasks: []uint32{0}})
+	want("revived again", "exit 1", "exit 1", "dependency t1 failed", "dependency t2 failed")
+	if grown := w.s.jobs.get(1).notes.size - size; grown > 64 {
+		t.Errorf("what is true already was written again: %d bytes more", grown)
+	}
+	sameState(t, "restored", restored(t, snapshotOf(t, w.s)), w.s)
+}
+
+// What was cancelled with its job, and does not come back with a part of it, is
+// no longer cancelled because of the job.
+func TestATaskLeftBehindByAStoppedJobNamesItsDependency(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil, nil, []uint32{1}))
+	live := w.assign(1, 1)
+	w.do(failed(w.assign(0, 1), ToDead)).do(failed(live, ToDead))
+	if got := w.s.Result(ref(1, 2)).Error; got != "job stopped: task t0 failed" {
+		t.Errorf("the error is %q", got)
+	}
+	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
+	if got := w.s.Result(ref(1, 2)).Error; got != "dependency t1 failed" {
+		t.Errorf("the error is %q", got)
+	}
+}
+
+func TestWhatPeopleCancelledStaysSoAfterARestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(going(plan(nil, nil, []uint32{1})))
+	w.do(&CancelTask{Task: ref(1, 1)}).do(failed(w.assign(0, 1), ToDead))
+	w.s = restored(t, snapshotOf(t, w.s))
+	refused(t, w, "one behind what a person cancelled", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
+	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
+	wantStates(w, "another brought back", Pending, Cancelled, Cancelled)
 }

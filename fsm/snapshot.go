@@ -26,6 +26,11 @@ const (
 	frameRecords
 	frameNotes
 	frameEnd
+	frameNotices
+	frameCheckpoint
+	frameUpdates
+	frameResults
+	frameArray
 )
 
 // maxFrame bounds what a damaged length can make a reader allocate.
@@ -39,6 +44,8 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	f.cluster(s)
 	f.workers(s)
 	f.keys(s)
+	f.notices(s)
+	f.results(s)
 	for _, p := range s.jobs.pages {
 		for _, j := range &p.jobs {
 			if j != nil {
@@ -46,6 +53,7 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 			}
 		}
 	}
+	f.checkpoints(s)
 	f.end(s)
 	if f.err != nil {
 		return fmt.Errorf("writing snapshot: %w", f.err)
@@ -93,6 +101,7 @@ func (f *frameWriter) cluster(s *State) {
 	e.str(s.leader)
 	e.u64(uint64(s.nextJob))
 	e.u64(uint64(s.nextWorker))
+	e.u64(s.nextNotice)
 	e.u64(uint64(len(s.replicas)))
 	for _, r := range s.replicas {
 		r.encode(e)
@@ -117,6 +126,8 @@ func (e *encoder) worker(w *Worker) {
 	e.i64(w.UpSince)
 	e.i64(w.DownSince)
 	e.str(w.DownReason)
+	e.i64(w.DrainUntil)
+	e.str(w.DrainReason)
 }
 
 func (f *frameWriter) keys(s *State) {
@@ -134,6 +145,7 @@ func (f *frameWriter) keys(s *State) {
 				f.e.u64(uint64(k.job))
 				f.e.i64(k.expires)
 				f.e.bool(k.sealed)
+				f.e.u64(uint64(k.version))
 				f.e.b = append(f.e.b, k.digest[:]...)
 			}
 			f.frame(frameKeys)
@@ -148,6 +160,7 @@ func (f *frameWriter) job(j *job) {
 	e.bytes(j.headerBytes)
 	e.u64(uint64(j.total))
 	e.byte(byte(j.state))
+	e.byte(byte(j.outcome))
 	e.bool(j.stopping)
 	e.str(j.err)
 	e.i64(j.submitted)
@@ -160,10 +173,18 @@ func (f *frameWriter) job(j *job) {
 	e.u64(uint64(len(j.chunks)))
 	e.u64(uint64(len(j.records.pages)))
 	e.u64(uint64(j.notes.size))
+	e.u64(uint64(j.version))
+	e.u64(uint64(j.priority)) //nolint:gosec // an enum
+	e.variants(j.updates)
+	e.u64(uint64(j.updates.changed()))
 	f.frame(frameJob)
 	for _, c := range j.chunks {
 		c.encode(e)
-		f.frame(frameChunk)
+		if c.IsArray() {
+			f.frame(frameArray)
+		} else {
+			f.frame(frameChunk)
+		}
 	}
 	for _, p := range j.records.pages {
 		for i := range p.recs {
@@ -175,6 +196,7 @@ func (f *frameWriter) job(j *job) {
 		e.b = append(e.b, frame...)
 		f.frame(frameNotes)
 	}
+	f.updates(j)
 }
 
 func (e *encoder) record(r *record) {

@@ -25,6 +25,16 @@ type State struct {
 	workersOwn  *ownership
 	workerNames cowMap[WorkerID]
 
+	checkpoints     cowMap[*SavedCheckpoint] // of tasks that have not ended, by checkpointKey
+	checkpointBytes uint64                   // their costs
+
+	notices    noticeQueue
+	nextNotice uint64
+	letters    cowMap[int]    // dead letters by type; follows from the records
+	results    cowMap[result] // by owner, NUL, key
+	// resultBytes is about the memory of results.
+	resultBytes uint64
+
 	entries uint64 // applied so far
 	digest  uint64 // running digest over the effects of all of them
 	now     int64  // ms; stamp of the entry that is being applied
@@ -35,6 +45,7 @@ type key struct {
 	job     JobID
 	expires int64 // ms
 	sealed  bool
+	version uint32 // of the job that an update with this key made; 0 = of the submission
 	digest  [16]byte
 }
 
@@ -53,11 +64,18 @@ type Worker struct {
 	UpSince     int64 // ms
 	DownSince   int64 // ms; 0 while up
 	DownReason  string
+	// DrainUntil is when what the worker runs is ended, in ms; 0 = it does not
+	// drain. It outlives the worker's processes.
+	DrainUntil  int64
+	DrainReason string
 }
+
+// Drains reports whether the worker gets nothing new because a person said so.
+func (w *Worker) Drains() bool { return w.DrainUntil != 0 }
 
 // New makes the state before the first entry.
 func New() *State {
-	return &State{own: new(ownership), epoch: 1, nextJob: 1, nextWorker: 1}
+	return &State{own: new(ownership), epoch: 1, nextJob: 1, nextWorker: 1, nextNotice: 1}
 }
 
 // Fork makes a second state that starts out equal to this one and shares all

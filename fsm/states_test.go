@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -11,12 +12,52 @@ import (
 const (
 	failedBlocked = numStates + iota
 	cancelledBlocked
+	// The same ends for a clean-up task.
+	finalCompleted
+	finalFailed
+	finalCancelled
+	finalDead
+	finalLost
+	blockedUntil // a time
+	failedUntil
+	cancelledUntil
+	pureReady // and a result under its key is remembered
 	numDriven
 )
+
+// driveFinal brings the clean-up task of a job that failed to its end.
+func driveFinal(t *testing.T, to TaskState) (*world, TaskRef) {
+	t.Helper()
+	w := newWorld(t).do(worker(1))
+	p := plan(nil, nil)
+	p.tasks[1].policy = 3
+	w.submit(p)
+	w.do(failed(w.assign(0, 1), ToFailed))
+	switch h := w.assign(1, 1); to {
+	case finalCompleted:
+		w.do(complete(h))
+	case finalFailed:
+		w.do(failed(h, ToFailed))
+	case finalCancelled:
+		w.do(&CancelTask{Task: ref(1, 1)})
+	case finalDead:
+		w.do(failed(h, ToDead))
+	case finalLost:
+		w.do(&Begin{Items: []HeldItem{h}}, &Lose{Items: []HeldItem{h}})
+	}
+	return w, ref(1, 1)
+}
 
 // drive says how a task is brought into a state that is not its end.
 func drive(t *testing.T, to TaskState) (*world, TaskRef) {
 	t.Helper()
+	if to == pureReady {
+		w := pureWorld(t)
+		return w, ref(1, 1)
+	}
+	if to >= finalCompleted && to <= finalLost {
+		return driveFinal(t, to)
+	}
 	w := newWorld(t).do(worker(1))
 	p := plan(nil, []uint32{0})
 	p.tasks[0].policy, p.tasks[1].policy = 0, 1
@@ -31,10 +72,21 @@ func drive(t *testing.T, to TaskState) (*world, TaskRef) {
 	case cancelledBlocked:
 		w.do(&CancelTask{Task: ref(1, 1)})
 		return w, ref(1, 1)
+	case blockedUntil, failedUntil, cancelledUntil:
+		w.do(&Update{Job: 1, Task: 1, Set: SetNotBefore, NotBeforeMS: 900})
+		if to == blockedUntil {
+			return w, ref(1, 1)
+		}
 	}
 	w.do(complete(w.assign(0, 1)))
 	switch to {
 	case Pending:
+	case failedUntil:
+		w.do(&FailTask{Task: ref(1, 1), Error: "late"})
+		return w, ref(1, 1)
+	case cancelledUntil:
+		w.do(&CancelTask{Task: ref(1, 1)})
+		return w, ref(1, 1)
 	case Assigned:
 		w.assign(1, 1)
 	case Scheduled:
@@ -92,6 +144,8 @@ var actions = []action{
 	one("job cancelled", func(h HeldItem) Op { return &CancelJob{Job: h.Job} }),
 	one("job failed", func(h HeldItem) Op { return &FailJob{Job: h.Job} }),
 	one("brought back", func(h HeldItem) Op { return &Revive{Job: h.Job} }),
+	one("updated to a later time", func(h HeldItem) Op { return &Update{Job: h.Job, Task: h.Index, Set: SetNotBefore, NotBeforeMS: 950} }),
+	one("result reused", func(h HeldItem) Op { return &Reuse{Tasks: []TaskRef{h.TaskRef}} }),
 	one("taken out", func(h HeldItem) Op { return &Purge{Job: h.Job} }),
 }
 
@@ -115,7 +169,9 @@ func TestTheStateDiagramIsWhatOperationsDo(t *testing.T) {
 				t.Errorf("%v → %v by %q is not in the table", from, to, a.name)
 			}
 			seen[from] |= 1 << to
-			why[[2]TaskState{from, to}] = append(why[[2]TaskState{from, to}], a.name)
+			if names := why[[2]TaskState{from, to}]; !slices.Contains(names, a.name) {
+				why[[2]TaskState{from, to}] = append(names, a.name)
+			}
 		}
 	}
 	if seen != legal {
@@ -149,18 +205,23 @@ the same test fails when this file is not current.
 			fmt.Fprintf(&b, "    %v --> [*]\n", from)
 		}
 	}
-	b.WriteString("```\n\nRunning is not stored: workers report it, and on other replicas than the leader a\nrunning task shows as assigned.\n")
+	b.WriteString("```\n\nRunning is not stored: workers report it, and on other replicas than the leader a\nrunning task shows as assigned. Only a clean-up task leaves completed: it runs again\nafter tasks that are brought back.\n")
 	return b.Bytes()
 }
 
-// What people may bring back is all that ended without completing.
+// What people may bring back is all that ended without completing, and with it
+// the clean-up tasks: they run again after that.
 func TestWhatHasCompletedStaysSo(t *testing.T) {
 	t.Parallel()
-	for from := Blocked; from < numStates; from++ {
-		if left := legal[from] != 0; left != (from != Completed) {
-			t.Errorf("%v: can be left is %v", from, left)
-		}
+	if legal[Completed] != 1<<Blocked {
+		t.Errorf("what has completed can be left for %b", legal[Completed])
 	}
+	w, at := drive(t, Completed)
+	refused(t, w, "bringing back what has completed", WrongState, &Revive{Job: at.Job})
+	w, at = drive(t, finalCompleted)
+	refused(t, w, "bringing back a clean-up task that has completed", WrongState, &Revive{Job: at.Job, Tasks: []uint32{1}})
+	w.do(&Revive{Job: at.Job})
+	wantStates(w, "brought back with what it cleans up after", Pending, Blocked)
 }
 
 // What move refuses it refuses loudly: no operation may get there.
@@ -178,7 +239,7 @@ func TestMoveRefusesWhatTheTableDoesNotAllow(t *testing.T) {
 				t.Errorf("%v → %v: panicked is %v, allowed is %v", from, to, panicked, allowed)
 			}
 		}
-		if back := uint16(1<<Pending | 1<<Blocked | 1<<Failed); from.Terminal() && legal[from]&^back != 0 {
+		if back := uint16(1<<Pending | 1<<Scheduled | 1<<Blocked | 1<<Failed); from.Terminal() && legal[from]&^back != 0 {
 			t.Errorf("%v is terminal and can be left for other states than those of a task that is brought back or taken out", from)
 		}
 	}

@@ -5,16 +5,17 @@ import "fmt"
 // legal is the transition table of tasks: legal[from] has a bit for each state
 // that may follow. docs/states.md draws it.
 var legal = [numStates]uint16{
-	Blocked:   1<<Pending | 1<<Cancelled | 1<<Failed,
+	Blocked:   1<<Pending | 1<<Scheduled | 1<<Cancelled | 1<<Failed,
 	Scheduled: 1<<Pending | 1<<Cancelled | 1<<Failed,
-	Pending:   1<<Assigned | 1<<Cancelled | 1<<Failed,
+	Pending:   1<<Assigned | 1<<Completed | 1<<Scheduled | 1<<Cancelled | 1<<Failed,
 	Assigned:  1<<Completed | 1<<Pending | 1<<Scheduled | 1<<Failed | 1<<Dead | 1<<Lost | 1<<Cancelled,
-	// People bring them back, or take a dead letter out. What has run once waits
-	// for no other task any more.
-	Failed:    1<<Pending | 1<<Blocked,
-	Cancelled: 1<<Pending | 1<<Blocked,
-	Dead:      1<<Pending | 1<<Failed,
-	Lost:      1 << Pending,
+	// A clean-up task runs again after the tasks that people bring back.
+	Completed: 1 << Blocked,
+	// People bring them back, or take a dead letter out.
+	Failed:    1<<Pending | 1<<Scheduled | 1<<Blocked,
+	Cancelled: 1<<Pending | 1<<Scheduled | 1<<Blocked,
+	Dead:      1<<Pending | 1<<Blocked | 1<<Failed,
+	Lost:      1<<Pending | 1<<Blocked,
 }
 
 // move takes a task to another state. Callers have checked that it may; an
@@ -28,8 +29,20 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 	s.mixRecord(r)
 	s.mix(uint64(j.counts[r.state])<<32 | uint64(j.counts[to]))
 	j.counts[r.state]--
-	r.state = to
+	if to == Dead {
+		s.countLetter(j.kind(i), 1)
+	} else if r.state == Dead {
+		s.countLetter(j.kind(i), -1)
+	}
 	j.counts[to]++
+	if j.final(i) {
+		j.finals[r.state]--
+		j.finals[to]++
+	}
+	r.state = to
+	if j.saved > 0 && to.Terminal() {
+		s.dropCheckpoint(j, i)
+	}
 	return r
 }
 
@@ -55,88 +68,184 @@ func (s *State) text(j *job, why string) uint32 {
 }
 
 // failTask ends a task as failed, dead or lost: what depends on it is
-// cancelled, and all that has not started if the job is to stop.
+// cancelled, and all ordinary tasks that have not started if the job is to stop.
 func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32, fx *Effects) {
 	s.endTask(j, i, to, note)
-	if j.err == "" {
-		j.err = failure(j.name(i), to, why)
+	if to == Dead {
+		fx.dead(TaskRef{j.id, i})
+	}
+	if j.err == "" && (j.final(i) || !j.borne()) {
+		j.err = j.failure(i, to, why)
 	}
 	s.cancelDependents(j, i)
-	if j.stopsOnFailure() && !j.stopping {
+	if j.stopsOnFailure() && !j.stopping && !j.final(i) && !j.borne() {
 		s.stop(j, i)
 	}
 	s.settle(j, fx)
 }
 
 // failure says why a job failed.
-func failure(name string, state TaskState, why string) string {
-	return fmt.Sprintf("task %s %s: %s", name, state, why)
+func (j *job) failure(i uint32, state TaskState, why string) string {
+	text := fmt.Sprintf("task %s %s: %s", j.name(i), state, why)
+	switch {
+	case j.final(i):
+		return "clean-up " + text
+	case j.bears() > 0:
+		return fmt.Sprintf("%d tasks failed, which is more than %d: %s", j.failedOrdinary(), j.bears(), text)
+	}
+	return text
 }
 
 // cancelDependents cancels all that waits for a task, at any distance, depth
-// first. They are blocked, since the task has not completed.
+// first. They are blocked, since the task has not completed. Of an array that is
+// cancelled whole one task stands for all in what follows.
 func (s *State) cancelDependents(j *job, i uint32) {
 	stack := []uint32{i}
 	for len(stack) > 0 {
 		x := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		why := ""
-		for _, k := range j.succ.of(x) {
-			if j.records.at(k).state == Blocked {
+		for _, head := range j.dependents(x) {
+			first := true
+			for k := head; k < head+j.span(head); k++ {
+				if j.records.at(k).state != Blocked {
+					continue
+				}
 				if why == "" {
-					why = "dependency " + j.name(x) + " failed"
+					why = dependencyFailed(j.name(x))
 				}
 				s.cancelTask(j, k, why)
-				stack = append(stack, k)
+				if first {
+					first, stack = false, append(stack, k)
+				}
 			}
 		}
 	}
 }
 
-// stop cancels all of a job that has not started, because task i failed.
+// dependencyFailed says why a task was cancelled that waited for another.
+func dependencyFailed(name string) string { return "dependency " + name + " failed" }
+
+// stop cancels all ordinary tasks of a job that have not started, because task i
+// failed.
 func (s *State) stop(j *job, i uint32) {
 	s.mixJob(j)
 	j.stopping = true
 	why := "job stopped: task " + j.name(i) + " failed"
-	for k := range j.total {
+	for k := range j.ordinary {
 		if r := j.records.at(k); !r.state.Terminal() && r.state != Assigned {
 			s.cancelTask(j, k, why)
 		}
 	}
 }
 
-// release tells those that depend on a completed task.
+// release tells those that depend on a completed task, or on the array whose
+// last it was.
 func (s *State) release(j *job, i uint32, fx *Effects) {
-	for _, k := range j.succ.of(i) {
-		r := j.records.write(s.own, k)
-		r.pending--
-		if r.pending > 0 || r.state != Blocked {
-			s.mix(uint64(k))
-			s.mixRecord(r)
+	if at, within := j.arrayAt(i); within {
+		left := j.writeLeft(s.own)
+		left[at]--
+		s.mix(uint64(at)<<32 | uint64(left[at])) //nolint:gosec // an index
+		if left[at] > 0 {
+			return
+		}
+	}
+	for _, k := range j.dependents(i) {
+		if n := j.span(k); n > 1 && j.updates == nil {
+			s.releaseRun(j, k, n, fx)
 			continue
 		}
-		s.mixRecord(s.move(j, k, Pending))
-		fx.ready(TaskRef{j.id, k})
+		for end := k + j.span(k); k < end; k++ {
+			r := j.records.writeUnseen(s.own, k)
+			r.pending--
+			if r.pending > 0 || r.state != Blocked {
+				s.mix(uint64(k))
+				s.mixRecord(r)
+				continue
+			}
+			s.mixRecord(s.makeReady(j, k, fx))
+		}
 	}
 }
 
-// settle ends a job whose tasks have all ended.
+// releaseRun is release for an array that waits; no task of its job was updated.
+func (s *State) releaseRun(j *job, first, n uint32, fx *Effects) {
+	s.mix(uint64(first)<<32 | uint64(n))
+	j.records.writeRun(s.own, first, n, func(r *record) bool {
+		r.pending-- // of all alike
+		if r.pending > 0 || r.state != Blocked {
+			return false
+		}
+		r.state, r.ended = Pending, 0
+		return true
+	}, func(at, n uint32) {
+		s.mix(uint64(at)<<32 | uint64(n))
+		j.counts[Blocked] -= n
+		j.counts[Pending] += n
+		if j.final(at) {
+			j.finals[Blocked] -= n
+			j.finals[Pending] += n
+		}
+		fx.readyRun(TaskRef{j.id, at}, n)
+	})
+}
+
+// settle readies the clean-up tasks of a job whose ordinary tasks have ended, and
+// ends a job whose tasks all have.
 func (s *State) settle(j *job, fx *Effects) {
-	if j.open() > 0 || j.state.Terminal() {
+	if j.state.Terminal() || j.openOrdinary() > 0 {
 		return
 	}
-	as := JobCompleted
+	if j.outcome == 0 {
+		as := JobCompleted
+		switch {
+		case !j.borne():
+			as = JobFailed
+		case j.counts[Cancelled] > j.finals[Cancelled] && (j.failedOrdinary() == 0 || j.cancelledByHand()):
+			as = JobCancelled
+		}
+		s.decide(j, as, fx)
+	}
+	if j.open() > 0 {
+		return
+	}
+	as := j.outcome
 	switch {
-	case j.counts[Failed]+j.counts[Dead]+j.counts[Lost] > 0:
+	case as != JobCompleted: // stays so whatever becomes of clean-up tasks
+	case failedOf(&j.finals) > 0:
 		as = JobFailed
-	case j.counts[Cancelled] > 0:
+	case j.finals[Cancelled] > 0:
 		as = JobCancelled
 	}
 	s.closeJob(j, as, fx)
 }
 
+// cancelledByHand reports whether a person cancelled an ordinary task. Of the
+// others those are cancelled that depend on tasks whose failure the job bears.
+func (j *job) cancelledByHand() bool {
+	for i := range j.ordinary {
+		if r := j.records.at(i); r.state == Cancelled && r.byHand {
+			return true
+		}
+	}
+	return false
+}
+
+// decide notes what the ordinary tasks, which have all ended, made of a job, and
+// readies the clean-up tasks that wait for no other.
+func (s *State) decide(j *job, as JobState, fx *Effects) {
+	j.outcome = as
+	s.mixJob(j)
+	for i := j.ordinary; i < j.total; i++ {
+		if r := j.records.at(i); r.state == Blocked && r.pending == 0 {
+			s.mixRecord(s.makeReady(j, i, fx))
+		}
+	}
+}
+
 func (s *State) closeJob(j *job, as JobState, fx *Effects) {
-	j.state, j.ended = as, s.now
+	j.state, j.ended, j.turned = as, s.now, s.own.at
 	s.mixJob(j)
 	fx.endedJob(j.id)
+	s.noticeEnd(j, fx)
 }

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -46,7 +47,7 @@ func (w *twin) assign(it AssignItem) string {
 	switch {
 	case x == nil || x.State != WorkerUp:
 		return "no such worker"
-	case t.state != "pending":
+	case t.state != "pending" || x.DrainUntil != 0:
 		return "wrong state"
 	case it.Attempt != t.attempt+1:
 		return "stale attempt"
@@ -120,7 +121,7 @@ func (w *twin) fail(it FailItem) string {
 		return r
 	case it.Next < 1 || it.Next > 3 || len(it.Error) > maxText:
 		return "malformed"
-	case it.Next == Retry && (j.stopping || t.begun):
+	case it.Next == Retry && (j.stopping && !t.final || t.begun):
 		return "wrong state"
 	}
 	t.started = w.now - int64(it.DurationMS)
@@ -153,7 +154,7 @@ func (w *twin) requeue(h HeldItem, lost bool) string {
 		t.losses, t.started, t.err = t.losses+1, w.now, "worker lost while it ran"
 		w.remember(t, t.err)
 	}
-	if j.stopping {
+	if j.stopping && !t.final {
 		w.end(t, "cancelled", "job stopped")
 		w.settle(j)
 		return "accepted"
@@ -199,14 +200,18 @@ func (w *twin) end(t *twinTask, state, why string) {
 // failed ends a task badly, and all that this ends.
 func (w *twin) failed(j *twinJob, t *twinTask, state, why string) {
 	w.end(t, state, why)
-	if j.err == "" {
-		j.err = fmt.Sprintf("task %s %s: %s", t.name, state, why)
+	if state == "dead" {
+		w.dead = append(w.dead, fmt.Sprintf("%d/%d", j.id, slices.Index(j.tasks, t)))
+	}
+	many := j.failures() > j.bears
+	if j.err == "" && (t.final || many) {
+		j.err = j.failureOf(t, why)
 	}
 	w.cancelWaiting(j)
-	if j.stops && !j.stopping {
+	if j.stops && !j.stopping && !t.final && many {
 		j.stopping = true
 		for _, x := range j.tasks {
-			if !x.over() && x.state != "assigned" {
+			if !x.over() && x.state != "assigned" && !x.final {
 				w.end(x, "cancelled", "job stopped: task "+t.name+" failed")
 			}
 		}
@@ -230,37 +235,112 @@ func (w *twin) cancelWaiting(j *twinJob) {
 	}
 }
 
-func (w *twin) settle(j *twinJob) {
-	state := "completed"
+// failures counts the ordinary tasks that failed for good.
+func (j *twinJob) failures() int {
+	n := 0
 	for _, t := range j.tasks {
-		switch {
-		case !t.over():
-			return
-		case t.state == "cancelled" && state == "completed":
-			state = "cancelled"
-		case t.state != "cancelled" && t.state != "completed":
-			state = "failed"
+		if !t.final && (t.state == "failed" || t.state == "dead" || t.state == "lost") {
+			n++
 		}
 	}
-	w.close(j, state)
+	return n
+}
+
+func (j *twinJob) failureOf(t *twinTask, why string) string {
+	text := fmt.Sprintf("task %s %s: %s", t.name, t.state, why)
+	switch {
+	case t.final:
+		return "clean-up " + text
+	case j.bears > 0:
+		return fmt.Sprintf("%d tasks failed, which is more than %d: %s", j.failures(), j.bears, text)
+	}
+	return text
+}
+
+// made says what some tasks made of a job that bears some failures; empty while
+// one of them is open.
+func made(tasks []*twinTask, bears int) string {
+	failed, cancelled, byHand := 0, 0, 0
+	for _, t := range tasks {
+		switch {
+		case !t.over():
+			return ""
+		case t.state == "cancelled" && t.byHand:
+			byHand++
+		case t.state == "cancelled":
+			cancelled++
+		case t.state != "completed":
+			failed++
+		}
+	}
+	switch {
+	case failed > bears:
+		return "failed"
+	case byHand > 0 || cancelled > 0 && failed == 0:
+		return "cancelled"
+	}
+	return "completed"
+}
+
+// parts are the ordinary tasks of a job and its clean-up tasks.
+func (j *twinJob) parts() (ordinary, finals []*twinTask) {
+	for _, t := range j.tasks {
+		if t.final {
+			finals = append(finals, t)
+		} else {
+			ordinary = append(ordinary, t)
+		}
+	}
+	return ordinary, finals
+}
+
+func (w *twin) settle(j *twinJob) {
+	ordinary, finals := j.parts()
+	if j.outcome == "" {
+		if j.outcome = made(ordinary, j.bears); j.outcome == "" {
+			return
+		}
+		w.makeReady(j)
+	}
+	cleaned := made(finals, 0)
+	switch {
+	case cleaned == "":
+	case j.outcome != "completed":
+		w.close(j, j.outcome)
+	default:
+		w.close(j, cleaned)
+	}
 }
 
 func (w *twin) close(j *twinJob, state string) {
 	j.state, j.ended = state, w.now
 	w.endedJobs = append(w.endedJobs, fmt.Sprint(j.id))
+	if j.webhook != "" {
+		w.notice(map[string]NoticeKind{"completed": JobCompletedNotice, "failed": JobFailedNotice, "cancelled": JobCancelledNotice}[state], j.id, 0)
+	}
 }
 
-func (w *twin) endJob(id JobID, state, why string) string {
+func (w *twin) endJob(id JobID, state, why string, now bool) string {
 	j := w.sealed(id)
 	switch {
 	case j == nil:
 		return "no such job"
 	case j.over():
 		return "already ended"
+	case j.outcome != "" && !now:
+		return "already ended"
 	case len(why) > maxText:
 		return "malformed"
 	}
+	_, finals := j.parts()
+	broken := false
+	for _, t := range finals {
+		broken = broken || t.over() && t.state != "completed" && t.state != "cancelled"
+	}
 	for i, t := range j.tasks {
+		if t.final && !now {
+			continue
+		}
 		if t.state == "assigned" {
 			w.ends = append(w.ends, fmt.Sprintf("%d/%d@%d by %d", id, i, t.attempt, t.worker))
 		}
@@ -268,26 +348,49 @@ func (w *twin) endJob(id JobID, state, why string) string {
 			w.end(t, "cancelled", why)
 		}
 	}
-	j.stopping, j.err = true, why
-	w.close(j, state)
+	if j.outcome == "" {
+		j.stopping, j.err, j.outcome = true, why, state
+		w.makeReady(j)
+	} else if j.outcome == "completed" && !broken {
+		j.err = why
+	}
+	w.settle(j)
 	return "accepted"
 }
 
 func (w *twin) cancelTask(op *CancelTask) string {
-	j, t, r := w.task(op.Task)
-	switch {
-	case r != "":
+	j, _, r := w.task(op.Task)
+	if r != "" {
 		return r
-	case t.over():
+	}
+	list, open := []uint32{op.Task.Index}, false
+	if op.Whole {
+		at := slices.IndexFunc(j.arrays, func(a []uint32) bool { return slices.Contains(a, op.Task.Index) })
+		if at < 0 {
+			return "no such task"
+		}
+		list = j.arrays[at]
+	}
+	for _, i := range list {
+		open = open || !j.tasks[i].over()
+	}
+	switch {
+	case !open:
 		return "already ended"
 	case len(op.Reason) > maxText:
 		return "malformed"
 	}
-	if t.state == "assigned" {
-		w.ends = append(w.ends, fmt.Sprintf("%d/%d@%d by %d", op.Task.Job, op.Task.Index, t.attempt, t.worker))
+	for _, i := range list {
+		t := j.tasks[i]
+		if t.over() {
+			continue
+		}
+		if t.state == "assigned" {
+			w.ends = append(w.ends, fmt.Sprintf("%d/%d@%d by %d", op.Task.Job, i, t.attempt, t.worker))
+		}
+		w.end(t, "cancelled", op.Reason)
+		t.byHand = true
 	}
-	w.end(t, "cancelled", op.Reason)
-	t.byHand = true
 	w.cancelWaiting(j)
 	w.settle(j)
 	return "accepted"

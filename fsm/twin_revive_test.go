@@ -57,13 +57,25 @@ func (j *twinJob) back(asked []uint32) map[int]bool {
 			}
 		}
 	}
+	ordinary := false
+	for i, t := range j.tasks {
+		ordinary = ordinary || back[i] && !t.final
+	}
+	for i, t := range j.tasks {
+		if t.final && ordinary {
+			back[i] = t.over() // clean-up runs again
+		}
+	}
 	return back
 }
 
 func (w *twin) revive(op *Revive) string {
 	j := w.sealed(op.Job)
-	if j == nil {
+	switch {
+	case j == nil:
 		return "no such job"
+	case j.outcome != "" && !j.over():
+		return "wrong state"
 	}
 	if r := j.asked(op.Tasks, (*twinTask).unfinished); r != "accepted" {
 		return r
@@ -84,17 +96,37 @@ func (w *twin) revive(op *Revive) string {
 	} else if j.over() {
 		j.state = "running"
 	}
-	j.stopping, j.ended, j.revived, j.err = false, 0, w.now, ""
+	j.stopping, j.ended, j.revived = false, 0, w.now
+	for i, t := range j.tasks {
+		if back[i] && !t.final {
+			j.outcome = ""
+		}
+	}
+	if j.outcome == "" || j.outcome == "completed" {
+		j.err = ""
+	}
 	for i, t := range j.tasks {
 		if !back[i] {
-			if j.err == "" && (t.state == "failed" || t.state == "dead" || t.state == "lost") {
-				j.err = fmt.Sprintf("task %s %s: %s", t.name, t.state, t.err)
-			}
 			continue
 		}
+		t.result, t.outSHA, t.outSize, t.accepted = "", "", 0, 0
+		t.reused = ""
 		t.state, t.err, t.ended, t.failures, t.losses, t.begun, t.byHand = "blocked", "", 0, 0, 0, false, false
 		if n := len(t.past); n > 0 {
 			t.err = t.past[n-1].Error
+		}
+	}
+	for _, t := range j.tasks {
+		for _, d := range t.deps {
+			if t.state == "cancelled" && !t.byHand && j.tasks[d].unfinished() {
+				t.err = "dependency " + j.tasks[d].name + " failed"
+			}
+		}
+	}
+	for _, t := range j.tasks {
+		kept := j.outcome == "failed" || j.outcome == "cancelled"
+		if j.err == "" && !kept && t.unfinished() && t.state != "cancelled" && (t.final || j.failures() > j.bears) {
+			j.err = j.failureOf(t, t.err)
 		}
 	}
 	w.makeReady(j)

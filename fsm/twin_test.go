@@ -17,18 +17,25 @@ import (
 type twin struct {
 	now         int64
 	clusterID   string
-	replicas    map[string]string
+	replicas    map[string]Replica
 	term        uint64
 	leader      string
 	nextJob     uint64
 	jobs        map[uint64]*twinJob
 	keys        map[string]*twinKey
+	results     map[string]twinResult
 	nextWorker  uint32
 	workers     map[uint32]*Worker
 	ready, ends []string // effects of the present entry
 	sched, seal []string
 	endedJobs   []string
 	revivedJobs []string
+	notices     []Notice
+	nextNotice  uint64
+	noticed     int // of the present entry
+	noticesLost int
+	dead        []string
+	moved       []string
 }
 
 type twinKey struct {
@@ -36,6 +43,7 @@ type twinKey struct {
 	sealed  bool
 	expires int64
 	digest  [16]byte
+	version uint32
 }
 
 type twinJob struct {
@@ -49,13 +57,25 @@ type twinJob struct {
 	revived                   int64
 	retries, recovered        uint64
 	policies                  []*dtaskv1.TaskPolicy
+	webhook                   string
+	outcome                   string // what the ordinary tasks made of it
+	bears                     int
+	version                   uint32
+	priority                  dtaskv1.Priority
+	arrays                    [][]uint32 // their tasks
+	cuts                      int        // chunks of the last array so far
+	items                     int        // that it has
+	missing                   int        // that it still needs
+	template                  *Array     // of the last array
 }
 
 type twinTask struct {
 	name, state     string
-	body            string
+	body, submitted string
 	policy          uint32
-	deps            []uint32
+	final           bool
+	deps            []uint32   // of an array all of its tasks
+	groups          [][]uint32 // the same, each array together
 	attempt, worker uint32
 	failures        uint32
 	begun           bool
@@ -65,15 +85,19 @@ type twinTask struct {
 	outSize         int64
 	outSHA          string
 	accepted        int // completions
+	reused          string
+	newBody         bool // a person has changed what it gets
 	byHand          bool
 	losses          uint8
 	past            []Attempt // that failed or were lost
+	saved           *SavedCheckpoint
+	twinChange
 }
 
 func newTwin() *twin {
 	return &twin{
-		replicas: map[string]string{}, jobs: map[uint64]*twinJob{}, keys: map[string]*twinKey{},
-		workers: map[uint32]*Worker{}, nextJob: 1, nextWorker: 1,
+		replicas: map[string]Replica{}, jobs: map[uint64]*twinJob{}, keys: map[string]*twinKey{}, results: map[string]twinResult{},
+		workers: map[uint32]*Worker{}, nextJob: 1, nextWorker: 1, nextNotice: 1,
 	}
 }
 
@@ -81,11 +105,13 @@ func newTwin() *twin {
 func (w *twin) entry(now int64, ops []Op) string {
 	w.now = now
 	w.ready, w.ends, w.sched, w.seal, w.endedJobs, w.revivedJobs = nil, nil, nil, nil, nil, nil
+	w.noticed, w.noticesLost, w.dead, w.moved = 0, 0, nil, nil
 	first := "accepted"
 	for _, op := range ops {
 		if r := w.op(op); first == "accepted" {
 			first = r
 		}
+		w.dropCheckpoints()
 	}
 	return first
 }
@@ -108,6 +134,8 @@ func (w *twin) op(op Op) string {
 		return w.jobBegin(op)
 	case *JobChunk:
 		return w.jobChunk(op)
+	case *JobArray:
+		return w.jobArray(op)
 	case *JobSeal:
 		return w.jobSeal(op)
 	case *JobDrop:
@@ -127,9 +155,9 @@ func (w *twin) op(op Op) string {
 	case *Due:
 		return twinEach(op.Items, w.dueNow)
 	case *CancelJob:
-		return w.endJob(op.Job, "cancelled", op.Reason)
+		return w.endJob(op.Job, "cancelled", op.Reason, op.Now)
 	case *FailJob:
-		return w.endJob(op.Job, "failed", op.Error)
+		return w.endJob(op.Job, "failed", op.Error, false)
 	case *CancelTask:
 		return w.cancelTask(op)
 	case *FailTask:
@@ -138,15 +166,35 @@ func (w *twin) op(op Op) string {
 		return w.revive(op)
 	case *Purge:
 		return w.purge(op)
+	case *Notify:
+		return twinEach(op.Items, w.notify)
+	case *Told:
+		return twinEach(op.Items, w.told)
+	case *Update:
+		return w.update(op)
+	case *Remember:
+		return twinEach(op.Items, w.keepResult)
+	case *Reuse:
+		return twinEach(op.Tasks, w.reuse)
+	case *ForgetResults:
+		return twinEach(op.Keys, w.forgetResult)
 	case *WorkerJoin:
 		return w.join(op)
 	case *WorkerLeave:
 		return w.leave(op)
+	case *Checkpoint:
+		return w.checkpoint(op)
+	case *DrainWorker:
+		return w.drain(op)
+	case *UndrainWorker:
+		return w.undrain(op.ID)
 	case *ForgetWorkers:
 		return twinEach(op.IDs, w.forgetWorker)
 	case *ForgetKeys:
 		return twinEach(op.Keys, w.forgetKey)
 	case *ForgetJobs:
+		return twinEach(op.IDs, w.forgetJob)
+	case *Archive:
 		return twinEach(op.IDs, w.forgetJob)
 	default:
 		panic(fmt.Sprintf("twin does not know %T", op))
@@ -164,10 +212,21 @@ func (w *twin) cluster(op Op) string {
 		}
 		w.clusterID = op.ID
 	case *Replica:
-		if old, ok := w.replicas[op.ServerID]; ok && old != op.Instance {
+		old, ok := w.replicas[op.ServerID]
+		switch {
+		case !ok:
+			old = Replica{ServerID: op.ServerID, Instance: op.Instance}
+		case old.Instance != op.Instance, op.Replaces != "" && old.Replaces != "" && old.Replaces != op.Replaces:
 			return "wrong state"
 		}
-		w.replicas[op.ServerID] = op.Instance
+		if op.Replaces == op.ServerID {
+			return "malformed"
+		}
+		if old.Replaces == "" {
+			old.Replaces = op.Replaces
+		}
+		old.Floor = max(old.Floor, op.Floor)
+		w.replicas[op.ServerID] = old
 	case *LeaderStart:
 		if op.Term <= w.term {
 			return "out of order"
@@ -193,8 +252,9 @@ func (w *twin) jobBegin(op *JobBegin) string {
 		delete(w.jobs, k.job)
 	}
 	w.jobs[w.nextJob] = &twinJob{
-		id: w.nextJob, key: op.Key, state: "uploading", total: int(op.Total), policies: header.GetPolicies(),
-		stops: header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE,
+		id: w.nextJob, key: op.Key, state: "uploading", total: int(op.Total), policies: header.GetPolicies(), webhook: header.GetWebhook(),
+		bears: int(header.GetMaxFailures()),
+		stops: header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE, priority: header.GetPriority(),
 	}
 	w.keys[op.Key] = &twinKey{job: w.nextJob, expires: op.KeyExpires}
 	w.nextJob++
@@ -226,10 +286,26 @@ func (w *twin) jobChunk(op *JobChunk) string {
 	var tasks []*twinTask
 	for i := range n {
 		v := op.Chunk.at(uint32(i))
-		t := &twinTask{name: string(v.name), body: string(v.body), policy: v.policy, state: "blocked"}
-		v.eachDep(op.Chunk.First+uint32(i), func(dep uint32) { t.deps = append(t.deps, dep) })
-		if t.name == "" || int(t.policy) >= len(j.policies) {
+		t := &twinTask{name: string(v.name), body: string(v.body), submitted: string(v.body), policy: v.policy, state: "blocked"}
+		if t.name == "" || int(t.policy) >= len(j.policies) || j.missing > 0 {
 			return "malformed"
+		}
+		v.eachDep(func(dep uint32) { t.groups = append(t.groups, j.group(dep)) })
+		if j.inside(v) {
+			return "malformed"
+		}
+		t.deps = slices.Concat(t.groups...)
+		t.final = j.policies[t.policy].GetFinally()
+		all := append(slices.Clip(j.tasks), tasks...)
+		for _, before := range all {
+			if before.final && !t.final {
+				return "malformed"
+			}
+		}
+		for _, d := range t.deps {
+			if t.final && !all[d].final {
+				return "malformed"
+			}
 		}
 		tasks = append(tasks, t)
 	}
@@ -247,8 +323,10 @@ func (w *twin) jobSeal(op *JobSeal) string {
 		return "out of order"
 	case op.Sum != j.sum:
 		return "malformed"
+	case j.tasks[0].final:
+		return "malformed"
 	}
-	j.state, j.submitted = "pending", w.now
+	j.state, j.submitted, j.version = "pending", w.now, 1
 	w.keys[j.key].sealed, w.keys[j.key].digest = true, op.Digest
 	w.seal = append(w.seal, fmt.Sprint(j.id))
 	w.makeReady(j)
@@ -268,8 +346,8 @@ func (w *twin) jobDrop(op *JobDrop) string {
 // waits counts the dependencies that have not completed.
 func (j *twinJob) waits(t *twinTask) uint32 {
 	n := uint32(0)
-	for _, d := range t.deps {
-		if j.tasks[d].state != "completed" {
+	for _, g := range t.groups {
+		if slices.ContainsFunc(g, func(d uint32) bool { return j.tasks[d].state != "completed" }) {
 			n++
 		}
 	}
@@ -278,9 +356,8 @@ func (j *twinJob) waits(t *twinTask) uint32 {
 
 func (w *twin) makeReady(j *twinJob) {
 	for i, t := range j.tasks {
-		if t.state == "blocked" && j.waits(t) == 0 {
-			t.state = "pending"
-			w.ready = append(w.ready, fmt.Sprintf("%d/%d", j.id, i))
+		if t.state == "blocked" && j.waits(t) == 0 && (!t.final || j.outcome != "") {
+			w.readied(j, i, t)
 		}
 	}
 }
@@ -333,10 +410,38 @@ func (w *twin) join(op *WorkerJoin) string {
 	}
 	labels, resources := slices.Clone(op.Labels), slices.Clone(op.Resources)
 	slices.SortFunc(labels, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })
+	before := w.workers[want]
 	w.workers[want] = &Worker{
 		ID: op.ID, Name: op.Name, Incarnation: op.Incarnation, State: WorkerUp, Slots: op.Slots, Labels: labels, Resources: resources,
 		Version: op.Version, Address: op.Address, UpSince: w.now,
 	}
+	if before != nil {
+		w.workers[want].DrainUntil, w.workers[want].DrainReason = before.DrainUntil, before.DrainReason
+	}
+	return "accepted"
+}
+
+func (w *twin) drain(op *DrainWorker) string {
+	x := w.workers[uint32(op.ID)]
+	switch {
+	case op.Until <= 0 || len(op.Reason) > maxText:
+		return "malformed"
+	case x == nil:
+		return "no such worker"
+	}
+	x.DrainUntil, x.DrainReason = op.Until, op.Reason
+	return "accepted"
+}
+
+func (w *twin) undrain(id WorkerID) string {
+	x := w.workers[uint32(id)]
+	switch {
+	case x == nil:
+		return "no such worker"
+	case x.DrainUntil == 0:
+		return "already ended"
+	}
+	x.DrainUntil, x.DrainReason = 0, ""
 	return "accepted"
 }
 

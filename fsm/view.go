@@ -15,6 +15,8 @@ import (
 type Job struct {
 	ID          JobID
 	Key         string
+	Version     uint32             // 1 at first, one more with each update
+	Priority    dtaskv1.Priority   // that it has now; 0 = none was given
 	Header      *dtaskv1.JobHeader // shared: never change it
 	State       JobState
 	Error       string
@@ -26,18 +28,38 @@ type Job struct {
 	Retries     uint64
 	Recovered   uint64
 	Counts      [numStates]uint32 // tasks by TaskState
-	Stopping    bool              // no new attempt starts
+	Stopping    bool              // no new attempt of an ordinary task starts
+	Ordinary    uint32            // tasks that are no clean-up tasks; those have the indexes from here on
+	Outcome     JobState          // what the ordinary tasks made of it; 0 while any of them is open
+	Borne       uint32            // ordinary tasks that failed for good, if the job bears so many; else 0
+
+	updates *updates
 }
+
+// CleaningUp reports whether only clean-up tasks are left to end.
+func (j *Job) CleaningUp() bool { return j.Outcome != 0 && !j.State.Terminal() }
+
+// Policies is the number of the job's policies: those of the header and, behind
+// them, those that updates made. It never shrinks.
+func (j *Job) Policies() uint32 { return uint32(len(j.Header.GetPolicies())) + j.updates.count() } //nolint:gosec // bounded by the header
+
+// Policy gives a policy by the number that a Task has. Shared: never change it.
+func (j *Job) Policy(number uint32) *dtaskv1.TaskPolicy { return policyOf(j.Header, j.updates, number) }
 
 // Failed is the number of tasks that failed for good.
 func (j *Job) Failed() uint32 { return j.Counts[Failed] + j.Counts[Dead] + j.Counts[Lost] }
 
 func (j *job) view() Job {
-	return Job{
-		ID: j.id, Key: j.key, Header: j.header, State: j.state, Error: j.err, Total: j.total,
+	v := Job{
+		ID: j.id, Key: j.key, Version: j.version, Priority: j.priorityNow(), updates: j.updates, Header: j.header, State: j.state, Error: j.err, Total: j.total,
 		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended, RevivedMS: j.revived,
 		Retries: j.retries, Recovered: j.recovered, Counts: j.counts, Stopping: j.stopping,
+		Ordinary: j.ordinary, Outcome: j.outcome,
 	}
+	if j.borne() {
+		v.Borne = j.failedOrdinary()
+	}
+	return v
 }
 
 // Job gives a job that exists; ok is false for one that is unknown, not sealed
@@ -98,9 +120,11 @@ type Task struct {
 	Losses    uint8    // attempts whose worker was lost while they ran; at most 255
 	StartedMS int64
 	EndedMS   int64
-	DueMS     int64 // while scheduled
-	Begun     bool  // at-most-once and its start is logged
-	Policy    uint32
+	DueMS     int64  // while scheduled
+	Begun     bool   // at-most-once and its start is logged
+	Policy    uint32 // number: Job.Policy
+	NotBefore int64  // ms; its first attempt does not begin earlier; 0 = at once
+	Final     bool   // a clean-up task
 }
 
 // Task gives a task of a job that exists.
@@ -109,10 +133,14 @@ func (s *State) Task(t TaskRef) (Task, bool) {
 	if j == nil || t.Index >= j.total {
 		return Task{}, false
 	}
-	r := j.records.at(t.Index)
+	r, u := j.records.at(t.Index), j.updates.of(t.Index)
 	v := Task{
 		Index: t.Index, State: r.state, Attempt: r.attempt, Worker: r.worker, Pending: r.pending,
-		Failures: r.failures, Losses: r.losses, StartedMS: r.started, EndedMS: r.ended, Begun: r.begun, Policy: j.task(t.Index).policy,
+		Failures: r.failures, Losses: r.losses, StartedMS: r.started, EndedMS: r.ended, Begun: r.begun, NotBefore: u.notBefore,
+		Final: j.final(t.Index),
+	}
+	if v.Policy = u.policy - 1; u.policy == 0 {
+		v.Policy = j.submittedPolicy(t.Index)
 	}
 	if r.state == Scheduled {
 		v.DueMS, v.EndedMS = r.ended, 0
@@ -141,6 +169,17 @@ func (s *State) Ready(t TaskRef) (attempt uint32, ready bool) {
 	return r.attempt, r.state == Pending
 }
 
+// Glance gives the number of a task's last attempt and its state; 0 for one that
+// is not there. It is the cheap form of Task for those who count.
+func (s *State) Glance(t TaskRef) (attempt uint32, state TaskState) {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return 0, 0
+	}
+	r := j.records.at(t.Index)
+	return r.attempt, r.state
+}
+
 // Policy gives what a task shares with others of its job; nil if there is no
 // such task. Shared: never change it.
 func (s *State) Policy(t TaskRef) *dtaskv1.TaskPolicy {
@@ -149,6 +188,16 @@ func (s *State) Policy(t TaskRef) *dtaskv1.TaskPolicy {
 		return nil
 	}
 	return j.policy(t.Index)
+}
+
+// PolicyNumber is the number of a task's policy: the cheap form of Task for the
+// sequencer.
+func (s *State) PolicyNumber(t TaskRef) (number uint32, known bool) {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return 0, false
+	}
+	return j.policyNumber(t.Index), true
 }
 
 // Name is the id that the user gave to a task; empty if there is none.
@@ -160,16 +209,36 @@ func (s *State) Name(t TaskRef) string {
 	return j.name(t.Index)
 }
 
-// Body is the submitted dtask.v1.TaskBody of a task, encoded. Shared.
+// Body is the dtask.v1.TaskBody of a task, encoded: as it was submitted, or as
+// the last update left it. Shared.
 func (s *State) Body(t TaskRef) []byte {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
 		return nil
 	}
-	return j.task(t.Index).body
+	return j.body(t.Index)
 }
 
-// Dependencies are the indexes that a task waits for, ascending.
+// Submitted is the name and the encoded body of a task: Name and Body at the price
+// of one. The body is shared.
+func (s *State) Submitted(t TaskRef) (name string, body []byte) {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return "", nil
+	}
+	if _, within := j.arrayAt(t.Index); within {
+		return j.name(t.Index), j.body(t.Index)
+	}
+	v := j.task(t.Index)
+	body = v.body
+	if b := j.updates.of(t.Index).body; b != nil {
+		body = b
+	}
+	return string(v.name), body
+}
+
+// Dependencies are the indexes that a task waits for, ascending; the first task
+// of an array stands for all of it: Span.
 func (s *State) Dependencies(t TaskRef) []uint32 {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -177,7 +246,7 @@ func (s *State) Dependencies(t TaskRef) []uint32 {
 	}
 	v := j.task(t.Index)
 	deps := make([]uint32, 0, v.ndeps)
-	v.eachDep(t.Index, func(dep uint32) { deps = append(deps, dep) })
+	v.eachDep(func(dep uint32) { deps = append(deps, dep) })
 	return deps
 }
 
@@ -187,7 +256,35 @@ func (s *State) Dependents(t TaskRef) int {
 	if j == nil || t.Index >= j.total {
 		return 0
 	}
-	return len(j.succ.of(t.Index))
+	n := 0
+	for _, head := range j.dependents(t.Index) {
+		n += int(j.span(head))
+	}
+	return n
+}
+
+// FindArray finds an array by the id that the user gave to it: its first task.
+func (s *State) FindArray(id JobID, name string) (TaskRef, bool) {
+	j := s.sealedJob(id)
+	if j == nil {
+		return TaskRef{}, false
+	}
+	for _, run := range j.arrays {
+		if j.chunks[run.chunk].array.Name == name {
+			return TaskRef{id, run.first}, true
+		}
+	}
+	return TaskRef{}, false
+}
+
+// Span is how many tasks a dependency of a job stands for: 1, or those of the
+// array of which it is the first.
+func (s *State) Span(t TaskRef) uint32 {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return 0
+	}
+	return j.span(t.Index)
 }
 
 // FindTask finds a task by the id that the user gave to it. It reads the whole
@@ -197,7 +294,13 @@ func (s *State) FindTask(id JobID, name string) (TaskRef, bool) {
 	if j == nil {
 		return TaskRef{}, false
 	}
+	if i, ok := j.findInArray(name); ok {
+		return TaskRef{id, i}, true
+	}
 	for _, c := range j.chunks {
+		if c.ofArray {
+			continue
+		}
 		for i := range c.off {
 			if string(c.at(uint32(i)).name) == name { //nolint:gosec // index
 				return TaskRef{id, c.First + uint32(i)}, true //nolint:gosec // index
@@ -213,6 +316,8 @@ type Result struct {
 	Data         []byte // inline result; shared
 	OutputSize   int64
 	OutputSHA256 []byte // empty if there is no output; shared
+	ReusedJob    JobID  // whose task left it: this one was not run; 0 = it is its own
+	ReusedTask   string
 }
 
 // Result gives what a task left behind.
@@ -222,13 +327,22 @@ func (s *State) Result(t TaskRef) Result {
 		return Result{}
 	}
 	k, b := j.notes.get(j.records.at(t.Index).note)
-	if k != noteResult {
+	var from Result
+	switch k {
+	case noteResult:
+	case noteReused:
+		d := decoder{b: b}
+		from.ReusedJob, from.ReusedTask = JobID(d.u64()), d.str()
+		b = d.b
+	case noteError, noteAttempt, noteEnd:
+		fallthrough
+	default:
 		return Result{Error: j.why(t.Index)}
 	}
 	size, n := binary.Varint(b)
 	hash := int(b[n])
 	b = b[n+1:]
-	return Result{OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
+	return Result{ReusedJob: from.ReusedJob, ReusedTask: from.ReusedTask, OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
 }
 
 // Key tells what an idempotency key stands for. sealed is false while its job
@@ -236,6 +350,13 @@ func (s *State) Result(t TaskRef) Result {
 func (s *State) Key(name string) (id JobID, digest [16]byte, sealed, known bool) {
 	k, ok := s.keys.get(name)
 	return k.job, k.digest, k.sealed, ok
+}
+
+// UpdateKey tells which update an idempotency key stands for, and the version of
+// the job that it made; known is false also for the key of a submission.
+func (s *State) UpdateKey(name string) (id JobID, version uint32, digest [16]byte, known bool) {
+	k, ok := s.keys.get(name)
+	return k.job, k.version, k.digest, ok && k.version > 0
 }
 
 // Keys is the number of idempotency keys that are remembered.
@@ -295,12 +416,29 @@ func (s *State) Epoch() uint64 { return s.epoch }
 // Term is the Raft term of the last leader that started, and its server id.
 func (s *State) Term() (term uint64, leader string) { return s.term, s.leader }
 
-// Instance is the data folder that belongs to a server id.
-func (s *State) Instance(serverID string) (instance string, known bool) {
+// Replica is what is recorded of a server id. It may have been removed from the
+// cluster since: ids are never given to another.
+func (s *State) Replica(serverID string) (Replica, bool) {
 	for _, r := range s.replicas {
 		if r.ServerID == serverID {
-			return r.Instance, true
+			return r, true
 		}
 	}
-	return "", false
+	return Replica{}, false
+}
+
+// ReplicaOf is the server that a data folder belongs to.
+func (s *State) ReplicaOf(instance string) (Replica, bool) {
+	for _, r := range s.replicas {
+		if r.Instance == instance {
+			return r, true
+		}
+	}
+	return Replica{}, false
+}
+
+// Instance is the data folder that belongs to a server id.
+func (s *State) Instance(serverID string) (instance string, known bool) {
+	r, known := s.Replica(serverID)
+	return r.Instance, known
 }

@@ -14,6 +14,12 @@ type class struct {
 
 	needs  []need
 	labels []labelID
+	ahead  bool // its tasks may wait at a worker for a slot
+
+	limit   uint32 // 0 = none
+	held    uint32 // attempts of a limited class, on all workers and reserved
+	retired bool   // to be used again for another demand once nothing is held
+	key     string // of a limited class in Scheduler.classOf
 
 	lanes   [Urgent + 1]lane // by priority; 0 stays empty
 	blocked bool             // and so in Scheduler.blocked
@@ -38,24 +44,33 @@ type need struct {
 // class; the empty demand has class 0. The Scheduler keeps every class that it
 // has seen until it is thrown away, at about half a kilobyte each, and adding
 // or freeing capacity looks at each class that waits for some: demands are
-// meant to be few beside tasks.
+// meant to be few beside tasks. Those with a limit, of which there may be one for
+// each job, are given back with Retire.
 func (s *Scheduler) Class(d Demand) ClassID {
-	d = Demand{Resources: normalQuantities(d.Resources, MaxAmount+1), Labels: normalLabels(d.Labels)}
+	d = Demand{Resources: normalQuantities(d.Resources, MaxAmount+1), Labels: normalLabels(d.Labels), Prompt: d.Prompt, Limit: d.Limit, Group: d.Group}
+	if d.Limit == 0 {
+		d.Group = TaskRef{}
+	}
 	s.key = appendDemand(s.key[:0], d)
 	if id, ok := s.classOf[string(s.key)]; ok {
+		s.classes[id].retired = false
 		return id
 	}
-	c := &class{id: ClassID(len(s.classes)), demand: d} //nolint:gosec // G115: classes are far fewer than 2^32
+	c := s.newClass(d.Limit > 0)
+	c.demand, c.limit, c.retired = d, d.Limit, false
+	if c.limit > 0 {
+		c.key = string(s.key)
+	}
 	for _, q := range d.Resources {
 		c.needs = append(c.needs, need{s.resource(q.Name), q.Amount})
 	}
 	for _, l := range d.Labels {
 		c.labels = append(c.labels, s.label(l))
 	}
+	c.ahead = !d.Prompt && len(c.needs) == 0
 	for p := Low; p <= Urgent; p++ {
 		c.lanes[p] = lane{class: c, priority: p, at: -1}
 	}
-	s.classes = append(s.classes, c)
 	s.classOf[string(s.key)] = c.id
 	return c.id
 }
@@ -116,6 +131,14 @@ func normalLabels(in []Label) []Label {
 // appendDemand encodes a demand in normal form so that different demands differ:
 // every string is preceded by its length, and a bar ends the resources.
 func appendDemand(b []byte, d Demand) []byte {
+	if d.Prompt {
+		b = append(b, '!')
+	}
+	if d.Limit > 0 {
+		b = strconv.AppendUint(append(b, '#'), uint64(d.Limit), 10)
+		b = strconv.AppendUint(append(b, ','), d.Group.Job, 10)
+		b = append(strconv.AppendUint(append(b, ','), uint64(d.Group.Index), 10), ' ')
+	}
 	for _, q := range d.Resources {
 		b = appendString(b, q.Name)
 		b = append(strconv.AppendInt(b, q.Amount, 10), ' ')

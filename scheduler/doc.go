@@ -15,7 +15,7 @@
 //	       └───────────────┬──────────────┘
 //	                       │ Next: highest priority, then oldest
 //	                       ▼
-//	     heap of workers by used/slots, then by turn
+//	     heap of workers by used/slots (full ones last), then by turn
 //	                       │ least loaded that fits
 //	                       ▼
 //	           Assignment{Task, Worker, …}
@@ -36,7 +36,22 @@
 // gives something back, joins, or accepts again.
 //
 // Invariant: a class that is not blocked either fits somewhere or has not been
-// tried since capacity last changed in its favour; a blocked class fits nowhere.
+// tried since capacity last changed in its favour; a blocked class fits nowhere,
+// or is full.
+//
+// # Ahead of a free slot
+//
+// A worker may be given some tasks more than it has slots (SetAhead): they wait
+// there, so that a slot need not wait for the log when its task ends. That is
+// for short tasks that need nothing but a slot; the sequencer says for whom. They
+// go to a worker only when none has a free slot, because loads are compared.
+//
+// # Limits
+//
+// A limited class is full, and so blocked, while as many of its attempts are held
+// as it may have: that is how max_parallel of an array is kept. Its tasks keep
+// their places in the order meanwhile, so that a limit costs an array nothing
+// against what came after it.
 //
 // # Least loaded, in turn
 //

@@ -29,6 +29,8 @@ const (
 	LabelMissing
 	// ResourceShort: Want of the resource Name is needed, Free of Total is free.
 	ResourceShort
+	// GroupFull: the group has Total attempts, as many as its limit allows.
+	GroupFull
 )
 
 // An Obstacle is one reason why a worker cannot take a task.
@@ -55,6 +57,8 @@ func (o Obstacle) String() string {
 	case ResourceShort:
 		return "resource " + o.Name + ": " + thousandths(o.Want) + " needed, " +
 			thousandths(o.Free) + " of " + thousandths(o.Total) + " free"
+	case GroupFull:
+		return "no more than " + strconv.FormatInt(o.Total, 10) + " at once"
 	default:
 		return "unknown obstacle"
 	}
@@ -75,8 +79,11 @@ func (s *Scheduler) obstacles(w *worker, c *class) []Obstacle {
 	if !w.accepting {
 		out = append(out, Obstacle{Kind: NotAccepting})
 	}
-	if w.used >= w.slots {
+	if w.used >= w.slots && (!c.ahead || w.full()) {
 		out = append(out, Obstacle{Kind: NoFreeSlot, Want: 1, Free: int64(w.slots) - int64(w.used), Total: int64(w.slots)})
+	}
+	if c.full() {
+		out = append(out, Obstacle{Kind: GroupFull, Want: 1, Total: int64(c.limit)})
 	}
 	for i, l := range c.labels {
 		if _, ok := slices.BinarySearch(w.labels, l); !ok {

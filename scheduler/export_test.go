@@ -39,6 +39,17 @@ func (s *Scheduler) checkWorkers() error {
 	if len(s.fleet) != len(s.workers) {
 		return fmt.Errorf("%d workers in order, %d by id", len(s.fleet), len(s.workers))
 	}
+	held := make(map[ClassID]uint32)
+	for _, w := range s.fleet {
+		for _, h := range w.held {
+			held[h.class] += h.n
+		}
+	}
+	for _, c := range s.classes {
+		if c.held != held[c.id] { // nothing is reserved in these tests
+			return fmt.Errorf("class %d counts %d attempts, %d are held", c.id, c.held, held[c.id])
+		}
+	}
 	for i, w := range s.fleet {
 		if i > 0 && s.fleet[i-1].id >= w.id {
 			return fmt.Errorf("worker %d is out of order", w.id)
@@ -63,7 +74,7 @@ func (s *Scheduler) checkWorkers() error {
 			}
 		}
 		for _, c := range s.blocked {
-			if w.listed() && w.fits(c) {
+			if w.listed() && !c.full() && w.fits(c) {
 				return fmt.Errorf("class %d is blocked and fits worker %d", c.id, w.id)
 			}
 		}

@@ -30,7 +30,7 @@ func (s *Scheduler) walk(c *class, avoid WorkerID) (found *worker, decided bool)
 			return found, true
 		}
 		v := s.search.remove(0)
-		if v.worker.used >= v.worker.slots {
+		if v.worker.full() || v.worker.used >= v.worker.slots && !c.ahead {
 			return found, true // and so is every one after it
 		}
 		if v.worker.fits(c) {
@@ -89,14 +89,15 @@ func (s *Scheduler) scan(c *class, avoid WorkerID) *worker {
 	return best
 }
 
-// hasRoom reports whether any slot is free for new tasks.
+// hasRoom reports whether any worker takes new tasks of any class.
 func (s *Scheduler) hasRoom() bool {
-	return len(s.idlest.items) > 0 && s.idlest.items[0].used < s.idlest.items[0].slots
+	return len(s.idlest.items) > 0 && !s.idlest.items[0].full()
 }
 
 // choose takes what the class needs from a worker that fits.
 func (s *Scheduler) choose(w *worker, c *class) {
 	w.hold(c)
+	c.held++
 	s.choices++
 	w.turn = s.draw()
 	s.list(w)

@@ -36,6 +36,9 @@ func demands() *rapid.Generator[scheduler.Demand] {
 		return scheduler.Demand{
 			Resources: quantities(5).Draw(t, "resources"),
 			Labels:    rapid.SliceOfNDistinct(labels, 0, 1, rapid.ID[scheduler.Label]).Draw(t, "labels"),
+			Prompt:    rapid.Bool().Draw(t, "prompt"),
+			Limit:     rapid.Uint32Range(0, 3).Draw(t, "limit"),
+			Group:     scheduler.TaskRef{Job: 1, Index: rapid.Uint32Range(0, 1).Draw(t, "group")},
 		}
 	})
 }
@@ -103,6 +106,14 @@ func (p *pair) setAccepting(t *rapid.T) {
 	}
 }
 
+func (p *pair) setAhead(t *rapid.T) {
+	id, n := workerIDs.Draw(t, "worker"), rapid.IntRange(0, 3).Draw(t, "ahead")
+	p.s.SetAhead(id, n)
+	if w := p.twin.workers[id]; w != nil {
+		w.ahead = n
+	}
+}
+
 func (p *pair) occupy(t *rapid.T) {
 	id, c := workerIDs.Draw(t, "worker"), p.class(t)
 	p.s.Occupy(id, c)
@@ -143,6 +154,22 @@ func (p *pair) cancel(t *rapid.T) {
 	i := rapid.IntRange(0, len(p.twin.ready)-1).Draw(t, "task")
 	p.cancelled[p.twin.ready[i].ref] = true
 	p.twin.ready = slices.Delete(p.twin.ready, i, i+1)
+}
+
+// supersede moves a task to another priority, or takes it out.
+func (p *pair) supersede(t *rapid.T) {
+	if len(p.twin.ready) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(p.twin.ready)-1).Draw(t, "task")
+	task := p.twin.ready[i]
+	p.twin.ready = slices.Delete(p.twin.ready, i, i+1)
+	p.s.Supersede(task.ref)
+	if rapid.Bool().Draw(t, "again") {
+		task.priority = scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority"))
+		p.s.Push(task.ref, task.class, task.priority, task.avoid)
+		p.twin.ready = append(p.twin.ready, task)
+	}
 }
 
 func (p *pair) sweep(t *rapid.T) {
@@ -209,11 +236,13 @@ func TestEveryDecisionIsOneOfTheTwins(t *testing.T) {
 			"add worker":    p.addWorker,
 			"remove worker": p.removeWorker,
 			"set accepting": p.setAccepting,
+			"set ahead":     p.setAhead,
 			"occupy":        p.occupy,
 			"release":       p.release,
 			"push":          p.push,
 			"push again":    p.push,
 			"cancel":        p.cancel,
+			"supersede":     p.supersede,
 			"sweep":         p.sweep,
 			"next":          func(t *rapid.T) { p.next(t) },
 			"next again":    func(t *rapid.T) { p.next(t) },
@@ -241,7 +270,7 @@ func TestEveryValidTaskIsAssignedInTheEnd(t *testing.T) {
 		})
 		p.s.AddWorker(9, everything)
 		p.twin.workers[9] = &twinWorker{capacity: everything, accepting: true}
-		for len(p.twin.ready) > 0 {
+		for again := true; again; again = len(p.twin.ready) > 0 {
 			for p.next(t) {
 				p.check(t)
 			}

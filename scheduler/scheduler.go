@@ -18,6 +18,7 @@ type Scheduler struct {
 	fleets  uint64               // how often fleet or a capacity in it changed
 	idlest  heap[*worker]        // those that accept and have slots, least loaded first
 	search  heap[visit]          // scratch of walk
+	waiting int                  // attempts beyond the slots of their workers
 	choices uint64               // how many workers were chosen: see draw
 
 	pages   pages
@@ -25,6 +26,9 @@ type Scheduler struct {
 	depth   [Urgent + 1]int         // entries by priority
 	ready   [Urgent + 1]heap[*lane] // by priority: lanes that have tasks and are not blocked
 	blocked []*class                // in the order in which they were blocked
+	spare   []*class                // limited ones that are not in use
+
+	superseded map[TaskRef]uint64 // entries up to this seq are dropped when they are met; mostly empty
 }
 
 // New returns a Scheduler without workers and tasks. The seed decides between
@@ -64,6 +68,24 @@ func (s *Scheduler) Push(t TaskRef, c ClassID, p Priority, avoid WorkerID) {
 	}
 }
 
+// Supersede drops all entries of a task that were pushed until now: its place in
+// the order is to be another one, or none. They are dropped when they are met or
+// swept, and count until then.
+func (s *Scheduler) Supersede(t TaskRef) {
+	if s.Len() == 0 {
+		return
+	}
+	if s.superseded == nil {
+		s.superseded = make(map[TaskRef]uint64)
+	}
+	s.superseded[t] = s.pushes
+}
+
+// gone reports whether an entry was superseded.
+func (s *Scheduler) gone(e *entry) bool {
+	return len(s.superseded) > 0 && e.seq <= s.superseded[e.task()]
+}
+
 // Depth returns how many entries of this priority wait, including those that
 // are no longer valid and not yet dropped.
 func (s *Scheduler) Depth(p Priority) int {
@@ -91,11 +113,14 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 		for s.hasRoom() && len(s.ready[p].items) > 0 {
 			l := s.ready[p].items[0]
 			e := *l.front()
-			if valid != nil && !valid(e.task()) {
+			if s.gone(&e) || valid != nil && !valid(e.task()) {
 				s.pop(l)
 				continue
 			}
-			w := s.place(l.class, e.avoid)
+			var w *worker
+			if !l.class.full() {
+				w = s.place(l.class, e.avoid)
+			}
 			if w == nil {
 				s.block(l.class)
 				continue
@@ -118,7 +143,7 @@ func (s *Scheduler) Sweep(valid func(TaskRef) bool) int {
 			l := &c.lanes[p]
 			var kept fifo
 			for l.n > 0 {
-				if e := *l.front(); valid(e.task()) {
+				if e := *l.front(); !s.gone(&e) && valid(e.task()) {
 					kept.push(&s.pages, e)
 				} else {
 					s.depth[p]--
@@ -129,6 +154,7 @@ func (s *Scheduler) Sweep(valid func(TaskRef) bool) int {
 			s.enlist(l)
 		}
 	}
+	s.superseded = nil // none of these is left
 	return before - s.Len()
 }
 
@@ -137,6 +163,9 @@ func (s *Scheduler) pop(l *lane) {
 	l.fifo.pop(&s.pages)
 	s.depth[l.priority]--
 	s.enlist(l)
+	if len(s.superseded) > 0 && s.Len() == 0 {
+		s.superseded = nil
+	}
 }
 
 // enlist puts a lane where it belongs after its front or its class's being
@@ -172,7 +201,7 @@ func (s *Scheduler) unblock(w *worker) {
 	}
 	still := s.blocked[:0]
 	for _, c := range s.blocked {
-		if !w.fits(c) {
+		if c.full() || !w.fits(c) {
 			still = append(still, c)
 			continue
 		}

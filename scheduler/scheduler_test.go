@@ -54,6 +54,32 @@ func TestEqualWorkersFillEvenly(t *testing.T) {
 	}
 }
 
+// Thousands of workers share tasks of equal length evenly, though only half of
+// their slots are ever taken.
+func TestThousandsOfWorkersGetEvenShares(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ workers, slots int }{{10_000, 4}, {1_000, 8}} {
+		s := fleet(x.workers, x.slots)
+		running := make([]scheduler.WorkerID, x.workers*x.slots/2) // a ring
+		begun := make([]int, x.workers+1)
+		const each = 20
+		for i := range each * x.workers {
+			if oldest := running[i%len(running)]; oldest != 0 {
+				s.Release(oldest, 0)
+			}
+			s.Push(task(i), 0, scheduler.Normal, 0)
+			w := mustNext(t, s).Worker
+			running[i%len(running)] = w
+			begun[w]++
+		}
+		least, most := slices.Min(begun[1:]), slices.Max(begun[1:])
+		t.Logf("%d workers × %d slots: %d tasks each, at least %d, at most %d", x.workers, x.slots, each, least, most)
+		if most-least > 1 {
+			t.Errorf("%d workers × %d slots: shares of %d to %d, want %d", x.workers, x.slots, least, most, each)
+		}
+	}
+}
+
 func TestUnequalWorkersFillInProportion(t *testing.T) {
 	t.Parallel()
 	s := scheduler.New(1)
@@ -350,5 +376,40 @@ func TestADrainedQueueGivesItsMemoryBack(t *testing.T) {
 	}
 	if got := s.SparePages(); got > 64 {
 		t.Errorf("%d drained pages are kept, want at most 64", got)
+	}
+}
+
+func TestTasksGoAheadOfAFreeSlotOnlyWhereThatHelps(t *testing.T) {
+	t.Parallel()
+	s := scheduler.New(1)
+	s.AddWorker(1, scheduler.Capacity{Slots: 1})
+	s.AddWorker(2, scheduler.Capacity{Slots: 1})
+	s.SetAhead(1, 2)
+	plain, prompt := s.Class(scheduler.Demand{}), s.Class(scheduler.Demand{Prompt: true})
+	for i := range 5 {
+		s.Push(task(i), plain, scheduler.Normal, 0)
+	}
+	got := map[scheduler.WorkerID]int{}
+	for {
+		a, ok := s.Next(nil)
+		if !ok {
+			break
+		}
+		got[a.Worker]++
+		if n := got[1] + got[2]; n == 2 && (got[1] != 1 || got[2] != 1) {
+			t.Errorf("workers hold %v; a free slot goes first", got)
+		}
+	}
+	if got[1] != 3 || got[2] != 1 {
+		t.Errorf("workers hold %v, want 3 on the one that takes 2 ahead and 1 on the other", got)
+	}
+	s.Push(task(10), prompt, scheduler.Urgent, 0)
+	s.Release(1, plain)
+	if a, ok := s.Next(nil); !ok || a.Class != plain {
+		t.Errorf("got %+v, %v; a prompt task does not wait at a worker, and a plain one does", a, ok)
+	}
+	s.Release(2, plain)
+	if a, ok := s.Next(nil); !ok || a.Class != prompt || a.Worker != 2 {
+		t.Errorf("got %+v, %v, want the prompt task in the free slot", a, ok)
 	}
 }

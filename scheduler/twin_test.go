@@ -17,6 +17,7 @@ type twin struct {
 type twinWorker struct {
 	capacity  scheduler.Capacity
 	accepting bool
+	ahead     int
 	held      []scheduler.ClassID
 }
 
@@ -39,7 +40,7 @@ func amount(in []scheduler.Quantity, name string) (sum int64) {
 // overfull reports whether a worker that was just given a task of this class
 // holds more of anything that the class needs than there is.
 func (tw *twin) overfull(w *twinWorker, c scheduler.ClassID) bool {
-	if len(w.held) > w.capacity.Slots {
+	if len(w.held) > w.room(tw.demands[c]) {
 		return true
 	}
 	return slices.ContainsFunc(tw.demands[c].Resources, func(q scheduler.Quantity) bool {
@@ -51,8 +52,20 @@ func (tw *twin) overfull(w *twinWorker, c scheduler.ClassID) bool {
 	})
 }
 
+// room is how many attempts the worker may hold after it was given one more with
+// this demand.
+func (w *twinWorker) room(d scheduler.Demand) int {
+	if d.Prompt || len(d.Resources) > 0 {
+		return w.capacity.Slots
+	}
+	return w.capacity.Slots + w.ahead
+}
+
 func (tw *twin) fits(w *twinWorker, c scheduler.ClassID) bool {
-	if !w.accepting || len(w.held) >= w.capacity.Slots {
+	if !w.accepting || w.capacity.Slots == 0 || len(w.held) >= w.room(tw.demands[c]) {
+		return false
+	}
+	if limit := tw.demands[c].Limit; limit > 0 && tw.held(c) >= int(limit) {
 		return false
 	}
 	for _, l := range tw.demands[c].Labels {
@@ -70,6 +83,18 @@ func (tw *twin) fits(w *twinWorker, c scheduler.ClassID) bool {
 		}
 	}
 	return true
+}
+
+// held is how many attempts of a class all workers hold.
+func (tw *twin) held(c scheduler.ClassID) (n int) {
+	for _, w := range tw.workers {
+		for _, held := range w.held {
+			if held == c {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // choices returns the workers that the task may be given to: of those that fit

@@ -72,6 +72,13 @@ type Demand struct {
 	Resources []Quantity
 	// Labels must all be on the worker.
 	Labels []Label
+	// Prompt tasks begin as soon as they are assigned: they are never given to a
+	// worker ahead of a free slot. Nor is a task that takes resources.
+	Prompt bool
+	// Limit is how many attempts of the demand's group may be held at a time, on
+	// all workers together; 0 = any number. Equal demands of one group share it.
+	Limit uint32
+	Group TaskRef
 }
 
 // A Capacity is what a worker offers.

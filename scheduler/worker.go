@@ -9,7 +9,9 @@ import (
 type worker struct {
 	id        WorkerID
 	slots     uint32 // at most MaxSlots
-	used      uint32 // more than slots if capacity shrank
+	used      uint32 // more than slots if capacity shrank, or if some wait for a slot
+	waiting   uint32 // as Scheduler.countWaiting left it
+	ahead     uint32 // how many more than slots it may be given: see SetAhead
 	turn      uint64 // orders equal loads: see Scheduler.draw
 	at        int    // in Scheduler.idlest, -1 if it is not there
 	accepting bool
@@ -26,9 +28,13 @@ type holding struct {
 	n     uint32 // > 0
 }
 
-// before orders workers for placement: lower load first, compared as fractions,
-// then by turn. Only workers with slots are compared.
+// before orders workers for placement: those that are not full first, then lower
+// load first, compared as fractions, then by turn. Only workers with slots are
+// compared.
 func (w *worker) before(o *worker) bool {
+	if full := w.full(); full != o.full() {
+		return !full
+	}
 	a, b := uint64(w.used)*uint64(o.slots), uint64(o.used)*uint64(w.slots)
 	if a != b {
 		return a < b
@@ -78,9 +84,12 @@ func (w *worker) labelled(c *class) bool {
 	return true
 }
 
-// fits reports whether it could run one now, but for whether it accepts any.
+// full reports whether it takes nothing more of any class.
+func (w *worker) full() bool { return w.slots == 0 || w.used >= w.slots+w.ahead }
+
+// fits reports whether it could take one now, but for whether it accepts any.
 func (w *worker) fits(c *class) bool {
-	if w.used >= w.slots {
+	if w.used >= w.slots && (!c.ahead || w.full()) {
 		return false
 	}
 	for _, n := range c.needs {
@@ -167,13 +176,25 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 	if wk == nil {
 		return
 	}
+	for _, h := range wk.held {
+		for range h.n {
+			s.unhold(s.classes[h.class])
+		}
+	}
 	delete(s.workers, w)
 	at, _ := slices.BinarySearchFunc(s.fleet, w, byID)
 	s.fleet = slices.Delete(s.fleet, at, at+1)
 	s.fleets++
+	s.waiting -= int(wk.waiting)
 	if wk.listed() {
 		s.idlest.remove(wk.at)
 	}
+}
+
+// Accepting reports whether a worker may be given tasks, room or not.
+func (s *Scheduler) Accepting(w WorkerID) bool {
+	wk := s.workers[w]
+	return wk != nil && wk.accepting
 }
 
 // SetAccepting says whether a worker may be given new tasks: not while it
@@ -189,12 +210,28 @@ func (s *Scheduler) SetAccepting(w WorkerID, accepting bool) {
 	s.unblock(wk)
 }
 
+// SetAhead lets a worker be given up to n tasks more than it has slots, of
+// classes that need nothing but a slot, so that it need not wait for the next
+// when one ends. They go there only when no worker has a free slot, and as
+// evenly. n is at most MaxSlots; what is held stays held. An unknown worker is
+// left unknown.
+func (s *Scheduler) SetAhead(w WorkerID, n int) {
+	wk := s.workers[w]
+	if wk == nil {
+		return
+	}
+	wk.ahead = uint32(min(max(n, 0), MaxSlots)) //nolint:gosec // G115: 0 to MaxSlots
+	s.list(wk)
+	s.unblock(wk)
+}
+
 // Occupy takes a slot and the resources of a class on a worker, for an attempt
 // that was not assigned by Next: one found at the start of a term. It does so
 // whether or not they are free, and does nothing for an unknown worker.
 func (s *Scheduler) Occupy(w WorkerID, c ClassID) {
 	if wk := s.workers[w]; wk != nil {
 		wk.hold(s.classes[c])
+		s.classes[c].held++
 		s.list(wk)
 	}
 }
@@ -207,6 +244,7 @@ func (s *Scheduler) Release(w WorkerID, c ClassID) bool {
 	if wk == nil || !wk.free(s.classes[c]) {
 		return false
 	}
+	s.unhold(s.classes[c])
 	s.list(wk)
 	s.unblock(wk)
 	return true
@@ -215,6 +253,7 @@ func (s *Scheduler) Release(w WorkerID, c ClassID) bool {
 // list puts a worker where it belongs in the heap after any of its figures has
 // changed, or out of it.
 func (s *Scheduler) list(w *worker) {
+	s.countWaiting(w)
 	switch wanted := w.accepting && w.slots > 0; {
 	case wanted && w.listed():
 		s.idlest.fix(w.at)

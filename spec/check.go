@@ -58,12 +58,14 @@ type Checker struct {
 	collector
 	header       *dtaskv1.JobHeader
 	opt          CheckOptions
-	ids          map[string]uint32
+	ids          idSet
 	begun        bool
 	unfilled     bool // timeout and retry may be missing
 	tasks        int
+	ordinary     int // tasks before the first clean-up task
 	dependencies int
 	bytes        int
+	open         *arrayCheck // of which parts are to come
 }
 
 // NewChecker begins the check of a job with this header, which must not be
@@ -72,7 +74,7 @@ func NewChecker(h *dtaskv1.JobHeader, opt CheckOptions) *Checker {
 	if opt.MaxPayload <= 0 || opt.MaxPayload > MaxPayload {
 		opt.MaxPayload = MaxPayload
 	}
-	return &Checker{header: h, opt: opt, ids: map[string]uint32{}}
+	return &Checker{header: h, opt: opt}
 }
 
 // Add checks the next tasks of the job and returns all faults so far. After the
@@ -84,9 +86,14 @@ func (c *Checker) Add(tasks []*dtaskv1.TaskSpec) Faults {
 			c.tasks++
 			continue
 		}
+		added := c.array(t)
 		c.bytes += c.task(c.tasks, t)
+		if t.GetArray().GetPart() > 0 {
+			continue
+		}
 		c.unique(t)
-		c.tasks++
+		c.cleanUp(t, added)
+		c.tasks += added
 		c.dependencies += len(t.GetDependencies())
 	}
 	c.most("job.tasks", c.tasks, MaxTasks, "tasks")
@@ -102,6 +109,10 @@ func (c *Checker) Seal() Faults {
 	switch {
 	case c.tasks == 0:
 		c.refuse("job.tasks", problem{"is empty", "list at least one task"})
+	case c.ordinary == 0:
+		c.refuse("job.tasks", problem{"are all clean-up tasks", "send at least one task without finally"})
+	case c.open != nil:
+		c.refuse("job.tasks", problem{fmt.Sprintf("part %d of the array %s is missing", c.open.part, quote(c.open.id)), "send all items"})
 	case c.opt.Total != 0 && int(c.opt.Total) != c.tasks:
 		c.refuse("job.tasks", problem{fmt.Sprintf("has %s tasks where %s were announced", count(c.tasks), count(int(c.opt.Total))), "send as many as announced"})
 	}
@@ -142,11 +153,25 @@ func (c *Checker) unique(t *dtaskv1.TaskSpec) {
 	if id == "" {
 		return // a fault already
 	}
-	if first, known := c.ids[id]; known {
+	if first, known := c.ids.add(id, uint32(min(c.tasks, MaxTasks))); known { //nolint:gosec // bounded here
 		c.refuse(taskWhere(id, "id"), problem{fmt.Sprintf("is the id of the tasks %d and %d", first, c.tasks), "give each task an id of its own"})
-		return
 	}
-	c.ids[id] = uint32(min(c.tasks, MaxTasks)) //nolint:gosec // bounded here
+}
+
+// cleanUp holds the next task to the order of ordinary and clean-up tasks.
+func (c *Checker) cleanUp(t *dtaskv1.TaskSpec, added int) {
+	policies := c.header.GetPolicies()
+	at := taskPlace{c: c, id: t.GetId(), index: c.tasks}
+	switch {
+	case int64(t.GetPolicy()) >= int64(len(policies)):
+		c.ordinary += added // a fault already
+	case !policies[t.GetPolicy()].GetFinally() && c.ordinary < c.tasks:
+		at.refuse("", problem{"comes after a clean-up task", "send all clean-up tasks last"})
+	case !policies[t.GetPolicy()].GetFinally():
+		c.ordinary += added
+	case slices.ContainsFunc(t.GetDependencies(), func(d uint32) bool { return int64(d) < int64(c.ordinary) }):
+		at.refuse("dependencies", problem{"a clean-up task depends on one that is none", "leave it out; it comes after all of these"})
+	}
 }
 
 func (c *Checker) checkHeader(h *dtaskv1.JobHeader) {
@@ -156,7 +181,13 @@ func (c *Checker) checkHeader(h *dtaskv1.JobHeader) {
 	}
 	c.refuse("job.priority", enumProblem(h.GetPriority(), priorities))
 	c.refuse("job.on_failure", enumProblem(h.GetOnFailure(), onFailures))
+	if n := h.GetMaxFailures(); n > MaxTasks {
+		c.refuse("job.max_failures", problem{fmt.Sprintf("%d is out of range", n), "send 0 to 1,000,000"})
+	}
 	c.refuse("job.deadline", spanProblem(h.GetDeadlineMs(), 0))
+	if h.GetWebhook() != "" {
+		c.refuse("job.webhook", webhookProblem(h.GetWebhook()))
+	}
 	c.env("job.env", h.GetEnv(), nil)
 	c.labels("job.labels", h.GetLabels())
 	if n := proto.Size(h); n > MaxHeaderBytes {
@@ -188,6 +219,10 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 	c.refuse(at+"queue_timeout", spanProblem(p.GetQueueTimeoutMs(), 0))
 	c.refuse(at+"heartbeat_timeout", spanProblem(p.GetHeartbeatTimeoutMs(), 0))
 	c.refuse(at+"kill_grace", spanProblem(p.GetKillGraceMs(), 0))
+	if ms := p.GetReuseMs(); ms != 0 {
+		c.refuse(at+"reuse.for", reuseSpanProblem(ms))
+		c.refuse(at+"reuse", reuseProblem(p.GetExecution(), p.GetFinally()))
+	}
 	c.refuse(at+"execution", enumProblem(p.GetExecution(), executions))
 	c.refuse(at+"resources", labelsProblem(len(p.GetResources())))
 	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {

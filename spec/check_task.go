@@ -13,10 +13,19 @@ import (
 func (c *Checker) task(index int, t *dtaskv1.TaskSpec) int {
 	place := taskPlace{c: c, id: t.GetId(), index: index}
 	place.refuse("id", idProblem(t.GetId()))
-	n := proto.Size(t)
-	if n > MaxTaskBytes {
+	n, alone := proto.Size(t), 0
+	for _, it := range t.GetArray().GetItems() {
+		alone += len(it)
+	}
+	if t.GetArray().GetPart() > 0 {
+		if len(t.GetDependencies()) > 0 || t.GetBody() != nil || t.GetPolicy() != 0 {
+			place.refuse("array", problem{"is a further part of an array with a body, dependencies or a policy", "send id, items and part only"})
+		}
+		return n
+	}
+	if alone = n - alone - 4*len(t.GetArray().GetItems()); alone > MaxTaskBytes {
 		place.refuse("", problem{
-			fmt.Sprintf("has %s with its payload, inputs and dependencies", bytesText(n)),
+			fmt.Sprintf("has %s with its payload, inputs and dependencies", bytesText(alone)),
 			fmt.Sprintf("at most %s; put long lists into a file, or gather in steps", bytesText(MaxTaskBytes)),
 		})
 	}
@@ -28,6 +37,7 @@ func (c *Checker) task(index int, t *dtaskv1.TaskSpec) int {
 		return n
 	}
 	place.body(t.GetBody(), policies[t.GetPolicy()])
+	place.refuse(arrayProblem(t.GetArray(), t.GetBody(), policies[t.GetPolicy()]))
 	return n
 }
 
@@ -92,6 +102,12 @@ func (at taskPlace) body(b *dtaskv1.TaskBody, p *dtaskv1.TaskPolicy) {
 	}
 	if b.GetOutput() != "" {
 		at.refuse("output", pathProblem(b.GetOutput()))
+	}
+	switch pure := p.GetReuseMs() != 0; {
+	case pure:
+		at.refuse("reuse.key", reuseKeyProblem(b.GetReuseKey()))
+	case b.GetReuseKey() != "":
+		at.refuse("reuse.key", problem{"is set in a task that is not pure", "send it with a policy that has reuse_ms"})
 	}
 	at.refuse("payload", payloadProblem(len(b.GetPayload()), at.c.opt.MaxPayload))
 }

@@ -30,7 +30,7 @@ func (fs fields[T]) names() []string { return slices.Sorted(maps.Keys(fs)) }
 
 // later are fields of this format that a later version reads.
 var later = []string{
-	"affinity", "array", "combiner", "concurrency", "fan_in", "partition", "queue", "result", "schedule", "speculative", "webhook",
+	"affinity", "combiner", "concurrency", "fan_in", "partition", "queue", "result", "schedule", "speculative",
 }
 
 // otherwise is what people write who come from elsewhere, and what it is here.
@@ -40,7 +40,8 @@ var otherwise = map[string]string{
 	"constraints": "require", "depends": "dependencies", "deps": "dependencies", "environment": "env", "exec": "command",
 	"handler": "type", "label": "labels", "max_retries": "retry: {max: N}", "outputs": "output", "requires": "dependencies",
 	"requirements": "require", "retries": "retry: {max: N}", "script": "run", "shell": "run", "steps": "tasks",
-	"timeout_seconds": "timeout: 30s", "user": "owner",
+	"timeout_seconds": "timeout: 30s", "user": "owner", "callback": "webhook", "matrix": "array: {items: […]}", "foreach": "array: {items: […]}", "for_each": "array: {items: […]}", "with_items": "array: {items: […]}",
+	"parallel": "array: {range: 0-99}", "notify": "webhook", "webhooks": "webhook",
 }
 
 // unknown is the fault of a field that is not known where it stands. elsewhere

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -16,7 +17,7 @@ func (r *reader) graph(tasks []draft) []int32 {
 	r.resolve(tasks, r.index(tasks))
 	order, left := sorted(tasks)
 	if len(order) == len(tasks) {
-		return order
+		return finalsLast(tasks, order)
 	}
 	for _, group := range knots(tasks, left) {
 		if r.full() { // it will not be shown: it only counts
@@ -27,6 +28,21 @@ func (r *reader) graph(tasks []draft) []int32 {
 		r.cycles(tasks, group)
 	}
 	return nil
+}
+
+// finalsLast puts the clean-up tasks behind all others. No other task depends on
+// one.
+func finalsLast(tasks []draft, order []int32) []int32 {
+	slices.SortStableFunc(order, func(a, b int32) int {
+		switch x, y := tasks[a].final, tasks[b].final; {
+		case x == y:
+			return 0
+		case y:
+			return -1
+		}
+		return 1
+	})
+	return order
 }
 
 // index is where each id is, and adds those that are there twice.
@@ -68,6 +84,10 @@ func (r *reader) resolve(tasks []draft, at map[string]int32) {
 				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("missing dependency: there is no task %s", quote(n.name)), r.nearID(n.name, len(tasks), names))
 			case of == int32(i):
 				r.add(n.at.line, n.at.column, t.where(i), "self-dependency: the task depends on itself", "remove it from its own list")
+			case t.final && !tasks[of].final:
+				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("%s is no clean-up task, and a clean-up task comes after all of these", quote(n.name)), "remove it from the list")
+			case !t.final && tasks[of].final:
+				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("%s is a clean-up task, which runs after all others", quote(n.name)), "remove it from the list, or write finally: true here, too")
 			default:
 				n.of = of
 				kept = append(kept, n)
@@ -180,16 +200,20 @@ func successors(tasks []draft) (offsets, after []int32) {
 func Levels(s *dtaskv1.JobSpec) []uint32 {
 	var levels []uint32
 	level := make([]uint32, len(s.GetTasks()))
+	starts, next := make([]uint32, len(s.GetTasks())), uint64(0) // of each its first index
 	for i, t := range s.GetTasks() {
+		starts[i] = uint32(min(next, 2*MaxTasks)) //nolint:gosec // bounded
 		for _, d := range t.GetDependencies() {
-			if int(d) < i {
-				level[i] = max(level[i], level[d]+1)
+			if k, found := slices.BinarySearch(starts[:i], d); found {
+				level[i] = max(level[i], level[k]+1)
 			}
 		}
 		for uint32(len(levels)) <= level[i] { //nolint:gosec // at most MaxTasks
 			levels = append(levels, 0)
 		}
-		levels[level[i]]++
+		n := array.Tasks(t)
+		levels[level[i]] += uint32(n) //nolint:gosec // at most MaxTasks
+		next += n
 	}
 	return levels
 }

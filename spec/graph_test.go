@@ -139,6 +139,51 @@ func reach(g graphOf, from string) map[string]bool {
 	return seen
 }
 
+func TestCleanUpTasksComeLast(t *testing.T) {
+	t.Parallel()
+	job, err := Parse("f", []byte(`job:
+  name: x
+  tasks:
+    - {id: last, run: echo, finally: true, needs: [sweep]}
+    - {id: sweep, run: echo, finally: true}
+    - {id: b, run: echo, needs: [a]}
+    - {id: a, run: echo, finally: false}
+`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, task := range job.GetTasks() {
+		if finally := job.GetHeader().GetPolicies()[task.GetPolicy()].GetFinally(); finally != (task.GetId() == "last" || task.GetId() == "sweep") {
+			t.Errorf("task %s: a clean-up task is %v", task.GetId(), finally)
+		}
+		got = append(got, fmt.Sprint(task.GetId(), task.GetDependencies()))
+	}
+	if want := "[a[] b[0] sweep[] last[2]]"; fmt.Sprint(got) != want {
+		t.Errorf("the order is %v, want %v", got, want)
+	}
+	if faults := Check(job); faults != nil {
+		t.Error(faults)
+	}
+}
+
+func TestFailuresBorneMayBeAShareOfTheOrdinaryTasks(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[string]uint32{"0": 0, "7": 7, `"5%"`: 1, "2.5%": 0, "2.6%": 1, "66.6%": 25, "100%": 39, "0%": 0} {
+		text := "job: {name: x, max_failures: " + written + ", tasks: [{id: f, run: echo, finally: true}"
+		for i := range 39 {
+			text += fmt.Sprintf(", {id: t%d, run: echo}", i)
+		}
+		job, err := Parse("f", []byte(text+"]}"), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := job.GetHeader().GetMaxFailures(); got != want {
+			t.Errorf("max_failures: %s of 39 tasks is %d, want %d", written, got, want)
+		}
+	}
+}
+
 func TestEveryCycleIsNamedAndIsOne(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

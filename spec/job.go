@@ -2,10 +2,12 @@ package spec
 
 import (
 	"fmt"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -16,6 +18,7 @@ type jobDraft struct {
 	tasks    []draft
 	listed   bool // there is a field tasks
 	policies policyTable
+	bears    int64 // max_failures as thousandths of a percent of the ordinary tasks; 0 = a number was written
 }
 
 var jobFields = fields[*jobDraft]{
@@ -45,6 +48,27 @@ var jobFields = fields[*jobDraft]{
 		if v, ok := meaning(r, e.value, onFailures); ok {
 			j.header.OnFailure = v
 		}
+	},
+	"webhook": func(r *reader, j *jobDraft, e entry) {
+		j.header.Webhook, _ = r.checked(e.value, webhookProblem)
+	},
+	"max_failures": func(r *reader, j *jobDraft, e entry) {
+		if percent, ok := strings.CutSuffix(e.value.Value, "%"); ok && isText(e.value) {
+			v, p := thousandths(percent)
+			if v > 100_000 {
+				p = problem{fmt.Sprintf("%s is more than all", quote(e.value.Value)), "write a percentage from 0% to 100%"}
+			}
+			if r.holds(e.value, p) {
+				j.bears = v
+			}
+			return
+		}
+		if isText(e.value) {
+			r.fault(e.value, "must be a number or a percentage, not text", "write it like 5 or 2.5%")
+			return
+		}
+		v, _ := r.number(e.value, 0, MaxTasks)
+		j.header.MaxFailures = uint32(v)
 	},
 	"defaults": func(r *reader, j *jobDraft, e entry) {
 		policyFields.read(r, &j.defaults, r.entries(e.value, "defaults: {timeout: 10m}"), func(u entry) {
@@ -131,24 +155,37 @@ func readTasks(r *reader, j *jobDraft, e entry) {
 		return
 	}
 	j.tasks = make([]draft, len(nodes))
+	ordinary := false
 	for i, n := range nodes {
 		r.enterItem(i)
 		r.readTask(j, &j.tasks[i], deref(n))
 		r.task = ""
 		r.leave()
+		ordinary = ordinary || !j.tasks[i].final
+	}
+	if !ordinary {
+		r.fault(e.value, "are all clean-up tasks", "list at least one task without finally: true")
 	}
 }
 
 // spec assembles the job in the given order of its tasks.
 func (j *jobDraft) spec(order []int32) *dtaskv1.JobSpec {
-	place := make([]uint32, len(order))
-	for at, i := range order {
-		place[i] = uint32(at)
+	place, next := make([]uint32, len(order)), uint64(0)
+	for _, i := range order {
+		place[i] = uint32(min(next, 2*MaxTasks)) //nolint:gosec // too many are refused
+		next += array.Tasks(&dtaskv1.TaskSpec{Array: j.tasks[i].array})
 	}
 	tasks := make([]*dtaskv1.TaskSpec, len(order))
+	ordinary := int64(0)
 	for at, i := range order {
 		t := &j.tasks[i]
-		tasks[at] = &dtaskv1.TaskSpec{Id: t.id, Policy: t.policy, Dependencies: t.placed(place), Body: t.body}
+		tasks[at] = &dtaskv1.TaskSpec{Id: t.id, Policy: t.policy, Dependencies: t.placed(place), Body: t.body, Array: t.array}
+		if !t.final {
+			ordinary += int64(array.Tasks(tasks[at])) //nolint:gosec // below 2^33 each
+		}
+	}
+	if j.bears > 0 {
+		j.header.MaxFailures = uint32(min(ordinary, MaxTasks) * j.bears / 100_000) //nolint:gosec // at most all tasks
 	}
 	j.header.Policies = j.policies.list
 	return &dtaskv1.JobSpec{Header: j.header, Tasks: tasks}

@@ -20,9 +20,14 @@ const (
 	MaxEnvBytes     = 64 << 10 // environment of a task together with its job's: names, values, and 2 for each pair
 	MaxCommandBytes = 32 << 10 // argument list (and 1 for each argument) or shell text
 	MaxPathBytes    = 4096     // one input or output
+	MaxWebhookBytes = 2048     // a job's webhook
 	MaxLabels       = 64       // labels of a job, required labels of a task, resources of a task
 	MaxValueBytes   = 255      // value of a label
+	MaxItemBytes    = 32 << 10 // an item of an array, as JSON
 	MaxClasses      = 64       // failure classes in retry.on or retry.except
+
+	MaxReuseKeyBytes = 256                 // reuse.key
+	MaxReuse         = 90 * 24 * time.Hour // reuse.for
 
 	MaxRetries    = 1_000_000             // retry.max
 	MaxDuration   = 3650 * 24 * time.Hour // any duration in a job

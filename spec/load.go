@@ -92,7 +92,7 @@ func (r *reader) loadYAML(text []byte) *yaml.Node {
 		if len(second.Content) > 0 {
 			at = second.Content[0]
 		}
-		r.add(max(at.Line, 1), max(at.Column, 1), whole, "a second document begins here", "submit each job from a file of its own")
+		r.add(max(at.Line, 1), max(at.Column, 1), whole, "a second document begins here", "this takes one job: submit each from a file of its own")
 		return nil
 	}
 	if len(document.Content) == 0 {

@@ -15,6 +15,7 @@ const (
 	defaultMultiplier = 2000
 	defaultMaxDelay   = 5 * time.Minute
 	defaultKillGrace  = 5 * time.Second
+	defaultReuse      = 24 * time.Hour
 )
 
 // policy is a [dtaskv1.TaskPolicy] in the making: what job.defaults and the task
@@ -31,6 +32,8 @@ type policy struct {
 	execution                      dtaskv1.Execution
 	resources                      map[string]int64
 	require                        map[string]string
+	finally                        bool
+	reuse                          int64 // ms; 0 = it is not pure
 
 	jobEnv map[string]string // for the bound that both share
 	own    bool              // something was said after this was copied
@@ -187,6 +190,7 @@ func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 		Type: p.kind, Priority: p.priority, Env: p.env,
 		TimeoutMs: p.timeout, QueueTimeoutMs: p.queueTimeout, HeartbeatTimeoutMs: p.heartbeatTimeout,
 		Execution: p.execution, Resources: p.resources, Require: p.require, KillGraceMs: p.killGrace,
+		Finally: p.finally, ReuseMs: p.reuse,
 	}
 	if t := &p.retry; t.said {
 		out.Retry = &dtaskv1.RetryPolicy{

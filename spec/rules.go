@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +54,9 @@ func idProblem(s string) problem {
 		return p
 	}
 	for _, c := range s {
+		if isWordRune(c) {
+			continue // most are
+		}
 		if c == utf8.RuneError || !unicode.IsPrint(c) || unicode.IsSpace(c) || strings.ContainsRune(`/\[]`, c) {
 			return problem{fmt.Sprintf("%s holds the character %q", quote(s), c), do}
 		}
@@ -63,6 +67,9 @@ func idProblem(s string) problem {
 func lengthProblem(s, do string) problem {
 	if s == "" {
 		return problem{"is empty", do}
+	}
+	if len(s) <= MaxNameLength { // in bytes: no fewer
+		return problem{}
 	}
 	if n := utf8.RuneCountInString(s); n > MaxNameLength {
 		return problem{fmt.Sprintf("has %d characters", n), do}
@@ -120,6 +127,44 @@ func pathProblem(s string) problem {
 		return problem{fmt.Sprintf("has %s", bytesText(len(s))), fmt.Sprintf("at most %s", bytesText(MaxPathBytes))}
 	}
 	return textProblem(s)
+}
+
+// CheckWebhook holds a URL to the rule for a job's webhook; the error says what to
+// write, and never shows a password.
+func CheckWebhook(s string) error {
+	if p := webhookProblem(s); p.bad() {
+		return p
+	}
+	return nil
+}
+
+// webhookProblem never shows a URL that may hold a password.
+func webhookProblem(s string) problem {
+	const do = "write an http or https URL, such as https://example.org/ended"
+	if s == "" {
+		return problem{"is empty", "leave it out, or " + do}
+	}
+	if len(s) > MaxWebhookBytes {
+		return problem{fmt.Sprintf("has %s", bytesText(len(s))), fmt.Sprintf("at most %s", bytesText(MaxWebhookBytes))}
+	}
+	if p := printableProblem(s); p.bad() {
+		return p
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return problem{"is no URL", do}
+	}
+	switch {
+	case u.User != nil:
+		return problem{"holds a user or a password", "leave them out: what is sent is signed instead, see docs/webhooks.md"}
+	case u.Scheme != "http" && u.Scheme != "https":
+		return problem{fmt.Sprintf("%s is no http or https URL", quote(s)), do}
+	case u.Hostname() == "" || u.Opaque != "":
+		return problem{fmt.Sprintf("%s names no host", quote(s)), do}
+	case strings.Contains(s, "#"):
+		return problem{fmt.Sprintf("%s has a fragment, which is never sent", quote(s)), "leave out # and what follows"}
+	}
+	return problem{}
 }
 
 func envNameProblem(s string) problem {
@@ -209,6 +254,33 @@ func commandSizeProblem(n int) problem {
 		fmt.Sprintf("has %s", bytesText(n)),
 		fmt.Sprintf("at most %s; put the rest into a file or the payload", bytesText(MaxCommandBytes)),
 	}
+}
+
+func reuseKeyProblem(s string) problem {
+	if s == "" || len(s) > MaxReuseKeyBytes {
+		return problem{fmt.Sprintf("has %d bytes", len(s)), "write 1 to 256; put a digest of what is longer"}
+	}
+	return textProblem(s)
+}
+
+// reuseSpanProblem is the rule for how long a result is remembered, in
+// milliseconds.
+func reuseSpanProblem(ms int64) problem {
+	if ms > 0 && ms <= MaxReuse.Milliseconds() {
+		return problem{}
+	}
+	return problem{"is out of range", "at most 90d"}
+}
+
+// reuseProblem is the rule for tasks that declare themselves pure.
+func reuseProblem(execution dtaskv1.Execution, finally bool) problem {
+	switch {
+	case execution == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE:
+		return problem{"is for pure tasks, and one that must not be repeated is none", "leave out reuse, or execution: at-most-once"}
+	case finally:
+		return problem{"is for pure tasks, and a clean-up task is none", "leave out reuse, or finally: true"}
+	}
+	return problem{}
 }
 
 func payloadProblem(n, most int) problem {

@@ -17,6 +17,8 @@ type draft struct {
 	body   *dtaskv1.TaskBody
 	needs  []need
 	field  string // the name under which the needs were written
+	final  bool   // a clean-up task
+	array  *dtaskv1.ArraySpec
 }
 
 // need is one dependency as it was written.
@@ -46,7 +48,10 @@ type taskParts struct {
 	runs   []entry // which of command, run and type there are
 	inputs []entry // which of input and inputs
 	lists  []entry // which of dependencies, depends_on and needs
+	reuse  entry   // the field, if there is one
 	meant  bool    // one of command, run and type was misspelt
+	array  *arrayParts
+	json   bool // the payload is JSON
 }
 
 var taskFields = fields[*taskParts]{
@@ -73,6 +78,7 @@ var taskFields = fields[*taskParts]{
 		t.runs = append(t.runs, e)
 		t.policy.kind, _ = r.checked(e.value, nameProblem)
 	},
+	"array":        readArray,
 	"dependencies": readNeeds,
 	"depends_on":   readNeeds,
 	"needs":        readNeeds,
@@ -94,6 +100,21 @@ var taskFields = fields[*taskParts]{
 		}
 		t.body.Inputs, _ = r.texts(e.value, "inputs: [/data/a.txt, /data/b.txt]", pathProblem)
 	},
+	"finally": func(r *reader, t *taskParts, e entry) {
+		t.final, _ = r.truth(e.value)
+		t.policy.finally = t.final
+		t.policy.own = t.policy.own || t.final
+	},
+	"reuse": func(r *reader, t *taskParts, e entry) {
+		t.reuse = e
+		u := &reuseParts{lasts: defaultReuse.Milliseconds()}
+		es := r.entries(e.value, "reuse: {key: v3-17, for: 24h}")
+		reuseFields.read(r, u, es, func(x entry) { r.unknown(x, reuseFields.names, "") })
+		if es != nil && !has(es, "key") {
+			r.fault(e.value, "there is no key", "write key: with what the result depends on")
+		}
+		t.body.ReuseKey, t.policy.reuse, t.policy.own = u.key, u.lasts, true
+	},
 	"output": func(r *reader, t *taskParts, e entry) {
 		t.body.Output, _ = r.checked(e.value, pathProblem)
 	},
@@ -102,6 +123,7 @@ var taskFields = fields[*taskParts]{
 		if ok && r.holds(e.value, payloadProblem(len(v), r.opt.maxPayload())) {
 			t.body.Payload = v
 		}
+		t.json = !isText(e.value)
 	},
 }
 
@@ -170,7 +192,61 @@ func (r *reader) readTask(j *jobDraft, d *draft, n *yaml.Node) {
 	if len(t.runs) == 0 && !t.meant {
 		r.fault(n, "there is nothing to run", "write exactly one of command, run and type")
 	}
+	if t.policy.reuse > 0 {
+		r.enter("reuse")
+		r.holds(t.reuse.value, reuseProblem(t.policy.execution, t.policy.finally))
+		r.leave()
+	}
+	if t.draft.array != nil {
+		t.draft.array.JsonPayload = t.json
+	}
+	r.template(t, n)
 	r.place(j, d, n, &t.policy)
+}
+
+// template holds a task to the rules about expressions, each at its field.
+func (r *reader) template(t *taskParts, n *yaml.Node) {
+	if t.array != nil && !t.array.fine {
+		return
+	}
+	p := &dtaskv1.TaskPolicy{ReuseMs: t.policy.reuse}
+	field, bad := arrayProblem(t.draft.array, t.body, p)
+	if !bad.bad() {
+		return
+	}
+	for _, e := range r.entriesOf(n) {
+		if e.key == field || e.key == "input" && field == "inputs" || e.key == "reuse" && field == "reuse.key" {
+			n = e.value
+			break
+		}
+	}
+	r.enter(field)
+	r.holds(n, bad)
+	r.leave()
+}
+
+// entriesOf is the fields of a mapping that was read before: its faults are known.
+func (r *reader) entriesOf(n *yaml.Node) []entry {
+	quiet := &reader{}
+	if n = deref(n); n.Kind != yaml.MappingNode {
+		return nil
+	}
+	return quiet.gather(nil, n, nil)
+}
+
+// reuseParts is what the fields of reuse are read into.
+type reuseParts struct {
+	key   string
+	lasts int64 // ms
+}
+
+var reuseFields = fields[*reuseParts]{
+	"key": func(r *reader, u *reuseParts, e entry) { u.key, _ = r.checked(e.value, reuseKeyProblem) },
+	"for": func(r *reader, u *reuseParts, e entry) {
+		if v, ok := r.duration(e.value, false); ok && r.holds(e.value, reuseSpanProblem(v)) {
+			u.lasts = v
+		}
+	},
 }
 
 // place keeps the policy of a task. The first one that is too many is a fault;
@@ -223,7 +299,7 @@ func (r *reader) unknownInTask(e entry) (meant string) {
 
 // jobOnly are the fields of a job that no task has.
 var jobOnly = map[string]struct{}{
-	"owner": {}, "labels": {}, "deadline": {}, "on_failure": {}, "defaults": {}, "tasks": {},
+	"owner": {}, "labels": {}, "deadline": {}, "on_failure": {}, "max_failures": {}, "defaults": {}, "tasks": {}, "webhook": {},
 }
 
 // onlyOne adds a fault at each further one of fields that exclude each other.

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -51,11 +53,17 @@ const (
 // is acknowledged.
 type attempt struct {
 	ref
-	assignment *dtaskv1.Assignment // nil once ended
-	shared     *dtaskv1.JobContext // nil once ended
-	policy     *dtaskv1.TaskPolicy // nil once ended
-	exclusive  bool                // at most once
-	checkpoint atomic.Bool         // has a checkpoint folder
+	given     columns.Assignment           // shares the memory of its message; zero once ended
+	token     uint64                       // for fencing
+	shared    *dtaskv1.JobContext          // nil once ended
+	policy    *dtaskv1.TaskPolicy          // nil once ended
+	run       *execution                   // from its beginning to its end
+	body      *dtaskv1.TaskBody            // what is run now; the executor's, nil once ended
+	item      *array.Item                  // of an array; the executor's, nil once ended
+	log       *attemptLog                  // of several items, from the first command to the last; the executor's
+	exclusive bool                         // at most once
+	saver     atomic.Pointer[checkpointer] // nil: it has no checkpoint folder
+	gaveData  atomic.Bool                  // has called SaveCheckpoint
 
 	// The rest is guarded by the ledger's lock, but for ctx, which is written
 	// before the executor starts.
@@ -64,10 +72,38 @@ type attempt struct {
 	ctx       *attemptContext
 	announced bool // a Began was made of it
 
+	saves    uint32        // checkpoints so far
+	lastData []byte        // of the last SaveCheckpoint of the task
+	saving   chan struct{} // size 1; nil until SaveCheckpoint is called
+
 	heard         time.Time // of progress, or started
 	permille      uint32
 	text          string
 	progressNoted bool // is among those whose progress shall be sent
+}
+
+// execution is what an attempt needs while it runs. It is one piece of memory, and
+// all that is made for a task that does nothing (BenchmarkNoop). Handlers may hold on
+// to parts of it, so it is never used again.
+type execution struct {
+	ctx  attemptContext
+	body dtaskv1.TaskBody
+	only invocation
+}
+
+// invocation is one call of a handler, or one command.
+type invocation struct {
+	task    Task
+	success dtaskv1.Outcome
+}
+
+// invocation gives the room for one: beside the rest, or for an item of an array, of
+// which there are several, a place of its own.
+func (a *attempt) invocation() *invocation {
+	if a.item != nil {
+		return new(invocation)
+	}
+	return &a.run.only
 }
 
 // watchHeartbeat ends the attempt when no progress is heard for the policy's
@@ -122,6 +158,8 @@ func stopCause(reason dtaskv1.StopReason) error {
 		return ErrSuperseded
 	case dtaskv1.StopReason_STOP_REASON_TIMED_OUT:
 		return &timeOutError{what: "by the coordinator's clock"}
+	case dtaskv1.StopReason_STOP_REASON_DRAINED:
+		return ErrDraining
 	case dtaskv1.StopReason_STOP_REASON_UNSPECIFIED, dtaskv1.StopReason_STOP_REASON_CANCELLED:
 		return ErrCancelled
 	default:

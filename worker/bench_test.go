@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -35,16 +36,17 @@ func BenchmarkNoop(b *testing.B) {
 	sent, acked, messages := 0, 0, 0
 	for acked < b.N {
 		for sent-acked < 4*batch && sent < b.N {
-			m := &dtaskv1.Assignments{Contexts: []*dtaskv1.JobContext{{Job: 1, Policies: []*dtaskv1.TaskPolicy{{Type: "noop", TimeoutMs: 3_600_000}}}}}
+			m := columns.NewAssignments(batch)
+			m.Contexts = []*dtaskv1.JobContext{{Job: 1, Policies: []*dtaskv1.TaskPolicy{{Type: "noop", TimeoutMs: 3_600_000}}}}
 			for range min(batch, b.N-sent) {
-				m.Tasks = append(m.Tasks, &dtaskv1.Assignment{Task: uint32(sent), Attempt: 1, TaskId: "t", FencingToken: 1<<32 | 1})
+				columns.AddAssignment(m, &columns.Assignment{Task: uint32(sent), Attempt: 1, ID: "t"})
 				sent++
 			}
 			send(&dtaskv1.SessionResponse{Assignments: m})
 		}
 		m := <-l.in
 		messages++
-		if got := len(m.GetReports().GetOutcomes()); got > 0 {
+		if got := len(m.GetReports().GetOutcomes().GetTasks()); got > 0 {
 			acked += got
 			send(&dtaskv1.SessionResponse{Beat: m.GetBeat(), Ack: &dtaskv1.Ack{Through: uint64(acked)}})
 		}

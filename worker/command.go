@@ -28,7 +28,7 @@ const resultFile = ".result"
 
 // runCommand runs an argument list or shell text in a folder of its own.
 func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.Outcome {
-	body := a.assignment.GetBody()
+	body := a.body
 	if len(body.GetCommand()) == 0 && body.GetRun() == "" {
 		return failed(&notStartedError{err: errors.New("the task has no command, shell text or type"), fatal: true})
 	}
@@ -38,7 +38,8 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	}
 	defer w.removeFolder(a.ref, dir)
 
-	t := w.task(a, inputs, out)
+	t := &a.invocation().task
+	w.task(t, a, inputs, out)
 	env, err := w.environ(a, t, dir+resultFile)
 	if err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
@@ -50,11 +51,12 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	if closer, ok := stdin.(io.Closer); ok {
 		defer func() { _ = closer.Close() }() // read only
 	}
-	log, err := w.logs.open(a.ref)
+	log, err := w.openLog(a)
 	if err != nil {
 		return failed(&notStartedError{err: err})
 	}
 	lines := process.NewLines(func(p process.Progress) { t.Progress(p.Fraction, p.Text) })
+	lines.OnCheckpoint = a.saver.Load().ask // environ made it
 	complaints := process.NewLines(nil)
 	exit, err := process.Run(a.ctx, process.Spec{
 		Argv: body.GetCommand(), Shell: body.GetRun(), Env: env, Dir: dir, Stdin: stdin,
@@ -63,7 +65,9 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		Stderr:    io.MultiWriter(complaints, lossy{log.stderr}),
 		KillGrace: time.Duration(a.policy.GetKillGraceMs()) * time.Millisecond,
 	})
-	w.logs.close(a.ref)
+	if a.log == nil {
+		w.logs.close(a.ref)
+	}
 	last, _ := lines.Finish()
 	complaint, _ := complaints.Finish()
 	if err != nil {
@@ -72,11 +76,28 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	return commandOutcome(exit, dir+resultFile, last, complaint)
 }
 
+// openLog begins the log of an attempt. Commands of several items write to one.
+func (w *Worker) openLog(a *attempt) (*attemptLog, error) {
+	if a.log != nil {
+		return a.log, nil
+	}
+	log, err := w.logs.open(a.ref)
+	if err == nil && a.given.Particular.GetArray().GetChunked() {
+		a.log = log
+	}
+	return log, err
+}
+
 // environ is the command's whole environment.
 func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 	checkpoint, err := t.CheckpointDir()
 	if err != nil {
 		return nil, err
+	}
+	item, index := "", (*uint64)(nil)
+	if a.item != nil {
+		at := uint64(a.item.Index)
+		item, index = a.item.Text(), &at
 	}
 	user := maps.Clone(a.shared.GetEnv())
 	if user == nil {
@@ -88,7 +109,8 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		Attempt: t.Attempt, FencingToken: t.FencingToken,
 		ExecutionID: t.ExecutionID(), IdempotencyKey: t.IdempotencyKey(), Worker: t.Worker,
 		Input: strings.Join(t.Inputs, "\n"), Output: t.Output, Deadline: t.Deadline,
-		CheckpointDir: checkpoint, ResultFile: result,
+		ArrayIndex: index, ArraySize: a.given.Particular.GetArray().GetSize(), Item: item,
+		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome,
 		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"), Lang: os.Getenv("LANG"),
 	}, user)
 	if err != nil {

@@ -218,9 +218,7 @@ func TestACheckpointOutlivesFailuresAndGoesWithSuccess(t *testing.T) {
 			t.Fatalf("outcome = %v", o)
 		}
 		l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1}})
-		again := assignments(work{task: 1, body: run})
-		again.Tasks[0].Attempt = 2
-		l.send(t, &dtaskv1.SessionResponse{Assignments: again})
+		l.assign(t, work{task: 1, body: run, attempt: 2})
 		if o := l.outcome(t); string(o.GetResult()) != "mark" {
 			t.Fatalf("outcome = %v", o)
 		}

@@ -3,17 +3,12 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -25,6 +20,8 @@ const (
 	longestPause = 2 * time.Second
 	pauseGrowth  = 1.3 // slow enough that a new leader is found soon after its election
 	longestBusy  = 10 * time.Second
+	// longestSpread bounds what is added to the time at which to come again.
+	longestSpread = 100 * time.Millisecond
 	// avoidSilent is for how long one that hung is passed over: longer than an
 	// election takes.
 	avoidSilent = 3 * time.Second
@@ -98,7 +95,7 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY && detail.GetRetryAfterMs() > 0:
 		f.next = addr
 		wait := min(time.Duration(min(detail.GetRetryAfterMs(), math.MaxInt32))*time.Millisecond, longestBusy)
-		return wait + jitter(wait/2)
+		return wait + jitter(min(wait/2, longestSpread)) // the leader gives each its own time
 	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && hint != "" && hint != addr && !f.avoids(hint):
 		f.learn(hint)
 		f.next = hint
@@ -142,29 +139,6 @@ func errorDetail(err error) *dtaskv1.ErrorDetail {
 		}
 	}
 	return nil
-}
-
-// connect makes a connection for one session. It is opened with first use.
-func (w *Worker) connect(addr string) (*grpc.ClientConn, error) {
-	creds := insecure.NewCredentials()
-	if w.cfg.TLS != nil {
-		creds = credentials.NewTLS(w.cfg.TLS)
-	}
-	// passthrough: the dialer resolves the name, anew for each connection.
-	conn, err := grpc.NewClient("passthrough:///"+addr,
-		grpc.WithTransportCredentials(creds),
-		grpc.WithContextDialer(w.dial),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithInitialWindowSize(window),
-		grpc.WithInitialConnWindowSize(window),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: patience}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("preparing a connection to %s: %w", addr, err)
-	}
-	return conn, nil
 }
 
 // authorized adds the token to what a call carries.

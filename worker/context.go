@@ -13,6 +13,7 @@ type attemptContext struct {
 	base     context.Context //nolint:containedctx // this is a context
 	deadline time.Time       // zero = none
 	limit    time.Duration   // from the start to the deadline
+	task     *Task           // of a handler; written before that is called
 
 	mu     sync.Mutex      // guards all below; never held while a context is cancelled
 	real   context.Context //nolint:containedctx // nil until somebody looks
@@ -23,7 +24,9 @@ type attemptContext struct {
 // begin gives the attempt its context, which ends with its time-out.
 func (a *attempt) begin(base context.Context, now time.Time) {
 	a.phase, a.started, a.heard = phaseRunning, now, now
-	a.ctx = &attemptContext{base: base}
+	a.run = new(execution)
+	a.ctx = &a.run.ctx
+	a.ctx.base = base
 	if limit := time.Duration(a.policy.GetTimeoutMs()) * time.Millisecond; limit > 0 {
 		a.ctx.limit, a.ctx.deadline = limit, now.Add(limit)
 	}
@@ -63,7 +66,15 @@ func (c *attemptContext) Done() <-chan struct{} { return c.look().Done() }
 func (c *attemptContext) Err() error { return c.look().Err() } //nolint:wrapcheck // the interface's own errors
 
 // Value finds what the worker's own context has, and lets context.Cause work.
-func (c *attemptContext) Value(key any) any { return c.look().Value(key) }
+func (c *attemptContext) Value(key any) any {
+	if key == (taskKey{}) {
+		if c.task == nil {
+			return nil
+		}
+		return c.task
+	}
+	return c.look().Value(key)
+}
 
 // end ends the context; the first cause stays. An attempt that has ended is
 // ended with nil, which frees what its context holds.

@@ -22,6 +22,7 @@ const keepCheckpoints = 7 * 24 * time.Hour
 //	jobs/JOB/TASK@ATTEMPT/                a command's working directory
 //	logs/JOB/TASK@ATTEMPT.{stdout,stderr} what it wrote
 //	checkpoints/CLUSTER/JOB/TASK/         outlives attempts and processes
+//	checkpoints/CLUSTER/JOB/TASK.kept     which attempt left it, if it could not be saved elsewhere
 type dirs struct {
 	root string
 	lock *os.File

@@ -31,6 +31,11 @@
 // from which nothing was heard for two seconds is left with its whole
 // connection, although the connection looks healthy.
 //
+// # Several workers in one process
+//
+// Each has a name, a work folder and sessions of its own. With [WithConnections]
+// their sessions share one connection to each coordinator (connections.go).
+//
 // # The lease
 //
 // An at-most-once attempt begins only when its start is committed, and may run

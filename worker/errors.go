@@ -101,7 +101,8 @@ var (
 	// ErrLeaseEnded: an at-most-once attempt may no longer run, since no
 	// leader has answered this worker for the length of its lease.
 	ErrLeaseEnded = errors.New("lease ended")
-	// ErrDraining: the worker is stopping and its drain time-out has passed.
+	// ErrDraining: the worker is stopping, or is drained by order, and the time for
+	// that has passed.
 	ErrDraining = errors.New("worker is stopping")
 )
 

@@ -14,7 +14,7 @@ func (w *Worker) slot() {
 	for a := w.ledger.next(nil, nil); a != nil; {
 		outcome := w.execute(a)
 		if w.debug {
-			w.log.Debug("attempt ended", a.attrs(), slog.String("task_id", a.assignment.GetTaskId()), slog.String("outcome", outcome.GetKind().String()))
+			w.log.Debug("attempt ended", a.attrs(), slog.String("task_id", a.given.ID), slog.String("outcome", outcome.GetKind().String()))
 		}
 		a = w.ledger.next(a, outcome)
 	}
@@ -26,7 +26,18 @@ func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
 	if a.policy.GetHeartbeatTimeoutMs() > 0 {
 		defer w.ledger.watchHeartbeat(a)()
 	}
-	body := a.assignment.GetBody()
+	if err := w.restore(a); err != nil {
+		return failed(&notStartedError{err: err})
+	}
+	outcome := w.runItems(a)
+	w.finishCheckpoints(a, outcome)
+	return outcome
+}
+
+// runTask runs what the task, or one item of an array, says and publishes its
+// output.
+func (w *Worker) runTask(a *attempt) *dtaskv1.Outcome {
+	body := a.body
 	inputs, err := localPaths(body.GetInputs())
 	if err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
@@ -61,34 +72,55 @@ func (w *Worker) runHandler(a *attempt, inputs []string, out *output) *dtaskv1.O
 	if handler == nil {
 		return failed(&notStartedError{err: fmt.Errorf("this worker has no handler for type %q", a.policy.GetType())})
 	}
-	t := w.task(a, inputs, out)
-	result, err := w.call(a, handler, t)
+	v := a.invocation()
+	w.task(&v.task, a, inputs, out)
+	a.ctx.task = &v.task
+	result, err := w.call(a, handler, &v.task)
 	if err != nil {
 		return failed(err)
 	}
 	if len(result) > maxResult {
 		return failed(Fatal(fmt.Errorf("the result has %d bytes, more than %d: write it to an output", len(result), maxResult)))
 	}
-	return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: result}
+	v.success.Kind, v.success.Result = dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, result
+	return &v.success
 }
 
-// task is what the handler sees.
-func (w *Worker) task(a *attempt, inputs []string, out *output) *Task {
-	t := &Task{
+// task fills in what the handler or command sees.
+func (w *Worker) task(t *Task, a *attempt, inputs []string, out *output) {
+	*t = Task{
 		Job: a.job, JobName: a.shared.GetJobName(),
-		ID: a.assignment.GetTaskId(), Index: a.task,
-		Attempt: a.ref.attempt, Failures: a.assignment.GetFailures(),
-		FencingToken: a.assignment.GetFencingToken(),
+		ID: a.given.ID, Index: a.task,
+		Attempt: a.ref.attempt, Failures: a.given.Failures,
+		FencingToken: a.token,
 		Worker:       w.cfg.Name,
-		Payload:      a.assignment.GetBody().GetPayload(),
+		Payload:      a.body.GetPayload(),
 		Inputs:       inputs,
+		JobOutcome:   jobOutcome(a.given.Particular.GetJobOutcome()),
 		attempt:      a, worker: w,
 	}
 	if out != nil {
 		t.Output = out.aside
 	}
+	if a.item != nil {
+		index := a.item.Index
+		t.ArrayIndex, t.Item, t.chunked = &index, a.item.JSON, a.given.Particular.GetArray().GetChunked()
+	}
 	t.Deadline, _ = a.ctx.Deadline()
-	return t
+}
+
+// jobOutcome is the end of a job in a word; empty for none.
+func jobOutcome(s dtaskv1.JobState) string {
+	switch s {
+	case dtaskv1.JobState_JOB_STATE_COMPLETED:
+		return "completed"
+	case dtaskv1.JobState_JOB_STATE_FAILED:
+		return "failed"
+	case dtaskv1.JobState_JOB_STATE_CANCELLED:
+		return "cancelled"
+	case dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING:
+	}
+	return ""
 }
 
 // call turns a panic of the handler into an error; its stack goes into the
@@ -118,13 +150,4 @@ func failed(err error) *dtaskv1.Outcome {
 	v := verdictOn(err)
 	out.Fatal, out.Temporary, out.ExitCode, out.ErrorName = v.fatal, v.temporary, v.exit, clip(v.name, maxName)
 	return out
-}
-
-// discardCheckpoints removes the checkpoints of tasks that have completed.
-func (w *Worker) discardCheckpoints(completed []*attempt) {
-	for _, a := range completed {
-		if err := w.dirs.remove(w.dirs.checkpoint(w.fence.clusterID(), a.ref)); err != nil {
-			w.log.Warn("removing a checkpoint", a.attrs(), slog.Any("error", err))
-		}
-	}
 }

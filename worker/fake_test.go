@@ -5,19 +5,23 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/worker/process"
 )
@@ -112,7 +116,7 @@ func (r *node) Session(stream grpc.BidiStreamingServer[dtaskv1.SessionRequest, d
 	if err != nil {
 		return err
 	}
-	l := &leaderEnd{stream: stream, hello: first, in: make(chan *dtaskv1.SessionRequest, 10_000), end: make(chan error, 1), gone: make(chan struct{}), seen: map[uint64]*dtaskv1.Outcome{}}
+	l := &leaderEnd{stream: stream, hello: first, in: make(chan *dtaskv1.SessionRequest, 10_000), end: make(chan error, 1), gone: make(chan struct{}), seen: map[uint64]told{}}
 	go func() {
 		defer close(l.in)
 		for {
@@ -141,7 +145,7 @@ type leaderEnd struct {
 	end    chan error                   // ends the session with this status
 	gone   chan struct{}
 	term   uint64
-	seen   map[uint64]*dtaskv1.Outcome // all outcomes that were read, by number
+	seen   map[uint64]told // all outcomes that were read, by number
 }
 
 func (l *leaderEnd) send(t *testing.T, m *dtaskv1.SessionResponse) {
@@ -165,11 +169,13 @@ func (l *leaderEnd) welcome(t *testing.T, term uint64) *leaderEnd {
 // next is the worker's next message that holds; beats are answered on the way.
 func (l *leaderEnd) next(t *testing.T, what string, holds func(*dtaskv1.SessionRequest) bool) *dtaskv1.SessionRequest {
 	t.Helper()
+	patience := time.Now().Add(time.Hour) // a worker that beats for ever would keep virtual time going
 	for m := range l.in {
-		l.answer(t, m)
-		for i, o := range m.GetReports().GetOutcomes() {
-			l.seen[m.GetReports().GetFirst()+uint64(i)] = o
+		if time.Now().After(patience) {
+			t.Fatalf("the worker lives and does not send %s", what)
 		}
+		l.answer(t, m)
+		maps.Copy(l.seen, outcomesIn(m))
 		if holds(m) {
 			return m
 		}
@@ -186,25 +192,23 @@ func (l *leaderEnd) answer(t *testing.T, m *dtaskv1.SessionRequest) {
 }
 
 // outcomes gathers n outcomes, with their numbers.
-func (l *leaderEnd) outcomes(t *testing.T, n int) map[uint64]*dtaskv1.Outcome {
+func (l *leaderEnd) outcomes(t *testing.T, n int) map[uint64]told {
 	t.Helper()
-	got := map[uint64]*dtaskv1.Outcome{}
+	got := map[uint64]told{}
 	for len(got) < n {
-		m := l.next(t, fmt.Sprintf("%d outcomes", n), func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetOutcomes()) > 0 })
-		for i, o := range m.GetReports().GetOutcomes() {
-			got[m.GetReports().GetFirst()+uint64(i)] = o
-		}
+		m := l.next(t, fmt.Sprintf("%d outcomes", n), func(m *dtaskv1.SessionRequest) bool { return m.GetReports().GetOutcomes() != nil })
+		maps.Copy(got, outcomesIn(m))
 	}
 	return got
 }
 
 // outcome is the next one.
-func (l *leaderEnd) outcome(t *testing.T) *dtaskv1.Outcome {
+func (l *leaderEnd) outcome(t *testing.T) told {
 	t.Helper()
 	for _, o := range l.outcomes(t, 1) {
 		return o
 	}
-	return nil
+	return told{}
 }
 
 // serveTillEnd answers beats and acknowledges outcomes until the worker has gone.
@@ -213,24 +217,35 @@ func (l *leaderEnd) serveTillEnd(t *testing.T) {
 	_ = l.stream.Send(&dtaskv1.SessionResponse{Fence: &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term}, Ack: &dtaskv1.Ack{Through: uint64(len(l.seen))}})
 	for m := range l.in {
 		l.answer(t, m)
-		if n := len(m.GetReports().GetOutcomes()); n > 0 {
+		if n := len(m.GetReports().GetOutcomes().GetTasks()); n > 0 {
 			_ = l.stream.Send(&dtaskv1.SessionResponse{
 				Fence: &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term},
-				Ack:   &dtaskv1.Ack{Through: m.GetReports().GetFirst() + uint64(n) - 1},
+				Ack:   &dtaskv1.Ack{Through: m.GetReports().GetOutcomes().GetFirst() + uint64(n) - 1},
 			})
 		}
 	}
 }
 
-// work is one task to assign.
-type work struct {
-	task   uint32
-	typ    string
-	body   *dtaskv1.TaskBody
-	policy *dtaskv1.TaskPolicy
+// encoded is a body as coordinators pass it on.
+func encoded(body *dtaskv1.TaskBody) []byte {
+	raw, err := proto.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	return raw
 }
 
-// assign sends tasks of job 7, first attempts all.
+// work is one task to assign.
+type work struct {
+	task    uint32
+	typ     string
+	body    *dtaskv1.TaskBody
+	policy  *dtaskv1.TaskPolicy
+	attempt uint32 // 0: the first
+	from    *dtaskv1.Checkpoint
+}
+
+// assign sends tasks of job 7.
 func (l *leaderEnd) assign(t *testing.T, tasks ...work) {
 	t.Helper()
 	l.send(t, &dtaskv1.SessionResponse{Assignments: assignments(tasks...)})
@@ -238,7 +253,8 @@ func (l *leaderEnd) assign(t *testing.T, tasks ...work) {
 
 func assignments(tasks ...work) *dtaskv1.Assignments {
 	shared := &dtaskv1.JobContext{Job: 7, JobName: "seven", Env: map[string]string{"FROM_JOB": "yes"}}
-	m := &dtaskv1.Assignments{Contexts: []*dtaskv1.JobContext{shared}}
+	m := columns.NewAssignments(len(tasks))
+	m.Contexts = []*dtaskv1.JobContext{shared}
 	for i, w := range tasks {
 		policy := w.policy
 		if policy == nil {
@@ -246,10 +262,15 @@ func assignments(tasks ...work) *dtaskv1.Assignments {
 		}
 		policy.Type = w.typ
 		shared.Policies = append(shared.Policies, policy)
-		m.Tasks = append(m.Tasks, &dtaskv1.Assignment{
-			Policy: uint32(i), Task: w.task, Attempt: 1, TaskId: fmt.Sprintf("t%d", w.task),
-			Body: w.body, FencingToken: 1<<32 | 1,
-		})
+		attempt := w.attempt
+		if attempt == 0 {
+			attempt = 1
+		}
+		row := columns.Assignment{Policy: uint32(i), Task: w.task, Attempt: attempt, ID: fmt.Sprintf("t%d", w.task), Body: encoded(w.body)}
+		if w.from != nil {
+			row.Particular = &dtaskv1.Particular{Checkpoint: w.from}
+		}
+		columns.AddAssignment(m, &row)
 	}
 	return m
 }

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -29,8 +31,10 @@ type ledger struct {
 	known     map[ref]*attempt
 	queue     []*attempt // ready ones; may hold some that ended meanwhile
 	active    int        // slot goroutines, at most slots
+	starting  bool       // one of them has not asked for its first attempt yet
 	running   int        // attempts whose executor runs
 	draining  bool
+	cordoned  bool // a person drains this worker: nothing begins
 	connected bool // a session is open
 	farewell  bool // its leader knows that this worker leaves
 	stats     Stats
@@ -47,20 +51,24 @@ func newLedger(slots int, lease *lease) *ledger {
 	return l
 }
 
-// accept takes assignments in. One that is known already changes nothing. A
-// message that points outside itself is refused whole.
-func (l *ledger) accept(m *dtaskv1.Assignments) error {
-	attempts := make([]attempt, len(m.GetTasks()))
-	for i, task := range m.GetTasks() {
-		contexts := m.GetContexts()
-		if int(task.GetContext()) >= len(contexts) || int(task.GetPolicy()) >= len(contexts[task.GetContext()].GetPolicies()) {
-			return fmt.Errorf("%w: an assignment points to a job or policy that its message lacks", errProtocol)
-		}
+// accept takes in the assignments of a leader of this epoch. One that is known
+// already changes nothing. A malformed message is refused whole.
+func (l *ledger) accept(m *dtaskv1.Assignments, epoch uint64) error {
+	rows, err := columns.ReadAssignments(m)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	attempts := make([]attempt, rows.Left())
+	for i := range attempts {
 		a := &attempts[i]
-		a.shared = contexts[task.GetContext()]
-		a.policy = a.shared.GetPolicies()[task.GetPolicy()]
-		a.assignment = task
-		a.ref = ref{job: a.shared.GetJob(), task: task.GetTask(), attempt: task.GetAttempt()}
+		a.given = rows.Next()
+		a.shared = m.GetContexts()[a.given.Context]
+		a.policy = a.shared.GetPolicies()[a.given.Policy]
+		a.ref = ref{job: a.shared.GetJob(), task: a.given.Task, attempt: a.given.Attempt}
+		a.token = epoch<<32 | uint64(a.given.Attempt)
+		if c := a.given.Particular.GetCheckpoint(); c.GetForm() == dataForm {
+			a.lastData = c.GetData()
+		}
 		a.exclusive = a.policy.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
 	}
 	l.mu.Lock()
@@ -73,7 +81,7 @@ func (l *ledger) accept(m *dtaskv1.Assignments) error {
 		l.known[a.ref] = a
 		l.stats.Received++
 		switch {
-		case l.draining:
+		case l.draining || l.cordoned:
 			l.endLocked(a, endedBy(ErrDraining))
 		case a.exclusive:
 			a.phase = phaseAsking
@@ -103,12 +111,16 @@ func (l *ledger) grant(r ref) {
 	l.spawnLocked()
 }
 
-// spawnLocked starts as many slot goroutines as the queue can use.
+// spawnLocked starts a slot goroutine if the queue can use one more. It starts the
+// next itself once it runs: attempts that end at once are executed one after
+// another by few, and those that take their time get one each.
 func (l *ledger) spawnLocked() {
-	for n := min(l.slots-l.active, len(l.queue)); n > 0; n-- {
-		l.active++
-		l.run()
+	if l.starting || l.active >= l.slots || len(l.queue) == 0 {
+		return
 	}
+	l.active++
+	l.starting = true
+	l.run()
 }
 
 // next records the outcome of the attempt that its caller has executed, if any,
@@ -121,6 +133,8 @@ func (l *ledger) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 	if done != nil {
 		l.running--
 		l.finishLocked(done, outcome, now)
+	} else {
+		l.starting = false
 	}
 	for len(l.queue) > 0 {
 		a := l.queue[0]
@@ -136,6 +150,7 @@ func (l *ledger) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 		a.begin(l.base, now)
 		l.running++
 		l.noteLocked(a)
+		l.spawnLocked()
 		return a
 	}
 	l.queue = nil
@@ -154,19 +169,17 @@ func (l *ledger) finishLocked(a *attempt, outcome *dtaskv1.Outcome, now time.Tim
 			outcome = ended
 		}
 	}
-	outcome.StartedAt = a.started.UnixMilli()
-	outcome.EndedAt = max(now.UnixMilli(), outcome.GetStartedAt())
 	a.ctx.end(nil)
 	l.endLocked(a, outcome)
+	l.outcomes[len(l.outcomes)-1].TookMS = uint32(min(now.Sub(a.started).Milliseconds(), math.MaxUint32)) //nolint:gosec // bounded, and not negative
 }
 
 // endLocked gives an attempt its outcome.
 func (l *ledger) endLocked(a *attempt, outcome *dtaskv1.Outcome) {
 	a.phase = phaseEnded
-	a.assignment, a.shared, a.policy = nil, nil, nil
+	a.given, a.run, a.shared, a.policy, a.body, a.item = columns.Assignment{}, nil, nil, nil, nil, nil
 	a.ctx, a.text = nil, ""
-	outcome.Attempt = a.message()
-	l.outcomes = append(l.outcomes, outcome)
+	l.outcomes = append(l.outcomes, row(a.ref, outcome))
 	l.stats.count(outcome.GetKind())
 	l.signal()
 }
@@ -236,14 +249,41 @@ func (l *ledger) drain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.draining = true
+	l.handBackLocked()
+	l.signal()
+	l.signalMoved()
+}
+
+// cordon hands back what has not begun and all that comes, until it is lifted.
+func (l *ledger) cordon(on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cordoned = on
+	if on {
+		l.handBackLocked()
+	}
+}
+
+// giveBack hands back those of these attempts that have not begun: another
+// worker begins them sooner. Nobody begins them here any more.
+func (l *ledger) giveBack(list []*dtaskv1.AttemptRef) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range list {
+		if a := l.known[refOf(m)]; a != nil && a.phase == phaseReady && !a.exclusive {
+			l.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: "another worker has a free slot"})
+		}
+	}
+}
+
+// handBackLocked ends what has not begun.
+func (l *ledger) handBackLocked() {
 	for _, a := range l.heldLocked() {
 		if a.phase == phaseAsking || a.phase == phaseReady {
 			l.stopLocked(a, ErrDraining)
 		}
 	}
 	l.queue = nil
-	l.signal()
-	l.signalMoved()
 }
 
 // busy is the number of attempts that run, owed the number of outcomes not yet

@@ -1,9 +1,9 @@
 package worker
 
 import (
-	"slices"
 	"time"
 
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -13,6 +13,8 @@ const (
 	// beganAfter is how long an attempt runs before the coordinator is told
 	// that it has begun: most end sooner, and their outcome says it too.
 	beganAfter = 100 * time.Millisecond
+	// keptOutcomes bounds the room that is kept for outcomes when there are none.
+	keptOutcomes = 4096
 	// notePause is the least time between two flushes of notes.
 	notePause = 25 * time.Millisecond
 )
@@ -20,9 +22,11 @@ const (
 // outbox is the part of the ledger that waits to be sent. The ledger's lock
 // guards it.
 type outbox struct {
-	outcomes []*dtaskv1.Outcome // not yet acknowledged, in order
-	first    uint64             // number of outcomes[0], from 1
-	sent     int                // outcomes sent in this session
+	outcomes []columns.Outcome // not yet acknowledged, in order
+	first    uint64            // number of outcomes[0], from 1
+	sent     int               // outcomes sent in this session
+
+	checkpoints []*pendingCheckpoint // not yet answered, at most one of each attempt
 
 	asking []*attempt // at-most-once attempts that wait for their grant
 	askDue bool       // they shall be sent (again)
@@ -42,6 +46,9 @@ func (l *ledger) greet() (held, ended []*dtaskv1.AttemptRef, next uint64) {
 	defer l.mu.Unlock()
 	l.sent, l.askDue = 0, len(l.asking) > 0
 	l.began = nil
+	for _, p := range l.checkpoints {
+		p.sent = false
+	}
 	for _, a := range l.heldLocked() {
 		held = append(held, a.message())
 		if a.announced && a.phase != phaseEnded {
@@ -49,8 +56,8 @@ func (l *ledger) greet() (held, ended []*dtaskv1.AttemptRef, next uint64) {
 			l.began = append(l.began, &dtaskv1.Began{Attempt: a.message(), AtMs: a.started.UnixMilli()})
 		}
 	}
-	for _, outcome := range l.outcomes {
-		ended = append(ended, outcome.GetAttempt())
+	for i := range l.outcomes {
+		ended = append(ended, rowRef(&l.outcomes[i]).message())
 	}
 	return held, ended, l.first
 }
@@ -60,18 +67,8 @@ func (l *ledger) take(beat bool) *dtaskv1.Reports {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &dtaskv1.Reports{}
-	if l.sent < len(l.outcomes) {
-		r.First = l.first + uint64(l.sent) //nolint:gosec // not negative
-		from, size := l.sent, 0
-		for l.sent < len(l.outcomes) && size < maxReports {
-			o := l.outcomes[l.sent]
-			size += 80 + len(o.GetResult()) + len(o.GetError()) + len(o.GetErrorName()) + len(o.GetOutputSha256())
-			l.sent++
-		}
-		r.Outcomes = slices.Clone(l.outcomes[from:l.sent]) // the ledger clears what is acknowledged
-		if l.sent < len(l.outcomes) {
-			l.signal()
-		}
+	if l.takeCheckpointsLocked(r) && l.sent < len(l.outcomes) {
+		r.Outcomes = l.takeOutcomesLocked()
 	}
 	if (l.askDue || beat) && len(l.asking) > 0 {
 		for _, a := range l.asking {
@@ -81,10 +78,41 @@ func (l *ledger) take(beat bool) *dtaskv1.Reports {
 	l.askDue = false
 	r.Began, r.Progress = l.began, l.notes
 	l.began, l.notes = nil, nil
-	if len(r.GetOutcomes())+len(r.GetBegan())+len(r.GetMayBegin())+len(r.GetProgress()) == 0 {
+	if r.GetOutcomes() == nil && len(r.GetBegan())+len(r.GetMayBegin())+len(r.GetProgress())+len(r.GetCheckpoints()) == 0 {
 		return nil
 	}
 	return r
+}
+
+// takeOutcomesLocked gives those that come next, as many as fit into a message.
+func (l *ledger) takeOutcomesLocked() *dtaskv1.Outcomes {
+	m := columns.NewOutcomes(l.first+uint64(l.sent), len(l.outcomes)-l.sent) //nolint:gosec // not negative
+	for size := 0; l.sent < len(l.outcomes) && size < maxReports; l.sent++ {
+		o := &l.outcomes[l.sent]
+		columns.AddOutcome(m, o)
+		size += 16 + len(o.Result) + len(o.Other.GetResult()) + len(o.Other.GetError()) + len(o.Other.GetErrorName()) + len(o.Other.GetOutputSha256())
+	}
+	if l.sent < len(l.outcomes) {
+		l.signal()
+	}
+	return m
+}
+
+// row is an outcome as it is kept and sent.
+func row(r ref, o *dtaskv1.Outcome) columns.Outcome {
+	out := columns.Outcome{Job: r.job, Task: r.task, Attempt: r.attempt}
+	if succeeded(o) && o.GetOutputSize() == 0 && len(o.GetOutputSha256()) == 0 {
+		out.Result = o.GetResult()
+	} else {
+		out.Other = o
+	}
+	return out
+}
+
+func rowRef(o *columns.Outcome) ref { return ref{job: o.Job, task: o.Task, attempt: o.Attempt} }
+
+func succeeded(o *dtaskv1.Outcome) bool {
+	return o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED
 }
 
 // acknowledge forgets every outcome up to this number and returns those
@@ -97,19 +125,25 @@ func (l *ledger) acknowledge(through uint64) []*attempt {
 	}
 	n := int(min(through-l.first+1, uint64(len(l.outcomes)))) //nolint:gosec // at most the length of a slice
 	var kept []*attempt
-	for _, outcome := range l.outcomes[:n] {
-		r := refOf(outcome.GetAttempt())
-		if a := l.known[r]; a.checkpoint.Load() && outcome.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
+	for i := range l.outcomes[:n] {
+		o := &l.outcomes[i]
+		r := rowRef(o)
+		l.dropCheckpointLocked(r, errAttemptOver)
+		if a := l.known[r]; (a.saver.Load() != nil || a.saves > 0) && (o.Other == nil || succeeded(o.Other)) {
 			kept = append(kept, a)
 		}
 		delete(l.known, r)
 	}
-	clear(l.outcomes[:n])
-	l.outcomes = l.outcomes[n:]
+	// To the front: what comes next finds room without new memory.
+	left := copy(l.outcomes, l.outcomes[n:])
+	clear(l.outcomes[left:])
+	l.outcomes = l.outcomes[:left]
 	l.first += uint64(n) //nolint:gosec // not negative
 	l.sent = max(0, l.sent-n)
-	if len(l.outcomes) == 0 {
-		l.outcomes = nil
+	if left == 0 {
+		if cap(l.outcomes) > keptOutcomes {
+			l.outcomes = nil
+		}
 		l.signalMoved()
 	}
 	return kept
@@ -129,6 +163,11 @@ func (l *ledger) progress(a *attempt, permille uint32, text string) {
 		return
 	}
 	a.heard, a.permille, a.text = time.Now(), permille, text
+	l.noteProgressLocked(a)
+}
+
+// noteProgressLocked has the progress of an attempt sent with the next flush.
+func (l *ledger) noteProgressLocked(a *attempt) {
 	if !a.progressNoted {
 		a.progressNoted = true
 		l.progressed = append(l.progressed, a)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,7 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 	if err != nil {
 		return false, err
 	}
+	outer := ctx
 	ctx, cancel := context.WithCancelCause(w.authorized(ctx))
 	s := &session{
 		w: w, addr: addr, log: w.log.With("coordinator", addr),
@@ -71,7 +73,7 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 		s.silence.Stop()
 		s.ticker.Stop()
 		cancel(nil)
-		_ = conn.Close() // whatever it says, it is gone
+		w.conns.giveBack(conn, outer.Err() != nil || errorDetail(err) != nil)
 		pumps.Wait()
 		s.reading.Wait()
 	}()
@@ -134,7 +136,8 @@ func (s *session) hello() *dtaskv1.SessionRequest {
 		Fence: w.fence.message(), Beat: s.newBeat(), Leaving: s.leaving,
 		Hello: &dtaskv1.Hello{
 			Name: w.cfg.Name, Incarnation: w.incarnation, Slots: uint32(w.cfg.Slots), //nolint:gosec // at most maxSlots
-			Labels: w.cfg.Labels, Resources: w.resources,
+			Prefetch: uint32(w.cfg.Prefetch), //nolint:gosec // at most maxSlots
+			Labels:   w.cfg.Labels, Resources: w.resources,
 			Held: held, Ended: ended, NextReport: next,
 			Version: w.cfg.Version, Address: w.host,
 		},
@@ -194,19 +197,28 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 	if m.GetBeat() != 0 {
 		s.answered(m.GetBeat())
 	}
+	for _, answer := range m.GetCheckpoints() {
+		s.checkpointAnswered(answer)
+	}
 	if m.GetAck() != nil {
 		s.acknowledged(m.GetAck())
 	}
 	for _, stop := range m.GetStops() {
 		s.stop(stop)
 	}
+	if m.GetDrain() != nil {
+		s.cordon(m.GetDrain().GetDraining())
+	}
 	if m.GetAssignments() != nil {
-		if err := s.w.ledger.accept(m.GetAssignments()); err != nil {
+		if err := s.w.ledger.accept(m.GetAssignments(), m.GetFence().GetEpoch()); err != nil {
 			return err
 		}
 	}
 	for _, granted := range m.GetMayBegin() {
 		s.w.ledger.grant(refOf(granted))
+	}
+	if len(m.GetGiveBack()) > 0 {
+		s.w.ledger.giveBack(m.GetGiveBack())
 	}
 	if m.GetLogRequest() != nil {
 		s.serve(ctx, m.GetLogRequest())
@@ -224,6 +236,7 @@ func (s *session) welcome(m *dtaskv1.SessionResponse) {
 	s.silence.Reset(s.wait)
 	s.ticker.Reset(interval)
 	s.w.lease.set(time.Duration(m.GetWelcome().GetLeaseMs()) * time.Millisecond)
+	s.w.ledger.cordon(m.GetWelcome().GetDraining())
 	s.welcomed, s.dirty = true, true
 	s.w.ledger.sessionOpened()
 	s.answered(1) // the welcome answers the hello, whether or not it repeats its beat
@@ -249,8 +262,10 @@ func (s *session) answered(beat uint64) {
 
 // acknowledged forgets outcomes that the leader has judged.
 func (s *session) acknowledged(ack *dtaskv1.Ack) {
+	others := map[ref]bool{} // whose tasks others go on with
 	for _, e := range ack.GetExceptions() {
 		r := refOf(e.GetAttempt())
+		others[r] = e.GetVerdict() != dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED
 		switch e.GetVerdict() {
 		case dtaskv1.Verdict_VERDICT_SUPERSEDED:
 			s.log.Info("superseded", r.attrs(), slog.Uint64("number", e.GetNumber()), slog.String("by", "verdict"))
@@ -260,9 +275,25 @@ func (s *session) acknowledged(ack *dtaskv1.Ack) {
 		case dtaskv1.Verdict_VERDICT_UNSPECIFIED, dtaskv1.Verdict_VERDICT_ACCEPTED, dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED:
 		}
 	}
-	if completed := s.w.ledger.acknowledge(ack.GetThrough()); len(completed) > 0 {
+	completed := s.w.ledger.acknowledge(ack.GetThrough())
+	completed = slices.DeleteFunc(completed, func(a *attempt) bool { return others[a.ref] })
+	if len(completed) > 0 {
 		s.w.tidying.Go(func() { s.w.discardCheckpoints(completed) })
 	}
+}
+
+// checkpointAnswered takes up what became of a checkpoint.
+func (s *session) checkpointAnswered(answer *dtaskv1.CheckpointAnswer) {
+	a := s.w.ledger.checkpointAnswered(answer)
+	if a == nil || s.w.store == nil {
+		return
+	}
+	dir := storedFolder(s.w.fence.clusterID(), a.ref)
+	s.w.tidying.Go(func() {
+		if err := s.w.store.removeOlder(dir, a.ref.attempt, answer.GetNumber()); err != nil {
+			s.log.Warn("removing older checkpoints", a.attrs(), slog.Any("error", err))
+		}
+	})
 }
 
 // stop ends an attempt that the leader does not want any more.
@@ -275,6 +306,12 @@ func (s *session) stop(stop *dtaskv1.Stop) {
 		s.log.Info("superseded", r.attrs(), slog.String("by", "stop"))
 		s.w.ledger.countSuperseded()
 	}
+}
+
+// cordon heeds a person's order to drain, or its end.
+func (s *session) cordon(on bool) {
+	s.log.Info("drained by order of a person", "draining", on)
+	s.w.ledger.cordon(on)
 }
 
 // serve starts or ends the reading of a log.

@@ -264,7 +264,7 @@ func TestABrokenMessageEndsTheSessionAndRunsNothing(t *testing.T) {
 		defer b.finish()
 		l := (<-r.sessions).welcome(t, 1)
 		broken := assignments(work{task: 1, typ: "ok"}, work{task: 2, typ: "ok"})
-		broken.Tasks[1].Policy = 9
+		broken.Policy[1] = 9
 		l.send(t, &dtaskv1.SessionResponse{Assignments: broken})
 		l = <-r.sessions
 		if got := b.worker.Stats().Received; got != 0 || len(l.hello.GetHello().GetHeld()) != 0 {
@@ -332,6 +332,86 @@ func TestADrainEndsWhatWouldNotEnd(t *testing.T) {
 			t.Errorf("Run = %v", err)
 		}
 		n.stopAll()
+	})
+}
+
+func TestAHurriedDrainHandsBackAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		r := n.listen("n1:1", nil)
+		b := start(t, n, Config{Slots: 1, DrainTimeout: time.Hour}, map[string]Handler{"block": blocks})
+		l := (<-r.sessions).welcome(t, 1)
+		l.assign(t, work{task: 1, typ: "block"})
+		synctest.Wait()
+		begun := time.Now()
+		b.drain()
+		l.next(t, "leaving", func(m *dtaskv1.SessionRequest) bool { return m.GetLeaving() })
+		b.worker.Hurry()
+		b.worker.Hurry()
+		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED || time.Since(begun) > time.Second {
+			t.Errorf("outcome %v after %v, want RELEASED at once", o, time.Since(begun))
+		}
+		l.serveTillEnd(t)
+		if err := <-b.done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		n.stopAll()
+	})
+}
+
+func TestAnOrderToDrainHandsBackWhatHasNotBegun(t *testing.T) {
+	t.Parallel()
+	released := dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks, "ok": returns}, func(b *bench, l *leaderEnd) {
+		t := b.t
+		l.assign(t,
+			work{task: 1, typ: "block"},
+			work{task: 2, typ: "ok"}, // waits for the slot
+			work{task: 3, typ: "ok", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}}, // waits for its grant
+		)
+		synctest.Wait()
+		l.send(t, &dtaskv1.SessionResponse{Drain: &dtaskv1.DrainOrder{Draining: true}, Assignments: assignments(work{task: 4, typ: "ok"})})
+		for number, o := range l.outcomes(t, 3) {
+			if o.GetKind() != released || o.GetAttempt().GetTask() == 1 {
+				t.Errorf("outcome %d = %v, want released", number, o)
+			}
+		}
+		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_DRAINED}}})
+		if o := l.outcome(t); o.GetKind() != released || o.GetAttempt().GetTask() != 1 {
+			t.Errorf("what ran ended as %v, want released", o)
+		}
+		l.send(t, &dtaskv1.SessionResponse{Drain: &dtaskv1.DrainOrder{}, Assignments: assignments(work{task: 5, typ: "ok"})})
+		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
+			t.Errorf("after the drain: %v", o)
+		}
+	})
+}
+
+func TestAWelcomeMaySayThatTheWorkerDrains(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *bench, l *leaderEnd) {
+		t := b.t
+		l.send(t, &dtaskv1.SessionResponse{Drain: &dtaskv1.DrainOrder{Draining: true}})
+		l.end <- nil
+		next := <-b.nodes["n1:1"].sessions
+		next.term = 2
+		next.send(t, &dtaskv1.SessionResponse{Beat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LeaseMs: 30_000, Draining: true}})
+		next.assign(t, work{task: 1, typ: "ok"})
+		if o := next.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
+			t.Errorf("a drained worker's outcome: %v", o)
+		}
+		next.end <- nil
+		third := (<-b.nodes["n1:1"].sessions).welcome(t, 3) // says nothing of a drain: it is over
+		third.assign(t, work{task: 2, typ: "ok"})
+		third.next(t, "the outcome", func(m *dtaskv1.SessionRequest) bool {
+			for _, o := range outcomesIn(m) {
+				if o.GetAttempt().GetTask() == 2 && o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
+					return true
+				}
+			}
+			return false
+		})
 	})
 }
 

@@ -33,7 +33,17 @@ type Task struct {
 	// Empty if the task declares none.
 	Output   string
 	Deadline time.Time // when the attempt's time-out ends it
+	// JobOutcome is what the ordinary tasks made of the job, for a clean-up task:
+	// completed, failed or cancelled. Empty for an ordinary task.
+	JobOutcome string
+	// ArrayIndex is the index of the item that is executed, in a task of an array;
+	// else nil.
+	ArrayIndex *uint32
+	// Item is that item as JSON; nil in an array of a range, where the index is all
+	// there is.
+	Item []byte
 
+	chunked bool // the attempt executes several items
 	attempt *attempt
 	worker  *Worker
 }
@@ -65,11 +75,17 @@ func (t *Task) IdempotencyKey() string {
 	if t.worker != nil {
 		cluster = t.worker.fence.clusterID()
 	}
-	return fmt.Sprintf("%s-%d-%d", cluster, t.Job, t.Index)
+	key := fmt.Sprintf("%s-%d-%d", cluster, t.Job, t.Index)
+	if t.chunked && t.ArrayIndex != nil {
+		key = fmt.Sprintf("%s-%d", key, *t.ArrayIndex) // each item is a work of its own
+	}
+	return key
 }
 
 // CheckpointDir makes and returns a folder of the task that outlives its
-// attempts on this worker. It is removed when the task has completed here.
+// attempts. When an attempt ends without success, what is in the folder is saved
+// for the next one, on whatever worker that is, unless the handler has called
+// SaveCheckpoint. It is removed when the task has completed here.
 func (t *Task) CheckpointDir() (string, error) {
 	if t.worker == nil {
 		return "", errors.New("only a task of a worker has a checkpoint folder")
@@ -78,7 +94,7 @@ func (t *Task) CheckpointDir() (string, error) {
 	if err := t.worker.dirs.make(dir); err != nil {
 		return "", err
 	}
-	t.attempt.checkpoint.Store(true)
+	t.attempt.saver.CompareAndSwap(nil, t.worker.newCheckpointer(t.attempt, dir))
 	return dir, nil
 }
 

@@ -30,18 +30,22 @@ type Worker struct {
 	cfg         Config
 	log         *slog.Logger
 	dial        func(ctx context.Context, addr string) (net.Conn, error)
+	conns       *Connections
 	handlers    map[string]Handler
 	incarnation string // names this process among all that ever had this name
 	host        string
 	resources   map[string]int64
 	debug       bool // debug lines are wanted
 	ran         atomic.Bool
+	hurry       chan struct{} // closed by Hurry
+	hurried     sync.Once
 
 	fence  fence
 	lease  lease
 	ledger *ledger
 	dirs   *dirs
 	logs   *logStore
+	store  *checkpointStore // nil: there is none
 
 	slots   sync.WaitGroup // slot goroutines
 	tidying sync.WaitGroup // removal of folders
@@ -56,7 +60,7 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), dial: dialTCP, handlers: map[string]Handler{}}
+	w := &Worker{cfg: cfg, log: slog.New(slog.DiscardHandler), dial: dialTCP, conns: NewConnections(), handlers: map[string]Handler{}, hurry: make(chan struct{})}
 	for _, opt := range opts {
 		opt(w)
 	}
@@ -91,7 +95,7 @@ func (w *Worker) Handle(name string, h func(ctx context.Context, t *Task) (resul
 
 // Run executes attempts until ctx is done, then drains: it takes nothing new,
 // hands back what has not begun, lets what runs go on for the drain time-out,
-// ends and hands back the rest, and waits until every outcome is acknowledged.
+// or until Hurry, ends and hands back the rest, and waits until every outcome is acknowledged.
 // It can be called once. It returns nil after a complete drain; other errors say
 // that the work folder cannot be used, that attempts did not end, or that
 // nobody acknowledged their outcomes.
@@ -104,6 +108,17 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.dirs.close()) }()
 	w.logs = newLogStore(w.dirs, w.cfg.LogBytes)
+	if w.cfg.CheckpointStore != "" {
+		if w.store, err = openStore(w.cfg.CheckpointStore); err != nil {
+			return err
+		}
+		defer w.store.close()
+		w.tidying.Go(func() {
+			if err := w.store.tidy(); err != nil {
+				w.log.WarnContext(ctx, "removing old checkpoints", "error", err)
+			}
+		})
+	}
 	// Attempts and sessions outlive ctx: it only says when to drain.
 	base := context.WithoutCancel(ctx)
 	w.ledger.base = base
@@ -152,17 +167,17 @@ func (w *Worker) sessions(ctx context.Context) {
 func (w *Worker) drain() error {
 	w.log.Info("draining", "timeout", max(w.cfg.DrainTimeout, 0))
 	w.ledger.drain()
-	if !w.await(max(w.cfg.DrainTimeout, 0), w.ledger.still) {
+	if !w.await(max(w.cfg.DrainTimeout, 0), w.hurry, w.ledger.still) {
 		w.log.Info("drain time-out has passed; ending what still runs")
 		limit := w.ledger.longestGrace() + endLimit
 		w.ledger.stopRunning(ErrDraining, false)
-		if !w.await(limit, w.ledger.still) {
+		if !w.await(limit, nil, w.ledger.still) {
 			running, _ := w.ledger.busy()
 			return fmt.Errorf("%w: %d", errNotEnded, running)
 		}
 	}
 	w.slots.Wait()
-	if !w.await(ackLimit, w.ledger.settled) {
+	if !w.await(ackLimit, nil, w.ledger.settled) {
 		if _, owed := w.ledger.busy(); owed > 0 {
 			return fmt.Errorf("%w: %d", errUnacknowledged, owed)
 		}
@@ -171,13 +186,22 @@ func (w *Worker) drain() error {
 	return nil
 }
 
-// await waits until a condition of the ledger holds.
-func (w *Worker) await(limit time.Duration, holds func() bool) bool {
+// Hurry takes the patience out of the drain with which Run ends: what still runs
+// is ended and handed back at once, as if the drain time-out had passed. It may
+// be called at any time, from any goroutine, more than once.
+func (w *Worker) Hurry() {
+	w.hurried.Do(func() { close(w.hurry) })
+}
+
+// await waits until a condition of the ledger holds, or until it is cut short.
+func (w *Worker) await(limit time.Duration, short <-chan struct{}, holds func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for !holds() {
 		select {
 		case <-w.ledger.moved:
+		case <-short:
+			return holds()
 		case <-timer.C:
 			return holds()
 		}

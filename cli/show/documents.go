@@ -24,11 +24,35 @@ type Job struct {
 	TasksCompleted uint32  `json:"tasks_completed"`
 	TasksFailed    uint32  `json:"tasks_failed"`
 	Retries        uint64  `json:"retries"`
+	Version        uint32  `json:"version,omitempty"` // 1 at first, one more with each update
+	// Outcome is what the ordinary tasks made of it, while clean-up tasks run.
+	Outcome string `json:"outcome,omitempty"`
+	// MaxFailures is how many tasks may fail for good without the job failing,
+	// FailuresBorne how many have, if they are no more than that.
+	MaxFailures   uint32 `json:"max_failures,omitempty"`
+	FailuresBorne uint32 `json:"failures_borne,omitempty"`
 }
 
 // JobWithTasks is what `status JOB` prints.
 type JobWithTasks struct {
 	Job
+	Arrays []Array `json:"arrays,omitempty"`
+	Tasks  []Task  `json:"tasks"`
+}
+
+// Array is how far an array is, in JSON.
+type Array struct {
+	ID           string            `json:"id"`
+	Tasks        uint32            `json:"tasks"`
+	Items        uint32            `json:"items"` // more than tasks if they are executed in chunks
+	MaxParallel  uint32            `json:"max_parallel,omitempty"`
+	TasksByState map[string]uint32 `json:"tasks_by_state"`
+}
+
+// ArrayWithTasks is what `status JOB/ARRAY` prints.
+type ArrayWithTasks struct {
+	Job   string `json:"job"`
+	ID    string `json:"id"`
 	Tasks []Task `json:"tasks"`
 }
 
@@ -42,11 +66,19 @@ type Task struct {
 	StartedAt   *string `json:"started_at"`
 	CompletedAt *string `json:"completed_at"`
 	Retries     uint32  `json:"retries"`
+	// When its last checkpoint was saved; none of a task that has ended.
+	CheckpointAt *string `json:"checkpoint_at,omitempty"`
+	// Reused says that it ended with the result of another task, ReusedFrom
+	// (JOB/TASK), without being run.
+	Reused     bool   `json:"reused,omitempty"`
+	ReusedFrom string `json:"reused_from,omitempty"`
 }
 
 // Jobs is what `list` prints.
 type Jobs struct {
 	Jobs []Job `json:"jobs"`
+	// Incomplete says that jobs that ended a while ago may be missing here.
+	Incomplete bool `json:"incomplete,omitempty"`
 }
 
 // Cluster is what `cluster status` prints.
@@ -63,6 +95,7 @@ type Member struct {
 	State   string `json:"state"`
 	Applied uint64 `json:"applied"`
 	Lag     uint64 `json:"lag"`
+	Voter   bool   `json:"voter"` // false while it catches up
 }
 
 // Workers is what `worker list` prints.
@@ -77,7 +110,12 @@ type Worker struct {
 	State   string            `json:"state"`
 	Slots   uint32            `json:"slots"`
 	Running uint32            `json:"running"`
+	Queued  uint32            `json:"queued"`   // held beyond slots
+	Ahead   uint32            `json:"prefetch"` // how many may be held beyond slots
 	Labels  map[string]string `json:"labels"`
+	// Of a worker that drains by order.
+	DrainUntil  string `json:"drain_until,omitempty"`
+	DrainReason string `json:"drain_reason,omitempty"`
 }
 
 // Summary is what `status` without a job prints.
@@ -105,11 +143,25 @@ type Result struct {
 
 // JobOf makes the document of a job.
 func JobOf(j *dtaskv1.Job) Job {
-	return Job{
+	out := Job{
 		ID: j.GetId(), Name: j.GetName(), State: JobState(j.GetState()), Owner: j.GetOwner(), Priority: Priority(j.GetPriority()),
 		SubmittedAt: stamp(j.GetSubmittedAt()), StartedAt: stamp(j.GetStartedAt()), CompletedAt: stamp(j.GetCompletedAt()),
-		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(), TasksFailed: j.GetTasksFailed(), Retries: j.GetRetries(),
+		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(), TasksFailed: j.GetTasksFailed(), Retries: j.GetRetries(), Version: j.GetVersion(),
+		MaxFailures: j.GetMaxFailures(), FailuresBorne: j.GetFailuresBorne(),
 	}
+	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
+		out.Outcome = JobState(j.GetOutcome())
+	}
+	return out
+}
+
+// ArraysOf makes the documents of arrays.
+func ArraysOf(arrays []*dtaskv1.ArrayStatus) []Array {
+	out := make([]Array, 0, len(arrays))
+	for _, a := range arrays {
+		out = append(out, Array{ID: a.GetId(), Tasks: a.GetTasks(), Items: a.GetItems(), MaxParallel: a.GetMaxParallel(), TasksByState: a.GetTasksByState()})
+	}
+	return out
 }
 
 // JobsOf makes the documents of jobs; never nil.
@@ -123,17 +175,22 @@ func JobsOf(jobs []*dtaskv1.Job) []Job {
 
 // TaskOf makes the document of a task.
 func TaskOf(t *dtaskv1.Task) Task {
-	return Task{
+	out := Task{
 		ID: t.GetId(), State: TaskState(t.GetState()), Attempt: t.GetAttempt(), Worker: t.GetWorker(), Error: t.GetError(),
 		StartedAt: stamp(t.GetStartedAt()), CompletedAt: stamp(t.GetCompletedAt()), Retries: t.GetRetries(),
+		CheckpointAt: stamp(t.GetCheckpointAt()),
 	}
+	if j := t.GetReusedJob(); j != "" {
+		out.Reused, out.ReusedFrom = true, j+"/"+t.GetReusedTask()
+	}
+	return out
 }
 
 // ClusterOf makes the document of a cluster's status.
 func ClusterOf(s *dtaskv1.StatusResponse) Cluster {
 	out := Cluster{Leader: s.GetLeader(), Term: s.GetTerm(), Members: make([]Member, 0, len(s.GetMembers()))}
 	for _, m := range s.GetMembers() {
-		out.Members = append(out.Members, Member{ID: m.GetId(), Address: m.GetAddress(), State: m.GetState(), Applied: m.GetApplied(), Lag: m.GetLag()})
+		out.Members = append(out.Members, Member{ID: m.GetId(), Address: m.GetAddress(), State: m.GetState(), Applied: m.GetApplied(), Lag: m.GetLag(), Voter: m.GetVoter()})
 	}
 	return out
 }
@@ -142,11 +199,23 @@ func ClusterOf(s *dtaskv1.StatusResponse) Cluster {
 func WorkersOf(workers []*dtaskv1.Worker) Workers {
 	out := Workers{Workers: make([]Worker, 0, len(workers))}
 	for _, w := range workers {
-		labels := w.GetLabels()
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		out.Workers = append(out.Workers, Worker{ID: w.GetId(), Name: w.GetName(), State: w.GetState(), Slots: w.GetSlots(), Running: w.GetRunning(), Labels: labels})
+		out.Workers = append(out.Workers, WorkerOf(w))
+	}
+	return out
+}
+
+// WorkerOf makes the document of a worker.
+func WorkerOf(w *dtaskv1.Worker) Worker {
+	out := Worker{
+		ID: w.GetId(), Name: w.GetName(), State: w.GetState(), Slots: w.GetSlots(), Running: w.GetRunning(), Labels: w.GetLabels(),
+		Queued: w.GetQueued(), Ahead: w.GetPrefetch(),
+		DrainReason: w.GetDrainReason(),
+	}
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	if until := stamp(w.GetDrainUntil()); until != nil {
+		out.DrainUntil = *until
 	}
 	return out
 }

@@ -84,7 +84,7 @@ func (p Paint) State(s string) string {
 		return p.in("36", s)
 	case "failed", "dead", "lost", "unreachable", "down":
 		return p.in("31", s)
-	case "cancelled", "scheduled", "candidate", "draining":
+	case "cancelled", "scheduled", "candidate", "draining", "drained":
 		return p.in("33", s)
 	}
 	return s

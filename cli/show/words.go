@@ -75,6 +75,15 @@ func Plural[T ~int | ~uint32 | ~uint64 | ~int64](n T, noun string) string {
 	return Count(n) + " " + noun + "s"
 }
 
+// States tells how many there are in each state: "12 completed, 3 running".
+func States(n map[string]uint32) string {
+	words := make([]string, 0, len(n))
+	for _, state := range slices.Sorted(maps.Keys(n)) {
+		words = append(words, Count(n[state])+" "+state)
+	}
+	return strings.Join(words, ", ")
+}
+
 // Levels tells in short how many tasks there are in each topological level:
 // "3 tasks in 2 levels: 2 → 1". Many levels are folded in the middle.
 func Levels(levels []uint32) string {

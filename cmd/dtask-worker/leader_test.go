@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/internal/columns"
 	"github.com/dtask/dtask/internal/program"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -39,11 +42,17 @@ func (l *leader) Session(stream grpc.BidiStreamingServer[dtaskv1.SessionRequest,
 			answer.Welcome = &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, SilenceMs: 3000, LeaseMs: 30_000}
 			answer.Assignments = l.tasks
 		}
-		if got := m.GetReports().GetOutcomes(); len(got) > 0 {
-			answer.Ack = &dtaskv1.Ack{Through: m.GetReports().GetFirst() + uint64(len(got)) - 1}
-			for _, o := range got {
-				l.outcomes <- o
+		rows, err := columns.ReadOutcomes(m.GetReports().GetOutcomes())
+		if err != nil {
+			return err
+		}
+		for rows.Left() > 0 {
+			row := rows.Next()
+			answer.Ack = &dtaskv1.Ack{Through: row.Number}
+			if row.Other == nil {
+				row.Other = &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: row.Result}
 			}
+			l.outcomes <- row.Other
 		}
 		if err := stream.Send(answer); err != nil {
 			return err
@@ -54,11 +63,21 @@ func (l *leader) Session(stream grpc.BidiStreamingServer[dtaskv1.SessionRequest,
 // lead serves a leader that gives out these shell commands.
 func lead(t *testing.T, commands ...string) (l *leader, addr string) {
 	t.Helper()
+	return leadWith(t, 100, commands...)
+}
+
+// leadWith does so with a grace, in milliseconds, for commands that are to end.
+func leadWith(t *testing.T, graceMS int64, commands ...string) (l *leader, addr string) {
+	t.Helper()
 	l = &leader{hello: make(chan *dtaskv1.Hello, 1), outcomes: make(chan *dtaskv1.Outcome, 10), tasks: &dtaskv1.Assignments{
-		Contexts: []*dtaskv1.JobContext{{Job: 1, JobName: "j", Policies: []*dtaskv1.TaskPolicy{{TimeoutMs: 60_000, KillGraceMs: 100}}}},
+		Contexts: []*dtaskv1.JobContext{{Job: 1, JobName: "j", Policies: []*dtaskv1.TaskPolicy{{TimeoutMs: 60_000, KillGraceMs: graceMS}}}},
 	}}
 	for i, run := range commands {
-		l.tasks.Tasks = append(l.tasks.Tasks, &dtaskv1.Assignment{Task: uint32(i), Attempt: 1, TaskId: "t" + strconv.Itoa(i), Body: &dtaskv1.TaskBody{Run: run}})
+		body, err := proto.Marshal(&dtaskv1.TaskBody{Run: run})
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns.AddAssignment(l.tasks, &columns.Assignment{Task: uint32(i), Attempt: 1, ID: "t" + strconv.Itoa(i), Body: body})
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -95,23 +114,23 @@ func TestTheProgramRunsCommandsAndDrains(t *testing.T) {
 	}
 }
 
-func TestASecondSignalEndsTheProgramAndItsCommandsAtOnce(t *testing.T) {
-	t.Parallel()
-	pid := filepath.Join(t.TempDir(), "pid")
-	_, addr := lead(t, "trap '' TERM; echo $$ > "+pid+".x; mv "+pid+".x "+pid+"; sleep 600; sleep 600")
-	cmd, log := startProgram(t, "--join", addr, "--name", "hasty", "--work-dir", t.TempDir())
-	until(t, func() bool { _, err := os.Stat(pid); return err == nil })
+// stubborn is a command that ignores SIGTERM and says which process it is.
+func stubborn(pid string) string {
+	return "trap '' TERM; echo $$ > " + pid + ".x; mv " + pid + ".x " + pid + "; sleep 600; sleep 600"
+}
+
+// signal sends SIGTERM. Who sends another waits for the log in between: two that
+// come at once are one to the kernel.
+func signal(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	awaitLine(t, log, "draining") // two that come at once are one to the kernel
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != program.ExitAtOnce {
-		t.Errorf("exit %d, want %d", code, program.ExitAtOnce)
-	}
+}
+
+// awaitDeath waits until the process whose number is in a file is gone.
+func awaitDeath(t *testing.T, pid string) {
+	t.Helper()
 	text, err := os.ReadFile(pid)
 	if err != nil {
 		t.Fatal(err)
@@ -121,6 +140,42 @@ func TestASecondSignalEndsTheProgramAndItsCommandsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, func() bool { return errors.Is(syscall.Kill(command, 0), syscall.ESRCH) })
+}
+
+func TestASecondSignalHandsBackWhatRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	pid := filepath.Join(t.TempDir(), "pid")
+	l, addr := lead(t, stubborn(pid))
+	cmd, log := startProgram(t, "--join", addr, "--name", "hasty", "--work-dir", t.TempDir(), "--drain-timeout", "1h")
+	until(t, func() bool { _, err := os.Stat(pid); return err == nil })
+	signal(t, cmd)
+	awaitLine(t, log, "draining")
+	signal(t, cmd)
+	if o := <-l.outcomes; o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
+		t.Errorf("outcome of what would not end = %v, want released", o)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the program ended with %v", err)
+	}
+	awaitDeath(t, pid)
+}
+
+func TestAThirdSignalEndsTheProgramAndItsCommandsAtOnce(t *testing.T) {
+	t.Parallel()
+	pid := filepath.Join(t.TempDir(), "pid")
+	_, addr := leadWith(t, 3_600_000, stubborn(pid))
+	cmd, log := startProgram(t, "--join", addr, "--name", "hastier", "--work-dir", t.TempDir(), "--drain-timeout", "1h")
+	until(t, func() bool { _, err := os.Stat(pid); return err == nil })
+	signal(t, cmd)
+	awaitLine(t, log, "draining")
+	signal(t, cmd)
+	awaitLine(t, log, "ending what still runs")
+	signal(t, cmd)
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != program.ExitAtOnce {
+		t.Errorf("exit %d, want %d", code, program.ExitAtOnce)
+	}
+	awaitDeath(t, pid)
 }
 
 // until waits for something that a process does.

@@ -30,7 +30,7 @@ func main() {
 
 // run is the program without its process.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cmd := command(stdout, stderr) //nolint:contextcheck // cobra hands the context down
+	cmd := command(args, stdout, stderr) //nolint:contextcheck // cobra hands the context down
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
@@ -54,7 +54,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 const long = `dtaskd is one coordinator. Three or five of them, started with the same --peers,
 agree on every job by Raft; any minority may die at any moment. One alone is a
-cluster, too.
+cluster, too. A further one lists the members and itself in --peers, and waits
+until dtaskctl cluster add lets it in.
 
   dtaskd --dev
   dtaskd --id n1 --data-dir /var/lib/dtask/n1 --listen 127.0.0.1:7460 \
@@ -65,8 +66,8 @@ leadership over and end it; a second signal ends it at once.
 
 Every flag is also a variable, as DTASK_DATA_DIR, and a key of the --config file.`
 
-func command(stdout, stderr io.Writer) *cobra.Command {
-	var s settings
+func command(args []string, stdout, stderr io.Writer) *cobra.Command {
+	s := settings{args: args}
 	cmd := &cobra.Command{
 		Use:           "dtaskd",
 		Short:         "Coordinates tasks: one replica of a dtask cluster",
@@ -108,10 +109,19 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.DurationVar(&s.taskTimeout, "task-timeout", time.Hour, "time-out of an attempt, for tasks that name none")
 	f.Uint32Var(&s.maxRetries, "max-retries", 3, "repeats after a failed attempt, for tasks that do not say")
 	f.Uint64Var(&s.snapshotBytes, "snapshot-bytes", 64<<20, "bytes of log between two snapshots")
-	f.DurationVar(&s.keepFor, "keep-for", 7*24*time.Hour, "how long ended jobs are kept")
-	f.IntVar(&s.keepJobs, "keep-jobs", 10_000, "how many ended jobs are kept")
+	f.DurationVar(&s.keepFor, "keep-for", 7*24*time.Hour, "how long ended jobs that can be retried, and their dead letters, are kept before they are history")
+	f.IntVar(&s.keepJobs, "keep-jobs", 10_000, "how many ended jobs are kept before they are history")
+	f.StringVar(&s.historyAge, "history-age", "90d", "for how long after their end jobs stay in the history, such as 90d or 36h; 0: for ever; the same at all replicas")
+	f.Uint64Var(&s.historyJobs, "history-jobs", 50_000_000, "how many jobs stay in the history")
+	f.Uint64Var(&s.historyBytes, "history-bytes", 20<<30, "in how many bytes on disk")
 	f.Uint64Var(&s.minFree, "min-free-bytes", coordinator.DefaultMinFree().Bytes, "room on the disk of --data-dir below which new jobs are refused; with half of it leadership is handed over")
 	f.Uint64Var(&s.minFreePercent, "min-free-percent", coordinator.DefaultMinFree().Percent, "the same, in percent of the disk; the larger of the two counts")
+	f.Float64Var(&s.submitRate, "submit-rate", 0, "jobs that one owner may submit per second; more are told to come back; 0: no limit; the same at all replicas")
+	f.IntVar(&s.submitBurst, "submit-burst", 0, "with --submit-rate: jobs that one owner may submit at once after a rest (default: 10 × --submit-rate, at least 1)")
+	f.StringVar(&s.deadWebhook, "dead-letter-webhook", "", "URL that is told of each new dead letter; the same at all replicas (docs/webhooks.md)")
+	f.StringVar(&s.deadCommand, "dead-letter-command", "", "program that is run with each new dead letter as JSON on its standard input, by the leader; an absolute path")
+	f.StringVar(&s.secretFile, "webhook-secret-file", "", "file with the key that signs webhooks, whsec_ and base64; without it they are not signed")
+	f.BoolVar(&s.autoRejoin, "auto-rejoin", false, "if the data folder is lost or damaged, come back under a new server id that the cluster gives, such as n2-1")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	config.AddFlag(f)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 
 // settings are the flags.
 type settings struct {
+	args           []string // of the process
 	dev            bool
+	autoRejoin     bool
 	slots          int
 	id             string
 	dataDir        string
@@ -32,8 +35,16 @@ type settings struct {
 	snapshotBytes  uint64
 	keepFor        time.Duration
 	keepJobs       int
+	historyAge     string
+	historyJobs    uint64
+	historyBytes   uint64
 	minFree        uint64
 	minFreePercent uint64
+	submitRate     float64
+	submitBurst    int
+	deadWebhook    string
+	deadCommand    string
+	secretFile     string
 	logLevel       string
 	logFormat      string
 }
@@ -52,6 +63,10 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return &program.UsageError{Err: err}
 	}
 	cfg := s.coordinator(log.With("replica", s.id), peers)
+	if err := testSettings(&cfg); err != nil {
+		return &program.UsageError{Err: err}
+	}
+	warnOfFiles(cfg.Logger)
 	if s.dev {
 		return runDev(ctx, s, cfg, stdout)
 	}
@@ -61,6 +76,23 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) error {
 	ctx, stop := program.UntilSignal(ctx, log)
 	defer stop()
 	return coordinator.Run(ctx, cfg)
+}
+
+// filesWanted is how many files and connections a leader may need: one for each
+// worker, client and replica, and some of its own.
+const filesWanted = 16_384
+
+// warnOfFiles raises the limit of open files as far as it goes, and says so if that
+// is not far.
+func warnOfFiles(log *slog.Logger) {
+	limit, err := program.RaiseFiles()
+	switch {
+	case err != nil:
+		log.Warn("the limit of open files is as it was", "err", err)
+	case limit < filesWanted:
+		log.Warn("few connections can be open at a time: each worker, client and replica takes one; raise the hard limit of open files",
+			"limit", limit, "wanted", filesWanted)
+	}
 }
 
 // check refuses what does not go together, and fills in what --dev implies.
@@ -86,6 +118,11 @@ func (s *settings) check() error {
 		return errors.New("--raft-heartbeat: must be at least 50ms")
 	case s.keepFor <= 0 || s.keepJobs <= 0:
 		return errors.New("--keep-for, --keep-jobs: must be above 0")
+	case s.historyJobs < 1 || s.historyBytes < 16<<20:
+		return errors.New("--history-jobs, --history-bytes: must be at least 1 job and 16777216 bytes")
+	}
+	if _, err := parseAge(s.historyAge); err != nil {
+		return err
 	}
 	if s.dev && s.id == "" {
 		s.id = "dev"
@@ -97,14 +134,72 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 	cfg := coordinator.Config{
 		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers,
 		Version: version, Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
+		AutoRejoin: s.autoRejoin, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, TaskTimeout: s.taskTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs, MinFree: &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},
-		TestHooks: os.Getenv("DTASK_TEST_HOOKS") == "1",
+		HistoryJobs: s.historyJobs, HistoryBytes: s.historyBytes,
+		SubmitRate: s.submitRate, SubmitBurst: s.submitBurst,
+		DeadLetterWebhook: s.deadWebhook, DeadLetterCommand: s.deadCommand, WebhookSecretFile: s.secretFile,
 	}
+	cfg.HistoryAge, _ = parseAge(s.historyAge) // check has looked at it
 	if s.retriesSet {
 		cfg.MaxRetries = &s.maxRetries
 	}
 	return cfg
+}
+
+// parseAge reads a duration that may be in days: 90d, 36h, 0.
+func parseAge(text string) (time.Duration, error) {
+	age, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 16)
+		age = time.Duration(n) * 24 * time.Hour //nolint:gosec // 16 bits
+	}
+	if err != nil || age < 0 {
+		return 0, fmt.Errorf("--history-age: %q is no duration; write it as 90d or 36h, or 0 for ever", text)
+	}
+	return age, nil
+}
+
+// commandLine writes the command as a shell reads it.
+func commandLine(args []string) string {
+	words := []string{"dtaskd"}
+	for _, a := range args {
+		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`*?;&|<>()[]{}~#!") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
+}
+
+// testSettings reads what only tests set: it is in no help text and in no file.
+func testSettings(cfg *coordinator.Config) error {
+	cfg.TestHooks = os.Getenv("DTASK_TEST_HOOKS") == "1"
+	if !cfg.TestHooks {
+		return nil
+	}
+	if text := os.Getenv("DTASK_TEST_TRAILING_LOGS"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("DTASK_TEST_TRAILING_LOGS: %w", err)
+		}
+		cfg.TestTrailingLogs = n
+	}
+	text := os.Getenv("DTASK_TEST_ADDRESS_MAP")
+	if text == "" {
+		return nil
+	}
+	cfg.TestAddresses = make(map[string]string)
+	for entry := range strings.SplitSeq(text, ",") {
+		id, address, ok := strings.Cut(strings.TrimSpace(entry), "=")
+		if !ok || id == "" || address == "" {
+			return fmt.Errorf("DTASK_TEST_ADDRESS_MAP: %q is not ID=HOST:PORT", entry)
+		}
+		cfg.TestAddresses[id] = address
+	}
+	return nil
 }
 
 // parsePeers reads ID=HOST:PORT entries.

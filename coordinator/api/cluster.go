@@ -2,13 +2,9 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/dtask/dtask/coordinator/sequencer"
-	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -29,8 +25,9 @@ func (c *cluster) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.
 func (s *Server) identify() *dtaskv1.IdentifyResponse {
 	id := s.cfg.Identity()
 	resp := &dtaskv1.IdentifyResponse{
-		ServerId: s.cfg.ServerID, Instance: id.Instance, ClusterId: id.ClusterID, Empty: id.Empty, PeersDigest: id.PeersDigest,
+		ServerId: s.cfg.ServerID, Instance: id.Instance, ClusterId: id.ClusterID, Empty: id.Empty, SetAside: id.SetAside, PeersDigest: id.PeersDigest,
 		Version: id.Version, HttpAddress: id.HTTPAddress, State: stateStarting, Applied: s.cfg.Machine.Index(),
+		WallMs: id.WallMS,
 	}
 	if raft := s.cfg.Raft(); raft != nil {
 		resp.Term, resp.State, resp.LastIndex = raft.Term(), raft.State(), raft.LastIndex()
@@ -39,51 +36,13 @@ func (s *Server) identify() *dtaskv1.IdentifyResponse {
 	return resp
 }
 
-// Admit implements ClusterService. It is idempotent by nature.
-func (c *cluster) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.AdmitResponse, error) {
-	if !isName(r.GetServerId()) || len(r.GetInstance()) != 32 {
-		return nil, invalid("server_id, instance: send an id of 1 to %d characters and an instance of 32 hexadecimal digits", maxServerID)
-	}
-	leader := c.cfg.Leader()
-	if leader == nil {
-		return nil, errNotLeader
-	}
-	if err := c.confirm(ctx); err != nil {
-		return nil, err
-	}
-	var clusterID, instance string
-	var known bool
-	c.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
-		clusterID = st.ClusterID()
-		instance, known = st.Instance(r.GetServerId())
-	})
-	switch {
-	case r.GetClusterId() != "" && r.GetClusterId() != clusterID:
-		return nil, refused("server %s belongs to cluster %s, and this is cluster %s", r.GetServerId(), r.GetClusterId(), clusterID)
-	case known && instance != r.GetInstance():
-		return nil, otherInstance(r.GetServerId())
-	case !known:
-		if err := c.vouch(ctx, r); err != nil {
-			return nil, err
-		}
-		err := leader.Admit(ctx, r.GetServerId(), r.GetInstance())
-		if _, rejected := errors.AsType[*sequencer.RejectedError](err); rejected {
-			return nil, otherInstance(r.GetServerId()) // another was first
-		}
-		if err != nil {
-			return nil, fmt.Errorf("admitting server %s: %w", r.GetServerId(), err)
-		}
-	}
-	return &dtaskv1.AdmitResponse{ClusterId: clusterID}, nil
-}
-
 // vouch asks for a member whose instance is not recorded yet at the address that
 // the configuration has for it: somebody else may have taken its id.
 func (c *cluster) vouch(ctx context.Context, r *dtaskv1.AdmitRequest) error {
 	members := c.cfg.Members()
-	i := slices.IndexFunc(members, func(m Member) bool { return m.ID == r.GetServerId() })
+	i := indexOf(members, r.GetServerId())
 	if i < 0 {
-		return nil
+		return &Error{Kind: KindBusy, Message: fmt.Sprintf("server %s is no member of this cluster: run dtaskctl cluster add %s HOST:PORT", r.GetServerId(), r.GetServerId())}
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -102,11 +61,6 @@ func (c *cluster) vouch(ctx context.Context, r *dtaskv1.AdmitRequest) error {
 const maxServerID = 128
 
 func isName(id string) bool { return id != "" && len(id) <= maxServerID }
-
-func otherInstance(serverID string) error {
-	return refused("server id %s is known to the cluster with another data folder: its own was lost or replaced. "+
-		"Start it with its old folder, or with a new server id", serverID)
-}
 
 // Digests implements ClusterService.
 func (c *cluster) Digests(_ context.Context, r *dtaskv1.DigestsRequest) (*dtaskv1.DigestsResponse, error) {

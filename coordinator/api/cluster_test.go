@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -45,34 +44,6 @@ func TestIdentifyIsAnsweredBeforeRaftRuns(t *testing.T) {
 	if diff := cmp.Diff(want, got, protocmp.Transform()); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-}
-
-func TestAnInstanceIsAdmittedOnceForItsServerID(t *testing.T) {
-	t.Parallel()
-	r := setup(t)
-	other := strings.Repeat("0", 32)
-	admit := func(id, instance, cluster string) (*dtaskv1.AdmitResponse, error) {
-		return r.cluster.Admit(t.Context(), &dtaskv1.AdmitRequest{ServerId: id, Instance: instance, ClusterId: cluster})
-	}
-	for range 2 { // the second is a repeat
-		if got, err := admit("n2", testInstance, ""); err != nil || got.GetClusterId() != testCluster {
-			t.Fatalf("got %v, %v", got, err)
-		}
-	}
-	_, err := admit("n2", other, "")
-	wantError(t, err, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
-	if !strings.Contains(err.Error(), "n2") || !strings.Contains(err.Error(), "new server id") {
-		t.Errorf("the refusal %q does not say what to do", err)
-	}
-	_, err = admit("n3", other, "another")
-	wantError(t, err, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
-	_, err = admit("", other, "")
-	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
-	_, err = admit("n3", "short", "")
-	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
-	r.leader.fail = &sequencer.RejectedError{Reason: fsm.WrongState} // another instance was first
-	_, err = admit("n3", other, "")
-	wantError(t, err, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED)
 }
 
 func TestDigestsAreTheMachinesMarks(t *testing.T) {
@@ -199,7 +170,7 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		self   string // state of n1, in term 5 with its log at 100
+		self   string // state of n1, in term 5 with its log at 100, raft's own entries from 3 on
 		n2     *otherReplica
 		n3     *otherReplica // nil = gone
 		leader string
@@ -208,36 +179,36 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 		lags   []uint64
 	}{
 		{
-			"a dead member", "leader", &otherReplica{says: says("n2", "follower", 5, 90, 100)}, nil,
+			"a dead member", "leader", &otherReplica{says: says("n2", "follower", 5, 1, 100)}, nil,
 			"n1", 5, "leader follower unreachable",
-			[]uint64{98, 10, 0},
+			[]uint64{0, 1, 0},
 		},
 		{
 			"a dead leader", "follower", &otherReplica{says: says("n2", "candidate", 6, 90, 120)}, nil,
 			"", 6, "follower candidate unreachable",
-			[]uint64{118, 30, 0},
+			[]uint64{88, 0, 0},
 		},
 		{
 			"a leader that hangs", "follower", &otherReplica{says: says("n2", "follower", 5, 90, 100)}, &otherReplica{hang: true},
 			"", 5, "follower follower unreachable",
-			[]uint64{98, 10, 0},
+			[]uint64{88, 0, 0},
 		},
 		{
 			"two leaders", "leader", &otherReplica{says: says("n2", "leader", 6, 200, 210)}, &otherReplica{says: says("n3", "follower", 6, 199, 210)},
 			"n2", 6, "leader leader follower",
-			[]uint64{208, 10, 11},
+			[]uint64{198, 0, 1},
 		},
 		{
 			"another one at the address", "leader", &otherReplica{says: says("n7", "leader", 9, 90, 100)}, &otherReplica{says: &dtaskv1.IdentifyResponse{
 				ServerId: "n3", State: "leader", Term: 9, ClusterId: "another",
 			}},
 			"n1", 5, "leader unreachable unreachable",
-			[]uint64{98, 0, 0},
+			[]uint64{0, 0, 0},
 		},
 		{
 			"one that starts, one that stops", "leader", &otherReplica{says: says("n2", "starting", 0, 0, 0)}, &otherReplica{says: says("n3", "shutdown", 5, 1, 1)},
 			"n1", 5, "leader candidate unreachable",
-			[]uint64{98, 100, 0},
+			[]uint64{0, 2, 0},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -249,7 +220,7 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 				if c.n3 != nil {
 					n.add(t, "n3:1", c.n3)
 				}
-				r.members = []Member{{"n1", "n1:1"}, {"n2", "n2:1"}, {"n3", "n3:1"}}
+				r.members = []Member{{"n1", "n1:1", true}, {"n2", "n2:1", true}, {"n3", "n3:1", false}}
 				r.raft.set(func(f *fakeRaft) { f.state, f.term, f.last = c.self, 5, 100 })
 				r.leading(false)
 				r.SetAlarm("look here")
@@ -269,7 +240,7 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 				var states []string
 				for i, m := range got.GetMembers() {
 					states = append(states, m.GetState())
-					if m.GetId() != r.members[i].ID || m.GetAddress() != r.members[i].Address || m.GetLag() != c.lags[i] {
+					if m.GetId() != r.members[i].ID || m.GetAddress() != r.members[i].Address || m.GetLag() != c.lags[i] || m.GetVoter() != r.members[i].Voter {
 						t.Errorf("got %v, want a lag of %d", m, c.lags[i])
 					}
 				}
@@ -297,7 +268,7 @@ func TestConnectionsToFormerMembersAreClosed(t *testing.T) {
 		n := &network{listeners: make(map[string]*bufconn.Listener)}
 		p := NewPeers(grpc.WithContextDialer(n.dial))
 		n.add(t, "n2:1", &otherReplica{says: says("n2", "follower", 1, 1, 1)})
-		for _, members := range [][]Member{{{"n2", "n2:1"}}, nil} {
+		for _, members := range [][]Member{{{"n2", "n2:1", true}}, nil} {
 			if _, err := p.Identify(t.Context(), "n2:1"); err != nil {
 				t.Fatal(err)
 			}

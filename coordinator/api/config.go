@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -20,24 +22,44 @@ type Leader interface {
 	// Submit returns when the job is stored, or joins an earlier submission
 	// with the same key and digest.
 	Submit(ctx context.Context, s sequencer.Submission) (sequencer.Submitted, error)
-	// CancelJob returns when the job has ended as cancelled; already means that
-	// it had before.
+	// SubmitMany does so with many jobs, each for itself, and gives an answer for
+	// each.
+	SubmitMany(ctx context.Context, s []sequencer.Submission) []sequencer.Stored
+	// CancelJob returns when the ordinary tasks of the job have ended as
+	// cancelled, which the job will be once its clean-up tasks have run; already
+	// means that they had before.
 	CancelJob(ctx context.Context, id fsm.JobID, reason string) (already bool, err error)
+	// CancelJobNow returns when all tasks of the job have ended, clean-up tasks
+	// too; already means that they had before.
+	CancelJobNow(ctx context.Context, id fsm.JobID, reason string) (already bool, err error)
 	// CancelTask returns when the task has ended as cancelled; already means
 	// that it had before.
 	CancelTask(ctx context.Context, t fsm.TaskRef, reason string) (already bool, err error)
+	// CancelArray does so for all tasks of an array, of which t is one.
+	CancelArray(ctx context.Context, t fsm.TaskRef, reason string) (already bool, err error)
 	// Retry returns when the job goes on with those of its tasks that are named,
 	// by ascending indexes, or with all that ended without completing if none
 	// is. It is a *sequencer.RejectedError with WrongState if one of them cannot
 	// go on, or if there is none.
 	Retry(ctx context.Context, id fsm.JobID, tasks []uint32) error
+	// Update returns when what has not started is changed. It is a
+	// *sequencer.RejectedError with WrongState if it has started, with
+	// VersionDiffers if the job has another version.
+	Update(ctx context.Context, c sequencer.Change) (sequencer.Changed, error)
 	// Purge returns when the tasks, named as for Retry, have left the dead
 	// letters. It is a *sequencer.RejectedError with WrongState if one of them is
 	// not dead, or if there is none.
 	Purge(ctx context.Context, id fsm.JobID, tasks []uint32) error
 	// Admit returns when the server id belongs to the instance. It is a
 	// *sequencer.RejectedError if it belongs to another one.
-	Admit(ctx context.Context, serverID, instance string) error
+	Admit(ctx context.Context, r fsm.Replica) error
+	// Drain returns when nothing new is given to the worker of this name any
+	// more; what it runs when deadline has passed is handed back. It is a
+	// *sequencer.RejectedError with NoSuchWorker for an unknown name.
+	Drain(ctx context.Context, name string, deadline time.Duration, reason string) error
+	// Undrain returns when the worker of this name works again; already means
+	// that it did not drain. Errors as for Drain.
+	Undrain(ctx context.Context, name string) (already bool, err error)
 	// Observed gives the tasks of a job that were heard to be running, by index.
 	// The map is the caller's.
 	Observed(id fsm.JobID) map[uint32]sequencer.Observation
@@ -77,6 +99,24 @@ type LogReader interface {
 type Member struct {
 	ID      string
 	Address string // HOST:PORT that the others dial
+	Voter   bool   // counts in elections
+}
+
+// Changer changes who the members are, at the leader; *raftnode.Node has it. Each
+// call returns when the change is committed.
+type Changer interface {
+	AddNonvoter(ctx context.Context, id, address string) error
+	Remove(ctx context.Context, id string) error
+	// Transfer hands leadership to the best voter, TransferTo to a given one.
+	Transfer(ctx context.Context) error
+	TransferTo(ctx context.Context, id string) error
+	// Barrier returns when all that was proposed before is committed and applied.
+	Barrier(ctx context.Context) (term uint64, err error)
+	// Stored returns an index up to which a member is known to have stored all
+	// that is committed.
+	Stored(id string) uint64
+	// Heard returns when a member last answered the leader; the zero time if never.
+	Heard(id string) time.Time
 }
 
 // Identity is what this replica tells about itself before Raft runs.
@@ -84,9 +124,11 @@ type Identity struct {
 	Instance    string // 32 hexadecimal digits; lives with the data folder
 	ClusterID   string // empty while it is not known
 	Empty       bool   // no Raft state in its folder
+	SetAside    bool   // a damaged folder of it was set aside
 	PeersDigest string // of --peers
 	Version     string
 	HTTPAddress string
+	WallMS      int64 // the wall clock, now
 }
 
 // Process are counters of this process that other packages keep.
@@ -94,6 +136,9 @@ type Process struct {
 	Syncs         uint64 // synced writes of the log store
 	LeaderChanges uint64 // other leaders than before, as seen here
 }
+
+// MaxSubmitRate is the largest Config.SubmitRate.
+const MaxSubmitRate = 1_000_000
 
 // Config is what a Server needs. All is required unless its comment says
 // otherwise. The functions are called from many goroutines and must not block.
@@ -106,9 +151,13 @@ type Config struct {
 	Raft func() Raft
 	// Members gives the cluster's configuration, this replica included; empty
 	// until Raft runs.
-	Members  func() []Member
+	Members func() []Member
+	// Changer gives what changes the members; the nil interface until Raft runs.
+	Changer  func() Changer
 	Identity func() Identity
 	Logs     LogReader
+	// History has the jobs that have left the state. Optional.
+	History *history.History
 	// Peers are the connections to the other replicas. The Server does not
 	// close them.
 	Peers  *Peers
@@ -121,6 +170,10 @@ type Config struct {
 	// Classify says what an error of LogReader, or of another service on this
 	// server, means; 0 = it does not know. Optional.
 	Classify func(error) Kind
+	// Enter decides about a call before anything is made for it, by its full
+	// method name; its error goes through the same table as those of handlers. It
+	// must not wait. nil: all may enter.
+	Enter func(ctx context.Context, method string) (context.Context, error)
 	// Options are further options of the gRPC server, such as credentials.
 	// Interceptors among them run inside of this package's.
 	Options []grpc.ServerOption
@@ -137,6 +190,12 @@ type Config struct {
 	// UploadPause is how long a client may take to send its next message;
 	// default 10 s.
 	UploadPause time.Duration
+	// SubmitRate is how many jobs one owner may submit in a second, up to
+	// 1,000,000; 0 = as many as he likes. SubmitBurst is how many at once after a
+	// time of rest; default 10 × SubmitRate, at least 1. The limit is the
+	// leader's.
+	SubmitRate  float64
+	SubmitBurst int
 	// StopLimit is how long Serve waits for calls to end when it is told to
 	// stop, before it cuts them off; default 2 s.
 	StopLimit time.Duration
@@ -152,6 +211,9 @@ func (c *Config) Defaults() {
 	}
 	if c.UploadPause == 0 {
 		c.UploadPause = 10 * time.Second
+	}
+	if c.SubmitBurst == 0 {
+		c.SubmitBurst = max(1, int(math.Ceil(10*c.SubmitRate)))
 	}
 	if c.StopLimit == 0 {
 		c.StopLimit = 2 * time.Second
@@ -177,9 +239,11 @@ func (c *Config) Validate() error {
 	}
 	check(c.ServerID != "", "ServerID is needed")
 	check(c.Machine != nil && c.Logger != nil && c.Peers != nil && c.Logs != nil, "Machine, Logger, Peers and Logs are needed")
-	check(c.Leader != nil && c.Raft != nil && c.Members != nil && c.Identity != nil, "Leader, Raft, Members and Identity are needed")
+	check(c.Leader != nil && c.Raft != nil && c.Members != nil && c.Changer != nil && c.Identity != nil, "Leader, Raft, Members, Changer and Identity are needed")
 	check(c.MaxPayload > 0 && c.MaxPayload <= spec.MaxPayload, "MaxPayload must be 1 to 131072 bytes")
 	check(c.UploadBytes >= 2*maxMessage, "UploadBytes must be at least 2 MiB")
+	check(c.SubmitRate >= 0 && c.SubmitRate <= MaxSubmitRate, "SubmitRate must be 0 to 1000000 jobs per second")
+	check(c.SubmitBurst > 0, "SubmitBurst must be above 0")
 	check(c.UploadPause > 0 && c.StopLimit > 0, "UploadPause and StopLimit must be above 0")
 	return errors.Join(errs...)
 }

@@ -59,6 +59,7 @@ const compareWindow = 1024
 // replica has one, leader or not.
 type Comparer struct {
 	cfg     ComparerConfig
+	agreed  uint64          // up to this index a majority agrees, and nobody contradicts
 	alarmed uint64          // index of the disagreement of the alarm; 0 = none
 	warned  map[string]bool // replicas that were found to be wrong
 }
@@ -93,9 +94,9 @@ func (c *Comparer) Run(ctx context.Context) error {
 
 func (c *Comparer) compare(ctx context.Context) error {
 	members := c.cfg.Members()
-	own := c.cfg.Marks(0)
-	if len(members) < 2 || len(own) == 0 {
-		return nil
+	own := c.cfg.Marks(c.agreed)
+	if len(members) < 2 || len(own) == 0 || own[len(own)-1].Index == c.agreed {
+		return nil // nothing new: a cluster at rest compares nothing
 	}
 	own = own[max(0, len(own)-compareWindow):]
 	b := c.collect(ctx, members, own[0].Index)
@@ -109,6 +110,9 @@ func (c *Comparer) compare(ctx context.Context) error {
 			c.warned[id] = true
 			c.cfg.Logger.ErrorContext(ctx, "another replica's state is damaged, it should stop itself", "server_id", id)
 		}
+	}
+	if found.undecided == "" && len(found.wrong) == 0 {
+		c.agreed = max(c.agreed, found.agreed)
 	}
 	switch {
 	case found.undecided != "":

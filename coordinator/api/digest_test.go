@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,7 +28,7 @@ func (b *board) comparer(self string, all ...string) *Comparer {
 		Members: func() []Member {
 			var members []Member
 			for _, id := range all {
-				members = append(members, Member{id, id})
+				members = append(members, Member{id, id, true})
 			}
 			return members
 		},
@@ -162,7 +163,9 @@ func TestTheComparerNoticesAFlippedField(t *testing.T) {
 		}
 		everywhere(func(r *replica) { r.submit(t, "x", task("a"), task("b")) })
 		ended := make(chan error, 1)
-		go func() { ended <- c.Run(t.Context()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one that notices nothing would keep virtual time going
+		defer cancel()
+		go func() { ended <- c.Run(ctx) }()
 		time.Sleep(10 * time.Second)
 		replicas["n1"].machine.Flip(fsm.TaskRef{Job: 1, Index: 1})
 		everywhere(func(r *replica) { r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "r"}) })
@@ -173,4 +176,40 @@ func TestTheComparerNoticesAFlippedField(t *testing.T) {
 			t.Errorf("got %v after %s", err, time.Since(flipped))
 		}
 	})
+}
+
+func TestAClusterAtRestComparesNothing(t *testing.T) {
+	t.Parallel()
+	b := &board{marks: map[string][]fsm.Mark{"n1": run("abc"), "n2": run("abc"), "n3": run("ab")}, down: make(map[string]bool)}
+	c := b.comparer("n2", "n1", "n2", "n3")
+	var asked []uint64
+	fetch := c.cfg.Fetch
+	var mu sync.Mutex // guards asked
+	c.cfg.Fetch = func(ctx context.Context, address string, from uint64) (string, []fsm.Mark, error) {
+		mu.Lock()
+		asked = append(asked, from)
+		mu.Unlock()
+		return fetch(ctx, address, from)
+	}
+	compare := func(want ...uint64) {
+		t.Helper()
+		asked = nil
+		if err := c.compare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(asked, want) {
+			t.Errorf("asked for the digests from %v on, want %v", asked, want)
+		}
+	}
+	compare(1, 1)
+	compare()
+	b.marks["n2"], b.marks["n1"] = run("abcd"), run("abcx")
+	compare(3, 3) // they differ, and n3 has not got as far
+	compare(3, 3)
+	if len(b.alarms) != 1 {
+		t.Fatalf("got the alarms %q, want one", b.alarms)
+	}
+	b.marks["n2"], b.marks["n3"] = run("abcde"), run("abcde")
+	compare(3, 3)
+	compare(3, 3) // n1 is damaged: what it says is looked at again and again
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -25,11 +27,18 @@ var deterministic = proto.MarshalOptions{Deterministic: true}
 // makes no difference to what comes out.
 type jobEncoder struct {
 	s       sequencer.Submission
-	count   uint32 // tasks so far
+	tasks   uint32 // so far, those of a whole array with its first part
+	next    uint32 // index of the next that is in no chunk
 	builder *fsm.ChunkBuilder
+	array   *fsm.Array // of which parts may come
+	part    uint32     // of its chunks
 	digest  hash.Hash
-	scratch []byte
+	scratch []byte // to be hashed
+	body    []byte // of the task that is added
 }
+
+// hashAt is how much is gathered for the hash, in bytes.
+const hashAt = 8 << 10
 
 // begin takes the key and the header as it was sent.
 func (e *jobEncoder) begin(m *dtaskv1.SubmitRequest) error {
@@ -40,7 +49,6 @@ func (e *jobEncoder) begin(m *dtaskv1.SubmitRequest) error {
 		return fmt.Errorf("encoding header: %w", err)
 	}
 	e.hashBytes(sent)
-	e.flush()
 	return nil
 }
 
@@ -56,26 +64,110 @@ func (e *jobEncoder) header(h *dtaskv1.JobHeader) error {
 
 // add takes the next task, which has been checked.
 func (e *jobEncoder) add(t *dtaskv1.TaskSpec) error {
-	body, err := deterministic.Marshal(t.GetBody())
+	body, err := deterministic.MarshalAppend(e.body[:0], t.GetBody())
 	if err != nil {
-		return fmt.Errorf("encoding task %d: %w", e.count, err)
+		return fmt.Errorf("encoding task %d: %w", e.tasks, err)
 	}
-	e.hashBytes([]byte(t.GetId()))
+	e.body = body // a chunk of tasks takes a copy
+	if t.GetArray() != nil {
+		e.addArray(t, bytes.Clone(body))
+		return nil
+	}
+	e.array = nil
+	e.hashNumber(uint64(len(t.GetId())))
+	e.scratch = append(e.scratch, t.GetId()...)
 	e.hashNumber(uint64(t.GetPolicy()))
 	e.hashNumber(uint64(len(t.GetDependencies())))
 	for _, dep := range t.GetDependencies() {
 		e.hashNumber(uint64(dep))
 	}
 	e.hashBytes(body)
-	e.flush()
+	if len(e.scratch) >= hashAt {
+		e.flush()
+	}
 
 	most := len(t.GetId()) + len(body) + (len(t.GetDependencies())+4)*binary.MaxVarintLen32
 	if e.builder.Len() > 0 && e.builder.Size()+most > maxChunk {
-		e.closeChunk()
+		e.nextChunk()
 	}
 	e.builder.Add(t.GetId(), t.GetPolicy(), t.GetDependencies(), body)
-	e.count++
+	e.tasks++
+	e.next++
 	return nil
+}
+
+// addArray takes the next array, or further items of one.
+func (e *jobEncoder) addArray(t *dtaskv1.TaskSpec, body []byte) {
+	e.closeChunk()
+	spec := t.GetArray()
+	if spec.GetPart() == 0 {
+		e.beginArray(t, body)
+	}
+	for _, it := range spec.GetItems() {
+		e.hashBytes(it)
+	}
+	e.flush()
+	if len(spec.GetRanges()) > 0 {
+		e.addChunk(fsm.NewArrayChunk(e.next, *e.array, nil))
+		return
+	}
+	for items := spec.GetItems(); len(items) > 0; {
+		n, size := 0, 0
+		for n < len(items) && (n == 0 || size < maxChunk) { // whole tasks only
+			for range min(int(e.array.Chunk), len(items)-n) {
+				size += len(items[n]) + binary.MaxVarintLen32
+				n++
+			}
+		}
+		if e.part == 0 {
+			e.addChunk(fsm.NewArrayChunk(e.next, *e.array, items[:n]))
+		} else {
+			e.addChunk(fsm.NewItemsChunk(e.next, e.part, e.array.Chunk, items[:n]))
+		}
+		items = items[n:]
+	}
+}
+
+// beginArray takes the record of an array.
+func (e *jobEncoder) beginArray(t *dtaskv1.TaskSpec, body []byte) {
+	spec := t.GetArray()
+	a := &fsm.Array{
+		Name: t.GetId(), Policy: t.GetPolicy(), Deps: t.GetDependencies(), Body: body, Items: uint32(array.Items(spec)), //nolint:gosec // was checked
+		Chunk: uint32(array.Chunk(spec)), MaxParallel: spec.GetMaxParallel(), JSON: spec.GetJsonPayload(), //nolint:gosec // was checked
+	}
+	for _, r := range spec.GetRanges() {
+		one := fsm.IndexRange{First: r.GetFirst(), Step: r.GetStep(), Count: uint32(array.RangeItems(r))} //nolint:gosec // was checked
+		a.Ranges = append(a.Ranges, one)
+		e.hashNumber(uint64(one.First))
+		e.hashNumber(uint64(one.Step))
+		e.hashNumber(uint64(one.Count))
+	}
+	json := uint64(0)
+	if a.JSON {
+		json = 1
+	}
+	for _, n := range []uint64{uint64(len(a.Ranges)), uint64(a.Items), uint64(a.Chunk), uint64(a.MaxParallel), json} {
+		e.hashNumber(n)
+	}
+	e.hashBytes([]byte("array"))
+	e.hashBytes([]byte(a.Name))
+	e.hashNumber(uint64(a.Policy))
+	for _, dep := range a.Deps {
+		e.hashNumber(uint64(dep))
+	}
+	e.hashNumber(uint64(len(a.Deps)))
+	e.hashBytes(body)
+	e.array, e.part = a, 0
+	e.tasks += a.Tasks()
+}
+
+// addChunk adds a chunk of an array.
+func (e *jobEncoder) addChunk(c *fsm.Chunk) {
+	e.s.Sum = c.Sum(e.s.Sum)
+	e.s.Chunks = append(e.s.Chunks, c)
+	e.next += uint32(c.Len()) //nolint:gosec // ≤ total
+	e.part++
+	e.builder = fsm.NewChunkBuilder(e.next)
 }
 
 func (e *jobEncoder) closeChunk() {
@@ -85,12 +177,23 @@ func (e *jobEncoder) closeChunk() {
 	c := e.builder.Chunk()
 	e.s.Sum = c.Sum(e.s.Sum)
 	e.s.Chunks = append(e.s.Chunks, c)
-	e.builder = fsm.NewChunkBuilder(e.count)
+	e.builder = fsm.NewChunkBuilder(e.next)
+}
+
+// nextChunk closes a chunk that is full and makes room for the next, which is like
+// it, or as much shorter as there are fewer tasks left: most jobs are small, and
+// what a chunk has room for it holds as long as its job.
+func (e *jobEncoder) nextChunk() {
+	full := e.builder.Len()
+	tasks := min(full, int(e.s.Total-e.next)) //nolint:gosec // ≤ 1,000,000
+	e.closeChunk()
+	e.builder.Grow(tasks, maxChunk*tasks/full)
 }
 
 // finish gives the submission.
 func (e *jobEncoder) finish() sequencer.Submission {
 	e.closeChunk()
+	e.flush()
 	copy(e.s.Digest[:], e.digest.Sum(nil))
 	return e.s
 }

@@ -43,6 +43,8 @@ const (
 	KindInvalid
 	// KindRefused: the request is well made and not wanted.
 	KindRefused
+	// KindCompacted: what changed since then is not known any more.
+	KindCompacted
 )
 
 // row is what callers see of a kind.
@@ -65,6 +67,7 @@ var table = map[Kind]row{
 	KindNotFound:  {codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
 	KindInvalid:   {codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID},
 	KindRefused:   {codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
+	KindCompacted: {codes.OutOfRange, dtaskv1.ErrorReason_ERROR_REASON_COMPACTED},
 }
 
 // Error is an error with its meaning.
@@ -73,6 +76,7 @@ type Error struct {
 	Message    string        // for people
 	Faults     []string      // with KindInvalid: one line each
 	RetryAfter time.Duration // with KindBusy; 0 = retryAfter
+	limit      limit         // with KindBusy
 }
 
 // Error implements error.
@@ -153,6 +157,10 @@ func ofRejection(r fsm.Reason) *Error {
 		return &Error{Kind: KindEnded, Message: r.String()}
 	case fsm.KeyConflict:
 		return &Error{Kind: KindConflict, Message: "the idempotency key was used for another job"}
+	case fsm.OverBudget:
+		return &Error{Kind: KindRefused, Message: r.String()}
+	case fsm.VersionDiffers, fsm.TooMany: // of an update, which says more about it
+		return &Error{Kind: KindEnded, Message: r.String()}
 	case fsm.Accepted, fsm.OutOfOrder, fsm.Malformed:
 	}
 	return nil

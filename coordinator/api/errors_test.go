@@ -62,13 +62,13 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 
 func TestEveryKindIsInTheTable(t *testing.T) {
 	t.Parallel()
-	for k := KindInternal; k <= KindRefused; k++ {
+	for k := KindInternal; k <= KindCompacted; k++ {
 		if _, ok := table[k]; !ok {
 			t.Errorf("kind %d is not in the table", k)
 		}
 	}
-	if len(table) != int(KindRefused) {
-		t.Errorf("the table has %d rows, want %d", len(table), KindRefused)
+	if len(table) != int(KindCompacted) {
+		t.Errorf("the table has %d rows, want %d", len(table), KindCompacted)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ var (
 type memLeader struct {
 	mu       sync.Mutex
 	machine  *fsm.Machine
+	also     *fsm.Machine // applies the same; nil: nobody
 	nowMS    int64
 	last     sequencer.Submission
 	submits  int
@@ -61,6 +63,9 @@ func (l *memLeader) apply(f func(d *fsm.Draft) fsm.Reason) fsm.Reason {
 	reason := f(d)
 	if entry, _, ok := d.Finish(); ok {
 		l.machine.Apply(index+1, fsm.Compact{}.Encode(nil, entry))
+		if l.also != nil {
+			l.also.Apply(index+1, fsm.Compact{}.Encode(nil, entry))
+		}
 	}
 	return reason
 }
@@ -99,7 +104,7 @@ func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequenc
 			return r
 		}
 		for _, c := range s.Chunks {
-			if r := d.Do(&fsm.JobChunk{Job: id, Chunk: c}); r != fsm.Accepted {
+			if r := d.Do(fsm.AddChunk(id, c)); r != fsm.Accepted {
 				return r
 			}
 		}
@@ -111,10 +116,33 @@ func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequenc
 	return sequencer.Submitted{ID: id, Index: l.machine.Index()}, nil
 }
 
+func (l *memLeader) SubmitMany(ctx context.Context, list []sequencer.Submission) []sequencer.Stored {
+	var stored []sequencer.Stored
+	for _, s := range list {
+		r, err := l.Submit(ctx, s)
+		stored = append(stored, sequencer.Stored{Submitted: r, Err: err})
+	}
+	return stored
+}
+
 func (l *memLeader) CancelJob(_ context.Context, id fsm.JobID, reason string) (bool, error) {
 	return l.cancel(&fsm.CancelJob{Job: id, Reason: reason}, func(s *fsm.State) bool {
 		job, _ := s.Job(id)
+		return job.State == fsm.JobCancelled || job.CleaningUp() && job.Outcome == fsm.JobCancelled
+	})
+}
+
+func (l *memLeader) CancelJobNow(_ context.Context, id fsm.JobID, reason string) (bool, error) {
+	return l.cancel(&fsm.CancelJob{Job: id, Reason: reason, Now: true}, func(s *fsm.State) bool {
+		job, _ := s.Job(id)
 		return job.State == fsm.JobCancelled
+	})
+}
+
+func (l *memLeader) CancelArray(_ context.Context, ref fsm.TaskRef, reason string) (bool, error) {
+	return l.cancel(&fsm.CancelTask{Task: ref, Reason: reason, Whole: true}, func(s *fsm.State) bool {
+		t, _ := s.Task(ref)
+		return t.State == fsm.Cancelled
 	})
 }
 
@@ -143,8 +171,42 @@ func (l *memLeader) Retry(_ context.Context, id fsm.JobID, tasks []uint32) error
 	return l.request(&fsm.Revive{Job: id, Tasks: tasks})
 }
 
+func (l *memLeader) Update(_ context.Context, c sequencer.Change) (sequencer.Changed, error) {
+	if c.Delay > 0 {
+		c.NotBeforeMS = 1_000_000 + c.Delay.Milliseconds()
+	} else if !c.NotBefore.IsZero() {
+		c.NotBeforeMS = c.NotBefore.UnixMilli()
+	}
+	if err := l.request(&c.Update); err != nil {
+		return sequencer.Changed{}, err
+	}
+	fork, _ := l.machine.Fork()
+	_, version, _, _ := fork.UpdateKey(c.Key)
+	return sequencer.Changed{Version: version}, nil
+}
+
 func (l *memLeader) Purge(_ context.Context, id fsm.JobID, tasks []uint32) error {
 	return l.request(&fsm.Purge{Job: id, Tasks: tasks})
+}
+
+func (l *memLeader) Drain(_ context.Context, name string, deadline time.Duration, reason string) error {
+	fork, _ := l.machine.Fork()
+	if w := fork.WorkerByName(name); w != nil {
+		return l.request(&fsm.DrainWorker{ID: w.ID, Until: 1_000_000 + deadline.Milliseconds(), Reason: reason})
+	}
+	return &sequencer.RejectedError{Reason: fsm.NoSuchWorker}
+}
+
+func (l *memLeader) Undrain(_ context.Context, name string) (bool, error) {
+	fork, _ := l.machine.Fork()
+	switch w := fork.WorkerByName(name); {
+	case w == nil:
+		return false, &sequencer.RejectedError{Reason: fsm.NoSuchWorker}
+	case !w.Drains():
+		return true, nil
+	default:
+		return false, l.request(&fsm.UndrainWorker{ID: w.ID})
+	}
 }
 
 func (l *memLeader) request(op fsm.Op) error {
@@ -160,13 +222,13 @@ func (l *memLeader) request(op fsm.Op) error {
 	return nil
 }
 
-func (l *memLeader) Admit(_ context.Context, serverID, instance string) error {
+func (l *memLeader) Admit(_ context.Context, r fsm.Replica) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fail != nil {
 		return l.fail
 	}
-	if r := l.apply(func(d *fsm.Draft) fsm.Reason { return d.Do(&fsm.Replica{ServerID: serverID, Instance: instance}) }); r != fsm.Accepted {
+	if r := l.apply(func(d *fsm.Draft) fsm.Reason { return d.Do(&r) }); r != fsm.Accepted {
 		return &sequencer.RejectedError{Reason: r}
 	}
 	return nil
@@ -286,10 +348,55 @@ type replica struct {
 	jobs    dtaskv1.JobServiceClient
 	cluster dtaskv1.ClusterServiceClient
 
-	mu      sync.Mutex // guards what follows
-	inTerm  bool
-	noRaft  bool
-	members []Member
+	mu        sync.Mutex // guards what follows
+	inTerm    bool
+	noRaft    bool
+	members   []Member
+	changes   []string             // what was done to the members
+	stored    map[string]uint64    // by member
+	lastHeard map[string]time.Time // by member
+	change    error                // of every change; nil succeeds
+}
+
+// done is a change of the members.
+func (r *replica) done(what string, f func()) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.change == nil {
+		r.changes = append(r.changes, what)
+		f()
+	}
+	return r.change
+}
+
+func (r *replica) AddNonvoter(_ context.Context, id, address string) error {
+	return r.done("add "+id, func() { r.members = append(slices.Clone(r.members), Member{ID: id, Address: address}) })
+}
+
+func (r *replica) Remove(_ context.Context, id string) error {
+	return r.done("remove "+id, func() {
+		r.members = slices.DeleteFunc(slices.Clone(r.members), func(m Member) bool { return m.ID == id })
+	})
+}
+
+func (r *replica) Transfer(context.Context) error { return r.done("transfer", func() {}) }
+
+func (r *replica) TransferTo(_ context.Context, id string) error {
+	return r.done("transfer to "+id, func() {})
+}
+
+func (r *replica) Barrier(context.Context) (uint64, error) { return 1, nil }
+
+func (r *replica) Heard(id string) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lastHeard[id]
+}
+
+func (r *replica) Stored(id string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stored[id]
 }
 
 func (r *replica) leading(yes bool) {
@@ -303,7 +410,7 @@ func (r *replica) leading(yes bool) {
 func setup(t *testing.T, change ...func(*Config)) *replica {
 	t.Helper()
 	r := &replica{
-		machine: fsm.NewMachine(fsm.Compact{}), inTerm: true, members: []Member{{ID: "n1", Address: "n1:1"}},
+		machine: fsm.NewMachine(fsm.Compact{}), inTerm: true, members: []Member{{ID: "n1", Address: "n1:1", Voter: true}},
 		raft: &fakeRaft{id: "n1", address: "n1:1", term: 1, state: "leader"}, logs: &fakeLogs{},
 	}
 	r.leader = &memLeader{machine: r.machine, nowMS: 1_000_000}
@@ -334,6 +441,7 @@ func setup(t *testing.T, change ...func(*Config)) *replica {
 			defer r.mu.Unlock()
 			return r.members
 		},
+		Changer: func() Changer { return r },
 		Identity: func() Identity {
 			return Identity{Instance: testInstance, ClusterID: testCluster, PeersDigest: "d", Version: "v", HTTPAddress: "h:1"}
 		},

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/tap"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -25,6 +26,18 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 // stream is unary for streams.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return s.guard(stream.Context(), info.FullMethod, func() error { return handler(srv, stream) })
+}
+
+// enter refuses a call before it has a goroutine.
+func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if s.cfg.Enter == nil {
+		return ctx, nil
+	}
+	entered, err := s.cfg.Enter(ctx, info.FullMethodName)
+	if err != nil {
+		return ctx, s.status(ctx, info.FullMethodName, err)
+	}
+	return entered, nil
 }
 
 func (s *Server) guard(ctx context.Context, method string, call func() error) (err error) {

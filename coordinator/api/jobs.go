@@ -2,10 +2,13 @@ package api
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/coordinator/history"
+	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -35,16 +38,18 @@ func (j *jobs) GetJob(ctx context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.J
 	if err = j.allow(ctx, r.GetConsistency()); err != nil {
 		return nil, err
 	}
-	view, _, err := j.jobView(ctx, id)
+	view, err := j.jobView(ctx, id)
 	if err != nil || !r.GetWithLevels() {
 		return view, err
 	}
-	st, _ := j.cfg.Machine.Fork()
-	job, ok := st.Job(id)
-	if !ok {
-		return nil, noSuchJob(id) // forgotten since
+	st, job, _, err := j.fork(id)
+	if err != nil {
+		return nil, err
 	}
-	view.Levels, err = levels(ctx, st, job)
+	if view.Levels, err = levels(ctx, st, job); err != nil {
+		return nil, err
+	}
+	view.Arrays, err = arrays(ctx, st, job, j.observed(id))
 	return view, err
 }
 
@@ -59,29 +64,57 @@ func (j *jobs) ListJobs(ctx context.Context, r *dtaskv1.ListJobsRequest) (*dtask
 	}
 	st, index := j.cfg.Machine.Fork()
 	resp := &dtaskv1.ListJobsResponse{Freshness: j.freshness(index)}
-	scanned, size := 0, 0
-	for job := range st.Jobs(f.below) {
-		if len(resp.GetJobs()) == f.limit || scanned == maxScanned || size > maxPage || ctx.Err() != nil {
-			resp.NextPageToken = strconv.FormatUint(uint64(job.ID)+1, 10) // it is the first of the next page
-			break
-		}
-		scanned++
-		if !f.match(job) {
-			continue
-		}
-		aggregated, err := j.aggregated(ctx, &job, func() *fsm.State { return st })
-		if err != nil {
-			return nil, err
-		}
-		v := sight{job: job}
-		if job.Counts[fsm.Assigned] > 0 {
-			v.running = countRunning(st, job, j.observed(job.ID))
-		}
-		view := show(v, aggregated)
-		size += proto.Size(view)
-		resp.Jobs = append(resp.Jobs, view)
+	page := &jobPage{ctx: ctx, server: j.Server, st: st, limit: f.limit, resp: resp}
+	below, err := j.listHistory(ctx, st, f, page)
+	if err != nil {
+		return nil, err
 	}
+	if below > 0 {
+		resp.NextPageToken = strconv.FormatUint(uint64(below), 10)
+	}
+	resp.Incomplete = j.cfg.History != nil && j.cfg.History.Incomplete()
 	return resp, nil
+}
+
+// jobPage is an answer of ListJobs that is being filled.
+type jobPage struct {
+	ctx    context.Context //nolint:containedctx // it lives within one call
+	server *Server
+	st     *fsm.State
+	limit  int
+	resp   *dtaskv1.ListJobsResponse
+
+	scanned, size int
+	next          fsm.JobID // the next page has what is below; 0 = this one is not full
+	err           error
+}
+
+// stop reports whether the page ends before a job, and notes that then.
+func (p *jobPage) stop(id fsm.JobID) bool {
+	if len(p.resp.GetJobs()) < p.limit && p.scanned < maxScanned && p.size <= maxPage && p.ctx.Err() == nil {
+		return false
+	}
+	p.next = id + 1 // it is the first of the next page
+	return true
+}
+
+// live adds a job of the state.
+func (p *jobPage) live(job fsm.Job) {
+	aggregated, err := p.server.aggregated(p.ctx, &job, func() (*fsm.State, error) { return p.st, nil })
+	if err != nil {
+		p.err = err
+		return
+	}
+	v := sight{job: job}
+	if job.Counts[fsm.Assigned] > 0 {
+		v.running = countRunning(p.st, job, p.server.observed(job.ID))
+	}
+	p.add(show(v, aggregated))
+}
+
+func (p *jobPage) add(view *dtaskv1.Job) {
+	p.size += proto.Size(view)
+	p.resp.Jobs = append(p.resp.Jobs, view)
 }
 
 // filter is what ListJobs looks for.
@@ -114,6 +147,27 @@ func newFilter(r *dtaskv1.ListJobsRequest) (*filter, error) {
 		f.below = below
 	}
 	return f, nil
+}
+
+// query is what history is asked for.
+func (f *filter) query() history.Query {
+	q := history.Query{Name: f.request.GetName(), Owner: f.request.GetOwner(), Labels: f.request.GetLabels(), Below: f.below}
+	for state, shown := range shownJobStates {
+		if f.states[shown] {
+			q.States = append(q.States, state)
+		}
+	}
+	return q
+}
+
+// mayHaveEnded reports whether jobs that have ended are among what is looked for.
+func (f *filter) mayHaveEnded() bool {
+	for state := range f.states {
+		if isEnded(state) {
+			return true
+		}
+	}
+	return len(f.states) == 0
 }
 
 func (f *filter) match(job fsm.Job) bool {
@@ -150,18 +204,54 @@ func (j *jobs) Cancel(ctx context.Context, r *dtaskv1.CancelRequest) (*dtaskv1.C
 		return nil, errNotLeader
 	}
 	if r.GetTask() == "" {
-		already, err := leader.CancelJob(ctx, id, r.GetReason())
+		cancel := leader.CancelJob
+		if r.GetNow() {
+			cancel = leader.CancelJobNow
+		}
+		already, err := cancel(ctx, id, r.GetReason())
+		if isAlreadyEnded(err) {
+			err = j.whyNotCancelled(id, err)
+		}
+		if err = j.unchangeable(id, err); err != nil {
+			if head, ok, _ := j.archived(id); ok && head.State == fsm.JobCancelled {
+				return &dtaskv1.CancelResponse{Already: true}, nil
+			}
+		}
 		return &dtaskv1.CancelResponse{Already: already}, err
+	}
+	if r.GetNow() {
+		return nil, invalid("now: is for a whole job; leave task empty")
 	}
 	// Ids of tasks are looked up here, so that "no such task" must not come
 	// from a leader that was deposed.
 	if err = j.confirm(ctx); err != nil {
 		return nil, err
 	}
-	ref, err := j.task(id, r.GetTask())
+	ref, whole, err := j.taskOrArray(id, r.GetTask())
 	if err != nil {
 		return nil, err
 	}
-	already, err := leader.CancelTask(ctx, ref, r.GetReason())
-	return &dtaskv1.CancelResponse{Already: already}, err
+	cancel := leader.CancelTask
+	if whole {
+		cancel = leader.CancelArray
+	}
+	already, err := cancel(ctx, ref, r.GetReason())
+	return &dtaskv1.CancelResponse{Already: already}, j.unchangeable(id, err)
+}
+
+func isAlreadyEnded(err error) bool {
+	rejected, ok := errors.AsType[*sequencer.RejectedError](err)
+	return ok && rejected.Reason == fsm.AlreadyEnded
+}
+
+// whyNotCancelled says what the refusal to cancel a job means: that it has
+// ended, or that only its clean-up tasks are left.
+func (s *Server) whyNotCancelled(id fsm.JobID, refusal error) error {
+	err := refusal
+	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+		if job, ok := st.Job(id); ok && job.CleaningUp() {
+			err = conflict("job %d has %s but for its clean-up tasks: let them run, or cancel it with now", id, job.Outcome)
+		}
+	})
+	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -272,4 +273,80 @@ func TestCancelInEveryState(t *testing.T) {
 	}
 	_, err = r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "2", Reason: strings.Repeat("x", 257)})
 	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+}
+
+func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("cleans")
+	h.Policies = append(h.Policies, proto.CloneOf(h.GetPolicies()[0]))
+	h.Policies[1].Finally = true
+	sweep := task("sweep")
+	sweep.Policy = 1
+	for i := range 3 {
+		if _, err := r.send(t.Context(), request(fmt.Sprint(i), h, task("a"), sweep)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel := func(job string, now bool) (bool, error) {
+		resp, err := r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: job, Reason: "because", Now: now})
+		return resp.GetAlready(), err
+	}
+	w := r.worker(t)
+	for _, want := range []bool{false, true} {
+		if already, err := cancel("1", false); already != want || err != nil {
+			t.Errorf("cancel gave %v, %v", already, err)
+		}
+	}
+	job, err := r.get(t, "1", linearizable)
+	if err != nil || job.GetState() != dtaskv1.JobState_JOB_STATE_PENDING || job.GetOutcome() != dtaskv1.JobState_JOB_STATE_CANCELLED ||
+		job.GetError() != "being cancelled, its clean-up tasks run: because" {
+		t.Errorf("being cancelled: %v, %v", job, err)
+	}
+	r.assign(t, held(1, 1, 1, w))
+	if job, _ = r.get(t, "1", linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_RUNNING {
+		t.Errorf("cleaning up: %v", job)
+	}
+	_, err = r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
+	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
+	r.leader.op(t, &fsm.Complete{Items: []fsm.CompleteItem{{HeldItem: held(1, 1, 1, w)}}})
+	if job, _ = r.get(t, "1", linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED || job.GetError() != "because" || job.GetOutcome() != 0 {
+		t.Errorf("cleaned up: %v", job)
+	}
+	// One that completed but for its clean-up can be cancelled now only.
+	r.complete(t, held(2, 0, 1, w), "")
+	_, err = cancel("2", false)
+	if wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT); !strings.Contains(err.Error(), "clean-up tasks") {
+		t.Errorf("the refusal is %v", err)
+	}
+	if already, err := cancel("2", true); already || err != nil {
+		t.Errorf("cancel now gave %v, %v", already, err)
+	}
+	if already, err := cancel("3", true); already || err != nil {
+		t.Errorf("cancel now gave %v, %v", already, err)
+	}
+	for _, id := range []string{"2", "3"} {
+		if job, _ = r.get(t, id, linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED {
+			t.Errorf("cancelled now: %v", job)
+		}
+	}
+	_, err = r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "2", Task: "a", Now: true})
+	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+}
+
+func TestFailuresBorneAreShown(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("bears")
+	h.MaxFailures = 1
+	if _, err := r.send(t.Context(), request("k", h, task("a"), task("b"), task("c"))); err != nil {
+		t.Fatal(err)
+	}
+	for i, borne := range []uint32{1, 0} {
+		r.leader.op(t, &fsm.FailTask{Task: fsm.TaskRef{Job: 1, Index: uint32(i)}, Error: "late"})
+		job, err := r.get(t, "1", linearizable)
+		if err != nil || job.GetMaxFailures() != 1 || job.GetFailuresBorne() != borne || job.GetTasksFailed() != uint32(i+1) {
+			t.Errorf("after %d failures: %v, %v", i+1, job, err)
+		}
+	}
 }

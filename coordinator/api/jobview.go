@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -31,12 +32,16 @@ const (
 type sight struct {
 	job     fsm.Job
 	running uint32 // assigned tasks that are heard to be running
-	index   uint64
+	index   uint64 // of the state
+	changed uint64 // index of the job's last change
+
+	archived   bool // it has left the state, and
+	aggregated uint32
 }
 
 // look reads a job. It holds the machine's lock for as long as it takes to look
 // at the running tasks.
-func (s *Server) look(id fsm.JobID) (sight, bool) {
+func (s *Server) look(id fsm.JobID) (sight, error) {
 	seen := s.observed(id)
 	var v sight
 	var ok bool
@@ -44,9 +49,21 @@ func (s *Server) look(id fsm.JobID) (sight, bool) {
 		v.index = index
 		if v.job, ok = st.Job(id); ok {
 			v.running = countRunning(st, v.job, seen)
+			v.changed = st.JobChanged(id)
 		}
 	})
-	return v, ok
+	if ok {
+		return v, nil
+	}
+	head, ok, err := s.archived(id)
+	if err != nil {
+		return v, err
+	}
+	if !ok {
+		return v, s.missing(id)
+	}
+	v.job, v.archived, v.aggregated, v.changed = head.Job, true, head.Aggregated, head.Changed
+	return v, nil
 }
 
 // countRunning is how many of the observed tasks still are what was observed.
@@ -70,11 +87,18 @@ func show(v sight, aggregated uint32) *dtaskv1.Job {
 	j := &v.job
 	view := &dtaskv1.Job{
 		Id: strconv.FormatUint(uint64(j.ID), 10), Name: j.Header.GetName(), Owner: j.Header.GetOwner(),
-		Priority: j.Header.GetPriority(), State: shownJobStates[j.State], Labels: maps.Clone(j.Header.GetLabels()),
+		Priority: j.Priority, Version: j.Version, State: shownJobStates[j.State], Labels: maps.Clone(j.Header.GetLabels()),
 		SubmittedAt: j.SubmittedMS, StartedAt: j.StartedMS, CompletedAt: j.EndedMS,
 		TasksTotal: j.Total, TasksCompleted: j.Counts[fsm.Completed], TasksFailed: j.Failed(),
 		Retries: j.Retries, Recovered: j.Recovered, Error: j.Error,
 		TasksByState: make(map[string]uint32),
+	}
+	view.MaxFailures, view.FailuresBorne = j.Header.GetMaxFailures(), j.Borne
+	if j.CleaningUp() {
+		view.Outcome = shownJobStates[j.Outcome]
+		if j.Outcome == fsm.JobCancelled {
+			view.Error = strings.TrimSuffix("being cancelled, its clean-up tasks run: "+j.Error, ": ")
+		}
 	}
 	for i, n := range j.Counts {
 		state := fsm.TaskState(i) //nolint:gosec // a handful
@@ -105,29 +129,35 @@ func isAggregated(st *fsm.State, job fsm.JobState, t fsm.TaskRef, state fsm.Task
 }
 
 // leafCounts remembers how many tasks of completed jobs are part of their
-// results: it takes a walk over the job to find out, and never changes.
+// results: it takes a walk over the job to find out, and changes only if the job
+// is brought back and completes once more.
 type leafCounts struct {
 	mu sync.Mutex
-	n  map[fsm.JobID]uint32
+	n  map[leafKey]uint32
+}
+
+type leafKey struct {
+	id      fsm.JobID
+	endedMS int64
 }
 
 // maxLeafCounts bounds the memory of leafCounts: 16 bytes or so each.
 const maxLeafCounts = 1 << 16
 
-func (c *leafCounts) get(id fsm.JobID) (uint32, bool) {
+func (c *leafCounts) get(job *fsm.Job) (uint32, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, ok := c.n[id]
+	n, ok := c.n[leafKey{job.ID, job.EndedMS}]
 	return n, ok
 }
 
-func (c *leafCounts) put(id fsm.JobID, n uint32) {
+func (c *leafCounts) put(job *fsm.Job, n uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n == nil || len(c.n) >= maxLeafCounts {
-		c.n = make(map[fsm.JobID]uint32)
+		c.n = make(map[leafKey]uint32)
 	}
-	c.n[id] = n
+	c.n[leafKey{job.ID, job.EndedMS}] = n
 }
 
 // walkStride is how many tasks a walk does between two looks at its context.
@@ -135,14 +165,18 @@ const walkStride = 4096
 
 // aggregated counts the tasks of a job that are part of its result. fork gives
 // a state to walk over, if that is needed.
-func (s *Server) aggregated(ctx context.Context, job *fsm.Job, fork func() *fsm.State) (uint32, error) {
+func (s *Server) aggregated(ctx context.Context, job *fsm.Job, fork func() (*fsm.State, error)) (uint32, error) {
 	if job.State != fsm.JobCompleted {
 		return 0, nil
 	}
-	if n, ok := s.leaves.get(job.ID); ok {
+	if n, ok := s.leaves.get(job); ok {
 		return n, nil
 	}
-	st, n := fork(), uint32(0)
+	st, err := fork()
+	if err != nil {
+		return 0, err
+	}
+	n := uint32(0)
 	all := job.Counts[fsm.Completed] == job.Total
 	for i := range job.Total {
 		if i%walkStride == 0 && ctx.Err() != nil {
@@ -160,27 +194,36 @@ func (s *Server) aggregated(ctx context.Context, job *fsm.Job, fork func() *fsm.
 			n++
 		}
 	}
-	s.leaves.put(job.ID, n)
+	s.leaves.put(job, n)
 	return n, nil
 }
 
 // jobView reads and shows a job as it is now.
-func (s *Server) jobView(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, uint64, error) {
-	v, ok := s.look(id)
-	if !ok {
-		return nil, 0, noSuchJob(id)
-	}
-	// A completed job never changes, so a later fork has it alike, or not at all.
-	aggregated, err := s.aggregated(ctx, &v.job, func() *fsm.State {
-		st, _ := s.cfg.Machine.Fork()
-		return st
-	})
+func (s *Server) jobView(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, error) {
+	v, err := s.look(id)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
+	}
+	return s.viewOf(ctx, v)
+}
+
+// viewOf shows a job as it was read a moment ago.
+func (s *Server) viewOf(ctx context.Context, v sight) (*dtaskv1.Job, error) {
+	// A completed job changes only if it is brought back: a later fork mostly has
+	// it alike.
+	aggregated, err := v.aggregated, error(nil)
+	if !v.archived {
+		aggregated, err = s.aggregated(ctx, &v.job, func() (*fsm.State, error) {
+			st, _, _, err := s.fork(v.job.ID)
+			return st, err
+		})
+	}
+	if err != nil {
+		return nil, err
 	}
 	view := show(v, aggregated)
 	view.Freshness = s.freshness(v.index)
-	return view, v.index, nil
+	return view, nil
 }
 
 // levels counts the tasks of a job by topological level: level 0 has those

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -40,12 +41,16 @@ func (j *jobs) ListDeadLetters(ctx context.Context, r *dtaskv1.ListDeadLettersRe
 	}
 	job, ok := st.Job(f.job)
 	if !ok {
-		return nil, noSuchJob(f.job)
+		// What is history has left the queue.
+		if _, archived, err := j.archived(f.job); err != nil || archived {
+			return resp, err
+		}
+		return nil, j.missing(f.job)
 	}
 	if name := r.GetTask(); name != "" {
 		ref, ok := st.FindTask(f.job, name)
 		if !ok {
-			return nil, noSuchTask(f.job, name)
+			return nil, noSuchTask(st, f.job, name)
 		}
 		p.look(taskReader{st: st, job: job}, ref)
 		return resp, nil
@@ -164,7 +169,7 @@ func (p *letterPage) look(tasks taskReader, ref fsm.TaskRef) (dead bool) {
 	if t.State != fsm.Dead {
 		return false
 	}
-	if kind := tasks.kind(ref, t.Policy); p.kind == "" || p.kind == kind {
+	if kind := p.st.Kind(ref); p.kind == "" || p.kind == kind {
 		letter := tasks.letter(ref, t, kind, p.history)
 		p.size += proto.Size(letter)
 		p.resp.Letters = append(p.resp.Letters, letter)
@@ -179,7 +184,7 @@ func (r *taskReader) letter(ref fsm.TaskRef, t fsm.Task, kind string, history bo
 		Task: r.st.Name(ref), Type: kind, DiedAt: t.EndedMS, Attempts: t.Attempt, Error: r.st.Result(ref).Error,
 	}
 	if history {
-		letter.Payload, letter.History = payloadOf(r.st.Body(ref)), r.past(ref)
+		letter.Payload, letter.History = r.payload(ref), r.past(ref)
 	}
 	return letter
 }
@@ -196,6 +201,23 @@ func (r *taskReader) past(ref fsm.TaskRef) []*dtaskv1.AttemptRecord {
 		list = append(list, record)
 	}
 	return list
+}
+
+// payload is what a task was given; of an array's task with what expressions in
+// it stand for, unless it executes several items.
+func (r *taskReader) payload(ref fsm.TaskRef) []byte {
+	template := payloadOf(r.st.Body(ref))
+	a, ok := r.st.ArrayTask(ref)
+	if !ok || a.Chunk > 1 {
+		return template
+	}
+	text := string(template)
+	a.Each(func(index uint32, item []byte) {
+		if expanded, err := array.Expand(text, array.Item{Index: index, JSON: item}, a.JSON); err == nil {
+			text = expanded
+		}
+	})
+	return []byte(text)
 }
 
 // payloadOf is the payload of a task; nil if it has none.

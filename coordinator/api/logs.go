@@ -66,9 +66,14 @@ func (s *Server) attempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsReque
 			t, ok = st.Task(ref)
 			index = at
 		})
+		if !ok {
+			st, _, _, err := s.fork(id)
+			if err != nil {
+				return fsm.HeldItem{}, err
+			}
+			t, _ = st.Task(ref)
+		}
 		switch {
-		case !ok:
-			return fsm.HeldItem{}, noSuchJob(id)
 		case t.Attempt > 0 && (r.GetAttempt() == 0 || r.GetAttempt() == t.Attempt):
 			return fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}, Worker: t.Worker}, nil
 		case r.GetAttempt() > t.Attempt:

@@ -10,10 +10,16 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
+	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
+
+// peerSilence is for how long nothing may come from a peer that something is expected
+// of before it is asked whether it is still there, and then until it is given up.
+const peerSilence = 10 * time.Second
 
 // Peers are connections to other replicas, made when first used and kept. Safe
 // for concurrent use.
@@ -36,6 +42,8 @@ func NewPeers(options ...grpc.DialOption) *Peers {
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: time.Second,
 		}),
+		// A stream to a peer that is gone without a word must end.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: peerSilence, Timeout: peerSilence}),
 	}
 	return &Peers{options: append(defaults, options...), conns: make(map[string]*grpc.ClientConn)}
 }
@@ -95,6 +103,44 @@ func (p *Peers) Digests(ctx context.Context, address string, from uint64) (serve
 		marks = append(marks, fsm.Mark{Index: d.GetIndex(), Digest: d.GetValue()})
 	}
 	return got.GetServerId(), marks, nil
+}
+
+// peerHistory is the history of another replica.
+type peerHistory struct {
+	peers   *Peers
+	address string
+}
+
+// History gives the replica at an address as a source of history.
+func (p *Peers) History(address string) history.Source { return peerHistory{p, address} }
+
+// Fetch implements history.Source.
+func (p peerHistory) Fetch(ctx context.Context, after history.Place, to uint64, take func(history.Piece, bool) error) (complete bool, err error) {
+	c, err := p.peers.client(p.address)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.History(ctx, &dtaskv1.HistoryRequest{AfterIndex: after.Index, AfterJob: uint64(after.Job), ToIndex: to})
+	if err != nil {
+		return false, err
+	}
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return false, fmt.Errorf("fetching history from %s: %w", p.address, err)
+		}
+		if len(resp.GetPieces()) == 0 {
+			return resp.GetComplete(), nil
+		}
+		for _, x := range resp.GetPieces() {
+			piece := history.Piece{Place: history.Place{Index: x.GetIndex(), Job: fsm.JobID(x.GetJob())}, Part: x.GetPart(), Parts: x.GetParts(), Data: x.GetData()}
+			if err := take(piece, resp.GetComplete()); err != nil {
+				return false, err
+			}
+		}
+	}
 }
 
 // retain closes the connections to all other addresses: replicas that are

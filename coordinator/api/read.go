@@ -104,8 +104,27 @@ func noSuchJob(id fsm.JobID) error {
 	return notFound("job %d: there is no such job, or it is not kept any more", id)
 }
 
-func noSuchTask(id fsm.JobID, name string) error {
+// noSuchTask says that a job has no task of a name, and what there is that may be meant.
+func noSuchTask(st *fsm.State, id fsm.JobID, name string) error {
+	for _, a := range st.Arrays(id) {
+		named := func(k uint32) string { return st.Name(fsm.TaskRef{Job: id, Index: a.First + k}) }
+		switch k, end, ok := a.Covering(name); {
+		case name == a.Name:
+			return notFound("job %d: %s is an array: name one of its tasks, %s", id, quote(name), between(named(0), named(a.Count-1)))
+		case ok && k < end:
+			return notFound("job %d has no task %s: its items are those of %s", id, quote(name), between(named(k), named(end-1)))
+		case ok:
+			return notFound("job %d has no task %s: the array %s has %s", id, quote(name), quote(a.Name), between(named(0), named(a.Count-1)))
+		}
+	}
 	return notFound("job %d has no task %s", id, quote(name))
+}
+
+func between(first, last string) string {
+	if first == last {
+		return first
+	}
+	return first + " to " + last
 }
 
 // quote makes text of a caller fit for a message.
@@ -117,16 +136,27 @@ func quote(text string) string {
 	return strconv.Quote(text)
 }
 
+// taskOrArray finds a task, or the first one of an array, by the id that its user
+// gave to it.
+func (s *Server) taskOrArray(id fsm.JobID, name string) (ref fsm.TaskRef, whole bool, err error) {
+	st, _ := s.cfg.Machine.Fork()
+	if ref, whole = st.FindArray(id, name); whole {
+		return ref, true, nil
+	}
+	ref, err = s.task(id, name)
+	return ref, false, err
+}
+
 // task finds a task by the id that its user gave to it. It works on a fork,
 // since it reads the whole job.
 func (s *Server) task(id fsm.JobID, name string) (fsm.TaskRef, error) {
-	st, _ := s.cfg.Machine.Fork()
-	if _, ok := st.Job(id); !ok {
-		return fsm.TaskRef{}, noSuchJob(id)
+	st, _, _, err := s.fork(id)
+	if err != nil {
+		return fsm.TaskRef{}, err
 	}
 	ref, ok := st.FindTask(id, name)
 	if !ok {
-		return fsm.TaskRef{}, noSuchTask(id, name)
+		return fsm.TaskRef{}, noSuchTask(st, id, name)
 	}
 	return ref, nil
 }

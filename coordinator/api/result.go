@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -24,12 +25,11 @@ func (j *jobs) GetResult(ctx context.Context, r *dtaskv1.GetResultRequest) (*dta
 		return nil, err
 	}
 	seen := j.observed(id)
-	st, index := j.cfg.Machine.Fork()
-	job, ok := st.Job(id)
-	if !ok {
-		return nil, noSuchJob(id)
+	st, job, index, err := j.fork(id)
+	if err != nil {
+		return nil, err
 	}
-	aggregated, err := j.aggregated(ctx, &job, func() *fsm.State { return st })
+	aggregated, err := j.aggregated(ctx, &job, func() (*fsm.State, error) { return st, nil })
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +54,24 @@ func (j *jobs) GetResult(ctx context.Context, r *dtaskv1.GetResultRequest) (*dta
 	return resp, nil
 }
 
+// output is where a task publishes its output; empty if nowhere.
+func (r *taskReader) output(ref fsm.TaskRef) string {
+	output := outputOf(r.st.Body(ref))
+	if a, ok := r.st.ArrayTask(ref); ok && output != "" && a.Chunk == 1 {
+		a.Each(func(index uint32, item []byte) {
+			if expanded, err := array.Expand(output, array.Item{Index: index, JSON: item}, false); err == nil {
+				output = expanded
+			}
+		})
+	}
+	return output
+}
+
 // result is what one terminal task left.
 func (r *taskReader) result(ref fsm.TaskRef) *dtaskv1.TaskResult {
 	t, left := r.read(ref.Index), r.st.Result(ref)
 	return &dtaskv1.TaskResult{
-		Task: t.GetId(), State: t.GetState(), Error: left.Error, Result: left.Data, Output: outputOf(r.st.Body(ref)),
+		Task: t.GetId(), State: t.GetState(), Error: left.Error, Result: left.Data, Output: r.output(ref),
 		OutputSize: left.OutputSize, OutputSha256: hex.EncodeToString(left.OutputSHA256),
 	}
 }

@@ -34,7 +34,7 @@ func (j *jobs) Retry(ctx context.Context, r *dtaskv1.RetryRequest) (*dtaskv1.Ret
 	if err != nil {
 		return nil, err
 	}
-	view, _, err := j.jobView(ctx, s.job.ID)
+	view, err := j.jobView(ctx, s.job.ID)
 	return &dtaskv1.RetryResponse{Job: view}, err
 }
 
@@ -67,7 +67,7 @@ func (j *jobs) choose(ctx context.Context, job string, names []string) (*choice,
 	s := &choice{leader: leader, st: st}
 	var ok bool
 	if s.job, ok = st.Job(id); !ok {
-		return nil, noSuchJob(id)
+		return nil, j.unchangeable(id, &sequencer.RejectedError{Reason: fsm.NoSuchJob})
 	}
 	s.tasks, err = findTasks(ctx, st, s.job, names)
 	return s, err
@@ -83,7 +83,7 @@ func findTasks(ctx context.Context, st *fsm.State, job fsm.Job, names []string) 
 	for _, name := range names {
 		missing[name] = true
 	}
-	var found []uint32
+	found := failedOf(st, job, missing)
 	for i := range job.Total {
 		if len(missing) == 0 {
 			break
@@ -97,11 +97,37 @@ func findTasks(ctx context.Context, st *fsm.State, job fsm.Job, names []string) 
 		}
 	}
 	for _, name := range names {
-		if missing[name] {
-			return nil, noSuchTask(job.ID, name)
+		if !missing[name] {
+			continue
+		}
+		ref, ok := st.FindTask(job.ID, name) // run[2] stands for the chunk run[1-4]
+		if !ok {
+			return nil, noSuchTask(st, job.ID, name)
+		}
+		found = append(found, ref.Index)
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+// failedOf gives the tasks that ended without completing of the arrays that are
+// named, and strikes those with any off the names; one without, which has none to
+// give, is not known.
+func failedOf(st *fsm.State, job fsm.Job, names map[string]bool) []uint32 {
+	var found []uint32
+	for _, a := range st.Arrays(job.ID) {
+		if !names[a.Name] {
+			continue
+		}
+		for i := a.First; i < a.First+a.Count; i++ {
+			t, _ := st.Task(fsm.TaskRef{Job: job.ID, Index: i})
+			if t.State.Terminal() && t.State != fsm.Completed {
+				delete(names, a.Name)
+				found = append(found, i)
+			}
 		}
 	}
-	return found, nil
+	return found
 }
 
 // retried reports whether a task goes on or has completed since its job was
@@ -127,6 +153,9 @@ func (j *jobs) whyNotRetried(id fsm.JobID, tasks []uint32, refusal error) error 
 	job, ok := st.Job(id)
 	if !ok {
 		return noSuchJob(id)
+	}
+	if job.CleaningUp() {
+		return conflict("the clean-up tasks of job %d run: retry it when they have ended, or cancel it with now first", id)
 	}
 	if len(tasks) == 0 {
 		switch {
@@ -156,6 +185,19 @@ func (j *jobs) whyNotRetried(id fsm.JobID, tasks []uint32, refusal error) error 
 	return refusal
 }
 
+// staysBehind finds, of a task or the array that it stands for, one that ended
+// without completing and does not come back.
+func staysBehind(st *fsm.State, head fsm.TaskRef, back []bool) (fsm.TaskRef, bool) {
+	for n := range st.Span(head) {
+		ref := fsm.TaskRef{Job: head.Job, Index: head.Index + n}
+		t, _ := st.Task(ref)
+		if t.State.Terminal() && t.State != fsm.Completed && !back[ref.Index] {
+			return ref, true
+		}
+	}
+	return fsm.TaskRef{}, false
+}
+
 // leftBehind finds the first of some tasks that could never run again, since it
 // depends on one that does not come back. Tasks that were cancelled because of
 // others come back by themselves.
@@ -170,14 +212,11 @@ func leftBehind(st *fsm.State, id fsm.JobID, tasks []uint32) (task, dep fsm.Task
 		}
 		back[i] = true
 		for _, d := range st.Dependencies(ref) {
-			on, _ := st.Task(fsm.TaskRef{Job: id, Index: d})
-			if !on.State.Terminal() || on.State == fsm.Completed || back[d] {
-				continue
+			stays, found := staysBehind(st, fsm.TaskRef{Job: id, Index: d}, back)
+			if found && named {
+				return ref, stays, true
 			}
-			if named {
-				return ref, fsm.TaskRef{Job: id, Index: d}, true
-			}
-			back[i] = false
+			back[i] = back[i] && !found
 		}
 	}
 	return fsm.TaskRef{}, fsm.TaskRef{}, false

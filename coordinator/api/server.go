@@ -41,10 +41,13 @@ type Server struct {
 	health  *health.Server
 	began   time.Time
 	uploads *semaphore.Weighted // bytes of submissions that are being received
+	limit   *submitLimit
+	refused refusals
 	leaves  leafCounts
 
 	stopping chan struct{} // closed by Serve when streams should end
 	stop     sync.Once
+	changing sync.Mutex // held while the members are being changed
 	alarm    atomic.Pointer[string]
 }
 
@@ -57,13 +60,14 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, health: health.NewServer(), began: time.Now(),
-		uploads: semaphore.NewWeighted(cfg.UploadBytes), stopping: make(chan struct{}),
+		uploads: semaphore.NewWeighted(cfg.UploadBytes), limit: newSubmitLimit(cfg.SubmitRate, cfg.SubmitBurst), stopping: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(s.unary),
 		grpc.ChainStreamInterceptor(s.stream),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.InTapHandle(s.enter),
 		grpc.ConnectionTimeout(5 * time.Second),
 		grpc.WaitForHandlers(true),
 		// Clients that ping more often are cut off; a connection whose other

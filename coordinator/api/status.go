@@ -26,8 +26,9 @@ func (c *cluster) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 	members := c.cfg.Members()
 	if len(members) == 0 { // Raft does not run yet
 		members = []Member{{ID: c.cfg.ServerID}}
+	} else {
+		c.cfg.Peers.retain(members)
 	}
-	c.cfg.Peers.retain(members)
 	self := c.identify()
 	answers := c.ask(ctx, members, self)
 	leader := leaderOf(answers)
@@ -36,15 +37,17 @@ func (c *cluster) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 	if alarm := c.alarm.Load(); alarm != nil {
 		resp.Alarm = *alarm
 	}
-	last := leader.GetLastIndex()
+	// The end of the leader's log is no measure: raft's own entries, which no state
+	// machine sees, may be the last ones for days.
+	furthest := leader.GetApplied()
 	for _, a := range answers {
 		resp.Term = max(resp.GetTerm(), a.GetTerm())
 		if leader == nil {
-			last = max(last, a.GetLastIndex())
+			furthest = max(furthest, a.GetApplied())
 		}
 	}
 	for i, m := range members {
-		resp.Members = append(resp.Members, member(m, answers[i], last))
+		resp.Members = append(resp.Members, member(m, answers[i], furthest))
 	}
 	return resp, nil
 }
@@ -90,8 +93,8 @@ func leaderOf(answers []*dtaskv1.IdentifyResponse) *dtaskv1.IdentifyResponse {
 }
 
 // member shows a member by its answer, which is nil if there was none.
-func member(m Member, a *dtaskv1.IdentifyResponse, last uint64) *dtaskv1.Member {
-	view := &dtaskv1.Member{Id: m.ID, Address: m.Address, State: memberUnreachable}
+func member(m Member, a *dtaskv1.IdentifyResponse, furthest uint64) *dtaskv1.Member {
+	view := &dtaskv1.Member{Id: m.ID, Address: m.Address, State: memberUnreachable, Voter: m.Voter}
 	switch a.GetState() {
 	case memberLeader, memberFollower, memberCandidate:
 		view.State = a.GetState()
@@ -101,6 +104,6 @@ func member(m Member, a *dtaskv1.IdentifyResponse, last uint64) *dtaskv1.Member 
 		return view
 	}
 	view.Applied, view.Version, view.HttpAddress = a.GetApplied(), a.GetVersion(), a.GetHttpAddress()
-	view.Lag = last - min(last, a.GetApplied())
+	view.Lag = furthest - min(furthest, a.GetApplied())
 	return view
 }

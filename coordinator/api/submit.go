@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -29,12 +32,22 @@ type submitStream = grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.Su
 
 // Submit implements JobService.
 func (j *jobs) Submit(stream submitStream) error {
+	err := j.store(stream)
+	j.refused.count(err)
+	return err
+}
+
+// store receives a job, hands it to the leader and answers.
+func (j *jobs) store(stream submitStream) error {
 	leader := j.cfg.Leader()
 	if leader == nil {
 		return errNotLeader // before a byte of the job was read
 	}
 	u := &upload{Server: j.Server}
 	defer u.release()
+	if err := u.ask(stream); err != nil {
+		return err
+	}
 	for {
 		m, err := u.next(stream)
 		if errors.Is(err, io.EOF) {
@@ -44,6 +57,10 @@ func (j *jobs) Submit(stream submitStream) error {
 		}
 		if j.cfg.Leader() != leader {
 			return errNotLeader
+		}
+		// The next message comes while this one is checked.
+		if err := u.ask(stream); err != nil {
+			return err
 		}
 		if err := u.add(m); err != nil {
 			return err
@@ -57,27 +74,36 @@ func (j *jobs) Submit(stream submitStream) error {
 	if err != nil {
 		return fmt.Errorf("storing the job: %w", err)
 	}
-	return stream.SendAndClose(&dtaskv1.SubmitResponse{
-		Id: strconv.FormatUint(uint64(stored.ID), 10), Existed: stored.Existed, Index: stored.Index,
-	})
+	return stream.SendAndClose(storedJob(stored))
+}
+
+func storedJob(s sequencer.Submitted) *dtaskv1.SubmitResponse {
+	return &dtaskv1.SubmitResponse{Id: strconv.FormatUint(uint64(s.ID), 10), Existed: s.Existed, Index: s.Index}
 }
 
 // upload is a submission that is being received. It is used by one call.
 type upload struct {
 	*Server
 	held    int64 // bytes of Server.uploads
+	coming  receiving
 	begun   bool
 	checker *spec.Checker
 	encoder jobEncoder
 }
 
-// next receives a message. The memory of a whole one is set aside before it is
-// read, and what it really takes is kept after.
-func (u *upload) next(stream submitStream) (*dtaskv1.SubmitRequest, error) {
+// ask begins to receive the next message. The memory of a whole one is set aside before
+// it is read, and next keeps what it really takes.
+func (u *upload) ask(stream submitStream) error {
 	if err := u.take(maxMessage); err != nil {
-		return nil, err
+		return err
 	}
-	m, err := receive(stream, u.cfg.UploadPause)
+	u.coming = receive(stream)
+	return nil
+}
+
+// next gives the message that was asked for.
+func (u *upload) next(stream submitStream) (*dtaskv1.SubmitRequest, error) {
+	m, err := u.coming.wait(stream.Context(), u.cfg.UploadPause)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +122,7 @@ func (u *upload) next(stream submitStream) (*dtaskv1.SubmitRequest, error) {
 
 func (u *upload) take(n int64) error {
 	if !u.uploads.TryAcquire(n) {
-		return &Error{Kind: KindBusy, Message: "too many submissions are being received", RetryAfter: uploadRetry}
+		return &Error{Kind: KindBusy, limit: limitUploads, Message: "too many submissions are being received", RetryAfter: uploadRetry}
 	}
 	u.held += n
 	return nil
@@ -104,27 +130,36 @@ func (u *upload) take(n int64) error {
 
 func (u *upload) release() { u.uploads.Release(u.held) }
 
-// receive waits for a message for at most a pause. Nothing but the end of the
-// call makes Recv return, so that the goroutine that waits in it is not waited
-// for here: it touches the stream and its channel, and the end of the call ends
-// it.
-func receive(stream submitStream, pause time.Duration) (*dtaskv1.SubmitRequest, error) {
-	type received struct {
-		m   *dtaskv1.SubmitRequest
-		err error
-	}
-	got := make(chan received, 1) // size 1: the call may have ended
+// received is what came.
+type received struct {
+	m   *dtaskv1.SubmitRequest
+	err error
+}
+
+// receiving is a message on its way.
+type receiving chan received
+
+// receive begins to receive a message. Nothing but the end of the call makes Recv return, so
+// that the goroutine that waits in it is not waited for here: it touches the stream
+// and its channel, and the end of the call ends it.
+func receive(stream submitStream) receiving {
+	got := make(receiving, 1) // size 1: the call may have ended
 	go func() {
 		m, err := stream.Recv()
 		got <- received{m, err}
 	}()
+	return got
+}
+
+// wait waits for the message for at most a pause.
+func (got receiving) wait(ctx context.Context, pause time.Duration) (*dtaskv1.SubmitRequest, error) {
 	limit := time.NewTimer(pause)
 	defer limit.Stop()
 	select {
 	case r := <-got:
 		return r.m, r.err
-	case <-stream.Context().Done():
-		return nil, context.Cause(stream.Context())
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	case <-limit.C:
 		// Definite: whoever was held up may begin again.
 		return nil, &Error{Kind: KindBusy, Message: fmt.Sprintf("no message came for %s; a submission is sent without pauses", pause)}
@@ -140,7 +175,11 @@ func (u *upload) add(m *dtaskv1.SubmitRequest) error {
 	} else if m.GetHeader() != nil || m.GetIdempotencyKey() != "" || m.GetTotal() != 0 || m.GetGeneratedKey() {
 		return invalid("header, idempotency_key, generated_key, total: are in the first message only")
 	}
-	if total := u.encoder.s.Total; uint64(u.encoder.count)+uint64(len(m.GetTasks())) > uint64(total) {
+	tasks := uint64(u.encoder.tasks)
+	for _, t := range m.GetTasks() {
+		tasks += array.Tasks(t)
+	}
+	if total := u.encoder.s.Total; tasks > uint64(total) {
 		return invalid("total: %d were announced, and more came; announce as many as are sent", total)
 	}
 	if faults := u.checker.Add(m.GetTasks()); faults != nil {
@@ -177,5 +216,19 @@ func (u *upload) begin(m *dtaskv1.SubmitRequest) error {
 	if faults := u.checker.Add(nil); faults != nil {
 		return faults
 	}
+	// A job that is stored already costs nothing, however often it is sent; what
+	// is known is looked up in what is applied here, so that a repeat may need a
+	// token while the first is on its way.
+	if !u.known(m.GetIdempotencyKey()) {
+		if err := u.limit.take(header.GetOwner()); err != nil {
+			return err
+		}
+	}
 	return u.encoder.header(header)
+}
+
+// known reports whether there is a job with an idempotency key.
+func (u *upload) known(key string) (known bool) {
+	u.cfg.Machine.Read(func(s *fsm.State, _ uint64) { _, _, _, known = s.Key(key) })
+	return known
 }

@@ -1,6 +1,9 @@
 package api
 
 import (
+	"context"
+	"strconv"
+
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -37,23 +40,34 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 		return err
 	}
 	seen := j.observed(id)
-	st, index := j.cfg.Machine.Fork()
-	job, ok := st.Job(id)
-	if !ok {
-		return noSuchJob(id)
+	st, job, index, err := j.fork(id)
+	if err != nil {
+		return err
 	}
 	first, end := uint32(0), job.Total
 	if name := r.GetTask(); name != "" {
-		ref, ok := st.FindTask(id, name)
-		if !ok {
-			return noSuchTask(id, name)
+		var ok bool
+		if first, end, ok = findNamed(st, id, name); !ok {
+			return noSuchTask(st, id, name)
 		}
-		first, end = ref.Index, ref.Index+1
+	}
+	wanted, err := newTaskFilter(st, id, r)
+	if err != nil {
+		return err
 	}
 	tasks := taskReader{st: st, job: job, seen: seen, dependencies: r.GetWithDependencies(), results: r.GetWithResults(), history: r.GetWithHistory()}
 	page, size := &dtaskv1.ListTasksResponse{Freshness: j.freshness(index)}, 0
 	for i := first; i < end; i++ {
+		if i%walkStride == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if wanted.skips(&tasks, i) {
+			continue
+		}
 		t := tasks.read(i)
+		if !wanted.match(t) {
+			continue
+		}
 		n := proto.Size(t)
 		if len(page.GetTasks()) == maxPageTasks || (size+n > maxPage && size > 0) {
 			if err := stream.Send(page); err != nil {
@@ -65,6 +79,23 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 		size += n
 	}
 	return stream.Send(page)
+}
+
+// findNamed finds the tasks, from the first up to, not including, end, that a name means: those
+// of an array, one task, or all that execute items of a range of an array.
+func findNamed(st *fsm.State, id fsm.JobID, name string) (first, end uint32, ok bool) {
+	if ref, ok := st.FindArray(id, name); ok {
+		return ref.Index, ref.Index + st.Span(ref), true
+	}
+	if ref, ok := st.FindTask(id, name); ok {
+		return ref.Index, ref.Index + 1, true
+	}
+	for _, a := range st.Arrays(id) {
+		if k, behind, ok := a.Covering(name); ok && k < behind {
+			return a.First + k, a.First + behind, true
+		}
+	}
+	return 0, 0, false
 }
 
 // taskReader shows the tasks of one job.
@@ -83,10 +114,19 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	view := &dtaskv1.Task{
 		Id: r.st.Name(ref), Index: i, State: shownTaskStates[t.State], Attempt: t.Attempt, Error: left.Error,
 		StartedAt: t.StartedMS, CompletedAt: t.EndedMS, Retries: max(t.Attempt, 1) - 1, DueAt: t.DueMS,
-		Type: r.kind(ref, t.Policy),
+		Type: r.st.Kind(ref),
+	}
+	if a, ok := r.st.ArrayTask(ref); ok {
+		view.Array = a.Name
+	}
+	if left.ReusedJob != 0 {
+		view.ReusedJob, view.ReusedTask = strconv.FormatUint(uint64(left.ReusedJob), 10), left.ReusedTask
 	}
 	if w := r.st.Worker(t.Worker); w != nil {
 		view.Worker = w.Name
+	}
+	if c, ok := r.st.Checkpoint(ref); ok {
+		view.CheckpointAt = c.AtMS
 	}
 	if o, ok := r.seen[i]; ok && t.State == fsm.Assigned && o.Attempt == t.Attempt {
 		view.State = dtaskv1.TaskState_TASK_STATE_RUNNING
@@ -107,28 +147,8 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	return view
 }
 
-// kind is what runs a task: the name of its handler, command or run.
-func (r *taskReader) kind(ref fsm.TaskRef, policy uint32) string {
-	if name := r.job.Header.GetPolicies()[policy].GetType(); name != "" {
-		return name
-	}
-	kind := ""
-	eachField(r.st.Body(ref), func(n protowire.Number, _ []byte) bool {
-		if n == bodyCommand {
-			kind = "command"
-		}
-		if n == bodyRun {
-			kind = "run"
-		}
-		return kind == ""
-	})
-	return kind
-}
-
 // Numbers of fields of dtask.v1.TaskBody.
 const (
-	bodyCommand protowire.Number = 1
-	bodyRun     protowire.Number = 2
 	bodyOutput  protowire.Number = 4
 	bodyPayload protowire.Number = 5
 )

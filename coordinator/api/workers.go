@@ -9,8 +9,12 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// stateDraining is shown for a worker that is up and takes nothing new.
-const stateDraining = "draining"
+// States of a worker that is up and takes nothing new: it holds attempts, or
+// drains by order and holds none any more.
+const (
+	stateDraining = "draining"
+	stateDrained  = "drained"
+)
 
 // ListWorkers implements ClusterService. The leader knows how many attempts each
 // worker holds; another replica, for a stale listing, counts them.
@@ -41,11 +45,18 @@ func (c *cluster) ListWorkers(ctx context.Context, r *dtaskv1.ListWorkersRequest
 func showWorker(w *fsm.Worker, status sequencer.WorkerStatus) *dtaskv1.Worker {
 	view := &dtaskv1.Worker{
 		Id: strconv.FormatUint(uint64(w.ID), 10), Name: w.Name, State: w.State.String(), Slots: w.Slots,
-		Running: uint32(max(status.Held, 0)), //nolint:gosec // no more than slots
-		UpSince: w.UpSince, DownSince: w.DownSince, Version: w.Version, Address: w.Address,
+		Prefetch: uint32(status.Prefetch), //nolint:gosec // at most 65,535
+		UpSince:  w.UpSince, DownSince: w.DownSince, Version: w.Version, Address: w.Address,
 		Labels: make(map[string]string, len(w.Labels)), Resources: make(map[string]int64, len(w.Resources)),
+		DrainUntil: w.DrainUntil, DrainReason: w.DrainReason,
 	}
-	if w.State == fsm.WorkerUp && status.Draining {
+	view.Running = min(uint32(status.Held), w.Slots)      //nolint:gosec // a count
+	view.Queued = uint32(status.Held) - view.GetRunning() //nolint:gosec // a count
+	switch {
+	case w.State != fsm.WorkerUp:
+	case w.Drains() && status.Held == 0:
+		view.State = stateDrained
+	case w.Drains() || status.Draining:
 		view.State = stateDraining
 	}
 	for _, l := range w.Labels {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/dtask/dtask/internal/pace"
 )
 
 const (
@@ -15,12 +17,21 @@ const (
 	// was committed before it.
 	barrierTimeout = 3 * time.Second
 	// transferTimeout bounds the hand-over of a leader that cannot lead.
-	transferTimeout = time.Second
+	transferTimeout = 2 * time.Second
+	// transferPause is the time between two attempts at that.
+	transferPause = 20 * time.Millisecond
+	// endLimit is how long what belongs to a term may take to end after it.
+	endLimit = 10 * time.Second
+	endCheck = 100 * time.Millisecond
 )
 
 // ErrTermOver is the cause of a duty's cancelled context when its term was lost,
 // rather than the process being stopped.
 var ErrTermOver = errors.New("leader: the term is over")
+
+// ErrStuck is why Run returns when something that belongs to a term did not end with
+// it. The process must end: it must not lead again beside what is left.
+var ErrStuck = errors.New("leader: something did not end with its term")
 
 // errReturned is why a term fails whose duty ended without an error.
 var errReturned = errors.New("returned before the term was over")
@@ -53,19 +64,25 @@ type Duty interface {
 // Run leads whenever raft makes this replica the leader. It returns when ctx is done,
 // with its cause; or with an error when this replica leads, cannot do its duties
 // and cannot step down: then the process must end, for only that makes the others
-// elect one that can. Whatever it returns, no duty is running any more.
+// elect one that can. Unless it returns ErrStuck, no duty is running any more.
 func Run(ctx context.Context, raft Raft, log *slog.Logger, duties ...Duty) error {
+	return RunAt(ctx, 1, raft, log, duties...)
+}
+
+// RunAt is Run with all its limits scaled. For simulations only.
+func RunAt(ctx context.Context, p pace.Pace, raft Raft, log *slog.Logger, duties ...Duty) error {
 	var now *term // nil while this replica does not lead
-	defer func() { now.end(context.Cause(ctx)) }()
 	for {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return errors.Join(now.end(context.Cause(ctx)), context.Cause(ctx))
 		case leading := <-raft.LeaderCh():
-			now.end(ErrTermOver)
+			if stuck := now.end(ErrTermOver); stuck != nil {
+				return stuck
+			}
 			now = nil
 			if leading {
-				now = begin(ctx, raft, log, duties)
+				now = begin(ctx, p, raft, log, duties)
 			}
 		case err := <-now.over():
 			now.cancel(err)
@@ -73,8 +90,11 @@ func Run(ctx context.Context, raft Raft, log *slog.Logger, duties ...Duty) error
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
+			if errors.Is(err, ErrStuck) {
+				return err
+			}
 			log.ErrorContext(ctx, "cannot do the duties of the leader, stepping down", "err", err)
-			if stuck := stepDown(ctx, raft); stuck != nil {
+			if stuck := stepDown(ctx, p, raft); stuck != nil {
 				return fmt.Errorf("cannot lead: %w; and cannot step down: %w", err, stuck)
 			}
 		}
@@ -82,15 +102,24 @@ func Run(ctx context.Context, raft Raft, log *slog.Logger, duties ...Duty) error
 }
 
 // stepDown returns an error only if this replica leads still. A transfer that fails
-// because leadership is lost already has done what it should.
-func stepDown(ctx context.Context, raft Raft) error {
-	if !raft.Leading() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+// because leadership is lost already has done what it should, and one that fails
+// because another is on its way, an operator's, is tried again when that may be over.
+func stepDown(ctx context.Context, p pace.Pace, raft Raft) error {
+	ctx, cancel := context.WithTimeout(ctx, p.Of(transferTimeout))
 	defer cancel()
-	if err := raft.Transfer(ctx); err != nil && raft.Leading() {
-		return err
+	for raft.Leading() {
+		err := untilEnd(ctx, p, func() error { return raft.Transfer(ctx) })
+		if err == nil || !raft.Leading() {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(p.Of(transferPause)):
+		case <-ctx.Done():
+			return err
+		}
 	}
 	return nil
 }
@@ -102,20 +131,24 @@ type term struct {
 	result chan error // of size 1: lead sends its result once, and never waits
 }
 
-func begin(ctx context.Context, raft Raft, log *slog.Logger, duties []Duty) *term {
+func begin(ctx context.Context, p pace.Pace, raft Raft, log *slog.Logger, duties []Duty) *term {
 	ctx, cancel := context.WithCancelCause(ctx)
 	t := &term{cancel: cancel, result: make(chan error, 1)}
-	go func() { t.result <- lead(ctx, raft, log, duties) }()
+	go func() { t.result <- lead(ctx, p, raft, log, duties) }()
 	return t
 }
 
-// end stops the term and waits for all that it started.
-func (t *term) end(cause error) {
+// end stops the term and waits for all that it started; it is ErrStuck if that does
+// not end.
+func (t *term) end(cause error) error {
 	if t == nil {
-		return
+		return nil
 	}
 	t.cancel(cause)
-	<-t.result //nolint:errcheck // it says that the term was over, which is why it ended
+	if err := <-t.result; errors.Is(err, ErrStuck) {
+		return err
+	}
+	return nil // what it says else is why it ended
 }
 
 // over receives the result of a term that ended by itself.
@@ -127,8 +160,8 @@ func (t *term) over() <-chan error {
 }
 
 // lead is a term: it catches up, does the duties, and returns when all have ended.
-func lead(ctx context.Context, raft Raft, log *slog.Logger, duties []Duty) error {
-	number, err := catchUp(ctx, raft)
+func lead(ctx context.Context, p pace.Pace, raft Raft, log *slog.Logger, duties []Duty) error {
+	number, err := catchUp(ctx, p, raft)
 	if err != nil {
 		return err
 	}
@@ -151,13 +184,39 @@ func lead(ctx context.Context, raft Raft, log *slog.Logger, duties []Duty) error
 	if len(duties) == 0 {
 		<-ctx.Done()
 	}
-	return group.Wait()
+	return untilEnd(ctx, p, group.Wait)
 }
 
-func catchUp(ctx context.Context, raft Raft) (term uint64, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, barrierTimeout, fmt.Errorf("not caught up within %v", barrierTimeout))
+// untilEnd waits for f, and only for so long once ctx is done. It counts its looks,
+// not the time between them: a process that was stopped gets the rest of its time.
+func untilEnd(ctx context.Context, p pace.Pace, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	tick := time.NewTicker(p.Of(endCheck))
+	defer tick.Stop()
+	for range int(endLimit / endCheck) {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C:
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrStuck, context.Cause(ctx))
+}
+
+func catchUp(ctx context.Context, p pace.Pace, raft Raft) (term uint64, err error) {
+	limit := p.Of(barrierTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not caught up within %v", limit))
 	defer cancel()
-	term, err = raft.Barrier(ctx)
+	err = untilEnd(ctx, p, func() (err error) {
+		term, err = raft.Barrier(ctx)
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("catching up: %w", err)
 	}

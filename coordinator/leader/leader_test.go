@@ -113,7 +113,7 @@ func TestTermsNeverOverlap(t *testing.T) {
 			if cause := context.Cause(ctx); !errors.Is(cause, ErrTermOver) && !errors.Is(cause, context.Canceled) {
 				t.Errorf("the term ended with %v", cause)
 			}
-			time.Sleep(time.Minute) // it is slow to stop, in the bubble's time
+			time.Sleep(endLimit - time.Second) // it is slow to stop, in the bubble's time
 			return nil
 		}))
 		raft.elect()
@@ -210,6 +210,38 @@ func TestLeaderThatCannotStepDownEndsTheProcess(t *testing.T) {
 	})
 }
 
+func TestSteppingDownWaitsForAHandOverThatIsOnItsWay(t *testing.T) {
+	for name, depose := range map[string]bool{"which succeeds": true, "which does not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				raft := newFakeRaft()
+				begin := time.Now()
+				raft.transfer = func(context.Context) error {
+					if time.Since(begin) < 500*time.Millisecond {
+						return errBroken // raft makes one transfer at a time
+					}
+					if raft.leading.Load() {
+						raft.depose()
+					}
+					return nil
+				}
+				r := run(t, raft, duty(func(context.Context, uint64) error { return errBroken }))
+				raft.elect()
+				if depose {
+					time.Sleep(250 * time.Millisecond)
+					raft.depose()
+				}
+				time.Sleep(transferTimeout)
+				synctest.Wait()
+				if raft.Leading() {
+					t.Error("it leads still")
+				}
+				r.end(t)
+			})
+		})
+	}
+}
+
 func TestLostLeadershipIsNotAFailureToStepDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		raft := newFakeRaft()
@@ -253,4 +285,78 @@ func TestStalledLeaderGivesUp(t *testing.T) {
 		}
 		r.end(t)
 	})
+}
+
+// A leader that does not get as far as serving must not reign.
+func TestALeaderThatDoesNotEstablishItselfGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		raft := newFakeRaft()
+		var serves atomic.Bool
+		r := run(t, raft,
+			duty(func(ctx context.Context, _ uint64) error { return hangs(ctx) }),
+			Watchdog{
+				Progress:    func() (uint64, bool) { return 0, false },
+				Established: serves.Load,
+				Scan:        func() time.Duration { return time.Second },
+			})
+		raft.elect()
+		time.Sleep(establishLimit + time.Second - 2*stallCheck)
+		synctest.Wait()
+		if raft.handed.Load() != 0 {
+			t.Fatal("it gave up before the time that the size of its state allows")
+		}
+		time.Sleep(3 * stallCheck)
+		synctest.Wait()
+		if raft.handed.Load() != 1 || raft.Leading() {
+			t.Errorf("handed over %d times, leading %v; want once and no", raft.handed.Load(), raft.Leading())
+		}
+		serves.Store(true)
+		raft.elect()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if raft.handed.Load() != 1 {
+			t.Error("a leader that serves gave up")
+		}
+		r.end(t)
+	})
+}
+
+func TestWhatDoesNotEndWithItsTermEndsTheProcess(t *testing.T) {
+	for name, begin := range map[string]func(*fakeRaft, chan struct{}) []Duty{
+		"a duty, its term was lost": func(_ *fakeRaft, free chan struct{}) []Duty {
+			return []Duty{duty(func(context.Context, uint64) error { <-free; return nil })}
+		},
+		"a duty, another failed": func(_ *fakeRaft, free chan struct{}) []Duty {
+			return []Duty{
+				duty(func(context.Context, uint64) error { <-free; return nil }),
+				duty(func(context.Context, uint64) error { return errBroken }),
+			}
+		},
+		"the barrier": func(raft *fakeRaft, free chan struct{}) []Duty {
+			raft.barrier = func(context.Context) error { <-free; return nil }
+			return nil
+		},
+		"the hand-over": func(raft *fakeRaft, free chan struct{}) []Duty {
+			raft.transfer = func(context.Context) error { <-free; return errBroken }
+			return []Duty{duty(func(context.Context, uint64) error { return errBroken })}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				raft := newFakeRaft()
+				free := make(chan struct{})
+				r := run(t, raft, begin(raft, free)...)
+				raft.elect()
+				synctest.Wait()
+				if name == "a duty, its term was lost" {
+					raft.depose()
+				}
+				if err := <-r.result; !errors.Is(err, ErrStuck) {
+					t.Errorf("Run returned %v, want ErrStuck", err)
+				}
+				close(free)
+				r.stop()
+			})
+		})
+	}
 }

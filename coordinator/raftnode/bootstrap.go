@@ -55,15 +55,19 @@ type PeerInfo struct {
 	ServerID, Instance string
 	ClusterID          string // "" while it does not know its cluster
 	Empty              bool   // its folder holds no raft state
+	SetAside           bool   // its folder was damaged: it was part of a cluster
 	PeersDigest        string // of its own --peers; see PeersDigest
 }
 
 // FormConfig is what Form needs.
 type FormConfig struct {
 	Self     Identity
-	HasState bool     // see HasState
-	Peers    []Server // as the operator named them, this server included; may be empty
-	Logger   *slog.Logger
+	HasState bool // see HasState
+	// Aside are folders of this replica that were set aside as damaged. If there are
+	// any, it founds no cluster.
+	Aside  []string
+	Peers  []Server // as the operator named them, this server included; may be empty
+	Logger *slog.Logger
 
 	// Probe asks a peer how it stands. It is called for all peers at once, and
 	// its ctx ends after a second.
@@ -113,13 +117,18 @@ func Form(ctx context.Context, cfg FormConfig) (Outcome, error) {
 		return Outcome{Decision: Restart}, nil
 	}
 	f := &former{FormConfig: cfg, digest: PeersDigest(cfg.Peers)}
-	f.named = slices.ContainsFunc(cfg.Peers, func(s Server) bool { return s.ID == cfg.Self.ServerID })
+	self := func(s Server) bool { return s.ID == cfg.Self.ServerID || s.ID == cfg.Self.Base() }
+	f.named = slices.ContainsFunc(cfg.Peers, self)
 	for _, p := range cfg.Peers {
-		if p.ID != cfg.Self.ServerID {
+		if !self(p) {
 			f.others = append(f.others, p)
 		}
 	}
 	if len(f.others) == 0 && cfg.Self.ClusterID == "" {
+		if len(cfg.Aside) > 0 {
+			return Outcome{}, &RefusedError{ServerID: cfg.Self.ServerID, Reason: "there is nobody to get its data from, and to begin anew " +
+				"would be to forget what is in " + strings.Join(cfg.Aside, ", ") + "; to begin anew all the same, move that elsewhere"}
+		}
 		return Outcome{Decision: Bootstrap}, nil
 	}
 	for {
@@ -161,10 +170,14 @@ func (f *former) round(ctx context.Context) (Outcome, error) {
 		switch {
 		case a.err != nil:
 			waiting = append(waiting, fmt.Sprintf("%s at %s does not answer: %v", a.peer.ID, a.peer.Address, a.err))
+		case a.info.ClusterID != "" && strings.HasPrefix(a.info.ServerID, a.peer.ID+"-"):
+			born = true // it came back under a new id
 		case a.info.ServerID != a.peer.ID:
 			waiting = append(waiting, fmt.Sprintf("at %s answers %s, not %s: check --peers", a.peer.Address, a.info.ServerID, a.peer.ID))
 		case a.info.ClusterID != "":
 			born = true
+		case a.info.SetAside:
+			waiting = append(waiting, fmt.Sprintf("%s at %s was part of a cluster: its damaged folder was set aside", a.peer.ID, a.peer.Address))
 		case a.info.PeersDigest != f.digest:
 			waiting = append(waiting, fmt.Sprintf("%s at %s was started with other --peers (digest %s, here %s): start all with the same",
 				a.peer.ID, a.peer.Address, a.info.PeersDigest, f.digest))
@@ -174,6 +187,10 @@ func (f *former) round(ctx context.Context) (Outcome, error) {
 	}
 	if born || f.Self.ClusterID != "" {
 		return f.ask(ctx, waiting)
+	}
+	if len(f.Aside) > 0 {
+		f.report(ctx, "waiting for the cluster that this replica was part of", append(waiting, "set aside as damaged: "+strings.Join(f.Aside, ", ")))
+		return Outcome{}, nil
 	}
 	if f.named && unborn >= len(f.Peers)/2+1 {
 		f.Logger.InfoContext(ctx, "a majority of the peers knows of no cluster: founding one",
@@ -227,5 +244,5 @@ func (f *former) report(ctx context.Context, msg string, waiting []string) {
 		return
 	}
 	f.logged = time.Now()
-	f.Logger.WarnContext(ctx, msg, "server_id", f.Self.ServerID, "because", waiting) //nolint:sloglint // msg is one of two constants
+	f.Logger.WarnContext(ctx, msg, "server_id", f.Self.ServerID, "because", waiting) //nolint:sloglint // msg is one of three constants
 }

@@ -92,7 +92,7 @@ func (w *network) dial(from string) func(context.Context, string) (net.Conn, err
 		if w.refuses(from, to) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 		}
-		conn, err := dialTCP(ctx, to)
+		conn, err := DialTCP(ctx, to)
 		if err != nil {
 			return nil, err
 		}
@@ -336,6 +336,16 @@ func (c cluster) leader(tb testing.TB, except ...*testNode) *testNode {
 	return leader
 }
 
+// valueEntry is the entry of a value. Every fifth is large, so that the store has it in
+// several pieces.
+func valueEntry(v uint64) []byte {
+	entry := binary.BigEndian.AppendUint64(nil, v)
+	if v%5 == 0 {
+		entry = append(entry, make([]byte, 2*pieceSize)...)
+	}
+	return entry
+}
+
 // propose proposes count values from first on, a few in flight, and waits for all.
 func (n *testNode) propose(tb testing.TB, first, count uint64) {
 	tb.Helper()
@@ -352,7 +362,7 @@ func (n *testNode) propose(tb testing.TB, first, count uint64) {
 		last = index
 	}
 	for v := first; v < first+count; v++ {
-		flight = append(flight, n.Propose(binary.BigEndian.AppendUint64(nil, v)))
+		flight = append(flight, n.Propose(valueEntry(v)))
 		if len(flight) == 4 {
 			finish(flight[0])
 			flight = flight[1:]

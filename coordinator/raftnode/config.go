@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/dtask/dtask/internal/pace"
 )
 
 // Server is one member of the cluster.
@@ -84,6 +86,14 @@ type Config struct {
 	// is known how to ask it.
 	Space SpaceFunc
 
+	// WrapStore may put something between the defended store and raft.db: faults,
+	// in tests. Optional.
+	WrapStore func(Backend) Backend
+
+	// Pace scales all times above that are defaults, and those that are constants. For
+	// simulations only.
+	Pace pace.Pace
+
 	// Logger receives the node's and raft's messages.
 	Logger *slog.Logger
 	// Fatal is called once, from any goroutine, when a store failed or data is
@@ -93,16 +103,16 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.Heartbeat, 500*time.Millisecond)
-	setDefault(&c.Election, max(500*time.Millisecond, c.Heartbeat))
-	setDefault(&c.Lease, min(250*time.Millisecond, c.Heartbeat))
-	setDefault(&c.RPCTimeout, 2*time.Second)
-	setDefault(&c.EnqueueTimeout, time.Second)
-	setDefault(&c.StoreHang, 1500*time.Millisecond)
+	setDefault(&c.Heartbeat, c.Pace.Of(500*time.Millisecond))
+	setDefault(&c.Election, max(c.Pace.Of(500*time.Millisecond), c.Heartbeat))
+	setDefault(&c.Lease, min(c.Pace.Of(250*time.Millisecond), c.Heartbeat))
+	setDefault(&c.RPCTimeout, c.Pace.Of(2*time.Second))
+	setDefault(&c.EnqueueTimeout, c.Pace.Of(time.Second))
+	setDefault(&c.StoreHang, c.Pace.Of(1500*time.Millisecond))
 	setDefault(&c.SnapshotBytes, 64<<20)
-	setDefault(&c.SnapshotInterval, 10*time.Second)
+	setDefault(&c.SnapshotInterval, c.Pace.Of(10*time.Second))
 	setDefault(&c.TrailingLogs, 1024)
-	setDefault(&c.SpaceInterval, time.Second)
+	setDefault(&c.SpaceInterval, c.Pace.Of(time.Second))
 	if c.LowSpace == nil {
 		limit := DefaultSpaceLimit()
 		c.LowSpace = &limit
@@ -111,7 +121,10 @@ func (c *Config) setDefaults() {
 		c.Space = diskSpace
 	}
 	if c.Dial == nil {
-		c.Dial = dialTCP
+		c.Dial = DialTCP
+	}
+	if c.WrapStore == nil {
+		c.WrapStore = func(b Backend) Backend { return b }
 	}
 }
 

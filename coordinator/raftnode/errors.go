@@ -85,9 +85,7 @@ func (e *DamageError) Error() string {
 	if e.Path == "" {
 		return "damaged data: " + e.Detail
 	}
-	return fmt.Sprintf("%s is damaged: %s; this replica must not serve from it: keep the folder aside for "+
-		"inspection and start the replica with an empty folder and a new server id, so that it joins anew and the others bring it up to date",
-		e.Path, e.Detail)
+	return fmt.Sprintf("%s is damaged: %s; this replica must not serve from it", e.Path, e.Detail)
 }
 
 // HaltError is given to Config.Fatal when the state machine stopped at an entry
@@ -122,7 +120,13 @@ func (e *RefusedError) Error() string {
 // is known with another instance.
 func OtherInstanceError(serverID string) *RefusedError {
 	return &RefusedError{ServerID: serverID, Reason: fmt.Sprintf("this folder is new, but server id %s is known to the cluster "+
-		"with another instance; start it with its old folder, or as a new server id", serverID)}
+		"with another instance; start it with its old folder, or with --auto-rejoin, so that it comes back under a new server id", serverID)}
+}
+
+// RemovedError returns the RefusedError of a server that is no member any more.
+func RemovedError(serverID string) *RefusedError {
+	return &RefusedError{ServerID: serverID, Reason: "it was removed from the cluster, and its id is never used again; " +
+		"to add it anew, start it with an empty folder and a new --id, and use dtaskctl cluster add"}
 }
 
 // proposeError maps what a raft future said about a proposal to the errors of

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -22,21 +23,39 @@ const (
 
 // Identity says whose a data folder is.
 type Identity struct {
-	ServerID  string // the replica that the folder belongs to
-	Instance  string // 128 random bits in hex, made once with the folder
-	ClusterID string // "" until it is learnt; it never changes after that
+	ServerID string // the replica that the folder belongs to
+	// Configured is the server id that the operator starts it with, if the cluster
+	// gave it another one because the folder under that id was lost.
+	Configured string
+	Instance   string // 128 random bits in hex, made once with the folder
+	ClusterID  string // "" until it is learnt; it never changes after that
 	// Stored is true once the folder has held raft state. If the state is gone
 	// later, the folder was damaged, not new.
 	Stored bool
+	// Instances are those of the other replicas, by server id, as far as they are
+	// known: a replica that has just started has not applied its log yet, and must
+	// not believe a wiped one meanwhile. It must not be changed.
+	Instances map[string]string
+}
+
+// Base returns the server id on the command line.
+func (i Identity) Base() string {
+	if i.Configured != "" {
+		return i.Configured
+	}
+	return i.ServerID
 }
 
 // identityJSON is the file's form.
 type identityJSON struct {
-	Version   int    `json:"version"`
-	ServerID  string `json:"server_id"`
-	Instance  string `json:"instance"`
-	ClusterID string `json:"cluster_id,omitempty"`
-	Stored    bool   `json:"stored,omitempty"`
+	Version      int    `json:"version"`
+	ServerID     string `json:"server_id"`
+	ConfiguredID string `json:"configured_id,omitempty"`
+	Instance     string `json:"instance"`
+	ClusterID    string `json:"cluster_id,omitempty"`
+	Stored       bool   `json:"stored,omitempty"`
+
+	Instances map[string]string `json:"instances,omitempty"`
 }
 
 // IdentityFile is a data folder's identity, locked for this process. Its methods
@@ -88,10 +107,10 @@ func (f *IdentityFile) load(serverID string) error {
 		return fmt.Errorf("%s has format %d, this program knows %d", path, j.Version, identityVersion)
 	case j.ServerID == "" || j.Instance == "":
 		return &DamageError{Path: path, Detail: "server id or instance is missing"}
-	case j.ServerID != serverID:
+	case j.ServerID != serverID && j.ConfiguredID != serverID:
 		return fmt.Errorf("data folder %s belongs to server %s, not to %s: start %s with its own folder", f.dir, j.ServerID, serverID, serverID)
 	}
-	f.id = Identity{ServerID: j.ServerID, Instance: j.Instance, ClusterID: j.ClusterID, Stored: j.Stored}
+	f.id = Identity{ServerID: j.ServerID, Configured: j.ConfiguredID, Instance: j.Instance, ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances}
 	return nil
 }
 
@@ -107,6 +126,22 @@ func (f *IdentityFile) create(serverID string) error {
 		return fmt.Errorf("making instance: %w", err)
 	}
 	return f.write(Identity{ServerID: serverID, Instance: hex.EncodeToString(random[:])})
+}
+
+// Rename gives a folder that has held no raft state yet to another server id, which the
+// cluster chose; the operator goes on to start it under the one it has.
+func (f *IdentityFile) Rename(serverID, clusterID string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := f.id
+	switch {
+	case next.Stored:
+		return fmt.Errorf("the folder of server %s holds raft state: it cannot become server %s", next.ServerID, serverID)
+	case next.ClusterID != "" && next.ClusterID != clusterID:
+		return fmt.Errorf("%w: it is %s, not %s", ErrClusterKnown, next.ClusterID, clusterID)
+	}
+	next.Configured, next.ServerID, next.ClusterID = next.Base(), serverID, clusterID
+	return f.write(next)
 }
 
 // Get returns the identity as it is now.
@@ -133,6 +168,19 @@ func (f *IdentityFile) SetClusterID(clusterID string) error {
 	}
 }
 
+// SetInstances records, durably, which instances the other replicas are. The map must
+// not be changed afterwards.
+func (f *IdentityFile) SetInstances(instances map[string]string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if maps.Equal(instances, f.id.Instances) {
+		return nil
+	}
+	next := f.id
+	next.Instances = instances
+	return f.write(next)
+}
+
 // markStored records that the folder holds raft state from now on.
 func (f *IdentityFile) markStored() error {
 	f.mu.Lock()
@@ -156,7 +204,7 @@ func (f *IdentityFile) Close() error {
 // write replaces the file so that a crash leaves the old or the new one, whole.
 func (f *IdentityFile) write(id Identity) error {
 	text, err := json.MarshalIndent(identityJSON{
-		Version: identityVersion, ServerID: id.ServerID, Instance: id.Instance, ClusterID: id.ClusterID, Stored: id.Stored,
+		Version: identityVersion, ServerID: id.ServerID, ConfiguredID: id.Configured, Instance: id.Instance, ClusterID: id.ClusterID, Stored: id.Stored, Instances: id.Instances,
 	}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding identity: %w", err)

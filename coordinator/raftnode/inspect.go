@@ -35,6 +35,7 @@ type storeState struct {
 	first, last uint64 // indexes of the log; 0 when it is empty
 	term        uint64
 	voted       bool
+	pieces      bool // the entries are in pieces; see keyLayout
 }
 
 // empty says whether the store remembers nothing that a cluster could rely on. A
@@ -43,18 +44,26 @@ type storeState struct {
 func (s *storeState) empty() bool { return s.last == 0 && s.term <= 1 && !s.voted }
 
 // HasState says whether the data folder dir holds raft state: a log, a vote, a
-// later term or a snapshot. The folder must not be in use. It is an error if
-// the state cannot be read; nothing is changed or deleted.
-func HasState(dir string) (bool, error) {
+// later term or a snapshot; and the index of the last entry that it stands for. The
+// folder must not be in use. It is an error if the state cannot be read; nothing is
+// changed or deleted.
+func HasState(dir string) (has bool, last uint64, err error) {
 	snapshots, err := snapshotNames(dir)
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
 	state, err := inspect(filepath.Join(dir, storeName))
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
-	return len(snapshots) > 0 || !state.empty(), nil
+	last = state.last
+	for _, name := range snapshots {
+		var term, index uint64
+		if _, err := fmt.Sscanf(name, "%d-%d-", &term, &index); err == nil {
+			last = max(last, index)
+		}
+	}
+	return len(snapshots) > 0 || !state.empty(), last, nil
 }
 
 // snapshotNames lists the finished snapshots of dir, readable or not.
@@ -84,6 +93,9 @@ func inspect(path string) (state storeState, err error) {
 	if err != nil {
 		return state, fmt.Errorf("looking at the raft store: %w", err)
 	}
+	if err := verifyPages(path); err != nil {
+		return state, err
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
@@ -100,13 +112,19 @@ func inspect(path string) (state storeState, err error) {
 }
 
 func (s *storeState) read(path string, tx *bbolt.Tx) error {
+	conf := tx.Bucket(bucketConf)
+	if conf != nil {
+		if err := s.readLayout(path, conf.Get(keyLayout)); err != nil {
+			return err
+		}
+	}
 	if logs := tx.Bucket(bucketLogs); logs != nil {
 		cursor := logs.Cursor()
 		for key, _ := cursor.First(); key != nil; key, _ = cursor.Next() {
 			if len(key) != 8 {
 				return &DamageError{Path: path, Detail: fmt.Sprintf("an entry has a key of %d bytes", len(key))}
 			}
-			index := binary.BigEndian.Uint64(key)
+			index := s.entryOf(key)
 			if s.first == 0 {
 				s.first = index
 			}
@@ -116,7 +134,6 @@ func (s *storeState) read(path string, tx *bbolt.Tx) error {
 			s.last = index
 		}
 	}
-	conf := tx.Bucket(bucketConf)
 	if conf == nil {
 		return nil
 	}
@@ -142,25 +159,4 @@ func openError(path string, err error) error {
 	default:
 		return &DamageError{Path: path, Detail: err.Error()}
 	}
-}
-
-// reapSnapshots removes what a crash left of unfinished snapshots.
-func reapSnapshots(dir string) (reaped int, err error) {
-	folder := filepath.Join(dir, snapshotsDir)
-	entries, err := os.ReadDir(folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("listing snapshots: %w", err)
-	}
-	for _, e := range entries {
-		if e.IsDir() && strings.HasSuffix(e.Name(), tmpSuffix) {
-			if err := os.RemoveAll(filepath.Join(folder, e.Name())); err != nil {
-				return reaped, fmt.Errorf("removing an unfinished snapshot: %w", err)
-			}
-			reaped++
-		}
-	}
-	return reaped, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -35,11 +36,37 @@ func (n *Node) Barrier(ctx context.Context) (term uint64, err error) {
 	return term, nil
 }
 
-// Transfer asks the most up-to-date voter to take leadership over, and returns when
-// this replica leads no more.
+// Transfer asks the voter that answers and has the longest log, with room on its disk
+// if one has, to take leadership over, and returns when this replica leads no more.
+// Raft would choose by what it believes of their logs; in a new term it believes the
+// same of one that is dead.
 func (n *Node) Transfer(ctx context.Context) error {
+	if heir, _, ok := n.heir(ctx); ok {
+		return n.transferTo(ctx, heir)
+	}
 	if err := n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() }); err != nil {
 		return fmt.Errorf("transferring leadership: %w", err)
+	}
+	return nil
+}
+
+// TransferTo asks one voter to take leadership over, and returns when this replica
+// leads no more.
+func (n *Node) TransferTo(ctx context.Context, id string) error {
+	others, _ := n.voters("")
+	i := slices.IndexFunc(others, func(s Server) bool { return s.ID == id })
+	if i < 0 {
+		return fmt.Errorf("transferring leadership: %s is not another voter", id)
+	}
+	return n.transferTo(ctx, others[i])
+}
+
+func (n *Node) transferTo(ctx context.Context, heir Server) error {
+	err := n.await(ctx, func() error {
+		return n.raft.LeadershipTransferToServer(raft.ServerID(heir.ID), raft.ServerAddress(heir.Address)).Error()
+	})
+	if err != nil {
+		return fmt.Errorf("transferring leadership to %s: %w", heir.ID, err)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 
 const (
 	// logCache is how many entries stay in memory for the followers; at the
-	// usual limit of 256 KiB an entry it pins at most 64 MiB.
-	logCache = 256
+	// usual limit of 256 KiB an entry it pins at most 16 MiB.
+	logCache = 64
 	// maxAppend is how many entries one request to a follower carries. Raft
 	// counts entries, not bytes, so it is kept small.
 	maxAppend = 64
@@ -37,6 +37,8 @@ type Node struct {
 	cfg       Config // with defaults
 	log       *slog.Logger
 	store     *store
+	first     uint64 // of the log, before raft started
+	last      uint64
 	logs      *raft.LogCache
 	fsm       *fsmAdapter
 	stream    *streamLayer
@@ -144,8 +146,15 @@ func (n *Node) openStores() error {
 	if err != nil {
 		return openError(path, err)
 	}
-	n.store = &store{backend: bolt, path: path, hang: n.cfg.StoreHang, fatal: n.fatal, onFirstStore: n.cfg.Identity.markStored}
+	n.store = &store{backend: n.cfg.WrapStore(layOut(bolt, state)), path: path, hang: n.cfg.StoreHang, fatal: n.fatal, onFirstStore: n.cfg.Identity.markStored}
 	n.store.stored.Store(identity.Stored)
+	n.first, n.last = state.first, state.last
+	if err := n.store.markLayout(state); err != nil {
+		return errors.Join(err, n.store.close())
+	}
+	if err := n.store.check(); err != nil {
+		return errors.Join(err, n.store.close())
+	}
 	if len(n.cfg.Founders) > 0 {
 		if err := n.found(); err != nil {
 			return errors.Join(fmt.Errorf("founding the cluster: %w", err), n.store.close())
@@ -177,20 +186,46 @@ func (n *Node) openRaft() error {
 	} else if reaped > 0 {
 		n.log.Info("removed unfinished snapshots", "count", reaped)
 	}
-	if err := os.MkdirAll(filepath.Join(n.cfg.DataDir, snapshotsDir), 0o700); err != nil {
-		return fmt.Errorf("making the snapshot folder: %w", err)
+	folder := filepath.Join(n.cfg.DataDir, snapshotsDir)
+	if err := MakeDir(folder); err != nil { // which makes the name of raft.db durable, too
+		return err
 	}
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.DataDir, snapshotRetain, log)
+	files, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.DataDir, snapshotRetain, log)
 	if err != nil {
 		return fmt.Errorf("opening the snapshots: %w", err)
 	}
+	snapshots := durableSnapshots{files, folder}
 	if n.logs, err = raft.NewLogCache(logCache, n.store); err != nil {
 		return fmt.Errorf("making the log cache: %w", err)
 	}
+	if err := n.snapshotsReadable(snapshots); err != nil {
+		return err
+	}
 	n.stream = newStreamLayer(&n.cfg, n.serverAt, n.answer)
-	n.transport = newPatientTransport(newTransport(&n.cfg, n.stream, log))
+	n.transport = newPatientTransport(newTransport(&n.cfg, n.stream, log), n.cfg.Pace)
+	n.transport.newest = n.store.newest.get
 	if err := n.newRaft(log, snapshots); err != nil {
 		return errors.Join(err, n.transport.Close())
+	}
+	return nil
+}
+
+// snapshotsReadable makes sure that raft does not begin with nothing because it passes
+// over snapshots that it cannot read.
+func (n *Node) snapshotsReadable(store raft.SnapshotStore) error {
+	names, err := snapshotNames(n.cfg.DataDir)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	readable, err := store.List()
+	if err != nil {
+		return fmt.Errorf("listing the snapshots: %w", err)
+	}
+	if len(readable) == 0 && n.first != 1 {
+		return &DamageError{
+			Path:   filepath.Join(n.cfg.DataDir, snapshotsDir),
+			Detail: fmt.Sprintf("none of its %d snapshots can be read, and the log does not begin at the beginning (entries %d to %d)", len(names), n.first, n.last),
+		}
 	}
 	return nil
 }
@@ -234,7 +269,7 @@ func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 	conf.HeartbeatTimeout = n.cfg.Heartbeat
 	conf.ElectionTimeout = n.cfg.Election
 	conf.LeaderLeaseTimeout = n.cfg.Lease
-	conf.CommitTimeout = commitTimeout
+	conf.CommitTimeout = n.cfg.Pace.Of(commitTimeout)
 	conf.MaxAppendEntries = maxAppend
 	conf.BatchApplyCh = true
 	conf.ShutdownOnRemove = false

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -41,7 +42,7 @@ func TestAllRestartedTogetherKeepEverything(t *testing.T) {
 	c.leader(t).propose(t, 1, 100)
 	for _, n := range c {
 		n.stop(t)
-		if has, err := HasState(n.dir); err != nil || !has {
+		if has, _, err := HasState(n.dir); err != nil || !has {
 			t.Errorf("%s has state: %v, %v", n.id, has, err)
 		}
 	}
@@ -219,7 +220,7 @@ func TestAnInterruptedFoundingIsRepeated(t *testing.T) {
 	if err := errors.Join(s.SetUint64(keyTerm, 1), s.close()); err != nil { // the crash came here
 		t.Fatal(err)
 	}
-	if has, err := HasState(n.dir); err != nil || has {
+	if has, _, err := HasState(n.dir); err != nil || has {
 		t.Fatalf("has state: %v, %v", has, err)
 	}
 	n.start(t, []Server{{ID: n.id, Address: n.address}})
@@ -342,7 +343,7 @@ func TestADamagedEntryStopsOnlyItsReplica(t *testing.T) {
 	}
 	victim.holds(t, 20)
 	victim.stop(t)
-	corrupt(t, filepath.Join(victim.dir, storeName), bucketLogs, key(10), func(value []byte) { value[len(value)-12] ^= 1 })
+	corrupt(t, filepath.Join(victim.dir, storeName), bucketLogs, key(firstPiece(10)), func(value []byte) { value[len(value)-12] ^= 1 })
 	victim.listen(t)
 	node, err := Open(victim.config(t))
 	if err == nil {
@@ -401,4 +402,22 @@ func TestConfigNamesAllThatIsMissing(t *testing.T) {
 	if _, err := Open(Config{}); err == nil {
 		t.Error("an empty config was taken")
 	}
+}
+
+// Right after an election raft believes the same of all logs, also of a dead one's.
+func TestANewLeaderHandsOverToOneThatIsThere(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	old := c.leader(t)
+	old.stop(t)
+	for range 6 { // raft would choose the dead one half of the time
+		leader := c.leader(t)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		err := leader.Transfer(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.wantNoFatals(t)
 }

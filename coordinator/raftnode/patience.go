@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/dtask/dtask/internal/pace"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	holdFor = 30 * time.Second
 	// lookAgain is how often it looks.
 	lookAgain = 50 * time.Millisecond
+	// repeat is how often a peer that knows all is told so again.
+	repeat = 100 * time.Millisecond
 )
 
 // patientTransport keeps a peer that comes back from waiting for its log.
@@ -37,23 +41,121 @@ type patientTransport struct {
 	// leads says whether a request of a term still comes from the leader; nil
 	// until raft runs.
 	leads  atomic.Pointer[func(term uint64) bool]
+	pace   pace.Pace
 	closed chan struct{} // closed by Close: nobody waits any more
 	once   sync.Once
+
+	// newest returns the last entry that was given to this replica's store, and a
+	// channel that is closed when there is another. nil: requests never rest.
+	newest func() (index uint64, changed <-chan struct{})
+
+	mu     sync.Mutex // guards what follows
+	told   map[raft.ServerID]news
+	stored map[raft.ServerID]claim
+	heard  map[raft.ServerID]time.Time
 }
 
-func newPatientTransport(t *raft.NetworkTransport) *patientTransport {
-	return &patientTransport{NetworkTransport: t, send: t.AppendEntries, closed: make(chan struct{})}
+func newPatientTransport(t *raft.NetworkTransport, p pace.Pace) *patientTransport {
+	return &patientTransport{NetworkTransport: t, pace: p, send: t.AppendEntries, closed: make(chan struct{}), told: make(map[raft.ServerID]news), stored: make(map[raft.ServerID]claim), heard: make(map[raft.ServerID]time.Time)}
 }
 
 // AppendEntries implements raft.Transport.
 func (t *patientTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	t.rest(id, args)
+	err := t.append(id, target, args, resp)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heard[id] = time.Now()
+	if resp.Success && !isHeartbeat(args) {
+		t.told[id] = newsOf(args)
+		last := args.PrevLogEntry
+		if n := len(args.Entries); n > 0 {
+			last = args.Entries[n-1].Index
+		}
+		t.stored[id] = t.stored[id].next(args.Term, last, args.LeaderCommitIndex)
+	}
+	return nil
+}
+
+// news is what a request without entries tells.
+type news struct{ term, last, commit uint64 }
+
+func newsOf(a *raft.AppendEntriesRequest) news {
+	return news{a.Term, a.PrevLogEntry, a.LeaderCommitIndex}
+}
+
+// rest holds a request back that tells nothing new, until there is news or its time has
+// come. Raft repeats itself every few milliseconds, so that followers learn of a commit
+// soon; in a cluster at rest that is most of what a leader does. Nothing is answered in
+// the peer's place, and heartbeats are not held: leases and reads stay what they are.
+func (t *patientTransport) rest(id raft.ServerID, args *raft.AppendEntriesRequest) {
+	if t.newest == nil || len(args.Entries) > 0 || isHeartbeat(args) || args.PrevLogEntry != args.LeaderCommitIndex {
+		return
+	}
+	t.mu.Lock()
+	told := t.told[id]
+	t.mu.Unlock()
+	last, changed := t.newest()
+	if told != newsOf(args) || last != args.PrevLogEntry {
+		return
+	}
+	limit := time.NewTimer(t.pace.Of(repeat))
+	defer limit.Stop()
+	select {
+	case <-changed:
+	case <-limit.C:
+	case <-t.closed:
+	}
+}
+
+// lastHeard returns when a server last answered; the zero time if never.
+func (t *patientTransport) lastHeard(id raft.ServerID) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.heard[id]
+}
+
+// storedAt returns an index up to which a server has stored all that is committed, as it
+// said to this replica; 0 if it said nothing. The commit index must be read before the
+// term.
+func (t *patientTransport) storedAt(id raft.ServerID, commit, term uint64) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.stored[id]
+	if c.term == term {
+		c.sure = max(c.sure, min(c.last, commit))
+		t.stored[id] = c
+	}
+	return c.sure
+}
+
+// claim is what a server says it has stored. Of what this replica sent it as the leader of
+// a term, only what was committed by then is stored for good: the rest may be replaced by
+// another leader's entries, and be missing for a while.
+type claim struct {
+	term, last uint64 // the last entry that it has of this term's leader
+	sure       uint64 // what it has for good
+}
+
+// next is the claim after a server has stored all up to an entry.
+func (c claim) next(term, last, commit uint64) claim {
+	if c.term == term {
+		last = max(last, c.last)
+	}
+	return claim{term, last, max(c.sure, min(last, commit))}
+}
+
+func (t *patientTransport) append(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	err := alive(func() error { return t.send(id, target, args, resp) })
 	if err == nil || isHeartbeat(args) {
 		return err
 	}
-	limit := time.NewTimer(holdFor)
+	limit := time.NewTimer(t.pace.Of(holdFor))
 	defer limit.Stop()
-	look := time.NewTicker(lookAgain)
+	look := time.NewTicker(t.pace.Of(lookAgain))
 	defer look.Stop()
 	for {
 		select {

@@ -14,7 +14,7 @@ import (
 func lonely(backAfter time.Duration, term uint64) (t *patientTransport, sent *int) {
 	began := time.Now()
 	sent = new(int)
-	t = newPatientTransport(&raft.NetworkTransport{})
+	t = newPatientTransport(&raft.NetworkTransport{}, 1)
 	t.send = func(raft.ServerID, raft.ServerAddress, *raft.AppendEntriesRequest, *raft.AppendEntriesResponse) error {
 		*sent++
 		if time.Since(began) < backAfter {
@@ -99,4 +99,85 @@ func TestAPeerThatWasRestartedIsAskedForItsVote(t *testing.T) {
 		}
 	}
 	c.wantNoFatals(t)
+}
+
+func TestALeaderAtRestRepeatsItselfSeldomAndTellsNewsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, sent := lonely(0, 3)
+		p.send = func(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+			*sent++
+			resp.Success = true
+			return nil
+		}
+		var stored newest
+		stored.set(7)
+		p.newest = stored.get
+		took := func(q raft.AppendEntriesRequest) time.Duration {
+			began := time.Now()
+			if err := p.AppendEntries("n2", "", &q, new(raft.AppendEntriesResponse)); err != nil {
+				t.Error(err)
+			}
+			return time.Since(began)
+		}
+		same := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7}
+		if d := took(same); d != 0 {
+			t.Errorf("news waited for %v", d)
+		}
+		if d := took(same); d != repeat {
+			t.Errorf("what was told already waited for %v, want %v", d, repeat)
+		}
+		time.AfterFunc(repeat/4, func() { stored.set(8) })
+		if d := took(same); d != repeat/4 {
+			t.Errorf("an entry that is being stored ends the wait after %v, want %v", d, repeat/4)
+		}
+		for what, q := range map[string]raft.AppendEntriesRequest{
+			"while there is an entry to come": same,
+			"of another term":                 {Term: 4, PrevLogEntry: 8, PrevLogTerm: 3, LeaderCommitIndex: 8},
+			"before all is committed":         {Term: 3, PrevLogEntry: 8, PrevLogTerm: 3, LeaderCommitIndex: 7},
+			"with entries":                    {Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7, Entries: []*raft.Log{{Index: 8}}},
+			"that beats":                      {Term: 3},
+		} {
+			for range 2 {
+				if d := took(q); d != 0 && what != "of another term" {
+					t.Errorf("a request %s waited for %v", what, d)
+				}
+			}
+		}
+		if *sent != 13 {
+			t.Errorf("%d requests were sent, want 13: nothing is answered here", *sent)
+		}
+	})
+}
+
+// TestWhatAServerSaysItStoredCountsOnceItIsCommitted: what a leader could not commit may
+// be replaced, and then the server's log ends before it without a fault of its disk.
+func TestWhatAServerSaysItStoredCountsOnceItIsCommitted(t *testing.T) {
+	t.Parallel()
+	p := newPatientTransport(&raft.NetworkTransport{}, 1)
+	p.send = func(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+		resp.Success = true
+		return nil
+	}
+	for i, step := range []struct {
+		term, prev, entries, told uint64 // what it is sent, and with which commit index
+		commit, now, want         uint64 // what this replica knows afterwards
+	}{
+		{term: 3, prev: 10, entries: 5, told: 10, commit: 10, now: 3, want: 10},
+		{term: 3, prev: 15, told: 12, commit: 13, now: 3, want: 13},
+		{term: 3, prev: 15, told: 13, commit: 40, now: 4, want: 13}, // committed by another leader
+		{term: 5, prev: 12, told: 12, commit: 12, now: 5, want: 13}, // never less
+		{term: 5, prev: 12, entries: 20, told: 30, commit: 30, now: 5, want: 30},
+	} {
+		q := &raft.AppendEntriesRequest{Term: step.term, PrevLogEntry: step.prev, LeaderCommitIndex: step.told}
+		for n := range step.entries {
+			q.Entries = append(q.Entries, &raft.Log{Index: step.prev + n + 1})
+		}
+		if err := p.AppendEntries("n2", "", q, new(raft.AppendEntriesResponse)); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.storedAt("n2", step.commit, step.now); got != step.want {
+			t.Errorf("step %d: stored up to %d, want %d", i, got, step.want)
+		}
+	}
 }

@@ -19,7 +19,7 @@ const snapshotCheck = time.Second
 // Raft's own trigger counts entries, which says nothing: an entry may hold one
 // operation or thousands.
 func (n *Node) snapshotLoop() {
-	ticker := time.NewTicker(snapshotCheck)
+	ticker := time.NewTicker(n.cfg.Pace.Of(snapshotCheck))
 	defer ticker.Stop()
 	var last time.Time
 	for {

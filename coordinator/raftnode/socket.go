@@ -13,8 +13,9 @@ const deadPeer = 3 * time.Second
 // when nothing is being sent.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3}
 
-// dialTCP is the default of Config.Dial.
-func dialTCP(ctx context.Context, address string) (net.Conn, error) {
+// DialTCP opens a connection that finds out soon when its other end has vanished. It
+// is the default of Config.Dial.
+func DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {

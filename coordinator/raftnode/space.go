@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 // A full disk ends the process at the next write, and with it, one after the other,
@@ -105,38 +103,37 @@ func (n *Node) spaceLoop() {
 func (n *Node) yield() (to string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverLimit)
 	defer cancel()
-	heir, ok := n.roomiest(ctx)
-	if !ok {
+	heir, roomy, ok := n.heir(ctx)
+	if !ok || !roomy {
 		return "", nil
 	}
-	err = n.await(ctx, func() error {
-		return n.raft.LeadershipTransferToServer(raft.ServerID(heir.ID), raft.ServerAddress(heir.Address)).Error()
-	})
-	if err != nil && n.Leading() {
+	if err := n.transferTo(ctx, heir); err != nil && n.Leading() {
 		return "", fmt.Errorf("handing leadership to %s: %w", heir.ID, err)
 	}
 	return heir.ID, nil
 }
 
-// roomiest asks the other voters for room.
-func (n *Node) roomiest(ctx context.Context) (heir Server, ok bool) {
+// heir asks the other voters and gives the one to lead next: one with room before one
+// without, then the one whose log is longest. ok is false if nobody answers.
+func (n *Node) heir(ctx context.Context) (heir Server, roomy, ok bool) {
 	others, _ := n.voters("")
-	var mu sync.Mutex // guards heir, ok and longest
+	var mu sync.Mutex // guards what is returned, and longest
 	var longest uint64
 	var asked sync.WaitGroup
 	for _, s := range others {
 		asked.Go(func() {
 			a, err := n.stream.ask(ctx, s, question{kind: questionSpace})
-			if err != nil || a.verdict != verdictYes {
+			if err != nil {
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if !ok || a.number > longest {
-				heir, ok, longest = s, true, a.number
+			room := a.verdict == verdictYes
+			if !ok || (room && !roomy) || (room == roomy && a.number > longest) {
+				heir, roomy, ok, longest = s, room, true, a.number
 			}
 		})
 	}
 	asked.Wait()
-	return heir, ok
+	return heir, roomy, ok
 }

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -112,6 +113,26 @@ func (n *Node) Progress() (applied uint64, pending bool) {
 // LastContact returns when this follower last heard from a leader; the zero time if
 // never.
 func (n *Node) LastContact() time.Time { return n.raft.LastContact() }
+
+// Stored returns an index up to which a server has stored all that is committed, as
+// far as this replica has seen it, at the time when it led; 0 if it knows nothing. A
+// server never goes back behind it, unless its folder was replaced by an older one.
+func (n *Node) Stored(id string) uint64 {
+	commit := n.CommitIndex()
+	if id == n.cfg.Identity.Get().ServerID {
+		return min(n.LastIndex(), commit)
+	}
+	return n.transport.storedAt(raft.ServerID(id), commit, n.Term())
+}
+
+// Heard returns when a server last answered this replica as its leader; the zero time
+// if never.
+func (n *Node) Heard(id string) time.Time { return n.transport.lastHeard(raft.ServerID(id)) }
+
+// Member says whether a server is in the latest configuration.
+func (n *Node) Member(id string) bool {
+	return slices.ContainsFunc(n.Servers(), func(s Server) bool { return s.ID == id })
+}
 
 // Servers returns the latest configuration, which may not be committed yet.
 func (n *Node) Servers() []Server {

@@ -16,8 +16,8 @@ import (
 // has one writer: a compaction in one piece would stop the log for its length.
 const deleteChunk = 256
 
-// backend is what the defended store needs of raft-boltdb's store.
-type backend interface {
+// Backend is what the defended store needs of raft-boltdb's store.
+type Backend interface {
 	FirstIndex() (uint64, error)
 	LastIndex() (uint64, error)
 	GetLog(index uint64, log *raft.Log) error
@@ -42,12 +42,14 @@ type backend interface {
 // Two errors are ordinary and pass unchanged, since raft compares them:
 // raft.ErrLogNotFound and the stable store's "not found".
 type store struct {
-	backend backend
+	backend Backend
 	path    string // of the file, for messages
 	hang    time.Duration
 	fatal   func(error) // idempotent
 	// onFirstStore is called after the first entry has been stored durably.
 	onFirstStore func() error
+
+	newest newest
 
 	failure atomic.Pointer[StoreError]
 	closed  atomic.Bool // the node is closing: errors are expected now
@@ -84,6 +86,9 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 			return s.fail("storing received entries", &DamageError{Detail: problem})
 		}
 		bytes += len(log.Data)
+	}
+	if len(logs) > 0 {
+		s.newest.set(logs[len(logs)-1].Index)
 	}
 	start := time.Now()
 	if err := s.call("storing entries", func() error { return s.backend.StoreLogs(logs) }); err != nil {
@@ -141,11 +146,37 @@ func (s *store) GetLog(index uint64, log *raft.Log) error {
 	if problem != "" {
 		return s.unwind(s.fail("reading an entry", &DamageError{Path: s.path, Detail: problem}))
 	}
-	if !s.started.Load() {
+	if !s.started.Load() && s.running.Load() { // not while the log is being checked
 		s.counters.sinceSnapshot.Add(uint64(len(log.Data)))
 	}
 	return nil
 }
+
+// check reads the whole log: what is damaged is found now, and not when a follower
+// asks for it.
+func (s *store) check() error {
+	first, err := s.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := s.LastIndex()
+	if err != nil {
+		return err
+	}
+	for index := first; index != 0 && index <= last; index++ {
+		var log raft.Log
+		if err := s.GetLog(index, &log); err != nil {
+			return fmt.Errorf("checking the log: %w", err)
+		}
+	}
+	return nil
+}
+
+// IsMonotonic implements raft.MonotonicLogStore: this log has no holes, so that
+// raft removes all of it when it takes a snapshot from the leader. It would leave
+// the last entries from before otherwise, committed or not, and go on behind the
+// snapshot.
+func (s *store) IsMonotonic() bool { return true }
 
 // isHole says whether an absent entry should be there. deletions is the count
 // before the entry was looked for.
@@ -158,7 +189,7 @@ func (s *store) isHole(index, deletions uint64) bool {
 	if err != nil {
 		return false
 	}
-	return first <= index && index <= last && s.deletions.Load() == deletions
+	return first != 0 && first <= index && index <= last && s.deletions.Load() == deletions
 }
 
 // FirstIndex implements raft.LogStore.

@@ -17,18 +17,27 @@ func (s *Sequencer) absorb(b *batch) {
 	for _, id := range b.fx.Revived {
 		s.revived(b, id)
 	}
-	for _, t := range b.fx.Ready {
-		s.push(b, t)
-	}
-	for _, d := range b.fx.Scheduled {
-		s.timers.add(timer{at: s.wallToMono(b.now, d.DueMS), kind: timerDue, task: d.TaskRef, attempt: d.Attempt})
-	}
-	for _, h := range b.fx.Ended {
+	for _, h := range b.fx.Ended { // before clean-up tasks, which wait for them, become ready
 		s.attemptEnded(b, h)
 	}
-	for _, id := range b.fx.EndedJobs {
+	for _, run := range b.fx.Ready {
+		for i := range run.N {
+			s.push(b, fsm.TaskRef{Job: run.Job, Index: run.Index + i})
+		}
+	}
+	for _, d := range b.fx.Scheduled {
+		s.timers.add(timer{at: s.wallToMono(b.now, d.DueMS), kind: timerDue, task: d.TaskRef, attempt: d.Attempt, due: d.DueMS})
+	}
+	for _, t := range b.fx.Moved {
+		s.moved(t)
+	}
+	for i, id := range b.fx.EndedJobs {
+		if len(b.fx.Revived) > 0 && slices.Contains(b.fx.EndedJobs[:i], id) {
+			continue // it ended, went on and ended
+		}
 		s.jobEnded(id)
 	}
+	s.notices(b)
 	b.fx.Reset()
 }
 
@@ -42,17 +51,15 @@ func (s *Sequencer) sealed(b *batch, id fsm.JobID) {
 // revived notes that a job goes on: it is work again, and its deadline begins
 // anew.
 func (s *Sequencer) revived(b *batch, id fsm.JobID) {
-	if i := slices.IndexFunc(s.ended, func(e endedJob) bool { return e.id == id }); i >= 0 {
-		s.endedTasks -= s.ended[i].tasks
-		s.ended = slices.Delete(s.ended, i, i+1)
-	}
+	s.ended.remove(id)
 	job, _ := s.view.Job(id)
 	s.armDeadline(b, job)
 }
 
-// armDeadline begins the time that a job has.
+// armDeadline begins the time that a job has. Its clean-up tasks do not end with
+// it.
 func (s *Sequencer) armDeadline(b *batch, job fsm.Job) {
-	if job.Header.GetDeadlineMs() > 0 {
+	if job.Header.GetDeadlineMs() > 0 && !job.CleaningUp() {
 		s.timers.add(timer{at: s.deadline(b, job), kind: timerDeadline, task: fsm.TaskRef{Job: job.ID}})
 	}
 }
@@ -68,25 +75,54 @@ func (s *Sequencer) push(b *batch, ref fsm.TaskRef) {
 	if !ok || t.State != fsm.Pending {
 		return // it ended within the same batch
 	}
-	p := s.info(ref.Job).policies[t.Policy]
+	if t.Final && s.heldBack(b, ref) {
+		return
+	}
+	s.enqueue(b, ref, &t)
+}
+
+// enqueue hands a ready task to the scheduler.
+func (s *Sequencer) enqueue(b *batch, ref fsm.TaskRef, t *fsm.Task) {
+	p := s.numbered(ref.Job, t.Policy)
+	if p.reuse > 0 && s.view.Reusable(ref, b.draft.NowMS()) {
+		s.reuses = append(s.reuses, ref)
+		return
+	}
+	s.queue(b, ref, t, p)
+}
+
+// queue hands a task to the scheduler that no remembered result ends.
+func (s *Sequencer) queue(b *batch, ref fsm.TaskRef, t *fsm.Task, p *policyInfo) {
 	avoid := scheduler.WorkerID(0)
 	if t.Attempt > 0 {
 		avoid = scheduler.WorkerID(t.Worker)
 	}
-	s.sched.Push(scheduler.TaskRef{Job: uint64(ref.Job), Index: ref.Index}, p.class, p.priority, avoid)
+	s.sched.Push(scheduler.TaskRef{Job: uint64(ref.Job), Index: ref.Index}, s.classOf(ref, p), p.priority, avoid)
 	if p.queueTimeout > 0 {
-		s.timers.add(timer{at: b.now.Add(p.queueTimeout), kind: timerQueue, task: ref, attempt: t.Attempt})
+		s.timers.add(timer{at: b.now.Add(p.queueTimeout), kind: timerQueue, task: ref, attempt: t.Attempt, due: t.NotBefore})
 	}
-	if s.sampled() {
-		s.readySince[ref] = b.now
-	}
+	s.becameReady(b, ref)
 }
 
-// sampled picks the tasks whose wait is measured: all of them while few wait,
-// one in 64 under load.
-func (s *Sequencer) sampled() bool {
-	s.sample++
-	return len(s.readySince) < 1024 || (s.sample%64 == 0 && len(s.readySince) < 1<<16)
+// moved gives a ready task that was updated its place in the order anew, or takes
+// it out if it is to wait for a time. How long it has been ready stays so.
+func (s *Sequencer) moved(ref fsm.TaskRef) {
+	t, _ := s.view.Task(ref)
+	if _, waits := s.cleanUps[ref]; waits { // it has no place yet
+		if t.State != fsm.Pending {
+			delete(s.cleanUps, ref)
+		}
+		return
+	}
+	to := scheduler.TaskRef{Job: uint64(ref.Job), Index: ref.Index}
+	s.sched.Supersede(to)
+	s.stale++
+	if t.State != fsm.Pending {
+		delete(s.readySince, ref)
+		return
+	}
+	p := s.numbered(ref.Job, t.Policy)
+	s.sched.Push(to, s.classOf(ref, p), p.priority, 0) // it has had no attempt, so there is no worker to avoid
 }
 
 // assign gives ready tasks to free slots as long as the entry has room.
@@ -110,14 +146,13 @@ func (s *Sequencer) assign(b *batch) {
 			s.sched.Release(a.Worker, a.Class)
 			continue
 		}
-		w.held[it.AttemptRef] = held{class: a.Class, since: b.now}
+		w.given++
+		w.fed = b.now
+		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, given: b.at, number: w.given})
 		m := b.to(w.session)
 		m.Assign = append(m.Assign, it)
 		n++
-		if since, ok := s.readySince[ref]; ok {
-			delete(s.readySince, ref)
-			b.ready = append(b.ready, since)
-		}
+		s.wasReady(b, ref)
 	}
 	s.cfg.Totals.Assignments.Add(n)
 }
@@ -125,15 +160,14 @@ func (s *Sequencer) assign(b *batch) {
 // attemptEnded handles a live attempt that was ended from here: its worker is
 // told, and its slot stays taken until the worker says that nothing is left.
 func (s *Sequencer) attemptEnded(b *batch, h fsm.HeldItem) {
-	delete(s.orphans, h.AttemptRef)
+	s.forgetOrphan(h.AttemptRef)
 	s.watch.forget(h.AttemptRef)
 	w := s.workers[h.Worker]
 	if w == nil {
 		return
 	}
-	if x, ok := w.held[h.AttemptRef]; ok {
+	if x := w.held.find(h.AttemptRef); x != nil {
 		x.stopped = true
-		w.held[h.AttemptRef] = x
 		b.stop(w.session, h.AttemptRef, dtaskv1.StopReason_STOP_REASON_CANCELLED)
 	}
 }

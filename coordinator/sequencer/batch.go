@@ -13,11 +13,14 @@ type batch struct {
 	draft *fsm.Draft
 	fx    fsm.Effects
 	now   time.Time // monotonic, when the batch was begun
+	at    moment    // the same
 
 	out   []addressed     // to workers, in order of first use
 	index map[Session]int // where in out
 	after []func(index uint64, err error)
 	ready []time.Time // since when sampled assignments had been ready
+
+	noticed bool // whoever tells notices is woken after commit
 }
 
 type addressed struct {
@@ -26,7 +29,8 @@ type addressed struct {
 }
 
 func (s *Sequencer) newBatch() *batch {
-	b := &batch{s: s, now: time.Now(), index: make(map[Session]int)}
+	now := time.Now()
+	b := &batch{s: s, now: now, at: s.moment(now), index: make(map[Session]int)}
 	b.draft = fsm.NewDraft(s.view, s.cfg.Wall().UnixMilli(), &b.fx)
 	return b
 }
@@ -47,8 +51,14 @@ func (b *batch) to(to Session) *Outgoing {
 	return &b.out[i].m
 }
 
-// then registers what follows the commit, or its failure.
-func (b *batch) then(f func(index uint64, err error)) { b.after = append(b.after, f) }
+// then registers what follows the commit, or its failure. There is an entry to
+// be committed even if nothing was changed: "it is cancelled already" and "there
+// is no such job" bind as much as "done", and a leader that was deposed without
+// knowing it cannot say them.
+func (b *batch) then(f func(index uint64, err error)) {
+	b.draft.Keep()
+	b.after = append(b.after, f)
+}
 
 // stop tells a session to end an attempt.
 func (b *batch) stop(to Session, a fsm.AttemptRef, why dtaskv1.StopReason) {
@@ -59,7 +69,7 @@ func (b *batch) stop(to Session, a fsm.AttemptRef, why dtaskv1.StopReason) {
 }
 
 // empty reports whether nothing at all would follow.
-func (b *batch) empty() bool { return len(b.out) == 0 && len(b.after) == 0 }
+func (b *batch) empty() bool { return len(b.out) == 0 }
 
 // deliver lets out what waited for the commit.
 func (b *batch) deliver(index uint64) {

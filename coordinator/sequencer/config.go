@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/fsm"
+	testpace "github.com/dtask/dtask/internal/pace"
 )
 
 // Log is where entries go. coordinator gives raftnode's node.
@@ -53,6 +54,16 @@ type Config struct {
 	// disk space; nil if one may be. Whatever is under way goes on, and a key
 	// that is known is answered. It must not block. nil: jobs always begin.
 	Refuse func() error
+	// Letters are the notices that a new dead letter gets, as this replica is
+	// set: none, LetterWebhookNotice, LetterCommandNotice or both.
+	Letters []fsm.NoticeKind
+	// Noticed is called once notices were committed. It must not block. nil:
+	// nobody waits for them.
+	Noticed func()
+	// ClockAgrees tells whether the wall clock is right as far as is known: while
+	// it is not, nothing is forgotten because of its age. Default: always. Called
+	// from the sequencer's goroutine; it must not wait.
+	ClockAgrees func() bool
 	// Seed decides between equally loaded workers.
 	Seed uint64
 
@@ -72,6 +83,11 @@ type Config struct {
 	// MaxKeys refuses new jobs above this number of remembered idempotency
 	// keys; default 4 million.
 	MaxKeys int
+	// MaxResults and MaxResultBytes bound the remembered results of pure tasks
+	// (2–1,048,576 and up to 512 MiB); default 100,000 and 64 MiB. Those that
+	// expire first make room for new ones.
+	MaxResults     int
+	MaxResultBytes uint64
 
 	// Silence is how long a worker may say nothing; default 3 s.
 	Silence time.Duration
@@ -87,19 +103,34 @@ type Config struct {
 	// MaxLosses sends a task to the dead letters when so many workers were lost
 	// while it ran: it may be what kills them; default 5, at most 255.
 	MaxLosses int
-	// AdmissionRate is at how many sessions a second workers come back after a
-	// failover; default 1000.
+	// AdmissionRate is at how many sessions a second workers surely come back
+	// after a failover; default 1000, half of what sessions are admitted at.
 	AdmissionRate int
 	// UploadTimeout removes a job that was begun under an earlier leader and
 	// not sealed; default 1 minute.
 	UploadTimeout time.Duration
-	// KeepJobs, KeepTasks and KeepFor bound what is kept of ended jobs; default
-	// 10,000 jobs, 2 million tasks, 7 days. Whatever comes first.
-	KeepJobs  int
-	KeepTasks uint64
-	KeepFor   time.Duration
+	// KeepJobs, KeepTasks and KeepFor bound what the state keeps of ended jobs before
+	// they leave for history; default 10,000 jobs, 2 million tasks, 7 days. Whatever
+	// comes first. KeepDone is KeepFor for jobs all of whose tasks have
+	// completed: nothing can be retried, or looked up in the dead letters. Default 1
+	// minute, or KeepFor if that is shorter. KeepDoneTasks bounds their tasks, so that memory
+	// does not follow the rate of work; default 250,000.
+	KeepJobs      int
+	KeepTasks     uint64
+	KeepFor       time.Duration
+	KeepDone      time.Duration
+	KeepDoneTasks uint64
+	// HistoryAge is for how long history keeps jobs, from their end; 0 = for ever.
+	HistoryAge time.Duration
+	// HistoryBusy reports that history cannot take more at the moment: nothing leaves
+	// the state then. It must not block. nil: it always can.
+	HistoryBusy func() bool
 	// KeepWorkers is how long a worker that is down is remembered; default 24 h.
 	KeepWorkers time.Duration
+
+	// Pace scales the default time-outs and how often all is looked at. For
+	// simulations only.
+	Pace testpace.Pace
 }
 
 func orDefault[T comparable](v *T, d T) {
@@ -111,6 +142,9 @@ func orDefault[T comparable](v *T, d T) {
 
 // Defaults fills in what is not set.
 func (c *Config) Defaults() {
+	if c.ClockAgrees == nil {
+		c.ClockAgrees = func() bool { return true }
+	}
 	orDefault(&c.InFlight, 3)
 	orDefault(&c.EntryBytes, 256<<10)
 	orDefault(&c.EntryOps, 8192)
@@ -118,16 +152,20 @@ func (c *Config) Defaults() {
 	orDefault(&c.InboxOthers, 4096)
 	orDefault(&c.MaxTasks, 20_000_000)
 	orDefault(&c.MaxKeys, 4_000_000)
-	orDefault(&c.Silence, 3*time.Second)
-	orDefault(&c.Lease, max(30*time.Second, c.Silence))
-	orDefault(&c.StartTimeout, time.Minute)
-	orDefault(&c.TimeoutSlack, 5*time.Second)
+	orDefault(&c.MaxResults, 100_000)
+	orDefault(&c.MaxResultBytes, 64<<20)
+	orDefault(&c.Silence, c.Pace.Of(3*time.Second))
+	orDefault(&c.Lease, max(c.Pace.Of(30*time.Second), c.Silence))
+	orDefault(&c.StartTimeout, c.Pace.Of(time.Minute))
+	orDefault(&c.TimeoutSlack, c.Pace.Of(5*time.Second))
 	orDefault(&c.AdmissionRate, 1000)
 	orDefault(&c.MaxLosses, 5)
-	orDefault(&c.UploadTimeout, time.Minute)
+	orDefault(&c.UploadTimeout, c.Pace.Of(time.Minute))
 	orDefault(&c.KeepJobs, 10_000)
 	orDefault(&c.KeepTasks, 2_000_000)
 	orDefault(&c.KeepFor, 7*24*time.Hour)
+	orDefault(&c.KeepDone, min(time.Minute, c.KeepFor))
+	orDefault(&c.KeepDoneTasks, 250_000)
 	orDefault(&c.KeepWorkers, 24*time.Hour)
 	if c.Wall == nil {
 		c.Wall = time.Now
@@ -138,8 +176,14 @@ func (c *Config) Defaults() {
 	if c.Refuse == nil {
 		c.Refuse = func() error { return nil }
 	}
+	if c.HistoryBusy == nil {
+		c.HistoryBusy = func() bool { return false }
+	}
 	if c.Halt == nil {
 		c.Halt = func(error) {}
+	}
+	if c.Noticed == nil {
+		c.Noticed = func() {}
 	}
 	if c.Totals == nil {
 		c.Totals = NewTotals()

@@ -99,7 +99,7 @@ func TestAFailedTermKeepsNoEntries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		log := &chaosLog{machine: c.machine, observe: func(fsm.Entry, bool) func(fsm.Applied) { return func(fsm.Applied) {} }}
+		log := &losingLog{machine: c.machine, observe: func(fsm.Entry, bool) func(fsm.Applied) { return func(fsm.Applied) {} }}
 		c.config = func(cfg *sequencer.Config) { cfg.Log = log }
 		s, end := c.lead()
 		log.mu.Lock()
@@ -155,6 +155,29 @@ func TestABegunAttemptThatReturnsWithItsWorkerGoesOn(t *testing.T) {
 	})
 }
 
+func TestANewLeaderWaitsForTheLeaseOfAFormerProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, end := c.lead()
+		w, id := beginOnce(t, s)
+		w.fallSilent() // it is cut off, and goes on with what it has begun
+		<-time.After(5 * time.Second)
+		attachWorker(t, s, "w", "b", 1, hold) // another process has taken its name
+		_ = end()
+		s, _ = c.lead()
+		attachWorker(t, s, "w", "b", 1, hold)
+		<-time.After(20 * time.Second)
+		if v := c.task(id, 0); v.State != fsm.Assigned {
+			t.Errorf("before the end of the lease the task is %v, want assigned", v.State)
+		}
+		<-time.After(20 * time.Second)
+		if v := c.task(id, 0); v.State != fsm.Lost {
+			t.Errorf("after the end of the lease the task is %v, want lost", v.State)
+		}
+	})
+}
+
 func TestEachLossOfABegunAttemptHasALeaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -194,8 +217,7 @@ func TestAMalformedOutcomeEndsItsTaskAllTheSame(t *testing.T) {
 				c := newCluster(t)
 				s, _ := c.lead()
 				w, id := beginOnce(t, s)
-				x.outcome.Attempt = refTo(w.held[0])
-				w.tell(&dtaskv1.Reports{First: 1, Outcomes: []*dtaskv1.Outcome{x.outcome}})
+				w.tell(&dtaskv1.Reports{Outcomes: outcomesOf(1, ended{at: w.held[0], how: x.outcome})})
 				if v := c.task(id, 0); v.State != fsm.Failed {
 					t.Fatalf("the task is %v, want failed", v.State)
 				}
@@ -338,7 +360,7 @@ func TestAnUploadThatNobodyEndsIsRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		log := &chaosLog{machine: c.machine, observe: func(fsm.Entry, bool) func(fsm.Applied) { return func(fsm.Applied) {} }}
+		log := &losingLog{machine: c.machine, observe: func(fsm.Entry, bool) func(fsm.Applied) { return func(fsm.Applied) {} }}
 		c.config = func(cfg *sequencer.Config) { cfg.Log, cfg.EntryBytes = log, 64<<10 }
 		s, end := c.lead()
 		log.mu.Lock()

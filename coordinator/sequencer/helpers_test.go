@@ -203,7 +203,8 @@ type spec struct {
 	deps   func(i uint32) []uint32
 	policy *dtaskv1.TaskPolicy
 	header *dtaskv1.JobHeader
-	chunk  int // tasks in a chunk
+	chunk  int    // tasks in a chunk
+	finals uint32 // clean-up tasks among the n, which are the last
 }
 
 func (x spec) submission() sequencer.Submission {
@@ -215,7 +216,9 @@ func (x spec) submission() sequencer.Submission {
 	if h == nil {
 		h = &dtaskv1.JobHeader{Name: "job", Priority: dtaskv1.Priority_PRIORITY_NORMAL}
 	}
-	h.Policies = []*dtaskv1.TaskPolicy{p}
+	final := proto.CloneOf(p)
+	final.Finally = true
+	h.Policies = []*dtaskv1.TaskPolicy{p, final}
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(h)
 	if err != nil {
 		panic(err)
@@ -232,7 +235,11 @@ func (x spec) submission() sequencer.Submission {
 			if x.deps != nil {
 				deps = x.deps(first)
 			}
-			b.Add(fmt.Sprintf("t%d", first), 0, deps, []byte("\x2a\x04body"))
+			policy := uint32(0)
+			if first >= x.n-x.finals {
+				policy = 1
+			}
+			b.Add(fmt.Sprintf("t%d", first), policy, deps, []byte("\x2a\x04body"))
 			first++
 		}
 		c := b.Chunk()
@@ -259,12 +266,15 @@ type fakeWorker struct {
 	name    string
 	id      fsm.WorkerID
 	answer  func(fsm.AssignItem) *dtaskv1.Outcome // nil: holds it
+	tookMS  uint32                                // each of its answers
 	mu      sync.Mutex
 	held    []fsm.AttemptRef
 	stops   []sequencer.StopOrder
 	begins  []fsm.AttemptRef
 	acks    []*dtaskv1.ReportVerdict
 	through uint64
+	drains  []bool // orders of people
+	saved   []*dtaskv1.CheckpointAnswer
 	next    uint64
 	heard   time.Time
 	closed  error
@@ -303,20 +313,20 @@ func attachWorker(tb testing.TB, s *sequencer.Sequencer, name, incarnation strin
 }
 
 func (w *fakeWorker) run(items []fsm.AssignItem) {
-	r := &dtaskv1.Reports{}
+	var list []ended
 	w.mu.Lock()
-	r.First = w.next
+	first := w.next
 	for _, it := range items {
 		if o := w.answer(it); o != nil {
-			o.Attempt = &dtaskv1.AttemptRef{Job: uint64(it.Job), Task: it.Index, Attempt: it.Attempt}
-			r.Outcomes = append(r.Outcomes, o)
+			list = append(list, ended{at: it.AttemptRef, how: o, tookMS: w.tookMS})
 			w.next++
 		} else {
 			w.held = append(w.held, it.AttemptRef)
 		}
 	}
 	w.mu.Unlock()
-	if len(r.GetOutcomes()) > 0 {
+	if len(list) > 0 {
+		r := &dtaskv1.Reports{Outcomes: outcomesOf(first, list...)}
 		_ = w.seq.Report(context.Background(), w.id, w, r, false) // the term may be over
 	}
 	w.note()
@@ -324,9 +334,7 @@ func (w *fakeWorker) run(items []fsm.AssignItem) {
 
 func (w *fakeWorker) report(kind dtaskv1.OutcomeKind, a fsm.AttemptRef) {
 	w.mu.Lock()
-	r := &dtaskv1.Reports{First: w.next, Outcomes: []*dtaskv1.Outcome{{
-		Attempt: &dtaskv1.AttemptRef{Job: uint64(a.Job), Task: a.Index, Attempt: a.Attempt}, Kind: kind,
-	}}}
+	r := &dtaskv1.Reports{Outcomes: outcomesOf(w.next, ended{at: a, how: &dtaskv1.Outcome{Kind: kind}})}
 	w.next++
 	w.mu.Unlock()
 	if err := w.seq.Report(context.Background(), w.id, w, r, false); err != nil {
@@ -347,6 +355,10 @@ func (w *fakeWorker) Send(m sequencer.Outgoing) {
 	w.begins = append(w.begins, m.MayBegin...)
 	w.acks = append(w.acks, m.Exceptions...)
 	w.through = max(w.through, m.AckThrough)
+	w.saved = append(w.saved, m.Checkpoints...)
+	if m.Drain != nil {
+		w.drains = append(w.drains, m.Drain.GetDraining())
+	}
 	w.mu.Unlock()
 	if len(m.Assign) > 0 {
 		w.work <- m.Assign

@@ -49,17 +49,27 @@ func newInbox(reports, others int) *inbox {
 // put adds an item, or refuses it: ErrTermOver, or a *BusyError if its class is
 // full.
 func (b *inbox) put(c class, it item) error {
+	_, err := b.putAll(c, []item{it})
+	return err
+}
+
+// putAll adds items, as many as there is room for, and gives their number and why
+// the others were refused.
+func (b *inbox) putAll(c class, items []item) (taken int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {
-		return b.err
+		return 0, b.err
 	}
-	if len(b.queues[c]) >= b.limits[c] {
-		return &BusyError{What: "too many requests wait", RetryAfter: 100 * time.Millisecond}
+	taken = min(len(items), b.limits[c]-len(b.queues[c]))
+	if taken < len(items) {
+		err = &BusyError{What: "too many requests wait", Limit: LimitInbox, RetryAfter: 100 * time.Millisecond}
 	}
-	b.queues[c] = append(b.queues[c], it)
-	b.signal()
-	return nil
+	if taken > 0 {
+		b.queues[c] = append(b.queues[c], items[:taken]...)
+		b.signal()
+	}
+	return taken, err
 }
 
 // putWait adds an item as soon as there is room: for what holds its stream up

@@ -14,16 +14,20 @@ import (
 // jobInfo is what the policies of a job mean to the scheduler and the timers.
 // It is kept while the job has open tasks.
 type jobInfo struct {
-	policies []policyInfo
+	policies []policyInfo                 // never changed; updates add some
+	limited  map[uint32]scheduler.ClassID // of arrays with max_parallel, by their first task
 }
 
 type policyInfo struct {
-	class        scheduler.ClassID
+	class        scheduler.ClassID // of a task that is of no array with a limit: classOf
+	demand       scheduler.Demand
 	priority     scheduler.Priority
 	queueTimeout time.Duration // 0 = none
 	runTimeout   time.Duration
 	beatTimeout  time.Duration // 0 = none
+	killGrace    time.Duration
 	atMostOnce   bool
+	reuse        time.Duration // how long the result of a pure task is remembered; 0 = it is not pure
 	rules        backoff.Rules
 }
 
@@ -38,9 +42,7 @@ func (s *Sequencer) info(id fsm.JobID) *jobInfo {
 		return nil
 	}
 	j := &jobInfo{}
-	for _, p := range job.Header.GetPolicies() {
-		j.policies = append(j.policies, s.policyInfo(job.Header, p))
-	}
+	s.readPolicies(j, job)
 	if !job.State.Terminal() { // else nobody would take it out again
 		s.jobs[id] = j
 	}
@@ -48,12 +50,29 @@ func (s *Sequencer) info(id fsm.JobID) *jobInfo {
 }
 
 // policy gives the policy of a task; the zero one if the task is unknown.
-func (s *Sequencer) policy(t fsm.TaskRef) policyInfo {
-	v, ok := s.view.Task(t)
+func (s *Sequencer) policy(t fsm.TaskRef) *policyInfo {
+	number, ok := s.view.PolicyNumber(t)
 	if !ok {
-		return policyInfo{}
+		return &policyInfo{}
 	}
-	return s.info(t.Job).policies[v.Policy]
+	return s.numbered(t.Job, number)
+}
+
+// numbered gives a policy of a job by its number. Updates make new ones.
+func (s *Sequencer) numbered(id fsm.JobID, number uint32) *policyInfo {
+	j := s.info(id)
+	if int(number) >= len(j.policies) {
+		job, _ := s.view.Job(id)
+		s.readPolicies(j, job)
+	}
+	return &j.policies[number]
+}
+
+// readPolicies reads what is not read yet.
+func (s *Sequencer) readPolicies(j *jobInfo, job fsm.Job) {
+	for n := uint32(len(j.policies)); n < job.Policies(); n++ { //nolint:gosec // bounded by the job
+		j.policies = append(j.policies, s.policyInfo(job.Header, job.Policy(n)))
+	}
 }
 
 func (s *Sequencer) policyInfo(h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) policyInfo {
@@ -66,17 +85,44 @@ func (s *Sequencer) policyInfo(h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) poli
 	}
 	return policyInfo{
 		class:        s.sched.Class(demand(p)),
+		demand:       demand(p),
 		priority:     scheduler.Priority(priority), //nolint:gosec // the numbers are the same
 		queueTimeout: ms(p.GetQueueTimeoutMs()),
 		runTimeout:   ms(p.GetTimeoutMs()),
 		beatTimeout:  ms(p.GetHeartbeatTimeoutMs()),
+		killGrace:    ms(p.GetKillGraceMs()),
 		atMostOnce:   p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE,
+		reuse:        ms(p.GetReuseMs()),
 		rules:        rules(p.GetRetry()),
 	}
 }
 
+// classOf is the class of a task. An array with max_parallel has one of its own,
+// while its job is open.
+func (s *Sequencer) classOf(ref fsm.TaskRef, p *policyInfo) scheduler.ClassID {
+	a, ok := s.view.ArrayTask(ref)
+	if !ok || a.MaxParallel == 0 {
+		return p.class
+	}
+	j := s.jobs[ref.Job]
+	if j == nil {
+		return p.class // its job has ended: nothing of it begins any more
+	}
+	id, known := j.limited[a.First]
+	if !known {
+		d := p.demand
+		d.Limit, d.Group = a.MaxParallel, scheduler.TaskRef{Job: uint64(ref.Job), Index: a.First}
+		if j.limited == nil {
+			j.limited = make(map[uint32]scheduler.ClassID)
+		}
+		id = s.sched.Class(d)
+		j.limited[a.First] = id
+	}
+	return id
+}
+
 func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
-	var d scheduler.Demand
+	d := scheduler.Demand{Prompt: p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}
 	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
 		d.Resources = append(d.Resources, scheduler.Quantity{Name: name, Amount: p.GetResources()[name]})
 	}
@@ -112,42 +158,3 @@ func rules(p *dtaskv1.RetryPolicy) backoff.Rules {
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-
-// endedJob is a job that is kept for those who ask.
-type endedJob struct {
-	id    fsm.JobID
-	tasks uint64
-	atMS  int64
-}
-
-// jobEnded turns a job from work into memory.
-func (s *Sequencer) jobEnded(id fsm.JobID) {
-	delete(s.jobs, id)
-	job, ok := s.view.Job(id)
-	if !ok {
-		return
-	}
-	s.ended = append(s.ended, endedJob{id: id, tasks: uint64(job.Total), atMS: job.EndedMS})
-	s.endedTasks += uint64(job.Total)
-	s.stale += uint64(job.Total - job.Counts[fsm.Completed])
-	s.watch.forgetJob(id)
-}
-
-// forgetJobs removes what is kept too long or too much of, oldest first.
-func (s *Sequencer) forgetJobs(b *batch) {
-	var ids []fsm.JobID
-	oldest := b.draft.NowMS() - s.cfg.KeepFor.Milliseconds()
-	for len(s.ended) > 0 && len(ids) < 1000 {
-		e := s.ended[0]
-		if e.atMS > oldest && len(s.ended) <= s.cfg.KeepJobs && s.endedTasks <= s.cfg.KeepTasks {
-			break
-		}
-		ids = append(ids, e.id)
-		s.ended = s.ended[1:]
-		s.endedTasks -= e.tasks
-		s.tasks -= e.tasks
-	}
-	if len(ids) > 0 {
-		b.draft.Do(&fsm.ForgetJobs{IDs: ids})
-	}
-}

@@ -123,3 +123,37 @@ func TestTheDeadlineOfARetriedJobBeginsAnew(t *testing.T) {
 		}
 	})
 }
+
+func TestAJobThatEndsAndGoesOnInOneEntryIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.config = func(cfg *sequencer.Config) { cfg.InFlight = 1 }
+		s, _ := c.lead()
+		id := mustSubmit(t, s, spec{key: "k", n: 2})
+		resume := c.log.pause()
+		results := make(chan error, 3)
+		ask := func(f func() error) {
+			go func() { results <- f() }()
+			synctest.Wait()
+		}
+		ask(func() error {
+			_, err := s.Submit(t.Context(), spec{key: "fills the pipe", n: 1}.submission())
+			return err
+		})
+		ask(func() error { _, err := s.CancelJob(t.Context(), id, "enough"); return err })
+		ask(func() error { return s.Retry(t.Context(), id, nil) })
+		resume()
+		for range 3 {
+			if err := <-results; err != nil {
+				t.Error(err)
+			}
+		}
+		if job := c.job(id); job.State.Terminal() {
+			t.Errorf("the job is %v", job.State)
+		}
+		if err := s.Audit(t.Context()); err != nil {
+			t.Errorf("the soft state is not what a new term would make: %v", err)
+		}
+	})
+}

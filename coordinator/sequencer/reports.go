@@ -1,16 +1,14 @@
 package sequencer
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/scheduler"
 	"github.com/dtask/dtask/scheduler/backoff"
@@ -22,23 +20,33 @@ const (
 	maxError  = 1 << 10
 )
 
+// closedPause is after which time a worker may come again whose session was
+// closed. That it was is the worker's business, not a fault of the leader.
+const closedPause = 50 * time.Millisecond
+
 var (
-	errReplaced = errors.New("sequencer: another session of this worker has taken its place")
-	errSilent   = errors.New("sequencer: worker was silent for too long")
+	errReplaced = &BusyError{What: "another session of this worker has taken its place", RetryAfter: closedPause}
+	errSilent   = &BusyError{What: "the worker was silent for too long", RetryAfter: closedPause}
 )
 
 // Report hands over what a worker said. It waits while too much waits; an error
-// means that nothing of it was or will be done: the worker repeats it.
+// means that nothing of it was or will be done: the worker repeats it, unless it is
+// columns.ErrMalformed.
 func (s *Sequencer) Report(ctx context.Context, id fsm.WorkerID, from Session, r *dtaskv1.Reports, leaving bool) error {
-	return s.inbox.putWait(ctx, classReport, &report{worker: id, session: from, r: r, leaving: leaving})
+	outcomes, err := columns.ReadOutcomes(r.GetOutcomes())
+	if err != nil {
+		return fmt.Errorf("reading outcomes: %w", err)
+	}
+	return s.inbox.putWait(ctx, classReport, &report{worker: id, session: from, r: r, outcomes: outcomes, leaving: leaving})
 }
 
 type report struct {
-	worker  fsm.WorkerID
-	session Session
-	r       *dtaskv1.Reports
-	leaving bool
-	next    int // first outcome that is not done
+	worker   fsm.WorkerID
+	session  Session
+	r        *dtaskv1.Reports
+	outcomes columns.OutcomeReader // those that are not done
+	leaving  bool
+	saved    int // first checkpoint that is not done
 }
 
 func (*report) refuse(error) {} // the worker repeats it to the next leader
@@ -48,12 +56,18 @@ func (p *report) run(s *Sequencer, b *batch) bool {
 	if w == nil || w.session != p.session {
 		return true // the worker repeats it in its new session
 	}
-	outcomes := p.r.GetOutcomes()
-	for ; p.next < len(outcomes); p.next++ {
+	// An attempt's last checkpoint comes with its outcome, which ends it.
+	for ; p.saved < len(p.r.GetCheckpoints()); p.saved++ {
 		if !b.room() {
 			return false
 		}
-		s.outcome(b, w, p.r.GetFirst()+uint64(p.next), outcomes[p.next]) //nolint:gosec // an index
+		s.checkpoint(b, w, p.r.GetCheckpoints()[p.saved])
+	}
+	for p.outcomes.Left() > 0 {
+		if !b.room() {
+			return false
+		}
+		s.outcome(b, w, p.outcomes.Next())
 	}
 	for _, x := range p.r.GetBegan() {
 		s.began(b, w, AttemptOf(x.GetAttempt()))
@@ -66,8 +80,8 @@ func (p *report) run(s *Sequencer, b *batch) bool {
 	}
 	if p.leaving && !w.draining {
 		w.draining = true
-		s.sched.SetAccepting(scheduler.WorkerID(w.id), false)
-		s.cfg.Logger.Info("worker drains", "worker", w.name, "worker_id", uint32(w.id), "held", len(w.held))
+		s.sched.SetAccepting(scheduler.WorkerID(w.id), s.accepting(w))
+		s.cfg.Logger.Info("worker drains", "worker", w.name, "worker_id", uint32(w.id), "held", w.held.len())
 	}
 	return true
 }
@@ -77,24 +91,27 @@ func AttemptOf(a *dtaskv1.AttemptRef) fsm.AttemptRef {
 	return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(a.GetJob()), Index: a.GetTask()}, Attempt: a.GetAttempt()}
 }
 
-func compareAttempts(a, b fsm.AttemptRef) int {
-	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt))
-}
-
 // outcome takes up the end of an attempt and answers it with a verdict.
-func (s *Sequencer) outcome(b *batch, w *worker, number uint64, o *dtaskv1.Outcome) {
-	item := fsm.HeldItem{AttemptRef: AttemptOf(o.GetAttempt()), Worker: w.id}
-	if x, ok := w.held[item.AttemptRef]; ok {
-		delete(w.held, item.AttemptRef)
+func (s *Sequencer) outcome(b *batch, w *worker, o columns.Outcome) {
+	ref := fsm.TaskRef{Job: fsm.JobID(o.Job), Index: o.Task}
+	item := fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: o.Attempt}, Worker: w.id}
+	x, ok := w.held.remove(item.AttemptRef)
+	if ok {
 		s.sched.Release(scheduler.WorkerID(w.id), x.class)
+		if x.asked && o.Other.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
+			s.gaveBack(w)
+		}
 	}
-	delete(s.orphans, item.AttemptRef)
-	s.watch.forget(item.AttemptRef)
+	s.forgetOrphan(item.AttemptRef)
+	if !ok || x.began != 0 { // else nobody has heard of it
+		s.watch.forget(item.AttemptRef)
+	}
 
 	m := b.to(w.session)
-	m.AckThrough = number
-	if v := verdict(s.judge(b, item, o)); v != dtaskv1.Verdict_VERDICT_ACCEPTED {
-		m.Exceptions = append(m.Exceptions, &dtaskv1.ReportVerdict{Number: number, Verdict: v, Attempt: o.GetAttempt()})
+	m.AckThrough = o.Number
+	if v := verdict(s.judge(b, item, &o)); v != dtaskv1.Verdict_VERDICT_ACCEPTED {
+		at := &dtaskv1.AttemptRef{Job: o.Job, Task: o.Task, Attempt: o.Attempt}
+		m.Exceptions = append(m.Exceptions, &dtaskv1.ReportVerdict{Number: o.Number, Verdict: v, Attempt: at})
 	}
 }
 
@@ -106,33 +123,24 @@ func verdict(r fsm.Reason) dtaskv1.Verdict {
 		return dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED
 	case fsm.NoSuchJob, fsm.NoSuchTask:
 		return dtaskv1.Verdict_VERDICT_UNKNOWN_TASK
-	case fsm.NoSuchWorker, fsm.WrongState, fsm.StaleAttempt, fsm.AlreadyEnded, fsm.KeyConflict, fsm.OutOfOrder, fsm.Malformed:
+	case fsm.NoSuchWorker, fsm.WrongState, fsm.StaleAttempt, fsm.AlreadyEnded, fsm.KeyConflict, fsm.OutOfOrder, fsm.Malformed, fsm.OverBudget,
+		fsm.VersionDiffers, fsm.TooMany:
 	}
 	return dtaskv1.Verdict_VERDICT_SUPERSEDED
 }
 
 // judge turns an outcome into an operation.
-func (s *Sequencer) judge(b *batch, item fsm.HeldItem, o *dtaskv1.Outcome) fsm.Reason {
-	took := duration(o)
+func (s *Sequencer) judge(b *batch, item fsm.HeldItem, row *columns.Outcome) fsm.Reason {
+	o, took := row.Other, row.TookMS
+	if o == nil {
+		return s.complete(b, fsm.CompleteItem{HeldItem: item, DurationMS: took, Result: row.Result})
+	}
 	switch o.GetKind() {
 	case dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED:
-		if len(o.GetResult()) > maxResult {
-			return s.fail(b, item, took, backoff.Failure{Kind: backoff.Error}, true, "result is above 4 KiB")
-		}
-		// What the state machine refuses as malformed would leave the task with
-		// an attempt that nobody holds any more.
-		if n := len(o.GetOutputSha256()); n != 0 && n != sha256.Size {
-			return s.fail(b, item, took, backoff.Failure{Kind: backoff.Error}, true, "the digest of the output is not one of SHA-256")
-		}
-		r := b.draft.Complete(fsm.CompleteItem{
+		return s.complete(b, fsm.CompleteItem{
 			HeldItem: item, DurationMS: took, Result: o.GetResult(),
 			OutputSize: o.GetOutputSize(), OutputSHA256: o.GetOutputSha256(),
 		})
-		if r == fsm.Accepted {
-			s.cfg.Totals.Completions.Add(1)
-			s.cfg.Totals.Run.Observe(time.Duration(took) * time.Millisecond)
-		}
-		return r
 	case dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, dtaskv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED:
 		r := b.draft.Requeue(item, false)
 		if r == fsm.WrongState {
@@ -144,8 +152,24 @@ func (s *Sequencer) judge(b *batch, item fsm.HeldItem, o *dtaskv1.Outcome) fsm.R
 	return s.fail(b, item, took, failureOf(o), o.GetFatal(), failureText(o))
 }
 
-func duration(o *dtaskv1.Outcome) uint32 {
-	return uint32(min(max(o.GetEndedAt()-o.GetStartedAt(), 0), math.MaxUint32)) //nolint:gosec // bounded here
+// complete takes up a success.
+func (s *Sequencer) complete(b *batch, it fsm.CompleteItem) fsm.Reason {
+	// What the state machine refuses as malformed would leave the task with an
+	// attempt that nobody holds any more.
+	if len(it.Result) > maxResult {
+		return s.fail(b, it.HeldItem, it.DurationMS, backoff.Failure{Kind: backoff.Error}, true, "result is above 4 KiB")
+	}
+	if n := len(it.OutputSHA256); n != 0 && n != sha256.Size {
+		return s.fail(b, it.HeldItem, it.DurationMS, backoff.Failure{Kind: backoff.Error}, true, "the digest of the output is not one of SHA-256")
+	}
+	r := b.draft.Complete(it)
+	if r == fsm.Accepted {
+		s.ran(it.Worker, it.DurationMS)
+		s.remember(b, it.TaskRef)
+		s.cfg.Totals.Completions.Add(1)
+		s.cfg.Totals.Run.Observe(time.Duration(it.DurationMS) * time.Millisecond)
+	}
+	return r
 }
 
 func failureOf(o *dtaskv1.Outcome) backoff.Failure {
@@ -194,13 +218,13 @@ func (s *Sequencer) fail(b *batch, item fsm.HeldItem, took uint32, f backoff.Fai
 	}
 	it := fsm.FailItem{HeldItem: item, DurationMS: took, Next: fsm.ToFailed, Burns: f.Kind.Burns(), Error: text}
 	job, _ := s.view.Job(item.Job)
-	if !fatal && !t.Begun && !job.Stopping {
+	if !fatal && !t.Begun && (!job.Stopping || t.Final) {
 		failures := int(t.Failures)
 		if it.Burns {
 			failures++
 		}
 		seed := uint64(item.Job)<<32 ^ uint64(item.Index)
-		d := s.info(item.Job).policies[t.Policy].rules.Decide(f, failures, seed)
+		d := s.numbered(item.Job, t.Policy).rules.Decide(f, failures, seed)
 		switch d.Verdict {
 		case backoff.Retry:
 			it.Next, it.Due = fsm.Retry, b.draft.NowMS()+d.Delay.Milliseconds()
@@ -220,26 +244,24 @@ func (s *Sequencer) fail(b *batch, item fsm.HeldItem, took uint32, f backoff.Fai
 
 // began notes that an attempt runs.
 func (s *Sequencer) began(b *batch, w *worker, a fsm.AttemptRef) {
-	x, ok := w.held[a]
-	if !ok || x.stopped {
+	x := w.held.find(a)
+	if x == nil || x.stopped {
 		return
 	}
-	x.began, x.beat = b.now, b.now
-	w.held[a] = x
+	x.began, x.beat = b.at, b.at
 	s.watch.set(a, func(o *Observation) { o.StartedMS = b.draft.NowMS() })
 }
 
 // progress notes how far an attempt is.
 func (s *Sequencer) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtaskv1.Progress) {
-	x, ok := w.held[a]
-	if !ok || x.stopped {
+	x := w.held.find(a)
+	if x == nil || x.stopped {
 		return
 	}
-	x.beat = b.now
-	if x.began.IsZero() {
-		x.began = b.now
+	x.beat = b.at
+	if x.began == 0 {
+		x.began = b.at
 	}
-	w.held[a] = x
 	s.watch.set(a, func(o *Observation) {
 		if o.StartedMS == 0 {
 			o.StartedMS = b.draft.NowMS()
@@ -251,8 +273,8 @@ func (s *Sequencer) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtaskv1.P
 // mayBegin logs the start of an at-most-once attempt, and lets it begin once
 // that is committed.
 func (s *Sequencer) mayBegin(b *batch, w *worker, a fsm.AttemptRef) {
-	x, ok := w.held[a]
-	if !ok {
+	x := w.held.find(a)
+	if x == nil {
 		b.stop(w.session, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 		return
 	}
@@ -260,8 +282,7 @@ func (s *Sequencer) mayBegin(b *batch, w *worker, a fsm.AttemptRef) {
 		s.stopHeld(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 		return
 	}
-	x.began, x.beat = b.now, b.now
-	w.held[a] = x
+	x.began, x.beat = b.at, b.at
 	m := b.to(w.session)
 	m.MayBegin = append(m.MayBegin, a)
 }

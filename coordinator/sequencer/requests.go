@@ -6,11 +6,21 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// CancelJob ends a job that has not ended. already means that it had been
-// cancelled before. Errors: *RejectedError with NoSuchJob or AlreadyEnded,
-// *BusyError, ErrTermOver, ErrOutcomeUnknown.
+// CancelJob ends the ordinary tasks of a job that has not ended; its clean-up
+// tasks run then. already means that it had been cancelled before. Errors:
+// *RejectedError with NoSuchJob or AlreadyEnded, *BusyError, ErrTermOver,
+// ErrOutcomeUnknown.
 func (s *Sequencer) CancelJob(ctx context.Context, id fsm.JobID, reason string) (already bool, err error) {
 	return s.request(ctx, classCancel, &fsm.CancelJob{Job: id, Reason: reason}, func() bool {
+		job, _ := s.view.Job(id)
+		return job.State == fsm.JobCancelled || job.CleaningUp() && job.Outcome == fsm.JobCancelled
+	})
+}
+
+// CancelJobNow ends all tasks of a job that has not ended, clean-up tasks too.
+// already and errors as for CancelJob.
+func (s *Sequencer) CancelJobNow(ctx context.Context, id fsm.JobID, reason string) (already bool, err error) {
+	return s.request(ctx, classCancel, &fsm.CancelJob{Job: id, Reason: reason, Now: true}, func() bool {
 		job, _ := s.view.Job(id)
 		return job.State == fsm.JobCancelled
 	})
@@ -22,6 +32,21 @@ func (s *Sequencer) CancelTask(ctx context.Context, t fsm.TaskRef, reason string
 	return s.request(ctx, classCancel, &fsm.CancelTask{Task: t, Reason: reason}, func() bool {
 		task, _ := s.view.Task(t)
 		return task.State == fsm.Cancelled
+	})
+}
+
+// CancelArray ends the tasks of an array that have not ended, as CancelTask does;
+// t is one of them.
+func (s *Sequencer) CancelArray(ctx context.Context, t fsm.TaskRef, reason string) (already bool, err error) {
+	return s.request(ctx, classCancel, &fsm.CancelTask{Task: t, Reason: reason, Whole: true}, func() bool {
+		for _, a := range s.view.Arrays(t.Job) {
+			for i := a.First; i < a.First+a.Count && a.First <= t.Index && t.Index < a.First+a.Count; i++ {
+				if task, _ := s.view.Task(fsm.TaskRef{Job: t.Job, Index: i}); task.State != fsm.Cancelled && task.State != fsm.Completed {
+					return false
+				}
+			}
+		}
+		return true
 	})
 }
 
@@ -40,11 +65,11 @@ func (s *Sequencer) Purge(ctx context.Context, id fsm.JobID, tasks []uint32) err
 	return err
 }
 
-// Admit records which instance a server id belongs to. Errors: *RejectedError
-// with WrongState if it belongs to another one, *BusyError, ErrTermOver,
-// ErrOutcomeUnknown.
-func (s *Sequencer) Admit(ctx context.Context, serverID, instance string) error {
-	_, err := s.request(ctx, classWorker, &fsm.Replica{ServerID: serverID, Instance: instance}, nil)
+// Admit records which instance a server id belongs to, and what else is known of
+// it. Errors: *RejectedError with WrongState if it belongs to another one,
+// *BusyError, ErrTermOver, ErrOutcomeUnknown.
+func (s *Sequencer) Admit(ctx context.Context, r fsm.Replica) error {
+	_, err := s.request(ctx, classWorker, &r, nil)
 	return err
 }
 

@@ -16,34 +16,44 @@ import (
 // are safe for concurrent use; what they ask for is done by the goroutine of
 // Run, in which all other methods run.
 type Sequencer struct {
-	cfg   Config
-	inbox *inbox
-	left  backlog
+	cfg    Config
+	origin time.Time // of moments, a little before the first
+	inbox  *inbox
+	left   backlog
 
-	view       *fsm.State // the replicated state with all entries on their way applied
-	sched      *scheduler.Scheduler
-	workers    map[fsm.WorkerID]*worker
-	jobs       map[fsm.JobID]*jobInfo
-	timers     timers
-	orphans    map[fsm.AttemptRef]orphan // at-most-once attempts of lost workers
-	uploads    map[string]*submission    // by key
-	ended      []endedJob                // oldest first
-	tasks      uint64                    // of all jobs held
-	endedTasks uint64
+	view     *fsm.State // the replicated state with all entries on their way applied
+	sched    *scheduler.Scheduler
+	workers  map[fsm.WorkerID]*worker
+	jobs     map[fsm.JobID]*jobInfo
+	timers   timers
+	orphans  map[fsm.AttemptRef]orphan // at-most-once attempts of lost workers
+	uploads  map[string]*submission    // by key
+	reuses   []fsm.TaskRef             // pure tasks whose result was known when they became ready
+	cleanUps map[fsm.TaskRef]time.Time // clean-up tasks that are held back, and until when at most
+	ended    ended
+	tasks    uint64 // of all jobs held
 
 	readySince map[fsm.TaskRef]time.Time // sampled
-	sample     uint64
 
-	sweptAt  time.Time
-	doubtAt  time.Time // when most workers last fell silent together
-	keyShard int
-	stale    uint64 // at most so many entries of the scheduler are of tasks that have ended
-	more     bool   // the last batch was full
+	sweptAt   time.Time
+	budgetAt  time.Time // when the log last said that checkpoints have no room
+	stealAt   time.Time // before then no worker is asked to give anything back
+	stealGap  time.Duration
+	expiredAt time.Time // when history was last told what is too old
+	silentAt  time.Time // before then no worker was silent for too long
+	doubtAt   time.Time // when most workers last fell silent together
+	keyShard  int
+	rest      resting
+	stale     uint64 // at most so many entries of the scheduler are of tasks that have ended
+	more      bool   // the last batch was full
 
 	pipe    chan struct{} // a token for each entry on its way
 	commits chan inFlight
 	failed  chan struct{} // closed when an entry failed
 	failure error         // set before failed is closed
+
+	madeAt  time.Time
+	heldOff atomic.Int64 // ns since madeAt, until when workers were told to come back; 0: none was
 
 	watch     observations
 	assignOff atomic.Bool
@@ -68,12 +78,14 @@ func New(cfg Config) (*Sequencer, error) {
 	}
 	s := &Sequencer{
 		cfg:        cfg,
+		origin:     time.Now().Add(-time.Millisecond),
 		inbox:      newInbox(cfg.InboxReports, cfg.InboxOthers),
 		sched:      scheduler.New(cfg.Seed),
 		workers:    make(map[fsm.WorkerID]*worker),
 		jobs:       make(map[fsm.JobID]*jobInfo),
 		orphans:    make(map[fsm.AttemptRef]orphan),
 		uploads:    make(map[string]*submission),
+		cleanUps:   make(map[fsm.TaskRef]time.Time),
 		readySince: make(map[fsm.TaskRef]time.Time),
 		pipe:       make(chan struct{}, cfg.InFlight),
 		// Batches without operations need no token; the committer takes them as
@@ -81,6 +93,7 @@ func New(cfg Config) (*Sequencer, error) {
 		commits: make(chan inFlight, cfg.InFlight+16),
 		failed:  make(chan struct{}),
 		ready:   make(chan struct{}),
+		madeAt:  time.Now(),
 	}
 	s.view, _ = cfg.Machine.Fork()
 	return s, nil
@@ -107,6 +120,12 @@ func (s *Sequencer) Run(ctx context.Context) error {
 	err := s.lead(ctx)
 	close(s.commits)
 	committer.Wait()
+	s.finish()
+	return err
+}
+
+// finish answers all who wait, once nothing is on its way any more.
+func (s *Sequencer) finish() {
 	s.inbox.close(ErrTermOver)
 	s.left.refuse(ErrTermOver)
 	for _, w := range s.workers {
@@ -114,7 +133,6 @@ func (s *Sequencer) Run(ctx context.Context) error {
 			w.session.Close(ErrTermOver)
 		}
 	}
-	return err
 }
 
 func (s *Sequencer) lead(ctx context.Context) error {
@@ -160,6 +178,7 @@ func (s *Sequencer) cycle() {
 	case <-s.inbox.wake: // what it stands for is taken below
 	default:
 	}
+	s.share()
 	b := s.newBatch()
 	s.left.run(s, b, classReport)
 	s.left.run(s, b, classWorker)
@@ -169,7 +188,10 @@ func (s *Sequencer) cycle() {
 	s.absorb(b)
 	s.left.run(s, b, classSubmit)
 	s.absorb(b)
+	s.letCleanUp(b)
+	s.reuse(b)
 	s.assign(b)
+	s.steal(b)
 	s.more = !b.room()
 	s.propose(b)
 }
@@ -199,29 +221,36 @@ func (s *Sequencer) propose(b *batch) {
 func (s *Sequencer) commit() {
 	var failure error
 	for f := range s.commits {
-		if failure != nil {
-			f.batch.fail(failure)
-			s.release(f)
-			if f.proposal != nil {
-				s.cfg.Machine.Forget(f.data)
-			}
-			continue
-		}
-		index, err := s.await(f)
-		s.release(f)
-		if err != nil {
-			failure = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
-			answer := failure
-			if s.cfg.Definite(err) {
-				answer = ErrTermOver
-			}
-			f.batch.fail(answer)
-			s.failure = err
-			close(s.failed)
-			continue
-		}
-		f.batch.deliver(index)
+		failure = s.settle(f, failure)
 	}
+}
+
+// settle waits for one entry and lets out what follows it. failure is what the
+// first entry that failed left behind, nil before; so is the result.
+func (s *Sequencer) settle(f inFlight, failure error) error {
+	if failure != nil {
+		f.batch.fail(failure)
+		s.release(f)
+		if f.proposal != nil {
+			s.cfg.Machine.Forget(f.data)
+		}
+		return failure
+	}
+	index, err := s.await(f)
+	s.release(f)
+	if err == nil {
+		f.batch.deliver(index)
+		return nil
+	}
+	failure = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	answer := failure
+	if s.cfg.Definite(err) {
+		answer = ErrTermOver
+	}
+	f.batch.fail(answer)
+	s.failure = err
+	close(s.failed)
+	return failure
 }
 
 // release takes the entry's token out of the pipe.

@@ -17,17 +17,32 @@ const (
 // and exists from the last on. Errors: *RejectedError with KeyConflict,
 // *BusyError, ErrTermOver, ErrOutcomeUnknown.
 func (s *Sequencer) Submit(ctx context.Context, sub Submission) (Submitted, error) {
-	u := &submission{Submission: sub}
-	w := u.wait()
-	if err := s.inbox.put(classSubmit, u); err != nil {
-		return Submitted{}, err
+	r := s.SubmitMany(ctx, []Submission{sub})[0]
+	return r.Submitted, r.Err
+}
+
+// SubmitMany stores jobs, each for itself, and gives an answer for each, with the
+// errors of Submit. Those that fit share an entry.
+func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []Stored {
+	items, answers := make([]item, len(subs)), make([]chan Stored, len(subs))
+	for i := range subs {
+		u := &submission{Submission: subs[i]}
+		items[i], answers[i] = u, u.wait()
 	}
-	select {
-	case r := <-w:
-		return r.submitted, r.err
-	case <-ctx.Done():
-		return Submitted{}, cause(ctx)
+	taken, err := s.inbox.putAll(classSubmit, items)
+	stored := make([]Stored, len(subs))
+	for i := range stored {
+		if i >= taken {
+			stored[i].Err = err
+			continue
+		}
+		select {
+		case stored[i] = <-answers[i]:
+		case <-ctx.Done():
+			stored[i].Err = cause(ctx)
+		}
 	}
+	return stored
 }
 
 // submission is a job on its way into the log.
@@ -35,24 +50,19 @@ type submission struct {
 	Submission
 	id      fsm.JobID // 0 = not begun
 	next    int       // first chunk that is not in an entry
-	waiters []chan submitted
-}
-
-type submitted struct {
-	submitted Submitted
-	err       error
+	waiters []chan Stored
 }
 
 // wait adds somebody who waits for the answer.
-func (u *submission) wait() chan submitted {
-	w := make(chan submitted, 1)
+func (u *submission) wait() chan Stored {
+	w := make(chan Stored, 1) // size 1: the asker may have gone
 	u.waiters = append(u.waiters, w)
 	return w
 }
 
 func (u *submission) answer(r Submitted, err error) {
 	for _, w := range u.waiters {
-		w <- submitted{r, err}
+		w <- Stored{r, err}
 	}
 	u.waiters = nil
 }
@@ -67,7 +77,7 @@ func (u *submission) run(s *Sequencer, b *batch) bool {
 		if !b.room() {
 			return false
 		}
-		if r := b.draft.Do(&fsm.JobChunk{Job: u.id, Chunk: u.Chunks[u.next]}); r != fsm.Accepted {
+		if r := b.draft.Do(fsm.AddChunk(u.id, u.Chunks[u.next])); r != fsm.Accepted {
 			u.giveUp(s, b, r)
 			return true
 		}
@@ -111,16 +121,12 @@ func (u *submission) begin(s *Sequencer, b *batch) bool {
 		return false
 	}
 	if s.tasks+uint64(u.Total) > s.cfg.MaxTasks || s.view.Keys() >= s.cfg.MaxKeys {
-		u.refuse(&BusyError{What: "the memory for jobs is used up", RetryAfter: time.Second})
+		u.refuse(&BusyError{What: "the memory for jobs is used up", Limit: LimitMemory, RetryAfter: time.Second})
 		return false
-	}
-	keep := keepUsersKey
-	if u.Generated {
-		keep = keepGeneratedKey
 	}
 	id := s.view.NextJob()
 	r := b.draft.Do(&fsm.JobBegin{
-		ID: id, Key: u.Key, KeyExpires: b.draft.NowMS() + keep.Milliseconds(), Header: u.Header, Total: u.Total,
+		ID: id, Key: u.Key, KeyExpires: b.draft.NowMS() + keepFor(u.Generated).Milliseconds(), Header: u.Header, Total: u.Total,
 	})
 	if r != fsm.Accepted {
 		u.reject(b, r)

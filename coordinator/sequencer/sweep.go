@@ -1,7 +1,9 @@
 package sequencer
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dtask/dtask/fsm"
@@ -24,9 +26,12 @@ const dueAtOnce = 2000
 // untilNext is how long nothing happens by itself.
 func (s *Sequencer) untilNext() time.Duration {
 	now := time.Now()
-	d := sweepEvery - now.Sub(s.sweptAt)
+	d := s.cfg.Pace.Of(sweepEvery) - now.Sub(s.sweptAt)
 	if at, ok := s.timers.next(); ok {
 		d = min(d, at.Sub(now))
+	}
+	if s.sched.Uneven() {
+		d = min(d, s.stealAt.Sub(now))
 	}
 	return d
 }
@@ -41,12 +46,13 @@ func (s *Sequencer) fire(b *batch) {
 		s.fireOne(b, t)
 	}
 	s.absorb(b)
-	if b.now.Sub(s.sweptAt) < sweepEvery || !b.room() {
+	every := s.cfg.Pace.Of(sweepEvery)
+	if b.now.Sub(s.sweptAt) < every || !b.room() {
 		return
 	}
-	gap := b.now.Sub(s.sweptAt) - sweepEvery
+	gap := b.now.Sub(s.sweptAt) - every
 	s.sweptAt = b.now
-	if gap > pauseGap {
+	if gap > s.cfg.Pace.Of(pauseGap) {
 		s.forgive(b.now, gap)
 	}
 	s.sweepWorkers(b)
@@ -58,9 +64,11 @@ func (s *Sequencer) fire(b *batch) {
 func (s *Sequencer) fireOne(b *batch, t timer) {
 	switch t.kind {
 	case timerDue:
-		b.draft.Due(fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt})
+		if v, ok := s.view.Task(t.task); ok && v.DueMS == t.due { // else an update gave it another time
+			b.draft.Due(fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt})
+		}
 	case timerQueue:
-		if attempt, ready := s.view.Ready(t.task); ready && attempt == t.attempt {
+		if v, _ := s.view.Task(t.task); v.State == fsm.Pending && v.Attempt == t.attempt && v.NotBefore == t.due {
 			b.draft.Do(&fsm.FailTask{Task: t.task, Error: "queue time-out: no worker took it in time"})
 			s.stale++
 		}
@@ -69,7 +77,7 @@ func (s *Sequencer) fireOne(b *batch, t timer) {
 	case timerLease:
 		a := fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}
 		if o, ok := s.orphans[a]; ok && !b.now.Before(o.until) {
-			delete(s.orphans, a)
+			s.forgetOrphan(a)
 			s.watch.forget(a)
 			b.draft.Lose(fsm.HeldItem{AttemptRef: a, Worker: o.worker})
 		}
@@ -83,7 +91,7 @@ func (s *Sequencer) fireOne(b *batch, t timer) {
 func (s *Sequencer) fireDeadline(b *batch, id fsm.JobID) {
 	job, ok := s.view.Job(id)
 	switch {
-	case !ok || job.State.Terminal():
+	case !ok || job.State.Terminal() || job.CleaningUp():
 	case s.deadline(b, job).After(b.now):
 		s.armDeadline(b, job)
 	default:
@@ -98,13 +106,21 @@ func (s *Sequencer) forgive(now time.Time, gap time.Duration) {
 	s.cfg.Logger.Warn("this process was paused: silence clocks start anew", "gap", gap)
 	for _, w := range s.workers {
 		w.deadline = later(w.deadline, now.Add(s.cfg.Silence))
-		for a, x := range w.held {
-			x.since = x.since.Add(gap)
-			if !x.began.IsZero() {
-				x.began, x.beat = x.began.Add(gap), x.beat.Add(gap)
-			}
-			w.held[a] = x
+		for i := range w.held.list {
+			w.held.list[i].forgive(moment(gap))
 		}
+	}
+}
+
+// forgive gives an attempt time that it did not have.
+func (x *held) forgive(gap moment) {
+	x.given += gap
+	if x.began != 0 {
+		x.began += gap
+		x.beat += gap
+	}
+	if x.drained != 0 {
+		x.drained += gap
 	}
 }
 
@@ -115,9 +131,14 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// sweepWorkers gives up those that were silent for too long.
+// sweepWorkers gives up those that were silent for too long, in the order of
+// their numbers: what is written into the log follows from what was heard.
 func (s *Sequencer) sweepWorkers(b *batch) {
-	var silent []*worker // with a session
+	if b.now.Before(s.silentAt) {
+		return
+	}
+	var silent, away []*worker // with and without a session
+	s.silentAt = b.now.Add(s.cfg.Silence)
 	for _, w := range s.workers {
 		limit := w.deadline
 		if w.session != nil {
@@ -125,13 +146,26 @@ func (s *Sequencer) sweepWorkers(b *batch) {
 		}
 		switch {
 		case b.now.Before(limit):
+			s.mayBeSilent(limit)
 		case w.session != nil:
 			silent = append(silent, w)
-		case !b.room():
-		case w.draining && len(w.held) == 0:
-			s.lost(b, w, "left")
+		case b.now.Before(s.heldOffUntil(w)):
+			s.silentAt = time.Time{}
 		default:
-			s.lost(b, w, "silent")
+			away = append(away, w)
+		}
+	}
+	if len(silent)+len(away) > 0 {
+		s.silentAt = time.Time{} // they may be more than have room
+	}
+	byNumber := func(a, b *worker) int { return cmp.Compare(a.id, b.id) }
+	slices.SortFunc(silent, byNumber)
+	slices.SortFunc(away, byNumber)
+	var gone departures
+	defer gone.tell(s.cfg.Logger)
+	for _, w := range away {
+		if b.room() {
+			s.lost(b, w, &gone)
 		}
 	}
 	if s.doubts(b.now, silent) {
@@ -139,9 +173,48 @@ func (s *Sequencer) sweepWorkers(b *batch) {
 	}
 	for _, w := range silent {
 		if b.room() {
-			s.lost(b, w, "silent")
+			s.lost(b, w, &gone)
 		}
 	}
+}
+
+// mayBeSilent says that a worker may have been silent for too long at a moment, and
+// not before: whoever is heard has more time. So thousands of workers that beat are
+// looked at once in a while and not at every sweep.
+func (s *Sequencer) mayBeSilent(at time.Time) {
+	if at.Before(s.silentAt) {
+		s.silentAt = at
+	}
+}
+
+// HeldOff says that a worker was told to come back later, at the latest then: the
+// leader lets them in one after the other. Until they had the time to, those that
+// have no session are not given up.
+func (s *Sequencer) HeldOff(until time.Time) {
+	to := int64(until.Sub(s.madeAt))
+	for {
+		known := s.heldOff.Load()
+		if to <= known || s.heldOff.CompareAndSwap(known, to) {
+			return
+		}
+	}
+}
+
+// heldOffMost is how much longer a worker without a session has for being held off.
+const heldOffMost = 30 * time.Second
+
+// heldOffUntil is how long a worker has to come back because it may have been told
+// to come later.
+func (s *Sequencer) heldOffUntil(w *worker) time.Time {
+	known := s.heldOff.Load()
+	if known == 0 {
+		return time.Time{}
+	}
+	until, most := s.madeAt.Add(time.Duration(known)).Add(s.cfg.Silence), w.deadline.Add(s.cfg.Pace.Of(heldOffMost))
+	if until.After(most) {
+		return most
+	}
+	return until
 }
 
 // doubts reports whether so many workers fell silent at once, without a word of
@@ -159,61 +232,100 @@ func (s *Sequencer) doubts(now time.Time, silent []*worker) bool {
 	return true
 }
 
+// overdue is an attempt whose time is over.
+type overdue struct {
+	w    *worker
+	x    held
+	text string // "": its worker has neither begun nor ended it
+
+	drained bool // it is to end because its worker drains
+}
+
 // sweepAttempts ends attempts whose time is over and that their worker, silent
 // about them or slow, has not ended itself.
 func (s *Sequencer) sweepAttempts(b *batch) {
+	var list []overdue
 	for _, w := range s.workers {
 		if w.session == nil {
 			continue // its attempts are judged when it is back, or given up with it
 		}
-		for a, x := range w.held {
-			if x.stopped || !b.room() {
-				continue
+		drained := s.drainedBy(b, w.id)
+		for i := range w.held.list {
+			x := &w.held.list[i]
+			switch text, over := s.overtime(b.at, x); {
+			case x.stopped:
+			case drained || x.drained != 0:
+				list = append(list, overdue{w: w, x: *x, drained: true})
+			case over:
+				list = append(list, overdue{w: w, x: *x, text: text})
 			}
-			s.sweepAttempt(b, w, a, x)
+		}
+	}
+	slices.SortFunc(list, func(a, b overdue) int { return compareAttempts(a.x.AttemptRef, b.x.AttemptRef) })
+	for _, o := range list {
+		switch {
+		case !b.room():
+			return
+		case o.drained:
+			s.sweepDrained(b, o.w, o.x.AttemptRef)
+		default:
+			s.endOverdue(b, o)
 		}
 	}
 }
 
-func (s *Sequencer) sweepAttempt(b *batch, w *worker, a fsm.AttemptRef, x held) {
-	item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
-	if x.began.IsZero() {
+// overtime says whether an attempt's time is over, and why.
+func (s *Sequencer) overtime(now moment, x *held) (text string, over bool) {
+	if x.stopped {
+		return "", false
+	}
+	if x.began == 0 {
 		// Its own time-out may be shorter than the start time-out is long: an
 		// attempt that began within the last report is judged by both.
-		if b.now.Sub(x.since) > s.cfg.StartTimeout {
-			s.stopHeld(b, w, a, dtaskv1.StopReason_STOP_REASON_TIMED_OUT)
-			s.cfg.Totals.Requeues.Add(1)
-			b.draft.Requeue(item, false)
-		}
-		return
+		return "", now.since(x.given) > s.cfg.StartTimeout
 	}
-	p := s.policy(a.TaskRef)
-	var text string
+	p := s.policy(x.TaskRef)
 	switch {
-	case p.runTimeout > 0 && b.now.Sub(x.began) > p.runTimeout+s.cfg.TimeoutSlack:
-		text = fmt.Sprintf("time-out: ran for more than %v", p.runTimeout)
-	case p.beatTimeout > 0 && b.now.Sub(x.beat) > p.beatTimeout+s.cfg.TimeoutSlack:
-		text = fmt.Sprintf("heartbeat time-out: no progress for more than %v", p.beatTimeout)
-	default:
+	case p.runTimeout > 0 && now.since(x.began) > p.runTimeout+s.cfg.TimeoutSlack:
+		return fmt.Sprintf("time-out: ran for more than %v", p.runTimeout), true
+	case p.beatTimeout > 0 && now.since(x.beat) > p.beatTimeout+s.cfg.TimeoutSlack:
+		return fmt.Sprintf("heartbeat time-out: no progress for more than %v", p.beatTimeout), true
+	}
+	return "", false
+}
+
+func (s *Sequencer) endOverdue(b *batch, o overdue) {
+	item := fsm.HeldItem{AttemptRef: o.x.AttemptRef, Worker: o.w.id}
+	s.stopHeld(b, o.w, o.x.AttemptRef, dtaskv1.StopReason_STOP_REASON_TIMED_OUT)
+	if o.text == "" {
+		s.cfg.Totals.Requeues.Add(1)
+		b.draft.Requeue(item, false)
 		return
 	}
-	s.stopHeld(b, w, a, dtaskv1.StopReason_STOP_REASON_TIMED_OUT)
-	took := uint32(b.now.Sub(x.began).Milliseconds()) //nolint:gosec // 49 days are enough
-	s.fail(b, item, took, backoff.Failure{Kind: backoff.Timeout}, false, text)
+	took := uint32(b.at.since(o.x.began).Milliseconds()) //nolint:gosec // 49 days are enough
+	s.fail(b, item, took, backoff.Failure{Kind: backoff.Timeout}, false, o.text)
+}
+
+// forgetOld removes what is too old by the wall clock.
+func (s *Sequencer) forgetOld(b *batch) {
+	if keys := s.view.ExpiredKeys(s.keyShard, b.draft.NowMS(), 500); len(keys) > 0 {
+		b.draft.Do(&fsm.ForgetKeys{Keys: keys})
+	}
+	s.forgetResults(b)
+	if s.keyShard == 0 {
+		s.forgetWorkers(b)
+	}
 }
 
 // housekeeping removes what is kept no longer, a little at each sweep.
 func (s *Sequencer) housekeeping(b *batch) {
-	if keys := s.view.ExpiredKeys(s.keyShard, b.draft.NowMS(), 500); len(keys) > 0 {
-		b.draft.Do(&fsm.ForgetKeys{Keys: keys})
+	if s.cfg.ClockAgrees() {
+		s.forgetOld(b)
 	}
 	s.keyShard = (s.keyShard + 1) % fsm.KeyShards
-	s.forgetJobs(b)
+	s.archiveJobs(b)
 	s.clean()
 	s.gauge()
-	if s.keyShard == 0 {
-		s.forgetWorkers(b)
-	}
 	if len(s.readySince) > 0 && s.sched.Len() == 0 {
 		clear(s.readySince)
 	}

@@ -42,7 +42,7 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 	}
 	do(&fsm.JobSeal{Job: 1, Sum: sum})
 	for i := range workers {
-		w := &worker{id: fsm.WorkerID(i + 1), session: quiet{}, held: make(map[fsm.AttemptRef]held)}
+		w := &worker{id: fsm.WorkerID(i + 1), session: quiet{}}
 		do(&fsm.WorkerJoin{ID: w.id, Name: fmt.Sprint(i), Incarnation: "a", Slots: uint32(each)})
 		s.workers[w.id] = w
 		for k := range each {
@@ -50,7 +50,7 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 			if r := x.draft.Assign(fsm.AssignItem{AttemptRef: a, Worker: w.id}); r != fsm.Accepted {
 				b.Fatal(r)
 			}
-			w.held[a] = held{since: x.now, began: x.now.Add(-time.Minute), beat: x.now}
+			w.held.add(held{AttemptRef: a, given: x.at, began: x.at - moment(time.Minute), beat: x.at})
 		}
 	}
 	x.draft.Finish()

@@ -14,6 +14,21 @@ import (
 // come back.
 func (s *Sequencer) startTerm(ctx context.Context) error {
 	began := time.Now()
+	s.openTerm()
+	select {
+	case <-s.ready:
+	case <-s.failed:
+		return s.failure
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+	s.cfg.Logger.InfoContext(ctx, "term started", "took", time.Since(began), "jobs", s.view.JobCount(),
+		"ready_tasks", s.sched.Len(), "workers", len(s.workers))
+	return nil
+}
+
+// openTerm proposes the first entry of the term.
+func (s *Sequencer) openTerm() {
 	b := s.newBatch()
 	if s.view.ClusterID() == "" {
 		b.draft.Do(&fsm.Cluster{ID: s.cfg.NewClusterID()})
@@ -29,23 +44,9 @@ func (s *Sequencer) startTerm(ctx context.Context) error {
 			close(s.ready)
 		}
 	})
-	s.sweptAt = time.Now()
-	select {
-	case s.pipe <- struct{}{}:
-	case <-ctx.Done():
-		return cause(ctx)
-	}
+	s.sweptAt, s.expiredAt = time.Now(), time.Now()
+	s.pipe <- struct{}{} // it is empty still
 	s.propose(b)
-	select {
-	case <-s.ready:
-	case <-s.failed:
-		return s.failure
-	case <-ctx.Done():
-		return cause(ctx)
-	}
-	s.cfg.Logger.InfoContext(ctx, "term started", "took", time.Since(began), "jobs", s.view.JobCount(),
-		"ready_tasks", s.sched.Len(), "workers", len(s.workers))
-	return nil
 }
 
 // rebuild makes the soft state from the view.
@@ -56,7 +57,7 @@ func (s *Sequencer) rebuild(b *batch) {
 		}
 	}
 	// Each worker has the time that it takes to admit all of them.
-	grace := max(5*time.Second, time.Duration(len(s.workers))*time.Second/time.Duration(s.cfg.AdmissionRate))
+	grace := max(s.cfg.Pace.Of(5*time.Second), time.Duration(len(s.workers))*time.Second/time.Duration(s.cfg.AdmissionRate))
 	for _, w := range s.workers {
 		w.deadline = b.now.Add(grace)
 	}
@@ -64,13 +65,13 @@ func (s *Sequencer) rebuild(b *batch) {
 	for job := range s.view.Jobs(0) {
 		s.tasks += uint64(job.Total)
 		if job.State.Terminal() {
-			s.ended = append(s.ended, endedJob{id: job.ID, tasks: uint64(job.Total), atMS: job.EndedMS})
-			s.endedTasks += uint64(job.Total)
+			s.ended.add(&job)
 			continue
 		}
 		open = append(open, job)
 	}
-	slices.Reverse(s.ended)
+	slices.Reverse(s.ended.done.list)
+	slices.Reverse(s.ended.open.list)
 	for _, job := range slices.Backward(open) {
 		s.rebuildJob(b, job)
 	}
@@ -80,7 +81,7 @@ func (s *Sequencer) rebuild(b *batch) {
 }
 
 func (s *Sequencer) rebuildWorker(w *fsm.Worker) {
-	s.workers[w.ID] = &worker{id: w.ID, name: w.Name, incarnation: w.Incarnation, held: make(map[fsm.AttemptRef]held)}
+	s.workers[w.ID] = &worker{id: w.ID, name: w.Name, incarnation: w.Incarnation, pace: newPace()}
 	join := fsm.WorkerJoin{Slots: w.Slots, Labels: w.Labels, Resources: w.Resources}
 	s.sched.AddWorker(scheduler.WorkerID(w.ID), capacity(&join))
 	s.sched.SetAccepting(scheduler.WorkerID(w.ID), false) // until it is attached
@@ -96,9 +97,9 @@ func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
 		case fsm.Pending:
 			s.push(b, ref)
 		case fsm.Scheduled:
-			s.timers.add(timer{at: s.wallToMono(b.now, t.DueMS), kind: timerDue, task: ref, attempt: t.Attempt})
+			s.timers.add(timer{at: s.wallToMono(b.now, t.DueMS), kind: timerDue, task: ref, attempt: t.Attempt, due: t.DueMS})
 		case fsm.Assigned:
-			s.rebuildAttempt(b, fsm.HeldItem{AttemptRef: a, Worker: t.Worker}, s.info(job.ID).policies[t.Policy].class, t.Begun)
+			s.rebuildAttempt(b, fsm.HeldItem{AttemptRef: a, Worker: t.Worker}, s.classOf(ref, s.numbered(job.ID, t.Policy)), t.Begun)
 		case fsm.Blocked, fsm.Completed, fsm.Failed, fsm.Cancelled, fsm.Dead, fsm.Lost:
 		}
 	}
@@ -112,10 +113,10 @@ func (s *Sequencer) rebuildAttempt(b *batch, item fsm.HeldItem, class scheduler.
 		s.orphan(b, item)
 		return
 	}
-	x := held{class: class, since: b.now}
+	x := held{AttemptRef: item.AttemptRef, class: class, given: b.at, rebuilt: true}
 	if begun {
-		x.began, x.beat = b.now, b.now
+		x.began, x.beat = b.at, b.at
 	}
-	w.held[item.AttemptRef] = x
+	w.held.add(x)
 	s.sched.Occupy(scheduler.WorkerID(w.id), class)
 }

@@ -24,6 +24,7 @@ type timer struct {
 	kind    timerKind
 	task    fsm.TaskRef
 	attempt uint32
+	due     int64 // ms; of a task that waits for a time, or waited for one: the time that the timer is for
 }
 
 // timers is a heap by time.

@@ -14,6 +14,9 @@ type Totals struct {
 	Entries, Operations, Bytes         atomic.Uint64
 	Assignments, Completions, Failures atomic.Uint64
 	Requeues, WorkersLost, Submissions atomic.Uint64
+	StealsAsked, Steals                atomic.Uint64 // attempts that workers were asked to give back; that they gave
+	Reuses                             atomic.Uint64 // tasks that ended with a remembered result
+	NoticesLost                        atomic.Uint64 // pushed out of a full queue
 
 	// Wait is from ready to sent to a worker, sampled under load; Run is from
 	// begin to end of attempts that succeeded.
@@ -34,6 +37,7 @@ func (t *Totals) Stats() Stats {
 	return Stats{
 		Entries: t.Entries.Load(), Operations: t.Operations.Load(), Bytes: t.Bytes.Load(),
 		Assignments: t.Assignments.Load(), Completions: t.Completions.Load(), Failures: t.Failures.Load(),
+		StealsAsked: t.StealsAsked.Load(), Steals: t.Steals.Load(),
 		Requeues: t.Requeues.Load(), WorkersLost: t.WorkersLost.Load(), Submissions: t.Submissions.Load(),
 	}
 }
@@ -49,7 +53,7 @@ func (s *Sequencer) gauge() {
 	}
 	sessions, holds := int64(0), int64(0)
 	for _, w := range s.workers {
-		holds += int64(len(w.held))
+		holds += int64(w.held.len())
 		if w.session != nil {
 			sessions++
 		}

@@ -21,8 +21,19 @@ var ErrOutcomeUnknown = errors.New("sequencer: outcome unknown")
 // definite; the caller should repeat after RetryAfter.
 type BusyError struct {
 	What       string
+	Limit      Limit // zero: none of those that are counted
 	RetryAfter time.Duration
 }
+
+// Limit is what is full.
+type Limit uint8
+
+// What a BusyError can mean. Zero is none of them.
+const (
+	LimitInbox  Limit = iota + 1 // requests that wait
+	LimitMemory                  // tasks and idempotency keys that are held
+	LimitDisk                    // room on the leader's disk
+)
 
 // Error says what is full.
 func (e *BusyError) Error() string { return "sequencer: busy: " + e.What }
@@ -61,6 +72,12 @@ type Submitted struct {
 	Index   uint64 // log index at which the job exists; 0 if it existed
 }
 
+// Stored is the answer to one submission of many.
+type Stored struct {
+	Submitted
+	Err error // as Submit returns it
+}
+
 // Observation is what the leader heard about a running task.
 type Observation struct {
 	Attempt   uint32
@@ -72,14 +89,16 @@ type Observation struct {
 // WorkerStatus is what the leader knows of a worker beside the replicated state.
 type WorkerStatus struct {
 	Attached bool // has a session
-	Draining bool // takes nothing new
+	Draining bool // says that it leaves; an order to drain is in the replicated state
 	Held     int  // live attempts
+	Prefetch int  // attempts that it takes beyond its slots while tasks are short
 }
 
 // Hello is how a worker introduces itself.
 type Hello struct {
 	Name, Incarnation string
 	Slots             uint32
+	Prefetch          uint32 // attempts that it takes beyond its slots
 	Labels            []fsm.Label
 	Resources         []fsm.Resource
 	Version, Address  string
@@ -91,6 +110,8 @@ type Hello struct {
 type Welcome struct {
 	Worker fsm.WorkerID
 	Stop   []fsm.AttemptRef // held attempts that are not live any more
+	// Draining says that a person drains the worker.
+	Draining bool
 }
 
 // Session is a worker's stream, as the sequencer uses it. The session package
@@ -111,6 +132,11 @@ type Outgoing struct {
 	MayBegin   []fsm.AttemptRef
 	AckThrough uint64 // 0 = none
 	Exceptions []*dtaskv1.ReportVerdict
+	Drain      *dtaskv1.DrainOrder // nil: it is as it was
+	// Checkpoints are answers to what the worker sent.
+	Checkpoints []*dtaskv1.CheckpointAnswer
+	// GiveBack are attempts to hand back if they have not begun.
+	GiveBack []fsm.AttemptRef
 }
 
 // StopOrder ends an attempt.
@@ -124,4 +150,5 @@ type Stats struct {
 	Entries, Operations, Bytes         uint64
 	Assignments, Completions, Failures uint64
 	Requeues, WorkersLost, Submissions uint64
+	StealsAsked, Steals                uint64
 }

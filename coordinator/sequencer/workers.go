@@ -16,24 +16,20 @@ type worker struct {
 	id          fsm.WorkerID
 	name        string
 	incarnation string
-	session     Session // nil while it has none
-	draining    bool
+	session     Session   // nil while it has none
+	draining    bool      // says that it leaves
 	deadline    time.Time // without a session: when it is given up
-	held        map[fsm.AttemptRef]held
-}
-
-// held is an attempt that was given to a worker and whose outcome has not come.
-type held struct {
-	class   scheduler.ClassID
-	since   time.Time // given
-	began   time.Time // heard to have begun
-	beat    time.Time // last progress
-	stopped bool      // ended from here; the worker was told
+	held        holdings
+	pace
+	fed   time.Time // when it was last given anything
+	asked time.Time // when it was asked to give something back and has not yet
+	given uint64    // assignments so far
 }
 
 // orphan is an at-most-once attempt that has begun on a worker that was lost.
 type orphan struct {
 	worker fsm.WorkerID
+	class  scheduler.ClassID
 	until  time.Time // the end of its lease; it may have been an orphan before, and have that one's timer
 }
 
@@ -74,7 +70,8 @@ func (s *Sequencer) detach(gone Session, find func() *worker) {
 		if w := find(); w != nil && w.session == gone {
 			w.session = nil
 			w.deadline = gone.LastHeard().Add(s.cfg.Silence)
-			s.sched.SetAccepting(scheduler.WorkerID(w.id), false)
+			s.mayBeSilent(w.deadline)
+			s.sched.SetAccepting(scheduler.WorkerID(w.id), s.accepting(w))
 		}
 	}))
 }
@@ -85,7 +82,7 @@ func (s *Sequencer) Undelivered(ctx context.Context, id fsm.WorkerID, from Sessi
 	return s.inbox.putWait(ctx, classWorker, action(func(b *batch) {
 		if w := s.workers[id]; w != nil && w.session == from {
 			for _, a := range attempts {
-				if _, ok := w.held[a]; ok {
+				if w.held.find(a) != nil {
 					s.drop(b, w, a, false)
 				}
 			}
@@ -101,7 +98,7 @@ func (s *Sequencer) Workers() map[fsm.WorkerID]WorkerStatus {
 	list := make(map[fsm.WorkerID]WorkerStatus)
 	err := s.ask(ctx, func() {
 		for id, w := range s.workers {
-			list[id] = WorkerStatus{Attached: w.session != nil, Draining: w.draining, Held: len(w.held)}
+			list[id] = WorkerStatus{Attached: w.session != nil, Draining: w.draining, Held: w.held.len(), Prefetch: w.prefetch}
 		}
 	})
 	if err != nil {
@@ -165,15 +162,17 @@ func (a *attach) run(s *Sequencer, b *batch) bool {
 		}
 	}
 	if w == nil {
-		w = &worker{id: id, name: h.Name, incarnation: h.Incarnation, held: make(map[fsm.AttemptRef]held)}
+		w = &worker{id: id, name: h.Name, incarnation: h.Incarnation, pace: newPace()}
 		s.workers[id] = w
 	}
-	w.session, w.draining = a.session, false
+	w.session, w.draining, w.prefetch = a.session, false, int(h.Prefetch)
+	s.mayBeSilent(a.session.LastHeard().Add(s.cfg.Silence))
 	s.sched.AddWorker(scheduler.WorkerID(id), capacity(join))
-	s.sched.SetAccepting(scheduler.WorkerID(id), true)
-	stop := s.reconcile(b, w, h)
+	s.sched.SetAhead(scheduler.WorkerID(id), w.ahead())
+	s.sched.SetAccepting(scheduler.WorkerID(id), s.accepting(w))
+	stop, draining := s.reconcile(b, w, h), s.view.Worker(id).Drains()
 	b.then(func(_ uint64, err error) {
-		a.answer <- attached{welcome: Welcome{Worker: id, Stop: stop}, err: err}
+		a.answer <- attached{welcome: Welcome{Worker: id, Stop: stop, Draining: draining}, err: err}
 	})
 	return true
 }
@@ -203,31 +202,44 @@ func (s *Sequencer) reconcile(b *batch, w *worker, h Hello) (stop []fsm.AttemptR
 	present := make(map[fsm.AttemptRef]bool, len(h.Held)+len(h.Ended))
 	for _, a := range h.Ended {
 		present[a] = true
+		if x := w.held.find(a); x != nil {
+			x.rebuilt = false
+		}
 	}
 	for _, a := range h.Held {
 		present[a] = true
 		item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
-		x, known := w.held[a]
-		if !known {
-			x = held{class: s.policy(a.TaskRef).class, since: b.now}
-			if t, _ := s.view.Task(a.TaskRef); t.Begun {
-				x.began, x.beat = b.now, b.now
-			}
-			s.sched.Occupy(scheduler.WorkerID(w.id), x.class)
+		if w.held.find(a) == nil {
+			s.hold(b, w, a)
 		}
+		x := w.held.find(a)
 		if !s.view.Live(item) {
 			x.stopped = true
 			stop = append(stop, a)
 		}
-		delete(s.orphans, a)
-		w.held[a] = x
+		s.forgetOrphan(a)
+		x.drained, x.rebuilt = 0, false // it may not have heard of a drain
 	}
-	for _, a := range sortedAttempts(w.held) {
-		if !present[a] {
+	for _, a := range w.held.sorted() {
+		switch {
+		case present[a]:
+		case w.held.find(a).rebuilt && s.begun(fsm.HeldItem{AttemptRef: a, Worker: w.id}):
+			s.leave(b, w, a)
+		default:
 			s.drop(b, w, a, false)
 		}
 	}
 	return stop
+}
+
+// hold takes up an attempt that a worker says it has.
+func (s *Sequencer) hold(b *batch, w *worker, a fsm.AttemptRef) {
+	x := held{AttemptRef: a, class: s.classOf(a.TaskRef, s.policy(a.TaskRef)), given: b.at}
+	if t, _ := s.view.Task(a.TaskRef); t.Begun {
+		x.began, x.beat = b.at, b.at
+	}
+	w.held.add(x)
+	s.sched.Occupy(scheduler.WorkerID(w.id), x.class)
 }
 
 // drop takes an attempt from a worker that does not have it any more, or is
@@ -235,8 +247,7 @@ func (s *Sequencer) reconcile(b *batch, w *worker, h Hello) (stop []fsm.AttemptR
 // may have run there: a task that takes one worker after the other with it ends
 // as dead.
 func (s *Sequencer) drop(b *batch, w *worker, a fsm.AttemptRef, lost bool) {
-	x := w.held[a]
-	delete(w.held, a)
+	x, _ := w.held.remove(a)
 	s.sched.Release(scheduler.WorkerID(w.id), x.class)
 	s.watch.forget(a)
 	item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
@@ -253,16 +264,30 @@ func (s *Sequencer) drop(b *batch, w *worker, a fsm.AttemptRef, lost bool) {
 	}
 }
 
+// begun reports whether an at-most-once attempt is live and its start is logged.
+func (s *Sequencer) begun(item fsm.HeldItem) bool {
+	t, ok := s.view.Task(item.TaskRef)
+	return ok && t.Begun && s.view.Live(item)
+}
+
+// leave takes a begun attempt from a worker that does not have it, for a former
+// process under its name that may run it until its lease ends.
+func (s *Sequencer) leave(b *batch, w *worker, a fsm.AttemptRef) {
+	x, _ := w.held.remove(a)
+	s.sched.Release(scheduler.WorkerID(w.id), x.class)
+	s.orphan(b, fsm.HeldItem{AttemptRef: a, Worker: w.id})
+}
+
 // giveUp makes a worker down: attempts that may be repeated are put back at
 // once, the others when their lease has ended.
 func (s *Sequencer) giveUp(b *batch, w *worker) {
-	for _, a := range sortedAttempts(w.held) {
+	for _, a := range w.held.sorted() {
 		item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
-		if t, ok := s.view.Task(a.TaskRef); ok && t.Begun && s.view.Live(item) {
+		if s.begun(item) {
 			s.orphan(b, item)
 			continue
 		}
-		s.drop(b, w, a, !w.held[a].began.IsZero())
+		s.drop(b, w, a, w.held.find(a).began != 0)
 	}
 	delete(s.workers, w.id)
 	s.sched.RemoveWorker(scheduler.WorkerID(w.id))
@@ -271,39 +296,23 @@ func (s *Sequencer) giveUp(b *batch, w *worker) {
 // orphan waits for the end of an at-most-once attempt's lease.
 func (s *Sequencer) orphan(b *batch, item fsm.HeldItem) {
 	until := b.now.Add(s.cfg.Lease)
-	s.orphans[item.AttemptRef] = orphan{worker: item.Worker, until: until}
+	class := s.classOf(item.TaskRef, s.policy(item.TaskRef))
+	s.sched.Reserve(class) // it may run still
+	s.orphans[item.AttemptRef] = orphan{worker: item.Worker, until: until, class: class}
 	s.timers.add(timer{at: until, kind: timerLease, task: item.TaskRef, attempt: item.Attempt})
 }
 
-// lost gives up a worker that was silent for too long, or that left.
-func (s *Sequencer) lost(b *batch, w *worker, why string) {
-	if w.draining && len(w.held) == 0 {
-		s.cfg.Logger.Info("worker left", "worker", w.name, "worker_id", uint32(w.id))
-	} else {
-		s.cfg.Logger.Warn("worker lost", "worker", w.name, "worker_id", uint32(w.id), "held", len(w.held), "reason", why)
-		s.cfg.Totals.WorkersLost.Add(1)
+// forgetOrphan waits no more for the end of an attempt's lease, if anybody did.
+func (s *Sequencer) forgetOrphan(a fsm.AttemptRef) {
+	if o, ok := s.orphans[a]; ok {
+		delete(s.orphans, a)
+		s.sched.Unreserve(o.class)
 	}
-	if w.session != nil {
-		w.session.Close(errSilent)
-	}
-	s.giveUp(b, w)
-	b.draft.Do(&fsm.WorkerLeave{ID: w.id, Reason: why})
-}
-
-func sortedAttempts(m map[fsm.AttemptRef]held) []fsm.AttemptRef {
-	list := make([]fsm.AttemptRef, 0, len(m))
-	for a := range m {
-		list = append(list, a)
-	}
-	slices.SortFunc(list, compareAttempts)
-	return list
 }
 
 // stopHeld ends an attempt by this replica's own clock.
 func (s *Sequencer) stopHeld(b *batch, w *worker, a fsm.AttemptRef, why dtaskv1.StopReason) {
-	x := w.held[a]
-	x.stopped = true
-	w.held[a] = x
+	w.held.find(a).stopped = true
 	s.watch.forget(a)
 	b.stop(w.session, a, why)
 }

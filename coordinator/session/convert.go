@@ -8,6 +8,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -35,33 +36,74 @@ func resources(m map[string]int64) []fsm.Resource {
 const (
 	maxAssignments = 4096
 	maxBytes       = 1 << 20 // of bodies and of what they share; the last taken may go above
-	overhead       = 32      // numbers of an assignment
+	overhead       = 12      // numbers of an assignment
 )
 
 // assignments reads what the given attempts shall run. It takes as many as fit
 // into one message and gives the number taken, and those whose job is gone.
 func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments, taken int, gone []fsm.AttemptRef) {
-	m = &dtaskv1.Assignments{}
+	most := min(len(items), maxAssignments)
+	m = columns.NewAssignments(most)
 	b := contexts{st: st, m: m, jobs: make(map[fsm.JobID]*jobContext)}
-	for taken < min(len(items), maxAssignments) && b.size < maxBytes {
+	for taken < most && b.size < maxBytes {
 		it := items[taken]
 		taken++
 		t, ok := st.Task(it.TaskRef)
-		body := new(dtaskv1.TaskBody)
-		raw := st.Body(it.TaskRef)
-		if !ok || proto.Unmarshal(raw, body) != nil {
+		if !ok {
 			gone = append(gone, it.AttemptRef)
 			continue
 		}
-		c, p := b.find(it.Job, t.Policy)
-		name := st.Name(it.TaskRef)
-		b.size += len(raw) + len(name) + overhead
-		m.Tasks = append(m.Tasks, &dtaskv1.Assignment{
-			Context: c, Policy: p, Task: it.Index, Attempt: it.Attempt, TaskId: name, Body: body,
-			FencingToken: st.Epoch()<<32 | uint64(it.Attempt), Failures: t.Failures,
-		})
+		a := columns.Assignment{Task: it.Index, Attempt: it.Attempt, Failures: t.Failures, Particular: b.particular(it.TaskRef, &t)}
+		a.Context, a.Policy = b.find(it.Job, t.Policy)
+		a.ID, a.Body = st.Submitted(it.TaskRef)
+		columns.AddAssignment(m, &a)
+		b.size += len(a.Body) + len(a.ID) + overhead
 	}
 	return m, taken, gone
+}
+
+// particular is what few tasks have; nil if this one has nothing of it.
+func (c *contexts) particular(ref fsm.TaskRef, t *fsm.Task) *dtaskv1.Particular {
+	of, isArray := c.st.ArrayTask(ref)
+	saved := checkpoint(c.st, ref)
+	if !isArray && saved == nil && !t.Final {
+		return nil
+	}
+	p := &dtaskv1.Particular{Checkpoint: saved}
+	if isArray {
+		p.Array = arrayItems(of)
+	}
+	if t.Final {
+		p.JobOutcome = c.outcome(ref.Job)
+	}
+	c.size += proto.Size(p)
+	return p
+}
+
+// arrayItems is what of an array an attempt executes. The items are the state's own:
+// what is sent is read here and not kept.
+func arrayItems(t fsm.ArrayTask) *dtaskv1.ArrayItems {
+	m := &dtaskv1.ArrayItems{Size: t.Items, Chunked: t.Chunk > 1, JsonPayload: t.JSON}
+	t.Each(func(index uint32, item []byte) {
+		m.Indexes = append(m.Indexes, index)
+		if item != nil {
+			m.Items = append(m.Items, item)
+		}
+	})
+	return m
+}
+
+// checkpoint is what a task's next attempt begins with; nil if there is nothing.
+// The data are the state's own: what is sent is read here and not kept.
+func checkpoint(st *fsm.State, t fsm.TaskRef) *dtaskv1.Checkpoint {
+	c, ok := st.Checkpoint(t)
+	if !ok {
+		return nil
+	}
+	return &dtaskv1.Checkpoint{
+		Attempt: attemptTo(fsm.AttemptRef{TaskRef: t, Attempt: c.Attempt}), Number: c.Number, Form: dtaskv1.CheckpointForm(c.Form),
+		Data: c.Data, File: c.File, Size: c.Size, Sha256: c.SHA256,
+	}
 }
 
 // contexts collects what the assignments of one message point into, each once.
@@ -74,15 +116,15 @@ type contexts struct {
 
 type jobContext struct {
 	index    uint32
-	header   *dtaskv1.JobHeader
-	policies map[uint32]uint32 // index in the header → index in the message
+	job      fsm.Job
+	policies map[uint32]uint32 // number → index in the message
 }
 
 func (c *contexts) find(id fsm.JobID, policy uint32) (at, index uint32) {
 	j := c.jobs[id]
 	if j == nil {
 		job, _ := c.st.Job(id)
-		j = &jobContext{index: uint32(len(c.m.GetContexts())), header: job.Header, policies: make(map[uint32]uint32)} //nolint:gosec // ≤ maxAssignments
+		j = &jobContext{index: uint32(len(c.m.GetContexts())), job: job, policies: make(map[uint32]uint32)} //nolint:gosec // ≤ maxAssignments
 		c.jobs[id] = j
 		context := &dtaskv1.JobContext{Job: uint64(id), JobName: job.Header.GetName(), Env: job.Header.GetEnv()}
 		c.size += proto.Size(context)
@@ -93,11 +135,26 @@ func (c *contexts) find(id fsm.JobID, policy uint32) (at, index uint32) {
 		to := c.m.GetContexts()[j.index]
 		index = uint32(len(to.GetPolicies())) //nolint:gosec // ≤ policies of the header
 		j.policies[policy] = index
-		p := j.header.GetPolicies()[policy]
+		p := j.job.Policy(policy)
 		c.size += proto.Size(p)
 		to.Policies = append(to.Policies, p)
 	}
 	return j.index, index
+}
+
+// outcome is what the ordinary tasks made of a job, for its clean-up tasks.
+func (c *contexts) outcome(id fsm.JobID) dtaskv1.JobState {
+	job, _ := c.st.Job(id)
+	switch job.Outcome {
+	case fsm.JobCompleted:
+		return dtaskv1.JobState_JOB_STATE_COMPLETED
+	case fsm.JobFailed:
+		return dtaskv1.JobState_JOB_STATE_FAILED
+	case fsm.JobCancelled:
+		return dtaskv1.JobState_JOB_STATE_CANCELLED
+	case fsm.JobUploading, fsm.JobPending, fsm.JobRunning:
+	}
+	return dtaskv1.JobState_JOB_STATE_UNSPECIFIED // does not happen: it is not assigned before
 }
 
 func stopsTo(list []sequencer.StopOrder) []*dtaskv1.Stop {

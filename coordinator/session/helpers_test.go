@@ -21,6 +21,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/coordinator/session"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -160,7 +161,11 @@ func (h *house) submit(key string, n, size int, header *dtaskv1.JobHeader) fsm.J
 	for i := 0; i < n; {
 		b := fsm.NewChunkBuilder(uint32(i))
 		for ; i < n && b.Size() < 64<<10; i++ {
-			b.Add(fmt.Sprintf("t%d", i), 0, nil, body)
+			policy := uint32(0)
+			if i == n-1 { // the last task has the last policy
+				policy = uint32(len(header.GetPolicies()) - 1)
+			}
+			b.Add(fmt.Sprintf("t%d", i), policy, nil, body)
 		}
 		c := b.Chunk()
 		sub.Sum = c.Sum(sub.Sum)
@@ -292,10 +297,23 @@ func (p *peer) assigned(n int) []*dtaskv1.AttemptRef {
 func attempts(messages []*dtaskv1.SessionResponse) []*dtaskv1.AttemptRef {
 	var list []*dtaskv1.AttemptRef
 	for _, m := range messages {
-		for _, a := range m.GetAssignments().GetTasks() {
-			job := m.GetAssignments().GetContexts()[a.GetContext()].GetJob()
-			list = append(list, &dtaskv1.AttemptRef{Job: job, Task: a.GetTask(), Attempt: a.GetAttempt()})
+		for _, a := range rowsOf(m) {
+			job := m.GetAssignments().GetContexts()[a.Context].GetJob()
+			list = append(list, &dtaskv1.AttemptRef{Job: job, Task: a.Task, Attempt: a.Attempt})
 		}
+	}
+	return list
+}
+
+// rowsOf are the assignments in a message.
+func rowsOf(m *dtaskv1.SessionResponse) []columns.Assignment {
+	rows, err := columns.ReadAssignments(m.GetAssignments())
+	if err != nil {
+		panic(err)
+	}
+	var list []columns.Assignment
+	for rows.Left() > 0 {
+		list = append(list, rows.Next())
 	}
 	return list
 }
@@ -303,9 +321,17 @@ func attempts(messages []*dtaskv1.SessionResponse) []*dtaskv1.AttemptRef {
 // report says how attempts ended, numbered from first.
 func (p *peer) report(first uint64, kind dtaskv1.OutcomeKind, list ...*dtaskv1.AttemptRef) {
 	p.t.Helper()
-	r := &dtaskv1.Reports{First: first}
+	p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: outcomesOf(first, kind, list...)}})
+}
+
+func outcomesOf(first uint64, kind dtaskv1.OutcomeKind, list ...*dtaskv1.AttemptRef) *dtaskv1.Outcomes {
+	m := columns.NewOutcomes(first, len(list))
 	for _, a := range list {
-		r.Outcomes = append(r.Outcomes, &dtaskv1.Outcome{Attempt: a, Kind: kind})
+		row := columns.Outcome{Job: a.GetJob(), Task: a.GetTask(), Attempt: a.GetAttempt()}
+		if kind != succeeded {
+			row.Other = &dtaskv1.Outcome{Kind: kind}
+		}
+		columns.AddOutcome(m, &row)
 	}
-	p.say(&dtaskv1.SessionRequest{Reports: r})
+	return m
 }

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -24,6 +22,7 @@ type Leader interface {
 	Detach(id fsm.WorkerID, s sequencer.Session)
 	Report(ctx context.Context, id fsm.WorkerID, s sequencer.Session, r *dtaskv1.Reports, leaving bool) error
 	Undelivered(ctx context.Context, id fsm.WorkerID, s sequencer.Session, attempts []fsm.AttemptRef) error
+	HeldOff(until time.Time)
 }
 
 // Config is what a Service needs.
@@ -36,7 +35,7 @@ type Config struct {
 	HeartbeatInterval time.Duration // workers beat this often; default 1 s
 	Silence           time.Duration // told to workers; default 3 s
 	Lease             time.Duration // told to workers; default 30 s, or Silence if that is longer
-	AdmissionRate     int           // new sessions a second; default 1000
+	AdmissionRate     int           // new sessions a second; default 2000, twice what a new leader's patience counts on
 	HelloTimeout      time.Duration // for the first message; default 5 s
 }
 
@@ -45,7 +44,8 @@ type Service struct {
 	dtaskv1.UnimplementedWorkerServiceServer
 
 	cfg   Config
-	admit *rate.Limiter
+	admit *admission
+	terms atomic.Pointer[termFence] // of the latest term that had a session
 	mu    sync.Mutex                // guards open
 	open  map[fsm.WorkerID]*session // the latest session of each worker
 }
@@ -65,11 +65,11 @@ func New(cfg Config) *Service {
 	setDefault(&cfg.Lease, max(30*time.Second, cfg.Silence))
 	setDefault(&cfg.HelloTimeout, 5*time.Second)
 	if cfg.AdmissionRate == 0 {
-		cfg.AdmissionRate = 1000
+		cfg.AdmissionRate = 2000
 	}
 	return &Service{
 		cfg:   cfg,
-		admit: rate.NewLimiter(rate.Limit(cfg.AdmissionRate), max(16, cfg.AdmissionRate/10)),
+		admit: newAdmission(cfg.AdmissionRate),
 		open:  make(map[fsm.WorkerID]*session),
 	}
 }
@@ -80,21 +80,43 @@ func setDefault(d *time.Duration, to time.Duration) {
 	}
 }
 
+// Enter decides about a stream of Session before it is made, and without waiting:
+// what is refused here has cost next to nothing. The context that it gives is that
+// of the stream. Without Enter, Session decides itself.
+func (s *Service) Enter(ctx context.Context) (context.Context, error) {
+	leader := s.cfg.Current()
+	if leader == nil {
+		return ctx, sequencer.ErrTermOver
+	}
+	entered, err := s.admit.enter(ctx)
+	return entered, heldOff(leader, err)
+}
+
+// heldOff tells the leader that a worker was told to come later, which is no
+// reason to give it up.
+func heldOff(leader Leader, err error) error {
+	if busy, ok := errors.AsType[*sequencer.BusyError](err); ok {
+		leader.HeldOff(time.Now().Add(busy.RetryAfter))
+	}
+	return err
+}
+
 // Session implements dtaskv1.WorkerServiceServer.
 func (s *Service) Session(stream dtaskv1.WorkerService_SessionServer) error {
 	leader := s.cfg.Current()
 	if leader == nil {
 		return sequencer.ErrTermOver
 	}
-	if !s.admit.Allow() {
-		wait := 50*time.Millisecond + rand.N(500*time.Millisecond) //nolint:gosec // spreads reconnects, guards nothing
-		return &sequencer.BusyError{What: "many workers come back at once", RetryAfter: wait}
+	p, err := s.admit.admit(stream.Context())
+	if err != nil {
+		return heldOff(leader, err)
 	}
-	return s.serve(stream, leader)
+	defer p.over()
+	return s.serve(stream, leader, p)
 }
 
 // serve is one session.
-func (s *Service) serve(stream dtaskv1.WorkerService_SessionServer, leader Leader) error {
+func (s *Service) serve(stream dtaskv1.WorkerService_SessionServer, leader Leader, p *pass) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	select {
@@ -107,18 +129,36 @@ func (s *Service) serve(stream dtaskv1.WorkerService_SessionServer, leader Leade
 	x := newSession(s, leader, stream, cancel)
 	go x.pumpIn(ctx) // ends when this handler has returned: see the package comment
 
-	var hello *dtaskv1.SessionRequest
-	select {
-	case hello = <-x.hello:
-	case <-ctx.Done():
-		return ending(ctx)
-	case <-time.After(s.cfg.HelloTimeout):
-		return ErrNoHello
+	hello, err := x.awaitHello(ctx, p)
+	if err != nil || hello == nil {
+		return err
 	}
-	return s.attached(ctx, x, hello)
+	return s.attached(ctx, x, hello, p)
 }
 
-func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.SessionRequest) error {
+// awaitHello waits for the first message; nil without an error if the worker went
+// away. One that does not say it soon is in nobody's way meanwhile.
+func (x *session) awaitHello(ctx context.Context, p *pass) (*dtaskv1.SessionRequest, error) {
+	limit := x.service.cfg.HelloTimeout
+	timer := time.NewTimer(min(helloSoon, limit))
+	defer timer.Stop()
+	for waited := min(helloSoon, limit); ; waited = limit {
+		select {
+		case hello := <-x.hello:
+			return hello, nil
+		case <-ctx.Done():
+			return nil, ending(ctx)
+		case <-timer.C:
+		}
+		p.over()
+		if waited == limit {
+			return nil, ErrNoHello
+		}
+		timer.Reset(limit - waited)
+	}
+}
+
+func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.SessionRequest, p *pass) error {
 	h := first.GetHello()
 	if h.GetName() == "" || h.GetIncarnation() == "" {
 		return ErrNoHello
@@ -144,17 +184,30 @@ func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.Sessi
 		"held", len(h.GetHeld()), "term", x.leader.Term())
 	x.welcome(welcome, first.GetBeat())
 	close(x.begun)
+	p.over()
 	err = x.send(ctx)
 	s.cfg.Logger.InfoContext(ctx, "session ended", "worker", h.GetName(), "worker_id", uint32(x.worker), "reason", fmt.Sprint(err))
 	return err
 }
 
-// fence is what this term's messages carry.
+// termFence is what the messages of a term carry; nothing in it changes while
+// the term lasts.
+type termFence struct {
+	leader Leader
+	fence  *dtaskv1.Fence
+}
+
+// fence is what this term's messages carry. It is read from the state once: when
+// thousands of workers come back they must not queue up before it.
 func (s *Service) fence(leader Leader) *dtaskv1.Fence {
+	if known := s.terms.Load(); known != nil && known.leader == leader {
+		return known.fence
+	}
 	f := &dtaskv1.Fence{Term: leader.Term()}
 	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 		f.ClusterId, f.Epoch = st.ClusterID(), st.Epoch()
 	})
+	s.terms.Store(&termFence{leader: leader, fence: f})
 	return f
 }
 
@@ -192,7 +245,7 @@ func ending(ctx context.Context) error {
 
 func helloOf(h *dtaskv1.Hello) sequencer.Hello {
 	out := sequencer.Hello{
-		Name: h.GetName(), Incarnation: h.GetIncarnation(), Slots: min(h.GetSlots(), 65535),
+		Name: h.GetName(), Incarnation: h.GetIncarnation(), Slots: min(h.GetSlots(), 65535), Prefetch: min(h.GetPrefetch(), 65535),
 		Version: h.GetVersion(), Address: h.GetAddress(),
 		Labels: labels(h.GetLabels()), Resources: resources(h.GetResources()),
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/coordinator/session"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -39,9 +40,13 @@ func TestAWorkerIsWelcomedAndWorks(t *testing.T) {
 		if len(a.GetContexts()) != 1 || a.GetContexts()[0].GetJobName() != "job" || a.GetContexts()[0].GetEnv()["A"] != "b" {
 			t.Fatalf("contexts %v", a.GetContexts())
 		}
-		for _, x := range a.GetTasks() {
-			if x.GetFencingToken() != 1<<32|1 || len(x.GetBody().GetPayload()) != 100 || x.GetTaskId() != fmt.Sprintf("t%d", x.GetTask()) {
-				t.Errorf("assignment %v", x)
+		for _, x := range rowsOf(m) {
+			var body dtaskv1.TaskBody
+			if err := proto.Unmarshal(x.Body, &body); err != nil {
+				t.Fatal(err)
+			}
+			if x.Attempt != 1 || len(body.GetPayload()) != 100 || x.ID != fmt.Sprintf("t%d", x.Task) {
+				t.Errorf("assignment %+v", x)
 			}
 		}
 		p.report(uint64(done+1), succeeded, attempts([]*dtaskv1.SessionResponse{m})...)
@@ -54,6 +59,21 @@ func TestAWorkerIsWelcomedAndWorks(t *testing.T) {
 		if f.GetClusterId() != cluster || f.GetTerm() != 7 || f.GetEpoch() != 1 {
 			t.Errorf("message %d has the fence %v", i, f)
 		}
+	}
+}
+
+func TestACleanUpTaskIsToldWhatBecameOfTheJob(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.lead(7)
+	p := h.join(helloOf("w", 1))
+	h.submit("job", 2, 1, &dtaskv1.JobHeader{Name: "job", Policies: []*dtaskv1.TaskPolicy{{Type: "x", TimeoutMs: 60_000}, {Type: "x", TimeoutMs: 60_000, Finally: true}}})
+	for i, want := range []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_COMPLETED} {
+		m := p.next("an assignment", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil })
+		if x := rowsOf(m)[0]; x.Task != uint32(i) || x.Particular.GetJobOutcome() != want {
+			t.Errorf("assignment %+v, want task %d with the outcome %v", x, i, want)
+		}
+		p.report(uint64(i+1), succeeded, attempts([]*dtaskv1.SessionResponse{m})...)
 	}
 }
 
@@ -381,6 +401,82 @@ func TestAHelloMaySayThatItsWorkerLeaves(t *testing.T) {
 	h.submit("job", 2, 1, nil)
 	if w := s.Workers()[1]; !w.Draining || w.Held != 0 {
 		t.Errorf("the worker is %+v, want draining and idle", w)
+	}
+}
+
+func TestColumnsThatDoNotFitTogetherEndTheSession(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.lead(1)
+	p := h.join(helloOf("w", 2))
+	h.submit("job", 2, 1, nil)
+	m := outcomesOf(1, succeeded, p.assigned(2)...)
+	m.Attempts = m.GetAttempts()[1:]
+	p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: m}})
+	if err := p.end(); err == nil {
+		t.Error("the session goes on")
+	}
+	if err := h.result(); !errors.Is(err, columns.ErrMalformed) {
+		t.Errorf("the session ended with %v", err)
+	}
+	if done := h.task(1, 0).State == fsm.Completed || h.task(1, 1).State == fsm.Completed; done {
+		t.Error("a part of a malformed message had an effect")
+	}
+}
+
+func TestAnOrderToDrainReachesTheWorkerAndItsNextSession(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	s := h.lead(1)
+	p := h.join(helloOf("w", 1))
+	h.submit("job", 1, 1, nil)
+	held := p.assigned(1)
+	if err := s.Drain(t.Context(), "w", 0, "new disk"); err != nil {
+		t.Fatal(err)
+	}
+	p.next("the order", func(m *dtaskv1.SessionResponse) bool { return m.GetDrain().GetDraining() })
+	p.next("the end of what it runs", func(m *dtaskv1.SessionResponse) bool {
+		return len(m.GetStops()) == 1 && m.GetStops()[0].GetReason() == dtaskv1.StopReason_STOP_REASON_DRAINED
+	})
+	p.report(1, released, held[0])
+	p.next("the acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 1 })
+	p.cancel()
+	_ = h.result()
+	p = h.dial()
+	p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
+	p.next("a welcome that tells it", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome().GetDraining() })
+	if _, err := s.Undrain(t.Context(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	p.next("the end of the order", func(m *dtaskv1.SessionResponse) bool { return m.GetDrain() != nil && !m.GetDrain().GetDraining() })
+	if again := p.assigned(1); again[0].GetAttempt() != 2 {
+		t.Errorf("it got %v, want the second attempt", again)
+	}
+}
+
+func TestTheNextAttemptGetsTheLastCheckpoint(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.lead(1)
+	p := h.join(helloOf("w", 1))
+	h.submit("job", 1, 1, nil)
+	held := p.assigned(1)
+	if rowsOf(p.seen[len(p.seen)-1])[0].Particular != nil {
+		t.Error("the first attempt has a checkpoint")
+	}
+	sent := &dtaskv1.Checkpoint{
+		Attempt: held[0], Number: 1, Form: dtaskv1.CheckpointForm_CHECKPOINT_FORM_FOLDER,
+		File: "c/1/0/1-1", Size: 1 << 20, Sha256: make([]byte, 32),
+	}
+	p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Checkpoints: []*dtaskv1.Checkpoint{sent}}})
+	answer := p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return len(m.GetCheckpoints()) > 0 }).GetCheckpoints()[0]
+	if answer.GetError() != "" || answer.GetNumber() != 1 || !proto.Equal(answer.GetAttempt(), held[0]) {
+		t.Errorf("answer %v", answer)
+	}
+	p.report(1, released, held[0])
+	again := rowsOf(p.next("the second attempt", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil }))[0].Particular
+	if !proto.Equal(again.GetCheckpoint(), sent) {
+		t.Errorf("the second attempt begins with %v, want %v", again.GetCheckpoint(), sent)
 	}
 }
 

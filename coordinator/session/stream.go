@@ -33,8 +33,20 @@ type session struct {
 	logs    []*dtaskv1.LogRequest
 	readers map[uint64]*logReader
 	lastLog uint64
+	sending bool          // pumpOut has taken something and has not come back for more
+	inline  bool          // the receiver sends the answer to a beat itself
 	news    chan struct{} // size 1: something is pending
+
+	quiet   atomic.Int32 // beats since there was anything else to send
+	pumping atomic.Bool  // there is a pumpOut, or there will be
+	pump    func()       // starts one; for who has made pumping true
 }
+
+// quietBeats is after how many beats with nothing else between them the receiver
+// answers them itself, and nobody waits for something to send. A worker that has
+// heard nothing but answers since then has read them, or left, so that sending one
+// more does not wait for it.
+const quietBeats = 2
 
 // started is where the monotonic readings of all sessions begin.
 var started = time.Now()
@@ -45,6 +57,7 @@ func newSession(s *Service, leader Leader, stream dtaskv1.WorkerService_SessionS
 		hello: make(chan *dtaskv1.SessionRequest, 1), begun: make(chan struct{}), news: make(chan struct{}, 1),
 		readers: make(map[uint64]*logReader),
 	}
+	x.pumping.Store(true) // until send has begun with one
 	x.hear()
 	return x
 }
@@ -71,14 +84,54 @@ func (x *session) Send(m sequencer.Outgoing) {
 	p.MayBegin = append(p.MayBegin, m.MayBegin...)
 	p.AckThrough = max(p.AckThrough, m.AckThrough)
 	p.Exceptions = append(p.Exceptions, m.Exceptions...)
+	p.Checkpoints = append(p.Checkpoints, m.Checkpoints...)
+	p.GiveBack = append(p.GiveBack, m.GiveBack...)
+	if m.Drain != nil {
+		p.Drain = m.Drain
+	}
 	x.mu.Unlock()
 	x.signal()
 }
 
+// signal says that there is something to send.
 func (x *session) signal() {
+	x.quiet.Store(0)
+	x.wake()
+}
+
+// wake makes pumpOut look, and begins one if there is none.
+func (x *session) wake() {
 	select {
 	case x.news <- struct{}{}:
 	default: // a token is there already
+	}
+	if x.pumping.CompareAndSwap(false, true) {
+		x.pump()
+	}
+}
+
+// answer answers a beat.
+func (x *session) answer(beat uint64) {
+	quiet := x.quiet.Add(1)
+	x.mu.Lock()
+	if quiet <= quietBeats || x.sending || x.inline || !x.idleLocked() {
+		x.beat = beat
+		x.mu.Unlock()
+		x.wake()
+		return
+	}
+	x.inline = true
+	x.mu.Unlock()
+	err := x.stream.Send(&dtaskv1.SessionResponse{Fence: x.fence, Beat: beat})
+	x.mu.Lock()
+	x.inline = false
+	idle := x.idleLocked()
+	x.mu.Unlock()
+	switch {
+	case err != nil:
+		x.cancel(nil) // the worker has gone; it comes back by itself
+	case !idle || quiet == quietBeats+1: // so that it sees that it may end
+		x.wake()
 	}
 }
 
@@ -90,6 +143,7 @@ func (x *session) welcome(w sequencer.Welcome, beat uint64) {
 		HeartbeatIntervalMs: x.service.cfg.HeartbeatInterval.Milliseconds(),
 		SilenceMs:           x.service.cfg.Silence.Milliseconds(),
 		LeaseMs:             x.service.cfg.Lease.Milliseconds(),
+		Draining:            w.Draining,
 	}
 	for _, a := range w.Stop {
 		x.pending.Stop = append(x.pending.Stop, sequencer.StopOrder{Attempt: a, Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED})
@@ -134,10 +188,7 @@ func (x *session) receive(ctx context.Context, m *dtaskv1.SessionRequest) {
 		return
 	}
 	if b := m.GetBeat(); b > 0 {
-		x.mu.Lock()
-		x.beat = b
-		x.mu.Unlock()
-		x.signal()
+		x.answer(b)
 	}
 	if d := m.GetLogData(); d != nil {
 		x.logData(d)
@@ -168,7 +219,14 @@ func (x *session) report(ctx context.Context, m *dtaskv1.SessionRequest) {
 // that one.
 func (x *session) send(ctx context.Context) error {
 	sent := make(chan error, 1)
-	go func() { sent <- x.pumpOut(ctx) }() // ends when the handler has returned
+	x.pump = func() {
+		go func() { // ends when the handler has returned
+			if ended, err := x.pumpOut(ctx); ended {
+				sent <- err
+			}
+		}()
+	}
+	x.pump()
 	select {
 	case err := <-sent:
 		return err
@@ -177,36 +235,59 @@ func (x *session) send(ctx context.Context) error {
 	}
 }
 
-// pumpOut sends until the session ends, and gives the reason.
-func (x *session) pumpOut(ctx context.Context) error {
+// pumpOut sends until the session ends, and gives the reason; or until there has
+// been nothing but beats for a while: then another one begins with what comes next.
+func (x *session) pumpOut(ctx context.Context) (ended bool, err error) {
 	for {
 		select {
 		case <-x.news:
 		case <-ctx.Done():
-			return ending(ctx)
+			return true, ending(ctx)
 		}
 		for {
-			m := x.next(ctx)
-			if m == nil {
+			m, more := x.next(ctx)
+			if !more {
 				break
 			}
-			if err := x.stream.Send(m); err != nil {
-				return nil //nolint:nilerr // the worker has gone; it comes back by itself
+			if m == nil {
+				continue
 			}
+			if err := x.stream.Send(m); err != nil {
+				return true, nil //nolint:nilerr // the worker has gone; it comes back by itself
+			}
+		}
+		if x.quiet.Load() > quietBeats && x.rests() {
+			return false, nil
 		}
 	}
 }
 
-// next takes what is pending, as one message; nil if there is nothing.
+// rests reports whether pumpOut may end: nothing is to be sent, or another one has
+// begun.
+func (x *session) rests() bool {
+	x.pumping.Store(false)
+	x.mu.Lock()
+	idle := x.idleLocked()
+	x.mu.Unlock()
+	return idle || !x.pumping.CompareAndSwap(false, true)
+}
+
+// next takes what is pending, as one message. Without more there was nothing; with
+// more and no message, nothing of it was left to send.
 //
 // Assignments go before stops: a stop may be for an attempt that is still
 // pending here, and would otherwise reach the worker before what it stops.
-func (x *session) next(ctx context.Context) *dtaskv1.SessionResponse {
+func (x *session) next(ctx context.Context) (m *dtaskv1.SessionResponse, more bool) {
 	x.mu.Lock()
+	if x.sending = !x.inline && !x.idleLocked(); !x.sending {
+		x.mu.Unlock()
+		return nil, false // after a beat that is being answered it is looked again
+	}
 	p := x.pending
 	x.pending = sequencer.Outgoing{}
-	m := &dtaskv1.SessionResponse{
-		Fence: x.fence, Beat: x.beat, Welcome: x.greet, MayBegin: attemptsTo(p.MayBegin),
+	m = &dtaskv1.SessionResponse{
+		Fence: x.fence, Beat: x.beat, Welcome: x.greet, MayBegin: attemptsTo(p.MayBegin), Drain: p.Drain, Checkpoints: p.Checkpoints,
+		GiveBack: attemptsTo(p.GiveBack),
 	}
 	x.beat, x.greet = 0, nil
 	if len(x.logs) > 0 {
@@ -215,7 +296,6 @@ func (x *session) next(ctx context.Context) *dtaskv1.SessionResponse {
 	}
 	if len(p.Assign) > 0 && len(p.Stop) > 0 {
 		x.pending.Stop, p.Stop = p.Stop, nil
-		x.signal() // should nothing go out now, they still must
 	}
 	x.mu.Unlock()
 
@@ -227,10 +307,19 @@ func (x *session) next(ctx context.Context) *dtaskv1.SessionResponse {
 		m.Assignments = x.fill(ctx, p.Assign)
 	}
 	if m.GetBeat() == 0 && m.GetWelcome() == nil && m.GetAck() == nil && len(m.GetStops()) == 0 &&
-		m.GetAssignments() == nil && len(m.GetMayBegin()) == 0 && m.GetLogRequest() == nil {
-		return nil
+		m.GetAssignments() == nil && len(m.GetMayBegin()) == 0 && m.GetLogRequest() == nil && m.GetDrain() == nil && len(m.GetCheckpoints()) == 0 &&
+		len(m.GetGiveBack()) == 0 {
+		return nil, true // all that was to be assigned is gone
 	}
-	return m
+	return m, true
+}
+
+// idleLocked says that nothing waits to be sent. It is asked after each message, so
+// it costs no memory.
+func (x *session) idleLocked() bool {
+	p := &x.pending
+	return x.beat == 0 && x.greet == nil && len(x.logs) == 0 && len(p.Assign) == 0 && len(p.Stop) == 0 && len(p.MayBegin) == 0 && p.AckThrough == 0 &&
+		p.Drain == nil && len(p.Checkpoints) == 0 && len(p.GiveBack) == 0
 }
 
 // fill makes the assignments of one message; what does not fit stays pending.
@@ -247,7 +336,6 @@ func (x *session) fill(ctx context.Context, items []fsm.AssignItem) *dtaskv1.Ass
 		x.mu.Lock()
 		x.pending.Assign = append(items[taken:], x.pending.Assign...)
 		x.mu.Unlock()
-		x.signal()
 	}
 	if len(gone) > 0 {
 		if err := x.leader.Undelivered(ctx, x.worker, x, gone); err != nil {

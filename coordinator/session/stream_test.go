@@ -76,6 +76,8 @@ func (o *obliging) Attach(_ context.Context, _ sequencer.Hello, s sequencer.Sess
 
 func (o *obliging) Detach(id fsm.WorkerID, _ sequencer.Session) { o.detached <- id }
 
+func (o *obliging) HeldOff(time.Time) {}
+
 func (o *obliging) Undelivered(_ context.Context, _ fsm.WorkerID, _ sequencer.Session, list []fsm.AttemptRef) error {
 	o.taken <- list
 	return nil

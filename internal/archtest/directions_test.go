@@ -24,29 +24,34 @@ const module = "github.com/dtask/dtask"
 var mayImport = map[string][]string{
 	// What users write, the protocol, and the two pure packages.
 	"proto/...":     {"proto/..."},
-	"spec":          {"proto/dtask/v1"},
+	"spec":          {"proto/dtask/v1", "internal/array"},
 	"scheduler/...": {"scheduler/..."},
 	"fsm":           {"proto/..."},
 
 	// The wing of those who call.
-	"client":  {"proto/dtask/v1"},
-	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1"},
+	"client":  {"proto/dtask/v1", "internal/array"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array"},
 
 	// The wing of those who execute.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns"},
 
 	// The wing of those who decide and remember.
-	"coordinator/raftnode":  {},
-	"coordinator/leader":    {},
-	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/..."},
-	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/..."},
-	"coordinator/api":       {"spec", "fsm", "coordinator/sequencer", "coordinator/session", "proto/..."},
+	"coordinator/raftnode":  {"internal/pace"},
+	"coordinator/leader":    {"internal/pace"},
+	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/pace"},
+	"coordinator/history":   {"fsm", "proto/..."},
+	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/array"},
+	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns"},
+	"coordinator/api":       {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array"},
 	"coordinator/web":       {"proto/dtask/v1"},
 	"coordinator":           {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
 
 	// What all may lean on; it leans on nothing.
 	"internal/archtest": {},
+	"internal/array":    {"proto/dtask/v1"},
+	"internal/columns":  {"proto/dtask/v1"},
 	"internal/config":   {},
+	"internal/pace":     {},
 	"internal/program":  {},
 
 	// The programs: flags and configuration, then Run, then an exit code.
@@ -60,6 +65,9 @@ var mayImport = map[string][]string{
 	"test/bench/...":   {"..."},
 	"test/chaos/...":   {"..."},
 	"test/e2e/...":     {"..."},
+	"test/mutants":     {"test/record"},
+	"test/record/...":  {"test/record"},
+	"test/simulation":  {"..."},
 }
 
 // mustNotLink names what a package must not contain at any depth, and why.

@@ -19,7 +19,7 @@ const (
 	ExitFailed = 1
 	ExitUsage  = 2
 	ExitFatal  = 70  // a store failed, or data is damaged: look before starting again
-	ExitAtOnce = 130 // a second signal
+	ExitAtOnce = 130 // a further signal
 )
 
 // UsageError is a mistake of whoever started the program.
@@ -48,11 +48,12 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	}
 }
 
-// UntilSignal is done at the first SIGTERM or SIGINT; a second one ends the
+// UntilSignal is done at the first SIGTERM or SIGINT. Each further one calls the
+// next of the functions, which must not block, and one after them ends the
 // process at once. stop must be called, once or more; it waits for what was started.
-func UntilSignal(parent context.Context, log *slog.Logger) (ctx context.Context, stop func()) {
+func UntilSignal(parent context.Context, log *slog.Logger, further ...func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
-	signals := make(chan os.Signal, 2) // both may come before we look
+	signals := make(chan os.Signal, 4) // some may come before we look
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	done := make(chan struct{})
 	ended := make(chan struct{})
@@ -61,12 +62,15 @@ func UntilSignal(parent context.Context, log *slog.Logger) (ctx context.Context,
 		for count := 1; ; count++ {
 			select {
 			case sig := <-signals:
-				if count > 1 {
-					log.WarnContext(parent, "second signal, ending at once", "signal", sig.String())
+				if count > 1+len(further) {
+					log.WarnContext(parent, "another signal, ending at once", "signal", sig.String())
 					os.Exit(ExitAtOnce) //nolint:forbidigo // nothing is waited for: that is the point
 				}
-				log.InfoContext(parent, "signal", "signal", sig.String())
+				log.InfoContext(parent, "signal", "signal", sig.String(), "number", count)
 				cancel()
+				if count > 1 {
+					further[count-2]()
+				}
 			case <-done:
 				return
 			}

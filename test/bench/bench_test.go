@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,15 +22,15 @@ func TestTheMedianStandsForWhatWasMeasured(t *testing.T) {
 func TestTheTableHasSpreadAndRatio(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	table := &table{out: &out}
+	table := &table{section: "s"}
 	table.add("yardstick", "/s", "", 1000)
 	table.compare("measured", "tasks/s", "3 coordinators", "yardstick", 30_000, 20_000, 25_000)
-	if err := table.print(); err != nil {
+	if err := table.print(&out); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
 	want := []string{"measured", "25,000", "20,000", "30,000", "tasks/s", "25", "x", "yardstick", "3", "coordinators"}
-	if got := strings.Fields(lines[2]); !slices.Equal(got, want) {
+	if got := strings.Fields(lines[3]); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -44,5 +45,78 @@ PASS
 	want := []benchmark{{"Apply", "ns/op", 250.5}, {"Heap/wide", "B/task", 181.2}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestTheFiguresInADocumentAreReplaced(t *testing.T) {
+	t.Parallel()
+	made := &table{section: "throughput", Machine: machine{Cores: 2, System: "linux/amd64", Note: "It is shared."}, Quick: true}
+	made.add("tasks", "tasks/s", "3 coordinators", 1000, 3000)
+	path := filepath.Join(t.TempDir(), "build", "figures.json")
+	if err := made.save(path); err != nil {
+		t.Fatal(err)
+	}
+	read, err := load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "before\n" + figuresBegin + "\nold\n" + figuresEnd + "\nafter\n"
+	for range 2 { // what it made it can replace
+		if text, err = replace(text, read.markdown()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"before\n", "\nafter\n", "| tasks | 2,000 | 1,000 – 3,000 | tasks/s |", "It is shared.", "A quick run"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "old") || strings.Count(text, "| tasks |") != 1 {
+		t.Errorf("old figures are left in:\n%s", text)
+	}
+	if _, err := replace("no marks", ""); err == nil {
+		t.Error("a document without marks was taken")
+	}
+}
+
+func TestSectionsAreChosenByName(t *testing.T) {
+	t.Parallel()
+	chosen, err := choose("latency, throughput")
+	if err != nil || len(chosen) != 2 || chosen[0].name != "throughput" {
+		t.Errorf("got %d sections, %v", len(chosen), err)
+	}
+	if _, err := choose("speed"); err == nil || !strings.Contains(err.Error(), "throughput") {
+		t.Errorf("a section that is not there: got %v", err)
+	}
+	if all, err := choose(""); err != nil || len(all) != len(sections) {
+		t.Errorf("no choice: got %d sections, %v", len(all), err)
+	}
+}
+
+func TestALineIsFitted(t *testing.T) {
+	t.Parallel()
+	var points []point
+	for _, x := range []float64{0.0001, 0.01, 0.1, 1} {
+		points = append(points, point{x, 2 + 500*x})
+	}
+	if a, b := fit(points); a < 1.99 || a > 2.01 || b < 499 || b > 501 {
+		t.Errorf("got %v + %v x, want 2 + 500 x", a, b)
+	}
+	if a, b := fit([]point{{1, 7}, {1, 7}}); a != 7 || b != 0 {
+		t.Errorf("where nothing varies: got %v + %v x, want 7", a, b)
+	}
+}
+
+func TestLargeJobsAreValid(t *testing.T) {
+	t.Parallel()
+	if job, err := arrayed(1_000_000); err != nil || len(job.GetTasks()) != 1 {
+		t.Errorf("array: got %d tasks, %v", len(job.GetTasks()), err)
+	}
+	job, err := listed("listed", 2_500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := job.GetTasks()[1_999].GetDependencies(); !slices.Equal(got, []uint32{998, 999}) {
+		t.Errorf("the last of a level depends on %v, want 998 and 999", got)
 	}
 }

@@ -3,96 +3,209 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/spec"
 	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/worker"
 )
 
-// failoverLimit is a guard against hanging.
-const failoverLimit = 2 * time.Minute
+const (
+	// failoverLimit is a guard against hanging.
+	failoverLimit = 5 * time.Minute
+	// loadFor is for how long there is work around the loss of a leader, in
+	// seconds, and mostLoad how many tasks that is at most.
+	loadFor  = 6
+	mostLoad = 1_000_000
+)
 
-// failover kills leaders while short tasks end all the time, and measures for
-// how long none does.
-func failover(ctx context.Context, o options, t *table) error {
-	var longest, back []float64
-	executed := 0
-	err := with(ctx, cluster.Config{Workers: o.workers, Slots: 16}, func(c *cluster.Cluster) error {
+// A loss is what the loss of a leader did.
+type loss struct {
+	longest, back float64 // ms
+	missing       float64 // tasks that never began, though they ended as completed
+	twice         float64 // tasks that began more than once
+}
+
+// failover kills leaders while workers are kept as busy as they can be, and
+// measures for how long nothing is completed, what is missing and what was begun
+// twice. The workers run in this process, so that begins can be counted.
+func failover(ctx context.Context, b *bench) error {
+	var all []loss
+	var rate float64
+	err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
 		cl, err := c.Client()
 		if err != nil {
 			return err
 		}
 		defer func() { _ = cl.Close() }()
-		for range o.kills {
-			gap, retries, err := oneKill(ctx, c, cl)
+		begins := new(begins)
+		stop, err := b.ownWorkers(ctx, c, begins)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		if rate, err = pace(ctx, cl, begins, b.tasks); err != nil {
+			return err
+		}
+		tasks := min(mostLoad, max(10_000, int(rate)*loadFor))
+		for range b.kills {
+			l, err := oneKill(ctx, c, cl, begins, tasks)
 			if err != nil {
 				return err
 			}
-			longest = append(longest, float64(gap.Longest.Milliseconds()))
-			back = append(back, float64(gap.Back.Milliseconds()))
-			executed += retries
+			all = append(all, l)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	setting := fmt.Sprintf("%d x SIGKILL of the leader, tasks of 10 ms on %d slots", o.kills, 16*o.workers)
-	t.add("leader killed: longest time without a completion", "ms", setting, longest...)
-	t.add("leader killed: until work flows again", "ms", setting, back...)
-	t.add("leader killed: attempts beyond the first", "", "assigned and not yet sent when it died", float64(executed))
+	setting := fmt.Sprintf("%d x SIGKILL of the leader at %.0f tasks/s, %d workers x %d slots", b.kills, rate, b.workers, b.slots)
+	b.table.add("leader killed: longest time without a completion", "ms", setting, values(all, func(l loss) float64 { return l.longest })...)
+	b.table.add("leader killed: until work flows again", "ms", "", values(all, func(l loss) float64 { return l.back })...)
+	b.table.add("leader killed: tasks missing", "", "", values(all, func(l loss) float64 { return l.missing })...)
+	b.table.add("leader killed: tasks begun twice", "", "", values(all, func(l loss) float64 { return l.twice })...)
 	return nil
 }
 
-func oneKill(ctx context.Context, c *cluster.Cluster, cl *client.Client) (cluster.Gap, int, error) {
+// begins counts how often each task of the present job began.
+type begins struct {
+	mu    sync.Mutex // guards tasks itself; its elements are counted without
+	tasks []atomic.Uint32
+}
+
+func (b *begins) reset(tasks int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tasks = make([]atomic.Uint32, tasks)
+}
+
+func (b *begins) list() []atomic.Uint32 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tasks
+}
+
+func (b *begins) handle(_ context.Context, t *worker.Task) ([]byte, error) {
+	if tasks := b.list(); int(t.Index) < len(tasks) {
+		tasks[t.Index].Add(1)
+	}
+	return nil, nil
+}
+
+// count says how many tasks never began, and how many more than once.
+func (b *begins) count() (never, twice float64) {
+	tasks := b.list()
+	for i := range tasks {
+		switch tasks[i].Load() {
+		case 0:
+			never++
+		case 1:
+		default:
+			twice++
+		}
+	}
+	return never, twice
+}
+
+// ownWorkers starts workers in this process; stop ends them.
+func (b *bench) ownWorkers(ctx context.Context, c *cluster.Cluster, begins *begins) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	for i := range b.workers {
+		name := fmt.Sprintf("own%d", i+1)
+		w, err := worker.New(worker.Config{Join: c.Addrs, Name: name, Slots: b.slots, WorkDir: c.Dir + "/" + name, DrainTimeout: -1})
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("making a worker: %w", err)
+		}
+		w.Handle("noop", begins.handle)
+		running.Go(func() { _ = w.Run(ctx) }) // a worker that is missing shows in the figures
+		if err := c.AwaitWorker(ctx, name, "up"); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	return stop, nil
+}
+
+// pace measures how many tasks a second there are without any loss.
+func pace(ctx context.Context, cl *client.Client, begins *begins, tasks int) (float64, error) {
+	begins.reset(0)
+	job, err := pending("pace", tasks, nil)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	submitted, err := cl.Submit(ctx, job, client.SubmitOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("submitting: %w", err)
+	}
+	if err := completes(ctx, cl, submitted.ID); err != nil {
+		return 0, err
+	}
+	return float64(tasks) / time.Since(began).Seconds(), nil
+}
+
+func completes(ctx context.Context, cl *client.Client, id string) error {
+	ended, err := cl.Wait(ctx, id)
+	if err != nil {
+		return fmt.Errorf("waiting for the job: %w", err)
+	}
+	if ended.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
+		return fmt.Errorf("the job is %s: %s", ended.GetState(), ended.GetError())
+	}
+	return nil
+}
+
+// oneKill kills the leader when a quarter of a job is done.
+func oneKill(ctx context.Context, c *cluster.Cluster, cl *client.Client, begins *begins, tasks int) (loss, error) {
 	ctx, cancel := context.WithTimeout(ctx, failoverLimit)
 	defer cancel()
-	job, err := spec.Single(spec.SingleTask{Type: "sleep", Payload: []byte("10ms"), Name: "failover"})
+	job, err := pending("failover", tasks, nil)
 	if err != nil {
-		return cluster.Gap{}, 0, fmt.Errorf("making a job: %w", err)
-	}
-	body := job.GetTasks()[0].GetBody()
-	job.Tasks = nil
-	const tasks = 6000
-	for i := range tasks {
-		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprintf("t%d", i), Body: body})
+		return loss{}, err
 	}
 	leader, err := c.AwaitLeader(ctx)
 	if err != nil {
-		return cluster.Gap{}, 0, err
+		return loss{}, err
 	}
+	begins.reset(tasks)
 	submitted, err := cl.Submit(ctx, job, client.SubmitOptions{})
 	if err != nil {
-		return cluster.Gap{}, 0, fmt.Errorf("submitting: %w", err)
+		return loss{}, fmt.Errorf("submitting: %w", err)
 	}
 	observer := c.Observe(ctx, submitted.ID)
 	defer observer.Stop()
 	if _, err := observer.Await(ctx, tasks/4); err != nil {
-		return cluster.Gap{}, 0, err
+		return loss{}, err
 	}
 	killed := time.Now()
 	if err := leader.Kill(); err != nil {
-		return cluster.Gap{}, 0, err
+		return loss{}, err
 	}
 	if _, err := observer.Await(ctx, tasks); err != nil {
-		return cluster.Gap{}, 0, err
+		return loss{}, err
 	}
 	observer.Stop()
 	gap, found := cluster.GapAround(observer.Seen(), killed)
 	if !found {
-		return gap, 0, fmt.Errorf("no completion was seen after the kill")
+		return loss{}, fmt.Errorf("no completion was seen after the kill")
 	}
-	ended, err := cl.Wait(ctx, submitted.ID)
-	if err != nil {
-		return gap, 0, fmt.Errorf("waiting for the job: %w", err)
+	if err := completes(ctx, cl, submitted.ID); err != nil {
+		return loss{}, err
 	}
-	if ended.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
-		return gap, 0, fmt.Errorf("the job is %s", ended.GetState())
-	}
+	l := loss{longest: float64(gap.Longest.Milliseconds()), back: float64(gap.Back.Milliseconds())}
+	l.missing, l.twice = begins.count()
 	if err := leader.Start(ctx); err != nil {
-		return gap, 0, err
+		return l, err
 	}
-	return gap, int(ended.GetRetries()), c.AwaitCaughtUp(ctx, leader) //nolint:gosec // few
+	return l, c.AwaitCaughtUp(ctx, leader)
 }

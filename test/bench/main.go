@@ -1,43 +1,67 @@
 // Command bench measures dtask on this machine and prints one table: how many
-// tasks a second it brings to their end, what that costs in log entries and
-// synced writes, how much memory a pending task takes, and how long nothing is
-// completed when the leader is killed. Each figure comes with the settings, its
-// spread, and where it makes sense the ratio to a yardstick that was measured in
-// the same run.
+// tasks a second it brings to their end for tasks, jobs, workers and clusters of
+// several sizes, how fast each task begins, what that costs in CPU, log and
+// memory, and what snapshots, restarts and the loss of the leader do. Each figure
+// comes with its settings, its spread, and where it makes sense the ratio to a
+// yardstick that was measured in the same run.
 //
 // Everything runs as processes of their own with synced writes, time-outs and
-// retries, as it would for a user. make bench builds the programs and runs it.
+// retries, as it would for a user. make bench builds the programs and runs it:
+//
+//	make bench                                     all, about half an hour
+//	make bench ARGS=-quick                         all, smaller: a few minutes
+//	make bench ARGS='-only throughput,latency'     some sections
+//	make bench-docs                                put the last run into docs/performance.md
+//
+// Nothing is asserted about the figures. A section fails if what it measured is
+// worth nothing: tasks failed, work was lost, or begun twice.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"time"
 )
 
-// options are the flags.
-type options struct {
-	tasks   int
-	rounds  int
-	workers int
-	slots   int
-	pending int
-	kills   int
+// A section measures one thing.
+type section struct {
+	name string // for -only
+	what string
+	run  func(context.Context, *bench) error
+}
+
+// sections in the order in which they run.
+var sections = []section{
+	{"throughput", "throughput by size of tasks, CPU and log for each", throughput},
+	{"shapes", "throughput by shape of jobs", shapes},
+	{"large", "one job of a million tasks", large},
+	{"workers", "throughput by workers and slots", workers},
+	{"replicas", "throughput by replicas", replicas},
+	{"latency", "how fast tasks begin", latency},
+	{"memory", "memory of pending tasks", memory},
+	{"snapshot", "snapshots and restarts with many pending tasks", snapshots},
+	{"failover", "loss of the leader under full load", failover},
+	{"sustained", "many tasks one after another", sustained},
+	{"idle", "what idle workers cost", idle},
+	{"model", "what a task costs and what an entry", model},
+	{"parts", "parts of the programs alone", parts},
+}
+
+// A bench is one run.
+type bench struct {
+	options
+
+	table *table
+	tools *tools
 }
 
 func main() {
-	var o options
-	flag.IntVar(&o.tasks, "tasks", 200_000, "tasks of each round of throughput")
-	flag.IntVar(&o.rounds, "rounds", 5, "rounds of throughput")
-	flag.IntVar(&o.workers, "workers", 2, "workers")
-	flag.IntVar(&o.slots, "slots", 1024, "slots of each worker")
-	flag.IntVar(&o.pending, "pending", 100_000, "tasks that wait while memory is measured")
-	flag.IntVar(&o.kills, "kills", 5, "leaders to kill while the failover gap is measured")
-	flag.Parse()
+	o := parseFlags()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
 	stop()
@@ -50,23 +74,59 @@ func main() {
 	}
 }
 
-// run measures one thing after another and prints the table at the end.
+// run measures one thing after another and prints the table at the end, also of
+// what was measured before something failed.
 func run(ctx context.Context, o options) error {
-	t := &table{out: os.Stdout}
-	for _, part := range []struct {
-		what string
-		run  func(context.Context, options, *table) error
-	}{
-		{"yardsticks", yardsticks},
-		{"throughput", throughput},
-		{"memory", memory},
-		{"failover", failover},
-		{"the state machine alone", stateMachine},
-	} {
-		fmt.Fprintf(os.Stderr, "measuring: %s\n", part.what)
-		if err := part.run(ctx, o, t); err != nil {
-			return fmt.Errorf("%s: %w", part.what, err)
+	if o.into != "" {
+		return document(o.from, o.into)
+	}
+	chosen, err := choose(o.only)
+	if err != nil {
+		return err
+	}
+	b := &bench{options: o, table: &table{Machine: thisMachine(o.note), Began: time.Now().UTC().Truncate(time.Second), Quick: o.quick}}
+	if b.tools, err = newTools(); err != nil {
+		return err
+	}
+	began := time.Now()
+	for i, s := range append([]section{{"yardsticks", "what this machine can do", yardsticks}}, chosen...) {
+		fmt.Fprintf(os.Stderr, "%6s  measuring: %s (%d of %d)\n", time.Since(began).Round(time.Second), s.what, i+1, len(chosen)+1)
+		b.table.section = s.name
+		if err = s.run(ctx, b); err != nil {
+			err = fmt.Errorf("%s: %w", s.name, err)
+			break
 		}
 	}
-	return t.print()
+	fmt.Fprintf(os.Stderr, "%6s  done\n", time.Since(began).Round(time.Second))
+	return errors.Join(err, b.table.print(os.Stdout), b.table.save(o.json), b.tools.remove())
+}
+
+// choose returns the sections that were asked for, in their own order.
+func choose(only string) ([]section, error) {
+	if only == "" {
+		return sections, nil
+	}
+	wanted := map[string]bool{}
+	for name := range strings.SplitSeq(only, ",") {
+		wanted[strings.TrimSpace(name)] = true
+	}
+	var chosen []section
+	for _, s := range sections {
+		if wanted[s.name] {
+			chosen = append(chosen, s)
+			delete(wanted, s.name)
+		}
+	}
+	for name := range wanted {
+		return nil, fmt.Errorf("there is no section %q: there are %s", name, strings.Join(sectionNames(), ", "))
+	}
+	return chosen, nil
+}
+
+func sectionNames() []string {
+	var names []string
+	for _, s := range sections {
+		names = append(names, s.name)
+	}
+	return names
 }

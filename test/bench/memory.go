@@ -1,26 +1,23 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/dtask/dtask/client"
-	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/spec"
 	"github.com/dtask/dtask/test/cluster"
 )
 
 const (
-	memoryPayload = 32 // bytes
+	pendingPayload = 32 // bytes of each pending task
 	// settleLimit is how long the heaps may take to show the same twice.
 	settleLimit = 20 * time.Second
 )
 
 // memory measures what pending tasks take in the heap of leader and followers:
 // no worker is there to take them.
-func memory(ctx context.Context, o options, t *table) error {
+func memory(ctx context.Context, b *bench) error {
 	var perTask map[string]float64
 	var leader string
 	err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
@@ -34,7 +31,7 @@ func memory(ctx context.Context, o options, t *table) error {
 			return err
 		}
 		defer func() { _ = cl.Close() }()
-		job, err := pendingJob(o.pending)
+		job, err := pending("pending", b.pending, nil)
 		if err != nil {
 			return err
 		}
@@ -51,7 +48,7 @@ func memory(ctx context.Context, o options, t *table) error {
 		}
 		perTask = make(map[string]float64)
 		for addr, size := range after {
-			perTask[addr] = (size - before[addr]) / float64(o.pending)
+			perTask[addr] = (size - before[addr]) / float64(b.pending)
 		}
 		return nil
 	})
@@ -64,23 +61,10 @@ func memory(ctx context.Context, o options, t *table) error {
 			followers = append(followers, size)
 		}
 	}
-	setting := fmt.Sprintf("heap after / before %d tasks of %d B payload, no worker", o.pending, memoryPayload)
-	t.add("memory per pending task, leader", "B", setting, perTask[leader])
-	t.add("memory per pending task, followers", "B", setting, followers...)
+	setting := fmt.Sprintf("heap after / before %d tasks of %d B payload, no worker", b.pending, pendingPayload)
+	b.table.add("memory per pending task, leader", "B", setting, perTask[leader])
+	b.table.add("memory per pending task, followers", "B", setting, followers...)
 	return nil
-}
-
-func pendingJob(n int) (*dtaskv1.JobSpec, error) {
-	job, err := spec.Single(spec.SingleTask{Type: "noop", Payload: bytes.Repeat([]byte("x"), memoryPayload), Name: "pending"})
-	if err != nil {
-		return nil, fmt.Errorf("making a job: %w", err)
-	}
-	body := job.GetTasks()[0].GetBody()
-	job.Tasks = nil
-	for i := range n {
-		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprintf("t%06d", i), Body: body})
-	}
-	return job, nil
 }
 
 // heaps reads the live heap of every replica, by address, once all have shown

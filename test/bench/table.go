@@ -1,38 +1,51 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // A row is one figure.
 type row struct {
-	what    string
-	median  float64
-	values  []float64 // all that were measured; nil if there is no spread
-	unit    string
-	setting string
-	against string // name of the row it is compared with; empty = none
+	Section string    `json:"section"`
+	What    string    `json:"what"`
+	Median  float64   `json:"median"`
+	Values  []float64 `json:"values"` // all that were measured
+	Unit    string    `json:"unit"`
+	Setting string    `json:"setting"`
+	Against string    `json:"against,omitempty"` // name of the row it is compared with; empty = none
 }
 
 // A table collects rows and prints them together.
 type table struct {
-	out  io.Writer
-	rows []row
+	Machine machine   `json:"machine"`
+	Began   time.Time `json:"began"`
+	Quick   bool      `json:"quick"`
+	Rows    []row     `json:"rows"`
+
+	section string // of the rows that are added now
 }
 
 // add adds a figure that was measured some times; its median stands for it.
+// Nothing is added if there are no values: it could not be measured here.
 func (t *table) add(what, unit, setting string, values ...float64) {
 	t.compare(what, unit, setting, "", values...)
 }
 
 // compare is add, with the ratio to the row of another name.
 func (t *table) compare(what, unit, setting, against string, values ...float64) {
-	t.rows = append(t.rows, row{what: what, median: median(values), values: values, unit: unit, setting: setting, against: against})
+	if len(values) == 0 {
+		return
+	}
+	t.Rows = append(t.Rows, row{Section: t.section, What: what, Median: median(values), Values: values, Unit: unit, Setting: setting, Against: against})
 }
 
 func median(values []float64) float64 {
@@ -47,15 +60,18 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-func (t *table) print() error {
-	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
+// print writes the table for people.
+func (t *table) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "WHAT\tMEDIAN\tMIN\tMAX\tUNIT\tRATIO\tSETTING")
-	for _, r := range t.rows {
-		low, high := "", ""
-		if len(r.values) > 1 {
-			low, high = number(slices.Min(r.values)), number(slices.Max(r.values))
+	section := ""
+	for _, r := range t.Rows {
+		if r.Section != section {
+			section = r.Section
+			fmt.Fprintf(w, "[%s]\t\t\t\t\t\t\n", section)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.what, number(r.median), low, high, r.unit, t.ratio(r), r.setting)
+		low, high := r.spread()
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.What, number(r.Median), low, high, r.Unit, t.ratio(r), r.Setting)
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("printing: %w", err)
@@ -63,19 +79,71 @@ func (t *table) print() error {
 	return nil
 }
 
+// save writes the table for programs; without a path it does nothing.
+func (t *table) save(path string) error {
+	if path == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(t, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the figures: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("writing the figures: %w", err)
+	}
+	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing the figures: %w", err)
+	}
+	return nil
+}
+
+// load reads what save wrote.
+func load(path string) (*table, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the figures (make bench makes them): %w", err)
+	}
+	t := new(table)
+	if err := json.Unmarshal(text, t); err != nil {
+		return nil, fmt.Errorf("reading the figures in %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// spread is the smallest and the largest value, if there are several.
+func (r row) spread() (low, high string) {
+	if len(r.Values) < 2 {
+		return "", ""
+	}
+	return number(slices.Min(r.Values)), number(slices.Max(r.Values))
+}
+
 // ratio compares a row with the one it names.
 func (t *table) ratio(r row) string {
-	for _, other := range t.rows {
-		if other.what == r.against && other.median != 0 {
-			return fmt.Sprintf("%s x %s", strconv.FormatFloat(r.median/other.median, 'g', 3, 64), r.against)
+	for _, other := range t.Rows {
+		if other.What == r.Against && other.Median != 0 {
+			return fmt.Sprintf("%s x %s", strconv.FormatFloat(r.Median/other.Median, 'g', 3, 64), r.Against)
 		}
 	}
 	return ""
 }
 
+// find is the median of a row of this run, by name.
+func (t *table) find(what string) (float64, bool) {
+	for _, r := range t.Rows {
+		if r.What == what {
+			return r.Median, true
+		}
+	}
+	return 0, false
+}
+
 // number writes a figure with as many digits as it is worth.
 func number(x float64) string {
-	if x < 100 {
+	switch {
+	case x != 0 && x < 1 && x > -1:
+		return strconv.FormatFloat(x, 'g', 2, 64)
+	case x < 100:
 		return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0")
 	}
 	digits := strconv.FormatFloat(x, 'f', 0, 64)

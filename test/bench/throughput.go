@@ -8,56 +8,102 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// report is what dtaskctl bench prints.
-type report struct {
-	TasksPerSecond float64 `json:"tasks_per_second"`
-	TasksFailed    int     `json:"tasks_failed"`
-	Retries        int     `json:"retries"`
-	Entries        float64 `json:"entries"`
-	Operations     float64 `json:"operations"`
-	PerEntry       float64 `json:"operations_per_entry"`
-	LogBytes       float64 `json:"log_bytes"`
-	Syncs          float64 `json:"syncs"`
-	LeaderChanges  float64 `json:"leader_changes"`
+// Names of rows that others are compared with.
+const (
+	mainRow    = "tasks of 32 B"
+	replicaRow = "3 replicas"
+)
+
+// usual describes the cluster of most rows.
+func (b *bench) usual() string {
+	return fmt.Sprintf("3 coordinators, %d workers x %d slots, sync on", b.workers, b.slots)
 }
 
-// throughput runs dtaskctl bench some times against one cluster.
-func throughput(ctx context.Context, o options, t *table) error {
-	var all []report
-	err := with(ctx, cluster.Config{Workers: o.workers, Slots: o.slots}, func(c *cluster.Cluster) error {
-		for range o.rounds {
-			answer := c.Run(ctx, "bench", "--tasks", strconv.Itoa(o.tasks), "-o", "json")
-			if err := answer.Err(); err != nil {
+func (b *bench) usualCluster() cluster.Config {
+	return cluster.Config{Workers: b.workers, Slots: b.slots}
+}
+
+// throughput measures no-op tasks by the size of their payload.
+func throughput(ctx context.Context, b *bench) error {
+	return with(ctx, b.usualCluster(), func(c *cluster.Cluster) error {
+		for _, payload := range []int{32, 256, 4096} {
+			tasks := b.tasks
+			if payload > 1024 {
+				tasks /= 5
+			}
+			all, err := b.measure(ctx, c, tasks, "--payload", strconv.Itoa(payload))
+			if err != nil {
 				return err
 			}
-			var r report
-			if err := answer.Into(&r); err != nil {
-				return err
-			}
-			if r.TasksFailed > 0 || r.LeaderChanges > 0 {
-				return fmt.Errorf("the run is worth nothing: %s", answer)
-			}
-			all = append(all, r)
+			what := fmt.Sprintf("tasks of %d B", payload)
+			setting := fmt.Sprintf("%d tasks, 10,000 in a job, %s", tasks, b.usual())
+			b.table.compare(what, "tasks/s", setting, applyYardstick, rates(all)...)
+			b.costs(what, all)
 		}
 		return nil
 	})
-	if err != nil {
-		return err
+}
+
+// A form is a shape of jobs to measure.
+type form struct {
+	what, unit string
+	tasks      int
+	args       []string
+	figure     func(round) float64
+}
+
+// shapes measures no-op tasks by how their jobs look.
+func shapes(ctx context.Context, b *bench) error {
+	perSecond := func(r round) float64 { return r.TasksPerSecond }
+	jobsPerSecond := func(r round) float64 { return r.JobsPerSecond }
+	eachMS := func(r round) float64 { return 1000 * r.TotalSeconds / r.Tasks }
+	const hundred = 100
+	forms := []form{
+		{"independent tasks", "tasks/s", b.tasks, nil, perSecond},
+		{"10 graphs, 100 wide, two dependencies each", "tasks/s", b.tasks / 5, []string{"--shape", "wide", "--width", "100", "--jobs", "10"}, perSecond},
+		{"one graph, 100 wide, two dependencies each", "tasks/s", min(10_000, b.tasks), []string{"--shape", "wide", "--width", "100", "--jobs", "1"}, perSecond},
+		{"one chain, from task to task", "ms", min(2_000, b.tasks/hundred), []string{"--shape", "chain", "--jobs", "1"}, eachMS},
+		{"jobs of 10 tasks, one call each", "jobs/s", b.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "64"}, jobsPerSecond},
+		{"jobs of 10 tasks, 100 in a call", "jobs/s", b.tasks / 5, []string{"--tasks-per-job", "10", "--batch", "100"}, jobsPerSecond},
 	}
-	setting := fmt.Sprintf("%d no-op tasks, 32 B payload, 3 coordinators, %d workers x %d slots, sync on", o.tasks, o.workers, o.slots)
-	values := func(of func(report) float64) []float64 {
-		var list []float64
-		for _, r := range all {
-			list = append(list, of(r))
+	return with(ctx, b.usualCluster(), func(c *cluster.Cluster) error {
+		for _, f := range forms {
+			all, err := b.measure(ctx, c, f.tasks, f.args...)
+			if err != nil {
+				return fmt.Errorf("%s: %w", f.what, err)
+			}
+			against := applyYardstick
+			if f.unit == "ms" {
+				against = ""
+			}
+			b.table.compare(f.what, f.unit, fmt.Sprintf("%d tasks of 32 B, %s", f.tasks, b.usual()), against, values(all, f.figure)...)
+			if f.unit == "jobs/s" {
+				b.costs(f.what, all)
+			}
 		}
-		return list
+		return nil
+	})
+}
+
+// replicas measures what each further replica costs.
+func replicas(ctx context.Context, b *bench) error {
+	for _, n := range []int{1, 3, 5} {
+		cfg := b.usualCluster()
+		cfg.Coordinators = n
+		var all []round
+		err := with(ctx, cfg, func(c *cluster.Cluster) (err error) {
+			all, err = b.measure(ctx, c, b.tasks)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		what := replicaRow
+		if n != 3 {
+			what = strconv.Itoa(n) + " replicas"
+		}
+		setting := fmt.Sprintf("%d tasks of 32 B, %d workers x %d slots, all on this machine", b.tasks, b.workers, b.slots)
+		b.table.compare(what, "tasks/s", setting, applyYardstick, rates(all)...)
 	}
-	tasks := float64(o.tasks)
-	t.compare("tasks end to end", "tasks/s", setting, storeYardstick, values(func(r report) float64 { return r.TasksPerSecond })...)
-	t.add("  log entries", "entries", "", values(func(r report) float64 { return r.Entries })...)
-	t.add("  operations per entry", "", "", values(func(r report) float64 { return r.PerEntry })...)
-	t.add("  log bytes per task", "B", "", values(func(r report) float64 { return r.LogBytes / tasks })...)
-	t.add("  synced writes", "syncs", "all replicas together", values(func(r report) float64 { return r.Syncs })...)
-	t.add("  retries", "", "", values(func(r report) float64 { return float64(r.Retries) })...)
 	return nil
 }

@@ -23,10 +23,11 @@ const (
 const (
 	syncYardstick  = "fdatasync alone"
 	storeYardstick = "raft-boltdb StoreLogs alone"
+	applyYardstick = "raft-boltdb Apply alone"
 )
 
 // yardsticks measures what this machine's disk can do, where clusters are put.
-func yardsticks(ctx context.Context, _ options, t *table) (err error) {
+func yardsticks(ctx context.Context, b *bench) (err error) {
 	dir, err := os.MkdirTemp("", "dtask-bench-")
 	if err != nil {
 		return fmt.Errorf("making a folder: %w", err)
@@ -36,7 +37,7 @@ func yardsticks(ctx context.Context, _ options, t *table) (err error) {
 	if err != nil {
 		return err
 	}
-	t.add(syncYardstick, "/s", fmt.Sprintf("append of %d B each", yardstickEntry), syncs)
+	b.table.add(syncYardstick, "/s", fmt.Sprintf("append of %d B each", yardstickEntry), syncs)
 	for _, batch := range []int{1, 64} {
 		stores, err := measureStore(ctx, filepath.Join(dir, fmt.Sprintf("raft-%d.db", batch)), batch)
 		if err != nil {
@@ -46,9 +47,9 @@ func yardsticks(ctx context.Context, _ options, t *table) (err error) {
 		if batch > 1 {
 			name += fmt.Sprintf(", %d at a time", batch)
 		}
-		t.compare(name, "entries/s", fmt.Sprintf("%d B each, synced", yardstickEntry), syncYardstick, stores)
+		b.table.compare(name, "entries/s", fmt.Sprintf("%d B each, synced", yardstickEntry), syncYardstick, stores)
 	}
-	return nil
+	return b.applies(ctx, dir)
 }
 
 // perSecond calls f until the time is up and returns how many it did a second.

@@ -1,17 +1,20 @@
-// Package chaos breaks real clusters over and over under load, and judges what
-// became of the work by the ledger that the commands themselves wrote (package
-// ledger), not by what dtask says of itself.
+// Package chaos breaks real clusters under load, and judges what became of the
+// work by what the tasks' own code wrote, by what clients were told, and by what
+// the replicas' stopped folders hold, not by what dtask says of itself.
 //
-// What it is for: the leader is killed, and the next, and the next; two within a
-// second; all coordinators at once for ten seconds. Every acknowledged job
-// completes, each task has one accepted completion, and no task that ran on a
-// worker that was well is started again.
+// Always run: the leader is killed, and the next, and the next; two within a
+// second; all coordinators at once for ten seconds (kills_test.go).
+//
+// Run when asked for, by make chaos, chaos-smoke and chaos-kills: all kinds of
+// faults by a seeded plan (package nemesis), on processes, links (packages proxy
+// and netns), disks (package faultfs) and clocks, under traffic of many shapes
+// (package workload), judged by all checkers (package check). By make
+// chaos-measure: for how long work stands still after losses.
 //
 // Each test prints its seed and the line that repeats it: what is submitted and
 // when things are broken follows from the seed, while processes and the kernel
-// keep their own time. DTASK_CHAOS_SEED sets the seed, DTASK_CHAOS_MINUTES makes
-// the tests go on for about that long together. A failed test keeps data, logs
-// and ledger.
+// keep their own time. A failed test keeps data, logs, history and ledger, and
+// prints how to look at them again (command recheck).
 //
 // The tests run one after another: each needs the machine for itself.
 package chaos

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -64,7 +66,7 @@ func (c *Cluster) AwaitCaughtUp(ctx context.Context, n *Coordinator) error {
 		if err != nil {
 			return err
 		}
-		m, leader := status.Member(n.Name), status.Member(status.Leader)
+		m, leader := status.Of(n), status.Member(status.Leader)
 		const near = 64 // entries; under load nobody is ever at the very end
 		if leader.ID == "" || m.State == "unreachable" || m.Applied+near < leader.Applied {
 			return fmt.Errorf("%+v, leader %+v", m, leader)
@@ -124,24 +126,44 @@ func (n *Coordinator) Post(ctx context.Context, path string) error {
 	return n.http(ctx, http.MethodPost, path)
 }
 
+// Metrics are the figures that a coordinator shows of itself, by name and labels as
+// they are written: dtask_history_incomplete.
+func (n *Coordinator) Metrics(ctx context.Context) (map[string]float64, error) {
+	text, err := n.ask(ctx, http.MethodGet, "/metrics", 4<<20)
+	values := make(map[string]float64)
+	for line := range strings.Lines(string(text)) {
+		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if value, err := strconv.ParseFloat(number, 64); err == nil {
+			values[name] = value
+		}
+	}
+	return values, err
+}
+
 func (n *Coordinator) http(ctx context.Context, method, path string) error {
+	_, err := n.ask(ctx, method, path, 1<<10)
+	return err
+}
+
+// ask asks for a path and returns what is answered with 200, up to a size.
+func (n *Coordinator) ask(ctx context.Context, method, path string, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+n.HTTP+path, http.NoBody)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", n.Name, err)
+		return nil, fmt.Errorf("asking %s: %w", n.Name, err)
 	}
 	request.Close = true
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", n.Name, err)
+		return nil, fmt.Errorf("asking %s: %w", n.Name, err)
 	}
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
+	text, err := io.ReadAll(io.LimitReader(answer.Body, most))
 	if err := errors.Join(err, answer.Body.Close()); err != nil {
-		return fmt.Errorf("asking %s: %w", n.Name, err)
+		return nil, fmt.Errorf("asking %s: %w", n.Name, err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s to %s: %s", n.Name, answer.Status, path, text)
+		return nil, fmt.Errorf("%s answers %s to %s: %s", n.Name, answer.Status, path, text)
 	}
-	return nil
+	return text, nil
 }

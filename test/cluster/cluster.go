@@ -30,10 +30,18 @@ type Config struct {
 	Coordinators, Workers int
 	// Slots of each worker. Default 4.
 	Slots int
+	// DataFolder is the data folder of each coordinator within the folder of its
+	// own, for a disk that is mounted there. Default: that folder itself.
+	DataFolder string
 	// CoordinatorFlags and WorkerFlags are added to every command line.
 	CoordinatorFlags, WorkerFlags []string
 	// Env is added to every environment.
 	Env []string
+	// WorkerProgram is what workers run. Default: dtask-worker.
+	WorkerProgram string
+	// Address makes the addresses of coordinators, two for each. Default:
+	// FreePort.
+	Address func(ctx context.Context, name string) (string, error)
 }
 
 // A Coordinator is one dtaskd.
@@ -43,6 +51,17 @@ type Coordinator struct {
 	Addr    string // of --listen
 	HTTP    string // of --http
 	DataDir string
+}
+
+// Is tells whether a server id is this coordinator's: its own, or one of those that
+// the cluster gave it when it came back without its folder, such as n2-1.
+func (n *Coordinator) Is(id string) bool {
+	number, again := strings.CutPrefix(id, n.Name+"-")
+	if !again {
+		return id == n.Name
+	}
+	_, err := strconv.ParseUint(number, 10, 32)
+	return err == nil
 }
 
 // A Worker is one dtask-worker.
@@ -75,6 +94,12 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.Slots == 0 {
 		cfg.Slots = 4
 	}
+	if cfg.WorkerProgram == "" {
+		cfg.WorkerProgram = workerProgram
+	}
+	if cfg.Address == nil {
+		cfg.Address = func(ctx context.Context, _ string) (string, error) { return FreePort(ctx) }
+	}
 	var err error
 	if cfg.Programs.Dir == "" {
 		if cfg.Programs, err = Find(); err != nil {
@@ -104,11 +129,11 @@ func (c *Cluster) plan(ctx context.Context) error {
 		name := "n" + strconv.Itoa(i+1)
 		for _, addr := range []*string{&n.Addr, &n.HTTP} {
 			var err error
-			if *addr, err = FreePort(ctx); err != nil {
+			if *addr, err = c.cfg.Address(ctx, name); err != nil {
 				return err
 			}
 		}
-		n.DataDir = filepath.Join(c.Dir, name)
+		n.DataDir = filepath.Join(c.Dir, name, c.cfg.DataFolder)
 		peers = append(peers, name+"="+n.Addr)
 		c.coordinators = append(c.coordinators, n)
 		c.Addrs = append(c.Addrs, n.Addr)
@@ -156,6 +181,52 @@ func (c *Cluster) Imposter(ctx context.Context, n *Coordinator, ownAddress bool)
 	return other, nil
 }
 
+// AddCoordinator adds a coordinator that knows all others, and does not start it: it
+// waits until dtaskctl cluster add lets it in. No other method may be called at the
+// same time.
+func (c *Cluster) AddCoordinator(ctx context.Context, name string, flags ...string) (*Coordinator, error) {
+	n, err := c.Newcomer(ctx, name, flags...)
+	if err != nil {
+		return nil, err
+	}
+	c.coordinators = append(c.coordinators, n)
+	c.Addrs = append(slices.Clone(c.Addrs), n.Addr)
+	return n, nil
+}
+
+// Newcomer makes a coordinator that knows all others, as AddCoordinator does, but is
+// not part of the cluster: the caller starts it, has it let in, and kills it.
+func (c *Cluster) Newcomer(ctx context.Context, name string, flags ...string) (*Coordinator, error) {
+	n := &Coordinator{DataDir: filepath.Join(c.Dir, name)}
+	for _, addr := range []*string{&n.Addr, &n.HTTP} {
+		var err error
+		if *addr, err = c.cfg.Address(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	var peers []string
+	for _, other := range append(c.Coordinators(), n) {
+		id := name
+		if other != n {
+			id = other.Name
+		}
+		peers = append(peers, id+"="+other.Addr)
+	}
+	args := append([]string{
+		"--id", name, "--data-dir", n.DataDir, "--listen", n.Addr, "--http", n.HTTP, "--peers", strings.Join(peers, ","),
+	}, c.cfg.CoordinatorFlags...)
+	n.Process = c.process(name, coordinatorProgram, append(args, flags...))
+	return n, nil
+}
+
+// Again makes a coordinator with the command line of another and further flags, in its
+// folder. The caller starts and kills it, and only one of the two at a time.
+func (c *Cluster) Again(n *Coordinator, flags ...string) *Coordinator {
+	other := &Coordinator{Addr: n.Addr, HTTP: n.HTTP, DataDir: n.DataDir}
+	other.Process = c.process(n.Name, coordinatorProgram, append(slices.Clone(n.args), flags...))
+	return other
+}
+
 // AddWorker adds a worker that knows the given coordinators, or all, and does
 // not start it. Flags are added behind the cluster's.
 func (c *Cluster) AddWorker(name string, flags ...string) *Worker {
@@ -165,7 +236,7 @@ func (c *Cluster) AddWorker(name string, flags ...string) *Worker {
 		args = append(args, "--join", strings.Join(c.Addrs, ","))
 	}
 	args = append(append(args, c.cfg.WorkerFlags...), flags...)
-	w.Process = c.process(name, workerProgram, args)
+	w.Process = c.process(name, c.cfg.WorkerProgram, args)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.workers = append(c.workers, w)
@@ -182,10 +253,11 @@ func (c *Cluster) Workers() []*Worker {
 	return slices.Clone(c.workers)
 }
 
-// Coordinator finds a coordinator by name; nil if there is none.
+// Coordinator finds a coordinator by its name, or by the server id that it has now;
+// nil if there is none.
 func (c *Cluster) Coordinator(name string) *Coordinator {
 	for _, n := range c.coordinators {
-		if n.Name == name {
+		if n.Is(name) {
 			return n
 		}
 	}
@@ -290,4 +362,14 @@ func (c *Cluster) At(at ...*Coordinator) Ctl {
 		ctl.Addrs = append(ctl.Addrs, n.Addr)
 	}
 	return ctl
+}
+
+// SecondOf makes another process with a worker's name and a folder of its own,
+// which knows all coordinators. It is not part of the cluster: the caller starts
+// and kills it.
+func (c *Cluster) SecondOf(k *Worker, flags ...string) *Process {
+	args := append([]string{
+		"--name", k.Name, "--slots", strconv.Itoa(c.cfg.Slots), "--work-dir", k.Dir + "-second", "--join", strings.Join(c.Addrs, ","),
+	}, flags...)
+	return c.process(k.Name+"-second", c.cfg.WorkerProgram, args)
 }

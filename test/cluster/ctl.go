@@ -27,7 +27,8 @@ type Ctl struct {
 type Answer struct {
 	Args           []string
 	Stdout, Stderr string
-	Code           int // exit code; -1 if it could not be run or was killed
+	Code           int           // exit code; -1 if it could not be run or was killed
+	CPU            time.Duration // user and system time
 }
 
 // Run runs dtaskctl with these arguments. When ctx is done it is interrupted, as
@@ -47,6 +48,9 @@ func (c Ctl) RunWith(ctx context.Context, stdin string, args ...string) Answer {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	a := Answer{Args: args, Stdout: stdout.String(), Stderr: stderr.String()}
+	if state := cmd.ProcessState; state != nil {
+		a.CPU = state.UserTime() + state.SystemTime()
+	}
 	if err != nil {
 		a.Code = -1
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -63,6 +63,7 @@ type Member struct {
 	State   string `json:"state"`
 	Applied uint64 `json:"applied"`
 	Lag     uint64 `json:"lag"`
+	Voter   bool   `json:"voter"`
 }
 
 // Member finds a member by id.
@@ -73,6 +74,17 @@ func (s Status) Member(id string) Member {
 		}
 	}
 	return Member{}
+}
+
+// Of finds a coordinator under the server id that it has now: the last one, while the
+// cluster still lists a former one.
+func (s Status) Of(n *Coordinator) (found Member) {
+	for _, m := range s.Members {
+		if n.Is(m.ID) && (found.ID == "" || m.State != "unreachable") {
+			found = m
+		}
+	}
+	return found
 }
 
 // WorkerInfo is one worker as `worker list` prints it.

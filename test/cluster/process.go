@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,11 +21,12 @@ type Process struct {
 
 	path    string
 	args    []string
-	env     []string
 	logPath string
 
-	mu  sync.Mutex // guards run
-	run *running   // the present or last one; nil before the first start
+	mu     sync.Mutex // guards all below, and args
+	env    []string
+	prefix []string
+	run    *running // the present or last one; nil before the first start
 }
 
 // NewProcess makes a process that is not started yet. Its log is NAME.log in
@@ -34,6 +36,28 @@ func NewProcess(name, dir, path string, args, env []string) *Process {
 		Name: name, path: path, args: args, logPath: filepath.Join(dir, name+".log"),
 		env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + os.TempDir()}, env...),
 	}
+}
+
+// Setenv adds NAME=VALUE to the environment of the lives that follow.
+func (p *Process) Setenv(name, value string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.env = append(p.env, name+"="+value) // the last one counts
+}
+
+// AddArgs adds arguments to the command line of the lives that follow.
+func (p *Process) AddArgs(args ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.args = append(slices.Clip(p.args), args...)
+}
+
+// Through puts a command line before that of the lives that follow, which must
+// end by executing it in its own place: ip netns exec, prlimit.
+func (p *Process) Through(prefix ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.prefix = prefix
 }
 
 // running is one life of a process.
@@ -74,7 +98,8 @@ func (p *Process) Start(ctx context.Context) error {
 	defer func() { _ = log.Close() }() // the process has its own
 	// The process is ended by a method, never by the end of a test's context:
 	// what happens to it is for its owner to decide.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), p.path, p.args...)
+	line := slices.Concat(p.prefix, []string{p.path}, p.args)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), line[0], line[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, log, log
 	cmd.SysProcAttr = processAttributes()
 	if err := cmd.Start(); err != nil {

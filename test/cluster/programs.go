@@ -20,6 +20,8 @@ const (
 	workerProgram      = "dtask-worker"
 	ctlProgram         = "dtaskctl"
 	markProgram        = "mark"
+	// MarkWorker is the worker with the handler for MarkType.
+	MarkWorker = "mark-worker"
 )
 
 // Programs are the programs under test.
@@ -64,7 +66,7 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 	if err != nil {
 		return Programs{}, err
 	}
-	args := []string{"build", "-o", dir + string(filepath.Separator), "./test/cluster/mark"}
+	args := []string{"build", "-o", dir + string(filepath.Separator), "./test/cluster/mark", "./test/cluster/mark-worker"}
 	if given := os.Getenv(BinVariable); given != "" {
 		for _, name := range []string{coordinatorProgram, workerProgram, ctlProgram} {
 			path, err := filepath.Abs(filepath.Join(given, name))

@@ -51,7 +51,7 @@ func exitCodes(t *testing.T, c *cluster.Cluster) {
 		{5, slow, []string{"submit", "-", "--idempotency-key", "exit-codes"}},
 		{5, "", []string{"cancel", goodID}},
 		{7, "", []string{"status", goodID, "--addr", "127.0.0.1:1", "--timeout", "500ms"}},
-		{8, slow, []string{"submit", "-", "--wait", "--timeout", "500ms"}},
+		{8, slow, []string{"submit", "-", "--wait", "--timeout", "3s"}},
 		{8, "", []string{"wait", slowID, "--timeout", "500ms"}},
 		{8, "", []string{"result", slowID}},
 	} {

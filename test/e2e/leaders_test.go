@@ -186,6 +186,7 @@ func TestALeaderThatHangsIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	leader := clustertest.Leader(t, c)
+	stalls := clustertest.WatchStalls(t)
 	w.gap()
 	hung := time.Now()
 	clustertest.Must(t, leader.Pause())
@@ -204,7 +205,7 @@ func TestALeaderThatHangsIsLeft(t *testing.T) {
 	}))
 	ofWorkers, ofClients := longestAfter(observer.Seen(), hung), w.gap()
 	t.Logf("a leader that hangs: no completion for %v, no acknowledgement for %v", ofWorkers, ofClients)
-	if limit := left + slack; ofWorkers > limit || ofClients > limit {
+	if limit := left + slack + stalls.Lost(); ofWorkers > limit || ofClients > limit {
 		t.Errorf("no completion for %v, no acknowledgement for %v; want both within %v", ofWorkers, ofClients, left)
 	}
 	clustertest.Must(t, leader.Resume())

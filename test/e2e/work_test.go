@@ -22,7 +22,9 @@ func TestAHealthyCluster(t *testing.T) { //nolint:tparallel // its subtests shar
 		{"random graphs end as their naive twins", randomGraphs},
 		{"every exit code", exitCodes},
 		{"cancel leaves no process", cancelKills},
+		{"clean-up runs however a job ends", cleansUp},
 		{"whoever knows only a follower gets everything done", followersOnly},
+		{"a bench measures and cleans up", benches},
 		{"silent and foreign connections delay nobody", strangeConnections},
 	} {
 		t.Run(story.name, func(t *testing.T) { story.run(t, c) })

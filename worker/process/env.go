@@ -34,12 +34,14 @@ type Vars struct {
 	Worker         string // DTASK_WORKER: the worker's name
 
 	ArrayIndex    *uint64   // DTASK_ARRAY_INDEX, of an array task
-	Item          string    // DTASK_ITEM
+	ArraySize     uint32    // DTASK_ARRAY_SIZE: items of the whole array
+	Item          string    // DTASK_ITEM: a text as it is, anything else as JSON
 	Input         string    // DTASK_INPUT
 	Output        string    // DTASK_OUTPUT
 	Deadline      time.Time // DTASK_DEADLINE, RFC 3339 in UTC
 	CheckpointDir string    // DTASK_CHECKPOINT_DIR
 	ResultFile    string    // DTASK_RESULT_FILE: what the command writes there is its result
+	JobOutcome    string    // DTASK_JOB_OUTCOME, of a clean-up task: completed, failed or cancelled
 
 	Path string // PATH; empty is DefaultPath
 	Home string // HOME; empty is DefaultHome
@@ -105,6 +107,8 @@ func (v *Vars) addTo(env map[string]string) {
 	env["DTASK_WORKER"] = v.Worker
 	if v.ArrayIndex != nil {
 		env["DTASK_ARRAY_INDEX"] = strconv.FormatUint(*v.ArrayIndex, 10)
+		env["DTASK_ARRAY_SIZE"] = strconv.FormatUint(uint64(v.ArraySize), 10)
+		env["DTASK_ITEM"] = v.Item // also if it is empty
 	}
 	if !v.Deadline.IsZero() {
 		env["DTASK_DEADLINE"] = v.Deadline.UTC().Format(time.RFC3339Nano)
@@ -115,6 +119,7 @@ func (v *Vars) addTo(env map[string]string) {
 		"DTASK_OUTPUT":         v.Output,
 		"DTASK_CHECKPOINT_DIR": v.CheckpointDir,
 		"DTASK_RESULT_FILE":    v.ResultFile,
+		"DTASK_JOB_OUTCOME":    v.JobOutcome,
 	} {
 		if value != "" {
 			env[name] = value

@@ -14,9 +14,9 @@ func fullVars() Vars {
 	return Vars{
 		JobID: "j1", JobName: "nightly", TaskID: "fetch", Attempt: 2, FencingToken: 1<<32 | 2,
 		ExecutionID: "x1", IdempotencyKey: "k1", Worker: "w1",
-		ArrayIndex: &index, Item: "a.csv", Input: "/in", Output: "/out",
+		ArrayIndex: &index, ArraySize: 20, Item: "a.csv", Input: "/in", Output: "/out",
 		Deadline:      time.Date(2025, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)),
-		CheckpointDir: "/cp", ResultFile: "/result", Path: "/bin", Home: "/home/x", Lang: "C",
+		CheckpointDir: "/cp", ResultFile: "/result", JobOutcome: "failed", Path: "/bin", Home: "/home/x", Lang: "C",
 	}
 }
 
@@ -27,9 +27,9 @@ func TestACommandIsToldWhatItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"A=b", "DTASK_ARRAY_INDEX=17", "DTASK_ATTEMPT=2", "DTASK_CHECKPOINT_DIR=/cp", "DTASK_DEADLINE=2025-01-02T02:04:05Z",
+		"A=b", "DTASK_ARRAY_INDEX=17", "DTASK_ARRAY_SIZE=20", "DTASK_ATTEMPT=2", "DTASK_CHECKPOINT_DIR=/cp", "DTASK_DEADLINE=2025-01-02T02:04:05Z",
 		"DTASK_EXECUTION_ID=x1", "DTASK_FENCING_TOKEN=4294967298", "DTASK_IDEMPOTENCY_KEY=k1", "DTASK_INPUT=/in", "DTASK_ITEM=a.csv",
-		"DTASK_JOB_ID=j1", "DTASK_JOB_NAME=nightly", "DTASK_OUTPUT=/out", "DTASK_RESULT_FILE=/result", "DTASK_TASK_ID=fetch", "DTASK_WORKER=w1",
+		"DTASK_JOB_ID=j1", "DTASK_JOB_NAME=nightly", "DTASK_JOB_OUTCOME=failed", "DTASK_OUTPUT=/out", "DTASK_RESULT_FILE=/result", "DTASK_TASK_ID=fetch", "DTASK_WORKER=w1",
 		"HOME=/home/x", "LANG=C", "PATH=/bin",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

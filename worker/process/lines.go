@@ -13,6 +13,9 @@ const MaxLine = 4 << 10
 // progressMark begins a line that reports progress.
 const progressMark = "::progress "
 
+// checkpointMark is the line that says that the checkpoint folder is consistent.
+const checkpointMark = "::checkpoint"
+
 // replacement stands for bytes that are not UTF-8.
 const replacement = "\uFFFD"
 
@@ -28,10 +31,14 @@ type Progress struct {
 // result file. It keeps at most two lines. It is used by one goroutine at a time.
 type Lines struct {
 	onProgress func(Progress)
-	line       []byte // the unfinished line, at most MaxLine bytes of it
-	long       bool   // the unfinished line had more
-	last       []byte
-	lastLong   bool
+	// OnCheckpoint, if set, is called for each line "::checkpoint", as onProgress is
+	// for progress.
+	OnCheckpoint func()
+
+	line     []byte // the unfinished line, at most MaxLine bytes of it
+	long     bool   // the unfinished line had more
+	last     []byte
+	lastLong bool
 }
 
 // NewLines returns a splitter. onProgress may be nil; it is called from Write
@@ -60,7 +67,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 }
 
 // Finish ends the output: an unfinished line counts as one. It returns the last
-// line that was neither blank nor a progress report, without its line end, as
+// line that was neither blank nor a report, without its line end, as
 // valid UTF-8 of at most MaxLine bytes, and whether there was more of it.
 func (l *Lines) Finish() (last string, cut bool) {
 	l.endLine()
@@ -85,6 +92,8 @@ func (l *Lines) endLine() {
 	switch progress, ok := parseProgress(line); {
 	case ok:
 		l.onProgress(progress)
+	case l.OnCheckpoint != nil && string(bytes.TrimRight(line, " \t")) == checkpointMark:
+		l.OnCheckpoint()
 	case len(bytes.TrimSpace(line)) > 0:
 		// The two buffers take turns: a program of many lines costs no garbage.
 		l.last, l.line, l.lastLong = line, l.last, l.long

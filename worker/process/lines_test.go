@@ -78,3 +78,25 @@ func TestChunksDoNotMatter(t *testing.T) {
 		}
 	})
 }
+
+func TestACheckpointLineIsAskedForAndIsNoResult(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	l := NewLines(nil)
+	l.OnCheckpoint = func() { asked++ }
+	for _, part := range []string{"42\n::check", "point\n::checkpoint  \r\n", "::checkpoint"} {
+		if _, err := l.Write([]byte(part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, _ := l.Finish(); asked != 3 || last != "42" {
+		t.Errorf("asked %d times, want 3; the result is %q", asked, last)
+	}
+	plain := NewLines(nil)
+	if _, err := plain.Write([]byte("::checkpoints\n::checkpoint\n")); err != nil {
+		t.Fatal(err)
+	}
+	if last, _ := plain.Finish(); last != "::checkpoint" {
+		t.Errorf("nobody listens, and the last line is %q", last)
+	}
+}

@@ -147,9 +147,10 @@ type Member struct {
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // leader, follower, candidate, unreachable
 	Applied       uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"` // log index
-	Lag           uint64                 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`         // entries behind the leader's log
+	Lag           uint64                 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`         // entries that the leader has applied and this one has not
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	HttpAddress   string                 `protobuf:"bytes,7,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	Voter         bool                   `protobuf:"varint,8,opt,name=voter,proto3" json:"voter,omitempty"` // counts in elections; false while it catches up
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,6 +234,277 @@ func (x *Member) GetHttpAddress() string {
 	return ""
 }
 
+func (x *Member) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+type AddMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"` // HOST:PORT that the others dial
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddMemberRequest) Reset() {
+	*x = AddMemberRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddMemberRequest) ProtoMessage() {}
+
+func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
+func (*AddMemberRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AddMemberRequest) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *AddMemberRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type AddMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Voter         bool                   `protobuf:"varint,1,opt,name=voter,proto3" json:"voter,omitempty"` // it has its vote already
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddMemberResponse) Reset() {
+	*x = AddMemberResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddMemberResponse) ProtoMessage() {}
+
+func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
+func (*AddMemberResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AddMemberResponse) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+type RemoveMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberRequest) Reset() {
+	*x = RemoveMemberRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberRequest) ProtoMessage() {}
+
+func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
+func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RemoveMemberRequest) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+type RemoveMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Already       bool                   `protobuf:"varint,1,opt,name=already,proto3" json:"already,omitempty"` // it was removed before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberResponse) Reset() {
+	*x = RemoveMemberResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberResponse) ProtoMessage() {}
+
+func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
+func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RemoveMemberResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
+type TransferLeadershipRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // empty: whoever has the longest log
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipRequest) Reset() {
+	*x = TransferLeadershipRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipRequest) ProtoMessage() {}
+
+func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TransferLeadershipRequest) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+type TransferLeadershipResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipResponse) Reset() {
+	*x = TransferLeadershipResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipResponse) ProtoMessage() {}
+
+func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stale         bool                   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
@@ -242,7 +514,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[3]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -254,7 +526,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[3]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -267,7 +539,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListWorkersRequest) GetStale() bool {
@@ -286,7 +558,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -298,7 +570,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[4]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -311,7 +583,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -325,22 +597,26 @@ type Worker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // decimal number
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // up, down, draining
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // up, down, draining, drained (draining by order, and it holds nothing)
 	Slots         uint32                 `protobuf:"varint,4,opt,name=slots,proto3" json:"slots,omitempty"`
-	Running       uint32                 `protobuf:"varint,5,opt,name=running,proto3" json:"running,omitempty"` // attempts held, as the replicated state has it
+	Running       uint32                 `protobuf:"varint,5,opt,name=running,proto3" json:"running,omitempty"` // attempts held, as the replicated state has it; at most slots
 	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Resources     map[string]int64       `protobuf:"bytes,7,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	UpSince       int64                  `protobuf:"varint,8,opt,name=up_since,json=upSince,proto3" json:"up_since,omitempty"`
 	DownSince     int64                  `protobuf:"varint,9,opt,name=down_since,json=downSince,proto3" json:"down_since,omitempty"`
 	Version       string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
 	Address       string                 `protobuf:"bytes,11,opt,name=address,proto3" json:"address,omitempty"`
+	DrainUntil    int64                  `protobuf:"varint,12,opt,name=drain_until,json=drainUntil,proto3" json:"drain_until,omitempty"` // Unix milliseconds; 0 = no order to drain
+	DrainReason   string                 `protobuf:"bytes,13,opt,name=drain_reason,json=drainReason,proto3" json:"drain_reason,omitempty"`
+	Prefetch      uint32                 `protobuf:"varint,14,opt,name=prefetch,proto3" json:"prefetch,omitempty"` // attempts that it takes beyond slots while tasks are short; 0 if only the leader knows
+	Queued        uint32                 `protobuf:"varint,15,opt,name=queued,proto3" json:"queued,omitempty"`     // attempts held beyond slots
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +628,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[5]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +641,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Worker) GetId() string {
@@ -445,6 +721,234 @@ func (x *Worker) GetAddress() string {
 	return ""
 }
 
+func (x *Worker) GetDrainUntil() int64 {
+	if x != nil {
+		return x.DrainUntil
+	}
+	return 0
+}
+
+func (x *Worker) GetDrainReason() string {
+	if x != nil {
+		return x.DrainReason
+	}
+	return ""
+}
+
+func (x *Worker) GetPrefetch() uint32 {
+	if x != nil {
+		return x.Prefetch
+	}
+	return 0
+}
+
+func (x *Worker) GetQueued() uint32 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+type DrainWorkerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	DeadlineMs    int64                  `protobuf:"varint,2,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"` // from now; at least 0
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                            // at most 256 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainWorkerRequest) Reset() {
+	*x = DrainWorkerRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainWorkerRequest) ProtoMessage() {}
+
+func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainWorkerRequest.ProtoReflect.Descriptor instead.
+func (*DrainWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DrainWorkerRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DrainWorkerRequest) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *DrainWorkerRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type DrainWorkerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainWorkerResponse) Reset() {
+	*x = DrainWorkerResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainWorkerResponse) ProtoMessage() {}
+
+func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainWorkerResponse.ProtoReflect.Descriptor instead.
+func (*DrainWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DrainWorkerResponse) GetWorker() *Worker {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
+type UndrainWorkerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainWorkerRequest) Reset() {
+	*x = UndrainWorkerRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainWorkerRequest) ProtoMessage() {}
+
+func (x *UndrainWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainWorkerRequest.ProtoReflect.Descriptor instead.
+func (*UndrainWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *UndrainWorkerRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type UndrainWorkerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Already       bool                   `protobuf:"varint,2,opt,name=already,proto3" json:"already,omitempty"` // it did not drain
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainWorkerResponse) Reset() {
+	*x = UndrainWorkerResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainWorkerResponse) ProtoMessage() {}
+
+func (x *UndrainWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainWorkerResponse.ProtoReflect.Descriptor instead.
+func (*UndrainWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *UndrainWorkerResponse) GetWorker() *Worker {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
+func (x *UndrainWorkerResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
 type StatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -453,7 +957,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +969,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[6]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +982,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 type StatsResponse struct {
@@ -499,7 +1003,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -511,7 +1015,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[7]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -524,7 +1028,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StatsResponse) GetEntries() uint64 {
@@ -605,7 +1109,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +1121,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[8]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +1134,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 type IdentifyResponse struct {
@@ -646,14 +1150,16 @@ type IdentifyResponse struct {
 	LastIndex     uint64                 `protobuf:"varint,9,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	Version       string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
 	HttpAddress   string                 `protobuf:"bytes,11,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	LeaderId      string                 `protobuf:"bytes,12,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"` // whom this replica follows now; empty if nobody
+	LeaderId      string                 `protobuf:"bytes,12,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`  // whom this replica follows now; empty if nobody
+	SetAside      bool                   `protobuf:"varint,13,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"` // a damaged folder was set aside: it founds no cluster
+	WallMs        int64                  `protobuf:"varint,14,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`       // its wall clock when it answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +1171,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[9]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +1184,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IdentifyResponse) GetServerId() string {
@@ -765,18 +1271,37 @@ func (x *IdentifyResponse) GetLeaderId() string {
 	return ""
 }
 
+func (x *IdentifyResponse) GetSetAside() bool {
+	if x != nil {
+		return x.SetAside
+	}
+	return false
+}
+
+func (x *IdentifyResponse) GetWallMs() int64 {
+	if x != nil {
+		return x.WallMs
+	}
+	return 0
+}
+
 type AdmitRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	Instance      string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
-	ClusterId     string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty if not known
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ServerId  string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	Instance  string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	ClusterId string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty if not known
+	Address   string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`                      // HOST:PORT that the others dial; needed to rejoin
+	// The folder under this id was lost: give a new id, and remove the old one.
+	Rejoin        bool   `protobuf:"varint,5,opt,name=rejoin,proto3" json:"rejoin,omitempty"`
+	Stored        bool   `protobuf:"varint,6,opt,name=stored,proto3" json:"stored,omitempty"`                        // the folder holds Raft state, up to
+	LastIndex     uint64 `protobuf:"varint,7,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // the last entry of its log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +1313,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[10]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +1326,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AdmitRequest) GetServerId() string {
@@ -825,16 +1350,48 @@ func (x *AdmitRequest) GetClusterId() string {
 	return ""
 }
 
+func (x *AdmitRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AdmitRequest) GetRejoin() bool {
+	if x != nil {
+		return x.Rejoin
+	}
+	return false
+}
+
+func (x *AdmitRequest) GetStored() bool {
+	if x != nil {
+		return x.Stored
+	}
+	return false
+}
+
+func (x *AdmitRequest) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
 type AdmitResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	ServerId  string                 `protobuf:"bytes,2,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // the id to run under from now on
+	// The folder is older than what this instance has acknowledged: it must not
+	// start Raft.
+	Outdated      bool `protobuf:"varint,3,opt,name=outdated,proto3" json:"outdated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +1403,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[11]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +1416,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AdmitResponse) GetClusterId() string {
@@ -867,6 +1424,20 @@ func (x *AdmitResponse) GetClusterId() string {
 		return x.ClusterId
 	}
 	return ""
+}
+
+func (x *AdmitResponse) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *AdmitResponse) GetOutdated() bool {
+	if x != nil {
+		return x.Outdated
+	}
+	return false
 }
 
 type DigestsRequest struct {
@@ -878,7 +1449,7 @@ type DigestsRequest struct {
 
 func (x *DigestsRequest) Reset() {
 	*x = DigestsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +1461,7 @@ func (x *DigestsRequest) String() string {
 func (*DigestsRequest) ProtoMessage() {}
 
 func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[12]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +1474,7 @@ func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsRequest.ProtoReflect.Descriptor instead.
 func (*DigestsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DigestsRequest) GetFrom() uint64 {
@@ -923,7 +1494,7 @@ type DigestsResponse struct {
 
 func (x *DigestsResponse) Reset() {
 	*x = DigestsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1506,7 @@ func (x *DigestsResponse) String() string {
 func (*DigestsResponse) ProtoMessage() {}
 
 func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[13]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1519,7 @@ func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsResponse.ProtoReflect.Descriptor instead.
 func (*DigestsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DigestsResponse) GetServerId() string {
@@ -975,7 +1546,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1558,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[14]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1571,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Digest) GetIndex() uint64 {
@@ -1017,6 +1588,199 @@ func (x *Digest) GetValue() uint64 {
 	return 0
 }
 
+// HistoryRequest asks for the jobs behind a place in the order in which jobs left
+// the state.
+type HistoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AfterIndex    uint64                 `protobuf:"varint,1,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"` // log index
+	AfterJob      uint64                 `protobuf:"varint,2,opt,name=after_job,json=afterJob,proto3" json:"after_job,omitempty"`       // at that index
+	ToIndex       uint64                 `protobuf:"varint,3,opt,name=to_index,json=toIndex,proto3" json:"to_index,omitempty"`          // the last one, included
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryRequest) Reset() {
+	*x = HistoryRequest{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryRequest) ProtoMessage() {}
+
+func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
+func (*HistoryRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *HistoryRequest) GetAfterIndex() uint64 {
+	if x != nil {
+		return x.AfterIndex
+	}
+	return 0
+}
+
+func (x *HistoryRequest) GetAfterJob() uint64 {
+	if x != nil {
+		return x.AfterJob
+	}
+	return 0
+}
+
+func (x *HistoryRequest) GetToIndex() uint64 {
+	if x != nil {
+		return x.ToIndex
+	}
+	return 0
+}
+
+// HistoryResponse has pieces in order; the parts of a job come before its head. The
+// last answer has none.
+type HistoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pieces        []*HistoryPiece        `protobuf:"bytes,1,rep,name=pieces,proto3" json:"pieces,omitempty"`
+	Complete      bool                   `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"` // the replica lacks none of what was asked for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryResponse) Reset() {
+	*x = HistoryResponse{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryResponse) ProtoMessage() {}
+
+func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
+func (*HistoryResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *HistoryResponse) GetPieces() []*HistoryPiece {
+	if x != nil {
+		return x.Pieces
+	}
+	return nil
+}
+
+func (x *HistoryResponse) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+// HistoryPiece is a record, or a part of one, as the replicated state wrote it.
+type HistoryPiece struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // log index at which the job left
+	Job           uint64                 `protobuf:"varint,2,opt,name=job,proto3" json:"job,omitempty"`
+	Part          uint32                 `protobuf:"varint,3,opt,name=part,proto3" json:"part,omitempty"`   // from 1; 0 = the head, or the whole record
+	Parts         uint32                 `protobuf:"varint,4,opt,name=parts,proto3" json:"parts,omitempty"` // with the head: how many there are
+	Data          []byte                 `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`    // at most 128 KiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryPiece) Reset() {
+	*x = HistoryPiece{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryPiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryPiece) ProtoMessage() {}
+
+func (x *HistoryPiece) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryPiece.ProtoReflect.Descriptor instead.
+func (*HistoryPiece) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *HistoryPiece) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *HistoryPiece) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *HistoryPiece) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *HistoryPiece) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *HistoryPiece) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_dtask_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_cluster_proto_rawDesc = "" +
@@ -1030,7 +1794,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x18\n" +
 	"\areplica\x18\x05 \x01(\tR\areplica\x12\x14\n" +
-	"\x05alarm\x18\x06 \x01(\tR\x05alarm\"\xb1\x01\n" +
+	"\x05alarm\x18\x06 \x01(\tR\x05alarm\"\xc7\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -1038,11 +1802,24 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\aapplied\x18\x04 \x01(\x04R\aapplied\x12\x10\n" +
 	"\x03lag\x18\x05 \x01(\x04R\x03lag\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12!\n" +
-	"\fhttp_address\x18\a \x01(\tR\vhttpAddress\"*\n" +
+	"\fhttp_address\x18\a \x01(\tR\vhttpAddress\x12\x14\n" +
+	"\x05voter\x18\b \x01(\bR\x05voter\"I\n" +
+	"\x10AddMemberRequest\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\")\n" +
+	"\x11AddMemberResponse\x12\x14\n" +
+	"\x05voter\x18\x01 \x01(\bR\x05voter\"2\n" +
+	"\x13RemoveMemberRequest\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\"0\n" +
+	"\x14RemoveMemberResponse\x12\x18\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"8\n" +
+	"\x19TransferLeadershipRequest\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\"\x1c\n" +
+	"\x1aTransferLeadershipResponse\"*\n" +
 	"\x12ListWorkersRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale\"A\n" +
 	"\x13ListWorkersResponse\x12*\n" +
-	"\aworkers\x18\x01 \x03(\v2\x10.dtask.v1.WorkerR\aworkers\"\xce\x03\n" +
+	"\aworkers\x18\x01 \x03(\v2\x10.dtask.v1.WorkerR\aworkers\"\xc6\x04\n" +
 	"\x06Worker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1056,13 +1833,30 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"down_since\x18\t \x01(\x03R\tdownSince\x12\x18\n" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\x12\x18\n" +
-	"\aaddress\x18\v \x01(\tR\aaddress\x1a9\n" +
+	"\aaddress\x18\v \x01(\tR\aaddress\x12\x1f\n" +
+	"\vdrain_until\x18\f \x01(\x03R\n" +
+	"drainUntil\x12!\n" +
+	"\fdrain_reason\x18\r \x01(\tR\vdrainReason\x12\x1a\n" +
+	"\bprefetch\x18\x0e \x01(\rR\bprefetch\x12\x16\n" +
+	"\x06queued\x18\x0f \x01(\rR\x06queued\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x0e\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"a\n" +
+	"\x12DrainWorkerRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
+	"deadlineMs\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"?\n" +
+	"\x13DrainWorkerResponse\x12(\n" +
+	"\x06worker\x18\x01 \x01(\v2\x10.dtask.v1.WorkerR\x06worker\"*\n" +
+	"\x14UndrainWorkerRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"[\n" +
+	"\x15UndrainWorkerResponse\x12(\n" +
+	"\x06worker\x18\x01 \x01(\v2\x10.dtask.v1.WorkerR\x06worker\x12\x18\n" +
+	"\aalready\x18\x02 \x01(\bR\aalready\"\x0e\n" +
 	"\fStatsRequest\"\xc1\x02\n" +
 	"\rStatsResponse\x12\x18\n" +
 	"\aentries\x18\x01 \x01(\x04R\aentries\x12\x1e\n" +
@@ -1079,7 +1873,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0eleader_changes\x18\t \x01(\x04R\rleaderChanges\x12\x1b\n" +
 	"\trss_bytes\x18\n" +
 	" \x01(\x04R\brssBytes\"\x11\n" +
-	"\x0fIdentifyRequest\"\xe0\x02\n" +
+	"\x0fIdentifyRequest\"\x96\x03\n" +
 	"\x10IdentifyResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -1095,15 +1889,24 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\x12!\n" +
 	"\fhttp_address\x18\v \x01(\tR\vhttpAddress\x12\x1b\n" +
-	"\tleader_id\x18\f \x01(\tR\bleaderId\"f\n" +
+	"\tleader_id\x18\f \x01(\tR\bleaderId\x12\x1b\n" +
+	"\tset_aside\x18\r \x01(\bR\bsetAside\x12\x17\n" +
+	"\awall_ms\x18\x0e \x01(\x03R\x06wallMs\"\xcf\x01\n" +
 	"\fAdmitRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x03 \x01(\tR\tclusterId\".\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06rejoin\x18\x05 \x01(\bR\x06rejoin\x12\x16\n" +
+	"\x06stored\x18\x06 \x01(\bR\x06stored\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\a \x01(\x04R\tlastIndex\"g\n" +
 	"\rAdmitResponse\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x01 \x01(\tR\tclusterId\"$\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
+	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1a\n" +
+	"\boutdated\x18\x03 \x01(\bR\boutdated\"$\n" +
 	"\x0eDigestsRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\"Z\n" +
 	"\x0fDigestsResponse\x12\x1b\n" +
@@ -1111,14 +1914,34 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\adigests\x18\x02 \x03(\v2\x10.dtask.v1.DigestR\adigests\"4\n" +
 	"\x06Digest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value2\x90\x03\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value\"i\n" +
+	"\x0eHistoryRequest\x12\x1f\n" +
+	"\vafter_index\x18\x01 \x01(\x04R\n" +
+	"afterIndex\x12\x1b\n" +
+	"\tafter_job\x18\x02 \x01(\x04R\bafterJob\x12\x19\n" +
+	"\bto_index\x18\x03 \x01(\x04R\atoIndex\"]\n" +
+	"\x0fHistoryResponse\x12.\n" +
+	"\x06pieces\x18\x01 \x03(\v2\x16.dtask.v1.HistoryPieceR\x06pieces\x12\x1a\n" +
+	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"t\n" +
+	"\fHistoryPiece\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x12\n" +
+	"\x04part\x18\x03 \x01(\rR\x04part\x12\x14\n" +
+	"\x05parts\x18\x04 \x01(\rR\x05parts\x12\x12\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data2\xe6\x06\n" +
 	"\x0eClusterService\x12;\n" +
 	"\x06Status\x12\x17.dtask.v1.StatusRequest\x1a\x18.dtask.v1.StatusResponse\x12J\n" +
-	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x128\n" +
+	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x12J\n" +
+	"\vDrainWorker\x12\x1c.dtask.v1.DrainWorkerRequest\x1a\x1d.dtask.v1.DrainWorkerResponse\x12P\n" +
+	"\rUndrainWorker\x12\x1e.dtask.v1.UndrainWorkerRequest\x1a\x1f.dtask.v1.UndrainWorkerResponse\x128\n" +
 	"\x05Stats\x12\x16.dtask.v1.StatsRequest\x1a\x17.dtask.v1.StatsResponse\x12A\n" +
 	"\bIdentify\x12\x19.dtask.v1.IdentifyRequest\x1a\x1a.dtask.v1.IdentifyResponse\x128\n" +
-	"\x05Admit\x12\x16.dtask.v1.AdmitRequest\x1a\x17.dtask.v1.AdmitResponse\x12>\n" +
-	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponseB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\x05Admit\x12\x16.dtask.v1.AdmitRequest\x1a\x17.dtask.v1.AdmitResponse\x12D\n" +
+	"\tAddMember\x12\x1a.dtask.v1.AddMemberRequest\x1a\x1b.dtask.v1.AddMemberResponse\x12M\n" +
+	"\fRemoveMember\x12\x1d.dtask.v1.RemoveMemberRequest\x1a\x1e.dtask.v1.RemoveMemberResponse\x12_\n" +
+	"\x12TransferLeadership\x12#.dtask.v1.TransferLeadershipRequest\x1a$.dtask.v1.TransferLeadershipResponse\x12>\n" +
+	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse\x12@\n" +
+	"\aHistory\x12\x18.dtask.v1.HistoryRequest\x1a\x19.dtask.v1.HistoryResponse0\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_cluster_proto_rawDescOnce sync.Once
@@ -1132,49 +1955,77 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_dtask_v1_cluster_proto_goTypes = []any{
-	(*StatusRequest)(nil),       // 0: dtask.v1.StatusRequest
-	(*StatusResponse)(nil),      // 1: dtask.v1.StatusResponse
-	(*Member)(nil),              // 2: dtask.v1.Member
-	(*ListWorkersRequest)(nil),  // 3: dtask.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil), // 4: dtask.v1.ListWorkersResponse
-	(*Worker)(nil),              // 5: dtask.v1.Worker
-	(*StatsRequest)(nil),        // 6: dtask.v1.StatsRequest
-	(*StatsResponse)(nil),       // 7: dtask.v1.StatsResponse
-	(*IdentifyRequest)(nil),     // 8: dtask.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),    // 9: dtask.v1.IdentifyResponse
-	(*AdmitRequest)(nil),        // 10: dtask.v1.AdmitRequest
-	(*AdmitResponse)(nil),       // 11: dtask.v1.AdmitResponse
-	(*DigestsRequest)(nil),      // 12: dtask.v1.DigestsRequest
-	(*DigestsResponse)(nil),     // 13: dtask.v1.DigestsResponse
-	(*Digest)(nil),              // 14: dtask.v1.Digest
-	nil,                         // 15: dtask.v1.Worker.LabelsEntry
-	nil,                         // 16: dtask.v1.Worker.ResourcesEntry
+	(*StatusRequest)(nil),              // 0: dtask.v1.StatusRequest
+	(*StatusResponse)(nil),             // 1: dtask.v1.StatusResponse
+	(*Member)(nil),                     // 2: dtask.v1.Member
+	(*AddMemberRequest)(nil),           // 3: dtask.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 4: dtask.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 5: dtask.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 6: dtask.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 7: dtask.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 8: dtask.v1.TransferLeadershipResponse
+	(*ListWorkersRequest)(nil),         // 9: dtask.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),        // 10: dtask.v1.ListWorkersResponse
+	(*Worker)(nil),                     // 11: dtask.v1.Worker
+	(*DrainWorkerRequest)(nil),         // 12: dtask.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),        // 13: dtask.v1.DrainWorkerResponse
+	(*UndrainWorkerRequest)(nil),       // 14: dtask.v1.UndrainWorkerRequest
+	(*UndrainWorkerResponse)(nil),      // 15: dtask.v1.UndrainWorkerResponse
+	(*StatsRequest)(nil),               // 16: dtask.v1.StatsRequest
+	(*StatsResponse)(nil),              // 17: dtask.v1.StatsResponse
+	(*IdentifyRequest)(nil),            // 18: dtask.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),           // 19: dtask.v1.IdentifyResponse
+	(*AdmitRequest)(nil),               // 20: dtask.v1.AdmitRequest
+	(*AdmitResponse)(nil),              // 21: dtask.v1.AdmitResponse
+	(*DigestsRequest)(nil),             // 22: dtask.v1.DigestsRequest
+	(*DigestsResponse)(nil),            // 23: dtask.v1.DigestsResponse
+	(*Digest)(nil),                     // 24: dtask.v1.Digest
+	(*HistoryRequest)(nil),             // 25: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),            // 26: dtask.v1.HistoryResponse
+	(*HistoryPiece)(nil),               // 27: dtask.v1.HistoryPiece
+	nil,                                // 28: dtask.v1.Worker.LabelsEntry
+	nil,                                // 29: dtask.v1.Worker.ResourcesEntry
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
-	5,  // 1: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	15, // 2: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	16, // 3: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
-	14, // 4: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	0,  // 5: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	3,  // 6: dtask.v1.ClusterService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	6,  // 7: dtask.v1.ClusterService.Stats:input_type -> dtask.v1.StatsRequest
-	8,  // 8: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	10, // 9: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	12, // 10: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	1,  // 11: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	4,  // 12: dtask.v1.ClusterService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	7,  // 13: dtask.v1.ClusterService.Stats:output_type -> dtask.v1.StatsResponse
-	9,  // 14: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	11, // 15: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	13, // 16: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	11, // [11:17] is the sub-list for method output_type
-	5,  // [5:11] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	11, // 1: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
+	28, // 2: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	29, // 3: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	11, // 4: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	11, // 5: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	24, // 6: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	27, // 7: dtask.v1.HistoryResponse.pieces:type_name -> dtask.v1.HistoryPiece
+	0,  // 8: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	9,  // 9: dtask.v1.ClusterService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	12, // 10: dtask.v1.ClusterService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	14, // 11: dtask.v1.ClusterService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	16, // 12: dtask.v1.ClusterService.Stats:input_type -> dtask.v1.StatsRequest
+	18, // 13: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	20, // 14: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	3,  // 15: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	5,  // 16: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	7,  // 17: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	22, // 18: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	25, // 19: dtask.v1.ClusterService.History:input_type -> dtask.v1.HistoryRequest
+	1,  // 20: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	10, // 21: dtask.v1.ClusterService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	13, // 22: dtask.v1.ClusterService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	15, // 23: dtask.v1.ClusterService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	17, // 24: dtask.v1.ClusterService.Stats:output_type -> dtask.v1.StatsResponse
+	19, // 25: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	21, // 26: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	4,  // 27: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	6,  // 28: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	8,  // 29: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	23, // 30: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	26, // 31: dtask.v1.ClusterService.History:output_type -> dtask.v1.HistoryResponse
+	20, // [20:32] is the sub-list for method output_type
+	8,  // [8:20] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -1188,7 +2039,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,12 +19,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ClusterService_Status_FullMethodName      = "/dtask.v1.ClusterService/Status"
-	ClusterService_ListWorkers_FullMethodName = "/dtask.v1.ClusterService/ListWorkers"
-	ClusterService_Stats_FullMethodName       = "/dtask.v1.ClusterService/Stats"
-	ClusterService_Identify_FullMethodName    = "/dtask.v1.ClusterService/Identify"
-	ClusterService_Admit_FullMethodName       = "/dtask.v1.ClusterService/Admit"
-	ClusterService_Digests_FullMethodName     = "/dtask.v1.ClusterService/Digests"
+	ClusterService_Status_FullMethodName             = "/dtask.v1.ClusterService/Status"
+	ClusterService_ListWorkers_FullMethodName        = "/dtask.v1.ClusterService/ListWorkers"
+	ClusterService_DrainWorker_FullMethodName        = "/dtask.v1.ClusterService/DrainWorker"
+	ClusterService_UndrainWorker_FullMethodName      = "/dtask.v1.ClusterService/UndrainWorker"
+	ClusterService_Stats_FullMethodName              = "/dtask.v1.ClusterService/Stats"
+	ClusterService_Identify_FullMethodName           = "/dtask.v1.ClusterService/Identify"
+	ClusterService_Admit_FullMethodName              = "/dtask.v1.ClusterService/Admit"
+	ClusterService_AddMember_FullMethodName          = "/dtask.v1.ClusterService/AddMember"
+	ClusterService_RemoveMember_FullMethodName       = "/dtask.v1.ClusterService/RemoveMember"
+	ClusterService_TransferLeadership_FullMethodName = "/dtask.v1.ClusterService/TransferLeadership"
+	ClusterService_Digests_FullMethodName            = "/dtask.v1.ClusterService/Digests"
+	ClusterService_History_FullMethodName            = "/dtask.v1.ClusterService/History"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
@@ -37,14 +43,30 @@ type ClusterServiceClient interface {
 	// Status is answered by any replica within 2 s, with or without a leader.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
+	// DrainWorker keeps a worker from being given anything new; what it runs may
+	// go on until a deadline and is then handed back. It answers once that holds.
+	// A second call replaces deadline and reason.
+	DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error)
+	// UndrainWorker lets a worker work again.
+	UndrainWorker(ctx context.Context, in *UndrainWorkerRequest, opts ...grpc.CallOption) (*UndrainWorkerResponse, error)
 	// Stats are this replica's own counters since it started.
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
 	// Identify tells who this replica is; answered before Raft runs.
 	Identify(ctx context.Context, in *IdentifyRequest, opts ...grpc.CallOption) (*IdentifyResponse, error)
 	// Admit asks the leader to let an instance run under its server id.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
+	// AddMember adds a replica that waits under its address; it gets a vote when it
+	// has caught up. One change at a time.
+	AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error)
+	// RemoveMember removes a replica for good: its id is never used again.
+	RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*RemoveMemberResponse, error)
+	// TransferLeadership hands leadership to another voter.
+	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
 	// Digests tells this replica's recent state digests, for comparison.
 	Digests(ctx context.Context, in *DigestsRequest, opts ...grpc.CallOption) (*DigestsResponse, error)
+	// History tells jobs that have ended and left the replicated state, for a
+	// replica that lacks them. It may be asked again at any time, from any place on.
+	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HistoryResponse], error)
 }
 
 type clusterServiceClient struct {
@@ -69,6 +91,26 @@ func (c *clusterServiceClient) ListWorkers(ctx context.Context, in *ListWorkersR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListWorkersResponse)
 	err := c.cc.Invoke(ctx, ClusterService_ListWorkers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainWorkerResponse)
+	err := c.cc.Invoke(ctx, ClusterService_DrainWorker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) UndrainWorker(ctx context.Context, in *UndrainWorkerRequest, opts ...grpc.CallOption) (*UndrainWorkerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UndrainWorkerResponse)
+	err := c.cc.Invoke(ctx, ClusterService_UndrainWorker_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +147,36 @@ func (c *clusterServiceClient) Admit(ctx context.Context, in *AdmitRequest, opts
 	return out, nil
 }
 
+func (c *clusterServiceClient) AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddMemberResponse)
+	err := c.cc.Invoke(ctx, ClusterService_AddMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*RemoveMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveMemberResponse)
+	err := c.cc.Invoke(ctx, ClusterService_RemoveMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferLeadershipResponse)
+	err := c.cc.Invoke(ctx, ClusterService_TransferLeadership_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterServiceClient) Digests(ctx context.Context, in *DigestsRequest, opts ...grpc.CallOption) (*DigestsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DigestsResponse)
@@ -114,6 +186,25 @@ func (c *clusterServiceClient) Digests(ctx context.Context, in *DigestsRequest, 
 	}
 	return out, nil
 }
+
+func (c *clusterServiceClient) History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HistoryResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[0], ClusterService_History_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[HistoryRequest, HistoryResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_HistoryClient = grpc.ServerStreamingClient[HistoryResponse]
 
 // ClusterServiceServer is the server API for ClusterService service.
 // All implementations must embed UnimplementedClusterServiceServer
@@ -125,14 +216,30 @@ type ClusterServiceServer interface {
 	// Status is answered by any replica within 2 s, with or without a leader.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
+	// DrainWorker keeps a worker from being given anything new; what it runs may
+	// go on until a deadline and is then handed back. It answers once that holds.
+	// A second call replaces deadline and reason.
+	DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error)
+	// UndrainWorker lets a worker work again.
+	UndrainWorker(context.Context, *UndrainWorkerRequest) (*UndrainWorkerResponse, error)
 	// Stats are this replica's own counters since it started.
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	// Identify tells who this replica is; answered before Raft runs.
 	Identify(context.Context, *IdentifyRequest) (*IdentifyResponse, error)
 	// Admit asks the leader to let an instance run under its server id.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)
+	// AddMember adds a replica that waits under its address; it gets a vote when it
+	// has caught up. One change at a time.
+	AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error)
+	// RemoveMember removes a replica for good: its id is never used again.
+	RemoveMember(context.Context, *RemoveMemberRequest) (*RemoveMemberResponse, error)
+	// TransferLeadership hands leadership to another voter.
+	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
 	// Digests tells this replica's recent state digests, for comparison.
 	Digests(context.Context, *DigestsRequest) (*DigestsResponse, error)
+	// History tells jobs that have ended and left the replicated state, for a
+	// replica that lacks them. It may be asked again at any time, from any place on.
+	History(*HistoryRequest, grpc.ServerStreamingServer[HistoryResponse]) error
 	mustEmbedUnimplementedClusterServiceServer()
 }
 
@@ -149,6 +256,12 @@ func (UnimplementedClusterServiceServer) Status(context.Context, *StatusRequest)
 func (UnimplementedClusterServiceServer) ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListWorkers not implemented")
 }
+func (UnimplementedClusterServiceServer) DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainWorker not implemented")
+}
+func (UnimplementedClusterServiceServer) UndrainWorker(context.Context, *UndrainWorkerRequest) (*UndrainWorkerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UndrainWorker not implemented")
+}
 func (UnimplementedClusterServiceServer) Stats(context.Context, *StatsRequest) (*StatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
 }
@@ -158,8 +271,20 @@ func (UnimplementedClusterServiceServer) Identify(context.Context, *IdentifyRequ
 func (UnimplementedClusterServiceServer) Admit(context.Context, *AdmitRequest) (*AdmitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Admit not implemented")
 }
+func (UnimplementedClusterServiceServer) AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddMember not implemented")
+}
+func (UnimplementedClusterServiceServer) RemoveMember(context.Context, *RemoveMemberRequest) (*RemoveMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveMember not implemented")
+}
+func (UnimplementedClusterServiceServer) TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TransferLeadership not implemented")
+}
 func (UnimplementedClusterServiceServer) Digests(context.Context, *DigestsRequest) (*DigestsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Digests not implemented")
+}
+func (UnimplementedClusterServiceServer) History(*HistoryRequest, grpc.ServerStreamingServer[HistoryResponse]) error {
+	return status.Error(codes.Unimplemented, "method History not implemented")
 }
 func (UnimplementedClusterServiceServer) mustEmbedUnimplementedClusterServiceServer() {}
 func (UnimplementedClusterServiceServer) testEmbeddedByValue()                        {}
@@ -218,6 +343,42 @@ func _ClusterService_ListWorkers_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_DrainWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainWorkerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).DrainWorker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_DrainWorker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).DrainWorker(ctx, req.(*DrainWorkerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_UndrainWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UndrainWorkerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).UndrainWorker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_UndrainWorker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).UndrainWorker(ctx, req.(*UndrainWorkerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ClusterService_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatsRequest)
 	if err := dec(in); err != nil {
@@ -272,6 +433,60 @@ func _ClusterService_Admit_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_AddMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).AddMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_AddMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).AddMember(ctx, req.(*AddMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_RemoveMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).RemoveMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_RemoveMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).RemoveMember(ctx, req.(*RemoveMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_TransferLeadership_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferLeadershipRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).TransferLeadership(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_TransferLeadership_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).TransferLeadership(ctx, req.(*TransferLeadershipRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ClusterService_Digests_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DigestsRequest)
 	if err := dec(in); err != nil {
@@ -290,6 +505,17 @@ func _ClusterService_Digests_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ClusterService_History_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(HistoryRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServiceServer).History(m, &grpc.GenericServerStream[HistoryRequest, HistoryResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_HistoryServer = grpc.ServerStreamingServer[HistoryResponse]
+
 // ClusterService_ServiceDesc is the grpc.ServiceDesc for ClusterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -306,6 +532,14 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ClusterService_ListWorkers_Handler,
 		},
 		{
+			MethodName: "DrainWorker",
+			Handler:    _ClusterService_DrainWorker_Handler,
+		},
+		{
+			MethodName: "UndrainWorker",
+			Handler:    _ClusterService_UndrainWorker_Handler,
+		},
+		{
 			MethodName: "Stats",
 			Handler:    _ClusterService_Stats_Handler,
 		},
@@ -318,10 +552,28 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ClusterService_Admit_Handler,
 		},
 		{
+			MethodName: "AddMember",
+			Handler:    _ClusterService_AddMember_Handler,
+		},
+		{
+			MethodName: "RemoveMember",
+			Handler:    _ClusterService_RemoveMember_Handler,
+		},
+		{
+			MethodName: "TransferLeadership",
+			Handler:    _ClusterService_TransferLeadership_Handler,
+		},
+		{
 			MethodName: "Digests",
 			Handler:    _ClusterService_Digests_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "History",
+			Handler:       _ClusterService_History_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "dtask/v1/cluster.proto",
 }

@@ -237,6 +237,8 @@ const (
 	ErrorReason_ERROR_REASON_INVALID   ErrorReason = 6
 	// Refused: a foreign cluster, a name in use, a limit.
 	ErrorReason_ERROR_REASON_REFUSED ErrorReason = 7
+	// What changed since then cannot be told any more, here at least: begin anew.
+	ErrorReason_ERROR_REASON_COMPACTED ErrorReason = 8
 )
 
 // Enum value maps for ErrorReason.
@@ -250,6 +252,7 @@ var (
 		5: "ERROR_REASON_NOT_FOUND",
 		6: "ERROR_REASON_INVALID",
 		7: "ERROR_REASON_REFUSED",
+		8: "ERROR_REASON_COMPACTED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":     0,
@@ -260,6 +263,7 @@ var (
 		"ERROR_REASON_NOT_FOUND":       5,
 		"ERROR_REASON_INVALID":         6,
 		"ERROR_REASON_REFUSED":         7,
+		"ERROR_REASON_COMPACTED":       8,
 	}
 )
 
@@ -541,7 +545,7 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"\x11JOB_STATE_RUNNING\x10\x02\x12\x17\n" +
 	"\x13JOB_STATE_COMPLETED\x10\x03\x12\x14\n" +
 	"\x10JOB_STATE_FAILED\x10\x04\x12\x17\n" +
-	"\x13JOB_STATE_CANCELLED\x10\x05*\xec\x01\n" +
+	"\x13JOB_STATE_CANCELLED\x10\x05*\x88\x02\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_LEADER\x10\x01\x12\x15\n" +
@@ -550,7 +554,8 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"\x15ERROR_REASON_CONFLICT\x10\x04\x12\x1a\n" +
 	"\x16ERROR_REASON_NOT_FOUND\x10\x05\x12\x18\n" +
 	"\x14ERROR_REASON_INVALID\x10\x06\x12\x18\n" +
-	"\x14ERROR_REASON_REFUSED\x10\aB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\x14ERROR_REASON_REFUSED\x10\a\x12\x1a\n" +
+	"\x16ERROR_REASON_COMPACTED\x10\bB/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_common_proto_rawDescOnce sync.Once

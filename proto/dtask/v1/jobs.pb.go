@@ -285,7 +285,9 @@ type JobHeader struct {
 	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for people; no effect on placement
 	DeadlineMs    int64                  `protobuf:"varint,6,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`                                                // duration from submission; 0 = none
 	OnFailure     OnFailure              `protobuf:"varint,7,opt,name=on_failure,json=onFailure,proto3,enum=dtask.v1.OnFailure" json:"on_failure,omitempty"`
-	Policies      []*TaskPolicy          `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"` // what tasks have in common, each once; at least one
+	Policies      []*TaskPolicy          `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`                            // what tasks have in common, each once; at least one
+	Webhook       string                 `protobuf:"bytes,9,opt,name=webhook,proto3" json:"webhook,omitempty"`                              // http or https URL that is told when the job ends; at most 2 KiB; empty = none
+	MaxFailures   uint32                 `protobuf:"varint,10,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"` // ordinary tasks that may fail for good without the job failing; 0–1,000,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -376,6 +378,20 @@ func (x *JobHeader) GetPolicies() []*TaskPolicy {
 	return nil
 }
 
+func (x *JobHeader) GetWebhook() string {
+	if x != nil {
+		return x.Webhook
+	}
+	return ""
+}
+
+func (x *JobHeader) GetMaxFailures() uint32 {
+	if x != nil {
+		return x.MaxFailures
+	}
+	return 0
+}
+
 // TaskPolicy is the part of a task that many tasks of a job share.
 type TaskPolicy struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
@@ -390,8 +406,16 @@ type TaskPolicy struct {
 	Resources          map[string]int64       `protobuf:"bytes,9,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit; cpu 1000 = one core, memory in bytes × 1000
 	Require            map[string]string      `protobuf:"bytes,10,rep,name=require,proto3" json:"require,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`     // labels that a worker must have
 	KillGraceMs        int64                  `protobuf:"varint,11,opt,name=kill_grace_ms,json=killGraceMs,proto3" json:"kill_grace_ms,omitempty"`                                                 // between SIGTERM and SIGKILL; ≥ 0
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// A clean-up task: it runs once all ordinary tasks of the job have ended,
+	// however they did. It comes after all of these and depends on other clean-up
+	// tasks only.
+	Finally bool `protobuf:"varint,12,opt,name=finally,proto3" json:"finally,omitempty"`
+	// Above 0: the task is pure, and for so long after it completed others of the
+	// same owner with the same reuse key end with its result without being run.
+	// At most 90 days; never with EXECUTION_AT_MOST_ONCE or finally.
+	ReuseMs       int64 `protobuf:"varint,13,opt,name=reuse_ms,json=reuseMs,proto3" json:"reuse_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskPolicy) Reset() {
@@ -501,6 +525,20 @@ func (x *TaskPolicy) GetKillGraceMs() int64 {
 	return 0
 }
 
+func (x *TaskPolicy) GetFinally() bool {
+	if x != nil {
+		return x.Finally
+	}
+	return false
+}
+
+func (x *TaskPolicy) GetReuseMs() int64 {
+	if x != nil {
+		return x.ReuseMs
+	}
+	return 0
+}
+
 // RetryPolicy says whether and when a failed attempt is repeated.
 type RetryPolicy struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
@@ -596,11 +634,15 @@ func (x *RetryPolicy) GetExcept() []string {
 
 // TaskSpec is one task.
 type TaskSpec struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`                             // 1–63 characters; unique in its job
-	Policy        uint32                 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`                    // index into JobHeader.policies
-	Dependencies  []uint32               `protobuf:"varint,3,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"` // indexes of tasks, each lower than this task's own; ascending, no repeats
-	Body          *TaskBody              `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`                             // 1–63 characters; unique in its job
+	Policy       uint32                 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`                    // index into JobHeader.policies
+	Dependencies []uint32               `protobuf:"varint,3,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"` // indexes of tasks, each lower than this task's own; ascending, no repeats
+	Body         *TaskBody              `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
+	// The task is an array: one template for many tasks. It takes as many indexes
+	// as it has tasks, one for each chunk of its items. Others depend on all of it
+	// by the index of its first task, and on no other of them.
+	Array         *ArraySpec `protobuf:"bytes,5,opt,name=array,proto3" json:"array,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -663,22 +705,191 @@ func (x *TaskSpec) GetBody() *TaskBody {
 	return nil
 }
 
+func (x *TaskSpec) GetArray() *ArraySpec {
+	if x != nil {
+		return x.Array
+	}
+	return nil
+}
+
+// ArraySpec says which items an array has. In the body of its task, expressions
+// stand for what differs: ${{ index }}, ${{ item }}, ${{ item.FIELD }}; $${{ is
+// the text ${{.
+type ArraySpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The indexes, ascending and apart from each other, 1 to 1,000; or
+	Ranges []*ArrayRange `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	// the items in order, each JSON of at most 32 KiB; their indexes are 0, 1, ….
+	// What does not fit into a message follows in further parts of the array: a
+	// TaskSpec with nothing but its id and, here, items and part. All parts but the
+	// last have a multiple of chunk items.
+	Items         [][]byte `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	ItemsTotal    uint32   `protobuf:"varint,3,opt,name=items_total,json=itemsTotal,proto3" json:"items_total,omitempty"`    // of all parts; in the first part
+	Part          uint32   `protobuf:"varint,4,opt,name=part,proto3" json:"part,omitempty"`                                  // 0 = the first
+	MaxParallel   uint32   `protobuf:"varint,5,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"` // tasks that may have an attempt at a time; 0 = any number
+	Chunk         uint32   `protobuf:"varint,6,opt,name=chunk,proto3" json:"chunk,omitempty"`                                // items of a task, executed one after the other; 0 = 1
+	JsonPayload   bool     `protobuf:"varint,7,opt,name=json_payload,json=jsonPayload,proto3" json:"json_payload,omitempty"` // the payload is JSON: what expressions stand for keeps its type
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArraySpec) Reset() {
+	*x = ArraySpec{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArraySpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArraySpec) ProtoMessage() {}
+
+func (x *ArraySpec) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArraySpec.ProtoReflect.Descriptor instead.
+func (*ArraySpec) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ArraySpec) GetRanges() []*ArrayRange {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *ArraySpec) GetItems() [][]byte {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *ArraySpec) GetItemsTotal() uint32 {
+	if x != nil {
+		return x.ItemsTotal
+	}
+	return 0
+}
+
+func (x *ArraySpec) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *ArraySpec) GetMaxParallel() uint32 {
+	if x != nil {
+		return x.MaxParallel
+	}
+	return 0
+}
+
+func (x *ArraySpec) GetChunk() uint32 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
+func (x *ArraySpec) GetJsonPayload() bool {
+	if x != nil {
+		return x.JsonPayload
+	}
+	return false
+}
+
+// ArrayRange is first, first + step, … as far as last.
+type ArrayRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          uint32                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	Step          uint32                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"` // ≥ 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArrayRange) Reset() {
+	*x = ArrayRange{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArrayRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArrayRange) ProtoMessage() {}
+
+func (x *ArrayRange) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArrayRange.ProtoReflect.Descriptor instead.
+func (*ArrayRange) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ArrayRange) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *ArrayRange) GetLast() uint32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *ArrayRange) GetStep() uint32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
 // TaskBody is the part of a task that only its executor reads. At most one of
 // command, run is set, and neither if the policy has a type.
 type TaskBody struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Command       []string               `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"` // argument list
-	Run           string                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`         // shell text
-	Inputs        []string               `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`   // paths, file:// or object URLs
-	Output        string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`   // path or URL; published only when the attempt succeeded
-	Payload       []byte                 `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"` // at most 64 KiB by default
+	Command       []string               `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`                   // argument list
+	Run           string                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`                           // shell text
+	Inputs        []string               `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`                     // paths, file:// or object URLs
+	Output        string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`                     // path or URL; published only when the attempt succeeded
+	Payload       []byte                 `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`                   // at most 64 KiB by default
+	ReuseKey      string                 `protobuf:"bytes,6,opt,name=reuse_key,json=reuseKey,proto3" json:"reuse_key,omitempty"` // 1–256 bytes if the policy has reuse_ms, else empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskBody) Reset() {
 	*x = TaskBody{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +901,7 @@ func (x *TaskBody) String() string {
 func (*TaskBody) ProtoMessage() {}
 
 func (x *TaskBody) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[5]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +914,7 @@ func (x *TaskBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskBody.ProtoReflect.Descriptor instead.
 func (*TaskBody) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TaskBody) GetCommand() []string {
@@ -741,6 +952,13 @@ func (x *TaskBody) GetPayload() []byte {
 	return nil
 }
 
+func (x *TaskBody) GetReuseKey() string {
+	if x != nil {
+		return x.ReuseKey
+	}
+	return ""
+}
+
 type SubmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the first message only.
@@ -753,7 +971,8 @@ type SubmitRequest struct {
 	GeneratedKey bool `protobuf:"varint,3,opt,name=generated_key,json=generatedKey,proto3" json:"generated_key,omitempty"`
 	// In the first message only: the number of tasks in all messages. 1–1,000,000.
 	Total uint32 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
-	// The next tasks in order. A message is at most 1 MiB.
+	// The next tasks in order. A message is at most 1 MiB. An array counts as many
+	// tasks as it has.
 	Tasks         []*TaskSpec `protobuf:"bytes,5,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -761,7 +980,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +992,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[6]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1005,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SubmitRequest) GetHeader() *JobHeader {
@@ -835,7 +1054,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1066,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[7]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1079,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SubmitResponse) GetId() string {
@@ -884,6 +1103,165 @@ func (x *SubmitResponse) GetIndex() uint64 {
 	return 0
 }
 
+type SubmitManyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each holds all that Submit would be sent of its job. 1 to 1,000, together at
+	// most 1 MiB.
+	Jobs          []*SubmitRequest `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitManyRequest) Reset() {
+	*x = SubmitManyRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitManyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitManyRequest) ProtoMessage() {}
+
+func (x *SubmitManyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitManyRequest.ProtoReflect.Descriptor instead.
+func (*SubmitManyRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SubmitManyRequest) GetJobs() []*SubmitRequest {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+type SubmitManyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Answers       []*SubmitAnswer        `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"` // one for each job, in order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitManyResponse) Reset() {
+	*x = SubmitManyResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitManyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitManyResponse) ProtoMessage() {}
+
+func (x *SubmitManyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitManyResponse.ProtoReflect.Descriptor instead.
+func (*SubmitManyResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SubmitManyResponse) GetAnswers() []*SubmitAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+// SubmitAnswer is what became of one job of many.
+type SubmitAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stored        *SubmitResponse        `protobuf:"bytes,1,opt,name=stored,proto3" json:"stored,omitempty"` // absent: it was not stored, or that is not known
+	Code          int32                  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`    // gRPC status code, message and detail that Submit would have ended with
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Detail        *ErrorDetail           `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitAnswer) Reset() {
+	*x = SubmitAnswer{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitAnswer) ProtoMessage() {}
+
+func (x *SubmitAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitAnswer.ProtoReflect.Descriptor instead.
+func (*SubmitAnswer) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SubmitAnswer) GetStored() *SubmitResponse {
+	if x != nil {
+		return x.Stored
+	}
+	return nil
+}
+
+func (x *SubmitAnswer) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *SubmitAnswer) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *SubmitAnswer) GetDetail() *ErrorDetail {
+	if x != nil {
+		return x.Detail
+	}
+	return nil
+}
+
 // Freshness tells what a read is worth.
 type Freshness struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -896,7 +1274,7 @@ type Freshness struct {
 
 func (x *Freshness) Reset() {
 	*x = Freshness{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1286,7 @@ func (x *Freshness) String() string {
 func (*Freshness) ProtoMessage() {}
 
 func (x *Freshness) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[8]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1299,7 @@ func (x *Freshness) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Freshness.ProtoReflect.Descriptor instead.
 func (*Freshness) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Freshness) GetAppliedIndex() uint64 {
@@ -966,13 +1344,20 @@ type Job struct {
 	Levels         []uint32               `protobuf:"varint,16,rep,packed,name=levels,proto3" json:"levels,omitempty"`                                                                                                      // tasks per topological level; only from GetJob
 	Freshness      *Freshness             `protobuf:"bytes,17,opt,name=freshness,proto3" json:"freshness,omitempty"`
 	Recovered      uint64                 `protobuf:"varint,18,opt,name=recovered,proto3" json:"recovered,omitempty"` // failures, time-outs and losses after which the task was tried again
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the ordinary tasks made of it, while its clean-up tasks run; else
+	// unspecified. It ends so, unless it completed and one of these fails.
+	Outcome       JobState       `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
+	MaxFailures   uint32         `protobuf:"varint,20,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`       // as submitted
+	FailuresBorne uint32         `protobuf:"varint,21,opt,name=failures_borne,json=failuresBorne,proto3" json:"failures_borne,omitempty"` // ordinary tasks that failed for good, if they are no more than max_failures; else 0
+	Version       uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                  // 1 at first, one more with each update
+	Arrays        []*ArrayStatus `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                     // in order; only from GetJob
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1369,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1382,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Job) GetId() string {
@@ -1126,6 +1511,126 @@ func (x *Job) GetRecovered() uint64 {
 	return 0
 }
 
+func (x *Job) GetOutcome() JobState {
+	if x != nil {
+		return x.Outcome
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *Job) GetMaxFailures() uint32 {
+	if x != nil {
+		return x.MaxFailures
+	}
+	return 0
+}
+
+func (x *Job) GetFailuresBorne() uint32 {
+	if x != nil {
+		return x.FailuresBorne
+	}
+	return 0
+}
+
+func (x *Job) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Job) GetArrays() []*ArrayStatus {
+	if x != nil {
+		return x.Arrays
+	}
+	return nil
+}
+
+// ArrayStatus is how far an array is.
+type ArrayStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	First         uint32                 `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // index of its first task
+	Tasks         uint32                 `protobuf:"varint,3,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	Items         uint32                 `protobuf:"varint,4,opt,name=items,proto3" json:"items,omitempty"`                                                                                                               // as many as tasks, or more if they are executed in chunks
+	MaxParallel   uint32                 `protobuf:"varint,5,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`                                                                                // 0 = any number
+	TasksByState  map[string]uint32      `protobuf:"bytes,6,rep,name=tasks_by_state,json=tasksByState,proto3" json:"tasks_by_state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // state name → number; states without tasks are left out
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArrayStatus) Reset() {
+	*x = ArrayStatus{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArrayStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArrayStatus) ProtoMessage() {}
+
+func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArrayStatus.ProtoReflect.Descriptor instead.
+func (*ArrayStatus) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ArrayStatus) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ArrayStatus) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *ArrayStatus) GetTasks() uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *ArrayStatus) GetItems() uint32 {
+	if x != nil {
+		return x.Items
+	}
+	return 0
+}
+
+func (x *ArrayStatus) GetMaxParallel() uint32 {
+	if x != nil {
+		return x.MaxParallel
+	}
+	return 0
+}
+
+func (x *ArrayStatus) GetTasksByState() map[string]uint32 {
+	if x != nil {
+		return x.TasksByState
+	}
+	return nil
+}
+
 type GetJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1137,7 +1642,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1654,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1667,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetJobRequest) GetId() string {
@@ -1201,7 +1706,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1718,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1731,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListJobsRequest) GetStates() []JobState {
@@ -1283,13 +1788,16 @@ type ListJobsResponse struct {
 	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"` // newest first
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	Freshness     *Freshness             `protobuf:"bytes,3,opt,name=freshness,proto3" json:"freshness,omitempty"`
+	// This replica was rebuilt and is still fetching jobs that ended a while ago:
+	// some may be missing here.
+	Incomplete    bool `protobuf:"varint,4,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1809,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1822,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -1338,6 +1846,13 @@ func (x *ListJobsResponse) GetFreshness() *Freshness {
 	return nil
 }
 
+func (x *ListJobsResponse) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
 // Task is a task as shown.
 type Task struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -1351,19 +1866,23 @@ type Task struct {
 	CompletedAt      int64                  `protobuf:"varint,8,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
 	Retries          uint32                 `protobuf:"varint,9,opt,name=retries,proto3" json:"retries,omitempty"`                                            // attempts after the first
 	DueAt            int64                  `protobuf:"varint,10,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`                                  // when scheduled: not before
-	Dependencies     []uint32               `protobuf:"varint,11,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"`                          // only if asked for
+	Dependencies     []uint32               `protobuf:"varint,11,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"`                          // only if asked for; the first task of an array stands for all of it
 	Type             string                 `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`                                                  // handler name, "command" or "run"
 	ProgressPermille uint32                 `protobuf:"varint,13,opt,name=progress_permille,json=progressPermille,proto3" json:"progress_permille,omitempty"` // 0–1000, as last heard by the leader
 	ProgressText     string                 `protobuf:"bytes,14,opt,name=progress_text,json=progressText,proto3" json:"progress_text,omitempty"`
-	Result           []byte                 `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`   // only if asked for
-	History          []*AttemptRecord       `protobuf:"bytes,16,rep,name=history,proto3" json:"history,omitempty"` // only if asked for: attempts that failed or were lost, oldest first
+	Result           []byte                 `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`                                  // only if asked for
+	History          []*AttemptRecord       `protobuf:"bytes,16,rep,name=history,proto3" json:"history,omitempty"`                                // only if asked for: attempts that failed or were lost, oldest first
+	CheckpointAt     int64                  `protobuf:"varint,17,opt,name=checkpoint_at,json=checkpointAt,proto3" json:"checkpoint_at,omitempty"` // when its last checkpoint was saved; 0 = it has none, or has ended
+	ReusedJob        string                 `protobuf:"bytes,18,opt,name=reused_job,json=reusedJob,proto3" json:"reused_job,omitempty"`           // it ended with the result of this job's task, without being run
+	ReusedTask       string                 `protobuf:"bytes,19,opt,name=reused_task,json=reusedTask,proto3" json:"reused_task,omitempty"`
+	Array            string                 `protobuf:"bytes,20,opt,name=array,proto3" json:"array,omitempty"` // id of the array that it is of; empty = none
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1894,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1907,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Task) GetId() string {
@@ -1503,21 +2022,53 @@ func (x *Task) GetHistory() []*AttemptRecord {
 	return nil
 }
 
+func (x *Task) GetCheckpointAt() int64 {
+	if x != nil {
+		return x.CheckpointAt
+	}
+	return 0
+}
+
+func (x *Task) GetReusedJob() string {
+	if x != nil {
+		return x.ReusedJob
+	}
+	return ""
+}
+
+func (x *Task) GetReusedTask() string {
+	if x != nil {
+		return x.ReusedTask
+	}
+	return ""
+}
+
+func (x *Task) GetArray() string {
+	if x != nil {
+		return x.Array
+	}
+	return ""
+}
+
 type ListTasksRequest struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Job              string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Consistency      Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
 	WithDependencies bool                   `protobuf:"varint,3,opt,name=with_dependencies,json=withDependencies,proto3" json:"with_dependencies,omitempty"`
 	WithResults      bool                   `protobuf:"varint,4,opt,name=with_results,json=withResults,proto3" json:"with_results,omitempty"`
-	Task             string                 `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"` // only this one; empty = all
+	Task             string                 `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"` // only this one, those of this array, or those with items of name[first-last]; empty = all
 	WithHistory      bool                   `protobuf:"varint,6,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	States           []TaskState            `protobuf:"varint,7,rep,packed,name=states,proto3,enum=dtask.v1.TaskState" json:"states,omitempty"` // only those in one of these; empty = all
+	// Leave out tasks of arrays that did not fail and do not run: Job.arrays
+	// counts them.
+	Brief         bool `protobuf:"varint,8,opt,name=brief,proto3" json:"brief,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +2080,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +2093,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListTasksRequest) GetJob() string {
@@ -1587,6 +2138,20 @@ func (x *ListTasksRequest) GetWithHistory() bool {
 	return false
 }
 
+func (x *ListTasksRequest) GetStates() []TaskState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListTasksRequest) GetBrief() bool {
+	if x != nil {
+		return x.Brief
+	}
+	return false
+}
+
 type ListTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*Task                `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -1597,7 +2162,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +2174,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +2187,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -1640,16 +2205,24 @@ func (x *ListTasksResponse) GetFreshness() *Freshness {
 }
 
 type WatchJobRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Consistency   Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"` // of the first answer; later ones are newer
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Consistency Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"` // of the first answer; later ones are newer
+	// Index of the last change that was received: what came later is sent, and
+	// nothing else as a change. 0 = begin with the whole job.
+	FromIndex uint64 `protobuf:"varint,3,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
+	// Send tasks too: all with the first change if from_index is 0, else those
+	// that changed since. COMPACTED if the replica cannot tell which: it was
+	// rebuilt from a snapshot. The job and its tasks are then shown as they are in
+	// the log, where a running task is assigned.
+	WithTasks     bool `protobuf:"varint,4,opt,name=with_tasks,json=withTasks,proto3" json:"with_tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchJobRequest) Reset() {
 	*x = WatchJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +2234,7 @@ func (x *WatchJobRequest) String() string {
 func (*WatchJobRequest) ProtoMessage() {}
 
 func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +2247,7 @@ func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchJobRequest) GetId() string {
@@ -1691,16 +2264,39 @@ func (x *WatchJobRequest) GetConsistency() Consistency {
 	return Consistency_CONSISTENCY_UNSPECIFIED
 }
 
+func (x *WatchJobRequest) GetFromIndex() uint64 {
+	if x != nil {
+		return x.FromIndex
+	}
+	return 0
+}
+
+func (x *WatchJobRequest) GetWithTasks() bool {
+	if x != nil {
+		return x.WithTasks
+	}
+	return false
+}
+
 type WatchJobResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // not in a page before the last
+	// Log index of this change: job and tasks, applied to what came before, are
+	// the job as it is listed at this index. Indexes of changes only increase,
+	// whatever replicas they come from. 0 = a repeat: a sign of life, or what the
+	// leader heard of running tasks.
+	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	// With tasks: those that changed since the index before, in order of their
+	// indexes.
+	Tasks         []*Task `protobuf:"bytes,3,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	More          bool    `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"` // a page of a change: the next message goes on with it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchJobResponse) Reset() {
 	*x = WatchJobResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +2308,7 @@ func (x *WatchJobResponse) String() string {
 func (*WatchJobResponse) ProtoMessage() {}
 
 func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +2321,7 @@ func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchJobResponse) GetJob() *Job {
@@ -1735,18 +2331,40 @@ func (x *WatchJobResponse) GetJob() *Job {
 	return nil
 }
 
+func (x *WatchJobResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *WatchJobResponse) GetTasks() []*Task {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *WatchJobResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type CancelRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`     // empty = the whole job
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // at most 256 bytes; shown in status
+	Now           bool                   `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`      // of a job: its clean-up tasks are ended as well
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +2376,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +2389,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelRequest) GetJob() string {
@@ -1795,6 +2413,13 @@ func (x *CancelRequest) GetReason() string {
 	return ""
 }
 
+func (x *CancelRequest) GetNow() bool {
+	if x != nil {
+		return x.Now
+	}
+	return false
+}
+
 type CancelResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Already       bool                   `protobuf:"varint,1,opt,name=already,proto3" json:"already,omitempty"` // it was cancelled before
@@ -1804,7 +2429,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +2441,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,12 +2454,200 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelResponse) GetAlready() bool {
 	if x != nil {
 		return x.Already
+	}
+	return false
+}
+
+type UpdateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Id of a task; empty = all tasks of the job that have had no attempt. Then
+	// priority is given to those that have the job's.
+	Task       string   `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	Priority   Priority `protobuf:"varint,3,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`      // 0 = as it is
+	MaxRetries *uint32  `protobuf:"varint,4,opt,name=max_retries,json=maxRetries,proto3,oneof" json:"max_retries,omitempty"` // 0–1,000,000
+	TimeoutMs  int64    `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`          // of one attempt; 0 = as it is
+	Payload    []byte   `protobuf:"bytes,6,opt,name=payload,proto3,oneof" json:"payload,omitempty"`                          // of a task only
+	// The first attempt does not begin earlier; at most one of the two. 0 = at once.
+	NotBefore *int64 `protobuf:"varint,7,opt,name=not_before,json=notBefore,proto3,oneof" json:"not_before,omitempty"`
+	DelayMs   *int64 `protobuf:"varint,8,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"` // from when the leader takes the update
+	IfVersion uint64 `protobuf:"varint,9,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // the job must have this version; 0 = any
+	// The same key with the same update has its effect once. 1–128 bytes.
+	IdempotencyKey string `protobuf:"bytes,10,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	GeneratedKey   bool   `protobuf:"varint,11,opt,name=generated_key,json=generatedKey,proto3" json:"generated_key,omitempty"` // as in SubmitRequest
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *UpdateRequest) Reset() {
+	*x = UpdateRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRequest) ProtoMessage() {}
+
+func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
+func (*UpdateRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *UpdateRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *UpdateRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *UpdateRequest) GetPriority() Priority {
+	if x != nil {
+		return x.Priority
+	}
+	return Priority_PRIORITY_UNSPECIFIED
+}
+
+func (x *UpdateRequest) GetMaxRetries() uint32 {
+	if x != nil && x.MaxRetries != nil {
+		return *x.MaxRetries
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetNotBefore() int64 {
+	if x != nil && x.NotBefore != nil {
+		return *x.NotBefore
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetDelayMs() int64 {
+	if x != nil && x.DelayMs != nil {
+		return *x.DelayMs
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetIfVersion() uint64 {
+	if x != nil {
+		return x.IfVersion
+	}
+	return 0
+}
+
+func (x *UpdateRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *UpdateRequest) GetGeneratedKey() bool {
+	if x != nil {
+		return x.GeneratedKey
+	}
+	return false
+}
+
+type UpdateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`          // as it is after the update
+	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // that the update made
+	Existed       bool                   `protobuf:"varint,3,opt,name=existed,proto3" json:"existed,omitempty"` // the key was known: an earlier call had made the update
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateResponse) Reset() {
+	*x = UpdateResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateResponse) ProtoMessage() {}
+
+func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
+func (*UpdateResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *UpdateResponse) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+func (x *UpdateResponse) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *UpdateResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
 	}
 	return false
 }
@@ -1851,7 +2664,7 @@ type RetryRequest struct {
 
 func (x *RetryRequest) Reset() {
 	*x = RetryRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +2676,7 @@ func (x *RetryRequest) String() string {
 func (*RetryRequest) ProtoMessage() {}
 
 func (x *RetryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +2689,7 @@ func (x *RetryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
 func (*RetryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RetryRequest) GetJob() string {
@@ -1902,7 +2715,7 @@ type RetryResponse struct {
 
 func (x *RetryResponse) Reset() {
 	*x = RetryResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2727,7 @@ func (x *RetryResponse) String() string {
 func (*RetryResponse) ProtoMessage() {}
 
 func (x *RetryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2740,7 @@ func (x *RetryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
 func (*RetryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RetryResponse) GetJob() *Job {
@@ -1951,7 +2764,7 @@ type AttemptRecord struct {
 
 func (x *AttemptRecord) Reset() {
 	*x = AttemptRecord{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2776,7 @@ func (x *AttemptRecord) String() string {
 func (*AttemptRecord) ProtoMessage() {}
 
 func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2789,7 @@ func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
 func (*AttemptRecord) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AttemptRecord) GetNumber() uint32 {
@@ -2033,7 +2846,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2858,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2871,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeadLetter) GetJob() string {
@@ -2146,7 +2959,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2971,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2984,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListDeadLettersRequest) GetJob() string {
@@ -2234,7 +3047,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +3059,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +3072,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -2293,7 +3106,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +3118,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +3131,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PurgeDeadLettersRequest) GetJob() string {
@@ -2344,7 +3157,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +3169,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +3182,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
@@ -2389,7 +3202,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +3214,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +3227,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -2447,7 +3260,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +3272,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +3285,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -2534,7 +3347,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +3359,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +3372,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -2589,7 +3402,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +3414,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +3427,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -2662,7 +3475,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +3487,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +3500,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LogsResponse) GetStream() LogStream {
@@ -2711,7 +3524,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x13dtask/v1/jobs.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"`\n" +
 	"\aJobSpec\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12(\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\xc8\x03\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"\x85\x04\n" +
 	"\tJobHeader\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12.\n" +
@@ -2722,13 +3535,16 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"deadlineMs\x122\n" +
 	"\n" +
 	"on_failure\x18\a \x01(\x0e2\x13.dtask.v1.OnFailureR\tonFailure\x120\n" +
-	"\bpolicies\x18\b \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x1a6\n" +
+	"\bpolicies\x18\b \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x12\x18\n" +
+	"\awebhook\x18\t \x01(\tR\awebhook\x12!\n" +
+	"\fmax_failures\x18\n" +
+	" \x01(\rR\vmaxFailures\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe7\x05\n" +
 	"\n" +
 	"TaskPolicy\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12.\n" +
@@ -2743,7 +3559,9 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tresources\x18\t \x03(\v2#.dtask.v1.TaskPolicy.ResourcesEntryR\tresources\x12;\n" +
 	"\arequire\x18\n" +
 	" \x03(\v2!.dtask.v1.TaskPolicy.RequireEntryR\arequire\x12\"\n" +
-	"\rkill_grace_ms\x18\v \x01(\x03R\vkillGraceMs\x1a6\n" +
+	"\rkill_grace_ms\x18\v \x01(\x03R\vkillGraceMs\x12\x18\n" +
+	"\afinally\x18\f \x01(\bR\afinally\x12\x19\n" +
+	"\breuse_ms\x18\r \x01(\x03R\areuseMs\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -2762,18 +3580,34 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"maxDelayMs\x12\x16\n" +
 	"\x06jitter\x18\x05 \x01(\bR\x06jitter\x12\x0e\n" +
 	"\x02on\x18\x06 \x03(\tR\x02on\x12\x16\n" +
-	"\x06except\x18\a \x03(\tR\x06except\"~\n" +
+	"\x06except\x18\a \x03(\tR\x06except\"\xa9\x01\n" +
 	"\bTaskSpec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\rR\x06policy\x12\"\n" +
 	"\fdependencies\x18\x03 \x03(\rR\fdependencies\x12&\n" +
-	"\x04body\x18\x04 \x01(\v2\x12.dtask.v1.TaskBodyR\x04body\"\x80\x01\n" +
+	"\x04body\x18\x04 \x01(\v2\x12.dtask.v1.TaskBodyR\x04body\x12)\n" +
+	"\x05array\x18\x05 \x01(\v2\x13.dtask.v1.ArraySpecR\x05array\"\xe0\x01\n" +
+	"\tArraySpec\x12,\n" +
+	"\x06ranges\x18\x01 \x03(\v2\x14.dtask.v1.ArrayRangeR\x06ranges\x12\x14\n" +
+	"\x05items\x18\x02 \x03(\fR\x05items\x12\x1f\n" +
+	"\vitems_total\x18\x03 \x01(\rR\n" +
+	"itemsTotal\x12\x12\n" +
+	"\x04part\x18\x04 \x01(\rR\x04part\x12!\n" +
+	"\fmax_parallel\x18\x05 \x01(\rR\vmaxParallel\x12\x14\n" +
+	"\x05chunk\x18\x06 \x01(\rR\x05chunk\x12!\n" +
+	"\fjson_payload\x18\a \x01(\bR\vjsonPayload\"J\n" +
+	"\n" +
+	"ArrayRange\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\rR\x04step\"\x9d\x01\n" +
 	"\bTaskBody\x12\x18\n" +
 	"\acommand\x18\x01 \x03(\tR\acommand\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\tR\x03run\x12\x16\n" +
 	"\x06inputs\x18\x03 \x03(\tR\x06inputs\x12\x16\n" +
 	"\x06output\x18\x04 \x01(\tR\x06output\x12\x18\n" +
-	"\apayload\x18\x05 \x01(\fR\apayload\"\xca\x01\n" +
+	"\apayload\x18\x05 \x01(\fR\apayload\x12\x1b\n" +
+	"\treuse_key\x18\x06 \x01(\tR\breuseKey\"\xca\x01\n" +
 	"\rSubmitRequest\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x12#\n" +
@@ -2783,11 +3617,20 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x0eSubmitResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"a\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"@\n" +
+	"\x11SubmitManyRequest\x12+\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x17.dtask.v1.SubmitRequestR\x04jobs\"F\n" +
+	"\x12SubmitManyResponse\x120\n" +
+	"\aanswers\x18\x01 \x03(\v2\x16.dtask.v1.SubmitAnswerR\aanswers\"\x9d\x01\n" +
+	"\fSubmitAnswer\x120\n" +
+	"\x06stored\x18\x01 \x01(\v2\x18.dtask.v1.SubmitResponseR\x06stored\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\x05R\x04code\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12-\n" +
+	"\x06detail\x18\x04 \x01(\v2\x15.dtask.v1.ErrorDetailR\x06detail\"a\n" +
 	"\tFreshness\x12#\n" +
 	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12\x15\n" +
 	"\x06lag_ms\x18\x02 \x01(\x03R\x05lagMs\x12\x18\n" +
-	"\areplica\x18\x03 \x01(\tR\areplica\"\xfa\x05\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica\"\xbb\a\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -2809,10 +3652,25 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x0etasks_by_state\x18\x0f \x03(\v2\x1f.dtask.v1.Job.TasksByStateEntryR\ftasksByState\x12\x16\n" +
 	"\x06levels\x18\x10 \x03(\rR\x06levels\x121\n" +
 	"\tfreshness\x18\x11 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1c\n" +
-	"\trecovered\x18\x12 \x01(\x04R\trecovered\x1a9\n" +
+	"\trecovered\x18\x12 \x01(\x04R\trecovered\x12,\n" +
+	"\aoutcome\x18\x13 \x01(\x0e2\x12.dtask.v1.JobStateR\aoutcome\x12!\n" +
+	"\fmax_failures\x18\x14 \x01(\rR\vmaxFailures\x12%\n" +
+	"\x0efailures_borne\x18\x15 \x01(\rR\rfailuresBorne\x12\x18\n" +
+	"\aversion\x18\x16 \x01(\rR\aversion\x12-\n" +
+	"\x06arrays\x18\x17 \x03(\v2\x15.dtask.v1.ArrayStatusR\x06arrays\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
+	"\x11TasksByStateEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x92\x02\n" +
+	"\vArrayStatus\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\rR\x05first\x12\x14\n" +
+	"\x05tasks\x18\x03 \x01(\rR\x05tasks\x12\x14\n" +
+	"\x05items\x18\x04 \x01(\rR\x05items\x12!\n" +
+	"\fmax_parallel\x18\x05 \x01(\rR\vmaxParallel\x12M\n" +
+	"\x0etasks_by_state\x18\x06 \x03(\v2'.dtask.v1.ArrayStatus.TasksByStateEntryR\ftasksByState\x1a?\n" +
 	"\x11TasksByStateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"y\n" +
@@ -2832,11 +3690,14 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x01\n" +
 	"\x10ListJobsResponse\x12!\n" +
 	"\x04jobs\x18\x01 \x03(\v2\r.dtask.v1.JobR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +
-	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\xe7\x03\n" +
+	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x04 \x01(\bR\n" +
+	"incomplete\"\xe2\x04\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12)\n" +
@@ -2855,28 +3716,70 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x11progress_permille\x18\r \x01(\rR\x10progressPermille\x12#\n" +
 	"\rprogress_text\x18\x0e \x01(\tR\fprogressText\x12\x16\n" +
 	"\x06result\x18\x0f \x01(\fR\x06result\x121\n" +
-	"\ahistory\x18\x10 \x03(\v2\x17.dtask.v1.AttemptRecordR\ahistory\"\xe4\x01\n" +
+	"\ahistory\x18\x10 \x03(\v2\x17.dtask.v1.AttemptRecordR\ahistory\x12#\n" +
+	"\rcheckpoint_at\x18\x11 \x01(\x03R\fcheckpointAt\x12\x1d\n" +
+	"\n" +
+	"reused_job\x18\x12 \x01(\tR\treusedJob\x12\x1f\n" +
+	"\vreused_task\x18\x13 \x01(\tR\n" +
+	"reusedTask\x12\x14\n" +
+	"\x05array\x18\x14 \x01(\tR\x05array\"\xa7\x02\n" +
 	"\x10ListTasksRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12+\n" +
 	"\x11with_dependencies\x18\x03 \x01(\bR\x10withDependencies\x12!\n" +
 	"\fwith_results\x18\x04 \x01(\bR\vwithResults\x12\x12\n" +
 	"\x04task\x18\x05 \x01(\tR\x04task\x12!\n" +
-	"\fwith_history\x18\x06 \x01(\bR\vwithHistory\"l\n" +
+	"\fwith_history\x18\x06 \x01(\bR\vwithHistory\x12+\n" +
+	"\x06states\x18\a \x03(\x0e2\x13.dtask.v1.TaskStateR\x06states\x12\x14\n" +
+	"\x05brief\x18\b \x01(\bR\x05brief\"l\n" +
 	"\x11ListTasksResponse\x12$\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x0e.dtask.v1.TaskR\x05tasks\x121\n" +
-	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"Z\n" +
+	"\tfreshness\x18\x02 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"\x98\x01\n" +
 	"\x0fWatchJobRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
-	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"3\n" +
+	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x1d\n" +
+	"\n" +
+	"from_index\x18\x03 \x01(\x04R\tfromIndex\x12\x1d\n" +
+	"\n" +
+	"with_tasks\x18\x04 \x01(\bR\twithTasks\"\x83\x01\n" +
 	"\x10WatchJobResponse\x12\x1f\n" +
-	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\"M\n" +
+	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12$\n" +
+	"\x05tasks\x18\x03 \x03(\v2\x0e.dtask.v1.TaskR\x05tasks\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"_\n" +
 	"\rCancelRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"*\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x10\n" +
+	"\x03now\x18\x04 \x01(\bR\x03now\"*\n" +
 	"\x0eCancelResponse\x12\x18\n" +
-	"\aalready\x18\x01 \x01(\bR\aalready\"6\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"\xb2\x03\n" +
+	"\rUpdateRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\x12.\n" +
+	"\bpriority\x18\x03 \x01(\x0e2\x12.dtask.v1.PriorityR\bpriority\x12$\n" +
+	"\vmax_retries\x18\x04 \x01(\rH\x00R\n" +
+	"maxRetries\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x05 \x01(\x03R\ttimeoutMs\x12\x1d\n" +
+	"\apayload\x18\x06 \x01(\fH\x01R\apayload\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"not_before\x18\a \x01(\x03H\x02R\tnotBefore\x88\x01\x01\x12\x1e\n" +
+	"\bdelay_ms\x18\b \x01(\x03H\x03R\adelayMs\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"if_version\x18\t \x01(\x04R\tifVersion\x12'\n" +
+	"\x0fidempotency_key\x18\n" +
+	" \x01(\tR\x0eidempotencyKey\x12#\n" +
+	"\rgenerated_key\x18\v \x01(\bR\fgeneratedKeyB\x0e\n" +
+	"\f_max_retriesB\n" +
+	"\n" +
+	"\b_payloadB\r\n" +
+	"\v_not_beforeB\v\n" +
+	"\t_delay_ms\"e\n" +
+	"\x0eUpdateResponse\x12\x1f\n" +
+	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
+	"\aexisted\x18\x03 \x01(\bR\aexisted\"6\n" +
 	"\fRetryRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"0\n" +
@@ -2960,15 +3863,18 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
-	"\x11LOG_STREAM_STDERR\x10\x022\xf6\x05\n" +
+	"\x11LOG_STREAM_STDERR\x10\x022\xfc\x06\n" +
 	"\n" +
 	"JobService\x12=\n" +
-	"\x06Submit\x12\x17.dtask.v1.SubmitRequest\x1a\x18.dtask.v1.SubmitResponse(\x01\x120\n" +
+	"\x06Submit\x12\x17.dtask.v1.SubmitRequest\x1a\x18.dtask.v1.SubmitResponse(\x01\x12G\n" +
+	"\n" +
+	"SubmitMany\x12\x1b.dtask.v1.SubmitManyRequest\x1a\x1c.dtask.v1.SubmitManyResponse\x120\n" +
 	"\x06GetJob\x12\x17.dtask.v1.GetJobRequest\x1a\r.dtask.v1.Job\x12A\n" +
 	"\bListJobs\x12\x19.dtask.v1.ListJobsRequest\x1a\x1a.dtask.v1.ListJobsResponse\x12F\n" +
 	"\tListTasks\x12\x1a.dtask.v1.ListTasksRequest\x1a\x1b.dtask.v1.ListTasksResponse0\x01\x12C\n" +
 	"\bWatchJob\x12\x19.dtask.v1.WatchJobRequest\x1a\x1a.dtask.v1.WatchJobResponse0\x01\x12;\n" +
-	"\x06Cancel\x12\x17.dtask.v1.CancelRequest\x1a\x18.dtask.v1.CancelResponse\x12D\n" +
+	"\x06Cancel\x12\x17.dtask.v1.CancelRequest\x1a\x18.dtask.v1.CancelResponse\x12;\n" +
+	"\x06Update\x12\x17.dtask.v1.UpdateRequest\x1a\x18.dtask.v1.UpdateResponse\x12D\n" +
 	"\tGetResult\x12\x1a.dtask.v1.GetResultRequest\x1a\x1b.dtask.v1.GetResultResponse\x128\n" +
 	"\x05Retry\x12\x16.dtask.v1.RetryRequest\x1a\x17.dtask.v1.RetryResponse\x12V\n" +
 	"\x0fListDeadLetters\x12 .dtask.v1.ListDeadLettersRequest\x1a!.dtask.v1.ListDeadLettersResponse\x12Y\n" +
@@ -2988,7 +3894,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -2999,119 +3905,146 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*TaskPolicy)(nil),               // 6: dtask.v1.TaskPolicy
 	(*RetryPolicy)(nil),              // 7: dtask.v1.RetryPolicy
 	(*TaskSpec)(nil),                 // 8: dtask.v1.TaskSpec
-	(*TaskBody)(nil),                 // 9: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),            // 10: dtask.v1.SubmitRequest
-	(*SubmitResponse)(nil),           // 11: dtask.v1.SubmitResponse
-	(*Freshness)(nil),                // 12: dtask.v1.Freshness
-	(*Job)(nil),                      // 13: dtask.v1.Job
-	(*GetJobRequest)(nil),            // 14: dtask.v1.GetJobRequest
-	(*ListJobsRequest)(nil),          // 15: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 16: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 17: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 18: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 19: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 20: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 21: dtask.v1.WatchJobResponse
-	(*CancelRequest)(nil),            // 22: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 23: dtask.v1.CancelResponse
-	(*RetryRequest)(nil),             // 24: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 25: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 26: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 27: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 28: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 29: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 30: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 31: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 32: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 33: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 34: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 35: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 36: dtask.v1.LogsResponse
-	nil,                              // 37: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 38: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 39: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 40: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 41: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 42: dtask.v1.Job.LabelsEntry
-	nil,                              // 43: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 44: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 45: dtask.v1.Priority
-	(JobState)(0),                    // 46: dtask.v1.JobState
-	(TaskState)(0),                   // 47: dtask.v1.TaskState
+	(*ArraySpec)(nil),                // 9: dtask.v1.ArraySpec
+	(*ArrayRange)(nil),               // 10: dtask.v1.ArrayRange
+	(*TaskBody)(nil),                 // 11: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 12: dtask.v1.SubmitRequest
+	(*SubmitResponse)(nil),           // 13: dtask.v1.SubmitResponse
+	(*SubmitManyRequest)(nil),        // 14: dtask.v1.SubmitManyRequest
+	(*SubmitManyResponse)(nil),       // 15: dtask.v1.SubmitManyResponse
+	(*SubmitAnswer)(nil),             // 16: dtask.v1.SubmitAnswer
+	(*Freshness)(nil),                // 17: dtask.v1.Freshness
+	(*Job)(nil),                      // 18: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 19: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 20: dtask.v1.GetJobRequest
+	(*ListJobsRequest)(nil),          // 21: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 22: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 23: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 24: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 25: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 26: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 27: dtask.v1.WatchJobResponse
+	(*CancelRequest)(nil),            // 28: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 29: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 30: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 31: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 32: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 33: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 34: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 35: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 36: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 37: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 38: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 39: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 40: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 41: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 42: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 43: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 44: dtask.v1.LogsResponse
+	nil,                              // 45: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 46: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 47: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 48: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 49: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 50: dtask.v1.Job.LabelsEntry
+	nil,                              // 51: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 52: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 53: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 54: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 55: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 56: dtask.v1.JobState
+	(TaskState)(0),                   // 57: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	45, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	37, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	38, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	54, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	45, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	46, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	45, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	39, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	54, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	47, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	7,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 10: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	40, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	41, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	9,  // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	5,  // 14: dtask.v1.SubmitRequest.header:type_name -> dtask.v1.JobHeader
-	8,  // 15: dtask.v1.SubmitRequest.tasks:type_name -> dtask.v1.TaskSpec
-	45, // 16: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	46, // 17: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	42, // 18: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	43, // 19: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	12, // 20: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	2,  // 21: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	46, // 22: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	44, // 23: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	2,  // 24: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	13, // 25: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	12, // 26: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	47, // 27: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	26, // 28: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 29: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	17, // 30: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	12, // 31: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	2,  // 32: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	13, // 33: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	13, // 34: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	26, // 35: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 36: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	27, // 37: dtask.v1.ListDeadLettersResponse.letters:type_name -> dtask.v1.DeadLetter
-	12, // 38: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	2,  // 39: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	47, // 40: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	13, // 41: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	33, // 42: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 43: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	3,  // 44: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	10, // 45: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	14, // 46: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	15, // 47: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	18, // 48: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	20, // 49: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	22, // 50: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	32, // 51: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	24, // 52: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	28, // 53: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	30, // 54: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	35, // 55: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	11, // 56: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	13, // 57: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	16, // 58: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	19, // 59: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	21, // 60: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	23, // 61: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	34, // 62: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	25, // 63: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	29, // 64: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	31, // 65: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	36, // 66: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	56, // [56:67] is the sub-list for method output_type
-	45, // [45:56] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	48, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	49, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	11, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	9,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	10, // 15: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	5,  // 16: dtask.v1.SubmitRequest.header:type_name -> dtask.v1.JobHeader
+	8,  // 17: dtask.v1.SubmitRequest.tasks:type_name -> dtask.v1.TaskSpec
+	12, // 18: dtask.v1.SubmitManyRequest.jobs:type_name -> dtask.v1.SubmitRequest
+	16, // 19: dtask.v1.SubmitManyResponse.answers:type_name -> dtask.v1.SubmitAnswer
+	13, // 20: dtask.v1.SubmitAnswer.stored:type_name -> dtask.v1.SubmitResponse
+	55, // 21: dtask.v1.SubmitAnswer.detail:type_name -> dtask.v1.ErrorDetail
+	54, // 22: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	56, // 23: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	50, // 24: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	51, // 25: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	17, // 26: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	56, // 27: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	19, // 28: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	52, // 29: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	2,  // 30: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	56, // 31: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	53, // 32: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	2,  // 33: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 34: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	17, // 35: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	57, // 36: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	34, // 37: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 38: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	57, // 39: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	23, // 40: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	17, // 41: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	2,  // 42: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 43: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	23, // 44: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	54, // 45: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	18, // 46: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	18, // 47: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	34, // 48: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 49: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	35, // 50: dtask.v1.ListDeadLettersResponse.letters:type_name -> dtask.v1.DeadLetter
+	17, // 51: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	2,  // 52: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	57, // 53: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	18, // 54: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	41, // 55: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 56: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	3,  // 57: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	12, // 58: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	14, // 59: dtask.v1.JobService.SubmitMany:input_type -> dtask.v1.SubmitManyRequest
+	20, // 60: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	21, // 61: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	24, // 62: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	26, // 63: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	28, // 64: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	30, // 65: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	40, // 66: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	32, // 67: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	36, // 68: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	38, // 69: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	43, // 70: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	13, // 71: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	15, // 72: dtask.v1.JobService.SubmitMany:output_type -> dtask.v1.SubmitManyResponse
+	18, // 73: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	22, // 74: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	25, // 75: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	27, // 76: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	29, // 77: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	31, // 78: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	42, // 79: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	33, // 80: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	37, // 81: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	39, // 82: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	44, // 83: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	71, // [71:84] is the sub-list for method output_type
+	58, // [58:71] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -3120,13 +4053,14 @@ func file_dtask_v1_jobs_proto_init() {
 		return
 	}
 	file_dtask_v1_common_proto_init()
+	file_dtask_v1_jobs_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   41,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

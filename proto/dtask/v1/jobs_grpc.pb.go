@@ -20,11 +20,13 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	JobService_Submit_FullMethodName           = "/dtask.v1.JobService/Submit"
+	JobService_SubmitMany_FullMethodName       = "/dtask.v1.JobService/SubmitMany"
 	JobService_GetJob_FullMethodName           = "/dtask.v1.JobService/GetJob"
 	JobService_ListJobs_FullMethodName         = "/dtask.v1.JobService/ListJobs"
 	JobService_ListTasks_FullMethodName        = "/dtask.v1.JobService/ListTasks"
 	JobService_WatchJob_FullMethodName         = "/dtask.v1.JobService/WatchJob"
 	JobService_Cancel_FullMethodName           = "/dtask.v1.JobService/Cancel"
+	JobService_Update_FullMethodName           = "/dtask.v1.JobService/Update"
 	JobService_GetResult_FullMethodName        = "/dtask.v1.JobService/GetResult"
 	JobService_Retry_FullMethodName            = "/dtask.v1.JobService/Retry"
 	JobService_ListDeadLetters_FullMethodName  = "/dtask.v1.JobService/ListDeadLetters"
@@ -44,15 +46,23 @@ type JobServiceClient interface {
 	// carry tasks; the job exists when the answer arrives. A job that fits into
 	// one message is sent in one.
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SubmitRequest, SubmitResponse], error)
+	// SubmitMany stores many small jobs, each for itself: some may be stored and
+	// others refused. They share entries of the log.
+	SubmitMany(ctx context.Context, in *SubmitManyRequest, opts ...grpc.CallOption) (*SubmitManyResponse, error)
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// ListTasks sends the tasks of a job in order of their index, in pages.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListTasksResponse], error)
 	// WatchJob sends the job at once and after each change (several changes may
-	// come as one), and ends when the job has ended.
+	// come as one), and ends when the job has ended. It can be resumed anywhere
+	// by index. Between changes it repeats the job, once a second at least.
 	WatchJob(ctx context.Context, in *WatchJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchJobResponse], error)
-	// Cancel ends a job or a task that has not ended. Repeating it is harmless.
+	// Cancel ends a job or a task that has not ended. Clean-up tasks of a job
+	// still run, unless it asks for now. Repeating it is harmless.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
+	// Update changes what has not started, all of it or nothing; what has is a
+	// CONFLICT.
+	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
 	// Retry lets a job go on with tasks that ended without completing. Their
 	// failures are forgotten; their attempt numbers are not.
@@ -86,6 +96,16 @@ func (c *jobServiceClient) Submit(ctx context.Context, opts ...grpc.CallOption) 
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_SubmitClient = grpc.ClientStreamingClient[SubmitRequest, SubmitResponse]
+
+func (c *jobServiceClient) SubmitMany(ctx context.Context, in *SubmitManyRequest, opts ...grpc.CallOption) (*SubmitManyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SubmitManyResponse)
+	err := c.cc.Invoke(ctx, JobService_SubmitMany_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *jobServiceClient) GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -149,6 +169,16 @@ func (c *jobServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts .
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelResponse)
 	err := c.cc.Invoke(ctx, JobService_Cancel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobServiceClient) Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateResponse)
+	err := c.cc.Invoke(ctx, JobService_Update_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -226,15 +256,23 @@ type JobServiceServer interface {
 	// carry tasks; the job exists when the answer arrives. A job that fits into
 	// one message is sent in one.
 	Submit(grpc.ClientStreamingServer[SubmitRequest, SubmitResponse]) error
+	// SubmitMany stores many small jobs, each for itself: some may be stored and
+	// others refused. They share entries of the log.
+	SubmitMany(context.Context, *SubmitManyRequest) (*SubmitManyResponse, error)
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// ListTasks sends the tasks of a job in order of their index, in pages.
 	ListTasks(*ListTasksRequest, grpc.ServerStreamingServer[ListTasksResponse]) error
 	// WatchJob sends the job at once and after each change (several changes may
-	// come as one), and ends when the job has ended.
+	// come as one), and ends when the job has ended. It can be resumed anywhere
+	// by index. Between changes it repeats the job, once a second at least.
 	WatchJob(*WatchJobRequest, grpc.ServerStreamingServer[WatchJobResponse]) error
-	// Cancel ends a job or a task that has not ended. Repeating it is harmless.
+	// Cancel ends a job or a task that has not ended. Clean-up tasks of a job
+	// still run, unless it asks for now. Repeating it is harmless.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
+	// Update changes what has not started, all of it or nothing; what has is a
+	// CONFLICT.
+	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
 	// Retry lets a job go on with tasks that ended without completing. Their
 	// failures are forgotten; their attempt numbers are not.
@@ -259,6 +297,9 @@ type UnimplementedJobServiceServer struct{}
 func (UnimplementedJobServiceServer) Submit(grpc.ClientStreamingServer[SubmitRequest, SubmitResponse]) error {
 	return status.Error(codes.Unimplemented, "method Submit not implemented")
 }
+func (UnimplementedJobServiceServer) SubmitMany(context.Context, *SubmitManyRequest) (*SubmitManyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SubmitMany not implemented")
+}
 func (UnimplementedJobServiceServer) GetJob(context.Context, *GetJobRequest) (*Job, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetJob not implemented")
 }
@@ -273,6 +314,9 @@ func (UnimplementedJobServiceServer) WatchJob(*WatchJobRequest, grpc.ServerStrea
 }
 func (UnimplementedJobServiceServer) Cancel(context.Context, *CancelRequest) (*CancelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
+}
+func (UnimplementedJobServiceServer) Update(context.Context, *UpdateRequest) (*UpdateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Update not implemented")
 }
 func (UnimplementedJobServiceServer) GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetResult not implemented")
@@ -316,6 +360,24 @@ func _JobService_Submit_Handler(srv interface{}, stream grpc.ServerStream) error
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_SubmitServer = grpc.ClientStreamingServer[SubmitRequest, SubmitResponse]
+
+func _JobService_SubmitMany_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubmitManyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).SubmitMany(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_SubmitMany_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).SubmitMany(ctx, req.(*SubmitManyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _JobService_GetJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetJobRequest)
@@ -389,6 +451,24 @@ func _JobService_Cancel_Handler(srv interface{}, ctx context.Context, dec func(i
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(JobServiceServer).Cancel(ctx, req.(*CancelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _JobService_Update_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).Update(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_Update_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).Update(ctx, req.(*UpdateRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -484,6 +564,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*JobServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
+			MethodName: "SubmitMany",
+			Handler:    _JobService_SubmitMany_Handler,
+		},
+		{
 			MethodName: "GetJob",
 			Handler:    _JobService_GetJob_Handler,
 		},
@@ -494,6 +578,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Cancel",
 			Handler:    _JobService_Cancel_Handler,
+		},
+		{
+			MethodName: "Update",
+			Handler:    _JobService_Update_Handler,
 		},
 		{
 			MethodName: "GetResult",

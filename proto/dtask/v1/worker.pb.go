@@ -21,6 +21,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// CheckpointForm is what the bytes of a checkpoint are.
+type CheckpointForm int32
+
+const (
+	CheckpointForm_CHECKPOINT_FORM_UNSPECIFIED CheckpointForm = 0
+	CheckpointForm_CHECKPOINT_FORM_FOLDER      CheckpointForm = 1 // a tar archive, deflated
+	CheckpointForm_CHECKPOINT_FORM_DATA        CheckpointForm = 2 // what a handler gave
+)
+
+// Enum value maps for CheckpointForm.
+var (
+	CheckpointForm_name = map[int32]string{
+		0: "CHECKPOINT_FORM_UNSPECIFIED",
+		1: "CHECKPOINT_FORM_FOLDER",
+		2: "CHECKPOINT_FORM_DATA",
+	}
+	CheckpointForm_value = map[string]int32{
+		"CHECKPOINT_FORM_UNSPECIFIED": 0,
+		"CHECKPOINT_FORM_FOLDER":      1,
+		"CHECKPOINT_FORM_DATA":        2,
+	}
+)
+
+func (x CheckpointForm) Enum() *CheckpointForm {
+	p := new(CheckpointForm)
+	*p = x
+	return p
+}
+
+func (x CheckpointForm) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CheckpointForm) Descriptor() protoreflect.EnumDescriptor {
+	return file_dtask_v1_worker_proto_enumTypes[0].Descriptor()
+}
+
+func (CheckpointForm) Type() protoreflect.EnumType {
+	return &file_dtask_v1_worker_proto_enumTypes[0]
+}
+
+func (x CheckpointForm) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CheckpointForm.Descriptor instead.
+func (CheckpointForm) EnumDescriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{0}
+}
+
 // OutcomeKind is how an attempt ended.
 type OutcomeKind int32
 
@@ -67,11 +117,11 @@ func (x OutcomeKind) String() string {
 }
 
 func (OutcomeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_worker_proto_enumTypes[0].Descriptor()
+	return file_dtask_v1_worker_proto_enumTypes[1].Descriptor()
 }
 
 func (OutcomeKind) Type() protoreflect.EnumType {
-	return &file_dtask_v1_worker_proto_enumTypes[0]
+	return &file_dtask_v1_worker_proto_enumTypes[1]
 }
 
 func (x OutcomeKind) Number() protoreflect.EnumNumber {
@@ -80,7 +130,7 @@ func (x OutcomeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutcomeKind.Descriptor instead.
 func (OutcomeKind) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{0}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{1}
 }
 
 // StopReason says why an attempt is ended.
@@ -91,6 +141,7 @@ const (
 	StopReason_STOP_REASON_CANCELLED   StopReason = 1 // by a person, a deadline or a stopped job
 	StopReason_STOP_REASON_SUPERSEDED  StopReason = 2 // the task belongs to a later attempt, or has ended
 	StopReason_STOP_REASON_TIMED_OUT   StopReason = 3 // the coordinator's own clock ended it
+	StopReason_STOP_REASON_DRAINED     StopReason = 4 // the deadline of a drain: hand it back
 )
 
 // Enum value maps for StopReason.
@@ -100,12 +151,14 @@ var (
 		1: "STOP_REASON_CANCELLED",
 		2: "STOP_REASON_SUPERSEDED",
 		3: "STOP_REASON_TIMED_OUT",
+		4: "STOP_REASON_DRAINED",
 	}
 	StopReason_value = map[string]int32{
 		"STOP_REASON_UNSPECIFIED": 0,
 		"STOP_REASON_CANCELLED":   1,
 		"STOP_REASON_SUPERSEDED":  2,
 		"STOP_REASON_TIMED_OUT":   3,
+		"STOP_REASON_DRAINED":     4,
 	}
 )
 
@@ -120,11 +173,11 @@ func (x StopReason) String() string {
 }
 
 func (StopReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_worker_proto_enumTypes[1].Descriptor()
+	return file_dtask_v1_worker_proto_enumTypes[2].Descriptor()
 }
 
 func (StopReason) Type() protoreflect.EnumType {
-	return &file_dtask_v1_worker_proto_enumTypes[1]
+	return &file_dtask_v1_worker_proto_enumTypes[2]
 }
 
 func (x StopReason) Number() protoreflect.EnumNumber {
@@ -133,7 +186,7 @@ func (x StopReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StopReason.Descriptor instead.
 func (StopReason) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{1}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
 // Verdict is the coordinator's answer to an outcome. Each is an acknowledgement.
@@ -176,11 +229,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_worker_proto_enumTypes[2].Descriptor()
+	return file_dtask_v1_worker_proto_enumTypes[3].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_dtask_v1_worker_proto_enumTypes[2]
+	return &file_dtask_v1_worker_proto_enumTypes[3]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -189,7 +242,7 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
 // SessionRequest is what a worker says. Any message is a heartbeat; one that
@@ -290,6 +343,7 @@ type Hello struct {
 	NextReport    uint64                 `protobuf:"varint,8,opt,name=next_report,json=nextReport,proto3" json:"next_report,omitempty"`                                                       // number of the first report not yet acknowledged
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                                                                                // of the program
 	Address       string                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`                                                                               // for people: host name
+	Prefetch      uint32                 `protobuf:"varint,11,opt,name=prefetch,proto3" json:"prefetch,omitempty"`                                                                            // attempts that it takes beyond slots while tasks are short; 0–65,535
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,14 +448,21 @@ func (x *Hello) GetAddress() string {
 	return ""
 }
 
+func (x *Hello) GetPrefetch() uint32 {
+	if x != nil {
+		return x.Prefetch
+	}
+	return 0
+}
+
 // Reports carries what happened at the worker since it was last told.
 type Reports struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	First         uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`                      // number of outcomes[0]; numbers are per incarnation, from 1, without gaps
-	Outcomes      []*Outcome             `protobuf:"bytes,2,rep,name=outcomes,proto3" json:"outcomes,omitempty"`                 // repeated until acknowledged
-	Began         []*Began               `protobuf:"bytes,3,rep,name=began,proto3" json:"began,omitempty"`                       // attempts that have begun and run for a while; not repeated, not acknowledged
-	MayBegin      []*AttemptRef          `protobuf:"bytes,4,rep,name=may_begin,json=mayBegin,proto3" json:"may_begin,omitempty"` // at-most-once attempts that ask to begin; repeated until granted or stopped
-	Progress      []*Progress            `protobuf:"bytes,5,rep,name=progress,proto3" json:"progress,omitempty"`
+	Outcomes      *Outcomes              `protobuf:"bytes,1,opt,name=outcomes,proto3" json:"outcomes,omitempty"`                 // repeated until acknowledged
+	Began         []*Began               `protobuf:"bytes,2,rep,name=began,proto3" json:"began,omitempty"`                       // attempts that have begun and run for a while; not repeated, not acknowledged
+	MayBegin      []*AttemptRef          `protobuf:"bytes,3,rep,name=may_begin,json=mayBegin,proto3" json:"may_begin,omitempty"` // at-most-once attempts that ask to begin; repeated until granted or stopped
+	Progress      []*Progress            `protobuf:"bytes,4,rep,name=progress,proto3" json:"progress,omitempty"`
+	Checkpoints   []*Checkpoint          `protobuf:"bytes,5,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"` // heard before the outcomes; repeated until answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -436,14 +497,7 @@ func (*Reports) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *Reports) GetFirst() uint64 {
-	if x != nil {
-		return x.First
-	}
-	return 0
-}
-
-func (x *Reports) GetOutcomes() []*Outcome {
+func (x *Reports) GetOutcomes() *Outcomes {
 	if x != nil {
 		return x.Outcomes
 	}
@@ -471,6 +525,168 @@ func (x *Reports) GetProgress() []*Progress {
 	return nil
 }
 
+func (x *Reports) GetCheckpoints() []*Checkpoint {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return nil
+}
+
+// Checkpoint is how far an attempt has come; the task's next attempt begins with
+// it. At most one of an attempt is on its way at a time.
+type Checkpoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"` // that saves it, or saved it
+	Number        uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`  // of the attempt's checkpoints, from 1
+	Form          CheckpointForm         `protobuf:"varint,3,opt,name=form,proto3,enum=dtask.v1.CheckpointForm" json:"form,omitempty"`
+	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`     // at most 64 KiB; empty if file is set
+	File          string                 `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`     // below the folder that all workers share
+	Size          int64                  `protobuf:"varint,6,opt,name=size,proto3" json:"size,omitempty"`    // bytes of data, or of the file
+	Sha256        []byte                 `protobuf:"bytes,7,opt,name=sha256,proto3" json:"sha256,omitempty"` // of the file: 32 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpoint) Reset() {
+	*x = Checkpoint{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpoint) ProtoMessage() {}
+
+func (x *Checkpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
+func (*Checkpoint) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Checkpoint) GetAttempt() *AttemptRef {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *Checkpoint) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetForm() CheckpointForm {
+	if x != nil {
+		return x.Form
+	}
+	return CheckpointForm_CHECKPOINT_FORM_UNSPECIFIED
+}
+
+func (x *Checkpoint) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Checkpoint) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+// CheckpointAnswer says what became of a checkpoint.
+type CheckpointAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Number        uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: it is saved, on a majority
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointAnswer) Reset() {
+	*x = CheckpointAnswer{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointAnswer) ProtoMessage() {}
+
+func (x *CheckpointAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointAnswer.ProtoReflect.Descriptor instead.
+func (*CheckpointAnswer) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CheckpointAnswer) GetAttempt() *AttemptRef {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *CheckpointAnswer) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *CheckpointAnswer) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type Began struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -481,7 +697,7 @@ type Began struct {
 
 func (x *Began) Reset() {
 	*x = Began{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[3]
+	mi := &file_dtask_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +709,7 @@ func (x *Began) String() string {
 func (*Began) ProtoMessage() {}
 
 func (x *Began) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[3]
+	mi := &file_dtask_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +722,7 @@ func (x *Began) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Began.ProtoReflect.Descriptor instead.
 func (*Began) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Began) GetAttempt() *AttemptRef {
@@ -534,7 +750,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[4]
+	mi := &file_dtask_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +762,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[4]
+	mi := &file_dtask_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +775,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Progress) GetAttempt() *AttemptRef {
@@ -583,28 +799,132 @@ func (x *Progress) GetText() string {
 	return ""
 }
 
+// Outcomes are how attempts ended, in columns: entry i of each is about the same
+// attempt. Columns have the same length, but that one may be empty that says so. A
+// message with columns that do not fit together ends the session. Package
+// internal/columns writes and reads them.
+type Outcomes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"` // number of entry 0; numbers are per incarnation, from 1, without gaps
+	Jobs          []uint64               `protobuf:"varint,2,rep,packed,name=jobs,proto3" json:"jobs,omitempty"`
+	Tasks         []uint32               `protobuf:"varint,3,rep,packed,name=tasks,proto3" json:"tasks,omitempty"` // index of the task in its job
+	Attempts      []uint32               `protobuf:"varint,4,rep,packed,name=attempts,proto3" json:"attempts,omitempty"`
+	TookMs        []uint32               `protobuf:"varint,5,rep,packed,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`                // from its beginning to its end; empty: 0 for all
+	ResultSizes   []uint32               `protobuf:"varint,6,rep,packed,name=result_sizes,json=resultSizes,proto3" json:"result_sizes,omitempty"` // bytes of results, at most 4 KiB each; empty: 0 for all
+	Results       []byte                 `protobuf:"bytes,7,opt,name=results,proto3" json:"results,omitempty"`                                    // one after the other
+	Others        []*Outcome             `protobuf:"bytes,8,rep,name=others,proto3" json:"others,omitempty"`                                      // of those that did not just succeed, ascending by place
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Outcomes) Reset() {
+	*x = Outcomes{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Outcomes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Outcomes) ProtoMessage() {}
+
+func (x *Outcomes) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Outcomes.ProtoReflect.Descriptor instead.
+func (*Outcomes) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Outcomes) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Outcomes) GetJobs() []uint64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *Outcomes) GetTasks() []uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *Outcomes) GetAttempts() []uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+func (x *Outcomes) GetTookMs() []uint32 {
+	if x != nil {
+		return x.TookMs
+	}
+	return nil
+}
+
+func (x *Outcomes) GetResultSizes() []uint32 {
+	if x != nil {
+		return x.ResultSizes
+	}
+	return nil
+}
+
+func (x *Outcomes) GetResults() []byte {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *Outcomes) GetOthers() []*Outcome {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+// Outcome is how an attempt ended, if there is more to say than that it succeeded
+// with a result.
 type Outcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Place         uint32                 `protobuf:"varint,1,opt,name=place,proto3" json:"place,omitempty"` // which entry of the columns it is; its result is here, not there
 	Kind          OutcomeKind            `protobuf:"varint,2,opt,name=kind,proto3,enum=dtask.v1.OutcomeKind" json:"kind,omitempty"`
-	ExitCode      int32                  `protobuf:"varint,3,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`   // of a command that exited; else 0
-	Signal        string                 `protobuf:"bytes,4,opt,name=signal,proto3" json:"signal,omitempty"`                        // name without SIG, of a command that was killed
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`                          // at most 1 KiB, for people
-	ErrorName     string                 `protobuf:"bytes,6,opt,name=error_name,json=errorName,proto3" json:"error_name,omitempty"` // class of a handler's typed error; at most 63 bytes
-	Fatal         bool                   `protobuf:"varint,7,opt,name=fatal,proto3" json:"fatal,omitempty"`                         // never worth a retry
-	Result        []byte                 `protobuf:"bytes,8,opt,name=result,proto3" json:"result,omitempty"`                        // at most 4 KiB
-	StartedAt     int64                  `protobuf:"varint,9,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	EndedAt       int64                  `protobuf:"varint,10,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	OutputSize    int64                  `protobuf:"varint,11,opt,name=output_size,json=outputSize,proto3" json:"output_size,omitempty"`      // of the published output
-	OutputSha256  []byte                 `protobuf:"bytes,12,opt,name=output_sha256,json=outputSha256,proto3" json:"output_sha256,omitempty"` // 32 bytes, or empty
-	Temporary     bool                   `protobuf:"varint,13,opt,name=temporary,proto3" json:"temporary,omitempty"`                          // exit 75: always worth a retry
+	ExitCode      int32                  `protobuf:"varint,3,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`             // of a command that exited; else 0
+	Signal        string                 `protobuf:"bytes,4,opt,name=signal,proto3" json:"signal,omitempty"`                                  // name without SIG, of a command that was killed
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`                                    // at most 1 KiB, for people
+	ErrorName     string                 `protobuf:"bytes,6,opt,name=error_name,json=errorName,proto3" json:"error_name,omitempty"`           // class of a handler's typed error; at most 63 bytes
+	Fatal         bool                   `protobuf:"varint,7,opt,name=fatal,proto3" json:"fatal,omitempty"`                                   // never worth a retry
+	Temporary     bool                   `protobuf:"varint,8,opt,name=temporary,proto3" json:"temporary,omitempty"`                           // exit 75: always worth a retry
+	Result        []byte                 `protobuf:"bytes,9,opt,name=result,proto3" json:"result,omitempty"`                                  // at most 4 KiB
+	OutputSize    int64                  `protobuf:"varint,10,opt,name=output_size,json=outputSize,proto3" json:"output_size,omitempty"`      // of the published output
+	OutputSha256  []byte                 `protobuf:"bytes,11,opt,name=output_sha256,json=outputSha256,proto3" json:"output_sha256,omitempty"` // 32 bytes, or empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[5]
+	mi := &file_dtask_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +936,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[5]
+	mi := &file_dtask_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,14 +949,14 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *Outcome) GetAttempt() *AttemptRef {
+func (x *Outcome) GetPlace() uint32 {
 	if x != nil {
-		return x.Attempt
+		return x.Place
 	}
-	return nil
+	return 0
 }
 
 func (x *Outcome) GetKind() OutcomeKind {
@@ -681,25 +1001,18 @@ func (x *Outcome) GetFatal() bool {
 	return false
 }
 
+func (x *Outcome) GetTemporary() bool {
+	if x != nil {
+		return x.Temporary
+	}
+	return false
+}
+
 func (x *Outcome) GetResult() []byte {
 	if x != nil {
 		return x.Result
 	}
 	return nil
-}
-
-func (x *Outcome) GetStartedAt() int64 {
-	if x != nil {
-		return x.StartedAt
-	}
-	return 0
-}
-
-func (x *Outcome) GetEndedAt() int64 {
-	if x != nil {
-		return x.EndedAt
-	}
-	return 0
 }
 
 func (x *Outcome) GetOutputSize() int64 {
@@ -716,32 +1029,30 @@ func (x *Outcome) GetOutputSha256() []byte {
 	return nil
 }
 
-func (x *Outcome) GetTemporary() bool {
-	if x != nil {
-		return x.Temporary
-	}
-	return false
-}
-
 // SessionResponse is what the leader says. Several parts may come in one
 // message; they are handled in the order of their numbers.
 type SessionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Fence         *Fence                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`
-	Beat          uint64                 `protobuf:"varint,2,opt,name=beat,proto3" json:"beat,omitempty"`      // repeats the worker's
-	Welcome       *Welcome               `protobuf:"bytes,3,opt,name=welcome,proto3" json:"welcome,omitempty"` // in the first message only
-	Ack           *Ack                   `protobuf:"bytes,4,opt,name=ack,proto3" json:"ack,omitempty"`
-	Stops         []*Stop                `protobuf:"bytes,5,rep,name=stops,proto3" json:"stops,omitempty"`
-	Assignments   *Assignments           `protobuf:"bytes,6,opt,name=assignments,proto3" json:"assignments,omitempty"`
-	MayBegin      []*AttemptRef          `protobuf:"bytes,7,rep,name=may_begin,json=mayBegin,proto3" json:"may_begin,omitempty"` // at-most-once attempts whose start is committed
-	LogRequest    *LogRequest            `protobuf:"bytes,8,opt,name=log_request,json=logRequest,proto3" json:"log_request,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Fence       *Fence                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`
+	Beat        uint64                 `protobuf:"varint,2,opt,name=beat,proto3" json:"beat,omitempty"`      // repeats the worker's
+	Welcome     *Welcome               `protobuf:"bytes,3,opt,name=welcome,proto3" json:"welcome,omitempty"` // in the first message only
+	Ack         *Ack                   `protobuf:"bytes,4,opt,name=ack,proto3" json:"ack,omitempty"`
+	Stops       []*Stop                `protobuf:"bytes,5,rep,name=stops,proto3" json:"stops,omitempty"`
+	Assignments *Assignments           `protobuf:"bytes,6,opt,name=assignments,proto3" json:"assignments,omitempty"`
+	MayBegin    []*AttemptRef          `protobuf:"bytes,7,rep,name=may_begin,json=mayBegin,proto3" json:"may_begin,omitempty"` // at-most-once attempts whose start is committed
+	LogRequest  *LogRequest            `protobuf:"bytes,8,opt,name=log_request,json=logRequest,proto3" json:"log_request,omitempty"`
+	Drain       *DrainOrder            `protobuf:"bytes,9,opt,name=drain,proto3" json:"drain,omitempty"` // when it changes; the present order is in welcome
+	Checkpoints []*CheckpointAnswer    `protobuf:"bytes,10,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	// Attempts that another worker could begin now. Those that have not begun are
+	// handed back, as OUTCOME_KIND_RELEASED; the others go on.
+	GiveBack      []*AttemptRef `protobuf:"bytes,11,rep,name=give_back,json=giveBack,proto3" json:"give_back,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[6]
+	mi := &file_dtask_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +1064,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[6]
+	mi := &file_dtask_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +1077,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SessionResponse) GetFence() *Fence {
@@ -825,19 +1136,41 @@ func (x *SessionResponse) GetLogRequest() *LogRequest {
 	return nil
 }
 
+func (x *SessionResponse) GetDrain() *DrainOrder {
+	if x != nil {
+		return x.Drain
+	}
+	return nil
+}
+
+func (x *SessionResponse) GetCheckpoints() []*CheckpointAnswer {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return nil
+}
+
+func (x *SessionResponse) GetGiveBack() []*AttemptRef {
+	if x != nil {
+		return x.GiveBack
+	}
+	return nil
+}
+
 type Welcome struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId            uint32                 `protobuf:"varint,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`                                    // number of the worker, for as long as the cluster knows its name
 	HeartbeatIntervalMs int64                  `protobuf:"varint,2,opt,name=heartbeat_interval_ms,json=heartbeatIntervalMs,proto3" json:"heartbeat_interval_ms,omitempty"` // send at least this often
 	SilenceMs           int64                  `protobuf:"varint,3,opt,name=silence_ms,json=silenceMs,proto3" json:"silence_ms,omitempty"`                                 // the leader gives a worker up after this much silence
 	LeaseMs             int64                  `protobuf:"varint,4,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`                                       // exclusive attempts: stop them this long after the last answered beat
+	Draining            bool                   `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`                                                    // by a person's order, as in DrainOrder
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[7]
+	mi := &file_dtask_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +1182,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[7]
+	mi := &file_dtask_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1195,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Welcome) GetWorkerId() uint32 {
@@ -893,6 +1226,60 @@ func (x *Welcome) GetLeaseMs() int64 {
 	return 0
 }
 
+func (x *Welcome) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+// DrainOrder tells a worker that a person drains it: it hands back at once what
+// has not begun, and what still comes. What runs goes on until a stop with
+// STOP_REASON_DRAINED.
+type DrainOrder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Draining      bool                   `protobuf:"varint,1,opt,name=draining,proto3" json:"draining,omitempty"` // false: it works again
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainOrder) Reset() {
+	*x = DrainOrder{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainOrder) ProtoMessage() {}
+
+func (x *DrainOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainOrder.ProtoReflect.Descriptor instead.
+func (*DrainOrder) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DrainOrder) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
 type Stop struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -903,7 +1290,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[8]
+	mi := &file_dtask_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1302,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[8]
+	mi := &file_dtask_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1315,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Stop) GetAttempt() *AttemptRef {
@@ -955,7 +1342,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[9]
+	mi := &file_dtask_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1354,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[9]
+	mi := &file_dtask_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1367,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Ack) GetThrough() uint64 {
@@ -1008,7 +1395,7 @@ type ReportVerdict struct {
 
 func (x *ReportVerdict) Reset() {
 	*x = ReportVerdict{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[10]
+	mi := &file_dtask_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1407,7 @@ func (x *ReportVerdict) String() string {
 func (*ReportVerdict) ProtoMessage() {}
 
 func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[10]
+	mi := &file_dtask_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1420,7 @@ func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportVerdict.ProtoReflect.Descriptor instead.
 func (*ReportVerdict) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportVerdict) GetNumber() uint64 {
@@ -1057,18 +1444,28 @@ func (x *ReportVerdict) GetAttempt() *AttemptRef {
 	return nil
 }
 
-// Assignments are attempts that this worker shall run. They are committed.
+// Assignments are attempts that this worker shall run. They are committed. As in
+// Outcomes, entry i of each column is about the same attempt.
 type Assignments struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Contexts      []*JobContext          `protobuf:"bytes,1,rep,name=contexts,proto3" json:"contexts,omitempty"` // what tasks point into
-	Tasks         []*Assignment          `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Contexts      []*JobContext          `protobuf:"bytes,1,rep,name=contexts,proto3" json:"contexts,omitempty"`                            // what entries point into
+	Context       []uint32               `protobuf:"varint,2,rep,packed,name=context,proto3" json:"context,omitempty"`                      // index into contexts; empty: 0 for all
+	Policy        []uint32               `protobuf:"varint,3,rep,packed,name=policy,proto3" json:"policy,omitempty"`                        // index into the context's policies; empty: 0 for all
+	Tasks         []uint32               `protobuf:"varint,4,rep,packed,name=tasks,proto3" json:"tasks,omitempty"`                          // index of the task in its job
+	Attempts      []uint32               `protobuf:"varint,5,rep,packed,name=attempts,proto3" json:"attempts,omitempty"`                    // the fencing token is the message's epoch << 32 | attempt
+	Failures      []uint32               `protobuf:"varint,6,rep,packed,name=failures,proto3" json:"failures,omitempty"`                    // earlier attempts that failed; empty: 0 for all
+	IdSizes       []uint32               `protobuf:"varint,7,rep,packed,name=id_sizes,json=idSizes,proto3" json:"id_sizes,omitempty"`       // bytes of ids
+	Ids           []byte                 `protobuf:"bytes,8,opt,name=ids,proto3" json:"ids,omitempty"`                                      // of tasks, one after the other
+	BodySizes     []uint32               `protobuf:"varint,9,rep,packed,name=body_sizes,json=bodySizes,proto3" json:"body_sizes,omitempty"` // bytes of bodies; empty: 0 for all
+	Bodies        []byte                 `protobuf:"bytes,10,opt,name=bodies,proto3" json:"bodies,omitempty"`                               // a TaskBody each: the coordinator passes on what was submitted
+	Particulars   []*Particular          `protobuf:"bytes,11,rep,name=particulars,proto3" json:"particulars,omitempty"`                     // of those that have any, ascending by place
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assignments) Reset() {
 	*x = Assignments{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[11]
+	mi := &file_dtask_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1477,7 @@ func (x *Assignments) String() string {
 func (*Assignments) ProtoMessage() {}
 
 func (x *Assignments) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[11]
+	mi := &file_dtask_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1490,7 @@ func (x *Assignments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignments.ProtoReflect.Descriptor instead.
 func (*Assignments) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Assignments) GetContexts() []*JobContext {
@@ -1103,9 +1500,141 @@ func (x *Assignments) GetContexts() []*JobContext {
 	return nil
 }
 
-func (x *Assignments) GetTasks() []*Assignment {
+func (x *Assignments) GetContext() []uint32 {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+func (x *Assignments) GetPolicy() []uint32 {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *Assignments) GetTasks() []uint32 {
 	if x != nil {
 		return x.Tasks
+	}
+	return nil
+}
+
+func (x *Assignments) GetAttempts() []uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+func (x *Assignments) GetFailures() []uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+func (x *Assignments) GetIdSizes() []uint32 {
+	if x != nil {
+		return x.IdSizes
+	}
+	return nil
+}
+
+func (x *Assignments) GetIds() []byte {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *Assignments) GetBodySizes() []uint32 {
+	if x != nil {
+		return x.BodySizes
+	}
+	return nil
+}
+
+func (x *Assignments) GetBodies() []byte {
+	if x != nil {
+		return x.Bodies
+	}
+	return nil
+}
+
+func (x *Assignments) GetParticulars() []*Particular {
+	if x != nil {
+		return x.Particulars
+	}
+	return nil
+}
+
+// Particular is what few assignments have.
+type Particular struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Place         uint32                 `protobuf:"varint,1,opt,name=place,proto3" json:"place,omitempty"`                                                    // which entry of the columns it is
+	JobOutcome    JobState               `protobuf:"varint,2,opt,name=job_outcome,json=jobOutcome,proto3,enum=dtask.v1.JobState" json:"job_outcome,omitempty"` // of a clean-up task: what the ordinary tasks made of the job
+	Checkpoint    *Checkpoint            `protobuf:"bytes,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                                           // to begin with; absent: there is none
+	Array         *ArrayItems            `protobuf:"bytes,4,opt,name=array,proto3" json:"array,omitempty"`                                                     // of a task of an array
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Particular) Reset() {
+	*x = Particular{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Particular) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Particular) ProtoMessage() {}
+
+func (x *Particular) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Particular.ProtoReflect.Descriptor instead.
+func (*Particular) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Particular) GetPlace() uint32 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
+}
+
+func (x *Particular) GetJobOutcome() JobState {
+	if x != nil {
+		return x.JobOutcome
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *Particular) GetCheckpoint() *Checkpoint {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
+func (x *Particular) GetArray() *ArrayItems {
+	if x != nil {
+		return x.Array
 	}
 	return nil
 }
@@ -1124,7 +1653,7 @@ type JobContext struct {
 
 func (x *JobContext) Reset() {
 	*x = JobContext{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[12]
+	mi := &file_dtask_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1665,7 @@ func (x *JobContext) String() string {
 func (*JobContext) ProtoMessage() {}
 
 func (x *JobContext) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[12]
+	mi := &file_dtask_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1678,7 @@ func (x *JobContext) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobContext.ProtoReflect.Descriptor instead.
 func (*JobContext) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JobContext) GetJob() uint64 {
@@ -1180,35 +1709,34 @@ func (x *JobContext) GetPolicies() []*TaskPolicy {
 	return nil
 }
 
-type Assignment struct {
+// ArrayItems is what of an array an attempt executes: the body once for each
+// index, in order, with its expressions replaced.
+type ArrayItems struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Context       uint32                 `protobuf:"varint,1,opt,name=context,proto3" json:"context,omitempty"` // index into contexts
-	Policy        uint32                 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`   // index into the context's policies
-	Task          uint32                 `protobuf:"varint,3,opt,name=task,proto3" json:"task,omitempty"`       // index of the task in its job
-	Attempt       uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	TaskId        string                 `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Body          *TaskBody              `protobuf:"bytes,6,opt,name=body,proto3" json:"body,omitempty"`
-	FencingToken  uint64                 `protobuf:"varint,7,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"` // epoch << 32 | attempt
-	Failures      uint32                 `protobuf:"varint,8,opt,name=failures,proto3" json:"failures,omitempty"`                             // earlier attempts that failed
+	Indexes       []uint32               `protobuf:"varint,1,rep,packed,name=indexes,proto3" json:"indexes,omitempty"`
+	Items         [][]byte               `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`                                 // JSON, as many; none: the index is the item
+	Size          uint32                 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`                                  // items of the whole array
+	Chunked       bool                   `protobuf:"varint,4,opt,name=chunked,proto3" json:"chunked,omitempty"`                            // the result is a list, also of one
+	JsonPayload   bool                   `protobuf:"varint,5,opt,name=json_payload,json=jsonPayload,proto3" json:"json_payload,omitempty"` // as in ArraySpec
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Assignment) Reset() {
-	*x = Assignment{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[13]
+func (x *ArrayItems) Reset() {
+	*x = ArrayItems{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Assignment) String() string {
+func (x *ArrayItems) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Assignment) ProtoMessage() {}
+func (*ArrayItems) ProtoMessage() {}
 
-func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[13]
+func (x *ArrayItems) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1219,65 +1747,44 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
-func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{13}
+// Deprecated: Use ArrayItems.ProtoReflect.Descriptor instead.
+func (*ArrayItems) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *Assignment) GetContext() uint32 {
+func (x *ArrayItems) GetIndexes() []uint32 {
 	if x != nil {
-		return x.Context
-	}
-	return 0
-}
-
-func (x *Assignment) GetPolicy() uint32 {
-	if x != nil {
-		return x.Policy
-	}
-	return 0
-}
-
-func (x *Assignment) GetTask() uint32 {
-	if x != nil {
-		return x.Task
-	}
-	return 0
-}
-
-func (x *Assignment) GetAttempt() uint32 {
-	if x != nil {
-		return x.Attempt
-	}
-	return 0
-}
-
-func (x *Assignment) GetTaskId() string {
-	if x != nil {
-		return x.TaskId
-	}
-	return ""
-}
-
-func (x *Assignment) GetBody() *TaskBody {
-	if x != nil {
-		return x.Body
+		return x.Indexes
 	}
 	return nil
 }
 
-func (x *Assignment) GetFencingToken() uint64 {
+func (x *ArrayItems) GetItems() [][]byte {
 	if x != nil {
-		return x.FencingToken
+		return x.Items
+	}
+	return nil
+}
+
+func (x *ArrayItems) GetSize() uint32 {
+	if x != nil {
+		return x.Size
 	}
 	return 0
 }
 
-func (x *Assignment) GetFailures() uint32 {
+func (x *ArrayItems) GetChunked() bool {
 	if x != nil {
-		return x.Failures
+		return x.Chunked
 	}
-	return 0
+	return false
+}
+
+func (x *ArrayItems) GetJsonPayload() bool {
+	if x != nil {
+		return x.JsonPayload
+	}
+	return false
 }
 
 type LogRequest struct {
@@ -1293,7 +1800,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[14]
+	mi := &file_dtask_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1812,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[14]
+	mi := &file_dtask_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1825,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogRequest) GetId() uint64 {
@@ -1369,7 +1876,7 @@ type LogData struct {
 
 func (x *LogData) Reset() {
 	*x = LogData{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[15]
+	mi := &file_dtask_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1888,7 @@ func (x *LogData) String() string {
 func (*LogData) ProtoMessage() {}
 
 func (x *LogData) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[15]
+	mi := &file_dtask_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1901,7 @@ func (x *LogData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogData.ProtoReflect.Descriptor instead.
 func (*LogData) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LogData) GetId() uint64 {
@@ -1443,7 +1950,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x05hello\x18\x03 \x01(\v2\x0f.dtask.v1.HelloR\x05hello\x12+\n" +
 	"\areports\x18\x04 \x01(\v2\x11.dtask.v1.ReportsR\areports\x12,\n" +
 	"\blog_data\x18\x05 \x01(\v2\x11.dtask.v1.LogDataR\alogData\x12\x18\n" +
-	"\aleaving\x18\x06 \x01(\bR\aleaving\"\xea\x03\n" +
+	"\aleaving\x18\x06 \x01(\bR\aleaving\"\x86\x04\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x14\n" +
@@ -1456,44 +1963,64 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"nextReport\x12\x18\n" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x18\n" +
 	"\aaddress\x18\n" +
-	" \x01(\tR\aaddress\x1a9\n" +
+	" \x01(\tR\aaddress\x12\x1a\n" +
+	"\bprefetch\x18\v \x01(\rR\bprefetch\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xd8\x01\n" +
-	"\aReports\x12\x14\n" +
-	"\x05first\x18\x01 \x01(\x04R\x05first\x12-\n" +
-	"\boutcomes\x18\x02 \x03(\v2\x11.dtask.v1.OutcomeR\boutcomes\x12%\n" +
-	"\x05began\x18\x03 \x03(\v2\x0f.dtask.v1.BeganR\x05began\x121\n" +
-	"\tmay_begin\x18\x04 \x03(\v2\x14.dtask.v1.AttemptRefR\bmayBegin\x12.\n" +
-	"\bprogress\x18\x05 \x03(\v2\x12.dtask.v1.ProgressR\bprogress\"L\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xfb\x01\n" +
+	"\aReports\x12.\n" +
+	"\boutcomes\x18\x01 \x01(\v2\x12.dtask.v1.OutcomesR\boutcomes\x12%\n" +
+	"\x05began\x18\x02 \x03(\v2\x0f.dtask.v1.BeganR\x05began\x121\n" +
+	"\tmay_begin\x18\x03 \x03(\v2\x14.dtask.v1.AttemptRefR\bmayBegin\x12.\n" +
+	"\bprogress\x18\x04 \x03(\v2\x12.dtask.v1.ProgressR\bprogress\x126\n" +
+	"\vcheckpoints\x18\x05 \x03(\v2\x14.dtask.v1.CheckpointR\vcheckpoints\"\xd6\x01\n" +
+	"\n" +
+	"Checkpoint\x12.\n" +
+	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\rR\x06number\x12,\n" +
+	"\x04form\x18\x03 \x01(\x0e2\x18.dtask.v1.CheckpointFormR\x04form\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12\x12\n" +
+	"\x04file\x18\x05 \x01(\tR\x04file\x12\x12\n" +
+	"\x04size\x18\x06 \x01(\x03R\x04size\x12\x16\n" +
+	"\x06sha256\x18\a \x01(\fR\x06sha256\"p\n" +
+	"\x10CheckpointAnswer\x12.\n" +
+	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\rR\x06number\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"L\n" +
 	"\x05Began\x12.\n" +
 	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"j\n" +
 	"\bProgress\x12.\n" +
 	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x1a\n" +
 	"\bpermille\x18\x02 \x01(\rR\bpermille\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"\x9a\x03\n" +
-	"\aOutcome\x12.\n" +
-	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12)\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\xe7\x01\n" +
+	"\bOutcomes\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
+	"\x04jobs\x18\x02 \x03(\x04R\x04jobs\x12\x14\n" +
+	"\x05tasks\x18\x03 \x03(\rR\x05tasks\x12\x1a\n" +
+	"\battempts\x18\x04 \x03(\rR\battempts\x12\x17\n" +
+	"\atook_ms\x18\x05 \x03(\rR\x06tookMs\x12!\n" +
+	"\fresult_sizes\x18\x06 \x03(\rR\vresultSizes\x12\x18\n" +
+	"\aresults\x18\a \x01(\fR\aresults\x12)\n" +
+	"\x06others\x18\b \x03(\v2\x11.dtask.v1.OutcomeR\x06others\"\xc6\x02\n" +
+	"\aOutcome\x12\x14\n" +
+	"\x05place\x18\x01 \x01(\rR\x05place\x12)\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x15.dtask.v1.OutcomeKindR\x04kind\x12\x1b\n" +
 	"\texit_code\x18\x03 \x01(\x05R\bexitCode\x12\x16\n" +
 	"\x06signal\x18\x04 \x01(\tR\x06signal\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x1d\n" +
 	"\n" +
 	"error_name\x18\x06 \x01(\tR\terrorName\x12\x14\n" +
-	"\x05fatal\x18\a \x01(\bR\x05fatal\x12\x16\n" +
-	"\x06result\x18\b \x01(\fR\x06result\x12\x1d\n" +
-	"\n" +
-	"started_at\x18\t \x01(\x03R\tstartedAt\x12\x19\n" +
-	"\bended_at\x18\n" +
-	" \x01(\x03R\aendedAt\x12\x1f\n" +
-	"\voutput_size\x18\v \x01(\x03R\n" +
+	"\x05fatal\x18\a \x01(\bR\x05fatal\x12\x1c\n" +
+	"\ttemporary\x18\b \x01(\bR\ttemporary\x12\x16\n" +
+	"\x06result\x18\t \x01(\fR\x06result\x12\x1f\n" +
+	"\voutput_size\x18\n" +
+	" \x01(\x03R\n" +
 	"outputSize\x12#\n" +
-	"\routput_sha256\x18\f \x01(\fR\foutputSha256\x12\x1c\n" +
-	"\ttemporary\x18\r \x01(\bR\ttemporary\"\xe3\x02\n" +
+	"\routput_sha256\x18\v \x01(\fR\foutputSha256\"\x80\x04\n" +
 	"\x0fSessionResponse\x12%\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0f.dtask.v1.FenceR\x05fence\x12\x12\n" +
 	"\x04beat\x18\x02 \x01(\x04R\x04beat\x12+\n" +
@@ -1503,13 +2030,21 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\vassignments\x18\x06 \x01(\v2\x15.dtask.v1.AssignmentsR\vassignments\x121\n" +
 	"\tmay_begin\x18\a \x03(\v2\x14.dtask.v1.AttemptRefR\bmayBegin\x125\n" +
 	"\vlog_request\x18\b \x01(\v2\x14.dtask.v1.LogRequestR\n" +
-	"logRequest\"\x94\x01\n" +
+	"logRequest\x12*\n" +
+	"\x05drain\x18\t \x01(\v2\x14.dtask.v1.DrainOrderR\x05drain\x12<\n" +
+	"\vcheckpoints\x18\n" +
+	" \x03(\v2\x1a.dtask.v1.CheckpointAnswerR\vcheckpoints\x121\n" +
+	"\tgive_back\x18\v \x03(\v2\x14.dtask.v1.AttemptRefR\bgiveBack\"\xb0\x01\n" +
 	"\aWelcome\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\rR\bworkerId\x122\n" +
 	"\x15heartbeat_interval_ms\x18\x02 \x01(\x03R\x13heartbeatIntervalMs\x12\x1d\n" +
 	"\n" +
 	"silence_ms\x18\x03 \x01(\x03R\tsilenceMs\x12\x19\n" +
-	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\"d\n" +
+	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\x12\x1a\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\"(\n" +
+	"\n" +
+	"DrainOrder\x12\x1a\n" +
+	"\bdraining\x18\x01 \x01(\bR\bdraining\"d\n" +
 	"\x04Stop\x12.\n" +
 	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12,\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x14.dtask.v1.StopReasonR\x06reason\"X\n" +
@@ -1521,10 +2056,30 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\rReportVerdict\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12+\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x11.dtask.v1.VerdictR\averdict\x12.\n" +
-	"\aattempt\x18\x03 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\"k\n" +
+	"\aattempt\x18\x03 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\"\xdb\x02\n" +
 	"\vAssignments\x120\n" +
-	"\bcontexts\x18\x01 \x03(\v2\x14.dtask.v1.JobContextR\bcontexts\x12*\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x14.dtask.v1.AssignmentR\x05tasks\"\xd4\x01\n" +
+	"\bcontexts\x18\x01 \x03(\v2\x14.dtask.v1.JobContextR\bcontexts\x12\x18\n" +
+	"\acontext\x18\x02 \x03(\rR\acontext\x12\x16\n" +
+	"\x06policy\x18\x03 \x03(\rR\x06policy\x12\x14\n" +
+	"\x05tasks\x18\x04 \x03(\rR\x05tasks\x12\x1a\n" +
+	"\battempts\x18\x05 \x03(\rR\battempts\x12\x1a\n" +
+	"\bfailures\x18\x06 \x03(\rR\bfailures\x12\x19\n" +
+	"\bid_sizes\x18\a \x03(\rR\aidSizes\x12\x10\n" +
+	"\x03ids\x18\b \x01(\fR\x03ids\x12\x1d\n" +
+	"\n" +
+	"body_sizes\x18\t \x03(\rR\tbodySizes\x12\x16\n" +
+	"\x06bodies\x18\n" +
+	" \x01(\fR\x06bodies\x126\n" +
+	"\vparticulars\x18\v \x03(\v2\x14.dtask.v1.ParticularR\vparticulars\"\xb9\x01\n" +
+	"\n" +
+	"Particular\x12\x14\n" +
+	"\x05place\x18\x01 \x01(\rR\x05place\x123\n" +
+	"\vjob_outcome\x18\x02 \x01(\x0e2\x12.dtask.v1.JobStateR\n" +
+	"jobOutcome\x124\n" +
+	"\n" +
+	"checkpoint\x18\x03 \x01(\v2\x14.dtask.v1.CheckpointR\n" +
+	"checkpoint\x12*\n" +
+	"\x05array\x18\x04 \x01(\v2\x14.dtask.v1.ArrayItemsR\x05array\"\xd4\x01\n" +
 	"\n" +
 	"JobContext\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x19\n" +
@@ -1533,17 +2088,14 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\bpolicies\x18\x04 \x03(\v2\x14.dtask.v1.TaskPolicyR\bpolicies\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x01\n" +
 	"\n" +
-	"Assignment\x12\x18\n" +
-	"\acontext\x18\x01 \x01(\rR\acontext\x12\x16\n" +
-	"\x06policy\x18\x02 \x01(\rR\x06policy\x12\x12\n" +
-	"\x04task\x18\x03 \x01(\rR\x04task\x12\x18\n" +
-	"\aattempt\x18\x04 \x01(\rR\aattempt\x12\x17\n" +
-	"\atask_id\x18\x05 \x01(\tR\x06taskId\x12&\n" +
-	"\x04body\x18\x06 \x01(\v2\x12.dtask.v1.TaskBodyR\x04body\x12#\n" +
-	"\rfencing_token\x18\a \x01(\x04R\ffencingToken\x12\x1a\n" +
-	"\bfailures\x18\b \x01(\rR\bfailures\"\xa9\x01\n" +
+	"ArrayItems\x12\x18\n" +
+	"\aindexes\x18\x01 \x03(\rR\aindexes\x12\x14\n" +
+	"\x05items\x18\x02 \x03(\fR\x05items\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\rR\x04size\x12\x18\n" +
+	"\achunked\x18\x04 \x01(\bR\achunked\x12!\n" +
+	"\fjson_payload\x18\x05 \x01(\bR\vjsonPayload\"\xa9\x01\n" +
 	"\n" +
 	"LogRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12.\n" +
@@ -1556,7 +2108,11 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x06stream\x18\x02 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\bR\x03end\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error*\xd1\x01\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error*g\n" +
+	"\x0eCheckpointForm\x12\x1f\n" +
+	"\x1bCHECKPOINT_FORM_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16CHECKPOINT_FORM_FOLDER\x10\x01\x12\x18\n" +
+	"\x14CHECKPOINT_FORM_DATA\x10\x02*\xd1\x01\n" +
 	"\vOutcomeKind\x12\x1c\n" +
 	"\x18OUTCOME_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OUTCOME_KIND_SUCCEEDED\x10\x01\x12\x17\n" +
@@ -1564,13 +2120,14 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x16OUTCOME_KIND_TIMED_OUT\x10\x03\x12\x1a\n" +
 	"\x16OUTCOME_KIND_CANCELLED\x10\x04\x12\x19\n" +
 	"\x15OUTCOME_KIND_RELEASED\x10\x05\x12\x1c\n" +
-	"\x18OUTCOME_KIND_NOT_STARTED\x10\x06*{\n" +
+	"\x18OUTCOME_KIND_NOT_STARTED\x10\x06*\x94\x01\n" +
 	"\n" +
 	"StopReason\x12\x1b\n" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15STOP_REASON_CANCELLED\x10\x01\x12\x1a\n" +
 	"\x16STOP_REASON_SUPERSEDED\x10\x02\x12\x19\n" +
-	"\x15STOP_REASON_TIMED_OUT\x10\x03*\x88\x01\n" +
+	"\x15STOP_REASON_TIMED_OUT\x10\x03\x12\x17\n" +
+	"\x13STOP_REASON_DRAINED\x10\x04*\x88\x01\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10VERDICT_ACCEPTED\x10\x01\x12\x1c\n" +
@@ -1592,81 +2149,96 @@ func file_dtask_v1_worker_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_worker_proto_rawDescData
 }
 
-var file_dtask_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dtask_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_dtask_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_dtask_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_dtask_v1_worker_proto_goTypes = []any{
-	(OutcomeKind)(0),        // 0: dtask.v1.OutcomeKind
-	(StopReason)(0),         // 1: dtask.v1.StopReason
-	(Verdict)(0),            // 2: dtask.v1.Verdict
-	(*SessionRequest)(nil),  // 3: dtask.v1.SessionRequest
-	(*Hello)(nil),           // 4: dtask.v1.Hello
-	(*Reports)(nil),         // 5: dtask.v1.Reports
-	(*Began)(nil),           // 6: dtask.v1.Began
-	(*Progress)(nil),        // 7: dtask.v1.Progress
-	(*Outcome)(nil),         // 8: dtask.v1.Outcome
-	(*SessionResponse)(nil), // 9: dtask.v1.SessionResponse
-	(*Welcome)(nil),         // 10: dtask.v1.Welcome
-	(*Stop)(nil),            // 11: dtask.v1.Stop
-	(*Ack)(nil),             // 12: dtask.v1.Ack
-	(*ReportVerdict)(nil),   // 13: dtask.v1.ReportVerdict
-	(*Assignments)(nil),     // 14: dtask.v1.Assignments
-	(*JobContext)(nil),      // 15: dtask.v1.JobContext
-	(*Assignment)(nil),      // 16: dtask.v1.Assignment
-	(*LogRequest)(nil),      // 17: dtask.v1.LogRequest
-	(*LogData)(nil),         // 18: dtask.v1.LogData
-	nil,                     // 19: dtask.v1.Hello.LabelsEntry
-	nil,                     // 20: dtask.v1.Hello.ResourcesEntry
-	nil,                     // 21: dtask.v1.JobContext.EnvEntry
-	(*Fence)(nil),           // 22: dtask.v1.Fence
-	(*AttemptRef)(nil),      // 23: dtask.v1.AttemptRef
-	(*TaskPolicy)(nil),      // 24: dtask.v1.TaskPolicy
-	(*TaskBody)(nil),        // 25: dtask.v1.TaskBody
-	(LogStream)(0),          // 26: dtask.v1.LogStream
+	(CheckpointForm)(0),      // 0: dtask.v1.CheckpointForm
+	(OutcomeKind)(0),         // 1: dtask.v1.OutcomeKind
+	(StopReason)(0),          // 2: dtask.v1.StopReason
+	(Verdict)(0),             // 3: dtask.v1.Verdict
+	(*SessionRequest)(nil),   // 4: dtask.v1.SessionRequest
+	(*Hello)(nil),            // 5: dtask.v1.Hello
+	(*Reports)(nil),          // 6: dtask.v1.Reports
+	(*Checkpoint)(nil),       // 7: dtask.v1.Checkpoint
+	(*CheckpointAnswer)(nil), // 8: dtask.v1.CheckpointAnswer
+	(*Began)(nil),            // 9: dtask.v1.Began
+	(*Progress)(nil),         // 10: dtask.v1.Progress
+	(*Outcomes)(nil),         // 11: dtask.v1.Outcomes
+	(*Outcome)(nil),          // 12: dtask.v1.Outcome
+	(*SessionResponse)(nil),  // 13: dtask.v1.SessionResponse
+	(*Welcome)(nil),          // 14: dtask.v1.Welcome
+	(*DrainOrder)(nil),       // 15: dtask.v1.DrainOrder
+	(*Stop)(nil),             // 16: dtask.v1.Stop
+	(*Ack)(nil),              // 17: dtask.v1.Ack
+	(*ReportVerdict)(nil),    // 18: dtask.v1.ReportVerdict
+	(*Assignments)(nil),      // 19: dtask.v1.Assignments
+	(*Particular)(nil),       // 20: dtask.v1.Particular
+	(*JobContext)(nil),       // 21: dtask.v1.JobContext
+	(*ArrayItems)(nil),       // 22: dtask.v1.ArrayItems
+	(*LogRequest)(nil),       // 23: dtask.v1.LogRequest
+	(*LogData)(nil),          // 24: dtask.v1.LogData
+	nil,                      // 25: dtask.v1.Hello.LabelsEntry
+	nil,                      // 26: dtask.v1.Hello.ResourcesEntry
+	nil,                      // 27: dtask.v1.JobContext.EnvEntry
+	(*Fence)(nil),            // 28: dtask.v1.Fence
+	(*AttemptRef)(nil),       // 29: dtask.v1.AttemptRef
+	(JobState)(0),            // 30: dtask.v1.JobState
+	(*TaskPolicy)(nil),       // 31: dtask.v1.TaskPolicy
+	(LogStream)(0),           // 32: dtask.v1.LogStream
 }
 var file_dtask_v1_worker_proto_depIdxs = []int32{
-	22, // 0: dtask.v1.SessionRequest.fence:type_name -> dtask.v1.Fence
-	4,  // 1: dtask.v1.SessionRequest.hello:type_name -> dtask.v1.Hello
-	5,  // 2: dtask.v1.SessionRequest.reports:type_name -> dtask.v1.Reports
-	18, // 3: dtask.v1.SessionRequest.log_data:type_name -> dtask.v1.LogData
-	19, // 4: dtask.v1.Hello.labels:type_name -> dtask.v1.Hello.LabelsEntry
-	20, // 5: dtask.v1.Hello.resources:type_name -> dtask.v1.Hello.ResourcesEntry
-	23, // 6: dtask.v1.Hello.held:type_name -> dtask.v1.AttemptRef
-	23, // 7: dtask.v1.Hello.ended:type_name -> dtask.v1.AttemptRef
-	8,  // 8: dtask.v1.Reports.outcomes:type_name -> dtask.v1.Outcome
-	6,  // 9: dtask.v1.Reports.began:type_name -> dtask.v1.Began
-	23, // 10: dtask.v1.Reports.may_begin:type_name -> dtask.v1.AttemptRef
-	7,  // 11: dtask.v1.Reports.progress:type_name -> dtask.v1.Progress
-	23, // 12: dtask.v1.Began.attempt:type_name -> dtask.v1.AttemptRef
-	23, // 13: dtask.v1.Progress.attempt:type_name -> dtask.v1.AttemptRef
-	23, // 14: dtask.v1.Outcome.attempt:type_name -> dtask.v1.AttemptRef
-	0,  // 15: dtask.v1.Outcome.kind:type_name -> dtask.v1.OutcomeKind
-	22, // 16: dtask.v1.SessionResponse.fence:type_name -> dtask.v1.Fence
-	10, // 17: dtask.v1.SessionResponse.welcome:type_name -> dtask.v1.Welcome
-	12, // 18: dtask.v1.SessionResponse.ack:type_name -> dtask.v1.Ack
-	11, // 19: dtask.v1.SessionResponse.stops:type_name -> dtask.v1.Stop
-	14, // 20: dtask.v1.SessionResponse.assignments:type_name -> dtask.v1.Assignments
-	23, // 21: dtask.v1.SessionResponse.may_begin:type_name -> dtask.v1.AttemptRef
-	17, // 22: dtask.v1.SessionResponse.log_request:type_name -> dtask.v1.LogRequest
-	23, // 23: dtask.v1.Stop.attempt:type_name -> dtask.v1.AttemptRef
-	1,  // 24: dtask.v1.Stop.reason:type_name -> dtask.v1.StopReason
-	13, // 25: dtask.v1.Ack.exceptions:type_name -> dtask.v1.ReportVerdict
-	2,  // 26: dtask.v1.ReportVerdict.verdict:type_name -> dtask.v1.Verdict
-	23, // 27: dtask.v1.ReportVerdict.attempt:type_name -> dtask.v1.AttemptRef
-	15, // 28: dtask.v1.Assignments.contexts:type_name -> dtask.v1.JobContext
-	16, // 29: dtask.v1.Assignments.tasks:type_name -> dtask.v1.Assignment
-	21, // 30: dtask.v1.JobContext.env:type_name -> dtask.v1.JobContext.EnvEntry
-	24, // 31: dtask.v1.JobContext.policies:type_name -> dtask.v1.TaskPolicy
-	25, // 32: dtask.v1.Assignment.body:type_name -> dtask.v1.TaskBody
-	23, // 33: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
-	26, // 34: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
-	26, // 35: dtask.v1.LogData.stream:type_name -> dtask.v1.LogStream
-	3,  // 36: dtask.v1.WorkerService.Session:input_type -> dtask.v1.SessionRequest
-	9,  // 37: dtask.v1.WorkerService.Session:output_type -> dtask.v1.SessionResponse
-	37, // [37:38] is the sub-list for method output_type
-	36, // [36:37] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	28, // 0: dtask.v1.SessionRequest.fence:type_name -> dtask.v1.Fence
+	5,  // 1: dtask.v1.SessionRequest.hello:type_name -> dtask.v1.Hello
+	6,  // 2: dtask.v1.SessionRequest.reports:type_name -> dtask.v1.Reports
+	24, // 3: dtask.v1.SessionRequest.log_data:type_name -> dtask.v1.LogData
+	25, // 4: dtask.v1.Hello.labels:type_name -> dtask.v1.Hello.LabelsEntry
+	26, // 5: dtask.v1.Hello.resources:type_name -> dtask.v1.Hello.ResourcesEntry
+	29, // 6: dtask.v1.Hello.held:type_name -> dtask.v1.AttemptRef
+	29, // 7: dtask.v1.Hello.ended:type_name -> dtask.v1.AttemptRef
+	11, // 8: dtask.v1.Reports.outcomes:type_name -> dtask.v1.Outcomes
+	9,  // 9: dtask.v1.Reports.began:type_name -> dtask.v1.Began
+	29, // 10: dtask.v1.Reports.may_begin:type_name -> dtask.v1.AttemptRef
+	10, // 11: dtask.v1.Reports.progress:type_name -> dtask.v1.Progress
+	7,  // 12: dtask.v1.Reports.checkpoints:type_name -> dtask.v1.Checkpoint
+	29, // 13: dtask.v1.Checkpoint.attempt:type_name -> dtask.v1.AttemptRef
+	0,  // 14: dtask.v1.Checkpoint.form:type_name -> dtask.v1.CheckpointForm
+	29, // 15: dtask.v1.CheckpointAnswer.attempt:type_name -> dtask.v1.AttemptRef
+	29, // 16: dtask.v1.Began.attempt:type_name -> dtask.v1.AttemptRef
+	29, // 17: dtask.v1.Progress.attempt:type_name -> dtask.v1.AttemptRef
+	12, // 18: dtask.v1.Outcomes.others:type_name -> dtask.v1.Outcome
+	1,  // 19: dtask.v1.Outcome.kind:type_name -> dtask.v1.OutcomeKind
+	28, // 20: dtask.v1.SessionResponse.fence:type_name -> dtask.v1.Fence
+	14, // 21: dtask.v1.SessionResponse.welcome:type_name -> dtask.v1.Welcome
+	17, // 22: dtask.v1.SessionResponse.ack:type_name -> dtask.v1.Ack
+	16, // 23: dtask.v1.SessionResponse.stops:type_name -> dtask.v1.Stop
+	19, // 24: dtask.v1.SessionResponse.assignments:type_name -> dtask.v1.Assignments
+	29, // 25: dtask.v1.SessionResponse.may_begin:type_name -> dtask.v1.AttemptRef
+	23, // 26: dtask.v1.SessionResponse.log_request:type_name -> dtask.v1.LogRequest
+	15, // 27: dtask.v1.SessionResponse.drain:type_name -> dtask.v1.DrainOrder
+	8,  // 28: dtask.v1.SessionResponse.checkpoints:type_name -> dtask.v1.CheckpointAnswer
+	29, // 29: dtask.v1.SessionResponse.give_back:type_name -> dtask.v1.AttemptRef
+	29, // 30: dtask.v1.Stop.attempt:type_name -> dtask.v1.AttemptRef
+	2,  // 31: dtask.v1.Stop.reason:type_name -> dtask.v1.StopReason
+	18, // 32: dtask.v1.Ack.exceptions:type_name -> dtask.v1.ReportVerdict
+	3,  // 33: dtask.v1.ReportVerdict.verdict:type_name -> dtask.v1.Verdict
+	29, // 34: dtask.v1.ReportVerdict.attempt:type_name -> dtask.v1.AttemptRef
+	21, // 35: dtask.v1.Assignments.contexts:type_name -> dtask.v1.JobContext
+	20, // 36: dtask.v1.Assignments.particulars:type_name -> dtask.v1.Particular
+	30, // 37: dtask.v1.Particular.job_outcome:type_name -> dtask.v1.JobState
+	7,  // 38: dtask.v1.Particular.checkpoint:type_name -> dtask.v1.Checkpoint
+	22, // 39: dtask.v1.Particular.array:type_name -> dtask.v1.ArrayItems
+	27, // 40: dtask.v1.JobContext.env:type_name -> dtask.v1.JobContext.EnvEntry
+	31, // 41: dtask.v1.JobContext.policies:type_name -> dtask.v1.TaskPolicy
+	29, // 42: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
+	32, // 43: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
+	32, // 44: dtask.v1.LogData.stream:type_name -> dtask.v1.LogStream
+	4,  // 45: dtask.v1.WorkerService.Session:input_type -> dtask.v1.SessionRequest
+	13, // 46: dtask.v1.WorkerService.Session:output_type -> dtask.v1.SessionResponse
+	46, // [46:47] is the sub-list for method output_type
+	45, // [45:46] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_worker_proto_init() }
@@ -1681,8 +2253,8 @@ func file_dtask_v1_worker_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_worker_proto_rawDesc), len(file_dtask_v1_worker_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   19,
+			NumEnums:      4,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

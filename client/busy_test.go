@@ -1,0 +1,74 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// What coordinators answer that take no submission now.
+var (
+	errFull     = refusal(codes.ResourceExhausted, "full", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 700})
+	errNotReady = refusal(codes.Unavailable, "not ready yet", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 100})
+	errUnknown  = refusal(codes.Unavailable, "lost", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
+)
+
+// submitUntilTheEnd submits at an address where nobody is and at one that gives
+// the answers, the last one again and again; nil is no answer at all.
+func submitUntilTheEnd(t *testing.T, answers ...error) *Error {
+	t.Helper()
+	n, c := setup(t, Config{Addrs: []string{"nobody:1", "a:1"}, Timeout: 5 * time.Second})
+	f := &fake{}
+	f.submit = func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+		answer := answers[min(int(f.calls.Load()), len(answers))-1]
+		if answer == nil {
+			<-f.hang
+		}
+		return nil, answer
+	}
+	n.serve(t, "a:1", f)
+	_, err := c.Submit(t.Context(), oneTask(), SubmitOptions{Key: "k"})
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Key != "k" {
+		t.Fatalf("got %#v, want an error with the key", err)
+	}
+	return e
+}
+
+func TestAClusterThatIsFullUntilTheEndHasRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answers []error
+		kind    error
+		unknown bool
+	}{
+		"full":                          {[]error{errFull}, ErrBusy, false},
+		"not ready, then full":          {[]error{errNotReady, errFull}, ErrBusy, false},
+		"a leader that is not ready":    {[]error{errNotReady}, ErrUnreachable, false},
+		"full, then not ready":          {[]error{errFull, errNotReady}, ErrUnreachable, false},
+		"once unknown, then full":       {[]error{errUnknown, errFull}, ErrUnreachable, true},
+		"full, then unknown":            {[]error{errFull, errUnknown}, ErrUnreachable, true},
+		"cut off in the only try":       {[]error{nil}, ErrUnreachable, true},
+		"full, then cut off in a try":   {[]error{errFull, nil}, ErrUnreachable, true},
+		"nothing but another's leading": {[]error{notLeader("nobody:2")}, ErrUnreachable, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e := submitUntilTheEnd(t, c.answers...)
+				if !errors.Is(e, c.kind) || errors.Is(e, ErrRefused) != (c.kind == ErrBusy) || e.Unknown != c.unknown { //nolint:errorlint // of the table
+					t.Errorf("got %v, unknown %v; want %v, unknown %v", e, e.Unknown, c.kind, c.unknown)
+				}
+				if busy := strings.Contains(e.Message, "the cluster was busy for 5s: a:1: full"); busy != (c.kind == ErrBusy) { //nolint:errorlint // of the table
+					t.Errorf("the message is %q", e.Message)
+				}
+			})
+		})
+	}
+}

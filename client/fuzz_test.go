@@ -1,0 +1,62 @@
+package client
+
+import (
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// FuzzJudge follows the hints of any coordinator, however wrong, and never forgets
+// where it began.
+func FuzzJudge(f *testing.F) {
+	for _, d := range []*dtaskv1.ErrorDetail{
+		{},
+		{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER, LeaderAddress: "127.0.0.1:7461"},
+		{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 100},
+		{Reason: dtaskv1.ErrorReason_ERROR_REASON_REFUSED, Faults: []string{"a.yaml:1:1: x"}},
+	} {
+		for _, code := range []codes.Code{codes.Unavailable, codes.ResourceExhausted, codes.FailedPrecondition} {
+			b, err := proto.Marshal(d)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(uint32(code), dialing+"dial tcp refused", b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, code uint32, message string, b []byte) {
+		var d dtaskv1.ErrorDetail
+		if code == 0 || proto.Unmarshal(b, &d) != nil {
+			return
+		}
+		st, err := status.New(codes.Code(code), message).WithDetails(&d)
+		if err != nil {
+			return // text that no message can carry
+		}
+		err = st.Err()
+		j := judge(err)
+		if j.local != nil || j.pause < 0 || j.pause > longestPause {
+			t.Errorf("a status is judged as %+v", j)
+		}
+		seeds := []string{"a:1", "b:2"}
+		book := newAddressBook(seeds)
+		for range maxHints + 2 {
+			book.learn(j.leader)
+			book.learn(j.leader + "x")
+			book.failed(j.leader)
+		}
+		order := book.order()
+		for _, seed := range seeds {
+			if !slices.Contains(order, seed) {
+				t.Errorf("after the hint %q nobody asks at %s: %q", j.leader, seed, order)
+			}
+		}
+		if len(order) > len(seeds)+maxHints || slices.Contains(order, "") {
+			t.Errorf("the hint %q leads to %q", j.leader, order)
+		}
+	})
+}

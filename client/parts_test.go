@@ -1,0 +1,43 @@
+package client
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func TestItemsThatDoNotFitIntoAMessageFollowInParts(t *testing.T) {
+	t.Parallel()
+	whole := &dtaskv1.TaskSpec{Id: "map", Policy: 1, Dependencies: []uint32{0}, Body: &dtaskv1.TaskBody{Run: "x"}, Array: &dtaskv1.ArraySpec{Chunk: 7, MaxParallel: 3}}
+	for i := range 3000 {
+		whole.Array.Items = append(whole.Array.Items, fmt.Appendf(nil, `"%01000d"`, i))
+	}
+	whole.Array.ItemsTotal = 3000
+	parts := inParts([]*dtaskv1.TaskSpec{{Id: "a"}, whole})
+	if len(parts) < 8 || parts[1].GetArray().GetItemsTotal() != 3000 || parts[1].GetBody().GetRun() != "x" || parts[1].GetArray().GetMaxParallel() != 3 {
+		t.Fatalf("got %d parts, the first %v", len(parts), parts[1].GetArray().GetItemsTotal())
+	}
+	next := 0
+	for n, part := range parts[1:] {
+		a := part.GetArray()
+		if int(a.GetPart()) != n || part.GetId() != "map" || proto.Size(part) > chunkBytes || len(a.GetItems())%7 != 0 && n < len(parts)-2 {
+			t.Errorf("part %d is number %d of %q, with %d items in %d bytes", n, a.GetPart(), part.GetId(), len(a.GetItems()), proto.Size(part))
+		}
+		for _, it := range a.GetItems() {
+			if !bytes.Equal(it, whole.GetArray().GetItems()[next]) {
+				t.Fatalf("item %d is another", next)
+			}
+			next++
+		}
+	}
+	if next != 3000 {
+		t.Errorf("%d items are sent", next)
+	}
+	if again := inParts(parts[:1]); len(again) != 1 {
+		t.Errorf("a listed task becomes %d", len(again))
+	}
+}

@@ -1,0 +1,92 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func small(name string, payload int) Submission {
+	return Submission{Job: &dtaskv1.JobSpec{
+		Header: &dtaskv1.JobHeader{Name: name},
+		Tasks:  []*dtaskv1.TaskSpec{{Id: "t", Body: &dtaskv1.TaskBody{Payload: []byte(strings.Repeat("p", payload))}}},
+	}}
+}
+
+func TestManyJobsGoInFewCallsAndWhatIsLeftGoesAgain(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
+	calls, seen := 0, map[string]int{}
+	f := &fake{submitMany: func(jobs []*dtaskv1.SubmitRequest) []*dtaskv1.SubmitAnswer {
+		calls++
+		var answers []*dtaskv1.SubmitAnswer
+		for _, j := range jobs {
+			name := j.GetHeader().GetName()
+			seen[name]++
+			switch {
+			case j.GetIdempotencyKey() == "" || int(j.GetTotal()) != len(j.GetTasks()):
+				t.Errorf("incomplete: %v", j)
+				fallthrough
+			case name == "job7":
+				answers = append(answers, &dtaskv1.SubmitAnswer{
+					Code: int32(codes.InvalidArgument), Message: "no good",
+					Detail: &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_INVALID, Faults: []string{"x: y"}},
+				})
+			case name == "job8" && seen[name] == 1:
+				answers = append(answers, &dtaskv1.SubmitAnswer{
+					Code: int32(codes.ResourceExhausted), Message: "full",
+					Detail: &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 1},
+				})
+			default:
+				answers = append(answers, &dtaskv1.SubmitAnswer{Stored: &dtaskv1.SubmitResponse{Id: name[3:], Existed: seen[name] > 1}})
+			}
+		}
+		return answers
+	}, submit: func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+		return &dtaskv1.SubmitResponse{Id: "large"}, nil
+	}}
+	n.serve(t, "a:1", f)
+	var jobs []Submission
+	for i := range 600 {
+		jobs = append(jobs, small(fmt.Sprint("job", i), 10))
+	}
+	jobs = append(jobs, small("large", 200<<10), Submission{Job: &dtaskv1.JobSpec{}})
+	for i, got := range c.SubmitMany(t.Context(), jobs) {
+		switch {
+		case i == 7:
+			var e *Error
+			if !errors.As(got.Err, &e) || !errors.Is(e, ErrInvalid) || len(e.Faults) != 1 {
+				t.Errorf("job 7: got %+v", got)
+			}
+		case i == 600:
+			if got.Err != nil || got.ID != "large" {
+				t.Errorf("the large one: got %+v", got)
+			}
+		case i == 601:
+			if !errors.Is(got.Err, ErrInvalid) {
+				t.Errorf("the empty one: got %+v", got)
+			}
+		case got.Err != nil || got.ID != fmt.Sprint(i) || got.Existed != (i == 8) || got.Key == "":
+			t.Errorf("job %d: got %+v", i, got)
+		}
+	}
+	if calls != 3 || seen["job8"] != 2 || seen["job9"] != 1 {
+		t.Errorf("%d calls; job 8 was sent %d times and job 9 %d times", calls, seen["job8"], seen["job9"])
+	}
+}
+
+func TestManyJobsThatNobodyTakesAreAllUnreachable(t *testing.T) {
+	t.Parallel()
+	_, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 100 * time.Millisecond})
+	for i, got := range c.SubmitMany(t.Context(), []Submission{small("a", 1), small("b", 1)}) {
+		if !errors.Is(got.Err, ErrUnreachable) || got.Key == "" {
+			t.Errorf("job %d: got %+v", i, got)
+		}
+	}
+}

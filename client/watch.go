@@ -1,0 +1,184 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"io"
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// Watch yields a job at once and after each change, several changes at times as
+// one, until the job has ended. It goes on by itself after failures and
+// elections. It ends with the first error.
+func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*dtaskv1.Job, error] {
+	return c.watchJob(ctx, &dtaskv1.WatchJobRequest{Id: id})
+}
+
+// WatchSubmitted is Watch for who has submitted the job: it begins with the job as
+// it was then, or later. Watch begins with what was true at the moment of the call,
+// and for that the leader has to ask a majority; here nobody need be asked.
+func (c *Client) WatchSubmitted(ctx context.Context, s Submitted) iter.Seq2[*dtaskv1.Job, error] {
+	if s.Index == 0 { // it existed, for how long is not known
+		return c.Watch(ctx, s.ID)
+	}
+	return c.watchJob(ctx, &dtaskv1.WatchJobRequest{Id: s.ID, FromIndex: s.Index, Consistency: dtaskv1.Consistency_CONSISTENCY_STALE})
+}
+
+func (c *Client) watchJob(ctx context.Context, req *dtaskv1.WatchJobRequest) iter.Seq2[*dtaskv1.Job, error] {
+	return func(yield func(*dtaskv1.Job, error) bool) {
+		var last *dtaskv1.Job
+		stopped := false
+		err := c.watch(ctx, proto.CloneOf(req), func(ch Change) error {
+			job := ch.Job
+			if same(last, job) {
+				return nil
+			}
+			last = job
+			if stopped = !yield(job, nil); stopped {
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && !stopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// Change is one step of a job, or several as one.
+type Change struct {
+	// Index is the log index of the change. Indexes only increase. Changes after
+	// this one can be asked for with WatchOptions.From, at any time, by anybody.
+	Index uint64
+	// Job is the job after the change, and Tasks are those of its tasks that
+	// changed, after it too, in order. What runs is shown as assigned.
+	Job   *dtaskv1.Job
+	Tasks []*dtaskv1.Task
+	// Whole is set if this is the beginning: Tasks are all there are.
+	Whole bool
+}
+
+// WatchOptions say where Changes begins.
+type WatchOptions struct {
+	From uint64 // index of the last change that is known; 0 = begin with the whole job
+}
+
+// Changes yields a job with its tasks and then each change of them, several
+// changes at times as one, until the job has ended: each change once and in
+// order, whatever fails meanwhile, so that all that was yielded together is the
+// job as it is listed at the last index. It ends with the first error.
+// ErrCompacted is returned only with From. It keeps eight bytes for each task.
+func (c *Client) Changes(ctx context.Context, id string, o WatchOptions) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		seen := &seen{index: o.From, whole: o.From == 0, seed: maphash.MakeSeed()}
+		stopped := false
+		take := func(ch Change) error {
+			if ch.Index <= seen.index || !seen.take(&ch) {
+				return nil
+			}
+			if stopped = !yield(ch, nil); stopped {
+				return errEnough
+			}
+			return nil
+		}
+		req := &dtaskv1.WatchJobRequest{Id: id, FromIndex: o.From, WithTasks: true}
+		err := c.watch(ctx, req, take)
+		for errors.Is(err, ErrCompacted) && seen.whole && seen.index > 0 {
+			// All tasks were yielded, so a listing tells what has changed since.
+			req.FromIndex = 0
+			err = c.watch(ctx, req, take)
+		}
+		if err != nil && !stopped {
+			yield(Change{}, err)
+		}
+	}
+}
+
+// seen is what a caller of Changes was given.
+type seen struct {
+	index uint64
+	whole bool // all of the job, not only what changed after an index
+	job   *dtaskv1.Job
+	seed  maphash.Seed
+	tasks []uint64 // what each looked like, by index
+}
+
+// take leaves of a change what the caller has not been given. It is false if
+// that is nothing.
+func (s *seen) take(ch *Change) bool {
+	fresh := ch.Tasks[:0]
+	for _, task := range ch.Tasks {
+		i := int(task.GetIndex())
+		for len(s.tasks) <= i {
+			s.tasks = append(s.tasks, 0)
+		}
+		if look := s.look(task); s.tasks[i] != look {
+			s.tasks[i] = look
+			fresh = append(fresh, task)
+		}
+	}
+	ch.Tasks, ch.Whole = fresh, s.whole && s.index == 0
+	news := len(fresh) > 0 || !same(s.job, ch.Job)
+	s.index, s.job = ch.Index, ch.Job
+	return news
+}
+
+func (s *seen) look(task *dtaskv1.Task) uint64 {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(task)
+	if err != nil {
+		return 0 // not to be encoded, yet it was decoded: better twice than never
+	}
+	return maphash.Bytes(s.seed, b)
+}
+
+// watch calls take for each change, and with an index of 0 for each repeat,
+// until the job has ended or take returns an error. It goes on at another
+// coordinator after failures, from the last change that was taken: req follows.
+func (c *Client) watch(ctx context.Context, req *dtaskv1.WatchJobRequest, take func(Change) error) error {
+	return c.do(ctx, operation{
+		name: "watching job " + req.GetId(),
+		run: func(ctx context.Context, t try) error {
+			stream, err := t.jobs().WatchJob(ctx, req)
+			if err != nil {
+				return err
+			}
+			var tasks []*dtaskv1.Task // of pages before the last
+			for {
+				got, err := stream.Recv()
+				if errors.Is(err, io.EOF) {
+					return errCut
+				} else if err != nil {
+					return err
+				}
+				t.heard()
+				tasks = append(tasks, got.GetTasks()...)
+				if got.GetMore() {
+					continue
+				}
+				if err := take(Change{Index: got.GetIndex(), Job: got.GetJob(), Tasks: tasks}); err != nil {
+					return err
+				}
+				tasks = nil
+				req.FromIndex = max(req.GetFromIndex(), got.GetIndex())
+				if Ended(got.GetJob().GetState()) {
+					return errEnough
+				}
+			}
+		},
+	})
+}
+
+// same tells whether two readings of a job show the same, however fresh.
+func same(a, b *dtaskv1.Job) bool {
+	if a == nil {
+		return false
+	}
+	x, y := proto.CloneOf(a), proto.CloneOf(b)
+	x.Freshness, y.Freshness = nil, nil
+	return proto.Equal(x, y)
+}

@@ -1,0 +1,384 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+var endings = []fsm.JobState{fsm.JobCompleted, fsm.JobFailed, fsm.JobCancelled}
+
+// State and history together show what a model shows that forgets nothing, whatever
+// leaves when, whatever is written when, and over crashes and snapshots.
+func TestNothingIsLostOrShownTwice(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		choose := func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "choice") }
+		l := newLog(t)
+		path := filepath.Join(t.TempDir(), "history.db")
+		cfg := Config{Path: path, Delay: time.Hour, Batch: 1 + choose(5000)}
+		r, snapshot, kept := l.replica(cfg), []byte(nil), []fsm.JobID(nil)
+		for range 5 + choose(25) {
+			switch choose(8) {
+			case 0, 1, 2:
+				s := shape{name: fmt.Sprintf("n%d", choose(3)), owner: fmt.Sprintf("o%d", choose(2)), tasks: 1 + choose(4), body: choose(100), state: endings[choose(3)]}
+				if choose(2) == 0 {
+					s.labels = map[string]string{"k": fmt.Sprintf("v%d", choose(2)), "x": "y"}
+				}
+				if choose(15) == 0 {
+					s.tasks, s.body = 500, 1000 // long enough for parts
+				}
+				kept = append(kept, l.submit(s))
+			case 3, 4:
+				if len(kept) > 0 {
+					at := choose(len(kept))
+					l.do(&fsm.Archive{IDs: []fsm.JobID{kept[at]}})
+					kept = append(kept[:at], kept[at+1:]...)
+				}
+			case 5:
+				r.apply().sync()
+			case 6:
+				r.apply().sync()
+				snapshot = r.snapshot()
+			case 7: // crash: what was applied since the snapshot is replayed
+				r.stop()
+				r = l.replica(cfg)
+				if snapshot != nil {
+					r.restore(snapshot)
+				}
+			}
+			r.apply()
+			if r.Incomplete() {
+				rt.Fatal("incomplete, though nothing was lost")
+			}
+			r.check(
+				Query{Name: fmt.Sprintf("n%d", choose(4)), States: []fsm.JobState{endings[choose(3)], fsm.JobRunning}},
+				Query{Owner: "o1", Labels: map[string]string{"k": "v1", "x": "y"}},
+				Query{States: []fsm.JobState{fsm.JobFailed}, Below: fsm.JobID(1 + choose(10))},
+				Query{States: []fsm.JobState{fsm.JobRunning}},
+			)
+		}
+		r.stop()
+	})
+}
+
+// filled is a log with a few jobs of all kinds that have left.
+func filled(t *testing.T, jobs int) *clusterLog {
+	t.Helper()
+	l := newLog(t)
+	for i := range jobs {
+		s := shape{name: fmt.Sprintf("n%d", i%3), tasks: 1 + i%3, body: 20, state: endings[i%3], labels: map[string]string{"i": fmt.Sprint(i % 5)}}
+		if i%10 == 5 {
+			s.tasks, s.body = 300, 500
+		}
+		id := l.submit(s)
+		l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
+	}
+	return l
+}
+
+// A power cut leaves any part of the pages of the transaction that was being written.
+// Whatever it is, the file opens as it was before or after, and the log has the rest.
+func TestAFileIsWholeWhereverItsWritingWasCutOff(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 20)
+	path := filepath.Join(t.TempDir(), "history.db")
+	var files [][]byte
+	r := l.recorded(Config{Path: path, Delay: time.Hour, Batch: 1}, func() {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+		}
+		files = append(files, b)
+	})
+	r.apply().sync()
+	r.stop()
+	page := os.Getpagesize()
+	for i := 1; i < len(files); i++ {
+		old, now := files[i-1], files[i]
+		for _, part := range []int{0, 1, 2, 3} {
+			// All pages, none, every other: but not the roots, which are written last.
+			mixed := append([]byte(nil), now...)
+			for at := 0; at < len(mixed); at += page {
+				keep := at < 2*page && part != 3 || part == 1 || part == 2 && at/page%2 == 0
+				if end := at + page; keep && end <= len(old) {
+					copy(mixed[at:end], old[at:end])
+				}
+			}
+			cut := filepath.Join(t.TempDir(), "history.db")
+			if err := os.WriteFile(cut, mixed, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			again := l.replica(Config{Path: cut, Delay: time.Hour})
+			if n := again.Stats().Damaged; n > 0 {
+				t.Fatalf("file %d, part %d: is damaged", i, part)
+			}
+			again.apply().check()
+			again.sync().check()
+			again.stop()
+		}
+	}
+}
+
+func TestASnapshotWaitsForTheFile(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 30)
+	path := filepath.Join(t.TempDir(), "history.db")
+	r := l.replica(Config{Path: path, Delay: time.Hour}).apply().sync()
+	snapshot := r.snapshot()
+	r.stop()
+	again := l.replica(Config{Path: path, Delay: time.Hour}).restore(snapshot)
+	if again.Incomplete() {
+		t.Error("incomplete, though the file has all that left before the snapshot")
+	}
+	again.check(Query{Name: "n1"})
+	limited, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := again.Sync(limited, l.index()); err != nil {
+		t.Errorf("what is in the file: %v", err)
+	}
+	again.stop()
+	if err := again.Sync(t.Context(), l.index()+1); err == nil {
+		t.Error("a stopped history has what it never wrote")
+	}
+}
+
+func TestAReplicaWithoutItsHistoryFetchesIt(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 40)
+	whole := l.replica(Config{}).apply().sync()
+	snapshot := whole.snapshot()
+	for i := range 5 {
+		l.do(&fsm.Archive{IDs: []fsm.JobID{l.submit(shape{name: fmt.Sprint("late", i), state: fsm.JobCompleted})}})
+	}
+	whole.apply()
+	r := l.replica(from(whole)).restore(snapshot).apply()
+	until(t, "the history is whole", func() bool { return !r.Incomplete() })
+	r.check(Query{Name: "n2"}, Query{Labels: map[string]string{"i": "3"}})
+	if n := r.Stats().Fetched; n != 40 {
+		t.Errorf("fetched %d jobs, want 40", n)
+	}
+	if got, want := r.sync().Stats(), whole.sync().Stats(); got.Jobs != want.Jobs || got.Bytes != want.Bytes {
+		t.Errorf("counts %d jobs, %d bytes, want %d, %d", got.Jobs, got.Bytes, want.Jobs, want.Bytes)
+	}
+}
+
+func TestAReplicaSaysThatItIsIncompleteUntilItIsNot(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 10)
+	whole := l.replica(Config{}).apply().sync()
+	gate := make(chan struct{})
+	cfg := Config{Sources: func(ctx context.Context) ([]Source, bool) {
+		select {
+		case <-gate:
+			return []Source{whole}, true
+		case <-ctx.Done():
+			return nil, false
+		}
+	}}
+	cfg.Path = filepath.Join(t.TempDir(), "history.db")
+	r := l.replica(cfg).restore(whole.snapshot())
+	if _, ok, err := r.Find(3); ok || err != nil || !r.Incomplete() {
+		t.Errorf("job 3: %v, %v; incomplete %v", ok, err, r.Incomplete())
+	}
+	r.sync().stop() // it says so still after a crash
+	r = l.replica(cfg).restore(whole.snapshot())
+	if !r.Incomplete() {
+		t.Error("complete after a restart")
+	}
+	close(gate)
+	until(t, "the history is whole", func() bool { return !r.Incomplete() })
+	r.check()
+}
+
+// halfSure has all that a replica has, and cannot say that it is all.
+type halfSure struct{ *replica }
+
+func (s halfSure) Fetch(ctx context.Context, after Place, to uint64, take func(p Piece, complete bool) error) (bool, error) {
+	_, err := s.Serve(ctx, after, to, func(p Piece, _ bool) error { return take(p, false) })
+	return false, err
+}
+
+func TestWhatComesFromTwoReplicasIsStoredOver(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 300)
+	whole := l.replica(Config{}).apply().sync()
+	cfg := Config{Sources: func(context.Context) ([]Source, bool) { return []Source{halfSure{whole}, whole}, true }}
+	cfg.Path = filepath.Join(t.TempDir(), "history.db")
+	r := l.replica(cfg).restore(whole.snapshot())
+	until(t, "the history is whole", func() bool { return !r.Incomplete() })
+	if n := r.Stats().Fetched; n != 600 {
+		t.Errorf("fetched %d jobs, want each of 300 from both", n)
+	}
+	r.sync().check(Query{Name: "n2"}, Query{Labels: map[string]string{"i": "3"}})
+}
+
+func TestTwoReplicasThatLackDifferentJobsHelpEachOther(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 10)
+	a := l.replica(Config{}).apply().sync()
+	snapshot := a.snapshot()
+	a.stop()
+	for i := range 10 {
+		l.do(&fsm.Archive{IDs: []fsm.JobID{l.submit(shape{name: fmt.Sprint("late", i), state: fsm.JobCompleted})}})
+	}
+	// Nobody has the first ten any more: after all were asked, that is said, and is no
+	// reason to be incomplete for ever.
+	b := l.replica(Config{}).restore(snapshot).apply()
+	c := l.replica(from(b)).restore(snapshot).apply()
+	until(t, "the gap is closed", func() bool { return !c.Incomplete() })
+	for id := range l.model {
+		if id <= 10 {
+			delete(l.model, id)
+		}
+	}
+	c.check()
+	if !b.Incomplete() {
+		t.Error("whoever could ask nobody is complete")
+	}
+}
+
+func TestDamageIsFoundAndMended(t *testing.T) {
+	t.Parallel()
+	l := filled(t, 60)
+	whole := l.replica(Config{}).apply().sync()
+	path := filepath.Join(t.TempDir(), "history.db")
+	r := l.replica(Config{Path: path}).apply().sync()
+	snapshot := r.snapshot()
+	r.stop()
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mended := 0
+	for at := 777; at < len(good); at += 40_009 {
+		bad := append([]byte(nil), good...)
+		for i := range 16 {
+			bad[min(at+i*251, len(bad)-1)] ^= 0x41
+		}
+		cfg := from(whole)
+		cfg.Path = filepath.Join(t.TempDir(), "history.db")
+		if err := os.WriteFile(cfg.Path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := l.replica(cfg).restore(snapshot).apply()
+		for id := range l.model { // whatever is read is right, or it is said that it is not
+			st, _ := r.machine.Fork()
+			if _, err := r.Adopt(st, id); err != nil && !errors.Is(err, errClosed) && !isDamaged(err) {
+				t.Errorf("byte %d: job %d: %v", at, id, err)
+			}
+		}
+		_, err := r.List(t.Context(), Query{}, func(fsm.Head) bool { return true })
+		if err != nil && !errors.Is(err, errClosed) && !isDamaged(err) {
+			t.Errorf("byte %d: listing: %v", at, err)
+		}
+		until(t, "the history is whole", func() bool { return !r.Incomplete() })
+		if r.Stats().Damaged > 0 {
+			mended++
+			r.check(Query{Name: "n0"})
+		}
+		r.stop()
+	}
+	if mended == 0 {
+		t.Error("no damage was found")
+	}
+}
+
+func TestOldJobsExpire(t *testing.T) {
+	t.Parallel()
+	t.Run("by number", func(t *testing.T) {
+		t.Parallel()
+		l := filled(t, 50)
+		r := l.replica(Config{MaxJobs: 20}).apply().sync()
+		until(t, "few are left", func() bool { return r.Stats().Jobs == 20 })
+		for id := range l.model {
+			if id <= 30 {
+				delete(l.model, id)
+			}
+		}
+		r.check(Query{Name: "n1"}, Query{States: []fsm.JobState{fsm.JobFailed}})
+	})
+	t.Run("by age", func(t *testing.T) {
+		t.Parallel()
+		l := filled(t, 50)
+		head, _, _ := l.replica(Config{}).apply().Find(31)
+		l.do(&fsm.Archive{EndedBefore: head.EndedMS})
+		r := l.replica(Config{Delay: time.Millisecond}).apply()
+		until(t, "few are left", func() bool { return r.Stats().Jobs == 20 && r.Stats().Pending == 0 })
+		for id := range l.model {
+			if id <= 30 {
+				delete(l.model, id)
+			}
+		}
+		r.check(Query{Name: "n1"})
+	})
+}
+
+// The file does not grow beyond its bound, however much goes through it.
+func TestTheFileStaysWithinItsBytes(t *testing.T) {
+	t.Parallel()
+	const most = 4 << 20
+	l := newLog(t)
+	r := l.replica(Config{MaxBytes: most, Batch: 256 << 10})
+	for i := range 150 {
+		id := l.submit(shape{name: fmt.Sprint(i), tasks: 200, body: 500, state: fsm.JobCompleted, labels: map[string]string{"i": fmt.Sprint(i)}})
+		l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
+		r.apply()
+		if i%5 == 0 {
+			r.sync()
+		}
+	}
+	r.sync()
+	until(t, "the bytes are within the bound", func() bool { return r.Stats().Bytes <= most })
+	if size := r.Stats().FileBytes; size > 16<<20 { // the file grows by steps of 16 MiB at most
+		t.Errorf("file of %d bytes for a bound of %d", size, most)
+	}
+	if r.Stats().Expired < 100 {
+		t.Errorf("only %d jobs expired", r.Stats().Expired)
+	}
+}
+
+func TestBackPressure(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	h, err := Open(Config{Path: filepath.Join(t.TempDir(), "history.db"), Waiting: 1, Most: 2000, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := fsm.NewMachine(fsm.Compact{})
+	m.ArchiveTo(h)
+	id := l.submit(shape{tasks: 20, body: 200, state: fsm.JobCompleted})
+	l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
+	next := l.submit(shape{state: fsm.JobCompleted})
+	l.do(&fsm.Archive{IDs: []fsm.JobID{next}})
+	applied := make(chan struct{})
+	go func() {
+		defer close(applied)
+		for i, data := range l.entries {
+			m.Apply(uint64(i+1), data)
+		}
+	}()
+	until(t, "the first job has left", h.Busy)
+	select {
+	case <-applied:
+		t.Error("the second job left without room")
+	default:
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	<-applied
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

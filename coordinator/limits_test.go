@@ -1,0 +1,85 @@
+package coordinator_test
+
+import (
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/coordinator"
+	"github.com/dtask/dtask/spec"
+)
+
+func TestAnOwnerAboveHisRateIsRefusedAndCounted(t *testing.T) {
+	t.Parallel()
+	var at string
+	c, stop := runWith(t, coordinator.Config{
+		DataDir: t.TempDir(), HTTP: "127.0.0.1:0", SubmitRate: 0.01, MinFree: &coordinator.MinFree{},
+		Started: func(_, address string) { at = address },
+	})
+	defer stop()
+	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "second"}); !errors.Is(err, client.ErrBusy) {
+		t.Errorf("a second job: %v, want busy", err)
+	}
+	if again, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "first"}); err != nil || !again.Existed {
+		t.Errorf("the first one again: %+v, %v", again, err)
+	}
+	page := scrape(t, "http://"+at+"/metrics")
+	if strings.Contains(page, `dtask_submissions_refused_total{reason="rate"} 0`) || !strings.Contains(page, `dtask_submissions_refused_total{reason="rate"}`) {
+		t.Error("the refusals are not counted")
+	}
+}
+
+// scrape reads a page.
+func scrape(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestARateThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate  float64
+		burst int
+		flag  string // that the error names; empty: none
+	}{
+		{0, 0, ""},
+		{0.5, 0, ""},
+		{1e6, 7, ""},
+		{-1, 0, "--submit-rate"},
+		{2e6, 0, "--submit-rate"},
+		{math.NaN(), 0, "--submit-rate"},
+		{math.Inf(1), 0, "--submit-rate"},
+		{1, -1, "--submit-burst"},
+		{0, 5, "--submit-burst"},
+	} {
+		cfg := coordinator.Config{ID: "n1", DataDir: "d", SubmitRate: c.rate, SubmitBurst: c.burst}
+		err := cfg.Validate()
+		if (err == nil) != (c.flag == "") || err != nil && !strings.Contains(err.Error(), c.flag) {
+			t.Errorf("rate %v, burst %d: %v, want %q", c.rate, c.burst, err, c.flag)
+		}
+	}
+}

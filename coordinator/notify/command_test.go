@@ -1,0 +1,171 @@
+//go:build linux
+
+package notify
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+// script writes an executable shell script and gives its path and folder.
+func script(t *testing.T, text string) (path, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	path = filepath.Join(dir, "hook")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\ncd "+dir+"\n"+text), 0o700); err != nil { //nolint:gosec // it is to be executed
+		t.Fatal(err)
+	}
+	return path, dir
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// await waits until the log of the cluster has taken a number of notices out.
+func (c *cluster) await(told int) {
+	c.t.Helper()
+	for {
+		index := c.machine.Index()
+		if delivered, givenUp := c.outcomes(); delivered+givenUp >= told {
+			return
+		}
+		if err := c.machine.Await(c.t.Context(), index+1); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func TestACommandGetsTheLetterAndLittleElse(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	path, dir := script(t, "cat > body\nenv > env\npwd > pwd\necho a lot\n")
+	c.die(fsm.LetterCommandNotice)
+	c.lead(nil, func(cfg *Config) { cfg.Hooks.LetterCommand = path })
+	c.await(1)
+	var e struct {
+		Type string
+		Data letter
+	}
+	if err := json.Unmarshal([]byte(read(t, dir, "body")), &e); err != nil || e.Type != "dead_letter" || e.Data.Task != "fetch" {
+		t.Errorf("body is %q: %v", read(t, dir, "body"), err)
+	}
+	for line := range strings.FieldsSeq(read(t, dir, "env")) {
+		switch name, _, _ := strings.Cut(line, "="); name {
+		case "PATH", "HOME", "LANG", "PWD", "OLDPWD", "SHLVL", "_", "DTASK_EVENT", "DTASK_WEBHOOK_ID":
+		default:
+			t.Errorf("the command sees %s", name)
+		}
+	}
+	if env := read(t, dir, "env"); !strings.Contains(env, "DTASK_EVENT=dead_letter\n") || !strings.Contains(env, "DTASK_WEBHOOK_ID=dtask_001122334455_1_") {
+		t.Errorf("environment is %s", env)
+	}
+}
+
+// logged passes on what was logged.
+type logged struct{ lines chan string }
+
+func (l logged) Write(p []byte) (int, error) {
+	l.lines <- string(p)
+	return len(p), nil
+}
+
+func TestACommandThatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	path, dir := script(t, "cat >> bodies\n[ -e tried ] && exit 0\ntouch tried\necho it is too late >&2\nexit 3\n")
+	c.die(fsm.LetterCommandNotice)
+	out := logged{lines: make(chan string, 10)}
+	c.lead(nil, func(cfg *Config) {
+		cfg.Hooks.LetterCommand = path
+		cfg.Logger = slog.New(slog.NewTextHandler(out, nil))
+	})
+	if line := <-out.lines; !strings.Contains(line, "it is too late") || !strings.Contains(line, "exit status 3") {
+		t.Errorf("logged: %s", line)
+	}
+	c.await(1)
+	if n := strings.Count(read(t, dir, "bodies"), `"dead_letter"`); n != 2 {
+		t.Errorf("it was run %d times, want 2", n)
+	}
+}
+
+// The end of a term kills a command with all that it started in its group: both
+// hold the writing end of a pipe, which is at its end when they are gone.
+func TestACommandEndsWithTheTerm(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	path, dir := script(t, "exec 3> pipe\nsleep 300 &\necho begun >&3\nsleep 300\n")
+	fifo := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.die(fsm.LetterCommandNotice)
+	_, stop := c.lead(nil, func(cfg *Config) { cfg.Hooks.LetterCommand = path })
+	pipe, err := os.Open(fifo) // waits for the script
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pipe.Close() }()
+	line := make([]byte, len("begun\n"))
+	if _, err := io.ReadFull(pipe, line); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if rest, err := io.ReadAll(pipe); err != nil || len(rest) > 0 {
+		t.Errorf("after the end of the term: %q, %v", rest, err)
+	}
+	if c.left() != 1 {
+		t.Errorf("%d notices left, want the one that was not delivered", c.left())
+	}
+}
+
+func TestACommandThatTakesTooLongIsKilledAndTriedAgain(t *testing.T) {
+	t.Parallel()
+	path, _ := script(t, "sleep 300\n")
+	d := &deliverer{cfg: Config{Hooks: Hooks{LetterCommand: path}}}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if r := d.runCommand(ctx, message{}); r.verdict != again || !strings.Contains(r.why, "took more than") {
+		t.Errorf("the result is %+v", r)
+	}
+}
+
+// What a command leaves behind in its group ends with it, and does not keep its
+// letter from being taken.
+func TestWhatACommandLeavesBehindIsKilled(t *testing.T) {
+	t.Parallel()
+	path, dir := script(t, "exec 3> pipe\n{ sleep 3; echo alive >&3; } &\nexit 0\n")
+	fifo := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := &deliverer{cfg: Config{Hooks: Hooks{LetterCommand: path}}}
+	done := make(chan result, 1)
+	go func() { done <- d.runCommand(t.Context(), message{body: []byte("{}")}) }()
+	pipe, err := os.Open(fifo) // waits for the script
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pipe.Close() }()
+	if rest, err := io.ReadAll(pipe); err != nil || len(rest) > 0 {
+		t.Errorf("the pipe gave %q, %v", rest, err)
+	}
+	if r := <-done; r.verdict != delivered {
+		t.Errorf("the result is %+v, want delivered", r)
+	}
+}

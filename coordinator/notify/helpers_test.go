@@ -1,0 +1,296 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// cluster is a state machine, with a log that only this test writes.
+type cluster struct {
+	t       *testing.T
+	machine *fsm.Machine
+	wake    chan struct{}
+
+	mu    sync.Mutex
+	index uint64
+	deny  error // of Told
+	told  []fsm.ToldItem
+	wall  time.Time // stamps entries
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{t: t, machine: fsm.NewMachine(fsm.Compact{}), wake: make(chan struct{}, 1), wall: time.Now()}
+	c.do(&fsm.Cluster{ID: "00112233445566778899aabbccddeeff"}, &fsm.WorkerJoin{ID: 1, Name: "w1", Incarnation: "i", Slots: 9})
+	return c
+}
+
+// do applies operations as one entry.
+func (c *cluster) do(ops ...fsm.Op) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.apply(ops...)
+}
+
+func (c *cluster) apply(ops ...fsm.Op) {
+	c.t.Helper()
+	c.index++
+	got := c.machine.Apply(c.index, fsm.Compact{}.Encode(nil, fsm.Entry{NowMS: time.Now().UnixMilli(), Ops: ops}))
+	if a, ok := got.(fsm.Applied); !ok || a.Rejected != fsm.Accepted {
+		c.t.Fatalf("%T was refused: %+v", ops[0], got)
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Told implements Recorder.
+func (c *cluster) Told(_ context.Context, items []fsm.ToldItem) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deny != nil {
+		return c.deny
+	}
+	c.apply(&fsm.Told{Items: items})
+	c.told = append(c.told, items...)
+	return nil
+}
+
+// refuse makes Told fail, or succeed again.
+func (c *cluster) refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deny = err
+}
+
+// outcomes gives what was recorded: how many were delivered, and given up.
+func (c *cluster) outcomes() (delivered, givenUp int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, it := range c.told {
+		if it.Delivered {
+			delivered++
+		} else {
+			givenUp++
+		}
+	}
+	return delivered, givenUp
+}
+
+func (c *cluster) left() int {
+	n := 0
+	c.machine.Read(func(st *fsm.State, _ uint64) { n = st.NoticeCount() })
+	return n
+}
+
+// begin stores a job of one task, which worker 1 holds.
+func (c *cluster) begin(webhook string) fsm.HeldItem {
+	c.t.Helper()
+	header := &dtaskv1.JobHeader{
+		Name: "nightly", Owner: "data", Priority: dtaskv1.Priority_PRIORITY_HIGH, Webhook: webhook,
+		Policies: []*dtaskv1.TaskPolicy{{TimeoutMs: 1000}},
+	}
+	body := marshal(c.t, &dtaskv1.TaskBody{Run: "false", Payload: []byte(`{"n": 1, "text": "<é>"}`)})
+	b := fsm.NewChunkBuilder(0)
+	b.Add("fetch", 0, nil, body)
+	chunk := b.Chunk()
+	var id fsm.JobID
+	c.machine.Read(func(st *fsm.State, _ uint64) { id = st.NextJob() })
+	h := fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id}, Attempt: 1}, Worker: 1}
+	c.do(
+		&fsm.JobBegin{ID: id, Key: fmt.Sprint(id), Header: marshal(c.t, header), Total: 1},
+		&fsm.JobChunk{Job: id, Chunk: chunk}, &fsm.JobSeal{Job: id, Sum: chunk.Sum(0)},
+		&fsm.Assign{Items: []fsm.AssignItem{fsm.AssignItem(h)}},
+	)
+	return h
+}
+
+func marshal(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// end completes a job with a webhook, so that there is a notice.
+func (c *cluster) end(webhook string) fsm.JobID {
+	c.t.Helper()
+	h := c.begin(webhook)
+	c.do(&fsm.Complete{Items: []fsm.CompleteItem{{HeldItem: h, DurationMS: 5}}})
+	return h.Job
+}
+
+// die makes a dead letter with notices of some kinds.
+func (c *cluster) die(kinds ...fsm.NoticeKind) fsm.JobID {
+	c.t.Helper()
+	h := c.begin("")
+	o := new(fsm.Notify)
+	for _, k := range kinds {
+		o.Items = append(o.Items, fsm.NotifyItem{Task: h.TaskRef, Kind: k})
+	}
+	c.do(&fsm.Fail{Items: []fsm.FailItem{{HeldItem: h, DurationMS: 5, Next: fsm.ToDead, Error: "exit code 1: <oops>"}}}, o)
+	return h.Job
+}
+
+// lead starts a term of telling, and gives how to end it.
+func (c *cluster) lead(n *pipes, change func(*Config)) (totals *Totals, stop func()) {
+	c.t.Helper()
+	totals = new(Totals)
+	cfg := Config{
+		Machine: c.machine, Recorder: c, Wake: c.wake, Version: "0.9", Totals: totals, Logger: slog.New(slog.DiscardHandler), Seed: 7,
+	}
+	if n != nil {
+		cfg.Dial = n.dial
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithCancelCause(c.t.Context())
+	over := errors.New("term over")
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel(over)
+			if err := <-ended; !errors.Is(err, over) && c.t.Context().Err() == nil {
+				c.t.Errorf("Run ended with %v, want why its context did", err)
+			}
+		})
+	}
+	c.t.Cleanup(stop)
+	return totals, stop
+}
+
+// pipes is a network in memory: receivers by host name, real HTTP in between, and
+// time that a synctest bubble can move.
+type pipes struct {
+	t  *testing.T
+	mu sync.Mutex
+	m  map[string]chan net.Conn
+}
+
+func newPipes(t *testing.T) *pipes {
+	t.Helper()
+	return &pipes{t: t, m: make(map[string]chan net.Conn)}
+}
+
+func (p *pipes) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	p.mu.Lock()
+	to := p.m[address]
+	p.mu.Unlock()
+	if to == nil {
+		return nil, errors.New("connection refused")
+	}
+	ours, theirs := net.Pipe()
+	select {
+	case to <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// listener is one receiver's end.
+type listener struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// serve makes a receiver of a host.
+func (p *pipes) serve(host string, handler http.HandlerFunc) {
+	p.t.Helper()
+	l := &listener{conns: make(chan net.Conn), done: make(chan struct{})}
+	p.mu.Lock()
+	p.m[host+":80"] = l.conns
+	p.mu.Unlock()
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Hour, ErrorLog: nil}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l)
+	}()
+	p.t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+}
+
+// received is what a receiver got.
+type received struct {
+	at      time.Time
+	url, id string
+	header  http.Header
+	body    string
+}
+
+// inbox collects requests. Safe for concurrent use.
+type inbox struct {
+	mu  sync.Mutex
+	got []received
+}
+
+// take reads a request and gives how many there were before it.
+func (b *inbox) take(r *http.Request) int {
+	body, _ := io.ReadAll(r.Body)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.got = append(b.got, received{at: time.Now(), url: r.URL.String(), id: r.Header.Get("webhook-id"), header: r.Header, body: string(body)})
+	return len(b.got) - 1
+}
+
+func (b *inbox) all() []received {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]received(nil), b.got...)
+}
+
+// answering is a receiver that answers with the codes in turn, and the last for
+// ever.
+func (b *inbox) answering(codes ...int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		n := b.take(r)
+		w.WriteHeader(codes[min(n, len(codes)-1)])
+	}
+}
+
+// hang is a receiver that never answers. It reads the request, for only then a
+// server notices that its client has gone.
+func hang(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+}

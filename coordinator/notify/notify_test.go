@@ -1,0 +1,360 @@
+package notify
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+func TestTheEndOfAJobIsToldOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		n.serve("a.test", box.answering(204))
+		totals, _ := c.lead(n, nil)
+		synctest.Wait()
+		id := c.end("http://a.test/hook?x=1")
+		synctest.Wait()
+		got := box.all()
+		if len(got) != 1 || c.left() != 0 || totals.Delivered.Load() != 1 {
+			t.Fatalf("%d requests, %d notices left, %d counted; want 1, 0, 1", len(got), c.left(), totals.Delivered.Load())
+		}
+		r := got[0]
+		if r.url != "/hook?x=1" || r.header.Get("user-agent") != "dtask/0.9" || r.header.Get("content-type") != "application/json" || r.header.Get("webhook-signature") != "" {
+			t.Errorf("request is %+v", r)
+		}
+		var e struct {
+			Type, Timestamp string
+			Data            job
+		}
+		if err := json.Unmarshal([]byte(r.body), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Type != "job.completed" || e.Data.ID != fmt.Sprint(id) || e.Data.State != "completed" || e.Data.Owner != "data" || e.Data.Priority != "high" || e.Data.TasksCompleted != 1 {
+			t.Errorf("body is %s", r.body)
+		}
+		if _, err := time.Parse(time.RFC3339, e.Timestamp); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAnAnswerDecidesWhatFollows(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]string{
+		200: "delivered", 204: "delivered", 299: "delivered",
+		400: "given up", 401: "given up", 404: "given up", 410: "given up", 451: "given up",
+		301: "again", 307: "again", 408: "again", 425: "again", 429: "again", 500: "again", 503: "again",
+	} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, n, box, elsewhere := newCluster(t), newPipes(t), new(inbox), new(inbox)
+				n.serve("elsewhere.test", elsewhere.answering(200))
+				n.serve("a.test", func(w http.ResponseWriter, r *http.Request) {
+					if box.take(r) > 0 {
+						return // the second time all is well
+					}
+					w.Header().Set("Location", "http://elsewhere.test/")
+					w.WriteHeader(code)
+				})
+				c.end("http://a.test/")
+				c.lead(n, nil)
+				<-time.After(time.Minute)
+				delivered, givenUp := c.outcomes()
+				requests := map[string]int{"delivered": 1, "given up": 1, "again": 2}[want]
+				if len(box.all()) != requests || (delivered == 1) != (want != "given up") || (givenUp == 1) != (want == "given up") || c.left() != 0 {
+					t.Errorf("%d requests, %d delivered, %d given up; want %s", len(box.all()), delivered, givenUp, want)
+				}
+				if len(elsewhere.all()) != 0 {
+					t.Error("a redirect was followed")
+				}
+				for _, r := range box.all() {
+					if r.id != box.all()[0].id || r.id == "" {
+						t.Errorf("ids differ between repeats: %q", r.id)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestADeadReceiverIsTriedForADayWithGrowingWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		n.serve("a.test", box.answering(500))
+		c.end("http://a.test/")
+		c.end("http://nobody.test/")
+		totals, _ := c.lead(n, nil)
+		began := time.Now()
+		<-time.After(23 * time.Hour)
+		if c.left() != 2 {
+			t.Fatalf("%d notices left after 23 hours, want both", c.left())
+		}
+		<-time.After(2 * time.Hour)
+		if delivered, givenUp := c.outcomes(); c.left() != 0 || delivered != 0 || givenUp != 2 || totals.Failed.Load() != 2 {
+			t.Errorf("%d left, %d delivered, %d given up after 25 hours; want 0, 0, 2", c.left(), delivered, givenUp)
+		}
+		last, got := time.Duration(0), box.all()
+		for i, r := range got[1:] {
+			wait := r.at.Sub(got[i].at)
+			if full := min(time.Second<<min(i, 20), 10*time.Minute); wait < full/2 || wait > full {
+				t.Fatalf("wait %d is %v, want %v to %v", i+1, wait, full/2, full)
+			}
+			last = wait
+		}
+		if n := len(got); n < 150 || n > 330 || last < 5*time.Minute || got[len(got)-1].at.Sub(began) < 24*time.Hour {
+			t.Errorf("%d requests, the last wait %v, the last one after %v", n, last, got[len(got)-1].at.Sub(began))
+		}
+	})
+}
+
+func TestAReceiverMayAskForALongerWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		n.serve("a.test", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", []string{"120", "86400", "soon", "-5"}[min(box.take(r), 3)])
+			w.WriteHeader(http.StatusTooManyRequests)
+		})
+		c.end("http://a.test/")
+		_, stop := c.lead(n, nil)
+		<-time.After(20 * time.Minute)
+		stop()
+		got := box.all()
+		if len(got) < 4 {
+			t.Fatalf("%d requests in 20 minutes", len(got))
+		}
+		first, second, third := got[1].at.Sub(got[0].at), got[2].at.Sub(got[1].at), got[3].at.Sub(got[2].at)
+		if first != 2*time.Minute || second != 10*time.Minute || third > 8*time.Second {
+			t.Errorf("waits are %v, %v, %v; want 2m, the most, 10m, and then our own", first, second, third)
+		}
+	})
+}
+
+func TestAReceiverThatHangsDelaysNobodyElse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		free := make(chan struct{})
+		defer close(free)
+		var hung inbox
+		for i := range 7 {
+			n.serve(fmt.Sprintf("hangs%d.test", i), func(_ http.ResponseWriter, r *http.Request) {
+				hung.take(r)
+				select {
+				case <-free:
+				case <-r.Context().Done():
+				}
+			})
+		}
+		n.serve("a.test", box.answering(200))
+		for range 30 {
+			for i := range 7 {
+				c.end(fmt.Sprintf("http://hangs%d.test/", i))
+			}
+			c.end("http://a.test/")
+		}
+		began := time.Now()
+		c.lead(n, nil)
+		synctest.Wait()
+		got := box.all()
+		if len(got) != 30 || time.Since(began) != 0 {
+			t.Fatalf("%d of 30 delivered beside hosts that hang", len(got))
+		}
+		if n := len(hung.all()); n != 7 {
+			t.Errorf("%d on their way to 7 hosts, want one to each", n)
+		}
+		<-time.After(10*time.Second + time.Millisecond)
+		if n := len(hung.all()); n != 14 {
+			t.Errorf("%d requests after the time-out of the first 7, want 14", n)
+		}
+	})
+}
+
+func TestHostsThatAnswerGoBeforeThoseThatDoNot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		n.serve("a.test", box.answering(200))
+		for i := range 40 { // more dead hosts than places
+			host := fmt.Sprintf("hangs%d.test", i)
+			n.serve(host, hang)
+			for range 5 {
+				c.end("http://" + host + "/")
+			}
+		}
+		c.lead(n, nil)
+		<-time.After(2 * time.Minute)
+		for range 10 {
+			c.end("http://a.test/")
+		}
+		<-time.After(requestTimeout + time.Second)
+		if got := len(box.all()); got != 10 {
+			t.Errorf("%d of 10 delivered within a time-out, beside 40 hosts that hang", got)
+		}
+	})
+}
+
+func TestABigQueueIsToldInOrderAndRecordedTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2500
+		c, net, box := newCluster(t), newPipes(t), new(inbox)
+		net.serve("a.test", box.answering(200))
+		for range n {
+			c.end("http://a.test/")
+		}
+		before := c.index
+		totals, _ := c.lead(net, nil)
+		<-time.After(time.Minute)
+		if c.left() != 0 || totals.Delivered.Load() != n || totals.Attempts.Load() != n {
+			t.Fatalf("%d left, %d delivered in %d attempts", c.left(), totals.Delivered.Load(), totals.Attempts.Load())
+		}
+		if entries := c.index - before; entries > n {
+			t.Errorf("%d entries for %d outcomes", entries, n)
+		}
+		ids := map[string]bool{}
+		for i, r := range box.all() {
+			if ids[r.id] || !strings.HasPrefix(r.id, fmt.Sprintf("dtask_001122334455_%d_", i+1)) {
+				t.Fatalf("request %d has the id %s", i, r.id)
+			}
+			ids[r.id] = true
+		}
+	})
+}
+
+func TestAChangeOfLeaderForgetsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		var slow inbox
+		n.serve("a.test", box.answering(200))
+		n.serve("slow.test", func(_ http.ResponseWriter, r *http.Request) {
+			if slow.take(r) == 0 {
+				<-r.Context().Done()
+			}
+		})
+		for range 20 {
+			c.end("http://a.test/")
+		}
+		c.end("http://slow.test/")
+		// The first leader delivers, and loses its log before it can say so.
+		c.refuse(errors.New("term is over"))
+		_, stop := c.lead(n, nil)
+		synctest.Wait()
+		if len(box.all()) != 20 || len(slow.all()) != 1 || c.left() != 21 {
+			t.Fatalf("first leader: %d and %d requests, %d notices left; want 20, 1, 21", len(box.all()), len(slow.all()), c.left())
+		}
+		began := time.Now()
+		if stop(); time.Since(began) > 0 {
+			t.Errorf("the term took %v to end with a request on its way", time.Since(began))
+		}
+		c.refuse(nil)
+		c.lead(n, nil)
+		synctest.Wait()
+		got := box.all()
+		if len(got) != 40 || len(slow.all()) != 2 || c.left() != 0 {
+			t.Fatalf("second leader: %d and %d requests in all, %d notices left; want 40, 2, 0", len(got), len(slow.all()), c.left())
+		}
+		for i := range 20 {
+			if got[i].id != got[20+i].id || got[i].body != got[20+i].body {
+				t.Errorf("the repeat of %s is %s: a receiver cannot tell", got[i].id, got[20+i].id)
+			}
+		}
+	})
+}
+
+func TestOutcomesThatCannotBeRecordedAreNotDeliveredAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		n.serve("a.test", box.answering(200))
+		c.refuse(errors.New("busy"))
+		c.lead(n, nil)
+		c.end("http://a.test/")
+		<-time.After(time.Minute)
+		c.refuse(nil)
+		<-time.After(2 * time.Second)
+		if len(box.all()) != 1 || c.left() != 0 {
+			t.Errorf("%d requests, %d notices left; want 1, 0", len(box.all()), c.left())
+		}
+	})
+}
+
+func TestWhatIsNotKeptAnyMoreIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		n.serve("a.test", box.answering(500))
+		before := c.end("http://a.test/")
+		c.do(&fsm.ForgetJobs{IDs: []fsm.JobID{before}})
+		c.die(fsm.LetterWebhookNotice, fsm.LetterCommandNotice) // and no hooks are set any more
+		totals, _ := c.lead(n, nil)
+		synctest.Wait()
+		if _, givenUp := c.outcomes(); givenUp != 3 || totals.Failed.Load() != 3 {
+			t.Errorf("%d given up, want 3", givenUp)
+		}
+		later := c.end("http://a.test/")
+		synctest.Wait()
+		c.do(&fsm.ForgetJobs{IDs: []fsm.JobID{later}})
+		<-time.After(time.Minute)
+		if _, givenUp := c.outcomes(); givenUp != 4 || c.left() != 0 || len(box.all()) != 1 {
+			t.Errorf("%d given up, %d left, %d requests; want 4, 0, 1", givenUp, c.left(), len(box.all()))
+		}
+	})
+}
+
+// A notice that a full queue pushed out is counted there, and not told.
+func TestANoticeThatIsGoneIsNotTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		n.serve("a.test", box.answering(500))
+		c.end("http://a.test/")
+		totals, _ := c.lead(n, nil)
+		synctest.Wait()
+		c.do(&fsm.Told{Items: []fsm.ToldItem{{Number: 1}}})
+		<-time.After(time.Hour)
+		if len(box.all()) != 1 || totals.Failed.Load() != 0 || totals.Delivered.Load() != 0 {
+			t.Errorf("%d requests, %d counted as given up; want 1, 0", len(box.all()), totals.Failed.Load())
+		}
+	})
+}
+
+func TestADeadLetterIsToldWithPayloadAndHistory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, n, box := newCluster(t), newPipes(t), new(inbox)
+		n.serve("letters.test", box.answering(200))
+		id := c.die(fsm.LetterWebhookNotice)
+		c.lead(n, func(cfg *Config) { cfg.Hooks.LetterWebhook = "http://letters.test/" })
+		synctest.Wait()
+		if len(box.all()) != 1 {
+			t.Fatalf("%d requests", len(box.all()))
+		}
+		body := box.all()[0].body
+		var e struct {
+			Type string
+			Data letter
+		}
+		if err := json.Unmarshal([]byte(body), &e); err != nil {
+			t.Fatal(err)
+		}
+		l := e.Data
+		if e.Type != "dead_letter" || l.ID != fmt.Sprintf("%d/fetch", id) || l.Type != "run" || l.Attempts != 1 || len(l.History) != 1 || l.History[0].Worker != "w1" || *l.DiedAt != *l.History[0].EndedAt {
+			t.Errorf("body is %s", body)
+		}
+		if !strings.Contains(body, `"payload":{"n":1,"text":"<é>"}`) || !strings.Contains(body, `"exit code 1: <oops>"`) {
+			t.Errorf("payload or error are not as they were: %s", body)
+		}
+	})
+}

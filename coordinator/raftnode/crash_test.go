@@ -1,0 +1,316 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/chaos/faultfs/disk"
+)
+
+// crashPoints is at how many points of one recorded life the power is cut.
+const crashPoints = 300
+
+// promises is what a replica had promised at a point of its life.
+type promises struct{ term, index, value uint64 }
+
+// mark notes promises in the record of a disk.
+func (p promises) mark(t *testing.T, d *faultfs.Disk) {
+	t.Helper()
+	if err := d.Mark(fmt.Sprintf("%d %d %d", p.term, p.index, p.value)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// promised are the last promises of a record.
+func promised(t *testing.T, ops []disk.Op) (p promises) {
+	t.Helper()
+	for _, op := range ops {
+		if op.Kind != disk.Mark {
+			continue
+		}
+		if _, err := fmt.Sscan(op.Name, &p.term, &p.index, &p.value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// TestWhatWasPromisedSurvivesAPowerCutAtAnyPoint records all that one replica does
+// to its disk in three lives, with snapshots and compactions, and cuts the power
+// at many points of that history: what was not synced survives, is torn or is
+// lost. The folder that is left must open, hold every entry that was acknowledged,
+// and know no lower term than before.
+func TestWhatWasPromisedSurvivesAPowerCutAtAnyPoint(t *testing.T) {
+	t.Parallel()
+	ops, address := recordedLife(t)
+	random := rand.New(rand.NewPCG(1, 1))
+	promising := 0
+	for i := range crashPoints {
+		at := len(ops) * (i + 1) / crashPoints
+		want := promised(t, ops[:at])
+		d := disk.Replay(ops[:at])
+		d.Cut(random)
+		dir := filepath.Join(t.TempDir(), "image")
+		if err := d.Export(dir); err != nil {
+			t.Fatal(err)
+		}
+		if want.index > 0 {
+			promising++
+		}
+		data := filepath.Join(dir, faultfs.DataFolder)
+		if err := keeps(data, want); err != nil {
+			t.Errorf("power cut after %d of %d operations: %v", at, len(ops), err)
+			continue
+		}
+		if i%25 == 24 {
+			goesOn(t, data, address, want)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d crash points in a history of %d operations, %d of them with promises to keep", crashPoints, len(ops), promising)
+	if promising < crashPoints/2 {
+		t.Errorf("only %d points had anything to lose", promising)
+	}
+}
+
+// TestAVoteOfAReplicaWithoutALogSurvives: a replica that joins votes before it has
+// stored any entry.
+func TestAVoteOfAReplicaWithoutALogSurvives(t *testing.T) {
+	t.Parallel()
+	d := mountedDisk(t)
+	if err := d.Record(); err != nil {
+		t.Fatal(err)
+	}
+	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataFolder), net: newNetwork(), address: "127.0.0.1:0"}
+	if err := MakeDir(n.dir); err != nil {
+		t.Fatal(err)
+	}
+	n.listen(t)
+	n.start(t, nil)
+	if err := n.store.SetUint64(keyVoteTerm, 7); err != nil {
+		t.Fatal(err)
+	}
+	ops := history(t, d)
+	n.stop(t)
+	for seed := range uint64(20) {
+		image := disk.Replay(ops)
+		image.Cut(rand.New(rand.NewPCG(seed, 1)))
+		dir := t.TempDir()
+		if err := image.Export(dir); err != nil {
+			t.Fatal(err)
+		}
+		if voted, _, err := HasState(filepath.Join(dir, faultfs.DataFolder)); err != nil || !voted {
+			t.Fatalf("seed %d: the replica remembers its vote: %v, %v", seed, voted, err)
+		}
+	}
+}
+
+// recordedLife is the record of a replica's disk, and the replica's address.
+func recordedLife(t *testing.T) (ops []disk.Op, address string) {
+	t.Helper()
+	d := mountedDisk(t)
+	if err := d.Record(); err != nil {
+		t.Fatal(err)
+	}
+	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataFolder), net: newNetwork(), address: "127.0.0.1:0"}
+	if err := MakeDir(n.dir); err != nil {
+		t.Fatal(err)
+	}
+	n.tune = func(cfg *Config) {
+		cfg.SnapshotBytes, cfg.SnapshotInterval, cfg.TrailingLogs = 1<<40, 1, 20
+	}
+	defer n.stop(t)
+	n.listen(t)
+	p := promises{}
+	for life := range 3 {
+		if life == 0 {
+			n.start(t, []Server{{ID: n.id, Address: n.address, Voter: true}})
+			if err := n.stand(); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			n.restart(t)
+		}
+		cluster{n}.leader(t)
+		p.term = n.raft.CurrentTerm()
+		p.mark(t, d)
+		for range 4 {
+			for range 5 {
+				n.propose(t, p.value+1, 3)
+				p.value += 3
+				p.index = n.AppliedIndex()
+				p.mark(t, d)
+			}
+			if err := n.Snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.stop(t)
+	}
+	return history(t, d), n.address
+}
+
+// history is what was recorded.
+func history(t *testing.T, d *faultfs.Disk) []disk.Op {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "history")
+	if err := d.History(path); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops, err := disk.ReadOps(file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
+// mountedDisk is a disk of package faultfs that ends with the test.
+func mountedDisk(t *testing.T) *faultfs.Disk {
+	t.Helper()
+	if err := faultfs.Available(); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	program, err := faultfs.Build(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := faultfs.New(t.Context(), program, filepath.Join(dir, "disk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// keeps looks into a folder after a power cut, as a replica would that starts.
+func keeps(dir string, want promises) error {
+	if want == (promises{}) {
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		_, _, err := HasState(dir)
+		return err
+	}
+	if _, _, err := HasState(dir); err != nil {
+		return err
+	}
+	snapshot, err := newestSnapshot(dir)
+	if err != nil {
+		return err
+	}
+	state, err := inspect(filepath.Join(dir, storeName))
+	if err != nil {
+		return err
+	}
+	bolt, err := raftboltdb.NewBoltStore(filepath.Join(dir, storeName))
+	if err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	var failures fatals
+	s := &store{backend: layOut(bolt, state), path: dir, hang: patience, fatal: failures.record}
+	err = s.keeps(snapshot, want)
+	return errors.Join(append(failures.all(), err, s.close())...)
+}
+
+func (s *store) keeps(snapshot uint64, want promises) error {
+	term, err := s.GetUint64(keyTerm)
+	if err != nil {
+		return fmt.Errorf("reading the term: %w", err)
+	}
+	if term < want.term {
+		return fmt.Errorf("the term is %d, it was %d", term, want.term)
+	}
+	first, err := s.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := s.LastIndex()
+	if err != nil {
+		return err
+	}
+	if max(last, snapshot) < want.index {
+		return fmt.Errorf("log and snapshot end at %d and %d, and %d was acknowledged", last, snapshot, want.index)
+	}
+	if snapshot+1 < first {
+		return fmt.Errorf("the snapshot ends at %d and the log begins at %d", snapshot, first)
+	}
+	for i := first; i <= last; i++ {
+		var log raft.Log
+		if err := s.GetLog(i, &log); err != nil {
+			return fmt.Errorf("reading entry %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// newestSnapshot is the last index of the newest snapshot that can be read.
+func newestSnapshot(dir string) (uint64, error) {
+	names, err := snapshotNames(dir)
+	if err != nil || len(names) == 0 {
+		return 0, err
+	}
+	files, err := raft.NewFileSnapshotStore(dir, snapshotRetain, io.Discard)
+	if err != nil {
+		return 0, fmt.Errorf("opening the snapshots: %w", err)
+	}
+	list, err := files.List()
+	if err != nil {
+		return 0, fmt.Errorf("listing the snapshots: %w", err)
+	}
+	for _, meta := range list {
+		_, content, err := files.Open(meta.ID)
+		if err != nil {
+			continue
+		}
+		_, err = io.Copy(io.Discard, content)
+		if err := errors.Join(err, content.Close()); err == nil {
+			return meta.Index, nil
+		}
+	}
+	return 0, fmt.Errorf("of the snapshots %s none can be read", strings.Join(names, ", "))
+}
+
+// goesOn starts the replica on what is left: it has every value that was
+// acknowledged, and takes more.
+func goesOn(t *testing.T, dir, address string, want promises) {
+	t.Helper()
+	if want.value == 0 {
+		return
+	}
+	n := &testNode{id: "n1", dir: dir, net: newNetwork(), address: address}
+	defer n.stop(t)
+	n.restart(t)
+	if err := n.stand(); err != nil {
+		t.Fatal(err)
+	}
+	cluster{n}.leader(t)
+	eventually(t, "all is applied", func() bool { return uint64(len(n.fsm.all())) >= want.value })
+	have := uint64(len(n.fsm.all()))
+	if have > want.value+4 { // what was under way may be there, too
+		t.Errorf("there are %d values, and %d were acknowledged", have, want.value)
+	}
+	n.propose(t, have+1, 3)
+	n.holds(t, have+3)
+}

@@ -1,0 +1,65 @@
+package sequencer_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+)
+
+// A leader that was deposed and does not know it looks at an old state: a job
+// that was cancelled there may have been brought back, one that is not there
+// may exist, a key may belong to something else.
+func TestADeposedLeaderDoesNotSayThatNothingIsToBeDone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		log := &losingLog{machine: c.machine, observe: func(fsm.Entry, bool) func(fsm.Applied) { return func(fsm.Applied) {} }}
+		c.config = func(cfg *sequencer.Config) { cfg.Log = log }
+		s, end := c.lead()
+		job := spec{key: "k", n: 1}.submission()
+		made, err := s.Submit(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CancelJob(t.Context(), made.ID, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		log.mu.Lock()
+		log.slow = true // others lead now, and nothing of this one is committed
+		log.mu.Unlock()
+		asks := map[string]func() error{
+			"cancelled already": func() error { _, err := s.CancelJob(t.Context(), made.ID, "again"); return err },
+			"no such job":       func() error { return s.Retry(t.Context(), 99, nil) },
+			"no dead letters":   func() error { return s.Purge(t.Context(), made.ID, nil) },
+			"key is known":      func() error { _, err := s.Submit(t.Context(), job); return err },
+		}
+		answers := make(map[string]chan error)
+		for name, ask := range asks {
+			answer := make(chan error, 1)
+			answers[name] = answer
+			go func() { answer <- ask() }()
+		}
+		synctest.Wait()
+		for name, answer := range answers {
+			select {
+			case err := <-answer:
+				t.Errorf("%s: answered with %v before anything was committed", name, err)
+			default:
+			}
+		}
+		log.lose(func() error { return errUnknown })
+		for name, answer := range answers {
+			select {
+			case err := <-answer:
+				if err == nil || isRejected(err, fsm.NoSuchJob) || isRejected(err, fsm.WrongState) {
+					t.Errorf("%s: answered with %v by a deposed leader", name, err)
+				}
+			default:
+			}
+		}
+		synctest.Wait()
+		_ = end()
+	})
+}

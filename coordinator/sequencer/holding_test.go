@@ -1,0 +1,81 @@
+package sequencer
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dtask/dtask/fsm"
+)
+
+func TestHoldingsHoldWhatAMapWould(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var h holdings
+		twin := make(map[fsm.AttemptRef]uint64)
+		attempts := rapid.Custom(func(t *rapid.T) fsm.AttemptRef {
+			return fsm.AttemptRef{
+				TaskRef: fsm.TaskRef{Job: fsm.JobID(rapid.Uint64Range(1, 3).Draw(t, "job")), Index: rapid.Uint32Range(0, 20).Draw(t, "index")},
+				Attempt: rapid.Uint32Range(1, 2).Draw(t, "attempt"),
+			}
+		})
+		for n := range rapid.Uint64Range(0, 200).Draw(t, "steps") {
+			a := attempts.Draw(t, "which")
+			if rapid.IntRange(0, 2).Draw(t, "what") > 0 {
+				h.add(held{AttemptRef: a, number: n})
+				twin[a] = n
+				continue
+			}
+			x, ok := h.remove(a)
+			if want, known := twin[a]; ok != known || x.number != want {
+				t.Fatalf("removing %v gave number %d, %v; want %d, %v", a, x.number, ok, want, known)
+			}
+			delete(twin, a)
+			if h.find(a) != nil {
+				t.Fatalf("%v is found after it was removed", a)
+			}
+		}
+		if h.len() != len(twin) || len(h.sorted()) != len(twin) || !slices.IsSortedFunc(h.sorted(), compareAttempts) {
+			t.Fatalf("%d are held, in order %v; want %d", h.len(), h.sorted(), len(twin))
+		}
+		for a, n := range twin {
+			if x := h.find(a); x == nil || x.number != n {
+				t.Fatalf("%v is %+v, want number %d", a, x, n)
+			}
+		}
+	})
+}
+
+func TestAnAttemptThatComesAndGoesAllocatesNothing(t *testing.T) {
+	var h holdings
+	name := func(i int) fsm.AttemptRef {
+		return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 7, Index: uint32(i)}, Attempt: 1} //nolint:gosec // small
+	}
+	next := 0
+	for ; next < 1000; next++ {
+		h.add(held{AttemptRef: name(next)})
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		h.remove(name(next - 1000))
+		h.add(held{AttemptRef: name(next)})
+		next++
+	}); n != 0 {
+		t.Errorf("an attempt that comes and one that goes allocate %v times", n)
+	}
+}
+
+func BenchmarkHoldings(b *testing.B) {
+	var h holdings
+	name := func(i int) fsm.AttemptRef {
+		return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(1 + i/10_000), Index: uint32(i % 10_000)}, Attempt: 1} //nolint:gosec // not negative
+	}
+	for i := range 1000 {
+		h.add(held{AttemptRef: name(i)})
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		h.add(held{AttemptRef: name(1000 + i)})
+		h.remove(name(i))
+	}
+}

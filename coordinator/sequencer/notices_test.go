@@ -1,0 +1,116 @@
+package sequencer_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func failing(fsm.AssignItem) *dtaskv1.Outcome {
+	return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: 3}
+}
+
+func (c *cluster) notices() []fsm.Notice {
+	var list []fsm.Notice
+	c.machine.Read(func(st *fsm.State, _ uint64) { list = st.Notices(0) })
+	return list
+}
+
+func TestANewDeadLetterHasTheNoticesThatTheLeaderIsSetTo(t *testing.T) {
+	t.Parallel()
+	for name, kinds := range map[string][]fsm.NoticeKind{
+		"none": nil, "webhook": {fsm.LetterWebhookNotice}, "both": {fsm.LetterWebhookNotice, fsm.LetterCommandNotice},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				woken := make(chan struct{}, 100)
+				c.config = func(cfg *sequencer.Config) {
+					cfg.Letters, cfg.Noticed = kinds, func() { woken <- struct{}{} }
+				}
+				s, stop := c.lead()
+				attachWorker(t, s, "w", "a", 4, failing)
+				id := mustSubmit(t, s, spec{key: "k", n: 2, header: &dtaskv1.JobHeader{Name: "j", OnFailure: dtaskv1.OnFailure_ON_FAILURE_CONTINUE}})
+				c.awaitEnd(id)
+				synctest.Wait() // the state knows before the leader is told that it does
+				got := c.notices()
+				if len(got) != 2*len(kinds) || (len(woken) > 0) != (len(kinds) > 0) {
+					t.Fatalf("%d notices, woken %d times; want %d notices", len(got), len(woken), 2*len(kinds))
+				}
+				for i, n := range got {
+					if n.Kind != kinds[i%len(kinds)] || n.Task.Job != id {
+						t.Errorf("notice %d is %+v", i, n)
+					}
+				}
+				if stop(); len(c.notices()) != len(got) {
+					t.Error("the end of a term changed the notices")
+				}
+			})
+		})
+	}
+}
+
+func TestNoticesOutliveTheirLeaderAndAreTakenOutOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	first, stop := c.lead()
+	id := mustSubmit(t, first, spec{key: "k", n: 1, header: &dtaskv1.JobHeader{Name: "j", Webhook: "http://127.0.0.1:1/"}})
+	if _, err := first.CancelJob(t.Context(), id, "not needed"); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	second, _ := c.lead()
+	got := c.notices()
+	if len(got) != 1 || got[0].Kind != fsm.JobCancelledNotice || got[0].Task.Job != id {
+		t.Fatalf("notices after a change of leader: %+v", got)
+	}
+	for range 2 { // the second time it is gone: no error
+		if err := second.Told(t.Context(), []fsm.ToldItem{{Number: got[0].Number, Delivered: true}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.notices(); len(got) != 0 {
+		t.Errorf("still there: %+v", got)
+	}
+}
+
+func TestAJobIsKeptUntilItsEndWasTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.config = func(cfg *sequencer.Config) { cfg.KeepJobs = 1 }
+		s, _ := c.lead()
+		attachWorker(t, s, "w", "a", 4, succeed)
+		told := mustSubmit(t, s, spec{key: "told", n: 1, header: &dtaskv1.JobHeader{Name: "j", Webhook: "http://127.0.0.1:1/"}})
+		c.awaitEnd(told)
+		var last fsm.JobID
+		for i := range 3 {
+			last = mustSubmit(t, s, spec{key: fmt.Sprint(i), n: 1})
+			c.awaitEnd(last)
+		}
+		kept := func() (jobs []fsm.JobID) {
+			<-time.After(time.Second)
+			c.machine.Read(func(st *fsm.State, _ uint64) {
+				for j := range st.Jobs(0) {
+					jobs = append(jobs, j.ID)
+				}
+			})
+			return jobs
+		}
+		if got := kept(); fmt.Sprint(got) != fmt.Sprint([]fsm.JobID{last, told}) {
+			t.Errorf("kept %v, want the last, %d, and the one to be told, %d", got, last, told)
+		}
+		if err := s.Told(t.Context(), []fsm.ToldItem{{Number: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := kept(); fmt.Sprint(got) != fmt.Sprint([]fsm.JobID{last}) {
+			t.Errorf("kept %v after it was told, want the last, %d", got, last)
+		}
+	})
+}

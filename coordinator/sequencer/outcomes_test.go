@@ -1,0 +1,32 @@
+package sequencer_test
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/columns"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// An ended attempt is how one ended, as a worker keeps it.
+type ended struct {
+	at     fsm.AttemptRef
+	how    *dtaskv1.Outcome
+	tookMS uint32
+}
+
+// outcomesOf is what a worker sends of ended attempts, numbered from first. It may
+// send the same again, so the message has nothing of theirs.
+func outcomesOf(first uint64, list ...ended) *dtaskv1.Outcomes {
+	m := columns.NewOutcomes(first, len(list))
+	for _, e := range list {
+		row := columns.Outcome{Job: uint64(e.at.Job), Task: e.at.Index, Attempt: e.at.Attempt, TookMS: e.tookMS}
+		if e.how.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED && len(e.how.GetOutputSha256()) == 0 {
+			row.Result = e.how.GetResult()
+		} else {
+			row.Other = proto.CloneOf(e.how)
+		}
+		columns.AddOutcome(m, &row)
+	}
+	return m
+}

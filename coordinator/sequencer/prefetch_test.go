@@ -1,0 +1,53 @@
+package sequencer_test
+
+import (
+	"testing"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func TestAWorkerIsGivenTasksAheadOnlyWhileTheyAreShort(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s, _ := c.lead()
+	w := attachWorker(t, s, "w", "i", 2, succeed)
+	if _, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "i", Slots: 2, Prefetch: 3}, w); err != nil {
+		t.Fatal(err)
+	}
+	// holds submits tasks that are held and reports whether so many are at the
+	// worker while others wait.
+	holds := func(key string, want int, policy *dtaskv1.TaskPolicy) {
+		t.Helper()
+		w.mu.Lock()
+		w.answer, w.held = hold, nil
+		w.mu.Unlock()
+		id := mustSubmit(t, s, spec{key: key, n: 10, policy: policy})
+		// What follows in the same inbox comes after all that could be assigned.
+		w.await("its assignments", func() bool { return len(w.held) >= want })
+		if got := int(c.job(id).Counts[fsm.Assigned]); got != want {
+			t.Errorf("%s: the worker holds %d tasks, want %d", key, got, want)
+		}
+		if st := s.Workers()[w.id]; st.Held != want || st.Prefetch != 3 {
+			t.Errorf("%s: the worker shows as %+v", key, st)
+		}
+		w.mu.Lock()
+		held := w.held
+		w.answer = succeed
+		w.mu.Unlock()
+		for _, a := range held {
+			w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, a)
+		}
+		c.awaitEnd(id)
+	}
+	holds("unknown", 2, nil)
+	c.awaitEnd(mustSubmit(t, s, spec{key: "short ones", n: 50}))
+	holds("short", 5, nil)
+	holds("at most once", 2, &dtaskv1.TaskPolicy{Type: "noop", Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE})
+	w.mu.Lock()
+	w.answer, w.tookMS = succeed, 10_000
+	w.mu.Unlock()
+	c.awaitEnd(mustSubmit(t, s, spec{key: "long ones", n: 2}))
+	holds("after long ones", 2, nil)
+}

@@ -1,0 +1,406 @@
+package sequencer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// simJob is a job and the client that wants it.
+type simJob struct {
+	c       *sim
+	number  int
+	sub     sequencer.Submission
+	finals  uint32 // how many of its tasks, the last ones, clean up
+	asking  bool
+	acked   bool
+	unknown bool // nobody could say whether it was stored
+	id      fsm.JobID
+	turns   uint64
+}
+
+func newSimJob(c *sim, number int) *simJob {
+	j := &simJob{c: c, number: number}
+	c.after(c.upTo(c.opts.Storm/2), j.turn)
+	return j
+}
+
+// simAction is something that clients do with a job that was acknowledged. To
+// add one, write a method and put it into simActions with its weight.
+type simAction struct {
+	name   string
+	weight int
+	do     func(*simJob, *simTerm)
+}
+
+var simActions = []simAction{
+	{"look", 60, func(*simJob, *simTerm) {}},
+	{"submit-again", 10, (*simJob).submit},
+	{"submit-other", 4, (*simJob).submitOther},
+	{"cancel-job", 2, (*simJob).cancelJob},
+	{"cancel-job-now", 2, (*simJob).cancelJobNow},
+	{"cancel-task", 8, (*simJob).cancelTask},
+	{"retry", 8, (*simJob).retry},
+	{"purge", 3, (*simJob).purge},
+	{"update", 8, (*simJob).update},
+	{"audit", 12, (*simJob).audit},
+}
+
+// turn is when the client does something: it submits until that is
+// acknowledged, and then now and then something else.
+func (j *simJob) turn() {
+	c := j.c
+	if c.calm && j.acked {
+		return
+	}
+	if j.sub.Key == "" {
+		j.sub, j.finals = c.submission(j.number)
+	}
+	t := c.anyTerm()
+	if t == nil || j.asking {
+		c.after(c.upTo(500*time.Millisecond), j.turn)
+		return
+	}
+	if !j.acked {
+		j.unacknowledged()
+		j.submit(t)
+	} else {
+		a := pick(c.rng, simActions, func(a simAction) int { return a.weight })
+		c.note(a.name, uint64(j.number), t.number)
+		a.do(j, t)
+	}
+	c.after(c.upTo(800*time.Millisecond), j.turn)
+}
+
+// ask is a call whose answer is judged only if the job did not go on again
+// meanwhile.
+func (j *simJob) ask(t *simTerm, ask func(context.Context, *sequencer.Sequencer) error, done func(), not func(error)) {
+	c := j.c
+	revives := c.revives[j.id]
+	c.call(t, 5*time.Second, ask, func(err error) {
+		if err == nil && done != nil && c.revives[j.id] == revives {
+			done()
+		}
+		if err != nil && not != nil {
+			not(err)
+		}
+	})
+}
+
+// definite reports whether an answer says that nothing was done.
+func definite(err error) bool {
+	_, busy := errors.AsType[*sequencer.BusyError](err)
+	_, rejected := errors.AsType[*sequencer.RejectedError](err)
+	return busy || rejected || errors.Is(err, sequencer.ErrTermOver)
+}
+
+func (j *simJob) submit(t *simTerm) {
+	c := j.c
+	c.note("submit", uint64(j.number), t.number)
+	j.asking = true
+	var r sequencer.Submitted
+	c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) (err error) {
+		r, err = s.Submit(ctx, j.sub)
+		return err
+	}, func(err error) {
+		j.asking = false
+		switch {
+		case err == nil:
+			if j.acked && r.ID != j.id {
+				c.fail("one key became jobs %d and %d", j.id, r.ID)
+			}
+			j.acked, j.id = true, r.ID
+		case errors.Is(err, sequencer.ErrOutcomeUnknown) || errors.Is(err, context.Canceled):
+			j.unknown = true
+		case !definite(err):
+			c.fail("a submission was answered with %v", err)
+		default:
+			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok {
+				c.fail("a submission was refused: %v", rejected)
+			}
+		}
+	})
+}
+
+// submitOther uses the key for another job.
+func (j *simJob) submitOther(t *simTerm) {
+	other := j.sub
+	other.Digest[15]++
+	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+		_, err := s.Submit(ctx, other)
+		return err
+	}, func() { j.c.fail("key %s was taken for two jobs", j.sub.Key) }, func(err error) {
+		if r, ok := errors.AsType[*sequencer.RejectedError](err); ok && r.Reason != fsm.KeyConflict {
+			j.c.fail("another job under a known key was answered with %v", err)
+		}
+	})
+}
+
+// unacknowledged looks whether a job does not exist of which all said so.
+func (j *simJob) unacknowledged() {
+	if j.unknown {
+		return
+	}
+	j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
+		if id, _, sealed, known := s.Key(j.sub.Key); known && sealed {
+			j.c.fail("job %d exists, and its client was told that it does not", id)
+		}
+	})
+}
+
+func (j *simJob) cancelJob(t *simTerm) {
+	j.turns++
+	why := fmt.Sprintf("reason %d", j.turns)
+	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+		_, err := s.CancelJob(ctx, j.id, why)
+		return err
+	}, func() {
+		j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
+			if job, ok := s.Job(j.id); ok && job.State != fsm.JobCancelled && (!job.CleaningUp() || job.Outcome != fsm.JobCancelled) {
+				j.c.fail("job %d was cancelled and is %v", j.id, job.State)
+			}
+		})
+	}, func(err error) {
+		if definite(err) {
+			j.c.notCancelled[why] = j.id
+		}
+	})
+}
+
+// cancelJobNow ends the clean-up tasks, too.
+func (j *simJob) cancelJobNow(t *simTerm) {
+	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+		_, err := s.CancelJobNow(ctx, j.id, "enough")
+		return err
+	}, func() {
+		if !j.c.jobEnded(j.id) {
+			j.c.fail("job %d was cancelled with its clean-up tasks and goes on", j.id)
+		}
+	}, nil)
+}
+
+func (j *simJob) someTask() fsm.TaskRef {
+	return fsm.TaskRef{Job: j.id, Index: uint32(j.c.rng.IntN(int(j.sub.Total)))}
+}
+
+func (j *simJob) cancelTask(t *simTerm) {
+	task := j.someTask()
+	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+		_, err := s.CancelTask(ctx, task, "enough")
+		return err
+	}, func() {
+		j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
+			if v, ok := s.Task(task); ok && v.State != fsm.Cancelled {
+				j.c.fail("task %v was cancelled and is %v", task, v.State)
+			}
+		})
+	}, nil)
+}
+
+// retry lets the job go on: with all that failed, or with one task.
+func (j *simJob) retry(t *simTerm) {
+	var tasks []uint32
+	if j.c.chance(50) {
+		tasks = []uint32{j.someTask().Index}
+	}
+	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error { return s.Retry(ctx, j.id, tasks) }, nil, nil)
+}
+
+func (j *simJob) purge(t *simTerm) {
+	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error { return s.Purge(ctx, j.id, nil) }, func() {
+		j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
+			if job, ok := s.Job(j.id); ok && job.State.Terminal() && job.Counts[fsm.Dead] > 0 {
+				j.c.fail("the dead letters of job %d were purged and are there", j.id)
+			}
+		})
+	}, nil)
+}
+
+// update changes the job or a task of it that may have started, once or twice with
+// one key, and looks whether the answers fit.
+func (j *simJob) update(t *simTerm) {
+	c := j.c
+	x := sequencer.Change{Generated: c.chance(50), Delay: c.upTo(4*time.Second) - time.Second}
+	x.Job, x.Whole = j.id, c.chance(30)
+	if !x.Whole {
+		x.Task = j.someTask().Index
+	}
+	if c.chance(70) {
+		x.Key = fmt.Sprintf("update%d", c.rng.IntN(20))
+		x.Digest = [16]byte{byte(c.rng.IntN(2)), byte(j.id)}
+	}
+	x.Set = fsm.UpdateFields(1 + c.rng.IntN(15)) // no body: nothing here reads one
+	x.Priority, x.MaxRetries, x.TimeoutMS = dtaskv1.Priority(1+c.rng.IntN(4)), uint32(c.rng.IntN(4)), 500+c.rng.Int64N(20_000)
+	for range 1 + c.rng.IntN(2) {
+		var r sequencer.Changed
+		c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) (err error) {
+			r, err = s.Update(ctx, x)
+			return err
+		}, func(err error) {
+			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason == fsm.Malformed {
+				c.fail("an update was answered with %v", err)
+			} else if err == nil {
+				c.updated(x, r)
+			}
+		})
+	}
+}
+
+// updated looks whether what a client was told of its update is so.
+func (c *sim) updated(x sequencer.Change, r sequencer.Changed) {
+	c.log.truth.Read(func(s *fsm.State, _ uint64) {
+		if job, ok := s.Job(x.Job); ok && (job.Version < r.Version || r.Version < 2) {
+			c.fail("an update made version %d of job %d, which has version %d", r.Version, x.Job, job.Version)
+		}
+		if id, version, _, known := s.UpdateKey(x.Key); known && (version != r.Version || id != x.Job) {
+			c.fail("an update of job %d with the key %s made version %d; its key says %d of job %d", x.Job, x.Key, r.Version, version, id)
+		}
+	})
+}
+
+// audit compares the soft state with what a new leader would make.
+func (j *simJob) audit(t *simTerm) {
+	if t.deposed {
+		return
+	}
+	j.c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) error { return s.Audit(ctx) }, func(err error) {
+		if err != nil {
+			j.c.fail("the soft state is not what a new term would make:\n%v", err)
+		}
+	})
+}
+
+// submission makes a random job.
+func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
+	h := &dtaskv1.JobHeader{Name: fmt.Sprintf("job%d", number), Priority: dtaskv1.Priority(1 + c.rng.IntN(4))}
+	if c.chance(50) {
+		h.OnFailure = dtaskv1.OnFailure_ON_FAILURE_CONTINUE
+	}
+	if c.chance(30) {
+		h.MaxFailures = uint32(c.rng.IntN(6))
+	}
+	if c.chance(10) {
+		h.DeadlineMs = 1000 + c.rng.Int64N(30_000)
+	}
+	if c.chance(50) {
+		h.Webhook, c.webhooks[h.GetName()] = "http://127.0.0.1:1/", true
+	}
+	for range 1 + c.rng.IntN(3) {
+		h.Policies = append(h.Policies, c.policy())
+	}
+	ordinary := len(h.GetPolicies())
+	final := c.policy()
+	final.Finally, final.ReuseMs = true, 0
+	h.Policies = append(h.Policies, final)
+	if c.chance(30) {
+		finals = uint32(1 + c.rng.IntN(3))
+	}
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(h)
+	if err != nil {
+		c.fail("%v", err)
+	}
+	sub = sequencer.Submission{Key: h.GetName(), Header: raw, Total: uint32(1+c.rng.IntN(30)) + finals, Generated: c.chance(50)}
+	copy(sub.Digest[:], h.GetName())
+	heads := make([]uint32, sub.Total) // by which others depend on a task
+	for i := range heads {
+		heads[i] = uint32(i)
+	}
+	for i := uint32(0); i < sub.Total; {
+		if rest := sub.Total - finals - min(i, sub.Total-finals); rest > 1 && c.chance(20) {
+			chunk := c.array(h, ordinary, heads, i, min(rest, uint32(2+c.rng.IntN(8))))
+			i += uint32(chunk.Len())
+			sub.Sum = chunk.Sum(sub.Sum)
+			sub.Chunks = append(sub.Chunks, chunk)
+			continue
+		}
+		b := fsm.NewChunkBuilder(i)
+		for n := 1 + c.rng.IntN(10); n > 0 && i < sub.Total; n-- {
+			first, policy := uint32(0), c.rng.IntN(ordinary)
+			if i >= sub.Total-finals {
+				first, policy = sub.Total-finals, ordinary
+			}
+			b.Add(fmt.Sprintf("t%d", i), uint32(policy), c.dependencies(heads, first, i), c.body(h.GetPolicies()[policy]))
+			i++
+		}
+		chunk := b.Chunk()
+		sub.Sum = chunk.Sum(sub.Sum)
+		sub.Chunks = append(sub.Chunks, chunk)
+	}
+	return sub, finals
+}
+
+// array makes an array of n tasks with the first at index i, mostly with a limit.
+func (c *sim) array(h *dtaskv1.JobHeader, ordinary int, heads []uint32, i, n uint32) *fsm.Chunk {
+	a := fsm.Array{
+		Name: fmt.Sprintf("a%d", i), Policy: uint32(c.rng.IntN(ordinary)), Deps: c.dependencies(heads, 0, i),
+		Ranges: []fsm.IndexRange{{Step: 1, Count: n}}, Items: n, Chunk: 1, MaxParallel: uint32(c.rng.IntN(4)),
+	}
+	a.Body = c.body(h.GetPolicies()[a.Policy])
+	for k := i; k < i+n; k++ {
+		heads[k] = i
+	}
+	return fsm.NewArrayChunk(i, a, nil)
+}
+
+// dependencies picks up to three tasks between first and i, ascending.
+func (c *sim) dependencies(heads []uint32, first, i uint32) []uint32 {
+	var deps []uint32
+	for n := c.rng.IntN(4); n > 0 && i > first; n-- {
+		d := first + uint32(c.rng.IntN(int(i-first)+2))
+		if d < i && !slices.Contains(deps, heads[d]) {
+			deps = append(deps, heads[d])
+		}
+	}
+	slices.Sort(deps)
+	return deps
+}
+
+// body is that of a task: pure ones share a few keys over all jobs.
+func (c *sim) body(p *dtaskv1.TaskPolicy) []byte {
+	if p.GetReuseMs() == 0 {
+		return nil
+	}
+	body, err := proto.Marshal(&dtaskv1.TaskBody{ReuseKey: fmt.Sprintf("key%d", c.rng.IntN(8))})
+	if err != nil {
+		c.fail("%v", err)
+	}
+	return body
+}
+
+func (c *sim) policy() *dtaskv1.TaskPolicy {
+	p := &dtaskv1.TaskPolicy{Type: "x", TimeoutMs: 500 + c.rng.Int64N(20_000)}
+	if c.chance(80) {
+		p.Retry = &dtaskv1.RetryPolicy{
+			Max: uint32(c.rng.IntN(4)), InitialMs: 1 + c.rng.Int64N(1000), MultiplierPermille: 2000, MaxDelayMs: 5000, Jitter: c.chance(50),
+		}
+	}
+	if c.chance(15) {
+		p.ReuseMs = 1 + c.rng.Int64N(40_000)
+	} else if c.chance(25) {
+		p.Execution = dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
+	}
+	if c.chance(15) {
+		p.QueueTimeoutMs = 1000 + c.rng.Int64N(20_000)
+	}
+	if c.chance(20) {
+		p.HeartbeatTimeoutMs = 1000 + c.rng.Int64N(4000)
+	}
+	if c.chance(30) {
+		p.Resources = map[string]int64{"cpu": 500 + c.rng.Int64N(1500)}
+	}
+	if c.chance(20) {
+		p.Require = map[string]string{"zone": "a"}
+	}
+	if c.chance(30) {
+		p.Priority = dtaskv1.Priority(1 + c.rng.IntN(4))
+	}
+	return p
+}

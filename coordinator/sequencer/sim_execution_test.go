@@ -1,0 +1,227 @@
+package sequencer_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// simCPU is what each worker offers, in thousandths.
+const simCPU = 2000
+
+// simPrefetch is how many attempts a worker is given ahead of a free slot, at most.
+const simPrefetch = 3
+
+// execution is what a worker really does for an attempt.
+type execution struct {
+	saves      uint32 // checkpoints
+	atMostOnce bool
+	asking     bool // at-most-once, has not begun
+	queued     bool // waits for a slot
+	order      int  // among those that wait
+	told       bool // its begin was reported in this session
+	chatty     bool // reports progress
+	silent     bool // never says that it has begun
+	deaf       bool // was told to end because of a drain, and does not
+	cpu        int64
+	ends       time.Time
+	length     time.Duration
+	outcome    *dtaskv1.Outcome // nil: hangs until it is stopped
+}
+
+func (w *simWorker) assigned(it fsm.AssignItem) {
+	if w.held[it.AttemptRef] != nil || slices.ContainsFunc(w.outbox, func(o ended) bool { return o.at == it.AttemptRef }) {
+		w.c.fail("worker %s was given %v twice", w.name, it.AttemptRef)
+		return
+	}
+	if it.Worker != w.id {
+		w.c.fail("worker %s (%d) was given %v, which is for %d", w.name, w.id, it.AttemptRef, it.Worker)
+	}
+	w.c.wasCommitted(it)
+	x := w.plan(it)
+	if x == nil { // its job is forgotten: what is to be done cannot be sent
+		term, session, id := w.session.term, w.session, w.id
+		w.c.call(term, time.Second, func(ctx context.Context, s *sequencer.Sequencer) error {
+			return s.Undelivered(ctx, id, session, []fsm.AttemptRef{it.AttemptRef})
+		}, func(error) {})
+		return
+	}
+	w.held[it.AttemptRef] = x
+	if w.cordoned {
+		w.end(it.AttemptRef, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
+		return
+	}
+	cpu := int64(0)
+	for a, e := range w.held {
+		if !w.c.forgotten[a.Job] { // nobody knows any more what those take, which are being stopped
+			cpu += e.cpu
+		}
+	}
+	most := w.slots
+	if x.cpu == 0 && !x.atMostOnce {
+		most += w.prefetch
+	}
+	if len(w.held) > int(most) || cpu > simCPU {
+		w.c.fail("worker %s has %d slots and holds %d attempts, with %d of its %d thousandths of cpu", w.name, w.slots, len(w.held), cpu, simCPU)
+	}
+	if x.asking {
+		return
+	}
+	w.orders++
+	x.queued, x.order = true, w.orders
+	w.beginQueued()
+}
+
+// beginQueued gives free slots to what waits for one, in order.
+func (w *simWorker) beginQueued() {
+	for {
+		busy := 0
+		var first fsm.AttemptRef
+		for a, x := range w.held {
+			switch {
+			case !x.queued:
+				busy++
+			case w.held[first] == nil || x.order < w.held[first].order:
+				first = a
+			}
+		}
+		if busy >= int(w.slots) || w.held[first] == nil {
+			return
+		}
+		w.held[first].queued = false
+		w.begin(first, w.held[first])
+	}
+}
+
+// giveBack hands back an attempt that has not begun; at times it is not heard.
+func (w *simWorker) giveBack(a fsm.AttemptRef) {
+	if x := w.held[a]; x != nil && x.queued && !w.c.chance(10) {
+		w.c.note("give-back", w.label(), uint64(a.Attempt))
+		w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
+	}
+}
+
+// begin starts what an attempt is to do.
+func (w *simWorker) begin(a fsm.AttemptRef, x *execution) {
+	x.asking = false
+	w.c.executionBegins(a, x.atMostOnce, w)
+	w.endsIn(a, x, x.length)
+}
+
+// endsIn plans the end of an execution, in place of an earlier plan.
+func (w *simWorker) endsIn(a fsm.AttemptRef, x *execution, d time.Duration) {
+	x.ends = time.Now().Add(d)
+	w.c.at(x.ends, func() {
+		w.awake(func() {
+			if w.held[a] == x && x.outcome != nil && !time.Now().Before(x.ends) {
+				w.end(a, x.outcome)
+			}
+		})
+	})
+}
+
+func (w *simWorker) end(a fsm.AttemptRef, o *dtaskv1.Outcome) {
+	delete(w.held, a)
+	w.c.executionEnds(a, o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED)
+	w.outbox = append(w.outbox, ended{at: a, how: o})
+	w.beginQueued()
+	w.sendSoon()
+}
+
+func (w *simWorker) stop(a fsm.AttemptRef, why dtaskv1.StopReason) {
+	x := w.held[a]
+	switch {
+	case x == nil:
+	case why == dtaskv1.StopReason_STOP_REASON_DRAINED && w.c.chance(20):
+		x.deaf = true
+	case (x.asking || x.queued) && why == dtaskv1.StopReason_STOP_REASON_DRAINED:
+		w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
+	case x.asking || x.queued:
+		w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED})
+	case why == dtaskv1.StopReason_STOP_REASON_DRAINED:
+		x.outcome = &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED}
+		w.endsIn(a, x, w.c.upTo(2*time.Second))
+	default:
+		x.outcome = &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED}
+		w.endsIn(a, x, w.c.upTo(2*time.Second))
+	}
+}
+
+// cordon hands back what has not begun, and from now on all that comes.
+func (w *simWorker) cordon(on bool) {
+	w.cordoned = on
+	for _, a := range sortedRefs(w.held) {
+		if x := w.held[a]; on && x != nil && (x.asking || x.queued) {
+			w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
+		}
+	}
+}
+
+// plan decides what will become of an attempt; nil if its job is gone.
+func (w *simWorker) plan(it fsm.AssignItem) *execution {
+	c := w.c
+	var p *dtaskv1.TaskPolicy
+	c.log.truth.Read(func(s *fsm.State, _ uint64) { p = s.Policy(it.TaskRef) })
+	if p == nil {
+		return nil
+	}
+	once := p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
+	x := &execution{
+		atMostOnce: once, asking: once, cpu: p.GetResources()["cpu"],
+		chatty: c.chance(70), silent: c.chance(5), outcome: c.outcome(),
+	}
+	switch n := c.rng.IntN(100); {
+	case n < 60:
+		x.length = c.upTo(300 * time.Millisecond)
+	case n < 90:
+		x.length = c.upTo(3 * time.Second)
+	default:
+		x.length = c.upTo(15 * time.Second)
+	}
+	if limit := time.Duration(p.GetTimeoutMs()) * time.Millisecond; x.length > limit {
+		x.length, x.outcome = limit, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT, Error: "time-out"}
+	}
+	if c.chance(3) {
+		x.outcome = nil
+	}
+	if c.chance(2) && !c.calm {
+		w.leaving = true
+	}
+	return x
+}
+
+func (c *sim) outcome() *dtaskv1.Outcome {
+	switch n := c.rng.IntN(100); {
+	case n < 70:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: make([]byte, c.rng.IntN(100))}
+	case n < 85:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: 1}
+	case n < 88:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Fatal: true, Error: "fatal"}
+	case n < 91:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Temporary: true}
+	case n < 93:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED}
+	case n < 97:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED}
+	case n < 98:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED}
+	case n < 99:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Signal: "KILL"}
+	}
+	switch c.rng.IntN(4) { // what no worker should say
+	case 0:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: make([]byte, 5000)}
+	case 1:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, OutputSha256: make([]byte, 31)}
+	case 2:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: strings.Repeat("x", 10_000)}
+	default:
+		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind(99)}
+	}
+}

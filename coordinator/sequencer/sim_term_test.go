@@ -1,0 +1,350 @@
+package sequencer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+)
+
+// simTerm is a term of leadership, and the way of its entries into the log. One
+// that is deposed and has not noticed is a zombie.
+type simTerm struct {
+	c       *sim
+	number  uint64
+	replica *simReplica
+	seq     *sequencer.Sequencer
+	stepped *sequencer.Stepped // nil: it has its own goroutines
+	cancel  context.CancelFunc
+	result  chan error // with own goroutines; size 1
+
+	mu       sync.Mutex     // guards proposed
+	proposed []*simProposal // handed over, not yet seen by the driver
+	queue    []*simProposal // on their way
+	last     time.Time      // when the last of them will be committed
+
+	deposed bool // nothing of it will be committed any more
+	handed  bool // what was on its way then is known to the next leader
+	noticed bool // and it knows: fate says what becomes of its proposals
+	fate    func() error
+	frozen  time.Time // until when the process is stopped
+	wakeAt  time.Time
+	over    bool
+	woken   atomic.Bool     // there is something to tell
+	telling map[uint64]bool // notices
+}
+
+// elect begins the next term at one of the replicas.
+func (c *sim) elect() {
+	if c.leader != nil {
+		return
+	}
+	var able []*simReplica
+	for _, r := range c.log.replicas {
+		if r.term == nil {
+			able = append(able, r)
+		}
+	}
+	if len(able) < 2 { // no quorum of replicas that are not lost in the past
+		c.after(200*time.Millisecond, c.elect)
+		return
+	}
+	r := able[c.rng.IntN(len(able))]
+	r.catchUp()
+	c.log.truth = r.machine
+	late := c.log.late
+	c.log.late = nil
+	for _, data := range late[:c.rng.IntN(len(late)+1)] {
+		c.log.commit(r, data, true, 0)
+	}
+	c.number++
+	c.note("elect", c.number, uint64(r.number))
+	t := &simTerm{c: c, number: c.number, replica: r, telling: map[uint64]bool{}}
+	c.after(c.upTo(100*time.Millisecond), t.tell)
+	r.term = t
+	skew := c.opts.Skew[r.number]
+	seq, err := sequencer.New(sequencer.Config{
+		ServerID: fmt.Sprintf("n%d", r.number), Instance: fmt.Sprintf("i%d", r.number), Term: t.number, Log: t,
+		Machine: r.machine, Codec: fsm.Compact{}, Logger: slog.New(slog.DiscardHandler), Seed: c.seed,
+		NewClusterID: func() string { return fmt.Sprintf("%032d", 1) },
+		Definite:     func(err error) bool { return errors.Is(err, errNeverProposed) },
+		Halt:         func(err error) { c.fail("halt: %v", err) },
+		Refuse: func() error {
+			if c.lowSpace {
+				return &sequencer.BusyError{What: "the disk is nearly full", RetryAfter: time.Second}
+			}
+			return nil
+		},
+		EntryOps: c.opts.EntryOps, InFlight: c.opts.InFlight, KeepJobs: c.opts.KeepJobs, KeepWorkers: c.opts.KeepWorkers,
+		Letters: simLetters[c.opts.Letters], Noticed: func() { t.woken.Store(true) },
+		Lease: c.opts.Lease, Wall: func() time.Time { return time.Now().Add(skew) },
+	})
+	if err != nil {
+		c.fail("%v", err)
+		return
+	}
+	t.seq = seq
+	c.terms, c.leader = append(c.terms, t), t
+	if !c.free {
+		t.stepped = seq.Stepped()
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.cancel, t.result = cancel, make(chan error, 1)
+	c.asking.Go(func() { t.result <- seq.Run(ctx) })
+	synctest.Wait()
+}
+
+// Propose implements sequencer.Log.
+func (t *simTerm) Propose(data []byte) sequencer.Proposal {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := &simProposal{data: data, done: make(chan struct{})}
+	t.proposed = append(t.proposed, p)
+	return p
+}
+
+func (t *simTerm) isFrozen() bool { return time.Now().Before(t.frozen) }
+
+// step lets the term do what it can.
+func (t *simTerm) step() (moved bool) {
+	if t.over || t.isFrozen() {
+		return false
+	}
+	var err error
+	if t.stepped != nil {
+		moved, err = t.stepped.Step()
+	} else {
+		synctest.Wait()
+		select {
+		case err = <-t.result:
+		default:
+		}
+	}
+	moved = t.pickUp() || moved
+	if err != nil {
+		t.ended()
+		return true
+	}
+	return moved
+}
+
+// pickUp takes up what was proposed.
+func (t *simTerm) pickUp() bool {
+	t.mu.Lock()
+	list := t.proposed
+	t.proposed = nil
+	t.mu.Unlock()
+	for _, p := range list {
+		t.c.proposals++
+		p.order = t.c.proposals
+		t.c.note("propose", t.number, uint64(len(p.data)))
+		switch {
+		case t.noticed:
+			p.settle(nil, 0, t.fate())
+		case t.deposed:
+			t.queue = append(t.queue, p)
+		default:
+			t.queue = append(t.queue, p)
+			t.last = latest(t.last, time.Now().Add(t.c.log.latency()))
+			t.c.at(t.last, t.commit)
+		}
+	}
+	return len(list) > 0
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// commit is what becomes of the next entry when all goes well.
+func (t *simTerm) commit() {
+	switch {
+	case t.deposed || t.over || len(t.queue) == 0:
+	case t.isFrozen():
+		t.c.at(t.frozen, t.commit)
+	default:
+		p := t.queue[0]
+		t.queue = t.queue[1:]
+		response := t.c.log.commit(t.replica, p.data, false, p.order)
+		p.settle(response, t.replica.applied, nil)
+	}
+}
+
+// plan makes sure that the term is moved on when it wants to be.
+func (t *simTerm) plan() {
+	if t.stepped == nil || t.over {
+		return
+	}
+	next := t.stepped.Next()
+	if t.isFrozen() {
+		next = t.frozen
+	}
+	// What should have been done already waits for the log.
+	now := time.Now()
+	if !next.After(now) || t.wakeAt.After(now) && !next.Before(t.wakeAt) {
+		return
+	}
+	t.wakeAt = next
+	t.c.at(next, func() {})
+}
+
+// depose takes leadership away; the term notices after a while. Of what was on
+// its way the next leader may find some.
+func (t *simTerm) depose(unnoticed time.Duration, fate func() error) {
+	if t.deposed || t.over {
+		return
+	}
+	t.c.losses++
+	t.c.note("depose", t.number, uint64(unnoticed))
+	t.deposed, t.fate = true, fate
+	t.c.leader = nil
+	if unnoticed == 0 && !t.isFrozen() {
+		t.notice()
+	} else {
+		t.handed = true
+		for _, p := range t.queue {
+			t.c.log.late = append(t.c.log.late, p.data)
+		}
+		t.c.after(unnoticed, t.notice)
+	}
+	t.c.after(t.c.upTo(2*time.Second), t.c.elect)
+}
+
+// notice tells the term that it is over.
+func (t *simTerm) notice() {
+	if t.over || t.noticed {
+		return
+	}
+	if t.isFrozen() {
+		t.c.at(t.frozen, t.notice)
+		return
+	}
+	t.c.note("notice", t.number, 0)
+	t.noticed = true
+	wait := len(t.queue) > 0 && t.c.chance(50) // it hears of it by the first that fails
+	lost := false
+	for _, p := range t.queue {
+		err := errUnknown
+		if !t.handed {
+			err = t.fate()
+			if errors.Is(err, errNeverProposed) {
+				lost = true
+			} else {
+				t.c.gap = t.c.gap || lost
+				t.c.log.late = append(t.c.log.late, p.data)
+			}
+		}
+		p.settle(nil, 0, err)
+	}
+	t.queue = nil
+	if !wait {
+		t.endOrderly()
+	}
+}
+
+func (t *simTerm) endOrderly() {
+	if t.stepped != nil {
+		t.stepped.Stop()
+	} else {
+		t.cancel()
+	}
+}
+
+// stop ends the term in an orderly way: what is on its way is waited for.
+func (t *simTerm) stop() {
+	t.c.losses++
+	t.c.note("stop", t.number, 0)
+	t.endOrderly()
+}
+
+// kill ends the process of the leader: nobody hears another word from it.
+func (t *simTerm) kill() {
+	if t.stepped == nil {
+		t.depose(0, func() error { return errUnknown })
+		return
+	}
+	t.c.losses++
+	t.c.note("kill", t.number, 0)
+	t.over = true
+	t.c.hangUp(t)
+	t.ended()
+	t.replica.restart()
+}
+
+// ended takes the term out of the books.
+func (t *simTerm) ended() {
+	t.c.note("over", t.number, 0)
+	t.over = true
+	t.replica.term = nil
+	if t.cancel != nil {
+		t.cancel()
+	}
+	for _, p := range t.queue {
+		if !t.deposed && !p.settled {
+			t.c.log.late = append(t.c.log.late, p.data)
+		}
+		if !p.settled {
+			p.settle(nil, 0, errUnknown)
+		}
+	}
+	t.queue = nil
+	if t.c.leader == t {
+		t.c.leader = nil
+		t.c.after(t.c.upTo(2*time.Second), t.c.elect)
+	}
+}
+
+// end is for the end of the simulation.
+func (t *simTerm) end() {
+	if t.over {
+		return
+	}
+	t.frozen, t.noticed, t.fate = time.Time{}, true, func() error { return errUnknown }
+	for _, p := range t.queue {
+		p.settle(nil, 0, errUnknown)
+	}
+	t.queue = nil
+	t.endOrderly()
+	for range 100 {
+		if t.step(); t.over {
+			return
+		}
+	}
+}
+
+// anyTerm is whom a client or a worker takes for the leader; nil if nobody.
+func (c *sim) anyTerm() *simTerm {
+	if len(c.terms) == 0 {
+		return nil
+	}
+	if c.chance(80) && c.leader != nil {
+		return c.leader
+	}
+	return c.terms[c.rng.IntN(len(c.terms))]
+}
+
+// holdsNothing reports whether no worker holds anything for this term.
+func (t *simTerm) holdsNothing() bool { return t.seq.HeldNow() == 0 }
+
+// mixed gives a fate that differs from entry to entry.
+func (c *sim) mixed() func() error {
+	rng := rand.New(rand.NewPCG(c.rng.Uint64(), 2))
+	return func() error {
+		if rng.IntN(2) == 0 {
+			return errUnknown
+		}
+		return errNeverProposed
+	}
+}

@@ -1,0 +1,302 @@
+package sequencer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+)
+
+// sim is one simulation. One goroutine, the driver, takes the next event from
+// a heap, moves the virtual clock to it, and lets everybody do what follows.
+//
+//	clients ──┐                      ┌── replicas that lag, crash, are restored
+//	workers ──┼── terms (sequencer) ─┴── one log that loses, delays, commits late
+//	faults ───┘   the leader and zombies
+//
+// Everything random comes from one generator, in the order of events.
+type sim struct {
+	t    *testing.T
+	seed uint64
+	opts simOptions
+	rng  *rand.Rand
+	free bool // terms have their own goroutines
+
+	queue  simHeap
+	order  uint64
+	clock  *time.Timer
+	events int64
+	trace  uint64 // digest over all events
+	losses int    // of leaders
+	fired  map[string]int
+
+	log     *simLog
+	terms   []*simTerm // that have not ended
+	leader  *simTerm   // of terms; nil: nobody leads
+	number  uint64     // of the last term
+	workers []*simWorker
+	jobs    []*simJob
+	calls   []*simCall
+	stirred bool // calls may have been answered
+	asking  sync.WaitGroup
+
+	mu   sync.Mutex // guards what follows, for terms with goroutines
+	sent []simSent
+
+	lowSpace bool
+	calm     bool // no more faults
+	rested   bool
+	webhooks map[string]bool // by key: those jobs' ends are told
+	simLedger
+}
+
+// simEpoch is when virtual time begins.
+var simEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newSim(t *testing.T, seed uint64, free bool) *sim {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	c := &sim{t: t, seed: seed, rng: rng, opts: simOptionsOf(rng), free: free, trace: seed, fired: map[string]int{}, webhooks: map[string]bool{}}
+	c.clock = time.NewTimer(0)
+	<-c.clock.C
+	c.log = newSimLog(c)
+	c.simLedger = newSimLedger(c)
+	for i := range c.opts.Workers + c.opts.Twins {
+		c.workers = append(c.workers, newSimWorker(c, i%c.opts.Workers, i >= c.opts.Workers))
+	}
+	for i := range c.opts.Jobs {
+		c.jobs = append(c.jobs, newSimJob(c, i))
+	}
+	return c
+}
+
+func (c *sim) chance(percent int) bool { return c.rng.IntN(100) < percent }
+
+func (c *sim) upTo(d time.Duration) time.Duration { return time.Duration(c.rng.Int64N(int64(d) + 1)) }
+
+// after plans an event.
+func (c *sim) after(d time.Duration, do func()) { c.at(time.Now().Add(d), do) }
+
+func (c *sim) at(when time.Time, do func()) {
+	c.order++
+	c.queue.push(simEvent{when, c.order, do})
+}
+
+// note is how an event becomes part of the count and of the trace.
+func (c *sim) note(kind string, a, b uint64) {
+	c.events++
+	h := c.trace
+	for i := range len(kind) {
+		h = (h ^ uint64(kind[i])) * 0x100000001b3
+	}
+	for _, x := range [3]uint64{uint64(time.Since(simEpoch)), a, b} {
+		h = (h ^ x) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+	}
+	c.trace = h
+	if *simTrace {
+		fmt.Fprintf(os.Stderr, "%12v %-16s %d %d\n", time.Since(simEpoch), kind, a, b)
+	}
+}
+
+func (c *sim) fail(format string, args ...any) {
+	c.t.Helper()
+	test := "TestNothingAcknowledgedIsLostWhateverHappens"
+	if c.free {
+		test = "TestNothingAcknowledgedIsLostWithTheGoroutinesOfATerm"
+	}
+	c.t.Errorf("seed %d, %v into the simulation, event %d, term %d: %s\noptions: %+v\nreplay: go test ./coordinator/sequencer -count=1 -run '%s$' -sim.seed=%d",
+		c.seed, time.Since(simEpoch), c.events, c.number, fmt.Sprintf(format, args...), c.opts, test, c.seed)
+}
+
+// run simulates: a storm, then calm until all has ended.
+func (c *sim) run() {
+	c.elect()
+	c.after(c.opts.Storm, c.calmDown)
+	c.after(c.opts.FaultEvery, c.fault)
+	for len(c.queue) > 0 && !c.rested && !c.t.Failed() {
+		e := c.queue.pop()
+		if d := time.Until(e.at); d > 0 {
+			c.clock.Reset(d)
+			<-c.clock.C
+		}
+		e.do()
+		c.settle()
+	}
+	if !c.t.Failed() {
+		c.finalChecks()
+	}
+	c.tearDown()
+}
+
+// settle lets everybody do what can be done at this moment.
+func (c *sim) settle() {
+	for again := true; again; {
+		again = false
+		for i := 0; i < len(c.terms); i++ {
+			t := c.terms[i]
+			if t.step() {
+				again, c.stirred = true, true
+			}
+			if t.over {
+				c.terms = append(c.terms[:i:i], c.terms[i+1:]...)
+				i--
+			}
+		}
+		c.post()
+		c.wake()
+		again = c.answers() || again
+	}
+	for _, t := range c.terms {
+		t.plan()
+	}
+}
+
+// calmDown ends all that goes wrong, and waits for all work to end.
+func (c *sim) calmDown() {
+	c.note("calm", 0, 0)
+	c.calm, c.lowSpace = true, false
+	for _, w := range c.workers {
+		w.twinEnds()
+	}
+	c.undrainAll()
+	limit := time.Now().Add(20 * time.Minute)
+	var look func()
+	look = func() {
+		switch {
+		case c.quiet():
+			c.rested = true
+		case time.Now().After(limit):
+			c.fail("it does not come to rest: %s", c.describe())
+		default:
+			c.after(500*time.Millisecond, look)
+		}
+	}
+	look()
+}
+
+// tearDown ends all that was started.
+func (c *sim) tearDown() {
+	for _, x := range c.calls {
+		x.cancel()
+	}
+	for _, t := range c.terms {
+		t.end()
+	}
+	c.asking.Wait()
+	c.clock.Stop()
+}
+
+// simCall is a request to a term that may take its time.
+type simCall struct {
+	term   *simTerm
+	cancel context.CancelFunc
+	done   chan error // size 1
+	then   func(error)
+}
+
+// call asks a term for something; then is called by the driver with the answer,
+// or with a context's error after the limit, when nobody knows.
+func (c *sim) call(t *simTerm, limit time.Duration, ask func(context.Context, *sequencer.Sequencer) error, then func(error)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	x := &simCall{term: t, cancel: cancel, done: make(chan error, 1), then: then}
+	c.calls = append(c.calls, x)
+	c.asking.Go(func() { x.done <- ask(ctx, t.seq) })
+	synctest.Wait()
+	c.after(limit, func() {
+		cancel()
+		c.stirred = true
+	})
+}
+
+// hangUp breaks the connections to a term whose process is gone.
+func (c *sim) hangUp(t *simTerm) {
+	for _, x := range c.calls {
+		if x.term == t {
+			x.cancel()
+			c.stirred = true
+		}
+	}
+	for _, w := range c.workers {
+		if x := w.session; x != nil && x.term == t {
+			c.after(c.upTo(c.opts.Lag), func() {
+				if w.session == x {
+					w.disconnect(0)
+				}
+			})
+		}
+	}
+}
+
+// answers takes those that have come.
+func (c *sim) answers() (some bool) {
+	if !c.stirred && !c.free || len(c.calls) == 0 {
+		return false
+	}
+	c.stirred = false
+	synctest.Wait()
+	waiting := c.calls
+	c.calls = nil
+	for _, x := range waiting {
+		select {
+		case err := <-x.done:
+			some = true
+			c.note("answer", 0, 0)
+			x.cancel()
+			x.then(err)
+		default:
+			c.calls = append(c.calls, x)
+		}
+	}
+	return some
+}
+
+// quiet reports whether all has ended and nothing is held.
+func (c *sim) quiet() bool {
+	if c.leader == nil || len(c.terms) > 1 || len(c.calls) > 0 {
+		return false
+	}
+	for _, j := range c.jobs {
+		if !j.acked || !c.jobEnded(j.id) {
+			return false
+		}
+	}
+	for _, w := range c.workers {
+		if !w.gone && (w.session == nil || len(w.held) > 0 || len(w.outbox) > 0) {
+			return false
+		}
+	}
+	told := false
+	c.log.truth.Read(func(s *fsm.State, _ uint64) { told = s.NoticeCount() == 0 })
+	return told && c.leader.holdsNothing()
+}
+
+func (c *sim) describe() string {
+	text := fmt.Sprintf("leader %v, %d terms, %d calls", c.leader != nil, len(c.terms), len(c.calls))
+	for _, w := range c.workers {
+		text += fmt.Sprintf("\n%s (%d): session %v, gone %v, holds %d, owes %d", w.name, w.id, w.session != nil, w.gone, len(w.held), len(w.outbox))
+	}
+	c.log.truth.Read(func(s *fsm.State, _ uint64) {
+		text += fmt.Sprintf("\n%d notices", s.NoticeCount())
+		for _, j := range c.jobs {
+			job, _ := s.Job(j.id)
+			if job.State.Terminal() {
+				continue
+			}
+			text += fmt.Sprintf("\njob %d (acknowledged %v): %v", j.id, j.acked, job.State)
+			for i := range job.Total {
+				if v, _ := s.Task(fsm.TaskRef{Job: j.id, Index: i}); !v.State.Terminal() {
+					text += fmt.Sprintf("\n  %+v %v", v, s.Policy(fsm.TaskRef{Job: j.id, Index: i}))
+				}
+			}
+		}
+	})
+	return text
+}

@@ -1,0 +1,132 @@
+package sequencer_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func priorityOf(id fsm.JobID, i uint32, p dtaskv1.Priority) sequencer.Change {
+	return sequencer.Change{Update: fsm.Update{Job: id, Task: i, Set: fsm.SetPriority, Priority: p}}
+}
+
+func mustUpdate(tb testing.TB, s *sequencer.Sequencer, c sequencer.Change) sequencer.Changed {
+	tb.Helper()
+	r, err := s.Update(tb.Context(), c)
+	if err != nil {
+		tb.Fatalf("update: %v", err)
+	}
+	return r
+}
+
+// Ready tasks are served in the order of the priorities that they have now.
+func TestReadyTasksFollowTheirNewPriority(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s, _ := c.lead()
+	id := mustSubmit(t, s, spec{key: "k", n: 5})
+	mustUpdate(t, s, priorityOf(id, 1, dtaskv1.Priority_PRIORITY_URGENT))
+	mustUpdate(t, s, priorityOf(id, 3, dtaskv1.Priority_PRIORITY_URGENT))
+	mustUpdate(t, s, priorityOf(id, 4, dtaskv1.Priority_PRIORITY_HIGH))
+	mustUpdate(t, s, priorityOf(id, 1, dtaskv1.Priority_PRIORITY_LOW)) // and back below all
+	if err := s.Audit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	var mu sync.Mutex
+	var order []uint32
+	attachWorker(t, s, "w", "a", 1, func(it fsm.AssignItem) *dtaskv1.Outcome {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, it.Index)
+		return succeed(it)
+	})
+	c.awaitEnd(id)
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []uint32{3, 4, 0, 2, 1}; !slices.Equal(order, want) {
+		t.Errorf("tasks ran in the order %v, want %v", order, want)
+	}
+}
+
+func TestOneKeyUpdatesOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s, _ := c.lead()
+	id := mustSubmit(t, s, spec{key: "k", n: 2})
+	x := priorityOf(id, 0, dtaskv1.Priority_PRIORITY_HIGH)
+	x.Key, x.Digest = "u", [16]byte{1}
+	if r := mustUpdate(t, s, x); r.Version != 2 || r.Existed {
+		t.Errorf("update gave %+v", r)
+	}
+	mustUpdate(t, s, priorityOf(id, 1, dtaskv1.Priority_PRIORITY_LOW))
+	attachWorker(t, s, "w", "a", 2, hold)
+	c.await("both tasks to start", func() bool { return c.task(id, 0).Attempt+c.task(id, 1).Attempt == 2 })
+	if r := mustUpdate(t, s, x); r.Version != 2 || !r.Existed {
+		t.Errorf("the same update again gave %+v", r)
+	}
+	x.Digest[0]++
+	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.KeyConflict) {
+		t.Errorf("another update with its key gave %v", err)
+	}
+	x.Key = "k"
+	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.KeyConflict) {
+		t.Errorf("an update with the key of a job gave %v", err)
+	}
+	x.Key = "v"
+	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.WrongState) {
+		t.Errorf("an update of what has started gave %v", err)
+	}
+	x.IfVersion = 9
+	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.VersionDiffers) {
+		t.Errorf("an update of another version gave %v", err)
+	}
+}
+
+// A task waits for the last time that it was given, also under another leader,
+// and its queue time-out begins when that time has come.
+func TestATaskWaitsForTheLastTimeThatItWasGiven(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, stop := c.lead()
+		policy := &dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, QueueTimeoutMs: 3000}
+		id := mustSubmit(t, s, spec{key: "k", n: 2, policy: policy, header: &dtaskv1.JobHeader{Name: "j", OnFailure: dtaskv1.OnFailure_ON_FAILURE_CONTINUE}})
+		began := time.Now()
+		wait := func(i uint32, d time.Duration) {
+			mustUpdate(t, s, sequencer.Change{Update: fsm.Update{Job: id, Task: i, Set: fsm.SetNotBefore}, Delay: d})
+		}
+		wait(0, time.Second)
+		wait(0, 10*time.Second)
+		wait(1, 10*time.Second)
+		wait(1, 2*time.Second)
+		_ = stop()
+		s, _ = c.lead()
+		for _, want := range []struct {
+			after   time.Duration
+			first   fsm.TaskState
+			second  fsm.TaskState
+			explain string
+		}{
+			{1500 * time.Millisecond, fsm.Scheduled, fsm.Scheduled, "an earlier time is not the task's any more"},
+			{2500 * time.Millisecond, fsm.Scheduled, fsm.Pending, "its time has come"},
+			{4500 * time.Millisecond, fsm.Scheduled, fsm.Pending, "the queue time-out begins when it is ready"},
+			{6 * time.Second, fsm.Scheduled, fsm.Failed, "it waited for too long"},
+			{10500 * time.Millisecond, fsm.Pending, fsm.Failed, "its time has come"},
+		} {
+			<-time.After(time.Until(began.Add(want.after)))
+			synctest.Wait()
+			if got := [2]fsm.TaskState{c.task(id, 0).State, c.task(id, 1).State}; got != [2]fsm.TaskState{want.first, want.second} {
+				t.Errorf("after %v: tasks are %v, want %v and %v: %s", want.after, got, want.first, want.second, want.explain)
+			}
+			if err := s.Audit(t.Context()); err != nil {
+				t.Errorf("after %v: %v", want.after, err)
+			}
+		}
+	})
+}

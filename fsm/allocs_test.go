@@ -1,0 +1,92 @@
+package fsm
+
+import "testing"
+
+// What happens for each task of a loaded cluster allocates nothing: pages, buffers
+// and lists have their size once an entry of that size was there. These tests are
+// not parallel: AllocsPerRun counts the allocations of all goroutines.
+
+// held is a number of items of an entry that thousands of tasks share.
+const held = 1000
+
+// assignSome and completeSome are the operations of the first tasks of the large
+// job.
+func assignSome(attempt uint32) Entry {
+	o := new(Assign)
+	for i := range uint32(held) {
+		o.Items = append(o.Items, AssignItem(hold(1, i, attempt, 1)))
+	}
+	return Entry{Ops: []Op{o}}
+}
+
+func completeSome(attempt uint32) Entry {
+	o := new(Complete)
+	for i := range uint32(held) {
+		o.Items = append(o.Items, CompleteItem{HeldItem: hold(1, i, attempt, 1), DurationMS: 7})
+	}
+	return Entry{Ops: []Op{o}}
+}
+
+func requeueSome(attempt uint32) Entry {
+	o := new(Requeue)
+	for i := range uint32(held) {
+		o.Items = append(o.Items, hold(1, i, attempt, 1))
+	}
+	return Entry{Ops: []Op{o}}
+}
+
+func TestEncodingAllocatesNothingForItsTasks(t *testing.T) {
+	for name, e := range map[string]Entry{"assign": assignSome(1), "complete": completeSome(1)} {
+		buffer := Compact{}.Encode(nil, e)
+		const encoder = 1
+		if allocs := testing.AllocsPerRun(100, func() { buffer = Compact{}.Encode(buffer[:0], e) }); allocs > encoder {
+			t.Errorf("%s: %v allocations for %d tasks, want %d for all", name, allocs, held, encoder)
+		}
+	}
+}
+
+func TestDecodingAllocatesForTheEntryAndNotForItsTasks(t *testing.T) {
+	for name, e := range map[string]Entry{"assign": assignSome(1), "complete": completeSome(1)} {
+		data := Compact{}.Encode(nil, e)
+		const few = 32
+		allocs := testing.AllocsPerRun(100, func() {
+			if _, err := (Compact{}).Decode(data); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocs > few {
+			t.Errorf("%s: %v allocations for %d tasks, want at most %d", name, allocs, held, few)
+		}
+	}
+}
+
+// Attempts are assigned, put back and assigned again: the same pages are written
+// over and over, as they are between two snapshots.
+func TestApplyingToPagesOfItsOwnAllocatesNothing(t *testing.T) {
+	s := New()
+	for e := range largeLog {
+		if r := s.Apply(e, nil); r != Accepted {
+			t.Fatal(r)
+		}
+	}
+	// The entries are made outside of what is measured, one pair for each run and
+	// one for the run that AllocsPerRun makes before.
+	const runs = 20
+	var pairs [][2]Entry
+	for attempt := range uint32(runs + 2) {
+		pairs = append(pairs, [2]Entry{assignSome(attempt + 1), requeueSome(attempt + 1)})
+	}
+	next := 0
+	play := func() {
+		for _, e := range pairs[next] {
+			if r := s.Apply(e, nil); r != Accepted {
+				t.Fatal(r)
+			}
+		}
+		next++
+	}
+	play() // every slice has its size
+	if allocs := testing.AllocsPerRun(runs, play); allocs != 0 {
+		t.Errorf("%v allocations for %d tasks, want 0", allocs, held)
+	}
+}

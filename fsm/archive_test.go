@@ -1,0 +1,279 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	"pgregory.net/rapid"
+)
+
+// failer is a test, a benchmark or a property.
+type failer interface {
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// recordOf writes an archived job.
+func recordOf(tb failer, a *Archived) []byte {
+	var b bytes.Buffer
+	if err := a.Write(&b); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// frames are what a snapshot has of one job.
+func frames(tb failer, s *State, id JobID) string {
+	j := s.sealedJob(id)
+	if j == nil {
+		tb.Fatalf("job %d is not there", id)
+	}
+	return string(recordOf(tb, &Archived{job: j}))
+}
+
+// checkArchived compares a job as it was with its record, and with what is adopted.
+func checkArchived(t *rapid.T, before, after *State, a *Archived) {
+	fork, other, b := after.Fork(), after.Fork(), new(bytes.Buffer)
+	if err := a.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	id, err := fork.AdoptRecord(bytes.NewReader(b.Bytes()))
+	if err != nil || id != a.ID() {
+		t.Fatalf("reading the record of job %d: %d, %v", a.ID(), id, err)
+	}
+	other.Adopt(a)
+	want := frames(t, before, id)
+	for name, s := range map[string]*State{"read": fork, "adopted": other} {
+		if err := s.Check(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if frames(t, s, id) != want {
+			t.Fatalf("%s: job %d differs", name, id)
+		}
+	}
+	h, size, err := ReadHead(b.Bytes())
+	if err != nil || size > b.Len() {
+		t.Fatal(size, err)
+	}
+	head := a.Head()
+	head.updates = nil
+	if diff := cmp.Diff(head, h, cmp.AllowUnexported(Job{}), protocmp.Transform()); diff != "" {
+		t.Fatalf("head of job %d:\n%s", id, diff)
+	}
+}
+
+// Whatever happened to a job, its record reads as the job did.
+func TestARecordReadsAsTheJobDid(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		choose := drawn(rt)
+		g, s := newGenerator(choose), New()
+		s.Apply(Entry{Ops: []Op{worker(1), worker(2)}}, nil)
+		for n := range 20 + choose(80) {
+			s.Apply(Entry{NowMS: int64(n * 10), Ops: g.ops(s)}, nil)
+		}
+		archive := new(Archive)
+		for job := range s.Jobs(0) {
+			if job.State.Terminal() {
+				archive.IDs = append(archive.IDs, job.ID)
+			}
+		}
+		before, fx := s.Fork(), &Effects{Leaving: new(Leaving)}
+		s.Apply(Entry{NowMS: 5000, Ops: []Op{archive}}, fx)
+		if len(fx.Leaving.Jobs) != len(archive.IDs) {
+			rt.Fatalf("%d jobs left, want %v", len(fx.Leaving.Jobs), archive.IDs)
+		}
+		for _, a := range fx.Leaving.Jobs {
+			seen++
+			checkArchived(rt, before, s, a)
+		}
+	})
+	if seen == 0 {
+		t.Error("no job was archived")
+	}
+}
+
+func TestARecordNamesWorkersThatWereForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1), worker(2))
+	w.submit(plan(nil))
+	w.do(complete(w.assign(0, 2)))
+	fx := &Effects{Leaving: new(Leaving)}
+	w.s.Apply(Entry{Ops: []Op{&Archive{IDs: []JobID{1}}}}, fx)
+	w.do(&WorkerLeave{ID: 2}, &ForgetWorkers{IDs: []WorkerID{2}})
+	fork := w.s.Fork()
+	if _, err := fork.AdoptRecord(bytes.NewReader(recordOf(t, fx.Leaving.Jobs[0]))); err != nil {
+		t.Fatal(err)
+	}
+	if got := fork.Worker(2); got == nil || got.Name != "w2" {
+		t.Errorf("worker 2 is %+v", got)
+	}
+	if w.s.Worker(2) != nil {
+		t.Error("the state itself has the worker back")
+	}
+}
+
+// taker is an Archiver that writes down what it was told.
+type taker struct {
+	m     *Machine
+	story []string
+}
+
+func (k *taker) Room() { k.m.Index(); k.story = append(k.story, "room") } // no lock is held
+func (k *taker) Take(index uint64, left *Leaving) {
+	k.story = append(k.story, fmt.Sprintf("take %d: %d jobs, before %d", index, len(left.Jobs), left.EndedBefore))
+}
+
+func (k *taker) Restored(index uint64) {
+	k.story = append(k.story, fmt.Sprintf("restored %d", index))
+}
+
+func TestTheMachineHandsOverWhatLeaves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil))
+	w.do(complete(w.assign(0, 1)), &Archive{IDs: []JobID{1}, EndedBefore: 5})
+	m := NewMachine(Compact{})
+	k := &taker{m: m}
+	m.ArchiveTo(k)
+	for i, data := range w.log {
+		m.Apply(uint64(i+1), data)
+	}
+	var b bytes.Buffer
+	if err := m.Snapshot().Persist(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Restore(&b); err != nil {
+		t.Fatal(err)
+	}
+	last := len(w.log)
+	want := []string{"room", fmt.Sprintf("take %d: 1 jobs, before 5", last), fmt.Sprintf("restored %d", last)}
+	if diff := cmp.Diff(want, k.story); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// fixed gives the record with the checksums that its contents ask for.
+func fixed(data []byte) []byte {
+	data = bytes.Clone(data)
+	for at := 0; at+9 <= len(data); {
+		end := at + 5 + int(binary.LittleEndian.Uint32(data[at+1:]))
+		if end+4 > len(data) || end < at {
+			break
+		}
+		binary.LittleEndian.PutUint32(data[end:], crc32.Checksum(data[at:end], castagnoli))
+		at = end + 4
+	}
+	return data
+}
+
+// Bytes from anywhere are the record of a job that holds together or an error.
+func FuzzReadRecord(f *testing.F) {
+	s := populated(f)
+	for job := range s.Jobs(0) {
+		if job.State.Terminal() {
+			f.Add(recordOf(f, &Archived{job: s.sealedJob(job.ID), workers: s.workers}))
+		}
+	}
+	f.Add([]byte{})
+	empty := New()
+	empty.nextJob = 1 << 40
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, b := range [][]byte{data, fixed(data)} {
+			fork := empty.Fork()
+			h, size, headErr := ReadHead(b)
+			id, err := fork.AdoptRecord(bytes.NewReader(b))
+			if err != nil {
+				continue
+			}
+			if headErr != nil || size > len(b) || h.ID != id {
+				t.Fatalf("job %d has head %d of %d bytes: %v", id, h.ID, size, headErr)
+			}
+			j := fork.sealedJob(id)
+			if err := fork.checkJob(j); err != nil {
+				t.Fatal(err)
+			}
+			for i := range j.total {
+				fork.Task(ref(id, i))
+				fork.Result(ref(id, i))
+				fork.History(ref(id, i))
+				fork.Name(ref(id, i))
+				fork.Kind(ref(id, i))
+				fork.Body(ref(id, i))
+				fork.Dependencies(ref(id, i))
+			}
+			again := frames(t, fork, id)
+			other := empty.Fork()
+			if _, err := other.AdoptRecord(bytes.NewReader([]byte(again))); err != nil {
+				t.Fatalf("reading what was written: %v", err)
+			}
+		}
+	})
+}
+
+// ended makes a job of n tasks that has completed, with results of size bytes.
+func ended(tb testing.TB, n, size int) *Archived {
+	tb.Helper()
+	s, p := New(), plan()
+	for i := range n {
+		p.tasks = append(p.tasks, taskPlan{name: fmt.Sprintf("task-%d", i), body: make([]byte, 32)})
+	}
+	s.Apply(Entry{NowMS: 1_700_000_000_000, Ops: append([]Op{worker(1)}, p.submit(1, "key", 1000)...)}, nil)
+	assign, done, result := new(Assign), new(Complete), make([]byte, size)
+	for i := range n {
+		h := hold(1, uint32(i), 1, 1)
+		assign.Items = append(assign.Items, AssignItem(h))
+		done.Items = append(done.Items, CompleteItem{HeldItem: h, DurationMS: 5, Result: result})
+	}
+	fx := &Effects{Leaving: new(Leaving)}
+	if r := s.Apply(Entry{NowMS: 1_700_000_000_100, Ops: []Op{assign, done, &Archive{IDs: []JobID{1}}}}, fx); r != Accepted {
+		tb.Fatal(r)
+	}
+	return fx.Leaving.Jobs[0]
+}
+
+// What a record costs to write, per task, and how long it is.
+func BenchmarkWriteRecord(b *testing.B) {
+	for _, n := range []int{1, 10, 1000, 100_000} {
+		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
+			a := ended(b, n, 8)
+			var buf bytes.Buffer
+			b.ReportAllocs()
+			for b.Loop() {
+				buf.Reset()
+				if err := a.Write(&buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/task")
+			b.ReportMetric(float64(buf.Len())/float64(n), "bytes/task")
+		})
+	}
+}
+
+// What a record costs to read, whole and for a listing.
+func BenchmarkReadRecord(b *testing.B) {
+	rec := recordOf(b, ended(b, 10, 8))
+	s := New()
+	s.nextJob = 10
+	b.Run("whole", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := s.Fork().AdoptRecord(bytes.NewReader(rec)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("head", func(b *testing.B) {
+		for b.Loop() {
+			if _, _, err := ReadHead(rec); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

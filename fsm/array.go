@@ -1,0 +1,528 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// maxArrayTasks bounds the tasks of one array. It belongs to the log's format:
+// an array costs a few bytes there, however many tasks it has.
+const maxArrayTasks = 1_000_000
+
+// IndexRange is a run of indexes of an array: First, First+Step, and so on,
+// Count of them, none above 2^32-1.
+type IndexRange struct {
+	First, Step uint32 // Step ≥ 1
+	Count       uint32 // ≥ 1
+}
+
+func (r IndexRange) last() uint64 { return uint64(r.First) + uint64(r.Step)*uint64(r.Count-1) }
+
+// Array is the record of an array: one template, and which items there are. Each
+// of its tasks executes Chunk items, the last one what is left.
+type Array struct {
+	Name   string
+	Policy uint32
+	// Deps are ascending indexes of tasks, each lower than that of the array's
+	// first; the first task of an array stands for all of that array.
+	Deps []uint32
+	Body []byte // dtask.v1.TaskBody with expressions
+	// Ranges are the indexes, ascending and apart from each other; without any
+	// they are 0 to Items-1, and each has an item.
+	Ranges      []IndexRange
+	Items       uint32 // how many there are; follows from Ranges if there are any
+	Chunk       uint32 // ≥ 1
+	MaxParallel uint32 // tasks with a live attempt at a time; 0 = any number
+	JSON        bool   // the payload of the body is JSON
+}
+
+// Tasks is how many tasks the array has.
+func (a *Array) Tasks() uint32 {
+	return uint32((uint64(a.Items) + uint64(a.Chunk) - 1) / uint64(a.Chunk)) //nolint:gosec // ≤ Items
+}
+
+// Index is the k-th index.
+func (a *Array) Index(k uint32) uint32 {
+	for _, r := range a.Ranges {
+		if k < r.Count {
+			return r.First + r.Step*k
+		}
+		k -= r.Count
+	}
+	return k
+}
+
+// find is the opposite of Index.
+func (a *Array) find(index uint32) (k uint32, ok bool) {
+	if len(a.Ranges) == 0 {
+		return index, index < a.Items
+	}
+	for _, r := range a.Ranges {
+		if index >= r.First && uint64(index) <= r.last() && (index-r.First)%r.Step == 0 {
+			return k + (index-r.First)/r.Step, true
+		}
+		k += r.Count
+	}
+	return 0, false
+}
+
+// of gives the items of the k-th task: from the first up to, not including, end.
+func (a *Array) of(k uint32) (first, end uint32) {
+	return k * a.Chunk, uint32(min(uint64(k+1)*uint64(a.Chunk), uint64(a.Items))) //nolint:gosec // ≤ Items
+}
+
+// taskName is the id of the k-th task: map[17], or map[10-19] of a chunk.
+func (a *Array) taskName(k uint32) string {
+	first, end := a.of(k)
+	b := append(append(make([]byte, 0, len(a.Name)+12), a.Name...), '[')
+	b = strconv.AppendUint(b, uint64(a.Index(first)), 10)
+	if a.Chunk > 1 {
+		b = strconv.AppendUint(append(b, '-'), uint64(a.Index(end-1)), 10)
+	}
+	return string(append(b, ']'))
+}
+
+// findName is the opposite of taskName; it takes the index of any item of a chunk
+// for that chunk, too.
+func (a *Array) findName(name string) (k uint32, ok bool) {
+	rest, ok := strings.CutPrefix(name, a.Name+"[")
+	if !ok {
+		return 0, false
+	}
+	rest, ok = strings.CutSuffix(rest, "]")
+	first, _, whole := strings.Cut(rest, "-")
+	index, err := strconv.ParseUint(first, 10, 32)
+	if !ok || err != nil {
+		return 0, false
+	}
+	at, ok := a.find(uint32(index))
+	if !ok {
+		return 0, false
+	}
+	k = at / a.Chunk
+	if got := a.taskName(k); got != name && (whole || strconv.FormatUint(index, 10) != first) {
+		return 0, false
+	}
+	return k, true
+}
+
+// Covering gives the tasks, from the k-th up to, not including, end, that execute items whose
+// indexes a name like run[0-3] or run[2] covers; none if k = end. ok is false if the name
+// is not of this array and form.
+func (a *Array) Covering(name string) (k, end uint32, ok bool) {
+	rest, ok := strings.CutPrefix(name, a.Name+"[")
+	if !ok {
+		return 0, 0, false
+	}
+	rest, ok = strings.CutSuffix(rest, "]")
+	from, to, whole := strings.Cut(rest, "-")
+	if !whole {
+		to = from
+	}
+	lo, err := strconv.ParseUint(from, 10, 32)
+	hi, err2 := strconv.ParseUint(to, 10, 32)
+	if !ok || err != nil || err2 != nil || lo > hi {
+		return 0, 0, false
+	}
+	// The first item at or above lo, and the first above hi.
+	first := sort.Search(int(a.Items), func(i int) bool { return uint64(a.Index(uint32(i))) >= lo }) //nolint:gosec // ≤ Items
+	above := sort.Search(int(a.Items), func(i int) bool { return uint64(a.Index(uint32(i))) > hi })  //nolint:gosec // ≤ Items
+	if first == above {
+		return 0, 0, true
+	}
+	return uint32(first) / a.Chunk, uint32(above-1)/a.Chunk + 1, true //nolint:gosec // ≤ Items
+}
+
+var (
+	errBadArray = errors.New("an array's record is not well-formed")
+	errBadPart  = errors.New("items of an array have no place in it")
+)
+
+// check holds an array to what its accessors rely on. first is the index of its
+// first task.
+func (a *Array) check(first uint32) error {
+	items, next := uint64(0), uint64(0)
+	for _, r := range a.Ranges {
+		if r.Count == 0 || r.Step == 0 || uint64(r.First) < next || r.last() > 1<<32-1 {
+			return errBadArray
+		}
+		items, next = items+uint64(r.Count), r.last()+1
+	}
+	if len(a.Ranges) > 0 && items != uint64(a.Items) {
+		return errBadArray
+	}
+	if a.Items == 0 || a.Chunk == 0 || a.Name == "" || a.Tasks() > maxArrayTasks || uint64(first)+uint64(a.Tasks()) > 1<<32-1 {
+		return errBadArray
+	}
+	for i, dep := range a.Deps {
+		if dep >= first || i > 0 && dep <= a.Deps[i-1] {
+			return fmt.Errorf("array %q has a dependency that is not lower than it and ascending", a.Name)
+		}
+	}
+	return nil
+}
+
+// NewArrayChunk makes a chunk of an array with its first task's index: of the
+// whole array if it has ranges, else of the first of its items, whose encoded
+// form is JSON. All parts but the last have a multiple of Chunk items.
+func NewArrayChunk(first uint32, a Array, items [][]byte) *Chunk {
+	var e encoder
+	e.u64(0)
+	e.u64(uint64(a.Policy))
+	e.u64(uint64(len(a.Deps)))
+	for _, dep := range a.Deps {
+		e.u64(uint64(first - dep))
+	}
+	e.str(a.Name)
+	e.bytes(a.Body)
+	e.u64(uint64(a.Chunk))
+	e.u64(uint64(a.MaxParallel))
+	e.bool(a.JSON)
+	e.u64(uint64(len(a.Ranges)))
+	for _, r := range a.Ranges {
+		e.u64(uint64(r.First))
+		e.u64(uint64(r.Step))
+		e.u64(uint64(r.Count))
+	}
+	if len(a.Ranges) == 0 {
+		e.u64(uint64(a.Items))
+	}
+	return arrayChunk(first, e, items)
+}
+
+// NewItemsChunk makes a chunk with the next items of the array that the chunk
+// before is part of; part counts these chunks, from 1. chunk is the array's.
+func NewItemsChunk(first, part, chunk uint32, items [][]byte) *Chunk {
+	var e encoder
+	e.u64(uint64(part))
+	e.u64(uint64(chunk))
+	return arrayChunk(first, e, items)
+}
+
+func arrayChunk(first uint32, e encoder, items [][]byte) *Chunk {
+	e.u64(uint64(len(items)))
+	for _, it := range items {
+		e.bytes(it)
+	}
+	c := &Chunk{First: first, blob: e.b, ofArray: true}
+	c.bad = c.indexArray() != nil
+	return c
+}
+
+// IsArray reports whether the chunk is an array or a part of one.
+func (c *Chunk) IsArray() bool { return c.ofArray }
+
+// indexArray reads an array's part and checks it.
+func (c *Chunk) indexArray() error {
+	d := decoder{b: c.blob}
+	c.part = d.u32()
+	var size uint32
+	if c.part == 0 {
+		a := d.arrayRecord(c.First)
+		if d.err != nil {
+			return d.err
+		}
+		c.array, c.edges, size = a, uint32(len(a.Deps)), a.Chunk //nolint:gosec // bounded by the blob
+	} else {
+		size = d.u32()
+	}
+	n := d.count(1)
+	c.off = make([]uint32, n)
+	for i := range c.off {
+		c.off[i] = uint32(len(c.blob) - len(d.b)) //nolint:gosec // an entry is far below 4 GiB
+		d.bytes()
+	}
+	switch {
+	case d.err != nil:
+		return d.err
+	case len(d.b) > 0:
+		return errTruncated
+	case size == 0:
+		return errBadPart
+	}
+	c.n = uint32((uint64(n) + uint64(size) - 1) / uint64(size)) //nolint:gosec // ≤ n
+	if c.array != nil && len(c.array.Ranges) > 0 {
+		if n > 0 {
+			return errBadPart
+		}
+		c.n = c.array.Tasks()
+	}
+	if c.n == 0 || c.array != nil && c.n > c.array.Tasks() || uint64(c.First)+uint64(c.n) > 1<<32-1 {
+		return errBadPart
+	}
+	c.size = size
+	return nil
+}
+
+func (d *decoder) arrayRecord(first uint32) *Array {
+	a := &Array{Policy: d.u32()}
+	for range d.count(1) {
+		dist := d.u64()
+		if dist == 0 || dist > uint64(first) {
+			d.fail(errBadArray)
+			return a
+		}
+		a.Deps = append(a.Deps, first-uint32(dist)) //nolint:gosec // checked
+	}
+	a.Name, a.Body = d.str(), d.bytes()
+	a.Chunk, a.MaxParallel, a.JSON = d.u32(), d.u32(), d.bool()
+	for range d.count(3) {
+		r := IndexRange{First: d.u32(), Step: d.u32(), Count: d.u32()}
+		if uint64(a.Items)+uint64(r.Count) > 1<<32-1 {
+			d.fail(errBadArray)
+			return a
+		}
+		a.Ranges = append(a.Ranges, r)
+		a.Items += r.Count
+	}
+	if len(a.Ranges) == 0 {
+		a.Items = d.u32()
+	}
+	if d.err == nil {
+		if err := a.check(first); err != nil {
+			d.fail(err)
+		}
+	}
+	return a
+}
+
+// item is an encoded item of a part.
+func (c *Chunk) item(i uint32) []byte {
+	v, _ := lengthPrefixed(c.blob[c.off[i]:])
+	return v
+}
+
+// arrayRun is where an array stands among the tasks of its job.
+type arrayRun struct {
+	first, count uint32
+	chunk        uint32 // that has its record, among the job's
+	skip         uint32 // tasks of arrays before it, beyond the first of each
+}
+
+func (a arrayRun) end() uint32 { return a.first + a.count }
+
+// arrayAt gives the place in the job's list of the array that a task is of, or of
+// the last before it; -1 if there is none.
+func (j *job) arrayAt(i uint32) (at int, within bool) {
+	if len(j.arrays) == 0 {
+		return -1, false
+	}
+	at = sort.Search(len(j.arrays), func(k int) bool { return j.arrays[k].first > i }) - 1
+	return at, at >= 0 && i < j.arrays[at].end()
+}
+
+// arrayOf gives the record of the array that a task is of, and which of its tasks
+// it is.
+func (j *job) arrayOf(i uint32) (a *Array, k uint32, ok bool) {
+	at, within := j.arrayAt(i)
+	if !within {
+		return nil, 0, false
+	}
+	run := j.arrays[at]
+	return j.chunks[run.chunk].array, i - run.first, true
+}
+
+// head is the task that others name to depend on this one: of an array the first.
+func (j *job) head(i uint32) uint32 {
+	if at, within := j.arrayAt(i); within {
+		return j.arrays[at].first
+	}
+	return i
+}
+
+// span is how many tasks a head stands for.
+func (j *job) span(head uint32) uint32 {
+	if at, within := j.arrayAt(head); within {
+		return j.arrays[at].count
+	}
+	return 1
+}
+
+// unit numbers what may be depended on, listed tasks and whole arrays, in order.
+func (j *job) unit(i uint32) uint32 {
+	at, within := j.arrayAt(i)
+	if at < 0 {
+		return i
+	}
+	a := j.arrays[at]
+	if within {
+		return a.first - a.skip
+	}
+	return i - a.skip - (a.count - 1)
+}
+
+// dependents are the heads of what depends on a task, or on the array it is of.
+func (j *job) dependents(i uint32) []uint32 {
+	if j.succ == nil {
+		return nil
+	}
+	return j.succ.of(j.unit(i))
+}
+
+// next is the index of the first task that no chunk has yet.
+func (j *job) next() uint32 {
+	if len(j.chunks) == 0 {
+		return 0
+	}
+	last := j.chunks[len(j.chunks)-1]
+	return last.First + uint32(last.Len()) //nolint:gosec // ≤ total
+}
+
+// unfinishedArray is the array of which parts are to come; ok is false if there
+// is none.
+func (j *job) unfinishedArray() (run arrayRun, ok bool) {
+	if len(j.arrays) == 0 {
+		return arrayRun{}, false
+	}
+	run = j.arrays[len(j.arrays)-1]
+	return run, run.end() > j.next()
+}
+
+// takeUpArray is takeUp for a chunk of an array.
+func (j *job) takeUpArray(c *Chunk) bool {
+	n := uint32(c.Len()) //nolint:gosec // ≤ maxArrayTasks
+	run, unfinished := j.unfinishedArray()
+	if c.part > 0 {
+		if !unfinished || int(c.part) != len(j.chunks)-int(run.chunk) {
+			return false
+		}
+		a := j.chunks[run.chunk].array
+		return c.size == a.Chunk && j.fits(run, a, c) && j.ordinaryRun(a, c.First, n)
+	}
+	a := c.array
+	if unfinished || int(a.Policy) >= len(j.header.GetPolicies()) || tooLong(a.Name) {
+		return false
+	}
+	for _, dep := range a.Deps {
+		if j.head(dep) != dep || j.header.GetPolicies()[a.Policy].GetFinally() && dep < j.ordinary {
+			return false
+		}
+	}
+	fresh := arrayRun{first: c.First, count: a.Tasks(), chunk: uint32(len(j.chunks))} //nolint:gosec // few
+	if len(j.arrays) > 0 {
+		last := j.arrays[len(j.arrays)-1]
+		fresh.skip = last.skip + last.count - 1
+	}
+	if !j.fits(fresh, a, c) || !j.ordinaryRun(a, c.First, n) {
+		return false
+	}
+	j.arrays = append(j.arrays, fresh)
+	j.left = append(j.left, fresh.count)
+	return true
+}
+
+// fits reports whether a part stays within its array and, unless it is the last,
+// ends with a whole task.
+func (j *job) fits(run arrayRun, a *Array, c *Chunk) bool {
+	if len(a.Ranges) > 0 {
+		return c.part == 0
+	}
+	end := uint64(c.First-run.first)*uint64(a.Chunk) + uint64(len(c.off))
+	return end == uint64(a.Items) || end < uint64(a.Items) && len(c.off)%int(a.Chunk) == 0
+}
+
+// ordinaryRun counts tasks as ordinary unless they are clean-up tasks, and
+// reports false for ordinary ones after those.
+func (j *job) ordinaryRun(a *Array, first, n uint32) bool {
+	switch {
+	case j.header.GetPolicies()[a.Policy].GetFinally():
+		return true
+	case first != j.ordinary:
+		return false
+	}
+	j.ordinary += n
+	return true
+}
+
+// writeLeft gives, for changing, how many tasks of each array have not completed.
+func (j *job) writeLeft(own *ownership) []uint32 {
+	if j.leftOwn != own {
+		j.left, j.leftOwn = slices.Clone(j.left), own
+	}
+	return j.left
+}
+
+// countLeft counts it anew.
+func (j *job) countLeft() {
+	for at, a := range j.arrays {
+		j.left[at] = a.count
+		for i := a.first; i < min(a.end(), j.records.n); i++ {
+			if j.records.at(i).state == Completed {
+				j.left[at]--
+			}
+		}
+	}
+}
+
+// findInArray finds a task of an array by its id.
+func (j *job) findInArray(name string) (uint32, bool) {
+	if !strings.HasSuffix(name, "]") {
+		return 0, false
+	}
+	for _, run := range j.arrays {
+		if k, ok := j.chunks[run.chunk].array.findName(name); ok {
+			return run.first + k, true
+		}
+	}
+	return 0, false
+}
+
+// ArrayTask is a task of an array.
+type ArrayTask struct {
+	*Array        // shared: never change it
+	First  uint32 // index of the array's first task in its job
+	Count  uint32 // tasks of the array
+	K      uint32 // which of them it is
+	from   *job
+}
+
+// ArrayTask tells which array a task is of; ok is false for a listed one.
+func (s *State) ArrayTask(t TaskRef) (ArrayTask, bool) {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return ArrayTask{}, false
+	}
+	at, within := j.arrayAt(t.Index)
+	if !within {
+		return ArrayTask{}, false
+	}
+	run := j.arrays[at]
+	return ArrayTask{Array: j.chunks[run.chunk].array, First: run.first, Count: run.count, K: t.Index - run.first, from: j}, true
+}
+
+// Each calls f with the indexes and encoded items of a task, in order; the item
+// is nil in an array of ranges. Items are shared.
+func (t ArrayTask) Each(f func(index uint32, item []byte)) {
+	first, end := t.of(t.K)
+	var c *Chunk
+	skip := uint32(0) // items of the array before those of c
+	if len(t.Ranges) == 0 {
+		k := sort.Search(len(t.from.chunks), func(k int) bool { return t.from.chunks[k].First > t.First+t.K }) - 1
+		c = t.from.chunks[k]
+		skip = (c.First - t.First) * t.Chunk
+	}
+	for i := first; i < end; i++ {
+		if c == nil {
+			f(t.Index(i), nil)
+		} else {
+			f(i, c.item(i-skip))
+		}
+	}
+}
+
+// Arrays goes over the arrays of a job in order, each as its first task.
+func (s *State) Arrays(id JobID) []ArrayTask {
+	j := s.sealedJob(id)
+	if j == nil {
+		return nil
+	}
+	list := make([]ArrayTask, 0, len(j.arrays))
+	for _, run := range j.arrays {
+		list = append(list, ArrayTask{Array: j.chunks[run.chunk].array, First: run.first, Count: run.count, from: j})
+	}
+	return list
+}

@@ -1,0 +1,73 @@
+package fsm
+
+import (
+	"bytes"
+	"testing"
+)
+
+const millionTasks = 1_000_000
+
+// millionArray are the operations that make an array of a million tasks exist,
+// and a task after all of them.
+func millionArray() []Op {
+	c := NewArrayChunk(0, Array{Name: "map", Body: make([]byte, 32), Ranges: []IndexRange{{0, 1, millionTasks}}, Items: millionTasks, Chunk: 1}, nil)
+	b := NewChunkBuilder(millionTasks)
+	b.Add("reduce", 0, []uint32{0}, nil)
+	after := b.Chunk()
+	return []Op{
+		&JobBegin{ID: 1, Key: "k", Header: diamond().header(), Total: millionTasks + 1}, AddChunk(1, c), AddChunk(1, after),
+		&JobSeal{Job: 1, Sum: after.Sum(c.Sum(0))},
+	}
+}
+
+// Not parallel: it measures the heap of the whole process.
+func TestAMillionPendingTasksOfAnArrayCostNextToNothing(t *testing.T) { //nolint:paralleltest // see above
+	before := heapInUse()
+	s, fx := New(), new(Effects)
+	if r := s.Apply(mustDecode(t, Compact{}.Encode(nil, Entry{Ops: millionArray()})), fx); r != Accepted {
+		t.Fatal(r)
+	}
+	took := heapInUse() - before
+	if j, _ := s.Job(1); j.Counts[Pending] != millionTasks || len(fx.Ready) != 1 || fx.Ready[0].N != millionTasks {
+		t.Fatalf("%d tasks are pending, ready are %v", j.Counts[Pending], fx.Ready)
+	}
+	t.Logf("heap bytes per pending task of an array of a million: %.2f", float64(took)/millionTasks)
+	if took > 1<<20 {
+		t.Errorf("a pending array takes %d bytes, want at most 1 MiB", took)
+	}
+	again := restored(t, snapshotOf(t, s))
+	sameState(t, "restored", again, s)
+	if again.jobs.get(1).records.pages[1] != again.jobs.get(1).records.pages[2] {
+		t.Error("a restored array does not share its pages")
+	}
+	name := s.Name(ref(1, 999_999))
+	if at, ok := s.FindTask(1, name); name != "map[999999]" || !ok || at.Index != 999_999 {
+		t.Errorf("the last task is %q and is found at %v", name, at)
+	}
+	// A write touches one page only, and what is shared stays as it was.
+	fork := s.Fork()
+	fork.Apply(Entry{Ops: []Op{worker(1), &Assign{Items: []AssignItem{AssignItem(hold(1, 300, 1, 1))}}}}, nil)
+	if _, state := s.Glance(ref(1, 300)); state != Pending {
+		t.Errorf("the origin of a fork changed: %v", state)
+	}
+	if _, state := fork.Glance(ref(1, 300+pageSize)); state != Pending {
+		t.Errorf("another page changed: %v", state)
+	}
+	if !bytes.Equal(s.Body(ref(1, 0)), s.Body(ref(1, 5))) || s.Dependents(ref(1, 7)) != 1 {
+		t.Error("tasks of an array differ")
+	}
+}
+
+// BenchmarkSealMillionArray is what a replica does for a job of an array of a
+// million tasks, from its entry to all of them being ready.
+func BenchmarkSealMillionArray(b *testing.B) {
+	data := Compact{}.Encode(nil, Entry{Ops: millionArray()})
+	b.ReportAllocs()
+	for b.Loop() {
+		e, err := Compact{}.Decode(data)
+		if err != nil || New().Apply(e, new(Effects)) != Accepted {
+			b.Fatal("refused", err)
+		}
+	}
+	b.ReportMetric(float64(len(data)), "B/entry")
+}

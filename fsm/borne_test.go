@@ -1,0 +1,73 @@
+package fsm
+
+import "testing"
+
+// bearing is n tasks of which so many may fail, and one (n) after the first.
+func bearing(n int, bears uint32) *jobPlan {
+	p := plan(make([][]uint32, n)...)
+	p.tasks = append(p.tasks, taskPlan{name: "after", deps: []uint32{0}})
+	p.bears = bears
+	return p
+}
+
+func TestFailuresThatAreBorneNeitherStopNorFailTheJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(bearing(4, 2))
+	w.do(failed(w.assign(0, 1), ToDead))
+	h := w.assign(1, 1)
+	w.do(failed(h, ToFailed))
+	wantStates(w, "two have failed", Dead, Failed, Pending, Pending, Cancelled)
+	wantJob(w, "two have failed", JobRunning, 0, "")
+	w.do(complete(w.assign(2, 1))).do(complete(w.assign(3, 1)))
+	wantJob(w, "in the end", JobCompleted, JobCompleted, "")
+	if j, _ := w.s.Job(1); j.Borne != 2 || j.Failed() != 2 {
+		t.Errorf("%d failures borne of %d", j.Borne, j.Failed())
+	}
+}
+
+func TestOneFailureMoreThanIsBorneCountsAsAnyOther(t *testing.T) {
+	t.Parallel()
+	const why = "2 tasks failed, which is more than 1: task t1 dead: exit 1"
+	for _, goesOn := range []bool{false, true} {
+		w := newWorld(t).do(worker(1))
+		p := bearing(4, 1)
+		after := []TaskState{Dead, Dead, Cancelled, Cancelled, Cancelled}
+		if goesOn {
+			p, after = going(p), []TaskState{Dead, Dead, Pending, Pending, Cancelled}
+		}
+		w.submit(p)
+		w.do(failed(w.assign(0, 1), ToDead)).do(failed(w.assign(1, 1), ToDead))
+		wantStates(w, "two have failed", after...)
+		if j, _ := w.s.Job(1); j.Error != why || j.Borne != 0 || j.Stopping == goesOn {
+			t.Errorf("the job is %+v", j)
+		}
+		// One of them comes back: what is left is borne.
+		w.do(&Revive{Job: 1, Tasks: []uint32{1}})
+		wantJob(w, "brought back", JobRunning, 0, "")
+		for i := uint32(1); i < 4; i++ {
+			w.do(complete(w.assign(i, 1)))
+		}
+		wantJob(w, "in the end", JobCompleted, JobCompleted, "")
+	}
+}
+
+// What a person cancelled is no failure, and no job that has it completed.
+func TestACancelledTaskIsNoFailureToBear(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(bearing(2, 2))
+	w.do(failed(w.assign(0, 1), ToDead)).do(&CancelTask{Task: ref(1, 1)})
+	wantJob(w, "in the end", JobCancelled, JobCancelled, "")
+}
+
+// Failures of clean-up tasks are not borne.
+func TestAFailedCleanUpTaskIsNotBorne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	p := plan(nil, nil)
+	p.tasks[1].policy, p.bears = 2, 2
+	w.submit(p)
+	w.do(failed(w.assign(0, 1), ToDead)).do(failed(w.assign(1, 1), ToDead))
+	wantJob(w, "in the end", JobFailed, JobCompleted, "clean-up task t1 dead: exit 1")
+}

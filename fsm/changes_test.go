@@ -1,0 +1,104 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+)
+
+// changing is a machine with a job of many pages, where nothing has happened at
+// index 2 and an attempt of each of some tasks has been assigned since.
+func changing(t *testing.T, tasks ...uint32) (m *Machine, n uint32) {
+	t.Helper()
+	m, n = NewMachine(Compact{}), 3*pageSize
+	b := NewChunkBuilder(0)
+	for i := range n {
+		b.Add(string(rune('a'+i%26)), 0, nil, nil)
+	}
+	c := b.Chunk()
+	entries := [][]Op{
+		{worker(1), &JobBegin{ID: 1, Key: "k", Header: diamond().header(), Total: n}, &JobChunk{Job: 1, Chunk: c}},
+		{&JobSeal{Job: 1, Sum: c.Sum(0)}},
+	}
+	for _, i := range tasks {
+		entries = append(entries, []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, i, 1, 1))}}})
+	}
+	for at, ops := range entries {
+		a, ok := m.Apply(uint64(at+1), Compact{}.Encode(nil, Entry{Ops: ops})).(Applied)
+		if !ok || a.Rejected != Accepted {
+			t.Fatalf("entry %d: %+v", at+1, a)
+		}
+		m.Fork() // so that pages are copied
+	}
+	return m, n
+}
+
+func changedAfter(t *testing.T, s *State, after uint64) []uint32 {
+	t.Helper()
+	tasks, known := s.ChangedTasks(1, after)
+	if !known {
+		t.Fatalf("it cannot tell what changed after %d", after)
+	}
+	return slices.Collect(tasks)
+}
+
+func TestChangedTasksAreThoseOfLaterEntries(t *testing.T) {
+	t.Parallel()
+	m, n := changing(t, 700, 3, 300, 4)
+	s, last := m.Fork()
+	if last != 6 || s.JobChanged(1) != 6 || s.JobChanged(7) != 0 {
+		t.Errorf("applied %d, the job changed at %d", last, s.JobChanged(1))
+	}
+	for after, want := range map[uint64][]uint32{2: {3, 4, 300, 700}, 3: {3, 4, 300}, 4: {4, 300}, 5: {4}, 6: nil, 99: nil} {
+		if got := changedAfter(t, s, after); !slices.Equal(got, want) {
+			t.Errorf("after %d: %v, want %v", after, got, want)
+		}
+	}
+	// Before its seal the job did not exist, so all of it is new; 0 means all, too.
+	for _, after := range []uint64{0, 1} {
+		if got := changedAfter(t, s, after); len(got) != int(n) {
+			t.Errorf("after %d: %d tasks, want all %d", after, len(got), n)
+		}
+	}
+	if _, known := s.ChangedTasks(2, 0); known {
+		t.Error("it knows of a job that is not there")
+	}
+}
+
+func TestAForkDoesNotSeeLaterChanges(t *testing.T) {
+	t.Parallel()
+	m, _ := changing(t, 3)
+	before, _ := m.Fork()
+	m.Apply(4, Compact{}.Encode(nil, Entry{Ops: []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, 4, 1, 1))}}}}))
+	after, _ := m.Fork()
+	if got := changedAfter(t, before, 3); len(got) > 0 || before.JobChanged(1) != 3 {
+		t.Errorf("the fork shows %v, job at %d", got, before.JobChanged(1))
+	}
+	if got := changedAfter(t, after, 3); !slices.Equal(got, []uint32{4}) || after.JobChanged(1) != 4 {
+		t.Errorf("the machine shows %v, job at %d", got, after.JobChanged(1))
+	}
+}
+
+func TestARestoredMachineKnowsLaterChangesOnly(t *testing.T) {
+	t.Parallel()
+	m, n := changing(t, 3, 4)
+	var b bytes.Buffer
+	other := NewMachine(Compact{})
+	if err := errors.Join(m.Snapshot().Persist(&b), other.Restore(&b)); err != nil {
+		t.Fatal(err)
+	}
+	other.Apply(5, Compact{}.Encode(nil, Entry{Ops: []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, 5, 1, 1))}}}}))
+	s, _ := other.Fork()
+	for _, after := range []uint64{1, 2, 3} {
+		if _, known := s.ChangedTasks(1, after); known {
+			t.Errorf("it claims to know what changed after %d", after)
+		}
+	}
+	if got := changedAfter(t, s, 4); !slices.Equal(got, []uint32{5}) {
+		t.Errorf("after 4: %v", got)
+	}
+	if got := changedAfter(t, s, 0); len(got) != int(n) {
+		t.Errorf("all: %d", len(got))
+	}
+}

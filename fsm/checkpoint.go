@@ -1,0 +1,244 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// CheckpointForm is what the bytes of a checkpoint are. The state does not look
+// into them.
+type CheckpointForm uint8
+
+// The forms of a checkpoint.
+const (
+	FolderCheckpoint CheckpointForm = iota + 1 // the packed contents of a folder
+	DataCheckpoint                             // what a handler gave
+	numCheckpointForms
+)
+
+// SavedCheckpoint is how far an attempt of a task came before its end: the next
+// attempt begins with it. Values are never changed once they are in the state.
+type SavedCheckpoint struct {
+	Attempt uint32 // that saved it
+	Number  uint32 // of the attempt's checkpoints, from 1
+	Form    CheckpointForm
+	AtMS    int64
+	// Data are its bytes, unless they are in a file: a path that workers know
+	// the beginning of. Shared.
+	Data   []byte
+	File   string
+	Size   int64  // bytes of it
+	SHA256 []byte // of the file's contents; empty without a file
+}
+
+// cost is about how much memory a checkpoint takes on each replica.
+func (c *SavedCheckpoint) cost() uint64 {
+	const fixed = 200                                                // with its key
+	return uint64(fixed + len(c.Data) + len(c.File) + len(c.SHA256)) //nolint:gosec // lengths
+}
+
+// malformed reports whether no worker could have meant it.
+func (c *SavedCheckpoint) malformed() bool {
+	switch {
+	case c.Number == 0 || c.Form == 0 || c.Form >= numCheckpointForms:
+		return true
+	case c.File == "":
+		return len(c.Data) > maxCheckpoint || c.Size != int64(len(c.Data)) || len(c.SHA256) > 0
+	default:
+		return len(c.File) > maxCheckpointFile || len(c.Data) > 0 || c.Size < 0 || len(c.SHA256) != sha256Len
+	}
+}
+
+// apply saves a checkpoint in place of the one before.
+// Rejects: as held; AlreadyAccepted if this attempt has saved this number or a
+// higher one; OverBudget if all checkpoints together would be too long; Malformed.
+// A second copy is refused.
+func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
+	j, reason := s.held(o.HeldItem)
+	if reason != Accepted {
+		return reason
+	}
+	c := o.Saved
+	c.Attempt, c.AtMS = o.Attempt, s.now
+	if c.malformed() {
+		return Malformed
+	}
+	name := checkpointKey(o.TaskRef)
+	old, replaces := s.checkpoints.get(name)
+	left := s.checkpointBytes
+	if replaces {
+		if old.Attempt == c.Attempt && old.Number >= c.Number {
+			return AlreadyAccepted
+		}
+		left -= old.cost()
+	}
+	if left+c.cost() > maxCheckpoints {
+		return OverBudget
+	}
+	if replaces {
+		s.mixCheckpoint(old)
+	} else {
+		j.saved++
+	}
+	s.mixString(name)
+	s.mixCheckpoint(&c)
+	s.checkpoints.set(s.own, name, &c)
+	s.checkpointBytes = left + c.cost()
+	j.records.write(s.own, o.Index) // it is shown with its task
+	return Accepted
+}
+
+// dropCheckpoint forgets the checkpoint of a task that has ended.
+func (s *State) dropCheckpoint(j *job, i uint32) {
+	name := checkpointKey(TaskRef{j.id, i})
+	c, ok := s.checkpoints.get(name)
+	if !ok {
+		return
+	}
+	s.mixCheckpoint(c)
+	s.checkpoints.delete(s.own, name)
+	s.checkpointBytes -= c.cost()
+	j.saved--
+}
+
+// checkpointKey is the task as a key: its numbers, so that keys sort as tasks do.
+func checkpointKey(t TaskRef) string {
+	var b [12]byte
+	binary.BigEndian.PutUint64(b[:], uint64(t.Job))
+	binary.BigEndian.PutUint32(b[8:], t.Index)
+	return string(b[:])
+}
+
+func checkpointTask(key string) TaskRef {
+	b := []byte(key)
+	return TaskRef{JobID(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:])}
+}
+
+// Checkpoint gives the last checkpoint of a task that has not ended; ok is false
+// if there is none.
+func (s *State) Checkpoint(t TaskRef) (c SavedCheckpoint, ok bool) {
+	if j := s.sealedJob(t.Job); j == nil || j.saved == 0 {
+		return SavedCheckpoint{}, false
+	}
+	saved, ok := s.checkpoints.get(checkpointKey(t))
+	if !ok {
+		return SavedCheckpoint{}, false
+	}
+	return *saved, true
+}
+
+// CheckpointBytes is about how much memory all checkpoints take.
+func (s *State) CheckpointBytes() uint64 { return s.checkpointBytes }
+
+func (s *State) mixCheckpoint(c *SavedCheckpoint) {
+	var e encoder
+	e.checkpoint(c)
+	s.mix(uint64(c.AtMS)) //nolint:gosec // bits only
+	s.mixBytes(e.b)
+	s.mixBytes(c.Data)
+}
+
+// checkpoint writes all but the data.
+func (e *encoder) checkpoint(c *SavedCheckpoint) {
+	e.u64(uint64(c.Attempt))
+	e.u64(uint64(c.Number))
+	e.byte(byte(c.Form))
+	e.str(c.File)
+	e.i64(c.Size)
+	e.bytes(c.SHA256)
+}
+
+func (d *decoder) checkpoint() SavedCheckpoint {
+	return SavedCheckpoint{
+		Attempt: d.u32(), Number: d.u32(), Form: CheckpointForm(d.byte()),
+		File: d.str(), Size: d.i64(), SHA256: bytes.Clone(d.bytes()),
+	}
+}
+
+func (o *Checkpoint) encode(e *encoder) {
+	var c itemCoder
+	c.held(e, o.HeldItem)
+	e.checkpoint(&o.Saved)
+	e.bytes(o.Saved.Data)
+}
+
+func (o *Checkpoint) decode(d *decoder) {
+	var c itemCoder
+	o.HeldItem = c.readHeld(d)
+	o.Saved = d.checkpoint()
+	o.Saved.Data = bytes.Clone(d.bytes()) // outlives the entry by far
+}
+
+// checkpoints writes a frame for each.
+func (f *frameWriter) checkpoints(s *State) {
+	for shard := range shardCount {
+		var names []string
+		for name := range s.checkpoints.scan(shard) {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			c, _ := s.checkpoints.get(name)
+			checkpointTask(name).encode(&f.e)
+			f.e.checkpoint(c)
+			f.e.i64(c.AtMS)
+			f.e.bytes(c.Data)
+			f.frame(frameCheckpoint)
+		}
+	}
+}
+
+// checkpoint reads one, of a job that was read before.
+func (f *frameReader) checkpoint(d *decoder) error {
+	var t TaskRef
+	t.decode(d)
+	c := d.checkpoint()
+	c.AtMS, c.Data = d.i64(), d.bytes()
+	if err := d.done(); err != nil {
+		return err
+	}
+	s, name := f.s, checkpointKey(t)
+	j := s.sealedJob(t.Job)
+	if _, twice := s.checkpoints.get(name); twice || j == nil || t.Index >= j.total {
+		return fmt.Errorf("checkpoint of task %d/%d is there twice or of no task", t.Job, t.Index)
+	}
+	s.checkpoints.set(s.own, name, &c)
+	s.checkpointBytes += c.cost()
+	j.saved++
+	return nil
+}
+
+// checkCheckpoints looks at whose they are, and counts them anew.
+func (s *State) checkCheckpoints() error {
+	total, perJob := uint64(0), make(map[JobID]uint32)
+	for shard := range shardCount {
+		for name, c := range s.checkpoints.scan(shard) {
+			t := checkpointTask(name)
+			j := s.sealedJob(t.Job)
+			switch {
+			case j == nil || t.Index >= j.total:
+				return fmt.Errorf("checkpoint of task %d/%d, which is not there", t.Job, t.Index)
+			case j.records.at(t.Index).state.Terminal():
+				return fmt.Errorf("checkpoint of task %d/%d, which has ended", t.Job, t.Index)
+			case c.Attempt == 0 || c.Attempt > j.records.at(t.Index).attempt || c.malformed():
+				return fmt.Errorf("checkpoint of task %d/%d is malformed", t.Job, t.Index)
+			}
+			total += c.cost()
+			perJob[t.Job]++
+		}
+	}
+	if total != s.checkpointBytes || total > maxCheckpoints {
+		return fmt.Errorf("has %d bytes of checkpoints, counts %d", total, s.checkpointBytes)
+	}
+	for _, p := range s.jobs.pages {
+		for _, j := range &p.jobs {
+			if j != nil && j.saved != perJob[j.id] {
+				return errors.New("counts its checkpoints wrongly")
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package fsm
+
+import (
+	"bytes"
+	"testing"
+)
+
+func saves(h HeldItem, number uint32, data string) *Checkpoint {
+	return &Checkpoint{HeldItem: h, Saved: SavedCheckpoint{Number: number, Form: DataCheckpoint, Data: []byte(data), Size: int64(len(data))}}
+}
+
+func (w *world) saved(t TaskRef) string {
+	w.t.Helper()
+	c, ok := w.s.Checkpoint(t)
+	if !ok {
+		return "none"
+	}
+	return string(c.Data)
+}
+
+func TestACheckpointGoesFromAttemptToAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.do(worker(1), worker(2))
+	w.submit(plan(nil, nil))
+	first := w.assign(0, 1)
+	w.do(saves(first, 1, "a")).do(saves(first, 3, "c"))
+	for _, repeated := range []uint32{1, 3, 2} {
+		if r := w.try(saves(first, repeated, "x")); r != AlreadyAccepted {
+			t.Errorf("number %d again: %v", repeated, r)
+		}
+	}
+	w.do(&Requeue{Lost: true, Items: []HeldItem{first}})
+	if got := w.saved(ref(1, 0)); got != "c" {
+		t.Errorf("a task whose worker was lost has the checkpoint %q", got)
+	}
+	second := w.assign(0, 2)
+	if r := w.try(saves(first, 4, "zombie")); r != StaleAttempt {
+		t.Errorf("an attempt that is not live saves: %v", r)
+	}
+	w.do(saves(second, 1, "d")).do(failed(second, Retry))
+	sameState(t, "restored", restored(t, snapshotOf(t, w.s)), w.s)
+	if got := w.saved(ref(1, 0)); got != "d" {
+		t.Errorf("after a failure the checkpoint is %q", got)
+	}
+	w.do(&Due{Items: []DueItem{second.AttemptRef}})
+	w.do(complete(w.assign(0, 1)))
+	if got := w.saved(ref(1, 0)); got != "none" || w.s.CheckpointBytes() != 0 {
+		t.Errorf("after the end the checkpoint is %q, all have %d bytes", got, w.s.CheckpointBytes())
+	}
+}
+
+func TestCheckpointsHaveABudget(t *testing.T) {
+	t.Parallel()
+	const tasks = maxCheckpoints/maxCheckpoint + 1
+	w := newWorld(t)
+	w.do(worker(1))
+	w.submit(plan(make([][]uint32, tasks)...))
+	large := SavedCheckpoint{Number: 1, Form: FolderCheckpoint, Data: make([]byte, maxCheckpoint), Size: maxCheckpoint}
+	var refused HeldItem
+	for i := range uint32(tasks) {
+		h := hold(1, i, 1, 1)
+		e := Entry{NowMS: 1, Ops: []Op{&Assign{Items: []AssignItem{AssignItem(h)}}, &Checkpoint{HeldItem: h, Saved: large}}}
+		if r := w.s.Apply(e, nil); r == OverBudget {
+			refused = h
+			break
+		} else if r != Accepted {
+			t.Fatalf("task %d: %v", i, r)
+		}
+	}
+	if refused.Attempt == 0 || w.s.CheckpointBytes() > maxCheckpoints {
+		t.Fatalf("%d bytes are held", w.s.CheckpointBytes())
+	}
+	again := large
+	again.Number, again.Data = 2, bytes.Repeat([]byte{1}, maxCheckpoint)
+	w.do(&Checkpoint{HeldItem: hold(1, 0, 1, 1), Saved: again}) // takes no more room
+	w.do(&CancelTask{Task: ref(1, 1)}, &Checkpoint{HeldItem: refused, Saved: large})
+}

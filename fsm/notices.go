@@ -1,0 +1,243 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// NoticeKind says what somebody is to be told, and by which way.
+type NoticeKind uint8
+
+// The kinds of notices. The zero value is never valid.
+const (
+	JobCompletedNotice  NoticeKind = iota + 1 // to the job's webhook
+	JobFailedNotice                           // to the job's webhook
+	JobCancelledNotice                        // to the job's webhook
+	LetterWebhookNotice                       // a task became a dead letter: to the cluster's webhook
+	LetterCommandNotice                       // the same, to the cluster's command
+	numNoticeKinds
+)
+
+var noticeKindNames = [numNoticeKinds]string{"", "job completed", "job failed", "job cancelled", "dead letter (webhook)", "dead letter (command)"}
+
+// String names the kind in words.
+func (k NoticeKind) String() string {
+	if k == 0 || k >= numNoticeKinds {
+		return fmt.Sprintf("notice(%d)", uint8(k))
+	}
+	return noticeKindNames[k]
+}
+
+// endNotices are the kinds for the states in which a job may end.
+var endNotices = [numJobStates]NoticeKind{
+	JobCompleted: JobCompletedNotice, JobFailed: JobFailedNotice, JobCancelled: JobCancelledNotice,
+}
+
+// OfJob reports whether the notice is of the end of a job.
+func (k NoticeKind) OfJob() bool { return k >= JobCompletedNotice && k <= JobCancelledNotice }
+
+// Notice is something that somebody has yet to be told. What is told is made
+// from the state when it is sent: the record stays small.
+type Notice struct {
+	Number  uint64 // from 1, only grows, never reused
+	Kind    NoticeKind
+	Task    TaskRef // of the end of a job: the job, and index 0
+	SinceMS int64   // stamp of the entry that it came with
+}
+
+// noticeQueue holds notices, oldest first.
+type noticeQueue struct {
+	own  *ownership
+	list []Notice
+}
+
+// write gives the queue for changing.
+func (q *noticeQueue) write(own *ownership) *noticeQueue {
+	if q.own != own {
+		q.list, q.own = slices.Clone(q.list), own
+	}
+	return q
+}
+
+// find gives where a notice stands.
+func (q *noticeQueue) find(number uint64) (at int, found bool) {
+	return slices.BinarySearchFunc(q.list, number, func(n Notice, number uint64) int { return cmp.Compare(n.Number, number) })
+}
+
+// remove takes one out; the shorter side moves, which mostly is none.
+func (q *noticeQueue) remove(at int) {
+	if at >= len(q.list)/2 {
+		q.list = slices.Delete(q.list, at, at+1)
+		return
+	}
+	copy(q.list[1:at+1], q.list[:at])
+	q.list = q.list[1:]
+}
+
+// notice queues a notice. In a full queue the oldest makes room: no end of a job
+// is ever refused because somebody cannot be told of others.
+func (s *State) notice(kind NoticeKind, t TaskRef, fx *Effects) {
+	q := s.notices.write(s.own)
+	if len(q.list) >= maxNotices {
+		s.mixNotice(q.list[0])
+		q.remove(0)
+		fx.noticeLost()
+	}
+	n := Notice{Number: s.nextNotice, Kind: kind, Task: t, SinceMS: s.now}
+	s.nextNotice++
+	q.list = append(q.list, n)
+	s.mixNotice(n)
+	fx.noticed()
+}
+
+// noticeEnd queues the notice of a job's end, if it has a webhook.
+func (s *State) noticeEnd(j *job, fx *Effects) {
+	if j.header.GetWebhook() == "" {
+		return
+	}
+	s.notice(endNotices[j.state], TaskRef{Job: j.id}, fx)
+}
+
+func (o *Notify) apply(s *State, fx *Effects) Reason {
+	return each(o.Items, func(it NotifyItem) Reason { return s.notifyLetter(it, fx) })
+}
+
+// notifyLetter queues the notice of a dead letter, as the leader's settings ask
+// for.
+// Rejects: NoSuchJob, NoSuchTask, WrongState unless the task is dead, Malformed
+// for a kind that is not of dead letters.
+func (s *State) notifyLetter(it NotifyItem, fx *Effects) Reason {
+	j := s.sealedJob(it.Task.Job)
+	switch {
+	case j == nil:
+		return NoSuchJob
+	case it.Task.Index >= j.total:
+		return NoSuchTask
+	case it.Kind != LetterWebhookNotice && it.Kind != LetterCommandNotice:
+		return Malformed
+	case j.records.at(it.Task.Index).state != Dead:
+		return WrongState
+	}
+	s.notice(it.Kind, it.Task, fx)
+	return Accepted
+}
+
+func (o *Told) apply(s *State, _ *Effects) Reason { return each(o.Items, s.told) }
+
+// told takes a notice out.
+// Rejects: AlreadyEnded if it is not there: it was told, given up, or pushed out
+// of a full queue.
+func (s *State) told(it ToldItem) Reason {
+	at, found := s.notices.find(it.Number)
+	if !found {
+		return AlreadyEnded
+	}
+	q := s.notices.write(s.own)
+	s.mixNotice(q.list[at])
+	q.remove(at)
+	return Accepted
+}
+
+// Notices gives what somebody has yet to be told, from a number on, oldest
+// first; at most 10,000. The list is the caller's.
+func (s *State) Notices(from uint64) []Notice {
+	at, _ := s.notices.find(from)
+	return append([]Notice(nil), s.notices.list[at:]...)
+}
+
+// HasNotice reports whether a notice still waits to be told.
+func (s *State) HasNotice(number uint64) bool {
+	_, found := s.notices.find(number)
+	return found
+}
+
+// NoticeCount is how many notices wait to be told.
+func (s *State) NoticeCount() int { return len(s.notices.list) }
+
+func (s *State) mixNotice(n Notice) {
+	s.mix(n.Number)
+	s.mix(uint64(n.Kind)<<32 | uint64(n.Task.Index))
+	s.mix(uint64(n.Task.Job))
+	s.mix(uint64(n.SinceMS)) //nolint:gosec // bits only
+}
+
+func (o *Notify) encode(e *encoder) {
+	e.u64(uint64(len(o.Items)))
+	last := JobID(0)
+	for _, it := range o.Items {
+		e.i64(int64(it.Task.Job) - int64(last)) //nolint:gosec // job numbers stay far below 2^63
+		e.u64(uint64(it.Task.Index))
+		e.byte(byte(it.Kind))
+		last = it.Task.Job
+	}
+}
+
+func (o *Notify) decode(d *decoder) {
+	o.Items = make([]NotifyItem, d.count(3))
+	last := JobID(0)
+	for i := range o.Items {
+		last = JobID(int64(last) + d.i64()) //nolint:gosec // checked when it is looked up
+		o.Items[i] = NotifyItem{Task: TaskRef{Job: last, Index: d.u32()}, Kind: NoticeKind(d.byte())}
+	}
+}
+
+func (o *Told) encode(e *encoder) {
+	e.u64(uint64(len(o.Items)))
+	for _, it := range o.Items {
+		e.u64(it.Number)
+		e.bool(it.Delivered)
+	}
+}
+
+func (o *Told) decode(d *decoder) {
+	o.Items = make([]ToldItem, d.count(2))
+	for i := range o.Items {
+		o.Items[i] = ToldItem{Number: d.u64(), Delivered: d.bool()}
+	}
+}
+
+// noticesPerFrame bounds a snapshot's frame of notices.
+const noticesPerFrame = 4096
+
+func (f *frameWriter) notices(s *State) {
+	for part := range slices.Chunk(s.notices.list, noticesPerFrame) {
+		f.e.u64(uint64(len(part)))
+		for _, n := range part {
+			f.e.u64(n.Number)
+			f.e.byte(byte(n.Kind))
+			f.e.u64(uint64(n.Task.Job))
+			f.e.u64(uint64(n.Task.Index))
+			f.e.i64(n.SinceMS)
+		}
+		f.frame(frameNotices)
+	}
+}
+
+func (f *frameReader) notices(d *decoder) {
+	q := f.s.notices.write(f.s.own)
+	for range d.count(5) {
+		q.list = append(q.list, Notice{
+			Number: d.u64(), Kind: NoticeKind(d.byte()),
+			Task: TaskRef{Job: JobID(d.u64()), Index: d.u32()}, SinceMS: d.i64(),
+		})
+	}
+}
+
+// checkNotices looks at the queue: of jobs that were, ascending, within bounds.
+func (s *State) checkNotices() error {
+	if len(s.notices.list) > maxNotices {
+		return fmt.Errorf("has %d notices", len(s.notices.list))
+	}
+	last := uint64(0)
+	for _, n := range s.notices.list {
+		if n.Number <= last || n.Number >= s.nextNotice {
+			return fmt.Errorf("notice %d stands behind %d, next is %d", n.Number, last, s.nextNotice)
+		}
+		last = n.Number
+		if n.Kind == 0 || n.Kind >= numNoticeKinds || n.Task.Job == 0 || n.Task.Job >= s.nextJob || n.Kind.OfJob() && n.Task.Index != 0 {
+			return fmt.Errorf("notice %d is of no kind or of no job", n.Number)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package fsm
+
+import (
+	"bytes"
+	"testing"
+)
+
+// pureWorld has a pure task (0) that left a result under a key, others with the
+// same key (1), the same key and another output (2), another key (3), and one
+// after the first of them (4).
+func pureWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t).do(worker(1))
+	p := plan(nil, nil, nil, nil, []uint32{1})
+	for i, body := range [][]byte{pureBody("k", "/o"), pureBody("k", "/o"), pureBody("k", "/other"), pureBody("j", "/o"), nil} {
+		if p.tasks[i].body = body; body != nil {
+			p.tasks[i].policy = 4
+		}
+	}
+	w.submit(p)
+	h := w.assign(0, 1)
+	w.do(&Complete{Items: []CompleteItem{{HeldItem: h, Result: []byte("r"), OutputSize: 7, OutputSHA256: bytes.Repeat([]byte{9}, 32)}}})
+	w.do(&Remember{Items: []RememberItem{{ref(1, 0), 1000}}})
+	return w
+}
+
+func TestAPureTaskEndsWithTheResultUnderItsKey(t *testing.T) {
+	t.Parallel()
+	w := pureWorld(t)
+	before := w.assign(1, 1)
+	w.do(&Requeue{Items: []HeldItem{before}}).do(&Reuse{Tasks: []TaskRef{ref(1, 1)}})
+	r := w.s.Result(ref(1, 1))
+	if string(r.Data) != "r" || r.OutputSize != 7 || len(r.OutputSHA256) != 32 || r.ReusedJob != 1 || r.ReusedTask != "t0" {
+		t.Errorf("the result is %+v", r)
+	}
+	wantStates(w, "reused", Completed, Completed, Pending, Pending, Pending)
+	refused(t, w, "a late completion of an attempt", StaleAttempt, complete(before))
+	refused(t, w, "reusing again", WrongState, &Reuse{Tasks: []TaskRef{ref(1, 1)}})
+	refused(t, w, "remembering what was reused", WrongState, &Remember{Items: []RememberItem{{ref(1, 1), 1000}}})
+	refused(t, w, "another output", WrongState, &Reuse{Tasks: []TaskRef{ref(1, 2)}})
+	refused(t, w, "another key", WrongState, &Reuse{Tasks: []TaskRef{ref(1, 3)}})
+	refused(t, w, "a task that is not pure", WrongState, &Reuse{Tasks: []TaskRef{ref(1, 4)}})
+	w.do(&CancelTask{Task: ref(1, 2)})
+	refused(t, w, "a cancelled task", WrongState, &Reuse{Tasks: []TaskRef{ref(1, 2)}})
+}
+
+func TestARememberedResultExpiresAndIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := pureWorld(t)
+	at := ref(1, 1)
+	if !w.s.Reusable(at, 999) || w.s.Reusable(at, 1000) {
+		t.Error("it expires at 1000")
+	}
+	const key = "\x00k"
+	if got := w.s.ExpiredResults(shardOf(key), 999, 9); got != nil {
+		t.Errorf("expired at 999: %q", got)
+	}
+	if got := w.s.ExpiredResults(shardOf(key), 1000, 9); len(got) != 1 || got[0] != key {
+		t.Errorf("expired at 1000: %q", got)
+	}
+	w.now = 990
+	refused(t, w, "reusing what has expired", WrongState, &Reuse{Tasks: []TaskRef{at}})
+	refused(t, w, "remembering what has expired", Malformed, &Remember{Items: []RememberItem{{ref(1, 0), 5}}})
+	w.do(&Remember{Items: []RememberItem{{ref(1, 0), 2000}}})
+	if n, size := w.s.Results(); n != 1 || size == 0 {
+		t.Errorf("%d results of %d bytes", n, size)
+	}
+	again := restored(t, snapshotOf(t, w.s))
+	sameState(t, "restored", again, w.s)
+	if n, size := again.Results(); n != 1 || size != w.s.resultBytes || !again.Reusable(at, 1999) {
+		t.Errorf("restored: %d results of %d bytes", n, size)
+	}
+	if got := w.s.SoonestResults(5); len(got) != 1 || got[0] != key {
+		t.Errorf("soonest: %q", got)
+	}
+	w.do(&ForgetResults{Keys: []string{key}})
+	refused(t, w, "forgetting it again", NoSuchJob, &ForgetResults{Keys: []string{key}})
+	if n, size := w.s.Results(); n != 0 || size != 0 {
+		t.Errorf("%d results of %d bytes are left", n, size)
+	}
+}
+
+func TestADamagedResultIsNoticedWhenItIsTouched(t *testing.T) {
+	t.Parallel()
+	w := pureWorld(t)
+	for _, op := range []Op{&Reuse{Tasks: []TaskRef{ref(1, 1)}}, &ForgetResults{Keys: []string{"\x00k"}}} {
+		good, bad := w.s.Fork(), w.s.Fork()
+		x, _ := bad.results.get("\x00k")
+		x.value = append([]byte{}, x.value...)
+		x.value[len(x.value)-1] ^= 1
+		bad.results.set(bad.own, "\x00k", x)
+		good.Apply(Entry{Ops: []Op{op}}, nil)
+		bad.Apply(Entry{Ops: []Op{op}}, nil)
+		if good.Digest() == bad.Digest() {
+			t.Errorf("%T does not notice", op)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Equal states have equal snapshots: what differs between two replicas then is
+// damage, and a test may compare files.
+func TestEqualStatesHaveEqualSnapshots(t *testing.T) {
+	t.Parallel()
+	write := func() []byte {
+		s := New()
+		for i := range 20 * KeyShards {
+			for _, op := range chain(1).submit(JobID(i+1), fmt.Sprint("key ", i), 1) {
+				s.Apply(Entry{Ops: []Op{op}}, nil)
+			}
+		}
+		var b bytes.Buffer
+		if err := s.WriteSnapshot(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	first := write()
+	if !bytes.Equal(first, write()) {
+		t.Error("two states made by one log have different snapshots")
+	}
+	s, err := ReadSnapshot(bytes.NewReader(first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again bytes.Buffer
+	if err := s.WriteSnapshot(&again); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first, again.Bytes()) {
+		t.Error("the snapshot of a restored state differs from what it was restored from")
+	}
+}
+
+// Each frame has its own checksum, which says nothing about its neighbours.
+func TestASnapshotWithoutOneOfItsFramesIsRefused(t *testing.T) {
+	t.Parallel()
+	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v1.bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := 0
+	for at := len(snapshotMagic); at < len(whole); frames++ {
+		end := at + 5 + int(binary.LittleEndian.Uint32(whole[at+1:])) + 4
+		without := append(bytes.Clone(whole[:at]), whole[end:]...)
+		if _, err := ReadSnapshot(bytes.NewReader(without)); err == nil {
+			t.Errorf("frame %d, of kind %d, was left out and not missed", frames, whole[at])
+		}
+		at = end
+	}
+	if frames < 5 {
+		t.Errorf("the example has %d frames only", frames)
+	}
+}

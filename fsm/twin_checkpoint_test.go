@@ -1,0 +1,31 @@
+package fsm
+
+// checkpoint saves one in place of the one before.
+func (w *twin) checkpoint(op *Checkpoint) string {
+	_, t, r := w.live(op.HeldItem)
+	c := op.Saved
+	c.Attempt, c.AtMS = op.Attempt, w.now
+	inline := c.File == "" && len(c.SHA256) == 0 && len(c.Data) <= 64<<10 && int(c.Size) == len(c.Data)
+	aside := c.File != "" && len(c.File) <= 512 && len(c.SHA256) == 32 && len(c.Data) == 0 && c.Size >= 0
+	switch {
+	case r != "":
+		return r
+	case c.Number == 0 || c.Form != FolderCheckpoint && c.Form != DataCheckpoint || !inline && !aside:
+		return "malformed"
+	case t.saved != nil && t.saved.Attempt == c.Attempt && t.saved.Number >= c.Number:
+		return "already accepted"
+	}
+	t.saved = &c
+	return "accepted"
+}
+
+// dropCheckpoints forgets those of tasks that have ended.
+func (w *twin) dropCheckpoints() {
+	for _, j := range w.jobs {
+		for _, t := range j.tasks {
+			if t.over() {
+				t.saved = nil
+			}
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package fsm
+
+import "strings"
+
+// notice keeps the newest 10,000.
+func (w *twin) notice(kind NoticeKind, job uint64, index uint32) {
+	if len(w.notices) == 10_000 {
+		w.notices = w.notices[1:]
+		w.noticesLost++
+	}
+	w.notices = append(w.notices, Notice{Number: w.nextNotice, Kind: kind, Task: TaskRef{JobID(job), index}, SinceMS: w.now})
+	w.nextNotice++
+	w.noticed++
+}
+
+func (w *twin) notify(it NotifyItem) string {
+	j, t, r := w.task(it.Task)
+	switch {
+	case r != "":
+		return r
+	case it.Kind.String() != "dead letter (webhook)" && it.Kind.String() != "dead letter (command)":
+		return "malformed"
+	case t.state != "dead":
+		return "wrong state"
+	}
+	w.notice(it.Kind, j.id, it.Task.Index)
+	return "accepted"
+}
+
+func (w *twin) told(it ToldItem) string {
+	for i, n := range w.notices {
+		if n.Number == it.Number {
+			w.notices = append(append([]Notice(nil), w.notices[:i]...), w.notices[i+1:]...)
+			return "accepted"
+		}
+	}
+	return "already ended"
+}
+
+// letters counts dead tasks by type.
+func (w *twin) letters() map[string]int {
+	out := map[string]int{}
+	for _, j := range w.jobs {
+		for _, t := range j.tasks {
+			if t.state != "dead" {
+				continue
+			}
+			kind := j.policies[t.policy].GetType()
+			switch {
+			case kind != "":
+			case strings.HasPrefix(t.submitted, "\x0a"):
+				kind = "command"
+			case strings.HasPrefix(t.submitted, "\x12"):
+				kind = "run"
+			}
+			out[kind]++
+		}
+	}
+	return out
+}

@@ -1,0 +1,151 @@
+package fsm
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// twinChange is what was changed of a task after it was submitted.
+type twinChange struct {
+	priority  dtaskv1.Priority // 0 = as submitted
+	withJob   bool             // the priority is the job's
+	retries   *uint32
+	timeout   int64
+	notBefore int64
+}
+
+// samePolicy tells how the policy that a task has differs from what it should be.
+func (t *twinTask) samePolicy(submitted, got *dtaskv1.TaskPolicy) string {
+	want := proto.CloneOf(submitted)
+	if t.priority != 0 {
+		want.Priority = t.priority
+	}
+	if t.timeout != 0 {
+		want.TimeoutMs = t.timeout
+	}
+	if t.retries != nil {
+		want.Retry = &dtaskv1.RetryPolicy{Max: *t.retries}
+	}
+	if !proto.Equal(want, got) {
+		return fmt.Sprintf("policy %v, want %v", got, want)
+	}
+	return ""
+}
+
+func (w *twin) readied(j *twinJob, i int, t *twinTask) {
+	if t.notBefore != 0 && t.attempt == 0 {
+		t.state, t.due, t.ended = "scheduled", t.notBefore, 0
+		w.sched = append(w.sched, fmt.Sprintf("%d/%d@0 due %d", j.id, i, t.due))
+		return
+	}
+	t.state = "pending"
+	w.ready = append(w.ready, fmt.Sprintf("%d/%d", j.id, i))
+}
+
+func (t *twinTask) fresh() bool {
+	return t.attempt == 0 && (t.state == "blocked" || t.state == "scheduled" || t.state == "pending")
+}
+
+// wrong tells what no replica accepts, whatever its state.
+func wrong(op *Update) bool {
+	return op.Set == 0 || op.Whole && (op.Task != 0 || op.Set&SetBody != 0) || op.Set&SetPriority != 0 && op.Priority == 0 ||
+		op.Set&SetMaxRetries != 0 && op.MaxRetries > 1_000_000 || op.Set&SetTimeout != 0 && op.TimeoutMS <= 0 ||
+		op.Set&SetNotBefore != 0 && op.NotBeforeMS < 0 || op.Set&SetBody != 0 && len(op.Body) > 0 && op.Body[0] == 0xff
+}
+
+func (w *twin) update(op *Update) string {
+	j := w.sealed(op.Job)
+	if j == nil {
+		return "no such job"
+	}
+	var list []int
+	for i, t := range j.tasks {
+		if t.fresh() && (op.Whole || uint32(i) == op.Task) {
+			list = append(list, i)
+		}
+	}
+	switch {
+	case wrong(op):
+		return "malformed"
+	case w.keys[op.Key] != nil:
+		return "key conflict"
+	case int(op.Task) >= len(j.tasks):
+		return "no such task"
+	case j.over():
+		return "already ended"
+	case op.IfVersion != 0 && op.IfVersion != uint64(j.version):
+		return "version differs"
+	case len(list) == 0:
+		return "wrong state"
+	}
+	for _, i := range list {
+		w.updateTask(j, i, op)
+	}
+	if op.Whole && op.Set&SetPriority != 0 {
+		j.priority = op.Priority
+	}
+	j.version++
+	if op.Key != "" {
+		w.keys[op.Key] = &twinKey{job: j.id, sealed: true, expires: op.KeyExpires, digest: op.Digest, version: j.version}
+	}
+	return "accepted"
+}
+
+func (w *twin) updateTask(j *twinJob, i int, op *Update) {
+	t := j.tasks[i]
+	before, was := t.twinChange, t.state
+	own := j.policies[t.policy].GetPriority() != 0 && t.priority == 0 || t.priority != 0 && !t.withJob
+	if op.Set&SetPriority != 0 && (!op.Whole || !own) {
+		t.priority, t.withJob = op.Priority, op.Whole
+	}
+	if op.Set&SetMaxRetries != 0 && (t.retries == nil || *t.retries != op.MaxRetries) {
+		t.retries = &op.MaxRetries
+	}
+	if op.Set&SetTimeout != 0 {
+		t.timeout = op.TimeoutMS
+	}
+	if op.Set&SetBody != 0 {
+		t.body, t.newBody = string(op.Body), true
+	}
+	if op.Set&SetNotBefore != 0 && op.NotBeforeMS != t.notBefore && (was != "pending" || op.NotBeforeMS != 0) {
+		t.notBefore = op.NotBeforeMS
+		if was != "blocked" {
+			w.readied(j, i, t)
+		}
+	}
+	if was == "pending" && (t.twinChange != before || op.Set&SetBody != 0) {
+		w.moved = append(w.moved, fmt.Sprintf("%d/%d", j.id, i))
+	}
+}
+
+// update makes what people ask for of tasks that have not started.
+func (g *generator) update(s *State) Op {
+	_, at := g.findRef(s, Blocked, Scheduled, Pending)
+	o := &Update{Job: at.Job, Set: UpdateFields(1 + g.odd(int(allFields)-1, int(allFields)+3)), Whole: g.choose.one(3)}
+	if !o.Whole || g.choose.one(25) {
+		o.Task = at.Index
+	}
+	if o.Whole {
+		o.Set &^= SetBody
+	}
+	if g.choose.one(3) {
+		o.IfVersion = uint64(g.choose(4))
+	}
+	if g.choose.one(2) {
+		o.Key, o.KeyExpires, o.Digest = fmt.Sprintf("k%d", g.choose(12)), int64(g.choose(1000)), [16]byte{7}
+	}
+	o.Priority = dtaskv1.Priority([]int{1, 2, 3, 4, 0}[g.odd(4, 5)])
+	o.MaxRetries = []uint32{0, 1, 5, maxRetries, maxRetries + 1}[g.odd(4, 5)]
+	o.TimeoutMS = []int64{1, 1000, 5000, 0}[g.odd(3, 4)]
+	o.NotBeforeMS = []int64{0, 0, int64(g.choose(1000)), -1}[g.odd(3, 4)]
+	if o.Set&SetBody != 0 {
+		o.Body = [][]byte{nil, {0x2a, 1, 'x'}, {0x2a, 2, 'y', 'z'}, {0xff}}[g.odd(3, 4)]
+	}
+	if o.Set >= allFields { // no codec would read it
+		o.Set = 0
+	}
+	return o
+}

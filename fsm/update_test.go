@@ -1,0 +1,180 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+const (
+	low    = dtaskv1.Priority_PRIORITY_LOW
+	high   = dtaskv1.Priority_PRIORITY_HIGH
+	urgent = dtaskv1.Priority_PRIORITY_URGENT
+)
+
+// priorities gives what each task of a job has.
+func priorities(w *world) string {
+	w.t.Helper()
+	j, _ := w.s.Job(1)
+	text := ""
+	for i := range j.Total {
+		text += fmt.Sprint(int(w.s.Policy(ref(1, i)).GetPriority()))
+	}
+	return text
+}
+
+func TestAnUpdateChangesWhatHasNotStarted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(going(plan(nil, nil, nil, []uint32{0})))
+	live := w.assign(0, 1)
+	w.do(&Update{Job: 1, Task: 1, Set: SetPriority | SetMaxRetries | SetTimeout | SetBody, Priority: high, MaxRetries: 9, TimeoutMS: 77, Body: []byte{0x2a, 1, 'x'}})
+	p := w.s.Policy(ref(1, 1))
+	if p.GetPriority() != high || p.GetRetry().GetMax() != 9 || p.GetTimeoutMs() != 77 || !bytes.Equal(w.s.Body(ref(1, 1)), []byte{0x2a, 1, 'x'}) {
+		t.Errorf("updated to %v, body %q", p, w.s.Body(ref(1, 1)))
+	}
+	w.do(&Update{Job: 1, Whole: true, Set: SetPriority, Priority: urgent})
+	if got := priorities(w); got != "0344" {
+		t.Errorf("priorities %s, want those that have the job's and have not started to follow it", got)
+	}
+	w.do(&Update{Job: 1, Whole: true, Set: SetPriority, Priority: low})
+	if got := priorities(w); got != "0311" {
+		t.Errorf("priorities %s, want them to follow the job's again", got)
+	}
+	w.do(failed(live, Retry))
+	refused(t, w, "one that has started", WrongState, &Update{Job: 1, Task: 0, Set: SetPriority, Priority: high})
+	j, _ := w.s.Job(1)
+	if j.Version != 4 || j.Priority != low || int(j.Policies()) != len(j.Header.GetPolicies())+3 {
+		t.Errorf("job has version %d, priority %v and %d policies", j.Version, j.Priority, j.Policies())
+	}
+	refused(t, w, "another version", VersionDiffers, &Update{Job: 1, Task: 1, IfVersion: 3, Set: SetPriority, Priority: high})
+	w.do(&Update{Job: 1, Task: 1, IfVersion: 4, Set: SetPriority, Priority: urgent})
+	again := restored(t, snapshotOf(t, w.s))
+	sameState(t, "restored", again, w.s)
+	if got := again.Policy(ref(1, 1)); got.GetPriority() != urgent || got.GetTimeoutMs() != 77 {
+		t.Errorf("restored with %v", got)
+	}
+}
+
+func TestAnUpdateOfNothingThatWaitsIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil, nil))
+	h := []HeldItem{w.assign(0, 1), w.assign(1, 1)}
+	all := &Update{Job: 1, Whole: true, Set: SetTimeout, TimeoutMS: 5}
+	refused(t, w, "all have started", WrongState, all)
+	w.do(complete(h[0])).do(complete(h[1]))
+	refused(t, w, "the job has ended", AlreadyEnded, all)
+	refused(t, w, "no job", NoSuchJob, &Update{Job: 2, Whole: true, Set: SetTimeout, TimeoutMS: 5})
+	refused(t, w, "no task", NoSuchTask, &Update{Job: 1, Task: 2, Set: SetTimeout, TimeoutMS: 5})
+	refused(t, w, "nothing", Malformed, &Update{Job: 1})
+	refused(t, w, "the payload of a job", Malformed, &Update{Job: 1, Whole: true, Set: SetBody})
+}
+
+func TestATaskWaitsForTheTimeThatAnUpdateGives(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(going(plan(nil, []uint32{0}, nil)))
+	w.do(&Update{Job: 1, Whole: true, Set: SetNotBefore, NotBeforeMS: 700})
+	wantStates(w, "postponed", Scheduled, Blocked, Scheduled)
+	w.do(&Update{Job: 1, Task: 0, Set: SetNotBefore, NotBeforeMS: 900}, &Update{Job: 1, Task: 2, Set: SetNotBefore})
+	if v, _ := w.s.Task(ref(1, 0)); v.DueMS != 900 || v.NotBefore != 900 {
+		t.Errorf("task 0 is %+v", v)
+	}
+	wantStates(w, "one released", Scheduled, Blocked, Pending)
+	w.do(&Due{Items: []DueItem{att(1, 0, 0)}})
+	w.do(failed(w.assign(0, 1), Retry))
+	if v, _ := w.s.Task(ref(1, 0)); v.DueMS != 500 {
+		t.Errorf("the retry is due at %d", v.DueMS)
+	}
+	w.do(&Due{Items: []DueItem{att(1, 0, 1)}})
+	w.do(complete(w.assign(0, 1)))
+	wantStates(w, "behind it", Completed, Scheduled, Pending)
+	w.do(&CancelJob{Job: 1}).do(&Revive{Job: 1})
+	wantStates(w, "brought back", Completed, Scheduled, Pending)
+	sameState(t, "restored", restored(t, snapshotOf(t, w.s)), w.s)
+}
+
+func TestTheKeyOfAnUpdateIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil))
+	up := func(key string) *Update {
+		return &Update{Job: 1, Task: 0, Key: key, KeyExpires: 50, Digest: [16]byte{9}, Set: SetTimeout, TimeoutMS: 5}
+	}
+	w.do(up("k"))
+	refused(t, w, "again", KeyConflict, up("k"))
+	refused(t, w, "the key of a submission", KeyConflict, up("key-1"))
+	refused(t, w, "a submission with the key", KeyConflict, &JobBegin{ID: 2, Key: "k", Header: goldenHeader, Total: 1})
+	id, version, digest, known := w.s.UpdateKey("k")
+	if _, _, _, submitted := w.s.UpdateKey("key-1"); submitted || id != 1 || version != 2 || digest != [16]byte{9} || !known {
+		t.Errorf("key stands for version %d of job %d", version, id)
+	}
+	w.do(&CancelJob{Job: 1}, &ForgetJobs{IDs: []JobID{1}}).do(&ForgetKeys{Keys: []string{"k", "key-1"}})
+}
+
+// The variants of a job are bounded, and the same change is kept once.
+func TestUpdatesThatSayTheSameCostNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil, nil))
+	for n := range 40 {
+		w.do(&Update{Job: 1, Task: uint32(n % 2), Set: SetTimeout, TimeoutMS: int64(1 + n/2%3)})
+	}
+	if j, _ := w.s.Job(1); int(j.Policies()) != len(j.Header.GetPolicies())+3 || j.Version != 41 {
+		t.Errorf("%d policies after %d updates, want three more than were submitted", j.Policies(), j.Version-1)
+	}
+}
+
+// A task that was not updated costs what it did: the records are as they were,
+// and a job without updates has no table of them.
+func TestAJobThatIsNotUpdatedHasNoTableOfUpdates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil, nil))
+	if w.s.jobs.get(1).updates != nil {
+		t.Error("there is one")
+	}
+	p := fan(3 * pageSize)
+	w.submit(p)
+	w.do(&Update{Job: 2, Task: 2*pageSize + 1, Set: SetTimeout, TimeoutMS: 9})
+	used := 0
+	for _, page := range w.s.jobs.get(2).updates.pages {
+		if page != nil {
+			used++
+		}
+	}
+	if used != 1 {
+		t.Errorf("one task was updated, and %d pages are used", used)
+	}
+}
+
+// A fork and its origin each see their own updates alone.
+func TestUpdatesAfterAForkAreEachSidesOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).do(worker(1))
+	w.submit(plan(nil, nil))
+	set := func(i uint32, ms int64) Entry {
+		body := []byte{0x2a, 1, byte('a' + ms%20)}
+		return Entry{Ops: []Op{&Update{Job: 1, Task: i, Set: SetTimeout | SetBody, TimeoutMS: ms, Body: body}}}
+	}
+	w.s.Apply(set(0, 1), nil)
+	f := w.s.Fork()
+	f.Apply(set(0, 2), nil)
+	w.s.Apply(set(1, 3), nil)
+	for what, c := range map[string]struct {
+		s    *State
+		want [2]int64
+	}{"fork": {f, [2]int64{2, 1000}}, "origin": {w.s, [2]int64{1, 3}}} {
+		for i, want := range c.want {
+			if got := c.s.Policy(ref(1, uint32(i))).GetTimeoutMs(); got != want {
+				t.Errorf("%s: task %d has time-out %d, want %d", what, i, got, want)
+			}
+		}
+	}
+	if bytes.Equal(f.Body(ref(1, 0)), w.s.Body(ref(1, 0))) {
+		t.Error("the bodies are one")
+	}
+}

@@ -1,0 +1,171 @@
+package fsm
+
+import (
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// maxVariants bounds how many different policies updates may make of those that
+// a job was submitted with: each costs a few hundred bytes.
+const maxVariants = 1 << 16
+
+// updates are what was changed of a job after it was submitted, which stays as
+// it was: shared and immutable. A job that was never updated has none.
+type updates struct {
+	own      *ownership
+	variants []variantPolicy // those with a number above that of the header's policies
+	pages    []*updatePage   // as many as the job has pages of records; nil: nothing was changed there
+}
+
+// variant is a policy of the header with changes. It is comparable, so that the
+// same changes of the same policy make one variant.
+type variant struct {
+	base       uint32 // policy of the header
+	set        UpdateFields
+	ofJob      bool // the priority was given to the whole job: it goes with the job's
+	priority   dtaskv1.Priority
+	maxRetries uint32
+	timeoutMS  int64
+}
+
+// variantPolicy is a variant and what it makes of its policy. Never changed.
+type variantPolicy struct {
+	variant
+	policy *dtaskv1.TaskPolicy
+}
+
+// updatePage has what was changed of the tasks of one page of records.
+type updatePage struct {
+	own       *ownership
+	policy    []uint32          // number of the policy + 1; 0 = as submitted
+	notBefore []int64           // ms; 0 = at once
+	bodies    map[uint32][]byte // by place in the page
+}
+
+// taskUpdate is what was changed of one task.
+type taskUpdate struct {
+	policy    uint32 // number + 1; 0 = as submitted
+	notBefore int64
+	body      []byte // nil = as submitted
+}
+
+// of gives what was changed of a task.
+func (u *updates) of(i uint32) taskUpdate {
+	if u == nil || u.pages[i/pageSize] == nil {
+		return taskUpdate{}
+	}
+	p, at := u.pages[i/pageSize], i%pageSize
+	return taskUpdate{p.policy[at], p.notBefore[at], p.bodies[at]}
+}
+
+// writeUpdates gives the job's updates for changing.
+func (j *job) writeUpdates(own *ownership) *updates {
+	switch u := j.updates; {
+	case u == nil:
+		j.updates = &updates{own: own, pages: make([]*updatePage, (j.total+pageSize-1)/pageSize)}
+	case u.own != own:
+		j.updates = &updates{own: own, variants: slices.Clip(u.variants), pages: slices.Clone(u.pages)}
+	}
+	return j.updates
+}
+
+// setUpdate changes what was changed of a task.
+func (j *job) setUpdate(own *ownership, i uint32, to taskUpdate) {
+	u, no, at := j.writeUpdates(own), i/pageSize, i%pageSize
+	p := u.pages[no]
+	switch {
+	case p == nil:
+		n := min(pageSize, j.total-no*pageSize)
+		p = &updatePage{own: own, policy: make([]uint32, n), notBefore: make([]int64, n)}
+		u.pages[no] = p
+	case p.own != own:
+		p = &updatePage{own: own, policy: slices.Clone(p.policy), notBefore: slices.Clone(p.notBefore), bodies: maps.Clone(p.bodies)}
+		u.pages[no] = p
+	}
+	p.policy[at], p.notBefore[at] = to.policy, to.notBefore
+	if to.body != nil {
+		if p.bodies == nil {
+			p.bodies = make(map[uint32][]byte)
+		}
+		p.bodies[at] = to.body
+	}
+}
+
+// policyNumber is which policy a task has: of the header's, or a variant.
+func (j *job) policyNumber(i uint32) uint32 {
+	if p := j.updates.of(i).policy; p > 0 {
+		return p - 1
+	}
+	return j.submittedPolicy(i)
+}
+
+// count is the number of variants.
+func (u *updates) count() uint32 {
+	if u == nil {
+		return 0
+	}
+	return uint32(len(u.variants)) //nolint:gosec // ≤ maxVariants
+}
+
+// policies is the number of all policies, variants included.
+func (j *job) policies() uint32 {
+	return uint32(len(j.header.GetPolicies())) + j.updates.count() //nolint:gosec // bounded by the header
+}
+
+// policyOf gives a policy by its number.
+func (j *job) policyOf(number uint32) *dtaskv1.TaskPolicy {
+	return policyOf(j.header, j.updates, number)
+}
+
+func policyOf(h *dtaskv1.JobHeader, u *updates, number uint32) *dtaskv1.TaskPolicy {
+	if n := uint32(len(h.GetPolicies())); number >= n { //nolint:gosec // bounded by the header
+		return u.variants[number-n].policy
+	}
+	return h.GetPolicies()[number]
+}
+
+// variantOf gives a policy as a variant; without changes if it is the header's.
+func (j *job) variantOf(number uint32) variant {
+	if n := uint32(len(j.header.GetPolicies())); number >= n { //nolint:gosec // bounded by the header
+		return j.updates.variants[number-n].variant
+	}
+	return variant{base: number}
+}
+
+// apply makes the policy that the variant stands for.
+func (v variant) apply(h *dtaskv1.JobHeader) variantPolicy {
+	p := proto.CloneOf(h.GetPolicies()[v.base])
+	if v.set&SetPriority != 0 {
+		p.Priority = v.priority
+	}
+	if v.set&SetTimeout != 0 {
+		p.TimeoutMs = v.timeoutMS
+	}
+	if v.set&SetMaxRetries != 0 {
+		if p.GetRetry() == nil {
+			p.Retry = new(dtaskv1.RetryPolicy)
+		}
+		p.Retry.Max = v.maxRetries
+	}
+	return variantPolicy{variant: v, policy: p}
+}
+
+// body is the encoded form of what a task executes.
+func (j *job) body(i uint32) []byte {
+	if b := j.updates.of(i).body; b != nil {
+		return b
+	}
+	return j.task(i).body
+}
+
+// priorityNow is the priority that the job is shown with.
+func (j *job) priorityNow() dtaskv1.Priority {
+	if j.priority != 0 {
+		return j.priority
+	}
+	return j.header.GetPriority()
+}

@@ -1,0 +1,216 @@
+package array
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const (
+	opening = "${{"
+	closing = "}}"
+)
+
+// Item is one item of an array.
+type Item struct {
+	Index uint32
+	JSON  []byte // its encoded form; nil: the index is the item
+}
+
+// Text is the item as text: a text as it is, anything else as JSON.
+func (it Item) Text() string {
+	if it.JSON == nil {
+		return strconv.FormatUint(uint64(it.Index), 10)
+	}
+	return textOf(it.JSON)
+}
+
+func textOf(encoded []byte) string {
+	var s string
+	if len(encoded) > 0 && encoded[0] == '"' && json.Unmarshal(encoded, &s) == nil {
+		return s
+	}
+	return string(encoded)
+}
+
+// UnknownError is returned for what stands between ${{ and }} and is no
+// expression.
+type UnknownError struct{ Text string }
+
+// Error says what there is.
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("the expression %s is not known", strconv.Quote(e.Text))
+}
+
+// FieldError is returned for an item that does not have a field.
+type FieldError struct {
+	Field string
+	Index uint32
+}
+
+// Error names field and item.
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("item %d has no field %s", e.Index, strconv.Quote(e.Field))
+}
+
+// part is a piece of a template: text, then an expression unless it is the end.
+type part struct {
+	text       string
+	expression string // "index", "item" or "item.FIELD"; empty: none follows
+	whole      bool   // it is a whole text of JSON: its quotes are not in the texts
+}
+
+// split takes a template apart. In text that is JSON an expression that is all of
+// a string takes its quotes with it.
+func split(text string, isJSON bool) ([]part, error) {
+	var parts []part
+	var b strings.Builder
+	for {
+		at := strings.Index(text, opening)
+		if at < 0 {
+			b.WriteString(text)
+			return append(parts, part{text: b.String()}), nil
+		}
+		if at > 0 && text[at-1] == '$' { // $${{ is no expression
+			b.WriteString(text[:at-1])
+			b.WriteString(opening)
+			text = text[at+len(opening):]
+			continue
+		}
+		inside, rest, ended := strings.Cut(text[at+len(opening):], closing)
+		p := part{expression: strings.TrimSpace(inside)}
+		if !ended || !known(p.expression) {
+			return nil, &UnknownError{Text: clip(text[at:])}
+		}
+		b.WriteString(text[:at])
+		p.text = b.String()
+		if isJSON && strings.HasSuffix(p.text, `"`) && !strings.HasSuffix(p.text, `\"`) && strings.HasPrefix(rest, `"`) {
+			p.text, p.whole, rest = p.text[:len(p.text)-1], true, rest[1:]
+		}
+		b.Reset()
+		parts, text = append(parts, p), rest
+	}
+}
+
+func clip(text string) string {
+	const most = 40
+	if at := strings.Index(text, closing); at >= 0 && at+len(closing) <= most {
+		return text[:at+len(closing)]
+	}
+	if r := []rune(text); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return text
+}
+
+func known(expression string) bool {
+	field, isField := strings.CutPrefix(expression, "item.")
+	return expression == "index" || expression == "item" || isField && field != "" && !strings.ContainsAny(field, " \t\r\n{}\"'\\")
+}
+
+// Opens reports whether a text has what begins an expression, be it one or not.
+func Opens[T string | []byte](text T) bool {
+	return len(text) >= len(opening) && strings.Contains(string(text), opening)
+}
+
+// Check finds what is wrong with the expressions of a template; the error is an
+// [*UnknownError].
+func Check(text string) error {
+	_, err := split(text, false)
+	return err
+}
+
+// Uses reports whether a text has an expression that is known.
+func Uses(text string) bool {
+	for {
+		before, rest, found := strings.Cut(text, opening)
+		if !found {
+			return false
+		}
+		inside, _, ended := strings.Cut(rest, closing)
+		if ended && !strings.HasSuffix(before, "$") && known(strings.TrimSpace(inside)) {
+			return true
+		}
+		text = rest
+	}
+}
+
+// Fields are the fields of items that a template names.
+func Fields(text string) []string {
+	parts, err := split(text, false)
+	if err != nil {
+		return nil
+	}
+	var fields []string
+	for _, p := range parts {
+		if field, ok := strings.CutPrefix(p.expression, "item."); ok {
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}
+
+// Expand replaces the expressions of a template. isJSON says that it is JSON.
+// Errors are [*UnknownError] and [*FieldError].
+func Expand(text string, it Item, isJSON bool) (string, error) {
+	if !strings.Contains(text, opening) {
+		return text, nil
+	}
+	parts, err := split(text, isJSON)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString(p.text)
+		if p.expression == "" {
+			break
+		}
+		encoded, err := it.value(p.expression)
+		if err != nil {
+			return "", err
+		}
+		switch {
+		case p.whole:
+			b.Write(encoded)
+		case isJSON:
+			b.WriteString(insideJSON(textOf(encoded)))
+		default:
+			b.WriteString(textOf(encoded))
+		}
+	}
+	return b.String(), nil
+}
+
+// insideJSON is a text as it stands between the quotes of JSON.
+func insideJSON(text string) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // a buffer takes it, and a text has a form
+	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
+}
+
+// value is the encoded form of what an expression stands for.
+func (it Item) value(expression string) ([]byte, error) {
+	if expression == "index" || it.JSON == nil && expression == "item" {
+		return strconv.AppendUint(nil, uint64(it.Index), 10), nil
+	}
+	if expression == "item" {
+		return it.JSON, nil
+	}
+	field := strings.TrimPrefix(expression, "item.")
+	var fields map[string]json.RawMessage
+	if it.JSON == nil || json.Unmarshal(it.JSON, &fields) != nil || fields[field] == nil {
+		return nil, &FieldError{Field: field, Index: it.Index}
+	}
+	return fields[field], nil
+}
+
+// Has reports whether an item has a field.
+func (it Item) Has(field string) bool {
+	_, err := it.value("item." + field)
+	return err == nil
+}

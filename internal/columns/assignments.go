@@ -1,0 +1,111 @@
+package columns
+
+import (
+	"slices"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// Assignment is a row: an attempt that a worker shall run.
+type Assignment struct {
+	Context, Policy uint32 // indexes into the message's contexts, and their policies
+	Task, Attempt   uint32
+	Failures        uint32
+	ID              string
+	Body            []byte
+	Particular      *dtaskv1.Particular // nil: none; else its place is set by AddAssignment
+}
+
+// NewAssignments makes a message for about n assignments.
+func NewAssignments(n int) *dtaskv1.Assignments {
+	return &dtaskv1.Assignments{Tasks: make([]uint32, 0, n), Attempts: make([]uint32, 0, n), IdSizes: make([]uint32, 0, n)}
+}
+
+// AddAssignment appends a row. Contexts are the caller's to add.
+func AddAssignment(m *dtaskv1.Assignments, a *Assignment) {
+	n, room := len(m.GetTasks()), cap(m.GetTasks())
+	m.Context = put(m.GetContext(), n, a.Context, room)
+	m.Policy = put(m.GetPolicy(), n, a.Policy, room)
+	m.Tasks = append(m.Tasks, a.Task)
+	m.Attempts = append(m.Attempts, a.Attempt)
+	m.Failures = put(m.GetFailures(), n, a.Failures, room)
+	m.IdSizes = append(m.IdSizes, uint32(len(a.ID))) //nolint:gosec // of less than 4 GiB
+	m.Ids = append(m.Ids, a.ID...)
+	m.BodySizes = put(m.GetBodySizes(), n, uint32(len(a.Body)), room) //nolint:gosec // as above
+	m.Bodies = append(m.Bodies, a.Body...)
+	if a.Particular != nil {
+		a.Particular.Place = uint32(n) //nolint:gosec // less than 2^32 rows
+		m.Particulars = append(m.Particulars, a.Particular)
+	}
+}
+
+// AssignmentReader gives the rows of a message, one after the other.
+type AssignmentReader struct {
+	m          *dtaskv1.Assignments
+	ids        string
+	next       int
+	id, body   int // where the next one's begin
+	particular int // the next one
+}
+
+// ReadAssignments checks a message, which may be nil. The error is ErrMalformed.
+func ReadAssignments(m *dtaskv1.Assignments) (AssignmentReader, error) {
+	if err := checkAssignments(m); err != nil {
+		return AssignmentReader{}, err
+	}
+	return AssignmentReader{m: m, ids: string(m.GetIds())}, nil
+}
+
+func checkAssignments(m *dtaskv1.Assignments) error {
+	n := len(m.GetTasks())
+	if len(m.GetAttempts()) != n || len(m.GetIdSizes()) != n {
+		return malformed("%d attempts and %d id_sizes beside %d tasks", len(m.GetAttempts()), len(m.GetIdSizes()), n)
+	}
+	for name, column := range map[string][]uint32{"context": m.GetContext(), "policy": m.GetPolicy(), "failures": m.GetFailures(), "body_sizes": m.GetBodySizes()} {
+		if err := fits(name, column, n); err != nil {
+			return err
+		}
+	}
+	if err := fill("ids", m.GetIdSizes(), len(m.GetIds())); err != nil {
+		return err
+	}
+	if err := fill("bodies", m.GetBodySizes(), len(m.GetBodies())); err != nil {
+		return err
+	}
+	for i := range n {
+		context, policy := entry(m.GetContext(), i), entry(m.GetPolicy(), i)
+		if int64(context) >= int64(len(m.GetContexts())) || int64(policy) >= int64(len(m.GetContexts()[context].GetPolicies())) {
+			return malformed("place %d points to policy %d of job %d, which are not there", i, policy, context)
+		}
+	}
+	before := int64(-1)
+	for _, p := range m.GetParticulars() {
+		if err := inPlace("a particular", p.GetPlace(), before, n); err != nil {
+			return err
+		}
+		before = int64(p.GetPlace())
+	}
+	return nil
+}
+
+// Left is how many rows come yet.
+func (r *AssignmentReader) Left() int { return len(r.m.GetTasks()) - r.next }
+
+// Next gives the next row; there must be one.
+func (r *AssignmentReader) Next() Assignment {
+	i := r.next
+	r.next++
+	id, body := r.id, r.body
+	r.id += int(r.m.GetIdSizes()[i])
+	r.body += int(entry(r.m.GetBodySizes(), i))
+	a := Assignment{
+		Context: entry(r.m.GetContext(), i), Policy: entry(r.m.GetPolicy(), i),
+		Task: r.m.GetTasks()[i], Attempt: r.m.GetAttempts()[i], Failures: entry(r.m.GetFailures(), i),
+		ID: r.ids[id:r.id], Body: slices.Clip(r.m.GetBodies()[body:r.body]),
+	}
+	if r.particular < len(r.m.GetParticulars()) && int(r.m.GetParticulars()[r.particular].GetPlace()) == i {
+		a.Particular = r.m.GetParticulars()[r.particular]
+		r.particular++
+	}
+	return a
+}

@@ -1,0 +1,110 @@
+package columns
+
+import (
+	"math"
+	"slices"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// Outcome is a row: how an attempt ended.
+type Outcome struct {
+	Number        uint64 // of the report; set by readers only
+	Job           uint64
+	Task, Attempt uint32
+	TookMS        uint32
+	Result        []byte           // of one that just succeeded
+	Other         *dtaskv1.Outcome // nil: it just succeeded; else its place is set by AddOutcome
+}
+
+// NewOutcomes makes a message for about n outcomes, of which the first has this
+// number.
+func NewOutcomes(first uint64, n int) *dtaskv1.Outcomes {
+	return &dtaskv1.Outcomes{First: first, Jobs: make([]uint64, 0, n), Tasks: make([]uint32, 0, n), Attempts: make([]uint32, 0, n)}
+}
+
+// AddOutcome appends a row.
+func AddOutcome(m *dtaskv1.Outcomes, o *Outcome) {
+	n, room := len(m.GetTasks()), cap(m.GetTasks())
+	m.Jobs = append(m.Jobs, o.Job)
+	m.Tasks = append(m.Tasks, o.Task)
+	m.Attempts = append(m.Attempts, o.Attempt)
+	m.TookMs = put(m.GetTookMs(), n, o.TookMS, room)
+	if o.Other != nil {
+		o.Other.Place = uint32(n) //nolint:gosec // less than 2^32 rows
+		m.Others = append(m.Others, o.Other)
+		m.ResultSizes = put(m.GetResultSizes(), n, 0, room)
+		return
+	}
+	m.ResultSizes = put(m.GetResultSizes(), n, uint32(len(o.Result)), room) //nolint:gosec // at most 4 KiB
+	m.Results = append(m.Results, o.Result...)
+}
+
+// OutcomeReader gives the rows of a message, one after the other.
+type OutcomeReader struct {
+	m      *dtaskv1.Outcomes
+	next   int
+	result int // where the next one's begins
+	other  int // the next one
+}
+
+// ReadOutcomes checks a message, which may be nil. The error is ErrMalformed.
+func ReadOutcomes(m *dtaskv1.Outcomes) (OutcomeReader, error) {
+	if err := checkOutcomes(m); err != nil {
+		return OutcomeReader{}, err
+	}
+	return OutcomeReader{m: m}, nil
+}
+
+func checkOutcomes(m *dtaskv1.Outcomes) error {
+	n := len(m.GetTasks())
+	if len(m.GetJobs()) != n || len(m.GetAttempts()) != n {
+		return malformed("%d jobs and %d attempts beside %d tasks", len(m.GetJobs()), len(m.GetAttempts()), n)
+	}
+	if n > 0 && (m.GetFirst() == 0 || m.GetFirst() > math.MaxUint64-uint64(n)) {
+		return malformed("%d outcomes from number %d", n, m.GetFirst())
+	}
+	if err := fits("took_ms", m.GetTookMs(), n); err != nil {
+		return err
+	}
+	if err := fits("result_sizes", m.GetResultSizes(), n); err != nil {
+		return err
+	}
+	if err := fill("results", m.GetResultSizes(), len(m.GetResults())); err != nil {
+		return err
+	}
+	before := int64(-1)
+	for _, o := range m.GetOthers() {
+		if err := inPlace("an outcome", o.GetPlace(), before, n); err != nil {
+			return err
+		}
+		before = int64(o.GetPlace())
+		if entry(m.GetResultSizes(), int(before)) != 0 {
+			return malformed("two results at place %d", before)
+		}
+	}
+	return nil
+}
+
+// Left is how many rows come yet.
+func (r *OutcomeReader) Left() int { return len(r.m.GetTasks()) - r.next }
+
+// Next gives the next row; there must be one.
+func (r *OutcomeReader) Next() Outcome {
+	i := r.next
+	r.next++
+	o := Outcome{
+		Number: r.m.GetFirst() + uint64(i), Job: r.m.GetJobs()[i], Task: r.m.GetTasks()[i], Attempt: r.m.GetAttempts()[i], //nolint:gosec // a place
+		TookMS: entry(r.m.GetTookMs(), i),
+	}
+	if r.other < len(r.m.GetOthers()) && int(r.m.GetOthers()[r.other].GetPlace()) == i {
+		o.Other = r.m.GetOthers()[r.other]
+		r.other++
+		return o
+	}
+	if size := int(entry(r.m.GetResultSizes(), i)); size > 0 {
+		o.Result = slices.Clip(r.m.GetResults()[r.result : r.result+size])
+		r.result += size
+	}
+	return o
+}

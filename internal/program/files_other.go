@@ -1,0 +1,8 @@
+//go:build !unix
+
+package program
+
+import "math"
+
+// RaiseFiles does nothing here: there is no such limit.
+func RaiseFiles() (uint64, error) { return math.MaxUint64, nil }

@@ -1,0 +1,77 @@
+package scheduler_test
+
+import (
+	"testing"
+
+	"github.com/dtask/dtask/scheduler"
+)
+
+func limited(limit, group uint32) scheduler.Demand {
+	return scheduler.Demand{Limit: limit, Group: scheduler.TaskRef{Job: 1, Index: group}}
+}
+
+func TestALimitedClassWaitsInItsPlace(t *testing.T) {
+	t.Parallel()
+	s := fleet(2, 3)
+	c := s.Class(limited(2, 0))
+	for i := range 4 {
+		s.Push(task(i), c, scheduler.Normal, 0)
+	}
+	for i := range 2 {
+		s.Push(task(10+i), 0, scheduler.Normal, 0)
+	}
+	first, second := mustNext(t, s), mustNext(t, s)
+	if a := mustNext(t, s); a.Task != task(10) {
+		t.Fatalf("a full class holds up what came after it: got %+v", a)
+	}
+	if !s.Release(first.Worker, c) {
+		t.Fatal("the attempt was not held")
+	}
+	if a := mustNext(t, s); a.Task != task(2) {
+		t.Fatalf("got %+v, want the next of the array, which came before", a)
+	}
+	if a := mustNext(t, s); a.Task != task(11) {
+		t.Fatalf("got %+v", a)
+	}
+	mustNotNext(t, s)
+	s.RemoveWorker(second.Worker) // what it held counts no more
+	s.AddWorker(9, scheduler.Capacity{Slots: 8})
+	if a := mustNext(t, s); a.Task != task(3) {
+		t.Fatalf("got %+v", a)
+	}
+}
+
+func TestAnAttemptThatMayRunStillCounts(t *testing.T) {
+	t.Parallel()
+	s := fleet(1, 4)
+	c := s.Class(limited(1, 0))
+	s.Reserve(c)
+	s.Push(task(0), c, scheduler.Normal, 0)
+	mustNotNext(t, s)
+	s.Unreserve(c)
+	mustNext(t, s)
+}
+
+func TestALimitedClassIsUsedAgainOnceNothingOfItIsLeft(t *testing.T) {
+	t.Parallel()
+	s := fleet(1, 4)
+	c := s.Class(limited(1, 0))
+	s.Push(task(0), c, scheduler.Normal, 0)
+	a := mustNext(t, s)
+	s.Push(task(1), c, scheduler.Normal, 0)
+	s.Retire(c)
+	if s.Len() != 0 {
+		t.Errorf("%d entries are left", s.Len())
+	}
+	if other := s.Class(limited(1, 1)); other == c {
+		t.Error("a class is given away while an attempt of it is held")
+	}
+	s.Release(a.Worker, c)
+	if other := s.Class(limited(5, 2)); other != c {
+		t.Errorf("got class %d, want %d again", other, c)
+	}
+	s.Push(task(2), c, scheduler.Normal, 0)
+	mustNext(t, s)
+	s.Push(task(3), 0, scheduler.Normal, 0)
+	mustNext(t, s)
+}

@@ -1,0 +1,91 @@
+package scheduler
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestWhatWaitsIsTakenForFreeSlotsAndNoMore(t *testing.T) {
+	t.Parallel()
+	s := New(1)
+	zone := s.Class(Demand{Labels: []Label{{"zone", "a"}}})
+	prompt := s.Class(Demand{Prompt: true})
+	for w, held := range map[WorkerID]int{1: 5, 2: 4, 3: 0} {
+		s.AddWorker(w, Capacity{Slots: 2})
+		for range held {
+			s.Occupy(w, 0)
+		}
+	}
+	all := func(WorkerID) bool { return true }
+	if got, want := s.Relieve(all), []Relief{{From: 1, Class: 0, N: 2}}; !s.Uneven() || !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, want := s.Relieve(func(w WorkerID) bool { return w != 1 }), []Relief{{From: 2, Class: 0, N: 2}}; !slices.Equal(got, want) {
+		t.Errorf("without the first: got %v, want %v", got, want)
+	}
+	s.SetAccepting(3, false)
+	if s.Uneven() || s.Relieve(all) != nil {
+		t.Error("a worker that accepts nothing is said to be idle")
+	}
+	s.SetAccepting(3, true)
+	s.Occupy(3, 0)
+	s.Occupy(3, 0)
+	if s.Uneven() {
+		t.Error("no slot is free, and what waits should go somewhere")
+	}
+	s.RemoveWorker(3)
+	s.RemoveWorker(2)
+
+	// What an idle worker may not have stays where it is.
+	s.AddWorker(4, Capacity{Slots: 3})
+	for range 5 {
+		s.Release(1, 0)
+	}
+	for range 3 {
+		s.Occupy(1, zone)
+	}
+	s.Occupy(1, prompt)
+	if got := s.Relieve(all); len(got) > 0 {
+		t.Errorf("got %v, want nothing: it needs a label, or begins at once", got)
+	}
+	s.AddWorker(5, Capacity{Slots: 1, Labels: []Label{{"zone", "a"}}})
+	if got, want := s.Relieve(all), []Relief{{From: 1, Class: zone, N: 1}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	s.RemoveWorker(1)
+	if s.Uneven() || s.waiting != 0 {
+		t.Errorf("%d wait at nobody", s.waiting)
+	}
+}
+
+// The count of what waits is what a look at all workers gives, whatever happens.
+func TestTheCountOfWhatWaitsIsRight(t *testing.T) {
+	t.Parallel()
+	s := New(7)
+	r := s.random
+	for range 20_000 {
+		w := WorkerID(r.Below(20) + 1)
+		switch r.Below(8) {
+		case 0:
+			s.AddWorker(w, Capacity{Slots: int(r.Below(6))})
+		case 1:
+			s.RemoveWorker(w)
+		case 2:
+			s.SetAhead(w, int(r.Below(5)))
+		case 3:
+			s.SetAccepting(w, r.Below(2) == 0)
+		case 4, 5:
+			s.Occupy(w, 0)
+		default:
+			s.Release(w, 0)
+		}
+		want, free := 0, false
+		for _, wk := range s.fleet {
+			want += max(0, int(wk.used)-int(wk.slots))
+			free = free || wk.listed() && wk.used < wk.slots
+		}
+		if s.waiting != want || s.Uneven() != (want > 0 && free) {
+			t.Fatalf("%d wait, uneven %v; want %d and %v", s.waiting, s.Uneven(), want, want > 0 && free)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package spec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/dtask/dtask/internal/array"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// arrayParts is what the fields of array are read into.
+type arrayParts struct {
+	spec  *dtaskv1.ArraySpec
+	at    *yaml.Node
+	items []*yaml.Node
+	fine  bool // nothing was wrong with what there is
+}
+
+const arrayForm = "array: {range: 0-99}"
+
+var arrayFields = fields[*arrayParts]{
+	"range": func(r *reader, a *arrayParts, e entry) {
+		if e.value.Kind != yaml.ScalarNode || e.value.Tag == "!!null" || e.value.Tag == "!!bool" {
+			r.fault(e.value, "must be indexes, not "+kind(e.value), "write it like 0-99, 0-100:5 or 1,5,9-12")
+			return
+		}
+		list, err := array.ParseRanges(e.value.Value)
+		if bad, ok := errors.AsType[*array.RangeError](err); ok {
+			r.fault(e.value, bad.What, bad.Do)
+			return
+		}
+		a.spec.Ranges = list
+	},
+	"items": func(r *reader, a *arrayParts, e entry) {
+		nodes, ok := r.items(e.value, "items: [red, green, blue]")
+		if !ok {
+			return
+		}
+		if len(nodes) == 0 {
+			r.fault(e.value, "is empty", "list at least one item")
+			return
+		}
+		if r.holds(e.value, arraySizeProblem(uint64(len(nodes)))) {
+			a.items = nodes
+			a.spec.Items = r.arrayItems(nodes)
+			a.spec.ItemsTotal = uint32(len(nodes)) //nolint:gosec // at most MaxTasks
+		}
+	},
+	"max_parallel": func(r *reader, a *arrayParts, e entry) {
+		v, _ := r.number(e.value, 1, MaxTasks)
+		a.spec.MaxParallel = uint32(v) //nolint:gosec // bounded
+	},
+	"chunk": func(r *reader, a *arrayParts, e entry) {
+		v, _ := r.number(e.value, 1, MaxTasks)
+		a.spec.Chunk = uint32(v) //nolint:gosec // bounded
+	},
+}
+
+// readArray reads the field array of a task.
+func readArray(r *reader, t *taskParts, e entry) {
+	if e.value.Kind == yaml.ScalarNode && e.value.Tag != "!!null" {
+		r.fault(e.value, "must be a mapping, not "+kind(e.value), "write "+arrayForm)
+		return
+	}
+	es := r.entries(e.value, arrayForm)
+	if es == nil {
+		return
+	}
+	before := r.total
+	a := &arrayParts{spec: &dtaskv1.ArraySpec{}, at: e.value}
+	arrayFields.read(r, a, es, func(x entry) { r.unknown(x, arrayFields.names, "") })
+	switch ranged, listed := has(es, "range"), has(es, "items"); {
+	case ranged && listed:
+		r.fault(e.value, "both range and items are set", "leave one of them")
+	case !ranged && !listed:
+		if r.total == before {
+			r.fault(e.value, "there is neither range nor items", "write "+arrayForm+" or array: {items: [red, green]}")
+		}
+	case r.total == before:
+		r.holds(e.value, arraySizeProblem(array.Tasks(&dtaskv1.TaskSpec{Array: a.spec})))
+	}
+	a.fine = r.total == before
+	t.draft.array, t.array = a.spec, a
+}
+
+// arrayItems reads items as JSON.
+func (r *reader) arrayItems(nodes []*yaml.Node) [][]byte {
+	items := make([][]byte, len(nodes))
+	for i, n := range nodes {
+		n = deref(n)
+		r.enterItem(i)
+		w := &jsonWriter{r: r}
+		w.value(n)
+		items[i] = w.out.Bytes()
+		r.holds(n, itemProblem(items[i]))
+		r.leave()
+	}
+	return items
+}
+
+// arraySizeProblem is the bound of the tasks that one array may have.
+func arraySizeProblem(tasks uint64) problem {
+	if tasks <= MaxTasks {
+		return problem{}
+	}
+	return problem{fmt.Sprintf("makes %s tasks", count(int(min(tasks, 1<<40)))), fmt.Sprintf("a job has at most %s; split the job, or execute several items in one task with chunk", count(MaxTasks))} //nolint:gosec // bounded
+}
+
+// itemProblem is the rule for one encoded item.
+func itemProblem(encoded []byte) problem {
+	if len(encoded) > MaxItemBytes {
+		return problem{fmt.Sprintf("has %s", bytesText(len(encoded))), fmt.Sprintf("an item has at most %s as JSON; put more into a file and name that", bytesText(MaxItemBytes))}
+	}
+	return problem{}
+}
+
+// templates are the texts of a task in which expressions stand, or what looks like
+// one: most tasks have none, and are not to cost anything for it.
+func templates(b *dtaskv1.TaskBody, may func(field, text string)) {
+	each := func(field, text string) {
+		if array.Opens(text) {
+			may(field, text)
+		}
+	}
+	for _, arg := range b.GetCommand() {
+		each("command", arg)
+	}
+	each("run", b.GetRun())
+	for _, in := range b.GetInputs() {
+		each("inputs", in)
+	}
+	each("output", b.GetOutput())
+	if array.Opens(b.GetPayload()) {
+		may("payload", string(b.GetPayload()))
+	}
+	each("reuse.key", b.GetReuseKey())
+}
+
+const (
+	expressionsDo   = "an array has ${{ index }}, ${{ item }} and ${{ item.FIELD }}; write $${{ for the text ${{"
+	expressionAlone = "write array: {range: …} or {items: […]} into the task, or leave the expression out"
+)
+
+// arrayProblem is the rule for what a task with a template may be; field is where.
+func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, p *dtaskv1.TaskPolicy) (field string, bad problem) {
+	templates(b, func(name, text string) {
+		if bad.bad() {
+			return
+		}
+		unknown, isUnknown := errors.AsType[*array.UnknownError](array.Check(text))
+		switch {
+		case a == nil && array.Uses(text):
+			field, bad = name, problem{"has an expression of an array in a task that is none", expressionAlone}
+		case a != nil && isUnknown:
+			field, bad = name, problem{unknown.Error(), expressionsDo}
+		case a != nil:
+			if missing, index, lacks := lacking(a, array.Fields(text)); lacks {
+				field, bad = name, problem{fmt.Sprintf("item %d has no field %s", index, quote(missing)), "give it to each item, or leave the expression out"}
+			}
+		}
+	})
+	switch {
+	case bad.bad() || a == nil:
+	case p.GetReuseMs() != 0:
+		field, bad = "reuse", problem{"is set in an array", "leave reuse out; each item would need a key of its own"}
+	case a.GetChunk() > 1 && b.GetOutput() != "":
+		field, bad = "output", problem{"is set in an array with chunk", "leave one of them out; a task that executes several items has no output of each"}
+	}
+	return field, bad
+}
+
+// lacking finds the first item without one of the fields.
+func lacking(a *dtaskv1.ArraySpec, fields []string) (field string, index uint32, lacks bool) {
+	if len(fields) == 0 {
+		return "", 0, false
+	}
+	if len(a.GetRanges()) > 0 {
+		return fields[0], a.GetRanges()[0].GetFirst(), true
+	}
+	for i, encoded := range a.GetItems() {
+		for _, f := range fields {
+			if it := (array.Item{Index: uint32(i), JSON: encoded}); !it.Has(f) { //nolint:gosec // ≤ MaxTasks
+				return f, it.Index, true
+			}
+		}
+	}
+	return "", 0, false
+}
+
+// arrayCheck is the array whose parts a Checker expects.
+type arrayCheck struct {
+	id          string
+	total       uint64 // items
+	items, part uint64 // so far
+	chunk       uint64
+	fields      []string
+}
+
+// array holds the array of a task, or a part of one, to the rules, and returns
+// how many tasks it adds: those of the whole array come with its first part.
+func (c *Checker) array(t *dtaskv1.TaskSpec) int {
+	at, a := taskPlace{c: c, id: t.GetId(), index: c.tasks}, t.GetArray()
+	open := c.open
+	switch {
+	case open != nil && (a.GetPart() == 0 || t.GetId() != open.id || uint64(a.GetPart()) != open.part):
+		at.refuse("array", problem{fmt.Sprintf("part %d of the array %s is missing", open.part, quote(open.id)), "send the parts of an array one after the other"})
+		c.open = nil
+		return 0
+	case a == nil:
+		return 1
+	case a.GetPart() > 0 && open == nil:
+		at.refuse("array", problem{fmt.Sprintf("is part %d of an array that has not begun, or is whole", a.GetPart()), "send the parts of an array one after the other"})
+		return 0
+	}
+	for i, it := range a.GetItems() {
+		if q := itemProblem(it); q.bad() || !json.Valid(it) {
+			if !q.bad() {
+				q = problem{"is not JSON", "send each item as JSON"}
+			}
+			at.refuse(fmt.Sprintf("array.items[%d]", i), q)
+			break
+		}
+	}
+	if a.GetPart() == 0 {
+		at.refuse("array", shapeProblem(a))
+		if len(a.GetRanges()) > 0 || at.c.total > 0 {
+			return int(min(array.Tasks(t), 2*MaxTasks)) //nolint:gosec // bounded
+		}
+		c.open = &arrayCheck{id: t.GetId(), total: array.Items(a), chunk: array.Chunk(a)}
+		templates(t.GetBody(), func(_, text string) { c.open.fields = append(c.open.fields, array.Fields(text)...) })
+	} else if missing, index, lacks := lacking(a, c.open.fields); lacks {
+		at.refuse("array", problem{fmt.Sprintf("item %d of part %d has no field %s", index, a.GetPart(), quote(missing)), "give it to each item"})
+	}
+	c.partOf(at, a)
+	return int(min(array.Tasks(t), 2*MaxTasks)) //nolint:gosec // bounded
+}
+
+// partOf counts the items of a part.
+func (c *Checker) partOf(at taskPlace, a *dtaskv1.ArraySpec) {
+	open, n := c.open, uint64(len(a.GetItems()))
+	open.items, open.part = open.items+n, open.part+1
+	switch {
+	case n == 0 || open.items > open.total:
+		at.refuse("array.items", problem{fmt.Sprintf("has %d items in this part where %d of %d are missing", n, open.total-(open.items-n), open.total), "send as many as announced"})
+		c.open = nil
+	case open.items == open.total:
+		c.open = nil
+	case n%open.chunk != 0:
+		at.refuse("array.items", problem{fmt.Sprintf("ends a part in the midst of a chunk of %d", open.chunk), "cut between chunks"})
+		c.open = nil
+	}
+}
+
+// shapeProblem is the rule for an array's numbers.
+func shapeProblem(a *dtaskv1.ArraySpec) problem {
+	if (len(a.GetRanges()) > 0) == (array.Items(a) > 0 && len(a.GetRanges()) == 0) || len(a.GetRanges()) > 0 && (len(a.GetItems()) > 0 || a.GetItemsTotal() > 0) {
+		return problem{"has both ranges and items, or neither", "send one of them"}
+	}
+	if n := len(a.GetRanges()); n > array.MaxRanges {
+		return problem{fmt.Sprintf("has %d ranges", n), fmt.Sprintf("send at most %d", array.MaxRanges)}
+	}
+	for i, r := range a.GetRanges() {
+		if array.RangeItems(r) == 0 || i > 0 && r.GetFirst() <= a.GetRanges()[i-1].GetLast() {
+			return problem{"has ranges that are empty or not ascending", "send first ≤ last, step ≥ 1, each range above the one before"}
+		}
+	}
+	if array.Chunk(a) > MaxTasks || a.GetMaxParallel() > MaxTasks {
+		return problem{"has a chunk or max_parallel that is out of range", "send at most 1,000,000"}
+	}
+	return arraySizeProblem(array.Tasks(&dtaskv1.TaskSpec{Array: a}))
+}

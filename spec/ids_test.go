@@ -1,0 +1,46 @@
+package spec
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestIDsThatCountNeedNoMap(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"t%d", "step-%06d"} {
+		var s idSet
+		for i := range uint32(1200) {
+			if _, known := s.add(fmt.Sprintf(form, i), i); known {
+				t.Fatalf("%s: %d is there twice", form, i)
+			}
+		}
+		if s.known != nil {
+			t.Errorf("%s: there is a map", form)
+		}
+		if first, known := s.add(fmt.Sprintf(form, 7), 2000); !known || first != 7 {
+			t.Errorf("%s: the id of task 7 is known: %v, of task %d", form, known, first)
+		}
+	}
+}
+
+// It is a map, whatever the order.
+func TestIDsAreFoundAgainInAnyOrder(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		ids := rapid.SliceOf(rapid.StringMatching(`[ab]{1,3}`)).Draw(t, "ids")
+		var s idSet
+		twin := map[string]uint32{}
+		for i, id := range ids {
+			first, known := s.add(id, uint32(i))
+			want, twice := twin[id]
+			if known != twice || first != want {
+				t.Fatalf("%q: known %v as %d, want %v as %d", id, known, first, twice, want)
+			}
+			if !twice {
+				twin[id] = uint32(i)
+			}
+		}
+	})
+}

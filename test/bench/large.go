@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// A largeRun is what happened to one large job.
+type largeRun struct {
+	accepted, done, status, cancelled float64 // seconds, but status: milliseconds
+}
+
+// large measures one job of a million tasks, listed with two dependencies each and
+// as an array: how long until it is accepted, until all is done, how fast its status is answered
+// meanwhile, and how fast a second one is cancelled.
+func large(ctx context.Context, b *bench) error {
+	list, err := listed("listed", b.million)
+	if err != nil {
+		return err
+	}
+	array, err := arrayed(b.million)
+	if err != nil {
+		return err
+	}
+	if err := b.largeJob(ctx, "listed", "1,000 wide, two dependencies each, sent by the Go client", list); err != nil {
+		return err
+	}
+	return b.largeJob(ctx, "array", "one record with a range", array)
+}
+
+// largeJob measures one kind of large job.
+func (b *bench) largeJob(ctx context.Context, what, form string, job *dtaskv1.JobSpec) error {
+	var all []largeRun
+	err := with(ctx, b.usualCluster(), func(c *cluster.Cluster) error {
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = cl.Close() }()
+		for range max(1, b.rounds/2) {
+			r, err := oneLarge(ctx, cl, job)
+			if err != nil {
+				return err
+			}
+			all = append(all, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	setting := fmt.Sprintf("one job of %d tasks, %s, %s", b.million, form, b.usual())
+	b.table.add(what+" job: accepted after", "s", setting, values(all, func(r largeRun) float64 { return r.accepted })...)
+	b.table.compare(what+" job: tasks", "tasks/s", "from the start of the submission to the end", applyYardstick, values(all, func(r largeRun) float64 { return float64(b.million) / r.done })...)
+	b.table.add(what+" job: status while it runs", "ms", "the slowest answer", values(all, func(r largeRun) float64 { return r.status })...)
+	b.table.add(what+" job: cancelled after", "s", "another one, that had just been accepted", values(all, func(r largeRun) float64 { return r.cancelled })...)
+	return nil
+}
+
+func oneLarge(ctx context.Context, cl *client.Client, job *dtaskv1.JobSpec) (largeRun, error) {
+	var r largeRun
+	began := time.Now()
+	submitted, err := cl.Submit(ctx, job, client.SubmitOptions{})
+	if err != nil {
+		return r, fmt.Errorf("submitting: %w", err)
+	}
+	r.accepted = time.Since(began).Seconds()
+	for {
+		asked := time.Now()
+		got, err := cl.Job(ctx, submitted.ID, client.ReadOptions{})
+		if err != nil {
+			return r, fmt.Errorf("asking for the job: %w", err)
+		}
+		r.status = max(r.status, float64(time.Since(asked).Microseconds())/1000)
+		if client.Ended(got.GetState()) {
+			if got.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
+				return r, fmt.Errorf("the job is %s: %s", got.GetState(), got.GetError())
+			}
+			break
+		}
+		if err := cluster.Pause(ctx, 20*time.Millisecond); err != nil {
+			return r, err
+		}
+	}
+	r.done = time.Since(began).Seconds()
+	if submitted, err = cl.Submit(ctx, job, client.SubmitOptions{}); err != nil {
+		return r, fmt.Errorf("submitting another: %w", err)
+	}
+	began = time.Now()
+	if _, err := cl.CancelNow(ctx, submitted.ID, "measured"); err != nil {
+		return r, fmt.Errorf("cancelling: %w", err)
+	}
+	r.cancelled = time.Since(began).Seconds()
+	return r, nil
+}
+
+// arrayed makes a job of one array of n no-op tasks.
+func arrayed(n int) (*dtaskv1.JobSpec, error) {
+	text := fmt.Sprintf("job:\n  name: array\n  tasks:\n    - {id: all, type: noop, array: {range: 0-%d}}\n", n-1)
+	job, err := spec.Parse("array.yaml", []byte(text), spec.Options{Unfilled: true})
+	if err != nil {
+		return nil, fmt.Errorf("making a job: %w", err)
+	}
+	return job, nil
+}
+
+// listed makes a job of n no-op tasks in levels of a thousand, each of which
+// depends on two of the level before.
+func listed(name string, n int) (*dtaskv1.JobSpec, error) {
+	const width = 1000
+	job, err := pending(name, n, nil)
+	if err != nil {
+		return nil, err
+	}
+	for i, task := range job.GetTasks() {
+		if i >= width {
+			above := uint32(i - width)
+			if above%width == width-1 {
+				above--
+			}
+			task.Dependencies = []uint32{above, above + 1}
+		}
+	}
+	return job, nil
+}
+
+// pending makes a job of n independent no-op tasks with 32 bytes of payload, for
+// workers with these labels.
+func pending(name string, n int, require map[string]string) (*dtaskv1.JobSpec, error) {
+	job, err := spec.Single(spec.SingleTask{Type: "noop", Payload: make([]byte, pendingPayload), Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("making a job: %w", err)
+	}
+	job.GetHeader().GetPolicies()[0].Require = require
+	body := job.GetTasks()[0].GetBody()
+	job.Tasks = make([]*dtaskv1.TaskSpec, n)
+	for i := range job.GetTasks() {
+		job.Tasks[i] = &dtaskv1.TaskSpec{Id: fmt.Sprintf("t%06d", i), Body: body}
+	}
+	return job, nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// fewWorkers take the tasks whose latency is measured.
+const (
+	fewWorkers = 8
+	manySlots  = 512
+	halfLoad   = 50_000 // tasks a second
+)
+
+// latency measures the time from just before a job is sent until its task begins at
+// a worker, when little is to be done, at 50,000 tasks a second, and at 80 % of what
+// is possible.
+func latency(ctx context.Context, b *bench) error {
+	return with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
+		f := fleet{workers: fewWorkers, slots: manySlots, tasks: b.tasks}
+		most, err := b.load(ctx, c, f)
+		if err != nil {
+			return err
+		}
+		ceiling := int(most.TasksPerSecond)
+		b.table.compare("ceiling", "tasks/s", fmt.Sprintf("%d tasks, %s", f.tasks, f), applyYardstick, most.TasksPerSecond)
+		for _, at := range []struct {
+			what         string
+			rate, perJob int
+		}{
+			{"idle", 50, 1},
+			{"50,000 tasks/s", halfLoad, halfLoad / 100},
+			{"80 % of the ceiling", ceiling * 8 / 10, max(1, ceiling*8/1000)},
+		} {
+			if at.rate > ceiling {
+				fmt.Fprintf(os.Stderr, "        left out: %s is more than the %d tasks/s of this run\n", at.what, ceiling)
+				continue
+			}
+			if err := b.latencyAt(ctx, c, at.what, at.rate, at.perJob, "begins after"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// latencyAt adds p50 and p99 of tasks that are submitted at a rate.
+func (b *bench) latencyAt(ctx context.Context, c *cluster.Cluster, where string, rate, perJob int, what string) error {
+	f := fleet{workers: fewWorkers, slots: manySlots, rate: rate, perJob: perJob, tasks: int(float64(rate) * b.during.Seconds())}
+	var p50, p99 []float64
+	for range b.rounds {
+		l, err := b.load(ctx, c, f)
+		if err != nil {
+			return err
+		}
+		for name, list := range map[string]*[]float64{"p50": &p50, "p99": &p99} {
+			ms, err := strconv.ParseFloat(l.WaitMS[name], 64)
+			if err != nil {
+				return fmt.Errorf("reading latencies: %w", err)
+			}
+			*list = append(*list, ms)
+		}
+	}
+	setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s, from before the call; %s", rate, perJob, b.during, f)
+	b.table.add(what+", at "+where+": p50", "ms", setting, p50...)
+	b.table.add(what+", at "+where+": p99", "ms", "", p99...)
+	return nil
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// A loaded is what the load tool prints, as far as it is used here.
+type loaded struct {
+	OpenSeconds    float64           `json:"sessions_open_after_s"`
+	Lost           int64             `json:"Lost"`
+	BegunMin       float64           `json:"begun_by_a_worker_min"`
+	BegunMax       float64           `json:"begun_by_a_worker_max"`
+	TasksPerSecond float64           `json:"tasks_per_second"`
+	WaitMS         map[string]string `json:"ready_to_begun_ms"`
+	Idle, Work     []coordinatorCost
+}
+
+// A coordinatorCost is what one coordinator used meanwhile.
+type coordinatorCost struct {
+	Leader   bool    `json:"leader"`
+	Cores    float64 `json:"cores"`
+	Resident float64 `json:"resident_mb"`
+}
+
+// A fleet is workers that the load tool simulates.
+type fleet struct {
+	workers, slots int
+	tasks, rate    int // rate 0: as fast as they are taken
+	perJob         int
+	idle           time.Duration // afterwards
+}
+
+func (f fleet) String() string {
+	return fmt.Sprintf("%d simulated workers x %d slots on 16 connections, a heartbeat each second", f.workers, f.slots)
+}
+
+// load runs a fleet against a cluster.
+func (b *bench) load(ctx context.Context, c *cluster.Cluster, f fleet) (loaded, error) {
+	var hosts []string
+	for _, n := range c.Coordinators() {
+		hosts = append(hosts, n.HTTP)
+	}
+	if f.perJob == 0 {
+		f.perJob = 10_000
+	}
+	path, err := b.tools.needLoader(ctx)
+	if err != nil {
+		return loaded{}, err
+	}
+	var l loaded
+	err = into(ctx, &l, path,
+		"--addr", strings.Join(c.Addrs, ","), "--http", strings.Join(hosts, ","),
+		"--workers", strconv.Itoa(f.workers), "--slots", strconv.Itoa(f.slots),
+		"--tasks", strconv.Itoa(f.tasks), "--rate", strconv.Itoa(f.rate), "--tasks-per-job", strconv.Itoa(f.perJob),
+		"--for", f.idle.String())
+	return l, err
+}
+
+// leaderOf is the cost of the coordinator that leads; the first one's if none says
+// so.
+func leaderOf(costs []coordinatorCost) (leader coordinatorCost) {
+	for i, c := range costs {
+		if i == 0 || c.Leader {
+			leader = c
+		}
+	}
+	return leader
+}
+
+// workers measures no-op tasks by how many workers there are.
+func workers(ctx context.Context, b *bench) error {
+	for _, f := range []fleet{
+		{workers: 8, slots: 128, tasks: b.tasks},
+		{workers: 8, slots: 2048, tasks: b.tasks},
+		{workers: min(1000, b.idle), slots: 8, tasks: b.tasks},
+		{workers: b.idle, slots: 4, tasks: b.tasks},
+	} {
+		var rate, opened, uneven []float64
+		for range b.rounds {
+			err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
+				l, err := b.load(ctx, c, f)
+				rate = append(rate, l.TasksPerSecond)
+				opened = append(opened, l.OpenSeconds)
+				uneven = append(uneven, (l.BegunMax-l.BegunMin)*float64(f.workers)/float64(f.tasks))
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		what := fmt.Sprintf("%d workers x %d slots", f.workers, f.slots)
+		b.table.compare(what, "tasks/s", fmt.Sprintf("%d tasks of 32 B, 3 coordinators, %s", f.tasks, f), applyYardstick, rate...)
+		b.table.add("  "+what+": all sessions open after", "s", "", opened...)
+		b.table.add("  "+what+": most less fewest tasks of a worker", "of the mean", "", uneven...)
+	}
+	return nil
+}
+
+// idle measures what workers cost that do nothing but be there.
+func idle(ctx context.Context, b *bench) error {
+	f := fleet{workers: b.idle, slots: 4, idle: 2 * b.during}
+	var leader, followers, resident []float64
+	for range max(1, b.rounds/2) {
+		err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
+			l, err := b.load(ctx, c, f)
+			if err != nil {
+				return err
+			}
+			first := leaderOf(l.Idle)
+			leader, resident = append(leader, first.Cores), append(resident, first.Resident)
+			total := 0.0
+			for _, one := range l.Idle {
+				total += one.Cores
+			}
+			followers = append(followers, (total-first.Cores)/max(1, float64(len(l.Idle)-1)))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	b.table.add("idle workers: CPU of the leader", "cores", f.String(), leader...)
+	b.table.add("idle workers: CPU of a follower", "cores", "", followers...)
+	b.table.add("idle workers: resident memory of the leader", "MB", "", resident...)
+	return nil
+}

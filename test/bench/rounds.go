@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// report is what dtaskctl bench prints, as far as it is used here.
+type report struct {
+	Tasks          float64 `json:"tasks"`
+	Jobs           float64 `json:"jobs"`
+	TotalSeconds   float64 `json:"end_to_end_seconds"`
+	TasksPerSecond float64 `json:"tasks_per_second"`
+	JobsPerSecond  float64 `json:"jobs_per_second"`
+	TasksFailed    int     `json:"tasks_failed"`
+	Retries        int     `json:"retries"`
+	Entries        float64 `json:"entries"`
+	PerEntry       float64 `json:"operations_per_entry"`
+	LogBytes       float64 `json:"log_bytes"`
+	Syncs          float64 `json:"syncs"`
+	LeaderChanges  float64 `json:"leader_changes"`
+}
+
+// A round is one run of dtaskctl bench, with the CPU time that each role used
+// meanwhile.
+type round struct {
+	report
+
+	cpu map[string]time.Duration // leader, followers, workers, client; empty if it cannot be told
+}
+
+// Roles of processes.
+const (
+	roleLeader    = "leader"
+	roleFollowers = "followers"
+	roleWorkers   = "workers"
+	roleClient    = "client"
+)
+
+// measure runs dtaskctl bench with these arguments, after a small run that does
+// not count, as many times as there are rounds.
+func (b *bench) measure(ctx context.Context, c *cluster.Cluster, tasks int, args ...string) ([]round, error) {
+	if _, err := oneRound(ctx, c, max(1, tasks/10), args); err != nil {
+		return nil, err
+	}
+	var all []round
+	for range b.rounds {
+		r, err := oneRound(ctx, c, tasks, args)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func oneRound(ctx context.Context, c *cluster.Cluster, tasks int, args []string) (round, error) {
+	leader, err := c.AwaitLeader(ctx)
+	if err != nil {
+		return round{}, err
+	}
+	before := cpuByRole(c, leader)
+	answer := c.Run(ctx, append([]string{"bench", "-o", "json", "--sample", "0", "--tasks", strconv.Itoa(tasks)}, args...)...)
+	after := cpuByRole(c, leader)
+	if err := answer.Err(); err != nil {
+		return round{}, err
+	}
+	r := round{cpu: make(map[string]time.Duration)}
+	if err := answer.Into(&r.report); err != nil {
+		return round{}, err
+	}
+	if r.TasksFailed > 0 || r.LeaderChanges > 0 {
+		return round{}, fmt.Errorf("the run is worth nothing: %s", answer)
+	}
+	for role, at := range after {
+		r.cpu[role] = at - before[role]
+	}
+	if len(after) > 0 {
+		r.cpu[roleClient] = answer.CPU
+	}
+	return r, nil
+}
+
+// cpuByRole is the CPU time of a cluster's processes so far; empty if it cannot
+// be told.
+func cpuByRole(c *cluster.Cluster, leader *cluster.Coordinator) map[string]time.Duration {
+	total := make(map[string]time.Duration)
+	add := func(role string, p *cluster.Process) bool {
+		used, err := cpuOf(p.Pid())
+		total[role] += used
+		return err == nil
+	}
+	for _, n := range c.Coordinators() {
+		role := roleFollowers
+		if n == leader {
+			role = roleLeader
+		}
+		if !add(role, n.Process) {
+			return nil
+		}
+	}
+	for _, w := range c.Workers() {
+		if !add(roleWorkers, w.Process) {
+			return nil
+		}
+	}
+	return total
+}
+
+// values picks a figure of each round.
+func values[T any](all []T, of func(T) float64) []float64 {
+	list := make([]float64, 0, len(all))
+	for _, r := range all {
+		list = append(list, of(r))
+	}
+	return list
+}
+
+func rates(all []round) []float64 {
+	return values(all, func(r round) float64 { return r.TasksPerSecond })
+}
+
+// costs adds what a task took of CPU, by process, of log and of syncs.
+func (b *bench) costs(what string, all []round) {
+	if len(all) == 0 {
+		return
+	}
+	for _, role := range []string{roleLeader, roleFollowers, roleWorkers, roleClient} {
+		if !slices.ContainsFunc(all, func(r round) bool { return r.cpu[role] > 0 }) {
+			continue
+		}
+		b.table.add("  "+what+": CPU of "+role, "µs/task", "user and system time, all of them together", values(all, func(r round) float64 {
+			return float64(r.cpu[role].Microseconds()) / r.Tasks
+		})...)
+	}
+	b.table.add("  "+what+": operations per entry", "", "", values(all, func(r round) float64 { return r.PerEntry })...)
+	b.table.add("  "+what+": log", "B/task", "one replica", values(all, func(r round) float64 { return r.LogBytes / r.Tasks })...)
+	b.table.add("  "+what+": synced writes", "per 1,000 tasks", "all replicas together", values(all, func(r round) float64 { return 1000 * r.Syncs / r.Tasks })...)
+}

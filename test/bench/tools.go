@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// tools are programs of the bench itself, built for one run when they are first
+// needed.
+type tools struct {
+	dir    string
+	loader string // path of test/bench/loader; empty until it is built
+}
+
+func newTools() (*tools, error) {
+	dir, err := os.MkdirTemp("", "dtask-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("making a folder: %w", err)
+	}
+	return &tools{dir: dir}, nil
+}
+
+// needLoader returns the path of the load tool.
+func (t *tools) needLoader(ctx context.Context) (string, error) {
+	if t.loader != "" {
+		return t.loader, nil
+	}
+	root, err := cluster.Root()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(t.dir, "loader")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./test/bench/loader")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the load tool: %w\n%s", err, out)
+	}
+	t.loader = path
+	return path, nil
+}
+
+func (t *tools) remove() error {
+	if err := os.RemoveAll(t.dir); err != nil {
+		return fmt.Errorf("removing the tools: %w", err)
+	}
+	return nil
+}
+
+// into runs a command and reads the JSON document that it prints.
+func into(ctx context.Context, v any, path string, args ...string) error {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("running %s: %w\n%s", filepath.Base(path), err, out)
+	}
+	if err := json.Unmarshal(out, v); err != nil {
+		return fmt.Errorf("reading what %s printed: %w\n%s", filepath.Base(path), err, out)
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/history"
+	"github.com/dtask/dtask/test/cluster/ledger"
+)
+
+// A Record is all that is known of a run.
+type Record struct {
+	Plans  []Plan
+	Calls  []history.Call
+	Finals []Final
+	Lines  []ledger.Line
+}
+
+// Account compares what was acknowledged with what there is and what was
+// executed.
+func Account(r Record) []Fault {
+	a := newAccount(r)
+	a.submissions()
+	a.jobs()
+	a.phantoms()
+	return a.faults
+}
+
+// account is one comparison.
+type account struct {
+	faults list
+	plans  map[string]*Plan // by name
+	byKey  map[string]*Plan
+	calls  []history.Call
+	finals map[string]*Final // by id
+	named  map[string]*Final // by name
+	runs   map[place][]ledger.Run
+	ended  map[string]bool // jobs and tasks that somebody tried to cancel, by place
+}
+
+// place is where a run belongs.
+type place struct{ job, task string }
+
+func (p place) String() string { return p.job + "/" + p.task }
+
+func newAccount(r Record) *account {
+	a := &account{
+		plans: make(map[string]*Plan), byKey: make(map[string]*Plan), calls: r.Calls,
+		finals: make(map[string]*Final), named: make(map[string]*Final),
+		runs: make(map[place][]ledger.Run), ended: make(map[string]bool),
+	}
+	for i := range r.Plans {
+		a.plans[r.Plans[i].Name], a.byKey[r.Plans[i].Key] = &r.Plans[i], &r.Plans[i]
+	}
+	for i := range r.Finals {
+		f := &r.Finals[i]
+		a.finals[f.ID] = f
+		if other := a.named[f.Name]; other != nil {
+			a.faults.add(Duplicated, f.Name, "jobs %s and %s are one submission", other.ID, f.ID)
+		}
+		a.named[f.Name] = f
+	}
+	for _, run := range ledger.Runs(r.Lines) {
+		p := place{run.Job, run.Task}
+		a.runs[p] = append(a.runs[p], run)
+	}
+	for _, c := range r.Calls {
+		if c.Kind == history.Cancel && c.Verdict != history.Fail {
+			a.ended[place{c.Job, c.Task}.String()] = true
+		}
+	}
+	return a
+}
+
+// submissions: what was acknowledged is there, once and under one id; what was
+// refused for certain is not there.
+func (a *account) submissions() {
+	ids := make(map[string]string) // key → id
+	possible := make(map[string]bool)
+	for _, c := range a.calls {
+		if c.Kind != history.Submit {
+			continue
+		}
+		if c.Verdict != history.Fail {
+			possible[c.Key] = true
+		}
+		if c.Verdict != history.OK {
+			continue
+		}
+		if first, ok := ids[c.Key]; ok && first != c.Job {
+			a.faults.add(Duplicated, c.Key, "one key was acknowledged as job %s and as job %s", first, c.Job)
+		} else if !ok && a.finals[c.Job] == nil {
+			a.faults.add(Lost, c.Job, "acknowledged (key %s) and not there", c.Key)
+		}
+		ids[c.Key] = c.Job
+	}
+	for name, f := range a.named {
+		p := a.plans[name]
+		switch {
+		case p == nil:
+			a.faults.add(Unexpected, f.ID, "nobody submitted a job named %s", name)
+		case !possible[p.Key]:
+			a.faults.add(Unexpected, f.ID, "%s is there, and every submission of it failed for certain", name)
+		}
+	}
+}
+
+// jobs: each job ended as it had to.
+func (a *account) jobs() {
+	for _, f := range a.named {
+		p := a.plans[f.Name]
+		if p == nil {
+			continue
+		}
+		if f.State != "completed" && f.State != "failed" && f.State != "cancelled" {
+			a.faults.add(Lost, f.ID, "the job has not ended: %s", f.State)
+		}
+		if len(f.Tasks) != len(p.Tasks) {
+			a.faults.add(Lost, f.ID, "it has %d tasks, submitted were %d", len(f.Tasks), len(p.Tasks))
+			continue
+		}
+		a.job(p, f)
+	}
+}
+
+func (a *account) job(p *Plan, f *Final) {
+	shown := make(map[string]*FinalTask)
+	completed := 0
+	for i := range f.Tasks {
+		shown[f.Tasks[i].ID] = &f.Tasks[i]
+		if f.Tasks[i].completed() {
+			completed++
+		}
+	}
+	switch {
+	case f.Completed > completed:
+		a.faults.add(Duplicated, f.ID, "%d completions were counted for %d completed tasks", f.Completed, completed)
+	case f.Completed < completed:
+		a.faults.add(Lost, f.ID, "%d completions were counted for %d completed tasks", f.Completed, completed)
+	}
+	for i := range p.Tasks {
+		at := place{f.ID, p.Tasks[i].ID}
+		t := shown[p.Tasks[i].ID]
+		if t == nil {
+			a.faults.add(Lost, at.String(), "it is not there")
+			continue
+		}
+		a.ending(at, &p.Tasks[i], t, shown)
+		a.executions(at, &p.Tasks[i], t)
+	}
+}
+
+// poison is how many workers may be lost under a task before it is given up.
+const poison = 5
+
+// ending: the task ended, as it was meant to unless somebody cancelled it.
+func (a *account) ending(at place, p *PlannedTask, t *FinalTask, shown map[string]*FinalTask) {
+	if !t.terminal() {
+		a.faults.add(Lost, at.String(), "it has not ended: %s, attempt %d", t.State, t.Attempt)
+		return
+	}
+	if t.completed() && !slices.ContainsFunc(a.runs[at], func(r ledger.Run) bool {
+		return r.Attempt == t.Attempt && r.Worker == t.Worker && r.Ended() && r.Exit == 0
+	}) {
+		a.faults.add(Lost, at.String(), "shown as completed by attempt %d on %s, which did not end so: %s", t.Attempt, t.Worker, show(a.runs[at]))
+	}
+	if a.ended[at.String()] || a.ended[place{at.job, ""}.String()] {
+		if t.State == "cancelled" {
+			return // and if it was too late it ended as below
+		}
+	}
+	blocked := slices.ContainsFunc(p.After, func(id string) bool { return shown[id] != nil && !shown[id].completed() })
+	unended := 0
+	for _, r := range a.runs[at] {
+		if !r.Ended() {
+			unended++
+		}
+	}
+	var want []string
+	switch {
+	case blocked:
+		want = []string{"cancelled"}
+	case p.Fails > p.Retries:
+		want = []string{"dead"}
+	case p.Once:
+		want = []string{"completed", "aggregated", "lost"}
+	case unended >= poison:
+		want = []string{"completed", "aggregated", "dead"}
+	default:
+		want = []string{"completed", "aggregated"}
+	}
+	if !slices.Contains(want, t.State) {
+		kind := Unexpected
+		if want[0] == "completed" {
+			kind = Lost
+		}
+		a.faults.add(kind, at.String(), "it is %s, and had to be %s: %s", t.State, strings.Join(want, " or "), show(a.runs[at]))
+	}
+}
+
+// executions: no attempt twice, none beyond the last, tokens as attempts, none
+// before what the task depends on had ended.
+func (a *account) executions(at place, p *PlannedTask, t *FinalTask) {
+	runs := slices.Clone(a.runs[at])
+	slices.SortStableFunc(runs, func(x, y ledger.Run) int { return cmp.Compare(x.Attempt, y.Attempt) })
+	if p.Once && len(runs) > 1 {
+		a.faults.add(Duplicated, at.String(), "it was to run at most once: %s", show(runs))
+	}
+	for i, r := range runs {
+		if r.Attempt > t.Attempt {
+			a.faults.add(Unexpected, at.String(), "attempt %d ran, the last one is %d (%s)", r.Attempt, t.Attempt, t.State)
+		}
+		if i > 0 && r.Attempt == runs[i-1].Attempt {
+			a.faults.add(Duplicated, at.String(), "attempt %d was executed twice: %s", r.Attempt, show(runs))
+		} else if i > 0 && r.Token <= runs[i-1].Token {
+			a.faults.add(Backwards, at.String(), "attempt %d has token %d, attempt %d had %d", r.Attempt, r.Token, runs[i-1].Attempt, runs[i-1].Token)
+		}
+		for _, dependency := range p.After {
+			if !a.endedBy(place{at.job, dependency}, r.Start) {
+				a.faults.add(Disorder, at.String(), "attempt %d began before %s had ended", r.Attempt, dependency)
+			}
+		}
+	}
+}
+
+func (a *account) endedBy(at place, moment time.Duration) bool {
+	return slices.ContainsFunc(a.runs[at], func(r ledger.Run) bool { return r.Ended() && r.Exit == 0 && r.End <= moment })
+}
+
+// phantoms: nothing was executed that no job has.
+func (a *account) phantoms() {
+	known := make(map[place]bool)
+	for _, f := range a.finals {
+		for _, t := range f.Tasks {
+			known[place{f.ID, t.ID}] = true
+		}
+	}
+	for at, runs := range a.runs {
+		if !known[at] {
+			a.faults.add(Unexpected, at.String(), "executed, and no job has it: %s", show(runs))
+		}
+	}
+}
+
+// show lists runs for messages.
+func show(runs []ledger.Run) string {
+	if len(runs) == 0 {
+		return "nothing was executed"
+	}
+	var text strings.Builder
+	for _, r := range runs {
+		end := "no end"
+		if r.Ended() {
+			end = fmt.Sprintf("%v exit %d", r.End, r.Exit)
+		}
+		fmt.Fprintf(&text, "[attempt %d on %s, token %d: %v to %s]", r.Attempt, r.Worker, r.Token, r.Start, end)
+	}
+	return text.String()
+}

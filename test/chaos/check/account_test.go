@@ -1,0 +1,159 @@
+package check
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/history"
+	"github.com/dtask/dtask/test/cluster/ledger"
+)
+
+// A story is a good record of one job with two tasks, b after a, that tests
+// spoil.
+func story() Record {
+	line := func(kind ledger.Kind, task string, at time.Duration) ledger.Line {
+		return ledger.Line{Kind: kind, Job: "7", Task: task, Attempt: 1, Token: 1, Worker: "w1", Pid: 1, At: at}
+	}
+	return Record{
+		Plans: []Plan{{Key: "k", Body: "x", Name: "j", Tasks: []PlannedTask{{ID: "a"}, {ID: "b", After: []string{"a"}}}}},
+		Calls: []history.Call{
+			{N: 1, Kind: history.Submit, Key: "k", Body: "x", Job: "7", Call: 10, Return: 20, Verdict: history.OK, Tasks: 2},
+			{N: 2, Kind: history.Read, Job: "7", Call: 21, Return: 25, Verdict: history.OK, State: "running"},
+			{N: 3, Kind: history.Read, Job: "7", Task: "a", Call: 42, Return: 43, Verdict: history.OK, State: "completed", Attempt: 1},
+			{N: 4, Kind: history.Read, Job: "7", Call: 90, Return: 95, Verdict: history.OK, State: "completed", Count: 2},
+		},
+		Finals: []Final{{ID: "7", Name: "j", State: "completed", Completed: 2, Tasks: []FinalTask{
+			{ID: "a", State: "completed", Attempt: 1, Worker: "w1"}, {ID: "b", State: "aggregated", Attempt: 1, Worker: "w1"},
+		}}},
+		Lines: []ledger.Line{
+			line(ledger.Start, "a", 30), line(ledger.End, "a", 40),
+			line(ledger.Start, "b", 50), line(ledger.End, "b", 60),
+		},
+	}
+}
+
+func TestAGoodRecordHasNoFaults(t *testing.T) {
+	t.Parallel()
+	r := story()
+	for _, f := range slices.Concat(Account(r), Linear(r, "")) {
+		t.Error(f)
+	}
+}
+
+func TestEachPlantedFaultIsAccountedFor(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		want  Kind
+		spoil func(*Record)
+	}{
+		"an acknowledged job is gone":             {Lost, func(r *Record) { r.Finals, r.Lines = nil, nil }},
+		"a job does not end":                      {Lost, func(r *Record) { r.Finals[0].State = "running" }},
+		"a task does not end":                     {Lost, func(r *Record) { r.Finals[0].Tasks[1].State = "assigned"; r.Finals[0].Completed = 1 }},
+		"a task is gone":                          {Lost, func(r *Record) { r.Finals[0].Tasks = r.Finals[0].Tasks[:1] }},
+		"a task completed without being executed": {Lost, func(r *Record) { r.Lines = r.Lines[:2] }},
+		"a completion by a command that failed":   {Lost, func(r *Record) { r.Lines[3].Exit = 1 }},
+		"a completion by another attempt":         {Lost, func(r *Record) { r.Finals[0].Tasks[1].Attempt = 2 }},
+		"a completion is not counted":             {Lost, func(r *Record) { r.Finals[0].Completed = 1 }},
+		"a task failed that had to complete":      {Lost, func(r *Record) { r.Finals[0].Tasks[1].State = "failed"; r.Finals[0].Completed = 1 }},
+		"a completion is counted twice":           {Duplicated, func(r *Record) { r.Finals[0].Completed = 3 }},
+		"one submission made two jobs": {Duplicated, func(r *Record) {
+			other := r.Finals[0]
+			other.ID = "8"
+			r.Finals = append(r.Finals, other)
+		}},
+		"one key was acknowledged as two jobs": {Duplicated, func(r *Record) {
+			c := r.Calls[0]
+			c.Job = "8"
+			r.Calls = append(r.Calls, c)
+		}},
+		"an attempt was executed twice": {Duplicated, func(r *Record) {
+			again := r.Lines[2]
+			again.Pid, again.Worker = 2, "w2"
+			r.Lines = append(r.Lines, again)
+		}},
+		"an at-most-once task was executed twice": {Duplicated, func(r *Record) {
+			r.Plans[0].Tasks[0].Once = true
+			again := r.Lines[0]
+			again.Attempt, again.Token = 0, 0
+			r.Lines = append(r.Lines, again)
+		}},
+		"a job that nobody submitted":       {Unexpected, func(r *Record) { r.Plans[0].Name = "other" }},
+		"a job whose submission was denied": {Unexpected, func(r *Record) { r.Calls[0].Verdict = history.Fail }},
+		"a dead task that had to be dead has completed": {Unexpected, func(r *Record) {
+			r.Plans[0].Tasks[1].Fails = 3
+		}},
+		"an execution of no job": {Unexpected, func(r *Record) { r.Lines[3].Job, r.Lines[2].Job = "9", "9" }},
+		"an attempt beyond the last": {Unexpected, func(r *Record) {
+			more := r.Lines[2]
+			more.Attempt, more.Token = 2, 2
+			r.Lines = append(r.Lines, more)
+		}},
+		"a cancelled task that nobody cancelled": {Lost, func(r *Record) {
+			r.Finals[0].Tasks[1].State = "cancelled"
+			r.Finals[0].Completed = 1
+		}},
+		"a task began before its dependency had ended": {Disorder, func(r *Record) { r.Lines[2].At = 35 }},
+		"a token that does not grow": {Backwards, func(r *Record) {
+			r.Finals[0].Tasks[0].Attempt = 2
+			r.Lines[1].Attempt, r.Lines[1].Token = 2, 1
+			lost := r.Lines[0]
+			r.Lines[0].Attempt = 2
+			lost.Worker = "w2"
+			r.Lines = append([]ledger.Line{lost}, r.Lines...)
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := story()
+			c.spoil(&r)
+			if faults := Account(r); Count(faults, c.want) == 0 {
+				t.Errorf("want a fault %q, got %v", c.want, faults)
+			}
+		})
+	}
+}
+
+func TestWhatMayHappenIsNoFault(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(*Record){
+		"an unknown submission that took no effect": func(r *Record) {
+			r.Plans = append(r.Plans, Plan{Key: "other", Name: "other"})
+			r.Calls = append(r.Calls, history.Call{Kind: history.Submit, Key: "other", Call: 5, Return: history.Never, Verdict: history.Unknown})
+		},
+		"an unknown submission that took effect": func(r *Record) {
+			r.Calls[0].Verdict, r.Calls[0].Return, r.Calls[0].Job = history.Unknown, history.Never, ""
+		},
+		"a zombie that begins late": func(r *Record) {
+			r.Finals[0].Tasks[1].Attempt = 2
+			r.Lines[2].Attempt, r.Lines[2].Token, r.Lines[3].Attempt, r.Lines[3].Token = 2, 2, 2, 2
+			zombie := r.Lines[2]
+			zombie.Attempt, zombie.Token, zombie.Worker, zombie.At = 1, 1, "w2", 70
+			r.Lines = append(r.Lines, zombie)
+		},
+		"a task cancelled by a caller": func(r *Record) {
+			r.Calls = append(r.Calls[:3], history.Call{Kind: history.Cancel, Job: "7", Call: 44, Return: 46, Verdict: history.OK})
+			r.Finals[0].Tasks[1].State, r.Finals[0].State, r.Finals[0].Completed = "cancelled", "cancelled", 1
+			r.Lines = r.Lines[:2]
+		},
+		"a task behind one that is dead": func(r *Record) {
+			r.Plans[0].Tasks[0].Fails = 1
+			r.Calls = r.Calls[:2]
+			r.Lines = r.Lines[:2]
+			r.Lines[1].Exit = 1
+			r.Finals[0].State, r.Finals[0].Completed = "failed", 0
+			r.Finals[0].Tasks[0].State, r.Finals[0].Tasks[1].State = "dead", "cancelled"
+		},
+	}
+	for name, vary := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := story()
+			vary(&r)
+			for _, f := range slices.Concat(Account(r), Linear(r, "")) {
+				t.Error(f)
+			}
+		})
+	}
+}

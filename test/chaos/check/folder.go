@@ -1,0 +1,101 @@
+package check
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dtask/dtask/test/chaos/history"
+	"github.com/dtask/dtask/test/cluster/ledger"
+)
+
+// Names of what a run keeps in its folder, beside the replicas' folders.
+const (
+	HistoryFile = "history.jsonl"
+	PlansFile   = "plans.jsonl"
+	FinalsFile  = "finals.jsonl"
+	LedgerFile  = "ledger"
+)
+
+// A Report is what all checkers say of one run.
+type Report struct {
+	Faults  []Fault
+	Calls   int
+	Runs    int // executions
+	Repeats int // of them, those of an attempt above the first
+	Depth   Depth
+}
+
+// Folder has all checkers look at the folder of a run whose processes have
+// ended. Pictures of illegal histories are put into it.
+func Folder(dir string) (Report, error) {
+	r, err := Load(dir)
+	if err != nil {
+		return Report{}, err
+	}
+	report := Report{Calls: len(r.Calls)}
+	for _, run := range ledger.Runs(r.Lines) {
+		report.Runs++
+		if run.Attempt > 1 {
+			report.Repeats++
+		}
+	}
+	report.Faults = slices.Concat(Account(r), Linear(r, dir))
+	var replicas []Replica
+	for _, pattern := range []string{storeFile, filepath.Join("*", storeFile)} { // a disk of its own has a folder more
+		stores, err := filepath.Glob(filepath.Join(dir, "n*", pattern))
+		if err != nil {
+			return report, fmt.Errorf("looking for replicas: %w", err)
+		}
+		for _, path := range stores {
+			folder := filepath.Dir(path)
+			if strings.Contains(filepath.Base(folder), ".damaged-") {
+				continue // which its replica has set aside, and nobody believes
+			}
+			name, err := filepath.Rel(dir, folder)
+			if err != nil {
+				return report, fmt.Errorf("looking for replicas: %w", err)
+			}
+			replicas = append(replicas, Replica{Name: name, Dir: folder})
+		}
+	}
+	faults, depth, err := Logs(replicas)
+	report.Faults, report.Depth = append(report.Faults, faults...), depth
+	return report, err
+}
+
+// Load reads what a run recorded.
+func Load(dir string) (r Record, err error) {
+	if r.Plans, err = ReadLines[Plan](filepath.Join(dir, PlansFile)); err != nil {
+		return r, err
+	}
+	if r.Finals, err = ReadLines[Final](filepath.Join(dir, FinalsFile)); err != nil {
+		return r, err
+	}
+	if r.Calls, err = history.Load(filepath.Join(dir, HistoryFile)); err != nil {
+		return r, fmt.Errorf("loading a run: %w", err)
+	}
+	if r.Lines, err = ledger.Read(filepath.Join(dir, LedgerFile)); err != nil {
+		return r, fmt.Errorf("loading a run: %w", err)
+	}
+	return r, nil
+}
+
+// FileDigest is the SHA-256 of a file, in hexadecimal.
+func FileDigest(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("reading a program: %w", err)
+	}
+	defer func() { _ = file.Close() }() // read only
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return "", fmt.Errorf("reading %s: %w", path, err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}

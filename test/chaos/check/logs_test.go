@@ -1,0 +1,111 @@
+package check
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+)
+
+// entry is a sealed entry that is no command, so that nothing is replayed.
+func entry(index, term uint64, data string) *raft.Log {
+	e := &raft.Log{Index: index, Term: term, Type: raft.LogNoop, Data: []byte(data)}
+	head := binary.BigEndian.AppendUint64(nil, index)
+	head = binary.BigEndian.AppendUint64(head, term)
+	sum := crc32.Checksum(append(append(head, byte(e.Type)), e.Data...), crc32.MakeTable(crc32.Castagnoli))
+	e.Extensions = binary.BigEndian.AppendUint32([]byte{1}, sum)
+	return e
+}
+
+func replica(t *testing.T, name string, entries ...*raft.Log) Replica {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	store, err := raftboltdb.NewBoltStore(filepath.Join(dir, storeFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.StoreLogs(entries); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return Replica{Name: name, Dir: dir}
+}
+
+func TestEachPlantedFaultOfALogIsFound(t *testing.T) {
+	t.Parallel()
+	damaged := entry(2, 1, "b")
+	damaged.Data = []byte("x")
+	good := []*raft.Log{entry(1, 1, "a"), entry(2, 1, "b"), entry(3, 2, "c")}
+	for name, c := range map[string]struct {
+		want Kind // "": none
+		log  []*raft.Log
+	}{
+		"the same log":                              {"", good},
+		"a log that ends earlier":                   {"", good[:2]},
+		"a tail that was never committed":           {"", []*raft.Log{good[0], good[1], entry(3, 1, "other"), entry(4, 1, "other")}},
+		"an entry that does not match its checksum": {Damaged, []*raft.Log{good[0], damaged, good[2]}},
+		"a hole": {Damaged, []*raft.Log{good[0], good[2]}},
+		"another entry below one that is the same":   {Diverged, []*raft.Log{good[0], entry(2, 1, "x"), good[2]}},
+		"another term below an entry of one term":    {Diverged, []*raft.Log{entry(1, 0, "a"), good[1], good[2]}},
+		"a log that has nothing in common with this": {Diverged, []*raft.Log{entry(1, 7, "a"), entry(2, 7, "b"), entry(3, 7, "c")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			faults, depth, err := Logs([]Replica{replica(t, "n1", good...), replica(t, "n2", c.log...)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if depth.Entries < len(good)+len(c.log)-1 {
+				t.Errorf("looked at too little: %s", depth)
+			}
+			if c.want == "" && len(faults) > 0 || c.want != "" && Count(faults, c.want) == 0 {
+				t.Errorf("want %q, got %v", c.want, faults)
+			}
+		})
+	}
+}
+
+// The product stores entries in pieces, and folders from before it did are read, too.
+func TestALogInPiecesIsReadWhole(t *testing.T) {
+	t.Parallel()
+	large := entry(2, 1, strings.Repeat("0123456789abcdef", 3*pieceSize/16))
+	whole := replica(t, "n1", entry(1, 1, "a"), large, entry(3, 1, "c"))
+	var parts []*raft.Log
+	for _, e := range []*raft.Log{entry(1, 1, "a"), large, entry(3, 1, "c")} {
+		for number, rest := uint64(0), e.Data; ; number++ {
+			part := *e
+			part.Index, part.Data = e.Index<<pieceBits|number, rest[:min(len(rest), pieceSize)]
+			parts = append(parts, &part)
+			rest = rest[len(part.Data):]
+			if len(part.Data) < pieceSize {
+				break
+			}
+		}
+	}
+	inPieces := replica(t, "n2", parts...)
+	store, err := raftboltdb.NewBoltStore(filepath.Join(inPieces.Dir, storeFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(store.Set([]byte(layoutKey), []byte{1}), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	faults, depth, err := Logs([]Replica{whole, inPieces})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(faults) > 0 || depth.Entries != 6 || depth.Compared != 3 {
+		t.Errorf("faults %v, depth %s; want none, and 3 pairs compared", faults, depth)
+	}
+}

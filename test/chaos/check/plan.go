@@ -1,0 +1,139 @@
+package check
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// A Plan is a job that a client meant to submit.
+type Plan struct {
+	Key   string        `json:"key"`  // idempotency key
+	Body  string        `json:"body"` // digest of what is submitted
+	Name  string        `json:"name"` // of the job; no two plans share one
+	Shape string        `json:"shape"`
+	Tasks []PlannedTask `json:"tasks"`
+}
+
+// A PlannedTask is one task of a Plan. Every task writes to the ledger.
+type PlannedTask struct {
+	ID      string   `json:"id"`
+	After   []string `json:"after,omitempty"` // earlier tasks of the plan
+	Fails   int      `json:"fails,omitempty"` // attempts that are told to fail
+	Retries int      `json:"retries"`         // most repeats after failures
+	Once    bool     `json:"once,omitempty"`  // at most once
+}
+
+// A Final is a job as the healed cluster shows it at the end.
+type Final struct {
+	ID        string      `json:"id"`
+	Name      string      `json:"name"`
+	State     string      `json:"state"`
+	Completed int         `json:"completed"` // tasks_completed
+	Tasks     []FinalTask `json:"tasks"`
+}
+
+// A FinalTask is a task of a Final.
+type FinalTask struct {
+	ID      string `json:"id"`
+	State   string `json:"state"`
+	Attempt int    `json:"attempt"`
+	Worker  string `json:"worker,omitempty"`
+}
+
+func (t FinalTask) completed() bool { return t.State == "completed" || t.State == "aggregated" }
+
+func (t FinalTask) terminal() bool {
+	switch t.State {
+	case "failed", "cancelled", "dead", "lost":
+		return true
+	}
+	return t.completed()
+}
+
+// Kind names a broken promise.
+type Kind string
+
+// The broken promises.
+const (
+	Lost       Kind = "lost"       // acknowledged, and gone or not done
+	Duplicated Kind = "duplicated" // there, executed or accepted more often than promised
+	Unexpected Kind = "unexpected" // nobody asked for it, or it was refused, or it ended as it must not
+	Disorder   Kind = "disorder"   // begun before its time
+	Backwards  Kind = "backwards"  // an attempt or token that went back
+	Illegal    Kind = "illegal"    // no order of the calls explains what they returned
+	Undecided  Kind = "undecided"  // the checker could not tell
+	Diverged   Kind = "diverged"   // replicas differ
+	Damaged    Kind = "damaged"    // stored bytes are not what was written
+)
+
+// A Fault is one broken promise.
+type Fault struct {
+	Kind  Kind   `json:"kind"`
+	Where string `json:"where"`
+	Text  string `json:"text"`
+}
+
+// String is the fault as one line.
+func (f Fault) String() string { return fmt.Sprintf("%s: %s: %s", f.Kind, f.Where, f.Text) }
+
+// list collects faults.
+type list []Fault
+
+func (l *list) add(kind Kind, where, format string, args ...any) {
+	*l = append(*l, Fault{Kind: kind, Where: where, Text: fmt.Sprintf(format, args...)})
+}
+
+// Count counts the faults of the given kinds.
+func Count(faults []Fault, kinds ...Kind) int {
+	n := 0
+	for _, f := range faults {
+		for _, k := range kinds {
+			if f.Kind == k {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// WriteLines writes values to a new file, one line of JSON each.
+func WriteLines[T any](path string, values []T) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	out := bufio.NewWriter(file)
+	encoder := json.NewEncoder(out)
+	for i := range values {
+		if err = encoder.Encode(&values[i]); err != nil {
+			break
+		}
+	}
+	if err := errors.Join(err, out.Flush(), file.Close()); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// ReadLines reads what WriteLines wrote.
+func ReadLines[T any](path string) ([]T, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	defer func() { _ = file.Close() }() // read only
+	var values []T
+	for decoder := json.NewDecoder(bufio.NewReader(file)); ; {
+		var v T
+		if err := decoder.Decode(&v); errors.Is(err, io.EOF) {
+			return values, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		values = append(values, v)
+	}
+}

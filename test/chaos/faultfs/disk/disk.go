@@ -1,0 +1,438 @@
+package disk
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// block is the unit in which room is used up.
+const block = 4096
+
+// Disk is a file system in memory. Its methods may be called from any goroutine.
+type Disk struct {
+	mu      sync.Mutex // guards all below
+	nodes   map[ID]*node
+	next    ID
+	changes uint64   // number of the last change
+	names   []change // of names, not yet durable, in order
+	used    int64    // bytes in blocks that were written to
+	record  bool
+	history []Op
+}
+
+// node is a file or a folder.
+type node struct {
+	folder  bool
+	name    string // the last one, for those who look for it by name
+	changed time.Time
+
+	entries        map[string]ID // of a folder
+	durableEntries map[string]ID
+
+	live, durable []byte // of a file
+	written       map[int64]bool
+	pending       []write // not yet durable, in order
+	recent        []span  // the last writes, the newest last
+}
+
+// span is where a write was.
+type span struct{ offset, length int64 }
+
+// recentWrites is how many writes to a file are remembered for TearLast.
+const recentWrites = 16
+
+// write is a write to a file, or with data == nil a change of its length.
+type write struct {
+	number uint64
+	offset int64
+	data   []byte
+}
+
+// change is a change of names that happens whole or not at all.
+type change struct {
+	number uint64
+	sets   []entry
+}
+
+// entry is a name and what it stands for after a change; 0 is nothing.
+type entry struct {
+	dir  ID
+	name string
+	id   ID
+}
+
+// New makes an empty disk.
+func New() *Disk {
+	return &Disk{nodes: map[ID]*node{Root: newFolder("")}, next: Root + 1}
+}
+
+func newFolder(name string) *node {
+	return &node{folder: true, name: name, changed: time.Now(), entries: map[string]ID{}, durableEntries: map[string]ID{}}
+}
+
+// Record begins to record what is done, or ends it.
+func (d *Disk) Record(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.record = on
+}
+
+// History is what was recorded.
+func (d *Disk) History() []Op {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.history)
+}
+
+// Replay makes a disk on which these operations were done.
+func Replay(ops []Op) *Disk {
+	d := New()
+	for _, op := range ops {
+		_, _ = d.Apply(op) // what was refused when it was recorded is refused again
+	}
+	return d
+}
+
+// Apply does one operation and returns the id that it made or changed. Create and
+// Mkdir with an ID of 0 choose one.
+func (d *Disk) Apply(op Op) (ID, syscall.Errno) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	id, errno := d.apply(&op)
+	if d.record && errno == 0 {
+		d.history = append(d.history, op)
+	}
+	return id, errno
+}
+
+func (d *Disk) apply(op *Op) (ID, syscall.Errno) {
+	switch op.Kind {
+	case Create, Mkdir:
+		return d.create(op)
+	case Unlink, Rmdir:
+		return d.remove(op)
+	case Rename:
+		return d.rename(op)
+	case Write:
+		return op.ID, d.write(op)
+	case Truncate:
+		return op.ID, d.truncate(op)
+	case Sync:
+		return op.ID, d.sync(op)
+	case Mark:
+		return 0, 0
+	}
+	return 0, syscall.EINVAL
+}
+
+// folder returns a folder that is there.
+func (d *Disk) folder(id ID) (*node, syscall.Errno) {
+	n := d.nodes[id]
+	switch {
+	case n == nil:
+		return nil, syscall.ENOENT
+	case !n.folder:
+		return nil, syscall.ENOTDIR
+	}
+	return n, 0
+}
+
+// file returns a file, also one that has no name any more.
+func (d *Disk) file(id ID) (*node, syscall.Errno) {
+	n := d.nodes[id]
+	switch {
+	case n == nil:
+		return nil, syscall.ENOENT
+	case n.folder:
+		return nil, syscall.EISDIR
+	}
+	return n, 0
+}
+
+func (d *Disk) create(op *Op) (ID, syscall.Errno) {
+	dir, errno := d.folder(op.Dir)
+	if errno != 0 {
+		return 0, errno
+	}
+	if _, ok := dir.entries[op.Name]; ok {
+		return 0, syscall.EEXIST
+	}
+	if op.ID == 0 {
+		op.ID = d.next
+	}
+	d.next = max(d.next, op.ID+1)
+	if op.Kind == Mkdir {
+		d.nodes[op.ID] = newFolder(op.Name)
+	} else {
+		d.nodes[op.ID] = &node{name: op.Name, changed: time.Now(), written: map[int64]bool{}}
+	}
+	d.set(entry{op.Dir, op.Name, op.ID})
+	return op.ID, 0
+}
+
+func (d *Disk) remove(op *Op) (ID, syscall.Errno) {
+	dir, errno := d.folder(op.Dir)
+	if errno != 0 {
+		return 0, errno
+	}
+	id, ok := dir.entries[op.Name]
+	if !ok {
+		return 0, syscall.ENOENT
+	}
+	switch n := d.nodes[id]; {
+	case op.Kind == Unlink && n.folder:
+		return 0, syscall.EISDIR
+	case op.Kind == Rmdir && !n.folder:
+		return 0, syscall.ENOTDIR
+	case op.Kind == Rmdir && len(n.entries) > 0:
+		return 0, syscall.ENOTEMPTY
+	case !n.folder:
+		d.used -= int64(len(n.written)) * block
+	}
+	d.set(entry{op.Dir, op.Name, 0})
+	return id, 0
+}
+
+func (d *Disk) rename(op *Op) (ID, syscall.Errno) {
+	from, errno := d.folder(op.Dir)
+	if errno != 0 {
+		return 0, errno
+	}
+	to, errno := d.folder(op.ToDir)
+	if errno != 0 {
+		return 0, errno
+	}
+	id, ok := from.entries[op.Name]
+	if !ok {
+		return 0, syscall.ENOENT
+	}
+	if old, ok := to.entries[op.ToName]; ok && old != id {
+		switch o := d.nodes[old]; {
+		case o.folder && len(o.entries) > 0:
+			return 0, syscall.ENOTEMPTY
+		case !o.folder:
+			d.used -= int64(len(o.written)) * block
+		}
+	}
+	d.nodes[id].name = op.ToName
+	d.set(entry{op.Dir, op.Name, 0}, entry{op.ToDir, op.ToName, id})
+	return id, 0
+}
+
+// set changes names for those who look now, and remembers the change until it
+// is durable.
+func (d *Disk) set(sets ...entry) {
+	d.changes++
+	d.names = append(d.names, change{number: d.changes, sets: sets})
+	for _, s := range sets {
+		dir := d.nodes[s.dir]
+		dir.changed = time.Now()
+		if s.id == 0 {
+			delete(dir.entries, s.name)
+		} else {
+			dir.entries[s.name] = s.id
+		}
+	}
+}
+
+func (d *Disk) write(op *Op) syscall.Errno {
+	n, errno := d.file(op.ID)
+	if errno != 0 {
+		return errno
+	}
+	d.changes++
+	op.Data = slices.Clone(op.Data) // the caller's memory is used again
+	n.changed = time.Now()
+	n.live = put(n.live, op.Offset, op.Data)
+	d.used += block * n.touch(op.Offset, int64(len(op.Data)))
+	n.pending = append(n.pending, write{number: d.changes, offset: op.Offset, data: op.Data})
+	n.recent = append(n.recent[max(0, len(n.recent)-recentWrites+1):], span{op.Offset, int64(len(op.Data))})
+	return 0
+}
+
+// touch notes the blocks of a write and returns how many of them are new.
+func (n *node) touch(offset, length int64) (fresh int64) {
+	for b := offset / block; b*block < offset+length; b++ {
+		if !n.written[b] {
+			n.written[b] = true
+			fresh++
+		}
+	}
+	return fresh
+}
+
+func (d *Disk) truncate(op *Op) syscall.Errno {
+	n, errno := d.file(op.ID)
+	if errno != 0 {
+		return errno
+	}
+	d.changes++
+	n.changed = time.Now()
+	n.live = resize(n.live, op.Offset)
+	for b := range n.written {
+		if b*block >= op.Offset {
+			delete(n.written, b)
+			d.used -= block
+		}
+	}
+	n.pending = append(n.pending, write{number: d.changes, offset: op.Offset})
+	return 0
+}
+
+func put(content []byte, offset int64, data []byte) []byte {
+	if end := offset + int64(len(data)); int64(len(content)) < end {
+		content = resize(content, end)
+	}
+	copy(content[offset:], data)
+	return content
+}
+
+// resize returns content with a length. What is behind the end reads as zero if
+// the content grows again.
+func resize(content []byte, length int64) []byte {
+	if length <= int64(len(content)) {
+		clear(content[length:])
+		return content[:length]
+	}
+	return append(content, make([]byte, length-int64(len(content)))...)
+}
+
+// apply does a write to some content.
+func (w *write) apply(content []byte) []byte {
+	if w.data == nil {
+		return resize(content, w.offset)
+	}
+	return put(content, w.offset, w.data)
+}
+
+// LastChange is the number of the last change: what a sync that begins now makes
+// durable.
+func (d *Disk) LastChange() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.changes
+}
+
+func (d *Disk) sync(op *Op) syscall.Errno {
+	n := d.nodes[op.ID]
+	if n == nil {
+		return syscall.ENOENT
+	}
+	if !n.folder {
+		n.pending = slices.DeleteFunc(n.pending, func(w write) bool {
+			if w.number > op.UpTo {
+				return false
+			}
+			n.durable = w.apply(n.durable)
+			return true
+		})
+		return 0
+	}
+	d.names = slices.DeleteFunc(d.names, func(c change) bool {
+		if c.number > op.UpTo || !slices.ContainsFunc(c.sets, func(e entry) bool { return e.dir == op.ID }) {
+			return false
+		}
+		d.commit(c)
+		return true
+	})
+	if len(d.names) == 0 {
+		d.sweep()
+	}
+	return 0
+}
+
+// commit makes a change of names durable.
+func (d *Disk) commit(c change) {
+	for _, e := range c.sets {
+		dir := d.nodes[e.dir]
+		if dir == nil {
+			continue // its folder did not survive
+		}
+		if e.id == 0 {
+			delete(dir.durableEntries, e.name)
+		} else {
+			dir.durableEntries[e.name] = e.id
+		}
+	}
+}
+
+// sweep forgets the content of files that have no name, neither for those who
+// look now nor after a cut. The file itself stays: a program may have it open.
+func (d *Disk) sweep() {
+	named := map[ID]bool{Root: true}
+	for _, n := range d.nodes {
+		for _, id := range n.entries {
+			named[id] = true
+		}
+		for _, id := range n.durableEntries {
+			named[id] = true
+		}
+	}
+	for id, n := range d.nodes {
+		if !named[id] && !n.folder {
+			n.durable, n.pending = nil, nil
+		}
+	}
+}
+
+// Save returns what the disk holds as a copy that shares nothing with it, as if
+// all of it had been synced.
+func (d *Disk) Save() *Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	saved := &Disk{nodes: make(map[ID]*node), next: d.next, used: d.used}
+	for id, n := range d.nodes {
+		saved.nodes[id] = n.settled(n.entries, n.live)
+	}
+	saved.prune()
+	return saved
+}
+
+// settled is a copy of a node with this content, all of it durable.
+func (n *node) settled(entries map[string]ID, content []byte) *node {
+	c := &node{folder: n.folder, name: n.name, changed: n.changed}
+	if n.folder {
+		c.entries, c.durableEntries = maps.Clone(entries), maps.Clone(entries)
+		return c
+	}
+	c.live, c.durable = slices.Clone(content), slices.Clone(content)
+	c.written, c.recent = map[int64]bool{}, slices.Clone(n.recent)
+	c.touch(0, int64(len(content)))
+	return c
+}
+
+// Load replaces what the disk holds by what was saved.
+func (d *Disk) Load(saved *Disk) {
+	fresh := saved.Save()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.nodes, d.next, d.used, d.names = fresh.nodes, max(d.next, fresh.next), fresh.used, nil
+}
+
+// prune forgets what cannot be reached, and counts the room that is used.
+func (d *Disk) prune() {
+	reached := make(map[ID]bool)
+	d.used = 0
+	var visit func(ID)
+	visit = func(id ID) {
+		n := d.nodes[id]
+		if n == nil || reached[id] {
+			return
+		}
+		reached[id] = true
+		d.used += int64(len(n.written)) * block
+		for name, child := range n.entries {
+			if d.nodes[child] == nil {
+				delete(n.entries, name)
+				delete(n.durableEntries, name)
+				continue
+			}
+			visit(child)
+		}
+	}
+	visit(Root)
+	maps.DeleteFunc(d.nodes, func(id ID, _ *node) bool { return !reached[id] })
+}

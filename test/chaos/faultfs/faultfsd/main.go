@@ -1,0 +1,29 @@
+//go:build linux
+
+// Command faultfsd serves a disk that breaks as it is told: it mounts one that is
+// empty at the folder that it is given, reads requests from standard input,
+// answers on standard output, and unmounts when its input ends (package mount).
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/dtask/dtask/test/chaos/faultfs/mount"
+)
+
+func main() {
+	// Whoever started it ends it by closing its input: it must outlive what is
+	// sent to the whole group, for others still use the disk.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: faultfsd FOLDER")
+		os.Exit(2) //nolint:forbidigo // this is main
+	}
+	if err := mount.Serve(os.Args[1], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "faultfsd:", err)
+		os.Exit(1) //nolint:forbidigo // this is main
+	}
+}

@@ -1,0 +1,193 @@
+package mount
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Op names what a program asks for.
+type Op string
+
+// The operations that rules know.
+const (
+	OpRead  Op = "read"
+	OpWrite Op = "write" // and changes of length
+	OpSync  Op = "sync"  // of files and folders
+	OpNames Op = "names" // making, renaming and removing
+)
+
+// A Rule makes some operations go wrong. Delay and Hang come first, then Errno.
+type Rule struct {
+	ID   int    `json:"id"`             // given when it is added
+	Ops  []Op   `json:"ops"`            // which; none: all but reading
+	Name string `json:"name,omitempty"` // pattern of path.Match for the last part of the path; "" is any
+	// Times is how often it applies until it is used up; 0: until it is removed.
+	Times int           `json:"times,omitempty"`
+	Delay time.Duration `json:"delay,omitempty"` // each takes so much longer
+	Hang  bool          `json:"hang,omitempty"`  // each waits until the rule is removed
+	// Errno is what each fails with; 0: none.
+	Errno syscall.Errno `json:"errno,omitempty"`
+
+	Fired   int `json:"fired"`   // how often it applied so far
+	Waiting int `json:"waiting"` // operations that hang because of it
+
+	removed chan struct{} // closed when the rule is removed
+}
+
+func (r *Rule) covers(op Op, name string) bool {
+	switch {
+	case len(r.Ops) == 0 && op == OpRead, len(r.Ops) > 0 && !slices.Contains(r.Ops, op), r.Times > 0 && r.Fired >= r.Times:
+		return false
+	case r.Name == "":
+		return true
+	}
+	ok, err := path.Match(r.Name, name)
+	return ok && err == nil
+}
+
+// rules are the present rules. Operations pass each of them.
+type rules struct {
+	mu   sync.Mutex // guards all below, and the counts of the rules
+	list []*Rule
+	last int
+	dead bool // the power is off: everything fails
+	done []Rule
+	seen map[Op]int
+}
+
+// add adds a rule and returns its id.
+func (s *rules) add(r Rule) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	r.ID, r.Fired, r.Waiting, r.removed = s.last, 0, 0, make(chan struct{})
+	s.list = append(s.list, &r)
+	return r.ID
+}
+
+// remove removes a rule, or all if id is 0; what hangs because of it goes on.
+func (s *rules) remove(id int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = slices.DeleteFunc(s.list, func(r *Rule) bool {
+		if id != 0 && r.ID != id {
+			return false
+		}
+		close(r.removed)
+		s.done = append(s.done, *r)
+		return true
+	})
+}
+
+// die lets everything fail from now on, also what hangs.
+func (s *rules) die() {
+	s.mu.Lock()
+	s.dead = true
+	s.mu.Unlock()
+	s.remove(0)
+}
+
+// revive ends that.
+func (s *rules) revive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead = false
+}
+
+// power fails while the power is off. What only looks at names passes no rule: the
+// kernel asks again where it failed once.
+func (s *rules) power() syscall.Errno {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		return syscall.EIO
+	}
+	return 0
+}
+
+// find returns a rule, also one that was removed.
+func (s *rules) find(id int) (Rule, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.list {
+		if r.ID == id {
+			return *r, true
+		}
+	}
+	for _, r := range s.done {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return Rule{}, false
+}
+
+// pass lets an operation through the rules, which may take long, and returns
+// what it has to fail with. It does not end early when the program is
+// interrupted: neither does a disk.
+func (s *rules) pass(op Op, name string) syscall.Errno {
+	s.mu.Lock()
+	if s.dead {
+		s.mu.Unlock()
+		return syscall.EIO
+	}
+	s.seen[op]++
+	var apply []*Rule
+	for _, r := range s.list {
+		if r.covers(op, name) {
+			r.Fired++
+			apply = append(apply, r)
+		}
+	}
+	s.mu.Unlock()
+	for _, r := range apply {
+		s.suffer(r)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		return syscall.EIO
+	}
+	for _, r := range apply {
+		if r.Errno != 0 {
+			return r.Errno
+		}
+	}
+	return 0
+}
+
+// suffer waits as a rule says.
+func (s *rules) suffer(r *Rule) {
+	if r.Delay == 0 && !r.Hang {
+		return
+	}
+	s.wait(r, 1)
+	defer s.wait(r, -1)
+	var after <-chan time.Time
+	if !r.Hang {
+		timer := time.NewTimer(r.Delay)
+		defer timer.Stop()
+		after = timer.C
+	}
+	select {
+	case <-r.removed:
+	case <-after:
+	}
+}
+
+func (s *rules) wait(r *Rule, by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Waiting += by
+}
+
+// counts is how often each operation was asked for.
+func (s *rules) counts() map[Op]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.seen)
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package faultfs
+
+import "syscall"
+
+func processAttributes() *syscall.SysProcAttr { return nil }

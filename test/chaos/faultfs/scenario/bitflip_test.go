@@ -1,0 +1,230 @@
+package scenario
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/record"
+)
+
+// fate is what became of a replica with a flipped bit.
+type fate string
+
+const (
+	refused  fate = "refused to start"
+	stopped  fate = "stopped later"
+	harmless fate = "not harmed"
+)
+
+// TestBitFlips flips one random bit at one replica at a time, again and again,
+// while jobs run: in its store or in a snapshot, while it is down or while it
+// runs. The replica stops, or it is not harmed; the cluster loses nothing, and
+// all replicas are equal in the end. After each flip the bit is put back, so that
+// never more than one replica is damaged.
+func TestBitFlips(t *testing.T) {
+	seed := seedOf(t)
+	begun := time.Now()
+	total := record.Run{Suite: "bitflip", Seed: seed, Faults: map[string]int{}}
+	fates := make(map[fate]int)
+	wanted := int(number(t, "DTASK_BITFLIPS", 20)) //nolint:gosec // a small number
+	for life := uint64(0); total.BitFlips < wanted && !t.Failed(); life++ {
+		r := start(t, seed+life, "--snapshot-bytes", "16384")
+		r.begin(t, seed+life)
+		r.awaitBegun(t, 30)
+		for whole := true; whole && total.BitFlips < wanted && !t.Failed(); {
+			victim := r.follower(t)
+			if r.random.IntN(3) == 0 {
+				victim = clustertest.Leader(t, r.c)
+			}
+			f := r.flip(t, victim, r.random.IntN(4) == 0)
+			total.BitFlips++
+			total.Faults[f.kind]++
+			var what fate
+			what, whole = r.outlive(t, f)
+			fates[what]++
+		}
+		j := r.load.judge(t)
+		total.Tasks, total.Lost, total.Duplicated, total.Diverged = total.Tasks+j.tasks, total.Lost+j.lost, total.Duplicated+j.duplicated, total.Diverged+j.diverged
+		clustertest.Must(t, r.c.Close())
+	}
+	total.Seconds = time.Since(begun).Seconds()
+	t.Logf("%d bits flipped (%v): %v; %d tasks, %d lost, %d accepted twice, %d diverged",
+		total.BitFlips, total.Faults, fates, total.Tasks, total.Lost, total.Duplicated, total.Diverged)
+	clustertest.Must(t, record.AppendIfAsked(t.Context(), &total))
+}
+
+// flipped is a bit that was flipped.
+type flipped struct {
+	kind    string
+	victim  *cluster.Coordinator
+	path    string // on the disk
+	bit     int64
+	running bool   // the replica ran
+	around  []byte // the bytes around it, flipped
+}
+
+// vicinity is how many bytes on both sides of a bit tell whether it is still
+// where it was.
+const vicinity = 32
+
+// flip flips a bit of a replica, which then is as it was before: it runs, or it
+// was killed.
+func (r *rig) flip(t *testing.T, victim *cluster.Coordinator, running bool) *flipped {
+	t.Helper()
+	if !running {
+		clustertest.Must(t, victim.Kill())
+		clustertest.Must(t, r.disk(victim).Save("whole"))
+	}
+	f := &flipped{kind: "F45", victim: victim, path: dbPath, bit: -1, running: running}
+	if r.random.IntN(3) == 0 {
+		if name := r.snapshotFile(t, victim); name != "" {
+			f.kind, f.path = "F46", name
+		}
+	}
+	if f.kind == "F45" && !running && r.random.IntN(4) > 0 {
+		f.bit = r.usedBit(t, victim)
+	}
+	var err error
+	f.bit, err = r.disk(victim).Flip(f.path, f.bit, r.random.Uint64())
+	if errors.Is(err, fs.ErrNotExist) || err != nil && f.kind == "F46" { // the snapshot was removed meanwhile
+		f.kind, f.path = "F45", dbPath
+		f.bit, err = r.disk(victim).Flip(f.path, -1, r.random.Uint64())
+	}
+	clustertest.Must(t, err)
+	f.around, err = r.bytesAround(f)
+	clustertest.Must(t, err)
+	return f
+}
+
+// snapshotFile is a file of a snapshot, on the disk; "" if there is none.
+func (r *rig) snapshotFile(t *testing.T, n *cluster.Coordinator) string {
+	t.Helper()
+	all, err := r.disk(n).Files()
+	clustertest.Must(t, err)
+	all = slices.DeleteFunc(all, func(name string) bool {
+		base := filepath.Base(name)
+		return base != "state.bin" && base != "meta.json"
+	})
+	if len(all) == 0 {
+		return ""
+	}
+	return all[r.random.IntN(len(all))]
+}
+
+// usedBit is a bit in a page of the store that is in use. Most pages are free, and
+// what is in those matters to nobody.
+func (r *rig) usedBit(t *testing.T, n *cluster.Coordinator) int64 {
+	t.Helper()
+	db, err := bbolt.Open(filepath.Join(n.DataDir, store), 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second, PreLoadFreelist: true})
+	clustertest.Must(t, err)
+	var used []int64
+	clustertest.Must(t, db.View(func(tx *bbolt.Tx) error {
+		for id := 0; ; {
+			page, err := tx.Page(id)
+			if err != nil || page == nil {
+				return err
+			}
+			for range 1 + page.OverflowCount {
+				if page.Type != "free" {
+					used = append(used, int64(id))
+				}
+				id++
+			}
+		}
+	}))
+	size := int64(db.Info().PageSize)
+	clustertest.Must(t, db.Close())
+	page := used[r.random.IntN(len(used))]
+	return (page*size)*8 + r.random.Int64N(size*8)
+}
+
+// bytesAround are the bytes around a flipped bit as they are now; none if the file
+// is gone.
+func (r *rig) bytesAround(f *flipped) ([]byte, error) {
+	file, err := os.Open(filepath.Join(r.disk(f.victim).Dir, f.path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	around := make([]byte, 2*vicinity)
+	n, err := file.ReadAt(around, max(0, f.bit/8-vicinity))
+	if n > 0 {
+		err = nil // the end of the file may be near
+	}
+	return around[:n], errors.Join(err, file.Close())
+}
+
+// outlive sees what becomes of a replica with a flipped bit, and brings it back
+// without. It is not whole if the damage may have moved to where nobody knows.
+func (r *rig) outlive(t *testing.T, f *flipped) (what fate, whole bool) {
+	t.Helper()
+	if f.running {
+		r.awaitBegun(t, 8)
+		if !f.victim.Running() {
+			what = stopped
+		}
+		clustertest.Must(t, f.victim.Kill())
+	}
+	clustertest.Must(t, f.victim.Start(t.Context()))
+	if r.halts(t, f.victim) {
+		r.awaitBegun(t, 2) // the others go on
+		t.Logf("bit %d of %s at %s: %s", f.bit, f.path, f.victim.Name, lastLine(t, f.victim))
+		if !f.running {
+			clustertest.Must(t, r.disk(f.victim).Load("whole"))
+			r.back(t, f.victim)
+			return refused, true
+		}
+		return refused, r.putBack(t, f)
+	}
+	r.awaitBegun(t, 4)
+	if !f.victim.Running() {
+		what = stopped
+		r.ends(t, f.victim)
+		t.Logf("bit %d of %s at %s: %s", f.bit, f.path, f.victim.Name, lastLine(t, f.victim))
+	} else if what == "" {
+		what = harmless
+	}
+	clustertest.Must(t, f.victim.Kill())
+	return what, r.putBack(t, f)
+}
+
+// putBack flips a bit back if it is still where it was, and starts its replica. If
+// it is not and the replica is damaged still, the replica stays down.
+func (r *rig) putBack(t *testing.T, f *flipped) (whole bool) {
+	t.Helper()
+	aside, err := raftnode.Aside(f.victim.DataDir)
+	clustertest.Must(t, err)
+	if len(aside) > 0 { // somebody looks at what was set aside, and finds the bit
+		clustertest.Must(t, errors.Join(os.RemoveAll(f.victim.DataDir), os.Rename(aside[0], f.victim.DataDir)))
+	}
+	now, err := r.bytesAround(f)
+	clustertest.Must(t, err)
+	whole = now == nil // the file is gone, and the bit with it
+	if bytes.Equal(now, f.around) {
+		_, err := r.disk(f.victim).Flip(f.path, f.bit, 0)
+		clustertest.Must(t, err)
+		whole = true
+	}
+	clustertest.Must(t, f.victim.Start(t.Context()))
+	if r.halts(t, f.victim) {
+		if whole {
+			t.Errorf("%s does not come back although bit %d of %s is as it was", f.victim.Name, f.bit, f.path)
+		}
+		r.load.without = f.victim
+		return false
+	}
+	return whole
+}

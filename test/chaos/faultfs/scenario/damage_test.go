@@ -1,0 +1,224 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// firstData is where the pages of a store begin that hold data: the first two
+// are the roots, of which one may be lost.
+const firstData = 8192
+
+// dbPath is the store on a disk, of which the data folder is a folder.
+const dbPath = faultfs.DataFolder + "/" + store
+
+// TestADamagedReplicaStopsAndSaysWhy (F44, F45, F46, F47): one replica's folder is
+// damaged while it is down. It must not serve from it, and the others do not
+// need it. With its folder as it was it is back.
+func TestADamagedReplicaStopsAndSaysWhy(t *testing.T) {
+	r := start(t, seedOf(t), "--snapshot-bytes", "4096")
+	r.begin(t, r.seed)
+	for _, c := range r.c.Coordinators() { // all have something to be damaged
+		clustertest.Must(t, cluster.Until(t.Context(), c.Name+" has a snapshot", guard, func(context.Context) error {
+			names, err := filepath.Glob(filepath.Join(c.DataDir, "snapshots", "*", "state.bin"))
+			if err == nil && len(names) == 0 {
+				err = errors.New("none yet")
+			}
+			return err
+		}))
+	}
+	for _, damage := range []struct {
+		kind string
+		do   func(d *faultfs.Disk, n *cluster.Coordinator) error
+		word string // in what it says
+	}{
+		{"F44", func(d *faultfs.Disk, _ *cluster.Coordinator) error {
+			_, err := d.TearLast(dbPath, firstData, r.random.Uint64())
+			return err
+		}, ""},
+		{"F45", flipEntry, store},
+		{"F46", func(d *faultfs.Disk, n *cluster.Coordinator) error {
+			return flipAll(d, n, "state.bin", r.random.Uint64())
+		}, "snapshots"},
+		{"F46", func(_ *faultfs.Disk, n *cluster.Coordinator) error { return rewriteAll(n, "meta.json") }, ""},
+		{"F47", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
+			return os.Truncate(filepath.Join(n.DataDir, store), firstData+4096)
+		}, store},
+	} {
+		victim := r.follower(t)
+		if r.random.IntN(2) == 0 {
+			victim = clustertest.Leader(t, r.c)
+		}
+		r.awaitBegun(t, 5)
+		clustertest.Must(t, victim.Kill())
+		clustertest.Must(t, r.disk(victim).Save("whole"))
+		clustertest.Must(t, damage.do(r.disk(victim), victim))
+		clustertest.Must(t, victim.Start(t.Context()))
+		halted := r.halts(t, victim)
+		switch {
+		case halted && damage.word != "" && !strings.Contains(lastLine(t, victim), damage.word):
+			t.Errorf("%s: %s does not say that %s is damaged: %q", damage.kind, victim.Name, damage.word, lastLine(t, victim))
+		case !halted && damage.word != "":
+			t.Errorf("%s: %s serves from a damaged folder", damage.kind, victim.Name)
+		}
+		r.awaitBegun(t, 5)
+		if halted {
+			clustertest.Must(t, r.disk(victim).Load("whole"))
+			r.back(t, victim)
+		}
+		t.Logf("%s at %s: halted %v: %s", damage.kind, victim.Name, halted, lastLine(t, victim))
+		r.fired(damage.kind)
+	}
+	r.judge(t)
+}
+
+// halts tells whether a coordinator ends by itself before it has caught up.
+func (r *rig) halts(t *testing.T, n *cluster.Coordinator) bool {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = n.Wait(ctx)
+		cancel()
+	}()
+	err := r.c.AwaitCaughtUp(ctx, n)
+	cancel()
+	<-ended
+	if err == nil {
+		return false
+	}
+	r.ends(t, n)
+	return true
+}
+
+// lastLine is what a coordinator said when it ended last, as one line.
+func lastLine(t *testing.T, n *cluster.Coordinator) string {
+	t.Helper()
+	text, err := n.Log()
+	clustertest.Must(t, err)
+	last, ending := "", false
+	for line := range strings.Lines(text) {
+		said := strings.HasPrefix(line, "dtaskd:")
+		if said && !ending {
+			last = ""
+		}
+		if said {
+			last += strings.TrimSpace(line) + " "
+		}
+		ending = said
+	}
+	return last
+}
+
+// flipEntry flips a bit in the middle of an entry of the log: near a job's name,
+// which is there in clear.
+func flipEntry(d *faultfs.Disk, n *cluster.Coordinator) error {
+	content, err := os.ReadFile(filepath.Join(n.DataDir, store))
+	if err != nil {
+		return err
+	}
+	at := strings.LastIndex(string(content), "job-")
+	if at < 0 {
+		return errors.New("there is no entry with a job")
+	}
+	// Every copy of it, also those in free pages, which nobody reads.
+	for at := range content {
+		if at >= firstData && strings.HasPrefix(string(content[at:min(len(content), at+4)]), "job-") {
+			if _, err := d.Flip(dbPath, int64(at)*8+3, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flipAll flips a bit in a file of each snapshot.
+func flipAll(d *faultfs.Disk, n *cluster.Coordinator, name string, seed uint64) error {
+	paths, err := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*", name))
+	for _, path := range paths {
+		within, relErr := filepath.Rel(d.Dir, path)
+		_, flipErr := d.Flip(within, -1, seed)
+		err = errors.Join(err, relErr, flipErr)
+	}
+	return err
+}
+
+// rewriteAll makes a file of each snapshot something else.
+func rewriteAll(n *cluster.Coordinator, name string) error {
+	paths, err := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*", name))
+	for _, path := range paths {
+		err = errors.Join(err, os.WriteFile(path, []byte(`{"Version": 1, "ID":`), 0o600))
+	}
+	return err
+}
+
+// TestALostFolderIsNotTakenForANewOne (F48): a replica whose folder is gone must
+// not come back as if it had never voted.
+func TestALostFolderIsNotTakenForANewOne(t *testing.T) {
+	r := start(t, seedOf(t))
+	r.begin(t, r.seed)
+	r.awaitBegun(t, 10)
+	victim := r.follower(t)
+	clustertest.Must(t, victim.Kill())
+	clustertest.Must(t, r.disk(victim).Save("whole"))
+	clustertest.Must(t, os.RemoveAll(victim.DataDir))
+	clustertest.Must(t, victim.Start(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	defer cancel()
+	if code, err := victim.Wait(ctx); err != nil || code == 0 {
+		t.Errorf("%s without its folder ended with %d, %v; want that it is refused", victim.Name, code, err)
+	}
+	if said := lastLine(t, victim); !strings.Contains(said, "data folder") {
+		t.Errorf("%s says %q", victim.Name, said)
+	}
+	r.awaitBegun(t, 10)
+	clustertest.Must(t, r.disk(victim).Load("whole"))
+	r.back(t, victim)
+	r.fired("F48")
+	r.judge(t)
+}
+
+// TestAnOldCopyOfAFolderIsNotBelieved (F49): the folder of a voter is replaced by
+// a copy of some time ago. It has forgotten votes and entries that it had
+// promised to keep.
+func TestAnOldCopyOfAFolderIsNotBelieved(t *testing.T) {
+	r := start(t, seedOf(t))
+	r.begin(t, r.seed)
+	r.awaitBegun(t, 10)
+	victim := r.follower(t)
+	clustertest.Must(t, victim.Kill())
+	clustertest.Must(t, r.disk(victim).Save("old"))
+	r.back(t, victim)
+	r.awaitBegun(t, 40)
+	clustertest.Must(t, cluster.Pause(t.Context(), time.Second))
+	clustertest.Must(t, victim.Kill())
+	clustertest.Must(t, r.disk(victim).Save("new"))
+	clustertest.Must(t, r.disk(victim).Load("old"))
+	clustertest.Must(t, victim.Start(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	defer cancel()
+	code, err := victim.Wait(ctx)
+	switch {
+	case err != nil:
+		t.Errorf("%s runs on a folder that was rolled back, and nobody noticed", victim.Name)
+	case code == 0:
+		t.Errorf("%s on a folder that was rolled back ended with 0", victim.Name)
+	default:
+		t.Logf("%s ended with %d: %s", victim.Name, code, lastLine(t, victim))
+		clustertest.Must(t, r.disk(victim).Load("new"))
+		r.back(t, victim)
+	}
+	r.fired("F49")
+	r.judge(t)
+}

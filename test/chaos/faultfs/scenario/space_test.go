@@ -1,0 +1,104 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// TestAFullDiskEndsItsProcessOnly (F41): a follower's, then the leader's, without
+// any warning that there is little room.
+func TestAFullDiskEndsItsProcessOnly(t *testing.T) {
+	r := start(t, seedOf(t))
+	r.begin(t, r.seed)
+	for round := range 2 {
+		r.awaitBegun(t, 5)
+		victim := r.follower(t)
+		if round == 1 {
+			victim = clustertest.Leader(t, r.c)
+		}
+		clustertest.Must(t, r.disk(victim).Room(0, true))
+		r.ends(t, victim)
+		r.awaitBegun(t, 10)
+		clustertest.Must(t, r.disk(victim).Room(faultfs.Plenty, false))
+		r.back(t, victim)
+		r.fired("F41")
+	}
+	r.judge(t)
+}
+
+// TestDisksThatRunFullRefuseNewJobsAndFinishTheOld (F41): all have little room.
+// Then none has any, and all end; with room again nothing is lost.
+func TestDisksThatRunFullRefuseNewJobsAndFinishTheOld(t *testing.T) {
+	r := start(t, seedOf(t))
+	r.tolerate(true)
+	r.begin(t, r.seed)
+	r.awaitBegun(t, 10)
+	long, err := r.submit(t.Context(), cluster.JobFile("long", r.c.Programs.Mark("a", r.path, 4*time.Second)), nil)
+	clustertest.Must(t, err)
+	for _, d := range r.disks {
+		clustertest.Must(t, d.Room(100<<20, false))
+	}
+	small := cluster.JobFile("refused", cluster.Builtin("a", "noop", ""))
+	clustertest.Must(t, cluster.Until(t.Context(), "new jobs are refused", guard, func(ctx context.Context) error {
+		a := r.c.RunWith(ctx, small, "submit", "-", "-o", "json", "--timeout", "1s")
+		if a.Code == 0 {
+			return fmt.Errorf("taken: %s", a)
+		}
+		return nil
+	}))
+	job, err := r.c.AwaitEnd(t.Context(), long, endLimit)
+	clustertest.Must(t, err)
+	if job.State != "completed" {
+		t.Errorf("what ran while the disks were nearly full is %s", job.State)
+	}
+	long, err = r.longJob(t)
+	clustertest.Must(t, err)
+	for _, d := range r.disks {
+		clustertest.Must(t, d.Room(0, true))
+	}
+	for _, n := range r.c.Coordinators() {
+		r.endsIfAsked(t, n)
+	}
+	for _, n := range r.c.Coordinators() {
+		clustertest.Must(t, r.disk(n).Room(faultfs.Plenty, false))
+		if n.Running() {
+			continue
+		}
+		clustertest.Must(t, n.Start(t.Context()))
+	}
+	clustertest.Must(t, r.c.AwaitReady(t.Context()))
+	r.awaitBegun(t, 10)
+	r.fired("F41")
+	_, err = r.c.AwaitEnd(t.Context(), long, endLimit)
+	clustertest.Must(t, err)
+	t.Logf("%d submissions of the load were refused", r.tolerate(false))
+	r.judge(t)
+}
+
+// longJob brings room for one job back and submits it: it is under way when
+// there is none at all.
+func (r *rig) longJob(t *testing.T) (string, error) {
+	t.Helper()
+	for _, d := range r.disks {
+		clustertest.Must(t, d.Room(faultfs.Plenty, false))
+	}
+	return r.submit(t.Context(), cluster.JobFile("long", r.c.Programs.Mark("a", r.path, 3*time.Second)), nil)
+}
+
+// endsIfAsked returns once a coordinator has ended because its disk is full. The
+// last one may not: alone it is no leader, and writes nothing.
+func (r *rig) endsIfAsked(t *testing.T, n *cluster.Coordinator) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	code, err := n.Wait(ctx)
+	if err == nil && code != exitFatal {
+		t.Errorf("%s ended with %d, want %d", n.Name, code, exitFatal)
+	}
+}

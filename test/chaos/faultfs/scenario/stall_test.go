@@ -1,0 +1,248 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// store is the file that holds the log, term and vote.
+const store = "raft.db"
+
+// TestASyncThatHangsForAMomentEndsNobody (F38): a disk may take a second.
+func TestASyncThatHangsForAMomentEndsNobody(t *testing.T) {
+	r := start(t, seedOf(t))
+	r.begin(t, r.seed)
+	r.awaitBegun(t, 5)
+	stalls, again := clustertest.WatchStalls(t), 3
+	for round := 0; round < 2; round++ {
+		victim := clustertest.Leader(t, r.c)
+		if round == 1 {
+			victim = r.follower(t)
+		}
+		pid, before := victim.Pid(), stalls.Lost()
+		hiccup, err := r.disk(victim).HangOnce(faultfs.Sync, store, time.Second)
+		clustertest.Must(t, err)
+		r.awaitFired(t, hiccup)
+		took := r.awaitBegun(t, 10)
+		if !victim.Running() || victim.Pid() != pid {
+			lost := stalls.Lost() - before
+			if lost == 0 || again == 0 {
+				t.Fatalf("%s ended because its disk took a second", victim.Name)
+			}
+			t.Logf("the machine stood still for %v, and the disk of %s with it: once more", lost, victim.Name)
+			again, round = again-1, round-1
+			r.back(t, victim)
+			continue
+		}
+		t.Logf("%s: work flowed %v after its disk took a second", victim.Name, took.Round(time.Millisecond))
+		r.fired("F38")
+	}
+	r.judge(t)
+}
+
+// TestALeaderWhoseDiskHangsIsReplaced (F38): after five seconds the disk goes on,
+// or not before somebody sees to it. The process must not wait for that.
+func TestALeaderWhoseDiskHangsIsReplaced(t *testing.T) {
+	r := start(t, seedOf(t))
+	r.begin(t, r.seed)
+	for _, length := range []time.Duration{5 * time.Second, 0} {
+		r.awaitBegun(t, 5)
+		leader := clustertest.Leader(t, r.c)
+		stall, err := r.disk(leader).Add(faultfs.Rule{Ops: ops(faultfs.Sync), Name: store, Delay: length, Hang: length == 0})
+		clustertest.Must(t, err)
+		r.awaitFired(t, stall)
+		hung := time.Now()
+		next, err := r.c.AwaitLeaderOtherThan(t.Context(), leader)
+		clustertest.Must(t, err)
+		elected := time.Since(hung)
+		r.awaitBegun(t, 10)
+		t.Logf("%s leads %v after the disk of %s hung, and work flows after %v", next.Name,
+			elected.Round(time.Millisecond), leader.Name, time.Since(hung).Round(time.Millisecond))
+		if length == 0 {
+			// However long it hangs: the others do not care.
+			clustertest.Must(t, cluster.Pause(t.Context(), longHang(t)))
+			r.awaitBegun(t, 10)
+			if now := clustertest.Leader(t, r.c); now == leader {
+				t.Errorf("%s leads again while its disk hangs", leader.Name)
+			}
+		}
+		// A process cannot end before the kernel lets its threads go.
+		clustertest.Must(t, stall.Lift())
+		r.ends(t, leader)
+		r.back(t, leader)
+		r.fired("F38")
+	}
+	r.judge(t)
+}
+
+// longHang is how long a disk hangs on after the cluster has gone on: longer
+// when the tests are run for long.
+func longHang(t *testing.T) time.Duration {
+	t.Helper()
+	return time.Duration(number(t, "DTASK_LONG_HANG", 3)) * time.Second //nolint:gosec // seconds
+}
+
+// TestAStoreThatFailsOnceEndsTheProcess (F39, F40, F50): whatever failed, nobody
+// knows what is on the disk. The same disk, healed, carries it again.
+func TestAStoreThatFailsOnceEndsTheProcess(t *testing.T) {
+	r := start(t, seedOf(t))
+	r.begin(t, r.seed)
+	for _, fault := range []struct {
+		kind string
+		rule faultfs.Rule
+	}{
+		{"F39", faultfs.Rule{Ops: ops(faultfs.Sync), Name: store, Errno: syscall.EIO, Times: 1}},
+		{"F40", faultfs.Rule{Ops: ops(faultfs.Write), Name: store, Errno: syscall.EIO, Times: 1}},
+		{"F50", faultfs.Rule{Errno: syscall.EROFS}},
+	} {
+		for round := range 2 {
+			r.awaitBegun(t, 5)
+			victim := clustertest.Leader(t, r.c)
+			if round == 1 {
+				victim = r.follower(t)
+			}
+			f, err := r.disk(victim).Add(fault.rule)
+			clustertest.Must(t, err)
+			r.awaitFired(t, f)
+			r.ends(t, victim)
+			r.awaitBegun(t, 5)
+			clustertest.Must(t, f.Lift())
+			r.back(t, victim)
+			r.fired(fault.kind)
+		}
+	}
+	r.judge(t)
+}
+
+// TestSlowDisksSlowOnlyTheWorkDown (F51): 50 ms for each sync, at all of them.
+func TestSlowDisksSlowOnlyTheWorkDown(t *testing.T) {
+	r := start(t, seedOf(t))
+	stalls := clustertest.WatchStalls(t)
+	before, err := r.c.Status(t.Context())
+	clustertest.Must(t, err)
+	for _, d := range r.disks {
+		_, err := d.Slow(faultfs.Sync, store, 50*time.Millisecond)
+		clustertest.Must(t, err)
+	}
+	r.begin(t, r.seed)
+	took := r.awaitBegun(t, 60)
+	after, err := r.c.Status(t.Context())
+	clustertest.Must(t, err)
+	lost := stalls.Lost() // a machine that stands still makes elections, and slow disks slower
+	if after.Term > before.Term+1 && lost == 0 {
+		t.Errorf("the term went from %d to %d: slow disks make leaders flap", before.Term, after.Term)
+	}
+	for _, n := range r.c.Coordinators() {
+		clustertest.Must(t, r.disk(n).Heal())
+		switch {
+		case n.Running():
+		case lost == 0:
+			t.Errorf("%s ended because its disk is slow", n.Name)
+		default:
+			r.back(t, n)
+		}
+	}
+	t.Logf("60 commands began within %v, with 50 ms for each sync; terms %d to %d", took.Round(time.Millisecond), before.Term, after.Term)
+	r.fired("F51")
+	r.judge(t)
+}
+
+// TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt (R24) holds the syncs of two
+// of three: the third has the job on its disk, and says nothing.
+func TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt(t *testing.T) {
+	r := start(t, seedOf(t))
+	leader := clustertest.Leader(t, r.c)
+	others := r.c.Followers(leader)
+	file := cluster.JobFile("held", cluster.Builtin("a", "noop", ""))
+
+	// One of three may hang: it is acknowledged while it does.
+	one, err := r.disk(others[0]).Hang(faultfs.Sync, store)
+	clustertest.Must(t, err)
+	clustertest.Submit(t, r.c.Ctl, file)
+	clustertest.Must(t, one.Lift())
+	if !others[0].Running() {
+		r.back(t, others[0])
+	}
+	clustertest.Must(t, r.c.AwaitCaughtUp(t.Context(), others[0]))
+
+	synced, err := r.disk(leader).Counts()
+	clustertest.Must(t, err)
+	var holds []*faultfs.Fault
+	for _, n := range others {
+		hold, err := r.disk(n).Hang(faultfs.Sync, store)
+		clustertest.Must(t, err)
+		holds = append(holds, hold)
+	}
+	type outcome struct {
+		id  string
+		err error
+	}
+	answered := make(chan outcome, 1)
+	said := []int{saidWhy(t, others[0]), saidWhy(t, others[1])}
+	go func() {
+		id, err := r.c.Submit(t.Context(), file, "--timeout", "60s")
+		answered <- outcome{id, err}
+	}()
+	for i, hold := range holds {
+		r.awaitFired(t, hold)
+		if counts, err := r.disk(others[i]).Counts(); err != nil || counts[faultfs.Write] == 0 {
+			t.Errorf("%s has written nothing: %v, %v", others[i].Name, counts, err)
+		}
+	}
+	clustertest.Must(t, cluster.Until(t.Context(), "the leader has synced the job", guard, func(context.Context) error {
+		counts, err := r.disk(leader).Counts()
+		if err == nil && counts[faultfs.Sync] <= synced[faultfs.Sync] {
+			err = fmt.Errorf("%d syncs, as before", counts[faultfs.Sync])
+		}
+		return err
+	}))
+	clustertest.Must(t, cluster.Until(t.Context(), "both give their disks up", guard, func(context.Context) error {
+		for i, n := range others {
+			if saidWhy(t, n) == said[i] {
+				return fmt.Errorf("%s has not", n.Name)
+			}
+		}
+		return nil
+	}))
+	clustertest.Must(t, cluster.Pause(t.Context(), time.Second))
+	select {
+	case got := <-answered:
+		t.Fatalf("the job was answered (%+v) while two of three have not synced it", got)
+	default:
+	}
+	for i, hold := range holds {
+		clustertest.Must(t, hold.Lift())
+		r.ends(t, others[i])
+		clustertest.Must(t, others[i].Start(t.Context()))
+	}
+	got := <-answered
+	clustertest.Must(t, got.err)
+	job, err := r.c.AwaitEnd(t.Context(), got.id, endLimit)
+	clustertest.Must(t, err)
+	if job.State != "completed" {
+		t.Errorf("the job is %s", job.State)
+	}
+	r.fired("F38")
+	r.judge(t)
+}
+
+// saidWhy is how many lines a coordinator has written so far that say why it ends.
+func saidWhy(t *testing.T, n *cluster.Coordinator) (lines int) {
+	t.Helper()
+	text, err := n.Log()
+	clustertest.Must(t, err)
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "dtaskd:") {
+			lines++
+		}
+	}
+	return lines
+}

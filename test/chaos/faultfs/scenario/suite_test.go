@@ -1,0 +1,168 @@
+package scenario
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/chaos/faultfs/mount"
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/record"
+)
+
+// guard is how long what must happen may take: it keeps a broken test from
+// hanging.
+const guard = time.Minute
+
+// exitFatal is the exit code of dtaskd when its store failed or is damaged.
+const exitFatal = 70
+
+// program builds faultfsd once for all tests.
+var program = sync.OnceValues(func() (string, error) {
+	return faultfs.Build(context.Background(), os.Getenv(cluster.BinVariable))
+})
+
+func TestMain(m *testing.M) { os.Exit(clustertest.Main(m)) }
+
+// number is a number in the environment, or else the given one.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	given := os.Getenv(name)
+	if given == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(given, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// seedOf is the seed of a test, which is printed with the line that repeats it.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := number(t, "DTASK_CHAOS_SEED", rand.Uint64N(1_000_000))
+	t.Logf("replay: DTASK_CHAOS_SEED=%d go test -count=1 -v -run '^%s$' ./test/chaos/faultfs/scenario", seed, t.Name())
+	return seed
+}
+
+// A rig is a cluster on disks, with a load.
+type rig struct {
+	*load
+
+	c      *cluster.Cluster
+	disks  faultfs.Disks
+	seed   uint64
+	random *rand.Rand // of the test's own goroutine
+	faults map[string]int
+	begun  time.Time
+}
+
+// fired notes that a kind of fault was there.
+func (r *rig) fired(kind string) { r.faults[kind]++ }
+
+// judge judges the load and adds the run to the record.
+func (r *rig) judge(t *testing.T) {
+	t.Helper()
+	j := r.load.judge(t)
+	clustertest.Must(t, record.AppendIfAsked(t.Context(), &record.Run{
+		Suite: "chaos", Seed: r.seed, Seconds: time.Since(r.begun).Seconds(), Tasks: j.tasks, Faults: r.faults,
+		Lost: j.lost, Duplicated: j.duplicated, Diverged: j.diverged,
+	}))
+}
+
+// ops is a list of operations.
+func ops(some ...mount.Op) []mount.Op { return some }
+
+// awaitFired returns once a fault has hit something.
+func (r *rig) awaitFired(t *testing.T, f *faultfs.Fault) {
+	t.Helper()
+	clustertest.Must(t, cluster.Until(t.Context(), "the fault hits something", guard, func(context.Context) error {
+		now, err := f.Now()
+		if err == nil && now.Fired == 0 {
+			err = cluster.ErrNotYet
+		}
+		return err
+	}))
+}
+
+// start starts a cluster on disks. Its processes and disks end with the test; if
+// it failed, what was on the disks is kept beside the logs.
+func start(t *testing.T, seed uint64, flags ...string) *rig {
+	t.Helper()
+	r := prepare(t, seed, cluster.Config{Workers: 2, Slots: 6, CoordinatorFlags: flags})
+	clustertest.Must(t, r.c.Start(t.Context()))
+	return r
+}
+
+// prepare is start without starting anything.
+func prepare(t *testing.T, seed uint64, cfg cluster.Config) *rig {
+	t.Helper()
+	if err := faultfs.Available(); err != nil {
+		t.Skip(err)
+	}
+	path, err := program()
+	clustertest.Must(t, err)
+	cfg.DataFolder = faultfs.DataFolder
+	c := clustertest.New(t, cfg)
+	disks, err := faultfs.Attach(t.Context(), path, c)
+	clustertest.Must(t, err)
+	r := &rig{c: c, disks: disks, seed: seed, random: rand.New(rand.NewPCG(seed, 1000)), faults: map[string]int{}, begun: time.Now()}
+	r.load = newLoad(c, filepath.Join(c.Dir, "ledger"))
+	t.Cleanup(func() {
+		r.load.end()
+		for _, d := range disks {
+			if err := d.Heal(); err != nil { // or nobody could end
+				t.Error(err)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			if err := disks.Export(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := disks.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// disk is the disk of a coordinator.
+func (r *rig) disk(n *cluster.Coordinator) *faultfs.Disk { return r.disks[n.Name] }
+
+// follower is one of the followers.
+func (r *rig) follower(t *testing.T) *cluster.Coordinator {
+	t.Helper()
+	others := r.c.Followers(clustertest.Leader(t, r.c))
+	return others[r.random.IntN(len(others))]
+}
+
+// back starts a coordinator again and returns once it has caught up.
+func (r *rig) back(t *testing.T, n *cluster.Coordinator) {
+	t.Helper()
+	clustertest.Must(t, n.Start(t.Context()))
+	clustertest.Must(t, r.c.AwaitCaughtUp(t.Context(), n))
+}
+
+// ends returns once a coordinator has ended by itself, because of its disk.
+func (r *rig) ends(t *testing.T, n *cluster.Coordinator) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	defer cancel()
+	code, err := n.Wait(ctx)
+	clustertest.Must(t, err)
+	if code != exitFatal {
+		t.Errorf("%s ended with %d, want %d: its disk failed", n.Name, code, exitFatal)
+	}
+}

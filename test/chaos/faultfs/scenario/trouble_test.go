@@ -1,0 +1,47 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// TestEveryTroubleHeals has every kind of trouble that a nemesis may make, one
+// after another on one cluster.
+func TestEveryTroubleHeals(t *testing.T) {
+	r := start(t, seedOf(t))
+	r.begin(t, r.seed)
+	for _, trouble := range faultfs.Troubles() {
+		r.awaitBegun(t, 3)
+		victims := r.c.Coordinators()
+		if !trouble.All {
+			victims = []*cluster.Coordinator{victims[r.random.IntN(len(victims))]}
+		}
+		hold := 100*time.Millisecond + time.Duration(r.random.IntN(2000))*time.Millisecond
+		clustertest.Must(t, trouble.Apply(t.Context(), r.disks, victims, hold, r.random))
+		r.areBack(t, victims)
+		r.fired(trouble.Kind)
+	}
+	r.judge(t)
+}
+
+// areBack returns once coordinators have caught up; it starts whoever has ended or
+// ends on the way.
+func (r *rig) areBack(t *testing.T, some []*cluster.Coordinator) {
+	t.Helper()
+	clustertest.Must(t, cluster.Until(t.Context(), "who was harmed is back", guard, func(ctx context.Context) error {
+		var errs []error
+		for _, n := range some {
+			if !n.Running() {
+				clustertest.Must(t, n.Start(t.Context())) //nolint:contextcheck // the process outlives the wait
+			}
+			errs = append(errs, n.Get(ctx, "/readyz"))
+		}
+		return errors.Join(errs...)
+	}))
+}

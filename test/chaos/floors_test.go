@@ -1,0 +1,81 @@
+package chaos
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/dtask/dtask/test/chaos/nemesis"
+)
+
+// proof is what a run went through, as far as it has floors for it.
+type proof struct {
+	rate        float64  // successful calls a second
+	unused      []string // links that nobody ever dialled
+	kinds       int      // of faults that fired
+	leaderKills int
+	tasks       int64 // acknowledged
+}
+
+// tooLittle says what of a run is below its floors: a checker that finds nothing
+// has shown nothing unless there was something to find.
+func tooLittle(o *options, p *proof) (missing []string) {
+	below := func(is bool, format string, args ...any) {
+		if is {
+			missing = append(missing, fmt.Sprintf(format, args...))
+		}
+	}
+	below(p.rate < o.MinRate, "%.1f calls succeeded each second, want %.1f", p.rate, o.MinRate)
+	below(len(p.unused) > 0, "nobody used the links from %v, and nobody misses what they lose", p.unused)
+	below(p.kinds < o.MinKinds, "%d kinds of faults fired, want %d", p.kinds, o.MinKinds)
+	below(p.leaderKills < o.MinLeaderKills, "%d leaders were killed, want %d", p.leaderKills, o.MinLeaderKills)
+	below(p.tasks < int64(o.MinTasks), "%d tasks were acknowledged, want %d", p.tasks, o.MinTasks)
+	return missing
+}
+
+func TestARunThatProvesLittleIsFoundOut(t *testing.T) {
+	t.Parallel()
+	o := &options{MinRate: 3, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000}
+	fine := proof{rate: 3, kinds: 30, leaderKills: 60, tasks: 10_000}
+	if missing := tooLittle(o, &fine); len(missing) > 0 {
+		t.Errorf("a run at its floors lacks %q", missing)
+	}
+	for want, change := range map[string]func(*proof){
+		"2.9 calls succeeded":       func(p *proof) { p.rate = 2.9 },
+		"links from [n1 to n2]":     func(p *proof) { p.unused = []string{"n1 to n2"} },
+		"29 kinds of faults":        func(p *proof) { p.kinds = 29 },
+		"59 leaders were killed":    func(p *proof) { p.leaderKills = 59 },
+		"9999 tasks were acknowled": func(p *proof) { p.tasks = 9999 },
+	} {
+		p := fine
+		change(&p)
+		if missing := tooLittle(o, &p); len(missing) != 1 || !strings.Contains(missing[0], want) {
+			t.Errorf("it lacks %q, want one: %s", missing, want)
+		}
+	}
+}
+
+func TestWhatTheRecordLacksIsDrawnMoreOften(t *testing.T) {
+	t.Parallel()
+	fired := make(map[string]int)
+	for _, f := range nemesis.All() {
+		fired[f.Kind()] = enough
+	}
+	if often := lacking(fired, nemesis.All()); len(often) > 0 {
+		t.Errorf("nothing is lacking, and drawn more often are %v", often)
+	}
+	fired["F1"], fired["F7"], fired["F36"] = enough-1, enough-7, 0
+	text := writeOften(lacking(fired, nemesis.All()))
+	if want := "F1=2,F36=5,F7=3"; text != want {
+		t.Errorf("drawn more often are %s, want %s", text, want)
+	}
+	again, err := readOften(text)
+	if err != nil || writeOften(again) != text {
+		t.Errorf("read again they are %v, %v", again, err)
+	}
+	for _, wrong := range []string{"F1", "F1=0", "F1=x"} {
+		if _, err := readOften(wrong); err == nil {
+			t.Errorf("%q is read", wrong)
+		}
+	}
+}

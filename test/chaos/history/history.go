@@ -1,0 +1,166 @@
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster/ledger"
+)
+
+// Kind says what was asked.
+type Kind string
+
+// The kinds of calls.
+const (
+	Submit Kind = "submit" // store the job Body under Key
+	Cancel Kind = "cancel" // end Job, or its Task
+	Read   Kind = "read"   // Job, linearizable; with Task that task
+	Stale  Kind = "stale"  // Job, at any replica
+)
+
+// Verdict says how a call ended.
+type Verdict string
+
+// The verdicts.
+const (
+	OK      Verdict = "ok"
+	Fail    Verdict = "fail"    // for certain without effect
+	Unknown Verdict = "unknown" // it may have had its effect, and may have it later
+)
+
+// Never is the return of a call that did not return, or whose outcome is
+// unknown: it may take effect at any time.
+const Never = time.Duration(math.MaxInt64)
+
+// A Call is one call of one client.
+type Call struct {
+	N      int    `json:"n"` // number of the call, from 1
+	Client int    `json:"client"`
+	Kind   Kind   `json:"kind"`
+	Key    string `json:"key,omitempty"`
+	Body   string `json:"body,omitempty"` // names what was submitted: equal for equal jobs
+	Job    string `json:"job,omitempty"`  // asked about; of a submission: the answer
+	Task   string `json:"task,omitempty"`
+
+	Call   time.Duration `json:"call"`
+	Return time.Duration `json:"return,omitempty"` // Never if Unknown
+
+	Verdict Verdict `json:"verdict,omitempty"`
+	Error   string  `json:"error,omitempty"`
+	// Reason is the kind of a failure: conflict, not found.
+	Reason  string `json:"reason,omitempty"`
+	State   string `json:"state,omitempty"`   // that was read, of the job or the task
+	Attempt int    `json:"attempt,omitempty"` // that was read
+	Already bool   `json:"already,omitempty"` // it was so before: cancelled, submitted
+	Tasks   int    `json:"tasks,omitempty"`   // of a submission
+	Count   int    `json:"count,omitempty"`   // completed tasks that were read
+}
+
+// Reasons of failures.
+const (
+	Conflict = "conflict"
+	NotFound = "not found"
+	Other    = "other"
+)
+
+// A Recorder writes calls.
+type Recorder struct {
+	mu   sync.Mutex // guards all below
+	file *os.File
+	out  *bufio.Writer
+	n    int
+	err  error // the first one
+}
+
+// Open makes a recorder that writes to a new file. The caller closes it.
+func Open(path string) (*Recorder, error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the history: %w", err)
+	}
+	return &Recorder{file: file, out: bufio.NewWriter(file)}, nil
+}
+
+// Begin numbers and writes a call that is about to be made.
+func (r *Recorder) Begin(c Call) Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n++
+	c.N = r.n
+	var err error
+	if c.Call, err = ledger.Now(); err != nil && r.err == nil {
+		r.err = err
+	}
+	r.writeLocked(c)
+	return c
+}
+
+// End writes how a call ended.
+func (r *Recorder) End(c Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var err error
+	if c.Return, err = ledger.Now(); err != nil && r.err == nil {
+		r.err = err
+	}
+	if c.Verdict == Unknown {
+		c.Return = Never
+	}
+	r.writeLocked(c)
+}
+
+func (r *Recorder) writeLocked(c Call) {
+	text, err := json.Marshal(c)
+	if err == nil {
+		_, err = r.out.Write(append(text, '\n'))
+	}
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("writing the history: %w", err)
+	}
+}
+
+// Close writes what is left and returns the first error of all.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.err, r.out.Flush(), r.file.Close())
+}
+
+// Load reads the calls of a file, in the order in which they were made.
+func Load(path string) ([]Call, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the history: %w", err)
+	}
+	defer func() { _ = file.Close() }() // read only
+	var calls []Call
+	for decoder := json.NewDecoder(bufio.NewReader(file)); ; {
+		var c Call
+		if err := decoder.Decode(&c); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break // the last line of a recorder that was killed may be torn
+		} else if err != nil {
+			return nil, fmt.Errorf("reading the history after call %d: %w", len(calls), err)
+		}
+		switch {
+		case c.N == len(calls)+1:
+			calls = append(calls, c)
+		case c.N >= 1 && c.N <= len(calls):
+			calls[c.N-1] = c
+		default:
+			return nil, fmt.Errorf("reading the history: call %d follows call %d", c.N, len(calls))
+		}
+	}
+	for i := range calls {
+		if calls[i].Verdict == "" {
+			calls[i].Verdict, calls[i].Return = Unknown, Never
+		}
+	}
+	return calls, nil
+}

@@ -1,0 +1,347 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// damageFaults are faults after which what a replica has stored must not be used any
+// more. It comes back with what the others have, under another server id.
+func damageFaults() []fault {
+	return []fault{
+		{"F44", "torn-page", damaged(tearPage)},
+		{"F45", "bit-flip-in-log", damaged(flipInLog)},
+		{"F46", "bit-flip-in-snapshot", damaged(flipInSnapshot)},
+		{"F47", "truncated-log", damaged(truncateLog)},
+		{"F48", "folder-deleted-under-it", deletedUnder},
+		{"F49", "old-copy-of-a-disk", rolledBack},
+		{"F59", "all-replaced", replaceAll},
+		{"F60", "wiped", wiped},
+	}
+}
+
+const (
+	// backLimit is how long a replica without data may take until it votes and has
+	// caught up: a guard. Other faults may keep it away for as long as they hold.
+	backLimit = 2 * time.Minute
+	// rootPages is where the pages of a store begin that hold data, behind its two
+	// roots.
+	rootPages = 8192
+)
+
+// damaged harms what a replica has stored while it is down. Whether or not that is
+// noticed, nothing of it is left in the end: one replica at a time may be damaged.
+func damaged(harm func(w *World, d *faultfs.Disk, n *cluster.Coordinator) error) func(context.Context, *World, time.Duration) error {
+	return func(ctx context.Context, w *World, hold time.Duration) error {
+		return w.atRisk(ctx, "damage", func(d *faultfs.Disk, n *cluster.Coordinator) error {
+			if err := w.Kill(ctx, n); err != nil {
+				return err
+			}
+			if err := harm(w, d, n); err != nil {
+				return errors.Join(err, Ensure(context.WithoutCancel(ctx), n.Process))
+			}
+			pauseOr(ctx, min(hold, downAtMost))
+			if err := w.comeBack(ctx, n); err != nil {
+				return err
+			}
+			aside, err := w.forgetAside(n)
+			if err != nil || aside > 0 {
+				return err
+			}
+			w.Log("%s came back with what was damaged: it is wiped", n.Name) // it was where nobody reads
+			return w.wipe(ctx, n, 0)
+		})
+	}
+}
+
+// atRisk takes a replica, and the right to put what it has stored at risk.
+func (w *World) atRisk(ctx context.Context, fault string, do func(d *faultfs.Disk, n *cluster.Coordinator) error) error {
+	if w.Disks == nil {
+		return fmt.Errorf("no disks that break: %w", ErrCannot)
+	}
+	data, err := w.Take(fault, Data, Members)
+	if err != nil {
+		return err
+	}
+	defer data()
+	if err := w.allKnowAll(ctx); err != nil {
+		return err
+	}
+	some, release, err := w.takeProcesses(ctx, fault, aReplica)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return do(w.Disks[some[0].Name], some[0])
+}
+
+// allKnowAll returns once every replica has its history, and has applied what is
+// committed now. One that is
+// behind may not know who votes, and refuses its vote to whom it does not take for a
+// voter: if then another loses its data, nobody is ever elected (docs/guarantees.md).
+func (w *World) allKnowAll(ctx context.Context) error {
+	const limit = 5 * time.Second
+	all, committed := len(w.Cluster.Coordinators()), uint64(0)
+	err := cluster.Until(ctx, "all replicas know all", limit, func(ctx context.Context) error {
+		s, err := w.status.ClusterStatus(ctx)
+		if err != nil {
+			return fmt.Errorf("looking for the replicas: %w", err)
+		}
+		if committed == 0 {
+			for _, m := range s.GetMembers() {
+				committed = max(committed, m.GetApplied())
+			}
+		}
+		know := 0
+		for _, m := range s.GetMembers() {
+			if m.GetVoter() && m.GetState() != "unreachable" && m.GetApplied() >= committed {
+				know++
+			}
+		}
+		if s.GetLeader() == "" || know < all || know != len(s.GetMembers()) {
+			return fmt.Errorf("the leader is %q, the members are %v", s.GetLeader(), s.GetMembers())
+		}
+		for _, n := range w.Cluster.Coordinators() {
+			if err := whole(ctx, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, ErrCannot)
+	}
+	return nil
+}
+
+func tearPage(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
+	path, err := filepath.Rel(d.Dir, filepath.Join(n.DataDir, store))
+	if err == nil {
+		_, err = d.TearLast(path, rootPages, w.Random.Uint64())
+	}
+	return err //nolint:wrapcheck // says what it did
+}
+
+// flipInLog flips some bits of the store: most pages are free, and one bit would
+// mostly be where nobody reads.
+func flipInLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
+	path, err := filepath.Rel(d.Dir, filepath.Join(n.DataDir, store))
+	for range 1 + w.Random.IntN(16) {
+		if err == nil {
+			_, err = d.Flip(path, -1, w.Random.Uint64())
+		}
+	}
+	return err //nolint:wrapcheck // says what it did
+}
+
+func flipInSnapshot(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
+	files, err := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*", "*"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("%s has no snapshot: %w", n.Name, ErrCannot)
+	}
+	path, err := filepath.Rel(d.Dir, files[w.Random.IntN(len(files))])
+	if err == nil {
+		_, err = d.Flip(path, -1, w.Random.Uint64())
+	}
+	return err //nolint:wrapcheck // says what it did
+}
+
+func truncateLog(w *World, _ *faultfs.Disk, n *cluster.Coordinator) error {
+	file, err := os.OpenFile(filepath.Join(n.DataDir, store), os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("truncating a store: %w", err)
+	}
+	about, err := file.Stat()
+	if err == nil && about.Size() > rootPages {
+		err = file.Truncate(rootPages + w.Random.Int64N(about.Size()-rootPages))
+	}
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// deletedUnder deletes the folder of a replica that runs, which is killed a little
+// later and finds nothing.
+func deletedUnder(ctx context.Context, w *World, hold time.Duration) error {
+	return w.atRisk(ctx, "folder deleted", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
+		// What it still does with its folder may fail, also removing it.
+		err := cluster.Until(context.WithoutCancel(ctx), "the folder is deleted", 5*time.Second, func(context.Context) error { return os.RemoveAll(n.DataDir) })
+		if err != nil {
+			return fmt.Errorf("deleting a folder: %w", err)
+		}
+		pauseOr(ctx, min(hold, downAtMost))
+		return w.wipe(ctx, n, 0)
+	})
+}
+
+// wiped loses the folder of a replica that is down.
+func wiped(ctx context.Context, w *World, hold time.Duration) error {
+	return w.atRisk(ctx, "wipe", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
+		return w.wipe(ctx, n, min(hold, downAtMost))
+	})
+}
+
+// replaceAll loses the folders of all replicas one after another, each when the one
+// before has caught up.
+func replaceAll(ctx context.Context, w *World, _ time.Duration) error {
+	if w.Disks == nil {
+		return fmt.Errorf("no disks that break: %w", ErrCannot)
+	}
+	all := w.Cluster.Coordinators()
+	release, err := w.Take("replacement of all", append(replicas(all...), Data, Members)...)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := w.allKnowAll(ctx); err != nil {
+		return err
+	}
+	for done, i := range w.Random.Perm(len(all)) {
+		if done > 0 {
+			if err := w.allKnowAll(context.WithoutCancel(ctx)); err != nil {
+				return err // ErrCannot: not all were replaced
+			}
+		}
+		if err := w.wipe(ctx, all[i], 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wipe loses the folder of a replica, which the caller has taken with Data, and
+// returns once it has come back.
+func (w *World) wipe(ctx context.Context, n *cluster.Coordinator, down time.Duration) error {
+	if err := w.Kill(ctx, n); err != nil {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(n.DataDir), syncFolder(filepath.Dir(n.DataDir))); err != nil {
+		return fmt.Errorf("wiping %s: %w", n.Name, err)
+	}
+	pauseOr(ctx, down)
+	if err := w.comeBack(ctx, n); err != nil {
+		return err
+	}
+	_, err := w.forgetAside(n)
+	return err
+}
+
+// syncFolder makes what was done to a folder durable: a power cut is another fault's.
+func syncFolder(dir string) error {
+	f, err := os.Open(dir) //nolint:gosec // a folder of the suite's own
+	if err != nil {
+		return fmt.Errorf("syncing a folder: %w", err)
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// comeBack starts a replica, again and again if it ends, until it votes and has caught
+// up, also when ctx is done: what it has lost is at risk until then.
+func (w *World) comeBack(ctx context.Context, n *cluster.Coordinator) error {
+	started := false
+	err := cluster.Until(context.WithoutCancel(ctx), n.Name+" votes and has caught up", backLimit, func(ctx context.Context) error {
+		if !n.Running() {
+			if started {
+				w.ended(ctx, n.Process)
+			}
+			started = true
+			if err := Ensure(context.WithoutCancel(ctx), n.Process); err != nil {
+				return err
+			}
+		}
+		s, err := w.status.ClusterStatus(ctx)
+		if err != nil {
+			return fmt.Errorf("looking for %s: %w", n.Name, err)
+		}
+		for _, m := range s.GetMembers() {
+			const near = 64 // entries; under load nobody is ever at the very end
+			if n.Is(m.GetId()) && m.GetVoter() && m.GetState() != "unreachable" && m.GetLag() <= near {
+				return n.Get(ctx, "/readyz") //nolint:wrapcheck // says what it did
+			}
+		}
+		return fmt.Errorf("the leader is %q, the members are %v", s.GetLeader(), s.GetMembers())
+	})
+	if err != nil {
+		return fmt.Errorf("a replica that lost its data: %w", err)
+	}
+	// Until then allKnowAll keeps what others have from harm.
+	const limit = 5 * time.Second
+	fetched := func(ctx context.Context) error { return whole(ctx, n) }
+	if err := cluster.Until(context.WithoutCancel(ctx), "the history of "+n.Name+" is whole", limit, fetched); err != nil {
+		w.Log("after the loss of a replica's data: %v", err)
+	}
+	return nil
+}
+
+// whole is nil once a replica is ready and has the history of jobs that have left the
+// state: each replica keeps that for itself, and gets what it lacks from another.
+func whole(ctx context.Context, n *cluster.Coordinator) error {
+	if err := n.Get(ctx, "/readyz"); err != nil {
+		return err //nolint:wrapcheck // says what it did
+	}
+	figures, err := n.Metrics(ctx)
+	if err == nil && figures["dtask_history_incomplete"] != 0 {
+		err = fmt.Errorf("the history of %s is incomplete", n.Name)
+	}
+	return err //nolint:wrapcheck // says what it did
+}
+
+// forgetAside removes what a replica has set aside, and tells how many folders.
+func (w *World) forgetAside(n *cluster.Coordinator) (int, error) {
+	aside, err := filepath.Glob(n.DataDir + ".damaged-*")
+	for _, dir := range aside {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("removing what was set aside: %w", err)
+	}
+	return len(aside), nil
+}
+
+// rolledBack brings an old copy of a replica's disk back, after it has acknowledged
+// more than that has. It must not be believed.
+func rolledBack(ctx context.Context, w *World, hold time.Duration) error {
+	return w.atRisk(ctx, "old copy", func(d *faultfs.Disk, n *cluster.Coordinator) error {
+		if err := w.Kill(ctx, n); err != nil {
+			return err
+		}
+		old := w.applied(ctx, n)
+		if err := errors.Join(d.Save("old"), Ensure(context.WithoutCancel(ctx), n.Process)); err != nil {
+			return fmt.Errorf("copying a disk: %w", err)
+		}
+		if err := w.goesOn(ctx, n, old, hold); err != nil {
+			return err
+		}
+		if err := w.Kill(ctx, n); err != nil {
+			return err
+		}
+		if err := d.Load("old"); err != nil {
+			return fmt.Errorf("bringing a copy back: %w", err)
+		}
+		if err := w.comeBack(ctx, n); err != nil {
+			return err
+		}
+		aside, err := w.forgetAside(n)
+		if err == nil && aside == 0 {
+			err = fmt.Errorf("%s serves from an old copy of its disk, which ends at entry %d", n.Name, old)
+		}
+		return err
+	})
+}
+
+// goesOn returns once a replica has applied many entries more than before.
+func (w *World) goesOn(ctx context.Context, n *cluster.Coordinator, before uint64, hold time.Duration) error {
+	const many = 100
+	for deadline := time.Now().Add(max(hold, 10*time.Second)); time.Now().Before(deadline) && ctx.Err() == nil; {
+		if now := w.applied(ctx, n); now > before+many {
+			return nil
+		}
+		pauseOr(ctx, 100*time.Millisecond)
+	}
+	return fmt.Errorf("%s has acknowledged nothing new: %w", n.Name, ErrCannot)
+}

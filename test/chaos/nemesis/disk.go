@@ -1,0 +1,110 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/chaos/faultfs/mount"
+	"github.com/dtask/dtask/test/cluster"
+)
+
+func diskFaults() []fault {
+	return []fault{
+		{"F38", "sync-hangs", onDisk(func(w *World, d *faultfs.Disk) error {
+			lengths := []time.Duration{time.Second, 5 * time.Second, 60 * time.Second}
+			_, err := d.HangOnce(mount.OpSync, store, lengths[w.Random.IntN(len(lengths))])
+			return err
+		})},
+		{"F39", "sync-fails", onDisk(func(_ *World, d *faultfs.Disk) error {
+			_, err := d.FailOnce(mount.OpSync, store, syscall.EIO)
+			return err
+		})},
+		{"F40", "write-fails", onDisk(func(_ *World, d *faultfs.Disk) error {
+			_, err := d.FailOnce(mount.OpWrite, store, syscall.EIO)
+			return err
+		})},
+		{"F41", "disk-full", onDisk(func(w *World, d *faultfs.Disk) error {
+			return d.Room(int64(w.Random.IntN(200_000)), w.Random.IntN(2) == 0)
+		})},
+		{"F42", "power-cut", powerCut(aReplica)},
+		{"F43", "power-cut-of-all", powerCut(everybody)},
+		{"F50", "read-only", onDisk(func(_ *World, d *faultfs.Disk) error {
+			_, err := d.ReadOnly()
+			return err
+		})},
+		{"F51", "slow-disk", onDisk(func(_ *World, d *faultfs.Disk) error {
+			_, err := d.Slow(mount.OpSync, "", 50*time.Millisecond)
+			return err
+		})},
+	}
+}
+
+// store is the file of a replica's log.
+const store = "raft.db"
+
+// aReplica is any one, the leader as often as the others together.
+func aReplica(ctx context.Context, w *World) ([]*cluster.Coordinator, error) {
+	if w.Random.IntN(2) == 0 {
+		return theLeader(ctx, w)
+	}
+	return aFollower(ctx, w)
+}
+
+// onDisk lets something be wrong with the disk of one replica, for a while. A
+// replica that ends itself because of it is started again when that is over.
+func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World, time.Duration) error {
+	return func(ctx context.Context, w *World, hold time.Duration) error {
+		if w.Disks == nil {
+			return fmt.Errorf("no disks that break: %w", ErrCannot)
+		}
+		some, release, err := w.takeProcesses(ctx, "disk", aReplica)
+		if err != nil {
+			return err
+		}
+		n := some[0]
+		disk := w.Disks[n.Name]
+		err = harm(w, disk)
+		if err == nil {
+			pauseOr(ctx, hold)
+		}
+		err = errors.Join(err, disk.Room(faultfs.Plenty, false), disk.Heal())
+		// What failed just now may still be about to end the process.
+		pauseOr(ctx, time.Second)
+		if !n.Running() {
+			w.ended(ctx, n.Process)
+		}
+		return errors.Join(err, w.revive(ctx, release, n))
+	}
+}
+
+// powerCut takes the power from some at the same moment: what was not synced is
+// lost, or torn, or not.
+func powerCut(who pick) func(context.Context, *World, time.Duration) error {
+	return func(ctx context.Context, w *World, hold time.Duration) error {
+		if w.Disks == nil {
+			return fmt.Errorf("no disks that break: %w", ErrCannot)
+		}
+		some, release, err := w.takeProcesses(ctx, "power cut", who)
+		if err != nil {
+			return err
+		}
+		off := make(chan error, len(some)) // each sends one
+		for _, n := range some {
+			go func() { off <- errors.Join(w.Disks[n.Name].PowerOff(), w.killNow(n)) }()
+		}
+		var errs []error
+		for range some {
+			errs = append(errs, <-off)
+		}
+		for _, n := range some {
+			_, err := w.Disks[n.Name].PowerOn(w.Random.Uint64())
+			errs = append(errs, err)
+		}
+		pauseOr(ctx, min(hold, downAtMost))
+		return errors.Join(append(errs, w.revive(ctx, release, some...))...)
+	}
+}

@@ -1,0 +1,124 @@
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// progressLimit is how long after a kill nothing may happen: a guard.
+const progressLimit = 60 * time.Second
+
+// KillLeaders kills leaders one after another as fast as is honest: each is
+// started again at once, and the next one is killed when there is another
+// leader, progress has gone on under it, and the one killed before is back, so
+// that a majority can work at each kill. It takes all replicas. progress counts
+// something that only a working leader lets grow.
+func (w *World) KillLeaders(ctx context.Context, many int, progress func() int64) (*Outcome, error) {
+	release, err := w.Take("killer of leaders", replicas(w.Cluster.Coordinators()...)...)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	out := &Outcome{Fired: make(map[string]int), Names: make(map[string]int), Cannot: make(map[string]string)}
+	began := time.Now()
+	for len(out.Steps) < many && ctx.Err() == nil {
+		var leader *cluster.Coordinator
+		err := cluster.Until(ctx, "there is a leader", progressLimit, func(ctx context.Context) (err error) {
+			leader, err = w.Leader(ctx)
+			return err
+		})
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return out, fmt.Errorf("killing leaders: %w", err)
+		}
+		pauseOr(ctx, time.Duration(w.Random.IntN(200))*time.Millisecond)
+		at := time.Now()
+		if err := w.Kill(ctx, leader); err != nil {
+			return out, err
+		}
+		if err := Ensure(context.WithoutCancel(ctx), leader.Process); err != nil {
+			return out, fmt.Errorf("killing leaders: %w", err)
+		}
+		if err := w.flows(ctx, leader, progress); err != nil && ctx.Err() == nil {
+			return out, fmt.Errorf("after kill %d, of %s: %w", len(out.Steps)+1, leader.Name, err)
+		}
+		out.Steps = append(out.Steps, Step{At: at.Sub(began), Kind: "F1", Name: "leader-sigkill", Took: time.Since(at)})
+		out.Fired["F1"]++
+		out.Names["F1 leader-sigkill"]++
+	}
+	return out, nil // the time is up, or all are done
+}
+
+// flows returns once another leader lets work go on and the killed one is back.
+func (w *World) flows(ctx context.Context, killed *cluster.Coordinator, progress func() int64) error {
+	var from int64 = -1
+	return cluster.Until(ctx, "work flows under another leader", progressLimit, func(ctx context.Context) error {
+		s, err := w.status.ClusterStatus(ctx)
+		if err != nil {
+			return fmt.Errorf("asking for the status: %w", err)
+		}
+		if s.GetLeader() == "" {
+			return fmt.Errorf("nobody leads in term %d", s.GetTerm())
+		}
+		if from < 0 {
+			from = progress()
+		}
+		if now := progress(); now <= from {
+			return fmt.Errorf("nothing has happened under %s in term %d", s.GetLeader(), s.GetTerm())
+		}
+		for _, m := range s.GetMembers() {
+			const near = 256 // entries; under load nobody is ever at the very end
+			if killed.Is(m.GetId()) && (m.GetState() == "unreachable" || m.GetLag() > near) {
+				return fmt.Errorf("%s is %s, %d entries behind", m.GetId(), m.GetState(), m.GetLag())
+			}
+		}
+		return nil
+	})
+}
+
+// backToBack kills the leader, and whoever is elected next within half a second
+// of the election.
+func backToBack(ctx context.Context, w *World, hold time.Duration) error {
+	all := w.Cluster.Coordinators()
+	release, err := w.Take("back to back", replicas(all...)...)
+	if err != nil {
+		return err
+	}
+	leader, err := w.Leader(ctx)
+	if err != nil {
+		release()
+		return err
+	}
+	if err = w.Kill(ctx, leader); err == nil {
+		err = Ensure(ctx, leader.Process)
+	}
+	killed := []*cluster.Coordinator{leader}
+	for deadline := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(deadline) && ctx.Err() == nil; {
+		next, nobody := w.Leader(ctx)
+		if nobody != nil || next == leader {
+			pauseOr(ctx, 5*time.Millisecond)
+			continue
+		}
+		pauseOr(ctx, time.Duration(w.Random.IntN(400))*time.Millisecond)
+		err = w.Kill(ctx, next)
+		killed = append(killed, next)
+		break
+	}
+	pauseOr(ctx, min(hold, downAtMost))
+	return firstOf(err, w.revive(ctx, release, killed...))
+}
+
+// firstOf is the first error of some.
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

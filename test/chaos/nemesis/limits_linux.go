@@ -1,0 +1,83 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// memoryGroups is where groups of processes with a limit of memory are made.
+const memoryGroups = "/sys/fs/cgroup/memory"
+
+// oom leaves a replica without memory: the kernel ends it.
+func oom(ctx context.Context, w *World, _ time.Duration) error {
+	some, release, err := w.takeProcesses(ctx, "memory limit", theLeader)
+	if err != nil {
+		return err
+	}
+	n := some[0]
+	err = outOfMemory(ctx, n)
+	return errors.Join(err, w.revive(ctx, release, n))
+}
+
+func outOfMemory(ctx context.Context, n *cluster.Coordinator) (err error) {
+	group := filepath.Join(memoryGroups, "dtask-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		return fmt.Errorf("no memory groups here (%w): %w", err, ErrCannot)
+	}
+	defer func() {
+		// A group that was just left cannot be removed at once, at times.
+		removed := cluster.Until(context.WithoutCancel(ctx), "the memory group is removed", 5*time.Second, func(context.Context) error { return os.Remove(group) })
+		err = errors.Join(err, removed)
+	}()
+	// What the process has stays charged elsewhere: only what it takes from now
+	// on counts, which soon is more than nothing.
+	for _, setting := range [][2]string{{"memory.limit_in_bytes", "1048576"}, {"cgroup.procs", strconv.Itoa(n.Pid())}} {
+		if err := os.WriteFile(filepath.Join(group, setting[0]), []byte(setting[1]), 0o600); err != nil {
+			return fmt.Errorf("limiting memory (%w): %w", err, ErrCannot)
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if _, err := n.Wait(waiting); err != nil {
+		// It lives on what it had: it leaves the group as it is.
+		back := os.WriteFile(filepath.Join(memoryGroups, "cgroup.procs"), []byte(strconv.Itoa(n.Pid())), 0o600)
+		return errors.Join(back, ErrCannot)
+	}
+	return nil
+}
+
+// noDescriptors leaves a replica two file descriptors more than it has.
+func noDescriptors(ctx context.Context, w *World, hold time.Duration) error {
+	some, release, err := w.takeProcesses(ctx, "descriptors", theLeader)
+	if err != nil {
+		return err
+	}
+	n := some[0]
+	defer release()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.Pid()))
+	if err != nil {
+		return fmt.Errorf("counting descriptors: %w", ErrCannot)
+	}
+	var before unix.Rlimit
+	if err := unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		return fmt.Errorf("reading limits: %w", ErrCannot)
+	}
+	few := unix.Rlimit{Cur: uint64(len(open)) + 2, Max: before.Max}
+	if err := unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, &few, nil); err != nil {
+		return fmt.Errorf("setting limits: %w", ErrCannot)
+	}
+	pauseOr(ctx, hold)
+	if n.Running() {
+		_ = unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, &before, nil) // it may just have ended
+	}
+	return Ensure(context.WithoutCancel(ctx), n.Process)
+}

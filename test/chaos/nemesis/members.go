@@ -1,0 +1,97 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// memberFaults change who leads and who votes.
+func memberFaults() []fault {
+	return []fault{
+		{"F58", "voter-comes-and-goes", comesAndGoes},
+		{"F61", "transfer-storm", transferStorm},
+	}
+}
+
+// changeLimit is how long a change of the members may take: a guard. It needs a
+// leader and a majority that answers, which other faults may take away.
+const changeLimit = 2 * time.Minute
+
+// comesAndGoes adds a replica of another name, which votes for a while, and removes
+// it again.
+func comesAndGoes(ctx context.Context, w *World, hold time.Duration) error {
+	release, err := w.Take("members", Members)
+	if err != nil {
+		return err
+	}
+	defer release()
+	n, err := w.Cluster.Newcomer(ctx, w.newcomer(), "--auto-rejoin=false")
+	if err != nil {
+		return fmt.Errorf("adding a replica: %w", err)
+	}
+	if err := n.Start(ctx); err != nil {
+		return fmt.Errorf("adding a replica: %w", err)
+	}
+	votes := w.change(ctx, n.Name+" votes", func(ctx context.Context) error {
+		voter, err := w.status.AddMember(ctx, n.Name, n.Addr)
+		if err == nil && !voter {
+			err = cluster.ErrNotYet
+		}
+		return err
+	})
+	if votes == nil {
+		pauseOr(ctx, hold)
+	}
+	// Whether it votes or not: it may be a member, and may lead.
+	gone := w.change(ctx, n.Name+" is removed", func(ctx context.Context) error {
+		if err := Ensure(context.WithoutCancel(ctx), n.Process); err != nil {
+			return err
+		}
+		_, err := w.status.RemoveMember(ctx, n.Name)
+		if errors.Is(err, client.ErrNotFound) {
+			return nil // it never was one
+		}
+		return err
+	})
+	return errors.Join(votes, gone, n.Kill(), os.RemoveAll(n.DataDir))
+}
+
+// newcomer is a name that was never used.
+func (w *World) newcomer() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.newcomers++
+	return fmt.Sprintf("x%d", w.newcomers)
+}
+
+// change repeats a change of the members until it is done, also when ctx is done: what
+// is half changed would stay so.
+func (w *World) change(ctx context.Context, what string, do func(context.Context) error) error {
+	return cluster.Until(context.WithoutCancel(ctx), what, changeLimit, do) //nolint:wrapcheck // says what it did
+}
+
+// transferStorm hands leadership from one to another, again and again.
+func transferStorm(ctx context.Context, w *World, hold time.Duration) error {
+	release, err := w.Take("transfers", "transfers")
+	if err != nil {
+		return err
+	}
+	defer release()
+	done := 0
+	err = repeat(ctx, max(hold, 2*time.Second), 200*time.Millisecond, func() error {
+		if w.status.TransferLeadership(ctx, "") == nil {
+			done++
+		}
+		return nil
+	})
+	if err == nil && done < 2 {
+		err = fmt.Errorf("leadership was handed over %d times: %w", done, ErrCannot)
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestThingsAreTakenAllOrNone(t *testing.T) {
+	t.Parallel()
+	w := &World{shared: &shared{taken: make(map[string]string)}}
+	release, err := w.Take("one", "n1", "n2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Take("other", "n3", "n2"); !errors.Is(err, ErrBusy) {
+		t.Errorf("taking what is taken gives %v", err)
+	}
+	if w.isTaken("n3") {
+		t.Error("n3 was taken although n2 was not to be had")
+	}
+	release()
+	release() // harmless
+	if _, err := w.Take("other", "n3", "n2"); err != nil {
+		t.Error(err)
+	}
+}
+
+// recorded is a fault that holds and tells what it was asked.
+func recorded(kind string, err error) fault {
+	return fault{kind, "test", func(ctx context.Context, w *World, hold time.Duration) error {
+		pauseOr(ctx, hold)
+		_ = w.Random.Uint64()
+		return err
+	}}
+}
+
+func runPlan(t *testing.T, seed uint64, alive error, faults ...Fault) (out *Outcome, err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &World{shared: &shared{taken: make(map[string]string)}, Random: rand.New(rand.NewPCG(1, 1)), Log: t.Logf}
+		out, err = Run(t.Context(), w, Options{
+			Seed: seed, Faults: faults, Phases: 3, Safety: 40 * time.Second, Pace: 4 * time.Second, Most: 15 * time.Second,
+			Alive: func(context.Context) error { return alive },
+		})
+	})
+	return out, err
+}
+
+func TestAPlanFollowsFromItsSeedAndGivesEachFaultItsTurn(t *testing.T) {
+	t.Parallel()
+	faults := []Fault{recorded("F1", nil), recorded("F2", nil), recorded("F3", nil), recorded("F4", ErrCannot)}
+	show := func(seed uint64) []Step {
+		out, err := runPlan(t, seed, nil, faults...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kinds := out.Kinds(); !slices.Equal(kinds, []string{"F1", "F2", "F3"}) {
+			t.Errorf("fired: %v", kinds)
+		}
+		if _, ok := out.Cannot["F4 test"]; !ok {
+			t.Error("it is not told that F4 could not be done")
+		}
+		slices.SortFunc(out.Steps, func(a, b Step) int {
+			return slices.Compare([]int64{int64(a.At), int64(a.Hold)}, []int64{int64(b.At), int64(b.Hold)})
+		})
+		return out.Steps
+	}
+	one, again, other := show(1), show(1), show(2)
+	if !slices.Equal(one, again) {
+		t.Error("one seed gave two plans")
+	}
+	if slices.Equal(one, other) {
+		t.Error("two seeds gave one plan")
+	}
+	for _, s := range one {
+		if s.Hold < shortest || s.Hold > 15*time.Second {
+			t.Errorf("a fault holds %v", s.Hold)
+		}
+	}
+}
+
+func TestADeckHasSomeFaultsMoreOften(t *testing.T) {
+	t.Parallel()
+	p := &plan{o: Options{Faults: []Fault{recorded("F1", nil), recorded("F2", nil), recorded("F3", nil)}, Often: map[string]int{"F2": 4}}, random: rand.New(rand.NewPCG(1, 1))}
+	drawn := make(map[string]int)
+	for range 2 * (1 + 4 + 1) {
+		drawn[p.draw().Kind()]++
+	}
+	if drawn["F1"] != 2 || drawn["F2"] != 8 || drawn["F3"] != 2 {
+		t.Errorf("of two decks were drawn %v", drawn)
+	}
+}
+
+func TestAPlanFailsIfWorkDoesNotFlowAgain(t *testing.T) {
+	t.Parallel()
+	stuck := errors.New("stuck")
+	if _, err := runPlan(t, 1, stuck, recorded("F1", nil)); !errors.Is(err, stuck) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAPlanFailsIfAFaultIsBroken(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	if _, err := runPlan(t, 1, nil, recorded("F1", broken)); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestKindsAreThoseOfTheCatalogue(t *testing.T) {
+	t.Parallel()
+	names := make(map[string]bool)
+	for _, f := range All() {
+		if names[f.Name()] {
+			t.Errorf("two faults are named %s", f.Name())
+		}
+		names[f.Name()] = true
+		if len(f.Kind()) < 2 || f.Kind()[0] != 'F' {
+			t.Errorf("%s has the kind %q", f.Name(), f.Kind())
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/chaos/nemesis"
+)
+
+// defaults are the options of a run of some minutes.
+func defaults(t *testing.T, minutes float64) options {
+	t.Helper()
+	return options{
+		Seed: number(t, seedVariable, rand.Uint64()), For: time.Duration(number(t, minutesVariable, minutes) * float64(time.Minute)),
+		Workers: 4, Slots: 6, Clients: 10, Safety: 40 * time.Second, Pace: 4 * time.Second, Most: 12 * time.Second,
+		Kills: number(t, killsVariable, 0), MinRate: 3,
+		Disks: os.Getenv(disksVariable) != "0" && faultfs.Available() == nil,
+	}
+}
+
+// TestSmoke is the suite's share of each run of CI: every kind of fault that can
+// be applied to processes and links, many leaders killed, much work, and no
+// promise broken.
+func TestSmoke(t *testing.T) {
+	if os.Getenv(suiteVariable) != "smoke" {
+		t.Skip("make chaos-smoke runs this")
+	}
+	o := defaults(t, 7)
+	o.Kills = number(t, killsVariable, 60)
+	o.MinKinds, o.MinLeaderKills, o.MinTasks = 30, 60, 10_000
+	chaos(t, o)
+}
+
+// TestNemesis goes on for as long as it is told to.
+func TestNemesis(t *testing.T) {
+	if os.Getenv(minutesVariable) == "" || os.Getenv(suiteVariable) != "" {
+		t.Skip("make chaos runs this")
+	}
+	o := defaults(t, 5)
+	o.MinKinds = kindsOf(o.For)
+	chaos(t, o)
+}
+
+// kindsOf is how many kinds of faults a run must at least fire that lasts so long. The
+// deck has a few hundred cards at most, of which about one comes up each second, and
+// half of them break something that is not broken already.
+func kindsOf(lasts time.Duration) int {
+	switch {
+	case os.Getenv(faultsVariable) != "":
+		return 1
+	case lasts < 5*time.Minute:
+		return int(lasts.Minutes() * 5)
+	case lasts < 10*time.Minute:
+		return 30
+	}
+	return 45
+}
+
+// TestKills does nothing but kill leaders, for as long as it is told to.
+func TestKills(t *testing.T) {
+	if os.Getenv(suiteVariable) != "kills" {
+		t.Skip("make chaos-kills runs this")
+	}
+	o := defaults(t, 5)
+	o.Disks = false // nothing breaks here but processes
+	o.Kills, o.KillsFor, o.For = 1<<20, o.For, 0
+	chaos(t, o)
+}
+
+// chaos kills leaders in a row, and then goes through a plan of all faults.
+func chaos(t *testing.T, o options) {
+	t.Helper()
+	faults := chosen(&o)
+	o.Often = oftenOf(t, faults)
+	r := startRun(t, o)
+	var trouble error
+	if o.Kills > 0 {
+		began := time.Now()
+		ctx := t.Context()
+		if o.KillsFor > 0 {
+			limited, cancel := context.WithTimeout(ctx, o.KillsFor)
+			defer cancel()
+			ctx = limited
+		}
+		out, err := r.world.KillLeaders(ctx, o.Kills, func() int64 { return r.work.Tally().Ended })
+		trouble = err
+		if out != nil {
+			r.out.Add(out)
+			t.Logf("%d leaders killed in a row in %s", len(out.Steps), time.Since(began).Round(time.Second))
+		}
+	}
+	if trouble == nil && o.For > 0 {
+		until := time.Now().Add(o.For)
+		out, err := nemesis.Run(t.Context(), r.world, nemesis.Options{
+			Seed: o.Seed, Faults: faults, Often: o.Often, Phases: 1 << 20, Safety: o.Safety, Pace: o.Pace, Most: o.Most, Alive: r.alive,
+			Enough: func(*nemesis.Outcome) bool { return time.Now().After(until) },
+		})
+		trouble = err
+		r.out.Add(out)
+	}
+	r.judge(t, trouble)
+}

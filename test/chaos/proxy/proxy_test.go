@@ -1,0 +1,354 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// guard is longer than anything here takes, short is long enough to see that
+// nothing arrives.
+const (
+	guard = 20 * time.Second
+	short = 100 * time.Millisecond
+)
+
+// An echo is a target that sends back what it gets.
+type echo struct {
+	listener net.Listener
+	group    sync.WaitGroup
+	deaf     chan struct{} // closed once nobody accepts
+	mu       sync.Mutex
+	conns    []net.Conn
+}
+
+func startEcho(t *testing.T, addr string) *echo {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &echo{listener: listener, deaf: make(chan struct{})}
+	e.group.Go(func() {
+		defer close(e.deaf)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			e.mu.Lock()
+			e.conns = append(e.conns, conn)
+			e.mu.Unlock()
+			e.group.Go(func() {
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			})
+		}
+	})
+	t.Cleanup(e.stop)
+	return e
+}
+
+// stop is the death of the target: its port is closed, then its connections.
+func (e *echo) stop() {
+	_ = e.listener.Close()
+	<-e.deaf
+	e.mu.Lock()
+	for _, c := range e.conns {
+		_ = c.Close()
+	}
+	e.mu.Unlock()
+	e.group.Wait()
+}
+
+func open(t *testing.T) (*Link, *echo) {
+	t.Helper()
+	e := startEcho(t, "127.0.0.1:0")
+	l, err := Open(t.Context(), "127.0.0.1:0", e.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l, e
+}
+
+func dial(t *testing.T, l *Link) *net.TCPConn {
+	t.Helper()
+	conn, err := tryDial(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func tryDial(ctx context.Context, l *Link) (*net.TCPConn, error) {
+	d := net.Dialer{Timeout: guard}
+	conn, err := d.DialContext(ctx, "tcp", l.Addr())
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(guard))
+	return conn.(*net.TCPConn), nil
+}
+
+func set(t *testing.T, l *Link, r Rules) {
+	t.Helper()
+	if err := l.Set(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// roundTrip sends text and wants it back.
+func roundTrip(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := conn.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(conn, got); err != nil {
+		t.Fatalf("got %d bytes back: %v", len(got), err)
+	}
+	if string(got) != text {
+		t.Fatalf("got %q back, want %q", got, text)
+	}
+}
+
+// silent wants nothing to arrive for a while.
+func silent(t *testing.T, conn net.Conn) {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(short))
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("read %d bytes, %v; want silence", n, err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(guard))
+}
+
+// broken wants a reset.
+func broken(t *testing.T, conn net.Conn) {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, conn); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("reading gives %v, want a reset", err)
+	}
+}
+
+func TestALinkPassesBytesBothWays(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	conn := dial(t, l)
+	big := string(bytes.Repeat([]byte("0123456789abcdef"), 1<<14))
+	go func() { _, _ = conn.Write([]byte(big)) }()
+	got := make([]byte, len(big))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != big {
+		t.Fatalf("reading back: %v", err)
+	}
+	if s := l.Stats(); s.Accepted != 1 || s.Open != 1 || s.Forward != int64(len(big)) || s.Back != s.Forward {
+		t.Errorf("stats are %+v", s)
+	}
+}
+
+func TestTheEndOfOneDirectionLeavesTheOther(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	conn := dial(t, l)
+	if _, err := conn.Write([]byte("last words")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(conn)
+	if err != nil || string(got) != "last words" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}
+
+func TestACutLinkIsSilentAndGoesOnWhenHealed(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	old := dial(t, l)
+	roundTrip(t, old, "before")
+	set(t, l, Cut())
+	fresh := dial(t, l)
+	for _, conn := range []net.Conn{old, fresh} {
+		if _, err := conn.Write([]byte("during")); err != nil {
+			t.Fatal(err)
+		}
+		silent(t, conn)
+	}
+	set(t, l, Rules{})
+	for _, conn := range []net.Conn{old, fresh} {
+		got := make([]byte, len("during"))
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != "during" {
+			t.Fatalf("after healing: %q, %v", got, err)
+		}
+	}
+}
+
+func TestOneDirectionCanBeLostAlone(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string]Rules{"deaf": Deaf(), "dumb": Dumb()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, _ := open(t)
+			conn := dial(t, l)
+			roundTrip(t, conn, "both")
+			before := l.Stats()
+			set(t, l, rules)
+			if _, err := conn.Write([]byte("one")); err != nil {
+				t.Fatal(err)
+			}
+			silent(t, conn)
+			// What is read before the rule holds is kept: the target has it only
+			// if its own direction is open.
+			if got, want := l.Stats().Forward-before.Forward, int64(0); rules.Forward.Stall && got != want {
+				t.Errorf("%d bytes reached the target", got)
+			} else if !rules.Forward.Stall && got != 3 {
+				t.Errorf("%d bytes reached the target, want 3", got)
+			}
+		})
+	}
+}
+
+func TestSwallowedBytesAreLostAndTheConnectionIsResetAfterwards(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	conn := dial(t, l)
+	roundTrip(t, conn, "before")
+	set(t, l, Swallow())
+	if _, err := conn.Write([]byte("lost")); err != nil {
+		t.Fatal(err)
+	}
+	silent(t, conn)
+	set(t, l, Rules{})
+	if _, err := conn.Write([]byte("after")); err != nil {
+		t.Fatal(err)
+	}
+	broken(t, conn)
+	if n := l.Stats().Resets; n != 1 {
+		t.Errorf("%d resets, want 1", n)
+	}
+}
+
+func TestARefusingLinkRefusesAndAResettingOneResets(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	conn := dial(t, l)
+	roundTrip(t, conn, "before")
+	set(t, l, Gone())
+	if n := l.ResetAll(); n != 1 {
+		t.Errorf("%d connections were reset, want 1", n)
+	}
+	broken(t, conn)
+	if _, err := tryDial(t.Context(), l); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dialling gives %v, want refused", err)
+	}
+	set(t, l, Rules{Reset: true})
+	if conn, err := tryDial(t.Context(), l); err == nil {
+		broken(t, conn)
+	} else if !errors.Is(err, syscall.ECONNRESET) { // it was reset before the dial was over
+		t.Error(err)
+	}
+	set(t, l, Rules{})
+	roundTrip(t, dial(t, l), "after")
+}
+
+func TestLatencyIsAddedInEachDirectionAndKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	conn := dial(t, l)
+	set(t, l, Slow(30*time.Millisecond, 20*time.Millisecond))
+	began := time.Now()
+	for _, word := range []string{"one", "two", "three"} {
+		if _, err := conn.Write([]byte(word)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make([]byte, len("onetwothree"))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "onetwothree" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	if took := time.Since(began); took < 60*time.Millisecond {
+		t.Errorf("a round trip took %v, want at least twice the delay", took)
+	}
+}
+
+func TestARateIsAnUpperLimit(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	conn := dial(t, l)
+	set(t, l, Rules{Forward: Flow{Rate: 2000, Slice: 100}})
+	began := time.Now()
+	roundTrip(t, conn, string(make([]byte, 500)))
+	if took := time.Since(began); took < 200*time.Millisecond {
+		t.Errorf("500 bytes at 2000/s took %v", took)
+	}
+}
+
+func TestAConnectionIsCutAfterItsBytes(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	conn := dial(t, l)
+	roundTrip(t, conn, "a long introduction")
+	set(t, l, Rules{Forward: Flow{CutAfter: 5, Slice: 1}})
+	if _, err := conn.Write([]byte("0123456789")); err != nil {
+		t.Fatal(err)
+	}
+	broken(t, conn)
+	if got := l.Stats().Forward; got != int64(len("a long introduction"))+5 {
+		t.Errorf("%d bytes reached the target", got)
+	}
+}
+
+func TestALinkIsRefusedWhileNobodyListensAtItsTarget(t *testing.T) {
+	t.Parallel()
+	l, e := open(t)
+	conn := dial(t, l)
+	roundTrip(t, conn, "alive")
+	addr := e.listener.Addr().String()
+	e.stop()
+	_, _ = io.Copy(io.Discard, conn) // returns when the end of the target is seen
+	if _, err := tryDial(t.Context(), l); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Fatalf("dialling a link to a dead target gives %v, want refused", err)
+	}
+	startEcho(t, addr)
+	deadline := time.Now().Add(guard)
+	for {
+		back, err := tryDial(t.Context(), l)
+		if err == nil {
+			roundTrip(t, back, "again")
+			_ = back.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAFlappingLinkHealsAtItsEnd(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := l.Flap(ctx, Gone(), 50*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	roundTrip(t, dial(t, l), "after")
+}

@@ -1,0 +1,289 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/chaos/check"
+	"github.com/dtask/dtask/test/chaos/faultfs"
+	"github.com/dtask/dtask/test/chaos/history"
+	"github.com/dtask/dtask/test/chaos/nemesis"
+	"github.com/dtask/dtask/test/chaos/workload"
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/record"
+)
+
+const (
+	// flowLimit is how long after everything was healed nothing may have
+	// completed: a guard, it takes seconds.
+	flowLimit = 60 * time.Second
+	// endOfAll is how long all jobs may take to end once nothing is broken: a
+	// guard.
+	endOfAll = 5 * time.Minute
+)
+
+// A run is one cluster with its traffic and its troubles.
+type run struct {
+	o        options
+	c        *cluster.Cluster
+	net      *nemesis.Net
+	world    *nemesis.World
+	disks    faultfs.Disks // nil without
+	recorder *history.Recorder
+	work     *workload.Workload
+	began    time.Time
+	out      *nemesis.Outcome
+
+	stopWork, stopNurse context.CancelFunc
+	working, nursing    chan error // one each
+}
+
+// startRun starts the cluster and its traffic.
+func startRun(t *testing.T, o options) *run {
+	t.Helper()
+	t.Logf("replay: %s", o.replay(t))
+	r := &run{o: o, began: time.Now(), working: make(chan error, 1), nursing: make(chan error, 1), out: &nemesis.Outcome{
+		Fired: make(map[string]int), Names: make(map[string]int), Cannot: make(map[string]string),
+	}}
+	dir, err := os.MkdirTemp("", "dtask-chaos-") //nolint:usetesting // it is kept if the test fails
+	clustertest.Must(t, err)
+	book := filepath.Join(dir, "ledger")
+	folder := ""
+	if o.Disks {
+		folder = faultfs.DataFolder
+	}
+	r.c, err = cluster.New(t.Context(), cluster.Config{
+		Dir: dir, DataFolder: folder, Workers: o.Workers, Slots: o.Slots, WorkerProgram: cluster.MarkWorker, WorkerFlags: []string{"--ledger", book},
+		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may be a year ahead at once, and then rightly forget
+	})
+	clustertest.Must(t, err)
+	r.net, err = nemesis.OpenNet(t.Context(), r.c, "c1", "c2")
+	clustertest.Must(t, err)
+	t.Cleanup(func() { r.keep(t) })
+	if o.Disks {
+		program, err := faultfs.Build(t.Context(), os.Getenv(cluster.BinVariable))
+		clustertest.Must(t, err)
+		r.disks, err = faultfs.Attach(t.Context(), program, r.c)
+		clustertest.Must(t, err)
+	}
+	r.recorder, err = history.Open(filepath.Join(dir, check.HistoryFile))
+	clustertest.Must(t, err)
+	r.work, err = workload.New(workload.Config{
+		Seed: o.Seed, Clients: o.Clients, Addrs: r.c.Addrs, Programs: r.c.Programs, Ledger: book, Recorder: r.recorder,
+		Dial: func(ctx context.Context, number int, addr string) (net.Conn, error) {
+			return r.net.Dial(ctx, r.net.Groups[number%len(r.net.Groups)], addr)
+		},
+	})
+	clustertest.Must(t, err)
+	r.world, err = nemesis.NewWorld(r.c, r.net, o.Seed, book, t.Logf)
+	clustertest.Must(t, err)
+	r.world.Disks = r.disks
+	r.world.KillClient = func(ctx context.Context, after time.Duration) error { return r.work.Killed(ctx, dir, after) }
+	clustertest.Must(t, r.c.Start(t.Context()))
+
+	until, stop := context.WithCancel(t.Context())
+	r.stopWork = stop
+	go func() { r.working <- r.work.Run(t.Context(), until) }()
+	nursed, stopNurse := context.WithCancel(t.Context())
+	r.stopNurse = stopNurse
+	go func() { r.nursing <- r.world.Nurse(nursed) }()
+	return r
+}
+
+// keep ends all processes, and keeps everything if the test failed.
+func (r *run) keep(t *testing.T) {
+	t.Helper()
+	var errs []error
+	for _, d := range r.disks {
+		errs = append(errs, d.Heal()) // or who uses it could not end
+	}
+	errs = append(errs, r.c.Close(), r.net.Close())
+	if t.Failed() {
+		errs = append(errs, r.disks.Export())
+	}
+	errs = append(errs, r.disks.Close())
+	if r.work != nil {
+		errs = append(errs, r.work.Close())
+	}
+	if r.world != nil {
+		errs = append(errs, r.world.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	if !t.Failed() {
+		clustertest.Must(t, r.c.Remove())
+		return
+	}
+	t.Logf("kept:    %s", r.c.Dir)
+	t.Logf("replay:  %s", r.o.replay(t))
+	t.Logf("recheck: go run ./test/chaos/recheck %s", r.c.Dir)
+}
+
+// alive returns once a small job went through.
+func (r *run) alive(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, flowLimit)
+	defer cancel()
+	return r.work.Probe(ctx)
+}
+
+// judge ends the traffic, waits for all that is under way, stops everything, and
+// has all checkers look at it.
+func (r *run) judge(t *testing.T, trouble error) {
+	t.Helper()
+	if trouble != nil {
+		t.Error(trouble)
+	}
+	ctx := t.Context()
+	lasted := time.Since(r.began)
+	r.stopWork()
+	if err := <-r.working; err != nil {
+		t.Error(err)
+	}
+	if trouble == nil {
+		if err := r.settle(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	finals, err := r.work.Finals(ctx)
+	if err != nil {
+		t.Error(err)
+	}
+	diverged := 0
+	if err := r.c.AwaitEqual(ctx); err != nil {
+		t.Error(err)
+		if errors.Is(err, cluster.ErrDifferent) {
+			diverged++
+		}
+	}
+	r.stopNurse()
+	if err := <-r.nursing; err != nil {
+		t.Error(err)
+	}
+	clustertest.Must(t, r.c.Close())
+	clustertest.Must(t, r.recorder.Close())
+	r.save(t, finals)
+	report, err := check.Folder(r.c.Dir)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, f := range report.Faults {
+		t.Error(f)
+	}
+	diverged += check.Count(report.Faults, check.Diverged, check.Damaged)
+	r.table(t, report, lasted, diverged)
+	r.record(t, report, lasted, diverged)
+	r.floors(t, lasted)
+}
+
+// settle returns once everything is up and every job has ended.
+func (r *run) settle(ctx context.Context) error {
+	if err := r.c.AwaitReady(ctx); err != nil {
+		return err
+	}
+	return cluster.Until(ctx, "all jobs have ended", endOfAll, func(ctx context.Context) error {
+		n, err := r.work.Open(ctx)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d have not", n)
+		}
+		return err
+	})
+}
+
+// save writes what the checkers read, so that they can be run again.
+func (r *run) save(t *testing.T, finals []check.Final) {
+	t.Helper()
+	clustertest.Must(t, check.WriteLines(filepath.Join(r.c.Dir, check.PlansFile), r.work.Plans()))
+	clustertest.Must(t, check.WriteLines(filepath.Join(r.c.Dir, check.FinalsFile), finals))
+	clustertest.Must(t, check.WriteLines(filepath.Join(r.c.Dir, "schedule.jsonl"), r.out.Steps))
+	about := map[string]any{"options": r.o, "replay": r.o.replay(t), "commit": record.Commit(t.Context())}
+	programs := make(map[string]string)
+	for _, name := range []string{"dtaskd", "dtask-worker", "dtaskctl", cluster.MarkWorker} {
+		sum, err := check.FileDigest(r.c.Programs.Path(name))
+		clustertest.Must(t, err)
+		programs[name] = sum
+	}
+	about["programs"] = programs
+	text, err := json.MarshalIndent(about, "", "  ")
+	clustertest.Must(t, err)
+	clustertest.Must(t, os.WriteFile(filepath.Join(r.c.Dir, "about.json"), text, 0o600))
+}
+
+// table prints what was done.
+func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, diverged int) {
+	t.Helper()
+	tally, world := r.work.Tally(), r.world.Tally()
+	var b strings.Builder
+	row := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-34s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	row("seed", "%d", r.o.Seed)
+	row("time under load", "%s", lasted.Round(time.Second))
+	row("jobs, tasks acknowledged", "%d, %d", tally.Jobs, tally.Tasks)
+	row("calls; with an unknown outcome", "%d; %d", report.Calls, tally.Unknown)
+	row("executions; of attempts above 1", "%d; %d", report.Runs, report.Repeats)
+	row("leaders killed (SIGKILL)", "%d", world.LeaderKills)
+	row("replicas, workers killed", "%d, %d", world.Kills, world.WorkerKills)
+	row("terms led, snapshots, installed", "%d, %d, %d", r.logged("msg=leading "), r.logged(`msg="snapshot taken"`), r.logged("nstalled remote snapshot"))
+	row("outcomes of superseded attempts", "%d", r.loggedBy("w", "superseded"))
+	row("processes that ended by themselves", "%v", world.Ends)
+	row("connections through links, reset", "%d, %d", r.net.Stats().Accepted, r.net.Stats().Resets)
+	row("fault kinds fired", "%d: %v", len(r.out.Fired), r.out.Kinds())
+	row("faults fired", "%v", r.out.Names)
+	for name, why := range r.out.Cannot {
+		if r.out.Names[name] == 0 {
+			row("never fired", "%s: %s", name, why)
+		}
+	}
+	row("stored logs", "%s", report.Depth)
+	row("lost", "%d", check.Count(report.Faults, check.Lost))
+	row("duplicated", "%d", check.Count(report.Faults, check.Duplicated))
+	row("diverged", "%d", diverged)
+	row("other faults", "%d", len(report.Faults)-check.Count(report.Faults, check.Lost, check.Duplicated, check.Diverged, check.Damaged))
+	t.Logf("\n%s", b.String())
+}
+
+// logged counts the lines of the replicas' logs that have some words.
+func (r *run) logged(words string) int { return r.loggedBy("n", words) }
+
+func (r *run) loggedBy(prefix, words string) int {
+	paths, _ := filepath.Glob(filepath.Join(r.c.Dir, prefix+"*.log")) // the pattern is right
+	n := 0
+	for _, path := range paths {
+		if text, err := os.ReadFile(path); err == nil {
+			n += strings.Count(string(text), words)
+		}
+	}
+	return n
+}
+
+func (r *run) record(t *testing.T, report check.Report, lasted time.Duration, diverged int) {
+	t.Helper()
+	world := r.world.Tally()
+	clustertest.Must(t, record.AppendIfAsked(t.Context(), &record.Run{
+		Suite: "chaos", Seed: r.o.Seed, Seconds: lasted.Seconds(), LeaderKills: world.LeaderKills, WorkerKills: world.WorkerKills,
+		Tasks: int(r.work.Tally().Tasks), Faults: r.out.Fired,
+		Lost: check.Count(report.Faults, check.Lost), Duplicated: check.Count(report.Faults, check.Duplicated), Diverged: diverged,
+	}))
+}
+
+// floors fails a run that proved little.
+func (r *run) floors(t *testing.T, lasted time.Duration) {
+	t.Helper()
+	for _, missing := range tooLittle(&r.o, &proof{
+		rate: r.work.Rate(r.began, r.began.Add(lasted)), unused: r.net.Unused(), kinds: len(r.out.Fired),
+		leaderKills: r.world.Tally().LeaderKills, tasks: r.work.Tally().Tasks,
+	}) {
+		t.Errorf("%s: this proves little", missing)
+	}
+}

@@ -1,0 +1,312 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dtask/dtask/client"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/test/chaos/check"
+	"github.com/dtask/dtask/test/chaos/history"
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// Config describes the traffic.
+type Config struct {
+	Seed     uint64
+	Clients  int
+	Addrs    []string // of coordinators
+	Programs cluster.Programs
+	Ledger   string // path
+	Recorder *history.Recorder
+	// Dial connects a client; nil: directly.
+	Dial func(ctx context.Context, number int, addr string) (net.Conn, error)
+	// Patience is how long a call goes on without a leader before its outcome is
+	// unknown. Default 8 s.
+	Patience time.Duration
+	// Pause is the most that a client waits between two jobs. Default 400 ms.
+	Pause time.Duration
+}
+
+// A Workload is the traffic of one run.
+type Workload struct {
+	cfg     Config
+	clients []*client.Client
+
+	acked, tasks, unknown, completed atomic.Int64
+	probes, killed                   atomic.Int64
+
+	mu      sync.Mutex // guards all below
+	plans   []check.Plan
+	second  map[int64]int // second of the run → successful calls
+	began   time.Time
+	problem error // one that is the suite's own
+}
+
+// New makes the clients. The caller closes them with Close.
+func New(cfg Config) (*Workload, error) {
+	if cfg.Patience == 0 {
+		cfg.Patience = 8 * time.Second
+	}
+	if cfg.Pause == 0 {
+		cfg.Pause = 400 * time.Millisecond
+	}
+	w := &Workload{cfg: cfg, second: make(map[int64]int), began: time.Now()}
+	for i := range cfg.Clients {
+		settings := client.Config{Addrs: cfg.Addrs, Timeout: cfg.Patience}
+		if cfg.Dial != nil {
+			settings.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return cfg.Dial(ctx, i, addr) }
+		}
+		c, err := client.New(settings)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("making client %d: %w", i, err), w.Close())
+		}
+		w.clients = append(w.clients, c)
+	}
+	return w, nil
+}
+
+// Close closes the clients.
+func (w *Workload) Close() error {
+	var errs []error
+	for _, c := range w.clients {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Run lets all clients work until until is done, and sees the jobs that are
+// under way to their ends, as far as ctx lets it.
+func (w *Workload) Run(ctx, until context.Context) error {
+	var group sync.WaitGroup
+	for i, c := range w.clients {
+		random := rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+i)))
+		one := &user{w: w, c: c, number: i, random: random}
+		group.Go(func() { one.run(ctx, until) })
+	}
+	group.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.problem
+}
+
+// Plans are all jobs that somebody tried to submit so far.
+func (w *Workload) Plans() []check.Plan {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.plans)
+}
+
+// Tally counts what was done so far.
+type Tally struct {
+	Jobs, Tasks int64 // acknowledged
+	Ended       int64 // jobs that were seen to end
+	Unknown     int64 // calls
+}
+
+// Tally returns the counts.
+func (w *Workload) Tally() Tally {
+	return Tally{Jobs: w.acked.Load(), Tasks: w.tasks.Load(), Ended: w.completed.Load(), Unknown: w.unknown.Load()}
+}
+
+// Rate is how many calls succeeded in each second between two moments, on
+// average.
+func (w *Workload) Rate(from, to time.Time) float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first, last := int64(from.Sub(w.began)/time.Second), int64(to.Sub(w.began)/time.Second)
+	sum := 0
+	for s := first; s <= last; s++ {
+		sum += w.second[s]
+	}
+	return float64(sum) / float64(last-first+1)
+}
+
+func (w *Workload) plan(p check.Plan) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.plans = append(w.plans, p)
+}
+
+func (w *Workload) broken(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.problem == nil {
+		w.problem = err
+	}
+}
+
+// call records a call. What do returns decides the verdict.
+func (w *Workload) call(c history.Call, do func(*history.Call) error) (history.Call, error) {
+	c = w.cfg.Recorder.Begin(c)
+	err := do(&c)
+	c.Verdict = history.OK
+	if err != nil {
+		c.Error = err.Error()
+		c.Verdict, c.Reason = verdict(err)
+	}
+	w.cfg.Recorder.End(c)
+	switch c.Verdict {
+	case history.OK:
+		w.mu.Lock()
+		w.second[int64(time.Since(w.began)/time.Second)]++
+		w.mu.Unlock()
+	case history.Unknown:
+		w.unknown.Add(1)
+	case history.Fail:
+	}
+	return c, err
+}
+
+// verdict is what an error of a client says of the call's effect.
+func verdict(err error) (history.Verdict, string) {
+	reason := history.Other
+	switch {
+	case errors.Is(err, client.ErrNotFound):
+		reason = history.NotFound
+	case errors.Is(err, client.ErrConflict):
+		reason = history.Conflict
+	}
+	detail, ok := errors.AsType[*client.Error](err)
+	if !ok || detail.Unknown || detail.Kind == nil {
+		return history.Unknown, ""
+	}
+	return history.Fail, reason
+}
+
+// Finals reads all jobs of the cluster with their tasks.
+func (w *Workload) Finals(ctx context.Context) ([]check.Final, error) {
+	c := w.clients[0]
+	var finals []check.Final
+	for job, err := range c.Jobs(ctx, client.JobFilter{}) {
+		if err != nil {
+			return nil, fmt.Errorf("listing jobs: %w", err)
+		}
+		f := check.Final{ID: job.GetId(), Name: job.GetName(), State: jobState(job), Completed: int(job.GetTasksCompleted())}
+		for t, err := range c.Tasks(ctx, f.ID, client.TaskFilter{}) {
+			if err != nil {
+				return nil, fmt.Errorf("listing the tasks of job %s: %w", f.ID, err)
+			}
+			f.Tasks = append(f.Tasks, check.FinalTask{ID: t.GetId(), State: taskState(t), Attempt: int(t.GetAttempt()), Worker: t.GetWorker()})
+		}
+		finals = append(finals, f)
+	}
+	return finals, nil
+}
+
+var jobStates = map[dtaskv1.JobState]string{
+	dtaskv1.JobState_JOB_STATE_UNSPECIFIED: "unspecified", dtaskv1.JobState_JOB_STATE_PENDING: "pending",
+	dtaskv1.JobState_JOB_STATE_RUNNING: "running", dtaskv1.JobState_JOB_STATE_COMPLETED: "completed",
+	dtaskv1.JobState_JOB_STATE_FAILED: "failed", dtaskv1.JobState_JOB_STATE_CANCELLED: "cancelled",
+}
+
+func jobState(j *dtaskv1.Job) string { return jobStates[j.GetState()] }
+
+var taskStates = map[dtaskv1.TaskState]string{
+	dtaskv1.TaskState_TASK_STATE_UNSPECIFIED: "unspecified", dtaskv1.TaskState_TASK_STATE_BLOCKED: "blocked",
+	dtaskv1.TaskState_TASK_STATE_SCHEDULED: "scheduled", dtaskv1.TaskState_TASK_STATE_PENDING: "pending",
+	dtaskv1.TaskState_TASK_STATE_ASSIGNED: "assigned", dtaskv1.TaskState_TASK_STATE_RUNNING: "running",
+	dtaskv1.TaskState_TASK_STATE_COMPLETED: "completed", dtaskv1.TaskState_TASK_STATE_AGGREGATED: "aggregated",
+	dtaskv1.TaskState_TASK_STATE_FAILED: "failed", dtaskv1.TaskState_TASK_STATE_CANCELLED: "cancelled",
+	dtaskv1.TaskState_TASK_STATE_DEAD: "dead", dtaskv1.TaskState_TASK_STATE_LOST: "lost",
+}
+
+func taskState(t *dtaskv1.Task) string { return taskStates[t.GetState()] }
+
+// Probe submits a small job past all broken links and returns once it has
+// completed.
+func (w *Workload) Probe(ctx context.Context) error {
+	c, err := client.New(client.Config{Addrs: w.cfg.Addrs, Timeout: w.cfg.Patience})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	defer func() { _ = c.Close() }()
+	n := w.probes.Add(1)
+	u := &user{w: w, c: c, number: proberNumber, random: rand.New(rand.NewPCG(w.cfg.Seed, uint64(n)))}
+	job, plan, err := w.build(u.random, shape{name: "probe", make: diamond}, fmt.Sprintf("probe-%d", n), fmt.Sprintf("probe-%d-%d", w.cfg.Seed, n))
+	if err != nil {
+		return err
+	}
+	w.plan(plan)
+	for ctx.Err() == nil {
+		id := u.submit(ctx, job, plan)
+		if id == "" {
+			continue
+		}
+		w.acked.Add(1)
+		w.tasks.Add(int64(len(plan.Tasks)))
+		if _, err := c.Wait(ctx, id); err != nil {
+			return fmt.Errorf("waiting for job %s: %w", id, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("submitting a small job: %w", context.Cause(ctx))
+}
+
+// proberNumber and killedNumber are the numbers of clients that are not among
+// the others.
+const (
+	proberNumber = 1000
+	killedNumber = 1001
+)
+
+// Killed starts dtaskctl with a job to submit, and kills it after a while.
+func (w *Workload) Killed(ctx context.Context, dir string, after time.Duration) error {
+	n := w.killed.Add(1)
+	random := rand.New(rand.NewPCG(w.cfg.Seed, uint64(n)))
+	name, key := fmt.Sprintf("killed-%d", n), fmt.Sprintf("killed-%d-%d", w.cfg.Seed, n)
+	_, plan, err := w.build(random, shape{name: "killed", make: fan}, name, key)
+	if err != nil {
+		return err
+	}
+	w.plan(plan)
+	path := filepath.Join(dir, name+".json")
+	if err := os.WriteFile(path, []byte(w.file(random, shape{name: "killed"}, plan)), 0o600); err != nil {
+		return fmt.Errorf("writing a job file: %w", err)
+	}
+	p := cluster.NewProcess(name, dir, w.cfg.Programs.Path("dtaskctl"), []string{
+		"--addr", strings.Join(w.cfg.Addrs, ","), "submit", path, "--idempotency-key", key, "--wait", "-o", "json",
+	}, nil)
+	_, _ = w.call(history.Call{Client: killedNumber, Kind: history.Submit, Key: key, Body: plan.Body, Tasks: len(plan.Tasks)}, func(*history.Call) error {
+		if err = p.Start(ctx); err == nil {
+			_ = cluster.Pause(ctx, after)
+			err = p.Kill()
+		}
+		return errKilled
+	}) // recorded as unknown
+	if err != nil {
+		return fmt.Errorf("killing a client: %w", err)
+	}
+	return nil
+}
+
+// errKilled is how a call ends whose client was killed.
+var errKilled = errors.New("the client was killed")
+
+// Open returns how many jobs have not ended.
+func (w *Workload) Open(ctx context.Context) (int, error) {
+	c, err := client.New(client.Config{Addrs: w.cfg.Addrs, Timeout: w.cfg.Patience})
+	if err != nil {
+		return 0, fmt.Errorf("making a client: %w", err)
+	}
+	defer func() { _ = c.Close() }()
+	n := 0
+	states := []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING}
+	for _, err := range c.Jobs(ctx, client.JobFilter{States: states}) {
+		if err != nil {
+			return 0, fmt.Errorf("listing jobs: %w", err)
+		}
+		n++
+	}
+	return n, nil
+}

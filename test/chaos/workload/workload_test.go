@@ -1,0 +1,41 @@
+package workload
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+func TestEveryShapeIsAValidJob(t *testing.T) {
+	t.Parallel()
+	w := &Workload{cfg: Config{Programs: cluster.Programs{Dir: "/bin"}, Ledger: "/ledger"}}
+	for _, s := range shapes() {
+		random := rand.New(rand.NewPCG(1, 2))
+		for range 20 {
+			job, plan, err := w.build(random, s, "name", "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(job.GetTasks()) != len(plan.Tasks) || plan.Body == "" {
+				t.Fatalf("%s: %d tasks of %d, body %q", s.name, len(job.GetTasks()), len(plan.Tasks), plan.Body)
+			}
+		}
+	}
+}
+
+func TestWhatIsSubmittedFollowsFromTheSeed(t *testing.T) {
+	t.Parallel()
+	w := &Workload{cfg: Config{Ledger: "/ledger"}}
+	bodies := make(map[string]bool)
+	for _, seed := range []uint64{1, 1, 2} {
+		_, plan, err := w.build(rand.New(rand.NewPCG(seed, 0)), shapes()[4], "name", "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies[plan.Body] = true
+	}
+	if len(bodies) != 2 {
+		t.Errorf("three jobs of two seeds have %d bodies", len(bodies))
+	}
+}

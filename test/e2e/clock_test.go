@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// setClock sets the wall clock of a coordinator ahead, in milliseconds.
+func setClock(ctx context.Context, n *cluster.Coordinator, aheadMS int64) error {
+	body := strings.NewReader(fmt.Sprintf(`{"offset_ms": %d}`, aheadMS))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.HTTP+"/test/clock", body)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }() // the status says all
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
+	}
+	return nil
+}
+
+// hasMetric returns nil if the metrics of a coordinator have a line.
+func hasMetric(ctx context.Context, n *cluster.Coordinator, line string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/metrics", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }() // read to its end
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && !strings.Contains(string(text), "\n"+line+"\n") {
+		err = fmt.Errorf("no line %q", line)
+	}
+	return err
+}
+
+func TestALeaderWhoseClockIsSetAheadForgetsNothing(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 1, Env: []string{"DTASK_TEST_HOOKS=1"}})
+	file := cluster.JobFile("kept", cluster.Builtin("a", "noop", ""))
+	id := clustertest.Submit(t, c.Ctl, file, "--idempotency-key", "once")
+	completed(t, c.Ctl, id)
+	leader := clustertest.Leader(t, c)
+	await := func(line string) {
+		t.Helper()
+		clustertest.Must(t, cluster.Until(ctx, line, guard, func(ctx context.Context) error { return hasMetric(ctx, leader, line) }))
+	}
+	await("dtask_leader_clock_agrees 1")
+	const year = 365 * 24 * 60 * 60 * 1000
+	clustertest.Must(t, setClock(ctx, leader, year))
+	await("dtask_leader_clock_agrees 0")
+	// A job later, the leader has looked for what is old more than once.
+	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("later", cluster.Builtin("a", "sleep", "1s"))))
+	completed(t, c.Ctl, id)
+	if again := clustertest.Submit(t, c.Ctl, file, "--idempotency-key", "once"); again != id {
+		t.Errorf("the key was forgotten: job %s is submitted again as %s", id, again)
+	}
+	clustertest.Must(t, setClock(ctx, leader, 0))
+	await("dtask_leader_clock_agrees 1")
+}

@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+	"github.com/dtask/dtask/test/cluster/ledger"
+)
+
+func TestADrainByOrderOutlivesTheLeaderAndTheWorker(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 1})
+	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("ordered", marks(c, 4, 6*time.Second)...))
+	runs := awaitBegun(t, c, id, 2)
+	leaving := c.Worker(runs[0].Worker)
+	clustertest.Must(t, c.Run(ctx, "worker", "drain", leaving.Name, "--deadline", "2s", "--reason", "new disk").Err())
+	ordered := now(t)
+	clustertest.Must(t, clustertest.Leader(t, c).Kill())
+
+	a := c.Run(ctx, "worker", "drain", "nobody")
+	if a.Code != 4 {
+		t.Errorf("draining an unknown worker: %s", a)
+	}
+	clustertest.Must(t, c.AwaitWorker(ctx, leaving.Name, "drained"))
+	if early := now(t) - ordered; early < 2*time.Second {
+		t.Errorf("it was empty %v after the order, before the deadline", early)
+	}
+	// Its process dies and comes back: the order stands.
+	clustertest.Must(t, leaving.Kill())
+	clustertest.Must(t, leaving.Start(ctx))
+	clustertest.Must(t, c.AwaitWorker(ctx, leaving.Name, "drained"))
+	job := completed(t, c.Ctl, id)
+	checkLedger(t, c, []ledger.Harm{{Worker: leaving.Name, From: ordered}}, judged(job, nil))
+	for _, r := range ledger.Runs(readLedger(t, c)) {
+		if r.Worker == leaving.Name && r.Start > ordered {
+			t.Errorf("task %s began on it %v after the order was acknowledged", r.Task, r.Start-ordered)
+		}
+	}
+	if task := job.Task(runs[0].Task); task.Attempt != 2 || task.Worker == leaving.Name {
+		t.Errorf("what it ran at the deadline is %+v, want a second attempt elsewhere", task)
+	}
+
+	var w struct{ State string }
+	undrained := c.Run(ctx, "worker", "resume", leaving.Name, "-o", "json")
+	clustertest.Must(t, undrained.Err())
+	clustertest.Must(t, json.Unmarshal([]byte(undrained.Stdout), &w))
+	if w.State != "up" {
+		t.Errorf("after the drain it is %s", w.State)
+	}
+	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", marks(c, 2, 100*time.Millisecond)...)))
+}

@@ -1,0 +1,37 @@
+package mutants
+
+// inLeading are mistakes of leadership, reads and clients.
+func inLeading() []Mutant {
+	return []Mutant{
+		{
+			Name:   "reads-are-not-confirmed",
+			Edits:  []Edit{{"coordinator/raftnode/read.go", `if err := n.proposeError(n.raft.Barrier(n.cfg.EnqueueTimeout).Error()); err != nil {`, `if err := n.proposeError(nil); err != nil {`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Read|Linear|Isolat"}},
+		},
+		{
+			Name:   "the-term-is-not-looked-at-again",
+			Edits:  []Edit{{"coordinator/api/read.go", `if raft.Term() != term || started != term {`, `if raft.Term() != term && started != term {`}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "Linearizable|Deposed"}},
+		},
+		{
+			Name:   "who-cannot-lead-stays-leader",
+			Edits:  []Edit{{"coordinator/leader/leader.go", "for raft.Leading() {", "for !raft.Leading() {"}},
+			Caught: []Checker{{Package: "./coordinator/leader", Run: "."}},
+		},
+		{
+			Name:   "one-reset-link-deposes-a-leader",
+			Edits:  []Edit{{"coordinator/raftnode/failover.go", `return rank, !election && lost > (len(others)+2)/2`, `return rank, !election && lost > 0`}, {"coordinator/raftnode/failover.go", "n.stoodIn.Load() >= term || n.stream.hears(leader.ID) {\n\t\treturn false\n\t}\n\trank, agreed", "n.stoodIn.Load() >= term {\n\t\treturn false\n\t}\n\trank, agreed"}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Election|Failover|Reset|Quick|Leader"}},
+		},
+		{
+			Name:   "replicas-that-differ-are-not-found",
+			Edits:  []Edit{{"coordinator/api/digest.go", `if slices.Contains(other.ids, self) {`, `if slices.Contains(other.ids, self) && total == 0 {`}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "Differ|Flipped|Alarm"}},
+		},
+		{
+			Name:   "an-unknown-outcome-gets-a-new-key",
+			Edits:  []Edit{{"client/submit.go", "\tstream, err := t.jobs().Submit(ctx)\n", "\tfirst.IdempotencyKey = newKey()\n\tstream, err := t.jobs().Submit(ctx)\n"}},
+			Caught: []Checker{{Package: "./client", Run: "UnknownOutcome"}},
+		},
+	}
+}

@@ -1,0 +1,36 @@
+package mutants_test
+
+import (
+	"go/parser"
+	"go/token"
+	"testing"
+
+	"github.com/dtask/dtask/test/mutants"
+)
+
+const root = "../.."
+
+func TestEveryPlantedBugFindsItsPlace(t *testing.T) {
+	t.Parallel()
+	all := mutants.All()
+	if len(all) < 25 {
+		t.Errorf("there are %d planted bugs, want 25 at least", len(all))
+	}
+	names := map[string]bool{}
+	for i := range all {
+		m := &all[i]
+		if names[m.Name] || len(m.Caught) == 0 {
+			t.Errorf("%s is there twice, or nobody has to catch it", m.Name)
+		}
+		names[m.Name] = true
+		files, err := m.Mutate(root)
+		if err != nil {
+			t.Error(err)
+		}
+		for name, text := range files {
+			if _, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution); err != nil {
+				t.Errorf("%s: %v", m.Name, err)
+			}
+		}
+	}
+}

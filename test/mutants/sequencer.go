@@ -1,0 +1,80 @@
+package mutants
+
+// inSequencer are mistakes of the one proposer.
+func inSequencer() []Mutant {
+	return []Mutant{
+		{
+			Name: "answers-come-before-the-commit",
+			Edits: []Edit{
+				{"coordinator/sequencer/sequencer.go", "\ts.cfg.Machine.Expect(data, entry)\n", "\ts.cfg.Machine.Expect(data, entry)\n\tfor _, f := range b.after {\n\t\tf(0, nil)\n\t}\n\tb.after = nil\n"},
+			},
+			Caught: []Checker{simulated},
+		},
+		{
+			Name: "assignments-leave-before-the-commit",
+			Edits: []Edit{
+				{"coordinator/sequencer/sequencer.go", "\ts.cfg.Machine.Expect(data, entry)\n", "\ts.cfg.Machine.Expect(data, entry)\n\tfor _, a := range b.out {\n\t\ta.to.Send(a.m)\n\t}\n\tb.out = nil\n"},
+			},
+			Caught: []Checker{simulated},
+		},
+		{
+			Name:   "a-pause-costs-workers",
+			Edits:  []Edit{{"coordinator/sequencer/sweep.go", `if gap > s.cfg.Pace.Of(pauseGap) {`, `if gap > s.cfg.Pace.Of(1000*pauseGap) {`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Pause|Sweep|Silent|Forgiv"}, simulated},
+		},
+		{
+			Name: "slots-are-freed-twice",
+			Edits: []Edit{{
+				"coordinator/sequencer/reports.go",
+				"\tif ok {\n\t\ts.sched.Release(scheduler.WorkerID(w.id), x.class)\n",
+				"\tif ok {\n\t\ts.sched.Release(scheduler.WorkerID(w.id), x.class)\n\t\ts.sched.Release(scheduler.WorkerID(w.id), x.class)\n",
+			}},
+			Caught: []Checker{simulated},
+		},
+		{
+			Name:   "a-drain-is-not-heard",
+			Edits:  []Edit{{"coordinator/sequencer/reports.go", "\t\tw.draining = true\n", "\t\tw.draining = false\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Drain|Leav"}, {Package: "./coordinator/session", Run: "Leaves"}, simulated},
+		},
+		{
+			Name:   "poison-tasks-never-die",
+			Edits:  []Edit{{"coordinator/sequencer/workers.go", `int(t.Losses)+1 >= s.cfg.MaxLosses {`, `int(t.Losses)+1 >= 1000*s.cfg.MaxLosses {`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},
+		},
+		{
+			Name:   "leases-end-at-once",
+			Edits:  []Edit{{"coordinator/sequencer/workers.go", `until := b.now.Add(s.cfg.Lease)`, `until := b.now`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},
+		},
+		{
+			Name:   "two-processes-share-a-name",
+			Edits:  []Edit{{"coordinator/sequencer/workers.go", `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastHeard()) < s.cfg.Silence {`, `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastHeard()) < 0 {`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Name|Process|Incarnation"}, {Package: "./coordinator/session", Run: "NameInUse"}},
+		},
+		{
+			Name:   "a-new-leader-forgets-retries",
+			Edits:  []Edit{{"coordinator/sequencer/term.go", `s.timers.add(timer{at: s.wallToMono(b.now, t.DueMS)`, `new(timers).add(timer{at: s.wallToMono(b.now, t.DueMS)`}},
+			Caught: []Checker{simulated},
+		},
+		{
+			Name:   "a-new-leader-puts-back-what-runs",
+			Edits:  []Edit{{"coordinator/sequencer/workers.go", "\t\tcase present[a]:\n", "\t\tcase !present[a]:\n"}},
+			Caught: []Checker{simulated},
+		},
+		{
+			Name:   "a-key-with-another-job-is-accepted",
+			Edits:  []Edit{{"coordinator/sequencer/submit.go", "\t\tif digest != u.Digest {\n", "\t\tif digest != u.Digest && u.Key == \"\" {\n"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Key"}, simulated},
+		},
+		{
+			Name:   "deadlines-are-not-kept",
+			Edits:  []Edit{{"coordinator/sequencer/sweep.go", `b.draft.Do(&fsm.FailJob{Job: id, Error: "deadline exceeded"})`, `_ = b`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Deadline"}},
+		},
+		{
+			Name:   "many-silent-workers-raise-no-doubt",
+			Edits:  []Edit{{"coordinator/sequencer/sweep.go", `if len(silent) < 3 ||`, `if len(silent) < 3000 ||`}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},
+		},
+	}
+}

@@ -1,0 +1,95 @@
+package mutants
+
+var (
+	twins     = Checker{Package: "./fsm", Run: "Twin"}
+	snapshots = Checker{Package: "./fsm", Run: "Snapshot|Restore|Makes"}
+	simulated = Checker{Package: "./coordinator/sequencer", Run: "TestNothingAcknowledged"}
+)
+
+// inState are mistakes in the replicated state.
+func inState() []Mutant {
+	return []Mutant{
+		{
+			Name:   "completions-of-any-attempt-count",
+			Edits:  []Edit{{"fsm/apply_attempt.go", `case r.attempt != h.Attempt || r.worker != h.Worker:`, `case r.worker != h.Worker:`}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestAZombieCompletesNothing|TestOnlyTheLiveAttempt"}, simulated},
+		},
+		{
+			Name: "attempt-numbers-are-used-again",
+			Edits: []Edit{{
+				"fsm/apply_attempt.go",
+				"s.mixRecord(s.move(j, h.Index, Pending))\n\tj.recovered++",
+				"again := s.move(j, h.Index, Pending)\n\tagain.attempt--\n\ts.mixRecord(again)\n\tj.recovered++",
+			}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestARevivedTaskKeepsItsNumber|TestACheckpointGoes"}, twins, simulated},
+		},
+		{
+			Name: "apply-reads-the-clock",
+			Edits: []Edit{
+				{"fsm/transition.go", `import "fmt"`, "import (\n\t\"fmt\"\n\t\"time\"\n)"},
+				{"fsm/transition.go", `r.ended, r.note = s.now, note`, `r.ended, r.note = time.Now().UnixMilli(), note`},
+			},
+			Caught: []Checker{{Package: "./fsm", Run: "TestDigestsAreEqualInOtherProcesses|HowALogIsApplied"}, twins},
+		},
+		{
+			Name:   "snapshots-depend-on-map-order",
+			Edits:  []Edit{{"fsm/snapshot.go", "\t\tslices.Sort(names)\n", "\t\tif len(names) > 1<<30 {\n\t\t\tslices.Sort(names)\n\t\t}\n"}},
+			Caught: []Checker{snapshots},
+		},
+		{
+			Name:   "snapshots-forget-keys",
+			Edits:  []Edit{{"fsm/snapshot.go", `f.e.bool(k.sealed)`, `f.e.bool(false)`}},
+			Caught: []Checker{snapshots},
+		},
+		{
+			Name:   "snapshots-forget-cancels",
+			Edits:  []Edit{{"fsm/snapshot.go", `e.bool(r.byHand)`, `e.bool(false)`}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestWhatPeopleCancelledStaysSo"}, snapshots},
+		},
+		{
+			Name:   "damaged-snapshots-are-restored",
+			Edits:  []Edit{{"fsm/restore.go", `if sum != binary.LittleEndian.Uint32(tail) {`, `if sum != binary.LittleEndian.Uint32(tail) && n > maxFrame {`}},
+			Caught: []Checker{{Package: "./fsm", Run: "Snapshot|Restore|Frames"}},
+		},
+		{
+			Name:   "half-a-snapshot-is-restored",
+			Edits:  []Edit{{"fsm/restore.go", `if frames := d.u64(); d.err == nil && frames != f.frames-1 {`, `if frames := d.u64(); d.err == nil && frames > 1<<62 {`}},
+			Caught: []Checker{{Package: "./fsm", Run: "Snapshot|Restore|Frames"}},
+		},
+		{
+			Name:   "fan-in-counts-a-completion-twice",
+			Edits:  []Edit{{"fsm/transition.go", "\t\t\tr.pending--\n", "\t\t\tr.pending -= min(2, r.pending)\n"}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestWhatWaits|TestACancelledJobIsRevived"}, twins},
+		},
+		{
+			Name:   "at-most-once-is-repeated",
+			Edits:  []Edit{{"fsm/apply_attempt.go", `if j.records.at(h.Index).begun {`, `if j.records.at(h.Index).begun && lost {`}},
+			Caught: []Checker{{Package: "./fsm", Run: "AtMostOnce"}, twins},
+		},
+		{
+			Name:   "retries-are-not-counted",
+			Edits:  []Edit{{"fsm/apply_attempt.go", "\t\tr.failures++\n", "\t\tr.failures = 0\n"}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestFailuresAreCounted"}, twins},
+		},
+		{
+			Name:   "what-depends-on-a-failure-still-runs",
+			Edits:  []Edit{{"fsm/transition.go", "first, stack = false, append(stack, k)", "first = false"}},
+			Caught: []Checker{{Package: "./fsm", Run: "TestWhatWaits"}, twins},
+		},
+		{
+			Name:   "the-digest-misses-records",
+			Edits:  []Edit{{"fsm/transition.go", "\ts.mix(uint64(j.id)<<32 | uint64(i))\n\ts.mixRecord(r)\n", "\ts.mix(uint64(j.id)<<32 | uint64(i))\n"}},
+			Caught: []Checker{{Package: "./fsm", Run: "Damaged|Flipped"}},
+		},
+		{
+			Name:   "a-second-copy-is-assigned",
+			Edits:  []Edit{{"fsm/apply_attempt.go", "\tcase r.state != Pending ||", "\tcase r.state != Pending && r.state != Assigned ||"}},
+			Caught: []Checker{{Package: "./fsm", Run: "."}},
+		},
+		{
+			Name:   "draining-workers-get-work",
+			Edits:  []Edit{{"fsm/apply_attempt.go", `|| w.Drains():`, `|| w.Drains() && w.ID == 0:`}},
+			Caught: []Checker{{Package: "./fsm", Run: "."}},
+		},
+	}
+}

@@ -1,0 +1,50 @@
+package mutants
+
+// inWorkers are mistakes on the workers' side.
+func inWorkers() []Mutant {
+	return []Mutant{
+		{
+			Name:   "a-deposed-leader-is-obeyed",
+			Edits:  []Edit{{"worker/session.go", `if err := s.w.fence.admit(m.GetFence()); err != nil {`, `if err := s.w.fence.admit(m.GetFence()); err != nil && m.GetWelcome() != nil {`}},
+			Caught: []Checker{{Package: "./worker", Run: "LowerTerm|Foreign"}},
+		},
+		{
+			Name:   "leases-do-not-end",
+			Edits:  []Edit{{"worker/lease.go", `return l.length <= 0 || time.Now().Before(l.expires)`, `return l.length <= 0 || !l.expires.IsZero()`}, {"worker/lease.go", `if left := time.Until(l.expires); left > 0 {`, `if left := max(time.Until(l.expires), time.Hour); left > 0 {`}},
+			Caught: []Checker{{Package: "./worker", Run: "Lease"}},
+		},
+		{
+			Name:   "reports-are-sent-once",
+			Edits:  []Edit{{"worker/outbox.go", `l.sent, l.askDue = 0, len(l.asking) > 0`, `l.askDue = len(l.asking) > 0`}},
+			Caught: []Checker{{Package: "./worker", Run: "Repeated|Outlive"}},
+		},
+		{
+			Name:   "an-assignment-that-comes-twice-runs-twice",
+			Edits:  []Edit{{"worker/ledger.go", "\t\tif l.known[a.ref] != nil {\n\t\t\tcontinue\n\t\t}\n", ""}},
+			Caught: []Checker{{Package: "./worker", Run: "Twice"}},
+		},
+		{
+			Name: "a-stolen-attempt-begins-here-too",
+			Edits: []Edit{{
+				"worker/ledger.go",
+				"a.phase == phaseReady && !a.exclusive {\n\t\t\tl.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: \"another worker",
+				"a.phase == phaseReady && !a.exclusive {\n\t\t\tgiven, shared, policy := a.given, a.shared, a.policy\n\t\t\tdefer func() { a.phase, a.given, a.shared, a.policy = phaseReady, given, shared, policy }()\n\t\t\tl.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: \"another worker",
+			}},
+			Caught: []Checker{{Package: "./worker", Run: "GivenBack"}},
+		},
+		{
+			Name:   "a-stop-after-the-end-wins",
+			Edits:  []Edit{{"worker/ledger.go", `if a.phase != phaseCommitted {`, `if a.phase != phaseEnded {`}},
+			Caught: []Checker{{Package: "./worker", Run: "."}},
+		},
+		{
+			Name: "a-killed-worker-leaves-processes",
+			Edits: []Edit{{
+				"worker/process/keeper_linux.go",
+				"\t\t\t\tk.killTree()\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !k.out.Stopped {",
+				"\t\t\t\tif ok {\n\t\t\t\t\tk.killTree()\n\t\t\t\t}\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !k.out.Stopped {",
+			}},
+			Caught: []Checker{{Package: "./worker/process", Run: "Outlives|Tree"}},
+		},
+	}
+}

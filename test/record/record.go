@@ -1,0 +1,170 @@
+// Package record keeps the figures that the proof suites accumulate over many
+// runs and commits: one line of JSON for each run, in one file that is only
+// ever appended to. A rare fault is found by the sum of runs, not by the last.
+package record
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Env names the environment variable with the path of the record. Suites
+// append to it when it is set and only print when it is not.
+const Env = "DTASK_RECORD"
+
+// Run is what one run of a suite did. Fields that do not apply are zero.
+type Run struct {
+	Suite  string    `json:"suite"`          // simulate, cluster, chaos, powercut, bitflip, mutants, fuzz, soak
+	Commit string    `json:"commit"`         // short hash; "+" behind it: with uncommitted changes
+	At     time.Time `json:"at"`             // end of the run
+	Seed   uint64    `json:"seed,omitempty"` // the first, where there are several
+	// Seconds of wall time.
+	Seconds float64 `json:"seconds"`
+
+	Seeds          int     `json:"seeds,omitempty"`           // simulated histories
+	Events         int64   `json:"events,omitempty"`          // steps of the simulation
+	VirtualSeconds float64 `json:"virtual_seconds,omitempty"` // of a whole cluster of three
+	// ProductSeconds are those of VirtualSeconds in which the cluster had the pace of the
+	// product; PacedSeconds are all, each divided by the pace of its cluster.
+	ProductSeconds float64        `json:"product_seconds,omitempty"`
+	PacedSeconds   float64        `json:"paced_seconds,omitempty"`
+	LeaderLosses   int            `json:"leader_losses,omitempty"` // virtual
+	LeaderKills    int            `json:"leader_kills,omitempty"`  // real processes, SIGKILL
+	WorkerKills    int            `json:"worker_kills,omitempty"`  // real processes, SIGKILL
+	Tasks          int            `json:"tasks,omitempty"`         // acknowledged and checked
+	Faults         map[string]int `json:"faults,omitempty"`        // kind (F1 … F65) → times fired
+	PowerCuts      int            `json:"power_cuts,omitempty"`
+	BitFlips       int            `json:"bit_flips,omitempty"`
+	Mutants        []string       `json:"mutants,omitempty"`      // planted bugs that were caught
+	FuzzSeconds    map[string]int `json:"fuzz_seconds,omitempty"` // target → seconds
+
+	// What must be zero.
+	Lost       int `json:"lost"`       // acknowledged and gone
+	Duplicated int `json:"duplicated"` // accepted twice
+	Diverged   int `json:"diverged"`   // replicas that differed and went on
+}
+
+// AppendIfAsked appends a run to the record that Env names; without Env it
+// does nothing. Commit and At are filled in if they are empty.
+func AppendIfAsked(ctx context.Context, r *Run) error {
+	path := os.Getenv(Env)
+	if path == "" {
+		return nil
+	}
+	return Append(ctx, path, r)
+}
+
+// Append adds a run to the record at path, which is created if need be. The
+// line is written at once, so that several processes may append to one file.
+func Append(ctx context.Context, path string, r *Run) error {
+	line := *r
+	if line.Commit == "" {
+		line.Commit = Commit(ctx)
+	}
+	if line.At.IsZero() {
+		line.At = time.Now().UTC().Truncate(time.Second)
+	}
+	b, err := json.Marshal(&line)
+	if err != nil {
+		return fmt.Errorf("encoding a run: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // a file that is committed
+	if err != nil {
+		return fmt.Errorf("opening the record: %w", err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// Read gives all runs of a record, oldest first; none if there is no file.
+func Read(path string) ([]Run, error) {
+	f, err := os.Open(path) //nolint:gosec // the caller's own file
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the record: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	var runs []Run
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r Run
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, len(runs)+1, err)
+		}
+		runs = append(runs, r)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return runs, nil
+}
+
+// Total adds runs up. Mutants are counted once each.
+func Total(runs []Run) Run {
+	sum := Run{Faults: map[string]int{}, FuzzSeconds: map[string]int{}}
+	caught := map[string]bool{}
+	for i := range runs {
+		r := &runs[i]
+		sum.Seconds += r.Seconds
+		sum.Seeds += r.Seeds
+		sum.Events += r.Events
+		sum.VirtualSeconds += r.VirtualSeconds
+		sum.ProductSeconds += r.ProductSeconds
+		sum.PacedSeconds += r.PacedSeconds
+		sum.LeaderLosses += r.LeaderLosses
+		sum.LeaderKills += r.LeaderKills
+		sum.WorkerKills += r.WorkerKills
+		sum.Tasks += r.Tasks
+		sum.PowerCuts += r.PowerCuts
+		sum.BitFlips += r.BitFlips
+		sum.Lost += r.Lost
+		sum.Duplicated += r.Duplicated
+		sum.Diverged += r.Diverged
+		for kind, n := range r.Faults {
+			sum.Faults[kind] += n
+		}
+		for target, n := range r.FuzzSeconds {
+			sum.FuzzSeconds[target] += n
+		}
+		for _, m := range r.Mutants {
+			caught[m] = true
+		}
+	}
+	for m := range maps.Keys(caught) {
+		sum.Mutants = append(sum.Mutants, m)
+	}
+	return sum
+}
+
+// Next is the first seed that no run of a suite has used.
+func Next(runs []Run, suite string) uint64 {
+	next := uint64(1)
+	for i := range runs {
+		if r := &runs[i]; r.Suite == suite {
+			next = max(next, r.Seed+uint64(max(r.Seeds, 1))) //nolint:gosec // not negative
+		}
+	}
+	return next
+}
+
+// Commit is the checked-out commit, "+" behind it if there are uncommitted
+// changes, or "unknown".
+func Commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty=+", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

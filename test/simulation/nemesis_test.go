@@ -1,0 +1,288 @@
+package simulation_test
+
+import (
+	"time"
+)
+
+// fault is something that goes wrong; kind is its number in the catalogue of
+// docs/testing.md. To add one, write a function and put it into the table.
+type fault struct {
+	kind   string
+	weight int
+	do     func(*cluster)
+}
+
+var faults = []fault{
+	{"F1", 14, func(c *cluster) { c.withLeader(func(r *replica) { r.restart(c.likely()) }) }},
+	{"F2", 4, func(c *cluster) { c.withReplica(func(r *replica) { r.restart(c.likely()) }) }},
+	{"F8", 10, func(c *cluster) { c.withLeader((*replica).restartOrderly) }},
+	{"F4", 1, (*cluster).killAll},
+	{"F21", 10, func(c *cluster) { c.withLeader(func(r *replica) { c.isolateFor(r) }) }},
+	{"F22", 6, (*cluster).cutFromFollowers},
+	{"F23", 4, func(c *cluster) { c.oneWay(true) }},
+	{"F24", 4, func(c *cluster) { c.oneWay(false) }},
+	{"F26", 3, (*cluster).bridge},
+	{"F29", 6, func(c *cluster) { c.withLeader(func(r *replica) { c.net.reset(r.address) }) }},
+	{"F30", 5, (*cluster).slowNetwork},
+	{"F33", 2, (*cluster).flap},
+	{"F34", 4, (*cluster).cutWorker},
+	{"F12", 8, func(c *cluster) { c.withWorker(func(w *workerHost) { w.restart(c.likely()) }) }},
+	{"F15", 2, (*cluster).killBoth},
+	{"F38", 5, (*cluster).hangDisk},
+	{"F40", 6, func(c *cluster) { c.withReplica(func(r *replica) { r.disk.set(true, false) }) }},
+	{"F45", 5, (*cluster).flipBit},
+	{"F56", 1, (*cluster).rollingRestart},
+}
+
+// nemesis brings storms, and calms between them, until over is closed, and then leaves
+// all whole again.
+func (c *cluster) nemesis(over <-chan struct{}) {
+	for {
+		storm := time.NewTimer(c.storm())
+		c.calm.Store(false)
+		c.rage(over, storm.C)
+		c.heal()
+		c.calm.Store(true)
+		if !c.pause(over, nil, c.lull()) {
+			return
+		}
+	}
+}
+
+// rage breaks things until either is closed.
+func (c *cluster) rage(over <-chan struct{}, end <-chan time.Time) {
+	sum := 0
+	for _, f := range faults {
+		sum += f.weight
+	}
+	for c.pause(over, end, c.upTo(c.every*2)) {
+		c.revive()
+		n := c.rng.IntN(sum)
+		for _, f := range faults {
+			if n -= f.weight; n < 0 {
+				c.fired[f.kind]++
+				f.do(c)
+				break
+			}
+		}
+	}
+}
+
+func (c *cluster) upTo(d time.Duration) time.Duration { return time.Duration(c.rng.Int64N(int64(d))) }
+
+func (c *cluster) likely() bool { return c.rng.IntN(2) == 0 }
+
+func (c *cluster) pause(over <-chan struct{}, end <-chan time.Time, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-end:
+		return false
+	case <-over:
+		return false
+	}
+}
+
+// hold is how long a fault lasts: around the time-outs that matter.
+func (c *cluster) hold() { <-time.After(c.pace.Of(200*time.Millisecond + c.upTo(5*time.Second))) }
+
+// revive starts replicas again that have ended themselves.
+func (c *cluster) revive() {
+	for _, r := range c.replicas {
+		if r.ended.Load() {
+			<-r.done
+			r.cancel()
+			r.disk.set(false, false)
+			r.start()
+		}
+	}
+}
+
+// heal leaves everything whole.
+func (c *cluster) heal() {
+	for _, a := range c.everybody() {
+		c.net.setDelay(a, 0)
+		for _, b := range c.everybody() {
+			c.net.setCut(a, b, false)
+		}
+	}
+	for _, r := range c.replicas {
+		r.disk.set(false, false)
+	}
+	c.revive()
+}
+
+func (c *cluster) withLeader(do func(*replica)) {
+	if r := c.leader(); r != nil && !r.ended.Load() {
+		do(r)
+	}
+}
+
+func (c *cluster) withReplica(do func(*replica)) {
+	if r := c.replicas[c.rng.IntN(replicaCount)]; !r.ended.Load() {
+		do(r)
+	}
+}
+
+func (c *cluster) withWorker(do func(*workerHost)) { do(c.workers[c.rng.IntN(len(c.workers))]) }
+
+func (r *replica) restart(reset bool) {
+	r.kill(reset)
+	<-time.After(r.c.pace.Of(r.c.upTo(3 * time.Second)))
+	r.start()
+}
+
+func (r *replica) restartOrderly() {
+	r.stop()
+	<-time.After(r.c.pace.Of(r.c.upTo(2 * time.Second)))
+	r.start()
+}
+
+func (w *workerHost) restart(reset bool) {
+	w.kill(reset)
+	<-time.After(w.c.pace.Of(w.c.upTo(3 * time.Second)))
+	w.start()
+}
+
+func (c *cluster) killAll() {
+	for _, r := range c.replicas {
+		r.isolate(true)
+	}
+	for _, r := range c.replicas {
+		if !r.ended.Load() {
+			r.kill(true)
+		}
+	}
+	for _, r := range c.replicas {
+		r.isolate(false)
+		if !r.ended.Load() {
+			r.start()
+		}
+	}
+	c.revive()
+}
+
+func (c *cluster) isolateFor(r *replica) {
+	r.isolate(true)
+	c.hold()
+	r.isolate(false)
+}
+
+// cutFromFollowers leaves the leader with its workers and clients.
+func (c *cluster) cutFromFollowers() {
+	c.withLeader(func(l *replica) {
+		for _, cut := range []bool{true, false} {
+			for _, r := range c.replicas {
+				if r != l {
+					c.net.setCut(l.address, r.address, cut)
+					c.net.setCut(r.address, l.address, cut)
+				}
+			}
+			if cut {
+				c.hold()
+			}
+		}
+	})
+}
+
+// oneWay cuts one direction between the leader and the others.
+func (c *cluster) oneWay(in bool) {
+	c.withLeader(func(l *replica) {
+		for _, cut := range []bool{true, false} {
+			for _, r := range c.replicas {
+				switch {
+				case r == l:
+				case in:
+					c.net.setCut(r.address, l.address, cut)
+				default:
+					c.net.setCut(l.address, r.address, cut)
+				}
+			}
+			if cut {
+				c.hold()
+			}
+		}
+	})
+}
+
+// bridge cuts two of the three from each other.
+func (c *cluster) bridge() {
+	k := c.rng.IntN(replicaCount)
+	a, b := c.replicas[k], c.replicas[(k+1)%replicaCount]
+	for _, cut := range []bool{true, false} {
+		c.net.setCut(a.address, b.address, cut)
+		c.net.setCut(b.address, a.address, cut)
+		if cut {
+			c.hold()
+		}
+	}
+}
+
+func (c *cluster) slowNetwork() {
+	for _, r := range c.replicas {
+		c.net.setDelay(r.address, c.upTo(150*time.Millisecond))
+	}
+	c.hold()
+	for _, r := range c.replicas {
+		c.net.setDelay(r.address, 0)
+	}
+}
+
+func (c *cluster) flap() {
+	c.withReplica(func(r *replica) {
+		for range 10 {
+			r.isolate(true)
+			<-time.After(c.pace.Of(100 * time.Millisecond))
+			r.isolate(false)
+			<-time.After(c.pace.Of(100 * time.Millisecond))
+		}
+	})
+}
+
+func (c *cluster) cutWorker() {
+	c.withWorker(func(w *workerHost) {
+		w.isolate(true)
+		c.hold()
+		w.isolate(false)
+	})
+}
+
+func (c *cluster) killBoth() {
+	w := c.workers[c.rng.IntN(len(c.workers))]
+	w.isolate(true)
+	c.withLeader(func(r *replica) { r.restart(true) })
+	w.restart(true)
+}
+
+// hangDisk lets writes hang for a time that the replica may or may not survive.
+func (c *cluster) hangDisk() {
+	do := func(r *replica) {
+		end := r.disk.stall()
+		<-time.After(c.pace.Of(500*time.Millisecond + c.upTo(3*time.Second)))
+		end()
+		<-time.After(c.pace.Of(time.Second)) // what hung lets go of the folder
+	}
+	if c.likely() {
+		c.withLeader(do)
+	} else {
+		c.withReplica(do)
+	}
+}
+
+// flipBit damages the next entry that a replica reads: it restarts, so that it
+// does read.
+func (c *cluster) flipBit() {
+	c.withReplica(func(r *replica) {
+		r.kill(true)
+		r.disk.set(false, true)
+		r.start()
+	})
+}
+
+func (c *cluster) rollingRestart() {
+	for _, r := range c.replicas {
+		if !r.ended.Load() {
+			r.restartOrderly()
+		}
+	}
+}

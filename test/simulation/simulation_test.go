@@ -1,0 +1,225 @@
+package simulation_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/test/record"
+)
+
+var (
+	clusterHours = flag.Float64("cluster.hours", 0, "how many hours of a cluster are simulated; at least, in whole lives of clusters; default a few minutes")
+	clusterSeed  = flag.Uint64("cluster.seed", 0, "the first seed; default the next that the record does not have, or 1")
+)
+
+// TestAClusterForgetsNothing runs whole clusters through all that can befall
+// them.
+func TestAClusterForgetsNothing(t *testing.T) {
+	t.Parallel()
+	if *clusterHours == 0 {
+		l := drawLife(1, "storms")
+		l.pace, l.length, l.every = 1, 5*time.Minute, 5*time.Second
+		if testing.Short() {
+			l.length = time.Minute
+		}
+		synctest.Test(t, func(t *testing.T) { live(t, 1, l) })
+		return
+	}
+	debug.SetGCPercent(400)
+	// A long run adds what it did to the record often, so that it can be killed.
+	hours := time.Duration(*clusterHours * float64(time.Hour))
+	processors, losses := runtime.GOMAXPROCS(0), 0
+	for first, done := firstSeed(t), time.Duration(0); done < hours && !t.Failed(); {
+		seeds := 0
+		for left := hours - done; left > 0 && seeds < processors; seeds++ {
+			left -= drawLife(first+uint64(seeds), *clusterKind).length //nolint:gosec // not negative
+		}
+		total := simulate(t, first, seeds, processors)
+		done += time.Duration(total.VirtualSeconds * float64(time.Second))
+		first += uint64(seeds) //nolint:gosec // not negative
+		losses += total.LeaderLosses
+		if t.Failed() {
+			break
+		}
+		if err := record.AppendIfAsked(t.Context(), &total); err != nil {
+			t.Error(err)
+		}
+	}
+	if losses < *clusterLosses {
+		t.Errorf("%d leader losses, want %d at least: this proves too little", losses, *clusterLosses)
+	}
+}
+
+// firstSeed is the one that was asked for, or the next that the record does not
+// have.
+func firstSeed(t *testing.T) uint64 {
+	t.Helper()
+	if *clusterSeed > 0 {
+		return *clusterSeed
+	}
+	runs, err := record.Read(os.Getenv(record.Env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record.Next(runs, "cluster")
+}
+
+// simulate runs one cluster after the other on each processor and says what they
+// came to.
+func simulate(t *testing.T, first uint64, seeds, processors int) record.Run {
+	t.Helper()
+	total := record.Run{Suite: "cluster", Seed: first, Faults: map[string]int{}}
+	var mu sync.Mutex // guards total
+	var next atomic.Int64
+	began := time.Now()
+	var running sync.WaitGroup
+	for range processors {
+		running.Go(func() {
+			for n := next.Add(1) - 1; n < int64(seeds) && !t.Failed(); n = next.Add(1) - 1 {
+				seed := first + uint64(n) //nolint:gosec // not negative
+				l, start := drawLife(seed, *clusterKind), time.Now()
+				synctest.Test(t, func(t *testing.T) {
+					r := live(t, seed, l)
+					mu.Lock()
+					defer mu.Unlock()
+					add(&total, &r)
+					t.Logf("seed %d: %v at pace %v, %d leader losses, %d tasks", seed, l.length, l.pace, r.LeaderLosses, r.Tasks)
+				})
+				t.Logf("seed %d took %v", seed, time.Since(start).Round(time.Millisecond))
+			}
+		})
+	}
+	running.Wait()
+	total.Seconds = time.Since(began).Seconds()
+	t.Logf("%d clusters from seed %d on: %.0f virtual s in %.0f s (%.0f virtual s/s), %.0f of them at product pace, %d leader losses, %d tasks, %d lost, %d diverged, faults %v",
+		total.Seeds, total.Seed, total.VirtualSeconds, total.Seconds, total.VirtualSeconds/total.Seconds, total.ProductSeconds, total.LeaderLosses, total.Tasks, total.Lost, total.Diverged, total.Faults)
+	if t.Failed() {
+		t.Logf("commit %s", record.Commit(t.Context()))
+	}
+	return total
+}
+
+func add(sum, r *record.Run) {
+	sum.Seeds++
+	sum.VirtualSeconds += r.VirtualSeconds
+	sum.ProductSeconds += r.ProductSeconds
+	sum.PacedSeconds += r.PacedSeconds
+	sum.LeaderLosses += r.LeaderLosses
+	sum.Tasks += r.Tasks
+	sum.Lost += r.Lost
+	sum.Diverged += r.Diverged
+	for k, n := range r.Faults {
+		sum.Faults[k] += n
+	}
+}
+
+// live is one cluster: its storms, and the calm after them, in which all must end.
+func live(t *testing.T, seed uint64, l life) record.Run {
+	t.Helper()
+	c := newCluster(t, seed, l)
+	storm, over := context.WithTimeout(t.Context(), c.length)
+	defer over()
+	c.running.Go(func() { c.ledger.submit(storm, 8*time.Second) })
+	c.nemesis(storm.Done())
+	c.rest()
+	c.compare()
+	lived := time.Since(c.began).Seconds()
+	r := record.Run{
+		VirtualSeconds: lived, PacedSeconds: lived / float64(c.pace), LeaderLosses: int(c.terms.Load()) - 1, Tasks: c.ledger.tasks,
+		Faults: c.fired, Lost: int(c.lost.Load()), Diverged: int(c.diverged.Load()),
+	}
+	if c.pace == 1 {
+		r.ProductSeconds = lived
+	}
+	c.stopAll()
+	return r
+}
+
+// rest waits until all jobs have ended.
+func (c *cluster) rest() {
+	limit := time.Now().Add(c.pace.Of(jobLimit))
+	for c.ledger.isOpen() > 0 && time.Now().Before(limit) && !c.t.Failed() {
+		<-time.After(c.pace.Of(time.Second))
+		c.revive()
+	}
+	if n := c.ledger.isOpen(); n > 0 {
+		c.fail("%d jobs do not end", n)
+	}
+}
+
+// compare looks whether all replicas have the same digest at the same index.
+func (c *cluster) compare() {
+	limit := time.Now().Add(c.pace.Of(time.Minute))
+	for !c.t.Failed() {
+		seen := make(map[uint64][]uint64)
+		for _, r := range c.replicas {
+			for _, d := range c.digests(r) {
+				seen[d.GetIndex()] = append(seen[d.GetIndex()], d.GetValue())
+			}
+		}
+		common := false
+		for index, values := range seen {
+			if len(slices.Compact(values)) > 1 {
+				c.diverged.Add(1)
+				c.fail("the replicas differ at index %d: %x", index, values)
+			}
+			common = common || len(values) == replicaCount
+		}
+		switch {
+		case common:
+			return
+		case time.Now().After(limit):
+			c.fail("a minute after the last fault the replicas have no entry in common")
+		}
+		<-time.After(c.pace.Of(time.Second))
+	}
+}
+
+func (c *cluster) digests(r *replica) []*dtaskv1.Digest {
+	conn, err := grpc.NewClient("passthrough:///"+r.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(host{c.net, "127.0.0.1:9001"}.Dial))
+	if err != nil {
+		c.fail("%v", err)
+		return nil
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	got, err := dtaskv1.NewClusterServiceClient(conn).Digests(ctx, &dtaskv1.DigestsRequest{})
+	if err != nil {
+		return nil // it is asked again
+	}
+	return got.GetDigests()
+}
+
+// stopAll ends everything. What does not end keeps the bubble from ending, and
+// the test fails.
+func (c *cluster) stopAll() {
+	if err := c.client.Close(); err != nil {
+		c.fail("%v", err)
+	}
+	for _, w := range c.workers {
+		w.cancel()
+	}
+	for _, r := range c.replicas {
+		r.cancel()
+	}
+	c.running.Wait()
+	if verbose {
+		fmt.Println("all has ended")
+	}
+}

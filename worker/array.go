@@ -1,0 +1,111 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/internal/array"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// runItems runs a task, or the items of an array that it executes, one after the
+// other: the first that does not end well ends the attempt.
+func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
+	template := &a.run.body
+	if err := readBody(a.given.Body, template); err != nil {
+		return failed(&notStartedError{err: err, fatal: true})
+	}
+	of := a.given.Particular.GetArray()
+	if of == nil {
+		a.body = template
+		return w.runTask(a)
+	}
+	defer func() {
+		if a.log != nil {
+			w.logs.close(a.ref)
+			a.log = nil
+		}
+	}()
+	var outcome *dtaskv1.Outcome
+	var results []json.RawMessage
+	for i, index := range of.GetIndexes() {
+		a.item = &array.Item{Index: index}
+		if i < len(of.GetItems()) {
+			a.item.JSON = of.GetItems()[i]
+		}
+		body, err := expand(template, *a.item, of.GetJsonPayload())
+		if err != nil {
+			return failed(&notStartedError{err: fmt.Errorf("making item %d: %w", index, err), fatal: true})
+		}
+		a.body = body
+		outcome = w.runTask(a)
+		if !of.GetChunked() {
+			return outcome
+		}
+		if outcome.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED || a.ctx.Err() != nil {
+			outcome.Error = clip(fmt.Sprintf("item %d: %s", index, outcome.GetError()), maxError)
+			return outcome
+		}
+		results = append(results, resultJSON(outcome.GetResult()))
+	}
+	if outcome == nil {
+		return failed(&notStartedError{err: errors.New("the task of an array has no items"), fatal: true})
+	}
+	outcome.Result = combined(results)
+	return outcome
+}
+
+// resultJSON is the result of an item as it stands in a list: as it is if it is
+// JSON, else as a text.
+func resultJSON(result []byte) json.RawMessage {
+	if json.Valid(result) {
+		return result
+	}
+	text, _ := json.Marshal(string(result)) // a text has a form
+	return text
+}
+
+// combined is the list of the results of the items; none if it is too long.
+func combined(results []json.RawMessage) []byte {
+	list, err := json.Marshal(results)
+	if err != nil || len(list) > maxResult {
+		return nil
+	}
+	return list
+}
+
+// expand makes what is run for an item from the template.
+func expand(template *dtaskv1.TaskBody, it array.Item, payloadIsJSON bool) (*dtaskv1.TaskBody, error) {
+	body := proto.CloneOf(template)
+	if body == nil {
+		return &dtaskv1.TaskBody{}, nil
+	}
+	texts := slices.Concat(pointers(body.GetCommand()), pointers(body.GetInputs()), []*string{&body.Run, &body.Output})
+	for _, t := range texts {
+		expanded, err := array.Expand(*t, it, false)
+		if err != nil {
+			return nil, err
+		}
+		*t = expanded
+	}
+	payload, err := array.Expand(string(body.GetPayload()), it, payloadIsJSON)
+	if err != nil {
+		return nil, err
+	}
+	if len(payload) > 0 {
+		body.Payload = []byte(payload)
+	}
+	return body, nil
+}
+
+func pointers(list []string) []*string {
+	out := make([]*string, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
+}

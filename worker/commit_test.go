@@ -1,0 +1,35 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// From its commit on an attempt has succeeded, for its output may be published
+// already: a time-out or a stop that comes while it is does not undo that.
+func TestWhatIsCommittedHasSucceededWhateverComesLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(1, &lease{ended: func() {}})
+		l.base, l.run = t.Context(), func() {}
+		defer l.close()
+		err := l.accept(assignments(work{task: 1, typ: "any", policy: &dtaskv1.TaskPolicy{TimeoutMs: 1000}}), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := l.next(nil, nil)
+		if a == nil || !l.commit(a) {
+			t.Fatal("the attempt did not begin, or could not be committed")
+		}
+		time.Sleep(2 * time.Second)
+		l.stop(a.ref, ErrCancelled)
+		l.next(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED})
+		r := l.take(false)
+		if len(r.GetOutcomes().GetTasks()) != 1 || len(r.GetOutcomes().GetOthers()) != 0 {
+			t.Errorf("reports = %v, want one success", r)
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"crypto/tls"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Connections are those that the workers of one process share, one to each
+// coordinator: what a connection costs both ends in memory, goroutines and system
+// calls is then paid once. A worker belongs to the Connections that WithConnections
+// gives it, and else has its own. Safe for concurrent use.
+//
+// A connection is open while somebody has a session over it. One whose session
+// failed without a word from the other end is given to nobody any more.
+type Connections struct {
+	mu   sync.Mutex // guards the rest, and the users of each
+	open map[place]*connection
+}
+
+// place is where a connection leads, and how it is secured.
+type place struct {
+	addr string
+	tls  *tls.Config
+}
+
+// connection is one of them.
+type connection struct {
+	*grpc.ClientConn
+
+	place place
+	users int
+}
+
+// NewConnections makes an empty set.
+func NewConnections() *Connections { return &Connections{open: make(map[place]*connection)} }
+
+// WithConnections has a worker share its connections with all others that were
+// given the same. They should have the same dialer: whoever comes first dials.
+func WithConnections(c *Connections) Option { return func(w *Worker) { w.conns = c } }
+
+// take gives the connection to a place, which is opened with first use. The caller
+// gives it back.
+func (c *Connections) take(p place, dial func() (*grpc.ClientConn, error)) (*connection, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn := c.open[p]
+	if conn == nil {
+		fresh, err := dial()
+		if err != nil {
+			return nil, err
+		}
+		conn = &connection{ClientConn: fresh, place: p}
+		c.open[p] = conn
+	}
+	conn.users++
+	return conn, nil
+}
+
+// giveBack ends the use of a connection. One that is not sound is given to nobody
+// any more; those who use it yet will see for themselves.
+func (c *Connections) giveBack(conn *connection, sound bool) {
+	c.mu.Lock()
+	conn.users--
+	last := conn.users == 0
+	if (last || !sound) && c.open[conn.place] == conn {
+		delete(c.open, conn.place)
+	}
+	c.mu.Unlock()
+	if last {
+		_ = conn.Close() // whatever it says, it is gone
+	}
+}
+
+// connect gives a connection for one session.
+func (w *Worker) connect(addr string) (*connection, error) {
+	return w.conns.take(place{addr: addr, tls: w.cfg.TLS}, func() (*grpc.ClientConn, error) {
+		creds := insecure.NewCredentials()
+		if w.cfg.TLS != nil {
+			creds = credentials.NewTLS(w.cfg.TLS)
+		}
+		// passthrough: the dialer resolves the name, anew for each connection.
+		conn, err := grpc.NewClient("passthrough:///"+addr,
+			grpc.WithTransportCredentials(creds),
+			grpc.WithContextDialer(w.dial),
+			grpc.WithDisableServiceConfig(),
+			grpc.WithDisableRetry(),
+			grpc.WithInitialWindowSize(window),
+			grpc.WithInitialConnWindowSize(window),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: patience}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
+		)
+		if err != nil {
+			return nil, fmt.Errorf("preparing a connection to %s: %w", addr, err)
+		}
+		return conn, nil
+	})
+}

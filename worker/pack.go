@@ -1,0 +1,176 @@
+package worker
+
+import (
+	"archive/tar"
+	"compress/flate"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+)
+
+// Bounds of a packed folder.
+const (
+	maxPackedEntries = 10_000
+	maxPackedBytes   = 1 << 30 // contents of all its files
+)
+
+// errFolderChanged is returned when files came, went or grew while they were
+// read; the caller should try again.
+var errFolderChanged = errors.New("the folder changed while it was read")
+
+// pack writes the contents of a folder as a deflated tar archive: regular files
+// and folders in order of their paths, so that equal folders make equal
+// archives. It never leaves the folder, whatever it holds.
+func pack(w io.Writer, dir string) (err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("opening the folder: %w", err)
+	}
+	defer func() { _ = root.Close() }() // read only
+	z, err := flate.NewWriter(w, flate.BestSpeed)
+	if err != nil {
+		return fmt.Errorf("packing: %w", err)
+	}
+	p := packer{root: root, out: tar.NewWriter(z)}
+	err = fs.WalkDir(root.FS(), ".", p.entry)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errFolderChanged
+	}
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(p.out.Close(), z.Close()); err != nil {
+		return fmt.Errorf("packing: %w", err)
+	}
+	return nil
+}
+
+type packer struct {
+	root    *os.Root
+	out     *tar.Writer
+	entries int
+	bytes   int64
+}
+
+func (p *packer) entry(name string, d fs.DirEntry, err error) error {
+	if err != nil || name == "." {
+		return err
+	}
+	if p.entries++; p.entries > maxPackedEntries {
+		return fmt.Errorf("it has more than %d entries", maxPackedEntries)
+	}
+	switch {
+	case d.IsDir():
+		info, err := d.Info()
+		if err != nil {
+			return err //nolint:wrapcheck // says which
+		}
+		return p.head(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/"}, info)
+	case d.Type().IsRegular():
+		return p.file(name)
+	default:
+		return fmt.Errorf("%s is neither a file nor a folder", name)
+	}
+}
+
+func (p *packer) head(h *tar.Header, info fs.FileInfo) error {
+	h.Mode, h.ModTime = int64(info.Mode().Perm()), info.ModTime().Truncate(time.Second)
+	if err := p.out.WriteHeader(h); err != nil {
+		return fmt.Errorf("packing %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+func (p *packer) file(name string) error {
+	file, err := p.root.Open(name)
+	if err != nil {
+		return err //nolint:wrapcheck // says which
+	}
+	defer func() { _ = file.Close() }() // read only
+	info, err := file.Stat()
+	if err != nil {
+		return err //nolint:wrapcheck // says which
+	}
+	if !info.Mode().IsRegular() {
+		return errFolderChanged
+	}
+	if p.bytes += info.Size(); p.bytes > maxPackedBytes {
+		return fmt.Errorf("it has more than %d bytes", maxPackedBytes)
+	}
+	if err := p.head(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size()}, info); err != nil {
+		return err
+	}
+	if n, err := io.CopyN(p.out, file, info.Size()); err != nil {
+		if errors.Is(err, io.EOF) && n < info.Size() {
+			return errFolderChanged
+		}
+		return fmt.Errorf("packing %s: %w", name, err)
+	}
+	return nil
+}
+
+// unpack makes a folder, which must not exist, of what pack wrote. It never
+// leaves the folder, whatever the archive says; after an error, part of it may
+// be there.
+func unpack(r io.Reader, dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("making the folder: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("opening the folder: %w", err)
+	}
+	defer func() { _ = root.Close() }() // all files are closed already
+	archive := tar.NewReader(flate.NewReader(r))
+	size := int64(0)
+	for entries := 0; ; entries++ {
+		h, err := archive.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("unpacking: %w", err)
+		case entries >= maxPackedEntries || h.Size < 0 || h.Size > maxPackedBytes-size:
+			return errors.New("the archive is too large")
+		}
+		size += h.Size
+		if err := unpackEntry(root, h, archive); err != nil {
+			return err
+		}
+	}
+}
+
+func unpackEntry(root *os.Root, h *tar.Header, contents io.Reader) error {
+	name := path.Clean(h.Name)
+	if !filepath.IsLocal(name) {
+		return fmt.Errorf("the archive has the path %q", h.Name)
+	}
+	mode := fs.FileMode(h.Mode).Perm() //nolint:gosec // nine bits of it
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if err := root.MkdirAll(name, mode|0o700); err != nil {
+			return fmt.Errorf("unpacking: %w", err)
+		}
+		return nil
+	case tar.TypeReg:
+	default:
+		return fmt.Errorf("%q in the archive is neither a file nor a folder", h.Name)
+	}
+	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o600)
+	if err != nil {
+		return fmt.Errorf("unpacking: %w", err)
+	}
+	_, err = io.CopyN(file, contents, h.Size)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("unpacking %s: %w", name, err)
+	}
+	if err := root.Chtimes(name, h.ModTime, h.ModTime); err != nil {
+		return fmt.Errorf("unpacking: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package worker
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// FuzzUnpack: whatever an archive says, nothing appears outside the folder.
+func FuzzUnpack(f *testing.F) {
+	dir := f.TempDir()
+	for name, text := range map[string]string{"a": "1", "b": "two"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			f.Fatal(err)
+		}
+	}
+	var b bytes.Buffer
+	if err := pack(&b, dir); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte{3, 0})
+	f.Fuzz(func(t *testing.T, archive []byte) {
+		if len(archive) > 64<<10 {
+			return // the disk of whoever runs this is not endless
+		}
+		parent := t.TempDir()
+		_ = unpack(bytes.NewReader(archive), filepath.Join(parent, "in")) // may be anything
+		names, err := os.ReadDir(parent)
+		if err != nil || len(names) != 1 || names[0].Name() != "in" {
+			t.Fatalf("beside the folder: %v, %v", names, err)
+		}
+	})
+}
