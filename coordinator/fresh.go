@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
@@ -14,8 +15,13 @@ const (
 	// freshLimit bounds the question whether a folder that holds state is the latest:
 	// long enough for the others to elect a leader while the machine stands still.
 	freshLimit = 10 * time.Second
-	// freshPause lies between two rounds of it.
+	// freshRound bounds one round of it: who is gone without a word costs that much.
+	freshRound = 2 * time.Second
+	// freshPause lies between two rounds.
 	freshPause = 100 * time.Millisecond
+	// tooFew is in how many rounds in a row too few of the others run before the folder
+	// is believed: in one of them this machine may have stood still.
+	tooFew = 2
 )
 
 // errOutdated is why a folder that can be read must not be used.
@@ -59,7 +65,8 @@ func (r *replica) checkFresh(ctx context.Context) error {
 // believed.
 type freshness struct {
 	others []string // addresses
-	// ask asks one replica, and the leader by way of it.
+	// ask asks one replica, and the leader by way of it. Both functions are called for
+	// several addresses at once.
 	ask func(ctx context.Context, address string) (*dtaskv1.AdmitResponse, error)
 	// runs reports whether Raft runs at an address.
 	runs func(ctx context.Context, address string) bool
@@ -69,12 +76,19 @@ type freshness struct {
 func (f freshness) outdated(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, freshLimit)
 	defer cancel()
-	for {
-		outdated, sure, err := f.round(ctx)
-		if outdated || sure || err != nil {
-			return outdated, err
+	for few := 0; len(f.others) > 0; {
+		h := f.round(ctx)
+		switch {
+		case h.refused != nil:
+			return false, &FatalError{h.refused}
+		case h.outdated || h.sure:
+			return h.outdated, nil
+		case h.running > (len(f.others)+1)/2: // they elect a leader on their own
+			few = 0
+		default:
+			few++
 		}
-		if !f.electable(ctx) {
+		if few == tooFew {
 			return false, nil
 		}
 		select {
@@ -83,29 +97,42 @@ func (f freshness) outdated(ctx context.Context) (bool, error) {
 			return false, nil // they do not agree on a leader: they may need this one
 		}
 	}
+	return false, nil
 }
 
-// round asks everybody once. It is sure if a leader has answered.
-func (f freshness) round(ctx context.Context) (outdated, sure bool, err error) {
-	for _, address := range f.others {
-		a, err := f.ask(ctx, address)
-		if _, refused := errors.AsType[*raftnode.RefusedError](err); refused {
-			return false, false, &FatalError{err}
-		}
-		if err == nil {
-			outdated, sure = outdated || a.GetOutdated(), true
-		}
-	}
-	return outdated, sure, nil
+// heard is what the others said in a round.
+type heard struct {
+	outdated bool // somebody has seen more
+	sure     bool // a leader has answered, or by its word another
+	running  int  // on how many Raft runs
+	refused  error
 }
 
-// electable reports whether as many of the others run as elect a leader on their own.
-func (f freshness) electable(ctx context.Context) bool {
-	running := 0
+// round asks everybody once.
+func (f freshness) round(ctx context.Context) heard {
+	ctx, cancel := context.WithTimeout(ctx, freshRound)
+	defer cancel()
+	var mu sync.Mutex
+	var h heard
+	var wg sync.WaitGroup
 	for _, address := range f.others {
-		if f.runs(ctx, address) {
-			running++
-		}
+		wg.Go(func() {
+			runs := f.runs(ctx, address)
+			a, err := f.ask(ctx, address)
+			_, refused := errors.AsType[*raftnode.RefusedError](err)
+			mu.Lock()
+			defer mu.Unlock()
+			if runs {
+				h.running++
+			}
+			switch {
+			case refused:
+				h.refused = err
+			case err == nil:
+				h.outdated, h.sure = h.outdated || a.GetOutdated(), true
+			}
+		})
 	}
-	return running > (len(f.others)+1)/2
+	wg.Wait()
+	return h
 }

@@ -17,15 +17,19 @@ type other struct {
 	leads    time.Duration // from then on; 0: never
 	outdated bool          // it has seen more than the folder holds
 	refuses  bool
+	gone     bool // nothing answers, and nothing says so
 }
 
 // asking asks others by number.
 func asking(others map[string]other) freshness {
 	began := time.Now()
 	f := freshness{
-		ask: func(_ context.Context, address string) (*dtaskv1.AdmitResponse, error) {
+		ask: func(ctx context.Context, address string) (*dtaskv1.AdmitResponse, error) {
 			o := others[address]
 			switch {
+			case o.gone:
+				<-ctx.Done()
+				return nil, ctx.Err()
 			case o.refuses:
 				return nil, &raftnode.RefusedError{ServerID: "n1", Reason: "it was removed"}
 			case o.runs && (o.outdated || o.leads > 0 && time.Since(began) >= o.leads):
@@ -33,7 +37,12 @@ func asking(others map[string]other) freshness {
 			}
 			return nil, errors.New("this replica is not the leader")
 		},
-		runs: func(_ context.Context, address string) bool { return others[address].runs },
+		runs: func(ctx context.Context, address string) bool {
+			if others[address].gone {
+				<-ctx.Done()
+			}
+			return others[address].runs
+		},
 	}
 	for address := range others {
 		f.others = append(f.others, address)
@@ -54,8 +63,10 @@ func TestAFolderIsJudgedByWhoeverHasSeenMore(t *testing.T) {
 		"the leader misses something":                      {others: map[string]other{"a": {runs: true, outdated: true}, "b": follows}, outdated: true},
 		"who led before misses something, the leader none": {others: map[string]other{"a": {runs: true, leads: 1}, "b": {runs: true, outdated: true}}, outdated: true},
 		"a leader is elected only after a while":           {others: map[string]other{"a": {runs: true, leads: 4 * time.Second}, "b": follows}, after: 4 * time.Second},
-		"one of two others runs, and needs this one":       {others: map[string]other{"a": follows, "b": {}}},
-		"two of four others run, and need this one":        {others: map[string]other{"a": follows, "b": follows, "c": {}, "d": {}}},
+		"one of two others runs, and needs this one":       {others: map[string]other{"a": follows, "b": {}}, after: freshPause},
+		"one of two others runs, the other is gone":        {others: map[string]other{"a": follows, "b": {gone: true}}, after: 2*freshRound + freshPause},
+		"the leader answers, the other is gone":            {others: map[string]other{"a": {runs: true, leads: 1}, "b": {gone: true}}, after: 2*freshRound + freshPause},
+		"two of four others run, and need this one":        {others: map[string]other{"a": follows, "b": follows, "c": {}, "d": {}}, after: freshPause},
 		"three of four others elect a leader":              {others: map[string]other{"a": follows, "b": follows, "c": {runs: true, leads: time.Second}, "d": {}}, after: time.Second},
 		"the others never agree":                           {others: map[string]other{"a": follows, "b": follows}, after: freshLimit},
 		"nobody else is known":                             {},

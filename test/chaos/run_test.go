@@ -129,11 +129,15 @@ func (r *run) keep(t *testing.T) {
 	t.Logf("recheck: go run ./test/chaos/recheck %s", r.c.Dir)
 }
 
-// alive returns once a small job went through.
+// alive returns once a small job went through, and no replica lacks what ended while it
+// had lost its data.
 func (r *run) alive(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, flowLimit)
+	probing, cancel := context.WithTimeout(ctx, flowLimit)
 	defer cancel()
-	return r.work.Probe(ctx)
+	if err := r.work.Probe(probing); err != nil {
+		return err
+	}
+	return r.world.AwaitWhole(ctx)
 }
 
 // judge ends the traffic, waits for all that is under way, stops everything, and

@@ -29,7 +29,8 @@ func damageFaults() []fault {
 
 const (
 	// backLimit is how long a replica without data may take until it votes and has
-	// caught up: a guard. Other faults may keep it away for as long as they hold.
+	// caught up, or has its history: a guard. Other faults may keep it away for as long
+	// as they hold.
 	backLimit = 2 * time.Minute
 	// rootPages is where the pages of a store begin that hold data, behind its two
 	// roots.
@@ -269,11 +270,17 @@ func (w *World) comeBack(ctx context.Context, n *cluster.Coordinator) error {
 	if err != nil {
 		return fmt.Errorf("a replica that lost its data: %w", err)
 	}
-	// Until then allKnowAll keeps what others have from harm.
-	const limit = 5 * time.Second
-	fetched := func(ctx context.Context) error { return whole(ctx, n) }
-	if err := cluster.Until(context.WithoutCancel(ctx), "the history of "+n.Name+" is whole", limit, fetched); err != nil {
-		w.Log("after the loss of a replica's data: %v", err)
+	return nil // its history is fetched later: until then allKnowAll keeps what others have from harm
+}
+
+// AwaitWhole returns nil once every replica has its whole history. It is called when
+// all is healed.
+func (w *World) AwaitWhole(ctx context.Context) error {
+	for _, n := range w.Cluster.Coordinators() {
+		err := cluster.Until(ctx, "the history of "+n.Name+" is whole", backLimit, func(ctx context.Context) error { return whole(ctx, n) })
+		if err != nil {
+			return fmt.Errorf("a replica lacks what the others have: %w", err)
+		}
 	}
 	return nil
 }

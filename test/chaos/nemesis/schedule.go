@@ -27,8 +27,8 @@ type Options struct {
 	Pace time.Duration
 	// Most is the longest that a fault holds; the shortest is 0.2 s.
 	Most time.Duration
-	// Alive returns nil once work flows again. It is called after each phase,
-	// when all is healed, with a limit of its own.
+	// Alive returns nil once work flows again and nothing is missing. It is called
+	// after each phase, when all is healed, with a limit of its own.
 	Alive func(ctx context.Context) error
 	// Enough ends the plan early after a phase. Optional.
 	Enough func(o *Outcome) bool
@@ -116,9 +116,9 @@ func (p *plan) phase(ctx context.Context) error {
 	}
 	healed := time.Now()
 	if err := p.o.Alive(ctx); err != nil {
-		return fmt.Errorf("all was healed %s ago, and work does not flow: %w", time.Since(healed).Round(time.Millisecond), err)
+		return fmt.Errorf("all was healed %s ago, and not all is well: %w", time.Since(healed).Round(time.Millisecond), err)
 	}
-	p.w.Log("phase %d: work flows again %s after all was healed", p.out.Phases+1, time.Since(healed).Round(time.Millisecond))
+	p.w.Log("phase %d: all is well again %s after all was healed", p.out.Phases+1, time.Since(healed).Round(time.Millisecond))
 	return nil
 }
 
