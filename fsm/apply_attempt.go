@@ -56,11 +56,11 @@ func (s *State) assign(it AssignItem) Reason {
 	case it.Index >= j.total:
 		return NoSuchTask
 	}
-	w := s.worker(it.Worker)
-	if w == nil || w.State != WorkerUp {
+	at, found := s.workerAt(it.Worker)
+	if !found || s.workers[at].State != WorkerUp {
 		return NoSuchWorker
 	}
-	r := j.records.at(it.Index)
+	r, w := j.records.at(it.Index), s.workers[at]
 	switch {
 	case r.state != Pending || w.Drains():
 		return WrongState
@@ -70,6 +70,7 @@ func (s *State) assign(it AssignItem) Reason {
 	j = s.jobs.write(s.own, it.Job)
 	r = s.move(j, it.Index, Assigned)
 	r.attempt, r.worker, r.begun = it.Attempt, it.Worker, false
+	s.writeHeld()[at]++
 	s.mixRecord(r)
 	if it.Attempt > 1 {
 		j.retries++

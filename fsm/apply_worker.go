@@ -33,7 +33,7 @@ func (o *WorkerJoin) apply(s *State, _ *Effects) Reason {
 		s.mixWorker(list[at])
 		list[at] = w
 	} else {
-		s.workers = slices.Insert(list, len(list), w) // new numbers are the highest
+		s.insertWorker(len(list), w) // new numbers are the highest
 		s.nextWorker++
 		s.workerNames.set(s.own, o.Name, id)
 	}
@@ -82,48 +82,35 @@ func (o *WorkerLeave) apply(s *State, _ *Effects) Reason {
 // apply removes workers that are down. Numbers are not used again. What is
 // refused stays; the others go.
 func (o *ForgetWorkers) apply(s *State, _ *Effects) Reason {
-	return each(o.IDs, s.forgetWorker)
+	_, first := s.forgetWorkers(o.IDs)
+	return first
 }
 
-// forgetWorker removes a worker.
+// forgetWorkers removes workers, and gives those that it has removed and the reason
+// of the first refusal.
+func (s *State) forgetWorkers(ids []WorkerID) (forgotten []WorkerID, first Reason) {
+	gone := make([]bool, len(s.workers))
+	forgotten, first = accepted(ids, func(id WorkerID) Reason { return s.forgetWorker(id, gone) })
+	if len(forgotten) > 0 {
+		s.removeWorkers(gone)
+	}
+	return forgotten, first
+}
+
+// forgetWorker removes a worker, but for its place in the list: it is marked in
+// gone.
 // Rejects: NoSuchWorker, WrongState unless it is down and holds no attempt.
-func (s *State) forgetWorker(id WorkerID) Reason {
+func (s *State) forgetWorker(id WorkerID, gone []bool) Reason {
 	at, found := s.workerAt(id)
 	switch {
-	case !found:
+	case !found || gone[at]:
 		return NoSuchWorker
-	case s.workers[at].State != WorkerDown || s.holds(id):
+	case s.workers[at].State != WorkerDown || s.heldBy[at] != 0:
 		return WrongState
 	}
 	w := s.workers[at]
 	s.mixWorker(w)
 	s.workerNames.delete(s.own, w.Name)
-	s.workers = slices.Delete(s.writeWorkers(), at, at+1)
+	gone[at] = true
 	return Accepted
-}
-
-// holds reports whether a worker has a live attempt. It looks at all that are
-// live: workers are forgotten long after they went, so this is rare.
-func (s *State) holds(id WorkerID) bool {
-	for _, p := range s.jobs.pages {
-		for _, j := range &p.jobs {
-			if j != nil && j.holds(id) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (j *job) holds(id WorkerID) bool {
-	left := j.counts[Assigned]
-	for i := uint32(0); left > 0; i++ {
-		if r := j.records.at(i); r.state == Assigned {
-			if r.worker == id {
-				return true
-			}
-			left--
-		}
-	}
-	return false
 }

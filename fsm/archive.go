@@ -80,7 +80,7 @@ func (fx *Effects) archived(s *State, j *job) {
 	}
 	l := fx.Leaving
 	if l.workers == nil {
-		l.workers = slices.Clone(s.workers)
+		l.workers, s.workersOwn = s.workers, nil // who writes to them next makes a copy
 	}
 	l.Jobs = append(l.Jobs, &Archived{job: j, workers: l.workers})
 }
@@ -358,7 +358,7 @@ func (s *State) checkRecord(f *frameReader, id JobID) error {
 func (s *State) addNames(workers []*Worker) {
 	for _, w := range workers {
 		if at, found := s.workerAt(w.ID); !found {
-			s.workers = slices.Insert(s.writeWorkers(), at, w)
+			s.insertWorker(at, w)
 		}
 	}
 }

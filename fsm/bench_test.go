@@ -58,6 +58,55 @@ func BenchmarkDraft(b *testing.B) {
 	perTask(b)
 }
 
+// A fleet of workers, each with some attempts of the job of largeState.
+const (
+	fleetWorkers = 10_000
+	fleetSlots   = memoryTasks / fleetWorkers
+)
+
+// BenchmarkLoseFleet is what a replica does when a whole fleet goes at once: each
+// worker's attempts are put back, it is down, and later it is forgotten, among as
+// many attempts that others hold meanwhile.
+func BenchmarkLoseFleet(b *testing.B) {
+	base := largeState(b)
+	var join, lose, give, forget []Op
+	for w := range WorkerID(fleetWorkers) {
+		id, held, assign := w+2, new(Requeue), new(Assign)
+		held.Lost = true
+		join = append(join, worker(id))
+		for k := range uint32(fleetSlots) {
+			h := hold(1, uint32(w)*fleetSlots+k, 1, id)
+			assign.Items, held.Items = append(assign.Items, AssignItem(h)), append(held.Items, h)
+			h.Worker, h.Attempt = 1, 2
+			give = append(give, &Assign{Items: []AssignItem{AssignItem(h)}})
+		}
+		join = append(join, assign)
+		lose = append(lose, held, &WorkerLeave{ID: id, Reason: "silent"})
+		if w%1000 == 0 {
+			forget = append(forget, new(ForgetWorkers))
+		}
+		last, _ := forget[len(forget)-1].(*ForgetWorkers)
+		last.IDs = append(last.IDs, id)
+	}
+	base.Apply(Entry{Ops: join}, nil)
+	for _, part := range []struct {
+		name        string
+		before, ops []Op
+	}{{"lost", nil, lose}, {"forgotten", append(lose, give...), forget}} {
+		b.Run(part.name, func(b *testing.B) {
+			from := base.Fork()
+			from.Apply(Entry{Ops: part.before}, nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				if r := from.Fork().Apply(Entry{Ops: part.ops}, nil); r != Accepted {
+					b.Fatal(r)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/fleetWorkers, "ns/worker")
+		})
+	}
+}
+
 func BenchmarkEncode(b *testing.B) {
 	e := completeAll(1)
 	var buffer []byte

@@ -100,7 +100,7 @@ func (s *State) checkWorkers() error {
 	if s.workerNames.n != len(s.workers) {
 		return fmt.Errorf("has %d workers, %d names", len(s.workers), s.workerNames.n)
 	}
-	return nil
+	return s.checkHeld()
 }
 
 func (s *State) checkJob(j *job) error {

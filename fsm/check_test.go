@@ -46,6 +46,8 @@ func TestCheckFindsWhatDoesNotHold(t *testing.T) {
 		"worker 2 stands behind":        func(s *State, _ *job) { s.nextWorker = 2 },
 		"is not found by its name":      func(s *State, _ *job) { s.workers[0].Name = "x" },
 		"is in no state":                func(s *State, _ *job) { s.workers[0].State = 0 },
+		"counts what 1 hold":            func(s *State, _ *job) { s.heldBy = s.heldBy[:1] },
+		"holds 1 attempts, counts 0":    func(s *State, _ *job) { s.heldBy[0]-- },
 		"names":                         func(s *State, _ *job) { s.workerNames.set(s.own, "x", 1) },
 	} {
 		s, j := build()

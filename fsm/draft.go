@@ -74,7 +74,7 @@ func (d *Draft) Do(op Op) Reason {
 		return each(op.Items, d.Due)
 	case *ForgetWorkers:
 		d.closeList()
-		ids, first := accepted(op.IDs, d.s.forgetWorker)
+		ids, first := d.s.forgetWorkers(op.IDs)
 		return d.keepOp(&ForgetWorkers{ids}, len(ids), first)
 	case *ForgetKeys:
 		d.closeList()

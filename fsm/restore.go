@@ -156,6 +156,7 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("goes on after its end")
 	}
+	s.heldBy = s.recountHeld()
 	if err := s.Check(); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,8 @@ type State struct {
 	nextWorker  WorkerID
 	workers     []*Worker // ascending by number
 	workersOwn  *ownership
+	heldBy      []int32 // live attempts of each of workers; follows from the records
+	heldOwn     *ownership
 	workerNames cowMap[WorkerID]
 
 	checkpoints     cowMap[*SavedCheckpoint] // of tasks that have not ended, by checkpointKey

@@ -29,6 +29,9 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 	s.mixRecord(r)
 	s.mix(uint64(j.counts[r.state])<<32 | uint64(j.counts[to]))
 	j.counts[r.state]--
+	if r.state == Assigned {
+		s.letGo(r.worker)
+	}
 	if to == Dead {
 		s.countLetter(j.kind(i), 1)
 	} else if r.state == Dead {

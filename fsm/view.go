@@ -384,6 +384,15 @@ func (s *State) JobCount() int { return s.jobs.live }
 // Worker gives a worker; nil if there is none. Shared: never change it.
 func (s *State) Worker(id WorkerID) *Worker { return s.worker(id) }
 
+// Held is how many live attempts a worker has.
+func (s *State) Held(id WorkerID) int {
+	at, found := s.workerAt(id)
+	if !found {
+		return 0
+	}
+	return int(s.heldBy[at])
+}
+
 // WorkerByName gives the worker of a name; nil if there is none.
 func (s *State) WorkerByName(name string) *Worker {
 	id, ok := s.workerNames.get(name)

@@ -356,20 +356,11 @@ func (s *Sequencer) forgetWorkers(b *batch) {
 	var ids []fsm.WorkerID
 	oldest := b.draft.NowMS() - s.cfg.KeepWorkers.Milliseconds()
 	for w := range s.view.Workers() {
-		if w.State == fsm.WorkerDown && w.DownSince < oldest && len(ids) < 1000 && !s.hasOrphans(w.ID) {
+		if w.State == fsm.WorkerDown && w.DownSince < oldest && len(ids) < 1000 && s.view.Held(w.ID) == 0 {
 			ids = append(ids, w.ID)
 		}
 	}
 	if len(ids) > 0 {
 		b.draft.Do(&fsm.ForgetWorkers{IDs: ids})
 	}
-}
-
-func (s *Sequencer) hasOrphans(id fsm.WorkerID) bool {
-	for _, o := range s.orphans {
-		if o.worker == id {
-			return true
-		}
-	}
-	return false
 }

@@ -87,6 +87,11 @@ func inState() []Mutant {
 			Caught: []Checker{{Package: "./fsm", Run: "."}},
 		},
 		{
+			Name:   "workers-that-hold-are-forgotten",
+			Edits:  []Edit{{"fsm/apply_worker.go", `|| s.heldBy[at] != 0:`, `|| s.heldBy[at] < 0:`}},
+			Caught: []Checker{{Package: "./fsm", Run: "."}},
+		},
+		{
 			Name:   "draining-workers-get-work",
 			Edits:  []Edit{{"fsm/apply_attempt.go", `|| w.Drains():`, `|| w.Drains() && w.ID == 0:`}},
 			Caught: []Checker{{Package: "./fsm", Run: "."}},

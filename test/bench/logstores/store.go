@@ -6,9 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
-	wal "github.com/hashicorp/raft-wal"
-
 	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
 )
