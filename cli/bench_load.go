@@ -21,6 +21,10 @@ const (
 	mostClients = 1000
 	// mostBatch is how many jobs may go in one call of the bench.
 	mostBatch = 10_000
+	// mostTogether is how many jobs are waited for in one call, and waiters how many
+	// such calls there are.
+	mostTogether = 1000
+	waiters      = 8
 	// cancellers is how many jobs are cancelled at the same time.
 	cancellers = 8
 	// mostWaiting is how many tasks are submitted and not ended at most, so that
@@ -66,9 +70,8 @@ func newLoad(a *app, c *client.Client, f benchFlags, template *dtaskv1.JobSpec) 
 	return &load{app: a, client: c, flags: f, template: template}
 }
 
-// run returns when all jobs have ended. Few wait, in the order of submission,
-// so that watching costs the cluster little: a job that ended long ago is told
-// at once.
+// run returns when all jobs have ended. Few wait, each for many jobs in one call,
+// so that waiting costs the cluster little.
 func (l *load) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	window := max(2*l.flags.clients*l.flags.batch, mostWaiting/l.flags.perJob)
@@ -97,7 +100,7 @@ func (l *load) run(ctx context.Context) error {
 		close(ids)
 		return nil
 	})
-	for range min(32, 2+window/250) {
+	for range waiters {
 		group.Go(func() error { return l.wait(ctx, ids, room) })
 	}
 	shown := make(chan struct{}) // closed when the bar is down
@@ -191,28 +194,67 @@ func (l *load) call(ctx context.Context, jobs []client.Submission) []client.Subm
 	return []client.SubmitResult{{Submitted: got, Err: err}}
 }
 
+// wait takes what has been submitted, and waits for all of it together.
 func (l *load) wait(ctx context.Context, ids <-chan stored, room <-chan struct{}) error {
 	for one := range ids {
-		before := int64(0)
-		var last *dtaskv1.Job
-		for job, err := range l.client.WatchSubmitted(ctx, one.Submitted) {
-			if err != nil {
-				return err
-			}
-			last = job
-			l.done.Add(int64(job.GetTasksCompleted()) - before)
-			before = int64(job.GetTasksCompleted())
+		if err := l.waitFor(ctx, gather(one, ids), room); err != nil {
+			return err
 		}
-		<-room
-		l.mu.Lock()
-		l.failed += uint64(last.GetTasksFailed())
-		l.retries += last.GetRetries()
-		if last.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
-			l.unfinished++
-		}
-		l.mu.Unlock()
 	}
 	return nil
+}
+
+// gather adds to a job what else is there, up to a bound.
+func gather(one stored, ids <-chan stored) []stored {
+	all := []stored{one}
+	for len(all) < mostTogether {
+		select {
+		case next, ok := <-ids:
+			if !ok {
+				return all
+			}
+			all = append(all, next)
+		default:
+			return all
+		}
+	}
+	return all
+}
+
+// waitFor returns when these jobs have ended.
+func (l *load) waitFor(ctx context.Context, jobs []stored, room <-chan struct{}) error {
+	list := make([]client.Submitted, len(jobs))
+	for i, j := range jobs {
+		list[i] = j.Submitted
+	}
+	ended, shown := int64(0), int64(0) // tasks that have completed: of jobs that have ended, and as the bar shows it
+	for ends, err := range l.client.WaitSubmitted(ctx, list) {
+		if err != nil {
+			return err
+		}
+		if len(ends.Unknown) > 0 {
+			return fmt.Errorf("job %s is not kept any more", ends.Unknown[0])
+		}
+		for _, job := range ends.Jobs {
+			ended += int64(job.GetTasksCompleted())
+			l.note(job)
+			<-room
+		}
+		l.done.Add(ended + int64(ends.Completed) - shown) //nolint:gosec // tasks
+		shown = ended + int64(ends.Completed)             //nolint:gosec // tasks
+	}
+	return nil
+}
+
+// note counts a job that has ended.
+func (l *load) note(job *dtaskv1.Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed += uint64(job.GetTasksFailed())
+	l.retries += job.GetRetries()
+	if job.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
+		l.unfinished++
+	}
 }
 
 // show draws the progress until stop is closed.

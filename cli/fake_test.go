@@ -313,6 +313,27 @@ func (f *fakeLeader) WatchJob(r *dtaskv1.WatchJobRequest, s grpc.ServerStreaming
 	return s.Send(&dtaskv1.WatchJobResponse{Job: j.job})
 }
 
+func (f *fakeLeader) WaitJobs(r *dtaskv1.WaitJobsRequest, s grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]) error {
+	m := &dtaskv1.WaitJobsResponse{}
+	for _, id := range r.GetJobs() {
+		j, err := f.find(id)
+		switch {
+		case err != nil:
+			m.Unknown = append(m.Unknown, id)
+		case j.job.GetState() == dtaskv1.JobState_JOB_STATE_RUNNING:
+			m.Left++
+			m.TasksCompleted += uint64(j.job.GetTasksCompleted())
+		default:
+			m.Ended = append(m.Ended, j.job)
+		}
+	}
+	err := s.Send(m)
+	if m.GetLeft() > 0 {
+		<-s.Context().Done()
+	}
+	return err
+}
+
 func (f *fakeLeader) Cancel(_ context.Context, r *dtaskv1.CancelRequest) (*dtaskv1.CancelResponse, error) {
 	j, err := f.find(r.GetJob())
 	if err != nil {
@@ -413,6 +434,10 @@ func (f *fakeFollower) ListTasks(*dtaskv1.ListTasksRequest, grpc.ServerStreaming
 }
 
 func (f *fakeFollower) WatchJob(*dtaskv1.WatchJobRequest, grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
+	return f.redirect()
+}
+
+func (f *fakeFollower) WaitJobs(*dtaskv1.WaitJobsRequest, grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]) error {
 	return f.redirect()
 }
 

@@ -71,23 +71,16 @@ func (a *app) submitMany(ctx context.Context, jobs []*dtaskv1.JobSpec, f submitF
 		if r.Err == nil {
 			continue
 		}
-		first = cmpError(first, fmt.Errorf("%s: %w", show.Clean(jobs[i].GetHeader().GetName()), notStored(r.Err)))
+		first = firstOf(first, fmt.Errorf("%s: %w", show.Clean(jobs[i].GetHeader().GetName()), notStored(r.Err)))
 	}
 	if !f.wait || first != nil {
 		return errors.Join(a.printMany(jobs, results), first)
 	}
-	for _, r := range results {
-		first = cmpError(first, a.waitFor(ctx, c, r.ID))
+	ids, stored := make([]string, len(results)), make([]client.Submitted, len(results))
+	for i, r := range results {
+		ids[i], stored[i] = r.ID, r.Submitted
 	}
-	return first
-}
-
-// cmpError is the first of two errors that is one.
-func cmpError(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
+	return a.waitForMany(ctx, c, ids, c.WaitSubmitted(ctx, stored))
 }
 
 func (a *app) printMany(jobs []*dtaskv1.JobSpec, results []client.SubmitResult) error {

@@ -19,14 +19,16 @@ import (
 
 func newWait(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "wait JOB",
-		Short: "Wait until a job has ended",
-		Long:  "Wait until a job has ended. Exit 0 if it completed, 1 if it failed or was cancelled, 8 if --timeout passed.",
+		Use:   "wait JOB...",
+		Short: "Wait until jobs have ended",
+		Long: `Wait until a job, or all of several jobs, have ended. Exit 0 if they completed, 1 if
+one failed or was cancelled, 4 if there is no such job, 8 if --timeout passed.`,
 		Example: `  dtaskctl wait 42
-  dtaskctl wait 42 --timeout 10m -o json`,
-		Args: oneArgument,
+  dtaskctl wait 42 --timeout 10m -o json
+  dtaskctl submit -q monday.yaml tuesday.yaml | xargs dtaskctl wait`,
+		Args: atLeastOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := jobID(args[0])
+			ids, err := jobIDs(args)
 			if err != nil {
 				return err
 			}
@@ -37,7 +39,10 @@ func newWait(a *app) *cobra.Command {
 			defer func() { _ = c.Close() }()
 			ctx, cancel := a.waiting(cmd.Context())
 			defer cancel()
-			return a.waitFor(ctx, c, id)
+			if len(ids) > 1 {
+				return a.waitForMany(ctx, c, ids, c.WaitMany(ctx, ids))
+			}
+			return a.waitFor(ctx, c, ids[0])
 		},
 	}
 	cmd.Flags().BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no summary")
@@ -126,12 +131,7 @@ func (a *app) summarize(ctx context.Context, c *client.Client, w io.Writer, job 
 			dtaskv1.TaskState_TASK_STATE_CANCELLED:
 		}
 	}
-	took := time.Duration(max(job.GetCompletedAt()-job.GetSubmittedAt(), 0)) * time.Millisecond
-	lines := []string{
-		fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed", job.GetId(), show.Clean(job.GetName()), show.JobState(job.GetState()),
-			show.Duration(took), show.Count(job.GetTasksCompleted()), show.Plural(job.GetTasksTotal(), "task")),
-		"failures recovered: " + show.Count(job.GetRecovered()),
-	}
+	lines := []string{howEnded(job), "failures recovered: " + show.Count(job.GetRecovered())}
 	if len(perWorker) > 0 {
 		lines = append(lines, "tasks per worker: "+workerCounts(perWorker))
 	}
@@ -144,6 +144,13 @@ func (a *app) summarize(ctx context.Context, c *client.Client, w io.Writer, job 
 		return fmt.Errorf("writing: %w", err)
 	}
 	return nil
+}
+
+// howEnded tells in a line how a job went.
+func howEnded(job *dtaskv1.Job) string {
+	took := time.Duration(max(job.GetCompletedAt()-job.GetSubmittedAt(), 0)) * time.Millisecond
+	return fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed", job.GetId(), show.Clean(job.GetName()), show.JobState(job.GetState()),
+		show.Duration(took), show.Count(job.GetTasksCompleted()), show.Plural(job.GetTasksTotal(), "task"))
 }
 
 // executedBy names the worker that completed a task, or says that none had to.

@@ -47,6 +47,8 @@ type fake struct {
 	// watchFrom is in the place of watch for those who look at the request.
 	watchFrom func(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error
 
+	wait func(r *dtaskv1.WaitJobsRequest, s grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]) error
+
 	list   func(*dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error)
 	tasks  func(s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error
 	logs   func(s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error
@@ -137,6 +139,10 @@ func (f *fake) WatchJob(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer
 		return f.watchFrom(r, s)
 	}
 	return f.watch(s)
+}
+
+func (f *fake) WaitJobs(r *dtaskv1.WaitJobsRequest, s grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]) error {
+	return f.wait(r, s)
 }
 
 func (f *fake) ListTasks(_ *dtaskv1.ListTasksRequest, s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {

@@ -72,6 +72,16 @@ func (s *State) Job(id JobID) (Job, bool) {
 	return j.view(), true
 }
 
+// Progress is the state of a job that exists and the number of its tasks that have
+// completed: what of Job is cheap to look at for many.
+func (s *State) Progress(id JobID) (state JobState, completed uint32, ok bool) {
+	j := s.sealedJob(id)
+	if j == nil {
+		return 0, 0, false
+	}
+	return j.state, j.counts[Completed], true
+}
+
 // NextJob is the number that the next job will get.
 func (s *State) NextJob() JobID { return s.nextJob }
 

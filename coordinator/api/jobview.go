@@ -35,12 +35,16 @@ type sight struct {
 	index   uint64 // of the state
 	changed uint64 // index of the job's last change
 
-	archived   bool // it has left the state, and
+	counted    bool // this is known already:
 	aggregated uint32
 }
 
+// atOnce is how many tasks of a job are counted while the machine's lock is held.
+// Most jobs are small, and a fork for each would cost more than the look.
+const atOnce = 256
+
 // look reads a job. It holds the machine's lock for as long as it takes to look
-// at the running tasks.
+// at the running tasks, or at those of a small job.
 func (s *Server) look(id fsm.JobID) (sight, error) {
 	seen := s.observed(id)
 	var v sight
@@ -50,6 +54,9 @@ func (s *Server) look(id fsm.JobID) (sight, error) {
 		if v.job, ok = st.Job(id); ok {
 			v.running = countRunning(st, v.job, seen)
 			v.changed = st.JobChanged(id)
+			if v.job.State == fsm.JobCompleted && v.job.Total <= atOnce {
+				v.counted, v.aggregated = true, leaves(st, &v.job, 0, v.job.Total)
+			}
 		}
 	})
 	if ok {
@@ -62,7 +69,7 @@ func (s *Server) look(id fsm.JobID) (sight, error) {
 	if !ok {
 		return v, s.missing(id)
 	}
-	v.job, v.archived, v.aggregated, v.changed = head.Job, true, head.Aggregated, head.Changed
+	v.job, v.counted, v.aggregated, v.changed = head.Job, true, head.Aggregated, head.Changed
 	return v, nil
 }
 
@@ -177,11 +184,21 @@ func (s *Server) aggregated(ctx context.Context, job *fsm.Job, fork func() (*fsm
 		return 0, err
 	}
 	n := uint32(0)
-	all := job.Counts[fsm.Completed] == job.Total
-	for i := range job.Total {
-		if i%walkStride == 0 && ctx.Err() != nil {
+	for i := uint32(0); i < job.Total; i += walkStride {
+		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
+		n += leaves(st, job, i, min(i+walkStride, job.Total))
+	}
+	s.leaves.put(job, n)
+	return n, nil
+}
+
+// leaves counts the tasks from one index to below another that are part of the
+// result of a completed job.
+func leaves(st *fsm.State, job *fsm.Job, from, to uint32) (n uint32) {
+	all := job.Counts[fsm.Completed] == job.Total
+	for i := from; i < to; i++ {
 		ref := fsm.TaskRef{Job: job.ID, Index: i}
 		if st.Dependents(ref) > 0 {
 			continue
@@ -194,8 +211,7 @@ func (s *Server) aggregated(ctx context.Context, job *fsm.Job, fork func() (*fsm
 			n++
 		}
 	}
-	s.leaves.put(job, n)
-	return n, nil
+	return n
 }
 
 // jobView reads and shows a job as it is now.
@@ -207,12 +223,21 @@ func (s *Server) jobView(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, error
 	return s.viewOf(ctx, v)
 }
 
-// viewOf shows a job as it was read a moment ago.
+// viewOf shows a job as it was read a moment ago, and how fresh that is.
 func (s *Server) viewOf(ctx context.Context, v sight) (*dtaskv1.Job, error) {
+	view, err := s.viewed(ctx, v)
+	if err == nil {
+		view.Freshness = s.freshness(v.index)
+	}
+	return view, err
+}
+
+// viewed shows a job as it was read a moment ago.
+func (s *Server) viewed(ctx context.Context, v sight) (*dtaskv1.Job, error) {
 	// A completed job changes only if it is brought back: a later fork mostly has
 	// it alike.
 	aggregated, err := v.aggregated, error(nil)
-	if !v.archived {
+	if !v.counted {
 		aggregated, err = s.aggregated(ctx, &v.job, func() (*fsm.State, error) {
 			st, _, _, err := s.fork(v.job.ID)
 			return st, err
@@ -221,9 +246,7 @@ func (s *Server) viewOf(ctx context.Context, v sight) (*dtaskv1.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := show(v, aggregated)
-	view.Freshness = s.freshness(v.index)
-	return view, nil
+	return show(v, aggregated), nil
 }
 
 // levels counts the tasks of a job by topological level: level 0 has those

@@ -41,6 +41,7 @@ type Server struct {
 	health  *health.Server
 	began   time.Time
 	uploads *semaphore.Weighted // bytes of submissions that are being received
+	waits   *semaphore.Weighted // jobs that calls of WaitJobs wait for
 	limit   *submitLimit
 	refused refusals
 	leaves  leafCounts
@@ -60,7 +61,7 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, health: health.NewServer(), began: time.Now(),
-		uploads: semaphore.NewWeighted(cfg.UploadBytes), limit: newSubmitLimit(cfg.SubmitRate, cfg.SubmitBurst), stopping: make(chan struct{}),
+		uploads: semaphore.NewWeighted(cfg.UploadBytes), waits: semaphore.NewWeighted(maxWaits), limit: newSubmitLimit(cfg.SubmitRate, cfg.SubmitBurst), stopping: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(s.unary),

@@ -2352,6 +2352,144 @@ func (x *WatchJobResponse) GetMore() bool {
 	return false
 }
 
+type WaitJobsRequest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Jobs        []string               `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`                                          // ids; 1 to 10,000
+	Consistency Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"` // of the first answer; later ones are newer
+	// No answer is of a state before this log index: Freshness.applied_index of the last
+	// one that was received, or the index at which the newest of the jobs exists.
+	FromIndex     uint64 `protobuf:"varint,3,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitJobsRequest) Reset() {
+	*x = WaitJobsRequest{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitJobsRequest) ProtoMessage() {}
+
+func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitJobsRequest.ProtoReflect.Descriptor instead.
+func (*WaitJobsRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *WaitJobsRequest) GetJobs() []string {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *WaitJobsRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+func (x *WaitJobsRequest) GetFromIndex() uint64 {
+	if x != nil {
+		return x.FromIndex
+	}
+	return 0
+}
+
+type WaitJobsResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Ended          []*Job                 `protobuf:"bytes,1,rep,name=ended,proto3" json:"ended,omitempty"`                                          // as they are now; each once, without freshness
+	Unknown        []string               `protobuf:"bytes,2,rep,name=unknown,proto3" json:"unknown,omitempty"`                                      // ids of jobs that do not exist, or are not kept any more; each once
+	Left           uint32                 `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`                                           // jobs that are still to be told of
+	TasksCompleted uint64                 `protobuf:"varint,4,opt,name=tasks_completed,json=tasksCompleted,proto3" json:"tasks_completed,omitempty"` // of the jobs that go on
+	Freshness      *Freshness             `protobuf:"bytes,5,opt,name=freshness,proto3" json:"freshness,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WaitJobsResponse) Reset() {
+	*x = WaitJobsResponse{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitJobsResponse) ProtoMessage() {}
+
+func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitJobsResponse.ProtoReflect.Descriptor instead.
+func (*WaitJobsResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WaitJobsResponse) GetEnded() []*Job {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *WaitJobsResponse) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+func (x *WaitJobsResponse) GetLeft() uint32 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *WaitJobsResponse) GetTasksCompleted() uint64 {
+	if x != nil {
+		return x.TasksCompleted
+	}
+	return 0
+}
+
+func (x *WaitJobsResponse) GetFreshness() *Freshness {
+	if x != nil {
+		return x.Freshness
+	}
+	return nil
+}
+
 type CancelRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2364,7 +2502,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2514,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2527,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelRequest) GetJob() string {
@@ -2429,7 +2567,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2579,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2592,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelResponse) GetAlready() bool {
@@ -2487,7 +2625,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2637,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2650,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UpdateRequest) GetJob() string {
@@ -2603,7 +2741,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2753,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2766,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateResponse) GetJob() *Job {
@@ -2664,7 +2802,7 @@ type RetryRequest struct {
 
 func (x *RetryRequest) Reset() {
 	*x = RetryRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2814,7 @@ func (x *RetryRequest) String() string {
 func (*RetryRequest) ProtoMessage() {}
 
 func (x *RetryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2827,7 @@ func (x *RetryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
 func (*RetryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RetryRequest) GetJob() string {
@@ -2715,7 +2853,7 @@ type RetryResponse struct {
 
 func (x *RetryResponse) Reset() {
 	*x = RetryResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2865,7 @@ func (x *RetryResponse) String() string {
 func (*RetryResponse) ProtoMessage() {}
 
 func (x *RetryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2878,7 @@ func (x *RetryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
 func (*RetryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RetryResponse) GetJob() *Job {
@@ -2764,7 +2902,7 @@ type AttemptRecord struct {
 
 func (x *AttemptRecord) Reset() {
 	*x = AttemptRecord{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2914,7 @@ func (x *AttemptRecord) String() string {
 func (*AttemptRecord) ProtoMessage() {}
 
 func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +2927,7 @@ func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
 func (*AttemptRecord) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AttemptRecord) GetNumber() uint32 {
@@ -2846,7 +2984,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +2996,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3009,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeadLetter) GetJob() string {
@@ -2959,7 +3097,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3109,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3122,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListDeadLettersRequest) GetJob() string {
@@ -3047,7 +3185,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3059,7 +3197,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3072,7 +3210,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -3106,7 +3244,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3256,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3269,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PurgeDeadLettersRequest) GetJob() string {
@@ -3157,7 +3295,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3307,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3320,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
@@ -3202,7 +3340,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3352,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3365,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -3260,7 +3398,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3410,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3423,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -3347,7 +3485,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3359,7 +3497,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3372,7 +3510,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -3402,7 +3540,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3414,7 +3552,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3427,7 +3565,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -3475,7 +3613,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3625,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3500,7 +3638,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LogsResponse) GetStream() LogStream {
@@ -3746,7 +3884,18 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12$\n" +
 	"\x05tasks\x18\x03 \x03(\v2\x0e.dtask.v1.TaskR\x05tasks\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"_\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"}\n" +
+	"\x0fWaitJobsRequest\x12\x12\n" +
+	"\x04jobs\x18\x01 \x03(\tR\x04jobs\x127\n" +
+	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x1d\n" +
+	"\n" +
+	"from_index\x18\x03 \x01(\x04R\tfromIndex\"\xc1\x01\n" +
+	"\x10WaitJobsResponse\x12#\n" +
+	"\x05ended\x18\x01 \x03(\v2\r.dtask.v1.JobR\x05ended\x12\x18\n" +
+	"\aunknown\x18\x02 \x03(\tR\aunknown\x12\x12\n" +
+	"\x04left\x18\x03 \x01(\rR\x04left\x12'\n" +
+	"\x0ftasks_completed\x18\x04 \x01(\x04R\x0etasksCompleted\x121\n" +
+	"\tfreshness\x18\x05 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"_\n" +
 	"\rCancelRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x16\n" +
@@ -3863,7 +4012,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
-	"\x11LOG_STREAM_STDERR\x10\x022\xfc\x06\n" +
+	"\x11LOG_STREAM_STDERR\x10\x022\xc1\a\n" +
 	"\n" +
 	"JobService\x12=\n" +
 	"\x06Submit\x12\x17.dtask.v1.SubmitRequest\x1a\x18.dtask.v1.SubmitResponse(\x01\x12G\n" +
@@ -3872,7 +4021,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06GetJob\x12\x17.dtask.v1.GetJobRequest\x1a\r.dtask.v1.Job\x12A\n" +
 	"\bListJobs\x12\x19.dtask.v1.ListJobsRequest\x1a\x1a.dtask.v1.ListJobsResponse\x12F\n" +
 	"\tListTasks\x12\x1a.dtask.v1.ListTasksRequest\x1a\x1b.dtask.v1.ListTasksResponse0\x01\x12C\n" +
-	"\bWatchJob\x12\x19.dtask.v1.WatchJobRequest\x1a\x1a.dtask.v1.WatchJobResponse0\x01\x12;\n" +
+	"\bWatchJob\x12\x19.dtask.v1.WatchJobRequest\x1a\x1a.dtask.v1.WatchJobResponse0\x01\x12C\n" +
+	"\bWaitJobs\x12\x19.dtask.v1.WaitJobsRequest\x1a\x1a.dtask.v1.WaitJobsResponse0\x01\x12;\n" +
 	"\x06Cancel\x12\x17.dtask.v1.CancelRequest\x1a\x18.dtask.v1.CancelResponse\x12;\n" +
 	"\x06Update\x12\x17.dtask.v1.UpdateRequest\x1a\x18.dtask.v1.UpdateResponse\x12D\n" +
 	"\tGetResult\x12\x1a.dtask.v1.GetResultRequest\x1a\x1b.dtask.v1.GetResultResponse\x128\n" +
@@ -3894,7 +4044,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -3924,51 +4074,53 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*ListTasksResponse)(nil),        // 25: dtask.v1.ListTasksResponse
 	(*WatchJobRequest)(nil),          // 26: dtask.v1.WatchJobRequest
 	(*WatchJobResponse)(nil),         // 27: dtask.v1.WatchJobResponse
-	(*CancelRequest)(nil),            // 28: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 29: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 30: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 31: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 32: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 33: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 34: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 35: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 36: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 37: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 38: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 39: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 40: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 41: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 42: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 43: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 44: dtask.v1.LogsResponse
-	nil,                              // 45: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 46: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 47: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 48: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 49: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 50: dtask.v1.Job.LabelsEntry
-	nil,                              // 51: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 52: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 53: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 54: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 55: dtask.v1.ErrorDetail
-	(JobState)(0),                    // 56: dtask.v1.JobState
-	(TaskState)(0),                   // 57: dtask.v1.TaskState
+	(*WaitJobsRequest)(nil),          // 28: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 29: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 30: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 31: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 32: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 33: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 34: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 35: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 36: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 37: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 38: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 39: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 40: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 41: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 42: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 43: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 44: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 45: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 46: dtask.v1.LogsResponse
+	nil,                              // 47: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 48: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 49: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 50: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 51: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 52: dtask.v1.Job.LabelsEntry
+	nil,                              // 53: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 54: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 55: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 56: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 57: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 58: dtask.v1.JobState
+	(TaskState)(0),                   // 59: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	54, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	45, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	46, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	56, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	47, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	48, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	54, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	47, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	56, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	49, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	7,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 10: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	48, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	49, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	50, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	51, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	11, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	9,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
 	10, // 15: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
@@ -3977,74 +4129,79 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	12, // 18: dtask.v1.SubmitManyRequest.jobs:type_name -> dtask.v1.SubmitRequest
 	16, // 19: dtask.v1.SubmitManyResponse.answers:type_name -> dtask.v1.SubmitAnswer
 	13, // 20: dtask.v1.SubmitAnswer.stored:type_name -> dtask.v1.SubmitResponse
-	55, // 21: dtask.v1.SubmitAnswer.detail:type_name -> dtask.v1.ErrorDetail
-	54, // 22: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	56, // 23: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	50, // 24: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	51, // 25: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	57, // 21: dtask.v1.SubmitAnswer.detail:type_name -> dtask.v1.ErrorDetail
+	56, // 22: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	58, // 23: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	52, // 24: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	53, // 25: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
 	17, // 26: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	56, // 27: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	58, // 27: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
 	19, // 28: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	52, // 29: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	54, // 29: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
 	2,  // 30: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	56, // 31: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	53, // 32: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	58, // 31: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	55, // 32: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
 	2,  // 33: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
 	18, // 34: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
 	17, // 35: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	57, // 36: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	34, // 37: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	59, // 36: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	36, // 37: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
 	2,  // 38: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	57, // 39: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	59, // 39: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
 	23, // 40: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
 	17, // 41: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
 	2,  // 42: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
 	18, // 43: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
 	23, // 44: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	54, // 45: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	18, // 46: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	18, // 47: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	34, // 48: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 49: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	35, // 50: dtask.v1.ListDeadLettersResponse.letters:type_name -> dtask.v1.DeadLetter
-	17, // 51: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	2,  // 52: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	57, // 53: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	18, // 54: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	41, // 55: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 56: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	3,  // 57: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	12, // 58: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	14, // 59: dtask.v1.JobService.SubmitMany:input_type -> dtask.v1.SubmitManyRequest
-	20, // 60: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	21, // 61: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	24, // 62: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	26, // 63: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	28, // 64: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	30, // 65: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	40, // 66: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	32, // 67: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	36, // 68: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	38, // 69: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	43, // 70: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	13, // 71: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	15, // 72: dtask.v1.JobService.SubmitMany:output_type -> dtask.v1.SubmitManyResponse
-	18, // 73: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	22, // 74: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	25, // 75: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	27, // 76: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	29, // 77: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	31, // 78: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	42, // 79: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	33, // 80: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	37, // 81: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	39, // 82: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	44, // 83: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	71, // [71:84] is the sub-list for method output_type
-	58, // [58:71] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	2,  // 45: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 46: dtask.v1.WaitJobsResponse.ended:type_name -> dtask.v1.Job
+	17, // 47: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	56, // 48: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	18, // 49: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	18, // 50: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	36, // 51: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 52: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	37, // 53: dtask.v1.ListDeadLettersResponse.letters:type_name -> dtask.v1.DeadLetter
+	17, // 54: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	2,  // 55: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	59, // 56: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	18, // 57: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	43, // 58: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 59: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	3,  // 60: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	12, // 61: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	14, // 62: dtask.v1.JobService.SubmitMany:input_type -> dtask.v1.SubmitManyRequest
+	20, // 63: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	21, // 64: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	24, // 65: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	26, // 66: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	28, // 67: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	30, // 68: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	32, // 69: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	42, // 70: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	34, // 71: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	38, // 72: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	40, // 73: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	45, // 74: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	13, // 75: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	15, // 76: dtask.v1.JobService.SubmitMany:output_type -> dtask.v1.SubmitManyResponse
+	18, // 77: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	22, // 78: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	25, // 79: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	27, // 80: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	29, // 81: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	31, // 82: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	33, // 83: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	44, // 84: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	35, // 85: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	39, // 86: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	41, // 87: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	46, // 88: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	75, // [75:89] is the sub-list for method output_type
+	61, // [61:75] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -4053,14 +4210,14 @@ func file_dtask_v1_jobs_proto_init() {
 		return
 	}
 	file_dtask_v1_common_proto_init()
-	file_dtask_v1_jobs_proto_msgTypes[26].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   50,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	JobService_ListJobs_FullMethodName         = "/dtask.v1.JobService/ListJobs"
 	JobService_ListTasks_FullMethodName        = "/dtask.v1.JobService/ListTasks"
 	JobService_WatchJob_FullMethodName         = "/dtask.v1.JobService/WatchJob"
+	JobService_WaitJobs_FullMethodName         = "/dtask.v1.JobService/WaitJobs"
 	JobService_Cancel_FullMethodName           = "/dtask.v1.JobService/Cancel"
 	JobService_Update_FullMethodName           = "/dtask.v1.JobService/Update"
 	JobService_GetResult_FullMethodName        = "/dtask.v1.JobService/GetResult"
@@ -57,6 +58,10 @@ type JobServiceClient interface {
 	// come as one), and ends when the job has ended. It can be resumed anywhere
 	// by index. Between changes it repeats the job, once a second at least.
 	WatchJob(ctx context.Context, in *WatchJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchJobResponse], error)
+	// WaitJobs sends the ends of many jobs as they come, several in a message, and
+	// ends when it has told of all. It goes on anywhere, with the jobs that it has
+	// not told of yet. A message comes once a second at least.
+	WaitJobs(ctx context.Context, in *WaitJobsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitJobsResponse], error)
 	// Cancel ends a job or a task that has not ended. Clean-up tasks of a job
 	// still run, unless it asks for now. Repeating it is harmless.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
@@ -165,6 +170,25 @@ func (c *jobServiceClient) WatchJob(ctx context.Context, in *WatchJobRequest, op
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_WatchJobClient = grpc.ServerStreamingClient[WatchJobResponse]
 
+func (c *jobServiceClient) WaitJobs(ctx context.Context, in *WaitJobsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitJobsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[3], JobService_WaitJobs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WaitJobsRequest, WaitJobsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JobService_WaitJobsClient = grpc.ServerStreamingClient[WaitJobsResponse]
+
 func (c *jobServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelResponse)
@@ -227,7 +251,7 @@ func (c *jobServiceClient) PurgeDeadLetters(ctx context.Context, in *PurgeDeadLe
 
 func (c *jobServiceClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[3], JobService_Logs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[4], JobService_Logs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -267,6 +291,10 @@ type JobServiceServer interface {
 	// come as one), and ends when the job has ended. It can be resumed anywhere
 	// by index. Between changes it repeats the job, once a second at least.
 	WatchJob(*WatchJobRequest, grpc.ServerStreamingServer[WatchJobResponse]) error
+	// WaitJobs sends the ends of many jobs as they come, several in a message, and
+	// ends when it has told of all. It goes on anywhere, with the jobs that it has
+	// not told of yet. A message comes once a second at least.
+	WaitJobs(*WaitJobsRequest, grpc.ServerStreamingServer[WaitJobsResponse]) error
 	// Cancel ends a job or a task that has not ended. Clean-up tasks of a job
 	// still run, unless it asks for now. Repeating it is harmless.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
@@ -311,6 +339,9 @@ func (UnimplementedJobServiceServer) ListTasks(*ListTasksRequest, grpc.ServerStr
 }
 func (UnimplementedJobServiceServer) WatchJob(*WatchJobRequest, grpc.ServerStreamingServer[WatchJobResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchJob not implemented")
+}
+func (UnimplementedJobServiceServer) WaitJobs(*WaitJobsRequest, grpc.ServerStreamingServer[WaitJobsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WaitJobs not implemented")
 }
 func (UnimplementedJobServiceServer) Cancel(context.Context, *CancelRequest) (*CancelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
@@ -436,6 +467,17 @@ func _JobService_WatchJob_Handler(srv interface{}, stream grpc.ServerStream) err
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type JobService_WatchJobServer = grpc.ServerStreamingServer[WatchJobResponse]
+
+func _JobService_WaitJobs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WaitJobsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(JobServiceServer).WaitJobs(m, &grpc.GenericServerStream[WaitJobsRequest, WaitJobsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type JobService_WaitJobsServer = grpc.ServerStreamingServer[WaitJobsResponse]
 
 func _JobService_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CancelRequest)
@@ -614,6 +656,11 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchJob",
 			Handler:       _JobService_WatchJob_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WaitJobs",
+			Handler:       _JobService_WaitJobs_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -1,0 +1,215 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+type waitStream = grpc.ServerStreamingClient[dtaskv1.WaitJobsResponse]
+
+func (r *replica) waitFor(ctx context.Context, t *testing.T, req *dtaskv1.WaitJobsRequest) waitStream {
+	t.Helper()
+	stream, err := r.jobs.WaitJobs(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// ends reads the next message: ids of jobs that ended, of those that are not known, and
+// how many are left.
+func ends(t *testing.T, s waitStream) (ended, unknown string, left uint32) {
+	t.Helper()
+	m, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, job := range m.GetEnded() {
+		if !isEnded(job.GetState()) || job.GetFreshness() != nil {
+			t.Errorf("told of %v", job)
+		}
+		ids = append(ids, job.GetId())
+	}
+	if m.GetFreshness().GetAppliedIndex() == 0 {
+		t.Error("it does not say how fresh it is")
+	}
+	return strings.Join(ids, " "), strings.Join(m.GetUnknown(), " "), m.GetLeft()
+}
+
+func wantEnds(t *testing.T, s waitStream, ended, unknown string, left uint32) {
+	t.Helper()
+	if e, u, l := ends(t, s); e != ended || u != unknown || l != left {
+		t.Errorf("ended %q, unknown %q, %d left; want %q, %q, %d", e, u, l, ended, unknown, left)
+	}
+}
+
+func wantOver(t *testing.T, s waitStream) {
+	t.Helper()
+	if m, err := s.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, %v, want the end", m, err)
+	}
+}
+
+func TestTheEndsOfManyJobsComeTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		for i := range 5 {
+			r.submit(t, fmt.Sprint("x", i), task("a"), task("b", 0))
+		}
+		w := r.worker(t)
+		r.leader.op(t, &fsm.CancelJob{Job: 2, Reason: "r"})
+		r.complete(t, held(3, 0, 1, w), "")
+		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"4", "99", "2", "3", "1", "2", "no"}})
+		wantEnds(t, s, "2", "no 99", 3)
+		time.Sleep(2 * watchPause)
+		began := time.Now()
+		go func() { // one after another, all within the pause between two looks
+			for id := fsm.JobID(1); id <= 4; id++ {
+				if id != 2 {
+					time.Sleep(time.Millisecond)
+					r.leader.op(t, &fsm.CancelJob{Job: id, Reason: "r"})
+				}
+			}
+		}()
+		wantEnds(t, s, "1", "", 2)
+		wantEnds(t, s, "3 4", "", 0)
+		if took := time.Since(began); took != watchPause+time.Millisecond {
+			t.Errorf("the last ends came after %s", took)
+		}
+		wantOver(t, s)
+	})
+}
+
+func TestAWaitRepeatsItselfWhileNothingEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		r.submit(t, "x", task("a"), task("b"))
+		r.submit(t, "y", task("a"), task("b"))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := r.waitFor(ctx, t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1", "2"}})
+		wantEnds(t, s, "", "", 2)
+		last := time.Now()
+		w := r.worker(t)
+		r.complete(t, held(1, 0, 1, w), "")
+		r.complete(t, held(2, 1, 1, w), "")
+		for range 3 {
+			m, err := s.Recv()
+			if err != nil || m.GetTasksCompleted() != 2 || m.GetLeft() != 2 {
+				t.Fatalf("got %v, %v, want two tasks completed", m, err)
+			}
+			if d := time.Since(last); d < watchRepeat-watchPause || d > watchRepeat {
+				t.Errorf("a repeat came after %s, want 1 s", d)
+			}
+			last = time.Now()
+		}
+	})
+}
+
+func TestAWaitTellsOfJobsThatLeftTheState(t *testing.T) {
+	t.Parallel()
+	_, change := withHistory(t, true)
+	r := setup(t, change)
+	r.archiveTwo(t)
+	s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1", "2"}, Consistency: stale})
+	m, err := s.Recv()
+	if err != nil || len(m.GetEnded()) != 2 || m.GetEnded()[0].GetTasksByState()["aggregated"] != 1 || m.GetEnded()[1].GetState() != dtaskv1.JobState_JOB_STATE_FAILED {
+		t.Fatalf("got %v, %v", m, err)
+	}
+	wantOver(t, s)
+}
+
+func TestManyEndsThatDoNotFitIntoAMessageComeInSeveral(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	const jobs, labels = 250, 60
+	var ids []string
+	h := header("x")
+	h.Labels = make(map[string]string)
+	for i := range labels {
+		h.Labels[strings.Repeat("k", i+1)] = strings.Repeat("v", 60)
+	}
+	for i := range jobs {
+		if _, err := r.send(t.Context(), request("k"+strconv.Itoa(i), h, task("a"))); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, strconv.Itoa(i+1))
+		r.leader.op(t, &fsm.CancelJob{Job: fsm.JobID(i + 1), Reason: "r"}) //nolint:gosec // few
+	}
+	s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: ids})
+	first, _, left := ends(t, s)
+	second, _, none := ends(t, s)
+	got := slices.Concat(strings.Fields(first), strings.Fields(second))
+	if !slices.Equal(got, ids) || left == 0 || int(left) != len(strings.Fields(second)) || none != 0 {
+		t.Errorf("got %q with %d left, then %q with %d left", first, left, second, none)
+	}
+	wantOver(t, s)
+}
+
+func TestAWaitOutlivesAChangeOfLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		r.submit(t, "x", task("a"))
+		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1"}})
+		wantEnds(t, s, "", "", 1)
+		r.leading(false)
+		time.Sleep(watchPause)
+		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "at the new leader"}) // as the log brings it
+		wantEnds(t, s, "1", "", 0)
+		wantOver(t, s)
+	})
+}
+
+func TestAWaitBeyondTheLogGoesToTheLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		r.submit(t, "x", task("a"))
+		r.raft.set(func(f *fakeRaft) { f.id, f.address = "", "" })
+		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1"}, FromIndex: r.machine.Index() + 100, Consistency: stale})
+		_, err := s.Recv()
+		wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
+	})
+}
+
+func TestWaitsAreBounded(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t, "x", task("a"))
+	for _, n := range []int{0, maxWaited + 1} {
+		_, err := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: make([]string, n)}).Recv()
+		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+	}
+	for i := range maxWaits / maxWaited {
+		req := &dtaskv1.WaitJobsRequest{Jobs: []string{"1"}}
+		for k := range maxWaited - 1 {
+			req.Jobs = append(req.Jobs, fmt.Sprint("no", k))
+		}
+		if i > 0 {
+			req.Jobs = slices.Repeat([]string{"1"}, maxWaited)
+		}
+		if _, err := r.waitFor(t.Context(), t, req).Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1"}}).Recv()
+	wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
+}
