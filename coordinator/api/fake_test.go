@@ -554,11 +554,13 @@ func (r *replica) assign(t *testing.T, h fsm.HeldItem) {
 	}
 }
 
-// complete assigns and completes a task.
+// complete assigns and completes a task in one entry, so that nobody sees it run.
 func (r *replica) complete(t *testing.T, h fsm.HeldItem, result string) {
 	t.Helper()
-	r.assign(t, h)
 	got := r.leader.do(func(d *fsm.Draft) fsm.Reason {
+		if refused := d.Assign(fsm.AssignItem(h)); refused != fsm.Accepted {
+			return refused
+		}
 		return d.Complete(fsm.CompleteItem{HeldItem: h, DurationMS: 5, Result: []byte(result)})
 	})
 	if got != fsm.Accepted {
