@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -287,8 +288,15 @@ func TestABigJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
 	for i := range 3000 {
 		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprint(i), Body: &dtaskv1.TaskBody{Payload: make([]byte, 1000)}})
 	}
-	if cuts := cut(job.GetTasks(), 100); len(cuts) < 6 || cuts[len(cuts)-1] != 3000 {
-		t.Errorf("got cuts %v, want six messages or more for 3 MB", cuts)
+	messages := 0
+	for m, err := range requests(&dtaskv1.SubmitRequest{}, job.GetTasks()) {
+		messages++
+		if size := proto.Size(m); err != nil || size > chunkBytes {
+			t.Errorf("message %d has %d bytes, %v; want %d at most", messages, size, err, chunkBytes)
+		}
+	}
+	if messages < 6 {
+		t.Errorf("3 MB are %d messages, want six or more", messages)
 	}
 	var got []*dtaskv1.TaskSpec
 	n.serve(t, "a:1", &fake{submit: func(_ string, _ *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {

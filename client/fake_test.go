@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -102,18 +105,36 @@ func (f *fake) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h 
 	return h(srv, s)
 }
 
+// tasksOf are the tasks of a message, of which the first has an index.
+func tasksOf(m *dtaskv1.SubmitRequest, first uint32) []*dtaskv1.TaskSpec {
+	tasks := m.GetTasks()
+	r, err := columns.ReadTasks(m.GetColumns(), first)
+	if err != nil {
+		panic(err)
+	}
+	for r.Left() > 0 {
+		row := r.Next()
+		t := &dtaskv1.TaskSpec{Id: row.ID, Policy: row.Policy, Dependencies: slices.Clone(row.Dependencies), Body: &dtaskv1.TaskBody{}}
+		if err := proto.Unmarshal(row.Body, t.GetBody()); err != nil {
+			panic(err)
+		}
+		tasks = append(tasks, t)
+	}
+	return tasks
+}
+
 func (f *fake) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
 	first, err := s.Recv()
 	if err != nil {
 		return err
 	}
-	tasks := first.GetTasks()
+	tasks := tasksOf(first, 0)
 	for uint32(len(tasks)) < first.GetTotal() {
 		var m *dtaskv1.SubmitRequest
 		if m, err = s.Recv(); err != nil {
 			return err
 		}
-		tasks = append(tasks, m.GetTasks()...)
+		tasks = append(tasks, tasksOf(m, uint32(len(tasks)))...)
 	}
 	r, err := f.submit(first.GetIdempotencyKey(), first.GetHeader(), tasks)
 	if err != nil {

@@ -55,14 +55,13 @@ func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOp
 		return Submitted{}, err
 	}
 	tasks := inParts(job.GetTasks())
-	cuts := cut(tasks, proto.Size(first))
 
 	var got *dtaskv1.SubmitResponse
 	err = c.do(ctx, operation{
 		name: "submitting the job",
 		key:  first.GetIdempotencyKey(),
 		run: func(ctx context.Context, t try) (err error) {
-			got, err = sendJob(ctx, t, first, tasks, cuts)
+			got, err = sendJob(ctx, t, first, tasks)
 			return err
 		},
 	})
@@ -87,7 +86,7 @@ func firstRequest(job *dtaskv1.JobSpec, opts SubmitOptions) (*dtaskv1.SubmitRequ
 }
 
 // sendJob sends one whole submission to one coordinator.
-func sendJob(ctx context.Context, t try, first *dtaskv1.SubmitRequest, tasks []*dtaskv1.TaskSpec, cuts []int) (*dtaskv1.SubmitResponse, error) {
+func sendJob(ctx context.Context, t try, first *dtaskv1.SubmitRequest, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := status.Errorf(codes.DeadlineExceeded, "took nothing for %s", submitLimit)
@@ -98,11 +97,9 @@ func sendJob(ctx context.Context, t try, first *dtaskv1.SubmitRequest, tasks []*
 	if err != nil {
 		return nil, err
 	}
-	from := 0
-	for i, to := range cuts {
-		m := &dtaskv1.SubmitRequest{Tasks: tasks[from:to]}
-		if i == 0 {
-			m.Header, m.IdempotencyKey, m.GeneratedKey, m.Total = first.GetHeader(), first.GetIdempotencyKey(), first.GetGeneratedKey(), first.GetTotal()
+	for m, err := range requests(first, tasks) {
+		if err != nil {
+			return nil, err
 		}
 		if err = stream.Send(m); errors.Is(err, io.EOF) {
 			break // the answer says why
@@ -110,7 +107,6 @@ func sendJob(ctx context.Context, t try, first *dtaskv1.SubmitRequest, tasks []*
 			return nil, err
 		}
 		idle.Reset(submitLimit)
-		from = to
 	}
 	r, err := stream.CloseAndRecv()
 	if err != nil && context.Cause(ctx) == stalled { //nolint:errorlint // this very value
@@ -159,23 +155,6 @@ func partEnd(items [][]byte, chunk int) int {
 		}
 	}
 	return n
-}
-
-// cut returns where each message ends, as indexes into the tasks; the first
-// message has a head of the given size. There is always at least one.
-func cut(tasks []*dtaskv1.TaskSpec, head int) []int {
-	const framing = 8 // tag and length of a task in its message
-	var cuts []int
-	size := head
-	for i, task := range tasks {
-		n := proto.Size(task) + framing
-		if size+n > chunkBytes && (i > 0 || head > chunkBytes) {
-			cuts = append(cuts, i)
-			size = 0
-		}
-		size += n
-	}
-	return append(cuts, len(tasks))
 }
 
 func countTasks(job *dtaskv1.JobSpec) (uint32, error) {

@@ -91,7 +91,7 @@ func (c *Checker) Add(tasks []*dtaskv1.TaskSpec) Faults {
 		if t.GetArray().GetPart() > 0 {
 			continue
 		}
-		c.unique(t)
+		c.unique(t.GetId())
 		c.cleanUp(t, added)
 		c.tasks += added
 		c.dependencies += len(t.GetDependencies())
@@ -148,8 +148,7 @@ func (c *Checker) most(where string, n, bound int, of string) {
 	}
 }
 
-func (c *Checker) unique(t *dtaskv1.TaskSpec) {
-	id := t.GetId()
+func (c *Checker) unique(id string) {
 	if id == "" {
 		return // a fault already
 	}

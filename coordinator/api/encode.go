@@ -12,6 +12,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -64,7 +65,7 @@ func (e *jobEncoder) header(h *dtaskv1.JobHeader) error {
 
 // add takes the next task, which has been checked.
 func (e *jobEncoder) add(t *dtaskv1.TaskSpec) error {
-	body, err := deterministic.MarshalAppend(e.body[:0], t.GetBody())
+	body, err := columns.AppendBody(e.body[:0], t.GetBody())
 	if err != nil {
 		return fmt.Errorf("encoding task %d: %w", e.tasks, err)
 	}
@@ -73,27 +74,33 @@ func (e *jobEncoder) add(t *dtaskv1.TaskSpec) error {
 		e.addArray(t, bytes.Clone(body))
 		return nil
 	}
+	e.addRow(columns.Task{ID: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Body: body})
+	return nil
+}
+
+// addRow takes the next task, which is no array and has been checked. Its body is as
+// columns.AppendBody writes it.
+func (e *jobEncoder) addRow(t columns.Task) {
 	e.array = nil
-	e.hashNumber(uint64(len(t.GetId())))
-	e.scratch = append(e.scratch, t.GetId()...)
-	e.hashNumber(uint64(t.GetPolicy()))
-	e.hashNumber(uint64(len(t.GetDependencies())))
-	for _, dep := range t.GetDependencies() {
+	e.hashNumber(uint64(len(t.ID)))
+	e.scratch = append(e.scratch, t.ID...)
+	e.hashNumber(uint64(t.Policy))
+	e.hashNumber(uint64(len(t.Dependencies)))
+	for _, dep := range t.Dependencies {
 		e.hashNumber(uint64(dep))
 	}
-	e.hashBytes(body)
+	e.hashBytes(t.Body)
 	if len(e.scratch) >= hashAt {
 		e.flush()
 	}
 
-	most := len(t.GetId()) + len(body) + (len(t.GetDependencies())+4)*binary.MaxVarintLen32
+	most := len(t.ID) + len(t.Body) + (len(t.Dependencies)+4)*binary.MaxVarintLen32
 	if e.builder.Len() > 0 && e.builder.Size()+most > maxChunk {
 		e.nextChunk()
 	}
-	e.builder.Add(t.GetId(), t.GetPolicy(), t.GetDependencies(), body)
+	e.builder.Add(t.ID, t.Policy, t.Dependencies, t.Body)
 	e.tasks++
 	e.next++
-	return nil
 }
 
 // addArray takes the next array, or further items of one.

@@ -111,13 +111,21 @@ func (u *upload) next(stream submitStream) (*dtaskv1.SubmitRequest, error) {
 	if size > maxMessage {
 		return nil, invalid("message: has %d bytes; send at most %d, and the rest of the tasks in further ones", size, maxMessage)
 	}
-	cost := int64(size + len(m.GetTasks())*taskCost)
+	cost := int64(size + tasksCost(m))
 	if cost > maxMessage {
 		return m, u.take(cost - maxMessage)
 	}
 	u.uploads.Release(maxMessage - cost)
 	u.held -= maxMessage - cost
 	return m, nil
+}
+
+// tasksCost is what the tasks of a message cost beside its size.
+func tasksCost(m *dtaskv1.SubmitRequest) int {
+	const number = 4 // bytes that a number takes in memory; in the message it may be one
+	c := m.GetColumns()
+	numbers := len(c.GetIdSizes()) + len(c.GetPolicies()) + len(c.GetDependencyCounts()) + len(c.GetDistances()) + len(c.GetBodySizes())
+	return (len(m.GetTasks())+len(c.GetIdSizes()))*taskCost + numbers*number
 }
 
 func (u *upload) take(n int64) error {
@@ -175,12 +183,18 @@ func (u *upload) add(m *dtaskv1.SubmitRequest) error {
 	} else if m.GetHeader() != nil || m.GetIdempotencyKey() != "" || m.GetTotal() != 0 || m.GetGeneratedKey() {
 		return invalid("header, idempotency_key, generated_key, total: are in the first message only")
 	}
-	tasks := uint64(u.encoder.tasks)
+	if m.GetColumns() != nil && len(m.GetTasks()) > 0 {
+		return invalid("columns: come in the place of tasks; send one of the two in a message")
+	}
+	tasks := uint64(u.encoder.tasks) + uint64(len(m.GetColumns().GetIdSizes()))
 	for _, t := range m.GetTasks() {
 		tasks += array.Tasks(t)
 	}
 	if total := u.encoder.s.Total; tasks > uint64(total) {
 		return invalid("total: %d were announced, and more came; announce as many as are sent", total)
+	}
+	if m.GetColumns() != nil {
+		return u.addColumns(m.GetColumns())
 	}
 	if faults := u.checker.Add(m.GetTasks()); faults != nil {
 		return faults

@@ -57,7 +57,7 @@ func (j *jobs) SubmitMany(ctx context.Context, m *dtaskv1.SubmitManyRequest) (*d
 func costOf(m *dtaskv1.SubmitManyRequest) int64 {
 	n := proto.Size(m)
 	for _, r := range m.GetJobs() {
-		n += taskCost * (1 + len(r.GetTasks()))
+		n += taskCost + tasksCost(r)
 	}
 	return int64(n)
 }

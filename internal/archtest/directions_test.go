@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"fsm":           {"proto/..."},
 
 	// The wing of those who call.
-	"client":  {"proto/dtask/v1", "internal/array"},
+	"client":  {"proto/dtask/v1", "internal/array", "internal/columns"},
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array"},
 
 	// The wing of those who execute.
@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"coordinator/history":   {"fsm", "proto/..."},
 	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/array"},
 	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns"},
-	"coordinator/api":       {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array"},
+	"coordinator/api":       {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns"},
 	"coordinator/web":       {"proto/dtask/v1"},
 	"coordinator":           {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
 

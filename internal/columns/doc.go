@@ -1,5 +1,5 @@
 // Package columns writes and reads the columns in which assignments and outcomes
-// go between leader and worker.
+// go between leader and worker, and tasks from the client to the leader.
 //
 // Thousands of attempts share one message. A message of its own for each would cost
 // both ends many times as much as the attempt itself: memory, a length before each
@@ -24,7 +24,7 @@ import (
 )
 
 // ErrMalformed is what errors wrap about columns that do not fit together. The
-// caller should end the session: the other end is no worker or leader of ours.
+// caller should end the session or refuse the job: the other end is none of ours.
 var ErrMalformed = errors.New("columns: malformed")
 
 func malformed(what string, args ...any) error {

@@ -973,7 +973,9 @@ type SubmitRequest struct {
 	Total uint32 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
 	// The next tasks in order. A message is at most 1 MiB. An array counts as many
 	// tasks as it has.
-	Tasks         []*TaskSpec `protobuf:"bytes,5,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Tasks []*TaskSpec `protobuf:"bytes,5,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// The next tasks in order, in the place of tasks: a message has one of the two.
+	Columns       *TaskColumns `protobuf:"bytes,6,opt,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1043,6 +1045,110 @@ func (x *SubmitRequest) GetTasks() []*TaskSpec {
 	return nil
 }
 
+func (x *SubmitRequest) GetColumns() *TaskColumns {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+// TaskColumns are tasks that are no arrays, one entry of each column for each
+// task. They cost both ends much less than a TaskSpec each, and mean the same.
+// Columns that are zero for all may be left out, but for id_sizes.
+type TaskColumns struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	IdSizes          []uint32               `protobuf:"varint,1,rep,packed,name=id_sizes,json=idSizes,proto3" json:"id_sizes,omitempty"` // bytes of each id, one after the other in ids
+	Ids              []byte                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"`
+	Policies         []uint32               `protobuf:"varint,3,rep,packed,name=policies,proto3" json:"policies,omitempty"`
+	DependencyCounts []uint32               `protobuf:"varint,4,rep,packed,name=dependency_counts,json=dependencyCounts,proto3" json:"dependency_counts,omitempty"` // of each task, one after the other in distances
+	// From a task down to each that it depends on: its own index less the other's,
+	// each ≥ 1 and less than the one before.
+	Distances     []uint32 `protobuf:"varint,5,rep,packed,name=distances,proto3" json:"distances,omitempty"`
+	BodySizes     []uint32 `protobuf:"varint,6,rep,packed,name=body_sizes,json=bodySizes,proto3" json:"body_sizes,omitempty"` // bytes of each TaskBody as it is encoded, one after the other in bodies
+	Bodies        []byte   `protobuf:"bytes,7,opt,name=bodies,proto3" json:"bodies,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskColumns) Reset() {
+	*x = TaskColumns{}
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskColumns) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskColumns) ProtoMessage() {}
+
+func (x *TaskColumns) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskColumns.ProtoReflect.Descriptor instead.
+func (*TaskColumns) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *TaskColumns) GetIdSizes() []uint32 {
+	if x != nil {
+		return x.IdSizes
+	}
+	return nil
+}
+
+func (x *TaskColumns) GetIds() []byte {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *TaskColumns) GetPolicies() []uint32 {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
+func (x *TaskColumns) GetDependencyCounts() []uint32 {
+	if x != nil {
+		return x.DependencyCounts
+	}
+	return nil
+}
+
+func (x *TaskColumns) GetDistances() []uint32 {
+	if x != nil {
+		return x.Distances
+	}
+	return nil
+}
+
+func (x *TaskColumns) GetBodySizes() []uint32 {
+	if x != nil {
+		return x.BodySizes
+	}
+	return nil
+}
+
+func (x *TaskColumns) GetBodies() []byte {
+	if x != nil {
+		return x.Bodies
+	}
+	return nil
+}
+
 type SubmitResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`            // the job's id
@@ -1054,7 +1160,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1172,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[9]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1185,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubmitResponse) GetId() string {
@@ -1114,7 +1220,7 @@ type SubmitManyRequest struct {
 
 func (x *SubmitManyRequest) Reset() {
 	*x = SubmitManyRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1232,7 @@ func (x *SubmitManyRequest) String() string {
 func (*SubmitManyRequest) ProtoMessage() {}
 
 func (x *SubmitManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[10]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1245,7 @@ func (x *SubmitManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitManyRequest.ProtoReflect.Descriptor instead.
 func (*SubmitManyRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitManyRequest) GetJobs() []*SubmitRequest {
@@ -1158,7 +1264,7 @@ type SubmitManyResponse struct {
 
 func (x *SubmitManyResponse) Reset() {
 	*x = SubmitManyResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1276,7 @@ func (x *SubmitManyResponse) String() string {
 func (*SubmitManyResponse) ProtoMessage() {}
 
 func (x *SubmitManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[11]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1289,7 @@ func (x *SubmitManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitManyResponse.ProtoReflect.Descriptor instead.
 func (*SubmitManyResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitManyResponse) GetAnswers() []*SubmitAnswer {
@@ -1206,7 +1312,7 @@ type SubmitAnswer struct {
 
 func (x *SubmitAnswer) Reset() {
 	*x = SubmitAnswer{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1324,7 @@ func (x *SubmitAnswer) String() string {
 func (*SubmitAnswer) ProtoMessage() {}
 
 func (x *SubmitAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[12]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1337,7 @@ func (x *SubmitAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitAnswer.ProtoReflect.Descriptor instead.
 func (*SubmitAnswer) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitAnswer) GetStored() *SubmitResponse {
@@ -1274,7 +1380,7 @@ type Freshness struct {
 
 func (x *Freshness) Reset() {
 	*x = Freshness{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1392,7 @@ func (x *Freshness) String() string {
 func (*Freshness) ProtoMessage() {}
 
 func (x *Freshness) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[13]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1405,7 @@ func (x *Freshness) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Freshness.ProtoReflect.Descriptor instead.
 func (*Freshness) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Freshness) GetAppliedIndex() uint64 {
@@ -1357,7 +1463,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1475,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[14]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1488,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Job) GetId() string {
@@ -1561,7 +1667,7 @@ type ArrayStatus struct {
 
 func (x *ArrayStatus) Reset() {
 	*x = ArrayStatus{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1679,7 @@ func (x *ArrayStatus) String() string {
 func (*ArrayStatus) ProtoMessage() {}
 
 func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[15]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1692,7 @@ func (x *ArrayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayStatus.ProtoReflect.Descriptor instead.
 func (*ArrayStatus) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ArrayStatus) GetId() string {
@@ -1642,7 +1748,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1760,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[16]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1773,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetJobRequest) GetId() string {
@@ -1706,7 +1812,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1824,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[17]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1837,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListJobsRequest) GetStates() []JobState {
@@ -1797,7 +1903,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1915,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[18]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1928,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -1882,7 +1988,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2000,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[19]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2013,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Task) GetId() string {
@@ -2068,7 +2174,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2186,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[20]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2199,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListTasksRequest) GetJob() string {
@@ -2162,7 +2268,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2280,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[21]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2293,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -2222,7 +2328,7 @@ type WatchJobRequest struct {
 
 func (x *WatchJobRequest) Reset() {
 	*x = WatchJobRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2340,7 @@ func (x *WatchJobRequest) String() string {
 func (*WatchJobRequest) ProtoMessage() {}
 
 func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[22]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2353,7 @@ func (x *WatchJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchJobRequest) GetId() string {
@@ -2296,7 +2402,7 @@ type WatchJobResponse struct {
 
 func (x *WatchJobResponse) Reset() {
 	*x = WatchJobResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2414,7 @@ func (x *WatchJobResponse) String() string {
 func (*WatchJobResponse) ProtoMessage() {}
 
 func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[23]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2427,7 @@ func (x *WatchJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchJobResponse) GetJob() *Job {
@@ -2365,7 +2471,7 @@ type WaitJobsRequest struct {
 
 func (x *WaitJobsRequest) Reset() {
 	*x = WaitJobsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2483,7 @@ func (x *WaitJobsRequest) String() string {
 func (*WaitJobsRequest) ProtoMessage() {}
 
 func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[24]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2496,7 @@ func (x *WaitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsRequest.ProtoReflect.Descriptor instead.
 func (*WaitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WaitJobsRequest) GetJobs() []string {
@@ -2427,7 +2533,7 @@ type WaitJobsResponse struct {
 
 func (x *WaitJobsResponse) Reset() {
 	*x = WaitJobsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2545,7 @@ func (x *WaitJobsResponse) String() string {
 func (*WaitJobsResponse) ProtoMessage() {}
 
 func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[25]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2558,7 @@ func (x *WaitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobsResponse.ProtoReflect.Descriptor instead.
 func (*WaitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WaitJobsResponse) GetEnded() []*Job {
@@ -2502,7 +2608,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2514,7 +2620,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[26]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2527,7 +2633,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelRequest) GetJob() string {
@@ -2567,7 +2673,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2685,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[27]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2698,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CancelResponse) GetAlready() bool {
@@ -2625,7 +2731,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2637,7 +2743,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[28]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2650,7 +2756,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateRequest) GetJob() string {
@@ -2741,7 +2847,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2859,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[29]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2872,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateResponse) GetJob() *Job {
@@ -2802,7 +2908,7 @@ type RetryRequest struct {
 
 func (x *RetryRequest) Reset() {
 	*x = RetryRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2920,7 @@ func (x *RetryRequest) String() string {
 func (*RetryRequest) ProtoMessage() {}
 
 func (x *RetryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[30]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2933,7 @@ func (x *RetryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRequest.ProtoReflect.Descriptor instead.
 func (*RetryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RetryRequest) GetJob() string {
@@ -2853,7 +2959,7 @@ type RetryResponse struct {
 
 func (x *RetryResponse) Reset() {
 	*x = RetryResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2865,7 +2971,7 @@ func (x *RetryResponse) String() string {
 func (*RetryResponse) ProtoMessage() {}
 
 func (x *RetryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[31]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2878,7 +2984,7 @@ func (x *RetryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryResponse.ProtoReflect.Descriptor instead.
 func (*RetryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RetryResponse) GetJob() *Job {
@@ -2902,7 +3008,7 @@ type AttemptRecord struct {
 
 func (x *AttemptRecord) Reset() {
 	*x = AttemptRecord{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +3020,7 @@ func (x *AttemptRecord) String() string {
 func (*AttemptRecord) ProtoMessage() {}
 
 func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[32]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +3033,7 @@ func (x *AttemptRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRecord.ProtoReflect.Descriptor instead.
 func (*AttemptRecord) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AttemptRecord) GetNumber() uint32 {
@@ -2984,7 +3090,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3102,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[33]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3115,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeadLetter) GetJob() string {
@@ -3097,7 +3203,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3215,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[34]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3228,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListDeadLettersRequest) GetJob() string {
@@ -3185,7 +3291,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3303,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[35]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3316,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -3244,7 +3350,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3256,7 +3362,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[36]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3269,7 +3375,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PurgeDeadLettersRequest) GetJob() string {
@@ -3295,7 +3401,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3413,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[37]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3426,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{37}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() uint32 {
@@ -3340,7 +3446,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3458,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[38]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3471,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{38}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetResultRequest) GetJob() string {
@@ -3398,7 +3504,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3516,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[39]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3529,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{39}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TaskResult) GetTask() string {
@@ -3485,7 +3591,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3603,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[40]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3616,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{40}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetResultResponse) GetJob() *Job {
@@ -3540,7 +3646,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3658,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[41]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3671,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{41}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -3613,7 +3719,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3625,7 +3731,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_jobs_proto_msgTypes[42]
+	mi := &file_dtask_v1_jobs_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3638,7 +3744,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{42}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LogsResponse) GetStream() LogStream {
@@ -3745,13 +3851,23 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x06inputs\x18\x03 \x03(\tR\x06inputs\x12\x16\n" +
 	"\x06output\x18\x04 \x01(\tR\x06output\x12\x18\n" +
 	"\apayload\x18\x05 \x01(\fR\apayload\x12\x1b\n" +
-	"\treuse_key\x18\x06 \x01(\tR\breuseKey\"\xca\x01\n" +
+	"\treuse_key\x18\x06 \x01(\tR\breuseKey\"\xfb\x01\n" +
 	"\rSubmitRequest\x12+\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.dtask.v1.JobHeaderR\x06header\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x12#\n" +
 	"\rgenerated_key\x18\x03 \x01(\bR\fgeneratedKey\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\rR\x05total\x12(\n" +
-	"\x05tasks\x18\x05 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\"P\n" +
+	"\x05tasks\x18\x05 \x03(\v2\x12.dtask.v1.TaskSpecR\x05tasks\x12/\n" +
+	"\acolumns\x18\x06 \x01(\v2\x15.dtask.v1.TaskColumnsR\acolumns\"\xd8\x01\n" +
+	"\vTaskColumns\x12\x19\n" +
+	"\bid_sizes\x18\x01 \x03(\rR\aidSizes\x12\x10\n" +
+	"\x03ids\x18\x02 \x01(\fR\x03ids\x12\x1a\n" +
+	"\bpolicies\x18\x03 \x03(\rR\bpolicies\x12+\n" +
+	"\x11dependency_counts\x18\x04 \x03(\rR\x10dependencyCounts\x12\x1c\n" +
+	"\tdistances\x18\x05 \x03(\rR\tdistances\x12\x1d\n" +
+	"\n" +
+	"body_sizes\x18\x06 \x03(\rR\tbodySizes\x12\x16\n" +
+	"\x06bodies\x18\a \x01(\fR\x06bodies\"P\n" +
 	"\x0eSubmitResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aexisted\x18\x02 \x01(\bR\aexisted\x12\x14\n" +
@@ -4044,7 +4160,7 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
@@ -4059,149 +4175,151 @@ var file_dtask_v1_jobs_proto_goTypes = []any{
 	(*ArrayRange)(nil),               // 10: dtask.v1.ArrayRange
 	(*TaskBody)(nil),                 // 11: dtask.v1.TaskBody
 	(*SubmitRequest)(nil),            // 12: dtask.v1.SubmitRequest
-	(*SubmitResponse)(nil),           // 13: dtask.v1.SubmitResponse
-	(*SubmitManyRequest)(nil),        // 14: dtask.v1.SubmitManyRequest
-	(*SubmitManyResponse)(nil),       // 15: dtask.v1.SubmitManyResponse
-	(*SubmitAnswer)(nil),             // 16: dtask.v1.SubmitAnswer
-	(*Freshness)(nil),                // 17: dtask.v1.Freshness
-	(*Job)(nil),                      // 18: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 19: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 20: dtask.v1.GetJobRequest
-	(*ListJobsRequest)(nil),          // 21: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 22: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 23: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 24: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 25: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 26: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 27: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 28: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 29: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 30: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 31: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 32: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 33: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 34: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 35: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 36: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 37: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 38: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 39: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 40: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 41: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 42: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 43: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 44: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 45: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 46: dtask.v1.LogsResponse
-	nil,                              // 47: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 48: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 49: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 50: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 51: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 52: dtask.v1.Job.LabelsEntry
-	nil,                              // 53: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 54: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 55: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 56: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 57: dtask.v1.ErrorDetail
-	(JobState)(0),                    // 58: dtask.v1.JobState
-	(TaskState)(0),                   // 59: dtask.v1.TaskState
+	(*TaskColumns)(nil),              // 13: dtask.v1.TaskColumns
+	(*SubmitResponse)(nil),           // 14: dtask.v1.SubmitResponse
+	(*SubmitManyRequest)(nil),        // 15: dtask.v1.SubmitManyRequest
+	(*SubmitManyResponse)(nil),       // 16: dtask.v1.SubmitManyResponse
+	(*SubmitAnswer)(nil),             // 17: dtask.v1.SubmitAnswer
+	(*Freshness)(nil),                // 18: dtask.v1.Freshness
+	(*Job)(nil),                      // 19: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 20: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 21: dtask.v1.GetJobRequest
+	(*ListJobsRequest)(nil),          // 22: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 23: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 24: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 25: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 26: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 27: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 28: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 29: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 30: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 31: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 32: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 33: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 34: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 35: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 36: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 37: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 38: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 39: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 40: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 41: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 42: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 43: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 44: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 45: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 46: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 47: dtask.v1.LogsResponse
+	nil,                              // 48: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 49: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 50: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 51: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 52: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 53: dtask.v1.Job.LabelsEntry
+	nil,                              // 54: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 55: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 56: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 57: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 58: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 59: dtask.v1.JobState
+	(TaskState)(0),                   // 60: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
 	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	56, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	47, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	48, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	57, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	48, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	49, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
 	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	56, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	49, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	57, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	50, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
 	7,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 10: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	50, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	51, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	51, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	52, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
 	11, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
 	9,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
 	10, // 15: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
 	5,  // 16: dtask.v1.SubmitRequest.header:type_name -> dtask.v1.JobHeader
 	8,  // 17: dtask.v1.SubmitRequest.tasks:type_name -> dtask.v1.TaskSpec
-	12, // 18: dtask.v1.SubmitManyRequest.jobs:type_name -> dtask.v1.SubmitRequest
-	16, // 19: dtask.v1.SubmitManyResponse.answers:type_name -> dtask.v1.SubmitAnswer
-	13, // 20: dtask.v1.SubmitAnswer.stored:type_name -> dtask.v1.SubmitResponse
-	57, // 21: dtask.v1.SubmitAnswer.detail:type_name -> dtask.v1.ErrorDetail
-	56, // 22: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	58, // 23: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	52, // 24: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	53, // 25: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	17, // 26: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	58, // 27: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	19, // 28: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	54, // 29: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	2,  // 30: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	58, // 31: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	55, // 32: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	2,  // 33: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 34: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	17, // 35: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	59, // 36: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	36, // 37: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 38: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
-	59, // 39: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	23, // 40: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	17, // 41: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	2,  // 42: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 43: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	23, // 44: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	2,  // 45: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	18, // 46: dtask.v1.WaitJobsResponse.ended:type_name -> dtask.v1.Job
-	17, // 47: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	56, // 48: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	18, // 49: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	18, // 50: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	36, // 51: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 52: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	37, // 53: dtask.v1.ListDeadLettersResponse.letters:type_name -> dtask.v1.DeadLetter
-	17, // 54: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	2,  // 55: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
-	59, // 56: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	18, // 57: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	43, // 58: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 59: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	3,  // 60: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	12, // 61: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	14, // 62: dtask.v1.JobService.SubmitMany:input_type -> dtask.v1.SubmitManyRequest
-	20, // 63: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	21, // 64: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	24, // 65: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	26, // 66: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	28, // 67: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	30, // 68: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	32, // 69: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	42, // 70: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	34, // 71: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	38, // 72: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	40, // 73: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	45, // 74: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	13, // 75: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	15, // 76: dtask.v1.JobService.SubmitMany:output_type -> dtask.v1.SubmitManyResponse
-	18, // 77: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	22, // 78: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	25, // 79: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	27, // 80: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	29, // 81: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	31, // 82: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	33, // 83: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	44, // 84: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	35, // 85: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	39, // 86: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	41, // 87: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	46, // 88: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
-	75, // [75:89] is the sub-list for method output_type
-	61, // [61:75] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	13, // 18: dtask.v1.SubmitRequest.columns:type_name -> dtask.v1.TaskColumns
+	12, // 19: dtask.v1.SubmitManyRequest.jobs:type_name -> dtask.v1.SubmitRequest
+	17, // 20: dtask.v1.SubmitManyResponse.answers:type_name -> dtask.v1.SubmitAnswer
+	14, // 21: dtask.v1.SubmitAnswer.stored:type_name -> dtask.v1.SubmitResponse
+	58, // 22: dtask.v1.SubmitAnswer.detail:type_name -> dtask.v1.ErrorDetail
+	57, // 23: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	59, // 24: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	53, // 25: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	54, // 26: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	18, // 27: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	59, // 28: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	20, // 29: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	55, // 30: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	2,  // 31: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	59, // 32: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	56, // 33: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	2,  // 34: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 35: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	18, // 36: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	60, // 37: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
+	37, // 38: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 39: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	60, // 40: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
+	24, // 41: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	18, // 42: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	2,  // 43: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 44: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	24, // 45: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	2,  // 46: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	19, // 47: dtask.v1.WaitJobsResponse.ended:type_name -> dtask.v1.Job
+	18, // 48: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	57, // 49: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	19, // 50: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	19, // 51: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	37, // 52: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	2,  // 53: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	38, // 54: dtask.v1.ListDeadLettersResponse.letters:type_name -> dtask.v1.DeadLetter
+	18, // 55: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	2,  // 56: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	60, // 57: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
+	19, // 58: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	44, // 59: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	3,  // 60: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	3,  // 61: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	12, // 62: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	15, // 63: dtask.v1.JobService.SubmitMany:input_type -> dtask.v1.SubmitManyRequest
+	21, // 64: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	22, // 65: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	25, // 66: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	27, // 67: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	29, // 68: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	31, // 69: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	33, // 70: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	43, // 71: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	35, // 72: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	39, // 73: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	41, // 74: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	46, // 75: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	14, // 76: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	16, // 77: dtask.v1.JobService.SubmitMany:output_type -> dtask.v1.SubmitManyResponse
+	19, // 78: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	23, // 79: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	26, // 80: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	28, // 81: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	30, // 82: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	32, // 83: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	34, // 84: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	45, // 85: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	36, // 86: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	40, // 87: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	42, // 88: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	47, // 89: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	76, // [76:90] is the sub-list for method output_type
+	62, // [62:76] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_jobs_proto_init() }
@@ -4210,14 +4328,14 @@ func file_dtask_v1_jobs_proto_init() {
 		return
 	}
 	file_dtask_v1_common_proto_init()
-	file_dtask_v1_jobs_proto_msgTypes[28].OneofWrappers = []any{}
+	file_dtask_v1_jobs_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   52,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,90 @@
+package client
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func TestArraysGoAsTheyAreAndAllElseInColumns(t *testing.T) {
+	t.Parallel()
+	array := func(id string) *dtaskv1.TaskSpec {
+		return &dtaskv1.TaskSpec{Id: id, Array: &dtaskv1.ArraySpec{Ranges: []*dtaskv1.ArrayRange{{Last: 9, Step: 1}}}}
+	}
+	want := []*dtaskv1.TaskSpec{array("m1"), array("m2")}
+	for i := range 20 {
+		want = append(want, &dtaskv1.TaskSpec{Id: fmt.Sprint("t", i), Policy: uint32(i % 3), Dependencies: []uint32{0, uint32(10 + i)}, Body: &dtaskv1.TaskBody{Run: "x"}})
+	}
+	want = append(want, array("m3"), &dtaskv1.TaskSpec{Id: "last", Dependencies: []uint32{40, 49}, Body: &dtaskv1.TaskBody{Payload: []byte("p")}})
+	first := &dtaskv1.SubmitRequest{IdempotencyKey: "k", GeneratedKey: true, Total: 51, Header: &dtaskv1.JobHeader{Name: "j"}}
+	var got []*dtaskv1.TaskSpec
+	index, messages := uint32(0), 0
+	for m, err := range requests(first, want) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head := m.GetIdempotencyKey() == "k" && m.GetGeneratedKey() && m.GetTotal() == 51 && m.GetHeader().GetName() == "j"; head != (messages == 0) {
+			t.Errorf("message %d has the head: %v", messages, head)
+		}
+		messages++
+		if len(m.GetTasks()) > 0 && m.GetColumns() != nil {
+			t.Error("a message has tasks and columns")
+		}
+		for _, task := range m.GetTasks() {
+			if task.GetArray() == nil {
+				t.Errorf("%s is no array, and goes as a message", task.GetId())
+			}
+		}
+		tasks := tasksOf(m, index)
+		for _, task := range tasks {
+			index++
+			if task.GetArray() != nil {
+				index += 9
+			}
+		}
+		got = append(got, tasks...)
+	}
+	if len(got) != len(want) || messages != 4 {
+		t.Fatalf("%d tasks came in %d messages, want %d in 4", len(got), messages, len(want))
+	}
+	for i := range want {
+		if !proto.Equal(got[i], want[i]) {
+			t.Errorf("task %d is %v, want %v", i, got[i], want[i])
+		}
+	}
+}
+
+func TestASubmissionWithoutTasksIsOneMessage(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for m, err := range requests(&dtaskv1.SubmitRequest{IdempotencyKey: "k"}, nil) {
+		n++
+		if err != nil || m.GetIdempotencyKey() != "k" {
+			t.Errorf("got %v, %v", m, err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+func TestATaskOfAnySizeHasAMessage(t *testing.T) {
+	t.Parallel()
+	large := make([]byte, chunkBytes)
+	tasks := []*dtaskv1.TaskSpec{
+		{Id: "a", Body: &dtaskv1.TaskBody{Payload: large}}, {Id: "b", Body: &dtaskv1.TaskBody{Payload: large}}, {Id: "c", Body: &dtaskv1.TaskBody{}},
+	}
+	var ids []int
+	for m, err := range requests(&dtaskv1.SubmitRequest{}, tasks) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, len(tasksOf(m, 0)))
+	}
+	if fmt.Sprint(ids) != "[1 1 1]" {
+		t.Errorf("the messages have %v tasks", ids)
+	}
+}

@@ -1,0 +1,267 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/columns"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// inColumns are messages with all listed tasks in columns; arrays stay as they are.
+func inColumns(tb testing.TB, messages ...*dtaskv1.SubmitRequest) []*dtaskv1.SubmitRequest {
+	tb.Helper()
+	var all []*dtaskv1.SubmitRequest
+	index := uint32(0)
+	for _, m := range messages {
+		head := proto.CloneOf(m)
+		head.Tasks = nil
+		list := []*dtaskv1.SubmitRequest{head}
+		for _, t := range m.GetTasks() {
+			last := list[len(list)-1]
+			if t.GetArray() != nil {
+				list = append(list, &dtaskv1.SubmitRequest{Tasks: []*dtaskv1.TaskSpec{t}})
+			} else {
+				if len(last.GetTasks()) > 0 {
+					last = &dtaskv1.SubmitRequest{}
+					list = append(list, last)
+				}
+				if last.GetColumns() == nil {
+					last.Columns = columns.NewTasks(nil)
+				}
+				body, err := columns.AppendBody(nil, t.GetBody())
+				if err != nil {
+					tb.Fatal(err)
+				}
+				columns.AddTask(last.GetColumns(), index, &columns.Task{ID: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Body: body})
+			}
+			index += uint32(array.Tasks(t))
+		}
+		all = append(all, list...)
+	}
+	return all
+}
+
+// take is what the edge makes of messages.
+func take(messages []*dtaskv1.SubmitRequest) (sequencer.Submission, error) {
+	u := &upload{Server: fuzzed()}
+	for _, m := range messages {
+		if err := u.add(proto.CloneOf(m)); err != nil {
+			return sequencer.Submission{}, err
+		}
+	}
+	return u.seal()
+}
+
+// manyWays are policies that tell tasks apart in every way that matters to their check.
+func manyWays() *dtaskv1.JobHeader {
+	h := header("x")
+	usual := h.GetPolicies()[0]
+	command, pure, last := proto.CloneOf(usual), proto.CloneOf(usual), proto.CloneOf(usual)
+	command.Type, pure.ReuseMs, last.Finally = "", 1000, true
+	h.Policies = []*dtaskv1.TaskPolicy{usual, command, pure, last}
+	return h
+}
+
+// randomTask is one that may be wrong, rarely, if spoiled.
+func randomTask(r *rand.Rand, index uint32, spoiled bool) *dtaskv1.TaskSpec {
+	t := &dtaskv1.TaskSpec{Id: fmt.Sprint("t", index), Body: &dtaskv1.TaskBody{Payload: make([]byte, r.IntN(3)*r.IntN(100))}}
+	for d := uint32(0); d < index && r.IntN(3) > 0; d += 1 + r.Uint32N(5) {
+		t.Dependencies = append(t.Dependencies, d)
+	}
+	switch r.IntN(12) {
+	case 0:
+		t.Policy, t.Body.Run = 1, "true"
+	case 1:
+		t.Policy, t.Body.Command, t.Body.Inputs = 1, []string{"true", "ä"}, []string{"/in"}
+	case 2:
+		t.Policy, t.Body.ReuseKey = 2, "key"
+	case 3:
+		t.Body.Output = "/out"
+	}
+	if !spoiled || r.IntN(4) > 0 {
+		return t
+	}
+	switch r.IntN(9) {
+	case 0:
+		t.Id = []string{"", "a/b", "\xff", strings.Repeat("x", 64), "..", "t0"}[r.IntN(6)]
+	case 1:
+		t.Dependencies = append(t.GetDependencies(), index+r.Uint32N(2))
+	case 2:
+		t.Dependencies = append(t.GetDependencies(), 0, 0)
+	case 3:
+		t.Policy = r.Uint32N(7)
+	case 4:
+		t.Body.Run = "both"
+	case 5:
+		t.Body.Payload = make([]byte, 65<<10)
+	case 6:
+		t.Policy = 3
+	case 7:
+		t.Body.Output = "relative"
+	case 8:
+		t.Body.ReuseKey = "of nothing"
+	}
+	return t
+}
+
+// words are all that an error says, to the last fault; empty if there is none.
+func words(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Message + ": " + strings.Join(e.Faults, "\n")
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func TestTasksInColumnsMeanWhatTheyMeanAsMessages(t *testing.T) {
+	t.Parallel()
+	refused := 0
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		spoiled := seed%2 == 1
+		all := []*dtaskv1.SubmitRequest{{Header: manyWays(), IdempotencyKey: "k"}}
+		for range 1 + r.IntN(4) {
+			m := all[len(all)-1]
+			for range 1 + r.IntN(60) {
+				m.Tasks = append(m.Tasks, randomTask(r, all[0].GetTotal(), spoiled))
+				all[0].Total++
+			}
+			if r.IntN(3) == 0 {
+				two := &dtaskv1.ArraySpec{Items: [][]byte{[]byte("1"), []byte("2")}, ItemsTotal: 2}
+				all = append(all, &dtaskv1.SubmitRequest{Tasks: []*dtaskv1.TaskSpec{{Id: fmt.Sprint("map", len(all)), Body: &dtaskv1.TaskBody{}, Array: two}}})
+				all[0].Total += 2
+			}
+			all = append(all, &dtaskv1.SubmitRequest{})
+		}
+		want, wantErr := take(all)
+		got, gotErr := take(inColumns(t, all...))
+		if words(gotErr) != words(wantErr) {
+			t.Fatalf("seed %d: in columns\n%s\nas messages\n%s", seed, words(gotErr), words(wantErr))
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d: in columns the job is another", seed)
+		}
+		if wantErr != nil {
+			refused++
+		}
+	}
+	if refused < 50 || refused > 250 {
+		t.Errorf("%d of 400 jobs are refused: these are not the jobs that were meant", refused)
+	}
+}
+
+func TestAJobInColumnsIsStored(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	first, err := r.send(t.Context(), inColumns(t, request("k", header("x"), diamond()...))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := r.send(t.Context(), request("k", header("x"), diamond()...))
+	if err != nil || !again.GetExisted() || again.GetId() != first.GetId() {
+		t.Errorf("the same job as messages gave %v, %v; want job %s", again, err, first.GetId())
+	}
+}
+
+func TestColumnsThatAreNoTasksAreRefusedInWords(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		spoil func(m *dtaskv1.SubmitRequest)
+		words string
+	}{
+		{func(m *dtaskv1.SubmitRequest) { m.Columns.Ids = append(m.GetColumns().GetIds(), 'x') }, "ids are 5 bytes, and their sizes say 4"},
+		{func(m *dtaskv1.SubmitRequest) { m.Columns.Distances = nil }, "there are 0 distances, and dependency_counts say 4"},
+		{func(m *dtaskv1.SubmitRequest) {
+			m.Columns.BodySizes, m.Columns.Bodies = []uint32{0, 2, 0, 0}, []byte{0x2a, 5}
+		}, `the body of task "b" is malformed`},
+		{func(m *dtaskv1.SubmitRequest) { m.Tasks = diamond() }, "send one of the two in a message"},
+		{func(m *dtaskv1.SubmitRequest) { m.Total = 3 }, "3 were announced, and more came"},
+		{func(m *dtaskv1.SubmitRequest) { m.Total = 5 }, "has 4 tasks where 5 were announced"},
+		{func(m *dtaskv1.SubmitRequest) { m.Columns.Distances[0] = 0 }, "1 is not below the task's own index 1"},
+		{func(m *dtaskv1.SubmitRequest) { copy(m.GetColumns().GetIds(), "bb") }, "is the id of the tasks 0 and 1"},
+	} {
+		m := inColumns(t, request("k", header("x"), diamond()...))
+		m[0].Total = 4
+		c.spoil(m[0])
+		_, err := take(m)
+		if !strings.Contains(words(err), c.words) {
+			t.Errorf("got %q, want it to say %q", words(err), c.words)
+		}
+	}
+}
+
+func TestTheMemoryOfColumnsIsCounted(t *testing.T) {
+	t.Parallel()
+	const tasks = 500_000 // of two bytes each
+	m := &dtaskv1.SubmitRequest{Columns: &dtaskv1.TaskColumns{IdSizes: slices.Repeat([]uint32{1}, tasks), Ids: make([]byte, tasks)}}
+	if got := tasksCost(m); got < tasks*taskCost {
+		t.Errorf("the tasks cost %d bytes", got)
+	}
+	m.Columns.Distances = make([]uint32, tasks)
+	if got := tasksCost(m); got < tasks*(taskCost+4) {
+		t.Errorf("tasks with dependencies cost %d bytes", got)
+	}
+}
+
+// FuzzTaskColumns: columns are taken if the tasks that they hold are taken as messages, with
+// the same job in the end, or refused in the same words.
+func FuzzTaskColumns(f *testing.F) {
+	first := request("k", manyWays(), diamond()...)
+	for i, spoil := range []func(tasks []*dtaskv1.TaskSpec){
+		func([]*dtaskv1.TaskSpec) {},
+		func(tasks []*dtaskv1.TaskSpec) { tasks[1].Dependencies = []uint32{1} },
+		func(tasks []*dtaskv1.TaskSpec) { tasks[1].Policy, tasks[2].Id = 9, "a" },
+		func(tasks []*dtaskv1.TaskSpec) { tasks[1].Policy, tasks[1].Body.Run = 1, "true" },
+		func(tasks []*dtaskv1.TaskSpec) { tasks[3].Policy, tasks[3].Dependencies = 3, nil },
+	} {
+		m := proto.CloneOf(first)
+		spoil(m.GetTasks())
+		for _, c := range inColumns(f, m) {
+			raw, err := proto.Marshal(c)
+			if err != nil {
+				f.Fatal(i, err)
+			}
+			f.Add(raw)
+		}
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m := &dtaskv1.SubmitRequest{}
+		if proto.Unmarshal(raw, m) != nil || m.GetColumns() == nil || len(m.GetTasks()) > 0 {
+			return
+		}
+		twin := proto.CloneOf(m)
+		twin.Columns = nil
+		r, err := columns.ReadTasks(m.GetColumns(), 0)
+		for err == nil && r.Left() > 0 {
+			var one *dtaskv1.TaskSpec
+			one, err = taskOf(r.Next())
+			twin.Tasks = append(twin.Tasks, one)
+		}
+		got, gotErr := take([]*dtaskv1.SubmitRequest{m})
+		if err != nil {
+			if gotErr == nil {
+				t.Error("malformed columns are taken")
+			}
+			return
+		}
+		want, wantErr := take([]*dtaskv1.SubmitRequest{twin})
+		if words(gotErr) != words(wantErr) {
+			t.Errorf("in columns\n%s\nas messages\n%s", words(gotErr), words(wantErr))
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("in columns the job is another:\n%+v\n%+v", got, want)
+		}
+	})
+}

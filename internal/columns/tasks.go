@@ -1,0 +1,108 @@
+package columns
+
+import (
+	"slices"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// Task is a row: a task of a job that is submitted, and is no array.
+type Task struct {
+	ID           string
+	Policy       uint32
+	Dependencies []uint32 // indexes, as TaskSpec has them; a reader's are good until its next row
+	Body         []byte   // an encoded TaskBody
+}
+
+// NewTasks makes a message with room for as much as another has, which may be nil.
+func NewTasks(like *dtaskv1.TaskColumns) *dtaskv1.TaskColumns {
+	return &dtaskv1.TaskColumns{
+		IdSizes: make([]uint32, 0, len(like.GetIdSizes())), Ids: make([]byte, 0, len(like.GetIds())),
+		Distances: make([]uint32, 0, len(like.GetDistances())), Bodies: make([]byte, 0, len(like.GetBodies())),
+	}
+}
+
+// AddTask appends the task with this index in its job.
+func AddTask(m *dtaskv1.TaskColumns, index uint32, t *Task) {
+	n, room := len(m.GetIdSizes()), cap(m.GetIdSizes())
+	m.IdSizes = append(m.IdSizes, uint32(len(t.ID))) //nolint:gosec // of less than 4 GiB
+	m.Ids = append(m.Ids, t.ID...)
+	m.Policies = put(m.GetPolicies(), n, t.Policy, room)
+	m.DependencyCounts = put(m.GetDependencyCounts(), n, uint32(len(t.Dependencies)), room) //nolint:gosec // as above
+	for _, dep := range t.Dependencies {
+		m.Distances = append(m.Distances, index-dep)
+	}
+	m.BodySizes = put(m.GetBodySizes(), n, uint32(len(t.Body)), room) //nolint:gosec // as above
+	m.Bodies = append(m.Bodies, t.Body...)
+}
+
+// TaskReader gives the rows of a message, one after the other.
+type TaskReader struct {
+	m        *dtaskv1.TaskColumns
+	ids      string
+	index    uint32 // of the next one in its job
+	next     int
+	id, body int // where the next one's begin
+	distance int
+	deps     []uint32
+}
+
+// ReadTasks checks that the columns of a message, which may be nil, fit together.
+// Its first task has an index in its job. What the rows say is not checked: a distance
+// that leads nowhere becomes an index that is not below the task's own. The error is
+// ErrMalformed.
+func ReadTasks(m *dtaskv1.TaskColumns, first uint32) (TaskReader, error) {
+	if err := checkTasks(m); err != nil {
+		return TaskReader{}, err
+	}
+	return TaskReader{m: m, ids: string(m.GetIds()), index: first}, nil
+}
+
+func checkTasks(m *dtaskv1.TaskColumns) error {
+	n := len(m.GetIdSizes())
+	for _, column := range []struct {
+		name string
+		list []uint32
+	}{{"policies", m.GetPolicies()}, {"dependency_counts", m.GetDependencyCounts()}, {"body_sizes", m.GetBodySizes()}} {
+		if err := fits(column.name, column.list, n); err != nil {
+			return err
+		}
+	}
+	if err := fill("ids", m.GetIdSizes(), len(m.GetIds())); err != nil {
+		return err
+	}
+	if err := fill("bodies", m.GetBodySizes(), len(m.GetBodies())); err != nil {
+		return err
+	}
+	sum := uint64(0) // of less than 2^32 numbers of 32 bits
+	for _, count := range m.GetDependencyCounts() {
+		sum += uint64(count)
+	}
+	if sum != uint64(len(m.GetDistances())) {
+		return malformed("there are %d distances, and dependency_counts say %d", len(m.GetDistances()), sum)
+	}
+	return nil
+}
+
+// Left is how many rows come yet.
+func (r *TaskReader) Left() int { return len(r.m.GetIdSizes()) - r.next }
+
+// Next gives the next row; there must be one.
+func (r *TaskReader) Next() Task {
+	i := r.next
+	r.next++
+	id, body := r.id, r.body
+	r.id += int(r.m.GetIdSizes()[i])
+	r.body += int(entry(r.m.GetBodySizes(), i))
+	t := Task{ID: r.ids[id:r.id], Policy: entry(r.m.GetPolicies(), i), Body: slices.Clip(r.m.GetBodies()[body:r.body])}
+	if n := int(entry(r.m.GetDependencyCounts(), i)); n > 0 {
+		r.deps = r.deps[:0]
+		for _, distance := range r.m.GetDistances()[r.distance : r.distance+n] {
+			r.deps = append(r.deps, r.index-distance)
+		}
+		r.distance += n
+		t.Dependencies = r.deps
+	}
+	r.index++
+	return t
+}
