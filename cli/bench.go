@@ -234,11 +234,10 @@ func (a *app) benchJob(f benchFlags) (*dtaskv1.JobSpec, string, error) {
 
 // someWorker is an error unless a worker is there to take tasks.
 func someWorker(ctx context.Context, c *client.Client) error {
-	workers, err := c.Workers(ctx)
-	if err != nil {
-		return err
-	}
-	for _, w := range workers {
+	for w, err := range c.Workers(ctx, client.WorkerFilter{}) {
+		if err != nil {
+			return err
+		}
 		if w.GetState() == "up" && w.GetSlots() > 0 {
 			return nil
 		}

@@ -397,14 +397,23 @@ func (f *fakeLeader) TransferLeadership(context.Context, *dtaskv1.TransferLeader
 	return &dtaskv1.TransferLeadershipResponse{}, nil
 }
 
-func (f *fakeLeader) ListWorkers(context.Context, *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
+func (f *fakeLeader) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
 	if f.deserted() {
 		return &dtaskv1.ListWorkersResponse{Workers: []*dtaskv1.Worker{{Id: "1", Name: "w1", State: "down", Slots: 8}}}, nil
 	}
-	return &dtaskv1.ListWorkersResponse{Workers: []*dtaskv1.Worker{
+	resp := &dtaskv1.ListWorkersResponse{}
+	for _, w := range []*dtaskv1.Worker{
 		f.firstWorker(),
 		{Id: "2", Name: "w2\x1b[2J", State: "down", Slots: 4, UpSince: ago(5 * time.Hour), DownSince: ago(90 * time.Second)},
-	}}, nil
+	} {
+		if (r.GetName() == "" || r.GetName() == w.GetName()) && w.GetId() > r.GetPageToken() {
+			resp.Workers = append(resp.Workers, w)
+		}
+	}
+	if n := int(r.GetLimit()); n > 0 && len(resp.GetWorkers()) > n {
+		resp.Workers, resp.NextPageToken = resp.GetWorkers()[:n], resp.GetWorkers()[n-1].GetId()
+	}
+	return resp, nil
 }
 
 func (f *fakeLeader) Stats(context.Context, *dtaskv1.StatsRequest) (*dtaskv1.StatsResponse, error) {

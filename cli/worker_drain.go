@@ -120,20 +120,16 @@ func (a *app) awaitDrained(ctx context.Context, c *client.Client, w *dtaskv1.Wor
 			return nil, &hintedError{err: context.Cause(ctx), hint: "the worker drains on: dtaskctl worker list shows how far it is"}
 		case <-tick.C:
 		}
-		workers, err := c.Workers(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				continue
-			}
+		now, _, err := listWorkers(ctx, c, client.WorkerFilter{Name: w.GetName()})
+		switch {
+		case err != nil && ctx.Err() != nil:
+		case err != nil:
 			return nil, err
+		case len(now) == 0: // it is forgotten
+			w = &dtaskv1.Worker{Name: w.GetName(), Id: w.GetId(), State: "down", DrainUntil: w.GetDrainUntil()}
+		default:
+			w = now[0]
 		}
-		next := &dtaskv1.Worker{Name: w.GetName(), Id: w.GetId(), State: "down", DrainUntil: w.GetDrainUntil()} // unless it is forgotten
-		for _, x := range workers {
-			if x.GetName() == w.GetName() {
-				next = x
-			}
-		}
-		w = next
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/cli/show"
+	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -18,19 +20,27 @@ func newWorker(a *app) *cobra.Command {
 }
 
 func newWorkerList(a *app) *cobra.Command {
+	var f client.WorkerFilter
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the workers that the cluster knows",
+		Long: `List the workers that the cluster knows, oldest first. Where there are more than
+--limit, the last line says how to go on, and JSON has "more": true.`,
 		Example: `  dtaskctl worker list
-  dtaskctl worker list -o json`,
+  dtaskctl worker list --name w1
+  dtaskctl worker list --limit 1000 --after 1000
+  dtaskctl worker list --limit 0 -o json`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.Limit < 0 {
+				return &usageError{err: fmt.Errorf("--limit %d is negative", f.Limit), command: cmd.CommandPath()}
+			}
 			c, err := a.client()
 			if err != nil {
 				return err
 			}
 			defer func() { _ = c.Close() }()
-			workers, err := c.Workers(cmd.Context())
+			workers, more, err := listWorkers(cmd.Context(), c, f)
 			if err != nil {
 				return err
 			}
@@ -41,13 +51,43 @@ func newWorkerList(a *app) *cobra.Command {
 				}
 				return a.ids(ids)
 			}
-			return a.print(show.WorkersOf(workers), func(out io.Writer) error {
-				return a.workerTable(out, workers)
+			doc := show.WorkersOf(workers)
+			doc.More = more
+			return a.print(doc, func(out io.Writer) error {
+				if err := a.workerTable(out, workers); err != nil || !more {
+					return err
+				}
+				if _, err := fmt.Fprintf(out, "… more: --after %s goes on here, --limit 0 lists all\n", workers[len(workers)-1].GetId()); err != nil {
+					return fmt.Errorf("writing: %w", err)
+				}
+				return nil
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&a.quiet, "quiet", "q", false, "print ids only")
+	fl := cmd.Flags()
+	fl.StringVar(&f.Name, "name", "", "only the worker of this `NAME`")
+	fl.StringVar(&f.After, "after", "", "only workers after the one with this `ID`")
+	fl.IntVar(&f.Limit, "limit", 100, "at most `N` workers; 0 = all")
+	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only")
 	return cmd
+}
+
+// listWorkers lists up to f.Limit workers, and tells whether there are more.
+func listWorkers(ctx context.Context, c *client.Client, f client.WorkerFilter) (workers []*dtaskv1.Worker, more bool, err error) {
+	limit := f.Limit
+	if limit > 0 {
+		f.Limit++
+	}
+	for w, err := range c.Workers(ctx, f) {
+		if err != nil {
+			return nil, false, err
+		}
+		if limit > 0 && len(workers) == limit {
+			return workers, true, nil
+		}
+		workers = append(workers, w)
+	}
+	return workers, false, nil
 }
 
 // workerTable shows workers; the order to drain only if there is one.

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -18,17 +19,55 @@ const statusLimit = 3 * time.Second
 // changeLimit is how long one try of a change of the members may take.
 const changeLimit = 10 * time.Second
 
-// Workers lists all workers that the cluster knows.
-func (c *Client) Workers(ctx context.Context) ([]*dtaskv1.Worker, error) {
+// WorkerFilter says which workers to list; empty fields mean all.
+type WorkerFilter struct {
+	Name  string // exact
+	After string // id: only those that came to be known later
+	Limit int    // how many at most; 0 = no limit
+	Stale bool   // any replica may answer
+}
+
+// Workers lists the workers that the cluster knows, in the order in which it got to
+// know them, page by page. It ends with the first error.
+func (c *Client) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*dtaskv1.Worker, error] {
+	const page = 1000
+	return func(yield func(*dtaskv1.Worker, error) bool) {
+		req := &dtaskv1.ListWorkersRequest{Name: f.Name, PageToken: f.After, Stale: f.Stale}
+		for sent := 0; ; {
+			req.Limit = page
+			if left := f.Limit - sent; f.Limit > 0 && left < page {
+				req.Limit = uint32(left) //nolint:gosec // 1 to 999
+			}
+			got, err := c.workerPage(ctx, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, w := range got.GetWorkers() {
+				if !yield(w, nil) {
+					return
+				}
+				if sent++; f.Limit > 0 && sent >= f.Limit {
+					return
+				}
+			}
+			if req.PageToken = got.GetNextPageToken(); req.GetPageToken() == "" {
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) workerPage(ctx context.Context, req *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
 	var got *dtaskv1.ListWorkersResponse
 	err := c.do(ctx, operation{
-		name: "listing workers", limit: c.cfg.TryTimeout,
+		name: "listing workers", limit: c.cfg.TryTimeout, stale: req.GetStale(),
 		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.cluster().ListWorkers(ctx, &dtaskv1.ListWorkersRequest{})
+			got, err = t.cluster().ListWorkers(ctx, req)
 			return err
 		},
 	})
-	return got.GetWorkers(), err
+	return got, err
 }
 
 // ClusterStatus asks all known coordinators at the same time and returns the

@@ -416,9 +416,16 @@ func (s *State) WorkerByName(name string) *Worker {
 func (s *State) NextWorker() WorkerID { return s.nextWorker }
 
 // Workers goes over the workers in order of their numbers.
-func (s *State) Workers() iter.Seq[*Worker] {
+func (s *State) Workers() iter.Seq[*Worker] { return s.WorkersAfter(0) }
+
+// WorkersAfter goes over those with a higher number.
+func (s *State) WorkersAfter(id WorkerID) iter.Seq[*Worker] {
+	at, found := s.workerAt(id)
+	if found {
+		at++
+	}
 	return func(yield func(*Worker) bool) {
-		for _, w := range s.workers {
+		for _, w := range s.workers[at:] {
 			if !yield(w) {
 				return
 			}

@@ -101,6 +101,7 @@ type Member struct {
 // Workers is what `worker list` prints.
 type Workers struct {
 	Workers []Worker `json:"workers"`
+	More    bool     `json:"more,omitempty"` // there are workers after the last one
 }
 
 // Worker is a worker in JSON.

@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -110,6 +113,81 @@ func TestWorkersAreShownAsTheLeaderKnowsThem(t *testing.T) {
 		if diff := cmp.Diff(want, got.GetWorkers(), protocmp.Transform(), times); diff != "" {
 			t.Errorf("stale %v: %s", c.stale, diff)
 		}
+	}
+}
+
+// Thousands of workers are listed in pages that follow each other, whoever answers,
+// also while some are forgotten in between.
+func TestWorkersAreListedInPages(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	var all []string
+	for range 7 {
+		all = append(all, fmt.Sprint(r.worker(t)))
+	}
+	for _, limit := range []uint32{0, 1, 3, 7, maxListed} {
+		var got []string
+		q := &dtaskv1.ListWorkersRequest{Limit: limit}
+		for more := true; more; {
+			page, err := r.cluster.ListWorkers(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(page.GetWorkers()); limit > 0 && n > int(limit) {
+				t.Errorf("a page of %d has %d workers", limit, n)
+			}
+			for _, w := range page.GetWorkers() {
+				got = append(got, w.GetId())
+			}
+			q.PageToken = page.GetNextPageToken()
+			more = q.GetPageToken() != ""
+		}
+		if !slices.Equal(got, all) {
+			t.Errorf("pages of %d: got %v, want %v", limit, got, all)
+		}
+	}
+	r.leader.op(t, &fsm.WorkerLeave{ID: 3, Reason: "left"})
+	r.leader.op(t, &fsm.ForgetWorkers{IDs: []fsm.WorkerID{3}})
+	for _, c := range []struct {
+		q    *dtaskv1.ListWorkersRequest
+		want string
+	}{
+		{&dtaskv1.ListWorkersRequest{PageToken: "3", Limit: 1}, "4"},
+		{&dtaskv1.ListWorkersRequest{PageToken: "2", Limit: 1}, "4"},
+		{&dtaskv1.ListWorkersRequest{Name: "w5"}, "5"},
+		{&dtaskv1.ListWorkersRequest{Name: "w5", PageToken: "5"}, ""},
+		{&dtaskv1.ListWorkersRequest{Name: "w3"}, ""},
+		{&dtaskv1.ListWorkersRequest{PageToken: "99"}, ""},
+	} {
+		page, err := r.cluster.ListWorkers(t.Context(), c.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, w := range page.GetWorkers() {
+			got += w.GetId()
+		}
+		if got != c.want {
+			t.Errorf("%v: got %q, want %q", c.q, got, c.want)
+		}
+	}
+	for _, q := range []*dtaskv1.ListWorkersRequest{{Limit: maxListed + 1}, {PageToken: "x"}, {PageToken: "-1"}} {
+		_, err := r.cluster.ListWorkers(t.Context(), q)
+		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
+	}
+}
+
+// A page has no more bytes than one message may have.
+func TestAPageOfWorkersIsBounded(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	long := strings.Repeat("x", 60<<10)
+	for i := range 40 {
+		r.leader.op(t, &fsm.WorkerJoin{ID: fsm.WorkerID(i + 1), Name: fmt.Sprint(i), Incarnation: "a", Labels: []fsm.Label{{Key: "k", Value: long}}})
+	}
+	page, err := r.cluster.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{Limit: 100})
+	if n := len(page.GetWorkers()); err != nil || n == 0 || n == 40 || page.GetNextPageToken() != fmt.Sprint(n) {
+		t.Errorf("%d workers, then from %q on, %v", n, page.GetNextPageToken(), err)
 	}
 }
 

@@ -63,9 +63,9 @@ type Leader interface {
 	// Observed gives the tasks of a job that were heard to be running, by index.
 	// The map is the caller's.
 	Observed(id fsm.JobID) map[uint32]sequencer.Observation
-	// Workers gives what the leader knows of its workers. The map is the
-	// caller's.
-	Workers() map[fsm.WorkerID]sequencer.WorkerStatus
+	// Workers gives what the leader knows of these workers, as far as they are up;
+	// of all if none is named. The map is the caller's.
+	Workers(ids ...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus
 }
 
 // Raft is what this package needs of consensus; *raftnode.Node has it.

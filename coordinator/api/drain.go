@@ -56,12 +56,10 @@ func namedWorker(err error, name string) error {
 
 // workerNow is how a worker stands after a change that was committed.
 func (c *cluster) workerNow(leader Leader, name string) *dtaskv1.Worker {
-	known := leader.Workers()
-	var view *dtaskv1.Worker
-	c.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
-		if w := st.WorkerByName(name); w != nil {
-			view = showWorker(w, known[w.ID])
-		}
-	})
-	return view
+	var now *fsm.Worker
+	c.cfg.Machine.Read(func(st *fsm.State, _ uint64) { now = st.WorkerByName(name) })
+	if now == nil {
+		return nil
+	}
+	return showWorker(now, leader.Workers(now.ID)[now.ID])
 }

@@ -240,7 +240,7 @@ func (l *memLeader) Observed(id fsm.JobID) map[uint32]sequencer.Observation {
 	return l.seen[id]
 }
 
-func (l *memLeader) Workers() map[fsm.WorkerID]sequencer.WorkerStatus {
+func (l *memLeader) Workers(...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.statuses

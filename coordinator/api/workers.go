@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -17,29 +19,87 @@ const (
 )
 
 // ListWorkers implements ClusterService. The leader knows how many attempts each
-// worker holds; another replica, for a stale listing, counts them.
+// worker holds now; another replica, for a stale listing, has the replicated
+// state's count.
 func (c *cluster) ListWorkers(ctx context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
+	limit, after, err := workersPage(r)
+	if err != nil {
+		return nil, err
+	}
 	if !r.GetStale() {
 		if err := c.confirm(ctx); err != nil {
 			return nil, err
 		}
 	}
-	var known map[fsm.WorkerID]sequencer.WorkerStatus
-	if l := c.cfg.Leader(); l != nil {
-		known = l.Workers()
-	}
 	st, _ := c.cfg.Machine.Fork()
-	if known == nil {
-		var err error
-		if known, err = countHeld(ctx, st); err != nil {
-			return nil, err
-		}
-	}
+	page, ids := someWorkers(st, r.GetName(), after, limit+1) // one more shows that there are more
+	known := c.statuses(st, ids)
 	resp := &dtaskv1.ListWorkersResponse{}
-	for w := range st.Workers() {
-		resp.Workers = append(resp.Workers, showWorker(w, known[w.ID]))
+	for i, size := 0, 0; i < len(page); i++ {
+		if i == limit || size > maxPage {
+			resp.NextPageToken = resp.GetWorkers()[i-1].GetId()
+			break
+		}
+		view := showWorker(page[i], known[page[i].ID])
+		size += proto.Size(view)
+		resp.Workers = append(resp.Workers, view)
 	}
 	return resp, nil
+}
+
+// workersPage reads where a page of workers begins and how many it has at most.
+func workersPage(r *dtaskv1.ListWorkersRequest) (limit int, after fsm.WorkerID, err error) {
+	if limit = int(r.GetLimit()); limit == 0 {
+		limit = defaultListed
+	}
+	if limit > maxListed {
+		return 0, 0, invalid("limit: %d is too many; send 1 to %d, or 0 for %d", r.GetLimit(), maxListed, defaultListed)
+	}
+	if token := r.GetPageToken(); token != "" {
+		id, err := strconv.ParseUint(token, 10, 32)
+		if err != nil {
+			return 0, 0, invalid("page_token: %s is none; send the one of the answer before", quote(token))
+		}
+		after = fsm.WorkerID(id)
+	}
+	return limit, after, nil
+}
+
+// someWorkers are up to most workers after a number, and their numbers; only the
+// one of a name unless that is empty.
+func someWorkers(st *fsm.State, name string, after fsm.WorkerID, most int) (list []*fsm.Worker, ids []fsm.WorkerID) {
+	if name != "" {
+		if w := st.WorkerByName(name); w != nil && w.ID > after {
+			return []*fsm.Worker{w}, []fsm.WorkerID{w.ID}
+		}
+		return nil, nil
+	}
+	for w := range st.WorkersAfter(after) {
+		if len(list) == most {
+			break
+		}
+		list, ids = append(list, w), append(ids, w.ID)
+	}
+	return list, ids
+}
+
+// statuses are what the leader knows of workers now, asked after the state was
+// looked at: of one that drains, nothing is given to it any more; or without it
+// how many attempts each holds.
+func (c *cluster) statuses(st *fsm.State, ids []fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus {
+	if len(ids) == 0 {
+		return nil
+	}
+	if l := c.cfg.Leader(); l != nil {
+		if known := l.Workers(ids...); known != nil {
+			return known
+		}
+	}
+	held := make(map[fsm.WorkerID]sequencer.WorkerStatus, len(ids))
+	for _, id := range ids {
+		held[id] = sequencer.WorkerStatus{Held: st.Held(id)}
+	}
+	return held
 }
 
 func showWorker(w *fsm.Worker, status sequencer.WorkerStatus) *dtaskv1.Worker {
@@ -66,27 +126,4 @@ func showWorker(w *fsm.Worker, status sequencer.WorkerStatus) *dtaskv1.Worker {
 		view.Resources[x.Name] = x.Amount
 	}
 	return view
-}
-
-// countHeld counts the live attempts of each worker from the replicated state.
-// Of each job it looks at the tasks up to the last assigned one.
-func countHeld(ctx context.Context, st *fsm.State) (map[fsm.WorkerID]sequencer.WorkerStatus, error) {
-	held := make(map[fsm.WorkerID]sequencer.WorkerStatus)
-	for job := range st.Jobs(0) {
-		left := job.Counts[fsm.Assigned]
-		for i := uint32(0); i < job.Total && left > 0; i++ {
-			if i%walkStride == 0 && ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			t, _ := st.Task(fsm.TaskRef{Job: job.ID, Index: i})
-			if t.State != fsm.Assigned {
-				continue
-			}
-			left--
-			w := held[t.Worker]
-			w.Held++
-			held[t.Worker] = w
-		}
-	}
-	return held, nil
 }

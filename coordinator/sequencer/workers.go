@@ -90,15 +90,26 @@ func (s *Sequencer) Undelivered(ctx context.Context, id fsm.WorkerID, from Sessi
 	}))
 }
 
-// Workers is the soft state of all workers that are up; nil if the sequencer
-// does not answer within a second.
-func (s *Sequencer) Workers() map[fsm.WorkerID]WorkerStatus {
+// Workers is the soft state of those workers that are up, of all if none is named;
+// nil if the sequencer does not answer within a second.
+func (s *Sequencer) Workers(ids ...fsm.WorkerID) map[fsm.WorkerID]WorkerStatus {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	list := make(map[fsm.WorkerID]WorkerStatus)
+	list := make(map[fsm.WorkerID]WorkerStatus, len(ids))
+	add := func(id fsm.WorkerID, w *worker) {
+		list[id] = WorkerStatus{Attached: w.session != nil, Draining: w.draining, Held: w.held.len(), Prefetch: w.prefetch}
+	}
 	err := s.ask(ctx, func() {
+		for _, id := range ids {
+			if w := s.workers[id]; w != nil {
+				add(id, w)
+			}
+		}
+		if len(ids) > 0 {
+			return
+		}
 		for id, w := range s.workers {
-			list[id] = WorkerStatus{Attached: w.session != nil, Draining: w.draining, Held: w.held.len(), Prefetch: w.prefetch}
+			add(id, w)
 		}
 	})
 	if err != nil {

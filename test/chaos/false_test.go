@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/test/chaos/nemesis"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
@@ -87,10 +88,9 @@ func upSince(t *testing.T, c *cluster.Cluster) map[string]time.Time {
 	cl, err := c.Client()
 	clustertest.Must(t, err)
 	defer func() { _ = cl.Close() }()
-	workers, err := cl.Workers(t.Context())
-	clustertest.Must(t, err)
 	since := make(map[string]time.Time)
-	for _, w := range workers {
+	for w, err := range cl.Workers(t.Context(), client.WorkerFilter{}) {
+		clustertest.Must(t, err)
 		since[w.GetName()] = time.UnixMilli(w.GetUpSince())
 	}
 	return since

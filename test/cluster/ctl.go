@@ -117,7 +117,7 @@ func (c Ctl) ListWorkers(ctx context.Context) ([]WorkerInfo, error) {
 	var list struct {
 		Workers []WorkerInfo `json:"workers"`
 	}
-	err := c.read(ctx, &list, "worker", "list")
+	err := c.read(ctx, &list, "worker", "list", "--limit", "0")
 	return list.Workers, err
 }
 

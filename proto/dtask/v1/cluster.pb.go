@@ -505,9 +505,14 @@ func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
+// Workers by number. A page may be shorter than its limit and still have one
+// after it.
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stale         bool                   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
+	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                         // 1–1,000; 0 = 100
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // from the answer before; the id of the last worker in it
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`                            // only the worker of this name; empty = all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -549,9 +554,31 @@ func (x *ListWorkersRequest) GetStale() bool {
 	return false
 }
 
+func (x *ListWorkersRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListWorkersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListWorkersRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type ListWorkersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workers       []*Worker              `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // empty: there are no more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -591,6 +618,13 @@ func (x *ListWorkersResponse) GetWorkers() []*Worker {
 		return x.Workers
 	}
 	return nil
+}
+
+func (x *ListWorkersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type Worker struct {
@@ -1815,11 +1849,16 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\aalready\x18\x01 \x01(\bR\aalready\"8\n" +
 	"\x19TransferLeadershipRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\"\x1c\n" +
-	"\x1aTransferLeadershipResponse\"*\n" +
+	"\x1aTransferLeadershipResponse\"s\n" +
 	"\x12ListWorkersRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale\"A\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"i\n" +
 	"\x13ListWorkersResponse\x12*\n" +
-	"\aworkers\x18\x01 \x03(\v2\x10.dtask.v1.WorkerR\aworkers\"\xc6\x04\n" +
+	"\aworkers\x18\x01 \x03(\v2\x10.dtask.v1.WorkerR\aworkers\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc6\x04\n" +
 	"\x06Worker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +

@@ -123,12 +123,11 @@ func start(ctx context.Context, group *errgroup.Group, dir, name string) ([]stri
 // ready returns once all workers are up.
 func ready(ctx context.Context, c *client.Client) error {
 	return cluster.Until(ctx, "all workers are up", startLimit, func(ctx context.Context) error {
-		list, err := c.Workers(ctx)
-		if err != nil {
-			return fmt.Errorf("listing workers: %w", err)
-		}
 		up := 0
-		for _, w := range list {
+		for w, err := range c.Workers(ctx, client.WorkerFilter{}) {
+			if err != nil {
+				return fmt.Errorf("listing workers: %w", err)
+			}
 			if w.GetState() == "up" {
 				up++
 			}
