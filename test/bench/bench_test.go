@@ -56,7 +56,7 @@ func TestTheFiguresInADocumentAreReplaced(t *testing.T) {
 	if err := made.save(path); err != nil {
 		t.Fatal(err)
 	}
-	read, err := load(path)
+	read, err := loadTable(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ const (
 // document puts the figures of one file into a Markdown file, in the place of
 // those that stand there.
 func document(from, into string) error {
-	t, err := load(from)
+	t, err := loadTable(from)
 	if err != nil {
 		return err
 	}

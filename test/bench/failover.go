@@ -9,6 +9,7 @@ import (
 
 	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/test/bench/load"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/worker"
 )
@@ -31,8 +32,27 @@ type loss struct {
 
 // failover kills leaders while workers are kept as busy as they can be, and
 // measures for how long nothing is completed, what is missing and what was begun
-// twice. The workers run in this process, so that begins can be counted.
+// twice. The workers run in this process, so that begins can be counted: a few real
+// ones, and thousands of simulated ones.
 func failover(ctx context.Context, b *bench) error {
+	err := b.killLeaders(ctx, "leader killed", fmt.Sprintf("%d workers x %d slots", b.workers, b.slots), b.kills, b.ownWorkers)
+	for _, f := range b.fleets() {
+		if err != nil {
+			return err
+		}
+		err = b.killLeaders(ctx, fmt.Sprintf("leader of %d workers killed", f.workers), f.String(), max(1, b.kills/2),
+			func(ctx context.Context, c *cluster.Cluster, begins *begins) (stop func(), err error) {
+				return ownFleet(ctx, c, f, begins)
+			})
+	}
+	return err
+}
+
+// killLeaders kills one leader after another of a cluster whose workers start makes,
+// and adds the rows.
+func (b *bench) killLeaders(
+	ctx context.Context, what, who string, kills int, start func(context.Context, *cluster.Cluster, *begins) (stop func(), err error),
+) error {
 	var all []loss
 	var rate float64
 	err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
@@ -42,7 +62,7 @@ func failover(ctx context.Context, b *bench) error {
 		}
 		defer func() { _ = cl.Close() }()
 		begins := new(begins)
-		stop, err := b.ownWorkers(ctx, c, begins)
+		stop, err := start(ctx, c, begins)
 		if err != nil {
 			return err
 		}
@@ -51,7 +71,7 @@ func failover(ctx context.Context, b *bench) error {
 			return err
 		}
 		tasks := min(mostLoad, max(10_000, int(rate)*loadFor))
-		for range b.kills {
+		for range kills {
 			l, err := oneKill(ctx, c, cl, begins, tasks)
 			if err != nil {
 				return err
@@ -63,11 +83,11 @@ func failover(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	setting := fmt.Sprintf("%d x SIGKILL of the leader at %.0f tasks/s, %d workers x %d slots", b.kills, rate, b.workers, b.slots)
-	b.table.add("leader killed: longest time without a completion", "ms", setting, values(all, func(l loss) float64 { return l.longest })...)
-	b.table.add("leader killed: until work flows again", "ms", "", values(all, func(l loss) float64 { return l.back })...)
-	b.table.add("leader killed: tasks missing", "", "", values(all, func(l loss) float64 { return l.missing })...)
-	b.table.add("leader killed: tasks begun twice", "", "", values(all, func(l loss) float64 { return l.twice })...)
+	setting := fmt.Sprintf("%d x SIGKILL of the leader at %.0f tasks/s, %s", kills, rate, who)
+	b.table.add(what+": longest time without a completion", "ms", setting, values(all, func(l loss) float64 { return l.longest })...)
+	b.table.add(what+": until work flows again", "ms", "", values(all, func(l loss) float64 { return l.back })...)
+	b.table.add(what+": tasks missing", "", "", values(all, func(l loss) float64 { return l.missing })...)
+	b.table.add(what+": tasks begun twice", "", "", values(all, func(l loss) float64 { return l.twice })...)
 	return nil
 }
 
@@ -90,10 +110,14 @@ func (b *begins) list() []atomic.Uint32 {
 }
 
 func (b *begins) handle(_ context.Context, t *worker.Task) ([]byte, error) {
-	if tasks := b.list(); int(t.Index) < len(tasks) {
-		tasks[t.Index].Add(1)
-	}
+	b.note(t.Index)
 	return nil, nil
+}
+
+func (b *begins) note(task uint32) {
+	if tasks := b.list(); int(task) < len(tasks) {
+		tasks[task].Add(1)
+	}
 }
 
 // count says how many tasks never began, and how many more than once.
@@ -132,6 +156,31 @@ func (b *bench) ownWorkers(ctx context.Context, c *cluster.Cluster, begins *begi
 			stop()
 			return nil, err
 		}
+	}
+	return stop, nil
+}
+
+// ownFleet starts simulated workers in this process; stop ends them.
+func ownFleet(ctx context.Context, c *cluster.Cluster, f fleet, begins *begins) (stop func(), err error) {
+	l, err := load.New(load.Config{
+		Addrs: c.Addrs, Workers: f.workers, Slots: f.slots, Beat: time.Second,
+		Began: func(_ uint64, task uint32) { begins.note(task) },
+	})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // says what it is
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	running.Go(func() { l.Run(ctx) })
+	opening, cancelOpening := context.WithTimeout(ctx, failoverLimit)
+	defer cancelOpening()
+	if err := l.Await(opening, f.workers); err != nil {
+		stop()
+		return nil, fmt.Errorf("%w; lost because of %v", err, l.Reasons())
 	}
 	return stop, nil
 }

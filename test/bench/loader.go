@@ -73,14 +73,15 @@ func leaderOf(costs []coordinatorCost) (leader coordinatorCost) {
 	return leader
 }
 
+// fleets are many workers with few slots, as many as -idle allows.
+func (b *bench) fleets() []fleet {
+	return []fleet{{workers: min(1000, b.idle), slots: 8, tasks: b.tasks}, {workers: b.idle, slots: 4, tasks: b.tasks}}
+}
+
 // workers measures no-op tasks by how many workers there are.
 func workers(ctx context.Context, b *bench) error {
-	for _, f := range []fleet{
-		{workers: 8, slots: 128, tasks: b.tasks},
-		{workers: 8, slots: 2048, tasks: b.tasks},
-		{workers: min(1000, b.idle), slots: 8, tasks: b.tasks},
-		{workers: b.idle, slots: 4, tasks: b.tasks},
-	} {
+	few := []fleet{{workers: 8, slots: 128, tasks: b.tasks}, {workers: 8, slots: 2048, tasks: b.tasks}}
+	for _, f := range append(few, b.fleets()...) {
 		var rate, opened, uneven []float64
 		for range b.rounds {
 			err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {

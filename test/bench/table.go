@@ -97,8 +97,8 @@ func (t *table) save(path string) error {
 	return nil
 }
 
-// load reads what save wrote.
-func load(path string) (*table, error) {
+// loadTable reads what save wrote.
+func loadTable(path string) (*table, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the figures (make bench makes them): %w", err)

@@ -33,6 +33,9 @@ type Config struct {
 	Seed uint64
 	// Labels of every worker.
 	Labels map[string]string
+	// Began, unless nil, is told of each attempt that begins. It is called by many
+	// goroutines and must not wait.
+	Began func(job uint64, task uint32)
 }
 
 // A Load is some workers. Make one with New.

@@ -92,6 +92,9 @@ func (w *simulated) beginLocked(now time.Time) {
 	for ; n < len(w.queue) && len(w.running) < w.l.cfg.Slots; n++ {
 		a := w.queue[n]
 		w.begun.Add(1)
+		if w.l.cfg.Began != nil {
+			w.l.cfg.Began(a.job, a.task)
+		}
 		if !a.ready.IsZero() {
 			w.l.latency.Add(now.Sub(a.ready))
 		}
