@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"bytes"
+	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -16,7 +18,7 @@ func (o *JobBegin) apply(s *State, _ *Effects) Reason {
 	if o.ID != s.nextJob {
 		return OutOfOrder
 	}
-	if o.Key == "" || tooLong(o.Key) || len(o.Header) > maxBlob || o.Total == 0 || !o.readHeader() || len(o.header.GetPolicies()) == 0 {
+	if o.Key == "" || tooLong(o.Key) || len(o.Header) > maxBlob || o.Total == 0 || !o.readHeader(s) || len(o.header.GetPolicies()) == 0 {
 		return Malformed
 	}
 	if k, ok := s.keys.get(o.Key); ok {
@@ -38,16 +40,34 @@ func (o *JobBegin) apply(s *State, _ *Effects) Reason {
 }
 
 // readHeader reads the header unless it is read; false says that it cannot be.
-func (o *JobBegin) readHeader() bool {
+func (o *JobBegin) readHeader(s *State) bool {
 	if o.header != nil {
 		return true
 	}
-	header := new(dtaskv1.JobHeader)
-	if proto.Unmarshal(o.Header, header) != nil {
-		return false
+	h, err := s.readHeader(o.Header)
+	o.Header, o.header = h.encoded, h.header
+	return err == nil
+}
+
+// header is the header of a job, as it came and as it was read. Neither is ever
+// changed.
+type header struct {
+	encoded []byte
+	header  *dtaskv1.JobHeader
+}
+
+// readHeader reads a header. Jobs that are submitted together mostly have the same
+// one: they share it.
+func (s *State) readHeader(encoded []byte) (header, error) {
+	if s.lastHeader.header != nil && bytes.Equal(s.lastHeader.encoded, encoded) {
+		return s.lastHeader, nil
 	}
-	o.header = header
-	return true
+	h := header{encoded: encoded, header: new(dtaskv1.JobHeader)}
+	if err := proto.Unmarshal(encoded, h.header); err != nil {
+		return header{encoded: encoded}, fmt.Errorf("reading a header: %w", err)
+	}
+	s.lastHeader = h
+	return h, nil
 }
 
 // apply adds tasks to an upload.

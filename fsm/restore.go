@@ -9,10 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
-
-	"google.golang.org/protobuf/proto"
-
-	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 // ReadSnapshot builds a state from what WriteSnapshot wrote. Whatever is wrong
@@ -226,10 +222,11 @@ func (f *frameReader) job(d *decoder) error {
 	if j.id == 0 || j.id >= s.nextJob || s.jobs.get(j.id) != nil || j.state == 0 || j.state >= numJobStates {
 		return fmt.Errorf("job %d is out of range, there twice, or in no state", j.id)
 	}
-	j.header = new(dtaskv1.JobHeader)
-	if err := proto.Unmarshal(j.headerBytes, j.header); err != nil {
-		return fmt.Errorf("header of job %d: %w", j.id, err)
+	h, err := s.readHeader(j.headerBytes)
+	if err != nil {
+		return fmt.Errorf("job %d: %w", j.id, err)
 	}
+	j.headerBytes, j.header = h.encoded, h.header
 	if err := f.jobFrames(j, chunks, pages, notes); err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}

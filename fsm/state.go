@@ -19,6 +19,8 @@ type State struct {
 	nextJob JobID
 	jobs    jobTable
 	keys    cowMap[key]
+	// lastHeader saves reading it again; it is no part of what replicas agree on.
+	lastHeader header
 
 	nextWorker  WorkerID
 	workers     []*Worker // ascending by number

@@ -74,7 +74,9 @@ func NewChecker(h *dtaskv1.JobHeader, opt CheckOptions) *Checker {
 	if opt.MaxPayload <= 0 || opt.MaxPayload > MaxPayload {
 		opt.MaxPayload = MaxPayload
 	}
-	return &Checker{header: h, opt: opt}
+	c := &Checker{header: h, opt: opt}
+	c.ids.expect(int(opt.Total))
+	return c
 }
 
 // Add checks the next tasks of the job and returns all faults so far. After the
@@ -130,11 +132,15 @@ func (c *Checker) begin() {
 	c.checkHeader(c.header)
 }
 
-func (c *Checker) refuse(where string, p problem) {
+func (c *Checker) refuse(where string, p problem) { c.refuseIn("", where, p) }
+
+// refuseIn adds a fault of a part of something. Mostly there is none, so that its
+// place is not put together before.
+func (c *Checker) refuseIn(whole, part string, p problem) {
 	if !p.bad() {
 		return
 	}
-	c.add(0, 0, where, p.what, p.do)
+	c.add(0, 0, whole+part, p.what, p.do)
 }
 
 // most adds a fault if n is above its bound, once for each bound.
@@ -206,26 +212,26 @@ func (c *Checker) checkHeader(h *dtaskv1.JobHeader) {
 
 func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 	if p.GetType() != "" {
-		c.refuse(at+"type", nameProblem(p.GetType()))
+		c.refuseIn(at, "type", nameProblem(p.GetType()))
 	}
 	if p.GetPriority() != 0 {
-		c.refuse(at+"priority", enumProblem(p.GetPriority(), priorities))
+		c.refuseIn(at, "priority", enumProblem(p.GetPriority(), priorities))
 	}
 	c.env(at+"env", p.GetEnv(), c.header.GetEnv())
 	if !c.unfilled || p.GetTimeoutMs() != 0 {
-		c.refuse(at+"timeout", spanProblem(p.GetTimeoutMs(), 1))
+		c.refuseIn(at, "timeout", spanProblem(p.GetTimeoutMs(), 1))
 	}
-	c.refuse(at+"queue_timeout", spanProblem(p.GetQueueTimeoutMs(), 0))
-	c.refuse(at+"heartbeat_timeout", spanProblem(p.GetHeartbeatTimeoutMs(), 0))
-	c.refuse(at+"kill_grace", spanProblem(p.GetKillGraceMs(), 0))
+	c.refuseIn(at, "queue_timeout", spanProblem(p.GetQueueTimeoutMs(), 0))
+	c.refuseIn(at, "heartbeat_timeout", spanProblem(p.GetHeartbeatTimeoutMs(), 0))
+	c.refuseIn(at, "kill_grace", spanProblem(p.GetKillGraceMs(), 0))
 	if ms := p.GetReuseMs(); ms != 0 {
-		c.refuse(at+"reuse.for", reuseSpanProblem(ms))
-		c.refuse(at+"reuse", reuseProblem(p.GetExecution(), p.GetFinally()))
+		c.refuseIn(at, "reuse.for", reuseSpanProblem(ms))
+		c.refuseIn(at, "reuse", reuseProblem(p.GetExecution(), p.GetFinally()))
 	}
-	c.refuse(at+"execution", enumProblem(p.GetExecution(), executions))
-	c.refuse(at+"resources", labelsProblem(len(p.GetResources())))
-	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
-		c.refuse(at+"resources", labelNameProblem(name))
+	c.refuseIn(at, "execution", enumProblem(p.GetExecution(), executions))
+	c.refuseIn(at, "resources", labelsProblem(len(p.GetResources())))
+	for _, name := range namesOf(p.GetResources()) {
+		c.refuseIn(at, "resources", labelNameProblem(name))
 		if v := p.GetResources()[name]; v <= 0 || v > maxAmount*1000 {
 			c.refuse(at+"resources."+name, problem{fmt.Sprintf("%d is out of range", v), "send 1 to 2^50 thousandths × 1000, and leave out what is zero"})
 		}
@@ -238,30 +244,30 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 
 func (c *Checker) retry(at string, t *dtaskv1.RetryPolicy) {
 	if t.GetMax() > MaxRetries {
-		c.refuse(at+"max", problem{fmt.Sprintf("%d is out of range", t.GetMax()), "send 0 to 1,000,000"})
+		c.refuseIn(at, "max", problem{fmt.Sprintf("%d is out of range", t.GetMax()), "send 0 to 1,000,000"})
 	}
 	least := int64(0)
 	if t.GetMax() > 0 {
 		least = 1
 	}
-	c.refuse(at+"initial", spanProblem(t.GetInitialMs(), least))
-	c.refuse(at+"max_delay", spanProblem(t.GetMaxDelayMs(), max(least, min(t.GetInitialMs(), MaxDuration.Milliseconds()))))
+	c.refuseIn(at, "initial", spanProblem(t.GetInitialMs(), least))
+	c.refuseIn(at, "max_delay", spanProblem(t.GetMaxDelayMs(), max(least, min(t.GetInitialMs(), MaxDuration.Milliseconds()))))
 	if m := t.GetMultiplierPermille(); (m != 0 || t.GetMax() > 0) && (m < 1000 || m > maxMultiplier) {
-		c.refuse(at+"multiplier", problem{fmt.Sprintf("%d thousandths are out of range", m), "send 1,000 to 100,000"})
+		c.refuseIn(at, "multiplier", problem{fmt.Sprintf("%d thousandths are out of range", m), "send 1,000 to 100,000"})
 	}
-	for _, list := range []struct {
-		name    string
-		classes []string
-	}{{"on", t.GetOn()}, {"except", t.GetExcept()}} {
-		c.refuse(at+list.name, classCountProblem(len(list.classes)))
-		for _, class := range list.classes {
-			c.refuse(at+list.name, classProblem(class))
-		}
+	c.classes(at, "on", t.GetOn())
+	c.classes(at, "except", t.GetExcept())
+}
+
+func (c *Checker) classes(at, name string, list []string) {
+	c.refuseIn(at, name, classCountProblem(len(list)))
+	for _, class := range list {
+		c.refuseIn(at, name, classProblem(class))
 	}
 }
 
 func (c *Checker) env(at string, env, job map[string]string) {
-	for _, name := range slices.Sorted(maps.Keys(env)) {
+	for _, name := range namesOf(env) {
 		c.refuse(at, envNameProblem(name))
 		c.refuse(at+"."+name, textProblem(env[name]))
 	}
@@ -270,10 +276,18 @@ func (c *Checker) env(at string, env, job map[string]string) {
 
 func (c *Checker) labels(at string, labels map[string]string) {
 	c.refuse(at, labelsProblem(len(labels)))
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
+	for _, name := range namesOf(labels) {
 		c.refuse(at, labelNameProblem(name))
-		c.refuse(at+"."+name, labelValueProblem(labels[name]))
+		c.refuseIn(at, "."+name, labelValueProblem(labels[name]))
 	}
+}
+
+// namesOf gives the names in a map in order, which mostly is empty.
+func namesOf[V any](m map[string]V) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(m))
 }
 
 // spanProblem is the rule for durations of a decoded job, in milliseconds.
@@ -286,11 +300,11 @@ func spanProblem(ms, least int64) problem {
 
 // enumProblem is the rule for enums of a decoded job: one of the words.
 func enumProblem[T comparable](v T, words []word[T]) problem {
+	if slices.ContainsFunc(words, func(w word[T]) bool { return w.is == v }) {
+		return problem{}
+	}
 	texts := make([]string, len(words))
 	for i, w := range words {
-		if w.is == v {
-			return problem{}
-		}
 		texts[i] = w.text
 	}
 	return problem{fmt.Sprintf("%v is not known", v), "send " + oneOf(texts)}

@@ -17,6 +17,12 @@ type placedID struct {
 	at uint32
 }
 
+// expect makes room for so many ids, if they are few: most jobs are small.
+func (s *idSet) expect(n int) {
+	const few = 64
+	s.list = make([]placedID, 0, min(n, few))
+}
+
 // add adds the id of the task at an index. If it is known it stays as it was, and
 // first is the index of its task.
 func (s *idSet) add(id string, at uint32) (first uint32, known bool) {

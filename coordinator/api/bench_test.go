@@ -1,0 +1,48 @@
+package api
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// BenchmarkSmallJobs checks and encodes jobs of ten tasks that came in one call.
+func BenchmarkSmallJobs(b *testing.B) {
+	const n = 100
+	h := header("x")
+	h.Labels = map[string]string{"k": "v"}
+	var tasks []*dtaskv1.TaskSpec
+	for i := range 10 {
+		t := task(fmt.Sprint("bench-", i))
+		t.Body = &dtaskv1.TaskBody{Payload: make([]byte, 32)}
+		tasks = append(tasks, t)
+	}
+	call := &dtaskv1.SubmitManyRequest{}
+	for i := range n {
+		call.Jobs = append(call.Jobs, request(fmt.Sprint("k", i), h, tasks...))
+	}
+	sent, err := proto.Marshal(call)
+	if err != nil {
+		b.Fatal(err)
+	}
+	j := &jobs{Server: bystander(b, fsm.NewMachine(fsm.Compact{}))}
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		m := &dtaskv1.SubmitManyRequest{}
+		if err := proto.Unmarshal(sent, m); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		for _, r := range m.GetJobs() {
+			if _, err := j.whole(r); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "µs/job")
+}
