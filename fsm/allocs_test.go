@@ -90,3 +90,38 @@ func TestApplyingToPagesOfItsOwnAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations for %d tasks, want 0", allocs, held)
 	}
 }
+
+func TestCompletionsThatAreExpectedFindRoom(t *testing.T) {
+	s := New()
+	for e := range largeLog {
+		if r := s.Apply(e, nil); r != Accepted {
+			t.Fatal(r)
+		}
+	}
+	if r := s.Apply(assignSome(1), nil); r != Accepted {
+		t.Fatal(r)
+	}
+	d := NewDraft(s.Fork(), 1, new(Effects))
+	d.Expect(held)
+	room := 0
+	for _, it := range completeSome(1).Ops[0].(*Complete).Items {
+		if r := d.Complete(it); r != Accepted {
+			t.Fatal(r)
+		}
+		l := d.open.(*Complete)
+		if room == 0 {
+			room = cap(l.Items)
+		}
+		if cap(l.Items) != room || room < held {
+			t.Fatalf("with %d of %d completions there is room for %d, and was for %d", len(l.Items), held, cap(l.Items), room)
+		}
+	}
+	e, _, _ := d.Finish()
+	plain := NewDraft(s.Fork(), 1, new(Effects))
+	if r := plain.Do(completeSome(1).Ops[0]); r != Accepted {
+		t.Fatal(r)
+	}
+	if want, _, _ := plain.Finish(); string(Compact{}.Encode(nil, e)) != string(Compact{}.Encode(nil, want)) {
+		t.Error("what is expected changes the entry")
+	}
+}

@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 // Draft is an entry in the making. Each operation is applied to a fork of the
 // state at once, so that the next is checked against all that went before, and
 // is kept only if it was accepted. The fork is therefore always what the
@@ -15,6 +17,8 @@ type Draft struct {
 	size   int    // about how long the entry will be, in bytes
 	items  int
 	kept   bool // also without operations
+
+	completions int // for which the next list of them has room
 }
 
 // NewDraft begins an entry on s, which must be the caller's own fork. Effects
@@ -36,6 +40,10 @@ func (d *Draft) Items() int { return d.items }
 
 // NowMS is the stamp of the entry.
 func (d *Draft) NowMS() int64 { return d.entry.NowMS }
+
+// Expect makes room for so many completions, of which fewer may come: what many report
+// is one list, which would be copied again and again as it grows.
+func (d *Draft) Expect(completions int) { d.completions = completions }
 
 // Keep makes Finish give an entry also if it has no operations: that it is
 // committed shows that nobody else had changed the state that was looked at.
@@ -223,6 +231,10 @@ func (d *Draft) Complete(it CompleteItem) Reason {
 	l := listOf[Complete](d)
 	if r := d.s.complete(it, d.fx); r != Accepted {
 		return r
+	}
+	if len(l.Items) == cap(l.Items) {
+		l.Items = slices.Grow(l.Items, max(d.completions, 1))
+		d.completions = 0 // else many short lists would have room for all
 	}
 	l.Items = append(l.Items, it)
 	return d.keep(l, len(it.Result)+len(it.OutputSHA256)+16)

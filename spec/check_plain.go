@@ -14,6 +14,9 @@ type PlainTask struct {
 	Body         int // length of the encoded body
 }
 
+// Expect makes room for so many tasks, which are to be added.
+func (c *Checker) Expect(tasks int) { c.ids.grow(tasks) }
+
 // AddPlain checks the next task, at a fraction of what Add takes for its message. False
 // means that it was not added: something about it only Add can judge, or word. Faults are
 // kept for the next Add, which may be one of no tasks.

@@ -1,5 +1,7 @@
 package spec
 
+import "slices"
+
 // idSet holds the ids of a job's tasks, to find those that are there twice. The zero
 // set is empty.
 //
@@ -21,6 +23,13 @@ type placedID struct {
 func (s *idSet) expect(n int) {
 	const few = 64
 	s.list = make([]placedID, 0, min(n, few))
+}
+
+// grow makes room for so many more.
+func (s *idSet) grow(n int) {
+	if s.known == nil {
+		s.list = slices.Grow(s.list, n)
+	}
 }
 
 // add adds the id of the task at an index. If it is known it stays as it was, and

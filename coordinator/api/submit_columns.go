@@ -18,6 +18,7 @@ func (u *upload) addColumns(m *dtaskv1.TaskColumns) error {
 	if err != nil {
 		return invalid("%v", err)
 	}
+	u.checker.Expect(r.Left())
 	for r.Left() > 0 {
 		t := r.Next()
 		if payload, plain := columns.Payload(t.Body); plain && u.checker.AddPlain(spec.PlainTask{

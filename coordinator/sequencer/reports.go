@@ -63,6 +63,7 @@ func (p *report) run(s *Sequencer, b *batch) bool {
 		}
 		s.checkpoint(b, w, p.r.GetCheckpoints()[p.saved])
 	}
+	b.draft.Expect(min(p.outcomes.Left(), s.cfg.EntryOps-b.draft.Items()))
 	for p.outcomes.Left() > 0 {
 		if !b.room() {
 			return false

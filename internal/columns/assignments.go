@@ -30,9 +30,9 @@ func AddAssignment(m *dtaskv1.Assignments, a *Assignment) {
 	m.Attempts = append(m.Attempts, a.Attempt)
 	m.Failures = put(m.GetFailures(), n, a.Failures, room)
 	m.IdSizes = append(m.IdSizes, uint32(len(a.ID))) //nolint:gosec // of less than 4 GiB
-	m.Ids = append(m.Ids, a.ID...)
+	m.Ids = piece(m.GetIds(), a.ID, room)
 	m.BodySizes = put(m.GetBodySizes(), n, uint32(len(a.Body)), room) //nolint:gosec // as above
-	m.Bodies = append(m.Bodies, a.Body...)
+	m.Bodies = piece(m.GetBodies(), a.Body, room)
 	if a.Particular != nil {
 		a.Particular.Place = uint32(n) //nolint:gosec // less than 2^32 rows
 		m.Particulars = append(m.Particulars, a.Particular)

@@ -42,6 +42,16 @@ func put(column []uint32, n int, v uint32, room int) []uint32 {
 	return append(append(make([]uint32, 0, max(room, n+1)), make([]uint32, n)...), v)
 }
 
+// piece appends to the bytes of all rows those of one. The first makes room for as many
+// rows like it.
+func piece[B string | []byte](all []byte, one B, rows int) []byte {
+	const most = 256 << 10 // a row may be much longer than the others
+	if cap(all) == 0 && len(one) > 0 {
+		all = make([]byte, 0, max(len(one), min(rows*len(one), most)))
+	}
+	return append(all, one...)
+}
+
 // entry is entry i of a column that may be left out.
 func entry(column []uint32, i int) uint32 {
 	if len(column) == 0 {

@@ -37,7 +37,7 @@ func AddOutcome(m *dtaskv1.Outcomes, o *Outcome) {
 		return
 	}
 	m.ResultSizes = put(m.GetResultSizes(), n, uint32(len(o.Result)), room) //nolint:gosec // at most 4 KiB
-	m.Results = append(m.Results, o.Result...)
+	m.Results = piece(m.GetResults(), o.Result, room)
 }
 
 // OutcomeReader gives the rows of a message, one after the other.
