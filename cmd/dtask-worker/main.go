@@ -23,8 +23,14 @@ import (
 // version is set by the build.
 var version = "dev"
 
+// deferred is how much garbage a worker gathers before it is collected, beside as much as
+// is live, in bytes. It has a goroutine for each slot and little else.
+const deferred = 16 << 20
+
 func main() {
 	process.RunKeeper()
+	program.TuneBuffers()
+	program.DeferCollection(deferred)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

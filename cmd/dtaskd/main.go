@@ -25,6 +25,7 @@ var version = "dev"
 
 func main() {
 	process.RunKeeper() // with --dev this binary is a worker, too
+	program.TuneBuffers()
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
