@@ -156,10 +156,11 @@ func (f *fakeLeader) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, 
 	if err != nil {
 		return err
 	}
+	first.Tasks = sentTasks(first)
 	for err == nil {
 		var m *dtaskv1.SubmitRequest
 		if m, err = s.Recv(); err == nil {
-			first.Tasks = append(first.Tasks, m.GetTasks()...)
+			first.Tasks = append(first.Tasks, sentTasks(m)...)
 		}
 	}
 	if !errors.Is(err, io.EOF) {
@@ -170,6 +171,15 @@ func (f *fakeLeader) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, 
 		return err
 	}
 	return s.SendAndClose(r)
+}
+
+// sentTasks are the tasks of a message; of those in columns the ids are enough.
+func sentTasks(m *dtaskv1.SubmitRequest) []*dtaskv1.TaskSpec {
+	tasks, ids := m.GetTasks(), m.GetColumns().GetIds()
+	for _, n := range m.GetColumns().GetIdSizes() {
+		tasks, ids = append(tasks, &dtaskv1.TaskSpec{Id: string(ids[:n])}), ids[n:]
+	}
+	return tasks
 }
 
 func (f *fakeLeader) submit(whole *dtaskv1.SubmitRequest) (*dtaskv1.SubmitResponse, error) {
