@@ -201,6 +201,7 @@ func (f *fakeLeader) submit(whole *dtaskv1.SubmitRequest) (*dtaskv1.SubmitRespon
 func (f *fakeLeader) SubmitMany(_ context.Context, m *dtaskv1.SubmitManyRequest) (*dtaskv1.SubmitManyResponse, error) {
 	answers := &dtaskv1.SubmitManyResponse{}
 	for _, job := range m.GetJobs() {
+		job.Tasks = sentTasks(job)
 		stored, err := f.submit(job)
 		answer := &dtaskv1.SubmitAnswer{Stored: stored}
 		if st := status.Convert(err); err != nil {

@@ -40,7 +40,7 @@ func (c *Client) SubmitMany(ctx context.Context, jobs []Submission) []SubmitResu
 			continue
 		}
 		n := proto.Size(r)
-		if n > chunkBytes/4 {
+		if r == nil || n > chunkBytes/4 {
 			m.results[i].Submitted, m.results[i].Err = c.Submit(ctx, s.Job, SubmitOptions{Key: s.Key})
 			continue
 		}
@@ -55,14 +55,20 @@ func (c *Client) SubmitMany(ctx context.Context, jobs []Submission) []SubmitResu
 	return m.results
 }
 
-// request is all that is sent of a job that fits into one message.
+// request is all that is sent of a job; nil if that does not fit into one message.
 func request(s Submission) (*dtaskv1.SubmitRequest, error) {
 	first, err := firstRequest(s.Job, s.SubmitOptions)
 	if err != nil {
 		return nil, err
 	}
-	first.Tasks = s.Job.GetTasks()
-	return first, nil
+	var whole *dtaskv1.SubmitRequest
+	for m, err := range requests(first, s.Job.GetTasks()) {
+		if err != nil || whole != nil {
+			return nil, err
+		}
+		whole = m
+	}
+	return whole, nil
 }
 
 // many is a SubmitMany on its way.
