@@ -25,6 +25,7 @@ type loaded struct {
 type coordinatorCost struct {
 	Leader   bool    `json:"leader"`
 	Cores    float64 `json:"cores"`
+	PerTask  float64 `json:"cpu_us_per_task"`
 	Resident float64 `json:"resident_mb"`
 }
 
@@ -73,6 +74,18 @@ func leaderOf(costs []coordinatorCost) (leader coordinatorCost) {
 	return leader
 }
 
+func (c coordinatorCost) perTask() float64  { return c.PerTask }
+func (c coordinatorCost) cores() float64    { return c.Cores }
+func (c coordinatorCost) resident() float64 { return c.Resident }
+
+// ofAll adds up a figure of all coordinators.
+func ofAll(costs []coordinatorCost, figure func(coordinatorCost) float64) (sum float64) {
+	for _, c := range costs {
+		sum += figure(c)
+	}
+	return sum
+}
+
 // fleets are many workers with few slots, as many as -idle allows.
 func (b *bench) fleets() []fleet {
 	return []fleet{{workers: min(1000, b.idle), slots: 8, tasks: b.tasks}, {workers: b.idle, slots: 4, tasks: b.tasks}}
@@ -82,13 +95,15 @@ func (b *bench) fleets() []fleet {
 func workers(ctx context.Context, b *bench) error {
 	few := []fleet{{workers: 8, slots: 128, tasks: b.tasks}, {workers: 8, slots: 2048, tasks: b.tasks}}
 	for _, f := range append(few, b.fleets()...) {
-		var rate, opened, uneven []float64
+		var rate, opened, uneven, leader, followers []float64
 		for range b.rounds {
 			err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
 				l, err := b.load(ctx, c, f)
 				rate = append(rate, l.TasksPerSecond)
 				opened = append(opened, l.OpenSeconds)
 				uneven = append(uneven, (l.BegunMax-l.BegunMin)*float64(f.workers)/float64(f.tasks))
+				leader = append(leader, leaderOf(l.Work).PerTask)
+				followers = append(followers, ofAll(l.Work, coordinatorCost.perTask)-leaderOf(l.Work).PerTask)
 				return err
 			})
 			if err != nil {
@@ -97,6 +112,8 @@ func workers(ctx context.Context, b *bench) error {
 		}
 		what := fmt.Sprintf("%d workers x %d slots", f.workers, f.slots)
 		b.table.compare(what, "tasks/s", fmt.Sprintf("%d tasks of 32 B, 3 coordinators, %s", f.tasks, f), applyYardstick, rate...)
+		b.table.add("  "+what+": CPU of leader", "µs/task", "", leader...)
+		b.table.add("  "+what+": CPU of followers", "µs/task", "all of them together", followers...)
 		b.table.add("  "+what+": all sessions open after", "s", "", opened...)
 		b.table.add("  "+what+": most less fewest tasks of a worker", "of the mean", "", uneven...)
 	}
@@ -106,7 +123,7 @@ func workers(ctx context.Context, b *bench) error {
 // idle measures what workers cost that do nothing but be there.
 func idle(ctx context.Context, b *bench) error {
 	f := fleet{workers: b.idle, slots: 4, idle: 2 * b.during}
-	var leader, followers, resident []float64
+	var opened, leader, followers, resident, behind []float64
 	for range max(1, b.rounds/2) {
 		err := with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
 			l, err := b.load(ctx, c, f)
@@ -114,12 +131,11 @@ func idle(ctx context.Context, b *bench) error {
 				return err
 			}
 			first := leaderOf(l.Idle)
+			others := max(1, float64(len(l.Idle)-1))
+			opened = append(opened, l.OpenSeconds)
 			leader, resident = append(leader, first.Cores), append(resident, first.Resident)
-			total := 0.0
-			for _, one := range l.Idle {
-				total += one.Cores
-			}
-			followers = append(followers, (total-first.Cores)/max(1, float64(len(l.Idle)-1)))
+			followers = append(followers, (ofAll(l.Idle, coordinatorCost.cores)-first.Cores)/others)
+			behind = append(behind, (ofAll(l.Idle, coordinatorCost.resident)-first.Resident)/others)
 			return nil
 		})
 		if err != nil {
@@ -129,5 +145,7 @@ func idle(ctx context.Context, b *bench) error {
 	b.table.add("idle workers: CPU of the leader", "cores", f.String(), leader...)
 	b.table.add("idle workers: CPU of a follower", "cores", "", followers...)
 	b.table.add("idle workers: resident memory of the leader", "MB", "", resident...)
+	b.table.add("idle workers: resident memory of a follower", "MB", "", behind...)
+	b.table.add("idle workers: all sessions open after", "s", "", opened...)
 	return nil
 }
