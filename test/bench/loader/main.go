@@ -52,6 +52,7 @@ func main() {
 	flag.IntVar(&o.work.tasks, "tasks", 0, "no-op tasks to submit; 0: none")
 	flag.IntVar(&o.work.each, "tasks-per-job", 10_000, "tasks of each job")
 	flag.IntVar(&o.work.rate, "rate", 0, "tasks a second; 0: as fast as they are taken")
+	flag.BoolVar(&o.work.arrays, "arrays", false, "submit each job as one array of tasks")
 	flag.IntVar(&o.work.payload, "payload", 32, "bytes of payload of each task")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

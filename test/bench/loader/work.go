@@ -19,6 +19,8 @@ const submitters = 4
 // work is what is submitted.
 type work struct {
 	tasks, each, rate, payload int
+
+	arrays bool // each job is one array
 }
 
 // do submits all tasks and waits until their ends are acknowledged.
@@ -71,6 +73,11 @@ func (w work) job(n int) (*dtaskv1.JobSpec, error) {
 		return nil, fmt.Errorf("making a job: %w", err)
 	}
 	body := &dtaskv1.TaskBody{Payload: load.Stamp(time.Now(), w.payload)}
+	if w.arrays {
+		all := &dtaskv1.ArrayRange{Last: uint32(n - 1), Step: 1} //nolint:gosec // at most a million
+		job.Tasks = []*dtaskv1.TaskSpec{{Id: "t", Body: body, Array: &dtaskv1.ArraySpec{Ranges: []*dtaskv1.ArrayRange{all}}}}
+		return job, nil
+	}
 	job.Tasks = make([]*dtaskv1.TaskSpec, n)
 	for i := range n {
 		job.Tasks[i] = &dtaskv1.TaskSpec{Id: fmt.Sprintf("t%d", i), Body: body}
