@@ -267,24 +267,24 @@ func TestMeasureTheLossOfALeader(t *testing.T) {
 	}
 }
 
-// TestMeasureTheLossOfAWorker says how long it takes until a task whose worker
-// was killed runs elsewhere.
+// TestMeasureTheLossOfAWorker says how long it takes until a task whose worker was
+// killed runs elsewhere, where there is room for it.
 func TestMeasureTheLossOfAWorker(t *testing.T) {
 	measured(t)
 	c := clustertest.Start(t, cluster.Config{Workers: 6, Slots: 4})
 	book := filepath.Join(c.Dir, "ledger")
-	var tasks []cluster.TaskFile
-	for i := range 400 {
-		tasks = append(tasks, c.Programs.Mark(fmt.Sprintf("t%d", i), book, 20*time.Second))
-	}
-	_, err := c.Submit(t.Context(), cluster.JobFile("long", tasks...))
-	clustertest.Must(t, err)
 	var times []time.Duration
-	const rounds, together = 25, 2
+	const rounds, together, running = 25, 2, 12 // half of the slots
 	for round := range rounds {
+		var tasks []cluster.TaskFile
+		for i := range running {
+			tasks = append(tasks, c.Programs.Mark(fmt.Sprintf("r%d-t%d", round, i), book, 10*time.Minute))
+		}
+		id, err := c.Submit(t.Context(), cluster.JobFile("long", tasks...))
+		clustertest.Must(t, err)
 		// Fewer than half of the workers at once: more are the leader's own fault first.
 		some := []*cluster.Worker{c.Workers()[round%6], c.Workers()[(round+3)%6]}
-		held := awaitHeld(t, book, some...)
+		held := awaitHeld(t, book, id, some...)
 		at, err := ledger.Now()
 		clustertest.Must(t, err)
 		for _, k := range some[:together] {
@@ -293,6 +293,7 @@ func TestMeasureTheLossOfAWorker(t *testing.T) {
 		for _, r := range held {
 			times = append(times, awaitAgain(t, book, r)-at)
 		}
+		clustertest.Must(t, c.Run(t.Context(), "cancel", id).Err())
 		for _, k := range some {
 			clustertest.Must(t, k.Start(t.Context()))
 			clustertest.Must(t, c.AwaitWorker(t.Context(), k.Name, "up"))
@@ -301,8 +302,8 @@ func TestMeasureTheLossOfAWorker(t *testing.T) {
 	row(t, fmt.Sprintf("%d workers killed → each of their tasks begun elsewhere", rounds*together), times)
 }
 
-// awaitHeld returns what runs on some workers, once each has something.
-func awaitHeld(t *testing.T, book string, some ...*cluster.Worker) []ledger.Run {
+// awaitHeld returns what of a job runs on some workers, once each has something.
+func awaitHeld(t *testing.T, book, job string, some ...*cluster.Worker) []ledger.Run {
 	t.Helper()
 	var held []ledger.Run
 	clustertest.Must(t, cluster.Until(t.Context(), "the workers have work", endLimit, func(context.Context) error {
@@ -318,7 +319,7 @@ func awaitHeld(t *testing.T, book string, some ...*cluster.Worker) []ledger.Run 
 		}
 		for _, r := range last {
 			for _, k := range some {
-				if r.Worker == k.Name && !r.Ended() {
+				if r.Job == job && r.Worker == k.Name && !r.Ended() {
 					held, busy[r.Worker] = append(held, r), true
 				}
 			}
