@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,9 @@ func newWorkerList(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.Limit < 0 {
 				return &usageError{err: fmt.Errorf("--limit %d is negative", f.Limit), command: cmd.CommandPath()}
+			}
+			if _, err := strconv.ParseUint(f.After, 10, 32); f.After != "" && err != nil {
+				return &usageError{err: fmt.Errorf("--after %q is no ID of a worker; give the number before its name", f.After), command: cmd.CommandPath()}
 			}
 			c, err := a.client()
 			if err != nil {
