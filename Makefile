@@ -138,12 +138,12 @@ soak: ## keep a cluster at mixed work for MINUTES (30), and see that nothing gro
 	DTASK_RECORD=$(RECORD) DTASK_CHAOS=soak DTASK_CHAOS_MINUTES=$(if $(filter file,$(origin MINUTES)),30,$(MINUTES)) go test -count=1 -v -timeout 0 -run '^TestSoak$$' $(ARGS) ./test/chaos
 
 .PHONY: powercuts
-powercuts: ## cut the power of a real cluster N (20) times, from SEED if given, and add that to the record; needs root
-	DTASK_RECORD=$(RECORD) DTASK_POWERCUTS=$(or $(N),20) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestPowerCuts $(ARGS) ./test/chaos/faultfs/scenario
+powercuts: ## cut the power of a real cluster N (20) times, from SEED if given, with its log in STORE, and add that to the record; needs root
+	$(if $(STORE),DTASK_LOG_STORE=$(STORE)) DTASK_RECORD=$(RECORD) DTASK_POWERCUTS=$(or $(N),20) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestPowerCuts $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: bitflips
-bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if given, and add that to the record; needs root
-	DTASK_RECORD=$(RECORD) DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
+bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if given, with its log in STORE, and add that to the record; needs root
+	$(if $(STORE),DTASK_LOG_STORE=$(STORE)) DTASK_RECORD=$(RECORD) DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: mutants
 mutants: ## plant known bugs and see that the tests find them (PART=0/3 for a third)

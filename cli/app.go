@@ -60,9 +60,9 @@ func (a *app) seeds() []string {
 	return seeds
 }
 
-// waiting limits how long work is waited for, if the user set --timeout. The
-// client's own patience ends a little earlier, so that an unreachable cluster
-// shows as such.
+// waiting limits how long work is waited for, if the user set --timeout: work that
+// is known to be stored. The client's own patience ends a little earlier, so that
+// an unreachable cluster shows as such.
 func (a *app) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !a.timeoutSet {
 		return context.WithCancel(ctx)

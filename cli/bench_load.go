@@ -228,7 +228,7 @@ func (l *load) waitFor(ctx context.Context, jobs []stored, room <-chan struct{})
 		list[i] = j.Submitted
 	}
 	ended, shown := int64(0), int64(0) // tasks that have completed: of jobs that have ended, and as the bar shows it
-	for ends, err := range l.client.WaitSubmitted(ctx, list) {
+	for ends, err := range l.client.WaitOutlines(ctx, list) {
 		if err != nil {
 			return err
 		}

@@ -278,6 +278,9 @@ func (f *fakeLeader) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*d
 	defer f.mu.Unlock()
 	out := &dtaskv1.ListJobsResponse{Incomplete: r.GetName() == "lately-rebuilt"}
 	for _, j := range f.jobs {
+		if at := j.job.GetSubmittedAt(); at < r.GetSubmittedSince() || r.GetSubmittedBefore() != 0 && at >= r.GetSubmittedBefore() {
+			continue
+		}
 		if (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), j.job.GetState())) && (r.GetOwner() == "" || r.GetOwner() == j.job.GetOwner()) && hasLabels(j.job, r.GetLabels()) {
 			out.Jobs = append(out.Jobs, j.job)
 		}
@@ -447,6 +450,10 @@ func (f *fakeFollower) GetJob(context.Context, *dtaskv1.GetJobRequest) (*dtaskv1
 
 func (f *fakeFollower) Submit(grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
 	return f.redirect()
+}
+
+func (f *fakeFollower) SubmitMany(context.Context, *dtaskv1.SubmitManyRequest) (*dtaskv1.SubmitManyResponse, error) {
+	return nil, f.redirect()
 }
 
 func (f *fakeFollower) ListTasks(*dtaskv1.ListTasksRequest, grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {

@@ -37,12 +37,7 @@ them. Retries are counted anew; attempt numbers go on.`,
 				return err
 			}
 			defer func() { _ = c.Close() }()
-			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
-			if wait {
-				ctx, cancel = a.waiting(ctx)
-			}
-			defer cancel()
-			return a.retry(ctx, c, picks, wait)
+			return a.retry(cmd.Context(), c, picks, wait)
 		},
 	}
 	fl := cmd.Flags()
@@ -107,9 +102,11 @@ func (a *app) retry(ctx context.Context, c *client.Client, picks []pick, wait bo
 		}
 	}
 	if wait {
+		limited, cancel := a.waiting(ctx)
+		defer cancel()
 		for i, job := range jobs {
 			a.say("%s", retried(job))
-			ended, err := a.seeOut(ctx, c, job.GetId())
+			ended, err := a.seeOut(limited, c, job.GetId())
 			if err != nil {
 				return err
 			}

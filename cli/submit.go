@@ -64,15 +64,10 @@ KEY they have the keys KEY-1, KEY-2 and so on, in order.`,
 			if f.dryRun {
 				return a.planAll(jobs)
 			}
-			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
-			if f.wait {
-				ctx, cancel = a.waiting(ctx)
-			}
-			defer cancel()
 			if len(jobs) > 1 {
-				return a.submitMany(ctx, jobs, f)
+				return a.submitMany(cmd.Context(), jobs, f)
 			}
-			return a.submit(ctx, jobs[0], f)
+			return a.submit(cmd.Context(), jobs[0], f)
 		},
 	}
 	fl := cmd.Flags()
@@ -167,6 +162,8 @@ func (a *app) submit(ctx context.Context, job *dtaskv1.JobSpec, f submitFlags) e
 		}
 	}
 	a.say("job %s (%s) %s", got.ID, show.Clean(job.GetHeader().GetName()), verb(got))
+	ctx, cancel := a.waiting(ctx)
+	defer cancel()
 	return a.waitFor(ctx, c, got.ID)
 }
 

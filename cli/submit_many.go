@@ -80,6 +80,8 @@ func (a *app) submitMany(ctx context.Context, jobs []*dtaskv1.JobSpec, f submitF
 	for i, r := range results {
 		ids[i], stored[i] = r.ID, r.Submitted
 	}
+	ctx, cancel := a.waiting(ctx)
+	defer cancel()
 	return a.waitForMany(ctx, c, ids, c.WaitSubmitted(ctx, stored))
 }
 

@@ -88,8 +88,9 @@ func (c Config) validate() error {
 
 // Client is a connection to a cluster. It is safe for concurrent use.
 type Client struct {
-	cfg  Config
-	book *addressBook
+	cfg   Config
+	book  *addressBook
+	joint joint
 
 	mu     sync.Mutex                  // guards conns and closed
 	conns  map[string]*grpc.ClientConn // by address; made when first used
@@ -161,7 +162,7 @@ func (c *Client) dialOptions() []grpc.DialOption {
 			grpc.MaxCallRecvMsgSize(maxReceiveBytes),
 		),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.25, Jitter: 0.2, MaxDelay: 250 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 5 * time.Second}),

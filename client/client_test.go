@@ -316,10 +316,44 @@ func TestABigJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
 	}
 }
 
+func TestAJobThatFitsIntoOneMessageIsACallOfOneMessage(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}})
+	job := oneTask()
+	job.Tasks = nil
+	for i := range 500 {
+		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprint(i)})
+	}
+	sent := make(chan int, 2)
+	f := &fake{submitMany: func(jobs []*dtaskv1.SubmitRequest) []*dtaskv1.SubmitAnswer {
+		sent <- len(tasksOf(jobs[0], 0))
+		return []*dtaskv1.SubmitAnswer{{Stored: &dtaskv1.SubmitResponse{Id: "1"}}}
+	}, submit: func(_ string, _ *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+		sent <- -len(tasks)
+		return &dtaskv1.SubmitResponse{Id: "1"}, nil
+	}}
+	n.serve(t, "a:1", f)
+	for _, payload := range []int{32, 300} { // the second is more than what goes in one message
+		for _, task := range job.GetTasks() {
+			task.Body = &dtaskv1.TaskBody{Payload: make([]byte, payload)}
+		}
+		if _, err := c.Submit(t.Context(), job, SubmitOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if one, many := <-sent, <-sent; one != 500 || many != -500 {
+		t.Errorf("sent %d and %d tasks, want 500 in one message, and 500 as a stream (negative)", one, many)
+	}
+}
+
 func TestJobsReadsPagesUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
+	since, before := time.UnixMilli(5000), time.UnixMilli(9000)
 	n.serve(t, "a:1", &fake{list: func(r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
+		if r.GetSubmittedSince() != 5000 || r.GetSubmittedBefore() != 9000 {
+			t.Errorf("asked for jobs from %d to %d", r.GetSubmittedSince(), r.GetSubmittedBefore())
+		}
 		if r.GetPageToken() == "" {
 			return &dtaskv1.ListJobsResponse{Jobs: []*dtaskv1.Job{{Id: "5"}, {Id: "4"}}, NextPageToken: "x"}, nil
 		}
@@ -327,7 +361,7 @@ func TestJobsReadsPagesUpToTheLimit(t *testing.T) {
 	}})
 	var got []string
 	told := 0
-	for job, err := range c.Jobs(t.Context(), JobFilter{Limit: 3, Incomplete: func() { told++ }}) {
+	for job, err := range c.Jobs(t.Context(), JobFilter{Limit: 3, Since: since, Before: before, Incomplete: func() { told++ }}) {
 		if err != nil {
 			t.Fatal(err)
 		}

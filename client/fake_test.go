@@ -44,6 +44,7 @@ type fake struct {
 	submit func(key string, header *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error)
 	// submitMany answers for each job.
 	submitMany func(jobs []*dtaskv1.SubmitRequest) []*dtaskv1.SubmitAnswer
+	aloneApart bool // submit takes a job that comes alone, submitMany the others
 
 	getJob func(id string) (*dtaskv1.Job, error)
 	watch  func(s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error
@@ -143,7 +144,15 @@ func (f *fake) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv
 	return s.SendAndClose(r)
 }
 
+// SubmitMany takes each job as Submit does, unless it is told otherwise.
 func (f *fake) SubmitMany(_ context.Context, r *dtaskv1.SubmitManyRequest) (*dtaskv1.SubmitManyResponse, error) {
+	if f.submitMany == nil || f.aloneApart && len(r.GetJobs()) == 1 {
+		var answers []*dtaskv1.SubmitAnswer
+		for _, one := range r.GetJobs() {
+			answers = append(answers, answered(f.submit(one.GetIdempotencyKey(), one.GetHeader(), tasksOf(one, 0))))
+		}
+		return &dtaskv1.SubmitManyResponse{Answers: answers}, nil
+	}
 	return &dtaskv1.SubmitManyResponse{Answers: f.submitMany(r.GetJobs())}, nil
 }
 
@@ -192,6 +201,18 @@ func (f *fake) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusR
 
 func (f *fake) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
 	return &dtaskv1.IdentifyResponse{State: "leader", LeaderId: "n1"}, nil
+}
+
+// answered is an answer to one of many jobs.
+func answered(stored *dtaskv1.SubmitResponse, err error) *dtaskv1.SubmitAnswer {
+	st := status.Convert(err)
+	a := &dtaskv1.SubmitAnswer{Stored: stored, Code: int32(st.Code()), Message: st.Message()}
+	for _, d := range st.Details() {
+		if detail, ok := d.(*dtaskv1.ErrorDetail); ok {
+			a.Detail = detail
+		}
+	}
+	return a
 }
 
 // refusal is an error as coordinators make it.

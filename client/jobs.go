@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"iter"
+	"time"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -46,7 +47,9 @@ type JobFilter struct {
 	Name   string // exact
 	Owner  string // exact
 	Labels map[string]string
-	Limit  int // how many at most; 0 = no limit
+	Since  time.Time // submitted then or later
+	Before time.Time // submitted earlier
+	Limit  int       // how many at most; 0 = no limit
 	Stale  bool
 	// Incomplete is called if the coordinator that answers was rebuilt and is still
 	// fetching jobs that ended a while ago: some may be missing. Several times, perhaps.
@@ -59,6 +62,12 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, 
 	return func(yield func(*dtaskv1.Job, error) bool) {
 		req := &dtaskv1.ListJobsRequest{
 			States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Consistency: consistency(f.Stale),
+		}
+		if !f.Since.IsZero() {
+			req.SubmittedSince = f.Since.UnixMilli()
+		}
+		if !f.Before.IsZero() {
+			req.SubmittedBefore = f.Before.UnixMilli()
 		}
 		for sent := 0; ; {
 			req.Limit = page

@@ -25,7 +25,7 @@ const (
 // There is always at least one message.
 func requests(first *dtaskv1.SubmitRequest, tasks []*dtaskv1.TaskSpec) iter.Seq2[*dtaskv1.SubmitRequest, error] {
 	return func(yield func(*dtaskv1.SubmitRequest, error) bool) {
-		p := newPacking(first)
+		p := newPacking(first, len(tasks))
 		for _, t := range tasks {
 			full, err := p.add(t)
 			if err != nil {
@@ -45,12 +45,14 @@ type packing struct {
 	m     *dtaskv1.SubmitRequest
 	size  int                  // about how long it is
 	index uint32               // of the next task in its job
+	tasks int                  // of the whole job, arrays counted once
 	like  *dtaskv1.TaskColumns // of the message before
 	body  []byte
 }
 
-func newPacking(first *dtaskv1.SubmitRequest) *packing {
-	return &packing{size: proto.Size(first), m: &dtaskv1.SubmitRequest{
+// newPacking begins the first message of a job, which has so many tasks, arrays counted once.
+func newPacking(first *dtaskv1.SubmitRequest, tasks int) *packing {
+	return &packing{size: proto.Size(first), tasks: tasks, m: &dtaskv1.SubmitRequest{
 		Header: first.GetHeader(), IdempotencyKey: first.GetIdempotencyKey(), GeneratedKey: first.GetGeneratedKey(), Total: first.GetTotal(),
 	}}
 }
@@ -76,6 +78,9 @@ func (p *packing) add(t *dtaskv1.TaskSpec) (full *dtaskv1.SubmitRequest, err err
 	if listed {
 		if p.m.GetColumns() == nil {
 			p.m.Columns = columns.NewTasks(p.like)
+			if p.like == nil && p.tasks*size <= chunkBytes { // all of a small job fits, if its tasks are like the first
+				p.m.Columns = columns.ExpectTasks(p.tasks, len(t.GetId())+1, len(p.body))
+			}
 		}
 		columns.AddTask(p.m.GetColumns(), p.index, &columns.Task{ID: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Body: p.body})
 	} else {

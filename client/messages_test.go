@@ -88,3 +88,17 @@ func TestATaskOfAnySizeHasAMessage(t *testing.T) {
 		t.Errorf("the messages have %v tasks", ids)
 	}
 }
+
+// What the client takes for a job of ten tasks before it is sent.
+func BenchmarkSmallJob(b *testing.B) {
+	job := &dtaskv1.JobSpec{Header: &dtaskv1.JobHeader{Name: "x"}}
+	for i := range 10 {
+		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprint("bench-", i), Body: &dtaskv1.TaskBody{Payload: make([]byte, 32)}})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := request(Submission{Job: job}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"time"
 
@@ -22,6 +23,8 @@ const (
 	// chunkBytes is the size of a message of a submission; coordinators take
 	// up to 1 MiB.
 	chunkBytes = 512 << 10
+	// smallBytes is the most that a job has in a call of one message.
+	smallBytes = chunkBytes / 4
 	// maxKeyBytes is the longest idempotency key.
 	maxKeyBytes = 128
 	// submitLimit is how long a submission may make no progress at all at one
@@ -50,25 +53,59 @@ type Submitted struct {
 // must not be changed meanwhile. With ErrUnreachable the job may have been
 // stored (Error.Unknown): submitting again with Error.Key is safe.
 func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOptions) (Submitted, error) {
+	if len(job.GetTasks()) <= jointTasks || looksSmall(job) {
+		p, err := request(Submission{Job: job, SubmitOptions: opts})
+		if err != nil {
+			return Submitted{}, err
+		}
+		if p.r != nil {
+			r := c.small(ctx, p, len(job.GetTasks()))
+			return r.Submitted, r.Err
+		}
+	}
+	return c.submitLarge(ctx, job, opts)
+}
+
+// looksSmall guesses by the first of its tasks whether a job goes in a call of one message, so that
+// hardly any is made into a message that is not sent.
+func looksSmall(job *dtaskv1.JobSpec) bool {
+	return len(job.GetTasks())*(proto.Size(job.GetTasks()[0])+framingBytes) <= smallBytes
+}
+
+// small submits a job that goes in one message. Those of many tasks need no company.
+func (c *Client) small(ctx context.Context, p place, tasks int) SubmitResult {
+	if tasks <= jointTasks {
+		return c.share(ctx, p)
+	}
+	return c.alone(ctx, p)
+}
+
+// submitLarge submits a job that may take many messages.
+func (c *Client) submitLarge(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOptions) (Submitted, error) {
 	first, err := firstRequest(job, opts)
 	if err != nil {
 		return Submitted{}, err
 	}
 	tasks := inParts(job.GetTasks())
-
-	var got *dtaskv1.SubmitResponse
-	err = c.do(ctx, operation{
-		name: "submitting the job",
-		key:  first.GetIdempotencyKey(),
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = sendJob(ctx, t, first, tasks)
-			return err
-		},
+	return c.sendAll(ctx, first.GetIdempotencyKey(), 0, func(ctx context.Context, t try) (*dtaskv1.SubmitResponse, error) {
+		return sendMessages(ctx, t, requests(first, tasks))
 	})
+}
+
+// submitting is what a submission does, in the words of its errors.
+const submitting = "submitting the job"
+
+// sendAll sends a submission until it has its answer; limit is that of each call, 0 for none.
+func (c *Client) sendAll(ctx context.Context, key string, limit time.Duration, send func(context.Context, try) (*dtaskv1.SubmitResponse, error)) (Submitted, error) {
+	var got *dtaskv1.SubmitResponse
+	err := c.do(ctx, operation{name: submitting, key: key, limit: limit, run: func(ctx context.Context, t try) (err error) {
+		got, err = send(ctx, t)
+		return err
+	}})
 	if err != nil {
 		return Submitted{}, err
 	}
-	return Submitted{ID: got.GetId(), Existed: got.GetExisted(), Index: got.GetIndex(), Key: first.GetIdempotencyKey()}, nil
+	return Submitted{ID: got.GetId(), Existed: got.GetExisted(), Index: got.GetIndex(), Key: key}, nil
 }
 
 // firstRequest is the first message of a submission, without tasks.
@@ -85,8 +122,8 @@ func firstRequest(job *dtaskv1.JobSpec, opts SubmitOptions) (*dtaskv1.SubmitRequ
 	return first, err
 }
 
-// sendJob sends one whole submission to one coordinator.
-func sendJob(ctx context.Context, t try, first *dtaskv1.SubmitRequest, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+// sendMessages sends one whole submission to one coordinator.
+func sendMessages(ctx context.Context, t try, messages iter.Seq2[*dtaskv1.SubmitRequest, error]) (*dtaskv1.SubmitResponse, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := status.Errorf(codes.DeadlineExceeded, "took nothing for %s", submitLimit)
@@ -97,7 +134,7 @@ func sendJob(ctx context.Context, t try, first *dtaskv1.SubmitRequest, tasks []*
 	if err != nil {
 		return nil, err
 	}
-	for m, err := range requests(first, tasks) {
+	for m, err := range messages {
 		if err != nil {
 			return nil, err
 		}

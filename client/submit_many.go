@@ -34,41 +34,47 @@ func (c *Client) SubmitMany(ctx context.Context, jobs []Submission) []SubmitResu
 	m := many{c: c, results: make([]SubmitResult, len(jobs))}
 	size := 0
 	for i, s := range jobs {
-		r, err := request(s)
+		p, err := request(s)
 		if err != nil {
 			m.results[i].Err = err
 			continue
 		}
-		n := proto.Size(r)
-		if r == nil || n > chunkBytes/4 {
-			m.results[i].Submitted, m.results[i].Err = c.Submit(ctx, s.Job, SubmitOptions{Key: s.Key})
+		if p.r == nil {
+			m.results[i].Submitted, m.results[i].Err = c.submitLarge(ctx, s.Job, s.SubmitOptions)
 			continue
 		}
-		if len(m.left) == manyJobs || size+n > chunkBytes {
+		if len(m.left) == manyJobs || size+p.size > chunkBytes {
 			m.send(ctx)
 			size = 0
 		}
-		m.left, size = append(m.left, place{at: i, r: r}), size+n+8
-		m.results[i].Key = r.GetIdempotencyKey()
+		p.at = i
+		m.left, size = append(m.left, p), size+p.size
+		m.results[i].Key = p.r.GetIdempotencyKey()
 	}
 	m.send(ctx)
 	return m.results
 }
 
-// request is all that is sent of a job; nil if that does not fit into one message.
-func request(s Submission) (*dtaskv1.SubmitRequest, error) {
+// request is all that is sent of a job, at no place yet; without a request if that is
+// too much for a call that others share.
+func request(s Submission) (place, error) {
 	first, err := firstRequest(s.Job, s.SubmitOptions)
 	if err != nil {
-		return nil, err
+		return place{}, err
 	}
 	var whole *dtaskv1.SubmitRequest
 	for m, err := range requests(first, s.Job.GetTasks()) {
-		if err != nil || whole != nil {
-			return nil, err
+		if err != nil || whole != nil || proto.Size(m) > smallBytes {
+			return place{}, err
 		}
 		whole = m
 	}
-	return whole, nil
+	const framing = 8
+	size := proto.Size(whole) + framing
+	if size > smallBytes {
+		return place{}, nil
+	}
+	return place{r: whole, size: size}, nil
 }
 
 // many is a SubmitMany on its way.
@@ -80,8 +86,9 @@ type many struct {
 
 // place is a job and its number among the results.
 type place struct {
-	at int
-	r  *dtaskv1.SubmitRequest
+	at   int
+	r    *dtaskv1.SubmitRequest
+	size int // in the call
 }
 
 // send submits what is left, until every job of it has its answer.
@@ -89,28 +96,36 @@ func (m *many) send(ctx context.Context) {
 	if len(m.left) == 0 {
 		return
 	}
-	err := m.c.do(ctx, operation{name: fmt.Sprintf("submitting %d jobs", len(m.left)), limit: submitLimit, run: m.try})
+	err := m.c.do(ctx, operation{name: fmt.Sprintf("submitting %d jobs", len(m.left)), limit: submitLimit, run: func(ctx context.Context, t try) error {
+		again, err := m.try(ctx, t)
+		if err == nil {
+			err = again
+		}
+		return err
+	}})
 	for _, p := range m.left {
 		m.results[p.at].Err = err
 	}
 	m.left = m.left[:0]
 }
 
-// try is one call. What it leaves behind may be done by another one; the error is
-// that of one of those.
-func (m *many) try(ctx context.Context, t try) error {
-	call := &dtaskv1.SubmitManyRequest{}
-	for _, p := range m.left {
-		call.Jobs = append(call.Jobs, p.r)
+// try is one call. What it leaves behind may be done by another one; again is the error of
+// one of those.
+func (m *many) try(ctx context.Context, t try) (again, err error) {
+	call := &dtaskv1.SubmitManyRequest{Jobs: make([]*dtaskv1.SubmitRequest, len(m.left))}
+	for i, p := range m.left {
+		call.Jobs[i] = p.r
+		if i > 0 && p.r.GetHeader() == m.left[i-1].r.GetHeader() {
+			call.Jobs[i] = likeBefore(p.r)
+		}
 	}
 	resp, err := t.jobs().SubmitMany(ctx, call)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(resp.GetAnswers()) != len(m.left) {
-		return status.Errorf(codes.Internal, "%d answers for %d jobs", len(resp.GetAnswers()), len(m.left))
+		return nil, status.Errorf(codes.Internal, "%d answers for %d jobs", len(resp.GetAnswers()), len(m.left))
 	}
-	var again error
 	left := m.left[:0]
 	for i, p := range m.left {
 		err := m.take(p, resp.GetAnswers()[i])
@@ -119,7 +134,14 @@ func (m *many) try(ctx context.Context, t try) error {
 		}
 	}
 	m.left = left
-	return again
+	return again, nil
+}
+
+// likeBefore is a job as it goes behind one with the very same header: without it.
+func likeBefore(r *dtaskv1.SubmitRequest) *dtaskv1.SubmitRequest {
+	return &dtaskv1.SubmitRequest{
+		IdempotencyKey: r.GetIdempotencyKey(), GeneratedKey: r.GetGeneratedKey(), Total: r.GetTotal(), Tasks: r.GetTasks(), Columns: r.GetColumns(),
+	}
 }
 
 // take notes an answer, or returns why the job should be sent once more.
@@ -129,16 +151,25 @@ func (m *many) take(p place, a *dtaskv1.SubmitAnswer) error {
 		*result = SubmitResult{Submitted: Submitted{ID: got.GetId(), Existed: got.GetExisted(), Index: got.GetIndex(), Key: p.r.GetIdempotencyKey()}}
 		return nil
 	}
+	err := refused(a)
+	j := judge(err)
+	if j.next != final {
+		return err
+	}
+	result.Err = &Error{Kind: j.kind, Message: "submitting the job: " + j.message, Faults: j.faults, Unknown: j.unknown}
+	return nil
+}
+
+// refused is the error of an answer, as if it were that of the call; nil if the job is stored.
+func refused(a *dtaskv1.SubmitAnswer) error {
+	if a.GetStored() != nil {
+		return nil
+	}
 	st := status.New(codes.Code(a.GetCode()), a.GetMessage()) //nolint:gosec // a status code
 	if a.GetDetail() != nil {
 		if with, err := st.WithDetails(a.GetDetail()); err == nil {
 			st = with
 		}
 	}
-	j := judge(st.Err())
-	if j.next != final {
-		return st.Err()
-	}
-	result.Err = &Error{Kind: j.kind, Message: "submitting the job: " + j.message, Faults: j.faults, Unknown: j.unknown}
-	return nil
+	return st.Err()
 }

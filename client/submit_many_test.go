@@ -3,11 +3,13 @@ package client
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -83,6 +85,40 @@ func TestManyJobsGoInFewCallsAndWhatIsLeftGoesAgain(t *testing.T) {
 	}
 }
 
+func TestJobsOfACallWithTheVerySameHeaderSendItOnce(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
+	var sent []string
+	f := &fake{submitMany: func(jobs []*dtaskv1.SubmitRequest) []*dtaskv1.SubmitAnswer {
+		var answers []*dtaskv1.SubmitAnswer
+		for i, j := range jobs {
+			sent = append(sent, j.GetHeader().GetName())
+			a := &dtaskv1.SubmitAnswer{Stored: &dtaskv1.SubmitResponse{Id: "1"}}
+			if len(sent) == 5 || i == 1 { // after that, the second alone, which needs it again
+				a = &dtaskv1.SubmitAnswer{
+					Code: int32(codes.ResourceExhausted), Message: "full",
+					Detail: &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 1},
+				}
+			}
+			if j.GetIdempotencyKey() == "" || j.GetTotal() != 1 || len(tasksOf(j, 0)) != 1 {
+				t.Errorf("incomplete: %v", j)
+			}
+			answers = append(answers, a)
+		}
+		return answers
+	}}
+	n.serve(t, "a:1", f)
+	a, b := small("a", 1), small("b", 1)
+	for i, got := range c.SubmitMany(t.Context(), []Submission{a, a, a, b, small("b", 1)}) {
+		if got.Err != nil || got.ID != "1" {
+			t.Errorf("job %d: got %+v", i, got)
+		}
+	}
+	if want := []string{"a", "", "", "b", "b", "a", "b", "b"}; !slices.Equal(sent, want) {
+		t.Errorf("sent %q, want %q", sent, want)
+	}
+}
+
 func TestManyJobsThatNobodyTakesAreAllUnreachable(t *testing.T) {
 	t.Parallel()
 	_, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 100 * time.Millisecond})
@@ -90,5 +126,28 @@ func TestManyJobsThatNobodyTakesAreAllUnreachable(t *testing.T) {
 		if !errors.Is(got.Err, ErrUnreachable) || got.Key == "" {
 			t.Errorf("job %d: got %+v", i, got)
 		}
+	}
+}
+
+// A job that goes without its header loses nothing else, whatever a later version adds.
+func TestAJobBehindOneWithItsHeaderIsAllThere(t *testing.T) {
+	t.Parallel()
+	whole := &dtaskv1.SubmitRequest{
+		Header: &dtaskv1.JobHeader{Name: "n"}, IdempotencyKey: "k", GeneratedKey: true, Total: 2,
+		Tasks: []*dtaskv1.TaskSpec{{Id: "t"}}, Columns: &dtaskv1.TaskColumns{IdSizes: []uint32{1}},
+	}
+	fields := whole.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		if !whole.ProtoReflect().Has(fields.Get(i)) {
+			t.Errorf("%s is not tried here", fields.Get(i).FullName())
+		}
+	}
+	got := likeBefore(whole)
+	if got.GetHeader() != nil {
+		t.Error("it has its header still")
+	}
+	got.Header = whole.GetHeader()
+	if !proto.Equal(got, whole) {
+		t.Errorf("got %v, want %v", got, whole)
 	}
 }

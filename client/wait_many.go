@@ -29,12 +29,23 @@ type Ends struct {
 // elections. Of more than 10,000 jobs it waits for the first 10,000 first. It ends
 // with the first error.
 func (c *Client) WaitMany(ctx context.Context, ids []string) iter.Seq2[Ends, error] {
-	return c.waitMany(ctx, ids, 0)
+	return c.waitMany(ctx, ids, 0, false)
 }
 
 // WaitSubmitted is WaitMany for who has submitted the jobs: as with WatchSubmitted
 // nobody need be asked what is true now.
 func (c *Client) WaitSubmitted(ctx context.Context, jobs []Submitted) iter.Seq2[Ends, error] {
+	return c.waitSubmitted(ctx, jobs, false)
+}
+
+// WaitOutlines is WaitSubmitted for who has many small jobs and wants to know how they ended:
+// what comes of each costs half as much, and is without name, owner, labels, max_failures and
+// tasks by state.
+func (c *Client) WaitOutlines(ctx context.Context, jobs []Submitted) iter.Seq2[Ends, error] {
+	return c.waitSubmitted(ctx, jobs, true)
+}
+
+func (c *Client) waitSubmitted(ctx context.Context, jobs []Submitted, outline bool) iter.Seq2[Ends, error] {
 	ids, newest, oldest := make([]string, len(jobs)), uint64(0), ^uint64(0)
 	for i, j := range jobs {
 		ids[i], newest, oldest = j.ID, max(newest, j.Index), min(oldest, j.Index)
@@ -42,13 +53,13 @@ func (c *Client) WaitSubmitted(ctx context.Context, jobs []Submitted) iter.Seq2[
 	if oldest == 0 { // one existed, for how long is not known
 		newest = 0
 	}
-	return c.waitMany(ctx, ids, newest)
+	return c.waitMany(ctx, ids, newest, outline)
 }
 
 // waitMany begins with what was true at an index or later; 0 = with what is true now.
-func (c *Client) waitMany(ctx context.Context, ids []string, index uint64) iter.Seq2[Ends, error] {
+func (c *Client) waitMany(ctx context.Context, ids []string, index uint64, outline bool) iter.Seq2[Ends, error] {
 	return func(yield func(Ends, error) bool) {
-		w := &waiting{left: make(map[string]bool, len(ids)), index: index, yield: yield}
+		w := &waiting{left: make(map[string]bool, len(ids)), index: index, outline: outline, yield: yield}
 		for _, id := range ids {
 			w.left[id] = true
 		}
@@ -72,13 +83,14 @@ func (c *Client) waitMany(ctx context.Context, ids []string, index uint64) iter.
 type waiting struct {
 	left    map[string]bool // jobs that the caller was not told of
 	index   uint64          // the caller knows what was true then
+	outline bool
 	yield   func(Ends, error) bool
 	stopped bool // by the caller
 }
 
 // try is one call, for those of the jobs that are left.
 func (w *waiting) try(ctx context.Context, t try, ids []string) error {
-	req := &dtaskv1.WaitJobsRequest{FromIndex: w.index, Consistency: consistency(w.index > 0)}
+	req := &dtaskv1.WaitJobsRequest{FromIndex: w.index, Consistency: consistency(w.index > 0), Outline: w.outline}
 	for _, id := range ids {
 		if w.left[id] {
 			req.Jobs = append(req.Jobs, id)

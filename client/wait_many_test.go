@@ -111,7 +111,15 @@ func TestWhoSubmittedManyJobsWaitsFromTheirNewestIndexOn(t *testing.T) {
 			}
 		}
 	}
-	if len(asked) != 2 || asked[0].GetFromIndex() != 6 || asked[0].GetConsistency() != dtaskv1.Consistency_CONSISTENCY_STALE ||
+	for _, err := range c.WaitOutlines(t.Context(), []Submitted{{ID: "1", Index: 4}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last := asked[len(asked)-1]; !last.GetOutline() || last.GetFromIndex() != 4 || asked[0].GetOutline() {
+		t.Errorf("of outlines: got %v", asked)
+	}
+	if len(asked) != 3 || asked[0].GetFromIndex() != 6 || asked[0].GetConsistency() != dtaskv1.Consistency_CONSISTENCY_STALE ||
 		asked[1].GetFromIndex() != 0 || asked[1].GetConsistency() != dtaskv1.Consistency_CONSISTENCY_LINEARIZABLE {
 		t.Errorf("got %v", asked)
 	}

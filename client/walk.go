@@ -83,11 +83,17 @@ func (w *walk) note(addr string, j judgement) {
 // have had the call already.
 func (w *walk) cutOff(j judgement) { w.unknown = w.unknown || j.unknown }
 
-// pause waits before the next round: from half to one and a half of a time
-// that doubles. It tells false if the walk ended meanwhile.
+// pause waits before the next round: from half to one and a half of a time that
+// grows. It doubles while something is full. While nobody leads it grows by a quarter: the
+// caller waits for about a quarter longer than that. It tells false if the walk ended
+// meanwhile.
 func (w *walk) pause(ctx context.Context) bool {
 	d := max(w.wait/2+rand.N(w.wait), min(w.floor, maxPause*5)) //nolint:gosec // spreads clients, keeps no secret
-	w.wait, w.floor = min(2*w.wait, maxPause), 0
+	longer := w.wait / 4
+	if w.full {
+		longer = w.wait
+	}
+	w.wait, w.floor = min(w.wait+longer, maxPause), 0
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -26,6 +26,15 @@ type MinFree = raftnode.SpaceLimit
 // DefaultMinFree is 256 MiB.
 func DefaultMinFree() MinFree { return raftnode.DefaultSpaceLimit() }
 
+// LogStore says where the entries of the log are.
+type LogStore = raftnode.LogStore
+
+// The stores of the log.
+const (
+	LogBolt = raftnode.LogBolt
+	LogWAL  = raftnode.LogWAL
+)
+
 // Config is what Run needs. All is required unless its comment says otherwise.
 type Config struct {
 	ID      string // server id, unique in the cluster for ever
@@ -45,6 +54,7 @@ type Config struct {
 	HeartbeatInterval time.Duration // of workers; default 1 s; they are given up after three
 	RaftHeartbeat     time.Duration // default 500 ms; see raftnode.Config
 	SnapshotBytes     uint64        // of log between snapshots; default 64 MiB
+	LogStore          LogStore      // where the log is; default LogBolt; a folder cannot change it
 	TaskTimeout       time.Duration // of an attempt, for tasks that name none; default 60 minutes
 	MaxRetries        *uint32       // for tasks that do not say; nil = 3
 	// KeepFor is how long the replicated state keeps ended jobs that can be retried, and
@@ -98,7 +108,7 @@ type Config struct {
 	// TestPace makes everything slower that this replica does again and again or waits
 	// for. 0: 1. For simulations only.
 	TestPace pace.Pace
-	// TestStore may put something between the defended store and raft.db; see
+	// TestStore may put something between the defended store and the disk; see
 	// raftnode.Config.WrapStore. For simulations only.
 	TestStore func(raftnode.Backend) raftnode.Backend
 	// Started, if set, is told the addresses once the replica listens.
@@ -149,6 +159,9 @@ func (c *Config) Validate() error {
 		self = self || p.ID == c.ID
 	}
 	check(self, "--peers: must name this replica, %s, too", c.ID)
+	if err := c.LogStore.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--log-store: %w", err))
+	}
 	check(c.MinFree == nil || c.MinFree.Percent <= 100, "--min-free-percent: must be 0–100")
 	check(c.HeartbeatInterval >= 0 && c.HeartbeatInterval <= time.Minute, "--heartbeat-interval: must be at most 1m")
 	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate, "--submit-rate: must be 0–%d jobs a second", api.MaxSubmitRate)

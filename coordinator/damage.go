@@ -20,9 +20,10 @@ func (e *startError) Unwrap() error { return e.err }
 
 // examine looks at the folder before anything runs on it.
 func (r *replica) examine() (err error) {
-	if r.stored, r.lastStored, err = raftnode.HasState(r.cfg.DataDir); err != nil {
+	if r.folder, err = raftnode.Inspect(r.cfg.DataDir, r.cfg.LogStore); err != nil {
 		return err
 	}
+	r.stored, r.lastStored = r.folder.HasState, r.folder.Last
 	if r.identity.Get().Stored && !r.stored {
 		return &raftnode.DamageError{Path: r.cfg.DataDir, Detail: "it held raft state before, and holds none now"}
 	}

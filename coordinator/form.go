@@ -46,6 +46,21 @@ func (r *replica) form(ctx context.Context) (founders []raftnode.Server, err err
 	return nil, nil
 }
 
+// prepare reads the state of a folder while the others are asked whether it may be used. Nobody
+// sees anything of that state before. Once end has been called the folder is not read
+// any more.
+func (r *replica) prepare(ctx context.Context) (prepared *raftnode.Prepared, end func()) {
+	if !r.stored {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	prepared = raftnode.Prepare(ctx, r.cfg.DataDir, replicated{r.machine, r.history})
+	return prepared, func() {
+		cancel()
+		prepared.Wait()
+	}
+}
+
 func (r *replica) probe(ctx context.Context, address string) (raftnode.PeerInfo, error) {
 	id, err := r.peers.Identify(ctx, address)
 	if err != nil {

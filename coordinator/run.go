@@ -49,6 +49,7 @@ type replica struct {
 	stored   bool   // the folder held raft state when the process started
 	// lastStored is the last entry that it stands for.
 	lastStored uint64
+	folder     *raftnode.Folder
 	aside      []string // folders that were set aside as damaged
 
 	saidRefused bool // of the goroutine that forms the cluster
@@ -228,6 +229,9 @@ func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
 	sessions := session.New(session.Config{
 		Current: r.sessionLeader, Machine: r.machine, Logger: r.log,
 		HeartbeatInterval: r.cfg.HeartbeatInterval, Silence: 3 * r.cfg.HeartbeatInterval, Lease: max(r.cfg.TestPace.Of(30*time.Second), 3*r.cfg.HeartbeatInterval),
+		Guard: func(ctx context.Context, call func() error) error {
+			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
+		},
 	})
 	if r.api, err = api.NewServer(r.apiConfig(sessions)); err != nil {
 		return errors.Join(err, base.Close())
@@ -244,16 +248,18 @@ func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
 
 // consensus forms or joins the cluster, runs Raft, and leads when elected.
 func (r *replica) consensus(ctx context.Context) error {
+	prepared, end := r.prepare(ctx)
+	defer end()
 	founders, err := r.form(ctx)
 	if err != nil {
 		return err
 	}
 	node, err := raftnode.Open(raftnode.Config{ //nolint:contextcheck // it lives until Close, which ends when ctx does
-		Identity: r.identity, DataDir: r.cfg.DataDir, Advertise: r.cfg.Advertise, Listener: r.mux,
+		Identity: r.identity, DataDir: r.cfg.DataDir, Inspected: r.folder, Prepared: prepared, Advertise: r.cfg.Advertise, Listener: r.mux,
 		FSM: replicated{r.machine, r.history}, Peers: r.cfg.servers(), Founders: founders,
 		KnownInstance: r.believedInstance, Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,
 		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, TrailingLogs: r.cfg.TestTrailingLogs, LowSpace: r.cfg.MinFree,
-		Pace: r.cfg.TestPace, Dial: r.dialler(), WrapStore: r.cfg.TestStore, Logger: r.log, Fatal: r.fatal,
+		Pace: r.cfg.TestPace, Dial: r.dialler(), LogStore: r.cfg.LogStore, WrapStore: r.cfg.TestStore, Logger: r.log, Fatal: r.fatal,
 	})
 	if err != nil {
 		return &startError{err}

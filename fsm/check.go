@@ -139,9 +139,34 @@ func (s *State) checkJob(j *job) error {
 	if j.state == JobPending && j.counts[Assigned] > 0 {
 		return errors.New("is pending with tasks that are assigned")
 	}
+	if err := j.checkPolicies(); err != nil {
+		return err
+	}
 	for i := range j.records.n {
 		if err := s.checkTask(j, i, pending[i]); err != nil {
 			return fmt.Errorf("task %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+var errNoPolicy = errors.New("has no policy")
+
+// checkPolicies looks at the policies that the tasks were submitted with, chunk by chunk: to look for the
+// chunk of each task would take longer than all else.
+func (j *job) checkPolicies() error {
+	policies := uint32(len(j.header.GetPolicies())) //nolint:gosec // bounded by the header
+	for _, c := range j.chunks {
+		if c.IsArray() {
+			if c.part == 0 && c.array.Policy >= policies { // what follows belongs to the same array
+				return fmt.Errorf("array at task %d: %w", c.First, errNoPolicy)
+			}
+			continue
+		}
+		for k := range uint32(c.Len()) { //nolint:gosec // ≤ total
+			if c.policy(k) >= policies {
+				return fmt.Errorf("task %d: %w", c.First+k, errNoPolicy)
+			}
 		}
 	}
 	return nil
@@ -179,8 +204,8 @@ func (j *job) checkWaits(pending []uint32) error {
 
 func (s *State) checkTask(j *job, i, pending uint32) error {
 	r := j.records.at(i)
-	if int(j.task(i).policy) >= len(j.header.GetPolicies()) || j.policyNumber(i) >= j.policies() {
-		return errors.New("has no policy")
+	if j.updates.of(i).policy > j.policies() { // 0: as submitted
+		return errNoPolicy
 	}
 	if j.state != JobUploading && r.pending != pending {
 		return fmt.Errorf("waits for %d tasks, counts %d", pending, r.pending)

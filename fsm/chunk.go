@@ -29,6 +29,7 @@ type Chunk struct {
 	edges uint32   // dependencies of all its tasks; of an array, those of one
 	bad   bool     // built wrongly: no replica could decode it
 	blank bool     // a task has no name: no job takes it
+	mixed bool     // its tasks do not all have the policy of the first
 
 	ofArray bool
 	array   *Array // the record, in the first chunk of an array
@@ -39,8 +40,9 @@ type Chunk struct {
 
 // ChunkBuilder makes a chunk task by task. Not safe for concurrent use.
 type ChunkBuilder struct {
-	c Chunk
-	e encoder
+	c      Chunk
+	e      encoder
+	policy uint32 // of the last task
 }
 
 // NewChunkBuilder starts a chunk at a task index.
@@ -59,6 +61,8 @@ func (b *ChunkBuilder) Add(name string, policy uint32, deps []uint32, body []byt
 	self := uint64(b.c.First) + uint64(len(b.c.off))
 	b.c.off = append(b.c.off, uint32(len(b.e.b))) //nolint:gosec // a chunk is at most an entry
 	b.e.u64(uint64(policy))
+	b.c.mixed = b.c.mixed || len(b.c.off) > 1 && policy != b.policy
+	b.policy = policy
 	b.e.u64(uint64(len(deps)))
 	least := uint64(0)
 	for _, dep := range deps {
@@ -155,10 +159,13 @@ func (c *Chunk) index(n uint64) error {
 	}
 	c.off = make([]uint32, n)
 	in := decoder{b: c.blob}
+	policy := uint32(0)
 	for i := range c.off {
 		c.off[i] = uint32(len(c.blob) - len(in.b)) //nolint:gosec // an entry is far below 4 GiB
-		in.u32()                                   // policy: checked against the header when the chunk is applied
-		self := uint64(c.First) + uint64(i)        //nolint:gosec // i counts from 0
+		before := policy
+		policy = in.u32() // checked against the header when the chunk is applied
+		c.mixed = c.mixed || i > 0 && policy != before
+		self := uint64(c.First) + uint64(i) //nolint:gosec // i counts from 0
 		deps := in.count(1)
 		last := self + 1
 		for range deps {

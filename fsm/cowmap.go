@@ -21,14 +21,17 @@ type cowShard[V any] struct {
 	m   map[string]V
 }
 
-// shardOf places a key by its FNV-1a hash.
-func shardOf(key string) int {
+// hashOf is the FNV-1a hash of a key.
+func hashOf(key string) uint32 {
 	h := uint32(2166136261)
 	for i := range len(key) {
 		h = (h ^ uint32(key[i])) * 16777619
 	}
-	return int(h % shardCount)
+	return h
 }
+
+// shardOf places a key by its hash.
+func shardOf(key string) int { return int(hashOf(key) % shardCount) }
 
 func (m *cowMap[V]) get(key string) (V, bool) {
 	if m.shards == nil {

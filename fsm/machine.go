@@ -220,17 +220,32 @@ func (s *Snapshot) Release() { s.state = nil }
 // Restore replaces the state by a persisted snapshot, once that has been read
 // whole; until then, and if it cannot be read, nothing changes.
 func (m *Machine) Restore(r io.Reader) error {
+	take, err := m.Prepare(r)
+	if err == nil {
+		take()
+	}
+	return err
+}
+
+// Prepare reads what Snapshot.Persist wrote into a state aside. The machine stays as it is until take
+// is called, once at most, which puts the new state into its place.
+func (m *Machine) Prepare(r io.Reader) (take func(), err error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return fmt.Errorf("reading snapshot: %w", unexpected(err))
+		return nil, fmt.Errorf("reading snapshot: %w", unexpected(err))
 	}
 	s, err := ReadSnapshot(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	index := binary.LittleEndian.Uint64(head[:])
+	return func() { m.replace(s, index) }, nil
+}
+
+func (m *Machine) replace(s *State, index uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.state, m.index = s, binary.LittleEndian.Uint64(head[:])
+	m.state, m.index = s, index
 	s.forgetChanges(m.index)
 	if m.archive != nil {
 		m.archive.Restored(m.index)
@@ -239,7 +254,6 @@ func (m *Machine) Restore(r io.Reader) error {
 	clear(m.decoded)
 	close(m.changed)
 	m.changed, m.waited = make(chan struct{}), false
-	return nil
 }
 
 // Mark is the digest after the entry at an index.

@@ -209,6 +209,37 @@ func compareJob(s *State, want *twinJob) string {
 			return fmt.Sprintf("task %d: %s", i, diff)
 		}
 	}
+	return compareAlike(s, j)
+}
+
+// compareAlike looks whether the runs of a job's tasks are all of them, and say of
+// each what it says itself.
+func compareAlike(s *State, j Job) string {
+	next := uint32(0)
+	for a := range s.Alike(TaskRun{ref(j.ID, 0), j.Total + 1}) {
+		if a.Job != j.ID || a.Index != next || a.N == 0 {
+			return fmt.Sprintf("run %+v, want one that begins with task %d", a, next)
+		}
+		array, _ := s.ArrayTask(a.TaskRef)
+		for i := range a.N {
+			at := ref(j.ID, a.Index+i)
+			t, _ := s.Task(at)
+			want := Alike{TaskRun: a.TaskRun, State: t.State}
+			if t.State == Pending {
+				want.Policy, want.Fresh, want.Final = t.Policy, t.Attempt == 0, t.Final
+			}
+			if diff := cmp.Diff(want, a); diff != "" {
+				return fmt.Sprintf("task %d of a run: %s", i, diff)
+			}
+			if of, _ := s.ArrayTask(at); t.State == Pending && (of.First != array.First || of.Count != array.Count) {
+				return fmt.Sprintf("run %+v: task %d is of another array", a, i)
+			}
+		}
+		next += a.N
+	}
+	if next != j.Total {
+		return fmt.Sprintf("runs of %d tasks, want %d", next, j.Total)
+	}
 	return ""
 }
 

@@ -15,13 +15,17 @@ import (
 // with the input it gives an error, never part of a state, and allocates no
 // more than a small multiple of the input's length.
 func ReadSnapshot(r io.Reader) (*State, error) {
-	f := frameReader{r: bufio.NewReaderSize(r, 256<<10), s: New()}
+	f := frameReader{r: bufio.NewReaderSize(r, readAhead), s: New()}
 	s, err := f.state()
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", err)
 	}
 	return s, nil
 }
+
+// readAhead is for frames that are short. What is long is read to where it stays, which
+// more would only have copied.
+const readAhead = 16 << 10
 
 type frameReader struct {
 	r      *bufio.Reader
@@ -271,7 +275,7 @@ func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) erro
 			return err
 		}
 		contents := d.b
-		if len(j.arrays) > 0 && bytes.Equal(contents, last) {
+		if len(j.records.pages) > 0 && bytes.Equal(contents, last) {
 			err = j.repeatPage(tasks)
 		} else {
 			err = readRecords(j, d, tasks)
@@ -314,8 +318,8 @@ func (f *frameReader) chunk() (*Chunk, *decoder, error) {
 	return nil, nil, fmt.Errorf("frame %d is of kind %d, want %d or %d", f.frames-1, kind, frameChunk, frameArray)
 }
 
-// repeatPage adds the page before once more: tasks of an array with which nothing
-// has happened are alike. The page belongs to nobody, so that whoever writes to
+// repeatPage adds the page before once more: tasks with which nothing has happened are
+// alike. The page belongs to nobody, so that whoever writes to
 // it makes a copy.
 func (j *job) repeatPage(tasks uint32) error {
 	p := j.records.pages[len(j.records.pages)-1]

@@ -18,7 +18,7 @@ type State struct {
 
 	nextJob JobID
 	jobs    jobTable
-	keys    cowMap[key]
+	keys    keyTable
 	// lastHeader saves reading it again; it is no part of what replicas agree on.
 	lastHeader header
 

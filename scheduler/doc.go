@@ -9,9 +9,10 @@
 //	         Push(task, class, priority, avoid)
 //	                       │
 //	urgent ┌───────────────▼──────────────┐    one lane for each class and
-//	high   │ class 0   ▪▪▪▪▪▪             │    priority: a FIFO of 24 bytes a
-//	normal │ class 1   ▪▪                 │    task. A heap per priority orders
-//	low    │ class 2   ▪▪▪▪   (blocked)   │    the lanes by their oldest task.
+//	high   │ class 0   ▪▪▪▪▪▪             │    priority: a FIFO of runs of tasks
+//	normal │ class 1   ▪▪                 │    side by side, 32 bytes each. A heap
+//	low    │ class 2   ▪▪▪▪   (blocked)   │    per priority orders the lanes by
+//	       │                              │    their oldest task.
 //	       └───────────────┬──────────────┘
 //	                       │ Next: highest priority, then oldest
 //	                       ▼

@@ -1,26 +1,35 @@
 package scheduler
 
-// pageTasks makes a page 3,056 bytes, just under a size class of Go's allocator.
-const pageTasks = 127
+// pageRuns makes a page 3,048 bytes, just under a size class of Go's allocator.
+const pageRuns = 95
 
 // maxSparePages bounds what is kept of drained pages: 196 KiB, enough for a
 // queue that fills and drains around a steady depth to allocate nothing.
 const maxSparePages = 64
 
-// An entry is one ready task in a lane, 24 bytes. It holds no pointer, so that
-// the collector does not read a million of them.
+// An entry is a run of ready tasks in a lane, 32 bytes: tasks side by side in one
+// job that were pushed one after another. It holds no pointer, so that the
+// collector does not read a million of them.
 type entry struct {
 	job   uint64
-	seq   uint64 // when it was pushed, among all pushes of this term
-	index uint32
+	seq   uint64 // when the first was pushed, among all pushes of this term
+	index uint32 // of the first
+	n     uint32 // ≥ 1
 	avoid WorkerID
 }
 
+// task is the first of the run.
 func (e *entry) task() TaskRef { return TaskRef{Job: e.job, Index: e.index} }
 
+// goesOn reports whether next follows at once: its tasks after those of e, with
+// nothing pushed between. Only tasks that avoid nobody make runs.
+func (e *entry) goesOn(next *entry) bool {
+	return e.seq+uint64(e.n) == next.seq && e.index+e.n == next.index && e.job == next.job && e.avoid == 0 && next.avoid == 0
+}
+
 type page struct {
-	next  *page // first, so that the collector stops reading after it
-	tasks [pageTasks]entry
+	next *page // first, so that the collector stops reading after it
+	runs [pageRuns]entry
 }
 
 // pages lends out pages and keeps a few of those that come back.
@@ -52,30 +61,39 @@ func (p *pages) give(pg *page) {
 type fifo struct {
 	head, tail  *page
 	first, last int // next to read in head, next to write in tail
-	n           int
+	n           int // tasks, of all runs
 }
 
+// push adds a run, to the last one if it goes on with it.
 func (f *fifo) push(from *pages, e entry) {
+	f.n += int(e.n)
 	switch {
 	case f.tail == nil:
 		f.head = from.take()
 		f.tail, f.first, f.last = f.head, 0, 0
-	case f.last == pageTasks:
+	case f.tail.runs[f.last-1].goesOn(&e):
+		f.tail.runs[f.last-1].n += e.n
+		return
+	case f.last == pageRuns:
 		f.tail.next = from.take()
 		f.tail, f.last = f.tail.next, 0
 	}
-	f.tail.tasks[f.last] = e
+	f.tail.runs[f.last] = e
 	f.last++
-	f.n++
 }
 
-// front is the oldest entry; there must be one.
-func (f *fifo) front() *entry { return &f.head.tasks[f.first] }
+// front is the oldest run; there must be one.
+func (f *fifo) front() *entry { return &f.head.runs[f.first] }
 
+// pop drops the oldest task.
 func (f *fifo) pop(to *pages) {
-	f.first++
 	f.n--
-	if f.n > 0 && f.first < pageTasks {
+	if e := f.front(); e.n > 1 {
+		e.n, e.index, e.seq = e.n-1, e.index+1, e.seq+1
+		return
+	}
+	f.first++
+	if f.n > 0 && f.first < pageRuns {
 		return
 	}
 	drained := f.head

@@ -147,6 +147,27 @@ func (p *pair) push(t *rapid.T) {
 	p.twin.ready = append(p.twin.ready, task)
 }
 
+// pushRun pushes tasks side by side, as one run or one after another.
+func (p *pair) pushRun(t *rapid.T) {
+	run := twinTask{
+		ref:      scheduler.TaskRef{Job: uint64(p.pushed % 2), Index: p.pushed + 1},
+		class:    p.class(t),
+		priority: scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority")),
+	}
+	n, whole := rapid.Uint32Range(0, 6).Draw(t, "n"), rapid.Bool().Draw(t, "whole")
+	if whole {
+		p.s.PushRun(run.ref, n, run.class, run.priority)
+	}
+	for range n {
+		if !whole {
+			p.s.Push(run.ref, run.class, run.priority, 0)
+		}
+		p.twin.ready = append(p.twin.ready, run)
+		run.ref.Index++
+	}
+	p.pushed += n
+}
+
 func (p *pair) cancel(t *rapid.T) {
 	if len(p.twin.ready) == 0 {
 		return
@@ -241,6 +262,7 @@ func TestEveryDecisionIsOneOfTheTwins(t *testing.T) {
 			"release":       p.release,
 			"push":          p.push,
 			"push again":    p.push,
+			"push a run":    p.pushRun,
 			"cancel":        p.cancel,
 			"supersede":     p.supersede,
 			"sweep":         p.sweep,

@@ -56,14 +56,28 @@ func New(seed uint64) *Scheduler {
 // A task that is pushed twice is two entries: the valid function of Next tells
 // after the first was assigned that the second is not wanted.
 func (s *Scheduler) Push(t TaskRef, c ClassID, p Priority, avoid WorkerID) {
+	s.push(entry{job: t.Job, index: t.Index, n: 1, avoid: avoid}, c, p)
+}
+
+// PushRun is Push for n tasks of a job, from t on, in their order, that avoid no
+// worker. It takes as long as for one of them, and as much memory.
+func (s *Scheduler) PushRun(t TaskRef, n uint32, c ClassID, p Priority) {
+	if n > 0 {
+		s.push(entry{job: t.Job, index: t.Index, n: n}, c, p)
+	}
+}
+
+func (s *Scheduler) push(e entry, c ClassID, p Priority) {
 	if !p.Valid() {
 		p = Normal
 	}
-	s.pushes++
 	l := &s.classes[c].lanes[p]
-	l.push(&s.pages, entry{job: t.Job, seq: s.pushes, index: t.Index, avoid: avoid})
-	s.depth[p]++
-	if l.n == 1 {
+	first := l.n == 0
+	e.seq = s.pushes + 1
+	s.pushes += uint64(e.n)
+	s.depth[p] += int(e.n)
+	l.push(&s.pages, e)
+	if first {
 		s.enlist(l)
 	}
 }
@@ -81,7 +95,7 @@ func (s *Scheduler) Supersede(t TaskRef) {
 	s.superseded[t] = s.pushes
 }
 
-// gone reports whether an entry was superseded.
+// gone reports whether the first task of a run was superseded.
 func (s *Scheduler) gone(e *entry) bool {
 	return len(s.superseded) > 0 && e.seq <= s.superseded[e.task()]
 }
@@ -143,7 +157,9 @@ func (s *Scheduler) Sweep(valid func(TaskRef) bool) int {
 			l := &c.lanes[p]
 			var kept fifo
 			for l.n > 0 {
-				if e := *l.front(); !s.gone(&e) && valid(e.task()) {
+				e := *l.front()
+				e.n = 1
+				if !s.gone(&e) && valid(e.task()) {
 					kept.push(&s.pages, e)
 				} else {
 					s.depth[p]--

@@ -57,6 +57,7 @@ type CheckOptions struct {
 type Checker struct {
 	collector
 	header       *dtaskv1.JobHeader
+	headerBytes  int // 0: it was not checked, or not without fault
 	opt          CheckOptions
 	ids          idSet
 	begun        bool
@@ -77,6 +78,15 @@ func NewChecker(h *dtaskv1.JobHeader, opt CheckOptions) *Checker {
 	c := &Checker{header: h, opt: opt}
 	c.ids.expect(int(opt.Total))
 	return c
+}
+
+// Next begins the check of another job with the same header, which is not gone through again if
+// nothing was found about it. total is what CheckOptions.Total is for this job.
+func (c *Checker) Next(total uint32) {
+	opt := c.opt
+	opt.Total = total
+	c.ids.expect(int(total))
+	*c = Checker{header: c.header, headerBytes: c.headerBytes, unfilled: c.unfilled, opt: opt, ids: c.ids}
 }
 
 // Add checks the next tasks of the job and returns all faults so far. After the
@@ -128,8 +138,14 @@ func (c *Checker) begin() {
 	}
 	c.begun = true
 	c.most("job.tasks", int(c.opt.Total), MaxTasks, "tasks")
+	if c.bytes = c.headerBytes; c.bytes > 0 {
+		return
+	}
 	c.bytes = proto.Size(c.header)
 	c.checkHeader(c.header)
+	if c.total == 0 {
+		c.headerBytes = c.bytes
+	}
 }
 
 func (c *Checker) refuse(where string, p problem) { c.refuseIn("", where, p) }

@@ -110,6 +110,29 @@ func TestADecodedJobIsHeldToEveryRule(t *testing.T) {
 	}
 }
 
+func TestTheNextJobWithTheSameHeaderIsCheckedLikeTheFirst(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"n", ""} {
+		h := plainHeader()
+		h.Name = name
+		reused := NewChecker(h, CheckOptions{Total: 1})
+		_ = reused.Seal()
+		for round, tasks := range [][]*dtaskv1.TaskSpec{
+			{{Id: "a", Body: &dtaskv1.TaskBody{}}, {Id: "b", Body: &dtaskv1.TaskBody{}}},
+			{{Id: "b", Body: &dtaskv1.TaskBody{}}, {Id: "a", Body: &dtaskv1.TaskBody{}}, {Id: "b", Body: &dtaskv1.TaskBody{}}},
+			{{Id: "a", Body: &dtaskv1.TaskBody{}}},
+		} {
+			anew := NewChecker(h, CheckOptions{Total: 2})
+			reused.Next(2)
+			_, _ = anew.Add(tasks), reused.Add(tasks) // Seal tells of all
+			want, got := anew.Seal(), reused.Seal()
+			if !slices.Equal(got, want) || reused.bytes != anew.bytes {
+				t.Errorf("name %q, job %d: got %v with %d bytes, want %v with %d", name, round, got, reused.bytes, want, anew.bytes)
+			}
+		}
+	}
+}
+
 func manyResources(n int) map[string]int64 {
 	m := map[string]int64{}
 	for i := range n {

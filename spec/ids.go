@@ -19,10 +19,10 @@ type placedID struct {
 	at uint32
 }
 
-// expect makes room for so many ids, if they are few: most jobs are small.
+// expect empties the set and makes room for so many ids, if they are few: most jobs are small.
 func (s *idSet) expect(n int) {
 	const few = 64
-	s.list = make([]placedID, 0, min(n, few))
+	*s = idSet{list: slices.Grow(s.list[:0], min(n, few))}
 }
 
 // grow makes room for so many more.

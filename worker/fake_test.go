@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +57,8 @@ type node struct {
 	// answer, if set, ends each session at once with its error.
 	answer   func() error
 	sessions chan *leaderEnd
+	plain    bool         // knows streams of one session only
+	carriers atomic.Int64 // streams of many sessions that were opened
 }
 
 func newNetwork(t *testing.T) *network {

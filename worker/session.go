@@ -57,7 +57,17 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 	if err != nil {
 		return false, err
 	}
-	outer := ctx
+	defer func() { w.conns.giveBack(conn, ctx.Err() != nil || errorDetail(err) != nil) }()
+	welcomed, err = w.sessionOver(ctx, addr, conn, w.shares)
+	if errors.Is(err, errNoCarriers) {
+		conn.isPlain()
+		return w.sessionOver(ctx, addr, conn, false)
+	}
+	return welcomed, err
+}
+
+// sessionOver makes the session over a connection.
+func (w *Worker) sessionOver(ctx context.Context, addr string, conn *connection, shared bool) (welcomed bool, err error) {
 	ctx, cancel := context.WithCancelCause(w.authorized(ctx))
 	s := &session{
 		w: w, addr: addr, log: w.log.With("coordinator", addr),
@@ -69,23 +79,24 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 	s.silence = time.AfterFunc(patience, func() { cancel(errSilent) })
 	s.ticker = time.NewTicker(defaultInterval)
 	var pumps sync.WaitGroup
+	leave := func() {}
 	defer func() {
 		s.silence.Stop()
 		s.ticker.Stop()
 		cancel(nil)
-		w.conns.giveBack(conn, outer.Err() != nil || errorDetail(err) != nil)
+		leave()
 		pumps.Wait()
 		s.reading.Wait()
 	}()
-	stream, err := dtaskv1.NewWorkerServiceClient(conn).Session(ctx)
+	over, leave, err := conn.begin(ctx, shared)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
 		return false, fmt.Errorf("opening a session: %w", err)
 	}
-	pumps.Go(func() { cancel(s.pumpIn(ctx, stream)) })
-	pumps.Go(func() { s.pumpOut(ctx, stream, cancel) })
+	pumps.Go(func() { cancel(s.pumpIn(ctx, over)) })
+	pumps.Go(func() { s.pumpOut(ctx, over, cancel) })
 	err = s.loop(ctx)
 	if s.welcomed {
 		w.ledger.sessionEnded()
@@ -349,7 +360,7 @@ func (s *session) logRefused(err error, m *dtaskv1.Fence) {
 	s.log.Warn("ignoring a deposed leader", "term", m.GetTerm(), "expected", s.w.fence.message().GetTerm())
 }
 
-func (s *session) pumpIn(ctx context.Context, stream dtaskv1.WorkerService_SessionClient) error {
+func (s *session) pumpIn(ctx context.Context, stream stream) error {
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -366,7 +377,7 @@ func (s *session) pumpIn(ctx context.Context, stream dtaskv1.WorkerService_Sessi
 	}
 }
 
-func (s *session) pumpOut(ctx context.Context, stream dtaskv1.WorkerService_SessionClient, cancel context.CancelCauseFunc) {
+func (s *session) pumpOut(ctx context.Context, stream stream, cancel context.CancelCauseFunc) {
 	for {
 		select {
 		case m := <-s.out:

@@ -23,10 +23,18 @@ import (
 // version is set by the build.
 var version = "dev"
 
+// deferred is how much garbage a coordinator gathers before it is collected, beside as much
+// as is live, in bytes. A follower holds little and goes through 0.5 KiB for each task.
+const deferred = 64 << 20
+
 func main() {
 	process.RunKeeper() // with --dev this binary is a worker, too
 	program.TuneBuffers()
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	program.DeferCollection(deferred)
+	stop := program.ReturnMemory()
+	code := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // run is the program without its process.
@@ -110,6 +118,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 	f.DurationVar(&s.taskTimeout, "task-timeout", time.Hour, "time-out of an attempt, for tasks that name none")
 	f.Uint32Var(&s.maxRetries, "max-retries", 3, "repeats after a failed attempt, for tasks that do not say")
 	f.Uint64Var(&s.snapshotBytes, "snapshot-bytes", 64<<20, "bytes of log between two snapshots")
+	f.StringVar(&s.logStore, "log-store", string(coordinator.LogBolt), "where the log is: bolt, or wal, which answers sooner (docs/tuning.md); a data folder keeps the one that it began with")
 	f.DurationVar(&s.keepFor, "keep-for", 7*24*time.Hour, "how long ended jobs that can be retried, and their dead letters, are kept before they are history")
 	f.IntVar(&s.keepJobs, "keep-jobs", 10_000, "how many ended jobs are kept before they are history")
 	f.StringVar(&s.historyAge, "history-age", "90d", "for how long after their end jobs stay in the history, such as 90d or 36h; 0: for ever; the same at all replicas")

@@ -33,6 +33,7 @@ type settings struct {
 	maxRetries     uint32
 	retriesSet     bool
 	snapshotBytes  uint64
+	logStore       string
 	keepFor        time.Duration
 	keepJobs       int
 	historyAge     string
@@ -135,7 +136,7 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		ID: s.id, DataDir: s.dataDir, Listen: s.listen, HTTP: s.http, Advertise: s.advertise, Peers: peers,
 		Version: version, Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
 		AutoRejoin: s.autoRejoin, Command: commandLine(s.args),
-		SnapshotBytes: s.snapshotBytes, TaskTimeout: s.taskTimeout,
+		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs, MinFree: &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},
 		HistoryJobs: s.historyJobs, HistoryBytes: s.historyBytes,
 		SubmitRate: s.submitRate, SubmitBurst: s.submitBurst,

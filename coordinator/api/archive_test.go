@@ -111,6 +111,9 @@ func (r *replica) readArchived(t *testing.T) {
 		{&dtaskv1.ListJobsRequest{Owner: "me"}, []string{"1"}},
 		{&dtaskv1.ListJobsRequest{Labels: map[string]string{"team": "data"}}, []string{"1"}},
 		{&dtaskv1.ListJobsRequest{Name: "dead"}, []string{"2"}},
+		{&dtaskv1.ListJobsRequest{SubmittedSince: 1}, []string{"3", "2", "1"}},
+		{&dtaskv1.ListJobsRequest{SubmittedSince: r.leader.nowMS + 1}, nil},
+		{&dtaskv1.ListJobsRequest{SubmittedBefore: 1}, nil},
 		{&dtaskv1.ListJobsRequest{States: []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_FAILED}}, []string{"2"}},
 		{&dtaskv1.ListJobsRequest{States: []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING}}, []string{"3"}},
 	} {

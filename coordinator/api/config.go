@@ -196,6 +196,9 @@ type Config struct {
 	// leader's.
 	SubmitRate  float64
 	SubmitBurst int
+	// LeaderWait is how long a call may wait while this replica neither leads nor knows who
+	// does; default 300 ms.
+	LeaderWait time.Duration
 	// StopLimit is how long Serve waits for calls to end when it is told to
 	// stop, before it cuts them off; default 2 s.
 	StopLimit time.Duration
@@ -214,6 +217,9 @@ func (c *Config) Defaults() {
 	}
 	if c.SubmitBurst == 0 {
 		c.SubmitBurst = max(1, int(math.Ceil(10*c.SubmitRate)))
+	}
+	if c.LeaderWait == 0 {
+		c.LeaderWait = 300 * time.Millisecond
 	}
 	if c.StopLimit == 0 {
 		c.StopLimit = 2 * time.Second

@@ -33,24 +33,52 @@ type jobEncoder struct {
 	builder *fsm.ChunkBuilder
 	array   *fsm.Array // of which parts may come
 	part    uint32     // of its chunks
-	digest  hash.Hash
-	scratch []byte // to be hashed
-	body    []byte // of the task that is added
+	digest  hash.Hash  // of what was flushed; nil: nothing was
+	scratch []byte     // to be hashed
+	body    []byte     // of the task that is added
+	sent    []byte     // the header as it came
 }
 
 // hashAt is how much is gathered for the hash, in bytes.
 const hashAt = 8 << 10
 
-// begin takes the key and the header as it was sent.
+// begin takes the key of a job, and the header as it was sent. What was before is forgotten, but for
+// the memory that it took.
 func (e *jobEncoder) begin(m *dtaskv1.SubmitRequest) error {
-	e.s = sequencer.Submission{Key: m.GetIdempotencyKey(), Generated: m.GetGeneratedKey(), Total: m.GetTotal()}
-	e.builder, e.digest = fsm.NewChunkBuilder(0), sha256.New()
-	sent, err := deterministic.Marshal(m.GetHeader())
+	sent, err := deterministic.MarshalAppend(e.sent[:0], m.GetHeader())
 	if err != nil {
 		return fmt.Errorf("encoding header: %w", err)
 	}
-	e.hashBytes(sent)
+	e.sent = sent
+	e.reset(m)
 	return nil
+}
+
+// again is begin for a job with the header of the one before.
+func (e *jobEncoder) again(m *dtaskv1.SubmitRequest) {
+	header := e.s.Header // nobody writes into it
+	e.reset(m)
+	e.s.Header = header
+}
+
+// reset takes what a job has beside its header. That was taken before.
+func (e *jobEncoder) reset(m *dtaskv1.SubmitRequest) {
+	*e = jobEncoder{
+		s:       sequencer.Submission{Key: m.GetIdempotencyKey(), Generated: m.GetGeneratedKey(), Total: m.GetTotal()},
+		builder: fsm.NewChunkBuilder(0), scratch: e.scratch[:0], body: e.body, sent: e.sent,
+	}
+	e.hashBytes(e.sent)
+}
+
+// expect makes room for the first chunk of a job, of which so many tasks come next: most
+// jobs are small, and all that they have is there.
+func (e *jobEncoder) expect(m *dtaskv1.TaskColumns) {
+	const numbers = 6 // bytes of a task's lengths and its policy
+	tasks := len(m.GetIdSizes())
+	size := len(m.GetIds()) + len(m.GetBodies()) + numbers*tasks + 3*len(m.GetDistances())
+	if e.builder.Len() == 0 && size <= maxChunk {
+		e.builder.Grow(tasks, size)
+	}
 }
 
 // header takes the header as it is stored.
@@ -200,6 +228,11 @@ func (e *jobEncoder) nextChunk() {
 // finish gives the submission.
 func (e *jobEncoder) finish() sequencer.Submission {
 	e.closeChunk()
+	if e.digest == nil { // it is all there
+		sum := sha256.Sum256(e.scratch)
+		copy(e.s.Digest[:], sum[:])
+		return e.s
+	}
 	e.flush()
 	copy(e.s.Digest[:], e.digest.Sum(nil))
 	return e.s
@@ -214,6 +247,9 @@ func (e *jobEncoder) hashBytes(b []byte) {
 func (e *jobEncoder) hashNumber(n uint64) { e.scratch = binary.AppendUvarint(e.scratch, n) }
 
 func (e *jobEncoder) flush() {
+	if e.digest == nil {
+		e.digest = sha256.New()
+	}
 	_, _ = e.digest.Write(e.scratch) // never fails
 	e.scratch = e.scratch[:0]
 }

@@ -256,7 +256,8 @@ type fakeRaft struct {
 	last    uint64
 	heard   time.Time
 	err     error
-	onRead  func() // called by ReadIndex, unlocked
+	onRead  func()        // called by ReadIndex, unlocked
+	asked   chan struct{} // gets something when the leader is asked for, and somebody receives; may be nil
 	reads   int
 }
 
@@ -277,6 +278,10 @@ func (r *fakeRaft) ReadIndex(ctx context.Context) (uint64, error) {
 func (r *fakeRaft) Leader() (id, address string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	select {
+	case r.asked <- struct{}{}:
+	default:
+	}
 	return r.id, r.address
 }
 
@@ -446,6 +451,7 @@ func setup(t *testing.T, change ...func(*Config)) *replica {
 			return Identity{Instance: testInstance, ClusterID: testCluster, PeersDigest: "d", Version: "v", HTTPAddress: "h:1"}
 		},
 	}
+	cfg.LeaderWait = time.Millisecond // most tests want to know what is said after it
 	for _, f := range change {
 		f(&cfg)
 	}

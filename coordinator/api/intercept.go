@@ -17,7 +17,9 @@ import (
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	err = s.guard(ctx, info.FullMethod, func() error {
 		var err error
-		resp, err = handler(ctx, req)
+		if resp, err = handler(ctx, req); s.awaitLeader(ctx, info.FullMethod, err) {
+			resp, err = handler(ctx, req)
+		}
 		return err
 	})
 	return resp, err
@@ -25,7 +27,11 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // stream is unary for streams.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return s.guard(stream.Context(), info.FullMethod, func() error { return handler(srv, stream) })
+	return s.guard(stream.Context(), info.FullMethod, func() error {
+		err := handler(srv, stream)
+		s.awaitLeader(stream.Context(), info.FullMethod, err) // what was received cannot be had again
+		return err
+	})
 }
 
 // enter refuses a call before it has a goroutine.
@@ -38,6 +44,12 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 		return ctx, s.status(ctx, info.FullMethodName, err)
 	}
 	return entered, nil
+}
+
+// Guard makes the status that the caller of a method sees of what call returns, or
+// of its panic: for a service that answers several callers in one stream.
+func (s *Server) Guard(ctx context.Context, method string, call func() error) error {
+	return s.guard(ctx, method, call)
 }
 
 func (s *Server) guard(ctx context.Context, method string, call func() error) (err error) {

@@ -139,6 +139,9 @@ func newFilter(r *dtaskv1.ListJobsRequest) (*filter, error) {
 		}
 		f.states[s] = true
 	}
+	if r.GetSubmittedSince() < 0 || r.GetSubmittedBefore() < 0 {
+		return nil, invalid("submitted_since, submitted_before: a time is negative; send milliseconds since 1970")
+	}
 	if token := r.GetPageToken(); token != "" {
 		below, err := parseJobID(token)
 		if err != nil {
@@ -152,6 +155,7 @@ func newFilter(r *dtaskv1.ListJobsRequest) (*filter, error) {
 // query is what history is asked for.
 func (f *filter) query() history.Query {
 	q := history.Query{Name: f.request.GetName(), Owner: f.request.GetOwner(), Labels: f.request.GetLabels(), Below: f.below}
+	q.Since, q.Before = f.request.GetSubmittedSince(), f.request.GetSubmittedBefore()
 	for state, shown := range shownJobStates {
 		if f.states[shown] {
 			q.States = append(q.States, state)
@@ -175,7 +179,9 @@ func (f *filter) match(job fsm.Job) bool {
 	switch {
 	case len(f.states) > 0 && !f.states[shownJobStates[job.State]],
 		r.GetName() != "" && r.GetName() != h.GetName(),
-		r.GetOwner() != "" && r.GetOwner() != h.GetOwner():
+		r.GetOwner() != "" && r.GetOwner() != h.GetOwner(),
+		job.SubmittedMS < r.GetSubmittedSince(),
+		r.GetSubmittedBefore() != 0 && job.SubmittedMS >= r.GetSubmittedBefore():
 		return false
 	}
 	for key, want := range r.GetLabels() {

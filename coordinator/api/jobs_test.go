@@ -152,7 +152,9 @@ func TestANewJobDoesNotDisturbAListing(t *testing.T) {
 func TestJobsAreFiltered(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
+	began := r.leader.nowMS
 	for i, owner := range []string{"me", "you", "me"} {
+		r.leader.nowMS = began + int64(i)*1000
 		h := header(fmt.Sprint("x", i))
 		h.Owner, h.Labels = owner, map[string]string{"n": fmt.Sprint(i), "all": "yes"}
 		if _, err := r.send(t.Context(), request(h.GetName(), h, task("a"))); err != nil {
@@ -173,6 +175,9 @@ func TestJobsAreFiltered(t *testing.T) {
 		{"label", &dtaskv1.ListJobsRequest{Labels: map[string]string{"n": "1"}}, []string{"2"}},
 		{"labels", &dtaskv1.ListJobsRequest{Labels: map[string]string{"n": "1", "all": "no"}}, nil},
 		{"absent label", &dtaskv1.ListJobsRequest{Labels: map[string]string{"z": ""}}, nil},
+		{"since", &dtaskv1.ListJobsRequest{SubmittedSince: began + 1000}, []string{"3", "2"}},
+		{"before", &dtaskv1.ListJobsRequest{SubmittedBefore: began + 2000}, []string{"2", "1"}},
+		{"since, before and owner", &dtaskv1.ListJobsRequest{SubmittedSince: began, SubmittedBefore: began + 3000, Owner: "you"}, []string{"2"}},
 		{"all together", &dtaskv1.ListJobsRequest{Owner: "me", States: []dtaskv1.JobState{pending}}, []string{"1"}},
 	} {
 		if got := r.list(t, c.req); !slices.Equal(slices.Concat(got...), c.want) {
@@ -231,7 +236,13 @@ func TestAListingThatMakesNoSenseIsInvalid(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	for _, req := range []*dtaskv1.ListJobsRequest{
-		{Limit: maxListed + 1}, {PageToken: "x"}, {States: []dtaskv1.JobState{99}}, {States: []dtaskv1.JobState{0}}, {Consistency: 7},
+		{Limit: maxListed + 1},
+		{PageToken: "x"},
+		{States: []dtaskv1.JobState{99}},
+		{States: []dtaskv1.JobState{0}},
+		{Consistency: 7},
+		{SubmittedSince: -1},
+		{SubmittedBefore: -1},
 	} {
 		_, err := r.jobs.ListJobs(t.Context(), req)
 		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)

@@ -88,25 +88,32 @@ func countRunning(st *fsm.State, job fsm.Job, seen map[uint32]sequencer.Observat
 	return n
 }
 
-// show makes the view of a job. aggregated is the number of its completed tasks
-// that are part of its result.
-func show(v sight, aggregated uint32) *dtaskv1.Job {
+// outline makes the view of a job without what was submitted with it, and without the
+// maps, which take longer than all the rest.
+func outline(v sight) *dtaskv1.Job {
 	j := &v.job
 	view := &dtaskv1.Job{
-		Id: strconv.FormatUint(uint64(j.ID), 10), Name: j.Header.GetName(), Owner: j.Header.GetOwner(),
-		Priority: j.Priority, Version: j.Version, State: shownJobStates[j.State], Labels: maps.Clone(j.Header.GetLabels()),
+		Id: strconv.FormatUint(uint64(j.ID), 10), Priority: j.Priority, Version: j.Version, State: shownJobStates[j.State],
 		SubmittedAt: j.SubmittedMS, StartedAt: j.StartedMS, CompletedAt: j.EndedMS,
 		TasksTotal: j.Total, TasksCompleted: j.Counts[fsm.Completed], TasksFailed: j.Failed(),
-		Retries: j.Retries, Recovered: j.Recovered, Error: j.Error,
-		TasksByState: make(map[string]uint32),
+		Retries: j.Retries, Recovered: j.Recovered, Error: j.Error, FailuresBorne: j.Borne,
 	}
-	view.MaxFailures, view.FailuresBorne = j.Header.GetMaxFailures(), j.Borne
 	if j.CleaningUp() {
 		view.Outcome = shownJobStates[j.Outcome]
 		if j.Outcome == fsm.JobCancelled {
 			view.Error = strings.TrimSuffix("being cancelled, its clean-up tasks run: "+j.Error, ": ")
 		}
 	}
+	return view
+}
+
+// show makes the view of a job. aggregated is the number of its completed tasks
+// that are part of its result.
+func show(v sight, aggregated uint32) *dtaskv1.Job {
+	j, view := &v.job, outline(v)
+	view.Name, view.Owner, view.Labels = j.Header.GetName(), j.Header.GetOwner(), maps.Clone(j.Header.GetLabels())
+	view.MaxFailures = j.Header.GetMaxFailures()
+	view.TasksByState = make(map[string]uint32)
 	for i, n := range j.Counts {
 		state := fsm.TaskState(i) //nolint:gosec // a handful
 		switch state {

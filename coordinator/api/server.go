@@ -23,6 +23,10 @@ const (
 	// submission.
 	maxReceive = 4 << 20
 	maxMessage = 1 << 20
+	// window is how much of a stream or a connection may be on its way. With a fixed one gRPC does
+	// not measure what the network holds, by a ping for each message that comes: two more messages
+	// for each report of a worker.
+	window = 1 << 20
 	// maxStreams bounds the calls of one connection: the sessions of many
 	// workers may share one.
 	maxStreams = 20_000
@@ -43,6 +47,9 @@ type Server struct {
 	uploads *semaphore.Weighted // bytes of submissions that are being received
 	waits   *semaphore.Weighted // jobs that calls of WaitJobs wait for
 	limit   *submitLimit
+
+	leaderlessCalls *semaphore.Weighted // that wait for a leader
+
 	refused refusals
 	leaves  leafCounts
 
@@ -61,12 +68,15 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, health: health.NewServer(), began: time.Now(),
-		uploads: semaphore.NewWeighted(cfg.UploadBytes), waits: semaphore.NewWeighted(maxWaits), limit: newSubmitLimit(cfg.SubmitRate, cfg.SubmitBurst), stopping: make(chan struct{}),
+		uploads: semaphore.NewWeighted(cfg.UploadBytes), waits: semaphore.NewWeighted(maxWaits), limit: newSubmitLimit(cfg.SubmitRate, cfg.SubmitBurst),
+		leaderlessCalls: semaphore.NewWeighted(maxLeaderless), stopping: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(s.unary),
 		grpc.ChainStreamInterceptor(s.stream),
 		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(window),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle(s.enter),
 		grpc.ConnectionTimeout(5 * time.Second),

@@ -87,6 +87,7 @@ type upload struct {
 	held    int64 // bytes of Server.uploads
 	coming  receiving
 	begun   bool
+	header  *dtaskv1.JobHeader // of this job or the one before; nil: of none
 	checker *spec.Checker
 	encoder jobEncoder
 }
@@ -210,23 +211,15 @@ func (u *upload) add(m *dtaskv1.SubmitRequest) error {
 // begin takes what only the first message has.
 func (u *upload) begin(m *dtaskv1.SubmitRequest) error {
 	u.begun = true
+	if err := u.beginHeader(m); err != nil {
+		return err
+	}
 	if n := len(m.GetIdempotencyKey()); n < 1 || n > maxKey {
 		return invalid("idempotency_key: has %d bytes; send 1 to %d", n, maxKey)
 	}
 	if n := m.GetTotal(); n < 1 || n > spec.MaxTasks {
 		return invalid("total: is %d; send 1 to %d", n, spec.MaxTasks)
 	}
-	header := m.GetHeader()
-	if header == nil {
-		return invalid("header: is missing; send it in the first message")
-	}
-	// The digest is over what was sent: coordinators with other defaults must
-	// know the same job again.
-	if err := u.encoder.begin(m); err != nil {
-		return err
-	}
-	spec.Fill(header, u.cfg.TaskDefaults)
-	u.checker = spec.NewChecker(header, spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: m.GetTotal()})
 	if faults := u.checker.Add(nil); faults != nil {
 		return faults
 	}
@@ -234,11 +227,35 @@ func (u *upload) begin(m *dtaskv1.SubmitRequest) error {
 	// is known is looked up in what is applied here, so that a repeat may need a
 	// token while the first is on its way.
 	if u.limit.rate > 0 && !u.known(m.GetIdempotencyKey()) {
-		if err := u.limit.take(header.GetOwner()); err != nil {
-			return err
-		}
+		return u.limit.take(u.header.GetOwner())
 	}
-	return u.encoder.header(header)
+	return nil
+}
+
+// beginHeader takes the header of a job, or goes on with that of the job before in the same
+// call: what was found out about it is not looked for again.
+func (u *upload) beginHeader(m *dtaskv1.SubmitRequest) error {
+	if m.GetHeader() == nil {
+		if u.header == nil {
+			return invalid("header: is missing; send it in the first message")
+		}
+		u.encoder.again(m)
+		u.checker.Next(m.GetTotal())
+		return nil
+	}
+	u.header = nil // until this one is taken
+	// The digest is over what was sent: coordinators with other defaults must
+	// know the same job again.
+	if err := u.encoder.begin(m); err != nil {
+		return err
+	}
+	spec.Fill(m.GetHeader(), u.cfg.TaskDefaults)
+	u.checker = spec.NewChecker(m.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: m.GetTotal()})
+	if err := u.encoder.header(m.GetHeader()); err != nil {
+		return err
+	}
+	u.header = m.GetHeader()
+	return nil
 }
 
 // known reports whether there is a job with an idempotency key.

@@ -19,6 +19,7 @@ func (u *upload) addColumns(m *dtaskv1.TaskColumns) error {
 		return invalid("%v", err)
 	}
 	u.checker.Expect(r.Left())
+	u.encoder.expect(m)
 	for r.Left() > 0 {
 		t := r.Next()
 		if payload, plain := columns.Payload(t.Body); plain && u.checker.AddPlain(spec.PlainTask{

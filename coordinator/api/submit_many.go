@@ -21,22 +21,22 @@ func (j *jobs) SubmitMany(ctx context.Context, m *dtaskv1.SubmitManyRequest) (*d
 	if leader == nil {
 		return nil, errNotLeader
 	}
-	if n, size := len(m.GetJobs()), proto.Size(m); n < 1 || n > maxJobs || size > maxMessage {
+	size := proto.Size(m)
+	if n := len(m.GetJobs()); n < 1 || n > maxJobs || size > maxMessage {
 		return nil, invalid("jobs: there are %d with %d bytes; send 1 to %d with at most %d", n, size, maxJobs, maxMessage)
 	}
 	all := &upload{Server: j.Server}
 	defer all.release()
-	if err := all.take(costOf(m)); err != nil {
+	if err := all.take(costOf(m, size)); err != nil {
 		j.refused.count(err)
 		return nil, err
 	}
 	b := manyAnswers{jobs: j, answers: make([]*dtaskv1.SubmitAnswer, len(m.GetJobs())), room: maxFaultBytes}
-	var (
-		submissions []sequencer.Submission
-		places      []int // of submissions, among the jobs
-	)
+	submissions := make([]sequencer.Submission, 0, len(m.GetJobs()))
+	places := make([]int, 0, len(m.GetJobs())) // of submissions, among the jobs
+	one := &upload{Server: j.Server}
 	for i, r := range m.GetJobs() {
-		s, err := j.whole(r)
+		s, err := one.whole(r)
 		if err != nil {
 			b.refuse(ctx, i, err)
 			continue
@@ -53,18 +53,19 @@ func (j *jobs) SubmitMany(ctx context.Context, m *dtaskv1.SubmitManyRequest) (*d
 	return &dtaskv1.SubmitManyResponse{Answers: b.answers}, nil
 }
 
-// costOf is what a call holds, about, until it is answered.
-func costOf(m *dtaskv1.SubmitManyRequest) int64 {
-	n := proto.Size(m)
+// costOf is what a call of so many bytes holds, about, until it is answered.
+func costOf(m *dtaskv1.SubmitManyRequest, size int) int64 {
+	n := size
 	for _, r := range m.GetJobs() {
 		n += taskCost + tasksCost(r)
 	}
 	return int64(n)
 }
 
-// whole makes a submission of a job that came in one message.
-func (j *jobs) whole(r *dtaskv1.SubmitRequest) (sequencer.Submission, error) {
-	u := &upload{Server: j.Server}
+// whole makes a submission of a job that came in one message. One upload makes one after
+// another.
+func (u *upload) whole(r *dtaskv1.SubmitRequest) (sequencer.Submission, error) {
+	u.begun = false
 	if err := u.add(r); err != nil {
 		return sequencer.Submission{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -39,6 +40,49 @@ func TestOfManyJobsEachHasItsOwnAnswer(t *testing.T) {
 	}
 	if codes.Code(a[2].GetCode()) != codes.InvalidArgument || len(a[2].GetDetail().GetFaults()) == 0 || reason(5) != dtaskv1.ErrorReason_ERROR_REASON_INVALID {
 		t.Errorf("jobs with faults: got %v and %v", a[2], a[5])
+	}
+}
+
+func TestAJobOfACallWithoutAHeaderHasThatOfTheJobBefore(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	whole := func() []*dtaskv1.SubmitRequest {
+		filled := header("x")
+		filled.Policies[0].TimeoutMs, filled.Policies[0].Retry = 0, nil // which a coordinator fills in
+		unsound := header("")
+		return []*dtaskv1.SubmitRequest{
+			request("a", filled, diamond()...),
+			request("b", proto.CloneOf(filled), task("a"), task("a")),
+			request("c", proto.CloneOf(filled), task("t")),
+			request("", header("y"), task("t")),
+			request("d", header("y"), diamond()...),
+			request("e", unsound, task("t")),
+			request("f", unsound, diamond()...),
+		}
+	}
+	spare := whole()
+	for _, i := range []int{1, 2, 4, 6} {
+		spare[i].Header = nil
+	}
+	// The second call is a repeat of the first, so that a digest that differs is a conflict.
+	for n, call := range [][]*dtaskv1.SubmitRequest{whole(), spare} {
+		resp, err := r.jobs.SubmitMany(t.Context(), &dtaskv1.SubmitManyRequest{Jobs: call})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range resp.GetAnswers() {
+			if sound := i == 0 || i == 2 || i == 4; (a.GetStored() != nil) != sound || a.GetStored().GetExisted() != (sound && n == 1) {
+				t.Errorf("call %d, job %d: got %v", n, i, a)
+			}
+			if i > 4 && !strings.Contains(a.String(), "job.name") {
+				t.Errorf("call %d, job %d: got %v", n, i, a)
+			}
+		}
+	}
+	spare[1].IdempotencyKey, spare[1].Header = "alone", nil
+	resp, err := r.jobs.SubmitMany(t.Context(), &dtaskv1.SubmitManyRequest{Jobs: spare[1:2]})
+	if err != nil || !strings.Contains(resp.GetAnswers()[0].String(), "header: is missing") {
+		t.Errorf("the first without one: got %v, %v", resp, err)
 	}
 }
 

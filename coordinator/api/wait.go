@@ -23,6 +23,10 @@ const (
 	waitStride = 1000
 	// waitRetry is the pause for those who find too many waiting.
 	waitRetry = time.Second
+	// soonest is the pause after which it is first asked whether the last of the jobs is over,
+	// which grows by half from time to time up to watchPause: so a wait for what takes long
+	// costs little, and one for small jobs ends with them.
+	soonest = 2 * time.Millisecond
 )
 
 // WaitJobs implements JobService. Like WatchJob it goes on from this replica's
@@ -43,7 +47,7 @@ func (j *jobs) WaitJobs(r *dtaskv1.WaitJobsRequest, stream grpc.ServerStreamingS
 	if err := j.reach(ctx, r.GetFromIndex(), r.GetConsistency()); err != nil {
 		return err
 	}
-	w := &wait{Server: j.Server, stream: stream}
+	w := &wait{Server: j.Server, stream: stream, outline: r.GetOutline(), pause: soonest}
 	w.take(r.GetJobs())
 	for w.look(); ; {
 		told := time.Now()
@@ -66,10 +70,14 @@ type wait struct {
 	over      []fsm.JobID // of left, by the last look: ended, or not in the state
 	completed uint64      // tasks of the others, by that look
 	index     uint64      // of the log, that nothing of that look is older than
+	passed    int         // so many of left, from the first, have been seen to be over since that look
 
-	stream grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]
-	page   *dtaskv1.WaitJobsResponse // the next message
-	size   int                       // of the page, about
+	pause time.Duration // until it is asked again whether all are over
+
+	stream  grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]
+	outline bool
+	page    *dtaskv1.WaitJobsResponse // the next message
+	size    int                       // of the page, about
 }
 
 // take notes which jobs to wait for. What is no id is the id of no job.
@@ -89,7 +97,7 @@ func (w *wait) take(ids []string) {
 
 // look finds the jobs that are over.
 func (w *wait) look() {
-	w.over, w.completed, w.index = w.over[:0], 0, w.cfg.Machine.Index()
+	w.over, w.completed, w.index, w.passed = w.over[:0], 0, w.cfg.Machine.Index(), 0
 	for part := range slices.Chunk(w.left, waitStride) {
 		w.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 			for _, id := range part {
@@ -102,6 +110,24 @@ func (w *wait) look() {
 			}
 		})
 	}
+}
+
+// allOver reports whether no job is left to wait for. It goes on from the job at which it
+// stopped before, so that little is looked at however often it is asked.
+func (w *wait) allOver() bool {
+	for over := true; over && w.passed < len(w.left); {
+		part := w.left[w.passed:min(w.passed+waitStride, len(w.left))]
+		w.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+			for _, id := range part {
+				if state, _, ok := st.Progress(id); ok && !state.Terminal() {
+					over = false
+					return
+				}
+				w.passed++
+			}
+		})
+	}
+	return w.passed == len(w.left)
 }
 
 // tellAll tells of the jobs that are over. Before an error it sends what it knows.
@@ -132,11 +158,7 @@ func (w *wait) tell(ctx context.Context, id fsm.JobID) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	v, err := w.Server.look(id)
-	var view *dtaskv1.Job
-	if err == nil {
-		view, err = w.viewed(ctx, v)
-	}
+	view, err := w.view(ctx, id)
 	known, _ := errors.AsType[*Error](err)
 	switch {
 	case known != nil && known.Kind == KindNotFound:
@@ -158,6 +180,18 @@ func (w *wait) tell(ctx context.Context, id fsm.JobID) error {
 	return nil
 }
 
+// view shows a job as the caller asked for.
+func (w *wait) view(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, error) {
+	v, err := w.Server.look(id)
+	if err != nil {
+		return nil, err
+	}
+	if w.outline {
+		return outline(v), nil
+	}
+	return w.viewed(ctx, v)
+}
+
 // send sends the page and begins another one.
 func (w *wait) send() error {
 	page := w.page
@@ -167,17 +201,33 @@ func (w *wait) send() error {
 	return w.stream.Send(page)
 }
 
-// untilNews waits until a job is over, or until it is time for a sign of life.
+// untilNews waits until a job is over, or until it is time for a sign of life. Jobs that are over
+// while others are not are told of together, and of the last one soon: those who
+// wait for all of them go on then.
 func (w *wait) untilNews(ctx context.Context, repeat time.Time) error {
+	if len(w.over) > 0 {
+		w.pause = soonest
+	}
+	index, next := w.index, time.Now().Add(watchPause)
 	for {
-		if err := w.rest(ctx, min(watchPause, time.Until(repeat)), nil); err != nil {
+		if err := w.rest(ctx, min(w.pause, time.Until(next), time.Until(repeat)), nil); err != nil {
 			return err
 		}
-		if err := w.rest(ctx, time.Until(repeat), w.cfg.Machine.Changed(w.index)); err != nil {
+		w.pause = min(w.pause+w.pause/2, watchPause)
+		latest := repeat
+		if index != w.index && next.Before(repeat) {
+			latest = next // something has changed since the last look
+		}
+		if err := w.rest(ctx, time.Until(latest), w.cfg.Machine.Changed(index)); err != nil {
 			return err
+		}
+		index = w.cfg.Machine.Index()
+		if now := time.Now(); now.Before(next) && now.Before(repeat) && !w.allOver() {
+			continue
 		}
 		if w.look(); len(w.over) > 0 || !time.Now().Before(repeat) {
 			return nil
 		}
+		index, next = w.index, time.Now().Add(watchPause)
 	}
 }

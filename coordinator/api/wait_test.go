@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -69,14 +70,14 @@ func TestTheEndsOfManyJobsComeTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
-		for i := range 5 {
+		for i := range 6 {
 			r.submit(t, fmt.Sprint("x", i), task("a"), task("b", 0))
 		}
 		w := r.worker(t)
 		r.leader.op(t, &fsm.CancelJob{Job: 2, Reason: "r"})
 		r.complete(t, held(3, 0, 1, w), "")
-		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"4", "99", "2", "3", "1", "2", "no"}})
-		wantEnds(t, s, "2", "no 99", 3)
+		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"4", "99", "2", "5", "3", "1", "2", "no"}})
+		wantEnds(t, s, "2", "no 99", 4)
 		time.Sleep(2 * watchPause)
 		began := time.Now()
 		go func() { // one after another, all within the pause between two looks
@@ -87,10 +88,49 @@ func TestTheEndsOfManyJobsComeTogether(t *testing.T) {
 				}
 			}
 		}()
-		wantEnds(t, s, "1", "", 2)
-		wantEnds(t, s, "3 4", "", 0)
+		wantEnds(t, s, "1", "", 3)
+		wantEnds(t, s, "3 4", "", 1)
 		if took := time.Since(began); took != watchPause+time.Millisecond {
-			t.Errorf("the last ends came after %s", took)
+			t.Errorf("the ends of some came after %s", took)
+		}
+		began = time.Now()
+		r.leader.op(t, &fsm.CancelJob{Job: 5, Reason: "r"})
+		wantEnds(t, s, "5", "", 0)
+		if took := time.Since(began); took != soonest {
+			t.Errorf("the last end came after %s", took)
+		}
+		wantOver(t, s)
+	})
+}
+
+func TestTheEndOfTheLastJobIsToldSoonAndAskedForLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t)
+		for i := range 2 {
+			r.submit(t, fmt.Sprint("x", i), task("a"), task("b", 0))
+		}
+		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1", "2"}})
+		wantEnds(t, s, "", "", 2)
+		began := time.Now()
+		go func() { // there is something new all the time
+			worker := fsm.WorkerID(0)
+			for i := range 60 {
+				time.Sleep(time.Millisecond)
+				switch i {
+				case 40:
+					r.leader.op(t, &fsm.CancelJob{Job: 2, Reason: "r"})
+				case 49:
+					r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "r"})
+				default:
+					worker++
+					r.leader.op(t, &fsm.WorkerJoin{ID: worker, Name: fmt.Sprint("w", i), Incarnation: "i", Slots: 1})
+				}
+			}
+		}()
+		wantEnds(t, s, "1 2", "", 0)
+		if took := time.Since(began); took < 50*time.Millisecond || took > 70*time.Millisecond {
+			t.Errorf("the ends came after %s", took)
 		}
 		wantOver(t, s)
 	})
@@ -134,6 +174,32 @@ func TestAWaitTellsOfJobsThatLeftTheState(t *testing.T) {
 		t.Fatalf("got %v, %v", m, err)
 	}
 	wantOver(t, s)
+}
+
+func TestAnOutlineIsTheJobWithoutWhatItWasSubmittedWith(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	h := header("x")
+	h.Labels, h.MaxFailures = map[string]string{"k": "v"}, 3
+	if _, err := r.send(t.Context(), request("k", h, diamond()...)); err != nil {
+		t.Fatal(err)
+	}
+	r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "r"})
+	told := func(outline bool) *dtaskv1.Job {
+		m, err := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1"}, Outline: outline}).Recv()
+		if err != nil || len(m.GetEnded()) != 1 {
+			t.Fatalf("got %v, %v", m, err)
+		}
+		return m.GetEnded()[0]
+	}
+	want, got := told(false), told(true)
+	if want.GetName() == "" || want.GetLabels() == nil || want.GetTasksByState() == nil || want.GetMaxFailures() == 0 {
+		t.Errorf("the whole is %v", want)
+	}
+	want.Name, want.Owner, want.Labels, want.MaxFailures, want.TasksByState = "", "", nil, 0, nil
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }
 
 func TestManyEndsThatDoNotFitIntoAMessageComeInSeveral(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -16,7 +18,10 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-var benchJobs = flag.Int("jobs", 100_000, "jobs in the history of BenchmarkList")
+var (
+	benchJobs = flag.Int("jobs", 100_000, "jobs in the history of BenchmarkList and BenchmarkRetention")
+	benchFile = flag.String("history", "", "`FILE` with that history: made if it is not there, and kept")
+)
 
 // cpu is the processor time of this process so far.
 func cpu(tb testing.TB) time.Duration {
@@ -82,7 +87,12 @@ func benchState() *fsm.State {
 
 func benchHistory(b *testing.B) *History {
 	b.Helper()
-	h, err := Open(Config{Path: filepath.Join(b.TempDir(), "history.db"), Logger: slog.New(slog.DiscardHandler)})
+	return benchHistoryAt(b, filepath.Join(b.TempDir(), "history.db"))
+}
+
+func benchHistoryAt(b *testing.B, path string) *History {
+	b.Helper()
+	h, err := Open(Config{Path: path, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -129,37 +139,133 @@ func BenchmarkArchive(b *testing.B) {
 	}
 }
 
-// How long a page of a listing takes; -jobs says how many there are.
-func BenchmarkList(b *testing.B) {
-	h, st := benchHistory(b), benchState()
-	index := uint64(0)
-	for made := 0; made < *benchJobs; made += 5000 {
-		index++
-		h.Take(index, archivedJobs(b, st, made, 5000, 1))
+// longHistory is a history of as many jobs as -jobs says.
+func longHistory(b *testing.B) *History {
+	b.Helper()
+	path := *benchFile
+	if path == "" {
+		path = filepath.Join(b.TempDir(), "history.db")
+	}
+	h, st := benchHistoryAt(b, path), benchState()
+	used, since := time.Duration(0), 0
+	for made := 0; made < *benchJobs && h.Stats().Through < uint64(*benchJobs/5000); made += 5000 {
+		left, began := archivedJobs(b, st, made, 5000, 1), cpu(b)
+		index := uint64(1 + made/5000)
+		h.Take(index, left)
 		if err := h.Sync(b.Context(), index); err != nil {
 			b.Fatal(err)
 		}
+		used += cpu(b) - began
+		if since += 5000; since == 1_000_000 {
+			b.Logf("%d jobs, the last million in %v of CPU each", made+5000, used/1_000_000)
+			used, since = 0, 0
+		}
 	}
-	b.Logf("%d jobs, %d bytes each on disk", *benchJobs, uint64(h.Stats().FileBytes)/h.Stats().Jobs)
-	for name, q := range map[string]Query{
-		"all":             {},
-		"name":            {Name: "job-7"},
-		"no-such-name":    {Name: "nobody"},
-		"one-label":       {Labels: map[string]string{"run": "77"}},
-		"failed":          {States: []fsm.JobState{fsm.JobFailed}},
-		"owner+team":      {Owner: "owner-3", Labels: map[string]string{"team": "3"}},
-		"name+label+fail": {Name: "job-999", Labels: map[string]string{"team": "9"}, States: []fsm.JobState{fsm.JobFailed}},
-		"never-together":  {Owner: "owner-3", Labels: map[string]string{"team": "4"}},
+	if h.Stats().Through > uint64(*benchJobs/5000) {
+		b.Fatalf("%s has more jobs", path)
+	}
+	b.Logf("%d jobs, %d bytes each on disk, %s", h.Stats().Jobs, uint64(h.Stats().FileBytes)/h.Stats().Jobs, memory(b))
+	return h
+}
+
+// How long a page of a listing takes in a long history, and a look at one job.
+func BenchmarkList(b *testing.B) {
+	h := longHistory(b)
+	const start = 1_700_000_000_000 // a job each millisecond
+	middle := start + int64(*benchJobs)/2
+	for _, c := range []struct {
+		name string
+		q    Query
+	}{
+		{"all", Query{}},
+		{"last-page", Query{Below: 101}},
+		{"name", Query{Name: "job-7"}},
+		{"no-such-name", Query{Name: "nobody"}},
+		{"one-label", Query{Labels: map[string]string{"run": "77"}}},
+		{"completed+one-label", Query{Labels: map[string]string{"run": "77"}, States: []fsm.JobState{fsm.JobCompleted}}},
+		{"completed", Query{States: []fsm.JobState{fsm.JobCompleted}}},
+		{"failed", Query{States: []fsm.JobState{fsm.JobFailed}}},
+		{"owner+team", Query{Owner: "owner-3", Labels: map[string]string{"team": "3"}}},
+		{"owner+team/last-page", Query{Owner: "owner-3", Labels: map[string]string{"team": "3"}, Below: 2001}},
+		{"name+label+fail", Query{Name: "job-999", Labels: map[string]string{"team": "9"}, States: []fsm.JobState{fsm.JobFailed}}},
+		{"never/name+fail", Query{Name: "job-7", States: []fsm.JobState{fsm.JobFailed}}},
+		{"never/owner+team", Query{Owner: "owner-3", Labels: map[string]string{"team": "4"}}},
+		{"never/owner+team+completed", Query{Owner: "owner-3", Labels: map[string]string{"team": "4"}, States: []fsm.JobState{fsm.JobCompleted}}},
+		{"time", Query{Since: middle - 50, Before: middle + 50}},
+		{"time/oldest", Query{Before: start + 100}},
+		{"time/none", Query{Since: start + int64(*benchJobs)}},
+		{"time+failed", Query{Since: middle - 50_000, Before: middle, States: []fsm.JobState{fsm.JobFailed}}},
+		{"time+owner+team+completed", Query{Since: middle - 50_000, Before: middle, Owner: "owner-3", Labels: map[string]string{"team": "3"}, States: []fsm.JobState{fsm.JobCompleted}}},
+		{"time/oldest+completed", Query{Before: start + 200, States: []fsm.JobState{fsm.JobCompleted}}},
 	} {
-		b.Run(fmt.Sprintf("jobs=%d/%s", *benchJobs, name), func(b *testing.B) {
-			found := 0
+		b.Run(fmt.Sprintf("jobs=%d/%s", *benchJobs, c.name), func(b *testing.B) {
+			found, calls, longest := 0, 0, time.Duration(0)
 			for b.Loop() {
-				found = 0
-				if _, err := h.List(b.Context(), q, func(fsm.Head) bool { found++; return found < 100 }); err != nil {
-					b.Fatal(err)
+				found, calls = 0, 0
+				for q := c.q; ; {
+					began := time.Now()
+					rest, err := h.List(b.Context(), q, func(fsm.Head) bool { found++; return found < 100 })
+					if err != nil {
+						b.Fatal(err)
+					}
+					longest = max(longest, time.Since(began))
+					if calls++; rest == 0 {
+						break
+					}
+					q.Below = rest
 				}
 			}
 			b.ReportMetric(float64(found), "found")
+			b.ReportMetric(float64(calls), "calls")
+			b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
 		})
 	}
+	b.Run(fmt.Sprintf("jobs=%d/status", *benchJobs), func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			id := fsm.JobID(1 + i*7919%*benchJobs)
+			if _, ok, err := h.Find(id); !ok || err != nil {
+				b.Fatal(id, ok, err)
+			}
+		}
+	})
+	b.Log(memory(b))
+}
+
+// What it costs that a job goes from a long history since there are too many.
+func BenchmarkRetention(b *testing.B) {
+	h := longHistory(b)
+	const many = 10_000
+	began, gone := cpu(b), 0
+	for b.Loop() {
+		if err := h.byWriter(b.Context(), func() error {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.cfg.MaxJobs = max(h.meta.jobs, many) - many
+			return nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+		if err := h.await(b.Context(), func() bool { return h.meta.jobs <= h.cfg.MaxJobs }); err != nil {
+			b.Fatal(err)
+		}
+		gone += many
+	}
+	b.ReportMetric(float64((cpu(b)-began).Microseconds())/float64(gone), "cpu-µs/job")
+	b.Log(memory(b))
+}
+
+// memory says what memory this process has.
+func memory(b *testing.B) string {
+	b.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return "memory unknown"
+	}
+	var parts []string
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "RssAnon") || strings.HasPrefix(line, "RssFile") {
+			parts = append(parts, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	return strings.Join(parts, ", ")
 }

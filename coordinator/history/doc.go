@@ -23,7 +23,8 @@
 //
 // # Keys
 //
-// Jobs are listed newest first by name, owner, state and label. The index has lists of jobs:
+// Jobs are listed newest first by name, owner, state, label and time of submission. The times
+// of blocks of jobs say which have none that is looked for. The index has lists of jobs:
 // the key is the number of a segment of 65,536 jobs, the word's hash and the rest of the first
 // job's number, the value the rests of up to 511 more. So a word is looked up once in each
 // segment, writing and expiry touch one segment at a time, a job takes two bytes

@@ -5,18 +5,41 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/dtask/dtask/internal/mapped"
 )
 
-// reopenAfter is after how many bytes of writing the file is opened anew: it is
-// mapped, and each page that was ever looked at counts as memory of this process
-// until then.
-const reopenAfter = 64 << 20
+// releaseAfter is after how many bytes of jobs, read or written, the memory of the
+// mapped file is given back.
+const releaseAfter = 8 << 20
+
+// mapAtOnce is how much of the file's address space is mapped from the start: to map more of
+// it later is to copy all that the transaction has changed, and to wait for all who read. What
+// is behind the end of the file costs nothing, but on Windows, where the file would get that long.
+const mapAtOnce = 1 << 30
+
+// pageSize is that of a new file; one that is there keeps its own. bbolt writes page by page, and
+// most of what is written is new jobs, one behind the other: larger pages are fewer writes, and
+// less of them stays empty.
+const pageSize = 16 << 10
+
+// growBy is by how many bytes more than it needs the file grows.
+const growBy = 1 << 20
+
+func mapFirst() int {
+	if runtime.GOOS == "windows" || strconv.IntSize < 64 {
+		return 0
+	}
+	return mapAtOnce
+}
 
 // asideName is added to the name of a damaged file; one is kept.
 const asideName = ".damaged"
@@ -25,10 +48,10 @@ const asideName = ".damaged"
 type file struct {
 	path string
 
-	mu      sync.RWMutex // guards db against being closed under a transaction
-	db      *bbolt.DB    // nil once closed
-	old     *bbolt.DB    // the damaged file, if it was open when it was set aside
-	written int          // bytes since it was opened; of the writer
+	mu     sync.RWMutex // guards db against being closed under a transaction
+	db     *bbolt.DB    // nil once closed
+	old    *bbolt.DB    // the damaged file, if it was open when it was set aside
+	passed int          // bytes since its memory was given back; of the writer
 
 	committed func() // for tests: called after each transaction that wrote; nil: nothing is
 }
@@ -47,18 +70,22 @@ func openFile(path string) (*file, error) {
 
 func openDB(path string) (db *bbolt.DB, err error) {
 	err = guard(func() error {
-		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapFirst(), PageSize: pageSize})
 		switch {
 		case errors.Is(err, bolterrors.ErrTimeout), errors.Is(err, fs.ErrPermission):
 			return fmt.Errorf("opening the history: %w", err)
 		case err != nil:
 			return damaged("%v", err)
 		}
+		db.AllocSize = growBy
 		return db.Update(func(tx *bbolt.Tx) error {
 			for _, name := range buckets {
 				if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 					return damaged("%v", err)
 				}
+			}
+			if err := createTimes(tx); err != nil {
+				return damaged("%v", err)
 			}
 			return nil
 		})
@@ -104,24 +131,16 @@ func (f *file) guarded(do func(db *bbolt.DB) error) error {
 	return guard(func() error { return do(f.db) })
 }
 
-// wrote counts what was written and opens the file anew now and then.
-func (f *file) wrote(n int) error {
-	if f.written += n; f.written < reopenAfter {
-		return nil
+// used counts what was read or written, and now and then gives back the memory of the
+// pages that were looked at for it.
+func (f *file) used(n int) {
+	if f.passed += n; f.passed < releaseAfter {
+		return
 	}
-	f.mu.Lock()
+	f.passed = 0
+	f.mu.Lock() // no transaction changes the mapping
 	defer f.mu.Unlock()
-	if f.db == nil {
-		return errClosed
-	}
-	err := f.db.Close()
-	f.db, f.written = nil, 0
-	if err != nil {
-		return fmt.Errorf("closing the history: %w", err)
-	}
-	db, err := openDB(f.path)
-	f.db = db
-	return err
+	_ = mapped.Release(f.path) // else the system takes it when it needs it
 }
 
 // begin sets the file aside and begins a new one.
@@ -135,7 +154,7 @@ func (f *file) begin() error {
 		return err
 	}
 	db, err := openDB(f.path)
-	f.db, f.written = db, 0
+	f.db, f.passed = db, 0
 	return err
 }
 

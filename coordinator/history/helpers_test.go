@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // shape is what a job of a test is like.
 type shape struct {
+	submitted   int64 // ms; filled in
 	name, owner string
 	labels      map[string]string
 	tasks       int
@@ -81,6 +82,7 @@ func (l *clusterLog) submit(s shape) fsm.JobID {
 		ops = append(ops, &fsm.JobChunk{Job: id, Chunk: c})
 	}
 	l.do(append(ops, &fsm.JobSeal{Job: id, Sum: sum, Digest: [16]byte{byte(id)}})...)
+	s.submitted = l.now
 	l.end(id, s)
 	l.model[id] = s
 	return id
@@ -230,7 +232,7 @@ func (r *replica) list(q Query) []fsm.JobID {
 func (l *clusterLog) want(q Query) []fsm.JobID {
 	var ids []fsm.JobID
 	for id, s := range l.model {
-		job := fsm.Job{ID: id, State: s.state, Header: &dtaskv1.JobHeader{Name: s.name, Owner: s.owner, Labels: s.labels}}
+		job := fsm.Job{ID: id, State: s.state, SubmittedMS: s.submitted, Header: &dtaskv1.JobHeader{Name: s.name, Owner: s.owner, Labels: s.labels}}
 		if q.Match(&job) {
 			ids = append(ids, id)
 		}

@@ -40,6 +40,7 @@ type History struct {
 
 	records fsm.RecordWriter // of the writer
 	head    []byte           // memory for a record
+	rest    []byte           // memory for what is cut into parts
 
 	expired, asides, fetched, failures, scrubbed, scrubs atomic.Uint64
 }

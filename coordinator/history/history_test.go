@@ -28,7 +28,7 @@ func TestNothingIsLostOrShownTwice(t *testing.T) {
 		cfg := Config{Path: path, Delay: time.Hour, Batch: 1 + choose(5000)}
 		r, snapshot, kept := l.replica(cfg), []byte(nil), []fsm.JobID(nil)
 		for range 5 + choose(25) {
-			switch choose(8) {
+			switch l.now += int64(choose(40) - 10); choose(8) {
 			case 0, 1, 2:
 				s := shape{name: fmt.Sprintf("n%d", choose(3)), owner: fmt.Sprintf("o%d", choose(2)), tasks: 1 + choose(4), body: choose(100), state: endings[choose(3)]}
 				if choose(2) == 0 {
@@ -65,6 +65,8 @@ func TestNothingIsLostOrShownTwice(t *testing.T) {
 				Query{Owner: "o1", Labels: map[string]string{"k": "v1", "x": "y"}},
 				Query{States: []fsm.JobState{fsm.JobFailed}, Below: fsm.JobID(1 + choose(10))},
 				Query{States: []fsm.JobState{fsm.JobRunning}},
+				Query{Since: l.now - int64(choose(200))},
+				Query{Since: l.now - int64(choose(200)), Before: l.now - int64(choose(100)), Name: "n1"},
 			)
 		}
 		r.stop()
@@ -102,7 +104,7 @@ func TestAFileIsWholeWhereverItsWritingWasCutOff(t *testing.T) {
 	})
 	r.apply().sync()
 	r.stop()
-	page := os.Getpagesize()
+	page := pageSize
 	for i := 1; i < len(files); i++ {
 		old, now := files[i-1], files[i]
 		for _, part := range []int{0, 1, 2, 3} {
@@ -380,5 +382,23 @@ func TestBackPressure(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// Each transaction is synced, beside the log mostly: one for each job would stand in its way.
+func TestLongRecordsThatWaitAreWrittenTogether(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	for range 20 {
+		id := l.submit(shape{tasks: 300, body: 100, state: fsm.JobCompleted})
+		l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
+	}
+	transactions := 0
+	r := l.recorded(Config{Delay: time.Hour}, func() { transactions++ })
+	r.apply().sync()
+	r.check(Query{States: []fsm.JobState{fsm.JobCompleted}})
+	r.stop()
+	if transactions > 2 {
+		t.Errorf("20 records of some 40 KB took %d transactions", transactions)
 	}
 }

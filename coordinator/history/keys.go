@@ -3,8 +3,6 @@ package history
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"maps"
-	"slices"
 
 	"github.com/dtask/dtask/fsm"
 )
@@ -15,6 +13,7 @@ var (
 	bucketParts = []byte("parts") // job, number → the rest of a long record
 	bucketOrder = []byte("order") // log index, job → cost
 	bucketIndex = []byte("index") // lists of jobs by word, see postings.go
+	bucketTimes = []byte("times") // block of jobs → when they were submitted, see times.go
 	bucketMeta  = []byte("meta")
 )
 
@@ -80,7 +79,7 @@ func makeWord(kind byte, parts ...string) (w word) {
 
 func stateWord(s fsm.JobState) word { return makeWord(wordState, s.String()) }
 
-// words are all that a job can be looked for by.
+// words are all that a job can be looked for by, in no order.
 func words(h *fsm.Head) []word {
 	list := make([]word, 0, 3+len(h.Header.GetLabels()))
 	list = append(list, stateWord(h.State))
@@ -90,8 +89,8 @@ func words(h *fsm.Head) []word {
 	if owner := h.Header.GetOwner(); owner != "" {
 		list = append(list, makeWord(wordOwner, owner))
 	}
-	for _, key := range slices.Sorted(maps.Keys(h.Header.GetLabels())) {
-		list = append(list, makeWord(wordLabel, key, h.Header.GetLabels()[key]))
+	for key, value := range h.Header.GetLabels() {
+		list = append(list, makeWord(wordLabel, key, value))
 	}
 	return list
 }

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -18,11 +17,10 @@ type Query struct {
 	Name, Owner string
 	Labels      map[string]string // all must match
 	States      []fsm.JobState    // one must match
+	Since       int64             // ms; only jobs submitted then or later
+	Before      int64             // ms; only jobs submitted earlier; 0 = all
 	Below       fsm.JobID         // only jobs with lower numbers; 0 = all
 }
-
-// maxSteps bounds how often one listing looks into the file.
-const maxSteps = 100_000
 
 // Match reports whether a job is looked for.
 func (q *Query) Match(j *fsm.Job) bool {
@@ -30,6 +28,7 @@ func (q *Query) Match(j *fsm.Job) bool {
 	case q.Below != 0 && j.ID >= q.Below,
 		q.Name != "" && q.Name != j.Header.GetName(),
 		q.Owner != "" && q.Owner != j.Header.GetOwner(),
+		j.SubmittedMS < q.Since, q.Before != 0 && j.SubmittedMS >= q.Before,
 		len(q.States) > 0 && !slices.Contains(q.States, j.State):
 		return false
 	}
@@ -130,21 +129,20 @@ func (l *lister) run() (rest fsm.JobID, err error) {
 	if slices.ContainsFunc(sets, func(set []word) bool { return len(set) == 0 }) {
 		return 0, nil // only jobs that have not ended are looked for
 	}
+	time, err := newTimeline(l)
+	if err != nil {
+		return 0, err
+	}
 	jobs := l.tx.Bucket(bucketJobs).Cursor()
 	id, more := before(jobs, l.q.Below)
 	if len(sets) == 0 {
-		for k, v := jobs.Seek(jobKey(id)); more && k != nil; k, v = jobs.Prev() {
-			if rest = l.stop(k); rest > 0 {
-				return rest, nil
-			}
-			if more, err = l.give(k, v); err != nil {
-				return 0, err
-			}
-		}
-		return 0, nil
+		return l.all(jobs, time, id, more)
 	}
-	m := matcher{lister: l, cursor: l.tx.Bucket(bucketIndex).Cursor(), sets: sets}
+	m := newMatcher(l, time, sets)
 	for more {
+		if id, more, err = time.next(id); err != nil || !more {
+			return 0, err
+		}
 		if l.left <= 0 || l.ctx.Err() != nil {
 			return id + 1, context.Cause(l.ctx)
 		}
@@ -153,14 +151,34 @@ func (l *lister) run() (rest fsm.JobID, err error) {
 			return rest, err
 		}
 		id, more = before(jobs, segment)
-		l.left--
+		l.left -= stepSeek
+	}
+	return 0, nil
+}
+
+// all goes over all jobs from one down.
+func (l *lister) all(jobs *bbolt.Cursor, time *timeline, id fsm.JobID, more bool) (rest fsm.JobID, err error) {
+	for k, v := jobs.Seek(jobKey(id)); more && k != nil; k, v = jobs.Prev() {
+		at := fsm.JobID(binary.BigEndian.Uint64(k))
+		if id, more, err = time.next(at); err != nil || !more {
+			return 0, err
+		}
+		if id < at {
+			k, v = jobs.Seek(jobKey(id))
+		}
+		if rest = l.stop(k); rest > 0 {
+			return rest, nil
+		}
+		if more, err = l.give(k, v); err != nil {
+			return 0, err
+		}
 	}
 	return 0, nil
 }
 
 // stop says where to go on if it is enough for one call.
 func (l *lister) stop(k []byte) fsm.JobID {
-	if l.left--; l.left > 0 && l.ctx.Err() == nil {
+	if l.left -= stepHead; l.left > 0 && l.ctx.Err() == nil {
 		return 0
 	}
 	return fsm.JobID(binary.BigEndian.Uint64(k)) + 1
@@ -191,66 +209,4 @@ func (l *lister) give(k, v []byte) (more bool, err error) {
 		return err == nil, err
 	}
 	return l.yield(head), nil
-}
-
-// matcher finds the jobs of a segment that have a word of each set: it asks each for
-// the next lower job, and begins again below whoever is lowest.
-type matcher struct {
-	*lister
-
-	cursor *bbolt.Cursor
-	sets   [][]word
-}
-
-// segment goes over a segment from a job down.
-func (m *matcher) segment(first, id fsm.JobID) (more bool, rest fsm.JobID, err error) {
-	jobs := m.tx.Bucket(bucketJobs)
-	for agreed := 0; ; {
-		set := m.sets[agreed]
-		at, ok := m.lower(set, first, id)
-		if !ok {
-			return true, 0, nil
-		}
-		if at < id {
-			id, agreed = at, 0 // begin again, this set included
-			if len(m.sets) > 1 {
-				continue
-			}
-		}
-		if agreed++; agreed < len(m.sets) {
-			continue
-		}
-		key := jobKey(id)
-		value := jobs.Get(key)
-		if value == nil {
-			return false, 0, damaged("job %d is in the index and not there", id)
-		}
-		if more, err = m.give(key, value); err != nil || !more {
-			return false, 0, err
-		}
-		if id == first {
-			return true, 0, nil
-		}
-		if m.left <= 0 || m.ctx.Err() != nil {
-			return false, id, context.Cause(m.ctx)
-		}
-		id, agreed = id-1, 0
-	}
-}
-
-// lower finds the highest job of a segment, at or below a number, with one of some
-// words.
-func (m *matcher) lower(words []word, first, id fsm.JobID) (at fsm.JobID, ok bool) {
-	for _, w := range words {
-		m.left--
-		key := makePost(w, id)
-		k, v := seekBack(m.cursor, key[:])
-		if len(k) != postSize || !bytes.Equal(k[:groupSize], key.group()) {
-			continue
-		}
-		if low, found := lastPost(k, v, key.low()); found {
-			at, ok = max(at, first+fsm.JobID(low)), true
-		}
-	}
-	return at, ok
 }

@@ -22,7 +22,9 @@ type meta struct {
 	gaps        []gap
 }
 
-const metaFormat = 2
+// metaFormat is what is written. A file of the format before has no times of some jobs
+// (createTimes) and is the same else; its binary does not read this one.
+const metaFormat, formatBefore = 3, 2
 
 var metaKey = []byte("meta")
 
@@ -44,7 +46,7 @@ func readMeta(sealed []byte) (m meta, err error) {
 		return m, err
 	}
 	const fixed, one = 1 + 5*8, 3 * 8
-	if len(b) < fixed || b[0] != metaFormat {
+	if len(b) < fixed || b[0] != metaFormat && b[0] != formatBefore {
 		return m, errors.New("the history file is of a format that this binary does not know: upgrade it")
 	}
 	n := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+8*i:]) }

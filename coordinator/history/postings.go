@@ -19,7 +19,7 @@ type post [postSize]byte
 const (
 	postSize   = groupSize + 2
 	groupSize  = 6 + 8 // segment and word
-	mostInList = 512   // jobs of one list: a quarter of a page
+	mostInList = 512   // jobs of one list: 1 KiB, which is rewritten when one is added
 )
 
 func makePost(w word, id fsm.JobID) (p post) {
@@ -138,39 +138,57 @@ const lastInSegment = 1<<segmentBits - 1
 // none.
 func listFor(index *bbolt.Bucket, group []byte, id uint16) (l list, end uint16) {
 	c := index.Cursor()
-	want := binary.BigEndian.AppendUint16(slices.Clone(group), id)
-	k, v := seekBack(c, want)
-	l, found := readList(group, k, v)
-	if found {
-		k, _ = c.Next()
-	} else {
-		k, v = c.Seek(want)
-		if l, found = readList(group, k, v); !found {
+	var want post
+	copy(want[:], group)
+	binary.BigEndian.PutUint16(want[groupSize:], id)
+	next, value := c.Seek(want[:])
+	var found bool
+	switch {
+	case bytes.Equal(next, want[:]):
+		l, _ = readList(group, next, value)
+		next, _ = c.Next()
+	default:
+		k, v := back(c, next, want[:])
+		if l, found = readList(group, k, v); found {
+			break
+		}
+		if l, found = readList(group, next, value); !found {
 			return list{}, lastInSegment
 		}
-		k, _ = c.Next()
+		c.Seek(next)
+		next, _ = c.Next()
 	}
-	if next, ok := readList(group, k, nil); ok {
-		return l, next.ids[0] - 1
+	if len(next) == postSize && bytes.Equal(next[:groupSize], group) {
+		return l, binary.BigEndian.Uint16(next[groupSize:]) - 1
 	}
 	return l, lastInSegment
 }
 
-// seekBack finds the last key that is not above one. Pages that have become empty in this
-// transaction are passed over: bbolt's Prev gives nothing for one, and its Last does
-// not end where all are.
+// seekBack finds the last key that is not above one.
 func seekBack(c *bbolt.Cursor, want []byte) (k, v []byte) {
 	k, v = c.Seek(want)
 	if bytes.Equal(k, want) {
 		return k, v
 	}
+	return back(c, k, want)
+}
+
+// back goes from where Seek found a key above want, or nil, to the one before. Pages that
+// have become empty in this transaction are passed over: bbolt's Prev gives nothing for
+// one, and its Last does not end where all are.
+func back(c *bbolt.Cursor, above, want []byte) (k, v []byte) {
+	if above != nil {
+		if k, v = c.Prev(); k != nil {
+			return k, v
+		}
+	}
 	if first, _ := c.Bucket().Cursor().First(); first == nil || bytes.Compare(first, want) > 0 {
 		return nil, nil
 	}
-	if k == nil {
+	if above == nil {
 		return c.Last()
 	}
-	for k, v = c.Prev(); k == nil; {
+	for k == nil {
 		k, v = c.Prev()
 	}
 	return k, v
@@ -219,21 +237,4 @@ func union(a, b []uint16) []uint16 {
 		}
 	}
 	return append(append(out, a...), b...)
-}
-
-// lastPost finds the highest job of a list, as it is stored, at or below a number.
-func lastPost(key, value []byte, id uint16) (uint16, bool) {
-	lo, hi := 0, len(value)/2
-	for lo < hi { // the first that is above
-		if mid := (lo + hi) / 2; binary.BigEndian.Uint16(value[2*mid:]) > id {
-			hi = mid
-		} else {
-			lo = mid + 1
-		}
-	}
-	if lo > 0 {
-		return binary.BigEndian.Uint16(value[2*lo-2:]), true
-	}
-	first := binary.BigEndian.Uint16(key[groupSize:])
-	return first, first <= id
 }

@@ -45,8 +45,8 @@ func (h *History) scrubAll(ctx context.Context, limit *rate.Limiter) (jobs int, 
 		}); err != nil {
 			return s.jobs, err
 		}
-		// What was looked at counts as memory until the file is opened anew.
-		if err := h.byWriter(ctx, func() error { return h.file.wrote(s.bytes) }); err != nil {
+		// What was looked at counts as memory until it is given back.
+		if err := h.byWriter(ctx, func() error { h.file.used(s.bytes); return nil }); err != nil {
 			return s.jobs, err
 		}
 		h.scrubbed.Add(uint64(s.bytes)) //nolint:gosec // not negative
@@ -142,6 +142,9 @@ func (s *scrubber) job(tx *bbolt.Tx, p Place, size uint64) (whole bool, err erro
 	}
 	if size != costOf(&head, len(value), s.long) {
 		return false, damaged("job %d has another size than in the order", p.Job)
+	}
+	if err := timed(tx, &head); err != nil {
+		return false, err
 	}
 	return true, posted(tx, &head)
 }

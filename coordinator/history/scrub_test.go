@@ -52,12 +52,12 @@ func TestAFlippedBitIsFoundBeforeAnybodyAsks(t *testing.T) {
 	whole := l.replica(Config{}).apply().sync()
 	good, snapshot := fileOf(t, l)
 	mended := 0
-	for at := 3 * 4096; at < len(good); at += 23_456 + at%13 {
+	for at := 3 * pageSize; at < len(good); at += 23_456 + at%13 {
 		bad := slices.Clone(good)
 		bad[at] ^= 1 << (at % 8)
 		r := l.replica(scrubbed(from(whole), write(t, bad))).restore(snapshot).apply()
 		until(t, "all was looked at, and mended", func() bool { return r.Stats().Scrubs > 0 && !r.Incomplete() })
-		r.check(Query{Name: "n0"}, Query{Labels: map[string]string{"i": "3"}}, Query{States: []fsm.JobState{fsm.JobFailed}})
+		r.check(Query{Since: 1, Before: l.now}, Query{Name: "n0"}, Query{Labels: map[string]string{"i": "3"}}, Query{States: []fsm.JobState{fsm.JobFailed}})
 		if r.Stats().Damaged > 0 {
 			mended++
 		}

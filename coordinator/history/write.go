@@ -14,8 +14,9 @@ import (
 // retryEvery is the pause after a write that failed, for want of room mostly.
 const retryEvery = time.Second
 
-// partsAtOnce bounds the parts of one transaction, in bytes.
-const partsAtOnce = 16 << 20
+// partsAtOnce bounds the parts of one transaction, in bytes: so many are synced without
+// much standing in the way of the log, which is mostly on the same disk.
+const partsAtOnce = 1 << 20
 
 // fillPercent fills the pages of what is written mostly in order.
 const fillPercent = 0.9
@@ -124,25 +125,30 @@ type encoded struct {
 	value []byte // sealed
 	words []word
 	cost  uint64
+
+	submitted int64 // ms
 }
 
 func (h *History) writeBatch() error {
 	b, gaps := h.take()
-	size, memory := 0, new(arena)
+	size, memory, rest := 0, new(arena), new(parts)
 	for _, w := range b.jobs {
 		if w.job == nil {
 			b.next.through = max(b.next.through, w.index)
 			continue
 		}
-		e, err := h.encode(w, memory)
+		e, err := h.encode(w, memory, rest)
 		if err != nil {
 			return err
 		}
 		b.records = append(b.records, e)
-		size += len(e.value)
+		size += int(e.cost) //nolint:gosec // far below 2^63
 	}
 	most, expired := 2*len(b.records)+1000, 0
 	err := h.file.update(func(tx *bbolt.Tx) error {
+		if err := rest.put(tx); err != nil {
+			return err
+		}
 		if err := put(tx, &b.next, b.records); err != nil {
 			return err
 		}
@@ -158,7 +164,8 @@ func (h *History) writeBatch() error {
 	h.expired.Add(uint64(expired)) //nolint:gosec // not negative
 	b.more = expired == most
 	h.wrote(b, gaps)
-	return h.file.wrote(size)
+	h.file.used(size)
+	return nil
 }
 
 // take takes a batch from the queue. It stays there until it is written.
@@ -203,45 +210,49 @@ func (h *History) wrote(b batch, gaps int) {
 	h.tell()
 }
 
-// encode makes what is written of a job. The parts of a long one are written at once,
-// in transactions of their own: they are nothing without the head.
-func (h *History) encode(w waiting, into *arena) (encoded, error) {
-	id, list, size, total := w.job.ID(), [][2][]byte(nil), 0, 0
-	store := func() error {
-		err := h.file.update(func(tx *bbolt.Tx) error {
-			bucket := tx.Bucket(bucketParts)
-			bucket.FillPercent = fillPercent
-			for _, kv := range list {
-				if err := bucket.Put(kv[0], kv[1]); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		list, size = nil, 0
-		return err
+// parts are those of long records that are not written yet. They are nothing without the
+// heads, so that they may be written before them; those of one job after the other are written together.
+type parts struct {
+	list [][2][]byte // key and value
+	size int
+}
+
+func (p *parts) put(tx *bbolt.Tx) error {
+	bucket := tx.Bucket(bucketParts)
+	bucket.FillPercent = fillPercent
+	for _, kv := range p.list {
+		if err := bucket.Put(kv[0], kv[1]); err != nil {
+			return err
+		}
 	}
-	c := cutter{head: h.head[:0], put: func(part uint32, b []byte) error {
+	return nil
+}
+
+// encode makes what is written of a job. The parts of a long one are added to those that
+// wait, which are written when there are many.
+func (h *History) encode(w waiting, into *arena, rest *parts) (encoded, error) {
+	id, total := w.job.ID(), 0
+	c := cutter{head: h.head[:0], rest: h.rest[:0], put: func(part uint32, b []byte) error {
 		key := partKey(id, part)
-		list = append(list, [2][]byte{key, sealed(key, b)})
-		size, total = size+len(b), total+len(b)
-		if size < partsAtOnce {
+		total += len(b)
+		rest.list, rest.size = append(rest.list, [2][]byte{key, sealed(key, b)}), rest.size+len(b)
+		if rest.size < partsAtOnce {
 			return nil
 		}
-		return store()
+		err := h.file.update(rest.put)
+		*rest = parts{}
+		return err
 	}}
 	err := h.records.Write(w.job, &c)
 	if err == nil {
 		err = c.close()
 	}
-	if err == nil && len(list) > 0 {
-		err = store()
-	}
 	if err != nil {
 		return encoded{}, err
 	}
+	h.rest = c.rest // its memory is used again, and that of the head, unless it was cut
 	if !c.long {
-		h.head = c.head // its memory is used again
+		h.head = c.head
 	}
 	head := w.job.Head()
 	return makeEncoded(Place{w.index, id}, c.n, c.head, &head, total, into), nil
@@ -270,7 +281,7 @@ func (a *arena) of(n int) []byte {
 func makeEncoded(p Place, parts uint32, record []byte, head *fsm.Head, partBytes int, into *arena) encoded {
 	s := stored{index: p.Index, parts: parts, record: record}
 	value := sealed(jobKey(p.Job), s.append(into.of(valueHeader+len(record)+sumSize)))
-	e := encoded{Place: p, value: value, words: words(head)}
+	e := encoded{Place: p, value: value, words: words(head), submitted: head.SubmittedMS}
 	e.cost = costOf(head, len(value), partBytes)
 	return e
 }
@@ -322,6 +333,9 @@ func put(tx *bbolt.Tx, m *meta, list []encoded) error {
 	if err := removePosts(index, sorted(gone)); err != nil {
 		return err
 	}
+	if err := addTimes(tx, list); err != nil {
+		return err
+	}
 	return addPosts(index, sorted(posts))
 }
 
@@ -365,6 +379,7 @@ func remove(tx *bbolt.Tx, m *meta, key, value []byte, gone []post) ([]post, erro
 func (h *History) expire(tx *bbolt.Tx, m *meta, most int) (n int, err error) {
 	jobs, parts := tx.Bucket(bucketJobs), tx.Bucket(bucketParts)
 	var gone []post
+	var went []fsm.JobID
 	for ; n < most && m.jobs > 0; n++ {
 		k, _ := tx.Bucket(bucketOrder).Cursor().First()
 		place, ok := readOrderKey(k)
@@ -389,11 +404,15 @@ func (h *History) expire(tx *bbolt.Tx, m *meta, most int) (n int, err error) {
 		if gone, err = remove(tx, m, key, value, gone); err != nil {
 			return n, err
 		}
+		went = append(went, place.Job)
 		for part := uint32(1); part <= s.parts; part++ {
 			if err := parts.Delete(partKey(place.Job, part)); err != nil {
 				return n, err
 			}
 		}
+	}
+	if err := dropTimes(tx, went); err != nil {
+		return n, err
 	}
 	return n, removePosts(tx.Bucket(bucketIndex), sorted(gone))
 }

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"fmt"
 	"testing"
 )
 
@@ -36,9 +37,9 @@ func BenchmarkPropose(b *testing.B) {
 
 func sizeName(size int) string {
 	if size >= 1<<10 {
-		return "64KiB"
+		return fmt.Sprintf("%dKiB", size>>10)
 	}
-	return "64B"
+	return fmt.Sprintf("%dB", size)
 }
 
 // BenchmarkReadIndex measures linearizable reads, one at a time and many at once.

@@ -1,10 +1,12 @@
 package raftnode
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
@@ -12,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +30,8 @@ const patience = 30 * time.Second
 
 // counter is a tiny FSM: it keeps the values that were applied, in order.
 type counter struct {
+	reads atomic.Int64 // of snapshots
+
 	mu     sync.Mutex
 	values []uint64
 }
@@ -40,19 +45,25 @@ func (c *counter) Apply(_, _ uint64, data []byte) any {
 
 func (c *counter) Snapshot() (Snapshot, error) { return counted(c.all()), nil }
 
-func (c *counter) Restore(r io.Reader) error {
+func (c *counter) Restore(r io.Reader) (take func(), err error) {
+	c.reads.Add(1)
 	data, err := io.ReadAll(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if len(data) < 4 || crc32.ChecksumIEEE(data[4:]) != binary.BigEndian.Uint32(data) {
+		return nil, errors.New("the snapshot's checksum differs")
+	}
+	data = data[4:]
 	var values []uint64
 	for ; len(data) > 0; data = data[8:] {
 		values = append(values, binary.BigEndian.Uint64(data))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.values = values
-	return nil
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.values = values
+	}, nil
 }
 
 func (c *counter) all() []uint64 {
@@ -64,12 +75,12 @@ func (c *counter) all() []uint64 {
 type counted []uint64
 
 func (c counted) Persist(w io.Writer) error {
+	var data []byte
 	for _, v := range c {
-		if _, err := w.Write(binary.BigEndian.AppendUint64(nil, v)); err != nil {
-			return err
-		}
+		data = binary.BigEndian.AppendUint64(data, v)
 	}
-	return nil
+	_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(data)), data...))
+	return err
 }
 
 func (counted) Release() {}
@@ -166,6 +177,7 @@ type testNode struct {
 	id, dir, address string
 	net              *network
 	peers            []Server
+	kind             LogStore // "": what DTASK_LOG_STORE says
 	tune             func(*Config)
 	known            func(string) (string, bool)
 
@@ -191,7 +203,12 @@ func newTestNode(tb testing.TB, id string, w *network) *testNode {
 
 func (n *testNode) listen(tb testing.TB) {
 	tb.Helper()
-	base, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", n.address) //nolint:usetesting // it is closed by stop
+	var base net.Listener
+	var err error
+	eventually(tb, "the port is free", func() bool { // while it does not listen, its port may be that of any connection
+		base, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", n.address) //nolint:usetesting // it is closed by stop
+		return !errors.Is(err, syscall.EADDRINUSE)
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -216,13 +233,17 @@ func quiet() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
+// logStore is the store of the entries. Where a test does not name it, DTASK_LOG_STORE does,
+// so that all of them can be run over each.
+func (n *testNode) logStore() LogStore { return cmp.Or(n.kind, LogStore(os.Getenv("DTASK_LOG_STORE"))) }
+
 func (n *testNode) config(tb testing.TB) Config {
 	tb.Helper()
 	n.fsm = &counter{}
 	cfg := Config{
 		Identity: n.identity, DataDir: n.dir, Advertise: n.address, Listener: n.mux, FSM: n.fsm, Peers: n.peers,
 		KnownInstance: n.known, Dial: n.net.dial(n.address), Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
-		StoreHang: patience, EnqueueTimeout: patience,
+		StoreHang: patience, EnqueueTimeout: patience, LogStore: n.logStore(),
 		// A busy machine must not cost a leader its term in the middle of a test.
 		Heartbeat: time.Second, Election: time.Second, Lease: 750 * time.Millisecond,
 	}
@@ -237,11 +258,23 @@ func (n *testNode) start(tb testing.TB, founders []Server) {
 	tb.Helper()
 	cfg := n.config(tb)
 	cfg.Founders = founders
+	if len(founders) == 0 {
+		cfg.Prepared = Prepare(tb.Context(), n.dir, cfg.FSM)
+	}
 	node, err := Open(cfg)
 	if err != nil {
 		tb.Fatalf("opening %s: %v", n.id, err)
 	}
 	n.Node = node
+}
+
+// stands makes a replica that is alone stand for election now, if it does not lead
+// already. On a slow machine it may be told so and not say it in time.
+func (n *testNode) stands(tb testing.TB) {
+	tb.Helper()
+	eventually(tb, n.id+" stands for election", func() bool {
+		return n.Leading() || len(n.fatals.all()) > 0 || n.stand() == nil
+	})
 }
 
 // stop closes all of the replica; its folder stays.
@@ -272,7 +305,8 @@ func (n *testNode) restart(tb testing.TB) {
 
 type cluster []*testNode
 
-// newCluster starts n replicas that found a cluster together.
+// newCluster starts n replicas that found a cluster together, and returns when one leads
+// and all follow it.
 func newCluster(tb testing.TB, count int, tune func(*Config)) cluster {
 	tb.Helper()
 	w := newNetwork()
@@ -287,9 +321,9 @@ func newCluster(tb testing.TB, count int, tune func(*Config)) cluster {
 		n.peers = peers
 		n.start(tb, peers)
 	}
-	if err := c[0].stand(); err != nil { // nobody waits for the first time-out
-		tb.Fatal(err)
-	}
+	eventually(tb, "all know the leader", func() bool {
+		return !slices.ContainsFunc(c, func(n *testNode) bool { id, _ := n.Leader(); return id == "" })
+	})
 	return c
 }
 

@@ -26,6 +26,12 @@ type Config struct {
 	Identity *IdentityFile
 	// DataDir holds raft.db and snapshots; it must exist.
 	DataDir string
+	// Inspected is what Inspect found in DataDir, which nobody has changed since. Optional:
+	// without it Open inspects the folder.
+	Inspected *Folder
+	// Prepared is what Prepare made of DataDir and FSM. Optional: without it Open reads the
+	// newest snapshot itself.
+	Prepared *Prepared
 	// Advertise is the HOST:PORT under which the others reach this replica.
 	Advertise string
 	// Listener brings the Raft connections of the shared port.
@@ -86,8 +92,12 @@ type Config struct {
 	// is known how to ask it.
 	Space SpaceFunc
 
-	// WrapStore may put something between the defended store and raft.db: faults,
-	// in tests. Optional.
+	// LogStore is where the entries of the log are. A folder that has them elsewhere is not
+	// opened. Empty: LogBolt.
+	LogStore LogStore
+
+	// WrapStore may put something between the defended store and what is on the disk:
+	// faults, in tests. Optional.
 	WrapStore func(Backend) Backend
 
 	// Pace scales all times above that are defaults, and those that are constants. For
@@ -113,6 +123,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.SnapshotInterval, c.Pace.Of(10*time.Second))
 	setDefault(&c.TrailingLogs, 1024)
 	setDefault(&c.SpaceInterval, c.Pace.Of(time.Second))
+	setDefault(&c.LogStore, LogBolt)
 	if c.LowSpace == nil {
 		limit := DefaultSpaceLimit()
 		c.LowSpace = &limit
@@ -143,6 +154,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, errors.New(what))
 		}
 	}
+	errs = append(errs, c.LogStore.Validate())
 	need(c.Identity != nil, "identity is missing")
 	need(c.DataDir != "", "data folder is missing")
 	need(c.Advertise != "", "advertised address is missing")

@@ -12,14 +12,10 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/dtask/dtask/test/chaos/faultfs"
 	"github.com/dtask/dtask/test/chaos/faultfs/disk"
 )
-
-// crashPoints is at how many points of one recorded life the power is cut.
-const crashPoints = 300
 
 // promises is what a replica had promised at a point of its life.
 type promises struct{ term, index, value uint64 }
@@ -53,7 +49,17 @@ func promised(t *testing.T, ops []disk.Op) (p promises) {
 // and know no lower term than before.
 func TestWhatWasPromisedSurvivesAPowerCutAtAnyPoint(t *testing.T) {
 	t.Parallel()
-	ops, address := recordedLife(t)
+	for _, store := range []LogStore{LogBolt, LogWAL} {
+		t.Run(string(store), func(t *testing.T) {
+			t.Parallel()
+			survivesPowerCuts(t, store)
+		})
+	}
+}
+
+func survivesPowerCuts(t *testing.T, store LogStore) {
+	t.Helper()
+	ops, address := recordedLife(t, store)
 	random := rand.New(rand.NewPCG(1, 1))
 	promising := 0
 	for i := range crashPoints {
@@ -69,12 +75,12 @@ func TestWhatWasPromisedSurvivesAPowerCutAtAnyPoint(t *testing.T) {
 			promising++
 		}
 		data := filepath.Join(dir, faultfs.DataFolder)
-		if err := keeps(data, want); err != nil {
+		if err := keeps(data, store, want); err != nil {
 			t.Errorf("power cut after %d of %d operations: %v", at, len(ops), err)
 			continue
 		}
 		if i%25 == 24 {
-			goesOn(t, data, address, want)
+			goesOn(t, data, address, store, want)
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
@@ -112,20 +118,20 @@ func TestAVoteOfAReplicaWithoutALogSurvives(t *testing.T) {
 		if err := image.Export(dir); err != nil {
 			t.Fatal(err)
 		}
-		if voted, _, err := HasState(filepath.Join(dir, faultfs.DataFolder)); err != nil || !voted {
-			t.Fatalf("seed %d: the replica remembers its vote: %v, %v", seed, voted, err)
+		if f, err := Inspect(filepath.Join(dir, faultfs.DataFolder), n.logStore()); err != nil || !f.HasState {
+			t.Fatalf("seed %d: the replica remembers its vote: %+v, %v", seed, f, err)
 		}
 	}
 }
 
 // recordedLife is the record of a replica's disk, and the replica's address.
-func recordedLife(t *testing.T) (ops []disk.Op, address string) {
+func recordedLife(t *testing.T, store LogStore) (ops []disk.Op, address string) {
 	t.Helper()
 	d := mountedDisk(t)
 	if err := d.Record(); err != nil {
 		t.Fatal(err)
 	}
-	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataFolder), net: newNetwork(), address: "127.0.0.1:0"}
+	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataFolder), net: newNetwork(), address: "127.0.0.1:0", kind: store}
 	if err := MakeDir(n.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -138,9 +144,7 @@ func recordedLife(t *testing.T) (ops []disk.Op, address string) {
 	for life := range 3 {
 		if life == 0 {
 			n.start(t, []Server{{ID: n.id, Address: n.address, Voter: true}})
-			if err := n.stand(); err != nil {
-				t.Fatal(err)
-			}
+			n.stands(t)
 		} else {
 			n.restart(t)
 		}
@@ -205,15 +209,15 @@ func mountedDisk(t *testing.T) *faultfs.Disk {
 }
 
 // keeps looks into a folder after a power cut, as a replica would that starts.
-func keeps(dir string, want promises) error {
+func keeps(dir string, store LogStore, want promises) error {
 	if want == (promises{}) {
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		_, _, err := HasState(dir)
+		_, err := Inspect(dir, store)
 		return err
 	}
-	if _, _, err := HasState(dir); err != nil {
+	if _, err := Inspect(dir, store); err != nil {
 		return err
 	}
 	snapshot, err := newestSnapshot(dir)
@@ -224,12 +228,10 @@ func keeps(dir string, want promises) error {
 	if err != nil {
 		return err
 	}
-	bolt, err := raftboltdb.NewBoltStore(filepath.Join(dir, storeName))
+	s, failures, err := openState(dir, state)
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	var failures fatals
-	s := &store{backend: layOut(bolt, state), path: dir, hang: patience, fatal: failures.record}
 	err = s.keeps(snapshot, want)
 	return errors.Join(append(failures.all(), err, s.close())...)
 }
@@ -294,17 +296,15 @@ func newestSnapshot(dir string) (uint64, error) {
 
 // goesOn starts the replica on what is left: it has every value that was
 // acknowledged, and takes more.
-func goesOn(t *testing.T, dir, address string, want promises) {
+func goesOn(t *testing.T, dir, address string, store LogStore, want promises) {
 	t.Helper()
 	if want.value == 0 {
 		return
 	}
-	n := &testNode{id: "n1", dir: dir, net: newNetwork(), address: address}
+	n := &testNode{id: "n1", dir: dir, net: newNetwork(), address: address, kind: store}
 	defer n.stop(t)
 	n.restart(t)
-	if err := n.stand(); err != nil {
-		t.Fatal(err)
-	}
+	n.stands(t)
 	cluster{n}.leader(t)
 	eventually(t, "all is applied", func() bool { return uint64(len(n.fsm.all())) >= want.value })
 	have := uint64(len(n.fsm.all()))

@@ -2,7 +2,7 @@
 // its log, its stable store, its snapshots and its transport, wired so that
 // what dtask promises about them holds. It knows bytes, not jobs.
 //
-//	            Propose ─► raft.ApplyLog ─► group commit ─► LogCache
+//	            Propose ─► raft.ApplyLog ─► group commit ─► the log
 //	sequencer                                                  │
 //	            ◄─ Proposal, in order ◄─ FSM.Apply ◄─┐         ▼
 //	                                                 │   defended store: CRC per entry,
@@ -12,9 +12,15 @@
 //	            (one port: gRPC beside Raft)            raft.db (bbolt, always synced)
 //
 // It owns:
+//   - the log as raft sees it (parallel.go), in which a leader's entries are stored
+//     while they are on their way to the others;
 //   - the log and the stable store and the wrapper that defends them
 //     (store.go): a checksum in every entry and on term and vote, verified when
 //     an entry is stored, read and applied; the first error ends the process;
+//     and the steps in which entries before a snapshot are deleted (compact.go);
+//   - the segments of raft-wal, which can hold the entries in the place of raft.db:
+//     the walk over them before they are opened (wal_inspect.go, wal_segment.go), the
+//     note of what was stored (wal_note.go), and which store a folder has (layout.go);
 //   - the identity of the data folder (identity.go): the server it belongs to,
 //     a random instance, and the cluster once it is known;
 //   - the one port that gRPC and Raft share (listener.go) and the preface with
@@ -28,7 +34,7 @@
 // It does not know what an entry means, does not decide when to lead (package
 // leader does), and does not answer clients.
 //
-// Goroutines. Open starts five: the collector, which completes proposals in
+// Goroutines. Open starts some: the writer of the log; the collector, which completes proposals in
 // order; the reader, which confirms leadership once for all reads that wait; the
 // snapshotter; the watch on the leader; and the watch on the disk. Each watch connection that a peer
 // opened has one. Raft has its own. Close stops and waits for all of them.

@@ -41,15 +41,8 @@ const (
 
 // watchLoop watches the leader until the node is closed.
 func (n *Node) watchLoop() {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := n.untilClosing()
 	defer cancel()
-	n.work.Go(func() {
-		defer cancel()
-		select {
-		case <-n.closing:
-		case <-ctx.Done():
-		}
-	})
 	changed := make(chan raft.Observation, 1) // size 1: one signal says all
 	observer := raft.NewObserver(changed, false, func(o *raft.Observation) bool {
 		_, ok := o.Data.(raft.LeaderObservation)
@@ -75,6 +68,19 @@ func (n *Node) watchLoop() {
 		}
 		timer.Stop()
 	}
+}
+
+// untilClosing is a context that ends when the node is being closed.
+func (n *Node) untilClosing() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	n.work.Go(func() {
+		defer cancel()
+		select {
+		case <-n.closing:
+		case <-ctx.Done():
+		}
+	})
+	return ctx, cancel
 }
 
 // watchable returns the leader, if it is another and this replica is a voter.
@@ -294,6 +300,8 @@ func (n *Node) answer(q question) reply {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout/2)
 		defer cancel()
 		a.verdict = n.lost(ctx, q.server, q.number)
+	case questionBegun:
+		return n.begun(q.server, q.number)
 	case questionSpace:
 		if !n.LowSpace() {
 			a.verdict = verdictYes

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,16 @@ const (
 // replica that lost its last transaction so is one that was rolled back.
 func TestAFlippedBitIsNoticedOrHarmless(t *testing.T) {
 	t.Parallel()
+	for _, store := range []LogStore{LogBolt, LogWAL} {
+		t.Run(string(store), func(t *testing.T) {
+			t.Parallel()
+			flipBits(t, store)
+		})
+	}
+}
+
+func flipBits(t *testing.T, store LogStore) {
+	t.Helper()
 	count := flips
 	if given := os.Getenv("DTASK_BITFLIPS"); given != "" {
 		var err error
@@ -43,8 +54,19 @@ func TestAFlippedBitIsNoticedOrHarmless(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir, address, values := wholeFolder(t)
+	random := rand.New(rand.NewPCG(7, 7))
+	dir, address, values := wholeFolder(t, store)
 	files := []string{storeName, storeName, storeName}
+	if store == LogWAL {
+		files = append(files, filepath.Join(segmentsDir, noteName))
+		segments, err := filepath.Glob(filepath.Join(dir, segmentsDir, "*"+segmentSuffix))
+		if err != nil || len(segments) == 0 {
+			t.Fatal(segments, err)
+		}
+		for range 5 {
+			files = append(files, filepath.Join(segmentsDir, filepath.Base(segments[random.IntN(len(segments))])))
+		}
+	}
 	snapshots, err := snapshotNames(dir)
 	if err != nil || len(snapshots) != snapshotRetain {
 		t.Fatalf("there are snapshots %v, %v; want %d", snapshots, err, snapshotRetain)
@@ -53,7 +75,6 @@ func TestAFlippedBitIsNoticedOrHarmless(t *testing.T) {
 	files = append(files, filepath.Join(newest, "state.bin"), filepath.Join(newest, "meta.json"))
 
 	used := usedPages(t, filepath.Join(dir, storeName))
-	random := rand.New(rand.NewPCG(7, 7))
 	fates := make(map[fate]int)
 	for range count {
 		image := filepath.Join(t.TempDir(), "image")
@@ -67,7 +88,7 @@ func TestAFlippedBitIsNoticedOrHarmless(t *testing.T) {
 		}
 		var bit int64
 		rewrite(t, filepath.Join(image, name), func(content []byte) {
-			bit = random.Int64N(int64(len(content)) * 8)
+			bit = random.Int64N(int64(len(bytes.TrimRight(content, "\x00"))) * 8)
 			if pages != nil {
 				within := int64(pageSize)
 				if random.IntN(2) == 0 {
@@ -77,7 +98,7 @@ func TestAFlippedBitIsNoticedOrHarmless(t *testing.T) {
 			}
 			content[bit/8] ^= 1 << (bit % 8)
 		})
-		got, why := fateOf(t, image, address, values)
+		got, why := fateOf(t, image, address, store, values)
 		if got == fooled && name == storeName && why == wentBack {
 			got = older
 		}
@@ -125,16 +146,15 @@ func usedPages(t *testing.T, path string) (used []int64) {
 
 // wholeFolder is the folder of a replica that was stopped, with snapshots, a log
 // before and behind them, and so many values.
-func wholeFolder(t *testing.T) (dir, address string, values uint64) {
+func wholeFolder(t *testing.T, store LogStore) (dir, address string, values uint64) {
 	t.Helper()
 	n := newTestNode(t, "n1", nil)
+	n.kind = store
 	n.tune = func(cfg *Config) {
 		cfg.SnapshotBytes, cfg.SnapshotInterval, cfg.TrailingLogs = 1<<40, 1, 30
 	}
 	n.start(t, []Server{{ID: n.id, Address: n.address, Voter: true}})
-	if err := n.stand(); err != nil {
-		t.Fatal(err)
-	}
+	n.stands(t)
 	cluster{n}.leader(t)
 	for range 3 {
 		n.propose(t, values+1, 40)
@@ -155,9 +175,9 @@ func wholeFolder(t *testing.T) (dir, address string, values uint64) {
 const wentBack = "the last values are gone"
 
 // fateOf starts a replica on a folder and sees what it does.
-func fateOf(t *testing.T, dir, address string, values uint64) (f fate, why string) {
+func fateOf(t *testing.T, dir, address string, store LogStore, values uint64) (f fate, why string) {
 	t.Helper()
-	n := &testNode{id: "n1", dir: dir, net: newNetwork(), address: address}
+	n := &testNode{id: "n1", dir: dir, net: newNetwork(), address: address, kind: store}
 	n.listen(t)
 	defer n.leave(t)
 	node, err := Open(n.config(t))
@@ -170,9 +190,8 @@ func fateOf(t *testing.T, dir, address string, values uint64) (f fate, why strin
 		return refused, err.Error()
 	}
 	n.Node = node
-	if err := n.stand(); err == nil {
-		eventually(t, "it leads or stops", func() bool { return n.Leading() || len(n.fatals.all()) > 0 })
-	}
+	n.stands(t)
+	eventually(t, "it leads or stops", func() bool { return n.Leading() || len(n.fatals.all()) > 0 })
 	want := make([]uint64, values)
 	for i := range want {
 		want[i] = uint64(i + 1)

@@ -23,10 +23,11 @@ type FSM interface {
 	Apply(index, term uint64, data []byte) any
 	// Snapshot captures the state in O(1); Apply waits for it.
 	Snapshot() (Snapshot, error)
-	// Restore replaces the state with what a snapshot's Persist wrote. It
-	// builds the new state aside and swaps only when it is whole; after an
-	// error the old state is as before.
-	Restore(r io.Reader) error
+	// Restore reads what a snapshot's Persist wrote into a new state, aside: the present one
+	// is as before until take is called, which puts the new one into its place. That
+	// what it reads is what was written, and all of it, it finds out by itself. It is called
+	// while others read the present state, and what it made may never be taken.
+	Restore(r io.Reader) (take func(), err error)
 }
 
 // Snapshot is a captured state.
@@ -59,6 +60,8 @@ const (
 type fsmAdapter struct {
 	fsm   FSM
 	fatal func(error) // idempotent
+	// writer is what a snapshot's state is written through; nil: the sink itself.
+	writer func(raft.SnapshotSink) (io.WriteCloser, error)
 
 	stopped atomic.Bool
 	applied atomic.Uint64 // index of the last entry that the FSM has applied
@@ -151,7 +154,7 @@ func (a *fsmAdapter) Snapshot() (raft.FSMSnapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("capturing the state: %w", err)
 	}
-	return &fsmSnapshot{snapshot: snapshot, index: a.applied.Load(), term: a.term.Load()}, nil
+	return &fsmSnapshot{snapshot: snapshot, index: a.applied.Load(), term: a.term.Load(), writer: a.writer}, nil
 }
 
 // Restore implements raft.FSM.
@@ -159,42 +162,74 @@ func (a *fsmAdapter) Restore(source io.ReadCloser) error {
 	if a.stopped.Load() {
 		return errors.New("state machine has halted")
 	}
+	state, err := readState(a.fsm, source)
+	if err != nil {
+		return err
+	}
+	a.take(state)
+	return nil
+}
+
+// take puts a state that was read into the place of the present one.
+func (a *fsmAdapter) take(s readyState) {
+	s.take()
+	a.advance(s.index, s.term)
+}
+
+// readyState is a state that was read from a snapshot: it stands for the entries up to
+// index, and is not in use yet.
+type readyState struct {
+	take        func()
+	index, term uint64
+}
+
+func readState(fsm FSM, source io.Reader) (state readyState, err error) {
 	header := make([]byte, snapshotHeader)
 	if _, err := io.ReadFull(source, header); err != nil {
-		return fmt.Errorf("reading the snapshot's header: %w", err)
+		return state, fmt.Errorf("reading the snapshot's header: %w", err)
 	}
 	body, sum := header[:snapshotHeader-4], header[snapshotHeader-4:]
 	if string(body[:len(snapshotMagic)]) != snapshotMagic {
-		return &DamageError{Detail: fmt.Sprintf("snapshot begins with %q, should begin with %q", body[:len(snapshotMagic)], snapshotMagic)}
+		return state, &DamageError{Detail: fmt.Sprintf("snapshot begins with %q, should begin with %q", body[:len(snapshotMagic)], snapshotMagic)}
 	}
 	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(sum) {
-		return &DamageError{Detail: "the snapshot's header does not match its checksum"}
-	}
-	if err := a.fsm.Restore(source); err != nil {
-		return fmt.Errorf("restoring the state: %w", err)
+		return state, &DamageError{Detail: "the snapshot's header does not match its checksum"}
 	}
 	numbers := body[len(snapshotMagic):]
-	a.advance(binary.BigEndian.Uint64(numbers), binary.BigEndian.Uint64(numbers[8:]))
-	return nil
+	state.index, state.term = binary.BigEndian.Uint64(numbers), binary.BigEndian.Uint64(numbers[8:])
+	if state.take, err = fsm.Restore(source); err != nil {
+		return state, fmt.Errorf("restoring the state: %w", err)
+	}
+	return state, nil
 }
 
 // fsmSnapshot is one captured state on its way to the snapshot store.
 type fsmSnapshot struct {
 	snapshot    Snapshot
 	index, term uint64
+	writer      func(raft.SnapshotSink) (io.WriteCloser, error)
 }
 
 // Persist implements raft.FSMSnapshot. On an error raft cancels the sink.
-func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) (err error) {
+	var to io.Writer = sink
+	if s.writer != nil {
+		w, err := s.writer(sink)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, w.Close()) }()
+		to = w
+	}
 	header := make([]byte, 0, snapshotHeader)
 	header = append(header, snapshotMagic...)
 	header = binary.BigEndian.AppendUint64(header, s.index)
 	header = binary.BigEndian.AppendUint64(header, s.term)
 	header = binary.BigEndian.AppendUint32(header, crc32.Checksum(header, castagnoli))
-	if _, err := sink.Write(header); err != nil {
+	if _, err := to.Write(header); err != nil {
 		return fmt.Errorf("writing the snapshot's header: %w", err)
 	}
-	if err := s.snapshot.Persist(sink); err != nil {
+	if err := s.snapshot.Persist(to); err != nil {
 		return fmt.Errorf("writing the state: %w", err)
 	}
 	return nil

@@ -20,6 +20,7 @@ const (
 	storeName    = "raft.db"
 	snapshotsDir = "snapshots"
 	tmpSuffix    = ".tmp"
+	stateName    = "state.bin" // in the folder of a snapshot
 )
 
 // Keys and buckets that raft and raft-boltdb use in raft.db.
@@ -30,12 +31,14 @@ var (
 	keyVoteTerm = []byte("LastVoteTerm")
 )
 
-// storeState is what a closed raft.db holds.
+// storeState is what a closed store holds: raft.db and, if the entries are there, the
+// segments beside it.
 type storeState struct {
 	first, last uint64 // indexes of the log; 0 when it is empty
 	term        uint64
 	voted       bool
-	pieces      bool // the entries are in pieces; see keyLayout
+	layout      byte // how the entries are stored; see keyLayout
+	wal         walState
 }
 
 // empty says whether the store remembers nothing that a cluster could rely on. A
@@ -43,27 +46,39 @@ type storeState struct {
 // a term alone, and the founding is repeated.
 func (s *storeState) empty() bool { return s.last == 0 && s.term <= 1 && !s.voted }
 
-// HasState says whether the data folder dir holds raft state: a log, a vote, a
-// later term or a snapshot; and the index of the last entry that it stands for. The
-// folder must not be in use. It is an error if the state cannot be read; nothing is
+// Folder is what Inspect found in a data folder.
+type Folder struct {
+	// HasState says that it holds raft state: a log, a vote, a later term or a snapshot.
+	HasState bool
+	// Last is the index of the last entry that it stands for.
+	Last uint64
+
+	store storeState
+}
+
+// Inspect looks at the data folder dir, which must not be in use. It is an error if what it
+// holds cannot be read, or if the entries are in another store than is wanted; nothing is
 // changed or deleted.
-func HasState(dir string) (has bool, last uint64, err error) {
+func Inspect(dir string, want LogStore) (*Folder, error) {
 	snapshots, err := snapshotNames(dir)
 	if err != nil {
-		return false, 0, err
+		return nil, err
 	}
 	state, err := inspect(filepath.Join(dir, storeName))
 	if err != nil {
-		return false, 0, err
+		return nil, err
 	}
-	last = state.last
+	f := &Folder{HasState: len(snapshots) > 0 || !state.empty(), Last: state.last, store: state}
+	if err := state.keptIn(dir, want, f.HasState); err != nil {
+		return nil, err
+	}
 	for _, name := range snapshots {
 		var term, index uint64
 		if _, err := fmt.Sscanf(name, "%d-%d-", &term, &index); err == nil {
-			last = max(last, index)
+			f.Last = max(f.Last, index)
 		}
 	}
-	return len(snapshots) > 0 || !state.empty(), last, nil
+	return f, nil
 }
 
 // snapshotNames lists the finished snapshots of dir, readable or not.
@@ -81,11 +96,29 @@ func snapshotNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// inspect walks a closed raft.db read-only. bbolt scans the whole file when it opens
+// inspect looks at a closed raft.db, and at the segments beside it.
+func inspect(path string) (storeState, error) {
+	state, err := inspectBolt(path)
+	if err != nil {
+		return state, err
+	}
+	dir := filepath.Dir(path)
+	if state.layout != layoutWAL {
+		return state, knownFiles(filepath.Join(dir, segmentsDir), state.wal.list)
+	}
+	if state.last > 0 {
+		return state, &DamageError{Path: path, Detail: fmt.Sprintf("it has entries up to %d, and they should be in %s", state.last, segmentsDir)}
+	}
+	state.wal, err = inspectWAL(dir, state.wal.list)
+	state.first, state.last = state.wal.first, state.wal.last
+	return state, err
+}
+
+// inspectBolt walks a closed raft.db read-only. bbolt scans the whole file when it opens
 // it for writing, and does so in a goroutine whose panic nobody can catch; the
 // same pages are touched here first, where a panic becomes a DamageError. A
 // missing or zero-length file is an empty store.
-func inspect(path string) (state storeState, err error) {
+func inspectBolt(path string) (state storeState, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || (err == nil && info.Size() == 0) {
 		return state, nil
@@ -116,6 +149,12 @@ func (s *storeState) read(path string, tx *bbolt.Tx) error {
 	if conf != nil {
 		if err := s.readLayout(path, conf.Get(keyLayout)); err != nil {
 			return err
+		}
+		if stored := conf.Get(keySegments); stored != nil {
+			var err error
+			if s.wal.list, err = readSegments(path, stored); err != nil {
+				return err
+			}
 		}
 	}
 	if logs := tx.Bucket(bucketLogs); logs != nil {

@@ -39,6 +39,7 @@ func (n *Node) Collector() prometheus.Collector {
 	counter("read_rounds", "Quorum rounds that confirmed reads.", func(s Stats) float64 { return float64(s.ReadRounds) })
 	counter("watches_lost", "Watch connections to a leader that broke while it led.", func(s Stats) float64 { return float64(s.WatchesLost) })
 	counter("quick_elections", "Elections that this replica started because the leader's process was gone.", func(s Stats) float64 { return float64(s.QuickElections) })
+	counter("first_elections", "Elections that this replica started because a majority had begun and knew no leader.", func(s Stats) float64 { return float64(s.FirstElections) })
 	counter("peers_refused", "Raft connections refused by either side.", func(s Stats) float64 { return float64(s.PeersRefused) })
 	counter("connections_refused", "Connections of the shared port closed unserved.", func(s Stats) float64 { return float64(s.ConnsRefused) })
 	return c

@@ -6,21 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
 )
 
 const (
-	// logCache is how many entries stay in memory for the followers; at the
-	// usual limit of 256 KiB an entry it pins at most 16 MiB.
-	logCache = 64
 	// maxAppend is how many entries one request to a follower carries. Raft
 	// counts entries, not bytes, so it is kept small.
 	maxAppend = 64
@@ -39,7 +34,7 @@ type Node struct {
 	store     *store
 	first     uint64 // of the log, before raft started
 	last      uint64
-	logs      *raft.LogCache
+	logs      *parallelLog
 	fsm       *fsmAdapter
 	stream    *streamLayer
 	transport *patientTransport
@@ -61,6 +56,7 @@ type Node struct {
 
 	watching atomic.Bool   // a watch connection to the leader is up
 	stoodIn  atomic.Uint64 // last term in which watchLoop stood for election
+	began    beginning     // set before the others can ask
 
 	lowSpace, shortSpace atomic.Bool // of the last look at the disk
 	freeSpace            atomic.Uint64
@@ -75,7 +71,7 @@ type Node struct {
 
 type nodeCounters struct {
 	proposals, proposedBytes, reads, readRounds, snapshots, snapshotFailures atomic.Uint64
-	watchesLost, quickElections                                              atomic.Uint64
+	watchesLost, quickElections, firstElections                              atomic.Uint64
 }
 
 // Open starts raft on a data folder and returns when its state is restored from the
@@ -90,93 +86,31 @@ func Open(cfg Config) (*Node, error) {
 		cfg: cfg, log: cfg.Logger,
 		closing: make(chan struct{}), gone: make(chan struct{}),
 		proposals: make(chan *Proposal, maxInFlight), wakeReader: make(chan struct{}, 1),
+		began: beginning{askers: make(map[string]bool), asked: make(chan struct{}, 1)},
 	}
 	n.fsm = newFSMAdapter(cfg.FSM, n.fatal)
+	n.fsm.writer = n.steadily
 	n.look()
 	if err := n.openStores(); err != nil {
 		return nil, err
 	}
+	n.logs = newParallelLog(n.store)
 	if err := n.openRaft(); err != nil {
+		n.logs.close()
 		return nil, errors.Join(err, n.store.close())
 	}
+	n.begin()
 	n.cfg.Listener.handle(n.stream.handle, n.stream.handleWatch)
 	n.work.Go(n.collect)
 	n.work.Go(n.readLoop)
 	n.work.Go(n.snapshotLoop)
+	n.work.Go(n.beginLoop)
 	n.work.Go(n.watchLoop)
 	n.work.Go(n.spaceLoop)
 	if err := n.arm(); err != nil {
 		return nil, errors.Join(err, n.Close(context.Background()))
 	}
 	return n, nil
-}
-
-// openStores opens raft.db, after looking whether it can be, and founds the cluster
-// in it if that is asked for.
-func (n *Node) openStores() error {
-	if info, err := os.Stat(n.cfg.DataDir); err != nil || !info.IsDir() {
-		return fmt.Errorf("data folder %s is not there: %w", n.cfg.DataDir, err)
-	}
-	path := filepath.Join(n.cfg.DataDir, storeName)
-	state, err := inspect(path)
-	if err != nil {
-		return err
-	}
-	snapshots, err := snapshotNames(n.cfg.DataDir)
-	if err != nil {
-		return err
-	}
-	empty := state.empty() && len(snapshots) == 0
-	identity := n.cfg.Identity.Get()
-	switch {
-	case identity.Stored && state.last == 0 && len(snapshots) == 0:
-		return &DamageError{Path: n.cfg.DataDir, Detail: "it held raft state before, and holds none now"}
-	case len(n.cfg.Founders) > 0 && !empty:
-		return ErrNotEmpty
-	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{
-		Path: path,
-		BoltOptions: &bbolt.Options{
-			Timeout:        time.Second,
-			NoFreelistSync: true, // the free pages are found anew at open: half the writes of a commit
-			FreelistType:   bbolt.FreelistMapType,
-		},
-		MsgpackUseNewTimeFormat: true,
-	})
-	if err != nil {
-		return openError(path, err)
-	}
-	n.store = &store{backend: n.cfg.WrapStore(layOut(bolt, state)), path: path, hang: n.cfg.StoreHang, fatal: n.fatal, onFirstStore: n.cfg.Identity.markStored}
-	n.store.stored.Store(identity.Stored)
-	n.first, n.last = state.first, state.last
-	if err := n.store.markLayout(state); err != nil {
-		return errors.Join(err, n.store.close())
-	}
-	if err := n.store.check(); err != nil {
-		return errors.Join(err, n.store.close())
-	}
-	if len(n.cfg.Founders) > 0 {
-		if err := n.found(); err != nil {
-			return errors.Join(fmt.Errorf("founding the cluster: %w", err), n.store.close())
-		}
-	}
-	return nil
-}
-
-// found writes what raft.BootstrapCluster would. It is written here because raft's
-// refuses to repeat a founding that a crash cut in two.
-func (n *Node) found() error {
-	var servers []raft.Server
-	for _, s := range n.cfg.Founders {
-		servers = append(servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address)})
-	}
-	if err := n.store.SetUint64(keyTerm, 1); err != nil {
-		return err
-	}
-	return n.store.StoreLog(&raft.Log{
-		Index: 1, Term: 1, Type: raft.LogConfiguration,
-		Data: raft.EncodeConfiguration(raft.Configuration{Servers: servers}),
-	})
 }
 
 func (n *Node) openRaft() error {
@@ -194,16 +128,13 @@ func (n *Node) openRaft() error {
 	if err != nil {
 		return fmt.Errorf("opening the snapshots: %w", err)
 	}
-	snapshots := durableSnapshots{files, folder}
-	if n.logs, err = raft.NewLogCache(logCache, n.store); err != nil {
-		return fmt.Errorf("making the log cache: %w", err)
-	}
+	snapshots := durableSnapshots{files, folder, n.store.started.Load}
 	if err := n.snapshotsReadable(snapshots); err != nil {
 		return err
 	}
 	n.stream = newStreamLayer(&n.cfg, n.serverAt, n.answer)
 	n.transport = newPatientTransport(newTransport(&n.cfg, n.stream, log), n.cfg.Pace)
-	n.transport.newest = n.store.newest.get
+	n.transport.newest, n.transport.stored = n.logs.newest.get, n.logs.stored
 	if err := n.newRaft(log, snapshots); err != nil {
 		return errors.Join(err, n.transport.Close())
 	}
@@ -243,7 +174,9 @@ func (n *Node) newRaft(log *hclogAdapter, snapshots raft.SnapshotStore) error {
 				err = &DamageError{Path: n.cfg.DataDir, Detail: fmt.Sprint(r)}
 			}
 		}()
-		n.raft, err = raft.NewRaft(n.raftConfig(log), n.fsm, n.logs, n.store, snapshots, n.transport)
+		conf := n.raftConfig(log)
+		conf.NoSnapshotRestoreOnStart = n.takePrepared(snapshots)
+		n.raft, err = raft.NewRaft(conf, n.fsm, n.logs, n.store, snapshots, n.transport)
 	}()
 	<-done
 	if failure := n.Err(); failure != nil {
@@ -258,16 +191,25 @@ func (n *Node) newRaft(log *hclogAdapter, snapshots raft.SnapshotStore) error {
 	}
 	leads := func(term uint64) bool { return n.raft.State() == raft.Leader && n.raft.CurrentTerm() == term }
 	n.transport.leads.Store(&leads)
+	shares := n.shares
+	n.logs.shares.Store(&shares)
 	n.store.started.Store(true)
 	n.running.Store(n.raft)
 	return nil
 }
 
+// shares reports whether this replica leads and its own vote is not enough.
+func (n *Node) shares() bool {
+	return n.raft.State() == raft.Leader && slices.ContainsFunc(n.raft.GetConfiguration().Configuration().Servers, func(s raft.Server) bool {
+		return s.Suffrage == raft.Voter && s.ID != raft.ServerID(n.cfg.Identity.Get().ServerID)
+	})
+}
+
 func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 	conf := raft.DefaultConfig()
 	conf.LocalID = raft.ServerID(n.cfg.Identity.Get().ServerID)
-	conf.HeartbeatTimeout = n.cfg.Heartbeat
-	conf.ElectionTimeout = n.cfg.Election
+	conf.HeartbeatTimeout = n.cfg.Heartbeat + 1 // see standFirst
+	conf.ElectionTimeout = n.cfg.Election + 1
 	conf.LeaderLeaseTimeout = n.cfg.Lease
 	conf.CommitTimeout = n.cfg.Pace.Of(commitTimeout)
 	conf.MaxAppendEntries = maxAppend
@@ -376,6 +318,7 @@ func (n *Node) shutdown() error {
 	if !waitFor(idle, drain) {
 		n.log.Warn("raft left a request without an answer")
 	}
+	n.logs.close()
 	return errors.Join(err, n.store.close())
 }
 

@@ -14,7 +14,7 @@ import (
 
 func TestTheOthersGoOnWithoutTheLeaderAndItCatchesUp(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, nil)
+	c := newCluster(t, 3, slow)
 	first := c.leader(t)
 	first.propose(t, 1, 500)
 	first.stop(t)
@@ -38,12 +38,12 @@ func TestTheOthersGoOnWithoutTheLeaderAndItCatchesUp(t *testing.T) {
 
 func TestAllRestartedTogetherKeepEverything(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, nil)
+	c := newCluster(t, 3, slow)
 	c.leader(t).propose(t, 1, 100)
 	for _, n := range c {
 		n.stop(t)
-		if has, _, err := HasState(n.dir); err != nil || !has {
-			t.Errorf("%s has state: %v, %v", n.id, has, err)
+		if f, err := Inspect(n.dir, n.logStore()); err != nil || !f.HasState {
+			t.Errorf("%s has state: %+v, %v", n.id, f, err)
 		}
 	}
 	for _, n := range c {
@@ -59,6 +59,7 @@ func TestAllRestartedTogetherKeepEverything(t *testing.T) {
 func TestASnapshotByBytesBringsANewReplicaUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, func(cfg *Config) {
+		endless(cfg) // of two voters one is restarted below, however long that takes
 		cfg.SnapshotBytes, cfg.SnapshotInterval, cfg.TrailingLogs = 1000, 1, 10
 	})
 	leader := c.leader(t)
@@ -152,7 +153,7 @@ func TestAnIsolatedLeaderDoesNotSayWhatBecameOfAProposal(t *testing.T) {
 
 func TestManyReadsShareARound(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, nil)
+	c := newCluster(t, 3, endless)
 	leader := c.leader(t)
 	leader.propose(t, 1, 1)
 	before := leader.Stats()
@@ -176,7 +177,7 @@ func TestManyReadsShareARound(t *testing.T) {
 
 func TestTransferHandsLeadershipOver(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, nil)
+	c := newCluster(t, 3, endless)
 	old := c.leader(t)
 	term, err := old.Barrier(t.Context())
 	if err != nil || term != old.Term() {
@@ -220,8 +221,8 @@ func TestAnInterruptedFoundingIsRepeated(t *testing.T) {
 	if err := errors.Join(s.SetUint64(keyTerm, 1), s.close()); err != nil { // the crash came here
 		t.Fatal(err)
 	}
-	if has, _, err := HasState(n.dir); err != nil || has {
-		t.Fatalf("has state: %v, %v", has, err)
+	if f, err := Inspect(n.dir, n.logStore()); err != nil || f.HasState {
+		t.Fatalf("has state: %+v, %v", f, err)
 	}
 	n.start(t, []Server{{ID: n.id, Address: n.address}})
 	cluster{n}.leader(t).propose(t, 1, 1)
@@ -334,7 +335,7 @@ func TestApplyVerifiesTheEntry(t *testing.T) {
 
 func TestADamagedEntryStopsOnlyItsReplica(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, nil)
+	c := newCluster(t, 3, endless)
 	leader := c.leader(t)
 	leader.propose(t, 1, 20)
 	victim := c[0]
@@ -343,7 +344,7 @@ func TestADamagedEntryStopsOnlyItsReplica(t *testing.T) {
 	}
 	victim.holds(t, 20)
 	victim.stop(t)
-	corrupt(t, filepath.Join(victim.dir, storeName), bucketLogs, key(firstPiece(10)), func(value []byte) { value[len(value)-12] ^= 1 })
+	victim.damageEntry(t, 10)
 	victim.listen(t)
 	node, err := Open(victim.config(t))
 	if err == nil {
@@ -407,7 +408,7 @@ func TestConfigNamesAllThatIsMissing(t *testing.T) {
 // Right after an election raft believes the same of all logs, also of a dead one's.
 func TestANewLeaderHandsOverToOneThatIsThere(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, nil)
+	c := newCluster(t, 3, slow)
 	old := c.leader(t)
 	old.stop(t)
 	for range 6 { // raft would choose the dead one half of the time

@@ -100,60 +100,87 @@ func (p *pages) newestRoot() (page uint64, ok bool) {
 	return page, ok
 }
 
+// content is a page with those that belong to it. Of one with large values only the
+// beginning is in memory: keys behind it are read one by one, and values never.
+type content struct {
+	begin  []byte
+	length int
+	at     int64 // in the file
+	file   io.ReaderAt
+}
+
+// bytes are those at a place in the content.
+func (c content) bytes(from, size uint64) ([]byte, error) {
+	if from+size <= uint64(len(c.begin)) {
+		return c.begin[from : from+size], nil
+	}
+	b := make([]byte, size)
+	if _, err := c.file.ReadAt(b, c.at+int64(from)); err != nil { //nolint:gosec // within the page
+		return nil, fmt.Errorf("reading %d bytes at %d: %w", size, from, err)
+	}
+	return b, nil
+}
+
 // walk verifies a page and all below it. Top is the bucket of buckets; keys are at
 // least low and below high, where these are not nil.
 func (p *pages) walk(id uint64, top bool, low, high []byte) error {
-	content, err := p.read(id)
+	c, err := p.read(id, top)
 	if err != nil {
 		return err
 	}
-	return p.verify(id, content, top, low, high)
+	return p.verify(id, c, top, low, high)
 }
 
 // read returns a page with those that belong to it.
-func (p *pages) read(id uint64) ([]byte, error) {
+func (p *pages) read(id uint64, top bool) (c content, err error) {
 	if id < 2 || id >= p.count {
-		return nil, fmt.Errorf("page %d is named and there are %d", id, p.count)
+		return c, fmt.Errorf("page %d is named and there are %d", id, p.count)
 	}
-	head := make([]byte, pageHeader)
+	begin := make([]byte, p.page)
 	at := int64(id) * p.page //nolint:gosec // below the number of pages
-	if _, err := p.file.ReadAt(head, at); err != nil {
-		return nil, fmt.Errorf("page %d is behind the end of the file: %w", id, err)
+	if _, err := p.file.ReadAt(begin, at); err != nil {
+		return c, fmt.Errorf("page %d is behind the end of the file: %w", id, err)
 	}
-	more := uint64(binary.NativeEndian.Uint32(head[12:]))
+	more := uint64(binary.NativeEndian.Uint32(begin[12:]))
 	length := int64(more+1) * p.page //nolint:gosec // 32 bits and one
 	if id+more >= p.count || at+length > p.size {
-		return nil, fmt.Errorf("page %d says that it has %d more, which there are not", id, more)
+		return c, fmt.Errorf("page %d says that it has %d more, which there are not", id, more)
 	}
 	for i := id; i <= id+more; i++ {
 		if p.seen[i] {
-			return nil, fmt.Errorf("page %d is used twice", i)
+			return c, fmt.Errorf("page %d is used twice", i)
 		}
 		p.seen[i] = true
 	}
-	content := make([]byte, length)
-	if _, err := p.file.ReadAt(content, at); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("reading page %d: %w", id, err)
+	need := length
+	if flags, count := binary.NativeEndian.Uint16(begin[8:]), int64(binary.NativeEndian.Uint16(begin[10:])); flags == leafFlag && !top {
+		need = min(length, max(p.page, pageHeader+count*elementSize))
 	}
-	if got := binary.NativeEndian.Uint64(content); got != id {
-		return nil, fmt.Errorf("page %d says that it is page %d", id, got)
+	if need > p.page {
+		begin = make([]byte, need)
+		if _, err := p.file.ReadAt(begin, at); err != nil && !errors.Is(err, io.EOF) {
+			return c, fmt.Errorf("reading page %d: %w", id, err)
+		}
 	}
-	return content, nil
+	if got := binary.NativeEndian.Uint64(begin); got != id {
+		return c, fmt.Errorf("page %d says that it is page %d", id, got)
+	}
+	return content{begin: begin, length: int(length), at: at, file: p.file}, nil
 }
 
 // verify verifies the content of a page and walks on to those below.
-func (p *pages) verify(id uint64, content []byte, top bool, low, high []byte) error {
-	flags, count := binary.NativeEndian.Uint16(content[8:]), int(binary.NativeEndian.Uint16(content[10:]))
+func (p *pages) verify(id uint64, c content, top bool, low, high []byte) error {
+	flags, count := binary.NativeEndian.Uint16(c.begin[8:]), int(binary.NativeEndian.Uint16(c.begin[10:]))
 	if flags != branchFlag && flags != leafFlag {
 		return fmt.Errorf("page %d is neither branch nor leaf but %#x", id, flags)
 	}
-	if pageHeader+count*elementSize > len(content) || flags == branchFlag && count == 0 {
+	if pageHeader+count*elementSize > len(c.begin) || flags == branchFlag && count == 0 {
 		return fmt.Errorf("page %d has %d elements", id, count)
 	}
 	var keys [][]byte
 	next := pageHeader + count*elementSize // keys and values follow each other without a gap
 	for i := range count {
-		key, from, to, err := elementKey(content, flags, i)
+		key, from, to, err := c.key(flags, i)
 		if err == nil && from != next {
 			err = fmt.Errorf("it is at %d and should be at %d", from, next)
 		}
@@ -167,7 +194,7 @@ func (p *pages) verify(id uint64, content []byte, top bool, low, high []byte) er
 		keys = append(keys, key)
 	}
 	for i := range count {
-		element := content[pageHeader+i*elementSize:]
+		element := c.begin[pageHeader+i*elementSize:]
 		if flags == branchFlag {
 			next := high
 			if i+1 < count {
@@ -185,20 +212,21 @@ func (p *pages) verify(id uint64, content []byte, top bool, low, high []byte) er
 	return nil
 }
 
-// elementKey is the key of an element, and where in the page key and value lie.
-func elementKey(content []byte, flags uint16, i int) (key []byte, start, end int, err error) {
+// key is the key of an element, and where in the page key and value lie.
+func (c content) key(flags uint16, i int) (key []byte, start, end int, err error) {
 	at := pageHeader + i*elementSize
-	element := content[at:]
+	element := c.begin[at:]
 	position, size, value := uint64(binary.NativeEndian.Uint32(element)), uint64(binary.NativeEndian.Uint32(element[4:])), uint64(0)
 	if flags == leafFlag {
 		position, size = uint64(binary.NativeEndian.Uint32(element[4:])), uint64(binary.NativeEndian.Uint32(element[8:]))
 		value = uint64(binary.NativeEndian.Uint32(element[12:]))
 	}
-	from := uint64(at) + position //nolint:gosec // a place in a page
-	if from+size+value > uint64(len(content)) {
+	from := uint64(at) + position           //nolint:gosec // a place in a page
+	if from+size+value > uint64(c.length) { //nolint:gosec // a length
 		return nil, 0, 0, fmt.Errorf("%d bytes at %d are not within the page", size+value, from)
 	}
-	return content[from : from+size], int(from), int(from + size + value), nil //nolint:gosec // within the page
+	key, err = c.bytes(from, size)
+	return key, int(from), int(from + size + value), err //nolint:gosec // within the page
 }
 
 // leaf verifies one element of a leaf: in the bucket of buckets it is a bucket, and
@@ -226,5 +254,5 @@ func (p *pages) leaf(id uint64, element []byte, top bool) error {
 	if flags := binary.NativeEndian.Uint16(inner[8:]); flags != leafFlag {
 		return fmt.Errorf("a bucket in place with the flags %#x", flags)
 	}
-	return p.verify(id, inner, false, nil, nil)
+	return p.verify(id, content{begin: inner, length: len(inner)}, false, nil, nil)
 }

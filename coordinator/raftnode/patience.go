@@ -48,36 +48,46 @@ type patientTransport struct {
 	// newest returns the last entry that was given to this replica's store, and a
 	// channel that is closed when there is another. nil: requests never rest.
 	newest func() (index uint64, changed <-chan struct{})
+	// stored returns when this replica, too, has stored all up to an index, or never will.
+	stored func(index uint64) error
 
 	mu     sync.Mutex // guards what follows
 	told   map[raft.ServerID]news
-	stored map[raft.ServerID]claim
+	claims map[raft.ServerID]claim
 	heard  map[raft.ServerID]time.Time
 }
 
 func newPatientTransport(t *raft.NetworkTransport, p pace.Pace) *patientTransport {
-	return &patientTransport{NetworkTransport: t, pace: p, send: t.AppendEntries, closed: make(chan struct{}), told: make(map[raft.ServerID]news), stored: make(map[raft.ServerID]claim), heard: make(map[raft.ServerID]time.Time)}
+	return &patientTransport{NetworkTransport: t, pace: p, send: t.AppendEntries, closed: make(chan struct{}), told: make(map[raft.ServerID]news), claims: make(map[raft.ServerID]claim), heard: make(map[raft.ServerID]time.Time)}
 }
 
 // AppendEntries implements raft.Transport.
 func (t *patientTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	t.rest(id, args)
-	err := t.append(id, target, args, resp)
-	if err != nil {
+	if err := t.append(id, target, args, resp); err != nil {
 		return err
 	}
+	t.note(id, args, resp.Success)
+	if n := len(args.Entries); n > 0 && resp.Success && t.stored != nil {
+		return t.stored(args.Entries[n-1].Index) // see parallelLog
+	}
+	return nil
+}
+
+// note keeps what a server's answer to a request says.
+func (t *patientTransport) note(id raft.ServerID, args *raft.AppendEntriesRequest, success bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.heard[id] = time.Now()
-	if resp.Success && !isHeartbeat(args) {
-		t.told[id] = newsOf(args)
-		last := args.PrevLogEntry
-		if n := len(args.Entries); n > 0 {
-			last = args.Entries[n-1].Index
-		}
-		t.stored[id] = t.stored[id].next(args.Term, last, args.LeaderCommitIndex)
+	if !success || isHeartbeat(args) {
+		return
 	}
-	return nil
+	t.told[id] = newsOf(args)
+	last := args.PrevLogEntry
+	if n := len(args.Entries); n > 0 {
+		last = args.Entries[n-1].Index
+	}
+	t.claims[id] = t.claims[id].next(args.Term, last, args.LeaderCommitIndex)
 }
 
 // news is what a request without entries tells.
@@ -124,10 +134,10 @@ func (t *patientTransport) lastHeard(id raft.ServerID) time.Time {
 func (t *patientTransport) storedAt(id raft.ServerID, commit, term uint64) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.stored[id]
+	c := t.claims[id]
 	if c.term == term {
 		c.sure = max(c.sure, min(c.last, commit))
-		t.stored[id] = c
+		t.claims[id] = c
 	}
 	return c.sure
 }

@@ -28,14 +28,6 @@ const (
 	maxPiecesIndex = 1 << (64 - pieceBits)
 )
 
-// keyLayout is in the bucket of term and vote, and says how the entries are stored. A
-// store without it was written before there were pieces: each entry is one value,
-// under its index, and it stays so.
-var keyLayout = []byte("Layout")
-
-// layoutPieces is the value of keyLayout.
-const layoutPieces = 1
-
 // errEntryTooLarge is an entry that has more pieces than there are numbers for. None
 // gets this far: proposals are a thousand times smaller.
 var errEntryTooLarge = errors.New("the entry has too many pieces")
@@ -96,12 +88,12 @@ func (p pieces) GetLog(index uint64, log *raft.Log) error {
 		return err
 	}
 	log.Index = index
+	var next raft.Log // its room is used again for each piece
 	for last := len(log.Data); last == pieceSize; {
 		key++
 		if key == lastPiece(index) {
 			return errEntryTooLarge
 		}
-		var next raft.Log
 		if err := p.piece(key, &next); err != nil {
 			return err
 		}
@@ -128,46 +120,10 @@ func (p pieces) DeleteRange(first, last uint64) error {
 	return p.Backend.DeleteRange(firstPiece(first), lastPiece(min(last, maxPiecesIndex-1))) //nolint:wrapcheck // as above
 }
 
-// layOut is the Backend for entries that are stored as state says. A store without
-// entries gets pieces; see markLayout.
-func layOut(backend Backend, state storeState) Backend {
-	if state.pieces || state.last == 0 {
-		return pieces{backend}
-	}
-	return backend
-}
-
-// markLayout says in the store that its entries are in pieces, before it has the first.
-func (s *store) markLayout(state storeState) error {
-	if state.pieces || state.last != 0 {
-		return nil
-	}
-	if err := s.Set(keyLayout, []byte{layoutPieces}); err != nil {
-		return fmt.Errorf("marking the layout of the store: %w", err)
-	}
-	return nil
-}
-
-// readLayout reads the value of keyLayout, nil if there is none.
-func (s *storeState) readLayout(path string, stored []byte) error {
-	if stored == nil {
-		return nil
-	}
-	value, problem := openValue(keyLayout, stored)
-	switch {
-	case problem != "":
-		return &DamageError{Path: path, Detail: fmt.Sprintf("%s is not readable: %s", keyLayout, problem)}
-	case len(value) != 1 || value[0] != layoutPieces:
-		return fmt.Errorf("%s has a layout that this version does not know (%x): it was written by a newer one; start that one", path, value)
-	}
-	s.pieces = true
-	return nil
-}
-
 // entryOf is the index of the entry that a key of the log belongs to.
 func (s *storeState) entryOf(key []byte) uint64 {
 	index := binary.BigEndian.Uint64(key)
-	if s.pieces {
+	if s.layout == layoutPieces {
 		return index >> pieceBits
 	}
 	return index

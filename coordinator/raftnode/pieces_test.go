@@ -188,10 +188,9 @@ func flipLast(bucket *bbolt.Bucket, key []byte) error {
 func TestALogWithoutPiecesIsReadAndGoesOnWithoutThem(t *testing.T) {
 	t.Parallel()
 	n := newTestNode(t, "n1", nil)
+	n.kind = LogBolt
 	n.start(t, []Server{{ID: n.id, Address: n.address, Voter: true}})
-	if err := n.stand(); err != nil {
-		t.Fatal(err)
-	}
+	n.stands(t)
 	cluster{n}.leader(t)
 	n.propose(t, 1, 30)
 	n.stop(t)
@@ -199,13 +198,11 @@ func TestALogWithoutPiecesIsReadAndGoesOnWithoutThem(t *testing.T) {
 	withoutPieces(t, path)
 	for round := range uint64(2) {
 		state, err := inspect(path)
-		if err != nil || state.pieces || state.last < 30 || state.last > 1000 {
+		if err != nil || state.layout != 0 || state.last < 30 || state.last > 1000 {
 			t.Fatalf("round %d: the store is %+v, %v", round, state, err)
 		}
 		n.restart(t)
-		if err := n.stand(); err != nil {
-			t.Fatal(err)
-		}
+		n.stands(t)
 		cluster{n}.leader(t)
 		n.propose(t, 31+10*round, 10)
 		n.holds(t, 40+10*round)
@@ -251,7 +248,7 @@ func TestALayoutOfLaterIsRefusedAndNotCalledDamage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), storeName)
 	s, _ := openBolt(t, path)
-	if err := errors.Join(s.Set(keyLayout, []byte{layoutPieces + 1}), s.close()); err != nil {
+	if err := errors.Join(s.Set(keyLayout, []byte{layoutWAL + 1}), s.close()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := inspect(path)

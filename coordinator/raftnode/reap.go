@@ -64,7 +64,7 @@ func compareSnapshots(a, b string) int {
 
 // isWhole reports whether a snapshot has its files, readable or not.
 func isWhole(path string) bool {
-	for _, name := range []string{"meta.json", "state.bin"} {
+	for _, name := range []string{"meta.json", stateName} {
 		if _, err := os.Stat(filepath.Join(path, name)); errors.Is(err, fs.ErrNotExist) {
 			return false
 		}

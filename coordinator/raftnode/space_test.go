@@ -50,7 +50,7 @@ func TestRoomIsMeasured(t *testing.T) {
 func TestALeaderWithoutRoomHandsOverToOneThatHasSome(t *testing.T) {
 	t.Parallel()
 	d := make(disks)
-	c := newCluster(t, 3, d.tune)
+	c := newCluster(t, 3, func(cfg *Config) { endless(cfg); d.tune(cfg) })
 	leader := c.leader(t)
 	leader.propose(t, 1, 100)
 	roomy, low := c.others(leader)[0], c.others(leader)[1]
@@ -81,7 +81,7 @@ func TestALeaderWithoutRoomHandsOverToOneThatHasSome(t *testing.T) {
 func TestALeaderWithoutRoomLeadsWhereNobodyHasMore(t *testing.T) {
 	t.Parallel()
 	d := make(disks)
-	c := newCluster(t, 3, d.tune)
+	c := newCluster(t, 3, func(cfg *Config) { endless(cfg); d.tune(cfg) })
 	leader := c.leader(t)
 	term := leader.Term()
 	for _, n := range append(c.others(leader), leader) { // while it had room, the leader would give way
@@ -103,6 +103,7 @@ func TestAReplicaWithoutRoomDoesNotStandAtOnce(t *testing.T) {
 	short, roomy := c.others(leader)[0], c.others(leader)[1]
 	d[short.id].Store(1)
 	eventually(t, "short space", short.shortSpace.Load)
+	eventually(t, "a log that can win", func() bool { return roomy.LastIndex() == leader.LastIndex() })
 	c.watched(t, leader)
 	leader.kill()
 	if next := c.leader(t, leader); next != roomy || short.Stats().QuickElections != 0 {

@@ -30,6 +30,7 @@ type Stats struct {
 	Watching         bool   // a watch connection to the leader is up
 	WatchesLost      uint64 // watch connections to a leader that broke while it led
 	QuickElections   uint64 // elections that this replica started because of it
+	FirstElections   uint64 // elections that this replica started because nobody had begun to lead
 	FreeSpace        uint64 // bytes on the disk of the data folder, 0 if that is not known
 	LowSpace         bool   // see Node.LowSpace
 	PeersRefused     uint64 // Raft connections refused, by either side
@@ -61,6 +62,7 @@ func (n *Node) Stats() Stats {
 		Watching:         n.watching.Load(),
 		WatchesLost:      n.counters.watchesLost.Load(),
 		QuickElections:   n.counters.quickElections.Load(),
+		FirstElections:   n.counters.firstElections.Load(),
 		FreeSpace:        n.freeSpace.Load(),
 		LowSpace:         n.LowSpace(),
 		PeersRefused:     n.stream.refused.Load(),

@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	raftwal "github.com/hashicorp/raft-wal"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// deleteChunk is how many entries one transaction of a compaction deletes. bbolt
-// has one writer: a compaction in one piece would stop the log for its length.
-const deleteChunk = 256
-
-// Backend is what the defended store needs of raft-boltdb's store.
+// Backend is what the defended store needs of raft-boltdb's store, and of what has the
+// entries in its place.
 type Backend interface {
 	FirstIndex() (uint64, error)
 	LastIndex() (uint64, error)
@@ -43,13 +41,15 @@ type Backend interface {
 // raft.ErrLogNotFound and the stable store's "not found".
 type store struct {
 	backend Backend
-	path    string // of the file, for messages
+	path    string // of the file or folder, for messages
 	hang    time.Duration
-	fatal   func(error) // idempotent
+	fatal   func(error)     // idempotent
+	closing <-chan struct{} // closed when the node begins to close; nil: never
 	// onFirstStore is called after the first entry has been stored durably.
 	onFirstStore func() error
 
-	newest newest
+	// whole says that the backend removes any number of entries in one short transaction.
+	whole bool
 
 	failure atomic.Pointer[StoreError]
 	closed  atomic.Bool // the node is closing: errors are expected now
@@ -87,9 +87,6 @@ func (s *store) StoreLogs(logs []*raft.Log) error {
 		}
 		bytes += len(log.Data)
 	}
-	if len(logs) > 0 {
-		s.newest.set(logs[len(logs)-1].Index)
-	}
 	start := time.Now()
 	if err := s.call("storing entries", func() error { return s.backend.StoreLogs(logs) }); err != nil {
 		return err
@@ -124,7 +121,7 @@ func (s *store) GetLog(index uint64, log *raft.Log) error {
 		switch {
 		case err == nil || missing:
 			return nil
-		case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
+		case errors.Is(err, bolterrors.ErrDatabaseNotOpen), errors.Is(err, raftwal.ErrClosed):
 			return err
 		default: // bytes that cannot be decoded
 			return &DamageError{Path: s.path, Detail: fmt.Sprintf("entry %d: %v", index, err)}
@@ -163,8 +160,9 @@ func (s *store) check() error {
 	if err != nil {
 		return err
 	}
+	var log raft.Log
 	for index := first; index != 0 && index <= last; index++ {
-		var log raft.Log
+		log = raft.Log{Data: log.Data[:0]} // the room is used again: this is all that was ever stored
 		if err := s.GetLog(index, &log); err != nil {
 			return fmt.Errorf("checking the log: %w", err)
 		}
@@ -211,8 +209,8 @@ func (s *store) LastIndex() (index uint64, err error) {
 }
 
 // DeleteRange implements raft.LogStore. A compaction, which leaves later entries
-// in place, is done in pieces from the front: whatever a crash leaves is a log
-// without a hole. The end of a log is removed in one transaction for that reason.
+// in place, is done in pieces from the front, unless the backend does it at once: whatever
+// a crash leaves is a log without a hole. The end of a log is removed in one transaction for that reason.
 func (s *store) DeleteRange(first, last uint64) error {
 	s.deletions.Add(1)
 	defer s.deletions.Add(1)
@@ -224,13 +222,8 @@ func (s *store) DeleteRange(first, last uint64) error {
 	if err != nil {
 		return err
 	}
-	for first <= lowest && last < highest && last-first >= deleteChunk {
-		end := first + deleteChunk - 1
-		if err := s.call("compacting the log", func() error { return s.backend.DeleteRange(first, end) }); err != nil {
-			return err
-		}
-		first = end + 1
-		lowest = first
+	if !s.whole && first <= lowest && last < highest {
+		return s.compact(first, last)
 	}
 	return s.call("deleting entries", func() error { return s.backend.DeleteRange(first, last) })
 }

@@ -180,13 +180,13 @@ func TestAHoleInTheLogIsDamage(t *testing.T) {
 
 func TestDeleteRangeLeavesExactlyTheComplement(t *testing.T) {
 	t.Parallel()
-	const count = 3 * deleteChunk
+	const count = 3 * deleteMost
 	for _, r := range []struct {
 		name        string
 		first, last uint64
 	}{
-		{"front in pieces", 1, 2*deleteChunk + 17},
-		{"end at once", deleteChunk / 2, count},
+		{"front in pieces", 1, 2*deleteMost + 17},
+		{"end at once", deleteMost / 2, count},
 		{"everything", 1, count},
 		{"one", 5, 5},
 	} {
@@ -338,7 +338,7 @@ func TestADamagedStoreFileIsExplainedAndKept(t *testing.T) {
 			if !errors.As(err, &damage) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "must not serve from it") {
 				t.Errorf("got %v, want a DamageError that names the file and what it means", err)
 			}
-			if _, _, err := HasState(n.dir); err == nil {
+			if _, err := Inspect(n.dir, LogBolt); err == nil {
 				t.Error("HasState reads a damaged store")
 			}
 			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, damaged) {

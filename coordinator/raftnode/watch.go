@@ -19,16 +19,22 @@ import (
 // questionLost: have you lost this server, the leader, too? The number is the
 // asker's term.
 // questionSpace: is there room on your disk? Number and server mean nothing.
+// questionBegun: have you heard no leader since you began? The number is the term of the
+// asker's last entry, and the server is the asker. Who does not know the question answers no.
 // The number of every answer is the index of the last entry.
 const (
 	watchMagic = "DTSW"
 
 	questionLost  = 'L'
 	questionSpace = 'S'
+	questionBegun = 'B'
 
 	verdictYes   = 1
 	verdictNo    = 2
-	verdictLater = 3 // to questionLost: an election is under way that the asker has not seen
+	verdictLater = 3 // an election is under way that the asker has not seen
+	// to questionBegun, yes, and the last entry is of a later term than the asker's, or of
+	// an earlier one; also of one that does not stand.
+	verdictAhead, verdictBehind = 4, 5
 
 	// askTimeout bounds a question with its connection and its answer.
 	askTimeout = 150 * time.Millisecond

@@ -21,9 +21,7 @@ func (s *Sequencer) absorb(b *batch) {
 		s.attemptEnded(b, h)
 	}
 	for _, run := range b.fx.Ready {
-		for i := range run.N {
-			s.push(b, fsm.TaskRef{Job: run.Job, Index: run.Index + i})
-		}
+		s.pushRun(b, run)
 	}
 	for _, d := range b.fx.Scheduled {
 		s.timers.add(timer{at: s.wallToMono(b.now, d.DueMS), kind: timerDue, task: d.TaskRef, attempt: d.Attempt, due: d.DueMS})
@@ -69,6 +67,33 @@ func (s *Sequencer) deadline(b *batch, job fsm.Job) time.Time {
 	return s.wallToMono(b.now, max(job.SubmittedMS, job.RevivedMS)+job.Header.GetDeadlineMs())
 }
 
+// pushRun makes ready tasks wait for workers.
+func (s *Sequencer) pushRun(b *batch, run fsm.TaskRun) {
+	if run.N == 1 {
+		s.push(b, run.TaskRef)
+		return
+	}
+	for a := range s.view.Alike(run) {
+		if a.State == fsm.Pending { // else they ended within the same batch
+			s.pushAlike(b, a)
+		}
+	}
+}
+
+// pushAlike makes pending tasks wait for workers: at once, if each of them by
+// itself needs nothing else.
+func (s *Sequencer) pushAlike(b *batch, a fsm.Alike) {
+	p := s.numbered(a.Job, a.Policy)
+	if a.Final || !a.Fresh || p.reuse > 0 || p.queueTimeout > 0 {
+		for i := range a.N {
+			s.push(b, fsm.TaskRef{Job: a.Job, Index: a.Index + i})
+		}
+		return
+	}
+	s.sched.PushRun(scheduler.TaskRef{Job: uint64(a.Job), Index: a.Index}, a.N, s.classOf(a.TaskRef, p), p.priority)
+	s.becameReady(b, a.TaskRun)
+}
+
 // push makes a ready task wait for a worker.
 func (s *Sequencer) push(b *batch, ref fsm.TaskRef) {
 	t, ok := s.view.Task(ref)
@@ -101,7 +126,7 @@ func (s *Sequencer) queue(b *batch, ref fsm.TaskRef, t *fsm.Task, p *policyInfo)
 	if p.queueTimeout > 0 {
 		s.timers.add(timer{at: b.now.Add(p.queueTimeout), kind: timerQueue, task: ref, attempt: t.Attempt, due: t.NotBefore})
 	}
-	s.becameReady(b, ref)
+	s.becameReady(b, fsm.TaskRun{TaskRef: ref, N: 1})
 }
 
 // moved gives a ready task that was updated its place in the order anew, or takes

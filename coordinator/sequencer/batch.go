@@ -71,13 +71,18 @@ func (b *batch) stop(to Session, a fsm.AttemptRef, why dtaskv1.StopReason) {
 // empty reports whether nothing at all would follow.
 func (b *batch) empty() bool { return len(b.out) == 0 }
 
-// deliver lets out what waited for the commit.
+// deliver lets out what waited for the commit. Those that send to workers are woken last: of the
+// goroutines that one has woken the last is the first to run, and tasks begin before anybody learns that
+// his job is stored.
 func (b *batch) deliver(index uint64) {
 	for _, a := range b.out {
 		a.to.Send(a.m)
 	}
 	for _, f := range b.after {
 		f(index, nil)
+	}
+	for _, a := range b.out {
+		a.to.Flush()
 	}
 	now := time.Now()
 	for _, since := range b.ready {

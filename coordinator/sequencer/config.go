@@ -67,7 +67,7 @@ type Config struct {
 	// Seed decides between equally loaded workers.
 	Seed uint64
 
-	// InFlight is how many entries are on their way at a time; default 3.
+	// InFlight is how many entries are on their way at a time; default 2.
 	// More hides the latency of the log, and makes entries smaller.
 	InFlight int
 	// EntryBytes closes an entry; default 256 KiB. Raft's limits count entries.
@@ -145,7 +145,7 @@ func (c *Config) Defaults() {
 	if c.ClockAgrees == nil {
 		c.ClockAgrees = func() bool { return true }
 	}
-	orDefault(&c.InFlight, 3)
+	orDefault(&c.InFlight, 2)
 	orDefault(&c.EntryBytes, 256<<10)
 	orDefault(&c.EntryOps, 8192)
 	orDefault(&c.InboxReports, 4096)

@@ -349,6 +349,8 @@ func (w *fakeWorker) note() {
 	}
 }
 
+func (w *fakeWorker) Flush() {}
+
 func (w *fakeWorker) Send(m sequencer.Outgoing) {
 	w.mu.Lock()
 	w.stops = append(w.stops, m.Stop...)

@@ -14,7 +14,8 @@ import (
 // jobInfo is what the policies of a job mean to the scheduler and the timers.
 // It is kept while the job has open tasks.
 type jobInfo struct {
-	policies []policyInfo                 // never changed; updates add some
+	policies []policyInfo                 // never changed; updates add some, with the reuse of one that is there
+	pure     bool                         // one of them has a reuse
 	limited  map[uint32]scheduler.ClassID // of arrays with max_parallel, by their first task
 }
 
@@ -29,6 +30,13 @@ type policyInfo struct {
 	atMostOnce   bool
 	reuse        time.Duration // how long the result of a pure task is remembered; 0 = it is not pure
 	rules        backoff.Rules
+}
+
+// likeness is what was read of the header that was read last.
+type likeness struct {
+	header   *dtaskv1.JobHeader
+	policies []policyInfo
+	pure     bool
 }
 
 // info gives the policies of a job, reading them when they are first needed; nil
@@ -68,11 +76,17 @@ func (s *Sequencer) numbered(id fsm.JobID, number uint32) *policyInfo {
 	return &j.policies[number]
 }
 
-// readPolicies reads what is not read yet.
+// readPolicies reads what is not read yet. Jobs that are submitted together mostly have the same
+// header, of which the policies are read once.
 func (s *Sequencer) readPolicies(j *jobInfo, job fsm.Job) {
-	for n := uint32(len(j.policies)); n < job.Policies(); n++ { //nolint:gosec // bounded by the job
-		j.policies = append(j.policies, s.policyInfo(job.Header, job.Policy(n)))
+	if len(j.policies) == 0 && s.like.header == job.Header {
+		j.policies, j.pure = slices.Clip(s.like.policies), s.like.pure
 	}
+	for n := uint32(len(j.policies)); n < job.Policies(); n++ { //nolint:gosec // bounded by the job
+		p := s.policyInfo(job.Header, job.Policy(n))
+		j.policies, j.pure = append(j.policies, p), j.pure || p.reuse > 0
+	}
+	s.like = likeness{job.Header, j.policies[:len(job.Header.GetPolicies())], j.pure}
 }
 
 func (s *Sequencer) policyInfo(h *dtaskv1.JobHeader, p *dtaskv1.TaskPolicy) policyInfo {

@@ -3,6 +3,7 @@ package sequencer
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -38,6 +39,19 @@ func (s *Sequencer) Report(ctx context.Context, id fsm.WorkerID, from Session, r
 		return fmt.Errorf("reading outcomes: %w", err)
 	}
 	return s.inbox.putWait(ctx, classReport, &report{worker: id, session: from, r: r, outcomes: outcomes, leaving: leaving})
+}
+
+// TryReport is Report that does not wait: without room nothing is taken.
+func (s *Sequencer) TryReport(id fsm.WorkerID, from Session, r *dtaskv1.Reports, leaving bool) (taken bool, err error) {
+	outcomes, err := columns.ReadOutcomes(r.GetOutcomes())
+	if err != nil {
+		return false, fmt.Errorf("reading outcomes: %w", err)
+	}
+	err = s.inbox.put(classReport, &report{worker: id, session: from, r: r, outcomes: outcomes, leaving: leaving})
+	if _, full := errors.AsType[*BusyError](err); full {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 type report struct {

@@ -9,6 +9,9 @@ const evictShare = 64
 // remember keeps the result of a pure task that has just completed, in the same
 // entry. When the table is full, results that expire first make room.
 func (s *Sequencer) remember(b *batch, ref fsm.TaskRef) {
+	if j := s.info(ref.Job); j == nil || !j.pure {
+		return
+	}
 	p := s.policy(ref)
 	if p.reuse <= 0 {
 		return

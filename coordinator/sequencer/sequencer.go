@@ -25,9 +25,10 @@ type Sequencer struct {
 	sched    *scheduler.Scheduler
 	workers  map[fsm.WorkerID]*worker
 	jobs     map[fsm.JobID]*jobInfo
+	like     likeness
 	timers   timers
 	orphans  map[fsm.AttemptRef]orphan // at-most-once attempts of lost workers
-	uploads  map[string]*submission    // by key
+	uploads  map[string]*submission    // by key, those that take another entry
 	reuses   []fsm.TaskRef             // pure tasks whose result was known when they became ready
 	cleanUps map[fsm.TaskRef]time.Time // clean-up tasks that are held back, and until when at most
 	ended    ended

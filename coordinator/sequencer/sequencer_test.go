@@ -366,3 +366,21 @@ func BenchmarkThroughput(b *testing.B) {
 	c.awaitEnd(id)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
+
+// BenchmarkTakeOver is a term that begins with a million tasks that are ready: from
+// New until it does its work.
+func BenchmarkTakeOver(b *testing.B) {
+	const tasks = 1_000_000
+	c := newCluster(b)
+	s, end := c.lead()
+	mustSubmit(b, s, spec{key: "bench", n: tasks, chunk: 1000})
+	_ = end()
+	for b.Loop() {
+		next, end := c.lead()
+		<-next.Ready()
+		b.StopTimer()
+		_ = end()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/tasks, "ns/task")
+}

@@ -106,6 +106,9 @@ func (x *simSession) Send(m sequencer.Outgoing) {
 	x.c.sent = append(x.c.sent, simSent{x: x, m: m})
 }
 
+// Flush implements sequencer.Session.
+func (x *simSession) Flush() {}
+
 // LastHeard implements sequencer.Session.
 func (x *simSession) LastHeard() time.Time {
 	x.c.mu.Lock()

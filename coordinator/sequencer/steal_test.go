@@ -34,6 +34,7 @@ type queueWorker struct {
 }
 
 func (w *queueWorker) Close(error)          {}
+func (w *queueWorker) Flush()               {}
 func (w *queueWorker) LastHeard() time.Time { return time.Now() }
 
 func (w *queueWorker) Send(m sequencer.Outgoing) {

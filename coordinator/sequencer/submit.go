@@ -24,25 +24,48 @@ func (s *Sequencer) Submit(ctx context.Context, sub Submission) (Submitted, erro
 // SubmitMany stores jobs, each for itself, and gives an answer for each, with the
 // errors of Submit. Those that fit share an entry.
 func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []Stored {
-	items, answers := make([]item, len(subs)), make([]chan Stored, len(subs))
+	items, jobs := make([]item, len(subs)), make([]submission, len(subs))
+	answers := make(chan answer, len(subs)) // room for all: the asker may have gone
 	for i := range subs {
-		u := &submission{Submission: subs[i]}
-		items[i], answers[i] = u, u.wait()
+		u := &jobs[i]
+		u.Submission, u.first = subs[i], [1]waiter{{answers, i}}
+		u.waiters = u.first[:]
+		items[i] = u
 	}
 	taken, err := s.inbox.putAll(classSubmit, items)
-	stored := make([]Stored, len(subs))
+	stored, pending := make([]Stored, len(subs)), make([]bool, len(subs))
 	for i := range stored {
-		if i >= taken {
+		pending[i] = i < taken
+		if !pending[i] {
 			stored[i].Err = err
-			continue
 		}
+	}
+	for range taken {
 		select {
-		case stored[i] = <-answers[i]:
+		case a := <-answers:
+			stored[a.job], pending[a.job] = a.Stored, false
 		case <-ctx.Done():
-			stored[i].Err = cause(ctx)
+			for i := range stored {
+				if pending[i] {
+					stored[i].Err = cause(ctx)
+				}
+			}
+			return stored
 		}
 	}
 	return stored
+}
+
+// A waiter is told what became of one of the jobs that he submitted.
+type waiter struct {
+	answers chan<- answer // has room for it
+	job     int           // which of his jobs it is
+}
+
+// answer is what became of a job, to one who waits for several.
+type answer struct {
+	job int
+	Stored
 }
 
 // submission is a job on its way into the log.
@@ -50,19 +73,13 @@ type submission struct {
 	Submission
 	id      fsm.JobID // 0 = not begun
 	next    int       // first chunk that is not in an entry
-	waiters []chan Stored
-}
-
-// wait adds somebody who waits for the answer.
-func (u *submission) wait() chan Stored {
-	w := make(chan Stored, 1) // size 1: the asker may have gone
-	u.waiters = append(u.waiters, w)
-	return w
+	waiters []waiter
+	first   [1]waiter // memory of waiters: there is mostly one
 }
 
 func (u *submission) answer(r Submitted, err error) {
 	for _, w := range u.waiters {
-		w <- Stored{r, err}
+		w.answers <- answer{w.job, Stored{r, err}}
 	}
 	u.waiters = nil
 }
@@ -75,7 +92,7 @@ func (u *submission) run(s *Sequencer, b *batch) bool {
 	}
 	for ; u.next < len(u.Chunks); u.next++ {
 		if !b.room() {
-			return false
+			return u.goOn(s)
 		}
 		if r := b.draft.Do(fsm.AddChunk(u.id, u.Chunks[u.next])); r != fsm.Accepted {
 			u.giveUp(s, b, r)
@@ -83,7 +100,7 @@ func (u *submission) run(s *Sequencer, b *batch) bool {
 		}
 	}
 	if !b.room() {
-		return false
+		return u.goOn(s)
 	}
 	if r := b.draft.Do(&fsm.JobSeal{Job: u.id, Sum: u.Sum, Digest: u.Digest}); r != fsm.Accepted {
 		u.giveUp(s, b, r)
@@ -133,8 +150,13 @@ func (u *submission) begin(s *Sequencer, b *batch) bool {
 		return false
 	}
 	u.id = id
-	s.uploads[u.Key] = u
 	return true
+}
+
+// goOn notes that the rest takes another entry: whoever comes with this key meanwhile joins.
+func (u *submission) goOn(s *Sequencer) (done bool) {
+	s.uploads[u.Key] = u
+	return false
 }
 
 // reject answers once everything before is committed.

@@ -61,6 +61,7 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 type quiet struct{}
 
 func (quiet) Send(Outgoing)        {}
+func (quiet) Flush()               {}
 func (quiet) LastHeard() time.Time { return time.Now() }
 func (quiet) Close(error)          {}
 

@@ -89,20 +89,28 @@ func (s *Sequencer) rebuildWorker(w *fsm.Worker) {
 
 func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
 	s.armDeadline(b, job)
-	for i := range job.Total {
-		ref := fsm.TaskRef{Job: job.ID, Index: i}
-		t, _ := s.view.Task(ref)
-		a := fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}
-		switch t.State {
+	for a := range s.view.Alike(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
+		switch a.State {
 		case fsm.Pending:
-			s.push(b, ref)
-		case fsm.Scheduled:
-			s.timers.add(timer{at: s.wallToMono(b.now, t.DueMS), kind: timerDue, task: ref, attempt: t.Attempt, due: t.DueMS})
-		case fsm.Assigned:
-			s.rebuildAttempt(b, fsm.HeldItem{AttemptRef: a, Worker: t.Worker}, s.classOf(ref, s.numbered(job.ID, t.Policy)), t.Begun)
+			s.pushAlike(b, a)
+		case fsm.Scheduled, fsm.Assigned:
+			for i := range a.N {
+				s.rebuildTask(b, fsm.TaskRef{Job: job.ID, Index: a.Index + i})
+			}
 		case fsm.Blocked, fsm.Completed, fsm.Failed, fsm.Cancelled, fsm.Dead, fsm.Lost:
 		}
 	}
+}
+
+// rebuildTask takes up a task that waits for a time, or has a live attempt.
+func (s *Sequencer) rebuildTask(b *batch, ref fsm.TaskRef) {
+	t, _ := s.view.Task(ref)
+	if t.State == fsm.Scheduled {
+		s.timers.add(timer{at: s.wallToMono(b.now, t.DueMS), kind: timerDue, task: ref, attempt: t.Attempt, due: t.DueMS})
+		return
+	}
+	item := fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}, Worker: t.Worker}
+	s.rebuildAttempt(b, item, s.classOf(ref, s.numbered(ref.Job, t.Policy)), t.Begun)
 }
 
 // rebuildAttempt finds the holder of a live attempt. One whose worker is down

@@ -117,8 +117,11 @@ type Welcome struct {
 // Session is a worker's stream, as the sequencer uses it. The session package
 // has it. Methods never block and may be called from any goroutine.
 type Session interface {
-	// Send queues a message; several may go out as one.
+	// Send queues a message; several may go out as one. It goes with the next Flush at the latest.
 	Send(Outgoing)
+	// Flush sends what is queued. It is called when all sessions that an entry is news for
+	// have theirs, since some share a stream.
+	Flush()
 	// LastHeard is when the worker last said anything, by the monotonic clock.
 	LastHeard() time.Time
 	// Close ends the stream: another session has taken its place.

@@ -10,11 +10,16 @@ const (
 	mostWait    = 1 << 16
 )
 
-// becameReady begins to measure how long a task is ready, if it is one of those
-// that are measured.
-func (s *Sequencer) becameReady(b *batch, ref fsm.TaskRef) {
-	if n := len(s.readySince); n < fewWait || n < mostWait && ref.Index%sampleEvery == 0 {
-		s.readySince[ref] = b.now
+// becameReady begins to measure how long tasks are ready, those of them that are
+// measured.
+func (s *Sequencer) becameReady(b *batch, run fsm.TaskRun) {
+	for i := uint32(0); i < run.N && len(s.readySince) < mostWait; i++ {
+		if len(s.readySince) >= fewWait {
+			i += (sampleEvery - (run.Index+i)%sampleEvery) % sampleEvery // to the next of these
+		}
+		if i < run.N {
+			s.readySince[fsm.TaskRef{Job: run.Job, Index: run.Index + i}] = b.now
+		}
 	}
 }
 

@@ -40,11 +40,12 @@ const (
 )
 
 // assignments reads what the given attempts shall run. It takes as many as fit
-// into one message and gives the number taken, and those whose job is gone.
-func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments, taken int, gone []fsm.AttemptRef) {
+// into one message and gives the number taken, their bytes, about, and those whose job
+// is gone.
+func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments, taken, size int, gone []fsm.AttemptRef) {
 	most := min(len(items), maxAssignments)
 	m = columns.NewAssignments(most)
-	b := contexts{st: st, m: m, jobs: make(map[fsm.JobID]*jobContext)}
+	b := contexts{st: st, m: m, places: make(map[fsm.JobID]uint32)}
 	for taken < most && b.size < maxBytes {
 		it := items[taken]
 		taken++
@@ -59,7 +60,7 @@ func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments,
 		columns.AddAssignment(m, &a)
 		b.size += len(a.Body) + len(a.ID) + overhead
 	}
-	return m, taken, gone
+	return m, taken, b.size, gone
 }
 
 // particular is what few tasks have; nil if this one has nothing of it.
@@ -108,38 +109,64 @@ func checkpoint(st *fsm.State, t fsm.TaskRef) *dtaskv1.Checkpoint {
 
 // contexts collects what the assignments of one message point into, each once.
 type contexts struct {
-	st   *fsm.State
-	m    *dtaskv1.Assignments
-	jobs map[fsm.JobID]*jobContext
-	size int // bytes of the message, about
+	st     *fsm.State
+	m      *dtaskv1.Assignments
+	jobs   []jobContext // as the contexts of the message
+	places map[fsm.JobID]uint32
+	size   int // bytes of the message, about
+
+	// Jobs that were submitted together mostly share header and policies: the last ones.
+	header     *dtaskv1.JobHeader
+	headerSize int // of what a context has of it
+	policy     *dtaskv1.TaskPolicy
+	policySize int
 }
 
+// A jobContext is what is known of a context of the message.
 type jobContext struct {
-	index    uint32
-	job      fsm.Job
-	policies map[uint32]uint32 // number → index in the message
+	id       fsm.JobID
+	policies []uint32 // numbers of those that it has, in its order
 }
 
+// find gives the places of a job and of one of its policies.
 func (c *contexts) find(id fsm.JobID, policy uint32) (at, index uint32) {
-	j := c.jobs[id]
-	if j == nil {
-		job, _ := c.st.Job(id)
-		j = &jobContext{index: uint32(len(c.m.GetContexts())), job: job, policies: make(map[uint32]uint32)} //nolint:gosec // ≤ maxAssignments
-		c.jobs[id] = j
-		context := &dtaskv1.JobContext{Job: uint64(id), JobName: job.Header.GetName(), Env: job.Header.GetEnv()}
-		c.size += proto.Size(context)
-		c.m.Contexts = append(c.m.Contexts, context)
+	at = c.context(id)
+	j := &c.jobs[at]
+	if i := slices.Index(j.policies, policy); i >= 0 {
+		return at, uint32(i) //nolint:gosec // ≤ policies of the job
 	}
-	index, ok := j.policies[policy]
-	if !ok {
-		to := c.m.GetContexts()[j.index]
-		index = uint32(len(to.GetPolicies())) //nolint:gosec // ≤ policies of the header
-		j.policies[policy] = index
-		p := j.job.Policy(policy)
-		c.size += proto.Size(p)
-		to.Policies = append(to.Policies, p)
+	job, _ := c.st.Job(id)
+	p := job.Policy(policy)
+	if p != c.policy {
+		c.policy, c.policySize = p, proto.Size(p)
 	}
-	return j.index, index
+	c.size += c.policySize
+	to := c.m.GetContexts()[at]
+	to.Policies = append(to.Policies, p)
+	j.policies = append(j.policies, policy)
+	return at, uint32(len(j.policies) - 1) //nolint:gosec // ≤ policies of the job
+}
+
+// context gives the place of a job. Tasks of one mostly come one after the other.
+func (c *contexts) context(id fsm.JobID) uint32 {
+	n := len(c.jobs)
+	if n > 0 && c.jobs[n-1].id == id {
+		return uint32(n - 1) //nolint:gosec // ≤ maxAssignments
+	}
+	if at, known := c.places[id]; known {
+		return at
+	}
+	job, _ := c.st.Job(id)
+	context := &dtaskv1.JobContext{Job: uint64(id), JobName: job.Header.GetName(), Env: job.Header.GetEnv()}
+	if job.Header != c.header {
+		c.header, c.headerSize = job.Header, proto.Size(context)
+	}
+	c.size += c.headerSize
+	c.m.Contexts = append(c.m.Contexts, context)
+	c.jobs = append(c.jobs, jobContext{id: id})
+	at := uint32(n) //nolint:gosec // ≤ maxAssignments
+	c.places[id] = at
+	return at
 }
 
 // outcome is what the ordinary tasks made of a job, for its clean-up tasks.

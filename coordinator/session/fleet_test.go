@@ -205,6 +205,7 @@ func TestNobodyWaitsForSomethingToSendToAWorkerThatOnlyBeats(t *testing.T) {
 			}
 			a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: uint32(round)}, Attempt: 1}
 			s.Send(sequencer.Outgoing{Stop: []sequencer.StopOrder{{Attempt: a}}})
+			s.Flush()
 			if m := <-d.reads; len(m.GetStops()) != 1 || m.GetStops()[0].GetAttempt().GetTask() != a.Index {
 				t.Errorf("got %v, want a stop", m)
 			}
@@ -241,6 +242,7 @@ func TestNothingIsLeftBehindWhenBeatsAndOrdersMeet(t *testing.T) {
 	for i := range uint32(orders) {
 		a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: i}, Attempt: 1}
 		s.Send(sequencer.Outgoing{MayBegin: []fsm.AttemptRef{a}})
+		s.Flush()
 		for wait := i % 5; next <= i || wait > 0; { // some answers between two orders, or none
 			var m *dtaskv1.SessionResponse
 			select {

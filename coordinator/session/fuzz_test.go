@@ -57,3 +57,57 @@ func FuzzSession(f *testing.F) {
 		h.submit("after", 1, 10, nil)
 	})
 }
+
+// FuzzSessions is a process that says anything in a stream of many sessions: the
+// leader goes on, and a worker in another stream gets its welcome.
+func FuzzSessions(f *testing.F) {
+	at := &dtaskv1.AttemptRef{Job: 1, Task: 0, Attempt: 1}
+	frame := func(session uint32, m *dtaskv1.SessionRequest) *dtaskv1.RequestFrame {
+		return &dtaskv1.RequestFrame{Session: session, Message: m}
+	}
+	for _, frames := range [][]*dtaskv1.RequestFrame{
+		{frame(1, &dtaskv1.SessionRequest{Hello: helloOf("w", 2)}), frame(1, &dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: outcomesOf(1, succeeded, at)}})},
+		{frame(2, &dtaskv1.SessionRequest{Hello: helloOf("w", 2)}), frame(1, &dtaskv1.SessionRequest{Hello: helloOf("v", 2)}), {Session: 2, End: true}, frame(2, &dtaskv1.SessionRequest{Beat: 2})},
+		{frame(1<<32-1, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(0, nil), {Session: 7, End: true}},
+		{frame(1, nil), frame(1, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(1, &dtaskv1.SessionRequest{Beat: 1, Leaving: true})},
+		{frame(1, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(2, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(1, &dtaskv1.SessionRequest{Beat: 1})},
+	} {
+		var b bytes.Buffer
+		for n := range frames { // in messages of growing size
+			if _, err := protodelim.MarshalTo(&b, &dtaskv1.SessionsRequest{Frames: frames[n:]}); err != nil {
+				f.Fatal(err)
+			}
+		}
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		h := newHouse(t)
+		h.lead(1)
+		h.submit("k", 3, 10, nil)
+		stream, err := dtaskv1.NewWorkerServiceClient(h.conn).Sessions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := 0
+		for r := bytes.NewReader(text); sent < 8; sent++ {
+			m := new(dtaskv1.SessionsRequest)
+			if protodelim.UnmarshalFrom(r, m) != nil {
+				break
+			}
+			if err := stream.Send(m); err != nil {
+				break // a message that is too large
+			}
+		}
+		if sent == 0 {
+			return
+		}
+		h.join(helloOf("well", 1))
+		h.submit("after", 1, 10, nil)
+		if err := stream.CloseSend(); err != nil {
+			t.Error(err)
+		}
+		for err == nil {
+			_, err = stream.Recv()
+		}
+	})
+}

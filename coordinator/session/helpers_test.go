@@ -65,6 +65,9 @@ type house struct {
 	service *session.Service
 	conn    *grpc.ClientConn
 	ended   chan error // what the handlers of sessions returned
+	shared  bool       // the sessions share a stream
+	once    sync.Once
+	stream  *bus // that one
 }
 
 func newHouse(t *testing.T, change ...func(*session.Config)) *house {
@@ -79,15 +82,22 @@ func newHouse(t *testing.T, change ...func(*session.Config)) *house {
 			return nil
 		},
 		Machine: m, Logger: slog.New(slog.DiscardHandler),
+		Guard: func(_ context.Context, call func() error) error {
+			err := call()
+			h.ended <- err
+			return err
+		},
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
 	h.service = session.New(cfg)
 	listener := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	server := grpc.NewServer(grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		err := handler(srv, ss)
-		h.ended <- err
+		if info.FullMethod == dtaskv1.WorkerService_Session_FullMethodName {
+			h.ended <- err
+		}
 		return err
 	}))
 	dtaskv1.RegisterWorkerServiceServer(server, h.service)
@@ -215,16 +225,21 @@ func (h *house) result() error {
 	}
 }
 
-// peer is a worker's end of a stream.
+// peer is a worker's end of a session.
 type peer struct {
 	t      *testing.T
-	stream dtaskv1.WorkerService_SessionClient
+	stream line
 	cancel context.CancelFunc
 	seen   []*dtaskv1.SessionResponse
 }
 
 func (h *house) dial() *peer {
 	h.t.Helper()
+	if h.shared {
+		h.once.Do(func() { h.stream = h.bus() })
+		x := h.stream.open()
+		return &peer{t: h.t, stream: x, cancel: x.leave}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	h.t.Cleanup(cancel)
 	stream, err := dtaskv1.NewWorkerServiceClient(h.conn).Session(ctx)

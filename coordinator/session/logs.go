@@ -43,7 +43,7 @@ func (s *Service) Logs(ctx context.Context, h fsm.HeldItem, stream dtaskv1.LogSt
 			}
 		case <-r.slow:
 			return errors.New("session: the reader of the logs is too slow for what is written")
-		case <-x.stream.Context().Done():
+		case <-x.over:
 			return r.rest(send)
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -62,143 +62,168 @@ func (p *peer) log(id uint64, text string, end bool) {
 
 func TestLogsAreReadFromTheirWorker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	p := h.join(helloOf("w", 1))
-	r := h.read(t.Context(), true, 10)
-	q := p.asked()
-	want := &dtaskv1.AttemptRef{Job: 5, Task: 6, Attempt: 7}
-	if q.GetAttempt().String() != want.String() || q.GetStream() != stdout || !q.GetFollow() || q.GetCancel() {
-		t.Errorf("asked for %v", q)
-	}
-	other := h.read(t.Context(), false, 10)
-	q2 := p.asked()
-	p.log(q.GetId(), "a", false)
-	p.log(q2.GetId(), "x", true)
-	p.log(q.GetId(), "", false)
-	p.log(q.GetId(), "b", true)
-	p.log(q.GetId(), "after the end", false)
-	p.log(4711, "nobody's", false)
-	if err := errors.Join(r.end(t), other.end(t)); err != nil {
-		t.Fatal(err)
-	}
-	got := []string{<-r.pieces, <-r.pieces, <-other.pieces}
-	if !slices.Equal(got, []string{"a", "b", "x"}) || len(r.pieces)+len(other.pieces) > 0 {
-		t.Errorf("read %q", got)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			p := h.join(helloOf("w", 1))
+			r := h.read(t.Context(), true, 10)
+			q := p.asked()
+			want := &dtaskv1.AttemptRef{Job: 5, Task: 6, Attempt: 7}
+			if q.GetAttempt().String() != want.String() || q.GetStream() != stdout || !q.GetFollow() || q.GetCancel() {
+				t.Errorf("asked for %v", q)
+			}
+			other := h.read(t.Context(), false, 10)
+			q2 := p.asked()
+			p.log(q.GetId(), "a", false)
+			p.log(q2.GetId(), "x", true)
+			p.log(q.GetId(), "", false)
+			p.log(q.GetId(), "b", true)
+			p.log(q.GetId(), "after the end", false)
+			p.log(4711, "nobody's", false)
+			if err := errors.Join(r.end(t), other.end(t)); err != nil {
+				t.Fatal(err)
+			}
+			got := []string{<-r.pieces, <-r.pieces, <-other.pieces}
+			if !slices.Equal(got, []string{"a", "b", "x"}) || len(r.pieces)+len(other.pieces) > 0 {
+				t.Errorf("read %q", got)
+			}
+		})
 	}
 }
 
 func TestAReaderThatGoesIsCancelledAtTheWorker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	p := h.join(helloOf("w", 1))
-	ctx, cancel := context.WithCancel(t.Context())
-	r := h.read(ctx, true, 10)
-	q := p.asked()
-	p.log(q.GetId(), "a", false)
-	<-r.pieces
-	cancel()
-	if err := r.end(t); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-	if again := p.asked(); again.GetId() != q.GetId() || !again.GetCancel() {
-		t.Errorf("the worker was told %v, want the cancel of %d", again, q.GetId())
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			p := h.join(helloOf("w", 1))
+			ctx, cancel := context.WithCancel(t.Context())
+			r := h.read(ctx, true, 10)
+			q := p.asked()
+			p.log(q.GetId(), "a", false)
+			<-r.pieces
+			cancel()
+			if err := r.end(t); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+			if again := p.asked(); again.GetId() != q.GetId() || !again.GetCancel() {
+				t.Errorf("the worker was told %v, want the cancel of %d", again, q.GetId())
+			}
+		})
 	}
 }
 
 func TestASlowReaderIsCutOffAndHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	p := h.join(helloOf("w", 1))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r := h.read(ctx, true, 1)
-	q := p.asked()
-	for range 1000 {
-		p.log(q.GetId(), "a", false)
-	}
-	p.say(&dtaskv1.SessionRequest{Beat: 5})
-	p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 5 })
-	cut := func() *dtaskv1.LogRequest {
-		for _, m := range p.seen {
-			if sent := m.GetLogRequest(); sent.GetCancel() {
-				return sent
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			p := h.join(helloOf("w", 1))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := h.read(ctx, true, 1)
+			q := p.asked()
+			for range 1000 {
+				p.log(q.GetId(), "a", false)
 			}
-		}
-		return p.asked()
-	}()
-	if cut.GetId() != q.GetId() || !cut.GetCancel() {
-		t.Errorf("the worker was told %v, want the cancel of %d", cut, q.GetId())
-	}
-	for ended := false; !ended; {
-		select {
-		case <-r.pieces:
-		case err := <-r.err:
-			if err == nil {
-				t.Error("a cut reader was not told")
+			p.say(&dtaskv1.SessionRequest{Beat: 5})
+			p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 5 })
+			cut := func() *dtaskv1.LogRequest {
+				for _, m := range p.seen {
+					if sent := m.GetLogRequest(); sent.GetCancel() {
+						return sent
+					}
+				}
+				return p.asked()
+			}()
+			if cut.GetId() != q.GetId() || !cut.GetCancel() {
+				t.Errorf("the worker was told %v, want the cancel of %d", cut, q.GetId())
 			}
-			ended = true
-		}
+			for ended := false; !ended; {
+				select {
+				case <-r.pieces:
+				case err := <-r.err:
+					if err == nil {
+						t.Error("a cut reader was not told")
+					}
+					ended = true
+				}
+			}
+		})
 	}
 }
 
 func TestLogsOfAWorkerThatIsAwayAreNotThere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerAway) {
-		t.Errorf("without a session: %v", err)
-	}
-	p := h.join(helloOf("w", 1))
-	gone := h.read(t.Context(), false, 1)
-	p.say(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Id: p.asked().GetId(), End: true, Error: "removed"}})
-	if err := gone.end(t); !errors.Is(err, session.ErrLogsGone) {
-		t.Errorf("removed logs: %v", err)
-	}
-	left := h.read(t.Context(), true, 1)
-	p.asked()
-	p.cancel()
-	if err := left.end(t); !errors.Is(err, session.ErrWorkerAway) {
-		t.Errorf("a worker that left: %v", err)
-	}
-	if err := h.result(); err != nil {
-		t.Errorf("its session ended with %v", err)
-	}
-	if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerAway) {
-		t.Errorf("after its session: %v", err)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerAway) {
+				t.Errorf("without a session: %v", err)
+			}
+			p := h.join(helloOf("w", 1))
+			gone := h.read(t.Context(), false, 1)
+			p.say(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Id: p.asked().GetId(), End: true, Error: "removed"}})
+			if err := gone.end(t); !errors.Is(err, session.ErrLogsGone) {
+				t.Errorf("removed logs: %v", err)
+			}
+			left := h.read(t.Context(), true, 1)
+			p.asked()
+			p.cancel()
+			if err := left.end(t); !errors.Is(err, session.ErrWorkerAway) {
+				t.Errorf("a worker that left: %v", err)
+			}
+			if err := h.result(); err != nil {
+				t.Errorf("its session ended with %v", err)
+			}
+			if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerAway) {
+				t.Errorf("after its session: %v", err)
+			}
+		})
 	}
 }
 
 func TestLogsThatCameWholeAreWholeThoughTheirWorkerLeft(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	for i := range 20 {
-		p := h.join(helloOf("w", 1))
-		hold := make(chan struct{})
-		var read []string
-		done := make(chan error, 1)
-		go func() {
-			done <- h.service.Logs(t.Context(), attempt, stdout, false, func(d *dtaskv1.LogData) error {
-				<-hold
-				read = append(read, string(d.GetData()))
-				return nil
-			})
-		}()
-		id := p.asked().GetId()
-		for range 10 {
-			p.log(id, "a", false)
-		}
-		p.log(id, "b", true)
-		p.say(&dtaskv1.SessionRequest{Beat: 5})
-		p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 5 })
-		p.cancel()
-		_ = h.result()
-		close(hold)
-		if err := <-done; err != nil || len(read) != 11 {
-			t.Fatalf("run %d: read %d pieces, %v; want all 11", i, len(read), err)
-		}
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			for i := range 20 {
+				p := h.join(helloOf("w", 1))
+				hold := make(chan struct{})
+				var read []string
+				done := make(chan error, 1)
+				go func() {
+					done <- h.service.Logs(t.Context(), attempt, stdout, false, func(d *dtaskv1.LogData) error {
+						<-hold
+						read = append(read, string(d.GetData()))
+						return nil
+					})
+				}()
+				id := p.asked().GetId()
+				for range 10 {
+					p.log(id, "a", false)
+				}
+				p.log(id, "b", true)
+				p.say(&dtaskv1.SessionRequest{Beat: 5})
+				p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 5 })
+				p.cancel()
+				_ = h.result()
+				close(hold)
+				if err := <-done; err != nil || len(read) != 11 {
+					t.Fatalf("run %d: read %d pieces, %v; want all 11", i, len(read), err)
+				}
+			}
+		})
 	}
 }

@@ -21,6 +21,7 @@ type Leader interface {
 	Attach(ctx context.Context, h sequencer.Hello, s sequencer.Session) (sequencer.Welcome, error)
 	Detach(id fsm.WorkerID, s sequencer.Session)
 	Report(ctx context.Context, id fsm.WorkerID, s sequencer.Session, r *dtaskv1.Reports, leaving bool) error
+	TryReport(id fsm.WorkerID, s sequencer.Session, r *dtaskv1.Reports, leaving bool) (taken bool, err error)
 	Undelivered(ctx context.Context, id fsm.WorkerID, s sequencer.Session, attempts []fsm.AttemptRef) error
 	HeldOff(until time.Time)
 }
@@ -37,6 +38,11 @@ type Config struct {
 	Lease             time.Duration // told to workers; default 30 s, or Silence if that is longer
 	AdmissionRate     int           // new sessions a second; default 2000, twice what a new leader's patience counts on
 	HelloTimeout      time.Duration // for the first message; default 5 s
+
+	// Guard makes the status that the caller sees of what call returns, or of its
+	// panic: what is around a call of gRPC is around each session of a carrier.
+	// Optional.
+	Guard func(ctx context.Context, call func() error) error
 }
 
 // Service is the WorkerService. Safe for concurrent use.
@@ -66,6 +72,9 @@ func New(cfg Config) *Service {
 	setDefault(&cfg.HelloTimeout, 5*time.Second)
 	if cfg.AdmissionRate == 0 {
 		cfg.AdmissionRate = 2000
+	}
+	if cfg.Guard == nil {
+		cfg.Guard = func(_ context.Context, call func() error) error { return call() }
 	}
 	return &Service{
 		cfg:   cfg,
@@ -103,22 +112,27 @@ func heldOff(leader Leader, err error) error {
 
 // Session implements dtaskv1.WorkerServiceServer.
 func (s *Service) Session(stream dtaskv1.WorkerService_SessionServer) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	return s.serve(ctx, func(leader Leader) *session {
+		x := newSession(s, leader, stream.Context().Done(), cancel)
+		x.stream = stream
+		go x.pumpIn(ctx) // ends when this handler has returned: see the package comment
+		return x
+	})
+}
+
+// serve is one session. begin makes it, once its leader is ready.
+func (s *Service) serve(ctx context.Context, begin func(Leader) *session) error {
 	leader := s.cfg.Current()
 	if leader == nil {
 		return sequencer.ErrTermOver
 	}
-	p, err := s.admit.admit(stream.Context())
+	p, err := s.admit.admit(ctx)
 	if err != nil {
 		return heldOff(leader, err)
 	}
 	defer p.over()
-	return s.serve(stream, leader, p)
-}
-
-// serve is one session.
-func (s *Service) serve(stream dtaskv1.WorkerService_SessionServer, leader Leader, p *pass) error {
-	ctx, cancel := context.WithCancelCause(stream.Context())
-	defer cancel(nil)
 	select {
 	case <-leader.Ready():
 	case <-ctx.Done():
@@ -126,9 +140,7 @@ func (s *Service) serve(stream dtaskv1.WorkerService_SessionServer, leader Leade
 	case <-time.After(s.cfg.HelloTimeout):
 		return &sequencer.BusyError{What: "the leader is not ready yet", RetryAfter: 100 * time.Millisecond}
 	}
-	x := newSession(s, leader, stream, cancel)
-	go x.pumpIn(ctx) // ends when this handler has returned: see the package comment
-
+	x := begin(leader)
 	hello, err := x.awaitHello(ctx, p)
 	if err != nil || hello == nil {
 		return err
@@ -185,7 +197,11 @@ func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.Sessi
 	x.welcome(welcome, first.GetBeat())
 	close(x.begun)
 	p.over()
-	err = x.send(ctx)
+	if x.lane == nil {
+		err = x.send(ctx)
+	} else {
+		err = x.carried(ctx, first)
+	}
 	s.cfg.Logger.InfoContext(ctx, "session ended", "worker", h.GetName(), "worker_id", uint32(x.worker), "reason", fmt.Sprint(err))
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -24,81 +25,101 @@ const (
 
 func TestAWorkerIsWelcomedAndWorks(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(7)
-	p := h.join(helloOf("w", 4))
-	first := p.seen[0]
-	w := first.GetWelcome()
-	if w.GetWorkerId() != 1 || w.GetHeartbeatIntervalMs() != 1000 || w.GetSilenceMs() != 3000 || w.GetLeaseMs() != 30_000 {
-		t.Errorf("welcome %v in the first message", w)
-	}
-	id := h.submit("job", 10, 100, &dtaskv1.JobHeader{Name: "job", Env: map[string]string{"A": "b"}})
-	done := 0
-	for done < 10 {
-		m := p.next("assignments", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil })
-		a := m.GetAssignments()
-		if len(a.GetContexts()) != 1 || a.GetContexts()[0].GetJobName() != "job" || a.GetContexts()[0].GetEnv()["A"] != "b" {
-			t.Fatalf("contexts %v", a.GetContexts())
-		}
-		for _, x := range rowsOf(m) {
-			var body dtaskv1.TaskBody
-			if err := proto.Unmarshal(x.Body, &body); err != nil {
-				t.Fatal(err)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(7)
+			p := h.join(helloOf("w", 4))
+			first := p.seen[0]
+			w := first.GetWelcome()
+			if w.GetWorkerId() != 1 || w.GetHeartbeatIntervalMs() != 1000 || w.GetSilenceMs() != 3000 || w.GetLeaseMs() != 30_000 {
+				t.Errorf("welcome %v in the first message", w)
 			}
-			if x.Attempt != 1 || len(body.GetPayload()) != 100 || x.ID != fmt.Sprintf("t%d", x.Task) {
-				t.Errorf("assignment %+v", x)
+			id := h.submit("job", 10, 100, &dtaskv1.JobHeader{Name: "job", Env: map[string]string{"A": "b"}})
+			done := 0
+			for done < 10 {
+				m := p.next("assignments", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil })
+				a := m.GetAssignments()
+				if len(a.GetContexts()) != 1 || a.GetContexts()[0].GetJobName() != "job" || a.GetContexts()[0].GetEnv()["A"] != "b" {
+					t.Fatalf("contexts %v", a.GetContexts())
+				}
+				for _, x := range rowsOf(m) {
+					var body dtaskv1.TaskBody
+					if err := proto.Unmarshal(x.Body, &body); err != nil {
+						t.Fatal(err)
+					}
+					if x.Attempt != 1 || len(body.GetPayload()) != 100 || x.ID != fmt.Sprintf("t%d", x.Task) {
+						t.Errorf("assignment %+v", x)
+					}
+				}
+				p.report(uint64(done+1), succeeded, attempts([]*dtaskv1.SessionResponse{m})...)
+				done += len(a.GetTasks())
 			}
-		}
-		p.report(uint64(done+1), succeeded, attempts([]*dtaskv1.SessionResponse{m})...)
-		done += len(a.GetTasks())
-	}
-	p.next("the last acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 10 })
-	h.await("the end of the job", func() bool { return h.task(id, 9).State == fsm.Completed })
-	for i, m := range p.seen {
-		f := m.GetFence()
-		if f.GetClusterId() != cluster || f.GetTerm() != 7 || f.GetEpoch() != 1 {
-			t.Errorf("message %d has the fence %v", i, f)
-		}
+			p.next("the last acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 10 })
+			h.await("the end of the job", func() bool { return h.task(id, 9).State == fsm.Completed })
+			for i, m := range p.seen {
+				f := m.GetFence()
+				if f.GetClusterId() != cluster || f.GetTerm() != 7 || f.GetEpoch() != 1 {
+					t.Errorf("message %d has the fence %v", i, f)
+				}
+			}
+		})
 	}
 }
 
 func TestACleanUpTaskIsToldWhatBecameOfTheJob(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(7)
-	p := h.join(helloOf("w", 1))
-	h.submit("job", 2, 1, &dtaskv1.JobHeader{Name: "job", Policies: []*dtaskv1.TaskPolicy{{Type: "x", TimeoutMs: 60_000}, {Type: "x", TimeoutMs: 60_000, Finally: true}}})
-	for i, want := range []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_COMPLETED} {
-		m := p.next("an assignment", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil })
-		if x := rowsOf(m)[0]; x.Task != uint32(i) || x.Particular.GetJobOutcome() != want {
-			t.Errorf("assignment %+v, want task %d with the outcome %v", x, i, want)
-		}
-		p.report(uint64(i+1), succeeded, attempts([]*dtaskv1.SessionResponse{m})...)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(7)
+			p := h.join(helloOf("w", 1))
+			h.submit("job", 2, 1, &dtaskv1.JobHeader{Name: "job", Policies: []*dtaskv1.TaskPolicy{{Type: "x", TimeoutMs: 60_000}, {Type: "x", TimeoutMs: 60_000, Finally: true}}})
+			for i, want := range []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_COMPLETED} {
+				m := p.next("an assignment", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil })
+				if x := rowsOf(m)[0]; x.Task != uint32(i) || x.Particular.GetJobOutcome() != want {
+					t.Errorf("assignment %+v, want task %d with the outcome %v", x, i, want)
+				}
+				p.report(uint64(i+1), succeeded, attempts([]*dtaskv1.SessionResponse{m})...)
+			}
+		})
 	}
 }
 
 func TestALongSilenceHasALongLease(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(c *session.Config) { c.HeartbeatInterval, c.Silence = time.Minute, 3*time.Minute })
-	h.lead(1)
-	p := h.join(helloOf("w", 1))
-	if w := p.seen[0].GetWelcome(); w.GetHeartbeatIntervalMs() != 60_000 || w.GetSilenceMs() != 180_000 || w.GetLeaseMs() != 180_000 {
-		t.Errorf("welcome %v, want a lease as long as the silence", w)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t, func(c *session.Config) { c.HeartbeatInterval, c.Silence = time.Minute, 3*time.Minute })
+			h.lead(1)
+			p := h.join(helloOf("w", 1))
+			if w := p.seen[0].GetWelcome(); w.GetHeartbeatIntervalMs() != 60_000 || w.GetSilenceMs() != 180_000 || w.GetLeaseMs() != 180_000 {
+				t.Errorf("welcome %v, want a lease as long as the silence", w)
+			}
+		})
 	}
 }
 
 func TestABeatIsAnsweredWithItsNumber(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	p := h.dial()
-	p.say(&dtaskv1.SessionRequest{Beat: 1, Hello: helloOf("w", 1)})
-	if m := p.next("welcome", func(*dtaskv1.SessionResponse) bool { return true }); m.GetBeat() != 1 || m.GetWelcome() == nil {
-		t.Errorf("first message %v, want the welcome with the answer to the hello's beat", m)
-	}
-	for n := uint64(2); n < 5; n++ {
-		p.say(&dtaskv1.SessionRequest{Beat: n})
-		p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == n })
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			p := h.dial()
+			p.say(&dtaskv1.SessionRequest{Beat: 1, Hello: helloOf("w", 1)})
+			if m := p.next("welcome", func(*dtaskv1.SessionResponse) bool { return true }); m.GetBeat() != 1 || m.GetWelcome() == nil {
+				t.Errorf("first message %v, want the welcome with the answer to the hello's beat", m)
+			}
+			for n := uint64(2); n < 5; n++ {
+				p.say(&dtaskv1.SessionRequest{Beat: n})
+				p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == n })
+			}
+		})
 	}
 }
 
@@ -121,22 +142,24 @@ func TestWhoDoesNotBelongHereIsRefused(t *testing.T) {
 			return &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}
 		}, sequencer.ErrTermOver},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHouse(t, func(c *session.Config) { c.HelloTimeout = 200 * time.Millisecond })
-			h.lead(1)
-			first := x.first(h)
-			p := h.dial()
-			if first != nil {
-				p.say(first)
-			}
-			if err := p.end(); err == nil {
-				t.Error("the stream did not end with an error")
-			}
-			if err := h.result(); !errors.Is(err, x.want) {
-				t.Errorf("ended with %v, want %v", err, x.want)
-			}
-		})
+		for _, by := range ways {
+			t.Run(name+", "+by.String(), func(t *testing.T) {
+				t.Parallel()
+				h := by.house(t, func(c *session.Config) { c.HelloTimeout = 200 * time.Millisecond })
+				h.lead(1)
+				first := x.first(h)
+				p := h.dial()
+				if first != nil || by == shared { // there, a frame without a message begins the session
+					p.say(first)
+				}
+				if err := p.end(); err == nil {
+					t.Error("the stream did not end with an error")
+				}
+				if err := h.result(); !errors.Is(err, x.want) {
+					t.Errorf("ended with %v, want %v", err, x.want)
+				}
+			})
+		}
 	}
 }
 
@@ -147,128 +170,160 @@ func TestALeaderEndsTheSessionOfAWorkerThatHasSeenALaterOne(t *testing.T) {
 		"from the hello on": func(h *house) { h.dial().say(&dtaskv1.SessionRequest{Fence: later, Hello: helloOf("w", 1)}) },
 		"in the middle":     func(h *house) { h.join(helloOf("w", 1)).say(&dtaskv1.SessionRequest{Fence: later, Beat: 2}) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHouse(t)
-			h.lead(1)
-			talk(h)
-			if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
-				t.Errorf("ended with %v, want that the term is over", err)
-			}
-		})
+		for _, by := range ways {
+			t.Run(name+", "+by.String(), func(t *testing.T) {
+				t.Parallel()
+				h := by.house(t)
+				h.lead(1)
+				talk(h)
+				if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
+					t.Errorf("ended with %v, want that the term is over", err)
+				}
+			})
+		}
 	}
 }
 
 func TestAKnownClusterIsWelcome(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	p := h.dial()
-	p.say(&dtaskv1.SessionRequest{Fence: &dtaskv1.Fence{ClusterId: cluster, Term: 1}, Hello: helloOf("w", 1)})
-	p.next("welcome", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome() != nil })
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			p := h.dial()
+			p.say(&dtaskv1.SessionRequest{Fence: &dtaskv1.Fence{ClusterId: cluster, Term: 1}, Hello: helloOf("w", 1)})
+			p.next("welcome", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome() != nil })
+		})
+	}
 }
 
 func TestANameInUseIsRefusedUntilItsConnectionCloses(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	old := h.join(helloOf("w", 1))
-	other := &dtaskv1.Hello{Name: "w", Incarnation: "other", Slots: 1}
-	p := h.dial()
-	p.say(&dtaskv1.SessionRequest{Hello: other})
-	_ = p.end()
-	var used *sequencer.NameInUseError
-	if err := h.result(); !errors.As(err, &used) || used.Name != "w" {
-		t.Fatalf("a second process under the name gave %v", err)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			old := h.join(helloOf("w", 1))
+			other := &dtaskv1.Hello{Name: "w", Incarnation: "other", Slots: 1}
+			p := h.dial()
+			p.say(&dtaskv1.SessionRequest{Hello: other})
+			_ = p.end()
+			var used *sequencer.NameInUseError
+			if err := h.result(); !errors.As(err, &used) || used.Name != "w" {
+				t.Fatalf("a second process under the name gave %v", err)
+			}
+			old.cancel()
+			if err := h.result(); err != nil {
+				t.Errorf("a worker that goes ended its session with %v", err)
+			}
+			h.join(other)
+		})
 	}
-	old.cancel()
-	if err := h.result(); err != nil {
-		t.Errorf("a worker that goes ended its session with %v", err)
-	}
-	h.join(other)
 }
 
 func TestASessionTakesThePlaceOfTheOneBefore(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	old := h.join(helloOf("w", 2))
-	h.submit("job", 2, 1, nil)
-	held := old.assigned(2)
-	p := h.dial()
-	p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 2, held[0], &dtaskv1.AttemptRef{Job: 99, Task: 1, Attempt: 1})})
-	// What only the leader knew comes again; what only the worker knows is stopped.
-	m := p.next("stop", func(m *dtaskv1.SessionResponse) bool { return len(m.GetStops()) > 0 })
-	if s := m.GetStops()[0]; s.GetAttempt().GetJob() != 99 || s.GetReason() != dtaskv1.StopReason_STOP_REASON_SUPERSEDED {
-		t.Errorf("stops %v, want the one that nobody knows", m.GetStops())
-	}
-	p.report(1, cancelled, &dtaskv1.AttemptRef{Job: 99, Task: 1, Attempt: 1}) // frees its slot
-	again := p.assigned(1)[0]
-	if again.GetTask() != held[1].GetTask() || again.GetAttempt() != 2 {
-		t.Errorf("assigned %v, want the second attempt of %v", again, held[1])
-	}
-	if err := old.end(); err == nil {
-		t.Error("the old session goes on")
-	}
-	if err := h.result(); err == nil {
-		t.Error("the old session's end has no reason")
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			old := h.join(helloOf("w", 2))
+			h.submit("job", 2, 1, nil)
+			held := old.assigned(2)
+			p := h.dial()
+			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 2, held[0], &dtaskv1.AttemptRef{Job: 99, Task: 1, Attempt: 1})})
+			// What only the leader knew comes again; what only the worker knows is stopped.
+			m := p.next("stop", func(m *dtaskv1.SessionResponse) bool { return len(m.GetStops()) > 0 })
+			if s := m.GetStops()[0]; s.GetAttempt().GetJob() != 99 || s.GetReason() != dtaskv1.StopReason_STOP_REASON_SUPERSEDED {
+				t.Errorf("stops %v, want the one that nobody knows", m.GetStops())
+			}
+			p.report(1, cancelled, &dtaskv1.AttemptRef{Job: 99, Task: 1, Attempt: 1}) // frees its slot
+			again := p.assigned(1)[0]
+			if again.GetTask() != held[1].GetTask() || again.GetAttempt() != 2 {
+				t.Errorf("assigned %v, want the second attempt of %v", again, held[1])
+			}
+			if err := old.end(); err == nil {
+				t.Error("the old session goes on")
+			}
+			if err := h.result(); err == nil {
+				t.Error("the old session's end has no reason")
+			}
+		})
 	}
 }
 
 func TestAWorkerThatDoesNotReadIsReplacedAllTheSame(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	old := h.join(helloOf("w", 200))
-	h.submit("job", 200, 60<<10, nil)
-	h.await("all assignments", func() bool { return h.task(1, 199).State == fsm.Assigned })
-	p := h.dial() // old reads nothing: its window is full
-	p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 200)})
-	if err := h.result(); err == nil {
-		t.Error("the old session's end has no reason")
-	}
-	p.assigned(200)
-	if err := old.end(); err == nil {
-		t.Error("the old session goes on")
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			old := h.join(helloOf("w", 200))
+			h.submit("job", 200, 60<<10, nil)
+			h.await("all assignments", func() bool { return h.task(1, 199).State == fsm.Assigned })
+			p := h.dial() // old reads nothing: its window is full
+			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 200)})
+			if err := h.result(); err == nil {
+				t.Error("the old session's end has no reason")
+			}
+			p.assigned(200)
+			if err := old.end(); err == nil {
+				t.Error("the old session goes on")
+			}
+		})
 	}
 }
 
 func TestTheEndOfTheTermEndsAllSessions(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	var peers []*peer
-	for i := range 5 {
-		peers = append(peers, h.join(helloOf(fmt.Sprintf("w%d", i), 1)))
-	}
-	h.end()
-	for _, p := range peers {
-		_ = p.end()
-		if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
-			t.Errorf("a session ended with %v, want the term is over", err)
-		}
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			var peers []*peer
+			for i := range 5 {
+				peers = append(peers, h.join(helloOf(fmt.Sprintf("w%d", i), 1)))
+			}
+			h.end()
+			for _, p := range peers {
+				_ = p.end()
+				if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
+					t.Errorf("a session ended with %v, want the term is over", err)
+				}
+			}
+		})
 	}
 }
 
 func TestAnEntryThatFailsEndsSessions(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	p := h.join(helloOf("w", 1))
-	h.submit("job", 1, 1, nil)
-	a := p.assigned(1)
-	h.log.mu.Lock()
-	h.log.lost = true
-	h.log.mu.Unlock()
-	p.report(1, succeeded, a...)
-	_ = p.end()
-	for _, m := range p.seen {
-		if m.GetAck() != nil {
-			t.Error("an outcome was acknowledged that is not committed")
-		}
-	}
-	if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
-		t.Errorf("ended with %v", err)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			p := h.join(helloOf("w", 1))
+			h.submit("job", 1, 1, nil)
+			a := p.assigned(1)
+			h.log.mu.Lock()
+			h.log.lost = true
+			h.log.mu.Unlock()
+			p.report(1, succeeded, a...)
+			_ = p.end()
+			for _, m := range p.seen {
+				if m.GetAck() != nil {
+					t.Error("an outcome was acknowledged that is not committed")
+				}
+			}
+			if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
+				t.Errorf("ended with %v", err)
+			}
+		})
 	}
 }
 
@@ -283,220 +338,182 @@ func TestManyAssignmentsComeInPieces(t *testing.T) {
 		"large surrounds":  {200, 1, 1, 30 << 10, 6},
 		"one large at all": {1, 1, 120 << 10, 200 << 10, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHouse(t)
-			s := h.lead(1)
-			s.StopAssigning(true)
-			for i := range x.jobs {
-				h.submit(fmt.Sprintf("job%d", i), x.tasks, x.body, &dtaskv1.JobHeader{Name: "job", Env: map[string]string{"A": strings.Repeat("x", x.env)}})
-			}
-			p := h.join(helloOf("w", 65_535))
-			s.StopAssigning(false)
-			total := x.jobs * x.tasks
-			p.assigned(total)
-			messages := 0
-			once := make(map[string]bool)
-			for _, m := range p.seen {
-				a := m.GetAssignments()
-				if a == nil {
-					continue
+		for _, by := range ways {
+			t.Run(name+", "+by.String(), func(t *testing.T) {
+				t.Parallel()
+				h := by.house(t)
+				s := h.lead(1)
+				s.StopAssigning(true)
+				for i := range x.jobs {
+					h.submit(fmt.Sprintf("job%d", i), x.tasks, x.body, &dtaskv1.JobHeader{Name: "job", Env: map[string]string{"A": strings.Repeat("x", x.env)}})
 				}
-				messages++
-				// The last that is taken may go above the bound.
-				if n := proto.Size(m); len(a.GetTasks()) > 4096 || n > 1<<20+350<<10 {
-					t.Errorf("a message has %d assignments, %d bytes", len(a.GetTasks()), n)
+				p := h.join(helloOf("w", 65_535))
+				s.StopAssigning(false)
+				total := x.jobs * x.tasks
+				p.assigned(total)
+				messages := 0
+				once := make(map[string]bool)
+				for _, m := range p.seen {
+					a := m.GetAssignments()
+					if a == nil {
+						continue
+					}
+					messages++
+					// The last that is taken may go above the bound.
+					if n := proto.Size(m); len(a.GetTasks()) > 4096 || n > 1<<20+350<<10 {
+						t.Errorf("a message has %d assignments, %d bytes", len(a.GetTasks()), n)
+					}
+					for _, ref := range attempts([]*dtaskv1.SessionResponse{m}) {
+						once[ref.String()] = true
+					}
 				}
-				for _, ref := range attempts([]*dtaskv1.SessionResponse{m}) {
-					once[ref.String()] = true
+				if len(once) != total || messages < x.least {
+					t.Errorf("%d different assignments in %d messages, want %d in at least %d", len(once), messages, total, x.least)
 				}
-			}
-			if len(once) != total || messages < x.least {
-				t.Errorf("%d different assignments in %d messages, want %d in at least %d", len(once), messages, total, x.least)
-			}
-		})
+			})
+		}
 	}
 }
 
 func TestAStopNeverOvertakesItsAssignment(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	s := h.lead(1)
-	p := h.join(helloOf("w", 65_535))
-	id := h.submit("job", 20_000, 1, nil)
-	if _, err := s.CancelJob(t.Context(), id, "enough"); err != nil {
-		t.Fatal(err)
-	}
-	given, stopped := make(map[string]bool), 0
-	p.next("all stops", func(m *dtaskv1.SessionResponse) bool {
-		// Parts of one message are handled in the order of their numbers.
-		for _, x := range m.GetStops() {
-			stopped++
-			if !given[x.GetAttempt().String()] {
-				t.Fatalf("told to stop %v, which has not come", x.GetAttempt())
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			s := h.lead(1)
+			p := h.join(helloOf("w", 65_535))
+			id := h.submit("job", 20_000, 1, nil)
+			if _, err := s.CancelJob(t.Context(), id, "enough"); err != nil {
+				t.Fatal(err)
 			}
-		}
-		for _, a := range attempts([]*dtaskv1.SessionResponse{m}) {
-			given[a.String()] = true
-		}
-		var held int
-		for _, w := range s.Workers() {
-			held = w.Held
-		}
-		return stopped > 0 && stopped >= held
-	})
+			given, stopped := make(map[string]bool), 0
+			p.next("all stops", func(m *dtaskv1.SessionResponse) bool {
+				// Parts of one message are handled in the order of their numbers.
+				for _, x := range m.GetStops() {
+					stopped++
+					if !given[x.GetAttempt().String()] {
+						t.Fatalf("told to stop %v, which has not come", x.GetAttempt())
+					}
+				}
+				for _, a := range attempts([]*dtaskv1.SessionResponse{m}) {
+					given[a.String()] = true
+				}
+				var held int
+				for _, w := range s.Workers() {
+					held = w.Held
+				}
+				return stopped > 0 && stopped >= held
+			})
+		})
+	}
 }
 
 func TestUnderLoadOneMessageSaysMuch(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	s := h.lead(1)
-	s.StopAssigning(true)
-	h.submit("job", 4000, 1, nil)
-	p := h.join(helloOf("w", 4000))
-	s.StopAssigning(false)
-	list := p.assigned(4000)
-	before := len(p.seen)
-	for i, a := range list { // one message each
-		p.report(uint64(i+1), succeeded, a)
-	}
-	p.next("the last acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 4000 })
-	if n := len(p.seen) - before; n > 3000 {
-		t.Errorf("%d messages acknowledge 4000 reports", n)
-	}
-}
-
-func TestAWorkerThatLeavesFinishesAndGetsNothingNew(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	s := h.lead(1)
-	p := h.join(helloOf("w", 2))
-	id := h.submit("job", 4, 1, nil)
-	held := p.assigned(2)
-	p.say(&dtaskv1.SessionRequest{Leaving: true, Beat: 9})
-	p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 9 })
-	p.report(1, succeeded, held[0])
-	p.report(2, released, held[1])
-	p.next("the last acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 2 })
-	if w := s.Workers()[1]; !w.Draining || w.Held != 0 {
-		t.Errorf("the worker is %+v, want draining and idle", w)
-	}
-	p.cancel()
-	_ = h.result()
-	other := h.join(helloOf("other", 4))
-	if n := len(other.assigned(3)); n != 3 || h.task(id, held[1].GetTask()).Failures != 0 {
-		t.Errorf("another worker got %d tasks, want 3", n)
-	}
-}
-
-func TestAHelloMaySayThatItsWorkerLeaves(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	s := h.lead(1)
-	p := h.dial()
-	p.say(&dtaskv1.SessionRequest{Leaving: true, Hello: helloOf("w", 2)})
-	p.next("welcome", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome() != nil })
-	p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{}, Beat: 2})
-	p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 2 })
-	h.submit("job", 2, 1, nil)
-	if w := s.Workers()[1]; !w.Draining || w.Held != 0 {
-		t.Errorf("the worker is %+v, want draining and idle", w)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			s := h.lead(1)
+			s.StopAssigning(true)
+			h.submit("job", 4000, 1, nil)
+			p := h.join(helloOf("w", 4000))
+			s.StopAssigning(false)
+			list := p.assigned(4000)
+			before := len(p.seen)
+			for i, a := range list { // one message each
+				p.report(uint64(i+1), succeeded, a)
+			}
+			p.next("the last acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 4000 })
+			if n := len(p.seen) - before; n > 3000 {
+				t.Errorf("%d messages acknowledge 4000 reports", n)
+			}
+		})
 	}
 }
 
 func TestColumnsThatDoNotFitTogetherEndTheSession(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	p := h.join(helloOf("w", 2))
-	h.submit("job", 2, 1, nil)
-	m := outcomesOf(1, succeeded, p.assigned(2)...)
-	m.Attempts = m.GetAttempts()[1:]
-	p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: m}})
-	if err := p.end(); err == nil {
-		t.Error("the session goes on")
-	}
-	if err := h.result(); !errors.Is(err, columns.ErrMalformed) {
-		t.Errorf("the session ended with %v", err)
-	}
-	if done := h.task(1, 0).State == fsm.Completed || h.task(1, 1).State == fsm.Completed; done {
-		t.Error("a part of a malformed message had an effect")
-	}
-}
-
-func TestAnOrderToDrainReachesTheWorkerAndItsNextSession(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	s := h.lead(1)
-	p := h.join(helloOf("w", 1))
-	h.submit("job", 1, 1, nil)
-	held := p.assigned(1)
-	if err := s.Drain(t.Context(), "w", 0, "new disk"); err != nil {
-		t.Fatal(err)
-	}
-	p.next("the order", func(m *dtaskv1.SessionResponse) bool { return m.GetDrain().GetDraining() })
-	p.next("the end of what it runs", func(m *dtaskv1.SessionResponse) bool {
-		return len(m.GetStops()) == 1 && m.GetStops()[0].GetReason() == dtaskv1.StopReason_STOP_REASON_DRAINED
-	})
-	p.report(1, released, held[0])
-	p.next("the acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 1 })
-	p.cancel()
-	_ = h.result()
-	p = h.dial()
-	p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
-	p.next("a welcome that tells it", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome().GetDraining() })
-	if _, err := s.Undrain(t.Context(), "w"); err != nil {
-		t.Fatal(err)
-	}
-	p.next("the end of the order", func(m *dtaskv1.SessionResponse) bool { return m.GetDrain() != nil && !m.GetDrain().GetDraining() })
-	if again := p.assigned(1); again[0].GetAttempt() != 2 {
-		t.Errorf("it got %v, want the second attempt", again)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			p := h.join(helloOf("w", 2))
+			h.submit("job", 2, 1, nil)
+			m := outcomesOf(1, succeeded, p.assigned(2)...)
+			m.Attempts = m.GetAttempts()[1:]
+			p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: m}})
+			if err := p.end(); err == nil {
+				t.Error("the session goes on")
+			}
+			if err := h.result(); !errors.Is(err, columns.ErrMalformed) {
+				t.Errorf("the session ended with %v", err)
+			}
+			if done := h.task(1, 0).State == fsm.Completed || h.task(1, 1).State == fsm.Completed; done {
+				t.Error("a part of a malformed message had an effect")
+			}
+		})
 	}
 }
 
 func TestTheNextAttemptGetsTheLastCheckpoint(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.lead(1)
-	p := h.join(helloOf("w", 1))
-	h.submit("job", 1, 1, nil)
-	held := p.assigned(1)
-	if rowsOf(p.seen[len(p.seen)-1])[0].Particular != nil {
-		t.Error("the first attempt has a checkpoint")
-	}
-	sent := &dtaskv1.Checkpoint{
-		Attempt: held[0], Number: 1, Form: dtaskv1.CheckpointForm_CHECKPOINT_FORM_FOLDER,
-		File: "c/1/0/1-1", Size: 1 << 20, Sha256: make([]byte, 32),
-	}
-	p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Checkpoints: []*dtaskv1.Checkpoint{sent}}})
-	answer := p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return len(m.GetCheckpoints()) > 0 }).GetCheckpoints()[0]
-	if answer.GetError() != "" || answer.GetNumber() != 1 || !proto.Equal(answer.GetAttempt(), held[0]) {
-		t.Errorf("answer %v", answer)
-	}
-	p.report(1, released, held[0])
-	again := rowsOf(p.next("the second attempt", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil }))[0].Particular
-	if !proto.Equal(again.GetCheckpoint(), sent) {
-		t.Errorf("the second attempt begins with %v, want %v", again.GetCheckpoint(), sent)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			h.lead(1)
+			p := h.join(helloOf("w", 1))
+			h.submit("job", 1, 1, nil)
+			held := p.assigned(1)
+			if rowsOf(p.seen[len(p.seen)-1])[0].Particular != nil {
+				t.Error("the first attempt has a checkpoint")
+			}
+			sent := &dtaskv1.Checkpoint{
+				Attempt: held[0], Number: 1, Form: dtaskv1.CheckpointForm_CHECKPOINT_FORM_FOLDER,
+				File: "c/1/0/1-1", Size: 1 << 20, Sha256: make([]byte, 32),
+			}
+			p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Checkpoints: []*dtaskv1.Checkpoint{sent}}})
+			answer := p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return len(m.GetCheckpoints()) > 0 }).GetCheckpoints()[0]
+			if answer.GetError() != "" || answer.GetNumber() != 1 || !proto.Equal(answer.GetAttempt(), held[0]) {
+				t.Errorf("answer %v", answer)
+			}
+			p.report(1, released, held[0])
+			again := rowsOf(p.next("the second attempt", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil }))[0].Particular
+			if !proto.Equal(again.GetCheckpoint(), sent) {
+				t.Errorf("the second attempt begins with %v, want %v", again.GetCheckpoint(), sent)
+			}
+		})
 	}
 }
 
+// In virtual time: on a slow machine the turns that come back meanwhile would do for all.
 func TestTooManySessionsAtOnceAreToldToComeAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(c *session.Config) { c.AdmissionRate = 1 })
-	h.lead(1)
-	var refused int
-	for i := range 20 {
-		p := h.dial()
-		p.say(&dtaskv1.SessionRequest{Hello: helloOf(fmt.Sprintf("w%d", i), 1)})
-		if _, err := p.stream.Recv(); err != nil {
-			var busy *sequencer.BusyError
-			if err := h.result(); !errors.As(err, &busy) || busy.RetryAfter <= 0 {
-				t.Fatalf("refused with %v", err)
-			}
-			refused++
-		}
-	}
-	if refused == 0 || refused > 4 {
-		t.Errorf("%d of 20 sessions were refused, want those above 16", refused)
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := by.house(t, func(c *session.Config) { c.AdmissionRate = 1 })
+				h.lead(1)
+				var refused int
+				for i := range 20 {
+					p := h.dial()
+					p.say(&dtaskv1.SessionRequest{Hello: helloOf(fmt.Sprintf("w%d", i), 1)})
+					if _, err := p.stream.Recv(); err != nil {
+						var busy *sequencer.BusyError
+						if err := h.result(); !errors.As(err, &busy) || busy.RetryAfter <= 0 {
+							t.Fatalf("refused with %v", err)
+						}
+						refused++
+					}
+				}
+				if refused == 0 || refused > 4 {
+					t.Errorf("%d of 20 sessions were refused, want those above 16", refused)
+				}
+			})
+		})
 	}
 }

@@ -11,11 +11,14 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// session is one stream. It implements sequencer.Session.
+// session is one stream, or one of those in a carrier. It implements
+// sequencer.Session.
 type session struct {
 	service *Service
 	leader  Leader
-	stream  dtaskv1.WorkerService_SessionServer
+	stream  dtaskv1.WorkerService_SessionServer // nil if it is in a carrier
+	lane    *lane                               // nil if it has a stream of its own
+	over    <-chan struct{}                     // closed when the stream, or its part of the carrier, has ended
 	cancel  context.CancelCauseFunc
 	fence   *dtaskv1.Fence
 	worker  fsm.WorkerID // known once it is attached
@@ -33,6 +36,7 @@ type session struct {
 	logs    []*dtaskv1.LogRequest
 	readers map[uint64]*logReader
 	lastLog uint64
+	filled  int           // bytes of the assignments in the last message, about; of who sends
 	sending bool          // pumpOut has taken something and has not come back for more
 	inline  bool          // the receiver sends the answer to a beat itself
 	news    chan struct{} // size 1: something is pending
@@ -51,9 +55,9 @@ const quietBeats = 2
 // started is where the monotonic readings of all sessions begin.
 var started = time.Now()
 
-func newSession(s *Service, leader Leader, stream dtaskv1.WorkerService_SessionServer, cancel context.CancelCauseFunc) *session {
+func newSession(s *Service, leader Leader, over <-chan struct{}, cancel context.CancelCauseFunc) *session {
 	x := &session{
-		service: s, leader: leader, stream: stream, cancel: cancel,
+		service: s, leader: leader, over: over, cancel: cancel,
 		hello: make(chan *dtaskv1.SessionRequest, 1), begun: make(chan struct{}), news: make(chan struct{}, 1),
 		readers: make(map[uint64]*logReader),
 	}
@@ -90,7 +94,19 @@ func (x *session) Send(m sequencer.Outgoing) {
 		p.Drain = m.Drain
 	}
 	x.mu.Unlock()
-	x.signal()
+	x.quiet.Store(0)
+	if x.lane != nil {
+		x.lane.join()
+	}
+}
+
+// Flush implements sequencer.Session.
+func (x *session) Flush() {
+	if x.lane != nil {
+		x.lane.c.out.Hurry()
+		return
+	}
+	x.wake()
 }
 
 // signal says that there is something to send.
@@ -99,8 +115,12 @@ func (x *session) signal() {
 	x.wake()
 }
 
-// wake makes pumpOut look, and begins one if there is none.
+// wake makes pumpOut look, and begins one if there is none; or the carrier.
 func (x *session) wake() {
+	if x.lane != nil {
+		x.lane.wake()
+		return
+	}
 	select {
 	case x.news <- struct{}{}:
 	default: // a token is there already
@@ -114,7 +134,7 @@ func (x *session) wake() {
 func (x *session) answer(beat uint64) {
 	quiet := x.quiet.Add(1)
 	x.mu.Lock()
-	if quiet <= quietBeats || x.sending || x.inline || !x.idleLocked() {
+	if x.lane != nil || quiet <= quietBeats || x.sending || x.inline || !x.idleLocked() {
 		x.beat = beat
 		x.mu.Unlock()
 		x.wake()
@@ -168,7 +188,7 @@ func (x *session) pumpIn(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	if r := first.GetReports(); r != nil || first.GetLeaving() {
+	if reporting(first) {
 		x.report(ctx, first)
 	}
 	for {
@@ -183,9 +203,17 @@ func (x *session) pumpIn(ctx context.Context) {
 }
 
 func (x *session) receive(ctx context.Context, m *dtaskv1.SessionRequest) {
+	if x.heed(m) {
+		x.report(ctx, m)
+	}
+}
+
+// heed does what a message asks for that never waits, and says whether it carries
+// reports as well.
+func (x *session) heed(m *dtaskv1.SessionRequest) (reports bool) {
 	if x.deposed(m.GetFence()) {
 		x.cancel(sequencer.ErrTermOver)
-		return
+		return false
 	}
 	if b := m.GetBeat(); b > 0 {
 		x.answer(b)
@@ -193,10 +221,11 @@ func (x *session) receive(ctx context.Context, m *dtaskv1.SessionRequest) {
 	if d := m.GetLogData(); d != nil {
 		x.logData(d)
 	}
-	if m.GetReports() != nil || m.GetLeaving() {
-		x.report(ctx, m)
-	}
+	return reporting(m)
 }
+
+// reporting says whether a message carries anything for the sequencer.
+func reporting(m *dtaskv1.SessionRequest) bool { return m.GetReports() != nil || m.GetLeaving() }
 
 // deposed reports whether the worker has seen a later leader than this one, which
 // then just does not know yet.
@@ -299,6 +328,7 @@ func (x *session) next(ctx context.Context) (m *dtaskv1.SessionResponse, more bo
 	}
 	x.mu.Unlock()
 
+	x.filled = 0
 	if p.AckThrough > 0 {
 		m.Ack = &dtaskv1.Ack{Through: p.AckThrough, Exceptions: p.Exceptions}
 	}
@@ -312,6 +342,13 @@ func (x *session) next(ctx context.Context) (m *dtaskv1.SessionResponse, more bo
 		return nil, true // all that was to be assigned is gone
 	}
 	return m, true
+}
+
+// more says whether anything waits to be sent.
+func (x *session) more() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return !x.idleLocked()
 }
 
 // idleLocked says that nothing waits to be sent. It is asked after each message, so
@@ -330,7 +367,7 @@ func (x *session) fill(ctx context.Context, items []fsm.AssignItem) *dtaskv1.Ass
 		gone  []fsm.AttemptRef
 	)
 	x.service.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
-		a, taken, gone = assignments(st, items)
+		a, taken, x.filled, gone = assignments(st, items)
 	})
 	if taken < len(items) {
 		x.mu.Lock()

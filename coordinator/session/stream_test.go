@@ -141,6 +141,7 @@ func TestStopsGoOutThoughAllAssignmentsBeforeThemAreGone(t *testing.T) {
 			Assign: []fsm.AssignItem{{AttemptRef: gone, Worker: 1}},
 			Stop:   []sequencer.StopOrder{{Attempt: gone, Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}},
 		})
+		x.Flush()
 		synctest.Wait()
 		select {
 		case m := <-d.reads:
@@ -165,7 +166,7 @@ func TestASessionThatWasReplacedBeforeItBeganIsNotFound(t *testing.T) {
 	var contexts []context.Context
 	for range 2 {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		x := newSession(s, nil, newDeaf(ctx), cancel)
+		x := newSession(s, nil, ctx.Done(), cancel)
 		x.worker = 1
 		list, contexts = append(list, x), append(contexts, ctx)
 	}
@@ -180,7 +181,7 @@ func TestASessionThatWasReplacedBeforeItBeganIsNotFound(t *testing.T) {
 
 func TestSilenceIsMeasuredFromTheLastWord(t *testing.T) {
 	t.Parallel()
-	x := newSession(testService(newObliging()), nil, newDeaf(t.Context()), nil)
+	x := newSession(testService(newObliging()), nil, t.Context().Done(), nil)
 	if d := time.Since(x.LastHeard()); d > time.Minute {
 		t.Errorf("a new session was heard %v ago", d)
 	}

@@ -33,15 +33,15 @@ var mayImport = map[string][]string{
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array"},
 
 	// The wing of those who execute.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/outgoing"},
 
 	// The wing of those who decide and remember.
-	"coordinator/raftnode":  {"internal/pace"},
+	"coordinator/raftnode":  {"internal/mapped", "internal/pace"},
 	"coordinator/leader":    {"internal/pace"},
 	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/pace"},
-	"coordinator/history":   {"fsm", "proto/..."},
+	"coordinator/history":   {"fsm", "proto/...", "internal/mapped"},
 	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/array"},
-	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns"},
+	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/outgoing"},
 	"coordinator/api":       {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns"},
 	"coordinator/web":       {"proto/dtask/v1"},
 	"coordinator":           {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
@@ -51,13 +51,15 @@ var mayImport = map[string][]string{
 	"internal/array":    {"proto/dtask/v1"},
 	"internal/columns":  {"proto/dtask/v1"},
 	"internal/config":   {},
+	"internal/mapped":   {},
+	"internal/outgoing": {},
 	"internal/pace":     {},
 	"internal/program":  {},
 
 	// The programs: flags and configuration, then Run, then an exit code.
 	"cmd/dtaskd":       {"coordinator", "worker/...", "internal/config", "internal/program"},
 	"cmd/dtask-worker": {"worker/...", "internal/config", "internal/program"},
-	"cmd/dtaskctl":     {"cli/..."},
+	"cmd/dtaskctl":     {"cli/...", "internal/program"},
 
 	// Suites of whole processes, and the programs that show and measure.
 	"test/cluster/...": {"..."},

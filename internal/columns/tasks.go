@@ -22,6 +22,11 @@ func NewTasks(like *dtaskv1.TaskColumns) *dtaskv1.TaskColumns {
 	}
 }
 
+// ExpectTasks makes a message with room for n tasks with ids and bodies of these lengths.
+func ExpectTasks(n, id, body int) *dtaskv1.TaskColumns {
+	return &dtaskv1.TaskColumns{IdSizes: make([]uint32, 0, n), Ids: make([]byte, 0, n*id), Bodies: make([]byte, 0, n*body)}
+}
+
 // AddTask appends the task with this index in its job.
 func AddTask(m *dtaskv1.TaskColumns, index uint32, t *Task) {
 	n, room := len(m.GetIdSizes()), cap(m.GetIdSizes())

@@ -38,7 +38,7 @@ type fleet struct {
 }
 
 func (f fleet) String() string {
-	return fmt.Sprintf("%d simulated workers x %d slots on 16 connections, a heartbeat each second", f.workers, f.slots)
+	return fmt.Sprintf("%d simulated workers x %d slots on 16 connections and streams, a heartbeat each second", f.workers, f.slots)
 }
 
 // load runs a fleet against a cluster.

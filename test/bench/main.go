@@ -49,6 +49,7 @@ var sections = []section{
 	{"sustained", "many tasks one after another", sustained},
 	{"idle", "what idle workers cost", idle},
 	{"model", "what a task costs and what an entry", model},
+	{"logstore", "the stores of the log beside each other", logstore},
 	{"parts", "parts of the programs alone", parts},
 }
 
@@ -79,6 +80,9 @@ func main() {
 func run(ctx context.Context, o options) error {
 	if o.into != "" {
 		return document(o.from, o.into)
+	}
+	if err := o.useLogStore(); err != nil {
+		return err
 	}
 	chosen, err := choose(o.only)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 // options are the flags.
 type options struct {
 	only, json, note, from, into string
+	logStore                     string
 	quick                        bool
 
 	tasks, rounds, workers, slots int
@@ -32,6 +33,7 @@ func parseFlags() options {
 	flag.StringVar(&o.note, "note", "", "what else there is to say of this machine: that others use it, too")
 	flag.StringVar(&o.from, "from", "build/bench.json", "with -into: the file that -json wrote")
 	flag.StringVar(&o.into, "into", "", "measure nothing: put the figures of -from into this Markdown file")
+	flag.StringVar(&o.logStore, "log-store", "", "keep the log of all coordinators in this store, bolt or wal (default bolt; section logstore measures both)")
 	var sizes []size
 	number := func(value *int, name string, full, quick int, usage string) {
 		flag.IntVar(value, name, 0, fmt.Sprintf("%s (default %d; with -quick %d)", usage, full, quick))

@@ -46,16 +46,17 @@ func sustained(ctx context.Context, b *bench) error {
 		setting := fmt.Sprintf("%d tasks of 32 B, 10,000 in a job, %s", b.sustained, b.usual())
 		b.table.compare("sustained", "tasks/s", setting+"; after the first fifth", applyYardstick, r.TasksPerSecond)
 		b.costs("sustained", []round{r})
-		b.table.add("  resident memory after the first fifth", "MB", "of the replica with the most", early.resident)
-		b.table.add("  resident memory at the end", "MB", "of the replica with the most", late.resident)
+		b.table.add("  resident memory after the first fifth", "MB", "of the replica with the most, at rest", early.resident)
+		b.table.add("  resident memory at the end", "MB", "of the replica with the most, at rest", late.resident)
 		b.table.add("  disk after the first fifth", "MB", "of the replica with the most", early.disk)
 		b.table.add("  disk at the end", "MB", "of the replica with the most", late.disk)
 		return nil
 	})
 }
 
-// settling is how long replicas have to give back what they needed on the way.
-const settling = 2 * time.Second
+// settling is how long replicas have to give back what they needed on the way: a
+// coordinator does so after five seconds at rest.
+const settling = 8 * time.Second
 
 func footprintOf(ctx context.Context, c *cluster.Cluster, cl *client.Client) (f footprint, err error) {
 	if err := cluster.Pause(ctx, settling); err != nil {

@@ -63,8 +63,10 @@ func shapes(ctx context.Context, b *bench) error {
 		{"10 graphs, 100 wide, two dependencies each", "tasks/s", b.tasks / 5, []string{"--shape", "wide", "--width", "100", "--jobs", "10"}, perSecond},
 		{"one graph, 100 wide, two dependencies each", "tasks/s", min(10_000, b.tasks), []string{"--shape", "wide", "--width", "100", "--jobs", "1"}, perSecond},
 		{"one chain, from task to task", "ms", min(2_000, b.tasks/hundred), []string{"--shape", "chain", "--jobs", "1"}, eachMS},
-		{"jobs of 10 tasks, one call each", "jobs/s", b.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "64"}, jobsPerSecond},
+		{"jobs of 10 tasks, one call each, 64 callers", "jobs/s", b.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "64"}, jobsPerSecond},
+		{"jobs of 10 tasks, one call each, 256 callers", "jobs/s", b.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "256"}, jobsPerSecond},
 		{"jobs of 10 tasks, 100 in a call", "jobs/s", b.tasks / 5, []string{"--tasks-per-job", "10", "--batch", "100"}, jobsPerSecond},
+		{"jobs of 10 tasks, 100 in a call, for longer", "jobs/s", b.tasks, []string{"--tasks-per-job", "10", "--batch", "100"}, jobsPerSecond},
 	}
 	return with(ctx, b.usualCluster(), func(c *cluster.Cluster) error {
 		for _, f := range forms {

@@ -185,7 +185,7 @@ func stopIt(_ context.Context, _ *meter, leader *cluster.Coordinator) (func(cont
 // hangIt lets every sync of the leader's store wait until it is back: the process, which
 // gives itself up after 1.5 s, cannot end before, and is started again then.
 func hangIt(_ context.Context, m *meter, leader *cluster.Coordinator) (func(context.Context) error, error) {
-	hang, err := m.disks[leader.Name].Hang(faultfs.Sync, "raft.db")
+	hang, err := m.disks[leader.Name].Hang(faultfs.Sync, faultfs.LogFiles)
 	if err != nil {
 		return nil, err
 	}

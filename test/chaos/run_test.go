@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -66,6 +67,7 @@ func startRun(t *testing.T, o options) *run {
 		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may be a year ahead at once, and then rightly forget
 	})
 	clustertest.Must(t, err)
+	drawStores(t, r.c, o.Seed)
 	r.net, err = nemesis.OpenNet(t.Context(), r.c, "c1", "c2")
 	clustertest.Must(t, err)
 	t.Cleanup(func() { r.keep(t) })
@@ -97,6 +99,21 @@ func startRun(t *testing.T, o options) *run {
 	r.stopNurse = stopNurse
 	go func() { r.nursing <- r.world.Nurse(nursed) }()
 	return r
+}
+
+// drawStores gives each coordinator one of the stores of the log, unless DTASK_LOG_STORE
+// names one for all: a cluster may have both.
+func drawStores(t *testing.T, c *cluster.Cluster, seed uint64) {
+	t.Helper()
+	if os.Getenv(cluster.StoreVariable) != "" {
+		return
+	}
+	random := rand.New(rand.NewPCG(seed, 0x6c6f67)) // of its own: the plan does not change
+	for _, n := range c.Coordinators() {
+		store := []string{"bolt", "wal"}[random.IntN(2)]
+		n.AddArgs("--log-store", store)
+		t.Logf("the log of %s is in %s", n.Name, store)
+	}
 }
 
 // keep ends all processes, and keeps everything if the test failed.

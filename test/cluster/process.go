@@ -29,9 +29,16 @@ type Process struct {
 	run    *running // the present or last one; nil before the first start
 }
 
+// StoreVariable is the setting of dtaskd that a test hands on, so that any suite can be
+// run over either store of the log.
+const StoreVariable = "DTASK_LOG_STORE"
+
 // NewProcess makes a process that is not started yet. Its log is NAME.log in
 // dir, which is also its home folder; env is added to a small environment.
 func NewProcess(name, dir, path string, args, env []string) *Process {
+	if store := os.Getenv(StoreVariable); store != "" {
+		env = append([]string{StoreVariable + "=" + store}, env...)
+	}
 	return &Process{
 		Name: name, path: path, args: args, logPath: filepath.Join(dir, name+".log"),
 		env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + os.TempDir()}, env...),

@@ -16,8 +16,6 @@ import (
 
 // awaitPartialSnapshot returns once a coordinator is writing a snapshot.
 func awaitPartialSnapshot(ctx context.Context, c *cluster.Cluster) (*cluster.Coordinator, error) {
-	ctx, cancel := context.WithTimeout(ctx, guard)
-	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -34,6 +32,36 @@ func awaitPartialSnapshot(ctx context.Context, c *cluster.Cluster) (*cluster.Coo
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting for a snapshot: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// killedInASnapshot stores until a coordinator is writing a snapshot, and kills it at
+// once. It looks while it stores: a snapshot may begin, and be over, before that is done.
+func killedInASnapshot(t *testing.T, c *cluster.Cluster, store func()) *cluster.Coordinator {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	defer cancel()
+	var killed *cluster.Coordinator
+	var err error
+	done := make(chan struct{}) // closed once the two above are set
+	go func() {
+		defer close(done)
+		if killed, err = awaitPartialSnapshot(ctx, c); err == nil {
+			err = killed.Kill()
+		}
+	}()
+	defer func() { // also if storing ends the test
+		cancel()
+		<-done
+	}()
+	for {
+		store()
+		select {
+		case <-done:
+			clustertest.Must(t, err)
+			return killed
+		case <-time.After(12 * time.Second): // all have taken one, too quickly to be seen; more makes them take another
 		}
 	}
 }
@@ -55,10 +83,7 @@ func TestAKillInTheMiddleOfSnapshotAndRestoreLosesNothing(t *testing.T) {
 		}
 	}
 	for range 4 {
-		store()
-		n, err := awaitPartialSnapshot(ctx, c)
-		clustertest.Must(t, err)
-		clustertest.Must(t, n.Kill())
+		n := killedInASnapshot(t, c, store)
 		// It reads its snapshot when it starts: killed again in the middle of that.
 		for range 3 {
 			clustertest.Must(t, n.Start(ctx))

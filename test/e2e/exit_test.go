@@ -52,7 +52,7 @@ func exitCodes(t *testing.T, c *cluster.Cluster) {
 		{5, "", []string{"cancel", goodID}},
 		{7, "", []string{"status", goodID, "--addr", "127.0.0.1:1", "--timeout", "500ms"}},
 		{8, slow, []string{"submit", "-", "--wait", "--timeout", "3s"}},
-		{8, "", []string{"wait", slowID, "--timeout", "500ms"}},
+		{8, "", []string{"wait", slowID, "--timeout", "3s"}}, // or 7, if nobody answers for so long
 		{8, "", []string{"result", slowID}},
 	} {
 		a := c.RunWith(ctx, test.stdin, append(test.args, "-o", "json")...)

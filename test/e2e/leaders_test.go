@@ -138,6 +138,12 @@ func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
 		}
 		clustertest.Must(t, err)
 		clustertest.Must(t, cluster.Pause(ctx, 3*time.Second-time.Since(stopped)))
+		clustertest.Must(t, cluster.Until(ctx, "the next leader acknowledges jobs", guard, func(context.Context) error {
+			if w.acked.Load() < before+10 { // one may be of the leader that was being stopped
+				return cluster.ErrNotYet
+			}
+			return nil
+		}))
 		during, answers := w.acked.Load()-before, r.answers.Load()
 		clustertest.Must(t, leader.Resume())
 		clustertest.Must(t, cluster.Until(ctx, "it knows that it was deposed", guard, func(context.Context) error {
@@ -149,9 +155,6 @@ func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
 		stop()
 		if old := r.old.Load(); old != nil {
 			t.Error(*old)
-		}
-		if during == 0 {
-			t.Error("nothing was acknowledged while the leader was stopped")
 		}
 		t.Logf("%d jobs acknowledged while %s was stopped; it gave %d answers before and %d after", during, leader.Name, answers, r.answers.Load()-answers)
 		select {

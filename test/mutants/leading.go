@@ -30,8 +30,18 @@ func inLeading() []Mutant {
 		},
 		{
 			Name:   "an-unknown-outcome-gets-a-new-key",
-			Edits:  []Edit{{"client/submit.go", "\tstream, err := t.jobs().Submit(ctx)\n", "\tfirst.IdempotencyKey = newKey()\n\tstream, err := t.jobs().Submit(ctx)\n"}},
+			Edits:  []Edit{{"client/joint.go", `		resp, err := t.jobs().SubmitMany(ctx, &`, `		p.r.IdempotencyKey = newKey(); resp, err := t.jobs().SubmitMany(ctx, &`}},
 			Caught: []Checker{{Package: "./client", Run: "UnknownOutcome"}},
+		},
+		{
+			Name:   "who-shares-a-call-leaves-with-its-caller",
+			Edits:  []Edit{{"client/joint.go", `again := err == nil || ctx.Err() != nil`, `again := err == nil`}},
+			Caught: []Checker{{Package: "./client", Run: "Middle"}},
+		},
+		{
+			Name:   "a-busy-job-of-a-shared-call-is-told-as-stored",
+			Edits:  []Edit{{"client/joint.go", `alone: again && unsettled[i+1]}`, `alone: false}`}},
+			Caught: []Checker{{Package: "./client", Run: "Together"}},
 		},
 	}
 }

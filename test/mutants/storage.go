@@ -3,7 +3,24 @@ package mutants
 // inStorage are mistakes of log and stable store.
 func inStorage() []Mutant {
 	stores := Checker{Package: "./coordinator/raftnode", Run: "Store|Entr|Damage|Flip|Disk|Hang|Fail"}
+	segments := Checker{Package: "./coordinator/raftnode", Run: "Segment|Batch|Note|AnotherStore"}
+	parallel := Checker{Package: "./coordinator/raftnode", Run: "Stored|ALeader"}
 	return []Mutant{
+		{
+			Name:   "an-entry-counts-that-its-leader-has-not-stored",
+			Edits:  []Edit{{"coordinator/raftnode/patience.go", `resp.Success && t.stored != nil {`, `resp.Success && t.stored != nil && n < 0 {`}},
+			Caught: []Checker{parallel},
+		},
+		{
+			Name:   "who-was-deposed-says-that-it-has-stored-what-it-has-not",
+			Edits:  []Edit{{"coordinator/raftnode/parallel.go", "\tif p.sharing() {\n\t\treturn nil\n\t}\n\treturn p.stored(index)\n", "\treturn nil\n"}},
+			Caught: []Checker{parallel},
+		},
+		{
+			Name:   "a-leader-that-is-alone-does-not-wait-for-its-disk",
+			Edits:  []Edit{{"coordinator/raftnode/parallel.go", `if !p.sharing() || slices`, `if p.shares.Load() == nil || slices`}},
+			Caught: []Checker{parallel},
+		},
 		{
 			Name: "a-failed-write-is-ignored",
 			Edits: []Edit{{
@@ -32,6 +49,36 @@ func inStorage() []Mutant {
 			Name:   "a-hole-in-the-log-is-no-damage",
 			Edits:  []Edit{{"coordinator/raftnode/store.go", `case missing && s.isHole(index, deletions):`, `case missing && s.isHole(index, deletions) && index == 0:`}},
 			Caught: []Checker{stores},
+		},
+		{
+			Name:   "what-cannot-be-read-of-a-segment-is-its-end",
+			Edits:  []Edit{{"coordinator/raftnode/wal_segment.go", `if s.torn && s.index == 0 && laterBatch(content, s.end) {`, `if s.torn && s.index == 0 && s.end < 0 {`}},
+			Caught: []Checker{segments},
+		},
+		{
+			Name:   "a-log-that-ends-before-its-note-is-whole",
+			Edits:  []Edit{{"coordinator/raftnode/wal_inspect.go", `if noted := readNote(folder); noted > w.last {`, `if noted := readNote(folder); noted > w.last+1<<40 {`}},
+			Caught: []Checker{segments},
+		},
+		{
+			Name:   "a-batch-that-was-not-finished-stays",
+			Edits:  []Edit{{"coordinator/raftnode/wal_store.go", `if w.torn == "" {`, `if w.torn != "/" {`}},
+			Caught: []Checker{segments},
+		},
+		{
+			Name:   "a-note-says-more-than-was-stored",
+			Edits:  []Edit{{"coordinator/raftnode/wal_store.go", `if last >= end && first <= end {`, `if last > end && first < end {`}},
+			Caught: []Checker{segments},
+		},
+		{
+			Name:   "a-segment-that-became-full-is-appended-to",
+			Edits:  []Edit{{"coordinator/raftnode/wal_store.go", `if state.wal.fullAt > 0 {`, `if state.wal.fullAt > 1<<40 {`}},
+			Caught: []Checker{segments},
+		},
+		{
+			Name:   "a-folder-is-opened-with-the-other-store",
+			Edits:  []Edit{{"coordinator/raftnode/layout.go", `if want = want.orDefault(); have == want || !holds {`, `if want = want.orDefault(); have == want || dir != "" {`}},
+			Caught: []Checker{segments},
 		},
 		{
 			Name:   "an-empty-folder-founds-a-cluster-alone",

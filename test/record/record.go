@@ -44,8 +44,11 @@ type Run struct {
 	Faults         map[string]int `json:"faults,omitempty"`        // kind (F1 … F65) → times fired
 	PowerCuts      int            `json:"power_cuts,omitempty"`
 	BitFlips       int            `json:"bit_flips,omitempty"`
-	Mutants        []string       `json:"mutants,omitempty"`      // planted bugs that were caught
-	FuzzSeconds    map[string]int `json:"fuzz_seconds,omitempty"` // target → seconds
+	// LogStore is where all coordinators of the run had their logs; empty: in the default
+	// store, or each in another.
+	LogStore    string         `json:"log_store,omitempty"`
+	Mutants     []string       `json:"mutants,omitempty"`      // planted bugs that were caught
+	FuzzSeconds map[string]int `json:"fuzz_seconds,omitempty"` // target → seconds
 
 	// What must be zero.
 	Lost       int `json:"lost"`       // acknowledged and gone
@@ -146,6 +149,16 @@ func Total(runs []Run) Run {
 		sum.Mutants = append(sum.Mutants, m)
 	}
 	return sum
+}
+
+// Of gives the runs in which all logs were in a store that is not the default.
+func Of(runs []Run, store string) (of []Run) {
+	for i := range runs {
+		if runs[i].LogStore == store {
+			of = append(of, runs[i])
+		}
+	}
+	return of
 }
 
 // Next is the first seed that no run of a suite has used.

@@ -46,3 +46,14 @@ func TestARecordThatIsNotThereIsEmpty(t *testing.T) {
 		t.Errorf("got %v, %v", runs, err)
 	}
 }
+
+func TestRunsAreCountedByTheStoreOfTheirLogs(t *testing.T) {
+	t.Parallel()
+	runs := []record.Run{{PowerCuts: 5}, {PowerCuts: 2, LogStore: "wal"}, {PowerCuts: 1, LogStore: "wal"}}
+	if got := record.Total(record.Of(runs, "wal")); got.PowerCuts != 3 {
+		t.Errorf("%d cuts with the log in segments, want 3", got.PowerCuts)
+	}
+	if got := record.Total(runs); got.PowerCuts != 8 {
+		t.Errorf("%d cuts in all, want 8", got.PowerCuts)
+	}
+}

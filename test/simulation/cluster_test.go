@@ -129,7 +129,7 @@ func (r *replica) start() {
 	cfg := coordinator.Config{
 		ID: r.id, DataDir: filepath.Join(r.c.dir, r.id), Listen: r.address, Peers: peers,
 		Logger: slog.New(&logReader{r: r}), TestNetwork: host{r.c.net, r.address}, TestStore: r.disk.wrap, TestPace: r.c.pace,
-		SnapshotBytes: 16 << 10, TestTrailingLogs: 64, MinFree: &coordinator.MinFree{},
+		SnapshotBytes: 16 << 10, TestTrailingLogs: 64, MinFree: &coordinator.MinFree{}, LogStore: coordinator.LogStore(os.Getenv("DTASK_LOG_STORE")),
 	}
 	r.c.running.Go(func() {
 		defer close(done)

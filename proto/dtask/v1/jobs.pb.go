@@ -961,7 +961,7 @@ func (x *TaskBody) GetReuseKey() string {
 
 type SubmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the first message only.
+	// In the first message only. In a SubmitMany a job without one has that of the job before.
 	Header *JobHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// In the first message only. The same key with the same job has the same
 	// effect once; with another job it is a CONFLICT. 1–128 bytes.
@@ -1798,16 +1798,18 @@ func (x *GetJobRequest) GetWithLevels() bool {
 }
 
 type ListJobsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	States        []JobState             `protobuf:"varint,1,rep,packed,name=states,proto3,enum=dtask.v1.JobState" json:"states,omitempty"`                                            // empty = all
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                               // exact; empty = all
-	Labels        map[string]string      `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // all must match
-	Limit         uint32                 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                                                                            // 1–1,000; 0 = 100
-	PageToken     string                 `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`                                                    // from the answer before
-	Consistency   Consistency            `protobuf:"varint,6,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
-	Owner         string                 `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"` // exact; empty = all
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	States          []JobState             `protobuf:"varint,1,rep,packed,name=states,proto3,enum=dtask.v1.JobState" json:"states,omitempty"`                                            // empty = all
+	Name            string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                               // exact; empty = all
+	Labels          map[string]string      `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // all must match
+	Limit           uint32                 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                                                                            // 1–1,000; 0 = 100
+	PageToken       string                 `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`                                                    // from the answer before
+	Consistency     Consistency            `protobuf:"varint,6,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
+	Owner           string                 `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`                                             // exact; empty = all
+	SubmittedSince  int64                  `protobuf:"varint,8,opt,name=submitted_since,json=submittedSince,proto3" json:"submitted_since,omitempty"`    // only jobs submitted then or later
+	SubmittedBefore int64                  `protobuf:"varint,9,opt,name=submitted_before,json=submittedBefore,proto3" json:"submitted_before,omitempty"` // only jobs submitted earlier; 0 = all
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListJobsRequest) Reset() {
@@ -1887,6 +1889,20 @@ func (x *ListJobsRequest) GetOwner() string {
 		return x.Owner
 	}
 	return ""
+}
+
+func (x *ListJobsRequest) GetSubmittedSince() int64 {
+	if x != nil {
+		return x.SubmittedSince
+	}
+	return 0
+}
+
+func (x *ListJobsRequest) GetSubmittedBefore() int64 {
+	if x != nil {
+		return x.SubmittedBefore
+	}
+	return 0
 }
 
 type ListJobsResponse struct {
@@ -2464,7 +2480,10 @@ type WaitJobsRequest struct {
 	Consistency Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"` // of the first answer; later ones are newer
 	// No answer is of a state before this log index: Freshness.applied_index of the last
 	// one that was received, or the index at which the newest of the jobs exists.
-	FromIndex     uint64 `protobuf:"varint,3,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
+	FromIndex uint64 `protobuf:"varint,3,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
+	// Jobs that ended are told of without name, owner, labels, max_failures and
+	// tasks_by_state: it costs half as much.
+	Outline       bool `protobuf:"varint,4,opt,name=outline,proto3" json:"outline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2518,6 +2537,13 @@ func (x *WaitJobsRequest) GetFromIndex() uint64 {
 		return x.FromIndex
 	}
 	return 0
+}
+
+func (x *WaitJobsRequest) GetOutline() bool {
+	if x != nil {
+		return x.Outline
+	}
+	return false
 }
 
 type WaitJobsResponse struct {
@@ -3932,7 +3958,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x1f\n" +
 	"\vwith_levels\x18\x03 \x01(\bR\n" +
-	"withLevels\"\xcf\x02\n" +
+	"withLevels\"\xa3\x03\n" +
 	"\x0fListJobsRequest\x12*\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x12.dtask.v1.JobStateR\x06states\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12=\n" +
@@ -3941,7 +3967,9 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\x127\n" +
 	"\vconsistency\x18\x06 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x14\n" +
-	"\x05owner\x18\a \x01(\tR\x05owner\x1a9\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\x12'\n" +
+	"\x0fsubmitted_since\x18\b \x01(\x03R\x0esubmittedSince\x12)\n" +
+	"\x10submitted_before\x18\t \x01(\x03R\x0fsubmittedBefore\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x01\n" +
@@ -4000,12 +4028,13 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\v2\r.dtask.v1.JobR\x03job\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12$\n" +
 	"\x05tasks\x18\x03 \x03(\v2\x0e.dtask.v1.TaskR\x05tasks\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"}\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\x97\x01\n" +
 	"\x0fWaitJobsRequest\x12\x12\n" +
 	"\x04jobs\x18\x01 \x03(\tR\x04jobs\x127\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x1d\n" +
 	"\n" +
-	"from_index\x18\x03 \x01(\x04R\tfromIndex\"\xc1\x01\n" +
+	"from_index\x18\x03 \x01(\x04R\tfromIndex\x12\x18\n" +
+	"\aoutline\x18\x04 \x01(\bR\aoutline\"\xc1\x01\n" +
 	"\x10WaitJobsResponse\x12#\n" +
 	"\x05ended\x18\x01 \x03(\v2\r.dtask.v1.JobR\x05ended\x12\x18\n" +
 	"\aunknown\x18\x02 \x03(\tR\aunknown\x12\x12\n" +

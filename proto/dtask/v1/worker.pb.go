@@ -245,6 +245,282 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
+// SessionsRequest is what some workers say, in the order in which they say it.
+type SessionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Frames        []*RequestFrame        `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionsRequest) Reset() {
+	*x = SessionsRequest{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionsRequest) ProtoMessage() {}
+
+func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionsRequest.ProtoReflect.Descriptor instead.
+func (*SessionsRequest) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *SessionsRequest) GetFrames() []*RequestFrame {
+	if x != nil {
+		return x.Frames
+	}
+	return nil
+}
+
+// RequestFrame is a message of one session, or its end.
+type RequestFrame struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The worker's process numbers its sessions, each above all before it in this
+	// stream. A number above all before begins a session. What comes for one that has
+	// ended is ignored: both ends may end it, and neither waits for the other.
+	Session       uint32          `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	Message       *SessionRequest `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	End           bool            `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"` // the worker has left; there is no message
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestFrame) Reset() {
+	*x = RequestFrame{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestFrame) ProtoMessage() {}
+
+func (x *RequestFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestFrame.ProtoReflect.Descriptor instead.
+func (*RequestFrame) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RequestFrame) GetSession() uint32 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *RequestFrame) GetMessage() *SessionRequest {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *RequestFrame) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+// SessionsResponse is what the leader says to some workers.
+type SessionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Frames        []*ResponseFrame       `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionsResponse) Reset() {
+	*x = SessionsResponse{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionsResponse) ProtoMessage() {}
+
+func (x *SessionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionsResponse.ProtoReflect.Descriptor instead.
+func (*SessionsResponse) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SessionsResponse) GetFrames() []*ResponseFrame {
+	if x != nil {
+		return x.Frames
+	}
+	return nil
+}
+
+// ResponseFrame is a message to one session, or its end.
+type ResponseFrame struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       uint32                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	Message       *SessionResponse       `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	End           *SessionEnd            `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"` // there is no message; none follows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResponseFrame) Reset() {
+	*x = ResponseFrame{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResponseFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResponseFrame) ProtoMessage() {}
+
+func (x *ResponseFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResponseFrame.ProtoReflect.Descriptor instead.
+func (*ResponseFrame) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ResponseFrame) GetSession() uint32 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *ResponseFrame) GetMessage() *SessionResponse {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ResponseFrame) GetEnd() *SessionEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+// SessionEnd is the status with which a session ends, as a stream of its own would.
+type SessionEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // of gRPC
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Detail        *ErrorDetail           `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionEnd) Reset() {
+	*x = SessionEnd{}
+	mi := &file_dtask_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionEnd) ProtoMessage() {}
+
+func (x *SessionEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionEnd.ProtoReflect.Descriptor instead.
+func (*SessionEnd) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SessionEnd) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *SessionEnd) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *SessionEnd) GetDetail() *ErrorDetail {
+	if x != nil {
+		return x.Detail
+	}
+	return nil
+}
+
 // SessionRequest is what a worker says. Any message is a heartbeat; one that
 // carries nothing else is a plain one.
 type SessionRequest struct {
@@ -261,7 +537,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[0]
+	mi := &file_dtask_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -273,7 +549,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[0]
+	mi := &file_dtask_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -286,7 +562,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{0}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SessionRequest) GetFence() *Fence {
@@ -350,7 +626,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[1]
+	mi := &file_dtask_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -362,7 +638,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[1]
+	mi := &file_dtask_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -375,7 +651,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{1}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hello) GetName() string {
@@ -469,7 +745,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[2]
+	mi := &file_dtask_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +757,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[2]
+	mi := &file_dtask_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +770,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Reports) GetOutcomes() *Outcomes {
@@ -549,7 +825,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[3]
+	mi := &file_dtask_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +837,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[3]
+	mi := &file_dtask_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +850,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Checkpoint) GetAttempt() *AttemptRef {
@@ -638,7 +914,7 @@ type CheckpointAnswer struct {
 
 func (x *CheckpointAnswer) Reset() {
 	*x = CheckpointAnswer{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[4]
+	mi := &file_dtask_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +926,7 @@ func (x *CheckpointAnswer) String() string {
 func (*CheckpointAnswer) ProtoMessage() {}
 
 func (x *CheckpointAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[4]
+	mi := &file_dtask_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +939,7 @@ func (x *CheckpointAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointAnswer.ProtoReflect.Descriptor instead.
 func (*CheckpointAnswer) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CheckpointAnswer) GetAttempt() *AttemptRef {
@@ -697,7 +973,7 @@ type Began struct {
 
 func (x *Began) Reset() {
 	*x = Began{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[5]
+	mi := &file_dtask_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +985,7 @@ func (x *Began) String() string {
 func (*Began) ProtoMessage() {}
 
 func (x *Began) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[5]
+	mi := &file_dtask_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +998,7 @@ func (x *Began) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Began.ProtoReflect.Descriptor instead.
 func (*Began) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Began) GetAttempt() *AttemptRef {
@@ -750,7 +1026,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[6]
+	mi := &file_dtask_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +1038,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[6]
+	mi := &file_dtask_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +1051,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Progress) GetAttempt() *AttemptRef {
@@ -819,7 +1095,7 @@ type Outcomes struct {
 
 func (x *Outcomes) Reset() {
 	*x = Outcomes{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[7]
+	mi := &file_dtask_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +1107,7 @@ func (x *Outcomes) String() string {
 func (*Outcomes) ProtoMessage() {}
 
 func (x *Outcomes) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[7]
+	mi := &file_dtask_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +1120,7 @@ func (x *Outcomes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcomes.ProtoReflect.Descriptor instead.
 func (*Outcomes) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Outcomes) GetFirst() uint64 {
@@ -924,7 +1200,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[8]
+	mi := &file_dtask_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1212,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[8]
+	mi := &file_dtask_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1225,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Outcome) GetPlace() uint32 {
@@ -1052,7 +1328,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[9]
+	mi := &file_dtask_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1340,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[9]
+	mi := &file_dtask_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1353,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SessionResponse) GetFence() *Fence {
@@ -1170,7 +1446,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[10]
+	mi := &file_dtask_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1458,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[10]
+	mi := &file_dtask_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1471,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Welcome) GetWorkerId() uint32 {
@@ -1245,7 +1521,7 @@ type DrainOrder struct {
 
 func (x *DrainOrder) Reset() {
 	*x = DrainOrder{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[11]
+	mi := &file_dtask_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1533,7 @@ func (x *DrainOrder) String() string {
 func (*DrainOrder) ProtoMessage() {}
 
 func (x *DrainOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[11]
+	mi := &file_dtask_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1546,7 @@ func (x *DrainOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainOrder.ProtoReflect.Descriptor instead.
 func (*DrainOrder) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DrainOrder) GetDraining() bool {
@@ -1290,7 +1566,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[12]
+	mi := &file_dtask_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1578,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[12]
+	mi := &file_dtask_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1591,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Stop) GetAttempt() *AttemptRef {
@@ -1342,7 +1618,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[13]
+	mi := &file_dtask_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +1630,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[13]
+	mi := &file_dtask_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +1643,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Ack) GetThrough() uint64 {
@@ -1395,7 +1671,7 @@ type ReportVerdict struct {
 
 func (x *ReportVerdict) Reset() {
 	*x = ReportVerdict{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[14]
+	mi := &file_dtask_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1683,7 @@ func (x *ReportVerdict) String() string {
 func (*ReportVerdict) ProtoMessage() {}
 
 func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[14]
+	mi := &file_dtask_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1696,7 @@ func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportVerdict.ProtoReflect.Descriptor instead.
 func (*ReportVerdict) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportVerdict) GetNumber() uint64 {
@@ -1465,7 +1741,7 @@ type Assignments struct {
 
 func (x *Assignments) Reset() {
 	*x = Assignments{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[15]
+	mi := &file_dtask_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1753,7 @@ func (x *Assignments) String() string {
 func (*Assignments) ProtoMessage() {}
 
 func (x *Assignments) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[15]
+	mi := &file_dtask_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1766,7 @@ func (x *Assignments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignments.ProtoReflect.Descriptor instead.
 func (*Assignments) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Assignments) GetContexts() []*JobContext {
@@ -1583,7 +1859,7 @@ type Particular struct {
 
 func (x *Particular) Reset() {
 	*x = Particular{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[16]
+	mi := &file_dtask_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1871,7 @@ func (x *Particular) String() string {
 func (*Particular) ProtoMessage() {}
 
 func (x *Particular) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[16]
+	mi := &file_dtask_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1884,7 @@ func (x *Particular) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Particular.ProtoReflect.Descriptor instead.
 func (*Particular) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Particular) GetPlace() uint32 {
@@ -1653,7 +1929,7 @@ type JobContext struct {
 
 func (x *JobContext) Reset() {
 	*x = JobContext{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[17]
+	mi := &file_dtask_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1941,7 @@ func (x *JobContext) String() string {
 func (*JobContext) ProtoMessage() {}
 
 func (x *JobContext) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[17]
+	mi := &file_dtask_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1954,7 @@ func (x *JobContext) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobContext.ProtoReflect.Descriptor instead.
 func (*JobContext) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JobContext) GetJob() uint64 {
@@ -1724,7 +2000,7 @@ type ArrayItems struct {
 
 func (x *ArrayItems) Reset() {
 	*x = ArrayItems{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[18]
+	mi := &file_dtask_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +2012,7 @@ func (x *ArrayItems) String() string {
 func (*ArrayItems) ProtoMessage() {}
 
 func (x *ArrayItems) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[18]
+	mi := &file_dtask_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +2025,7 @@ func (x *ArrayItems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArrayItems.ProtoReflect.Descriptor instead.
 func (*ArrayItems) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ArrayItems) GetIndexes() []uint32 {
@@ -1800,7 +2076,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[19]
+	mi := &file_dtask_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +2088,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[19]
+	mi := &file_dtask_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +2101,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LogRequest) GetId() uint64 {
@@ -1876,7 +2152,7 @@ type LogData struct {
 
 func (x *LogData) Reset() {
 	*x = LogData{}
-	mi := &file_dtask_v1_worker_proto_msgTypes[20]
+	mi := &file_dtask_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2164,7 @@ func (x *LogData) String() string {
 func (*LogData) ProtoMessage() {}
 
 func (x *LogData) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_worker_proto_msgTypes[20]
+	mi := &file_dtask_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2177,7 @@ func (x *LogData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogData.ProtoReflect.Descriptor instead.
 func (*LogData) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LogData) GetId() uint64 {
@@ -1943,7 +2219,24 @@ var File_dtask_v1_worker_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x15dtask/v1/worker.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\x1a\x13dtask/v1/jobs.proto\"\xe7\x01\n" +
+	"\x15dtask/v1/worker.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\x1a\x13dtask/v1/jobs.proto\"A\n" +
+	"\x0fSessionsRequest\x12.\n" +
+	"\x06frames\x18\x01 \x03(\v2\x16.dtask.v1.RequestFrameR\x06frames\"n\n" +
+	"\fRequestFrame\x12\x18\n" +
+	"\asession\x18\x01 \x01(\rR\asession\x122\n" +
+	"\amessage\x18\x02 \x01(\v2\x18.dtask.v1.SessionRequestR\amessage\x12\x10\n" +
+	"\x03end\x18\x03 \x01(\bR\x03end\"C\n" +
+	"\x10SessionsResponse\x12/\n" +
+	"\x06frames\x18\x01 \x03(\v2\x17.dtask.v1.ResponseFrameR\x06frames\"\x86\x01\n" +
+	"\rResponseFrame\x12\x18\n" +
+	"\asession\x18\x01 \x01(\rR\asession\x123\n" +
+	"\amessage\x18\x02 \x01(\v2\x19.dtask.v1.SessionResponseR\amessage\x12&\n" +
+	"\x03end\x18\x03 \x01(\v2\x14.dtask.v1.SessionEndR\x03end\"i\n" +
+	"\n" +
+	"SessionEnd\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12-\n" +
+	"\x06detail\x18\x03 \x01(\v2\x15.dtask.v1.ErrorDetailR\x06detail\"\xe7\x01\n" +
 	"\x0eSessionRequest\x12%\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0f.dtask.v1.FenceR\x05fence\x12\x12\n" +
 	"\x04beat\x18\x02 \x01(\x04R\x04beat\x12%\n" +
@@ -2133,9 +2426,10 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x10VERDICT_ACCEPTED\x10\x01\x12\x1c\n" +
 	"\x18VERDICT_ALREADY_ACCEPTED\x10\x02\x12\x16\n" +
 	"\x12VERDICT_SUPERSEDED\x10\x03\x12\x18\n" +
-	"\x14VERDICT_UNKNOWN_TASK\x10\x042S\n" +
+	"\x14VERDICT_UNKNOWN_TASK\x10\x042\x9a\x01\n" +
 	"\rWorkerService\x12B\n" +
-	"\aSession\x12\x18.dtask.v1.SessionRequest\x1a\x19.dtask.v1.SessionResponse(\x010\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
+	"\aSession\x12\x18.dtask.v1.SessionRequest\x1a\x19.dtask.v1.SessionResponse(\x010\x01\x12E\n" +
+	"\bSessions\x12\x19.dtask.v1.SessionsRequest\x1a\x1a.dtask.v1.SessionsResponse(\x010\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
 	file_dtask_v1_worker_proto_rawDescOnce sync.Once
@@ -2150,95 +2444,109 @@ func file_dtask_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_dtask_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_dtask_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_dtask_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_dtask_v1_worker_proto_goTypes = []any{
 	(CheckpointForm)(0),      // 0: dtask.v1.CheckpointForm
 	(OutcomeKind)(0),         // 1: dtask.v1.OutcomeKind
 	(StopReason)(0),          // 2: dtask.v1.StopReason
 	(Verdict)(0),             // 3: dtask.v1.Verdict
-	(*SessionRequest)(nil),   // 4: dtask.v1.SessionRequest
-	(*Hello)(nil),            // 5: dtask.v1.Hello
-	(*Reports)(nil),          // 6: dtask.v1.Reports
-	(*Checkpoint)(nil),       // 7: dtask.v1.Checkpoint
-	(*CheckpointAnswer)(nil), // 8: dtask.v1.CheckpointAnswer
-	(*Began)(nil),            // 9: dtask.v1.Began
-	(*Progress)(nil),         // 10: dtask.v1.Progress
-	(*Outcomes)(nil),         // 11: dtask.v1.Outcomes
-	(*Outcome)(nil),          // 12: dtask.v1.Outcome
-	(*SessionResponse)(nil),  // 13: dtask.v1.SessionResponse
-	(*Welcome)(nil),          // 14: dtask.v1.Welcome
-	(*DrainOrder)(nil),       // 15: dtask.v1.DrainOrder
-	(*Stop)(nil),             // 16: dtask.v1.Stop
-	(*Ack)(nil),              // 17: dtask.v1.Ack
-	(*ReportVerdict)(nil),    // 18: dtask.v1.ReportVerdict
-	(*Assignments)(nil),      // 19: dtask.v1.Assignments
-	(*Particular)(nil),       // 20: dtask.v1.Particular
-	(*JobContext)(nil),       // 21: dtask.v1.JobContext
-	(*ArrayItems)(nil),       // 22: dtask.v1.ArrayItems
-	(*LogRequest)(nil),       // 23: dtask.v1.LogRequest
-	(*LogData)(nil),          // 24: dtask.v1.LogData
-	nil,                      // 25: dtask.v1.Hello.LabelsEntry
-	nil,                      // 26: dtask.v1.Hello.ResourcesEntry
-	nil,                      // 27: dtask.v1.JobContext.EnvEntry
-	(*Fence)(nil),            // 28: dtask.v1.Fence
-	(*AttemptRef)(nil),       // 29: dtask.v1.AttemptRef
-	(JobState)(0),            // 30: dtask.v1.JobState
-	(*TaskPolicy)(nil),       // 31: dtask.v1.TaskPolicy
-	(LogStream)(0),           // 32: dtask.v1.LogStream
+	(*SessionsRequest)(nil),  // 4: dtask.v1.SessionsRequest
+	(*RequestFrame)(nil),     // 5: dtask.v1.RequestFrame
+	(*SessionsResponse)(nil), // 6: dtask.v1.SessionsResponse
+	(*ResponseFrame)(nil),    // 7: dtask.v1.ResponseFrame
+	(*SessionEnd)(nil),       // 8: dtask.v1.SessionEnd
+	(*SessionRequest)(nil),   // 9: dtask.v1.SessionRequest
+	(*Hello)(nil),            // 10: dtask.v1.Hello
+	(*Reports)(nil),          // 11: dtask.v1.Reports
+	(*Checkpoint)(nil),       // 12: dtask.v1.Checkpoint
+	(*CheckpointAnswer)(nil), // 13: dtask.v1.CheckpointAnswer
+	(*Began)(nil),            // 14: dtask.v1.Began
+	(*Progress)(nil),         // 15: dtask.v1.Progress
+	(*Outcomes)(nil),         // 16: dtask.v1.Outcomes
+	(*Outcome)(nil),          // 17: dtask.v1.Outcome
+	(*SessionResponse)(nil),  // 18: dtask.v1.SessionResponse
+	(*Welcome)(nil),          // 19: dtask.v1.Welcome
+	(*DrainOrder)(nil),       // 20: dtask.v1.DrainOrder
+	(*Stop)(nil),             // 21: dtask.v1.Stop
+	(*Ack)(nil),              // 22: dtask.v1.Ack
+	(*ReportVerdict)(nil),    // 23: dtask.v1.ReportVerdict
+	(*Assignments)(nil),      // 24: dtask.v1.Assignments
+	(*Particular)(nil),       // 25: dtask.v1.Particular
+	(*JobContext)(nil),       // 26: dtask.v1.JobContext
+	(*ArrayItems)(nil),       // 27: dtask.v1.ArrayItems
+	(*LogRequest)(nil),       // 28: dtask.v1.LogRequest
+	(*LogData)(nil),          // 29: dtask.v1.LogData
+	nil,                      // 30: dtask.v1.Hello.LabelsEntry
+	nil,                      // 31: dtask.v1.Hello.ResourcesEntry
+	nil,                      // 32: dtask.v1.JobContext.EnvEntry
+	(*ErrorDetail)(nil),      // 33: dtask.v1.ErrorDetail
+	(*Fence)(nil),            // 34: dtask.v1.Fence
+	(*AttemptRef)(nil),       // 35: dtask.v1.AttemptRef
+	(JobState)(0),            // 36: dtask.v1.JobState
+	(*TaskPolicy)(nil),       // 37: dtask.v1.TaskPolicy
+	(LogStream)(0),           // 38: dtask.v1.LogStream
 }
 var file_dtask_v1_worker_proto_depIdxs = []int32{
-	28, // 0: dtask.v1.SessionRequest.fence:type_name -> dtask.v1.Fence
-	5,  // 1: dtask.v1.SessionRequest.hello:type_name -> dtask.v1.Hello
-	6,  // 2: dtask.v1.SessionRequest.reports:type_name -> dtask.v1.Reports
-	24, // 3: dtask.v1.SessionRequest.log_data:type_name -> dtask.v1.LogData
-	25, // 4: dtask.v1.Hello.labels:type_name -> dtask.v1.Hello.LabelsEntry
-	26, // 5: dtask.v1.Hello.resources:type_name -> dtask.v1.Hello.ResourcesEntry
-	29, // 6: dtask.v1.Hello.held:type_name -> dtask.v1.AttemptRef
-	29, // 7: dtask.v1.Hello.ended:type_name -> dtask.v1.AttemptRef
-	11, // 8: dtask.v1.Reports.outcomes:type_name -> dtask.v1.Outcomes
-	9,  // 9: dtask.v1.Reports.began:type_name -> dtask.v1.Began
-	29, // 10: dtask.v1.Reports.may_begin:type_name -> dtask.v1.AttemptRef
-	10, // 11: dtask.v1.Reports.progress:type_name -> dtask.v1.Progress
-	7,  // 12: dtask.v1.Reports.checkpoints:type_name -> dtask.v1.Checkpoint
-	29, // 13: dtask.v1.Checkpoint.attempt:type_name -> dtask.v1.AttemptRef
-	0,  // 14: dtask.v1.Checkpoint.form:type_name -> dtask.v1.CheckpointForm
-	29, // 15: dtask.v1.CheckpointAnswer.attempt:type_name -> dtask.v1.AttemptRef
-	29, // 16: dtask.v1.Began.attempt:type_name -> dtask.v1.AttemptRef
-	29, // 17: dtask.v1.Progress.attempt:type_name -> dtask.v1.AttemptRef
-	12, // 18: dtask.v1.Outcomes.others:type_name -> dtask.v1.Outcome
-	1,  // 19: dtask.v1.Outcome.kind:type_name -> dtask.v1.OutcomeKind
-	28, // 20: dtask.v1.SessionResponse.fence:type_name -> dtask.v1.Fence
-	14, // 21: dtask.v1.SessionResponse.welcome:type_name -> dtask.v1.Welcome
-	17, // 22: dtask.v1.SessionResponse.ack:type_name -> dtask.v1.Ack
-	16, // 23: dtask.v1.SessionResponse.stops:type_name -> dtask.v1.Stop
-	19, // 24: dtask.v1.SessionResponse.assignments:type_name -> dtask.v1.Assignments
-	29, // 25: dtask.v1.SessionResponse.may_begin:type_name -> dtask.v1.AttemptRef
-	23, // 26: dtask.v1.SessionResponse.log_request:type_name -> dtask.v1.LogRequest
-	15, // 27: dtask.v1.SessionResponse.drain:type_name -> dtask.v1.DrainOrder
-	8,  // 28: dtask.v1.SessionResponse.checkpoints:type_name -> dtask.v1.CheckpointAnswer
-	29, // 29: dtask.v1.SessionResponse.give_back:type_name -> dtask.v1.AttemptRef
-	29, // 30: dtask.v1.Stop.attempt:type_name -> dtask.v1.AttemptRef
-	2,  // 31: dtask.v1.Stop.reason:type_name -> dtask.v1.StopReason
-	18, // 32: dtask.v1.Ack.exceptions:type_name -> dtask.v1.ReportVerdict
-	3,  // 33: dtask.v1.ReportVerdict.verdict:type_name -> dtask.v1.Verdict
-	29, // 34: dtask.v1.ReportVerdict.attempt:type_name -> dtask.v1.AttemptRef
-	21, // 35: dtask.v1.Assignments.contexts:type_name -> dtask.v1.JobContext
-	20, // 36: dtask.v1.Assignments.particulars:type_name -> dtask.v1.Particular
-	30, // 37: dtask.v1.Particular.job_outcome:type_name -> dtask.v1.JobState
-	7,  // 38: dtask.v1.Particular.checkpoint:type_name -> dtask.v1.Checkpoint
-	22, // 39: dtask.v1.Particular.array:type_name -> dtask.v1.ArrayItems
-	27, // 40: dtask.v1.JobContext.env:type_name -> dtask.v1.JobContext.EnvEntry
-	31, // 41: dtask.v1.JobContext.policies:type_name -> dtask.v1.TaskPolicy
-	29, // 42: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
-	32, // 43: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
-	32, // 44: dtask.v1.LogData.stream:type_name -> dtask.v1.LogStream
-	4,  // 45: dtask.v1.WorkerService.Session:input_type -> dtask.v1.SessionRequest
-	13, // 46: dtask.v1.WorkerService.Session:output_type -> dtask.v1.SessionResponse
-	46, // [46:47] is the sub-list for method output_type
-	45, // [45:46] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	5,  // 0: dtask.v1.SessionsRequest.frames:type_name -> dtask.v1.RequestFrame
+	9,  // 1: dtask.v1.RequestFrame.message:type_name -> dtask.v1.SessionRequest
+	7,  // 2: dtask.v1.SessionsResponse.frames:type_name -> dtask.v1.ResponseFrame
+	18, // 3: dtask.v1.ResponseFrame.message:type_name -> dtask.v1.SessionResponse
+	8,  // 4: dtask.v1.ResponseFrame.end:type_name -> dtask.v1.SessionEnd
+	33, // 5: dtask.v1.SessionEnd.detail:type_name -> dtask.v1.ErrorDetail
+	34, // 6: dtask.v1.SessionRequest.fence:type_name -> dtask.v1.Fence
+	10, // 7: dtask.v1.SessionRequest.hello:type_name -> dtask.v1.Hello
+	11, // 8: dtask.v1.SessionRequest.reports:type_name -> dtask.v1.Reports
+	29, // 9: dtask.v1.SessionRequest.log_data:type_name -> dtask.v1.LogData
+	30, // 10: dtask.v1.Hello.labels:type_name -> dtask.v1.Hello.LabelsEntry
+	31, // 11: dtask.v1.Hello.resources:type_name -> dtask.v1.Hello.ResourcesEntry
+	35, // 12: dtask.v1.Hello.held:type_name -> dtask.v1.AttemptRef
+	35, // 13: dtask.v1.Hello.ended:type_name -> dtask.v1.AttemptRef
+	16, // 14: dtask.v1.Reports.outcomes:type_name -> dtask.v1.Outcomes
+	14, // 15: dtask.v1.Reports.began:type_name -> dtask.v1.Began
+	35, // 16: dtask.v1.Reports.may_begin:type_name -> dtask.v1.AttemptRef
+	15, // 17: dtask.v1.Reports.progress:type_name -> dtask.v1.Progress
+	12, // 18: dtask.v1.Reports.checkpoints:type_name -> dtask.v1.Checkpoint
+	35, // 19: dtask.v1.Checkpoint.attempt:type_name -> dtask.v1.AttemptRef
+	0,  // 20: dtask.v1.Checkpoint.form:type_name -> dtask.v1.CheckpointForm
+	35, // 21: dtask.v1.CheckpointAnswer.attempt:type_name -> dtask.v1.AttemptRef
+	35, // 22: dtask.v1.Began.attempt:type_name -> dtask.v1.AttemptRef
+	35, // 23: dtask.v1.Progress.attempt:type_name -> dtask.v1.AttemptRef
+	17, // 24: dtask.v1.Outcomes.others:type_name -> dtask.v1.Outcome
+	1,  // 25: dtask.v1.Outcome.kind:type_name -> dtask.v1.OutcomeKind
+	34, // 26: dtask.v1.SessionResponse.fence:type_name -> dtask.v1.Fence
+	19, // 27: dtask.v1.SessionResponse.welcome:type_name -> dtask.v1.Welcome
+	22, // 28: dtask.v1.SessionResponse.ack:type_name -> dtask.v1.Ack
+	21, // 29: dtask.v1.SessionResponse.stops:type_name -> dtask.v1.Stop
+	24, // 30: dtask.v1.SessionResponse.assignments:type_name -> dtask.v1.Assignments
+	35, // 31: dtask.v1.SessionResponse.may_begin:type_name -> dtask.v1.AttemptRef
+	28, // 32: dtask.v1.SessionResponse.log_request:type_name -> dtask.v1.LogRequest
+	20, // 33: dtask.v1.SessionResponse.drain:type_name -> dtask.v1.DrainOrder
+	13, // 34: dtask.v1.SessionResponse.checkpoints:type_name -> dtask.v1.CheckpointAnswer
+	35, // 35: dtask.v1.SessionResponse.give_back:type_name -> dtask.v1.AttemptRef
+	35, // 36: dtask.v1.Stop.attempt:type_name -> dtask.v1.AttemptRef
+	2,  // 37: dtask.v1.Stop.reason:type_name -> dtask.v1.StopReason
+	23, // 38: dtask.v1.Ack.exceptions:type_name -> dtask.v1.ReportVerdict
+	3,  // 39: dtask.v1.ReportVerdict.verdict:type_name -> dtask.v1.Verdict
+	35, // 40: dtask.v1.ReportVerdict.attempt:type_name -> dtask.v1.AttemptRef
+	26, // 41: dtask.v1.Assignments.contexts:type_name -> dtask.v1.JobContext
+	25, // 42: dtask.v1.Assignments.particulars:type_name -> dtask.v1.Particular
+	36, // 43: dtask.v1.Particular.job_outcome:type_name -> dtask.v1.JobState
+	12, // 44: dtask.v1.Particular.checkpoint:type_name -> dtask.v1.Checkpoint
+	27, // 45: dtask.v1.Particular.array:type_name -> dtask.v1.ArrayItems
+	32, // 46: dtask.v1.JobContext.env:type_name -> dtask.v1.JobContext.EnvEntry
+	37, // 47: dtask.v1.JobContext.policies:type_name -> dtask.v1.TaskPolicy
+	35, // 48: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
+	38, // 49: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
+	38, // 50: dtask.v1.LogData.stream:type_name -> dtask.v1.LogStream
+	9,  // 51: dtask.v1.WorkerService.Session:input_type -> dtask.v1.SessionRequest
+	4,  // 52: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
+	18, // 53: dtask.v1.WorkerService.Session:output_type -> dtask.v1.SessionResponse
+	6,  // 54: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
+	53, // [53:55] is the sub-list for method output_type
+	51, // [51:53] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_worker_proto_init() }
@@ -2254,7 +2562,7 @@ func file_dtask_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_worker_proto_rawDesc), len(file_dtask_v1_worker_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   24,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

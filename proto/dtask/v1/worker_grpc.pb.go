@@ -19,7 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkerService_Session_FullMethodName = "/dtask.v1.WorkerService/Session"
+	WorkerService_Session_FullMethodName  = "/dtask.v1.WorkerService/Session"
+	WorkerService_Sessions_FullMethodName = "/dtask.v1.WorkerService/Sessions"
 )
 
 // WorkerServiceClient is the client API for WorkerService service.
@@ -33,6 +34,11 @@ type WorkerServiceClient interface {
 	// session and the worker makes another; attempts outlive sessions. A replica
 	// that does not lead ends it with NOT_LEADER and a hint.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
+	// Sessions carries the sessions of many workers of one process. Each is what one
+	// of Session is, and ends by itself; the end of the stream ends all of them. What
+	// several have to say goes in one message. A coordinator of an earlier version
+	// does not know it: then each session has a stream of its own.
+	Sessions(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionsRequest, SessionsResponse], error)
 }
 
 type workerServiceClient struct {
@@ -56,6 +62,19 @@ func (c *workerServiceClient) Session(ctx context.Context, opts ...grpc.CallOpti
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WorkerService_SessionClient = grpc.BidiStreamingClient[SessionRequest, SessionResponse]
 
+func (c *workerServiceClient) Sessions(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionsRequest, SessionsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WorkerService_ServiceDesc.Streams[1], WorkerService_Sessions_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SessionsRequest, SessionsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkerService_SessionsClient = grpc.BidiStreamingClient[SessionsRequest, SessionsResponse]
+
 // WorkerServiceServer is the server API for WorkerService service.
 // All implementations must embed UnimplementedWorkerServiceServer
 // for forward compatibility.
@@ -67,6 +86,11 @@ type WorkerServiceServer interface {
 	// session and the worker makes another; attempts outlive sessions. A replica
 	// that does not lead ends it with NOT_LEADER and a hint.
 	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
+	// Sessions carries the sessions of many workers of one process. Each is what one
+	// of Session is, and ends by itself; the end of the stream ends all of them. What
+	// several have to say goes in one message. A coordinator of an earlier version
+	// does not know it: then each session has a stream of its own.
+	Sessions(grpc.BidiStreamingServer[SessionsRequest, SessionsResponse]) error
 	mustEmbedUnimplementedWorkerServiceServer()
 }
 
@@ -79,6 +103,9 @@ type UnimplementedWorkerServiceServer struct{}
 
 func (UnimplementedWorkerServiceServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
 	return status.Error(codes.Unimplemented, "method Session not implemented")
+}
+func (UnimplementedWorkerServiceServer) Sessions(grpc.BidiStreamingServer[SessionsRequest, SessionsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Sessions not implemented")
 }
 func (UnimplementedWorkerServiceServer) mustEmbedUnimplementedWorkerServiceServer() {}
 func (UnimplementedWorkerServiceServer) testEmbeddedByValue()                       {}
@@ -108,6 +135,13 @@ func _WorkerService_Session_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WorkerService_SessionServer = grpc.BidiStreamingServer[SessionRequest, SessionResponse]
 
+func _WorkerService_Sessions_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(WorkerServiceServer).Sessions(&grpc.GenericServerStream[SessionsRequest, SessionsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkerService_SessionsServer = grpc.BidiStreamingServer[SessionsRequest, SessionsResponse]
+
 // WorkerService_ServiceDesc is the grpc.ServiceDesc for WorkerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -119,6 +153,12 @@ var WorkerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Session",
 			Handler:       _WorkerService_Session_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Sessions",
+			Handler:       _WorkerService_Sessions_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

@@ -30,6 +30,9 @@ type shared struct {
 	*grpc.ClientConn
 
 	heard atomic.Int64 // when any of them last heard anything, in ns of Unix time
+
+	mu      sync.Mutex // guards carries
+	carries *carrier   // the last one; nil before the first
 }
 
 // silent reports whether nobody has heard anything for so long.

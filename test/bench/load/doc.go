@@ -1,8 +1,9 @@
 // Package load holds thousands of worker sessions in one process, to see what a
 // cluster costs and does with that many workers.
 //
-// It speaks the protocol of workers itself, over a few connections, with one
-// goroutine for each session and one clock for all of them, so that what is
+// It speaks the protocol of workers itself, over a few connections, on each of which
+// the sessions share a stream or have their own, with one goroutine for each session
+// and one clock for all of them, so that what is
 // measured is the coordinators and not the load. Its workers execute nothing: a
 // task takes a time that is drawn for it, or none, and succeeds. They keep the
 // promises of real ones: outcomes are numbered and repeated until acknowledged,

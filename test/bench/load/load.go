@@ -23,6 +23,9 @@ type Config struct {
 	Prefetch int
 	// Connections is how many connections to a leader they share. Default 16.
 	Connections int
+	// Own gives each worker a stream of its own on its connection. Else all of a
+	// connection share one.
+	Own bool
 	// Name begins the name of every worker. Default "load".
 	Name string
 	// Beat is the time between two heartbeats. Default: what the leader says.
@@ -44,9 +47,11 @@ type Load struct {
 	workers []*simulated
 	conns   *connections
 	ends    ends
-	counts  counts
-	latency Latency
-	opened  chan struct{} // size 1: a session was opened
+
+	carriers sync.WaitGroup // their goroutines
+	counts   counts
+	latency  Latency
+	opened   chan struct{} // size 1: a session was opened
 
 	mu      sync.Mutex // guards reasons
 	reasons map[string]int
@@ -117,6 +122,7 @@ func (l *Load) Run(ctx context.Context) {
 	all.Go(func() { l.ends.run(ctx) })
 	all.Wait()
 	l.conns.close()
+	l.carriers.Wait()
 }
 
 // Await waits until n sessions are open.

@@ -26,21 +26,42 @@ type fakeLeader struct {
 	ended map[string]int
 }
 
-func (f *fakeLeader) Session(stream dtaskv1.WorkerService_SessionServer) error {
-	first, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	fence := &dtaskv1.Fence{Epoch: 1, Term: 3}
-	m := &dtaskv1.SessionResponse{Fence: fence, Welcome: &dtaskv1.Welcome{WorkerId: 1}, Assignments: &dtaskv1.Assignments{
+var fenceOfFake = &dtaskv1.Fence{Epoch: 1, Term: 3}
+
+func (f *fakeLeader) welcome() (*dtaskv1.SessionResponse, error) {
+	m := &dtaskv1.SessionResponse{Fence: fenceOfFake, Welcome: &dtaskv1.Welcome{WorkerId: 1}, Assignments: &dtaskv1.Assignments{
 		Contexts: []*dtaskv1.JobContext{{Job: 7, Policies: []*dtaskv1.TaskPolicy{{}}}},
 	}}
 	for i := range f.tasks {
 		body, err := proto.Marshal(&dtaskv1.TaskBody{Payload: Stamp(time.Now(), 0)})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		columns.AddAssignment(m.GetAssignments(), &columns.Assignment{Task: uint32(i), Attempt: 1, Body: body})
+	}
+	return m, nil
+}
+
+// answer answers what a worker said.
+func (f *fakeLeader) answer(name string, got *dtaskv1.SessionRequest) *dtaskv1.SessionResponse {
+	m := &dtaskv1.SessionResponse{Fence: fenceOfFake, Beat: got.GetBeat()}
+	if n := len(got.GetReports().GetOutcomes().GetTasks()); n > 0 {
+		m.Ack = &dtaskv1.Ack{Through: got.GetReports().GetOutcomes().GetFirst() + uint64(n) - 1}
+		f.mu.Lock()
+		f.ended[name] += n
+		f.mu.Unlock()
+	}
+	return m
+}
+
+func (f *fakeLeader) Session(stream dtaskv1.WorkerService_SessionServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	m, err := f.welcome()
+	if err != nil {
+		return err
 	}
 	for {
 		if err := stream.Send(m); err != nil {
@@ -53,18 +74,53 @@ func (f *fakeLeader) Session(stream dtaskv1.WorkerService_SessionServer) error {
 			}
 			return err
 		}
-		m = &dtaskv1.SessionResponse{Fence: fence, Beat: got.GetBeat()}
-		if n := len(got.GetReports().GetOutcomes().GetTasks()); n > 0 {
-			m.Ack = &dtaskv1.Ack{Through: got.GetReports().GetOutcomes().GetFirst() + uint64(n) - 1}
-			f.mu.Lock()
-			f.ended[first.GetHello().GetName()] += n
-			f.mu.Unlock()
+		m = f.answer(first.GetHello().GetName(), got)
+	}
+}
+
+func (f *fakeLeader) Sessions(stream dtaskv1.WorkerService_SessionsServer) error {
+	names := make(map[uint32]string)
+	for {
+		got, err := stream.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		m := &dtaskv1.SessionsResponse{}
+		for _, frame := range got.GetFrames() {
+			n, said := frame.GetSession(), frame.GetMessage()
+			if said == nil {
+				continue
+			}
+			answer := f.answer(names[n], said)
+			if names[n] == "" {
+				names[n] = said.GetHello().GetName()
+				if answer, err = f.welcome(); err != nil {
+					return err
+				}
+			}
+			m.Frames = append(m.Frames, &dtaskv1.ResponseFrame{Session: n, Message: answer})
+		}
+		if err := stream.Send(m); err != nil {
+			return err
 		}
 	}
 }
 
 func TestEveryWorkerDoesWhatItIsGiven(t *testing.T) {
 	t.Parallel()
+	for name, own := range map[string]bool{"a stream each": true, "one for all of a connection": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			everyWorkerDoesWhatItIsGiven(t, own)
+		})
+	}
+}
+
+func everyWorkerDoesWhatItIsGiven(t *testing.T, own bool) {
+	t.Helper()
 	var lc net.ListenConfig
 	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -80,7 +136,7 @@ func TestEveryWorkerDoesWhatItIsGiven(t *testing.T) {
 	defer server.Stop()
 
 	l, err := New(Config{
-		Addrs: []string{listener.Addr().String()}, Workers: workers, Slots: 2, Connections: 3, Beat: 50 * time.Millisecond,
+		Addrs: []string{listener.Addr().String()}, Workers: workers, Slots: 2, Connections: 3, Own: own, Beat: 50 * time.Millisecond,
 		Takes: Skewed(0, 5*time.Millisecond, 2), Seed: 1,
 	})
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -23,16 +25,32 @@ const (
 
 var errSilent = errors.New("load: the leader says nothing")
 
-// session is one stream of a worker. Its worker's lock guards it.
+// session is one registration of a worker. Its worker's lock guards it, but for
+// what is set when it is made.
 type session struct {
-	stream   dtaskv1.WorkerService_SessionClient
-	conn     *shared
-	cancel   context.CancelCauseFunc
+	w      *simulated
+	addr   string
+	conn   *shared
+	over   chan error                          // size 1: why it has ended; the first one counts
+	stream dtaskv1.WorkerService_SessionClient // nil: it is in a carrier
+	c      *carrier                            // nil: it has a stream of its own
+	number uint32                              // in the carrier
+	queued atomic.Bool                         // among those that the carrier asks next
+
+	greeted  bool // hello was sent
 	welcomed bool
 	sending  bool // somebody sends, and looks again afterwards
 	beat     uint64
 	beatDue  bool
 	heard    time.Time
+}
+
+// end ends a session.
+func (s *session) end(err error) {
+	select {
+	case s.over <- err:
+	default: // it has ended
+	}
 }
 
 // run makes one session after another until ctx is done.
@@ -80,29 +98,17 @@ func (w *simulated) after(addr string, err error, pause time.Duration) (wait tim
 	return spread, false
 }
 
-// session holds one stream until it ends, and says why.
+// session holds one session until it ends, and says why.
 func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, err error) {
 	conn, err := w.l.conns.take(addr, w.index)
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stream, err := dtaskv1.NewWorkerServiceClient(conn).Session(ctx)
-	if err != nil {
-		return false, err //nolint:wrapcheck // looked into by the caller
-	}
-	s := &session{stream: stream, conn: conn, cancel: cancel, heard: time.Now(), beat: 1}
-	w.mu.Lock()
-	w.s, w.sent = s, 0
-	hello := &dtaskv1.SessionRequest{Fence: w.fence, Beat: 1, Hello: w.helloLocked()}
-	s.sending = true
-	w.mu.Unlock()
-	err = stream.Send(hello)
-	if err == nil {
-		err = w.receive(s, addr)
+	s := &session{w: w, addr: addr, conn: conn, over: make(chan error, 1), heard: time.Now()}
+	if w.l.cfg.Own {
+		err = w.own(ctx, s)
 	} else {
-		_, err = stream.Recv() // has the reason
+		err = w.carried(ctx, s)
 	}
 	w.mu.Lock()
 	w.s = nil
@@ -110,47 +116,92 @@ func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, er
 	w.mu.Unlock()
 	if welcomed {
 		w.l.counts.open.Add(-1)
-		switch {
-		case errors.Is(context.Cause(ctx), errSilent):
-			w.l.lost(errSilent)
-		case ctx.Err() == nil:
+		if ctx.Err() == nil {
 			w.l.lost(err)
 		}
 	}
-	if errors.Is(context.Cause(ctx), errSilent) && conn.silent(time.Now(), patience) {
+	if errors.Is(err, errSilent) && conn.silent(time.Now(), patience) {
 		w.l.conns.leave(addr, w.index, conn)
 	}
 	return welcomed, err
 }
 
-// receive handles what comes until the stream ends.
-func (w *simulated) receive(s *session, addr string) error {
-	for {
-		m, err := s.stream.Recv()
-		if err != nil {
-			return err //nolint:wrapcheck // looked into by the caller
-		}
-		w.l.counts.received.Add(1)
-		w.mu.Lock()
-		if older(m.GetFence(), w.fence) {
-			w.mu.Unlock()
-			return errors.New("load: a deposed leader")
-		}
-		w.fence = m.GetFence()
-		now := time.Now()
-		s.heard = now
-		s.conn.heard.Store(now.UnixNano())
-		if !s.welcomed {
-			s.welcomed, s.sending = true, false
-			w.l.conns.setLeader(addr)
-			w.l.noteOpen()
-		}
-		err = w.heedLocked(m, now)
-		w.flush()
-		if err != nil {
-			return err
-		}
+// begin makes a session the worker's.
+func (w *simulated) begin(s *session) {
+	w.mu.Lock()
+	w.s, w.sent = s, 0
+	w.mu.Unlock()
+}
+
+// carried holds a session in the carrier of its connection.
+func (w *simulated) carried(ctx context.Context, s *session) (err error) {
+	if s.c, err = s.conn.carrier(ctx, w.l); err != nil {
+		return err
 	}
+	w.begin(s)
+	s.c.add(s)
+	defer s.c.leave(s)
+	select {
+	case err := <-s.over:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx) //nolint:wrapcheck // looked into by the caller
+	}
+}
+
+// own holds a session on a stream of its own.
+func (w *simulated) own(ctx context.Context, s *session) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if s.stream, err = dtaskv1.NewWorkerServiceClient(s.conn).Session(ctx); err != nil {
+		return err //nolint:wrapcheck // looked into by the caller
+	}
+	w.begin(s)
+	var receiving sync.WaitGroup
+	receiving.Go(func() {
+		for {
+			m, err := s.stream.Recv()
+			if err == nil {
+				w.l.counts.received.Add(1)
+				err = w.hear(s, m)
+			}
+			if err != nil {
+				s.end(err)
+				return
+			}
+		}
+	})
+	w.mu.Lock()
+	w.flush()
+	select {
+	case err = <-s.over:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	cancel()
+	receiving.Wait()
+	return err
+}
+
+// hear handles a message.
+func (w *simulated) hear(s *session, m *dtaskv1.SessionResponse) error {
+	w.mu.Lock()
+	if older(m.GetFence(), w.fence) {
+		w.mu.Unlock()
+		return errors.New("load: a deposed leader")
+	}
+	w.fence = m.GetFence()
+	now := time.Now()
+	s.heard = now
+	s.conn.heard.Store(now.UnixNano())
+	if !s.welcomed {
+		s.welcomed = true
+		w.l.conns.setLeader(s.addr)
+		w.l.noteOpen()
+	}
+	err := w.heedLocked(m, now)
+	w.flush()
+	return err
 }
 
 // heedLocked gives a message its effect.
@@ -190,7 +241,7 @@ func (w *simulated) beatNow(since time.Time) {
 	switch {
 	case s == nil:
 	case s.heard.Before(since):
-		s.cancel(errSilent)
+		s.end(errSilent)
 	case s.welcomed:
 		s.beatDue = true
 	}
@@ -198,8 +249,16 @@ func (w *simulated) beatNow(since time.Time) {
 }
 
 // flush sends what waits, as one message, and unlocks. While one goroutine sends,
-// others leave their news to it.
+// others leave their news to it; a carrier asks for them.
 func (w *simulated) flush() {
+	if s := w.s; s != nil && s.c != nil {
+		news := w.newsLocked(s)
+		w.mu.Unlock()
+		if news {
+			s.c.ask(s)
+		}
+		return
+	}
 	for s := w.s; s != nil && s == w.s && !s.sending; {
 		m := w.nextLocked(s)
 		if m == nil {
@@ -218,12 +277,32 @@ func (w *simulated) flush() {
 	w.mu.Unlock()
 }
 
+// newsLocked says whether there is anything to send.
+func (w *simulated) newsLocked(s *session) bool {
+	return !s.greeted || s.welcomed && (s.beatDue || w.sent < len(w.outcomes))
+}
+
+// next makes the next message of a session, or nil.
+func (w *simulated) next(s *session) *dtaskv1.SessionRequest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.s != s {
+		return nil
+	}
+	return w.nextLocked(s)
+}
+
 // nextLocked makes the next message, or nil.
 func (w *simulated) nextLocked(s *session) *dtaskv1.SessionRequest {
-	if !s.beatDue && w.sent == len(w.outcomes) {
+	if !w.newsLocked(s) {
 		return nil
 	}
 	m := &dtaskv1.SessionRequest{Fence: w.fence}
+	if !s.greeted {
+		s.greeted, s.beat = true, 1
+		m.Beat, m.Hello = 1, w.helloLocked()
+		return m
+	}
 	if s.beatDue {
 		s.beatDue = false
 		s.beat++

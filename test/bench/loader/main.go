@@ -27,13 +27,14 @@ import (
 
 // options are the flags.
 type options struct {
-	load   load.Config
-	addrs  string
-	http   string
-	takes  string
-	during time.Duration
-	open   time.Duration
-	work   work
+	load    load.Config
+	addrs   string
+	http    string
+	streams string
+	takes   string
+	during  time.Duration
+	open    time.Duration
+	work    work
 }
 
 func main() {
@@ -44,6 +45,7 @@ func main() {
 	flag.IntVar(&o.load.Slots, "slots", 4, "slots of each worker")
 	flag.IntVar(&o.load.Prefetch, "prefetch", 0, "attempts that each worker may be given ahead of a free slot")
 	flag.IntVar(&o.load.Connections, "connections", 16, "connections that the workers share")
+	flag.StringVar(&o.streams, "streams", "shared", "shared: the workers of a connection have one stream together; own: each has its own")
 	flag.StringVar(&o.load.Name, "name", "load", "begins the names of the workers")
 	flag.DurationVar(&o.load.Beat, "beat", time.Second, "time between two heartbeats of a worker")
 	flag.StringVar(&o.takes, "takes", "0s", "how long tasks take: 10ms, exp:10ms, or skew:10ms:1s:50 (one in 50 takes 1 s)")
@@ -90,6 +92,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if need := uint64(len(o.load.Addrs)*o.load.Connections + ownFiles); files < need { //nolint:gosec // not negative
 		return fmt.Errorf("%d connections to each of %d coordinators need %d open files; the hard limit is %d", o.load.Connections, len(o.load.Addrs), need, files)
+	}
+	if o.load.Own = o.streams == "own"; !o.load.Own && o.streams != "shared" {
+		return fmt.Errorf("--streams: %q is neither shared nor own", o.streams)
 	}
 	if o.load.Takes, err = load.ParseDurations(o.takes); err != nil {
 		return err //nolint:wrapcheck // says what it is

@@ -66,21 +66,23 @@ func (w work) do(ctx context.Context, addrs []string, l *load.Load) error {
 	return nil
 }
 
-// job makes one of n tasks that are ready now.
+// job makes one of n tasks that are ready from now on, when it is all there: what it takes to think
+// of a job is not part of its wait.
 func (w work) job(n int) (*dtaskv1.JobSpec, error) {
 	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "load"})
 	if err != nil {
 		return nil, fmt.Errorf("making a job: %w", err)
 	}
-	body := &dtaskv1.TaskBody{Payload: load.Stamp(time.Now(), w.payload)}
+	body := &dtaskv1.TaskBody{}
 	if w.arrays {
 		all := &dtaskv1.ArrayRange{Last: uint32(n - 1), Step: 1} //nolint:gosec // at most a million
 		job.Tasks = []*dtaskv1.TaskSpec{{Id: "t", Body: body, Array: &dtaskv1.ArraySpec{Ranges: []*dtaskv1.ArrayRange{all}}}}
-		return job, nil
+	} else {
+		job.Tasks = make([]*dtaskv1.TaskSpec, n)
+		for i := range n {
+			job.Tasks[i] = &dtaskv1.TaskSpec{Id: fmt.Sprintf("t%d", i), Body: body}
+		}
 	}
-	job.Tasks = make([]*dtaskv1.TaskSpec, n)
-	for i := range n {
-		job.Tasks[i] = &dtaskv1.TaskSpec{Id: fmt.Sprintf("t%d", i), Body: body}
-	}
+	body.Payload = load.Stamp(time.Now(), w.payload)
 	return job, nil
 }

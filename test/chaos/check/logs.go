@@ -27,7 +27,7 @@ const (
 	storeFile      = "raft.db"
 	snapshotFolder = "snapshots"
 	snapshotHead   = 8 + 8 + 8 + 4 // magic, index, term, checksum
-	layoutKey      = "Layout"      // in the store, if its entries are in pieces
+	layoutKey      = "Layout"      // in the store, if its entries are in pieces or in segments
 	pieceSize      = 16_000        // bytes of data of each piece but the last, which is shorter
 	pieceBits      = 16            // what the number of a piece has of its key
 )
@@ -142,9 +142,11 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 	var firstErr, lastErr error
 	l.first, firstErr = store.FirstIndex()
 	l.last, lastErr = store.LastIndex()
-	_, layoutErr := store.Get([]byte(layoutKey))
+	layout, layoutErr := store.Get([]byte(layoutKey))
 	read := store.GetLog
 	switch {
+	case layoutErr == nil && inSegments(layout):
+		return l, errors.Join(firstErr, lastErr, l.segments(store, faults))
 	case layoutErr == nil:
 		l.first, l.last = l.first>>pieceBits, l.last>>pieceBits
 		read = func(index uint64, entry *raft.Log) error { return inPieces(store, index, entry) }

@@ -35,22 +35,19 @@ type broken struct {
 	random  *rand.Rand
 }
 
-// storeName is the file with log, term and vote.
-const storeName = "raft.db"
-
 // Troubles are all kinds.
 func Troubles() []Trouble {
 	return []Trouble{
-		{Kind: "F38", Name: "sync-hangs", do: ruled(Rule{Ops: []mount.Op{Sync}, Name: storeName, Hang: true})},
-		{Kind: "F38", Name: "sync-hiccup", do: ruled(Rule{Ops: []mount.Op{Sync}, Name: storeName, Delay: time.Second, Times: 1})},
-		{Kind: "F39", Name: "sync-fails-once", do: ruled(Rule{Ops: []mount.Op{Sync}, Name: storeName, Errno: syscall.EIO, Times: 1})},
-		{Kind: "F40", Name: "write-fails-once", do: ruled(Rule{Ops: []mount.Op{Write}, Name: storeName, Errno: syscall.EIO, Times: 1})},
+		{Kind: "F38", Name: "sync-hangs", do: ruled(Rule{Ops: []mount.Op{Sync}, Name: LogFiles, Hang: true})},
+		{Kind: "F38", Name: "sync-hiccup", do: ruled(Rule{Ops: []mount.Op{Sync}, Name: LogFiles, Delay: time.Second, Times: 1})},
+		{Kind: "F39", Name: "sync-fails-once", do: ruled(Rule{Ops: []mount.Op{Sync}, Name: LogFiles, Errno: syscall.EIO, Times: 1})},
+		{Kind: "F40", Name: "write-fails-once", do: ruled(Rule{Ops: []mount.Op{Write}, Name: LogFiles, Errno: syscall.EIO, Times: 1})},
 		{Kind: "F41", Name: "disk-full", do: full},
 		{Kind: "F41", Name: "all-disks-full", All: true, do: full},
 		{Kind: "F42", Name: "power-cut", Loses: true, do: powerCut},
 		{Kind: "F43", Name: "power-cut-of-all", All: true, Loses: true, do: powerCut},
 		{Kind: "F50", Name: "read-only", do: ruled(Rule{Errno: syscall.EROFS})},
-		{Kind: "F51", Name: "slow-disks", All: true, do: ruled(Rule{Ops: []mount.Op{Sync}, Name: storeName, Delay: 50 * time.Millisecond})},
+		{Kind: "F51", Name: "slow-disks", All: true, do: ruled(Rule{Ops: []mount.Op{Sync}, Name: LogFiles, Delay: 50 * time.Millisecond})},
 	}
 }
 

@@ -123,20 +123,30 @@ func (w *World) allKnowAll(ctx context.Context) error {
 }
 
 func tearPage(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
-	path, err := filepath.Rel(d.Dir, filepath.Join(n.DataDir, store))
-	if err == nil {
-		_, err = d.TearLast(path, rootPages, w.Random.Uint64())
+	return d.TearLog(n.DataDir, w.Random) //nolint:wrapcheck // says what it did
+}
+
+// logFile is the file to which the log of a replica is appended, and where it is on its
+// disk.
+func logFile(d *faultfs.Disk, n *cluster.Coordinator) (path, onDisk string, err error) {
+	if path, err = faultfs.LogFile(n.DataDir); err != nil {
+		return "", "", err //nolint:wrapcheck // says what it did
 	}
-	return err //nolint:wrapcheck // says what it did
+	onDisk, err = filepath.Rel(d.Dir, path)
+	return path, onDisk, err
 }
 
 // flipInLog flips some bits of the store: most pages are free, and one bit would
 // mostly be where nobody reads.
 func flipInLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
-	path, err := filepath.Rel(d.Dir, filepath.Join(n.DataDir, store))
+	path, onDisk, err := logFile(d, n)
 	for range 1 + w.Random.IntN(16) {
+		var bit int64
 		if err == nil {
-			_, err = d.Flip(path, -1, w.Random.Uint64())
+			bit, err = faultfs.UsedBit(path, w.Random)
+		}
+		if err == nil {
+			_, err = d.Flip(onDisk, bit, 0)
 		}
 	}
 	return err //nolint:wrapcheck // says what it did
@@ -154,8 +164,12 @@ func flipInSnapshot(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 	return err //nolint:wrapcheck // says what it did
 }
 
-func truncateLog(w *World, _ *faultfs.Disk, n *cluster.Coordinator) error {
-	file, err := os.OpenFile(filepath.Join(n.DataDir, store), os.O_RDWR, 0)
+func truncateLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
+	path, _, err := logFile(d, n)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("truncating a store: %w", err)
 	}

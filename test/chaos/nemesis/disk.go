@@ -16,15 +16,15 @@ func diskFaults() []fault {
 	return []fault{
 		{"F38", "sync-hangs", onDisk(func(w *World, d *faultfs.Disk) error {
 			lengths := []time.Duration{time.Second, 5 * time.Second, 60 * time.Second}
-			_, err := d.HangOnce(mount.OpSync, store, lengths[w.Random.IntN(len(lengths))])
+			_, err := d.HangOnce(mount.OpSync, faultfs.LogFiles, lengths[w.Random.IntN(len(lengths))])
 			return err
 		})},
 		{"F39", "sync-fails", onDisk(func(_ *World, d *faultfs.Disk) error {
-			_, err := d.FailOnce(mount.OpSync, store, syscall.EIO)
+			_, err := d.FailOnce(mount.OpSync, faultfs.LogFiles, syscall.EIO)
 			return err
 		})},
 		{"F40", "write-fails", onDisk(func(_ *World, d *faultfs.Disk) error {
-			_, err := d.FailOnce(mount.OpWrite, store, syscall.EIO)
+			_, err := d.FailOnce(mount.OpWrite, faultfs.LogFiles, syscall.EIO)
 			return err
 		})},
 		{"F41", "disk-full", onDisk(func(w *World, d *faultfs.Disk) error {
@@ -42,9 +42,6 @@ func diskFaults() []fault {
 		})},
 	}
 }
-
-// store is the file of a replica's log.
-const store = "raft.db"
 
 // aReplica is any one, the leader as often as the others together.
 func aReplica(ctx context.Context, w *World) ([]*cluster.Coordinator, error) {

@@ -216,12 +216,19 @@ func TestOneDirectionCanBeLostAlone(t *testing.T) {
 			}
 			silent(t, conn)
 			// What is read before the rule holds is kept: the target has it only
-			// if its own direction is open.
-			if got, want := l.Stats().Forward-before.Forward, int64(0); rules.Forward.Stall && got != want {
+			// if its own direction is open, and has it when the link comes to it.
+			reached := func() int64 { return l.Stats().Forward - before.Forward }
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for deadline := time.Now().Add(guard); !rules.Forward.Stall && reached() < 3 && time.Now().Before(deadline); {
+				<-tick.C
+			}
+			if got, want := reached(), int64(0); rules.Forward.Stall && got != want {
 				t.Errorf("%d bytes reached the target", got)
 			} else if !rules.Forward.Stall && got != 3 {
 				t.Errorf("%d bytes reached the target, want 3", got)
 			}
+			silent(t, conn)
 		})
 	}
 }

@@ -41,19 +41,20 @@ func show(w io.Writer, runs []record.Run) error {
 		}
 	}
 	s, r, all := record.Total(simulated), record.Total(processes), record.Total(runs)
+	inSegments := record.Total(record.Of(processes, "wal"))
 	const hour, day = 60 * 60, 24 * 60 * 60
 	_, err := fmt.Fprintf(w, `runs                  %d, %.1f h
 simulated seeds       %d, %d events; %d tasks
 virtual cluster-days  %.1f of the coordinators' own code: %.1f of them at the product's pace, %.1f if each is divided by its pace
 leader losses         %d in all that is simulated
 real processes        %d leaders and %d workers killed, %d tasks
-power cuts            %d
-bit flips             %d
+power cuts            %d, %d of them with the log in segments
+bit flips             %d, %d of them with the log in segments
 fault kinds           %d in real processes, %d of them %d times or more; %d simulated
 planted bugs caught   %d
 lost %d, accepted twice %d, diverged unnoticed %d
 `, len(runs), all.Seconds/hour, s.Seeds, s.Events, s.Tasks, clusterSeconds(runs)/day, s.ProductSeconds/day, s.PacedSeconds/day, s.LeaderLosses,
-		r.LeaderKills, r.WorkerKills, r.Tasks, r.PowerCuts, r.BitFlips, len(r.Faults), frequent(r.Faults), often, len(s.Faults),
+		r.LeaderKills, r.WorkerKills, r.Tasks, r.PowerCuts, inSegments.PowerCuts, r.BitFlips, inSegments.BitFlips, len(r.Faults), frequent(r.Faults), often, len(s.Faults),
 		len(r.Mutants), all.Lost, all.Duplicated, all.Diverged)
 	if err != nil {
 		return err

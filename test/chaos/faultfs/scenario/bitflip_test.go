@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/test/chaos/faultfs"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
 	"github.com/dtask/dtask/test/record"
@@ -35,7 +36,7 @@ const (
 func TestBitFlips(t *testing.T) {
 	seed := seedOf(t)
 	begun := time.Now()
-	total := record.Run{Suite: "bitflip", Seed: seed, Faults: map[string]int{}}
+	total := record.Run{Suite: "bitflip", Seed: seed, LogStore: os.Getenv(cluster.StoreVariable), Faults: map[string]int{}}
 	fates := make(map[fate]int)
 	wanted := int(number(t, "DTASK_BITFLIPS", 20)) //nolint:gosec // a small number
 	for life := uint64(0); total.BitFlips < wanted && !t.Failed(); life++ {
@@ -92,10 +93,16 @@ func (r *rig) flip(t *testing.T, victim *cluster.Coordinator, running bool) *fli
 			f.kind, f.path = "F46", name
 		}
 	}
-	if f.kind == "F45" && !running && r.random.IntN(4) > 0 {
+	log, onDisk, err := logFile(r.disk(victim), victim)
+	clustertest.Must(t, err)
+	switch {
+	case f.kind == "F45" && onDisk != dbPath && r.random.IntN(4) > 0:
+		f.path = onDisk
+		f.bit, err = faultfs.UsedBit(log, r.random)
+		clustertest.Must(t, err)
+	case f.kind == "F45" && !running && r.random.IntN(4) > 0:
 		f.bit = r.usedBit(t, victim)
 	}
-	var err error
 	f.bit, err = r.disk(victim).Flip(f.path, f.bit, r.random.Uint64())
 	if errors.Is(err, fs.ErrNotExist) || err != nil && f.kind == "F46" { // the snapshot was removed meanwhile
 		f.kind, f.path = "F45", dbPath

@@ -41,18 +41,21 @@ func TestADamagedReplicaStopsAndSaysWhy(t *testing.T) {
 		do   func(d *faultfs.Disk, n *cluster.Coordinator) error
 		word string // in what it says
 	}{
-		{"F44", func(d *faultfs.Disk, _ *cluster.Coordinator) error {
-			_, err := d.TearLast(dbPath, firstData, r.random.Uint64())
-			return err
+		{"F44", func(d *faultfs.Disk, n *cluster.Coordinator) error {
+			return d.TearLog(n.DataDir, r.random)
 		}, ""},
-		{"F45", flipEntry, store},
+		{"F45", flipEntry, "damaged"},
 		{"F46", func(d *faultfs.Disk, n *cluster.Coordinator) error {
 			return flipAll(d, n, "state.bin", r.random.Uint64())
 		}, "snapshots"},
 		{"F46", func(_ *faultfs.Disk, n *cluster.Coordinator) error { return rewriteAll(n, "meta.json") }, ""},
-		{"F47", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
-			return os.Truncate(filepath.Join(n.DataDir, store), firstData+4096)
-		}, store},
+		{"F47", func(d *faultfs.Disk, n *cluster.Coordinator) error {
+			path, _, err := logFile(d, n)
+			if err == nil {
+				err = os.Truncate(path, min(firstData+4096, used(path)/2))
+			}
+			return err
+		}, "damaged"},
 	} {
 		victim := r.follower(t)
 		if r.random.IntN(2) == 0 {
@@ -121,10 +124,30 @@ func lastLine(t *testing.T, n *cluster.Coordinator) string {
 	return last
 }
 
+// logFile is the file to which the log of a coordinator is appended, and where it is on its
+// disk.
+func logFile(d *faultfs.Disk, n *cluster.Coordinator) (path, onDisk string, err error) {
+	if path, err = faultfs.LogFile(n.DataDir); err != nil {
+		return "", "", err
+	}
+	onDisk, err = filepath.Rel(d.Dir, path)
+	return path, onDisk, err
+}
+
+// used is how much of a file is no zeros at its end.
+func used(path string) int64 {
+	content, _ := os.ReadFile(path)
+	return int64(len(strings.TrimRight(string(content), "\x00")))
+}
+
 // flipEntry flips a bit in the middle of an entry of the log: near a job's name,
 // which is there in clear.
 func flipEntry(d *faultfs.Disk, n *cluster.Coordinator) error {
-	content, err := os.ReadFile(filepath.Join(n.DataDir, store))
+	path, onDisk, err := logFile(d, n)
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -134,8 +157,8 @@ func flipEntry(d *faultfs.Disk, n *cluster.Coordinator) error {
 	}
 	// Every copy of it, also those in free pages, which nobody reads.
 	for at := range content {
-		if at >= firstData && strings.HasPrefix(string(content[at:min(len(content), at+4)]), "job-") {
-			if _, err := d.Flip(dbPath, int64(at)*8+3, 0); err != nil {
+		if (at >= firstData || onDisk != dbPath) && strings.HasPrefix(string(content[at:min(len(content), at+4)]), "job-") {
+			if _, err := d.Flip(onDisk, int64(at)*8+3, 0); err != nil {
 				return err
 			}
 		}

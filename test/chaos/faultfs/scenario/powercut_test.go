@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ const cutsPerCluster = 10
 func TestPowerCuts(t *testing.T) {
 	seed := seedOf(t)
 	begun := time.Now()
-	total := record.Run{Suite: "powercut", Seed: seed, Faults: map[string]int{}}
+	total := record.Run{Suite: "powercut", Seed: seed, LogStore: os.Getenv(cluster.StoreVariable), Faults: map[string]int{}}
 	var loss faultfs.Loss
 	left := int(number(t, "DTASK_POWERCUTS", 6)) //nolint:gosec // a small number
 	for life := uint64(0); left > 0 && !t.Failed(); life++ {

@@ -28,7 +28,7 @@ func TestASyncThatHangsForAMomentEndsNobody(t *testing.T) {
 			victim = r.follower(t)
 		}
 		pid, before := victim.Pid(), stalls.Lost()
-		hiccup, err := r.disk(victim).HangOnce(faultfs.Sync, store, time.Second)
+		hiccup, err := r.disk(victim).HangOnce(faultfs.Sync, faultfs.LogFiles, time.Second)
 		clustertest.Must(t, err)
 		r.awaitFired(t, hiccup)
 		took := r.awaitBegun(t, 10)
@@ -56,7 +56,7 @@ func TestALeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 	for _, length := range []time.Duration{5 * time.Second, 0} {
 		r.awaitBegun(t, 5)
 		leader := clustertest.Leader(t, r.c)
-		stall, err := r.disk(leader).Add(faultfs.Rule{Ops: ops(faultfs.Sync), Name: store, Delay: length, Hang: length == 0})
+		stall, err := r.disk(leader).Add(faultfs.Rule{Ops: ops(faultfs.Sync), Name: faultfs.LogFiles, Delay: length, Hang: length == 0})
 		clustertest.Must(t, err)
 		r.awaitFired(t, stall)
 		hung := time.Now()
@@ -99,8 +99,8 @@ func TestAStoreThatFailsOnceEndsTheProcess(t *testing.T) {
 		kind string
 		rule faultfs.Rule
 	}{
-		{"F39", faultfs.Rule{Ops: ops(faultfs.Sync), Name: store, Errno: syscall.EIO, Times: 1}},
-		{"F40", faultfs.Rule{Ops: ops(faultfs.Write), Name: store, Errno: syscall.EIO, Times: 1}},
+		{"F39", faultfs.Rule{Ops: ops(faultfs.Sync), Name: faultfs.LogFiles, Errno: syscall.EIO, Times: 1}},
+		{"F40", faultfs.Rule{Ops: ops(faultfs.Write), Name: faultfs.LogFiles, Errno: syscall.EIO, Times: 1}},
 		{"F50", faultfs.Rule{Errno: syscall.EROFS}},
 	} {
 		for round := range 2 {
@@ -129,7 +129,7 @@ func TestSlowDisksSlowOnlyTheWorkDown(t *testing.T) {
 	before, err := r.c.Status(t.Context())
 	clustertest.Must(t, err)
 	for _, d := range r.disks {
-		_, err := d.Slow(faultfs.Sync, store, 50*time.Millisecond)
+		_, err := d.Slow(faultfs.Sync, faultfs.LogFiles, 50*time.Millisecond)
 		clustertest.Must(t, err)
 	}
 	r.begin(t, r.seed)
@@ -164,7 +164,7 @@ func TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt(t *testing.T) {
 	file := cluster.JobFile("held", cluster.Builtin("a", "noop", ""))
 
 	// One of three may hang: it is acknowledged while it does.
-	one, err := r.disk(others[0]).Hang(faultfs.Sync, store)
+	one, err := r.disk(others[0]).Hang(faultfs.Sync, faultfs.LogFiles)
 	clustertest.Must(t, err)
 	clustertest.Submit(t, r.c.Ctl, file)
 	clustertest.Must(t, one.Lift())
@@ -177,7 +177,7 @@ func TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt(t *testing.T) {
 	clustertest.Must(t, err)
 	var holds []*faultfs.Fault
 	for _, n := range others {
-		hold, err := r.disk(n).Hang(faultfs.Sync, store)
+		hold, err := r.disk(n).Hang(faultfs.Sync, faultfs.LogFiles)
 		clustertest.Must(t, err)
 		holds = append(holds, hold)
 	}

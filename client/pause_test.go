@@ -1,0 +1,39 @@
+package client
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestACallerWaitsNotMuchLongerThanNobodyLeads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, w := newWalk(t.Context(), time.Hour, operation{})
+		defer w.end()
+		began := time.Now()
+		for time.Since(began) < 2*time.Minute {
+			before := time.Since(began)
+			w.pause(ctx)
+			if took := time.Since(began) - before; took > 3*firstPause/2+before*3/4 || took > 3*maxPause/2 {
+				t.Errorf("a pause of %v after %v", took, before)
+			}
+		}
+	})
+}
+
+func TestPausesDoubleWhileSomethingIsFull(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, w := newWalk(t.Context(), time.Hour, operation{})
+		defer w.end()
+		for want := firstPause; want < maxPause; want *= 2 {
+			w.note("a:1", judgement{full: true})
+			began := time.Now()
+			w.pause(ctx)
+			if took := time.Since(began); took < want/2 || took > want*3/2 {
+				t.Errorf("a pause of %v, want about %v", took, want)
+			}
+		}
+	})
+}

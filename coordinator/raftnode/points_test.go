@@ -1,0 +1,6 @@
+//go:build !race
+
+package raftnode
+
+// crashPoints is at how many points of one recorded life the power is cut.
+const crashPoints = 300

@@ -1,0 +1,92 @@
+package raftnode
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// countedFile notes how much had been written at each sync.
+type countedFile struct {
+	content *bytes.Buffer
+	synced  []int
+	closed  bool
+	err     error
+}
+
+func (f *countedFile) Sync() error {
+	f.synced = append(f.synced, f.content.Len())
+	return f.err
+}
+
+func (f *countedFile) Close() error {
+	f.closed = true
+	return nil
+}
+
+func TestASnapshotIsWrittenSteadilyAndSyncedOnTheWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		content := new(bytes.Buffer)
+		file := &countedFile{content: content}
+		w := newSteadyWriter(content, file, nil)
+		state := bytes.Repeat([]byte("state"), 9*snapshotPiece/5/2) // four pieces and a half
+		began := time.Now()
+		for rest := state; len(rest) > 0; {
+			n, err := w.Write(rest[:min(len(rest), 300_000)])
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		took := time.Since(began)
+		if !bytes.Equal(content.Bytes(), state) {
+			t.Error("other bytes were written")
+		}
+		// The first piece is free: the limiter's burst.
+		if want := 3 * time.Second * snapshotPiece / snapshotRate; took < want-time.Millisecond || took > want+time.Millisecond {
+			t.Errorf("took %v, want %v", took, want)
+		}
+		if len(file.synced) != 4 || file.synced[3] != 4*snapshotPiece {
+			t.Errorf("synced after %v bytes, want four times after a piece of %d", file.synced, snapshotPiece)
+		}
+		if err := w.Close(); err != nil || !file.closed {
+			t.Errorf("closing: %v", err)
+		}
+	})
+}
+
+func TestASnapshotEndsWithItsNodeAndWithItsDisk(t *testing.T) {
+	t.Parallel()
+	closing := make(chan struct{})
+	close(closing)
+	broken := errors.New("the disk is gone")
+	for want, w := range map[error]*steadyWriter{
+		ErrClosed: newSteadyWriter(new(bytes.Buffer), &countedFile{content: new(bytes.Buffer)}, closing),
+		broken:    newSteadyWriter(new(bytes.Buffer), &countedFile{content: new(bytes.Buffer), err: broken}, nil),
+	} {
+		for range 50 { // pieces, some of them after their time: none of them is written as if nothing had happened
+			if n, err := w.Write(make([]byte, snapshotPiece)); !errors.Is(err, want) {
+				t.Errorf("wrote %d bytes: %v, want %v", n, err, want)
+			}
+		}
+	}
+}
+
+func TestEachReplicaTakesItsFirstSnapshotAtAnotherTime(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, endless)
+	c.leader(t)
+	var due []uint64
+	for _, n := range c {
+		eventually(t, n.id+" knows all servers", func() bool { return len(n.Servers()) == len(c) })
+		due = append(due, n.turn(300))
+	}
+	slices.Sort(due)
+	if want := []uint64{100, 200, 300}; !slices.Equal(due, want) {
+		t.Errorf("the first snapshots are due after %v bytes, want %v", due, want)
+	}
+}

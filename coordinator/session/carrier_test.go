@@ -1,0 +1,316 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/outgoing"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// deafBus is a stream of many sessions whose process does not read until it is
+// allowed to.
+type deafBus struct {
+	grpc.ServerStream
+
+	ctx   context.Context
+	reads chan *dtaskv1.SessionsResponse
+	says  chan *dtaskv1.SessionsRequest
+}
+
+func (d *deafBus) Context() context.Context { return d.ctx }
+
+func (d *deafBus) Send(m *dtaskv1.SessionsResponse) error {
+	select {
+	case d.reads <- m:
+		return nil
+	case <-d.ctx.Done():
+		return d.ctx.Err()
+	}
+}
+
+func (d *deafBus) Recv() (*dtaskv1.SessionsRequest, error) {
+	select {
+	case m := <-d.says:
+		return m, nil
+	case <-d.ctx.Done():
+		return nil, d.ctx.Err()
+	}
+}
+
+// say says something in one session.
+func (d *deafBus) say(number uint32, m *dtaskv1.SessionRequest) {
+	d.says <- &dtaskv1.SessionsRequest{Frames: []*dtaskv1.RequestFrame{{Session: number, Message: m}}}
+}
+
+// frame reads until a frame satisfies a condition.
+func (d *deafBus) frame(ok func(*dtaskv1.ResponseFrame) bool) *dtaskv1.ResponseFrame {
+	for m := range d.reads {
+		for _, f := range m.GetFrames() {
+			if ok(f) {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// crowded is a leader that takes everybody, and has room for reports when it is
+// told so.
+type crowded struct {
+	*obliging
+
+	mu    sync.Mutex // guards the rest
+	next  fsm.WorkerID
+	left  fsm.WorkerID                   // so many have gone
+	full  map[fsm.WorkerID]chan struct{} // closed when there is room
+	heard map[fsm.WorkerID][]uint64      // numbers of the reports that were taken
+	asked map[fsm.WorkerID]sequencer.Session
+}
+
+func newCrowded() *crowded {
+	return &crowded{obliging: newObliging(), full: make(map[fsm.WorkerID]chan struct{}), heard: make(map[fsm.WorkerID][]uint64), asked: make(map[fsm.WorkerID]sequencer.Session)}
+}
+
+func (l *crowded) Attach(_ context.Context, _ sequencer.Hello, s sequencer.Session) (sequencer.Welcome, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next++
+	l.asked[l.next] = s
+	return sequencer.Welcome{Worker: l.next}, nil
+}
+
+func (l *crowded) Detach(fsm.WorkerID, sequencer.Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left++
+}
+
+func (l *crowded) TryReport(id fsm.WorkerID, _ sequencer.Session, r *dtaskv1.Reports, _ bool) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.full[id] != nil {
+		return false, nil
+	}
+	l.heard[id] = append(l.heard[id], r.GetOutcomes().GetFirst())
+	return true, nil
+}
+
+func (l *crowded) Report(ctx context.Context, id fsm.WorkerID, s sequencer.Session, r *dtaskv1.Reports, leaving bool) error {
+	l.mu.Lock()
+	full := l.full[id]
+	l.mu.Unlock()
+	if full != nil {
+		select {
+		case <-full:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	l.mu.Lock()
+	delete(l.full, id)
+	l.mu.Unlock()
+	_, err := l.TryReport(id, s, r, leaving)
+	return err
+}
+
+// inBus runs a test with some sessions that share a stream and were welcomed.
+func inBus(t *testing.T, sessions uint32, test func(d *deafBus, l *crowded)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := newCrowded()
+		s := testService(l.obliging)
+		s.cfg.Current = func() Leader { return l }
+		ctx, cancel := context.WithCancel(t.Context())
+		d := &deafBus{ctx: ctx, reads: make(chan *dtaskv1.SessionsResponse), says: make(chan *dtaskv1.SessionsRequest, 16)}
+		var handler sync.WaitGroup
+		handler.Go(func() {
+			if err := s.Sessions(d); err != nil {
+				t.Errorf("the stream ended with %v", err)
+			}
+		})
+		for i := range sessions {
+			d.say(i+1, &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: fmt.Sprint(i + 1), Incarnation: "a", Slots: 1}})
+			f := d.frame(func(*dtaskv1.ResponseFrame) bool { return true })
+			if f.GetSession() != i+1 || f.GetMessage().GetWelcome().GetWorkerId() != i+1 {
+				t.Fatalf("got %v, want a welcome in session %d", f, i+1)
+			}
+		}
+		test(d, l)
+		cancel()
+		handler.Wait()
+		if l.left != l.next {
+			t.Errorf("the stream was cut, and %d of %d workers have gone", l.left, l.next)
+		}
+	})
+}
+
+func reportOf(first uint64) *dtaskv1.SessionRequest {
+	return &dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: &dtaskv1.Outcomes{First: first}}}
+}
+
+func beatIn(session uint32, beat uint64) func(*dtaskv1.ResponseFrame) bool {
+	return func(f *dtaskv1.ResponseFrame) bool {
+		return f.GetSession() == session && f.GetMessage().GetBeat() == beat
+	}
+}
+
+func TestASessionWhoseReportsWaitHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	inBus(t, 2, func(d *deafBus, l *crowded) {
+		room := make(chan struct{})
+		l.mu.Lock()
+		l.full[1] = room
+		l.mu.Unlock()
+		const reports = 20
+		for i := range uint64(reports) {
+			d.say(1, reportOf(i))
+		}
+		d.say(1, &dtaskv1.SessionRequest{Beat: 7})
+		d.frame(beatIn(1, 7)) // it is not silent, and its leader is not either
+		d.say(2, reportOf(5))
+		d.say(2, &dtaskv1.SessionRequest{Beat: 9})
+		d.frame(beatIn(2, 9))
+		l.mu.Lock()
+		if len(l.heard[1]) != 0 || len(l.heard[2]) != 1 {
+			t.Errorf("taken: %v", l.heard)
+		}
+		l.mu.Unlock()
+		close(room)
+		synctest.Wait()
+		d.say(1, reportOf(reports))
+		synctest.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for i := range uint64(reports + 1) {
+			if uint64(len(l.heard[1])) <= i || l.heard[1][i] != i {
+				t.Fatalf("taken: %v, want %d in order", l.heard[1], reports+1)
+			}
+		}
+	})
+}
+
+func TestASessionThatSaysTooMuchComesAgain(t *testing.T) {
+	t.Parallel()
+	inBus(t, 2, func(d *deafBus, l *crowded) {
+		l.mu.Lock()
+		l.full[1] = make(chan struct{})
+		l.mu.Unlock()
+		for i := range uint64(mostWaiting + 10) {
+			d.say(1, reportOf(i))
+		}
+		f := d.frame(func(f *dtaskv1.ResponseFrame) bool { return f.GetEnd() != nil })
+		if f.GetSession() != 1 || f.GetEnd().GetCode() == uint32(codes.OK) {
+			t.Errorf("got %v, want the end of the first session", f)
+		}
+		d.say(1, reportOf(1)) // it is not known any more
+		d.say(2, &dtaskv1.SessionRequest{Beat: 9})
+		d.frame(beatIn(2, 9))
+	})
+}
+
+func TestWhatGathersForManySessionsSharesAMessage(t *testing.T) {
+	t.Parallel()
+	const sessions = 50
+	inBus(t, sessions, func(d *deafBus, l *crowded) {
+		stop := func(n uint32) {
+			for id := range fsm.WorkerID(sessions) {
+				a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: n}, Attempt: 1}
+				l.asked[id+1].Send(sequencer.Outgoing{Stop: []sequencer.StopOrder{{Attempt: a}}})
+			}
+			for id := range fsm.WorkerID(sessions) {
+				l.asked[id+1].Flush()
+			}
+		}
+		stop(1) // whatever of it goes out first hangs
+		synctest.Wait()
+		stop(2)
+		stop(3)
+		messages, stops := 0, 0
+		for stops < 3*sessions {
+			m := <-d.reads
+			messages++
+			for _, f := range m.GetFrames() {
+				for _, s := range f.GetMessage().GetStops() {
+					if stops++; s.GetAttempt().GetTask() == 0 {
+						t.Errorf("got %v", f)
+					}
+				}
+			}
+		}
+		if messages != 2 {
+			t.Errorf("%d messages, want what was on its way and another one", messages)
+		}
+	})
+}
+
+func TestTheEndOfOneSessionIsNotThatOfOthers(t *testing.T) {
+	t.Parallel()
+	inBus(t, 3, func(d *deafBus, l *crowded) {
+		l.asked[1].Close(errReason) // by the leader
+		f := d.frame(func(f *dtaskv1.ResponseFrame) bool { return f.GetEnd() != nil })
+		if f.GetSession() != 1 || f.GetEnd().GetMessage() != errReason.Error() {
+			t.Errorf("got %v, want the end of the first session with its reason", f)
+		}
+		d.says <- &dtaskv1.SessionsRequest{Frames: []*dtaskv1.RequestFrame{{Session: 2, End: true}}} // by the worker
+		f = d.frame(func(f *dtaskv1.ResponseFrame) bool { return f.GetEnd() != nil })
+		if f.GetSession() != 2 || f.GetEnd().GetCode() != uint32(codes.OK) {
+			t.Errorf("got %v, want the end of the second session", f)
+		}
+		d.say(2, &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "again", Incarnation: "a"}}) // a number is used once
+		d.say(3, &dtaskv1.SessionRequest{Beat: 3})
+		d.frame(beatIn(3, 3))
+		d.say(9, &dtaskv1.SessionRequest{Beat: 1}) // begins with no hello
+		f = d.frame(func(f *dtaskv1.ResponseFrame) bool { return f.GetEnd() != nil })
+		if f.GetSession() != 9 || f.GetEnd().GetMessage() != ErrNoHello.Error() {
+			t.Errorf("got %v, want the refusal of the ninth session", f)
+		}
+		d.say(3, &dtaskv1.SessionRequest{Beat: 4})
+		d.frame(beatIn(3, 4))
+		if l.next != 3 {
+			t.Errorf("%d workers came, want 3", l.next)
+		}
+	})
+}
+
+func TestAStreamThatIsCutEndsAllItsSessions(t *testing.T) {
+	t.Parallel()
+	inBus(t, 10, func(_ *deafBus, l *crowded) {
+		if l.left != 0 {
+			t.Errorf("%d workers have gone before", l.left)
+		}
+	})
+}
+
+func TestAMessageOfManySessionsHasABound(t *testing.T) {
+	t.Parallel()
+	c := &carrier{out: outgoing.New[*lane, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse](), lanes: make(map[uint32]*lane)}
+	for i := range uint32(3 * carrierFrames) {
+		x := newSession(nil, nil, nil, nil)
+		x.lane = &lane{c: c, number: i, ctx: t.Context(), x: x}
+		x.lane.open.Store(true)
+		x.beat = 1
+		x.lane.wake()
+	}
+	total := 0
+	if err := c.out.Drain(c.pack, func(m *dtaskv1.SessionsResponse) error {
+		n := len(m.GetFrames())
+		if total += n; n == 0 || n > carrierFrames || n*smallFrame > 2*carrierBytes {
+			t.Errorf("a message of %d frames", n)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if total != 3*carrierFrames {
+		t.Errorf("%d frames, want each session's", total)
+	}
+}

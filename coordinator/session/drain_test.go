@@ -1,0 +1,90 @@
+package session_test
+
+import (
+	"testing"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func TestAWorkerThatLeavesFinishesAndGetsNothingNew(t *testing.T) {
+	t.Parallel()
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			s := h.lead(1)
+			p := h.join(helloOf("w", 2))
+			id := h.submit("job", 4, 1, nil)
+			held := p.assigned(2)
+			p.say(&dtaskv1.SessionRequest{Leaving: true, Beat: 9})
+			p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 9 })
+			p.report(1, succeeded, held[0])
+			p.report(2, released, held[1])
+			p.next("the last acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 2 })
+			if w := s.Workers()[1]; !w.Draining || w.Held != 0 {
+				t.Errorf("the worker is %+v, want draining and idle", w)
+			}
+			p.cancel()
+			_ = h.result()
+			other := h.join(helloOf("other", 4))
+			if n := len(other.assigned(3)); n != 3 || h.task(id, held[1].GetTask()).Failures != 0 {
+				t.Errorf("another worker got %d tasks, want 3", n)
+			}
+		})
+	}
+}
+
+func TestAHelloMaySayThatItsWorkerLeaves(t *testing.T) {
+	t.Parallel()
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			s := h.lead(1)
+			p := h.dial()
+			p.say(&dtaskv1.SessionRequest{Leaving: true, Hello: helloOf("w", 2)})
+			p.next("welcome", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome() != nil })
+			p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{}, Beat: 2})
+			p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 2 })
+			h.submit("job", 2, 1, nil)
+			if w := s.Workers()[1]; !w.Draining || w.Held != 0 {
+				t.Errorf("the worker is %+v, want draining and idle", w)
+			}
+		})
+	}
+}
+
+func TestAnOrderToDrainReachesTheWorkerAndItsNextSession(t *testing.T) {
+	t.Parallel()
+	for _, by := range ways {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			h := by.house(t)
+			s := h.lead(1)
+			p := h.join(helloOf("w", 1))
+			h.submit("job", 1, 1, nil)
+			held := p.assigned(1)
+			if err := s.Drain(t.Context(), "w", 0, "new disk"); err != nil {
+				t.Fatal(err)
+			}
+			p.next("the order", func(m *dtaskv1.SessionResponse) bool { return m.GetDrain().GetDraining() })
+			p.next("the end of what it runs", func(m *dtaskv1.SessionResponse) bool {
+				return len(m.GetStops()) == 1 && m.GetStops()[0].GetReason() == dtaskv1.StopReason_STOP_REASON_DRAINED
+			})
+			p.report(1, released, held[0])
+			p.next("the acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 1 })
+			p.cancel()
+			_ = h.result()
+			p = h.dial()
+			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
+			p.next("a welcome that tells it", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome().GetDraining() })
+			if _, err := s.Undrain(t.Context(), "w"); err != nil {
+				t.Fatal(err)
+			}
+			p.next("the end of the order", func(m *dtaskv1.SessionResponse) bool { return m.GetDrain() != nil && !m.GetDrain().GetDraining() })
+			if again := p.assigned(1); again[0].GetAttempt() != 2 {
+				t.Errorf("it got %v, want the second attempt", again)
+			}
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dtask/dtask/test/cluster"
+)
+
+// logstore compares the stores of the log: a cluster on each, and one round on the one
+// after one on the other, since disks have good and bad minutes.
+func logstore(ctx context.Context, b *bench) error {
+	if err := b.onBoth(ctx, b.usualCluster(), pair.throughput); err != nil {
+		return err
+	}
+	return b.onBoth(ctx, cluster.Config{}, pair.alone) // the loader has workers of its own
+}
+
+// onBoth starts a cluster on each store.
+func (b *bench) onBoth(ctx context.Context, cfg cluster.Config, measure func(pair, context.Context) error) error {
+	on := func(store string) cluster.Config {
+		cfg.CoordinatorFlags = []string{"--log-store", store}
+		return cfg
+	}
+	return with(ctx, on("bolt"), func(bolt *cluster.Cluster) error {
+		return with(ctx, on("wal"), func(wal *cluster.Cluster) error {
+			return measure(pair{bench: b, bolt: bolt, wal: wal}, ctx)
+		})
+	})
+}
+
+// A pair is a cluster on each store of the log.
+type pair struct {
+	*bench
+
+	bolt, wal *cluster.Cluster
+}
+
+// throughput measures small jobs and large ones.
+func (p pair) throughput(ctx context.Context) error {
+	for _, f := range []struct {
+		what  string
+		tasks int
+		args  []string
+	}{
+		{"jobs of 10 tasks, one call each, 64 callers", p.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "64"}},
+		{"jobs of 10 tasks, one call each, 8 callers", p.tasks / 10, []string{"--tasks-per-job", "10", "--clients", "8"}},
+		{"jobs of 10,000 tasks", p.tasks, nil},
+	} {
+		setting := fmt.Sprintf("%d tasks of 32 B, %s", f.tasks, p.usual())
+		rate, cpu := figure{f.what, "tasks/s", setting}, figure{f.what + ": CPU", "µs/task", "all processes together"}
+		err := p.inTurn(ctx, []figure{rate, cpu}, func(ctx context.Context, c *cluster.Cluster) ([]float64, error) {
+			r, err := oneRound(ctx, c, f.tasks, f.args)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", f.what, err)
+			}
+			var used time.Duration
+			for _, one := range r.cpu {
+				used += one
+			}
+			return []float64{r.TasksPerSecond, float64(used.Microseconds()) / r.Tasks}, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alone measures tasks that come one by one, when nothing else is to be done.
+func (p pair) alone(ctx context.Context) error {
+	const rate = 50
+	f := fleet{workers: fewWorkers, slots: manySlots, rate: rate, perJob: 1, tasks: int(rate * p.during.Seconds())}
+	setting := fmt.Sprintf("%d tasks/s, one by one, for %s, from before the call; %s", rate, p.during, f)
+	return p.inTurn(ctx, []figure{{"begins after, at idle: p50", "ms", setting}, {"begins after, at idle: p99", "ms", ""}}, func(ctx context.Context, c *cluster.Cluster) ([]float64, error) {
+		l, err := p.load(ctx, c, f)
+		if err != nil {
+			return nil, err
+		}
+		var got []float64
+		for _, name := range []string{"p50", "p99"} {
+			ms, err := strconv.ParseFloat(l.WaitMS[name], 64)
+			if err != nil {
+				return nil, fmt.Errorf("reading latencies: %w", err)
+			}
+			got = append(got, ms)
+		}
+		return got, nil
+	})
+}
+
+// A figure is what one round says.
+type figure struct{ what, unit, setting string }
+
+// inTurn runs rounds on both, the first of which does not count, and adds for each figure
+// what it is on either, and the ratio of each two that ran one after the other.
+func (p pair) inTurn(ctx context.Context, figures []figure, run func(context.Context, *cluster.Cluster) ([]float64, error)) error {
+	onBolt, onWAL := make([][]float64, len(figures)), make([][]float64, len(figures))
+	for n := range p.rounds + 1 {
+		first, second := p.bolt, p.wal
+		if n%2 == 1 {
+			first, second = second, first
+		}
+		for _, c := range []*cluster.Cluster{first, second} {
+			got, err := run(ctx, c)
+			if err != nil {
+				return err
+			}
+			into := onBolt
+			if c == p.wal {
+				into = onWAL
+			}
+			for i := range figures {
+				if n > 0 {
+					into[i] = append(into[i], got[i])
+				}
+			}
+		}
+	}
+	for i, f := range figures {
+		if slices.Contains(onBolt[i], 0) {
+			continue // it could not be measured here
+		}
+		ratios := make([]float64, p.rounds)
+		for n := range ratios {
+			ratios[n] = onWAL[i][n] / onBolt[i][n]
+		}
+		p.table.add(f.what+", bolt", f.unit, f.setting, onBolt[i]...)
+		p.table.add(f.what+", wal", f.unit, "", onWAL[i]...)
+		p.table.add("  wal ÷ bolt", "", "of each two rounds one after the other", ratios...)
+	}
+	return nil
+}
+
+// useLogStore lets every cluster of this run have its log in a store.
+func (o *options) useLogStore() error {
+	if o.logStore == "" {
+		return nil
+	}
+	o.note = strings.TrimPrefix(o.note+", log in "+o.logStore, ", ")
+	if err := os.Setenv(cluster.StoreVariable, o.logStore); err != nil {
+		return fmt.Errorf("-log-store: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/clustertest"
+)
+
+// segments are the files of a log that is not in raft.db.
+func segments(t *testing.T, n *cluster.Coordinator) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(n.DataDir, "wal", "*.wal"))
+	clustertest.Must(t, err)
+	return files
+}
+
+// TestALogInSegmentsOutlivesEveryProcess kills the leader, then all, at a log in segments
+// of raft-wal, and lets snapshots compact it meanwhile.
+func TestALogInSegmentsOutlivesEveryProcess(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 2, CoordinatorFlags: append(snapshotFlags(), "--log-store", "wal")})
+	var jobs []string
+	submit := func() {
+		t.Helper()
+		for range 10 {
+			jobs = append(jobs, clustertest.Submit(t, c.Ctl, cluster.JobFile("kept",
+				cluster.Builtin("first", "sleep", "50ms"), cluster.Builtin("second", "noop", "").After("first"))))
+		}
+	}
+	for range 3 {
+		submit()
+		leader := clustertest.Leader(t, c)
+		if len(segments(t, leader)) == 0 {
+			t.Fatal("there are no segments")
+		}
+		clustertest.Must(t, leader.Kill())
+		submit()
+		clustertest.Must(t, leader.Start(ctx))
+		clustertest.Must(t, c.AwaitCaughtUp(ctx, leader))
+	}
+	submit()
+	for _, n := range c.Coordinators() {
+		clustertest.Must(t, n.Kill())
+	}
+	clustertest.Must(t, c.Start(ctx))
+	for _, id := range jobs {
+		if job := completed(t, c.Ctl, id); len(job.Tasks) != 2 {
+			t.Errorf("job %s has %d tasks, want 2", id, len(job.Tasks))
+		}
+	}
+	clustertest.Must(t, c.AwaitEqual(ctx))
+}
+
+// TestAReplicaChangesItsStoreByRejoining: a folder is refused with another store, and the
+// cluster is a mixed one while its replicas are changed one after the other.
+func TestAReplicaChangesItsStoreByRejoining(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorFlags: []string{"--log-store", "bolt", "--auto-rejoin"}})
+	before := clustertest.Submit(t, c.Ctl, cluster.JobFile("before", cluster.Builtin("a", "noop", "")))
+	completed(t, c.Ctl, before)
+	ids := []string{"n1", "n2", "n3"}
+	for _, i := range []int{0, 1} { // one of them may lead
+		n := c.Coordinators()[i]
+		clustertest.Must(t, c.AwaitCaughtUp(ctx, n))
+		clustertest.Must(t, n.Terminate())
+		_, err := n.Wait(ctx)
+		clustertest.Must(t, err)
+		n.AddArgs("--log-store", "wal")
+		clustertest.Must(t, n.Start(ctx))
+		awaitExit(t, n, n.DataDir, "in the store bolt", "--log-store=wal", "--log-store=bolt", "empty folder")
+		if len(segments(t, n)) > 0 {
+			t.Error("a folder that was refused got segments")
+		}
+		clustertest.Must(t, os.Rename(n.DataDir, n.DataDir+".old"))
+		clustertest.Must(t, n.Start(ctx))
+		ids[i] += "-1"
+		awaitVoters(t, c, ids...)
+		clustertest.Must(t, c.AwaitCaughtUp(ctx, n))
+		if len(segments(t, n)) == 0 {
+			t.Error("it has no segments")
+		}
+	}
+	completed(t, c.Ctl, before)
+	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", cluster.Builtin("a", "noop", ""))))
+	clustertest.Must(t, c.AwaitEqual(ctx))
+}
