@@ -170,10 +170,8 @@ func (r *run) judge(t *testing.T, trouble error) {
 	if err := <-r.working; err != nil {
 		t.Error(err)
 	}
-	if trouble == nil {
-		if err := r.settle(ctx); err != nil {
-			t.Error(err)
-		}
+	if err := r.settle(ctx); err != nil { // also in trouble: what has merely not ended would look lost
+		t.Error(err)
 	}
 	finals, err := r.work.Finals(ctx)
 	if err != nil {
@@ -203,6 +201,9 @@ func (r *run) judge(t *testing.T, trouble error) {
 	}
 	diverged += check.Count(report.Faults, check.Diverged, check.Damaged)
 	r.table(t, report, lasted, diverged)
+	if trouble != nil {
+		t.Logf("what went wrong first: %v", trouble)
+	}
 	r.record(t, report, lasted, diverged)
 	r.floors(t, lasted)
 }

@@ -64,6 +64,18 @@ func damaged(harm func(w *World, d *faultfs.Disk, n *cluster.Coordinator) error)
 
 // atRisk takes a replica, and the right to put what it has stored at risk.
 func (w *World) atRisk(ctx context.Context, fault string, do func(d *faultfs.Disk, n *cluster.Coordinator) error) error {
+	return w.risked(ctx, fault, func() error {
+		some, release, err := w.takeProcesses(ctx, fault, aReplica)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return do(w.Disks[some[0].Name], some[0])
+	})
+}
+
+// risked does something to the data of a replica, while no other's is at risk.
+func (w *World) risked(ctx context.Context, fault string, do func() error) error {
 	if w.Disks == nil {
 		return fmt.Errorf("no disks that break: %w", ErrCannot)
 	}
@@ -75,12 +87,7 @@ func (w *World) atRisk(ctx context.Context, fault string, do func(d *faultfs.Dis
 	if err := w.allKnowAll(ctx); err != nil {
 		return err
 	}
-	some, release, err := w.takeProcesses(ctx, fault, aReplica)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return do(w.Disks[some[0].Name], some[0])
+	return do()
 }
 
 // allKnowAll returns once every replica has its history, and has applied what is
@@ -326,8 +333,20 @@ func (w *World) forgetAside(n *cluster.Coordinator) (int, error) {
 
 // rolledBack brings an old copy of a replica's disk back, after it has acknowledged
 // more than that has. It must not be believed.
-func rolledBack(ctx context.Context, w *World, hold time.Duration) error {
-	return w.atRisk(ctx, "old copy", func(d *faultfs.Disk, n *cluster.Coordinator) error {
+//
+// Who tells that it is old are the others that run, if they can be reached: whoever
+// led when it acknowledged remembers it until its own process ends. So no other fault
+// has a replica or a link between them meanwhile.
+func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
+	all := w.Cluster.Coordinators()
+	others, err := w.Take("old copy", append(replicas(all...), PeerLinks)...)
+	if err != nil {
+		return err
+	}
+	defer others()
+	return w.risked(ctx, "old copy", func() error {
+		n := all[w.Random.IntN(len(all))]
+		d := w.Disks[n.Name]
 		if err := w.Kill(ctx, n); err != nil {
 			return err
 		}
@@ -335,7 +354,7 @@ func rolledBack(ctx context.Context, w *World, hold time.Duration) error {
 		if err := errors.Join(d.Save("old"), Ensure(context.WithoutCancel(ctx), n.Process)); err != nil {
 			return fmt.Errorf("copying a disk: %w", err)
 		}
-		if err := w.goesOn(ctx, n, old, hold); err != nil {
+		if err := goesOn(ctx, n, old); err != nil {
 			return err
 		}
 		if err := w.Kill(ctx, n); err != nil {
@@ -355,11 +374,16 @@ func rolledBack(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// goesOn returns once a replica has applied many entries more than before.
-func (w *World) goesOn(ctx context.Context, n *cluster.Coordinator, before uint64, hold time.Duration) error {
-	const many = 100
-	for deadline := time.Now().Add(max(hold, 10*time.Second)); time.Now().Before(deadline) && ctx.Err() == nil; {
-		if now := w.applied(ctx, n); now > before+many {
+// goesOn returns once a replica has acknowledged many entries more than there were
+// before, by its own word: the others are ahead of one that does not run.
+func goesOn(ctx context.Context, n *cluster.Coordinator, before uint64) error {
+	const (
+		many  = 100
+		limit = 10 * time.Second
+	)
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline) && ctx.Err() == nil; {
+		figures, err := n.Metrics(ctx)
+		if err == nil && figures["dtask_raft_leading"] == 0 && figures["dtask_raft_applied_index"] > float64(before+many) {
 			return nil
 		}
 		pauseOr(ctx, 100*time.Millisecond)

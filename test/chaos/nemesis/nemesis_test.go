@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dtask/dtask/test/cluster"
 )
 
 func TestThingsAreTakenAllOrNone(t *testing.T) {
@@ -123,5 +128,31 @@ func TestKindsAreThoseOfTheCatalogue(t *testing.T) {
 		if len(f.Kind()) < 2 || f.Kind()[0] != 'F' {
 			t.Errorf("%s has the kind %q", f.Name(), f.Kind())
 		}
+	}
+}
+
+func TestAReplicaHasGoneOnWhenItSaysSoItself(t *testing.T) {
+	answers := []string{
+		"dtask_raft_leading 0\ndtask_raft_applied_index 0\n",   // it has just started
+		"dtask_raft_leading 0\ndtask_raft_applied_index 110\n", // in flight when it was killed, perhaps
+		"dtask_raft_leading 1\ndtask_raft_applied_index 999\n", // to whom would it have acknowledged that?
+		"dtask_raft_leading 0\ndtask_raft_applied_index 999\n",
+	}
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		if asked == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte(answers[min(asked-2, len(answers)-1)]))
+	}))
+	defer server.Close()
+	n := &cluster.Coordinator{Process: new(cluster.Process), HTTP: strings.TrimPrefix(server.URL, "http://")}
+	if err := goesOn(t.Context(), n, 10); err != nil {
+		t.Fatal(err)
+	}
+	if asked != 5 {
+		t.Errorf("it was believed after %d questions, want 5", asked)
 	}
 }
