@@ -127,8 +127,11 @@ type Head struct {
 
 // aggregated counts the tasks that are part of the job's result.
 func (j *job) aggregated() uint32 {
-	if j.state != JobCompleted {
+	switch {
+	case j.state != JobCompleted:
 		return 0
+	case j.succ == nil:
+		return j.counts[Completed]
 	}
 	n := uint32(0)
 	for i := range j.total {
@@ -144,33 +147,30 @@ func (j *job) aggregated() uint32 {
 const frameArchived frameKind = 128
 
 // Write writes the record.
-func (a *Archived) Write(w io.Writer) error { return new(RecordWriter).Write(a, w) }
+func (a *Archived) Write(w io.Writer) error {
+	_, err := new(RecordWriter).Write(a, w)
+	return err
+}
 
 // RecordWriter writes records, one after the other, and keeps the memory that it needs
 // for that. The zero value is ready.
 type RecordWriter struct{ f frameWriter }
 
-// Write writes the record of a job.
-func (r *RecordWriter) Write(a *Archived, w io.Writer) error {
-	f := &r.f
-	if f.w == nil {
-		f.w = bufio.NewWriterSize(w, 16<<10)
-	}
-	f.w.Reset(w)
-	f.e.b, f.frames, f.err = f.e.b[:0], 0, nil
-	a.head(f)
+// Write writes the record of a job, and gives its head.
+func (r *RecordWriter) Write(a *Archived, w io.Writer) (Head, error) {
+	f, h := &r.f, a.Head()
+	f.ahead = 16 << 10
+	f.begin(w, "")
+	a.head(f, &h)
 	f.job(a.job)
-	if f.err == nil {
-		f.err = f.w.Flush()
+	if err := f.finish(); err != nil {
+		return Head{}, fmt.Errorf("writing the record of job %d: %w", a.job.id, err)
 	}
-	if f.err != nil {
-		return fmt.Errorf("writing the record of job %d: %w", a.job.id, f.err)
-	}
-	return nil
+	return h, nil
 }
 
-func (a *Archived) head(f *frameWriter) {
-	e, h := &f.e, a.Head()
+func (a *Archived) head(f *frameWriter, h *Head) {
+	e := &f.e
 	e.u64(uint64(h.ID))
 	e.u64(uint64(h.Version))
 	e.u64(uint64(h.Priority)) //nolint:gosec // an enum

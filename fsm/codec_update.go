@@ -107,11 +107,11 @@ func (f *frameWriter) updates(j *job) {
 		f.e.i64(t.notBefore)
 		f.e.bool(t.body != nil)
 		f.e.bytes(t.body)
-		if len(f.e.b) > noteSize {
+		if f.contents() > noteSize {
 			f.frame(frameUpdates)
 		}
 	})
-	if len(f.e.b) > 0 {
+	if f.contents() > 0 {
 		f.frame(frameUpdates)
 	}
 }

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -131,8 +130,8 @@ func tryRestore(t *testing.T, data []byte) {
 // what is changed there stays well framed, so that a fuzzer changes the contents.
 func framed(data []byte) []byte {
 	var b bytes.Buffer
-	w := frameWriter{w: bufio.NewWriter(&b)}
-	w.raw([]byte(snapshotMagic))
+	var w frameWriter
+	w.begin(&b, snapshotMagic)
 	for len(data) >= 3 {
 		n := min(int(binary.LittleEndian.Uint16(data[1:])), len(data)-3)
 		if kind := frameKind(data[0]); kind != frameEnd {
@@ -142,7 +141,7 @@ func framed(data []byte) []byte {
 		data = data[3+n:]
 	}
 	w.end(New())
-	if err := w.w.Flush(); err != nil {
+	if err := w.finish(); err != nil {
 		panic(err)
 	}
 	return b.Bytes()

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -39,8 +38,8 @@ const maxFrame = 16 << 20
 // WriteSnapshot writes the whole state. It only reads, so that a fork can be
 // written while its origin goes on.
 func (s *State) WriteSnapshot(w io.Writer) error {
-	f := frameWriter{w: bufio.NewWriterSize(w, 256<<10)}
-	f.raw([]byte(snapshotMagic))
+	f := frameWriter{ahead: 256 << 10}
+	f.begin(w, snapshotMagic)
 	f.cluster(s)
 	f.workers(s)
 	f.keys(s)
@@ -55,42 +54,68 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	}
 	f.checkpoints(s)
 	f.end(s)
-	if f.err != nil {
-		return fmt.Errorf("writing snapshot: %w", f.err)
-	}
-	if err := f.w.Flush(); err != nil {
+	if err := f.finish(); err != nil {
 		return fmt.Errorf("writing snapshot: %w", err)
 	}
 	return nil
 }
 
-// frameWriter writes frames; the first error sticks.
+// frameWriter writes frames; the first error sticks. A frame is made where it is written
+// from, behind those before it and room for what stands in front of its contents.
 type frameWriter struct {
-	w      *bufio.Writer
+	ahead int // bytes that are written together
+
+	w      io.Writer
 	e      encoder
+	at     int // where the frame begins that is being made
 	frames uint64
 	err    error
 }
 
-func (f *frameWriter) raw(b []byte) {
-	if f.err == nil {
-		_, f.err = f.w.Write(b)
-	}
+// frameHead is what stands in front of a frame's contents: kind and length.
+const frameHead = 1 + 4
+
+// begin begins to write: what is not framed, then frames.
+func (f *frameWriter) begin(w io.Writer, magic string) {
+	f.w, f.frames, f.err = w, 0, nil
+	f.e.b = append(f.e.b[:0], magic...)
+	f.next()
 }
 
-// frame writes what is in the encoder as one frame.
+// next begins a frame. Its contents are what the encoder appends.
+func (f *frameWriter) next() {
+	f.at = len(f.e.b)
+	f.e.b = append(f.e.b, make([]byte, frameHead)...)
+}
+
+// contents is how many bytes the frame has so far that is being made.
+func (f *frameWriter) contents() int { return len(f.e.b) - f.at - frameHead }
+
+// frame ends a frame.
 func (f *frameWriter) frame(kind frameKind) {
-	var head [5]byte
-	head[0] = byte(kind)
-	binary.LittleEndian.PutUint32(head[1:], uint32(len(f.e.b))) //nolint:gosec // ≤ maxFrame
-	sum := crc32.Update(crc32.Update(0, castagnoli, head[:]), castagnoli, f.e.b)
-	f.raw(head[:])
-	f.raw(f.e.b)
-	var tail [4]byte
-	binary.LittleEndian.PutUint32(tail[:], sum)
-	f.raw(tail[:])
-	f.e.b = f.e.b[:0]
+	b := f.e.b[f.at:]
+	b[0] = byte(kind)
+	binary.LittleEndian.PutUint32(b[1:], uint32(len(b)-frameHead)) //nolint:gosec // ≤ maxFrame
+	f.e.b = binary.LittleEndian.AppendUint32(f.e.b, crc32.Checksum(b, castagnoli))
 	f.frames++
+	if len(f.e.b) >= f.ahead {
+		f.flush()
+	}
+	f.next()
+}
+
+func (f *frameWriter) flush() {
+	if f.err == nil {
+		_, f.err = f.w.Write(f.e.b)
+	}
+	f.e.b = f.e.b[:0]
+}
+
+// finish writes what is not written yet. Nothing must have been added to the last frame.
+func (f *frameWriter) finish() error {
+	f.e.b = f.e.b[:f.at]
+	f.flush()
+	return f.err
 }
 
 func (f *frameWriter) cluster(s *State) {

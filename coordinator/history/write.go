@@ -243,7 +243,7 @@ func (h *History) encode(w waiting, into *arena, rest *parts) (encoded, error) {
 		*rest = parts{}
 		return err
 	}}
-	err := h.records.Write(w.job, &c)
+	head, err := h.records.Write(w.job, &c)
 	if err == nil {
 		err = c.close()
 	}
@@ -254,7 +254,6 @@ func (h *History) encode(w waiting, into *arena, rest *parts) (encoded, error) {
 	if !c.long {
 		h.head = c.head
 	}
-	head := w.job.Head()
 	return makeEncoded(Place{w.index, id}, c.n, c.head, &head, total, into), nil
 }
 
