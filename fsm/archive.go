@@ -200,14 +200,14 @@ func (a *Archived) head(f *frameWriter, h *Head) {
 			e.u64(uint64(n))
 		}
 	}
-	e.names(a.workerNames())
+	e.names(a.workerNames(make([]*Worker, 0, 16)))
 	f.frame(frameArchived)
 }
 
 // workerNames gives the workers that its tasks ran on, as far as they are known, by
-// number.
-func (a *Archived) workerNames() []*Worker {
-	var ids []WorkerID // ascending
+// number. It uses the memory of list.
+func (a *Archived) workerNames(list []*Worker) []*Worker {
+	ids := make([]WorkerID, 0, 16) // ascending
 	last := WorkerID(0)
 	for _, p := range a.job.records.pages {
 		for i := range p.recs {
@@ -222,7 +222,6 @@ func (a *Archived) workerNames() []*Worker {
 		}
 	}
 	s := State{workers: a.workers}
-	list := make([]*Worker, 0, len(ids))
 	for _, id := range ids {
 		if w := s.worker(id); w != nil {
 			list = append(list, w)

@@ -194,7 +194,7 @@ func (h *History) storeFetched(f *fetching, complete, done bool) error {
 				return err
 			}
 		}
-		if err := put(tx, &next, f.list); err != nil {
+		if err := put(tx, &next, f.list, nil); err != nil {
 			return err
 		}
 		switch {

@@ -21,7 +21,9 @@ var buckets = [][]byte{bucketJobs, bucketParts, bucketOrder, bucketIndex, bucket
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func jobKey(id fsm.JobID) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
+func jobKey(id fsm.JobID) []byte { return appendJobKey(nil, id) }
+
+func appendJobKey(b []byte, id fsm.JobID) []byte { return binary.BigEndian.AppendUint64(b, uint64(id)) }
 
 func partKey(id fsm.JobID, part uint32) []byte {
 	return binary.BigEndian.AppendUint32(jobKey(id), part)
@@ -33,8 +35,10 @@ type Place struct {
 	Job   fsm.JobID
 }
 
-func orderKey(p Place) []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, p.Index), uint64(p.Job))
+func orderKey(p Place) []byte { return appendOrderKey(nil, p) }
+
+func appendOrderKey(b []byte, p Place) []byte {
+	return appendJobKey(binary.BigEndian.AppendUint64(b, p.Index), p.Job)
 }
 
 func readOrderKey(k []byte) (p Place, ok bool) {
@@ -80,8 +84,9 @@ func makeWord(kind byte, parts ...string) (w word) {
 func stateWord(s fsm.JobState) word { return makeWord(wordState, s.String()) }
 
 // words are all that a job can be looked for by, in no order.
-func words(h *fsm.Head) []word {
-	list := make([]word, 0, 3+len(h.Header.GetLabels()))
+func words(h *fsm.Head) []word { return appendWords(nil, h) }
+
+func appendWords(list []word, h *fsm.Head) []word {
 	list = append(list, stateWord(h.State))
 	if name := h.Header.GetName(); name != "" {
 		list = append(list, makeWord(wordName, name))

@@ -30,6 +30,12 @@ func makePost(w word, id fsm.JobID) (p post) {
 	return p
 }
 
+func postOf(group [groupSize]byte, low uint16) (p post) {
+	copy(p[:], group[:])
+	binary.BigEndian.PutUint16(p[groupSize:], low)
+	return p
+}
+
 func (p *post) group() []byte { return p[:groupSize] }
 func (p *post) low() uint16   { return binary.BigEndian.Uint16(p[groupSize:]) }
 

@@ -1,8 +1,10 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"time"
 
@@ -149,7 +151,7 @@ func (h *History) writeBatch() error {
 		if err := rest.put(tx); err != nil {
 			return err
 		}
-		if err := put(tx, &b.next, b.records); err != nil {
+		if err := put(tx, &b.next, b.records, memory); err != nil {
 			return err
 		}
 		var err error
@@ -257,9 +259,22 @@ func (h *History) encode(w waiting, into *arena, rest *parts) (encoded, error) {
 	return makeEncoded(Place{w.index, id}, c.n, c.head, &head, total, into), nil
 }
 
-// arena is memory for the values of one transaction, which all end with it. nil: each
+// arena is memory for the values and words of one transaction, which all end with it. nil: each
 // has its own.
-type arena struct{ b []byte }
+type arena struct {
+	b     []byte
+	words []word
+}
+
+// wordsOf gives the words of a job.
+func (a *arena) wordsOf(h *fsm.Head) []word {
+	if a == nil {
+		return words(h)
+	}
+	at := len(a.words)
+	a.words = appendWords(a.words, h)
+	return a.words[at:len(a.words):len(a.words)]
+}
 
 // of gives memory for n bytes.
 func (a *arena) of(n int) []byte {
@@ -280,7 +295,7 @@ func (a *arena) of(n int) []byte {
 func makeEncoded(p Place, parts uint32, record []byte, head *fsm.Head, partBytes int, into *arena) encoded {
 	s := stored{index: p.Index, parts: parts, record: record}
 	value := sealed(jobKey(p.Job), s.append(into.of(valueHeader+len(record)+sumSize)))
-	e := encoded{Place: p, value: value, words: words(head), submitted: head.SubmittedMS}
+	e := encoded{Place: p, value: value, words: into.wordsOf(head), submitted: head.SubmittedMS}
 	e.cost = costOf(head, len(value), partBytes)
 	return e
 }
@@ -294,8 +309,9 @@ func costOf(head *fsm.Head, value, parts int) uint64 {
 	return uint64(value+parts+keys+2*element)*10/9 + uint64(words*perWord)*3/2 //nolint:gosec // not negative
 }
 
-// put stores jobs. One that is there already is stored over.
-func put(tx *bbolt.Tx, m *meta, list []encoded) error {
+// put stores jobs. One that is there already is stored over. What is stored lies in memory
+// until the transaction ends.
+func put(tx *bbolt.Tx, m *meta, list []encoded, memory *arena) error {
 	jobs, order, index := tx.Bucket(bucketJobs), tx.Bucket(bucketOrder), tx.Bucket(bucketIndex)
 	jobs.FillPercent, order.FillPercent = fillPercent, fillPercent
 	var gone []post
@@ -304,9 +320,10 @@ func put(tx *bbolt.Tx, m *meta, list []encoded) error {
 	if k, _ := jobs.Cursor().Last(); len(k) == 8 {
 		highest = fsm.JobID(binary.BigEndian.Uint64(k))
 	}
+	var key, place []byte // used again for each: bbolt keeps copies of keys
 	for i := range list {
 		e := &list[i]
-		key := jobKey(e.Job)
+		key, place = appendJobKey(key[:0], e.Job), appendOrderKey(place[:0], e.Place)
 		var old []byte
 		if e.Job <= highest {
 			old = jobs.Get(key)
@@ -320,7 +337,7 @@ func put(tx *bbolt.Tx, m *meta, list []encoded) error {
 		if err := jobs.Put(key, e.value); err != nil {
 			return err
 		}
-		if err := order.Put(orderKey(e.Place), binary.BigEndian.AppendUint64(nil, e.cost)); err != nil {
+		if err := order.Put(place, binary.BigEndian.AppendUint64(memory.of(8), e.cost)); err != nil {
 			return err
 		}
 		for _, w := range e.words {
@@ -338,8 +355,25 @@ func put(tx *bbolt.Tx, m *meta, list []encoded) error {
 	return addPosts(index, sorted(posts))
 }
 
+// sorted sorts posts, in place. They come job by job, mostly ascending, and many have a word
+// together: so it is the groups that are sorted, and the jobs of one seldom.
 func sorted(posts []post) []post {
-	slices.SortFunc(posts, comparePosts)
+	groups := make(map[[groupSize]byte][]uint16)
+	for i := range posts {
+		group := [groupSize]byte(posts[i].group())
+		groups[group] = append(groups[group], posts[i].low())
+	}
+	order := slices.SortedFunc(maps.Keys(groups), func(a, b [groupSize]byte) int { return bytes.Compare(a[:], b[:]) })
+	posts = posts[:0]
+	for _, group := range order {
+		ids := groups[group]
+		if !slices.IsSorted(ids) {
+			slices.Sort(ids)
+		}
+		for _, id := range ids {
+			posts = append(posts, postOf(group, id))
+		}
+	}
 	return posts
 }
 
