@@ -2,9 +2,9 @@ package history
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"iter"
+	"maps"
 	"slices"
 
 	"go.etcd.io/bbolt"
@@ -39,12 +39,26 @@ func postOf(group [groupSize]byte, low uint16) (p post) {
 func (p *post) group() []byte { return p[:groupSize] }
 func (p *post) low() uint16   { return binary.BigEndian.Uint16(p[groupSize:]) }
 
-// comparePosts is the order of their bytes.
-func comparePosts(a, b post) int {
-	return cmp.Or(
-		cmp.Compare(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8])),
-		cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:])),
-	)
+// sorted sorts posts by their bytes, in place. They come job by job, mostly ascending, and few
+// words are those of many: so the groups are sorted, and the jobs of one only if they are not.
+func sorted(posts []post) []post {
+	groups := make(map[[groupSize]byte][]uint16)
+	for i := range posts {
+		group := [groupSize]byte(posts[i].group())
+		groups[group] = append(groups[group], posts[i].low())
+	}
+	order := slices.SortedFunc(maps.Keys(groups), func(a, b [groupSize]byte) int { return bytes.Compare(a[:], b[:]) })
+	posts = posts[:0]
+	for _, group := range order {
+		jobs := groups[group]
+		if !slices.IsSorted(jobs) {
+			slices.Sort(jobs)
+		}
+		for _, low := range jobs {
+			posts = append(posts, postOf(group, low))
+		}
+	}
+	return posts
 }
 
 // The bucket of the index holds, for each segment and word, lists of jobs: the key of a list

@@ -1,6 +1,8 @@
 package history
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +16,32 @@ import (
 
 	"github.com/dtask/dtask/fsm"
 )
+
+// comparePosts is the order of their bytes.
+func comparePosts(a, b post) int {
+	return cmp.Or(
+		cmp.Compare(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8])),
+		cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:])),
+	)
+}
+
+// Sorting group by group gives what sorting all of them gives.
+func TestPostsAreSortedByTheirBytes(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		jobs := rapid.OneOf(rapid.Uint64Range(1, 40), rapid.Uint64Range(65530, 65545), rapid.Uint64())
+		words := rapid.SampledFrom([]word{{}, {1}, {0, 255}, makeWord(wordName, "a"), makeWord(wordLabel, "k", "v")})
+		var posts []post
+		for range rapid.IntRange(0, 100).Draw(rt, "posts") {
+			posts = append(posts, makePost(words.Draw(rt, "word"), fsm.JobID(jobs.Draw(rt, "job"))))
+		}
+		want := slices.Clone(posts)
+		slices.SortFunc(want, comparePosts)
+		if got := sorted(posts); !slices.Equal(got, want) {
+			rt.Fatalf("got %x, want %x", got, want)
+		}
+	})
+}
 
 // The index is a set of posts, in whatever order they come and go.
 func TestTheIndexIsASetOfPosts(t *testing.T) {

@@ -1,11 +1,8 @@
 package history
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"maps"
-	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -353,28 +350,6 @@ func put(tx *bbolt.Tx, m *meta, list []encoded, memory *arena) error {
 		return err
 	}
 	return addPosts(index, sorted(posts))
-}
-
-// sorted sorts posts, in place. They come job by job, mostly ascending, and many have a word
-// together: so it is the groups that are sorted, and the jobs of one seldom.
-func sorted(posts []post) []post {
-	groups := make(map[[groupSize]byte][]uint16)
-	for i := range posts {
-		group := [groupSize]byte(posts[i].group())
-		groups[group] = append(groups[group], posts[i].low())
-	}
-	order := slices.SortedFunc(maps.Keys(groups), func(a, b [groupSize]byte) int { return bytes.Compare(a[:], b[:]) })
-	posts = posts[:0]
-	for _, group := range order {
-		ids := groups[group]
-		if !slices.IsSorted(ids) {
-			slices.Sort(ids)
-		}
-		for _, id := range ids {
-			posts = append(posts, postOf(group, id))
-		}
-	}
-	return posts
 }
 
 // remove takes out all of a job but its parts, since those of the new one may be there,
