@@ -174,7 +174,7 @@ func (s *Sequencer) assign(b *batch) {
 		w.given++
 		w.fed = b.now
 		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, given: b.at, number: w.given})
-		m := b.to(w.session)
+		m := b.toWorker(w)
 		m.Assign = append(m.Assign, it)
 		n++
 		s.wasReady(b, ref)

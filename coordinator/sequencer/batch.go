@@ -9,11 +9,12 @@ import (
 
 // batch is one entry in the making, with all that follows once it is committed.
 type batch struct {
-	s     *Sequencer
-	draft *fsm.Draft
-	fx    fsm.Effects
-	now   time.Time // monotonic, when the batch was begun
-	at    moment    // the same
+	s      *Sequencer
+	number uint64 // of the batches of the term, from 1
+	draft  *fsm.Draft
+	fx     fsm.Effects
+	now    time.Time // monotonic, when the batch was begun
+	at     moment    // the same
 
 	out   []addressed     // to workers, in order of first use
 	index map[Session]int // where in out
@@ -30,7 +31,8 @@ type addressed struct {
 
 func (s *Sequencer) newBatch() *batch {
 	now := time.Now()
-	b := &batch{s: s, now: now, at: s.moment(now), index: make(map[Session]int)}
+	s.batches++
+	b := &batch{s: s, number: s.batches, now: now, at: s.moment(now), index: make(map[Session]int)}
 	b.draft = fsm.NewDraft(s.view, s.cfg.Wall().UnixMilli(), &b.fx)
 	return b
 }
@@ -58,6 +60,15 @@ func (b *batch) to(to Session) *Outgoing {
 func (b *batch) then(f func(index uint64, err error)) {
 	b.draft.Keep()
 	b.after = append(b.after, f)
+}
+
+// toWorker is to for the session of a worker that is given one thing after the other.
+func (b *batch) toWorker(w *worker) *Outgoing {
+	if w.batch != b.number || b.out[w.place].to != w.session {
+		b.to(w.session)
+		w.batch, w.place = b.number, b.index[w.session]
+	}
+	return &b.out[w.place].m
 }
 
 // stop tells a session to end an attempt.

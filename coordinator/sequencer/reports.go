@@ -122,7 +122,7 @@ func (s *Sequencer) outcome(b *batch, w *worker, o columns.Outcome) {
 		s.watch.forget(item.AttemptRef)
 	}
 
-	m := b.to(w.session)
+	m := b.toWorker(w)
 	m.AckThrough = o.Number
 	if v := verdict(s.judge(b, item, &o)); v != dtaskv1.Verdict_VERDICT_ACCEPTED {
 		at := &dtaskv1.AttemptRef{Job: o.Job, Task: o.Task, Attempt: o.Attempt}

@@ -48,6 +48,7 @@ type Sequencer struct {
 	stale     uint64 // at most so many entries of the scheduler are of tasks that have ended
 	more      bool   // the last batch was full
 
+	batches uint64        // begun
 	pipe    chan struct{} // a token for each entry on its way
 	commits chan inFlight
 	failed  chan struct{} // closed when an entry failed

@@ -24,6 +24,9 @@ type worker struct {
 	fed   time.Time // when it was last given anything
 	asked time.Time // when it was asked to give something back and has not yet
 	given uint64    // assignments so far
+
+	batch uint64 // the last one that gave it anything
+	place int    // of its message in that batch
 }
 
 // orphan is an at-most-once attempt that has begun on a worker that was lost.
