@@ -134,7 +134,7 @@ func (n *Node) openRaft() error {
 	}
 	n.stream = newStreamLayer(&n.cfg, n.serverAt, n.answer)
 	n.transport = newPatientTransport(newTransport(&n.cfg, n.stream, log), n.cfg.Pace)
-	n.transport.newest, n.transport.stored = n.logs.newest.get, n.logs.stored
+	n.transport.newest, n.transport.entry, n.transport.stored = n.logs.newest.get, n.logs.GetLog, n.logs.stored
 	if err := n.newRaft(log, snapshots); err != nil {
 		return errors.Join(err, n.transport.Close())
 	}

@@ -38,7 +38,7 @@ type parallelLog struct {
 	// shares says whether this replica leads and another one must agree. nil until raft
 	// runs: then everything is stored first.
 	shares atomic.Pointer[func() bool]
-	newest newest // given to StoreLogs
+	newest newest // of what StoreLogs has taken
 
 	mu      sync.Mutex // guards what follows
 	changed *sync.Cond
@@ -74,7 +74,7 @@ func (p *parallelLog) StoreLogs(logs []*raft.Log) error {
 	if len(logs) == 0 {
 		return nil
 	}
-	p.newest.set(logs[len(logs)-1].Index)
+	defer p.newest.set(logs[len(logs)-1].Index) // when they can be read
 	if !p.sharing() || slices.ContainsFunc(logs, changesMembers) {
 		if err := p.stored(logs[0].Index - 1); err != nil {
 			return err

@@ -48,6 +48,8 @@ type patientTransport struct {
 	// newest returns the last entry that was given to this replica's store, and a
 	// channel that is closed when there is another. nil: requests never rest.
 	newest func() (index uint64, changed <-chan struct{})
+	// entry reads one of this replica's log. nil: what is new waits for the next request.
+	entry func(index uint64, log *raft.Log) error
 	// stored returns when this replica, too, has stored all up to an index, or never will.
 	stored func(index uint64) error
 
@@ -101,6 +103,7 @@ func newsOf(a *raft.AppendEntriesRequest) news {
 // come. Raft repeats itself every few milliseconds, so that followers learn of a commit
 // soon; in a cluster at rest that is most of what a leader does. Nothing is answered in
 // the peer's place, and heartbeats are not held: leases and reads stay what they are.
+// What a request waited for goes with it, and not behind its answer.
 func (t *patientTransport) rest(id raft.ServerID, args *raft.AppendEntriesRequest) {
 	if t.newest == nil || len(args.Entries) > 0 || isHeartbeat(args) || args.PrevLogEntry != args.LeaderCommitIndex {
 		return
@@ -116,9 +119,29 @@ func (t *patientTransport) rest(id raft.ServerID, args *raft.AppendEntriesReques
 	defer limit.Stop()
 	select {
 	case <-changed:
+		args.Entries = t.since(args)
 	case <-limit.C:
 	case <-t.closed:
 	}
+}
+
+// since are the entries that the leader of a request's term has appended behind it. Of another
+// term there may be some if this replica was deposed while the request rested: then its log
+// need not be what it was when the request was made, and these are another leader's to send. An
+// entry of the term itself only its leader makes, behind all that it had before.
+func (t *patientTransport) since(args *raft.AppendEntriesRequest) (logs []*raft.Log) {
+	if t.entry == nil {
+		return nil
+	}
+	last, _ := t.newest()
+	for index := args.PrevLogEntry + 1; index <= last && len(logs) < maxAppend; index++ {
+		log := new(raft.Log)
+		if t.entry(index, log) != nil || log.Term != args.Term {
+			break
+		}
+		logs = append(logs, log)
+	}
+	return logs
 }
 
 // lastHeard returns when a server last answered; the zero time if never.

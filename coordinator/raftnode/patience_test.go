@@ -150,6 +150,60 @@ func TestALeaderAtRestRepeatsItselfSeldomAndTellsNewsAtOnce(t *testing.T) {
 	})
 }
 
+// TestARequestThatRestedTakesWhatItWaitedFor: what it waited for would otherwise wait for its answer.
+// Entries of another term are another leader's: what is before them here need not be what is before them there.
+func TestARequestThatRestedTakesWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		what string
+		log  map[uint64]uint64 // terms of the entries from 8 on
+		want int
+	}{
+		{"all that is new", map[uint64]uint64{8: 3, 9: 3}, 2},
+		{"what can be read", map[uint64]uint64{9: 3}, 0},
+		{"what the leader of its term has appended", map[uint64]uint64{8: 4, 9: 4}, 0},
+		{"nothing behind another term's entries", map[uint64]uint64{8: 3, 9: 4}, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, _ := lonely(0, 3)
+			var sent []*raft.Log
+			p.send = func(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+				sent, resp.Success = args.Entries, true
+				return nil
+			}
+			var taken newest
+			taken.set(7)
+			p.newest = taken.get
+			p.entry = func(index uint64, log *raft.Log) error {
+				term, ok := test.log[index]
+				if !ok {
+					return raft.ErrLogNotFound
+				}
+				log.Index, log.Term = index, term
+				return nil
+			}
+			rested := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7}
+			p.told["n2"] = newsOf(&rested)
+			time.AfterFunc(repeat/4, func() { taken.set(9) })
+			began := time.Now()
+			if err := p.AppendEntries("n2", "", &rested, new(raft.AppendEntriesResponse)); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(began); d != repeat/4 {
+				t.Errorf("%s: it rested for %v, want %v", test.what, d, repeat/4)
+			}
+			if len(sent) != test.want || len(rested.Entries) != test.want {
+				t.Errorf("%s: %d entries were sent and raft sees %d, want %d", test.what, len(sent), len(rested.Entries), test.want)
+			}
+			for i, log := range sent {
+				if log.Index != 8+uint64(i) {
+					t.Errorf("%s: entry %d is in place %d", test.what, log.Index, i)
+				}
+			}
+		})
+	}
+}
+
 // TestWhatAServerSaysItStoredCountsOnceItIsCommitted: what a leader could not commit may
 // be replaced, and then the server's log ends before it without a fault of its disk.
 func TestWhatAServerSaysItStoredCountsOnceItIsCommitted(t *testing.T) {

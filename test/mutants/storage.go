@@ -5,6 +5,7 @@ func inStorage() []Mutant {
 	stores := Checker{Package: "./coordinator/raftnode", Run: "Store|Entr|Damage|Flip|Disk|Hang|Fail"}
 	segments := Checker{Package: "./coordinator/raftnode", Run: "Segment|Batch|Note|AnotherStore"}
 	parallel := Checker{Package: "./coordinator/raftnode", Run: "Stored|ALeader"}
+	resting := Checker{Package: "./coordinator/raftnode", Run: "Rested"}
 	return []Mutant{
 		{
 			Name:   "an-entry-counts-that-its-leader-has-not-stored",
@@ -20,6 +21,11 @@ func inStorage() []Mutant {
 			Name:   "a-leader-that-is-alone-does-not-wait-for-its-disk",
 			Edits:  []Edit{{"coordinator/raftnode/parallel.go", `if !p.sharing() || slices`, `if p.shares.Load() == nil || slices`}},
 			Caught: []Checker{parallel},
+		},
+		{
+			Name:   "a-request-that-rested-takes-another-leaders-entries",
+			Edits:  []Edit{{"coordinator/raftnode/patience.go", `t.entry(index, log) != nil || log.Term != args.Term {`, `t.entry(index, log) != nil || log.Term > 1<<40 {`}},
+			Caught: []Checker{resting},
 		},
 		{
 			Name: "a-failed-write-is-ignored",
