@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -69,6 +70,10 @@ func (w *simulated) assignedLocked(m *dtaskv1.Assignments, now time.Time) error 
 		return err //nolint:wrapcheck // says what it is
 	}
 	w.l.counts.assigned.Add(int64(rows.Left()))
+	var ( // tasks of a job mostly have the same body
+		last  []byte
+		ready time.Time
+	)
 	for rows.Left() > 0 {
 		t := rows.Next()
 		context := m.GetContexts()[t.Context]
@@ -77,13 +82,21 @@ func (w *simulated) assignedLocked(m *dtaskv1.Assignments, now time.Time) error 
 			w.endLocked(a, dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED)
 			continue
 		}
-		var body dtaskv1.TaskBody
-		_ = proto.Unmarshal(t.Body, &body) // then it has no payload, and no stamp
-		ready, _ := stamped(body.GetPayload())
+		if !bytes.Equal(t.Body, last) {
+			last, ready = t.Body, readyAt(t.Body)
+		}
 		w.queue = append(w.queue, waiting{a, ready})
 	}
 	w.beginLocked(now)
 	return nil
+}
+
+// readyAt is when the task of a body became ready; the zero time if it does not say.
+func readyAt(body []byte) time.Time {
+	var m dtaskv1.TaskBody
+	_ = proto.Unmarshal(body, &m) // then it has no payload, and no stamp
+	at, _ := stamped(m.GetPayload())
+	return at
 }
 
 // beginLocked gives free slots to what waits. What takes no time ends at once.

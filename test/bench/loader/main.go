@@ -37,7 +37,12 @@ type options struct {
 	work    work
 }
 
+// deferred is how much garbage is gathered before it is collected: as much as a real worker does.
+const deferred = 16 << 20
+
 func main() {
+	program.TuneBuffers()
+	program.DeferCollection(deferred)
 	var o options
 	flag.StringVar(&o.addrs, "addr", "127.0.0.1:7460", "HOST:PORT of coordinators, with commas")
 	flag.StringVar(&o.http, "http", "", "HOST:PORT of --http of coordinators, with commas: what they cost is reported")
