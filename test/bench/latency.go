@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 
 	"github.com/dtask/dtask/test/cluster"
 )
@@ -57,13 +56,11 @@ func (b *bench) latencyAt(ctx context.Context, c *cluster.Cluster, where string,
 		if err != nil {
 			return err
 		}
-		for name, list := range map[string]*[]float64{"p50": &p50, "p99": &p99} {
-			ms, err := strconv.ParseFloat(l.WaitMS[name], 64)
-			if err != nil {
-				return fmt.Errorf("reading latencies: %w", err)
-			}
-			*list = append(*list, ms)
+		half, most, err := l.waits()
+		if err != nil {
+			return err
 		}
+		p50, p99 = append(p50, half), append(p99, most)
 	}
 	setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s, from before the call; %s", rate, perJob, b.during, f)
 	b.table.add(what+", at "+where+": p50", "ms", setting, p50...)

@@ -21,6 +21,19 @@ type loaded struct {
 	Idle, Work     []coordinatorCost
 }
 
+// waits are how long tasks waited, in ms: half of them no longer than p50, all but one in a
+// hundred no longer than p99.
+func (l loaded) waits() (p50, p99 float64, err error) {
+	p50, err = strconv.ParseFloat(l.WaitMS["p50"], 64)
+	if err == nil {
+		p99, err = strconv.ParseFloat(l.WaitMS["p99"], 64)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading latencies: %w", err)
+	}
+	return p50, p99, nil
+}
+
 // A coordinatorCost is what one coordinator used meanwhile.
 type coordinatorCost struct {
 	Leader   bool    `json:"leader"`

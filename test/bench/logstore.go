@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +17,7 @@ func logstore(ctx context.Context, b *bench) error {
 	if err := b.onBoth(ctx, b.usualCluster(), pair.throughput); err != nil {
 		return err
 	}
-	return b.onBoth(ctx, cluster.Config{}, pair.alone) // the loader has workers of its own
+	return b.onBoth(ctx, cluster.Config{}, pair.latency) // the loader has workers of its own
 }
 
 // onBoth starts a cluster on each store.
@@ -50,6 +49,7 @@ func (p pair) throughput(ctx context.Context) error {
 	}{
 		{"jobs of 10 tasks, one call each, 64 callers", p.tasks / 5, []string{"--tasks-per-job", "10", "--clients", "64"}},
 		{"jobs of 10 tasks, one call each, 8 callers", p.tasks / 10, []string{"--tasks-per-job", "10", "--clients", "8"}},
+		{"jobs of 10 tasks, 100 in a call", p.tasks / 5, []string{"--tasks-per-job", "10", "--batch", "100"}},
 		{"jobs of 10,000 tasks", p.tasks, nil},
 	} {
 		setting := fmt.Sprintf("%d tasks of 32 B, %s", f.tasks, p.usual())
@@ -72,26 +72,32 @@ func (p pair) throughput(ctx context.Context) error {
 	return nil
 }
 
-// alone measures tasks that come one by one, when nothing else is to be done.
-func (p pair) alone(ctx context.Context) error {
-	const rate = 50
-	f := fleet{workers: fewWorkers, slots: manySlots, rate: rate, perJob: 1, tasks: int(rate * p.during.Seconds())}
-	setting := fmt.Sprintf("%d tasks/s, one by one, for %s, from before the call; %s", rate, p.during, f)
-	return p.inTurn(ctx, []figure{{"begins after, at idle: p50", "ms", setting}, {"begins after, at idle: p99", "ms", ""}}, func(ctx context.Context, c *cluster.Cluster) ([]float64, error) {
-		l, err := p.load(ctx, c, f)
-		if err != nil {
-			return nil, err
-		}
-		var got []float64
-		for _, name := range []string{"p50", "p99"} {
-			ms, err := strconv.ParseFloat(l.WaitMS[name], 64)
+// latency measures how fast tasks begin: alone, when nothing else is to be done, and at
+// 50,000 a second.
+func (p pair) latency(ctx context.Context) error {
+	for _, at := range []struct {
+		what         string
+		rate, perJob int
+	}{
+		{"idle", 50, 1},
+		{"50,000 tasks/s", halfLoad, halfLoad / 100},
+	} {
+		f := fleet{workers: fewWorkers, slots: manySlots, rate: at.rate, perJob: at.perJob, tasks: int(float64(at.rate) * p.during.Seconds())}
+		setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s, from before the call; %s", at.rate, at.perJob, p.during, f)
+		figures := []figure{{"begins after, at " + at.what + ": p50", "ms", setting}, {"begins after, at " + at.what + ": p99", "ms", ""}}
+		err := p.inTurn(ctx, figures, func(ctx context.Context, c *cluster.Cluster) ([]float64, error) {
+			l, err := p.load(ctx, c, f)
 			if err != nil {
-				return nil, fmt.Errorf("reading latencies: %w", err)
+				return nil, err
 			}
-			got = append(got, ms)
+			p50, p99, err := l.waits()
+			return []float64{p50, p99}, err
+		})
+		if err != nil {
+			return err
 		}
-		return got, nil
-	})
+	}
+	return nil
 }
 
 // A figure is what one round says.
