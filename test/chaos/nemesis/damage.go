@@ -354,6 +354,9 @@ func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
 		if err := errors.Join(d.Save("old"), Ensure(context.WithoutCancel(ctx), n.Process)); err != nil {
 			return fmt.Errorf("copying a disk: %w", err)
 		}
+		if old == 0 {
+			return fmt.Errorf("nobody tells how far %s had got: %w", n.Name, ErrCannot)
+		}
 		if err := goesOn(ctx, n, old); err != nil {
 			return err
 		}
