@@ -73,9 +73,14 @@ race: ## run the tests under the race detector, but for the suites of whole proc
 	GORACE=halt_on_error=1 go test -race -timeout 15m $(ARGS) $(RACE_PACKAGES)
 
 .PHONY: lint
-lint: ## lint Go and proto sources
+lint: ## lint Go and proto sources, and the words of comments, messages and docs
+	go run ./tools/vocabulary
 	$(LINT) run
 	$(BUF) lint
+
+.PHONY: quick
+quick: ## the inner loop: vet, lint and unit tests of what differs from BASE (upstream)
+	tools/quick
 
 .PHONY: check
 check: ## all that a change must pass, cheapest first

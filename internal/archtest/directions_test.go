@@ -68,6 +68,7 @@ var mayImport = map[string][]string{
 	"test/chaos/...":   {"..."},
 	"test/e2e/...":     {"..."},
 	"test/mutants":     {"test/record"},
+	"tools/...":        {},
 	"test/record/...":  {"test/record"},
 	"test/simulation":  {"..."},
 }
