@@ -50,5 +50,5 @@ func (f *fakeLeader) UndrainWorker(_ context.Context, r *dtaskv1.UndrainWorkerRe
 	already := f.until == 0
 	f.fakeDrain = fakeDrain{}
 	f.mu.Unlock()
-	return &dtaskv1.UndrainWorkerResponse{Worker: f.firstWorker(), Already: already}, nil
+	return &dtaskv1.UndrainWorkerResponse{Worker: f.firstWorker(), AlreadyUndrained: already}, nil
 }

@@ -82,7 +82,7 @@ func (f *fakeLeader) ListDeadLetters(_ context.Context, r *dtaskv1.ListDeadLette
 	})
 	out := &dtaskv1.ListDeadLettersResponse{}
 	if at := len(r.GetPageToken()); at < len(all) { // the token is as long as what was sent
-		out.Letters = all[at : at+1]
+		out.DeadLetters = all[at : at+1]
 		out.NextPageToken = r.GetPageToken() + "x"
 	}
 	return out, nil

@@ -130,7 +130,7 @@ func newFakeLeader() *fakeLeader {
 	f.jobs["40"] = &fakeJob{
 		job: &dtaskv1.Job{
 			Id: "40", Name: "cleans", Priority: dtaskv1.Priority_PRIORITY_NORMAL, State: dtaskv1.JobState_JOB_STATE_RUNNING, Outcome: dtaskv1.JobState_JOB_STATE_CANCELLED,
-			SubmittedAt: ago(3 * time.Minute), StartedAt: ago(3 * time.Minute), Error: "being cancelled, its clean-up tasks run", MaxFailures: 5, FailuresBorne: 2,
+			SubmittedAt: ago(3 * time.Minute), StartedAt: ago(3 * time.Minute), Error: "being cancelled, its clean-up tasks run", MaxFailures: 5, FailuresTolerated: 2,
 			TasksTotal: 2, TasksByState: map[string]uint32{"cancelled": 1, "running": 1},
 		},
 		tasks: []*dtaskv1.Task{
@@ -335,14 +335,14 @@ func (f *fakeLeader) WaitJobs(r *dtaskv1.WaitJobsRequest, s grpc.ServerStreaming
 		case err != nil:
 			m.Unknown = append(m.Unknown, id)
 		case j.job.GetState() == dtaskv1.JobState_JOB_STATE_RUNNING:
-			m.Left++
+			m.Remaining++
 			m.TasksCompleted += uint64(j.job.GetTasksCompleted())
 		default:
-			m.Ended = append(m.Ended, j.job)
+			m.Finished = append(m.Finished, j.job)
 		}
 	}
 	err := s.Send(m)
-	if m.GetLeft() > 0 {
+	if m.GetRemaining() > 0 {
 		<-s.Context().Done()
 	}
 	return err
@@ -357,7 +357,7 @@ func (f *fakeLeader) Cancel(_ context.Context, r *dtaskv1.CancelRequest) (*dtask
 		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+r.GetJob()+" has ended: failed")
 	}
 	f.noteCancelled(r.GetJob())
-	return &dtaskv1.CancelResponse{Already: r.GetReason() == "again" && !r.GetNow()}, nil
+	return &dtaskv1.CancelResponse{AlreadyCancelled: r.GetReason() == "again" && !r.GetNow()}, nil
 }
 
 func (f *fakeLeader) GetResult(_ context.Context, r *dtaskv1.GetResultRequest) (*dtaskv1.GetResultResponse, error) {
@@ -404,7 +404,7 @@ func (f *fakeLeader) AddMember(_ context.Context, r *dtaskv1.AddMemberRequest) (
 }
 
 func (f *fakeLeader) RemoveMember(_ context.Context, r *dtaskv1.RemoveMemberRequest) (*dtaskv1.RemoveMemberResponse, error) {
-	return &dtaskv1.RemoveMemberResponse{Already: r.GetServerId() == "gone"}, nil
+	return &dtaskv1.RemoveMemberResponse{AlreadyRemoved: r.GetServerId() == "gone"}, nil
 }
 
 func (f *fakeLeader) TransferLeadership(context.Context, *dtaskv1.TransferLeadershipRequest) (*dtaskv1.TransferLeadershipResponse, error) {

@@ -162,7 +162,7 @@ func (a *app) jobHead(w io.Writer, j *dtaskv1.Job) error {
 	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
 		row("outcome", show.JobState(j.GetOutcome())+", cleaning up")
 	}
-	if n := j.GetFailuresBorne(); n > 0 {
+	if n := j.GetFailuresTolerated(); n > 0 {
 		row("note", fmt.Sprintf("%s borne of %s", show.Plural(n, "failure"), show.Count(j.GetMaxFailures())))
 	}
 	row("retries", show.Count(j.GetRetries()))

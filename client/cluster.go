@@ -121,7 +121,7 @@ func (c *Client) RemoveMember(ctx context.Context, id string) (already bool, err
 		name: "removing the member", limit: changeLimit,
 		run: func(ctx context.Context, t try) error {
 			got, err := t.cluster().RemoveMember(ctx, &dtaskv1.RemoveMemberRequest{ServerId: id})
-			already = got.GetAlready()
+			already = got.GetAlreadyRemoved()
 			return err
 		},
 	})

@@ -37,5 +37,5 @@ func (c *Client) UndrainWorker(ctx context.Context, name string) (w *dtaskv1.Wor
 			return err
 		},
 	})
-	return got.GetWorker(), got.GetAlready(), err
+	return got.GetWorker(), got.GetAlreadyUndrained(), err
 }

@@ -19,7 +19,7 @@ func (f *fake) DrainWorker(_ context.Context, r *dtaskv1.DrainWorkerRequest) (*d
 }
 
 func (f *fake) UndrainWorker(_ context.Context, r *dtaskv1.UndrainWorkerRequest) (*dtaskv1.UndrainWorkerResponse, error) {
-	return &dtaskv1.UndrainWorkerResponse{Worker: &dtaskv1.Worker{Name: r.GetName()}, Already: true}, nil
+	return &dtaskv1.UndrainWorkerResponse{Worker: &dtaskv1.Worker{Name: r.GetName()}, AlreadyUndrained: true}, nil
 }
 
 func TestAWorkerIsDrained(t *testing.T) {

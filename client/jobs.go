@@ -137,7 +137,7 @@ func (c *Client) cancel(ctx context.Context, name string, req *dtaskv1.CancelReq
 			return err
 		},
 	})
-	return got.GetAlready(), err
+	return got.GetAlreadyCancelled(), err
 }
 
 // Result returns a job and what its terminal tasks left. The job may not have

@@ -60,7 +60,7 @@ func (c *Client) DeadLetters(ctx context.Context, f LetterFilter) iter.Seq2[*dta
 				yield(nil, err)
 				return
 			}
-			for _, letter := range got.GetLetters() {
+			for _, letter := range got.GetDeadLetters() {
 				if !yield(letter, nil) {
 					return
 				}

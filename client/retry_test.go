@@ -35,9 +35,9 @@ func TestDeadLettersAreReadPageByPageUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	pages := map[string]*dtaskv1.ListDeadLettersResponse{
-		"":  {Letters: []*dtaskv1.DeadLetter{{Task: "a"}, {Task: "b"}}, NextPageToken: "x"},
+		"":  {DeadLetters: []*dtaskv1.DeadLetter{{Task: "a"}, {Task: "b"}}, NextPageToken: "x"},
 		"x": {NextPageToken: "y"}, // nothing found in what was looked at
-		"y": {Letters: []*dtaskv1.DeadLetter{{Task: "c"}, {Task: "d"}}},
+		"y": {DeadLetters: []*dtaskv1.DeadLetter{{Task: "c"}, {Task: "d"}}},
 	}
 	n.serve(t, "a:1", &fake{dead: func(r *dtaskv1.ListDeadLettersRequest) (*dtaskv1.ListDeadLettersResponse, error) {
 		if r.GetJob() != "42" || r.GetType() != "prime" || !r.GetWithHistory() || r.GetConsistency() != dtaskv1.Consistency_CONSISTENCY_STALE {

@@ -123,12 +123,12 @@ func (w *waiting) try(ctx context.Context, t try, ids []string) error {
 
 // take notes what the caller is told of.
 func (w *waiting) take(got *dtaskv1.WaitJobsResponse) Ends {
-	for _, job := range got.GetEnded() {
+	for _, job := range got.GetFinished() {
 		job.Freshness = got.GetFreshness()
 		delete(w.left, job.GetId())
 	}
 	for _, id := range got.GetUnknown() {
 		delete(w.left, id)
 	}
-	return Ends{Jobs: got.GetEnded(), Unknown: got.GetUnknown(), Left: len(w.left), Completed: got.GetTasksCompleted()}
+	return Ends{Jobs: got.GetFinished(), Unknown: got.GetUnknown(), Left: len(w.left), Completed: got.GetTasksCompleted()}
 }

@@ -20,7 +20,7 @@ type endStream = grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]
 func endsAt(index uint64, ids ...string) *dtaskv1.WaitJobsResponse {
 	m := &dtaskv1.WaitJobsResponse{Freshness: &dtaskv1.Freshness{AppliedIndex: index}}
 	for _, id := range ids {
-		m.Ended = append(m.Ended, &dtaskv1.Job{Id: id, State: dtaskv1.JobState_JOB_STATE_COMPLETED})
+		m.Finished = append(m.Finished, &dtaskv1.Job{Id: id, State: dtaskv1.JobState_JOB_STATE_COMPLETED})
 	}
 	return m
 }

@@ -148,7 +148,7 @@ func JobOf(j *dtaskv1.Job) Job {
 		ID: j.GetId(), Name: j.GetName(), State: JobState(j.GetState()), Owner: j.GetOwner(), Priority: Priority(j.GetPriority()),
 		SubmittedAt: stamp(j.GetSubmittedAt()), StartedAt: stamp(j.GetStartedAt()), CompletedAt: stamp(j.GetCompletedAt()),
 		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(), TasksFailed: j.GetTasksFailed(), Retries: j.GetRetries(), Version: j.GetVersion(),
-		MaxFailures: j.GetMaxFailures(), FailuresBorne: j.GetFailuresBorne(),
+		MaxFailures: j.GetMaxFailures(), FailuresBorne: j.GetFailuresTolerated(),
 	}
 	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
 		out.Outcome = JobState(j.GetOutcome())

@@ -186,7 +186,7 @@ func (c *cluster) History(r *dtaskv1.HistoryRequest, stream grpc.ServerStreaming
 	after := history.Place{Index: r.GetAfterIndex(), Job: fsm.JobID(r.GetAfterJob())}
 	complete, err := c.cfg.History.Serve(ctx, after, r.GetToIndex(), func(p history.Piece, complete bool) error {
 		resp.Complete = complete
-		resp.Pieces = append(resp.Pieces, &dtaskv1.HistoryPiece{Index: p.Index, Job: uint64(p.Job), Part: p.Part, Parts: p.Parts, Data: p.Data})
+		resp.Chunks = append(resp.Chunks, &dtaskv1.HistoryChunk{Index: p.Index, Job: uint64(p.Job), Number: p.Part, Total: p.Parts, Data: p.Data})
 		if size += len(p.Data); size < maxPage {
 			return nil
 		}
@@ -198,7 +198,7 @@ func (c *cluster) History(r *dtaskv1.HistoryRequest, stream grpc.ServerStreaming
 		return err
 	}
 	resp.Complete = complete
-	if len(resp.GetPieces()) > 0 {
+	if len(resp.GetChunks()) > 0 {
 		if err := stream.Send(resp); err != nil {
 			return err
 		}

@@ -133,7 +133,7 @@ func (r *replica) readArchived(t *testing.T) {
 		t.Errorf("logs: %q, %v", text, err)
 	}
 	letters, err := r.jobs.ListDeadLetters(t.Context(), &dtaskv1.ListDeadLettersRequest{Job: "2"})
-	if err != nil || len(letters.GetLetters()) != 0 {
+	if err != nil || len(letters.GetDeadLetters()) != 0 {
 		t.Errorf("dead letters of what is history: %v, %v", letters, err)
 	}
 }

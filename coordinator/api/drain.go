@@ -43,7 +43,7 @@ func (c *cluster) UndrainWorker(ctx context.Context, r *dtaskv1.UndrainWorkerReq
 	if err != nil {
 		return nil, namedWorker(err, r.GetName())
 	}
-	return &dtaskv1.UndrainWorkerResponse{Worker: c.workerNow(leader, r.GetName()), Already: already}, nil
+	return &dtaskv1.UndrainWorkerResponse{Worker: c.workerNow(leader, r.GetName()), AlreadyUndrained: already}, nil
 }
 
 // namedWorker says which worker there is not.

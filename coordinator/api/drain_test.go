@@ -36,7 +36,7 @@ func TestAWorkerIsDrainedAndUndrained(t *testing.T) {
 	}
 	for _, already := range []bool{false, true} {
 		got, err := r.cluster.UndrainWorker(t.Context(), &dtaskv1.UndrainWorkerRequest{Name: "w1"})
-		if err != nil || got.GetAlready() != already || got.GetWorker().GetState() != "up" || got.GetWorker().GetDrainUntil() != 0 {
+		if err != nil || got.GetAlreadyUndrained() != already || got.GetWorker().GetState() != "up" || got.GetWorker().GetDrainUntil() != 0 {
 			t.Errorf("undrain: %v, %v", got, err)
 		}
 	}

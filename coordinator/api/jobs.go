@@ -220,10 +220,10 @@ func (j *jobs) Cancel(ctx context.Context, r *dtaskv1.CancelRequest) (*dtaskv1.C
 		}
 		if err = j.unchangeable(id, err); err != nil {
 			if head, ok, _ := j.archived(id); ok && head.State == fsm.JobCancelled {
-				return &dtaskv1.CancelResponse{Already: true}, nil
+				return &dtaskv1.CancelResponse{AlreadyCancelled: true}, nil
 			}
 		}
-		return &dtaskv1.CancelResponse{Already: already}, err
+		return &dtaskv1.CancelResponse{AlreadyCancelled: already}, err
 	}
 	if r.GetNow() {
 		return nil, invalid("now: is for a whole job; leave task empty")
@@ -242,7 +242,7 @@ func (j *jobs) Cancel(ctx context.Context, r *dtaskv1.CancelRequest) (*dtaskv1.C
 		cancel = leader.CancelArray
 	}
 	already, err := cancel(ctx, ref, r.GetReason())
-	return &dtaskv1.CancelResponse{Already: already}, j.unchangeable(id, err)
+	return &dtaskv1.CancelResponse{AlreadyCancelled: already}, j.unchangeable(id, err)
 }
 
 func isAlreadyEnded(err error) bool {

@@ -274,7 +274,7 @@ func TestCancelInEveryState(t *testing.T) {
 		already bool
 	}{{"b", false}, {"b", true}, {"d", true}, {"", false}, {"", true}} {
 		resp, err := cancel("2", c.task)
-		if err != nil || resp.GetAlready() != c.already {
+		if err != nil || resp.GetAlreadyCancelled() != c.already {
 			t.Errorf("cancelling %q: got %v, %v; want already %v", c.task, resp, err, c.already)
 		}
 	}
@@ -301,7 +301,7 @@ func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
 	}
 	cancel := func(job string, now bool) (bool, error) {
 		resp, err := r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: job, Reason: "because", Now: now})
-		return resp.GetAlready(), err
+		return resp.GetAlreadyCancelled(), err
 	}
 	w := r.worker(t)
 	for _, want := range []bool{false, true} {
@@ -356,7 +356,7 @@ func TestFailuresBorneAreShown(t *testing.T) {
 	for i, borne := range []uint32{1, 0} {
 		r.leader.op(t, &fsm.FailTask{Task: fsm.TaskRef{Job: 1, Index: uint32(i)}, Error: "late"})
 		job, err := r.get(t, "1", linearizable)
-		if err != nil || job.GetMaxFailures() != 1 || job.GetFailuresBorne() != borne || job.GetTasksFailed() != uint32(i+1) {
+		if err != nil || job.GetMaxFailures() != 1 || job.GetFailuresTolerated() != borne || job.GetTasksFailed() != uint32(i+1) {
 			t.Errorf("after %d failures: %v, %v", i+1, job, err)
 		}
 	}

@@ -159,7 +159,7 @@ func (p *letterPage) walk(ctx context.Context, job fsm.Job, at fsm.TaskRef) (mor
 }
 
 func (p *letterPage) full() bool {
-	return len(p.resp.GetLetters()) == p.limit || p.size > maxPage || p.looked >= maxLooked
+	return len(p.resp.GetDeadLetters()) == p.limit || p.size > maxPage || p.looked >= maxLooked
 }
 
 // look adds a task if it is looked for, and reports whether it is dead.
@@ -172,7 +172,7 @@ func (p *letterPage) look(tasks taskReader, ref fsm.TaskRef) (dead bool) {
 	if kind := p.st.Kind(ref); p.kind == "" || p.kind == kind {
 		letter := tasks.letter(ref, t, kind, p.history)
 		p.size += proto.Size(letter)
-		p.resp.Letters = append(p.resp.Letters, letter)
+		p.resp.DeadLetters = append(p.resp.DeadLetters, letter)
 	}
 	return true
 }

@@ -37,7 +37,7 @@ func (r *replica) letters(t *testing.T, req *dtaskv1.ListDeadLettersRequest) (id
 			t.Fatal(err)
 		}
 		pages++
-		for _, l := range resp.GetLetters() {
+		for _, l := range resp.GetDeadLetters() {
 			ids = append(ids, l.GetJob()+"/"+l.GetTask())
 		}
 		if req.PageToken = resp.GetNextPageToken(); req.GetPageToken() == "" {
@@ -136,10 +136,10 @@ func TestALetterTellsThePayloadAndEveryAttempt(t *testing.T) {
 		if !history {
 			want.Payload, want.History = nil, nil
 		}
-		if diff := cmp.Diff([]*dtaskv1.DeadLetter{want}, resp.GetLetters(), times); diff != "" {
+		if diff := cmp.Diff([]*dtaskv1.DeadLetter{want}, resp.GetDeadLetters(), times); diff != "" {
 			t.Errorf("with history %t: %s", history, diff)
 		}
-		if l := resp.GetLetters()[0]; l.GetDiedAt() == 0 || resp.GetFreshness().GetAppliedIndex() != r.machine.Index() {
+		if l := resp.GetDeadLetters()[0]; l.GetDiedAt() == 0 || resp.GetFreshness().GetAppliedIndex() != r.machine.Index() {
 			t.Errorf("died at %d, freshness %v", l.GetDiedAt(), resp.GetFreshness())
 		}
 		pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", WithHistory: history})

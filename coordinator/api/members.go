@@ -115,7 +115,7 @@ func (c *cluster) RemoveMember(ctx context.Context, r *dtaskv1.RemoveMemberReque
 		if !known {
 			return nil, notFound("no server %s in this cluster; dtaskctl cluster status shows the members", id)
 		}
-		return &dtaskv1.RemoveMemberResponse{Already: true}, nil
+		return &dtaskv1.RemoveMemberResponse{AlreadyRemoved: true}, nil
 	}
 	if m, waits := waiting(members); waits && m.ID != id {
 		return nil, busy("%s is catching up: one change at a time", m.ID)

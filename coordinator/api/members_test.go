@@ -228,7 +228,7 @@ func TestNobodyIsRemovedWhoIsNeededForAMajority(t *testing.T) {
 		_, err = remove("n8")
 		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 		for _, already := range []bool{false, true} {
-			if got, err := remove("n2"); err != nil || got.GetAlready() != already {
+			if got, err := remove("n2"); err != nil || got.GetAlreadyRemoved() != already {
 				t.Errorf("got %v, %v; want already %v", got, err, already)
 			}
 		}

@@ -131,11 +131,11 @@ func (p peerHistory) Fetch(ctx context.Context, after history.Place, to uint64, 
 		if err != nil {
 			return false, fmt.Errorf("fetching history from %s: %w", p.address, err)
 		}
-		if len(resp.GetPieces()) == 0 {
+		if len(resp.GetChunks()) == 0 {
 			return resp.GetComplete(), nil
 		}
-		for _, x := range resp.GetPieces() {
-			piece := history.Piece{Place: history.Place{Index: x.GetIndex(), Job: fsm.JobID(x.GetJob())}, Part: x.GetPart(), Parts: x.GetParts(), Data: x.GetData()}
+		for _, x := range resp.GetChunks() {
+			piece := history.Piece{Place: history.Place{Index: x.GetIndex(), Job: fsm.JobID(x.GetJob())}, Part: x.GetNumber(), Parts: x.GetTotal(), Data: x.GetData()}
 			if err := take(piece, resp.GetComplete()); err != nil {
 				return false, err
 			}

@@ -45,7 +45,7 @@ type endless struct {
 }
 
 func (endless) History(_ *dtaskv1.HistoryRequest, stream grpc.ServerStreamingServer[dtaskv1.HistoryResponse]) error {
-	if err := stream.Send(&dtaskv1.HistoryResponse{Pieces: []*dtaskv1.HistoryPiece{{Index: 1, Job: 1}}}); err != nil {
+	if err := stream.Send(&dtaskv1.HistoryResponse{Chunks: []*dtaskv1.HistoryChunk{{Index: 1, Job: 1}}}); err != nil {
 		return err
 	}
 	<-stream.Context().Done()

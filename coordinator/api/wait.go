@@ -174,7 +174,7 @@ func (w *wait) tell(ctx context.Context, id fsm.JobID) error {
 				return err
 			}
 		}
-		w.page.Ended, w.size = append(w.page.Ended, view), w.size+n
+		w.page.Finished, w.size = append(w.page.Finished, view), w.size+n
 	}
 	w.told = append(w.told, id)
 	return nil
@@ -195,7 +195,7 @@ func (w *wait) view(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, error) {
 // send sends the page and begins another one.
 func (w *wait) send() error {
 	page := w.page
-	page.Left = uint32(len(w.left) - len(w.told)) //nolint:gosec // ≤ maxWaited
+	page.Remaining = uint32(len(w.left) - len(w.told)) //nolint:gosec // ≤ maxWaited
 	page.TasksCompleted, page.Freshness = w.completed, w.freshness(w.index)
 	w.page, w.size = &dtaskv1.WaitJobsResponse{}, 0
 	return w.stream.Send(page)

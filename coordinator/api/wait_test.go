@@ -40,7 +40,7 @@ func ends(t *testing.T, s waitStream) (ended, unknown string, left uint32) {
 		t.Fatal(err)
 	}
 	var ids []string
-	for _, job := range m.GetEnded() {
+	for _, job := range m.GetFinished() {
 		if !isEnded(job.GetState()) || job.GetFreshness() != nil {
 			t.Errorf("told of %v", job)
 		}
@@ -49,7 +49,7 @@ func ends(t *testing.T, s waitStream) (ended, unknown string, left uint32) {
 	if m.GetFreshness().GetAppliedIndex() == 0 {
 		t.Error("it does not say how fresh it is")
 	}
-	return strings.Join(ids, " "), strings.Join(m.GetUnknown(), " "), m.GetLeft()
+	return strings.Join(ids, " "), strings.Join(m.GetUnknown(), " "), m.GetRemaining()
 }
 
 func wantEnds(t *testing.T, s waitStream, ended, unknown string, left uint32) {
@@ -152,7 +152,7 @@ func TestAWaitRepeatsItselfWhileNothingEnds(t *testing.T) {
 		r.complete(t, held(2, 1, 1, w), "")
 		for range 3 {
 			m, err := s.Recv()
-			if err != nil || m.GetTasksCompleted() != 2 || m.GetLeft() != 2 {
+			if err != nil || m.GetTasksCompleted() != 2 || m.GetRemaining() != 2 {
 				t.Fatalf("got %v, %v, want two tasks completed", m, err)
 			}
 			if d := time.Since(last); d < watchRepeat-watchPause || d > watchRepeat {
@@ -170,7 +170,7 @@ func TestAWaitTellsOfJobsThatLeftTheState(t *testing.T) {
 	r.archiveTwo(t)
 	s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1", "2"}, Consistency: stale})
 	m, err := s.Recv()
-	if err != nil || len(m.GetEnded()) != 2 || m.GetEnded()[0].GetTasksByState()["aggregated"] != 1 || m.GetEnded()[1].GetState() != dtaskv1.JobState_JOB_STATE_FAILED {
+	if err != nil || len(m.GetFinished()) != 2 || m.GetFinished()[0].GetTasksByState()["aggregated"] != 1 || m.GetFinished()[1].GetState() != dtaskv1.JobState_JOB_STATE_FAILED {
 		t.Fatalf("got %v, %v", m, err)
 	}
 	wantOver(t, s)
@@ -187,10 +187,10 @@ func TestAnOutlineIsTheJobWithoutWhatItWasSubmittedWith(t *testing.T) {
 	r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "r"})
 	told := func(outline bool) *dtaskv1.Job {
 		m, err := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1"}, Outline: outline}).Recv()
-		if err != nil || len(m.GetEnded()) != 1 {
+		if err != nil || len(m.GetFinished()) != 1 {
 			t.Fatalf("got %v, %v", m, err)
 		}
-		return m.GetEnded()[0]
+		return m.GetFinished()[0]
 	}
 	want, got := told(false), told(true)
 	if want.GetName() == "" || want.GetLabels() == nil || want.GetTasksByState() == nil || want.GetMaxFailures() == 0 {

@@ -382,10 +382,10 @@ func (x *RemoveMemberRequest) GetServerId() string {
 }
 
 type RemoveMemberResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Already       bool                   `protobuf:"varint,1,opt,name=already,proto3" json:"already,omitempty"` // it was removed before
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	AlreadyRemoved bool                   `protobuf:"varint,1,opt,name=already_removed,json=alreadyRemoved,proto3" json:"already_removed,omitempty"` // by an earlier call
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RemoveMemberResponse) Reset() {
@@ -418,9 +418,9 @@ func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *RemoveMemberResponse) GetAlready() bool {
+func (x *RemoveMemberResponse) GetAlreadyRemoved() bool {
 	if x != nil {
-		return x.Already
+		return x.AlreadyRemoved
 	}
 	return false
 }
@@ -932,11 +932,11 @@ func (x *UndrainWorkerRequest) GetName() string {
 }
 
 type UndrainWorkerResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	Already       bool                   `protobuf:"varint,2,opt,name=already,proto3" json:"already,omitempty"` // it did not drain
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Worker           *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	AlreadyUndrained bool                   `protobuf:"varint,2,opt,name=already_undrained,json=alreadyUndrained,proto3" json:"already_undrained,omitempty"` // it was not draining
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *UndrainWorkerResponse) Reset() {
@@ -976,9 +976,9 @@ func (x *UndrainWorkerResponse) GetWorker() *Worker {
 	return nil
 }
 
-func (x *UndrainWorkerResponse) GetAlready() bool {
+func (x *UndrainWorkerResponse) GetAlreadyUndrained() bool {
 	if x != nil {
-		return x.Already
+		return x.AlreadyUndrained
 	}
 	return false
 }
@@ -1622,13 +1622,13 @@ func (x *Digest) GetValue() uint64 {
 	return 0
 }
 
-// HistoryRequest asks for the jobs behind a place in the order in which jobs left
-// the state.
+// HistoryRequest asks for the jobs after a position in the order in which finished
+// jobs left the replicated state.
 type HistoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AfterIndex    uint64                 `protobuf:"varint,1,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"` // log index
 	AfterJob      uint64                 `protobuf:"varint,2,opt,name=after_job,json=afterJob,proto3" json:"after_job,omitempty"`       // at that index
-	ToIndex       uint64                 `protobuf:"varint,3,opt,name=to_index,json=toIndex,proto3" json:"to_index,omitempty"`          // the last one, included
+	ToIndex       uint64                 `protobuf:"varint,3,opt,name=to_index,json=toIndex,proto3" json:"to_index,omitempty"`          // last log index, inclusive
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1684,12 +1684,12 @@ func (x *HistoryRequest) GetToIndex() uint64 {
 	return 0
 }
 
-// HistoryResponse has pieces in order; the parts of a job come before its head. The
-// last answer has none.
+// HistoryResponse has chunks in order; the chunks of a job come before its head.
+// The last response has none.
 type HistoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pieces        []*HistoryPiece        `protobuf:"bytes,1,rep,name=pieces,proto3" json:"pieces,omitempty"`
-	Complete      bool                   `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"` // the replica lacks none of what was asked for
+	Chunks        []*HistoryChunk        `protobuf:"bytes,1,rep,name=chunks,proto3" json:"chunks,omitempty"`
+	Complete      bool                   `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"` // the replica has all jobs of the requested range
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1724,9 +1724,9 @@ func (*HistoryResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
-func (x *HistoryResponse) GetPieces() []*HistoryPiece {
+func (x *HistoryResponse) GetChunks() []*HistoryChunk {
 	if x != nil {
-		return x.Pieces
+		return x.Chunks
 	}
 	return nil
 }
@@ -1738,32 +1738,33 @@ func (x *HistoryResponse) GetComplete() bool {
 	return false
 }
 
-// HistoryPiece is a record, or a part of one, as the replicated state wrote it.
-type HistoryPiece struct {
+// HistoryChunk is a job's record, or a part of one, as the replicated state wrote
+// it.
+type HistoryChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // log index at which the job left
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // log index at which the job left the state
 	Job           uint64                 `protobuf:"varint,2,opt,name=job,proto3" json:"job,omitempty"`
-	Part          uint32                 `protobuf:"varint,3,opt,name=part,proto3" json:"part,omitempty"`   // from 1; 0 = the head, or the whole record
-	Parts         uint32                 `protobuf:"varint,4,opt,name=parts,proto3" json:"parts,omitempty"` // with the head: how many there are
-	Data          []byte                 `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`    // at most 128 KiB
+	Number        uint32                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"` // from 1; 0 = the head, or the whole record
+	Total         uint32                 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`   // with the head: number of the other chunks
+	Data          []byte                 `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`      // at most 128 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HistoryPiece) Reset() {
-	*x = HistoryPiece{}
+func (x *HistoryChunk) Reset() {
+	*x = HistoryChunk{}
 	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HistoryPiece) String() string {
+func (x *HistoryChunk) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HistoryPiece) ProtoMessage() {}
+func (*HistoryChunk) ProtoMessage() {}
 
-func (x *HistoryPiece) ProtoReflect() protoreflect.Message {
+func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1775,40 +1776,40 @@ func (x *HistoryPiece) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HistoryPiece.ProtoReflect.Descriptor instead.
-func (*HistoryPiece) Descriptor() ([]byte, []int) {
+// Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
+func (*HistoryChunk) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
-func (x *HistoryPiece) GetIndex() uint64 {
+func (x *HistoryChunk) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
 	}
 	return 0
 }
 
-func (x *HistoryPiece) GetJob() uint64 {
+func (x *HistoryChunk) GetJob() uint64 {
 	if x != nil {
 		return x.Job
 	}
 	return 0
 }
 
-func (x *HistoryPiece) GetPart() uint32 {
+func (x *HistoryChunk) GetNumber() uint32 {
 	if x != nil {
-		return x.Part
+		return x.Number
 	}
 	return 0
 }
 
-func (x *HistoryPiece) GetParts() uint32 {
+func (x *HistoryChunk) GetTotal() uint32 {
 	if x != nil {
-		return x.Parts
+		return x.Total
 	}
 	return 0
 }
 
-func (x *HistoryPiece) GetData() []byte {
+func (x *HistoryChunk) GetData() []byte {
 	if x != nil {
 		return x.Data
 	}
@@ -1844,9 +1845,9 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x11AddMemberResponse\x12\x14\n" +
 	"\x05voter\x18\x01 \x01(\bR\x05voter\"2\n" +
 	"\x13RemoveMemberRequest\x12\x1b\n" +
-	"\tserver_id\x18\x01 \x01(\tR\bserverId\"0\n" +
-	"\x14RemoveMemberResponse\x12\x18\n" +
-	"\aalready\x18\x01 \x01(\bR\aalready\"8\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\"?\n" +
+	"\x14RemoveMemberResponse\x12'\n" +
+	"\x0falready_removed\x18\x01 \x01(\bR\x0ealreadyRemoved\"8\n" +
 	"\x19TransferLeadershipRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\"\x1c\n" +
 	"\x1aTransferLeadershipResponse\"s\n" +
@@ -1892,10 +1893,10 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x13DrainWorkerResponse\x12(\n" +
 	"\x06worker\x18\x01 \x01(\v2\x10.dtask.v1.WorkerR\x06worker\"*\n" +
 	"\x14UndrainWorkerRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"[\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"n\n" +
 	"\x15UndrainWorkerResponse\x12(\n" +
-	"\x06worker\x18\x01 \x01(\v2\x10.dtask.v1.WorkerR\x06worker\x12\x18\n" +
-	"\aalready\x18\x02 \x01(\bR\aalready\"\x0e\n" +
+	"\x06worker\x18\x01 \x01(\v2\x10.dtask.v1.WorkerR\x06worker\x12+\n" +
+	"\x11already_undrained\x18\x02 \x01(\bR\x10alreadyUndrained\"\x0e\n" +
 	"\fStatsRequest\"\xc1\x02\n" +
 	"\rStatsResponse\x12\x18\n" +
 	"\aentries\x18\x01 \x01(\x04R\aentries\x12\x1e\n" +
@@ -1960,13 +1961,13 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\tafter_job\x18\x02 \x01(\x04R\bafterJob\x12\x19\n" +
 	"\bto_index\x18\x03 \x01(\x04R\atoIndex\"]\n" +
 	"\x0fHistoryResponse\x12.\n" +
-	"\x06pieces\x18\x01 \x03(\v2\x16.dtask.v1.HistoryPieceR\x06pieces\x12\x1a\n" +
-	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"t\n" +
-	"\fHistoryPiece\x12\x14\n" +
+	"\x06chunks\x18\x01 \x03(\v2\x16.dtask.v1.HistoryChunkR\x06chunks\x12\x1a\n" +
+	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"x\n" +
+	"\fHistoryChunk\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x12\n" +
-	"\x04part\x18\x03 \x01(\rR\x04part\x12\x14\n" +
-	"\x05parts\x18\x04 \x01(\rR\x05parts\x12\x12\n" +
+	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\rR\x06number\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\rR\x05total\x12\x12\n" +
 	"\x04data\x18\x05 \x01(\fR\x04data2\xe6\x06\n" +
 	"\x0eClusterService\x12;\n" +
 	"\x06Status\x12\x17.dtask.v1.StatusRequest\x1a\x18.dtask.v1.StatusResponse\x12J\n" +
@@ -2023,7 +2024,7 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*Digest)(nil),                     // 24: dtask.v1.Digest
 	(*HistoryRequest)(nil),             // 25: dtask.v1.HistoryRequest
 	(*HistoryResponse)(nil),            // 26: dtask.v1.HistoryResponse
-	(*HistoryPiece)(nil),               // 27: dtask.v1.HistoryPiece
+	(*HistoryChunk)(nil),               // 27: dtask.v1.HistoryChunk
 	nil,                                // 28: dtask.v1.Worker.LabelsEntry
 	nil,                                // 29: dtask.v1.Worker.ResourcesEntry
 }
@@ -2035,7 +2036,7 @@ var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	11, // 4: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	11, // 5: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	24, // 6: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	27, // 7: dtask.v1.HistoryResponse.pieces:type_name -> dtask.v1.HistoryPiece
+	27, // 7: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
 	0,  // 8: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
 	9,  // 9: dtask.v1.ClusterService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
 	12, // 10: dtask.v1.ClusterService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest

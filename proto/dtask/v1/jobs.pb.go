@@ -1452,13 +1452,13 @@ type Job struct {
 	Recovered      uint64                 `protobuf:"varint,18,opt,name=recovered,proto3" json:"recovered,omitempty"` // failures, time-outs and losses after which the task was tried again
 	// What the ordinary tasks made of it, while its clean-up tasks run; else
 	// unspecified. It ends so, unless it completed and one of these fails.
-	Outcome       JobState       `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
-	MaxFailures   uint32         `protobuf:"varint,20,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`       // as submitted
-	FailuresBorne uint32         `protobuf:"varint,21,opt,name=failures_borne,json=failuresBorne,proto3" json:"failures_borne,omitempty"` // ordinary tasks that failed for good, if they are no more than max_failures; else 0
-	Version       uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                  // 1 at first, one more with each update
-	Arrays        []*ArrayStatus `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                     // in order; only from GetJob
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Outcome           JobState       `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
+	MaxFailures       uint32         `protobuf:"varint,20,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`                   // as submitted
+	FailuresTolerated uint32         `protobuf:"varint,21,opt,name=failures_tolerated,json=failuresTolerated,proto3" json:"failures_tolerated,omitempty"` // ordinary tasks that failed for good, if at most max_failures; else 0
+	Version           uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                              // 1 at first, one more with each update
+	Arrays            []*ArrayStatus `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                                 // in order; only from GetJob
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
@@ -1631,9 +1631,9 @@ func (x *Job) GetMaxFailures() uint32 {
 	return 0
 }
 
-func (x *Job) GetFailuresBorne() uint32 {
+func (x *Job) GetFailuresTolerated() uint32 {
 	if x != nil {
-		return x.FailuresBorne
+		return x.FailuresTolerated
 	}
 	return 0
 }
@@ -2548,10 +2548,10 @@ func (x *WaitJobsRequest) GetOutline() bool {
 
 type WaitJobsResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	Ended          []*Job                 `protobuf:"bytes,1,rep,name=ended,proto3" json:"ended,omitempty"`                                          // as they are now; each once, without freshness
+	Finished       []*Job                 `protobuf:"bytes,1,rep,name=finished,proto3" json:"finished,omitempty"`                                    // with their current state; each once, without freshness
 	Unknown        []string               `protobuf:"bytes,2,rep,name=unknown,proto3" json:"unknown,omitempty"`                                      // ids of jobs that do not exist, or are not kept any more; each once
-	Left           uint32                 `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`                                           // jobs that are still to be told of
-	TasksCompleted uint64                 `protobuf:"varint,4,opt,name=tasks_completed,json=tasksCompleted,proto3" json:"tasks_completed,omitempty"` // of the jobs that go on
+	Remaining      uint32                 `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`                                 // jobs that have not been reported yet
+	TasksCompleted uint64                 `protobuf:"varint,4,opt,name=tasks_completed,json=tasksCompleted,proto3" json:"tasks_completed,omitempty"` // of the jobs that have not finished
 	Freshness      *Freshness             `protobuf:"bytes,5,opt,name=freshness,proto3" json:"freshness,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2587,9 +2587,9 @@ func (*WaitJobsResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
-func (x *WaitJobsResponse) GetEnded() []*Job {
+func (x *WaitJobsResponse) GetFinished() []*Job {
 	if x != nil {
-		return x.Ended
+		return x.Finished
 	}
 	return nil
 }
@@ -2601,9 +2601,9 @@ func (x *WaitJobsResponse) GetUnknown() []string {
 	return nil
 }
 
-func (x *WaitJobsResponse) GetLeft() uint32 {
+func (x *WaitJobsResponse) GetRemaining() uint32 {
 	if x != nil {
-		return x.Left
+		return x.Remaining
 	}
 	return 0
 }
@@ -2691,10 +2691,10 @@ func (x *CancelRequest) GetNow() bool {
 }
 
 type CancelResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Already       bool                   `protobuf:"varint,1,opt,name=already,proto3" json:"already,omitempty"` // it was cancelled before
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	AlreadyCancelled bool                   `protobuf:"varint,1,opt,name=already_cancelled,json=alreadyCancelled,proto3" json:"already_cancelled,omitempty"` // by an earlier call
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *CancelResponse) Reset() {
@@ -2727,9 +2727,9 @@ func (*CancelResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
-func (x *CancelResponse) GetAlready() bool {
+func (x *CancelResponse) GetAlreadyCancelled() bool {
 	if x != nil {
-		return x.Already
+		return x.AlreadyCancelled
 	}
 	return false
 }
@@ -3308,7 +3308,7 @@ func (x *ListDeadLettersRequest) GetConsistency() Consistency {
 
 type ListDeadLettersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Letters       []*DeadLetter          `protobuf:"bytes,1,rep,name=letters,proto3" json:"letters,omitempty"`
+	DeadLetters   []*DeadLetter          `protobuf:"bytes,1,rep,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	Freshness     *Freshness             `protobuf:"bytes,3,opt,name=freshness,proto3" json:"freshness,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3345,9 +3345,9 @@ func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
-func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
+func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
 	if x != nil {
-		return x.Letters
+		return x.DeadLetters
 	}
 	return nil
 }
@@ -3910,7 +3910,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tFreshness\x12#\n" +
 	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12\x15\n" +
 	"\x06lag_ms\x18\x02 \x01(\x03R\x05lagMs\x12\x18\n" +
-	"\areplica\x18\x03 \x01(\tR\areplica\"\xbb\a\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica\"\xc3\a\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3934,8 +3934,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tfreshness\x18\x11 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1c\n" +
 	"\trecovered\x18\x12 \x01(\x04R\trecovered\x12,\n" +
 	"\aoutcome\x18\x13 \x01(\x0e2\x12.dtask.v1.JobStateR\aoutcome\x12!\n" +
-	"\fmax_failures\x18\x14 \x01(\rR\vmaxFailures\x12%\n" +
-	"\x0efailures_borne\x18\x15 \x01(\rR\rfailuresBorne\x12\x18\n" +
+	"\fmax_failures\x18\x14 \x01(\rR\vmaxFailures\x12-\n" +
+	"\x12failures_tolerated\x18\x15 \x01(\rR\x11failuresTolerated\x12\x18\n" +
 	"\aversion\x18\x16 \x01(\rR\aversion\x12-\n" +
 	"\x06arrays\x18\x17 \x03(\v2\x15.dtask.v1.ArrayStatusR\x06arrays\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -4034,20 +4034,20 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x1d\n" +
 	"\n" +
 	"from_index\x18\x03 \x01(\x04R\tfromIndex\x12\x18\n" +
-	"\aoutline\x18\x04 \x01(\bR\aoutline\"\xc1\x01\n" +
-	"\x10WaitJobsResponse\x12#\n" +
-	"\x05ended\x18\x01 \x03(\v2\r.dtask.v1.JobR\x05ended\x12\x18\n" +
-	"\aunknown\x18\x02 \x03(\tR\aunknown\x12\x12\n" +
-	"\x04left\x18\x03 \x01(\rR\x04left\x12'\n" +
+	"\aoutline\x18\x04 \x01(\bR\aoutline\"\xd1\x01\n" +
+	"\x10WaitJobsResponse\x12)\n" +
+	"\bfinished\x18\x01 \x03(\v2\r.dtask.v1.JobR\bfinished\x12\x18\n" +
+	"\aunknown\x18\x02 \x03(\tR\aunknown\x12\x1c\n" +
+	"\tremaining\x18\x03 \x01(\rR\tremaining\x12'\n" +
 	"\x0ftasks_completed\x18\x04 \x01(\x04R\x0etasksCompleted\x121\n" +
 	"\tfreshness\x18\x05 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"_\n" +
 	"\rCancelRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x10\n" +
-	"\x03now\x18\x04 \x01(\bR\x03now\"*\n" +
-	"\x0eCancelResponse\x12\x18\n" +
-	"\aalready\x18\x01 \x01(\bR\aalready\"\xb2\x03\n" +
+	"\x03now\x18\x04 \x01(\bR\x03now\"=\n" +
+	"\x0eCancelResponse\x12+\n" +
+	"\x11already_cancelled\x18\x01 \x01(\bR\x10alreadyCancelled\"\xb2\x03\n" +
 	"\rUpdateRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12.\n" +
@@ -4107,9 +4107,9 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\x12!\n" +
 	"\fwith_history\x18\x06 \x01(\bR\vwithHistory\x127\n" +
-	"\vconsistency\x18\a \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"\xa4\x01\n" +
-	"\x17ListDeadLettersResponse\x12.\n" +
-	"\aletters\x18\x01 \x03(\v2\x14.dtask.v1.DeadLetterR\aletters\x12&\n" +
+	"\vconsistency\x18\a \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\"\xad\x01\n" +
+	"\x17ListDeadLettersResponse\x127\n" +
+	"\fdead_letters\x18\x01 \x03(\v2\x14.dtask.v1.DeadLetterR\vdeadLetters\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +
 	"\tfreshness\x18\x03 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\"A\n" +
 	"\x17PurgeDeadLettersRequest\x12\x10\n" +
@@ -4301,14 +4301,14 @@ var file_dtask_v1_jobs_proto_depIdxs = []int32{
 	19, // 44: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
 	24, // 45: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
 	2,  // 46: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 47: dtask.v1.WaitJobsResponse.ended:type_name -> dtask.v1.Job
+	19, // 47: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
 	18, // 48: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
 	57, // 49: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
 	19, // 50: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
 	19, // 51: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
 	37, // 52: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
 	2,  // 53: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	38, // 54: dtask.v1.ListDeadLettersResponse.letters:type_name -> dtask.v1.DeadLetter
+	38, // 54: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
 	18, // 55: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
 	2,  // 56: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
 	60, // 57: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
