@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dtask/dtask/internal/outgoing"
+	"github.com/dtask/dtask/internal/sendqueue"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -43,7 +43,7 @@ type carrier struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 	// out has the parts with a message to be sent, and the numbers of those that were left.
-	out    *outgoing.Queue[*part, uint32, dtaskv1.SessionsRequest]
+	out    *sendqueue.Queue[*part, uint32, dtaskv1.SessionsRequest]
 	packed []*part // what the message on its way is of; out's own
 
 	mu    sync.Mutex // guards the rest
@@ -70,7 +70,7 @@ type part struct {
 // newCarrier opens a carrier. ctx gives what the call carries, not how long it lasts.
 func newCarrier(ctx context.Context, conn grpc.ClientConnInterface) *carrier {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c := &carrier{cancel: cancel, out: outgoing.New[*part, uint32, dtaskv1.SessionsRequest](), parts: make(map[uint32]*part)}
+	c := &carrier{cancel: cancel, out: sendqueue.New[*part, uint32, dtaskv1.SessionsRequest](), parts: make(map[uint32]*part)}
 	c.ended.Go(func() {
 		// It waits for the connection, and so for nobody's patience.
 		stream, err := dtaskv1.NewWorkerServiceClient(conn).Sessions(ctx)
@@ -121,7 +121,7 @@ func (p *part) leave() {
 	p.left = true
 	if _, open := c.parts[p.number]; open {
 		delete(c.parts, p.number)
-		c.out.Note(p.number)
+		c.out.AddItem(p.number)
 	}
 }
 
@@ -159,7 +159,7 @@ func (c *carrier) sayLocked(p *part, m *dtaskv1.SessionRequest) (said bool) {
 		c.parts[p.number] = p
 	}
 	p.out = m
-	c.out.Ask(p)
+	c.out.Add(p)
 	return true
 }
 
@@ -235,7 +235,7 @@ func (c *carrier) takeLocked(p *part, f *dtaskv1.ResponseFrame) {
 		p.endLocked(errorOf(f.GetEnd()))
 	case len(p.in) >= mostUnread:
 		delete(c.parts, p.number)
-		c.out.Note(p.number)
+		c.out.AddItem(p.number)
 		p.endLocked(errUnread)
 	case f.GetMessage() != nil:
 		p.in = append(p.in, f.GetMessage())

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/dtask/dtask/internal/outgoing"
+	"github.com/dtask/dtask/internal/sendqueue"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -176,7 +176,7 @@ func TestASessionIsLeftThoughItsStreamHangs(t *testing.T) {
 
 func TestAMessageOfManySessionsIsBounded(t *testing.T) {
 	t.Parallel()
-	c := &carrier{out: outgoing.New[*part, uint32, dtaskv1.SessionsRequest](), parts: make(map[uint32]*part)}
+	c := &carrier{out: sendqueue.New[*part, uint32, dtaskv1.SessionsRequest](), parts: make(map[uint32]*part)}
 	const sessions = 20
 	for range sessions {
 		c.sayLocked(c.open(t.Context()), &dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Data: make([]byte, carrierBytes/4)}})
@@ -203,7 +203,7 @@ func TestAMessageOfManySessionsIsBounded(t *testing.T) {
 
 func TestASessionThatTakesNothingEndsAlone(t *testing.T) {
 	t.Parallel()
-	c := &carrier{out: outgoing.New[*part, uint32, dtaskv1.SessionsRequest](), parts: make(map[uint32]*part)}
+	c := &carrier{out: sendqueue.New[*part, uint32, dtaskv1.SessionsRequest](), parts: make(map[uint32]*part)}
 	p, other := c.open(t.Context()), c.open(t.Context())
 	c.sayLocked(p, &dtaskv1.SessionRequest{})
 	c.sayLocked(other, &dtaskv1.SessionRequest{})
@@ -226,7 +226,7 @@ func TestASessionThatTakesNothingEndsAlone(t *testing.T) {
 // that has ended, and would never hear one that was slow to say hello.
 func TestSessionsAreNumberedInTheOrderInWhichTheySpeak(t *testing.T) {
 	t.Parallel()
-	c := &carrier{out: outgoing.New[*part, uint32, dtaskv1.SessionsRequest](), parts: make(map[uint32]*part)}
+	c := &carrier{out: sendqueue.New[*part, uint32, dtaskv1.SessionsRequest](), parts: make(map[uint32]*part)}
 	slow, quick, left := c.open(t.Context()), c.open(t.Context()), c.open(t.Context())
 	left.leave()
 	c.sayLocked(quick, &dtaskv1.SessionRequest{Beat: 1})

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
-	"github.com/dtask/dtask/internal/outgoing"
+	"github.com/dtask/dtask/internal/sendqueue"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -31,7 +31,7 @@ type carrier struct {
 	last    uint32         // the highest number of a session; receive's own
 
 	// out has the sessions that have something to say, and the ends of others.
-	out *outgoing.Queue[*lane, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse]
+	out *sendqueue.Queue[*lane, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse]
 
 	mu    sync.Mutex // guards the rest
 	lanes map[uint32]*lane
@@ -40,7 +40,7 @@ type carrier struct {
 // Sessions implements dtaskv1.WorkerServiceServer.
 func (s *Service) Sessions(stream dtaskv1.WorkerService_SessionsServer) error {
 	ctx, cancel := context.WithCancel(stream.Context())
-	c := &carrier{service: s, stream: stream, lanes: make(map[uint32]*lane), out: outgoing.New[*lane, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse]()}
+	c := &carrier{service: s, stream: stream, lanes: make(map[uint32]*lane), out: sendqueue.New[*lane, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse]()}
 	defer func() {
 		cancel()
 		c.all.Wait()
@@ -139,7 +139,7 @@ func (c *carrier) end(number uint32, err error) {
 		delete(c.lanes, number)
 	}
 	c.mu.Unlock()
-	c.out.Note(&dtaskv1.ResponseFrame{Session: number, End: end})
+	c.out.AddItem(&dtaskv1.ResponseFrame{Session: number, End: end})
 }
 
 // pack makes a message of what the sessions have to say: what comes while one is on

@@ -12,7 +12,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
-	"github.com/dtask/dtask/internal/outgoing"
+	"github.com/dtask/dtask/internal/sendqueue"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -292,7 +292,7 @@ func TestAStreamThatIsCutEndsAllItsSessions(t *testing.T) {
 
 func TestAMessageOfManySessionsHasABound(t *testing.T) {
 	t.Parallel()
-	c := &carrier{out: outgoing.New[*lane, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse](), lanes: make(map[uint32]*lane)}
+	c := &carrier{out: sendqueue.New[*lane, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse](), lanes: make(map[uint32]*lane)}
 	for i := range uint32(3 * carrierFrames) {
 		x := newSession(nil, nil, nil, nil)
 		x.lane = &lane{c: c, number: i, ctx: t.Context(), x: x}

@@ -50,7 +50,7 @@ type lane struct {
 // wake has the carrier ask the session what it has to say.
 func (l *lane) wake() {
 	if l.open.Load() && !l.queued.Swap(true) {
-		l.c.out.Ask(l)
+		l.c.out.Add(l)
 	}
 }
 
@@ -58,7 +58,7 @@ func (l *lane) wake() {
 // asks when it is told to hurry.
 func (l *lane) join() {
 	if l.open.Load() && !l.queued.Swap(true) {
-		l.c.out.Join(l)
+		l.c.out.AddDeferred(l)
 	}
 }
 

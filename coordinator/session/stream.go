@@ -103,7 +103,7 @@ func (x *session) Send(m sequencer.Outgoing) {
 // Flush implements sequencer.Session.
 func (x *session) Flush() {
 	if x.lane != nil {
-		x.lane.c.out.Hurry()
+		x.lane.c.out.Flush()
 		return
 	}
 	x.wake()

@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array"},
 
 	// The wing of those who execute.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/outgoing"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/sendqueue"},
 
 	// The wing of those who decide and remember.
 	"coordinator/raftnode":  {"internal/mapped", "internal/pace"},
@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/pace"},
 	"coordinator/history":   {"fsm", "proto/...", "internal/mapped"},
 	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/array"},
-	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/outgoing"},
+	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
 	"coordinator/api":       {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns"},
 	"coordinator/web":       {"proto/dtask/v1"},
 	"coordinator":           {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"internal/columns":  {"proto/dtask/v1"},
 	"internal/config":   {},
 	"internal/mapped":   {},
-	"internal/outgoing": {},
+	"internal/sendqueue": {},
 	"internal/pace":     {},
 	"internal/program":  {},
 

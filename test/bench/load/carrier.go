@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/dtask/dtask/internal/outgoing"
+	"github.com/dtask/dtask/internal/sendqueue"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -22,7 +22,7 @@ type carrier struct {
 	stream dtaskv1.WorkerService_SessionsClient
 	cancel context.CancelFunc
 	// out has the sessions that have something to say, and the numbers of those that were left.
-	out *outgoing.Queue[*session, uint32, dtaskv1.SessionsRequest]
+	out *sendqueue.Queue[*session, uint32, dtaskv1.SessionsRequest]
 
 	mu    sync.Mutex // guards the rest
 	last  uint32
@@ -46,7 +46,7 @@ func (c *shared) carrier(ctx context.Context, l *Load) (*carrier, error) {
 	}
 	c.carries = &carrier{
 		l: l, stream: stream, cancel: cancel, lanes: make(map[uint32]*session),
-		out: outgoing.New[*session, uint32, dtaskv1.SessionsRequest](),
+		out: sendqueue.New[*session, uint32, dtaskv1.SessionsRequest](),
 	}
 	l.carriers.Go(c.carries.receive)
 	l.carriers.Go(func() { c.carries.send(ctx) })
@@ -71,7 +71,7 @@ func (c *carrier) add(s *session) {
 	s.number = c.last
 	c.lanes[s.number] = s
 	s.queued.Store(true)
-	c.out.Ask(s) // under the lock: who has a lower number speaks before
+	c.out.Add(s) // under the lock: who has a lower number speaks before
 	c.mu.Unlock()
 }
 
@@ -81,14 +81,14 @@ func (c *carrier) leave(s *session) {
 	defer c.mu.Unlock()
 	if _, open := c.lanes[s.number]; open {
 		delete(c.lanes, s.number)
-		c.out.Note(s.number)
+		c.out.AddItem(s.number)
 	}
 }
 
 // ask puts a session among those that say what they have.
 func (c *carrier) ask(s *session) {
 	if !s.queued.Swap(true) {
-		c.out.Ask(s)
+		c.out.Add(s)
 	}
 }
 

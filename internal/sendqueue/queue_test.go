@@ -1,4 +1,4 @@
-package outgoing
+package sendqueue
 
 import (
 	"context"
@@ -11,17 +11,17 @@ import (
 
 type message []string
 
-// pack takes at most three speakers; who is called "silent" has nothing to say.
-func pack(asked, notes []string) (*message, int) {
+// pack polls at most three sources. The source "silent" never has data.
+func pack(sources, items []string) (*message, int) {
 	var m message
-	turns := min(len(asked), 3)
-	for _, s := range asked[:turns] {
+	turns := min(len(sources), 3)
+	for _, s := range sources[:turns] {
 		if s != "silent" {
 			m = append(m, s)
 		}
 	}
-	for _, n := range notes {
-		m = append(m, "note "+n)
+	for _, n := range items {
+		m = append(m, "item "+n)
 	}
 	if len(m) == 0 {
 		return nil, turns
@@ -29,7 +29,7 @@ func pack(asked, notes []string) (*message, int) {
 	return &m, turns
 }
 
-func TestWhatIsSaidWhileAMessageIsOnItsWayGathersForTheNext(t *testing.T) {
+func TestSourcesAddedDuringASendShareTheNextMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := New[string, string, message]()
@@ -44,29 +44,29 @@ func TestWhatIsSaidWhileAMessageIsOnItsWayGathersForTheNext(t *testing.T) {
 				return nil
 			})
 		}()
-		q.Ask("a")
-		synctest.Wait() // a is on its way
+		q.Add("a")
+		synctest.Wait() // a is being sent
 		for _, s := range []string{"b", "silent", "c", "d", "e"} {
-			q.Ask(s)
+			q.Add(s)
 		}
-		q.Note("n")
+		q.AddItem("n")
 		free <- struct{}{}
 		free <- struct{}{}
 		free <- struct{}{}
 		synctest.Wait()
-		q.Ask("silent")
+		q.Add("silent")
 		synctest.Wait()
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if want := []string{"[a]", "[b c note n]", "[d e]"}; !slices.Equal(got, want) {
+		if want := []string{"[a]", "[b c item n]", "[d e]"}; !slices.Equal(got, want) {
 			t.Errorf("sent %v, want %v", got, want)
 		}
 	})
 }
 
-func TestThoseWhoJoinGoTogetherWhenTheLastOfThemHurries(t *testing.T) {
+func TestDeferredSourcesAreSentTogetherOnFlush(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := New[string, string, message]()
@@ -79,20 +79,20 @@ func TestThoseWhoJoinGoTogetherWhenTheLastOfThemHurries(t *testing.T) {
 				return nil
 			})
 		}()
-		q.Join("a")
+		q.AddDeferred("a")
 		synctest.Wait()
-		q.Join("b")
+		q.AddDeferred("b")
 		synctest.Wait()
 		if len(got) != 0 {
-			t.Errorf("sent %v before all had joined", got)
+			t.Errorf("sent %v before the flush", got)
 		}
-		q.Hurry()
-		q.Hurry()
+		q.Flush()
+		q.Flush()
 		synctest.Wait()
-		q.Join("c")
-		q.Ask("d") // takes along who has joined: nothing is left to hurry for
+		q.AddDeferred("c")
+		q.Add("d") // sends the deferred source too: nothing is left to flush
 		synctest.Wait()
-		q.Hurry()
+		q.Flush()
 		synctest.Wait()
 		cancel()
 		if err := <-ended; err != nil {
@@ -104,30 +104,30 @@ func TestThoseWhoJoinGoTogetherWhenTheLastOfThemHurries(t *testing.T) {
 	})
 }
 
-func TestAStreamThatFailsEndsTheQueue(t *testing.T) {
+func TestRunReturnsTheErrorOfSend(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	q := New[string, string, message]()
-	q.Note("n")
+	q.AddItem("n")
 	if err := q.Run(t.Context(), pack, func(*message) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
 	}
 }
 
-func TestEachSpeakerThatAsksHasATurn(t *testing.T) {
+func TestEverySourceIsPolledAsOftenAsItWasAdded(t *testing.T) {
 	t.Parallel()
-	const speakers, times = 8, 500
+	const sources, times = 8, 500
 	q := New[string, string, message]()
 	ctx, cancel := context.WithCancel(t.Context())
-	for s := range speakers {
+	for s := range sources {
 		go func() {
 			for range times {
-				q.Ask(fmt.Sprint(s))
+				q.Add(fmt.Sprint(s))
 			}
 		}()
 	}
 	turns := make(map[string]int)
-	left := speakers * times
+	left := sources * times
 	err := q.Run(ctx, pack, func(m *message) error {
 		for _, s := range *m {
 			turns[s]++
@@ -141,9 +141,9 @@ func TestEachSpeakerThatAsksHasATurn(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for s := range speakers {
+	for s := range sources {
 		if turns[fmt.Sprint(s)] != times {
-			t.Errorf("speaker %d had %d turns of %d", s, turns[fmt.Sprint(s)], times)
+			t.Errorf("source %d was polled %d times, want %d", s, turns[fmt.Sprint(s)], times)
 		}
 	}
 }
