@@ -13,6 +13,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -23,14 +24,14 @@ import (
 func main() {
 	draw := flag.Int64("draw", 0, "print a sample drawn with this `SEED` (0 = check instead)")
 	flag.Parse()
-	if err := run(*draw, flag.Args()); err != nil {
+	if err := run(context.Background(), *draw, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "vocabulary:", err)
 		os.Exit(1)
 	}
 }
 
-func run(seed int64, paths []string) error {
-	files, err := tracked(paths)
+func run(ctx context.Context, seed int64, paths []string) error {
+	files, err := tracked(ctx, paths)
 	if err != nil {
 		return err
 	}
@@ -62,8 +63,8 @@ func check(files []string) error {
 }
 
 // tracked lists the files that git knows below the paths, all if there are none.
-func tracked(paths []string) ([]string, error) {
-	out, err := exec.Command("git", append([]string{"ls-files", "--cached", "--others", "--exclude-standard", "--"}, paths...)...).Output()
+func tracked(ctx context.Context, paths []string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "git", append([]string{"ls-files", "--cached", "--others", "--exclude-standard", "--"}, paths...)...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing files with git: %w", err)
 	}

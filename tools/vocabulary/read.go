@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // kind is where a text stands.
@@ -24,9 +25,14 @@ const (
 type text struct {
 	kind  kind
 	test  bool // of a test file
+	long  bool // a line of prose above maxColumns, without its words
 	s     string
 	marks []mark
 }
+
+// maxColumns is how long a line of Markdown prose may be. Tables, code and lines
+// with a link may be longer.
+const maxColumns = 100
 
 // A mark maps an offset of a text to a line of its file.
 type mark struct{ offset, line int }
@@ -84,10 +90,10 @@ func readGo(path string) ([]text, error) {
 	for {
 		pos, tok, lit := sc.Scan()
 		line := file.Line(pos)
-		switch tok {
-		case token.EOF:
+		switch {
+		case tok == token.EOF:
 			return texts, nil
-		case token.COMMENT:
+		case tok == token.COMMENT:
 			if !strings.HasPrefix(lit, "//") || strings.HasPrefix(lit, "//go:") || strings.HasPrefix(lit, "//nolint") {
 				continue
 			}
@@ -97,7 +103,7 @@ func readGo(path string) ([]text, error) {
 			}
 			last = line
 			texts[len(texts)-1].add(line, s)
-		case token.STRING:
+		case tok == token.STRING:
 			if s, err := strconv.Unquote(lit); err == nil {
 				t := text{kind: literal, test: test}
 				for i, l := range strings.Split(s, "\n") {
@@ -134,6 +140,10 @@ func readMarkdown(path string) ([]text, error) {
 			open = true
 		}
 		texts[len(texts)-1].add(i+1, code.ReplaceAllString(line, "``"))
+		if !strings.HasPrefix(line, "|") && !strings.Contains(line, "](") && utf8.RuneCountInString(line) > maxColumns {
+			texts = append(texts, text{kind: prose, long: true, marks: []mark{{0, i + 1}}})
+			open = false
+		}
 	}
 	return texts, nil
 }
