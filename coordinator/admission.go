@@ -124,7 +124,7 @@ func (r *replica) admit(ctx context.Context, address string, q *dtaskv1.AdmitReq
 // removed ends itself.
 func (r *replica) register(ctx context.Context) error {
 	const every = 500 * time.Millisecond
-	tick := time.NewTicker(r.cfg.TestPace.Of(every))
+	tick := time.NewTicker(r.cfg.TimeScale.Scale(every))
 	defer tick.Stop()
 	id := r.identity.Get()
 	alone := 0 // looks in a row that saw no leader

@@ -43,7 +43,7 @@ func (clocks) Name() string { return "clocks" }
 // Run implements leader.Duty.
 func (d clocks) Run(ctx context.Context, _ uint64) error {
 	defer d.r.agreed.Store(nil)
-	tick := time.NewTicker(d.r.cfg.TestPace.Of(clocksEvery))
+	tick := time.NewTicker(d.r.cfg.TimeScale.Scale(clocksEvery))
 	defer tick.Stop()
 	warned := false
 	for {

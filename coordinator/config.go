@@ -10,7 +10,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/raftnode"
-	"github.com/dtask/dtask/internal/pace"
+	"github.com/dtask/dtask/internal/timescale"
 	"github.com/dtask/dtask/spec"
 )
 
@@ -105,9 +105,9 @@ type Config struct {
 	TestTrailingLogs uint64
 	// TestNetwork is used in the place of TCP. nil: TCP. For simulations only.
 	TestNetwork Network
-	// TestPace makes everything slower that this replica does again and again or waits
-	// for. 0: 1. For simulations only.
-	TestPace pace.Pace
+	// TimeScale multiplies the periods and timeouts of this replica. 0 means 1. For
+	// simulations only.
+	TimeScale timescale.Factor
 	// TestStore may put something between the defended store and the disk; see
 	// raftnode.Config.WrapStore. For simulations only.
 	TestStore func(raftnode.Backend) raftnode.Backend
@@ -130,10 +130,10 @@ func (c *Config) defaults() {
 		c.Wall = time.Now
 	}
 	if c.HeartbeatInterval == 0 {
-		c.HeartbeatInterval = c.TestPace.Of(time.Second)
+		c.HeartbeatInterval = c.TimeScale.Scale(time.Second)
 	}
 	if c.Summary == 0 {
-		c.Summary = c.TestPace.Of(5 * time.Second)
+		c.Summary = c.TimeScale.Scale(5 * time.Second)
 	}
 	if c.Started == nil {
 		c.Started = func(string, string) {}

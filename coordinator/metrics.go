@@ -49,9 +49,9 @@ var (
 	descCompleted   = counter("tasks_completed_total", "Completions accepted.")
 	descFailed      = counter("attempts_failed_total", "Failed attempts accepted.")
 	descRequeued    = counter("attempts_requeued_total", "Attempts put back without burning a retry.")
-	descStealsAsked = counter("steals_asked_total", "Attempts that workers were asked to give back because another worker had a free slot.")
+	descStealsAsked = counter("steal_requests_total", "Attempts that loaded workers were asked to release because another worker had a free slot.")
 	descSteals      = counter("steals_total", "Attempts that workers gave back when they were asked.")
-	descLost        = counter("workers_lost_total", "Workers given up.")
+	descLost        = counter("workers_down_total", "Workers marked down after a liveness timeout.")
 	descSubmitted   = counter("jobs_submitted_total", "Jobs stored.")
 	descRefused     = counter("submissions_refused_total", "Submissions refused because something was full, by what it was; clients repeat them.", "reason")
 	descReady       = counter("tasks_ready", "Ready tasks that wait for a worker.", "priority")
@@ -86,12 +86,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		{descCompleted, s.Completions},
 		{descFailed, s.Failures},
 		{descRequeued, s.Requeues},
-		{descStealsAsked, s.StealsAsked},
+		{descStealsAsked, s.StealRequests},
 		{descSteals, s.Steals},
-		{descLost, s.WorkersLost},
+		{descLost, s.WorkersDown},
 		{descSubmitted, s.Submissions},
 		{descTold, m.r.told.Delivered.Load()},
-		{descGivenUp, m.r.told.Failed.Load() + t.NoticesLost.Load()},
+		{descGivenUp, m.r.told.Failed.Load() + t.NotificationsDropped.Load()},
 		{descChanges, m.r.leaderChanges.Load()},
 	} {
 		ch <- prometheus.MustNewConstMetric(x.d, prometheus.CounterValue, float64(x.v))
@@ -164,7 +164,7 @@ func ifTrue(b bool, v float64) float64 { return v * truth(b) }
 
 func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, c sequencer.Counts) {
 	buckets := make(map[float64]uint64, len(latencyBounds))
-	for i, n := range c.Bucketed(latencyBounds) {
+	for i, n := range c.Cumulative(latencyBounds) {
 		buckets[latencyBounds[i].Seconds()] = n
 	}
 	ch <- prometheus.MustNewConstHistogram(d, c.N, c.Sum.Seconds(), buckets)

@@ -38,9 +38,9 @@ func (d registrar) Run(ctx context.Context, _ uint64) error {
 	if err := d.r.faults().at(ctx, stepRegistrar); err != nil {
 		return err
 	}
-	tick := time.NewTicker(d.r.cfg.TestPace.Of(100 * time.Millisecond))
+	tick := time.NewTicker(d.r.cfg.TimeScale.Scale(100 * time.Millisecond))
 	defer tick.Stop()
-	floors := time.NewTicker(d.r.cfg.TestPace.Of(floorEvery))
+	floors := time.NewTicker(d.r.cfg.TimeScale.Scale(floorEvery))
 	defer floors.Stop()
 	for {
 		if term := d.r.term.Load(); term != nil {

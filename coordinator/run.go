@@ -142,12 +142,12 @@ func (r *replica) await(ctx context.Context, done <-chan error) error {
 	case err := <-done:
 		return err
 	case fatal := <-r.fatals:
-		return within(r.cfg.TestPace.Of(fatalLimit), done, fatal)
+		return within(r.cfg.TimeScale.Scale(fatalLimit), done, fatal)
 	case <-ctx.Done():
 		r.handOver(ctx)
 		r.stop(errStopped)
 	}
-	return within(r.cfg.TestPace.Of(stopLimit), done, errors.New("stopping took too long; leaving as after a crash, which is safe"))
+	return within(r.cfg.TimeScale.Scale(stopLimit), done, errors.New("stopping took too long; leaving as after a crash, which is safe"))
 }
 
 // within waits for the end, and gives up after a limit.
@@ -170,7 +170,7 @@ func (r *replica) handOver(ctx context.Context) {
 	if node == nil || !node.Leading() || len(node.Servers()) < 2 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.TestPace.Of(transferLimit))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.TimeScale.Scale(transferLimit))
 	defer cancel()
 	if err := node.Transfer(ctx); err != nil {
 		r.log.WarnContext(ctx, "leadership could not be handed over", "err", err)
@@ -228,7 +228,7 @@ func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
 	r.peers = r.newPeers()
 	sessions := session.New(session.Config{
 		Current: r.sessionLeader, Machine: r.machine, Logger: r.log,
-		HeartbeatInterval: r.cfg.HeartbeatInterval, Silence: 3 * r.cfg.HeartbeatInterval, Lease: max(r.cfg.TestPace.Of(30*time.Second), 3*r.cfg.HeartbeatInterval),
+		HeartbeatInterval: r.cfg.HeartbeatInterval, Silence: 3 * r.cfg.HeartbeatInterval, Lease: max(r.cfg.TimeScale.Scale(30*time.Second), 3*r.cfg.HeartbeatInterval),
 		Guard: func(ctx context.Context, call func() error) error {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},
@@ -259,7 +259,7 @@ func (r *replica) consensus(ctx context.Context) error {
 		FSM: replicated{r.machine, r.history}, Peers: r.cfg.servers(), Founders: founders,
 		KnownInstance: r.believedInstance, Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,
 		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, TrailingLogs: r.cfg.TestTrailingLogs, LowSpace: r.cfg.MinFree,
-		Pace: r.cfg.TestPace, Dial: r.dialler(), LogStore: r.cfg.LogStore, WrapStore: r.cfg.TestStore, Logger: r.log, Fatal: r.fatal,
+		TimeScale: r.cfg.TimeScale, Dial: r.dialler(), LogStore: r.cfg.LogStore, WrapStore: r.cfg.TestStore, Logger: r.log, Fatal: r.fatal,
 	})
 	if err != nil {
 		return &startError{err}
@@ -267,14 +267,14 @@ func (r *replica) consensus(ctx context.Context) error {
 	r.node.Store(node)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return leader.RunAt(ctx, r.cfg.TestPace, failingRaft{node, r.faults()}, r.log, term{r}, registrar{r}, clocks{r}, r.watchdog(node))
+		return leader.RunScaled(ctx, r.cfg.TimeScale, failingRaft{node, r.faults()}, r.log, term{r}, registrar{r}, clocks{r}, r.watchdog(node))
 	})
 	group.Go(func() error { return r.learnCluster(ctx) })
 	group.Go(func() error { return r.register(ctx) })
 	group.Go(func() error { return r.compare(ctx) })
 	group.Go(func() error { return r.summarize(ctx) })
 	err = group.Wait()
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.TestPace.Of(stopLimit))
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.TimeScale.Scale(stopLimit))
 	defer cancel()
 	return errors.Join(err, node.Close(closing))
 }

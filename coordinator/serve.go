@@ -75,11 +75,11 @@ func entering(sessions *session.Service) func(context.Context, string) (context.
 
 // pacedOptions slows the pings of idle connections down with all else.
 func (c *Config) pacedOptions() []grpc.ServerOption {
-	if c.TestPace <= 1 {
+	if c.TimeScale <= 1 {
 		return nil
 	}
-	every := c.TestPace.Of(10 * time.Second)
-	return []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{Time: every, Timeout: every, MaxConnectionIdle: c.TestPace.Of(5 * time.Minute)})}
+	every := c.TimeScale.Scale(10 * time.Second)
+	return []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{Time: every, Timeout: every, MaxConnectionIdle: c.TimeScale.Scale(5 * time.Minute)})}
 }
 
 // classify says what the errors of package session mean to a caller.
@@ -98,7 +98,7 @@ func classify(err error) api.Kind {
 // comparer compares this replica's digests with the others'.
 func (r *replica) comparer() *api.Comparer {
 	return api.NewComparer(api.ComparerConfig{
-		ServerID: r.id, Marks: r.machine.Marks, Members: r.members, Fetch: r.peers.Digests, Logger: r.log, Interval: r.cfg.TestPace.Of(2 * time.Second),
+		ServerID: r.id, Marks: r.machine.Marks, Members: r.members, Fetch: r.peers.Digests, Logger: r.log, Interval: r.cfg.TimeScale.Scale(2 * time.Second),
 		Alarm: func(message string) {
 			r.api.SetAlarm(message)
 			r.disputed.Store(message != "")

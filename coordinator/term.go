@@ -30,12 +30,12 @@ func (d term) Run(ctx context.Context, number uint64) error {
 	s, err := sequencer.New(sequencer.Config{
 		Members: r.unrecorded(ctx), ServerID: r.id, Instance: id.Instance, Term: number,
 		Log: r.entryLog(ctx), Machine: r.machine, Codec: fsm.Compact{},
-		Logger: r.log.With("term", number), Totals: r.totals, Definite: neverProposed, Wall: r.cfg.Wall,
+		Logger: r.log.With("term", number), Totals: r.totals, Definite: neverProposed, WallClock: r.cfg.Wall,
 		NewClusterID: newClusterID, Seed: randomSeed(),
-		Silence: 3 * r.cfg.HeartbeatInterval, KeepFor: r.cfg.KeepFor, KeepJobs: r.cfg.KeepJobs,
+		LivenessTimeout: 3 * r.cfg.HeartbeatInterval, KeepFor: r.cfg.KeepFor, KeepJobs: r.cfg.KeepJobs,
 		HistoryAge: r.cfg.HistoryAge, HistoryBusy: r.history.Busy,
-		ClockAgrees: r.clockAgrees, Halt: r.fatal, Refuse: func() error { return roomForJobs(r.node.Load()) },
-		Letters: r.noticeHooks.Letters(), Noticed: noticed, Pace: r.cfg.TestPace,
+		ClockAgrees: r.clockAgrees, Halt: r.fatal, CheckSubmit: func() error { return roomForJobs(r.node.Load()) },
+		DeadLetterNotifications: r.noticeHooks.Letters(), NotificationsCommitted: noticed, TimeScale: r.cfg.TimeScale,
 	})
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ const scanRate = 100_000
 // watchdog gives leadership up when it is not taken up, or when nothing is applied.
 func (r *replica) watchdog(node *raftnode.Node) leader.Watchdog {
 	return leader.Watchdog{
-		Progress: node.Progress, Pace: r.cfg.TestPace,
+		Progress: node.Progress, TimeScale: r.cfg.TimeScale,
 		Established: func() bool {
 			s := r.term.Load()
 			if s == nil {

@@ -47,7 +47,7 @@ type need struct {
 // meant to be few beside tasks. Those with a limit, of which there may be one for
 // each job, are given back with Retire.
 func (s *Scheduler) Class(d Demand) ClassID {
-	d = Demand{Resources: normalQuantities(d.Resources, MaxAmount+1), Labels: normalLabels(d.Labels), Prompt: d.Prompt, Limit: d.Limit, Group: d.Group}
+	d = Demand{Resources: normalQuantities(d.Resources, MaxAmount+1), Labels: normalLabels(d.Labels), NoPrefetch: d.NoPrefetch, Limit: d.Limit, Group: d.Group}
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
@@ -67,7 +67,7 @@ func (s *Scheduler) Class(d Demand) ClassID {
 	for _, l := range d.Labels {
 		c.labels = append(c.labels, s.label(l))
 	}
-	c.ahead = !d.Prompt && len(c.needs) == 0
+	c.ahead = !d.NoPrefetch && len(c.needs) == 0
 	for p := Low; p <= Urgent; p++ {
 		c.lanes[p] = lane{class: c, priority: p, at: -1}
 	}
@@ -131,7 +131,7 @@ func normalLabels(in []Label) []Label {
 // appendDemand encodes a demand in normal form so that different demands differ:
 // every string is preceded by its length, and a bar ends the resources.
 func appendDemand(b []byte, d Demand) []byte {
-	if d.Prompt {
+	if d.NoPrefetch {
 		b = append(b, '!')
 	}
 	if d.Limit > 0 {

@@ -7,14 +7,14 @@ import (
 )
 
 // A Verdict says whether a worker has room for a class, and if not, why not.
-type Verdict struct {
+type WorkerFit struct {
 	Worker WorkerID
 	// Obstacles are all that stand in the way; none means that it fits now.
 	Obstacles []Obstacle
 }
 
 // Fits reports whether the worker could take a task of the class now.
-func (v Verdict) Fits() bool { return len(v.Obstacles) == 0 }
+func (v WorkerFit) Fits() bool { return len(v.Obstacles) == 0 }
 
 // An ObstacleKind says what sort of thing is missing. Zero is unset.
 type ObstacleKind uint8
@@ -66,10 +66,10 @@ func (o Obstacle) String() string {
 
 // Explain returns, for each worker by id, whether it has room for a task of
 // this class now. It takes nothing and changes nothing. c must come from Class.
-func (s *Scheduler) Explain(c ClassID) []Verdict {
-	out := make([]Verdict, 0, len(s.fleet))
+func (s *Scheduler) Explain(c ClassID) []WorkerFit {
+	out := make([]WorkerFit, 0, len(s.fleet))
 	for _, w := range s.fleet {
-		out = append(out, Verdict{Worker: w.id, Obstacles: s.obstacles(w, s.classes[c])})
+		out = append(out, WorkerFit{Worker: w.id, Obstacles: s.obstacles(w, s.classes[c])})
 	}
 	return out
 }

@@ -34,11 +34,11 @@ func capacities() *rapid.Generator[scheduler.Capacity] {
 func demands() *rapid.Generator[scheduler.Demand] {
 	return rapid.Custom(func(t *rapid.T) scheduler.Demand {
 		return scheduler.Demand{
-			Resources: quantities(5).Draw(t, "resources"),
-			Labels:    rapid.SliceOfNDistinct(labels, 0, 1, rapid.ID[scheduler.Label]).Draw(t, "labels"),
-			Prompt:    rapid.Bool().Draw(t, "prompt"),
-			Limit:     rapid.Uint32Range(0, 3).Draw(t, "limit"),
-			Group:     scheduler.TaskRef{Job: 1, Index: rapid.Uint32Range(0, 1).Draw(t, "group")},
+			Resources:  quantities(5).Draw(t, "resources"),
+			Labels:     rapid.SliceOfNDistinct(labels, 0, 1, rapid.ID[scheduler.Label]).Draw(t, "labels"),
+			NoPrefetch: rapid.Bool().Draw(t, "prompt"),
+			Limit:      rapid.Uint32Range(0, 3).Draw(t, "limit"),
+			Group:      scheduler.TaskRef{Job: 1, Index: rapid.Uint32Range(0, 1).Draw(t, "group")},
 		}
 	})
 }
@@ -108,7 +108,7 @@ func (p *pair) setAccepting(t *rapid.T) {
 
 func (p *pair) setAhead(t *rapid.T) {
 	id, n := workerIDs.Draw(t, "worker"), rapid.IntRange(0, 3).Draw(t, "ahead")
-	p.s.SetAhead(id, n)
+	p.s.SetPrefetch(id, n)
 	if w := p.twin.workers[id]; w != nil {
 		w.ahead = n
 	}

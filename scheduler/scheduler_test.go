@@ -384,8 +384,8 @@ func TestTasksGoAheadOfAFreeSlotOnlyWhereThatHelps(t *testing.T) {
 	s := scheduler.New(1)
 	s.AddWorker(1, scheduler.Capacity{Slots: 1})
 	s.AddWorker(2, scheduler.Capacity{Slots: 1})
-	s.SetAhead(1, 2)
-	plain, prompt := s.Class(scheduler.Demand{}), s.Class(scheduler.Demand{Prompt: true})
+	s.SetPrefetch(1, 2)
+	plain, prompt := s.Class(scheduler.Demand{}), s.Class(scheduler.Demand{NoPrefetch: true})
 	for i := range 5 {
 		s.Push(task(i), plain, scheduler.Normal, 0)
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // A Relief takes attempts of a class that wait for a slot from a worker.
-type Relief struct {
+type StealRequest struct {
 	From  WorkerID
 	Class ClassID
 	N     int // > 0
@@ -14,7 +14,7 @@ type Relief struct {
 
 // Uneven reports whether some worker holds attempts that wait for a slot while
 // another has a free one. It costs nothing to ask.
-func (s *Scheduler) Uneven() bool {
+func (s *Scheduler) Imbalanced() bool {
 	return s.waiting > 0 && len(s.idlest.items) > 0 && s.idlest.items[0].used < s.idlest.items[0].slots
 }
 
@@ -26,8 +26,8 @@ func (s *Scheduler) Uneven() bool {
 //
 // It looks at all workers. Call it when Uneven says so and when no ready task is
 // left that Next would place.
-func (s *Scheduler) Relieve(may func(WorkerID) bool) []Relief {
-	if !s.Uneven() {
+func (s *Scheduler) Rebalance(may func(WorkerID) bool) []StealRequest {
+	if !s.Imbalanced() {
 		return nil
 	}
 	var idle, laden []*worker
@@ -43,7 +43,7 @@ func (s *Scheduler) Relieve(may func(WorkerID) bool) []Relief {
 	}
 	slices.SortStableFunc(laden, func(a, b *worker) int { return cmp.Compare(b.waiting, a.waiting) }) // else by id
 	room := make(map[ClassID]int)                                                                     // free slots for a class
-	var list []Relief
+	var list []StealRequest
 	for _, w := range laden {
 		left := min(int(w.waiting), free)
 		for _, h := range w.held {
@@ -58,7 +58,7 @@ func (s *Scheduler) Relieve(may func(WorkerID) bool) []Relief {
 			if n == 0 {
 				continue
 			}
-			list = append(list, Relief{From: w.id, Class: h.class, N: n})
+			list = append(list, StealRequest{From: w.id, Class: h.class, N: n})
 			left -= n
 			free -= n
 			room[h.class] -= n

@@ -9,7 +9,7 @@ func TestWhatWaitsIsTakenForFreeSlotsAndNoMore(t *testing.T) {
 	t.Parallel()
 	s := New(1)
 	zone := s.Class(Demand{Labels: []Label{{"zone", "a"}}})
-	prompt := s.Class(Demand{Prompt: true})
+	prompt := s.Class(Demand{NoPrefetch: true})
 	for w, held := range map[WorkerID]int{1: 5, 2: 4, 3: 0} {
 		s.AddWorker(w, Capacity{Slots: 2})
 		for range held {
@@ -17,20 +17,20 @@ func TestWhatWaitsIsTakenForFreeSlotsAndNoMore(t *testing.T) {
 		}
 	}
 	all := func(WorkerID) bool { return true }
-	if got, want := s.Relieve(all), []Relief{{From: 1, Class: 0, N: 2}}; !s.Uneven() || !slices.Equal(got, want) {
+	if got, want := s.Rebalance(all), []StealRequest{{From: 1, Class: 0, N: 2}}; !s.Imbalanced() || !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got, want := s.Relieve(func(w WorkerID) bool { return w != 1 }), []Relief{{From: 2, Class: 0, N: 2}}; !slices.Equal(got, want) {
+	if got, want := s.Rebalance(func(w WorkerID) bool { return w != 1 }), []StealRequest{{From: 2, Class: 0, N: 2}}; !slices.Equal(got, want) {
 		t.Errorf("without the first: got %v, want %v", got, want)
 	}
 	s.SetAccepting(3, false)
-	if s.Uneven() || s.Relieve(all) != nil {
+	if s.Imbalanced() || s.Rebalance(all) != nil {
 		t.Error("a worker that accepts nothing is said to be idle")
 	}
 	s.SetAccepting(3, true)
 	s.Occupy(3, 0)
 	s.Occupy(3, 0)
-	if s.Uneven() {
+	if s.Imbalanced() {
 		t.Error("no slot is free, and what waits should go somewhere")
 	}
 	s.RemoveWorker(3)
@@ -45,15 +45,15 @@ func TestWhatWaitsIsTakenForFreeSlotsAndNoMore(t *testing.T) {
 		s.Occupy(1, zone)
 	}
 	s.Occupy(1, prompt)
-	if got := s.Relieve(all); len(got) > 0 {
+	if got := s.Rebalance(all); len(got) > 0 {
 		t.Errorf("got %v, want nothing: it needs a label, or begins at once", got)
 	}
 	s.AddWorker(5, Capacity{Slots: 1, Labels: []Label{{"zone", "a"}}})
-	if got, want := s.Relieve(all), []Relief{{From: 1, Class: zone, N: 1}}; !slices.Equal(got, want) {
+	if got, want := s.Rebalance(all), []StealRequest{{From: 1, Class: zone, N: 1}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	s.RemoveWorker(1)
-	if s.Uneven() || s.waiting != 0 {
+	if s.Imbalanced() || s.waiting != 0 {
 		t.Errorf("%d wait at nobody", s.waiting)
 	}
 }
@@ -71,7 +71,7 @@ func TestTheCountOfWhatWaitsIsRight(t *testing.T) {
 		case 1:
 			s.RemoveWorker(w)
 		case 2:
-			s.SetAhead(w, int(r.Below(5)))
+			s.SetPrefetch(w, int(r.Below(5)))
 		case 3:
 			s.SetAccepting(w, r.Below(2) == 0)
 		case 4, 5:
@@ -84,8 +84,8 @@ func TestTheCountOfWhatWaitsIsRight(t *testing.T) {
 			want += max(0, int(wk.used)-int(wk.slots))
 			free = free || wk.listed() && wk.used < wk.slots
 		}
-		if s.waiting != want || s.Uneven() != (want > 0 && free) {
-			t.Fatalf("%d wait, uneven %v; want %d and %v", s.waiting, s.Uneven(), want, want > 0 && free)
+		if s.waiting != want || s.Imbalanced() != (want > 0 && free) {
+			t.Fatalf("%d wait, uneven %v; want %d and %v", s.waiting, s.Imbalanced(), want, want > 0 && free)
 		}
 	}
 }

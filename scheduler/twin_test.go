@@ -55,7 +55,7 @@ func (tw *twin) overfull(w *twinWorker, c scheduler.ClassID) bool {
 // room is how many attempts the worker may hold after it was given one more with
 // this demand.
 func (w *twinWorker) room(d scheduler.Demand) int {
-	if d.Prompt || len(d.Resources) > 0 {
+	if d.NoPrefetch || len(d.Resources) > 0 {
 		return w.capacity.Slots
 	}
 	return w.capacity.Slots + w.ahead

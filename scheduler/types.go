@@ -74,7 +74,7 @@ type Demand struct {
 	Labels []Label
 	// Prompt tasks begin as soon as they are assigned: they are never given to a
 	// worker ahead of a free slot. Nor is a task that takes resources.
-	Prompt bool
+	NoPrefetch bool
 	// Limit is how many attempts of the demand's group may be held at a time, on
 	// all workers together; 0 = any number. Equal demands of one group share it.
 	Limit uint32

@@ -215,7 +215,7 @@ func (s *Scheduler) SetAccepting(w WorkerID, accepting bool) {
 // when one ends. They go there only when no worker has a free slot, and as
 // evenly. n is at most MaxSlots; what is held stays held. An unknown worker is
 // left unknown.
-func (s *Scheduler) SetAhead(w WorkerID, n int) {
+func (s *Scheduler) SetPrefetch(w WorkerID, n int) {
 	wk := s.workers[w]
 	if wk == nil {
 		return

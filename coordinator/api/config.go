@@ -21,10 +21,10 @@ import (
 type Leader interface {
 	// Submit returns when the job is stored, or joins an earlier submission
 	// with the same key and digest.
-	Submit(ctx context.Context, s sequencer.Submission) (sequencer.Submitted, error)
+	Submit(ctx context.Context, s sequencer.Submission) (sequencer.SubmitResult, error)
 	// SubmitMany does so with many jobs, each for itself, and gives an answer for
 	// each.
-	SubmitMany(ctx context.Context, s []sequencer.Submission) []sequencer.Stored
+	SubmitMany(ctx context.Context, s []sequencer.Submission) []sequencer.SubmitOutcome
 	// CancelJob returns when the ordinary tasks of the job have ended as
 	// cancelled, which the job will be once its clean-up tasks have run; already
 	// means that they had before.
@@ -45,7 +45,7 @@ type Leader interface {
 	// Update returns when what has not started is changed. It is a
 	// *sequencer.RejectedError with WrongState if it has started, with
 	// VersionDiffers if the job has another version.
-	Update(ctx context.Context, c sequencer.Change) (sequencer.Changed, error)
+	Update(ctx context.Context, c sequencer.Change) (sequencer.ChangeResult, error)
 	// Purge returns when the tasks, named as for Retry, have left the dead
 	// letters. It is a *sequencer.RejectedError with WrongState if one of them is
 	// not dead, or if there is none.

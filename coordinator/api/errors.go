@@ -131,7 +131,7 @@ func meaning(err error, classify func(error) Kind) *Error {
 		return &Error{Kind: KindBusy, Message: busy.What, RetryAfter: busy.RetryAfter}
 	case errors.As(err, &inUse):
 		return &Error{Kind: KindRefused, Message: fmt.Sprintf("worker name %q is in use by another process", inUse.Name)}
-	case errors.Is(err, sequencer.ErrTermOver):
+	case errors.Is(err, sequencer.ErrTermEnded):
 		return errNotLeader
 	}
 	switch k := classify(err); {

@@ -34,7 +34,7 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 		code     codes.Code
 		reason   dtaskv1.ErrorReason
 	}{
-		{"term over", sequencer.ErrTermOver, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"term over", sequencer.ErrTermEnded, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
 		{"busy", &sequencer.BusyError{What: "full"}, nobody, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
 		{"unknown, whatever it wraps", unknown, classified(KindNotLeader), codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
 		{"name in use", &sequencer.NameInUseError{Name: "w"}, nobody, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},

@@ -79,24 +79,24 @@ func (l *memLeader) op(t *testing.T, ops ...fsm.Op) {
 	}
 }
 
-func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequencer.Submitted, error) {
+func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequencer.SubmitResult, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.submits++
 	l.last = s
 	if l.fail != nil {
-		return sequencer.Submitted{}, l.fail
+		return sequencer.SubmitResult{}, l.fail
 	}
 	if l.hang {
 		<-ctx.Done()
-		return sequencer.Submitted{}, context.Cause(ctx)
+		return sequencer.SubmitResult{}, context.Cause(ctx)
 	}
 	fork, _ := l.machine.Fork()
 	if id, digest, sealed, known := fork.Key(s.Key); known && sealed {
 		if digest != s.Digest {
-			return sequencer.Submitted{}, &sequencer.RejectedError{Reason: fsm.KeyConflict}
+			return sequencer.SubmitResult{}, &sequencer.RejectedError{Reason: fsm.KeyConflict}
 		}
-		return sequencer.Submitted{ID: id, Existed: true}, nil
+		return sequencer.SubmitResult{ID: id, Existed: true}, nil
 	}
 	id := fork.NextJob()
 	reason := l.apply(func(d *fsm.Draft) fsm.Reason {
@@ -111,16 +111,16 @@ func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequenc
 		return d.Do(&fsm.JobSeal{Job: id, Sum: s.Sum, Digest: s.Digest})
 	})
 	if reason != fsm.Accepted {
-		return sequencer.Submitted{}, &sequencer.RejectedError{Reason: reason}
+		return sequencer.SubmitResult{}, &sequencer.RejectedError{Reason: reason}
 	}
-	return sequencer.Submitted{ID: id, Index: l.machine.Index()}, nil
+	return sequencer.SubmitResult{ID: id, Index: l.machine.Index()}, nil
 }
 
-func (l *memLeader) SubmitMany(ctx context.Context, list []sequencer.Submission) []sequencer.Stored {
-	var stored []sequencer.Stored
+func (l *memLeader) SubmitMany(ctx context.Context, list []sequencer.Submission) []sequencer.SubmitOutcome {
+	var stored []sequencer.SubmitOutcome
 	for _, s := range list {
 		r, err := l.Submit(ctx, s)
-		stored = append(stored, sequencer.Stored{Submitted: r, Err: err})
+		stored = append(stored, sequencer.SubmitOutcome{SubmitResult: r, Err: err})
 	}
 	return stored
 }
@@ -171,18 +171,18 @@ func (l *memLeader) Retry(_ context.Context, id fsm.JobID, tasks []uint32) error
 	return l.request(&fsm.Revive{Job: id, Tasks: tasks})
 }
 
-func (l *memLeader) Update(_ context.Context, c sequencer.Change) (sequencer.Changed, error) {
+func (l *memLeader) Update(_ context.Context, c sequencer.Change) (sequencer.ChangeResult, error) {
 	if c.Delay > 0 {
 		c.NotBeforeMS = 1_000_000 + c.Delay.Milliseconds()
 	} else if !c.NotBefore.IsZero() {
 		c.NotBeforeMS = c.NotBefore.UnixMilli()
 	}
 	if err := l.request(&c.Update); err != nil {
-		return sequencer.Changed{}, err
+		return sequencer.ChangeResult{}, err
 	}
 	fork, _ := l.machine.Fork()
 	_, version, _, _ := fork.UpdateKey(c.Key)
-	return sequencer.Changed{Version: version}, nil
+	return sequencer.ChangeResult{Version: version}, nil
 }
 
 func (l *memLeader) Purge(_ context.Context, id fsm.JobID, tasks []uint32) error {

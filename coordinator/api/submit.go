@@ -77,7 +77,7 @@ func (j *jobs) store(stream submitStream) error {
 	return stream.SendAndClose(storedJob(stored))
 }
 
-func storedJob(s sequencer.Submitted) *dtaskv1.SubmitResponse {
+func storedJob(s sequencer.SubmitResult) *dtaskv1.SubmitResponse {
 	return &dtaskv1.SubmitResponse{Id: strconv.FormatUint(uint64(s.ID), 10), Existed: s.Existed, Index: s.Index}
 }
 

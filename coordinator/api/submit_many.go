@@ -48,7 +48,7 @@ func (j *jobs) SubmitMany(ctx context.Context, m *dtaskv1.SubmitManyRequest) (*d
 			b.refuse(ctx, places[k], fmt.Errorf("storing the job: %w", s.Err))
 			continue
 		}
-		b.answers[places[k]] = &dtaskv1.SubmitAnswer{Stored: storedJob(s.Submitted)}
+		b.answers[places[k]] = &dtaskv1.SubmitAnswer{Stored: storedJob(s.SubmitResult)}
 	}
 	return &dtaskv1.SubmitManyResponse{Answers: b.answers}, nil
 }

@@ -259,7 +259,7 @@ func TestASubmissionThatMustBeRepeatedElsewhereSaysSo(t *testing.T) {
 		code   codes.Code
 		reason dtaskv1.ErrorReason
 	}{
-		{"term over", sequencer.ErrTermOver, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"term over", sequencer.ErrTermEnded, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
 		{"unknown", sequencer.ErrOutcomeUnknown, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
 	} {
 		t.Run(c.name, func(t *testing.T) {

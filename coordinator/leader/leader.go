@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/dtask/dtask/internal/pace"
+	"github.com/dtask/dtask/internal/timescale"
 )
 
 const (
@@ -25,9 +25,9 @@ const (
 	endCheck = 100 * time.Millisecond
 )
 
-// ErrTermOver is the cause of a duty's cancelled context when its term was lost,
+// ErrTermEnded is the cause of a duty's cancelled context when its term was lost,
 // rather than the process being stopped.
-var ErrTermOver = errors.New("leader: the term is over")
+var ErrTermEnded = errors.New("leader: term ended")
 
 // ErrStuck is why Run returns when something that belongs to a term did not end with
 // it. The process must end: it must not lead again beside what is left.
@@ -66,18 +66,18 @@ type Duty interface {
 // and cannot step down: then the process must end, for only that makes the others
 // elect one that can. Unless it returns ErrStuck, no duty is running any more.
 func Run(ctx context.Context, raft Raft, log *slog.Logger, duties ...Duty) error {
-	return RunAt(ctx, 1, raft, log, duties...)
+	return RunScaled(ctx, 1, raft, log, duties...)
 }
 
-// RunAt is Run with all its limits scaled. For simulations only.
-func RunAt(ctx context.Context, p pace.Pace, raft Raft, log *slog.Logger, duties ...Duty) error {
+// RunScaled is Run with all its limits scaled. For simulations only.
+func RunScaled(ctx context.Context, p timescale.Factor, raft Raft, log *slog.Logger, duties ...Duty) error {
 	var now *term // nil while this replica does not lead
 	for {
 		select {
 		case <-ctx.Done():
 			return errors.Join(now.end(context.Cause(ctx)), context.Cause(ctx))
 		case leading := <-raft.LeaderCh():
-			if stuck := now.end(ErrTermOver); stuck != nil {
+			if stuck := now.end(ErrTermEnded); stuck != nil {
 				return stuck
 			}
 			now = nil
@@ -104,8 +104,8 @@ func RunAt(ctx context.Context, p pace.Pace, raft Raft, log *slog.Logger, duties
 // stepDown returns an error only if this replica leads still. A transfer that fails
 // because leadership is lost already has done what it should, and one that fails
 // because another is on its way, an operator's, is tried again when that may be over.
-func stepDown(ctx context.Context, p pace.Pace, raft Raft) error {
-	ctx, cancel := context.WithTimeout(ctx, p.Of(transferTimeout))
+func stepDown(ctx context.Context, p timescale.Factor, raft Raft) error {
+	ctx, cancel := context.WithTimeout(ctx, p.Scale(transferTimeout))
 	defer cancel()
 	for raft.Leading() {
 		err := untilEnd(ctx, p, func() error { return raft.Transfer(ctx) })
@@ -116,7 +116,7 @@ func stepDown(ctx context.Context, p pace.Pace, raft Raft) error {
 			return err
 		}
 		select {
-		case <-time.After(p.Of(transferPause)):
+		case <-time.After(p.Scale(transferPause)):
 		case <-ctx.Done():
 			return err
 		}
@@ -131,7 +131,7 @@ type term struct {
 	result chan error // of size 1: lead sends its result once, and never waits
 }
 
-func begin(ctx context.Context, p pace.Pace, raft Raft, log *slog.Logger, duties []Duty) *term {
+func begin(ctx context.Context, p timescale.Factor, raft Raft, log *slog.Logger, duties []Duty) *term {
 	ctx, cancel := context.WithCancelCause(ctx)
 	t := &term{cancel: cancel, result: make(chan error, 1)}
 	go func() { t.result <- lead(ctx, p, raft, log, duties) }()
@@ -160,7 +160,7 @@ func (t *term) over() <-chan error {
 }
 
 // lead is a term: it catches up, does the duties, and returns when all have ended.
-func lead(ctx context.Context, p pace.Pace, raft Raft, log *slog.Logger, duties []Duty) error {
+func lead(ctx context.Context, p timescale.Factor, raft Raft, log *slog.Logger, duties []Duty) error {
 	number, err := catchUp(ctx, p, raft)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func lead(ctx context.Context, p pace.Pace, raft Raft, log *slog.Logger, duties 
 
 // untilEnd waits for f, and only for so long once ctx is done. It counts its looks,
 // not the time between them: a process that was stopped gets the rest of its time.
-func untilEnd(ctx context.Context, p pace.Pace, f func() error) error {
+func untilEnd(ctx context.Context, p timescale.Factor, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {
@@ -197,7 +197,7 @@ func untilEnd(ctx context.Context, p pace.Pace, f func() error) error {
 		return err
 	case <-ctx.Done():
 	}
-	tick := time.NewTicker(p.Of(endCheck))
+	tick := time.NewTicker(p.Scale(endCheck))
 	defer tick.Stop()
 	for range int(endLimit / endCheck) {
 		select {
@@ -209,8 +209,8 @@ func untilEnd(ctx context.Context, p pace.Pace, f func() error) error {
 	return fmt.Errorf("%w: %w", ErrStuck, context.Cause(ctx))
 }
 
-func catchUp(ctx context.Context, p pace.Pace, raft Raft) (term uint64, err error) {
-	limit := p.Of(barrierTimeout)
+func catchUp(ctx context.Context, p timescale.Factor, raft Raft) (term uint64, err error) {
+	limit := p.Scale(barrierTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not caught up within %v", limit))
 	defer cancel()
 	err = untilEnd(ctx, p, func() (err error) {

@@ -110,7 +110,7 @@ func TestTermsNeverOverlap(t *testing.T) {
 			defer alive.Add(-1)
 			terms = append(terms, term)
 			<-ctx.Done()
-			if cause := context.Cause(ctx); !errors.Is(cause, ErrTermOver) && !errors.Is(cause, context.Canceled) {
+			if cause := context.Cause(ctx); !errors.Is(cause, ErrTermEnded) && !errors.Is(cause, context.Canceled) {
 				t.Errorf("the term ended with %v", cause)
 			}
 			time.Sleep(endLimit - time.Second) // it is slow to stop, in the bubble's time

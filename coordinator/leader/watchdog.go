@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dtask/dtask/internal/pace"
+	"github.com/dtask/dtask/internal/timescale"
 )
 
 const (
@@ -41,8 +41,8 @@ type Watchdog struct {
 	// Scan returns what the leader may take in addition, because of the size of
 	// the state that it has to look through. Optional.
 	Scan func() time.Duration
-	// Pace scales its limits. For simulations only.
-	Pace pace.Pace
+	// TimeScale scales its limits. For simulations only.
+	TimeScale timescale.Factor
 }
 
 // Name implements Duty.
@@ -50,7 +50,7 @@ func (Watchdog) Name() string { return "watchdog" }
 
 // Run implements Duty.
 func (w Watchdog) Run(ctx context.Context, _ uint64) error {
-	ticker := time.NewTicker(w.Pace.Of(stallCheck))
+	ticker := time.NewTicker(w.TimeScale.Scale(stallCheck))
 	defer ticker.Stop()
 	last, _ := w.Progress()
 	still := 0 // looks in a row that saw proposals waiting and no progress

@@ -27,9 +27,9 @@ var waits = backoff.Policy{Initial: time.Second, Max: maxRetryAfter, Multiplier:
 
 // Recorder writes outcomes into the log. The sequencer is one.
 type Recorder interface {
-	// Told records that notices were delivered or given up: after it returns
+	// RecordDelivered records that notices were delivered or given up: after it returns
 	// nil, no later leader tells them. At most 1,000 items a call.
-	Told(ctx context.Context, items []fsm.ToldItem) error
+	RecordDelivered(ctx context.Context, items []fsm.ToldItem) error
 }
 
 // Hooks are who is told of dead letters, as this replica is set.

@@ -26,7 +26,7 @@ type cluster struct {
 
 	mu    sync.Mutex
 	index uint64
-	deny  error // of Told
+	deny  error // of RecordDelivered
 	told  []fsm.ToldItem
 	wall  time.Time // stamps entries
 }
@@ -59,8 +59,8 @@ func (c *cluster) apply(ops ...fsm.Op) {
 	}
 }
 
-// Told implements Recorder.
-func (c *cluster) Told(_ context.Context, items []fsm.ToldItem) error {
+// RecordDelivered implements Recorder.
+func (c *cluster) RecordDelivered(_ context.Context, items []fsm.ToldItem) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.deny != nil {
@@ -71,7 +71,7 @@ func (c *cluster) Told(_ context.Context, items []fsm.ToldItem) error {
 	return nil
 }
 
-// refuse makes Told fail, or succeed again.
+// refuse makes RecordDelivered fail, or succeed again.
 func (c *cluster) refuse(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -195,7 +195,7 @@ func (d *deliverer) record(ctx context.Context, group *sync.WaitGroup) {
 	}
 	items := d.outcomes[:min(len(d.outcomes), maxRecorded):min(len(d.outcomes), maxRecorded)]
 	d.recording = len(items)
-	group.Go(func() { d.recorded <- d.cfg.Recorder.Told(ctx, items) })
+	group.Go(func() { d.recorded <- d.cfg.Recorder.RecordDelivered(ctx, items) })
 }
 
 // noted takes up the answer. What could not be recorded is tried again: the

@@ -94,7 +94,7 @@ func (n *Node) unled() bool {
 func (n *Node) beginLoop() {
 	ctx, cancel := n.untilClosing()
 	defer cancel()
-	for pause := firstLook; n.unled() && n.raft.State() == raft.Follower; pause = min(2*pause, n.cfg.Pace.Of(lastLook)) {
+	for pause := firstLook; n.unled() && n.raft.State() == raft.Follower; pause = min(2*pause, n.cfg.TimeScale.Scale(lastLook)) {
 		poll, heard := n.poll(ctx)
 		switch {
 		case poll == pollLed:

@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/dtask/dtask/internal/pace"
+	"github.com/dtask/dtask/internal/timescale"
 )
 
 // Server is one member of the cluster.
@@ -100,9 +100,9 @@ type Config struct {
 	// faults, in tests. Optional.
 	WrapStore func(Backend) Backend
 
-	// Pace scales all times above that are defaults, and those that are constants. For
+	// TimeScale scales all times above that are defaults, and those that are constants. For
 	// simulations only.
-	Pace pace.Pace
+	TimeScale timescale.Factor
 
 	// Logger receives the node's and raft's messages.
 	Logger *slog.Logger
@@ -113,16 +113,16 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.Heartbeat, c.Pace.Of(500*time.Millisecond))
-	setDefault(&c.Election, max(c.Pace.Of(500*time.Millisecond), c.Heartbeat))
-	setDefault(&c.Lease, min(c.Pace.Of(250*time.Millisecond), c.Heartbeat))
-	setDefault(&c.RPCTimeout, c.Pace.Of(2*time.Second))
-	setDefault(&c.EnqueueTimeout, c.Pace.Of(time.Second))
-	setDefault(&c.StoreHang, c.Pace.Of(1500*time.Millisecond))
+	setDefault(&c.Heartbeat, c.TimeScale.Scale(500*time.Millisecond))
+	setDefault(&c.Election, max(c.TimeScale.Scale(500*time.Millisecond), c.Heartbeat))
+	setDefault(&c.Lease, min(c.TimeScale.Scale(250*time.Millisecond), c.Heartbeat))
+	setDefault(&c.RPCTimeout, c.TimeScale.Scale(2*time.Second))
+	setDefault(&c.EnqueueTimeout, c.TimeScale.Scale(time.Second))
+	setDefault(&c.StoreHang, c.TimeScale.Scale(1500*time.Millisecond))
 	setDefault(&c.SnapshotBytes, 64<<20)
-	setDefault(&c.SnapshotInterval, c.Pace.Of(10*time.Second))
+	setDefault(&c.SnapshotInterval, c.TimeScale.Scale(10*time.Second))
 	setDefault(&c.TrailingLogs, 1024)
-	setDefault(&c.SpaceInterval, c.Pace.Of(time.Second))
+	setDefault(&c.SpaceInterval, c.TimeScale.Scale(time.Second))
 	setDefault(&c.LogStore, LogBolt)
 	if c.LowSpace == nil {
 		limit := DefaultSpaceLimit()

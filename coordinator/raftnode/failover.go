@@ -52,13 +52,13 @@ func (n *Node) watchLoop() {
 	defer n.raft.DeregisterObserver(observer)
 	for ctx.Err() == nil {
 		leader, ok := n.watchable()
-		again := n.cfg.Pace.Of(watchAgain)
+		again := n.cfg.TimeScale.Scale(watchAgain)
 		if ok {
 			if n.watch(ctx, leader, changed) {
 				continue
 			}
 		} else {
-			again = n.cfg.Pace.Of(time.Second) // membership may make this one a voter without a change of leader
+			again = n.cfg.TimeScale.Scale(time.Second) // membership may make this one a voter without a change of leader
 		}
 		timer := time.NewTimer(again)
 		select {
@@ -176,7 +176,7 @@ func (n *Node) follows(leader string) bool {
 func (n *Node) suspect(ctx context.Context, leader Server) net.Conn {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Heartbeat)
 	defer cancel()
-	for pause := firstLook; n.follows(leader.ID); pause = min(2*pause, n.cfg.Pace.Of(lastLook)) {
+	for pause := firstLook; n.follows(leader.ID); pause = min(2*pause, n.cfg.TimeScale.Scale(lastLook)) {
 		conn, err := n.dialWatch(ctx, leader)
 		if err == nil {
 			return conn

@@ -133,7 +133,7 @@ func (n *Node) openRaft() error {
 		return err
 	}
 	n.stream = newStreamLayer(&n.cfg, n.serverAt, n.answer)
-	n.transport = newPatientTransport(newTransport(&n.cfg, n.stream, log), n.cfg.Pace)
+	n.transport = newPatientTransport(newTransport(&n.cfg, n.stream, log), n.cfg.TimeScale)
 	n.transport.newest, n.transport.entry, n.transport.stored = n.logs.newest.get, n.logs.GetLog, n.logs.stored
 	if err := n.newRaft(log, snapshots); err != nil {
 		return errors.Join(err, n.transport.Close())
@@ -211,7 +211,7 @@ func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 	conf.HeartbeatTimeout = n.cfg.Heartbeat + 1 // see standFirst
 	conf.ElectionTimeout = n.cfg.Election + 1
 	conf.LeaderLeaseTimeout = n.cfg.Lease
-	conf.CommitTimeout = n.cfg.Pace.Of(commitTimeout)
+	conf.CommitTimeout = n.cfg.TimeScale.Scale(commitTimeout)
 	conf.MaxAppendEntries = maxAppend
 	conf.BatchApplyCh = true
 	conf.ShutdownOnRemove = false

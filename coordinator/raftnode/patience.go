@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/dtask/dtask/internal/pace"
+	"github.com/dtask/dtask/internal/timescale"
 )
 
 const (
@@ -41,7 +41,7 @@ type patientTransport struct {
 	// leads says whether a request of a term still comes from the leader; nil
 	// until raft runs.
 	leads  atomic.Pointer[func(term uint64) bool]
-	pace   pace.Pace
+	pace   timescale.Factor
 	closed chan struct{} // closed by Close: nobody waits any more
 	once   sync.Once
 
@@ -59,7 +59,7 @@ type patientTransport struct {
 	heard  map[raft.ServerID]time.Time
 }
 
-func newPatientTransport(t *raft.NetworkTransport, p pace.Pace) *patientTransport {
+func newPatientTransport(t *raft.NetworkTransport, p timescale.Factor) *patientTransport {
 	return &patientTransport{NetworkTransport: t, pace: p, send: t.AppendEntries, closed: make(chan struct{}), told: make(map[raft.ServerID]news), claims: make(map[raft.ServerID]claim), heard: make(map[raft.ServerID]time.Time)}
 }
 
@@ -115,7 +115,7 @@ func (t *patientTransport) rest(id raft.ServerID, args *raft.AppendEntriesReques
 	if told != newsOf(args) || last != args.PrevLogEntry {
 		return
 	}
-	limit := time.NewTimer(t.pace.Of(repeat))
+	limit := time.NewTimer(t.pace.Scale(repeat))
 	defer limit.Stop()
 	select {
 	case <-changed:
@@ -186,9 +186,9 @@ func (t *patientTransport) append(id raft.ServerID, target raft.ServerAddress, a
 	if err == nil || isHeartbeat(args) {
 		return err
 	}
-	limit := time.NewTimer(t.pace.Of(holdFor))
+	limit := time.NewTimer(t.pace.Scale(holdFor))
 	defer limit.Stop()
-	look := time.NewTicker(t.pace.Of(lookAgain))
+	look := time.NewTicker(t.pace.Scale(lookAgain))
 	defer look.Stop()
 	for {
 		select {

@@ -22,7 +22,7 @@ const snapshotCheck = time.Second
 // The first one comes earlier, at each replica at another time: when all of them write
 // at once, none is left to answer the leader quickly.
 func (n *Node) snapshotLoop() {
-	ticker := time.NewTicker(n.cfg.Pace.Of(snapshotCheck))
+	ticker := time.NewTicker(n.cfg.TimeScale.Scale(snapshotCheck))
 	defer ticker.Stop()
 	var last time.Time
 	for {

@@ -20,7 +20,7 @@ func TestNothingIsForgottenForItsAgeWhileTheClockIsDoubted(t *testing.T) {
 		var agrees atomic.Bool
 		agrees.Store(true)
 		c.config = func(cfg *sequencer.Config) {
-			cfg.Wall = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+			cfg.WallClock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 			cfg.ClockAgrees = agrees.Load
 		}
 		s, _ := c.lead()
@@ -56,7 +56,7 @@ func TestOfManyCompletedTasksTheOldestLeaveAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.config = func(cfg *sequencer.Config) { cfg.KeepDoneTasks = 5 }
+		c.config = func(cfg *sequencer.Config) { cfg.KeepCompletedTasks = 5 }
 		s, _ := c.lead()
 		w := attachWorker(t, s, "w", "a", 1, succeed)
 		cancelled := mustSubmit(t, s, spec{key: "no", n: 40})

@@ -200,5 +200,5 @@ func (s *Sequencer) attemptEnded(b *batch, h fsm.HeldItem) {
 // wallToMono gives the moment of this process's own clock at which the wall
 // clock will show wallMS.
 func (s *Sequencer) wallToMono(now time.Time, wallMS int64) time.Time {
-	return now.Add(time.UnixMilli(wallMS).Sub(s.cfg.Wall()))
+	return now.Add(time.UnixMilli(wallMS).Sub(s.cfg.WallClock()))
 }

@@ -26,14 +26,14 @@ type batch struct {
 
 type addressed struct {
 	to Session
-	m  Outgoing
+	m  WorkerMessage
 }
 
 func (s *Sequencer) newBatch() *batch {
 	now := time.Now()
 	s.batches++
 	b := &batch{s: s, number: s.batches, now: now, at: s.moment(now), index: make(map[Session]int)}
-	b.draft = fsm.NewDraft(s.view, s.cfg.Wall().UnixMilli(), &b.fx)
+	b.draft = fsm.NewDraft(s.view, s.cfg.WallClock().UnixMilli(), &b.fx)
 	return b
 }
 
@@ -43,7 +43,7 @@ func (b *batch) room() bool {
 }
 
 // to gives the message that goes to a session after commit.
-func (b *batch) to(to Session) *Outgoing {
+func (b *batch) to(to Session) *WorkerMessage {
 	i, ok := b.index[to]
 	if !ok {
 		i = len(b.out)
@@ -63,7 +63,7 @@ func (b *batch) then(f func(index uint64, err error)) {
 }
 
 // toWorker is to for the session of a worker that is given one thing after the other.
-func (b *batch) toWorker(w *worker) *Outgoing {
+func (b *batch) toWorker(w *worker) *WorkerMessage {
 	if w.batch != b.number || b.out[w.place].to != w.session {
 		b.to(w.session)
 		w.batch, w.place = b.number, b.index[w.session]

@@ -7,30 +7,30 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/fsm"
-	testpace "github.com/dtask/dtask/internal/pace"
+	"github.com/dtask/dtask/internal/timescale"
 )
 
-// Log is where entries go. coordinator gives raftnode's node.
+// Log takes the entries that the sequencer proposes.
 type Log interface {
-	// Propose hands over an entry and returns at once; data must not change
-	// afterwards. Proposals are appended and applied in the order of the calls.
+	// Propose submits an entry and returns immediately. The caller must not change data
+	// afterwards. Entries are appended and applied in the order of the calls.
 	Propose(data []byte) Proposal
 }
 
-// Proposal is an entry on its way.
+// Proposal is an entry in flight.
 type Proposal interface {
-	// Wait gives the machine's answer once the entry is committed and applied
-	// here. If definite, err says that it never will be; otherwise its fate is
-	// unknown.
+	// Wait returns the machine's response after the entry is committed and applied on this
+	// replica. An error for which Config.Definite is true means that the entry will never
+	// be committed; after any other error its outcome is unknown.
 	Wait() (response any, index uint64, err error)
 }
 
-// Config is what a Sequencer needs. Zero limits mean the defaults.
+// Config configures a Sequencer. A zero limit means its default.
 type Config struct {
 	ServerID string
-	Instance string // of this replica's data folder
-	// Members are instances of other members that are not recorded yet. They go
-	// into the first entry: nothing is acknowledged before they are known.
+	Instance string // UUID of this replica's data directory
+	// Members are instances of other members that are not recorded yet. They go into the
+	// term's first entry: they must be known before anything is acknowledged.
 	Members []fsm.Replica
 	Term    uint64
 	Log     Log
@@ -39,98 +39,96 @@ type Config struct {
 	Logger  *slog.Logger
 	Totals  *Totals // counters and distributions over all terms
 
-	// Definite reports whether an error of Proposal.Wait says that the entry
-	// was never proposed. nil: none is.
+	// Definite reports whether an error of Proposal.Wait means that the entry was never
+	// proposed. nil: never.
 	Definite func(error) bool
-	// Wall is the wall clock: it stamps entries and decides when a retry is
-	// due. Time-outs use the monotonic clock. nil: time.Now.
-	Wall func() time.Time
-	// NewClusterID makes the name of a new cluster, 32 hexadecimal digits.
+	// WallClock stamps entries and decides when a retry is due. Timeouts use the monotonic
+	// clock instead. nil: time.Now.
+	WallClock func() time.Time
+	// NewClusterID returns the id of a new cluster, 32 hexadecimal digits.
 	NewClusterID func() string
-	// Halt is called once if the replicated state differs from the view that it
-	// was checked against: this replica's memory is damaged, it must stop.
+	// Halt is called once if the replicated state differs from the view. The memory of this
+	// replica is damaged then, and it must stop.
 	Halt func(error)
-	// Refuse says why no new job is begun at the moment, such as for want of
-	// disk space; nil if one may be. Whatever is under way goes on, and a key
-	// that is known is answered. It must not block. nil: jobs always begin.
-	Refuse func() error
-	// Letters are the notices that a new dead letter gets, as this replica is
-	// set: none, LetterWebhookNotice, LetterCommandNotice or both.
-	Letters []fsm.NoticeKind
-	// Noticed is called once notices were committed. It must not block. nil:
-	// nobody waits for them.
-	Noticed func()
-	// ClockAgrees tells whether the wall clock is right as far as is known: while
-	// it is not, nothing is forgotten because of its age. Default: always. Called
-	// from the sequencer's goroutine; it must not wait.
+	// CheckSubmit returns why new jobs are refused now, such as a nearly full disk, or nil.
+	// Running jobs continue, and a known idempotency key is still answered. It must not
+	// block. nil: new jobs are never refused.
+	CheckSubmit func() error
+	// DeadLetterNotifications are the kinds of notification that a new dead letter causes,
+	// as configured on this replica: LetterWebhookNotice, LetterCommandNotice, both or none.
+	DeadLetterNotifications []fsm.NoticeKind
+	// NotificationsCommitted is called after an entry with new notifications is committed.
+	// It must not block. nil: not called.
+	NotificationsCommitted func()
+	// ClockAgrees reports whether the wall clock is believed to be right. Nothing expires by
+	// age while it returns false. The sequencer's goroutine calls it; it must not block.
+	// nil: always right.
 	ClockAgrees func() bool
-	// Seed decides between equally loaded workers.
+	// Seed breaks ties between equally loaded workers.
 	Seed uint64
 
-	// InFlight is how many entries are on their way at a time; default 2.
-	// More hides the latency of the log, and makes entries smaller.
+	// InFlight is the maximum number of entries in flight; default 2. A larger number hides
+	// more of the log's latency and makes entries smaller.
 	InFlight int
-	// EntryBytes closes an entry; default 256 KiB. Raft's limits count entries.
+	// EntryBytes closes an entry; default 256 KiB.
 	EntryBytes int
-	// EntryOps closes an entry; default 8192.
+	// EntryOps closes an entry; default 8192 operations.
 	EntryOps int
-	// InboxReports, InboxOthers bound what waits; default 4096 messages,
-	// 4096 requests.
+	// InboxReports and InboxOthers bound the messages and the requests that wait; default
+	// 4096 each.
 	InboxReports, InboxOthers int
-	// MaxTasks refuses new jobs above this number of tasks held in memory;
-	// default 20 million.
+	// MaxTasks bounds the tasks in memory; new jobs above it are refused. Default 20 million.
 	MaxTasks uint64
-	// MaxKeys refuses new jobs above this number of remembered idempotency
-	// keys; default 4 million.
+	// MaxKeys bounds the idempotency keys in memory; new jobs above it are refused. Default
+	// 4 million.
 	MaxKeys int
-	// MaxResults and MaxResultBytes bound the remembered results of pure tasks
-	// (2–1,048,576 and up to 512 MiB); default 100,000 and 64 MiB. Those that
-	// expire first make room for new ones.
+	// MaxResults (2 to 1,048,576) and MaxResultBytes (up to 512 MiB) bound the cached
+	// results of pure tasks; default 100,000 and 64 MiB. Results closest to their expiry
+	// are evicted first.
 	MaxResults     int
 	MaxResultBytes uint64
 
-	// Silence is how long a worker may say nothing; default 3 s.
-	Silence time.Duration
-	// Lease is how long an at-most-once attempt of a lost worker may still be
-	// running; default 30 s, or Silence if that is longer.
+	// LivenessTimeout is the time without contact after which a worker is marked down;
+	// default 3 s.
+	LivenessTimeout time.Duration
+	// Lease is how long an at-most-once attempt of a worker that is down may still be
+	// running; default 30 s, or LivenessTimeout if that is longer.
 	Lease time.Duration
-	// StartTimeout puts an attempt back that its worker has neither begun nor
-	// ended; default 60 s.
+	// StartTimeout requeues an attempt that its worker has neither started nor finished;
+	// default 60 s.
 	StartTimeout time.Duration
-	// TimeoutSlack is what the worker gets on top of a task's own time-outs,
-	// which it enforces itself; default 5 s.
+	// TimeoutSlack is added to a task's own timeouts, which the worker enforces; default 5 s.
 	TimeoutSlack time.Duration
-	// MaxLosses sends a task to the dead letters when so many workers were lost
-	// while it ran: it may be what kills them; default 5, at most 255.
+	// MaxLosses is the number of workers that may go down while they run a task before the
+	// task becomes a dead letter: it may be what kills them. Default 5, at most 255.
 	MaxLosses int
-	// AdmissionRate is at how many sessions a second workers surely come back
-	// after a failover; default 1000, half of what sessions are admitted at.
+	// AdmissionRate is the number of sessions per second at which workers return after a
+	// failover, at the least; default 1000, half the rate at which sessions are admitted.
 	AdmissionRate int
-	// UploadTimeout removes a job that was begun under an earlier leader and
-	// not sealed; default 1 minute.
+	// UploadTimeout removes a job that an earlier leader began and that is not sealed;
+	// default 1 minute.
 	UploadTimeout time.Duration
-	// KeepJobs, KeepTasks and KeepFor bound what the state keeps of ended jobs before
-	// they leave for history; default 10,000 jobs, 2 million tasks, 7 days. Whatever
-	// comes first. KeepDone is KeepFor for jobs all of whose tasks have
-	// completed: nothing can be retried, or looked up in the dead letters. Default 1
-	// minute, or KeepFor if that is shorter. KeepDoneTasks bounds their tasks, so that memory
-	// does not follow the rate of work; default 250,000.
-	KeepJobs      int
-	KeepTasks     uint64
-	KeepFor       time.Duration
-	KeepDone      time.Duration
-	KeepDoneTasks uint64
-	// HistoryAge is for how long history keeps jobs, from their end; 0 = for ever.
+	// KeepJobs, KeepTasks and KeepFor bound the ended jobs in the state; whichever is
+	// reached first moves the oldest to history. Default 10,000 jobs, 2 million tasks,
+	// 7 days. Jobs all of whose tasks completed have limits of their own, because they can
+	// neither be retried nor have dead letters: KeepCompleted, default 1 minute or KeepFor
+	// if that is shorter, and KeepCompletedTasks, default 250,000, which keeps memory
+	// independent of the throughput.
+	KeepJobs           int
+	KeepTasks          uint64
+	KeepFor            time.Duration
+	KeepCompleted      time.Duration
+	KeepCompletedTasks uint64
+	// HistoryAge is how long history keeps a job after its end; 0 = unlimited.
 	HistoryAge time.Duration
-	// HistoryBusy reports that history cannot take more at the moment: nothing leaves
-	// the state then. It must not block. nil: it always can.
+	// HistoryBusy reports whether history is overloaded; no job leaves the state then. It
+	// must not block. nil: never overloaded.
 	HistoryBusy func() bool
 	// KeepWorkers is how long a worker that is down is remembered; default 24 h.
 	KeepWorkers time.Duration
 
-	// Pace scales the default time-outs and how often all is looked at. For
-	// simulations only.
-	Pace testpace.Pace
+	// TimeScale scales the default timeouts and the sweep interval. For simulations only.
+	TimeScale timescale.Factor
 }
 
 func orDefault[T comparable](v *T, d T) {
@@ -140,7 +138,7 @@ func orDefault[T comparable](v *T, d T) {
 	}
 }
 
-// Defaults fills in what is not set.
+// Defaults sets every zero field that has a default.
 func (c *Config) Defaults() {
 	if c.ClockAgrees == nil {
 		c.ClockAgrees = func() bool { return true }
@@ -154,27 +152,27 @@ func (c *Config) Defaults() {
 	orDefault(&c.MaxKeys, 4_000_000)
 	orDefault(&c.MaxResults, 100_000)
 	orDefault(&c.MaxResultBytes, 64<<20)
-	orDefault(&c.Silence, c.Pace.Of(3*time.Second))
-	orDefault(&c.Lease, max(c.Pace.Of(30*time.Second), c.Silence))
-	orDefault(&c.StartTimeout, c.Pace.Of(time.Minute))
-	orDefault(&c.TimeoutSlack, c.Pace.Of(5*time.Second))
+	orDefault(&c.LivenessTimeout, c.TimeScale.Scale(3*time.Second))
+	orDefault(&c.Lease, max(c.TimeScale.Scale(30*time.Second), c.LivenessTimeout))
+	orDefault(&c.StartTimeout, c.TimeScale.Scale(time.Minute))
+	orDefault(&c.TimeoutSlack, c.TimeScale.Scale(5*time.Second))
 	orDefault(&c.AdmissionRate, 1000)
 	orDefault(&c.MaxLosses, 5)
-	orDefault(&c.UploadTimeout, c.Pace.Of(time.Minute))
+	orDefault(&c.UploadTimeout, c.TimeScale.Scale(time.Minute))
 	orDefault(&c.KeepJobs, 10_000)
 	orDefault(&c.KeepTasks, 2_000_000)
 	orDefault(&c.KeepFor, 7*24*time.Hour)
-	orDefault(&c.KeepDone, min(time.Minute, c.KeepFor))
-	orDefault(&c.KeepDoneTasks, 250_000)
+	orDefault(&c.KeepCompleted, min(time.Minute, c.KeepFor))
+	orDefault(&c.KeepCompletedTasks, 250_000)
 	orDefault(&c.KeepWorkers, 24*time.Hour)
-	if c.Wall == nil {
-		c.Wall = time.Now
+	if c.WallClock == nil {
+		c.WallClock = time.Now
 	}
 	if c.Definite == nil {
 		c.Definite = func(error) bool { return false }
 	}
-	if c.Refuse == nil {
-		c.Refuse = func() error { return nil }
+	if c.CheckSubmit == nil {
+		c.CheckSubmit = func() error { return nil }
 	}
 	if c.HistoryBusy == nil {
 		c.HistoryBusy = func() bool { return false }
@@ -182,15 +180,15 @@ func (c *Config) Defaults() {
 	if c.Halt == nil {
 		c.Halt = func(error) {}
 	}
-	if c.Noticed == nil {
-		c.Noticed = func() {}
+	if c.NotificationsCommitted == nil {
+		c.NotificationsCommitted = func() {}
 	}
 	if c.Totals == nil {
 		c.Totals = NewTotals()
 	}
 }
 
-// Validate gives all that is missing or out of range, joined.
+// Validate returns all missing and invalid fields, joined.
 func (c *Config) Validate() error {
 	var errs []error
 	check := func(ok bool, what string) {
@@ -198,16 +196,15 @@ func (c *Config) Validate() error {
 			errs = append(errs, errors.New("sequencer: "+what))
 		}
 	}
-	check(c.Log != nil && c.Machine != nil && c.Codec != nil && c.Logger != nil, "Log, Machine, Codec and Logger are needed")
-	check(c.Term > 0, "Term is needed")
-	check(c.NewClusterID != nil, "NewClusterID is needed")
+	check(c.Log != nil && c.Machine != nil && c.Codec != nil && c.Logger != nil, "missing Log, Machine, Codec or Logger")
+	check(c.Term > 0, "missing Term")
+	check(c.NewClusterID != nil, "missing NewClusterID")
 	check(c.InFlight > 0 && c.InFlight <= 64, "InFlight must be 1 to 64")
 	check(c.EntryBytes >= 64<<10 && c.EntryBytes <= 384<<10, "EntryBytes must be 64 to 384 KiB")
-	check(c.EntryOps > 0, "EntryOps must be above 0")
-	check(c.Silence > 0 && c.Lease >= c.Silence, "Lease must be at least Silence, and both above 0")
+	check(c.EntryOps > 0, "EntryOps must be positive")
+	check(c.LivenessTimeout > 0 && c.Lease >= c.LivenessTimeout, "LivenessTimeout must be positive and Lease not below it")
 	return errors.Join(errs...)
 }
 
-// cause is the reason why a context ended, as an error of this package's
-// callers.
+// cause returns why ctx ended.
 func cause(ctx context.Context) error { return context.Cause(ctx) }

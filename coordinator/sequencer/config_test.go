@@ -9,7 +9,7 @@ import (
 func TestALongSilenceHasALongLease(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
-	cfg.Silence = 3 * time.Minute // workers beat once a minute
+	cfg.LivenessTimeout = 3 * time.Minute // workers beat once a minute
 	if _, err := New(cfg); err != nil {
 		t.Errorf("no term can begin: %v", err)
 	}
@@ -17,7 +17,7 @@ func TestALongSilenceHasALongLease(t *testing.T) {
 
 func TestAConfigThatCannotWorkIsRefusedWhole(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Silence: time.Second, Lease: time.Millisecond, InFlight: 65, EntryBytes: 1})
+	_, err := New(Config{LivenessTimeout: time.Second, Lease: time.Millisecond, InFlight: 65, EntryBytes: 1})
 	if err == nil {
 		t.Fatal("accepted")
 	}

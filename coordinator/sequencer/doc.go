@@ -42,7 +42,7 @@
 // # Goroutines and errors
 //
 // Run has two: the sequencer, which owns all fields, and the committer, which
-// waits for entries in order. Both end before Run returns. ErrTermOver and
+// waits for entries in order. Both end before Run returns. ErrTermEnded and
 // *BusyError are definite, *RejectedError is a linearized refusal,
 // ErrOutcomeUnknown is neither.
 package sequencer

@@ -14,7 +14,7 @@ import (
 // clock and whoever leads then, is ended and handed back without burning a
 // retry. Once it returns nothing new reaches the worker. Draining again replaces
 // deadline and reason. Errors: *RejectedError with NoSuchWorker, *BusyError,
-// ErrTermOver, ErrOutcomeUnknown.
+// ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Drain(ctx context.Context, name string, deadline time.Duration, reason string) error {
 	_, err := s.askDrain(ctx, &drainRequest{name: name, drain: true, deadline: deadline, reason: reason})
 	return err

@@ -86,7 +86,7 @@ func TestOnlyAKnownWorkerCanBeDrained(t *testing.T) {
 func TestTheNextLeaderGoesOnWithADrain(t *testing.T) {
 	t.Parallel()
 	c, clock := newCluster(t), new(wallClock)
-	c.config = func(cfg *sequencer.Config) { cfg.Wall = clock.now }
+	c.config = func(cfg *sequencer.Config) { cfg.WallClock = clock.now }
 	s, end := c.lead()
 	w := attachWorker(t, s, "w1", "i1", 1, hold)
 	id := mustSubmit(t, s, spec{key: "k", n: 1})
@@ -124,7 +124,7 @@ func TestAWorkerThatDoesNotHeedTheEndOfItsDrainIsFenced(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			c.config = func(cfg *sequencer.Config) {
-				cfg.TimeoutSlack, cfg.Silence, cfg.Lease = 10*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
+				cfg.TimeoutSlack, cfg.LivenessTimeout, cfg.Lease = 10*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
 			}
 			s, _ := c.lead()
 			w := attachWorker(t, s, "w1", "i1", 1, hold)

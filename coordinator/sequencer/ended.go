@@ -96,14 +96,14 @@ func (s *Sequencer) archiveJobs(b *batch) {
 	op := &fsm.Archive{}
 	done, open := int64(math.MinInt64), int64(math.MinInt64)
 	if s.cfg.ClockAgrees() {
-		done = b.draft.NowMS() - s.cfg.KeepDone.Milliseconds()
+		done = b.draft.NowMS() - s.cfg.KeepCompleted.Milliseconds()
 		open = b.draft.NowMS() - s.cfg.KeepFor.Milliseconds()
 		if s.cfg.HistoryAge > 0 {
 			op.EndedBefore = max(0, b.draft.NowMS()-s.cfg.HistoryAge.Milliseconds())
 		}
 	}
 	a := archiving{Sequencer: s}
-	a.from(&s.ended.done, done, s.cfg.KeepDoneTasks)
+	a.from(&s.ended.done, done, s.cfg.KeepCompletedTasks)
 	a.from(&s.ended.open, open, s.cfg.KeepTasks)
 	op.IDs = a.ids
 	if len(op.IDs) > 0 || op.EndedBefore > 0 && b.now.Sub(s.expiredAt) > expireEvery {

@@ -374,7 +374,7 @@ func TestAnUploadThatNobodyEndsIsRemoved(t *testing.T) {
 		synctest.Wait()
 		log.flush(2)
 		log.lose(func() error { return errNeverProposed })
-		if err := <-answer; !errors.Is(err, sequencer.ErrTermOver) {
+		if err := <-answer; !errors.Is(err, sequencer.ErrTermEnded) {
 			t.Fatalf("submit gave %v, want the term is over: nothing was sealed", err)
 		}
 		_ = end()

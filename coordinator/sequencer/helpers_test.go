@@ -351,7 +351,7 @@ func (w *fakeWorker) note() {
 
 func (w *fakeWorker) Flush() {}
 
-func (w *fakeWorker) Send(m sequencer.Outgoing) {
+func (w *fakeWorker) Send(m sequencer.WorkerMessage) {
 	w.mu.Lock()
 	w.stops = append(w.stops, m.Stop...)
 	w.begins = append(w.begins, m.MayBegin...)
@@ -368,7 +368,7 @@ func (w *fakeWorker) Send(m sequencer.Outgoing) {
 	w.note()
 }
 
-func (w *fakeWorker) LastHeard() time.Time {
+func (w *fakeWorker) LastContact() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.heard.IsZero() {

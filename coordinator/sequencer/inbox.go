@@ -46,7 +46,7 @@ func newInbox(reports, others int) *inbox {
 	}
 }
 
-// put adds an item, or refuses it: ErrTermOver, or a *BusyError if its class is
+// put adds an item, or refuses it: ErrTermEnded, or a *BusyError if its class is
 // full.
 func (b *inbox) put(c class, it item) error {
 	_, err := b.putAll(c, []item{it})

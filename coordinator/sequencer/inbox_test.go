@@ -35,7 +35,7 @@ func TestWhoWaitsForRoomInAnyClassIsWoken(t *testing.T) {
 			default:
 				t.Errorf("class %d: still waits although there is room", c)
 			}
-			b.close(ErrTermOver)
+			b.close(ErrTermEnded)
 		})
 	}
 }
@@ -81,11 +81,11 @@ func TestTheEndOfTheTermEndsAllWaits(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- b.putWait(t.Context(), classWorker, &counted{}) }()
 		synctest.Wait()
-		b.close(ErrTermOver)
-		if err := <-done; !errors.Is(err, ErrTermOver) {
+		b.close(ErrTermEnded)
+		if err := <-done; !errors.Is(err, ErrTermEnded) {
 			t.Errorf("got %v, want the term is over", err)
 		}
-		if err := b.put(classWorker, &counted{}); !errors.Is(err, ErrTermOver) {
+		if err := b.put(classWorker, &counted{}); !errors.Is(err, ErrTermEnded) {
 			t.Errorf("put after the end gave %v", err)
 		}
 	})

@@ -136,7 +136,7 @@ func (s *Sequencer) classOf(ref fsm.TaskRef, p *policyInfo) scheduler.ClassID {
 }
 
 func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
-	d := scheduler.Demand{Prompt: p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}
+	d := scheduler.Demand{NoPrefetch: p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}
 	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
 		d.Resources = append(d.Resources, scheduler.Quantity{Name: name, Amount: p.GetResources()[name]})
 	}

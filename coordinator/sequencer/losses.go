@@ -56,7 +56,7 @@ func (s *Sequencer) lost(b *batch, w *worker, gone *departures) {
 		gone.left.add(w)
 	} else {
 		gone.silent.add(w)
-		s.cfg.Totals.WorkersLost.Add(1)
+		s.cfg.Totals.WorkersDown.Add(1)
 	}
 	if w.session != nil {
 		w.session.Close(errSilent)

@@ -71,8 +71,8 @@ func TestWorkersThatAreToldToComeLaterAreWaitedFor(t *testing.T) {
 		}
 		_ = end()
 		s, _ = c.lead()
-		s.HeldOff(time.Now().Add(10 * time.Second))
-		s.HeldOff(time.Now().Add(8 * time.Second)) // another one, sooner
+		s.AllowReconnectsUntil(time.Now().Add(10 * time.Second))
+		s.AllowReconnectsUntil(time.Now().Add(8 * time.Second)) // another one, sooner
 		<-time.After(12 * time.Second)
 		if n := up(c); n != 5 {
 			t.Errorf("%d of 5 workers are up after 12 s, though they were told to come after 10", n)
@@ -88,7 +88,7 @@ func TestWorkersThatAreToldToComeLaterAreWaitedFor(t *testing.T) {
 		s.Detach(gone.id, gone)
 		since = time.Now()
 		for range 60 {
-			s.HeldOff(time.Now().Add(10 * time.Second))
+			s.AllowReconnectsUntil(time.Now().Add(10 * time.Second))
 			<-time.After(time.Second)
 		}
 		if n := up(c); n != 0 {

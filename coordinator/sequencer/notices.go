@@ -8,8 +8,8 @@ import (
 
 // Told records that notices were delivered or given up; items are at most some
 // thousands, so that they fit into an entry. Notices that are not there any more
-// are no error. Errors: *BusyError, ErrTermOver, ErrOutcomeUnknown.
-func (s *Sequencer) Told(ctx context.Context, items []fsm.ToldItem) error {
+// are no error. Errors: *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+func (s *Sequencer) RecordDelivered(ctx context.Context, items []fsm.ToldItem) error {
 	gone := func() bool { return true }
 	_, err := s.request(ctx, classCancel, &fsm.Told{Items: items}, gone)
 	return err
@@ -18,24 +18,24 @@ func (s *Sequencer) Told(ctx context.Context, items []fsm.ToldItem) error {
 // notices asks for notices of the tasks that became dead letters, in the entry
 // in which they did, and wakes whoever tells them once it is committed.
 func (s *Sequencer) notices(b *batch) {
-	if len(s.cfg.Letters) > 0 && len(b.fx.Dead) > 0 {
+	if len(s.cfg.DeadLetterNotifications) > 0 && len(b.fx.Dead) > 0 {
 		var o fsm.Notify
 		for _, t := range b.fx.Dead {
-			for _, kind := range s.cfg.Letters {
+			for _, kind := range s.cfg.DeadLetterNotifications {
 				o.Items = append(o.Items, fsm.NotifyItem{Task: t, Kind: kind})
 			}
 		}
 		b.draft.Do(&o)
 	}
 	if n := b.fx.NoticesLost; n > 0 {
-		s.cfg.Totals.NoticesLost.Add(uint64(n)) //nolint:gosec // a count
+		s.cfg.Totals.NotificationsDropped.Add(uint64(n)) //nolint:gosec // a count
 		s.cfg.Logger.Warn("too many notices wait to be told: the oldest are given up", "given_up", n)
 	}
 	if b.fx.Notices > 0 && !b.noticed {
 		b.noticed = true
 		b.then(func(_ uint64, err error) {
 			if err == nil {
-				s.cfg.Noticed()
+				s.cfg.NotificationsCommitted()
 			}
 		})
 	}

@@ -32,7 +32,7 @@ func TestANewDeadLetterHasTheNoticesThatTheLeaderIsSetTo(t *testing.T) {
 				c := newCluster(t)
 				woken := make(chan struct{}, 100)
 				c.config = func(cfg *sequencer.Config) {
-					cfg.Letters, cfg.Noticed = kinds, func() { woken <- struct{}{} }
+					cfg.DeadLetterNotifications, cfg.NotificationsCommitted = kinds, func() { woken <- struct{}{} }
 				}
 				s, stop := c.lead()
 				attachWorker(t, s, "w", "a", 4, failing)
@@ -71,7 +71,7 @@ func TestNoticesOutliveTheirLeaderAndAreTakenOutOnce(t *testing.T) {
 		t.Fatalf("notices after a change of leader: %+v", got)
 	}
 	for range 2 { // the second time it is gone: no error
-		if err := second.Told(t.Context(), []fsm.ToldItem{{Number: got[0].Number, Delivered: true}}); err != nil {
+		if err := second.RecordDelivered(t.Context(), []fsm.ToldItem{{Number: got[0].Number, Delivered: true}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,7 +106,7 @@ func TestAJobIsKeptUntilItsEndWasTold(t *testing.T) {
 		if got := kept(); fmt.Sprint(got) != fmt.Sprint([]fsm.JobID{last, told}) {
 			t.Errorf("kept %v, want the last, %d, and the one to be told, %d", got, last, told)
 		}
-		if err := s.Told(t.Context(), []fsm.ToldItem{{Number: 1}}); err != nil {
+		if err := s.RecordDelivered(t.Context(), []fsm.ToldItem{{Number: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := kept(); fmt.Sprint(got) != fmt.Sprint([]fsm.JobID{last}) {

@@ -41,6 +41,6 @@ func (p *pace) ran(took time.Duration) (changed bool) {
 // ran notes that a worker completed a task.
 func (s *Sequencer) ran(id fsm.WorkerID, tookMS uint32) {
 	if w := s.workers[id]; w != nil && w.ran(time.Duration(tookMS)*time.Millisecond) {
-		s.sched.SetAhead(scheduler.WorkerID(id), w.ahead())
+		s.sched.SetPrefetch(scheduler.WorkerID(id), w.ahead())
 	}
 }

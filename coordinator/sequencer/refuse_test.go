@@ -17,7 +17,7 @@ func TestALeaderThatRefusesJobsFinishesThoseItHas(t *testing.T) {
 	var refuses atomic.Bool
 	c := newCluster(t)
 	c.config = func(cfg *sequencer.Config) {
-		cfg.Refuse = func() error {
+		cfg.CheckSubmit = func() error {
 			if refuses.Load() {
 				return full
 			}

@@ -231,7 +231,7 @@ func (s *Sequencer) fail(b *batch, item fsm.HeldItem, took uint32, f backoff.Fai
 	if !ok {
 		return fsm.NoSuchJob
 	}
-	it := fsm.FailItem{HeldItem: item, DurationMS: took, Next: fsm.ToFailed, Burns: f.Kind.Burns(), Error: text}
+	it := fsm.FailItem{HeldItem: item, DurationMS: took, Next: fsm.ToFailed, Burns: f.Kind.CountsAsRetry(), Error: text}
 	job, _ := s.view.Job(item.Job)
 	if !fatal && !t.Begun && (!job.Stopping || t.Final) {
 		failures := int(t.Failures)
@@ -240,7 +240,7 @@ func (s *Sequencer) fail(b *batch, item fsm.HeldItem, took uint32, f backoff.Fai
 		}
 		seed := uint64(item.Job)<<32 ^ uint64(item.Index)
 		d := s.numbered(item.Job, t.Policy).rules.Decide(f, failures, seed)
-		switch d.Verdict {
+		switch d.Action {
 		case backoff.Retry:
 			it.Next, it.Due = fsm.Retry, b.draft.NowMS()+d.Delay.Milliseconds()
 		case backoff.Dead:

@@ -8,7 +8,7 @@ import (
 
 // CancelJob ends the ordinary tasks of a job that has not ended; its clean-up
 // tasks run then. already means that it had been cancelled before. Errors:
-// *RejectedError with NoSuchJob or AlreadyEnded, *BusyError, ErrTermOver,
+// *RejectedError with NoSuchJob or AlreadyEnded, *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown.
 func (s *Sequencer) CancelJob(ctx context.Context, id fsm.JobID, reason string) (already bool, err error) {
 	return s.request(ctx, classCancel, &fsm.CancelJob{Job: id, Reason: reason}, func() bool {
@@ -52,7 +52,7 @@ func (s *Sequencer) CancelArray(ctx context.Context, t fsm.TaskRef, reason strin
 
 // Retry lets a job go on with tasks that ended without completing; tasks are
 // ascending indexes, none means all. Errors: *RejectedError with NoSuchJob,
-// NoSuchTask or WrongState, *BusyError, ErrTermOver, ErrOutcomeUnknown.
+// NoSuchTask or WrongState, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Retry(ctx context.Context, id fsm.JobID, tasks []uint32) error {
 	_, err := s.request(ctx, classCancel, &fsm.Revive{Job: id, Tasks: tasks}, nil)
 	return err
@@ -67,7 +67,7 @@ func (s *Sequencer) Purge(ctx context.Context, id fsm.JobID, tasks []uint32) err
 
 // Admit records which instance a server id belongs to, and what else is known of
 // it. Errors: *RejectedError with WrongState if it belongs to another one,
-// *BusyError, ErrTermOver, ErrOutcomeUnknown.
+// *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Admit(ctx context.Context, r fsm.Replica) error {
 	_, err := s.request(ctx, classWorker, &r, nil)
 	return err

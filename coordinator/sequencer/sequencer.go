@@ -128,11 +128,11 @@ func (s *Sequencer) Run(ctx context.Context) error {
 
 // finish answers all who wait, once nothing is on its way any more.
 func (s *Sequencer) finish() {
-	s.inbox.close(ErrTermOver)
-	s.left.refuse(ErrTermOver)
+	s.inbox.close(ErrTermEnded)
+	s.left.refuse(ErrTermEnded)
 	for _, w := range s.workers {
 		if w.session != nil {
-			w.session.Close(ErrTermOver)
+			w.session.Close(ErrTermEnded)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (s *Sequencer) settle(f inFlight, failure error) error {
 	failure = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	answer := failure
 	if s.cfg.Definite(err) {
-		answer = ErrTermOver
+		answer = ErrTermEnded
 	}
 	f.batch.fail(answer)
 	s.failure = err

@@ -103,7 +103,7 @@ func TestAnUnknownOutcomeIsNeverCalledNotLeader(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct{ cut, want error }{
 		"unknown":  {errors.New("leadership lost"), sequencer.ErrOutcomeUnknown},
-		"definite": {errNeverProposed, sequencer.ErrTermOver},
+		"definite": {errNeverProposed, sequencer.ErrTermEnded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +114,7 @@ func TestAnUnknownOutcomeIsNeverCalledNotLeader(t *testing.T) {
 			if !errors.Is(err, x.want) {
 				t.Errorf("submit gave %v, want %v", err, x.want)
 			}
-			if _, err := s.CancelJob(t.Context(), 1, ""); !errors.Is(err, sequencer.ErrTermOver) {
+			if _, err := s.CancelJob(t.Context(), 1, ""); !errors.Is(err, sequencer.ErrTermEnded) {
 				t.Errorf("after the term, cancel gave %v, want the term is over", err)
 			}
 		})

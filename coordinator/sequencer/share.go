@@ -15,7 +15,7 @@ type resting struct {
 // both copy what they write to first. The caller has the only token of the pipe when
 // no entry is on its way.
 func (s *Sequencer) share() {
-	if time.Since(s.sweptAt) < s.cfg.Pace.Of(sweepEvery) {
+	if time.Since(s.sweptAt) < s.cfg.TimeScale.Scale(sweepEvery) {
 		return // a sweep is not due
 	}
 	entries := s.view.Entries()

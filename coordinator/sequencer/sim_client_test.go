@@ -99,14 +99,14 @@ func (j *simJob) ask(t *simTerm, ask func(context.Context, *sequencer.Sequencer)
 func definite(err error) bool {
 	_, busy := errors.AsType[*sequencer.BusyError](err)
 	_, rejected := errors.AsType[*sequencer.RejectedError](err)
-	return busy || rejected || errors.Is(err, sequencer.ErrTermOver)
+	return busy || rejected || errors.Is(err, sequencer.ErrTermEnded)
 }
 
 func (j *simJob) submit(t *simTerm) {
 	c := j.c
 	c.note("submit", uint64(j.number), t.number)
 	j.asking = true
-	var r sequencer.Submitted
+	var r sequencer.SubmitResult
 	c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) (err error) {
 		r, err = s.Submit(ctx, j.sub)
 		return err
@@ -240,7 +240,7 @@ func (j *simJob) update(t *simTerm) {
 	x.Set = fsm.UpdateFields(1 + c.rng.IntN(15)) // no body: nothing here reads one
 	x.Priority, x.MaxRetries, x.TimeoutMS = dtaskv1.Priority(1+c.rng.IntN(4)), uint32(c.rng.IntN(4)), 500+c.rng.Int64N(20_000)
 	for range 1 + c.rng.IntN(2) {
-		var r sequencer.Changed
+		var r sequencer.ChangeResult
 		c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) (err error) {
 			r, err = s.Update(ctx, x)
 			return err
@@ -255,7 +255,7 @@ func (j *simJob) update(t *simTerm) {
 }
 
 // updated looks whether what a client was told of its update is so.
-func (c *sim) updated(x sequencer.Change, r sequencer.Changed) {
+func (c *sim) updated(x sequencer.Change, r sequencer.ChangeResult) {
 	c.log.truth.Read(func(s *fsm.State, _ uint64) {
 		if job, ok := s.Job(x.Job); ok && (job.Version < r.Version || r.Version < 2) {
 			c.fail("an update made version %d of job %d, which has version %d", r.Version, x.Job, job.Version)

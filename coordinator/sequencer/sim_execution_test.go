@@ -47,7 +47,7 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 	if x == nil { // its job is forgotten: what is to be done cannot be sent
 		term, session, id := w.session.term, w.session, w.id
 		w.c.call(term, time.Second, func(ctx context.Context, s *sequencer.Sequencer) error {
-			return s.Undelivered(ctx, id, session, []fsm.AttemptRef{it.AttemptRef})
+			return s.ReturnUndelivered(ctx, id, session, []fsm.AttemptRef{it.AttemptRef})
 		}, func(error) {})
 		return
 	}

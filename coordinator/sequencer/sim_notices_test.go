@@ -60,7 +60,7 @@ func (t *simTerm) post(number uint64) {
 		return
 	}
 	c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) error {
-		return s.Told(ctx, []fsm.ToldItem{{Number: number, Delivered: true}})
+		return s.RecordDelivered(ctx, []fsm.ToldItem{{Number: number, Delivered: true}})
 	}, func(err error) {
 		switch {
 		case err == nil:
@@ -69,7 +69,7 @@ func (t *simTerm) post(number uint64) {
 					c.fail("that notice %d was told is acknowledged, and it waits still", number)
 				}
 			})
-		case !errors.Is(err, sequencer.ErrTermOver):
+		case !errors.Is(err, sequencer.ErrTermEnded):
 			again()
 		}
 	})

@@ -77,15 +77,15 @@ func (c *sim) elect() {
 		NewClusterID: func() string { return fmt.Sprintf("%032d", 1) },
 		Definite:     func(err error) bool { return errors.Is(err, errNeverProposed) },
 		Halt:         func(err error) { c.fail("halt: %v", err) },
-		Refuse: func() error {
+		CheckSubmit: func() error {
 			if c.lowSpace {
 				return &sequencer.BusyError{What: "the disk is nearly full", RetryAfter: time.Second}
 			}
 			return nil
 		},
 		EntryOps: c.opts.EntryOps, InFlight: c.opts.InFlight, KeepJobs: c.opts.KeepJobs, KeepWorkers: c.opts.KeepWorkers,
-		Letters: simLetters[c.opts.Letters], Noticed: func() { t.woken.Store(true) },
-		Lease: c.opts.Lease, Wall: func() time.Time { return time.Now().Add(skew) },
+		DeadLetterNotifications: simLetters[c.opts.Letters], NotificationsCommitted: func() { t.woken.Store(true) },
+		Lease: c.opts.Lease, WallClock: func() time.Time { return time.Now().Add(skew) },
 	})
 	if err != nil {
 		c.fail("%v", err)

@@ -95,12 +95,12 @@ type simSession struct {
 // simSent is a message of a term, or the end of the stream.
 type simSent struct {
 	x     *simSession
-	m     sequencer.Outgoing
+	m     sequencer.WorkerMessage
 	close bool
 }
 
 // Send implements sequencer.Session.
-func (x *simSession) Send(m sequencer.Outgoing) {
+func (x *simSession) Send(m sequencer.WorkerMessage) {
 	x.c.mu.Lock()
 	defer x.c.mu.Unlock()
 	x.c.sent = append(x.c.sent, simSent{x: x, m: m})
@@ -109,8 +109,8 @@ func (x *simSession) Send(m sequencer.Outgoing) {
 // Flush implements sequencer.Session.
 func (x *simSession) Flush() {}
 
-// LastHeard implements sequencer.Session.
-func (x *simSession) LastHeard() time.Time {
+// LastContact implements sequencer.Session.
+func (x *simSession) LastContact() time.Time {
 	x.c.mu.Lock()
 	defer x.c.mu.Unlock()
 	return x.heard
@@ -268,7 +268,7 @@ func (w *simWorker) attached(x *simSession, welcome sequencer.Welcome) {
 	w.send()
 }
 
-func (w *simWorker) receive(m sequencer.Outgoing) {
+func (w *simWorker) receive(m sequencer.WorkerMessage) {
 	if m.AckThrough >= w.first {
 		w.acknowledge(m)
 	}
@@ -286,7 +286,7 @@ func (w *simWorker) receive(m sequencer.Outgoing) {
 	if m.Drain != nil {
 		w.cordon(m.Drain.GetDraining())
 	}
-	for _, a := range m.GiveBack {
+	for _, a := range m.StealRequests {
 		w.giveBack(a)
 	}
 	for _, a := range m.MayBegin {
@@ -297,7 +297,7 @@ func (w *simWorker) receive(m sequencer.Outgoing) {
 	w.sendSoon()
 }
 
-func (w *simWorker) acknowledge(m sequencer.Outgoing) {
+func (w *simWorker) acknowledge(m sequencer.WorkerMessage) {
 	verdicts := make(map[uint64]dtaskv1.Verdict)
 	for _, x := range m.Exceptions {
 		verdicts[x.GetNumber()] = x.GetVerdict()

@@ -29,17 +29,17 @@ const (
 
 // steal asks loaded workers to give back what idle ones could begin now.
 func (s *Sequencer) steal(b *batch) {
-	if !s.sched.Uneven() || b.now.Before(s.stealAt) || !b.room() {
+	if !s.sched.Imbalanced() || b.now.Before(s.stealAt) || !b.room() {
 		return // without room there is a next batch at once
 	}
 	n := 0
-	for _, r := range s.sched.Relieve(func(id scheduler.WorkerID) bool { return s.mayAsk(b.now, s.workers[fsm.WorkerID(id)]) }) {
+	for _, r := range s.sched.Rebalance(func(id scheduler.WorkerID) bool { return s.mayAsk(b.now, s.workers[fsm.WorkerID(id)]) }) {
 		n += s.askBack(b, s.workers[fsm.WorkerID(r.From)], r)
 	}
 	s.stealGap = min(max(2*s.stealGap, stealGap), sweepEvery)
 	if n > 0 {
 		s.stealGap = stealGap
-		s.cfg.Totals.StealsAsked.Add(uint64(n)) //nolint:gosec // not negative
+		s.cfg.Totals.StealRequests.Add(uint64(n)) //nolint:gosec // not negative
 	}
 	s.stealAt = b.now.Add(s.stealGap)
 }
@@ -51,7 +51,7 @@ func (s *Sequencer) mayAsk(now time.Time, w *worker) bool {
 
 // askBack asks a worker for what it was given last, which it begins last. One
 // that has begun as far as is known is not asked for.
-func (s *Sequencer) askBack(b *batch, w *worker, r scheduler.Relief) int {
+func (s *Sequencer) askBack(b *batch, w *worker, r scheduler.StealRequest) int {
 	var list []*held
 	for i := range w.held.list {
 		if x := &w.held.list[i]; x.class == r.Class && x.began == 0 && !x.stopped && x.drained == 0 {
@@ -65,7 +65,7 @@ func (s *Sequencer) askBack(b *batch, w *worker, r scheduler.Relief) int {
 		m := b.to(w.session)
 		for _, x := range list {
 			x.asked = true
-			m.GiveBack = append(m.GiveBack, x.AttemptRef)
+			m.StealRequests = append(m.StealRequests, x.AttemptRef)
 		}
 	}
 	return len(list)

@@ -33,17 +33,17 @@ type queueWorker struct {
 	sending  sync.Mutex
 }
 
-func (w *queueWorker) Close(error)          {}
-func (w *queueWorker) Flush()               {}
-func (w *queueWorker) LastHeard() time.Time { return time.Now() }
+func (w *queueWorker) Close(error)            {}
+func (w *queueWorker) Flush()                 {}
+func (w *queueWorker) LastContact() time.Time { return time.Now() }
 
-func (w *queueWorker) Send(m sequencer.Outgoing) {
+func (w *queueWorker) Send(m sequencer.WorkerMessage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, it := range m.Assign {
 		w.queue = append(w.queue, it.AttemptRef)
 	}
-	for _, a := range m.GiveBack {
+	for _, a := range m.StealRequests {
 		if i := slices.Index(w.queue, a); i >= 0 {
 			w.queue = slices.Delete(w.queue, i, i+1)
 			w.endLocked(a, dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, 0)
@@ -151,7 +151,7 @@ func skewed(t *testing.T, workers, slots int) {
 	took := time.Since(began)
 	best := max(sum/time.Duration(workers*slots), 500*time.Millisecond)
 	stats := s.Stats()
-	t.Logf("took %v, best possible %v, asked for %d, given back %d", took, best, stats.StealsAsked, stats.Steals)
+	t.Logf("took %v, best possible %v, asked for %d, given back %d", took, best, stats.StealRequests, stats.Steals)
 	if job.State != fsm.JobCompleted {
 		t.Fatalf("the job is %v", job.State)
 	}
@@ -195,8 +195,8 @@ func TestAWorkerThatHasBegunEverythingIsLeftAlone(t *testing.T) {
 		a.await("nine", func() bool { return len(a.held) == 9 })
 		attachWorker(t, s, "b", "i", 4, succeed)
 		time.Sleep(3500 * time.Millisecond) // virtual
-		if got := s.Stats(); got.Steals != 0 || got.StealsAsked < 4 || got.StealsAsked > 20 {
-			t.Errorf("asked for %d, given %d; want a few each second", got.StealsAsked, got.Steals)
+		if got := s.Stats(); got.Steals != 0 || got.StealRequests < 4 || got.StealRequests > 20 {
+			t.Errorf("asked for %d, given %d; want a few each second", got.StealRequests, got.Steals)
 		}
 	})
 }

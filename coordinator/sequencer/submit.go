@@ -15,15 +15,15 @@ const (
 
 // Submit stores a job. It has been checked; a large one takes several entries
 // and exists from the last on. Errors: *RejectedError with KeyConflict,
-// *BusyError, ErrTermOver, ErrOutcomeUnknown.
-func (s *Sequencer) Submit(ctx context.Context, sub Submission) (Submitted, error) {
+// *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+func (s *Sequencer) Submit(ctx context.Context, sub Submission) (SubmitResult, error) {
 	r := s.SubmitMany(ctx, []Submission{sub})[0]
-	return r.Submitted, r.Err
+	return r.SubmitResult, r.Err
 }
 
 // SubmitMany stores jobs, each for itself, and gives an answer for each, with the
 // errors of Submit. Those that fit share an entry.
-func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []Stored {
+func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []SubmitOutcome {
 	items, jobs := make([]item, len(subs)), make([]submission, len(subs))
 	answers := make(chan answer, len(subs)) // room for all: the asker may have gone
 	for i := range subs {
@@ -33,7 +33,7 @@ func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []Stored 
 		items[i] = u
 	}
 	taken, err := s.inbox.putAll(classSubmit, items)
-	stored, pending := make([]Stored, len(subs)), make([]bool, len(subs))
+	stored, pending := make([]SubmitOutcome, len(subs)), make([]bool, len(subs))
 	for i := range stored {
 		pending[i] = i < taken
 		if !pending[i] {
@@ -43,7 +43,7 @@ func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []Stored 
 	for range taken {
 		select {
 		case a := <-answers:
-			stored[a.job], pending[a.job] = a.Stored, false
+			stored[a.job], pending[a.job] = a.SubmitOutcome, false
 		case <-ctx.Done():
 			for i := range stored {
 				if pending[i] {
@@ -65,7 +65,7 @@ type waiter struct {
 // answer is what became of a job, to one who waits for several.
 type answer struct {
 	job int
-	Stored
+	SubmitOutcome
 }
 
 // submission is a job on its way into the log.
@@ -77,14 +77,14 @@ type submission struct {
 	first   [1]waiter // memory of waiters: there is mostly one
 }
 
-func (u *submission) answer(r Submitted, err error) {
+func (u *submission) answer(r SubmitResult, err error) {
 	for _, w := range u.waiters {
-		w.answers <- answer{w.job, Stored{r, err}}
+		w.answers <- answer{w.job, SubmitOutcome{r, err}}
 	}
 	u.waiters = nil
 }
 
-func (u *submission) refuse(err error) { u.answer(Submitted{}, err) }
+func (u *submission) refuse(err error) { u.answer(SubmitResult{}, err) }
 
 func (u *submission) run(s *Sequencer, b *batch) bool {
 	if u.id == 0 && !u.begin(s, b) {
@@ -109,7 +109,7 @@ func (u *submission) run(s *Sequencer, b *batch) bool {
 	delete(s.uploads, u.Key)
 	s.cfg.Totals.Submissions.Add(1)
 	b.then(func(index uint64, err error) {
-		u.answer(Submitted{ID: u.id, Index: index}, err)
+		u.answer(SubmitResult{ID: u.id, Index: index}, err)
 	})
 	return true
 }
@@ -130,10 +130,10 @@ func (u *submission) begin(s *Sequencer, b *batch) bool {
 			u.reject(b, fsm.KeyConflict)
 			return false
 		}
-		b.then(func(_ uint64, err error) { u.answer(Submitted{ID: id, Existed: true}, err) })
+		b.then(func(_ uint64, err error) { u.answer(SubmitResult{ID: id, Existed: true}, err) })
 		return false
 	}
-	if err := s.cfg.Refuse(); err != nil {
+	if err := s.cfg.CheckSubmit(); err != nil {
 		u.refuse(err)
 		return false
 	}
@@ -165,7 +165,7 @@ func (u *submission) reject(b *batch, r fsm.Reason) {
 		if err == nil {
 			err = &RejectedError{Reason: r}
 		}
-		u.answer(Submitted{}, err)
+		u.answer(SubmitResult{}, err)
 	})
 }
 

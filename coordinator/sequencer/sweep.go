@@ -26,11 +26,11 @@ const dueAtOnce = 2000
 // untilNext is how long nothing happens by itself.
 func (s *Sequencer) untilNext() time.Duration {
 	now := time.Now()
-	d := s.cfg.Pace.Of(sweepEvery) - now.Sub(s.sweptAt)
+	d := s.cfg.TimeScale.Scale(sweepEvery) - now.Sub(s.sweptAt)
 	if at, ok := s.timers.next(); ok {
 		d = min(d, at.Sub(now))
 	}
-	if s.sched.Uneven() {
+	if s.sched.Imbalanced() {
 		d = min(d, s.stealAt.Sub(now))
 	}
 	return d
@@ -46,13 +46,13 @@ func (s *Sequencer) fire(b *batch) {
 		s.fireOne(b, t)
 	}
 	s.absorb(b)
-	every := s.cfg.Pace.Of(sweepEvery)
+	every := s.cfg.TimeScale.Scale(sweepEvery)
 	if b.now.Sub(s.sweptAt) < every || !b.room() {
 		return
 	}
 	gap := b.now.Sub(s.sweptAt) - every
 	s.sweptAt = b.now
-	if gap > s.cfg.Pace.Of(pauseGap) {
+	if gap > s.cfg.TimeScale.Scale(pauseGap) {
 		s.forgive(b.now, gap)
 	}
 	s.sweepWorkers(b)
@@ -105,7 +105,7 @@ func (s *Sequencer) fireDeadline(b *batch, id fsm.JobID) {
 func (s *Sequencer) forgive(now time.Time, gap time.Duration) {
 	s.cfg.Logger.Warn("this process was paused: silence clocks start anew", "gap", gap)
 	for _, w := range s.workers {
-		w.deadline = later(w.deadline, now.Add(s.cfg.Silence))
+		w.deadline = later(w.deadline, now.Add(s.cfg.LivenessTimeout))
 		for i := range w.held.list {
 			w.held.list[i].forgive(moment(gap))
 		}
@@ -138,11 +138,11 @@ func (s *Sequencer) sweepWorkers(b *batch) {
 		return
 	}
 	var silent, away []*worker // with and without a session
-	s.silentAt = b.now.Add(s.cfg.Silence)
+	s.silentAt = b.now.Add(s.cfg.LivenessTimeout)
 	for _, w := range s.workers {
 		limit := w.deadline
 		if w.session != nil {
-			limit = later(limit, w.session.LastHeard().Add(s.cfg.Silence))
+			limit = later(limit, w.session.LastContact().Add(s.cfg.LivenessTimeout))
 		}
 		switch {
 		case b.now.Before(limit):
@@ -187,10 +187,10 @@ func (s *Sequencer) mayBeSilent(at time.Time) {
 	}
 }
 
-// HeldOff says that a worker was told to come back later, at the latest then: the
+// AllowReconnectsUntil says that a worker was told to come back later, at the latest then: the
 // leader lets them in one after the other. Until they had the time to, those that
 // have no session are not given up.
-func (s *Sequencer) HeldOff(until time.Time) {
+func (s *Sequencer) AllowReconnectsUntil(until time.Time) {
 	to := int64(until.Sub(s.madeAt))
 	for {
 		known := s.heldOff.Load()
@@ -210,7 +210,7 @@ func (s *Sequencer) heldOffUntil(w *worker) time.Time {
 	if known == 0 {
 		return time.Time{}
 	}
-	until, most := s.madeAt.Add(time.Duration(known)).Add(s.cfg.Silence), w.deadline.Add(s.cfg.Pace.Of(heldOffMost))
+	until, most := s.madeAt.Add(time.Duration(known)).Add(s.cfg.LivenessTimeout), w.deadline.Add(s.cfg.TimeScale.Scale(heldOffMost))
 	if until.After(most) {
 		return most
 	}
@@ -221,13 +221,13 @@ func (s *Sequencer) heldOffUntil(w *worker) time.Time {
 // their connections' end, that this replica suspects itself first: they get their
 // time once more.
 func (s *Sequencer) doubts(now time.Time, silent []*worker) bool {
-	if len(silent) < 3 || 2*len(silent) <= len(s.workers) || now.Sub(s.doubtAt) < 2*s.cfg.Silence {
+	if len(silent) < 3 || 2*len(silent) <= len(s.workers) || now.Sub(s.doubtAt) < 2*s.cfg.LivenessTimeout {
 		return false
 	}
 	s.cfg.Logger.Warn("most workers fell silent together: they get their time once more", "silent", len(silent), "workers", len(s.workers))
 	s.doubtAt = now
 	for _, w := range silent {
-		w.deadline = now.Add(s.cfg.Silence)
+		w.deadline = now.Add(s.cfg.LivenessTimeout)
 	}
 	return true
 }

@@ -60,10 +60,10 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 // quiet is a session of a worker that is always heard.
 type quiet struct{}
 
-func (quiet) Send(Outgoing)        {}
-func (quiet) Flush()               {}
-func (quiet) LastHeard() time.Time { return time.Now() }
-func (quiet) Close(error)          {}
+func (quiet) Send(WorkerMessage)     {}
+func (quiet) Flush()                 {}
+func (quiet) LastContact() time.Time { return time.Now() }
+func (quiet) Close(error)            {}
 
 func BenchmarkSweep(b *testing.B) {
 	for _, x := range []struct{ workers, each int }{{100, 500}, {5000, 10}} {

@@ -57,7 +57,7 @@ func (s *Sequencer) rebuild(b *batch) {
 		}
 	}
 	// Each worker has the time that it takes to admit all of them.
-	grace := max(s.cfg.Pace.Of(5*time.Second), time.Duration(len(s.workers))*time.Second/time.Duration(s.cfg.AdmissionRate))
+	grace := max(s.cfg.TimeScale.Scale(5*time.Second), time.Duration(len(s.workers))*time.Second/time.Duration(s.cfg.AdmissionRate))
 	for _, w := range s.workers {
 		w.deadline = b.now.Add(grace)
 	}

@@ -13,10 +13,10 @@ import (
 type Totals struct {
 	Entries, Operations, Bytes         atomic.Uint64
 	Assignments, Completions, Failures atomic.Uint64
-	Requeues, WorkersLost, Submissions atomic.Uint64
-	StealsAsked, Steals                atomic.Uint64 // attempts that workers were asked to give back; that they gave
+	Requeues, WorkersDown, Submissions atomic.Uint64
+	StealRequests, Steals              atomic.Uint64 // attempts that workers were asked to give back; that they gave
 	Reuses                             atomic.Uint64 // tasks that ended with a remembered result
-	NoticesLost                        atomic.Uint64 // pushed out of a full queue
+	NotificationsDropped               atomic.Uint64 // pushed out of a full queue
 
 	// Wait is from ready to sent to a worker, sampled under load; Run is from
 	// begin to end of attempts that succeeded.
@@ -37,8 +37,8 @@ func (t *Totals) Stats() Stats {
 	return Stats{
 		Entries: t.Entries.Load(), Operations: t.Operations.Load(), Bytes: t.Bytes.Load(),
 		Assignments: t.Assignments.Load(), Completions: t.Completions.Load(), Failures: t.Failures.Load(),
-		StealsAsked: t.StealsAsked.Load(), Steals: t.Steals.Load(),
-		Requeues: t.Requeues.Load(), WorkersLost: t.WorkersLost.Load(), Submissions: t.Submissions.Load(),
+		StealRequests: t.StealRequests.Load(), Steals: t.Steals.Load(),
+		Requeues: t.Requeues.Load(), WorkersDown: t.WorkersDown.Load(), Submissions: t.Submissions.Load(),
 	}
 }
 
@@ -143,7 +143,7 @@ func (c *Counts) Quantile(permille uint64) time.Duration {
 }
 
 // Bucketed gives the counts at or below each bound, cumulative, for metrics.
-func (c *Counts) Bucketed(bounds []time.Duration) []uint64 {
+func (c *Counts) Cumulative(bounds []time.Duration) []uint64 {
 	out := make([]uint64, len(bounds))
 	for i, n := range &c.buckets {
 		if n == 0 {

@@ -9,9 +9,9 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ErrTermOver is returned when nothing was proposed because this replica no
+// ErrTermEnded is returned when nothing was proposed because this replica no
 // longer leads. It is definite: the caller should go to the next leader.
-var ErrTermOver = errors.New("sequencer: the term is over")
+var ErrTermEnded = errors.New("sequencer: term ended")
 
 // ErrOutcomeUnknown is returned when an entry was proposed and its fate cannot
 // be known here. The caller must repeat with the same key, or look.
@@ -66,15 +66,15 @@ type Submission struct {
 }
 
 // Submitted is the answer to a submission.
-type Submitted struct {
+type SubmitResult struct {
 	ID      fsm.JobID
 	Existed bool   // the key was known, with the same job
 	Index   uint64 // log index at which the job exists; 0 if it existed
 }
 
 // Stored is the answer to one submission of many.
-type Stored struct {
-	Submitted
+type SubmitOutcome struct {
+	SubmitResult
 	Err error // as Submit returns it
 }
 
@@ -118,18 +118,18 @@ type Welcome struct {
 // has it. Methods never block and may be called from any goroutine.
 type Session interface {
 	// Send queues a message; several may go out as one. It goes with the next Flush at the latest.
-	Send(Outgoing)
+	Send(WorkerMessage)
 	// Flush sends what is queued. It is called when all sessions that an entry is news for
 	// have theirs, since some share a stream.
 	Flush()
-	// LastHeard is when the worker last said anything, by the monotonic clock.
-	LastHeard() time.Time
+	// LastContact is when the worker last said anything, by the monotonic clock.
+	LastContact() time.Time
 	// Close ends the stream: another session has taken its place.
 	Close(reason error)
 }
 
 // Outgoing is what goes to a worker once an entry is committed.
-type Outgoing struct {
+type WorkerMessage struct {
 	Assign     []fsm.AssignItem
 	Stop       []StopOrder
 	MayBegin   []fsm.AttemptRef
@@ -139,7 +139,7 @@ type Outgoing struct {
 	// Checkpoints are answers to what the worker sent.
 	Checkpoints []*dtaskv1.CheckpointAnswer
 	// GiveBack are attempts to hand back if they have not begun.
-	GiveBack []fsm.AttemptRef
+	StealRequests []fsm.AttemptRef
 }
 
 // StopOrder ends an attempt.
@@ -152,6 +152,6 @@ type StopOrder struct {
 type Stats struct {
 	Entries, Operations, Bytes         uint64
 	Assignments, Completions, Failures uint64
-	Requeues, WorkersLost, Submissions uint64
-	StealsAsked, Steals                uint64
+	Requeues, WorkersDown, Submissions uint64
+	StealRequests, Steals              uint64
 }

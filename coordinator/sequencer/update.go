@@ -16,25 +16,25 @@ type Change struct {
 }
 
 // Changed is the answer to a change.
-type Changed struct {
+type ChangeResult struct {
 	Version uint32 // of the job, as this change made it
 	Existed bool   // the key was known, with the same change
 }
 
 // Update changes what has not started, all of it or nothing. Errors:
 // *RejectedError with NoSuchJob, NoSuchTask, KeyConflict, AlreadyEnded,
-// VersionDiffers, WrongState or TooMany, *BusyError, ErrTermOver,
+// VersionDiffers, WrongState or TooMany, *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown.
-func (s *Sequencer) Update(ctx context.Context, c Change) (Changed, error) {
+func (s *Sequencer) Update(ctx context.Context, c Change) (ChangeResult, error) {
 	q := &change{Change: c, answer: make(chan changeResult, 1)}
 	if err := s.inbox.put(classCancel, q); err != nil {
-		return Changed{}, err
+		return ChangeResult{}, err
 	}
 	select {
 	case r := <-q.answer:
 		return r.changed, r.err
 	case <-ctx.Done():
-		return Changed{}, cause(ctx)
+		return ChangeResult{}, cause(ctx)
 	}
 }
 
@@ -44,7 +44,7 @@ type change struct {
 }
 
 type changeResult struct {
-	changed Changed
+	changed ChangeResult
 	err     error
 }
 
@@ -66,7 +66,7 @@ func (q *change) run(s *Sequencer, b *batch) bool {
 		if !ofUpdate || id != q.Job || digest != q.Digest {
 			q.reply(b, changeResult{err: &RejectedError{Reason: fsm.KeyConflict}})
 		} else {
-			q.reply(b, changeResult{changed: Changed{Version: version, Existed: true}})
+			q.reply(b, changeResult{changed: ChangeResult{Version: version, Existed: true}})
 		}
 		return true
 	}
@@ -90,7 +90,7 @@ func (q *change) run(s *Sequencer, b *batch) bool {
 	}
 	s.absorb(b)
 	job, _ := s.view.Job(q.Job)
-	q.reply(b, changeResult{changed: Changed{Version: job.Version}})
+	q.reply(b, changeResult{changed: ChangeResult{Version: job.Version}})
 	return true
 }
 

@@ -16,7 +16,7 @@ func priorityOf(id fsm.JobID, i uint32, p dtaskv1.Priority) sequencer.Change {
 	return sequencer.Change{Update: fsm.Update{Job: id, Task: i, Set: fsm.SetPriority, Priority: p}}
 }
 
-func mustUpdate(tb testing.TB, s *sequencer.Sequencer, c sequencer.Change) sequencer.Changed {
+func mustUpdate(tb testing.TB, s *sequencer.Sequencer, c sequencer.Change) sequencer.ChangeResult {
 	tb.Helper()
 	r, err := s.Update(tb.Context(), c)
 	if err != nil {

@@ -37,7 +37,7 @@ type orphan struct {
 }
 
 // Attach makes a session the way to its worker, once the entry that says so is
-// committed. Errors: *NameInUseError, *BusyError, ErrTermOver,
+// committed. Errors: *NameInUseError, *BusyError, ErrTermEnded,
 // ErrOutcomeUnknown.
 func (s *Sequencer) Attach(ctx context.Context, h Hello, to Session) (Welcome, error) {
 	a := &attach{hello: h, session: to, answer: make(chan attached, 1)}
@@ -72,16 +72,16 @@ func (s *Sequencer) detach(gone Session, find func() *worker) {
 	_ = s.inbox.putWait(context.Background(), classWorker, action(func(*batch) {
 		if w := find(); w != nil && w.session == gone {
 			w.session = nil
-			w.deadline = gone.LastHeard().Add(s.cfg.Silence)
+			w.deadline = gone.LastContact().Add(s.cfg.LivenessTimeout)
 			s.mayBeSilent(w.deadline)
 			s.sched.SetAccepting(scheduler.WorkerID(w.id), s.accepting(w))
 		}
 	}))
 }
 
-// Undelivered takes back assignments that could not be sent because their job is
+// ReturnUndelivered takes back assignments that could not be sent because their job is
 // gone.
-func (s *Sequencer) Undelivered(ctx context.Context, id fsm.WorkerID, from Session, attempts []fsm.AttemptRef) error {
+func (s *Sequencer) ReturnUndelivered(ctx context.Context, id fsm.WorkerID, from Session, attempts []fsm.AttemptRef) error {
 	return s.inbox.putWait(ctx, classWorker, action(func(b *batch) {
 		if w := s.workers[id]; w != nil && w.session == from {
 			for _, a := range attempts {
@@ -147,7 +147,7 @@ func (a *attach) run(s *Sequencer, b *batch) bool {
 	if known != nil {
 		w = s.workers[known.ID]
 	}
-	if w != nil && w.session != nil && w.incarnation != h.Incarnation && b.now.Sub(w.session.LastHeard()) < s.cfg.Silence {
+	if w != nil && w.session != nil && w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < s.cfg.LivenessTimeout {
 		a.refuse(&NameInUseError{Name: h.Name})
 		return true
 	}
@@ -180,9 +180,9 @@ func (a *attach) run(s *Sequencer, b *batch) bool {
 		s.workers[id] = w
 	}
 	w.session, w.draining, w.prefetch = a.session, false, int(h.Prefetch)
-	s.mayBeSilent(a.session.LastHeard().Add(s.cfg.Silence))
+	s.mayBeSilent(a.session.LastContact().Add(s.cfg.LivenessTimeout))
 	s.sched.AddWorker(scheduler.WorkerID(id), capacity(join))
-	s.sched.SetAhead(scheduler.WorkerID(id), w.ahead())
+	s.sched.SetPrefetch(scheduler.WorkerID(id), w.ahead())
 	s.sched.SetAccepting(scheduler.WorkerID(id), s.accepting(w))
 	stop, draining := s.reconcile(b, w, h), s.view.Worker(id).Drains()
 	b.then(func(_ uint64, err error) {

@@ -50,7 +50,7 @@ func (l *slow) Attach(ctx context.Context, _ sequencer.Hello, _ sequencer.Sessio
 }
 
 func (l *slow) Detach(fsm.WorkerID, sequencer.Session) {}
-func (l *slow) HeldOff(time.Time)                      { l.heldOff.Add(1) }
+func (l *slow) AllowReconnectsUntil(time.Time)         { l.heldOff.Add(1) }
 
 // welcomed is a stream whose worker says hello and reads.
 type welcomed struct {
@@ -204,7 +204,7 @@ func TestNobodyWaitsForSomethingToSendToAWorkerThatOnlyBeats(t *testing.T) {
 				t.Error("somebody waits for something to send")
 			}
 			a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: uint32(round)}, Attempt: 1}
-			s.Send(sequencer.Outgoing{Stop: []sequencer.StopOrder{{Attempt: a}}})
+			s.Send(sequencer.WorkerMessage{Stop: []sequencer.StopOrder{{Attempt: a}}})
 			s.Flush()
 			if m := <-d.reads; len(m.GetStops()) != 1 || m.GetStops()[0].GetAttempt().GetTask() != a.Index {
 				t.Errorf("got %v, want a stop", m)
@@ -241,7 +241,7 @@ func TestNothingIsLeftBehindWhenBeatsAndOrdersMeet(t *testing.T) {
 	next, beats := uint32(0), uint64(0)
 	for i := range uint32(orders) {
 		a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: i}, Attempt: 1}
-		s.Send(sequencer.Outgoing{MayBegin: []fsm.AttemptRef{a}})
+		s.Send(sequencer.WorkerMessage{MayBegin: []fsm.AttemptRef{a}})
 		s.Flush()
 		for wait := i % 5; next <= i || wait > 0; { // some answers between two orders, or none
 			var m *dtaskv1.SessionResponse

@@ -127,7 +127,7 @@ func (h *house) lead(number uint64) *sequencer.Sequencer {
 	s, err := sequencer.New(sequencer.Config{
 		ServerID: "n1", Instance: "i1", Term: number, Log: h.log, Machine: h.machine, Codec: fsm.Compact{},
 		Logger: slog.New(slog.DiscardHandler), NewClusterID: func() string { return cluster },
-		Silence: time.Hour, // peers say what a test has them say, and no more, however busy the machine is
+		LivenessTimeout: time.Hour, // peers say what a test has them say, and no more, however busy the machine is
 	})
 	if err != nil {
 		h.t.Fatal(err)

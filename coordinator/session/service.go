@@ -22,8 +22,8 @@ type Leader interface {
 	Detach(id fsm.WorkerID, s sequencer.Session)
 	Report(ctx context.Context, id fsm.WorkerID, s sequencer.Session, r *dtaskv1.Reports, leaving bool) error
 	TryReport(id fsm.WorkerID, s sequencer.Session, r *dtaskv1.Reports, leaving bool) (taken bool, err error)
-	Undelivered(ctx context.Context, id fsm.WorkerID, s sequencer.Session, attempts []fsm.AttemptRef) error
-	HeldOff(until time.Time)
+	ReturnUndelivered(ctx context.Context, id fsm.WorkerID, s sequencer.Session, attempts []fsm.AttemptRef) error
+	AllowReconnectsUntil(until time.Time)
 }
 
 // Config is what a Service needs.
@@ -95,7 +95,7 @@ func setDefault(d *time.Duration, to time.Duration) {
 func (s *Service) Enter(ctx context.Context) (context.Context, error) {
 	leader := s.cfg.Current()
 	if leader == nil {
-		return ctx, sequencer.ErrTermOver
+		return ctx, sequencer.ErrTermEnded
 	}
 	entered, err := s.admit.enter(ctx)
 	return entered, heldOff(leader, err)
@@ -105,7 +105,7 @@ func (s *Service) Enter(ctx context.Context) (context.Context, error) {
 // reason to give it up.
 func heldOff(leader Leader, err error) error {
 	if busy, ok := errors.AsType[*sequencer.BusyError](err); ok {
-		leader.HeldOff(time.Now().Add(busy.RetryAfter))
+		leader.AllowReconnectsUntil(time.Now().Add(busy.RetryAfter))
 	}
 	return err
 }
@@ -126,7 +126,7 @@ func (s *Service) Session(stream dtaskv1.WorkerService_SessionServer) error {
 func (s *Service) serve(ctx context.Context, begin func(Leader) *session) error {
 	leader := s.cfg.Current()
 	if leader == nil {
-		return sequencer.ErrTermOver
+		return sequencer.ErrTermEnded
 	}
 	p, err := s.admit.admit(ctx)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.Sessi
 		return ErrForeignCluster
 	}
 	if x.deposed(first.GetFence()) {
-		return sequencer.ErrTermOver
+		return sequencer.ErrTermEnded
 	}
 	welcome, err := x.leader.Attach(ctx, helloOf(h), x)
 	if err != nil {

@@ -140,7 +140,7 @@ func TestWhoDoesNotBelongHereIsRefused(t *testing.T) {
 		"not leader": {func(h *house) *dtaskv1.SessionRequest {
 			h.end()
 			return &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}
-		}, sequencer.ErrTermOver},
+		}, sequencer.ErrTermEnded},
 	} {
 		for _, by := range ways {
 			t.Run(name+", "+by.String(), func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestALeaderEndsTheSessionOfAWorkerThatHasSeenALaterOne(t *testing.T) {
 				h := by.house(t)
 				h.lead(1)
 				talk(h)
-				if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
+				if err := h.result(); !errors.Is(err, sequencer.ErrTermEnded) {
 					t.Errorf("ended with %v, want that the term is over", err)
 				}
 			})
@@ -292,7 +292,7 @@ func TestTheEndOfTheTermEndsAllSessions(t *testing.T) {
 			h.end()
 			for _, p := range peers {
 				_ = p.end()
-				if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
+				if err := h.result(); !errors.Is(err, sequencer.ErrTermEnded) {
 					t.Errorf("a session ended with %v, want the term is over", err)
 				}
 			}
@@ -320,7 +320,7 @@ func TestAnEntryThatFailsEndsSessions(t *testing.T) {
 					t.Error("an outcome was acknowledged that is not committed")
 				}
 			}
-			if err := h.result(); !errors.Is(err, sequencer.ErrTermOver) {
+			if err := h.result(); !errors.Is(err, sequencer.ErrTermEnded) {
 				t.Errorf("ended with %v", err)
 			}
 		})

@@ -30,7 +30,7 @@ type session struct {
 	busy  atomic.Bool  // a report waits for room: the worker is not silent, we are slow
 
 	mu      sync.Mutex // guards the rest
-	pending sequencer.Outgoing
+	pending sequencer.WorkerMessage
 	greet   *dtaskv1.Welcome
 	beat    uint64 // to be answered; 0 = none
 	logs    []*dtaskv1.LogRequest
@@ -68,8 +68,8 @@ func newSession(s *Service, leader Leader, over <-chan struct{}, cancel context.
 
 func (x *session) hear() { x.heard.Store(int64(time.Since(started))) }
 
-// LastHeard implements sequencer.Session.
-func (x *session) LastHeard() time.Time {
+// LastContact implements sequencer.Session.
+func (x *session) LastContact() time.Time {
 	if x.busy.Load() {
 		return time.Now()
 	}
@@ -80,7 +80,7 @@ func (x *session) LastHeard() time.Time {
 func (x *session) Close(reason error) { x.cancel(reason) }
 
 // Send implements sequencer.Session.
-func (x *session) Send(m sequencer.Outgoing) {
+func (x *session) Send(m sequencer.WorkerMessage) {
 	x.mu.Lock()
 	p := &x.pending
 	p.Assign = append(p.Assign, m.Assign...)
@@ -89,7 +89,7 @@ func (x *session) Send(m sequencer.Outgoing) {
 	p.AckThrough = max(p.AckThrough, m.AckThrough)
 	p.Exceptions = append(p.Exceptions, m.Exceptions...)
 	p.Checkpoints = append(p.Checkpoints, m.Checkpoints...)
-	p.GiveBack = append(p.GiveBack, m.GiveBack...)
+	p.StealRequests = append(p.StealRequests, m.StealRequests...)
 	if m.Drain != nil {
 		p.Drain = m.Drain
 	}
@@ -212,7 +212,7 @@ func (x *session) receive(ctx context.Context, m *dtaskv1.SessionRequest) {
 // reports as well.
 func (x *session) heed(m *dtaskv1.SessionRequest) (reports bool) {
 	if x.deposed(m.GetFence()) {
-		x.cancel(sequencer.ErrTermOver)
+		x.cancel(sequencer.ErrTermEnded)
 		return false
 	}
 	if b := m.GetBeat(); b > 0 {
@@ -313,10 +313,10 @@ func (x *session) next(ctx context.Context) (m *dtaskv1.SessionResponse, more bo
 		return nil, false // after a beat that is being answered it is looked again
 	}
 	p := x.pending
-	x.pending = sequencer.Outgoing{}
+	x.pending = sequencer.WorkerMessage{}
 	m = &dtaskv1.SessionResponse{
 		Fence: x.fence, Beat: x.beat, Welcome: x.greet, MayBegin: attemptsTo(p.MayBegin), Drain: p.Drain, Checkpoints: p.Checkpoints,
-		GiveBack: attemptsTo(p.GiveBack),
+		GiveBack: attemptsTo(p.StealRequests),
 	}
 	x.beat, x.greet = 0, nil
 	if len(x.logs) > 0 {
@@ -356,7 +356,7 @@ func (x *session) more() bool {
 func (x *session) idleLocked() bool {
 	p := &x.pending
 	return x.beat == 0 && x.greet == nil && len(x.logs) == 0 && len(p.Assign) == 0 && len(p.Stop) == 0 && len(p.MayBegin) == 0 && p.AckThrough == 0 &&
-		p.Drain == nil && len(p.Checkpoints) == 0 && len(p.GiveBack) == 0
+		p.Drain == nil && len(p.Checkpoints) == 0 && len(p.StealRequests) == 0
 }
 
 // fill makes the assignments of one message; what does not fit stays pending.
@@ -375,7 +375,7 @@ func (x *session) fill(ctx context.Context, items []fsm.AssignItem) *dtaskv1.Ass
 		x.mu.Unlock()
 	}
 	if len(gone) > 0 {
-		if err := x.leader.Undelivered(ctx, x.worker, x, gone); err != nil {
+		if err := x.leader.ReturnUndelivered(ctx, x.worker, x, gone); err != nil {
 			x.cancel(err)
 		}
 	}

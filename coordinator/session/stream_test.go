@@ -76,9 +76,9 @@ func (o *obliging) Attach(_ context.Context, _ sequencer.Hello, s sequencer.Sess
 
 func (o *obliging) Detach(id fsm.WorkerID, _ sequencer.Session) { o.detached <- id }
 
-func (o *obliging) HeldOff(time.Time) {}
+func (o *obliging) AllowReconnectsUntil(time.Time) {}
 
-func (o *obliging) Undelivered(_ context.Context, _ fsm.WorkerID, _ sequencer.Session, list []fsm.AttemptRef) error {
+func (o *obliging) ReturnUndelivered(_ context.Context, _ fsm.WorkerID, _ sequencer.Session, list []fsm.AttemptRef) error {
 	o.taken <- list
 	return nil
 }
@@ -137,7 +137,7 @@ func TestStopsGoOutThoughAllAssignmentsBeforeThemAreGone(t *testing.T) {
 			t.Fatalf("first message %v", m)
 		}
 		gone := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 9}, Attempt: 1}
-		x.Send(sequencer.Outgoing{
+		x.Send(sequencer.WorkerMessage{
 			Assign: []fsm.AssignItem{{AttemptRef: gone, Worker: 1}},
 			Stop:   []sequencer.StopOrder{{Attempt: gone, Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}},
 		})
@@ -182,15 +182,15 @@ func TestASessionThatWasReplacedBeforeItBeganIsNotFound(t *testing.T) {
 func TestSilenceIsMeasuredFromTheLastWord(t *testing.T) {
 	t.Parallel()
 	x := newSession(testService(newObliging()), nil, t.Context().Done(), nil)
-	if d := time.Since(x.LastHeard()); d > time.Minute {
+	if d := time.Since(x.LastContact()); d > time.Minute {
 		t.Errorf("a new session was heard %v ago", d)
 	}
 	x.heard.Store(int64(time.Since(started) - time.Hour))
-	if d := time.Since(x.LastHeard()); d < 59*time.Minute {
+	if d := time.Since(x.LastContact()); d < 59*time.Minute {
 		t.Errorf("heard %v ago, want an hour", d)
 	}
 	x.busy.Store(true) // it speaks, and we do not listen
-	if d := time.Since(x.LastHeard()); d > time.Minute {
+	if d := time.Since(x.LastContact()); d > time.Minute {
 		t.Errorf("while its report waits for room: heard %v ago", d)
 	}
 }

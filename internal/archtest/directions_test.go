@@ -36,9 +36,9 @@ var mayImport = map[string][]string{
 	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/sendqueue"},
 
 	// The wing of those who decide and remember.
-	"coordinator/raftnode":  {"internal/mapped", "internal/pace"},
-	"coordinator/leader":    {"internal/pace"},
-	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/pace"},
+	"coordinator/raftnode":  {"internal/mapped", "internal/timescale"},
+	"coordinator/leader":    {"internal/timescale"},
+	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/timescale"},
 	"coordinator/history":   {"fsm", "proto/...", "internal/mapped"},
 	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/array"},
 	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
@@ -47,14 +47,14 @@ var mayImport = map[string][]string{
 	"coordinator":           {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
 
 	// What all may lean on; it leans on nothing.
-	"internal/archtest": {},
-	"internal/array":    {"proto/dtask/v1"},
-	"internal/columns":  {"proto/dtask/v1"},
-	"internal/config":   {},
-	"internal/mapped":   {},
+	"internal/archtest":  {},
+	"internal/array":     {"proto/dtask/v1"},
+	"internal/columns":   {"proto/dtask/v1"},
+	"internal/config":    {},
+	"internal/mapped":    {},
 	"internal/sendqueue": {},
-	"internal/pace":     {},
-	"internal/program":  {},
+	"internal/timescale": {},
+	"internal/program":   {},
 
 	// The programs: flags and configuration, then Run, then an exit code.
 	"cmd/dtaskd":       {"coordinator", "worker/...", "internal/config", "internal/program"},

@@ -16,12 +16,12 @@ type Rules struct {
 }
 
 // A Verdict is what becomes of a task after a failed attempt. Zero is unset.
-type Verdict uint8
+type Action uint8
 
 // The verdicts.
 const (
 	// Retry: another attempt follows.
-	Retry Verdict = iota + 1
+	Retry Action = iota + 1
 	// Failed: the failure is fatal, or no retries were asked for.
 	Failed
 	// Dead: the retries are used up; the task goes to the dead letters.
@@ -29,7 +29,7 @@ const (
 )
 
 // String returns the verdict in lower case, or "unset".
-func (v Verdict) String() string {
+func (v Action) String() string {
 	switch v {
 	case Retry:
 		return "retry"
@@ -44,7 +44,7 @@ func (v Verdict) String() string {
 
 // A Decision is a Verdict, with the wait if it is Retry.
 type Decision struct {
-	Verdict Verdict
+	Action Action
 	// Delay is how long after the failure the task becomes ready again.
 	Delay time.Duration
 }
@@ -66,21 +66,21 @@ func (r Rules) Decide(f Failure, failures int, seed uint64) Decision {
 	excepted := matchesAny(r.Except, f)
 	if f.Kind == Lost {
 		if excepted {
-			return Decision{Verdict: Failed}
+			return Decision{Action: Failed}
 		}
-		return Decision{Verdict: Retry}
+		return Decision{Action: Retry}
 	}
 	temporary := f.Kind == Exit && f.Code == TryAgain
 	listed := len(r.On) == 0 || matchesAny(r.On, f)
 	switch {
 	case r.Max <= 0:
-		return Decision{Verdict: Failed}
+		return Decision{Action: Failed}
 	case !temporary && (excepted || !listed):
-		return Decision{Verdict: Failed}
+		return Decision{Action: Failed}
 	case failures > r.Max:
-		return Decision{Verdict: Dead}
+		return Decision{Action: Dead}
 	default:
-		return Decision{Verdict: Retry, Delay: r.Backoff.Delay(failures, seed)}
+		return Decision{Action: Retry, Delay: r.Backoff.Delay(failures, seed)}
 	}
 }
 

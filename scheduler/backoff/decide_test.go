@@ -19,7 +19,7 @@ func TestDecisionsFollowTheRules(t *testing.T) {
 		rules    backoff.Rules
 		failure  backoff.Failure
 		failures int
-		want     backoff.Verdict
+		want     backoff.Action
 	}{
 		"first failure":                        {backoff.Rules{Max: 2}, exit(1), 1, backoff.Retry},
 		"last retry":                           {backoff.Rules{Max: 2}, exit(1), 2, backoff.Retry},
@@ -44,7 +44,7 @@ func TestDecisionsFollowTheRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := c.rules.Decide(c.failure, c.failures, 1).Verdict; got != c.want {
+			if got := c.rules.Decide(c.failure, c.failures, 1).Action; got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
@@ -54,7 +54,7 @@ func TestDecisionsFollowTheRules(t *testing.T) {
 func TestOnlyALossBurnsNoRetry(t *testing.T) {
 	t.Parallel()
 	for k := backoff.Exit; k <= backoff.Error; k++ {
-		if got, want := k.Burns(), k != backoff.Lost; got != want {
+		if got, want := k.CountsAsRetry(), k != backoff.Lost; got != want {
 			t.Errorf("%v: got %v, want %v", k, got, want)
 		}
 	}
@@ -76,18 +76,18 @@ func TestATaskThatAlwaysFailsIsTriedOnceAndMaxTimesMore(t *testing.T) {
 				f = backoff.Failure{Kind: backoff.Lost}
 			}
 			attempts++
-			if f.Kind.Burns() {
+			if f.Kind.CountsAsRetry() {
 				failures++
 			}
 			d := rules.Decide(f, failures, seed)
-			if d.Verdict == backoff.Dead {
+			if d.Action == backoff.Dead {
 				break
 			}
 			want := rules.Backoff.Delay(failures, seed)
 			if f.Kind == backoff.Lost {
 				want = 0
 			}
-			if d != (backoff.Decision{Verdict: backoff.Retry, Delay: want}) {
+			if d != (backoff.Decision{Action: backoff.Retry, Delay: want}) {
 				t.Fatalf("attempt %d: got %+v, want a retry after %v", attempts, d, want)
 			}
 		}

@@ -45,7 +45,7 @@ func (k Kind) String() string {
 
 // Burns reports whether such a failure uses up a retry. All do but Lost: that
 // a worker went away says nothing about the task.
-func (k Kind) Burns() bool { return k != Lost }
+func (k Kind) CountsAsRetry() bool { return k != Lost }
 
 // TryAgain is the exit code by which a command says that its failure is
 // temporary (EX_TEMPFAIL of sysexits.h).

@@ -9,7 +9,7 @@ import (
 
 // Longest is the longest wait that any Policy gives: a moment computed from it
 // is far from the end of every representation of time.
-const Longest = 365 * 24 * time.Hour
+const MaxDelay = 365 * 24 * time.Hour
 
 // A Policy says how long to wait before the next attempt. The zero Policy does
 // not wait.
@@ -47,9 +47,9 @@ func (p Policy) Delay(failure int, seed uint64) time.Duration {
 }
 
 func (p Policy) base(failure int) time.Duration {
-	limit := Longest
+	limit := MaxDelay
 	if p.Max > 0 {
-		limit = min(p.Max, Longest)
+		limit = min(p.Max, MaxDelay)
 	}
 	first := min(max(p.Initial, 0), limit)
 	if first == 0 || failure == 1 || !(p.Multiplier > 1) { // not <= 1: NaN is neither

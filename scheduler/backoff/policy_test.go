@@ -33,8 +33,8 @@ func TestPoliciesThatMakeNoSenseWaitSensibly(t *testing.T) {
 		"multiplier not a number":   {backoff.Policy{Initial: time.Second, Multiplier: math.NaN()}, 5, time.Second},
 		"infinite multiplier":       {backoff.Policy{Initial: time.Second, Max: time.Minute, Multiplier: math.Inf(1)}, 2, time.Minute},
 		"initial above max":         {backoff.Policy{Initial: time.Hour, Max: time.Minute, Multiplier: 2}, 1, time.Minute},
-		"no max":                    {backoff.Policy{Initial: time.Second, Multiplier: 2}, math.MaxInt, backoff.Longest},
-		"max above the longest":     {backoff.Policy{Initial: math.MaxInt64, Max: math.MaxInt64}, 1, backoff.Longest},
+		"no max":                    {backoff.Policy{Initial: time.Second, Multiplier: 2}, math.MaxInt, backoff.MaxDelay},
+		"max above the longest":     {backoff.Policy{Initial: math.MaxInt64, Max: math.MaxInt64}, 1, backoff.MaxDelay},
 		"smallest failure possible": {backoff.Policy{Initial: time.Second, Multiplier: 2}, math.MinInt, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestEveryDelayIsWithinItsBounds(t *testing.T) {
 		if got != p.Delay(failure, seed) {
 			t.Fatal("one seed gave two delays")
 		}
-		if full < 0 || full > backoff.Longest || p.Max > 0 && full > p.Max {
+		if full < 0 || full > backoff.MaxDelay || p.Max > 0 && full > p.Max {
 			t.Fatalf("the full wait is %v", full)
 		}
 		if got > full || got < full/2 {

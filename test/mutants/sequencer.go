@@ -19,7 +19,7 @@ func inSequencer() []Mutant {
 		},
 		{
 			Name:   "a-pause-costs-workers",
-			Edits:  []Edit{{"coordinator/sequencer/sweep.go", `if gap > s.cfg.Pace.Of(pauseGap) {`, `if gap > s.cfg.Pace.Of(1000*pauseGap) {`}},
+			Edits:  []Edit{{"coordinator/sequencer/sweep.go", `if gap > s.cfg.TimeScale.Scale(pauseGap) {`, `if gap > s.cfg.TimeScale.Scale(1000*pauseGap) {`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Pause|Sweep|Silent|Forgiv"}, simulated},
 		},
 		{
@@ -48,7 +48,7 @@ func inSequencer() []Mutant {
 		},
 		{
 			Name:   "two-processes-share-a-name",
-			Edits:  []Edit{{"coordinator/sequencer/workers.go", `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastHeard()) < s.cfg.Silence {`, `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastHeard()) < 0 {`}},
+			Edits:  []Edit{{"coordinator/sequencer/workers.go", `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < s.cfg.LivenessTimeout {`, `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < 0 {`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Name|Process|Incarnation"}, {Package: "./coordinator/session", Run: "NameInUse"}},
 		},
 		{

@@ -88,7 +88,7 @@ func newCluster(t *testing.T, seed uint64, l life) *cluster {
 		c.workers = append(c.workers, w)
 		w.start()
 	}
-	c.client, err = client.New(client.Config{Addrs: c.addresses(), Timeout: l.pace.Of(time.Hour), Dial: host{c.net, "127.0.0.1:9001"}.Dial})
+	c.client, err = client.New(client.Config{Addrs: c.addresses(), Timeout: l.pace.Scale(time.Hour), Dial: host{c.net, "127.0.0.1:9001"}.Dial})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func (r *replica) start() {
 	}
 	cfg := coordinator.Config{
 		ID: r.id, DataDir: filepath.Join(r.c.dir, r.id), Listen: r.address, Peers: peers,
-		Logger: slog.New(&logReader{r: r}), TestNetwork: host{r.c.net, r.address}, TestStore: r.disk.wrap, TestPace: r.c.pace,
+		Logger: slog.New(&logReader{r: r}), TestNetwork: host{r.c.net, r.address}, TestStore: r.disk.wrap, TimeScale: r.c.pace,
 		SnapshotBytes: 16 << 10, TestTrailingLogs: 64, MinFree: &coordinator.MinFree{}, LogStore: coordinator.LogStore(os.Getenv("DTASK_LOG_STORE")),
 	}
 	r.c.running.Go(func() {
@@ -137,7 +137,7 @@ func (r *replica) start() {
 		// What a former process left behind, in a call of its disk, still has the folder:
 		// here its end does not take that along, as the kernel would.
 		for try := 0; try < 100 && inUse(err) && ctx.Err() == nil; try++ {
-			<-time.After(r.c.pace.Of(100 * time.Millisecond))
+			<-time.After(r.c.pace.Scale(100 * time.Millisecond))
 			err = coordinator.Run(ctx, cfg)
 		}
 		r.leads.Store(false)

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/dtask/dtask/internal/pace"
+	"github.com/dtask/dtask/internal/timescale"
 )
 
 var (
@@ -21,7 +21,7 @@ var (
 // day of a cluster costs minutes of a processor; at 60 it has the events of 24
 // minutes. What is not scaled are the ages at which things are forgotten.
 type life struct {
-	pace   pace.Pace
+	pace   timescale.Factor
 	length time.Duration
 	every  time.Duration // between two faults of a storm, on average
 
@@ -35,21 +35,21 @@ type life struct {
 func drawLife(seed uint64, kind string) life {
 	r := rand.New(rand.NewPCG(seed, 4))
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
-	paces := []pace.Pace{1, 5, 15, 30, 30, 60, 60, 60, 60, 60}
+	paces := []timescale.Factor{1, 5, 15, 30, 30, 60, 60, 60, 60, 60}
 	if kind == "storms" {
-		paces = []pace.Pace{1, 2, 4, 4}
+		paces = []timescale.Factor{1, 2, 4, 4}
 	}
 	l := life{between: *rand.New(rand.NewPCG(seed, 5)), pace: paces[r.IntN(len(paces))]}
 	if *clusterPace > 0 {
-		l.pace = pace.Pace(*clusterPace)
+		l.pace = timescale.Factor(*clusterPace)
 	}
 	if kind == "storms" {
 		l.nothingButOne = true
-		l.length, l.every = l.pace.Of(time.Hour), l.pace.Of(time.Second+upTo(2*time.Second))
+		l.length, l.every = l.pace.Scale(time.Hour), l.pace.Scale(time.Second+upTo(2*time.Second))
 		return l
 	}
-	l.length, l.every = l.pace.Of(4*time.Hour), l.pace.Of(3*time.Second+upTo(9*time.Second))
-	l.stormy, l.quiet = l.pace.Of(5*time.Minute+upTo(10*time.Minute)), l.pace.Of(30*time.Minute+upTo(time.Hour))
+	l.length, l.every = l.pace.Scale(4*time.Hour), l.pace.Scale(3*time.Second+upTo(9*time.Second))
+	l.stormy, l.quiet = l.pace.Scale(5*time.Minute+upTo(10*time.Minute)), l.pace.Scale(30*time.Minute+upTo(time.Hour))
 	return l
 }
 

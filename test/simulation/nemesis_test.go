@@ -84,7 +84,7 @@ func (c *cluster) pause(over <-chan struct{}, end <-chan time.Time, d time.Durat
 }
 
 // hold is how long a fault lasts: around the time-outs that matter.
-func (c *cluster) hold() { <-time.After(c.pace.Of(200*time.Millisecond + c.upTo(5*time.Second))) }
+func (c *cluster) hold() { <-time.After(c.pace.Scale(200*time.Millisecond + c.upTo(5*time.Second))) }
 
 // revive starts replicas again that have ended themselves.
 func (c *cluster) revive() {
@@ -128,19 +128,19 @@ func (c *cluster) withWorker(do func(*workerHost)) { do(c.workers[c.rng.IntN(len
 
 func (r *replica) restart(reset bool) {
 	r.kill(reset)
-	<-time.After(r.c.pace.Of(r.c.upTo(3 * time.Second)))
+	<-time.After(r.c.pace.Scale(r.c.upTo(3 * time.Second)))
 	r.start()
 }
 
 func (r *replica) restartOrderly() {
 	r.stop()
-	<-time.After(r.c.pace.Of(r.c.upTo(2 * time.Second)))
+	<-time.After(r.c.pace.Scale(r.c.upTo(2 * time.Second)))
 	r.start()
 }
 
 func (w *workerHost) restart(reset bool) {
 	w.kill(reset)
-	<-time.After(w.c.pace.Of(w.c.upTo(3 * time.Second)))
+	<-time.After(w.c.pace.Scale(w.c.upTo(3 * time.Second)))
 	w.start()
 }
 
@@ -232,9 +232,9 @@ func (c *cluster) flap() {
 	c.withReplica(func(r *replica) {
 		for range 10 {
 			r.isolate(true)
-			<-time.After(c.pace.Of(100 * time.Millisecond))
+			<-time.After(c.pace.Scale(100 * time.Millisecond))
 			r.isolate(false)
-			<-time.After(c.pace.Of(100 * time.Millisecond))
+			<-time.After(c.pace.Scale(100 * time.Millisecond))
 		}
 	})
 }
@@ -258,9 +258,9 @@ func (c *cluster) killBoth() {
 func (c *cluster) hangDisk() {
 	do := func(r *replica) {
 		end := r.disk.stall()
-		<-time.After(c.pace.Of(500*time.Millisecond + c.upTo(3*time.Second)))
+		<-time.After(c.pace.Scale(500*time.Millisecond + c.upTo(3*time.Second)))
 		end()
-		<-time.After(c.pace.Of(time.Second)) // what hung lets go of the folder
+		<-time.After(c.pace.Scale(time.Second)) // what hung lets go of the folder
 	}
 	if c.likely() {
 		c.withLeader(do)

@@ -151,9 +151,9 @@ func live(t *testing.T, seed uint64, l life) record.Run {
 
 // rest waits until all jobs have ended.
 func (c *cluster) rest() {
-	limit := time.Now().Add(c.pace.Of(jobLimit))
+	limit := time.Now().Add(c.pace.Scale(jobLimit))
 	for c.ledger.isOpen() > 0 && time.Now().Before(limit) && !c.t.Failed() {
-		<-time.After(c.pace.Of(time.Second))
+		<-time.After(c.pace.Scale(time.Second))
 		c.revive()
 	}
 	if n := c.ledger.isOpen(); n > 0 {
@@ -163,7 +163,7 @@ func (c *cluster) rest() {
 
 // compare looks whether all replicas have the same digest at the same index.
 func (c *cluster) compare() {
-	limit := time.Now().Add(c.pace.Of(time.Minute))
+	limit := time.Now().Add(c.pace.Scale(time.Minute))
 	for !c.t.Failed() {
 		seen := make(map[uint64][]uint64)
 		for _, r := range c.replicas {
@@ -185,7 +185,7 @@ func (c *cluster) compare() {
 		case time.Now().After(limit):
 			c.fail("a minute after the last fault the replicas have no entry in common")
 		}
-		<-time.After(c.pace.Of(time.Second))
+		<-time.After(c.pace.Scale(time.Second))
 	}
 }
 

@@ -48,7 +48,7 @@ func (l *ledger) execute(ctx context.Context, t *worker.Task) ([]byte, error) {
 			l.c.fail("%s began before %s had been executed", id, before)
 		}
 	}
-	length := l.c.pace.Of(time.Duration(l.rng.Int64N(int64(3 * time.Second))))
+	length := l.c.pace.Scale(time.Duration(l.rng.Int64N(int64(3 * time.Second))))
 	fails := l.rng.IntN(20) == 0
 	l.mu.Unlock()
 	timer := time.NewTimer(length)
@@ -73,7 +73,7 @@ func (l *ledger) job(n int) *dtaskv1.JobSpec {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	policy := &dtaskv1.TaskPolicy{
-		Type: "work", TimeoutMs: l.c.pace.Of(time.Minute).Milliseconds(), Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE,
+		Type: "work", TimeoutMs: l.c.pace.Scale(time.Minute).Milliseconds(), Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE,
 		Retry: &dtaskv1.RetryPolicy{Max: 20, InitialMs: 100, MultiplierPermille: 1500, MaxDelayMs: 5000, Jitter: true},
 	}
 	j := &dtaskv1.JobSpec{Header: &dtaskv1.JobHeader{
@@ -109,7 +109,7 @@ func (l *ledger) submit(ctx context.Context, every time.Duration) {
 		l.acked++
 		l.open++
 		l.tasks += len(job.GetTasks())
-		pause := l.c.pace.Of(time.Duration(l.rng.Int64N(int64(2 * every))))
+		pause := l.c.pace.Scale(time.Duration(l.rng.Int64N(int64(2 * every))))
 		if l.c.calm.Load() {
 			pause *= 20
 		}
@@ -128,7 +128,7 @@ const jobLimit = time.Hour
 // follow looks at an acknowledged job now and then until it has ended, and then
 // at its results.
 func (l *ledger) follow(ctx context.Context, id string) {
-	ctx, cancel := context.WithTimeout(ctx, l.c.pace.Of(jobLimit))
+	ctx, cancel := context.WithTimeout(ctx, l.c.pace.Scale(jobLimit))
 	defer cancel()
 	for {
 		got, err := l.c.client.Job(ctx, id, client.ReadOptions{})
@@ -137,14 +137,14 @@ func (l *ledger) follow(ctx context.Context, id string) {
 			l.lose("job %s was acknowledged and is lost: %v", id, err)
 			return
 		case err != nil && ctx.Err() != nil:
-			l.lose("job %s did not end within %v: %v", id, l.c.pace.Of(jobLimit), err)
+			l.lose("job %s did not end within %v: %v", id, l.c.pace.Scale(jobLimit), err)
 			return
 		case err == nil && terminal(got.GetState()):
 			l.judge(ctx, id)
 			return
 		}
 		select {
-		case <-time.After(l.c.pace.Of(10 * time.Second)):
+		case <-time.After(l.c.pace.Scale(10 * time.Second)):
 		case <-ctx.Done():
 		}
 	}
