@@ -114,7 +114,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descWorkers, ifTrue(leads, float64(t.Workers.Load())))
 	var waiting int
 	var letters map[string]int
-	m.r.machine.Read(func(st *fsm.State, _ uint64) { waiting, letters = st.NoticeCount(), st.Letters() })
+	m.r.machine.Read(func(st *fsm.State, _ uint64) { waiting, letters = st.NotificationCount(), st.DeadLettersByType() })
 	gauge(descNotices, ifTrue(leads, float64(waiting)))
 	for kind, n := range mostFrequent(letters, maxLetterTypes) {
 		gauge(descLetters, ifTrue(leads, float64(n)), kind)

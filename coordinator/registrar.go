@@ -108,8 +108,8 @@ func (d registrar) recordFloors(ctx context.Context, term *sequencer.Sequencer) 
 		var rec fsm.Replica
 		var known bool
 		d.r.machine.Read(func(st *fsm.State, _ uint64) { rec, known = st.Replica(s.ID) })
-		if stored := node.Stored(s.ID); known && stored >= rec.Floor+floorStep {
-			rec.Floor = stored
+		if stored := node.Stored(s.ID); known && stored >= rec.LowWaterMark+floorStep {
+			rec.LowWaterMark = stored
 			_ = term.Admit(ctx, rec) // it is tried again, and by the next leader
 		}
 	}

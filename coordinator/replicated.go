@@ -52,7 +52,9 @@ func (s snapshot) Persist(w io.Writer) error {
 	return s.Snapshot.Persist(w)
 }
 
-func (r replicated) Restore(from io.Reader) (take func(), err error) { return r.machine.Prepare(from) }
+func (r replicated) Restore(from io.Reader) (take func(), err error) {
+	return r.machine.PrepareRestore(from)
+}
 
 // proposer is the node as the sequencer wants it.
 type proposer struct{ node *raftnode.Node }

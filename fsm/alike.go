@@ -3,14 +3,14 @@ package fsm
 import "iter"
 
 // Alike is a run of tasks that are the same to who hands them to workers.
-type Alike struct {
+type UniformRun struct {
 	TaskRun
 
 	State TaskState
 	// The rest is of pending tasks only.
-	Policy uint32 // number of their policy
-	Fresh  bool   // none has had an attempt
-	Final  bool   // they are clean-up tasks
+	Policy  uint32 // number of their policy
+	Fresh   bool   // none has had an attempt
+	Cleanup bool   // they are clean-up tasks
 }
 
 // Alike yields the tasks of a run in their order, those together that stand side by
@@ -18,8 +18,8 @@ type Alike struct {
 // is, are all clean-up tasks or none is, and are all of one array or of none. It costs
 // a few ns for each task. The State must not be changed meanwhile; a run
 // that reaches beyond the job ends with it.
-func (s *State) Alike(run TaskRun) iter.Seq[Alike] {
-	return func(yield func(Alike) bool) {
+func (s *State) UniformRuns(run TaskRun) iter.Seq[UniformRun] {
+	return func(yield func(UniformRun) bool) {
 		j := s.sealedJob(run.Job)
 		if j == nil || run.Index >= j.total {
 			return
@@ -37,16 +37,16 @@ func (s *State) Alike(run TaskRun) iter.Seq[Alike] {
 }
 
 // alike is the run that begins with a task.
-func (j *job) alike(i, end uint32) Alike {
+func (j *job) alike(i, end uint32) UniformRun {
 	first := j.records.at(i)
-	a := Alike{TaskRun: TaskRun{TaskRef: TaskRef{Index: i}, N: 1}, State: first.state}
+	a := UniformRun{TaskRun: TaskRun{TaskRef: TaskRef{Index: i}, N: 1}, State: first.state}
 	if first.state != Pending {
 		for i++; i < end && j.records.at(i).state == a.State; i++ {
 			a.N++
 		}
 		return a
 	}
-	a.Policy, a.Fresh, a.Final = j.policyNumber(i), first.attempt == 0, j.final(i)
+	a.Policy, a.Fresh, a.Cleanup = j.policyNumber(i), first.attempt == 0, j.isCleanup(i)
 	end = j.samePolicy(i, min(end, j.unitEnd(i)), a.Policy)
 	for i++; i < end; i++ {
 		if r := j.records.at(i); r.state != Pending || (r.attempt == 0) != a.Fresh {

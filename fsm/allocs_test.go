@@ -25,7 +25,7 @@ func assignSome(attempt uint32) Entry {
 func completeSome() Entry {
 	o := new(Complete)
 	for i := range uint32(held) {
-		o.Items = append(o.Items, CompleteItem{HeldItem: hold(1, i, 1, 1), DurationMS: 7})
+		o.Items = append(o.Items, CompleteItem{HeldAttempt: hold(1, i, 1, 1), DurationMS: 7})
 	}
 	return Entry{Ops: []Op{o}}
 }
@@ -104,8 +104,8 @@ func TestCompletionsThatAreExpectedFindRoom(t *testing.T) {
 	if r := s.Apply(assignSome(1), nil); r != Accepted {
 		t.Fatal(r)
 	}
-	d := NewDraft(s.Fork(), 1, new(Effects))
-	d.Expect(held)
+	d := NewEntryBuilder(s.Fork(), 1, new(Effects))
+	d.ExpectCompletions(held)
 	room := 0
 	for _, it := range completeSome().Ops[0].(*Complete).Items {
 		if r := d.Complete(it); r != Accepted {
@@ -120,7 +120,7 @@ func TestCompletionsThatAreExpectedFindRoom(t *testing.T) {
 		}
 	}
 	e, _, _ := d.Finish()
-	plain := NewDraft(s.Fork(), 1, new(Effects))
+	plain := NewEntryBuilder(s.Fork(), 1, new(Effects))
 	if r := plain.Do(completeSome().Ops[0]); r != Accepted {
 		t.Fatal(r)
 	}

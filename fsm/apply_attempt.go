@@ -8,13 +8,13 @@ import (
 
 // held finds the record of a live attempt and refuses all others: this is the
 // one place where fencing happens.
-func (s *State) held(h HeldItem) (*job, Reason) {
+func (s *State) held(h HeldAttempt) (*job, Reason) {
 	j := s.sealedJob(h.Job)
 	switch {
 	case j == nil:
-		return nil, NoSuchJob
+		return nil, JobNotFound
 	case h.Index >= j.total:
-		return nil, NoSuchTask
+		return nil, TaskNotFound
 	}
 	r := j.records.at(h.Index)
 	switch {
@@ -52,13 +52,13 @@ func (s *State) assign(it AssignItem) Reason {
 	j := s.sealedJob(it.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case it.Index >= j.total:
-		return NoSuchTask
+		return TaskNotFound
 	}
 	at, found := s.workerAt(it.Worker)
 	if !found || s.workers[at].State != WorkerUp {
-		return NoSuchWorker
+		return WorkerNotFound
 	}
 	r, w := j.records.at(it.Index), s.workers[at]
 	switch {
@@ -69,7 +69,7 @@ func (s *State) assign(it AssignItem) Reason {
 	}
 	j = s.jobs.write(s.own, it.Job)
 	r = s.move(j, it.Index, Assigned)
-	r.attempt, r.worker, r.begun = it.Attempt, it.Worker, false
+	r.attempt, r.worker, r.startLogged = it.Attempt, it.Worker, false
 	s.writeHeld()[at]++
 	s.mixRecord(r)
 	if it.Attempt > 1 {
@@ -83,14 +83,14 @@ func (s *State) assign(it AssignItem) Reason {
 	return Accepted
 }
 
-func (o *Begin) apply(s *State, _ *Effects) Reason {
+func (o *RecordStart) apply(s *State, _ *Effects) Reason {
 	return each(o.Items, s.beginAttempt)
 }
 
 // beginAttempt logs that an at-most-once attempt begins.
 // Rejects: as held; WrongState for a task that may be repeated. A second copy
 // changes nothing.
-func (s *State) beginAttempt(h HeldItem) Reason {
+func (s *State) beginAttempt(h HeldAttempt) Reason {
 	j, reason := s.held(h)
 	if reason != Accepted {
 		return reason
@@ -99,11 +99,11 @@ func (s *State) beginAttempt(h HeldItem) Reason {
 		return WrongState
 	}
 	r := j.records.write(s.own, h.Index)
-	if r.begun {
+	if r.startLogged {
 		return Accepted
 	}
 	s.mixRecord(r)
-	r.begun, r.started = true, s.now
+	r.startLogged, r.started = true, s.now
 	s.mixRecord(r)
 	return Accepted
 }
@@ -116,7 +116,7 @@ func (o *Complete) apply(s *State, fx *Effects) Reason {
 // Rejects: as held; AlreadyAccepted for a second copy; Malformed for a result
 // that is too long or a digest that is none.
 func (s *State) complete(it CompleteItem, fx *Effects) Reason {
-	j, reason := s.held(it.HeldItem)
+	j, reason := s.held(it.HeldAttempt)
 	if reason != Accepted {
 		return reason
 	}
@@ -158,52 +158,52 @@ func (o *Fail) apply(s *State, fx *Effects) Reason {
 // at-most-once attempt that has begun; Malformed for an unknown Next or an
 // overlong error.
 func (s *State) fail(it FailItem, fx *Effects) Reason {
-	j, reason := s.held(it.HeldItem)
+	j, reason := s.held(it.HeldAttempt)
 	if reason != Accepted {
 		return reason
 	}
 	r := j.records.write(s.own, it.Index)
 	switch {
-	case it.Next < Retry || it.Next > ToFailed || tooLong(it.Error):
+	case it.Next < NextRetry || it.Next > NextFailed || tooLong(it.Error):
 		return Malformed
-	case it.Next == Retry && (j.stops(it.Index) || r.begun):
+	case it.Next == NextRetry && (j.stops(it.Index) || r.startLogged):
 		return WrongState
 	}
 	s.mixRecord(r)
 	r.started = s.now - int64(it.DurationMS)
-	if it.Burns {
+	if it.CountsAsRetry {
 		r.failures++
 	}
 	note := s.attemptNote(j, it.Index, it.Error)
 	switch it.Next {
-	case Retry:
+	case NextRetry:
 		s.move(j, it.Index, Scheduled)
 		r.ended, r.note = it.Due, note
 		s.mixRecord(r)
 		j.recovered++
 		s.mix(j.recovered)
 		fx.scheduled(it.AttemptRef, it.Due)
-	case ToDead:
+	case NextDead:
 		s.failTask(j, it.Index, Dead, it.Error, note, fx)
-	case ToFailed:
+	case NextFailed:
 		s.failTask(j, it.Index, Failed, it.Error, note, fx)
 	}
 	return Accepted
 }
 
 func (o *Requeue) apply(s *State, fx *Effects) Reason {
-	return each(o.Items, func(h HeldItem) Reason { return s.requeue(h, o.Lost, fx) })
+	return each(o.Items, func(h HeldAttempt) Reason { return s.requeue(h, o.Lost, fx) })
 }
 
 // requeue puts a live attempt back. In a job that is stopping the task is
 // cancelled instead. lost means that it ran on a worker that was lost.
 // Rejects: as held; WrongState for an at-most-once attempt that has begun.
-func (s *State) requeue(h HeldItem, lost bool, fx *Effects) Reason {
+func (s *State) requeue(h HeldAttempt, lost bool, fx *Effects) Reason {
 	j, reason := s.held(h)
 	if reason != Accepted {
 		return reason
 	}
-	if j.records.at(h.Index).begun {
+	if j.records.at(h.Index).startLogged {
 		return WrongState
 	}
 	if lost {
@@ -229,18 +229,18 @@ func (s *State) requeue(h HeldItem, lost bool, fx *Effects) Reason {
 }
 
 func (o *Lose) apply(s *State, fx *Effects) Reason {
-	return each(o.Items, func(h HeldItem) Reason { return s.lose(h, fx) })
+	return each(o.Items, func(h HeldAttempt) Reason { return s.lose(h, fx) })
 }
 
 // lose ends an at-most-once attempt whose fate is unknown.
 // Rejects: as held; WrongState unless it has begun.
-func (s *State) lose(h HeldItem, fx *Effects) Reason {
+func (s *State) lose(h HeldAttempt, fx *Effects) Reason {
 	j, reason := s.held(h)
 	if reason != Accepted {
 		return reason
 	}
 	r := j.records.at(h.Index)
-	if !r.begun {
+	if !r.startLogged {
 		return WrongState
 	}
 	s.failTask(j, h.Index, Lost, fateUnknown, s.attemptNote(j, h.Index, fateUnknown), fx)
@@ -257,9 +257,9 @@ func (s *State) due(it DueItem, fx *Effects) Reason {
 	j := s.sealedJob(it.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case it.Index >= j.total:
-		return NoSuchTask
+		return TaskNotFound
 	}
 	switch r := j.records.at(it.Index); {
 	case r.state != Scheduled:
@@ -277,7 +277,7 @@ func (s *State) due(it DueItem, fx *Effects) Reason {
 
 // stops reports whether no new attempt of a task may start. Clean-up tasks run
 // although the job stops.
-func (j *job) stops(i uint32) bool { return j.stopping && !j.final(i) }
+func (j *job) stops(i uint32) bool { return j.stopping && !j.isCleanup(i) }
 
 // stopsOnFailure reports whether one failed task stops the job.
 func (j *job) stopsOnFailure() bool {

@@ -7,7 +7,7 @@ import (
 
 // apply names the cluster.
 // Rejects: WrongState if it has a name. A second copy is refused.
-func (o *Cluster) apply(s *State, _ *Effects) Reason {
+func (o *SetClusterID) apply(s *State, _ *Effects) Reason {
 	if s.clusterID != "" {
 		return WrongState
 	}
@@ -34,7 +34,7 @@ func (o *Replica) apply(s *State, _ *Effects) Reason {
 	s.mixString(o.ServerID)
 	s.mixString(o.Instance)
 	s.mixString(o.Replaces)
-	s.mix(o.Floor)
+	s.mix(o.LowWaterMark)
 	return Accepted
 }
 
@@ -49,7 +49,7 @@ func (s *State) amendReplica(i int, o *Replica) Reason {
 	if next.Replaces == "" {
 		next.Replaces = o.Replaces
 	}
-	next.Floor = max(next.Floor, o.Floor)
+	next.LowWaterMark = max(next.LowWaterMark, o.LowWaterMark)
 	if next == s.replicas[i] {
 		return Accepted
 	}
@@ -57,13 +57,13 @@ func (s *State) amendReplica(i int, o *Replica) Reason {
 	s.replicas[i] = next
 	s.mixString(o.ServerID)
 	s.mixString(next.Replaces)
-	s.mix(next.Floor)
+	s.mix(next.LowWaterMark)
 	return Accepted
 }
 
 // apply notes the leader of a new term.
 // Rejects: OutOfOrder if the term is not above the last, Malformed.
-func (o *LeaderStart) apply(s *State, _ *Effects) Reason {
+func (o *StartTerm) apply(s *State, _ *Effects) Reason {
 	switch {
 	case o.Term <= s.term:
 		return OutOfOrder

@@ -23,7 +23,7 @@ func (o *UndrainWorker) apply(s *State, _ *Effects) Reason {
 func (s *State) setDrain(id WorkerID, until int64, reason string) Reason {
 	at, found := s.workerAt(id)
 	if !found {
-		return NoSuchWorker
+		return WorkerNotFound
 	}
 	list := s.writeWorkers()
 	w := *list[at]

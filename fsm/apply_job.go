@@ -14,7 +14,7 @@ import (
 // sealed is dropped: its client begins again.
 // Rejects: OutOfOrder unless ID is the next, KeyConflict if the key belongs to
 // a job that exists, Malformed.
-func (o *JobBegin) apply(s *State, _ *Effects) Reason {
+func (o *BeginUpload) apply(s *State, _ *Effects) Reason {
 	if o.ID != s.nextJob {
 		return OutOfOrder
 	}
@@ -40,7 +40,7 @@ func (o *JobBegin) apply(s *State, _ *Effects) Reason {
 }
 
 // readHeader reads the header unless it is read; false says that it cannot be.
-func (o *JobBegin) readHeader(s *State) bool {
+func (o *BeginUpload) readHeader(s *State) bool {
 	if o.header != nil {
 		return true
 	}
@@ -83,7 +83,7 @@ func (s *State) addChunk(id JobID, c *Chunk) Reason {
 	j := s.jobs.get(id)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case j.state != JobUploading:
 		return AlreadyEnded
 	case c.Len() == 0 || c.Size() > maxBlob || c.bad:
@@ -114,7 +114,7 @@ func (s *State) addChunk(id JobID, c *Chunk) Reason {
 			r.pending = uint32(deps.n) //nolint:gosec // bounded by the chunk
 		}
 	}
-	j.finals[Blocked] = j.records.n - j.ordinary
+	j.cleanupCounts[Blocked] = j.records.n - j.ordinary
 	s.mix(uint64(j.id)<<32 | uint64(j.sum))
 	return Accepted
 }
@@ -122,11 +122,11 @@ func (s *State) addChunk(id JobID, c *Chunk) Reason {
 // apply makes an uploaded job exist: tasks without dependencies become ready.
 // Rejects: NoSuchJob, AlreadyEnded if it is sealed, OutOfOrder if tasks are
 // missing, Malformed if the sum differs or all tasks are clean-up tasks.
-func (o *JobSeal) apply(s *State, fx *Effects) Reason {
+func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 	j := s.jobs.get(o.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case j.state != JobUploading:
 		return AlreadyEnded
 	case j.records.n != j.total:
@@ -160,11 +160,11 @@ func (o *JobSeal) apply(s *State, fx *Effects) Reason {
 
 // apply removes an upload that was never sealed.
 // Rejects: NoSuchJob, AlreadyEnded if it is sealed.
-func (o *JobDrop) apply(s *State, _ *Effects) Reason {
+func (o *DropUpload) apply(s *State, _ *Effects) Reason {
 	j := s.jobs.get(o.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case j.state != JobUploading:
 		return AlreadyEnded
 	}
@@ -182,7 +182,7 @@ func (o *JobDrop) apply(s *State, _ *Effects) Reason {
 // Rejects: NoSuchJob, Malformed; AlreadyEnded if the job has ended, or without
 // Now if only clean-up tasks are left.
 func (o *CancelJob) apply(s *State, fx *Effects) Reason {
-	return s.endJob(o.Job, JobCancelled, o.Reason, o.Now, fx)
+	return s.endJob(o.Job, JobCancelled, o.Reason, o.IncludeCleanup, fx)
 }
 
 // apply ends all ordinary tasks of a job as cancelled, which then ends as failed
@@ -196,7 +196,7 @@ func (s *State) endJob(id JobID, as JobState, why string, now bool, fx *Effects)
 	j := s.sealedJob(id)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case j.state.Terminal() || j.outcome != 0 && !now:
 		return AlreadyEnded
 	case tooLong(why):
@@ -214,14 +214,14 @@ func (s *State) endJob(id JobID, as JobState, why string, now bool, fx *Effects)
 			continue
 		}
 		if r.state == Assigned {
-			fx.endedAttempt(HeldItem{AttemptRef{TaskRef{id, i}, r.attempt}, r.worker})
+			fx.endedAttempt(HeldAttempt{AttemptRef{TaskRef{id, i}, r.attempt}, r.worker})
 		}
 		s.cancelTask(j, i, why)
 	}
 	if j.outcome == 0 {
 		j.stopping, j.err = true, why
 		s.decide(j, as, fx)
-	} else if j.outcome == JobCompleted && failedOf(&j.finals) == 0 {
+	} else if j.outcome == JobCompleted && failedOf(&j.cleanupCounts) == 0 {
 		j.err = why
 	}
 	s.settle(j, fx)
@@ -236,14 +236,14 @@ func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Task.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case o.Task.Index >= j.total:
-		return NoSuchTask
+		return TaskNotFound
 	}
 	first, n := o.Task.Index, uint32(1)
-	if o.Whole {
+	if o.WholeArray {
 		if _, within := j.arrayAt(first); !within {
-			return NoSuchTask
+			return TaskNotFound
 		}
 		first = j.head(first)
 		n = j.span(first)
@@ -265,11 +265,11 @@ func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 			continue
 		}
 		if r.state == Assigned {
-			fx.endedAttempt(HeldItem{AttemptRef{TaskRef{j.id, i}, r.attempt}, r.worker})
+			fx.endedAttempt(HeldAttempt{AttemptRef{TaskRef{j.id, i}, r.attempt}, r.worker})
 		}
 		s.cancelTask(j, i, o.Reason)
 		r = j.records.write(s.own, i)
-		r.byHand = true
+		r.cancelledByUser = true
 		s.mixRecord(r)
 	}
 	s.cancelDependents(j, open)
@@ -284,9 +284,9 @@ func (o *FailTask) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Task.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case o.Task.Index >= j.total:
-		return NoSuchTask
+		return TaskNotFound
 	}
 	switch r := j.records.at(o.Task.Index); {
 	case r.state.Terminal():
@@ -311,7 +311,7 @@ func (s *State) forgetKey(name string) Reason {
 	k, ok := s.keys.get(name)
 	switch {
 	case !ok:
-		return NoSuchJob
+		return JobNotFound
 	case !k.sealed:
 		return WrongState
 	}
@@ -330,7 +330,7 @@ func (s *State) forgetJob(id JobID) Reason {
 	j := s.sealedJob(id)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case !j.state.Terminal():
 		return WrongState
 	}

@@ -69,7 +69,7 @@ func (j *job) reuse(i uint32) (key, output string, ok bool) {
 	return j.header.GetOwner() + "\x00" + key, output, true
 }
 
-func (o *Remember) apply(s *State, _ *Effects) Reason { return each(o.Items, s.remember) }
+func (o *RememberResults) apply(s *State, _ *Effects) Reason { return each(o.Items, s.remember) }
 
 // remember keeps the result of a pure task under its key, in the place of what
 // was there.
@@ -79,9 +79,9 @@ func (s *State) remember(it RememberItem) Reason {
 	j := s.sealedJob(it.Task.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case it.Task.Index >= j.total:
-		return NoSuchTask
+		return TaskNotFound
 	case it.Expires <= s.now:
 		return Malformed
 	}
@@ -106,7 +106,7 @@ func (s *State) remember(it RememberItem) Reason {
 	return Accepted
 }
 
-func (o *Reuse) apply(s *State, fx *Effects) Reason {
+func (o *ReuseResults) apply(s *State, fx *Effects) Reason {
 	return each(o.Tasks, func(t TaskRef) Reason { return s.reuse(t, fx) })
 }
 
@@ -118,9 +118,9 @@ func (s *State) reuse(t TaskRef, fx *Effects) Reason {
 	j := s.sealedJob(t.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case t.Index >= j.total:
-		return NoSuchTask
+		return TaskNotFound
 	case j.records.at(t.Index).state != Pending:
 		return WrongState
 	}
@@ -168,7 +168,7 @@ func (o *ForgetResults) apply(s *State, _ *Effects) Reason { return each(o.Keys,
 func (s *State) forgetResult(key string) Reason {
 	x, known := s.results.get(key)
 	if !known {
-		return NoSuchJob
+		return JobNotFound
 	}
 	s.mixResult(key, &x)
 	s.resultBytes -= x.size(key)
@@ -263,7 +263,7 @@ func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
 
 // SoonestResults gives the keys of the results that expire first, at most limit.
 // It looks at all of them.
-func (s *State) SoonestResults(limit int) []string {
+func (s *State) ResultsByExpiry(limit int) []string {
 	type soon struct {
 		key     string
 		expires int64
@@ -284,7 +284,7 @@ func (s *State) SoonestResults(limit int) []string {
 	return keys
 }
 
-func (o *Remember) encode(e *encoder) {
+func (o *RememberResults) encode(e *encoder) {
 	e.u64(uint64(len(o.Items)))
 	for _, it := range o.Items {
 		it.Task.encode(e)
@@ -292,7 +292,7 @@ func (o *Remember) encode(e *encoder) {
 	}
 }
 
-func (o *Remember) decode(d *decoder) {
+func (o *RememberResults) decode(d *decoder) {
 	o.Items = make([]RememberItem, d.count(3))
 	for i := range o.Items {
 		o.Items[i].Task.decode(d)
@@ -300,14 +300,14 @@ func (o *Remember) decode(d *decoder) {
 	}
 }
 
-func (o *Reuse) encode(e *encoder) {
+func (o *ReuseResults) encode(e *encoder) {
 	e.u64(uint64(len(o.Tasks)))
 	for _, t := range o.Tasks {
 		t.encode(e)
 	}
 }
 
-func (o *Reuse) decode(d *decoder) {
+func (o *ReuseResults) decode(d *decoder) {
 	o.Tasks = make([]TaskRef, d.count(2))
 	for i := range o.Tasks {
 		o.Tasks[i].decode(d)

@@ -17,7 +17,7 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case j.outcome != 0 && !j.state.Terminal():
 		return WrongState
 	}
@@ -44,19 +44,19 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	for _, i := range chosen {
 		past := j.past(i) // why it was cancelled is no longer so
 		var r *record
-		if j.records.at(i).pending > 0 || j.outcome == 0 && j.final(i) {
+		if j.records.at(i).pending > 0 || j.outcome == 0 && j.isCleanup(i) {
 			r = s.move(j, i, Blocked)
 			r.ended = 0
 		} else {
 			r = s.makeReady(j, i, fx)
 		}
 		r.note = past
-		r.failures, r.losses, r.begun, r.byHand = 0, 0, false, false
+		r.failures, r.losses, r.startLogged, r.cancelledByUser = 0, 0, false, false
 		s.mixRecord(r)
 	}
 	behind := make(map[uint32]uint32)
 	for i := range j.total {
-		if r := j.records.at(i); r.state == Cancelled && !r.byHand {
+		if r := j.records.at(i); r.state == Cancelled && !r.cancelledByUser {
 			s.leaveBehind(j, i, behind)
 		}
 	}
@@ -136,7 +136,7 @@ func (s *State) cleanUpAgain(j *job, chosen []uint32) []uint32 {
 	first, _ := slices.BinarySearch(chosen, j.ordinary)
 	chosen = chosen[:first]
 	for at, a := range j.arrays {
-		if j.final(a.first) {
+		if j.isCleanup(a.first) {
 			j.writeLeft(s.own)[at] = a.count
 		}
 	}
@@ -155,7 +155,7 @@ func (s *State) cleanUpAgain(j *job, chosen []uint32) []uint32 {
 // of; empty if there is none, or if the job bears them.
 func (j *job) firstFailure() string {
 	first := uint32(0)
-	if j.borne() {
+	if j.toleratesFailures() {
 		first = j.ordinary
 	}
 	if failedOf(&j.counts) == 0 {
@@ -175,7 +175,7 @@ func (j *job) selectable(tasks []uint32, ok func(TaskState) bool) Reason {
 	for k, i := range tasks {
 		switch {
 		case i >= j.total:
-			return NoSuchTask
+			return TaskNotFound
 		case k > 0 && tasks[k-1] >= i:
 			return Malformed
 		case !ok(j.records.at(i).state):
@@ -198,7 +198,7 @@ func (j *job) chooseRevived(asked []uint32) (list []uint32, ok bool) {
 			continue
 		}
 		_, named := slices.BinarySearch(asked, i)
-		if !named && len(asked) > 0 && (r.state != Cancelled || r.byHand) {
+		if !named && len(asked) > 0 && (r.state != Cancelled || r.cancelledByUser) {
 			continue
 		}
 		free := true
@@ -239,7 +239,7 @@ func (j *job) mayComplete(i uint32, back []bool) bool {
 func (o *Purge) apply(s *State, _ *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	if j == nil {
-		return NoSuchJob
+		return JobNotFound
 	}
 	if r := j.selectable(o.Tasks, func(st TaskState) bool { return st == Dead }); r != Accepted {
 		return r

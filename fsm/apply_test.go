@@ -10,7 +10,7 @@ import (
 
 // running gives a job of one task that is assigned, and its attempt. Policy 1
 // is at most once.
-func running(t *testing.T, policy uint32) (*world, HeldItem) {
+func running(t *testing.T, policy uint32) (*world, HeldAttempt) {
 	t.Helper()
 	w := newWorld(t).do(worker(1), worker(2))
 	p := plan(nil, []uint32{0})
@@ -35,30 +35,30 @@ func refused(t *testing.T, w *world, what string, want Reason, op Op) {
 
 func TestOnlyTheLiveAttemptOfItsWorkerCounts(t *testing.T) {
 	t.Parallel()
-	other := func(f func(h *HeldItem)) HeldItem {
+	other := func(f func(h *HeldAttempt)) HeldAttempt {
 		h := hold(1, 0, 1, 1)
 		f(&h)
 		return h
 	}
 	for what, c := range map[string]struct {
-		h    HeldItem
+		h    HeldAttempt
 		want Reason
 	}{
-		"another worker":  {other(func(h *HeldItem) { h.Worker = 2 }), StaleAttempt},
-		"no worker":       {other(func(h *HeldItem) { h.Worker = 0 }), StaleAttempt},
-		"earlier attempt": {other(func(h *HeldItem) { h.Attempt = 0 }), StaleAttempt},
-		"later attempt":   {other(func(h *HeldItem) { h.Attempt = 2 }), StaleAttempt},
+		"another worker":  {other(func(h *HeldAttempt) { h.Worker = 2 }), StaleAttempt},
+		"no worker":       {other(func(h *HeldAttempt) { h.Worker = 0 }), StaleAttempt},
+		"earlier attempt": {other(func(h *HeldAttempt) { h.Attempt = 0 }), StaleAttempt},
+		"later attempt":   {other(func(h *HeldAttempt) { h.Attempt = 2 }), StaleAttempt},
 		"blocked task":    {hold(1, 1, 0, 0), StaleAttempt},
-		"unknown task":    {hold(1, 2, 1, 1), NoSuchTask},
-		"unknown job":     {hold(2, 0, 1, 1), NoSuchJob},
-		"job zero":        {hold(0, 0, 1, 1), NoSuchJob},
-		"huge job":        {hold(1<<64-1, 1<<32-1, 1<<32-1, 1<<32-1), NoSuchJob},
+		"unknown task":    {hold(1, 2, 1, 1), TaskNotFound},
+		"unknown job":     {hold(2, 0, 1, 1), JobNotFound},
+		"job zero":        {hold(0, 0, 1, 1), JobNotFound},
+		"huge job":        {hold(1<<64-1, 1<<32-1, 1<<32-1, 1<<32-1), JobNotFound},
 	} {
 		w, _ := running(t, 1)
-		held := []HeldItem{c.h}
-		refused(t, w, what+": begin", c.want, &Begin{Items: held})
+		held := []HeldAttempt{c.h}
+		refused(t, w, what+": begin", c.want, &RecordStart{Items: held})
 		refused(t, w, what+": complete", c.want, complete(c.h))
-		refused(t, w, what+": fail", c.want, failed(c.h, Retry))
+		refused(t, w, what+": fail", c.want, failed(c.h, NextRetry))
 		refused(t, w, what+": put back", c.want, &Requeue{Items: held})
 		refused(t, w, what+": lose", c.want, &Lose{Items: held})
 		if w.s.Live(c.h) {
@@ -72,7 +72,7 @@ func TestACompletionIsAcceptedOnce(t *testing.T) {
 	w, h := running(t, 0)
 	w.do(complete(h))
 	refused(t, w, "again", AlreadyAccepted, complete(h))
-	refused(t, w, "failing afterwards", AlreadyAccepted, failed(h, ToDead))
+	refused(t, w, "failing afterwards", AlreadyAccepted, failed(h, NextDead))
 	h.Worker = 2
 	refused(t, w, "by another", StaleAttempt, complete(h))
 }
@@ -80,7 +80,7 @@ func TestACompletionIsAcceptedOnce(t *testing.T) {
 func TestAZombieCompletesNothing(t *testing.T) {
 	t.Parallel()
 	w, zombie := running(t, 0)
-	w.do(&Requeue{Items: []HeldItem{zombie}})
+	w.do(&Requeue{Items: []HeldAttempt{zombie}})
 	refused(t, w, "while pending", StaleAttempt, complete(zombie))
 	h := w.assign(0, 2)
 	refused(t, w, "while another runs", StaleAttempt, complete(zombie))
@@ -91,20 +91,20 @@ func TestAZombieCompletesNothing(t *testing.T) {
 func TestAnAtMostOnceAttemptThatBeganIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	w, h := running(t, 1)
-	refused(t, w, "losing before it began", WrongState, &Lose{Items: []HeldItem{h}})
-	w.do(&Begin{Items: []HeldItem{h}}).do(&Begin{Items: []HeldItem{h}})
-	refused(t, w, "putting back", WrongState, &Requeue{Items: []HeldItem{h}})
-	refused(t, w, "retrying", WrongState, failed(h, Retry))
-	w.do(&Lose{Items: []HeldItem{h}})
+	refused(t, w, "losing before it began", WrongState, &Lose{Items: []HeldAttempt{h}})
+	w.do(&RecordStart{Items: []HeldAttempt{h}}).do(&RecordStart{Items: []HeldAttempt{h}})
+	refused(t, w, "putting back", WrongState, &Requeue{Items: []HeldAttempt{h}})
+	refused(t, w, "retrying", WrongState, failed(h, NextRetry))
+	w.do(&Lose{Items: []HeldAttempt{h}})
 	refused(t, w, "completing when lost", StaleAttempt, complete(h))
 	if got, _ := w.s.Job(1); got.State != JobFailed || got.Failed() != 1 {
 		t.Errorf("job is %v", got.State)
 	}
 	w, h = running(t, 0)
-	refused(t, w, "beginning what may be repeated", WrongState, &Begin{Items: []HeldItem{h}})
+	refused(t, w, "beginning what may be repeated", WrongState, &RecordStart{Items: []HeldAttempt{h}})
 	w, h = running(t, 1)
-	w.do(&Requeue{Items: []HeldItem{h}}) // it had not begun
-	w.do(&Begin{Items: []HeldItem{w.assign(0, 2)}})
+	w.do(&Requeue{Items: []HeldAttempt{h}}) // it had not begun
+	w.do(&RecordStart{Items: []HeldAttempt{w.assign(0, 2)}})
 }
 
 // A worker that stops a job puts attempts back after the failure: they end.
@@ -112,9 +112,9 @@ func TestAStoppingJobEndsWithItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil, nil, nil, []uint32{3}))
-	held := []HeldItem{w.assign(0, 1), w.assign(1, 1), w.assign(2, 1)}
-	w.do(failed(held[0], ToDead))
-	refused(t, w, "retry in a stopping job", WrongState, failed(held[1], Retry))
+	held := []HeldAttempt{w.assign(0, 1), w.assign(1, 1), w.assign(2, 1)}
+	w.do(failed(held[0], NextDead))
+	refused(t, w, "retry in a stopping job", WrongState, failed(held[1], NextRetry))
 	refused(t, w, "assigning in a stopping job", WrongState, &Assign{Items: []AssignItem{AssignItem(hold(1, 3, 1, 1))}})
 	w.do(&Requeue{Items: held[1:2]})
 	if j, _ := w.s.Job(1); j.State != JobRunning || j.Counts[Cancelled] != 3 {
@@ -131,15 +131,15 @@ func TestContentsOutOfRangeAreRefused(t *testing.T) {
 	w, h := running(t, 0)
 	long := strings.Repeat("x", maxText+1)
 	fail := func(change func(it *FailItem)) Op {
-		it := FailItem{HeldItem: h, Next: Retry}
+		it := FailItem{HeldAttempt: h, Next: NextRetry}
 		change(&it)
 		return &Fail{Items: []FailItem{it}}
 	}
 	header := diamond().header()
 	for what, op := range map[string]Op{
-		"result":           &Complete{Items: []CompleteItem{{HeldItem: h, Result: make([]byte, maxResult+1)}}},
-		"short digest":     &Complete{Items: []CompleteItem{{HeldItem: h, OutputSHA256: make([]byte, 31)}}},
-		"long digest":      &Complete{Items: []CompleteItem{{HeldItem: h, OutputSHA256: make([]byte, 288)}}},
+		"result":           &Complete{Items: []CompleteItem{{HeldAttempt: h, Result: make([]byte, maxResult+1)}}},
+		"short digest":     &Complete{Items: []CompleteItem{{HeldAttempt: h, OutputSHA256: make([]byte, 31)}}},
+		"long digest":      &Complete{Items: []CompleteItem{{HeldAttempt: h, OutputSHA256: make([]byte, 288)}}},
 		"next 0":           fail(func(it *FailItem) { it.Next = 0 }),
 		"next 4":           fail(func(it *FailItem) { it.Next = 4 }),
 		"error":            fail(func(it *FailItem) { it.Error = long }),
@@ -147,18 +147,18 @@ func TestContentsOutOfRangeAreRefused(t *testing.T) {
 		"fail job":         &FailJob{Job: 1, Error: long},
 		"cancel task":      &CancelTask{Task: h.TaskRef, Reason: long},
 		"fail task":        &FailTask{Task: ref(1, 1), Error: long},
-		"leave":            &WorkerLeave{ID: 1, Reason: long},
-		"join":             &WorkerJoin{ID: 3, Name: long, Incarnation: "i"},
-		"labels":           &WorkerJoin{ID: 3, Name: "w3", Incarnation: "i", Labels: []Label{{"a", strings.Repeat("x", maxBlob)}}},
-		"cluster":          &Cluster{ID: long},
+		"leave":            &MarkWorkerDown{ID: 1, Reason: long},
+		"join":             &RegisterWorker{ID: 3, Name: long, Incarnation: "i"},
+		"labels":           &RegisterWorker{ID: 3, Name: "w3", Incarnation: "i", Labels: []Label{{"a", strings.Repeat("x", maxBlob)}}},
+		"cluster":          &SetClusterID{ID: long},
 		"replica":          &Replica{ServerID: long},
 		"no replica":       &Replica{},
-		"leader":           &LeaderStart{Term: 1, ServerID: long},
-		"key":              &JobBegin{ID: 2, Key: long, Header: header, Total: 1},
-		"no tasks":         &JobBegin{ID: 2, Key: "k", Header: header},
-		"long header":      &JobBegin{ID: 2, Key: "k", Header: append(slices.Clone(header), make([]byte, maxBlob)...), Total: 1},
-		"no policies":      &JobBegin{ID: 2, Key: "k", Header: []byte{0x0a, 1, 'j'}, Total: 1},
-		"header of errors": &JobBegin{ID: 2, Key: "k", Header: []byte{0xff}, Total: 1},
+		"leader":           &StartTerm{Term: 1, ServerID: long},
+		"key":              &BeginUpload{ID: 2, Key: long, Header: header, Total: 1},
+		"no tasks":         &BeginUpload{ID: 2, Key: "k", Header: header},
+		"long header":      &BeginUpload{ID: 2, Key: "k", Header: append(slices.Clone(header), make([]byte, maxBlob)...), Total: 1},
+		"no policies":      &BeginUpload{ID: 2, Key: "k", Header: []byte{0x0a, 1, 'j'}, Total: 1},
+		"header of errors": &BeginUpload{ID: 2, Key: "k", Header: []byte{0xff}, Total: 1},
 	} {
 		refused(t, w, what, Malformed, op)
 	}
@@ -174,15 +174,15 @@ func TestARepeatedKeyReplacesAnUploadAndNothingElse(t *testing.T) {
 	w, p := newWorld(t), diamond()
 	w.do(p.submit(1, "k", 4)[:2]...)
 	w.do(p.submit(2, "k", 4)[0])
-	refused(t, w, "the replaced upload", NoSuchJob, &JobSeal{Job: 1, Sum: p.sum()})
-	refused(t, w, "too few tasks", OutOfOrder, &JobSeal{Job: 2, Sum: p.sum()})
+	refused(t, w, "the replaced upload", JobNotFound, &SealUpload{Job: 1, Sum: p.sum()})
+	refused(t, w, "too few tasks", OutOfOrder, &SealUpload{Job: 2, Sum: p.sum()})
 	refused(t, w, "a chunk that does not follow", OutOfOrder, &JobChunk{Job: 2, Chunk: p.chunk(1, 2)})
 	w.do(&JobChunk{Job: 2, Chunk: p.chunk(0, 4)})
 	refused(t, w, "too many tasks", OutOfOrder, &JobChunk{Job: 2, Chunk: p.chunk(0, 4)})
-	refused(t, w, "another sum", Malformed, &JobSeal{Job: 2, Sum: p.sum() + 1})
-	w.do(&JobSeal{Job: 2, Sum: p.sum()})
-	refused(t, w, "sealing twice", AlreadyEnded, &JobSeal{Job: 2, Sum: p.sum()})
-	refused(t, w, "dropping what exists", AlreadyEnded, &JobDrop{Job: 2})
+	refused(t, w, "another sum", Malformed, &SealUpload{Job: 2, Sum: p.sum() + 1})
+	w.do(&SealUpload{Job: 2, Sum: p.sum()})
+	refused(t, w, "sealing twice", AlreadyEnded, &SealUpload{Job: 2, Sum: p.sum()})
+	refused(t, w, "dropping what exists", AlreadyEnded, &DropUpload{Job: 2})
 	refused(t, w, "a key of a job", KeyConflict, p.submit(3, "k", 4)[0])
 	refused(t, w, "a number out of order", OutOfOrder, p.submit(4, "new", 4)[0])
 	w.do(&CancelJob{Job: 2}, &ForgetJobs{IDs: []JobID{2}})
@@ -196,11 +196,11 @@ func TestARepeatedKeyReplacesAnUploadAndNothingElse(t *testing.T) {
 func TestAWorkerWithLiveAttemptsIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w, h := running(t, 0)
-	w.do(&WorkerLeave{ID: 1, Reason: "silent"})
+	w.do(&MarkWorkerDown{ID: 1, Reason: "silent"})
 	refused(t, w, "forgetting", WrongState, &ForgetWorkers{IDs: []WorkerID{1}})
-	refused(t, w, "assigning to one that is down", NoSuchWorker, &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 2, 1))}})
-	w.do(&Requeue{Items: []HeldItem{h}}, &ForgetWorkers{IDs: []WorkerID{1}})
-	refused(t, w, "again", NoSuchWorker, &ForgetWorkers{IDs: []WorkerID{1}})
+	refused(t, w, "assigning to one that is down", WorkerNotFound, &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 2, 1))}})
+	w.do(&Requeue{Items: []HeldAttempt{h}}, &ForgetWorkers{IDs: []WorkerID{1}})
+	refused(t, w, "again", WorkerNotFound, &ForgetWorkers{IDs: []WorkerID{1}})
 	back := worker(1)
 	refused(t, w, "joining under the old number", OutOfOrder, back)
 	back.ID = 3
@@ -236,8 +236,8 @@ func TestFailuresAreCountedAndWhatBurnsNoRetryIsNot(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(chain(1))
 	for n, burns := range []bool{true, false, true, true} {
-		f := failed(w.assign(0, 1), Retry)
-		f.Items[0].Burns = burns
+		f := failed(w.assign(0, 1), NextRetry)
+		f.Items[0].CountsAsRetry = burns
 		w.do(f)
 		v, _ := w.s.Task(ref(1, 0))
 		if want := []uint32{1, 1, 2, 3}[n]; v.Failures != want {
@@ -254,7 +254,7 @@ func TestAnEntryThatWasMadeOnAMissingOneIsRefusedAsAWhole(t *testing.T) {
 	ahead := New()
 	entries := make([]Entry, 0, 4)
 	for i := range WorkerID(4) {
-		d := NewDraft(ahead, int64(i), new(Effects))
+		d := NewEntryBuilder(ahead, int64(i), new(Effects))
 		if r := d.Do(worker(i + 1)); r != Accepted {
 			t.Fatal(r)
 		}
@@ -281,7 +281,7 @@ func TestAnEntryThatWasMadeOnAMissingOneIsRefusedAsAWhole(t *testing.T) {
 	if s.Worker(1) == nil || s.Worker(2) != nil || s.Worker(3) != nil || s.Worker(4) != nil {
 		t.Error("a part of an entry without its ground is in the state")
 	}
-	d := NewDraft(s, 9, new(Effects)) // whoever leads next goes on from what there is
+	d := NewEntryBuilder(s, 9, new(Effects)) // whoever leads next goes on from what there is
 	if r := d.Do(worker(2)); r != Accepted {
 		t.Fatal(r)
 	}

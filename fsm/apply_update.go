@@ -29,7 +29,7 @@ const maxRetries = 1_000_000
 // have not. All of it takes effect, or nothing.
 type Update struct {
 	Job        JobID
-	Whole      bool   // all tasks that have had no attempt
+	WholeJob   bool   // all tasks that have had no attempt
 	Task       uint32 // index; 0 with Whole
 	IfVersion  uint64 // that the job must have; 0 = any
 	Key        string // idempotency key; empty = none
@@ -55,7 +55,7 @@ func (o *Update) apply(s *State, fx *Effects) Reason {
 		return r
 	}
 	first, end := o.Task, o.Task+1
-	if o.Whole {
+	if o.WholeJob {
 		first, end = 0, j.total
 	}
 	numbers, fresh, found := o.revise(j, first, end)
@@ -63,7 +63,7 @@ func (o *Update) apply(s *State, fx *Effects) Reason {
 	case !found:
 		return WrongState
 	case int(j.policies())-len(j.header.GetPolicies())+len(fresh) > maxVariants:
-		return TooMany
+		return LimitExceeded
 	}
 	j = s.jobs.write(s.own, o.Job)
 	s.mixJob(j)
@@ -79,7 +79,7 @@ func (o *Update) apply(s *State, fx *Effects) Reason {
 			o.task(s, j, i, numbers, fx)
 		}
 	}
-	if o.Whole && o.Set&SetPriority != 0 {
+	if o.WholeJob && o.Set&SetPriority != 0 {
 		j.priority = o.Priority
 	}
 	j.version++
@@ -94,7 +94,7 @@ func (o *Update) apply(s *State, fx *Effects) Reason {
 
 func (o *Update) refusal(s *State, j *job) Reason {
 	if j == nil {
-		return NoSuchJob
+		return JobNotFound
 	}
 	_, known := s.keys.get(o.Key)
 	switch {
@@ -103,18 +103,18 @@ func (o *Update) refusal(s *State, j *job) Reason {
 	case known:
 		return KeyConflict
 	case o.Task >= j.total:
-		return NoSuchTask
+		return TaskNotFound
 	case j.state.Terminal():
 		return AlreadyEnded
 	case o.IfVersion != 0 && o.IfVersion != uint64(j.version):
-		return VersionDiffers
+		return VersionMismatch
 	}
 	return Accepted
 }
 
 func (o *Update) malformed() bool {
 	set := func(f UpdateFields) bool { return o.Set&f != 0 }
-	return o.Set == 0 || o.Set >= allFields || tooLong(o.Key) || o.Whole && (set(SetBody) || o.Task != 0) ||
+	return o.Set == 0 || o.Set >= allFields || tooLong(o.Key) || o.WholeJob && (set(SetBody) || o.Task != 0) ||
 		set(SetPriority) && (o.Priority < dtaskv1.Priority_PRIORITY_LOW || o.Priority > dtaskv1.Priority_PRIORITY_URGENT) ||
 		set(SetMaxRetries) && o.MaxRetries > maxRetries || set(SetTimeout) && o.TimeoutMS <= 0 || set(SetNotBefore) && o.NotBeforeMS < 0 ||
 		set(SetBody) && (len(o.Body) > maxBlob || proto.Unmarshal(o.Body, new(dtaskv1.TaskBody)) != nil)
@@ -177,8 +177,8 @@ func (o *Update) change(j *job, v variant) variant {
 	if v.set&SetPriority != 0 {
 		own = !v.ofJob
 	}
-	if o.Set&SetPriority != 0 && (!o.Whole || !own) {
-		v.set, v.priority, v.ofJob = v.set|SetPriority, o.Priority, o.Whole
+	if o.Set&SetPriority != 0 && (!o.WholeJob || !own) {
+		v.set, v.priority, v.ofJob = v.set|SetPriority, o.Priority, o.WholeJob
 	}
 	if o.Set&SetMaxRetries != 0 {
 		v.set, v.maxRetries = v.set|SetMaxRetries, o.MaxRetries

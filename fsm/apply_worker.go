@@ -10,7 +10,7 @@ import (
 // Rejects: OutOfOrder for another number, Malformed for an empty or overlong
 // name or address.
 // A second copy replaces the worker by itself.
-func (o *WorkerJoin) apply(s *State, _ *Effects) Reason {
+func (o *RegisterWorker) apply(s *State, _ *Effects) Reason {
 	if o.malformed() {
 		return Malformed
 	}
@@ -43,7 +43,7 @@ func (o *WorkerJoin) apply(s *State, _ *Effects) Reason {
 
 // malformed reports whether a snapshot could not hold the worker, or nobody
 // could name it.
-func (o *WorkerJoin) malformed() bool {
+func (o *RegisterWorker) malformed() bool {
 	if o.Name == "" || o.Incarnation == "" || tooLong(o.Name, o.Incarnation, o.Version, o.Address) {
 		return true
 	}
@@ -60,11 +60,11 @@ func (o *WorkerJoin) malformed() bool {
 // apply makes a worker down. Its attempts are put back by operations of their
 // own, as the leader decides for each.
 // Rejects: NoSuchWorker, WrongState if it is down, Malformed.
-func (o *WorkerLeave) apply(s *State, _ *Effects) Reason {
+func (o *MarkWorkerDown) apply(s *State, _ *Effects) Reason {
 	w := s.worker(o.ID)
 	switch {
 	case w == nil:
-		return NoSuchWorker
+		return WorkerNotFound
 	case w.State != WorkerUp:
 		return WrongState
 	case tooLong(o.Reason):
@@ -104,7 +104,7 @@ func (s *State) forgetWorker(id WorkerID, gone []bool) Reason {
 	at, found := s.workerAt(id)
 	switch {
 	case !found || gone[at]:
-		return NoSuchWorker
+		return WorkerNotFound
 	case s.workers[at].State != WorkerDown || s.heldBy[at] != 0:
 		return WrongState
 	}

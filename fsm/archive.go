@@ -66,8 +66,8 @@ func (o *Archive) decode(d *decoder) {
 }
 
 // Leaving is what Archive operations did.
-type Leaving struct {
-	Jobs        []*Archived
+type ArchiveBatch struct {
+	Jobs        []*ArchivedJob
 	EndedBefore int64 // of Archive, the latest; ms; 0 = nothing was said
 
 	workers []*Worker // as they are while jobs leave
@@ -75,37 +75,37 @@ type Leaving struct {
 
 // archived notes a job that left.
 func (fx *Effects) archived(s *State, j *job) {
-	if fx == nil || fx.Leaving == nil {
+	if fx == nil || fx.Archived == nil {
 		return
 	}
-	l := fx.Leaving
+	l := fx.Archived
 	if l.workers == nil {
 		l.workers, s.workersOwn = s.workers, nil // who writes to them next makes a copy
 	}
-	l.Jobs = append(l.Jobs, &Archived{job: j, workers: l.workers})
+	l.Jobs = append(l.Jobs, &ArchivedJob{job: j, workers: l.workers})
 }
 
 func (fx *Effects) endedBefore(ms int64) {
-	if fx != nil && fx.Leaving != nil {
-		fx.Leaving.EndedBefore = max(fx.Leaving.EndedBefore, ms)
+	if fx != nil && fx.Archived != nil {
+		fx.Archived.EndedBefore = max(fx.Archived.EndedBefore, ms)
 	}
 }
 
 // Archived is a job that has left the state. It never changes: safe for
 // concurrent use.
-type Archived struct {
+type ArchivedJob struct {
 	job     *job
 	workers []*Worker // as they were when it left
 }
 
 // ID is the job's number.
-func (a *Archived) ID() JobID { return a.job.id }
+func (a *ArchivedJob) ID() JobID { return a.job.id }
 
 // Job is the job as it ended.
-func (a *Archived) Job() Job { return a.job.view() }
+func (a *ArchivedJob) Job() Job { return a.job.view() }
 
 // Cost is about the memory that it holds, in bytes.
-func (a *Archived) Cost() int {
+func (a *ArchivedJob) Cost() int {
 	n := len(a.job.headerBytes) + int(a.job.notes.size) + 512
 	for _, c := range a.job.chunks {
 		n += c.Size()
@@ -114,7 +114,7 @@ func (a *Archived) Cost() int {
 }
 
 // Head gives what is listed of it.
-func (a *Archived) Head() Head {
+func (a *ArchivedJob) Head() Head {
 	return Head{Job: a.Job(), Aggregated: a.job.aggregated(), Changed: a.job.changed}
 }
 
@@ -147,7 +147,7 @@ func (j *job) aggregated() uint32 {
 const frameArchived frameKind = 128
 
 // Write writes the record.
-func (a *Archived) Write(w io.Writer) error {
+func (a *ArchivedJob) Write(w io.Writer) error {
 	_, err := new(RecordWriter).Write(a, w)
 	return err
 }
@@ -157,7 +157,7 @@ func (a *Archived) Write(w io.Writer) error {
 type RecordWriter struct{ f frameWriter }
 
 // Write writes the record of a job, and gives its head.
-func (r *RecordWriter) Write(a *Archived, w io.Writer) (Head, error) {
+func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
 	f, h := &r.f, a.Head()
 	f.ahead = 16 << 10
 	f.begin(w, "")
@@ -169,7 +169,7 @@ func (r *RecordWriter) Write(a *Archived, w io.Writer) (Head, error) {
 	return h, nil
 }
 
-func (a *Archived) head(f *frameWriter, h *Head) {
+func (a *ArchivedJob) head(f *frameWriter, h *Head) {
 	e := &f.e
 	e.u64(uint64(h.ID))
 	e.u64(uint64(h.Version))
@@ -180,7 +180,7 @@ func (a *Archived) head(f *frameWriter, h *Head) {
 	e.str(h.Error)
 	e.u64(uint64(h.Total))
 	e.u64(uint64(h.Ordinary))
-	e.u64(uint64(h.Borne))
+	e.u64(uint64(h.Tolerated))
 	e.u64(uint64(h.Aggregated))
 	e.u64(h.Changed)
 	e.i64(h.SubmittedMS)
@@ -206,7 +206,7 @@ func (a *Archived) head(f *frameWriter, h *Head) {
 
 // workerNames gives the workers that its tasks ran on, as far as they are known, by
 // number. It uses the memory of list.
-func (a *Archived) workerNames(list []*Worker) []*Worker {
+func (a *ArchivedJob) workerNames(list []*Worker) []*Worker {
 	ids := make([]WorkerID, 0, 16) // ascending
 	last := WorkerID(0)
 	for _, p := range a.job.records.pages {
@@ -251,7 +251,7 @@ func (d *decoder) archivedHead() (h Head, workers []*Worker) {
 	h.ID, h.Version, h.Priority = JobID(d.u64()), d.u32(), d.priority()
 	h.State, h.Outcome, h.Stopping = JobState(d.byte()), JobState(d.byte()), d.bool()
 	h.Error = d.str()
-	h.Total, h.Ordinary, h.Borne, h.Aggregated = d.u32(), d.u32(), d.u32(), d.u32()
+	h.Total, h.Ordinary, h.Tolerated, h.Aggregated = d.u32(), d.u32(), d.u32(), d.u32()
 	h.Changed = d.u64()
 	h.SubmittedMS, h.StartedMS, h.EndedMS, h.RevivedMS = d.i64(), d.i64(), d.i64(), d.i64()
 	h.Retries, h.Recovered = d.u64(), d.u64()
@@ -303,7 +303,7 @@ var errBadRecord = errors.New("the parts of a record are not of one job")
 
 // Adopt puts an archived job into a fork, so that it is read as the others are.
 // It does nothing if the job is there.
-func (s *State) Adopt(a *Archived) {
+func (s *State) Adopt(a *ArchivedJob) {
 	if s.jobs.get(a.job.id) == nil {
 		s.jobs.put(s.own, a.job)
 		s.countLetters(a.job, 1)

@@ -19,7 +19,7 @@ type failer interface {
 }
 
 // recordOf writes an archived job.
-func recordOf(tb failer, a *Archived) []byte {
+func recordOf(tb failer, a *ArchivedJob) []byte {
 	var b bytes.Buffer
 	if err := a.Write(&b); err != nil {
 		tb.Fatal(err)
@@ -33,11 +33,11 @@ func frames(tb failer, s *State, id JobID) string {
 	if j == nil {
 		tb.Fatalf("job %d is not there", id)
 	}
-	return string(recordOf(tb, &Archived{job: j}))
+	return string(recordOf(tb, &ArchivedJob{job: j}))
 }
 
 // checkArchived compares a job as it was with its record, and with what is adopted.
-func checkArchived(t *rapid.T, before, after *State, a *Archived) {
+func checkArchived(t *rapid.T, before, after *State, a *ArchivedJob) {
 	fork, other, b := after.Fork(), after.Fork(), new(bytes.Buffer)
 	if err := a.Write(b); err != nil {
 		t.Fatal(err)
@@ -84,12 +84,12 @@ func TestARecordReadsAsTheJobDid(t *testing.T) {
 				archive.IDs = append(archive.IDs, job.ID)
 			}
 		}
-		before, fx := s.Fork(), &Effects{Leaving: new(Leaving)}
+		before, fx := s.Fork(), &Effects{Archived: new(ArchiveBatch)}
 		s.Apply(Entry{NowMS: 5000, Ops: []Op{archive}}, fx)
-		if len(fx.Leaving.Jobs) != len(archive.IDs) {
-			rt.Fatalf("%d jobs left, want %v", len(fx.Leaving.Jobs), archive.IDs)
+		if len(fx.Archived.Jobs) != len(archive.IDs) {
+			rt.Fatalf("%d jobs left, want %v", len(fx.Archived.Jobs), archive.IDs)
 		}
-		for _, a := range fx.Leaving.Jobs {
+		for _, a := range fx.Archived.Jobs {
 			seen++
 			checkArchived(rt, before, s, a)
 		}
@@ -104,11 +104,11 @@ func TestARecordNamesWorkersThatWereForgotten(t *testing.T) {
 	w := newWorld(t).do(worker(1), worker(2))
 	w.submit(plan(nil))
 	w.do(complete(w.assign(0, 2)))
-	fx := &Effects{Leaving: new(Leaving)}
+	fx := &Effects{Archived: new(ArchiveBatch)}
 	w.s.Apply(Entry{Ops: []Op{&Archive{IDs: []JobID{1}}}}, fx)
-	w.do(&WorkerLeave{ID: 2}, &ForgetWorkers{IDs: []WorkerID{2}})
+	w.do(&MarkWorkerDown{ID: 2}, &ForgetWorkers{IDs: []WorkerID{2}})
 	fork := w.s.Fork()
-	if _, err := fork.AdoptRecord(bytes.NewReader(recordOf(t, fx.Leaving.Jobs[0]))); err != nil {
+	if _, err := fork.AdoptRecord(bytes.NewReader(recordOf(t, fx.Archived.Jobs[0]))); err != nil {
 		t.Fatal(err)
 	}
 	if got := fork.Worker(2); got == nil || got.Name != "w2" {
@@ -125,8 +125,8 @@ type taker struct {
 	story []string
 }
 
-func (k *taker) Room() { k.m.Index(); k.story = append(k.story, "room") } // no lock is held
-func (k *taker) Take(index uint64, left *Leaving) {
+func (k *taker) WaitForSpace() { k.m.Index(); k.story = append(k.story, "room") } // no lock is held
+func (k *taker) Take(index uint64, left *ArchiveBatch) {
 	k.story = append(k.story, fmt.Sprintf("take %d: %d jobs, before %d", index, len(left.Jobs), left.EndedBefore))
 }
 
@@ -178,7 +178,7 @@ func FuzzReadRecord(f *testing.F) {
 	s := populated(f)
 	for job := range s.Jobs(0) {
 		if job.State.Terminal() {
-			f.Add(recordOf(f, &Archived{job: s.sealedJob(job.ID), workers: s.workers}))
+			f.Add(recordOf(f, &ArchivedJob{job: s.sealedJob(job.ID), workers: s.workers}))
 		}
 	}
 	f.Add([]byte{})
@@ -204,7 +204,7 @@ func FuzzReadRecord(f *testing.F) {
 				fork.Result(ref(id, i))
 				fork.History(ref(id, i))
 				fork.Name(ref(id, i))
-				fork.Kind(ref(id, i))
+				fork.TaskType(ref(id, i))
 				fork.Body(ref(id, i))
 				fork.Dependencies(ref(id, i))
 			}
@@ -218,7 +218,7 @@ func FuzzReadRecord(f *testing.F) {
 }
 
 // ended makes a job of n tasks that has completed, with results of size bytes.
-func ended(tb testing.TB, n, size int) *Archived {
+func ended(tb testing.TB, n, size int) *ArchivedJob {
 	tb.Helper()
 	s, p := New(), plan()
 	for i := range n {
@@ -229,13 +229,13 @@ func ended(tb testing.TB, n, size int) *Archived {
 	for i := range n {
 		h := hold(1, uint32(i), 1, 1)
 		assign.Items = append(assign.Items, AssignItem(h))
-		done.Items = append(done.Items, CompleteItem{HeldItem: h, DurationMS: 5, Result: result})
+		done.Items = append(done.Items, CompleteItem{HeldAttempt: h, DurationMS: 5, Result: result})
 	}
-	fx := &Effects{Leaving: new(Leaving)}
+	fx := &Effects{Archived: new(ArchiveBatch)}
 	if r := s.Apply(Entry{NowMS: 1_700_000_000_100, Ops: []Op{assign, done, &Archive{IDs: []JobID{1}}}}, fx); r != Accepted {
 		tb.Fatal(r)
 	}
-	return fx.Leaving.Jobs[0]
+	return fx.Archived.Jobs[0]
 }
 
 // What a record costs to write, per task, and how long it is.

@@ -15,8 +15,8 @@ func millionArray() []Op {
 	b.Add("reduce", 0, []uint32{0}, nil)
 	after := b.Chunk()
 	return []Op{
-		&JobBegin{ID: 1, Key: "k", Header: diamond().header(), Total: millionTasks + 1}, AddChunk(1, c), AddChunk(1, after),
-		&JobSeal{Job: 1, Sum: after.Sum(c.Sum(0))},
+		&BeginUpload{ID: 1, Key: "k", Header: diamond().header(), Total: millionTasks + 1}, AddChunk(1, c), AddChunk(1, after),
+		&SealUpload{Job: 1, Sum: after.Sum(c.Sum(0))},
 	}
 }
 
@@ -47,10 +47,10 @@ func TestAMillionPendingTasksOfAnArrayCostNextToNothing(t *testing.T) { //nolint
 	// A write touches one page only, and what is shared stays as it was.
 	fork := s.Fork()
 	fork.Apply(Entry{Ops: []Op{worker(1), &Assign{Items: []AssignItem{AssignItem(hold(1, 300, 1, 1))}}}}, nil)
-	if _, state := s.Glance(ref(1, 300)); state != Pending {
+	if _, state := s.AttemptState(ref(1, 300)); state != Pending {
 		t.Errorf("the origin of a fork changed: %v", state)
 	}
-	if _, state := fork.Glance(ref(1, 300+pageSize)); state != Pending {
+	if _, state := fork.AttemptState(ref(1, 300+pageSize)); state != Pending {
 		t.Errorf("another page changed: %v", state)
 	}
 	if !bytes.Equal(s.Body(ref(1, 0)), s.Body(ref(1, 5))) || s.Dependents(ref(1, 7)) != 1 {

@@ -25,7 +25,7 @@ func smallLog(lots int) []Entry {
 			submit = append(submit, p.submit(id, fmt.Sprintf("key-%d", id), smallTasks)...)
 			for i := range uint32(smallTasks) {
 				give.Items = append(give.Items, AssignItem(hold(id, i, 1, 1)))
-				complete.Items = append(complete.Items, CompleteItem{HeldItem: hold(id, i, 1, 1), DurationMS: 1})
+				complete.Items = append(complete.Items, CompleteItem{HeldAttempt: hold(id, i, 1, 1), DurationMS: 1})
 			}
 		}
 		end = append(end, complete)

@@ -44,12 +44,12 @@ func BenchmarkDraft(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s, fx := base.Fork(), new(Effects)
-		d := NewDraft(s, 1, fx)
+		d := NewEntryBuilder(s, 1, fx)
 		for i := range uint32(memoryTasks) {
 			d.Assign(AssignItem(hold(1, i, 1, 1)))
 		}
 		for i := range uint32(memoryTasks) {
-			d.Complete(CompleteItem{HeldItem: hold(1, i, 1, 1), DurationMS: 7})
+			d.Complete(CompleteItem{HeldAttempt: hold(1, i, 1, 1), DurationMS: 7})
 		}
 		if d.Items() != 2*memoryTasks {
 			b.Fatal("refused")
@@ -81,7 +81,7 @@ func BenchmarkLoseFleet(b *testing.B) {
 			give = append(give, &Assign{Items: []AssignItem{AssignItem(h)}})
 		}
 		join = append(join, assign)
-		lose = append(lose, held, &WorkerLeave{ID: id, Reason: "silent"})
+		lose = append(lose, held, &MarkWorkerDown{ID: id, Reason: "silent"})
 		if w%1000 == 0 {
 			forget = append(forget, new(ForgetWorkers))
 		}

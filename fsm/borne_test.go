@@ -14,15 +14,15 @@ func TestFailuresThatAreBorneNeitherStopNorFailTheJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(bearing(4, 2))
-	w.do(failed(w.assign(0, 1), ToDead))
+	w.do(failed(w.assign(0, 1), NextDead))
 	h := w.assign(1, 1)
-	w.do(failed(h, ToFailed))
+	w.do(failed(h, NextFailed))
 	wantStates(w, "two have failed", Dead, Failed, Pending, Pending, Cancelled)
 	wantJob(w, "two have failed", JobRunning, 0, "")
 	w.do(complete(w.assign(2, 1))).do(complete(w.assign(3, 1)))
 	wantJob(w, "in the end", JobCompleted, JobCompleted, "")
-	if j, _ := w.s.Job(1); j.Borne != 2 || j.Failed() != 2 {
-		t.Errorf("%d failures borne of %d", j.Borne, j.Failed())
+	if j, _ := w.s.Job(1); j.Tolerated != 2 || j.Failed() != 2 {
+		t.Errorf("%d failures borne of %d", j.Tolerated, j.Failed())
 	}
 }
 
@@ -37,9 +37,9 @@ func TestOneFailureMoreThanIsBorneCountsAsAnyOther(t *testing.T) {
 			p, after = going(p), []TaskState{Dead, Dead, Pending, Pending, Cancelled}
 		}
 		w.submit(p)
-		w.do(failed(w.assign(0, 1), ToDead)).do(failed(w.assign(1, 1), ToDead))
+		w.do(failed(w.assign(0, 1), NextDead)).do(failed(w.assign(1, 1), NextDead))
 		wantStates(w, "two have failed", after...)
-		if j, _ := w.s.Job(1); j.Error != why || j.Borne != 0 || j.Stopping == goesOn {
+		if j, _ := w.s.Job(1); j.Error != why || j.Tolerated != 0 || j.Stopping == goesOn {
 			t.Errorf("the job is %+v", j)
 		}
 		// One of them comes back: what is left is borne.
@@ -57,7 +57,7 @@ func TestACancelledTaskIsNoFailureToBear(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(bearing(2, 2))
-	w.do(failed(w.assign(0, 1), ToDead)).do(&CancelTask{Task: ref(1, 1)})
+	w.do(failed(w.assign(0, 1), NextDead)).do(&CancelTask{Task: ref(1, 1)})
 	wantJob(w, "in the end", JobCancelled, JobCancelled, "")
 }
 
@@ -68,6 +68,6 @@ func TestAFailedCleanUpTaskIsNotBorne(t *testing.T) {
 	p := plan(nil, nil)
 	p.tasks[1].policy, p.bears = 2, 2
 	w.submit(p)
-	w.do(failed(w.assign(0, 1), ToDead)).do(failed(w.assign(1, 1), ToDead))
+	w.do(failed(w.assign(0, 1), NextDead)).do(failed(w.assign(1, 1), NextDead))
 	wantJob(w, "in the end", JobFailed, JobCompleted, "clean-up task t1 dead: exit 1")
 }

@@ -70,8 +70,8 @@ func cascades() []whatWaits {
 func TestWhatWaitsForAFailureIsCancelledAtAnyDistance(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(w *world, i uint32) Op{
-		"failed":    func(w *world, i uint32) Op { return failed(w.assign(i, 1), ToFailed) },
-		"dead":      func(w *world, i uint32) Op { return failed(w.assign(i, 1), ToDead) },
+		"failed":    func(w *world, i uint32) Op { return failed(w.assign(i, 1), NextFailed) },
+		"dead":      func(w *world, i uint32) Op { return failed(w.assign(i, 1), NextDead) },
 		"cancelled": func(_ *world, i uint32) Op { return &CancelTask{Task: ref(1, i)} },
 	}
 	for _, c := range cascades() {
@@ -107,7 +107,7 @@ func TestAnArrayThatWaitsForAFailureIsCancelledWithWhatWaitsForIt(t *testing.T) 
 	p.addArray(arrayPlan{Array: Array{Name: "a", Deps: []uint32{0}, Ranges: []IndexRange{{0, 1, 3}}, Items: 3, Chunk: 1}})
 	p.tasks = append(p.tasks, taskPlan{name: "after", deps: []uint32{1}}, taskPlan{name: "last", deps: []uint32{4}})
 	w.submit(p)
-	w.do(failed(w.assign(0, 1), ToDead))
+	w.do(failed(w.assign(0, 1), NextDead))
 	const first = "dependency t0 failed"
 	wantStates(w, "in the end", Dead, Cancelled, Cancelled, Cancelled, Cancelled, Cancelled)
 	wantCancelled(w, "in the end", map[uint32]string{1: first, 2: first, 3: first, 5: "dependency after failed"})

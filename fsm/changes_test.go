@@ -18,8 +18,8 @@ func changing(t *testing.T, tasks ...uint32) (m *Machine, n uint32) {
 	}
 	c := b.Chunk()
 	entries := [][]Op{
-		{worker(1), &JobBegin{ID: 1, Key: "k", Header: diamond().header(), Total: n}, &JobChunk{Job: 1, Chunk: c}},
-		{&JobSeal{Job: 1, Sum: c.Sum(0)}},
+		{worker(1), &BeginUpload{ID: 1, Key: "k", Header: diamond().header(), Total: n}, &JobChunk{Job: 1, Chunk: c}},
+		{&SealUpload{Job: 1, Sum: c.Sum(0)}},
 	}
 	for _, i := range tasks {
 		entries = append(entries, []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, i, 1, 1))}}})

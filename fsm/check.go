@@ -111,7 +111,7 @@ func (s *State) checkJob(j *job) error {
 	pending := make([]uint32, j.records.n)
 	for i := range j.records.n {
 		counts[j.records.at(i).state]++
-		if j.final(i) {
+		if j.isCleanup(i) {
 			finals[j.records.at(i).state]++
 		}
 	}
@@ -121,8 +121,8 @@ func (s *State) checkJob(j *job) error {
 	if counts != j.counts {
 		return fmt.Errorf("has tasks by state %v, counts %v", counts, j.counts)
 	}
-	if finals != j.finals {
-		return fmt.Errorf("has clean-up tasks by state %v, counts %v", finals, j.finals)
+	if finals != j.cleanupCounts {
+		return fmt.Errorf("has clean-up tasks by state %v, counts %v", finals, j.cleanupCounts)
 	}
 	if j.state != JobUploading && (j.outcome == 0) != (j.openOrdinary() > 0) {
 		return fmt.Errorf("has outcome %v with %d ordinary tasks open", j.outcome, j.openOrdinary())
@@ -133,7 +133,7 @@ func (s *State) checkJob(j *job) error {
 	if j.state != JobUploading && j.state.Terminal() != (j.open() == 0) {
 		return fmt.Errorf("is %v with %d open tasks", j.state, j.open())
 	}
-	if j.stopping && j.openOrdinary() != j.counts[Assigned]-j.finals[Assigned] {
+	if j.stopping && j.openOrdinary() != j.counts[Assigned]-j.cleanupCounts[Assigned] {
 		return errors.New("is stopping with tasks that have not started")
 	}
 	if j.state == JobPending && j.counts[Assigned] > 0 {
@@ -213,9 +213,9 @@ func (s *State) checkTask(j *job, i, pending uint32) error {
 	switch {
 	case j.state == JobUploading && r.state != Blocked:
 		return fmt.Errorf("is %v in an upload", r.state)
-	case r.state == Blocked && j.state != JobUploading && r.pending == 0 && (j.outcome != 0 || !j.final(i)):
+	case r.state == Blocked && j.state != JobUploading && r.pending == 0 && (j.outcome != 0 || !j.isCleanup(i)):
 		return errors.New("is blocked by nothing")
-	case j.final(i) && j.outcome == 0 && (r.state == Pending || r.state == Assigned || r.state == Scheduled || r.state == Completed):
+	case j.isCleanup(i) && j.outcome == 0 && (r.state == Pending || r.state == Assigned || r.state == Scheduled || r.state == Completed):
 		return fmt.Errorf("cleans up, and is %v with %d ordinary tasks open", r.state, j.openOrdinary())
 	case r.state != Blocked && !r.state.Terminal() && r.pending > 0:
 		return fmt.Errorf("is %v with %d dependencies open", r.state, r.pending)

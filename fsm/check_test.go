@@ -70,21 +70,21 @@ func swap(j *job, i uint32, from, to TaskState) {
 
 func TestWhatTheClusterAgreesOnCanBeRead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).do(&Cluster{ID: "c1"}, &Replica{ServerID: "n2", Instance: "b"}, &Replica{ServerID: "n1", Instance: "a"}, &LeaderStart{Term: 4, ServerID: "n1"})
+	w := newWorld(t).do(&SetClusterID{ID: "c1"}, &Replica{ServerID: "n2", Instance: "b"}, &Replica{ServerID: "n1", Instance: "a"}, &StartTerm{Term: 4, ServerID: "n1"})
 	w.do(&Replica{ServerID: "n1", Instance: "a"}) // a second copy changes nothing
-	w.do(&Replica{ServerID: "n2-1", Instance: "c", Replaces: "n2", Floor: 7}, &Replica{ServerID: "n2-1", Instance: "c", Floor: 9}, &Replica{ServerID: "n2-1", Instance: "c", Floor: 8})
+	w.do(&Replica{ServerID: "n2-1", Instance: "c", Replaces: "n2", LowWaterMark: 7}, &Replica{ServerID: "n2-1", Instance: "c", LowWaterMark: 9}, &Replica{ServerID: "n2-1", Instance: "c", LowWaterMark: 8})
 	refused(t, w, "in the place of another", WrongState, &Replica{ServerID: "n2-1", Instance: "c", Replaces: "n1"})
 	refused(t, w, "in its own place", Malformed, &Replica{ServerID: "n9", Instance: "d", Replaces: "n9"})
 	refused(t, w, "in its own place later", Malformed, &Replica{ServerID: "n1", Instance: "a", Replaces: "n1"})
 	refused(t, w, "another instance", WrongState, &Replica{ServerID: "n1", Instance: "b"})
-	refused(t, w, "another name", WrongState, &Cluster{ID: "c2"})
-	refused(t, w, "the same term", OutOfOrder, &LeaderStart{Term: 4, ServerID: "n2"})
+	refused(t, w, "another name", WrongState, &SetClusterID{ID: "c2"})
+	refused(t, w, "the same term", OutOfOrder, &StartTerm{Term: 4, ServerID: "n2"})
 	for _, s := range []*State{w.s, restored(t, snapshotOf(t, w.s))} {
-		want := Replica{ServerID: "n2-1", Instance: "c", Replaces: "n2", Floor: 9}
+		want := Replica{ServerID: "n2-1", Instance: "c", Replaces: "n2", LowWaterMark: 9}
 		if got, known := s.Replica("n2-1"); got != want || !known {
 			t.Errorf("n2-1 is recorded as %+v", got)
 		}
-		if got, known := s.ReplicaOf("c"); got != want || !known {
+		if got, known := s.ReplicaByInstance("c"); got != want || !known {
 			t.Errorf("the folder c belongs to %+v", got)
 		}
 		if got, known := s.Instance("n1"); got != "a" || !known {
@@ -97,11 +97,11 @@ func TestWhatTheClusterAgreesOnCanBeRead(t *testing.T) {
 			t.Errorf("cluster %q, epoch %d, term %d of %q", s.ClusterID(), s.Epoch(), term, leader)
 		}
 	}
-	fx := &Effects{Ready: make([]TaskRun, 3), EndedJobs: make([]JobID, 1), Sealed: make([]JobID, 1), Ended: make([]HeldItem, 1), Scheduled: make([]DueTask, 1)}
-	if fx.Reset(); len(fx.Ready)+len(fx.EndedJobs)+len(fx.Sealed)+len(fx.Ended)+len(fx.Scheduled) != 0 {
+	fx := &Effects{Ready: make([]TaskRun, 3), EndedJobs: make([]JobID, 1), Sealed: make([]JobID, 1), EndedAttempts: make([]HeldAttempt, 1), Scheduled: make([]DueTask, 1)}
+	if fx.Reset(); len(fx.Ready)+len(fx.EndedJobs)+len(fx.Sealed)+len(fx.EndedAttempts)+len(fx.Scheduled) != 0 {
 		t.Errorf("reset leaves %+v", fx)
 	}
-	if d := NewDraft(w.s, 77, nil); d.NowMS() != 77 {
+	if d := NewEntryBuilder(w.s, 77, nil); d.NowMS() != 77 {
 		t.Errorf("stamp %d", d.NowMS())
 	}
 }

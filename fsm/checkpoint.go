@@ -10,12 +10,12 @@ import (
 
 // CheckpointForm is what the bytes of a checkpoint are. The state does not look
 // into them.
-type CheckpointForm uint8
+type CheckpointFormat uint8
 
 // The forms of a checkpoint.
 const (
-	FolderCheckpoint CheckpointForm = iota + 1 // the packed contents of a folder
-	DataCheckpoint                             // what a handler gave
+	DirectoryCheckpoint CheckpointFormat = iota + 1 // the packed contents of a folder
+	DataCheckpoint                                  // what a handler gave
 	numCheckpointForms
 )
 
@@ -24,7 +24,7 @@ const (
 type SavedCheckpoint struct {
 	Attempt uint32 // that saved it
 	Number  uint32 // of the attempt's checkpoints, from 1
-	Form    CheckpointForm
+	Format  CheckpointFormat
 	AtMS    int64
 	// Data are its bytes, unless they are in a file: a path that workers know
 	// the beginning of. Shared.
@@ -43,7 +43,7 @@ func (c *SavedCheckpoint) cost() uint64 {
 // malformed reports whether no worker could have meant it.
 func (c *SavedCheckpoint) malformed() bool {
 	switch {
-	case c.Number == 0 || c.Form == 0 || c.Form >= numCheckpointForms:
+	case c.Number == 0 || c.Format == 0 || c.Format >= numCheckpointForms:
 		return true
 	case c.File == "":
 		return len(c.Data) > maxCheckpoint || c.Size != int64(len(c.Data)) || len(c.SHA256) > 0
@@ -57,7 +57,7 @@ func (c *SavedCheckpoint) malformed() bool {
 // higher one; OverBudget if all checkpoints together would be too long; Malformed.
 // A second copy is refused.
 func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
-	j, reason := s.held(o.HeldItem)
+	j, reason := s.held(o.HeldAttempt)
 	if reason != Accepted {
 		return reason
 	}
@@ -76,7 +76,7 @@ func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
 		left -= old.cost()
 	}
 	if left+c.cost() > maxCheckpoints {
-		return OverBudget
+		return BudgetExceeded
 	}
 	if replaces {
 		s.mixCheckpoint(old)
@@ -145,7 +145,7 @@ func (s *State) mixCheckpoint(c *SavedCheckpoint) {
 func (e *encoder) checkpoint(c *SavedCheckpoint) {
 	e.u64(uint64(c.Attempt))
 	e.u64(uint64(c.Number))
-	e.byte(byte(c.Form))
+	e.byte(byte(c.Format))
 	e.str(c.File)
 	e.i64(c.Size)
 	e.bytes(c.SHA256)
@@ -153,21 +153,21 @@ func (e *encoder) checkpoint(c *SavedCheckpoint) {
 
 func (d *decoder) checkpoint() SavedCheckpoint {
 	return SavedCheckpoint{
-		Attempt: d.u32(), Number: d.u32(), Form: CheckpointForm(d.byte()),
+		Attempt: d.u32(), Number: d.u32(), Format: CheckpointFormat(d.byte()),
 		File: d.str(), Size: d.i64(), SHA256: bytes.Clone(d.bytes()),
 	}
 }
 
 func (o *Checkpoint) encode(e *encoder) {
 	var c itemCoder
-	c.held(e, o.HeldItem)
+	c.held(e, o.HeldAttempt)
 	e.checkpoint(&o.Saved)
 	e.bytes(o.Saved.Data)
 }
 
 func (o *Checkpoint) decode(d *decoder) {
 	var c itemCoder
-	o.HeldItem = c.readHeld(d)
+	o.HeldAttempt = c.readHeld(d)
 	o.Saved = d.checkpoint()
 	o.Saved.Data = bytes.Clone(d.bytes()) // outlives the entry by far
 }

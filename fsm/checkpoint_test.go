@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-func saves(h HeldItem, number uint32, data string) *Checkpoint {
-	return &Checkpoint{HeldItem: h, Saved: SavedCheckpoint{Number: number, Form: DataCheckpoint, Data: []byte(data), Size: int64(len(data))}}
+func saves(h HeldAttempt, number uint32, data string) *Checkpoint {
+	return &Checkpoint{HeldAttempt: h, Saved: SavedCheckpoint{Number: number, Format: DataCheckpoint, Data: []byte(data), Size: int64(len(data))}}
 }
 
 func (w *world) saved(t TaskRef) string {
@@ -30,7 +30,7 @@ func TestACheckpointGoesFromAttemptToAttempt(t *testing.T) {
 			t.Errorf("number %d again: %v", repeated, r)
 		}
 	}
-	w.do(&Requeue{Lost: true, Items: []HeldItem{first}})
+	w.do(&Requeue{Lost: true, Items: []HeldAttempt{first}})
 	if got := w.saved(ref(1, 0)); got != "c" {
 		t.Errorf("a task whose worker was lost has the checkpoint %q", got)
 	}
@@ -38,7 +38,7 @@ func TestACheckpointGoesFromAttemptToAttempt(t *testing.T) {
 	if r := w.try(saves(first, 4, "zombie")); r != StaleAttempt {
 		t.Errorf("an attempt that is not live saves: %v", r)
 	}
-	w.do(saves(second, 1, "d")).do(failed(second, Retry))
+	w.do(saves(second, 1, "d")).do(failed(second, NextRetry))
 	sameState(t, "restored", restored(t, snapshotOf(t, w.s)), w.s)
 	if got := w.saved(ref(1, 0)); got != "d" {
 		t.Errorf("after a failure the checkpoint is %q", got)
@@ -56,12 +56,12 @@ func TestCheckpointsHaveABudget(t *testing.T) {
 	w := newWorld(t)
 	w.do(worker(1))
 	w.submit(plan(make([][]uint32, tasks)...))
-	large := SavedCheckpoint{Number: 1, Form: FolderCheckpoint, Data: make([]byte, maxCheckpoint), Size: maxCheckpoint}
-	var refused HeldItem
+	large := SavedCheckpoint{Number: 1, Format: DirectoryCheckpoint, Data: make([]byte, maxCheckpoint), Size: maxCheckpoint}
+	var refused HeldAttempt
 	for i := range uint32(tasks) {
 		h := hold(1, i, 1, 1)
-		e := Entry{NowMS: 1, Ops: []Op{&Assign{Items: []AssignItem{AssignItem(h)}}, &Checkpoint{HeldItem: h, Saved: large}}}
-		if r := w.s.Apply(e, nil); r == OverBudget {
+		e := Entry{NowMS: 1, Ops: []Op{&Assign{Items: []AssignItem{AssignItem(h)}}, &Checkpoint{HeldAttempt: h, Saved: large}}}
+		if r := w.s.Apply(e, nil); r == BudgetExceeded {
 			refused = h
 			break
 		} else if r != Accepted {
@@ -73,6 +73,6 @@ func TestCheckpointsHaveABudget(t *testing.T) {
 	}
 	again := large
 	again.Number, again.Data = 2, bytes.Repeat([]byte{1}, maxCheckpoint)
-	w.do(&Checkpoint{HeldItem: hold(1, 0, 1, 1), Saved: again}) // takes no more room
-	w.do(&CancelTask{Task: ref(1, 1)}, &Checkpoint{HeldItem: refused, Saved: large})
+	w.do(&Checkpoint{HeldAttempt: hold(1, 0, 1, 1), Saved: again}) // takes no more room
+	w.do(&CancelTask{Task: ref(1, 1)}, &Checkpoint{HeldAttempt: refused, Saved: large})
 }

@@ -89,7 +89,7 @@ func (Compact) Decode(data []byte) (Entry, error) {
 }
 
 // itemCoder writes and reads attempt references as differences.
-type itemCoder struct{ last HeldItem }
+type itemCoder struct{ last HeldAttempt }
 
 func (c *itemCoder) attempt(e *encoder, a AttemptRef) {
 	if a.Job == c.last.Job {
@@ -102,7 +102,7 @@ func (c *itemCoder) attempt(e *encoder, a AttemptRef) {
 	c.last.AttemptRef = a
 }
 
-func (c *itemCoder) held(e *encoder, h HeldItem) {
+func (c *itemCoder) held(e *encoder, h HeldAttempt) {
 	c.attempt(e, h.AttemptRef)
 	e.i64(int64(h.Worker) - int64(c.last.Worker))
 	c.last.Worker = h.Worker
@@ -127,8 +127,8 @@ func (c *itemCoder) readAttempt(d *decoder) AttemptRef {
 	return a
 }
 
-func (c *itemCoder) readHeld(d *decoder) HeldItem {
-	h := HeldItem{AttemptRef: c.readAttempt(d)}
+func (c *itemCoder) readHeld(d *decoder) HeldAttempt {
+	h := HeldAttempt{AttemptRef: c.readAttempt(d)}
 	w := int64(c.last.Worker) + d.i64()
 	if w < 0 || w > 1<<32-1 {
 		d.fail(fmt.Errorf("worker number %d is out of range", w))

@@ -4,7 +4,7 @@ func (o *Assign) encode(e *encoder) {
 	e.u64(uint64(len(o.Items)))
 	var c itemCoder
 	for _, it := range o.Items {
-		c.held(e, HeldItem(it))
+		c.held(e, HeldAttempt(it))
 	}
 }
 
@@ -16,7 +16,7 @@ func (o *Assign) decode(d *decoder) {
 	}
 }
 
-func encodeHeld(e *encoder, items []HeldItem) {
+func encodeHeld(e *encoder, items []HeldAttempt) {
 	e.u64(uint64(len(items)))
 	var c itemCoder
 	for _, it := range items {
@@ -24,8 +24,8 @@ func encodeHeld(e *encoder, items []HeldItem) {
 	}
 }
 
-func decodeHeld(d *decoder) []HeldItem {
-	items := make([]HeldItem, d.count(3))
+func decodeHeld(d *decoder) []HeldAttempt {
+	items := make([]HeldAttempt, d.count(3))
 	var c itemCoder
 	for i := range items {
 		items[i] = c.readHeld(d)
@@ -33,12 +33,12 @@ func decodeHeld(d *decoder) []HeldItem {
 	return items
 }
 
-func (o *Begin) encode(e *encoder)   { encodeHeld(e, o.Items) }
-func (o *Begin) decode(d *decoder)   { o.Items = decodeHeld(d) }
-func (o *Requeue) encode(e *encoder) { e.bool(o.Lost); encodeHeld(e, o.Items) }
-func (o *Requeue) decode(d *decoder) { o.Lost = d.bool(); o.Items = decodeHeld(d) }
-func (o *Lose) encode(e *encoder)    { encodeHeld(e, o.Items) }
-func (o *Lose) decode(d *decoder)    { o.Items = decodeHeld(d) }
+func (o *RecordStart) encode(e *encoder) { encodeHeld(e, o.Items) }
+func (o *RecordStart) decode(d *decoder) { o.Items = decodeHeld(d) }
+func (o *Requeue) encode(e *encoder)     { e.bool(o.Lost); encodeHeld(e, o.Items) }
+func (o *Requeue) decode(d *decoder)     { o.Lost = d.bool(); o.Items = decodeHeld(d) }
+func (o *Lose) encode(e *encoder)        { encodeHeld(e, o.Items) }
+func (o *Lose) decode(d *decoder)        { o.Items = decodeHeld(d) }
 
 // A completion's fifth field says which of the rarer ones follow.
 const (
@@ -51,7 +51,7 @@ func (o *Complete) encode(e *encoder) {
 	e.u64(uint64(len(o.Items)))
 	var c itemCoder
 	for _, it := range o.Items {
-		c.held(e, it.HeldItem)
+		c.held(e, it.HeldAttempt)
 		e.u64(uint64(it.DurationMS))
 		var flags byte
 		if len(it.Result) > 0 {
@@ -76,7 +76,7 @@ func (o *Complete) decode(d *decoder) {
 	var c itemCoder
 	for i := range o.Items {
 		it := &o.Items[i]
-		it.HeldItem = c.readHeld(d)
+		it.HeldAttempt = c.readHeld(d)
 		it.DurationMS = d.u32()
 		flags := d.byte()
 		if flags >= completeFlags {
@@ -96,11 +96,11 @@ func (o *Fail) encode(e *encoder) {
 	e.u64(uint64(len(o.Items)))
 	var c itemCoder
 	for _, it := range o.Items {
-		c.held(e, it.HeldItem)
+		c.held(e, it.HeldAttempt)
 		e.u64(uint64(it.DurationMS))
 		e.byte(byte(it.Next))
 		e.i64(it.Due)
-		e.bool(it.Burns)
+		e.bool(it.CountsAsRetry)
 		e.str(it.Error)
 	}
 }
@@ -110,11 +110,11 @@ func (o *Fail) decode(d *decoder) {
 	var c itemCoder
 	for i := range o.Items {
 		it := &o.Items[i]
-		it.HeldItem = c.readHeld(d)
+		it.HeldAttempt = c.readHeld(d)
 		it.DurationMS = d.u32()
 		it.Next = Next(d.byte())
 		it.Due = d.i64()
-		it.Burns = d.bool()
+		it.CountsAsRetry = d.bool()
 		it.Error = d.str()
 	}
 }

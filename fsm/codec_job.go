@@ -2,25 +2,25 @@ package fsm
 
 import "bytes"
 
-func (o *Cluster) encode(e *encoder) { e.str(o.ID) }
-func (o *Cluster) decode(d *decoder) { o.ID = d.str() }
+func (o *SetClusterID) encode(e *encoder) { e.str(o.ID) }
+func (o *SetClusterID) decode(d *decoder) { o.ID = d.str() }
 
 func (o *Replica) encode(e *encoder) {
 	e.str(o.ServerID)
 	e.str(o.Instance)
 	e.str(o.Replaces)
-	e.u64(o.Floor)
+	e.u64(o.LowWaterMark)
 }
 
 func (o *Replica) decode(d *decoder) {
 	o.ServerID, o.Instance, o.Replaces = d.str(), d.str(), d.str()
-	o.Floor = d.u64()
+	o.LowWaterMark = d.u64()
 }
 
-func (o *LeaderStart) encode(e *encoder) { e.u64(o.Term); e.str(o.ServerID) }
-func (o *LeaderStart) decode(d *decoder) { o.Term, o.ServerID = d.u64(), d.str() }
+func (o *StartTerm) encode(e *encoder) { e.u64(o.Term); e.str(o.ServerID) }
+func (o *StartTerm) decode(d *decoder) { o.Term, o.ServerID = d.u64(), d.str() }
 
-func (o *JobBegin) encode(e *encoder) {
+func (o *BeginUpload) encode(e *encoder) {
 	e.u64(uint64(o.ID))
 	e.str(o.Key)
 	e.i64(o.KeyExpires)
@@ -28,7 +28,7 @@ func (o *JobBegin) encode(e *encoder) {
 	e.u64(uint64(o.Total))
 }
 
-func (o *JobBegin) decode(d *decoder) {
+func (o *BeginUpload) decode(d *decoder) {
 	o.ID = JobID(d.u64())
 	o.Key = d.str()
 	o.KeyExpires = d.i64()
@@ -57,13 +57,13 @@ func (o *JobArray) decode(d *decoder) {
 	o.Chunk = decodeArrayChunk(d, true)
 }
 
-func (o *JobSeal) encode(e *encoder) {
+func (o *SealUpload) encode(e *encoder) {
 	e.u64(uint64(o.Job))
 	e.u64(uint64(o.Sum))
 	e.b = append(e.b, o.Digest[:]...)
 }
 
-func (o *JobSeal) decode(d *decoder) {
+func (o *SealUpload) decode(d *decoder) {
 	o.Job = JobID(d.u64())
 	o.Sum = d.u32()
 	d.array(&o.Digest)
@@ -79,17 +79,23 @@ func (d *decoder) array(to *[16]byte) {
 	d.b = d.b[len(to):]
 }
 
-func (o *JobDrop) encode(e *encoder) { e.u64(uint64(o.Job)) }
-func (o *JobDrop) decode(d *decoder) { o.Job = JobID(d.u64()) }
+func (o *DropUpload) encode(e *encoder) { e.u64(uint64(o.Job)) }
+func (o *DropUpload) decode(d *decoder) { o.Job = JobID(d.u64()) }
 
-func (o *CancelJob) encode(e *encoder) { e.u64(uint64(o.Job)); e.str(o.Reason); e.bool(o.Now) }
-func (o *CancelJob) decode(d *decoder) { o.Job, o.Reason, o.Now = JobID(d.u64()), d.str(), d.bool() }
+func (o *CancelJob) encode(e *encoder) {
+	e.u64(uint64(o.Job))
+	e.str(o.Reason)
+	e.bool(o.IncludeCleanup)
+}
+func (o *CancelJob) decode(d *decoder) {
+	o.Job, o.Reason, o.IncludeCleanup = JobID(d.u64()), d.str(), d.bool()
+}
 
 func (t TaskRef) encode(e *encoder)  { e.u64(uint64(t.Job)); e.u64(uint64(t.Index)) }
 func (t *TaskRef) decode(d *decoder) { t.Job, t.Index = JobID(d.u64()), d.u32() }
 
-func (o *CancelTask) encode(e *encoder) { o.Task.encode(e); e.str(o.Reason); e.bool(o.Whole) }
-func (o *CancelTask) decode(d *decoder) { o.Task.decode(d); o.Reason, o.Whole = d.str(), d.bool() }
+func (o *CancelTask) encode(e *encoder) { o.Task.encode(e); e.str(o.Reason); e.bool(o.WholeArray) }
+func (o *CancelTask) decode(d *decoder) { o.Task.decode(d); o.Reason, o.WholeArray = d.str(), d.bool() }
 
 func (o *FailJob) encode(e *encoder) { e.u64(uint64(o.Job)); e.str(o.Error) }
 func (o *FailJob) decode(d *decoder) { o.Job, o.Error = JobID(d.u64()), d.str() }

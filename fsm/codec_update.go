@@ -9,7 +9,7 @@ import (
 
 func (o *Update) encode(e *encoder) {
 	e.u64(uint64(o.Job))
-	e.bool(o.Whole)
+	e.bool(o.WholeJob)
 	e.u64(uint64(o.Task))
 	e.u64(o.IfVersion)
 	e.str(o.Key)
@@ -24,7 +24,7 @@ func (o *Update) encode(e *encoder) {
 }
 
 func (o *Update) decode(d *decoder) {
-	o.Job, o.Whole, o.Task = JobID(d.u64()), d.bool(), d.u32()
+	o.Job, o.WholeJob, o.Task = JobID(d.u64()), d.bool(), d.u32()
 	o.IfVersion = d.u64()
 	o.Key, o.KeyExpires = d.str(), d.i64()
 	d.array(&o.Digest)

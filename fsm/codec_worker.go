@@ -1,6 +1,6 @@
 package fsm
 
-func (o *WorkerJoin) encode(e *encoder) {
+func (o *RegisterWorker) encode(e *encoder) {
 	e.u64(uint64(o.ID))
 	e.str(o.Name)
 	e.str(o.Incarnation)
@@ -19,7 +19,7 @@ func (o *WorkerJoin) encode(e *encoder) {
 	e.str(o.Address)
 }
 
-func (o *WorkerJoin) decode(d *decoder) {
+func (o *RegisterWorker) decode(d *decoder) {
 	o.ID = WorkerID(d.u32())
 	o.Name = d.str()
 	o.Incarnation = d.str()
@@ -40,8 +40,8 @@ func (o *WorkerJoin) decode(d *decoder) {
 	o.Address = d.str()
 }
 
-func (o *WorkerLeave) encode(e *encoder) { e.u64(uint64(o.ID)); e.str(o.Reason) }
-func (o *WorkerLeave) decode(d *decoder) { o.ID, o.Reason = WorkerID(d.u32()), d.str() }
+func (o *MarkWorkerDown) encode(e *encoder) { e.u64(uint64(o.ID)); e.str(o.Reason) }
+func (o *MarkWorkerDown) decode(d *decoder) { o.ID, o.Reason = WorkerID(d.u32()), d.str() }
 
 func (o *DrainWorker) encode(e *encoder) { e.u64(uint64(o.ID)); e.i64(o.Until); e.str(o.Reason) }
 func (o *DrainWorker) decode(d *decoder) {

@@ -27,10 +27,10 @@ func (s *State) mixRecord(r *record) {
 	s.mix(uint64(r.attempt)<<32 | uint64(r.worker))
 	s.mix(uint64(r.pending)<<32 | uint64(r.failures))
 	flags := uint64(r.losses)
-	if r.begun {
+	if r.startLogged {
 		flags |= 1 << 8
 	}
-	if r.byHand {
+	if r.cancelledByUser {
 		flags |= 1 << 9
 	}
 	s.mix(uint64(r.note)<<32 | flags<<8 | uint64(r.state))
@@ -46,7 +46,7 @@ func (s *State) mixJob(j *job) {
 	if j.stopping {
 		stopping = 1
 	}
-	for _, n := range j.finals {
+	for _, n := range j.cleanupCounts {
 		s.mix(uint64(n))
 	}
 	s.mix(uint64(j.ordinary)<<8 | uint64(j.outcome))

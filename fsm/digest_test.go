@@ -17,8 +17,8 @@ var flips = map[string]func(r *record){
 	"worker":   func(r *record) { r.worker ^= 2 },
 	"failures": func(r *record) { r.failures ^= 1 },
 	"note":     func(r *record) { r.note ^= 1 },
-	"begun":    func(r *record) { r.begun = !r.begun },
-	"by hand":  func(r *record) { r.byHand = !r.byHand },
+	"begun":    func(r *record) { r.startLogged = !r.startLogged },
+	"by hand":  func(r *record) { r.cancelledByUser = !r.cancelledByUser },
 	"losses":   func(r *record) { r.losses ^= 1 },
 }
 
@@ -30,21 +30,21 @@ type touch struct {
 // touches are operations on the job of flipWorld, and the task each writes to.
 var touches = map[string]touch{
 	"assign":       {0, &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 1, 1))}}},
-	"begin":        {1, &Begin{Items: []HeldItem{hold(1, 1, 1, 1)}}},
+	"begin":        {1, &RecordStart{Items: []HeldAttempt{hold(1, 1, 1, 1)}}},
 	"complete":     {1, complete(hold(1, 1, 1, 1))},
-	"retry":        {1, failed(hold(1, 1, 1, 1), Retry)},
-	"dead":         {1, failed(hold(1, 1, 1, 1), ToDead)},
-	"requeue":      {1, &Requeue{Items: []HeldItem{hold(1, 1, 1, 1)}}},
-	"lost":         {1, &Requeue{Lost: true, Items: []HeldItem{hold(1, 1, 1, 1)}}},
+	"retry":        {1, failed(hold(1, 1, 1, 1), NextRetry)},
+	"dead":         {1, failed(hold(1, 1, 1, 1), NextDead)},
+	"requeue":      {1, &Requeue{Items: []HeldAttempt{hold(1, 1, 1, 1)}}},
+	"lost":         {1, &Requeue{Lost: true, Items: []HeldAttempt{hold(1, 1, 1, 1)}}},
 	"due":          {2, &Due{Items: []DueItem{att(1, 2, 1)}}},
 	"cancel task":  {1, &CancelTask{Task: ref(1, 1)}},
 	"fail task":    {0, &FailTask{Task: ref(1, 0), Error: "late"}},
 	"cancel job":   {3, &CancelJob{Job: 1}},
 	"release":      {3, complete(hold(1, 1, 1, 1))},
 	"release last": {4, complete(hold(1, 1, 1, 1))},
-	"dependents":   {3, failed(hold(1, 1, 1, 1), ToFailed)},
+	"dependents":   {3, failed(hold(1, 1, 1, 1), NextFailed)},
 	"update":       {0, &Update{Job: 1, Task: 0, Set: SetNotBefore, NotBeforeMS: 7}},
-	"stop":         {0, failed(hold(1, 1, 1, 1), ToFailed)},
+	"stop":         {0, failed(hold(1, 1, 1, 1), NextFailed)},
 }
 
 // revivals are the same for the job of lettersWorld.
@@ -79,9 +79,9 @@ func worldOfFlips(t *testing.T, letters bool) *State {
 	w := newWorld(t).do(worker(1), worker(2))
 	w.submit(p)
 	w.assign(1, 1)
-	w.do(failed(w.assign(2, 2), Retry))
+	w.do(failed(w.assign(2, 2), NextRetry))
 	if letters {
-		w.do(failed(w.assign(5, 2), ToDead))
+		w.do(failed(w.assign(5, 2), NextDead))
 	}
 	return w.s
 }
@@ -128,13 +128,13 @@ func TestADamagedJobIsNoticedWhenItIsTouched(t *testing.T) {
 		"stopping":  func(j *job) { j.stopping = !j.stopping },
 		"outcome":   func(j *job) { j.outcome = JobFailed },
 		"ordinary":  func(j *job) { j.ordinary-- },
-		"finals":    func(j *job) { j.finals[Blocked]++ },
+		"finals":    func(j *job) { j.cleanupCounts[Blocked]++ },
 		"version":   func(j *job) { j.version ^= 1 << 4 },
 		"priority":  func(j *job) { j.priority ^= 1 },
 		"digest":    func(j *job) { j.digest[5] ^= 1 },
 		"state":     func(j *job) { j.state = JobPending },
 	} {
-		for name, op := range map[string]Op{"cancel": &CancelJob{Job: 1}, "fail": &FailJob{Job: 1}, "stop": failed(hold(1, 1, 1, 1), ToDead), "revive": &Revive{Job: 1}, "update": &Update{Job: 1, Whole: true, Set: SetPriority, Priority: 1}} {
+		for name, op := range map[string]Op{"cancel": &CancelJob{Job: 1}, "fail": &FailJob{Job: 1}, "stop": failed(hold(1, 1, 1, 1), NextDead), "revive": &Revive{Job: 1}, "update": &Update{Job: 1, WholeJob: true, Set: SetPriority, Priority: 1}} {
 			good, bad := base.Fork(), base.Fork()
 			if name == "revive" {
 				good, bad = letters.Fork(), letters.Fork()

@@ -7,7 +7,7 @@ import "slices"
 // is kept only if it was accepted. The fork is therefore always what the
 // replicated state will be once the entry is committed. Not safe for concurrent
 // use.
-type Draft struct {
+type EntryBuilder struct {
 	s      *State
 	fx     *Effects
 	entry  Entry
@@ -23,36 +23,36 @@ type Draft struct {
 
 // NewDraft begins an entry on s, which must be the caller's own fork. Effects
 // of accepted operations are added to fx.
-func NewDraft(s *State, nowMS int64, fx *Effects) *Draft {
-	d := &Draft{s: s, fx: fx, entry: Entry{NowMS: nowMS, After: s.entries}, digest: s.digest, now: s.now}
+func NewEntryBuilder(s *State, nowMS int64, fx *Effects) *EntryBuilder {
+	d := &EntryBuilder{s: s, fx: fx, entry: Entry{NowMS: nowMS, After: s.entries}, digest: s.digest, now: s.now}
 	s.begin(nowMS)
 	return d
 }
 
 // State is the fork with all accepted operations applied.
-func (d *Draft) State() *State { return d.s }
+func (d *EntryBuilder) State() *State { return d.s }
 
 // Size is about how long the entry will be, in bytes; never far below.
-func (d *Draft) Size() int { return d.size }
+func (d *EntryBuilder) Size() int { return d.size }
 
 // Items is the number of operations, items of lists counted one by one.
-func (d *Draft) Items() int { return d.items }
+func (d *EntryBuilder) Items() int { return d.items }
 
 // NowMS is the stamp of the entry.
-func (d *Draft) NowMS() int64 { return d.entry.NowMS }
+func (d *EntryBuilder) NowMS() int64 { return d.entry.NowMS }
 
 // Expect makes room for so many completions, of which fewer may come: what many report
 // is one list, which would be copied again and again as it grows.
-func (d *Draft) Expect(completions int) { d.completions = completions }
+func (d *EntryBuilder) ExpectCompletions(completions int) { d.completions = completions }
 
 // Keep makes Finish give an entry also if it has no operations: that it is
 // committed shows that nobody else had changed the state that was looked at.
-func (d *Draft) Keep() { d.kept = true }
+func (d *EntryBuilder) KeepEmpty() { d.kept = true }
 
 // Finish ends the entry and gives it with the digest that the state must have
 // after it. If nothing was accepted and it is not to be kept, ok is false and the
 // fork is as it was.
-func (d *Draft) Finish() (e Entry, digest uint64, ok bool) {
+func (d *EntryBuilder) Finish() (e Entry, digest uint64, ok bool) {
 	d.closeList()
 	if len(d.entry.Ops) == 0 && !d.kept {
 		d.s.entries--
@@ -64,18 +64,18 @@ func (d *Draft) Finish() (e Entry, digest uint64, ok bool) {
 
 // Do applies an operation. Of a list the items that are accepted are kept; the
 // reason is that of the first that was not.
-func (d *Draft) Do(op Op) Reason {
+func (d *EntryBuilder) Do(op Op) Reason {
 	switch op := op.(type) {
 	case *Assign:
 		return each(op.Items, d.Assign)
-	case *Begin:
-		return each(op.Items, d.Begin)
+	case *RecordStart:
+		return each(op.Items, d.RecordStart)
 	case *Complete:
 		return each(op.Items, d.Complete)
 	case *Fail:
 		return each(op.Items, d.Fail)
 	case *Requeue:
-		return each(op.Items, func(h HeldItem) Reason { return d.Requeue(h, op.Lost) })
+		return each(op.Items, func(h HeldAttempt) Reason { return d.Requeue(h, op.Lost) })
 	case *Lose:
 		return each(op.Items, d.Lose)
 	case *Due:
@@ -96,26 +96,26 @@ func (d *Draft) Do(op Op) Reason {
 		d.closeList()
 		ids, first := accepted(op.IDs, func(id JobID) Reason { return d.s.archiveJob(id, nil) })
 		return d.keepOp(&Archive{ids, op.EndedBefore}, max(len(ids), min(1, int(op.EndedBefore))), first)
-	case *Notify:
+	case *NotifyDeadLetters:
 		d.closeList()
-		items, first := accepted(op.Items, func(it NotifyItem) Reason { return d.s.notifyLetter(it, d.fx) })
-		return d.keepOp(&Notify{items}, len(items), first)
-	case *Remember:
+		items, first := accepted(op.Items, func(it DeadLetterNotification) Reason { return d.s.notifyLetter(it, d.fx) })
+		return d.keepOp(&NotifyDeadLetters{items}, len(items), first)
+	case *RememberResults:
 		d.closeList()
 		items, first := accepted(op.Items, d.s.remember)
-		return d.keepOp(&Remember{items}, len(items), first)
-	case *Reuse:
+		return d.keepOp(&RememberResults{items}, len(items), first)
+	case *ReuseResults:
 		d.closeList()
 		tasks, first := accepted(op.Tasks, func(t TaskRef) Reason { return d.s.reuse(t, d.fx) })
-		return d.keepOp(&Reuse{tasks}, len(tasks), first)
+		return d.keepOp(&ReuseResults{tasks}, len(tasks), first)
 	case *ForgetResults:
 		d.closeList()
 		keys, first := accepted(op.Keys, d.s.forgetResult)
 		return d.keepOp(&ForgetResults{keys}, len(keys), first)
-	case *Told:
+	case *RecordDelivered:
 		d.closeList()
 		items, first := accepted(op.Items, d.s.told)
-		return d.keepOp(&Told{items}, len(items), first)
+		return d.keepOp(&RecordDelivered{items}, len(items), first)
 	default:
 		d.closeList()
 		if r := op.apply(d.s, d.fx); r != Accepted {
@@ -140,7 +140,7 @@ func accepted[T any](items []T, f func(T) Reason) (kept []T, first Reason) {
 }
 
 // keepOp adds an operation of which some items were accepted.
-func (d *Draft) keepOp(op Op, items int, r Reason) Reason {
+func (d *EntryBuilder) keepOp(op Op, items int, r Reason) Reason {
 	if items > 0 {
 		d.s.mix(uint64(op.kind()) << 8)
 		d.entry.Ops = append(d.entry.Ops, op)
@@ -155,7 +155,7 @@ func (d *Draft) keepOp(op Op, items int, r Reason) Reason {
 func opSize(op Op) int {
 	const numbers = 32 // kind and numbers of the operations below
 	switch op := op.(type) {
-	case *JobBegin:
+	case *BeginUpload:
 		return numbers + len(op.Header) + len(op.Key)
 	case *JobChunk:
 		return numbers + op.Chunk.Size()
@@ -171,7 +171,7 @@ func opSize(op Op) int {
 }
 
 // closeList puts the open list into the digest: no item joins it any more.
-func (d *Draft) closeList() {
+func (d *EntryBuilder) closeList() {
 	if d.open != nil {
 		d.s.mix(uint64(d.open.kind()) << 8)
 		d.open = nil
@@ -182,7 +182,7 @@ func (d *Draft) closeList() {
 func listOf[T any, P interface {
 	*T
 	Op
-}](d *Draft) P {
+}](d *EntryBuilder) P {
 	if l, ok := d.open.(P); ok {
 		return l
 	}
@@ -191,7 +191,7 @@ func listOf[T any, P interface {
 }
 
 // keep counts an accepted item of a list, which joins the entry with its first.
-func (d *Draft) keep(l Op, size int) Reason {
+func (d *EntryBuilder) keep(l Op, size int) Reason {
 	if d.open != l {
 		d.entry.Ops = append(d.entry.Ops, l)
 		d.open = l
@@ -207,7 +207,7 @@ func (d *Draft) keep(l Op, size int) Reason {
 const itemSize = 26
 
 // Assign adds an assignment.
-func (d *Draft) Assign(it AssignItem) Reason {
+func (d *EntryBuilder) Assign(it AssignItem) Reason {
 	l := listOf[Assign](d)
 	if r := d.s.assign(it); r != Accepted {
 		return r
@@ -217,8 +217,8 @@ func (d *Draft) Assign(it AssignItem) Reason {
 }
 
 // Begin adds the start of an at-most-once attempt.
-func (d *Draft) Begin(h HeldItem) Reason {
-	l := listOf[Begin](d)
+func (d *EntryBuilder) RecordStart(h HeldAttempt) Reason {
+	l := listOf[RecordStart](d)
 	if r := d.s.beginAttempt(h); r != Accepted {
 		return r
 	}
@@ -227,7 +227,7 @@ func (d *Draft) Begin(h HeldItem) Reason {
 }
 
 // Complete adds a completion.
-func (d *Draft) Complete(it CompleteItem) Reason {
+func (d *EntryBuilder) Complete(it CompleteItem) Reason {
 	l := listOf[Complete](d)
 	if r := d.s.complete(it, d.fx); r != Accepted {
 		return r
@@ -241,7 +241,7 @@ func (d *Draft) Complete(it CompleteItem) Reason {
 }
 
 // Fail adds a failure.
-func (d *Draft) Fail(it FailItem) Reason {
+func (d *EntryBuilder) Fail(it FailItem) Reason {
 	l := listOf[Fail](d)
 	if r := d.s.fail(it, d.fx); r != Accepted {
 		return r
@@ -251,7 +251,7 @@ func (d *Draft) Fail(it FailItem) Reason {
 }
 
 // Requeue puts an attempt back; lost says that it ran on a worker that was lost.
-func (d *Draft) Requeue(h HeldItem, lost bool) Reason {
+func (d *EntryBuilder) Requeue(h HeldAttempt, lost bool) Reason {
 	if l, ok := d.open.(*Requeue); ok && l.Lost != lost {
 		d.closeList()
 	}
@@ -265,7 +265,7 @@ func (d *Draft) Requeue(h HeldItem, lost bool) Reason {
 }
 
 // Lose ends an at-most-once attempt whose fate is unknown.
-func (d *Draft) Lose(h HeldItem) Reason {
+func (d *EntryBuilder) Lose(h HeldAttempt) Reason {
 	l := listOf[Lose](d)
 	if r := d.s.lose(h, d.fx); r != Accepted {
 		return r
@@ -275,7 +275,7 @@ func (d *Draft) Lose(h HeldItem) Reason {
 }
 
 // Due makes a scheduled task ready.
-func (d *Draft) Due(it DueItem) Reason {
+func (d *EntryBuilder) Due(it DueItem) Reason {
 	l := listOf[Due](d)
 	if r := d.s.due(it, d.fx); r != Accepted {
 		return r

@@ -19,7 +19,7 @@ func TestADraftIsWhatApplyMakesOfItsEntry(t *testing.T) {
 		leader, g := follower.Fork(), newGenerator(choose)
 		for n := range 10 + choose(40) {
 			fx := new(Effects)
-			d := NewDraft(leader, int64(n), fx)
+			d := NewEntryBuilder(leader, int64(n), fx)
 			for range choose(6) {
 				if op := g.op(leader); choose.one(2) {
 					propose(t, d, op)
@@ -33,7 +33,7 @@ func TestADraftIsWhatApplyMakesOfItsEntry(t *testing.T) {
 }
 
 // propose puts an operation into a draft; one that is refused must change nothing.
-func propose(t *rapid.T, d *Draft, op Op) {
+func propose(t *rapid.T, d *EntryBuilder, op Op) {
 	d.closeList()
 	before, items := rawSnapshot(t, d.State()), d.Items()
 	r := d.Do(op)
@@ -52,7 +52,7 @@ func rawSnapshot(t *rapid.T, s *State) []byte {
 }
 
 // followed finishes a draft, applies its entry on a follower, and compares.
-func followed(t *rapid.T, d *Draft, follower *State, fx *Effects) {
+func followed(t *rapid.T, d *EntryBuilder, follower *State, fx *Effects) {
 	e, digest, ok := d.Finish()
 	if ok != (d.Items() > 0) {
 		t.Fatalf("entry with %d items: ok is %v", d.Items(), ok)
@@ -83,11 +83,11 @@ func TestAnEmptyDraftLeavesTheForkAsItWas(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(diamond())
 	before := snapshotOf(t, w.s)
-	d := NewDraft(w.s, 12345, nil)
+	d := NewEntryBuilder(w.s, 12345, nil)
 	if r := d.Assign(AssignItem(hold(1, 3, 1, 1))); r != WrongState {
 		t.Fatalf("assigning a blocked task: %v", r)
 	}
-	if r := d.Complete(CompleteItem{HeldItem: hold(1, 0, 1, 1)}); r != StaleAttempt {
+	if r := d.Complete(CompleteItem{HeldAttempt: hold(1, 0, 1, 1)}); r != StaleAttempt {
 		t.Fatalf("completing a pending task: %v", r)
 	}
 	if _, _, ok := d.Finish(); ok {
@@ -110,16 +110,16 @@ func TestJoinedAndCutListsAreAppliedAlike(t *testing.T) {
 	p.onFailure = continueOnFailure
 	w.submit(p)
 	follower := w.s.Fork()
-	d := NewDraft(w.s, 100, nil)
-	h := func(i, attempt uint32) HeldItem { return hold(1, i, attempt, 1) }
+	d := NewEntryBuilder(w.s, 100, nil)
+	h := func(i, attempt uint32) HeldAttempt { return hold(1, i, attempt, 1) }
 	steps := []func(i uint32) Reason{
 		func(i uint32) Reason { return d.Assign(AssignItem(h(i, 1))) },
-		func(i uint32) Reason { return d.Fail(FailItem{HeldItem: h(i, 1), Next: Retry, Error: "exit 1"}) },
+		func(i uint32) Reason { return d.Fail(FailItem{HeldAttempt: h(i, 1), Next: NextRetry, Error: "exit 1"}) },
 		func(i uint32) Reason { return d.Due(att(1, i, 1)) },
 		func(i uint32) Reason { return d.Assign(AssignItem(h(i, 2))) },
 		func(i uint32) Reason { return d.Requeue(h(i, 2), i%2 == 0) },
 		func(i uint32) Reason { return d.Assign(AssignItem(h(i, 3))) },
-		func(i uint32) Reason { return d.Begin(h(i, 3)) },
+		func(i uint32) Reason { return d.RecordStart(h(i, 3)) },
 	}
 	for _, step := range steps {
 		for i := range uint32(6) {
@@ -134,7 +134,7 @@ func TestJoinedAndCutListsAreAppliedAlike(t *testing.T) {
 	}
 	for i := range uint32(3) {
 		// A size without a digest is not in the log, and must not be in the fork.
-		if r := d.Complete(CompleteItem{HeldItem: h(i, 3), Result: make([]byte, i), OutputSize: 1 << 40}); r != Accepted {
+		if r := d.Complete(CompleteItem{HeldAttempt: h(i, 3), Result: make([]byte, i), OutputSize: 1 << 40}); r != Accepted {
 			t.Fatal(r)
 		}
 	}
@@ -157,11 +157,11 @@ func TestJoinedAndCutListsAreAppliedAlike(t *testing.T) {
 // nothing in the entry.
 func TestADraftKeepsTheAcceptedItemsOfAList(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).do(worker(1), worker(2), &WorkerLeave{ID: 1})
+	w := newWorld(t).do(worker(1), worker(2), &MarkWorkerDown{ID: 1})
 	w.submit(diamond())
 	w.do(&CancelJob{Job: 1})
 	follower := w.s.Fork()
-	d := NewDraft(w.s, 50, nil)
+	d := NewEntryBuilder(w.s, 50, nil)
 	for _, op := range []Op{
 		&ForgetWorkers{IDs: []WorkerID{2, 1, 9}},
 		&ForgetKeys{Keys: []string{"nobody's", "key-1"}},
@@ -187,7 +187,7 @@ func TestAChunkThatCannotBeDecodedIsRefused(t *testing.T) {
 	p := diamond()
 	for name, deps := range map[string][]uint32{"of itself": {0}, "of a later task": {5}, "descending": {1, 0}, "twice": {0, 0}} {
 		w := newWorld(t)
-		w.do(&JobBegin{ID: 1, Key: "k", Header: p.header(), Total: 3})
+		w.do(&BeginUpload{ID: 1, Key: "k", Header: p.header(), Total: 3})
 		first := uint32(0)
 		if len(deps) > 1 {
 			b := NewChunkBuilder(0)
@@ -198,7 +198,7 @@ func TestAChunkThatCannotBeDecodedIsRefused(t *testing.T) {
 		}
 		b := NewChunkBuilder(first)
 		b.Add("x", 0, deps, nil)
-		if r := NewDraft(w.s, 1, nil).Do(&JobChunk{Job: 1, Chunk: b.Chunk()}); r != Malformed {
+		if r := NewEntryBuilder(w.s, 1, nil).Do(&JobChunk{Job: 1, Chunk: b.Chunk()}); r != Malformed {
 			t.Errorf("dependency %s: %v, want %v", name, r, Malformed)
 		}
 	}

@@ -13,7 +13,7 @@ func TestADrainOutlivesTheWorkersProcessesAndGoesWithIt(t *testing.T) {
 	}
 	again := worker(1)
 	again.Incarnation = "i2"
-	w.do(&WorkerLeave{ID: 1}).do(again)
+	w.do(&MarkWorkerDown{ID: 1}).do(again)
 	if x := w.s.Worker(1); x.DrainUntil != 100 || x.DrainReason != "new disk" || x.Incarnation != "i2" {
 		t.Fatalf("after a restart: %+v", x)
 	}
@@ -22,8 +22,8 @@ func TestADrainOutlivesTheWorkersProcessesAndGoesWithIt(t *testing.T) {
 	if r := w.try(&UndrainWorker{ID: 1}); r != AlreadyEnded {
 		t.Errorf("undrained twice: %v", r)
 	}
-	w.do(complete(hold(1, 0, 1, 1)), &DrainWorker{ID: 1, Until: 100}, &WorkerLeave{ID: 1}, &ForgetWorkers{IDs: []WorkerID{1}})
-	if r := w.try(&DrainWorker{ID: 1, Until: 100}); r != NoSuchWorker {
+	w.do(complete(hold(1, 0, 1, 1)), &DrainWorker{ID: 1, Until: 100}, &MarkWorkerDown{ID: 1}, &ForgetWorkers{IDs: []WorkerID{1}})
+	if r := w.try(&DrainWorker{ID: 1, Until: 100}); r != WorkerNotFound {
 		t.Errorf("drained a worker that is forgotten: %v", r)
 	}
 	fresh := worker(2)

@@ -3,20 +3,20 @@ package fsm
 // Effects is what applying did, for those who act on it: the sequencer. A nil
 // *Effects collects nothing. Lists are in the order of the effects.
 type Effects struct {
-	Ready     []TaskRun  // became pending
-	Scheduled []DueTask  // became scheduled
-	Ended     []HeldItem // live attempts that ended without an outcome of their own: their workers are told to stop
-	EndedJobs []JobID
-	Revived   []JobID // went on after they had ended or stopped
-	Sealed    []JobID
-	Dead      []TaskRef // became dead letters
+	Ready         []TaskRun     // became pending
+	Scheduled     []DueTask     // became scheduled
+	EndedAttempts []HeldAttempt // live attempts that ended without an outcome of their own: their workers are told to stop
+	EndedJobs     []JobID
+	Revived       []JobID // went on after they had ended or stopped
+	Sealed        []JobID
+	Dead          []TaskRef // became dead letters
 
-	Notices     int // queued
-	NoticesLost int // pushed out of a full queue
+	Notifications        int // queued
+	NotificationsDropped int // pushed out of a full queue
 	// Leaving collects what leaves the state for history. nil collects nothing.
-	Leaving *Leaving
+	Archived *ArchiveBatch
 
-	Moved []TaskRef // were ready when they were updated: their place in the order may be another, or none
+	Reordered []TaskRef // were ready when they were updated: their place in the order may be another, or none
 }
 
 // TaskRun is N tasks of a job, from one on.
@@ -33,10 +33,10 @@ type DueTask struct {
 
 // Reset empties the lists and keeps their memory.
 func (fx *Effects) Reset() {
-	fx.Ready, fx.Scheduled, fx.Ended = fx.Ready[:0], fx.Scheduled[:0], fx.Ended[:0]
+	fx.Ready, fx.Scheduled, fx.EndedAttempts = fx.Ready[:0], fx.Scheduled[:0], fx.EndedAttempts[:0]
 	fx.EndedJobs, fx.Sealed, fx.Revived = fx.EndedJobs[:0], fx.Sealed[:0], fx.Revived[:0]
-	fx.Dead, fx.Notices, fx.NoticesLost = fx.Dead[:0], 0, 0
-	fx.Moved = fx.Moved[:0]
+	fx.Dead, fx.Notifications, fx.NotificationsDropped = fx.Dead[:0], 0, 0
+	fx.Reordered = fx.Reordered[:0]
 }
 
 func (fx *Effects) ready(t TaskRef) { fx.readyRun(t, 1) }
@@ -59,9 +59,9 @@ func (fx *Effects) scheduled(a AttemptRef, due int64) {
 	}
 }
 
-func (fx *Effects) endedAttempt(h HeldItem) {
+func (fx *Effects) endedAttempt(h HeldAttempt) {
 	if fx != nil {
-		fx.Ended = append(fx.Ended, h)
+		fx.EndedAttempts = append(fx.EndedAttempts, h)
 	}
 }
 
@@ -79,7 +79,7 @@ func (fx *Effects) revived(id JobID) {
 
 func (fx *Effects) moved(t TaskRef) {
 	if fx != nil {
-		fx.Moved = append(fx.Moved, t)
+		fx.Reordered = append(fx.Reordered, t)
 	}
 }
 
@@ -97,12 +97,12 @@ func (fx *Effects) dead(t TaskRef) {
 
 func (fx *Effects) noticed() {
 	if fx != nil {
-		fx.Notices++
+		fx.Notifications++
 	}
 }
 
 func (fx *Effects) noticeLost() {
 	if fx != nil {
-		fx.NoticesLost++
+		fx.NotificationsDropped++
 	}
 }

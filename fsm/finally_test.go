@@ -21,7 +21,7 @@ var ordinaryEnds = map[string]ending{
 		w.do(complete(w.assign(0, 1)))
 		return []Op{complete(w.assign(1, 1))}
 	}, JobCompleted, ""},
-	"failed": {func(w *world) []Op { return []Op{failed(w.assign(0, 1), ToDead)} }, JobFailed, "task t0 dead: exit 1"},
+	"failed": {func(w *world) []Op { return []Op{failed(w.assign(0, 1), NextDead)} }, JobFailed, "task t0 dead: exit 1"},
 	"cancelled": {func(w *world) []Op {
 		w.assign(0, 1)
 		return []Op{&CancelJob{Job: 1, Reason: "not needed"}}
@@ -57,7 +57,7 @@ func TestCleanUpTasksRunHoweverTheOthersEnd(t *testing.T) {
 		refused(t, w, name+": late while it cleans up", AlreadyEnded, &FailJob{Job: 1})
 		refused(t, w, name+": brought back while it cleans up", WrongState, &Revive{Job: 1})
 		w.do(complete(w.assign(2, 1)))
-		w.do(failed(w.assign(3, 1), Retry))
+		w.do(failed(w.assign(3, 1), NextRetry))
 		v, _ := w.s.Task(ref(1, 3))
 		w.do(&Due{Items: []DueItem{att(1, 3, v.Attempt)}}).do(complete(w.assign(3, 1)))
 		wantJob(w, name, end.outcome, end.outcome, end.err)
@@ -70,7 +70,7 @@ func TestAFailedCleanUpTaskFailsOnlyAJobThatCompleted(t *testing.T) {
 		w := newWorld(t).do(worker(1))
 		w.submit(cleaned())
 		w.do(end.ops(w)...)
-		w.do(failed(w.assign(2, 1), ToDead))
+		w.do(failed(w.assign(2, 1), NextDead))
 		if w.state(1, 3) != Cancelled {
 			t.Errorf("%s: what depends on it is %v", name, w.state(1, 3))
 		}
@@ -90,7 +90,7 @@ func TestCancellingNowEndsCleanUpTasks(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(cleaned())
 	w.assign(0, 1)
-	w.do(&CancelJob{Job: 1, Reason: "enough", Now: true})
+	w.do(&CancelJob{Job: 1, Reason: "enough", IncludeCleanup: true})
 	wantStates(w, "at once", Cancelled, Cancelled, Cancelled, Cancelled)
 	wantJob(w, "at once", JobCancelled, JobCancelled, "enough")
 	for name, end := range ordinaryEnds {
@@ -99,14 +99,14 @@ func TestCancellingNowEndsCleanUpTasks(t *testing.T) {
 		w.do(end.ops(w)...)
 		w.assign(2, 1)
 		fx := new(Effects)
-		w.s.Apply(Entry{Ops: []Op{&CancelJob{Job: 1, Reason: "now", Now: true}}}, fx)
+		w.s.Apply(Entry{Ops: []Op{&CancelJob{Job: 1, Reason: "now", IncludeCleanup: true}}}, fx)
 		state, err := end.outcome, end.err
 		if state == JobCompleted {
 			state, err = JobCancelled, "now"
 		}
 		wantJob(w, name, state, end.outcome, err)
-		if len(fx.Ended) != 1 || len(fx.EndedJobs) != 1 {
-			t.Errorf("%s: ended %v, jobs %v", name, fx.Ended, fx.EndedJobs)
+		if len(fx.EndedAttempts) != 1 || len(fx.EndedJobs) != 1 {
+			t.Errorf("%s: ended %v, jobs %v", name, fx.EndedAttempts, fx.EndedJobs)
 		}
 	}
 }
@@ -119,10 +119,10 @@ func TestCleanUpTasksRunWhateverBecomesOfEachOther(t *testing.T) {
 	p := plan(nil, nil, nil)
 	p.tasks[1].policy, p.tasks[2].policy = 2, 2
 	w.submit(p)
-	w.do(failed(w.assign(0, 1), ToFailed))
-	w.do(failed(w.assign(1, 1), ToFailed))
+	w.do(failed(w.assign(0, 1), NextFailed))
+	w.do(failed(w.assign(1, 1), NextFailed))
 	h := w.assign(2, 1)
-	w.do(&Requeue{Lost: true, Items: []HeldItem{h}})
+	w.do(&Requeue{Lost: true, Items: []HeldAttempt{h}})
 	wantStates(w, "put back", Failed, Failed, Pending)
 	w.do(complete(w.assign(2, 1)))
 	wantJob(w, "in the end", JobFailed, JobFailed, "task t0 failed: exit 1")
@@ -132,7 +132,7 @@ func TestCleanUpTasksRunAgainAfterARetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(cleaned())
-	w.do(failed(w.assign(0, 1), ToDead))
+	w.do(failed(w.assign(0, 1), NextDead))
 	first := w.assign(2, 1)
 	w.do(complete(first)).do(complete(w.assign(3, 1)))
 	w.do(&Revive{Job: 1})
@@ -144,7 +144,7 @@ func TestCleanUpTasksRunAgainAfterARetry(t *testing.T) {
 		t.Errorf("the clean-up task runs again as attempt %d", h.Attempt)
 	}
 	w.do(complete(hold(1, 2, 2, 1)))
-	w.do(failed(w.assign(3, 1), ToDead))
+	w.do(failed(w.assign(3, 1), NextDead))
 	wantJob(w, "its clean-up failed", JobFailed, JobCompleted, "clean-up task t3 dead: exit 1")
 	// Only the clean-up failed: only what failed of it comes back.
 	w.do(&Revive{Job: 1})

@@ -45,7 +45,7 @@ func (g *generator) op(s *State) Op {
 		if g.choose.one(2) {
 			return g.checkpoint(s)
 		}
-		return &Begin{Items: g.helds(s)}
+		return &RecordStart{Items: g.helds(s)}
 	case n < 45:
 		return &Lose{Items: g.helds(s)}
 	case n < 49:
@@ -72,12 +72,12 @@ func (g *generator) reuse(s *State) Op {
 	switch g.choose(7) {
 	case 0, 1, 2:
 		_, at := g.findRef(s, Completed)
-		return &Remember{Items: []RememberItem{{at, int64(g.choose(2500))}}}
+		return &RememberResults{Items: []RememberItem{{at, int64(g.choose(2500))}}}
 	case 3:
 		return &ForgetResults{Keys: []string{fmt.Sprintf("\x00k%d", g.choose(3))}}
 	default:
 		_, at := g.findRef(s, Pending)
-		return &Reuse{Tasks: []TaskRef{at, g.task(s)}}
+		return &ReuseResults{Tasks: []TaskRef{at, g.task(s)}}
 	}
 }
 
@@ -127,9 +127,9 @@ func (g *generator) findRef(s *State, states ...TaskState) (Task, TaskRef) {
 }
 
 // held names an attempt: mostly a live one, else one that was or never will be.
-func (g *generator) held(s *State) HeldItem {
+func (g *generator) held(s *State) HeldAttempt {
 	t, at := g.findRef(s, Assigned)
-	h := HeldItem{AttemptRef{at, t.Attempt}, t.Worker}
+	h := HeldAttempt{AttemptRef{at, t.Attempt}, t.Worker}
 	switch g.choose(16) {
 	case 0:
 		h.Attempt++
@@ -141,8 +141,8 @@ func (g *generator) held(s *State) HeldItem {
 	return h
 }
 
-func (g *generator) helds(s *State) []HeldItem {
-	items := make([]HeldItem, 1+g.choose(2))
+func (g *generator) helds(s *State) []HeldAttempt {
+	items := make([]HeldAttempt, 1+g.choose(2))
 	for i := range items {
 		items[i] = g.held(s)
 	}
@@ -165,7 +165,7 @@ func (g *generator) assign(s *State) Op {
 func (g *generator) complete(s *State) Op {
 	o := new(Complete)
 	for range 1 + g.choose(3) {
-		it := CompleteItem{HeldItem: g.held(s), DurationMS: uint32(g.choose(50))}
+		it := CompleteItem{HeldAttempt: g.held(s), DurationMS: uint32(g.choose(50))}
 		if g.choose.one(3) {
 			it.Result = make([]byte, []int{0, 1, 7, maxResult, maxResult + 1}[g.odd(4, 5)])
 		}
@@ -181,15 +181,15 @@ func (g *generator) fail(s *State) Op {
 	o := new(Fail)
 	for range 1 + g.choose(2) {
 		o.Items = append(o.Items, FailItem{
-			HeldItem: g.held(s), DurationMS: uint32(g.choose(50)), Next: []Next{Retry, Retry, ToDead, ToFailed, 0, 4}[g.odd(4, 6)],
-			Due: int64(g.choose(1000)) - 100, Burns: g.choose.one(2), Error: g.text(),
+			HeldAttempt: g.held(s), DurationMS: uint32(g.choose(50)), Next: []Next{NextRetry, NextRetry, NextDead, NextFailed, 0, 4}[g.odd(4, 6)],
+			Due: int64(g.choose(1000)) - 100, CountsAsRetry: g.choose.one(2), Error: g.text(),
 		})
 	}
 	return o
 }
 
 func (g *generator) checkpoint(s *State) Op {
-	o := &Checkpoint{HeldItem: g.held(s), Saved: SavedCheckpoint{Number: uint32(g.odd(5, 6)), Form: CheckpointForm(1 + g.odd(2, 3))}}
+	o := &Checkpoint{HeldAttempt: g.held(s), Saved: SavedCheckpoint{Number: uint32(g.odd(5, 6)), Format: CheckpointFormat(1 + g.odd(2, 3))}}
 	if g.choose.one(3) {
 		o.Saved.File = []string{"a/1", "a/2", string(make([]byte, maxCheckpointFile)), string(make([]byte, maxCheckpointFile+1))}[g.odd(2, 4)]
 		o.Saved.Size, o.Saved.SHA256 = int64(g.choose(1000)), make([]byte, []int{32, 0, 31}[g.odd(1, 3)])
@@ -214,7 +214,7 @@ func (g *generator) begin(s *State) Op {
 		id += JobID(g.choose(3)) - 1
 	}
 	p := randomPlan(g.choose, g.most)
-	o := &JobBegin{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
+	o := &BeginUpload{ID: id, Key: fmt.Sprintf("k%d", g.choose(12)), KeyExpires: int64(g.choose(1000)), Header: p.header(), Total: uint32(len(p.tasks))}
 	switch g.choose(40) {
 	case 0:
 		o.Key = ""
@@ -253,7 +253,7 @@ func (g *generator) upload(s *State) Op {
 	}
 	switch {
 	case g.choose.one(25):
-		return &JobDrop{Job: id}
+		return &DropUpload{Job: id}
 	case done < len(p.tasks) && !g.choose.one(25):
 		return g.chunk(id, p, done)
 	default:
@@ -261,7 +261,7 @@ func (g *generator) upload(s *State) Op {
 		if g.choose.one(16) {
 			sum++
 		}
-		return &JobSeal{Job: id, Sum: sum, Digest: [16]byte{byte(id), 1}}
+		return &SealUpload{Job: id, Sum: sum, Digest: [16]byte{byte(id), 1}}
 	}
 }
 
@@ -285,7 +285,7 @@ func (g *generator) worker(s *State) Op {
 	id := WorkerID(1 + g.choose(int(s.NextWorker())))
 	switch g.choose(8) {
 	case 0, 1:
-		return &WorkerLeave{ID: id, Reason: g.text()}
+		return &MarkWorkerDown{ID: id, Reason: g.text()}
 	case 2:
 		return &DrainWorker{ID: id, Until: int64(g.odd(100, 200)) - 1, Reason: g.text()}
 	case 3, 4:
@@ -315,11 +315,11 @@ func (g *generator) worker(s *State) Op {
 func (g *generator) person(s *State) Op {
 	switch g.choose(7) {
 	case 0:
-		return &CancelJob{Job: g.job(s), Reason: g.text(), Now: g.choose.one(3)}
+		return &CancelJob{Job: g.job(s), Reason: g.text(), IncludeCleanup: g.choose.one(3)}
 	case 1:
 		return &FailJob{Job: g.job(s), Error: g.text()}
 	case 2, 3:
-		return &CancelTask{Task: g.task(s), Reason: g.text(), Whole: g.choose.one(3)}
+		return &CancelTask{Task: g.task(s), Reason: g.text(), WholeArray: g.choose.one(3)}
 	case 4:
 		return &FailTask{Task: g.task(s), Error: g.text()}
 	case 5:
@@ -347,12 +347,12 @@ func (g *generator) letter(s *State) Op {
 func (g *generator) notice(s *State) Op {
 	if g.choose.one(2) {
 		_, at := g.findRef(s, Dead)
-		return &Notify{Items: []NotifyItem{{at, []NoticeKind{LetterWebhookNotice, LetterCommandNotice, 0, JobFailedNotice, 200}[g.odd(2, 5)]}}}
+		return &NotifyDeadLetters{Items: []DeadLetterNotification{{at, []NotificationKind{DeadLetterWebhookNotification, DeadLetterCommandNotification, 0, JobFailedNotification, 200}[g.odd(2, 5)]}}}
 	}
-	o := new(Told)
-	waiting := s.Notices(0)
+	o := new(RecordDelivered)
+	waiting := s.Notifications(0)
 	for range 1 + g.choose(2) {
-		it := ToldItem{Number: uint64(g.choose(5)), Delivered: g.choose.one(2)}
+		it := Delivery{Number: uint64(g.choose(5)), Delivered: g.choose.one(2)}
 		if len(waiting) > 0 && !g.choose.one(8) {
 			it.Number = waiting[g.choose(len(waiting))].Number
 		}
@@ -383,15 +383,15 @@ func (g *generator) indexes(s *State, at TaskRef) []uint32 {
 func (g *generator) cluster() Op {
 	switch g.choose(3) {
 	case 0:
-		return &Cluster{ID: []string{"", "c0ffee", "other"}[g.choose(3)]}
+		return &SetClusterID{ID: []string{"", "c0ffee", "other"}[g.choose(3)]}
 	case 1:
-		o := &Replica{ServerID: fmt.Sprintf("n%d", g.choose(4)), Instance: fmt.Sprintf("i%d", g.choose(2)), Floor: uint64(g.choose(3))}
+		o := &Replica{ServerID: fmt.Sprintf("n%d", g.choose(4)), Instance: fmt.Sprintf("i%d", g.choose(2)), LowWaterMark: uint64(g.choose(3))}
 		if g.choose.one(4) {
 			o.Replaces = fmt.Sprintf("n%d", g.choose(4))
 		}
 		return o
 	default:
-		return &LeaderStart{Term: uint64(g.choose(200)), ServerID: "n1"}
+		return &StartTerm{Term: uint64(g.choose(200)), ServerID: "n1"}
 	}
 }
 

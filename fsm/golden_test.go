@@ -53,56 +53,56 @@ func goldenChunk() *Chunk {
 func examples() []Op {
 	sum := goldenChunk().Sum(0)
 	digest := [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255}
-	held := []HeldItem{hold(1, 2, 1, 7), hold(1, 1, 3, 7), hold(300, 70000, 1<<32-1, 1<<32-1)}
+	held := []HeldAttempt{hold(1, 2, 1, 7), hold(1, 1, 3, 7), hold(300, 70000, 1<<32-1, 1<<32-1)}
 	return []Op{
-		&Cluster{ID: "00112233445566778899aabbccddeeff"},
-		&Replica{ServerID: "n2-1", Instance: "5f1c", Replaces: "n2", Floor: 70000},
-		&LeaderStart{Term: 300, ServerID: "n1"},
-		&JobBegin{ID: 1, Key: "key", KeyExpires: 1_700_000_000_000, Header: goldenHeader, Total: 3},
+		&SetClusterID{ID: "00112233445566778899aabbccddeeff"},
+		&Replica{ServerID: "n2-1", Instance: "5f1c", Replaces: "n2", LowWaterMark: 70000},
+		&StartTerm{Term: 300, ServerID: "n1"},
+		&BeginUpload{ID: 1, Key: "key", KeyExpires: 1_700_000_000_000, Header: goldenHeader, Total: 3},
 		&JobChunk{Job: 1, Chunk: goldenChunk()},
-		&JobSeal{Job: 1, Sum: sum, Digest: digest},
-		&JobDrop{Job: 129},
+		&SealUpload{Job: 1, Sum: sum, Digest: digest},
+		&DropUpload{Job: 129},
 		&Assign{Items: []AssignItem{AssignItem(held[0]), AssignItem(held[1]), AssignItem(held[2])}},
-		&Begin{Items: held},
+		&RecordStart{Items: held},
 		&Complete{Items: []CompleteItem{
-			{HeldItem: held[0], DurationMS: 1500, Result: []byte("done"), OutputSize: 1 << 40, OutputSHA256: bytes.Repeat([]byte{0xab}, 32)},
-			{HeldItem: held[1]},
-			{HeldItem: held[2], Result: []byte{0}},
+			{HeldAttempt: held[0], DurationMS: 1500, Result: []byte("done"), OutputSize: 1 << 40, OutputSHA256: bytes.Repeat([]byte{0xab}, 32)},
+			{HeldAttempt: held[1]},
+			{HeldAttempt: held[2], Result: []byte{0}},
 		}},
 		&Fail{Items: []FailItem{
-			{HeldItem: held[0], DurationMS: 20, Next: Retry, Due: 1_700_000_001_000, Burns: true, Error: "exit 1"},
-			{HeldItem: held[2], Next: ToFailed, Due: -1},
+			{HeldAttempt: held[0], DurationMS: 20, Next: NextRetry, Due: 1_700_000_001_000, CountsAsRetry: true, Error: "exit 1"},
+			{HeldAttempt: held[2], Next: NextFailed, Due: -1},
 		}},
 		&Requeue{Lost: true, Items: held},
 		&Lose{Items: held[:1]},
 		&Due{Items: []DueItem{held[0].AttemptRef, held[2].AttemptRef, held[1].AttemptRef}},
 		&CancelJob{Job: 1, Reason: "not needed"},
-		&CancelTask{Task: ref(1, 2), Reason: "not needed", Whole: true},
+		&CancelTask{Task: ref(1, 2), Reason: "not needed", WholeArray: true},
 		&FailJob{Job: 1, Error: "deadline passed"},
 		&FailTask{Task: ref(1, 2), Error: "waited too long"},
-		&WorkerJoin{
+		&RegisterWorker{
 			ID: 7, Name: "w7", Incarnation: "8d3e", Slots: 4, Labels: []Label{{"gpu", ""}, {"zone", "a"}},
 			Resources: []Resource{{"cpu", 4000}, {"mem", -1}}, Version: "0.2.0", Address: "127.0.0.1:9",
 		},
-		&WorkerLeave{ID: 7, Reason: "silent"},
+		&MarkWorkerDown{ID: 7, Reason: "silent"},
 		&ForgetWorkers{IDs: []WorkerID{7, 300}},
 		&ForgetKeys{Keys: []string{"key", "other"}},
 		&ForgetJobs{IDs: []JobID{1, 300}},
 		&Revive{Job: 1, Tasks: []uint32{0, 2, 70000}},
 		&Purge{Job: 300, Tasks: []uint32{1, 1<<32 - 1}},
-		&Notify{Items: []NotifyItem{{ref(1, 2), LetterWebhookNotice}, {ref(300, 1<<32-1), LetterCommandNotice}, {ref(1, 0), LetterWebhookNotice}}},
-		&Told{Items: []ToldItem{{1, true}, {1 << 40, false}}},
+		&NotifyDeadLetters{Items: []DeadLetterNotification{{ref(1, 2), DeadLetterWebhookNotification}, {ref(300, 1<<32-1), DeadLetterCommandNotification}, {ref(1, 0), DeadLetterWebhookNotification}}},
+		&RecordDelivered{Items: []Delivery{{1, true}, {1 << 40, false}}},
 		&DrainWorker{ID: 7, Until: 1_700_000_002_000, Reason: "new disk"},
 		&UndrainWorker{ID: 300},
-		&Checkpoint{HeldItem: held[2], Saved: SavedCheckpoint{
-			Number: 300, Form: DataCheckpoint, Data: []byte("half"), File: "c/1/2/3-1", Size: 1 << 33, SHA256: bytes.Repeat([]byte{0xcd}, 32),
+		&Checkpoint{HeldAttempt: held[2], Saved: SavedCheckpoint{
+			Number: 300, Format: DataCheckpoint, Data: []byte("half"), File: "c/1/2/3-1", Size: 1 << 33, SHA256: bytes.Repeat([]byte{0xcd}, 32),
 		}},
 		&Update{
 			Job: 1, Task: 2, IfVersion: 3, Key: "again", KeyExpires: 1_700_000_000_000, Digest: digest, Set: allFields - 1,
 			Priority: 3, MaxRetries: 7, TimeoutMS: 1500, NotBeforeMS: 1_700_000_002_000, Body: []byte{0x2a, 1, 'x'},
 		},
-		&Remember{Items: []RememberItem{{ref(1, 2), 1_700_000_003_000}, {ref(300, 1<<32-1), -1}}},
-		&Reuse{Tasks: []TaskRef{ref(1, 2), ref(300, 1<<32-1)}},
+		&RememberResults{Items: []RememberItem{{ref(1, 2), 1_700_000_003_000}, {ref(300, 1<<32-1), -1}}},
+		&ReuseResults{Tasks: []TaskRef{ref(1, 2), ref(300, 1<<32-1)}},
 		&ForgetResults{Keys: []string{"me\x00key", "\x00other"}},
 		&JobArray{Job: 1, Chunk: NewArrayChunk(3, Array{
 			Name: "map", Policy: 1, Deps: []uint32{0, 2}, Body: []byte("body"), Ranges: []IndexRange{{0, 5, 21}, {70000, 1, 300}}, Items: 321, Chunk: 10,
@@ -202,42 +202,42 @@ func TestReleasedEntriesMeanTheSameForEver(t *testing.T) {
 // goldenLog makes a state with something of everything in it.
 func goldenLog() []Entry {
 	all := examples()
-	join := func(id WorkerID, name string) *WorkerJoin {
-		return &WorkerJoin{ID: id, Name: name, Incarnation: "i", Slots: 2, Labels: []Label{{"zone", "a"}}, Resources: []Resource{{"cpu", 1000}}}
+	join := func(id WorkerID, name string) *RegisterWorker {
+		return &RegisterWorker{ID: id, Name: name, Incarnation: "i", Slots: 2, Labels: []Label{{"zone", "a"}}, Resources: []Resource{{"cpu", 1000}}}
 	}
 	give := func(i, attempt uint32) *Assign {
 		return &Assign{Items: []AssignItem{AssignItem(hold(1, i, attempt, 2))}}
 	}
 	entries := [][]Op{
 		all[:6],
-		{join(1, "w1"), join(2, "w2"), &WorkerLeave{ID: 1, Reason: "silent"}, &DrainWorker{ID: 1, Until: 9000, Reason: "new disk"}},
+		{join(1, "w1"), join(2, "w2"), &MarkWorkerDown{ID: 1, Reason: "silent"}, &DrainWorker{ID: 1, Until: 9000, Reason: "new disk"}},
 		{give(0, 1)},
-		{failed(hold(1, 0, 1, 2), Retry)},
+		{failed(hold(1, 0, 1, 2), NextRetry)},
 		{&Due{Items: []DueItem{att(1, 0, 1)}}, give(0, 2)},
-		{&Complete{Items: []CompleteItem{{HeldItem: hold(1, 0, 2, 2), DurationMS: 3, Result: []byte("r"), OutputSize: 9, OutputSHA256: make([]byte, 32)}}}},
-		{give(1, 1), &Begin{Items: []HeldItem{hold(1, 1, 1, 2)}}},
-		{&JobBegin{ID: 2, Key: "upload", KeyExpires: 7, Header: goldenHeader, Total: 4}, &JobChunk{Job: 2, Chunk: goldenChunk()}},
-		{&JobBegin{ID: 3, Key: "done", KeyExpires: 7, Header: goldenHeader, Total: 3}, &JobChunk{Job: 3, Chunk: goldenChunk()}},
-		{&JobSeal{Job: 3, Sum: goldenChunk().Sum(0)}, &CancelJob{Job: 3, Reason: "not needed"}},
-		{&JobBegin{ID: 4, Key: "letters", KeyExpires: 7, Header: goldenHeader, Total: 3}, &JobChunk{Job: 4, Chunk: goldenChunk()}},
-		{&JobSeal{Job: 4, Sum: goldenChunk().Sum(0)}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 1, 2))}}},
-		{&Requeue{Lost: true, Items: []HeldItem{hold(4, 0, 1, 2)}}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 2, 2))}}},
-		{failed(hold(4, 0, 2, 2), ToDead), &Revive{Job: 4}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 3, 2))}}},
-		{failed(hold(4, 0, 3, 2), Retry), &CancelTask{Task: ref(4, 0), Reason: "enough"}},
-		{&JobBegin{ID: 5, Key: "told", KeyExpires: 7, Header: toldHeader, Total: 3}, &JobChunk{Job: 5, Chunk: goldenChunk()}},
-		{&JobSeal{Job: 5, Sum: goldenChunk().Sum(0)}, &Assign{Items: []AssignItem{AssignItem(hold(5, 0, 1, 2))}}},
-		{failed(hold(5, 0, 1, 2), ToDead), &Notify{Items: []NotifyItem{{ref(5, 0), LetterCommandNotice}}}},
-		{&Told{Items: []ToldItem{{1, true}}}},
-		{&Checkpoint{HeldItem: hold(1, 1, 1, 2), Saved: SavedCheckpoint{Number: 2, Form: FolderCheckpoint, Data: []byte("half"), Size: 4}}},
+		{&Complete{Items: []CompleteItem{{HeldAttempt: hold(1, 0, 2, 2), DurationMS: 3, Result: []byte("r"), OutputSize: 9, OutputSHA256: make([]byte, 32)}}}},
+		{give(1, 1), &RecordStart{Items: []HeldAttempt{hold(1, 1, 1, 2)}}},
+		{&BeginUpload{ID: 2, Key: "upload", KeyExpires: 7, Header: goldenHeader, Total: 4}, &JobChunk{Job: 2, Chunk: goldenChunk()}},
+		{&BeginUpload{ID: 3, Key: "done", KeyExpires: 7, Header: goldenHeader, Total: 3}, &JobChunk{Job: 3, Chunk: goldenChunk()}},
+		{&SealUpload{Job: 3, Sum: goldenChunk().Sum(0)}, &CancelJob{Job: 3, Reason: "not needed"}},
+		{&BeginUpload{ID: 4, Key: "letters", KeyExpires: 7, Header: goldenHeader, Total: 3}, &JobChunk{Job: 4, Chunk: goldenChunk()}},
+		{&SealUpload{Job: 4, Sum: goldenChunk().Sum(0)}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 1, 2))}}},
+		{&Requeue{Lost: true, Items: []HeldAttempt{hold(4, 0, 1, 2)}}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 2, 2))}}},
+		{failed(hold(4, 0, 2, 2), NextDead), &Revive{Job: 4}, &Assign{Items: []AssignItem{AssignItem(hold(4, 0, 3, 2))}}},
+		{failed(hold(4, 0, 3, 2), NextRetry), &CancelTask{Task: ref(4, 0), Reason: "enough"}},
+		{&BeginUpload{ID: 5, Key: "told", KeyExpires: 7, Header: toldHeader, Total: 3}, &JobChunk{Job: 5, Chunk: goldenChunk()}},
+		{&SealUpload{Job: 5, Sum: goldenChunk().Sum(0)}, &Assign{Items: []AssignItem{AssignItem(hold(5, 0, 1, 2))}}},
+		{failed(hold(5, 0, 1, 2), NextDead), &NotifyDeadLetters{Items: []DeadLetterNotification{{ref(5, 0), DeadLetterCommandNotification}}}},
+		{&RecordDelivered{Items: []Delivery{{1, true}}}},
+		{&Checkpoint{HeldAttempt: hold(1, 1, 1, 2), Saved: SavedCheckpoint{Number: 2, Format: DirectoryCheckpoint, Data: []byte("half"), Size: 4}}},
 		{&Update{Job: 1, Task: 2, Key: "again", KeyExpires: 9, Digest: [16]byte{5}, Set: allFields - 1, Priority: 3, MaxRetries: 7, TimeoutMS: 9, NotBeforeMS: 5000, Body: []byte{0x2a, 1, 'x'}}},
-		{&Update{Job: 1, Whole: true, Set: SetPriority | SetTimeout, Priority: 1, TimeoutMS: 8}},
+		{&Update{Job: 1, WholeJob: true, Set: SetPriority | SetTimeout, Priority: 1, TimeoutMS: 8}},
 	}
 	items := NewArrayChunk(0, Array{Name: "each", Body: []byte("body"), Items: 3, Chunk: 2, MaxParallel: 1}, [][]byte{[]byte("1"), []byte("2")})
 	rest := NewItemsChunk(1, 1, 2, [][]byte{[]byte(`"three"`)})
 	whole := NewArrayChunk(2, Array{Name: "all", Policy: 1, Deps: []uint32{0}, Ranges: []IndexRange{{5, 5, 600}}, Items: 600, Chunk: 1}, nil)
 	entries = append(entries, []Op{
-		&JobBegin{ID: 6, Key: "array", KeyExpires: 7, Header: goldenHeader, Total: 602},
-		AddChunk(6, items), AddChunk(6, rest), AddChunk(6, whole), &JobSeal{Job: 6, Sum: whole.Sum(rest.Sum(items.Sum(0)))},
+		&BeginUpload{ID: 6, Key: "array", KeyExpires: 7, Header: goldenHeader, Total: 602},
+		AddChunk(6, items), AddChunk(6, rest), AddChunk(6, whole), &SealUpload{Job: 6, Sum: whole.Sum(rest.Sum(items.Sum(0)))},
 		&Assign{Items: []AssignItem{AssignItem(hold(6, 1, 1, 2))}}, complete(hold(6, 1, 1, 2)),
 	})
 	log := make([]Entry, len(entries))

@@ -13,7 +13,7 @@ func TestJobsThatFollowOneAnotherShareTheirHeader(t *testing.T) {
 	s := New()
 	for i, p := range []*jobPlan{one, one, other, one} {
 		ops := p.submit(JobID(i+1), string(rune('a'+i)), 1)
-		ops[0].(*JobBegin).Header = slices.Clone(p.header()) // as it comes from the log
+		ops[0].(*BeginUpload).Header = slices.Clone(p.header()) // as it comes from the log
 		if r := s.Apply(Entry{Ops: ops}, nil); r != Accepted {
 			t.Fatal(r)
 		}

@@ -12,31 +12,31 @@ func TestAWorkerIsForgottenAfterItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1), worker(2), worker(3))
 	w.submit(&jobPlan{onFailure: continueOnFailure, tasks: plan(nil, nil, nil, nil, nil).tasks})
-	var held []HeldItem
+	var held []HeldAttempt
 	for i := range uint32(5) {
 		held = append(held, w.assign(i, 2))
 	}
-	w.do(&WorkerLeave{ID: 2})
+	w.do(&MarkWorkerDown{ID: 2})
 	ends := []Op{
-		complete(held[0]), failed(held[1], Retry), failed(held[2], ToDead),
+		complete(held[0]), failed(held[1], NextRetry), failed(held[2], NextDead),
 		&Requeue{Items: held[3:4], Lost: true}, &CancelTask{Task: held[4].TaskRef},
 	}
 	for at, end := range ends {
 		refused(t, w, fmt.Sprintf("with %d attempts left", len(ends)-at), WrongState, &ForgetWorkers{IDs: []WorkerID{2}})
-		if got := w.s.Held(2); got != len(ends)-at {
+		if got := w.s.LiveAttempts(2); got != len(ends)-at {
 			t.Errorf("worker 2 is said to hold %d attempts, has %d", got, len(ends)-at)
 		}
 		w.s = restored(t, snapshotOf(t, w.s.Fork()))
 		w.do(end)
 	}
 	before := w.s.Fork()
-	if r := w.try(&ForgetWorkers{IDs: []WorkerID{2, 2, 9, 3}}); r != NoSuchWorker {
+	if r := w.try(&ForgetWorkers{IDs: []WorkerID{2, 2, 9, 3}}); r != WorkerNotFound {
 		t.Errorf("forgetting one twice: %v", r)
 	}
 	if w.s.Worker(2) != nil || w.s.Worker(3) == nil || before.Worker(2) == nil {
 		t.Error("worker 2 is not forgotten, or it is in a fork, or 3 is")
 	}
 	w.assign(3, 3)
-	w.do(&WorkerLeave{ID: 3})
+	w.do(&MarkWorkerDown{ID: 3})
 	refused(t, w, "the one that moved up in the list holds one", WrongState, &ForgetWorkers{IDs: []WorkerID{3}})
 }

@@ -121,11 +121,11 @@ func (p *jobPlan) head(i int) uint32 { return uint32(i - p.tasks[i].place) }
 
 // submit gives the operations that make the job exist, in chunks of a size.
 func (p *jobPlan) submit(id JobID, key string, chunkSize int) []Op {
-	ops := []Op{&JobBegin{ID: id, Key: key, KeyExpires: 1000, Header: p.header(), Total: uint32(len(p.tasks))}}
+	ops := []Op{&BeginUpload{ID: id, Key: key, KeyExpires: 1000, Header: p.header(), Total: uint32(len(p.tasks))}}
 	for _, c := range p.chunks(chunkSize) {
 		ops = append(ops, AddChunk(id, c))
 	}
-	return append(ops, &JobSeal{Job: id, Sum: p.sum(), Digest: [16]byte{byte(id)}})
+	return append(ops, &SealUpload{Job: id, Sum: p.sum(), Digest: [16]byte{byte(id)}})
 }
 
 // plan makes a job whose task i depends on deps[i].
@@ -277,8 +277,8 @@ func (p *jobPlan) cleanUp(c chooser) {
 	}
 }
 
-func worker(id WorkerID) *WorkerJoin {
-	return &WorkerJoin{
+func worker(id WorkerID) *RegisterWorker {
+	return &RegisterWorker{
 		ID: id, Name: fmt.Sprintf("w%d", id), Incarnation: "i1", Slots: 4,
 		Labels: []Label{{"zone", "a"}, {"arch", "x"}}, Resources: []Resource{{"cpu", 4000}}, Version: "v1", Address: "127.0.0.1:1",
 	}
@@ -290,8 +290,8 @@ func att(job JobID, index, attempt uint32) AttemptRef {
 	return AttemptRef{TaskRef: ref(job, index), Attempt: attempt}
 }
 
-func hold(job JobID, index, attempt uint32, w WorkerID) HeldItem {
-	return HeldItem{AttemptRef: att(job, index, attempt), Worker: w}
+func hold(job JobID, index, attempt uint32, w WorkerID) HeldAttempt {
+	return HeldAttempt{AttemptRef: att(job, index, attempt), Worker: w}
 }
 
 // world is a state under test, with the log that made it.
@@ -343,7 +343,7 @@ func (w *world) submit(p *jobPlan) JobID {
 }
 
 // assign gives a task of job 1 to a worker.
-func (w *world) assign(index uint32, to WorkerID) HeldItem {
+func (w *world) assign(index uint32, to WorkerID) HeldAttempt {
 	w.t.Helper()
 	last, _ := w.s.Ready(ref(1, index))
 	h := hold(1, index, last+1, to)
@@ -360,12 +360,12 @@ func (w *world) state(job JobID, index uint32) TaskState {
 	return v.State
 }
 
-func complete(h HeldItem) *Complete {
-	return &Complete{Items: []CompleteItem{{HeldItem: h, DurationMS: 5}}}
+func complete(h HeldAttempt) *Complete {
+	return &Complete{Items: []CompleteItem{{HeldAttempt: h, DurationMS: 5}}}
 }
 
-func failed(h HeldItem, next Next) *Fail {
-	return &Fail{Items: []FailItem{{HeldItem: h, Next: next, Due: 500, Burns: true, Error: "exit 1"}}}
+func failed(h HeldAttempt, next Next) *Fail {
+	return &Fail{Items: []FailItem{{HeldAttempt: h, Next: next, Due: 500, CountsAsRetry: true, Error: "exit 1"}}}
 }
 
 func snapshotOf(tb testing.TB, s *State) []byte {

@@ -13,7 +13,7 @@ func TestAHistoryKeepsTheFirstAttemptsAndTheLast(t *testing.T) {
 	w.submit(plan(nil))
 	for n := range uint32(120) {
 		h := w.assign(0, 1)
-		w.do(&Fail{Items: []FailItem{{HeldItem: h, Next: Retry, DurationMS: 3, Error: fmt.Sprint("exit ", n+1)}}}, &Due{Items: []DueItem{h.AttemptRef}})
+		w.do(&Fail{Items: []FailItem{{HeldAttempt: h, Next: NextRetry, DurationMS: 3, Error: fmt.Sprint("exit ", n+1)}}}, &Due{Items: []DueItem{h.AttemptRef}})
 		if n == 60 {
 			w.do(&CancelJob{Job: 1, Reason: "not needed"}).do(&Revive{Job: 1})
 		}
@@ -53,12 +53,12 @@ func TestAHistoryOutlivesTheEndOfItsTask(t *testing.T) {
 		"waited too long":            {[]Op{&FailTask{Task: ref(1, 0), Error: "late"}}, "late"},
 		"cancelled twice":            {[]Op{&CancelTask{Task: ref(1, 0)}, &Revive{Job: 1, Tasks: []uint32{0}}, &CancelTask{Task: ref(1, 0), Reason: "again"}}, "again"},
 		"cancelled and revived":      {[]Op{&CancelTask{Task: ref(1, 0)}, &Revive{Job: 1, Tasks: []uint32{0}}}, "exit 1"},
-		"another task stops the job": {[]Op{failed(hold(1, 1, 1, 1), ToDead)}, "job stopped: task t1 failed"},
+		"another task stops the job": {[]Op{failed(hold(1, 1, 1, 1), NextDead)}, "job stopped: task t1 failed"},
 	} {
 		w := newWorld(t).do(worker(1))
 		w.submit(plan(nil, nil, nil))
 		w.assign(1, 1)
-		w.do(failed(w.assign(0, 1), Retry)).do(c.ops...)
+		w.do(failed(w.assign(0, 1), NextRetry)).do(c.ops...)
 		w.s = restored(t, snapshotOf(t, w.s))
 		if got := w.s.History(ref(1, 0)); len(got) != 1 || got[0].Number != 1 || got[0].Error != "exit 1" {
 			t.Errorf("%s: history %+v", name, got)
@@ -77,7 +77,7 @@ func TestALossInAStoppingJobIsInTheHistory(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))
 	h := w.assign(1, 1)
-	w.do(failed(w.assign(0, 1), ToDead)).do(&Requeue{Lost: true, Items: []HeldItem{h}})
+	w.do(failed(w.assign(0, 1), NextDead)).do(&Requeue{Lost: true, Items: []HeldAttempt{h}})
 	if got := w.s.History(ref(1, 1)); len(got) != 1 || got[0].Error != workerLost {
 		t.Errorf("history %+v", got)
 	}
@@ -91,7 +91,7 @@ func TestLossesStayAtTheirGreatestNumber(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil))
 	for range 300 {
-		w.do(&Requeue{Lost: true, Items: []HeldItem{w.assign(0, 1)}})
+		w.do(&Requeue{Lost: true, Items: []HeldAttempt{w.assign(0, 1)}})
 	}
 	if v, _ := w.s.Task(ref(1, 0)); v.Losses != 255 || v.Failures != 0 {
 		t.Errorf("task is %+v", v)
@@ -105,7 +105,7 @@ func TestOneErrorOfManyAttemptsIsWrittenDownOnce(t *testing.T) {
 	w.submit(going(plan(make([][]uint32, 100)...)))
 	why := string(bytes.Repeat([]byte("x"), 1000))
 	for i := range uint32(100) {
-		w.do(&Fail{Items: []FailItem{{HeldItem: w.assign(i, 1), Next: ToDead, Error: why}}})
+		w.do(&Fail{Items: []FailItem{{HeldAttempt: w.assign(i, 1), Next: NextDead, Error: why}}})
 		if i == 50 {
 			w.s = restored(t, snapshotOf(t, w.s))
 		}
@@ -158,7 +158,7 @@ func TestADamagedHistoryIsNotRestored(t *testing.T) {
 	} {
 		w := newWorld(t).do(worker(1))
 		w.submit(plan(nil))
-		w.do(failed(w.assign(0, 1), ToDead))
+		w.do(failed(w.assign(0, 1), NextDead))
 		j := w.s.jobs.write(w.s.own, 1)
 		j.notes = notes{}
 		at := []uint32{

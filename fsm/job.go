@@ -24,22 +24,22 @@ type job struct {
 	left    []uint32   // of each array: tasks that have not completed; follows from the records
 	leftOwn *ownership
 
-	ordinary  uint32 // tasks that are no clean-up tasks; those come after them
-	state     JobState
-	outcome   JobState         // what the ordinary tasks made of it; 0 while any of them is open
-	stopping  bool             // no new attempt of an ordinary task starts
-	err       string           // why it failed or was cancelled
-	version   uint32           // 1 when it is sealed, one more with each update
-	priority  dtaskv1.Priority // that an update gave to the whole job; 0 = the header's
-	submitted int64            // ms; entry that sealed it
-	started   int64            // ms; first assignment
-	ended     int64            // ms
-	revived   int64            // ms; when it last went on after it had ended or stopped; 0 = never
-	retries   uint64           // attempts after a task's first
-	recovered uint64           // failures and losses after which a task was tried again
-	counts    [numStates]uint32
-	finals    [numStates]uint32 // of counts, those that are clean-up tasks
-	saved     uint32            // checkpoints of its tasks
+	ordinary      uint32 // tasks that are no clean-up tasks; those come after them
+	state         JobState
+	outcome       JobState         // what the ordinary tasks made of it; 0 while any of them is open
+	stopping      bool             // no new attempt of an ordinary task starts
+	err           string           // why it failed or was cancelled
+	version       uint32           // 1 when it is sealed, one more with each update
+	priority      dtaskv1.Priority // that an update gave to the whole job; 0 = the header's
+	submitted     int64            // ms; entry that sealed it
+	started       int64            // ms; first assignment
+	ended         int64            // ms
+	revived       int64            // ms; when it last went on after it had ended or stopped; 0 = never
+	retries       uint64           // attempts after a task's first
+	recovered     uint64           // failures and losses after which a task was tried again
+	counts        [numStates]uint32
+	cleanupCounts [numStates]uint32 // of counts, those that are clean-up tasks
+	saved         uint32            // checkpoints of its tasks
 
 	changed uint64 // see changes.go, for this and the next three; in memory alone
 	born    uint64 // when it was sealed; until then no task of it was shown
@@ -147,22 +147,22 @@ func (j *job) name(i uint32) string {
 
 // final reports whether a task is a clean-up task: it waits until all ordinary
 // tasks have ended, however they did.
-func (j *job) final(i uint32) bool { return i >= j.ordinary }
+func (j *job) isCleanup(i uint32) bool { return i >= j.ordinary }
 
 // open is the number of tasks that have not ended.
 func (j *job) open() uint32 { return openOf(&j.counts) }
 
 // openOrdinary is open without clean-up tasks.
-func (j *job) openOrdinary() uint32 { return j.open() - openOf(&j.finals) }
+func (j *job) openOrdinary() uint32 { return j.open() - openOf(&j.cleanupCounts) }
 
 // failedOrdinary is the number of ordinary tasks that failed for good.
-func (j *job) failedOrdinary() uint32 { return failedOf(&j.counts) - failedOf(&j.finals) }
+func (j *job) failedOrdinary() uint32 { return failedOf(&j.counts) - failedOf(&j.cleanupCounts) }
 
 // bears is how many ordinary tasks may fail for good without the job failing.
-func (j *job) bears() uint32 { return j.header.GetMaxFailures() }
+func (j *job) toleratedFailures() uint32 { return j.header.GetMaxFailures() }
 
 // borne reports whether what failed for good so far does not make the job fail.
-func (j *job) borne() bool { return j.failedOrdinary() <= j.bears() }
+func (j *job) toleratesFailures() bool { return j.failedOrdinary() <= j.toleratedFailures() }
 
 func openOf(counts *[numStates]uint32) uint32 {
 	return counts[Blocked] + counts[Scheduled] + counts[Pending] + counts[Assigned]

@@ -12,7 +12,7 @@ import (
 // out of digest and snapshot, and counted anew by a restore.
 
 // Letters is how many dead letters there are by the type of their tasks.
-func (s *State) Letters() map[string]int {
+func (s *State) DeadLettersByType() map[string]int {
 	out := make(map[string]int, s.letters.n)
 	for shard := range shardCount {
 		maps.Insert(out, s.letters.scan(shard))
@@ -22,7 +22,7 @@ func (s *State) Letters() map[string]int {
 
 // Kind is what runs a task: the name of its handler, command or run; empty if
 // there is no such task.
-func (s *State) Kind(t TaskRef) string {
+func (s *State) TaskType(t TaskRef) string {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
 		return ""
@@ -88,11 +88,11 @@ func (s *State) checkLetters() error {
 	for j := range s.Jobs(0) {
 		for i := range j.Total {
 			if ref := (TaskRef{j.ID, i}); s.jobs.get(j.ID).records.at(i).state == Dead {
-				want[s.Kind(ref)]++
+				want[s.TaskType(ref)]++
 			}
 		}
 	}
-	if got := s.Letters(); !maps.Equal(got, want) {
+	if got := s.DeadLettersByType(); !maps.Equal(got, want) {
 		return fmt.Errorf("has dead letters by type %v, counts %v", want, got)
 	}
 	return nil

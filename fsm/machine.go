@@ -28,11 +28,11 @@ type Archiver interface {
 	// Room returns when jobs may be taken. It is called before an entry with jobs
 	// that leave is applied, without locks, and waits only if the disk is so slow
 	// that memory would fill up otherwise.
-	Room()
+	WaitForSpace()
 	// Take takes what left at a log index. It is called in the order of the log,
 	// while the state is locked, before anybody can see that the jobs are gone: it
 	// must not wait, nor call the machine.
-	Take(index uint64, left *Leaving)
+	Take(index uint64, left *ArchiveBatch)
 	// Restored says that the state is now that of a snapshot at an index: what left
 	// up to there and was not taken is not in the log any more. As Take.
 	Restored(index uint64)
@@ -50,8 +50,8 @@ func (m *Machine) leaving(e Entry) *Effects {
 	}
 	for _, op := range e.Ops {
 		if _, ok := op.(*Archive); ok {
-			m.archive.Room()
-			return &Effects{Leaving: new(Leaving)}
+			m.archive.WaitForSpace()
+			return &Effects{Archived: new(ArchiveBatch)}
 		}
 	}
 	return nil
@@ -85,14 +85,14 @@ func (e *HaltError) Unwrap() error { return e.Err }
 // Expect hands over the decoded form of an entry that this replica is about to
 // propose, so that it need not decode its own log. data must be what the codec
 // made of e, and must reach Apply as the same slice.
-func (m *Machine) Expect(data []byte, e Entry) {
+func (m *Machine) CacheDecoded(data []byte, e Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.decoded[&data[0]] = e
 }
 
 // Forget takes back what Expect handed over, for an entry that was not proposed.
-func (m *Machine) Forget(data []byte) {
+func (m *Machine) DropDecoded(data []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.decoded, &data[0])
@@ -111,7 +111,7 @@ func (m *Machine) Apply(index uint64, data []byte) any {
 	r := m.state.Apply(e, fx)
 	m.index = index
 	if fx != nil {
-		m.archive.Take(index, fx.Leaving)
+		m.archive.Take(index, fx.Archived)
 	}
 	digest := m.state.Digest()
 	m.marks.add(index, digest)
@@ -220,7 +220,7 @@ func (s *Snapshot) Release() { s.state = nil }
 // Restore replaces the state by a persisted snapshot, once that has been read
 // whole; until then, and if it cannot be read, nothing changes.
 func (m *Machine) Restore(r io.Reader) error {
-	take, err := m.Prepare(r)
+	take, err := m.PrepareRestore(r)
 	if err == nil {
 		take()
 	}
@@ -229,7 +229,7 @@ func (m *Machine) Restore(r io.Reader) error {
 
 // Prepare reads what Snapshot.Persist wrote into a state aside. The machine stays as it is until take
 // is called, once at most, which puts the new state into its place.
-func (m *Machine) Prepare(r io.Reader) (take func(), err error) {
+func (m *Machine) PrepareRestore(r io.Reader) (take func(), err error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", unexpected(err))

@@ -13,7 +13,7 @@ import (
 )
 
 func noop(term uint64) []byte {
-	return Compact{}.Encode(nil, Entry{Ops: []Op{&LeaderStart{Term: term, ServerID: "n1"}}})
+	return Compact{}.Encode(nil, Entry{Ops: []Op{&StartTerm{Term: term, ServerID: "n1"}}})
 }
 
 func TestMarksAreTheLastEntriesOldestFirst(t *testing.T) {
@@ -76,7 +76,7 @@ func TestARestoreWakesThoseWhoWait(t *testing.T) {
 	}
 	b.Apply(1, noop(77))
 	changed := b.Changed(1)
-	b.Expect([]byte{1}, Entry{})
+	b.CacheDecoded([]byte{1}, Entry{})
 	if err := a.Snapshot().carryTo(b); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestAnExpectedEntryIsUsedOnceAndCanBeTakenBack(t *testing.T) {
 	t.Parallel()
 	m := NewMachine(Compact{})
 	data := noop(1)
-	m.Expect(data, Entry{Ops: []Op{&LeaderStart{Term: 50}}}) // not what the bytes say, to see which is used
+	m.CacheDecoded(data, Entry{Ops: []Op{&StartTerm{Term: 50}}}) // not what the bytes say, to see which is used
 	m.Apply(1, data)
 	m.Read(func(s *State, index uint64) {
 		if term, _ := s.Term(); term != 50 || index != 1 {
@@ -143,8 +143,8 @@ func TestAnExpectedEntryIsUsedOnceAndCanBeTakenBack(t *testing.T) {
 		}
 	})
 	again := noop(60)
-	m.Expect(again, Entry{})
-	m.Forget(again)
+	m.CacheDecoded(again, Entry{})
+	m.DropDecoded(again)
 	m.Apply(2, again)
 	if s, _ := m.Fork(); s.term != 60 {
 		t.Errorf("term %d, want that of the bytes", s.term)

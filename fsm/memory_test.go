@@ -25,7 +25,7 @@ func chunkOf(first int) *Chunk {
 // largeLog is the log of the job, each entry made when it is asked for.
 func largeLog(yield func(Entry) bool) {
 	sum := uint32(0)
-	begin := Entry{Ops: []Op{worker(1), &JobBegin{ID: 1, Key: "k", Header: diamond().header(), Total: memoryTasks}}}
+	begin := Entry{Ops: []Op{worker(1), &BeginUpload{ID: 1, Key: "k", Header: diamond().header(), Total: memoryTasks}}}
 	if !yield(begin) {
 		return
 	}
@@ -36,7 +36,7 @@ func largeLog(yield func(Entry) bool) {
 			return
 		}
 	}
-	yield(Entry{Ops: []Op{&JobSeal{Job: 1, Sum: sum}}})
+	yield(Entry{Ops: []Op{&SealUpload{Job: 1, Sum: sum}}})
 }
 
 func assignAll(attempt uint32) Entry {
@@ -50,7 +50,7 @@ func assignAll(attempt uint32) Entry {
 func completeAll(attempt uint32) Entry {
 	o := new(Complete)
 	for i := range uint32(memoryTasks) {
-		o.Items = append(o.Items, CompleteItem{HeldItem: hold(1, i, attempt, 1), DurationMS: 7})
+		o.Items = append(o.Items, CompleteItem{HeldAttempt: hold(1, i, attempt, 1), DurationMS: 7})
 	}
 	return Entry{Ops: []Op{o}}
 }
@@ -84,7 +84,7 @@ func TestAPendingTaskCostsLittleMemory(t *testing.T) { //nolint:paralleltest // 
 	replica := New()
 	fork := replica.Fork()
 	for e := range largeLog { // as the leader: drafted on its fork, then applied from the same entry
-		d := NewDraft(fork, 0, nil)
+		d := NewEntryBuilder(fork, 0, nil)
 		for _, op := range e.Ops {
 			last = max(last, d.Do(op))
 		}

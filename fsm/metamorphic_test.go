@@ -169,7 +169,7 @@ func (h *history) machined(choose chooser) error {
 			if err != nil {
 				return err
 			}
-			m.Expect(data, e)
+			m.CacheDecoded(data, e)
 		}
 		a, ok := m.Apply(index, data).(Applied)
 		if !ok || a.Digest != h.digests[n] || a.Index != index {

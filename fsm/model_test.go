@@ -92,7 +92,7 @@ type facts struct {
 	Workers           []Worker
 	Jobs, Uploads     []uint64
 	Keys              []string
-	Notices           []Notice
+	Notices           []Notification
 	Letters           map[string]int
 	Results           []string
 }
@@ -127,7 +127,7 @@ func twinFacts(w *twin) facts {
 func stateFacts(s *State) facts {
 	f := facts{ClusterID: s.ClusterID(), NextJob: s.NextJob(), NextWorker: s.NextWorker()}
 	f.Term, f.Leader = s.Term()
-	f.Notices, f.Letters = s.Notices(0), s.Letters()
+	f.Notices, f.Letters = s.Notifications(0), s.DeadLettersByType()
 	for x := range s.Workers() {
 		f.Workers = append(f.Workers, *x)
 	}
@@ -192,8 +192,8 @@ func compareJob(s *State, want *twinJob) string {
 	if j.Outcome != 0 {
 		got.Outcome = j.Outcome.String()
 	}
-	if borne := want.failures(); borne > want.bears && j.Borne != 0 || borne <= want.bears && int(j.Borne) != borne {
-		return fmt.Sprintf("bears %d failures of %d, has %d", j.Borne, want.bears, borne)
+	if borne := want.failures(); borne > want.bears && j.Tolerated != 0 || borne <= want.bears && int(j.Tolerated) != borne {
+		return fmt.Sprintf("bears %d failures of %d, has %d", j.Tolerated, want.bears, borne)
 	}
 	if diff := cmp.Diff(shape{
 		want.key, want.state, want.err, want.stopping, want.submitted, want.started, want.ended,
@@ -216,7 +216,7 @@ func compareJob(s *State, want *twinJob) string {
 // each what it says itself.
 func compareAlike(s *State, j Job) string {
 	next := uint32(0)
-	for a := range s.Alike(TaskRun{ref(j.ID, 0), j.Total + 1}) {
+	for a := range s.UniformRuns(TaskRun{ref(j.ID, 0), j.Total + 1}) {
 		if a.Job != j.ID || a.Index != next || a.N == 0 {
 			return fmt.Sprintf("run %+v, want one that begins with task %d", a, next)
 		}
@@ -224,9 +224,9 @@ func compareAlike(s *State, j Job) string {
 		for i := range a.N {
 			at := ref(j.ID, a.Index+i)
 			t, _ := s.Task(at)
-			want := Alike{TaskRun: a.TaskRun, State: t.State}
+			want := UniformRun{TaskRun: a.TaskRun, State: t.State}
 			if t.State == Pending {
-				want.Policy, want.Fresh, want.Final = t.Policy, t.Attempt == 0, t.Final
+				want.Policy, want.Fresh, want.Cleanup = t.Policy, t.Attempt == 0, t.Cleanup
 			}
 			if diff := cmp.Diff(want, a); diff != "" {
 				return fmt.Sprintf("task %d of a run: %s", i, diff)
@@ -248,8 +248,8 @@ func compareTask(s *State, at TaskRef, j *twinJob, want *twinTask) string {
 	r := s.Result(at)
 	wantTask := Task{
 		Index: at.Index, State: t.State, Attempt: want.attempt, Worker: WorkerID(want.worker), Pending: j.waits(want),
-		Failures: want.failures, Losses: want.losses, StartedMS: want.started, EndedMS: want.ended, Begun: want.begun, Policy: t.Policy, NotBefore: want.notBefore,
-		Final: want.final,
+		Failures: want.failures, Losses: want.losses, StartedMS: want.started, EndedMS: want.ended, StartLogged: want.begun, Policy: t.Policy, NotBefore: want.notBefore,
+		Cleanup: want.final,
 	}
 	if want.state == "scheduled" {
 		wantTask.DueMS = want.due
@@ -276,7 +276,7 @@ func compareTask(s *State, at TaskRef, j *twinJob, want *twinTask) string {
 	if ok != (want.saved != nil) || ok && cmp.Diff(*want.saved, saved, cmpopts.EquateEmpty()) != "" {
 		return fmt.Sprintf("checkpoint %+v, want %+v", saved, want.saved)
 	}
-	if got := s.jobs.get(at.Job).records.at(at.Index).byHand; got != want.byHand {
+	if got := s.jobs.get(at.Job).records.at(at.Index).cancelledByUser; got != want.byHand {
 		return fmt.Sprintf("cancelled by hand: %v, want %v", got, want.byHand)
 	}
 	if diff := want.samePolicy(j.policies[want.policy], s.Policy(at)); diff != "" {
@@ -319,7 +319,7 @@ func compareEffects(fx *Effects, w *twin) string {
 			ready = append(ready, fmt.Sprintf("%d/%d", r.Job, r.Index+n))
 		}
 	}
-	for _, h := range fx.Ended {
+	for _, h := range fx.EndedAttempts {
 		ended = append(ended, fmt.Sprintf("%v by %d", h.AttemptRef, h.Worker))
 	}
 	for _, d := range fx.Scheduled {
@@ -337,10 +337,10 @@ func compareEffects(fx *Effects, w *twin) string {
 	for _, t := range fx.Dead {
 		dead = append(dead, fmt.Sprintf("%d/%d", t.Job, t.Index))
 	}
-	if fx.Notices != w.noticed || fx.NoticesLost != w.noticesLost {
-		return fmt.Sprintf("%d notices, %d lost; want %d, %d", fx.Notices, fx.NoticesLost, w.noticed, w.noticesLost)
+	if fx.Notifications != w.noticed || fx.NotificationsDropped != w.noticesLost {
+		return fmt.Sprintf("%d notices, %d lost; want %d, %d", fx.Notifications, fx.NotificationsDropped, w.noticed, w.noticesLost)
 	}
-	for _, r := range fx.Moved {
+	for _, r := range fx.Reordered {
 		moved = append(moved, fmt.Sprintf("%d/%d", r.Job, r.Index))
 	}
 	got := [][]string{dead, moved, ready, ended, scheduled, endedJobs, revived, sealed}
@@ -373,18 +373,18 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 			switch {
 			case seen && now.Attempt < before.Attempt:
 				t.Fatalf("task %v: attempt went back from %d to %d", at, before.Attempt, now.Attempt)
-			case seen && before.State == Completed && now != before && (!now.Final || !revived[j.ID]):
+			case seen && before.State == Completed && now != before && (!now.Cleanup || !revived[j.ID]):
 				t.Fatalf("task %v: had completed and changed from %+v to %+v", at, before, now)
 			case seen && before.State.Terminal() && now != was && !revived[j.ID] && (!purged[j.ID] || before.State != Dead || now.State != Failed):
 				t.Fatalf("task %v: had ended and changed from %+v to %+v", at, before, now)
 			case seen && before.State.Terminal() && !now.State.Terminal() && len(ops) == 1:
 				want := before
-				want.State, want.EndedMS, want.Failures, want.Losses, want.Begun = Pending, 0, 0, 0, false
-				if now.Final {
+				want.State, want.EndedMS, want.Failures, want.Losses, want.StartLogged = Pending, 0, 0, 0, false
+				if now.Cleanup {
 					want.Pending = now.Pending // those before it may come back, too
 				}
 				switch {
-				case now.Pending > 0 || now.Final && j.Outcome == 0:
+				case now.Pending > 0 || now.Cleanup && j.Outcome == 0:
 					want.State = Blocked
 				case now.NotBefore > 0 && now.Attempt == 0:
 					want.State, want.DueMS = Scheduled, now.NotBefore
@@ -402,7 +402,7 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 						t.Fatalf("task %v is %v, but its dependency %d is %v", at, now.State, d, dep.State)
 					}
 				}
-				if now.Final && j.Outcome == 0 {
+				if now.Cleanup && j.Outcome == 0 {
 					t.Fatalf("clean-up task %v is %v, and ordinary tasks are open", at, now.State)
 				}
 			}

@@ -34,13 +34,13 @@ const (
 // restored snapshot begin new ones.
 type notes struct {
 	own    *ownership
-	pieces []notePiece
+	chunks []noteChunk
 	size   uint32 // length of the stream
 	last   uint32 // position + 1 of the last text
 }
 
 // notePiece is a part of the stream that holds whole notes.
-type notePiece struct {
+type noteChunk struct {
 	at uint32 // where it begins in the stream
 	b  []byte
 }
@@ -82,29 +82,29 @@ func (n *notes) addText(own *ownership, text string) uint32 {
 }
 
 // room gives the last piece, with room for need bytes.
-func (n *notes) room(own *ownership, need int) *notePiece {
+func (n *notes) room(own *ownership, need int) *noteChunk {
 	if n.own != own {
-		n.pieces = append(make([]notePiece, 0, len(n.pieces)+1), n.pieces...)
+		n.chunks = append(make([]noteChunk, 0, len(n.chunks)+1), n.chunks...)
 		n.own = own
-		if last := len(n.pieces) - 1; last >= 0 {
+		if last := len(n.chunks) - 1; last >= 0 {
 			// The other side of a fork may still write to it.
-			b := n.pieces[last].b
-			n.pieces[last].b = append(make([]byte, 0, cap(b)), b...)
+			b := n.chunks[last].b
+			n.chunks[last].b = append(make([]byte, 0, cap(b)), b...)
 		}
 	}
-	last := len(n.pieces) - 1
-	if last < 0 || cap(n.pieces[last].b)-len(n.pieces[last].b) < need {
-		n.pieces = append(n.pieces, notePiece{at: n.size, b: make([]byte, 0, n.pieceSize(need))})
+	last := len(n.chunks) - 1
+	if last < 0 || cap(n.chunks[last].b)-len(n.chunks[last].b) < need {
+		n.chunks = append(n.chunks, noteChunk{at: n.size, b: make([]byte, 0, n.chunkSize(need))})
 		last++
 	}
-	return &n.pieces[last]
+	return &n.chunks[last]
 }
 
 // pieceSize starts small, as most jobs leave little, and doubles up to
 // noteSize.
-func (n *notes) pieceSize(need int) int {
+func (n *notes) chunkSize(need int) int {
 	size := noteSize
-	if k := len(n.pieces); k < 8 {
+	if k := len(n.chunks); k < 8 {
 		size = 256 << k
 	}
 	return max(size, need)
@@ -116,8 +116,8 @@ func (n *notes) from(note uint32) []byte {
 	if note == 0 || note > n.size {
 		return nil
 	}
-	k := sort.Search(len(n.pieces), func(k int) bool { return n.pieces[k].at > note-1 }) - 1
-	return n.pieces[k].b[note-1-n.pieces[k].at:]
+	k := sort.Search(len(n.chunks), func(k int) bool { return n.chunks[k].at > note-1 }) - 1
+	return n.chunks[k].b[note-1-n.chunks[k].at:]
 }
 
 // get returns a note by its position + 1.
@@ -134,7 +134,7 @@ func (n *notes) get(note uint32) (noteKind, []byte) {
 // replica.
 func (n *notes) frames(yield func([]byte) bool) {
 	var frame []byte
-	for _, p := range n.pieces {
+	for _, p := range n.chunks {
 		for rest := p.b; len(rest) > 0; {
 			_, after := lengthPrefixed(rest[1:])
 			note := rest[:len(rest)-len(after)]
@@ -168,7 +168,7 @@ func (n *notes) restore(frame []byte) error {
 	if len(frame) == 0 || uint64(n.size)+uint64(len(frame)) >= math.MaxUint32 {
 		return errors.New("frame of notes is empty or too long")
 	}
-	n.pieces = append(n.pieces, notePiece{at: n.size, b: frame})
+	n.chunks = append(n.chunks, noteChunk{at: n.size, b: frame})
 	n.size += uint32(len(frame)) //nolint:gosec // a frame is far below 4 GiB
 	return nil
 }

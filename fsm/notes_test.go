@@ -18,7 +18,7 @@ func TestForksAndRestoresDoNotChangeWhereNotesStand(t *testing.T) {
 		h := hold(1, i, 1, 1)
 		e := Entry{Ops: []Op{
 			&Assign{Items: []AssignItem{AssignItem(h)}},
-			&Complete{Items: []CompleteItem{{HeldItem: h, Result: bytes.Repeat([]byte{byte(i)}, int(i)*100)}}},
+			&Complete{Items: []CompleteItem{{HeldAttempt: h, Result: bytes.Repeat([]byte{byte(i)}, int(i)*100)}}},
 		}}
 		forked.Fork()
 		reread = restored(t, snapshotOf(t, reread))
@@ -88,7 +88,7 @@ func TestNotesAreFoundInEveryPiece(t *testing.T) {
 // Positions have 32 bits: what would not fit is not kept, and nothing breaks.
 func TestNotesBeyondFourGigabytesAreNotKept(t *testing.T) {
 	t.Parallel()
-	n := notes{size: math.MaxUint32 - 10, pieces: []notePiece{{at: math.MaxUint32 - 10}}}
+	n := notes{size: math.MaxUint32 - 10, chunks: []noteChunk{{at: math.MaxUint32 - 10}}}
 	if note := n.add(nil, noteError, make([]byte, 20)); note != 0 {
 		t.Errorf("kept as %d", note)
 	}

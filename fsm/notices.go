@@ -7,49 +7,51 @@ import (
 )
 
 // NoticeKind says what somebody is to be told, and by which way.
-type NoticeKind uint8
+type NotificationKind uint8
 
 // The kinds of notices. The zero value is never valid.
 const (
-	JobCompletedNotice  NoticeKind = iota + 1 // to the job's webhook
-	JobFailedNotice                           // to the job's webhook
-	JobCancelledNotice                        // to the job's webhook
-	LetterWebhookNotice                       // a task became a dead letter: to the cluster's webhook
-	LetterCommandNotice                       // the same, to the cluster's command
-	numNoticeKinds
+	JobCompletedNotification      NotificationKind = iota + 1 // to the job's webhook
+	JobFailedNotification                                     // to the job's webhook
+	JobCancelledNotification                                  // to the job's webhook
+	DeadLetterWebhookNotification                             // a task became a dead letter: to the cluster's webhook
+	DeadLetterCommandNotification                             // the same, to the cluster's command
+	numNotificationKinds
 )
 
-var noticeKindNames = [numNoticeKinds]string{"", "job completed", "job failed", "job cancelled", "dead letter (webhook)", "dead letter (command)"}
+var noticeKindNames = [numNotificationKinds]string{"", "job completed", "job failed", "job cancelled", "dead letter (webhook)", "dead letter (command)"}
 
 // String names the kind in words.
-func (k NoticeKind) String() string {
-	if k == 0 || k >= numNoticeKinds {
+func (k NotificationKind) String() string {
+	if k == 0 || k >= numNotificationKinds {
 		return fmt.Sprintf("notice(%d)", uint8(k))
 	}
 	return noticeKindNames[k]
 }
 
 // endNotices are the kinds for the states in which a job may end.
-var endNotices = [numJobStates]NoticeKind{
-	JobCompleted: JobCompletedNotice, JobFailed: JobFailedNotice, JobCancelled: JobCancelledNotice,
+var endNotices = [numJobStates]NotificationKind{
+	JobCompleted: JobCompletedNotification, JobFailed: JobFailedNotification, JobCancelled: JobCancelledNotification,
 }
 
 // OfJob reports whether the notice is of the end of a job.
-func (k NoticeKind) OfJob() bool { return k >= JobCompletedNotice && k <= JobCancelledNotice }
+func (k NotificationKind) OfJob() bool {
+	return k >= JobCompletedNotification && k <= JobCancelledNotification
+}
 
 // Notice is something that somebody has yet to be told. What is told is made
 // from the state when it is sent: the record stays small.
-type Notice struct {
-	Number  uint64 // from 1, only grows, never reused
-	Kind    NoticeKind
-	Task    TaskRef // of the end of a job: the job, and index 0
-	SinceMS int64   // stamp of the entry that it came with
+type Notification struct {
+	Number   uint64 // from 1, only grows, never reused
+	Kind     NotificationKind
+	Task     TaskRef // of the end of a job: the job, and index 0
+	QueuedMS int64   // stamp of the entry that it came with
 }
 
 // noticeQueue holds notices, oldest first.
 type noticeQueue struct {
 	own  *ownership
-	list []Notice
+	list []Notification
 }
 
 // write gives the queue for changing.
@@ -62,7 +64,7 @@ func (q *noticeQueue) write(own *ownership) *noticeQueue {
 
 // find gives where a notice stands.
 func (q *noticeQueue) find(number uint64) (at int, found bool) {
-	return slices.BinarySearchFunc(q.list, number, func(n Notice, number uint64) int { return cmp.Compare(n.Number, number) })
+	return slices.BinarySearchFunc(q.list, number, func(n Notification, number uint64) int { return cmp.Compare(n.Number, number) })
 }
 
 // remove takes one out; the shorter side moves, which mostly is none.
@@ -77,14 +79,14 @@ func (q *noticeQueue) remove(at int) {
 
 // notice queues a notice. In a full queue the oldest makes room: no end of a job
 // is ever refused because somebody cannot be told of others.
-func (s *State) notice(kind NoticeKind, t TaskRef, fx *Effects) {
+func (s *State) notice(kind NotificationKind, t TaskRef, fx *Effects) {
 	q := s.notices.write(s.own)
 	if len(q.list) >= maxNotices {
 		s.mixNotice(q.list[0])
 		q.remove(0)
 		fx.noticeLost()
 	}
-	n := Notice{Number: s.nextNotice, Kind: kind, Task: t, SinceMS: s.now}
+	n := Notification{Number: s.nextNotice, Kind: kind, Task: t, QueuedMS: s.now}
 	s.nextNotice++
 	q.list = append(q.list, n)
 	s.mixNotice(n)
@@ -99,22 +101,22 @@ func (s *State) noticeEnd(j *job, fx *Effects) {
 	s.notice(endNotices[j.state], TaskRef{Job: j.id}, fx)
 }
 
-func (o *Notify) apply(s *State, fx *Effects) Reason {
-	return each(o.Items, func(it NotifyItem) Reason { return s.notifyLetter(it, fx) })
+func (o *NotifyDeadLetters) apply(s *State, fx *Effects) Reason {
+	return each(o.Items, func(it DeadLetterNotification) Reason { return s.notifyLetter(it, fx) })
 }
 
 // notifyLetter queues the notice of a dead letter, as the leader's settings ask
 // for.
 // Rejects: NoSuchJob, NoSuchTask, WrongState unless the task is dead, Malformed
 // for a kind that is not of dead letters.
-func (s *State) notifyLetter(it NotifyItem, fx *Effects) Reason {
+func (s *State) notifyLetter(it DeadLetterNotification, fx *Effects) Reason {
 	j := s.sealedJob(it.Task.Job)
 	switch {
 	case j == nil:
-		return NoSuchJob
+		return JobNotFound
 	case it.Task.Index >= j.total:
-		return NoSuchTask
-	case it.Kind != LetterWebhookNotice && it.Kind != LetterCommandNotice:
+		return TaskNotFound
+	case it.Kind != DeadLetterWebhookNotification && it.Kind != DeadLetterCommandNotification:
 		return Malformed
 	case j.records.at(it.Task.Index).state != Dead:
 		return WrongState
@@ -123,12 +125,12 @@ func (s *State) notifyLetter(it NotifyItem, fx *Effects) Reason {
 	return Accepted
 }
 
-func (o *Told) apply(s *State, _ *Effects) Reason { return each(o.Items, s.told) }
+func (o *RecordDelivered) apply(s *State, _ *Effects) Reason { return each(o.Items, s.told) }
 
 // told takes a notice out.
 // Rejects: AlreadyEnded if it is not there: it was told, given up, or pushed out
 // of a full queue.
-func (s *State) told(it ToldItem) Reason {
+func (s *State) told(it Delivery) Reason {
 	at, found := s.notices.find(it.Number)
 	if !found {
 		return AlreadyEnded
@@ -141,28 +143,28 @@ func (s *State) told(it ToldItem) Reason {
 
 // Notices gives what somebody has yet to be told, from a number on, oldest
 // first; at most 10,000. The list is the caller's.
-func (s *State) Notices(from uint64) []Notice {
+func (s *State) Notifications(from uint64) []Notification {
 	at, _ := s.notices.find(from)
-	return append([]Notice(nil), s.notices.list[at:]...)
+	return append([]Notification(nil), s.notices.list[at:]...)
 }
 
 // HasNotice reports whether a notice still waits to be told.
-func (s *State) HasNotice(number uint64) bool {
+func (s *State) HasNotification(number uint64) bool {
 	_, found := s.notices.find(number)
 	return found
 }
 
 // NoticeCount is how many notices wait to be told.
-func (s *State) NoticeCount() int { return len(s.notices.list) }
+func (s *State) NotificationCount() int { return len(s.notices.list) }
 
-func (s *State) mixNotice(n Notice) {
+func (s *State) mixNotice(n Notification) {
 	s.mix(n.Number)
 	s.mix(uint64(n.Kind)<<32 | uint64(n.Task.Index))
 	s.mix(uint64(n.Task.Job))
-	s.mix(uint64(n.SinceMS)) //nolint:gosec // bits only
+	s.mix(uint64(n.QueuedMS)) //nolint:gosec // bits only
 }
 
-func (o *Notify) encode(e *encoder) {
+func (o *NotifyDeadLetters) encode(e *encoder) {
 	e.u64(uint64(len(o.Items)))
 	last := JobID(0)
 	for _, it := range o.Items {
@@ -173,16 +175,16 @@ func (o *Notify) encode(e *encoder) {
 	}
 }
 
-func (o *Notify) decode(d *decoder) {
-	o.Items = make([]NotifyItem, d.count(3))
+func (o *NotifyDeadLetters) decode(d *decoder) {
+	o.Items = make([]DeadLetterNotification, d.count(3))
 	last := JobID(0)
 	for i := range o.Items {
 		last = JobID(int64(last) + d.i64()) //nolint:gosec // checked when it is looked up
-		o.Items[i] = NotifyItem{Task: TaskRef{Job: last, Index: d.u32()}, Kind: NoticeKind(d.byte())}
+		o.Items[i] = DeadLetterNotification{Task: TaskRef{Job: last, Index: d.u32()}, Kind: NotificationKind(d.byte())}
 	}
 }
 
-func (o *Told) encode(e *encoder) {
+func (o *RecordDelivered) encode(e *encoder) {
 	e.u64(uint64(len(o.Items)))
 	for _, it := range o.Items {
 		e.u64(it.Number)
@@ -190,10 +192,10 @@ func (o *Told) encode(e *encoder) {
 	}
 }
 
-func (o *Told) decode(d *decoder) {
-	o.Items = make([]ToldItem, d.count(2))
+func (o *RecordDelivered) decode(d *decoder) {
+	o.Items = make([]Delivery, d.count(2))
 	for i := range o.Items {
-		o.Items[i] = ToldItem{Number: d.u64(), Delivered: d.bool()}
+		o.Items[i] = Delivery{Number: d.u64(), Delivered: d.bool()}
 	}
 }
 
@@ -208,7 +210,7 @@ func (f *frameWriter) notices(s *State) {
 			f.e.byte(byte(n.Kind))
 			f.e.u64(uint64(n.Task.Job))
 			f.e.u64(uint64(n.Task.Index))
-			f.e.i64(n.SinceMS)
+			f.e.i64(n.QueuedMS)
 		}
 		f.frame(frameNotices)
 	}
@@ -217,9 +219,9 @@ func (f *frameWriter) notices(s *State) {
 func (f *frameReader) notices(d *decoder) {
 	q := f.s.notices.write(f.s.own)
 	for range d.count(5) {
-		q.list = append(q.list, Notice{
-			Number: d.u64(), Kind: NoticeKind(d.byte()),
-			Task: TaskRef{Job: JobID(d.u64()), Index: d.u32()}, SinceMS: d.i64(),
+		q.list = append(q.list, Notification{
+			Number: d.u64(), Kind: NotificationKind(d.byte()),
+			Task: TaskRef{Job: JobID(d.u64()), Index: d.u32()}, QueuedMS: d.i64(),
 		})
 	}
 }
@@ -235,7 +237,7 @@ func (s *State) checkNotices() error {
 			return fmt.Errorf("notice %d stands behind %d, next is %d", n.Number, last, s.nextNotice)
 		}
 		last = n.Number
-		if n.Kind == 0 || n.Kind >= numNoticeKinds || n.Task.Job == 0 || n.Task.Job >= s.nextJob || n.Kind.OfJob() && n.Task.Index != 0 {
+		if n.Kind == 0 || n.Kind >= numNotificationKinds || n.Task.Job == 0 || n.Task.Job >= s.nextJob || n.Kind.OfJob() && n.Task.Index != 0 {
 			return fmt.Errorf("notice %d is of no kind or of no job", n.Number)
 		}
 	}

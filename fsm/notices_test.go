@@ -11,10 +11,10 @@ import (
 const someWebhook = "http://127.0.0.1:1/ended"
 
 // endings bring job 1, whose only task worker 1 holds, to each of its ends.
-var endings = map[NoticeKind]func(h HeldItem) Op{
-	JobCompletedNotice: func(h HeldItem) Op { return complete(h) },
-	JobFailedNotice:    func(h HeldItem) Op { return failed(h, ToFailed) },
-	JobCancelledNotice: func(HeldItem) Op { return &CancelJob{Job: 1, Reason: "not needed"} },
+var endings = map[NotificationKind]func(h HeldAttempt) Op{
+	JobCompletedNotification: func(h HeldAttempt) Op { return complete(h) },
+	JobFailedNotification:    func(h HeldAttempt) Op { return failed(h, NextFailed) },
+	JobCancelledNotification: func(HeldAttempt) Op { return &CancelJob{Job: 1, Reason: "not needed"} },
 }
 
 func TestEachEndOfAJobWithAWebhookHasOneNotice(t *testing.T) {
@@ -26,16 +26,16 @@ func TestEachEndOfAJobWithAWebhookHasOneNotice(t *testing.T) {
 			w := newWorld(t).do(worker(1))
 			w.submit(p)
 			h := w.assign(0, 1)
-			if n := w.s.NoticeCount(); n != 0 {
+			if n := w.s.NotificationCount(); n != 0 {
 				t.Fatalf("%v: %d notices before the end", kind, n)
 			}
 			w.do(end(h))
 			w.try(end(h)) // a second copy
-			var want []Notice
+			var want []Notification
 			if hook != "" {
-				want = []Notice{{Number: 1, Kind: kind, Task: TaskRef{Job: 1}, SinceMS: w.now - 10}}
+				want = []Notification{{Number: 1, Kind: kind, Task: TaskRef{Job: 1}, QueuedMS: w.now - 10}}
 			}
-			if got := w.s.Notices(0); !slices.Equal(got, want) {
+			if got := w.s.Notifications(0); !slices.Equal(got, want) {
 				t.Errorf("%v, webhook %q: notices %v, want %v", kind, hook, got, want)
 			}
 		}
@@ -48,10 +48,10 @@ func TestAJobThatIsRetriedAndEndsAgainIsToldAgain(t *testing.T) {
 	p.webhook = someWebhook
 	w := newWorld(t).do(worker(1))
 	w.submit(p)
-	w.do(failed(w.assign(0, 1), ToDead), &Revive{Job: 1})
+	w.do(failed(w.assign(0, 1), NextDead), &Revive{Job: 1})
 	w.do(complete(w.assign(0, 1)))
-	got := w.s.Notices(0)
-	if len(got) != 2 || got[0].Kind != JobFailedNotice || got[1].Kind != JobCompletedNotice || got[1].Number != 2 {
+	got := w.s.Notifications(0)
+	if len(got) != 2 || got[0].Kind != JobFailedNotification || got[1].Kind != JobCompletedNotification || got[1].Number != 2 {
 		t.Errorf("notices %v, want a failure and then a completion", got)
 	}
 }
@@ -60,26 +60,26 @@ func TestADeadLetterHasANoticeOnlyIfTheLeaderAsks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))
-	w.do(failed(w.assign(0, 1), ToDead))
-	if n := w.s.NoticeCount(); n != 0 {
+	w.do(failed(w.assign(0, 1), NextDead))
+	if n := w.s.NotificationCount(); n != 0 {
 		t.Fatalf("%d notices without being asked for", n)
 	}
-	ask := func(index uint32, kind NoticeKind) Reason {
-		return w.try(&Notify{Items: []NotifyItem{{ref(1, index), kind}}})
+	ask := func(index uint32, kind NotificationKind) Reason {
+		return w.try(&NotifyDeadLetters{Items: []DeadLetterNotification{{ref(1, index), kind}}})
 	}
 	for what, c := range map[string]struct{ got, want Reason }{
-		"webhook":         {ask(0, LetterWebhookNotice), Accepted},
-		"command":         {ask(0, LetterCommandNotice), Accepted},
-		"end of a job":    {ask(0, JobFailedNotice), Malformed},
+		"webhook":         {ask(0, DeadLetterWebhookNotification), Accepted},
+		"command":         {ask(0, DeadLetterCommandNotification), Accepted},
+		"end of a job":    {ask(0, JobFailedNotification), Malformed},
 		"no kind":         {ask(0, 0), Malformed},
-		"a task not dead": {ask(1, LetterWebhookNotice), WrongState},
-		"no task":         {ask(2, LetterWebhookNotice), NoSuchTask},
+		"a task not dead": {ask(1, DeadLetterWebhookNotification), WrongState},
+		"no task":         {ask(2, DeadLetterWebhookNotification), TaskNotFound},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %v, want %v", what, c.got, c.want)
 		}
 	}
-	if n := w.s.NoticeCount(); n != 2 {
+	if n := w.s.NotificationCount(); n != 2 {
 		t.Errorf("%d notices, want 2", n)
 	}
 }
@@ -87,15 +87,15 @@ func TestADeadLetterHasANoticeOnlyIfTheLeaderAsks(t *testing.T) {
 func TestANoticeThatWasToldIsGoneAndItsNumberIsNotReused(t *testing.T) {
 	t.Parallel()
 	w := lettersOf(t, 3)
-	told := func(n uint64) Reason { return w.try(&Told{Items: []ToldItem{{Number: n, Delivered: true}}}) }
+	told := func(n uint64) Reason { return w.try(&RecordDelivered{Items: []Delivery{{Number: n, Delivered: true}}}) }
 	if a, b, c := told(2), told(2), told(4); a != Accepted || b != AlreadyEnded || c != AlreadyEnded {
 		t.Errorf("told: %v, again: %v, never there: %v", a, b, c)
 	}
-	if told(3); w.s.HasNotice(3) || w.s.HasNotice(2) || !w.s.HasNotice(1) {
-		t.Errorf("left: %v", w.s.Notices(0))
+	if told(3); w.s.HasNotification(3) || w.s.HasNotification(2) || !w.s.HasNotification(1) {
+		t.Errorf("left: %v", w.s.Notifications(0))
 	}
-	w.do(&Notify{Items: []NotifyItem{{ref(1, 0), LetterWebhookNotice}}})
-	if got := w.s.Notices(2); len(got) != 1 || got[0].Number != 4 {
+	w.do(&NotifyDeadLetters{Items: []DeadLetterNotification{{ref(1, 0), DeadLetterWebhookNotification}}})
+	if got := w.s.Notifications(2); len(got) != 1 || got[0].Number != 4 {
 		t.Errorf("the next one is %v, want number 4", got)
 	}
 }
@@ -105,13 +105,13 @@ func lettersOf(t *testing.T, n int) *world {
 	t.Helper()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil))
-	w.do(failed(w.assign(0, 1), ToDead))
+	w.do(failed(w.assign(0, 1), NextDead))
 	w.do(manyNotices(n))
 	return w
 }
 
-func manyNotices(n int) *Notify {
-	return &Notify{Items: slices.Repeat([]NotifyItem{{ref(1, 0), LetterCommandNotice}}, n)}
+func manyNotices(n int) *NotifyDeadLetters {
+	return &NotifyDeadLetters{Items: slices.Repeat([]DeadLetterNotification{{ref(1, 0), DeadLetterCommandNotification}}, n)}
 }
 
 func TestAFullQueueOfNoticesGivesUpTheOldestAndRefusesNothing(t *testing.T) {
@@ -123,23 +123,23 @@ func TestAFullQueueOfNoticesGivesUpTheOldestAndRefusesNothing(t *testing.T) {
 	if r := w.s.Apply(Entry{NowMS: 7, Ops: []Op{&CancelJob{Job: id}, manyNotices(2)}}, fx); r != Accepted {
 		t.Fatal(r)
 	}
-	if fx.Notices != 3 || fx.NoticesLost != 3 || w.s.NoticeCount() != maxNotices {
-		t.Errorf("%d queued, %d lost, %d wait; want 3, 3, %d", fx.Notices, fx.NoticesLost, w.s.NoticeCount(), maxNotices)
+	if fx.Notifications != 3 || fx.NotificationsDropped != 3 || w.s.NotificationCount() != maxNotices {
+		t.Errorf("%d queued, %d lost, %d wait; want 3, 3, %d", fx.Notifications, fx.NotificationsDropped, w.s.NotificationCount(), maxNotices)
 	}
 	for range maxNotices {
-		twin.notice(LetterCommandNotice, 1, 0)
+		twin.notice(DeadLetterCommandNotification, 1, 0)
 	}
 	twin.noticesLost = 0
-	twin.notice(JobCancelledNotice, 2, 0)
-	twin.notice(LetterCommandNotice, 1, 0)
-	twin.notice(LetterCommandNotice, 1, 0)
-	got := w.s.Notices(0)
+	twin.notice(JobCancelledNotification, 2, 0)
+	twin.notice(DeadLetterCommandNotification, 1, 0)
+	twin.notice(DeadLetterCommandNotification, 1, 0)
+	got := w.s.Notifications(0)
 	if first, last := got[0].Number, got[len(got)-1].Number; first != 4 || last != maxNotices+3 || twin.noticesLost != 3 {
 		t.Errorf("numbers %d to %d, want 4 to %d", first, last, maxNotices+3)
 	}
 	for i := range got {
-		got[i].SinceMS = 0
-		twin.notices[i].SinceMS = 0
+		got[i].QueuedMS = 0
+		twin.notices[i].QueuedMS = 0
 	}
 	if !slices.Equal(got, twin.notices) {
 		t.Error("the queue differs from the twin's")
@@ -155,15 +155,15 @@ func TestNoticesSurviveASnapshotAndForksDoNotShareThem(t *testing.T) {
 	w := lettersOf(t, 5)
 	fork := w.s.Fork()
 	again := restored(t, snapshotOf(t, w.s))
-	if !slices.Equal(again.Notices(0), w.s.Notices(0)) || !maps.Equal(again.Letters(), map[string]int{"": 1}) {
-		t.Errorf("after a restore: %v, letters %v", again.Notices(0), again.Letters())
+	if !slices.Equal(again.Notifications(0), w.s.Notifications(0)) || !maps.Equal(again.DeadLettersByType(), map[string]int{"": 1}) {
+		t.Errorf("after a restore: %v, letters %v", again.Notifications(0), again.DeadLettersByType())
 	}
-	w.do(&Told{Items: []ToldItem{{Number: 1}, {Number: 4}}}, manyNotices(1))
-	if fork.NoticeCount() != 5 || !fork.HasNotice(1) || !fork.HasNotice(4) || fork.HasNotice(6) {
-		t.Errorf("the fork changed with its origin: %v", fork.Notices(0))
+	w.do(&RecordDelivered{Items: []Delivery{{Number: 1}, {Number: 4}}}, manyNotices(1))
+	if fork.NotificationCount() != 5 || !fork.HasNotification(1) || !fork.HasNotification(4) || fork.HasNotification(6) {
+		t.Errorf("the fork changed with its origin: %v", fork.Notifications(0))
 	}
-	fork.Apply(Entry{Ops: []Op{&Told{Items: []ToldItem{{Number: 2}}}}}, nil)
-	if !w.s.HasNotice(2) {
+	fork.Apply(Entry{Ops: []Op{&RecordDelivered{Items: []Delivery{{Number: 2}}}}}, nil)
+	if !w.s.HasNotification(2) {
 		t.Error("the origin changed with its fork")
 	}
 }
@@ -172,16 +172,16 @@ func TestNoticesSurviveASnapshotAndForksDoNotShareThem(t *testing.T) {
 func TestADamagedNoticeIsNoticedWhenItIsTold(t *testing.T) {
 	t.Parallel()
 	base := lettersOf(t, 1).s
-	for field, flip := range map[string]func(n *Notice){
-		"kind":  func(n *Notice) { n.Kind = LetterWebhookNotice },
-		"job":   func(n *Notice) { n.Task.Job ^= 2 },
-		"index": func(n *Notice) { n.Task.Index ^= 1 },
-		"since": func(n *Notice) { n.SinceMS ^= 1 },
+	for field, flip := range map[string]func(n *Notification){
+		"kind":  func(n *Notification) { n.Kind = DeadLetterWebhookNotification },
+		"job":   func(n *Notification) { n.Task.Job ^= 2 },
+		"index": func(n *Notification) { n.Task.Index ^= 1 },
+		"since": func(n *Notification) { n.QueuedMS ^= 1 },
 	} {
 		good, bad := base.Fork(), base.Fork()
 		flip(&bad.notices.write(bad.own).list[0])
 		for _, s := range []*State{good, bad} {
-			s.Apply(Entry{Ops: []Op{&Told{Items: []ToldItem{{Number: 1}}}}}, nil)
+			s.Apply(Entry{Ops: []Op{&RecordDelivered{Items: []Delivery{{Number: 1}}}}}, nil)
 		}
 		if good.Digest() == bad.Digest() {
 			t.Errorf("damaged %s was not noticed", field)
@@ -194,12 +194,12 @@ func TestASnapshotWithNoticesOutOfPlaceIsRefused(t *testing.T) {
 	for name, bend := range map[string]func(s *State){
 		"number in the future": func(s *State) { s.notices.write(s.own).list[1].Number = 9 },
 		"the same twice":       func(s *State) { s.notices.write(s.own).list[1].Number = 1 },
-		"no kind":              func(s *State) { s.notices.write(s.own).list[0].Kind = numNoticeKinds },
+		"no kind":              func(s *State) { s.notices.write(s.own).list[0].Kind = numNotificationKinds },
 		"a job to come":        func(s *State) { s.notices.write(s.own).list[0].Task.Job = 9 },
 		"too many": func(s *State) {
 			q := s.notices.write(s.own)
 			for range maxNotices {
-				q.list = append(q.list, Notice{Number: s.nextNotice, Kind: LetterCommandNotice, Task: ref(1, 0)})
+				q.list = append(q.list, Notification{Number: s.nextNotice, Kind: DeadLetterCommandNotification, Task: ref(1, 0)})
 				s.nextNotice++
 			}
 		},
@@ -222,12 +222,12 @@ func TestDeadLettersAreCountedByType(t *testing.T) {
 	w.submit(p)
 	want := func(what string, m map[string]int) {
 		t.Helper()
-		if got := w.s.Letters(); fmt.Sprint(got) != fmt.Sprint(m) {
+		if got := w.s.DeadLettersByType(); fmt.Sprint(got) != fmt.Sprint(m) {
 			t.Errorf("%s: %v, want %v", what, got, m)
 		}
 	}
 	for i := range uint32(4) {
-		w.do(failed(w.assign(i, 1), ToDead))
+		w.do(failed(w.assign(i, 1), NextDead))
 	}
 	want("all dead", map[string]int{"command": 1, "run": 2, "once": 1})
 	w.do(&Revive{Job: 1, Tasks: []uint32{1}}, &Purge{Job: 1, Tasks: []uint32{0}})

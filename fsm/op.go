@@ -25,7 +25,7 @@ const (
 	opJobSeal
 	opJobDrop
 	opAssign
-	opBegin
+	opRecordStart
 	opComplete
 	opFail
 	opRequeue
@@ -43,7 +43,7 @@ const (
 	opRevive
 	opPurge
 	opNotify
-	opTold
+	opRecordDelivered
 	opDrainWorker
 	opUndrainWorker
 	opCheckpoint
@@ -61,23 +61,23 @@ const (
 func newOp(k opKind) Op {
 	switch k {
 	case opCluster:
-		return new(Cluster)
+		return new(SetClusterID)
 	case opReplica:
 		return new(Replica)
 	case opLeaderStart:
-		return new(LeaderStart)
+		return new(StartTerm)
 	case opJobBegin:
-		return new(JobBegin)
+		return new(BeginUpload)
 	case opJobChunk:
 		return new(JobChunk)
 	case opJobSeal:
-		return new(JobSeal)
+		return new(SealUpload)
 	case opJobDrop:
-		return new(JobDrop)
+		return new(DropUpload)
 	case opAssign:
 		return new(Assign)
-	case opBegin:
-		return new(Begin)
+	case opRecordStart:
+		return new(RecordStart)
 	case opComplete:
 		return new(Complete)
 	case opFail:
@@ -97,9 +97,9 @@ func newOp(k opKind) Op {
 	case opFailTask:
 		return new(FailTask)
 	case opWorkerUp:
-		return new(WorkerJoin)
+		return new(RegisterWorker)
 	case opWorkerDown:
-		return new(WorkerLeave)
+		return new(MarkWorkerDown)
 	case opForgetWorkers:
 		return new(ForgetWorkers)
 	case opForgetKeys:
@@ -111,9 +111,9 @@ func newOp(k opKind) Op {
 	case opPurge:
 		return new(Purge)
 	case opNotify:
-		return new(Notify)
-	case opTold:
-		return new(Told)
+		return new(NotifyDeadLetters)
+	case opRecordDelivered:
+		return new(RecordDelivered)
 	case opDrainWorker:
 		return new(DrainWorker)
 	case opUndrainWorker:
@@ -123,9 +123,9 @@ func newOp(k opKind) Op {
 	case opUpdate:
 		return new(Update)
 	case opRemember:
-		return new(Remember)
+		return new(RememberResults)
 	case opReuse:
-		return new(Reuse)
+		return new(ReuseResults)
 	case opForgetResults:
 		return new(ForgetResults)
 	case opJobArray:
@@ -138,7 +138,7 @@ func newOp(k opKind) Op {
 }
 
 // Cluster names the cluster; the first leader proposes it once.
-type Cluster struct {
+type SetClusterID struct {
 	ID string // 32 hexadecimal digits
 }
 
@@ -151,17 +151,17 @@ type Replica struct {
 	Replaces string
 	// Floor is a log index up to which this replica has stored all that is
 	// committed: a folder that ends below it is an old copy. It only grows.
-	Floor uint64
+	LowWaterMark uint64
 }
 
 // LeaderStart is the first operation of a term.
-type LeaderStart struct {
+type StartTerm struct {
 	Term     uint64
 	ServerID string
 }
 
 // JobBegin begins a job: its tasks follow in chunks, its seal makes it exist.
-type JobBegin struct {
+type BeginUpload struct {
 	ID         JobID  // must be the next number
 	Key        string // idempotency key; never empty
 	KeyExpires int64  // ms; when the key may be forgotten
@@ -193,14 +193,14 @@ func AddChunk(job JobID, c *Chunk) Op {
 }
 
 // JobSeal makes an uploaded job exist.
-type JobSeal struct {
+type SealUpload struct {
 	Job    JobID
 	Sum    uint32   // CRC-32C over the blobs of all chunks
 	Digest [16]byte // of header and tasks, for the idempotency key
 }
 
 // JobDrop removes a job that was never sealed.
-type JobDrop struct {
+type DropUpload struct {
 	Job JobID
 }
 
@@ -214,18 +214,18 @@ type AssignItem struct {
 type Assign struct{ Items []AssignItem }
 
 // HeldItem names a live attempt and the worker that holds it.
-type HeldItem struct {
+type HeldAttempt struct {
 	AttemptRef
 	Worker WorkerID
 }
 
 // Begin logs that at-most-once attempts begin: from now on they are never
 // repeated.
-type Begin struct{ Items []HeldItem }
+type RecordStart struct{ Items []HeldAttempt }
 
 // CompleteItem ends a task well.
 type CompleteItem struct {
-	HeldItem
+	HeldAttempt
 	DurationMS   uint32 // from begin to end by the worker's clock
 	Result       []byte // ≤ 4 KiB
 	OutputSize   int64  // bytes
@@ -240,19 +240,19 @@ type Next uint8
 
 // What becomes of a failed task.
 const (
-	Retry  Next = iota + 1 // again, at Due
-	ToDead                 // retries used up
-	ToFailed
+	NextRetry Next = iota + 1 // again, at Due
+	NextDead                  // retries used up
+	NextFailed
 )
 
 // FailItem ends an attempt that failed.
 type FailItem struct {
-	HeldItem
-	DurationMS uint32
-	Next       Next
-	Due        int64 // ms; with Retry
-	Burns      bool  // counts against the retries
-	Error      string
+	HeldAttempt
+	DurationMS    uint32
+	Next          Next
+	Due           int64 // ms; with Retry
+	CountsAsRetry bool  // counts against the retries
+	Error         string
 }
 
 // Fail records failures.
@@ -264,11 +264,11 @@ type Requeue struct {
 	// Lost: they ran on a worker that was lost. The loss is counted and kept in
 	// the task's history.
 	Lost  bool
-	Items []HeldItem
+	Items []HeldAttempt
 }
 
 // Lose ends at-most-once attempts whose fate is unknown.
-type Lose struct{ Items []HeldItem }
+type Lose struct{ Items []HeldAttempt }
 
 // DueItem names a scheduled task by the attempt after which it waits.
 type DueItem = AttemptRef
@@ -278,16 +278,16 @@ type Due struct{ Items []DueItem }
 
 // CancelJob ends all ordinary tasks of a job.
 type CancelJob struct {
-	Job    JobID
-	Reason string
-	Now    bool // ends its clean-up tasks as well
+	Job            JobID
+	Reason         string
+	IncludeCleanup bool // ends its clean-up tasks as well
 }
 
 // CancelTask ends one task, or an array, and with it all that depend on it.
 type CancelTask struct {
-	Task   TaskRef
-	Reason string
-	Whole  bool // all tasks of the array that the task is of
+	Task       TaskRef
+	Reason     string
+	WholeArray bool // all tasks of the array that the task is of
 }
 
 // FailJob ends a job as failed: its deadline has passed.
@@ -305,7 +305,7 @@ type FailTask struct {
 
 // WorkerJoin makes a worker up. If it was up as another incarnation, that one's
 // attempts must have been put back before.
-type WorkerJoin struct {
+type RegisterWorker struct {
 	ID          WorkerID // the name's number, or the next one for a new name
 	Name        string
 	Incarnation string
@@ -326,7 +326,7 @@ type Resource struct {
 }
 
 // WorkerLeave makes a worker down.
-type WorkerLeave struct {
+type MarkWorkerDown struct {
 	ID     WorkerID
 	Reason string
 }
@@ -352,23 +352,23 @@ type Purge struct {
 }
 
 // NotifyItem asks for the notice of a dead letter.
-type NotifyItem struct {
+type DeadLetterNotification struct {
 	Task TaskRef
-	Kind NoticeKind // LetterWebhookNotice or LetterCommandNotice
+	Kind NotificationKind // LetterWebhookNotice or LetterCommandNotice
 }
 
 // Notify queues notices of dead letters. The state machine knows no settings:
 // the leader, which does, proposes this beside the operation that ends the task.
-type Notify struct{ Items []NotifyItem }
+type NotifyDeadLetters struct{ Items []DeadLetterNotification }
 
 // ToldItem is what became of a notice.
-type ToldItem struct {
+type Delivery struct {
 	Number    uint64
 	Delivered bool // else it was given up
 }
 
 // Told takes notices that were delivered or given up out of the queue.
-type Told struct{ Items []ToldItem }
+type RecordDelivered struct{ Items []Delivery }
 
 // ForgetJobs removes jobs that have ended.
 type ForgetJobs struct{ IDs []JobID }
@@ -388,7 +388,7 @@ type UndrainWorker struct{ ID WorkerID }
 
 // Checkpoint saves how far a live attempt has come.
 type Checkpoint struct {
-	HeldItem
+	HeldAttempt
 	Saved SavedCheckpoint // Attempt and AtMS are set when it is applied
 }
 
@@ -400,47 +400,47 @@ type RememberItem struct {
 }
 
 // Remember keeps results of pure tasks under their keys.
-type Remember struct{ Items []RememberItem }
+type RememberResults struct{ Items []RememberItem }
 
 // Reuse ends ready pure tasks with the results remembered under their keys.
-type Reuse struct{ Tasks []TaskRef }
+type ReuseResults struct{ Tasks []TaskRef }
 
 // ForgetResults removes remembered results.
 type ForgetResults struct{ Keys []string }
 
-func (*Remember) kind() opKind      { return opRemember }
-func (*Reuse) kind() opKind         { return opReuse }
-func (*ForgetResults) kind() opKind { return opForgetResults }
-func (*JobArray) kind() opKind      { return opJobArray }
+func (*RememberResults) kind() opKind { return opRemember }
+func (*ReuseResults) kind() opKind    { return opReuse }
+func (*ForgetResults) kind() opKind   { return opForgetResults }
+func (*JobArray) kind() opKind        { return opJobArray }
 
-func (*Cluster) kind() opKind       { return opCluster }
-func (*Replica) kind() opKind       { return opReplica }
-func (*LeaderStart) kind() opKind   { return opLeaderStart }
-func (*JobBegin) kind() opKind      { return opJobBegin }
-func (*JobChunk) kind() opKind      { return opJobChunk }
-func (*JobSeal) kind() opKind       { return opJobSeal }
-func (*JobDrop) kind() opKind       { return opJobDrop }
-func (*Assign) kind() opKind        { return opAssign }
-func (*Begin) kind() opKind         { return opBegin }
-func (*Complete) kind() opKind      { return opComplete }
-func (*Fail) kind() opKind          { return opFail }
-func (*Requeue) kind() opKind       { return opRequeue }
-func (*Lose) kind() opKind          { return opLose }
-func (*Due) kind() opKind           { return opDue }
-func (*CancelJob) kind() opKind     { return opCancelJob }
-func (*CancelTask) kind() opKind    { return opCancelTask }
-func (*FailJob) kind() opKind       { return opFailJob }
-func (*FailTask) kind() opKind      { return opFailTask }
-func (*WorkerJoin) kind() opKind    { return opWorkerUp }
-func (*WorkerLeave) kind() opKind   { return opWorkerDown }
-func (*ForgetWorkers) kind() opKind { return opForgetWorkers }
-func (*ForgetKeys) kind() opKind    { return opForgetKeys }
-func (*ForgetJobs) kind() opKind    { return opForgetJobs }
-func (*Revive) kind() opKind        { return opRevive }
-func (*Purge) kind() opKind         { return opPurge }
-func (*Notify) kind() opKind        { return opNotify }
-func (*Told) kind() opKind          { return opTold }
-func (*DrainWorker) kind() opKind   { return opDrainWorker }
-func (*UndrainWorker) kind() opKind { return opUndrainWorker }
-func (*Checkpoint) kind() opKind    { return opCheckpoint }
-func (*Update) kind() opKind        { return opUpdate }
+func (*SetClusterID) kind() opKind      { return opCluster }
+func (*Replica) kind() opKind           { return opReplica }
+func (*StartTerm) kind() opKind         { return opLeaderStart }
+func (*BeginUpload) kind() opKind       { return opJobBegin }
+func (*JobChunk) kind() opKind          { return opJobChunk }
+func (*SealUpload) kind() opKind        { return opJobSeal }
+func (*DropUpload) kind() opKind        { return opJobDrop }
+func (*Assign) kind() opKind            { return opAssign }
+func (*RecordStart) kind() opKind       { return opRecordStart }
+func (*Complete) kind() opKind          { return opComplete }
+func (*Fail) kind() opKind              { return opFail }
+func (*Requeue) kind() opKind           { return opRequeue }
+func (*Lose) kind() opKind              { return opLose }
+func (*Due) kind() opKind               { return opDue }
+func (*CancelJob) kind() opKind         { return opCancelJob }
+func (*CancelTask) kind() opKind        { return opCancelTask }
+func (*FailJob) kind() opKind           { return opFailJob }
+func (*FailTask) kind() opKind          { return opFailTask }
+func (*RegisterWorker) kind() opKind    { return opWorkerUp }
+func (*MarkWorkerDown) kind() opKind    { return opWorkerDown }
+func (*ForgetWorkers) kind() opKind     { return opForgetWorkers }
+func (*ForgetKeys) kind() opKind        { return opForgetKeys }
+func (*ForgetJobs) kind() opKind        { return opForgetJobs }
+func (*Revive) kind() opKind            { return opRevive }
+func (*Purge) kind() opKind             { return opPurge }
+func (*NotifyDeadLetters) kind() opKind { return opNotify }
+func (*RecordDelivered) kind() opKind   { return opRecordDelivered }
+func (*DrainWorker) kind() opKind       { return opDrainWorker }
+func (*UndrainWorker) kind() opKind     { return opUndrainWorker }
+func (*Checkpoint) kind() opKind        { return opCheckpoint }
+func (*Update) kind() opKind            { return opUpdate }

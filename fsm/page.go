@@ -11,18 +11,18 @@ type ownership struct {
 // record is the changing part of a task. 48 bytes; there is one for each task
 // of the cluster, so look twice before adding a field.
 type record struct {
-	changed  uint64 // see changes.go; in memory alone
-	started  int64  // ms; begin of the last attempt that ended, or of an at-most-once one that runs
-	ended    int64  // ms; end of the last attempt; while Scheduled: when it is due
-	attempt  uint32 // 0 = none yet
-	worker   WorkerID
-	pending  uint32 // dependencies that have not completed
-	failures uint32 // failed attempts that burnt a retry
-	note     uint32 // position in the job's notes + 1; 0 = none
-	state    TaskState
-	begun    bool  // at-most-once: its start is logged
-	byHand   bool  // cancelled by a person, not because of another task
-	losses   uint8 // attempts whose worker was lost while they ran; stays at 255
+	changed         uint64 // see changes.go; in memory alone
+	started         int64  // ms; begin of the last attempt that ended, or of an at-most-once one that runs
+	ended           int64  // ms; end of the last attempt; while Scheduled: when it is due
+	attempt         uint32 // 0 = none yet
+	worker          WorkerID
+	pending         uint32 // dependencies that have not completed
+	failures        uint32 // failed attempts that burnt a retry
+	note            uint32 // position in the job's notes + 1; 0 = none
+	state           TaskState
+	startLogged     bool  // at-most-once: its start is logged
+	cancelledByUser bool  // cancelled by a person, not because of another task
+	losses          uint8 // attempts whose worker was lost while they ran; stays at 255
 }
 
 // pageSize is the number of records in a full page. A page is what a write

@@ -12,9 +12,9 @@ type Reason uint8
 // the state machine is total.
 const (
 	Accepted        Reason = iota
-	NoSuchJob              // unknown, not yet sealed, or forgotten
-	NoSuchTask             // index or name not in the job
-	NoSuchWorker           // unknown number
+	JobNotFound            // unknown, not yet sealed, or forgotten
+	TaskNotFound           // index or name not in the job
+	WorkerNotFound         // unknown number
 	WrongState             // the task, job or worker is not in a state that allows this
 	StaleAttempt           // not the live attempt, or not held by this worker
 	AlreadyAccepted        // the same completion was accepted before
@@ -22,9 +22,9 @@ const (
 	KeyConflict            // the idempotency key belongs to another job
 	OutOfOrder             // a number, index or count that does not follow the one before
 	Malformed              // contents that do not decode or are out of range
-	OverBudget             // all of its kind together would be too long
-	VersionDiffers         // the job has another version than the update is for
-	TooMany                // a bound of the replicated state would be passed
+	BudgetExceeded         // all of its kind together would be too long
+	VersionMismatch        // the job has another version than the update is for
+	LimitExceeded          // a bound of the replicated state would be passed
 	numReasons
 )
 

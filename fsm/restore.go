@@ -182,7 +182,7 @@ func (f *frameReader) cluster(d *decoder) {
 }
 
 func (f *frameReader) worker(d *decoder) {
-	var o WorkerJoin
+	var o RegisterWorker
 	o.decode(d)
 	w := &Worker{
 		ID: o.ID, Name: o.Name, Incarnation: o.Incarnation, Slots: o.Slots, Labels: o.Labels,
@@ -328,8 +328,8 @@ func (j *job) repeatPage(tasks uint32) error {
 	}
 	for i := range p.recs {
 		j.counts[p.recs[i].state]++
-		if j.final(j.records.n + uint32(i)) { //nolint:gosec // ≤ total
-			j.finals[p.recs[i].state]++
+		if j.isCleanup(j.records.n + uint32(i)) { //nolint:gosec // ≤ total
+			j.cleanupCounts[p.recs[i].state]++
 		}
 	}
 	j.records.pages = append(j.records.pages, p)
@@ -351,8 +351,8 @@ func readRecords(j *job, d *decoder, tasks uint32) error {
 		}
 		p.recs = append(p.recs, r)
 		j.counts[r.state]++
-		if j.final(j.records.n + uint32(len(p.recs)) - 1) { //nolint:gosec // ≤ total
-			j.finals[r.state]++
+		if j.isCleanup(j.records.n + uint32(len(p.recs)) - 1) { //nolint:gosec // ≤ total
+			j.cleanupCounts[r.state]++
 		}
 	}
 	if d.err != nil {

@@ -36,9 +36,9 @@ func TestARevivedTaskKeepsItsNumberAndStartsWithoutFailures(t *testing.T) {
 	w := newWorld(t).do(worker(1), worker(2))
 	w.submit(chain(2))
 	lost := w.assign(0, 2)
-	w.do(&Requeue{Lost: true, Items: []HeldItem{lost}})
+	w.do(&Requeue{Lost: true, Items: []HeldAttempt{lost}})
 	dead := w.assign(0, 1)
-	w.do(failed(dead, ToDead)).do(&Revive{Job: 1})
+	w.do(failed(dead, NextDead)).do(&Revive{Job: 1})
 	wantStates(w, "revived", Pending, Blocked)
 	v, _ := w.s.Task(ref(1, 0))
 	if v.Attempt != 2 || v.Failures != 0 || v.Losses != 0 || v.EndedMS != 0 {
@@ -47,9 +47,9 @@ func TestARevivedTaskKeepsItsNumberAndStartsWithoutFailures(t *testing.T) {
 	if j, _ := w.s.Job(1); j.State != JobRunning || j.Error != "" || j.EndedMS != 0 || j.RevivedMS != w.now || j.Stopping {
 		t.Errorf("job is %+v", j)
 	}
-	for _, zombie := range []HeldItem{lost, dead} {
+	for _, zombie := range []HeldAttempt{lost, dead} {
 		refused(t, w, "completing an attempt of before", StaleAttempt, complete(zombie))
-		refused(t, w, "failing an attempt of before", StaleAttempt, failed(zombie, ToDead))
+		refused(t, w, "failing an attempt of before", StaleAttempt, failed(zombie, NextDead))
 		refused(t, w, "an old retry time", WrongState, &Due{Items: []DueItem{zombie.AttemptRef}})
 	}
 	refused(t, w, "the old number", StaleAttempt, &Assign{Items: []AssignItem{AssignItem(dead)}})
@@ -70,7 +70,7 @@ func TestAJobThatGoesOnIsRevivedWhileItRuns(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, nil, []uint32{0}, []uint32{2}, nil)))
 	live := w.assign(1, 1)
-	w.do(failed(w.assign(0, 1), ToFailed)).do(failed(w.assign(4, 1), ToDead))
+	w.do(failed(w.assign(0, 1), NextFailed)).do(failed(w.assign(4, 1), NextDead))
 	wantStates(w, "failed", Failed, Assigned, Cancelled, Cancelled, Dead)
 	refused(t, w, "reviving one that runs", WrongState, &Revive{Job: 1, Tasks: []uint32{1}})
 	refused(t, w, "reviving one behind a failed one", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
@@ -93,13 +93,13 @@ func TestAStoppingJobIsRevivedWithItsLiveAttempts(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil, nil, []uint32{2}))
 	live := w.assign(1, 1)
-	w.do(failed(w.assign(0, 1), ToDead))
+	w.do(failed(w.assign(0, 1), NextDead))
 	wantStates(w, "stopping", Dead, Assigned, Cancelled, Cancelled)
 	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
 	wantStates(w, "revived", Pending, Assigned, Pending, Blocked)
-	w.do(failed(live, Retry))
+	w.do(failed(live, NextRetry))
 	wantStates(w, "retried", Pending, Scheduled, Pending, Blocked)
-	w.do(failed(w.assign(0, 1), ToDead))
+	w.do(failed(w.assign(0, 1), NextDead))
 	wantStates(w, "stopped again", Dead, Cancelled, Cancelled, Cancelled)
 	if j, _ := w.s.Job(1); j.State != JobFailed || j.Error != "task t0 dead: exit 1" {
 		t.Errorf("job is %+v", j)
@@ -143,7 +143,7 @@ func TestARunningJobStaysSoWhenItIsRevived(t *testing.T) {
 		w := newWorld(t).do(worker(1))
 		w.submit(going(plan(nil, nil)))
 		held := []AssignItem{AssignItem(hold(1, 0, 1, 1)), AssignItem(hold(1, 1, 1, 1))}
-		ops := []Op{&Assign{Items: held}, failed(HeldItem(held[0]), ToDead), &Revive{Job: 1}}
+		ops := []Op{&Assign{Items: held}, failed(HeldAttempt(held[0]), NextDead), &Revive{Job: 1}}
 		if r := w.s.Apply(Entry{NowMS: now, Ops: ops}, nil); r != Accepted {
 			t.Fatal(r)
 		}
@@ -161,7 +161,7 @@ func TestWhatPeopleCancelledStaysUnlessTheyAskForIt(t *testing.T) {
 	made := func() *world {
 		w := newWorld(t).do(worker(1))
 		w.submit(going(plan(nil, nil, []uint32{1}, []uint32{0})))
-		return w.do(&CancelTask{Task: ref(1, 1)}).do(failed(w.assign(0, 1), ToDead))
+		return w.do(&CancelTask{Task: ref(1, 1)}).do(failed(w.assign(0, 1), NextDead))
 	}
 	w := made().do(&Revive{Job: 1, Tasks: []uint32{0}})
 	wantStates(w, "another named", Pending, Cancelled, Cancelled, Blocked)
@@ -178,14 +178,14 @@ func TestWhoAsksWronglyRevivesAndTakesOutNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, nil, nil)))
-	w.do(failed(w.assign(0, 1), ToDead)).do(failed(w.assign(1, 1), ToFailed))
+	w.do(failed(w.assign(0, 1), NextDead)).do(failed(w.assign(1, 1), NextFailed))
 	for what, c := range map[string]struct {
 		job   JobID
 		tasks []uint32
 		want  Reason
 	}{
-		"unknown job":  {2, nil, NoSuchJob},
-		"unknown task": {1, []uint32{0, 3}, NoSuchTask},
+		"unknown job":  {2, nil, JobNotFound},
+		"unknown task": {1, []uint32{0, 3}, TaskNotFound},
 		"descending":   {1, []uint32{1, 0}, Malformed},
 		"twice":        {1, []uint32{0, 0}, Malformed},
 		"still open":   {1, []uint32{0, 2}, WrongState},
@@ -202,9 +202,9 @@ func TestWhoAsksWronglyRevivesAndTakesOutNothing(t *testing.T) {
 	if got := w.s.History(ref(1, 0)); len(got) != 1 {
 		t.Errorf("history of what was taken out: %v", got)
 	}
-	w.do(&JobBegin{ID: 2, Key: "upload", Header: diamond().header(), Total: 4}, &JobChunk{Job: 2, Chunk: diamond().chunk(0, 4)})
-	refused(t, w, "reviving an upload", NoSuchJob, &Revive{Job: 2})
-	refused(t, w, "purging an upload", NoSuchJob, &Purge{Job: 2})
+	w.do(&BeginUpload{ID: 2, Key: "upload", Header: diamond().header(), Total: 4}, &JobChunk{Job: 2, Chunk: diamond().chunk(0, 4)})
+	refused(t, w, "reviving an upload", JobNotFound, &Revive{Job: 2})
+	refused(t, w, "purging an upload", JobNotFound, &Purge{Job: 2})
 }
 
 // Whatever happened before: all that is revived can end, and if it does well,
@@ -218,7 +218,7 @@ func TestEveryTaskOfARevivedJobCanEnd(t *testing.T) {
 		for n := range 30 + choose(60) {
 			s.Apply(Entry{NowMS: int64(n), Ops: g.ops(s)}, nil)
 		}
-		s.Apply(Entry{NowMS: 999, Ops: []Op{&WorkerJoin{ID: s.NextWorker(), Name: "last", Incarnation: "i"}}}, nil)
+		s.Apply(Entry{NowMS: 999, Ops: []Op{&RegisterWorker{ID: s.NextWorker(), Name: "last", Incarnation: "i"}}}, nil)
 		for j := range s.Jobs(0) {
 			before := j
 			whole := s.Apply(Entry{NowMS: 1000, Ops: []Op{&Revive{Job: j.ID}}}, nil)
@@ -275,7 +275,7 @@ func TestATaskLeftBehindNamesWhatStaysBehind(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, nil, []uint32{0, 1}, []uint32{2})))
-	w.do(failed(w.assign(0, 1), ToDead)).do(failed(w.assign(1, 1), ToDead))
+	w.do(failed(w.assign(0, 1), NextDead)).do(failed(w.assign(1, 1), NextDead))
 	want := func(what string, texts ...string) {
 		t.Helper()
 		for i, text := range texts {
@@ -289,7 +289,7 @@ func TestATaskLeftBehindNamesWhatStaysBehind(t *testing.T) {
 	wantStates(w, "revived one", Pending, Dead, Cancelled, Cancelled)
 	want("revived one", "exit 1", "exit 1", "dependency t1 failed", "dependency t2 failed")
 	size := w.s.jobs.get(1).notes.size
-	w.do(failed(w.assign(0, 1), ToDead)).do(&Revive{Job: 1, Tasks: []uint32{0}})
+	w.do(failed(w.assign(0, 1), NextDead)).do(&Revive{Job: 1, Tasks: []uint32{0}})
 	want("revived again", "exit 1", "exit 1", "dependency t1 failed", "dependency t2 failed")
 	if grown := w.s.jobs.get(1).notes.size - size; grown > 64 {
 		t.Errorf("what is true already was written again: %d bytes more", grown)
@@ -304,7 +304,7 @@ func TestATaskLeftBehindByAStoppedJobNamesItsDependency(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil, []uint32{1}))
 	live := w.assign(1, 1)
-	w.do(failed(w.assign(0, 1), ToDead)).do(failed(live, ToDead))
+	w.do(failed(w.assign(0, 1), NextDead)).do(failed(live, NextDead))
 	if got := w.s.Result(ref(1, 2)).Error; got != "job stopped: task t0 failed" {
 		t.Errorf("the error is %q", got)
 	}
@@ -318,7 +318,7 @@ func TestWhatPeopleCancelledStaysSoAfterARestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, nil, []uint32{1})))
-	w.do(&CancelTask{Task: ref(1, 1)}).do(failed(w.assign(0, 1), ToDead))
+	w.do(&CancelTask{Task: ref(1, 1)}).do(failed(w.assign(0, 1), NextDead))
 	w.s = restored(t, snapshotOf(t, w.s))
 	refused(t, w, "one behind what a person cancelled", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
 	w.do(&Revive{Job: 1, Tasks: []uint32{0}})

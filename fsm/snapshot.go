@@ -142,7 +142,7 @@ func (f *frameWriter) workers(s *State) {
 }
 
 func (e *encoder) worker(w *Worker) {
-	join := WorkerJoin{
+	join := RegisterWorker{
 		ID: w.ID, Name: w.Name, Incarnation: w.Incarnation, Slots: w.Slots, Labels: w.Labels,
 		Resources: w.Resources, Version: w.Version, Address: w.Address,
 	}
@@ -233,8 +233,8 @@ func (e *encoder) record(r *record) {
 	e.u64(uint64(r.failures))
 	e.u64(uint64(r.note))
 	e.byte(byte(r.state))
-	e.bool(r.begun)
-	e.bool(r.byHand)
+	e.bool(r.startLogged)
+	e.bool(r.cancelledByUser)
 	e.byte(r.losses)
 }
 
@@ -247,8 +247,8 @@ func (d *decoder) record(r *record) {
 	r.failures = d.u32()
 	r.note = d.u32()
 	r.state = TaskState(d.byte())
-	r.begun = d.bool()
-	r.byHand = d.bool()
+	r.startLogged = d.bool()
+	r.cancelledByUser = d.bool()
 	r.losses = d.byte()
 }
 

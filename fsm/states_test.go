@@ -32,18 +32,18 @@ func driveFinal(t *testing.T, to TaskState) (*world, TaskRef) {
 	p := plan(nil, nil)
 	p.tasks[1].policy = 3
 	w.submit(p)
-	w.do(failed(w.assign(0, 1), ToFailed))
+	w.do(failed(w.assign(0, 1), NextFailed))
 	switch h := w.assign(1, 1); to {
 	case finalCompleted:
 		w.do(complete(h))
 	case finalFailed:
-		w.do(failed(h, ToFailed))
+		w.do(failed(h, NextFailed))
 	case finalCancelled:
 		w.do(&CancelTask{Task: ref(1, 1)})
 	case finalDead:
-		w.do(failed(h, ToDead))
+		w.do(failed(h, NextDead))
 	case finalLost:
-		w.do(&Begin{Items: []HeldItem{h}}, &Lose{Items: []HeldItem{h}})
+		w.do(&RecordStart{Items: []HeldAttempt{h}}, &Lose{Items: []HeldAttempt{h}})
 	}
 	return w, ref(1, 1)
 }
@@ -90,16 +90,16 @@ func drive(t *testing.T, to TaskState) (*world, TaskRef) {
 	case Assigned:
 		w.assign(1, 1)
 	case Scheduled:
-		w.do(failed(w.assign(1, 1), Retry))
+		w.do(failed(w.assign(1, 1), NextRetry))
 	case Completed:
 		w.do(complete(w.assign(1, 1)))
 	case Failed:
-		w.do(failed(w.assign(1, 1), ToFailed))
+		w.do(failed(w.assign(1, 1), NextFailed))
 	case Dead:
-		w.do(failed(w.assign(1, 1), ToDead))
+		w.do(failed(w.assign(1, 1), NextDead))
 	case Lost:
 		h := w.assign(1, 1)
-		w.do(&Begin{Items: []HeldItem{h}}, &Lose{Items: []HeldItem{h}})
+		w.do(&RecordStart{Items: []HeldAttempt{h}}, &Lose{Items: []HeldAttempt{h}})
 	case Cancelled:
 		w.do(&CancelTask{Task: ref(1, 1)})
 	}
@@ -115,8 +115,8 @@ type action struct {
 	ops  func(at AttemptRef) []Op
 }
 
-func one(name string, op func(h HeldItem) Op) action {
-	return action{name, func(at AttemptRef) []Op { return []Op{op(HeldItem{at, 1})} }}
+func one(name string, op func(h HeldAttempt) Op) action {
+	return action{name, func(at AttemptRef) []Op { return []Op{op(HeldAttempt{at, 1})} }}
 }
 
 var actions = []action{
@@ -125,28 +125,28 @@ var actions = []action{
 		return []Op{give, complete(hold(1, 0, 1, 1))}
 	}},
 	{"dependency failed", func(AttemptRef) []Op { return []Op{&FailTask{Task: ref(1, 0), Error: "late"}} }},
-	one("assigned", func(h HeldItem) Op {
+	one("assigned", func(h HeldAttempt) Op {
 		h.Attempt++
 		return &Assign{Items: []AssignItem{AssignItem(h)}}
 	}),
-	one("completed", func(h HeldItem) Op { return complete(h) }),
-	one("failed, to be retried", func(h HeldItem) Op { return failed(h, Retry) }),
-	one("failed, retries used up", func(h HeldItem) Op { return failed(h, ToDead) }),
-	one("failed for good", func(h HeldItem) Op { return failed(h, ToFailed) }),
-	one("put back", func(h HeldItem) Op { return &Requeue{Items: []HeldItem{h}} }),
+	one("completed", func(h HeldAttempt) Op { return complete(h) }),
+	one("failed, to be retried", func(h HeldAttempt) Op { return failed(h, NextRetry) }),
+	one("failed, retries used up", func(h HeldAttempt) Op { return failed(h, NextDead) }),
+	one("failed for good", func(h HeldAttempt) Op { return failed(h, NextFailed) }),
+	one("put back", func(h HeldAttempt) Op { return &Requeue{Items: []HeldAttempt{h}} }),
 	{"begun and lost", func(at AttemptRef) []Op {
-		h := []HeldItem{{at, 1}}
-		return []Op{&Begin{Items: h}, &Lose{Items: h}}
+		h := []HeldAttempt{{at, 1}}
+		return []Op{&RecordStart{Items: h}, &Lose{Items: h}}
 	}},
-	one("due", func(h HeldItem) Op { return &Due{Items: []DueItem{h.AttemptRef}} }),
-	one("queued too long", func(h HeldItem) Op { return &FailTask{Task: h.TaskRef, Error: "late"} }),
-	one("cancelled", func(h HeldItem) Op { return &CancelTask{Task: h.TaskRef} }),
-	one("job cancelled", func(h HeldItem) Op { return &CancelJob{Job: h.Job} }),
-	one("job failed", func(h HeldItem) Op { return &FailJob{Job: h.Job} }),
-	one("brought back", func(h HeldItem) Op { return &Revive{Job: h.Job} }),
-	one("updated to a later time", func(h HeldItem) Op { return &Update{Job: h.Job, Task: h.Index, Set: SetNotBefore, NotBeforeMS: 950} }),
-	one("result reused", func(h HeldItem) Op { return &Reuse{Tasks: []TaskRef{h.TaskRef}} }),
-	one("taken out", func(h HeldItem) Op { return &Purge{Job: h.Job} }),
+	one("due", func(h HeldAttempt) Op { return &Due{Items: []DueItem{h.AttemptRef}} }),
+	one("queued too long", func(h HeldAttempt) Op { return &FailTask{Task: h.TaskRef, Error: "late"} }),
+	one("cancelled", func(h HeldAttempt) Op { return &CancelTask{Task: h.TaskRef} }),
+	one("job cancelled", func(h HeldAttempt) Op { return &CancelJob{Job: h.Job} }),
+	one("job failed", func(h HeldAttempt) Op { return &FailJob{Job: h.Job} }),
+	one("brought back", func(h HeldAttempt) Op { return &Revive{Job: h.Job} }),
+	one("updated to a later time", func(h HeldAttempt) Op { return &Update{Job: h.Job, Task: h.Index, Set: SetNotBefore, NotBeforeMS: 950} }),
+	one("result reused", func(h HeldAttempt) Op { return &ReuseResults{Tasks: []TaskRef{h.TaskRef}} }),
+	one("taken out", func(h HeldAttempt) Op { return &Purge{Job: h.Job} }),
 }
 
 // Everything is tried in every state: what may follow is what the table says,

@@ -38,9 +38,9 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 		s.countLetter(j.kind(i), -1)
 	}
 	j.counts[to]++
-	if j.final(i) {
-		j.finals[r.state]--
-		j.finals[to]++
+	if j.isCleanup(i) {
+		j.cleanupCounts[r.state]--
+		j.cleanupCounts[to]++
 	}
 	r.state = to
 	if j.saved > 0 && to.Terminal() {
@@ -77,11 +77,11 @@ func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32
 	if to == Dead {
 		fx.dead(TaskRef{j.id, i})
 	}
-	if j.err == "" && (j.final(i) || !j.borne()) {
+	if j.err == "" && (j.isCleanup(i) || !j.toleratesFailures()) {
 		j.err = j.failure(i, to, why)
 	}
 	s.cancelDependents(j, i)
-	if j.stopsOnFailure() && !j.stopping && !j.final(i) && !j.borne() {
+	if j.stopsOnFailure() && !j.stopping && !j.isCleanup(i) && !j.toleratesFailures() {
 		s.stop(j, i)
 	}
 	s.settle(j, fx)
@@ -91,10 +91,10 @@ func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32
 func (j *job) failure(i uint32, state TaskState, why string) string {
 	text := fmt.Sprintf("task %s %s: %s", j.name(i), state, why)
 	switch {
-	case j.final(i):
+	case j.isCleanup(i):
 		return "clean-up " + text
-	case j.bears() > 0:
-		return fmt.Sprintf("%d tasks failed, which is more than %d: %s", j.failedOrdinary(), j.bears(), text)
+	case j.toleratedFailures() > 0:
+		return fmt.Sprintf("%d tasks failed, which is more than %d: %s", j.failedOrdinary(), j.toleratedFailures(), text)
 	}
 	return text
 }
@@ -185,9 +185,9 @@ func (s *State) releaseRun(j *job, first, n uint32, fx *Effects) {
 		s.mix(uint64(at)<<32 | uint64(n))
 		j.counts[Blocked] -= n
 		j.counts[Pending] += n
-		if j.final(at) {
-			j.finals[Blocked] -= n
-			j.finals[Pending] += n
+		if j.isCleanup(at) {
+			j.cleanupCounts[Blocked] -= n
+			j.cleanupCounts[Pending] += n
 		}
 		fx.readyRun(TaskRef{j.id, at}, n)
 	})
@@ -202,9 +202,9 @@ func (s *State) settle(j *job, fx *Effects) {
 	if j.outcome == 0 {
 		as := JobCompleted
 		switch {
-		case !j.borne():
+		case !j.toleratesFailures():
 			as = JobFailed
-		case j.counts[Cancelled] > j.finals[Cancelled] && (j.failedOrdinary() == 0 || j.cancelledByHand()):
+		case j.counts[Cancelled] > j.cleanupCounts[Cancelled] && (j.failedOrdinary() == 0 || j.wasCancelledByUser()):
 			as = JobCancelled
 		}
 		s.decide(j, as, fx)
@@ -215,9 +215,9 @@ func (s *State) settle(j *job, fx *Effects) {
 	as := j.outcome
 	switch {
 	case as != JobCompleted: // stays so whatever becomes of clean-up tasks
-	case failedOf(&j.finals) > 0:
+	case failedOf(&j.cleanupCounts) > 0:
 		as = JobFailed
-	case j.finals[Cancelled] > 0:
+	case j.cleanupCounts[Cancelled] > 0:
 		as = JobCancelled
 	}
 	s.closeJob(j, as, fx)
@@ -225,9 +225,9 @@ func (s *State) settle(j *job, fx *Effects) {
 
 // cancelledByHand reports whether a person cancelled an ordinary task. Of the
 // others those are cancelled that depend on tasks whose failure the job bears.
-func (j *job) cancelledByHand() bool {
+func (j *job) wasCancelledByUser() bool {
 	for i := range j.ordinary {
-		if r := j.records.at(i); r.state == Cancelled && r.byHand {
+		if r := j.records.at(i); r.state == Cancelled && r.cancelledByUser {
 			return true
 		}
 	}

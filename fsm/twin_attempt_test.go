@@ -63,7 +63,7 @@ func (w *twin) assign(it AssignItem) string {
 }
 
 // live finds the task of a live attempt.
-func (w *twin) live(h HeldItem) (*twinJob, *twinTask, string) {
+func (w *twin) live(h HeldAttempt) (*twinJob, *twinTask, string) {
 	j, t, r := w.task(h.TaskRef)
 	switch {
 	case r != "":
@@ -78,7 +78,7 @@ func (w *twin) live(h HeldItem) (*twinJob, *twinTask, string) {
 	return j, t, ""
 }
 
-func (w *twin) begin(h HeldItem) string {
+func (w *twin) begin(h HeldAttempt) string {
 	j, t, r := w.live(h)
 	switch {
 	case r != "":
@@ -93,7 +93,7 @@ func (w *twin) begin(h HeldItem) string {
 }
 
 func (w *twin) complete(it CompleteItem) string {
-	j, t, r := w.live(it.HeldItem)
+	j, t, r := w.live(it.HeldAttempt)
 	switch {
 	case r != "":
 		return r
@@ -115,34 +115,34 @@ func (w *twin) complete(it CompleteItem) string {
 }
 
 func (w *twin) fail(it FailItem) string {
-	j, t, r := w.live(it.HeldItem)
+	j, t, r := w.live(it.HeldAttempt)
 	switch {
 	case r != "":
 		return r
 	case it.Next < 1 || it.Next > 3 || len(it.Error) > maxText:
 		return "malformed"
-	case it.Next == Retry && (j.stopping && !t.final || t.begun):
+	case it.Next == NextRetry && (j.stopping && !t.final || t.begun):
 		return "wrong state"
 	}
 	t.started = w.now - int64(it.DurationMS)
-	if it.Burns {
+	if it.CountsAsRetry {
 		t.failures++
 	}
 	w.remember(t, it.Error)
 	switch it.Next {
-	case Retry:
+	case NextRetry:
 		t.state, t.due, t.err, t.ended = "scheduled", it.Due, it.Error, 0
 		j.recovered++
 		w.sched = append(w.sched, fmt.Sprintf("%v due %d", it.AttemptRef, it.Due))
-	case ToDead:
+	case NextDead:
 		w.failed(j, t, "dead", it.Error)
-	case ToFailed:
+	case NextFailed:
 		w.failed(j, t, "failed", it.Error)
 	}
 	return "accepted"
 }
 
-func (w *twin) requeue(h HeldItem, lost bool) string {
+func (w *twin) requeue(h HeldAttempt, lost bool) string {
 	j, t, r := w.live(h)
 	switch {
 	case r != "":
@@ -165,7 +165,7 @@ func (w *twin) requeue(h HeldItem, lost bool) string {
 	return "accepted"
 }
 
-func (w *twin) lose(h HeldItem) string {
+func (w *twin) lose(h HeldAttempt) string {
 	j, t, r := w.live(h)
 	switch {
 	case r != "":
@@ -316,7 +316,7 @@ func (w *twin) close(j *twinJob, state string) {
 	j.state, j.ended = state, w.now
 	w.endedJobs = append(w.endedJobs, fmt.Sprint(j.id))
 	if j.webhook != "" {
-		w.notice(map[string]NoticeKind{"completed": JobCompletedNotice, "failed": JobFailedNotice, "cancelled": JobCancelledNotice}[state], j.id, 0)
+		w.notice(map[string]NotificationKind{"completed": JobCompletedNotification, "failed": JobFailedNotification, "cancelled": JobCancelledNotification}[state], j.id, 0)
 	}
 }
 
@@ -364,7 +364,7 @@ func (w *twin) cancelTask(op *CancelTask) string {
 		return r
 	}
 	list, open := []uint32{op.Task.Index}, false
-	if op.Whole {
+	if op.WholeArray {
 		at := slices.IndexFunc(j.arrays, func(a []uint32) bool { return slices.Contains(a, op.Task.Index) })
 		if at < 0 {
 			return "no such task"

@@ -2,7 +2,7 @@ package fsm
 
 // checkpoint saves one in place of the one before.
 func (w *twin) checkpoint(op *Checkpoint) string {
-	_, t, r := w.live(op.HeldItem)
+	_, t, r := w.live(op.HeldAttempt)
 	c := op.Saved
 	c.Attempt, c.AtMS = op.Attempt, w.now
 	inline := c.File == "" && len(c.SHA256) == 0 && len(c.Data) <= 64<<10 && int(c.Size) == len(c.Data)
@@ -10,7 +10,7 @@ func (w *twin) checkpoint(op *Checkpoint) string {
 	switch {
 	case r != "":
 		return r
-	case c.Number == 0 || c.Form != FolderCheckpoint && c.Form != DataCheckpoint || !inline && !aside:
+	case c.Number == 0 || c.Format != DirectoryCheckpoint && c.Format != DataCheckpoint || !inline && !aside:
 		return "malformed"
 	case t.saved != nil && t.saved.Attempt == c.Attempt && t.saved.Number >= c.Number:
 		return "already accepted"

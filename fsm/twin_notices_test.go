@@ -3,17 +3,17 @@ package fsm
 import "strings"
 
 // notice keeps the newest 10,000.
-func (w *twin) notice(kind NoticeKind, job uint64, index uint32) {
+func (w *twin) notice(kind NotificationKind, job uint64, index uint32) {
 	if len(w.notices) == 10_000 {
 		w.notices = w.notices[1:]
 		w.noticesLost++
 	}
-	w.notices = append(w.notices, Notice{Number: w.nextNotice, Kind: kind, Task: TaskRef{JobID(job), index}, SinceMS: w.now})
+	w.notices = append(w.notices, Notification{Number: w.nextNotice, Kind: kind, Task: TaskRef{JobID(job), index}, QueuedMS: w.now})
 	w.nextNotice++
 	w.noticed++
 }
 
-func (w *twin) notify(it NotifyItem) string {
+func (w *twin) notify(it DeadLetterNotification) string {
 	j, t, r := w.task(it.Task)
 	switch {
 	case r != "":
@@ -27,10 +27,10 @@ func (w *twin) notify(it NotifyItem) string {
 	return "accepted"
 }
 
-func (w *twin) told(it ToldItem) string {
+func (w *twin) told(it Delivery) string {
 	for i, n := range w.notices {
 		if n.Number == it.Number {
-			w.notices = append(append([]Notice(nil), w.notices[:i]...), w.notices[i+1:]...)
+			w.notices = append(append([]Notification(nil), w.notices[:i]...), w.notices[i+1:]...)
 			return "accepted"
 		}
 	}

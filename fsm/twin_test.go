@@ -30,7 +30,7 @@ type twin struct {
 	sched, seal []string
 	endedJobs   []string
 	revivedJobs []string
-	notices     []Notice
+	notices     []Notification
 	nextNotice  uint64
 	noticed     int // of the present entry
 	noticesLost int
@@ -128,34 +128,34 @@ func twinEach[T any](items []T, f func(T) string) string {
 
 func (w *twin) op(op Op) string {
 	switch op := op.(type) {
-	case *Cluster, *Replica, *LeaderStart:
+	case *SetClusterID, *Replica, *StartTerm:
 		return w.cluster(op)
-	case *JobBegin:
+	case *BeginUpload:
 		return w.jobBegin(op)
 	case *JobChunk:
 		return w.jobChunk(op)
 	case *JobArray:
 		return w.jobArray(op)
-	case *JobSeal:
+	case *SealUpload:
 		return w.jobSeal(op)
-	case *JobDrop:
+	case *DropUpload:
 		return w.jobDrop(op)
 	case *Assign:
 		return twinEach(op.Items, w.assign)
-	case *Begin:
+	case *RecordStart:
 		return twinEach(op.Items, w.begin)
 	case *Complete:
 		return twinEach(op.Items, w.complete)
 	case *Fail:
 		return twinEach(op.Items, w.fail)
 	case *Requeue:
-		return twinEach(op.Items, func(h HeldItem) string { return w.requeue(h, op.Lost) })
+		return twinEach(op.Items, func(h HeldAttempt) string { return w.requeue(h, op.Lost) })
 	case *Lose:
 		return twinEach(op.Items, w.lose)
 	case *Due:
 		return twinEach(op.Items, w.dueNow)
 	case *CancelJob:
-		return w.endJob(op.Job, "cancelled", op.Reason, op.Now)
+		return w.endJob(op.Job, "cancelled", op.Reason, op.IncludeCleanup)
 	case *FailJob:
 		return w.endJob(op.Job, "failed", op.Error, false)
 	case *CancelTask:
@@ -166,21 +166,21 @@ func (w *twin) op(op Op) string {
 		return w.revive(op)
 	case *Purge:
 		return w.purge(op)
-	case *Notify:
+	case *NotifyDeadLetters:
 		return twinEach(op.Items, w.notify)
-	case *Told:
+	case *RecordDelivered:
 		return twinEach(op.Items, w.told)
 	case *Update:
 		return w.update(op)
-	case *Remember:
+	case *RememberResults:
 		return twinEach(op.Items, w.keepResult)
-	case *Reuse:
+	case *ReuseResults:
 		return twinEach(op.Tasks, w.reuse)
 	case *ForgetResults:
 		return twinEach(op.Keys, w.forgetResult)
-	case *WorkerJoin:
+	case *RegisterWorker:
 		return w.join(op)
-	case *WorkerLeave:
+	case *MarkWorkerDown:
 		return w.leave(op)
 	case *Checkpoint:
 		return w.checkpoint(op)
@@ -203,7 +203,7 @@ func (w *twin) op(op Op) string {
 
 func (w *twin) cluster(op Op) string {
 	switch op := op.(type) {
-	case *Cluster:
+	case *SetClusterID:
 		if w.clusterID != "" {
 			return "wrong state"
 		}
@@ -225,9 +225,9 @@ func (w *twin) cluster(op Op) string {
 		if old.Replaces == "" {
 			old.Replaces = op.Replaces
 		}
-		old.Floor = max(old.Floor, op.Floor)
+		old.LowWaterMark = max(old.LowWaterMark, op.LowWaterMark)
 		w.replicas[op.ServerID] = old
-	case *LeaderStart:
+	case *StartTerm:
 		if op.Term <= w.term {
 			return "out of order"
 		}
@@ -236,7 +236,7 @@ func (w *twin) cluster(op Op) string {
 	return "accepted"
 }
 
-func (w *twin) jobBegin(op *JobBegin) string {
+func (w *twin) jobBegin(op *BeginUpload) string {
 	header := new(dtaskv1.JobHeader)
 	switch {
 	case uint64(op.ID) != w.nextJob:
@@ -314,7 +314,7 @@ func (w *twin) jobChunk(op *JobChunk) string {
 	return "accepted"
 }
 
-func (w *twin) jobSeal(op *JobSeal) string {
+func (w *twin) jobSeal(op *SealUpload) string {
 	j, r := w.upload(op.Job)
 	switch {
 	case r != "":
@@ -333,7 +333,7 @@ func (w *twin) jobSeal(op *JobSeal) string {
 	return "accepted"
 }
 
-func (w *twin) jobDrop(op *JobDrop) string {
+func (w *twin) jobDrop(op *DropUpload) string {
 	j, r := w.upload(op.Job)
 	if r != "" {
 		return r
@@ -394,7 +394,7 @@ func (w *twin) byName(name string) *Worker {
 	return nil
 }
 
-func (w *twin) join(op *WorkerJoin) string {
+func (w *twin) join(op *RegisterWorker) string {
 	if op.Name == "" || op.Incarnation == "" {
 		return "malformed"
 	}
@@ -445,7 +445,7 @@ func (w *twin) undrain(id WorkerID) string {
 	return "accepted"
 }
 
-func (w *twin) leave(op *WorkerLeave) string {
+func (w *twin) leave(op *MarkWorkerDown) string {
 	x := w.workers[uint32(op.ID)]
 	switch {
 	case x == nil:

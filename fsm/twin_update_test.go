@@ -51,7 +51,7 @@ func (t *twinTask) fresh() bool {
 
 // wrong tells what no replica accepts, whatever its state.
 func wrong(op *Update) bool {
-	return op.Set == 0 || op.Whole && (op.Task != 0 || op.Set&SetBody != 0) || op.Set&SetPriority != 0 && op.Priority == 0 ||
+	return op.Set == 0 || op.WholeJob && (op.Task != 0 || op.Set&SetBody != 0) || op.Set&SetPriority != 0 && op.Priority == 0 ||
 		op.Set&SetMaxRetries != 0 && op.MaxRetries > 1_000_000 || op.Set&SetTimeout != 0 && op.TimeoutMS <= 0 ||
 		op.Set&SetNotBefore != 0 && op.NotBeforeMS < 0 || op.Set&SetBody != 0 && len(op.Body) > 0 && op.Body[0] == 0xff
 }
@@ -63,7 +63,7 @@ func (w *twin) update(op *Update) string {
 	}
 	var list []int
 	for i, t := range j.tasks {
-		if t.fresh() && (op.Whole || uint32(i) == op.Task) {
+		if t.fresh() && (op.WholeJob || uint32(i) == op.Task) {
 			list = append(list, i)
 		}
 	}
@@ -84,7 +84,7 @@ func (w *twin) update(op *Update) string {
 	for _, i := range list {
 		w.updateTask(j, i, op)
 	}
-	if op.Whole && op.Set&SetPriority != 0 {
+	if op.WholeJob && op.Set&SetPriority != 0 {
 		j.priority = op.Priority
 	}
 	j.version++
@@ -98,8 +98,8 @@ func (w *twin) updateTask(j *twinJob, i int, op *Update) {
 	t := j.tasks[i]
 	before, was := t.twinChange, t.state
 	own := j.policies[t.policy].GetPriority() != 0 && t.priority == 0 || t.priority != 0 && !t.withJob
-	if op.Set&SetPriority != 0 && (!op.Whole || !own) {
-		t.priority, t.withJob = op.Priority, op.Whole
+	if op.Set&SetPriority != 0 && (!op.WholeJob || !own) {
+		t.priority, t.withJob = op.Priority, op.WholeJob
 	}
 	if op.Set&SetMaxRetries != 0 && (t.retries == nil || *t.retries != op.MaxRetries) {
 		t.retries = &op.MaxRetries
@@ -124,11 +124,11 @@ func (w *twin) updateTask(j *twinJob, i int, op *Update) {
 // update makes what people ask for of tasks that have not started.
 func (g *generator) update(s *State) Op {
 	_, at := g.findRef(s, Blocked, Scheduled, Pending)
-	o := &Update{Job: at.Job, Set: UpdateFields(1 + g.odd(int(allFields)-1, int(allFields)+3)), Whole: g.choose.one(3)}
-	if !o.Whole || g.choose.one(25) {
+	o := &Update{Job: at.Job, Set: UpdateFields(1 + g.odd(int(allFields)-1, int(allFields)+3)), WholeJob: g.choose.one(3)}
+	if !o.WholeJob || g.choose.one(25) {
 		o.Task = at.Index
 	}
-	if o.Whole {
+	if o.WholeJob {
 		o.Set &^= SetBody
 	}
 	if g.choose.one(3) {

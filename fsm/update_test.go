@@ -35,21 +35,21 @@ func TestAnUpdateChangesWhatHasNotStarted(t *testing.T) {
 	if p.GetPriority() != high || p.GetRetry().GetMax() != 9 || p.GetTimeoutMs() != 77 || !bytes.Equal(w.s.Body(ref(1, 1)), []byte{0x2a, 1, 'x'}) {
 		t.Errorf("updated to %v, body %q", p, w.s.Body(ref(1, 1)))
 	}
-	w.do(&Update{Job: 1, Whole: true, Set: SetPriority, Priority: urgent})
+	w.do(&Update{Job: 1, WholeJob: true, Set: SetPriority, Priority: urgent})
 	if got := priorities(w); got != "0344" {
 		t.Errorf("priorities %s, want those that have the job's and have not started to follow it", got)
 	}
-	w.do(&Update{Job: 1, Whole: true, Set: SetPriority, Priority: low})
+	w.do(&Update{Job: 1, WholeJob: true, Set: SetPriority, Priority: low})
 	if got := priorities(w); got != "0311" {
 		t.Errorf("priorities %s, want them to follow the job's again", got)
 	}
-	w.do(failed(live, Retry))
+	w.do(failed(live, NextRetry))
 	refused(t, w, "one that has started", WrongState, &Update{Job: 1, Task: 0, Set: SetPriority, Priority: high})
 	j, _ := w.s.Job(1)
 	if j.Version != 4 || j.Priority != low || int(j.Policies()) != len(j.Header.GetPolicies())+3 {
 		t.Errorf("job has version %d, priority %v and %d policies", j.Version, j.Priority, j.Policies())
 	}
-	refused(t, w, "another version", VersionDiffers, &Update{Job: 1, Task: 1, IfVersion: 3, Set: SetPriority, Priority: high})
+	refused(t, w, "another version", VersionMismatch, &Update{Job: 1, Task: 1, IfVersion: 3, Set: SetPriority, Priority: high})
 	w.do(&Update{Job: 1, Task: 1, IfVersion: 4, Set: SetPriority, Priority: urgent})
 	again := restored(t, snapshotOf(t, w.s))
 	sameState(t, "restored", again, w.s)
@@ -62,22 +62,22 @@ func TestAnUpdateOfNothingThatWaitsIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))
-	h := []HeldItem{w.assign(0, 1), w.assign(1, 1)}
-	all := &Update{Job: 1, Whole: true, Set: SetTimeout, TimeoutMS: 5}
+	h := []HeldAttempt{w.assign(0, 1), w.assign(1, 1)}
+	all := &Update{Job: 1, WholeJob: true, Set: SetTimeout, TimeoutMS: 5}
 	refused(t, w, "all have started", WrongState, all)
 	w.do(complete(h[0])).do(complete(h[1]))
 	refused(t, w, "the job has ended", AlreadyEnded, all)
-	refused(t, w, "no job", NoSuchJob, &Update{Job: 2, Whole: true, Set: SetTimeout, TimeoutMS: 5})
-	refused(t, w, "no task", NoSuchTask, &Update{Job: 1, Task: 2, Set: SetTimeout, TimeoutMS: 5})
+	refused(t, w, "no job", JobNotFound, &Update{Job: 2, WholeJob: true, Set: SetTimeout, TimeoutMS: 5})
+	refused(t, w, "no task", TaskNotFound, &Update{Job: 1, Task: 2, Set: SetTimeout, TimeoutMS: 5})
 	refused(t, w, "nothing", Malformed, &Update{Job: 1})
-	refused(t, w, "the payload of a job", Malformed, &Update{Job: 1, Whole: true, Set: SetBody})
+	refused(t, w, "the payload of a job", Malformed, &Update{Job: 1, WholeJob: true, Set: SetBody})
 }
 
 func TestATaskWaitsForTheTimeThatAnUpdateGives(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, []uint32{0}, nil)))
-	w.do(&Update{Job: 1, Whole: true, Set: SetNotBefore, NotBeforeMS: 700})
+	w.do(&Update{Job: 1, WholeJob: true, Set: SetNotBefore, NotBeforeMS: 700})
 	wantStates(w, "postponed", Scheduled, Blocked, Scheduled)
 	w.do(&Update{Job: 1, Task: 0, Set: SetNotBefore, NotBeforeMS: 900}, &Update{Job: 1, Task: 2, Set: SetNotBefore})
 	if v, _ := w.s.Task(ref(1, 0)); v.DueMS != 900 || v.NotBefore != 900 {
@@ -85,7 +85,7 @@ func TestATaskWaitsForTheTimeThatAnUpdateGives(t *testing.T) {
 	}
 	wantStates(w, "one released", Scheduled, Blocked, Pending)
 	w.do(&Due{Items: []DueItem{att(1, 0, 0)}})
-	w.do(failed(w.assign(0, 1), Retry))
+	w.do(failed(w.assign(0, 1), NextRetry))
 	if v, _ := w.s.Task(ref(1, 0)); v.DueMS != 500 {
 		t.Errorf("the retry is due at %d", v.DueMS)
 	}
@@ -107,7 +107,7 @@ func TestTheKeyOfAnUpdateIsKept(t *testing.T) {
 	w.do(up("k"))
 	refused(t, w, "again", KeyConflict, up("k"))
 	refused(t, w, "the key of a submission", KeyConflict, up("key-1"))
-	refused(t, w, "a submission with the key", KeyConflict, &JobBegin{ID: 2, Key: "k", Header: goldenHeader, Total: 1})
+	refused(t, w, "a submission with the key", KeyConflict, &BeginUpload{ID: 2, Key: "k", Header: goldenHeader, Total: 1})
 	id, version, digest, known := w.s.UpdateKey("k")
 	if _, _, _, submitted := w.s.UpdateKey("key-1"); submitted || id != 1 || version != 2 || digest != [16]byte{9} || !known {
 		t.Errorf("key stands for version %d of job %d", version, id)

@@ -31,7 +31,7 @@ type Job struct {
 	Stopping    bool              // no new attempt of an ordinary task starts
 	Ordinary    uint32            // tasks that are no clean-up tasks; those have the indexes from here on
 	Outcome     JobState          // what the ordinary tasks made of it; 0 while any of them is open
-	Borne       uint32            // ordinary tasks that failed for good, if the job bears so many; else 0
+	Tolerated   uint32            // ordinary tasks that failed for good, if the job bears so many; else 0
 
 	updates *updates
 }
@@ -56,8 +56,8 @@ func (j *job) view() Job {
 		Retries: j.retries, Recovered: j.recovered, Counts: j.counts, Stopping: j.stopping,
 		Ordinary: j.ordinary, Outcome: j.outcome,
 	}
-	if j.borne() {
-		v.Borne = j.failedOrdinary()
+	if j.toleratesFailures() {
+		v.Tolerated = j.failedOrdinary()
 	}
 	return v
 }
@@ -121,20 +121,20 @@ func (s *State) Uploads() iter.Seq[JobID] {
 
 // Task is a task as the cluster agrees on it.
 type Task struct {
-	Index     uint32
-	State     TaskState
-	Attempt   uint32
-	Worker    WorkerID // of the last attempt
-	Pending   uint32   // dependencies that have not completed
-	Failures  uint32   // failed attempts that burnt a retry
-	Losses    uint8    // attempts whose worker was lost while they ran; at most 255
-	StartedMS int64
-	EndedMS   int64
-	DueMS     int64  // while scheduled
-	Begun     bool   // at-most-once and its start is logged
-	Policy    uint32 // number: Job.Policy
-	NotBefore int64  // ms; its first attempt does not begin earlier; 0 = at once
-	Final     bool   // a clean-up task
+	Index       uint32
+	State       TaskState
+	Attempt     uint32
+	Worker      WorkerID // of the last attempt
+	Pending     uint32   // dependencies that have not completed
+	Failures    uint32   // failed attempts that burnt a retry
+	Losses      uint8    // attempts whose worker was lost while they ran; at most 255
+	StartedMS   int64
+	EndedMS     int64
+	DueMS       int64  // while scheduled
+	StartLogged bool   // at-most-once and its start is logged
+	Policy      uint32 // number: Job.Policy
+	NotBefore   int64  // ms; its first attempt does not begin earlier; 0 = at once
+	Cleanup     bool   // a clean-up task
 }
 
 // Task gives a task of a job that exists.
@@ -146,8 +146,8 @@ func (s *State) Task(t TaskRef) (Task, bool) {
 	r, u := j.records.at(t.Index), j.updates.of(t.Index)
 	v := Task{
 		Index: t.Index, State: r.state, Attempt: r.attempt, Worker: r.worker, Pending: r.pending,
-		Failures: r.failures, Losses: r.losses, StartedMS: r.started, EndedMS: r.ended, Begun: r.begun, NotBefore: u.notBefore,
-		Final: j.final(t.Index),
+		Failures: r.failures, Losses: r.losses, StartedMS: r.started, EndedMS: r.ended, StartLogged: r.startLogged, NotBefore: u.notBefore,
+		Cleanup: j.isCleanup(t.Index),
 	}
 	if v.Policy = u.policy - 1; u.policy == 0 {
 		v.Policy = j.submittedPolicy(t.Index)
@@ -160,7 +160,7 @@ func (s *State) Task(t TaskRef) (Task, bool) {
 
 // Live reports whether an attempt is the live one of its task and held by the
 // worker. It is the cheap form of Task for the sequencer.
-func (s *State) Live(h HeldItem) bool {
+func (s *State) Live(h HeldAttempt) bool {
 	j := s.sealedJob(h.Job)
 	if j == nil || h.Index >= j.total {
 		return false
@@ -181,7 +181,7 @@ func (s *State) Ready(t TaskRef) (attempt uint32, ready bool) {
 
 // Glance gives the number of a task's last attempt and its state; 0 for one that
 // is not there. It is the cheap form of Task for those who count.
-func (s *State) Glance(t TaskRef) (attempt uint32, state TaskState) {
+func (s *State) AttemptState(t TaskRef) (attempt uint32, state TaskState) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
 		return 0, 0
@@ -231,7 +231,7 @@ func (s *State) Body(t TaskRef) []byte {
 
 // Submitted is the name and the encoded body of a task: Name and Body at the price
 // of one. The body is shared.
-func (s *State) Submitted(t TaskRef) (name string, body []byte) {
+func (s *State) NameAndBody(t TaskRef) (name string, body []byte) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
 		return "", nil
@@ -395,7 +395,7 @@ func (s *State) JobCount() int { return s.jobs.live }
 func (s *State) Worker(id WorkerID) *Worker { return s.worker(id) }
 
 // Held is how many live attempts a worker has.
-func (s *State) Held(id WorkerID) int {
+func (s *State) LiveAttempts(id WorkerID) int {
 	at, found := s.workerAt(id)
 	if !found {
 		return 0
@@ -454,7 +454,7 @@ func (s *State) Replica(serverID string) (Replica, bool) {
 }
 
 // ReplicaOf is the server that a data folder belongs to.
-func (s *State) ReplicaOf(instance string) (Replica, bool) {
+func (s *State) ReplicaByInstance(instance string) (Replica, bool) {
 	for _, r := range s.replicas {
 		if r.Instance == instance {
 			return r, true

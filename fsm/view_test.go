@@ -100,7 +100,7 @@ func TestUploadsAreListedOldestFirstAndNotShownAsJobs(t *testing.T) {
 	for id := JobID(1); id <= 300; id++ {
 		w.s.Apply(Entry{Ops: p.submit(id, fmt.Sprintf("k%d", id), 4)[:2]}, nil)
 	}
-	w.do(&JobSeal{Job: 2, Sum: p.sum()}, &JobDrop{Job: 256}, &JobDrop{Job: 1})
+	w.do(&SealUpload{Job: 2, Sum: p.sum()}, &DropUpload{Job: 256}, &DropUpload{Job: 1})
 	var want []JobID
 	for id := JobID(3); id <= 300; id++ {
 		if id != 256 {
@@ -119,7 +119,7 @@ func TestUploadsAreListedOldestFirstAndNotShownAsJobs(t *testing.T) {
 	for _, at := range []TaskRef{ref(3, 0), ref(1, 0), ref(2, 4), ref(0, 0)} {
 		_, isTask := w.s.Task(at)
 		_, isReady := w.s.Ready(at)
-		found := isTask || isReady || w.s.Live(HeldItem{AttemptRef: AttemptRef{TaskRef: at}}) || w.s.Policy(at) != nil || w.s.Name(at) != "" ||
+		found := isTask || isReady || w.s.Live(HeldAttempt{AttemptRef: AttemptRef{TaskRef: at}}) || w.s.Policy(at) != nil || w.s.Name(at) != "" ||
 			w.s.Body(at) != nil || w.s.Dependencies(at) != nil || w.s.Dependents(at) != 0 || w.s.Result(at).Error != ""
 		if found {
 			t.Errorf("task %v, which does not exist, is shown", at)
@@ -158,7 +158,7 @@ func TestExpiredKeysAreOfSealedJobsOnly(t *testing.T) {
 	for id := JobID(1); id <= 20; id++ {
 		p := plan(nil)
 		ops := p.submit(id, fmt.Sprintf("k%02d", id), 1)
-		ops[0].(*JobBegin).KeyExpires = int64(id)
+		ops[0].(*BeginUpload).KeyExpires = int64(id)
 		if id%2 == 0 {
 			ops = ops[:2] // never sealed
 		}

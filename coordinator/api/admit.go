@@ -61,7 +61,7 @@ func (c *cluster) outdated(r *dtaskv1.AdmitRequest) (clusterID string, outdated 
 	if !r.GetStored() || !known || rec.Instance != r.GetInstance() || clusterID != r.GetClusterId() || changer == nil {
 		return clusterID, false
 	}
-	return clusterID, r.GetLastIndex() < max(rec.Floor, changer.Stored(rec.ServerID))
+	return clusterID, r.GetLastIndex() < max(rec.LowWaterMark, changer.Stored(rec.ServerID))
 }
 
 // recorded gives the cluster's name and what the state knows about a server.
@@ -170,7 +170,7 @@ func (c *cluster) rejoin(ctx context.Context, leader Leader, changer Changer, cl
 func (c *cluster) successor(ctx context.Context, changer Changer, r *dtaskv1.AdmitRequest) (next fsm.Replica, err error) {
 	members := c.cfg.Members()
 	c.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
-		if rec, ok := st.ReplicaOf(r.GetInstance()); ok { // it asked before
+		if rec, ok := st.ReplicaByInstance(r.GetInstance()); ok { // it asked before
 			next = rec
 			return
 		}

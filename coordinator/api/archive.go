@@ -79,7 +79,7 @@ func (s *Server) archived(id fsm.JobID) (head fsm.Head, ok bool, err error) {
 // cannot be done; the refusal itself if that is not why.
 func (s *Server) unchangeable(id fsm.JobID, refusal error) error {
 	rejected, ok := errors.AsType[*sequencer.RejectedError](refusal)
-	if !ok || rejected.Reason != fsm.NoSuchJob {
+	if !ok || rejected.Reason != fsm.JobNotFound {
 		return refusal
 	}
 	switch head, ok, err := s.archived(id); {

@@ -59,8 +59,8 @@ func (r *replica) archiveTwo(t *testing.T) {
 	r.complete(t, held(1, 0, 1, w), "of a")
 	r.complete(t, held(1, 1, 1, w), "of b")
 	r.assign(t, held(2, 0, 1, w))
-	fail := fsm.FailItem{HeldItem: held(2, 0, 1, w), Next: fsm.ToDead, Error: "exit 7"}
-	if got := r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Fail(fail) }); got != fsm.Accepted {
+	fail := fsm.FailItem{HeldAttempt: held(2, 0, 1, w), Next: fsm.NextDead, Error: "exit 7"}
+	if got := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Fail(fail) }); got != fsm.Accepted {
 		t.Fatal(got)
 	}
 	r.leader.op(t, &fsm.Archive{IDs: []fsm.JobID{1, 2}})

@@ -22,7 +22,7 @@ func arrays(ctx context.Context, st *fsm.State, job fsm.Job, seen map[uint32]seq
 		var counts [256]uint32
 		running := uint32(0)
 		for i := a.First; i < a.First+a.Count; i++ {
-			attempt, state := st.Glance(fsm.TaskRef{Job: job.ID, Index: i})
+			attempt, state := st.AttemptState(fsm.TaskRef{Job: job.ID, Index: i})
 			counts[state]++
 			if o, ok := seen[i]; ok && state == fsm.Assigned && o.Attempt == attempt {
 				running++
@@ -74,7 +74,7 @@ func (f *taskFilter) skips(r *taskReader, i uint32) bool {
 	if _, ok := r.st.ArrayTask(ref); !ok {
 		return false
 	}
-	attempt, state := r.st.Glance(ref)
+	attempt, state := r.st.AttemptState(ref)
 	switch state {
 	case fsm.Failed, fsm.Dead, fsm.Lost:
 		return false

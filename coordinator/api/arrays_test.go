@@ -64,8 +64,8 @@ func TestAnArrayIsListedWholeBriefAndByState(t *testing.T) {
 	for _, i := range []uint32{2, 3, 4} {
 		r.assign(t, held(id, i, 1, w))
 	}
-	fail := fsm.FailItem{HeldItem: held(id, 3, 1, w), Next: fsm.ToDead, Error: "exit 1"}
-	if got := r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Fail(fail) }); got != fsm.Accepted {
+	fail := fsm.FailItem{HeldAttempt: held(id, 3, 1, w), Next: fsm.NextDead, Error: "exit 1"}
+	if got := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Fail(fail) }); got != fsm.Accepted {
 		t.Fatal(got)
 	}
 	r.leader.seen = map[fsm.JobID]map[uint32]sequencer.Observation{id: {2: {Attempt: 1}}}

@@ -91,7 +91,7 @@ func TestWorkersAreShownAsTheLeaderKnowsThem(t *testing.T) {
 	r.submit(t, "x", task("a"), task("b"))
 	w1, w2, w3 := r.worker(t), r.worker(t), r.worker(t)
 	r.assign(t, held(1, 1, 1, w2))
-	r.leader.op(t, &fsm.WorkerLeave{ID: w3, Reason: "left"})
+	r.leader.op(t, &fsm.MarkWorkerDown{ID: w3, Reason: "left"})
 	r.leader.statuses = map[fsm.WorkerID]sequencer.WorkerStatus{w1: {Attached: true, Draining: true}, w2: {Attached: true, Held: 1}}
 	worker := func(id, name, state string, running uint32) *dtaskv1.Worker {
 		return &dtaskv1.Worker{
@@ -146,7 +146,7 @@ func TestWorkersAreListedInPages(t *testing.T) {
 			t.Errorf("pages of %d: got %v, want %v", limit, got, all)
 		}
 	}
-	r.leader.op(t, &fsm.WorkerLeave{ID: 3, Reason: "left"})
+	r.leader.op(t, &fsm.MarkWorkerDown{ID: 3, Reason: "left"})
 	r.leader.op(t, &fsm.ForgetWorkers{IDs: []fsm.WorkerID{3}})
 	for _, c := range []struct {
 		q    *dtaskv1.ListWorkersRequest
@@ -183,7 +183,7 @@ func TestAPageOfWorkersIsBounded(t *testing.T) {
 	r := setup(t)
 	long := strings.Repeat("x", 60<<10)
 	for i := range 40 {
-		r.leader.op(t, &fsm.WorkerJoin{ID: fsm.WorkerID(i + 1), Name: fmt.Sprint(i), Incarnation: "a", Labels: []fsm.Label{{Key: "k", Value: long}}})
+		r.leader.op(t, &fsm.RegisterWorker{ID: fsm.WorkerID(i + 1), Name: fmt.Sprint(i), Incarnation: "a", Labels: []fsm.Label{{Key: "k", Value: long}}})
 	}
 	page, err := r.cluster.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{Limit: 100})
 	if n := len(page.GetWorkers()); err != nil || n == 0 || n == 40 || page.GetNextPageToken() != fmt.Sprint(n) {

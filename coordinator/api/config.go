@@ -92,7 +92,7 @@ type LogReader interface {
 	// Logs calls send with pieces of what the attempt wrote, in order, until
 	// there is no more or, with follow, until the attempt has ended. It returns
 	// the first error of send as it is.
-	Logs(ctx context.Context, h fsm.HeldItem, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error
+	Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error
 }
 
 // Member is a replica of the cluster's configuration.

@@ -48,7 +48,7 @@ func (c *cluster) UndrainWorker(ctx context.Context, r *dtaskv1.UndrainWorkerReq
 
 // namedWorker says which worker there is not.
 func namedWorker(err error, name string) error {
-	if r, ok := errors.AsType[*sequencer.RejectedError](err); ok && r.Reason == fsm.NoSuchWorker {
+	if r, ok := errors.AsType[*sequencer.RejectedError](err); ok && r.Reason == fsm.WorkerNotFound {
 		return notFound("no worker is named %s", quote(name))
 	}
 	return err

@@ -40,7 +40,7 @@ func TestAWorkerIsDrainedAndUndrained(t *testing.T) {
 			t.Errorf("undrain: %v, %v", got, err)
 		}
 	}
-	r.leader.op(t, &fsm.WorkerLeave{ID: w2, Reason: "left"})
+	r.leader.op(t, &fsm.MarkWorkerDown{ID: w2, Reason: "left"})
 	list, err := r.cluster.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestATaskShowsWhenItsCheckpointWasSaved(t *testing.T) {
 	id := r.submit(t, "one", task("a"))
 	h := held(id, 0, 1, w)
 	r.assign(t, h)
-	r.leader.op(t, &fsm.Checkpoint{HeldItem: h, Saved: fsm.SavedCheckpoint{Number: 1, Form: fsm.DataCheckpoint}})
+	r.leader.op(t, &fsm.Checkpoint{HeldAttempt: h, Saved: fsm.SavedCheckpoint{Number: 1, Format: fsm.DataCheckpoint}})
 	stream, err := r.jobs.ListTasks(t.Context(), &dtaskv1.ListTasksRequest{Job: "1"})
 	if err != nil {
 		t.Fatal(err)

@@ -151,15 +151,15 @@ func meaning(err error, classify func(error) Kind) *Error {
 // that a caller cannot cause.
 func ofRejection(r fsm.Reason) *Error {
 	switch r {
-	case fsm.NoSuchJob, fsm.NoSuchTask, fsm.NoSuchWorker:
+	case fsm.JobNotFound, fsm.TaskNotFound, fsm.WorkerNotFound:
 		return &Error{Kind: KindNotFound, Message: r.String()}
 	case fsm.AlreadyEnded, fsm.WrongState, fsm.StaleAttempt, fsm.AlreadyAccepted:
 		return &Error{Kind: KindEnded, Message: r.String()}
 	case fsm.KeyConflict:
 		return &Error{Kind: KindConflict, Message: "the idempotency key was used for another job"}
-	case fsm.OverBudget:
+	case fsm.BudgetExceeded:
 		return &Error{Kind: KindRefused, Message: r.String()}
-	case fsm.VersionDiffers, fsm.TooMany: // of an update, which says more about it
+	case fsm.VersionMismatch, fsm.LimitExceeded: // of an update, which says more about it
 		return &Error{Kind: KindEnded, Message: r.String()}
 	case fsm.Accepted, fsm.OutOfOrder, fsm.Malformed:
 	}

@@ -38,7 +38,7 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 		{"busy", &sequencer.BusyError{What: "full"}, nobody, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
 		{"unknown, whatever it wraps", unknown, classified(KindNotLeader), codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
 		{"name in use", &sequencer.NameInUseError{Name: "w"}, nobody, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
-		{"no such job", &sequencer.RejectedError{Reason: fsm.NoSuchJob}, nobody, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
+		{"no such job", &sequencer.RejectedError{Reason: fsm.JobNotFound}, nobody, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
 		{"ended", &sequencer.RejectedError{Reason: fsm.AlreadyEnded}, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
 		{"key conflict", &sequencer.RejectedError{Reason: fsm.KeyConflict}, nobody, codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
 		{"a rejection nobody can cause", &sequencer.RejectedError{Reason: fsm.Malformed}, nobody, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},

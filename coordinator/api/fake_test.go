@@ -50,16 +50,16 @@ type memLeader struct {
 }
 
 // do applies one entry.
-func (l *memLeader) do(f func(d *fsm.Draft) fsm.Reason) fsm.Reason {
+func (l *memLeader) do(f func(d *fsm.EntryBuilder) fsm.Reason) fsm.Reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.apply(f)
 }
 
-func (l *memLeader) apply(f func(d *fsm.Draft) fsm.Reason) fsm.Reason {
+func (l *memLeader) apply(f func(d *fsm.EntryBuilder) fsm.Reason) fsm.Reason {
 	fork, index := l.machine.Fork()
 	l.nowMS += 10
-	d := fsm.NewDraft(fork, l.nowMS, &fsm.Effects{})
+	d := fsm.NewEntryBuilder(fork, l.nowMS, &fsm.Effects{})
 	reason := f(d)
 	if entry, _, ok := d.Finish(); ok {
 		l.machine.Apply(index+1, fsm.Compact{}.Encode(nil, entry))
@@ -73,7 +73,7 @@ func (l *memLeader) apply(f func(d *fsm.Draft) fsm.Reason) fsm.Reason {
 func (l *memLeader) op(t *testing.T, ops ...fsm.Op) {
 	t.Helper()
 	for _, op := range ops {
-		if r := l.do(func(d *fsm.Draft) fsm.Reason { return d.Do(op) }); r != fsm.Accepted {
+		if r := l.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(op) }); r != fsm.Accepted {
 			t.Fatalf("%T was refused: %v", op, r)
 		}
 	}
@@ -99,8 +99,8 @@ func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequenc
 		return sequencer.SubmitResult{ID: id, Existed: true}, nil
 	}
 	id := fork.NextJob()
-	reason := l.apply(func(d *fsm.Draft) fsm.Reason {
-		if r := d.Do(&fsm.JobBegin{ID: id, Key: s.Key, KeyExpires: 1, Header: s.Header, Total: s.Total}); r != fsm.Accepted {
+	reason := l.apply(func(d *fsm.EntryBuilder) fsm.Reason {
+		if r := d.Do(&fsm.BeginUpload{ID: id, Key: s.Key, KeyExpires: 1, Header: s.Header, Total: s.Total}); r != fsm.Accepted {
 			return r
 		}
 		for _, c := range s.Chunks {
@@ -108,7 +108,7 @@ func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequenc
 				return r
 			}
 		}
-		return d.Do(&fsm.JobSeal{Job: id, Sum: s.Sum, Digest: s.Digest})
+		return d.Do(&fsm.SealUpload{Job: id, Sum: s.Sum, Digest: s.Digest})
 	})
 	if reason != fsm.Accepted {
 		return sequencer.SubmitResult{}, &sequencer.RejectedError{Reason: reason}
@@ -133,14 +133,14 @@ func (l *memLeader) CancelJob(_ context.Context, id fsm.JobID, reason string) (b
 }
 
 func (l *memLeader) CancelJobNow(_ context.Context, id fsm.JobID, reason string) (bool, error) {
-	return l.cancel(&fsm.CancelJob{Job: id, Reason: reason, Now: true}, func(s *fsm.State) bool {
+	return l.cancel(&fsm.CancelJob{Job: id, Reason: reason, IncludeCleanup: true}, func(s *fsm.State) bool {
 		job, _ := s.Job(id)
 		return job.State == fsm.JobCancelled
 	})
 }
 
 func (l *memLeader) CancelArray(_ context.Context, ref fsm.TaskRef, reason string) (bool, error) {
-	return l.cancel(&fsm.CancelTask{Task: ref, Reason: reason, Whole: true}, func(s *fsm.State) bool {
+	return l.cancel(&fsm.CancelTask{Task: ref, Reason: reason, WholeArray: true}, func(s *fsm.State) bool {
 		t, _ := s.Task(ref)
 		return t.State == fsm.Cancelled
 	})
@@ -161,7 +161,7 @@ func (l *memLeader) cancel(op fsm.Op, was func(*fsm.State) bool) (bool, error) {
 	}
 	fork, _ := l.machine.Fork()
 	already := was(fork)
-	if r := l.apply(func(d *fsm.Draft) fsm.Reason { return d.Do(op) }); r != fsm.Accepted && !already {
+	if r := l.apply(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(op) }); r != fsm.Accepted && !already {
 		return false, &sequencer.RejectedError{Reason: r}
 	}
 	return already, nil
@@ -194,14 +194,14 @@ func (l *memLeader) Drain(_ context.Context, name string, deadline time.Duration
 	if w := fork.WorkerByName(name); w != nil {
 		return l.request(&fsm.DrainWorker{ID: w.ID, Until: 1_000_000 + deadline.Milliseconds(), Reason: reason})
 	}
-	return &sequencer.RejectedError{Reason: fsm.NoSuchWorker}
+	return &sequencer.RejectedError{Reason: fsm.WorkerNotFound}
 }
 
 func (l *memLeader) Undrain(_ context.Context, name string) (bool, error) {
 	fork, _ := l.machine.Fork()
 	switch w := fork.WorkerByName(name); {
 	case w == nil:
-		return false, &sequencer.RejectedError{Reason: fsm.NoSuchWorker}
+		return false, &sequencer.RejectedError{Reason: fsm.WorkerNotFound}
 	case !w.Drains():
 		return true, nil
 	default:
@@ -216,7 +216,7 @@ func (l *memLeader) request(op fsm.Op) error {
 	if l.fail != nil {
 		return l.fail
 	}
-	if r := l.apply(func(d *fsm.Draft) fsm.Reason { return d.Do(op) }); r != fsm.Accepted {
+	if r := l.apply(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(op) }); r != fsm.Accepted {
 		return &sequencer.RejectedError{Reason: r}
 	}
 	return nil
@@ -228,7 +228,7 @@ func (l *memLeader) Admit(_ context.Context, r fsm.Replica) error {
 	if l.fail != nil {
 		return l.fail
 	}
-	if r := l.apply(func(d *fsm.Draft) fsm.Reason { return d.Do(&r) }); r != fsm.Accepted {
+	if r := l.apply(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(&r) }); r != fsm.Accepted {
 		return &sequencer.RejectedError{Reason: r}
 	}
 	return nil
@@ -318,12 +318,12 @@ func (r *fakeRaft) set(f func(r *fakeRaft)) {
 // fakeLogs answers Logs with what it was asked for.
 type fakeLogs struct {
 	mu    sync.Mutex
-	asked []fsm.HeldItem
+	asked []fsm.HeldAttempt
 	err   error
 	hang  bool
 }
 
-func (f *fakeLogs) Logs(ctx context.Context, h fsm.HeldItem, stream dtaskv1.LogStream, _ bool, send func(*dtaskv1.LogData) error) error {
+func (f *fakeLogs) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, _ bool, send func(*dtaskv1.LogData) error) error {
 	f.mu.Lock()
 	f.asked = append(f.asked, h)
 	err, hang := f.err, f.hang
@@ -419,7 +419,7 @@ func setup(t *testing.T, change ...func(*Config)) *replica {
 		raft: &fakeRaft{id: "n1", address: "n1:1", term: 1, state: "leader"}, logs: &fakeLogs{},
 	}
 	r.leader = &memLeader{machine: r.machine, nowMS: 1_000_000}
-	r.leader.op(t, &fsm.Cluster{ID: testCluster}, &fsm.LeaderStart{Term: 1, ServerID: "n1"})
+	r.leader.op(t, &fsm.SetClusterID{ID: testCluster}, &fsm.StartTerm{Term: 1, ServerID: "n1"})
 	r.peers = NewPeers(grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 		return nil, errors.New("nobody is there")
 	}))
@@ -542,32 +542,32 @@ func (r *replica) worker(t *testing.T) fsm.WorkerID {
 	t.Helper()
 	fork, _ := r.machine.Fork()
 	id := fork.NextWorker()
-	r.leader.op(t, &fsm.WorkerJoin{
+	r.leader.op(t, &fsm.RegisterWorker{
 		ID: id, Name: "w" + string(rune('0'+id)), Incarnation: testInstance, Slots: 4, Version: "v", Address: "host",
 		Labels: []fsm.Label{{Key: "zone", Value: "eu"}}, Resources: []fsm.Resource{{Name: "cpu", Amount: 2000}},
 	})
 	return id
 }
 
-func held(job fsm.JobID, index, attempt uint32, w fsm.WorkerID) fsm.HeldItem {
-	return fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: job, Index: index}, Attempt: attempt}, Worker: w}
+func held(job fsm.JobID, index, attempt uint32, w fsm.WorkerID) fsm.HeldAttempt {
+	return fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: job, Index: index}, Attempt: attempt}, Worker: w}
 }
 
-func (r *replica) assign(t *testing.T, h fsm.HeldItem) {
+func (r *replica) assign(t *testing.T, h fsm.HeldAttempt) {
 	t.Helper()
-	if got := r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Assign(fsm.AssignItem(h)) }); got != fsm.Accepted {
+	if got := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Assign(fsm.AssignItem(h)) }); got != fsm.Accepted {
 		t.Fatalf("assigning %v: %v", h, got)
 	}
 }
 
 // complete assigns and completes a task in one entry, so that nobody sees it run.
-func (r *replica) complete(t *testing.T, h fsm.HeldItem, result string) {
+func (r *replica) complete(t *testing.T, h fsm.HeldAttempt, result string) {
 	t.Helper()
-	got := r.leader.do(func(d *fsm.Draft) fsm.Reason {
+	got := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
 		if refused := d.Assign(fsm.AssignItem(h)); refused != fsm.Accepted {
 			return refused
 		}
-		return d.Complete(fsm.CompleteItem{HeldItem: h, DurationMS: 5, Result: []byte(result)})
+		return d.Complete(fsm.CompleteItem{HeldAttempt: h, DurationMS: 5, Result: []byte(result)})
 	})
 	if got != fsm.Accepted {
 		t.Fatalf("completing %v: %v", h, got)

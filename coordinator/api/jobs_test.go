@@ -50,7 +50,9 @@ func TestAJobIsShownAsItGoesAlong(t *testing.T) {
 	r.leader.seen = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 7}}}
 	want(dtaskv1.JobState_JOB_STATE_RUNNING, map[string]uint32{"blocked": 3, "assigned": 1})
 
-	if r := r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Complete(fsm.CompleteItem{HeldItem: held(1, 0, 1, w)}) }); r != fsm.Accepted {
+	if r := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
+		return d.Complete(fsm.CompleteItem{HeldAttempt: held(1, 0, 1, w)})
+	}); r != fsm.Accepted {
 		t.Fatal(r)
 	}
 	want(dtaskv1.JobState_JOB_STATE_RUNNING, map[string]uint32{"pending": 2, "blocked": 1, "completed": 1})
@@ -197,11 +199,11 @@ func TestOneCallOfListLooksAtABoundedNumberOfJobs(t *testing.T) {
 	c.Add("a", 0, nil, nil)
 	chunk := c.Chunk()
 	for from := 1; from <= maxScanned+10; from += 1000 {
-		r.leader.do(func(d *fsm.Draft) fsm.Reason {
+		r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
 			for id := from; id < min(from+1000, maxScanned+11); id++ {
-				d.Do(&fsm.JobBegin{ID: fsm.JobID(id), Key: fmt.Sprint(id), KeyExpires: 1, Header: h, Total: 1})
+				d.Do(&fsm.BeginUpload{ID: fsm.JobID(id), Key: fmt.Sprint(id), KeyExpires: 1, Header: h, Total: 1})
 				d.Do(&fsm.JobChunk{Job: fsm.JobID(id), Chunk: chunk})
-				d.Do(&fsm.JobSeal{Job: fsm.JobID(id), Sum: chunk.Sum(0)})
+				d.Do(&fsm.SealUpload{Job: fsm.JobID(id), Sum: chunk.Sum(0)})
 			}
 			return fsm.Accepted
 		})
@@ -320,7 +322,7 @@ func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
 	}
 	_, err = r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
-	r.leader.op(t, &fsm.Complete{Items: []fsm.CompleteItem{{HeldItem: held(1, 1, 1, w)}}})
+	r.leader.op(t, &fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: held(1, 1, 1, w)}}})
 	if job, _ = r.get(t, "1", linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED || job.GetError() != "because" || job.GetOutcome() != 0 {
 		t.Errorf("cleaned up: %v", job)
 	}

@@ -96,7 +96,7 @@ func outline(v sight) *dtaskv1.Job {
 		Id: strconv.FormatUint(uint64(j.ID), 10), Priority: j.Priority, Version: j.Version, State: shownJobStates[j.State],
 		SubmittedAt: j.SubmittedMS, StartedAt: j.StartedMS, CompletedAt: j.EndedMS,
 		TasksTotal: j.Total, TasksCompleted: j.Counts[fsm.Completed], TasksFailed: j.Failed(),
-		Retries: j.Retries, Recovered: j.Recovered, Error: j.Error, FailuresTolerated: j.Borne,
+		Retries: j.Retries, Recovered: j.Recovered, Error: j.Error, FailuresTolerated: j.Tolerated,
 	}
 	if j.CleaningUp() {
 		view.Outcome = shownJobStates[j.Outcome]

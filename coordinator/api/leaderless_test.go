@@ -42,7 +42,7 @@ func TestACallWaitsWhileNobodyLeads(t *testing.T) {
 		"until its term has begun": {elect: func(r *replica) {
 			r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state, f.term = "n1", "n1:1", "leader", 2 })
 			r.leading(true)
-			r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Do(&fsm.LeaderStart{Term: 2, ServerID: "n1"}) })
+			r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(&fsm.StartTerm{Term: 2, ServerID: "n1"}) })
 		}},
 		"until another leads": {
 			func(r *replica) { r.raft.set(func(f *fakeRaft) { f.id, f.address = "n2", "n2:1" }) },

@@ -169,7 +169,7 @@ func (p *letterPage) look(tasks taskReader, ref fsm.TaskRef) (dead bool) {
 	if t.State != fsm.Dead {
 		return false
 	}
-	if kind := p.st.Kind(ref); p.kind == "" || p.kind == kind {
+	if kind := p.st.TaskType(ref); p.kind == "" || p.kind == kind {
 		letter := tasks.letter(ref, t, kind, p.history)
 		p.size += proto.Size(letter)
 		p.resp.DeadLetters = append(p.resp.DeadLetters, letter)

@@ -17,11 +17,11 @@ import (
 )
 
 // fails assigns an attempt and ends it as failed.
-func (r *replica) fails(t *testing.T, h fsm.HeldItem, next fsm.Next, why string) {
+func (r *replica) fails(t *testing.T, h fsm.HeldAttempt, next fsm.Next, why string) {
 	t.Helper()
 	r.assign(t, h)
-	got := r.leader.do(func(d *fsm.Draft) fsm.Reason {
-		return d.Fail(fsm.FailItem{HeldItem: h, Next: next, Due: 1, Burns: true, Error: why})
+	got := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
+		return d.Fail(fsm.FailItem{HeldAttempt: h, Next: next, Due: 1, CountsAsRetry: true, Error: why})
 	})
 	if got != fsm.Accepted {
 		t.Fatalf("failing %v: %v", h, got)
@@ -71,10 +71,10 @@ func TestDeadLettersAreListedNewestJobFirstAndFiltered(t *testing.T) {
 	r.mixed(t, "y", task("fine"))
 	r.mixed(t, "z", task("a"), command("b"))
 	w := r.worker(t)
-	for _, h := range []fsm.HeldItem{held(1, 0, 1, w), held(1, 2, 1, w), held(3, 0, 1, w), held(3, 1, 1, w)} {
-		r.fails(t, h, fsm.ToDead, "exit 1")
+	for _, h := range []fsm.HeldAttempt{held(1, 0, 1, w), held(1, 2, 1, w), held(3, 0, 1, w), held(3, 1, 1, w)} {
+		r.fails(t, h, fsm.NextDead, "exit 1")
 	}
-	r.fails(t, held(1, 1, 1, w), fsm.ToFailed, "refused")
+	r.fails(t, held(1, 1, 1, w), fsm.NextFailed, "refused")
 	for _, c := range []struct {
 		name string
 		req  *dtaskv1.ListDeadLettersRequest
@@ -114,11 +114,11 @@ func TestALetterTellsThePayloadAndEveryAttempt(t *testing.T) {
 	a.Body.Payload = []byte("numbers")
 	r.mixed(t, "x", a)
 	w1, w2 := r.worker(t), r.worker(t)
-	r.fails(t, held(1, 0, 1, w1), fsm.Retry, "exit 1")
-	r.leader.do(func(d *fsm.Draft) fsm.Reason {
+	r.fails(t, held(1, 0, 1, w1), fsm.NextRetry, "exit 1")
+	r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
 		return d.Due(fsm.DueItem{TaskRef: fsm.TaskRef{Job: 1}, Attempt: 1})
 	})
-	r.fails(t, held(1, 0, 2, w2), fsm.ToDead, "exit 2")
+	r.fails(t, held(1, 0, 2, w2), fsm.NextDead, "exit 2")
 
 	want := &dtaskv1.DeadLetter{
 		Job: "1", JobName: "x", Task: "a", Type: "noop", Attempts: 2, Error: "exit 2", Owner: "ada", Payload: []byte("numbers"),
@@ -166,7 +166,7 @@ func TestAPageOfLettersIsBoundedInBytesAndInTasksLookedAt(t *testing.T) {
 	}
 	w := r.worker(t)
 	for i := range uint32(40) {
-		r.fails(t, held(fsm.JobID(i/10+1), i%10, 1, w), fsm.ToDead, "exit 1")
+		r.fails(t, held(fsm.JobID(i/10+1), i%10, 1, w), fsm.NextDead, "exit 1")
 	}
 	ids, pages := r.letters(t, &dtaskv1.ListDeadLettersRequest{WithHistory: true})
 	if len(ids) != 40 || pages < 2 {
@@ -187,7 +187,7 @@ func TestPurgeTakesLettersOutAndIsIdempotent(t *testing.T) {
 	r.mixed(t, "x", task("a"), task("b"), task("c"), task("open"))
 	w := r.worker(t)
 	for i := range uint32(3) {
-		r.fails(t, held(1, i, 1, w), fsm.ToDead, "exit 1")
+		r.fails(t, held(1, i, 1, w), fsm.NextDead, "exit 1")
 	}
 	for _, c := range []struct {
 		tasks  []string
@@ -219,8 +219,8 @@ func TestAllLettersOfAJobArePurgedAtOnce(t *testing.T) {
 	r := setup(t)
 	r.mixed(t, "x", task("a"), task("b"))
 	w := r.worker(t)
-	r.fails(t, held(1, 0, 1, w), fsm.ToDead, "exit 1")
-	r.fails(t, held(1, 1, 1, w), fsm.ToDead, "exit 1")
+	r.fails(t, held(1, 0, 1, w), fsm.NextDead, "exit 1")
+	r.fails(t, held(1, 1, 1, w), fsm.NextDead, "exit 1")
 	resp, err := r.jobs.PurgeDeadLetters(t.Context(), &dtaskv1.PurgeDeadLettersRequest{Job: "1"})
 	if err != nil || resp.GetPurged() != 2 {
 		t.Errorf("got %v, %v; want 2", resp, err)
@@ -237,7 +237,7 @@ func TestARetryBringsAJobBack(t *testing.T) {
 	r.submit(t, "x", diamond()...)
 	w := r.worker(t)
 	r.complete(t, held(1, 0, 1, w), "")
-	r.fails(t, held(1, 1, 1, w), fsm.ToDead, "exit 1")
+	r.fails(t, held(1, 1, 1, w), fsm.NextDead, "exit 1")
 	resp, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
 	if err != nil {
 		t.Fatal(err)
@@ -260,8 +260,8 @@ func TestARetryOfTasksSaysWhatIsWrong(t *testing.T) {
 	w := r.worker(t)
 	r.complete(t, held(2, 0, 1, w), "")
 	r.complete(t, held(1, 0, 1, w), "")
-	r.fails(t, held(1, 1, 1, w), fsm.ToDead, "exit 1")
-	r.fails(t, held(1, 4, 1, w), fsm.ToFailed, "refused")
+	r.fails(t, held(1, 1, 1, w), fsm.NextDead, "exit 1")
+	r.fails(t, held(1, 4, 1, w), fsm.NextFailed, "refused")
 	for _, c := range []struct {
 		job    string
 		tasks  []string
@@ -304,8 +304,8 @@ func TestARepeatedRetryFindsTheTasksGoingOn(t *testing.T) {
 	r.mixed(t, "x", task("a"), task("b"), task("early"))
 	w := r.worker(t)
 	r.complete(t, held(1, 2, 1, w), "")
-	r.fails(t, held(1, 0, 1, w), fsm.ToDead, "exit 1")
-	r.fails(t, held(1, 1, 1, w), fsm.ToDead, "exit 1")
+	r.fails(t, held(1, 0, 1, w), fsm.NextDead, "exit 1")
+	r.fails(t, held(1, 1, 1, w), fsm.NextDead, "exit 1")
 	retry := func(tasks ...string) {
 		t.Helper()
 		if _, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: tasks}); err != nil {
@@ -316,7 +316,7 @@ func TestARepeatedRetryFindsTheTasksGoingOn(t *testing.T) {
 	retry("a", "b") // both wait
 	retry()         // so there is none
 	r.complete(t, held(1, 0, 2, w), "")
-	r.fails(t, held(1, 1, 2, w), fsm.ToDead, "exit 1")
+	r.fails(t, held(1, 1, 2, w), fsm.NextDead, "exit 1")
 	retry("a", "b") // one completed since, the other died again
 	if job, err := r.get(t, "1", linearizable); err != nil || job.GetTasksByState()["pending"] != 1 || job.GetTasksByState()["completed"] != 2 {
 		t.Errorf("got %v, %v; want b to wait once more", job, err)
@@ -332,7 +332,7 @@ func TestAnUnknownOutcomeOfARetryOrAPurgeStaysUnknown(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.mixed(t, "x", task("a"))
-	r.fails(t, held(1, 0, 1, r.worker(t)), fsm.ToDead, "exit 1")
+	r.fails(t, held(1, 0, 1, r.worker(t)), fsm.NextDead, "exit 1")
 	r.leader.fail = sequencer.ErrOutcomeUnknown
 	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
 	wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)

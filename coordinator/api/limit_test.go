@@ -137,7 +137,7 @@ func TestWhateverFindsTheLeaderFullIsToldToComeBack(t *testing.T) {
 	r.mixed(t, "j", task("a"), task("b", 0))
 	w := r.worker(t)
 	dead := r.submit(t, "dead", task("a"))
-	r.fails(t, held(dead, 0, 1, w), fsm.ToDead, "exit 1")
+	r.fails(t, held(dead, 0, 1, w), fsm.NextDead, "exit 1")
 	r.leader.fail = &sequencer.BusyError{What: "too many requests wait", Limit: sequencer.LimitInbox, RetryAfter: 100 * time.Millisecond}
 	before := r.machine.Index()
 	for name, call := range map[string]func() error{

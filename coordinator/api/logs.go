@@ -53,10 +53,10 @@ func (s *Server) untilStopping(parent context.Context) (ctx context.Context, end
 }
 
 // attempt finds the attempt whose log is asked for and who has it.
-func (s *Server) attempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsRequest) (fsm.HeldItem, error) {
+func (s *Server) attempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsRequest) (fsm.HeldAttempt, error) {
 	ref, err := s.task(id, r.GetTask())
 	if err != nil {
-		return fsm.HeldItem{}, err
+		return fsm.HeldAttempt{}, err
 	}
 	for {
 		var t fsm.Task
@@ -69,26 +69,26 @@ func (s *Server) attempt(ctx context.Context, id fsm.JobID, r *dtaskv1.LogsReque
 		if !ok {
 			st, _, _, err := s.fork(id)
 			if err != nil {
-				return fsm.HeldItem{}, err
+				return fsm.HeldAttempt{}, err
 			}
 			t, _ = st.Task(ref)
 		}
 		switch {
 		case t.Attempt > 0 && (r.GetAttempt() == 0 || r.GetAttempt() == t.Attempt):
-			return fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}, Worker: t.Worker}, nil
+			return fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}, Worker: t.Worker}, nil
 		case r.GetAttempt() > t.Attempt:
-			return fsm.HeldItem{}, notFound("job %d: task %s has no attempt %d; its last is %d", id, quote(r.GetTask()), r.GetAttempt(), t.Attempt)
+			return fsm.HeldAttempt{}, notFound("job %d: task %s has no attempt %d; its last is %d", id, quote(r.GetTask()), r.GetAttempt(), t.Attempt)
 		case t.Attempt > 0:
-			return fsm.HeldItem{}, notFound("job %d: task %s: where attempt %d ran is not known any more; its last is %d",
+			return fsm.HeldAttempt{}, notFound("job %d: task %s: where attempt %d ran is not known any more; its last is %d",
 				id, quote(r.GetTask()), r.GetAttempt(), t.Attempt)
 		case t.State.Terminal() || !r.GetFollow():
-			return fsm.HeldItem{}, notFound("job %d: task %s was not started yet, or never will be: its state is %s", id, quote(r.GetTask()), t.State)
+			return fsm.HeldAttempt{}, notFound("job %d: task %s was not started yet, or never will be: its state is %s", id, quote(r.GetTask()), t.State)
 		}
 		if err := s.rest(ctx, watchRepeat, s.cfg.Machine.Changed(index)); err != nil {
-			return fsm.HeldItem{}, err
+			return fsm.HeldAttempt{}, err
 		}
 		if err := s.rest(ctx, watchPause, nil); err != nil {
-			return fsm.HeldItem{}, err
+			return fsm.HeldAttempt{}, err
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestLogsAreReadFromTheWorkerOfTheLastAttempt(t *testing.T) {
 	r.submit(t, "x", task("a"))
 	w1, w2 := r.worker(t), r.worker(t)
 	r.assign(t, held(1, 0, 1, w1))
-	r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, 1, w1), false) })
+	r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(held(1, 0, 1, w1), false) })
 	r.assign(t, held(1, 0, 2, w2))
 	for _, attempt := range []uint32{0, 2} {
 		text, err := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: "a", Attempt: attempt})
@@ -59,7 +59,7 @@ func TestLogsOfWhatIsNotKnownAreNotFound(t *testing.T) {
 	r.submit(t, "x", task("a"), task("b"))
 	w := r.worker(t)
 	r.assign(t, held(1, 0, 1, w))
-	r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, 1, w), false) })
+	r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(held(1, 0, 1, w), false) })
 	r.assign(t, held(1, 0, 2, w))
 	for _, req := range []*dtaskv1.LogsRequest{
 		{Job: "x", Task: "a"},
@@ -102,7 +102,7 @@ func TestFollowedLogsWaitForTheFirstAttempt(t *testing.T) {
 		w := r.worker(t)
 		go func() {
 			time.Sleep(5 * time.Second)
-			r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Assign(fsm.AssignItem(held(1, 0, 1, w))) })
+			r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Assign(fsm.AssignItem(held(1, 0, 1, w))) })
 		}()
 		text, err := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: "a", Follow: true})
 		if err != nil || text != "hello\n" {

@@ -35,7 +35,7 @@ func ofThree(t *testing.T) (*replica, *network) {
 		}
 	})
 	r.members = []Member{{"n1", "n1:1", true}, {"n2", "n2:1", true}, {"n3", "n3:1", true}}
-	r.leader.op(t, &fsm.Replica{ServerID: "n1", Instance: testInstance}, &fsm.Replica{ServerID: "n2", Instance: otherInst, Floor: 100}, &fsm.Replica{ServerID: "n3", Instance: "c"})
+	r.leader.op(t, &fsm.Replica{ServerID: "n1", Instance: testInstance}, &fsm.Replica{ServerID: "n2", Instance: otherInst, LowWaterMark: 100}, &fsm.Replica{ServerID: "n3", Instance: "c"})
 	return r, n
 }
 

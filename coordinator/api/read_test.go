@@ -58,7 +58,7 @@ func TestADeposedLeaderAnswersNoLinearizableRead(t *testing.T) {
 			r.raft.set(func(f *fakeRaft) { f.term = 3 })
 		},
 		"the state knows a later leader": func(r *replica) {
-			r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Do(&fsm.LeaderStart{Term: 2, ServerID: "n2"}) })
+			r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(&fsm.StartTerm{Term: 2, ServerID: "n2"}) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

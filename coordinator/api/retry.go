@@ -67,7 +67,7 @@ func (j *jobs) choose(ctx context.Context, job string, names []string) (*choice,
 	s := &choice{leader: leader, st: st}
 	var ok bool
 	if s.job, ok = st.Job(id); !ok {
-		return nil, j.unchangeable(id, &sequencer.RejectedError{Reason: fsm.NoSuchJob})
+		return nil, j.unchangeable(id, &sequencer.RejectedError{Reason: fsm.JobNotFound})
 	}
 	s.tasks, err = findTasks(ctx, st, s.job, names)
 	return s, err

@@ -114,7 +114,7 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	view := &dtaskv1.Task{
 		Id: r.st.Name(ref), Index: i, State: shownTaskStates[t.State], Attempt: t.Attempt, Error: left.Error,
 		StartedAt: t.StartedMS, CompletedAt: t.EndedMS, Retries: max(t.Attempt, 1) - 1, DueAt: t.DueMS,
-		Type: r.st.Kind(ref),
+		Type: r.st.TaskType(ref),
 	}
 	if a, ok := r.st.ArrayTask(ref); ok {
 		view.Array = a.Name

@@ -51,10 +51,10 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 	}
 	w := r.worker(t)
 	r.complete(t, held(1, 0, 1, w), "result")
-	for i, next := range map[uint32]fsm.Next{3: fsm.Retry, 4: fsm.ToDead} {
+	for i, next := range map[uint32]fsm.Next{3: fsm.NextRetry, 4: fsm.NextDead} {
 		r.assign(t, held(1, i, 1, w))
-		r.leader.do(func(d *fsm.Draft) fsm.Reason {
-			return d.Fail(fsm.FailItem{HeldItem: held(1, i, 1, w), Next: next, Due: 9_000_000, Burns: true, Error: "exit 1"})
+		r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
+			return d.Fail(fsm.FailItem{HeldAttempt: held(1, i, 1, w), Next: next, Due: 9_000_000, CountsAsRetry: true, Error: "exit 1"})
 		})
 	}
 	r.assign(t, held(1, 6, 1, w))
@@ -99,7 +99,7 @@ func TestRetriesAreAttemptsAfterTheFirst(t *testing.T) {
 	w := r.worker(t)
 	for attempt := uint32(1); attempt < 3; attempt++ {
 		r.assign(t, held(1, 0, attempt, w))
-		r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, attempt, w), false) })
+		r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(held(1, 0, attempt, w), false) })
 	}
 	r.assign(t, held(1, 0, 3, w))
 	pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
@@ -121,10 +121,10 @@ func TestTasksComeInBoundedPages(t *testing.T) {
 	r.submit(t, "x", tasks...)
 	w := r.worker(t)
 	large := make([]byte, 4096)
-	r.leader.do(func(d *fsm.Draft) fsm.Reason {
+	r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
 		for i := range uint32(2500) {
 			d.Assign(fsm.AssignItem(held(1, i, 1, w)))
-			d.Complete(fsm.CompleteItem{HeldItem: held(1, i, 1, w), Result: large})
+			d.Complete(fsm.CompleteItem{HeldAttempt: held(1, i, 1, w), Result: large})
 		}
 		return fsm.Accepted
 	})
@@ -180,8 +180,8 @@ func TestTheResultHasTheTerminalTasksInOrder(t *testing.T) {
 	r.assign(t, held(1, 3, 1, w))
 	sum := make([]byte, 32)
 	sum[0] = 0xab
-	r.leader.do(func(d *fsm.Draft) fsm.Reason {
-		return d.Complete(fsm.CompleteItem{HeldItem: held(1, 3, 1, w), Result: []byte("D"), OutputSize: 12, OutputSHA256: sum})
+	r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
+		return d.Complete(fsm.CompleteItem{HeldAttempt: held(1, 3, 1, w), Result: []byte("D"), OutputSize: 12, OutputSHA256: sum})
 	})
 	result := func() *dtaskv1.GetResultResponse {
 		t.Helper()

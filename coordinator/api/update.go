@@ -85,7 +85,7 @@ func (s *choice) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
 		return sequencer.Change{}, err
 	}
 	c := sequencer.Change{Generated: r.GetGeneratedKey(), Update: fsm.Update{
-		Job: s.job.ID, Whole: len(s.tasks) == 0, IfVersion: r.GetIfVersion(), Key: r.GetIdempotencyKey(), Digest: digest,
+		Job: s.job.ID, WholeJob: len(s.tasks) == 0, IfVersion: r.GetIfVersion(), Key: r.GetIdempotencyKey(), Digest: digest,
 		Priority: r.GetPriority(), MaxRetries: r.GetMaxRetries(), TimeoutMS: r.GetTimeoutMs(),
 	}}
 	set := func(given bool, f fsm.UpdateFields) {
@@ -102,7 +102,7 @@ func (s *choice) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
 	if r.GetNotBefore() > 0 {
 		c.NotBefore = time.UnixMilli(r.GetNotBefore())
 	}
-	if c.Whole {
+	if c.WholeJob {
 		return c, nil
 	}
 	c.Task = s.tasks[0]
@@ -151,14 +151,14 @@ func (j *jobs) whyNotUpdated(c *sequencer.Change, refusal *sequencer.RejectedErr
 	switch refusal.Reason {
 	case fsm.KeyConflict:
 		return &Error{Kind: KindConflict, Message: "the idempotency key was used for something else"}
-	case fsm.VersionDiffers:
+	case fsm.VersionMismatch:
 		return conflict("job %d has version %d, and the update is for version %d; look at it again", c.Job, job.Version, c.IfVersion)
 	case fsm.AlreadyEnded:
 		return conflict("job %d has ended: it is %s", c.Job, job.State)
-	case fsm.TooMany:
+	case fsm.LimitExceeded:
 		return refused("job %d has too many different policies by now", c.Job)
 	case fsm.WrongState:
-		if c.Whole {
+		if c.WholeJob {
 			return conflict("every task of job %d has started: there is nothing to update", c.Job)
 		}
 		t, _ := st.Task(ref)
@@ -166,7 +166,7 @@ func (j *jobs) whyNotUpdated(c *sequencer.Change, refusal *sequencer.RejectedErr
 			return conflict("task %s of job %d has ended: it is %s", quote(st.Name(ref)), c.Job, t.State)
 		}
 		return conflict("task %s of job %d has started: it is %s in attempt %d", quote(st.Name(ref)), c.Job, t.State, t.Attempt)
-	case fsm.Accepted, fsm.NoSuchJob, fsm.NoSuchTask, fsm.NoSuchWorker, fsm.StaleAttempt, fsm.AlreadyAccepted, fsm.OutOfOrder, fsm.Malformed, fsm.OverBudget:
+	case fsm.Accepted, fsm.JobNotFound, fsm.TaskNotFound, fsm.WorkerNotFound, fsm.StaleAttempt, fsm.AlreadyAccepted, fsm.OutOfOrder, fsm.Malformed, fsm.BudgetExceeded:
 	}
 	return refusal
 }

@@ -67,7 +67,7 @@ func TestAnUpdateOfWhatHasStartedSaysHowItStands(t *testing.T) {
 		}
 	}
 	wantError(t, update("nosuch", "k3"), codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
-	r.leader.op(t, &fsm.Complete{Items: []fsm.CompleteItem{{HeldItem: h}}})
+	r.leader.op(t, &fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: h}}})
 	wantError(t, update("", "k4"), codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 }
 

@@ -124,7 +124,7 @@ func TestTheEndOfTheLastJobIsToldSoonAndAskedForLessAndLessOften(t *testing.T) {
 					r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "r"})
 				default:
 					worker++
-					r.leader.op(t, &fsm.WorkerJoin{ID: worker, Name: fmt.Sprint("w", i), Incarnation: "i", Slots: 1})
+					r.leader.op(t, &fsm.RegisterWorker{ID: worker, Name: fmt.Sprint("w", i), Incarnation: "i", Slots: 1})
 				}
 			}
 		}()

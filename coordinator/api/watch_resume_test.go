@@ -122,22 +122,22 @@ func storm(t *rapid.T, l *memLeader) {
 	op := rapid.SampledFrom([]fsm.Op{
 		&fsm.Assign{Items: []fsm.AssignItem{fsm.AssignItem(next)}},
 		&fsm.Assign{Items: []fsm.AssignItem{fsm.AssignItem(next)}},
-		&fsm.Complete{Items: []fsm.CompleteItem{{HeldItem: h, DurationMS: 1}}},
-		&fsm.Complete{Items: []fsm.CompleteItem{{HeldItem: h, DurationMS: 1, Result: []byte("r")}}},
-		&fsm.Fail{Items: []fsm.FailItem{{HeldItem: h, Next: fsm.Next(1 + number%3), Due: int64(number), Burns: true, Error: "exit 1"}}},
-		&fsm.Requeue{Items: []fsm.HeldItem{h}, Lost: number%2 == 0},
-		&fsm.Lose{Items: []fsm.HeldItem{h}},
+		&fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: h, DurationMS: 1}}},
+		&fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: h, DurationMS: 1, Result: []byte("r")}}},
+		&fsm.Fail{Items: []fsm.FailItem{{HeldAttempt: h, Next: fsm.Next(1 + number%3), Due: int64(number), CountsAsRetry: true, Error: "exit 1"}}},
+		&fsm.Requeue{Items: []fsm.HeldAttempt{h}, Lost: number%2 == 0},
+		&fsm.Lose{Items: []fsm.HeldAttempt{h}},
 		&fsm.Due{Items: []fsm.DueItem{{TaskRef: h.TaskRef, Attempt: task.Attempt}}},
-		&fsm.Checkpoint{HeldItem: h, Saved: fsm.SavedCheckpoint{Number: number, Form: fsm.DataCheckpoint, Data: []byte("c")}},
+		&fsm.Checkpoint{HeldAttempt: h, Saved: fsm.SavedCheckpoint{Number: number, Format: fsm.DataCheckpoint, Data: []byte("c")}},
 		&fsm.CancelTask{Task: h.TaskRef, Reason: "by hand"},
 		&fsm.CancelJob{Job: 1, Reason: "enough"},
 		&fsm.Revive{Job: 1},
 		&fsm.Revive{Job: 1, Tasks: []uint32{i}},
 		&fsm.Purge{Job: 1},
 		&fsm.Update{Job: 1, Task: i, Set: fsm.SetNotBefore, NotBeforeMS: int64(number)},
-		&fsm.Update{Job: 1, Whole: true, Set: fsm.SetPriority, Priority: dtaskv1.Priority_PRIORITY_HIGH},
+		&fsm.Update{Job: 1, WholeJob: true, Set: fsm.SetPriority, Priority: dtaskv1.Priority_PRIORITY_HIGH},
 	}).Draw(t, "operation")
-	l.do(func(d *fsm.Draft) fsm.Reason { return d.Do(op) })
+	l.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(op) })
 }
 
 // A watch that is resumed at any replica, at any time, misses nothing: what its
@@ -150,7 +150,7 @@ func TestAResumedWatchMissesNothingWhereverItGoesOn(t *testing.T) {
 		l := &memLeader{machine: first, also: second, nowMS: 1_000_000}
 		ops := diamondLog(rapid.Bool().Draw(t, "one entry"))
 		for _, entry := range ops {
-			if r := l.do(func(d *fsm.Draft) (r fsm.Reason) {
+			if r := l.do(func(d *fsm.EntryBuilder) (r fsm.Reason) {
 				for _, op := range entry {
 					r = max(r, d.Do(op))
 				}
@@ -186,10 +186,10 @@ func diamondLog(once bool) [][]fsm.Op {
 	}
 	c := b.Chunk()
 	head, _ := deterministic.Marshal(header("x"))
-	join := &fsm.WorkerJoin{ID: 1, Name: "w1", Incarnation: testInstance, Slots: 4, Version: "v", Address: "host"}
+	join := &fsm.RegisterWorker{ID: 1, Name: "w1", Incarnation: testInstance, Slots: 4, Version: "v", Address: "host"}
 	ops := []fsm.Op{
-		join, &fsm.JobBegin{ID: 1, Key: "k", KeyExpires: 1, Header: head, Total: 4},
-		&fsm.JobChunk{Job: 1, Chunk: c}, &fsm.JobSeal{Job: 1, Sum: c.Sum(0)},
+		join, &fsm.BeginUpload{ID: 1, Key: "k", KeyExpires: 1, Header: head, Total: 4},
+		&fsm.JobChunk{Job: 1, Chunk: c}, &fsm.SealUpload{Job: 1, Sum: c.Sum(0)},
 	}
 	if once {
 		return [][]fsm.Op{ops}
@@ -212,8 +212,8 @@ func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
 	}{
 		{"nothing happened", func() {}, nil},
 		{"a completed, b and c are ready", func() {
-			got := r.leader.do(func(d *fsm.Draft) fsm.Reason {
-				return d.Complete(fsm.CompleteItem{HeldItem: held(1, 0, 1, w)})
+			got := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
+				return d.Complete(fsm.CompleteItem{HeldAttempt: held(1, 0, 1, w)})
 			})
 			if got != fsm.Accepted {
 				t.Fatal(got)
@@ -221,11 +221,11 @@ func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
 		}, []string{"a", "b", "c"}},
 		{"b completed; d still waits for c", func() { r.complete(t, held(1, 1, 1, w), "") }, []string{"b"}},
 		{"a person updated the job alone", func() {
-			r.leader.op(t, &fsm.Update{Job: 1, Whole: true, Set: fsm.SetPriority, Priority: dtaskv1.Priority_PRIORITY_LOW})
+			r.leader.op(t, &fsm.Update{Job: 1, WholeJob: true, Set: fsm.SetPriority, Priority: dtaskv1.Priority_PRIORITY_LOW})
 		}, []string{}},
 		{"c failed for good, and d with it", func() {
 			r.assign(t, held(1, 2, 1, w))
-			r.leader.op(t, &fsm.Fail{Items: []fsm.FailItem{{HeldItem: held(1, 2, 1, w), Next: fsm.ToFailed, Error: "no"}}})
+			r.leader.op(t, &fsm.Fail{Items: []fsm.FailItem{{HeldAttempt: held(1, 2, 1, w), Next: fsm.NextFailed, Error: "no"}}})
 		}, []string{"c", "d"}},
 	} {
 		c.do()

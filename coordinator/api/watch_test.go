@@ -88,9 +88,9 @@ func TestManyChangesComeAsAFewMessages(t *testing.T) {
 		go func() { // a change every millisecond, for a second
 			for attempt := uint32(1); attempt <= 500; attempt++ {
 				time.Sleep(time.Millisecond)
-				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Assign(fsm.AssignItem(held(1, 0, attempt, w))) })
+				r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Assign(fsm.AssignItem(held(1, 0, attempt, w))) })
 				time.Sleep(time.Millisecond)
-				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(1, 0, attempt, w), false) })
+				r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(held(1, 0, attempt, w), false) })
 			}
 		}()
 		messages, last := 0, watch.next(t)
@@ -122,8 +122,8 @@ func TestAWatchRepeatsItselfWhenNothingChanges(t *testing.T) {
 		go func() { // other jobs change all the time
 			for attempt := uint32(1); attempt <= 300; attempt++ {
 				time.Sleep(10 * time.Millisecond)
-				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Assign(fsm.AssignItem(held(2, 0, attempt, w))) })
-				r.leader.do(func(d *fsm.Draft) fsm.Reason { return d.Requeue(held(2, 0, attempt, w), false) })
+				r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Assign(fsm.AssignItem(held(2, 0, attempt, w))) })
+				r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(held(2, 0, attempt, w), false) })
 			}
 		}()
 		last := time.Duration(0)

@@ -97,7 +97,7 @@ func (c *cluster) statuses(st *fsm.State, ids []fsm.WorkerID) map[fsm.WorkerID]s
 	}
 	held := make(map[fsm.WorkerID]sequencer.WorkerStatus, len(ids))
 	for _, id := range ids {
-		held[id] = sequencer.WorkerStatus{Held: st.Held(id)}
+		held[id] = sequencer.WorkerStatus{Held: st.LiveAttempts(id)}
 	}
 	return held
 }

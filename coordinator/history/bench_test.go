@@ -35,9 +35,9 @@ func cpu(tb testing.TB) time.Duration {
 
 // archivedJobs makes n jobs that have left the state, each of a number of tasks. It goes
 // through the state machine and keeps no log.
-func archivedJobs(tb testing.TB, st *fsm.State, first, n, tasks int) *fsm.Leaving {
+func archivedJobs(tb testing.TB, st *fsm.State, first, n, tasks int) *fsm.ArchiveBatch {
 	tb.Helper()
-	fx := &fsm.Effects{Leaving: new(fsm.Leaving)}
+	fx := &fsm.Effects{Archived: new(fsm.ArchiveBatch)}
 	for i := first; i < first+n; i++ {
 		header, err := proto.Marshal(&dtaskv1.JobHeader{
 			Name: fmt.Sprintf("job-%d", i%1000), Owner: fmt.Sprintf("owner-%d", i%20), Labels: map[string]string{"run": fmt.Sprint(i), "team": fmt.Sprint(i % 10)},
@@ -47,7 +47,7 @@ func archivedJobs(tb testing.TB, st *fsm.State, first, n, tasks int) *fsm.Leavin
 			tb.Fatal(err)
 		}
 		id := st.NextJob()
-		ops := []fsm.Op{&fsm.JobBegin{ID: id, Key: fmt.Sprintf("key-%d", id), Header: header, Total: uint32(tasks)}}
+		ops := []fsm.Op{&fsm.BeginUpload{ID: id, Key: fmt.Sprintf("key-%d", id), Header: header, Total: uint32(tasks)}}
 		sum := uint32(0)
 		for at := 0; at < tasks; at += 1000 {
 			b := fsm.NewChunkBuilder(uint32(at))
@@ -60,12 +60,12 @@ func archivedJobs(tb testing.TB, st *fsm.State, first, n, tasks int) *fsm.Leavin
 		}
 		assign, done, failed := new(fsm.Assign), new(fsm.Complete), new(fsm.Fail)
 		for k := range tasks {
-			h := fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id, Index: uint32(k)}, Attempt: 1}, Worker: 1}
+			h := fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id, Index: uint32(k)}, Attempt: 1}, Worker: 1}
 			assign.Items = append(assign.Items, fsm.AssignItem(h))
-			done.Items = append(done.Items, fsm.CompleteItem{HeldItem: h, DurationMS: 5, Result: []byte("fine")})
-			failed.Items = append(failed.Items, fsm.FailItem{HeldItem: h, Next: fsm.ToFailed, Error: "exit 1"})
+			done.Items = append(done.Items, fsm.CompleteItem{HeldAttempt: h, DurationMS: 5, Result: []byte("fine")})
+			failed.Items = append(failed.Items, fsm.FailItem{HeldAttempt: h, Next: fsm.NextFailed, Error: "exit 1"})
 		}
-		ops = append(ops, &fsm.JobSeal{Job: id, Sum: sum}, assign)
+		ops = append(ops, &fsm.SealUpload{Job: id, Sum: sum}, assign)
 		if i%1000 == 999 {
 			ops = append(ops, failed)
 		} else {
@@ -76,12 +76,12 @@ func archivedJobs(tb testing.TB, st *fsm.State, first, n, tasks int) *fsm.Leavin
 			tb.Fatal(r)
 		}
 	}
-	return fx.Leaving
+	return fx.Archived
 }
 
 func benchState() *fsm.State {
 	st := fsm.New()
-	st.Apply(fsm.Entry{Ops: []fsm.Op{&fsm.WorkerJoin{ID: 1, Name: "w1", Incarnation: "i", Slots: 1}}}, nil)
+	st.Apply(fsm.Entry{Ops: []fsm.Op{&fsm.RegisterWorker{ID: 1, Name: "w1", Incarnation: "i", Slots: 1}}}, nil)
 	return st
 }
 

@@ -42,7 +42,7 @@ type clusterLog struct {
 func newLog(tb testing.TB) *clusterLog {
 	tb.Helper()
 	l := &clusterLog{tb: tb, leader: fsm.NewMachine(fsm.Compact{}), now: 1_700_000_000_000, model: make(map[fsm.JobID]shape)}
-	l.do(&fsm.Cluster{ID: "0123456789abcdef0123456789abcdef"}, &fsm.WorkerJoin{ID: 1, Name: "w1", Incarnation: "i", Slots: 1})
+	l.do(&fsm.SetClusterID{ID: "0123456789abcdef0123456789abcdef"}, &fsm.RegisterWorker{ID: 1, Name: "w1", Incarnation: "i", Slots: 1})
 	return l
 }
 
@@ -70,7 +70,7 @@ func (l *clusterLog) submit(s shape) fsm.JobID {
 		l.tb.Fatal(err)
 	}
 	s.tasks = max(s.tasks, 1)
-	ops := []fsm.Op{&fsm.JobBegin{ID: id, Key: fmt.Sprintf("key-%d", id), Header: header, Total: uint32(s.tasks)}}
+	ops := []fsm.Op{&fsm.BeginUpload{ID: id, Key: fmt.Sprintf("key-%d", id), Header: header, Total: uint32(s.tasks)}}
 	sum := uint32(0)
 	for first := 0; first < s.tasks; first += 1000 {
 		b := fsm.NewChunkBuilder(uint32(first))
@@ -81,7 +81,7 @@ func (l *clusterLog) submit(s shape) fsm.JobID {
 		sum = c.Sum(sum)
 		ops = append(ops, &fsm.JobChunk{Job: id, Chunk: c})
 	}
-	l.do(append(ops, &fsm.JobSeal{Job: id, Sum: sum, Digest: [16]byte{byte(id)}})...)
+	l.do(append(ops, &fsm.SealUpload{Job: id, Sum: sum, Digest: [16]byte{byte(id)}})...)
 	s.submitted = l.now
 	l.end(id, s)
 	l.model[id] = s
@@ -91,10 +91,10 @@ func (l *clusterLog) submit(s shape) fsm.JobID {
 func (l *clusterLog) end(id fsm.JobID, s shape) {
 	assign, done, failed := new(fsm.Assign), new(fsm.Complete), new(fsm.Fail)
 	for i := range s.tasks {
-		h := fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id, Index: uint32(i)}, Attempt: 1}, Worker: 1}
+		h := fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id, Index: uint32(i)}, Attempt: 1}, Worker: 1}
 		assign.Items = append(assign.Items, fsm.AssignItem(h))
-		done.Items = append(done.Items, fsm.CompleteItem{HeldItem: h, DurationMS: 1, Result: fmt.Appendf(nil, "result %d/%d", id, i)})
-		failed.Items = append(failed.Items, fsm.FailItem{HeldItem: h, Next: fsm.ToFailed, Error: fmt.Sprintf("error %d/%d", id, i)})
+		done.Items = append(done.Items, fsm.CompleteItem{HeldAttempt: h, DurationMS: 1, Result: fmt.Appendf(nil, "result %d/%d", id, i)})
+		failed.Items = append(failed.Items, fsm.FailItem{HeldAttempt: h, Next: fsm.NextFailed, Error: fmt.Sprintf("error %d/%d", id, i)})
 	}
 	switch s.state {
 	case fsm.JobCompleted:

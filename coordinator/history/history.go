@@ -24,7 +24,7 @@ type History struct {
 	mu      sync.Mutex // guards what follows; held for memory only
 	meta    meta       // as the file has it
 	queue   []waiting  // what is not in the file, in the order of the log
-	pending map[fsm.JobID]*fsm.Archived
+	pending map[fsm.JobID]*fsm.ArchivedJob
 	bytes   int    // their memory
 	before  int64  // ms; what ended before may go
 	newGaps []gap  // not in the file yet
@@ -48,7 +48,7 @@ type History struct {
 // waiting is a job that is not in the file yet.
 type waiting struct {
 	index uint64
-	job   *fsm.Archived // nil: all that left at this index is before it in the queue
+	job   *fsm.ArchivedJob // nil: all that left at this index is before it in the queue
 	cost  int
 	since time.Time
 }
@@ -58,7 +58,7 @@ type waiting struct {
 func Open(cfg Config) (*History, error) {
 	cfg.defaults()
 	h := &History{
-		cfg: cfg, log: cfg.Logger, pending: make(map[fsm.JobID]*fsm.Archived),
+		cfg: cfg, log: cfg.Logger, pending: make(map[fsm.JobID]*fsm.ArchivedJob),
 		change: make(chan struct{}), wake: make(chan struct{}, 1), orders: make(chan order),
 	}
 	f, err := openFile(cfg.Path)
@@ -135,7 +135,7 @@ func (h *History) rouse() {
 }
 
 // Room implements fsm.Archiver.
-func (h *History) Room() {
+func (h *History) WaitForSpace() {
 	_ = h.await(context.Background(), func() bool { return h.bytes < h.cfg.Most }) // or it is over, and nobody reads any more
 }
 
@@ -148,7 +148,7 @@ func (h *History) Busy() bool {
 }
 
 // Take implements fsm.Archiver.
-func (h *History) Take(index uint64, left *fsm.Leaving) {
+func (h *History) Take(index uint64, left *fsm.ArchiveBatch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.before = max(h.before, left.EndedBefore)

@@ -74,20 +74,20 @@ func (h *History) List(ctx context.Context, q Query, yield func(fsm.Head) bool) 
 
 // listPending gives the jobs that are looked for and not in the file yet, newest
 // first.
-func (h *History) listPending(q *Query) []*fsm.Archived {
+func (h *History) listPending(q *Query) []*fsm.ArchivedJob {
 	h.mu.Lock()
-	all := make([]*fsm.Archived, 0, len(h.pending))
+	all := make([]*fsm.ArchivedJob, 0, len(h.pending))
 	for id, a := range h.pending {
 		if id < q.Below {
 			all = append(all, a)
 		}
 	}
 	h.mu.Unlock()
-	all = slices.DeleteFunc(all, func(a *fsm.Archived) bool {
+	all = slices.DeleteFunc(all, func(a *fsm.ArchivedJob) bool {
 		job := a.Job()
 		return !q.Match(&job)
 	})
-	slices.SortFunc(all, func(a, b *fsm.Archived) int { return cmp.Compare(b.ID(), a.ID()) })
+	slices.SortFunc(all, func(a, b *fsm.ArchivedJob) int { return cmp.Compare(b.ID(), a.ID()) })
 	return all
 }
 

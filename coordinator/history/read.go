@@ -60,7 +60,7 @@ func (h *History) Adopt(st *fsm.State, id fsm.JobID) (ok bool, err error) {
 }
 
 // waiting gives a job that is not in the file yet. It must be asked before the file.
-func (h *History) waiting(id fsm.JobID) *fsm.Archived {
+func (h *History) waiting(id fsm.JobID) *fsm.ArchivedJob {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.pending[id]

@@ -75,23 +75,23 @@ type attempt struct {
 }
 
 // eventTypes are the types of events by kind of notice.
-var eventTypes = map[fsm.NoticeKind]string{
-	fsm.JobCompletedNotice:  "job.completed",
-	fsm.JobFailedNotice:     "job.failed",
-	fsm.JobCancelledNotice:  "job.cancelled",
-	fsm.LetterWebhookNotice: "dead_letter",
-	fsm.LetterCommandNotice: "dead_letter",
+var eventTypes = map[fsm.NotificationKind]string{
+	fsm.JobCompletedNotification:      "job.completed",
+	fsm.JobFailedNotification:         "job.failed",
+	fsm.JobCancelledNotification:      "job.cancelled",
+	fsm.DeadLetterWebhookNotification: "dead_letter",
+	fsm.DeadLetterCommandNotification: "dead_letter",
 }
 
 // destination is where a notice goes: a URL, or nothing and the command. ok is
 // false if there is none any more.
-func (h Hooks) destination(st *fsm.State, n fsm.Notice) (url string, ok bool) {
+func (h Hooks) destination(st *fsm.State, n fsm.Notification) (url string, ok bool) {
 	switch n.Kind {
-	case fsm.LetterWebhookNotice:
+	case fsm.DeadLetterWebhookNotification:
 		return h.LetterWebhook, h.LetterWebhook != ""
-	case fsm.LetterCommandNotice:
+	case fsm.DeadLetterCommandNotification:
 		return "", h.LetterCommand != ""
-	case fsm.JobCompletedNotice, fsm.JobFailedNotice, fsm.JobCancelledNotice:
+	case fsm.JobCompletedNotification, fsm.JobFailedNotification, fsm.JobCancelledNotification:
 		j, known := st.Job(n.Task.Job)
 		return j.Header.GetWebhook(), known
 	}
@@ -100,11 +100,11 @@ func (h Hooks) destination(st *fsm.State, n fsm.Notice) (url string, ok bool) {
 
 // compose makes what is sent from the state as it is now. v is gone if the notice
 // is not there any more, and hopeless if nothing is left that could be told.
-func (d *deliverer) compose(n fsm.Notice) (m message, v verdict) {
+func (d *deliverer) compose(n fsm.Notification) (m message, v verdict) {
 	var data any
 	var ok bool
 	d.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
-		if !st.HasNotice(n.Number) {
+		if !st.HasNotification(n.Number) {
 			v = gone
 			return
 		}
@@ -125,7 +125,7 @@ func (d *deliverer) compose(n fsm.Notice) (m message, v verdict) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if enc.Encode(event{Type: m.event, Timestamp: moment(n.SinceMS), Data: data}) != nil {
+	if enc.Encode(event{Type: m.event, Timestamp: moment(n.QueuedMS), Data: data}) != nil {
 		return m, hopeless // does not happen: what is encoded has been decoded before
 	}
 	m.body = bytes.TrimSpace(b.Bytes())
@@ -134,18 +134,18 @@ func (d *deliverer) compose(n fsm.Notice) (m message, v verdict) {
 
 // messageID names a notice for its receiver. The time is in it so that a cluster
 // that was set back to an older state does not use a name twice.
-func messageID(cluster string, n fsm.Notice) string {
-	return fmt.Sprintf("dtask_%s_%d_%d", cluster[:min(len(cluster), 12)], n.Number, n.SinceMS)
+func messageID(cluster string, n fsm.Notification) string {
+	return fmt.Sprintf("dtask_%s_%d_%d", cluster[:min(len(cluster), 12)], n.Number, n.QueuedMS)
 }
 
-func jobOf(st *fsm.State, n fsm.Notice) (job, bool) {
+func jobOf(st *fsm.State, n fsm.Notification) (job, bool) {
 	j, ok := st.Job(n.Task.Job)
 	h := j.Header
 	return job{
 		ID: strconv.FormatUint(uint64(j.ID), 10), Name: h.GetName(), State: j.State.String(), Owner: h.GetOwner(), Priority: priority(j.Priority),
 		SubmittedAt: stamp(j.SubmittedMS), StartedAt: stamp(j.StartedMS), CompletedAt: stamp(j.EndedMS),
 		TasksTotal: j.Total, TasksCompleted: j.Counts[fsm.Completed], TasksFailed: j.Failed(), Retries: j.Retries, Version: j.Version,
-		MaxFailures: h.GetMaxFailures(), FailuresBorne: j.Borne,
+		MaxFailures: h.GetMaxFailures(), FailuresBorne: j.Tolerated,
 	}, ok
 }
 
@@ -153,7 +153,7 @@ func priority(p dtaskv1.Priority) string {
 	return strings.ToLower(strings.TrimPrefix(p.String(), "PRIORITY_"))
 }
 
-func letterOf(st *fsm.State, n fsm.Notice) (letter, bool) {
+func letterOf(st *fsm.State, n fsm.Notification) (letter, bool) {
 	j, ok := st.Job(n.Task.Job)
 	if !ok {
 		return letter{}, false
@@ -161,8 +161,8 @@ func letterOf(st *fsm.State, n fsm.Notice) (letter, bool) {
 	t, _ := st.Task(n.Task)
 	id, name := strconv.FormatUint(uint64(j.ID), 10), st.Name(n.Task)
 	l := letter{
-		ID: id + "/" + name, Job: id, JobName: j.Header.GetName(), Task: name, Type: st.Kind(n.Task), Owner: j.Header.GetOwner(),
-		DiedAt: stamp(n.SinceMS), Attempts: t.Attempt, Error: st.Result(n.Task).Error,
+		ID: id + "/" + name, Job: id, JobName: j.Header.GetName(), Task: name, Type: st.TaskType(n.Task), Owner: j.Header.GetOwner(),
+		DiedAt: stamp(n.QueuedMS), Attempts: t.Attempt, Error: st.Result(n.Task).Error,
 		Payload: payload(st, n.Task), History: []attempt{},
 	}
 	for _, a := range st.History(n.Task) {

@@ -55,7 +55,7 @@ func TestACommandGetsTheLetterAndLittleElse(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	path, dir := script(t, "cat > body\nenv > env\npwd > pwd\necho a lot\n")
-	c.die(fsm.LetterCommandNotice)
+	c.die(fsm.DeadLetterCommandNotification)
 	c.lead(nil, func(cfg *Config) { cfg.Hooks.LetterCommand = path })
 	c.await(1)
 	var e struct {
@@ -89,7 +89,7 @@ func TestACommandThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	path, dir := script(t, "cat >> bodies\n[ -e tried ] && exit 0\ntouch tried\necho it is too late >&2\nexit 3\n")
-	c.die(fsm.LetterCommandNotice)
+	c.die(fsm.DeadLetterCommandNotification)
 	out := logged{lines: make(chan string, 10)}
 	c.lead(nil, func(cfg *Config) {
 		cfg.Hooks.LetterCommand = path
@@ -114,7 +114,7 @@ func TestACommandEndsWithTheTerm(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.die(fsm.LetterCommandNotice)
+	c.die(fsm.DeadLetterCommandNotification)
 	_, stop := c.lead(nil, func(cfg *Config) { cfg.Hooks.LetterCommand = path })
 	pipe, err := os.Open(fifo) // waits for the script
 	if err != nil {

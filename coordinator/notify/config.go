@@ -29,7 +29,7 @@ var waits = backoff.Policy{Initial: time.Second, Max: maxRetryAfter, Multiplier:
 type Recorder interface {
 	// RecordDelivered records that notices were delivered or given up: after it returns
 	// nil, no later leader tells them. At most 1,000 items a call.
-	RecordDelivered(ctx context.Context, items []fsm.ToldItem) error
+	RecordDelivered(ctx context.Context, items []fsm.Delivery) error
 }
 
 // Hooks are who is told of dead letters, as this replica is set.
@@ -40,13 +40,13 @@ type Hooks struct {
 }
 
 // Letters are the notices that a new dead letter gets.
-func (h Hooks) Letters() []fsm.NoticeKind {
-	var kinds []fsm.NoticeKind
+func (h Hooks) Letters() []fsm.NotificationKind {
+	var kinds []fsm.NotificationKind
 	if h.LetterWebhook != "" {
-		kinds = append(kinds, fsm.LetterWebhookNotice)
+		kinds = append(kinds, fsm.DeadLetterWebhookNotification)
 	}
 	if h.LetterCommand != "" {
-		kinds = append(kinds, fsm.LetterCommandNotice)
+		kinds = append(kinds, fsm.DeadLetterCommandNotification)
 	}
 	return kinds
 }

@@ -27,14 +27,14 @@ type cluster struct {
 	mu    sync.Mutex
 	index uint64
 	deny  error // of RecordDelivered
-	told  []fsm.ToldItem
+	told  []fsm.Delivery
 	wall  time.Time // stamps entries
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{t: t, machine: fsm.NewMachine(fsm.Compact{}), wake: make(chan struct{}, 1), wall: time.Now()}
-	c.do(&fsm.Cluster{ID: "00112233445566778899aabbccddeeff"}, &fsm.WorkerJoin{ID: 1, Name: "w1", Incarnation: "i", Slots: 9})
+	c.do(&fsm.SetClusterID{ID: "00112233445566778899aabbccddeeff"}, &fsm.RegisterWorker{ID: 1, Name: "w1", Incarnation: "i", Slots: 9})
 	return c
 }
 
@@ -60,13 +60,13 @@ func (c *cluster) apply(ops ...fsm.Op) {
 }
 
 // RecordDelivered implements Recorder.
-func (c *cluster) RecordDelivered(_ context.Context, items []fsm.ToldItem) error {
+func (c *cluster) RecordDelivered(_ context.Context, items []fsm.Delivery) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.deny != nil {
 		return c.deny
 	}
-	c.apply(&fsm.Told{Items: items})
+	c.apply(&fsm.RecordDelivered{Items: items})
 	c.told = append(c.told, items...)
 	return nil
 }
@@ -94,12 +94,12 @@ func (c *cluster) outcomes() (delivered, givenUp int) {
 
 func (c *cluster) left() int {
 	n := 0
-	c.machine.Read(func(st *fsm.State, _ uint64) { n = st.NoticeCount() })
+	c.machine.Read(func(st *fsm.State, _ uint64) { n = st.NotificationCount() })
 	return n
 }
 
 // begin stores a job of one task, which worker 1 holds.
-func (c *cluster) begin(webhook string) fsm.HeldItem {
+func (c *cluster) begin(webhook string) fsm.HeldAttempt {
 	c.t.Helper()
 	header := &dtaskv1.JobHeader{
 		Name: "nightly", Owner: "data", Priority: dtaskv1.Priority_PRIORITY_HIGH, Webhook: webhook,
@@ -111,10 +111,10 @@ func (c *cluster) begin(webhook string) fsm.HeldItem {
 	chunk := b.Chunk()
 	var id fsm.JobID
 	c.machine.Read(func(st *fsm.State, _ uint64) { id = st.NextJob() })
-	h := fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id}, Attempt: 1}, Worker: 1}
+	h := fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id}, Attempt: 1}, Worker: 1}
 	c.do(
-		&fsm.JobBegin{ID: id, Key: fmt.Sprint(id), Header: marshal(c.t, header), Total: 1},
-		&fsm.JobChunk{Job: id, Chunk: chunk}, &fsm.JobSeal{Job: id, Sum: chunk.Sum(0)},
+		&fsm.BeginUpload{ID: id, Key: fmt.Sprint(id), Header: marshal(c.t, header), Total: 1},
+		&fsm.JobChunk{Job: id, Chunk: chunk}, &fsm.SealUpload{Job: id, Sum: chunk.Sum(0)},
 		&fsm.Assign{Items: []fsm.AssignItem{fsm.AssignItem(h)}},
 	)
 	return h
@@ -133,19 +133,19 @@ func marshal(t *testing.T, m proto.Message) []byte {
 func (c *cluster) end(webhook string) fsm.JobID {
 	c.t.Helper()
 	h := c.begin(webhook)
-	c.do(&fsm.Complete{Items: []fsm.CompleteItem{{HeldItem: h, DurationMS: 5}}})
+	c.do(&fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: h, DurationMS: 5}}})
 	return h.Job
 }
 
 // die makes a dead letter with notices of some kinds.
-func (c *cluster) die(kinds ...fsm.NoticeKind) fsm.JobID {
+func (c *cluster) die(kinds ...fsm.NotificationKind) fsm.JobID {
 	c.t.Helper()
 	h := c.begin("")
-	o := new(fsm.Notify)
+	o := new(fsm.NotifyDeadLetters)
 	for _, k := range kinds {
-		o.Items = append(o.Items, fsm.NotifyItem{Task: h.TaskRef, Kind: k})
+		o.Items = append(o.Items, fsm.DeadLetterNotification{Task: h.TaskRef, Kind: k})
 	}
-	c.do(&fsm.Fail{Items: []fsm.FailItem{{HeldItem: h, DurationMS: 5, Next: fsm.ToDead, Error: "exit code 1: <oops>"}}}, o)
+	c.do(&fsm.Fail{Items: []fsm.FailItem{{HeldAttempt: h, DurationMS: 5, Next: fsm.NextDead, Error: "exit code 1: <oops>"}}}, o)
 	return h.Job
 }
 

@@ -41,7 +41,7 @@ type deliverer struct {
 	onTheirWay int
 	ended      chan delivery // size: as many as can be on their way
 
-	outcomes  []fsm.ToldItem // not in the log yet
+	outcomes  []fsm.Delivery // not in the log yet
 	recording int            // how many of them are on their way there
 	recordAt  time.Time      // not before
 	recorded  chan error     // size 1: there is one call at a time
@@ -98,7 +98,7 @@ func (d *deliverer) run(ctx context.Context, group *sync.WaitGroup) error {
 func (d *deliverer) load() {
 	now := time.Now()
 	d.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
-		for _, n := range st.Notices(d.next) {
+		for _, n := range st.Notifications(d.next) {
 			d.next = n.Number + 1
 			to, ok := d.cfg.Hooks.destination(st, n)
 			if !ok {
@@ -136,7 +136,7 @@ func (d *deliverer) deliver(ctx context.Context, group *sync.WaitGroup) {
 }
 
 // send tells one notice.
-func (d *deliverer) send(ctx context.Context, n fsm.Notice) result {
+func (d *deliverer) send(ctx context.Context, n fsm.Notification) result {
 	m, v := d.compose(n)
 	if v != 0 {
 		return result{verdict: v, why: "what it is about is not kept any more"}
@@ -157,12 +157,12 @@ func (d *deliverer) end(x delivery) {
 	switch {
 	case x.result.verdict == delivered:
 		d.cfg.Totals.Delivered.Add(1)
-		d.outcomes = append(d.outcomes, fsm.ToldItem{Number: n.Number, Delivered: true})
+		d.outcomes = append(d.outcomes, fsm.Delivery{Number: n.Number, Delivered: true})
 		d.cfg.Logger.Debug("notice delivered", "notice", n.Number, "kind", n.Kind.String(), "job_id", uint64(n.Task.Job), "host", x.to.name)
 	case x.result.verdict == gone:
 	case x.result.verdict == hopeless:
 		d.giveUp(n, x.to.name, x.result.why)
-	case d.cfg.Wall().UnixMilli()-n.SinceMS > giveUpAfter.Milliseconds():
+	case d.cfg.Wall().UnixMilli()-n.QueuedMS > giveUpAfter.Milliseconds():
 		d.giveUp(n, x.to.name, "tried for a day: "+x.result.why)
 	default:
 		d.retry(x)
@@ -181,9 +181,9 @@ func (d *deliverer) retry(x delivery) {
 	}
 }
 
-func (d *deliverer) giveUp(n fsm.Notice, host, why string) {
+func (d *deliverer) giveUp(n fsm.Notification, host, why string) {
 	d.cfg.Totals.Failed.Add(1)
-	d.outcomes = append(d.outcomes, fsm.ToldItem{Number: n.Number})
+	d.outcomes = append(d.outcomes, fsm.Delivery{Number: n.Number})
 	d.cfg.Logger.Warn("notice given up", "notice", n.Number, "kind", n.Kind.String(), "job_id", uint64(n.Task.Job), "host", host, "err", why)
 }
 

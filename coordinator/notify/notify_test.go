@@ -297,7 +297,7 @@ func TestWhatIsNotKeptAnyMoreIsGivenUp(t *testing.T) {
 		n.serve("a.test", box.answering(500))
 		before := c.end("http://a.test/")
 		c.do(&fsm.ForgetJobs{IDs: []fsm.JobID{before}})
-		c.die(fsm.LetterWebhookNotice, fsm.LetterCommandNotice) // and no hooks are set any more
+		c.die(fsm.DeadLetterWebhookNotification, fsm.DeadLetterCommandNotification) // and no hooks are set any more
 		totals, _ := c.lead(n, nil)
 		synctest.Wait()
 		if _, givenUp := c.outcomes(); givenUp != 3 || totals.Failed.Load() != 3 {
@@ -322,7 +322,7 @@ func TestANoticeThatIsGoneIsNotTold(t *testing.T) {
 		c.end("http://a.test/")
 		totals, _ := c.lead(n, nil)
 		synctest.Wait()
-		c.do(&fsm.Told{Items: []fsm.ToldItem{{Number: 1}}})
+		c.do(&fsm.RecordDelivered{Items: []fsm.Delivery{{Number: 1}}})
 		<-time.After(time.Hour)
 		if len(box.all()) != 1 || totals.Failed.Load() != 0 || totals.Delivered.Load() != 0 {
 			t.Errorf("%d requests, %d counted as given up; want 1, 0", len(box.all()), totals.Failed.Load())
@@ -335,7 +335,7 @@ func TestADeadLetterIsToldWithPayloadAndHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
 		n.serve("letters.test", box.answering(200))
-		id := c.die(fsm.LetterWebhookNotice)
+		id := c.die(fsm.DeadLetterWebhookNotification)
 		c.lead(n, func(cfg *Config) { cfg.Hooks.LetterWebhook = "http://letters.test/" })
 		synctest.Wait()
 		if len(box.all()) != 1 {

@@ -10,7 +10,7 @@ import (
 
 // waiting is a notice that is not delivered yet.
 type waiting struct {
-	notice   fsm.Notice
+	notice   fsm.Notification
 	failures int
 	due      time.Time
 }

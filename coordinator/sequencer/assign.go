@@ -17,7 +17,7 @@ func (s *Sequencer) absorb(b *batch) {
 	for _, id := range b.fx.Revived {
 		s.revived(b, id)
 	}
-	for _, h := range b.fx.Ended { // before clean-up tasks, which wait for them, become ready
+	for _, h := range b.fx.EndedAttempts { // before clean-up tasks, which wait for them, become ready
 		s.attemptEnded(b, h)
 	}
 	for _, run := range b.fx.Ready {
@@ -26,7 +26,7 @@ func (s *Sequencer) absorb(b *batch) {
 	for _, d := range b.fx.Scheduled {
 		s.timers.add(timer{at: s.wallToMono(b.now, d.DueMS), kind: timerDue, task: d.TaskRef, attempt: d.Attempt, due: d.DueMS})
 	}
-	for _, t := range b.fx.Moved {
+	for _, t := range b.fx.Reordered {
 		s.moved(t)
 	}
 	for i, id := range b.fx.EndedJobs {
@@ -73,7 +73,7 @@ func (s *Sequencer) pushRun(b *batch, run fsm.TaskRun) {
 		s.push(b, run.TaskRef)
 		return
 	}
-	for a := range s.view.Alike(run) {
+	for a := range s.view.UniformRuns(run) {
 		if a.State == fsm.Pending { // else they ended within the same batch
 			s.pushAlike(b, a)
 		}
@@ -82,9 +82,9 @@ func (s *Sequencer) pushRun(b *batch, run fsm.TaskRun) {
 
 // pushAlike makes pending tasks wait for workers: at once, if each of them by
 // itself needs nothing else.
-func (s *Sequencer) pushAlike(b *batch, a fsm.Alike) {
+func (s *Sequencer) pushAlike(b *batch, a fsm.UniformRun) {
 	p := s.numbered(a.Job, a.Policy)
-	if a.Final || !a.Fresh || p.reuse > 0 || p.queueTimeout > 0 {
+	if a.Cleanup || !a.Fresh || p.reuse > 0 || p.queueTimeout > 0 {
 		for i := range a.N {
 			s.push(b, fsm.TaskRef{Job: a.Job, Index: a.Index + i})
 		}
@@ -100,7 +100,7 @@ func (s *Sequencer) push(b *batch, ref fsm.TaskRef) {
 	if !ok || t.State != fsm.Pending {
 		return // it ended within the same batch
 	}
-	if t.Final && s.heldBack(b, ref) {
+	if t.Cleanup && s.heldBack(b, ref) {
 		return
 	}
 	s.enqueue(b, ref, &t)
@@ -184,7 +184,7 @@ func (s *Sequencer) assign(b *batch) {
 
 // attemptEnded handles a live attempt that was ended from here: its worker is
 // told, and its slot stays taken until the worker says that nothing is left.
-func (s *Sequencer) attemptEnded(b *batch, h fsm.HeldItem) {
+func (s *Sequencer) attemptEnded(b *batch, h fsm.HeldAttempt) {
 	s.forgetOrphan(h.AttemptRef)
 	s.watch.forget(h.AttemptRef)
 	w := s.workers[h.Worker]

@@ -11,7 +11,7 @@ import (
 type batch struct {
 	s      *Sequencer
 	number uint64 // of the batches of the term, from 1
-	draft  *fsm.Draft
+	draft  *fsm.EntryBuilder
 	fx     fsm.Effects
 	now    time.Time // monotonic, when the batch was begun
 	at     moment    // the same
@@ -33,7 +33,7 @@ func (s *Sequencer) newBatch() *batch {
 	now := time.Now()
 	s.batches++
 	b := &batch{s: s, number: s.batches, now: now, at: s.moment(now), index: make(map[Session]int)}
-	b.draft = fsm.NewDraft(s.view, s.cfg.WallClock().UnixMilli(), &b.fx)
+	b.draft = fsm.NewEntryBuilder(s.view, s.cfg.WallClock().UnixMilli(), &b.fx)
 	return b
 }
 
@@ -58,7 +58,7 @@ func (b *batch) to(to Session) *WorkerMessage {
 // is no such job" bind as much as "done", and a leader that was deposed without
 // knowing it cannot say them.
 func (b *batch) then(f func(index uint64, err error)) {
-	b.draft.Keep()
+	b.draft.KeepEmpty()
 	b.after = append(b.after, f)
 }
 

@@ -14,9 +14,9 @@ const budgetLogEvery = time.Minute
 // committed. Nothing hangs on it: an attempt whose checkpoint is refused goes on.
 func (s *Sequencer) checkpoint(b *batch, w *worker, c *dtaskv1.Checkpoint) {
 	r := b.draft.Do(&fsm.Checkpoint{
-		HeldItem: fsm.HeldItem{AttemptRef: AttemptOf(c.GetAttempt()), Worker: w.id},
+		HeldAttempt: fsm.HeldAttempt{AttemptRef: AttemptOf(c.GetAttempt()), Worker: w.id},
 		Saved: fsm.SavedCheckpoint{
-			Number: c.GetNumber(), Form: fsm.CheckpointForm(max(0, min(c.GetForm(), 255))), //nolint:gosec // bounded here
+			Number: c.GetNumber(), Format: fsm.CheckpointFormat(max(0, min(c.GetForm(), 255))), //nolint:gosec // bounded here
 			Data: c.GetData(), File: c.GetFile(), Size: c.GetSize(), SHA256: c.GetSha256(),
 		},
 	})
@@ -24,7 +24,7 @@ func (s *Sequencer) checkpoint(b *batch, w *worker, c *dtaskv1.Checkpoint) {
 	if r != fsm.Accepted && r != fsm.AlreadyAccepted {
 		answer.Error = "the checkpoint is refused: " + r.String()
 	}
-	if r == fsm.OverBudget && b.now.Sub(s.budgetAt) >= budgetLogEvery {
+	if r == fsm.BudgetExceeded && b.now.Sub(s.budgetAt) >= budgetLogEvery {
 		s.budgetAt = b.now
 		s.cfg.Logger.Warn("no room for another checkpoint: tasks go on without", "bytes", s.view.CheckpointBytes(),
 			"job_id", c.GetAttempt().GetJob(), "worker", w.name)

@@ -56,7 +56,7 @@ type Config struct {
 	CheckSubmit func() error
 	// DeadLetterNotifications are the kinds of notification that a new dead letter causes,
 	// as configured on this replica: LetterWebhookNotice, LetterCommandNotice, both or none.
-	DeadLetterNotifications []fsm.NoticeKind
+	DeadLetterNotifications []fsm.NotificationKind
 	// NotificationsCommitted is called after an entry with new notifications is committed.
 	// It must not block. nil: not called.
 	NotificationsCommitted func()

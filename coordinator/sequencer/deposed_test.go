@@ -53,7 +53,7 @@ func TestADeposedLeaderDoesNotSayThatNothingIsToBeDone(t *testing.T) {
 		for name, answer := range answers {
 			select {
 			case err := <-answer:
-				if err == nil || isRejected(err, fsm.NoSuchJob) || isRejected(err, fsm.WrongState) {
+				if err == nil || isRejected(err, fsm.JobNotFound) || isRejected(err, fsm.WrongState) {
 					t.Errorf("%s: answered with %v by a deposed leader", name, err)
 				}
 			default:

@@ -52,7 +52,7 @@ func (q *drainRequest) refuse(err error) { q.answer <- requestResult{err: err} }
 func (q *drainRequest) run(s *Sequencer, b *batch) bool {
 	var result requestResult
 	if known := s.view.WorkerByName(q.name); known == nil {
-		result.err = &RejectedError{Reason: fsm.NoSuchWorker}
+		result.err = &RejectedError{Reason: fsm.WorkerNotFound}
 	} else {
 		var op fsm.Op = &fsm.UndrainWorker{ID: known.ID}
 		if q.drain {
@@ -113,7 +113,7 @@ func (s *Sequencer) sweepDrained(b *batch, w *worker, a fsm.AttemptRef) {
 		return
 	}
 	limit := s.policy(a.TaskRef).killGrace + s.cfg.TimeoutSlack
-	if t, _ := s.view.Task(a.TaskRef); t.Begun {
+	if t, _ := s.view.Task(a.TaskRef); t.StartLogged {
 		limit = max(limit, s.cfg.Lease)
 	}
 	if b.at.since(x.drained) <= limit {
@@ -121,7 +121,7 @@ func (s *Sequencer) sweepDrained(b *batch, w *worker, a fsm.AttemptRef) {
 	}
 	s.stopHeld(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 	s.cfg.Totals.Requeues.Add(1)
-	item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
+	item := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
 	if b.draft.Requeue(item, false) == fsm.WrongState {
 		b.draft.Lose(item)
 	}

@@ -77,7 +77,7 @@ func TestOnlyAKnownWorkerCanBeDrained(t *testing.T) {
 		s.Drain(t.Context(), "nobody", time.Hour, ""),
 		func() error { _, err := s.Undrain(t.Context(), "nobody"); return err }(),
 	} {
-		if r, ok := errors.AsType[*sequencer.RejectedError](err); !ok || r.Reason != fsm.NoSuchWorker {
+		if r, ok := errors.AsType[*sequencer.RejectedError](err); !ok || r.Reason != fsm.WorkerNotFound {
 			t.Errorf("got %v", err)
 		}
 	}

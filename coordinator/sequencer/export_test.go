@@ -143,7 +143,7 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 		}
 	}
 	for a, o := range s.orphans {
-		if !s.view.Live(fsm.HeldItem{AttemptRef: a, Worker: o.worker}) {
+		if !s.view.Live(fsm.HeldAttempt{AttemptRef: a, Worker: o.worker}) {
 			bad("orphan %v is not live", a)
 		}
 	}

@@ -62,5 +62,5 @@ func (s *Sequencer) lost(b *batch, w *worker, gone *departures) {
 		w.session.Close(errSilent)
 	}
 	s.giveUp(b, w)
-	b.draft.Do(&fsm.WorkerLeave{ID: w.id, Reason: why})
+	b.draft.Do(&fsm.MarkWorkerDown{ID: w.id, Reason: why})
 }

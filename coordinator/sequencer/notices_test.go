@@ -15,16 +15,16 @@ func failing(fsm.AssignItem) *dtaskv1.Outcome {
 	return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: 3}
 }
 
-func (c *cluster) notices() []fsm.Notice {
-	var list []fsm.Notice
-	c.machine.Read(func(st *fsm.State, _ uint64) { list = st.Notices(0) })
+func (c *cluster) notices() []fsm.Notification {
+	var list []fsm.Notification
+	c.machine.Read(func(st *fsm.State, _ uint64) { list = st.Notifications(0) })
 	return list
 }
 
 func TestANewDeadLetterHasTheNoticesThatTheLeaderIsSetTo(t *testing.T) {
 	t.Parallel()
-	for name, kinds := range map[string][]fsm.NoticeKind{
-		"none": nil, "webhook": {fsm.LetterWebhookNotice}, "both": {fsm.LetterWebhookNotice, fsm.LetterCommandNotice},
+	for name, kinds := range map[string][]fsm.NotificationKind{
+		"none": nil, "webhook": {fsm.DeadLetterWebhookNotification}, "both": {fsm.DeadLetterWebhookNotification, fsm.DeadLetterCommandNotification},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,11 +67,11 @@ func TestNoticesOutliveTheirLeaderAndAreTakenOutOnce(t *testing.T) {
 	stop()
 	second, _ := c.lead()
 	got := c.notices()
-	if len(got) != 1 || got[0].Kind != fsm.JobCancelledNotice || got[0].Task.Job != id {
+	if len(got) != 1 || got[0].Kind != fsm.JobCancelledNotification || got[0].Task.Job != id {
 		t.Fatalf("notices after a change of leader: %+v", got)
 	}
 	for range 2 { // the second time it is gone: no error
-		if err := second.RecordDelivered(t.Context(), []fsm.ToldItem{{Number: got[0].Number, Delivered: true}}); err != nil {
+		if err := second.RecordDelivered(t.Context(), []fsm.Delivery{{Number: got[0].Number, Delivered: true}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,7 +106,7 @@ func TestAJobIsKeptUntilItsEndWasTold(t *testing.T) {
 		if got := kept(); fmt.Sprint(got) != fmt.Sprint([]fsm.JobID{last, told}) {
 			t.Errorf("kept %v, want the last, %d, and the one to be told, %d", got, last, told)
 		}
-		if err := s.RecordDelivered(t.Context(), []fsm.ToldItem{{Number: 1}}); err != nil {
+		if err := s.RecordDelivered(t.Context(), []fsm.Delivery{{Number: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := kept(); fmt.Sprint(got) != fmt.Sprint([]fsm.JobID{last}) {

@@ -77,7 +77,7 @@ func (p *report) run(s *Sequencer, b *batch) bool {
 		}
 		s.checkpoint(b, w, p.r.GetCheckpoints()[p.saved])
 	}
-	b.draft.Expect(min(p.outcomes.Left(), s.cfg.EntryOps-b.draft.Items()))
+	b.draft.ExpectCompletions(min(p.outcomes.Left(), s.cfg.EntryOps-b.draft.Items()))
 	for p.outcomes.Left() > 0 {
 		if !b.room() {
 			return false
@@ -109,7 +109,7 @@ func AttemptOf(a *dtaskv1.AttemptRef) fsm.AttemptRef {
 // outcome takes up the end of an attempt and answers it with a verdict.
 func (s *Sequencer) outcome(b *batch, w *worker, o columns.Outcome) {
 	ref := fsm.TaskRef{Job: fsm.JobID(o.Job), Index: o.Task}
-	item := fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: o.Attempt}, Worker: w.id}
+	item := fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: o.Attempt}, Worker: w.id}
 	x, ok := w.held.remove(item.AttemptRef)
 	if ok {
 		s.sched.Release(scheduler.WorkerID(w.id), x.class)
@@ -136,24 +136,24 @@ func verdict(r fsm.Reason) dtaskv1.Verdict {
 		return dtaskv1.Verdict_VERDICT_ACCEPTED
 	case fsm.AlreadyAccepted:
 		return dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED
-	case fsm.NoSuchJob, fsm.NoSuchTask:
+	case fsm.JobNotFound, fsm.TaskNotFound:
 		return dtaskv1.Verdict_VERDICT_UNKNOWN_TASK
-	case fsm.NoSuchWorker, fsm.WrongState, fsm.StaleAttempt, fsm.AlreadyEnded, fsm.KeyConflict, fsm.OutOfOrder, fsm.Malformed, fsm.OverBudget,
-		fsm.VersionDiffers, fsm.TooMany:
+	case fsm.WorkerNotFound, fsm.WrongState, fsm.StaleAttempt, fsm.AlreadyEnded, fsm.KeyConflict, fsm.OutOfOrder, fsm.Malformed, fsm.BudgetExceeded,
+		fsm.VersionMismatch, fsm.LimitExceeded:
 	}
 	return dtaskv1.Verdict_VERDICT_SUPERSEDED
 }
 
 // judge turns an outcome into an operation.
-func (s *Sequencer) judge(b *batch, item fsm.HeldItem, row *columns.Outcome) fsm.Reason {
+func (s *Sequencer) judge(b *batch, item fsm.HeldAttempt, row *columns.Outcome) fsm.Reason {
 	o, took := row.Other, row.TookMS
 	if o == nil {
-		return s.complete(b, fsm.CompleteItem{HeldItem: item, DurationMS: took, Result: row.Result})
+		return s.complete(b, fsm.CompleteItem{HeldAttempt: item, DurationMS: took, Result: row.Result})
 	}
 	switch o.GetKind() {
 	case dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED:
 		return s.complete(b, fsm.CompleteItem{
-			HeldItem: item, DurationMS: took, Result: o.GetResult(),
+			HeldAttempt: item, DurationMS: took, Result: o.GetResult(),
 			OutputSize: o.GetOutputSize(), OutputSHA256: o.GetOutputSha256(),
 		})
 	case dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, dtaskv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED:
@@ -172,10 +172,10 @@ func (s *Sequencer) complete(b *batch, it fsm.CompleteItem) fsm.Reason {
 	// What the state machine refuses as malformed would leave the task with an
 	// attempt that nobody holds any more.
 	if len(it.Result) > maxResult {
-		return s.fail(b, it.HeldItem, it.DurationMS, backoff.Failure{Kind: backoff.Error}, true, "result is above 4 KiB")
+		return s.fail(b, it.HeldAttempt, it.DurationMS, backoff.Failure{Kind: backoff.Error}, true, "result is above 4 KiB")
 	}
 	if n := len(it.OutputSHA256); n != 0 && n != sha256.Size {
-		return s.fail(b, it.HeldItem, it.DurationMS, backoff.Failure{Kind: backoff.Error}, true, "the digest of the output is not one of SHA-256")
+		return s.fail(b, it.HeldAttempt, it.DurationMS, backoff.Failure{Kind: backoff.Error}, true, "the digest of the output is not one of SHA-256")
 	}
 	r := b.draft.Complete(it)
 	if r == fsm.Accepted {
@@ -226,25 +226,25 @@ func bounded(text string) string {
 }
 
 // fail decides what follows a failed attempt and writes it down.
-func (s *Sequencer) fail(b *batch, item fsm.HeldItem, took uint32, f backoff.Failure, fatal bool, text string) fsm.Reason {
+func (s *Sequencer) fail(b *batch, item fsm.HeldAttempt, took uint32, f backoff.Failure, fatal bool, text string) fsm.Reason {
 	t, ok := s.view.Task(item.TaskRef)
 	if !ok {
-		return fsm.NoSuchJob
+		return fsm.JobNotFound
 	}
-	it := fsm.FailItem{HeldItem: item, DurationMS: took, Next: fsm.ToFailed, Burns: f.Kind.CountsAsRetry(), Error: text}
+	it := fsm.FailItem{HeldAttempt: item, DurationMS: took, Next: fsm.NextFailed, CountsAsRetry: f.Kind.CountsAsRetry(), Error: text}
 	job, _ := s.view.Job(item.Job)
-	if !fatal && !t.Begun && (!job.Stopping || t.Final) {
+	if !fatal && !t.StartLogged && (!job.Stopping || t.Cleanup) {
 		failures := int(t.Failures)
-		if it.Burns {
+		if it.CountsAsRetry {
 			failures++
 		}
 		seed := uint64(item.Job)<<32 ^ uint64(item.Index)
 		d := s.numbered(item.Job, t.Policy).rules.Decide(f, failures, seed)
 		switch d.Action {
 		case backoff.Retry:
-			it.Next, it.Due = fsm.Retry, b.draft.NowMS()+d.Delay.Milliseconds()
+			it.Next, it.Due = fsm.NextRetry, b.draft.NowMS()+d.Delay.Milliseconds()
 		case backoff.Dead:
-			it.Next = fsm.ToDead
+			it.Next = fsm.NextDead
 		case backoff.Failed:
 		}
 	}
@@ -252,7 +252,7 @@ func (s *Sequencer) fail(b *batch, item fsm.HeldItem, took uint32, f backoff.Fai
 	if r == fsm.Accepted {
 		s.cfg.Totals.Failures.Add(1)
 		s.cfg.Logger.Info("attempt failed", "job_id", uint64(item.Job), "task", s.view.Name(item.TaskRef),
-			"attempt", item.Attempt, "worker_id", uint32(item.Worker), "err", text, "retried", it.Next == fsm.Retry)
+			"attempt", item.Attempt, "worker_id", uint32(item.Worker), "err", text, "retried", it.Next == fsm.NextRetry)
 	}
 	return r
 }
@@ -293,7 +293,7 @@ func (s *Sequencer) mayBegin(b *batch, w *worker, a fsm.AttemptRef) {
 		b.stop(w.session, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 		return
 	}
-	if b.draft.Begin(fsm.HeldItem{AttemptRef: a, Worker: w.id}) != fsm.Accepted {
+	if b.draft.RecordStart(fsm.HeldAttempt{AttemptRef: a, Worker: w.id}) != fsm.Accepted {
 		s.stopHeld(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 		return
 	}

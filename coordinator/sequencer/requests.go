@@ -20,7 +20,7 @@ func (s *Sequencer) CancelJob(ctx context.Context, id fsm.JobID, reason string) 
 // CancelJobNow ends all tasks of a job that has not ended, clean-up tasks too.
 // already and errors as for CancelJob.
 func (s *Sequencer) CancelJobNow(ctx context.Context, id fsm.JobID, reason string) (already bool, err error) {
-	return s.request(ctx, classCancel, &fsm.CancelJob{Job: id, Reason: reason, Now: true}, func() bool {
+	return s.request(ctx, classCancel, &fsm.CancelJob{Job: id, Reason: reason, IncludeCleanup: true}, func() bool {
 		job, _ := s.view.Job(id)
 		return job.State == fsm.JobCancelled
 	})
@@ -38,7 +38,7 @@ func (s *Sequencer) CancelTask(ctx context.Context, t fsm.TaskRef, reason string
 // CancelArray ends the tasks of an array that have not ended, as CancelTask does;
 // t is one of them.
 func (s *Sequencer) CancelArray(ctx context.Context, t fsm.TaskRef, reason string) (already bool, err error) {
-	return s.request(ctx, classCancel, &fsm.CancelTask{Task: t, Reason: reason, Whole: true}, func() bool {
+	return s.request(ctx, classCancel, &fsm.CancelTask{Task: t, Reason: reason, WholeArray: true}, func() bool {
 		for _, a := range s.view.Arrays(t.Job) {
 			for i := a.First; i < a.First+a.Count && a.First <= t.Index && t.Index < a.First+a.Count; i++ {
 				if task, _ := s.view.Task(fsm.TaskRef{Job: t.Job, Index: i}); task.State != fsm.Cancelled && task.State != fsm.Completed {

@@ -18,10 +18,10 @@ func (s *Sequencer) remember(b *batch, ref fsm.TaskRef) {
 	}
 	n, bytes := s.view.Results()
 	if n >= s.cfg.MaxResults || bytes >= s.cfg.MaxResultBytes {
-		b.draft.Do(&fsm.ForgetResults{Keys: s.view.SoonestResults(1 + n/evictShare)})
+		b.draft.Do(&fsm.ForgetResults{Keys: s.view.ResultsByExpiry(1 + n/evictShare)})
 	}
 	expires := b.draft.NowMS() + p.reuse.Milliseconds()
-	b.draft.Do(&fsm.Remember{Items: []fsm.RememberItem{{Task: ref, Expires: expires}}})
+	b.draft.Do(&fsm.RememberResults{Items: []fsm.RememberItem{{Task: ref, Expires: expires}}})
 }
 
 // reuse ends pure tasks with the results that were known when they became ready,
@@ -31,7 +31,7 @@ func (s *Sequencer) reuse(b *batch) {
 	for len(s.reuses) > 0 && b.room() {
 		ref := s.reuses[0]
 		s.reuses = s.reuses[1:]
-		if b.draft.Do(&fsm.Reuse{Tasks: []fsm.TaskRef{ref}}) == fsm.Accepted {
+		if b.draft.Do(&fsm.ReuseResults{Tasks: []fsm.TaskRef{ref}}) == fsm.Accepted {
 			s.cfg.Totals.Reuses.Add(1)
 			s.absorb(b)
 		} else if t, ok := s.view.Task(ref); ok && t.State == fsm.Pending {

@@ -210,7 +210,7 @@ func (s *Sequencer) propose(b *batch) {
 		return
 	}
 	data := s.cfg.Codec.Encode(make([]byte, 0, b.draft.Size()), entry)
-	s.cfg.Machine.Expect(data, entry)
+	s.cfg.Machine.CacheDecoded(data, entry)
 	t := s.cfg.Totals
 	t.Entries.Add(1)
 	t.Operations.Add(uint64(items)) //nolint:gosec // a count
@@ -234,7 +234,7 @@ func (s *Sequencer) settle(f inFlight, failure error) error {
 		f.batch.fail(failure)
 		s.release(f)
 		if f.proposal != nil {
-			s.cfg.Machine.Forget(f.data)
+			s.cfg.Machine.DropDecoded(f.data)
 		}
 		return failure
 	}
@@ -269,7 +269,7 @@ func (s *Sequencer) await(f inFlight) (uint64, error) {
 	}
 	response, index, err := f.proposal.Wait()
 	if err != nil {
-		s.cfg.Machine.Forget(f.data)
+		s.cfg.Machine.DropDecoded(f.data)
 		return 0, err
 	}
 	applied, ok := response.(fsm.Applied)

@@ -265,7 +265,7 @@ func TestAnAtMostOnceAttemptBeginsOnlyOnceLoggedAndEndsAsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.await("leave to begin", func() bool { return len(w.begins) == 1 })
-		if !c.task(id, begun.Index).Begun {
+		if !c.task(id, begun.Index).StartLogged {
 			t.Fatal("leave to begin was given before the begin was committed")
 		}
 		w.fallSilent()

@@ -12,7 +12,7 @@ import (
 func draftWorker(t *testing.T, s *Sequencer, name string, commit bool) {
 	t.Helper()
 	b := s.newBatch()
-	if r := b.draft.Do(&fsm.WorkerJoin{ID: s.view.NextWorker(), Name: name, Incarnation: "i", Slots: 1}); r != fsm.Accepted {
+	if r := b.draft.Do(&fsm.RegisterWorker{ID: s.view.NextWorker(), Name: name, Incarnation: "i", Slots: 1}); r != fsm.Accepted {
 		t.Fatal(r)
 	}
 	entry, _, _ := b.draft.Finish()

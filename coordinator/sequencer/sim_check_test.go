@@ -165,7 +165,7 @@ func (l *simLedger) assignments(s *fsm.State, given []fsm.AssignItem, order uint
 		}
 		l.attempts[it.TaskRef] = it.Attempt
 		l.given[it.AttemptRef] = it.Worker
-		if job, _ := s.Job(it.Job); v.Final && job.Outcome == 0 {
+		if job, _ := s.Job(it.Job); v.Cleanup && job.Outcome == 0 {
 			l.c.fail("clean-up task %v was given away before the others had ended", it.AttemptRef)
 		}
 		for _, d := range s.Dependencies(it.TaskRef) {
@@ -192,7 +192,7 @@ func (l *simLedger) atOnce(s *fsm.State, it fsm.AssignItem) {
 	}
 	live := uint32(0)
 	for i := a.First; i < a.First+a.Count; i++ {
-		if _, state := s.Glance(fsm.TaskRef{Job: it.Job, Index: i}); state == fsm.Assigned {
+		if _, state := s.AttemptState(fsm.TaskRef{Job: it.Job, Index: i}); state == fsm.Assigned {
 			live++
 		}
 	}
@@ -206,7 +206,7 @@ func (l *simLedger) beforeFail(s *fsm.State, e fsm.Entry, op *fsm.Fail) {
 	for _, it := range op.Items {
 		p := s.Policy(it.TaskRef)
 		t, ok := s.Task(it.TaskRef)
-		if !ok || it.Next != fsm.Retry || !it.Burns {
+		if !ok || it.Next != fsm.NextRetry || !it.CountsAsRetry {
 			continue
 		}
 		if t.Failures+1 > p.GetRetry().GetMax() {
@@ -255,7 +255,7 @@ func (l *simLedger) scan(s *fsm.State) {
 		for i := range job.Total {
 			ref := fsm.TaskRef{Job: job.ID, Index: i}
 			v, _ := s.Task(ref)
-			if v.State == fsm.Assigned && !v.Begun { // one that has begun may wait for the lease of a process that is gone
+			if v.State == fsm.Assigned && !v.StartLogged { // one that has begun may wait for the lease of a process that is gone
 				live[v.Worker]++
 			}
 			if was, ok := l.ended[ref]; ok && was != v.State {
@@ -339,7 +339,7 @@ func (w *simWorker) drainNoted(t *simTerm) {
 // task runs again when its job was brought back meanwhile.
 func (l *simLedger) accepted(a fsm.AttemptRef, w fsm.WorkerID) {
 	l.c.log.truth.Read(func(s *fsm.State, _ uint64) {
-		if v, ok := s.Task(a.TaskRef); ok && v.Final && l.revives[a.Job] > 0 {
+		if v, ok := s.Task(a.TaskRef); ok && v.Cleanup && l.revives[a.Job] > 0 {
 			return
 		}
 		if v, ok := s.Task(a.TaskRef); ok && (v.State != fsm.Completed || v.Attempt != a.Attempt || v.Worker != w) {

@@ -229,8 +229,8 @@ func (j *simJob) purge(t *simTerm) {
 func (j *simJob) update(t *simTerm) {
 	c := j.c
 	x := sequencer.Change{Generated: c.chance(50), Delay: c.upTo(4*time.Second) - time.Second}
-	x.Job, x.Whole = j.id, c.chance(30)
-	if !x.Whole {
+	x.Job, x.WholeJob = j.id, c.chance(30)
+	if !x.WholeJob {
 		x.Task = j.someTask().Index
 	}
 	if c.chance(70) {

@@ -10,7 +10,7 @@ import (
 )
 
 // simLetters are the notices that dead letters get, by simOptions.Letters.
-var simLetters = [][]fsm.NoticeKind{nil, {fsm.LetterWebhookNotice}, {fsm.LetterCommandNotice}, {fsm.LetterWebhookNotice, fsm.LetterCommandNotice}}
+var simLetters = [][]fsm.NotificationKind{nil, {fsm.DeadLetterWebhookNotification}, {fsm.DeadLetterCommandNotification}, {fsm.DeadLetterWebhookNotification, fsm.DeadLetterCommandNotification}}
 
 // told is what the simulation has seen of notices.
 type told struct {
@@ -29,7 +29,7 @@ func (t *simTerm) tell() {
 		return
 	}
 	t.replica.machine.Read(func(s *fsm.State, _ uint64) {
-		for _, n := range s.Notices(0) {
+		for _, n := range s.Notifications(0) {
 			if !t.telling[n.Number] {
 				t.telling[n.Number] = true
 				t.c.after(t.c.upTo(4*t.c.opts.Lag), func() { t.post(n.Number) })
@@ -60,12 +60,12 @@ func (t *simTerm) post(number uint64) {
 		return
 	}
 	c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) error {
-		return s.RecordDelivered(ctx, []fsm.ToldItem{{Number: number, Delivered: true}})
+		return s.RecordDelivered(ctx, []fsm.Delivery{{Number: number, Delivered: true}})
 	}, func(err error) {
 		switch {
 		case err == nil:
 			c.log.truth.Read(func(s *fsm.State, _ uint64) {
-				if s.HasNotice(number) {
+				if s.HasNotification(number) {
 					c.fail("that notice %d was told is acknowledged, and it waits still", number)
 				}
 			})
@@ -92,13 +92,13 @@ func (l *simLedger) noticesBefore(s *fsm.State, e fsm.Entry) func(*fsm.State) {
 		before[job.ID] = job
 	}
 	waiting := make(map[uint64]fsm.JobID)
-	for _, n := range s.Notices(0) {
+	for _, n := range s.Notifications(0) {
 		waiting[n.Number] = n.Task.Job
 	}
 	goesOn := make(map[fsm.JobID]bool)
 	for _, op := range e.Ops {
 		switch op := op.(type) {
-		case *fsm.Told:
+		case *fsm.RecordDelivered:
 			for _, it := range op.Items {
 				if !l.told.received[it.Number] {
 					l.c.fail("notice %d is taken for told, and nobody has heard of it", it.Number)
@@ -131,14 +131,14 @@ func (l *simLedger) archivesBeforeTold(op *fsm.Archive, waiting map[uint64]fsm.J
 // once, from the entry on that brought it about.
 func (l *simLedger) noticesAfter(s *fsm.State, before map[fsm.JobID]fsm.Job, goesOn map[fsm.JobID]bool) {
 	ends, letters := make(map[fsm.JobID]int), make(map[fsm.JobID]int)
-	for _, n := range s.Notices(l.told.last + 1) {
+	for _, n := range s.Notifications(l.told.last + 1) {
 		l.told.last = n.Number
 		if !n.Kind.OfJob() {
 			letters[n.Task.Job]++
 			continue
 		}
 		ends[n.Task.Job]++
-		kind := map[fsm.JobState]fsm.NoticeKind{fsm.JobCompleted: fsm.JobCompletedNotice, fsm.JobFailed: fsm.JobFailedNotice, fsm.JobCancelled: fsm.JobCancelledNotice}
+		kind := map[fsm.JobState]fsm.NotificationKind{fsm.JobCompleted: fsm.JobCompletedNotification, fsm.JobFailed: fsm.JobFailedNotification, fsm.JobCancelled: fsm.JobCancelledNotification}
 		if job, _ := s.Job(n.Task.Job); kind[job.State] != n.Kind && !goesOn[job.ID] {
 			l.c.fail("job %d is %v, and to be told is %v", job.ID, job.State, n.Kind)
 		}

@@ -274,7 +274,7 @@ func (c *sim) quiet() bool {
 		}
 	}
 	told := false
-	c.log.truth.Read(func(s *fsm.State, _ uint64) { told = s.NoticeCount() == 0 })
+	c.log.truth.Read(func(s *fsm.State, _ uint64) { told = s.NotificationCount() == 0 })
 	return told && c.leader.holdsNothing()
 }
 
@@ -284,7 +284,7 @@ func (c *sim) describe() string {
 		text += fmt.Sprintf("\n%s (%d): session %v, gone %v, holds %d, owes %d", w.name, w.id, w.session != nil, w.gone, len(w.held), len(w.outbox))
 	}
 	c.log.truth.Read(func(s *fsm.State, _ uint64) {
-		text += fmt.Sprintf("\n%d notices", s.NoticeCount())
+		text += fmt.Sprintf("\n%d notices", s.NotificationCount())
 		for _, j := range c.jobs {
 			job, _ := s.Job(j.id)
 			if job.State.Terminal() {

@@ -102,7 +102,7 @@ func (u *submission) run(s *Sequencer, b *batch) bool {
 	if !b.room() {
 		return u.goOn(s)
 	}
-	if r := b.draft.Do(&fsm.JobSeal{Job: u.id, Sum: u.Sum, Digest: u.Digest}); r != fsm.Accepted {
+	if r := b.draft.Do(&fsm.SealUpload{Job: u.id, Sum: u.Sum, Digest: u.Digest}); r != fsm.Accepted {
 		u.giveUp(s, b, r)
 		return true
 	}
@@ -142,7 +142,7 @@ func (u *submission) begin(s *Sequencer, b *batch) bool {
 		return false
 	}
 	id := s.view.NextJob()
-	r := b.draft.Do(&fsm.JobBegin{
+	r := b.draft.Do(&fsm.BeginUpload{
 		ID: id, Key: u.Key, KeyExpires: b.draft.NowMS() + keepFor(u.Generated).Milliseconds(), Header: u.Header, Total: u.Total,
 	})
 	if r != fsm.Accepted {
@@ -171,7 +171,7 @@ func (u *submission) reject(b *batch, r fsm.Reason) {
 
 // giveUp takes back a job that turned out not to be acceptable.
 func (u *submission) giveUp(s *Sequencer, b *batch, r fsm.Reason) {
-	b.draft.Do(&fsm.JobDrop{Job: u.id})
+	b.draft.Do(&fsm.DropUpload{Job: u.id})
 	delete(s.uploads, u.Key)
 	u.reject(b, r)
 }

@@ -79,10 +79,10 @@ func (s *Sequencer) fireOne(b *batch, t timer) {
 		if o, ok := s.orphans[a]; ok && !b.now.Before(o.until) {
 			s.forgetOrphan(a)
 			s.watch.forget(a)
-			b.draft.Lose(fsm.HeldItem{AttemptRef: a, Worker: o.worker})
+			b.draft.Lose(fsm.HeldAttempt{AttemptRef: a, Worker: o.worker})
 		}
 	case timerUpload:
-		b.draft.Do(&fsm.JobDrop{Job: t.task.Job})
+		b.draft.Do(&fsm.DropUpload{Job: t.task.Job})
 	}
 }
 
@@ -295,7 +295,7 @@ func (s *Sequencer) overtime(now moment, x *held) (text string, over bool) {
 }
 
 func (s *Sequencer) endOverdue(b *batch, o overdue) {
-	item := fsm.HeldItem{AttemptRef: o.x.AttemptRef, Worker: o.w.id}
+	item := fsm.HeldAttempt{AttemptRef: o.x.AttemptRef, Worker: o.w.id}
 	s.stopHeld(b, o.w, o.x.AttemptRef, dtaskv1.StopReason_STOP_REASON_TIMED_OUT)
 	if o.text == "" {
 		s.cfg.Totals.Requeues.Add(1)
@@ -356,7 +356,7 @@ func (s *Sequencer) forgetWorkers(b *batch) {
 	var ids []fsm.WorkerID
 	oldest := b.draft.NowMS() - s.cfg.KeepWorkers.Milliseconds()
 	for w := range s.view.Workers() {
-		if w.State == fsm.WorkerDown && w.DownSince < oldest && len(ids) < 1000 && s.view.Held(w.ID) == 0 {
+		if w.State == fsm.WorkerDown && w.DownSince < oldest && len(ids) < 1000 && s.view.LiveAttempts(w.ID) == 0 {
 			ids = append(ids, w.ID)
 		}
 	}

@@ -29,7 +29,7 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 			b.Fatalf("%T: %v", op, r)
 		}
 	}
-	do(&fsm.JobBegin{ID: 1, Key: "k", Header: raw, Total: uint32(total)})
+	do(&fsm.BeginUpload{ID: 1, Key: "k", Header: raw, Total: uint32(total)})
 	sum := uint32(0)
 	for first := 0; first < total; first += 1000 {
 		chunk := fsm.NewChunkBuilder(uint32(first))
@@ -40,10 +40,10 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 		sum = c.Sum(sum)
 		do(&fsm.JobChunk{Job: 1, Chunk: c})
 	}
-	do(&fsm.JobSeal{Job: 1, Sum: sum})
+	do(&fsm.SealUpload{Job: 1, Sum: sum})
 	for i := range workers {
 		w := &worker{id: fsm.WorkerID(i + 1), session: quiet{}}
-		do(&fsm.WorkerJoin{ID: w.id, Name: fmt.Sprint(i), Incarnation: "a", Slots: uint32(each)})
+		do(&fsm.RegisterWorker{ID: w.id, Name: fmt.Sprint(i), Incarnation: "a", Slots: uint32(each)})
 		s.workers[w.id] = w
 		for k := range each {
 			a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: uint32(i*each + k)}, Attempt: 1}

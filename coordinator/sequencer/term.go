@@ -31,13 +31,13 @@ func (s *Sequencer) startTerm(ctx context.Context) error {
 func (s *Sequencer) openTerm() {
 	b := s.newBatch()
 	if s.view.ClusterID() == "" {
-		b.draft.Do(&fsm.Cluster{ID: s.cfg.NewClusterID()})
+		b.draft.Do(&fsm.SetClusterID{ID: s.cfg.NewClusterID()})
 	}
 	b.draft.Do(&fsm.Replica{ServerID: s.cfg.ServerID, Instance: s.cfg.Instance})
 	for i := range s.cfg.Members {
 		b.draft.Do(&s.cfg.Members[i])
 	}
-	b.draft.Do(&fsm.LeaderStart{Term: s.cfg.Term, ServerID: s.cfg.ServerID})
+	b.draft.Do(&fsm.StartTerm{Term: s.cfg.Term, ServerID: s.cfg.ServerID})
 	s.rebuild(b)
 	b.then(func(_ uint64, err error) {
 		if err == nil {
@@ -82,14 +82,14 @@ func (s *Sequencer) rebuild(b *batch) {
 
 func (s *Sequencer) rebuildWorker(w *fsm.Worker) {
 	s.workers[w.ID] = &worker{id: w.ID, name: w.Name, incarnation: w.Incarnation, pace: newPace()}
-	join := fsm.WorkerJoin{Slots: w.Slots, Labels: w.Labels, Resources: w.Resources}
+	join := fsm.RegisterWorker{Slots: w.Slots, Labels: w.Labels, Resources: w.Resources}
 	s.sched.AddWorker(scheduler.WorkerID(w.ID), capacity(&join))
 	s.sched.SetAccepting(scheduler.WorkerID(w.ID), false) // until it is attached
 }
 
 func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
 	s.armDeadline(b, job)
-	for a := range s.view.Alike(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
+	for a := range s.view.UniformRuns(fsm.TaskRun{TaskRef: fsm.TaskRef{Job: job.ID}, N: job.Total}) {
 		switch a.State {
 		case fsm.Pending:
 			s.pushAlike(b, a)
@@ -109,13 +109,13 @@ func (s *Sequencer) rebuildTask(b *batch, ref fsm.TaskRef) {
 		s.timers.add(timer{at: s.wallToMono(b.now, t.DueMS), kind: timerDue, task: ref, attempt: t.Attempt, due: t.DueMS})
 		return
 	}
-	item := fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}, Worker: t.Worker}
-	s.rebuildAttempt(b, item, s.classOf(ref, s.numbered(ref.Job, t.Policy)), t.Begun)
+	item := fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}, Worker: t.Worker}
+	s.rebuildAttempt(b, item, s.classOf(ref, s.numbered(ref.Job, t.Policy)), t.StartLogged)
 }
 
 // rebuildAttempt finds the holder of a live attempt. One whose worker is down
 // can only be an at-most-once attempt that waits for its lease.
-func (s *Sequencer) rebuildAttempt(b *batch, item fsm.HeldItem, class scheduler.ClassID, begun bool) {
+func (s *Sequencer) rebuildAttempt(b *batch, item fsm.HeldAttempt, class scheduler.ClassID, begun bool) {
 	w := s.workers[item.Worker]
 	if w == nil {
 		s.orphan(b, item)

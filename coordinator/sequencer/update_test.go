@@ -83,7 +83,7 @@ func TestOneKeyUpdatesOnce(t *testing.T) {
 		t.Errorf("an update of what has started gave %v", err)
 	}
 	x.IfVersion = 9
-	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.VersionDiffers) {
+	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.VersionMismatch) {
 		t.Errorf("an update of another version gave %v", err)
 	}
 }

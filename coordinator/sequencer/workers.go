@@ -162,14 +162,14 @@ func (a *attach) run(s *Sequencer, b *batch) bool {
 	if known != nil {
 		id = known.ID
 	}
-	join := &fsm.WorkerJoin{
+	join := &fsm.RegisterWorker{
 		ID: id, Name: h.Name, Incarnation: h.Incarnation, Slots: h.Slots, Labels: h.Labels,
 		Resources: h.Resources, Version: h.Version, Address: h.Address,
 	}
 	if w == nil || !sameOffer(known, join) {
 		if r := b.draft.Do(join); r != fsm.Accepted {
 			if w == nil {
-				b.draft.Do(&fsm.WorkerLeave{ID: id, Reason: "replaced"}) // refused if it is not up
+				b.draft.Do(&fsm.MarkWorkerDown{ID: id, Reason: "replaced"}) // refused if it is not up
 			}
 			a.refuse(&RejectedError{Reason: r})
 			return true
@@ -191,7 +191,7 @@ func (a *attach) run(s *Sequencer, b *batch) bool {
 	return true
 }
 
-func capacity(j *fsm.WorkerJoin) scheduler.Capacity {
+func capacity(j *fsm.RegisterWorker) scheduler.Capacity {
 	c := scheduler.Capacity{Slots: int(j.Slots)}
 	for _, r := range j.Resources {
 		c.Resources = append(c.Resources, scheduler.Quantity{Name: r.Name, Amount: r.Amount})
@@ -203,7 +203,7 @@ func capacity(j *fsm.WorkerJoin) scheduler.Capacity {
 }
 
 // sameOffer reports whether a worker that is up says again what is known.
-func sameOffer(w *fsm.Worker, j *fsm.WorkerJoin) bool {
+func sameOffer(w *fsm.Worker, j *fsm.RegisterWorker) bool {
 	return w != nil && w.State == fsm.WorkerUp && w.Incarnation == j.Incarnation && w.Slots == j.Slots &&
 		slices.Equal(w.Labels, j.Labels) && slices.Equal(w.Resources, j.Resources) &&
 		w.Version == j.Version && w.Address == j.Address
@@ -222,7 +222,7 @@ func (s *Sequencer) reconcile(b *batch, w *worker, h Hello) (stop []fsm.AttemptR
 	}
 	for _, a := range h.Held {
 		present[a] = true
-		item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
+		item := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
 		if w.held.find(a) == nil {
 			s.hold(b, w, a)
 		}
@@ -237,7 +237,7 @@ func (s *Sequencer) reconcile(b *batch, w *worker, h Hello) (stop []fsm.AttemptR
 	for _, a := range w.held.sorted() {
 		switch {
 		case present[a]:
-		case w.held.find(a).rebuilt && s.begun(fsm.HeldItem{AttemptRef: a, Worker: w.id}):
+		case w.held.find(a).rebuilt && s.begun(fsm.HeldAttempt{AttemptRef: a, Worker: w.id}):
 			s.leave(b, w, a)
 		default:
 			s.drop(b, w, a, false)
@@ -249,7 +249,7 @@ func (s *Sequencer) reconcile(b *batch, w *worker, h Hello) (stop []fsm.AttemptR
 // hold takes up an attempt that a worker says it has.
 func (s *Sequencer) hold(b *batch, w *worker, a fsm.AttemptRef) {
 	x := held{AttemptRef: a, class: s.classOf(a.TaskRef, s.policy(a.TaskRef)), given: b.at}
-	if t, _ := s.view.Task(a.TaskRef); t.Begun {
+	if t, _ := s.view.Task(a.TaskRef); t.StartLogged {
 		x.began, x.beat = b.at, b.at
 	}
 	w.held.add(x)
@@ -264,12 +264,12 @@ func (s *Sequencer) drop(b *batch, w *worker, a fsm.AttemptRef, lost bool) {
 	x, _ := w.held.remove(a)
 	s.sched.Release(scheduler.WorkerID(w.id), x.class)
 	s.watch.forget(a)
-	item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
+	item := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
 	if !s.view.Live(item) {
 		return
 	}
-	if t, _ := s.view.Task(a.TaskRef); lost && !t.Begun && int(t.Losses)+1 >= s.cfg.MaxLosses {
-		b.draft.Fail(fsm.FailItem{HeldItem: item, Next: fsm.ToDead, Error: fmt.Sprintf("%d workers were lost while it ran", t.Losses+1)})
+	if t, _ := s.view.Task(a.TaskRef); lost && !t.StartLogged && int(t.Losses)+1 >= s.cfg.MaxLosses {
+		b.draft.Fail(fsm.FailItem{HeldAttempt: item, Next: fsm.NextDead, Error: fmt.Sprintf("%d workers were lost while it ran", t.Losses+1)})
 		return
 	}
 	s.cfg.Totals.Requeues.Add(1)
@@ -279,9 +279,9 @@ func (s *Sequencer) drop(b *batch, w *worker, a fsm.AttemptRef, lost bool) {
 }
 
 // begun reports whether an at-most-once attempt is live and its start is logged.
-func (s *Sequencer) begun(item fsm.HeldItem) bool {
+func (s *Sequencer) begun(item fsm.HeldAttempt) bool {
 	t, ok := s.view.Task(item.TaskRef)
-	return ok && t.Begun && s.view.Live(item)
+	return ok && t.StartLogged && s.view.Live(item)
 }
 
 // leave takes a begun attempt from a worker that does not have it, for a former
@@ -289,14 +289,14 @@ func (s *Sequencer) begun(item fsm.HeldItem) bool {
 func (s *Sequencer) leave(b *batch, w *worker, a fsm.AttemptRef) {
 	x, _ := w.held.remove(a)
 	s.sched.Release(scheduler.WorkerID(w.id), x.class)
-	s.orphan(b, fsm.HeldItem{AttemptRef: a, Worker: w.id})
+	s.orphan(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id})
 }
 
 // giveUp makes a worker down: attempts that may be repeated are put back at
 // once, the others when their lease has ended.
 func (s *Sequencer) giveUp(b *batch, w *worker) {
 	for _, a := range w.held.sorted() {
-		item := fsm.HeldItem{AttemptRef: a, Worker: w.id}
+		item := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
 		if s.begun(item) {
 			s.orphan(b, item)
 			continue
@@ -308,7 +308,7 @@ func (s *Sequencer) giveUp(b *batch, w *worker) {
 }
 
 // orphan waits for the end of an at-most-once attempt's lease.
-func (s *Sequencer) orphan(b *batch, item fsm.HeldItem) {
+func (s *Sequencer) orphan(b *batch, item fsm.HeldAttempt) {
 	until := b.now.Add(s.cfg.Lease)
 	class := s.classOf(item.TaskRef, s.policy(item.TaskRef))
 	s.sched.Reserve(class) // it may run still

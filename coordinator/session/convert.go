@@ -56,7 +56,7 @@ func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments,
 		}
 		a := columns.Assignment{Task: it.Index, Attempt: it.Attempt, Failures: t.Failures, Particular: b.particular(it.TaskRef, &t)}
 		a.Context, a.Policy = b.find(it.Job, t.Policy)
-		a.ID, a.Body = st.Submitted(it.TaskRef)
+		a.ID, a.Body = st.NameAndBody(it.TaskRef)
 		columns.AddAssignment(m, &a)
 		b.size += len(a.Body) + len(a.ID) + overhead
 	}
@@ -67,14 +67,14 @@ func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments,
 func (c *contexts) particular(ref fsm.TaskRef, t *fsm.Task) *dtaskv1.Particular {
 	of, isArray := c.st.ArrayTask(ref)
 	saved := checkpoint(c.st, ref)
-	if !isArray && saved == nil && !t.Final {
+	if !isArray && saved == nil && !t.Cleanup {
 		return nil
 	}
 	p := &dtaskv1.Particular{Checkpoint: saved}
 	if isArray {
 		p.Array = arrayItems(of)
 	}
-	if t.Final {
+	if t.Cleanup {
 		p.JobOutcome = c.outcome(ref.Job)
 	}
 	c.size += proto.Size(p)
@@ -102,7 +102,7 @@ func checkpoint(st *fsm.State, t fsm.TaskRef) *dtaskv1.Checkpoint {
 		return nil
 	}
 	return &dtaskv1.Checkpoint{
-		Attempt: attemptTo(fsm.AttemptRef{TaskRef: t, Attempt: c.Attempt}), Number: c.Number, Form: dtaskv1.CheckpointForm(c.Form),
+		Attempt: attemptTo(fsm.AttemptRef{TaskRef: t, Attempt: c.Attempt}), Number: c.Number, Form: dtaskv1.CheckpointForm(c.Format),
 		Data: c.Data, File: c.File, Size: c.Size, Sha256: c.SHA256,
 	}
 }

@@ -27,7 +27,7 @@ const logPieces = 256
 // Logs reads what an attempt wrote, from the worker that has it, until its end
 // or, if follow is set, until the attempt has ended. Errors: ErrWorkerAway,
 // ErrLogsGone, what send returns, and the context's.
-func (s *Service) Logs(ctx context.Context, h fsm.HeldItem, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error {
+func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error {
 	x := s.session(h.Worker)
 	if x == nil {
 		return ErrWorkerAway

@@ -15,7 +15,7 @@ import (
 const stdout = dtaskv1.LogStream_LOG_STREAM_STDOUT
 
 // attempt is one of worker 1.
-var attempt = fsm.HeldItem{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 5, Index: 6}, Attempt: 7}, Worker: 1}
+var attempt = fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 5, Index: 6}, Attempt: 7}, Worker: 1}
 
 // reader reads logs until it is stopped or they end.
 type reader struct {

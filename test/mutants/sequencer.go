@@ -6,14 +6,14 @@ func inSequencer() []Mutant {
 		{
 			Name: "answers-come-before-the-commit",
 			Edits: []Edit{
-				{"coordinator/sequencer/sequencer.go", "\ts.cfg.Machine.Expect(data, entry)\n", "\ts.cfg.Machine.Expect(data, entry)\n\tfor _, f := range b.after {\n\t\tf(0, nil)\n\t}\n\tb.after = nil\n"},
+				{"coordinator/sequencer/sequencer.go", "\ts.cfg.Machine.CacheDecoded(data, entry)\n", "\ts.cfg.Machine.CacheDecoded(data, entry)\n\tfor _, f := range b.after {\n\t\tf(0, nil)\n\t}\n\tb.after = nil\n"},
 			},
 			Caught: []Checker{simulated},
 		},
 		{
 			Name: "assignments-leave-before-the-commit",
 			Edits: []Edit{
-				{"coordinator/sequencer/sequencer.go", "\ts.cfg.Machine.Expect(data, entry)\n", "\ts.cfg.Machine.Expect(data, entry)\n\tfor _, a := range b.out {\n\t\ta.to.Send(a.m)\n\t}\n\tb.out = nil\n"},
+				{"coordinator/sequencer/sequencer.go", "\ts.cfg.Machine.CacheDecoded(data, entry)\n", "\ts.cfg.Machine.CacheDecoded(data, entry)\n\tfor _, a := range b.out {\n\t\ta.to.Send(a.m)\n\t}\n\tb.out = nil\n"},
 			},
 			Caught: []Checker{simulated},
 		},

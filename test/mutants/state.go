@@ -43,7 +43,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "snapshots-forget-cancels",
-			Edits:  []Edit{{"fsm/snapshot.go", `e.bool(r.byHand)`, `e.bool(false)`}},
+			Edits:  []Edit{{"fsm/snapshot.go", `e.bool(r.cancelledByUser)`, `e.bool(false)`}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestWhatPeopleCancelledStaysSo"}, snapshots},
 		},
 		{
@@ -63,7 +63,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "at-most-once-is-repeated",
-			Edits:  []Edit{{"fsm/apply_attempt.go", `if j.records.at(h.Index).begun {`, `if j.records.at(h.Index).begun && lost {`}},
+			Edits:  []Edit{{"fsm/apply_attempt.go", `if j.records.at(h.Index).startLogged {`, `if j.records.at(h.Index).startLogged && lost {`}},
 			Caught: []Checker{{Package: "./fsm", Run: "AtMostOnce"}, twins},
 		},
 		{
