@@ -7,6 +7,7 @@ import (
 
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/columns"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -62,7 +63,7 @@ func (p *packing) add(t *dtaskv1.TaskSpec) (full *dtaskv1.SubmitRequest, err err
 	listed := t.GetArray() == nil
 	var size int
 	if listed {
-		if p.body, err = columns.AppendBody(p.body[:0], t.GetBody()); err != nil {
+		if p.body, err = taskbody.Append(p.body[:0], t.GetBody()); err != nil {
 			return nil, &Error{Kind: ErrInvalid, Message: err.Error()}
 		}
 		size = len(t.GetId()) + len(p.body) + (taskNumbers+len(t.GetDependencies()))*numberBytes

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/dtask/dtask/internal/taskbody"
 )
 
 // Bounds of the table of results. The leader keeps it far smaller; these belong
@@ -30,39 +30,14 @@ func (r *result) size(key string) uint64 {
 	return uint64(len(key) + len(r.task) + len(r.output) + len(r.value) + 128) //nolint:gosec // lengths
 }
 
-// Numbers of fields of dtask.v1.TaskBody.
-const (
-	bodyOutput   = 4
-	bodyReuseKey = 6
-)
-
 // reuse gives the key in the table of a task that declares itself pure, and its
 // output path; ok is false for any other task. Keys are the owner's.
 func (j *job) reuse(i uint32) (key, output string, ok bool) {
 	if j.policy(i).GetReuseMs() <= 0 || j.updates.of(i).body != nil {
 		return "", "", false // nobody knows whether the key is that of a new payload, too
 	}
-	for body := j.task(i).body; len(body) > 0; {
-		number, kind, n := protowire.ConsumeTag(body)
-		if n < 0 {
-			return "", "", false
-		}
-		size := protowire.ConsumeFieldValue(number, kind, body[n:])
-		if size < 0 {
-			return "", "", false
-		}
-		if kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(body[n:])
-			switch int(number) {
-			case bodyOutput:
-				output = string(value)
-			case bodyReuseKey:
-				key = string(value)
-			default:
-			}
-		}
-		body = body[n+size:]
-	}
+	body := taskbody.Encoded(j.task(i).body)
+	key, output = body.ReuseKey(), body.Output()
 	if key == "" || len(key) > maxReuseKey || tooLong(output, j.header.GetOwner()) {
 		return "", "", false
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/dtask/dtask/internal/taskbody"
 )
 
 // The dead letters are the tasks in the state Dead. How many there are of each
@@ -30,12 +30,6 @@ func (s *State) TaskType(t TaskRef) string {
 	return j.kind(t.Index)
 }
 
-// Numbers of fields of dtask.v1.TaskBody.
-const (
-	bodyCommand protowire.Number = 1
-	bodyRun     protowire.Number = 2
-)
-
 // kind reads no more of the body than it has to: payloads are long.
 func (j *job) kind(i uint32) string {
 	t := j.task(i)
@@ -46,19 +40,7 @@ func (j *job) kind(i uint32) string {
 	if name := policies[t.policy].GetType(); name != "" {
 		return name
 	}
-	for b := t.body; len(b) > 0; {
-		number, _, n := protowire.ConsumeField(b)
-		switch {
-		case n < 0:
-			return ""
-		case number == bodyCommand:
-			return "command"
-		case number == bodyRun:
-			return "run"
-		}
-		b = b[n:]
-	}
-	return ""
+	return taskbody.Encoded(t.body).Executor()
 }
 
 // countLetter notes that a task became a dead letter, or is none any more.

@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -120,23 +121,14 @@ func itemProblem(encoded []byte) problem {
 // templates are the texts of a task in which expressions stand, or what looks like
 // one: most tasks have none, and are not to cost anything for it.
 func templates(b *dtaskv1.TaskBody, may func(field, text string)) {
-	each := func(field, text string) {
-		if array.Opens(text) {
-			may(field, text)
+	taskbody.EachText(b, func(field string, text *string) {
+		if array.Opens(*text) {
+			may(field, *text)
 		}
-	}
-	for _, arg := range b.GetCommand() {
-		each("command", arg)
-	}
-	each("run", b.GetRun())
-	for _, in := range b.GetInputs() {
-		each("inputs", in)
-	}
-	each("output", b.GetOutput())
+	})
 	if array.Opens(b.GetPayload()) {
 		may("payload", string(b.GetPayload()))
 	}
-	each("reuse.key", b.GetReuseKey())
 }
 
 const (

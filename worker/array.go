@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -16,7 +16,7 @@ import (
 // other: the first that does not end well ends the attempt.
 func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 	template := &a.run.body
-	if err := readBody(a.given.Body, template); err != nil {
+	if err := taskbody.Decode(a.given.Body, template); err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
 	}
 	of := a.given.Particular.GetArray()
@@ -84,13 +84,13 @@ func expand(template *dtaskv1.TaskBody, it array.Item, payloadIsJSON bool) (*dta
 	if body == nil {
 		return &dtaskv1.TaskBody{}, nil
 	}
-	texts := slices.Concat(pointers(body.GetCommand()), pointers(body.GetInputs()), []*string{&body.Run, &body.Output})
-	for _, t := range texts {
-		expanded, err := array.Expand(*t, it, false)
-		if err != nil {
-			return nil, err
-		}
-		*t = expanded
+	var failed error
+	taskbody.EachText(body, func(_ string, text *string) {
+		expanded, err := array.Expand(*text, it, false)
+		*text, failed = expanded, errors.Join(failed, err)
+	})
+	if failed != nil {
+		return nil, failed
 	}
 	payload, err := array.Expand(string(body.GetPayload()), it, payloadIsJSON)
 	if err != nil {
@@ -100,12 +100,4 @@ func expand(template *dtaskv1.TaskBody, it array.Item, payloadIsJSON bool) (*dta
 		body.Payload = []byte(payload)
 	}
 	return body, nil
-}
-
-func pointers(list []string) []*string {
-	out := make([]*string, len(list))
-	for i := range list {
-		out[i] = &list[i]
-	}
-	return out
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/columns"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -93,7 +94,7 @@ func (e *jobEncoder) header(h *dtaskv1.JobHeader) error {
 
 // add takes the next task, which has been checked.
 func (e *jobEncoder) add(t *dtaskv1.TaskSpec) error {
-	body, err := columns.AppendBody(e.body[:0], t.GetBody())
+	body, err := taskbody.Append(e.body[:0], t.GetBody())
 	if err != nil {
 		return fmt.Errorf("encoding task %d: %w", e.tasks, err)
 	}
@@ -107,7 +108,7 @@ func (e *jobEncoder) add(t *dtaskv1.TaskSpec) error {
 }
 
 // addRow takes the next task, which is no array and has been checked. Its body is as
-// columns.AppendBody writes it.
+// taskbody.Append writes it.
 func (e *jobEncoder) addRow(t columns.Task) {
 	e.array = nil
 	e.hashNumber(uint64(len(t.ID)))

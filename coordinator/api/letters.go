@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -206,7 +206,7 @@ func (r *taskReader) past(ref fsm.TaskRef) []*dtaskv1.AttemptRecord {
 // payload is what a task was given; of an array's task with what expressions in
 // it stand for, unless it executes several items.
 func (r *taskReader) payload(ref fsm.TaskRef) []byte {
-	template := payloadOf(r.st.Body(ref))
+	template := taskbody.Encoded(r.st.Body(ref)).Payload()
 	a, ok := r.st.ArrayTask(ref)
 	if !ok || a.Chunk > 1 {
 		return template
@@ -218,18 +218,6 @@ func (r *taskReader) payload(ref fsm.TaskRef) []byte {
 		}
 	})
 	return []byte(text)
-}
-
-// payloadOf is the payload of a task; nil if it has none.
-func payloadOf(body []byte) []byte {
-	var payload []byte
-	eachField(body, func(n protowire.Number, value []byte) bool {
-		if n == bodyPayload {
-			payload = value
-		}
-		return true
-	})
-	return payload
 }
 
 // PurgeDeadLetters implements JobService. It is idempotent: a task that is

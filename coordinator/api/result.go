@@ -8,6 +8,7 @@ import (
 
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -56,7 +57,7 @@ func (j *jobs) GetResult(ctx context.Context, r *dtaskv1.GetResultRequest) (*dta
 
 // output is where a task publishes its output; empty if nowhere.
 func (r *taskReader) output(ref fsm.TaskRef) string {
-	output := outputOf(r.st.Body(ref))
+	output := taskbody.Encoded(r.st.Body(ref)).Output()
 	if a, ok := r.st.ArrayTask(ref); ok && output != "" && a.Chunk == 1 {
 		a.Each(func(index uint32, item []byte) {
 			if expanded, err := array.Expand(output, array.Item{Index: index, JSON: item}, false); err == nil {

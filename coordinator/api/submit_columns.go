@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/internal/columns"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -22,7 +23,7 @@ func (u *upload) addColumns(m *dtaskv1.TaskColumns) error {
 	u.encoder.expect(m)
 	for r.Left() > 0 {
 		t := r.Next()
-		if payload, plain := columns.Payload(t.Body); plain && u.checker.AddPlain(spec.PlainTask{
+		if payload, plain := taskbody.PayloadOnly(t.Body); plain && u.checker.AddPlain(spec.PlainTask{
 			ID: t.ID, Policy: t.Policy, Dependencies: t.Dependencies, Payload: len(payload), Body: len(t.Body),
 		}) {
 			u.encoder.addRow(t)

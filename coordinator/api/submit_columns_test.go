@@ -14,6 +14,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/internal/array"
 	"github.com/dtask/dtask/internal/columns"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -38,7 +39,7 @@ func inColumns(tb testing.TB, messages ...*dtaskv1.SubmitRequest) []*dtaskv1.Sub
 				if last.GetColumns() == nil {
 					last.Columns = columns.NewTasks(nil)
 				}
-				body, err := columns.AppendBody(nil, t.GetBody())
+				body, err := taskbody.Append(nil, t.GetBody())
 				if err != nil {
 					tb.Fatal(err)
 				}

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -145,45 +144,4 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 		view.History = r.past(ref)
 	}
 	return view
-}
-
-// Numbers of fields of dtask.v1.TaskBody.
-const (
-	bodyOutput  protowire.Number = 4
-	bodyPayload protowire.Number = 5
-)
-
-// outputOf is where a task publishes its output; empty if nowhere.
-func outputOf(body []byte) string {
-	output := ""
-	eachField(body, func(n protowire.Number, value []byte) bool {
-		if n == bodyOutput {
-			output = string(value)
-		}
-		return true
-	})
-	return output
-}
-
-// eachField goes over the fields of an encoded message that have bytes as
-// values, as long as f wants more. It saves decoding the payload of each task of
-// a job to learn one word.
-func eachField(message []byte, f func(n protowire.Number, value []byte) (more bool)) {
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return
-		}
-		message = message[n:]
-		n = protowire.ConsumeFieldValue(number, kind, message)
-		if n < 0 {
-			return
-		}
-		if kind == protowire.BytesType {
-			if value, _ := protowire.ConsumeBytes(message); !f(number, value) {
-				return
-			}
-		}
-		message = message[n:]
-	}
 }

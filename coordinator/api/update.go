@@ -11,6 +11,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -108,7 +109,7 @@ func (s *choice) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
 	c.Task = s.tasks[0]
 	if r.Payload != nil {
 		// The rest of a body never changes, so that it may be as old as it likes.
-		c.Body, err = withPayload(s.st.Body(fsm.TaskRef{Job: c.Job, Index: c.Task}), r.GetPayload())
+		c.Body, err = taskbody.WithPayload(s.st.Body(fsm.TaskRef{Job: c.Job, Index: c.Task}), r.GetPayload())
 	}
 	return c, err
 }
@@ -124,19 +125,6 @@ func digestOf(r *dtaskv1.UpdateRequest) (digest [16]byte, err error) {
 	sum := sha256.Sum256(append([]byte("update\x00"), b...))
 	copy(digest[:], sum[:])
 	return digest, nil
-}
-
-func withPayload(encoded, payload []byte) ([]byte, error) {
-	body := new(dtaskv1.TaskBody)
-	if err := proto.Unmarshal(encoded, body); err != nil {
-		return nil, fmt.Errorf("decoding task: %w", err)
-	}
-	body.Payload = payload
-	b, err := deterministic.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("encoding task: %w", err)
-	}
-	return b, nil
 }
 
 // whyNotUpdated says what the refusal of an update means, by the state as it is

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -177,11 +176,10 @@ func letterOf(st *fsm.State, n fsm.Notification) (letter, bool) {
 
 // payload is that of a task as JSON shows it.
 func payload(st *fsm.State, t fsm.TaskRef) any {
-	var b dtaskv1.TaskBody
-	if proto.Unmarshal(st.Body(t), &b) != nil || len(b.GetPayload()) == 0 {
+	text := string(taskbody.Encoded(st.Body(t)).Payload())
+	if text == "" {
 		return nil
 	}
-	text := string(b.GetPayload())
 	if a, ok := st.ArrayTask(t); ok && a.Chunk == 1 {
 		a.Each(func(index uint32, item []byte) {
 			if expanded, err := array.Expand(text, array.Item{Index: index, JSON: item}, a.JSON); err == nil {

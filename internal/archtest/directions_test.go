@@ -24,25 +24,25 @@ const module = "github.com/dtask/dtask"
 var mayImport = map[string][]string{
 	// What users write, the protocol, and the two pure packages.
 	"proto/...":     {"proto/..."},
-	"spec":          {"proto/dtask/v1", "internal/array"},
+	"spec":          {"proto/dtask/v1", "internal/array", "internal/taskbody"},
 	"scheduler/...": {"scheduler/..."},
-	"fsm":           {"proto/..."},
+	"fsm":           {"proto/...", "internal/taskbody"},
 
 	// The wing of those who call.
-	"client":  {"proto/dtask/v1", "internal/array", "internal/columns"},
+	"client":  {"proto/dtask/v1", "internal/array", "internal/columns", "internal/taskbody"},
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array"},
 
 	// The wing of those who execute.
-	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/sendqueue"},
+	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/sendqueue", "internal/taskbody"},
 
 	// The wing of those who decide and remember.
 	"coordinator/raftnode":  {"internal/mapped", "internal/timescale"},
 	"coordinator/leader":    {"internal/timescale"},
 	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/timescale"},
 	"coordinator/history":   {"fsm", "proto/...", "internal/mapped"},
-	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/array"},
+	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/array", "internal/taskbody"},
 	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
-	"coordinator/api":       {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns"},
+	"coordinator/api":       {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody"},
 	"coordinator/web":       {"proto/dtask/v1"},
 	"coordinator":           {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
 
@@ -55,6 +55,7 @@ var mayImport = map[string][]string{
 	"internal/sendqueue": {},
 	"internal/timescale": {},
 	"internal/program":   {},
+	"internal/taskbody":  {"proto/dtask/v1"},
 
 	// The programs: flags and configuration, then Run, then an exit code.
 	"cmd/dtaskd":       {"coordinator", "worker/...", "internal/config", "internal/program"},

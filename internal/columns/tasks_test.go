@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -119,59 +118,8 @@ func TestTasksThatDoNotFitTogetherAreRefused(t *testing.T) {
 	}
 }
 
-func TestABodyIsEncodedAsProtobufDoes(t *testing.T) {
-	t.Parallel()
-	unknown := &dtaskv1.TaskBody{Payload: []byte("p")}
-	unknown.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 100, protowire.VarintType), 1))
-	for _, c := range []struct {
-		body  *dtaskv1.TaskBody
-		plain bool
-	}{
-		{nil, true},
-		{&dtaskv1.TaskBody{}, true},
-		{&dtaskv1.TaskBody{Payload: []byte("p")}, true},
-		{&dtaskv1.TaskBody{Payload: make([]byte, 300)}, true},
-		{&dtaskv1.TaskBody{Payload: []byte("p"), Command: []string{"c"}}, false},
-		{&dtaskv1.TaskBody{Run: "r"}, false},
-		{&dtaskv1.TaskBody{Payload: []byte("p"), Inputs: []string{"i"}}, false},
-		{&dtaskv1.TaskBody{Payload: []byte("p"), Output: "o"}, false},
-		{&dtaskv1.TaskBody{Payload: []byte("p"), ReuseKey: "k"}, false},
-		{unknown, false},
-	} {
-		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(c.body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := AppendBody([]byte("before"), c.body)
-		if err != nil || !bytes.Equal(got, append([]byte("before"), want...)) {
-			t.Errorf("%v is %x, %v; want %x", c.body, got, err, want)
-		}
-		if payload, plain := Payload(want); plain != c.plain || plain && !bytes.Equal(payload, c.body.GetPayload()) {
-			t.Errorf("%v: the payload is %x, %v; want %v", c.body, payload, plain, c.plain)
-		}
-	}
-}
-
-func TestABodyThatIsNotAsItWouldBeWrittenIsNotPlain(t *testing.T) {
-	t.Parallel()
-	for name, body := range map[string][]byte{
-		"an empty payload":      {0x2a, 0},
-		"a length too long":     {0x2a, 0x81, 0x00, 'p'},
-		"two payloads":          {0x2a, 1, 'p', 0x2a, 1, 'q'},
-		"an end that is early":  {0x2a, 5, 'p'},
-		"no length":             {0x2a},
-		"a field before":        {0x12, 1, 'r', 0x2a, 1, 'p'},
-		"a tag that is longer":  {0xaa, 0x80, 0x00, 1, 'p'},
-		"a length that is huge": {0x2a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
-	} {
-		if payload, plain := Payload(body); plain {
-			t.Errorf("%s is the payload %x", name, payload)
-		}
-	}
-}
-
 // FuzzTasks: whatever is accepted can be read to the end, and says the same when it is
-// written again; a body that is taken for plain is one.
+// written again.
 func FuzzTasks(f *testing.F) {
 	for _, m := range []*dtaskv1.TaskColumns{{}, threeTasks(), {IdSizes: []uint32{1}, Ids: []byte("a"), BodySizes: []uint32{3}, Bodies: []byte{0x2a, 1, 'p'}}} {
 		raw, err := proto.Marshal(m)
@@ -191,15 +139,6 @@ func FuzzTasks(f *testing.F) {
 		}
 		if again, err := tasks(writeTasks(first, rows), first); err != nil || !slices.EqualFunc(again, rows, sameTask) {
 			t.Errorf("%v is written %v: %v", rows, again, err)
-		}
-		for _, row := range rows {
-			payload, plain := Payload(row.Body)
-			if !plain {
-				continue
-			}
-			if again, err := AppendBody(nil, &dtaskv1.TaskBody{Payload: payload}); err != nil || !bytes.Equal(again, row.Body) {
-				t.Errorf("%x is plain, and is written %x: %v", row.Body, again, err)
-			}
 		}
 	})
 }
