@@ -90,10 +90,10 @@ func readGo(path string) ([]text, error) {
 	for {
 		pos, tok, lit := sc.Scan()
 		line := file.Line(pos)
-		switch {
-		case tok == token.EOF:
+		if tok == token.EOF {
 			return texts, nil
-		case tok == token.COMMENT:
+		}
+		if tok == token.COMMENT {
 			if !strings.HasPrefix(lit, "//") || strings.HasPrefix(lit, "//go:") || strings.HasPrefix(lit, "//nolint") {
 				continue
 			}
@@ -103,7 +103,8 @@ func readGo(path string) ([]text, error) {
 			}
 			last = line
 			texts[len(texts)-1].add(line, s)
-		case tok == token.STRING:
+		}
+		if tok == token.STRING {
 			if s, err := strconv.Unquote(lit); err == nil {
 				t := text{kind: literal, test: test}
 				for i, l := range strings.Split(s, "\n") {

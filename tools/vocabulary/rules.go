@@ -19,7 +19,7 @@ var rules = []rule{
 	{words: word(`is none|are none`), where: everywhere, advice: "say missing, empty, unknown or invalid"},
 	{words: word(`(?:says?|said|telling|tells?) so`), where: everywhere, advice: "name the action: reports, returns, logs"},
 	{words: word(`(?:is|are|was|were|be) told`), where: everywhere, advice: "name the component that sends and what it sends"},
-	{words: word(`is no (?:longer )?(?:such )?[a-z]+[;:,."]`), where: everywhere, except: regexp.MustCompile(`is no longer`), advice: `say invalid, unknown or must be: invalid duration "5x"`},
+	{words: word(`is no (?:longer )?(?:such )?[a-z]+[;:,."]`), where: everywhere, except: regexp.MustCompile(`is no longer|[Tt]here is no`), advice: `say invalid, unknown or must be: invalid duration "5x"`},
 	{words: word(`there is no [a-z]+ that`), where: everywhere, advice: "say unknown or missing"},
 	{words: word(`[Ww]hoever|[Ww]homever`), where: everywhere, advice: "name the component"},
 	{words: word(`[Aa]new|once more`), where: everywhere, advice: "write again"},
@@ -74,7 +74,7 @@ func findings(t text) []finding {
 		}
 		for _, at := range r.words.FindAllStringIndex(t.s, -1) {
 			words := trim(t.s[at[0]:at[1]])
-			if r.except != nil && (r.except.MatchString(words) || r.except.MatchString(t.s[at[0]:min(len(t.s), at[1]+12)])) {
+			if r.except != nil && (r.except.MatchString(words) || r.except.MatchString(t.s[max(0, at[0]-6):min(len(t.s), at[1]+12)])) {
 				continue
 			}
 			list = append(list, finding{t.lineAt(at[0]), words, r.advice})
