@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -94,35 +93,16 @@ type Config struct {
 
 	// Summary is how often a line is logged while there is work; default 5 s.
 	Summary time.Duration
-	// TestHooks serves the hooks that damage this replica on purpose.
-	TestHooks bool
-	// TestAddresses are dialled by this replica in the place of the addresses of
-	// the servers with these ids, for Raft, watches and gRPC. For tests only.
-	TestAddresses map[string]string
-	// TestTrailingLogs is how many entries stay behind a snapshot; 0 = as many
-	// as raftnode thinks right. For tests only, in which replicas that were away
-	// for a moment shall need a snapshot.
-	TestTrailingLogs uint64
-	// TestNetwork is used in the place of TCP. nil: TCP. For simulations only.
-	TestNetwork Network
+	// TrailingLogs is how many entries stay behind a snapshot; 0 = the default of
+	// raftnode.Config.
+	TrailingLogs uint64
 	// TimeScale multiplies the periods and timeouts of this replica. 0 means 1. For
-	// simulations only.
+	// simulations.
 	TimeScale timescale.Factor
-	// TestStore may put something between the defended store and the disk; see
-	// raftnode.Config.WrapStore. For simulations only.
-	TestStore func(raftnode.Backend) raftnode.Backend
+	// Seams are set by simulations and fault switches only.
+	Seams Seams
 	// Started, if set, is told the addresses once the replica listens.
 	Started func(listen, http string)
-}
-
-// Network is how a replica reaches others and is reached. Its methods are called
-// from many goroutines.
-type Network interface {
-	// Listen opens a listener on HOST:PORT.
-	Listen(ctx context.Context, address string) (net.Listener, error)
-	// Dial connects to HOST:PORT. Its error wraps syscall.ECONNREFUSED if nobody
-	// listens there.
-	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
 func (c *Config) defaults() {
@@ -138,6 +118,7 @@ func (c *Config) defaults() {
 	if c.Started == nil {
 		c.Started = func(string, string) {}
 	}
+	c.Seams.defaults()
 }
 
 // Validate gives all that is missing or out of range, with the names of the

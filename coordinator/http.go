@@ -11,7 +11,7 @@ import (
 	"github.com/dtask/dtask/coordinator/web"
 )
 
-// serveHTTP serves metrics and health, and the test hooks if they are wanted.
+// serveHTTP serves metrics and health.
 func (r *replica) serveHTTP(ctx context.Context, group *errgroup.Group) error {
 	if r.cfg.HTTP == "" {
 		return nil
@@ -21,10 +21,7 @@ func (r *replica) serveHTTP(ctx context.Context, group *errgroup.Group) error {
 		return fmt.Errorf("--http: %w", err)
 	}
 	r.http = l.Addr().String()
-	h := web.Handler(r.registry(), r.ready, r.log)
-	if r.hooks != nil {
-		h = r.serveHooks(h)
-	}
+	h := r.cfg.Seams.HTTP(web.Handler(r.registry(), r.ready, r.log), r.internals())
 	group.Go(func() error { return web.Serve(ctx, l, h, r.log) })
 	return nil
 }

@@ -35,9 +35,6 @@ func (registrar) Name() string { return "registrar" }
 
 // Run implements leader.Duty.
 func (d registrar) Run(ctx context.Context, _ uint64) error {
-	if err := d.r.faults().at(ctx, stepRegistrar); err != nil {
-		return err
-	}
 	tick := time.NewTicker(d.r.cfg.TimeScale.Scale(100 * time.Millisecond))
 	defer tick.Stop()
 	floors := time.NewTicker(d.r.cfg.TimeScale.Scale(floorEvery))

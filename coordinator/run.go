@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/history"
@@ -60,7 +61,6 @@ type replica struct {
 	api         *api.Server
 	listen      string
 	http        string
-	hooks       *testHooks // nil unless Config.TestHooks is set
 
 	node          atomic.Pointer[raftnode.Node]       // nil until Raft runs
 	term          atomic.Pointer[sequencer.Sequencer] // nil outside of a term
@@ -119,7 +119,6 @@ func live(ctx context.Context, cfg *Config, hooks notify.Hooks) error {
 		cfg: *cfg, log: cfg.Logger, identity: identity, id: identity.Get().ServerID,
 		machine: fsm.NewMachine(fsm.Compact{}), totals: sequencer.NewTotals(), noticeHooks: hooks,
 	}
-	r.useHooks()
 	if err := r.examine(); err != nil {
 		return errors.Join(&startError{err}, identity.Close())
 	}
@@ -216,7 +215,7 @@ func ignoreStop(err error) error {
 // open listens and serves. Before Raft runs, others can already ask who this
 // replica is.
 func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
-	base, err := r.listenOn(ctx, r.cfg.Listen)
+	base, err := r.cfg.Seams.Network.Listen(ctx, r.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
@@ -225,7 +224,7 @@ func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
 		r.cfg.Advertise = r.listen
 	}
 	r.mux = raftnode.NewMux(base, r.log)
-	r.peers = r.newPeers()
+	r.peers = api.NewPeers(grpc.WithContextDialer(r.cfg.Seams.Network.Dial))
 	sessions := session.New(session.Config{
 		Current: r.sessionLeader, Machine: r.machine, Logger: r.log,
 		HeartbeatInterval: r.cfg.HeartbeatInterval, Silence: 3 * r.cfg.HeartbeatInterval, Lease: max(r.cfg.TimeScale.Scale(30*time.Second), 3*r.cfg.HeartbeatInterval),
@@ -258,8 +257,8 @@ func (r *replica) consensus(ctx context.Context) error {
 		Identity: r.identity, DataDir: r.cfg.DataDir, Inspected: r.folder, Prepared: prepared, Advertise: r.cfg.Advertise, Listener: r.mux,
 		FSM: replicated{r.machine, r.history}, Peers: r.cfg.servers(), Founders: founders,
 		KnownInstance: r.believedInstance, Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat,
-		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, TrailingLogs: r.cfg.TestTrailingLogs, LowSpace: r.cfg.MinFree,
-		TimeScale: r.cfg.TimeScale, Dial: r.dialler(), LogStore: r.cfg.LogStore, WrapStore: r.cfg.TestStore, Logger: r.log, Fatal: r.fatal,
+		Lease: r.cfg.RaftHeartbeat / 2, SnapshotBytes: r.cfg.SnapshotBytes, TrailingLogs: r.cfg.TrailingLogs, LowSpace: r.cfg.MinFree,
+		TimeScale: r.cfg.TimeScale, Dial: r.cfg.Seams.Network.Dial, LogStore: r.cfg.LogStore, WrapStore: r.cfg.Seams.Store, Logger: r.log, Fatal: r.fatal,
 	})
 	if err != nil {
 		return &startError{err}
@@ -267,7 +266,8 @@ func (r *replica) consensus(ctx context.Context) error {
 	r.node.Store(node)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return leader.RunScaled(ctx, r.cfg.TimeScale, failingRaft{node, r.faults()}, r.log, term{r}, registrar{r}, clocks{r}, r.watchdog(node))
+		duty := r.cfg.Seams.Duty
+		return leader.RunScaled(ctx, r.cfg.TimeScale, r.cfg.Seams.Raft(node), r.log, duty(term{r}), duty(registrar{r}), duty(clocks{r}), duty(r.watchdog(node)))
 	})
 	group.Go(func() error { return r.learnCluster(ctx) })
 	group.Go(func() error { return r.register(ctx) })

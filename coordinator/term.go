@@ -22,14 +22,11 @@ func (term) Name() string { return "sequencer" }
 // Run implements leader.Duty.
 func (d term) Run(ctx context.Context, number uint64) error {
 	r := d.r
-	if err := r.faults().at(ctx, stepSequencer); err != nil {
-		return err
-	}
 	id := r.identity.Get()
 	wake, noticed := noticing()
 	s, err := sequencer.New(sequencer.Config{
 		Members: r.unrecorded(ctx), ServerID: r.id, Instance: id.Instance, Term: number,
-		Log: r.entryLog(ctx), Machine: r.machine, Codec: fsm.Compact{},
+		Log: r.cfg.Seams.Log(ctx, proposer{r.node.Load()}), Machine: r.machine, Codec: fsm.Compact{},
 		Logger: r.log.With("term", number), Totals: r.totals, Definite: neverProposed, WallClock: r.cfg.Wall,
 		NewClusterID: newClusterID, Seed: randomSeed(),
 		LivenessTimeout: 3 * r.cfg.HeartbeatInterval, KeepFor: r.cfg.KeepFor, KeepJobs: r.cfg.KeepJobs,

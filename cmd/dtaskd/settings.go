@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +63,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return &program.UsageError{Err: err}
 	}
 	cfg := s.coordinator(log.With("replica", s.id), peers)
-	if err := testSettings(&cfg); err != nil {
+	if err := instrument(&cfg); err != nil {
 		return &program.UsageError{Err: err}
 	}
 	warnOfFiles(cfg.Logger)
@@ -173,34 +172,6 @@ func commandLine(args []string) string {
 		words = append(words, a)
 	}
 	return strings.Join(words, " ")
-}
-
-// testSettings reads what only tests set: it is in no help text and in no file.
-func testSettings(cfg *coordinator.Config) error {
-	cfg.TestHooks = os.Getenv("DTASK_TEST_HOOKS") == "1"
-	if !cfg.TestHooks {
-		return nil
-	}
-	if text := os.Getenv("DTASK_TEST_TRAILING_LOGS"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return fmt.Errorf("DTASK_TEST_TRAILING_LOGS: %w", err)
-		}
-		cfg.TestTrailingLogs = n
-	}
-	text := os.Getenv("DTASK_TEST_ADDRESS_MAP")
-	if text == "" {
-		return nil
-	}
-	cfg.TestAddresses = make(map[string]string)
-	for entry := range strings.SplitSeq(text, ",") {
-		id, address, ok := strings.Cut(strings.TrimSpace(entry), "=")
-		if !ok || id == "" || address == "" {
-			return fmt.Errorf("DTASK_TEST_ADDRESS_MAP: %q is not ID=HOST:PORT", entry)
-		}
-		cfg.TestAddresses[id] = address
-	}
-	return nil
 }
 
 // parsePeers reads ID=HOST:PORT entries.

@@ -68,6 +68,7 @@ var mayImport = map[string][]string{
 	"test/bench/...":   {"..."},
 	"test/chaos/...":   {"..."},
 	"test/e2e/...":     {"..."},
+	"test/faults":      {"..."},
 	"test/mutants":     {"test/record"},
 	"tools/...":        {},
 	"test/record/...":  {"test/record"},
@@ -90,6 +91,9 @@ var mustNotLink = []struct{ who, what, why string }{
 	{"cmd/dtaskctl", module + "/worker/...", "the wings meet in the protocol only"},
 	{"worker/...", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
 	{"client", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
+	{"cmd/dtaskd", module + "/test/...", "a released program has no fault switches"},
+	{"cmd/dtask-worker", module + "/test/...", "a released program has no fault switches"},
+	{"cmd/dtaskctl", module + "/test/...", "a released program has no fault switches"},
 	{"cmd/dtask-worker", "testing", "test code stays in tests"},
 	{"cmd/dtaskctl", "testing", "test code stays in tests"},
 }

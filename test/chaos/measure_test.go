@@ -71,6 +71,9 @@ func newMeter(t *testing.T, what with) *meter {
 	if what == disks {
 		cfg.DataFolder = faultfs.DataFolder
 	}
+	if what == links {
+		cfg.CoordinatorProgram = cluster.FaultyCoordinator
+	}
 	m := &meter{c: clustertest.New(t, cfg)}
 	if what == disks {
 		m.attach(t)

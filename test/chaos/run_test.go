@@ -63,7 +63,8 @@ func startRun(t *testing.T, o options) *run {
 		folder = faultfs.DataFolder
 	}
 	r.c, err = cluster.New(t.Context(), cluster.Config{
-		Dir: dir, DataFolder: folder, Workers: o.Workers, Slots: o.Slots, WorkerProgram: cluster.MarkWorker, WorkerFlags: []string{"--ledger", book},
+		Dir: dir, DataFolder: folder, Workers: o.Workers, Slots: o.Slots, CoordinatorProgram: cluster.FaultyCoordinator,
+		WorkerProgram: cluster.MarkWorker, WorkerFlags: []string{"--ledger", book},
 		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may be a year ahead at once, and then rightly forget
 	})
 	clustertest.Must(t, err)
@@ -230,7 +231,7 @@ func (r *run) save(t *testing.T, finals []check.Final) {
 	clustertest.Must(t, check.WriteLines(filepath.Join(r.c.Dir, "schedule.jsonl"), r.out.Steps))
 	about := map[string]any{"options": r.o, "replay": r.o.replay(t), "commit": record.Commit(t.Context())}
 	programs := make(map[string]string)
-	for _, name := range []string{"dtaskd", "dtask-worker", "dtaskctl", cluster.MarkWorker} {
+	for _, name := range []string{cluster.FaultyCoordinator, "dtask-worker", "dtaskctl", cluster.MarkWorker} {
 		sum, err := check.FileDigest(r.c.Programs.Path(name))
 		clustertest.Must(t, err)
 		programs[name] = sum

@@ -37,8 +37,9 @@ type Config struct {
 	CoordinatorFlags, WorkerFlags []string
 	// Env is added to every environment.
 	Env []string
-	// WorkerProgram is what workers run. Default: dtask-worker.
-	WorkerProgram string
+	// CoordinatorProgram and WorkerProgram are what coordinators and workers run.
+	// Default: dtaskd, dtask-worker.
+	CoordinatorProgram, WorkerProgram string
 	// Address makes the addresses of coordinators, two for each. Default:
 	// FreePort.
 	Address func(ctx context.Context, name string) (string, error)
@@ -94,6 +95,9 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.Slots == 0 {
 		cfg.Slots = 4
 	}
+	if cfg.CoordinatorProgram == "" {
+		cfg.CoordinatorProgram = coordinatorProgram
+	}
 	if cfg.WorkerProgram == "" {
 		cfg.WorkerProgram = workerProgram
 	}
@@ -140,7 +144,7 @@ func (c *Cluster) plan(ctx context.Context) error {
 	}
 	for i, n := range c.coordinators {
 		name := "n" + strconv.Itoa(i+1)
-		n.Process = c.process(name, coordinatorProgram, append([]string{
+		n.Process = c.process(name, c.cfg.CoordinatorProgram, append([]string{
 			"--id", name, "--data-dir", n.DataDir, "--listen", n.Addr, "--http", n.HTTP, "--peers", strings.Join(peers, ","),
 		}, c.cfg.CoordinatorFlags...))
 	}
@@ -177,7 +181,7 @@ func (c *Cluster) Imposter(ctx context.Context, n *Coordinator, ownAddress bool)
 			args[i+1] = other.HTTP
 		}
 	}
-	other.Process = c.process(name, coordinatorProgram, args)
+	other.Process = c.process(name, c.cfg.CoordinatorProgram, args)
 	return other, nil
 }
 
@@ -215,7 +219,7 @@ func (c *Cluster) Newcomer(ctx context.Context, name string, flags ...string) (*
 	args := append([]string{
 		"--id", name, "--data-dir", n.DataDir, "--listen", n.Addr, "--http", n.HTTP, "--peers", strings.Join(peers, ","),
 	}, c.cfg.CoordinatorFlags...)
-	n.Process = c.process(name, coordinatorProgram, append(args, flags...))
+	n.Process = c.process(name, c.cfg.CoordinatorProgram, append(args, flags...))
 	return n, nil
 }
 

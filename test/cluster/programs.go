@@ -22,6 +22,8 @@ const (
 	markProgram        = "mark"
 	// MarkWorker is the worker with the handler for MarkType.
 	MarkWorker = "mark-worker"
+	// FaultyCoordinator is dtaskd with the switches of package faults.
+	FaultyCoordinator = "dtaskd-faults"
 )
 
 // Programs are the programs under test.
@@ -58,9 +60,9 @@ func Find() (Programs, error) {
 	return p, nil
 }
 
-// Build builds the programs into a folder. What DTASK_BIN names is linked
-// instead, so that a suite can be run against other builds; mark is built in any
-// case.
+// Build builds the programs into a directory. It links those of the directory that
+// DTASK_BIN names instead, so that a suite can be run against other builds. It always
+// builds the programs that exist for tests only.
 func Build(ctx context.Context, dir string) (Programs, error) {
 	root, err := Root()
 	if err != nil {
@@ -80,11 +82,14 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 	} else {
 		args = append(args, "./cmd/dtaskd", "./cmd/dtask-worker", "./cmd/dtaskctl")
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return Programs{}, fmt.Errorf("building the programs: %w\n%s", err, out)
+	faulty := []string{"build", "-tags", "faults", "-o", filepath.Join(dir, FaultyCoordinator), "./cmd/dtaskd"}
+	for _, args := range [][]string{args, faulty} {
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return Programs{}, fmt.Errorf("building the programs: %w\n%s", err, out)
+		}
 	}
 	return Programs{Dir: dir}, nil
 }

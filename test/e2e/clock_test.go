@@ -52,7 +52,7 @@ func hasMetric(ctx context.Context, n *cluster.Coordinator, line string) error {
 func TestALeaderWhoseClockIsSetAheadForgetsNothing(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c := clustertest.Start(t, cluster.Config{Workers: 1, Env: []string{"DTASK_TEST_HOOKS=1"}})
+	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorProgram: cluster.FaultyCoordinator})
 	file := cluster.JobFile("kept", cluster.Builtin("a", "noop", ""))
 	id := clustertest.Submit(t, c.Ctl, file, "--idempotency-key", "once")
 	completed(t, c.Ctl, id)

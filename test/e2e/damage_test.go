@@ -110,7 +110,7 @@ func TestAKillInTheMiddleOfSnapshotAndRestoreLosesNothing(t *testing.T) {
 func TestAReplicaWithAFlippedFieldStops(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c := clustertest.Start(t, cluster.Config{Workers: 1, Env: []string{"DTASK_TEST_HOOKS=1"}})
+	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorProgram: cluster.FaultyCoordinator})
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("flipped",
 		cluster.Builtin("first", "sleep", "2s"), cluster.Builtin("second", "noop", "").After("first")))
 	damaged := c.Followers(clustertest.Leader(t, c))[0]
@@ -135,7 +135,7 @@ func TestAReplicaWithAFlippedFieldStops(t *testing.T) {
 	}
 }
 
-func TestHooksAreNotServedUnlessAskedFor(t *testing.T) {
+func TestAReleasedCoordinatorHasNoFaultSwitches(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Config{Coordinators: 1})
 	if err := c.Coordinators()[0].Post(t.Context(), "/test/flip?job=1&task=0"); err == nil || !strings.Contains(err.Error(), "404") {

@@ -24,7 +24,7 @@ func TestALeaderThatCannotTakeUpItsDutiesIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			c := clustertest.Start(t, cluster.Config{Workers: 1, Env: []string{"DTASK_TEST_HOOKS=1"}})
+			c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorProgram: cluster.FaultyCoordinator})
 			first := clustertest.Leader(t, c)
 			for _, n := range c.Followers(first) {
 				clustertest.Must(t, n.Post(ctx, "/test/fail?"+query))

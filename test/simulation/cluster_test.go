@@ -128,8 +128,8 @@ func (r *replica) start() {
 	}
 	cfg := coordinator.Config{
 		ID: r.id, DataDir: filepath.Join(r.c.dir, r.id), Listen: r.address, Peers: peers,
-		Logger: slog.New(&logReader{r: r}), TestNetwork: host{r.c.net, r.address}, TestStore: r.disk.wrap, TimeScale: r.c.pace,
-		SnapshotBytes: 16 << 10, TestTrailingLogs: 64, MinFree: &coordinator.MinFree{}, LogStore: coordinator.LogStore(os.Getenv("DTASK_LOG_STORE")),
+		Logger: slog.New(&logReader{r: r}), Seams: coordinator.Seams{Network: host{r.c.net, r.address}, Store: r.disk.wrap}, TimeScale: r.c.pace,
+		SnapshotBytes: 16 << 10, TrailingLogs: 64, MinFree: &coordinator.MinFree{}, LogStore: coordinator.LogStore(os.Getenv("DTASK_LOG_STORE")),
 	}
 	r.c.running.Go(func() {
 		defer close(done)

@@ -98,7 +98,7 @@ func start(ctx context.Context, group *errgroup.Group, dir, name string) ([]stri
 		own := filepath.Join(dir, p.ID)
 		cfg := coordinator.Config{ID: p.ID, DataDir: own, Listen: p.Address, Peers: peers, Logger: quiet, MinFree: &coordinator.MinFree{}}
 		if name == storeWAL {
-			cfg.TestStore = func(b raftnode.Backend) raftnode.Backend {
+			cfg.Seams.Store = func(b raftnode.Backend) raftnode.Backend {
 				s, err := newWALStore(own, b)
 				if err != nil {
 					panic(err) // the hook has no other way to say so, and the run is worth nothing

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/test/chaos/proxy"
 	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/faults"
 )
 
 // An edge is a directed link: who dials, and whom.
@@ -26,8 +27,8 @@ type Net struct {
 	Groups   []string // of clients
 }
 
-// OpenNet makes the links of a cluster that is not started yet, and tells its
-// replicas and workers to use them. The caller closes it after the cluster.
+// OpenNet makes the links of a cluster that is not started yet and configures its
+// replicas, which must be cluster.FaultyCoordinator, and workers to use them. The caller closes it after the cluster.
 func OpenNet(ctx context.Context, c *cluster.Cluster, groups ...string) (*Net, error) {
 	n := &Net{links: make(map[edge]*proxy.Link), addr: make(map[string]string), name: make(map[string]string), Groups: groups}
 	for _, r := range c.Coordinators() {
@@ -55,12 +56,11 @@ func OpenNet(ctx context.Context, c *cluster.Cluster, groups ...string) (*Net, e
 		var entries []string
 		for _, to := range n.Replicas {
 			if to != r.Name {
-				entries = append(entries, to+"="+n.links[edge{r.Name, to}].Addr())
+				entries = append(entries, n.addr[to]+"="+n.links[edge{r.Name, to}].Addr())
 			}
 		}
-		r.Setenv("DTASK_TEST_HOOKS", "1")
-		r.Setenv("DTASK_TEST_TRAILING_LOGS", strconv.Itoa(Trailing))
-		r.Setenv("DTASK_TEST_ADDRESS_MAP", strings.Join(entries, ","))
+		r.Setenv(faults.TrailingLogsVariable, strconv.Itoa(Trailing))
+		r.Setenv(faults.AddressesVariable, strings.Join(entries, ","))
 	}
 	for _, k := range c.Workers() {
 		k.AddArgs("--via", n.via(k.Name))

@@ -177,7 +177,7 @@ func (w *World) killAmid(ctx context.Context, n *cluster.Coordinator) error {
 }
 
 // Trailing is how many entries must stay behind a snapshot, by
-// DTASK_TEST_TRAILING_LOGS, for faults to make replicas need one.
+// faults.TrailingLogsVariable, for faults to make replicas need one.
 const Trailing = 128
 
 // leaveBehind ends a follower until the leader's log does not reach back to its

@@ -1,4 +1,4 @@
-package coordinator
+package faults
 
 import (
 	"errors"
@@ -6,38 +6,37 @@ import (
 	"time"
 )
 
-// clockSetting is what POST /test/clock says. Each one replaces the one before:
-// {} is the true time again.
+// clockSetting is the body of POST /test/clock. Each one replaces the one
+// before: {} restores the true time.
 type clockSetting struct {
-	// OffsetMS is added to the true time of this moment, in milliseconds.
+	// OffsetMS is added to the current true time, in milliseconds.
 	OffsetMS int64 `json:"offset_ms"`
-	// RatePermille is how fast the clock runs from there: 1000, the default, is
-	// true, 950 loses a twentieth; at most 100,000.
+	// RatePermille is the speed of the clock from then on: 1000, the default, is
+	// true time, 950 loses a twentieth; at most 100,000.
 	RatePermille *int64 `json:"rate_permille"`
-	// Freeze lets it stand still.
+	// Freeze stops the clock.
 	Freeze bool `json:"freeze"`
 }
 
 // maxOffset keeps the clock within the years that a date may have.
 const maxOffset = 100 * 366 * 24 * time.Hour
 
-// testClock is a wall clock that can be set. Safe for concurrent use.
-type testClock struct {
+// clock is a wall clock that can be set. Safe for concurrent use.
+type clock struct {
 	real func() time.Time
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	at       time.Time  // true time of the last setting, with its monotonic reading
 	shown    time.Time  // what the clock showed then
 	permille int64
 }
 
-func newTestClock(wall func() time.Time) *testClock {
-	c := &testClock{real: wall}
-	_ = c.set(clockSetting{}) // the true time is always allowed
-	return c
+func newClock(wall func() time.Time) *clock {
+	at := wall()
+	return &clock{real: wall, at: at, shown: at.Round(0), permille: 1000}
 }
 
-func (c *testClock) set(s clockSetting) error {
+func (c *clock) set(s clockSetting) error {
 	rate := int64(1000)
 	if s.RatePermille != nil {
 		rate = *s.RatePermille
@@ -48,9 +47,9 @@ func (c *testClock) set(s clockSetting) error {
 	offset := time.Duration(s.OffsetMS) * time.Millisecond
 	switch limit := maxOffset.Milliseconds(); {
 	case s.OffsetMS < -limit || s.OffsetMS > limit:
-		return errors.New("offset_ms: at most a hundred years")
+		return errors.New("offset_ms: must be at most 100 years")
 	case rate < 0 || rate > 100_000:
-		return errors.New("rate_permille: 0 to 100000")
+		return errors.New("rate_permille: must be 0 to 100000")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,9 +58,9 @@ func (c *testClock) set(s clockSetting) error {
 	return nil
 }
 
-// now is what the clock shows. It has no monotonic reading: whoever measures with
-// it measures wrongly, as with any wall clock.
-func (c *testClock) now() time.Time {
+// now is the time that the clock shows. It has no monotonic reading, so that
+// code which measures durations with the wall clock goes wrong here.
+func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	passed := c.real().Sub(c.at)
