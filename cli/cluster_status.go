@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/cli/show"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -32,7 +33,7 @@ func newClusterStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(show.ClusterOf(status), func(w io.Writer) error { return a.clusterTable(w, status) })
+			return a.print(document.NewCluster(status), func(w io.Writer) error { return a.clusterTable(w, status) })
 		},
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -48,11 +49,11 @@ func newLettersList(a *app) *cobra.Command {
 			if a.quiet {
 				ids := make([]string, 0, len(letters))
 				for _, l := range letters {
-					ids = append(ids, show.LetterID(l))
+					ids = append(ids, document.DeadLetterID(l))
 				}
 				return a.ids(ids)
 			}
-			return a.print(show.LettersOf(letters), func(w io.Writer) error { return a.lettersTable(w, letters) })
+			return a.print(document.NewDeadLetters(letters), func(w io.Writer) error { return a.lettersTable(w, letters) })
 		},
 	}
 	fl := cmd.Flags()
@@ -89,7 +90,7 @@ func lettersOf(ctx context.Context, c *client.Client, f client.LetterFilter) ([]
 func (a *app) lettersTable(w io.Writer, letters []*dtaskv1.DeadLetter) error {
 	t := show.NewTable(a.paint(w), "ID", "NAME", "TYPE", "ATTEMPTS", "DIED", "ERROR")
 	for _, l := range letters {
-		t.Row(show.LetterID(l), l.GetJobName(), l.GetType(), fmt.Sprint(l.GetAttempts()), show.Ago(l.GetDiedAt(), a.now()), brief(l.GetError()))
+		t.Row(document.DeadLetterID(l), l.GetJobName(), l.GetType(), fmt.Sprint(l.GetAttempts()), show.Ago(l.GetDiedAt(), a.now()), brief(l.GetError()))
 	}
 	return t.Write(w)
 }
@@ -134,7 +135,7 @@ func newLettersShow(a *app) *cobra.Command {
 					hint: "dtaskctl status " + args[0] + " shows how it stands, dtaskctl dlq list the dead letters",
 				}
 			}
-			return a.print(show.LetterWithHistoryOf(letters[0]), func(w io.Writer) error { return a.letter(w, letters[0]) })
+			return a.print(document.NewDeadLetterWithHistory(letters[0]), func(w io.Writer) error { return a.letter(w, letters[0]) })
 		},
 	}
 }
@@ -143,7 +144,7 @@ func newLettersShow(a *app) *cobra.Command {
 func (a *app) letter(w io.Writer, l *dtaskv1.DeadLetter) error {
 	paint := a.paint(w)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s  %s\n", paint.Bold("task "+show.LetterID(l)), paint.State("dead"))
+	fmt.Fprintf(&b, "%s  %s\n", paint.Bold("task "+document.DeadLetterID(l)), paint.State("dead"))
 	row := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(&b, "  %-10s %s\n", name, show.Clean(value))

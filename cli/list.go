@@ -10,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
@@ -70,7 +71,7 @@ that was rebuilt fetches these from the others, and says so until it has them ("
 			if a.quiet {
 				return a.ids(ids)
 			}
-			return a.print(show.Jobs{Jobs: show.JobsOf(jobs), Incomplete: incomplete}, func(w io.Writer) error { return a.jobsTable(w, jobs) })
+			return a.print(document.NewJobs(jobs, incomplete), func(w io.Writer) error { return a.jobsTable(w, jobs) })
 		},
 	}
 	fl := cmd.Flags()
@@ -122,8 +123,8 @@ func (a *app) jobsTable(w io.Writer, jobs []*dtaskv1.Job) error {
 	now := a.now()
 	t := show.NewTable(a.paint(w), "ID", "NAME", "STATE", "TASKS", "FAILED", "PRIORITY", "OWNER", "SUBMITTED", "TOOK")
 	for _, j := range jobs {
-		t.Row(j.GetId(), j.GetName(), show.JobState(j.GetState()), fmt.Sprintf("%d/%d", j.GetTasksCompleted(), j.GetTasksTotal()),
-			fmt.Sprint(j.GetTasksFailed()), show.Priority(j.GetPriority()), j.GetOwner(),
+		t.Row(j.GetId(), j.GetName(), document.JobState(j.GetState()), fmt.Sprintf("%d/%d", j.GetTasksCompleted(), j.GetTasksTotal()),
+			fmt.Sprint(j.GetTasksFailed()), document.Priority(j.GetPriority()), j.GetOwner(),
 			show.Ago(j.GetSubmittedAt(), now), show.Took(j.GetStartedAt(), j.GetCompletedAt(), now))
 	}
 	return t.Write(w)

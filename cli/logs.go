@@ -10,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -80,7 +81,7 @@ error, both to standard output, as long as its worker keeps it. With --follow ex
 					return err
 				}
 				if wentWrong(t.GetState()) {
-					return fmt.Errorf("task %s %s: %w: %s", args[0], show.TaskState(t.GetState()), errWorkFailed, t.GetError())
+					return fmt.Errorf("task %s %s: %w: %s", args[0], document.TaskState(t.GetState()), errWorkFailed, t.GetError())
 				}
 			}
 			return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -41,7 +42,7 @@ failed or was cancelled, 8 if it has not ended yet.`,
 			}
 			ended := client.Ended(got.GetJob().GetState())
 			if ended || !a.people() {
-				if err := a.print(show.ResultsOf(got), func(w io.Writer) error { return a.results(w, got) }); err != nil {
+				if err := a.print(document.NewResults(got), func(w io.Writer) error { return a.results(w, got) }); err != nil {
 					return err
 				}
 			}
@@ -62,7 +63,7 @@ func (a *app) results(w io.Writer, got *dtaskv1.GetResultResponse) error {
 	if len(got.GetResults()) != 1 {
 		t := show.NewTable(a.paint(w), "TASK", "STATE", "RESULT", "OUTPUT", "ERROR")
 		for _, r := range got.GetResults() {
-			t.Row(r.GetTask(), show.TaskState(r.GetState()), string(r.GetResult()), r.GetOutput(), r.GetError())
+			t.Row(r.GetTask(), document.TaskState(r.GetState()), string(r.GetResult()), r.GetOutput(), r.GetError())
 		}
 		return t.Write(w)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -119,7 +120,7 @@ func (a *app) retry(ctx context.Context, c *client.Client, picks []pick, wait bo
 	if len(jobs) == 0 || (a.people() && (wait || a.quiet)) {
 		return failed
 	}
-	return firstOf(failed, a.print(show.Jobs{Jobs: show.JobsOf(jobs)}, func(w io.Writer) error {
+	return firstOf(failed, a.print(document.NewJobs(jobs, false), func(w io.Writer) error {
 		for _, job := range jobs {
 			if _, err := fmt.Fprintln(w, retried(job)); err != nil {
 				return fmt.Errorf("writing: %w", err)
@@ -134,7 +135,7 @@ func (a *app) retry(ctx context.Context, c *client.Client, picks []pick, wait bo
 func retried(job *dtaskv1.Job) string {
 	how := "goes on"
 	if client.Ended(job.GetState()) {
-		how = "has " + show.JobState(job.GetState()) + " since it was retried"
+		how = "has " + document.JobState(job.GetState()) + " since it was retried"
 		if job.GetState() == dtaskv1.JobState_JOB_STATE_CANCELLED {
 			how = "was cancelled since it was retried"
 		}

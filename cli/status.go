@@ -13,6 +13,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -94,10 +95,7 @@ func (a *app) jobOnce(ctx context.Context, c *client.Client, id string) error {
 		}
 		tasks = append(tasks, task)
 	}
-	doc := show.JobWithTasks{Job: show.JobOf(job), Arrays: show.ArraysOf(job.GetArrays()), Tasks: make([]show.Task, 0, len(tasks))}
-	for _, t := range tasks {
-		doc.Tasks = append(doc.Tasks, show.TaskOf(t))
-	}
+	doc := document.NewJobWithTasks(job, tasks)
 	return a.print(doc, func(w io.Writer) error {
 		if err := a.jobHead(w, job); err != nil {
 			return err
@@ -143,14 +141,14 @@ func (a *app) arraysTable(w io.Writer, arrays []*dtaskv1.ArrayStatus) error {
 func (a *app) jobHead(w io.Writer, j *dtaskv1.Job) error {
 	now, paint := a.now(), a.paint(w)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s  %s  %s\n", paint.Bold("job "+j.GetId()), show.Clean(j.GetName()), paint.State(show.JobState(j.GetState())))
+	fmt.Fprintf(&b, "%s  %s  %s\n", paint.Bold("job "+j.GetId()), show.Clean(j.GetName()), paint.State(document.JobState(j.GetState())))
 	row := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(&b, "  %-10s %s\n", name, show.Clean(value))
 		}
 	}
 	row("owner", j.GetOwner())
-	row("priority", show.Priority(j.GetPriority()))
+	row("priority", document.Priority(j.GetPriority()))
 	row("labels", show.Labels(j.GetLabels()))
 	row("submitted", show.Ago(j.GetSubmittedAt(), now))
 	row("took", show.Took(j.GetStartedAt(), j.GetCompletedAt(), now))
@@ -160,7 +158,7 @@ func (a *app) jobHead(w io.Writer, j *dtaskv1.Job) error {
 	}
 	row("tasks", tasks)
 	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
-		row("outcome", show.JobState(j.GetOutcome())+", cleaning up")
+		row("outcome", document.JobState(j.GetOutcome())+", cleaning up")
 	}
 	if n := j.GetFailuresTolerated(); n > 0 {
 		row("note", fmt.Sprintf("%s borne of %s", show.Plural(n, "failure"), show.Count(j.GetMaxFailures())))
@@ -192,7 +190,7 @@ func (a *app) tasksTable(w io.Writer, tasks []*dtaskv1.Task) error {
 		if task.GetAttempt() > 0 {
 			attempt = fmt.Sprint(task.GetAttempt())
 		}
-		state := show.TaskState(task.GetState())
+		state := document.TaskState(task.GetState())
 		note := task.GetError()
 		if job := task.GetReusedJob(); job != "" {
 			note = "result of " + job + "/" + task.GetReusedTask()
@@ -268,7 +266,7 @@ func (a *app) clusterOnce(ctx context.Context, c *client.Client) error {
 			jobs = append(jobs, job)
 		}
 	}
-	doc := show.Summary{Cluster: show.ClusterOf(status), Jobs: show.JobsOf(jobs)}
+	doc := document.NewStatus(status, jobs)
 	return a.print(doc, func(w io.Writer) error {
 		if err := a.clusterTable(w, status); err != nil {
 			return err

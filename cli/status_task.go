@@ -8,6 +8,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -24,22 +25,19 @@ func (a *app) taskOnce(ctx context.Context, c *client.Client, job, id string) er
 		return a.arrayOnce(job, id, tasks)
 	}
 	task := tasks[len(tasks)-1]
-	return a.print(show.TaskWithHistoryOf(job, task), func(w io.Writer) error { return a.task(w, job, task) })
+	return a.print(document.NewTaskWithHistory(job, task), func(w io.Writer) error { return a.task(w, job, task) })
 }
 
 // arrayOnce shows the tasks of an array.
 func (a *app) arrayOnce(job, id string, tasks []*dtaskv1.Task) error {
-	doc := show.ArrayWithTasks{Job: job, ID: id, Tasks: make([]show.Task, 0, len(tasks))}
-	for _, t := range tasks {
-		doc.Tasks = append(doc.Tasks, show.TaskOf(t))
-	}
+	doc := document.NewArrayWithTasks(job, id, tasks)
 	return a.print(doc, func(w io.Writer) error { return a.tasksTable(w, tasks) })
 }
 
 // task shows a task to people.
 func (a *app) task(w io.Writer, job string, t *dtaskv1.Task) error {
 	now, paint := a.now(), a.paint(w)
-	state := show.TaskState(t.GetState())
+	state := document.TaskState(t.GetState())
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s  %s\n", paint.Bold("task "+job+"/"+show.Clean(t.GetId())), paint.State(state))
 	row := func(name, value string) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -57,7 +58,7 @@ func (a *app) waitFor(ctx context.Context, c *client.Client, id string) error {
 		return err
 	}
 	if !a.people() {
-		if err := a.print(show.JobOf(job), nil); err != nil {
+		if err := a.print(document.NewJob(job), nil); err != nil {
 			return err
 		}
 	}
@@ -90,7 +91,7 @@ func verdict(job *dtaskv1.Job) error {
 		return nil
 	}
 	id := job.GetId()
-	what := fmt.Errorf("job %s %s: %w", id, show.JobState(job.GetState()), errWorkFailed)
+	what := fmt.Errorf("job %s %s: %w", id, document.JobState(job.GetState()), errWorkFailed)
 	if why := job.GetError(); why != "" {
 		what = fmt.Errorf("%w: %s", what, why)
 	}
@@ -149,7 +150,7 @@ func (a *app) summarize(ctx context.Context, c *client.Client, w io.Writer, job 
 // howEnded tells in a line how a job went.
 func howEnded(job *dtaskv1.Job) string {
 	took := time.Duration(max(job.GetCompletedAt()-job.GetSubmittedAt(), 0)) * time.Millisecond
-	return fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed", job.GetId(), show.Clean(job.GetName()), show.JobState(job.GetState()),
+	return fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed", job.GetId(), show.Clean(job.GetName()), document.JobState(job.GetState()),
 		show.Duration(took), show.Count(job.GetTasksCompleted()), show.Plural(job.GetTasksTotal(), "task"))
 }
 
@@ -166,7 +167,7 @@ func failure(job *dtaskv1.Job, t *dtaskv1.Task) string {
 	if t.GetWorker() != "" {
 		on = " on " + show.Clean(t.GetWorker())
 	}
-	return fmt.Sprintf("  %s/%s: %s%s in attempt %d: %s", job.GetId(), show.Clean(t.GetId()), show.TaskState(t.GetState()), on, t.GetAttempt(), show.Clean(t.GetError()))
+	return fmt.Sprintf("  %s/%s: %s%s in attempt %d: %s", job.GetId(), show.Clean(t.GetId()), document.TaskState(t.GetState()), on, t.GetAttempt(), show.Clean(t.GetError()))
 }
 
 // workerCounts lists workers with their numbers of tasks, the busiest first,

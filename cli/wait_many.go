@@ -10,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -65,7 +66,7 @@ func (a *app) waitForMany(ctx context.Context, c *client.Client, ids []string, a
 	if a.people() {
 		return first
 	}
-	return firstOf(a.print(show.Jobs{Jobs: show.JobsOf(jobs)}, nil), first)
+	return firstOf(a.print(document.NewJobs(jobs, false), nil), first)
 }
 
 // summarizeOne tells how one of many jobs went: in a line, if all went well.

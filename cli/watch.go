@@ -10,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 )
 
 func newWatch(a *app) *cobra.Command {
@@ -70,12 +71,12 @@ func (a *app) watchChanges(ctx context.Context, c *client.Client, id string, o c
 func (a *app) printChange(ch client.Change) error {
 	switch a.output {
 	case outputJSON:
-		return show.WriteJSONLine(a.out, show.ChangeOf(ch.Index, ch.Whole, ch.Job, ch.Tasks))
+		return show.WriteJSONLine(a.out, document.NewChange(ch.Index, ch.Whole, ch.Job, ch.Tasks))
 	case outputYAML:
 		if _, err := io.WriteString(a.out, "---\n"); err != nil {
 			return fmt.Errorf("writing: %w", err)
 		}
-		return show.WriteYAML(a.out, show.ChangeOf(ch.Index, ch.Whole, ch.Job, ch.Tasks))
+		return show.WriteYAML(a.out, document.NewChange(ch.Index, ch.Whole, ch.Job, ch.Tasks))
 	}
 	var b strings.Builder
 	paint, job := a.paint(a.out), ch.Job
@@ -89,7 +90,7 @@ func (a *app) printChange(ch client.Change) error {
 			if w := t.GetWorker(); w != "" {
 				detail = strings.TrimSuffix(fmt.Sprintf("attempt %d on %s: %s", t.GetAttempt(), w, t.GetError()), ": ")
 			}
-			line(job.GetId()+"/"+t.GetId(), show.TaskState(t.GetState()), detail)
+			line(job.GetId()+"/"+t.GetId(), document.TaskState(t.GetState()), detail)
 		}
 	}
 	detail := fmt.Sprintf("%s of %s completed", show.Count(job.GetTasksCompleted()), show.Count(job.GetTasksTotal()))
@@ -99,7 +100,7 @@ func (a *app) printChange(ch client.Change) error {
 	if why := job.GetError(); why != "" {
 		detail += ": " + why
 	}
-	line(job.GetId(), show.JobState(job.GetState()), detail)
+	line(job.GetId(), document.JobState(job.GetState()), detail)
 	if _, err := io.WriteString(a.out, b.String()); err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -135,7 +136,7 @@ func (a *app) awaitDrained(ctx context.Context, c *client.Client, w *dtaskv1.Wor
 
 // printWorker prints one worker.
 func (a *app) printWorker(w *dtaskv1.Worker) error {
-	return a.print(show.WorkerOf(w), func(out io.Writer) error {
+	return a.print(document.NewWorker(w), func(out io.Writer) error {
 		return a.workerTable(out, []*dtaskv1.Worker{w})
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -55,8 +56,7 @@ func newWorkerList(a *app) *cobra.Command {
 				}
 				return a.ids(ids)
 			}
-			doc := show.WorkersOf(workers)
-			doc.More = more
+			doc := document.NewWorkers(workers, more)
 			return a.print(doc, func(out io.Writer) error {
 				if err := a.workerTable(out, workers); err != nil || !more {
 					return err

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/notify"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/spec"
@@ -109,7 +110,7 @@ func (r *replica) tell(ctx context.Context, s *sequencer.Sequencer, wake <-chan 
 	}
 	// It ends with its context, and only so: the term has said why.
 	_ = notify.Run(ctx, notify.Config{
-		Machine: r.machine, Recorder: s, Wake: wake, Hooks: r.noticeHooks, Version: r.cfg.Version,
+		Machine: r.machine, Recorder: s, Job: api.JobView, DeadLetter: api.DeadLetterView, Wake: wake, Hooks: r.noticeHooks, Version: r.cfg.Version,
 		Logger: r.log.With("term", s.Term()), Totals: &r.told, Seed: randomSeed(), Wall: r.cfg.Wall,
 	})
 }

@@ -1,17 +1,27 @@
 package show
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/dtask/dtask/internal/document"
 )
 
 // WriteJSON writes one indented JSON document.
 func WriteJSON(w io.Writer, doc any) error {
-	text, err := marshal(doc)
+	text, err := document.MarshalIndent(doc)
+	return write(w, append(text, '\n'), err)
+}
+
+// WriteJSONLine writes a JSON document on one line.
+func WriteJSONLine(w io.Writer, doc any) error {
+	text, err := document.Marshal(doc)
+	return write(w, append(text, '\n'), err)
+}
+
+func write(w io.Writer, text []byte, err error) error {
 	if err != nil {
 		return err
 	}
@@ -23,23 +33,17 @@ func WriteJSON(w io.Writer, doc any) error {
 
 // WriteYAML writes the same document as WriteJSON, in the same order, as YAML.
 func WriteYAML(w io.Writer, doc any) error {
-	text, err := marshal(doc)
+	text, err := document.Marshal(doc)
 	if err != nil {
 		return err
 	}
 	var node yaml.Node
 	if err = yaml.Unmarshal(text, &node); err != nil { // JSON is YAML
-		return fmt.Errorf("making YAML: %w", err)
+		return fmt.Errorf("encoding YAML: %w", err)
 	}
 	block(&node)
 	text, err = yaml.Marshal(&node)
-	if err != nil {
-		return fmt.Errorf("making YAML: %w", err)
-	}
-	if _, err = w.Write(text); err != nil {
-		return fmt.Errorf("writing: %w", err)
-	}
-	return nil
+	return write(w, text, err)
 }
 
 // block takes JSON's braces and quotes off; the encoder puts back those quotes
@@ -51,15 +55,4 @@ func block(n *yaml.Node) {
 	for _, c := range n.Content {
 		block(c)
 	}
-}
-
-func marshal(doc any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(doc); err != nil {
-		return nil, fmt.Errorf("making JSON: %w", err)
-	}
-	return b.Bytes(), nil
 }

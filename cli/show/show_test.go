@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -91,7 +92,7 @@ func TestColoursDoNotShiftColumns(t *testing.T) {
 
 func TestResultsKeepJSONAndQuoteTheRest(t *testing.T) {
 	t.Parallel()
-	doc := ResultsOf(&dtaskv1.GetResultResponse{
+	doc := document.NewResults(&dtaskv1.GetResultResponse{
 		Job: &dtaskv1.Job{Id: "1", State: dtaskv1.JobState_JOB_STATE_COMPLETED},
 		Results: []*dtaskv1.TaskResult{
 			{Task: "big", Result: []byte(`{"n": 9223372036854775807}`)},
@@ -113,7 +114,7 @@ func TestResultsKeepJSONAndQuoteTheRest(t *testing.T) {
 func TestYAMLHasTheFieldsOfJSONInTheirOrder(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	if err := WriteYAML(&b, JobOf(&dtaskv1.Job{Id: "42", Name: "true", SubmittedAt: 1})); err != nil {
+	if err := WriteYAML(&b, document.NewJob(&dtaskv1.Job{Id: "42", Name: "true", SubmittedAt: 1})); err != nil {
 		t.Fatal(err)
 	}
 	if want := "id: \"42\"\nname: \"true\"\n"; !strings.HasPrefix(b.String(), want) {
@@ -123,7 +124,7 @@ func TestYAMLHasTheFieldsOfJSONInTheirOrder(t *testing.T) {
 		t.Errorf("no null in\n%s", b.String())
 	}
 	b.Reset()
-	if err := WriteYAML(&b, Jobs{Jobs: []Job{}}); err != nil || b.String() != "jobs: []\n" {
+	if err := WriteYAML(&b, document.NewJobs(nil, false)); err != nil || b.String() != "jobs: []\n" {
 		t.Errorf("got %q, %v", b.String(), err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/document"
 )
 
 // script writes an executable shell script and gives its path and folder.
@@ -60,7 +61,7 @@ func TestACommandGetsTheLetterAndLittleElse(t *testing.T) {
 	c.await(1)
 	var e struct {
 		Type string
-		Data letter
+		Data document.DeadLetterWithHistory
 	}
 	if err := json.Unmarshal([]byte(read(t, dir, "body")), &e); err != nil || e.Type != "dead_letter" || e.Data.Task != "fetch" {
 		t.Errorf("body is %q: %v", read(t, dir, "body"), err)

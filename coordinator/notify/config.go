@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/scheduler/backoff"
 )
 
@@ -55,6 +56,10 @@ func (h Hooks) Letters() []fsm.NotificationKind {
 type Config struct {
 	Machine  *fsm.Machine
 	Recorder Recorder
+	// Job and DeadLetter return what callers of the API see of a job or a dead
+	// letter; nil if it is unknown. They are called with the machine's lock held.
+	Job        func(*fsm.State, fsm.JobID) *dtaskv1.Job
+	DeadLetter func(*fsm.State, fsm.TaskRef) *dtaskv1.DeadLetter
 	// Wake has a token after notices were committed. Size 1; the sender drops
 	// what does not fit.
 	Wake    <-chan struct{}

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -154,7 +155,7 @@ func (c *cluster) lead(n *pipes, change func(*Config)) (totals *Totals, stop fun
 	c.t.Helper()
 	totals = new(Totals)
 	cfg := Config{
-		Machine: c.machine, Recorder: c, Wake: c.wake, Version: "0.9", Totals: totals, Logger: slog.New(slog.DiscardHandler), Seed: 7,
+		Machine: c.machine, Recorder: c, Job: api.JobView, DeadLetter: api.DeadLetterView, Wake: c.wake, Version: "0.9", Totals: totals, Logger: slog.New(slog.DiscardHandler), Seed: 7,
 	}
 	if n != nil {
 		cfg.Dial = n.dial

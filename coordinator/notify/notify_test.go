@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/document"
 )
 
 func TestTheEndOfAJobIsToldOnce(t *testing.T) {
@@ -32,7 +33,7 @@ func TestTheEndOfAJobIsToldOnce(t *testing.T) {
 		}
 		var e struct {
 			Type, Timestamp string
-			Data            job
+			Data            document.Job
 		}
 		if err := json.Unmarshal([]byte(r.body), &e); err != nil {
 			t.Fatal(err)
@@ -344,7 +345,7 @@ func TestADeadLetterIsToldWithPayloadAndHistory(t *testing.T) {
 		body := box.all()[0].body
 		var e struct {
 			Type string
-			Data letter
+			Data document.DeadLetterWithHistory
 		}
 		if err := json.Unmarshal([]byte(body), &e); err != nil {
 			t.Fatal(err)

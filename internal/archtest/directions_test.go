@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 
 	// The wing of those who call.
 	"client":  {"proto/dtask/v1", "internal/array", "internal/columns", "internal/taskbody"},
-	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array"},
+	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/document"},
 
 	// The wing of those who execute.
 	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/sendqueue", "internal/taskbody"},
@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"coordinator/leader":    {"internal/timescale"},
 	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/timescale"},
 	"coordinator/history":   {"fsm", "proto/...", "internal/mapped"},
-	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/array", "internal/taskbody"},
+	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
 	"coordinator/api":       {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody"},
 	"coordinator/web":       {"proto/dtask/v1"},
@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 	"internal/array":     {"proto/dtask/v1"},
 	"internal/columns":   {"proto/dtask/v1"},
 	"internal/config":    {},
+	"internal/document":  {"proto/dtask/v1"},
 	"internal/mapped":    {},
 	"internal/sendqueue": {},
 	"internal/timescale": {},

@@ -1,0 +1,109 @@
+package document
+
+import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+
+// Cluster is the coordinators as one of them knows them.
+type Cluster struct {
+	Leader  string   `json:"leader"` // ID; empty = none
+	Term    uint64   `json:"term"`
+	Members []Member `json:"members"`
+}
+
+// Member is a coordinator.
+type Member struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	State   string `json:"state"`
+	Applied uint64 `json:"applied"`
+	Lag     uint64 `json:"lag"`
+	Voter   bool   `json:"voter"` // false while it catches up
+	Version string `json:"version"`
+}
+
+// Status is the cluster and the jobs that have not ended.
+type Status struct {
+	Cluster Cluster `json:"cluster"`
+	Jobs    []Job   `json:"jobs"`
+}
+
+// Workers is a list of workers.
+type Workers struct {
+	Workers []Worker `json:"workers"`
+	More    bool     `json:"more,omitempty"` // the list was cut at a limit
+}
+
+// Worker is a worker that the cluster knows.
+type Worker struct {
+	ID       string            `json:"id"`
+	Name     string            `json:"name"`
+	State    string            `json:"state"`
+	Slots    uint32            `json:"slots"`
+	Running  uint32            `json:"running"`
+	Queued   uint32            `json:"queued"`   // assigned beyond its slots
+	Prefetch uint32            `json:"prefetch"` // maximum of queued
+	Labels   map[string]string `json:"labels"`
+	// DrainUntil and DrainReason are set while the operator drains the worker.
+	DrainUntil  string `json:"drain_until,omitempty"`
+	DrainReason string `json:"drain_reason,omitempty"`
+}
+
+// AddedMember is a coordinator that was added.
+type AddedMember struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	Voter   bool   `json:"voter"`
+}
+
+// RemovedMember is a coordinator that was removed.
+type RemovedMember struct {
+	ID      string `json:"id"`
+	Already bool   `json:"already"` // it had been removed before
+}
+
+// LeaderTransfer names the leader after a transfer of leadership.
+type LeaderTransfer struct {
+	Leader string `json:"leader"`
+}
+
+// Versions holds the versions of both sides.
+type Versions struct {
+	Client string  `json:"client"`
+	Server *string `json:"server"` // null if no coordinator answers
+}
+
+// NewCluster converts the status of a cluster.
+func NewCluster(s *dtaskv1.StatusResponse) Cluster {
+	return Cluster{Leader: s.GetLeader(), Term: s.GetTerm(), Members: list(s.GetMembers(), newMember)}
+}
+
+func newMember(m *dtaskv1.Member) Member {
+	return Member{
+		ID: m.GetId(), Address: m.GetAddress(), State: m.GetState(), Applied: m.GetApplied(), Lag: m.GetLag(),
+		Voter: m.GetVoter(), Version: m.GetVersion(),
+	}
+}
+
+// NewStatus converts the status of a cluster and a list of jobs.
+func NewStatus(s *dtaskv1.StatusResponse, jobs []*dtaskv1.Job) Status {
+	return Status{Cluster: NewCluster(s), Jobs: list(jobs, NewJob)}
+}
+
+// NewWorkers converts a list of workers; more is true if it was cut at a limit.
+func NewWorkers(workers []*dtaskv1.Worker, more bool) Workers {
+	return Workers{Workers: list(workers, NewWorker), More: more}
+}
+
+// NewWorker converts a worker.
+func NewWorker(w *dtaskv1.Worker) Worker {
+	doc := Worker{
+		ID: w.GetId(), Name: w.GetName(), State: w.GetState(), Slots: w.GetSlots(), Running: w.GetRunning(),
+		Queued: w.GetQueued(), Prefetch: w.GetPrefetch(), Labels: w.GetLabels(), DrainReason: w.GetDrainReason(),
+	}
+	if doc.Labels == nil {
+		doc.Labels = map[string]string{}
+	}
+	if w.GetDrainUntil() != 0 {
+		doc.DrainUntil = Time(w.GetDrainUntil())
+	}
+	return doc
+}

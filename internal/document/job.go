@@ -1,0 +1,110 @@
+package document
+
+import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+
+// Job is a job without its tasks.
+type Job struct {
+	ID             string  `json:"id"`
+	Name           string  `json:"name"`
+	State          string  `json:"state"`
+	Owner          string  `json:"owner"`
+	Priority       string  `json:"priority"`
+	SubmittedAt    *string `json:"submitted_at"`
+	StartedAt      *string `json:"started_at"`
+	CompletedAt    *string `json:"completed_at"`
+	TasksTotal     uint32  `json:"tasks_total"`
+	TasksCompleted uint32  `json:"tasks_completed"`
+	TasksFailed    uint32  `json:"tasks_failed"`
+	Retries        uint64  `json:"retries"`
+	Version        uint32  `json:"version,omitempty"` // starts at 1; every update adds 1
+	// Outcome is the result of the ordinary tasks while cleanup tasks run.
+	Outcome string `json:"outcome,omitempty"`
+	// MaxFailures is how many tasks may fail without failing the job.
+	// FailuresTolerated is how many have failed, while the limit is not exceeded.
+	MaxFailures       uint32 `json:"max_failures,omitempty"`
+	FailuresTolerated uint32 `json:"failures_tolerated,omitempty"`
+}
+
+// Jobs is a list of jobs.
+type Jobs struct {
+	Jobs []Job `json:"jobs"`
+	// Incomplete is true while a rebuilt replica is fetching its history: finished
+	// jobs may be missing.
+	Incomplete bool `json:"incomplete,omitempty"`
+}
+
+// JobWithTasks is a job with its arrays and tasks.
+type JobWithTasks struct {
+	Job
+
+	Arrays []Array `json:"arrays,omitempty"`
+	Tasks  []Task  `json:"tasks"`
+}
+
+// Array is the progress of an array.
+type Array struct {
+	ID           string            `json:"id"`
+	Tasks        uint32            `json:"tasks"`
+	Items        uint32            `json:"items"` // more than tasks if they run in chunks
+	MaxParallel  uint32            `json:"max_parallel,omitempty"`
+	TasksByState map[string]uint32 `json:"tasks_by_state"`
+}
+
+// Change is one step of a watch.
+type Change struct {
+	Index uint64 `json:"index"`
+	Whole bool   `json:"whole"` // tasks lists every task of the job
+	Job   Job    `json:"job"`
+	Tasks []Task `json:"tasks"` // the tasks that changed
+}
+
+// Results holds the results of a job's terminal tasks by task ID.
+type Results struct {
+	ID      string            `json:"id"`
+	State   string            `json:"state"`
+	Results map[string]Result `json:"results"`
+}
+
+// NewJob converts a job.
+func NewJob(j *dtaskv1.Job) Job {
+	doc := Job{
+		ID: j.GetId(), Name: j.GetName(), State: JobState(j.GetState()), Owner: j.GetOwner(), Priority: Priority(j.GetPriority()),
+		SubmittedAt: optionalTime(j.GetSubmittedAt()), StartedAt: optionalTime(j.GetStartedAt()), CompletedAt: optionalTime(j.GetCompletedAt()),
+		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(), TasksFailed: j.GetTasksFailed(),
+		Retries: j.GetRetries(), Version: j.GetVersion(),
+		MaxFailures: j.GetMaxFailures(), FailuresTolerated: j.GetFailuresTolerated(),
+	}
+	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
+		doc.Outcome = JobState(j.GetOutcome())
+	}
+	return doc
+}
+
+// NewJobs converts a list of jobs; incomplete is true if finished jobs may be
+// missing.
+func NewJobs(jobs []*dtaskv1.Job, incomplete bool) Jobs {
+	return Jobs{Jobs: list(jobs, NewJob), Incomplete: incomplete}
+}
+
+// NewJobWithTasks converts a job, its arrays and the given tasks.
+func NewJobWithTasks(j *dtaskv1.Job, tasks []*dtaskv1.Task) JobWithTasks {
+	return JobWithTasks{Job: NewJob(j), Arrays: list(j.GetArrays(), newArray), Tasks: list(tasks, NewTask)}
+}
+
+func newArray(a *dtaskv1.ArrayStatus) Array {
+	return Array{ID: a.GetId(), Tasks: a.GetTasks(), Items: a.GetItems(), MaxParallel: a.GetMaxParallel(), TasksByState: a.GetTasksByState()}
+}
+
+// NewChange converts one step of a watch.
+func NewChange(index uint64, whole bool, j *dtaskv1.Job, tasks []*dtaskv1.Task) Change {
+	return Change{Index: index, Whole: whole, Job: NewJob(j), Tasks: list(tasks, NewTask)}
+}
+
+// NewResults converts the results of a job.
+func NewResults(r *dtaskv1.GetResultResponse) Results {
+	doc := Results{ID: r.GetJob().GetId(), State: JobState(r.GetJob().GetState()), Results: make(map[string]Result, len(r.GetResults()))}
+	for _, t := range r.GetResults() {
+		doc.Results[t.GetTask()] = newResult(t)
+	}
+	return doc
+}
