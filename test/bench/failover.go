@@ -85,9 +85,9 @@ func (b *bench) killLeaders(
 	}
 	setting := fmt.Sprintf("%d x SIGKILL of the leader at %.0f tasks/s, %s", kills, rate, who)
 	b.table.add(what+": longest time without a completion", "ms", setting, values(all, func(l loss) float64 { return l.longest })...)
-	b.table.add(what+": until work flows again", "ms", "", values(all, func(l loss) float64 { return l.back })...)
+	b.table.add(what+": until completions resume", "ms", "", values(all, func(l loss) float64 { return l.back })...)
 	b.table.add(what+": tasks missing", "", "", values(all, func(l loss) float64 { return l.missing })...)
-	b.table.add(what+": tasks begun twice", "", "", values(all, func(l loss) float64 { return l.twice })...)
+	b.table.add(what+": tasks started twice", "", "", values(all, func(l loss) float64 { return l.twice })...)
 	return nil
 }
 

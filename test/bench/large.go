@@ -58,8 +58,8 @@ func (b *bench) largeJob(ctx context.Context, what, form string, job *dtaskv1.Jo
 	setting := fmt.Sprintf("one job of %d tasks, %s, %s", b.million, form, b.usual())
 	b.table.add(what+" job: accepted after", "s", setting, values(all, func(r largeRun) float64 { return r.accepted })...)
 	b.table.compare(what+" job: tasks", "tasks/s", "from the start of the submission to the end", applyYardstick, values(all, func(r largeRun) float64 { return float64(b.million) / r.done })...)
-	b.table.add(what+" job: status while it runs", "ms", "the slowest answer", values(all, func(r largeRun) float64 { return r.status })...)
-	b.table.add(what+" job: cancelled after", "s", "another one, that had just been accepted", values(all, func(r largeRun) float64 { return r.cancelled })...)
+	b.table.add(what+" job: status while it runs", "ms", "slowest answer", values(all, func(r largeRun) float64 { return r.status })...)
+	b.table.add(what+" job: cancelled after", "s", "another job, just accepted", values(all, func(r largeRun) float64 { return r.cancelled })...)
 	return nil
 }
 

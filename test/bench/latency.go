@@ -39,7 +39,7 @@ func latency(ctx context.Context, b *bench) error {
 				fmt.Fprintf(os.Stderr, "        left out: %s is more than the %d tasks/s of this run\n", at.what, ceiling)
 				continue
 			}
-			if err := b.latencyAt(ctx, c, at.what, at.rate, at.perJob, "begins after"); err != nil {
+			if err := b.latencyAt(ctx, c, at.what, at.rate, at.perJob, "start latency"); err != nil {
 				return err
 			}
 		}
@@ -62,8 +62,8 @@ func (b *bench) latencyAt(ctx context.Context, c *cluster.Cluster, where string,
 		}
 		p50, p99 = append(p50, half), append(p99, most)
 	}
-	setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s, from before the call; %s", rate, perJob, b.during, f)
-	b.table.add(what+", at "+where+": p50", "ms", setting, p50...)
-	b.table.add(what+", at "+where+": p99", "ms", "", p99...)
+	setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s, including the call; %s", rate, perJob, b.during, f)
+	b.table.add(what+", "+where+": p50", "ms", setting, p50...)
+	b.table.add(what+", "+where+": p99", "ms", "", p99...)
 	return nil
 }

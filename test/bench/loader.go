@@ -14,10 +14,10 @@ import (
 type loaded struct {
 	OpenSeconds    float64           `json:"sessions_open_after_s"`
 	Lost           int64             `json:"Lost"`
-	BegunMin       float64           `json:"begun_by_a_worker_min"`
-	BegunMax       float64           `json:"begun_by_a_worker_max"`
+	BegunMin       float64           `json:"started_by_a_worker_min"`
+	BegunMax       float64           `json:"started_by_a_worker_max"`
 	TasksPerSecond float64           `json:"tasks_per_second"`
-	WaitMS         map[string]string `json:"ready_to_begun_ms"`
+	WaitMS         map[string]string `json:"ready_to_started_ms"`
 	Idle, Work     []coordinatorCost
 }
 
@@ -51,7 +51,7 @@ type fleet struct {
 }
 
 func (f fleet) String() string {
-	return fmt.Sprintf("%d simulated workers x %d slots on 16 connections and streams, a heartbeat each second", f.workers, f.slots)
+	return fmt.Sprintf("%d simulated workers x %d slots on 16 connections and streams, one heartbeat per second", f.workers, f.slots)
 }
 
 // load runs a fleet against a cluster.
@@ -126,9 +126,9 @@ func workers(ctx context.Context, b *bench) error {
 		what := fmt.Sprintf("%d workers x %d slots", f.workers, f.slots)
 		b.table.compare(what, "tasks/s", fmt.Sprintf("%d tasks of 32 B, 3 coordinators, %s", f.tasks, f), applyYardstick, rate...)
 		b.table.add("  "+what+": CPU of leader", "µs/task", "", leader...)
-		b.table.add("  "+what+": CPU of followers", "µs/task", "all of them together", followers...)
+		b.table.add("  "+what+": CPU of followers", "µs/task", "sum", followers...)
 		b.table.add("  "+what+": all sessions open after", "s", "", opened...)
-		b.table.add("  "+what+": most less fewest tasks of a worker", "of the mean", "", uneven...)
+		b.table.add("  "+what+": spread of tasks per worker (max − min)", "of the mean", "", uneven...)
 	}
 	return nil
 }

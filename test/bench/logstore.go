@@ -53,7 +53,7 @@ func (p pair) throughput(ctx context.Context) error {
 		{"jobs of 10,000 tasks", p.tasks, nil},
 	} {
 		setting := fmt.Sprintf("%d tasks of 32 B, %s", f.tasks, p.usual())
-		rate, cpu := figure{f.what, "tasks/s", setting}, figure{f.what + ": CPU", "µs/task", "all processes together"}
+		rate, cpu := figure{f.what, "tasks/s", setting}, figure{f.what + ": CPU", "µs/task", "all processes"}
 		err := p.inTurn(ctx, []figure{rate, cpu}, func(ctx context.Context, c *cluster.Cluster) ([]float64, error) {
 			r, err := oneRound(ctx, c, f.tasks, f.args)
 			if err != nil {
@@ -83,8 +83,8 @@ func (p pair) latency(ctx context.Context) error {
 		{"50,000 tasks/s", halfLoad, halfLoad / 100},
 	} {
 		f := fleet{workers: fewWorkers, slots: manySlots, rate: at.rate, perJob: at.perJob, tasks: int(float64(at.rate) * p.during.Seconds())}
-		setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s, from before the call; %s", at.rate, at.perJob, p.during, f)
-		figures := []figure{{"begins after, at " + at.what + ": p50", "ms", setting}, {"begins after, at " + at.what + ": p99", "ms", ""}}
+		setting := fmt.Sprintf("%d tasks/s in jobs of %d for %s, including the call; %s", at.rate, at.perJob, p.during, f)
+		figures := []figure{{"start latency, " + at.what + ": p50", "ms", setting}, {"start latency, " + at.what + ": p99", "ms", ""}}
 		err := p.inTurn(ctx, figures, func(ctx context.Context, c *cluster.Cluster) ([]float64, error) {
 			l, err := p.load(ctx, c, f)
 			if err != nil {
@@ -138,7 +138,7 @@ func (p pair) inTurn(ctx context.Context, figures []figure, run func(context.Con
 		}
 		p.table.add(f.what+", bolt", f.unit, f.setting, onBolt[i]...)
 		p.table.add(f.what+", wal", f.unit, "", onWAL[i]...)
-		p.table.add("  wal ÷ bolt", "", "of each two rounds one after the other", ratios...)
+		p.table.add("  wal ÷ bolt", "", "of consecutive pairs of rounds", ratios...)
 	}
 	return nil
 }

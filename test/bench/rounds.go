@@ -134,11 +134,11 @@ func (b *bench) costs(what string, all []round) {
 		if !slices.ContainsFunc(all, func(r round) bool { return r.cpu[role] > 0 }) {
 			continue
 		}
-		b.table.add("  "+what+": CPU of "+role, "µs/task", "user and system time, all of them together", values(all, func(r round) float64 {
+		b.table.add("  "+what+": CPU of "+role, "µs/task", "user and system time, sum", values(all, func(r round) float64 {
 			return float64(r.cpu[role].Microseconds()) / r.Tasks
 		})...)
 	}
 	b.table.add("  "+what+": operations per entry", "", "", values(all, func(r round) float64 { return r.PerEntry })...)
 	b.table.add("  "+what+": log", "B/task", "one replica", values(all, func(r round) float64 { return r.LogBytes / r.Tasks })...)
-	b.table.add("  "+what+": synced writes", "per 1,000 tasks", "all replicas together", values(all, func(r round) float64 { return 1000 * r.Syncs / r.Tasks })...)
+	b.table.add("  "+what+": synced writes", "per 1,000 tasks", "all replicas", values(all, func(r round) float64 { return 1000 * r.Syncs / r.Tasks })...)
 }

@@ -43,14 +43,14 @@ func snapshots(ctx context.Context, b *bench) error {
 			if err != nil {
 				return err
 			}
-			if err := b.latencyAt(ctx, c, fmt.Sprintf("%d tasks/s and %d pending", rate, b.pending), rate, max(1, rate/100), s.what+": begins after"); err != nil {
+			if err := b.latencyAt(ctx, c, fmt.Sprintf("%d tasks/s and %d pending", rate, b.pending), rate, max(1, rate/100), s.what+": start latency"); err != nil {
 				return err
 			}
 			after, err := counted(ctx, c, "dtask_raft_snapshots_total")
 			if err != nil {
 				return err
 			}
-			b.table.add("  "+s.what+": taken meanwhile", "", "all replicas together", after-before)
+			b.table.add("  "+s.what+": snapshots taken", "", "all replicas", after-before)
 			if after == before {
 				return nil
 			}
@@ -108,7 +108,7 @@ func (b *bench) restarts(ctx context.Context, c *cluster.Cluster, job string) er
 		all = append(all, took.Seconds())
 	}
 	b.table.add("restart of a follower: ready after", "s", fmt.Sprintf("%d pending tasks; SIGKILL before", b.pending), one...)
-	b.table.add("restart of all replicas: a job is answered after", "s", "with an election in it", all...)
+	b.table.add("restart of all replicas: first answer after", "s", "including an election", all...)
 	return nil
 }
 

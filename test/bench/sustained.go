@@ -46,10 +46,10 @@ func sustained(ctx context.Context, b *bench) error {
 		setting := fmt.Sprintf("%d tasks of 32 B, 10,000 in a job, %s", b.sustained, b.usual())
 		b.table.compare("sustained", "tasks/s", setting+"; after the first fifth", applyYardstick, r.TasksPerSecond)
 		b.costs("sustained", []round{r})
-		b.table.add("  resident memory after the first fifth", "MB", "of the replica with the most, at rest", early.resident)
-		b.table.add("  resident memory at the end", "MB", "of the replica with the most, at rest", late.resident)
-		b.table.add("  disk after the first fifth", "MB", "of the replica with the most", early.disk)
-		b.table.add("  disk at the end", "MB", "of the replica with the most", late.disk)
+		b.table.add("  resident memory after the first fifth", "MB", "largest replica, at rest", early.resident)
+		b.table.add("  resident memory at the end", "MB", "largest replica, at rest", late.resident)
+		b.table.add("  disk after the first fifth", "MB", "largest replica", early.disk)
+		b.table.add("  disk at the end", "MB", "largest replica", late.disk)
 		return nil
 	})
 }

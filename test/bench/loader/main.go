@@ -76,12 +76,12 @@ type report struct {
 	OpenSeconds float64 `json:"sessions_open_after_s"`
 	load.Stats
 	LostReasons    map[string]int    `json:"lost_because,omitempty"`
-	BegunMin       int64             `json:"begun_by_a_worker_min"`
-	BegunMedian    int64             `json:"begun_by_a_worker_median"`
-	BegunMax       int64             `json:"begun_by_a_worker_max"`
+	BegunMin       int64             `json:"started_by_a_worker_min"`
+	BegunMedian    int64             `json:"started_by_a_worker_median"`
+	BegunMax       int64             `json:"started_by_a_worker_max"`
 	WorkSeconds    float64           `json:"work_s,omitempty"`
 	TasksPerSecond float64           `json:"tasks_per_second,omitempty"`
-	WaitMS         map[string]string `json:"ready_to_begun_ms,omitempty"`
+	WaitMS         map[string]string `json:"ready_to_started_ms,omitempty"`
 	Idle           []cost            `json:"idle,omitempty"`
 	Work           []cost            `json:"work,omitempty"`
 }
