@@ -96,7 +96,7 @@ func collectHistory(ch chan<- prometheus.Metric, s history.Stats) {
 	gauge(descHistoryIncomplete, truth(s.Incomplete))
 	total(descHistoryExpired, s.Expired)
 	total(descHistoryFetched, s.Fetched)
-	total(descHistoryDamaged, s.Damaged)
+	total(descHistoryDamaged, s.Quarantined)
 	total(descHistoryChecked, s.Scrubbed)
 	total(descHistoryChecks, s.Scrubs)
 	total(descHistoryFailures, s.WriteFailures)

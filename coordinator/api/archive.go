@@ -183,10 +183,10 @@ func (c *cluster) History(r *dtaskv1.HistoryRequest, stream grpc.ServerStreaming
 	ctx, end := c.untilStopping(stream.Context())
 	defer end()
 	resp, size := &dtaskv1.HistoryResponse{}, 0
-	after := history.Place{Index: r.GetAfterIndex(), Job: fsm.JobID(r.GetAfterJob())}
-	complete, err := c.cfg.History.Serve(ctx, after, r.GetToIndex(), func(p history.Piece, complete bool) error {
+	after := history.Position{Index: r.GetAfterIndex(), Job: fsm.JobID(r.GetAfterJob())}
+	complete, err := c.cfg.History.Serve(ctx, after, r.GetToIndex(), func(p history.Chunk, complete bool) error {
 		resp.Complete = complete
-		resp.Chunks = append(resp.Chunks, &dtaskv1.HistoryChunk{Index: p.Index, Job: uint64(p.Job), Number: p.Part, Total: p.Parts, Data: p.Data})
+		resp.Chunks = append(resp.Chunks, &dtaskv1.HistoryChunk{Index: p.Index, Job: uint64(p.Job), Number: p.Number, Total: p.Total, Data: p.Data})
 		if size += len(p.Data); size < maxPage {
 			return nil
 		}

@@ -115,7 +115,7 @@ type peerHistory struct {
 func (p *Peers) History(address string) history.Source { return peerHistory{p, address} }
 
 // Fetch implements history.Source.
-func (p peerHistory) Fetch(ctx context.Context, after history.Place, to uint64, take func(history.Piece, bool) error) (complete bool, err error) {
+func (p peerHistory) Fetch(ctx context.Context, after history.Position, to uint64, take func(history.Chunk, bool) error) (complete bool, err error) {
 	c, err := p.peers.client(p.address)
 	if err != nil {
 		return false, err
@@ -135,8 +135,8 @@ func (p peerHistory) Fetch(ctx context.Context, after history.Place, to uint64, 
 			return resp.GetComplete(), nil
 		}
 		for _, x := range resp.GetChunks() {
-			piece := history.Piece{Place: history.Place{Index: x.GetIndex(), Job: fsm.JobID(x.GetJob())}, Part: x.GetNumber(), Parts: x.GetTotal(), Data: x.GetData()}
-			if err := take(piece, resp.GetComplete()); err != nil {
+			chunk := history.Chunk{Position: history.Position{Index: x.GetIndex(), Job: fsm.JobID(x.GetJob())}, Number: x.GetNumber(), Total: x.GetTotal(), Data: x.GetData()}
+			if err := take(chunk, resp.GetComplete()); err != nil {
 				return false, err
 			}
 		}

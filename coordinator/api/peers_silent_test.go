@@ -70,7 +70,7 @@ func TestHistoryIsNotFetchedForEverFromWhoIsGone(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began := time.Now()
-		_, err := peers.History("silent").Fetch(ctx, history.Place{}, 10, func(history.Piece, bool) error {
+		_, err := peers.History("silent").Fetch(ctx, history.Position{}, 10, func(history.Chunk, bool) error {
 			gone.Store(true)
 			return nil
 		})

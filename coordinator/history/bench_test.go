@@ -148,7 +148,7 @@ func longHistory(b *testing.B) *History {
 	}
 	h, st := benchHistoryAt(b, path), benchState()
 	used, since := time.Duration(0), 0
-	for made := 0; made < *benchJobs && h.Stats().Through < uint64(*benchJobs/5000); made += 5000 {
+	for made := 0; made < *benchJobs && h.Stats().CompleteTo < uint64(*benchJobs/5000); made += 5000 {
 		left, began := archivedJobs(b, st, made, 5000, 1), cpu(b)
 		index := uint64(1 + made/5000)
 		h.Take(index, left)
@@ -161,7 +161,7 @@ func longHistory(b *testing.B) *History {
 			used, since = 0, 0
 		}
 	}
-	if h.Stats().Through > uint64(*benchJobs/5000) {
+	if h.Stats().CompleteTo > uint64(*benchJobs/5000) {
 		b.Fatalf("%s has more jobs", path)
 	}
 	b.Logf("%d jobs, %d bytes each on disk, %s", h.Stats().Jobs, uint64(h.Stats().FileBytes)/h.Stats().Jobs, memory(b))
@@ -237,7 +237,7 @@ func BenchmarkRetention(b *testing.B) {
 	const many = 10_000
 	began, gone := cpu(b), 0
 	for b.Loop() {
-		if err := h.byWriter(b.Context(), func() error {
+		if err := h.inWriter(b.Context(), func() error {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.cfg.MaxJobs = max(h.meta.jobs, many) - many

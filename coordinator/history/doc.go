@@ -1,38 +1,31 @@
-// Package history keeps jobs that have ended and left the replicated state: one
-// bbolt file in the data folder of each replica.
+// Package history keeps finished jobs that have left the replicated state, in one
+// bbolt file in the data directory of each replica.
 //
 //	fsm: Archive ──Take──► pending (memory) ──one transaction──► history.db
 //	                          │                                    │
 //	                          └────────────── reads ───────────────┘
-//	     a replica that lacks a part ◄── Fetch ── Serve: another replica
+//	     a replica that lacks a range ◄── Fetch ── Serve: another replica
 //
-// What leaves the state at a log index is pending until it is in the file, and is
-// read from there meanwhile: nothing is ever neither here nor there. The file
-// holds the log index up to which it is whole, written in the transaction that
-// makes it so; what is replayed up to there is in the file already. Before a
-// snapshot is stored, Sync brings the file up to it, so that what a replica
-// forgets with its log is on disk.
+// A job that leaves the state at a log index is pending until it is in the file, and
+// reads find it in memory meanwhile. The file holds the log index up to which it is
+// complete, written in the transaction that makes it so; entries replayed up to that
+// index are ignored. Before a snapshot is stored, Sync brings the file up to the
+// snapshot's index, so that a job that is compacted out of the log is on disk.
 //
-// History is in no snapshot. Whoever restored one that is newer than his file has
-// a gap, a range of the log, and says that he is incomplete until another replica
-// has filled it. So it is with a file that is damaged: each value has a
-// checksum, a file in which one is wrong is set aside, and a new one begins as
-// one gap. All of the file is looked at once a day, at a low rate, so that damage is found
-// while others have what is lost. What no replica has is read from the file that was set
-// aside, as far as that can be read.
+// History is in no snapshot. A replica that restored a snapshot newer than its file
+// has a gap, a range of the log, and reports that it is incomplete until another
+// replica has filled the gap. The same happens to a damaged file: each value has a
+// checksum, a file with a wrong one is quarantined, and a new file starts as one gap.
+// The whole file is checked once a day at a low rate, so that damage is found while
+// other replicas still have the lost jobs. Jobs that no replica has are salvaged from
+// the quarantined file as far as it can be read.
 //
-// # Keys
-//
-// Jobs are listed newest first by name, owner, state, label and time of submission. The times
-// of blocks of jobs say which have none that is looked for. The index has lists of jobs:
-// the key is the number of a segment of 65,536 jobs, the word's hash and the rest of the first
-// job's number, the value the rests of up to 511 more. So a word is looked up once in each
-// segment, writing and expiry touch one segment at a time, a job takes two bytes
-// for a word that it shares, and the pages that are touched are few however long the
-// history is.
+// Package index finds jobs by name, owner, state, label and time of submission;
+// package format has the keys and checksums.
 //
 // # Goroutines and errors
 //
-// Run has the writer, which alone changes the file, the fetcher and the scrubber. Whatever
-// is wrong with the file is never the end of the replica: Raft does not need it.
+// Run starts the writer, which alone changes the file, the fetcher and the scrubber,
+// and waits for them. A broken history file never stops the replica: Raft does not
+// need it.
 package history

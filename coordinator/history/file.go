@@ -14,106 +14,117 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/dtask/dtask/coordinator/history/format"
+	"github.com/dtask/dtask/coordinator/history/index"
 	"github.com/dtask/dtask/internal/mapped"
 )
 
-// releaseAfter is after how many bytes of jobs, read or written, the memory of the
-// mapped file is given back.
-const releaseAfter = 8 << 20
+const (
+	// releaseInterval is after how many bytes of jobs, read or written, the memory of
+	// the mapped file is released.
+	releaseInterval = 8 << 20
+	// initialMapping is how much address space is mapped at the start: extending the
+	// mapping copies all that the transaction has changed and waits for all readers.
+	// What lies behind the end of the file costs nothing, except on Windows, where the
+	// file would get that long.
+	initialMapping = 1 << 30
+	// pageSize is that of a new file; an existing file keeps its own. bbolt writes page
+	// by page, and mostly appends new jobs: larger pages mean fewer writes and less
+	// empty space.
+	pageSize = 16 << 10
+	// growBytes is by how many bytes more than needed the file grows.
+	growBytes = 1 << 20
+	// quarantineSuffix is added to the name of a damaged file; only the last is kept.
+	quarantineSuffix = ".damaged"
+)
 
-// mapAtOnce is how much of the file's address space is mapped from the start: to map more of
-// it later is to copy all that the transaction has changed, and to wait for all who read. What
-// is behind the end of the file costs nothing, but on Windows, where the file would get that long.
-const mapAtOnce = 1 << 30
-
-// pageSize is that of a new file; one that is there keeps its own. bbolt writes page by page, and
-// most of what is written is new jobs, one behind the other: larger pages are fewer writes, and
-// less of them stays empty.
-const pageSize = 16 << 10
-
-// growBy is by how many bytes more than it needs the file grows.
-const growBy = 1 << 20
-
-func mapFirst() int {
+func initialMmapSize() int {
 	if runtime.GOOS == "windows" || strconv.IntSize < 64 {
 		return 0
 	}
-	return mapAtOnce
+	return initialMapping
 }
 
-// asideName is added to the name of a damaged file; one is kept.
-const asideName = ".damaged"
-
-// file is the bbolt file. Safe for concurrent use.
+// file is the bbolt file. It is safe for concurrent use, except touched.
 type file struct {
 	path string
 
-	mu     sync.RWMutex // guards db against being closed under a transaction
-	db     *bbolt.DB    // nil once closed
-	old    *bbolt.DB    // the damaged file, if it was open when it was set aside
-	passed int          // bytes since its memory was given back; of the writer
+	mu           sync.RWMutex // guards db against being closed during a transaction
+	db           *bbolt.DB    // nil once closed
+	oldDB        *bbolt.DB    // the quarantined file, if it was open then
+	sinceRelease int          // bytes since the mapping was released; of the writer
 
-	committed func() // for tests: called after each transaction that wrote; nil: nothing is
+	committed func() // for tests: called after each write transaction; may be nil
 }
 
-var errClosed = errors.New("the history is closed")
+var errClosed = errors.New("history is closed")
 
-// openFile opens or makes the file. It gives a *DamageError for one that cannot be
-// read.
-func openFile(path string) (*file, error) {
-	db, err := openDB(path)
+// openFile opens or creates the file. It returns a *format.DamageError for one that
+// can't be read, and leaves a file of another format unchanged.
+func openFile(path string) (*file, meta, error) {
+	db, m, err := openDB(path)
 	if err != nil {
-		return nil, err
+		return nil, meta{}, err
 	}
-	return &file{path: path, db: db}, nil
+	return &file{path: path, db: db}, m, nil
 }
 
-func openDB(path string) (db *bbolt.DB, err error) {
+func openDB(path string) (db *bbolt.DB, m meta, err error) {
 	err = guard(func() error {
-		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapFirst(), PageSize: pageSize})
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{
+			Timeout: time.Second, FreelistType: bbolt.FreelistMapType, InitialMmapSize: initialMmapSize(), PageSize: pageSize,
+		})
 		switch {
 		case errors.Is(err, bolterrors.ErrTimeout), errors.Is(err, fs.ErrPermission):
-			return fmt.Errorf("opening the history: %w", err)
+			return err
 		case err != nil:
-			return damaged("%v", err)
+			return format.Damaged("%v", err)
 		}
-		db.AllocSize = growBy
-		return db.Update(func(tx *bbolt.Tx) error {
-			for _, name := range buckets {
-				if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-					return damaged("%v", err)
-				}
+		db.AllocSize = growBytes
+		err = db.Update(func(tx *bbolt.Tx) (err error) {
+			if m, err = loadMeta(tx); err != nil {
+				return err
 			}
-			if err := createTimes(tx); err != nil {
-				return damaged("%v", err)
-			}
-			return nil
+			return createBuckets(tx)
 		})
+		if err != nil {
+			_ = db.Close()
+		}
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return db, nil
+	return db, m, err
 }
 
-// guard makes an error of a panic: bbolt has no other word for a page that is not
-// what it should be, and a page behind the end of the file is a fault of memory.
+func createBuckets(tx *bbolt.Tx) error {
+	for _, name := range buckets {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return format.Damaged("%v", err)
+		}
+	}
+	if err := index.Create(tx); err != nil {
+		return format.Damaged("%v", err)
+	}
+	return nil
+}
+
+// guard turns a panic into an error: bbolt panics on an unexpected page, and a page
+// behind the end of the file is a memory fault.
 func guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = damaged("%v", p)
+			err = format.Damaged("%v", p)
 		}
 	}()
 	return do()
 }
 
-// view runs f in a transaction that reads.
+// view runs do in a read transaction.
 func (f *file) view(do func(tx *bbolt.Tx) error) error {
 	return f.guarded(func(db *bbolt.DB) error { return db.View(do) })
 }
 
-// update runs f in a transaction that writes, synced when it returns.
+// update runs do in a write transaction, which is synced when update returns.
 func (f *file) update(do func(tx *bbolt.Tx) error) error {
 	err := f.guarded(func(db *bbolt.DB) error { return db.Update(do) })
 	if f.committed != nil {
@@ -131,45 +142,37 @@ func (f *file) guarded(do func(db *bbolt.DB) error) error {
 	return guard(func() error { return do(f.db) })
 }
 
-// used counts what was read or written, and now and then gives back the memory of the
-// pages that were looked at for it.
-func (f *file) used(n int) {
-	if f.passed += n; f.passed < releaseAfter {
+// touched counts bytes that were read or written, and releases the memory of the
+// mapped pages every releaseInterval.
+func (f *file) touched(n int) {
+	if f.sinceRelease += n; f.sinceRelease < releaseInterval {
 		return
 	}
-	f.passed = 0
-	f.mu.Lock() // no transaction changes the mapping
+	f.sinceRelease = 0
+	f.mu.Lock() // no transaction may change the mapping
 	defer f.mu.Unlock()
-	_ = mapped.Release(f.path) // else the system takes it when it needs it
+	_ = mapped.Release(f.path) // otherwise the system reclaims it under pressure
 }
 
-// begin sets the file aside and begins a new one.
-func (f *file) begin() error {
+// restart quarantines the file and starts a new one.
+func (f *file) restart() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// It is not closed: a damaged file may hang there, and this is rare. What is good of it
-	// may be needed.
-	f.old, f.db = f.db, nil
-	if err := setAside(f.path); err != nil {
-		return err
+	// Closing a damaged file may hang, and salvage may read it; this is rare.
+	f.oldDB, f.db = f.db, nil
+	if err := os.Rename(f.path, f.path+quarantineSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("quarantining damaged history file: %w", err)
 	}
-	db, err := openDB(f.path)
-	f.db, f.passed = db, 0
+	db, _, err := openDB(f.path)
+	f.db, f.sinceRelease = db, 0
 	return err
 }
 
-// aside is the file that was set aside last.
-func (f *file) aside() *aside {
+// quarantined returns the file that was quarantined last.
+func (f *file) quarantined() *quarantinedFile {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return &aside{path: f.path + asideName, db: f.old}
-}
-
-func setAside(path string) error {
-	if err := os.Rename(path, path+asideName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("setting the damaged history aside: %w", err)
-	}
-	return nil
+	return &quarantinedFile{path: f.path + quarantineSuffix, db: f.oldDB}
 }
 
 func (f *file) close() error {
@@ -181,12 +184,12 @@ func (f *file) close() error {
 	err := f.db.Close()
 	f.db = nil
 	if err != nil {
-		return fmt.Errorf("closing the history: %w", err)
+		return fmt.Errorf("closing history file: %w", err)
 	}
 	return nil
 }
 
-// size is the length of the file, in bytes.
+// size returns the length of the file in bytes.
 func (f *file) size() int64 {
 	info, err := os.Stat(f.path)
 	if err != nil {

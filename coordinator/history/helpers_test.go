@@ -130,8 +130,8 @@ func (l *clusterLog) recorded(cfg Config, committed func()) *replica {
 		cfg.Path = filepath.Join(l.tb.TempDir(), "history.db")
 	}
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	if cfg.FetchEvery == 0 {
-		cfg.FetchEvery = 5 * time.Millisecond
+	if cfg.FetchInterval == 0 {
+		cfg.FetchInterval = 5 * time.Millisecond
 	}
 	h, err := Open(cfg)
 	if err != nil {
@@ -291,7 +291,7 @@ func until(tb testing.TB, what string, ok func() bool) {
 }
 
 // Fetch implements Source.
-func (r *replica) Fetch(ctx context.Context, after Place, to uint64, take func(p Piece, complete bool) error) (bool, error) {
+func (r *replica) Fetch(ctx context.Context, after Position, to uint64, take func(c Chunk, complete bool) error) (bool, error) {
 	return r.Serve(ctx, after, to, take)
 }
 

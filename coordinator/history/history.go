@@ -9,81 +9,76 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/bbolt"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dtask/dtask/fsm"
 )
 
-// History is the history of one replica. Safe for concurrent use.
+// History is the history of one replica. It is safe for concurrent use.
 type History struct {
 	cfg  Config
 	log  *slog.Logger
 	file *file
 
-	mu      sync.Mutex // guards what follows; held for memory only
-	meta    meta       // as the file has it
-	queue   []waiting  // what is not in the file, in the order of the log
-	pending map[fsm.JobID]*fsm.ArchivedJob
-	bytes   int    // their memory
-	before  int64  // ms; what ended before may go
-	newGaps []gap  // not in the file yet
-	gapped  uint64 // log index up to which newGaps reach
-	synced  uint64 // log index that the file shall reach
-	more    bool   // there is more to expire
-	bad     bool   // the file is damaged: it is to be set aside
-	over    bool
-	change  chan struct{} // closed and replaced when any of this changes for those who wait
+	mu           sync.Mutex // guards what follows; held for memory only
+	meta         meta       // as stored in the file
+	queue        []queued   // what is not in the file, in the order of the log
+	pending      map[fsm.JobID]*fsm.ArchivedJob
+	pendingBytes int
+	expireBefore int64  // ms; jobs that finished earlier may be dropped
+	newGaps      []gap  // not in the file yet
+	gapEnd       uint64 // log index of the end of newGaps
+	syncTarget   uint64 // log index that Sync waits for
+	moreExpired  bool   // the last write left expired jobs
+	damaged      bool   // the writer must quarantine the file
+	closed       bool
+	changed      chan struct{} // closed and replaced by signalLocked
 
-	wake   chan struct{} // to the writer; size 1: one is enough
-	orders chan order    // to the writer, from the fetcher
+	wake     chan struct{}     // to the writer; size 1: one signal is enough
+	requests chan writeRequest // to the writer, from the fetcher and the scrubber
 
-	records fsm.RecordWriter // of the writer
-	head    []byte           // memory for a record
-	rest    []byte           // memory for what is cut into parts
+	encoder encoder // of the writer
 
-	expired, asides, fetched, failures, scrubbed, scrubs atomic.Uint64
+	expired, quarantined, fetched, failures, scrubbed, scrubs atomic.Uint64
 }
 
-// waiting is a job that is not in the file yet.
-type waiting struct {
+// queued is a job, or the end of a log entry, that is not in the file yet.
+type queued struct {
 	index uint64
-	job   *fsm.ArchivedJob // nil: all that left at this index is before it in the queue
+	job   *fsm.ArchivedJob // nil: all jobs that left at this index precede it in the queue
 	cost  int
 	since time.Time
 }
 
-// Open opens the history. A file that cannot be read is set aside, and a new one
-// begins; an error means that there can be none.
+// Open opens the history. It quarantines a damaged file and starts a new one. An
+// error means that there can be no history: the file is in use, can't be accessed,
+// or has another format.
 func Open(cfg Config) (*History, error) {
 	cfg.defaults()
 	h := &History{
 		cfg: cfg, log: cfg.Logger, pending: make(map[fsm.JobID]*fsm.ArchivedJob),
-		change: make(chan struct{}), wake: make(chan struct{}, 1), orders: make(chan order),
+		changed: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(chan writeRequest),
 	}
-	f, err := openFile(cfg.Path)
-	if err == nil {
-		h.file = f
-		err = f.view(func(tx *bbolt.Tx) (err error) {
-			h.meta, err = loadMeta(tx)
-			return err
-		})
-	}
-	if damage, ok := errors.AsType[*DamageError](err); ok {
-		h.log.Error("the history is damaged: it is set aside, and is fetched from the other replicas", "err", damage, "kept_as", cfg.Path+asideName)
-		h.asides.Add(1)
-		h.file, h.meta = &file{path: cfg.Path}, meta{}
-		err = h.file.begin()
+	f, m, err := openFile(cfg.Path)
+	if isDamaged(err) {
+		h.logQuarantine(err)
+		f, m = &file{path: cfg.Path}, meta{}
+		err = f.restart()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("opening the history: %w", err)
+		return nil, fmt.Errorf("opening history file %s: %w", cfg.Path, err)
 	}
-	h.before = h.meta.endedBefore
+	h.file, h.meta, h.expireBefore = f, m, m.expireBefore
 	return h, nil
 }
 
-// Run writes, expires, fetches and checks until ctx is done. What is not written then is in
-// the log.
+func (h *History) logQuarantine(cause error) {
+	h.quarantined.Add(1)
+	h.log.Error("quarantined damaged history file; fetching jobs from other replicas", "path", h.cfg.Path+quarantineSuffix, "err", cause)
+}
+
+// Run writes, expires, fetches and checks until ctx is done. What is not written
+// then is still in the log.
 func (h *History) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return h.write(ctx) })
@@ -91,110 +86,112 @@ func (h *History) Run(ctx context.Context) error {
 	group.Go(func() error { return h.scrub(ctx) })
 	err := group.Wait()
 	h.mu.Lock()
-	h.over = true
-	h.tell()
+	h.closed = true
+	h.signalLocked()
 	h.mu.Unlock()
 	return errors.Join(err, h.file.close())
 }
 
-// Close closes a history that does not run.
+// Close closes a history that Run was not called on.
 func (h *History) Close() error { return h.file.close() }
 
-// tell wakes those who wait for a change. The lock is held.
-func (h *History) tell() {
-	close(h.change)
-	h.change = make(chan struct{})
+// signalLocked wakes the goroutines in await.
+func (h *History) signalLocked() {
+	close(h.changed)
+	h.changed = make(chan struct{})
 }
 
-// await waits until ok, which is called with the lock held.
+// await waits until ok, which is called with the lock held, returns true.
 func (h *History) await(ctx context.Context, ok func() bool) error {
 	for {
 		h.mu.Lock()
-		done, over, change := ok(), h.over, h.change
+		done, closed, changed := ok(), h.closed, h.changed
 		h.mu.Unlock()
 		switch {
 		case done:
 			return nil
-		case over:
+		case closed:
 			return errClosed
 		}
 		select {
-		case <-change:
+		case <-changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// rouse lets the writer look.
-func (h *History) rouse() {
+func (h *History) wakeWriter() {
 	select {
 	case h.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Room implements fsm.Archiver.
+// WaitForSpace implements fsm.Archiver. It also returns when the history is closed:
+// nobody reads it any more then.
 func (h *History) WaitForSpace() {
-	_ = h.await(context.Background(), func() bool { return h.bytes < h.cfg.Most }) // or it is over, and nobody reads any more
+	_ = h.await(context.Background(), func() bool { return h.pendingBytes < h.cfg.MaxPendingBytes })
 }
 
-// Busy reports whether so much waits to be written that nothing more should leave the
+// Busy reports whether so many jobs wait to be written that no more should leave the
 // state.
 func (h *History) Busy() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.bytes >= h.cfg.Waiting
+	return h.pendingBytes >= h.cfg.BusyBytes
 }
 
 // Take implements fsm.Archiver.
 func (h *History) Take(index uint64, left *fsm.ArchiveBatch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.before = max(h.before, left.EndedBefore)
-	if index <= h.meta.through || index <= h.gapped {
+	h.expireBefore = max(h.expireBefore, left.EndedBefore)
+	if index <= h.meta.completeTo || index <= h.gapEnd {
 		return // replayed
 	}
 	now := time.Now()
 	for _, a := range left.Jobs {
 		cost := a.Cost()
-		h.queue = append(h.queue, waiting{index: index, job: a, cost: cost, since: now})
+		h.queue = append(h.queue, queued{index: index, job: a, cost: cost, since: now})
 		h.pending[a.ID()] = a
-		h.bytes += cost
+		h.pendingBytes += cost
 	}
-	h.queue = append(h.queue, waiting{index: index, since: now})
-	h.rouse()
+	h.queue = append(h.queue, queued{index: index, since: now})
+	h.wakeWriter()
 }
 
 // Restored implements fsm.Archiver.
 func (h *History) Restored(index uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// What was taken reaches to the end of the queue.
-	from := max(h.meta.through, h.gapped)
-	if n := len(h.queue); n > 0 {
-		from = max(from, h.queue[n-1].index)
-	}
+	from := h.takenToLocked()
 	if index <= from {
 		return
 	}
-	h.newGaps = append(h.newGaps, gap{From: Place{Index: from, Job: lastJob}, To: index})
-	h.gapped = index
-	h.rouse()
+	h.newGaps = append(h.newGaps, gap{From: Position{Index: from, Job: lastJob}, To: index})
+	h.gapEnd = index
+	h.wakeWriter()
 }
 
-// lastJob is above all jobs.
-const lastJob = ^fsm.JobID(0)
+// takenToLocked returns the last log index that Take or Restored was called for.
+func (h *History) takenToLocked() uint64 {
+	at := max(h.meta.completeTo, h.gapEnd)
+	if n := len(h.queue); n > 0 {
+		at = max(at, h.queue[n-1].index)
+	}
+	return at
+}
 
-// Sync returns when the file, synced, has all that left up to a log index that was
-// applied. It must be called before the log up to there is given up.
+// Sync returns when the file, synced, has all jobs that left up to an applied log
+// index. It must be called before the log is compacted up to that index.
 func (h *History) Sync(ctx context.Context, index uint64) error {
 	h.mu.Lock()
-	h.synced = max(h.synced, index)
+	h.syncTarget = max(h.syncTarget, index)
 	h.mu.Unlock()
-	h.rouse()
-	if err := h.await(ctx, func() bool { return h.meta.through >= index }); err != nil {
-		return fmt.Errorf("writing the history up to log index %d: %w", index, err)
+	h.wakeWriter()
+	if err := h.await(ctx, func() bool { return h.meta.completeTo >= index }); err != nil {
+		return fmt.Errorf("writing history up to log index %d: %w", index, err)
 	}
 	return nil
 }
@@ -207,16 +204,16 @@ func (h *History) Incomplete() bool {
 }
 
 func (h *History) incompleteLocked() bool {
-	return len(h.meta.gaps)+len(h.newGaps) > 0 || h.bad
+	return len(h.meta.gaps)+len(h.newGaps) > 0 || h.damaged
 }
 
-// Stats gives the present numbers.
+// Stats returns the current counts and sizes.
 func (h *History) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := Stats{
-		Jobs: h.meta.jobs, Bytes: h.meta.bytes, FileBytes: h.file.size(), Pending: len(h.pending), PendingBytes: h.bytes,
-		Through: h.meta.through, Incomplete: h.incompleteLocked(), Expired: h.expired.Load(), Damaged: h.asides.Load(),
+		Jobs: h.meta.jobs, Bytes: h.meta.bytes, FileBytes: h.file.size(), Pending: len(h.pending), PendingBytes: h.pendingBytes,
+		CompleteTo: h.meta.completeTo, Incomplete: h.incompleteLocked(), Expired: h.expired.Load(), Quarantined: h.quarantined.Load(),
 		Fetched: h.fetched.Load(), Scrubbed: h.scrubbed.Load(), Scrubs: h.scrubs.Load(), WriteFailures: h.failures.Load(),
 	}
 	if len(h.queue) > 0 {
@@ -225,15 +222,14 @@ func (h *History) Stats() Stats {
 	return s
 }
 
-// blame notes that the file is damaged, if that is what an error says. It is set
-// aside by the writer.
-func (h *History) blame(err error) {
+// checkDamage makes the writer quarantine the file if err reports damage.
+func (h *History) checkDamage(err error) {
 	if !isDamaged(err) {
 		return
 	}
 	h.mu.Lock()
-	h.bad = true
+	h.damaged = true
 	h.mu.Unlock()
-	h.log.Error("the history is damaged", "err", err)
-	h.rouse()
+	h.log.Error("history file is damaged", "err", err)
+	h.wakeWriter()
 }

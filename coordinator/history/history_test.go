@@ -25,7 +25,7 @@ func TestNothingIsLostOrShownTwice(t *testing.T) {
 		choose := func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "choice") }
 		l := newLog(t)
 		path := filepath.Join(t.TempDir(), "history.db")
-		cfg := Config{Path: path, Delay: time.Hour, Batch: 1 + choose(5000)}
+		cfg := Config{Path: path, WriteDelay: time.Hour, BatchBytes: 1 + choose(5000)}
 		r, snapshot, kept := l.replica(cfg), []byte(nil), []fsm.JobID(nil)
 		for range 5 + choose(25) {
 			switch l.now += int64(choose(40) - 10); choose(8) {
@@ -95,7 +95,7 @@ func TestAFileIsWholeWhereverItsWritingWasCutOff(t *testing.T) {
 	l := filled(t, 20)
 	path := filepath.Join(t.TempDir(), "history.db")
 	var files [][]byte
-	r := l.recorded(Config{Path: path, Delay: time.Hour, Batch: 1}, func() {
+	r := l.recorded(Config{Path: path, WriteDelay: time.Hour, BatchBytes: 1}, func() {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Error(err)
@@ -120,8 +120,8 @@ func TestAFileIsWholeWhereverItsWritingWasCutOff(t *testing.T) {
 			if err := os.WriteFile(cut, mixed, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			again := l.replica(Config{Path: cut, Delay: time.Hour})
-			if n := again.Stats().Damaged; n > 0 {
+			again := l.replica(Config{Path: cut, WriteDelay: time.Hour})
+			if n := again.Stats().Quarantined; n > 0 {
 				t.Fatalf("file %d, part %d: is damaged", i, part)
 			}
 			again.apply().check()
@@ -135,10 +135,10 @@ func TestASnapshotWaitsForTheFile(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 30)
 	path := filepath.Join(t.TempDir(), "history.db")
-	r := l.replica(Config{Path: path, Delay: time.Hour}).apply().sync()
+	r := l.replica(Config{Path: path, WriteDelay: time.Hour}).apply().sync()
 	snapshot := r.snapshot()
 	r.stop()
-	again := l.replica(Config{Path: path, Delay: time.Hour}).restore(snapshot)
+	again := l.replica(Config{Path: path, WriteDelay: time.Hour}).restore(snapshot)
 	if again.Incomplete() {
 		t.Error("incomplete, though the file has all that left before the snapshot")
 	}
@@ -205,8 +205,8 @@ func TestAReplicaSaysThatItIsIncompleteUntilItIsNot(t *testing.T) {
 // halfSure has all that a replica has, and cannot say that it is all.
 type halfSure struct{ *replica }
 
-func (s halfSure) Fetch(ctx context.Context, after Place, to uint64, take func(p Piece, complete bool) error) (bool, error) {
-	_, err := s.Serve(ctx, after, to, func(p Piece, _ bool) error { return take(p, false) })
+func (s halfSure) Fetch(ctx context.Context, after Position, to uint64, take func(c Chunk, complete bool) error) (bool, error) {
+	_, err := s.Serve(ctx, after, to, func(c Chunk, _ bool) error { return take(c, false) })
 	return false, err
 }
 
@@ -284,7 +284,7 @@ func TestDamageIsFoundAndMended(t *testing.T) {
 			t.Errorf("byte %d: listing: %v", at, err)
 		}
 		until(t, "the history is whole", func() bool { return !r.Incomplete() })
-		if r.Stats().Damaged > 0 {
+		if r.Stats().Quarantined > 0 {
 			mended++
 			r.check(Query{Name: "n0"})
 		}
@@ -314,7 +314,7 @@ func TestOldJobsExpire(t *testing.T) {
 		l := filled(t, 50)
 		head, _, _ := l.replica(Config{}).apply().Find(31)
 		l.do(&fsm.Archive{EndedBefore: head.EndedMS})
-		r := l.replica(Config{Delay: time.Millisecond}).apply()
+		r := l.replica(Config{WriteDelay: time.Millisecond}).apply()
 		until(t, "few are left", func() bool { return r.Stats().Jobs == 20 && r.Stats().Pending == 0 })
 		for id := range l.model {
 			if id <= 30 {
@@ -330,7 +330,7 @@ func TestTheFileStaysWithinItsBytes(t *testing.T) {
 	t.Parallel()
 	const most = 4 << 20
 	l := newLog(t)
-	r := l.replica(Config{MaxBytes: most, Batch: 256 << 10})
+	r := l.replica(Config{MaxBytes: most, BatchBytes: 256 << 10})
 	for i := range 150 {
 		id := l.submit(shape{name: fmt.Sprint(i), tasks: 200, body: 500, state: fsm.JobCompleted, labels: map[string]string{"i": fmt.Sprint(i)}})
 		l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
@@ -352,7 +352,7 @@ func TestTheFileStaysWithinItsBytes(t *testing.T) {
 func TestBackPressure(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
-	h, err := Open(Config{Path: filepath.Join(t.TempDir(), "history.db"), Waiting: 1, Most: 2000, Logger: slog.New(slog.DiscardHandler)})
+	h, err := Open(Config{Path: filepath.Join(t.TempDir(), "history.db"), BusyBytes: 1, MaxPendingBytes: 2000, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +394,7 @@ func TestLongRecordsThatWaitAreWrittenTogether(t *testing.T) {
 		l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
 	}
 	transactions := 0
-	r := l.recorded(Config{Delay: time.Hour}, func() { transactions++ })
+	r := l.recorded(Config{WriteDelay: time.Hour}, func() { transactions++ })
 	r.apply().sync()
 	r.check(Query{States: []fsm.JobState{fsm.JobCompleted}})
 	r.stop()

@@ -2,68 +2,77 @@ package history
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/dtask/dtask/coordinator/history/format"
 )
 
-// gap is a range of the log of which this file may lack jobs: those at places
+// gap is a range of the log for which this file may lack jobs: those at positions
 // after From with an index of at most To.
 type gap struct {
-	From Place
+	From Position
 	To   uint64
 }
 
-// meta is what the file says of itself.
+// meta is what the file states about itself.
 type meta struct {
-	through     uint64 // all that left up to this log index is in the file, but for gaps
-	jobs, bytes uint64 // bytes: about what the jobs take on disk
-	endedBefore int64  // ms; jobs that ended before are dropped
-	gaps        []gap
+	completeTo   uint64 // the file is complete up to this log index, except for gaps
+	jobs, bytes  uint64 // bytes: what the jobs take on disk, estimated
+	expireBefore int64  // ms; jobs that finished earlier are dropped
+	gaps         []gap
 }
 
-// metaFormat is what is written. A file of the format before has no times of some jobs
-// (createTimes) and is the same else; its binary does not read this one.
-const metaFormat, formatBefore = 3, 2
+// metaFormat is the format of the whole file. Files of another format are refused.
+const metaFormat = 4
 
 var metaKey = []byte("meta")
 
 func (m *meta) encode() []byte {
 	b := []byte{metaFormat}
-	for _, n := range []uint64{m.through, m.jobs, m.bytes, uint64(m.endedBefore), uint64(len(m.gaps))} { //nolint:gosec // bits only
+	for _, n := range []uint64{m.completeTo, m.jobs, m.bytes, uint64(m.expireBefore), uint64(len(m.gaps))} { //nolint:gosec // bits only
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
 	for _, g := range m.gaps {
-		b = append(b, orderKey(g.From)...)
+		b = g.From.appendKey(b)
 		b = binary.BigEndian.AppendUint64(b, g.To)
 	}
-	return sealed(metaKey, b)
+	return format.Seal(metaKey, b)
 }
 
 func readMeta(sealed []byte) (m meta, err error) {
-	b, err := opened(metaKey, sealed)
+	b, err := format.Open(metaKey, sealed)
 	if err != nil {
 		return m, err
 	}
-	const fixed, one = 1 + 5*8, 3 * 8
-	if len(b) < fixed || b[0] != metaFormat && b[0] != formatBefore {
-		return m, errors.New("the history file is of a format that this binary does not know: upgrade it")
+	const fixed, perGap = 1 + 5*8, 3 * 8
+	switch {
+	case len(b) > 0 && b[0] != metaFormat:
+		return m, fmt.Errorf("unsupported history format %d: this build reads format %d; start with an empty data directory", b[0], metaFormat)
+	case len(b) < fixed:
+		return m, format.Damaged("its metadata has %d bytes", len(b))
 	}
 	n := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+8*i:]) }
-	m = meta{through: n(0), jobs: n(1), bytes: n(2), endedBefore: int64(n(3))} //nolint:gosec // bits only
+	m = meta{completeTo: n(0), jobs: n(1), bytes: n(2), expireBefore: int64(n(3))} //nolint:gosec // bits only
 	rest := b[fixed:]
-	if uint64(len(rest)) != n(4)*one {
-		return m, damaged("its list of gaps has %d bytes", len(rest))
+	if uint64(len(rest)) != n(4)*perGap {
+		return m, format.Damaged("its list of gaps has %d bytes", len(rest))
 	}
-	for ; len(rest) > 0; rest = rest[one:] {
-		from, _ := readOrderKey(rest[:16])
+	for ; len(rest) > 0; rest = rest[perGap:] {
+		from, _ := parsePosition(rest[:16])
 		m.gaps = append(m.gaps, gap{from, binary.BigEndian.Uint64(rest[16:])})
 	}
 	return m, nil
 }
 
+// loadMeta reads the metadata; a new file has none yet.
 func loadMeta(tx *bbolt.Tx) (meta, error) {
-	b := tx.Bucket(bucketMeta).Get(metaKey)
+	bucket := tx.Bucket(bucketMeta)
+	if bucket == nil {
+		return meta{}, nil
+	}
+	b := bucket.Get(metaKey)
 	if b == nil {
 		return meta{}, nil
 	}

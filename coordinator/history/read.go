@@ -2,28 +2,29 @@ package history
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 
 	"go.etcd.io/bbolt"
 
+	"github.com/dtask/dtask/coordinator/history/format"
+	"github.com/dtask/dtask/coordinator/history/index"
 	"github.com/dtask/dtask/fsm"
 )
 
-// Find gives the head of a job; ok is false if it is not here.
+// Find returns the head of a job; ok is false if the history does not have it.
 func (h *History) Find(id fsm.JobID) (head fsm.Head, ok bool, err error) {
-	if a := h.waiting(id); a != nil {
+	if a := h.pendingJob(id); a != nil {
 		return a.Head(), true, nil
 	}
-	err = h.view(func(tx *bbolt.Tx) error {
-		key := jobKey(id)
-		b := tx.Bucket(bucketJobs).Get(key)
-		if b == nil {
-			return nil
-		}
-		s, err := readValue(key, b)
-		if err == nil {
-			head, err = headOf(key, s)
+	err = h.view(func(tx *bbolt.Tx) (err error) {
+		key := format.JobKey(id)
+		if b := tx.Bucket(bucketJobs).Get(key); b != nil {
+			_, head, err = readHead(key, b)
 			ok = err == nil
 		}
 		return err
@@ -31,27 +32,27 @@ func (h *History) Find(id fsm.JobID) (head fsm.Head, ok bool, err error) {
 	return head, ok, err
 }
 
-// Adopt puts a job into a fork of the state, so that it is read as the others are;
-// ok is false if it is not here. After an error the fork must not be used.
+// Adopt puts a job into a fork of the state, so that it is read like any other; ok is
+// false if the history does not have it. After an error the fork must not be used.
 func (h *History) Adopt(st *fsm.State, id fsm.JobID) (ok bool, err error) {
-	if a := h.waiting(id); a != nil {
+	if a := h.pendingJob(id); a != nil {
 		st.Adopt(a)
 		return true, nil
 	}
 	err = h.view(func(tx *bbolt.Tx) error {
-		key := jobKey(id)
+		key := format.JobKey(id)
 		b := tx.Bucket(bucketJobs).Get(key)
 		if b == nil {
 			return nil
 		}
-		s, err := readValue(key, b)
+		s, err := readRecord(key, b)
 		if err != nil {
 			return err
 		}
-		// What is read may lie in the file's pages: it is copied.
-		r := io.MultiReader(bytes.NewReader(s.record), &partReader{tx: tx, id: id, parts: s.parts})
+		// AdoptRecord copies what it reads: it may lie in the file's pages.
+		r := io.MultiReader(bytes.NewReader(s.data), &partReader{tx: tx, id: id, parts: s.parts})
 		if _, err := st.AdoptRecord(r); err != nil {
-			return damaged("%v", err)
+			return format.Damaged("%v", err)
 		}
 		ok = true
 		return nil
@@ -59,19 +60,20 @@ func (h *History) Adopt(st *fsm.State, id fsm.JobID) (ok bool, err error) {
 	return ok, err
 }
 
-// waiting gives a job that is not in the file yet. It must be asked before the file.
-func (h *History) waiting(id fsm.JobID) *fsm.ArchivedJob {
+// pendingJob returns a job that is not in the file yet. It must be called before the
+// file is read, since a job moves from here to there.
+func (h *History) pendingJob(id fsm.JobID) *fsm.ArchivedJob {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.pending[id]
 }
 
-// view reads the file, and notes if it is damaged.
+// view reads the file.
 func (h *History) view(do func(tx *bbolt.Tx) error) error {
 	err := h.file.view(do)
 	if err != nil {
-		h.blame(err)
-		return fmt.Errorf("reading the history: %w", err)
+		h.checkDamage(err)
+		return fmt.Errorf("reading history: %w", err)
 	}
 	return nil
 }
@@ -80,7 +82,7 @@ func (h *History) view(do func(tx *bbolt.Tx) error) error {
 type partReader struct {
 	tx    *bbolt.Tx
 	id    fsm.JobID
-	n     uint32 // the part that is being read
+	n     uint32 // the current part
 	parts uint32
 	b     []byte
 }
@@ -102,11 +104,61 @@ func (r *partReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func readPart(tx *bbolt.Tx, id fsm.JobID, part uint32) ([]byte, error) {
-	key := partKey(id, part)
-	b := tx.Bucket(bucketParts).Get(key)
-	if b == nil {
-		return nil, damaged("part %d of job %d is not there", part, id)
+// Query is what a listing asks for; an unset field matches all jobs.
+type Query = index.Query
+
+// List passes the jobs that match to yield, newest first, until yield returns false.
+// A listing that takes long stops early, so that others get their turn: then rest is
+// above 0, and jobs below it were not searched.
+func (h *History) List(ctx context.Context, q Query, yield func(fsm.Head) bool) (rest fsm.JobID, err error) {
+	if q.Below == 0 {
+		q.Below = math.MaxUint64
 	}
-	return opened(key, b)
+	pending := h.listPending(&q)
+	more := true
+	give := func(head fsm.Head) bool {
+		for more && len(pending) > 0 && pending[0].ID() >= head.ID {
+			a := pending[0]
+			pending = pending[1:]
+			if a.ID() == head.ID {
+				break // it was written in the meantime
+			}
+			more = yield(a.Head())
+		}
+		more = more && yield(head)
+		return more
+	}
+	err = h.view(func(tx *bbolt.Tx) (err error) {
+		rest, err = index.Open(tx, tx.Bucket(bucketJobs)).Search(ctx, &q, func(key, value []byte) (bool, error) {
+			_, head, err := readHead(key, value)
+			if err != nil || !q.Match(&head.Job) {
+				return err == nil, err
+			}
+			return give(head), nil
+		})
+		return err
+	})
+	for ; err == nil && more && len(pending) > 0 && pending[0].ID() >= rest; pending = pending[1:] {
+		more = yield(pending[0].Head())
+	}
+	return rest, err
+}
+
+// listPending returns the matching jobs that are not in the file yet, newest first.
+// Like pendingJob, it must be called before the file is read.
+func (h *History) listPending(q *Query) []*fsm.ArchivedJob {
+	h.mu.Lock()
+	list := make([]*fsm.ArchivedJob, 0, len(h.pending))
+	for id, a := range h.pending {
+		if id < q.Below {
+			list = append(list, a)
+		}
+	}
+	h.mu.Unlock()
+	list = slices.DeleteFunc(list, func(a *fsm.ArchivedJob) bool {
+		job := a.Job()
+		return !q.Match(&job)
+	})
+	slices.SortFunc(list, func(a, b *fsm.ArchivedJob) int { return cmp.Compare(b.ID(), a.ID()) })
+	return list
 }

@@ -16,7 +16,7 @@ import (
 
 // scrubbed makes a Config look at the file at once, and again and again.
 func scrubbed(cfg Config, path string) Config {
-	cfg.Path, cfg.ScrubFirst, cfg.ScrubEvery, cfg.ScrubRate = path, time.Millisecond, 20*time.Millisecond, 1<<30
+	cfg.Path, cfg.ScrubDelay, cfg.ScrubInterval, cfg.ScrubRate = path, time.Millisecond, 20*time.Millisecond, 1<<30
 	return cfg
 }
 
@@ -58,7 +58,7 @@ func TestAFlippedBitIsFoundBeforeAnybodyAsks(t *testing.T) {
 		r := l.replica(scrubbed(from(whole), write(t, bad))).restore(snapshot).apply()
 		until(t, "all was looked at, and mended", func() bool { return r.Stats().Scrubs > 0 && !r.Incomplete() })
 		r.check(Query{Since: 1, Before: l.now}, Query{Name: "n0"}, Query{Labels: map[string]string{"i": "3"}}, Query{States: []fsm.JobState{fsm.JobFailed}})
-		if r.Stats().Damaged > 0 {
+		if r.Stats().Quarantined > 0 {
 			mended++
 		}
 		r.stop()
@@ -72,8 +72,8 @@ func TestAFlippedBitIsFoundBeforeAnybodyAsks(t *testing.T) {
 func TestACheckFindsNothingWhereNothingIsWrong(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
-	cfg := scrubbed(Config{MaxJobs: 40, Delay: time.Millisecond}, filepath.Join(t.TempDir(), "history.db"))
-	cfg.ScrubEvery = 2 * time.Millisecond
+	cfg := scrubbed(Config{MaxJobs: 40, WriteDelay: time.Millisecond}, filepath.Join(t.TempDir(), "history.db"))
+	cfg.ScrubInterval = 2 * time.Millisecond
 	r := l.replica(cfg)
 	for i := range 200 {
 		s := shape{name: fmt.Sprintf("n%d", i%3), tasks: 1 + i%4*50, body: 400, state: fsm.JobCompleted, labels: map[string]string{"i": fmt.Sprint(i)}}
@@ -83,7 +83,7 @@ func TestACheckFindsNothingWhereNothingIsWrong(t *testing.T) {
 	r.sync()
 	seen := r.Stats().Scrubs
 	until(t, "it was checked twice more", func() bool { return r.Stats().Scrubs >= seen+2 })
-	if s := r.Stats(); s.Damaged > 0 || s.Scrubbed == 0 {
+	if s := r.Stats(); s.Quarantined > 0 || s.Scrubbed == 0 {
 		t.Errorf("stats are %+v", s)
 	}
 }
@@ -110,7 +110,7 @@ func TestAReplicaAloneKeepsWhatCanBeRead(t *testing.T) {
 	}
 	cfg := Config{Sources: func(context.Context) ([]Source, bool) { return nil, true }}
 	r := l.replica(scrubbed(cfg, write(t, good))).restore(snapshot).apply()
-	until(t, "all was looked at, and mended", func() bool { s := r.Stats(); return s.Damaged > 0 && s.Scrubs > 0 && !r.Incomplete() })
+	until(t, "all was looked at, and mended", func() bool { s := r.Stats(); return s.Quarantined > 0 && s.Scrubs > 0 && !r.Incomplete() })
 	if _, ok, err := r.Find(lost); ok || err != nil {
 		t.Errorf("job %d, which cannot be read: %v, %v", lost, ok, err)
 	}

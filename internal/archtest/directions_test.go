@@ -39,12 +39,15 @@ var mayImport = map[string][]string{
 	"coordinator/raftnode":  {"internal/mapped", "internal/timescale"},
 	"coordinator/leader":    {"internal/timescale"},
 	"coordinator/sequencer": {"fsm", "scheduler/...", "proto/...", "internal/columns", "internal/timescale"},
-	"coordinator/history":   {"fsm", "proto/...", "internal/mapped"},
+	"coordinator/history":   {"fsm", "coordinator/history/...", "proto/...", "internal/mapped"},
 	"coordinator/notify":    {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":   {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
 	"coordinator/api":       {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody"},
 	"coordinator/web":       {"proto/dtask/v1"},
 	"coordinator":           {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
+
+	"coordinator/history/format": {"fsm"},
+	"coordinator/history/index":  {"fsm", "coordinator/history/format"},
 
 	// What all may lean on; it leans on nothing.
 	"internal/archtest":  {},

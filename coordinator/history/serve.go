@@ -1,0 +1,109 @@
+package history
+
+import (
+	"bytes"
+	"context"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/dtask/dtask/coordinator/history/format"
+)
+
+// serveBatch is how many bytes of records are read in one transaction.
+const serveBatch = 1 << 20
+
+// Serve is Source.Fetch for another replica. No transaction is open while it calls
+// send.
+func (h *History) Serve(ctx context.Context, after Position, to uint64, send func(c Chunk, complete bool) error) (complete bool, err error) {
+	h.mu.Lock()
+	taken := h.takenToLocked()
+	h.mu.Unlock()
+	if err := h.Sync(ctx, min(to, taken)); err != nil {
+		return false, err
+	}
+	complete = h.completeFor(after, to)
+	for {
+		var heads []Chunk
+		err := h.view(func(tx *bbolt.Tx) (err error) {
+			heads, err = readHeads(tx, after, to)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+		for _, c := range heads {
+			if err := h.serveParts(c, complete, send); err != nil {
+				return false, err
+			}
+			if err := send(c, complete); err != nil {
+				return false, err
+			}
+			after = c.Position
+		}
+		if len(heads) == 0 {
+			// The file may have been quarantined in the meantime.
+			return complete && h.completeFor(after, to), ctx.Err()
+		}
+	}
+}
+
+// completeFor reports whether the file lacks no job of a range of the log.
+func (h *History) completeFor(after Position, to uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.damaged || h.meta.completeTo < to {
+		return false
+	}
+	for _, gaps := range [][]gap{h.meta.gaps, h.newGaps} {
+		for _, g := range gaps {
+			if g.From.Index < to && g.To > after.Index {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// readHeads reads up to serveBatch bytes of records, without their parts.
+func readHeads(tx *bbolt.Tx, after Position, to uint64) (list []Chunk, err error) {
+	jobs, c, size := tx.Bucket(bucketJobs), tx.Bucket(bucketOrder).Cursor(), 0
+	for k, _ := c.Seek(after.key()); k != nil && size < serveBatch; k, _ = c.Next() {
+		p, ok := parsePosition(k)
+		if !ok || p.Index > to {
+			break
+		}
+		if !after.before(p) {
+			continue
+		}
+		key := format.JobKey(p.Job)
+		s, err := readRecord(key, jobs.Get(key))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Chunk{Position: p, Total: s.parts, Data: bytes.Clone(s.data)})
+		size += len(s.data)
+	}
+	return list, nil
+}
+
+// serveParts sends the parts of a record.
+func (h *History) serveParts(head Chunk, complete bool, send func(c Chunk, complete bool) error) error {
+	for part := uint32(1); part <= head.Total; part++ {
+		var b []byte
+		err := h.view(func(tx *bbolt.Tx) error {
+			if tx.Bucket(bucketJobs).Get(format.JobKey(head.Job)) == nil {
+				return nil // it expired in the meantime
+			}
+			found, err := readPart(tx, head.Job, part)
+			b = bytes.Clone(found)
+			return err
+		})
+		if err != nil || b == nil {
+			return err
+		}
+		if err := send(Chunk{Position: head.Position, Number: part, Data: b}, complete); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package history
+
+import (
+	"encoding/binary"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/dtask/dtask/coordinator/history/format"
+	"github.com/dtask/dtask/coordinator/history/index"
+	"github.com/dtask/dtask/fsm"
+)
+
+// storeJobs stores jobs in a transaction and overwrites those that are stored already.
+// The memory of what it stores must stay until the transaction ends.
+func storeJobs(tx *bbolt.Tx, m *meta, list []encoded, memory *arena) error {
+	jobs, order := tx.Bucket(bucketJobs), tx.Bucket(bucketOrder)
+	jobs.FillPercent, order.FillPercent = fillPercent, fillPercent
+	var removed []index.Entry
+	added := make([]index.Entry, 0, len(list))
+	k, _ := jobs.Cursor().Last()
+	highest, _ := format.ParseJobKey(k) // jobs mostly leave in the order of their IDs
+	var key, position []byte            // reused: bbolt copies keys
+	for i := range list {
+		e := &list[i]
+		key, position = format.AppendJobKey(key[:0], e.Job), e.appendKey(position[:0])
+		if e.Job <= highest {
+			if old := jobs.Get(key); old != nil {
+				entry, _, err := removeJob(tx, m, key, old)
+				if err != nil {
+					return err
+				}
+				removed = append(removed, entry)
+			}
+		}
+		highest = max(highest, e.Job)
+		if err := jobs.Put(key, e.value); err != nil {
+			return err
+		}
+		if err := order.Put(position, binary.BigEndian.AppendUint64(memory.bytes(8), e.cost)); err != nil {
+			return err
+		}
+		added = append(added, e.entry)
+		m.jobs++
+		m.bytes += e.cost
+	}
+	x := index.Open(tx, jobs)
+	if err := x.Remove(removed); err != nil {
+		return err
+	}
+	return x.Add(added)
+}
+
+// removeJob removes a job from the buckets of jobs and order. It leaves the parts,
+// since those of a newer record may be stored already, and the index.
+func removeJob(tx *bbolt.Tx, m *meta, key, value []byte) (entry index.Entry, parts uint32, err error) {
+	s, head, err := readHead(key, value)
+	if err != nil {
+		return entry, 0, err
+	}
+	order := tx.Bucket(bucketOrder)
+	position := Position{s.index, head.ID}.key()
+	c := order.Get(position)
+	if len(c) != 8 {
+		return entry, 0, format.Damaged("job %d is missing in the order", head.ID)
+	}
+	size := binary.BigEndian.Uint64(c)
+	if m.jobs == 0 || m.bytes < size {
+		return entry, 0, format.Damaged("it has more jobs than it counts")
+	}
+	m.jobs, m.bytes = m.jobs-1, m.bytes-size
+	if err := order.Delete(position); err != nil {
+		return entry, 0, err
+	}
+	return index.NewEntry(&head, nil), s.parts, tx.Bucket(bucketJobs).Delete(key)
+}
+
+// expire drops at most limit of the oldest jobs, as long as they are too old or too
+// many.
+func (h *History) expire(tx *bbolt.Tx, m *meta, limit int) (n int, err error) {
+	jobs, parts := tx.Bucket(bucketJobs), tx.Bucket(bucketParts)
+	var removed []index.Entry
+	for ; n < limit && m.jobs > 0; n++ {
+		k, _ := tx.Bucket(bucketOrder).Cursor().First()
+		oldest, ok := parsePosition(k)
+		if !ok {
+			return n, format.Damaged("it counts %d jobs and has none", m.jobs)
+		}
+		key := format.JobKey(oldest.Job)
+		value := jobs.Get(key)
+		if m.jobs <= h.cfg.MaxJobs && m.bytes <= h.cfg.MaxBytes {
+			_, head, err := readHead(key, value)
+			if err != nil {
+				return n, err
+			}
+			if head.EndedMS >= m.expireBefore {
+				break
+			}
+		}
+		entry, count, err := removeJob(tx, m, key, value)
+		if err != nil {
+			return n, err
+		}
+		removed = append(removed, entry)
+		for part := uint32(1); part <= count; part++ {
+			if err := parts.Delete(partKey(oldest.Job, part)); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, index.Open(tx, jobs).Remove(removed)
+}
+
+// verifyJob checks that the index finds a job.
+func verifyJob(tx *bbolt.Tx, head *fsm.Head) error {
+	return index.Open(tx, tx.Bucket(bucketJobs)).Verify(index.NewEntry(head, nil))
+}
