@@ -15,9 +15,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// TestNoWorkerThatIsWellIsGivenUp keeps the processors busier than they can be,
-// and stops leaders for up to half a minute: no task that runs is begun again,
-// and no worker is lost.
+// TestNoWorkerThatIsWellIsGivenUp saturates the processors and stops leaders for up to half a
+// minute: no running task is started again, and no healthy worker is marked down.
 func TestNoWorkerThatIsWellIsGivenUp(t *testing.T) {
 	if v := os.Getenv(suiteVariable); v != "smoke" && v != "measure" {
 		t.Skip("make chaos-smoke runs this")
@@ -40,7 +39,7 @@ func TestNoWorkerThatIsWellIsGivenUp(t *testing.T) {
 		clustertest.Must(t, cluster.Pause(t.Context(), length))
 		clustertest.Must(t, leader.Resume())
 		clustertest.Must(t, cluster.Pause(t.Context(), 2*time.Second))
-		if !leader.Running() { // it ends itself if it was stopped in a call of its disk
+		if !leader.Running() { // it exits if it was stopped during a disk call
 			t.Logf("%s ended after a stop of %v, and is started again", leader.Name, length)
 			clustertest.Must(t, leader.Start(t.Context()))
 		}
@@ -82,7 +81,7 @@ func submitLong(t *testing.T, c *cluster.Cluster, book, name string, many int, w
 	return id
 }
 
-// upSince is since when each worker is up.
+// upSince returns since when each worker is up.
 func upSince(t *testing.T, c *cluster.Cluster) map[string]time.Time {
 	t.Helper()
 	cl, err := c.Client()

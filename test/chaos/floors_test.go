@@ -8,17 +8,17 @@ import (
 	"github.com/dtask/dtask/test/chaos/nemesis"
 )
 
-// proof is what a run went through, as far as it has floors for it.
+// proof is what a run exercised, as far as minimums exist for it.
 type proof struct {
-	rate        float64  // successful calls a second
-	unused      []string // links that nobody ever dialled
+	rate        float64  // successful calls per second
+	unused      []string // links that were never dialed
 	kinds       int      // of faults that fired
 	leaderKills int
 	tasks       int64 // acknowledged
 }
 
-// tooLittle says what of a run is below its floors: a checker that finds nothing
-// has shown nothing unless there was something to find.
+// tooLittle lists what a run did too little of: a checker that finds nothing proves nothing
+// unless there was something to find.
 func tooLittle(o *options, p *proof) (missing []string) {
 	below := func(is bool, format string, args ...any) {
 		if is {

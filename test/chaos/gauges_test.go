@@ -16,7 +16,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// What of a process is looked at.
+// Quantities that are measured per process.
 const (
 	resident   = "resident memory, MiB"
 	openFiles  = "open files"
@@ -25,31 +25,31 @@ const (
 	onDisk     = "on disk, MiB"
 )
 
-// slack is by how much something may be larger in the end than after the warm-up, for
-// what a run measures is never quite the same twice: so much, and a share.
+// slack is how much a quantity may grow between the warm-up and the end, because measurements
+// vary: an absolute amount and a share.
 var slack = map[string]struct{ least, share float64 }{
 	resident: {16, 0.15}, openFiles: {8, 0}, threads: {8, 0.25}, goroutines: {16, 0.1}, onDisk: {16, 0.15},
 }
 
-// gauge is one thing of one process.
+// gauge is one quantity of one process.
 type gauge struct{ process, what string }
 
-// gauges are what was seen of all processes, over time.
+// gauges holds the measurements of all processes over time.
 type gauges struct {
-	at   []time.Duration // of the looks
+	at   []time.Duration // of the measurements
 	seen map[gauge][]float64
 }
 
 func newGauges() *gauges { return &gauges{seen: make(map[gauge][]float64)} }
 
-// look looks at all processes of a cluster once.
+// look measures all processes of a cluster once.
 func (g *gauges) look(ctx context.Context, c *cluster.Cluster, at time.Duration) error {
 	g.at = append(g.at, at)
 	var errs []error
 	for _, n := range c.Coordinators() {
 		figures, err := n.Metrics(ctx)
 		if errors.Is(err, context.DeadlineExceeded) {
-			figures, err = n.Metrics(ctx) // the machine was busy with something else
+			figures, err = n.Metrics(ctx) // the machine was busy
 		}
 		g.add(n.Name, goroutines, figures["go_goroutines"])
 		errs = append(errs, err, g.process(n.Process, n.DataDir))
@@ -64,7 +64,7 @@ func (g *gauges) add(process, what string, value float64) {
 	g.seen[gauge{process, what}] = append(g.seen[gauge{process, what}], value)
 }
 
-// process looks at what the kernel knows of a process, and at its folder.
+// process measures what the kernel knows of a process, and its data directory.
 func (g *gauges) process(p *cluster.Process, dir string) error {
 	about, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	if err != nil {
@@ -96,12 +96,12 @@ func (g *gauges) process(p *cluster.Process, dir string) error {
 	return nil
 }
 
-// statusField is a number of /proc/PID/status.
+// statusField reads a number from /proc/PID/status.
 func statusField(about []byte, name string) float64 {
 	for line := range strings.Lines(string(about)) {
 		if rest, ok := strings.CutPrefix(line, name+":"); ok {
 			if words := strings.Fields(rest); len(words) > 0 {
-				value, _ := strconv.ParseFloat(words[0], 64) // the kernel's own
+				value, _ := strconv.ParseFloat(words[0], 64) // written by the kernel
 				return value
 			}
 		}
@@ -109,9 +109,9 @@ func statusField(about []byte, name string) float64 {
 	return 0
 }
 
-// judge compares the first third after the warm-up with the last, by the least of
-// each: what comes and goes, as garbage does, is not counted. It returns a table, and
-// the lines of what has grown.
+// judge compares the minimum of each quantity in the first third after the warm-up with that of
+// the last third, so that temporary amounts such as garbage don't count. It returns a table and
+// the lines of the quantities that have grown.
 func (g *gauges) judge(warm time.Duration) (table string, grown []string) {
 	from, _ := slices.BinarySearch(g.at, warm)
 	third := (len(g.at) - from) / 3

@@ -15,13 +15,14 @@ import (
 )
 
 const (
-	// feeders submit one job after another, each when its last has ended.
+	// feeders is the number of goroutines that submit jobs, each one after its previous job has
+	// ended.
 	feeders = 8
-	// endLimit is how long a job may take: a guard, jobs take seconds.
+	// endLimit is how long a job may take. It is a guard: jobs take seconds.
 	endLimit = 2 * time.Minute
 )
 
-// A load is work that goes on while a cluster is broken.
+// A load is work that continues while a cluster is broken.
 type load struct {
 	c     *cluster.Cluster
 	path  string // of the ledger
@@ -34,7 +35,7 @@ type load struct {
 	errs  []error
 }
 
-// acknowledged is a job that the cluster said it has stored.
+// acknowledged is a job that the cluster has acknowledged.
 type acknowledged struct {
 	id    string
 	after map[string][]string
@@ -58,7 +59,7 @@ func start(t *testing.T, seed uint64) *load {
 	return l
 }
 
-// feed submits jobs until it is told to stop, and sees each to its end.
+// feed submits jobs until the load stops, and waits for the end of each.
 func (l *load) feed(until, ctx context.Context, random *rand.Rand, feeder int) {
 	for n := 0; until.Err() == nil; n++ {
 		file, after := l.job(random, fmt.Sprintf("job-%d-%d", feeder, n))
@@ -86,7 +87,7 @@ func (l *load) submit(ctx context.Context, file string, after map[string][]strin
 	return id, nil
 }
 
-// job makes a random graph of commands that take 0.2 to 1 s.
+// job makes a random graph of commands that take 0.2 to 1 s each.
 func (l *load) job(random *rand.Rand, name string) (string, map[string][]string) {
 	after := make(map[string][]string)
 	var tasks []cluster.TaskFile
@@ -103,7 +104,7 @@ func (l *load) job(random *rand.Rand, name string) (string, map[string][]string)
 	return cluster.JobFile(name, tasks...), after
 }
 
-// kill kills a coordinator and remembers when.
+// kill kills a coordinator and records the time.
 func (l *load) kill(t *testing.T, n *cluster.Coordinator) {
 	t.Helper()
 	at, err := ledger.Now()
@@ -114,8 +115,7 @@ func (l *load) kill(t *testing.T, n *cluster.Coordinator) {
 	l.kills = append(l.kills, at)
 }
 
-// awaitBegun returns once so many more commands have begun than now: there is
-// load again.
+// awaitBegun returns when n more commands have started: load has resumed.
 func (l *load) awaitBegun(t *testing.T, more int) {
 	t.Helper()
 	lines, err := ledger.Read(l.path)
@@ -133,7 +133,7 @@ func (l *load) awaitBegun(t *testing.T, more int) {
 	}))
 }
 
-// judge ends the load, waits for all that was acknowledged, and judges it.
+// judge ends the load, waits for all acknowledged jobs, and checks them.
 func (l *load) judge(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -171,7 +171,7 @@ func (l *load) judge(t *testing.T) {
 	clustertest.Must(t, l.c.AwaitEqual(ctx))
 }
 
-// ranThroughKills counts the commands that ran while a coordinator was killed.
+// ranThroughKills counts the commands that were running while a coordinator was killed.
 func (l *load) ranThroughKills(runs []ledger.Run) int {
 	through := 0
 	for _, r := range runs {

@@ -22,7 +22,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// measured skips a test that takes minutes and says figures, not truths.
+// measured skips tests that take minutes and print figures without asserting them.
 func measured(t *testing.T) {
 	t.Helper()
 	if os.Getenv(suiteVariable) != "measure" {
@@ -30,7 +30,7 @@ func measured(t *testing.T) {
 	}
 }
 
-// row prints the spread of some times.
+// row prints the spread of some durations.
 func row(t *testing.T, what string, times []time.Duration) {
 	t.Helper()
 	if len(times) == 0 {
@@ -44,10 +44,10 @@ func row(t *testing.T, what string, times []time.Duration) {
 	t.Logf("| %-62s | n %3d | median %7s | p99 %7s | max %7s |", what, len(times), at(500), at(990), at(1000))
 }
 
-// A loss takes the leader away; the returned function gives it back.
+// A loss disables the leader; the returned function restores it.
 type loss func(ctx context.Context, m *meter, leader *cluster.Coordinator) (back func(context.Context) error, err error)
 
-// A meter is a cluster on which losses of leaders are measured.
+// A meter is a cluster on which leader losses are measured.
 type meter struct {
 	c     *cluster.Cluster
 	net   *nemesis.Net
@@ -55,7 +55,7 @@ type meter struct {
 	cl    *client.Client
 }
 
-// with is what a meter's cluster has that can be broken, beside processes.
+// with lists what can be broken in a meter's cluster besides processes.
 type with int
 
 const (
@@ -64,7 +64,7 @@ const (
 	disks
 )
 
-// newMeter starts a cluster with what can be broken.
+// newMeter starts a cluster with the parts that can be broken.
 func newMeter(t *testing.T, what with) *meter {
 	t.Helper()
 	cfg := cluster.Config{Workers: 2, Slots: 16, WorkerProgram: cluster.MarkWorker}
@@ -106,7 +106,7 @@ func (m *meter) attach(t *testing.T) {
 	t.Cleanup(func() {
 		var errs []error
 		for _, d := range m.disks {
-			errs = append(errs, d.Heal()) // or who uses it could not end
+			errs = append(errs, d.Heal()) // otherwise its users could not exit
 		}
 		if err := errors.Join(append(errs, m.c.Close(), m.disks.Close())...); err != nil {
 			t.Error(err)
@@ -128,8 +128,8 @@ func flow(tasks int) (*dtaskv1.JobSpec, error) {
 	return job, nil
 }
 
-// gap has tasks end all the time, takes the leader away, and finds for how long
-// no completion was accepted.
+// gap keeps tasks completing, disables the leader, and measures how long no completion was
+// accepted.
 func (m *meter) gap(ctx context.Context, lose loss) (cluster.Gap, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -177,7 +177,7 @@ func stopIt(_ context.Context, _ *meter, leader *cluster.Coordinator) (func(cont
 		if err := leader.Resume(); err != nil {
 			return err
 		}
-		// A stop as long as a disk may not hang ends the process when it goes on.
+		// A process that was stopped for longer than its disk limit exits when it resumes.
 		if cluster.Pause(ctx, time.Second) == nil && !leader.Running() {
 			return leader.Start(ctx)
 		}
@@ -185,8 +185,8 @@ func stopIt(_ context.Context, _ *meter, leader *cluster.Coordinator) (func(cont
 	}, leader.Pause()
 }
 
-// hangIt lets every sync of the leader's store wait until it is back: the process, which
-// gives itself up after 1.5 s, cannot end before, and is started again then.
+// hangIt blocks every sync of the leader's store until the leader is restored. The process
+// aborts after 1.5 s but can't exit before the disk is back, and is restarted then.
 func hangIt(_ context.Context, m *meter, leader *cluster.Coordinator) (func(context.Context) error, error) {
 	hang, err := m.disks[leader.Name].Hang(faultfs.Sync, faultfs.LogFiles)
 	if err != nil {
@@ -234,8 +234,8 @@ func onewayIt(out bool) loss {
 	}
 }
 
-// TestMeasureTheLossOfALeader says for how long no completion is accepted when
-// the leader is lost in one way or another.
+// TestMeasureTheLossOfALeader measures how long no completion is accepted after the leader is
+// lost in various ways.
 func TestMeasureTheLossOfALeader(t *testing.T) {
 	measured(t)
 	for _, c := range []struct {
@@ -270,8 +270,8 @@ func TestMeasureTheLossOfALeader(t *testing.T) {
 	}
 }
 
-// TestMeasureTheLossOfAWorker says how long it takes until a task whose worker was
-// killed runs elsewhere, where there is room for it.
+// TestMeasureTheLossOfAWorker measures how long it takes until a task whose worker was killed
+// runs on another worker with free slots.
 func TestMeasureTheLossOfAWorker(t *testing.T) {
 	measured(t)
 	c := clustertest.Start(t, cluster.Config{Workers: 6, Slots: 4})
@@ -285,7 +285,8 @@ func TestMeasureTheLossOfAWorker(t *testing.T) {
 		}
 		id, err := c.Submit(t.Context(), cluster.JobFile("long", tasks...))
 		clustertest.Must(t, err)
-		// Fewer than half of the workers at once: more are the leader's own fault first.
+		// Kill fewer than half of the workers at once: the leader would first suspect itself if
+		// more failed.
 		some := []*cluster.Worker{c.Workers()[round%6], c.Workers()[(round+3)%6]}
 		held := awaitHeld(t, book, id, some...)
 		at, err := ledger.Now()
@@ -305,7 +306,8 @@ func TestMeasureTheLossOfAWorker(t *testing.T) {
 	row(t, fmt.Sprintf("%d workers killed → each of their tasks begun elsewhere", rounds*together), times)
 }
 
-// awaitHeld returns what of a job runs on some workers, once each has something.
+// awaitHeld returns the tasks of a job that run on the given workers, when each of them runs
+// some.
 func awaitHeld(t *testing.T, book, job string, some ...*cluster.Worker) []ledger.Run {
 	t.Helper()
 	var held []ledger.Run
@@ -335,7 +337,7 @@ func awaitHeld(t *testing.T, book, job string, some ...*cluster.Worker) []ledger
 	return held
 }
 
-// awaitAgain returns when a task was begun again.
+// awaitAgain returns when a task was started again.
 func awaitAgain(t *testing.T, book string, before ledger.Run) time.Duration {
 	t.Helper()
 	var at time.Duration

@@ -11,7 +11,7 @@ import (
 	"github.com/dtask/dtask/test/chaos/nemesis"
 )
 
-// defaults are the options of a run of some minutes.
+// defaults are the options of a run of several minutes.
 func defaults(t *testing.T, minutes float64) options {
 	t.Helper()
 	return options{
@@ -22,9 +22,8 @@ func defaults(t *testing.T, minutes float64) options {
 	}
 }
 
-// TestSmoke is the suite's share of each run of CI: every kind of fault that can
-// be applied to processes and links, many leaders killed, much work, and no
-// promise broken.
+// TestSmoke is the suite's part of each CI run: every kind of fault that can be applied to
+// processes and links, many killed leaders, much work, and no broken promise.
 func TestSmoke(t *testing.T) {
 	if os.Getenv(suiteVariable) != "smoke" {
 		t.Skip("make chaos-smoke runs this")
@@ -35,7 +34,7 @@ func TestSmoke(t *testing.T) {
 	chaos(t, o)
 }
 
-// TestNemesis goes on for as long as it is told to.
+// TestNemesis runs for the requested time.
 func TestNemesis(t *testing.T) {
 	if os.Getenv(minutesVariable) == "" || os.Getenv(suiteVariable) != "" {
 		t.Skip("make chaos runs this")
@@ -45,9 +44,9 @@ func TestNemesis(t *testing.T) {
 	chaos(t, o)
 }
 
-// kindsOf is how many kinds of faults a run must at least fire that lasts so long. The
-// deck has a few hundred cards at most, of which about one comes up each second, and
-// half of them break something that is not broken already.
+// kindsOf returns how many kinds of faults a run of this length must fire at least. The deck
+// has at most a few hundred cards. About one per second is drawn, and half of them affect
+// something that is not broken already.
 func kindsOf(lasts time.Duration) int {
 	switch {
 	case os.Getenv(faultsVariable) != "":
@@ -60,18 +59,18 @@ func kindsOf(lasts time.Duration) int {
 	return 45
 }
 
-// TestKills does nothing but kill leaders, for as long as it is told to.
+// TestKills only kills leaders, for the requested time.
 func TestKills(t *testing.T) {
 	if os.Getenv(suiteVariable) != "kills" {
 		t.Skip("make chaos-kills runs this")
 	}
 	o := defaults(t, 5)
-	o.Disks = false // nothing breaks here but processes
+	o.Disks = false // only processes break here
 	o.Kills, o.KillsFor, o.For = 1<<20, o.For, 0
 	chaos(t, o)
 }
 
-// chaos kills leaders in a row, and then goes through a plan of all faults.
+// chaos kills leaders in a row, and then runs a plan of all faults.
 func chaos(t *testing.T, o options) {
 	t.Helper()
 	faults := chosen(&o)

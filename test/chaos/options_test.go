@@ -17,27 +17,26 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// Variables that say what to do. Those of a run are printed as its replay line.
+// Environment variables that select what runs. Those of a run are printed as its replay line.
 const (
 	suiteVariable   = "DTASK_CHAOS"         // smoke, kills, measure or soak
 	seedVariable    = "DTASK_CHAOS_SEED"    // a number
-	minutesVariable = "DTASK_CHAOS_MINUTES" // how long
-	faultsVariable  = "DTASK_CHAOS_FAULTS"  // kinds or names, with commas between
+	minutesVariable = "DTASK_CHAOS_MINUTES" // duration in minutes
+	faultsVariable  = "DTASK_CHAOS_FAULTS"  // kinds or names, separated by commas
 	disksVariable   = "DTASK_CHAOS_DISKS"   // 0: ordinary disks
-	killsVariable   = "DTASK_CHAOS_KILLS"   // kills of leaders in a row before all else
+	killsVariable   = "DTASK_CHAOS_KILLS"   // kills of leaders in a row at the start
 	oftenVariable   = "DTASK_CHAOS_OFTEN"   // kinds to draw more often than others: F19=4,F36=2
 )
 
-// options are a run's, expanded: together with the commit they say all that was
-// asked for.
+// options are the expanded options of a run: with the commit, they describe the whole request.
 type options struct {
 	Seed  uint64        `json:"seed"`
 	For   time.Duration `json:"for"`   // of the plan, about
 	Kills int           `json:"kills"` // of leaders in a row, first
-	// KillsFor ends the row after that time; 0 = not before all are done.
+	// KillsFor ends the kills after that time (0 = run all of them).
 	KillsFor time.Duration `json:"kills_for"`
 	Faults   []string      `json:"faults"` // names
-	// Often is how many times as often as others a kind is drawn.
+	// Often maps a kind to how many times as often as others it is drawn.
 	Often   map[string]int `json:"often"`
 	Workers int            `json:"workers"`
 	Slots   int            `json:"slots"`
@@ -47,14 +46,14 @@ type options struct {
 	Pace    time.Duration  `json:"pace"`
 	Most    time.Duration  `json:"most"`
 
-	// Floors: a run that stays below proves too little, and fails.
+	// Floors: a run below them proves too little and fails.
 	MinKinds       int     `json:"min_kinds"`
 	MinLeaderKills int     `json:"min_leader_kills"`
 	MinTasks       int     `json:"min_tasks"`
-	MinRate        float64 `json:"min_rate"` // successful calls a second, outages included
+	MinRate        float64 `json:"min_rate"` // successful calls per second, outages included
 }
 
-// number reads a variable, which may be missing.
+// number reads a variable; it may be missing.
 func number[T int | uint64 | float64](t *testing.T, name string, missing T) T {
 	t.Helper()
 	text := os.Getenv(name)
@@ -68,8 +67,7 @@ func number[T int | uint64 | float64](t *testing.T, name string, missing T) T {
 	return value
 }
 
-// chosen are the faults that the variable asks for, or all, with the options'
-// names for them.
+// chosen returns the requested faults, or all, with their names for the options.
 func chosen(o *options) []nemesis.Fault {
 	asked := strings.FieldsFunc(os.Getenv(faultsVariable), func(r rune) bool { return r == ',' })
 	var some []nemesis.Fault
@@ -82,11 +80,11 @@ func chosen(o *options) []nemesis.Fault {
 	return some
 }
 
-// enough is how often each kind of fault is to be in the record.
+// enough is how often each kind of fault should be in the record.
 const enough = 20
 
-// lacking are the kinds of which the record has too few, each with how many times as
-// often as the others it is to be drawn.
+// lacking returns the kinds of which the record has too few, each with how many times as often
+// as the others it is drawn.
 func lacking(fired map[string]int, faults []nemesis.Fault) map[string]int {
 	often := make(map[string]int)
 	for _, f := range faults {
@@ -97,7 +95,7 @@ func lacking(fired map[string]int, faults []nemesis.Fault) map[string]int {
 	return often
 }
 
-// oftenOf is what the variable says, or else what the record that is added to lacks.
+// oftenOf returns what the variable requests, or else what the record lacks.
 func oftenOf(t *testing.T, faults []nemesis.Fault) map[string]int {
 	t.Helper()
 	if text, given := os.LookupEnv(oftenVariable); given {
@@ -137,7 +135,7 @@ func writeOften(often map[string]int) string {
 	return strings.Join(entries, ",")
 }
 
-// replay is the line that repeats a run.
+// replay returns the line that repeats a run.
 func (o *options) replay(t *testing.T) string {
 	t.Helper()
 	line := fmt.Sprintf("%s=%d %s=%g", seedVariable, o.Seed, minutesVariable, max(o.For, o.KillsFor).Minutes())
@@ -152,7 +150,7 @@ func (o *options) replay(t *testing.T) string {
 	return fmt.Sprintf("%s GOMAXPROCS=%d go test -count=1 -v -timeout 0 -run '^%s$' ./test/chaos", line, runtime.GOMAXPROCS(0), t.Name())
 }
 
-// seedOf is the seed of a test, which is printed with the line that repeats it.
+// seedOf returns the seed of a test and prints it with the line that repeats the test.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed := number(t, seedVariable, rand.Uint64())
@@ -160,8 +158,8 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// untilOf is until when a test goes on: a share of DTASK_CHAOS_MINUTES from now.
-// Without it that is now: a test does what it must do at least.
+// untilOf returns when a test ends: a share of DTASK_CHAOS_MINUTES from now. Without the
+// variable that is now, and a test does only its minimum.
 func untilOf(t *testing.T, share float64) time.Time {
 	t.Helper()
 	given := os.Getenv(minutesVariable)

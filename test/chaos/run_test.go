@@ -24,21 +24,20 @@ import (
 )
 
 const (
-	// flowLimit is how long after everything was healed nothing may have
-	// completed: a guard, it takes seconds.
+	// flowLimit is the maximum time until the first completion after everything was healed. It
+	// is a guard: it takes seconds.
 	flowLimit = 60 * time.Second
-	// endOfAll is how long all jobs may take to end once nothing is broken: a
-	// guard.
+	// endOfAll is how long all jobs may take to end after everything was healed. It is a guard.
 	endOfAll = 5 * time.Minute
 )
 
-// A run is one cluster with its traffic and its troubles.
+// A run is one cluster with its traffic and its faults.
 type run struct {
 	o        options
 	c        *cluster.Cluster
 	net      *nemesis.Net
 	world    *nemesis.World
-	disks    faultfs.Disks // nil without
+	disks    faultfs.Disks // nil if unused
 	recorder *history.Recorder
 	work     *workload.Workload
 	began    time.Time
@@ -55,7 +54,7 @@ func startRun(t *testing.T, o options) *run {
 	r := &run{o: o, began: time.Now(), working: make(chan error, 1), nursing: make(chan error, 1), out: &nemesis.Outcome{
 		Fired: make(map[string]int), Names: make(map[string]int), Cannot: make(map[string]string),
 	}}
-	dir, err := os.MkdirTemp("", "dtask-chaos-") //nolint:usetesting // it is kept if the test fails
+	dir, err := os.MkdirTemp("", "dtask-chaos-") //nolint:usetesting // kept if the test fails
 	clustertest.Must(t, err)
 	book := filepath.Join(dir, "ledger")
 	folder := ""
@@ -65,7 +64,7 @@ func startRun(t *testing.T, o options) *run {
 	r.c, err = cluster.New(t.Context(), cluster.Config{
 		Dir: dir, DataFolder: folder, Workers: o.Workers, Slots: o.Slots, CoordinatorProgram: cluster.FaultyCoordinator,
 		WorkerProgram: cluster.MarkWorker, WorkerFlags: []string{"--ledger", book},
-		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may be a year ahead at once, and then rightly forget
+		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may be a year ahead together, and then expiry is correct
 	})
 	clustertest.Must(t, err)
 	drawStores(t, r.c, o.Seed)
@@ -102,14 +101,14 @@ func startRun(t *testing.T, o options) *run {
 	return r
 }
 
-// drawStores gives each coordinator one of the stores of the log, unless DTASK_LOG_STORE
-// names one for all: a cluster may have both.
+// drawStores gives each coordinator one of the log stores, unless DTASK_LOG_STORE names one for
+// all. A cluster may have both.
 func drawStores(t *testing.T, c *cluster.Cluster, seed uint64) {
 	t.Helper()
 	if os.Getenv(cluster.StoreVariable) != "" {
 		return
 	}
-	random := rand.New(rand.NewPCG(seed, 0x6c6f67)) // of its own: the plan does not change
+	random := rand.New(rand.NewPCG(seed, 0x6c6f67)) // a separate generator: the plan does not change
 	for _, n := range c.Coordinators() {
 		store := []string{"bolt", "wal"}[random.IntN(2)]
 		n.AddArgs("--log-store", store)
@@ -122,7 +121,7 @@ func (r *run) keep(t *testing.T) {
 	t.Helper()
 	var errs []error
 	for _, d := range r.disks {
-		errs = append(errs, d.Heal()) // or who uses it could not end
+		errs = append(errs, d.Heal()) // otherwise its users could not exit
 	}
 	errs = append(errs, r.c.Close(), r.net.Close())
 	if t.Failed() {
@@ -147,8 +146,8 @@ func (r *run) keep(t *testing.T) {
 	t.Logf("recheck: go run ./test/chaos/recheck %s", r.c.Dir)
 }
 
-// alive returns once a small job went through, and no replica lacks what ended while it
-// had lost its data.
+// alive returns when a small job has completed, and every replica has the jobs that ended while
+// it had lost its data.
 func (r *run) alive(ctx context.Context) error {
 	probing, cancel := context.WithTimeout(ctx, flowLimit)
 	defer cancel()
@@ -158,8 +157,8 @@ func (r *run) alive(ctx context.Context) error {
 	return r.world.AwaitWhole(ctx)
 }
 
-// judge ends the traffic, waits for all that is under way, stops everything, and
-// has all checkers look at it.
+// judge ends the traffic, waits for everything in progress, stops everything, and runs all
+// checkers.
 func (r *run) judge(t *testing.T, trouble error) {
 	t.Helper()
 	if trouble != nil {
@@ -171,7 +170,7 @@ func (r *run) judge(t *testing.T, trouble error) {
 	if err := <-r.working; err != nil {
 		t.Error(err)
 	}
-	if err := r.settle(ctx); err != nil { // also in trouble: what has merely not ended would look lost
+	if err := r.settle(ctx); err != nil { // also after an error: jobs still running would look lost
 		t.Error(err)
 	}
 	finals, err := r.work.Finals(ctx)
@@ -209,7 +208,7 @@ func (r *run) judge(t *testing.T, trouble error) {
 	r.floors(t, lasted)
 }
 
-// settle returns once everything is up and every job has ended.
+// settle returns when everything is up and every job has ended.
 func (r *run) settle(ctx context.Context) error {
 	if err := r.c.AwaitReady(ctx); err != nil {
 		return err
@@ -223,7 +222,7 @@ func (r *run) settle(ctx context.Context) error {
 	})
 }
 
-// save writes what the checkers read, so that they can be run again.
+// save writes the checkers' input, so that they can run again.
 func (r *run) save(t *testing.T, finals []check.Final) {
 	t.Helper()
 	clustertest.Must(t, check.WriteLines(filepath.Join(r.c.Dir, check.PlansFile), r.work.Plans()))
@@ -242,7 +241,7 @@ func (r *run) save(t *testing.T, finals []check.Final) {
 	clustertest.Must(t, os.WriteFile(filepath.Join(r.c.Dir, "about.json"), text, 0o600))
 }
 
-// table prints what was done.
+// table prints a summary of the run.
 func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, diverged int) {
 	t.Helper()
 	tally, world := r.work.Tally(), r.world.Tally()
@@ -276,11 +275,11 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 	t.Logf("\n%s", b.String())
 }
 
-// logged counts the lines of the replicas' logs that have some words.
+// logged counts the lines of the replicas' logs that match a pattern.
 func (r *run) logged(words string) int { return r.loggedBy("n", words) }
 
 func (r *run) loggedBy(prefix, words string) int {
-	paths, _ := filepath.Glob(filepath.Join(r.c.Dir, prefix+"*.log")) // the pattern is right
+	paths, _ := filepath.Glob(filepath.Join(r.c.Dir, prefix+"*.log")) // a valid pattern
 	n := 0
 	for _, path := range paths {
 		if text, err := os.ReadFile(path); err == nil {
@@ -300,7 +299,7 @@ func (r *run) record(t *testing.T, report check.Report, lasted time.Duration, di
 	}))
 }
 
-// floors fails a run that proved little.
+// floors fails a run that proved too little.
 func (r *run) floors(t *testing.T, lasted time.Duration) {
 	t.Helper()
 	for _, missing := range tooLittle(&r.o, &proof{

@@ -20,15 +20,15 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// A mix is one kind of jobs of a soak: so many users, each of whom submits one job
-// in a period, and waits for its end.
+// A mix is one kind of job in a soak: a number of users, each of whom submits one job per
+// period and waits for its end.
 type mix struct {
 	name   string
 	users  int
 	period time.Duration
 	tasks  int
 	file   func(c *cluster.Cluster, book string) string
-	cancel bool // it is cancelled a little later
+	cancel bool // cancelled a little later
 	ends   dtaskv1.JobState
 }
 
@@ -67,8 +67,8 @@ func mixes() []mix {
 	}
 }
 
-// TestSoak keeps a cluster at work of all kinds for as long as it is told to, with
-// nothing broken: once it has what it keeps, nothing of it grows.
+// TestSoak runs work of all kinds for the requested time with nothing broken: after the
+// warm-up, nothing grows.
 func TestSoak(t *testing.T) {
 	if os.Getenv(suiteVariable) != "soak" {
 		t.Skip("make soak runs this")
@@ -116,14 +116,15 @@ func TestSoak(t *testing.T) {
 	clustertest.Must(t, record.AppendIfAsked(t.Context(), &record.Run{Suite: "soak", Seconds: time.Since(began).Seconds(), Tasks: int(tasks.Load())}))
 }
 
-// warmUp is after how much of a soak all that is kept for a time is there: generated
-// keys, which are kept for ten minutes, when it lasts for half an hour.
+// warmUp is the part of a soak after which everything that is kept for a limited time has
+// reached its size, such as generated keys, which are kept for ten minutes, in a soak of half
+// an hour.
 func warmUp(lasts time.Duration) time.Duration {
 	return min(max(2*time.Minute, lasts*4/10), lasts*7/10)
 }
 
-// use is one user of a mix: he submits one job after another, sees each to its end,
-// and returns how many there were.
+// use is one user of a mix: it submits one job after another, waits for the end of each, and
+// returns their number.
 func (m *mix) use(ctx, until context.Context, c *cluster.Cluster) (jobs int64, err error) {
 	cl, err := c.Client()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// A Record is all that is known of a run.
+// A Record is everything known about a run.
 type Record struct {
 	Plans  []Plan
 	Calls  []history.Call
@@ -19,8 +19,7 @@ type Record struct {
 	Lines  []ledger.Line
 }
 
-// Account compares what was acknowledged with what there is and what was
-// executed.
+// Account compares what was acknowledged with what exists and with what was executed.
 func Account(r Record) []Fault {
 	a := newAccount(r)
 	a.submissions()
@@ -38,10 +37,10 @@ type account struct {
 	finals map[string]*Final // by id
 	named  map[string]*Final // by name
 	runs   map[place][]ledger.Run
-	ended  map[string]bool // jobs and tasks that somebody tried to cancel, by place
+	ended  map[string]bool // jobs and tasks that a client tried to cancel, by place
 }
 
-// place is where a run belongs.
+// place identifies the task that an execution belongs to.
 type place struct{ job, task string }
 
 func (p place) String() string { return p.job + "/" + p.task }
@@ -75,8 +74,8 @@ func newAccount(r Record) *account {
 	return a
 }
 
-// submissions: what was acknowledged is there, once and under one id; what was
-// refused for certain is not there.
+// submissions checks that every acknowledged job exists once, under one ID, and that definitely
+// refused jobs don't exist.
 func (a *account) submissions() {
 	ids := make(map[string]string) // key → id
 	possible := make(map[string]bool)
@@ -108,7 +107,7 @@ func (a *account) submissions() {
 	}
 }
 
-// jobs: each job ended as it had to.
+// jobs checks that each job ended as it had to.
 func (a *account) jobs() {
 	for _, f := range a.named {
 		p := a.plans[f.Name]
@@ -153,10 +152,10 @@ func (a *account) job(p *Plan, f *Final) {
 	}
 }
 
-// poison is how many workers may be lost under a task before it is given up.
+// poison is the number of lost workers after which a task is dead.
 const poison = 5
 
-// ending: the task ended, as it was meant to unless somebody cancelled it.
+// ending checks that the task ended as planned, unless it was cancelled.
 func (a *account) ending(at place, p *PlannedTask, t *FinalTask, shown map[string]*FinalTask) {
 	if !t.terminal() {
 		a.faults.add(Lost, at.String(), "it has not ended: %s, attempt %d", t.State, t.Attempt)
@@ -169,7 +168,7 @@ func (a *account) ending(at place, p *PlannedTask, t *FinalTask, shown map[strin
 	}
 	if a.ended[at.String()] || a.ended[place{at.job, ""}.String()] {
 		if t.State == "cancelled" {
-			return // and if it was too late it ended as below
+			return // a cancel that came too late changes nothing
 		}
 	}
 	blocked := slices.ContainsFunc(p.After, func(id string) bool { return shown[id] != nil && !shown[id].completed() })
@@ -201,8 +200,8 @@ func (a *account) ending(at place, p *PlannedTask, t *FinalTask, shown map[strin
 	}
 }
 
-// executions: no attempt twice, none beyond the last, tokens as attempts, none
-// before what the task depends on had ended.
+// executions checks that no attempt runs twice or after the last one, that tokens grow with
+// attempts, and that nothing runs before its dependencies have ended.
 func (a *account) executions(at place, p *PlannedTask, t *FinalTask) {
 	runs := slices.Clone(a.runs[at])
 	slices.SortStableFunc(runs, func(x, y ledger.Run) int { return cmp.Compare(x.Attempt, y.Attempt) })
@@ -230,7 +229,7 @@ func (a *account) endedBy(at place, moment time.Duration) bool {
 	return slices.ContainsFunc(a.runs[at], func(r ledger.Run) bool { return r.Ended() && r.Exit == 0 && r.End <= moment })
 }
 
-// phantoms: nothing was executed that no job has.
+// phantoms checks that every execution belongs to a job.
 func (a *account) phantoms() {
 	known := make(map[place]bool)
 	for _, f := range a.finals {
@@ -245,7 +244,7 @@ func (a *account) phantoms() {
 	}
 }
 
-// show lists runs for messages.
+// show formats executions for messages.
 func show(runs []ledger.Run) string {
 	if len(runs) == 0 {
 		return "nothing was executed"

@@ -9,8 +9,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// A story is a good record of one job with two tasks, b after a, that tests
-// spoil.
+// A story is a valid record of one job with two tasks, b after a. Tests corrupt it.
 func story() Record {
 	line := func(kind ledger.Kind, task string, at time.Duration) ledger.Line {
 		return ledger.Line{Kind: kind, Job: "7", Task: task, Attempt: 1, Token: 1, Worker: "w1", Pid: 1, At: at}

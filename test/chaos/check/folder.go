@@ -14,7 +14,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// Names of what a run keeps in its folder, beside the replicas' folders.
+// Names of the files that a run keeps in its directory, beside the replicas' directories.
 const (
 	HistoryFile = "history.jsonl"
 	PlansFile   = "plans.jsonl"
@@ -22,7 +22,7 @@ const (
 	LedgerFile  = "ledger"
 )
 
-// A Report is what all checkers say of one run.
+// A Report is the result of all checkers for one run.
 type Report struct {
 	Faults  []Fault
 	Calls   int

@@ -105,7 +105,7 @@ func (d Depth) String() string {
 	return fmt.Sprintf("%d entries verified, %d pairs compared, %d snapshots restored, %d entries replayed, digests compared at %d indexes", d.Entries, d.Compared, d.Snapshots, d.Replayed, d.Digests)
 }
 
-// common is the last index that all logs have and agree on the term of.
+// common returns the last index that all logs have with the same term.
 func common(logs []*replicaLog) uint64 {
 	if len(logs) == 0 {
 		return 0
@@ -119,7 +119,7 @@ func common(logs []*replicaLog) uint64 {
 		for _, l := range logs {
 			e := l.entries[last]
 			if e == nil {
-				return last // compacted somewhere: a snapshot covers it
+				return last // compacted in one of them: a snapshot covers it
 			}
 			same = same && e.Term == logs[0].entries[last].Term
 		}
@@ -163,7 +163,7 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 	for index := l.first; index <= l.last; index++ {
 		var entry raft.Log
 		if err := read(index, &entry); errors.Is(err, raft.ErrLogNotFound) {
-			if !hole { // said once
+			if !hole { // reported once
 				faults.add(Damaged, r.Name, "entry %d and those behind it are missing between %d and %d", index, l.first, l.last)
 			}
 			hole = true
@@ -180,7 +180,7 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 	return l, nil
 }
 
-// inPieces reads an entry that is stored in pieces.
+// inPieces reads an entry that is stored in chunks.
 func inPieces(store *raftboltdb.BoltStore, index uint64, entry *raft.Log) error {
 	key := index << pieceBits
 	if err := store.GetLog(key, entry); err != nil {
@@ -201,8 +201,8 @@ func inPieces(store *raftboltdb.BoltStore, index uint64, entry *raft.Log) error 
 	return nil
 }
 
-// sealed tells whether an entry matches the checksum in its extensions: version
-// 1, then CRC-32C over index, term, type and data.
+// sealed reports whether an entry matches the checksum in its extensions: version 1, then
+// CRC-32C over index, term, type and data.
 func sealed(e *raft.Log) bool {
 	if len(e.Extensions) != 5 || e.Extensions[0] != 1 {
 		return false
@@ -213,8 +213,8 @@ func sealed(e *raft.Log) bool {
 	return binary.BigEndian.Uint32(e.Extensions[1:]) == sum
 }
 
-// match checks the Log Matching Property: below the last index at which both
-// have an entry of the same term, all entries are the same.
+// match checks the Log Matching Property: below the last index at which both have an entry of
+// the same term, all entries are equal.
 func match(a, b *replicaLog, faults *list) (compared int) {
 	low, high := max(a.first, b.first), min(a.last, b.last)
 	agreed := high
@@ -231,7 +231,7 @@ func match(a, b *replicaLog, faults *list) (compared int) {
 	for index := low; index <= agreed && index > 0; index++ {
 		x, y := a.entries[index], b.entries[index]
 		if x == nil || y == nil {
-			continue // said before
+			continue // reported before
 		}
 		compared++
 		if x.Term != y.Term || x.Type != y.Type || !bytes.Equal(x.Data, y.Data) {
@@ -243,15 +243,14 @@ func match(a, b *replicaLog, faults *list) (compared int) {
 	return compared
 }
 
-// replayed is what came of one replica's folder.
+// replayed is the result of one replica's directory.
 type replayed struct {
 	applied, snapshots int
 	marks              []fsm.Mark
 }
 
-// replay restores the newest snapshot and applies the log behind it, up to an
-// index. Every snapshot must lead to the same digest, so older ones are
-// replayed, too.
+// replay restores the newest snapshot and applies the log after it, up to an index. Every
+// snapshot must lead to the same digest, so older ones are replayed, too.
 func (l *replicaLog) replay(until uint64, faults *list) (replayed, error) {
 	var out replayed
 	starts, err := snapshots(l.Dir)
@@ -263,7 +262,7 @@ func (l *replicaLog) replay(until uint64, faults *list) (replayed, error) {
 	}
 	for _, path := range starts {
 		if _, err := os.Stat(filepath.Join(path, "state.bin")); out.snapshots > 0 && path != "" && errors.Is(err, os.ErrNotExist) {
-			continue // an old one, whose removal was cut short
+			continue // an old one, whose removal was interrupted
 		}
 		machine := fsm.NewMachine(fsm.Compact{})
 		if path != "" {
@@ -273,7 +272,7 @@ func (l *replicaLog) replay(until uint64, faults *list) (replayed, error) {
 			}
 			out.snapshots++
 			if machine.Index()+1 < l.first {
-				continue // the log behind it is gone: a newer one covers it
+				continue // the log after it is compacted: a newer one covers it
 			}
 		}
 		for index := max(machine.Index()+1, l.first); index <= min(until, l.last); index++ {
@@ -295,7 +294,7 @@ func (l *replicaLog) replay(until uint64, faults *list) (replayed, error) {
 	return out, nil
 }
 
-// snapshots are the folders of finished snapshots, newest first.
+// snapshots returns the directories of finished snapshots, newest first.
 func snapshots(dir string) ([]string, error) {
 	found, err := os.ReadDir(filepath.Join(dir, snapshotFolder))
 	if errors.Is(err, os.ErrNotExist) {
@@ -314,7 +313,7 @@ func snapshots(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// numbers are term, index and time, as the name of a snapshot has them.
+// numbers parses term, index and time from the name of a snapshot.
 func numbers(path string) []uint64 {
 	n := make([]uint64, 3)
 	_, _ = fmt.Sscanf(filepath.Base(path), "%d-%d-%d", &n[0], &n[1], &n[2]) // a foreign name is the oldest
@@ -330,5 +329,5 @@ func restore(machine *fsm.Machine, path string) error {
 	if _, err := io.CopyN(io.Discard, file, snapshotHead); err != nil {
 		return fmt.Errorf("reading its head: %w", err)
 	}
-	return machine.Restore(file) //nolint:wrapcheck // its own words say it
+	return machine.Restore(file) //nolint:wrapcheck // its text is complete
 }

@@ -13,7 +13,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 )
 
-// entry is a sealed entry that is no command, so that nothing is replayed.
+// entry is a sealed entry that is not a command, so that nothing is replayed.
 func entry(index, term uint64, data string) *raft.Log {
 	e := &raft.Log{Index: index, Term: term, Type: raft.LogNoop, Data: []byte(data)}
 	head := binary.BigEndian.AppendUint64(nil, index)
@@ -48,7 +48,7 @@ func TestEachPlantedFaultOfALogIsFound(t *testing.T) {
 	damaged.Data = []byte("x")
 	good := []*raft.Log{entry(1, 1, "a"), entry(2, 1, "b"), entry(3, 2, "c")}
 	for name, c := range map[string]struct {
-		want Kind // "": none
+		want Kind // "": no fault
 		log  []*raft.Log
 	}{
 		"the same log":                              {"", good},
@@ -76,7 +76,7 @@ func TestEachPlantedFaultOfALogIsFound(t *testing.T) {
 	}
 }
 
-// The product stores entries in pieces, and folders from before it did are read, too.
+// The product stores large entries in chunks, and the checker reads both forms.
 func TestALogInPiecesIsReadWhole(t *testing.T) {
 	t.Parallel()
 	large := entry(2, 1, strings.Repeat("0123456789abcdef", 3*pieceSize/16))

@@ -9,11 +9,11 @@ import (
 	"os"
 )
 
-// A Plan is a job that a client meant to submit.
+// A Plan is a job that a client intended to submit.
 type Plan struct {
 	Key   string        `json:"key"`  // idempotency key
 	Body  string        `json:"body"` // digest of what is submitted
-	Name  string        `json:"name"` // of the job; no two plans share one
+	Name  string        `json:"name"` // of the job; unique among plans
 	Shape string        `json:"shape"`
 	Tasks []PlannedTask `json:"tasks"`
 }
@@ -22,8 +22,8 @@ type Plan struct {
 type PlannedTask struct {
 	ID      string   `json:"id"`
 	After   []string `json:"after,omitempty"` // earlier tasks of the plan
-	Fails   int      `json:"fails,omitempty"` // attempts that are told to fail
-	Retries int      `json:"retries"`         // most repeats after failures
+	Fails   int      `json:"fails,omitempty"` // number of attempts that fail on purpose
+	Retries int      `json:"retries"`         // maximum retries
 	Once    bool     `json:"once,omitempty"`  // at most once
 }
 
@@ -59,15 +59,15 @@ type Kind string
 
 // The broken promises.
 const (
-	Lost       Kind = "lost"       // acknowledged, and gone or not done
-	Duplicated Kind = "duplicated" // there, executed or accepted more often than promised
-	Unexpected Kind = "unexpected" // nobody asked for it, or it was refused, or it ended as it must not
-	Disorder   Kind = "disorder"   // begun before its time
-	Backwards  Kind = "backwards"  // an attempt or token that went back
-	Illegal    Kind = "illegal"    // no order of the calls explains what they returned
-	Undecided  Kind = "undecided"  // the checker could not tell
+	Lost       Kind = "lost"       // acknowledged, and missing or not done
+	Duplicated Kind = "duplicated" // exists, executed or accepted more often than promised
+	Unexpected Kind = "unexpected" // never submitted, or refused, or ended in a wrong state
+	Disorder   Kind = "disorder"   // started too early
+	Backwards  Kind = "backwards"  // an attempt or token that decreased
+	Illegal    Kind = "illegal"    // no order of the calls explains their results
+	Undecided  Kind = "undecided"  // the checker could not decide
 	Diverged   Kind = "diverged"   // replicas differ
-	Damaged    Kind = "damaged"    // stored bytes are not what was written
+	Damaged    Kind = "damaged"    // stored bytes differ from what was written
 )
 
 // A Fault is one broken promise.
@@ -77,7 +77,7 @@ type Fault struct {
 	Text  string `json:"text"`
 }
 
-// String is the fault as one line.
+// String formats the fault as one line.
 func (f Fault) String() string { return fmt.Sprintf("%s: %s: %s", f.Kind, f.Where, f.Text) }
 
 // list collects faults.

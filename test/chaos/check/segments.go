@@ -15,17 +15,17 @@ import (
 
 const (
 	segmentsFolder = "wal"      // beside the store, if the entries are in segments of raft-wal
-	segmentsKey    = "Segments" // in the store: the list of them, as JSON behind a checksum
-	layoutSegments = 2          // what layoutKey says then, behind a checksum
+	segmentsKey    = "Segments" // in the store: their list, as JSON after a checksum
+	layoutSegments = 2          // the value of layoutKey in that case, after a checksum
 	checksumSize   = 5
 )
 
-// inSegments tells whether the value of layoutKey says that the entries are in segments.
+// inSegments reports whether the value of layoutKey means that the entries are in segments.
 func inSegments(layout []byte) bool {
 	return len(layout) == checksumSize+1 && layout[checksumSize] == layoutSegments
 }
 
-// segments reads a log that is in segments of raft-wal.
+// segments reads a log that is stored in segments of raft-wal.
 func (l *replicaLog) segments(store *raftboltdb.BoltStore, faults *list) error {
 	value, err := store.Get([]byte(segmentsKey))
 	if err != nil {
@@ -39,7 +39,7 @@ func (l *replicaLog) segments(store *raftboltdb.BoltStore, faults *list) error {
 	for i, info := range listed.Segments {
 		err := files.DumpSegment(info.BaseIndex, info.ID, 0, 0, func(_ types.SegmentInfo, e types.LogEntry) (bool, error) {
 			if e.Index < info.MinIndex || !info.SealTime.IsZero() && e.Index > info.MaxIndex {
-				return true, nil // removed from one of the ends
+				return true, nil // removed at either end
 			}
 			entry := &raft.Log{}
 			if err := (&raftwal.BinaryCodec{}).Decode(e.Data, entry); err != nil || entry.Index != e.Index || !sealed(entry) {

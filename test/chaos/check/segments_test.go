@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// listInStore keeps the list of segments where the product does.
+// listInStore stores the list of segments where the product does.
 type listInStore struct{ *raftboltdb.BoltStore }
 
 func (s listInStore) Load(string) (state types.PersistentState, err error) { return state, nil }
@@ -32,8 +32,7 @@ func (s listInStore) GetStable([]byte) ([]byte, error) { return nil, nil }
 func (s listInStore) SetStable(_, _ []byte) error      { return nil }
 func (s listInStore) Close() error                     { return nil }
 
-// segmented is a replica whose log is in segments, of which some were removed from both
-// ends.
+// segmented is a replica whose log is in segments, some of which were removed at both ends.
 func segmented(t *testing.T, entries ...*raft.Log) Replica {
 	t.Helper()
 	r := replica(t, "n2")

@@ -1,10 +1,10 @@
-// Package history records what clients asked of a cluster and what they were
-// told: when each call was made, when it returned, and whether it succeeded,
-// failed for certain, or has an unknown outcome. The checkers judge from it.
+// Package history records the calls that clients made and the answers they received: when each
+// call was made, when it returned, and whether it succeeded, definitely failed, or has an
+// unknown outcome. The checkers use these records.
 //
-// A call is written twice, when it is made and when it returns, so that a
-// recorder that is killed leaves calls without an end, whose outcome is
-// unknown. Times are those of the ledger's clock: one machine's monotonic one.
+// A call is written twice, when it is made and when it returns, so that a killed recorder
+// leaves calls without an end, whose outcome is unknown. Times are those of the ledger's clock:
+// the monotonic clock of one machine.
 //
-// A Recorder may be used from anywhere.
+// A Recorder is safe for concurrent use.
 package history

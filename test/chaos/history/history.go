@@ -14,25 +14,25 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// Kind says what was asked.
+// Kind is the kind of a call.
 type Kind string
 
 // The kinds of calls.
 const (
 	Submit Kind = "submit" // store the job Body under Key
-	Cancel Kind = "cancel" // end Job, or its Task
-	Read   Kind = "read"   // Job, linearizable; with Task that task
-	Stale  Kind = "stale"  // Job, at any replica
+	Cancel Kind = "cancel" // cancel Job, or its Task
+	Read   Kind = "read"   // read Job, linearizable; with Task, that task
+	Stale  Kind = "stale"  // read Job at any replica
 )
 
-// Verdict says how a call ended.
+// Verdict is how a call ended.
 type Verdict string
 
 // The verdicts.
 const (
 	OK      Verdict = "ok"
-	Fail    Verdict = "fail"    // for certain without effect
-	Unknown Verdict = "unknown" // it may have had its effect, and may have it later
+	Fail    Verdict = "fail"    // definitely without effect
+	Unknown Verdict = "unknown" // it may have had its effect, or may have it later
 )
 
 // Never is the return of a call that did not return, or whose outcome is
@@ -45,8 +45,8 @@ type Call struct {
 	Client int    `json:"client"`
 	Kind   Kind   `json:"kind"`
 	Key    string `json:"key,omitempty"`
-	Body   string `json:"body,omitempty"` // names what was submitted: equal for equal jobs
-	Job    string `json:"job,omitempty"`  // asked about; of a submission: the answer
+	Body   string `json:"body,omitempty"` // identifies what was submitted: equal for equal jobs
+	Job    string `json:"job,omitempty"`  // the subject; of a submission: the answer
 	Task   string `json:"task,omitempty"`
 
 	Call   time.Duration `json:"call"`
@@ -56,11 +56,11 @@ type Call struct {
 	Error   string  `json:"error,omitempty"`
 	// Reason is the kind of a failure: conflict, not found.
 	Reason  string `json:"reason,omitempty"`
-	State   string `json:"state,omitempty"`   // that was read, of the job or the task
+	State   string `json:"state,omitempty"`   // state that was read, of the job or the task
 	Attempt int    `json:"attempt,omitempty"` // that was read
-	Already bool   `json:"already,omitempty"` // it was so before: cancelled, submitted
+	Already bool   `json:"already,omitempty"` // the answer reported a repetition: already cancelled or submitted
 	Tasks   int    `json:"tasks,omitempty"`   // of a submission
-	Count   int    `json:"count,omitempty"`   // completed tasks that were read
+	Count   int    `json:"count,omitempty"`   // number of completed tasks that was read
 }
 
 // Reasons of failures.
@@ -79,7 +79,7 @@ type Recorder struct {
 	err  error // the first one
 }
 
-// Open makes a recorder that writes to a new file. The caller closes it.
+// Open creates a file and a recorder that writes to it. The caller closes it.
 func Open(path string) (*Recorder, error) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *Recorder) writeLocked(c Call) {
 	}
 }
 
-// Close writes what is left and returns the first error of all.
+// Close writes what is buffered and returns the first error.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +144,7 @@ func Load(path string) ([]Call, error) {
 	for decoder := json.NewDecoder(bufio.NewReader(file)); ; {
 		var c Call
 		if err := decoder.Decode(&c); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			break // the last line of a recorder that was killed may be torn
+			break // the last line of a killed recorder may be torn
 		} else if err != nil {
 			return nil, fmt.Errorf("reading the history after call %d: %w", len(calls), err)
 		}

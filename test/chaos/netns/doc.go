@@ -1,14 +1,12 @@
-// Package netns gives processes of a test a network of their own, on Linux and
-// with the right to: one network namespace for each, joined by a bridge. There a
-// direction can be cut below TCP, so that even acknowledgements are lost, which
-// no proxy can do.
+// Package netns gives processes of a test a network of their own, on Linux and with root
+// privileges: one network namespace each, joined by a bridge. One direction can be cut below
+// TCP, so that even acknowledgments are lost, which no proxy can do.
 //
-// A direction is cut by giving the sender a wrong hardware address for the
-// receiver: its packets leave and nobody takes them. Nothing but the ip command
-// is needed, no packet filter.
+// A direction is cut by giving the sender a wrong hardware address for the receiver: its
+// packets leave and nobody receives them. This needs only the ip command and no packet filter.
 //
-// The hosts have loopback addresses, 127.A.B.C, since without TLS dtask serves no
-// others; the kernel is told to route these few like any other.
+// The hosts have loopback addresses, 127.A.B.C, because dtask without TLS serves only those;
+// the kernel is configured to route these like any other address.
 //
-// What is made has a random name and is removed by Close.
+// All objects have random names and are removed by Close.
 package netns

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// nobody is a hardware address that no host has.
+// nobody is an unused hardware address.
 const nobody = "02:00:00:ff:ff:ff"
 
 // A Network is a bridge with hosts.
@@ -30,7 +30,7 @@ type Host struct {
 	mac  string
 }
 
-// Available tells why networks cannot be made here, or returns nil.
+// Available returns why networks can't be made here, or nil.
 func Available(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces need root")
@@ -43,8 +43,8 @@ func Available(ctx context.Context) error {
 	return errors.Join(err, n.Close(ctx))
 }
 
-// New makes a network without hosts. The test itself is in it, too. The caller
-// closes it.
+// New makes a network without hosts. The test itself is connected to it, too. The caller closes
+// it.
 func New(ctx context.Context) (*Network, error) {
 	n := &Network{
 		id:     fmt.Sprintf("dt%04x", rand.IntN(1<<16)),
@@ -56,7 +56,7 @@ func New(ctx context.Context) (*Network, error) {
 		func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/"+n.id+"/route_localnet", []byte("1"), 0) },
 		func() error { return ip(ctx, "address add "+n.subnet+".1/24 dev "+n.id) },
 		func() error { return ip(ctx, "link set "+n.id+" up") },
-		// In the table that the kernel asks first, where all of 127 is lo's.
+		// Use the table that the kernel consults first, where all of 127 belongs to lo.
 		func() error { return ip(ctx, "route add "+n.subnet+".0/24 dev "+n.id+" table local") },
 	)
 	if err != nil {
@@ -74,7 +74,7 @@ func firstOf(steps ...func() error) error {
 	return nil
 }
 
-// ip runs the command with this name.
+// ip runs the ip command.
 func ip(ctx context.Context, line string) error {
 	out, err := exec.CommandContext(ctx, "ip", strings.Fields(line)...).CombinedOutput()
 	if err != nil {
@@ -110,10 +110,10 @@ func (n *Network) Add(ctx context.Context, name string) (*Host, error) {
 	return h, nil
 }
 
-// Prefix is the command line that runs another one on the host.
+// Prefix returns the command line that runs another one on the host.
 func (h *Host) Prefix() []string { return []string{"ip", "netns", "exec", h.ns} }
 
-// Cut loses all packets from one host to another.
+// Cut drops all packets from one host to another.
 func (n *Network) Cut(ctx context.Context, from, to string) error {
 	return n.neighbour(ctx, from, to, nobody)
 }
@@ -127,12 +127,12 @@ func (n *Network) neighbour(ctx context.Context, from, to, mac string) error {
 	return ip(ctx, "-n "+n.hosts[from].ns+" neigh replace "+n.hosts[to].IP+" lladdr "+mac+" dev eth0 nud permanent")
 }
 
-// Close removes the network. No process should be left on its hosts.
+// Close removes the network. All processes on its hosts must have exited.
 func (n *Network) Close(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx) // what was made must go, whoever has given up
+	ctx = context.WithoutCancel(ctx) // remove everything, also after a cancellation
 	var errs []error
 	for _, h := range n.order {
-		errs = append(errs, ip(ctx, "netns delete "+h.ns)) // and its port with it
+		errs = append(errs, ip(ctx, "netns delete "+h.ns)) // with its port
 	}
 	return errors.Join(append(errs, ip(ctx, "link delete "+n.id))...)
 }

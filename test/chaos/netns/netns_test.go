@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A host that is heard answers a broken line of HTTP; one that is not is silent.
+// A reachable host answers a malformed line of HTTP; an unreachable one is silent.
 func TestADirectionIsLostAloneAndComesBack(t *testing.T) {
 	t.Parallel()
 	if err := Available(t.Context()); err != nil {
@@ -47,8 +47,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// reaches dials from a to a port of b where nobody listens: a refusal has gone
-// both ways.
+// reaches dials from a to a closed port of b: a refusal has passed in both directions.
 func reaches(t *testing.T, n *Network, want bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -64,8 +63,8 @@ func reaches(t *testing.T, n *Network, want bool) {
 	}
 }
 
-// received tells whether b receives any of the packets that it answers and a does not
-// get: 1 or 0. A machine that is busy may send none in the second of a try.
+// received reports whether b receives packets that it answers while a does not get the answers:
+// 1 or 0. A busy machine may send none within a try of one second.
 func received(t *testing.T, n *Network) int {
 	t.Helper()
 	show := append(n.hosts["b"].Prefix(), "cat", "/proc/net/snmp")

@@ -1,5 +1,5 @@
-// Command recheck has all checkers look at the kept folder of a run of the chaos
-// suite again: a checker may have been wrong, too.
+// Command recheck runs all checkers again on the kept directory of a chaos run, for example
+// after a checker was corrected.
 package main
 
 import (

@@ -1,9 +1,7 @@
-// Package workload is the traffic of the chaos suite: clients that submit jobs
-// of several shapes, submit some again under the same key, cancel some, read
-// them, and see each to its end. Every call is recorded (package history), and
-// every task writes to the ledger.
+// Package workload is the traffic of the chaos suite: clients that submit jobs of several
+// shapes, submit some again with the same key, cancel some, read them, and wait for the end of
+// each. Every call is recorded (package history), and every task writes to the ledger.
 //
-// What is submitted follows from the seed and the number of the client; when,
-// from what the cluster does. Run returns once all clients have ended; methods
-// may be called meanwhile.
+// The seed and the number of the client decide what is submitted; the cluster's speed decides
+// when. Run returns when all clients have ended; methods may be called meanwhile.
 package workload

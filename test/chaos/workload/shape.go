@@ -15,20 +15,20 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// A shape makes a job's tasks.
+// A shape makes the tasks of a job.
 type shape struct {
 	name   string
 	weight int
 	make   func(*rand.Rand) []check.PlannedTask
-	// cancels is how many of ten such jobs somebody tries to cancel.
+	// cancels is how many of ten such jobs a client tries to cancel.
 	cancels int
-	// commands makes tasks real processes.
+	// commands makes the tasks real processes.
 	commands bool
-	// slow makes tasks take seconds, so that workers and leaders die under them.
+	// slow makes tasks take seconds, so that workers and leaders die while they run.
 	slow bool
 }
 
-// shapes are all shapes.
+// shapes lists all shapes.
 func shapes() []shape {
 	return []shape{
 		{name: "fan", weight: 5, make: fan},
@@ -45,8 +45,7 @@ func shapes() []shape {
 	}
 }
 
-// plenty of retries: tasks that are not told to fail must not run out of them
-// when somebody kills their process.
+// plenty is a number of retries that is never exhausted by killed processes.
 const plenty = 20
 
 func numbered(n int) []check.PlannedTask {
@@ -121,7 +120,7 @@ func once(random *rand.Rand) []check.PlannedTask {
 	return tasks
 }
 
-// build makes a job and the plan of it.
+// build makes a job and its plan.
 func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1.JobSpec, check.Plan, error) {
 	plan := check.Plan{Key: key, Name: name, Shape: s.name, Tasks: s.make(random)}
 	job, err := spec.Parse("workload", []byte(w.file(random, s, plan)), spec.Options{})
@@ -132,8 +131,8 @@ func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1
 	return job, plan, err
 }
 
-// file is the job file of a plan. Its tasks work for between a moment and a tenth
-// of a second, or longer.
+// file returns the job file of a plan. Its tasks take up to a tenth of a second, or longer if
+// slow.
 func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 	most := int64(120)
 	if s.slow {
@@ -156,7 +155,7 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 	return cluster.JobFileWith(map[string]any{"name": plan.Name, "on_failure": "continue"}, files...)
 }
 
-// digest names what is submitted.
+// digest identifies what is submitted.
 func digest(job *dtaskv1.JobSpec) (string, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(job)
 	if err != nil {

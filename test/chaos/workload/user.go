@@ -13,8 +13,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// A user is one client with its own sequence of chances. It does one thing at a
-// time.
+// A user is one client with its own random sequence. It makes one call at a time.
 type user struct {
 	w      *Workload
 	c      *client.Client
@@ -36,7 +35,7 @@ func (u *user) run(ctx, until context.Context) {
 	}
 }
 
-// chance is true n times of ten.
+// chance is true n times out of ten.
 func (u *user) chance(n int) bool { return u.random.IntN(10) < n }
 
 func (u *user) pick() shape {
@@ -54,7 +53,7 @@ func (u *user) pick() shape {
 	return all[0]
 }
 
-// one is the story of one job.
+// one runs one job from submission to end.
 func (u *user) one(ctx, until context.Context) error {
 	s := u.pick()
 	name := fmt.Sprintf("%s-%d-%d", s.name, u.number, u.jobs)
@@ -66,7 +65,7 @@ func (u *user) one(ctx, until context.Context) error {
 	u.w.plan(plan)
 	id := u.submit(ctx, job, plan)
 	for tries := 0; id == "" && tries < 5 && u.chance(8); tries++ {
-		id = u.submit(ctx, job, plan) // after an unknown outcome, as people do
+		id = u.submit(ctx, job, plan) // after an unknown outcome, as users do
 	}
 	if id == "" {
 		return nil
@@ -74,7 +73,7 @@ func (u *user) one(ctx, until context.Context) error {
 	u.w.acked.Add(1)
 	u.w.tasks.Add(int64(len(plan.Tasks)))
 	if u.chance(1) {
-		u.submit(ctx, job, plan) // again, although it is stored
+		u.submit(ctx, job, plan) // a repetition of a stored job
 	}
 	if u.random.IntN(30) == 0 {
 		u.other(ctx, plan)
@@ -94,7 +93,7 @@ func (u *user) submit(ctx context.Context, job *dtaskv1.JobSpec, plan check.Plan
 		func(c *history.Call) error {
 			got, err := u.c.Submit(ctx, job, client.SubmitOptions{Key: plan.Key})
 			c.Job, c.Already = got.ID, got.Existed
-			return err //nolint:wrapcheck // recorded as it is
+			return err //nolint:wrapcheck // recorded in any case
 		})
 	if err != nil {
 		return ""
@@ -102,7 +101,7 @@ func (u *user) submit(ctx context.Context, job *dtaskv1.JobSpec, plan check.Plan
 	return c.Job
 }
 
-// other submits another job under the same key: a conflict.
+// other submits another job with the same key: a conflict.
 func (u *user) other(ctx context.Context, plan check.Plan) {
 	job, fake, err := u.w.build(u.random, shapes()[0], plan.Name+"-other", plan.Key)
 	if err == nil {
@@ -120,7 +119,7 @@ func (u *user) read(ctx context.Context, id string, stale bool) (history.Call, e
 		if err == nil {
 			c.State, c.Count = jobState(job), int(job.GetTasksCompleted())
 		}
-		return err //nolint:wrapcheck // recorded as it is
+		return err //nolint:wrapcheck // recorded in any case
 	})
 }
 
@@ -128,15 +127,15 @@ func (u *user) readTask(ctx context.Context, id, task string) {
 	_, _ = u.w.call(history.Call{Client: u.number, Kind: history.Read, Job: id, Task: task}, func(c *history.Call) error {
 		for t, err := range u.c.Tasks(ctx, id, client.TaskFilter{Task: task}) {
 			if err != nil {
-				return err //nolint:wrapcheck // recorded as it is
+				return err //nolint:wrapcheck // recorded in any case
 			}
 			c.State, c.Attempt = taskState(t), int(t.GetAttempt())
 		}
 		return nil
-	}) // a failure is recorded, and no reason to stop
+	}) // a failure is recorded and doesn't stop the user
 }
 
-// cancel tries to end the job, or a task, somewhere on its way.
+// cancel tries to cancel the job, or a task, while it runs.
 func (u *user) cancel(ctx, until context.Context, id string, plan check.Plan) {
 	if cluster.Pause(until, time.Duration(u.random.Int64N(int64(1500*time.Millisecond)))) != nil {
 		return
@@ -150,7 +149,7 @@ func (u *user) cancel(ctx, until context.Context, id string, plan check.Plan) {
 		_, _ = u.w.call(history.Call{Client: u.number, Kind: history.Cancel, Job: id, Task: task}, func(c *history.Call) error {
 			already, err := u.c.Cancel(ctx, id, task, "by the workload")
 			c.Already = already
-			return err //nolint:wrapcheck // recorded as it is
+			return err //nolint:wrapcheck // recorded in any case
 		})
 	}
 	if task == "" {
@@ -160,7 +159,7 @@ func (u *user) cancel(ctx, until context.Context, id string, plan check.Plan) {
 	}
 }
 
-// end sees a job to its end, and looks at it then and at times before.
+// end waits for the end of a job, and reads the job then and occasionally before.
 func (u *user) end(ctx, until context.Context, id string, plan check.Plan) {
 	for until.Err() == nil && ctx.Err() == nil {
 		limit := time.Duration(200+u.random.IntN(3000)) * time.Millisecond

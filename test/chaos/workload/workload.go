@@ -29,12 +29,12 @@ type Config struct {
 	Programs cluster.Programs
 	Ledger   string // path
 	Recorder *history.Recorder
-	// Dial connects a client; nil: directly.
+	// Dial connects a client; nil connects directly.
 	Dial func(ctx context.Context, number int, addr string) (net.Conn, error)
-	// Patience is how long a call goes on without a leader before its outcome is
-	// unknown. Default 8 s.
+	// Patience is how long a call is retried without a leader before its outcome is unknown.
+	// Default 8 s.
 	Patience time.Duration
-	// Pause is the most that a client waits between two jobs. Default 400 ms.
+	// Pause is the maximum delay of a client between two jobs. Default 400 ms.
 	Pause time.Duration
 }
 
@@ -50,10 +50,10 @@ type Workload struct {
 	plans   []check.Plan
 	second  map[int64]int // second of the run → successful calls
 	began   time.Time
-	problem error // one that is the suite's own
+	problem error // an error of the suite itself
 }
 
-// New makes the clients. The caller closes them with Close.
+// New makes the clients. The caller calls Close.
 func New(cfg Config) (*Workload, error) {
 	if cfg.Patience == 0 {
 		cfg.Patience = 8 * time.Second
@@ -85,8 +85,8 @@ func (w *Workload) Close() error {
 	return errors.Join(errs...)
 }
 
-// Run lets all clients work until until is done, and sees the jobs that are
-// under way to their ends, as far as ctx lets it.
+// Run lets all clients work until the given time, and waits for the jobs in progress until ctx
+// is done.
 func (w *Workload) Run(ctx, until context.Context) error {
 	var group sync.WaitGroup
 	for i, c := range w.clients {
@@ -100,7 +100,7 @@ func (w *Workload) Run(ctx, until context.Context) error {
 	return w.problem
 }
 
-// Plans are all jobs that somebody tried to submit so far.
+// Plans returns all jobs that clients tried to submit so far.
 func (w *Workload) Plans() []check.Plan {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +110,7 @@ func (w *Workload) Plans() []check.Plan {
 // Tally counts what was done so far.
 type Tally struct {
 	Jobs, Tasks int64 // acknowledged
-	Ended       int64 // jobs that were seen to end
+	Ended       int64 // jobs whose end was observed
 	Unknown     int64 // calls
 }
 
@@ -119,8 +119,7 @@ func (w *Workload) Tally() Tally {
 	return Tally{Jobs: w.acked.Load(), Tasks: w.tasks.Load(), Ended: w.completed.Load(), Unknown: w.unknown.Load()}
 }
 
-// Rate is how many calls succeeded in each second between two moments, on
-// average.
+// Rate returns the average number of successful calls per second between two times.
 func (w *Workload) Rate(from, to time.Time) float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,7 +145,7 @@ func (w *Workload) broken(err error) {
 	}
 }
 
-// call records a call. What do returns decides the verdict.
+// call records a call. The error that do returns decides the verdict.
 func (w *Workload) call(c history.Call, do func(*history.Call) error) (history.Call, error) {
 	c = w.cfg.Recorder.Begin(c)
 	err := do(&c)
@@ -168,7 +167,7 @@ func (w *Workload) call(c history.Call, do func(*history.Call) error) (history.C
 	return c, err
 }
 
-// verdict is what an error of a client says of the call's effect.
+// verdict maps an error of a client to the call's effect.
 func verdict(err error) (history.Verdict, string) {
 	reason := history.Other
 	switch {
@@ -223,8 +222,7 @@ var taskStates = map[dtaskv1.TaskState]string{
 
 func taskState(t *dtaskv1.Task) string { return taskStates[t.GetState()] }
 
-// Probe submits a small job past all broken links and returns once it has
-// completed.
+// Probe submits a small job, bypassing all broken links, and returns when it has completed.
 func (w *Workload) Probe(ctx context.Context) error {
 	c, err := client.New(client.Config{Addrs: w.cfg.Addrs, Timeout: w.cfg.Patience})
 	if err != nil {
@@ -253,14 +251,13 @@ func (w *Workload) Probe(ctx context.Context) error {
 	return fmt.Errorf("submitting a small job: %w", context.Cause(ctx))
 }
 
-// proberNumber and killedNumber are the numbers of clients that are not among
-// the others.
+// proberNumber and killedNumber are client numbers outside the range of the others.
 const (
 	proberNumber = 1000
 	killedNumber = 1001
 )
 
-// Killed starts dtaskctl with a job to submit, and kills it after a while.
+// Killed starts dtaskctl to submit a job, and kills it after a delay.
 func (w *Workload) Killed(ctx context.Context, dir string, after time.Duration) error {
 	n := w.killed.Add(1)
 	random := rand.New(rand.NewPCG(w.cfg.Seed, uint64(n)))
@@ -290,10 +287,10 @@ func (w *Workload) Killed(ctx context.Context, dir string, after time.Duration) 
 	return nil
 }
 
-// errKilled is how a call ends whose client was killed.
+// errKilled is the error of a call whose client was killed.
 var errKilled = errors.New("the client was killed")
 
-// Open returns how many jobs have not ended.
+// Open returns the number of jobs that have not ended.
 func (w *Workload) Open(ctx context.Context) (int, error) {
 	c, err := client.New(client.Config{Addrs: w.cfg.Addrs, Timeout: w.cfg.Patience})
 	if err != nil {
