@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/transport"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -27,7 +28,7 @@ var errRenamed = errors.New("coordinator: the cluster gave this replica a new se
 // wants it, under a new one.
 func (r *replica) askAdmission(ctx context.Context) (clusterID string, err error) {
 	a, err := r.askAny(ctx, r.admitRequest())
-	if refused, ok := errors.AsType[*raftnode.RefusedError](err); ok && r.cfg.AutoRejoin {
+	if refused, ok := errors.AsType[*transport.RefusedError](err); ok && r.cfg.AutoRejoin {
 		if !r.saidRefused {
 			r.saidRefused = true
 			r.log.WarnContext(ctx, "refused, asking for a new server id", "because", refused.Reason)
@@ -64,7 +65,7 @@ func (r *replica) askAny(ctx context.Context, q *dtaskv1.AdmitRequest) (*dtaskv1
 	var errs []error
 	for _, address := range r.others() {
 		a, err := r.admit(ctx, address, q)
-		if _, refused := errors.AsType[*raftnode.RefusedError](err); err == nil || refused {
+		if _, refused := errors.AsType[*transport.RefusedError](err); err == nil || refused {
 			return a, err
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", address, err))
@@ -109,7 +110,7 @@ func (r *replica) admit(ctx context.Context, address string, q *dtaskv1.AdmitReq
 		d := detailOf(err)
 		switch {
 		case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_REFUSED:
-			return nil, &raftnode.RefusedError{ServerID: q.GetServerId(), Reason: status.Convert(err).Message()}
+			return nil, &transport.RefusedError{ServerID: q.GetServerId(), Reason: status.Convert(err).Message()}
 		case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && d.GetLeaderAddress() != "":
 			address = d.GetLeaderAddress()
 		default:
@@ -132,7 +133,7 @@ func (r *replica) register(ctx context.Context) error {
 		node := r.node.Load()
 		known, recorded := r.knownInstance(id.ServerID)
 		if recorded && known != id.Instance {
-			return &FatalError{raftnode.OtherInstanceError(id.ServerID)}
+			return &FatalError{transport.OtherInstanceError(id.ServerID)}
 		}
 		if err := r.rememberInstances(node); err != nil {
 			return &FatalError{err}
@@ -144,7 +145,7 @@ func (r *replica) register(ctx context.Context) error {
 		outside := recorded && !node.Member(id.ServerID)
 		if leader != id.ServerID && (!recorded || outside || alone > int(lonely/every)) {
 			_, err := r.askAny(ctx, r.admitRequest())
-			if refused, ok := errors.AsType[*raftnode.RefusedError](err); ok {
+			if refused, ok := errors.AsType[*transport.RefusedError](err); ok {
 				return &FatalError{refused}
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/coordinator/api"
+	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/internal/timescale"
 	"github.com/dtask/dtask/spec"
@@ -26,12 +27,12 @@ type MinFree = raftnode.SpaceLimit
 func DefaultMinFree() MinFree { return raftnode.DefaultSpaceLimit() }
 
 // LogStore says where the entries of the log are.
-type LogStore = raftnode.LogStore
+type LogStore = logstore.Kind
 
 // The stores of the log.
 const (
-	LogBolt = raftnode.LogBolt
-	LogWAL  = raftnode.LogWAL
+	LogBolt = logstore.Bolt
+	LogWAL  = logstore.WAL
 )
 
 // Config is what Run needs. All is required unless its comment says otherwise.

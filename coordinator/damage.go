@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/raftnode"
 )
 
@@ -25,7 +26,7 @@ func (r *replica) examine() (err error) {
 	}
 	r.stored, r.lastStored = r.folder.HasState, r.folder.Last
 	if r.identity.Get().Stored && !r.stored {
-		return &raftnode.DamageError{Path: r.cfg.DataDir, Detail: "it held raft state before, and holds none now"}
+		return &logstore.DamageError{Path: r.cfg.DataDir, Detail: "it held raft state before, and holds none now"}
 	}
 	r.aside, err = raftnode.Aside(r.cfg.DataDir)
 	return err
@@ -37,7 +38,7 @@ func damageAtStart(err error) (damaged bool, damage error) {
 		return true, err
 	}
 	_, atStart := errors.AsType[*startError](err)
-	found, damaged := errors.AsType[*raftnode.DamageError](err)
+	found, damaged := errors.AsType[*logstore.DamageError](err)
 	if !atStart || !damaged {
 		return false, nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -25,7 +26,7 @@ func (r *replica) form(ctx context.Context) (founders []raftnode.Server, err err
 	})
 	if err != nil {
 		err = fmt.Errorf("forming the cluster: %w", err)
-		if _, refused := errors.AsType[*raftnode.RefusedError](err); refused && !r.cfg.AutoRejoin {
+		if _, refused := errors.AsType[*transport.RefusedError](err); refused && !r.cfg.AutoRejoin {
 			err = fmt.Errorf("%w\n%s", err, r.cfg.advice())
 		}
 		return nil, err

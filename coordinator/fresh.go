@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/transport"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -119,7 +119,7 @@ func (f freshness) round(ctx context.Context) heard {
 		wg.Go(func() {
 			runs := f.runs(ctx, address)
 			a, err := f.ask(ctx, address)
-			_, refused := errors.AsType[*raftnode.RefusedError](err)
+			_, refused := errors.AsType[*transport.RefusedError](err)
 			mu.Lock()
 			defer mu.Unlock()
 			if runs {

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/transport"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -31,7 +31,7 @@ func asking(others map[string]other) freshness {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			case o.refuses:
-				return nil, &raftnode.RefusedError{ServerID: "n1", Reason: "it was removed"}
+				return nil, &transport.RefusedError{ServerID: "n1", Reason: "it was removed"}
 			case o.runs && (o.outdated || o.leads > 0 && time.Since(began) >= o.leads):
 				return &dtaskv1.AdmitResponse{Outdated: o.outdated}, nil
 			}

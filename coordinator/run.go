@@ -14,11 +14,14 @@ import (
 	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/leader"
+	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/notify"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/coordinator/session"
+	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/durable"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -56,7 +59,7 @@ type replica struct {
 	saidRefused bool // of the goroutine that forms the cluster
 	machine     *fsm.Machine
 	history     *history.History
-	mux         *raftnode.Mux
+	mux         *transport.Mux
 	peers       *api.Peers
 	api         *api.Server
 	listen      string
@@ -105,11 +108,11 @@ func Run(ctx context.Context, cfg Config) error {
 // live is one life of the replica: it ends with the process, or because the folder
 // changes.
 func live(ctx context.Context, cfg *Config, hooks notify.Hooks) error {
-	if err := raftnode.MakeDir(cfg.DataDir); err != nil {
+	if err := durable.MakeDir(cfg.DataDir); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
 	identity, err := raftnode.OpenIdentity(cfg.DataDir, cfg.ID)
-	if damage, damaged := errors.AsType[*raftnode.DamageError](err); damaged {
+	if damage, damaged := errors.AsType[*logstore.DamageError](err); damaged {
 		return &startError{damage}
 	}
 	if err != nil {
@@ -223,7 +226,7 @@ func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
 	if r.cfg.Advertise == "" {
 		r.cfg.Advertise = r.listen
 	}
-	r.mux = raftnode.NewMux(base, r.log)
+	r.mux = transport.NewMux(base, r.log)
 	r.peers = api.NewPeers(grpc.WithContextDialer(r.cfg.Seams.Network.Dial))
 	sessions := session.New(session.Config{
 		Current: r.sessionLeader, Machine: r.machine, Logger: r.log,

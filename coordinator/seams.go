@@ -7,8 +7,9 @@ import (
 	"net/http"
 
 	"github.com/dtask/dtask/coordinator/leader"
-	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/fsm"
 )
 
@@ -21,7 +22,7 @@ type Seams struct {
 	Network Network
 	// Store stands between the defended log store and the disk; see
 	// raftnode.Config.WrapStore.
-	Store func(raftnode.Backend) raftnode.Backend
+	Store func(logstore.Backend) logstore.Backend
 	// Raft stands between package leader and the node.
 	Raft func(leader.Raft) leader.Raft
 	// Duty wraps each duty of a leader.
@@ -58,7 +59,7 @@ func (tcp) Listen(ctx context.Context, address string) (net.Listener, error) {
 
 // Dial implements Network.
 func (tcp) Dial(ctx context.Context, address string) (net.Conn, error) {
-	return raftnode.DialTCP(ctx, address)
+	return transport.DialTCP(ctx, address)
 }
 
 // defaults makes every seam usable.

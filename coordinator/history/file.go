@@ -16,7 +16,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/history/format"
 	"github.com/dtask/dtask/coordinator/history/index"
-	"github.com/dtask/dtask/internal/mapped"
+	"github.com/dtask/dtask/internal/mmap"
 )
 
 const (
@@ -151,7 +151,7 @@ func (f *file) touched(n int) {
 	f.sinceRelease = 0
 	f.mu.Lock() // no transaction may change the mapping
 	defer f.mu.Unlock()
-	_ = mapped.Release(f.path) // otherwise the system reclaims it under pressure
+	_ = mmap.Release(f.path) // otherwise the system reclaims it under pressure
 }
 
 // restart quarantines the file and starts a new one.

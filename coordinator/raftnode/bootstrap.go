@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dtask/dtask/coordinator/transport"
 )
 
 const (
@@ -73,7 +75,7 @@ type FormConfig struct {
 	// its ctx ends after a second.
 	Probe func(ctx context.Context, address string) (PeerInfo, error)
 	// AskAdmission asks the cluster, by way of its leader, to admit this
-	// server with its instance. A *RefusedError is final; after any other
+	// server with its instance. A *transport.RefusedError is final; after any other
 	// error it is asked again.
 	AskAdmission func(ctx context.Context) (clusterID string, err error)
 }
@@ -111,7 +113,7 @@ func PeersDigest(peers []Server) string {
 // A majority of wiped folders whose peers that know the cluster are all away is, to
 // itself, a new cluster; the others refuse it by its cluster id afterwards.
 //
-// Form returns a *RefusedError, or ctx's cause when ctx is done.
+// Form returns a *transport.RefusedError, or ctx's cause when ctx is done.
 func Form(ctx context.Context, cfg FormConfig) (Outcome, error) {
 	if cfg.HasState {
 		return Outcome{Decision: Restart}, nil
@@ -126,7 +128,7 @@ func Form(ctx context.Context, cfg FormConfig) (Outcome, error) {
 	}
 	if len(f.others) == 0 && cfg.Self.ClusterID == "" {
 		if len(cfg.Aside) > 0 {
-			return Outcome{}, &RefusedError{ServerID: cfg.Self.ServerID, Reason: "there is nobody to get its data from, and to begin anew " +
+			return Outcome{}, &transport.RefusedError{ServerID: cfg.Self.ServerID, Reason: "there is nobody to get its data from, and to begin anew " +
 				"would be to forget what is in " + strings.Join(cfg.Aside, ", ") + "; to begin anew all the same, move that elsewhere"}
 		}
 		return Outcome{Decision: Bootstrap}, nil
@@ -222,7 +224,7 @@ func (f *former) probe(ctx context.Context) []probed {
 // ask asks for admission to the cluster that exists.
 func (f *former) ask(ctx context.Context, waiting []string) (Outcome, error) {
 	clusterID, err := f.AskAdmission(ctx)
-	var refused *RefusedError
+	var refused *transport.RefusedError
 	switch {
 	case errors.As(err, &refused):
 		return Outcome{}, refused
@@ -230,7 +232,7 @@ func (f *former) ask(ctx context.Context, waiting []string) (Outcome, error) {
 		f.report(ctx, "waiting for the cluster to admit this replica", append(waiting, err.Error()))
 		return Outcome{}, nil
 	case f.Self.ClusterID != "" && f.Self.ClusterID != clusterID:
-		return Outcome{}, &RefusedError{
+		return Outcome{}, &transport.RefusedError{
 			ServerID: f.Self.ServerID,
 			Reason:   fmt.Sprintf("its folder belongs to cluster %s, its peers to cluster %s", f.Self.ClusterID, clusterID),
 		}

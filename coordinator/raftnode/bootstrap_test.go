@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dtask/dtask/coordinator/transport"
 )
 
 // town is a set of replicas as Form sees them.
@@ -56,7 +58,7 @@ func TestFormDecides(t *testing.T) {
 	other := append(threePeers(), Server{ID: "n4", Address: "a4"})
 	founding := &PeerInfo{ServerID: "n2", PeersDigest: PeersDigest(peers)}
 	admitted := func() (string, error) { return "c1", nil }
-	refused := func() (string, error) { return "", OtherInstanceError("n1") }
+	refused := func() (string, error) { return "", transport.OtherInstanceError("n1") }
 	const waits = Decision(0)
 	for _, c := range []struct {
 		name     string
@@ -96,7 +98,7 @@ func TestFormDecides(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				outcome, err := Form(ctx, cfg)
-				var refusal *RefusedError
+				var refusal *transport.RefusedError
 				switch {
 				case c.refused != errors.As(err, &refusal):
 					t.Errorf("got %v, want refused: %v", err, c.refused)

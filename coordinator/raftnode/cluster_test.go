@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -19,7 +20,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
+
+	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/coordinator/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -103,7 +108,7 @@ func (w *network) dial(from string) func(context.Context, string) (net.Conn, err
 		if w.refuses(from, to) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 		}
-		conn, err := DialTCP(ctx, to)
+		conn, err := transport.DialTCP(ctx, to)
 		if err != nil {
 			return nil, err
 		}
@@ -177,14 +182,14 @@ type testNode struct {
 	id, dir, address string
 	net              *network
 	peers            []Server
-	kind             LogStore // "": what DTASK_LOG_STORE says
+	kind             logstore.Kind // "": what DTASK_LOG_STORE says
 	tune             func(*Config)
 	known            func(string) (string, bool)
 
 	fatals   fatals
 	fsm      *counter
 	identity *IdentityFile
-	mux      *Mux
+	mux      *transport.Mux
 	stopMux  func()
 	*Node
 }
@@ -213,7 +218,7 @@ func (n *testNode) listen(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	n.address = base.Addr().String()
-	n.mux = NewMux(base, quiet())
+	n.mux = transport.NewMux(base, quiet())
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ended by stop
 	done := make(chan struct{})
 	go func() {
@@ -235,7 +240,9 @@ func quiet() *slog.Logger {
 
 // logStore is the store of the entries. Where a test does not name it, DTASK_LOG_STORE does,
 // so that all of them can be run over each.
-func (n *testNode) logStore() LogStore { return cmp.Or(n.kind, LogStore(os.Getenv("DTASK_LOG_STORE"))) }
+func (n *testNode) logStore() logstore.Kind {
+	return cmp.Or(n.kind, logstore.Kind(os.Getenv("DTASK_LOG_STORE")))
+}
 
 func (n *testNode) config(tb testing.TB) Config {
 	tb.Helper()
@@ -375,7 +382,7 @@ func (c cluster) leader(tb testing.TB, except ...*testNode) *testNode {
 func valueEntry(v uint64) []byte {
 	entry := binary.BigEndian.AppendUint64(nil, v)
 	if v%5 == 0 {
-		entry = append(entry, make([]byte, 2*pieceSize)...)
+		entry = append(entry, make([]byte, 32<<10)...)
 	}
 	return entry
 }
@@ -450,5 +457,70 @@ func rewrite(tb testing.TB, path string, change func([]byte)) {
 	change(data)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		tb.Fatal(err)
+	}
+}
+
+// fatals records the errors passed to Config.Fatal.
+type fatals struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (f *fatals) record(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errs = append(f.errs, err)
+}
+
+func (f *fatals) all() []error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.errs
+}
+
+// openStore opens the log store of a replica that is stopped.
+func openStore(tb testing.TB, dir string, kind logstore.Kind) *logstore.Store {
+	tb.Helper()
+	contents, err := logstore.Inspect(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := logstore.Open(logstore.Config{
+		Dir: dir, Kind: kind, Contents: contents, HadEntries: true, HangTimeout: patience,
+		Fatal: func(err error) { tb.Error(err) }, Logger: quiet(), RaftLogger: newHCLog(quiet()),
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// damageEntry flips a bit of an entry of a stopped replica, wherever its store has it.
+func (n *testNode) damageEntry(tb testing.TB, index uint64) {
+	tb.Helper()
+	s := openStore(tb, n.dir, n.logStore())
+	var log raft.Log
+	if err := errors.Join(s.GetLog(index, &log), s.Close()); err != nil {
+		tb.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(n.dir, "wal", "*.wal"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	found := 0
+	for _, path := range append(files, filepath.Join(n.dir, logstore.FileName)) {
+		rewrite(tb, path, func(content []byte) {
+			for at := 0; ; found++ {
+				next := bytes.Index(content[at:], log.Extensions) // the entry's checksum, which no other has
+				if next < 0 {
+					return
+				}
+				at += next + len(log.Extensions)
+				content[at-1] ^= 1
+			}
+		})
+	}
+	if found == 0 {
+		tb.Fatalf("entry %d is in no file", index)
 	}
 }

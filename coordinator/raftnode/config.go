@@ -8,6 +8,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/internal/timescale"
 )
 
@@ -35,7 +37,7 @@ type Config struct {
 	// Advertise is the HOST:PORT under which the others reach this replica.
 	Advertise string
 	// Listener brings the Raft connections of the shared port.
-	Listener *Mux
+	Listener *transport.Mux
 	// FSM is the replicated state machine.
 	FSM FSM
 	// Peers are the servers that the operator named. A side that does not know
@@ -51,7 +53,7 @@ type Config struct {
 	KnownInstance func(serverID string) (instance string, known bool)
 	// Admit may refuse a peer for a reason of its own. Optional; called from
 	// many goroutines, must not block.
-	Admit func(peer Preface) error
+	Admit func(peer transport.Preface) error
 	// Dial opens a connection to a peer. Optional: plain TCP. With TLS, the
 	// connection that it returns has completed its handshake.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -93,12 +95,12 @@ type Config struct {
 	Space SpaceFunc
 
 	// LogStore is where the entries of the log are. A folder that has them elsewhere is not
-	// opened. Empty: LogBolt.
-	LogStore LogStore
+	// opened. Empty: logstore.Bolt.
+	LogStore logstore.Kind
 
 	// WrapStore may put something between the defended store and what is on the disk:
 	// faults, in tests. Optional.
-	WrapStore func(Backend) Backend
+	WrapStore func(logstore.Backend) logstore.Backend
 
 	// TimeScale scales all times above that are defaults, and those that are constants. For
 	// simulations only.
@@ -123,19 +125,12 @@ func (c *Config) setDefaults() {
 	setDefault(&c.SnapshotInterval, c.TimeScale.Scale(10*time.Second))
 	setDefault(&c.TrailingLogs, 1024)
 	setDefault(&c.SpaceInterval, c.TimeScale.Scale(time.Second))
-	setDefault(&c.LogStore, LogBolt)
 	if c.LowSpace == nil {
 		limit := DefaultSpaceLimit()
 		c.LowSpace = &limit
 	}
 	if c.Space == nil {
 		c.Space = diskSpace
-	}
-	if c.Dial == nil {
-		c.Dial = DialTCP
-	}
-	if c.WrapStore == nil {
-		c.WrapStore = func(b Backend) Backend { return b }
 	}
 }
 

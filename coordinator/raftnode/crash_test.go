@@ -13,6 +13,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/internal/durable"
 	"github.com/dtask/dtask/test/chaos/faultfs"
 	"github.com/dtask/dtask/test/chaos/faultfs/disk"
 )
@@ -49,7 +51,7 @@ func promised(t *testing.T, ops []disk.Op) (p promises) {
 // and know no lower term than before.
 func TestWhatWasPromisedSurvivesAPowerCutAtAnyPoint(t *testing.T) {
 	t.Parallel()
-	for _, store := range []LogStore{LogBolt, LogWAL} {
+	for _, store := range []logstore.Kind{logstore.Bolt, logstore.WAL} {
 		t.Run(string(store), func(t *testing.T) {
 			t.Parallel()
 			survivesPowerCuts(t, store)
@@ -57,7 +59,7 @@ func TestWhatWasPromisedSurvivesAPowerCutAtAnyPoint(t *testing.T) {
 	}
 }
 
-func survivesPowerCuts(t *testing.T, store LogStore) {
+func survivesPowerCuts(t *testing.T, store logstore.Kind) {
 	t.Helper()
 	ops, address := recordedLife(t, store)
 	random := rand.New(rand.NewPCG(1, 1))
@@ -101,12 +103,12 @@ func TestAVoteOfAReplicaWithoutALogSurvives(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataFolder), net: newNetwork(), address: "127.0.0.1:0"}
-	if err := MakeDir(n.dir); err != nil {
+	if err := durable.MakeDir(n.dir); err != nil {
 		t.Fatal(err)
 	}
 	n.listen(t)
 	n.start(t, nil)
-	if err := n.store.SetUint64(keyVoteTerm, 7); err != nil {
+	if err := n.store.SetUint64([]byte("LastVoteTerm"), 7); err != nil {
 		t.Fatal(err)
 	}
 	ops := history(t, d)
@@ -125,14 +127,14 @@ func TestAVoteOfAReplicaWithoutALogSurvives(t *testing.T) {
 }
 
 // recordedLife is the record of a replica's disk, and the replica's address.
-func recordedLife(t *testing.T, store LogStore) (ops []disk.Op, address string) {
+func recordedLife(t *testing.T, store logstore.Kind) (ops []disk.Op, address string) {
 	t.Helper()
 	d := mountedDisk(t)
 	if err := d.Record(); err != nil {
 		t.Fatal(err)
 	}
 	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataFolder), net: newNetwork(), address: "127.0.0.1:0", kind: store}
-	if err := MakeDir(n.dir); err != nil {
+	if err := durable.MakeDir(n.dir); err != nil {
 		t.Fatal(err)
 	}
 	n.tune = func(cfg *Config) {
@@ -209,7 +211,7 @@ func mountedDisk(t *testing.T) *faultfs.Disk {
 }
 
 // keeps looks into a folder after a power cut, as a replica would that starts.
-func keeps(dir string, store LogStore, want promises) error {
+func keeps(dir string, store logstore.Kind, want promises) error {
 	if want == (promises{}) {
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -224,20 +226,24 @@ func keeps(dir string, store LogStore, want promises) error {
 	if err != nil {
 		return err
 	}
-	state, err := inspect(filepath.Join(dir, storeName))
+	contents, err := logstore.Inspect(dir)
 	if err != nil {
 		return err
 	}
-	s, failures, err := openState(dir, state)
+	failures := &fatals{}
+	s, err := logstore.Open(logstore.Config{
+		Dir: dir, Kind: store, Contents: contents, HadEntries: true, HangTimeout: patience, Fatal: failures.record,
+		Logger: quiet(), RaftLogger: newHCLog(quiet()),
+	})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	err = s.keeps(snapshot, want)
-	return errors.Join(append(failures.all(), err, s.close())...)
+	err = logKeeps(s, snapshot, want)
+	return errors.Join(append(failures.all(), err, s.Close())...)
 }
 
-func (s *store) keeps(snapshot uint64, want promises) error {
-	term, err := s.GetUint64(keyTerm)
+func logKeeps(s *logstore.Store, snapshot uint64, want promises) error {
+	term, err := s.GetUint64([]byte("CurrentTerm"))
 	if err != nil {
 		return fmt.Errorf("reading the term: %w", err)
 	}
@@ -296,7 +302,7 @@ func newestSnapshot(dir string) (uint64, error) {
 
 // goesOn starts the replica on what is left: it has every value that was
 // acknowledged, and takes more.
-func goesOn(t *testing.T, dir, address string, store LogStore, want promises) {
+func goesOn(t *testing.T, dir, address string, store logstore.Kind, want promises) {
 	t.Helper()
 	if want.value == 0 {
 		return

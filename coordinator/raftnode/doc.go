@@ -1,46 +1,31 @@
-// Package raftnode is one replica's share of the consensus: hashicorp/raft with
-// its log, its stable store, its snapshots and its transport, wired so that
-// what dtask promises about them holds. It knows bytes, not jobs.
+// Package raftnode runs Raft on one replica: hashicorp/raft with its log (package logstore), its
+// network (package transport) and its snapshots. It handles bytes, not jobs.
 //
-//	            Propose ─► raft.ApplyLog ─► group commit ─► the log
-//	sequencer                                                  │
-//	            ◄─ Proposal, in order ◄─ FSM.Apply ◄─┐         ▼
-//	                                                 │   defended store: CRC per entry,
-//	reads       ReadIndex ─► one barrier for all     │   watchdog, fail-stop
-//	                                                 │         │
-//	peers       Mux ─► preface, admission ─► raft ───┘         ▼
-//	            (one port: gRPC beside Raft)            raft.db (bbolt, always synced)
+//	sequencer ─► Propose ─► raft.ApplyLog ─► group commit ─► logstore ─► disk
+//	          ◄─ Proposal, in order ◄─ FSM.Apply ◄─┐             │
+//	                                               └── commit ◄──┤
+//	reads     ─► ReadIndex ─► one barrier for all                │
+//	peers     ◄────────────────── transport ◄────────────────────┘
 //
 // It owns:
-//   - the log as raft sees it (parallel.go), in which a leader's entries are stored
-//     while they are on their way to the others;
-//   - the log and the stable store and the wrapper that defends them
-//     (store.go): a checksum in every entry and on term and vote, verified when
-//     an entry is stored, read and applied; the first error ends the process;
-//     and the steps in which entries before a snapshot are deleted (compact.go);
-//   - the segments of raft-wal, which can hold the entries in the place of raft.db:
-//     the walk over them before they are opened (wal_inspect.go, wal_segment.go), the
-//     note of what was stored (wal_note.go), and which store a folder has (layout.go);
-//   - the identity of the data folder (identity.go): the server it belongs to,
-//     a random instance, and the cluster once it is known;
-//   - the one port that gRPC and Raft share (listener.go) and the preface with
-//     which every Raft connection opens (preface.go, transport.go);
-//   - the watch on the leader's port (watch.go) and the quick election that it
-//     makes possible (failover.go);
-//   - the room on the disk (space.go): a leader without any hands over;
-//   - bootstrap (bootstrap.go): when an empty folder may found a cluster;
-//   - the read index (read.go) and the snapshots by log bytes (snapshot.go).
+//   - the identity of the data directory (identity.go): the server it belongs to, a random instance,
+//     and the cluster once it is known; and the quarantine of a damaged one (quarantine.go);
+//   - bootstrap (bootstrap.go): when an empty directory may found a cluster;
+//   - proposals (propose.go), reads (read.go), leadership and membership changes (lead.go);
+//   - the reaction to a leader whose process exits (failover.go) and the first election after a start
+//     (first_election.go);
+//   - snapshots by log bytes (snapshot.go), their store and pacing (snapshot_store.go, reap.go,
+//     rate_limited_writer.go), and early reading at start (prepare.go);
+//   - free disk space (space.go): a leader without enough transfers leadership.
 //
-// It does not know what an entry means, does not decide when to lead (package
-// leader does), and does not answer clients.
+// It does not know what an entry means, does not decide when to lead (package leader does), and does
+// not answer clients.
 //
-// Goroutines. Open starts some: the writer of the log; the collector, which completes proposals in
-// order; the reader, which confirms leadership once for all reads that wait; the
-// snapshotter; the watch on the leader; and the watch on the disk. Each watch connection that a peer
-// opened has one. Raft has its own. Close stops and waits for all of them.
-// Mux.Run starts one short-lived goroutine per connection.
+// Goroutines. Open starts the collector, which completes proposals in order; the reader, which
+// confirms leadership once for all waiting reads; the snapshotter; the first election; the watch on
+// the leader; and the watch on the disk. Raft has its own. Close stops and waits for all of them.
 //
-// Errors come in three kinds that never mix: definite refusals
-// (*NotLeaderError, ErrNoLeader, ErrBusy, ErrTransferring), the unknown outcome
-// (ErrOutcomeUnknown), and those that end the process, which go to Config.Fatal.
+// Errors come in three kinds that never mix: definite refusals (*NotLeaderError, ErrNoLeader, ErrBusy,
+// ErrTransferring), the unknown outcome (ErrOutcomeUnknown), and those that end the process, which go
+// to Config.Fatal.
 package raftnode

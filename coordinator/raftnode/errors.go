@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/dtask/dtask/coordinator/transport"
 )
 
 var (
@@ -31,9 +33,6 @@ var (
 	// ErrNotEmpty is returned by Open when Config.Founders is set and the
 	// folder holds raft state already.
 	ErrNotEmpty = errors.New("raftnode: cannot found a cluster in a folder that holds raft state")
-	// ErrStoreHangs is the reason of a StoreError when a call to the store took
-	// longer than Config.StoreHang.
-	ErrStoreHangs = errors.New("the store does not return")
 	// ErrClusterKnown is returned by SetClusterID when the folder belongs to
 	// another cluster already.
 	ErrClusterKnown = errors.New("raftnode: data folder belongs to another cluster")
@@ -59,35 +58,6 @@ func (e *NotLeaderError) Is(target error) bool {
 	return target == ErrNoLeader && e.LeaderID == ""
 }
 
-// StoreError is given to Config.Fatal when a store failed or hung. The process
-// must end: after a failed write nobody knows what is on the disk.
-type StoreError struct {
-	Op  string // the call that failed
-	Err error
-}
-
-// Error implements error.
-func (e *StoreError) Error() string { return fmt.Sprintf("raft store: %s: %v", e.Op, e.Err) }
-
-// Unwrap returns the cause.
-func (e *StoreError) Unwrap() error { return e.Err }
-
-// DamageError says that stored data is not what was written: a checksum does not
-// match, or a file cannot be read as what it is. The replica must not serve from
-// it. Nothing is deleted.
-type DamageError struct {
-	Path   string // the file or folder that is damaged; "" when it is an entry in memory or on the wire
-	Detail string // what was seen
-}
-
-// Error implements error.
-func (e *DamageError) Error() string {
-	if e.Path == "" {
-		return "damaged data: " + e.Detail
-	}
-	return fmt.Sprintf("%s is damaged: %s; this replica must not serve from it", e.Path, e.Detail)
-}
-
 // HaltError is given to Config.Fatal when the state machine stopped at an entry
 // that it cannot apply.
 type HaltError struct {
@@ -103,29 +73,9 @@ func (e *HaltError) Error() string {
 // Unwrap returns the cause.
 func (e *HaltError) Unwrap() error { return e.Err }
 
-// RefusedError says that the cluster refuses this replica. Config.Admit, the
-// admission of a bootstrap and a peer's preface verdict return it; the caller
-// should end the process with its text.
-type RefusedError struct {
-	ServerID string
-	Reason   string
-}
-
-// Error implements error.
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("replica %s is refused: %s", e.ServerID, e.Reason)
-}
-
-// OtherInstanceError returns the RefusedError of an empty folder whose server id
-// is known with another instance.
-func OtherInstanceError(serverID string) *RefusedError {
-	return &RefusedError{ServerID: serverID, Reason: fmt.Sprintf("this folder is new, but server id %s is known to the cluster "+
-		"with another instance; start it with its old folder, or with --auto-rejoin, so that it comes back under a new server id", serverID)}
-}
-
 // RemovedError returns the RefusedError of a server that is no member any more.
-func RemovedError(serverID string) *RefusedError {
-	return &RefusedError{ServerID: serverID, Reason: "it was removed from the cluster, and its id is never used again; " +
+func RemovedError(serverID string) *transport.RefusedError {
+	return &transport.RefusedError{ServerID: serverID, Reason: "it was removed from the cluster, and its id is never used again; " +
 		"to add it anew, start it with an empty folder and a new --id, and use dtaskctl cluster add"}
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/dtask/dtask/coordinator/transport"
 )
 
 // The fast path of a failover. A leader whose process dies is gone at once, and raft
@@ -112,7 +114,7 @@ func (n *Node) voters(except string) (others []Server, self bool) {
 // watch keeps a connection to the leader while it leads. It returns false if there
 // was none to keep: then the caller waits before it tries again.
 func (n *Node) watch(ctx context.Context, leader Server, changed <-chan raft.Observation) bool {
-	conn, err := n.dialWatch(ctx, leader)
+	conn, err := n.transport.Watch(ctx, leader.ID, leader.Address)
 	if err != nil {
 		return false
 	}
@@ -127,12 +129,6 @@ func (n *Node) watch(ctx context.Context, leader Server, changed <-chan raft.Obs
 		conn = n.suspect(ctx, leader)
 	}
 	return false
-}
-
-func (n *Node) dialWatch(ctx context.Context, leader Server) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	return n.stream.connect(ctx, watchMagic, leader.ID, leader.Address)
 }
 
 // broken returns true when conn breaks, and false when the leader is another or the
@@ -177,7 +173,7 @@ func (n *Node) suspect(ctx context.Context, leader Server) net.Conn {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Heartbeat)
 	defer cancel()
 	for pause := firstLook; n.follows(leader.ID); pause = min(2*pause, n.cfg.TimeScale.Scale(lastLook)) {
-		conn, err := n.dialWatch(ctx, leader)
+		conn, err := n.transport.Watch(ctx, leader.ID, leader.Address)
 		if err == nil {
 			return conn
 		}
@@ -195,7 +191,7 @@ func (n *Node) suspect(ctx context.Context, leader Server) net.Conn {
 // refused a connection, is gone.
 func (n *Node) replace(ctx context.Context, leader Server) bool {
 	term, contact := n.Term(), n.LastContact()
-	if n.shortSpace.Load() || n.stoodIn.Load() >= term || n.stream.hears(leader.ID) {
+	if n.shortSpace.Load() || n.stoodIn.Load() >= term || n.transport.HasConnectionFrom(leader.ID) {
 		return false
 	}
 	rank, agreed := n.consult(ctx, leader, term)
@@ -210,7 +206,7 @@ func (n *Node) replace(ctx context.Context, leader Server) bool {
 			return false
 		}
 	}
-	if n.Term() != term || !n.LastContact().Equal(contact) || !n.follows(leader.ID) || n.stream.hears(leader.ID) {
+	if n.Term() != term || !n.LastContact().Equal(contact) || !n.follows(leader.ID) || n.transport.HasConnectionFrom(leader.ID) {
 		return false
 	}
 	n.stoodIn.Store(term)
@@ -243,16 +239,16 @@ func (n *Node) consult(ctx context.Context, leader Server, term uint64) (rank in
 	var asked sync.WaitGroup
 	for _, s := range others {
 		asked.Go(func() {
-			a, err := n.stream.ask(ctx, s, question{kind: questionLost, number: term, server: leader.ID})
+			a, err := n.transport.Ask(ctx, s.ID, s.Address, transport.Question{Kind: transport.QuestionLost, Number: term, Server: leader.ID})
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err != nil:
-			case a.verdict == verdictLater:
+			case a.Verdict == transport.AnswerLater:
 				election = true
-			case a.verdict == verdictYes:
+			case a.Verdict == transport.AnswerYes:
 				lost++
-				if a.number > index || (a.number == index && s.ID < own) {
+				if a.Number > index || (a.Number == index && s.ID < own) {
 					rank++
 				}
 			}
@@ -265,23 +261,23 @@ func (n *Node) consult(ctx context.Context, leader Server, term uint64) (rank in
 // lost answers another voter that has lost the leader of a term.
 func (n *Node) lost(ctx context.Context, leader string, term uint64) (verdict byte) {
 	if n.Term() > term || n.stoodIn.Load() >= term {
-		return verdictLater
+		return transport.AnswerLater
 	}
 	contact := n.LastContact()
-	if !n.follows(leader) || n.stream.hears(leader) {
-		return verdictNo
+	if !n.follows(leader) || n.transport.HasConnectionFrom(leader) {
+		return transport.AnswerNo
 	}
 	for _, s := range n.Servers() {
-		if s.ID == leader && n.refuses(ctx, s) && n.LastContact().Equal(contact) && n.follows(leader) && !n.stream.hears(leader) {
-			return verdictYes
+		if s.ID == leader && n.refuses(ctx, s) && n.LastContact().Equal(contact) && n.follows(leader) && !n.transport.HasConnectionFrom(leader) {
+			return transport.AnswerYes
 		}
 	}
-	return verdictNo
+	return transport.AnswerNo
 }
 
 // refuses says that nobody listens where a server should.
 func (n *Node) refuses(ctx context.Context, server Server) bool {
-	conn, err := n.dialWatch(ctx, server)
+	conn, err := n.transport.Watch(ctx, server.ID, server.Address)
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -289,22 +285,22 @@ func (n *Node) refuses(ctx context.Context, server Server) bool {
 }
 
 // answer answers a peer's question on a watch connection.
-func (n *Node) answer(q question) reply {
+func (n *Node) answer(q transport.Question) transport.Answer {
 	r := n.running.Load()
 	if r == nil {
-		return reply{verdict: verdictNo}
+		return transport.Answer{Verdict: transport.AnswerNo}
 	}
-	a := reply{verdict: verdictNo, number: r.LastIndex()}
-	switch q.kind {
-	case questionLost:
-		ctx, cancel := context.WithTimeout(context.Background(), askTimeout/2)
+	a := transport.Answer{Verdict: transport.AnswerNo, Number: r.LastIndex()}
+	switch q.Kind {
+	case transport.QuestionLost:
+		ctx, cancel := context.WithTimeout(context.Background(), transport.AskTimeout/2)
 		defer cancel()
-		a.verdict = n.lost(ctx, q.server, q.number)
-	case questionBegun:
-		return n.begun(q.server, q.number)
-	case questionSpace:
+		a.Verdict = n.lost(ctx, q.Server, q.Number)
+	case transport.QuestionBegun:
+		return n.begun(q.Server, q.Number)
+	case transport.QuestionSpace:
 		if !n.LowSpace() {
-			a.verdict = verdictYes
+			a.Verdict = transport.AnswerYes
 		}
 	}
 	return a

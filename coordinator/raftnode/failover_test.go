@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
+	"golang.org/x/sync/errgroup"
 )
 
 // kill is the death of a replica's process, as far as the others can see it: its port
@@ -185,5 +188,33 @@ func TestAHandOverIsNotTakenForADeath(t *testing.T) {
 	}
 	c.watched(t, leader)
 	c.stillLeads(t, leader, term)
+	c.wantNoFatals(t)
+}
+
+func TestAPeerThatWasRestartedIsAskedForItsVote(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, slow)
+	leader := c.leader(t)
+	asker, peer := c.others(leader)[0], c.others(leader)[1]
+	vote := func() error {
+		request := &raft.RequestPreVoteRequest{RPCHeader: raft.RPCHeader{
+			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(asker.id), Addr: []byte(asker.address),
+		}}
+		return asker.transport.RequestPreVote(raft.ServerID(peer.id), raft.ServerAddress(peer.address), request, &raft.RequestPreVoteResponse{})
+	}
+	var votes errgroup.Group
+	for range 2 * 3 { // concurrently: they fill the pool of idle connections
+		votes.Go(vote)
+	}
+	if err := votes.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	peer.stop(t)
+	peer.restart(t)
+	for range 2 {
+		if err := vote(); err != nil {
+			t.Errorf("a peer that is there was not asked: %v", err)
+		}
+	}
 	c.wantNoFatals(t)
 }

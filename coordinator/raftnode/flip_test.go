@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/dtask/dtask/coordinator/logstore"
 )
 
 // flips is how many bits are flipped, one at a time; DTASK_BITFLIPS asks for more.
@@ -37,7 +39,7 @@ const (
 // replica that lost its last transaction so is one that was rolled back.
 func TestAFlippedBitIsNoticedOrHarmless(t *testing.T) {
 	t.Parallel()
-	for _, store := range []LogStore{LogBolt, LogWAL} {
+	for _, store := range []logstore.Kind{logstore.Bolt, logstore.WAL} {
 		t.Run(string(store), func(t *testing.T) {
 			t.Parallel()
 			flipBits(t, store)
@@ -45,7 +47,7 @@ func TestAFlippedBitIsNoticedOrHarmless(t *testing.T) {
 	}
 }
 
-func flipBits(t *testing.T, store LogStore) {
+func flipBits(t *testing.T, store logstore.Kind) {
 	t.Helper()
 	count := flips
 	if given := os.Getenv("DTASK_BITFLIPS"); given != "" {
@@ -56,15 +58,15 @@ func flipBits(t *testing.T, store LogStore) {
 	}
 	random := rand.New(rand.NewPCG(7, 7))
 	dir, address, values := wholeFolder(t, store)
-	files := []string{storeName, storeName, storeName}
-	if store == LogWAL {
-		files = append(files, filepath.Join(segmentsDir, noteName))
-		segments, err := filepath.Glob(filepath.Join(dir, segmentsDir, "*"+segmentSuffix))
+	files := []string{logstore.FileName, logstore.FileName, logstore.FileName}
+	if store == logstore.WAL {
+		files = append(files, filepath.Join("wal", "last"))
+		segments, err := filepath.Glob(filepath.Join(dir, "wal", "*"+".wal"))
 		if err != nil || len(segments) == 0 {
 			t.Fatal(segments, err)
 		}
 		for range 5 {
-			files = append(files, filepath.Join(segmentsDir, filepath.Base(segments[random.IntN(len(segments))])))
+			files = append(files, filepath.Join("wal", filepath.Base(segments[random.IntN(len(segments))])))
 		}
 	}
 	snapshots, err := snapshotNames(dir)
@@ -74,7 +76,7 @@ func flipBits(t *testing.T, store LogStore) {
 	newest := filepath.Join(snapshotsDir, snapshots[len(snapshots)-1])
 	files = append(files, filepath.Join(newest, "state.bin"), filepath.Join(newest, "meta.json"))
 
-	used := usedPages(t, filepath.Join(dir, storeName))
+	used := usedPages(t, filepath.Join(dir, logstore.FileName))
 	fates := make(map[fate]int)
 	for range count {
 		image := filepath.Join(t.TempDir(), "image")
@@ -83,7 +85,7 @@ func flipBits(t *testing.T, store LogStore) {
 		}
 		name := files[random.IntN(len(files))]
 		pages := used
-		if name != storeName || random.IntN(4) == 0 {
+		if name != logstore.FileName || random.IntN(4) == 0 {
 			pages = nil // anywhere
 		}
 		var bit int64
@@ -99,7 +101,7 @@ func flipBits(t *testing.T, store LogStore) {
 			content[bit/8] ^= 1 << (bit % 8)
 		})
 		got, why := fateOf(t, image, address, store, values)
-		if got == fooled && name == storeName && why == wentBack {
+		if got == fooled && name == logstore.FileName && why == wentBack {
 			got = older
 		}
 		if got == fooled {
@@ -146,7 +148,7 @@ func usedPages(t *testing.T, path string) (used []int64) {
 
 // wholeFolder is the folder of a replica that was stopped, with snapshots, a log
 // before and behind them, and so many values.
-func wholeFolder(t *testing.T, store LogStore) (dir, address string, values uint64) {
+func wholeFolder(t *testing.T, store logstore.Kind) (dir, address string, values uint64) {
 	t.Helper()
 	n := newTestNode(t, "n1", nil)
 	n.kind = store
@@ -175,15 +177,15 @@ func wholeFolder(t *testing.T, store LogStore) (dir, address string, values uint
 const wentBack = "the last values are gone"
 
 // fateOf starts a replica on a folder and sees what it does.
-func fateOf(t *testing.T, dir, address string, store LogStore, values uint64) (f fate, why string) {
+func fateOf(t *testing.T, dir, address string, store logstore.Kind, values uint64) (f fate, why string) {
 	t.Helper()
 	n := &testNode{id: "n1", dir: dir, net: newNetwork(), address: address, kind: store}
 	n.listen(t)
 	defer n.leave(t)
 	node, err := Open(n.config(t))
 	if err != nil {
-		var damage *DamageError
-		var store *StoreError
+		var damage *logstore.DamageError
+		var store *logstore.StoreError
 		if !errors.As(err, &damage) && !errors.As(err, &store) {
 			t.Errorf("a damaged folder is refused without saying so: %v", err)
 		}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/dtask/dtask/coordinator/logstore"
 )
 
 // FSM is what is replicated. Apply, Snapshot and Restore are never called
@@ -41,6 +43,8 @@ type Snapshot interface {
 // Halt, returned by FSM.Apply, says that the entry cannot be applied here: the
 // replica stops, and Config.Fatal is called with a HaltError.
 type Halt struct{ Err error }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // halted is the response of entries that were not applied. It never leaves this
 // package: the proposer gets ErrOutcomeUnknown.
@@ -82,8 +86,8 @@ func (a *fsmAdapter) Apply(log *raft.Log) any {
 	if a.stopped.Load() {
 		return halted{}
 	}
-	if problem := verify(log); problem != "" {
-		return a.halt(log, &DamageError{Detail: problem})
+	if problem := logstore.Verify(log); problem != "" {
+		return a.halt(log, &logstore.DamageError{Detail: problem})
 	}
 	response := a.apply(log)
 	if halt, ok := response.(Halt); ok {
@@ -190,10 +194,10 @@ func readState(fsm FSM, source io.Reader) (state readyState, err error) {
 	}
 	body, sum := header[:snapshotHeader-4], header[snapshotHeader-4:]
 	if string(body[:len(snapshotMagic)]) != snapshotMagic {
-		return state, &DamageError{Detail: fmt.Sprintf("snapshot begins with %q, should begin with %q", body[:len(snapshotMagic)], snapshotMagic)}
+		return state, &logstore.DamageError{Detail: fmt.Sprintf("snapshot begins with %q, should begin with %q", body[:len(snapshotMagic)], snapshotMagic)}
 	}
 	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(sum) {
-		return state, &DamageError{Detail: "the snapshot's header does not match its checksum"}
+		return state, &logstore.DamageError{Detail: "the snapshot's header does not match its checksum"}
 	}
 	numbers := body[len(snapshotMagic):]
 	state.index, state.term = binary.BigEndian.Uint64(numbers), binary.BigEndian.Uint64(numbers[8:])

@@ -7,27 +7,27 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/dtask/dtask/internal/loglimit"
 )
 
 // hclogAdapter writes raft's messages with slog. What raft calls an error it
 // mostly heals by itself (a peer that is away), so it is a warning here; what a
 // human must look at comes through Config.Fatal. A warning that repeats about
-// the same peer is written once in throttleEvery.
+// the same peer is written once every five seconds.
 type hclogAdapter struct {
 	log     *slog.Logger
 	name    string
 	implied []any
-	limit   *throttle
+	limit   *loglimit.Limiter
 }
 
 var _ hclog.Logger = (*hclogAdapter)(nil)
 
 func newHCLog(logger *slog.Logger) *hclogAdapter {
-	return &hclogAdapter{log: logger, limit: &throttle{}}
+	return &hclogAdapter{log: logger, limit: &loglimit.Limiter{}}
 }
 
 // Log implements hclog.Logger.
@@ -38,7 +38,7 @@ func (h *hclogAdapter) Log(level hclog.Level, msg string, args ...any) {
 	}
 	attrs := slogArgs(args)
 	if to >= slog.LevelWarn {
-		suppressed, ok := h.limit.allow(msg + peerOf(args))
+		suppressed, ok := h.limit.Allow(msg + peerOf(args))
 		if !ok {
 			return
 		}
@@ -171,44 +171,4 @@ func (h *hclogAdapter) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger 
 // StandardWriter implements hclog.Logger.
 func (h *hclogAdapter) StandardWriter(opts *hclog.StandardLoggerOptions) io.Writer {
 	return h.StandardLogger(opts).Writer()
-}
-
-const (
-	throttleEvery = 5 * time.Second
-	throttleKeys  = 256 // beyond it the books are begun anew, so they stay small
-)
-
-// throttle lets one message of a kind through in throttleEvery and counts the
-// others. The zero value is ready; it is safe for concurrent use.
-type throttle struct {
-	mu   sync.Mutex
-	last map[string]*throttled
-}
-
-type throttled struct {
-	at         time.Time
-	suppressed int
-}
-
-// allow says whether a message of kind key may be written now, and how many were
-// not since the last.
-func (t *throttle) allow(key string) (suppressed int, ok bool) {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.last) >= throttleKeys || t.last == nil {
-		t.last = make(map[string]*throttled)
-	}
-	seen := t.last[key]
-	switch {
-	case seen == nil:
-		t.last[key] = &throttled{at: now}
-		return 0, true
-	case now.Sub(seen.at) < throttleEvery:
-		seen.suppressed++
-		return 0, false
-	}
-	suppressed = seen.suppressed
-	*seen = throttled{at: now}
-	return suppressed, true
 }

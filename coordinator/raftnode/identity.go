@@ -11,6 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/internal/durable"
 )
 
 const (
@@ -100,13 +103,13 @@ func (f *IdentityFile) load(serverID string) error {
 	}
 	var j identityJSON
 	if err := json.Unmarshal(text, &j); err != nil {
-		return &DamageError{Path: path, Detail: err.Error()}
+		return &logstore.DamageError{Path: path, Detail: err.Error()}
 	}
 	switch {
 	case j.Version != identityVersion:
 		return fmt.Errorf("%s has format %d, this program knows %d", path, j.Version, identityVersion)
 	case j.ServerID == "" || j.Instance == "":
-		return &DamageError{Path: path, Detail: "server id or instance is missing"}
+		return &logstore.DamageError{Path: path, Detail: "server id or instance is missing"}
 	case j.ServerID != serverID && j.ConfiguredID != serverID:
 		return fmt.Errorf("data folder %s belongs to server %s, not to %s: start %s with its own folder", f.dir, j.ServerID, serverID, serverID)
 	}
@@ -118,8 +121,8 @@ func (f *IdentityFile) load(serverID string) error {
 // an identity is not new: somebody lost the file, and a fresh instance would be
 // refused by the others for reasons that nobody would understand.
 func (f *IdentityFile) create(serverID string) error {
-	if _, err := os.Stat(filepath.Join(f.dir, storeName)); err == nil {
-		return &DamageError{Path: f.dir, Detail: fmt.Sprintf("%s is there, but %s is missing", storeName, identityName)}
+	if _, err := os.Stat(filepath.Join(f.dir, logstore.FileName)); err == nil {
+		return &logstore.DamageError{Path: f.dir, Detail: fmt.Sprintf("%s is there, but %s is missing", logstore.FileName, identityName)}
 	}
 	var random [16]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -209,37 +212,9 @@ func (f *IdentityFile) write(id Identity) error {
 	if err != nil {
 		return fmt.Errorf("encoding identity: %w", err)
 	}
-	if err := replaceFile(filepath.Join(f.dir, identityName), append(text, '\n')); err != nil {
+	if err := durable.ReplaceFile(filepath.Join(f.dir, identityName), append(text, '\n')); err != nil {
 		return fmt.Errorf("writing identity: %w", err)
 	}
 	f.id = id
 	return nil
-}
-
-// replaceFile writes, syncs and renames, and syncs the folder.
-func replaceFile(path string, data []byte) (err error) {
-	tmp := path + ".tmp"
-	file, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // a name in our own folder
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path) //nolint:gosec // our own folder
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/coordinator/transport"
+	"github.com/dtask/dtask/internal/durable"
+	"github.com/dtask/dtask/internal/loglimit"
 )
 
 const (
-	// maxAppend is how many entries one request to a follower carries. Raft
-	// counts entries, not bytes, so it is kept small.
-	maxAppend = 64
 	// commitTimeout is the longest that a follower waits to learn of a commit
 	// when no further entry tells it.
 	commitTimeout = 20 * time.Millisecond
@@ -31,13 +33,12 @@ const (
 type Node struct {
 	cfg       Config // with defaults
 	log       *slog.Logger
-	store     *store
+	store     *logstore.Store
 	first     uint64 // of the log, before raft started
 	last      uint64
-	logs      *parallelLog
+	logs      *logstore.ParallelLog
 	fsm       *fsmAdapter
-	stream    *streamLayer
-	transport *patientTransport
+	transport *transport.Transport
 	raft      *raft.Raft                // set before Open returns
 	running   atomic.Pointer[raft.Raft] // the same, for those that raft calls while it starts
 
@@ -60,7 +61,7 @@ type Node struct {
 
 	lowSpace, shortSpace atomic.Bool // of the last look at the disk
 	freeSpace            atomic.Uint64
-	warned               throttle
+	warned               loglimit.Limiter
 
 	failing sync.Mutex // guards what follows
 	failure error      // what was, or would have been, given to Config.Fatal
@@ -94,13 +95,13 @@ func Open(cfg Config) (*Node, error) {
 	if err := n.openStores(); err != nil {
 		return nil, err
 	}
-	n.logs = newParallelLog(n.store)
+	n.logs = logstore.NewParallelLog(n.store)
 	if err := n.openRaft(); err != nil {
-		n.logs.close()
-		return nil, errors.Join(err, n.store.close())
+		n.logs.Close()
+		return nil, errors.Join(err, n.store.Close())
 	}
 	n.begin()
-	n.cfg.Listener.handle(n.stream.handle, n.stream.handleWatch)
+	n.cfg.Listener.Attach(n.transport)
 	n.work.Go(n.collect)
 	n.work.Go(n.readLoop)
 	n.work.Go(n.snapshotLoop)
@@ -121,20 +122,23 @@ func (n *Node) openRaft() error {
 		n.log.Info("removed unfinished snapshots", "count", reaped)
 	}
 	folder := filepath.Join(n.cfg.DataDir, snapshotsDir)
-	if err := MakeDir(folder); err != nil { // which makes the name of raft.db durable, too
+	if err := durable.MakeDir(folder); err != nil { // which makes the name of raft.db durable, too
 		return err
 	}
 	files, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.DataDir, snapshotRetain, log)
 	if err != nil {
 		return fmt.Errorf("opening the snapshots: %w", err)
 	}
-	snapshots := durableSnapshots{files, folder, n.store.started.Load}
+	snapshots := durableSnapshots{files, folder, n.isRunning}
 	if err := n.snapshotsReadable(snapshots); err != nil {
 		return err
 	}
-	n.stream = newStreamLayer(&n.cfg, n.serverAt, n.answer)
-	n.transport = newPatientTransport(newTransport(&n.cfg, n.stream, log), n.cfg.TimeScale)
-	n.transport.newest, n.transport.entry, n.transport.stored = n.logs.newest.get, n.logs.GetLog, n.logs.stored
+	n.transport = transport.New(transport.Config{
+		Advertise: n.cfg.Advertise,
+		Admission: transport.Admission{Self: n.preface, Peers: n.peerIDs(), KnownInstance: n.cfg.KnownInstance, Admit: n.cfg.Admit},
+		Dial:      n.cfg.Dial, ServerAt: n.serverAt, Answer: n.answer, Log: n.logs, MaxAppend: logstore.MaxBatch,
+		Timeout: n.cfg.RPCTimeout, TimeScale: n.cfg.TimeScale, Logger: n.log, RaftLogger: log,
+	})
 	if err := n.newRaft(log, snapshots); err != nil {
 		return errors.Join(err, n.transport.Close())
 	}
@@ -153,7 +157,7 @@ func (n *Node) snapshotsReadable(store raft.SnapshotStore) error {
 		return fmt.Errorf("listing the snapshots: %w", err)
 	}
 	if len(readable) == 0 && n.first != 1 {
-		return &DamageError{
+		return &logstore.DamageError{
 			Path:   filepath.Join(n.cfg.DataDir, snapshotsDir),
 			Detail: fmt.Sprintf("none of its %d snapshots can be read, and the log does not begin at the beginning (entries %d to %d)", len(names), n.first, n.last),
 		}
@@ -164,14 +168,14 @@ func (n *Node) snapshotsReadable(store raft.SnapshotStore) error {
 // newRaft starts raft. Raft panics when its log is not what it should be; that, and
 // the end of the goroutine by store.unwind, become errors.
 func (n *Node) newRaft(log *hclogAdapter, snapshots raft.SnapshotStore) error {
-	n.store.running.Store(true)
+	n.store.RaftStarting()
 	err := errors.New("raft's start was cut short")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer func() {
 			if r := recover(); r != nil {
-				err = &DamageError{Path: n.cfg.DataDir, Detail: fmt.Sprint(r)}
+				err = &logstore.DamageError{Path: n.cfg.DataDir, Detail: fmt.Sprint(r)}
 			}
 		}()
 		conf := n.raftConfig(log)
@@ -183,17 +187,15 @@ func (n *Node) newRaft(log *hclogAdapter, snapshots raft.SnapshotStore) error {
 		return failure
 	}
 	if err != nil {
-		var damage *DamageError
+		var damage *logstore.DamageError
 		if names, listErr := snapshotNames(n.cfg.DataDir); !errors.As(err, &damage) && listErr == nil && len(names) > 0 {
-			return &DamageError{Path: filepath.Join(n.cfg.DataDir, snapshotsDir), Detail: err.Error()}
+			return &logstore.DamageError{Path: filepath.Join(n.cfg.DataDir, snapshotsDir), Detail: err.Error()}
 		}
 		return fmt.Errorf("starting raft: %w", err)
 	}
-	leads := func(term uint64) bool { return n.raft.State() == raft.Leader && n.raft.CurrentTerm() == term }
-	n.transport.leads.Store(&leads)
-	shares := n.shares
-	n.logs.shares.Store(&shares)
-	n.store.started.Store(true)
+	n.transport.RaftStarted(func(term uint64) bool { return n.raft.State() == raft.Leader && n.raft.CurrentTerm() == term })
+	n.logs.Share(n.shares)
+	n.store.RaftStarted()
 	n.running.Store(n.raft)
 	return nil
 }
@@ -212,7 +214,7 @@ func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 	conf.ElectionTimeout = n.cfg.Election + 1
 	conf.LeaderLeaseTimeout = n.cfg.Lease
 	conf.CommitTimeout = n.cfg.TimeScale.Scale(commitTimeout)
-	conf.MaxAppendEntries = maxAppend
+	conf.MaxAppendEntries = logstore.MaxBatch
 	conf.BatchApplyCh = true
 	conf.ShutdownOnRemove = false
 	conf.TrailingLogs = n.cfg.TrailingLogs
@@ -223,7 +225,22 @@ func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 	return conf
 }
 
-// serverAt is the streamLayer's way to the configuration.
+func (n *Node) isRunning() bool { return n.running.Load() != nil }
+
+// preface is how this replica introduces itself to its peers.
+func (n *Node) preface() transport.Preface {
+	id := n.cfg.Identity.Get()
+	return transport.Preface{ClusterID: id.ClusterID, ServerID: id.ServerID, Instance: id.Instance}
+}
+
+func (n *Node) peerIDs() (ids []string) {
+	for _, s := range n.cfg.Peers {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// serverAt is the transport's way to the configuration.
 func (n *Node) serverAt(address raft.ServerAddress) (string, bool) {
 	r := n.running.Load()
 	if r == nil {
@@ -298,7 +315,7 @@ func (n *Node) shutdown() error {
 	close(n.closing)
 	close(n.proposals)
 	n.proposing.Unlock()
-	n.cfg.Listener.handle(nil, nil)
+	n.cfg.Listener.Attach(nil)
 
 	// While raft runs it answers all that was asked of it, at the latest when
 	// the leader's lease ends; once it is stopped it forgets what lay in its
@@ -313,13 +330,13 @@ func (n *Node) shutdown() error {
 	err := n.transport.Close() // breaks the connections, so that no goroutine of raft waits for a peer
 	n.transport.CloseStreams()
 	err = errors.Join(err, stopped.Error())
-	n.stream.wait()
+	n.transport.Wait()
 	close(n.gone)
 	if !waitFor(idle, drain) {
 		n.log.Warn("raft left a request without an answer")
 	}
-	n.logs.close()
-	return errors.Join(err, n.store.close())
+	n.logs.Close()
+	return errors.Join(err, n.store.Close())
 }
 
 func waitFor(done <-chan struct{}, atMost time.Duration) bool {

@@ -6,10 +6,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/coordinator/transport"
 )
 
 func TestTheOthersGoOnWithoutTheLeaderAndItCatchesUp(t *testing.T) {
@@ -217,8 +222,8 @@ func TestAClosedNodeRefuses(t *testing.T) {
 func TestAnInterruptedFoundingIsRepeated(t *testing.T) {
 	t.Parallel()
 	n := newTestNode(t, "n1", nil)
-	s, _ := openBolt(t, filepath.Join(n.dir, storeName))
-	if err := errors.Join(s.SetUint64(keyTerm, 1), s.close()); err != nil { // the crash came here
+	s := openStore(t, n.dir, n.logStore())
+	if err := errors.Join(s.SetUint64([]byte("CurrentTerm"), 1), s.Close()); err != nil { // the crash came here
 		t.Fatal(err)
 	}
 	if f, err := Inspect(n.dir, n.logStore()); err != nil || f.HasState {
@@ -241,11 +246,11 @@ func TestALostStoreIsDamageNotANewFolder(t *testing.T) {
 	n := c[0]
 	c.leader(t).propose(t, 1, 1)
 	n.stop(t)
-	if err := os.Remove(filepath.Join(n.dir, storeName)); err != nil {
+	if err := os.Remove(filepath.Join(n.dir, logstore.FileName)); err != nil {
 		t.Fatal(err)
 	}
 	n.listen(t)
-	var damage *DamageError
+	var damage *logstore.DamageError
 	if _, err := Open(n.config(t)); !errors.As(err, &damage) {
 		t.Errorf("got %v, want a DamageError", err)
 	}
@@ -277,7 +282,7 @@ func TestUnfinishedSnapshotsAreReapedAndADamagedOneIsNot(t *testing.T) {
 	}
 	rewrite(t, filepath.Join(n.dir, snapshotsDir, names[0], "state.bin"), func(data []byte) { data[len(data)-1] ^= 1 })
 	n.listen(t)
-	var damage *DamageError
+	var damage *logstore.DamageError
 	if _, err := Open(n.config(t)); !errors.As(err, &damage) {
 		t.Errorf("got %v, want a DamageError", err)
 	}
@@ -317,11 +322,14 @@ func TestApplyVerifiesTheEntry(t *testing.T) {
 	f := &fatals{}
 	fsm := &counter{}
 	a := newFSMAdapter(fsm, f.record)
-	log := entries(1, 1)[0]
-	seal(log)
+	log := &raft.Log{Index: 1, Term: 2, Data: make([]byte, 8)}
+	s := openStore(t, t.TempDir(), logstore.Bolt)
+	if err := errors.Join(s.StoreLog(log), s.Close()); err != nil { // which adds the checksum
+		t.Fatal(err)
+	}
 	log.Term++
 	a.Apply(log)
-	var damage *DamageError
+	var damage *logstore.DamageError
 	if errs := f.all(); len(errs) != 1 || !errors.As(errs[0], &damage) {
 		t.Errorf("fatal got %v, want a DamageError", errs)
 	}
@@ -350,7 +358,7 @@ func TestADamagedEntryStopsOnlyItsReplica(t *testing.T) {
 	if err == nil {
 		victim.Node = node
 	}
-	if _, ok := errors.AsType[*DamageError](err); !ok {
+	if _, ok := errors.AsType[*logstore.DamageError](err); !ok {
 		t.Errorf("got %v, want a DamageError", err)
 	}
 	leader.propose(t, 21, 1)
@@ -421,4 +429,24 @@ func TestANewLeaderHandsOverToOneThatIsThere(t *testing.T) {
 		}
 	}
 	c.wantNoFatals(t)
+}
+
+// The instance rule holds for the side that dials as well.
+func TestASecondInstanceIsRefusedBothWays(t *testing.T) {
+	t.Parallel()
+	w := newNetwork()
+	old, wiped := newTestNode(t, "n1", w), newTestNode(t, "n2", w)
+	peers := []Server{{ID: "n1", Address: old.address, Voter: true}, {ID: "n2", Address: wiped.address, Voter: true}}
+	old.peers, wiped.peers = peers, peers
+	old.known = func(id string) (string, bool) { return "the instance before", id == "n2" }
+	old.start(t, peers)
+	wiped.start(t, nil) // as a replica would that asked nobody
+	eventually(t, "the known replica refuses what it dials", func() bool { return old.Stats().PeersRefused > 0 })
+	_, err := wiped.transport.Ask(t.Context(), old.id, old.address, transport.Question{Kind: transport.QuestionSpace})
+	if _, refused := errors.AsType[*transport.RefusedError](err); !refused || !strings.Contains(err.Error(), "another instance") {
+		t.Errorf("got %v, want a refusal because of another instance", err)
+	}
+	if wiped.LastIndex() != 0 || wiped.Term() != 0 {
+		t.Errorf("the wiped replica took part: term %d, last index %d", wiped.Term(), wiped.LastIndex())
+	}
 }

@@ -34,7 +34,7 @@ func (n *Node) snapshotLoop() {
 			if last.IsZero() {
 				due = n.turn(due)
 			}
-			if n.store.counters.sinceSnapshot.Load() < due || now.Sub(last) < n.cfg.SnapshotInterval {
+			if n.store.BytesSinceSnapshot() < due || now.Sub(last) < n.cfg.SnapshotInterval {
 				continue
 			}
 			last = now
@@ -68,7 +68,7 @@ func (n *Node) Snapshot(ctx context.Context) error {
 }
 
 func (n *Node) snapshot() error {
-	covered := n.store.counters.sinceSnapshot.Load()
+	covered := n.store.BytesSinceSnapshot()
 	start := time.Now()
 	err := n.raft.Snapshot().Error()
 	switch {
@@ -81,7 +81,7 @@ func (n *Node) snapshot() error {
 	// What was stored while the snapshot was written counts for the next one. An
 	// entry that was stored before and applied after the capture is counted for
 	// neither, which moves the next snapshot by that little.
-	n.store.counters.sinceSnapshot.Add(-covered)
+	n.store.SnapshotTaken(covered)
 	n.counters.snapshots.Add(1)
 	n.log.Info("snapshot taken", "log_bytes", covered, "took", time.Since(start))
 	return nil

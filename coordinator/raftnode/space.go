@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/dtask/dtask/coordinator/transport"
 )
 
 // A full disk ends the process at the next write, and with it, one after the other,
@@ -49,7 +51,7 @@ func (n *Node) LowSpace() bool { return n.lowSpace.Load() }
 func (n *Node) look() {
 	free, size, err := n.cfg.Space(n.cfg.DataDir)
 	if err != nil {
-		if suppressed, ok := n.warned.allow("space"); ok {
+		if suppressed, ok := n.warned.Allow("space"); ok {
 			n.log.Warn("the room on the disk of the data folder is not known", "err", err, "suppressed", suppressed)
 		}
 		return
@@ -122,15 +124,15 @@ func (n *Node) heir(ctx context.Context) (heir Server, roomy, ok bool) {
 	var asked sync.WaitGroup
 	for _, s := range others {
 		asked.Go(func() {
-			a, err := n.stream.ask(ctx, s, question{kind: questionSpace})
+			a, err := n.transport.Ask(ctx, s.ID, s.Address, transport.Question{Kind: transport.QuestionSpace})
 			if err != nil {
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			room := a.verdict == verdictYes
-			if !ok || (room && !roomy) || (room == roomy && a.number > longest) {
-				heir, roomy, ok, longest = s, room, true, a.number
+			room := a.Verdict == transport.AnswerYes
+			if !ok || (room && !roomy) || (room == roomy && a.Number > longest) {
+				heir, roomy, ok, longest = s, room, true, a.Number
 			}
 		})
 	}

@@ -40,7 +40,7 @@ type Stats struct {
 // Stats returns the counters. They are read one by one, so they may differ by what
 // happened in between.
 func (n *Node) Stats() Stats {
-	stored := &n.store.counters
+	stored := n.store.Stats()
 	return Stats{
 		State:            n.State(),
 		Term:             n.Term(),
@@ -50,11 +50,11 @@ func (n *Node) Stats() Stats {
 		Proposals:        n.counters.proposals.Load(),
 		ProposedBytes:    n.counters.proposedBytes.Load(),
 		Pending:          n.pending.Load(),
-		Syncs:            stored.syncs.Load(),
-		StoredEntries:    stored.entries.Load(),
-		StoredBytes:      stored.bytes.Load(),
-		StoreTime:        time.Duration(stored.nanos.Load()), //nolint:gosec // 292 years
-		BytesToSnapshot:  stored.sinceSnapshot.Load(),
+		Syncs:            stored.Syncs,
+		StoredEntries:    stored.Entries,
+		StoredBytes:      stored.Bytes,
+		StoreTime:        stored.Time,
+		BytesToSnapshot:  n.store.BytesSinceSnapshot(),
 		Snapshots:        n.counters.snapshots.Load(),
 		SnapshotFailures: n.counters.snapshotFailures.Load(),
 		Reads:            n.counters.reads.Load(),
@@ -65,7 +65,7 @@ func (n *Node) Stats() Stats {
 		FirstElections:   n.counters.firstElections.Load(),
 		FreeSpace:        n.freeSpace.Load(),
 		LowSpace:         n.LowSpace(),
-		PeersRefused:     n.stream.refused.Load(),
+		PeersRefused:     n.transport.Refused(),
 		ConnsRefused:     n.cfg.Listener.Refused(),
 	}
 }
@@ -124,12 +124,12 @@ func (n *Node) Stored(id string) uint64 {
 	if id == n.cfg.Identity.Get().ServerID {
 		return min(n.LastIndex(), commit)
 	}
-	return n.transport.storedAt(raft.ServerID(id), commit, n.Term())
+	return n.transport.DurableIndex(raft.ServerID(id), commit, n.Term())
 }
 
 // Heard returns when a server last answered this replica as its leader; the zero time
 // if never.
-func (n *Node) Heard(id string) time.Time { return n.transport.lastHeard(raft.ServerID(id)) }
+func (n *Node) Heard(id string) time.Time { return n.transport.LastContact(raft.ServerID(id)) }
 
 // Member says whether a server is in the latest configuration.
 func (n *Node) Member(id string) bool {

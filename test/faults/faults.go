@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/coordinator"
-	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/fsm"
 )
 
@@ -84,7 +84,7 @@ func (n network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if route, ok := n[address]; ok {
 		address = route
 	}
-	return raftnode.DialTCP(ctx, address)
+	return transport.DialTCP(ctx, address)
 }
 
 // serve adds the switches to the handler of the HTTP port.

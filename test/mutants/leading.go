@@ -20,7 +20,7 @@ func inLeading() []Mutant {
 		},
 		{
 			Name:   "one-reset-link-deposes-a-leader",
-			Edits:  []Edit{{"coordinator/raftnode/failover.go", `return rank, !election && lost > (len(others)+2)/2`, `return rank, !election && lost > 0`}, {"coordinator/raftnode/failover.go", "n.stoodIn.Load() >= term || n.stream.hears(leader.ID) {\n\t\treturn false\n\t}\n\trank, agreed", "n.stoodIn.Load() >= term {\n\t\treturn false\n\t}\n\trank, agreed"}},
+			Edits:  []Edit{{"coordinator/raftnode/failover.go", `return rank, !election && lost > (len(others)+2)/2`, `return rank, !election && lost > 0`}, {"coordinator/raftnode/failover.go", "n.stoodIn.Load() >= term || n.transport.HasConnectionFrom(leader.ID) {\n\t\treturn false\n\t}\n\trank, agreed", "n.stoodIn.Load() >= term {\n\t\treturn false\n\t}\n\trank, agreed"}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Election|Failover|Reset|Quick|Leader"}},
 		},
 		{

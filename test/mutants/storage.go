@@ -2,35 +2,37 @@ package mutants
 
 // inStorage are mistakes of log and stable store.
 func inStorage() []Mutant {
-	stores := Checker{Package: "./coordinator/raftnode", Run: "Store|Entr|Damage|Flip|Disk|Hang|Fail"}
-	segments := Checker{Package: "./coordinator/raftnode", Run: "Segment|Batch|Note|AnotherStore"}
-	parallel := Checker{Package: "./coordinator/raftnode", Run: "Stored|ALeader"}
-	resting := Checker{Package: "./coordinator/raftnode", Run: "Rested"}
+	stores := Checker{Package: "./coordinator/logstore", Run: "Store|Entr|Damage|Flip|Disk|Hang|Fail"}
+	segments := Checker{Package: "./coordinator/logstore", Run: "Segment|Batch|Note"}
+	parallel := Checker{Package: "./coordinator/logstore", Run: "Stored|ALeader"}
+	idle := Checker{Package: "./coordinator/transport", Run: "Rested"}
+	waiting := Checker{Package: "./coordinator/transport", Run: "Stored"}
+	kinds := Checker{Package: "./coordinator/raftnode", Run: "AnotherStore"}
 	return []Mutant{
 		{
 			Name:   "an-entry-counts-that-its-leader-has-not-stored",
-			Edits:  []Edit{{"coordinator/raftnode/patience.go", `resp.Success && t.stored != nil {`, `resp.Success && t.stored != nil && n < 0 {`}},
-			Caught: []Checker{parallel},
+			Edits:  []Edit{{"coordinator/transport/retry.go", `resp.Success && t.log != nil {`, `resp.Success && t.log != nil && n < 0 {`}},
+			Caught: []Checker{waiting},
 		},
 		{
 			Name:   "who-was-deposed-says-that-it-has-stored-what-it-has-not",
-			Edits:  []Edit{{"coordinator/raftnode/parallel.go", "\tif p.sharing() {\n\t\treturn nil\n\t}\n\treturn p.stored(index)\n", "\treturn nil\n"}},
+			Edits:  []Edit{{"coordinator/logstore/parallel.go", "\tif p.sharing() {\n\t\treturn nil\n\t}\n\treturn p.WaitStored(index)\n", "\treturn nil\n"}},
 			Caught: []Checker{parallel},
 		},
 		{
 			Name:   "a-leader-that-is-alone-does-not-wait-for-its-disk",
-			Edits:  []Edit{{"coordinator/raftnode/parallel.go", `if !p.sharing() || slices`, `if p.shares.Load() == nil || slices`}},
+			Edits:  []Edit{{"coordinator/logstore/parallel.go", `if !p.sharing() || slices`, `if p.shares.Load() == nil || slices`}},
 			Caught: []Checker{parallel},
 		},
 		{
 			Name:   "a-request-that-rested-takes-another-leaders-entries",
-			Edits:  []Edit{{"coordinator/raftnode/patience.go", `t.entry(index, log) != nil || log.Term != args.Term {`, `t.entry(index, log) != nil || log.Term > 1<<40 {`}},
-			Caught: []Checker{resting},
+			Edits:  []Edit{{"coordinator/transport/retry.go", `t.log.GetLog(index, log) != nil || log.Term != args.Term {`, `t.log.GetLog(index, log) != nil || log.Term > 1<<40 {`}},
+			Caught: []Checker{idle},
 		},
 		{
 			Name: "a-failed-write-is-ignored",
 			Edits: []Edit{{
-				"coordinator/raftnode/store.go",
+				"coordinator/logstore/store.go",
 				"\tif err := s.call(\"storing entries\", func() error { return s.backend.StoreLogs(logs) }); err != nil {\n\t\treturn err\n\t}\n",
 				"\t_ = s.backend.StoreLogs(logs)\n",
 			}},
@@ -38,53 +40,53 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "checksums-are-not-compared",
-			Edits:  []Edit{{"coordinator/raftnode/store.go", "\tproblem := verify(log)\n", "\tproblem := \"\"\n"}},
+			Edits:  []Edit{{"coordinator/logstore/store.go", "\tproblem := Verify(log)\n", "\tproblem := \"\"\n"}},
 			Caught: []Checker{stores},
 		},
 		{
 			Name:   "damage-spreads-by-replication",
-			Edits:  []Edit{{"coordinator/raftnode/store.go", `} else if problem := verify(log); problem != "" {`, `} else if problem := verify(log); problem != "" && len(log.Data) > 1<<30 {`}},
+			Edits:  []Edit{{"coordinator/logstore/store.go", `} else if problem := Verify(log); problem != "" {`, `} else if problem := Verify(log); problem != "" && len(log.Data) > 1<<30 {`}},
 			Caught: []Checker{stores},
 		},
 		{
 			Name:   "a-store-that-hangs-is-waited-for",
-			Edits:  []Edit{{"coordinator/raftnode/store.go", "\t\tcase seen.Add(1) >= ticks:\n", "\t\tcase seen.Add(1) >= 1000*ticks:\n"}},
+			Edits:  []Edit{{"coordinator/logstore/store.go", "\t\tcase seen.Add(1) >= ticks:\n", "\t\tcase seen.Add(1) >= 1000*ticks:\n"}},
 			Caught: []Checker{stores},
 		},
 		{
 			Name:   "a-hole-in-the-log-is-no-damage",
-			Edits:  []Edit{{"coordinator/raftnode/store.go", `case missing && s.isHole(index, deletions):`, `case missing && s.isHole(index, deletions) && index == 0:`}},
+			Edits:  []Edit{{"coordinator/logstore/store.go", `case missing && s.isHole(index, deletions):`, `case missing && s.isHole(index, deletions) && index == 0:`}},
 			Caught: []Checker{stores},
 		},
 		{
 			Name:   "what-cannot-be-read-of-a-segment-is-its-end",
-			Edits:  []Edit{{"coordinator/raftnode/wal_segment.go", `if s.torn && s.index == 0 && laterBatch(content, s.end) {`, `if s.torn && s.index == 0 && s.end < 0 {`}},
+			Edits:  []Edit{{"coordinator/logstore/wal_segment.go", `if s.torn && s.index == 0 && laterBatch(content, s.end) {`, `if s.torn && s.index == 0 && s.end < 0 {`}},
 			Caught: []Checker{segments},
 		},
 		{
 			Name:   "a-log-that-ends-before-its-note-is-whole",
-			Edits:  []Edit{{"coordinator/raftnode/wal_inspect.go", `if noted := readNote(folder); noted > w.last {`, `if noted := readNote(folder); noted > w.last+1<<40 {`}},
+			Edits:  []Edit{{"coordinator/logstore/wal_inspect.go", `if noted := readNote(folder); noted > w.last {`, `if noted := readNote(folder); noted > w.last+1<<40 {`}},
 			Caught: []Checker{segments},
 		},
 		{
 			Name:   "a-batch-that-was-not-finished-stays",
-			Edits:  []Edit{{"coordinator/raftnode/wal_store.go", `if w.torn == "" {`, `if w.torn != "/" {`}},
+			Edits:  []Edit{{"coordinator/logstore/wal_store.go", `if w.torn == "" {`, `if w.torn != "/" {`}},
 			Caught: []Checker{segments},
 		},
 		{
 			Name:   "a-note-says-more-than-was-stored",
-			Edits:  []Edit{{"coordinator/raftnode/wal_store.go", `if last >= end && first <= end {`, `if last > end && first < end {`}},
+			Edits:  []Edit{{"coordinator/logstore/wal_store.go", `if last >= end && first <= end {`, `if last > end && first < end {`}},
 			Caught: []Checker{segments},
 		},
 		{
 			Name:   "a-segment-that-became-full-is-appended-to",
-			Edits:  []Edit{{"coordinator/raftnode/wal_store.go", `if state.wal.fullAt > 0 {`, `if state.wal.fullAt > 1<<40 {`}},
+			Edits:  []Edit{{"coordinator/logstore/wal_store.go", `if contents.wal.fullAt > 0 {`, `if contents.wal.fullAt > 1<<40 {`}},
 			Caught: []Checker{segments},
 		},
 		{
 			Name:   "a-folder-is-opened-with-the-other-store",
-			Edits:  []Edit{{"coordinator/raftnode/layout.go", `if want = want.orDefault(); have == want || !holds {`, `if want = want.orDefault(); have == want || dir != "" {`}},
-			Caught: []Checker{segments},
+			Edits:  []Edit{{"coordinator/logstore/kind.go", `if want = want.orDefault(); have == want || !hasState {`, `if want = want.orDefault(); have == want || dir != "" {`}},
+			Caught: []Checker{kinds},
 		},
 		{
 			Name:   "an-empty-folder-founds-a-cluster-alone",
@@ -93,8 +95,8 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "a-wiped-replica-votes-again",
-			Edits:  []Edit{{"coordinator/raftnode/admission.go", `ok && known != peer.Instance {`, `ok && known == "" {`}},
-			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "."}},
+			Edits:  []Edit{{"coordinator/transport/admission.go", `ok && known != peer.Instance {`, `ok && known == "" {`}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "."}, {Package: "./coordinator/raftnode", Run: "."}},
 		},
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/logstore"
 )
 
 var errDisk = errors.New("input/output error")
@@ -58,10 +58,10 @@ func (d *disk) set(fail, flip bool) {
 }
 
 // wrap puts the disk under a store.
-func (d *disk) wrap(b raftnode.Backend) raftnode.Backend { return &faultyStore{b, d} }
+func (d *disk) wrap(b logstore.Backend) logstore.Backend { return &faultyStore{b, d} }
 
 type faultyStore struct {
-	raftnode.Backend
+	logstore.Backend
 	disk *disk
 }
 

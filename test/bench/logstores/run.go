@@ -16,6 +16,7 @@ import (
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/coordinator"
+	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
@@ -98,7 +99,7 @@ func start(ctx context.Context, group *errgroup.Group, dir, name string) ([]stri
 		own := filepath.Join(dir, p.ID)
 		cfg := coordinator.Config{ID: p.ID, DataDir: own, Listen: p.Address, Peers: peers, Logger: quiet, MinFree: &coordinator.MinFree{}}
 		if name == storeWAL {
-			cfg.Seams.Store = func(b raftnode.Backend) raftnode.Backend {
+			cfg.Seams.Store = func(b logstore.Backend) logstore.Backend {
 				s, err := newWALStore(own, b)
 				if err != nil {
 					panic(err) // the hook has no other way to say so, and the run is worth nothing

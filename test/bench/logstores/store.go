@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
 
+	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/raftnode"
 )
 
@@ -21,12 +22,12 @@ const (
 // walStore keeps entries in raft-wal. Term and vote, which change with elections
 // only, stay where they are in the product.
 type walStore struct {
-	raftnode.Backend // for Get and Set
+	logstore.Backend // for Get and Set
 
 	log *wal.WAL
 }
 
-func newWALStore(dir string, stable raftnode.Backend) (*walStore, error) {
+func newWALStore(dir string, stable logstore.Backend) (*walStore, error) {
 	dir = filepath.Join(dir, "wal")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
@@ -38,7 +39,7 @@ func newWALStore(dir string, stable raftnode.Backend) (*walStore, error) {
 	return &walStore{stable, log}, nil
 }
 
-// FirstIndex implements raftnode.Backend, as do those that follow.
+// FirstIndex implements logstore.Backend, as do those that follow.
 func (s *walStore) FirstIndex() (uint64, error) { return s.log.FirstIndex() } //nolint:wrapcheck // raft compares errors
 
 func (s *walStore) LastIndex() (uint64, error) { return s.log.LastIndex() } //nolint:wrapcheck // as above

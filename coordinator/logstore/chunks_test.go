@@ -1,0 +1,247 @@
+package logstore
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+	"pgregory.net/rapid"
+)
+
+// sized is an entry with so many bytes of data that say where they belong.
+func sized(index uint64, size int) *raft.Log {
+	data := make([]byte, size)
+	random := rand.NewChaCha8([32]byte{byte(index), byte(index >> 8), byte(size)})
+	_, _ = random.Read(data) // it cannot fail
+	return &raft.Log{Index: index, Term: 3, Type: raft.LogCommand, Data: data}
+}
+
+func TestAnEntryOfAnySizeIsReadAsItWasStored(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), FileName)
+	s, _ := openBolt(t, path)
+	sizes := []int{0, 1, chunkSize - 1, chunkSize, chunkSize + 1, 2*chunkSize - 1, 2 * chunkSize, 3*chunkSize + 7, 512 << 10}
+	for i, size := range sizes {
+		if err := s.StoreLogs([]*raft.Log{sized(uint64(2*i+1), size), sized(uint64(2*i+2), 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := verifyPages(path); err != nil {
+		t.Error(err)
+	}
+	s, f := openBolt(t, path)
+	for i, size := range sizes {
+		for _, want := range []*raft.Log{sized(uint64(2*i+1), size), sized(uint64(2*i+2), 10)} {
+			var got raft.Log
+			if err := s.GetLog(want.Index, &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Index != want.Index || got.Term != want.Term || got.Type != want.Type || !bytes.Equal(got.Data, want.Data) {
+				t.Errorf("entry %d of %d bytes is read as entry %d of term %d with %d bytes", want.Index, len(want.Data), got.Index, got.Term, len(got.Data))
+			}
+		}
+	}
+	first, err := s.FirstIndex()
+	if err != nil || first != 1 {
+		t.Errorf("the log begins at %d, %v", first, err)
+	}
+	if last, err := s.LastIndex(); err != nil || last != uint64(2*len(sizes)) {
+		t.Errorf("the log ends at %d, %v", last, err)
+	}
+	if len(f.all()) > 0 {
+		t.Errorf("fatal: %v", f.all())
+	}
+}
+
+// TestALogInPiecesIsALog compares with a map, whatever is stored, removed and opened again.
+func TestALogInPiecesIsALog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rapid.Check(t, func(r *rapid.T) {
+		path := filepath.Join(dir, FileName)
+		defer func() { _ = os.Remove(path) }() // the next case begins anew
+		open := func() *Store {
+			bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, NoSync: true, BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}})
+			if err != nil {
+				r.Fatal(err)
+			}
+			return &Store{backend: chunks{bolt}, path: path, hang: patience, fatal: func(err error) { r.Fatal(err) }}
+		}
+		s := open()
+		defer func() { _ = s.Close() }()
+		model, first, last := make(map[uint64]int), uint64(1), uint64(0)
+		for range rapid.IntRange(1, 12).Draw(r, "steps") {
+			switch step := rapid.SampledFrom([]string{"store", "store", "front", "end", "open"}).Draw(r, "step"); {
+			case step == "store":
+				var logs []*raft.Log
+				for _, size := range rapid.SliceOfN(rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(chunkSize-9, chunkSize+9), rapid.IntRange(0, 70_000)), 1, 6).Draw(r, "sizes") {
+					last++
+					model[last] = size
+					logs = append(logs, sized(last, size))
+				}
+				if err := s.StoreLogs(logs); err != nil {
+					r.Fatal(err)
+				}
+			case step == "open":
+				if err := s.Close(); err != nil {
+					r.Fatal(err)
+				}
+				if err := verifyPages(path); err != nil {
+					r.Fatal(err)
+				}
+				s = open()
+			case last < first:
+			case step == "front":
+				to := rapid.Uint64Range(first, last).Draw(r, "to")
+				if err := s.DeleteRange(first, to); err != nil {
+					r.Fatal(err)
+				}
+				first = to + 1
+			default:
+				from := rapid.Uint64Range(first, last).Draw(r, "from")
+				if err := s.DeleteRange(from, last); err != nil {
+					r.Fatal(err)
+				}
+				last = from - 1
+			}
+			sameLog(r, s, model, first, last)
+		}
+	})
+}
+
+func sameLog(r *rapid.T, s *Store, sizes map[uint64]int, first, last uint64) {
+	r.Helper()
+	for index := first - 1; index <= last+1; index++ {
+		var got raft.Log
+		err := s.GetLog(index, &got)
+		if index < first || index > last {
+			if !errors.Is(err, raft.ErrLogNotFound) {
+				r.Fatalf("entry %d is not in the log, and reading it gives %v", index, err)
+			}
+			continue
+		}
+		if want := sized(index, sizes[index]); err != nil || !bytes.Equal(got.Data, want.Data) || got.Index != index {
+			r.Fatalf("entry %d of %d bytes: %v, %d bytes", index, len(want.Data), err, len(got.Data))
+		}
+	}
+	gotFirst, err := s.FirstIndex()
+	gotLast, lastErr := s.LastIndex()
+	if last < first {
+		first, last = 0, 0
+	}
+	if err := errors.Join(err, lastErr); err != nil || gotFirst != first || gotLast != last {
+		r.Fatalf("the log is %d to %d, should be %d to %d; %v", gotFirst, gotLast, first, last, err)
+	}
+}
+
+func TestAPieceThatIsMissingOrNotItselfIsDamage(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(logs *bbolt.Bucket) error{
+		"a piece is missing":      func(logs *bbolt.Bucket) error { return logs.Delete(key(firstChunk(2) + 1)) },
+		"the last is missing":     func(logs *bbolt.Bucket) error { return logs.Delete(key(firstChunk(2) + 2)) },
+		"the first is missing":    func(logs *bbolt.Bucket) error { return logs.Delete(key(firstChunk(2))) },
+		"one in another's place":  func(logs *bbolt.Bucket) error { return logs.Put(key(firstChunk(2)+1), logs.Get(key(firstChunk(3)+1))) },
+		"a byte of a later piece": func(logs *bbolt.Bucket) error { return flipLast(logs, key(firstChunk(2)+1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), FileName)
+			s, _ := openBolt(t, path)
+			if err := s.StoreLogs([]*raft.Log{sized(1, 10), sized(2, 2*chunkSize+100), sized(3, 2*chunkSize+100)}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			db, err := bbolt.Open(path, 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = db.Update(func(tx *bbolt.Tx) error { return harm(tx.Bucket(bucketLogs)) })
+			if err := errors.Join(err, db.Close()); err != nil {
+				t.Fatal(err)
+			}
+			s, f := openBolt(t, path)
+			wantDamage(t, s.check(), f)
+		})
+	}
+}
+
+// flipLast flips a bit in the middle of a value, which is data.
+func flipLast(bucket *bbolt.Bucket, key []byte) error {
+	value := bytes.Clone(bucket.Get(key))
+	value[len(value)/2] ^= 1
+	return bucket.Put(key, value)
+}
+
+func TestALogWithoutALayoutIsRefusedAndNotCalledDamage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	bolt, err := raftboltdb.NewBoltStore(filepath.Join(dir, FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(bolt.StoreLogs(entries(1, 3)), bolt.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Inspect(dir)
+	if _, damaged := errors.AsType[*DamageError](err); err == nil || damaged || !strings.Contains(err.Error(), "older version") {
+		t.Errorf("got %v, want an error that names an older version and no DamageError", err)
+	}
+}
+
+func TestALayoutOfLaterIsRefusedAndNotCalledDamage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, FileName)
+	s, _ := openBolt(t, path)
+	if err := errors.Join(s.Set(keyLayout, []byte{layoutWAL + 1}), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Inspect(dir)
+	if _, damaged := errors.AsType[*DamageError](err); err == nil || damaged || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("got %v, want an error that names a newer version and no DamageError", err)
+	}
+	corrupt(t, path, bucketConf, keyLayout, func(value []byte) { value[len(value)-1] ^= 1 })
+	if _, damaged := errors.AsType[*DamageError](second(Inspect(dir))); !damaged {
+		t.Error("a flipped layout is not called damage")
+	}
+}
+
+func second[A, B any](_ A, b B) B { return b }
+
+// TestALargeEntryIsNotWrittenManyTimes: without chunks each byte is written four to
+// five times, above all that is written to bbolt's file.
+func TestALargeEntryIsNotWrittenManyTimes(t *testing.T) {
+	t.Parallel()
+	const size, count = 64 << 10, 40
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(t.TempDir(), FileName), NoSync: true, BoltOptions: &bbolt.Options{NoFreelistSync: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Store{backend: chunks{bolt}, hang: patience, fatal: func(err error) { t.Error(err) }}
+	for i := range uint64(count) {
+		if err := s.StoreLog(sized(i+1, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stats := bolt.Stats()
+	written := stats.TxStats.GetPageAlloc()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if written > 2*size*count {
+		t.Errorf("for %d bytes %d were written, more than twice as many", size*count, written)
+	}
+	t.Logf("%.2f bytes written for each", float64(written)/(size*count))
+}

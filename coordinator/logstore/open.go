@@ -1,0 +1,104 @@
+package logstore
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// openTimeoutFactor is how many times Config.HangTimeout opening may take: it makes several calls.
+const openTimeoutFactor = 10
+
+// Config is what Open needs. All fields are required unless their comment says otherwise.
+type Config struct {
+	// Dir is the data directory. It must exist.
+	Dir string
+	// Kind is where the entries are stored. Empty: Bolt.
+	Kind Kind
+	// Contents is what Inspect found in Dir. Nothing may have changed since.
+	Contents *Contents
+	// HadEntries reports that the first entry was recorded with OnFirstStore before.
+	HadEntries bool
+	// OnFirstStore is called after the first entry is stored durably. Optional.
+	OnFirstStore func() error
+	// HangTimeout is how long one call may take before it is fatal.
+	HangTimeout time.Duration
+	// Wrap may put a layer between the Store and the disk, such as faults in tests. Optional.
+	Wrap func(Backend) Backend
+	// Fatal is called when the store fails, possibly more than once and from any goroutine.
+	Fatal func(error)
+	// Closing is closed when the replica begins to close: a compaction stops early. Optional.
+	Closing <-chan struct{}
+	// Logger receives the messages of this package, RaftLogger those of raft-wal.
+	Logger     *slog.Logger
+	RaftLogger hclog.Logger
+}
+
+// Open opens the stores of a data directory that Inspect has read, and verifies every entry.
+func Open(cfg Config) (*Store, error) {
+	path := filepath.Join(cfg.Dir, FileName)
+	bolt, err := raftboltdb.New(raftboltdb.Options{
+		Path: path,
+		BoltOptions: &bbolt.Options{
+			Timeout:        time.Second,
+			NoFreelistSync: true, // the free pages are found again at open: half the writes of a commit
+			FreelistType:   bbolt.FreelistMapType,
+		},
+		MsgpackUseNewTimeFormat: true,
+	})
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	s := &Store{path: path, hang: openTimeoutFactor * cfg.HangTimeout, fatal: cfg.Fatal, closing: cfg.Closing, onFirstStore: cfg.OnFirstStore}
+	s.stored.Store(cfg.HadEntries)
+	contents := *cfg.Contents
+	err = s.call("opening the log", func() (err error) {
+		db := &mmapReclaimer{Backend: bolt, path: path}
+		if err := contents.writeLayout(db, cfg.Kind); err != nil {
+			return err
+		}
+		s.backend, err = openEntries(&cfg, db, &contents)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, bolt.Close())
+	}
+	if contents.layout == layoutWAL {
+		s.path, s.whole = filepath.Join(cfg.Dir, segmentsDir), true
+	}
+	if cfg.Wrap != nil {
+		s.backend = cfg.Wrap(s.backend)
+	}
+	s.hang = cfg.HangTimeout
+	if err := s.check(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// openEntries returns the Backend for the layout of the entries.
+func openEntries(cfg *Config, bolt Backend, contents *Contents) (Backend, error) {
+	if contents.layout != layoutWAL {
+		return chunks{bolt}, nil
+	}
+	if contents.wal.torn != "" {
+		cfg.Logger.Warn("removing an unfinished write at the end of the log; it was never acknowledged",
+			"segment", contents.wal.torn, "last_index", contents.Last)
+	}
+	return openWAL(cfg.Dir, bolt, contents, segmentSize, cfg.RaftLogger)
+}
+
+// Bootstrap writes the first configuration of a new cluster, as raft.BootstrapCluster does. That
+// function refuses to repeat a bootstrap that a crash interrupted; this one does not.
+func (s *Store) Bootstrap(configuration raft.Configuration) error {
+	if err := s.SetUint64(keyTerm, 1); err != nil {
+		return err
+	}
+	return s.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(configuration)})
+}

@@ -1,0 +1,69 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+)
+
+var (
+	_ raft.LogStore    = (*Store)(nil)
+	_ raft.StableStore = (*Store)(nil)
+)
+
+// Set implements raft.StableStore: term and vote, with a checksum.
+func (s *Store) Set(key, value []byte) error {
+	if err := s.err(); err != nil {
+		return s.unwind(err)
+	}
+	err := s.call("storing term or vote", func() error { return s.backend.Set(key, sealValue(key, value)) })
+	if err != nil {
+		return s.unwind(err)
+	}
+	return nil
+}
+
+// Get implements raft.StableStore. The error of a missing key passes unchanged.
+func (s *Store) Get(key []byte) ([]byte, error) {
+	var stored []byte
+	var missing error
+	err := s.call("reading term or vote", func() (err error) {
+		stored, err = s.backend.Get(key)
+		if errors.Is(err, raftboltdb.ErrKeyNotFound) {
+			missing, err = err, nil
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, s.unwind(err)
+	case missing != nil:
+		return nil, missing
+	}
+	value, problem := openValue(key, stored)
+	if problem != "" {
+		return nil, s.unwind(s.fail("reading term or vote", &DamageError{Path: s.path, Detail: problem}))
+	}
+	return value, nil
+}
+
+// SetUint64 implements raft.StableStore.
+func (s *Store) SetUint64(key []byte, value uint64) error {
+	return s.Set(key, binary.BigEndian.AppendUint64(nil, value))
+}
+
+// GetUint64 implements raft.StableStore.
+func (s *Store) GetUint64(key []byte) (uint64, error) {
+	value, err := s.Get(key)
+	if err != nil {
+		return 0, err
+	}
+	if len(value) != 8 {
+		detail := fmt.Sprintf("%s has %d bytes, should have 8", key, len(value))
+		return 0, s.unwind(s.fail("reading term or vote", &DamageError{Path: s.path, Detail: detail}))
+	}
+	return binary.BigEndian.Uint64(value), nil
+}

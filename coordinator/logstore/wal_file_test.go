@@ -1,0 +1,161 @@
+package logstore
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	walfs "github.com/hashicorp/raft-wal/fs"
+	"pgregory.net/rapid"
+)
+
+// newSegment makes a file as raft-wal has one made.
+func newSegment(t *testing.T, dir string, size uint64) *segmentFile {
+	t.Helper()
+	files := &segmentFiles{FS: walfs.New(), list: &segmentList{}}
+	file, err := files.Create(dir, "new.wal", size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	segment, ok := file.(*segmentFile)
+	if !ok {
+		t.Fatalf("a segment is appended to by way of a %T", file)
+	}
+	t.Cleanup(func() { _ = segment.Close() })
+	return segment
+}
+
+func TestASegmentHoldsWhatWasAppendedAndZerosBehindIt(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir
+	rapid.Check(t, func(t *rapid.T) {
+		dir := folder()
+		files := &segmentFiles{FS: walfs.New(), list: &segmentList{}}
+		const size = 2 * zerosAhead
+		file, err := files.Create(dir, "new.wal", size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []byte
+		for range rapid.IntRange(1, 20).Draw(t, "batches") {
+			if rapid.IntRange(0, 4).Draw(t, "what") == 0 { // the replica was started again
+				if err := file.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if file, err = files.OpenWriter(dir, "new.wal"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			batch := bytes.Repeat([]byte{byte(len(want)) | 1}, rapid.IntRange(1, 2*zerosBelow).Draw(t, "bytes"))
+			if n, err := file.WriteAt(batch, int64(len(want))); n != len(batch) || err != nil {
+				t.Fatalf("%d of %d bytes: %v", n, len(batch), err)
+			}
+			if err := file.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, batch...)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		have, err := os.ReadFile(filepath.Join(dir, "new.wal"))
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case len(have) != max(size, len(want)):
+			t.Fatalf("the segment has %d bytes, it was made with %d and %d were appended", len(have), size, len(want))
+		case !bytes.Equal(have[:len(want)], want):
+			t.Fatal("what was appended is not what is there")
+		case !allZeros(have[len(want):]):
+			t.Fatal("there is something behind the end")
+		}
+	})
+}
+
+func TestZerosAreWrittenOnceAheadOfSmallBatchesOnly(t *testing.T) {
+	t.Parallel()
+	segment := newSegment(t, t.TempDir(), 4*zerosAhead)
+	at := int64(0)
+	write := func(size int) {
+		t.Helper()
+		if _, err := segment.WriteAt(make([]byte, size), at); err != nil {
+			t.Fatal(err)
+		}
+		at += int64(size)
+	}
+	write(100)
+	if want := at + zerosAhead; segment.zeroed != want {
+		t.Fatalf("there are zeros up to %d, want %d", segment.zeroed, want)
+	}
+	before := segment.zeroed
+	write(100)
+	if segment.zeroed != before {
+		t.Errorf("zeros were written again, up to %d, and there were some up to %d", segment.zeroed, before)
+	}
+	at = before
+	write(zerosBelow)
+	if segment.zeroed != before {
+		t.Errorf("a large batch has zeros up to %d ahead of it", segment.zeroed)
+	}
+	at = segment.size - 10
+	write(10)
+	if segment.zeroed > segment.size {
+		t.Errorf("there are zeros up to %d, and the segment has %d bytes", segment.zeroed, segment.size)
+	}
+}
+
+// full is a file on a disk without room.
+type full struct{ left int }
+
+func (f *full) WriteAt(p []byte, _ int64) (int, error) {
+	n := min(len(p), f.left)
+	f.left -= n
+	if n < len(p) {
+		return n, syscall.ENOSPC
+	}
+	return n, nil
+}
+
+func TestZerosForWhichThereIsNoRoomAreLeftOut(t *testing.T) {
+	t.Parallel()
+	disk := &full{left: 1000}
+	if end := writeAhead(disk, 50, 4*zerosAhead); end != 1050 {
+		t.Errorf("there are zeros up to %d, want those that had room, up to 1050", end)
+	}
+	if end := writeAhead(disk, 1050, 4*zerosAhead); end != 1050 {
+		t.Errorf("there are zeros up to %d, and there was no room for more", end)
+	}
+	if end := writeAhead(disk, 70, 60); end != 70 {
+		t.Errorf("there are zeros up to %d behind the end of the segment", end)
+	}
+}
+
+func TestALogWithZerosAheadOpensAfterTheProcessWasKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := mustSegments(t, dir)
+	for index := uint64(1); index <= 3; index++ {
+		if err := s.StoreLog(&raft.Log{Index: index, Term: 1, Data: []byte("small")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed := filepath.Join(t.TempDir(), "killed")
+	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	after := mustSegments(t, killed)
+	for index := uint64(1); index <= 4; index++ {
+		var log raft.Log
+		err := after.GetLog(index, &log)
+		if index == 4 && !errors.Is(err, raft.ErrLogNotFound) || index < 4 && (err != nil || string(log.Data) != "small") {
+			t.Errorf("entry %d: %q, %v", index, log.Data, err)
+		}
+	}
+	if err := after.StoreLog(&raft.Log{Index: 4, Term: 1, Data: []byte("next")}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package raftnode
-
-import "os"
-
-// syncData makes what was written to a file durable.
-func syncData(file *os.File) error { return file.Sync() }

@@ -1,0 +1,224 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait; it guards against hanging and measures nothing.
+const patience = 30 * time.Second
+
+func dialRaw(t *testing.T, address string, first []byte) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.Write(first); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// call opens a Raft connection as a peer would and returns what became of it.
+func call(t *testing.T, address string, as Preface, target string) (Preface, error) {
+	t.Helper()
+	conn := dialRaw(t, address, nil)
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return greet(conn, prefaceMagic, as, target)
+}
+
+func wantRefused(t *testing.T, err error, because string) {
+	t.Helper()
+	var refused *RefusedError
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), because) {
+		t.Errorf("got %v, want a refusal because of %q", err, because)
+	}
+}
+
+// server is server n1: a Mux and, once attached, the transport behind it.
+type server struct {
+	*Transport
+	mux     *Mux
+	address string
+	self    Preface
+}
+
+func newServer(t *testing.T, self Preface, known func(string) (string, bool)) *server {
+	t.Helper()
+	base, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	s := &server{mux: NewMux(base, quiet), address: base.Addr().String(), self: self}
+	s.Transport = New(Config{
+		Advertise: s.address, Timeout: patience, Logger: quiet, RaftLogger: hclog.NewNullLogger(), TimeScale: 1,
+		Admission: Admission{Self: func() Preface { return s.self }, Peers: []string{"n1", "n2"}, KnownInstance: known},
+	})
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ended below
+	done := make(chan error, 1)
+	go func() { done <- s.mux.Run(ctx) }()
+	t.Cleanup(func() {
+		s.mux.Attach(nil)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-done
+		s.Wait()
+	})
+	return s
+}
+
+func TestBadConnectionsDelayNobody(t *testing.T) {
+	t.Parallel()
+	n := newServer(t, Preface{ServerID: "n1", Instance: "i1"}, nil)
+	n.mux.Attach(n.Transport)
+	for range 2 * maxPending { // more than there are places
+		dialRaw(t, n.address, nil)
+	}
+	half := append([]byte(prefaceMagic), prefaceVersion, 0)
+	for _, first := range [][]byte{half, []byte("PR"), []byte("GET / HTTP/1.1\r\n\r\n"), append([]byte(prefaceMagic), prefaceVersion, 0xff, 0xff)} {
+		dialRaw(t, n.address, first)
+	}
+	if _, err := call(t, n.address, Preface{ServerID: "n2", Instance: "i2", ClusterID: "foreign"}, "n1"); err != nil {
+		t.Errorf("an unborn replica refuses one of its peers: %v", err)
+	}
+	if _, err := call(t, n.address, Preface{ServerID: "n3", Instance: "i3"}, "n1"); err == nil {
+		t.Error("a stranger without a cluster was accepted")
+	}
+
+	conn := dialRaw(t, n.address, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+	accepted, err := n.mux.GRPC().Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(accepted.SetDeadline(time.Now().Add(patience)), conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(accepted); err != nil || string(text) != "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" {
+		t.Errorf("gRPC got %q, %v", text, err)
+	}
+	if err := accepted.Close(); err != nil {
+		t.Error(err)
+	}
+	if n.mux.Refused() < maxPending {
+		t.Errorf("%d connections were refused", n.mux.Refused())
+	}
+}
+
+func TestASilentConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	n := newServer(t, Preface{ServerID: "n1", Instance: "i1"}, nil)
+	conn := dialRaw(t, n.address, []byte("DT"))
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	var netErr net.Error
+	if _, err := conn.Read(make([]byte, 1)); err == nil || (errors.As(err, &netErr) && netErr.Timeout()) {
+		t.Errorf("the connection is open still: %v", err)
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	t.Parallel()
+	n := newServer(t, Preface{ServerID: "n1", Instance: "i1", ClusterID: "c1"}, func(id string) (string, bool) { return "i2", id == "n2" })
+	_, err := call(t, n.address, Preface{ServerID: "n2", Instance: "i2", ClusterID: "c1"}, "n1")
+	if err == nil {
+		t.Error("a replica that does not run raft took a raft connection")
+	}
+	n.mux.Attach(n.Transport)
+	peer, err := call(t, n.address, Preface{ServerID: "n2", Instance: "i2", ClusterID: "c1"}, "n1")
+	if err != nil || peer.ServerID != "n1" || peer.ClusterID != "c1" || peer.Instance != "i1" {
+		t.Errorf("a good peer got %+v, %v", peer, err)
+	}
+	_, err = call(t, n.address, Preface{ServerID: "n2", Instance: "i2"}, "n1")
+	if err != nil {
+		t.Errorf("an unborn peer of --peers got %v", err)
+	}
+	_, err = call(t, n.address, Preface{ServerID: "n4", Instance: "i4", ClusterID: "c1"}, "n1")
+	if err != nil {
+		t.Errorf("a joined replica of the same cluster got %v", err)
+	}
+	for because, c := range map[string]struct {
+		as     Preface
+		target string
+	}{
+		"another instance":    {Preface{ServerID: "n2", Instance: "wiped", ClusterID: "c1"}, "n1"},
+		"belongs to cluster":  {Preface{ServerID: "n2", Instance: "i2", ClusterID: "c2"}, "n1"},
+		"not among the peers": {Preface{ServerID: "n3", Instance: "i3"}, "n1"},
+		"this is server n1":   {Preface{ServerID: "n2", Instance: "i2", ClusterID: "c1"}, "n3"},
+		"own":                 {Preface{ServerID: "n1", Instance: "i9", ClusterID: "c1"}, "n1"},
+	} {
+		_, err := call(t, n.address, c.as, c.target)
+		wantRefused(t, err, because)
+	}
+	if n.Refused() != 5 {
+		t.Errorf("%d peers were refused, want 5", n.Refused())
+	}
+}
+
+func TestStringsSurviveTheirEncoding(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 300)
+	var a, b, c string
+	if err := readStrings(bytes.NewReader(appendStrings(nil, "n1", "", long)), &a, &b, &c); err != nil {
+		t.Fatal(err)
+	}
+	if a != "n1" || b != "" || c != long[:255] {
+		t.Errorf("got %q, %q, %q", a, b, c)
+	}
+}
+
+func FuzzReadGreeting(f *testing.F) {
+	greeting := func(fields ...string) []byte { return appendStrings([]byte{prefaceVersion}, fields...) }
+	f.Add(greeting("c", "n1", "i1", "n2"))
+	f.Add(greeting("c", "n1"))
+	f.Add([]byte{prefaceVersion, 0xff, 0xff, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := readGreeting(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		again, err := readGreeting(bytes.NewReader(greeting(p.ClusterID, p.ServerID, p.Instance, p.Target)))
+		if err != nil || again != p {
+			t.Errorf("%+v became %+v, %v", p, again, err)
+		}
+	})
+}
+
+func TestTheMuxEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	base, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewMux(base, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	dialRaw(t, base.Addr().String(), nil)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run returned %v", err)
+	}
+	if _, err := m.GRPC().Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept returned %v", err)
+	}
+}

@@ -1,0 +1,284 @@
+package transport
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// fakeLog is a log whose newest entry a test sets.
+type fakeLog struct {
+	mu      sync.Mutex
+	index   uint64
+	changed chan struct{}
+
+	terms   map[uint64]uint64 // of the entries that can be read, by index
+	storing chan struct{}     // nil, or closed when all is stored
+}
+
+func newFakeLog(newest uint64) *fakeLog { return &fakeLog{index: newest, changed: make(chan struct{})} }
+
+func (l *fakeLog) set(index uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.index = index
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *fakeLog) Newest() (index uint64, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.index, l.changed
+}
+
+func (l *fakeLog) GetLog(index uint64, log *raft.Log) error {
+	term, ok := l.terms[index]
+	if !ok {
+		return raft.ErrLogNotFound
+	}
+	log.Index, log.Term = index, term
+	return nil
+}
+
+func (l *fakeLog) WaitStored(uint64) error {
+	if l.storing != nil {
+		<-l.storing
+	}
+	return nil
+}
+
+// started starts a call and reports whether it has returned once nothing else can happen.
+func started(call func() error) (returned func() bool) {
+	var done atomic.Bool
+	go func() {
+		_ = call()
+		done.Store(true)
+	}()
+	return func() bool {
+		synctest.Wait()
+		return done.Load()
+	}
+}
+
+// lonely makes a transport whose peer answers from a moment on.
+func lonely(backAfter time.Duration, term uint64) (t *Transport, sent *int) {
+	began := time.Now()
+	sent = new(int)
+	t = newTransport(&raft.NetworkTransport{}, 1)
+	t.send = func(raft.ServerID, raft.ServerAddress, *raft.AppendEntriesRequest, *raft.AppendEntriesResponse) error {
+		*sent++
+		if time.Since(began) < backAfter {
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	t.RaftStarted(func(of uint64) bool { return of == term })
+	return t, sent
+}
+
+func TestAReplicaThatComesBackGetsItsLogAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := lonely(20*time.Second, 3)
+		began := time.Now()
+		err := p.AppendEntries("n2", "", &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7}, new(raft.AppendEntriesResponse))
+		if took := time.Since(began); err != nil || took < 20*time.Second || took > 20*time.Second+2*lookAgain {
+			t.Errorf("a peer that was away for 20 s was reached after %v, %v", took, err)
+		}
+	})
+}
+
+func TestPatienceEnds(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		term  uint64
+		close bool
+		beat  bool
+		most  time.Duration
+	}{
+		"by itself":               {term: 3, most: holdFor},
+		"with the term":           {term: 2, most: lookAgain},
+		"when the node is closed": {term: 3, close: true, most: time.Second},
+		"at once for a heartbeat": {term: 3, beat: true, most: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, sent := lonely(time.Hour, 3)
+				if x.close {
+					time.AfterFunc(time.Second, func() { p.once.Do(func() { close(p.closed) }) })
+				}
+				q := &raft.AppendEntriesRequest{Term: x.term, PrevLogEntry: 7}
+				if x.beat {
+					q.PrevLogEntry = 0
+				}
+				began := time.Now()
+				err := p.AppendEntries("n2", "", q, new(raft.AppendEntriesResponse))
+				if took := time.Since(began); err == nil || took != x.most {
+					t.Errorf("gave up after %v with %v (%d tries), want %v", took, err, *sent, x.most)
+				}
+			})
+		})
+	}
+}
+
+func TestALeaderAtRestRepeatsItselfSeldomAndTellsNewsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, sent := lonely(0, 3)
+		p.send = func(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+			*sent++
+			resp.Success = true
+			return nil
+		}
+		log := newFakeLog(7)
+		p.log = log
+		took := func(q raft.AppendEntriesRequest) time.Duration {
+			began := time.Now()
+			if err := p.AppendEntries("n2", "", &q, new(raft.AppendEntriesResponse)); err != nil {
+				t.Error(err)
+			}
+			return time.Since(began)
+		}
+		same := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7}
+		if d := took(same); d != 0 {
+			t.Errorf("news waited for %v", d)
+		}
+		if d := took(same); d != repeat {
+			t.Errorf("what was told already waited for %v, want %v", d, repeat)
+		}
+		time.AfterFunc(repeat/4, func() { log.set(8) })
+		if d := took(same); d != repeat/4 {
+			t.Errorf("an entry that is being stored ends the wait after %v, want %v", d, repeat/4)
+		}
+		for what, q := range map[string]raft.AppendEntriesRequest{
+			"while there is an entry to come": same,
+			"of another term":                 {Term: 4, PrevLogEntry: 8, PrevLogTerm: 3, LeaderCommitIndex: 8},
+			"before all is committed":         {Term: 3, PrevLogEntry: 8, PrevLogTerm: 3, LeaderCommitIndex: 7},
+			"with entries":                    {Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7, Entries: []*raft.Log{{Index: 8}}},
+			"that beats":                      {Term: 3},
+		} {
+			for range 2 {
+				if d := took(q); d != 0 && what != "of another term" {
+					t.Errorf("a request %s waited for %v", what, d)
+				}
+			}
+		}
+		if *sent != 13 {
+			t.Errorf("%d requests were sent, want 13: nothing is answered here", *sent)
+		}
+	})
+}
+
+// TestARequestThatRestedTakesWhatItWaitedFor: what it waited for would otherwise wait for its answer.
+// Entries of another term are another leader's: what is before them here need not be what is before them there.
+func TestARequestThatRestedTakesWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		what string
+		log  map[uint64]uint64 // terms of the entries from 8 on
+		want int
+	}{
+		{"all that is new", map[uint64]uint64{8: 3, 9: 3}, 2},
+		{"what can be read", map[uint64]uint64{9: 3}, 0},
+		{"what the leader of its term has appended", map[uint64]uint64{8: 4, 9: 4}, 0},
+		{"nothing behind another term's entries", map[uint64]uint64{8: 3, 9: 4}, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, _ := lonely(0, 3)
+			var sent []*raft.Log
+			p.send = func(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+				sent, resp.Success = args.Entries, true
+				return nil
+			}
+			log := newFakeLog(7)
+			log.terms = test.log
+			p.log, p.maxAppend = log, 64
+			rested := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7}
+			p.told["n2"] = newsOf(&rested)
+			time.AfterFunc(repeat/4, func() { log.set(9) })
+			began := time.Now()
+			if err := p.AppendEntries("n2", "", &rested, new(raft.AppendEntriesResponse)); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(began); d != repeat/4 {
+				t.Errorf("%s: it rested for %v, want %v", test.what, d, repeat/4)
+			}
+			if len(sent) != test.want || len(rested.Entries) != test.want {
+				t.Errorf("%s: %d entries were sent and raft sees %d, want %d", test.what, len(sent), len(rested.Entries), test.want)
+			}
+			for i, log := range sent {
+				if log.Index != 8+uint64(i) {
+					t.Errorf("%s: entry %d is in place %d", test.what, log.Index, i)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatAServerSaysItStoredCountsOnceItIsCommitted: what a leader could not commit may
+// be replaced, and then the server's log ends before it without a fault of its disk.
+func TestWhatAServerSaysItStoredCountsOnceItIsCommitted(t *testing.T) {
+	t.Parallel()
+	p := newTransport(&raft.NetworkTransport{}, 1)
+	p.send = func(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+		resp.Success = true
+		return nil
+	}
+	for i, step := range []struct {
+		term, prev, entries, told uint64 // what it is sent, and with which commit index
+		commit, now, want         uint64 // what this replica knows afterwards
+	}{
+		{term: 3, prev: 10, entries: 5, told: 10, commit: 10, now: 3, want: 10},
+		{term: 3, prev: 15, told: 12, commit: 13, now: 3, want: 13},
+		{term: 3, prev: 15, told: 13, commit: 40, now: 4, want: 13}, // committed by another leader
+		{term: 5, prev: 12, told: 12, commit: 12, now: 5, want: 13}, // never less
+		{term: 5, prev: 12, entries: 20, told: 30, commit: 30, now: 5, want: 30},
+	} {
+		q := &raft.AppendEntriesRequest{Term: step.term, PrevLogEntry: step.prev, LeaderCommitIndex: step.told}
+		for n := range step.entries {
+			q.Entries = append(q.Entries, &raft.Log{Index: step.prev + n + 1})
+		}
+		if err := p.AppendEntries("n2", "", q, new(raft.AppendEntriesResponse)); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.DurableIndex("n2", step.commit, step.now); got != step.want {
+			t.Errorf("step %d: stored up to %d, want %d", i, got, step.want)
+		}
+	}
+}
+
+func TestThatAnotherHasStoredAnEntryCountsOnceItIsStoredHereToo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := newFakeLog(2)
+		log.storing = make(chan struct{})
+		p, _ := lonely(0, 1)
+		p.send = func(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+			resp.Success = true
+			return nil
+		}
+		p.log = log
+		logs := []*raft.Log{{Index: 1, Term: 1}, {Index: 2, Term: 1}}
+		ask := func(q *raft.AppendEntriesRequest) (returned func() bool) {
+			return started(func() error { return p.AppendEntries("n2", "", q, new(raft.AppendEntriesResponse)) })
+		}
+		if returned := ask(&raft.AppendEntriesRequest{Term: 1}); !returned() {
+			t.Error("a request without entries waits for the disk")
+		}
+		returned := ask(&raft.AppendEntriesRequest{Term: 1, Entries: logs})
+		if returned() {
+			t.Error("raft hears that another one has the entries before they are on this disk")
+		}
+		close(log.storing)
+		if !returned() {
+			t.Error("raft never hears that another one has the entries")
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package transport
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/dtask/dtask/internal/timescale"
+)
+
+// maxPool is how many idle connections to a peer raft keeps.
+const maxPool = 3
+
+// Log is what the transport reads of this replica's log.
+type Log interface {
+	// Newest returns the index of the last entry passed to the log, stored or not, and a channel that
+	// is closed when there is another.
+	Newest() (index uint64, changed <-chan struct{})
+	// GetLog reads an entry.
+	GetLog(index uint64, log *raft.Log) error
+	// WaitStored returns when all entries up to an index are stored, or with the error that
+	// prevents it.
+	WaitStored(index uint64) error
+}
+
+// Config is what New needs. All fields are required unless their comment says otherwise.
+type Config struct {
+	// Advertise is the HOST:PORT under which the others reach this replica.
+	Advertise string
+	// Admission decides which peers are accepted.
+	Admission Admission
+	// Dial opens a connection to an address. Optional: DialTCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// ServerAt returns the id of the server that the cluster's configuration has under an address.
+	ServerAt func(raft.ServerAddress) (id string, ok bool)
+	// Answer answers what peers ask on watch connections. It must not block for longer than
+	// AskTimeout.
+	Answer func(Question) Answer
+	// Log is this replica's log.
+	Log Log
+	// MaxAppend is how many entries one request to a follower has at most.
+	MaxAppend int
+	// Timeout bounds one request, and the transfer of a snapshot per MiB.
+	Timeout time.Duration
+	// TimeScale scales the constants of this package. For simulations only.
+	TimeScale timescale.Factor
+	// Logger receives the messages of this package, RaftLogger those of raft's transport.
+	Logger     *slog.Logger
+	RaftLogger hclog.Logger
+}
+
+// Transport is raft's network. Beside what raft.Transport requires, it retries requests to a peer
+// that returns, holds back requests that carry nothing new, and records what each peer has stored.
+type Transport struct {
+	*raft.NetworkTransport
+
+	stream *streamLayer
+	send   func(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error
+	// leads reports whether this replica still leads in a term; nil until raft runs.
+	leads     atomic.Pointer[func(term uint64) bool]
+	log       Log // nil: requests are never held back
+	maxAppend int
+	timeScale timescale.Factor
+	closed    chan struct{} // closed by Close: ends every wait
+	once      sync.Once
+
+	mu     sync.Mutex // guards what follows
+	told   map[raft.ServerID]news
+	claims map[raft.ServerID]claim
+	heard  map[raft.ServerID]time.Time
+}
+
+var _ raft.Transport = (*Transport)(nil)
+
+// New returns a transport. It receives no connections until Mux.Attach.
+func New(cfg Config) *Transport {
+	if cfg.Dial == nil {
+		cfg.Dial = DialTCP
+	}
+	stream := newStreamLayer(&cfg)
+	// With MaxRPCsInFlight 1 there is no pipeline: a pipeline can leave a follower behind forever
+	// after its disk stalled.
+	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: stream, MaxPool: maxPool, MaxRPCsInFlight: 1, Timeout: cfg.Timeout, Logger: cfg.RaftLogger,
+	})
+	// A snapshot may take Timeout for each MiB, including its restore at the peer.
+	network.TimeoutScale = 1 << 20
+	t := newTransport(network, cfg.TimeScale)
+	t.stream, t.log, t.maxAppend = stream, cfg.Log, cfg.MaxAppend
+	return t
+}
+
+func newTransport(network *raft.NetworkTransport, p timescale.Factor) *Transport {
+	return &Transport{
+		NetworkTransport: network, timeScale: p, send: network.AppendEntries, closed: make(chan struct{}),
+		told: make(map[raft.ServerID]news), claims: make(map[raft.ServerID]claim), heard: make(map[raft.ServerID]time.Time),
+	}
+}
+
+// RaftStarted lets failed requests be retried while leads reports that this replica still leads in
+// the request's term.
+func (t *Transport) RaftStarted(leads func(term uint64) bool) { t.leads.Store(&leads) }
+
+// Close ends all waiting and closes the listener and all connections.
+func (t *Transport) Close() error {
+	t.once.Do(func() { close(t.closed) })
+	return t.NetworkTransport.Close()
+}
+
+// Wait returns when every accepted connection is closed by its handler. Raft no longer runs.
+func (t *Transport) Wait() { t.stream.wait() }
+
+// Watch opens an idle connection to a server. It breaks when the server's process exits. The ctx
+// bounds the dialing only.
+func (t *Transport) Watch(ctx context.Context, id, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	return t.stream.connect(ctx, watchMagic, id, address)
+}
+
+// Ask asks a server a question on a connection of its own.
+func (t *Transport) Ask(ctx context.Context, id, address string, q Question) (Answer, error) {
+	return t.stream.ask(ctx, id, address, q)
+}
+
+// HasConnectionFrom reports whether a Raft connection that a server opened to this one is up.
+func (t *Transport) HasConnectionFrom(server string) bool { return t.stream.hears(server) }
+
+// Refused returns how many peers were refused, by either side.
+func (t *Transport) Refused() uint64 { return t.stream.refused.Load() }

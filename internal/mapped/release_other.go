@@ -1,6 +1,0 @@
-//go:build !linux
-
-package mapped
-
-// Release does nothing here: see the one for Linux.
-func Release(string) error { return nil }
