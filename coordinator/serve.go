@@ -66,7 +66,7 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 // entering lets sessions of workers be refused before anything is made for them.
 func entering(sessions *session.Service) func(context.Context, string) (context.Context, error) {
 	return func(ctx context.Context, method string) (context.Context, error) {
-		if method != dtaskv1.WorkerService_Session_FullMethodName {
+		if method != dtaskv1.WorkerService_Sessions_FullMethodName {
 			return ctx, nil
 		}
 		return sessions.Enter(ctx)

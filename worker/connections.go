@@ -10,135 +10,104 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-
-	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Connections are those that the workers of one process share, one to each
-// coordinator, and on each of them one stream that carries the sessions of all: what
-// a connection costs both ends in memory, goroutines and system calls, and what a
-// message costs, is then paid once. A worker belongs to the Connections that WithConnections
-// gives it, and else has its own. Safe for concurrent use.
+// Connections are shared by the workers of one process: one connection to each coordinator,
+// with one stream that carries the sessions of all workers. The memory, goroutines and
+// system calls of a connection and of a message are then paid once. A worker without
+// [WithConnections] has Connections of its own. Safe for concurrent use.
 //
-// A connection is open while somebody has a session over it. One whose session
-// failed without a word from the other end is given to nobody any more.
+// A connection is open while any session uses it. If a session times out, its connection
+// is not used for new sessions.
 type Connections struct {
 	mu   sync.Mutex // guards the rest, and the users of each
-	open map[place]*connection
+	open map[endpoint]*connection
 }
 
-// place is where a connection leads, how it is secured, and who uses it.
-type place struct {
+// endpoint is where a connection leads, and how it is secured.
+type endpoint struct {
 	addr  string
 	tls   *tls.Config
 	token string
 }
 
-// connection is one of them.
+// connection is one of Connections.
 type connection struct {
 	*grpc.ClientConn
 
-	place place
-	users int
+	endpoint endpoint
+	users    int
 
-	mu      sync.Mutex // guards the rest
-	carries *carrier   // the last one; nil before the first
-	plain   bool       // the other end knows streams of one session only
+	mu  sync.Mutex // guards mux
+	mux *muxStream // the current one, or the last; nil before the first session
 }
 
-// NewConnections makes an empty set.
-func NewConnections() *Connections { return &Connections{open: make(map[place]*connection)} }
+// NewConnections returns an empty set.
+func NewConnections() *Connections { return &Connections{open: make(map[endpoint]*connection)} }
 
-// WithConnections has a worker share its connections with all others that were
-// given the same. They should have the same dialer: whoever comes first dials.
+// WithConnections makes a worker share its connections with all other workers that have the
+// same Connections. They should also have the same dialer: the first session dials.
 func WithConnections(c *Connections) Option {
-	return func(w *Worker) { w.conns, w.shares = c, true }
+	return func(w *Worker) { w.conns = c }
 }
 
-// take gives the connection to a place, which is opened with first use. The caller
-// gives it back.
-func (c *Connections) take(p place, dial func() (*grpc.ClientConn, error)) (*connection, error) {
+// acquire returns the connection to an endpoint, and dials it if no session uses one. The
+// caller releases it.
+func (c *Connections) acquire(e endpoint, dial func() (*grpc.ClientConn, error)) (*connection, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	conn := c.open[p]
+	conn := c.open[e]
 	if conn == nil {
 		fresh, err := dial()
 		if err != nil {
 			return nil, err
 		}
-		conn = &connection{ClientConn: fresh, place: p}
-		c.open[p] = conn
+		conn = &connection{ClientConn: fresh, endpoint: e}
+		c.open[e] = conn
 	}
 	conn.users++
 	return conn, nil
 }
 
-// giveBack ends the use of a connection. One that is not sound is given to nobody
-// any more; those who use it yet will see for themselves.
-func (c *Connections) giveBack(conn *connection, sound bool) {
+// release ends the use of a connection. An unhealthy one is not used for new sessions; the
+// others that use it find out for themselves.
+func (c *Connections) release(conn *connection, healthy bool) {
 	c.mu.Lock()
 	conn.users--
 	last := conn.users == 0
-	if (last || !sound) && c.open[conn.place] == conn {
-		delete(c.open, conn.place)
+	if (last || !healthy) && c.open[conn.endpoint] == conn {
+		delete(c.open, conn.endpoint)
 	}
 	c.mu.Unlock()
 	if last {
-		_ = conn.Close() // whatever it says, it is gone
-		conn.endCarrier()
-	}
-}
-
-// begin begins a session over the connection, and says how to leave it.
-func (c *connection) begin(ctx context.Context, shared bool) (s stream, leave func(), err error) {
-	if shared {
-		if carries := c.carrier(ctx); carries != nil {
-			p := carries.open(ctx)
-			return p, p.leave, nil
+		_ = conn.Close() // nothing is left to lose
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		if conn.mux != nil {
+			conn.mux.close()
 		}
 	}
-	own, err := dtaskv1.NewWorkerServiceClient(c).Session(ctx)
-	return own, func() {}, err //nolint:wrapcheck // the caller says what it was at
 }
 
-// carrier gives the stream that the sessions of the connection share; nil if the
-// other end knows no such thing.
-func (c *connection) carrier(ctx context.Context) *carrier {
+// open returns the slot of a new session. The stream is opened with the first session and
+// after it has ended.
+func (c *connection) open(ctx context.Context) *streamSlot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.plain {
-		return nil
+	if c.mux == nil || !c.mux.isOpen() {
+		c.mux = newMuxStream(ctx, c)
 	}
-	if c.carries == nil || !c.carries.lives() {
-		c.carries = newCarrier(ctx, c)
-	}
-	return c.carries
+	return c.mux.open()
 }
 
-// isPlain notes that the other end knows streams of one session only.
-func (c *connection) isPlain() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.plain = true
-}
-
-// endCarrier ends the stream that sessions shared.
-func (c *connection) endCarrier() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.carries != nil {
-		c.carries.close()
-	}
-}
-
-// connect gives a connection for one session.
+// connect returns a connection for one session.
 func (w *Worker) connect(addr string) (*connection, error) {
-	return w.conns.take(place{addr: addr, tls: w.cfg.TLS, token: w.cfg.Token}, func() (*grpc.ClientConn, error) {
+	return w.conns.acquire(endpoint{addr: addr, tls: w.cfg.TLS, token: w.cfg.Token}, func() (*grpc.ClientConn, error) {
 		creds := insecure.NewCredentials()
 		if w.cfg.TLS != nil {
 			creds = credentials.NewTLS(w.cfg.TLS)
 		}
-		// passthrough: the dialer resolves the name, anew for each connection.
+		// passthrough: the dialer resolves the name, again for each connection.
 		conn, err := grpc.NewClient("passthrough:///"+addr,
 			grpc.WithTransportCredentials(creds),
 			grpc.WithContextDialer(w.dial),
@@ -146,7 +115,7 @@ func (w *Worker) connect(addr string) (*connection, error) {
 			grpc.WithDisableRetry(),
 			grpc.WithInitialWindowSize(window),
 			grpc.WithInitialConnWindowSize(window),
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: patience}),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: livenessTimeout}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
 		)
 		if err != nil {

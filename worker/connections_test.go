@@ -125,7 +125,7 @@ func TestAHungConnectionIsGivenToNobodyAnyMore(t *testing.T) {
 		since := time.Now()
 		(<-r.sessions).welcome(t, 2)
 		(<-r.sessions).welcome(t, 2)
-		if took := time.Since(since); took < patience || c.dials.Load() != 2 {
+		if took := time.Since(since); took < livenessTimeout || c.dials.Load() != 2 {
 			t.Errorf("both came back after %v over connection %d, want 2 s, and the second", took, c.dials.Load())
 		}
 	})
@@ -140,7 +140,7 @@ func TestAConnectionIsOpenWhileItIsUsed(t *testing.T) {
 	}
 	c := NewConnections()
 	take := func(addr string) *connection {
-		conn, err := c.take(place{addr: addr}, dial)
+		conn, err := c.acquire(endpoint{addr: addr}, dial)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,18 +150,18 @@ func TestAConnectionIsOpenWhileItIsUsed(t *testing.T) {
 	if a != b || a == other || made != 2 {
 		t.Errorf("%d connections for two places", made)
 	}
-	c.giveBack(a, false)
+	c.release(a, false)
 	fresh := take("a")
 	if fresh == a {
 		t.Error("an unsound connection is given out")
 	}
-	c.giveBack(b, true) // the last user of the first one
+	c.release(b, true) // the last user of the first one
 	if take("a") != fresh {
 		t.Error("the end of an old connection took the new one away")
 	}
-	c.giveBack(fresh, true)
-	c.giveBack(fresh, true)
-	c.giveBack(other, true)
+	c.release(fresh, true)
+	c.release(fresh, true)
+	c.release(other, true)
 	if len(c.open) != 0 {
 		t.Errorf("%d connections are left open", len(c.open))
 	}

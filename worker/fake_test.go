@@ -57,8 +57,7 @@ type node struct {
 	// answer, if set, ends each session at once with its error.
 	answer   func() error
 	sessions chan *leaderEnd
-	plain    bool         // knows streams of one session only
-	carriers atomic.Int64 // streams of many sessions that were opened
+	streams  atomic.Int64 // streams that were opened
 }
 
 func newNetwork(t *testing.T) *network {
@@ -110,8 +109,8 @@ func (n *network) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return r.listener.DialContext(ctx)
 }
 
-// Session is the coordinator's end of the protocol.
-func (r *node) Session(stream grpc.BidiStreamingServer[dtaskv1.SessionRequest, dtaskv1.SessionResponse]) error {
+// session is the coordinator's end of one session.
+func (r *node) session(stream *fakeSlot) error {
 	if r.answer != nil {
 		return r.answer()
 	}
@@ -135,14 +134,14 @@ func (r *node) Session(stream grpc.BidiStreamingServer[dtaskv1.SessionRequest, d
 	select {
 	case err := <-l.end:
 		return err
-	case <-stream.Context().Done():
+	case <-stream.ctx.Done():
 		return nil
 	}
 }
 
 // leaderEnd is one session as the test drives it.
 type leaderEnd struct {
-	stream grpc.BidiStreamingServer[dtaskv1.SessionRequest, dtaskv1.SessionResponse]
+	stream *fakeSlot
 	hello  *dtaskv1.SessionRequest
 	in     chan *dtaskv1.SessionRequest // closed when the worker has gone
 	end    chan error                   // ends the session with this status
@@ -172,9 +171,9 @@ func (l *leaderEnd) welcome(t *testing.T, term uint64) *leaderEnd {
 // next is the worker's next message that holds; beats are answered on the way.
 func (l *leaderEnd) next(t *testing.T, what string, holds func(*dtaskv1.SessionRequest) bool) *dtaskv1.SessionRequest {
 	t.Helper()
-	patience := time.Now().Add(time.Hour) // a worker that beats for ever would keep virtual time going
+	limit := time.Now().Add(time.Hour) // a worker that sends heartbeats forever would keep virtual time going
 	for m := range l.in {
-		if time.Now().After(patience) {
+		if time.Now().After(limit) {
 			t.Fatalf("the worker lives and does not send %s", what)
 		}
 		l.answer(t, m)

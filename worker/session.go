@@ -15,24 +15,20 @@ import (
 )
 
 const (
-	// patience is how long a leader may say nothing. Keepalive of the transport
-	// cannot do this: its shortest period is longer.
-	patience        = 2 * time.Second
+	// livenessTimeout is how long a leader may be silent. Transport keepalive cannot
+	// replace it: its shortest period is longer.
+	livenessTimeout = 2 * time.Second
 	defaultInterval = time.Second
 	leastInterval   = 10 * time.Millisecond
 )
 
-// session is one registration with one leader. Its loop owns its state; the two
-// pumps touch the stream and their channels only.
+// session is one registration with one leader. Its loop owns its state.
 type session struct {
 	w    *Worker
 	addr string
 	log  *slog.Logger
-
-	in   chan *dtaskv1.SessionResponse // from pumpIn; unbuffered, so that a slow worker slows the leader
-	out  chan *dtaskv1.SessionRequest  // to pumpOut; size 1, and never sent to while a send is in flight
-	sent chan struct{}                 // from pumpOut after each send; size 1 as above
-	logs chan *dtaskv1.LogData         // from goroutines that read logs; unbuffered, so that they wait for the stream
+	slot *streamSlot           // sends and receives; never sent to while a send is in flight
+	logs chan *dtaskv1.LogData // from goroutines that read logs; unbuffered, so that they wait for the stream
 
 	welcomed bool
 	idle     bool // no send is in flight
@@ -43,60 +39,37 @@ type session struct {
 	beat     uint64
 	beats    map[uint64]time.Time // when unanswered beats were sent
 	silence  *time.Timer
-	wait     time.Duration // patience of this session
+	timeout  time.Duration // liveness timeout of this session
 	ticker   *time.Ticker
 	piece    *dtaskv1.LogData // to be sent next
 	readers  map[uint64]context.CancelFunc
 	reading  sync.WaitGroup
 }
 
-// session makes one session with the replica at addr and returns when it has
+// session opens one session with the replica at addr. It returns when the session has
 // ended, with all its goroutines, and why.
 func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err error) {
 	conn, err := w.connect(addr)
 	if err != nil {
 		return false, err
 	}
-	defer func() { w.conns.giveBack(conn, ctx.Err() != nil || errorDetail(err) != nil) }()
-	welcomed, err = w.sessionOver(ctx, addr, conn, w.shares)
-	if errors.Is(err, errNoCarriers) {
-		conn.isPlain()
-		return w.sessionOver(ctx, addr, conn, false)
-	}
-	return welcomed, err
-}
-
-// sessionOver makes the session over a connection.
-func (w *Worker) sessionOver(ctx context.Context, addr string, conn *connection, shared bool) (welcomed bool, err error) {
-	ctx, cancel := context.WithCancelCause(w.authorized(ctx))
+	stopping := ctx
+	defer func() { w.conns.release(conn, stopping.Err() != nil || errorDetail(err) != nil) }()
+	ctx, cancel := context.WithCancelCause(ctx)
 	s := &session{
-		w: w, addr: addr, log: w.log.With("coordinator", addr),
-		in: make(chan *dtaskv1.SessionResponse), out: make(chan *dtaskv1.SessionRequest, 1),
-		sent: make(chan struct{}, 1), logs: make(chan *dtaskv1.LogData),
-		beats: map[uint64]time.Time{}, readers: map[uint64]context.CancelFunc{}, wait: patience,
+		w: w, addr: addr, log: w.log.With("coordinator", addr), slot: conn.open(w.authorized(ctx)), logs: make(chan *dtaskv1.LogData),
+		beats: map[uint64]time.Time{}, readers: map[uint64]context.CancelFunc{}, timeout: livenessTimeout,
 	}
-	// One watchdog for everything that can hang: connecting, sending, hearing.
-	s.silence = time.AfterFunc(patience, func() { cancel(errSilent) })
+	// One watchdog for everything that can hang: connecting, sending, receiving.
+	s.silence = time.AfterFunc(livenessTimeout, func() { cancel(errSilent) })
 	s.ticker = time.NewTicker(defaultInterval)
-	var pumps sync.WaitGroup
-	leave := func() {}
 	defer func() {
 		s.silence.Stop()
 		s.ticker.Stop()
 		cancel(nil)
-		leave()
-		pumps.Wait()
+		s.slot.leave()
 		s.reading.Wait()
 	}()
-	over, leave, err := conn.begin(ctx, shared)
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return false, fmt.Errorf("opening a session: %w", err)
-	}
-	pumps.Go(func() { cancel(s.pumpIn(ctx, over)) })
-	pumps.Go(func() { s.pumpOut(ctx, over, cancel) })
 	err = s.loop(ctx)
 	if s.welcomed {
 		w.ledger.sessionEnded()
@@ -106,7 +79,7 @@ func (w *Worker) sessionOver(ctx context.Context, addr string, conn *connection,
 
 // loop never blocks but in its one select.
 func (s *session) loop(ctx context.Context) error {
-	s.out <- s.hello()
+	s.slot.send(s.hello())
 	for {
 		if s.idle {
 			s.sendNext()
@@ -118,11 +91,11 @@ func (s *session) loop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case m := <-s.in:
-			if err := s.handle(ctx, m); err != nil {
+		case <-s.slot.arrived:
+			if err := s.receive(ctx); err != nil {
 				return err
 			}
-		case <-s.sent:
+		case <-s.slot.sent:
 			s.idle = true
 		case <-s.w.ledger.wake:
 			// Let the slots go on for a moment: what ends meanwhile shares the message.
@@ -136,6 +109,23 @@ func (s *session) loop(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// receive handles all messages that have arrived.
+func (s *session) receive(ctx context.Context) error {
+	messages, err := s.slot.take()
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("the coordinator ended the session")
+	case err != nil:
+		return fmt.Errorf("receiving: %w", err)
+	}
+	for _, m := range messages {
+		if err := s.handle(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hello opens the session with what this worker holds and owes.
@@ -165,8 +155,7 @@ func (s *session) newBeat() uint64 {
 	return s.beat
 }
 
-// sendNext gives the pump one message with everything that is pending, if there
-// is anything.
+// sendNext sends one message with everything that is pending, if there is anything.
 func (s *session) sendNext() {
 	if !s.welcomed {
 		return
@@ -189,7 +178,7 @@ func (s *session) sendNext() {
 	}
 	m.Fence = s.w.fence.message()
 	s.piece, s.idle = nil, false
-	s.out <- m
+	s.slot.send(m)
 }
 
 // handle gives a message of the leader its effect.
@@ -198,7 +187,7 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 		s.logRefused(err, m.GetFence())
 		return err
 	}
-	s.silence.Reset(s.wait)
+	s.silence.Reset(s.timeout)
 	if !s.welcomed {
 		if m.GetWelcome() == nil {
 			return fmt.Errorf("%w: its first message is no welcome", errProtocol)
@@ -243,8 +232,8 @@ func (s *session) welcome(m *dtaskv1.SessionResponse) {
 	if ms := m.GetWelcome().GetHeartbeatIntervalMs(); ms > 0 {
 		interval = max(time.Duration(ms)*time.Millisecond, leastInterval)
 	}
-	s.wait = max(patience, 2*interval)
-	s.silence.Reset(s.wait)
+	s.timeout = max(livenessTimeout, 2*interval)
+	s.silence.Reset(s.timeout)
 	s.ticker.Reset(interval)
 	s.w.lease.set(time.Duration(m.GetWelcome().GetLeaseMs()) * time.Millisecond)
 	s.w.ledger.cordon(m.GetWelcome().GetDraining())
@@ -358,40 +347,4 @@ func (s *session) logRefused(err error, m *dtaskv1.Fence) {
 		return
 	}
 	s.log.Warn("ignoring a deposed leader", "term", m.GetTerm(), "expected", s.w.fence.message().GetTerm())
-}
-
-func (s *session) pumpIn(ctx context.Context, stream stream) error {
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return errors.New("the coordinator ended the session")
-		}
-		if err != nil {
-			return fmt.Errorf("receiving: %w", err)
-		}
-		select {
-		case s.in <- m:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func (s *session) pumpOut(ctx context.Context, stream stream, cancel context.CancelCauseFunc) {
-	for {
-		select {
-		case m := <-s.out:
-			err := stream.Send(m)
-			if errors.Is(err, io.EOF) {
-				return // the stream has ended; pumpIn hears why
-			}
-			if err != nil {
-				cancel(fmt.Errorf("sending: %w", err))
-				return
-			}
-			s.sent <- struct{}{}
-		case <-ctx.Done():
-			return
-		}
-	}
 }

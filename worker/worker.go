@@ -31,7 +31,6 @@ type Worker struct {
 	log         *slog.Logger
 	dial        func(ctx context.Context, addr string) (net.Conn, error)
 	conns       *Connections
-	shares      bool // with other workers: their sessions share a stream
 	handlers    map[string]Handler
 	incarnation string // names this process among all that ever had this name
 	host        string

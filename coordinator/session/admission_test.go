@@ -20,11 +20,11 @@ func TestTenThousandWorkersComeBackAtTheRateOfAdmission(t *testing.T) {
 	var last time.Duration
 	for at := time.Duration(0); in < workers && at < time.Minute; at += time.Millisecond {
 		for range done[at] {
-			a.over(begin.Add(at))
+			a.release(begin.Add(at))
 		}
 		for range due[at] {
 			asked++
-			wait, let := a.turn(begin.Add(at))
+			wait, let := a.take(begin.Add(at))
 			if let {
 				in++
 				last = max(last, at+wait)
@@ -33,7 +33,7 @@ func TestTenThousandWorkersComeBackAtTheRateOfAdmission(t *testing.T) {
 			}
 			due[(at+wait).Truncate(time.Millisecond)+time.Millisecond]++
 		}
-		if most := int((at+admitHold)*rate/time.Second) + rate/10 + 1; in > most {
+		if most := int((at+maxAdmissionWait)*rate/time.Second) + rate/10 + 1; in > most {
 			t.Fatalf("after %v %d are in, want at most %d", at, in, most)
 		}
 	}
@@ -52,8 +52,8 @@ func TestAPauseDoesNotLetEverybodyInAtOnce(t *testing.T) {
 	now := time.Now().Add(time.Hour)
 	free := 0
 	for {
-		wait, _ := a.turn(now)
-		a.over(now)
+		wait, _ := a.take(now)
+		a.release(now)
 		if wait > 0 {
 			break
 		}

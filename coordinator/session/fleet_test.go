@@ -54,35 +54,52 @@ func (l *slow) AllowReconnectsUntil(time.Time)         { l.heldOff.Add(1) }
 
 // welcomed is a stream whose worker says hello and reads.
 type welcomed struct {
-	*deaf
+	*slowStream
 
-	in func() // called with the welcome
+	in    func() // called with the welcome
+	leave context.CancelFunc
 }
 
-func (w *welcomed) Send(m *dtaskv1.SessionResponse) error {
-	if m.GetWelcome() != nil {
-		w.in()
+func (w *welcomed) Send(m *dtaskv1.SessionsResponse) error {
+	for _, f := range m.GetFrames() {
+		switch {
+		case f.GetEnd() != nil:
+			w.leave()
+		case f.GetMessage().GetWelcome() != nil:
+			w.in()
+		}
 	}
 	return nil
 }
 
-// comes lets a worker come until it is in, as often as it is told to, and gives
-// how often it was sent away.
-func comes(ctx context.Context, s *Service, in func()) (away int) {
+type resultKey struct{}
+
+// keepResult is a guard that stores why the session of a stream ended.
+func keepResult(ctx context.Context, call func() error) error {
+	err := call()
+	if result, ok := ctx.Value(resultKey{}).(*error); ok {
+		*result = err
+	}
+	return err
+}
+
+// comes lets a worker connect until it is admitted, after each delay that it is given, and
+// returns how often it was rejected.
+func comes(ctx context.Context, s *Service, in func()) (rejected int) {
 	for {
-		stream, cancel := context.WithCancel(ctx)
-		w := &welcomed{deaf: newDeaf(stream), in: in}
-		w.says <- &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w", Incarnation: "a", Slots: 1}}
-		var err error
-		if w.ctx, err = s.Enter(stream); err == nil {
-			err = s.Session(w) //nolint:contextcheck // it is the stream's
+		var result error
+		stream, cancel := context.WithCancel(context.WithValue(ctx, resultKey{}, &result))
+		w := &welcomed{slowStream: newSlowStream(stream), in: in, leave: cancel}
+		w.say(1, &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w", Incarnation: "a", Slots: 1}})
+		if w.ctx, result = s.Enter(stream); result == nil {
+			_ = s.Sessions(w) //nolint:contextcheck // it is the stream's
 		}
 		cancel()
 		var busy *sequencer.BusyError
-		if !errors.As(err, &busy) {
-			return away
+		if !errors.As(result, &busy) {
+			return rejected
 		}
-		away++
+		rejected++
 		time.Sleep(busy.RetryAfter)
 	}
 }
@@ -95,7 +112,7 @@ func TestThousandsThatComeAtOnceAreOpenedAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers, takes = 5_000, 2 * time.Millisecond
 		l := newSlow(takes)
-		s := New(Config{Current: func() Leader { return l }, Machine: fsm.NewMachine(fsm.Compact{}), Logger: slog.New(slog.DiscardHandler)})
+		s := New(Config{Current: func() Leader { return l }, Machine: fsm.NewMachine(fsm.Compact{}), Logger: slog.New(slog.DiscardHandler), Guard: keepResult})
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
 		var last, away atomic.Int64
@@ -119,8 +136,8 @@ func TestThousandsThatComeAtOnceAreOpenedAFewAtATime(t *testing.T) {
 			t.Fatalf("%d of %d are in after five minutes", in.Load(), workers)
 		}
 		t.Logf("%d at a time, the last after %v, sent away %d times", l.most.Load(), time.Duration(last.Load()), away.Load())
-		if most := l.most.Load(); most > opensAtOnce {
-			t.Errorf("%d are opened at a time, want at most %d", most, opensAtOnce)
+		if most := l.most.Load(); most > maxOpening {
+			t.Errorf("%d are opened at a time, want at most %d", most, maxOpening)
 		}
 		if took, limit := time.Duration(last.Load()), workers*takes*3/2; took > limit {
 			t.Errorf("the last one is in after %v, want within %v", took, limit)
@@ -134,29 +151,68 @@ func TestThousandsThatComeAtOnceAreOpenedAFewAtATime(t *testing.T) {
 	})
 }
 
-// A stream that gets its turn and never comes to anything gives the turn back.
-func TestATurnEndsWithItsStream(t *testing.T) {
+// A stream that opens no session does not keep its turn.
+func TestATurnEndsWithoutASession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := testService(newObliging())
-		enter := func(ctx context.Context) error {
-			_, err := s.Enter(ctx)
-			return err
+		fill := func() (contexts []context.Context) {
+			for {
+				ctx, err := s.Enter(t.Context())
+				if err != nil {
+					return contexts
+				}
+				contexts = append(contexts, ctx)
+			}
 		}
+		contexts := fill()
+		if free := len(contexts); free < 16 || free > maxOpening {
+			t.Errorf("%d streams may open at once, want at most %d", free, maxOpening)
+		}
+		for _, ctx := range contexts { // the process has left before it opened a session
+			gone, cancel := context.WithCancel(ctx)
+			cancel()
+			_ = s.Sessions(newSlowStream(gone))
+		}
+		if s.admit.opening != 0 {
+			t.Errorf("%d turns are left after the ends of their streams", s.admit.opening)
+		}
+		time.Sleep(time.Second)
+		if len(fill()) == 0 {
+			t.Error("no turn is free")
+		}
+		time.Sleep(helloGrace)
+		synctest.Wait()
+		if s.admit.opening != 0 {
+			t.Errorf("%d turns are left after the grace period", s.admit.opening)
+		}
+	})
+}
+
+// A session of a stream that holds other sessions waits for a turn of its own.
+func TestOnlyTheFirstSessionUsesTheTurnOfItsStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newObliging()
+		s := testService(o)
 		ctx, cancel := context.WithCancel(t.Context())
-		free := 0
-		for enter(ctx) == nil {
-			free++
-			time.Sleep(time.Millisecond)
+		entered, err := s.Enter(ctx)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if free != opensAtOnce {
-			t.Errorf("%d streams are opened at a time, want %d", free, opensAtOnce)
+		d := newSlowStream(entered)
+		var handler sync.WaitGroup
+		handler.Go(func() { _ = s.Sessions(d) })
+		before := s.admit.next
+		for i := range uint32(3) {
+			d.say(i+1, &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w", Incarnation: "a", Slots: 1}})
+			d.next()
+		}
+		if took := s.admit.next.Sub(before) / s.admit.step; took != 2 {
+			t.Errorf("three sessions took %d turns beside that of the stream, want 2", took)
 		}
 		cancel()
-		synctest.Wait()
-		if err := enter(t.Context()); err != nil {
-			t.Errorf("after all of them ended: %v", err)
-		}
+		handler.Wait()
 	})
 }
 
@@ -168,51 +224,23 @@ func TestStreamsWithoutAHelloKeepNobodyOut(t *testing.T) {
 		s := testService(o)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		for range opensAtOnce {
-			all.Go(func() { _ = s.Session(newDeaf(ctx)) }) //nolint:contextcheck // as above
+		for i := range maxOpening {
+			entered, err := s.Enter(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := newSlowStream(entered)
+			if i%2 == 0 {
+				d.says <- &dtaskv1.SessionsRequest{Frames: []*dtaskv1.RequestFrame{{Session: 1}}} // a session without a hello
+			}
+			all.Go(func() { _ = s.Sessions(d) }) //nolint:contextcheck // as above
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(helloSoon)
+		time.Sleep(helloGrace)
 		all.Go(func() { comes(ctx, s, cancel) })
 		all.Wait()
 		if <-o.sessions == nil {
 			t.Error("no session")
-		}
-	})
-}
-
-// A worker that only beats keeps one goroutine less at the leader, and hears
-// everything all the same.
-func TestNobodyWaitsForSomethingToSendToAWorkerThatOnlyBeats(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d, s, ended := open(t, newObliging())
-		x, _ := s.(*session)
-		if m := <-d.reads; m.GetWelcome() == nil {
-			t.Fatalf("got %v, want a welcome", m)
-		}
-		for round := range uint64(3) {
-			for i := range uint64(5) {
-				beat := 10*round + i + 1
-				d.says <- &dtaskv1.SessionRequest{Beat: beat}
-				if m := <-d.reads; m.GetBeat() != beat {
-					t.Fatalf("beat %d is answered with %v", beat, m)
-				}
-			}
-			synctest.Wait()
-			if x.pumping.Load() {
-				t.Error("somebody waits for something to send")
-			}
-			a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: uint32(round)}, Attempt: 1}
-			s.Send(sequencer.WorkerMessage{Stop: []sequencer.StopOrder{{Attempt: a}}})
-			s.Flush()
-			if m := <-d.reads; len(m.GetStops()) != 1 || m.GetStops()[0].GetAttempt().GetTask() != a.Index {
-				t.Errorf("got %v, want a stop", m)
-			}
-		}
-		s.Close(errors.New("enough"))
-		if err := ended(); err == nil || err.Error() != "enough" {
-			t.Errorf("it ended with %v", err)
 		}
 	})
 }
@@ -222,17 +250,17 @@ func TestNobodyWaitsForSomethingToSendToAWorkerThatOnlyBeats(t *testing.T) {
 func TestNothingIsLeftBehindWhenBeatsAndOrdersMeet(t *testing.T) {
 	t.Parallel()
 	const orders = 2000
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	o := newObliging()
-	d := newDeaf(ctx)
+	d := newSlowStream(ctx)
 	var all sync.WaitGroup
-	all.Go(func() { _ = testService(o).Session(d) })
-	d.says <- &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w", Incarnation: "a", Slots: 1}}
+	all.Go(func() { _ = testService(o).Sessions(d) })
+	d.say(1, &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w", Incarnation: "a", Slots: 1}})
 	s := <-o.sessions
 	all.Go(func() {
 		for beat := uint64(1); ; beat++ {
 			select {
-			case d.says <- &dtaskv1.SessionRequest{Beat: beat}:
+			case d.says <- &dtaskv1.SessionsRequest{Frames: []*dtaskv1.RequestFrame{{Session: 1, Message: &dtaskv1.SessionRequest{Beat: beat}}}}:
 			case <-ctx.Done():
 				return
 			}
@@ -244,10 +272,8 @@ func TestNothingIsLeftBehindWhenBeatsAndOrdersMeet(t *testing.T) {
 		s.Send(sequencer.WorkerMessage{MayBegin: []fsm.AttemptRef{a}})
 		s.Flush()
 		for wait := i % 5; next <= i || wait > 0; { // some answers between two orders, or none
-			var m *dtaskv1.SessionResponse
-			select {
-			case m = <-d.reads:
-			case <-time.After(time.Minute):
+			m := d.next().GetMessage()
+			if m == nil {
 				t.Fatalf("order %d of %d never comes", next, orders)
 			}
 			for _, got := range m.GetMayBegin() {

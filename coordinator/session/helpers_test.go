@@ -64,10 +64,10 @@ type house struct {
 	end     func() // the term; waits
 	service *session.Service
 	conn    *grpc.ClientConn
-	ended   chan error // what the handlers of sessions returned
+	ended   chan error // why sessions ended
 	shared  bool       // the sessions share a stream
 	once    sync.Once
-	stream  *bus // that one
+	stream  *workerStream // that one
 }
 
 func newHouse(t *testing.T, change ...func(*session.Config)) *house {
@@ -93,13 +93,7 @@ func newHouse(t *testing.T, change ...func(*session.Config)) *house {
 	}
 	h.service = session.New(cfg)
 	listener := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		err := handler(srv, ss)
-		if info.FullMethod == dtaskv1.WorkerService_Session_FullMethodName {
-			h.ended <- err
-		}
-		return err
-	}))
+	server := grpc.NewServer()
 	dtaskv1.RegisterWorkerServiceServer(server, h.service)
 	served := make(chan struct{})
 	go func() {
@@ -228,25 +222,20 @@ func (h *house) result() error {
 // peer is a worker's end of a session.
 type peer struct {
 	t      *testing.T
-	stream line
+	stream *workerSession
 	cancel context.CancelFunc
 	seen   []*dtaskv1.SessionResponse
 }
 
 func (h *house) dial() *peer {
 	h.t.Helper()
-	if h.shared {
-		h.once.Do(func() { h.stream = h.bus() })
-		x := h.stream.open()
-		return &peer{t: h.t, stream: x, cancel: x.leave}
+	if !h.shared {
+		s := h.openStream()
+		return &peer{t: h.t, stream: s.open(), cancel: s.cancel}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	h.t.Cleanup(cancel)
-	stream, err := dtaskv1.NewWorkerServiceClient(h.conn).Session(ctx)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return &peer{t: h.t, stream: stream, cancel: cancel}
+	h.once.Do(func() { h.stream = h.openStream() })
+	x := h.stream.open()
+	return &peer{t: h.t, stream: x, cancel: x.leave}
 }
 
 // join opens a session and waits for its welcome.

@@ -43,7 +43,7 @@ func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.Lo
 			}
 		case <-r.slow:
 			return errors.New("session: the reader of the logs is too slow for what is written")
-		case <-x.over:
+		case <-x.slot.ctx.Done():
 			return r.rest(send)
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -85,7 +85,7 @@ func (x *session) askLogs(r *logReader, q *dtaskv1.LogRequest) uint64 {
 	q.Id = x.lastLog
 	x.readers[q.GetId()] = r
 	x.logs = append(x.logs, q)
-	x.signal()
+	x.slot.wake()
 	return q.GetId()
 }
 
@@ -101,7 +101,7 @@ func (x *session) endLogs(id uint64) {
 func (x *session) cancelLogsLocked(id uint64) {
 	delete(x.readers, id)
 	x.logs = append(x.logs, &dtaskv1.LogRequest{Id: id, Cancel: true})
-	x.signal()
+	x.slot.wake()
 }
 
 // logData hands a piece to its reader. One that does not keep up is cut off: a

@@ -89,50 +89,43 @@ func setDefault(d *time.Duration, to time.Duration) {
 	}
 }
 
-// Enter decides about a stream of Session before it is made, and without waiting:
-// what is refused here has cost next to nothing. The context that it gives is that
-// of the stream. Without Enter, Session decides itself.
+// Enter decides whether a stream may be opened, before anything is allocated for it and
+// without waiting. The context that it returns belongs to the stream and holds the turn of
+// its first session.
 func (s *Service) Enter(ctx context.Context) (context.Context, error) {
+	t, err := s.enter()
+	if err != nil {
+		return ctx, err
+	}
+	t.unused = time.AfterFunc(helloGrace, t.end)
+	return context.WithValue(ctx, turnKey{}, t), nil
+}
+
+// enter returns a turn for a session, or an error with the delay after which to retry.
+func (s *Service) enter() (*turn, error) {
 	leader := s.cfg.Current()
 	if leader == nil {
-		return ctx, sequencer.ErrTermEnded
+		return nil, sequencer.ErrTermEnded
 	}
-	entered, err := s.admit.enter(ctx)
-	return entered, heldOff(leader, err)
-}
-
-// heldOff tells the leader that a worker was told to come later, which is no
-// reason to give it up.
-func heldOff(leader Leader, err error) error {
+	t, err := s.admit.enter()
 	if busy, ok := errors.AsType[*sequencer.BusyError](err); ok {
+		// A worker that was told to wait must not be marked down because it waits.
 		leader.AllowReconnectsUntil(time.Now().Add(busy.RetryAfter))
 	}
-	return err
+	return t, err
 }
 
-// Session implements dtaskv1.WorkerServiceServer.
-func (s *Service) Session(stream dtaskv1.WorkerService_SessionServer) error {
-	ctx, cancel := context.WithCancelCause(stream.Context())
-	defer cancel(nil)
-	return s.serve(ctx, func(leader Leader) *session {
-		x := newSession(s, leader, stream.Context().Done(), cancel)
-		x.stream = stream
-		go x.pumpIn(ctx) // ends when this handler has returned: see the package comment
-		return x
-	})
-}
-
-// serve is one session. begin makes it, once its leader is ready.
-func (s *Service) serve(ctx context.Context, begin func(Leader) *session) error {
+// serve runs one session until it ends, and returns the reason.
+func (s *Service) serve(slot *streamSlot, t *turn) error {
+	defer t.end()
+	ctx := slot.ctx
+	if err := t.wait(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
 	leader := s.cfg.Current()
 	if leader == nil {
 		return sequencer.ErrTermEnded
 	}
-	p, err := s.admit.admit(ctx)
-	if err != nil {
-		return heldOff(leader, err)
-	}
-	defer p.over()
 	select {
 	case <-leader.Ready():
 	case <-ctx.Done():
@@ -140,70 +133,65 @@ func (s *Service) serve(ctx context.Context, begin func(Leader) *session) error 
 	case <-time.After(s.cfg.HelloTimeout):
 		return &sequencer.BusyError{What: "the leader is not ready yet", RetryAfter: 100 * time.Millisecond}
 	}
-	x := begin(leader)
-	hello, err := x.awaitHello(ctx, p)
-	if err != nil || hello == nil {
+	first, err := slot.awaitHello(s.cfg.HelloTimeout, t)
+	if err != nil || first == nil {
 		return err
 	}
-	return s.attached(ctx, x, hello, p)
-}
-
-// awaitHello waits for the first message; nil without an error if the worker went
-// away. One that does not say it soon is in nobody's way meanwhile.
-func (x *session) awaitHello(ctx context.Context, p *pass) (*dtaskv1.SessionRequest, error) {
-	limit := x.service.cfg.HelloTimeout
-	timer := time.NewTimer(min(helloSoon, limit))
-	defer timer.Stop()
-	for waited := min(helloSoon, limit); ; waited = limit {
-		select {
-		case hello := <-x.hello:
-			return hello, nil
-		case <-ctx.Done():
-			return nil, ending(ctx)
-		case <-timer.C:
-		}
-		p.over()
-		if waited == limit {
-			return nil, ErrNoHello
-		}
-		timer.Reset(limit - waited)
-	}
-}
-
-func (s *Service) attached(ctx context.Context, x *session, first *dtaskv1.SessionRequest, p *pass) error {
+	x := newSession(s, leader, slot)
 	h := first.GetHello()
-	if h.GetName() == "" || h.GetIncarnation() == "" {
-		return ErrNoHello
-	}
-	x.fence = s.fence(x.leader)
-	if id := first.GetFence().GetClusterId(); id != "" && id != x.fence.GetClusterId() {
-		return ErrForeignCluster
-	}
-	if x.deposed(first.GetFence()) {
-		return sequencer.ErrTermEnded
-	}
-	welcome, err := x.leader.Attach(ctx, helloOf(h), x)
+	welcome, err := x.attach(ctx, first)
 	if err != nil {
 		return err
 	}
-	x.worker = welcome.Worker
-	s.register(ctx, x)
 	defer func() {
 		s.unregister(x)
-		x.leader.Detach(x.worker, x)
+		leader.Detach(x.worker, x)
 	}()
-	s.cfg.Logger.InfoContext(ctx, "session opened", "worker", h.GetName(), "worker_id", uint32(x.worker), "slots", h.GetSlots(),
-		"held", len(h.GetHeld()), "term", x.leader.Term())
+	s.register(ctx, x)
+	log := s.cfg.Logger.With("worker", h.GetName(), "worker_id", uint32(x.worker))
+	log.InfoContext(ctx, "session opened", "slots", h.GetSlots(), "held", len(h.GetHeld()), "term", leader.Term())
+	t.end()
 	x.welcome(welcome, first.GetBeat())
-	close(x.begun)
-	p.over()
-	if x.lane == nil {
-		err = x.send(ctx)
-	} else {
-		err = x.carried(ctx, first)
-	}
-	s.cfg.Logger.InfoContext(ctx, "session ended", "worker", h.GetName(), "worker_id", uint32(x.worker), "reason", fmt.Sprint(err))
+	slot.start(x, first)
+	<-ctx.Done()
+	err = ending(ctx)
+	log.InfoContext(ctx, "session ended", "reason", fmt.Sprint(err))
 	return err
+}
+
+// awaitHello waits for the first message; nil without an error if the worker disconnected.
+// A worker that doesn't send it within helloGrace no longer counts as being admitted.
+func (s *streamSlot) awaitHello(limit time.Duration, t *turn) (*dtaskv1.SessionRequest, error) {
+	grace := time.AfterFunc(helloGrace, t.end)
+	defer grace.Stop()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case hello := <-s.hello:
+		return hello, nil
+	case <-s.ctx.Done():
+		return nil, ending(s.ctx)
+	case <-timer.C:
+		return nil, ErrNoHello
+	}
+}
+
+// attach checks the first message and attaches the worker to the leader.
+func (x *session) attach(ctx context.Context, first *dtaskv1.SessionRequest) (sequencer.Welcome, error) {
+	h := first.GetHello()
+	if h.GetName() == "" || h.GetIncarnation() == "" {
+		return sequencer.Welcome{}, ErrNoHello
+	}
+	x.fence = x.service.fence(x.leader)
+	if id := first.GetFence().GetClusterId(); id != "" && id != x.fence.GetClusterId() {
+		return sequencer.Welcome{}, ErrForeignCluster
+	}
+	if x.deposed(first.GetFence()) {
+		return sequencer.Welcome{}, sequencer.ErrTermEnded
+	}
+	welcome, err := x.leader.Attach(ctx, helloOf(h), x)
+	x.worker = welcome.Worker
+	return welcome, err
 }
 
 // termFence is what the messages of a term carry; nothing in it changes while

@@ -41,41 +41,34 @@ func (by way) house(t *testing.T, change ...func(*session.Config)) *house {
 	return h
 }
 
-// line is a worker's end of a session.
-type line interface {
-	Send(m *dtaskv1.SessionRequest) error
-	Recv() (*dtaskv1.SessionResponse, error)
-	CloseSend() error
-}
-
-// bus is the workers' end of a stream that they share.
-type bus struct {
+// workerStream is the workers' end of a stream that they share.
+type workerStream struct {
 	stream dtaskv1.WorkerService_SessionsClient
 	cancel context.CancelFunc
 
-	mu    sync.Mutex // guards the rest, and Send
-	last  uint32
-	lines map[uint32]*shareOf
+	mu       sync.Mutex // guards the rest, and Send
+	last     uint32
+	sessions map[uint32]*workerSession
 }
 
-// shareOf is a session in it.
-type shareOf struct {
-	b      *bus
+// workerSession is a session in it.
+type workerSession struct {
+	b      *workerStream
 	number uint32
-	come   *sync.Cond // of the bus
+	come   *sync.Cond // of the workerStream
 	in     []*dtaskv1.SessionResponse
 	end    error
 }
 
-// bus makes a stream that sessions share.
-func (h *house) bus() *bus {
+// workerStream makes a stream that sessions share.
+func (h *house) openStream() *workerStream {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	stream, err := dtaskv1.NewWorkerServiceClient(h.conn).Sessions(ctx)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	b := &bus{stream: stream, cancel: cancel, lines: make(map[uint32]*shareOf)}
+	b := &workerStream{stream: stream, cancel: cancel, sessions: make(map[uint32]*workerSession)}
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
@@ -88,12 +81,12 @@ func (h *house) bus() *bus {
 	return b
 }
 
-func (b *bus) receive() {
+func (b *workerStream) receive() {
 	for {
 		m, err := b.stream.Recv()
 		b.mu.Lock()
 		for _, f := range m.GetFrames() {
-			x := b.lines[f.GetSession()]
+			x := b.sessions[f.GetSession()]
 			if f.GetMessage() != nil {
 				x.in = append(x.in, f.GetMessage())
 			}
@@ -102,7 +95,7 @@ func (b *bus) receive() {
 			}
 			x.come.Broadcast()
 		}
-		for _, x := range b.lines {
+		for _, x := range b.sessions {
 			if err != nil && x.end == nil {
 				x.end = err
 				x.come.Broadcast()
@@ -123,30 +116,30 @@ func endOf(end *dtaskv1.SessionEnd) error {
 }
 
 // open begins a session with what it says first.
-func (b *bus) open() *shareOf {
+func (b *workerStream) open() *workerSession {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last++
-	x := &shareOf{b: b, number: b.last, come: sync.NewCond(&b.mu)}
-	b.lines[x.number] = x
+	x := &workerSession{b: b, number: b.last, come: sync.NewCond(&b.mu)}
+	b.sessions[x.number] = x
 	return x
 }
 
-func (b *bus) send(frames ...*dtaskv1.RequestFrame) error {
+func (b *workerStream) send(frames ...*dtaskv1.RequestFrame) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stream.Send(&dtaskv1.SessionsRequest{Frames: frames})
 }
 
-func (x *shareOf) Send(m *dtaskv1.SessionRequest) error {
+func (x *workerSession) Send(m *dtaskv1.SessionRequest) error {
 	return x.b.send(&dtaskv1.RequestFrame{Session: x.number, Message: m})
 }
 
-func (x *shareOf) CloseSend() error {
+func (x *workerSession) CloseSend() error {
 	return x.b.send(&dtaskv1.RequestFrame{Session: x.number, End: true})
 }
 
-func (x *shareOf) Recv() (*dtaskv1.SessionResponse, error) {
+func (x *workerSession) Recv() (*dtaskv1.SessionResponse, error) {
 	x.b.mu.Lock()
 	defer x.b.mu.Unlock()
 	for len(x.in) == 0 && x.end == nil {
@@ -161,7 +154,7 @@ func (x *shareOf) Recv() (*dtaskv1.SessionResponse, error) {
 }
 
 // leave ends the session from here, also for who receives.
-func (x *shareOf) leave() {
+func (x *workerSession) leave() {
 	_ = x.CloseSend() // then the stream has ended, which is as good
 	x.b.mu.Lock()
 	defer x.b.mu.Unlock()

@@ -245,7 +245,8 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
-// SessionsRequest is what some workers say, in the order in which they say it.
+// SessionsRequest contains messages of several workers, in the order in which they were
+// sent.
 type SessionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Frames        []*RequestFrame        `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
@@ -293,12 +294,12 @@ func (x *SessionsRequest) GetFrames() []*RequestFrame {
 // RequestFrame is a message of one session, or its end.
 type RequestFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The worker's process numbers its sessions, each above all before it in this
-	// stream. A number above all before begins a session. What comes for one that has
-	// ended is ignored: both ends may end it, and neither waits for the other.
+	// The worker process numbers its sessions in ascending order in each stream. A number
+	// above all numbers before it opens a session. Frames of an ended session are ignored:
+	// both sides may end a session, and neither waits for the other.
 	Session       uint32          `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
 	Message       *SessionRequest `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	End           bool            `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"` // the worker has left; there is no message
+	End           bool            `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"` // the worker has left; message is not set
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -354,7 +355,7 @@ func (x *RequestFrame) GetEnd() bool {
 	return false
 }
 
-// SessionsResponse is what the leader says to some workers.
+// SessionsResponse contains messages to several workers.
 type SessionsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Frames        []*ResponseFrame       `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
@@ -404,7 +405,7 @@ type ResponseFrame struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       uint32                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
 	Message       *SessionResponse       `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	End           *SessionEnd            `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"` // there is no message; none follows
+	End           *SessionEnd            `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"` // message is not set; no frame follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -460,10 +461,10 @@ func (x *ResponseFrame) GetEnd() *SessionEnd {
 	return nil
 }
 
-// SessionEnd is the status with which a session ends, as a stream of its own would.
+// SessionEnd is the status that a session ended with.
 type SessionEnd struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // of gRPC
+	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // a gRPC code
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	Detail        *ErrorDetail           `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2426,9 +2427,8 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x10VERDICT_ACCEPTED\x10\x01\x12\x1c\n" +
 	"\x18VERDICT_ALREADY_ACCEPTED\x10\x02\x12\x16\n" +
 	"\x12VERDICT_SUPERSEDED\x10\x03\x12\x18\n" +
-	"\x14VERDICT_UNKNOWN_TASK\x10\x042\x9a\x01\n" +
-	"\rWorkerService\x12B\n" +
-	"\aSession\x12\x18.dtask.v1.SessionRequest\x1a\x19.dtask.v1.SessionResponse(\x010\x01\x12E\n" +
+	"\x14VERDICT_UNKNOWN_TASK\x10\x042V\n" +
+	"\rWorkerService\x12E\n" +
 	"\bSessions\x12\x19.dtask.v1.SessionsRequest\x1a\x1a.dtask.v1.SessionsResponse(\x010\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
@@ -2538,12 +2538,10 @@ var file_dtask_v1_worker_proto_depIdxs = []int32{
 	35, // 48: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef
 	38, // 49: dtask.v1.LogRequest.stream:type_name -> dtask.v1.LogStream
 	38, // 50: dtask.v1.LogData.stream:type_name -> dtask.v1.LogStream
-	9,  // 51: dtask.v1.WorkerService.Session:input_type -> dtask.v1.SessionRequest
-	4,  // 52: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
-	18, // 53: dtask.v1.WorkerService.Session:output_type -> dtask.v1.SessionResponse
-	6,  // 54: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
-	53, // [53:55] is the sub-list for method output_type
-	51, // [51:53] is the sub-list for method input_type
+	4,  // 51: dtask.v1.WorkerService.Sessions:input_type -> dtask.v1.SessionsRequest
+	6,  // 52: dtask.v1.WorkerService.Sessions:output_type -> dtask.v1.SessionsResponse
+	52, // [52:53] is the sub-list for method output_type
+	51, // [51:52] is the sub-list for method input_type
 	51, // [51:51] is the sub-list for extension type_name
 	51, // [51:51] is the sub-list for extension extendee
 	0,  // [0:51] is the sub-list for field type_name

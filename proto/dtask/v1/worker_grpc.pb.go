@@ -19,7 +19,6 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkerService_Session_FullMethodName  = "/dtask.v1.WorkerService/Session"
 	WorkerService_Sessions_FullMethodName = "/dtask.v1.WorkerService/Sessions"
 )
 
@@ -27,17 +26,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// WorkerService is how workers follow the leader.
+// WorkerService connects workers to the leader.
 type WorkerServiceClient interface {
-	// Session is one registration of one incarnation of a worker. The worker
-	// opens with hello; the leader answers with welcome. Any fault ends the whole
-	// session and the worker makes another; attempts outlive sessions. A replica
-	// that does not lead ends it with NOT_LEADER and a hint.
-	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
-	// Sessions carries the sessions of many workers of one process. Each is what one
-	// of Session is, and ends by itself; the end of the stream ends all of them. What
-	// several have to say goes in one message. A coordinator of an earlier version
-	// does not know it: then each session has a stream of its own.
+	// Sessions carries the sessions of all workers of one process on one multiplexed
+	// stream. A worker that is alone is one session on its stream.
+	//
+	// A session is one registration of one incarnation of a worker. The worker opens it
+	// with hello; the leader answers with welcome. Any fault ends the whole session and
+	// the worker opens another; attempts outlive sessions. Each session ends by itself;
+	// the end of the stream ends all of them. A replica that is not the leader ends
+	// sessions, or the stream, with NOT_LEADER and a leader hint.
 	Sessions(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionsRequest, SessionsResponse], error)
 }
 
@@ -49,22 +47,9 @@ func NewWorkerServiceClient(cc grpc.ClientConnInterface) WorkerServiceClient {
 	return &workerServiceClient{cc}
 }
 
-func (c *workerServiceClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &WorkerService_ServiceDesc.Streams[0], WorkerService_Session_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[SessionRequest, SessionResponse]{ClientStream: stream}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type WorkerService_SessionClient = grpc.BidiStreamingClient[SessionRequest, SessionResponse]
-
 func (c *workerServiceClient) Sessions(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionsRequest, SessionsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &WorkerService_ServiceDesc.Streams[1], WorkerService_Sessions_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &WorkerService_ServiceDesc.Streams[0], WorkerService_Sessions_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -79,17 +64,16 @@ type WorkerService_SessionsClient = grpc.BidiStreamingClient[SessionsRequest, Se
 // All implementations must embed UnimplementedWorkerServiceServer
 // for forward compatibility.
 //
-// WorkerService is how workers follow the leader.
+// WorkerService connects workers to the leader.
 type WorkerServiceServer interface {
-	// Session is one registration of one incarnation of a worker. The worker
-	// opens with hello; the leader answers with welcome. Any fault ends the whole
-	// session and the worker makes another; attempts outlive sessions. A replica
-	// that does not lead ends it with NOT_LEADER and a hint.
-	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
-	// Sessions carries the sessions of many workers of one process. Each is what one
-	// of Session is, and ends by itself; the end of the stream ends all of them. What
-	// several have to say goes in one message. A coordinator of an earlier version
-	// does not know it: then each session has a stream of its own.
+	// Sessions carries the sessions of all workers of one process on one multiplexed
+	// stream. A worker that is alone is one session on its stream.
+	//
+	// A session is one registration of one incarnation of a worker. The worker opens it
+	// with hello; the leader answers with welcome. Any fault ends the whole session and
+	// the worker opens another; attempts outlive sessions. Each session ends by itself;
+	// the end of the stream ends all of them. A replica that is not the leader ends
+	// sessions, or the stream, with NOT_LEADER and a leader hint.
 	Sessions(grpc.BidiStreamingServer[SessionsRequest, SessionsResponse]) error
 	mustEmbedUnimplementedWorkerServiceServer()
 }
@@ -101,9 +85,6 @@ type WorkerServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedWorkerServiceServer struct{}
 
-func (UnimplementedWorkerServiceServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
-	return status.Error(codes.Unimplemented, "method Session not implemented")
-}
 func (UnimplementedWorkerServiceServer) Sessions(grpc.BidiStreamingServer[SessionsRequest, SessionsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Sessions not implemented")
 }
@@ -128,13 +109,6 @@ func RegisterWorkerServiceServer(s grpc.ServiceRegistrar, srv WorkerServiceServe
 	s.RegisterService(&WorkerService_ServiceDesc, srv)
 }
 
-func _WorkerService_Session_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(WorkerServiceServer).Session(&grpc.GenericServerStream[SessionRequest, SessionResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type WorkerService_SessionServer = grpc.BidiStreamingServer[SessionRequest, SessionResponse]
-
 func _WorkerService_Sessions_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(WorkerServiceServer).Sessions(&grpc.GenericServerStream[SessionsRequest, SessionsResponse]{ServerStream: stream})
 }
@@ -150,12 +124,6 @@ var WorkerService_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*WorkerServiceServer)(nil),
 	Methods:     []grpc.MethodDesc{},
 	Streams: []grpc.StreamDesc{
-		{
-			StreamName:    "Session",
-			Handler:       _WorkerService_Session_Handler,
-			ServerStreams: true,
-			ClientStreams: true,
-		},
 		{
 			StreamName:    "Sessions",
 			Handler:       _WorkerService_Sessions_Handler,

@@ -31,8 +31,8 @@ type shared struct {
 
 	heard atomic.Int64 // when any of them last heard anything, in ns of Unix time
 
-	mu      sync.Mutex // guards carries
-	carries *carrier   // the last one; nil before the first
+	mu     sync.Mutex // guards stream
+	stream *muxStream // the last one; nil before the first
 }
 
 // silent reports whether nobody has heard anything for so long.

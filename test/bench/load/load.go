@@ -23,8 +23,8 @@ type Config struct {
 	Prefetch int
 	// Connections is how many connections to a leader they share. Default 16.
 	Connections int
-	// Own gives each worker a stream of its own on its connection. Else all of a
-	// connection share one.
+	// Own gives each worker a stream of its own. Otherwise the workers of a connection
+	// share one.
 	Own bool
 	// Name begins the name of every worker. Default "load".
 	Name string
@@ -48,10 +48,10 @@ type Load struct {
 	conns   *connections
 	ends    ends
 
-	carriers sync.WaitGroup // their goroutines
-	counts   counts
-	latency  Latency
-	opened   chan struct{} // size 1: a session was opened
+	streams sync.WaitGroup // goroutines of the streams
+	counts  counts
+	latency Latency
+	opened  chan struct{} // size 1: a session was opened
 
 	mu      sync.Mutex // guards reasons
 	reasons map[string]int
@@ -122,7 +122,7 @@ func (l *Load) Run(ctx context.Context) {
 	all.Go(func() { l.ends.run(ctx) })
 	all.Wait()
 	l.conns.close()
-	l.carriers.Wait()
+	l.streams.Wait()
 }
 
 // Await waits until n sessions are open.

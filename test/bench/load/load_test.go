@@ -54,30 +54,6 @@ func (f *fakeLeader) answer(name string, got *dtaskv1.SessionRequest) *dtaskv1.S
 	return m
 }
 
-func (f *fakeLeader) Session(stream dtaskv1.WorkerService_SessionServer) error {
-	first, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	m, err := f.welcome()
-	if err != nil {
-		return err
-	}
-	for {
-		if err := stream.Send(m); err != nil {
-			return err
-		}
-		got, err := stream.Recv()
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		}
-		m = f.answer(first.GetHello().GetName(), got)
-	}
-}
-
 func (f *fakeLeader) Sessions(stream dtaskv1.WorkerService_SessionsServer) error {
 	names := make(map[uint32]string)
 	for {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,15 +30,13 @@ type session struct {
 	w      *simulated
 	addr   string
 	conn   *shared
-	over   chan error                          // size 1: why it has ended; the first one counts
-	stream dtaskv1.WorkerService_SessionClient // nil: it is in a carrier
-	c      *carrier                            // nil: it has a stream of its own
-	number uint32                              // in the carrier
-	queued atomic.Bool                         // among those that the carrier asks next
+	over   chan error // size 1: why it has ended; the first one counts
+	stream *muxStream
+	number uint32      // in the stream
+	queued atomic.Bool // in the stream's queue
 
 	greeted  bool // hello was sent
 	welcomed bool
-	sending  bool // somebody sends, and looks again afterwards
 	beat     uint64
 	beatDue  bool
 	heard    time.Time
@@ -105,11 +102,7 @@ func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, er
 		return false, err
 	}
 	s := &session{w: w, addr: addr, conn: conn, over: make(chan error, 1), heard: time.Now()}
-	if w.l.cfg.Own {
-		err = w.own(ctx, s)
-	} else {
-		err = w.carried(ctx, s)
-	}
+	err = w.hold(ctx, s)
 	w.mu.Lock()
 	w.s = nil
 	welcomed = s.welcomed
@@ -126,61 +119,29 @@ func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, er
 	return welcomed, err
 }
 
-// begin makes a session the worker's.
-func (w *simulated) begin(s *session) {
-	w.mu.Lock()
-	w.s, w.sent = s, 0
-	w.mu.Unlock()
-}
-
-// carried holds a session in the carrier of its connection.
-func (w *simulated) carried(ctx context.Context, s *session) (err error) {
-	if s.c, err = s.conn.carrier(ctx, w.l); err != nil {
+// hold keeps a session open until it ends, and returns why.
+func (w *simulated) hold(ctx context.Context, s *session) (err error) {
+	if w.l.cfg.Own {
+		if s.stream, err = openMuxStream(ctx, w.l, s.conn); err == nil {
+			defer s.stream.cancel()
+		}
+	} else {
+		s.stream, err = s.conn.mux(ctx, w.l)
+	}
+	if err != nil {
 		return err
 	}
-	w.begin(s)
-	s.c.add(s)
-	defer s.c.leave(s)
+	w.mu.Lock()
+	w.s, w.sent = s, 0
+	s.stream.add(s) // under the lock: flush must not queue it before
+	w.mu.Unlock()
+	defer s.stream.leave(s)
 	select {
 	case err := <-s.over:
 		return err
 	case <-ctx.Done():
-		return context.Cause(ctx) //nolint:wrapcheck // looked into by the caller
+		return context.Cause(ctx) //nolint:wrapcheck // read by the caller
 	}
-}
-
-// own holds a session on a stream of its own.
-func (w *simulated) own(ctx context.Context, s *session) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if s.stream, err = dtaskv1.NewWorkerServiceClient(s.conn).Session(ctx); err != nil {
-		return err //nolint:wrapcheck // looked into by the caller
-	}
-	w.begin(s)
-	var receiving sync.WaitGroup
-	receiving.Go(func() {
-		for {
-			m, err := s.stream.Recv()
-			if err == nil {
-				w.l.counts.received.Add(1)
-				err = w.hear(s, m)
-			}
-			if err != nil {
-				s.end(err)
-				return
-			}
-		}
-	})
-	w.mu.Lock()
-	w.flush()
-	select {
-	case err = <-s.over:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	cancel()
-	receiving.Wait()
-	return err
 }
 
 // hear handles a message.
@@ -248,33 +209,14 @@ func (w *simulated) beatNow(since time.Time) {
 	w.flush()
 }
 
-// flush sends what waits, as one message, and unlocks. While one goroutine sends,
-// others leave their news to it; a carrier asks for them.
+// flush unlocks, and queues the session if it has anything to send.
 func (w *simulated) flush() {
-	if s := w.s; s != nil && s.c != nil {
-		news := w.newsLocked(s)
-		w.mu.Unlock()
-		if news {
-			s.c.ask(s)
-		}
-		return
-	}
-	for s := w.s; s != nil && s == w.s && !s.sending; {
-		m := w.nextLocked(s)
-		if m == nil {
-			break
-		}
-		s.sending = true
-		w.mu.Unlock()
-		err := s.stream.Send(m)
-		w.l.counts.sent.Add(1)
-		w.mu.Lock()
-		if err != nil {
-			break // the stream has ended; whoever receives hears why
-		}
-		s.sending = false
-	}
+	s := w.s
+	ready := s != nil && w.newsLocked(s)
 	w.mu.Unlock()
+	if ready {
+		s.stream.queue(s)
+	}
 }
 
 // newsLocked says whether there is anything to send.

@@ -8,45 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
-
-// deaf is a stream whose worker does not read until it is allowed to.
-type deaf struct {
-	grpc.ServerStream
-
-	ctx   context.Context
-	reads chan *dtaskv1.SessionResponse
-	says  chan *dtaskv1.SessionRequest
-}
-
-func newDeaf(ctx context.Context) *deaf {
-	return &deaf{ctx: ctx, reads: make(chan *dtaskv1.SessionResponse), says: make(chan *dtaskv1.SessionRequest, 16)}
-}
-
-func (d *deaf) Context() context.Context { return d.ctx }
-
-func (d *deaf) Send(m *dtaskv1.SessionResponse) error {
-	select {
-	case d.reads <- m:
-		return nil
-	case <-d.ctx.Done():
-		return d.ctx.Err()
-	}
-}
-
-func (d *deaf) Recv() (*dtaskv1.SessionRequest, error) {
-	select {
-	case m := <-d.says:
-		return m, nil
-	case <-d.ctx.Done():
-		return nil, d.ctx.Err()
-	}
-}
 
 // obliging is a leader that takes everybody.
 type obliging struct {
@@ -55,10 +20,11 @@ type obliging struct {
 	sessions chan sequencer.Session
 	detached chan fsm.WorkerID
 	taken    chan []fsm.AttemptRef // what was undelivered
+	ended    chan error            // why sessions ended
 }
 
 func newObliging() *obliging {
-	return &obliging{sessions: make(chan sequencer.Session, 16), detached: make(chan fsm.WorkerID, 16), taken: make(chan []fsm.AttemptRef, 16)}
+	return &obliging{sessions: make(chan sequencer.Session, 16), detached: make(chan fsm.WorkerID, 16), taken: make(chan []fsm.AttemptRef, 16), ended: make(chan error, 16)}
 }
 
 func (*obliging) Term() uint64 { return 1 }
@@ -84,24 +50,34 @@ func (o *obliging) ReturnUndelivered(_ context.Context, _ fsm.WorkerID, _ sequen
 }
 
 func testService(o *obliging) *Service {
-	return New(Config{Current: func() Leader { return o }, Machine: fsm.NewMachine(fsm.Compact{}), Logger: slog.New(slog.DiscardHandler)})
+	return New(Config{
+		Current: func() Leader { return o }, Machine: fsm.NewMachine(fsm.Compact{}), Logger: slog.New(slog.DiscardHandler),
+		Guard: func(_ context.Context, call func() error) error {
+			err := call()
+			select {
+			case o.ended <- err:
+			default: // the test does not read them
+			}
+			return err
+		},
+	})
 }
 
-// open begins a session with a deaf worker. The returned function does what
-// gRPC does when the handler has returned, and gives what that returned.
-func open(t *testing.T, o *obliging) (*deaf, sequencer.Session, func() error) {
+// open opens a session of a worker that reads only when the test does. The returned
+// function ends the stream, and returns why the session ended.
+func open(t *testing.T, o *obliging) (*slowStream, sequencer.Session, func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	d := newDeaf(ctx)
+	d := newSlowStream(ctx)
 	result := make(chan error, 1)
 	s := testService(o)
-	go func() {
-		err := s.Session(d)
+	go func() { result <- s.Sessions(d) }()
+	d.say(1, &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w", Incarnation: "a", Slots: 1}})
+	return d, <-o.sessions, func() error {
+		err := <-o.ended
 		cancel()
-		result <- err
-	}()
-	d.says <- &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w", Incarnation: "a", Slots: 1}}
-	return d, <-o.sessions, func() error { return <-result }
+		return errors.Join(err, <-result)
+	}
 }
 
 var errReason = errors.New("the reason")
@@ -121,9 +97,7 @@ func TestASessionEndsThoughItsWorkerDoesNotRead(t *testing.T) {
 			}
 		default:
 			t.Error("the handler still waits for its worker to read")
-			for range 2 {
-				<-d.reads
-			}
+			d.next()
 		}
 	})
 }
@@ -133,8 +107,8 @@ func TestStopsGoOutThoughAllAssignmentsBeforeThemAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newObliging()
 		d, x, result := open(t, o)
-		if m := <-d.reads; m.GetWelcome() == nil {
-			t.Fatalf("first message %v", m)
+		if f := d.next(); f.GetMessage().GetWelcome() == nil {
+			t.Fatalf("first frame %v", f)
 		}
 		gone := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 9}, Attempt: 1}
 		x.Send(sequencer.WorkerMessage{
@@ -145,7 +119,7 @@ func TestStopsGoOutThoughAllAssignmentsBeforeThemAreGone(t *testing.T) {
 		synctest.Wait()
 		select {
 		case m := <-d.reads:
-			if len(m.GetStops()) != 1 {
+			if len(m.GetFrames()[0].GetMessage().GetStops()) != 1 {
 				t.Errorf("got %v, want the stop", m)
 			}
 		default:
@@ -166,7 +140,7 @@ func TestASessionThatWasReplacedBeforeItBeganIsNotFound(t *testing.T) {
 	var contexts []context.Context
 	for range 2 {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		x := newSession(s, nil, ctx.Done(), cancel)
+		x := newSession(s, nil, &streamSlot{ctx: ctx, cancel: cancel})
 		x.worker = 1
 		list, contexts = append(list, x), append(contexts, ctx)
 	}
@@ -181,15 +155,15 @@ func TestASessionThatWasReplacedBeforeItBeganIsNotFound(t *testing.T) {
 
 func TestSilenceIsMeasuredFromTheLastWord(t *testing.T) {
 	t.Parallel()
-	x := newSession(testService(newObliging()), nil, t.Context().Done(), nil)
+	x := newSession(testService(newObliging()), nil, nil)
 	if d := time.Since(x.LastContact()); d > time.Minute {
 		t.Errorf("a new session was heard %v ago", d)
 	}
-	x.heard.Store(int64(time.Since(started) - time.Hour))
+	x.lastContact.Store(int64(time.Since(started) - time.Hour))
 	if d := time.Since(x.LastContact()); d < 59*time.Minute {
 		t.Errorf("heard %v ago, want an hour", d)
 	}
-	x.busy.Store(true) // it speaks, and we do not listen
+	x.overloaded.Store(true) // it speaks, and we do not listen
 	if d := time.Since(x.LastContact()); d > time.Minute {
 		t.Errorf("while its report waits for room: heard %v ago", d)
 	}

@@ -16,19 +16,38 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// deafBus is a stream of many sessions whose process does not read until it is
-// allowed to.
-type deafBus struct {
+// slowStream is a stream whose worker process reads only when the test does.
+type slowStream struct {
 	grpc.ServerStream
 
-	ctx   context.Context
-	reads chan *dtaskv1.SessionsResponse
-	says  chan *dtaskv1.SessionsRequest
+	ctx    context.Context
+	reads  chan *dtaskv1.SessionsResponse
+	says   chan *dtaskv1.SessionsRequest
+	frames []*dtaskv1.ResponseFrame // read and not returned by next yet
 }
 
-func (d *deafBus) Context() context.Context { return d.ctx }
+func newSlowStream(ctx context.Context) *slowStream {
+	return &slowStream{ctx: ctx, reads: make(chan *dtaskv1.SessionsResponse), says: make(chan *dtaskv1.SessionsRequest, 16)}
+}
 
-func (d *deafBus) Send(m *dtaskv1.SessionsResponse) error {
+// next returns the next frame.
+func (d *slowStream) next() *dtaskv1.ResponseFrame {
+	for len(d.frames) == 0 {
+		select {
+		case m := <-d.reads:
+			d.frames = m.GetFrames()
+		case <-d.ctx.Done():
+			return nil
+		}
+	}
+	f := d.frames[0]
+	d.frames = d.frames[1:]
+	return f
+}
+
+func (d *slowStream) Context() context.Context { return d.ctx }
+
+func (d *slowStream) Send(m *dtaskv1.SessionsResponse) error {
 	select {
 	case d.reads <- m:
 		return nil
@@ -37,7 +56,7 @@ func (d *deafBus) Send(m *dtaskv1.SessionsResponse) error {
 	}
 }
 
-func (d *deafBus) Recv() (*dtaskv1.SessionsRequest, error) {
+func (d *slowStream) Recv() (*dtaskv1.SessionsRequest, error) {
 	select {
 	case m := <-d.says:
 		return m, nil
@@ -47,20 +66,17 @@ func (d *deafBus) Recv() (*dtaskv1.SessionsRequest, error) {
 }
 
 // say says something in one session.
-func (d *deafBus) say(number uint32, m *dtaskv1.SessionRequest) {
+func (d *slowStream) say(number uint32, m *dtaskv1.SessionRequest) {
 	d.says <- &dtaskv1.SessionsRequest{Frames: []*dtaskv1.RequestFrame{{Session: number, Message: m}}}
 }
 
 // frame reads until a frame satisfies a condition.
-func (d *deafBus) frame(ok func(*dtaskv1.ResponseFrame) bool) *dtaskv1.ResponseFrame {
-	for m := range d.reads {
-		for _, f := range m.GetFrames() {
-			if ok(f) {
-				return f
-			}
+func (d *slowStream) frame(ok func(*dtaskv1.ResponseFrame) bool) *dtaskv1.ResponseFrame {
+	for {
+		if f := d.next(); f == nil || ok(f) {
+			return f
 		}
 	}
-	return nil
 }
 
 // crowded is a leader that takes everybody, and has room for reports when it is
@@ -123,14 +139,14 @@ func (l *crowded) Report(ctx context.Context, id fsm.WorkerID, s sequencer.Sessi
 }
 
 // inBus runs a test with some sessions that share a stream and were welcomed.
-func inBus(t *testing.T, sessions uint32, test func(d *deafBus, l *crowded)) {
+func inBus(t *testing.T, sessions uint32, test func(d *slowStream, l *crowded)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := newCrowded()
 		s := testService(l.obliging)
 		s.cfg.Current = func() Leader { return l }
 		ctx, cancel := context.WithCancel(t.Context())
-		d := &deafBus{ctx: ctx, reads: make(chan *dtaskv1.SessionsResponse), says: make(chan *dtaskv1.SessionsRequest, 16)}
+		d := newSlowStream(ctx)
 		var handler sync.WaitGroup
 		handler.Go(func() {
 			if err := s.Sessions(d); err != nil {
@@ -165,7 +181,7 @@ func beatIn(session uint32, beat uint64) func(*dtaskv1.ResponseFrame) bool {
 
 func TestASessionWhoseReportsWaitHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	inBus(t, 2, func(d *deafBus, l *crowded) {
+	inBus(t, 2, func(d *slowStream, l *crowded) {
 		room := make(chan struct{})
 		l.mu.Lock()
 		l.full[1] = room
@@ -200,11 +216,11 @@ func TestASessionWhoseReportsWaitHoldsNobodyUp(t *testing.T) {
 
 func TestASessionThatSaysTooMuchComesAgain(t *testing.T) {
 	t.Parallel()
-	inBus(t, 2, func(d *deafBus, l *crowded) {
+	inBus(t, 2, func(d *slowStream, l *crowded) {
 		l.mu.Lock()
 		l.full[1] = make(chan struct{})
 		l.mu.Unlock()
-		for i := range uint64(mostWaiting + 10) {
+		for i := range uint64(maxPending + 10) {
 			d.say(1, reportOf(i))
 		}
 		f := d.frame(func(f *dtaskv1.ResponseFrame) bool { return f.GetEnd() != nil })
@@ -220,7 +236,7 @@ func TestASessionThatSaysTooMuchComesAgain(t *testing.T) {
 func TestWhatGathersForManySessionsSharesAMessage(t *testing.T) {
 	t.Parallel()
 	const sessions = 50
-	inBus(t, sessions, func(d *deafBus, l *crowded) {
+	inBus(t, sessions, func(d *slowStream, l *crowded) {
 		stop := func(n uint32) {
 			for id := range fsm.WorkerID(sessions) {
 				a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: n}, Attempt: 1}
@@ -254,7 +270,7 @@ func TestWhatGathersForManySessionsSharesAMessage(t *testing.T) {
 
 func TestTheEndOfOneSessionIsNotThatOfOthers(t *testing.T) {
 	t.Parallel()
-	inBus(t, 3, func(d *deafBus, l *crowded) {
+	inBus(t, 3, func(d *slowStream, l *crowded) {
 		l.asked[1].Close(errReason) // by the leader
 		f := d.frame(func(f *dtaskv1.ResponseFrame) bool { return f.GetEnd() != nil })
 		if f.GetSession() != 1 || f.GetEnd().GetMessage() != errReason.Error() {
@@ -283,7 +299,7 @@ func TestTheEndOfOneSessionIsNotThatOfOthers(t *testing.T) {
 
 func TestAStreamThatIsCutEndsAllItsSessions(t *testing.T) {
 	t.Parallel()
-	inBus(t, 10, func(_ *deafBus, l *crowded) {
+	inBus(t, 10, func(_ *slowStream, l *crowded) {
 		if l.left != 0 {
 			t.Errorf("%d workers have gone before", l.left)
 		}
@@ -292,25 +308,25 @@ func TestAStreamThatIsCutEndsAllItsSessions(t *testing.T) {
 
 func TestAMessageOfManySessionsHasABound(t *testing.T) {
 	t.Parallel()
-	c := &carrier{out: sendqueue.New[*lane, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse](), lanes: make(map[uint32]*lane)}
-	for i := range uint32(3 * carrierFrames) {
-		x := newSession(nil, nil, nil, nil)
-		x.lane = &lane{c: c, number: i, ctx: t.Context(), x: x}
-		x.lane.open.Store(true)
-		x.beat = 1
-		x.lane.wake()
+	m := &muxStream{out: sendqueue.New[*streamSlot, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse](), slots: make(map[uint32]*streamSlot)}
+	for i := range uint32(3 * maxFrames) {
+		slot := &streamSlot{m: m, number: i, ctx: t.Context()}
+		slot.session = newSession(nil, nil, slot)
+		slot.session.beat = 1
+		slot.open.Store(true)
+		slot.wake()
 	}
 	total := 0
-	if err := c.out.Drain(c.pack, func(m *dtaskv1.SessionsResponse) error {
+	if err := m.out.Drain(m.pack, func(m *dtaskv1.SessionsResponse) error {
 		n := len(m.GetFrames())
-		if total += n; n == 0 || n > carrierFrames || n*smallFrame > 2*carrierBytes {
+		if total += n; n == 0 || n > maxFrames || n*frameOverhead > 2*maxMessageBytes {
 			t.Errorf("a message of %d frames", n)
 		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if total != 3*carrierFrames {
+	if total != 3*maxFrames {
 		t.Errorf("%d frames, want each session's", total)
 	}
 }

@@ -1,0 +1,200 @@
+package session
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// session is one registration of a worker. It implements sequencer.Session.
+type session struct {
+	service *Service
+	leader  Leader
+	slot    *streamSlot
+	fence   *dtaskv1.Fence
+	worker  fsm.WorkerID // known once the worker is attached
+
+	lastContact atomic.Int64 // ns since started
+	overloaded  atomic.Bool  // a report waits for the sequencer: the worker is not silent, the leader is slow
+
+	mu      sync.Mutex // guards the rest
+	pending sequencer.WorkerMessage
+	greet   *dtaskv1.Welcome
+	beat    uint64 // to be answered; 0 = none
+	logs    []*dtaskv1.LogRequest
+	readers map[uint64]*logReader
+	lastLog uint64
+}
+
+// started is the origin of the monotonic timestamps of all sessions.
+var started = time.Now()
+
+func newSession(s *Service, leader Leader, slot *streamSlot) *session {
+	x := &session{service: s, leader: leader, slot: slot, readers: make(map[uint64]*logReader)}
+	x.touch()
+	return x
+}
+
+// touch records that the worker was heard from.
+func (x *session) touch() { x.lastContact.Store(int64(time.Since(started))) }
+
+// LastContact implements sequencer.Session.
+func (x *session) LastContact() time.Time {
+	if x.overloaded.Load() {
+		return time.Now()
+	}
+	return started.Add(time.Duration(x.lastContact.Load()))
+}
+
+// Close implements sequencer.Session.
+func (x *session) Close(reason error) { x.slot.cancel(reason) }
+
+// Send implements sequencer.Session. It never blocks: m joins what has not been sent yet.
+func (x *session) Send(m sequencer.WorkerMessage) {
+	x.mu.Lock()
+	p := &x.pending
+	p.Assign = append(p.Assign, m.Assign...)
+	p.Stop = append(p.Stop, m.Stop...)
+	p.MayBegin = append(p.MayBegin, m.MayBegin...)
+	p.AckThrough = max(p.AckThrough, m.AckThrough)
+	p.Exceptions = append(p.Exceptions, m.Exceptions...)
+	p.Checkpoints = append(p.Checkpoints, m.Checkpoints...)
+	p.StealRequests = append(p.StealRequests, m.StealRequests...)
+	if m.Drain != nil {
+		p.Drain = m.Drain
+	}
+	x.mu.Unlock()
+	x.slot.wakeDeferred()
+}
+
+// Flush implements sequencer.Session.
+func (x *session) Flush() { x.slot.m.out.Flush() }
+
+// welcome queues the first message.
+func (x *session) welcome(w sequencer.Welcome, beat uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.greet = &dtaskv1.Welcome{
+		WorkerId:            uint32(w.Worker),
+		HeartbeatIntervalMs: x.service.cfg.HeartbeatInterval.Milliseconds(),
+		SilenceMs:           x.service.cfg.Silence.Milliseconds(),
+		LeaseMs:             x.service.cfg.Lease.Milliseconds(),
+		Draining:            w.Draining,
+	}
+	for _, a := range w.Stop {
+		x.pending.Stop = append(x.pending.Stop, sequencer.StopOrder{Attempt: a, Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED})
+	}
+	x.beat = beat
+}
+
+// handle applies the parts of a message that never block, and reports whether it also
+// contains reports.
+func (x *session) handle(m *dtaskv1.SessionRequest) (reports bool) {
+	if x.deposed(m.GetFence()) {
+		x.slot.cancel(sequencer.ErrTermEnded)
+		return false
+	}
+	if b := m.GetBeat(); b > 0 {
+		x.mu.Lock()
+		x.beat = b
+		x.mu.Unlock()
+		x.slot.wake()
+	}
+	if d := m.GetLogData(); d != nil {
+		x.logData(d)
+	}
+	return hasReports(m)
+}
+
+// hasReports reports whether a message contains anything for the sequencer.
+func hasReports(m *dtaskv1.SessionRequest) bool { return m.GetReports() != nil || m.GetLeaving() }
+
+// deposed reports whether the worker has seen a later leader than this one, which has not
+// noticed yet that its term ended.
+func (x *session) deposed(f *dtaskv1.Fence) bool {
+	return f.GetEpoch() > x.fence.GetEpoch() || f.GetEpoch() == x.fence.GetEpoch() && f.GetTerm() > x.fence.GetTerm()
+}
+
+// report passes reports to the sequencer, and waits until it accepts them.
+func (x *session) report(ctx context.Context, m *dtaskv1.SessionRequest) {
+	x.overloaded.Store(true)
+	err := x.leader.Report(ctx, x.worker, x, m.GetReports(), m.GetLeaving())
+	x.touch()
+	x.overloaded.Store(false)
+	if err != nil {
+		x.slot.cancel(err)
+	}
+}
+
+// next returns the next message and the approximate size of its assignments, or nil if
+// nothing is pending. It queues the slot again if it leaves anything pending.
+//
+// Assignments are sent before stops: a stop may be for an attempt that is still pending
+// here, and would otherwise reach the worker before the assignment.
+func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
+	x.mu.Lock()
+	p := x.pending
+	x.pending = sequencer.WorkerMessage{}
+	m = &dtaskv1.SessionResponse{
+		Fence: x.fence, Beat: x.beat, Welcome: x.greet, MayBegin: attemptsTo(p.MayBegin), Drain: p.Drain, Checkpoints: p.Checkpoints,
+		GiveBack: attemptsTo(p.StealRequests),
+	}
+	x.beat, x.greet = 0, nil
+	if len(x.logs) > 0 {
+		m.LogRequest = x.logs[0]
+		x.logs = x.logs[1:]
+	}
+	if len(p.Assign) > 0 && len(p.Stop) > 0 {
+		x.pending.Stop, p.Stop = p.Stop, nil
+	}
+	more := len(x.logs) > 0 || len(x.pending.Stop) > 0
+	x.mu.Unlock()
+
+	if p.AckThrough > 0 {
+		m.Ack = &dtaskv1.Ack{Through: p.AckThrough, Exceptions: p.Exceptions}
+	}
+	m.Stops = stopsTo(p.Stop)
+	if len(p.Assign) > 0 {
+		var rest []fsm.AssignItem
+		if m.Assignments, rest, assigned = x.assignments(p.Assign); len(rest) > 0 {
+			x.mu.Lock()
+			x.pending.Assign = append(rest, x.pending.Assign...)
+			x.mu.Unlock()
+			more = true
+		}
+	}
+	if more {
+		x.slot.wake()
+	}
+	if m.GetBeat() == 0 && m.GetWelcome() == nil && m.GetAck() == nil && m.GetAssignments() == nil && m.GetLogRequest() == nil && m.GetDrain() == nil &&
+		len(m.GetStops())+len(m.GetMayBegin())+len(m.GetCheckpoints())+len(m.GetGiveBack()) == 0 {
+		return nil, 0
+	}
+	return m, assigned
+}
+
+// assignments builds the assignments of one message, and returns those that did not fit.
+// Attempts whose job no longer exists are reported to the leader.
+func (x *session) assignments(items []fsm.AssignItem) (a *dtaskv1.Assignments, rest []fsm.AssignItem, size int) {
+	var (
+		taken int
+		gone  []fsm.AttemptRef
+	)
+	x.service.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
+		a, taken, size, gone = assignments(st, items)
+	})
+	if len(gone) > 0 {
+		if err := x.leader.ReturnUndelivered(x.slot.ctx, x.worker, x, gone); err != nil {
+			x.slot.cancel(err)
+		}
+	}
+	if len(a.GetTasks()) == 0 {
+		a = nil
+	}
+	return a, items[taken:], size
+}
