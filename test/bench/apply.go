@@ -88,7 +88,7 @@ func newBare(dir, id string) (r *bare, err error) {
 	return r, nil
 }
 
-// measureApply founds a cluster in a folder and applies entries, so many at a time.
+// measureApply founds a cluster in a directory and applies entries, so many at a time.
 func measureApply(ctx context.Context, dir string, size, inFlight int) (rate float64, err error) {
 	var all []*bare
 	defer func() {

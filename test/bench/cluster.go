@@ -8,7 +8,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// with starts a cluster, calls f with it, and ends it; its folder is kept if
+// with starts a cluster, calls f with it, and ends it; its directory is kept if
 // something went wrong.
 func with(ctx context.Context, cfg cluster.Config, f func(*cluster.Cluster) error) error {
 	c, err := cluster.New(ctx, cfg)

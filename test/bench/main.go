@@ -5,7 +5,7 @@
 // comes with its settings, its spread, and where it makes sense the ratio to a
 // yardstick that was measured in the same run.
 //
-// Everything runs as processes of their own with synced writes, time-outs and
+// Everything runs as processes of their own with synced writes, timeouts and
 // retries, as it would for a user. make bench builds the programs and runs it:
 //
 //	make bench                                     all, about half an hour

@@ -80,7 +80,7 @@ func footprintOf(ctx context.Context, c *cluster.Cluster, cl *client.Client) (f 
 	return f, nil
 }
 
-// sizeOf is how many bytes the files of a folder have.
+// sizeOf is how many bytes the files of a directory have.
 func sizeOf(dir string) (total int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if os.IsNotExist(err) {

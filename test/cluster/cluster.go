@@ -23,15 +23,15 @@ const startLimit = 30 * time.Second
 type Config struct {
 	// Programs are the programs to run. Default: Find.
 	Programs Programs
-	// Dir is the folder of everything the cluster keeps. Default: a new one in
-	// the folder for temporary files.
+	// Dir is the directory of everything the cluster keeps. Default: a new one in
+	// the directory for temporary files.
 	Dir string
 	// Coordinators and Workers are how many to have. Default: 3 and 0.
 	Coordinators, Workers int
 	// Slots of each worker. Default 4.
 	Slots int
-	// DataFolder is the data folder of each coordinator within the folder of its
-	// own, for a disk that is mounted there. Default: that folder itself.
+	// DataFolder is the data directory of each coordinator within the directory of its
+	// own, for a disk that is mounted there. Default: that directory itself.
 	DataFolder string
 	// CoordinatorFlags and WorkerFlags are added to every command line.
 	CoordinatorFlags, WorkerFlags []string
@@ -55,7 +55,7 @@ type Coordinator struct {
 }
 
 // Is tells whether a server id is this coordinator's: its own, or one of those that
-// the cluster gave it when it came back without its folder, such as n2-1.
+// the cluster gave it when it came back without its directory, such as n2-1.
 func (n *Coordinator) Is(id string) bool {
 	number, again := strings.CutPrefix(id, n.Name+"-")
 	if !again {
@@ -69,7 +69,7 @@ func (n *Coordinator) Is(id string) bool {
 type Worker struct {
 	*Process
 
-	Dir string // its own folder
+	Dir string // its own directory
 }
 
 // A Cluster is some coordinators and workers. Its methods may be called from any
@@ -157,7 +157,7 @@ func (c *Cluster) process(name, program string, args []string) *Process {
 }
 
 // Imposter makes a coordinator with the command line of another but its own
-// folder and, if it is to run beside the other, its own addresses. It is not
+// directory and, if it is to run beside the other, its own addresses. It is not
 // part of the cluster: the caller starts and kills it.
 func (c *Cluster) Imposter(ctx context.Context, n *Coordinator, ownAddress bool) (*Coordinator, error) {
 	name := "imposter-of-" + n.Name
@@ -224,7 +224,7 @@ func (c *Cluster) Newcomer(ctx context.Context, name string, flags ...string) (*
 }
 
 // Again makes a coordinator with the command line of another and further flags, in its
-// folder. The caller starts and kills it, and only one of the two at a time.
+// directory. The caller starts and kills it, and only one of the two at a time.
 func (c *Cluster) Again(n *Coordinator, flags ...string) *Coordinator {
 	other := &Coordinator{Addr: n.Addr, HTTP: n.HTTP, DataDir: n.DataDir}
 	other.Process = c.process(n.Name, coordinatorProgram, append(slices.Clone(n.args), flags...))
@@ -333,7 +333,7 @@ func (c *Cluster) Close() error {
 	return errors.Join(errs...)
 }
 
-// Remove removes the cluster's folder.
+// Remove removes the cluster's directory.
 func (c *Cluster) Remove() error {
 	if err := os.RemoveAll(c.Dir); err != nil {
 		return fmt.Errorf("removing the cluster's folder: %w", err)
@@ -368,7 +368,7 @@ func (c *Cluster) At(at ...*Coordinator) Ctl {
 	return ctl
 }
 
-// SecondOf makes another process with a worker's name and a folder of its own,
+// SecondOf makes another process with a worker's name and a directory of its own,
 // which knows all coordinators. It is not part of the cluster: the caller starts
 // and kills it.
 func (c *Cluster) SecondOf(k *Worker, flags ...string) *Process {

@@ -2,13 +2,13 @@
 // suites and programs under test/.
 //
 // What it is for: a Cluster is some coordinators and workers of the built
-// programs on loopback, each with its own folder, log file and fixed addresses,
+// programs on loopback, each with its own directory, log file and fixed addresses,
 // so that one can be killed, stopped, continued and started again as a user's
 // would be. Ctl runs dtaskctl; an Observer sees completions as replicas apply
 // them.
 //
-// What it owns: the processes that it started and the folder of the cluster. It
-// signals no others. Close ends all processes and leaves the folder; Remove
+// What it owns: the processes that it started and the directory of the cluster. It
+// signals no others. Close ends all processes and leaves the directory; Remove
 // removes it.
 //
 // What it does not do: it knows no *testing.T (package clustertest does) and

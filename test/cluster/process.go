@@ -34,7 +34,7 @@ type Process struct {
 const StoreVariable = "DTASK_LOG_STORE"
 
 // NewProcess makes a process that is not started yet. Its log is NAME.log in
-// dir, which is also its home folder; env is added to a small environment.
+// dir, which is also its home directory; env is added to a small environment.
 func NewProcess(name, dir, path string, args, env []string) *Process {
 	if store := os.Getenv(StoreVariable); store != "" {
 		env = append([]string{StoreVariable + "=" + store}, env...)
@@ -177,7 +177,7 @@ func (p *Process) Kill() error {
 // nothing.
 func (p *Process) Pause() error { return p.Signal(syscall.SIGSTOP) }
 
-// Resume lets a paused process go on.
+// Resume lets a paused process continue.
 func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
 
 // Terminate asks the process to end, with SIGTERM.

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// BinVariable names the environment variable that holds the folder with the
+// BinVariable names the environment variable that holds the directory with the
 // programs under test.
 const BinVariable = "DTASK_BIN"
 
@@ -36,7 +36,7 @@ type Programs struct {
 // Path is the path of a program.
 func (p Programs) Path(name string) string { return filepath.Join(p.Dir, name) }
 
-// Find returns the programs in the folder that DTASK_BIN names, or in bin/ of
+// Find returns the programs in the directory that DTASK_BIN names, or in bin/ of
 // the module's root, where make build puts them.
 func Find() (Programs, error) {
 	dir := os.Getenv(BinVariable)
@@ -94,7 +94,7 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 	return Programs{Dir: dir}, nil
 }
 
-// Root is the root folder of this module.
+// Root is the root directory of this module.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -97,7 +97,7 @@ func (d *demo) executions() (map[string]int, error) {
 	return executed, nil
 }
 
-// addExecutions reads the log of one worker. What was handed back without having
+// addExecutions reads the log of one worker. What was released without having
 // begun was not executed.
 func addExecutions(executed map[string]int, log string) {
 	for line := range strings.Lines(log) {

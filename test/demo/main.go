@@ -23,10 +23,10 @@ import (
 
 // options are the flags.
 type options struct {
-	source string   // folder with .go files
-	skip   []string // folders at its top that are left out
+	source string   // directory with .go files
+	skip   []string // directories at its top that are left out
 	groups int      // map tasks
-	keep   bool     // keep the cluster's folder
+	keep   bool     // keep the cluster's directory
 }
 
 func main() {

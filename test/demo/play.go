@@ -27,7 +27,7 @@ type demo struct {
 	files   []file
 	groups  [][]file
 	tasks   int
-	outputs string // folder
+	outputs string // directory
 }
 
 // failover is what was seen of the leader's death.

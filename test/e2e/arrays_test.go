@@ -11,7 +11,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// mostAtOnce is the largest number of runs of an array that went on at one time.
+// mostAtOnce is the largest number of runs of an array that continued at one time.
 func mostAtOnce(runs []ledger.Run) int {
 	most := 0
 	for _, at := range runs {

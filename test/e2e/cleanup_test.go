@@ -12,14 +12,14 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// sweeper is a clean-up task that writes to the ledger and leaves the outcome of
+// sweeper is a cleanup task that writes to the ledger and leaves the outcome of
 // its job as its result.
 func sweeper(c *cluster.Cluster, work time.Duration) cluster.TaskFile {
 	command := fmt.Sprintf("%s -ledger %s -for %v && echo $DTASK_JOB_OUTCOME", c.Programs.Path("mark"), ledgerOf(c), work)
 	return cluster.TaskFile{"id": "sweep", "run": command, "finally": true}
 }
 
-// told is what the clean-up task of a job left.
+// told is what the cleanup task of a job left.
 func told(t *testing.T, c *cluster.Cluster, id string) string {
 	t.Helper()
 	var doc struct {
@@ -65,7 +65,7 @@ func TestACancelledJobCleansUpThoughItsWorkerAndTheLeaderAreKilled(t *testing.T)
 	}
 }
 
-// awaitSweep returns the runs of the clean-up task once there is one.
+// awaitSweep returns the runs of the cleanup task once there is one.
 func awaitSweep(t *testing.T, c *cluster.Cluster, id string) []ledger.Run {
 	t.Helper()
 	var runs []ledger.Run

@@ -9,5 +9,5 @@
 // What it does not do: it kills no leader over and over; test/chaos does.
 //
 // Tests run a few at a time, each with a cluster of its own unless they are one
-// story. A failed test keeps its cluster's folder and names it.
+// story. A failed test keeps its cluster's directory and names it.
 package e2e

@@ -9,7 +9,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// A node is a task of a random graph, and what its naive twin says of it.
+// A node is a task of a random graph, and what its reference model says of it.
 type node struct {
 	id    string
 	after []string
@@ -20,8 +20,8 @@ type node struct {
 	attempt int
 }
 
-// twin works out how each task must end, the slow and obvious way: nodes come
-// after those they depend on, and the job goes on after failures.
+// reference model works out how each task must end, the slow and obvious way: nodes come
+// after those they depend on, and the job continues after failures.
 func twin(nodes []node) {
 	byID := map[string]*node{}
 	for i := range nodes {

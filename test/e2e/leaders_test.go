@@ -58,7 +58,7 @@ func (w *writer) run(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// gap is the longest time between two acknowledgements, and begins anew.
+// gap is the longest time between two acknowledgments, and begins again.
 func (w *writer) gap() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

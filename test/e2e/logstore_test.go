@@ -55,7 +55,7 @@ func TestALogInSegmentsOutlivesEveryProcess(t *testing.T) {
 	clustertest.Must(t, c.AwaitEqual(ctx))
 }
 
-// TestAReplicaChangesItsStoreByRejoining: a folder is refused with another store, and the
+// TestAReplicaChangesItsStoreByRejoining: a directory is refused with another store, and the
 // cluster is a mixed one while its replicas are changed one after the other.
 func TestAReplicaChangesItsStoreByRejoining(t *testing.T) {
 	t.Parallel()

@@ -276,7 +276,7 @@ func TestAMajorityOfWipedReplicasFoundsNothing(t *testing.T) {
 		}
 	}
 	// The one with data is there when the others look: while it is away as well, they
-	// are a majority of empty folders, as at the very beginning.
+	// are a majority of empty directories, as at the very beginning.
 	for _, n := range c.Coordinators() {
 		clustertest.Must(t, n.Start(ctx))
 		clustertest.Must(t, cluster.Until(ctx, n.Name+" answers", guard, func(ctx context.Context) error { return n.Get(ctx, "/healthz") }))

@@ -157,7 +157,7 @@ func TestEndsAndDeadLettersAreToldThoughTheLeaderDies(t *testing.T) {
 	}))
 	compareNotices(t, c, r, letters, good, bad)
 
-	// It goes on, ends again, and is told again.
+	// It continues, ends again, and is told again.
 	clustertest.Must(t, os.WriteFile(filepath.Join(dir, "healed"), nil, 0o600))
 	if a := c.Run(t.Context(), "dlq", "requeue", "--type", "run", "-o", "json"); a.Err() != nil || !strings.Contains(a.Stdout, `"requeued": 1`) && !strings.Contains(a.Stdout, `"requeued":1`) {
 		t.Fatalf("requeue by type: %v", a)

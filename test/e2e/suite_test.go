@@ -54,7 +54,7 @@ func runsOf(t *testing.T, c *cluster.Cluster, job, task string) []ledger.Run {
 
 // steadily plays a story that is promised under one leader. On a machine that is
 // too busy for the leader to be heard, another may be elected in the middle, and
-// then workers are given time anew, as they are by a leader that stood still with the
+// then workers are given time again, as they are by a leader that stood still with the
 // machine: the story is played again, a few times.
 func steadily(t *testing.T, c *cluster.Cluster, play func() (broken string)) {
 	t.Helper()

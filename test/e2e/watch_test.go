@@ -68,7 +68,7 @@ func TestAWatchHasNoGapAndNoRepeatOverTheDeathOfTheLeader(t *testing.T) {
 		t.Errorf("(-listed +watched):\n%s", diff)
 	}
 
-	// Another process goes on at another coordinator from where the leader died.
+	// Another process continues at another coordinator from where the leader died.
 	a := c.Run(ctx, "watch", id, "--from", fmt.Sprint(indexes[killed]), "-o", "json")
 	clustertest.Must(t, a.Err())
 	for line := range strings.Lines(a.Stdout) {

@@ -117,7 +117,7 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 		victim := c.Worker(held.Worker)
 		stopped := now(t)
 		clustertest.Must(t, victim.Pause())
-		// Its command goes on and ends while the worker is stopped.
+		// Its command continues and ends while the worker is stopped.
 		clustertest.Must(t, cluster.Pause(ctx, 10*time.Second))
 		clustertest.Must(t, victim.Resume())
 		harms = append(harms, ledger.Harm{Worker: victim.Name, From: stopped, Until: now(t)})

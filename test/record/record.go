@@ -53,7 +53,7 @@ type Run struct {
 	// What must be zero.
 	Lost       int `json:"lost"`       // acknowledged and gone
 	Duplicated int `json:"duplicated"` // accepted twice
-	Diverged   int `json:"diverged"`   // replicas that differed and went on
+	Diverged   int `json:"diverged"`   // replicas that differed and continued
 }
 
 // AppendIfAsked appends a run to the record that Env names; without Env it

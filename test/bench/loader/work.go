@@ -30,7 +30,7 @@ func (w work) do(ctx context.Context, addrs []string, l *load.Load) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	defer func() { _ = c.Close() }() // nothing is on its way any more
+	defer func() { _ = c.Close() }() // nothing is in flight any more
 	g, submitting := errgroup.WithContext(ctx)
 	g.SetLimit(submitters)
 	began := time.Now()

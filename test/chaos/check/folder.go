@@ -31,7 +31,7 @@ type Report struct {
 	Depth   Depth
 }
 
-// Folder has all checkers look at the folder of a run whose processes have
+// Directory has all checkers look at the directory of a run whose processes have
 // ended. Pictures of illegal histories are put into it.
 func Folder(dir string) (Report, error) {
 	r, err := Load(dir)
@@ -47,7 +47,7 @@ func Folder(dir string) (Report, error) {
 	}
 	report.Faults = slices.Concat(Account(r), Linear(r, dir))
 	var replicas []Replica
-	for _, pattern := range []string{storeFile, filepath.Join("*", storeFile)} { // a disk of its own has a folder more
+	for _, pattern := range []string{storeFile, filepath.Join("*", storeFile)} { // a disk of its own has a directory more
 		stores, err := filepath.Glob(filepath.Join(dir, "n*", pattern))
 		if err != nil {
 			return report, fmt.Errorf("looking for replicas: %w", err)

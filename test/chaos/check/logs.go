@@ -32,7 +32,7 @@ const (
 	pieceBits      = 16            // what the number of a piece has of its key
 )
 
-// A Replica is one replica's stopped data folder.
+// A Replica is one replica's stopped data directory.
 type Replica struct {
 	Name string
 	Dir  string
@@ -45,7 +45,7 @@ type replicaLog struct {
 	entries     map[uint64]*raft.Log
 }
 
-// Logs compares the folders of stopped replicas: each entry matches its
+// Logs compares the directories of stopped replicas: each entry matches its
 // checksum; entries at equal indexes are equal up to the last one on which two
 // replicas agree; and snapshot and log of each lead to the same digests. What
 // it looked at is told by Depth.

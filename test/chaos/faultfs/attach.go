@@ -8,7 +8,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// DataFolder is the data folder of a coordinator on its disk: what
+// DataFolder is the data directory of a coordinator on its disk: what
 // cluster.Config.DataFolder must be for Attach. It is not the disk's root, so
 // that the product may rename it and must make it durable.
 const DataFolder = "data"
@@ -30,7 +30,7 @@ func Attach(ctx context.Context, program string, c *cluster.Cluster) (Disks, err
 	return disks, nil
 }
 
-// Export copies what is on each disk to a folder beside the place where it is
+// Export copies what is on each disk to a directory beside the place where it is
 // mounted, named like that with ".disk" behind it: a closed disk is empty.
 func (all Disks) Export() error {
 	var errs []error

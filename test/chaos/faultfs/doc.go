@@ -4,9 +4,9 @@
 // (command faultfsd, packages mount and disk), so that a test may use it, and so
 // that what hangs is never the test.
 //
-//	d, err := faultfs.New(ctx, program, folder)   // mounted and empty
+//	d, err := faultfs.New(ctx, program, directory)   // mounted and empty
 //	stall, err := d.Hang(faultfs.Sync, "raft.db") // every fsync of raft.db waits
-//	err = stall.Lift()                            // and goes on
+//	err = stall.Lift()                            // and continues
 //	err = d.PowerOff()                            // nothing more reaches the disk
 //	loss, err := d.PowerOn(seed)                  // after its users were killed
 //

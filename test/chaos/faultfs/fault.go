@@ -52,7 +52,7 @@ func (d *Disk) FailOnce(op mount.Op, name string, errno syscall.Errno) (*Fault, 
 // that it no longer trusts.
 func (d *Disk) ReadOnly() (*Fault, error) { return d.Add(Rule{Errno: syscall.EROFS}) }
 
-// Lift removes the fault: what hangs because of it goes on.
+// Lift removes the fault: what hangs because of it continues.
 func (f *Fault) Lift() error {
 	return f.disk.do(mount.Request{Do: mount.RemoveRule, Rule: Rule{ID: f.id}})
 }
@@ -81,7 +81,7 @@ const Plenty = 1 << 50
 func (d *Disk) PowerOff() error { return d.do(mount.Request{Do: mount.PowerOff}) }
 
 // PowerOn leaves on the disk what survived a power cut, as seed decides, and
-// mounts it anew. Its users must be dead.
+// mounts it again. Its users must be dead.
 func (d *Disk) PowerOn(seed uint64) (Loss, error) {
 	a, err := d.ask(mount.Request{Do: mount.PowerOn, Seed: seed})
 	return a.Loss, err
@@ -108,7 +108,7 @@ func (d *Disk) Save(name string) error { return d.do(mount.Request{Do: mount.Sav
 // be using it.
 func (d *Disk) Load(name string) error { return d.do(mount.Request{Do: mount.Load, Path: name}) }
 
-// Export copies all to a folder of another disk.
+// Export copies all to a directory of another disk.
 func (d *Disk) Export(to string) error { return d.do(mount.Request{Do: mount.Export, Path: to}) }
 
 // Files lists all files by their paths.

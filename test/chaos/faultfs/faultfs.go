@@ -22,7 +22,7 @@ import (
 const (
 	Read  = mount.OpRead
 	Write = mount.OpWrite // and changes of length
-	Sync  = mount.OpSync  // of files and folders
+	Sync  = mount.OpSync  // of files and directories
 	Names = mount.OpNames // making, renaming and removing
 )
 
@@ -45,7 +45,7 @@ func Available() error {
 	return fuse.Close()
 }
 
-// Build builds faultfsd into a folder and returns its path.
+// Build builds faultfsd into a directory and returns its path.
 func Build(ctx context.Context, dir string) (program string, err error) {
 	root, err := cluster.Root()
 	if err != nil {
@@ -78,7 +78,7 @@ type answerLine struct {
 	err    error
 }
 
-// New starts faultfsd, which mounts an empty disk at dir. The folder is made if
+// New starts faultfsd, which mounts an empty disk at dir. The directory is made if
 // need be.
 func New(ctx context.Context, program, dir string) (*Disk, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -107,7 +107,7 @@ func New(ctx context.Context, program, dir string) (*Disk, error) {
 	return d, nil
 }
 
-// read hands on answers until the process ends; then it says so for ever.
+// read hands on answers until the process ends; then it says so forever.
 func (d *Disk) read(out io.Reader) {
 	defer close(d.line)
 	lines := bufio.NewScanner(out)

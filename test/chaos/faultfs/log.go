@@ -17,7 +17,7 @@ const storeName = "raft.db"
 // has: raft.db, and segments with an index for a name.
 const LogFiles = "[r0]*.[dw]*"
 
-// LogFile is the file of a data folder to which the log is appended.
+// LogFile is the file of a data directory to which the log is appended.
 func LogFile(dataDir string) (string, error) {
 	segments, err := filepath.Glob(filepath.Join(dataDir, "wal", "*.wal"))
 	if err != nil {

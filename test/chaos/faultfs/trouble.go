@@ -16,7 +16,7 @@ import (
 // A Trouble is one kind of fault of disks as a whole, for a nemesis: it breaks
 // something, holds, and heals.
 type Trouble struct {
-	Kind string // its place in the catalogue: F38
+	Kind string // its place in the catalog: F38
 	Name string // as one word: sync-hangs
 	// All says that it harms all coordinators at once, otherwise one.
 	All bool

@@ -187,11 +187,11 @@ func truncateLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// deletedUnder deletes the folder of a replica that runs, which is killed a little
+// deletedUnder deletes the directory of a replica that runs, which is killed a little
 // later and finds nothing.
 func deletedUnder(ctx context.Context, w *World, hold time.Duration) error {
 	return w.atRisk(ctx, "folder deleted", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
-		// What it still does with its folder may fail, also removing it.
+		// What it still does with its directory may fail, also removing it.
 		err := cluster.Until(context.WithoutCancel(ctx), "the folder is deleted", 5*time.Second, func(context.Context) error { return os.RemoveAll(n.DataDir) })
 		if err != nil {
 			return fmt.Errorf("deleting a folder: %w", err)
@@ -201,14 +201,14 @@ func deletedUnder(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// wiped loses the folder of a replica that is down.
+// wiped loses the directory of a replica that is down.
 func wiped(ctx context.Context, w *World, hold time.Duration) error {
 	return w.atRisk(ctx, "wipe", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
 		return w.wipe(ctx, n, min(hold, downAtMost))
 	})
 }
 
-// replaceAll loses the folders of all replicas one after another, each when the one
+// replaceAll loses the directories of all replicas one after another, each when the one
 // before has caught up.
 func replaceAll(ctx context.Context, w *World, _ time.Duration) error {
 	if w.Disks == nil {
@@ -236,7 +236,7 @@ func replaceAll(ctx context.Context, w *World, _ time.Duration) error {
 	return nil
 }
 
-// wipe loses the folder of a replica, which the caller has taken with Data, and
+// wipe loses the directory of a replica, which the caller has taken with Data, and
 // returns once it has come back.
 func (w *World) wipe(ctx context.Context, n *cluster.Coordinator, down time.Duration) error {
 	if err := w.Kill(ctx, n); err != nil {
@@ -253,9 +253,9 @@ func (w *World) wipe(ctx context.Context, n *cluster.Coordinator, down time.Dura
 	return err
 }
 
-// syncFolder makes what was done to a folder durable: a power cut is another fault's.
+// syncFolder makes what was done to a directory durable: a power cut is another fault's.
 func syncFolder(dir string) error {
-	f, err := os.Open(dir) //nolint:gosec // a folder of the suite's own
+	f, err := os.Open(dir) //nolint:gosec // a directory of the suite's own
 	if err != nil {
 		return fmt.Errorf("syncing a folder: %w", err)
 	}
@@ -319,7 +319,7 @@ func whole(ctx context.Context, n *cluster.Coordinator) error {
 	return err //nolint:wrapcheck // says what it did
 }
 
-// forgetAside removes what a replica has set aside, and tells how many folders.
+// forgetAside removes what a replica has set aside, and tells how many directories.
 func (w *World) forgetAside(n *cluster.Coordinator) (int, error) {
 	aside, err := filepath.Glob(n.DataDir + ".damaged-*")
 	for _, dir := range aside {

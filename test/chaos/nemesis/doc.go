@@ -1,6 +1,6 @@
 // Package nemesis breaks a cluster of real processes, with a plan.
 //
-// Each kind of fault of the catalogue (RELIABILITY F1 to F65) is one value, a
+// Each kind of fault of the catalog (RELIABILITY F1 to F65) is one value, a
 // Fault: it is applied to a World, holds, and is healed. A World is a cluster,
 // its network of proxies, and who of it is taken by which fault: a fault takes
 // what it breaks, so that two never fight over one process or one link, and so
@@ -10,7 +10,7 @@
 //
 // Run draws faults by a seeded plan: every few seconds one to three at once,
 // each held for a time that is spread evenly over the orders of magnitude
-// around the election time-out and the patience with silent workers. After a
+// around the election timeout and the patience with silent workers. After a
 // phase of faults (safety) all is healed, and within a limit work must flow
 // again (liveness).
 //

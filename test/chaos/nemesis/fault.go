@@ -8,7 +8,7 @@ import (
 
 // A Fault is one kind of trouble. Values are used by one goroutine at a time.
 type Fault interface {
-	// Kind is its place in the catalogue: F1.
+	// Kind is its place in the catalog: F1.
 	Kind() string
 	// Name says what it does, as one word: leader-sigkill.
 	Name() string

@@ -54,7 +54,7 @@ func (w *World) KillLeaders(ctx context.Context, many int, progress func() int64
 	return out, nil // the time is up, or all are done
 }
 
-// flows returns once another leader lets work go on and the killed one is back.
+// flows returns once another leader lets work continue and the killed one is back.
 func (w *World) flows(ctx context.Context, killed *cluster.Coordinator, progress func() int64) error {
 	var from int64 = -1
 	return cluster.Until(ctx, "work flows under another leader", progressLimit, func(ctx context.Context) error {

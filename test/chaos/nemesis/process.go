@@ -126,7 +126,7 @@ func killDuringStart(ctx context.Context, w *World, _ time.Duration) error {
 // snapshotWait is how long a fault waits for a snapshot to be written.
 const snapshotWait = 15 * time.Second
 
-// awaitTmp returns once an unfinished snapshot lies in a replica's folder.
+// awaitTmp returns once an unfinished snapshot lies in a replica's directory.
 func awaitTmp(ctx context.Context, n *cluster.Coordinator, limit time.Duration) error {
 	pattern := filepath.Join(n.DataDir, "snapshots", "*.tmp")
 	tick := time.NewTicker(time.Millisecond)
@@ -225,7 +225,7 @@ func (w *World) applied(ctx context.Context, n *cluster.Coordinator) uint64 {
 }
 
 // newestSnapshot is the index of a replica's newest finished snapshot, from the
-// folder's name: term-index-time.
+// directory's name: term-index-time.
 func newestSnapshot(n *cluster.Coordinator) uint64 {
 	found, err := os.ReadDir(filepath.Join(n.DataDir, "snapshots"))
 	if err != nil {
@@ -288,7 +288,7 @@ func terminateLeader(ctx context.Context, w *World, hold time.Duration) error {
 // termLimit is how long a process may take to end after SIGTERM.
 const termLimit = 40 * time.Second
 
-// stopped stops some, at most for a time, and lets them go on.
+// stopped stops some, at most for a time, and lets them continue.
 func stopped(who pick, most time.Duration) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		some, release, err := w.takeProcesses(ctx, "SIGSTOP", who)

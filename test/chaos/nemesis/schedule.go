@@ -138,7 +138,7 @@ func (p *plan) draw() Fault {
 }
 
 // hold is spread evenly over the orders of magnitude between the shortest and
-// the longest, which lie around the election time-out and the patience with a
+// the longest, which lie around the election timeout and the patience with a
 // silent worker.
 func (p *plan) hold() time.Duration {
 	low, high := math.Log(shortest.Seconds()), math.Log(p.o.Most.Seconds())

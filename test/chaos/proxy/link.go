@@ -138,7 +138,7 @@ func (l *Link) adjustLocked() error {
 func (l *Link) closeListenerLocked() {
 	if l.listener != nil {
 		_ = l.listener.Close() // nobody is connected through it
-		<-l.deaf               // until then the kernel goes on listening
+		<-l.deaf               // until then the kernel continues listening
 		l.listener = nil
 	}
 }

@@ -31,7 +31,7 @@ type pair struct {
 	far net.Conn   // nil until the target is connected
 }
 
-// await returns once a new connection may go on to the target, and false if it
+// await returns once a new connection may continue to the target, and false if it
 // never will.
 func (p *pair) await() bool {
 	for {
@@ -240,7 +240,7 @@ func (p *pair) write(to net.Conn, d direction, in <-chan chunk, count *atomic.In
 			}
 		}
 		if tcp, ok := to.(*net.TCPConn); ok && c.end {
-			_ = tcp.CloseWrite() // the other direction may go on
+			_ = tcp.CloseWrite() // the other direction may continue
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package clustertest joins package cluster to testing: clusters that end with
-// their test, whose folders are kept if it failed, and suites that take turns.
+// their test, whose directories are kept if it failed, and suites that take turns.
 package clustertest
 
 import (
@@ -86,7 +86,7 @@ func watchSources() error {
 	})
 }
 
-// New prepares a cluster whose processes end with the test. Its folder is
+// New prepares a cluster whose processes end with the test. Its directory is
 // removed with them, unless the test failed: then it is kept and named.
 func New(tb testing.TB, cfg cluster.Config) *cluster.Cluster {
 	tb.Helper()

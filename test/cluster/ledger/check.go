@@ -27,7 +27,7 @@ type Task struct {
 func (t Task) completed() bool { return t.State == "completed" || t.State == "aggregated" }
 
 // Harm is a time in which a worker could not do its work: it was killed or
-// stopped. Until of 0 means for ever.
+// stopped. Until of 0 means forever.
 type Harm struct {
 	Worker      string
 	From, Until time.Duration

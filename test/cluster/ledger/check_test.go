@@ -143,7 +143,7 @@ func TestWhatHarmedWorkersHeldMayBeginAgain(t *testing.T) {
 	if faults := Check(lines, jobs, []Harm{{Worker: "w2", From: 40}}); len(faults) > 0 {
 		t.Errorf("a worker was killed: got %v", faults)
 	}
-	// A stopped worker that goes on ends its command late; that is not accepted.
+	// A stopped worker that continues ends its command late; that is not accepted.
 	lines = append(lines, executed("b", 1, "w2", 30, 90)[1])
 	if faults := Check(lines, jobs, []Harm{{Worker: "w2", From: 40, Until: 80}}); len(faults) > 0 {
 		t.Errorf("a worker was stopped: got %v", faults)

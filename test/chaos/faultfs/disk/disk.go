@@ -23,13 +23,13 @@ type Disk struct {
 	history []Op
 }
 
-// node is a file or a folder.
+// node is a file or a directory.
 type node struct {
 	folder  bool
 	name    string // the last one, for those who look for it by name
 	changed time.Time
 
-	entries        map[string]ID // of a folder
+	entries        map[string]ID // of a directory
 	durableEntries map[string]ID
 
 	live, durable []byte // of a file
@@ -128,7 +128,7 @@ func (d *Disk) apply(op *Op) (ID, syscall.Errno) {
 	return 0, syscall.EINVAL
 }
 
-// folder returns a folder that is there.
+// directory returns a directory that is there.
 func (d *Disk) folder(id ID) (*node, syscall.Errno) {
 	n := d.nodes[id]
 	switch {
@@ -349,7 +349,7 @@ func (d *Disk) commit(c change) {
 	for _, e := range c.sets {
 		dir := d.nodes[e.dir]
 		if dir == nil {
-			continue // its folder did not survive
+			continue // its directory did not survive
 		}
 		if e.id == 0 {
 			delete(dir.durableEntries, e.name)

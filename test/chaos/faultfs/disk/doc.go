@@ -2,7 +2,7 @@
 // the power went now.
 //
 // What it is for: every change is an Op. What was written to a file is durable
-// once the file was synced, and a name in a folder once the folder was; until
+// once the file was synced, and a name in a directory once the directory was; until
 // then a power cut keeps it, drops it, or, of a write, keeps some sectors of 512
 // bytes, each independently of all others. That is all that POSIX promises and
 // less than most file systems do, so that what survives here survives anywhere.

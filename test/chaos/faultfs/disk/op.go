@@ -6,10 +6,10 @@ import (
 	"io"
 )
 
-// ID names a file or folder for as long as the disk exists, under whatever name.
+// ID names a file or directory for as long as the disk exists, under whatever name.
 type ID uint64
 
-// Root is the folder that is always there.
+// Root is the directory that is always there.
 const Root ID = 1
 
 // Kind says what an Op does.
@@ -17,11 +17,11 @@ type Kind int
 
 // The kinds of operations.
 const (
-	Create   Kind = iota + 1 // a file ID called Name in folder Dir
-	Mkdir                    // a folder ID called Name in folder Dir
-	Unlink                   // the file Name of folder Dir
-	Rmdir                    // the empty folder Name of folder Dir
-	Rename                   // Name of folder Dir to ToName of folder ToDir, over what is there
+	Create   Kind = iota + 1 // a file ID called Name in directory Dir
+	Mkdir                    // a directory ID called Name in directory Dir
+	Unlink                   // the file Name of directory Dir
+	Rmdir                    // the empty directory Name of directory Dir
+	Rename                   // Name of directory Dir to ToName of directory ToDir, over what is there
 	Write                    // Data at Offset of file ID
 	Truncate                 // file ID to length Offset
 	Sync                     // all that was done to ID up to and including change UpTo is durable

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Info is what is known of a file or folder.
+// Info is what is known of a file or directory.
 type Info struct {
 	ID      ID
 	Folder  bool
@@ -22,7 +22,7 @@ type Info struct {
 	Changed time.Time
 }
 
-// Stat tells of a file or folder.
+// Stat tells of a file or directory.
 func (d *Disk) Stat(id ID) (Info, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -33,7 +33,7 @@ func (d *Disk) Stat(id ID) (Info, syscall.Errno) {
 	return Info{ID: id, Folder: n.folder, Name: n.name, Size: int64(len(n.live)), Changed: n.changed}, 0
 }
 
-// Lookup finds a name in a folder.
+// Lookup finds a name in a directory.
 func (d *Disk) Lookup(dir ID, name string) (ID, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +48,7 @@ func (d *Disk) Lookup(dir ID, name string) (ID, syscall.Errno) {
 	return id, 0
 }
 
-// List returns what a folder holds, by name.
+// List returns what a directory holds, by name.
 func (d *Disk) List(dir ID) ([]Info, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,7 +136,7 @@ func (d *Disk) Needs(id ID, offset, length int64) int64 {
 	return need
 }
 
-// Export writes all that the disk holds to a folder of another file system,
+// Export writes all that the disk holds to a directory of another file system,
 // which is made if need be.
 func (d *Disk) Export(to string) error {
 	return d.export(Root, to)

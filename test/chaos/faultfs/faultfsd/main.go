@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command faultfsd serves a disk that breaks as it is told: it mounts one that is
-// empty at the folder that it is given, reads requests from standard input,
+// empty at the directory that it is given, reads requests from standard input,
 // answers on standard output, and unmounts when its input ends (package mount).
 package main
 
@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	// Whoever started it ends it by closing its input: it must outlive what is
+	// The caller that started it ends it by closing its input: it must outlive what is
 	// sent to the whole group, for others still use the disk.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	if len(os.Args) != 2 {

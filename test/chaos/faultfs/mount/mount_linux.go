@@ -35,7 +35,7 @@ type Mount struct {
 	saved  map[string]*disk.Disk
 }
 
-// New mounts an empty disk at a folder that exists.
+// New mounts an empty disk at a directory that exists.
 func New(dir string) (*Mount, error) {
 	m := &Mount{dir: dir, disk: disk.New(), saved: make(map[string]*disk.Disk)}
 	m.rules.seen = make(map[Op]int)

@@ -10,7 +10,7 @@ import (
 	"github.com/dtask/dtask/test/chaos/faultfs/disk"
 )
 
-// node is what the kernel knows a file or folder by. All that there is to know is
+// node is what the kernel knows a file or directory by. All that there is to know is
 // on the disk.
 type node struct {
 	fs.Inode
@@ -196,7 +196,7 @@ func (n *node) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64)
 	return uint32(len(data)), 0 //nolint:gosec // the kernel writes at most 1 MiB at once
 }
 
-// Fsync implements fs.NodeFsyncer, for files and folders.
+// Fsync implements fs.NodeFsyncer, for files and directories.
 func (n *node) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	return n.mount.sync(n.id, n.name())
 }

@@ -22,7 +22,7 @@ const (
 	PowerOn    = "power on"    // Seed decides what survived
 	Count      = "count"       // operations so far; Number is the room used
 	Files      = "files"       // their names
-	Export     = "export"      // all to the folder Path
+	Export     = "export"      // all to the directory Path
 	Save       = "save"        // all, under the name Path
 	Load       = "load"        // what was saved under the name Path
 	Record     = "record"      // Number 1: from now on; 0: no longer

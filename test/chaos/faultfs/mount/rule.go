@@ -16,7 +16,7 @@ type Op string
 const (
 	OpRead  Op = "read"
 	OpWrite Op = "write" // and changes of length
-	OpSync  Op = "sync"  // of files and folders
+	OpSync  Op = "sync"  // of files and directories
 	OpNames Op = "names" // making, renaming and removing
 )
 
@@ -69,7 +69,7 @@ func (s *rules) add(r Rule) int {
 	return r.ID
 }
 
-// remove removes a rule, or all if id is 0; what hangs because of it goes on.
+// remove removes a rule, or all if id is 0; what hangs because of it continues.
 func (s *rules) remove(id int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

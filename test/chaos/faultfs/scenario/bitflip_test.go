@@ -31,7 +31,7 @@ const (
 // TestBitFlips flips one random bit at one replica at a time, again and again,
 // while jobs run: in its store or in a snapshot, while it is down or while it
 // runs. The replica stops, or it is not harmed; the cluster loses nothing, and
-// all replicas are equal in the end. After each flip the bit is put back, so that
+// all replicas are equal in the end. After each flip the bit is requeued, so that
 // never more than one replica is damaged.
 func TestBitFlips(t *testing.T) {
 	seed := seedOf(t)
@@ -187,7 +187,7 @@ func (r *rig) outlive(t *testing.T, f *flipped) (what fate, whole bool) {
 	}
 	clustertest.Must(t, f.victim.Start(t.Context()))
 	if r.halts(t, f.victim) {
-		r.awaitBegun(t, 2) // the others go on
+		r.awaitBegun(t, 2) // the others continue
 		t.Logf("bit %d of %s at %s: %s", f.bit, f.path, f.victim.Name, lastLine(t, f.victim))
 		if !f.running {
 			clustertest.Must(t, r.disk(f.victim).Load("whole"))

@@ -18,12 +18,12 @@ import (
 // are the roots, of which one may be lost.
 const firstData = 8192
 
-// dbPath is the store on a disk, of which the data folder is a folder.
+// dbPath is the store on a disk, of which the data directory is a directory.
 const dbPath = faultfs.DataFolder + "/" + store
 
-// TestADamagedReplicaStopsAndSaysWhy (F44, F45, F46, F47): one replica's folder is
+// TestADamagedReplicaStopsAndSaysWhy (F44, F45, F46, F47): one replica's directory is
 // damaged while it is down. It must not serve from it, and the others do not
-// need it. With its folder as it was it is back.
+// need it. With its directory as it was it is back.
 func TestADamagedReplicaStopsAndSaysWhy(t *testing.T) {
 	r := start(t, seedOf(t), "--snapshot-bytes", "4096")
 	r.begin(t, r.seed)
@@ -186,7 +186,7 @@ func rewriteAll(n *cluster.Coordinator, name string) error {
 	return err
 }
 
-// TestALostFolderIsNotTakenForANewOne (F48): a replica whose folder is gone must
+// TestALostFolderIsNotTakenForANewOne (F48): a replica whose directory is gone must
 // not come back as if it had never voted.
 func TestALostFolderIsNotTakenForANewOne(t *testing.T) {
 	r := start(t, seedOf(t))
@@ -212,7 +212,7 @@ func TestALostFolderIsNotTakenForANewOne(t *testing.T) {
 	r.judge(t)
 }
 
-// TestAnOldCopyOfAFolderIsNotBelieved (F49): the folder of a voter is replaced by
+// TestAnOldCopyOfAFolderIsNotBelieved (F49): the directory of a voter is replaced by
 // a copy of some time ago. It has forgotten votes and entries that it had
 // promised to keep.
 func TestAnOldCopyOfAFolderIsNotBelieved(t *testing.T) {

@@ -22,7 +22,7 @@ const endLimit = 2 * time.Minute
 // feeders submit one job after another, each when its last has ended.
 const feeders = 4
 
-// A load is work that goes on while disks break.
+// A load is work that continues while disks break.
 type load struct {
 	c     *cluster.Cluster
 	path  string // of the ledger

@@ -17,7 +17,7 @@ import (
 const cutsPerCluster = 10
 
 // TestPowerCuts cuts the power of one coordinator or of all, again and again,
-// while jobs run. Whoever loses it starts again with what was synced, and some
+// while jobs run. The caller that loses it starts again with what was synced, and some
 // of what was not.
 func TestPowerCuts(t *testing.T) {
 	seed := seedOf(t)

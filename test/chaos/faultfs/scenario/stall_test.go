@@ -48,7 +48,7 @@ func TestASyncThatHangsForAMomentEndsNobody(t *testing.T) {
 	r.judge(t)
 }
 
-// TestALeaderWhoseDiskHangsIsReplaced (F38): after five seconds the disk goes on,
+// TestALeaderWhoseDiskHangsIsReplaced (F38): after five seconds the disk continues,
 // or not before somebody sees to it. The process must not wait for that.
 func TestALeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 	r := start(t, seedOf(t))
