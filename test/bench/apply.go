@@ -67,7 +67,7 @@ func newBare(dir, id string) (r *bare, err error) {
 		}
 	}()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return r, fmt.Errorf("making a folder: %w", err)
+		return r, fmt.Errorf("making a directory: %w", err)
 	}
 	if r.store, err = raftboltdb.NewBoltStore(filepath.Join(dir, "raft.db")); err != nil {
 		return r, fmt.Errorf("opening a store: %w", err)

@@ -12,7 +12,7 @@ import (
 const tick = 10 * time.Millisecond
 
 // cpuOf is the user and system time of a process so far, or an error if that
-// cannot be told.
+// is unknown.
 func cpuOf(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

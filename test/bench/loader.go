@@ -76,7 +76,7 @@ func (b *bench) load(ctx context.Context, c *cluster.Cluster, f fleet) (loaded, 
 	return l, err
 }
 
-// leaderOf is the cost of the coordinator that leads; the first one's if none says
+// leaderOf is the cost of the coordinator that leads; that of the first one if none reports
 // so.
 func leaderOf(costs []coordinatorCost) (leader coordinatorCost) {
 	for i, c := range costs {

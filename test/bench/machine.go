@@ -23,7 +23,7 @@ func thisMachine(note string) machine {
 	return m
 }
 
-// field is what follows a name and a colon in a file; empty where there is none.
+// field is what follows a name and a colon in a file; empty if missing.
 func field(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -31,7 +31,7 @@ type report struct {
 type round struct {
 	report
 
-	cpu map[string]time.Duration // leader, followers, workers, client; empty if it cannot be told
+	cpu map[string]time.Duration // leader, followers, workers, client; empty if unknown
 }
 
 // Roles of processes.
@@ -87,7 +87,7 @@ func oneRound(ctx context.Context, c *cluster.Cluster, tasks int, args []string)
 }
 
 // cpuByRole is the CPU time of a cluster's processes so far; empty if it cannot
-// be told.
+// be determined.
 func cpuByRole(c *cluster.Cluster, leader *cluster.Coordinator) map[string]time.Duration {
 	total := make(map[string]time.Duration)
 	add := func(role string, p *cluster.Process) bool {

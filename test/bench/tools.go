@@ -21,7 +21,7 @@ type tools struct {
 func newTools() (*tools, error) {
 	dir, err := os.MkdirTemp("", "dtask-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("making a folder: %w", err)
+		return nil, fmt.Errorf("making a directory: %w", err)
 	}
 	return &tools{dir: dir}, nil
 }

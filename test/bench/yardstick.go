@@ -30,7 +30,7 @@ const (
 func yardsticks(ctx context.Context, b *bench) (err error) {
 	dir, err := os.MkdirTemp("", "dtask-bench-")
 	if err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+		return fmt.Errorf("making a directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	syncs, err := measureSync(ctx, filepath.Join(dir, "file"))

@@ -64,10 +64,10 @@ func TestNoWorkerThatIsWellIsGivenUp(t *testing.T) {
 	}
 	for name, since := range upSince(t, c) {
 		if !since.Equal(before[name]) {
-			t.Errorf("worker %s was given up: it is up since %v, and was since %v", name, since, before[name])
+			t.Errorf("worker %s was marked down: up since %v, before since %v", name, since, before[name])
 		}
 	}
-	t.Logf("%d executions of %d tasks, no worker given up", len(ledger.Runs(lines)), len(jobs)*60)
+	t.Logf("%d executions of %d tasks, no worker marked down", len(ledger.Runs(lines)), len(jobs)*60)
 }
 
 func submitLong(t *testing.T, c *cluster.Cluster, book, name string, many int, work time.Duration) string {

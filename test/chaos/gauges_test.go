@@ -91,7 +91,7 @@ func (g *gauges) process(p *cluster.Process, dir string) error {
 	})
 	g.add(p.Name, onDisk, float64(bytes)/(1<<20))
 	if err != nil {
-		return fmt.Errorf("looking at the folder of %s: %w", p.Name, err)
+		return fmt.Errorf("reading the directory of %s: %w", p.Name, err)
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func New(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	if cfg.Dir == "" {
 		if cfg.Dir, err = os.MkdirTemp("", "dtask-"); err != nil {
-			return nil, fmt.Errorf("making a folder for the cluster: %w", err)
+			return nil, fmt.Errorf("making a directory for the cluster: %w", err)
 		}
 	}
 	c := &Cluster{Dir: cfg.Dir, cfg: cfg, Ctl: Ctl{Programs: cfg.Programs, Env: cfg.Env}}
@@ -258,7 +258,7 @@ func (c *Cluster) Workers() []*Worker {
 }
 
 // Coordinator finds a coordinator by its name, or by the server id that it has now;
-// nil if there is none.
+// nil if missing.
 func (c *Cluster) Coordinator(name string) *Coordinator {
 	for _, n := range c.coordinators {
 		if n.Is(name) {
@@ -268,7 +268,7 @@ func (c *Cluster) Coordinator(name string) *Coordinator {
 	return nil
 }
 
-// Worker finds a worker by name; nil if there is none.
+// Worker finds a worker by name; nil if missing.
 func (c *Cluster) Worker(name string) *Worker {
 	for _, w := range c.Workers() {
 		if w.Name == name {
@@ -336,7 +336,7 @@ func (c *Cluster) Close() error {
 // Remove removes the cluster's directory.
 func (c *Cluster) Remove() error {
 	if err := os.RemoveAll(c.Dir); err != nil {
-		return fmt.Errorf("removing the cluster's folder: %w", err)
+		return fmt.Errorf("removing the cluster's directory: %w", err)
 	}
 	return nil
 }

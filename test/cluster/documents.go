@@ -19,7 +19,7 @@ type Job struct {
 	Tasks          []Task     `json:"tasks"` // from status JOB only
 }
 
-// Task finds a task by id; nil if there is none.
+// Task finds a task by id; nil if missing.
 func (j Job) Task(id string) *Task {
 	for i := range j.Tasks {
 		if j.Tasks[i].ID == id {

@@ -133,7 +133,7 @@ type Gap struct {
 // one may begin and still belong to the loss.
 const settling = time.Second
 
-// GapAround finds the gap around a loss. There is none to be found if no
+// GapAround finds the gap around a loss. None is found if no
 // completion was seen after it.
 func GapAround(seen []Completion, loss time.Time) (Gap, bool) {
 	after := slices.IndexFunc(seen, func(c Completion) bool { return c.At.After(loss) })

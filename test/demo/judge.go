@@ -74,7 +74,7 @@ func notSent(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d had been decided and not yet sent when the leader died: given out anew)", n)
+	return fmt.Sprintf(" (%d had been decided and not yet sent when the leader died: assigned again)", n)
 }
 
 func took(job cluster.Job) time.Duration {

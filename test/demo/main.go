@@ -31,7 +31,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.source, "source", "", "folder whose .go files are counted (default: Go's standard library, $(go env GOROOT)/src without cmd)")
+	flag.StringVar(&o.source, "source", "", "directory whose .go files are counted (default: Go's standard library, $(go env GOROOT)/src without cmd)")
 	flag.IntVar(&o.groups, "groups", 96, "number of map tasks")
 	flag.BoolVar(&o.keep, "keep", false, "keep data and logs of the cluster")
 	flag.Parse()

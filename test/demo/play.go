@@ -110,7 +110,7 @@ func (d *demo) begin(ctx context.Context) error {
 func (d *demo) submit(ctx context.Context) (string, error) {
 	d.outputs = filepath.Join(d.cluster.Dir, "out")
 	if err := os.Mkdir(d.outputs, 0o755); err != nil {
-		return "", fmt.Errorf("making the folder for outputs: %w", err)
+		return "", fmt.Errorf("making the directory for outputs: %w", err)
 	}
 	tasks := plan(d.groups, d.outputs)
 	d.tasks = len(tasks)
@@ -161,7 +161,7 @@ func (d *demo) killHalfWay(ctx context.Context, o *cluster.Observer) (failover, 
 	}
 	d.chapter("The leader dies")
 	d.tell("%d of %d maps are done: kill -9 of the leader, %s (process %d).", last.Completed, maps, leader.Name, leader.Pid())
-	d.tell("The workers go on with the tasks that they have, and keep what they finish until a leader has taken note of it.")
+	d.tell("The workers keep running their tasks, and keep the results until a leader has acknowledged them.")
 	return failover{killed: killed, old: leader.Name}, nil
 }
 

@@ -16,7 +16,7 @@ type file struct {
 	size int64
 }
 
-// sources finds the .go files below a directory, in order of their paths. Folders
+// sources finds the .go files below a directory, in order of their paths. Directories
 // at the top that are named in skip are left out.
 func sources(root string, skip ...string) ([]file, error) {
 	root, err := filepath.Abs(root)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A story is told line by line, each with the seconds since it began.
+// A story prints lines, each with the seconds since the start.
 type story struct {
 	out   io.Writer
 	start time.Time

@@ -61,7 +61,7 @@ func TestACancelledJobCleansUpThoughItsWorkerAndTheLeaderAreKilled(t *testing.T)
 		t.Errorf("the job is %+v, want cancelled, and cleaned up in a second attempt", job)
 	}
 	if got := told(t, c, id); got != "cancelled" {
-		t.Errorf("the clean-up task was told %q", got)
+		t.Errorf("the cleanup task got %q", got)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestACancelledJobCleansUpThoughItsWorkerAndTheLeaderAreKilled(t *testing.T)
 func awaitSweep(t *testing.T, c *cluster.Cluster, id string) []ledger.Run {
 	t.Helper()
 	var runs []ledger.Run
-	clustertest.Must(t, cluster.Until(t.Context(), "the clean-up task runs", guard, func(context.Context) error {
+	clustertest.Must(t, cluster.Until(t.Context(), "the cleanup task runs", guard, func(context.Context) error {
 		if runs = runsOf(t, c, id, "sweep"); len(runs) == 0 {
 			return errors.New("it has not begun")
 		}
@@ -94,12 +94,12 @@ func cleansUp(t *testing.T, c *cluster.Cluster) {
 		task := cluster.TaskFile{"id": "a", "run": map[string]string{"completed": "true", "failed": "exit 3"}[want], "retry": map[string]any{"max": 0}}
 		id, ended := end(job, task)
 		if got := told(t, c, id); ended.State != want || got != want {
-			t.Errorf("the job is %s, its clean-up task was told %q; want %s", ended.State, got, want)
+			t.Errorf("the job is %s, its cleanup task got %q; want %s", ended.State, got, want)
 		}
 	}
 	bad := cluster.TaskFile{"id": "bad", "run": "exit 3", "retry": map[string]any{"max": 0}}
 	if id, ended := end(map[string]any{"name": "bears", "max_failures": "50%"}, bad, cluster.Builtin("after", "noop", "").After("bad"), cluster.Builtin("good", "noop", "")); ended.State != "completed" || told(t, c, id) != "completed" || ended.TasksFailed != 1 || ended.Task("after").State != "cancelled" {
-		t.Errorf("with a failure that is borne the job is %+v", ended)
+		t.Errorf("with a tolerated failure the job is %+v", ended)
 	}
 	pure := cluster.Builtin("pure", "echo", "once").With("reuse", map[string]any{"key": "cleansUp"})
 	if _, ended := end(map[string]any{"name": "runs"}, pure); ended.Task("pure").Attempt != 1 {
@@ -110,12 +110,12 @@ func cleansUp(t *testing.T, c *cluster.Cluster) {
 	}
 	id, ended := end(map[string]any{"name": "late", "deadline": "1s"}, cluster.Builtin("a", "sleep", "10m"))
 	if got := told(t, c, id); ended.State != "failed" || got != "failed" {
-		t.Errorf("the late job is %s, its clean-up task was told %q", ended.State, got)
+		t.Errorf("the late job is %s, its cleanup task got %q", ended.State, got)
 	}
 	id = clustertest.Submit(t, c.Ctl, cluster.JobFile("now", cluster.Builtin("a", "noop", ""), sweeper(c, 10*time.Minute)))
 	awaitSweep(t, c, id)
 	if a := c.Run(t.Context(), "cancel", id); a.Code != 5 {
-		t.Errorf("cancelling what has completed but for its clean-up: %s", a)
+		t.Errorf("cancelling a job whose cleanup is still running: %s", a)
 	}
 	clustertest.Must(t, c.Run(t.Context(), "cancel", id, "--now").Err())
 	if job, err := c.AwaitEnd(t.Context(), id, guard); err != nil || job.State != "cancelled" || job.Task("sweep").State != "cancelled" {

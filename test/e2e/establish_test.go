@@ -31,7 +31,7 @@ func TestALeaderThatCannotTakeUpItsDutiesIsReplaced(t *testing.T) {
 			}
 			began := time.Now()
 			clustertest.Must(t, first.Kill())
-			if name == "a step never returns" { // whoever is stuck ends
+			if name == "a step never returns" { // the stuck process ends
 				defer supervised(t, c)()
 			}
 			completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", cluster.Builtin("a", "noop", ""))))
@@ -40,7 +40,7 @@ func TestALeaderThatCannotTakeUpItsDutiesIsReplaced(t *testing.T) {
 	}
 }
 
-// supervised starts again whoever ends, as a supervisor of processes does, until the
+// supervised restarts coordinators that have exited, like a service manager, until the
 // function that it gives is called.
 func supervised(t *testing.T, c *cluster.Cluster) (end func()) {
 	t.Helper()

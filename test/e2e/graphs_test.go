@@ -121,7 +121,7 @@ func compareWithTwin(t *testing.T, job cluster.Job, nodes []node) {
 			state = "completed"
 		}
 		if state != n.state || task.Attempt != n.attempt {
-			t.Errorf("job %s: %+v; the twin says %s after attempt %d", job.ID, *task, n.state, n.attempt)
+			t.Errorf("job %s: %+v; the reference model has %s after attempt %d", job.ID, *task, n.state, n.attempt)
 		}
 		for _, id := range n.after {
 			before := job.Task(id)
@@ -131,6 +131,6 @@ func compareWithTwin(t *testing.T, job cluster.Job, nodes []node) {
 		}
 	}
 	if job.State != wantState {
-		t.Errorf("job %s is %s; the twin says %s", job.ID, job.State, wantState)
+		t.Errorf("job %s is %s; the reference model has %s", job.ID, job.State, wantState)
 	}
 }

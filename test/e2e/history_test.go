@@ -55,7 +55,7 @@ func TestHistoryOutlivesLeadersAndFolders(t *testing.T) {
 	clustertest.Must(t, os.RemoveAll(wiped.DataDir))
 	clustertest.Must(t, wiped.Start(ctx))
 	submit(5)
-	whole("after a replica lost its folder")
+	whole("after a replica lost its directory")
 	clustertest.Must(t, c.AwaitEqual(ctx))
 }
 

@@ -207,9 +207,9 @@ func TestALeaderThatHangsIsLeft(t *testing.T) {
 		return nil
 	}))
 	ofWorkers, ofClients := longestAfter(observer.Seen(), hung), w.gap()
-	t.Logf("a leader that hangs: no completion for %v, no acknowledgement for %v", ofWorkers, ofClients)
+	t.Logf("a leader that hangs: no completion for %v, no acknowledgment for %v", ofWorkers, ofClients)
 	if limit := left + slack + stalls.Lost(); ofWorkers > limit || ofClients > limit {
-		t.Errorf("no completion for %v, no acknowledgement for %v; want both within %v", ofWorkers, ofClients, left)
+		t.Errorf("no completion for %v, no acknowledgment for %v; want both within %v", ofWorkers, ofClients, left)
 	}
 	clustertest.Must(t, leader.Resume())
 	cancel()
@@ -236,7 +236,7 @@ func TestALeaderThatIsToldToEndHandsOver(t *testing.T) {
 	clustertest.Must(t, leader.Terminate())
 	next, err := c.AwaitLeaderOtherThan(ctx, leader)
 	clustertest.Must(t, err)
-	t.Logf("%s leads %v after %s was told to end", next.Name, time.Since(told), leader.Name)
+	t.Logf("%s leads %v after %s was asked to stop", next.Name, time.Since(told), leader.Name)
 	if code, err := leader.Wait(ctx); err != nil || code != 0 {
 		t.Errorf("it ends with %d, %v; want 0", code, err)
 	}

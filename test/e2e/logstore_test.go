@@ -74,7 +74,7 @@ func TestAReplicaChangesItsStoreByRejoining(t *testing.T) {
 		clustertest.Must(t, n.Start(ctx))
 		awaitExit(t, n, n.DataDir, "in the store bolt", "--log-store=wal", "--log-store=bolt", "empty folder")
 		if len(segments(t, n)) > 0 {
-			t.Error("a folder that was refused got segments")
+			t.Error("a directory that was refused got segments")
 		}
 		clustertest.Must(t, os.Rename(n.DataDir, n.DataDir+".old"))
 		clustertest.Must(t, n.Start(ctx))

@@ -126,7 +126,7 @@ func TestWipedReplicasComeBackUnderNewIDsUnderLoad(t *testing.T) {
 		ids[i] = fmt.Sprintf("%s-%d", n.Name, times)
 		began := time.Now()
 		awaitVoters(t, c, ids...) //nolint:contextcheck // it takes it from t
-		t.Logf("%s is a voter %v after it was started on an empty folder", ids[i], time.Since(began).Round(time.Millisecond))
+		t.Logf("%s is a voter %v after it was started on an empty directory", ids[i], time.Since(began).Round(time.Millisecond))
 	}
 	for i := range ids { // one after the other, the leader among them
 		wipe(i, 1)

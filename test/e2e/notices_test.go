@@ -22,13 +22,13 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// notice is what a receiver was told.
+// notice is one delivery.
 type notice struct {
 	Type string         `json:"type"`
 	Data map[string]any `json:"data"`
 }
 
-// receiver is told of jobs and dead letters, once it is up.
+// receiver accepts notifications of jobs and dead letters, once it is up.
 type receiver struct {
 	*httptest.Server
 
@@ -74,14 +74,14 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.told[id] = n
 }
 
-// rise makes the receiver take what it is told.
+// rise makes the receiver accept deliveries.
 func (r *receiver) rise() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.up = true
 }
 
-// await waits until all kinds of events were told, or tried, as often as wanted.
+// await waits until all kinds of events were delivered, or tried, as often as wanted.
 func (r *receiver) await(t *testing.T, what string, enough func() error) {
 	t.Helper()
 	clustertest.Must(t, cluster.Until(t.Context(), what, guard, func(context.Context) error {
@@ -91,7 +91,7 @@ func (r *receiver) await(t *testing.T, what string, enough func() error) {
 	}))
 }
 
-// of gives what was told of one kind.
+// of returns the deliveries of one kind.
 func (r *receiver) of(kind string) []map[string]any {
 	var list []map[string]any
 	for _, n := range r.told {
@@ -102,7 +102,7 @@ func (r *receiver) of(kind string) []map[string]any {
 	return list
 }
 
-// wants says which kinds were told how often.
+// wants checks how often each kind was delivered.
 func (r *receiver) wants(kinds map[string]int) func() error {
 	return func() error {
 		got := map[string]int{}
@@ -150,26 +150,26 @@ func TestEndsAndDeadLettersAreToldThoughTheLeaderDies(t *testing.T) {
 	clustertest.Must(t, leader.Kill())
 	r.rise()
 	clustertest.Must(t, os.WriteFile(filepath.Join(dir, "up"), nil, 0o600))
-	r.await(t, "all is told", r.wants(map[string]int{"job.completed": 1, "job.failed": 1, "dead_letter": 1}))
+	r.await(t, "everything is delivered", r.wants(map[string]int{"job.completed": 1, "job.failed": 1, "dead_letter": 1}))
 	clustertest.Must(t, cluster.Until(t.Context(), "the command was run", guard, func(context.Context) error {
 		_, err := os.Stat(letters)
 		return err
 	}))
 	compareNotices(t, c, r, letters, good, bad)
 
-	// It continues, ends again, and is told again.
+	// It continues, ends again, and is reported again.
 	clustertest.Must(t, os.WriteFile(filepath.Join(dir, "healed"), nil, 0o600))
 	if a := c.Run(t.Context(), "dlq", "requeue", "--type", "run", "-o", "json"); a.Err() != nil || !strings.Contains(a.Stdout, `"requeued": 1`) && !strings.Contains(a.Stdout, `"requeued":1`) {
 		t.Fatalf("requeue by type: %v", a)
 	}
 	completed(t, c.Ctl, bad)
-	r.await(t, "the second end is told", r.wants(map[string]int{"job.completed": 2, "job.failed": 1, "dead_letter": 1}))
+	r.await(t, "the second end is delivered", r.wants(map[string]int{"job.completed": 2, "job.failed": 1, "dead_letter": 1}))
 	for _, fault := range r.faults {
 		t.Error(fault)
 	}
 }
 
-// compareNotices compares what was told with what dtaskctl shows.
+// compareNotices compares what was delivered with what dtaskctl shows.
 func compareNotices(t *testing.T, c *cluster.Cluster, r *receiver, letters, good, bad string) {
 	t.Helper()
 	shown := func(args ...string) map[string]any {
@@ -192,7 +192,7 @@ func compareNotices(t *testing.T, c *cluster.Cluster, r *receiver, letters, good
 		"the job that failed":           {r.of("job.failed")[0], shown("status", bad)},
 		"the dead letter":               {r.of("dead_letter")[0], shown("dlq", "show", bad+"/dies")},
 		"the dead letter, by command":   {run.Data, shown("dlq", "show", bad+"/dies")},
-		"the command's type, once more": {{"type": run.Type}, {"type": "dead_letter"}},
+		"the command's type, again": {{"type": run.Type}, {"type": "dead_letter"}},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Errorf("%s: told %v, dtaskctl shows %v", what, pair[0], pair[1])

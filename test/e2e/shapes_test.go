@@ -76,7 +76,7 @@ func steals(t *testing.T, c *cluster.Cluster) int {
 }
 
 // checkTimes checks by the times of a job's tasks that none began before those
-// it depends on had ended, and that all completed. It says so if more was repeated
+// it depends on had ended, and that all completed. It reports if more was repeated
 // than was stolen from a worker where it waited: what a leader had assigned and not
 // sent when it left is given out again.
 func checkTimes(t *testing.T, job cluster.Job, after map[string][]string, total, stolen int) (repeated string) {

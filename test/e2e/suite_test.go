@@ -74,7 +74,7 @@ func steadily(t *testing.T, c *cluster.Cluster, play func() (broken string)) {
 			t.Error(broken)
 			return
 		}
-		t.Logf("%s; but the machine stood still for %v, and term %d became term %d by itself: once more", broken, lost, before.Term, after.Term)
+		t.Logf("%s; but the machine stood still for %v, and term %d became term %d by itself: trying again", broken, lost, before.Term, after.Term)
 	}
 	t.Error("no leader stayed in office, or the machine never ran for long enough")
 }

@@ -163,10 +163,10 @@ func TestADrainedWorkerFinishesWhatItHolds(t *testing.T) {
 	checkLedger(t, c, nil, judged(job, nil))
 	for _, r := range ledger.Runs(readLedger(t, c)) {
 		if r.Worker == leaving.Name && r.Start > asked+late {
-			t.Errorf("task %s began on it %v after it was told to leave", r.Task, r.Start-asked)
+			t.Errorf("task %s began on it %v after it was asked to leave", r.Task, r.Start-asked)
 		}
 	}
 	if run := runsOf(t, c, id, held.Task); len(run) != 1 || !run[0].Ended() {
-		t.Errorf("what it held when it was told to leave: %+v, want one run that ended", run)
+		t.Errorf("what it held when it was asked to leave: %+v, want one run that ended", run)
 	}
 }

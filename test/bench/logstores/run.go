@@ -44,7 +44,7 @@ type result struct {
 func measure(ctx context.Context, o options, name string) (r result, err error) {
 	dir, err := os.MkdirTemp(o.dir, "logstores-")
 	if err != nil {
-		return r, fmt.Errorf("making a folder: %w", err)
+		return r, fmt.Errorf("making a directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	running, stop := context.WithCancel(ctx)
@@ -102,7 +102,7 @@ func start(ctx context.Context, group *errgroup.Group, dir, name string) ([]stri
 			cfg.Seams.Store = func(b logstore.Backend) logstore.Backend {
 				s, err := newWALStore(own, b)
 				if err != nil {
-					panic(err) // the hook has no other way to say so, and the run is worth nothing
+					panic(err) // the hook has no other way to report it, and the run is useless
 				}
 				return s
 			}

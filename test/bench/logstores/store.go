@@ -30,7 +30,7 @@ type walStore struct {
 func newWALStore(dir string, stable logstore.Backend) (*walStore, error) {
 	dir = filepath.Join(dir, "wal")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making a folder: %w", err)
+		return nil, fmt.Errorf("making a directory: %w", err)
 	}
 	log, err := wal.Open(dir)
 	if err != nil {

@@ -95,7 +95,7 @@ func judge(faults *list, model porcupine.Model, name string, histories map[strin
 	}
 }
 
-// draw helps whoever looks at a fault; without it the fault is still told.
+// draw writes a diagram of a fault, which is reported in any case.
 func draw(model porcupine.Model, info porcupine.LinearizationInfo, path string) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -113,7 +113,7 @@ func partition(a *account) (jobs, tasks, keys map[string][]porcupine.Operation) 
 			ClientId: s.call.Client, Input: s, Call: int64(s.call.Call), Return: int64(s.call.Return),
 		})
 	}
-	idOf := make(map[string]string) // key → id; which of the unknown ones took effect is told by what there is
+	idOf := make(map[string]string) // key → id; what exists shows which of the unknown ones took effect
 	for _, f := range a.finals {
 		if p := a.plans[f.Name]; p != nil {
 			idOf[p.Key] = f.ID

@@ -15,7 +15,7 @@ func TestEachPlantedOrderIsIllegal(t *testing.T) {
 		where string
 		spoil func(*Record)
 	}{
-		"a read after the acknowledgement does not find the job": {job, func(r *Record) {
+		"a read after the acknowledgment does not find the job": {job, func(r *Record) {
 			r.Calls[1].Verdict, r.Calls[1].Reason = history.Fail, history.NotFound
 		}},
 		"a read after a cancel was acknowledged shows it running": {job, func(r *Record) {
@@ -28,7 +28,7 @@ func TestEachPlantedOrderIsIllegal(t *testing.T) {
 		"a cancel succeeds after the end was seen": {job, func(r *Record) {
 			r.Calls = append(r.Calls, history.Call{Kind: history.Cancel, Job: "7", Call: 98, Return: 99, Verdict: history.OK})
 		}},
-		"a cancel is too late and the job goes on": {job, func(r *Record) {
+		"a cancel is too late and the job continues": {job, func(r *Record) {
 			r.Calls = append(r.Calls, history.Call{Kind: history.Cancel, Job: "7", Call: 12, Return: 15, Verdict: history.Fail, Reason: history.Conflict})
 			r.Calls[0].Return = 13
 		}},

@@ -47,8 +47,8 @@ type replicaLog struct {
 
 // Logs compares the directories of stopped replicas: each entry matches its
 // checksum; entries at equal indexes are equal up to the last one on which two
-// replicas agree; and snapshot and log of each lead to the same digests. What
-// it looked at is told by Depth.
+// replicas agree; and snapshot and log of each lead to the same digests. Depth
+// reports what was compared.
 func Logs(replicas []Replica) ([]Fault, Depth, error) {
 	var faults list
 	var depth Depth

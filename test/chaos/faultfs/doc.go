@@ -1,4 +1,4 @@
-// Package faultfs gives a program of a test a disk that breaks as it is told: it
+// Package faultfs gives a program of a test a disk that breaks on request: it
 // hangs, is slow, fails once, runs full, becomes read-only, loses a bit, or loses
 // at a power cut what was not synced. Each disk is served by a process of its own
 // (command faultfsd, packages mount and disk), so that a test may use it, and so

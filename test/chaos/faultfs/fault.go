@@ -67,7 +67,7 @@ func (f *Fault) Now() (Rule, error) {
 func (d *Disk) Heal() error { return d.do(mount.Request{Do: mount.RemoveRule}) }
 
 // Room leaves so many bytes free: what needs more fails with ENOSPC. If hidden,
-// whoever asks how much is free is told that there is plenty. A large number
+// statfs reports plenty of free space. A large number
 // brings the room back.
 func (d *Disk) Room(bytes int64, hidden bool) error {
 	return d.do(mount.Request{Do: mount.SetRoom, Number: bytes, Hide: hidden})

@@ -82,7 +82,7 @@ type answerLine struct {
 // need be.
 func New(ctx context.Context, program, dir string) (*Disk, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("making the folder of a disk: %w", err)
+		return nil, fmt.Errorf("making the directory of a disk: %w", err)
 	}
 	// It is ended by Close, after all that use it, and not by a context.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, dir)
@@ -107,7 +107,7 @@ func New(ctx context.Context, program, dir string) (*Disk, error) {
 	return d, nil
 }
 
-// read hands on answers until the process ends; then it says so forever.
+// read passes answers on until the process ends, and then returns its error forever.
 func (d *Disk) read(out io.Reader) {
 	defer close(d.line)
 	lines := bufio.NewScanner(out)

@@ -170,7 +170,7 @@ func TestANameMayVanishUntilItsFolderIsSynced(t *testing.T) {
 		got, err := os.ReadFile(old)
 		must(t, err)
 		if seed%2 == 1 && string(got) != "new" {
-			t.Fatalf("cut %d: the folder was synced after the rename, and there is %q", seed, got)
+			t.Fatalf("cut %d: the directory was synced after the rename, and there is %q", seed, got)
 		}
 		if seed%2 == 0 {
 			seen[string(got)]++
@@ -180,7 +180,7 @@ func TestANameMayVanishUntilItsFolderIsSynced(t *testing.T) {
 		syncDir(t, d.Dir)
 	}
 	if seen["old"] == 0 || seen["new"] == 0 || seen["old"]+seen["new"] != 20 {
-		t.Errorf("renames without a sync of the folder left %v; want both, and nothing else", seen)
+		t.Errorf("renames without a sync of the directory left %v; want both, and nothing else", seen)
 	}
 }
 

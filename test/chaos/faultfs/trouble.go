@@ -66,7 +66,7 @@ func (t Trouble) Apply(ctx context.Context, disks Disks, victims []*cluster.Coor
 	return nil
 }
 
-// pause holds; that it may be cut short is no failure.
+// pause waits. An interruption is not an error.
 func (b broken) pause(ctx context.Context) { _ = cluster.Pause(ctx, b.hold) }
 
 // each does something with the disk of each victim, all of them at once.

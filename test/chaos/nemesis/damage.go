@@ -20,7 +20,7 @@ func damageFaults() []fault {
 		{"F45", "bit-flip-in-log", damaged(flipInLog)},
 		{"F46", "bit-flip-in-snapshot", damaged(flipInSnapshot)},
 		{"F47", "truncated-log", damaged(truncateLog)},
-		{"F48", "folder-deleted-under-it", deletedUnder},
+		{"F48", "directory-deleted-under-it", deletedUnder},
 		{"F49", "old-copy-of-a-disk", rolledBack},
 		{"F59", "all-replaced", replaceAll},
 		{"F60", "wiped", wiped},
@@ -190,11 +190,11 @@ func truncateLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 // deletedUnder deletes the directory of a replica that runs, which is killed a little
 // later and finds nothing.
 func deletedUnder(ctx context.Context, w *World, hold time.Duration) error {
-	return w.atRisk(ctx, "folder deleted", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
+	return w.atRisk(ctx, "directory deleted", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
 		// What it still does with its directory may fail, also removing it.
-		err := cluster.Until(context.WithoutCancel(ctx), "the folder is deleted", 5*time.Second, func(context.Context) error { return os.RemoveAll(n.DataDir) })
+		err := cluster.Until(context.WithoutCancel(ctx), "the directory is deleted", 5*time.Second, func(context.Context) error { return os.RemoveAll(n.DataDir) })
 		if err != nil {
-			return fmt.Errorf("deleting a folder: %w", err)
+			return fmt.Errorf("deleting a directory: %w", err)
 		}
 		pauseOr(ctx, min(hold, downAtMost))
 		return w.wipe(ctx, n, 0)
@@ -257,7 +257,7 @@ func (w *World) wipe(ctx context.Context, n *cluster.Coordinator, down time.Dura
 func syncFolder(dir string) error {
 	f, err := os.Open(dir) //nolint:gosec // a directory of the suite's own
 	if err != nil {
-		return fmt.Errorf("syncing a folder: %w", err)
+		return fmt.Errorf("syncing a directory: %w", err)
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
@@ -334,7 +334,7 @@ func (w *World) forgetAside(n *cluster.Coordinator) (int, error) {
 // rolledBack brings an old copy of a replica's disk back, after it has acknowledged
 // more than that has. It must not be believed.
 //
-// Who tells that it is old are the others that run, if they can be reached: whoever
+// The other running replicas detect that it is old, if they can be reached: a replica that
 // led when it acknowledged remembers it until its own process ends. So no other fault
 // has a replica or a link between them meanwhile.
 func rolledBack(ctx context.Context, w *World, _ time.Duration) error {

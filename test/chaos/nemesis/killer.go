@@ -81,7 +81,7 @@ func (w *World) flows(ctx context.Context, killed *cluster.Coordinator, progress
 	})
 }
 
-// backToBack kills the leader, and whoever is elected next within half a second
+// backToBack kills the leader, and the leader elected next, within half a second
 // of the election.
 func backToBack(ctx context.Context, w *World, hold time.Duration) error {
 	all := w.Cluster.Coordinators()

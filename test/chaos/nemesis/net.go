@@ -68,7 +68,7 @@ func OpenNet(ctx context.Context, c *cluster.Cluster, groups ...string) (*Net, e
 	return n, nil
 }
 
-// via is what a worker is told to dial instead of each replica's address.
+// via returns the addresses that a worker dials instead of each replica's address.
 func (n *Net) via(from string) string {
 	var entries []string
 	for _, to := range n.Replicas {
@@ -111,12 +111,12 @@ func (n *Net) Set(from, to string, r proxy.Rules) error {
 	return nil
 }
 
-// Both sets the rules of the links between two, whoever dials.
+// Both sets the rules of the links between two, whichever dials.
 func (n *Net) Both(a, b string, r proxy.Rules) error {
 	return errors.Join(n.Set(a, b, r), n.Set(b, a, r))
 }
 
-// Oneway stops all bytes from one to another, whoever dialled; those back pass.
+// Oneway stops all bytes from one to another, whichever dialed; those back pass.
 func (n *Net) Oneway(from, to string) error {
 	return errors.Join(n.Set(from, to, proxy.Deaf()), n.Set(to, from, proxy.Dumb()))
 }

@@ -106,7 +106,7 @@ func killCommand(ctx context.Context, w *World, hold time.Duration) error {
 }
 
 // command is the process of a command that runs now by the end of the ledger; 0
-// if there is none.
+// if no command runs.
 func (w *World) command() (int, error) {
 	lines, err := tail(w.Ledger)
 	if err != nil {

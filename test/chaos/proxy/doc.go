@@ -3,8 +3,8 @@
 // can be changed at any moment, also for connections that are open.
 //
 // What it is for: lost, slow, mute, half-open and flapping links between real
-// processes of one machine, without any right that a test may lack. Who dials
-// through a link is told its address instead of the target's.
+// processes of one machine, without any right that a test may lack. A
+// program that dials through a link gets its address instead of the target's.
 //
 // A link is honest where nothing was asked of it: while nobody listens at the
 // target, nobody listens at the link either, and it stops listening before it

@@ -228,7 +228,7 @@ func (p *pair) write(to net.Conn, d direction, in <-chan chunk, count *atomic.In
 				p.reset()
 				return
 			}
-			count.Add(int64(n)) // first, so that whoever has the bytes finds them counted
+			count.Add(int64(n)) // first, so that received bytes are already counted
 			if _, err := to.Write(rest[:n]); err != nil {
 				p.close()
 				return

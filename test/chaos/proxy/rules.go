@@ -32,7 +32,7 @@ type Rules struct {
 	Reset bool
 	// Mute accepts new connections and never connects them to the target.
 	Mute bool
-	// Forward is from whoever dialled to the target, Back the other way.
+	// Forward is from the dialing side to the target, Back the other way.
 	Forward, Back Flow
 }
 

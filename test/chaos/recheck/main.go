@@ -20,7 +20,7 @@ func main() {
 
 func run(args []string, out io.Writer) (int, error) {
 	if len(args) != 1 {
-		return 2, fmt.Errorf("give the folder of a run, as its failure printed it")
+		return 2, fmt.Errorf("missing argument: the directory of a run, as printed by its failure")
 	}
 	report, err := check.Folder(args[0])
 	if err != nil {

@@ -27,7 +27,7 @@ func Main(m *testing.M) int {
 	defer leave()
 	dir, err := os.MkdirTemp("", "dtask-bin-")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "making a folder for the programs:", err)
+		fmt.Fprintln(os.Stderr, "making a directory for the programs:", err)
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // nothing but what go build made

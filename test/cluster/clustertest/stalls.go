@@ -19,7 +19,7 @@ type Stalls struct {
 const (
 	// pulse is how often a watch for stalls looks at the clock.
 	pulse = 20 * time.Millisecond
-	// hiccup is how much later than that is no stall.
+	// hiccup is the tolerated delay; a longer one is a stall.
 	hiccup = 200 * time.Millisecond
 )
 
@@ -48,7 +48,7 @@ func WatchStalls(t *testing.T) *Stalls {
 	return s
 }
 
-// beat notes how late the pulse is. A stall is counted by whoever runs first after it.
+// beat notes how late the pulse is. The first call after a stall counts it.
 func (s *Stalls) beat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

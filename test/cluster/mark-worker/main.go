@@ -40,7 +40,7 @@ func run() error {
 	var cfg worker.Config
 	flag.StringVar(&cfg.Name, "name", "", "name of this worker")
 	flag.IntVar(&cfg.Slots, "slots", 0, "attempts that run at a time")
-	flag.StringVar(&cfg.WorkDir, "work-dir", "", "its own folder")
+	flag.StringVar(&cfg.WorkDir, "work-dir", "", "its own directory")
 	join := flag.String("join", "", "addresses of coordinators")
 	path := flag.String("ledger", "", "file that the handler mark appends to")
 	via := flag.String("via", "", "ADDRESS=ADDRESS,…: what to dial instead")
@@ -113,7 +113,7 @@ func mark(ctx context.Context, book io.Writer, t *worker.Task) error {
 	case <-timer.C:
 		if int(t.Failures) < p.Fails {
 			line.Exit = 1
-			failed = worker.Exit(1, errors.New("as it was told"))
+			failed = worker.Exit(1, errors.New("as requested"))
 		}
 	case <-ctx.Done():
 		line.Exit, failed = ended, context.Cause(ctx)

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command faultfsd serves a disk that breaks as it is told: it mounts one that is
+// Command faultfsd serves a disk that breaks on request: it mounts one that is
 // empty at the directory that it is given, reads requests from standard input,
 // answers on standard output, and unmounts when its input ends (package mount).
 package main

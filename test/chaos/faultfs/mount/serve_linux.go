@@ -106,7 +106,7 @@ func (m *Mount) history(to string) error {
 	return errors.Join(disk.WriteOps(file, m.disk.History()), file.Close())
 }
 
-// damage changes a file behind the back of whoever uses it.
+// damage changes a file without the knowledge of its users.
 func (m *Mount) damage(q *Request) (at int64, err error) {
 	id, err := m.disk.Find(q.Path)
 	if err != nil {

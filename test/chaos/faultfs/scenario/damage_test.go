@@ -71,7 +71,7 @@ func TestADamagedReplicaStopsAndSaysWhy(t *testing.T) {
 		case halted && damage.word != "" && !strings.Contains(lastLine(t, victim), damage.word):
 			t.Errorf("%s: %s does not say that %s is damaged: %q", damage.kind, victim.Name, damage.word, lastLine(t, victim))
 		case !halted && damage.word != "":
-			t.Errorf("%s: %s serves from a damaged folder", damage.kind, victim.Name)
+			t.Errorf("%s: %s serves from a damaged directory", damage.kind, victim.Name)
 		}
 		r.awaitBegun(t, 5)
 		if halted {
@@ -200,7 +200,7 @@ func TestALostFolderIsNotTakenForANewOne(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
 	defer cancel()
 	if code, err := victim.Wait(ctx); err != nil || code == 0 {
-		t.Errorf("%s without its folder ended with %d, %v; want that it is refused", victim.Name, code, err)
+		t.Errorf("%s without its directory ended with %d, %v; want a refusal", victim.Name, code, err)
 	}
 	if said := lastLine(t, victim); !strings.Contains(said, "data folder") {
 		t.Errorf("%s says %q", victim.Name, said)
@@ -234,9 +234,9 @@ func TestAnOldCopyOfAFolderIsNotBelieved(t *testing.T) {
 	code, err := victim.Wait(ctx)
 	switch {
 	case err != nil:
-		t.Errorf("%s runs on a folder that was rolled back, and nobody noticed", victim.Name)
+		t.Errorf("%s runs on a directory that was rolled back, undetected", victim.Name)
 	case code == 0:
-		t.Errorf("%s on a folder that was rolled back ended with 0", victim.Name)
+		t.Errorf("%s on a directory that was rolled back ended with 0", victim.Name)
 	default:
 		t.Logf("%s ended with %d: %s", victim.Name, code, lastLine(t, victim))
 		clustertest.Must(t, r.disk(victim).Load("new"))

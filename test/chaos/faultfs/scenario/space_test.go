@@ -82,7 +82,7 @@ func TestDisksThatRunFullRefuseNewJobsAndFinishTheOld(t *testing.T) {
 }
 
 // longJob brings room for one job back and submits it: it is under way when
-// there is none at all.
+// no space is left.
 func (r *rig) longJob(t *testing.T) (string, error) {
 	t.Helper()
 	for _, d := range r.disks {
@@ -92,7 +92,7 @@ func (r *rig) longJob(t *testing.T) (string, error) {
 }
 
 // endsIfAsked returns once a coordinator has ended because its disk is full. The
-// last one may not: alone it is no leader, and writes nothing.
+// last one may not: alone it can't lead and writes nothing.
 func (r *rig) endsIfAsked(t *testing.T, n *cluster.Coordinator) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

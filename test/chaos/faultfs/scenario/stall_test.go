@@ -37,7 +37,7 @@ func TestASyncThatHangsForAMomentEndsNobody(t *testing.T) {
 			if lost == 0 || again == 0 {
 				t.Fatalf("%s ended because its disk took a second", victim.Name)
 			}
-			t.Logf("the machine stood still for %v, and the disk of %s with it: once more", lost, victim.Name)
+			t.Logf("the machine stood still for %v, and the disk of %s with it: trying again", lost, victim.Name)
 			again, round = again-1, round-1
 			r.back(t, victim)
 			continue

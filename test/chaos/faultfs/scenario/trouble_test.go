@@ -30,7 +30,7 @@ func TestEveryTroubleHeals(t *testing.T) {
 	r.judge(t)
 }
 
-// areBack returns once coordinators have caught up; it starts whoever has ended or
+// areBack returns once coordinators have caught up; it starts those that have ended or
 // ends on the way.
 func (r *rig) areBack(t *testing.T, some []*cluster.Coordinator) {
 	t.Helper()
