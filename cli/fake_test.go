@@ -40,6 +40,7 @@ type fakeJob struct {
 type fakeLeader struct {
 	dtaskv1.UnimplementedJobServiceServer
 	dtaskv1.UnimplementedClusterServiceServer
+	dtaskv1.UnimplementedAdminServiceServer
 
 	addr string
 	mu   sync.Mutex // guards all below
@@ -55,12 +56,17 @@ type fakeLeader struct {
 type fakeFollower struct {
 	dtaskv1.UnimplementedJobServiceServer
 	dtaskv1.UnimplementedClusterServiceServer
+	dtaskv1.UnimplementedAdminServiceServer
 
 	leader string
 }
 
 // serve runs a fake on a loopback port until done is called.
-func serve(jobs dtaskv1.JobServiceServer, cluster dtaskv1.ClusterServiceServer) (addr string, done func(), err error) {
+func serve(jobs dtaskv1.JobServiceServer, cluster interface {
+	dtaskv1.ClusterServiceServer
+	dtaskv1.AdminServiceServer
+},
+) (addr string, done func(), err error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,6 +75,7 @@ func serve(jobs dtaskv1.JobServiceServer, cluster dtaskv1.ClusterServiceServer) 
 	s := grpc.NewServer()
 	dtaskv1.RegisterJobServiceServer(s, jobs)
 	dtaskv1.RegisterClusterServiceServer(s, cluster)
+	dtaskv1.RegisterAdminServiceServer(s, cluster)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.Serve(l) }()
 	return l.Addr().String(), func() { s.Stop(); <-served }, nil

@@ -63,7 +63,7 @@ func (c *Client) workerPage(ctx context.Context, req *dtaskv1.ListWorkersRequest
 	err := c.do(ctx, operation{
 		name: "listing workers", limit: c.cfg.TryTimeout, stale: req.GetStale(),
 		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.cluster().ListWorkers(ctx, req)
+			got, err = t.admin().ListWorkers(ctx, req)
 			return err
 		},
 	})
@@ -177,7 +177,7 @@ func (c *Client) Stats(ctx context.Context) ([]ReplicaStats, error) {
 		}
 	}
 	answers, why := askAll(ctx, c, addrs, func(ctx context.Context, t try) (*dtaskv1.StatsResponse, error) {
-		return t.cluster().Stats(ctx, &dtaskv1.StatsRequest{})
+		return t.admin().Stats(ctx, &dtaskv1.StatsRequest{})
 	}, nil)
 	if len(answers) == 0 {
 		return nil, &Error{Kind: ErrUnreachable, Message: "reading counters: no coordinator answered: " + why}

@@ -18,7 +18,7 @@ func (c *Client) DrainWorker(ctx context.Context, name string, deadline time.Dur
 	err := c.do(ctx, operation{
 		name: "draining worker " + name, limit: c.cfg.TryTimeout,
 		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.cluster().DrainWorker(ctx, req)
+			got, err = t.admin().DrainWorker(ctx, req)
 			return err
 		},
 	})
@@ -33,7 +33,7 @@ func (c *Client) UndrainWorker(ctx context.Context, name string) (w *dtaskv1.Wor
 	err = c.do(ctx, operation{
 		name: "undraining worker " + name, limit: c.cfg.TryTimeout,
 		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.cluster().UndrainWorker(ctx, req)
+			got, err = t.admin().UndrainWorker(ctx, req)
 			return err
 		},
 	})

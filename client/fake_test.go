@@ -40,6 +40,7 @@ func (n *network) dial(ctx context.Context, addr string) (net.Conn, error) {
 type fake struct {
 	dtaskv1.UnimplementedJobServiceServer
 	dtaskv1.UnimplementedClusterServiceServer
+	dtaskv1.UnimplementedAdminServiceServer
 
 	submit func(key string, header *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error)
 	// submitMany answers for each job.
@@ -80,6 +81,7 @@ func (n *network) serveAs(t *testing.T, addr string, f *fake, jobs dtaskv1.JobSe
 	s := grpc.NewServer(grpc.UnaryInterceptor(f.unary), grpc.StreamInterceptor(f.stream))
 	dtaskv1.RegisterJobServiceServer(s, jobs)
 	dtaskv1.RegisterClusterServiceServer(s, f)
+	dtaskv1.RegisterAdminServiceServer(s, f)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.Serve(l) }()
 	n.mu.Lock()

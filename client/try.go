@@ -47,6 +47,7 @@ type try struct {
 
 func (t try) jobs() dtaskv1.JobServiceClient        { return dtaskv1.NewJobServiceClient(t.conn) }
 func (t try) cluster() dtaskv1.ClusterServiceClient { return dtaskv1.NewClusterServiceClient(t.conn) }
+func (t try) admin() dtaskv1.AdminServiceClient     { return dtaskv1.NewAdminServiceClient(t.conn) }
 
 // do runs op until it succeeds, fails for good, or nobody took it in time.
 func (c *Client) do(ctx context.Context, op operation) error {

@@ -87,7 +87,7 @@ func (r *replica) others() []string {
 			list = append(list, address)
 		}
 	}
-	for _, m := range r.members() {
+	for _, m := range r.membership.Members() {
 		add(m.Address)
 	}
 	for _, p := range r.cfg.Peers {

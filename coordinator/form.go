@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/fsm"
@@ -69,7 +68,7 @@ func (r *replica) probe(ctx context.Context, address string) (raftnode.PeerInfo,
 	}
 	return raftnode.PeerInfo{
 		ServerID: id.GetServerId(), Instance: id.GetInstance(), ClusterID: id.GetClusterId(),
-		Empty: id.GetEmpty(), SetAside: id.GetSetAside(), PeersDigest: id.GetPeersDigest(),
+		Empty: id.GetEmpty(), SetAside: id.GetQuarantined(), PeersDigest: id.GetPeersDigest(),
 	}, nil
 }
 
@@ -116,16 +115,4 @@ func (r *replica) compare(ctx context.Context) error {
 		return &FatalError{err}
 	}
 	return err
-}
-
-func (r *replica) members() []api.Member {
-	node := r.node.Load()
-	if node == nil {
-		return nil
-	}
-	var list []api.Member
-	for _, s := range node.Servers() {
-		list = append(list, api.Member{ID: s.ID, Address: s.Address, Voter: s.Voter})
-	}
-	return list
 }

@@ -129,7 +129,7 @@ func (f freshness) round(ctx context.Context) heard {
 			case refused:
 				h.refused = err
 			case err == nil:
-				h.outdated, h.sure = h.outdated || a.GetOutdated(), true
+				h.outdated, h.sure = h.outdated || a.GetStale(), true
 			}
 		})
 	}

@@ -33,7 +33,7 @@ func asking(others map[string]other) freshness {
 			case o.refuses:
 				return nil, &transport.RefusedError{ServerID: "n1", Reason: "it was removed"}
 			case o.runs && (o.outdated || o.leads > 0 && time.Since(began) >= o.leads):
-				return &dtaskv1.AdmitResponse{Outdated: o.outdated}, nil
+				return &dtaskv1.AdmitResponse{Stale: o.outdated}, nil
 			}
 			return nil, errors.New("this replica is not the leader")
 		},

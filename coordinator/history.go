@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/history"
+	"github.com/dtask/dtask/coordinator/raftnode"
 )
 
 // historyName is the file of the history in the data folder.
@@ -43,12 +43,12 @@ func (r *replica) runHistory(ctx context.Context) (end func() error) {
 // historySources gives the other members, those with short ways first: in the order of
 // their ids, the leader last, since it has enough to do.
 func (r *replica) historySources(context.Context) (sources []history.Source, all bool) {
-	members := r.members()
+	members := r.membership.Members()
 	leader := ""
 	if node := r.node.Load(); node != nil {
 		leader, _ = node.Leader()
 	}
-	slices.SortFunc(members, func(a, b api.Member) int {
+	slices.SortFunc(members, func(a, b raftnode.Server) int {
 		if (a.ID == leader) != (b.ID == leader) {
 			if a.ID == leader {
 				return 1
@@ -59,7 +59,7 @@ func (r *replica) historySources(context.Context) (sources []history.Source, all
 	})
 	for _, m := range members {
 		if m.ID != r.id {
-			sources = append(sources, r.peers.History(m.Address))
+			sources = append(sources, historySource{r.peers, m.Address})
 		}
 	}
 	// Who these are is known once somebody leads whom this replica follows.

@@ -122,7 +122,7 @@ func (r *replica) unrecorded(ctx context.Context) []fsm.Replica {
 		mu    sync.Mutex // guards found
 		found []fsm.Replica
 	)
-	for _, m := range r.members() {
+	for _, m := range r.membership.Members() {
 		if _, known := r.knownInstance(m.ID); known || m.ID == r.id {
 			continue
 		}

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"github.com/dtask/dtask/coordinator/api"
 	"github.com/dtask/dtask/coordinator/history"
 	"github.com/dtask/dtask/coordinator/leader"
 	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/notify"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
@@ -60,7 +60,8 @@ type replica struct {
 	machine     *fsm.Machine
 	history     *history.History
 	mux         *transport.Mux
-	peers       *api.Peers
+	peers       *membership.Peers
+	membership  *membership.Service
 	api         *api.Server
 	listen      string
 	http        string
@@ -227,7 +228,7 @@ func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
 		r.cfg.Advertise = r.listen
 	}
 	r.mux = transport.NewMux(base, r.log)
-	r.peers = api.NewPeers(grpc.WithContextDialer(r.cfg.Seams.Network.Dial))
+	r.peers = membership.NewPeers(r.cfg.Seams.Network.Dial)
 	sessions := session.New(session.Config{
 		Current: r.sessionLeader, Machine: r.machine, Logger: r.log,
 		HeartbeatInterval: r.cfg.HeartbeatInterval, Silence: 3 * r.cfg.HeartbeatInterval, Lease: max(r.cfg.TimeScale.Scale(30*time.Second), 3*r.cfg.HeartbeatInterval),
@@ -238,6 +239,10 @@ func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
 	if r.api, err = api.NewServer(r.apiConfig(sessions)); err != nil {
 		return errors.Join(err, base.Close())
 	}
+	if r.membership, err = membership.New(r.membershipConfig()); err != nil {
+		return errors.Join(err, base.Close())
+	}
+	dtaskv1.RegisterClusterServiceServer(r.api, r.membership)
 	dtaskv1.RegisterWorkerServiceServer(r.api, sessions)
 	if err := r.serveHTTP(ctx, group); err != nil {
 		return errors.Join(err, base.Close())

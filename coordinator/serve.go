@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/dtask/dtask/coordinator/api"
+	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/session"
 	"github.com/dtask/dtask/internal/columns"
@@ -17,9 +18,8 @@ import (
 
 // apiConfig is what the gRPC services see of this replica.
 func (r *replica) apiConfig(sessions *session.Service) api.Config {
-	digest := raftnode.PeersDigest(r.cfg.servers())
 	return api.Config{
-		ServerID: r.id, Machine: r.machine, Peers: r.peers, Logger: r.log, Logs: sessions, History: r.history,
+		ServerID: r.id, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
 		Leader: func() api.Leader {
 			if s := r.term.Load(); s != nil {
 				return s
@@ -31,20 +31,6 @@ func (r *replica) apiConfig(sessions *session.Service) api.Config {
 				return n
 			}
 			return nil
-		},
-		Members: r.members,
-		Changer: func() api.Changer {
-			if n := r.node.Load(); n != nil {
-				return n
-			}
-			return nil
-		},
-		Identity: func() api.Identity {
-			id := r.identity.Get()
-			return api.Identity{
-				Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.stored && r.node.Load() == nil, SetAside: len(r.aside) > 0,
-				PeersDigest: digest, Version: r.cfg.Version, HTTPAddress: r.http, WallMS: r.cfg.Wall().UnixMilli(),
-			}
 		},
 		Totals: r.totals.Stats,
 		Process: func() api.Process {
@@ -82,25 +68,65 @@ func (c *Config) pacedOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{Time: every, Timeout: every, MaxConnectionIdle: c.TimeScale.Scale(5 * time.Minute)})}
 }
 
-// classify says what the errors of package session mean to a caller.
-func classify(err error) api.Kind {
+// membershipConfig is what package membership sees of this replica.
+func (r *replica) membershipConfig() membership.Config {
+	digest := raftnode.PeersDigest(r.cfg.servers())
+	return membership.Config{
+		ServerID: r.id, Machine: r.machine, Peers: r.peers, Logger: r.log, Confirm: r.api.Confirm,
+		Node: func() membership.Node {
+			if n := r.node.Load(); n != nil {
+				return n
+			}
+			return nil
+		},
+		Recorder: func() membership.Recorder {
+			if s := r.term.Load(); s != nil {
+				return s
+			}
+			return nil
+		},
+		Self: func() membership.Self {
+			id := r.identity.Get()
+			return membership.Self{
+				Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.stored && r.node.Load() == nil, Quarantined: len(r.aside) > 0,
+				PeersDigest: digest, Version: r.cfg.Version, HTTPAddress: r.http, WallMS: r.cfg.Wall().UnixMilli(),
+			}
+		},
+	}
+}
+
+// membershipKinds are the kinds of membership's errors in package api.
+var membershipKinds = map[membership.Kind]api.Kind{
+	membership.NotLeader: api.KindNotLeader, membership.Busy: api.KindBusy, membership.NotFound: api.KindNotFound,
+	membership.Conflict: api.KindEnded, membership.Invalid: api.KindInvalid, membership.Refused: api.KindRefused,
+}
+
+// classify returns what the errors of the other services mean to a caller; nil for
+// unknown ones.
+func classify(err error) *api.Error {
+	if m, ok := errors.AsType[*membership.Error](err); ok {
+		return &api.Error{Kind: membershipKinds[m.Kind], Message: m.Message, RetryAfter: m.RetryAfter}
+	}
+	kind := api.Kind(0)
 	switch {
 	case errors.Is(err, session.ErrForeignCluster):
-		return api.KindRefused
+		kind = api.KindRefused
 	case errors.Is(err, session.ErrNoHello), errors.Is(err, columns.ErrMalformed):
-		return api.KindInvalid
+		kind = api.KindInvalid
 	case errors.Is(err, session.ErrLogsGone), errors.Is(err, session.ErrWorkerAway):
-		return api.KindNotFound
+		kind = api.KindNotFound
+	default:
+		return nil
 	}
-	return 0
+	return &api.Error{Kind: kind, Message: err.Error()}
 }
 
 // comparer compares this replica's digests with the others'.
-func (r *replica) comparer() *api.Comparer {
-	return api.NewComparer(api.ComparerConfig{
-		ServerID: r.id, Marks: r.machine.Marks, Members: r.members, Fetch: r.peers.Digests, Logger: r.log, Interval: r.cfg.TimeScale.Scale(2 * time.Second),
+func (r *replica) comparer() *membership.Comparer {
+	return membership.NewComparer(membership.ComparerConfig{
+		ServerID: r.id, Marks: r.machine.Marks, Members: r.membership.Members, Fetch: r.peers.Digests, Logger: r.log, Interval: r.cfg.TimeScale.Scale(2 * time.Second),
 		Alarm: func(message string) {
-			r.api.SetAlarm(message)
+			r.membership.SetAlarm(message)
 			r.disputed.Store(message != "")
 			if s := r.term.Load(); s != nil {
 				s.StopAssigning(message != "")

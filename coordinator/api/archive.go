@@ -175,8 +175,8 @@ func (j *jobs) listHistory(ctx context.Context, st *fsm.State, f *filter, page *
 	return page.next, page.err
 }
 
-// History implements ClusterService.
-func (c *cluster) History(r *dtaskv1.HistoryRequest, stream grpc.ServerStreamingServer[dtaskv1.HistoryResponse]) error {
+// History implements AdminService.
+func (c *admin) History(r *dtaskv1.HistoryRequest, stream grpc.ServerStreamingServer[dtaskv1.HistoryResponse]) error {
 	if c.cfg.History == nil {
 		return &Error{Kind: KindBusy, RetryAfter: fetchPause, Message: "this replica has no history yet"}
 	}

@@ -50,9 +50,6 @@ type Leader interface {
 	// letters. It is a *sequencer.RejectedError with WrongState if one of them is
 	// not dead, or if there is none.
 	Purge(ctx context.Context, id fsm.JobID, tasks []uint32) error
-	// Admit returns when the server id belongs to the instance. It is a
-	// *sequencer.RejectedError if it belongs to another one.
-	Admit(ctx context.Context, r fsm.Replica) error
 	// Drain returns when nothing new is given to the worker of this name any
 	// more; what it runs when deadline has passed is handed back. It is a
 	// *sequencer.RejectedError with NoSuchWorker for an unknown name.
@@ -95,42 +92,6 @@ type LogReader interface {
 	Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error
 }
 
-// Member is a replica of the cluster's configuration.
-type Member struct {
-	ID      string
-	Address string // HOST:PORT that the others dial
-	Voter   bool   // counts in elections
-}
-
-// Changer changes who the members are, at the leader; *raftnode.Node has it. Each
-// call returns when the change is committed.
-type Changer interface {
-	AddNonvoter(ctx context.Context, id, address string) error
-	Remove(ctx context.Context, id string) error
-	// Transfer hands leadership to the best voter, TransferTo to a given one.
-	Transfer(ctx context.Context) error
-	TransferTo(ctx context.Context, id string) error
-	// Barrier returns when all that was proposed before is committed and applied.
-	Barrier(ctx context.Context) (term uint64, err error)
-	// Stored returns an index up to which a member is known to have stored all
-	// that is committed.
-	Stored(id string) uint64
-	// Heard returns when a member last answered the leader; the zero time if never.
-	Heard(id string) time.Time
-}
-
-// Identity is what this replica tells about itself before Raft runs.
-type Identity struct {
-	Instance    string // 32 hexadecimal digits; lives with the data folder
-	ClusterID   string // empty while it is not known
-	Empty       bool   // no Raft state in its folder
-	SetAside    bool   // a damaged folder of it was set aside
-	PeersDigest string // of --peers
-	Version     string
-	HTTPAddress string
-	WallMS      int64 // the wall clock, now
-}
-
 // Process are counters of this process that other packages keep.
 type Process struct {
 	Syncs         uint64 // synced writes of the log store
@@ -149,27 +110,18 @@ type Config struct {
 	Leader func() Leader
 	// Raft gives the running consensus; the nil interface until it runs.
 	Raft func() Raft
-	// Members gives the cluster's configuration, this replica included; empty
-	// until Raft runs.
-	Members func() []Member
-	// Changer gives what changes the members; the nil interface until Raft runs.
-	Changer  func() Changer
-	Identity func() Identity
-	Logs     LogReader
+	Logs LogReader
 	// History has the jobs that have left the state. Optional.
 	History *history.History
-	// Peers are the connections to the other replicas. The Server does not
-	// close them.
-	Peers  *Peers
-	Logger *slog.Logger
+	Logger  *slog.Logger
 
 	// Totals gives the sequencer's counters over all terms. Optional.
 	Totals func() sequencer.Stats
 	// Process gives further counters. Optional.
 	Process func() Process
-	// Classify says what an error of LogReader, or of another service on this
-	// server, means; 0 = it does not know. Optional.
-	Classify func(error) Kind
+	// Classify returns what an error of LogReader, or of another service on this
+	// server, means to the caller; nil if it doesn't know the error. Optional.
+	Classify func(error) *Error
 	// Enter decides about a call before anything is made for it, by its full
 	// method name; its error goes through the same table as those of handlers. It
 	// must not wait. nil: all may enter.
@@ -231,7 +183,7 @@ func (c *Config) Defaults() {
 		c.Process = func() Process { return Process{} }
 	}
 	if c.Classify == nil {
-		c.Classify = func(error) Kind { return 0 }
+		c.Classify = func(error) *Error { return nil }
 	}
 }
 
@@ -244,8 +196,8 @@ func (c *Config) Validate() error {
 		}
 	}
 	check(c.ServerID != "", "ServerID is needed")
-	check(c.Machine != nil && c.Logger != nil && c.Peers != nil && c.Logs != nil, "Machine, Logger, Peers and Logs are needed")
-	check(c.Leader != nil && c.Raft != nil && c.Members != nil && c.Changer != nil && c.Identity != nil, "Leader, Raft, Members, Changer and Identity are needed")
+	check(c.Machine != nil && c.Logger != nil && c.Logs != nil, "Machine, Logger and Logs are needed")
+	check(c.Leader != nil && c.Raft != nil, "Leader and Raft are needed")
 	check(c.MaxPayload > 0 && c.MaxPayload <= spec.MaxPayload, "MaxPayload must be 1 to 131072 bytes")
 	check(c.UploadBytes >= 2*maxMessage, "UploadBytes must be at least 2 MiB")
 	check(c.SubmitRate >= 0 && c.SubmitRate <= MaxSubmitRate, "SubmitRate must be 0 to 1000000 jobs per second")

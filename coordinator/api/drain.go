@@ -13,9 +13,9 @@ import (
 // maxDrain bounds the deadline of a drain.
 const maxDrain = 366 * 24 * time.Hour
 
-// DrainWorker implements ClusterService. A caller that was not told the outcome
+// DrainWorker implements AdminService. A caller that was not told the outcome
 // repeats the call: the drain then ends as much later.
-func (c *cluster) DrainWorker(ctx context.Context, r *dtaskv1.DrainWorkerRequest) (*dtaskv1.DrainWorkerResponse, error) {
+func (c *admin) DrainWorker(ctx context.Context, r *dtaskv1.DrainWorkerRequest) (*dtaskv1.DrainWorkerResponse, error) {
 	if d := r.GetDeadlineMs(); d < 0 || d > maxDrain.Milliseconds() {
 		return nil, invalid("deadline_ms: %d is out of range; send 0 to %d", d, maxDrain.Milliseconds())
 	}
@@ -33,8 +33,8 @@ func (c *cluster) DrainWorker(ctx context.Context, r *dtaskv1.DrainWorkerRequest
 	return &dtaskv1.DrainWorkerResponse{Worker: c.workerNow(leader, r.GetName())}, nil
 }
 
-// UndrainWorker implements ClusterService. It is idempotent by nature.
-func (c *cluster) UndrainWorker(ctx context.Context, r *dtaskv1.UndrainWorkerRequest) (*dtaskv1.UndrainWorkerResponse, error) {
+// UndrainWorker implements AdminService. It is idempotent by nature.
+func (c *admin) UndrainWorker(ctx context.Context, r *dtaskv1.UndrainWorkerRequest) (*dtaskv1.UndrainWorkerResponse, error) {
 	leader := c.cfg.Leader()
 	if leader == nil {
 		return nil, errNotLeader
@@ -55,7 +55,7 @@ func namedWorker(err error, name string) error {
 }
 
 // workerNow is how a worker stands after a change that was committed.
-func (c *cluster) workerNow(leader Leader, name string) *dtaskv1.Worker {
+func (c *admin) workerNow(leader Leader, name string) *dtaskv1.Worker {
 	var now *fsm.Worker
 	c.cfg.Machine.Read(func(st *fsm.State, _ uint64) { now = st.WorkerByName(name) })
 	if now == nil {

@@ -17,14 +17,14 @@ func TestAWorkerIsDrainedAndUndrained(t *testing.T) {
 	w1, w2 := r.worker(t), r.worker(t)
 	r.leader.statuses = map[fsm.WorkerID]sequencer.WorkerStatus{w1: {Attached: true, Held: 1}, w2: {Attached: true}}
 	for _, c := range []struct{ name, state string }{{"w1", "draining"}, {"w2", "drained"}} {
-		got, err := r.cluster.DrainWorker(t.Context(), &dtaskv1.DrainWorkerRequest{Name: c.name, DeadlineMs: 600_000, Reason: "new disk"})
+		got, err := r.admin.DrainWorker(t.Context(), &dtaskv1.DrainWorkerRequest{Name: c.name, DeadlineMs: 600_000, Reason: "new disk"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if w := got.GetWorker(); w.GetState() != c.state || w.GetDrainUntil() != 1_600_000 || w.GetDrainReason() != "new disk" {
 			t.Errorf("%s: %v", c.name, w)
 		}
-		list, err := r.cluster.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
+		list, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,13 +35,13 @@ func TestAWorkerIsDrainedAndUndrained(t *testing.T) {
 		}
 	}
 	for _, already := range []bool{false, true} {
-		got, err := r.cluster.UndrainWorker(t.Context(), &dtaskv1.UndrainWorkerRequest{Name: "w1"})
+		got, err := r.admin.UndrainWorker(t.Context(), &dtaskv1.UndrainWorkerRequest{Name: "w1"})
 		if err != nil || got.GetAlreadyUndrained() != already || got.GetWorker().GetState() != "up" || got.GetWorker().GetDrainUntil() != 0 {
 			t.Errorf("undrain: %v, %v", got, err)
 		}
 	}
 	r.leader.op(t, &fsm.MarkWorkerDown{ID: w2, Reason: "left"})
-	list, err := r.cluster.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
+	list, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,21 +59,21 @@ func TestADrainThatMakesNoSenseIsRefused(t *testing.T) {
 		"far":      {Name: "w1", DeadlineMs: 1 << 50},
 		"reason":   {Name: "w1", Reason: strings.Repeat("x", 257)},
 	} {
-		_, err := r.cluster.DrainWorker(t.Context(), q)
+		_, err := r.admin.DrainWorker(t.Context(), q)
 		if d := wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID); len(d.GetFaults()) != 1 {
 			t.Errorf("%s: %v", what, d)
 		}
 	}
-	_, err := r.cluster.DrainWorker(t.Context(), &dtaskv1.DrainWorkerRequest{Name: "nobody"})
+	_, err := r.admin.DrainWorker(t.Context(), &dtaskv1.DrainWorkerRequest{Name: "nobody"})
 	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
-	_, err = r.cluster.UndrainWorker(t.Context(), &dtaskv1.UndrainWorkerRequest{Name: "nobody"})
+	_, err = r.admin.UndrainWorker(t.Context(), &dtaskv1.UndrainWorkerRequest{Name: "nobody"})
 	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 
 	r.leading(false)
 	r.raft.set(func(f *fakeRaft) { f.id, f.address = "n2", "n2:1" })
-	_, err = r.cluster.DrainWorker(t.Context(), &dtaskv1.DrainWorkerRequest{Name: "w1"})
+	_, err = r.admin.DrainWorker(t.Context(), &dtaskv1.DrainWorkerRequest{Name: "w1"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
-	_, err = r.cluster.UndrainWorker(t.Context(), &dtaskv1.UndrainWorkerRequest{Name: "w1"})
+	_, err = r.admin.UndrainWorker(t.Context(), &dtaskv1.UndrainWorkerRequest{Name: "w1"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
 }
 

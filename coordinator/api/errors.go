@@ -110,7 +110,7 @@ func invalid(format string, args ...any) error {
 
 // meaning finds what an error means; nil if nobody knows. The unknown outcome
 // comes first, since it may wrap a cause that alone would be definite.
-func meaning(err error, classify func(error) Kind) *Error {
+func meaning(err error, classify func(error) *Error) *Error {
 	var (
 		own      *Error
 		faults   spec.Faults
@@ -134,11 +134,11 @@ func meaning(err error, classify func(error) Kind) *Error {
 	case errors.Is(err, sequencer.ErrTermEnded):
 		return errNotLeader
 	}
-	switch k := classify(err); {
-	case k == KindInternal:
+	switch e := classify(err); {
+	case e != nil && e.Kind == KindInternal:
 		return nil
-	case k != 0:
-		return &Error{Kind: k, Message: err.Error()}
+	case e != nil:
+		return e
 	case errors.Is(err, context.Canceled):
 		return &Error{Kind: KindCancelled, Message: "the call was cancelled"}
 	case errors.Is(err, context.DeadlineExceeded):

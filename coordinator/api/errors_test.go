@@ -24,13 +24,13 @@ var errForeign = errors.New("an error of another package")
 
 func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 	t.Parallel()
-	classified := func(k Kind) func(error) Kind { return func(error) Kind { return k } }
-	nobody := classified(0)
+	classified := func(k Kind) func(error) *Error { return func(error) *Error { return &Error{Kind: k} } }
+	nobody := func(error) *Error { return nil }
 	unknown := fmt.Errorf("%w: %w", sequencer.ErrOutcomeUnknown, context.Canceled)
 	for _, c := range []struct {
 		name     string
 		err      error
-		classify func(error) Kind
+		classify func(error) *Error
 		code     codes.Code
 		reason   dtaskv1.ErrorReason
 	}{
@@ -125,12 +125,8 @@ func TestAReplicaThatDoesNotLeadHintsAtTheLeader(t *testing.T) {
 					return err
 				},
 				"list": func() error { _, err := r.jobs.ListJobs(t.Context(), &dtaskv1.ListJobsRequest{}); return err },
-				"admit": func() error {
-					_, err := r.cluster.Admit(t.Context(), &dtaskv1.AdmitRequest{ServerId: "n9", Instance: testInstance})
-					return err
-				},
 				"workers": func() error {
-					_, err := r.cluster.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
+					_, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
 					return err
 				},
 				"watch": func() error {
@@ -193,7 +189,7 @@ func TestAPanicBecomesAnInternalErrorWithAnIDThatIsLogged(t *testing.T) {
 		c.Logger = slog.New(slog.NewTextHandler(log, nil))
 		c.Totals = func() sequencer.Stats { panic("secret of the house") }
 	})
-	_, err := r.cluster.Stats(t.Context(), &dtaskv1.StatsRequest{})
+	_, err := r.admin.Stats(t.Context(), &dtaskv1.StatsRequest{})
 	wantError(t, err, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED)
 	message := status.Convert(err).Message()
 	if strings.Contains(message, "secret") {
@@ -204,7 +200,7 @@ func TestAPanicBecomesAnInternalErrorWithAnIDThatIsLogged(t *testing.T) {
 	if id == "" || !strings.Contains(message, id) || !strings.Contains(log.String(), "secret of the house") {
 		t.Errorf("message %q and log %q share no id", message, log)
 	}
-	if _, err := r.cluster.Identify(t.Context(), &dtaskv1.IdentifyRequest{}); err != nil {
+	if _, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{}); err != nil {
 		t.Errorf("after a panic the server does not answer: %v", err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -222,18 +221,6 @@ func (l *memLeader) request(op fsm.Op) error {
 	return nil
 }
 
-func (l *memLeader) Admit(_ context.Context, r fsm.Replica) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.fail != nil {
-		return l.fail
-	}
-	if r := l.apply(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(&r) }); r != fsm.Accepted {
-		return &sequencer.RejectedError{Reason: r}
-	}
-	return nil
-}
-
 func (l *memLeader) Observed(id fsm.JobID) map[uint32]sequencer.Observation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -348,60 +335,13 @@ type replica struct {
 	leader  *memLeader // applies, whether this replica leads or not
 	raft    *fakeRaft
 	logs    *fakeLogs
-	peers   *Peers
 	conn    *grpc.ClientConn
 	jobs    dtaskv1.JobServiceClient
-	cluster dtaskv1.ClusterServiceClient
+	admin   dtaskv1.AdminServiceClient
 
-	mu        sync.Mutex // guards what follows
-	inTerm    bool
-	noRaft    bool
-	members   []Member
-	changes   []string             // what was done to the members
-	stored    map[string]uint64    // by member
-	lastHeard map[string]time.Time // by member
-	change    error                // of every change; nil succeeds
-}
-
-// done is a change of the members.
-func (r *replica) done(what string, f func()) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.change == nil {
-		r.changes = append(r.changes, what)
-		f()
-	}
-	return r.change
-}
-
-func (r *replica) AddNonvoter(_ context.Context, id, address string) error {
-	return r.done("add "+id, func() { r.members = append(slices.Clone(r.members), Member{ID: id, Address: address}) })
-}
-
-func (r *replica) Remove(_ context.Context, id string) error {
-	return r.done("remove "+id, func() {
-		r.members = slices.DeleteFunc(slices.Clone(r.members), func(m Member) bool { return m.ID == id })
-	})
-}
-
-func (r *replica) Transfer(context.Context) error { return r.done("transfer", func() {}) }
-
-func (r *replica) TransferTo(_ context.Context, id string) error {
-	return r.done("transfer to "+id, func() {})
-}
-
-func (r *replica) Barrier(context.Context) (uint64, error) { return 1, nil }
-
-func (r *replica) Heard(id string) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lastHeard[id]
-}
-
-func (r *replica) Stored(id string) uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stored[id]
+	mu     sync.Mutex // guards the fields below
+	inTerm bool
+	noRaft bool
 }
 
 func (r *replica) leading(yes bool) {
@@ -415,16 +355,13 @@ func (r *replica) leading(yes bool) {
 func setup(t *testing.T, change ...func(*Config)) *replica {
 	t.Helper()
 	r := &replica{
-		machine: fsm.NewMachine(fsm.Compact{}), inTerm: true, members: []Member{{ID: "n1", Address: "n1:1", Voter: true}},
+		machine: fsm.NewMachine(fsm.Compact{}), inTerm: true,
 		raft: &fakeRaft{id: "n1", address: "n1:1", term: 1, state: "leader"}, logs: &fakeLogs{},
 	}
 	r.leader = &memLeader{machine: r.machine, nowMS: 1_000_000}
 	r.leader.op(t, &fsm.SetClusterID{ID: testCluster}, &fsm.StartTerm{Term: 1, ServerID: "n1"})
-	r.peers = NewPeers(grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-		return nil, errors.New("nobody is there")
-	}))
 	cfg := Config{
-		ServerID: "n1", Machine: r.machine, Logs: r.logs, Peers: r.peers, Logger: slog.New(slog.DiscardHandler),
+		ServerID: "n1", Machine: r.machine, Logs: r.logs, Logger: slog.New(slog.DiscardHandler),
 		Leader: func() Leader {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -441,21 +378,11 @@ func setup(t *testing.T, change ...func(*Config)) *replica {
 			}
 			return r.raft
 		},
-		Members: func() []Member {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.members
-		},
-		Changer: func() Changer { return r },
-		Identity: func() Identity {
-			return Identity{Instance: testInstance, ClusterID: testCluster, PeersDigest: "d", Version: "v", HTTPAddress: "h:1"}
-		},
 	}
 	cfg.LeaderWait = time.Millisecond // most tests want to know what is said after it
 	for _, f := range change {
 		f(&cfg)
 	}
-	r.peers = cfg.Peers
 	var err error
 	if r.Server, err = NewServer(cfg); err != nil {
 		t.Fatal(err)
@@ -475,14 +402,13 @@ func (r *replica) serve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.conn, r.jobs, r.cluster = conn, dtaskv1.NewJobServiceClient(conn), dtaskv1.NewClusterServiceClient(conn)
+	r.conn, r.jobs, r.admin = conn, dtaskv1.NewJobServiceClient(conn), dtaskv1.NewAdminServiceClient(conn)
 	t.Cleanup(func() {
 		cancel()
 		_ = conn.Close()
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		_ = r.peers.Close()
 	})
 }
 

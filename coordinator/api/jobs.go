@@ -230,7 +230,7 @@ func (j *jobs) Cancel(ctx context.Context, r *dtaskv1.CancelRequest) (*dtaskv1.C
 	}
 	// Ids of tasks are looked up here, so that "no such task" must not come
 	// from a leader that was deposed.
-	if err = j.confirm(ctx); err != nil {
+	if err = j.Confirm(ctx); err != nil {
 		return nil, err
 	}
 	ref, whole, err := j.taskOrArray(id, r.GetTask())

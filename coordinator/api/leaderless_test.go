@@ -75,7 +75,7 @@ func TestWhoeverWantsNoLeaderDoesNotWaitForOne(t *testing.T) {
 	if _, err := r.get(t, "1", stale); err != nil {
 		t.Error(err)
 	}
-	_, err := r.cluster.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
+	_, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{})
 	wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
 }
 

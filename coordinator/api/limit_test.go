@@ -160,7 +160,7 @@ func TestWhateverFindsTheLeaderFullIsToldToComeBack(t *testing.T) {
 			return err
 		},
 		"drain": func() error {
-			_, err := r.cluster.DrainWorker(t.Context(), &dtaskv1.DrainWorkerRequest{Name: "w1"})
+			_, err := r.admin.DrainWorker(t.Context(), &dtaskv1.DrainWorkerRequest{Name: "w1"})
 			return err
 		},
 	} {

@@ -22,7 +22,7 @@ func (j *jobs) Logs(r *dtaskv1.LogsRequest, stream grpc.ServerStreamingServer[dt
 	}
 	ctx, end := j.untilStopping(stream.Context())
 	defer end()
-	if err = j.confirm(ctx); err != nil {
+	if err = j.Confirm(ctx); err != nil {
 		return err
 	}
 	held, err := j.attempt(ctx, id, r)

@@ -80,11 +80,11 @@ func TestLogsOfWhatIsNotKnownAreNotFound(t *testing.T) {
 func TestErrorsOfTheLogReaderAreClassified(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *Config) {
-		c.Classify = func(err error) Kind {
+		c.Classify = func(err error) *Error {
 			if errors.Is(err, errForeign) {
-				return KindNotFound
+				return &Error{Kind: KindNotFound, Message: "foreign"}
 			}
-			return 0
+			return nil
 		}
 	})
 	r.submit(t, "x", task("a"))

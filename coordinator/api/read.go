@@ -13,8 +13,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// confirm makes the reads that follow it linearizable: they reflect everything
-// that was acknowledged before confirm was called.
+// Confirm makes the reads that follow it linearizable: they reflect everything
+// that was acknowledged before Confirm was called.
 //
 // A quorum confirms that this replica leads. What was acknowledged in its own
 // term was applied here before it was acknowledged, and what was acknowledged in
@@ -23,7 +23,7 @@ import (
 // for: entries that are committed and not yet applied were not acknowledged to
 // anybody. The comparison with the term in the state also catches a replica
 // that lost its term and won another before the old one was wound up here.
-func (s *Server) confirm(ctx context.Context) error {
+func (s *Server) Confirm(ctx context.Context) error {
 	raft := s.cfg.Raft()
 	if raft == nil || s.cfg.Leader() == nil {
 		return errNotLeader
@@ -49,7 +49,7 @@ func (s *Server) confirm(ctx context.Context) error {
 func (s *Server) allow(ctx context.Context, c dtaskv1.Consistency) error {
 	switch c {
 	case dtaskv1.Consistency_CONSISTENCY_UNSPECIFIED, dtaskv1.Consistency_CONSISTENCY_LINEARIZABLE:
-		return s.confirm(ctx)
+		return s.Confirm(ctx)
 	case dtaskv1.Consistency_CONSISTENCY_STALE:
 		return nil
 	}

@@ -60,7 +60,7 @@ func (j *jobs) choose(ctx context.Context, job string, names []string) (*choice,
 	if leader == nil {
 		return nil, errNotLeader
 	}
-	if err = j.confirm(ctx); err != nil {
+	if err = j.Confirm(ctx); err != nil {
 		return nil, err
 	}
 	st, _ := j.cfg.Machine.Fork()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -55,11 +54,9 @@ type Server struct {
 
 	stopping chan struct{} // closed by Serve when streams should end
 	stop     sync.Once
-	changing sync.Mutex // held while the members are being changed
-	alarm    atomic.Pointer[string]
 }
 
-// NewServer makes a server with JobService, ClusterService and the standard
+// NewServer makes a server with JobService, AdminService and the standard
 // health service. Others are added with RegisterService before Serve.
 func NewServer(cfg Config) (*Server, error) {
 	cfg.Defaults()
@@ -87,7 +84,7 @@ func NewServer(cfg Config) (*Server, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: 5 * time.Minute}),
 	}, cfg.Options...)...)
 	dtaskv1.RegisterJobServiceServer(s.grpc, &jobs{Server: s})
-	dtaskv1.RegisterClusterServiceServer(s.grpc, &cluster{Server: s})
+	dtaskv1.RegisterAdminServiceServer(s.grpc, &admin{Server: s})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	return s, nil
 }
@@ -137,10 +134,6 @@ func (s *Server) shutDown() {
 		<-ended
 	}
 }
-
-// SetAlarm sets what Status says to people while replicas disagree; empty when
-// they agree again.
-func (s *Server) SetAlarm(message string) { s.alarm.Store(&message) }
 
 // Ready gives all reasons why this replica should get no calls now, joined; nil
 // if there are none.

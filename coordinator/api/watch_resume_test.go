@@ -35,9 +35,8 @@ func (s *sink) Send(m *dtaskv1.WatchJobResponse) error {
 // bystander is a replica that nobody calls: a Server around a machine.
 func bystander(t interface{ Fatal(...any) }, m *fsm.Machine) *Server {
 	s, err := NewServer(Config{
-		ServerID: "n", Machine: m, Logs: &fakeLogs{}, Peers: NewPeers(), Logger: slog.New(slog.DiscardHandler),
+		ServerID: "n", Machine: m, Logs: &fakeLogs{}, Logger: slog.New(slog.DiscardHandler),
 		Leader: func() Leader { return nil }, Raft: func() Raft { return nil },
-		Members: func() []Member { return nil }, Changer: func() Changer { return nil }, Identity: func() Identity { return Identity{} },
 	})
 	if err != nil {
 		t.Fatal(err)

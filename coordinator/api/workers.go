@@ -18,16 +18,16 @@ const (
 	stateDrained  = "drained"
 )
 
-// ListWorkers implements ClusterService. The leader knows how many attempts each
+// ListWorkers implements AdminService. The leader knows how many attempts each
 // worker holds now; another replica, for a stale listing, has the replicated
 // state's count.
-func (c *cluster) ListWorkers(ctx context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
+func (c *admin) ListWorkers(ctx context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
 	limit, after, err := workersPage(r)
 	if err != nil {
 		return nil, err
 	}
 	if !r.GetStale() {
-		if err := c.confirm(ctx); err != nil {
+		if err := c.Confirm(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -86,7 +86,7 @@ func someWorkers(st *fsm.State, name string, after fsm.WorkerID, most int) (list
 // statuses are what the leader knows of workers now, asked after the state was
 // looked at: of one that drains, nothing is given to it any more; or without it
 // how many attempts each holds.
-func (c *cluster) statuses(st *fsm.State, ids []fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus {
+func (c *admin) statuses(st *fsm.State, ids []fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus {
 	if len(ids) == 0 {
 		return nil
 	}

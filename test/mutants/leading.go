@@ -25,7 +25,7 @@ func inLeading() []Mutant {
 		},
 		{
 			Name:   "replicas-that-differ-are-not-found",
-			Edits:  []Edit{{"coordinator/api/digest.go", `if slices.Contains(other.ids, self) {`, `if slices.Contains(other.ids, self) && total == 0 {`}},
+			Edits:  []Edit{{"coordinator/membership/digest.go", `if slices.Contains(other.ids, self) {`, `if slices.Contains(other.ids, self) && total == 0 {`}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "Differ|Flipped|Alarm"}},
 		},
 		{

@@ -59,12 +59,12 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 
 type StatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"` // server id; empty if there is none now
+	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"` // server id; empty without a leader
 	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
 	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Replica       string                 `protobuf:"bytes,5,opt,name=replica,proto3" json:"replica,omitempty"` // who answered
-	Alarm         string                 `protobuf:"bytes,6,opt,name=alarm,proto3" json:"alarm,omitempty"`     // set while the replicas disagree: a human must look
+	Replica       string                 `protobuf:"bytes,5,opt,name=replica,proto3" json:"replica,omitempty"` // server id of the replica that answered
+	Alarm         string                 `protobuf:"bytes,6,opt,name=alarm,proto3" json:"alarm,omitempty"`     // set while the replicas disagree; an operator must act
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -147,10 +147,10 @@ type Member struct {
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // leader, follower, candidate, unreachable
 	Applied       uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"` // log index
-	Lag           uint64                 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`         // entries that the leader has applied and this one has not
+	Lag           uint64                 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`         // entries applied by the leader and not yet by this member
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	HttpAddress   string                 `protobuf:"bytes,7,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	Voter         bool                   `protobuf:"varint,8,opt,name=voter,proto3" json:"voter,omitempty"` // counts in elections; false while it catches up
+	Voter         bool                   `protobuf:"varint,8,opt,name=voter,proto3" json:"voter,omitempty"` // false while it catches up
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -295,7 +295,7 @@ func (x *AddMemberRequest) GetAddress() string {
 
 type AddMemberResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Voter         bool                   `protobuf:"varint,1,opt,name=voter,proto3" json:"voter,omitempty"` // it has its vote already
+	Voter         bool                   `protobuf:"varint,1,opt,name=voter,proto3" json:"voter,omitempty"` // the member has caught up and votes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,7 +427,7 @@ func (x *RemoveMemberResponse) GetAlreadyRemoved() bool {
 
 type TransferLeadershipRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // empty: whoever has the longest log
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // empty = the voter with the longest log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -505,13 +505,13 @@ func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
-// Workers by number. A page may be shorter than its limit and still have one
-// after it.
+// ListWorkersRequest lists workers in the order of their ids. A page may be shorter
+// than its limit even if more pages follow.
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stale         bool                   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
 	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                         // 1–1,000; 0 = 100
-	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // from the answer before; the id of the last worker in it
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // next_page_token of the previous response
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`                            // only the worker of this name; empty = all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -578,7 +578,7 @@ func (x *ListWorkersRequest) GetName() string {
 type ListWorkersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workers       []*Worker              `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
-	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // empty: there are no more
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // empty on the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -631,18 +631,18 @@ type Worker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // decimal number
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // up, down, draining, drained (draining by order, and it holds nothing)
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // up, down, draining, drained (draining and without attempts)
 	Slots         uint32                 `protobuf:"varint,4,opt,name=slots,proto3" json:"slots,omitempty"`
-	Running       uint32                 `protobuf:"varint,5,opt,name=running,proto3" json:"running,omitempty"` // attempts held, as the replicated state has it; at most slots
+	Running       uint32                 `protobuf:"varint,5,opt,name=running,proto3" json:"running,omitempty"` // attempts held according to the replicated state; at most slots
 	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Resources     map[string]int64       `protobuf:"bytes,7,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	UpSince       int64                  `protobuf:"varint,8,opt,name=up_since,json=upSince,proto3" json:"up_since,omitempty"`
 	DownSince     int64                  `protobuf:"varint,9,opt,name=down_since,json=downSince,proto3" json:"down_since,omitempty"`
 	Version       string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
 	Address       string                 `protobuf:"bytes,11,opt,name=address,proto3" json:"address,omitempty"`
-	DrainUntil    int64                  `protobuf:"varint,12,opt,name=drain_until,json=drainUntil,proto3" json:"drain_until,omitempty"` // Unix milliseconds; 0 = no order to drain
+	DrainUntil    int64                  `protobuf:"varint,12,opt,name=drain_until,json=drainUntil,proto3" json:"drain_until,omitempty"` // Unix milliseconds; 0 = not draining
 	DrainReason   string                 `protobuf:"bytes,13,opt,name=drain_reason,json=drainReason,proto3" json:"drain_reason,omitempty"`
-	Prefetch      uint32                 `protobuf:"varint,14,opt,name=prefetch,proto3" json:"prefetch,omitempty"` // attempts that it takes beyond slots while tasks are short; 0 if only the leader knows
+	Prefetch      uint32                 `protobuf:"varint,14,opt,name=prefetch,proto3" json:"prefetch,omitempty"` // attempts accepted beyond slots while tasks are short; 0 at a follower
 	Queued        uint32                 `protobuf:"varint,15,opt,name=queued,proto3" json:"queued,omitempty"`     // attempts held beyond slots
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1023,7 +1023,7 @@ type StatsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entries       uint64                 `protobuf:"varint,1,opt,name=entries,proto3" json:"entries,omitempty"`       // log entries proposed by this replica
 	Operations    uint64                 `protobuf:"varint,2,opt,name=operations,proto3" json:"operations,omitempty"` // operations in them
-	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`           // of entries proposed
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`           // bytes of these entries
 	Syncs         uint64                 `protobuf:"varint,4,opt,name=syncs,proto3" json:"syncs,omitempty"`           // synced writes of the log store
 	AppliedIndex  uint64                 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	Assignments   uint64                 `protobuf:"varint,6,opt,name=assignments,proto3" json:"assignments,omitempty"`
@@ -1174,19 +1174,19 @@ func (*IdentifyRequest) Descriptor() ([]byte, []int) {
 type IdentifyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	Instance      string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`                          // 32 hexadecimal digits; lives with the data folder
-	ClusterId     string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`       // empty if not yet part of one
-	Empty         bool                   `protobuf:"varint,4,opt,name=empty,proto3" json:"empty,omitempty"`                               // no Raft state in its folder
-	PeersDigest   string                 `protobuf:"bytes,5,opt,name=peers_digest,json=peersDigest,proto3" json:"peers_digest,omitempty"` // of --peers, to see that all were started with the same
+	Instance      string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`                          // 32 hexadecimal digits, made once for a data directory
+	ClusterId     string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`       // empty while unknown
+	Empty         bool                   `protobuf:"varint,4,opt,name=empty,proto3" json:"empty,omitempty"`                               // the data directory has no Raft state
+	PeersDigest   string                 `protobuf:"bytes,5,opt,name=peers_digest,json=peersDigest,proto3" json:"peers_digest,omitempty"` // of --peers, which must match on all first members
 	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
 	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"` // leader, follower, candidate, starting
 	Applied       uint64                 `protobuf:"varint,8,opt,name=applied,proto3" json:"applied,omitempty"`
 	LastIndex     uint64                 `protobuf:"varint,9,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	Version       string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
 	HttpAddress   string                 `protobuf:"bytes,11,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	LeaderId      string                 `protobuf:"bytes,12,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`  // whom this replica follows now; empty if nobody
-	SetAside      bool                   `protobuf:"varint,13,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"` // a damaged folder was set aside: it founds no cluster
-	WallMs        int64                  `protobuf:"varint,14,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`       // its wall clock when it answered
+	LeaderId      string                 `protobuf:"bytes,12,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"` // leader that this replica follows; empty without one
+	Quarantined   bool                   `protobuf:"varint,13,opt,name=quarantined,proto3" json:"quarantined,omitempty"`          // has a quarantined data directory, so it must not bootstrap a cluster
+	WallMs        int64                  `protobuf:"varint,14,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`      // wall clock, Unix milliseconds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1305,9 +1305,9 @@ func (x *IdentifyResponse) GetLeaderId() string {
 	return ""
 }
 
-func (x *IdentifyResponse) GetSetAside() bool {
+func (x *IdentifyResponse) GetQuarantined() bool {
 	if x != nil {
-		return x.SetAside
+		return x.Quarantined
 	}
 	return false
 }
@@ -1323,12 +1323,12 @@ type AdmitRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ServerId  string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
 	Instance  string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
-	ClusterId string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty if not known
-	Address   string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`                      // HOST:PORT that the others dial; needed to rejoin
-	// The folder under this id was lost: give a new id, and remove the old one.
+	ClusterId string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty while unknown
+	Address   string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`                      // HOST:PORT that the others dial; required to rejoin
+	// The data directory of this id was lost: replace the id by a new one.
 	Rejoin        bool   `protobuf:"varint,5,opt,name=rejoin,proto3" json:"rejoin,omitempty"`
-	Stored        bool   `protobuf:"varint,6,opt,name=stored,proto3" json:"stored,omitempty"`                        // the folder holds Raft state, up to
-	LastIndex     uint64 `protobuf:"varint,7,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // the last entry of its log
+	Stored        bool   `protobuf:"varint,6,opt,name=stored,proto3" json:"stored,omitempty"`                        // the data directory has Raft state
+	LastIndex     uint64 `protobuf:"varint,7,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // of its log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1415,10 +1415,10 @@ func (x *AdmitRequest) GetLastIndex() uint64 {
 type AdmitResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	ServerId  string                 `protobuf:"bytes,2,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // the id to run under from now on
-	// The folder is older than what this instance has acknowledged: it must not
-	// start Raft.
-	Outdated      bool `protobuf:"varint,3,opt,name=outdated,proto3" json:"outdated,omitempty"`
+	ServerId  string                 `protobuf:"bytes,2,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // id to use from now on
+	// The data directory is older than what this instance has acknowledged: Raft must
+	// not start on it.
+	Stale         bool `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1467,16 +1467,16 @@ func (x *AdmitResponse) GetServerId() string {
 	return ""
 }
 
-func (x *AdmitResponse) GetOutdated() bool {
+func (x *AdmitResponse) GetStale() bool {
 	if x != nil {
-		return x.Outdated
+		return x.Stale
 	}
 	return false
 }
 
 type DigestsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"` // lowest index wanted
+	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"` // lowest index
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1913,7 +1913,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0eleader_changes\x18\t \x01(\x04R\rleaderChanges\x12\x1b\n" +
 	"\trss_bytes\x18\n" +
 	" \x01(\x04R\brssBytes\"\x11\n" +
-	"\x0fIdentifyRequest\"\x96\x03\n" +
+	"\x0fIdentifyRequest\"\x9b\x03\n" +
 	"\x10IdentifyResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -1929,8 +1929,8 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\x12!\n" +
 	"\fhttp_address\x18\v \x01(\tR\vhttpAddress\x12\x1b\n" +
-	"\tleader_id\x18\f \x01(\tR\bleaderId\x12\x1b\n" +
-	"\tset_aside\x18\r \x01(\bR\bsetAside\x12\x17\n" +
+	"\tleader_id\x18\f \x01(\tR\bleaderId\x12 \n" +
+	"\vquarantined\x18\r \x01(\bR\vquarantined\x12\x17\n" +
 	"\awall_ms\x18\x0e \x01(\x03R\x06wallMs\"\xcf\x01\n" +
 	"\fAdmitRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
@@ -1941,12 +1941,12 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x06rejoin\x18\x05 \x01(\bR\x06rejoin\x12\x16\n" +
 	"\x06stored\x18\x06 \x01(\bR\x06stored\x12\x1d\n" +
 	"\n" +
-	"last_index\x18\a \x01(\x04R\tlastIndex\"g\n" +
+	"last_index\x18\a \x01(\x04R\tlastIndex\"a\n" +
 	"\rAdmitResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
-	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1a\n" +
-	"\boutdated\x18\x03 \x01(\bR\boutdated\"$\n" +
+	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x14\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"$\n" +
 	"\x0eDigestsRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\"Z\n" +
 	"\x0fDigestsResponse\x12\x1b\n" +
@@ -1968,19 +1968,20 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\rR\x06number\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\rR\x05total\x12\x12\n" +
-	"\x04data\x18\x05 \x01(\fR\x04data2\xe6\x06\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data2\x80\x04\n" +
 	"\x0eClusterService\x12;\n" +
-	"\x06Status\x12\x17.dtask.v1.StatusRequest\x1a\x18.dtask.v1.StatusResponse\x12J\n" +
-	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x12J\n" +
-	"\vDrainWorker\x12\x1c.dtask.v1.DrainWorkerRequest\x1a\x1d.dtask.v1.DrainWorkerResponse\x12P\n" +
-	"\rUndrainWorker\x12\x1e.dtask.v1.UndrainWorkerRequest\x1a\x1f.dtask.v1.UndrainWorkerResponse\x128\n" +
-	"\x05Stats\x12\x16.dtask.v1.StatsRequest\x1a\x17.dtask.v1.StatsResponse\x12A\n" +
+	"\x06Status\x12\x17.dtask.v1.StatusRequest\x1a\x18.dtask.v1.StatusResponse\x12A\n" +
 	"\bIdentify\x12\x19.dtask.v1.IdentifyRequest\x1a\x1a.dtask.v1.IdentifyResponse\x128\n" +
 	"\x05Admit\x12\x16.dtask.v1.AdmitRequest\x1a\x17.dtask.v1.AdmitResponse\x12D\n" +
 	"\tAddMember\x12\x1a.dtask.v1.AddMemberRequest\x1a\x1b.dtask.v1.AddMemberResponse\x12M\n" +
 	"\fRemoveMember\x12\x1d.dtask.v1.RemoveMemberRequest\x1a\x1e.dtask.v1.RemoveMemberResponse\x12_\n" +
 	"\x12TransferLeadership\x12#.dtask.v1.TransferLeadershipRequest\x1a$.dtask.v1.TransferLeadershipResponse\x12>\n" +
-	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse\x12@\n" +
+	"\aDigests\x12\x18.dtask.v1.DigestsRequest\x1a\x19.dtask.v1.DigestsResponse2\xf4\x02\n" +
+	"\fAdminService\x12J\n" +
+	"\vListWorkers\x12\x1c.dtask.v1.ListWorkersRequest\x1a\x1d.dtask.v1.ListWorkersResponse\x12J\n" +
+	"\vDrainWorker\x12\x1c.dtask.v1.DrainWorkerRequest\x1a\x1d.dtask.v1.DrainWorkerResponse\x12P\n" +
+	"\rUndrainWorker\x12\x1e.dtask.v1.UndrainWorkerRequest\x1a\x1f.dtask.v1.UndrainWorkerResponse\x128\n" +
+	"\x05Stats\x12\x16.dtask.v1.StatsRequest\x1a\x17.dtask.v1.StatsResponse\x12@\n" +
 	"\aHistory\x12\x18.dtask.v1.HistoryRequest\x1a\x19.dtask.v1.HistoryResponse0\x01B/Z-github.com/dtask/dtask/proto/dtask/v1;dtaskv1b\x06proto3"
 
 var (
@@ -2038,29 +2039,29 @@ var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	24, // 6: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
 	27, // 7: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
 	0,  // 8: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	9,  // 9: dtask.v1.ClusterService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	12, // 10: dtask.v1.ClusterService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	14, // 11: dtask.v1.ClusterService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	16, // 12: dtask.v1.ClusterService.Stats:input_type -> dtask.v1.StatsRequest
-	18, // 13: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	20, // 14: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	3,  // 15: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	5,  // 16: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	7,  // 17: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	22, // 18: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	25, // 19: dtask.v1.ClusterService.History:input_type -> dtask.v1.HistoryRequest
+	18, // 9: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	20, // 10: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	3,  // 11: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	5,  // 12: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	7,  // 13: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	22, // 14: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	9,  // 15: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	12, // 16: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	14, // 17: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	16, // 18: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	25, // 19: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
 	1,  // 20: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	10, // 21: dtask.v1.ClusterService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	13, // 22: dtask.v1.ClusterService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	15, // 23: dtask.v1.ClusterService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	17, // 24: dtask.v1.ClusterService.Stats:output_type -> dtask.v1.StatsResponse
-	19, // 25: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	21, // 26: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	4,  // 27: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	6,  // 28: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	8,  // 29: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	23, // 30: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	26, // 31: dtask.v1.ClusterService.History:output_type -> dtask.v1.HistoryResponse
+	19, // 21: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	21, // 22: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	4,  // 23: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	6,  // 24: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	8,  // 25: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	23, // 26: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	10, // 27: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	13, // 28: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	15, // 29: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	17, // 30: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	26, // 31: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
 	20, // [20:32] is the sub-list for method output_type
 	8,  // [8:20] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name
@@ -2081,7 +2082,7 @@ func file_dtask_v1_cluster_proto_init() {
 			NumEnums:      0,
 			NumMessages:   30,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_dtask_v1_cluster_proto_goTypes,
 		DependencyIndexes: file_dtask_v1_cluster_proto_depIdxs,

@@ -20,53 +20,38 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	ClusterService_Status_FullMethodName             = "/dtask.v1.ClusterService/Status"
-	ClusterService_ListWorkers_FullMethodName        = "/dtask.v1.ClusterService/ListWorkers"
-	ClusterService_DrainWorker_FullMethodName        = "/dtask.v1.ClusterService/DrainWorker"
-	ClusterService_UndrainWorker_FullMethodName      = "/dtask.v1.ClusterService/UndrainWorker"
-	ClusterService_Stats_FullMethodName              = "/dtask.v1.ClusterService/Stats"
 	ClusterService_Identify_FullMethodName           = "/dtask.v1.ClusterService/Identify"
 	ClusterService_Admit_FullMethodName              = "/dtask.v1.ClusterService/Admit"
 	ClusterService_AddMember_FullMethodName          = "/dtask.v1.ClusterService/AddMember"
 	ClusterService_RemoveMember_FullMethodName       = "/dtask.v1.ClusterService/RemoveMember"
 	ClusterService_TransferLeadership_FullMethodName = "/dtask.v1.ClusterService/TransferLeadership"
 	ClusterService_Digests_FullMethodName            = "/dtask.v1.ClusterService/Digests"
-	ClusterService_History_FullMethodName            = "/dtask.v1.ClusterService/History"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ClusterService tells about coordinators and workers, and is how coordinators
-// find and check each other.
+// ClusterService reports and changes who the members of the cluster are. Replicas
+// also use it to find and check each other.
 type ClusterServiceClient interface {
-	// Status is answered by any replica within 2 s, with or without a leader.
+	// Status lists the members. Any replica answers within 2 s, with or without a
+	// leader.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
-	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
-	// DrainWorker keeps a worker from being given anything new; what it runs may
-	// go on until a deadline and is then handed back. It answers once that holds.
-	// A second call replaces deadline and reason.
-	DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error)
-	// UndrainWorker lets a worker work again.
-	UndrainWorker(ctx context.Context, in *UndrainWorkerRequest, opts ...grpc.CallOption) (*UndrainWorkerResponse, error)
-	// Stats are this replica's own counters since it started.
-	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
-	// Identify tells who this replica is; answered before Raft runs.
+	// Identify describes the replica that answers, also before Raft runs.
 	Identify(ctx context.Context, in *IdentifyRequest, opts ...grpc.CallOption) (*IdentifyResponse, error)
 	// Admit asks the leader to let an instance run under its server id.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
-	// AddMember adds a replica that waits under its address; it gets a vote when it
-	// has caught up. One change at a time.
+	// AddMember adds a running, empty replica as a non-voter. It becomes a voter when
+	// it has caught up. Members change one at a time.
 	AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error)
-	// RemoveMember removes a replica for good: its id is never used again.
+	// RemoveMember removes a replica. Its id is never used again.
 	RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*RemoveMemberResponse, error)
-	// TransferLeadership hands leadership to another voter.
+	// TransferLeadership makes another voter the leader.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
-	// Digests tells this replica's recent state digests, for comparison.
+	// Digests returns recent state digests of the replica that answers, for
+	// comparison.
 	Digests(ctx context.Context, in *DigestsRequest, opts ...grpc.CallOption) (*DigestsResponse, error)
-	// History tells jobs that have ended and left the replicated state, for a
-	// replica that lacks them. It may be asked again at any time, from any place on.
-	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HistoryResponse], error)
 }
 
 type clusterServiceClient struct {
@@ -81,46 +66,6 @@ func (c *clusterServiceClient) Status(ctx context.Context, in *StatusRequest, op
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StatusResponse)
 	err := c.cc.Invoke(ctx, ClusterService_Status_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *clusterServiceClient) ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListWorkersResponse)
-	err := c.cc.Invoke(ctx, ClusterService_ListWorkers_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *clusterServiceClient) DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(DrainWorkerResponse)
-	err := c.cc.Invoke(ctx, ClusterService_DrainWorker_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *clusterServiceClient) UndrainWorker(ctx context.Context, in *UndrainWorkerRequest, opts ...grpc.CallOption) (*UndrainWorkerResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(UndrainWorkerResponse)
-	err := c.cc.Invoke(ctx, ClusterService_UndrainWorker_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *clusterServiceClient) Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(StatsResponse)
-	err := c.cc.Invoke(ctx, ClusterService_Stats_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -187,59 +132,30 @@ func (c *clusterServiceClient) Digests(ctx context.Context, in *DigestsRequest, 
 	return out, nil
 }
 
-func (c *clusterServiceClient) History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HistoryResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[0], ClusterService_History_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[HistoryRequest, HistoryResponse]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ClusterService_HistoryClient = grpc.ServerStreamingClient[HistoryResponse]
-
 // ClusterServiceServer is the server API for ClusterService service.
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
 //
-// ClusterService tells about coordinators and workers, and is how coordinators
-// find and check each other.
+// ClusterService reports and changes who the members of the cluster are. Replicas
+// also use it to find and check each other.
 type ClusterServiceServer interface {
-	// Status is answered by any replica within 2 s, with or without a leader.
+	// Status lists the members. Any replica answers within 2 s, with or without a
+	// leader.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
-	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
-	// DrainWorker keeps a worker from being given anything new; what it runs may
-	// go on until a deadline and is then handed back. It answers once that holds.
-	// A second call replaces deadline and reason.
-	DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error)
-	// UndrainWorker lets a worker work again.
-	UndrainWorker(context.Context, *UndrainWorkerRequest) (*UndrainWorkerResponse, error)
-	// Stats are this replica's own counters since it started.
-	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
-	// Identify tells who this replica is; answered before Raft runs.
+	// Identify describes the replica that answers, also before Raft runs.
 	Identify(context.Context, *IdentifyRequest) (*IdentifyResponse, error)
 	// Admit asks the leader to let an instance run under its server id.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)
-	// AddMember adds a replica that waits under its address; it gets a vote when it
-	// has caught up. One change at a time.
+	// AddMember adds a running, empty replica as a non-voter. It becomes a voter when
+	// it has caught up. Members change one at a time.
 	AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error)
-	// RemoveMember removes a replica for good: its id is never used again.
+	// RemoveMember removes a replica. Its id is never used again.
 	RemoveMember(context.Context, *RemoveMemberRequest) (*RemoveMemberResponse, error)
-	// TransferLeadership hands leadership to another voter.
+	// TransferLeadership makes another voter the leader.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
-	// Digests tells this replica's recent state digests, for comparison.
+	// Digests returns recent state digests of the replica that answers, for
+	// comparison.
 	Digests(context.Context, *DigestsRequest) (*DigestsResponse, error)
-	// History tells jobs that have ended and left the replicated state, for a
-	// replica that lacks them. It may be asked again at any time, from any place on.
-	History(*HistoryRequest, grpc.ServerStreamingServer[HistoryResponse]) error
 	mustEmbedUnimplementedClusterServiceServer()
 }
 
@@ -252,18 +168,6 @@ type UnimplementedClusterServiceServer struct{}
 
 func (UnimplementedClusterServiceServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
-}
-func (UnimplementedClusterServiceServer) ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ListWorkers not implemented")
-}
-func (UnimplementedClusterServiceServer) DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method DrainWorker not implemented")
-}
-func (UnimplementedClusterServiceServer) UndrainWorker(context.Context, *UndrainWorkerRequest) (*UndrainWorkerResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method UndrainWorker not implemented")
-}
-func (UnimplementedClusterServiceServer) Stats(context.Context, *StatsRequest) (*StatsResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
 }
 func (UnimplementedClusterServiceServer) Identify(context.Context, *IdentifyRequest) (*IdentifyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Identify not implemented")
@@ -282,9 +186,6 @@ func (UnimplementedClusterServiceServer) TransferLeadership(context.Context, *Tr
 }
 func (UnimplementedClusterServiceServer) Digests(context.Context, *DigestsRequest) (*DigestsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Digests not implemented")
-}
-func (UnimplementedClusterServiceServer) History(*HistoryRequest, grpc.ServerStreamingServer[HistoryResponse]) error {
-	return status.Error(codes.Unimplemented, "method History not implemented")
 }
 func (UnimplementedClusterServiceServer) mustEmbedUnimplementedClusterServiceServer() {}
 func (UnimplementedClusterServiceServer) testEmbeddedByValue()                        {}
@@ -321,78 +222,6 @@ func _ClusterService_Status_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ClusterServiceServer).Status(ctx, req.(*StatusRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ClusterService_ListWorkers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListWorkersRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ClusterServiceServer).ListWorkers(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ClusterService_ListWorkers_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServiceServer).ListWorkers(ctx, req.(*ListWorkersRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ClusterService_DrainWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(DrainWorkerRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ClusterServiceServer).DrainWorker(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ClusterService_DrainWorker_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServiceServer).DrainWorker(ctx, req.(*DrainWorkerRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ClusterService_UndrainWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(UndrainWorkerRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ClusterServiceServer).UndrainWorker(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ClusterService_UndrainWorker_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServiceServer).UndrainWorker(ctx, req.(*UndrainWorkerRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ClusterService_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(StatsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ClusterServiceServer).Stats(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ClusterService_Stats_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServiceServer).Stats(ctx, req.(*StatsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -505,17 +334,6 @@ func _ClusterService_Digests_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ClusterService_History_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(HistoryRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(ClusterServiceServer).History(m, &grpc.GenericServerStream[HistoryRequest, HistoryResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ClusterService_HistoryServer = grpc.ServerStreamingServer[HistoryResponse]
-
 // ClusterService_ServiceDesc is the grpc.ServiceDesc for ClusterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -526,22 +344,6 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Status",
 			Handler:    _ClusterService_Status_Handler,
-		},
-		{
-			MethodName: "ListWorkers",
-			Handler:    _ClusterService_ListWorkers_Handler,
-		},
-		{
-			MethodName: "DrainWorker",
-			Handler:    _ClusterService_DrainWorker_Handler,
-		},
-		{
-			MethodName: "UndrainWorker",
-			Handler:    _ClusterService_UndrainWorker_Handler,
-		},
-		{
-			MethodName: "Stats",
-			Handler:    _ClusterService_Stats_Handler,
 		},
 		{
 			MethodName: "Identify",
@@ -568,10 +370,282 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ClusterService_Digests_Handler,
 		},
 	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "dtask/v1/cluster.proto",
+}
+
+const (
+	AdminService_ListWorkers_FullMethodName   = "/dtask.v1.AdminService/ListWorkers"
+	AdminService_DrainWorker_FullMethodName   = "/dtask.v1.AdminService/DrainWorker"
+	AdminService_UndrainWorker_FullMethodName = "/dtask.v1.AdminService/UndrainWorker"
+	AdminService_Stats_FullMethodName         = "/dtask.v1.AdminService/Stats"
+	AdminService_History_FullMethodName       = "/dtask.v1.AdminService/History"
+)
+
+// AdminServiceClient is the client API for AdminService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// AdminService manages the workers, and exposes counters and the history of one
+// replica.
+type AdminServiceClient interface {
+	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
+	// DrainWorker stops assigning work to a worker. Running attempts may finish until
+	// a deadline; then they are requeued. The call returns once the order is stored.
+	// A second call replaces deadline and reason.
+	DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error)
+	// UndrainWorker cancels the draining of a worker.
+	UndrainWorker(ctx context.Context, in *UndrainWorkerRequest, opts ...grpc.CallOption) (*UndrainWorkerResponse, error)
+	// Stats returns the counters of the replica that answers, since it started.
+	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
+	// History streams finished jobs that have left the replicated state, for a replica
+	// that lacks them. A call may be repeated, and may start at any position.
+	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HistoryResponse], error)
+}
+
+type adminServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewAdminServiceClient(cc grpc.ClientConnInterface) AdminServiceClient {
+	return &adminServiceClient{cc}
+}
+
+func (c *adminServiceClient) ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListWorkersResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListWorkers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainWorkerResponse)
+	err := c.cc.Invoke(ctx, AdminService_DrainWorker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) UndrainWorker(ctx context.Context, in *UndrainWorkerRequest, opts ...grpc.CallOption) (*UndrainWorkerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UndrainWorkerResponse)
+	err := c.cc.Invoke(ctx, AdminService_UndrainWorker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StatsResponse)
+	err := c.cc.Invoke(ctx, AdminService_Stats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HistoryResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_History_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[HistoryRequest, HistoryResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_HistoryClient = grpc.ServerStreamingClient[HistoryResponse]
+
+// AdminServiceServer is the server API for AdminService service.
+// All implementations must embed UnimplementedAdminServiceServer
+// for forward compatibility.
+//
+// AdminService manages the workers, and exposes counters and the history of one
+// replica.
+type AdminServiceServer interface {
+	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
+	// DrainWorker stops assigning work to a worker. Running attempts may finish until
+	// a deadline; then they are requeued. The call returns once the order is stored.
+	// A second call replaces deadline and reason.
+	DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error)
+	// UndrainWorker cancels the draining of a worker.
+	UndrainWorker(context.Context, *UndrainWorkerRequest) (*UndrainWorkerResponse, error)
+	// Stats returns the counters of the replica that answers, since it started.
+	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
+	// History streams finished jobs that have left the replicated state, for a replica
+	// that lacks them. A call may be repeated, and may start at any position.
+	History(*HistoryRequest, grpc.ServerStreamingServer[HistoryResponse]) error
+	mustEmbedUnimplementedAdminServiceServer()
+}
+
+// UnimplementedAdminServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedAdminServiceServer struct{}
+
+func (UnimplementedAdminServiceServer) ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListWorkers not implemented")
+}
+func (UnimplementedAdminServiceServer) DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainWorker not implemented")
+}
+func (UnimplementedAdminServiceServer) UndrainWorker(context.Context, *UndrainWorkerRequest) (*UndrainWorkerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UndrainWorker not implemented")
+}
+func (UnimplementedAdminServiceServer) Stats(context.Context, *StatsRequest) (*StatsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
+}
+func (UnimplementedAdminServiceServer) History(*HistoryRequest, grpc.ServerStreamingServer[HistoryResponse]) error {
+	return status.Error(codes.Unimplemented, "method History not implemented")
+}
+func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
+func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
+
+// UnsafeAdminServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to AdminServiceServer will
+// result in compilation errors.
+type UnsafeAdminServiceServer interface {
+	mustEmbedUnimplementedAdminServiceServer()
+}
+
+func RegisterAdminServiceServer(s grpc.ServiceRegistrar, srv AdminServiceServer) {
+	// If the following call panics, it indicates UnimplementedAdminServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&AdminService_ServiceDesc, srv)
+}
+
+func _AdminService_ListWorkers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListWorkersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListWorkers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListWorkers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListWorkers(ctx, req.(*ListWorkersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_DrainWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainWorkerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).DrainWorker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_DrainWorker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).DrainWorker(ctx, req.(*DrainWorkerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_UndrainWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UndrainWorkerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).UndrainWorker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_UndrainWorker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).UndrainWorker(ctx, req.(*UndrainWorkerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StatsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Stats(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Stats_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Stats(ctx, req.(*StatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_History_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(HistoryRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).History(m, &grpc.GenericServerStream[HistoryRequest, HistoryResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_HistoryServer = grpc.ServerStreamingServer[HistoryResponse]
+
+// AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var AdminService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "dtask.v1.AdminService",
+	HandlerType: (*AdminServiceServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ListWorkers",
+			Handler:    _AdminService_ListWorkers_Handler,
+		},
+		{
+			MethodName: "DrainWorker",
+			Handler:    _AdminService_DrainWorker_Handler,
+		},
+		{
+			MethodName: "UndrainWorker",
+			Handler:    _AdminService_UndrainWorker_Handler,
+		},
+		{
+			MethodName: "Stats",
+			Handler:    _AdminService_Stats_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "History",
-			Handler:       _ClusterService_History_Handler,
+			Handler:       _AdminService_History_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -1,4 +1,4 @@
-package api
+package coordinator
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/dtask/dtask/coordinator/history"
+	"github.com/dtask/dtask/coordinator/membership"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -41,7 +42,7 @@ func (c silenced) Write(b []byte) (int, error) {
 
 // endless sends one piece of history, and then nothing.
 type endless struct {
-	dtaskv1.UnimplementedClusterServiceServer
+	dtaskv1.UnimplementedAdminServiceServer
 }
 
 func (endless) History(_ *dtaskv1.HistoryRequest, stream grpc.ServerStreamingServer[dtaskv1.HistoryResponse]) error {
@@ -59,18 +60,18 @@ func TestHistoryIsNotFetchedForEverFromWhoIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bufconn.Listen(1 << 16)
 		server := grpc.NewServer()
-		dtaskv1.RegisterClusterServiceServer(server, endless{})
+		dtaskv1.RegisterAdminServiceServer(server, endless{})
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(l) }()
 		var gone atomic.Bool
-		peers := NewPeers(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		peers := membership.NewPeers(func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := l.DialContext(ctx)
 			return silenced{conn, &gone}, err
-		}))
+		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began := time.Now()
-		_, err := peers.History("silent").Fetch(ctx, history.Position{}, 10, func(history.Chunk, bool) error {
+		_, err := historySource{peers, "silent"}.Fetch(ctx, history.Position{}, 10, func(history.Chunk, bool) error {
 			gone.Store(true)
 			return nil
 		})

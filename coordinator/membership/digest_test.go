@@ -1,4 +1,4 @@
-package api
+package membership
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/fsm"
 )
 
@@ -25,10 +26,10 @@ type board struct {
 func (b *board) comparer(self string, all ...string) *Comparer {
 	return NewComparer(ComparerConfig{
 		ServerID: self, Logger: slog.New(slog.DiscardHandler),
-		Members: func() []Member {
-			var members []Member
+		Members: func() []raftnode.Server {
+			var members []raftnode.Server
 			for _, id := range all {
-				members = append(members, Member{id, id, true})
+				members = append(members, raftnode.Server{ID: id, Address: id, Voter: true})
 			}
 			return members
 		},
@@ -63,9 +64,9 @@ func (b *board) from(id string, from uint64) []fsm.Mark {
 }
 
 // run makes marks from index 1 on, one for each letter.
-func run(digests string) []fsm.Mark {
+func run(letters string) []fsm.Mark {
 	var list []fsm.Mark
-	for i, d := range digests {
+	for i, d := range letters {
 		list = append(list, fsm.Mark{Index: uint64(i) + 1, Digest: uint64(d)})
 	}
 	return list
@@ -161,14 +162,14 @@ func TestTheComparerNoticesAFlippedField(t *testing.T) {
 				f(r)
 			}
 		}
-		everywhere(func(r *replica) { r.submit(t, "x", task("a"), task("b")) })
+		everywhere(func(r *replica) { r.submit(t) })
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one that notices nothing would keep virtual time going
 		defer cancel()
 		go func() { ended <- c.Run(ctx) }()
 		time.Sleep(10 * time.Second)
 		replicas["n1"].machine.Flip(fsm.TaskRef{Job: 1, Index: 1})
-		everywhere(func(r *replica) { r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "r"}) })
+		everywhere(func(r *replica) { r.op(t, &fsm.CancelJob{Job: 1, Reason: "r"}) })
 		flipped := time.Now()
 		err := <-ended
 		var diverged *DivergedError

@@ -1,0 +1,63 @@
+package membership
+
+import (
+	"fmt"
+	"time"
+)
+
+// Kind is what an Error means to the caller.
+type Kind uint8
+
+// The kinds of errors. In all of them nothing has happened.
+const (
+	NotLeader Kind = iota + 1 // another replica leads, or will
+	Busy                      // the call may be repeated after a pause
+	NotFound                  // there is no such member
+	Conflict                  // the member's state does not allow the call
+	Invalid                   // the request breaks a rule
+	Refused                   // the cluster does not accept the replica or the change
+)
+
+// Error is an error with its kind.
+type Error struct {
+	Kind       Kind
+	Message    string
+	RetryAfter time.Duration // with Busy; 0 = the default of package api
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+var errNotLeader = &Error{Kind: NotLeader, Message: "this replica is not the leader"}
+
+// errChanging is returned for a second change at the same time.
+var errChanging = busy("another change of the members is in progress: one at a time")
+
+func invalid(message string) error { return &Error{Kind: Invalid, Message: message} }
+
+func notFound(serverID string) error {
+	return &Error{Kind: NotFound, Message: fmt.Sprintf("server %q not found; dtaskctl cluster status lists the members", serverID)}
+}
+
+func refused(format string, args ...any) error {
+	return &Error{Kind: Refused, Message: fmt.Sprintf(format, args...)}
+}
+
+// busy is for calls that can succeed after a second.
+func busy(format string, args ...any) error {
+	return &Error{Kind: Busy, Message: fmt.Sprintf(format, args...), RetryAfter: time.Second}
+}
+
+func otherInstance(serverID string) error {
+	return refused("server id %s is recorded with another data directory: its own was lost or replaced; "+
+		"start it with its old data directory, or with --auto-rejoin to get a new server id", serverID)
+}
+
+func wasRemoved(serverID string) error {
+	return refused("server %s was removed from the cluster and its id cannot be reused; to add it again, start it with an "+
+		"empty data directory and a new --id, and run dtaskctl cluster add", serverID)
+}
+
+func catchingUp(serverID string) error {
+	return busy("server %s is catching up: members change one at a time", serverID)
+}

@@ -1,0 +1,152 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// Recorder stores which instance a server id belongs to; a term's sequencer is one.
+type Recorder interface {
+	// Admit returns when the record is stored. It returns a
+	// *sequencer.RejectedError if the server id belongs to another instance.
+	Admit(ctx context.Context, r fsm.Replica) error
+}
+
+// Node is what this package needs of Raft; *raftnode.Node has it. A change returns
+// when it is committed.
+type Node interface {
+	// Servers returns the members of the cluster's configuration.
+	Servers() []raftnode.Server
+	// Leader returns id and address of the leader, both empty if unknown.
+	Leader() (id, address string)
+	Term() uint64
+	// State returns leader, follower, candidate or shutdown.
+	State() string
+	LastIndex() uint64
+	CommitIndex() uint64
+
+	AddNonvoter(ctx context.Context, id, address string) error
+	AddVoter(ctx context.Context, id, address string) error
+	Remove(ctx context.Context, id string) error
+	// Transfer makes the voter with the longest log the leader, TransferTo a given
+	// one.
+	Transfer(ctx context.Context) error
+	TransferTo(ctx context.Context, id string) error
+	// Barrier returns when all earlier proposals are committed and applied.
+	Barrier(ctx context.Context) (term uint64, err error)
+	// Stored returns an index up to which a member is known to have stored the log.
+	Stored(id string) uint64
+	// Heard returns when a member last answered the leader; the zero time if never.
+	Heard(id string) time.Time
+}
+
+// Self is what this replica reports about itself.
+type Self struct {
+	Instance    string // 32 hexadecimal digits, made once for a data directory
+	ClusterID   string // empty while unknown
+	Empty       bool   // the data directory has no Raft state
+	Quarantined bool   // it has a quarantined data directory
+	PeersDigest string // of --peers
+	Version     string
+	HTTPAddress string
+	WallMS      int64 // wall clock, Unix milliseconds
+}
+
+// Config is what a Service needs. Everything is required. The functions are called
+// from many goroutines and must not block.
+type Config struct {
+	ServerID string
+	Machine  *fsm.Machine
+	Self     func() Self
+	// Node returns the running node; the nil interface until Raft runs.
+	Node func() Node
+	// Recorder returns the current term; the nil interface outside of one.
+	Recorder func() Recorder
+	// Confirm returns nil once a quorum has confirmed that this replica leads and
+	// has applied everything that was acknowledged before.
+	Confirm func(context.Context) error
+	// Peers are the connections to the other replicas. The Service does not close
+	// them.
+	Peers  *Peers
+	Logger *slog.Logger
+}
+
+// Service implements dtaskv1.ClusterServiceServer. Its methods are safe for
+// concurrent use.
+type Service struct {
+	dtaskv1.UnimplementedClusterServiceServer
+
+	cfg      Config
+	changing sync.Mutex // held while the members change
+	alarm    atomic.Pointer[string]
+}
+
+// New makes a service. The caller registers it with a gRPC server whose interceptors
+// turn *Error into a status.
+func New(cfg Config) (*Service, error) {
+	if cfg.ServerID == "" || cfg.Machine == nil || cfg.Self == nil || cfg.Node == nil || cfg.Recorder == nil || cfg.Confirm == nil || cfg.Peers == nil || cfg.Logger == nil {
+		return nil, errors.New("membership: incomplete configuration")
+	}
+	return &Service{cfg: cfg}, nil
+}
+
+// SetAlarm sets what Status shows while replicas disagree; empty when they agree
+// again.
+func (s *Service) SetAlarm(message string) { s.alarm.Store(&message) }
+
+// Members returns the cluster's configuration, this replica included; empty until
+// Raft runs.
+func (s *Service) Members() []raftnode.Server {
+	if node := s.cfg.Node(); node != nil {
+		return node.Servers()
+	}
+	return nil
+}
+
+// stateStarting is the state in Identify until Raft runs.
+const stateStarting = "starting"
+
+// Identify implements ClusterService. It needs no Raft and never waits.
+func (s *Service) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
+	return s.identify(), nil
+}
+
+func (s *Service) identify() *dtaskv1.IdentifyResponse {
+	self := s.cfg.Self()
+	resp := &dtaskv1.IdentifyResponse{
+		ServerId: s.cfg.ServerID, Instance: self.Instance, ClusterId: self.ClusterID, Empty: self.Empty, Quarantined: self.Quarantined,
+		PeersDigest: self.PeersDigest, Version: self.Version, HttpAddress: self.HTTPAddress, State: stateStarting,
+		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
+	}
+	if node := s.cfg.Node(); node != nil {
+		resp.Term, resp.State, resp.LastIndex = node.Term(), node.State(), node.LastIndex()
+		resp.LeaderId, _ = node.Leader()
+	}
+	return resp
+}
+
+// Digests implements ClusterService.
+func (s *Service) Digests(_ context.Context, r *dtaskv1.DigestsRequest) (*dtaskv1.DigestsResponse, error) {
+	resp := &dtaskv1.DigestsResponse{ServerId: s.cfg.ServerID}
+	for _, m := range s.cfg.Machine.Marks(r.GetFrom()) {
+		resp.Digests = append(resp.Digests, &dtaskv1.Digest{Index: m.Index, Value: m.Digest})
+	}
+	return resp, nil
+}
+
+// leading returns the term and the node if this replica is confirmed to lead.
+func (s *Service) leading(ctx context.Context) (Recorder, Node, error) {
+	recorder, node := s.cfg.Recorder(), s.cfg.Node()
+	if recorder == nil || node == nil {
+		return nil, nil, errNotLeader
+	}
+	return recorder, node, s.cfg.Confirm(ctx)
+}

@@ -1,0 +1,110 @@
+package membership
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/raftnode"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// identifyTimeout is how long a replica may take to identify itself before it counts
+// as unreachable.
+const identifyTimeout = time.Second
+
+// States of a member in Status.
+const (
+	memberLeader      = "leader"
+	memberFollower    = "follower"
+	memberCandidate   = "candidate"
+	memberUnreachable = "unreachable"
+)
+
+// Status implements ClusterService. It needs no leader: it asks every member, and
+// the leader is a member that reports to lead.
+func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv1.StatusResponse, error) {
+	members := s.Members()
+	if len(members) == 0 { // Raft does not run yet
+		members = []raftnode.Server{{ID: s.cfg.ServerID}}
+	} else {
+		s.cfg.Peers.retain(members)
+	}
+	self := s.identify()
+	answers := s.askMembers(ctx, members, self)
+	leader := leaderOf(answers)
+
+	resp := &dtaskv1.StatusResponse{Leader: leader.GetServerId(), ClusterId: self.GetClusterId(), Replica: s.cfg.ServerID}
+	if alarm := s.alarm.Load(); alarm != nil {
+		resp.Alarm = *alarm
+	}
+	// The lag is measured in applied entries: raft's own entries, which are never
+	// applied, may stay at the end of the leader's log for days.
+	furthest := leader.GetApplied()
+	for _, a := range answers {
+		resp.Term = max(resp.GetTerm(), a.GetTerm())
+		if leader == nil {
+			furthest = max(furthest, a.GetApplied())
+		}
+	}
+	for i, m := range members {
+		resp.Members = append(resp.Members, memberStatus(m, answers[i], furthest))
+	}
+	return resp, nil
+}
+
+// askMembers asks all members at once to identify themselves. The result is nil for
+// those that do not answer in time, or are other servers.
+func (s *Service) askMembers(ctx context.Context, members []raftnode.Server, self *dtaskv1.IdentifyResponse) []*dtaskv1.IdentifyResponse {
+	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
+	defer cancel()
+	answers := make([]*dtaskv1.IdentifyResponse, len(members))
+	var asking sync.WaitGroup
+	for i, m := range members {
+		if m.ID == s.cfg.ServerID {
+			answers[i] = self
+			continue
+		}
+		asking.Go(func() {
+			a, err := s.cfg.Peers.Identify(ctx, m.Address)
+			if err == nil && a.GetServerId() == m.ID && !isForeign(a, self) {
+				answers[i] = a
+			}
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+// isForeign reports whether two replicas are known to belong to different clusters.
+func isForeign(a, b *dtaskv1.IdentifyResponse) bool {
+	return a.GetClusterId() != "" && b.GetClusterId() != "" && a.GetClusterId() != b.GetClusterId()
+}
+
+// leaderOf finds the leader among the answers: of several, the one with the highest
+// term; nil without one.
+func leaderOf(answers []*dtaskv1.IdentifyResponse) *dtaskv1.IdentifyResponse {
+	var leader *dtaskv1.IdentifyResponse
+	for _, a := range answers {
+		if a.GetState() == memberLeader && (leader == nil || a.GetTerm() > leader.GetTerm()) {
+			leader = a
+		}
+	}
+	return leader
+}
+
+// memberStatus shows a member with its answer, which may be nil.
+func memberStatus(m raftnode.Server, a *dtaskv1.IdentifyResponse, furthest uint64) *dtaskv1.Member {
+	view := &dtaskv1.Member{Id: m.ID, Address: m.Address, State: memberUnreachable, Voter: m.Voter}
+	switch a.GetState() {
+	case memberLeader, memberFollower, memberCandidate:
+		view.State = a.GetState()
+	case stateStarting:
+		view.State = memberCandidate
+	default:
+		return view
+	}
+	view.Applied, view.Version, view.HttpAddress = a.GetApplied(), a.GetVersion(), a.GetHttpAddress()
+	view.Lag = furthest - min(furthest, a.GetApplied())
+	return view
+}

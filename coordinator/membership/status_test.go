@@ -1,0 +1,182 @@
+package membership
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/dtask/dtask/coordinator/raftnode"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func TestIdentifyIsAnsweredBeforeRaftRuns(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.noRaft = true
+	r.leads = false
+	got, err := r.Identify(t.Context(), &dtaskv1.IdentifyRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &dtaskv1.IdentifyResponse{
+		ServerId: "n1", Instance: testInstance, ClusterId: testCluster, PeersDigest: "d", Version: "v", HttpAddress: "h:1",
+		State: "starting", Applied: r.machine.Index(),
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+	r.noRaft = false
+	r.last = 9
+	want.State, want.Term, want.LastIndex, want.LeaderId = "leader", 1, 9, "n1"
+	got, err = r.Identify(t.Context(), &dtaskv1.IdentifyRequest{})
+	if diff := cmp.Diff(want, got, protocmp.Transform()); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}
+
+func TestDigestsAreTheMachinesMarks(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.submit(t)
+	got, err := r.Digests(t.Context(), &dtaskv1.DigestsRequest{From: 2})
+	if err != nil || got.GetServerId() != "n1" {
+		t.Fatal(got, err)
+	}
+	want := r.machine.Marks(2)
+	if len(got.GetDigests()) != len(want) || len(want) == 0 {
+		t.Fatalf("got %d digests, want %d", len(got.GetDigests()), len(want))
+	}
+	for i, d := range got.GetDigests() {
+		if d.GetIndex() != want[i].Index || d.GetValue() != want[i].Digest {
+			t.Errorf("got %v, want %v", d, want[i])
+		}
+	}
+}
+
+func says(id, state string, term, applied, last uint64) *dtaskv1.IdentifyResponse {
+	return &dtaskv1.IdentifyResponse{ServerId: id, State: state, Term: term, Applied: applied, LastIndex: last, ClusterId: testCluster}
+}
+
+func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		self   string // state of n1, in term 5 with its log at 100, raft's own entries from 3 on
+		n2     *otherReplica
+		n3     *otherReplica // nil = gone
+		leader string
+		term   uint64
+		states string
+		lags   []uint64
+	}{
+		{
+			"a dead member", "leader", &otherReplica{response: says("n2", "follower", 5, 1, 100)}, nil,
+			"n1", 5, "leader follower unreachable",
+			[]uint64{0, 1, 0},
+		},
+		{
+			"a dead leader", "follower", &otherReplica{response: says("n2", "candidate", 6, 90, 120)}, nil,
+			"", 6, "follower candidate unreachable",
+			[]uint64{88, 0, 0},
+		},
+		{
+			"a leader that hangs", "follower", &otherReplica{response: says("n2", "follower", 5, 90, 100)}, &otherReplica{hang: true},
+			"", 5, "follower follower unreachable",
+			[]uint64{88, 0, 0},
+		},
+		{
+			"two leaders", "leader", &otherReplica{response: says("n2", "leader", 6, 200, 210)}, &otherReplica{response: says("n3", "follower", 6, 199, 210)},
+			"n2", 6, "leader leader follower",
+			[]uint64{198, 0, 1},
+		},
+		{
+			"another one at the address", "leader", &otherReplica{response: says("n7", "leader", 9, 90, 100)}, &otherReplica{response: &dtaskv1.IdentifyResponse{
+				ServerId: "n3", State: "leader", Term: 9, ClusterId: "another",
+			}},
+			"n1", 5, "leader unreachable unreachable",
+			[]uint64{0, 0, 0},
+		},
+		{
+			"one that starts, one that stops", "leader", &otherReplica{response: says("n2", "starting", 0, 0, 0)}, &otherReplica{response: says("n3", "shutdown", 5, 1, 1)},
+			"n1", 5, "leader candidate unreachable",
+			[]uint64{0, 2, 0},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := setup(t)
+				n := r.network
+				n.add(t, "n2:1", c.n2)
+				if c.n3 != nil {
+					n.add(t, "n3:1", c.n3)
+				}
+				r.servers = []raftnode.Server{voter("n1"), voter("n2"), {ID: "n3", Address: "n3:1"}}
+				r.state, r.term, r.last, r.leads = c.self, 5, 100, false
+				r.SetAlarm("look here")
+
+				began := time.Now()
+				got, err := r.Status(t.Context(), &dtaskv1.StatusRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				if got.GetLeader() != c.leader || got.GetTerm() != c.term || got.GetReplica() != "n1" ||
+					got.GetClusterId() != testCluster || got.GetAlarm() != "look here" {
+					t.Errorf("got %v, want leader %q and term %d", got, c.leader, c.term)
+				}
+				var states []string
+				for i, m := range got.GetMembers() {
+					states = append(states, m.GetState())
+					if m.GetId() != r.servers[i].ID || m.GetAddress() != r.servers[i].Address || m.GetLag() != c.lags[i] || m.GetVoter() != r.servers[i].Voter {
+						t.Errorf("got %v, want a lag of %d", m, c.lags[i])
+					}
+				}
+				if strings.Join(states, " ") != c.states {
+					t.Errorf("got %v, want %s", states, c.states)
+				}
+			})
+		})
+	}
+}
+
+func TestStatusBeforeRaftRunsTellsOfThisReplicaAlone(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.noRaft, r.servers = true, nil
+	got, err := r.Status(t.Context(), &dtaskv1.StatusRequest{})
+	if err != nil || got.GetLeader() != "" || len(got.GetMembers()) != 1 || got.GetMembers()[0].GetState() != "candidate" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestConnectionsToFormerMembersAreClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{listeners: make(map[string]*bufconn.Listener)}
+		p := NewPeers(n.dial)
+		n.add(t, "n2:1", &otherReplica{response: says("n2", "follower", 1, 1, 1)})
+		for _, members := range [][]raftnode.Server{{voter("n2")}, nil} {
+			if _, err := p.Identify(t.Context(), "n2:1"); err != nil {
+				t.Fatal(err)
+			}
+			p.retain(members)
+			if len(p.conns) != len(members) {
+				t.Errorf("%d connections are open, want %d", len(p.conns), len(members))
+			}
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := p.Identify(t.Context(), "n2:1"); err == nil {
+			t.Error("closed Peers made a connection")
+		}
+	})
+}
