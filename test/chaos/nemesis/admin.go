@@ -14,7 +14,7 @@ func adminFaults() []fault {
 	}
 }
 
-// snapshotStorm has all replicas take snapshots all the time.
+// snapshotStorm makes all replicas take snapshots continuously.
 func snapshotStorm(ctx context.Context, w *World, hold time.Duration) error {
 	taken := 0
 	err := repeat(ctx, max(hold, 2*time.Second), 50*time.Millisecond, func() error {
@@ -31,7 +31,7 @@ func snapshotStorm(ctx context.Context, w *World, hold time.Duration) error {
 	return err
 }
 
-// rollingRestart ends and starts all replicas, one after another.
+// rollingRestart restarts all replicas, one after another.
 func rollingRestart(ctx context.Context, w *World, _ time.Duration) error {
 	all := w.Cluster.Coordinators()
 	release, err := w.Take("rolling restart", replicas(all...)...)
@@ -60,7 +60,7 @@ func rollingRestart(ctx context.Context, w *World, _ time.Duration) error {
 			return fmt.Errorf("restarting: %w", err)
 		}
 		if err := w.ready(ctx, n); err != nil && ctx.Err() == nil {
-			w.Log("rolling restart: %v", err) // another fault may keep it away
+			w.Log("rolling restart: %v", err) // another fault may keep it down
 			break
 		}
 	}

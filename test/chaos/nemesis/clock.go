@@ -27,8 +27,8 @@ func clockFaults() []fault {
 	}
 }
 
-// clocks sets the wall clock of the leader, or of one or all replicas, once or
-// again and again, and then right.
+// clocks sets the wall clock of the leader, or of one or all replicas, once or repeatedly, and
+// then corrects it.
 func clocks(setting func(*World) map[string]any, every time.Duration) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		release, err := w.Take("clock", Clocks)
@@ -49,7 +49,7 @@ func clocks(setting func(*World) map[string]any, every time.Duration) func(conte
 		}
 		set := func(s map[string]any) (some bool) {
 			for _, n := range who {
-				some = w.clock(ctx, n, s) == nil || some // one that is down has its true time when it is back
+				some = w.clock(ctx, n, s) == nil || some // a replica that is down has its true time when it is back
 			}
 			return some
 		}
@@ -62,7 +62,7 @@ func clocks(setting func(*World) map[string]any, every time.Duration) func(conte
 			_ = repeat(ctx, max(hold, time.Second), every, func() error {
 				set(setting(w))
 				return nil
-			}) // nothing of it can fail
+			}) // it can't fail
 		}
 		ctx = context.WithoutCancel(ctx)
 		for _, n := range who {

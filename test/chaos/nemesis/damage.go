@@ -12,8 +12,8 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// damageFaults are faults after which what a replica has stored must not be used any
-// more. It comes back with what the others have, under another server id.
+// damageFaults are faults after which the stored data of a replica must not be used any more.
+// The replica comes back with the data of the others, under another server ID.
 func damageFaults() []fault {
 	return []fault{
 		{"F44", "torn-page", damaged(tearPage)},
@@ -28,17 +28,16 @@ func damageFaults() []fault {
 }
 
 const (
-	// backLimit is how long a replica without data may take until it votes and has
-	// caught up, or has its history: a guard. Other faults may keep it away for as long
-	// as they hold.
+	// backLimit is how long a replica without data may take until it votes and has caught up,
+	// or has its history. It is a guard: other faults may delay it for as long as they hold.
 	backLimit = 2 * time.Minute
 	// rootPages is where the pages of a store begin that hold data, behind its two
 	// roots.
 	rootPages = 8192
 )
 
-// damaged harms what a replica has stored while it is down. Whether or not that is
-// noticed, nothing of it is left in the end: one replica at a time may be damaged.
+// damaged corrupts stored data of a replica while it is down. Whether or not the damage is
+// detected, none of it remains at the end: one replica at a time may be damaged.
 func damaged(harm func(w *World, d *faultfs.Disk, n *cluster.Coordinator) error) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		return w.atRisk(ctx, "damage", func(d *faultfs.Disk, n *cluster.Coordinator) error {
@@ -56,13 +55,13 @@ func damaged(harm func(w *World, d *faultfs.Disk, n *cluster.Coordinator) error)
 			if err != nil || aside > 0 {
 				return err
 			}
-			w.Log("%s came back with what was damaged: it is wiped", n.Name) // it was where nobody reads
+			w.Log("%s came back with what was damaged: it is wiped", n.Name) // the damage was in unused space
 			return w.wipe(ctx, n, 0)
 		})
 	}
 }
 
-// atRisk takes a replica, and the right to put what it has stored at risk.
+// atRisk takes a replica, and the right to put its stored data at risk.
 func (w *World) atRisk(ctx context.Context, fault string, do func(d *faultfs.Disk, n *cluster.Coordinator) error) error {
 	return w.risked(ctx, fault, func() error {
 		some, release, err := w.takeProcesses(ctx, fault, aReplica)
@@ -74,7 +73,7 @@ func (w *World) atRisk(ctx context.Context, fault string, do func(d *faultfs.Dis
 	})
 }
 
-// risked does something to the data of a replica, while no other's is at risk.
+// risked runs f on a replica while no other replica's data is at risk.
 func (w *World) risked(ctx context.Context, fault string, do func() error) error {
 	if w.Disks == nil {
 		return fmt.Errorf("no disks that break: %w", ErrCannot)
@@ -90,10 +89,10 @@ func (w *World) risked(ctx context.Context, fault string, do func() error) error
 	return do()
 }
 
-// allKnowAll returns once every replica has its history, and has applied what is
-// committed now. One that is
-// behind may not know who votes, and refuses its vote to whom it does not take for a
-// voter: if then another loses its data, nobody is ever elected (docs/guarantees.md).
+// allKnowAll returns when every replica has its history, and has applied everything committed
+// by now. A replica that lags may not know all voters, and refuses its vote to one that it
+// doesn't know: if another replica then loses its data, no leader can be elected
+// (docs/guarantees.md).
 func (w *World) allKnowAll(ctx context.Context) error {
 	const limit = 5 * time.Second
 	all, committed := len(w.Cluster.Coordinators()), uint64(0)
@@ -130,21 +129,20 @@ func (w *World) allKnowAll(ctx context.Context) error {
 }
 
 func tearPage(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
-	return d.TearLog(n.DataDir, w.Random) //nolint:wrapcheck // says what it did
+	return d.TearLog(n.DataDir, w.Random) //nolint:wrapcheck // the error is complete
 }
 
-// logFile is the file to which the log of a replica is appended, and where it is on its
-// disk.
+// logFile returns the file to which the log of a replica is appended, and its path on the disk.
 func logFile(d *faultfs.Disk, n *cluster.Coordinator) (path, onDisk string, err error) {
 	if path, err = faultfs.LogFile(n.DataDir); err != nil {
-		return "", "", err //nolint:wrapcheck // says what it did
+		return "", "", err //nolint:wrapcheck // the error is complete
 	}
 	onDisk, err = filepath.Rel(d.Dir, path)
 	return path, onDisk, err
 }
 
-// flipInLog flips some bits of the store: most pages are free, and one bit would
-// mostly be where nobody reads.
+// flipInLog flips several bits of the store: most pages are free, so a single bit would usually
+// be in unused space.
 func flipInLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 	path, onDisk, err := logFile(d, n)
 	for range 1 + w.Random.IntN(16) {
@@ -156,7 +154,7 @@ func flipInLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 			_, err = d.Flip(onDisk, bit, 0)
 		}
 	}
-	return err //nolint:wrapcheck // says what it did
+	return err //nolint:wrapcheck // the error is complete
 }
 
 func flipInSnapshot(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
@@ -168,7 +166,7 @@ func flipInSnapshot(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 	if err == nil {
 		_, err = d.Flip(path, -1, w.Random.Uint64())
 	}
-	return err //nolint:wrapcheck // says what it did
+	return err //nolint:wrapcheck // the error is complete
 }
 
 func truncateLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
@@ -187,11 +185,11 @@ func truncateLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// deletedUnder deletes the directory of a replica that runs, which is killed a little
-// later and finds nothing.
+// deletedUnder deletes the directory of a running replica, which is killed a little later and
+// finds nothing.
 func deletedUnder(ctx context.Context, w *World, hold time.Duration) error {
 	return w.atRisk(ctx, "directory deleted", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
-		// What it still does with its directory may fail, also removing it.
+		// The replica's operations in its directory may fail, and so may the removal.
 		err := cluster.Until(context.WithoutCancel(ctx), "the directory is deleted", 5*time.Second, func(context.Context) error { return os.RemoveAll(n.DataDir) })
 		if err != nil {
 			return fmt.Errorf("deleting a directory: %w", err)
@@ -201,15 +199,15 @@ func deletedUnder(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// wiped loses the directory of a replica that is down.
+// wiped deletes the directory of a replica that is down.
 func wiped(ctx context.Context, w *World, hold time.Duration) error {
 	return w.atRisk(ctx, "wipe", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
 		return w.wipe(ctx, n, min(hold, downAtMost))
 	})
 }
 
-// replaceAll loses the directories of all replicas one after another, each when the one
-// before has caught up.
+// replaceAll deletes the directories of all replicas one after another, each when the previous
+// replica has caught up.
 func replaceAll(ctx context.Context, w *World, _ time.Duration) error {
 	if w.Disks == nil {
 		return fmt.Errorf("no disks that break: %w", ErrCannot)
@@ -236,8 +234,8 @@ func replaceAll(ctx context.Context, w *World, _ time.Duration) error {
 	return nil
 }
 
-// wipe loses the directory of a replica, which the caller has taken with Data, and
-// returns once it has come back.
+// wipe deletes the directory of a replica, which the caller has taken with Data, and returns
+// when it has come back.
 func (w *World) wipe(ctx context.Context, n *cluster.Coordinator, down time.Duration) error {
 	if err := w.Kill(ctx, n); err != nil {
 		return err
@@ -253,17 +251,17 @@ func (w *World) wipe(ctx context.Context, n *cluster.Coordinator, down time.Dura
 	return err
 }
 
-// syncFolder makes what was done to a directory durable: a power cut is another fault's.
+// syncFolder makes changes to a directory durable: losing them is the power cut's fault.
 func syncFolder(dir string) error {
-	f, err := os.Open(dir) //nolint:gosec // a directory of the suite's own
+	f, err := os.Open(dir) //nolint:gosec // a directory of the suite
 	if err != nil {
 		return fmt.Errorf("syncing a directory: %w", err)
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// comeBack starts a replica, again and again if it ends, until it votes and has caught
-// up, also when ctx is done: what it has lost is at risk until then.
+// comeBack starts a replica, repeatedly if it exits, until it votes and has caught up, also
+// when ctx is done: its lost data is at risk until then.
 func (w *World) comeBack(ctx context.Context, n *cluster.Coordinator) error {
 	started := false
 	err := cluster.Until(context.WithoutCancel(ctx), n.Name+" votes and has caught up", backLimit, func(ctx context.Context) error {
@@ -281,9 +279,9 @@ func (w *World) comeBack(ctx context.Context, n *cluster.Coordinator) error {
 			return fmt.Errorf("looking for %s: %w", n.Name, err)
 		}
 		for _, m := range s.GetMembers() {
-			const near = 64 // entries; under load nobody is ever at the very end
+			const near = 64 // entries; under load no replica is ever at the end
 			if n.Is(m.GetId()) && m.GetVoter() && m.GetState() != "unreachable" && m.GetLag() <= near {
-				return n.Get(ctx, "/readyz") //nolint:wrapcheck // says what it did
+				return n.Get(ctx, "/readyz") //nolint:wrapcheck // the error is complete
 			}
 		}
 		return fmt.Errorf("the leader is %q, the members are %v", s.GetLeader(), s.GetMembers())
@@ -291,11 +289,11 @@ func (w *World) comeBack(ctx context.Context, n *cluster.Coordinator) error {
 	if err != nil {
 		return fmt.Errorf("a replica that lost its data: %w", err)
 	}
-	return nil // its history is fetched later: until then allKnowAll keeps what others have from harm
+	return nil // its history is fetched later; until then allKnowAll protects the others
 }
 
-// AwaitWhole returns nil once every replica has its whole history. It is called when
-// all is healed.
+// AwaitWhole returns nil when every replica has its whole history. It is called when everything
+// is healed.
 func (w *World) AwaitWhole(ctx context.Context) error {
 	for _, n := range w.Cluster.Coordinators() {
 		err := cluster.Until(ctx, "the history of "+n.Name+" is whole", backLimit, func(ctx context.Context) error { return whole(ctx, n) })
@@ -306,20 +304,20 @@ func (w *World) AwaitWhole(ctx context.Context) error {
 	return nil
 }
 
-// whole is nil once a replica is ready and has the history of jobs that have left the
-// state: each replica keeps that for itself, and gets what it lacks from another.
+// whole returns nil when a replica is ready and has the history of the jobs that have left the
+// state. Each replica stores it separately, and fetches what it lacks from another one.
 func whole(ctx context.Context, n *cluster.Coordinator) error {
 	if err := n.Get(ctx, "/readyz"); err != nil {
-		return err //nolint:wrapcheck // says what it did
+		return err //nolint:wrapcheck // the error is complete
 	}
 	figures, err := n.Metrics(ctx)
 	if err == nil && figures["dtask_history_incomplete"] != 0 {
 		err = fmt.Errorf("the history of %s is incomplete", n.Name)
 	}
-	return err //nolint:wrapcheck // says what it did
+	return err //nolint:wrapcheck // the error is complete
 }
 
-// forgetAside removes what a replica has set aside, and tells how many directories.
+// forgetAside removes what a replica has quarantined, and returns the number of directories.
 func (w *World) forgetAside(n *cluster.Coordinator) (int, error) {
 	aside, err := filepath.Glob(n.DataDir + ".damaged-*")
 	for _, dir := range aside {
@@ -331,12 +329,12 @@ func (w *World) forgetAside(n *cluster.Coordinator) (int, error) {
 	return len(aside), nil
 }
 
-// rolledBack brings an old copy of a replica's disk back, after it has acknowledged
-// more than that has. It must not be believed.
+// rolledBack restores an old copy of a replica's disk after the replica has acknowledged newer
+// entries. The copy must be detected.
 //
-// The other running replicas detect that it is old, if they can be reached: a replica that
-// led when it acknowledged remembers it until its own process ends. So no other fault
-// has a replica or a link between them meanwhile.
+// The other running replicas detect it, if they can be reached: a replica that led at the time
+// of the acknowledgment remembers it until its process ends. So no other fault affects a
+// replica or a link between them meanwhile.
 func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
 	all := w.Cluster.Coordinators()
 	others, err := w.Take("old copy", append(replicas(all...), PeerLinks)...)
@@ -377,8 +375,8 @@ func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
 	})
 }
 
-// goesOn returns once a replica has acknowledged many entries more than there were
-// before, by its own word: the others are ahead of one that does not run.
+// goesOn returns when a replica itself reports that it has acknowledged many entries more than
+// before. The others' word doesn't count: they are ahead of a replica that doesn't run.
 func goesOn(ctx context.Context, n *cluster.Coordinator, before uint64) error {
 	const (
 		many  = 100

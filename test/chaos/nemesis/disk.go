@@ -43,7 +43,7 @@ func diskFaults() []fault {
 	}
 }
 
-// aReplica is any one, the leader as often as the others together.
+// aReplica picks a replica, the leader as often as the others together.
 func aReplica(ctx context.Context, w *World) ([]*cluster.Coordinator, error) {
 	if w.Random.IntN(2) == 0 {
 		return theLeader(ctx, w)
@@ -51,8 +51,8 @@ func aReplica(ctx context.Context, w *World) ([]*cluster.Coordinator, error) {
 	return aFollower(ctx, w)
 }
 
-// onDisk lets something be wrong with the disk of one replica, for a while. A
-// replica that ends itself because of it is started again when that is over.
+// onDisk breaks the disk of one replica for a time. A replica that exits because of it is
+// restarted afterwards.
 func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		if w.Disks == nil {
@@ -69,7 +69,7 @@ func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World
 			pauseOr(ctx, hold)
 		}
 		err = errors.Join(err, disk.Room(faultfs.Plenty, false), disk.Heal())
-		// What failed just now may still be about to end the process.
+		// An operation that just failed may still end the process.
 		pauseOr(ctx, time.Second)
 		if !n.Running() {
 			w.ended(ctx, n.Process)
@@ -78,8 +78,8 @@ func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World
 	}
 }
 
-// powerCut takes the power from some at the same moment: what was not synced is
-// lost, or torn, or not.
+// powerCut cuts the power of several replicas at the same moment: unsynced data is lost, torn
+// or kept.
 func powerCut(who pick) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		if w.Disks == nil {

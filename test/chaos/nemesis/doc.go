@@ -1,18 +1,16 @@
-// Package nemesis breaks a cluster of real processes, with a plan.
+// Package nemesis breaks a cluster of real processes according to a plan.
 //
-// Each kind of fault of the catalog (RELIABILITY F1 to F65) is one value, a
-// Fault: it is applied to a World, holds, and is healed. A World is a cluster,
-// its network of proxies, and who of it is taken by which fault: a fault takes
-// what it breaks, so that two never fight over one process or one link, and so
-// that what was broken stays recoverable: at no time is the stored data of more
-// than a minority at risk, and whoever starts a process again is the one who
-// ended it, or the World's nurse if it ended by itself.
+// Each kind of fault (F1 to F65) is one value, a Fault: it is applied to a World, holds, and is
+// healed. A World is a cluster, its network of proxies, and a record of which fault has taken
+// which part. A fault takes what it breaks, so that two faults never affect the same process or
+// link, and the system stays recoverable: the stored data of more than a minority is never at
+// risk. The fault that ended a process restarts it; the World's nurse restarts processes that
+// ended by themselves.
 //
-// Run draws faults by a seeded plan: every few seconds one to three at once,
-// each held for a time that is spread evenly over the orders of magnitude
-// around the election timeout and the patience with silent workers. After a
-// phase of faults (safety) all is healed, and within a limit work must flow
-// again (liveness).
+// Run draws faults by a seeded plan: every few seconds one to three at once, each held for a
+// time that is spread evenly over the orders of magnitude around the election timeout and the
+// liveness timeout of workers. After a phase of faults (safety) everything is healed, and work
+// must resume within a limit (liveness).
 //
-// Faults of other packages (of disks) plug in by implementing Fault.
+// Faults of other packages (of disks) implement Fault.
 package nemesis

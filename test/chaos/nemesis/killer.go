@@ -8,14 +8,13 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// progressLimit is how long after a kill nothing may happen: a guard.
+// progressLimit is the maximum time without progress after a kill. It is a guard.
 const progressLimit = 60 * time.Second
 
-// KillLeaders kills leaders one after another as fast as is honest: each is
-// started again at once, and the next one is killed when there is another
-// leader, progress has gone on under it, and the one killed before is back, so
-// that a majority can work at each kill. It takes all replicas. progress counts
-// something that only a working leader lets grow.
+// KillLeaders kills leaders one after another as fast as is fair: each is restarted
+// immediately, and the next one is killed when there is another leader, progress has continued
+// under it, and the previous one is back, so that a majority is available at each kill. It
+// takes all replicas. progress counts something that grows only under a working leader.
 func (w *World) KillLeaders(ctx context.Context, many int, progress func() int64) (*Outcome, error) {
 	release, err := w.Take("killer of leaders", replicas(w.Cluster.Coordinators()...)...)
 	if err != nil {
@@ -51,10 +50,10 @@ func (w *World) KillLeaders(ctx context.Context, many int, progress func() int64
 		out.Fired["F1"]++
 		out.Names["F1 leader-sigkill"]++
 	}
-	return out, nil // the time is up, or all are done
+	return out, nil // the time has expired, or all are done
 }
 
-// flows returns once another leader lets work continue and the killed one is back.
+// flows returns when work continues under another leader and the killed one is back.
 func (w *World) flows(ctx context.Context, killed *cluster.Coordinator, progress func() int64) error {
 	var from int64 = -1
 	return cluster.Until(ctx, "work flows under another leader", progressLimit, func(ctx context.Context) error {
@@ -72,7 +71,7 @@ func (w *World) flows(ctx context.Context, killed *cluster.Coordinator, progress
 			return fmt.Errorf("nothing has happened under %s in term %d", s.GetLeader(), s.GetTerm())
 		}
 		for _, m := range s.GetMembers() {
-			const near = 256 // entries; under load nobody is ever at the very end
+			const near = 256 // entries; under load no replica is ever at the end
 			if killed.Is(m.GetId()) && (m.GetState() == "unreachable" || m.GetLag() > near) {
 				return fmt.Errorf("%s is %s, %d entries behind", m.GetId(), m.GetState(), m.GetLag())
 			}
@@ -81,8 +80,7 @@ func (w *World) flows(ctx context.Context, killed *cluster.Coordinator, progress
 	})
 }
 
-// backToBack kills the leader, and the leader elected next, within half a second
-// of the election.
+// backToBack kills the leader, and its successor within half a second of the election.
 func backToBack(ctx context.Context, w *World, hold time.Duration) error {
 	all := w.Cluster.Coordinators()
 	release, err := w.Take("back to back", replicas(all...)...)
@@ -113,7 +111,7 @@ func backToBack(ctx context.Context, w *World, hold time.Duration) error {
 	return firstOf(err, w.revive(ctx, release, killed...))
 }
 
-// firstOf is the first error of some.
+// firstOf returns the first error.
 func firstOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

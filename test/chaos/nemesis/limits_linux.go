@@ -14,10 +14,10 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// memoryGroups is where groups of processes with a limit of memory are made.
+// memoryGroups is the directory of process groups with a memory limit.
 const memoryGroups = "/sys/fs/cgroup/memory"
 
-// oom leaves a replica without memory: the kernel ends it.
+// oom takes a replica's memory away: the kernel kills it.
 func oom(ctx context.Context, w *World, _ time.Duration) error {
 	some, release, err := w.takeProcesses(ctx, "memory limit", theLeader)
 	if err != nil {
@@ -34,12 +34,12 @@ func outOfMemory(ctx context.Context, n *cluster.Coordinator) (err error) {
 		return fmt.Errorf("no memory groups here (%w): %w", err, ErrCannot)
 	}
 	defer func() {
-		// A group that was just left cannot be removed at once, at times.
+		// Sometimes a group that was just left can't be removed immediately.
 		removed := cluster.Until(context.WithoutCancel(ctx), "the memory group is removed", 5*time.Second, func(context.Context) error { return os.Remove(group) })
 		err = errors.Join(err, removed)
 	}()
-	// What the process has stays charged elsewhere: only what it takes from now
-	// on counts, which soon is more than nothing.
+	// The process's existing memory stays charged elsewhere: only new memory counts, which soon
+	// is more than nothing.
 	for _, setting := range [][2]string{{"memory.limit_in_bytes", "1048576"}, {"cgroup.procs", strconv.Itoa(n.Pid())}} {
 		if err := os.WriteFile(filepath.Join(group, setting[0]), []byte(setting[1]), 0o600); err != nil {
 			return fmt.Errorf("limiting memory (%w): %w", err, ErrCannot)
@@ -48,14 +48,14 @@ func outOfMemory(ctx context.Context, n *cluster.Coordinator) (err error) {
 	waiting, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if _, err := n.Wait(waiting); err != nil {
-		// It lives on what it had: it leaves the group as it is.
+		// It survives with its existing memory, and leaves the group unharmed.
 		back := os.WriteFile(filepath.Join(memoryGroups, "cgroup.procs"), []byte(strconv.Itoa(n.Pid())), 0o600)
 		return errors.Join(back, ErrCannot)
 	}
 	return nil
 }
 
-// noDescriptors leaves a replica two file descriptors more than it has.
+// noDescriptors leaves a replica only two more file descriptors than it has.
 func noDescriptors(ctx context.Context, w *World, hold time.Duration) error {
 	some, release, err := w.takeProcesses(ctx, "descriptors", theLeader)
 	if err != nil {

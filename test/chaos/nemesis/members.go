@@ -19,12 +19,11 @@ func memberFaults() []fault {
 	}
 }
 
-// changeLimit is how long a change of the members may take: a guard. It needs a
-// leader and a majority that answers, which other faults may take away.
+// changeLimit is how long a membership change may take. It is a guard: the change needs a
+// leader and a majority that answers, which other faults may prevent.
 const changeLimit = 2 * time.Minute
 
-// comesAndGoes adds a replica of another name, which votes for a while, and removes
-// it again.
+// comesAndGoes adds a replica with a new name, which votes for a time, and removes it again.
 func comesAndGoes(ctx context.Context, w *World, hold time.Duration) error {
 	release, err := w.Take("members", Members)
 	if err != nil {
@@ -48,7 +47,7 @@ func comesAndGoes(ctx context.Context, w *World, hold time.Duration) error {
 	if votes == nil {
 		pauseOr(ctx, hold)
 	}
-	// Whether it votes or not: it may be a member, and may lead.
+	// Whether or not it votes, it may be a member, and may lead.
 	gone := w.change(ctx, n.Name+" is removed", func(ctx context.Context) error {
 		if err := Ensure(context.WithoutCancel(ctx), n.Process); err != nil {
 			return err
@@ -62,7 +61,7 @@ func comesAndGoes(ctx context.Context, w *World, hold time.Duration) error {
 	return errors.Join(votes, gone, n.Kill(), os.RemoveAll(n.DataDir))
 }
 
-// newcomer is a name that was never used.
+// newcomer returns a name that was never used.
 func (w *World) newcomer() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,13 +69,13 @@ func (w *World) newcomer() string {
 	return fmt.Sprintf("x%d", w.newcomers)
 }
 
-// change repeats a change of the members until it is done, also when ctx is done: what
-// is half changed would stay so.
+// change repeats a membership change until it is done, also when ctx is done: an unfinished
+// change would remain.
 func (w *World) change(ctx context.Context, what string, do func(context.Context) error) error {
-	return cluster.Until(context.WithoutCancel(ctx), what, changeLimit, do) //nolint:wrapcheck // says what it did
+	return cluster.Until(context.WithoutCancel(ctx), what, changeLimit, do) //nolint:wrapcheck // the error is complete
 }
 
-// transferStorm hands leadership from one to another, again and again.
+// transferStorm transfers leadership repeatedly.
 func transferStorm(ctx context.Context, w *World, hold time.Duration) error {
 	release, err := w.Take("transfers", "transfers")
 	if err != nil {

@@ -35,7 +35,7 @@ func TestThingsAreTakenAllOrNone(t *testing.T) {
 	}
 }
 
-// recorded is a fault that holds and tells what it was asked.
+// recorded is a fault that holds and records its calls.
 func recorded(kind string, err error) fault {
 	return fault{kind, "test", func(ctx context.Context, w *World, hold time.Duration) error {
 		pauseOr(ctx, hold)
@@ -135,7 +135,7 @@ func TestAReplicaHasGoneOnWhenItSaysSoItself(t *testing.T) {
 	answers := []string{
 		"dtask_raft_leading 0\ndtask_raft_applied_index 0\n",   // it has just started
 		"dtask_raft_leading 0\ndtask_raft_applied_index 110\n", // in flight when it was killed, perhaps
-		"dtask_raft_leading 1\ndtask_raft_applied_index 999\n", // to whom would it have acknowledged that?
+		"dtask_raft_leading 1\ndtask_raft_applied_index 999\n", // no replica can have acknowledged that
 		"dtask_raft_leading 0\ndtask_raft_applied_index 999\n",
 	}
 	asked := 0

@@ -13,7 +13,7 @@ import (
 	"github.com/dtask/dtask/test/faults"
 )
 
-// An edge is a directed link: who dials, and whom.
+// An edge is a directed link: the dialing side and the target.
 type edge struct{ from, to string }
 
 // Net has a proxy for each directed link of a cluster: from replica to replica,
@@ -83,7 +83,7 @@ func (n *Net) everybody() []string {
 	return append(all, n.Groups...)
 }
 
-// Dial connects somebody of a group of clients to an address of a replica.
+// Dial connects a member of a group of clients to an address of a replica.
 func (n *Net) Dial(ctx context.Context, group, addr string) (net.Conn, error) {
 	if l := n.links[edge{group, n.name[addr]}]; l != nil {
 		addr = l.Addr()
@@ -96,7 +96,7 @@ func (n *Net) Dial(ctx context.Context, group, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
-// Set sets the rules of the link from one to another, if there is one.
+// Set sets the rules of the link from one to another, if it exists.
 func (n *Net) Set(from, to string, r proxy.Rules) error {
 	l := n.links[edge{from, to}]
 	if l == nil {
@@ -111,12 +111,13 @@ func (n *Net) Set(from, to string, r proxy.Rules) error {
 	return nil
 }
 
-// Both sets the rules of the links between two, whichever dials.
+// Both sets the rules of the links between two, in both dialing directions.
 func (n *Net) Both(a, b string, r proxy.Rules) error {
 	return errors.Join(n.Set(a, b, r), n.Set(b, a, r))
 }
 
-// Oneway stops all bytes from one to another, whichever dialed; those back pass.
+// Oneway stops all bytes from one to another, in both dialing directions; bytes in the other
+// direction pass.
 func (n *Net) Oneway(from, to string) error {
 	return errors.Join(n.Set(from, to, proxy.Deaf()), n.Set(to, from, proxy.Dumb()))
 }
@@ -132,7 +133,7 @@ func (n *Net) Split(a, b []string, r proxy.Rules) error {
 	return errors.Join(errs...)
 }
 
-// Heal heals the links from some to all replicas.
+// Heal heals the links from the given names to all replicas.
 func (n *Net) Heal(from ...string) error {
 	var errs []error
 	for _, f := range from {
@@ -143,7 +144,7 @@ func (n *Net) Heal(from ...string) error {
 	return errors.Join(errs...)
 }
 
-// Reset resets all connections of the links from some, and returns how many.
+// Reset resets all connections of the links from the given names, and returns how many.
 func (n *Net) Reset(from ...string) int {
 	sum := 0
 	for _, f := range from {
@@ -170,8 +171,8 @@ func (n *Net) Stats() proxy.Stats {
 	return sum
 }
 
-// Unused lists the links between replicas that nobody has ever dialled: as long
-// as there are some, replicas may reach each other in another way.
+// Unused lists the links between replicas that were never dialed: if there are any, replicas
+// may reach each other in another way.
 func (n *Net) Unused() []string {
 	var names []string
 	for _, from := range n.Replicas {

@@ -47,7 +47,7 @@ func onLinks(ctx context.Context, w *World, fault string, hold time.Duration, th
 	return errors.Join(err, w.Net.heal(things...))
 }
 
-// heal heals links by what they are taken as.
+// heal heals links by the names under which they were taken.
 func (n *Net) heal(things ...string) error {
 	var errs []error
 	for _, t := range things {
@@ -65,7 +65,7 @@ func (n *Net) heal(things ...string) error {
 
 func allLinks() []string { return []string{PeerLinks, WorkerLinks, ClientLinks} }
 
-// leaderName is the leader's name and the names of the other replicas.
+// leaderName returns the leader's name and the names of the other replicas.
 func (w *World) leaderName(ctx context.Context) (leader string, others []string, err error) {
 	n, err := w.Leader(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (w *World) leaderName(ctx context.Context) (leader string, others []string,
 	return n.Name, replicas(w.Cluster.Followers(n)...), nil
 }
 
-// leaderCut cuts the leader off from the other replicas, or from everybody.
+// leaderCut disconnects the leader from the other replicas, or from everything.
 func leaderCut(rules proxy.Rules, whole bool) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		leader, others, err := w.leaderName(ctx)
@@ -94,7 +94,7 @@ func leaderCut(rules proxy.Rules, whole bool) func(context.Context, *World, time
 	}
 }
 
-// oneway lets only what the leader sends arrive, or only what is sent to it.
+// oneway delivers only what the leader sends, or only what is sent to it.
 func oneway(out bool) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		leader, others, err := w.leaderName(ctx)
@@ -115,7 +115,7 @@ func oneway(out bool) func(context.Context, *World, time.Duration) error {
 	}
 }
 
-// minority leaves the leader with one worker and one group of clients.
+// minority leaves the leader one worker and one group of clients.
 func minority(ctx context.Context, w *World, hold time.Duration) error {
 	leader, others, err := w.leaderName(ctx)
 	if err != nil {
@@ -146,7 +146,7 @@ func (w *World) shuffled(names []string) []string {
 	return names
 }
 
-// halves divides everybody into two sides by chance.
+// halves divides all processes into two random sides.
 func halves(ctx context.Context, w *World, hold time.Duration) error {
 	if w.Net == nil {
 		return ErrCannot
@@ -157,7 +157,7 @@ func halves(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// repeat does something again and again while a fault holds.
+// repeat calls a function repeatedly while a fault holds.
 func repeat(ctx context.Context, hold, every time.Duration, do func() error) error {
 	for deadline := time.Now().Add(hold); time.Now().Before(deadline) && ctx.Err() == nil; {
 		if err := do(); err != nil {
@@ -189,8 +189,7 @@ func latency(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// stalls lets links hang for moments, as lost packets do, and cuts what passes
-// into small pieces.
+// stalls stops links for short times, as lost packets do, and cuts the bytes into small pieces.
 func stalls(ctx context.Context, w *World, hold time.Duration) error {
 	return onLinks(ctx, w, "stalls", 0, allLinks(), func() error {
 		return repeat(ctx, max(hold, time.Second), 50*time.Millisecond, func() error {
@@ -208,7 +207,7 @@ func stalls(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// drip leaves one follower a kilobyte each second.
+// drip limits one follower to a kilobyte per second.
 func drip(ctx context.Context, w *World, hold time.Duration) error {
 	leader, others, err := w.leaderName(ctx)
 	if err != nil {
@@ -239,7 +238,7 @@ func flapping(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// workersCutOff cuts some workers off from all replicas, but never all.
+// workersCutOff disconnects some workers, but never all, from all replicas.
 func workersCutOff(ctx context.Context, w *World, hold time.Duration) error {
 	return onLinks(ctx, w, "workers cut off", hold, []string{WorkerLinks}, func() error {
 		names := w.shuffled(w.Net.Workers)
@@ -247,7 +246,7 @@ func workersCutOff(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// servesNobody leaves the leader its followers, and nobody else.
+// servesNobody leaves the leader only its followers.
 func servesNobody(ctx context.Context, w *World, hold time.Duration) error {
 	leader, _, err := w.leaderName(ctx)
 	if err != nil {
@@ -258,8 +257,7 @@ func servesNobody(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// cutInInstall cuts the link to a follower while it takes a snapshot, several
-// times.
+// cutInInstall cuts the link to a follower while it receives a snapshot, several times.
 func cutInInstall(ctx context.Context, w *World, _ time.Duration) error {
 	if w.Net == nil {
 		return ErrCannot
@@ -287,7 +285,7 @@ func cutInInstall(ctx context.Context, w *World, _ time.Duration) error {
 	return errors.Join(append(errs, w.Net.Heal(w.Net.Replicas...))...)
 }
 
-// swizzle clogs links one by one, and unclogs them in another order.
+// swizzle stops links one by one, and restores them in another order.
 func swizzle(ctx context.Context, w *World, hold time.Duration) error {
 	return onLinks(ctx, w, "swizzle", 0, allLinks(), func() error {
 		names := w.shuffled(w.Net.everybody())

@@ -14,8 +14,8 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// downAtMost is the longest that a majority is kept down: beyond it nothing new
-// is learnt, and traffic has a floor.
+// downAtMost is the longest time that a majority is kept down: beyond it a run learns nothing
+// new, and traffic has a minimum.
 const downAtMost = 4 * time.Second
 
 func processFaults() []fault {
@@ -35,7 +35,7 @@ func processFaults() []fault {
 	}
 }
 
-// A pick chooses coordinators to harm.
+// A pick chooses the coordinators to harm.
 type pick func(ctx context.Context, w *World) ([]*cluster.Coordinator, error)
 
 func theLeader(ctx context.Context, w *World) ([]*cluster.Coordinator, error) {
@@ -59,7 +59,7 @@ func everybody(_ context.Context, w *World) ([]*cluster.Coordinator, error) {
 	return w.Cluster.Coordinators(), nil
 }
 
-// takeProcesses takes who was picked.
+// takeProcesses takes the chosen coordinators.
 func (w *World) takeProcesses(ctx context.Context, fault string, who pick) ([]*cluster.Coordinator, func(), error) {
 	some, err := who(ctx, w)
 	if err != nil {
@@ -69,7 +69,7 @@ func (w *World) takeProcesses(ctx context.Context, fault string, who pick) ([]*c
 	return some, release, err
 }
 
-// killed kills some, and starts them again.
+// killed kills some coordinators and restarts them.
 func killed(many int, who pick) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		some, release, err := w.takeProcesses(ctx, "SIGKILL", who)
@@ -90,8 +90,8 @@ func killed(many int, who pick) func(context.Context, *World, time.Duration) err
 	}
 }
 
-// revive starts coordinators again and gives them back. It does so also when ctx
-// is done: nobody else would.
+// revive restarts coordinators and releases them. It does so also when ctx is done, because
+// nothing else would.
 func (w *World) revive(ctx context.Context, release func(), some ...*cluster.Coordinator) error {
 	defer release()
 	var errs []error
@@ -101,7 +101,7 @@ func (w *World) revive(ctx context.Context, release func(), some ...*cluster.Coo
 	return errors.Join(errs...)
 }
 
-// killDuringStart kills a replica, and again and again while it starts.
+// killDuringStart kills a replica, and repeatedly while it starts.
 func killDuringStart(ctx context.Context, w *World, _ time.Duration) error {
 	some, release, err := w.takeProcesses(ctx, "kill during start", aFollower)
 	if err != nil {
@@ -123,16 +123,16 @@ func killDuringStart(ctx context.Context, w *World, _ time.Duration) error {
 	return errors.Join(err, w.revive(ctx, release, n))
 }
 
-// snapshotWait is how long a fault waits for a snapshot to be written.
+// snapshotWait is how long a fault waits until a snapshot is being written.
 const snapshotWait = 15 * time.Second
 
-// awaitTmp returns once an unfinished snapshot lies in a replica's directory.
+// awaitTmp returns when an unfinished snapshot is in a replica's directory.
 func awaitTmp(ctx context.Context, n *cluster.Coordinator, limit time.Duration) error {
 	pattern := filepath.Join(n.DataDir, "snapshots", "*.tmp")
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 { // the pattern is right
+		if found, _ := filepath.Glob(pattern); len(found) > 0 { // a valid pattern
 			return nil
 		}
 		select {
@@ -155,8 +155,7 @@ func killInSnapshot(ctx context.Context, w *World, _ time.Duration) error {
 	return errors.Join(w.killAmid(ctx, n), w.revive(ctx, release, n))
 }
 
-// killAmid asks a replica for snapshots, again and again, and kills it while one
-// is being written.
+// killAmid requests snapshots of a replica repeatedly, and kills it while one is being written.
 func (w *World) killAmid(ctx context.Context, n *cluster.Coordinator) error {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -180,8 +179,8 @@ func (w *World) killAmid(ctx context.Context, n *cluster.Coordinator) error {
 // faults.TrailingLogsVariable, for faults to make replicas need one.
 const Trailing = 128
 
-// leaveBehind ends a follower until the leader's log does not reach back to its
-// end any more, so that it needs a snapshot when it is started again.
+// leaveBehind keeps a follower down until the leader has compacted the entries that it lacks,
+// so that it needs a snapshot when it restarts.
 func (w *World) leaveBehind(ctx context.Context, n *cluster.Coordinator) error {
 	leader, err := w.Leader(ctx)
 	if err != nil {
@@ -195,7 +194,7 @@ func (w *World) leaveBehind(ctx context.Context, n *cluster.Coordinator) error {
 	defer tick.Stop()
 	const limit = 25 * time.Second
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
-		_ = w.snapshot(ctx, leader) // the loop sees what became of it
+		_ = w.snapshot(ctx, leader) // the loop checks the result
 		if newestSnapshot(leader) > last+Trailing {
 			return nil
 		}
@@ -208,7 +207,7 @@ func (w *World) leaveBehind(ctx context.Context, n *cluster.Coordinator) error {
 	return fmt.Errorf("the leader kept what %s lacks: %w", n.Name, ErrCannot)
 }
 
-// applied is the last index that a replica is known to have applied.
+// applied returns the last index that a replica is known to have applied.
 func (w *World) applied(ctx context.Context, n *cluster.Coordinator) uint64 {
 	s, err := w.status.ClusterStatus(ctx)
 	if err != nil {
@@ -224,7 +223,7 @@ func (w *World) applied(ctx context.Context, n *cluster.Coordinator) uint64 {
 	return most
 }
 
-// newestSnapshot is the index of a replica's newest finished snapshot, from the
+// newestSnapshot returns the index of a replica's newest finished snapshot, from the
 // directory's name: term-index-time.
 func newestSnapshot(n *cluster.Coordinator) uint64 {
 	found, err := os.ReadDir(filepath.Join(n.DataDir, "snapshots"))
@@ -244,7 +243,7 @@ func newestSnapshot(n *cluster.Coordinator) uint64 {
 	return newest
 }
 
-// killInInstall kills a replica while it takes the leader's snapshot.
+// killInInstall kills a replica while it receives the leader's snapshot.
 func killInInstall(ctx context.Context, w *World, _ time.Duration) error {
 	some, release, err := w.takeProcesses(ctx, "kill in install", aFollower)
 	if err != nil {
@@ -261,7 +260,7 @@ func killInInstall(ctx context.Context, w *World, _ time.Duration) error {
 	return errors.Join(err, w.revive(ctx, release, n))
 }
 
-// terminateLeader asks the leader to end, which hands over.
+// terminateLeader sends SIGTERM to the leader, which transfers leadership.
 func terminateLeader(ctx context.Context, w *World, hold time.Duration) error {
 	some, release, err := w.takeProcesses(ctx, "SIGTERM", theLeader)
 	if err != nil {
@@ -285,10 +284,10 @@ func terminateLeader(ctx context.Context, w *World, hold time.Duration) error {
 	return w.revive(ctx, release, n)
 }
 
-// termLimit is how long a process may take to end after SIGTERM.
+// termLimit is how long a process may take to exit after SIGTERM.
 const termLimit = 40 * time.Second
 
-// stopped stops some, at most for a time, and lets them continue.
+// stopped stops some processes for a limited time, and resumes them.
 func stopped(who pick, most time.Duration) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		some, release, err := w.takeProcesses(ctx, "SIGSTOP", who)
@@ -296,9 +295,9 @@ func stopped(who pick, most time.Duration) func(context.Context, *World, time.Du
 			return err
 		}
 		for _, n := range some {
-			_ = n.Pause() // one that has ended is the nurse's
+			_ = n.Pause() // the nurse restarts one that has exited
 		}
-		// Rarely for much longer than anybody is patient.
+		// Occasionally for much longer than any timeout.
 		if w.Random.IntN(8) == 0 {
 			hold = 30 * time.Second
 		}
@@ -351,7 +350,7 @@ func killPair(ctx context.Context, w *World, hold time.Duration) error {
 	return errors.Join(err, Ensure(context.WithoutCancel(ctx), k.Process), w.revive(ctx, release, leader))
 }
 
-// starve keeps all cores busy, with twice as many processes.
+// starve keeps all cores busy with twice as many processes.
 func starve(ctx context.Context, w *World, hold time.Duration) error {
 	release, err := w.Take("starvation", CPU)
 	if err != nil {
@@ -366,7 +365,7 @@ func starve(ctx context.Context, w *World, hold time.Duration) error {
 	return stop()
 }
 
-// Spin starts processes that do nothing as fast as they can; stop ends them.
+// Spin starts processes that busy-loop; stop ends them.
 func Spin(ctx context.Context, dir string, many int) (stop func() error, err error) {
 	var spinners []*cluster.Process
 	stop = func() error {

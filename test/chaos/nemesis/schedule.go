@@ -16,21 +16,20 @@ import (
 type Options struct {
 	Seed   uint64
 	Faults []Fault
-	// Often says how many times a deck of faults has those of a kind. Optional, as
-	// is every kind: once.
+	// Often maps a kind to how many times a deck contains it (default once). Optional.
 	Often map[string]int
-	// Phases is how many phases to go through, each with faults for Safety and
-	// then none, until work flows again.
+	// Phases is the number of phases, each with faults for Safety and then without, until work
+	// resumes.
 	Phases int
 	Safety time.Duration
-	// Pace is the longest time between two steps; the shortest is a quarter.
+	// Pace is the longest time between two steps; the shortest is a quarter of it.
 	Pace time.Duration
-	// Most is the longest that a fault holds; the shortest is 0.2 s.
+	// Most is the longest time that a fault holds; the shortest is 0.2 s.
 	Most time.Duration
-	// Alive returns nil once work flows again and nothing is missing. It is called
-	// after each phase, when all is healed, with a limit of its own.
+	// Alive returns nil when work has resumed and nothing is missing. It is called after each
+	// phase, when everything is healed, with a time limit.
 	Alive func(ctx context.Context) error
-	// Enough ends the plan early after a phase. Optional.
+	// Enough ends the plan early, after a phase. Optional.
 	Enough func(o *Outcome) bool
 }
 
@@ -45,7 +44,7 @@ type Outcome struct {
 
 // A Step is one fault that was applied.
 type Step struct {
-	At    time.Duration `json:"at"` // since the plan began
+	At    time.Duration `json:"at"` // since the start of the plan
 	Kind  string        `json:"kind"`
 	Name  string        `json:"name"`
 	Hold  time.Duration `json:"hold"`
@@ -53,10 +52,10 @@ type Step struct {
 	Error string        `json:"error,omitempty"`
 }
 
-// shortest is the shortest that a fault holds.
+// shortest is the shortest time that a fault holds.
 const shortest = 200 * time.Millisecond
 
-// plan is a run of Options.
+// plan is a running plan.
 type plan struct {
 	o      Options
 	w      *World
@@ -70,8 +69,8 @@ type plan struct {
 	problem error
 }
 
-// Run goes through the phases. It returns what was done, also with an error: the
-// suite itself is broken, or work did not flow again.
+// Run goes through the phases. It returns what was done, also with an error: the suite itself
+// is broken, or work did not resume.
 func Run(ctx context.Context, w *World, o Options) (*Outcome, error) {
 	p := &plan{
 		o: o, w: w, random: rand.New(rand.NewPCG(o.Seed, 3)), began: time.Now(),
@@ -89,7 +88,7 @@ func Run(ctx context.Context, w *World, o Options) (*Outcome, error) {
 	return p.out, context.Cause(ctx)
 }
 
-// phase is one phase of faults, and one without.
+// phase is one phase with faults, and one without.
 func (p *plan) phase(ctx context.Context) error {
 	bad, end := context.WithTimeout(ctx, p.o.Safety)
 	defer end()
@@ -122,7 +121,7 @@ func (p *plan) phase(ctx context.Context) error {
 	return nil
 }
 
-// draw takes a fault from a shuffled deck, so that each has its turn, or its turns.
+// draw takes a fault from a shuffled deck, so that each has its turn.
 func (p *plan) draw() Fault {
 	if len(p.deck) == 0 {
 		for _, f := range p.o.Faults {
@@ -137,9 +136,9 @@ func (p *plan) draw() Fault {
 	return f
 }
 
-// hold is spread evenly over the orders of magnitude between the shortest and
-// the longest, which lie around the election timeout and the patience with a
-// silent worker.
+// hold returns a duration that is spread evenly over the orders of magnitude between the
+// shortest and the longest, which include the election timeout and the liveness timeout of
+// workers.
 func (p *plan) hold() time.Duration {
 	low, high := math.Log(shortest.Seconds()), math.Log(p.o.Most.Seconds())
 	return time.Duration(math.Exp(low+p.random.Float64()*(high-low)) * float64(time.Second))
@@ -164,7 +163,7 @@ func (p *plan) apply(ctx context.Context, w *World, f Fault, hold time.Duration)
 		p.out.Fired[f.Kind()]++
 		p.out.Names[f.Kind()+" "+f.Name()]++
 	case errors.Is(err, ErrBusy) || errors.Is(err, ErrCannot):
-		if ctx.Err() == nil || p.out.Cannot[f.Kind()+" "+f.Name()] == "" { // not merely because the phase is over
+		if ctx.Err() == nil || p.out.Cannot[f.Kind()+" "+f.Name()] == "" { // not only because the phase is over
 			p.out.Cannot[f.Kind()+" "+f.Name()] = err.Error()
 		}
 	case p.problem == nil:
@@ -176,10 +175,10 @@ func (p *plan) apply(ctx context.Context, w *World, f Fault, hold time.Duration)
 	p.out.Steps = append(p.out.Steps, step)
 }
 
-// Kinds are the kinds that fired.
+// Kinds returns the kinds that fired.
 func (o *Outcome) Kinds() []string { return slices.Sorted(maps.Keys(o.Fired)) }
 
-// Add adds what another plan did.
+// Add adds the outcome of another plan.
 func (o *Outcome) Add(other *Outcome) {
 	for k, n := range other.Fired {
 		o.Fired[k] += n

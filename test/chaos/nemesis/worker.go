@@ -30,7 +30,7 @@ func (w *World) takeWorker(fault string) (*cluster.Worker, func(), error) {
 	return k, release, err
 }
 
-// killWorker kills a worker and starts it again after a while, or at once.
+// killWorker kills a worker and restarts it, immediately or later.
 func killWorker(ctx context.Context, w *World, hold time.Duration) error {
 	k, release, err := w.takeWorker("SIGKILL")
 	if err != nil {
@@ -44,8 +44,8 @@ func killWorker(ctx context.Context, w *World, hold time.Duration) error {
 	return errors.Join(err, Ensure(context.WithoutCancel(ctx), k.Process))
 }
 
-// zombie stops a worker for longer than the leader is patient: what it holds is
-// given to others, and then it comes back.
+// zombie stops a worker for longer than its liveness timeout: its tasks are assigned to others,
+// and then it resumes.
 func zombie(ctx context.Context, w *World, hold time.Duration) error {
 	k, release, err := w.takeWorker("SIGSTOP")
 	if err != nil {
@@ -56,12 +56,11 @@ func zombie(ctx context.Context, w *World, hold time.Duration) error {
 		return ErrCannot
 	}
 	pauseOr(ctx, max(hold, 3500*time.Millisecond))
-	_ = k.Resume() // killed from outside it is the nurse's
+	_ = k.Resume() // if it was killed meanwhile, the nurse restarts it
 	return nil
 }
 
-// twice starts a second process under a worker's name, and at times kills the
-// first one.
+// twice starts a second process with a worker's name, and sometimes kills the first one.
 func twice(ctx context.Context, w *World, hold time.Duration) error {
 	k, release, err := w.takeWorker("second of its name")
 	if err != nil {
@@ -86,7 +85,7 @@ func twice(ctx context.Context, w *World, hold time.Duration) error {
 	return errors.Join(second.Kill(), Ensure(context.WithoutCancel(ctx), k.Process))
 }
 
-// killCommand kills the process of a command that runs, and nothing else.
+// killCommand kills the process of a running command, and nothing else.
 func killCommand(ctx context.Context, w *World, hold time.Duration) error {
 	fired := 0
 	for deadline := time.Now().Add(max(hold, 8*time.Second)); time.Now().Before(deadline) && fired < 3 && ctx.Err() == nil; {
@@ -105,8 +104,8 @@ func killCommand(ctx context.Context, w *World, hold time.Duration) error {
 	return nil
 }
 
-// command is the process of a command that runs now by the end of the ledger; 0
-// if no command runs.
+// command returns the process of a command that is running according to the end of the ledger;
+// 0 if none is.
 func (w *World) command() (int, error) {
 	lines, err := tail(w.Ledger)
 	if err != nil {
@@ -127,7 +126,7 @@ func (w *World) command() (int, error) {
 	return 0, nil
 }
 
-// isMark tells whether a process is a command of ours: numbers are used again.
+// isMark reports whether a process is one of our commands: process IDs are reused.
 func isMark(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	return err == nil && string(bytes.TrimSpace(text)) == "mark"
@@ -135,7 +134,7 @@ func isMark(pid int) bool {
 
 // tail reads the last lines of a ledger.
 func tail(path string) ([]ledger.Line, error) {
-	const most = 128 << 10 // some seconds under load, longer than commands take
+	const most = 128 << 10 // some seconds under load, which is longer than commands take
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -158,7 +157,7 @@ func tail(path string) ([]ledger.Line, error) {
 	var lines []ledger.Line
 	for line := range bytes.Lines(text) {
 		var l ledger.Line
-		if json.Unmarshal(line, &l) == nil { // the first and the last may be torn
+		if json.Unmarshal(line, &l) == nil { // the first and the last line may be torn
 			lines = append(lines, l)
 		}
 	}

@@ -17,21 +17,20 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// Things that faults take beside processes, which are taken by name.
+// Things that faults take besides processes, which are taken by name.
 const (
-	// Data is the stored data of some replica: only one fault at a time may put
-	// any at risk, and has it until the replica has caught up again.
+	// Data is the stored data of some replica: only one fault at a time may put any at risk,
+	// and keeps it until the replica has caught up again.
 	Data = "data"
 	// Members is the set of replicas.
 	Members = "members"
-	// PeerLinks are the links between replicas, WorkerLinks and ClientLinks
-	// those to them.
+	// PeerLinks are the links between replicas, WorkerLinks and ClientLinks the links to them.
 	PeerLinks, WorkerLinks, ClientLinks = "links of replicas", "links of workers", "links of clients"
 	// Clocks are the wall clocks, CPU the machine's time.
 	Clocks, CPU = "clocks", "cpu"
 )
 
-// Quiet are the names of everything: a fault that takes them is alone.
+// Quiet names everything: a fault that takes it runs alone.
 func (w *World) Quiet() []string {
 	names := []string{Data, Members, PeerLinks, WorkerLinks, ClientLinks, Clocks, CPU}
 	for _, n := range w.Cluster.Coordinators() {
@@ -46,34 +45,34 @@ func (w *World) Quiet() []string {
 // A World is what faults act on.
 type World struct {
 	Cluster *cluster.Cluster
-	Net     *Net       // nil: there are no proxies, and faults of links cannot be done
-	Random  *rand.Rand // of the fault that is being applied
+	Net     *Net       // nil: no proxies, so faults of links are unavailable
+	Random  *rand.Rand // of the fault being applied
 	Ledger  string     // path
-	// Disks are those of the replicas, by name; nil: they cannot break.
+	// Disks are those of the replicas, by name; nil if they cannot break.
 	Disks faultfs.Disks
-	// KillClient starts a client and kills it amid a call. Optional.
+	// KillClient starts a client and kills it during a call. Optional.
 	KillClient func(ctx context.Context, after time.Duration) error
-	// Log takes notes for people. It may be called from anywhere.
+	// Log writes notes for the reader of the run. It is safe for concurrent use.
 	Log func(format string, args ...any)
 
 	status *client.Client
 	*shared
 }
 
-// shared is what all copies of a World have in common.
+// shared is the common part of all copies of a World.
 type shared struct {
 	mu    sync.Mutex        // guards all below
 	taken map[string]string // thing → fault
 	tally Tally
-	// newcomers is how many names were given to replicas that come and go.
+	// newcomers is how many names were used for replicas that join and leave.
 	newcomers int
 }
 
-// Tally counts what a World has seen.
+// Tally counts events of a World.
 type Tally struct {
 	LeaderKills, WorkerKills int            // by SIGKILL
-	Kills                    int            // of replicas in all
-	Ends                     map[string]int // processes that ended by themselves, by name and exit code
+	Kills                    int            // of replicas, all causes
+	Ends                     map[string]int // processes that exited by themselves, by name and exit code
 }
 
 // NewWorld makes the world of a cluster. The caller closes it.
@@ -88,7 +87,7 @@ func NewWorld(c *cluster.Cluster, network *Net, seed uint64, ledger string, log 
 	}, nil
 }
 
-// with is the same world with other chances.
+// with returns the same world with another random source.
 func (w *World) with(random *rand.Rand) *World {
 	other := *w
 	other.Random = random
@@ -96,9 +95,9 @@ func (w *World) with(random *rand.Rand) *World {
 }
 
 // Close closes what the world itself opened.
-func (w *World) Close() error { return w.status.Close() } //nolint:wrapcheck // says what it did
+func (w *World) Close() error { return w.status.Close() } //nolint:wrapcheck // the error is complete
 
-// Take takes things for a fault, all or none, and returns how to give them back.
+// Take takes things for a fault, all or none, and returns a function that releases them.
 func (w *World) Take(fault string, things ...string) (release func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,7 +118,7 @@ func (w *World) Take(fault string, things ...string) (release func(), err error)
 	}), nil
 }
 
-// isTaken tells whether a thing is taken.
+// isTaken reports whether a thing is taken.
 func (w *World) isTaken(thing string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +134,7 @@ func (w *World) Tally() Tally {
 	return t
 }
 
-// Leader returns who leads now, or ErrCannot.
+// Leader returns the current leader, or ErrCannot.
 func (w *World) Leader(ctx context.Context) (*cluster.Coordinator, error) {
 	s, err := w.status.ClusterStatus(ctx)
 	if err != nil {
@@ -148,7 +147,7 @@ func (w *World) Leader(ctx context.Context) (*cluster.Coordinator, error) {
 	return n, nil
 }
 
-// Followers are the coordinators but the leader, in an order by chance.
+// Followers returns the coordinators except the leader, in random order.
 func (w *World) Followers(ctx context.Context) ([]*cluster.Coordinator, error) {
 	leader, err := w.Leader(ctx)
 	if err != nil {
@@ -159,16 +158,16 @@ func (w *World) Followers(ctx context.Context) ([]*cluster.Coordinator, error) {
 	return others, nil
 }
 
-// Worker is one by chance.
+// Worker returns a random worker.
 func (w *World) Worker() *cluster.Worker {
 	all := w.Cluster.Workers()
 	return all[w.Random.IntN(len(all))]
 }
 
-// Kill kills a coordinator, which the caller has taken, and counts it as the
-// leader if it leads.
+// Kill kills a coordinator, which the caller has taken, and counts it as the leader if it
+// leads.
 func (w *World) Kill(ctx context.Context, n *cluster.Coordinator) error {
-	leader, _ := w.Leader(ctx) // nobody, at times
+	leader, _ := w.Leader(ctx) // there may be no leader
 	leads := n == leader && n.Running()
 	if err := w.killNow(n); err != nil {
 		return err
@@ -181,7 +180,7 @@ func (w *World) Kill(ctx context.Context, n *cluster.Coordinator) error {
 	return nil
 }
 
-// killNow is Kill where there is no time to ask who leads.
+// killNow is Kill without determining the leader.
 func (w *World) killNow(n *cluster.Coordinator) error {
 	alive := n.Running()
 	if err := n.Kill(); err != nil {
@@ -209,19 +208,19 @@ func (w *World) KillWorker(k *cluster.Worker) error {
 	return nil
 }
 
-// Ensure starts a process that does not run.
+// Ensure starts a process that isn't running.
 func Ensure(ctx context.Context, p *cluster.Process) error {
 	if p.Running() {
 		return nil
 	}
-	return p.Start(ctx) //nolint:wrapcheck // says what it did
+	return p.Start(ctx) //nolint:wrapcheck // the error is complete
 }
 
-// nurseEvery is how often the nurse looks.
+// nurseEvery is the interval of the nurse's checks.
 const nurseEvery = 100 * time.Millisecond
 
-// Nurse starts processes that ended by themselves again, as a service manager
-// would, until ctx is done. Who is taken is left to the fault that has it.
+// Nurse restarts processes that exited by themselves, like a service manager, until ctx is
+// done. Processes that a fault has taken are left to it.
 func (w *World) Nurse(ctx context.Context) error {
 	tick := time.NewTicker(nurseEvery)
 	defer tick.Stop()
@@ -256,7 +255,7 @@ func (w *World) Nurse(ctx context.Context) error {
 	}
 }
 
-// ended notes that a process has ended by itself.
+// ended records that a process has exited by itself.
 func (w *World) ended(ctx context.Context, p *cluster.Process) {
 	code, err := p.Wait(context.WithoutCancel(ctx)) // it has ended
 	if err != nil {
@@ -267,7 +266,7 @@ func (w *World) ended(ctx context.Context, p *cluster.Process) {
 	w.tally.Ends[fmt.Sprintf("%s exit %d", p.Name, code)]++
 }
 
-// ready waits until a coordinator follows again.
+// ready waits until a coordinator follows a leader again.
 func (w *World) ready(ctx context.Context, n *cluster.Coordinator) error {
 	if err := w.Cluster.AwaitCaughtUp(ctx, n); err != nil {
 		return fmt.Errorf("after a fault: %w", err)
@@ -292,7 +291,7 @@ func (w *World) clock(ctx context.Context, n *cluster.Coordinator, setting map[s
 	if err != nil {
 		return fmt.Errorf("setting the clock of %s: %w: %w", n.Name, err, ErrCannot)
 	}
-	_ = answer.Body.Close() // the status says all
+	_ = answer.Body.Close() // the status is complete
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("setting the clock of %s: %s: %w", n.Name, answer.Status, ErrCannot)
 	}
@@ -307,7 +306,7 @@ func (w *World) snapshot(ctx context.Context, n *cluster.Coordinator) error {
 	return nil
 }
 
-// replicas are the names of some coordinators.
+// replicas returns the names of some coordinators.
 func replicas(some ...*cluster.Coordinator) []string {
 	var names []string
 	for _, n := range some {
@@ -318,10 +317,10 @@ func replicas(some ...*cluster.Coordinator) []string {
 
 // pauseOr waits, and returns early without an error when ctx is done.
 func pauseOr(ctx context.Context, d time.Duration) {
-	_ = cluster.Pause(ctx, d) // the caller looks at ctx itself
+	_ = cluster.Pause(ctx, d) // the caller checks ctx itself
 }
 
-// others are all coordinators but some.
+// others returns all coordinators except some.
 func (w *World) others(but ...*cluster.Coordinator) []*cluster.Coordinator {
 	return slices.DeleteFunc(w.Cluster.Coordinators(), func(n *cluster.Coordinator) bool { return slices.Contains(but, n) })
 }

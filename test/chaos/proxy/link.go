@@ -14,14 +14,14 @@ import (
 const (
 	// dialLimit is how long a connection to the target may take.
 	dialLimit = 5 * time.Second
-	// probeEvery is how often a target that is down is looked at.
+	// probeEvery is the interval of probes of a target that is down.
 	probeEvery = 10 * time.Millisecond
 )
 
 // A Link passes connections on to one target.
 type Link struct {
 	addr, target string
-	ctx          context.Context //nolint:containedctx // the life of the link, ended by Close
+	ctx          context.Context //nolint:containedctx // the lifetime of the link, ended by Close
 	end          context.CancelFunc
 	group        sync.WaitGroup
 
@@ -31,24 +31,24 @@ type Link struct {
 	rules    Rules
 	changed  chan struct{} // closed and replaced when rules change
 	epoch    int           // counts changes of the rules
-	listener net.Listener  // nil while refusing
-	deaf     chan struct{} // closed once nobody accepts from listener any more
+	listener net.Listener  // nil while new connections are refused
+	deaf     chan struct{} // closed when listener accepts no more connections
 	down     bool          // the target refuses
 	pairs    map[*pair]struct{}
-	lastErr  error // of listening again
+	lastErr  error // of the last attempt to listen again
 }
 
 // Stats counts what a link has done.
 type Stats struct {
 	Accepted int64 // connections
-	Open     int   // connections now
+	Open     int   // open connections
 	Resets   int64 // connections that the link reset
 	Forward  int64 // bytes passed to the target
 	Back     int64 // bytes passed from the target
 }
 
-// Open makes a link that listens at addr, which may have port 0, and passes
-// connections on to target. The caller closes it.
+// Open makes a link that listens at addr, which may have port 0, and passes connections on to
+// target. The caller closes it.
 func Open(ctx context.Context, addr, target string) (*Link, error) {
 	l := &Link{addr: addr, target: target, changed: make(chan struct{}), pairs: make(map[*pair]struct{})}
 	l.ctx, l.end = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // Close ends it
@@ -62,13 +62,13 @@ func Open(ctx context.Context, addr, target string) (*Link, error) {
 	return l, nil
 }
 
-// Addr is where the link listens.
+// Addr is the address where the link listens.
 func (l *Link) Addr() string { return l.addr }
 
 // Target is where the link leads.
 func (l *Link) Target() string { return l.target }
 
-// Set replaces the rules, for open connections too.
+// Set replaces the rules, also for open connections.
 func (l *Link) Set(r Rules) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,15 +116,15 @@ func (l *Link) Close() error {
 	return err
 }
 
-// now returns the rules in force, how often they were changed, and a channel
-// that is closed when they change.
+// now returns the current rules, how often they were changed, and a channel that is closed when
+// they change.
 func (l *Link) now() (r Rules, epoch int, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.rules, l.epoch, l.changed
 }
 
-// adjustLocked listens, or does not, as the rules and the target ask for.
+// adjustLocked starts or stops listening according to the rules and the target.
 func (l *Link) adjustLocked() error {
 	switch open := !l.rules.Refuse && !l.down && l.ctx.Err() == nil; {
 	case open && l.listener == nil:
@@ -137,8 +137,8 @@ func (l *Link) adjustLocked() error {
 
 func (l *Link) closeListenerLocked() {
 	if l.listener != nil {
-		_ = l.listener.Close() // nobody is connected through it
-		<-l.deaf               // until then the kernel continues listening
+		_ = l.listener.Close() // no connection uses it
+		<-l.deaf               // until then the kernel continues to listen
 		l.listener = nil
 	}
 }
@@ -165,14 +165,14 @@ func (l *Link) accept(listener net.Listener, deaf chan<- struct{}) {
 			if errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil {
 				return
 			}
-			continue // out of descriptors, or the peer is gone already
+			continue // out of descriptors, or the peer has left
 		}
 		l.accepted.Add(1)
 		l.group.Go(func() { l.serve(conn) })
 	}
 }
 
-// serve joins a new connection to the target and lasts as long as both.
+// serve connects a new connection to the target and runs until both end.
 func (l *Link) serve(near net.Conn) {
 	p := &pair{link: l, near: near, done: make(chan struct{})}
 	l.mu.Lock()
@@ -200,8 +200,8 @@ func (l *Link) serve(near net.Conn) {
 	p.run()
 }
 
-// look finds out from the error of a dial whether the target is down; with no
-// error it tries itself, and again if the target is just closing its port.
+// look determines from the error of a dial whether the target is down. Without an error it
+// dials itself, and again if the target is just closing its port.
 func (l *Link) look(err error) {
 	for tries := 0; tries < 5 && (err == nil || errors.Is(err, syscall.ECONNRESET)); tries++ {
 		if err = l.probe(); err == nil {
@@ -231,7 +231,7 @@ func (l *Link) probe() error {
 	return conn.Close()
 }
 
-// watch waits until somebody listens at the target again.
+// watch waits until the target listens again.
 func (l *Link) watch() {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()

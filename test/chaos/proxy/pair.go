@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// chunkBytes is how much is read at a time.
+	// chunkBytes is the maximum size of one read.
 	chunkBytes = 32 << 10
-	// queued is how many chunks may be under way in one direction: enough for
-	// half a second of latency at the speed of a log, and still bounded.
+	// queued is how many chunks may be in flight in one direction: enough for half a second of
+	// latency at the speed of a log, and still bounded.
 	queued = 256
 )
 
-// A pair is one connection through a link: two of TCP.
+// A pair is one connection through a link: two TCP connections.
 type pair struct {
 	link *Link
 	near net.Conn
@@ -31,8 +31,8 @@ type pair struct {
 	far net.Conn   // nil until the target is connected
 }
 
-// await returns once a new connection may continue to the target, and false if it
-// never will.
+// await returns true when a new connection may proceed to the target, and false if it never
+// will.
 func (p *pair) await() bool {
 	for {
 		rules, _, changed := p.link.now()
@@ -83,7 +83,7 @@ func (p *pair) reset() {
 	p.mu.Lock()
 	for _, conn := range []net.Conn{p.near, p.far} {
 		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a closed connection needs none
+			_ = tcp.SetLinger(0) // unnecessary for a closed connection
 		}
 	}
 	p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *pair) reset() {
 	p.close()
 }
 
-// run copies both ways until both have ended or one broke.
+// run copies in both directions until both have ended or one broke.
 func (p *pair) run() {
 	var group sync.WaitGroup
 	group.Go(func() { p.pump(p.near, p.far, forwards, &p.link.forward) })
@@ -117,14 +117,14 @@ func (r Rules) flow(d direction) Flow {
 	return r.Back
 }
 
-// A chunk is what was read at once, and when it is due at the other side.
+// A chunk is the result of one read, with the time when it is due at the other side.
 type chunk struct {
 	bytes []byte
 	due   time.Time
 	end   bool // nothing follows
 }
 
-// pump copies one direction: this goroutine reads, another writes.
+// pump copies one direction: this goroutine reads, another one writes.
 func (p *pair) pump(from, to net.Conn, d direction, count *atomic.Int64) {
 	chunks := make(chan chunk, queued)
 	var group sync.WaitGroup
@@ -145,7 +145,7 @@ func (p *pair) read(from net.Conn, d direction, out chan<- chunk) {
 		buffer := make([]byte, chunkBytes)
 		n, err := from.Read(buffer)
 		if err != nil && !p.over() && d == backwards {
-			p.link.look(nil) // before anybody hears of it
+			p.link.look(nil) // before the peer is notified
 		}
 		rules, _, _ := p.link.now()
 		flow := rules.flow(d)
@@ -182,7 +182,7 @@ func (p *pair) read(from net.Conn, d direction, out chan<- chunk) {
 	}
 }
 
-// over tells whether the pair was closed, so that errors are our own doing.
+// over reports whether the pair was closed, so that errors are its own doing.
 func (p *pair) over() bool {
 	select {
 	case <-p.done:
@@ -192,8 +192,7 @@ func (p *pair) over() bool {
 	}
 }
 
-// unstalled returns the flow once it lets bytes through, and false when the
-// pair is closed.
+// unstalled returns the flow when it lets bytes through, and false when the pair is closed.
 func (p *pair) unstalled(d direction) (Flow, bool) {
 	for {
 		rules, _, changed := p.link.now()
@@ -245,7 +244,7 @@ func (p *pair) write(to net.Conn, d direction, in <-chan chunk, count *atomic.In
 	}
 }
 
-// piece is how many of n bytes to write at once; 0 asks for a cut.
+// piece returns how many of n bytes to write at once; 0 requests a cut.
 func (f Flow) piece(n int, passed int64) int {
 	if f.CutAfter > 0 {
 		if passed >= f.CutAfter {
@@ -262,7 +261,7 @@ func (f Flow) piece(n int, passed int64) int {
 	return n
 }
 
-// until waits for a moment; false when the pair is closed before.
+// until waits until a time; false if the pair is closed before.
 func (p *pair) until(due time.Time) bool {
 	wait := time.Until(due)
 	if due.IsZero() || wait <= 0 {
@@ -278,8 +277,8 @@ func (p *pair) until(due time.Time) bool {
 	}
 }
 
-// Flap sets rules and lifts them again, each for half a period, until ctx is
-// done; then it heals the link.
+// Flap applies rules and lifts them again, each for half a period, until ctx is done; then it
+// heals the link.
 func (l *Link) Flap(ctx context.Context, r Rules, period time.Duration) error {
 	tick := time.NewTicker(period / 2)
 	defer tick.Stop()

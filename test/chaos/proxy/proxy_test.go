@@ -17,18 +17,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// guard is longer than anything here takes, short is long enough to see that
-// nothing arrives.
+// guard is longer than any operation here takes; short is long enough to show that nothing
+// arrives.
 const (
 	guard = 20 * time.Second
 	short = 100 * time.Millisecond
 )
 
-// An echo is a target that sends back what it gets.
+// An echo is a target that sends back what it receives.
 type echo struct {
 	listener net.Listener
 	group    sync.WaitGroup
-	deaf     chan struct{} // closed once nobody accepts
+	deaf     chan struct{} // closed when it accepts no more connections
 	mu       sync.Mutex
 	conns    []net.Conn
 }
@@ -61,7 +61,7 @@ func startEcho(t *testing.T, addr string) *echo {
 	return e
 }
 
-// stop is the death of the target: its port is closed, then its connections.
+// stop ends the target: its port is closed, then its connections.
 func (e *echo) stop() {
 	_ = e.listener.Close()
 	<-e.deaf
@@ -115,7 +115,7 @@ func set(t *testing.T, l *Link, r Rules) {
 	}
 }
 
-// roundTrip sends text and wants it back.
+// roundTrip sends text and expects it back.
 func roundTrip(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	if _, err := conn.Write([]byte(text)); err != nil {
@@ -130,7 +130,7 @@ func roundTrip(t *testing.T, conn net.Conn, text string) {
 	}
 }
 
-// silent wants nothing to arrive for a while.
+// silent expects that nothing arrives for a short time.
 func silent(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(short))
@@ -140,7 +140,7 @@ func silent(t *testing.T, conn net.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(guard))
 }
 
-// broken wants a reset.
+// broken expects a reset.
 func broken(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, conn); !errors.Is(err, syscall.ECONNRESET) {
@@ -215,8 +215,8 @@ func TestOneDirectionCanBeLostAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			silent(t, conn)
-			// What is read before the rule holds is kept: the target has it only
-			// if its own direction is open, and has it when the link comes to it.
+			// Bytes read before the rule applies are kept: the target receives them only if its
+			// own direction is open, when the link reaches them.
 			reached := func() int64 { return l.Stats().Forward - before.Forward }
 			tick := time.NewTicker(time.Millisecond)
 			defer tick.Stop()
@@ -330,7 +330,7 @@ func TestALinkIsRefusedWhileNobodyListensAtItsTarget(t *testing.T) {
 	roundTrip(t, conn, "alive")
 	addr := e.listener.Addr().String()
 	e.stop()
-	_, _ = io.Copy(io.Discard, conn) // returns when the end of the target is seen
+	_, _ = io.Copy(io.Discard, conn) // returns when the end of the target is observed
 	if _, err := tryDial(t.Context(), l); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("dialling a link to a dead target gives %v, want refused", err)
 	}
