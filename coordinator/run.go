@@ -231,7 +231,7 @@ func (r *replica) open(ctx context.Context, group *errgroup.Group) error {
 	r.peers = membership.NewPeers(r.cfg.Seams.Network.Dial)
 	sessions := session.New(session.Config{
 		Current: r.sessionLeader, Machine: r.machine, Logger: r.log,
-		HeartbeatInterval: r.cfg.HeartbeatInterval, Silence: 3 * r.cfg.HeartbeatInterval, Lease: max(r.cfg.TimeScale.Scale(30*time.Second), 3*r.cfg.HeartbeatInterval),
+		HeartbeatInterval: r.cfg.HeartbeatInterval, LivenessTimeout: 3 * r.cfg.HeartbeatInterval, Lease: max(r.cfg.TimeScale.Scale(30*time.Second), 3*r.cfg.HeartbeatInterval),
 		Guard: func(ctx context.Context, call func() error) error {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},

@@ -113,7 +113,7 @@ func classify(err error) *api.Error {
 		kind = api.KindRefused
 	case errors.Is(err, session.ErrNoHello), errors.Is(err, columns.ErrMalformed):
 		kind = api.KindInvalid
-	case errors.Is(err, session.ErrLogsGone), errors.Is(err, session.ErrWorkerAway):
+	case errors.Is(err, session.ErrLogsUnavailable), errors.Is(err, session.ErrWorkerUnavailable):
 		kind = api.KindNotFound
 	default:
 		return nil

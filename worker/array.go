@@ -16,10 +16,10 @@ import (
 // other: the first that does not end well ends the attempt.
 func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 	template := &a.run.body
-	if err := taskbody.Decode(a.given.Body, template); err != nil {
+	if err := taskbody.Decode(a.assignment.Body, template); err != nil {
 		return failed(&notStartedError{err: err, fatal: true})
 	}
-	of := a.given.Particular.GetArray()
+	of := a.assignment.Extras.GetArray()
 	if of == nil {
 		a.body = template
 		return w.runTask(a)

@@ -42,28 +42,28 @@ func (r ref) attrs() slog.Attr {
 type phase uint8
 
 const (
-	phaseAsking    phase = iota + 1 // at most once: waits until its start is committed
-	phaseReady                      // waits for a slot
-	phaseRunning                    // its executor runs
-	phaseCommitted                  // succeeded; its output is being published, nothing stops it any more
-	phaseEnded                      // has an outcome, which is not yet acknowledged
+	phaseRequesting phase = iota + 1 // at most once: waits until its start is committed
+	phaseReady                       // waits for a slot
+	phaseRunning                     // its executor runs
+	phaseCommitted                   // succeeded; its output is being published, nothing stops it any more
+	phaseEnded                       // has an outcome, which is not yet acknowledged
 )
 
 // attempt is one assignment from the moment it was received until its outcome
 // is acknowledged.
 type attempt struct {
 	ref
-	given     columns.Assignment           // shares the memory of its message; zero once ended
-	token     uint64                       // for fencing
-	shared    *dtaskv1.JobContext          // nil once ended
-	policy    *dtaskv1.TaskPolicy          // nil once ended
-	run       *execution                   // from its beginning to its end
-	body      *dtaskv1.TaskBody            // what is run now; the executor's, nil once ended
-	item      *array.Item                  // of an array; the executor's, nil once ended
-	log       *attemptLog                  // of several items, from the first command to the last; the executor's
-	exclusive bool                         // at most once
-	saver     atomic.Pointer[checkpointer] // nil: it has no checkpoint folder
-	gaveData  atomic.Bool                  // has called SaveCheckpoint
+	assignment   columns.Assignment           // shares the memory of its message; zero once ended
+	token        uint64                       // for fencing
+	jobContext   *dtaskv1.JobContext          // nil once ended
+	policy       *dtaskv1.TaskPolicy          // nil once ended
+	run          *execution                   // from its beginning to its end
+	body         *dtaskv1.TaskBody            // what is run now; the executor's, nil once ended
+	item         *array.Item                  // of an array; the executor's, nil once ended
+	log          *attemptLog                  // of several items, from the first command to the last; the executor's
+	exclusive    bool                         // at most once
+	checkpointer atomic.Pointer[checkpointer] // nil: it has no checkpoint folder
+	savedData    atomic.Bool                  // has called SaveCheckpoint
 
 	// The rest is guarded by the ledger's lock, but for ctx, which is written
 	// before the executor starts.
@@ -76,10 +76,10 @@ type attempt struct {
 	lastData []byte        // of the last SaveCheckpoint of the task
 	saving   chan struct{} // size 1; nil until SaveCheckpoint is called
 
-	heard         time.Time // of progress, or started
-	permille      uint32
-	text          string
-	progressNoted bool // is among those whose progress shall be sent
+	lastProgress   time.Time // of progress, or started
+	permille       uint32
+	progressText   string
+	progressQueued bool // is among those whose progress shall be sent
 }
 
 // execution is what an attempt needs while it runs. It is one piece of memory, and
@@ -108,7 +108,7 @@ func (a *attempt) invocation() *invocation {
 
 // watchHeartbeat ends the attempt when no progress is heard for the policy's
 // time. The caller stops the watch with what is returned.
-func (l *ledger) watchHeartbeat(a *attempt) (stop func()) {
+func (t *attemptTable) watchHeartbeat(a *attempt) (stop func()) {
 	limit := time.Duration(a.policy.GetHeartbeatTimeoutMs()) * time.Millisecond
 	if limit <= 0 {
 		return func() {}
@@ -116,18 +116,18 @@ func (l *ledger) watchHeartbeat(a *attempt) (stop func()) {
 	ctx := a.ctx
 	var timer *time.Timer // guarded by the lock, so that check finds it set
 	check := func() {
-		l.mu.Lock()
-		left := limit - time.Since(a.heard)
+		t.mu.Lock()
+		left := limit - time.Since(a.lastProgress)
 		if left > 0 {
 			timer.Reset(left)
 		}
-		l.mu.Unlock()
+		t.mu.Unlock()
 		if left <= 0 {
-			ctx.end(&timeOutError{what: "no progress report for", limit: limit})
+			ctx.end(&timeoutError{what: "no progress report for", limit: limit})
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	timer = time.AfterFunc(limit, check)
 	return func() { timer.Stop() }
 }
@@ -157,7 +157,7 @@ func stopCause(reason dtaskv1.StopReason) error {
 	case dtaskv1.StopReason_STOP_REASON_SUPERSEDED:
 		return ErrSuperseded
 	case dtaskv1.StopReason_STOP_REASON_TIMED_OUT:
-		return &timeOutError{what: "by the coordinator's clock"}
+		return &timeoutError{what: "by the coordinator's clock"}
 	case dtaskv1.StopReason_STOP_REASON_DRAINED:
 		return ErrDraining
 	case dtaskv1.StopReason_STOP_REASON_UNSPECIFIED, dtaskv1.StopReason_STOP_REASON_CANCELLED:

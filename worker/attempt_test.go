@@ -70,7 +70,7 @@ func TestWhatIsGivenBackNeverBegins(t *testing.T) {
 			work{task: 4, typ: "wait", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}},
 		)
 		synctest.Wait()
-		l.send(t, &dtaskv1.SessionResponse{GiveBack: []*dtaskv1.AttemptRef{attemptOf(9), attemptOf(4), attemptOf(3), attemptOf(2), attemptOf(1)}})
+		l.send(t, &dtaskv1.SessionResponse{StealRequests: []*dtaskv1.AttemptRef{attemptOf(9), attemptOf(4), attemptOf(3), attemptOf(2), attemptOf(1)}})
 		want := map[uint32]dtaskv1.OutcomeKind{
 			3: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, 2: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, 1: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED,
 		}
@@ -143,7 +143,7 @@ func TestAnAtMostOnceAttemptBeginsOnlyWhenGranted(t *testing.T) {
 		l.assign(t, work{task: 1, typ: "once", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}})
 		for range 3 { // asked at once, and again with each beat
 			l.next(t, "may_begin", func(m *dtaskv1.SessionRequest) bool {
-				return len(m.GetReports().GetMayBegin()) == 1 && m.GetReports().GetMayBegin()[0].GetTask() == 1
+				return len(m.GetReports().GetStartRequests()) == 1 && m.GetReports().GetStartRequests()[0].GetTask() == 1
 			})
 		}
 		select {
@@ -151,11 +151,11 @@ func TestAnAtMostOnceAttemptBeginsOnlyWhenGranted(t *testing.T) {
 			t.Fatal("it began without a grant")
 		default:
 		}
-		l.send(t, &dtaskv1.SessionResponse{MayBegin: []*dtaskv1.AttemptRef{attemptOf(1)}})
+		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}})
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
 			t.Errorf("outcome = %v", o)
 		}
-		l.send(t, &dtaskv1.SessionResponse{MayBegin: []*dtaskv1.AttemptRef{attemptOf(1)}}) // again: no effect
+		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}}) // again: no effect
 		synctest.Wait()
 		if len(begun) != 1 {
 			t.Errorf("it began %d times", len(begun))
@@ -172,11 +172,11 @@ func TestAnAtMostOnceAttemptEndsWithItsLease(t *testing.T) {
 		defer b.finish()
 		l := (<-r.sessions).welcome(t, 1)
 		l.assign(t, work{task: 1, typ: "block", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}}, work{task: 2, typ: "block"})
-		l.next(t, "may_begin", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetMayBegin()) == 1 })
+		l.next(t, "may_begin", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetStartRequests()) == 1 })
 		granted := time.Now()
-		l.send(t, &dtaskv1.SessionResponse{MayBegin: []*dtaskv1.AttemptRef{attemptOf(1)}})
+		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}})
 		for range 60 { // renewed for a minute, twice its length
-			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetBeat() != 0 })
+			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 		}
 		synctest.Wait()    // the answer arrived
 		last := time.Now() // the last answered beat was sent now
@@ -224,7 +224,7 @@ func TestABeganIsSentOnlyOfWhatRunsForAWhile(t *testing.T) {
 		var told []uint32
 		for time.Since(begun) < 10*time.Second {
 			m := l.next(t, "anything", func(*dtaskv1.SessionRequest) bool { return true })
-			for _, b := range m.GetReports().GetBegan() {
+			for _, b := range m.GetReports().GetStarted() {
 				told = append(told, b.GetAttempt().GetTask())
 				if b.GetAtMs() != begun.UnixMilli() {
 					t.Errorf("began at %d, want %d", b.GetAtMs(), begun.UnixMilli())
@@ -418,7 +418,7 @@ func readWholeLog(t *testing.T, l *leaderEnd, task uint32, follow bool) (text, f
 	l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: uint64(task) + 100, Attempt: attemptOf(task), Follow: follow}})
 	for {
 		d := l.next(t, "log data", func(m *dtaskv1.SessionRequest) bool { return m.GetLogData() != nil }).GetLogData()
-		if d.GetId() != uint64(task)+100 || len(d.GetData()) > logPiece {
+		if d.GetId() != uint64(task)+100 || len(d.GetData()) > maxLogChunk {
 			t.Fatalf("log data of id %d with %d bytes", d.GetId(), len(d.GetData()))
 		}
 		text += string(d.GetData())

@@ -30,7 +30,7 @@ func BenchmarkNoop(b *testing.B) {
 			b.Error(err)
 		}
 	}
-	send(&dtaskv1.SessionResponse{Beat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000}})
+	send(&dtaskv1.SessionResponse{Heartbeat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000}})
 	b.ReportAllocs()
 	b.ResetTimer()
 	sent, acked, messages := 0, 0, 0
@@ -48,7 +48,7 @@ func BenchmarkNoop(b *testing.B) {
 		messages++
 		if got := len(m.GetReports().GetOutcomes().GetTasks()); got > 0 {
 			acked += got
-			send(&dtaskv1.SessionResponse{Beat: m.GetBeat(), Ack: &dtaskv1.Ack{Through: uint64(acked)}})
+			send(&dtaskv1.SessionResponse{Heartbeat: m.GetHeartbeat(), Ack: &dtaskv1.Ack{Through: uint64(acked)}})
 		}
 	}
 	b.StopTimer()

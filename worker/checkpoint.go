@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	folderForm = dtaskv1.CheckpointForm_CHECKPOINT_FORM_FOLDER
-	dataForm   = dtaskv1.CheckpointForm_CHECKPOINT_FORM_DATA
+	directoryFormat = dtaskv1.CheckpointFormat_CHECKPOINT_FORMAT_DIRECTORY
+	dataFormat      = dtaskv1.CheckpointFormat_CHECKPOINT_FORMAT_DATA
 )
 
 // packTries is how often a folder that changes while it is read is read again.
-const packTries = 5
+const maxPackTries = 5
 
 // keptSuffix names the file beside a checkpoint folder that says that it could
 // not be saved elsewhere, and by which attempt it was left.
-const keptSuffix = ".kept"
+const unsavedSuffix = ".kept"
 
 // checkpointer saves the checkpoint folder of one attempt: when it is asked to,
 // one at a time and not too often, and at the attempt's end. ask may be called
@@ -37,30 +37,30 @@ type checkpointer struct {
 	a   *attempt
 	dir string
 
-	asked  chan struct{} // size 1: several asked for are one
-	over   chan struct{} // closed by finish
-	saving sync.WaitGroup
-	begun  bool // it was asked at least once
+	requests  chan struct{} // size 1: several asked for are one
+	done      chan struct{} // closed by finish
+	saving    sync.WaitGroup
+	requested bool // it was asked at least once
 
 	// The rest belongs to the goroutine that saves, and to finish after it.
-	owed   bool // was asked and not done
-	last   time.Time
-	sum    []byte // of the last that was saved
-	warned bool
+	pending bool // was asked and not done
+	last    time.Time
+	sum     []byte // of the last that was saved
+	warned  bool
 }
 
 func (w *Worker) newCheckpointer(a *attempt, dir string) *checkpointer {
-	return &checkpointer{w: w, a: a, dir: dir, asked: make(chan struct{}, 1), over: make(chan struct{})}
+	return &checkpointer{w: w, a: a, dir: dir, requests: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // ask says that the folder is consistent now. It never blocks.
-func (c *checkpointer) ask() {
+func (c *checkpointer) request() {
 	select {
-	case c.asked <- struct{}{}:
+	case c.requests <- struct{}{}:
 	default: // a token is there already
 	}
-	if !c.begun {
-		c.begun = true
+	if !c.requested {
+		c.requested = true
 		c.saving.Go(c.run)
 	}
 }
@@ -69,15 +69,15 @@ func (c *checkpointer) ask() {
 func (c *checkpointer) run() {
 	for {
 		select {
-		case <-c.asked:
-		case <-c.over:
+		case <-c.requests:
+		case <-c.done:
 			return
 		}
-		c.owed = true
+		c.pending = true
 		if !c.pause() {
 			return
 		}
-		c.owed, c.last = false, time.Now()
+		c.pending, c.last = false, time.Now()
 		done, sum := c.save()
 		if done == nil {
 			continue
@@ -89,7 +89,7 @@ func (c *checkpointer) run() {
 			} else {
 				c.warn(err)
 			}
-		case <-c.over:
+		case <-c.done:
 			return
 		}
 	}
@@ -106,7 +106,7 @@ func (c *checkpointer) pause() bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-c.over:
+	case <-c.done:
 		return false
 	}
 }
@@ -114,14 +114,14 @@ func (c *checkpointer) pause() bool {
 // finish ends the saving. Of an attempt that did not end well it takes one more,
 // unless the last that it asked for was taken.
 func (c *checkpointer) finish(well bool) {
-	close(c.over)
+	close(c.done)
 	c.saving.Wait()
 	select {
-	case <-c.asked:
-		c.owed = true
+	case <-c.requests:
+		c.pending = true
 	default:
 	}
-	if !well && (c.owed || !c.begun) {
+	if !well && (c.pending || !c.requested) {
 		_, _ = c.save() // goes out before the outcome, and is answered with it
 	}
 }
@@ -134,21 +134,21 @@ func (c *checkpointer) save() (answer <-chan error, sum []byte) {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && bytes.Equal(sum, c.sum):
 		return nil, nil // removed since it was empty, or nothing new
 	case errors.Is(err, errTooLarge):
-		c.keep()
+		c.markUnsaved()
 		c.warn(err)
 		return nil, nil
 	case err != nil:
 		c.warn(err)
 		return nil, nil
 	}
-	return c.w.ledger.save(c.a, m), sum
+	return c.w.attempts.save(c.a, m), sum
 }
 
 // pack makes a message of the folder.
 func (c *checkpointer) pack() (m *dtaskv1.Checkpoint, sum []byte, err error) {
-	m = &dtaskv1.Checkpoint{Form: folderForm, Number: c.w.ledger.nextCheckpoint(c.a)}
-	for range packTries {
-		s := newSpill(c.w.store, storedFolder(c.w.fence.clusterID(), c.a.ref), c.a.ref.attempt, m.GetNumber())
+	m = &dtaskv1.Checkpoint{Format: directoryFormat, Number: c.w.attempts.nextCheckpoint(c.a)}
+	for range maxPackTries {
+		s := newSpill(c.w.store, storeDir(c.w.fence.clusterID(), c.a.ref), c.a.ref.attempt, m.GetNumber())
 		if err = pack(s, c.dir); err == nil {
 			m.File, err = s.publish()
 		}
@@ -161,7 +161,7 @@ func (c *checkpointer) pack() (m *dtaskv1.Checkpoint, sum []byte, err error) {
 			}
 			return m, sum, nil
 		}
-		if !errors.Is(err, errFolderChanged) {
+		if !errors.Is(err, errDirChanged) {
 			break
 		}
 	}
@@ -169,9 +169,9 @@ func (c *checkpointer) pack() (m *dtaskv1.Checkpoint, sum []byte, err error) {
 }
 
 // keep notes that this worker alone has the newest checkpoint.
-func (c *checkpointer) keep() {
+func (c *checkpointer) markUnsaved() {
 	number := strconv.FormatUint(uint64(c.a.ref.attempt), 10)
-	if err := os.WriteFile(c.dir+keptSuffix, []byte(number), 0o600); err != nil {
+	if err := os.WriteFile(c.dir+unsavedSuffix, []byte(number), 0o600); err != nil {
 		c.w.log.Warn("noting that a checkpoint stays here", c.a.attrs(), slog.Any("error", err))
 	}
 }
@@ -183,29 +183,29 @@ func (c *checkpointer) warn(err error) {
 	}
 	c.warned = true
 	c.w.log.Warn("a checkpoint stays on this worker", c.a.attrs(), slog.Any("error", err))
-	c.w.ledger.remark(c.a, "checkpoint stays on this worker: "+err.Error())
+	c.w.attempts.remark(c.a, "checkpoint stays on this worker: "+err.Error())
 }
 
 // finishCheckpoints ends the saving of an attempt that has ended with an outcome.
 func (w *Worker) finishCheckpoints(a *attempt, outcome *dtaskv1.Outcome) {
-	c := a.saver.Load()
+	c := a.checkpointer.Load()
 	if c == nil {
 		return
 	}
-	cause := a.ctx.ended(time.Now())
+	cause := a.ctx.causeAt(time.Now())
 	well := outcome.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED && cause == nil
-	c.finish(well || a.gaveData.Load() || isAny(cause, ErrCancelled, ErrSuperseded))
+	c.finish(well || a.savedData.Load() || isAny(cause, ErrCancelled, ErrSuperseded))
 }
 
 // restore puts the checkpoint folder into the state in which the attempt shall
 // find it.
 func (w *Worker) restore(a *attempt) error {
-	c := a.given.Particular.GetCheckpoint()
-	if c.GetForm() != folderForm {
+	c := a.assignment.Extras.GetCheckpoint()
+	if c.GetFormat() != directoryFormat {
 		return nil
 	}
 	dir := w.dirs.checkpoint(w.fence.clusterID(), a.ref)
-	if keptBy(dir) > c.GetAttempt().GetAttempt() {
+	if unsavedBy(dir) > c.GetAttempt().GetAttempt() {
 		return nil // what is here is newer, and could not be saved
 	}
 	if err := w.dirs.make(filepath.Dir(dir)); err != nil {
@@ -236,8 +236,8 @@ func (w *Worker) restore(a *attempt) error {
 }
 
 // keptBy is the attempt that left a folder which could not be saved; 0 if none.
-func keptBy(dir string) uint32 {
-	text, err := os.ReadFile(dir + keptSuffix) //nolint:gosec // in the worker's own folder
+func unsavedBy(dir string) uint32 {
+	text, err := os.ReadFile(dir + unsavedSuffix) //nolint:gosec // in the worker's own folder
 	if err != nil {
 		return 0
 	}
@@ -253,8 +253,8 @@ func (w *Worker) discardCheckpoints(completed []*attempt) {
 	for _, a := range completed {
 		cluster := w.fence.clusterID()
 		dir := w.dirs.checkpoint(cluster, a.ref)
-		_ = os.Remove(dir + keptSuffix) // there is seldom one
-		if err := errors.Join(w.dirs.remove(dir), w.store.remove(storedFolder(cluster, a.ref))); err != nil {
+		_ = os.Remove(dir + unsavedSuffix) // there is seldom one
+		if err := errors.Join(w.dirs.remove(dir), w.store.remove(storeDir(cluster, a.ref))); err != nil {
 			w.log.Warn("removing a checkpoint", a.attrs(), slog.Any("error", err))
 		}
 	}

@@ -25,7 +25,7 @@ func (l *leaderEnd) checkpoint(t *testing.T) *dtaskv1.Checkpoint {
 
 func (l *leaderEnd) saved(t *testing.T, c *dtaskv1.Checkpoint, refusal string) {
 	t.Helper()
-	l.send(t, &dtaskv1.SessionResponse{Checkpoints: []*dtaskv1.CheckpointAnswer{{Attempt: c.GetAttempt(), Number: c.GetNumber(), Error: refusal}}})
+	l.send(t, &dtaskv1.SessionResponse{CheckpointResults: []*dtaskv1.CheckpointResult{{Attempt: c.GetAttempt(), Number: c.GetNumber(), Error: refusal}}})
 }
 
 // again assigns the second attempt of a task, with a checkpoint.
@@ -45,7 +45,7 @@ func TestACheckpointContinuesOnAnotherWorker(t *testing.T) {
 	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
 		l.assign(b.t, work{task: 1, body: shell(counting)})
 		first = l.checkpoint(b.t)
-		if first.GetForm() != folderForm || first.GetNumber() != 1 || first.GetSize() != int64(len(first.GetData())) || first.GetSize() == 0 {
+		if first.GetFormat() != directoryFormat || first.GetNumber() != 1 || first.GetSize() != int64(len(first.GetData())) || first.GetSize() == 0 {
 			b.t.Errorf("checkpoint %v", first)
 		}
 	})
@@ -143,7 +143,7 @@ func TestACheckpointThatCannotBeReadKeepsTheAttemptFromStarting(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
 	writeFile(t, filepath.Join(store, cluster, "7", "1", "1-1"), "damaged")
-	c := &dtaskv1.Checkpoint{Attempt: attemptOf(1), Number: 1, Form: folderForm, File: cluster + "/7/1/1-1", Size: 7, Sha256: make([]byte, 32)}
+	c := &dtaskv1.Checkpoint{Attempt: attemptOf(1), Number: 1, Format: directoryFormat, File: cluster + "/7/1/1-1", Size: 7, Sha256: make([]byte, 32)}
 	for name, x := range map[string]struct {
 		store string
 		file  string
@@ -151,7 +151,7 @@ func TestACheckpointThatCannotBeReadKeepsTheAttemptFromStarting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			withLeader(t, Config{Slots: 1, CheckpointStore: x.store}, func(b *bench, l *leaderEnd) {
-				m := &dtaskv1.Checkpoint{Attempt: c.GetAttempt(), Number: 1, Form: folderForm, File: x.file, Size: c.GetSize(), Sha256: c.GetSha256()}
+				m := &dtaskv1.Checkpoint{Attempt: c.GetAttempt(), Number: 1, Format: directoryFormat, File: x.file, Size: c.GetSize(), Sha256: c.GetSha256()}
 				l.again(b.t, m, work{task: 1, body: shell("true")})
 				if o := l.outcome(b.t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED || o.GetFatal() || !strings.Contains(o.GetError(), "its checkpoint") {
 					b.t.Errorf("outcome %v", o)
@@ -176,7 +176,7 @@ func TestWithoutAStoreALargeCheckpointStaysAndIsNewerThanWhatWasSaved(t *testing
 			t.Fatal(err)
 		}
 		l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1}})
-		c := &dtaskv1.Checkpoint{Attempt: &dtaskv1.AttemptRef{Job: 7, Task: 1}, Number: 1, Form: folderForm, Data: small.Bytes()}
+		c := &dtaskv1.Checkpoint{Attempt: &dtaskv1.AttemptRef{Job: 7, Task: 1}, Number: 1, Format: directoryFormat, Data: small.Bytes()}
 		l.again(t, c, work{task: 1, body: shell(large)})
 		if o := l.outcome(t); string(o.GetResult()) != "200000" {
 			t.Errorf("outcome %v", o)
@@ -198,11 +198,11 @@ func TestAHandlerSavesAndReadsItsCheckpoint(t *testing.T) {
 	}
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"save": save}, func(b *bench, l *leaderEnd) {
 		t := b.t
-		old := &dtaskv1.Checkpoint{Attempt: attemptOf(1), Number: 5, Form: dataForm, Data: []byte("old+")}
+		old := &dtaskv1.Checkpoint{Attempt: attemptOf(1), Number: 5, Format: dataFormat, Data: []byte("old+")}
 		l.assign(t, work{task: 1, typ: "save", attempt: 2, from: old})
 		c := l.checkpoint(t)
 		synctest.Wait()
-		if len(errs) > 0 || string(c.GetData()) != "new" || c.GetForm() != dataForm || c.GetNumber() != 1 {
+		if len(errs) > 0 || string(c.GetData()) != "new" || c.GetFormat() != dataFormat || c.GetNumber() != 1 {
 			t.Errorf("checkpoint %v; %d answers before it was answered", c, len(errs))
 		}
 		l.saved(t, c, "")

@@ -36,7 +36,7 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	if err := w.dirs.make(dir); err != nil {
 		return failed(&notStartedError{err: err})
 	}
-	defer w.removeFolder(a.ref, dir)
+	defer w.removeCommandDir(a.ref, dir)
 
 	t := &a.invocation().task
 	w.task(t, a, inputs, out)
@@ -56,13 +56,13 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		return failed(&notStartedError{err: err})
 	}
 	lines := process.NewLines(func(p process.Progress) { t.Progress(p.Fraction, p.Text) })
-	lines.OnCheckpoint = a.saver.Load().ask // environ made it
+	lines.OnCheckpoint = a.checkpointer.Load().request // environ made it
 	complaints := process.NewLines(nil)
 	exit, err := process.Run(a.ctx, process.Spec{
 		Argv: body.GetCommand(), Shell: body.GetRun(), Env: env, Dir: dir, Stdin: stdin,
 		// A full disk costs the log, never the work.
-		Stdout:    io.MultiWriter(lines, lossy{log.stdout}),
-		Stderr:    io.MultiWriter(complaints, lossy{log.stderr}),
+		Stdout:    io.MultiWriter(lines, bestEffortWriter{log.stdout}),
+		Stderr:    io.MultiWriter(complaints, bestEffortWriter{log.stderr}),
 		KillGrace: time.Duration(a.policy.GetKillGraceMs()) * time.Millisecond,
 	})
 	if a.log == nil {
@@ -82,7 +82,7 @@ func (w *Worker) openLog(a *attempt) (*attemptLog, error) {
 		return a.log, nil
 	}
 	log, err := w.logs.open(a.ref)
-	if err == nil && a.given.Particular.GetArray().GetChunked() {
+	if err == nil && a.assignment.Extras.GetArray().GetChunked() {
 		a.log = log
 	}
 	return log, err
@@ -99,7 +99,7 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		at := uint64(a.item.Index)
 		item, index = a.item.Text(), &at
 	}
-	user := maps.Clone(a.shared.GetEnv())
+	user := maps.Clone(a.jobContext.GetEnv())
 	if user == nil {
 		user = map[string]string{}
 	}
@@ -109,7 +109,7 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		Attempt: t.Attempt, FencingToken: t.FencingToken,
 		ExecutionID: t.ExecutionID(), IdempotencyKey: t.IdempotencyKey(), Worker: t.Worker,
 		Input: strings.Join(t.Inputs, "\n"), Output: t.Output, Deadline: t.Deadline,
-		ArrayIndex: index, ArraySize: a.given.Particular.GetArray().GetSize(), Item: item,
+		ArrayIndex: index, ArraySize: a.assignment.Extras.GetArray().GetSize(), Item: item,
 		CheckpointDir: checkpoint, ResultFile: result, JobOutcome: t.JobOutcome,
 		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"), Lang: os.Getenv("LANG"),
 	}, user)
@@ -212,7 +212,7 @@ func exitCode(exit process.Exit) int32 {
 }
 
 // removeFolder removes what a command had to itself.
-func (w *Worker) removeFolder(r ref, dir string) {
+func (w *Worker) removeCommandDir(r ref, dir string) {
 	_ = os.Remove(dir + resultFile) // there is seldom one
 	checkpoint := w.dirs.checkpoint(w.fence.clusterID(), r)
 	w.dirs.removeEmpty(checkpoint)
@@ -223,10 +223,10 @@ func (w *Worker) removeFolder(r ref, dir string) {
 }
 
 // lossy writes what can be written and never fails.
-type lossy struct{ w io.Writer }
+type bestEffortWriter struct{ w io.Writer }
 
 // Write reports success.
-func (l lossy) Write(p []byte) (int, error) {
+func (l bestEffortWriter) Write(p []byte) (int, error) {
 	_, _ = l.w.Write(p)
 	return len(p), nil
 }

@@ -13,7 +13,7 @@ import (
 func TestWhatIsCommittedHasSucceededWhateverComesLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(1, &lease{ended: func() {}})
+		l := newAttemptTable(1, &lease{ended: func() {}})
 		l.base, l.run = t.Context(), func() {}
 		defer l.close()
 		err := l.accept(assignments(work{task: 1, typ: "any", policy: &dtaskv1.TaskPolicy{TimeoutMs: 1000}}), 1)
@@ -28,7 +28,7 @@ func TestWhatIsCommittedHasSucceededWhateverComesLater(t *testing.T) {
 		l.stop(a.ref, ErrCancelled)
 		l.next(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED})
 		r := l.take(false)
-		if len(r.GetOutcomes().GetTasks()) != 1 || len(r.GetOutcomes().GetOthers()) != 0 {
+		if len(r.GetOutcomes().GetTasks()) != 1 || len(r.GetOutcomes().GetDetails()) != 0 {
 			t.Errorf("reports = %v, want one success", r)
 		}
 	})

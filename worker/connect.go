@@ -16,33 +16,33 @@ import (
 )
 
 const (
-	firstPause   = 50 * time.Millisecond
-	longestPause = 2 * time.Second
-	pauseGrowth  = 1.3 // slow enough that a new leader is found soon after its election
-	longestBusy  = 10 * time.Second
+	minBackoff    = 50 * time.Millisecond
+	maxBackoff    = 2 * time.Second
+	backoffFactor = 1.3 // slow enough that a new leader is found soon after its election
+	maxRetryAfter = 10 * time.Second
 	// longestSpread bounds what is added to the time at which to come again.
-	longestSpread = 100 * time.Millisecond
+	maxSpread = 100 * time.Millisecond
 	// avoidSilent is for how long one that hung is passed over: longer than an
 	// election takes.
-	avoidSilent = 3 * time.Second
+	avoidDuration = 3 * time.Second
 	// quickRedirects are followed at once; more in a row mean that the replicas
 	// disagree about who leads.
-	quickRedirects = 3
-	maxLearned     = 16
-	maxReceive     = 16 << 20 // bytes of one message
-	window         = 1 << 20  // bytes in flight
+	maxImmediateRedirects = 3
+	maxLearnedLeaders     = 16
+	maxReceive            = 16 << 20 // bytes of one message
+	window                = 1 << 20  // bytes in flight
 )
 
 // finder chooses whom to try next. It is used by one goroutine.
 type finder struct {
-	seeds    []string // for ever
-	learned  []string // leaders that replicas named; tried after the seeds
-	turn     int
-	next     string         // tried first, once
-	failures int            // in a row, without a welcome
-	followed map[string]int // redirects to each address, without a welcome
-	silent   string         // said nothing for too long: passed over,
-	until    time.Time      // until then
+	seeds        []string // for ever
+	learned      []string // leaders that replicas named; tried after the seeds
+	turn         int
+	next         string         // tried first, once
+	failures     int            // in a row, without a welcome
+	followed     map[string]int // redirects to each address, without a welcome
+	avoided      string         // said nothing for too long: passed over,
+	avoidedUntil time.Time      // until then
 }
 
 // address is whom to try now.
@@ -62,7 +62,7 @@ func (f *finder) address() string {
 // avoids says that an address is not worth a try yet: it hung a moment ago, and
 // would cost as long again. Replicas that have not noticed still name it.
 func (f *finder) avoids(addr string) bool {
-	return addr == f.silent && time.Now().Before(f.until)
+	return addr == f.avoided && time.Now().Before(f.avoidedUntil)
 }
 
 // take is the next turn.
@@ -83,32 +83,32 @@ func (f *finder) at(i int) string {
 // after learns from the end of a session and returns how long to wait before the
 // next one.
 func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
-	if errors.Is(err, errSilent) {
-		f.silent, f.until = addr, time.Now().Add(avoidSilent)
+	if errors.Is(err, errLivenessTimeout) {
+		f.avoided, f.avoidedUntil = addr, time.Now().Add(avoidDuration)
 	}
 	if welcomed {
 		f.failures, f.followed = 0, nil
-		return jitter(firstPause / 2) // the others know more than a leader that was lost
+		return jitter(minBackoff / 2) // the others know more than a leader that was lost
 	}
 	detail := errorDetail(err)
 	switch hint := detail.GetLeaderAddress(); {
 	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY && detail.GetRetryAfterMs() > 0:
 		f.next = addr
-		wait := min(time.Duration(min(detail.GetRetryAfterMs(), math.MaxInt32))*time.Millisecond, longestBusy)
-		return wait + jitter(min(wait/2, longestSpread)) // the leader gives each its own time
+		wait := min(time.Duration(min(detail.GetRetryAfterMs(), math.MaxInt32))*time.Millisecond, maxRetryAfter)
+		return wait + jitter(min(wait/2, maxSpread)) // the leader gives each its own time
 	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && hint != "" && hint != addr && !f.avoids(hint):
 		f.learn(hint)
 		f.next = hint
 		if f.followed == nil {
 			f.followed = make(map[string]int)
 		}
-		if f.followed[hint]++; f.followed[hint] <= quickRedirects {
+		if f.followed[hint]++; f.followed[hint] <= maxImmediateRedirects {
 			return 0
 		}
 	}
 	f.failures++
-	pause := float64(firstPause) * math.Pow(pauseGrowth, float64(min(f.failures-1, 50)))
-	return jitter(time.Duration(min(pause, float64(longestPause))))
+	pause := float64(minBackoff) * math.Pow(backoffFactor, float64(min(f.failures-1, 50)))
+	return jitter(time.Duration(min(pause, float64(maxBackoff))))
 }
 
 // learn keeps an address that may help when the seeds are gone.
@@ -116,7 +116,7 @@ func (f *finder) learn(addr string) {
 	if slices.Contains(f.seeds, addr) || slices.Contains(f.learned, addr) {
 		return
 	}
-	if len(f.learned) == maxLearned {
+	if len(f.learned) == maxLearnedLeaders {
 		f.learned = f.learned[1:]
 	}
 	f.learned = append(f.learned, addr)

@@ -95,7 +95,7 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 		c.leave[1]()
 		ends["w1"].serveTillEnd(t)
 		synctest.Wait()
-		ends["w2"].next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetBeat() != 0 })
+		ends["w2"].next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 		if got := c.dials.Load(); got != 1 {
 			t.Errorf("%d connections were made, want 1", got)
 		}

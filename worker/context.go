@@ -16,14 +16,14 @@ type attemptContext struct {
 	task     *Task           // of a handler; written before that is called
 
 	mu     sync.Mutex      // guards all below; never held while a context is cancelled
-	real   context.Context //nolint:containedctx // nil until somebody looks
+	inner  context.Context //nolint:containedctx // nil until somebody looks
 	cancel context.CancelCauseFunc
 	cause  error // of an end that came before somebody looked
 }
 
 // begin gives the attempt its context, which ends with its time-out.
-func (a *attempt) begin(base context.Context, now time.Time) {
-	a.phase, a.started, a.heard = phaseRunning, now, now
+func (a *attempt) start(base context.Context, now time.Time) {
+	a.phase, a.started, a.lastProgress = phaseRunning, now, now
 	a.run = new(execution)
 	a.ctx = &a.run.ctx
 	a.ctx.base = base
@@ -33,18 +33,18 @@ func (a *attempt) begin(base context.Context, now time.Time) {
 }
 
 // look returns the real context.
-func (c *attemptContext) look() context.Context {
+func (c *attemptContext) get() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.real != nil {
-		return c.real
+	if c.inner != nil {
+		return c.inner
 	}
 	outer, release := c.base, context.CancelFunc(func() {})
 	if !c.deadline.IsZero() {
 		outer, release = context.WithDeadlineCause(c.base, c.deadline, c.timedOut())
 	}
 	inner, cancel := context.WithCancelCause(outer)
-	c.real = inner
+	c.inner = inner
 	c.cancel = func(cause error) { cancel(cause); release() }
 	if c.cause != nil {
 		c.cancel(c.cause)
@@ -52,7 +52,7 @@ func (c *attemptContext) look() context.Context {
 	return inner
 }
 
-func (c *attemptContext) timedOut() error { return &timeOutError{what: "it ran for", limit: c.limit} }
+func (c *attemptContext) timedOut() error { return &timeoutError{what: "it ran for", limit: c.limit} }
 
 // Deadline is when the attempt's time-out ends it.
 func (c *attemptContext) Deadline() (deadline time.Time, ok bool) {
@@ -60,10 +60,10 @@ func (c *attemptContext) Deadline() (deadline time.Time, ok bool) {
 }
 
 // Done is closed when the attempt shall end.
-func (c *attemptContext) Done() <-chan struct{} { return c.look().Done() }
+func (c *attemptContext) Done() <-chan struct{} { return c.get().Done() }
 
 // Err is nil until the attempt shall end.
-func (c *attemptContext) Err() error { return c.look().Err() } //nolint:wrapcheck // the interface's own errors
+func (c *attemptContext) Err() error { return c.get().Err() } //nolint:wrapcheck // the interface's own errors
 
 // Value finds what the worker's own context has, and lets context.Cause work.
 func (c *attemptContext) Value(key any) any {
@@ -73,7 +73,7 @@ func (c *attemptContext) Value(key any) any {
 		}
 		return c.task
 	}
-	return c.look().Value(key)
+	return c.get().Value(key)
 }
 
 // end ends the context; the first cause stays. An attempt that has ended is
@@ -91,12 +91,12 @@ func (c *attemptContext) end(cause error) {
 }
 
 // ended is the cause for which the context has ended by now, or nil.
-func (c *attemptContext) ended(now time.Time) error {
+func (c *attemptContext) causeAt(now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.real != nil:
-		return context.Cause(c.real)
+	case c.inner != nil:
+		return context.Cause(c.inner)
 	case c.cause != nil:
 		return c.cause
 	case !c.deadline.IsZero() && !now.Before(c.deadline):

@@ -14,7 +14,7 @@ import (
 
 // keepCheckpoints is how long the checkpoint folder of a task that never
 // completed here is kept.
-const keepCheckpoints = 7 * 24 * time.Hour
+const checkpointRetention = 7 * 24 * time.Hour
 
 // dirs is the worker's own folder:
 //
@@ -71,7 +71,7 @@ func (d *dirs) clean() error {
 	}
 	for _, dir := range tasks {
 		info, err := os.Stat(dir)
-		if err != nil || time.Since(info.ModTime()) < keepCheckpoints {
+		if err != nil || time.Since(info.ModTime()) < checkpointRetention {
 			continue
 		}
 		if err := os.RemoveAll(dir); err != nil {

@@ -62,7 +62,7 @@ func Exit(code uint8, err error) error {
 
 // verdictOn collects what all marks in the chain of err say; the outermost
 // class and exit code count, and fatal wins over temporary.
-func verdictOn(err error) handlerError {
+func markedBy(err error) handlerError {
 	var v handlerError
 	for e := err; e != nil; {
 		var h *handlerError
@@ -108,14 +108,14 @@ var (
 
 // Faults that end a session. None is more than a reason in the log.
 var (
-	errForeignCluster = errors.New("the coordinator belongs to another cluster")
-	errDeposed        = errors.New("the coordinator is of a lower term than one seen before")
-	errSilent         = errors.New("nothing heard from the coordinator")
-	errProtocol       = errors.New("the coordinator broke the protocol")
+	errForeignCluster  = errors.New("the coordinator belongs to another cluster")
+	errDeposed         = errors.New("the coordinator is of a lower term than one seen before")
+	errLivenessTimeout = errors.New("nothing heard from the coordinator")
+	errProtocol        = errors.New("the coordinator broke the protocol")
 )
 
 // errNotEnded is returned by Run when handlers ignored the end of their context.
-var errNotEnded = errors.New("attempts did not end although they were told to")
+var errStillRunning = errors.New("attempts did not end although they were told to")
 
 // errUnacknowledged is returned by Run when a drain ended before every outcome
 // was acknowledged; the coordinator gives the attempts up by itself.
@@ -123,19 +123,19 @@ var errUnacknowledged = errors.New("outcomes were not acknowledged in time")
 
 // timeOutError is ErrTimedOut with which time-out it was. Its text is made only
 // when one is needed: each attempt carries one of these as its possible cause.
-type timeOutError struct {
+type timeoutError struct {
 	what  string
 	limit time.Duration // 0 = the text says all
 }
 
-func (e *timeOutError) Error() string {
+func (e *timeoutError) Error() string {
 	if e.limit == 0 {
 		return ErrTimedOut.Error() + ": " + e.what
 	}
 	return ErrTimedOut.Error() + ": " + e.what + " " + e.limit.String()
 }
 
-func (e *timeOutError) Unwrap() error { return ErrTimedOut }
+func (e *timeoutError) Unwrap() error { return ErrTimedOut }
 
 func isAny(err error, targets ...error) bool {
 	for _, target := range targets {

@@ -11,12 +11,12 @@ import (
 
 // slot executes attempts one after another until there are none.
 func (w *Worker) slot() {
-	for a := w.ledger.next(nil, nil); a != nil; {
+	for a := w.attempts.next(nil, nil); a != nil; {
 		outcome := w.execute(a)
 		if w.debug {
-			w.log.Debug("attempt ended", a.attrs(), slog.String("task_id", a.given.ID), slog.String("outcome", outcome.GetKind().String()))
+			w.log.Debug("attempt ended", a.attrs(), slog.String("task_id", a.assignment.ID), slog.String("outcome", outcome.GetKind().String()))
 		}
-		a = w.ledger.next(a, outcome)
+		a = w.attempts.next(a, outcome)
 	}
 }
 
@@ -24,7 +24,7 @@ func (w *Worker) slot() {
 // first is for the ledger to decide.
 func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
 	if a.policy.GetHeartbeatTimeoutMs() > 0 {
-		defer w.ledger.watchHeartbeat(a)()
+		defer w.attempts.watchHeartbeat(a)()
 	}
 	if err := w.restore(a); err != nil {
 		return failed(&notStartedError{err: err})
@@ -58,7 +58,7 @@ func (w *Worker) runTask(a *attempt) *dtaskv1.Outcome {
 	if outcome.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
 		return outcome
 	}
-	done, err := out.publish(a.ctx, func() bool { return w.ledger.commit(a) })
+	done, err := out.publish(a.ctx, func() bool { return w.attempts.commit(a) })
 	if err != nil {
 		return failed(err)
 	}
@@ -89,22 +89,22 @@ func (w *Worker) runHandler(a *attempt, inputs []string, out *output) *dtaskv1.O
 // task fills in what the handler or command sees.
 func (w *Worker) task(t *Task, a *attempt, inputs []string, out *output) {
 	*t = Task{
-		Job: a.job, JobName: a.shared.GetJobName(),
-		ID: a.given.ID, Index: a.task,
-		Attempt: a.ref.attempt, Failures: a.given.Failures,
+		Job: a.job, JobName: a.jobContext.GetJobName(),
+		ID: a.assignment.ID, Index: a.task,
+		Attempt: a.ref.attempt, Failures: a.assignment.Failures,
 		FencingToken: a.token,
 		Worker:       w.cfg.Name,
 		Payload:      a.body.GetPayload(),
 		Inputs:       inputs,
-		JobOutcome:   jobOutcome(a.given.Particular.GetJobOutcome()),
+		JobOutcome:   jobOutcome(a.assignment.Extras.GetJobOutcome()),
 		attempt:      a, worker: w,
 	}
 	if out != nil {
-		t.Output = out.aside
+		t.Output = out.temp
 	}
 	if a.item != nil {
 		index := a.item.Index
-		t.ArrayIndex, t.Item, t.chunked = &index, a.item.JSON, a.given.Particular.GetArray().GetChunked()
+		t.ArrayIndex, t.Item, t.chunked = &index, a.item.JSON, a.assignment.Extras.GetArray().GetChunked()
 	}
 	t.Deadline, _ = a.ctx.Deadline()
 }
@@ -147,7 +147,7 @@ func failed(err error) *dtaskv1.Outcome {
 		out.Kind, out.Fatal = dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED, notStarted.fatal
 		return out
 	}
-	v := verdictOn(err)
+	v := markedBy(err)
 	out.Fatal, out.Temporary, out.ExitCode, out.ErrorName = v.fatal, v.temporary, v.exit, clip(v.name, maxName)
 	return out
 }

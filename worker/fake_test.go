@@ -164,7 +164,7 @@ func (l *leaderEnd) send(t *testing.T, m *dtaskv1.SessionResponse) {
 func (l *leaderEnd) welcome(t *testing.T, term uint64) *leaderEnd {
 	t.Helper()
 	l.term = term
-	l.send(t, &dtaskv1.SessionResponse{Beat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, SilenceMs: 3000, LeaseMs: 30_000}})
+	l.send(t, &dtaskv1.SessionResponse{Heartbeat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LivenessTimeoutMs: 3000, LeaseMs: 30_000}})
 	return l
 }
 
@@ -188,8 +188,8 @@ func (l *leaderEnd) next(t *testing.T, what string, holds func(*dtaskv1.SessionR
 
 func (l *leaderEnd) answer(t *testing.T, m *dtaskv1.SessionRequest) {
 	t.Helper()
-	if m.GetBeat() != 0 {
-		_ = l.stream.Send(&dtaskv1.SessionResponse{Fence: &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term}, Beat: m.GetBeat()})
+	if m.GetHeartbeat() != 0 {
+		_ = l.stream.Send(&dtaskv1.SessionResponse{Fence: &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term}, Heartbeat: m.GetHeartbeat()})
 	}
 }
 
@@ -270,7 +270,7 @@ func assignments(tasks ...work) *dtaskv1.Assignments {
 		}
 		row := columns.Assignment{Policy: uint32(i), Task: w.task, Attempt: attempt, ID: fmt.Sprintf("t%d", w.task), Body: encoded(w.body)}
 		if w.from != nil {
-			row.Particular = &dtaskv1.Particular{Checkpoint: w.from}
+			row.Extras = &dtaskv1.AssignmentExtras{Checkpoint: w.from}
 		}
 		columns.AddAssignment(m, &row)
 	}

@@ -67,7 +67,7 @@ func localPaths(raw []string) ([]string, error) {
 // output is where an attempt writes, and where that goes when it succeeded.
 type output struct {
 	final  string
-	aside  string      // beside final, under the attempt's own name
+	temp   string      // beside final, under the attempt's own name
 	before os.FileInfo // of final when the attempt began; nil if there was none
 }
 
@@ -87,11 +87,11 @@ func prepareOutput(raw string, r ref) (*output, error) {
 	if err != nil {
 		return nil, &notStartedError{err: err, fatal: true}
 	}
-	o := &output{final: final, aside: final + "." + r.String() + ".tmp"}
+	o := &output{final: final, temp: final + "." + r.String() + ".tmp"}
 	if err := os.MkdirAll(filepath.Dir(final), 0o750); err != nil {
 		return nil, fmt.Errorf("making the folder of the output: %w", err)
 	}
-	if err := os.RemoveAll(o.aside); err != nil {
+	if err := os.RemoveAll(o.temp); err != nil {
 		return nil, fmt.Errorf("clearing the way for the output: %w", err)
 	}
 	if info, err := os.Stat(final); err == nil {
@@ -103,10 +103,10 @@ func prepareOutput(raw string, r ref) (*output, error) {
 // publish makes the output visible under its final name, complete and synced.
 // commit is asked once, just before; if it says no, nothing is published.
 func (o *output) publish(ctx context.Context, commit func() bool) (published, error) {
-	path, own := o.aside, true
+	path, own := o.temp, true
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		if path, own = o.final, false; !o.writtenDirectly() {
-			return published{}, fmt.Errorf("output %s is missing: neither $DTASK_OUTPUT (%s) nor the file itself was written", o.final, o.aside)
+			return published{}, fmt.Errorf("output %s is missing: neither $DTASK_OUTPUT (%s) nor the file itself was written", o.final, o.temp)
 		}
 	}
 	done, err := digestAndSync(ctx, path)
@@ -117,7 +117,7 @@ func (o *output) publish(ctx context.Context, commit func() bool) (published, er
 		return published{}, errStopped
 	}
 	if own {
-		if err := os.Rename(o.aside, o.final); err != nil {
+		if err := os.Rename(o.temp, o.final); err != nil {
 			return published{}, fmt.Errorf("publishing the output: %w", err)
 		}
 	}
@@ -136,7 +136,7 @@ func (o *output) writtenDirectly() bool {
 
 // discard removes what was not published.
 func (o *output) discard() {
-	_ = os.RemoveAll(o.aside) // a leftover is harmless: its name is the attempt's own
+	_ = os.RemoveAll(o.temp) // a leftover is harmless: its name is the attempt's own
 }
 
 // digestAndSync brings a file to the disk and says what is in it.
@@ -152,7 +152,7 @@ func digestAndSync(ctx context.Context, path string) (published, error) {
 		return published{}, fmt.Errorf("output %s is no regular file", path)
 	}
 	hash := sha256.New()
-	size, err := io.Copy(hash, readerUntil{ctx, file})
+	size, err := io.Copy(hash, contextReader{ctx, file})
 	if err != nil {
 		return published{}, fmt.Errorf("reading the output: %w", err)
 	}
@@ -163,13 +163,13 @@ func digestAndSync(ctx context.Context, path string) (published, error) {
 }
 
 // readerUntil is a reader that ends with an error when its context is done.
-type readerUntil struct {
+type contextReader struct {
 	ctx context.Context //nolint:containedctx // lives for one io.Copy
 	r   io.Reader
 }
 
 // Read reads unless the context is done.
-func (r readerUntil) Read(p []byte) (int, error) {
+func (r contextReader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, errStopped
 	}

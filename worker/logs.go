@@ -16,15 +16,15 @@ import (
 
 const (
 	// leastLog is what a log counts at least, so that their number is bounded.
-	leastLog = 4 << 10
+	minLogCost = 4 << 10
 	// logPiece is the most that one LogData carries.
-	logPiece = 64 << 10
+	maxLogChunk = 64 << 10
 	// logPoll is how often a reader looks whether an attempt has begun to write.
 	logPoll = 200 * time.Millisecond
 )
 
 // errLogGone is what a reader is told when there is nothing to read.
-var errLogGone = errors.New("no log of this attempt is kept here: it was removed to make room, its worker was restarted, or it never wrote one")
+var errNoLog = errors.New("no log of this attempt is kept here: it was removed to make room, its worker was restarted, or it never wrote one")
 
 // attemptLog is what one attempt writes.
 type attemptLog struct {
@@ -105,8 +105,8 @@ func (s *logStore) close(r ref) {
 
 // cost is what a complete log takes of the bound.
 func (l *attemptLog) cost() int64 {
-	const most = 2*process.DefaultLogPart + leastLog
-	return max(leastLog, min(l.stdout.Size(), most)) + max(leastLog, min(l.stderr.Size(), most))
+	const most = 2*process.DefaultLogPart + minLogCost
+	return max(minLogCost, min(l.stdout.Size(), most)) + max(minLogCost, min(l.stderr.Size(), most))
 }
 
 func (s *logStore) get(r ref) *attemptLog {
@@ -120,7 +120,7 @@ func (s *logStore) get(r ref) *attemptLog {
 func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(*dtaskv1.LogData) error) {
 	err := w.readLog(ctx, q, func(stream dtaskv1.LogStream, data []byte) error {
 		for len(data) > 0 {
-			n := min(len(data), logPiece)
+			n := min(len(data), maxLogChunk)
 			if err := send(&dtaskv1.LogData{Id: q.GetId(), Stream: stream, Data: data[:n]}); err != nil {
 				return err
 			}
@@ -138,10 +138,10 @@ func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(
 	_ = send(end) // fails only when the session has ended
 }
 
-type pieceFunc func(stream dtaskv1.LogStream, data []byte) error
+type chunkFunc func(stream dtaskv1.LogStream, data []byte) error
 
 // readLog hands the pieces of one or both streams to fn, one at a time.
-func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn pieceFunc) error {
+func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn chunkFunc) error {
 	log, err := w.awaitLog(ctx, refOf(q.GetAttempt()), q.GetFollow())
 	if err != nil {
 		return err
@@ -180,12 +180,12 @@ func (w *Worker) awaitLog(ctx context.Context, r ref, follow bool) (*attemptLog,
 	ticker := time.NewTicker(logPoll)
 	defer ticker.Stop()
 	for {
-		ended := w.ledger.ended(r) // first: it writes before it ends
+		ended := w.attempts.ended(r) // first: it writes before it ends
 		if log := w.logs.get(r); log != nil {
 			return log, nil
 		}
 		if ended {
-			return nil, errLogGone
+			return nil, errNoLog
 		}
 		if !follow {
 			return nil, nil //nolint:nilnil // nothing was written yet, which is no error
@@ -200,7 +200,7 @@ func (w *Worker) awaitLog(ctx context.Context, r ref, follow bool) (*attemptLog,
 
 // read hands one stream to fn: what is there now, or until the attempt has
 // ended. A nil log is empty.
-func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow bool, fn pieceFunc) error {
+func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow bool, fn chunkFunc) error {
 	if l == nil {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow 
 	}
 	reader, err := log.NewReader()
 	if errors.Is(err, os.ErrNotExist) {
-		return errLogGone
+		return errNoLog
 	}
 	if err != nil {
 		return err //nolint:wrapcheck // says what it did
@@ -232,7 +232,7 @@ func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow 
 
 // readNow hands on what the log holds at this moment, not what comes meanwhile.
 func readNow(ctx context.Context, reader *process.LogReader, piece func(process.Chunk) error) error {
-	end, buf := reader.Size(), make([]byte, logPiece)
+	end, buf := reader.Size(), make([]byte, maxLogChunk)
 	for offset := int64(0); offset < end && ctx.Err() == nil; {
 		chunk, err := reader.Read(offset, buf)
 		if errors.Is(err, io.EOF) {

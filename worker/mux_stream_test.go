@@ -214,7 +214,7 @@ func TestASessionThatTakesNothingEndsAlone(t *testing.T) {
 	other.send(&dtaskv1.SessionRequest{})
 	for range maxUnread + 1 {
 		m.mu.Lock()
-		m.deliverLocked(p, &dtaskv1.ResponseFrame{Session: p.number, Message: &dtaskv1.SessionResponse{Beat: 1}})
+		m.deliverLocked(p, &dtaskv1.ResponseFrame{Session: p.number, Message: &dtaskv1.SessionResponse{Heartbeat: 1}})
 		m.mu.Unlock()
 	}
 	got, err := p.take()
@@ -234,16 +234,16 @@ func TestSessionsAreNumberedInTheOrderInWhichTheySpeak(t *testing.T) {
 	m := emptyMuxStream()
 	slow, quick, left := m.open(), m.open(), m.open()
 	left.leave()
-	quick.send(&dtaskv1.SessionRequest{Beat: 1})
-	slow.send(&dtaskv1.SessionRequest{Beat: 2})
-	left.send(&dtaskv1.SessionRequest{Beat: 3})
+	quick.send(&dtaskv1.SessionRequest{Heartbeat: 1})
+	slow.send(&dtaskv1.SessionRequest{Heartbeat: 2})
+	left.send(&dtaskv1.SessionRequest{Heartbeat: 3})
 	messages := sentBy(t, m)
 	if len(messages) != 1 || len(messages[0].GetFrames()) != 2 {
 		t.Fatalf("got %v, want a frame of each that speaks", messages)
 	}
 	last := uint32(0)
 	for i, f := range messages[0].GetFrames() {
-		if f.GetSession() <= last || f.GetMessage().GetBeat() != uint64(i+1) {
+		if f.GetSession() <= last || f.GetMessage().GetHeartbeat() != uint64(i+1) {
 			t.Errorf("frame %d is %v, behind session %d", i, f, last)
 		}
 		last = f.GetSession()

@@ -9,14 +9,14 @@ import (
 
 const (
 	// maxReports bounds one message; what is left goes into the next.
-	maxReports = 1 << 20
+	maxReportBytes = 1 << 20
 	// beganAfter is how long an attempt runs before the coordinator is told
 	// that it has begun: most end sooner, and their outcome says it too.
-	beganAfter = 100 * time.Millisecond
+	startedReportDelay = 100 * time.Millisecond
 	// keptOutcomes bounds the room that is kept for outcomes when there are none.
-	keptOutcomes = 4096
+	maxKeptOutcomes = 4096
 	// notePause is the least time between two flushes of notes.
-	notePause = 25 * time.Millisecond
+	minFlushInterval = 25 * time.Millisecond
 )
 
 // outbox is the part of the ledger that waits to be sent. The ledger's lock
@@ -28,88 +28,88 @@ type outbox struct {
 
 	checkpoints []*pendingCheckpoint // not yet answered, at most one of each attempt
 
-	asking []*attempt // at-most-once attempts that wait for their grant
-	askDue bool       // they shall be sent (again)
+	requesting  []*attempt // at-most-once attempts that wait for their grant
+	requestsDue bool       // they shall be sent (again)
 
-	fresh      []*attempt // begun, in order; not yet announced
-	progressed []*attempt // those with a progress to send
-	began      []*dtaskv1.Began
-	notes      []*dtaskv1.Progress
-	timer      *time.Timer // runs flushNotes; nil until first needed
-	armed      bool
+	justStarted     []*attempt // begun, in order; not yet announced
+	progressed      []*attempt // those with a progress to send
+	started         []*dtaskv1.Started
+	progressReports []*dtaskv1.Progress
+	flushTimer      *time.Timer // runs flushNotes; nil until first needed
+	flushArmed      bool
 }
 
 // greet begins a session: it returns what hello says, and makes all that is not
 // acknowledged be sent again.
-func (l *ledger) greet() (held, ended []*dtaskv1.AttemptRef, next uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sent, l.askDue = 0, len(l.asking) > 0
-	l.began = nil
-	for _, p := range l.checkpoints {
+func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sent, t.requestsDue = 0, len(t.requesting) > 0
+	t.started = nil
+	for _, p := range t.checkpoints {
 		p.sent = false
 	}
-	for _, a := range l.heldLocked() {
+	for _, a := range t.heldLocked() {
 		held = append(held, a.message())
 		if a.announced && a.phase != phaseEnded {
 			// Not a repeat for the same ear: another leader may listen.
-			l.began = append(l.began, &dtaskv1.Began{Attempt: a.message(), AtMs: a.started.UnixMilli()})
+			t.started = append(t.started, &dtaskv1.Started{Attempt: a.message(), AtMs: a.started.UnixMilli()})
 		}
 	}
-	for i := range l.outcomes {
-		ended = append(ended, rowRef(&l.outcomes[i]).message())
+	for i := range t.outcomes {
+		ended = append(ended, refOfRow(&t.outcomes[i]).message())
 	}
-	return held, ended, l.first
+	return held, ended, t.first
 }
 
 // take returns what is to be sent now, at most about maxReports, or nil.
-func (l *ledger) take(beat bool) *dtaskv1.Reports {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *attemptTable) take(beat bool) *dtaskv1.Reports {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	r := &dtaskv1.Reports{}
-	if l.takeCheckpointsLocked(r) && l.sent < len(l.outcomes) {
-		r.Outcomes = l.takeOutcomesLocked()
+	if t.takeCheckpointsLocked(r) && t.sent < len(t.outcomes) {
+		r.Outcomes = t.takeOutcomesLocked()
 	}
-	if (l.askDue || beat) && len(l.asking) > 0 {
-		for _, a := range l.asking {
-			r.MayBegin = append(r.MayBegin, a.message())
+	if (t.requestsDue || beat) && len(t.requesting) > 0 {
+		for _, a := range t.requesting {
+			r.StartRequests = append(r.StartRequests, a.message())
 		}
 	}
-	l.askDue = false
-	r.Began, r.Progress = l.began, l.notes
-	l.began, l.notes = nil, nil
-	if r.GetOutcomes() == nil && len(r.GetBegan())+len(r.GetMayBegin())+len(r.GetProgress())+len(r.GetCheckpoints()) == 0 {
+	t.requestsDue = false
+	r.Started, r.Progress = t.started, t.progressReports
+	t.started, t.progressReports = nil, nil
+	if r.GetOutcomes() == nil && len(r.GetStarted())+len(r.GetStartRequests())+len(r.GetProgress())+len(r.GetCheckpoints()) == 0 {
 		return nil
 	}
 	return r
 }
 
 // takeOutcomesLocked gives those that come next, as many as fit into a message.
-func (l *ledger) takeOutcomesLocked() *dtaskv1.Outcomes {
-	m := columns.NewOutcomes(l.first+uint64(l.sent), len(l.outcomes)-l.sent) //nolint:gosec // not negative
-	for size := 0; l.sent < len(l.outcomes) && size < maxReports; l.sent++ {
-		o := &l.outcomes[l.sent]
+func (t *attemptTable) takeOutcomesLocked() *dtaskv1.Outcomes {
+	m := columns.NewOutcomes(t.first+uint64(t.sent), len(t.outcomes)-t.sent) //nolint:gosec // not negative
+	for size := 0; t.sent < len(t.outcomes) && size < maxReportBytes; t.sent++ {
+		o := &t.outcomes[t.sent]
 		columns.AddOutcome(m, o)
-		size += 16 + len(o.Result) + len(o.Other.GetResult()) + len(o.Other.GetError()) + len(o.Other.GetErrorName()) + len(o.Other.GetOutputSha256())
+		size += 16 + len(o.Result) + len(o.Detail.GetResult()) + len(o.Detail.GetError()) + len(o.Detail.GetErrorName()) + len(o.Detail.GetOutputSha256())
 	}
-	if l.sent < len(l.outcomes) {
-		l.signal()
+	if t.sent < len(t.outcomes) {
+		t.signal()
 	}
 	return m
 }
 
 // row is an outcome as it is kept and sent.
-func row(r ref, o *dtaskv1.Outcome) columns.Outcome {
+func outcomeRow(r ref, o *dtaskv1.Outcome) columns.Outcome {
 	out := columns.Outcome{Job: r.job, Task: r.task, Attempt: r.attempt}
 	if succeeded(o) && o.GetOutputSize() == 0 && len(o.GetOutputSha256()) == 0 {
 		out.Result = o.GetResult()
 	} else {
-		out.Other = o
+		out.Detail = o
 	}
 	return out
 }
 
-func rowRef(o *columns.Outcome) ref { return ref{job: o.Job, task: o.Task, attempt: o.Attempt} }
+func refOfRow(o *columns.Outcome) ref { return ref{job: o.Job, task: o.Task, attempt: o.Attempt} }
 
 func succeeded(o *dtaskv1.Outcome) bool {
 	return o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED
@@ -117,114 +117,114 @@ func succeeded(o *dtaskv1.Outcome) bool {
 
 // acknowledge forgets every outcome up to this number and returns those
 // attempts.
-func (l *ledger) acknowledge(through uint64) []*attempt {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if through < l.first {
+func (t *attemptTable) acknowledge(through uint64) []*attempt {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if through < t.first {
 		return nil
 	}
-	n := int(min(through-l.first+1, uint64(len(l.outcomes)))) //nolint:gosec // at most the length of a slice
+	n := int(min(through-t.first+1, uint64(len(t.outcomes)))) //nolint:gosec // at most the length of a slice
 	var kept []*attempt
-	for i := range l.outcomes[:n] {
-		o := &l.outcomes[i]
-		r := rowRef(o)
-		l.dropCheckpointLocked(r, errAttemptOver)
-		if a := l.known[r]; (a.saver.Load() != nil || a.saves > 0) && (o.Other == nil || succeeded(o.Other)) {
+	for i := range t.outcomes[:n] {
+		o := &t.outcomes[i]
+		r := refOfRow(o)
+		t.dropCheckpointLocked(r, errAttemptOver)
+		if a := t.known[r]; (a.checkpointer.Load() != nil || a.saves > 0) && (o.Detail == nil || succeeded(o.Detail)) {
 			kept = append(kept, a)
 		}
-		delete(l.known, r)
+		delete(t.known, r)
 	}
 	// To the front: what comes next finds room without new memory.
-	left := copy(l.outcomes, l.outcomes[n:])
-	clear(l.outcomes[left:])
-	l.outcomes = l.outcomes[:left]
-	l.first += uint64(n) //nolint:gosec // not negative
-	l.sent = max(0, l.sent-n)
+	left := copy(t.outcomes, t.outcomes[n:])
+	clear(t.outcomes[left:])
+	t.outcomes = t.outcomes[:left]
+	t.first += uint64(n) //nolint:gosec // not negative
+	t.sent = max(0, t.sent-n)
 	if left == 0 {
-		if cap(l.outcomes) > keptOutcomes {
-			l.outcomes = nil
+		if cap(t.outcomes) > maxKeptOutcomes {
+			t.outcomes = nil
 		}
-		l.signalMoved()
+		t.signalIdle()
 	}
 	return kept
 }
 
 // noteLocked remembers that an attempt has begun.
-func (l *ledger) noteLocked(a *attempt) {
-	l.fresh = append(l.fresh, a)
-	l.armLocked(beganAfter)
+func (t *attemptTable) noteStartedLocked(a *attempt) {
+	t.justStarted = append(t.justStarted, a)
+	t.armLocked(startedReportDelay)
 }
 
 // progress keeps the latest progress of an attempt for the next flush.
-func (l *ledger) progress(a *attempt, permille uint32, text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *attemptTable) progress(a *attempt, permille uint32, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if a.phase != phaseRunning {
 		return
 	}
-	a.heard, a.permille, a.text = time.Now(), permille, text
-	l.noteProgressLocked(a)
+	a.lastProgress, a.permille, a.progressText = time.Now(), permille, text
+	t.noteProgressLocked(a)
 }
 
 // noteProgressLocked has the progress of an attempt sent with the next flush.
-func (l *ledger) noteProgressLocked(a *attempt) {
-	if !a.progressNoted {
-		a.progressNoted = true
-		l.progressed = append(l.progressed, a)
+func (t *attemptTable) noteProgressLocked(a *attempt) {
+	if !a.progressQueued {
+		a.progressQueued = true
+		t.progressed = append(t.progressed, a)
 	}
-	l.armLocked(beganAfter)
+	t.armLocked(startedReportDelay)
 }
 
 // armLocked makes flushNotes run; one timer serves all attempts.
-func (l *ledger) armLocked(after time.Duration) {
+func (t *attemptTable) armLocked(after time.Duration) {
 	switch {
-	case l.armed:
+	case t.flushArmed:
 		return
-	case l.timer == nil:
-		l.timer = time.AfterFunc(after, l.flushNotes)
+	case t.flushTimer == nil:
+		t.flushTimer = time.AfterFunc(after, t.flushReports)
 	default:
-		l.timer.Reset(after)
+		t.flushTimer.Reset(after)
 	}
-	l.armed = true
+	t.flushArmed = true
 }
 
 // flushNotes turns what has run long enough, and all progress, into messages.
-func (l *ledger) flushNotes() {
+func (t *attemptTable) flushReports() {
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.armed = false
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flushArmed = false
 	i := 0
-	for ; i < len(l.fresh) && now.Sub(l.fresh[i].started) >= beganAfter; i++ {
-		if a := l.fresh[i]; a.phase == phaseRunning {
+	for ; i < len(t.justStarted) && now.Sub(t.justStarted[i].started) >= startedReportDelay; i++ {
+		if a := t.justStarted[i]; a.phase == phaseRunning {
 			a.announced = true
-			l.began = append(l.began, &dtaskv1.Began{Attempt: a.message(), AtMs: a.started.UnixMilli()})
+			t.started = append(t.started, &dtaskv1.Started{Attempt: a.message(), AtMs: a.started.UnixMilli()})
 		}
 	}
-	clear(l.fresh[:i])
-	if l.fresh = l.fresh[i:]; len(l.fresh) > 0 {
-		l.armLocked(max(notePause, beganAfter-now.Sub(l.fresh[0].started)))
+	clear(t.justStarted[:i])
+	if t.justStarted = t.justStarted[i:]; len(t.justStarted) > 0 {
+		t.armLocked(max(minFlushInterval, startedReportDelay-now.Sub(t.justStarted[0].started)))
 	} else {
-		l.fresh = nil
+		t.justStarted = nil
 	}
-	for _, a := range l.progressed {
-		a.progressNoted = false
+	for _, a := range t.progressed {
+		a.progressQueued = false
 		if a.phase == phaseRunning {
-			l.notes = append(l.notes, &dtaskv1.Progress{Attempt: a.message(), Permille: a.permille, Text: a.text})
+			t.progressReports = append(t.progressReports, &dtaskv1.Progress{Attempt: a.message(), Permille: a.permille, Text: a.progressText})
 		}
 	}
-	l.progressed = nil
-	if len(l.began)+len(l.notes) > 0 {
-		l.signal()
+	t.progressed = nil
+	if len(t.started)+len(t.progressReports) > 0 {
+		t.signal()
 	}
 }
 
 // close stops the timer.
-func (l *ledger) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.armed = true // no new one
-	if l.timer != nil {
-		l.timer.Stop()
+func (t *attemptTable) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flushArmed = true // no new one
+	if t.flushTimer != nil {
+		t.flushTimer.Stop()
 	}
 }

@@ -21,7 +21,7 @@ const (
 
 // errFolderChanged is returned when files came, went or grew while they were
 // read; the caller should try again.
-var errFolderChanged = errors.New("the folder changed while it was read")
+var errDirChanged = errors.New("the folder changed while it was read")
 
 // pack writes the contents of a folder as a deflated tar archive: regular files
 // and folders in order of their paths, so that equal folders make equal
@@ -39,7 +39,7 @@ func pack(w io.Writer, dir string) (err error) {
 	p := packer{root: root, out: tar.NewWriter(z)}
 	err = fs.WalkDir(root.FS(), ".", p.entry)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errFolderChanged
+		return errDirChanged
 	}
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (p *packer) file(name string) error {
 		return err //nolint:wrapcheck // says which
 	}
 	if !info.Mode().IsRegular() {
-		return errFolderChanged
+		return errDirChanged
 	}
 	if p.bytes += info.Size(); p.bytes > maxPackedBytes {
 		return fmt.Errorf("it has more than %d bytes", maxPackedBytes)
@@ -107,7 +107,7 @@ func (p *packer) file(name string) error {
 	}
 	if n, err := io.CopyN(p.out, file, info.Size()); err != nil {
 		if errors.Is(err, io.EOF) && n < info.Size() {
-			return errFolderChanged
+			return errDirChanged
 		}
 		return fmt.Errorf("packing %s: %w", name, err)
 	}

@@ -41,7 +41,7 @@ func SaveCheckpoint(ctx context.Context, data []byte) error {
 	if len(data) > maxCheckpoint {
 		return fmt.Errorf("a checkpoint has at most %d bytes, not %d: write larger ones to the folder of CheckpointDir", maxCheckpoint, len(data))
 	}
-	a, l := t.attempt, t.worker.ledger
+	a, l := t.attempt, t.worker.attempts
 	turn := l.turnToSave(a)
 	select {
 	case turn <- struct{}{}:
@@ -49,9 +49,9 @@ func SaveCheckpoint(ctx context.Context, data []byte) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	a.gaveData.Store(true)
+	a.savedData.Store(true)
 	done := l.save(a, &dtaskv1.Checkpoint{
-		Form: dataForm, Number: l.nextCheckpoint(a), Data: slices.Clone(data), Size: int64(len(data)),
+		Format: dataFormat, Number: l.nextCheckpoint(a), Data: slices.Clone(data), Size: int64(len(data)),
 	})
 	select {
 	case err := <-done:
@@ -69,7 +69,7 @@ func LastCheckpoint(ctx context.Context) []byte {
 	if t == nil {
 		return nil
 	}
-	l := t.worker.ledger
+	l := t.worker.attempts
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(t.attempt.lastData)
@@ -92,9 +92,9 @@ type pendingCheckpoint struct {
 
 // turnToSave holds a token while a handler's SaveCheckpoint runs. It is made
 // when it is first needed: most attempts never do.
-func (l *ledger) turnToSave(a *attempt) chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *attemptTable) turnToSave(a *attempt) chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if a.saving == nil {
 		a.saving = make(chan struct{}, 1)
 	}
@@ -102,32 +102,32 @@ func (l *ledger) turnToSave(a *attempt) chan struct{} {
 }
 
 // nextCheckpoint numbers the checkpoints of an attempt.
-func (l *ledger) nextCheckpoint(a *attempt) uint32 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *attemptTable) nextCheckpoint(a *attempt) uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	a.saves++
 	return a.saves
 }
 
 // save puts a checkpoint on its way, in place of one of the same attempt that is
 // not answered. The answer comes once.
-func (l *ledger) save(a *attempt, m *dtaskv1.Checkpoint) <-chan error {
+func (t *attemptTable) save(a *attempt, m *dtaskv1.Checkpoint) <-chan error {
 	p := &pendingCheckpoint{a: a, m: m, done: make(chan error, 1)}
 	m.Attempt = a.message()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if a.phase == phaseEnded {
 		p.done <- errAttemptOver
 		return p.done
 	}
-	l.dropCheckpointLocked(a.ref, errReplaced)
-	l.checkpoints = append(l.checkpoints, p)
-	l.signal()
+	t.dropCheckpointLocked(a.ref, errReplaced)
+	t.checkpoints = append(t.checkpoints, p)
+	t.signal()
 	return p.done
 }
 
-func (l *ledger) dropCheckpointLocked(r ref, why error) {
-	l.checkpoints = slices.DeleteFunc(l.checkpoints, func(p *pendingCheckpoint) bool {
+func (t *attemptTable) dropCheckpointLocked(r ref, why error) {
+	t.checkpoints = slices.DeleteFunc(t.checkpoints, func(p *pendingCheckpoint) bool {
 		if p.a.ref != r {
 			return false
 		}
@@ -138,13 +138,13 @@ func (l *ledger) dropCheckpointLocked(r ref, why error) {
 
 // takeCheckpointsLocked adds those that are to be sent, and reports whether all
 // are. Outcomes wait for them: an attempt that has ended can save nothing more.
-func (l *ledger) takeCheckpointsLocked(r *dtaskv1.Reports) (all bool) {
+func (t *attemptTable) takeCheckpointsLocked(r *dtaskv1.Reports) (all bool) {
 	size := 0
-	for _, p := range l.checkpoints {
+	for _, p := range t.checkpoints {
 		switch {
 		case p.sent:
-		case size >= maxReports:
-			l.signal()
+		case size >= maxReportBytes:
+			t.signal()
 			return false
 		default:
 			p.sent = true
@@ -157,11 +157,11 @@ func (l *ledger) takeCheckpointsLocked(r *dtaskv1.Reports) (all bool) {
 
 // checkpointAnswered tells who waits, and gives the attempt if its checkpoint is
 // saved.
-func (l *ledger) checkpointAnswered(answer *dtaskv1.CheckpointAnswer) (saved *attempt) {
+func (t *attemptTable) checkpointAnswered(answer *dtaskv1.CheckpointResult) (saved *attempt) {
 	r := refOf(answer.GetAttempt())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.checkpoints = slices.DeleteFunc(l.checkpoints, func(p *pendingCheckpoint) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.checkpoints = slices.DeleteFunc(t.checkpoints, func(p *pendingCheckpoint) bool {
 		if p.a.ref != r || p.m.GetNumber() != answer.GetNumber() {
 			return false
 		}
@@ -169,7 +169,7 @@ func (l *ledger) checkpointAnswered(answer *dtaskv1.CheckpointAnswer) (saved *at
 			p.done <- errors.New(answer.GetError())
 			return true
 		}
-		if p.m.GetForm() == dataForm {
+		if p.m.GetFormat() == dataFormat {
 			p.a.lastData = p.m.GetData()
 		}
 		saved = p.a
@@ -180,12 +180,12 @@ func (l *ledger) checkpointAnswered(answer *dtaskv1.CheckpointAnswer) (saved *at
 }
 
 // remark shows a text as the progress of an attempt, until it reports its own.
-func (l *ledger) remark(a *attempt, text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *attemptTable) remark(a *attempt, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if a.phase != phaseRunning {
 		return
 	}
-	a.text = clip(text, 256)
-	l.noteProgressLocked(a)
+	a.progressText = clip(text, 256)
+	t.noteProgressLocked(a)
 }

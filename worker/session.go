@@ -19,7 +19,7 @@ const (
 	// replace it: its shortest period is longer.
 	livenessTimeout = 2 * time.Second
 	defaultInterval = time.Second
-	leastInterval   = 10 * time.Millisecond
+	minInterval     = 10 * time.Millisecond
 )
 
 // session is one registration with one leader. Its loop owns its state.
@@ -30,20 +30,20 @@ type session struct {
 	slot *streamSlot           // sends and receives; never sent to while a send is in flight
 	logs chan *dtaskv1.LogData // from goroutines that read logs; unbuffered, so that they wait for the stream
 
-	welcomed bool
-	idle     bool // no send is in flight
-	dirty    bool // the ledger may have something to send
-	beatDue  bool
-	leaving  bool // it was said in this session
-	farewell uint64
-	beat     uint64
-	beats    map[uint64]time.Time // when unanswered beats were sent
-	silence  *time.Timer
-	timeout  time.Duration // liveness timeout of this session
-	ticker   *time.Ticker
-	piece    *dtaskv1.LogData // to be sent next
-	readers  map[uint64]context.CancelFunc
-	reading  sync.WaitGroup
+	welcomed      bool
+	idle          bool // no send is in flight
+	dirty         bool // the ledger may have something to send
+	heartbeatDue  bool
+	leaving       bool // it was said in this session
+	goodbye       uint64
+	lastHeartbeat uint64
+	unanswered    map[uint64]time.Time // when unanswered beats were sent
+	silence       *time.Timer
+	timeout       time.Duration // liveness timeout of this session
+	ticker        *time.Ticker
+	logChunk      *dtaskv1.LogData // to be sent next
+	readers       map[uint64]context.CancelFunc
+	reading       sync.WaitGroup
 }
 
 // session opens one session with the replica at addr. It returns when the session has
@@ -58,10 +58,10 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &session{
 		w: w, addr: addr, log: w.log.With("coordinator", addr), slot: conn.open(w.authorized(ctx)), logs: make(chan *dtaskv1.LogData),
-		beats: map[uint64]time.Time{}, readers: map[uint64]context.CancelFunc{}, timeout: livenessTimeout,
+		unanswered: map[uint64]time.Time{}, readers: map[uint64]context.CancelFunc{}, timeout: livenessTimeout,
 	}
 	// One watchdog for everything that can hang: connecting, sending, receiving.
-	s.silence = time.AfterFunc(livenessTimeout, func() { cancel(errSilent) })
+	s.silence = time.AfterFunc(livenessTimeout, func() { cancel(errLivenessTimeout) })
 	s.ticker = time.NewTicker(defaultInterval)
 	defer func() {
 		s.silence.Stop()
@@ -72,7 +72,7 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 	}()
 	err = s.loop(ctx)
 	if s.welcomed {
-		w.ledger.sessionEnded()
+		w.attempts.sessionEnded()
 	}
 	return s.welcomed, err
 }
@@ -85,7 +85,7 @@ func (s *session) loop(ctx context.Context) error {
 			s.sendNext()
 		}
 		logs := s.logs
-		if !s.idle || s.piece != nil {
+		if !s.idle || s.logChunk != nil {
 			logs = nil // a nil channel is never ready: one piece at a time
 		}
 		select {
@@ -97,15 +97,15 @@ func (s *session) loop(ctx context.Context) error {
 			}
 		case <-s.slot.sent:
 			s.idle = true
-		case <-s.w.ledger.wake:
+		case <-s.w.attempts.wake:
 			// Let the slots go on for a moment: what ends meanwhile shares the message.
 			runtime.Gosched()
 			s.dirty = true
 		case <-s.ticker.C:
-			s.beatDue = true
-		case s.piece = <-logs:
-			if s.piece.GetEnd() {
-				delete(s.readers, s.piece.GetId())
+			s.heartbeatDue = true
+		case s.logChunk = <-logs:
+			if s.logChunk.GetEnd() {
+				delete(s.readers, s.logChunk.GetId())
 			}
 		}
 	}
@@ -131,10 +131,10 @@ func (s *session) receive(ctx context.Context) error {
 // hello opens the session with what this worker holds and owes.
 func (s *session) hello() *dtaskv1.SessionRequest {
 	w := s.w
-	held, ended, next := w.ledger.greet()
-	s.leaving = w.ledger.isDraining()
+	held, ended, next := w.attempts.startSession()
+	s.leaving = w.attempts.isDraining()
 	m := &dtaskv1.SessionRequest{
-		Fence: w.fence.message(), Beat: s.newBeat(), Leaving: s.leaving,
+		Fence: w.fence.message(), Heartbeat: s.newHeartbeat(), Leaving: s.leaving,
 		Hello: &dtaskv1.Hello{
 			Name: w.cfg.Name, Incarnation: w.incarnation, Slots: uint32(w.cfg.Slots), //nolint:gosec // at most maxSlots
 			Prefetch: uint32(w.cfg.Prefetch), //nolint:gosec // at most maxSlots
@@ -144,15 +144,15 @@ func (s *session) hello() *dtaskv1.SessionRequest {
 		},
 	}
 	if s.leaving {
-		s.farewell = s.beat
+		s.goodbye = s.lastHeartbeat
 	}
 	return m
 }
 
-func (s *session) newBeat() uint64 {
-	s.beat++
-	s.beats[s.beat] = time.Now()
-	return s.beat
+func (s *session) newHeartbeat() uint64 {
+	s.lastHeartbeat++
+	s.unanswered[s.lastHeartbeat] = time.Now()
+	return s.lastHeartbeat
 }
 
 // sendNext sends one message with everything that is pending, if there is anything.
@@ -160,24 +160,24 @@ func (s *session) sendNext() {
 	if !s.welcomed {
 		return
 	}
-	m := &dtaskv1.SessionRequest{LogData: s.piece, Leaving: s.w.ledger.isDraining()}
-	if s.dirty || s.beatDue {
-		m.Reports = s.w.ledger.take(s.beatDue)
+	m := &dtaskv1.SessionRequest{LogData: s.logChunk, Leaving: s.w.attempts.isDraining()}
+	if s.dirty || s.heartbeatDue {
+		m.Reports = s.w.attempts.take(s.heartbeatDue)
 		s.dirty = false
 	}
 	news := m.GetLeaving() && !s.leaving
-	if m.GetReports() == nil && m.GetLogData() == nil && !s.beatDue && !news {
+	if m.GetReports() == nil && m.GetLogData() == nil && !s.heartbeatDue && !news {
 		return
 	}
-	if s.beatDue || news {
-		m.Beat = s.newBeat()
-		s.beatDue = false
+	if s.heartbeatDue || news {
+		m.Heartbeat = s.newHeartbeat()
+		s.heartbeatDue = false
 	}
 	if news {
-		s.leaving, s.farewell = true, s.beat
+		s.leaving, s.goodbye = true, s.lastHeartbeat
 	}
 	m.Fence = s.w.fence.message()
-	s.piece, s.idle = nil, false
+	s.logChunk, s.idle = nil, false
 	s.slot.send(m)
 }
 
@@ -194,10 +194,10 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 		}
 		s.welcome(m)
 	}
-	if m.GetBeat() != 0 {
-		s.answered(m.GetBeat())
+	if m.GetHeartbeat() != 0 {
+		s.answered(m.GetHeartbeat())
 	}
-	for _, answer := range m.GetCheckpoints() {
+	for _, answer := range m.GetCheckpointResults() {
 		s.checkpointAnswered(answer)
 	}
 	if m.GetAck() != nil {
@@ -210,15 +210,15 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 		s.cordon(m.GetDrain().GetDraining())
 	}
 	if m.GetAssignments() != nil {
-		if err := s.w.ledger.accept(m.GetAssignments(), m.GetFence().GetEpoch()); err != nil {
+		if err := s.w.attempts.accept(m.GetAssignments(), m.GetFence().GetEpoch()); err != nil {
 			return err
 		}
 	}
-	for _, granted := range m.GetMayBegin() {
-		s.w.ledger.grant(refOf(granted))
+	for _, granted := range m.GetStartGrants() {
+		s.w.attempts.grant(refOf(granted))
 	}
-	if len(m.GetGiveBack()) > 0 {
-		s.w.ledger.giveBack(m.GetGiveBack())
+	if len(m.GetStealRequests()) > 0 {
+		s.w.attempts.steal(m.GetStealRequests())
 	}
 	if m.GetLogRequest() != nil {
 		s.serve(ctx, m.GetLogRequest())
@@ -230,33 +230,33 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 func (s *session) welcome(m *dtaskv1.SessionResponse) {
 	interval := defaultInterval
 	if ms := m.GetWelcome().GetHeartbeatIntervalMs(); ms > 0 {
-		interval = max(time.Duration(ms)*time.Millisecond, leastInterval)
+		interval = max(time.Duration(ms)*time.Millisecond, minInterval)
 	}
 	s.timeout = max(livenessTimeout, 2*interval)
 	s.silence.Reset(s.timeout)
 	s.ticker.Reset(interval)
 	s.w.lease.set(time.Duration(m.GetWelcome().GetLeaseMs()) * time.Millisecond)
-	s.w.ledger.cordon(m.GetWelcome().GetDraining())
+	s.w.attempts.cordon(m.GetWelcome().GetDraining())
 	s.welcomed, s.dirty = true, true
-	s.w.ledger.sessionOpened()
+	s.w.attempts.sessionOpened()
 	s.answered(1) // the welcome answers the hello, whether or not it repeats its beat
 	s.log.Info("session opened", "worker_id", m.GetWelcome().GetWorkerId(), "term", m.GetFence().GetTerm())
 }
 
 // answered notes that the leader heard a beat, and with it all before.
 func (s *session) answered(beat uint64) {
-	sent, ok := s.beats[beat]
+	sent, ok := s.unanswered[beat]
 	if !ok {
 		return
 	}
 	s.w.lease.renewed(sent)
-	for number := range s.beats {
+	for number := range s.unanswered {
 		if number <= beat {
-			delete(s.beats, number)
+			delete(s.unanswered, number)
 		}
 	}
-	if s.farewell != 0 && beat >= s.farewell {
-		s.w.ledger.farewellHeard()
+	if s.goodbye != 0 && beat >= s.goodbye {
+		s.w.attempts.goodbyeReceived()
 	}
 }
 
@@ -269,27 +269,27 @@ func (s *session) acknowledged(ack *dtaskv1.Ack) {
 		switch e.GetVerdict() {
 		case dtaskv1.Verdict_VERDICT_SUPERSEDED:
 			s.log.Info("superseded", r.attrs(), slog.Uint64("number", e.GetNumber()), slog.String("by", "verdict"))
-			s.w.ledger.countSuperseded()
+			s.w.attempts.countSuperseded()
 		case dtaskv1.Verdict_VERDICT_UNKNOWN_TASK:
 			s.log.Warn("outcome of a task that the cluster does not know", r.attrs(), slog.Uint64("number", e.GetNumber()))
 		case dtaskv1.Verdict_VERDICT_UNSPECIFIED, dtaskv1.Verdict_VERDICT_ACCEPTED, dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED:
 		}
 	}
-	completed := s.w.ledger.acknowledge(ack.GetThrough())
+	completed := s.w.attempts.acknowledge(ack.GetThrough())
 	completed = slices.DeleteFunc(completed, func(a *attempt) bool { return others[a.ref] })
 	if len(completed) > 0 {
-		s.w.tidying.Go(func() { s.w.discardCheckpoints(completed) })
+		s.w.removals.Go(func() { s.w.discardCheckpoints(completed) })
 	}
 }
 
 // checkpointAnswered takes up what became of a checkpoint.
-func (s *session) checkpointAnswered(answer *dtaskv1.CheckpointAnswer) {
-	a := s.w.ledger.checkpointAnswered(answer)
+func (s *session) checkpointAnswered(answer *dtaskv1.CheckpointResult) {
+	a := s.w.attempts.checkpointAnswered(answer)
 	if a == nil || s.w.store == nil {
 		return
 	}
-	dir := storedFolder(s.w.fence.clusterID(), a.ref)
-	s.w.tidying.Go(func() {
+	dir := storeDir(s.w.fence.clusterID(), a.ref)
+	s.w.removals.Go(func() {
 		if err := s.w.store.removeOlder(dir, a.ref.attempt, answer.GetNumber()); err != nil {
 			s.log.Warn("removing older checkpoints", a.attrs(), slog.Any("error", err))
 		}
@@ -299,19 +299,19 @@ func (s *session) checkpointAnswered(answer *dtaskv1.CheckpointAnswer) {
 // stop ends an attempt that the leader does not want any more.
 func (s *session) stop(stop *dtaskv1.Stop) {
 	r := refOf(stop.GetAttempt())
-	if !s.w.ledger.stop(r, stopCause(stop.GetReason())) {
+	if !s.w.attempts.stop(r, stopCause(stop.GetReason())) {
 		return
 	}
 	if stop.GetReason() == dtaskv1.StopReason_STOP_REASON_SUPERSEDED {
 		s.log.Info("superseded", r.attrs(), slog.String("by", "stop"))
-		s.w.ledger.countSuperseded()
+		s.w.attempts.countSuperseded()
 	}
 }
 
 // cordon heeds a person's order to drain, or its end.
 func (s *session) cordon(on bool) {
 	s.log.Info("drained by order of a person", "draining", on)
-	s.w.ledger.cordon(on)
+	s.w.attempts.cordon(on)
 }
 
 // serve starts or ends the reading of a log.

@@ -21,7 +21,7 @@ func TestOutcomesAreNumberedWithoutGapsAndRepeatedUntilAcknowledged(t *testing.T
 		defer b.finish()
 
 		l := (<-r.sessions).welcome(t, 1)
-		if got := l.hello.GetHello(); got.GetNextReport() != 1 || len(got.GetIncarnation()) != 32 || got.GetSlots() != 3 || l.hello.GetBeat() != 1 {
+		if got := l.hello.GetHello(); got.GetNextReport() != 1 || len(got.GetIncarnation()) != 32 || got.GetSlots() != 3 || l.hello.GetHeartbeat() != 1 {
 			t.Errorf("hello = %v", l.hello)
 		}
 		var tasks []work
@@ -74,7 +74,7 @@ func TestAttemptsOutliveSessions(t *testing.T) {
 		defer b.finish()
 		l := (<-r.sessions).welcome(t, 1)
 		l.assign(t, work{task: 1, typ: "wait"}, work{task: 2, typ: "wait"})
-		l.next(t, "began", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetBegan()) > 0 })
+		l.next(t, "began", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetStarted()) > 0 })
 		n.stop("n1:1")
 		<-time.After(time.Minute) // nobody leads; the work goes on
 
@@ -85,7 +85,7 @@ func TestAttemptsOutliveSessions(t *testing.T) {
 		}
 		l.welcome(t, 2)
 		l.next(t, "began again", func(m *dtaskv1.SessionRequest) bool {
-			return len(m.GetReports().GetBegan()) == 1 && m.GetReports().GetBegan()[0].GetAttempt().GetTask() == 1
+			return len(m.GetReports().GetStarted()) == 1 && m.GetReports().GetStarted()[0].GetAttempt().GetTask() == 1
 		})
 		close(release)
 		if got := l.outcomes(t, 2); string(got[1].GetResult()) != "done" || string(got[2].GetResult()) != "done" {
@@ -142,8 +142,8 @@ func TestAWorkerMayStartBeforeAnyCoordinator(t *testing.T) {
 		up := time.Now()
 		r := n.listen("n2:1", nil)
 		<-r.sessions
-		if took := time.Since(up); took > 3*longestPause {
-			t.Errorf("found after %v, want at most one round of %v pauses", took, longestPause)
+		if took := time.Since(up); took > 3*maxBackoff {
+			t.Errorf("found after %v, want at most one round of %v pauses", took, maxBackoff)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func TestALeaderThatHangsIsLeftWithin2500ms(t *testing.T) {
 				if welcomed {
 					l.welcome(t, 1).assign(t, work{task: 1, typ: "block"})
 					for range 5 { // it lives for five beats, then says nothing more
-						l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetBeat() != 0 })
+						l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 						begun = time.Now()
 					}
 				}
@@ -186,7 +186,7 @@ func TestBeatsComeEverySecondAndKeepAHealthySessionForHours(t *testing.T) {
 		t := b.t
 		begun, beats := time.Now(), 0
 		for time.Since(begun) < time.Hour {
-			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetBeat() != 0 })
+			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 			beats++
 		}
 		if beats < 3500 || beats > 3700 {
@@ -396,7 +396,7 @@ func TestAWelcomeMaySayThatTheWorkerDrains(t *testing.T) {
 		l.end <- nil
 		next := <-b.nodes["n1:1"].sessions
 		next.term = 2
-		next.send(t, &dtaskv1.SessionResponse{Beat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LeaseMs: 30_000, Draining: true}})
+		next.send(t, &dtaskv1.SessionResponse{Heartbeat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LeaseMs: 30_000, Draining: true}})
 		next.assign(t, work{task: 1, typ: "ok"})
 		if o := next.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
 			t.Errorf("a drained worker's outcome: %v", o)

@@ -39,69 +39,69 @@ func (s *Stats) count(kind dtaskv1.OutcomeKind) {
 	}
 }
 
-func (l *ledger) snapshot() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.stats
-	s.Running, s.Unsettled = l.running, len(l.outcomes)
+func (t *attemptTable) snapshot() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.stats
+	s.Running, s.Unsettled = t.running, len(t.outcomes)
 	return s
 }
 
-func (l *ledger) countSuperseded() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stats.Superseded++
+func (t *attemptTable) countSuperseded() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stats.Superseded++
 }
 
-func (l *ledger) sessionOpened() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.connected, l.farewell = true, false
-	l.stats.Sessions++
+func (t *attemptTable) sessionOpened() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.connected, t.goodbyeAnswered = true, false
+	t.stats.Sessions++
 }
 
-func (l *ledger) sessionEnded() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.connected = false
-	l.signalMoved()
+func (t *attemptTable) sessionEnded() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.connected = false
+	t.signalIdle()
 }
 
 // farewellHeard notes that the leader knows that this worker leaves, so that
 // what it had sent before has arrived.
-func (l *ledger) farewellHeard() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.farewell = true
-	l.signalMoved()
+func (t *attemptTable) goodbyeReceived() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.goodbyeAnswered = true
+	t.signalIdle()
 }
 
-func (l *ledger) isDraining() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.draining
+func (t *attemptTable) isDraining() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.draining
 }
 
 // still reports whether no executor runs.
-func (l *ledger) still() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.running == 0
+func (t *attemptTable) still() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running == 0
 }
 
 // settled reports whether nothing is left to be said or heard.
-func (l *ledger) settled() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.running == 0 && len(l.outcomes) == 0 && (l.farewell || !l.connected)
+func (t *attemptTable) settled() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running == 0 && len(t.outcomes) == 0 && (t.goodbyeAnswered || !t.connected)
 }
 
 // longestGrace is the longest kill grace of what runs.
-func (l *ledger) longestGrace() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (t *attemptTable) longestGrace() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var longest time.Duration
-	for _, a := range l.known {
+	for _, a := range t.known {
 		if a.phase == phaseRunning || a.phase == phaseCommitted {
 			longest = max(longest, time.Duration(a.policy.GetKillGraceMs())*time.Millisecond)
 		}

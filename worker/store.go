@@ -21,7 +21,7 @@ const maxCheckpoint = 64 << 10
 
 // keepStored is how long what tasks that failed for good left in the store is
 // kept. Those that complete take theirs with them.
-const keepStored = 30 * 24 * time.Hour
+const storeRetention = 30 * 24 * time.Hour
 
 // errTooLarge is returned for a checkpoint above maxCheckpoint by a worker that
 // shares no folder with others.
@@ -51,7 +51,7 @@ func (s *checkpointStore) close() {
 }
 
 // storedFolder is where the checkpoints of an attempt's task are.
-func storedFolder(cluster string, r ref) string {
+func storeDir(cluster string, r ref) string {
 	return path.Join(cluster, strconv.FormatUint(r.job, 10), strconv.FormatUint(uint64(r.task), 10))
 }
 
@@ -84,7 +84,7 @@ func (s *spill) Write(p []byte) (int, error) {
 		if s.store == nil {
 			return 0, errTooLarge
 		}
-		if err := s.begin(); err != nil {
+		if err := s.openFile(); err != nil {
 			return 0, err
 		}
 	}
@@ -96,7 +96,7 @@ func (s *spill) Write(p []byte) (int, error) {
 }
 
 // begin moves what is in memory to the file.
-func (s *spill) begin() (err error) {
+func (s *spill) openFile() (err error) {
 	if err = s.store.root.MkdirAll(s.dir, 0o700); err == nil {
 		s.file, err = s.store.root.OpenFile(path.Join(s.dir, "."+s.name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	}
@@ -217,14 +217,14 @@ func (s *checkpointStore) remove(dir string) error {
 }
 
 // tidy removes what has been there for too long.
-func (s *checkpointStore) tidy() error {
+func (s *checkpointStore) removeExpired() error {
 	tasks, err := fs.Glob(s.root.FS(), "*/*/*")
 	if err != nil {
 		return fmt.Errorf("tidying the checkpoint store: %w", err)
 	}
 	for _, dir := range tasks {
 		info, err := s.root.Stat(dir)
-		if err != nil || time.Since(info.ModTime()) < keepStored {
+		if err != nil || time.Since(info.ModTime()) < storeRetention {
 			continue
 		}
 		if err := s.root.RemoveAll(dir); err != nil {

@@ -37,11 +37,11 @@ func TestTheStoreKeepsWhatIsNewerAndYoung(t *testing.T) {
 	}
 
 	writeFile(t, filepath.Join(dir, "c", "1", "old", "1-1"), "x")
-	long := time.Now().Add(-keepStored - time.Hour)
+	long := time.Now().Add(-storeRetention - time.Hour)
 	if err := os.Chtimes(filepath.Join(dir, "c", "1", "old"), long, long); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.tidy(); err != nil {
+	if err := s.removeExpired(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "c", "1", "old")); !os.IsNotExist(err) {

@@ -60,7 +60,7 @@ func (t *Task) Progress(frac float64, text string) {
 	if t.worker == nil {
 		return
 	}
-	t.worker.ledger.progress(t.attempt, permille, clip(text, 256))
+	t.worker.attempts.progress(t.attempt, permille, clip(text, 256))
 }
 
 // ExecutionID names this attempt: JOB-TASK-ATTEMPT in numbers, such as 42-3-2.
@@ -94,7 +94,7 @@ func (t *Task) CheckpointDir() (string, error) {
 	if err := t.worker.dirs.make(dir); err != nil {
 		return "", err
 	}
-	t.attempt.saver.CompareAndSwap(nil, t.worker.newCheckpointer(t.attempt, dir))
+	t.attempt.checkpointer.CompareAndSwap(nil, t.worker.newCheckpointer(t.attempt, dir))
 	return dir, nil
 }
 

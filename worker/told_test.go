@@ -24,7 +24,7 @@ func outcomesIn(m *dtaskv1.SessionRequest) map[uint64]told {
 	list := make(map[uint64]told)
 	for rows.Left() > 0 {
 		row := rows.Next()
-		o := told{row.Other, &dtaskv1.AttemptRef{Job: row.Job, Task: row.Task, Attempt: row.Attempt}, row.TookMS}
+		o := told{row.Detail, &dtaskv1.AttemptRef{Job: row.Job, Task: row.Task, Attempt: row.Attempt}, row.TookMS}
 		if o.Outcome == nil {
 			o.Outcome = &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: row.Result}
 		}

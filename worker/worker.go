@@ -17,11 +17,11 @@ import (
 const (
 	// endLimit is how long stopped attempts may take beyond their kill grace
 	// before Run gives up on them.
-	endLimit = 10 * time.Second
+	stopTimeout = 10 * time.Second
 	// ackLimit is how long a drained worker waits for its last acknowledgements.
-	ackLimit = 10 * time.Second
+	ackTimeout = 10 * time.Second
 	// complainEvery is how often the log says that no leader was found.
-	complainEvery = 10 * time.Second
+	searchLogInterval = 10 * time.Second
 )
 
 // Worker executes attempts. It is made by New, given handlers with Handle, and
@@ -40,15 +40,15 @@ type Worker struct {
 	hurry       chan struct{} // closed by Hurry
 	hurried     sync.Once
 
-	fence  fence
-	lease  lease
-	ledger *ledger
-	dirs   *dirs
-	logs   *logStore
-	store  *checkpointStore // nil: there is none
+	fence    fence
+	lease    lease
+	attempts *attemptTable
+	dirs     *dirs
+	logs     *logStore
+	store    *checkpointStore // nil: there is none
 
-	slots   sync.WaitGroup // slot goroutines
-	tidying sync.WaitGroup // removal of folders
+	slots    sync.WaitGroup // slot goroutines
+	removals sync.WaitGroup // removal of folders
 }
 
 // New makes a worker. It returns everything that is wrong with cfg, joined; it
@@ -70,10 +70,10 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	w.incarnation = hex.EncodeToString(id)
 	w.host, _ = os.Hostname() // for people only
 	w.resources = offered(&w.cfg)
-	w.ledger = newLedger(cfg.Slots, &w.lease)
+	w.attempts = newAttemptTable(cfg.Slots, &w.lease)
 	w.lease.ended = func() {
 		w.log.Warn("lease ended: no leader has answered; stopping at-most-once attempts")
-		w.ledger.stopRunning(ErrLeaseEnded, true)
+		w.attempts.stopRunning(ErrLeaseEnded, true)
 	}
 	return w, nil
 }
@@ -113,18 +113,18 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 			return err
 		}
 		defer w.store.close()
-		w.tidying.Go(func() {
-			if err := w.store.tidy(); err != nil {
+		w.removals.Go(func() {
+			if err := w.store.removeExpired(); err != nil {
 				w.log.WarnContext(ctx, "removing old checkpoints", "error", err)
 			}
 		})
 	}
 	// Attempts and sessions outlive ctx: it only says when to drain.
 	base := context.WithoutCancel(ctx)
-	w.ledger.base = base
+	w.attempts.base = base
 	w.debug = w.log.Enabled(ctx, slog.LevelDebug)
-	w.ledger.run = func() { w.slots.Go(w.slot) }
-	defer w.ledger.close()
+	w.attempts.run = func() { w.slots.Go(w.slot) }
+	defer w.attempts.close()
 	defer w.lease.close()
 
 	sessions, stop := context.WithCancel(base)
@@ -133,7 +133,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer func() {
 		stop()
 		running.Wait()
-		w.tidying.Wait()
+		w.removals.Wait()
 	}()
 	w.log.InfoContext(ctx, "worker started", "slots", w.cfg.Slots, "incarnation", w.incarnation, "work_dir", w.dirs.root)
 	<-ctx.Done()
@@ -152,7 +152,7 @@ func (w *Worker) sessions(ctx context.Context) {
 		}
 		pause := f.after(addr, welcomed, err)
 		level := slog.LevelDebug
-		if welcomed || time.Since(complained) > complainEvery {
+		if welcomed || time.Since(complained) > searchLogInterval {
 			level, complained = slog.LevelWarn, time.Now()
 		}
 		w.log.Log(ctx, level, "no session", "coordinator", addr, "had_one", welcomed, "error", err, "pause", pause)
@@ -166,19 +166,19 @@ func (w *Worker) sessions(ctx context.Context) {
 // drain ends the worker's work in an orderly way.
 func (w *Worker) drain() error {
 	w.log.Info("draining", "timeout", max(w.cfg.DrainTimeout, 0))
-	w.ledger.drain()
-	if !w.await(max(w.cfg.DrainTimeout, 0), w.hurry, w.ledger.still) {
+	w.attempts.drain()
+	if !w.await(max(w.cfg.DrainTimeout, 0), w.hurry, w.attempts.still) {
 		w.log.Info("drain time-out has passed; ending what still runs")
-		limit := w.ledger.longestGrace() + endLimit
-		w.ledger.stopRunning(ErrDraining, false)
-		if !w.await(limit, nil, w.ledger.still) {
-			running, _ := w.ledger.busy()
-			return fmt.Errorf("%w: %d", errNotEnded, running)
+		limit := w.attempts.longestGrace() + stopTimeout
+		w.attempts.stopRunning(ErrDraining, false)
+		if !w.await(limit, nil, w.attempts.still) {
+			running, _ := w.attempts.busy()
+			return fmt.Errorf("%w: %d", errStillRunning, running)
 		}
 	}
 	w.slots.Wait()
-	if !w.await(ackLimit, nil, w.ledger.settled) {
-		if _, owed := w.ledger.busy(); owed > 0 {
+	if !w.await(ackTimeout, nil, w.attempts.settled) {
+		if _, owed := w.attempts.busy(); owed > 0 {
 			return fmt.Errorf("%w: %d", errUnacknowledged, owed)
 		}
 	}
@@ -199,7 +199,7 @@ func (w *Worker) await(limit time.Duration, short <-chan struct{}, holds func() 
 	defer timer.Stop()
 	for !holds() {
 		select {
-		case <-w.ledger.moved:
+		case <-w.attempts.idle:
 		case <-short:
 			return holds()
 		case <-timer.C:
@@ -211,5 +211,5 @@ func (w *Worker) await(limit time.Duration, short <-chan struct{}, holds func() 
 
 // Stats returns the counts of this worker. It may be called at any time.
 func (w *Worker) Stats() Stats {
-	return w.ledger.snapshot()
+	return w.attempts.snapshot()
 }

@@ -36,10 +36,10 @@ func (l *leader) Session(stream grpc.BidiStreamingServer[dtaskv1.SessionRequest,
 		if err != nil {
 			return nil //nolint:nilerr // the worker has gone
 		}
-		answer := &dtaskv1.SessionResponse{Fence: fence, Beat: m.GetBeat()}
+		answer := &dtaskv1.SessionResponse{Fence: fence, Heartbeat: m.GetHeartbeat()}
 		if m.GetHello() != nil {
 			l.hello <- m.GetHello()
-			answer.Welcome = &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, SilenceMs: 3000, LeaseMs: 30_000}
+			answer.Welcome = &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LivenessTimeoutMs: 3000, LeaseMs: 30_000}
 			answer.Assignments = l.tasks
 		}
 		rows, err := columns.ReadOutcomes(m.GetReports().GetOutcomes())
@@ -49,10 +49,10 @@ func (l *leader) Session(stream grpc.BidiStreamingServer[dtaskv1.SessionRequest,
 		for rows.Left() > 0 {
 			row := rows.Next()
 			answer.Ack = &dtaskv1.Ack{Through: row.Number}
-			if row.Other == nil {
-				row.Other = &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: row.Result}
+			if row.Detail == nil {
+				row.Detail = &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: row.Result}
 			}
-			l.outcomes <- row.Other
+			l.outcomes <- row.Detail
 		}
 		if err := stream.Send(answer); err != nil {
 			return err

@@ -16,11 +16,11 @@ func (s *Sequencer) checkpoint(b *batch, w *worker, c *dtaskv1.Checkpoint) {
 	r := b.draft.Do(&fsm.Checkpoint{
 		HeldAttempt: fsm.HeldAttempt{AttemptRef: AttemptOf(c.GetAttempt()), Worker: w.id},
 		Saved: fsm.SavedCheckpoint{
-			Number: c.GetNumber(), Format: fsm.CheckpointFormat(max(0, min(c.GetForm(), 255))), //nolint:gosec // bounded here
+			Number: c.GetNumber(), Format: fsm.CheckpointFormat(max(0, min(c.GetFormat(), 255))), //nolint:gosec // bounded here
 			Data: c.GetData(), File: c.GetFile(), Size: c.GetSize(), SHA256: c.GetSha256(),
 		},
 	})
-	answer := &dtaskv1.CheckpointAnswer{Attempt: c.GetAttempt(), Number: c.GetNumber()}
+	answer := &dtaskv1.CheckpointResult{Attempt: c.GetAttempt(), Number: c.GetNumber()}
 	if r != fsm.Accepted && r != fsm.AlreadyAccepted {
 		answer.Error = "the checkpoint is refused: " + r.String()
 	}

@@ -19,7 +19,7 @@ func (c *cluster) checkpoint(id fsm.JobID, i uint32) (saved string) {
 func checkpointOf(a fsm.AttemptRef, number uint32, data string) *dtaskv1.Checkpoint {
 	return &dtaskv1.Checkpoint{
 		Attempt: &dtaskv1.AttemptRef{Job: uint64(a.Job), Task: a.Index, Attempt: a.Attempt}, Number: number,
-		Form: dtaskv1.CheckpointForm_CHECKPOINT_FORM_DATA, Data: []byte(data), Size: int64(len(data)),
+		Format: dtaskv1.CheckpointFormat_CHECKPOINT_FORMAT_DATA, Data: []byte(data), Size: int64(len(data)),
 	}
 }
 

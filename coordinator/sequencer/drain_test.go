@@ -132,7 +132,7 @@ func TestAWorkerThatDoesNotHeedTheEndOfItsDrainIsFenced(t *testing.T) {
 			w.await("its attempt", func() bool { return len(w.held) == 1 })
 			a := w.held[0]
 			if x.want == fsm.Lost {
-				ask := &dtaskv1.Reports{MayBegin: []*dtaskv1.AttemptRef{{Job: uint64(a.Job), Task: a.Index, Attempt: a.Attempt}}}
+				ask := &dtaskv1.Reports{StartRequests: []*dtaskv1.AttemptRef{{Job: uint64(a.Job), Task: a.Index, Attempt: a.Attempt}}}
 				if err := s.Report(t.Context(), w.id, w, ask, false); err != nil {
 					t.Fatal(err)
 				}

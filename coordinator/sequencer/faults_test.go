@@ -49,7 +49,7 @@ func TestAPausedLeaderFailsNoAttempt(t *testing.T) {
 				id := mustSubmit(t, s, spec{key: "k", n: 1, policy: policy})
 				w.await("its assignment", func() bool { return len(w.held) == 1 })
 				if name != "start time-out" {
-					w.tell(&dtaskv1.Reports{Began: []*dtaskv1.Began{{Attempt: refTo(w.held[0])}}})
+					w.tell(&dtaskv1.Reports{Started: []*dtaskv1.Started{{Attempt: refTo(w.held[0])}}})
 				}
 				resume := c.standStill(s)
 				<-time.After(2 * time.Minute)
@@ -130,7 +130,7 @@ func beginOnce(t *testing.T, s *sequencer.Sequencer) (*fakeWorker, fsm.JobID) {
 	w := attachWorker(t, s, "w", "a", 1, hold)
 	id := mustSubmit(t, s, spec{key: "k", n: 1, policy: atMostOnce})
 	w.await("its assignment", func() bool { return len(w.held) == 1 })
-	w.tell(&dtaskv1.Reports{MayBegin: []*dtaskv1.AttemptRef{refTo(w.held[0])}})
+	w.tell(&dtaskv1.Reports{StartRequests: []*dtaskv1.AttemptRef{refTo(w.held[0])}})
 	w.await("leave to begin", func() bool { return len(w.begins) == 1 })
 	return w, id
 }

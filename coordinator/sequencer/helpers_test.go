@@ -274,7 +274,7 @@ type fakeWorker struct {
 	acks    []*dtaskv1.ReportVerdict
 	through uint64
 	drains  []bool // orders of people
-	saved   []*dtaskv1.CheckpointAnswer
+	saved   []*dtaskv1.CheckpointResult
 	next    uint64
 	heard   time.Time
 	closed  error

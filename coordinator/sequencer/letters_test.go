@@ -87,7 +87,7 @@ func TestATaskThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 		for i := range 3 {
 			w := attachWorker(t, s, fmt.Sprintf("w%d", i), "a", 1, hold)
 			w.await("the task", func() bool { return len(w.held) == 1 })
-			r := &dtaskv1.Reports{Began: []*dtaskv1.Began{{Attempt: &dtaskv1.AttemptRef{Job: uint64(id), Attempt: w.held[0].Attempt}}}}
+			r := &dtaskv1.Reports{Started: []*dtaskv1.Started{{Attempt: &dtaskv1.AttemptRef{Job: uint64(id), Attempt: w.held[0].Attempt}}}}
 			if err := s.Report(t.Context(), w.id, w, r, false); err != nil {
 				t.Fatal(err)
 			}

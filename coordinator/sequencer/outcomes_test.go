@@ -24,7 +24,7 @@ func outcomesOf(first uint64, list ...ended) *dtaskv1.Outcomes {
 		if e.how.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED && len(e.how.GetOutputSha256()) == 0 {
 			row.Result = e.how.GetResult()
 		} else {
-			row.Other = proto.CloneOf(e.how)
+			row.Detail = proto.CloneOf(e.how)
 		}
 		columns.AddOutcome(m, &row)
 	}

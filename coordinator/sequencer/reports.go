@@ -84,13 +84,13 @@ func (p *report) run(s *Sequencer, b *batch) bool {
 		}
 		s.outcome(b, w, p.outcomes.Next())
 	}
-	for _, x := range p.r.GetBegan() {
+	for _, x := range p.r.GetStarted() {
 		s.began(b, w, AttemptOf(x.GetAttempt()))
 	}
 	for _, x := range p.r.GetProgress() {
 		s.progress(b, w, AttemptOf(x.GetAttempt()), x)
 	}
-	for _, x := range p.r.GetMayBegin() {
+	for _, x := range p.r.GetStartRequests() {
 		s.mayBegin(b, w, AttemptOf(x))
 	}
 	if p.leaving && !w.draining {
@@ -113,7 +113,7 @@ func (s *Sequencer) outcome(b *batch, w *worker, o columns.Outcome) {
 	x, ok := w.held.remove(item.AttemptRef)
 	if ok {
 		s.sched.Release(scheduler.WorkerID(w.id), x.class)
-		if x.asked && o.Other.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
+		if x.asked && o.Detail.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
 			s.gaveBack(w)
 		}
 	}
@@ -146,7 +146,7 @@ func verdict(r fsm.Reason) dtaskv1.Verdict {
 
 // judge turns an outcome into an operation.
 func (s *Sequencer) judge(b *batch, item fsm.HeldAttempt, row *columns.Outcome) fsm.Reason {
-	o, took := row.Other, row.TookMS
+	o, took := row.Detail, row.TookMS
 	if o == nil {
 		return s.complete(b, fsm.CompleteItem{HeldAttempt: item, DurationMS: took, Result: row.Result})
 	}

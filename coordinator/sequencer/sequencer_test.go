@@ -260,7 +260,7 @@ func TestAnAtMostOnceAttemptBeginsOnlyOnceLoggedAndEndsAsLost(t *testing.T) {
 		id := mustSubmit(t, s, spec{key: "k", n: 2, policy: policy, header: header})
 		w.await("its assignments", func() bool { return len(w.held) == 2 })
 		begun := w.held[0]
-		ask := &dtaskv1.Reports{MayBegin: []*dtaskv1.AttemptRef{{Job: uint64(id), Task: begun.Index, Attempt: begun.Attempt}}}
+		ask := &dtaskv1.Reports{StartRequests: []*dtaskv1.AttemptRef{{Job: uint64(id), Task: begun.Index, Attempt: begun.Attempt}}}
 		if err := s.Report(t.Context(), w.id, w, ask, false); err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +293,7 @@ func TestTimeoutsOfTheCoordinator(t *testing.T) {
 		policy := &dtaskv1.TaskPolicy{Type: "x", TimeoutMs: 10_000}
 		ran := mustSubmit(t, s, spec{key: "run", n: 1, policy: policy})
 		w.await("its assignment", func() bool { return len(w.held) == 1 })
-		r := &dtaskv1.Reports{Began: []*dtaskv1.Began{{Attempt: &dtaskv1.AttemptRef{Job: uint64(ran), Attempt: 1}}}}
+		r := &dtaskv1.Reports{Started: []*dtaskv1.Started{{Attempt: &dtaskv1.AttemptRef{Job: uint64(ran), Attempt: 1}}}}
 		if err := s.Report(t.Context(), w.id, w, r, false); err != nil {
 			t.Fatal(err)
 		}

@@ -351,11 +351,11 @@ func (w *simWorker) send() {
 		case x.queued:
 		case x.asking:
 			if w.c.chance(50) {
-				r.MayBegin = append(r.MayBegin, refTo(a))
+				r.StartRequests = append(r.StartRequests, refTo(a))
 			}
 		case !x.told && !x.silent:
 			x.told = true
-			r.Began = append(r.Began, &dtaskv1.Began{Attempt: refTo(a)})
+			r.Started = append(r.Started, &dtaskv1.Started{Attempt: refTo(a)})
 		case w.c.chance(10):
 			x.saves += uint32(w.c.rng.IntN(2)) // at times the one before again
 			r.Checkpoints = append(r.Checkpoints, checkpointOf(a, x.saves+1, fmt.Sprint(x.saves+1)))
@@ -363,7 +363,7 @@ func (w *simWorker) send() {
 			r.Progress = append(r.Progress, &dtaskv1.Progress{Attempt: refTo(a), Permille: 1})
 		}
 	}
-	if len(r.GetOutcomes().GetTasks())+len(r.GetBegan())+len(r.GetMayBegin())+len(r.GetProgress())+len(r.GetCheckpoints()) > 0 || w.leaving {
+	if len(r.GetOutcomes().GetTasks())+len(r.GetStarted())+len(r.GetStartRequests())+len(r.GetProgress())+len(r.GetCheckpoints()) > 0 || w.leaving {
 		w.submit(w.session, r)
 	}
 	if w.leaving && len(w.held) == 0 && len(w.outbox) == 0 {

@@ -137,7 +137,7 @@ type WorkerMessage struct {
 	Exceptions []*dtaskv1.ReportVerdict
 	Drain      *dtaskv1.DrainOrder // nil: it is as it was
 	// Checkpoints are answers to what the worker sent.
-	Checkpoints []*dtaskv1.CheckpointAnswer
+	Checkpoints []*dtaskv1.CheckpointResult
 	// GiveBack are attempts to hand back if they have not begun.
 	StealRequests []fsm.AttemptRef
 }

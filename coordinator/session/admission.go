@@ -40,9 +40,9 @@ type admission struct {
 	step  time.Duration // minimum interval between two turns
 	burst time.Duration // how many unused turns are kept
 
-	mu    sync.Mutex // guards the rest
-	next  time.Time  // the next turn
-	retry time.Time  // when the next rejected worker may retry
+	mu        sync.Mutex // guards the rest
+	next      time.Time  // the next turn
+	nextRetry time.Time  // when the next rejected worker may retry
 
 	opening  int           // sessions that had their turn and are not open yet
 	interval time.Duration // measured between two openings while workers are rejected; otherwise step
@@ -77,13 +77,13 @@ func (a *admission) take(now time.Time) (wait time.Duration, admitted bool) {
 	if earliest.Before(a.next) {
 		earliest = a.next
 	}
-	if a.retry.Before(earliest) {
-		a.retry = earliest
+	if a.nextRetry.Before(earliest) {
+		a.nextRetry = earliest
 	}
-	if wait = a.retry.Sub(now); wait > maxRetryDelay {
+	if wait = a.nextRetry.Sub(now); wait > maxRetryDelay {
 		return maxRetryDelay/2 + rand.N(maxRetryDelay/2), false //nolint:gosec // spreads reconnects, guards nothing
 	}
-	a.retry = a.retry.Add(a.interval)
+	a.nextRetry = a.nextRetry.Add(a.interval)
 	return wait, false
 }
 

@@ -12,7 +12,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func attemptTo(a fsm.AttemptRef) *dtaskv1.AttemptRef {
+func attemptRef(a fsm.AttemptRef) *dtaskv1.AttemptRef {
 	return &dtaskv1.AttemptRef{Job: uint64(a.Job), Task: a.Index, Attempt: a.Attempt}
 }
 
@@ -36,7 +36,7 @@ func resources(m map[string]int64) []fsm.Resource {
 const (
 	maxAssignments = 4096
 	maxBytes       = 1 << 20 // of bodies and of what they share; the last taken may go above
-	overhead       = 12      // numbers of an assignment
+	rowOverhead    = 12      // numbers of an assignment
 )
 
 // assignments reads what the given attempts shall run. It takes as many as fit
@@ -45,7 +45,7 @@ const (
 func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments, taken, size int, gone []fsm.AttemptRef) {
 	most := min(len(items), maxAssignments)
 	m = columns.NewAssignments(most)
-	b := contexts{st: st, m: m, places: make(map[fsm.JobID]uint32)}
+	b := contextBuilder{st: st, m: m, indexes: make(map[fsm.JobID]uint32)}
 	for taken < most && b.size < maxBytes {
 		it := items[taken]
 		taken++
@@ -54,23 +54,23 @@ func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments,
 			gone = append(gone, it.AttemptRef)
 			continue
 		}
-		a := columns.Assignment{Task: it.Index, Attempt: it.Attempt, Failures: t.Failures, Particular: b.particular(it.TaskRef, &t)}
+		a := columns.Assignment{Task: it.Index, Attempt: it.Attempt, Failures: t.Failures, Extras: b.extras(it.TaskRef, &t)}
 		a.Context, a.Policy = b.find(it.Job, t.Policy)
 		a.ID, a.Body = st.NameAndBody(it.TaskRef)
 		columns.AddAssignment(m, &a)
-		b.size += len(a.Body) + len(a.ID) + overhead
+		b.size += len(a.Body) + len(a.ID) + rowOverhead
 	}
 	return m, taken, b.size, gone
 }
 
 // particular is what few tasks have; nil if this one has nothing of it.
-func (c *contexts) particular(ref fsm.TaskRef, t *fsm.Task) *dtaskv1.Particular {
+func (c *contextBuilder) extras(ref fsm.TaskRef, t *fsm.Task) *dtaskv1.AssignmentExtras {
 	of, isArray := c.st.ArrayTask(ref)
 	saved := checkpoint(c.st, ref)
 	if !isArray && saved == nil && !t.Cleanup {
 		return nil
 	}
-	p := &dtaskv1.Particular{Checkpoint: saved}
+	p := &dtaskv1.AssignmentExtras{Checkpoint: saved}
 	if isArray {
 		p.Array = arrayItems(of)
 	}
@@ -102,18 +102,18 @@ func checkpoint(st *fsm.State, t fsm.TaskRef) *dtaskv1.Checkpoint {
 		return nil
 	}
 	return &dtaskv1.Checkpoint{
-		Attempt: attemptTo(fsm.AttemptRef{TaskRef: t, Attempt: c.Attempt}), Number: c.Number, Form: dtaskv1.CheckpointForm(c.Format),
+		Attempt: attemptRef(fsm.AttemptRef{TaskRef: t, Attempt: c.Attempt}), Number: c.Number, Format: dtaskv1.CheckpointFormat(c.Format),
 		Data: c.Data, File: c.File, Size: c.Size, Sha256: c.SHA256,
 	}
 }
 
 // contexts collects what the assignments of one message point into, each once.
-type contexts struct {
-	st     *fsm.State
-	m      *dtaskv1.Assignments
-	jobs   []jobContext // as the contexts of the message
-	places map[fsm.JobID]uint32
-	size   int // bytes of the message, about
+type contextBuilder struct {
+	st      *fsm.State
+	m       *dtaskv1.Assignments
+	jobs    []jobContext // as the contexts of the message
+	indexes map[fsm.JobID]uint32
+	size    int // bytes of the message, about
 
 	// Jobs that were submitted together mostly share header and policies: the last ones.
 	header     *dtaskv1.JobHeader
@@ -129,7 +129,7 @@ type jobContext struct {
 }
 
 // find gives the places of a job and of one of its policies.
-func (c *contexts) find(id fsm.JobID, policy uint32) (at, index uint32) {
+func (c *contextBuilder) find(id fsm.JobID, policy uint32) (at, index uint32) {
 	at = c.context(id)
 	j := &c.jobs[at]
 	if i := slices.Index(j.policies, policy); i >= 0 {
@@ -148,12 +148,12 @@ func (c *contexts) find(id fsm.JobID, policy uint32) (at, index uint32) {
 }
 
 // context gives the place of a job. Tasks of one mostly come one after the other.
-func (c *contexts) context(id fsm.JobID) uint32 {
+func (c *contextBuilder) context(id fsm.JobID) uint32 {
 	n := len(c.jobs)
 	if n > 0 && c.jobs[n-1].id == id {
 		return uint32(n - 1) //nolint:gosec // ≤ maxAssignments
 	}
-	if at, known := c.places[id]; known {
+	if at, known := c.indexes[id]; known {
 		return at
 	}
 	job, _ := c.st.Job(id)
@@ -165,12 +165,12 @@ func (c *contexts) context(id fsm.JobID) uint32 {
 	c.m.Contexts = append(c.m.Contexts, context)
 	c.jobs = append(c.jobs, jobContext{id: id})
 	at := uint32(n) //nolint:gosec // ≤ maxAssignments
-	c.places[id] = at
+	c.indexes[id] = at
 	return at
 }
 
 // outcome is what the ordinary tasks made of a job, for its clean-up tasks.
-func (c *contexts) outcome(id fsm.JobID) dtaskv1.JobState {
+func (c *contextBuilder) outcome(id fsm.JobID) dtaskv1.JobState {
 	job, _ := c.st.Job(id)
 	switch job.Outcome {
 	case fsm.JobCompleted:
@@ -184,18 +184,18 @@ func (c *contexts) outcome(id fsm.JobID) dtaskv1.JobState {
 	return dtaskv1.JobState_JOB_STATE_UNSPECIFIED // does not happen: it is not assigned before
 }
 
-func stopsTo(list []sequencer.StopOrder) []*dtaskv1.Stop {
+func stops(list []sequencer.StopOrder) []*dtaskv1.Stop {
 	var out []*dtaskv1.Stop
 	for _, s := range list {
-		out = append(out, &dtaskv1.Stop{Attempt: attemptTo(s.Attempt), Reason: s.Reason})
+		out = append(out, &dtaskv1.Stop{Attempt: attemptRef(s.Attempt), Reason: s.Reason})
 	}
 	return out
 }
 
-func attemptsTo(list []fsm.AttemptRef) []*dtaskv1.AttemptRef {
+func attemptRefs(list []fsm.AttemptRef) []*dtaskv1.AttemptRef {
 	var out []*dtaskv1.AttemptRef
 	for _, a := range list {
-		out = append(out, attemptTo(a))
+		out = append(out, attemptRef(a))
 	}
 	return out
 }

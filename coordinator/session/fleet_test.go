@@ -260,7 +260,7 @@ func TestNothingIsLeftBehindWhenBeatsAndOrdersMeet(t *testing.T) {
 	all.Go(func() {
 		for beat := uint64(1); ; beat++ {
 			select {
-			case d.says <- &dtaskv1.SessionsRequest{Frames: []*dtaskv1.RequestFrame{{Session: 1, Message: &dtaskv1.SessionRequest{Beat: beat}}}}:
+			case d.says <- &dtaskv1.SessionsRequest{Frames: []*dtaskv1.RequestFrame{{Session: 1, Message: &dtaskv1.SessionRequest{Heartbeat: beat}}}}:
 			case <-ctx.Done():
 				return
 			}
@@ -276,13 +276,13 @@ func TestNothingIsLeftBehindWhenBeatsAndOrdersMeet(t *testing.T) {
 			if m == nil {
 				t.Fatalf("order %d of %d never comes", next, orders)
 			}
-			for _, got := range m.GetMayBegin() {
+			for _, got := range m.GetStartGrants() {
 				if got.GetTask() != next {
 					t.Fatalf("order %d came when %d was due", got.GetTask(), next)
 				}
 				next++
 			}
-			if b := m.GetBeat(); b > 0 {
+			if b := m.GetHeartbeat(); b > 0 {
 				if b < beats {
 					t.Fatalf("beat %d is answered after %d", b, beats)
 				}

@@ -17,10 +17,10 @@ func FuzzSession(f *testing.F) {
 	at := &dtaskv1.AttemptRef{Job: 1, Task: 0, Attempt: 1}
 	for _, messages := range [][]*dtaskv1.SessionRequest{
 		{{Hello: helloOf("w", 2)}, {Reports: &dtaskv1.Reports{Outcomes: outcomesOf(1, succeeded, at, at)}}},
-		{{Hello: helloOf("w", 70000, at)}, {Leaving: true, Beat: 7}},
-		{{Beat: 1}},
+		{{Hello: helloOf("w", 70000, at)}, {Leaving: true, Heartbeat: 7}},
+		{{Heartbeat: 1}},
 		{{Hello: helloOf("w", 1)}, {Hello: helloOf("v", 1)}, {Reports: &dtaskv1.Reports{Outcomes: outcomesOf(9, released, at)}}},
-		{{Hello: helloOf("w", 1)}, {Reports: &dtaskv1.Reports{Outcomes: &dtaskv1.Outcomes{First: 1, Jobs: []uint64{1, 2}, Tasks: []uint32{0}, Attempts: []uint32{1}}}}, {Beat: 3}},
+		{{Hello: helloOf("w", 1)}, {Reports: &dtaskv1.Reports{Outcomes: &dtaskv1.Outcomes{First: 1, Jobs: []uint64{1, 2}, Tasks: []uint32{0}, Attempts: []uint32{1}}}}, {Heartbeat: 3}},
 		{{Hello: helloOf("w", 1)}, {Reports: &dtaskv1.Reports{Outcomes: &dtaskv1.Outcomes{First: 1, Jobs: []uint64{1}, Tasks: []uint32{0}, Attempts: []uint32{1}, ResultSizes: []uint32{1 << 31}}}}},
 	} {
 		var b bytes.Buffer
@@ -67,10 +67,10 @@ func FuzzSessions(f *testing.F) {
 	}
 	for _, frames := range [][]*dtaskv1.RequestFrame{
 		{frame(1, &dtaskv1.SessionRequest{Hello: helloOf("w", 2)}), frame(1, &dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: outcomesOf(1, succeeded, at)}})},
-		{frame(2, &dtaskv1.SessionRequest{Hello: helloOf("w", 2)}), frame(1, &dtaskv1.SessionRequest{Hello: helloOf("v", 2)}), {Session: 2, End: true}, frame(2, &dtaskv1.SessionRequest{Beat: 2})},
+		{frame(2, &dtaskv1.SessionRequest{Hello: helloOf("w", 2)}), frame(1, &dtaskv1.SessionRequest{Hello: helloOf("v", 2)}), {Session: 2, End: true}, frame(2, &dtaskv1.SessionRequest{Heartbeat: 2})},
 		{frame(1<<32-1, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(0, nil), {Session: 7, End: true}},
-		{frame(1, nil), frame(1, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(1, &dtaskv1.SessionRequest{Beat: 1, Leaving: true})},
-		{frame(1, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(2, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(1, &dtaskv1.SessionRequest{Beat: 1})},
+		{frame(1, nil), frame(1, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(1, &dtaskv1.SessionRequest{Heartbeat: 1, Leaving: true})},
+		{frame(1, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(2, &dtaskv1.SessionRequest{Hello: helloOf("w", 1)}), frame(1, &dtaskv1.SessionRequest{Heartbeat: 1})},
 	} {
 		var b bytes.Buffer
 		for n := range frames { // in messages of growing size

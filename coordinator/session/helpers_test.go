@@ -334,7 +334,7 @@ func outcomesOf(first uint64, kind dtaskv1.OutcomeKind, list ...*dtaskv1.Attempt
 	for _, a := range list {
 		row := columns.Outcome{Job: a.GetJob(), Task: a.GetTask(), Attempt: a.GetAttempt()}
 		if kind != succeeded {
-			row.Other = &dtaskv1.Outcome{Kind: kind}
+			row.Detail = &dtaskv1.Outcome{Kind: kind}
 		}
 		columns.AddOutcome(m, &row)
 	}

@@ -11,10 +11,10 @@ import (
 
 // ErrWorkerAway is returned when logs cannot be read because their worker has no
 // session.
-var ErrWorkerAway = errors.New("session: the worker that has the logs is not connected")
+var ErrWorkerUnavailable = errors.New("session: the worker that has the logs is not connected")
 
 // ErrLogsGone is returned when the worker does not have the logs (any more).
-var ErrLogsGone = errors.New("session: the worker does not have these logs any more")
+var ErrLogsUnavailable = errors.New("session: the worker does not have these logs any more")
 
 // logReader is somebody who reads the logs of an attempt.
 type logReader struct {
@@ -22,7 +22,7 @@ type logReader struct {
 	slow chan struct{}         // closed when the reader did not keep up
 }
 
-const logPieces = 256
+const maxBufferedChunks = 256
 
 // Logs reads what an attempt wrote, from the worker that has it, until its end
 // or, if follow is set, until the attempt has ended. Errors: ErrWorkerAway,
@@ -30,10 +30,10 @@ const logPieces = 256
 func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error {
 	x := s.session(h.Worker)
 	if x == nil {
-		return ErrWorkerAway
+		return ErrWorkerUnavailable
 	}
-	r := &logReader{data: make(chan *dtaskv1.LogData, logPieces), slow: make(chan struct{})}
-	id := x.askLogs(r, &dtaskv1.LogRequest{Attempt: attemptTo(h.AttemptRef), Stream: stream, Follow: follow})
+	r := &logReader{data: make(chan *dtaskv1.LogData, maxBufferedChunks), slow: make(chan struct{})}
+	id := x.askLogs(r, &dtaskv1.LogRequest{Attempt: attemptRef(h.AttemptRef), Stream: stream, Follow: follow})
 	defer x.endLogs(id)
 	for {
 		select {
@@ -60,7 +60,7 @@ func (r *logReader) rest(send func(*dtaskv1.LogData) error) error {
 				return err
 			}
 		default:
-			return ErrWorkerAway
+			return ErrWorkerUnavailable
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (r *logReader) rest(send func(*dtaskv1.LogData) error) error {
 // take hands over a piece, and reports whether it was the last, and why.
 func take(d *dtaskv1.LogData, send func(*dtaskv1.LogData) error) (done bool, err error) {
 	if d.GetError() != "" {
-		return true, fmt.Errorf("%w: %s", ErrLogsGone, d.GetError())
+		return true, fmt.Errorf("%w: %s", ErrLogsUnavailable, d.GetError())
 	}
 	if len(d.GetData()) > 0 {
 		if err := send(d); err != nil {

@@ -132,8 +132,8 @@ func TestASlowReaderIsCutOffAndHoldsNobodyUp(t *testing.T) {
 			for range 1000 {
 				p.log(q.GetId(), "a", false)
 			}
-			p.say(&dtaskv1.SessionRequest{Beat: 5})
-			p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 5 })
+			p.say(&dtaskv1.SessionRequest{Heartbeat: 5})
+			p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetHeartbeat() == 5 })
 			cut := func() *dtaskv1.LogRequest {
 				for _, m := range p.seen {
 					if sent := m.GetLogRequest(); sent.GetCancel() {
@@ -166,25 +166,25 @@ func TestLogsOfAWorkerThatIsAwayAreNotThere(t *testing.T) {
 			t.Parallel()
 			h := by.house(t)
 			h.lead(1)
-			if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerAway) {
+			if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerUnavailable) {
 				t.Errorf("without a session: %v", err)
 			}
 			p := h.join(helloOf("w", 1))
 			gone := h.read(t.Context(), false, 1)
 			p.say(&dtaskv1.SessionRequest{LogData: &dtaskv1.LogData{Id: p.asked().GetId(), End: true, Error: "removed"}})
-			if err := gone.end(t); !errors.Is(err, session.ErrLogsGone) {
+			if err := gone.end(t); !errors.Is(err, session.ErrLogsUnavailable) {
 				t.Errorf("removed logs: %v", err)
 			}
 			left := h.read(t.Context(), true, 1)
 			p.asked()
 			p.cancel()
-			if err := left.end(t); !errors.Is(err, session.ErrWorkerAway) {
+			if err := left.end(t); !errors.Is(err, session.ErrWorkerUnavailable) {
 				t.Errorf("a worker that left: %v", err)
 			}
 			if err := h.result(); err != nil {
 				t.Errorf("its session ended with %v", err)
 			}
-			if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerAway) {
+			if err := h.read(t.Context(), false, 1).end(t); !errors.Is(err, session.ErrWorkerUnavailable) {
 				t.Errorf("after its session: %v", err)
 			}
 		})
@@ -215,8 +215,8 @@ func TestLogsThatCameWholeAreWholeThoughTheirWorkerLeft(t *testing.T) {
 					p.log(id, "a", false)
 				}
 				p.log(id, "b", true)
-				p.say(&dtaskv1.SessionRequest{Beat: 5})
-				p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == 5 })
+				p.say(&dtaskv1.SessionRequest{Heartbeat: 5})
+				p.next("the answer to a beat", func(m *dtaskv1.SessionResponse) bool { return m.GetHeartbeat() == 5 })
 				p.cancel()
 				_ = h.result()
 				close(hold)

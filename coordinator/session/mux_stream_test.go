@@ -175,7 +175,7 @@ func reportOf(first uint64) *dtaskv1.SessionRequest {
 
 func beatIn(session uint32, beat uint64) func(*dtaskv1.ResponseFrame) bool {
 	return func(f *dtaskv1.ResponseFrame) bool {
-		return f.GetSession() == session && f.GetMessage().GetBeat() == beat
+		return f.GetSession() == session && f.GetMessage().GetHeartbeat() == beat
 	}
 }
 
@@ -190,10 +190,10 @@ func TestASessionWhoseReportsWaitHoldsNobodyUp(t *testing.T) {
 		for i := range uint64(reports) {
 			d.say(1, reportOf(i))
 		}
-		d.say(1, &dtaskv1.SessionRequest{Beat: 7})
+		d.say(1, &dtaskv1.SessionRequest{Heartbeat: 7})
 		d.frame(beatIn(1, 7)) // it is not silent, and its leader is not either
 		d.say(2, reportOf(5))
-		d.say(2, &dtaskv1.SessionRequest{Beat: 9})
+		d.say(2, &dtaskv1.SessionRequest{Heartbeat: 9})
 		d.frame(beatIn(2, 9))
 		l.mu.Lock()
 		if len(l.heard[1]) != 0 || len(l.heard[2]) != 1 {
@@ -228,7 +228,7 @@ func TestASessionThatSaysTooMuchComesAgain(t *testing.T) {
 			t.Errorf("got %v, want the end of the first session", f)
 		}
 		d.say(1, reportOf(1)) // it is not known any more
-		d.say(2, &dtaskv1.SessionRequest{Beat: 9})
+		d.say(2, &dtaskv1.SessionRequest{Heartbeat: 9})
 		d.frame(beatIn(2, 9))
 	})
 }
@@ -282,14 +282,14 @@ func TestTheEndOfOneSessionIsNotThatOfOthers(t *testing.T) {
 			t.Errorf("got %v, want the end of the second session", f)
 		}
 		d.say(2, &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "again", Incarnation: "a"}}) // a number is used once
-		d.say(3, &dtaskv1.SessionRequest{Beat: 3})
+		d.say(3, &dtaskv1.SessionRequest{Heartbeat: 3})
 		d.frame(beatIn(3, 3))
-		d.say(9, &dtaskv1.SessionRequest{Beat: 1}) // begins with no hello
+		d.say(9, &dtaskv1.SessionRequest{Heartbeat: 1}) // begins with no hello
 		f = d.frame(func(f *dtaskv1.ResponseFrame) bool { return f.GetEnd() != nil })
 		if f.GetSession() != 9 || f.GetEnd().GetMessage() != ErrNoHello.Error() {
 			t.Errorf("got %v, want the refusal of the ninth session", f)
 		}
-		d.say(3, &dtaskv1.SessionRequest{Beat: 4})
+		d.say(3, &dtaskv1.SessionRequest{Heartbeat: 4})
 		d.frame(beatIn(3, 4))
 		if l.next != 3 {
 			t.Errorf("%d workers came, want 3", l.next)
@@ -312,7 +312,7 @@ func TestAMessageOfManySessionsHasABound(t *testing.T) {
 	for i := range uint32(3 * maxFrames) {
 		slot := &streamSlot{m: m, number: i, ctx: t.Context()}
 		slot.session = newSession(nil, nil, slot)
-		slot.session.beat = 1
+		slot.session.heartbeat = 1
 		slot.open.Store(true)
 		slot.wake()
 	}

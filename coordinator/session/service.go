@@ -34,7 +34,7 @@ type Config struct {
 	Logger  *slog.Logger
 
 	HeartbeatInterval time.Duration // workers beat this often; default 1 s
-	Silence           time.Duration // told to workers; default 3 s
+	LivenessTimeout   time.Duration // told to workers; default 3 s
 	Lease             time.Duration // told to workers; default 30 s, or Silence if that is longer
 	AdmissionRate     int           // new sessions a second; default 2000, twice what a new leader's patience counts on
 	HelloTimeout      time.Duration // for the first message; default 5 s
@@ -67,8 +67,8 @@ var (
 // New makes the service.
 func New(cfg Config) *Service {
 	setDefault(&cfg.HeartbeatInterval, time.Second)
-	setDefault(&cfg.Silence, 3*time.Second)
-	setDefault(&cfg.Lease, max(30*time.Second, cfg.Silence))
+	setDefault(&cfg.LivenessTimeout, 3*time.Second)
+	setDefault(&cfg.Lease, max(30*time.Second, cfg.LivenessTimeout))
 	setDefault(&cfg.HelloTimeout, 5*time.Second)
 	if cfg.AdmissionRate == 0 {
 		cfg.AdmissionRate = 2000
@@ -151,7 +151,7 @@ func (s *Service) serve(slot *streamSlot, t *turn) error {
 	log := s.cfg.Logger.With("worker", h.GetName(), "worker_id", uint32(x.worker))
 	log.InfoContext(ctx, "session opened", "slots", h.GetSlots(), "held", len(h.GetHeld()), "term", leader.Term())
 	t.end()
-	x.welcome(welcome, first.GetBeat())
+	x.welcome(welcome, first.GetHeartbeat())
 	slot.start(x, first)
 	<-ctx.Done()
 	err = ending(ctx)

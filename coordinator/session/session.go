@@ -22,13 +22,13 @@ type session struct {
 	lastContact atomic.Int64 // ns since started
 	overloaded  atomic.Bool  // a report waits for the sequencer: the worker is not silent, the leader is slow
 
-	mu      sync.Mutex // guards the rest
-	pending sequencer.WorkerMessage
-	greet   *dtaskv1.Welcome
-	beat    uint64 // to be answered; 0 = none
-	logs    []*dtaskv1.LogRequest
-	readers map[uint64]*logReader
-	lastLog uint64
+	mu        sync.Mutex // guards the rest
+	pending   sequencer.WorkerMessage
+	greeting  *dtaskv1.Welcome
+	heartbeat uint64 // to be answered; 0 = none
+	logs      []*dtaskv1.LogRequest
+	readers   map[uint64]*logReader
+	lastLog   uint64
 }
 
 // started is the origin of the monotonic timestamps of all sessions.
@@ -79,17 +79,17 @@ func (x *session) Flush() { x.slot.m.out.Flush() }
 func (x *session) welcome(w sequencer.Welcome, beat uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.greet = &dtaskv1.Welcome{
+	x.greeting = &dtaskv1.Welcome{
 		WorkerId:            uint32(w.Worker),
 		HeartbeatIntervalMs: x.service.cfg.HeartbeatInterval.Milliseconds(),
-		SilenceMs:           x.service.cfg.Silence.Milliseconds(),
+		LivenessTimeoutMs:   x.service.cfg.LivenessTimeout.Milliseconds(),
 		LeaseMs:             x.service.cfg.Lease.Milliseconds(),
 		Draining:            w.Draining,
 	}
 	for _, a := range w.Stop {
 		x.pending.Stop = append(x.pending.Stop, sequencer.StopOrder{Attempt: a, Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED})
 	}
-	x.beat = beat
+	x.heartbeat = beat
 }
 
 // handle applies the parts of a message that never block, and reports whether it also
@@ -99,9 +99,9 @@ func (x *session) handle(m *dtaskv1.SessionRequest) (reports bool) {
 		x.slot.cancel(sequencer.ErrTermEnded)
 		return false
 	}
-	if b := m.GetBeat(); b > 0 {
+	if b := m.GetHeartbeat(); b > 0 {
 		x.mu.Lock()
-		x.beat = b
+		x.heartbeat = b
 		x.mu.Unlock()
 		x.slot.wake()
 	}
@@ -141,10 +141,10 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	p := x.pending
 	x.pending = sequencer.WorkerMessage{}
 	m = &dtaskv1.SessionResponse{
-		Fence: x.fence, Beat: x.beat, Welcome: x.greet, MayBegin: attemptsTo(p.MayBegin), Drain: p.Drain, Checkpoints: p.Checkpoints,
-		GiveBack: attemptsTo(p.StealRequests),
+		Fence: x.fence, Heartbeat: x.heartbeat, Welcome: x.greeting, StartGrants: attemptRefs(p.MayBegin), Drain: p.Drain, CheckpointResults: p.Checkpoints,
+		StealRequests: attemptRefs(p.StealRequests),
 	}
-	x.beat, x.greet = 0, nil
+	x.heartbeat, x.greeting = 0, nil
 	if len(x.logs) > 0 {
 		m.LogRequest = x.logs[0]
 		x.logs = x.logs[1:]
@@ -158,7 +158,7 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	if p.AckThrough > 0 {
 		m.Ack = &dtaskv1.Ack{Through: p.AckThrough, Exceptions: p.Exceptions}
 	}
-	m.Stops = stopsTo(p.Stop)
+	m.Stops = stops(p.Stop)
 	if len(p.Assign) > 0 {
 		var rest []fsm.AssignItem
 		if m.Assignments, rest, assigned = x.assignments(p.Assign); len(rest) > 0 {
@@ -171,8 +171,8 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	if more {
 		x.slot.wake()
 	}
-	if m.GetBeat() == 0 && m.GetWelcome() == nil && m.GetAck() == nil && m.GetAssignments() == nil && m.GetLogRequest() == nil && m.GetDrain() == nil &&
-		len(m.GetStops())+len(m.GetMayBegin())+len(m.GetCheckpoints())+len(m.GetGiveBack()) == 0 {
+	if m.GetHeartbeat() == 0 && m.GetWelcome() == nil && m.GetAck() == nil && m.GetAssignments() == nil && m.GetLogRequest() == nil && m.GetDrain() == nil &&
+		len(m.GetStops())+len(m.GetStartGrants())+len(m.GetCheckpointResults())+len(m.GetStealRequests()) == 0 {
 		return nil, 0
 	}
 	return m, assigned

@@ -33,7 +33,7 @@ func TestAWorkerIsWelcomedAndWorks(t *testing.T) {
 			p := h.join(helloOf("w", 4))
 			first := p.seen[0]
 			w := first.GetWelcome()
-			if w.GetWorkerId() != 1 || w.GetHeartbeatIntervalMs() != 1000 || w.GetSilenceMs() != 3000 || w.GetLeaseMs() != 30_000 {
+			if w.GetWorkerId() != 1 || w.GetHeartbeatIntervalMs() != 1000 || w.GetLivenessTimeoutMs() != 3000 || w.GetLeaseMs() != 30_000 {
 				t.Errorf("welcome %v in the first message", w)
 			}
 			id := h.submit("job", 10, 100, &dtaskv1.JobHeader{Name: "job", Env: map[string]string{"A": "b"}})
@@ -79,7 +79,7 @@ func TestACleanUpTaskIsToldWhatBecameOfTheJob(t *testing.T) {
 			h.submit("job", 2, 1, &dtaskv1.JobHeader{Name: "job", Policies: []*dtaskv1.TaskPolicy{{Type: "x", TimeoutMs: 60_000}, {Type: "x", TimeoutMs: 60_000, Finally: true}}})
 			for i, want := range []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_COMPLETED} {
 				m := p.next("an assignment", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil })
-				if x := rowsOf(m)[0]; x.Task != uint32(i) || x.Particular.GetJobOutcome() != want {
+				if x := rowsOf(m)[0]; x.Task != uint32(i) || x.Extras.GetJobOutcome() != want {
 					t.Errorf("assignment %+v, want task %d with the outcome %v", x, i, want)
 				}
 				p.report(uint64(i+1), succeeded, attempts([]*dtaskv1.SessionResponse{m})...)
@@ -93,10 +93,10 @@ func TestALongSilenceHasALongLease(t *testing.T) {
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
 			t.Parallel()
-			h := by.house(t, func(c *session.Config) { c.HeartbeatInterval, c.Silence = time.Minute, 3*time.Minute })
+			h := by.house(t, func(c *session.Config) { c.HeartbeatInterval, c.LivenessTimeout = time.Minute, 3*time.Minute })
 			h.lead(1)
 			p := h.join(helloOf("w", 1))
-			if w := p.seen[0].GetWelcome(); w.GetHeartbeatIntervalMs() != 60_000 || w.GetSilenceMs() != 180_000 || w.GetLeaseMs() != 180_000 {
+			if w := p.seen[0].GetWelcome(); w.GetHeartbeatIntervalMs() != 60_000 || w.GetLivenessTimeoutMs() != 180_000 || w.GetLeaseMs() != 180_000 {
 				t.Errorf("welcome %v, want a lease as long as the silence", w)
 			}
 		})
@@ -111,13 +111,13 @@ func TestABeatIsAnsweredWithItsNumber(t *testing.T) {
 			h := by.house(t)
 			h.lead(1)
 			p := h.dial()
-			p.say(&dtaskv1.SessionRequest{Beat: 1, Hello: helloOf("w", 1)})
-			if m := p.next("welcome", func(*dtaskv1.SessionResponse) bool { return true }); m.GetBeat() != 1 || m.GetWelcome() == nil {
+			p.say(&dtaskv1.SessionRequest{Heartbeat: 1, Hello: helloOf("w", 1)})
+			if m := p.next("welcome", func(*dtaskv1.SessionResponse) bool { return true }); m.GetHeartbeat() != 1 || m.GetWelcome() == nil {
 				t.Errorf("first message %v, want the welcome with the answer to the hello's beat", m)
 			}
 			for n := uint64(2); n < 5; n++ {
-				p.say(&dtaskv1.SessionRequest{Beat: n})
-				p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetBeat() == n })
+				p.say(&dtaskv1.SessionRequest{Heartbeat: n})
+				p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetHeartbeat() == n })
 			}
 		})
 	}
@@ -133,7 +133,7 @@ func TestWhoDoesNotBelongHereIsRefused(t *testing.T) {
 		want  error
 	}{
 		"foreign cluster": {hello(&dtaskv1.SessionRequest{Fence: &dtaskv1.Fence{ClusterId: strings.Repeat("f", 32)}, Hello: helloOf("w", 1)}), session.ErrForeignCluster},
-		"no hello":        {hello(&dtaskv1.SessionRequest{Beat: 1}), session.ErrNoHello},
+		"no hello":        {hello(&dtaskv1.SessionRequest{Heartbeat: 1}), session.ErrNoHello},
 		"no name":         {hello(&dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Incarnation: "a"}}), session.ErrNoHello},
 		"no incarnation":  {hello(&dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w"}}), session.ErrNoHello},
 		"no word":         {func(*house) *dtaskv1.SessionRequest { return nil }, session.ErrNoHello},
@@ -166,7 +166,7 @@ func TestALeaderEndsTheSessionOfAWorkerThatHasSeenALaterOne(t *testing.T) {
 	later := &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: 9}
 	for name, talk := range map[string]func(*house){
 		"from the hello on": func(h *house) { h.dial().say(&dtaskv1.SessionRequest{Fence: later, Hello: helloOf("w", 1)}) },
-		"in the middle":     func(h *house) { h.join(helloOf("w", 1)).say(&dtaskv1.SessionRequest{Fence: later, Beat: 2}) },
+		"in the middle":     func(h *house) { h.join(helloOf("w", 1)).say(&dtaskv1.SessionRequest{Fence: later, Heartbeat: 2}) },
 	} {
 		for _, by := range ways {
 			t.Run(name+", "+by.String(), func(t *testing.T) {
@@ -466,20 +466,20 @@ func TestTheNextAttemptGetsTheLastCheckpoint(t *testing.T) {
 			p := h.join(helloOf("w", 1))
 			h.submit("job", 1, 1, nil)
 			held := p.assigned(1)
-			if rowsOf(p.seen[len(p.seen)-1])[0].Particular != nil {
+			if rowsOf(p.seen[len(p.seen)-1])[0].Extras != nil {
 				t.Error("the first attempt has a checkpoint")
 			}
 			sent := &dtaskv1.Checkpoint{
-				Attempt: held[0], Number: 1, Form: dtaskv1.CheckpointForm_CHECKPOINT_FORM_FOLDER,
+				Attempt: held[0], Number: 1, Format: dtaskv1.CheckpointFormat_CHECKPOINT_FORMAT_DIRECTORY,
 				File: "c/1/0/1-1", Size: 1 << 20, Sha256: make([]byte, 32),
 			}
 			p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Checkpoints: []*dtaskv1.Checkpoint{sent}}})
-			answer := p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return len(m.GetCheckpoints()) > 0 }).GetCheckpoints()[0]
+			answer := p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return len(m.GetCheckpointResults()) > 0 }).GetCheckpointResults()[0]
 			if answer.GetError() != "" || answer.GetNumber() != 1 || !proto.Equal(answer.GetAttempt(), held[0]) {
 				t.Errorf("answer %v", answer)
 			}
 			p.report(1, released, held[0])
-			again := rowsOf(p.next("the second attempt", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil }))[0].Particular
+			again := rowsOf(p.next("the second attempt", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil }))[0].Extras
 			if !proto.Equal(again.GetCheckpoint(), sent) {
 				t.Errorf("the second attempt begins with %v, want %v", again.GetCheckpoint(), sent)
 			}

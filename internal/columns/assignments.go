@@ -13,7 +13,7 @@ type Assignment struct {
 	Failures        uint32
 	ID              string
 	Body            []byte
-	Particular      *dtaskv1.Particular // nil: none; else its place is set by AddAssignment
+	Extras          *dtaskv1.AssignmentExtras // nil: none; else its place is set by AddAssignment
 }
 
 // NewAssignments makes a message for about n assignments.
@@ -33,9 +33,9 @@ func AddAssignment(m *dtaskv1.Assignments, a *Assignment) {
 	m.Ids = piece(m.GetIds(), a.ID, room)
 	m.BodySizes = put(m.GetBodySizes(), n, uint32(len(a.Body)), room) //nolint:gosec // as above
 	m.Bodies = piece(m.GetBodies(), a.Body, room)
-	if a.Particular != nil {
-		a.Particular.Place = uint32(n) //nolint:gosec // less than 2^32 rows
-		m.Particulars = append(m.Particulars, a.Particular)
+	if a.Extras != nil {
+		a.Extras.Row = uint32(n) //nolint:gosec // less than 2^32 rows
+		m.Extras = append(m.Extras, a.Extras)
 	}
 }
 
@@ -79,11 +79,11 @@ func checkAssignments(m *dtaskv1.Assignments) error {
 		}
 	}
 	before := int64(-1)
-	for _, p := range m.GetParticulars() {
-		if err := inPlace("a particular", p.GetPlace(), before, n); err != nil {
+	for _, p := range m.GetExtras() {
+		if err := inPlace("a particular", p.GetRow(), before, n); err != nil {
 			return err
 		}
-		before = int64(p.GetPlace())
+		before = int64(p.GetRow())
 	}
 	return nil
 }
@@ -103,8 +103,8 @@ func (r *AssignmentReader) Next() Assignment {
 		Task: r.m.GetTasks()[i], Attempt: r.m.GetAttempts()[i], Failures: entry(r.m.GetFailures(), i),
 		ID: r.ids[id:r.id], Body: slices.Clip(r.m.GetBodies()[body:r.body]),
 	}
-	if r.particular < len(r.m.GetParticulars()) && int(r.m.GetParticulars()[r.particular].GetPlace()) == i {
-		a.Particular = r.m.GetParticulars()[r.particular]
+	if r.particular < len(r.m.GetExtras()) && int(r.m.GetExtras()[r.particular].GetRow()) == i {
+		a.Extras = r.m.GetExtras()[r.particular]
 		r.particular++
 	}
 	return a

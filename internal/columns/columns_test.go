@@ -73,7 +73,7 @@ func TestOutcomesArriveAsTheyWereWritten(t *testing.T) {
 				o.Result = bytes.Repeat([]byte{byte(i)}, n)
 			}
 			if r.IntN(5) == 0 {
-				o.Result, o.Other = nil, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind(r.IntN(7)), Error: "e", Result: []byte("r")}
+				o.Result, o.Detail = nil, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind(r.IntN(7)), Error: "e", Result: []byte("r")}
 			}
 			AddOutcome(m, &o)
 			o.Number = first + uint64(i)
@@ -84,10 +84,10 @@ func TestOutcomesArriveAsTheyWereWritten(t *testing.T) {
 			t.Fatalf("seed %d: %d rows, %v; want %d", seed, len(got), err, len(want))
 		}
 		for i := range want {
-			if !proto.Equal(got[i].Other, want[i].Other) {
-				t.Fatalf("seed %d: row %d has %v, want %v", seed, i, got[i].Other, want[i].Other)
+			if !proto.Equal(got[i].Detail, want[i].Detail) {
+				t.Fatalf("seed %d: row %d has %v, want %v", seed, i, got[i].Detail, want[i].Detail)
 			}
-			got[i].Other, want[i].Other = nil, nil
+			got[i].Detail, want[i].Detail = nil, nil
 			if !reflect.DeepEqual(got[i], want[i]) {
 				t.Fatalf("seed %d: row %d is %+v, want %+v", seed, i, got[i], want[i])
 			}
@@ -115,7 +115,7 @@ func TestAssignmentsArriveAsTheyWereWritten(t *testing.T) {
 				ID: "käse-task"[:r.IntN(9)], Body: bytes.Repeat([]byte{byte(i)}, int(often(r, empty))),
 			}
 			if r.IntN(5) == 0 {
-				a.Particular = &dtaskv1.Particular{JobOutcome: dtaskv1.JobState_JOB_STATE_FAILED}
+				a.Extras = &dtaskv1.AssignmentExtras{JobOutcome: dtaskv1.JobState_JOB_STATE_FAILED}
 			}
 			AddAssignment(m, &a)
 			want = append(want, a)
@@ -126,10 +126,10 @@ func TestAssignmentsArriveAsTheyWereWritten(t *testing.T) {
 		}
 		for i, w := range want {
 			g := got[i]
-			if !bytes.Equal(g.Body, w.Body) || !proto.Equal(g.Particular, w.Particular) {
+			if !bytes.Equal(g.Body, w.Body) || !proto.Equal(g.Extras, w.Extras) {
 				t.Fatalf("seed %d: row %d is %+v, want %+v", seed, i, g, w)
 			}
-			g.Body, g.Particular, w.Body, w.Particular = nil, nil, nil, nil
+			g.Body, g.Extras, w.Body, w.Extras = nil, nil, nil, nil
 			if !reflect.DeepEqual(g, w) {
 				t.Fatalf("seed %d: row %d is %+v, want %+v", seed, i, g, w)
 			}
@@ -145,12 +145,12 @@ func whole() (*dtaskv1.Outcomes, *dtaskv1.Assignments) {
 	for i := range uint32(3) {
 		out := Outcome{Job: 1, Task: i, Attempt: 1, TookMS: 1, Result: []byte("rr")}
 		if i == 1 {
-			out = Outcome{Job: 1, Task: i, Attempt: 1, Other: &dtaskv1.Outcome{}}
+			out = Outcome{Job: 1, Task: i, Attempt: 1, Detail: &dtaskv1.Outcome{}}
 		}
 		AddOutcome(o, &out)
 		in := Assignment{Policy: i % 2, Task: i, Attempt: 1, Failures: 1, ID: "id", Body: []byte("body")}
 		if i == 1 {
-			in.Particular = &dtaskv1.Particular{}
+			in.Extras = &dtaskv1.AssignmentExtras{}
 		}
 		AddAssignment(a, &in)
 	}
@@ -171,11 +171,11 @@ func TestOutcomesThatDoNotFitTogetherAreRefused(t *testing.T) {
 		"bytes of nobody":         func(m *dtaskv1.Outcomes) { m.Results = append(m.GetResults(), 1) },
 		"bytes without sizes":     func(m *dtaskv1.Outcomes) { m.ResultSizes = nil },
 		"sizes without bytes":     func(m *dtaskv1.Outcomes) { m.Results = nil },
-		"a place beyond the end":  func(m *dtaskv1.Outcomes) { m.Others[0].Place = 3 },
-		"the last place there is": func(m *dtaskv1.Outcomes) { m.Others[0].Place = math.MaxUint32 },
-		"a place twice":           func(m *dtaskv1.Outcomes) { m.Others = append(m.GetOthers(), m.GetOthers()[0]) },
-		"places that descend":     func(m *dtaskv1.Outcomes) { m.Others = append(m.GetOthers(), &dtaskv1.Outcome{Place: 0}) },
-		"two results of an entry": func(m *dtaskv1.Outcomes) { m.Others[0].Place = 2 },
+		"a place beyond the end":  func(m *dtaskv1.Outcomes) { m.Details[0].Row = 3 },
+		"the last place there is": func(m *dtaskv1.Outcomes) { m.Details[0].Row = math.MaxUint32 },
+		"a place twice":           func(m *dtaskv1.Outcomes) { m.Details = append(m.GetDetails(), m.GetDetails()[0]) },
+		"places that descend":     func(m *dtaskv1.Outcomes) { m.Details = append(m.GetDetails(), &dtaskv1.Outcome{Row: 0}) },
+		"two results of an entry": func(m *dtaskv1.Outcomes) { m.Details[0].Row = 2 },
 		"number 0":                func(m *dtaskv1.Outcomes) { m.First = 0 },
 		"numbers that wrap":       func(m *dtaskv1.Outcomes) { m.First = math.MaxUint64 - 1 },
 		"an outcome and no column": func(m *dtaskv1.Outcomes) {
@@ -214,8 +214,8 @@ func TestAssignmentsThatDoNotFitTogetherAreRefused(t *testing.T) {
 		"a body too long":        func(m *dtaskv1.Assignments) { m.BodySizes[2] = math.MaxUint32 },
 		"bodies without sizes":   func(m *dtaskv1.Assignments) { m.BodySizes = nil },
 		"sizes without bodies":   func(m *dtaskv1.Assignments) { m.Bodies = nil },
-		"a place beyond the end": func(m *dtaskv1.Assignments) { m.Particulars[0].Place = 3 },
-		"a place twice":          func(m *dtaskv1.Assignments) { m.Particulars = append(m.GetParticulars(), m.GetParticulars()[0]) },
+		"a place beyond the end": func(m *dtaskv1.Assignments) { m.Extras[0].Row = 3 },
+		"a place twice":          func(m *dtaskv1.Assignments) { m.Extras = append(m.GetExtras(), m.GetExtras()[0]) },
 		"particulars and no task": func(m *dtaskv1.Assignments) {
 			m.Policy, m.Tasks, m.Attempts, m.Failures, m.IdSizes, m.Ids, m.BodySizes, m.Bodies = nil, nil, nil, nil, nil, nil, nil, nil
 		},

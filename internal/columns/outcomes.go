@@ -14,7 +14,7 @@ type Outcome struct {
 	Task, Attempt uint32
 	TookMS        uint32
 	Result        []byte           // of one that just succeeded
-	Other         *dtaskv1.Outcome // nil: it just succeeded; else its place is set by AddOutcome
+	Detail        *dtaskv1.Outcome // nil: it just succeeded; else its place is set by AddOutcome
 }
 
 // NewOutcomes makes a message for about n outcomes, of which the first has this
@@ -30,9 +30,9 @@ func AddOutcome(m *dtaskv1.Outcomes, o *Outcome) {
 	m.Tasks = append(m.Tasks, o.Task)
 	m.Attempts = append(m.Attempts, o.Attempt)
 	m.TookMs = put(m.GetTookMs(), n, o.TookMS, room)
-	if o.Other != nil {
-		o.Other.Place = uint32(n) //nolint:gosec // less than 2^32 rows
-		m.Others = append(m.Others, o.Other)
+	if o.Detail != nil {
+		o.Detail.Row = uint32(n) //nolint:gosec // less than 2^32 rows
+		m.Details = append(m.Details, o.Detail)
 		m.ResultSizes = put(m.GetResultSizes(), n, 0, room)
 		return
 	}
@@ -74,11 +74,11 @@ func checkOutcomes(m *dtaskv1.Outcomes) error {
 		return err
 	}
 	before := int64(-1)
-	for _, o := range m.GetOthers() {
-		if err := inPlace("an outcome", o.GetPlace(), before, n); err != nil {
+	for _, o := range m.GetDetails() {
+		if err := inPlace("an outcome", o.GetRow(), before, n); err != nil {
 			return err
 		}
-		before = int64(o.GetPlace())
+		before = int64(o.GetRow())
 		if entry(m.GetResultSizes(), int(before)) != 0 {
 			return malformed("two results at place %d", before)
 		}
@@ -97,8 +97,8 @@ func (r *OutcomeReader) Next() Outcome {
 		Number: r.m.GetFirst() + uint64(i), Job: r.m.GetJobs()[i], Task: r.m.GetTasks()[i], Attempt: r.m.GetAttempts()[i], //nolint:gosec // a place
 		TookMS: entry(r.m.GetTookMs(), i),
 	}
-	if r.other < len(r.m.GetOthers()) && int(r.m.GetOthers()[r.other].GetPlace()) == i {
-		o.Other = r.m.GetOthers()[r.other]
+	if r.other < len(r.m.GetDetails()) && int(r.m.GetDetails()[r.other].GetRow()) == i {
+		o.Detail = r.m.GetDetails()[r.other]
 		r.other++
 		return o
 	}

@@ -163,8 +163,8 @@ func (b *bench) ownWorkers(ctx context.Context, c *cluster.Cluster, begins *begi
 // ownFleet starts simulated workers in this process; stop ends them.
 func ownFleet(ctx context.Context, c *cluster.Cluster, f fleet, begins *begins) (stop func(), err error) {
 	l, err := load.New(load.Config{
-		Addrs: c.Addrs, Workers: f.workers, Slots: f.slots, Beat: time.Second,
-		Began: func(_ uint64, task uint32) { begins.note(task) },
+		Addrs: c.Addrs, Workers: f.workers, Slots: f.slots, HeartbeatInterval: time.Second,
+		OnStart: func(_ uint64, task uint32) { begins.note(task) },
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // says what it is

@@ -15,26 +15,26 @@ func inWorkers() []Mutant {
 		},
 		{
 			Name:   "reports-are-sent-once",
-			Edits:  []Edit{{"worker/outbox.go", `l.sent, l.askDue = 0, len(l.asking) > 0`, `l.askDue = len(l.asking) > 0`}},
+			Edits:  []Edit{{"worker/outbox.go", `t.sent, t.requestsDue = 0, len(t.requesting) > 0`, `t.requestsDue = len(t.requesting) > 0`}},
 			Caught: []Checker{{Package: "./worker", Run: "Repeated|Outlive"}},
 		},
 		{
 			Name:   "an-assignment-that-comes-twice-runs-twice",
-			Edits:  []Edit{{"worker/ledger.go", "\t\tif l.known[a.ref] != nil {\n\t\t\tcontinue\n\t\t}\n", ""}},
+			Edits:  []Edit{{"worker/attempt_table.go", "\t\tif t.known[a.ref] != nil {\n\t\t\tcontinue\n\t\t}\n", ""}},
 			Caught: []Checker{{Package: "./worker", Run: "Twice"}},
 		},
 		{
 			Name: "a-stolen-attempt-begins-here-too",
 			Edits: []Edit{{
-				"worker/ledger.go",
-				"a.phase == phaseReady && !a.exclusive {\n\t\t\tl.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: \"another worker",
-				"a.phase == phaseReady && !a.exclusive {\n\t\t\tgiven, shared, policy := a.given, a.shared, a.policy\n\t\t\tdefer func() { a.phase, a.given, a.shared, a.policy = phaseReady, given, shared, policy }()\n\t\t\tl.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: \"another worker",
+				"worker/attempt_table.go",
+				"a.phase == phaseReady && !a.exclusive {\n\t\t\tt.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: \"another worker",
+				"a.phase == phaseReady && !a.exclusive {\n\t\t\tgiven, shared, policy := a.assignment, a.jobContext, a.policy\n\t\t\tdefer func() { a.phase, a.assignment, a.jobContext, a.policy = phaseReady, given, shared, policy }()\n\t\t\tt.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: \"another worker",
 			}},
 			Caught: []Checker{{Package: "./worker", Run: "GivenBack"}},
 		},
 		{
 			Name:   "a-stop-after-the-end-wins",
-			Edits:  []Edit{{"worker/ledger.go", `if a.phase != phaseCommitted {`, `if a.phase != phaseEnded {`}},
+			Edits:  []Edit{{"worker/attempt_table.go", `if a.phase != phaseCommitted {`, `if a.phase != phaseEnded {`}},
 			Caught: []Checker{{Package: "./worker", Run: "."}},
 		},
 		{

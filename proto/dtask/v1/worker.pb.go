@@ -21,53 +21,53 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// CheckpointForm is what the bytes of a checkpoint are.
-type CheckpointForm int32
+// CheckpointFormat is the format of a checkpoint's bytes.
+type CheckpointFormat int32
 
 const (
-	CheckpointForm_CHECKPOINT_FORM_UNSPECIFIED CheckpointForm = 0
-	CheckpointForm_CHECKPOINT_FORM_FOLDER      CheckpointForm = 1 // a tar archive, deflated
-	CheckpointForm_CHECKPOINT_FORM_DATA        CheckpointForm = 2 // what a handler gave
+	CheckpointFormat_CHECKPOINT_FORMAT_UNSPECIFIED CheckpointFormat = 0
+	CheckpointFormat_CHECKPOINT_FORMAT_DIRECTORY   CheckpointFormat = 1 // a tar archive, deflated
+	CheckpointFormat_CHECKPOINT_FORMAT_DATA        CheckpointFormat = 2 // bytes from a handler
 )
 
-// Enum value maps for CheckpointForm.
+// Enum value maps for CheckpointFormat.
 var (
-	CheckpointForm_name = map[int32]string{
-		0: "CHECKPOINT_FORM_UNSPECIFIED",
-		1: "CHECKPOINT_FORM_FOLDER",
-		2: "CHECKPOINT_FORM_DATA",
+	CheckpointFormat_name = map[int32]string{
+		0: "CHECKPOINT_FORMAT_UNSPECIFIED",
+		1: "CHECKPOINT_FORMAT_DIRECTORY",
+		2: "CHECKPOINT_FORMAT_DATA",
 	}
-	CheckpointForm_value = map[string]int32{
-		"CHECKPOINT_FORM_UNSPECIFIED": 0,
-		"CHECKPOINT_FORM_FOLDER":      1,
-		"CHECKPOINT_FORM_DATA":        2,
+	CheckpointFormat_value = map[string]int32{
+		"CHECKPOINT_FORMAT_UNSPECIFIED": 0,
+		"CHECKPOINT_FORMAT_DIRECTORY":   1,
+		"CHECKPOINT_FORMAT_DATA":        2,
 	}
 )
 
-func (x CheckpointForm) Enum() *CheckpointForm {
-	p := new(CheckpointForm)
+func (x CheckpointFormat) Enum() *CheckpointFormat {
+	p := new(CheckpointFormat)
 	*p = x
 	return p
 }
 
-func (x CheckpointForm) String() string {
+func (x CheckpointFormat) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (CheckpointForm) Descriptor() protoreflect.EnumDescriptor {
+func (CheckpointFormat) Descriptor() protoreflect.EnumDescriptor {
 	return file_dtask_v1_worker_proto_enumTypes[0].Descriptor()
 }
 
-func (CheckpointForm) Type() protoreflect.EnumType {
+func (CheckpointFormat) Type() protoreflect.EnumType {
 	return &file_dtask_v1_worker_proto_enumTypes[0]
 }
 
-func (x CheckpointForm) Number() protoreflect.EnumNumber {
+func (x CheckpointFormat) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use CheckpointForm.Descriptor instead.
-func (CheckpointForm) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use CheckpointFormat.Descriptor instead.
+func (CheckpointFormat) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{0}
 }
 
@@ -77,11 +77,11 @@ type OutcomeKind int32
 const (
 	OutcomeKind_OUTCOME_KIND_UNSPECIFIED OutcomeKind = 0
 	OutcomeKind_OUTCOME_KIND_SUCCEEDED   OutcomeKind = 1
-	OutcomeKind_OUTCOME_KIND_FAILED      OutcomeKind = 2 // exit_code, signal or error tell how
-	OutcomeKind_OUTCOME_KIND_TIMED_OUT   OutcomeKind = 3 // its time-out ended it; error says which
-	OutcomeKind_OUTCOME_KIND_CANCELLED   OutcomeKind = 4 // the coordinator asked for it; nothing of it is left
-	OutcomeKind_OUTCOME_KIND_RELEASED    OutcomeKind = 5 // handed back; it never began, or a drain ended it; burns no retry
-	OutcomeKind_OUTCOME_KIND_NOT_STARTED OutcomeKind = 6 // could not be started (no such program, no such handler)
+	OutcomeKind_OUTCOME_KIND_FAILED      OutcomeKind = 2 // with exit_code, signal or error
+	OutcomeKind_OUTCOME_KIND_TIMED_OUT   OutcomeKind = 3 // error names the timeout
+	OutcomeKind_OUTCOME_KIND_CANCELLED   OutcomeKind = 4 // on the coordinator's request; none of its processes is left
+	OutcomeKind_OUTCOME_KIND_RELEASED    OutcomeKind = 5 // not started, or stopped by a drain; doesn't count as a retry
+	OutcomeKind_OUTCOME_KIND_NOT_STARTED OutcomeKind = 6 // could not be started (unknown program or handler)
 )
 
 // Enum value maps for OutcomeKind.
@@ -133,15 +133,15 @@ func (OutcomeKind) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{1}
 }
 
-// StopReason says why an attempt is ended.
+// StopReason is why an attempt is stopped.
 type StopReason int32
 
 const (
 	StopReason_STOP_REASON_UNSPECIFIED StopReason = 0
-	StopReason_STOP_REASON_CANCELLED   StopReason = 1 // by a person, a deadline or a stopped job
-	StopReason_STOP_REASON_SUPERSEDED  StopReason = 2 // the task belongs to a later attempt, or has ended
-	StopReason_STOP_REASON_TIMED_OUT   StopReason = 3 // the coordinator's own clock ended it
-	StopReason_STOP_REASON_DRAINED     StopReason = 4 // the deadline of a drain: hand it back
+	StopReason_STOP_REASON_CANCELLED   StopReason = 1 // by the user, a deadline or a stopped job
+	StopReason_STOP_REASON_SUPERSEDED  StopReason = 2 // the task has a later attempt, or has ended
+	StopReason_STOP_REASON_TIMED_OUT   StopReason = 3 // by the coordinator's clock
+	StopReason_STOP_REASON_DRAINED     StopReason = 4 // the deadline of a drain: release it
 )
 
 // Enum value maps for StopReason.
@@ -189,14 +189,14 @@ func (StopReason) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
-// Verdict is the coordinator's answer to an outcome. Each is an acknowledgement.
+// Verdict is the coordinator's answer to an outcome. Each acknowledges it.
 type Verdict int32
 
 const (
 	Verdict_VERDICT_UNSPECIFIED      Verdict = 0
 	Verdict_VERDICT_ACCEPTED         Verdict = 1
 	Verdict_VERDICT_ALREADY_ACCEPTED Verdict = 2
-	Verdict_VERDICT_SUPERSEDED       Verdict = 3 // discard what the attempt made
+	Verdict_VERDICT_SUPERSEDED       Verdict = 3 // discard what the attempt produced
 	Verdict_VERDICT_UNKNOWN_TASK     Verdict = 4
 )
 
@@ -522,16 +522,16 @@ func (x *SessionEnd) GetDetail() *ErrorDetail {
 	return nil
 }
 
-// SessionRequest is what a worker says. Any message is a heartbeat; one that
-// carries nothing else is a plain one.
+// SessionRequest is a message of a worker. Any message counts as a sign of life; one
+// without other content is a plain heartbeat.
 type SessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Fence         *Fence                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"` // the highest seen
-	Beat          uint64                 `protobuf:"varint,2,opt,name=beat,proto3" json:"beat,omitempty"`  // numbered from 1 in each session; the answer repeats it; 0 = wants none
-	Hello         *Hello                 `protobuf:"bytes,3,opt,name=hello,proto3" json:"hello,omitempty"` // in the first message only
+	Fence         *Fence                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`          // the highest that the worker has seen
+	Heartbeat     uint64                 `protobuf:"varint,2,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"` // numbered from 1 in each session; the answer repeats it; 0 = no answer wanted
+	Hello         *Hello                 `protobuf:"bytes,3,opt,name=hello,proto3" json:"hello,omitempty"`          // in the first message only
 	Reports       *Reports               `protobuf:"bytes,4,opt,name=reports,proto3" json:"reports,omitempty"`
 	LogData       *LogData               `protobuf:"bytes,5,opt,name=log_data,json=logData,proto3" json:"log_data,omitempty"`
-	Leaving       bool                   `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"` // drain: assign nothing more; what is held is finished or handed back
+	Leaving       bool                   `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"` // the worker drains: assign nothing more; held attempts are finished or released
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -573,9 +573,9 @@ func (x *SessionRequest) GetFence() *Fence {
 	return nil
 }
 
-func (x *SessionRequest) GetBeat() uint64 {
+func (x *SessionRequest) GetHeartbeat() uint64 {
 	if x != nil {
-		return x.Beat
+		return x.Heartbeat
 	}
 	return 0
 }
@@ -611,16 +611,16 @@ func (x *SessionRequest) GetLeaving() bool {
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`               // 1–63 characters; stable across restarts
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // 32 hexadecimal digits, made when the process started
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // 32 hexadecimal digits, chosen when the process started
 	Slots         uint32                 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`            // 0–65,535
 	Labels        map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Resources     map[string]int64       `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit
 	Held          []*AttemptRef          `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`                                                                                      // received and not ended
-	Ended         []*AttemptRef          `protobuf:"bytes,7,rep,name=ended,proto3" json:"ended,omitempty"`                                                                                    // ended, report not yet acknowledged
-	NextReport    uint64                 `protobuf:"varint,8,opt,name=next_report,json=nextReport,proto3" json:"next_report,omitempty"`                                                       // number of the first report not yet acknowledged
+	Ended         []*AttemptRef          `protobuf:"bytes,7,rep,name=ended,proto3" json:"ended,omitempty"`                                                                                    // ended, outcome not acknowledged
+	NextReport    uint64                 `protobuf:"varint,8,opt,name=next_report,json=nextReport,proto3" json:"next_report,omitempty"`                                                       // number of the first outcome that is not acknowledged
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                                                                                // of the program
-	Address       string                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`                                                                               // for people: host name
-	Prefetch      uint32                 `protobuf:"varint,11,opt,name=prefetch,proto3" json:"prefetch,omitempty"`                                                                            // attempts that it takes beyond slots while tasks are short; 0–65,535
+	Address       string                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`                                                                               // host name, for display only
+	Prefetch      uint32                 `protobuf:"varint,11,opt,name=prefetch,proto3" json:"prefetch,omitempty"`                                                                            // attempts accepted beyond slots while tasks are short; 0–65,535
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -732,14 +732,14 @@ func (x *Hello) GetPrefetch() uint32 {
 	return 0
 }
 
-// Reports carries what happened at the worker since it was last told.
+// Reports contains what has happened at the worker since its last reports.
 type Reports struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Outcomes      *Outcomes              `protobuf:"bytes,1,opt,name=outcomes,proto3" json:"outcomes,omitempty"`                 // repeated until acknowledged
-	Began         []*Began               `protobuf:"bytes,2,rep,name=began,proto3" json:"began,omitempty"`                       // attempts that have begun and run for a while; not repeated, not acknowledged
-	MayBegin      []*AttemptRef          `protobuf:"bytes,3,rep,name=may_begin,json=mayBegin,proto3" json:"may_begin,omitempty"` // at-most-once attempts that ask to begin; repeated until granted or stopped
+	Outcomes      *Outcomes              `protobuf:"bytes,1,opt,name=outcomes,proto3" json:"outcomes,omitempty"`                                // repeated until acknowledged
+	Started       []*Started             `protobuf:"bytes,2,rep,name=started,proto3" json:"started,omitempty"`                                  // attempts that have run for 100 ms; not repeated, not acknowledged
+	StartRequests []*AttemptRef          `protobuf:"bytes,3,rep,name=start_requests,json=startRequests,proto3" json:"start_requests,omitempty"` // at-most-once attempts that wait for a grant; repeated until granted or stopped
 	Progress      []*Progress            `protobuf:"bytes,4,rep,name=progress,proto3" json:"progress,omitempty"`
-	Checkpoints   []*Checkpoint          `protobuf:"bytes,5,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"` // heard before the outcomes; repeated until answered
+	Checkpoints   []*Checkpoint          `protobuf:"bytes,5,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"` // applied before the outcomes; repeated until answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -781,16 +781,16 @@ func (x *Reports) GetOutcomes() *Outcomes {
 	return nil
 }
 
-func (x *Reports) GetBegan() []*Began {
+func (x *Reports) GetStarted() []*Started {
 	if x != nil {
-		return x.Began
+		return x.Started
 	}
 	return nil
 }
 
-func (x *Reports) GetMayBegin() []*AttemptRef {
+func (x *Reports) GetStartRequests() []*AttemptRef {
 	if x != nil {
-		return x.MayBegin
+		return x.StartRequests
 	}
 	return nil
 }
@@ -809,15 +809,15 @@ func (x *Reports) GetCheckpoints() []*Checkpoint {
 	return nil
 }
 
-// Checkpoint is how far an attempt has come; the task's next attempt begins with
-// it. At most one of an attempt is on its way at a time.
+// Checkpoint is the saved state of an attempt; the task's next attempt starts with it.
+// At most one of an attempt is in flight.
 type Checkpoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"` // that saves it, or saved it
+	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"` // that saved it
 	Number        uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`  // of the attempt's checkpoints, from 1
-	Form          CheckpointForm         `protobuf:"varint,3,opt,name=form,proto3,enum=dtask.v1.CheckpointForm" json:"form,omitempty"`
+	Format        CheckpointFormat       `protobuf:"varint,3,opt,name=format,proto3,enum=dtask.v1.CheckpointFormat" json:"format,omitempty"`
 	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`     // at most 64 KiB; empty if file is set
-	File          string                 `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`     // below the folder that all workers share
+	File          string                 `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`     // path below the directory that all workers share
 	Size          int64                  `protobuf:"varint,6,opt,name=size,proto3" json:"size,omitempty"`    // bytes of data, or of the file
 	Sha256        []byte                 `protobuf:"bytes,7,opt,name=sha256,proto3" json:"sha256,omitempty"` // of the file: 32 bytes
 	unknownFields protoimpl.UnknownFields
@@ -868,11 +868,11 @@ func (x *Checkpoint) GetNumber() uint32 {
 	return 0
 }
 
-func (x *Checkpoint) GetForm() CheckpointForm {
+func (x *Checkpoint) GetFormat() CheckpointFormat {
 	if x != nil {
-		return x.Form
+		return x.Format
 	}
-	return CheckpointForm_CHECKPOINT_FORM_UNSPECIFIED
+	return CheckpointFormat_CHECKPOINT_FORMAT_UNSPECIFIED
 }
 
 func (x *Checkpoint) GetData() []byte {
@@ -903,30 +903,30 @@ func (x *Checkpoint) GetSha256() []byte {
 	return nil
 }
 
-// CheckpointAnswer says what became of a checkpoint.
-type CheckpointAnswer struct {
+// CheckpointResult reports whether a checkpoint was saved.
+type CheckpointResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Number        uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
-	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: it is saved, on a majority
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: it is committed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CheckpointAnswer) Reset() {
-	*x = CheckpointAnswer{}
+func (x *CheckpointResult) Reset() {
+	*x = CheckpointResult{}
 	mi := &file_dtask_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CheckpointAnswer) String() string {
+func (x *CheckpointResult) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CheckpointAnswer) ProtoMessage() {}
+func (*CheckpointResult) ProtoMessage() {}
 
-func (x *CheckpointAnswer) ProtoReflect() protoreflect.Message {
+func (x *CheckpointResult) ProtoReflect() protoreflect.Message {
 	mi := &file_dtask_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -938,33 +938,33 @@ func (x *CheckpointAnswer) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CheckpointAnswer.ProtoReflect.Descriptor instead.
-func (*CheckpointAnswer) Descriptor() ([]byte, []int) {
+// Deprecated: Use CheckpointResult.ProtoReflect.Descriptor instead.
+func (*CheckpointResult) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *CheckpointAnswer) GetAttempt() *AttemptRef {
+func (x *CheckpointResult) GetAttempt() *AttemptRef {
 	if x != nil {
 		return x.Attempt
 	}
 	return nil
 }
 
-func (x *CheckpointAnswer) GetNumber() uint32 {
+func (x *CheckpointResult) GetNumber() uint32 {
 	if x != nil {
 		return x.Number
 	}
 	return 0
 }
 
-func (x *CheckpointAnswer) GetError() string {
+func (x *CheckpointResult) GetError() string {
 	if x != nil {
 		return x.Error
 	}
 	return ""
 }
 
-type Began struct {
+type Started struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attempt       *AttemptRef            `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	AtMs          int64                  `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
@@ -972,20 +972,20 @@ type Began struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Began) Reset() {
-	*x = Began{}
+func (x *Started) Reset() {
+	*x = Started{}
 	mi := &file_dtask_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Began) String() string {
+func (x *Started) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Began) ProtoMessage() {}
+func (*Started) ProtoMessage() {}
 
-func (x *Began) ProtoReflect() protoreflect.Message {
+func (x *Started) ProtoReflect() protoreflect.Message {
 	mi := &file_dtask_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -997,19 +997,19 @@ func (x *Began) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Began.ProtoReflect.Descriptor instead.
-func (*Began) Descriptor() ([]byte, []int) {
+// Deprecated: Use Started.ProtoReflect.Descriptor instead.
+func (*Started) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *Began) GetAttempt() *AttemptRef {
+func (x *Started) GetAttempt() *AttemptRef {
 	if x != nil {
 		return x.Attempt
 	}
 	return nil
 }
 
-func (x *Began) GetAtMs() int64 {
+func (x *Started) GetAtMs() int64 {
 	if x != nil {
 		return x.AtMs
 	}
@@ -1076,20 +1076,19 @@ func (x *Progress) GetText() string {
 	return ""
 }
 
-// Outcomes are how attempts ended, in columns: entry i of each is about the same
-// attempt. Columns have the same length, but that one may be empty that says so. A
-// message with columns that do not fit together ends the session. Package
-// internal/columns writes and reads them.
+// Outcomes are the ends of attempts, in columns: entry i of each column is about the same
+// attempt. Columns have the same length, except that some may be empty. A message with
+// inconsistent columns ends the session. Package internal/columns reads and writes them.
 type Outcomes struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	First         uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"` // number of entry 0; numbers are per incarnation, from 1, without gaps
 	Jobs          []uint64               `protobuf:"varint,2,rep,packed,name=jobs,proto3" json:"jobs,omitempty"`
 	Tasks         []uint32               `protobuf:"varint,3,rep,packed,name=tasks,proto3" json:"tasks,omitempty"` // index of the task in its job
 	Attempts      []uint32               `protobuf:"varint,4,rep,packed,name=attempts,proto3" json:"attempts,omitempty"`
-	TookMs        []uint32               `protobuf:"varint,5,rep,packed,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`                // from its beginning to its end; empty: 0 for all
+	TookMs        []uint32               `protobuf:"varint,5,rep,packed,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`                // run time; empty: 0 for all
 	ResultSizes   []uint32               `protobuf:"varint,6,rep,packed,name=result_sizes,json=resultSizes,proto3" json:"result_sizes,omitempty"` // bytes of results, at most 4 KiB each; empty: 0 for all
-	Results       []byte                 `protobuf:"bytes,7,opt,name=results,proto3" json:"results,omitempty"`                                    // one after the other
-	Others        []*Outcome             `protobuf:"bytes,8,rep,name=others,proto3" json:"others,omitempty"`                                      // of those that did not just succeed, ascending by place
+	Results       []byte                 `protobuf:"bytes,7,opt,name=results,proto3" json:"results,omitempty"`                                    // concatenated
+	Details       []*Outcome             `protobuf:"bytes,8,rep,name=details,proto3" json:"details,omitempty"`                                    // of entries that need more than a result, in ascending order of row
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1173,25 +1172,24 @@ func (x *Outcomes) GetResults() []byte {
 	return nil
 }
 
-func (x *Outcomes) GetOthers() []*Outcome {
+func (x *Outcomes) GetDetails() []*Outcome {
 	if x != nil {
-		return x.Others
+		return x.Details
 	}
 	return nil
 }
 
-// Outcome is how an attempt ended, if there is more to say than that it succeeded
-// with a result.
+// Outcome is the end of an attempt that needs more than the columns of Outcomes.
 type Outcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Place         uint32                 `protobuf:"varint,1,opt,name=place,proto3" json:"place,omitempty"` // which entry of the columns it is; its result is here, not there
+	Row           uint32                 `protobuf:"varint,1,opt,name=row,proto3" json:"row,omitempty"` // entry of the columns; its result is here, not there
 	Kind          OutcomeKind            `protobuf:"varint,2,opt,name=kind,proto3,enum=dtask.v1.OutcomeKind" json:"kind,omitempty"`
-	ExitCode      int32                  `protobuf:"varint,3,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`             // of a command that exited; else 0
-	Signal        string                 `protobuf:"bytes,4,opt,name=signal,proto3" json:"signal,omitempty"`                                  // name without SIG, of a command that was killed
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`                                    // at most 1 KiB, for people
+	ExitCode      int32                  `protobuf:"varint,3,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`             // of a command that exited; otherwise 0
+	Signal        string                 `protobuf:"bytes,4,opt,name=signal,proto3" json:"signal,omitempty"`                                  // of a command that was killed; name without SIG
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`                                    // at most 1 KiB, for display
 	ErrorName     string                 `protobuf:"bytes,6,opt,name=error_name,json=errorName,proto3" json:"error_name,omitempty"`           // class of a handler's typed error; at most 63 bytes
-	Fatal         bool                   `protobuf:"varint,7,opt,name=fatal,proto3" json:"fatal,omitempty"`                                   // never worth a retry
-	Temporary     bool                   `protobuf:"varint,8,opt,name=temporary,proto3" json:"temporary,omitempty"`                           // exit 75: always worth a retry
+	Fatal         bool                   `protobuf:"varint,7,opt,name=fatal,proto3" json:"fatal,omitempty"`                                   // never retried
+	Temporary     bool                   `protobuf:"varint,8,opt,name=temporary,proto3" json:"temporary,omitempty"`                           // exit code 75: always retried
 	Result        []byte                 `protobuf:"bytes,9,opt,name=result,proto3" json:"result,omitempty"`                                  // at most 4 KiB
 	OutputSize    int64                  `protobuf:"varint,10,opt,name=output_size,json=outputSize,proto3" json:"output_size,omitempty"`      // of the published output
 	OutputSha256  []byte                 `protobuf:"bytes,11,opt,name=output_sha256,json=outputSha256,proto3" json:"output_sha256,omitempty"` // 32 bytes, or empty
@@ -1229,9 +1227,9 @@ func (*Outcome) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *Outcome) GetPlace() uint32 {
+func (x *Outcome) GetRow() uint32 {
 	if x != nil {
-		return x.Place
+		return x.Row
 	}
 	return 0
 }
@@ -1306,23 +1304,23 @@ func (x *Outcome) GetOutputSha256() []byte {
 	return nil
 }
 
-// SessionResponse is what the leader says. Several parts may come in one
-// message; they are handled in the order of their numbers.
+// SessionResponse is a message of the leader. Its parts are handled in the order of their
+// numbers.
 type SessionResponse struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Fence       *Fence                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`
-	Beat        uint64                 `protobuf:"varint,2,opt,name=beat,proto3" json:"beat,omitempty"`      // repeats the worker's
-	Welcome     *Welcome               `protobuf:"bytes,3,opt,name=welcome,proto3" json:"welcome,omitempty"` // in the first message only
-	Ack         *Ack                   `protobuf:"bytes,4,opt,name=ack,proto3" json:"ack,omitempty"`
-	Stops       []*Stop                `protobuf:"bytes,5,rep,name=stops,proto3" json:"stops,omitempty"`
-	Assignments *Assignments           `protobuf:"bytes,6,opt,name=assignments,proto3" json:"assignments,omitempty"`
-	MayBegin    []*AttemptRef          `protobuf:"bytes,7,rep,name=may_begin,json=mayBegin,proto3" json:"may_begin,omitempty"` // at-most-once attempts whose start is committed
-	LogRequest  *LogRequest            `protobuf:"bytes,8,opt,name=log_request,json=logRequest,proto3" json:"log_request,omitempty"`
-	Drain       *DrainOrder            `protobuf:"bytes,9,opt,name=drain,proto3" json:"drain,omitempty"` // when it changes; the present order is in welcome
-	Checkpoints []*CheckpointAnswer    `protobuf:"bytes,10,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`
-	// Attempts that another worker could begin now. Those that have not begun are
-	// handed back, as OUTCOME_KIND_RELEASED; the others go on.
-	GiveBack      []*AttemptRef `protobuf:"bytes,11,rep,name=give_back,json=giveBack,proto3" json:"give_back,omitempty"`
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Fence             *Fence                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`
+	Heartbeat         uint64                 `protobuf:"varint,2,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"` // repeats the worker's
+	Welcome           *Welcome               `protobuf:"bytes,3,opt,name=welcome,proto3" json:"welcome,omitempty"`      // in the first message only
+	Ack               *Ack                   `protobuf:"bytes,4,opt,name=ack,proto3" json:"ack,omitempty"`
+	Stops             []*Stop                `protobuf:"bytes,5,rep,name=stops,proto3" json:"stops,omitempty"`
+	Assignments       *Assignments           `protobuf:"bytes,6,opt,name=assignments,proto3" json:"assignments,omitempty"`
+	StartGrants       []*AttemptRef          `protobuf:"bytes,7,rep,name=start_grants,json=startGrants,proto3" json:"start_grants,omitempty"` // at-most-once attempts whose start is committed
+	LogRequest        *LogRequest            `protobuf:"bytes,8,opt,name=log_request,json=logRequest,proto3" json:"log_request,omitempty"`
+	Drain             *DrainOrder            `protobuf:"bytes,9,opt,name=drain,proto3" json:"drain,omitempty"` // sent when it changes; the current one is in welcome
+	CheckpointResults []*CheckpointResult    `protobuf:"bytes,10,rep,name=checkpoint_results,json=checkpointResults,proto3" json:"checkpoint_results,omitempty"`
+	// Attempts that another worker could start now. Those that have not started are
+	// released with OUTCOME_KIND_RELEASED; the others continue.
+	StealRequests []*AttemptRef `protobuf:"bytes,11,rep,name=steal_requests,json=stealRequests,proto3" json:"steal_requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1364,9 +1362,9 @@ func (x *SessionResponse) GetFence() *Fence {
 	return nil
 }
 
-func (x *SessionResponse) GetBeat() uint64 {
+func (x *SessionResponse) GetHeartbeat() uint64 {
 	if x != nil {
-		return x.Beat
+		return x.Heartbeat
 	}
 	return 0
 }
@@ -1399,9 +1397,9 @@ func (x *SessionResponse) GetAssignments() *Assignments {
 	return nil
 }
 
-func (x *SessionResponse) GetMayBegin() []*AttemptRef {
+func (x *SessionResponse) GetStartGrants() []*AttemptRef {
 	if x != nil {
-		return x.MayBegin
+		return x.StartGrants
 	}
 	return nil
 }
@@ -1420,27 +1418,27 @@ func (x *SessionResponse) GetDrain() *DrainOrder {
 	return nil
 }
 
-func (x *SessionResponse) GetCheckpoints() []*CheckpointAnswer {
+func (x *SessionResponse) GetCheckpointResults() []*CheckpointResult {
 	if x != nil {
-		return x.Checkpoints
+		return x.CheckpointResults
 	}
 	return nil
 }
 
-func (x *SessionResponse) GetGiveBack() []*AttemptRef {
+func (x *SessionResponse) GetStealRequests() []*AttemptRef {
 	if x != nil {
-		return x.GiveBack
+		return x.StealRequests
 	}
 	return nil
 }
 
 type Welcome struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
-	WorkerId            uint32                 `protobuf:"varint,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`                                    // number of the worker, for as long as the cluster knows its name
+	WorkerId            uint32                 `protobuf:"varint,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`                                    // stable while the cluster knows the worker's name
 	HeartbeatIntervalMs int64                  `protobuf:"varint,2,opt,name=heartbeat_interval_ms,json=heartbeatIntervalMs,proto3" json:"heartbeat_interval_ms,omitempty"` // send at least this often
-	SilenceMs           int64                  `protobuf:"varint,3,opt,name=silence_ms,json=silenceMs,proto3" json:"silence_ms,omitempty"`                                 // the leader gives a worker up after this much silence
-	LeaseMs             int64                  `protobuf:"varint,4,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`                                       // exclusive attempts: stop them this long after the last answered beat
-	Draining            bool                   `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`                                                    // by a person's order, as in DrainOrder
+	LivenessTimeoutMs   int64                  `protobuf:"varint,3,opt,name=liveness_timeout_ms,json=livenessTimeoutMs,proto3" json:"liveness_timeout_ms,omitempty"`       // the leader marks a worker down after this much silence
+	LeaseMs             int64                  `protobuf:"varint,4,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`                                       // stop at-most-once attempts this long after the last answered heartbeat
+	Draining            bool                   `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`                                                    // drained by the operator, as in DrainOrder
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -1489,9 +1487,9 @@ func (x *Welcome) GetHeartbeatIntervalMs() int64 {
 	return 0
 }
 
-func (x *Welcome) GetSilenceMs() int64 {
+func (x *Welcome) GetLivenessTimeoutMs() int64 {
 	if x != nil {
-		return x.SilenceMs
+		return x.LivenessTimeoutMs
 	}
 	return 0
 }
@@ -1510,12 +1508,12 @@ func (x *Welcome) GetDraining() bool {
 	return false
 }
 
-// DrainOrder tells a worker that a person drains it: it hands back at once what
-// has not begun, and what still comes. What runs goes on until a stop with
-// STOP_REASON_DRAINED.
+// DrainOrder reports that the operator drains the worker: it releases all attempts that
+// have not started, and all that it still receives. Running attempts continue until a stop
+// with STOP_REASON_DRAINED.
 type DrainOrder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Draining      bool                   `protobuf:"varint,1,opt,name=draining,proto3" json:"draining,omitempty"` // false: it works again
+	Draining      bool                   `protobuf:"varint,1,opt,name=draining,proto3" json:"draining,omitempty"` // false: the drain is over
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1611,7 +1609,7 @@ func (x *Stop) GetReason() StopReason {
 
 type Ack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Through       uint64                 `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`      // every report up to this number is acknowledged
+	Through       uint64                 `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`      // all outcomes up to this number are acknowledged
 	Exceptions    []*ReportVerdict       `protobuf:"bytes,2,rep,name=exceptions,proto3" json:"exceptions,omitempty"` // all others up to through were accepted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1721,21 +1719,21 @@ func (x *ReportVerdict) GetAttempt() *AttemptRef {
 	return nil
 }
 
-// Assignments are attempts that this worker shall run. They are committed. As in
-// Outcomes, entry i of each column is about the same attempt.
+// Assignments are attempts for this worker to run. They are committed. As in Outcomes,
+// entry i of each column is about the same attempt.
 type Assignments struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Contexts      []*JobContext          `protobuf:"bytes,1,rep,name=contexts,proto3" json:"contexts,omitempty"`                            // what entries point into
+	Contexts      []*JobContext          `protobuf:"bytes,1,rep,name=contexts,proto3" json:"contexts,omitempty"`                            // shared by entries
 	Context       []uint32               `protobuf:"varint,2,rep,packed,name=context,proto3" json:"context,omitempty"`                      // index into contexts; empty: 0 for all
 	Policy        []uint32               `protobuf:"varint,3,rep,packed,name=policy,proto3" json:"policy,omitempty"`                        // index into the context's policies; empty: 0 for all
 	Tasks         []uint32               `protobuf:"varint,4,rep,packed,name=tasks,proto3" json:"tasks,omitempty"`                          // index of the task in its job
 	Attempts      []uint32               `protobuf:"varint,5,rep,packed,name=attempts,proto3" json:"attempts,omitempty"`                    // the fencing token is the message's epoch << 32 | attempt
 	Failures      []uint32               `protobuf:"varint,6,rep,packed,name=failures,proto3" json:"failures,omitempty"`                    // earlier attempts that failed; empty: 0 for all
 	IdSizes       []uint32               `protobuf:"varint,7,rep,packed,name=id_sizes,json=idSizes,proto3" json:"id_sizes,omitempty"`       // bytes of ids
-	Ids           []byte                 `protobuf:"bytes,8,opt,name=ids,proto3" json:"ids,omitempty"`                                      // of tasks, one after the other
+	Ids           []byte                 `protobuf:"bytes,8,opt,name=ids,proto3" json:"ids,omitempty"`                                      // of tasks, concatenated
 	BodySizes     []uint32               `protobuf:"varint,9,rep,packed,name=body_sizes,json=bodySizes,proto3" json:"body_sizes,omitempty"` // bytes of bodies; empty: 0 for all
-	Bodies        []byte                 `protobuf:"bytes,10,opt,name=bodies,proto3" json:"bodies,omitempty"`                               // a TaskBody each: the coordinator passes on what was submitted
-	Particulars   []*Particular          `protobuf:"bytes,11,rep,name=particulars,proto3" json:"particulars,omitempty"`                     // of those that have any, ascending by place
+	Bodies        []byte                 `protobuf:"bytes,10,opt,name=bodies,proto3" json:"bodies,omitempty"`                               // a TaskBody each, as it was submitted
+	Extras        []*AssignmentExtras    `protobuf:"bytes,11,rep,name=extras,proto3" json:"extras,omitempty"`                               // of entries that have any, in ascending order of row
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1840,38 +1838,38 @@ func (x *Assignments) GetBodies() []byte {
 	return nil
 }
 
-func (x *Assignments) GetParticulars() []*Particular {
+func (x *Assignments) GetExtras() []*AssignmentExtras {
 	if x != nil {
-		return x.Particulars
+		return x.Extras
 	}
 	return nil
 }
 
-// Particular is what few assignments have.
-type Particular struct {
+// AssignmentExtras is what only some assignments have.
+type AssignmentExtras struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Place         uint32                 `protobuf:"varint,1,opt,name=place,proto3" json:"place,omitempty"`                                                    // which entry of the columns it is
-	JobOutcome    JobState               `protobuf:"varint,2,opt,name=job_outcome,json=jobOutcome,proto3,enum=dtask.v1.JobState" json:"job_outcome,omitempty"` // of a clean-up task: what the ordinary tasks made of the job
-	Checkpoint    *Checkpoint            `protobuf:"bytes,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                                           // to begin with; absent: there is none
-	Array         *ArrayItems            `protobuf:"bytes,4,opt,name=array,proto3" json:"array,omitempty"`                                                     // of a task of an array
+	Row           uint32                 `protobuf:"varint,1,opt,name=row,proto3" json:"row,omitempty"`                                                        // entry of the columns
+	JobOutcome    JobState               `protobuf:"varint,2,opt,name=job_outcome,json=jobOutcome,proto3,enum=dtask.v1.JobState" json:"job_outcome,omitempty"` // of a cleanup task: the outcome of the ordinary tasks
+	Checkpoint    *Checkpoint            `protobuf:"bytes,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                                           // to start with; absent: none
+	Array         *ArrayItems            `protobuf:"bytes,4,opt,name=array,proto3" json:"array,omitempty"`                                                     // of an array task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Particular) Reset() {
-	*x = Particular{}
+func (x *AssignmentExtras) Reset() {
+	*x = AssignmentExtras{}
 	mi := &file_dtask_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Particular) String() string {
+func (x *AssignmentExtras) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Particular) ProtoMessage() {}
+func (*AssignmentExtras) ProtoMessage() {}
 
-func (x *Particular) ProtoReflect() protoreflect.Message {
+func (x *AssignmentExtras) ProtoReflect() protoreflect.Message {
 	mi := &file_dtask_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1883,41 +1881,41 @@ func (x *Particular) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Particular.ProtoReflect.Descriptor instead.
-func (*Particular) Descriptor() ([]byte, []int) {
+// Deprecated: Use AssignmentExtras.ProtoReflect.Descriptor instead.
+func (*AssignmentExtras) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *Particular) GetPlace() uint32 {
+func (x *AssignmentExtras) GetRow() uint32 {
 	if x != nil {
-		return x.Place
+		return x.Row
 	}
 	return 0
 }
 
-func (x *Particular) GetJobOutcome() JobState {
+func (x *AssignmentExtras) GetJobOutcome() JobState {
 	if x != nil {
 		return x.JobOutcome
 	}
 	return JobState_JOB_STATE_UNSPECIFIED
 }
 
-func (x *Particular) GetCheckpoint() *Checkpoint {
+func (x *AssignmentExtras) GetCheckpoint() *Checkpoint {
 	if x != nil {
 		return x.Checkpoint
 	}
 	return nil
 }
 
-func (x *Particular) GetArray() *ArrayItems {
+func (x *AssignmentExtras) GetArray() *ArrayItems {
 	if x != nil {
 		return x.Array
 	}
 	return nil
 }
 
-// JobContext is what assignments of one job share; it is repeated in each
-// message that needs it.
+// JobContext is what assignments of one job share; it is repeated in each message that
+// needs it.
 type JobContext struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1986,14 +1984,14 @@ func (x *JobContext) GetPolicies() []*TaskPolicy {
 	return nil
 }
 
-// ArrayItems is what of an array an attempt executes: the body once for each
-// index, in order, with its expressions replaced.
+// ArrayItems are the items of an array that an attempt executes: the body once for each
+// index, in order, with its expressions expanded.
 type ArrayItems struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Indexes       []uint32               `protobuf:"varint,1,rep,packed,name=indexes,proto3" json:"indexes,omitempty"`
-	Items         [][]byte               `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`                                 // JSON, as many; none: the index is the item
+	Items         [][]byte               `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`                                 // JSON, one for each index; none: the index is the item
 	Size          uint32                 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`                                  // items of the whole array
-	Chunked       bool                   `protobuf:"varint,4,opt,name=chunked,proto3" json:"chunked,omitempty"`                            // the result is a list, also of one
+	Chunked       bool                   `protobuf:"varint,4,opt,name=chunked,proto3" json:"chunked,omitempty"`                            // the result is a list, even of one item
 	JsonPayload   bool                   `protobuf:"varint,5,opt,name=json_payload,json=jsonPayload,proto3" json:"json_payload,omitempty"` // as in ArraySpec
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2070,7 +2068,7 @@ type LogRequest struct {
 	Attempt       *AttemptRef            `protobuf:"bytes,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Stream        LogStream              `protobuf:"varint,3,opt,name=stream,proto3,enum=dtask.v1.LogStream" json:"stream,omitempty"`
 	Follow        bool                   `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
-	Cancel        bool                   `protobuf:"varint,5,opt,name=cancel,proto3" json:"cancel,omitempty"` // the reader has gone
+	Cancel        bool                   `protobuf:"varint,5,opt,name=cancel,proto3" json:"cancel,omitempty"` // the reader is gone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2145,8 +2143,8 @@ type LogData struct {
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Stream        LogStream              `protobuf:"varint,2,opt,name=stream,proto3,enum=dtask.v1.LogStream" json:"stream,omitempty"`
 	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`   // at most 64 KiB
-	End           bool                   `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`    // nothing more comes
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // with end: why there is nothing (more)
+	End           bool                   `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`    // the last message
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // with end: why there is no (more) data
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2237,10 +2235,10 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"SessionEnd\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12-\n" +
-	"\x06detail\x18\x03 \x01(\v2\x15.dtask.v1.ErrorDetailR\x06detail\"\xe7\x01\n" +
+	"\x06detail\x18\x03 \x01(\v2\x15.dtask.v1.ErrorDetailR\x06detail\"\xf1\x01\n" +
 	"\x0eSessionRequest\x12%\n" +
-	"\x05fence\x18\x01 \x01(\v2\x0f.dtask.v1.FenceR\x05fence\x12\x12\n" +
-	"\x04beat\x18\x02 \x01(\x04R\x04beat\x12%\n" +
+	"\x05fence\x18\x01 \x01(\v2\x0f.dtask.v1.FenceR\x05fence\x12\x1c\n" +
+	"\theartbeat\x18\x02 \x01(\x04R\theartbeat\x12%\n" +
 	"\x05hello\x18\x03 \x01(\v2\x0f.dtask.v1.HelloR\x05hello\x12+\n" +
 	"\areports\x18\x04 \x01(\v2\x11.dtask.v1.ReportsR\areports\x12,\n" +
 	"\blog_data\x18\x05 \x01(\v2\x11.dtask.v1.LogDataR\alogData\x12\x18\n" +
@@ -2264,33 +2262,33 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xfb\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x8b\x02\n" +
 	"\aReports\x12.\n" +
-	"\boutcomes\x18\x01 \x01(\v2\x12.dtask.v1.OutcomesR\boutcomes\x12%\n" +
-	"\x05began\x18\x02 \x03(\v2\x0f.dtask.v1.BeganR\x05began\x121\n" +
-	"\tmay_begin\x18\x03 \x03(\v2\x14.dtask.v1.AttemptRefR\bmayBegin\x12.\n" +
+	"\boutcomes\x18\x01 \x01(\v2\x12.dtask.v1.OutcomesR\boutcomes\x12+\n" +
+	"\astarted\x18\x02 \x03(\v2\x11.dtask.v1.StartedR\astarted\x12;\n" +
+	"\x0estart_requests\x18\x03 \x03(\v2\x14.dtask.v1.AttemptRefR\rstartRequests\x12.\n" +
 	"\bprogress\x18\x04 \x03(\v2\x12.dtask.v1.ProgressR\bprogress\x126\n" +
-	"\vcheckpoints\x18\x05 \x03(\v2\x14.dtask.v1.CheckpointR\vcheckpoints\"\xd6\x01\n" +
+	"\vcheckpoints\x18\x05 \x03(\v2\x14.dtask.v1.CheckpointR\vcheckpoints\"\xdc\x01\n" +
 	"\n" +
 	"Checkpoint\x12.\n" +
 	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\rR\x06number\x12,\n" +
-	"\x04form\x18\x03 \x01(\x0e2\x18.dtask.v1.CheckpointFormR\x04form\x12\x12\n" +
+	"\x06number\x18\x02 \x01(\rR\x06number\x122\n" +
+	"\x06format\x18\x03 \x01(\x0e2\x1a.dtask.v1.CheckpointFormatR\x06format\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\fR\x04data\x12\x12\n" +
 	"\x04file\x18\x05 \x01(\tR\x04file\x12\x12\n" +
 	"\x04size\x18\x06 \x01(\x03R\x04size\x12\x16\n" +
 	"\x06sha256\x18\a \x01(\fR\x06sha256\"p\n" +
-	"\x10CheckpointAnswer\x12.\n" +
+	"\x10CheckpointResult\x12.\n" +
 	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"L\n" +
-	"\x05Began\x12.\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"N\n" +
+	"\aStarted\x12.\n" +
 	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"j\n" +
 	"\bProgress\x12.\n" +
 	"\aattempt\x18\x01 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\x12\x1a\n" +
 	"\bpermille\x18\x02 \x01(\rR\bpermille\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"\xe7\x01\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\xe9\x01\n" +
 	"\bOutcomes\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
 	"\x04jobs\x18\x02 \x03(\x04R\x04jobs\x12\x14\n" +
@@ -2298,10 +2296,10 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\battempts\x18\x04 \x03(\rR\battempts\x12\x17\n" +
 	"\atook_ms\x18\x05 \x03(\rR\x06tookMs\x12!\n" +
 	"\fresult_sizes\x18\x06 \x03(\rR\vresultSizes\x12\x18\n" +
-	"\aresults\x18\a \x01(\fR\aresults\x12)\n" +
-	"\x06others\x18\b \x03(\v2\x11.dtask.v1.OutcomeR\x06others\"\xc6\x02\n" +
-	"\aOutcome\x12\x14\n" +
-	"\x05place\x18\x01 \x01(\rR\x05place\x12)\n" +
+	"\aresults\x18\a \x01(\fR\aresults\x12+\n" +
+	"\adetails\x18\b \x03(\v2\x11.dtask.v1.OutcomeR\adetails\"\xc2\x02\n" +
+	"\aOutcome\x12\x10\n" +
+	"\x03row\x18\x01 \x01(\rR\x03row\x12)\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x15.dtask.v1.OutcomeKindR\x04kind\x12\x1b\n" +
 	"\texit_code\x18\x03 \x01(\x05R\bexitCode\x12\x16\n" +
 	"\x06signal\x18\x04 \x01(\tR\x06signal\x12\x14\n" +
@@ -2314,26 +2312,25 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\voutput_size\x18\n" +
 	" \x01(\x03R\n" +
 	"outputSize\x12#\n" +
-	"\routput_sha256\x18\v \x01(\fR\foutputSha256\"\x80\x04\n" +
+	"\routput_sha256\x18\v \x01(\fR\foutputSha256\"\xa7\x04\n" +
 	"\x0fSessionResponse\x12%\n" +
-	"\x05fence\x18\x01 \x01(\v2\x0f.dtask.v1.FenceR\x05fence\x12\x12\n" +
-	"\x04beat\x18\x02 \x01(\x04R\x04beat\x12+\n" +
+	"\x05fence\x18\x01 \x01(\v2\x0f.dtask.v1.FenceR\x05fence\x12\x1c\n" +
+	"\theartbeat\x18\x02 \x01(\x04R\theartbeat\x12+\n" +
 	"\awelcome\x18\x03 \x01(\v2\x11.dtask.v1.WelcomeR\awelcome\x12\x1f\n" +
 	"\x03ack\x18\x04 \x01(\v2\r.dtask.v1.AckR\x03ack\x12$\n" +
 	"\x05stops\x18\x05 \x03(\v2\x0e.dtask.v1.StopR\x05stops\x127\n" +
-	"\vassignments\x18\x06 \x01(\v2\x15.dtask.v1.AssignmentsR\vassignments\x121\n" +
-	"\tmay_begin\x18\a \x03(\v2\x14.dtask.v1.AttemptRefR\bmayBegin\x125\n" +
+	"\vassignments\x18\x06 \x01(\v2\x15.dtask.v1.AssignmentsR\vassignments\x127\n" +
+	"\fstart_grants\x18\a \x03(\v2\x14.dtask.v1.AttemptRefR\vstartGrants\x125\n" +
 	"\vlog_request\x18\b \x01(\v2\x14.dtask.v1.LogRequestR\n" +
 	"logRequest\x12*\n" +
-	"\x05drain\x18\t \x01(\v2\x14.dtask.v1.DrainOrderR\x05drain\x12<\n" +
-	"\vcheckpoints\x18\n" +
-	" \x03(\v2\x1a.dtask.v1.CheckpointAnswerR\vcheckpoints\x121\n" +
-	"\tgive_back\x18\v \x03(\v2\x14.dtask.v1.AttemptRefR\bgiveBack\"\xb0\x01\n" +
+	"\x05drain\x18\t \x01(\v2\x14.dtask.v1.DrainOrderR\x05drain\x12I\n" +
+	"\x12checkpoint_results\x18\n" +
+	" \x03(\v2\x1a.dtask.v1.CheckpointResultR\x11checkpointResults\x12;\n" +
+	"\x0esteal_requests\x18\v \x03(\v2\x14.dtask.v1.AttemptRefR\rstealRequests\"\xc1\x01\n" +
 	"\aWelcome\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\rR\bworkerId\x122\n" +
-	"\x15heartbeat_interval_ms\x18\x02 \x01(\x03R\x13heartbeatIntervalMs\x12\x1d\n" +
-	"\n" +
-	"silence_ms\x18\x03 \x01(\x03R\tsilenceMs\x12\x19\n" +
+	"\x15heartbeat_interval_ms\x18\x02 \x01(\x03R\x13heartbeatIntervalMs\x12.\n" +
+	"\x13liveness_timeout_ms\x18\x03 \x01(\x03R\x11livenessTimeoutMs\x12\x19\n" +
 	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\x12\x1a\n" +
 	"\bdraining\x18\x05 \x01(\bR\bdraining\"(\n" +
 	"\n" +
@@ -2350,7 +2347,7 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\rReportVerdict\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12+\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x11.dtask.v1.VerdictR\averdict\x12.\n" +
-	"\aattempt\x18\x03 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\"\xdb\x02\n" +
+	"\aattempt\x18\x03 \x01(\v2\x14.dtask.v1.AttemptRefR\aattempt\"\xd7\x02\n" +
 	"\vAssignments\x120\n" +
 	"\bcontexts\x18\x01 \x03(\v2\x14.dtask.v1.JobContextR\bcontexts\x12\x18\n" +
 	"\acontext\x18\x02 \x03(\rR\acontext\x12\x16\n" +
@@ -2363,11 +2360,10 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"body_sizes\x18\t \x03(\rR\tbodySizes\x12\x16\n" +
 	"\x06bodies\x18\n" +
-	" \x01(\fR\x06bodies\x126\n" +
-	"\vparticulars\x18\v \x03(\v2\x14.dtask.v1.ParticularR\vparticulars\"\xb9\x01\n" +
-	"\n" +
-	"Particular\x12\x14\n" +
-	"\x05place\x18\x01 \x01(\rR\x05place\x123\n" +
+	" \x01(\fR\x06bodies\x122\n" +
+	"\x06extras\x18\v \x03(\v2\x1a.dtask.v1.AssignmentExtrasR\x06extras\"\xbb\x01\n" +
+	"\x10AssignmentExtras\x12\x10\n" +
+	"\x03row\x18\x01 \x01(\rR\x03row\x123\n" +
 	"\vjob_outcome\x18\x02 \x01(\x0e2\x12.dtask.v1.JobStateR\n" +
 	"jobOutcome\x124\n" +
 	"\n" +
@@ -2402,11 +2398,11 @@ const file_dtask_v1_worker_proto_rawDesc = "" +
 	"\x06stream\x18\x02 \x01(\x0e2\x13.dtask.v1.LogStreamR\x06stream\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\bR\x03end\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error*g\n" +
-	"\x0eCheckpointForm\x12\x1f\n" +
-	"\x1bCHECKPOINT_FORM_UNSPECIFIED\x10\x00\x12\x1a\n" +
-	"\x16CHECKPOINT_FORM_FOLDER\x10\x01\x12\x18\n" +
-	"\x14CHECKPOINT_FORM_DATA\x10\x02*\xd1\x01\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error*r\n" +
+	"\x10CheckpointFormat\x12!\n" +
+	"\x1dCHECKPOINT_FORMAT_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bCHECKPOINT_FORMAT_DIRECTORY\x10\x01\x12\x1a\n" +
+	"\x16CHECKPOINT_FORMAT_DATA\x10\x02*\xd1\x01\n" +
 	"\vOutcomeKind\x12\x1c\n" +
 	"\x18OUTCOME_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OUTCOME_KIND_SUCCEEDED\x10\x01\x12\x17\n" +
@@ -2446,7 +2442,7 @@ func file_dtask_v1_worker_proto_rawDescGZIP() []byte {
 var file_dtask_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_dtask_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_dtask_v1_worker_proto_goTypes = []any{
-	(CheckpointForm)(0),      // 0: dtask.v1.CheckpointForm
+	(CheckpointFormat)(0),    // 0: dtask.v1.CheckpointFormat
 	(OutcomeKind)(0),         // 1: dtask.v1.OutcomeKind
 	(StopReason)(0),          // 2: dtask.v1.StopReason
 	(Verdict)(0),             // 3: dtask.v1.Verdict
@@ -2459,8 +2455,8 @@ var file_dtask_v1_worker_proto_goTypes = []any{
 	(*Hello)(nil),            // 10: dtask.v1.Hello
 	(*Reports)(nil),          // 11: dtask.v1.Reports
 	(*Checkpoint)(nil),       // 12: dtask.v1.Checkpoint
-	(*CheckpointAnswer)(nil), // 13: dtask.v1.CheckpointAnswer
-	(*Began)(nil),            // 14: dtask.v1.Began
+	(*CheckpointResult)(nil), // 13: dtask.v1.CheckpointResult
+	(*Started)(nil),          // 14: dtask.v1.Started
 	(*Progress)(nil),         // 15: dtask.v1.Progress
 	(*Outcomes)(nil),         // 16: dtask.v1.Outcomes
 	(*Outcome)(nil),          // 17: dtask.v1.Outcome
@@ -2471,7 +2467,7 @@ var file_dtask_v1_worker_proto_goTypes = []any{
 	(*Ack)(nil),              // 22: dtask.v1.Ack
 	(*ReportVerdict)(nil),    // 23: dtask.v1.ReportVerdict
 	(*Assignments)(nil),      // 24: dtask.v1.Assignments
-	(*Particular)(nil),       // 25: dtask.v1.Particular
+	(*AssignmentExtras)(nil), // 25: dtask.v1.AssignmentExtras
 	(*JobContext)(nil),       // 26: dtask.v1.JobContext
 	(*ArrayItems)(nil),       // 27: dtask.v1.ArrayItems
 	(*LogRequest)(nil),       // 28: dtask.v1.LogRequest
@@ -2502,37 +2498,37 @@ var file_dtask_v1_worker_proto_depIdxs = []int32{
 	35, // 12: dtask.v1.Hello.held:type_name -> dtask.v1.AttemptRef
 	35, // 13: dtask.v1.Hello.ended:type_name -> dtask.v1.AttemptRef
 	16, // 14: dtask.v1.Reports.outcomes:type_name -> dtask.v1.Outcomes
-	14, // 15: dtask.v1.Reports.began:type_name -> dtask.v1.Began
-	35, // 16: dtask.v1.Reports.may_begin:type_name -> dtask.v1.AttemptRef
+	14, // 15: dtask.v1.Reports.started:type_name -> dtask.v1.Started
+	35, // 16: dtask.v1.Reports.start_requests:type_name -> dtask.v1.AttemptRef
 	15, // 17: dtask.v1.Reports.progress:type_name -> dtask.v1.Progress
 	12, // 18: dtask.v1.Reports.checkpoints:type_name -> dtask.v1.Checkpoint
 	35, // 19: dtask.v1.Checkpoint.attempt:type_name -> dtask.v1.AttemptRef
-	0,  // 20: dtask.v1.Checkpoint.form:type_name -> dtask.v1.CheckpointForm
-	35, // 21: dtask.v1.CheckpointAnswer.attempt:type_name -> dtask.v1.AttemptRef
-	35, // 22: dtask.v1.Began.attempt:type_name -> dtask.v1.AttemptRef
+	0,  // 20: dtask.v1.Checkpoint.format:type_name -> dtask.v1.CheckpointFormat
+	35, // 21: dtask.v1.CheckpointResult.attempt:type_name -> dtask.v1.AttemptRef
+	35, // 22: dtask.v1.Started.attempt:type_name -> dtask.v1.AttemptRef
 	35, // 23: dtask.v1.Progress.attempt:type_name -> dtask.v1.AttemptRef
-	17, // 24: dtask.v1.Outcomes.others:type_name -> dtask.v1.Outcome
+	17, // 24: dtask.v1.Outcomes.details:type_name -> dtask.v1.Outcome
 	1,  // 25: dtask.v1.Outcome.kind:type_name -> dtask.v1.OutcomeKind
 	34, // 26: dtask.v1.SessionResponse.fence:type_name -> dtask.v1.Fence
 	19, // 27: dtask.v1.SessionResponse.welcome:type_name -> dtask.v1.Welcome
 	22, // 28: dtask.v1.SessionResponse.ack:type_name -> dtask.v1.Ack
 	21, // 29: dtask.v1.SessionResponse.stops:type_name -> dtask.v1.Stop
 	24, // 30: dtask.v1.SessionResponse.assignments:type_name -> dtask.v1.Assignments
-	35, // 31: dtask.v1.SessionResponse.may_begin:type_name -> dtask.v1.AttemptRef
+	35, // 31: dtask.v1.SessionResponse.start_grants:type_name -> dtask.v1.AttemptRef
 	28, // 32: dtask.v1.SessionResponse.log_request:type_name -> dtask.v1.LogRequest
 	20, // 33: dtask.v1.SessionResponse.drain:type_name -> dtask.v1.DrainOrder
-	13, // 34: dtask.v1.SessionResponse.checkpoints:type_name -> dtask.v1.CheckpointAnswer
-	35, // 35: dtask.v1.SessionResponse.give_back:type_name -> dtask.v1.AttemptRef
+	13, // 34: dtask.v1.SessionResponse.checkpoint_results:type_name -> dtask.v1.CheckpointResult
+	35, // 35: dtask.v1.SessionResponse.steal_requests:type_name -> dtask.v1.AttemptRef
 	35, // 36: dtask.v1.Stop.attempt:type_name -> dtask.v1.AttemptRef
 	2,  // 37: dtask.v1.Stop.reason:type_name -> dtask.v1.StopReason
 	23, // 38: dtask.v1.Ack.exceptions:type_name -> dtask.v1.ReportVerdict
 	3,  // 39: dtask.v1.ReportVerdict.verdict:type_name -> dtask.v1.Verdict
 	35, // 40: dtask.v1.ReportVerdict.attempt:type_name -> dtask.v1.AttemptRef
 	26, // 41: dtask.v1.Assignments.contexts:type_name -> dtask.v1.JobContext
-	25, // 42: dtask.v1.Assignments.particulars:type_name -> dtask.v1.Particular
-	36, // 43: dtask.v1.Particular.job_outcome:type_name -> dtask.v1.JobState
-	12, // 44: dtask.v1.Particular.checkpoint:type_name -> dtask.v1.Checkpoint
-	27, // 45: dtask.v1.Particular.array:type_name -> dtask.v1.ArrayItems
+	25, // 42: dtask.v1.Assignments.extras:type_name -> dtask.v1.AssignmentExtras
+	36, // 43: dtask.v1.AssignmentExtras.job_outcome:type_name -> dtask.v1.JobState
+	12, // 44: dtask.v1.AssignmentExtras.checkpoint:type_name -> dtask.v1.Checkpoint
+	27, // 45: dtask.v1.AssignmentExtras.array:type_name -> dtask.v1.ArrayItems
 	32, // 46: dtask.v1.JobContext.env:type_name -> dtask.v1.JobContext.EnvEntry
 	37, // 47: dtask.v1.JobContext.policies:type_name -> dtask.v1.TaskPolicy
 	35, // 48: dtask.v1.LogRequest.attempt:type_name -> dtask.v1.AttemptRef

@@ -29,7 +29,7 @@ type connections struct {
 type shared struct {
 	*grpc.ClientConn
 
-	heard atomic.Int64 // when any of them last heard anything, in ns of Unix time
+	lastContact atomic.Int64 // when any of them last heard anything, in ns of Unix time
 
 	mu     sync.Mutex // guards stream
 	stream *muxStream // the last one; nil before the first
@@ -37,11 +37,11 @@ type shared struct {
 
 // silent reports whether nobody has heard anything for so long.
 func (c *shared) silent(now time.Time, limit time.Duration) bool {
-	return now.UnixNano()-c.heard.Load() > int64(limit)
+	return now.UnixNano()-c.lastContact.Load() > int64(limit)
 }
 
 // place is one of the connections to an address.
-type place struct {
+type endpoint struct {
 	addr string
 	n    int
 }
@@ -50,7 +50,7 @@ func newConnections(each int) *connections { return &connections{each: each} }
 
 // take gives the connection that a worker uses to an address.
 func (c *connections) take(addr string, worker int) (*shared, error) {
-	p := place{addr: addr, n: worker % c.each}
+	p := endpoint{addr: addr, n: worker % c.each}
 	if conn, ok := c.open.Load(p); ok {
 		return conn.(*shared), nil //nolint:errcheck,forcetypeassert // nothing else is stored
 	}
@@ -60,7 +60,7 @@ func (c *connections) take(addr string, worker int) (*shared, error) {
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.3, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: patience,
+			MinConnectTimeout: livenessTimeout,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
 	)
@@ -68,7 +68,7 @@ func (c *connections) take(addr string, worker int) (*shared, error) {
 		return nil, fmt.Errorf("preparing a connection to %s: %w", addr, err)
 	}
 	conn := &shared{ClientConn: client}
-	conn.heard.Store(time.Now().UnixNano())
+	conn.lastContact.Store(time.Now().UnixNano())
 	if other, ok := c.open.LoadOrStore(p, conn); ok {
 		_ = conn.Close()       // it was not used
 		conn = other.(*shared) //nolint:errcheck,forcetypeassert // as above
@@ -78,7 +78,7 @@ func (c *connections) take(addr string, worker int) (*shared, error) {
 
 // leave closes a connection whose other end said nothing for too long, to nobody.
 func (c *connections) leave(addr string, worker int, conn *shared) {
-	if c.open.CompareAndDelete(place{addr: addr, n: worker % c.each}, conn) {
+	if c.open.CompareAndDelete(endpoint{addr: addr, n: worker % c.each}, conn) {
 		_ = conn.Close() // whatever it says, it is gone
 	}
 }

@@ -29,7 +29,7 @@ type Config struct {
 	// Name begins the name of every worker. Default "load".
 	Name string
 	// Beat is the time between two heartbeats. Default: what the leader says.
-	Beat time.Duration
+	HeartbeatInterval time.Duration
 	// Takes draws how long a task takes. Default: Fixed(0).
 	Takes Durations
 	// Seed of what is drawn.
@@ -38,7 +38,7 @@ type Config struct {
 	Labels map[string]string
 	// Began, unless nil, is told of each attempt that begins. It is called by many
 	// goroutines and must not wait.
-	Began func(job uint64, task uint32)
+	OnStart func(job uint64, task uint32)
 }
 
 // A Load is some workers. Make one with New.
@@ -98,7 +98,7 @@ func New(cfg Config) (*Load, error) {
 	if len(cfg.Addrs) == 0 {
 		errs = append(errs, errors.New("load: at least one address is needed"))
 	}
-	if cfg.Workers < 1 || cfg.Slots < 1 || cfg.Slots > 65535 || cfg.Connections < 1 || cfg.Prefetch < 0 || cfg.Prefetch > 65535 || cfg.Beat < 0 {
+	if cfg.Workers < 1 || cfg.Slots < 1 || cfg.Slots > 65535 || cfg.Connections < 1 || cfg.Prefetch < 0 || cfg.Prefetch > 65535 || cfg.HeartbeatInterval < 0 {
 		errs = append(errs, errors.New("load: workers, slots, connections and the time between heartbeats must be positive"))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -190,13 +190,13 @@ const late = 500 * time.Millisecond
 
 // beat makes every worker beat once in an interval, spread evenly.
 func (l *Load) beat(ctx context.Context) {
-	interval := l.cfg.Beat
+	interval := l.cfg.HeartbeatInterval
 	if interval == 0 {
 		interval = time.Second
 	}
 	tick := time.NewTicker(interval / beatSteps)
 	defer tick.Stop()
-	limit := max(patience, 2*interval)
+	limit := max(livenessTimeout, 2*interval)
 	last, begin := time.Now(), time.Time{} // begin: silence counts from then on
 	for step := 0; ; step++ {
 		select {
@@ -214,7 +214,7 @@ func (l *Load) beat(ctx context.Context) {
 			since = time.Time{} // nobody was silent for so long
 		}
 		for i := step % beatSteps; i < len(l.workers); i += beatSteps {
-			l.workers[i].beatNow(since)
+			l.workers[i].sendHeartbeat(since)
 		}
 	}
 }

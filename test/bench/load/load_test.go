@@ -44,7 +44,7 @@ func (f *fakeLeader) welcome() (*dtaskv1.SessionResponse, error) {
 
 // answer answers what a worker said.
 func (f *fakeLeader) answer(name string, got *dtaskv1.SessionRequest) *dtaskv1.SessionResponse {
-	m := &dtaskv1.SessionResponse{Fence: fenceOfFake, Beat: got.GetBeat()}
+	m := &dtaskv1.SessionResponse{Fence: fenceOfFake, Heartbeat: got.GetHeartbeat()}
 	if n := len(got.GetReports().GetOutcomes().GetTasks()); n > 0 {
 		m.Ack = &dtaskv1.Ack{Through: got.GetReports().GetOutcomes().GetFirst() + uint64(n) - 1}
 		f.mu.Lock()
@@ -112,7 +112,7 @@ func everyWorkerDoesWhatItIsGiven(t *testing.T, own bool) {
 	defer server.Stop()
 
 	l, err := New(Config{
-		Addrs: []string{listener.Addr().String()}, Workers: workers, Slots: 2, Connections: 3, Own: own, Beat: 50 * time.Millisecond,
+		Addrs: []string{listener.Addr().String()}, Workers: workers, Slots: 2, Connections: 3, Own: own, HeartbeatInterval: 50 * time.Millisecond,
 		Takes: Skewed(0, 5*time.Millisecond, 2), Seed: 1,
 	})
 	if err != nil {

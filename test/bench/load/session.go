@@ -15,14 +15,14 @@ import (
 
 const (
 	// patience is how long a leader may say nothing.
-	patience = 2 * time.Second
+	livenessTimeout = 2 * time.Second
 	// firstPause and longestPause are how long a worker waits that found no
 	// leader: longer each time, as real ones do.
-	firstPause   = 50 * time.Millisecond
-	longestPause = 2 * time.Second
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 2 * time.Second
 )
 
-var errSilent = errors.New("load: the leader says nothing")
+var errLivenessTimeout = errors.New("load: the leader says nothing")
 
 // session is one registration of a worker. Its worker's lock guards it, but for
 // what is set when it is made.
@@ -35,11 +35,11 @@ type session struct {
 	number uint32      // in the stream
 	queued atomic.Bool // in the stream's queue
 
-	greeted  bool // hello was sent
-	welcomed bool
-	beat     uint64
-	beatDue  bool
-	heard    time.Time
+	greeted      bool // hello was sent
+	welcomed     bool
+	heartbeat    uint64
+	heartbeatDue bool
+	lastContact  time.Time
 }
 
 // end ends a session.
@@ -52,7 +52,7 @@ func (s *session) end(err error) {
 
 // run makes one session after another until ctx is done.
 func (w *simulated) run(ctx context.Context) {
-	pause := firstPause
+	pause := minBackoff
 	for turn := w.index; ctx.Err() == nil; turn++ {
 		addr := w.l.conns.leader()
 		if addr == "" {
@@ -60,11 +60,11 @@ func (w *simulated) run(ctx context.Context) {
 		}
 		welcomed, err := w.session(ctx, addr)
 		if welcomed {
-			pause = firstPause
+			pause = minBackoff
 		}
 		wait, told := w.after(addr, err, pause)
 		if !told {
-			pause = min(pause*13/10, longestPause)
+			pause = min(pause*13/10, maxBackoff)
 		}
 		select {
 		case <-time.After(wait):
@@ -86,10 +86,10 @@ func (w *simulated) after(addr string, err error, pause time.Duration) (wait tim
 	switch {
 	case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY:
 		wait = time.Duration(d.GetRetryAfterMs()) * time.Millisecond
-		return wait + rand.N(min(wait/2, firstPause)+1), true //nolint:gosec // as above
+		return wait + rand.N(min(wait/2, minBackoff)+1), true //nolint:gosec // as above
 	case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && d.GetLeaderAddress() != "" && d.GetLeaderAddress() != addr:
 		w.l.conns.setLeader(d.GetLeaderAddress())
-		return rand.N(firstPause), true //nolint:gosec // as above
+		return rand.N(minBackoff), true //nolint:gosec // as above
 	}
 	w.l.conns.forget(addr)
 	return spread, false
@@ -101,7 +101,7 @@ func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, er
 	if err != nil {
 		return false, err
 	}
-	s := &session{w: w, addr: addr, conn: conn, over: make(chan error, 1), heard: time.Now()}
+	s := &session{w: w, addr: addr, conn: conn, over: make(chan error, 1), lastContact: time.Now()}
 	err = w.hold(ctx, s)
 	w.mu.Lock()
 	w.s = nil
@@ -113,7 +113,7 @@ func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, er
 			w.l.lost(err)
 		}
 	}
-	if errors.Is(err, errSilent) && conn.silent(time.Now(), patience) {
+	if errors.Is(err, errLivenessTimeout) && conn.silent(time.Now(), livenessTimeout) {
 		w.l.conns.leave(addr, w.index, conn)
 	}
 	return welcomed, err
@@ -153,8 +153,8 @@ func (w *simulated) hear(s *session, m *dtaskv1.SessionResponse) error {
 	}
 	w.fence = m.GetFence()
 	now := time.Now()
-	s.heard = now
-	s.conn.heard.Store(now.UnixNano())
+	s.lastContact = now
+	s.conn.lastContact.Store(now.UnixNano())
 	if !s.welcomed {
 		s.welcomed = true
 		w.l.conns.setLeader(s.addr)
@@ -176,8 +176,8 @@ func (w *simulated) heedLocked(m *dtaskv1.SessionResponse, now time.Time) error 
 	if err := w.assignedLocked(m.GetAssignments(), now); err != nil {
 		return err
 	}
-	for _, a := range m.GetGiveBack() {
-		w.giveBackLocked(attemptOf(a))
+	for _, a := range m.GetStealRequests() {
+		w.releaseLocked(attemptOf(a))
 	}
 	return nil
 }
@@ -196,15 +196,15 @@ func older(a, b *dtaskv1.Fence) bool {
 }
 
 // beatNow sends a heartbeat, or leaves a leader that said nothing since a moment.
-func (w *simulated) beatNow(since time.Time) {
+func (w *simulated) sendHeartbeat(since time.Time) {
 	w.mu.Lock()
 	s := w.s
 	switch {
 	case s == nil:
-	case s.heard.Before(since):
-		s.end(errSilent)
+	case s.lastContact.Before(since):
+		s.end(errLivenessTimeout)
 	case s.welcomed:
-		s.beatDue = true
+		s.heartbeatDue = true
 	}
 	w.flush()
 }
@@ -221,7 +221,7 @@ func (w *simulated) flush() {
 
 // newsLocked says whether there is anything to send.
 func (w *simulated) newsLocked(s *session) bool {
-	return !s.greeted || s.welcomed && (s.beatDue || w.sent < len(w.outcomes))
+	return !s.greeted || s.welcomed && (s.heartbeatDue || w.sent < len(w.outcomes))
 }
 
 // next makes the next message of a session, or nil.
@@ -241,14 +241,14 @@ func (w *simulated) nextLocked(s *session) *dtaskv1.SessionRequest {
 	}
 	m := &dtaskv1.SessionRequest{Fence: w.fence}
 	if !s.greeted {
-		s.greeted, s.beat = true, 1
-		m.Beat, m.Hello = 1, w.helloLocked()
+		s.greeted, s.heartbeat = true, 1
+		m.Heartbeat, m.Hello = 1, w.helloLocked()
 		return m
 	}
-	if s.beatDue {
-		s.beatDue = false
-		s.beat++
-		m.Beat = s.beat
+	if s.heartbeatDue {
+		s.heartbeatDue = false
+		s.heartbeat++
+		m.Heartbeat = s.heartbeat
 	}
 	if w.sent < len(w.outcomes) {
 		outcomes := columns.NewOutcomes(w.first+uint64(w.sent), len(w.outcomes)-w.sent) //nolint:gosec // not negative

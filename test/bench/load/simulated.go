@@ -105,8 +105,8 @@ func (w *simulated) beginLocked(now time.Time) {
 	for ; n < len(w.queue) && len(w.running) < w.l.cfg.Slots; n++ {
 		a := w.queue[n]
 		w.begun.Add(1)
-		if w.l.cfg.Began != nil {
-			w.l.cfg.Began(a.job, a.task)
+		if w.l.cfg.OnStart != nil {
+			w.l.cfg.OnStart(a.job, a.task)
 		}
 		if !a.ready.IsZero() {
 			w.l.latency.Add(now.Sub(a.ready))
@@ -131,7 +131,7 @@ func (w *simulated) beginLocked(now time.Time) {
 func (w *simulated) endLocked(a attempt, kind dtaskv1.OutcomeKind) {
 	o := columns.Outcome{Job: a.job, Task: a.task, Attempt: a.n}
 	if kind != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
-		o.Other = &dtaskv1.Outcome{Kind: kind, Fatal: kind == dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED}
+		o.Detail = &dtaskv1.Outcome{Kind: kind, Fatal: kind == dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED}
 	}
 	w.outcomes = append(w.outcomes, o)
 }
@@ -158,7 +158,7 @@ func (w *simulated) stopLocked(a attempt, now time.Time) {
 }
 
 // giveBackLocked hands back an attempt that has not begun.
-func (w *simulated) giveBackLocked(a attempt) {
+func (w *simulated) releaseLocked(a attempt) {
 	w.l.counts.asked.Add(1)
 	if w.dequeueLocked(a) {
 		w.l.counts.released.Add(1)
@@ -184,7 +184,7 @@ func (w *simulated) acknowledgedLocked(ack *dtaskv1.Ack) {
 	n := int(min(ack.GetThrough()-w.first+1, uint64(len(w.outcomes)))) //nolint:gosec // at most a length
 	completed := int64(0)
 	for _, o := range w.outcomes[:n] {
-		if o.Other == nil {
+		if o.Detail == nil {
 			completed++
 		}
 	}

@@ -52,7 +52,7 @@ func main() {
 	flag.IntVar(&o.load.Connections, "connections", 16, "connections that the workers share")
 	flag.StringVar(&o.streams, "streams", "shared", "shared: the workers of a connection have one stream together; own: each has its own")
 	flag.StringVar(&o.load.Name, "name", "load", "begins the names of the workers")
-	flag.DurationVar(&o.load.Beat, "beat", time.Second, "time between two heartbeats of a worker")
+	flag.DurationVar(&o.load.HeartbeatInterval, "beat", time.Second, "time between two heartbeats of a worker")
 	flag.StringVar(&o.takes, "takes", "0s", "how long tasks take: 10ms, exp:10ms, or skew:10ms:1s:50 (one in 50 takes 1 s)")
 	flag.DurationVar(&o.during, "for", 30*time.Second, "how long to hold the sessions, once they are open and all tasks have ended")
 	flag.DurationVar(&o.open, "open-within", 2*time.Minute, "how long opening all sessions may take")

@@ -52,7 +52,7 @@ func (w *twinLedger) end(r ref, kind dtaskv1.OutcomeKind) {
 
 // pair is a ledger and its twin, through sessions of which messages are lost.
 type pair struct {
-	l       *ledger
+	l       *attemptTable
 	twin    twinLedger
 	starts  int // slot goroutines that were started and have not asked yet
 	busy    []*attempt
@@ -61,7 +61,7 @@ type pair struct {
 
 func newPair(t *rapid.T) *pair {
 	p := &pair{twin: twinLedger{stopped: map[ref]bool{}, exclusive: map[ref]bool{}}}
-	p.l = newLedger(rapid.IntRange(1, 3).Draw(t, "slots"), &lease{ended: func() {}})
+	p.l = newAttemptTable(rapid.IntRange(1, 3).Draw(t, "slots"), &lease{ended: func() {}})
 	p.l.base, p.l.run = t.Context(), func() { p.starts++ }
 	return p
 }
@@ -163,7 +163,7 @@ func (p *pair) stop(t *rapid.T) {
 
 func (p *pair) giveBack(t *rapid.T) {
 	r := anyRef(t)
-	p.l.giveBack([]*dtaskv1.AttemptRef{r.message()})
+	p.l.steal([]*dtaskv1.AttemptRef{r.message()})
 	if slices.Contains(p.twin.ready, r) && !p.twin.exclusive[r] {
 		p.twin.end(r, dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED)
 	}
@@ -184,7 +184,7 @@ func (p *pair) cordon(*rapid.T) {
 
 // greet begins a session, whatever became of what was sent in the one before.
 func (p *pair) greet(t *rapid.T) {
-	held, ended, next := p.l.greet()
+	held, ended, next := p.l.startSession()
 	var gotHeld, gotEnded, wantEnded []ref
 	for _, m := range held {
 		gotHeld = append(gotHeld, refOf(m))
@@ -220,16 +220,16 @@ func (p *pair) send(t *rapid.T) {
 		p.twin.sent++
 		o := rows.Next()
 		kind := dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED
-		if o.Other != nil {
-			kind = o.Other.GetKind()
+		if o.Detail != nil {
+			kind = o.Detail.GetKind()
 		}
-		if number := uint64(p.twin.acked + p.twin.sent); rowRef(&o) != e.ref || kind != e.kind || o.Number != number { //nolint:gosec // small
-			t.Fatalf("outcome %d is of %v, %v; want %d, %v", o.Number, rowRef(&o), kind, number, e)
+		if number := uint64(p.twin.acked + p.twin.sent); refOfRow(&o) != e.ref || kind != e.kind || o.Number != number { //nolint:gosec // small
+			t.Fatalf("outcome %d is of %v, %v; want %d, %v", o.Number, refOfRow(&o), kind, number, e)
 		}
 	}
 	if beat {
 		var asked []ref
-		for _, r := range m.GetMayBegin() {
+		for _, r := range m.GetStartRequests() {
 			asked = append(asked, refOf(r))
 		}
 		if !slices.Equal(asked, p.twin.asking) {
