@@ -151,7 +151,7 @@ func openInput(path string) (*os.File, error) {
 // the attempt was stopped, the ledger puts the cause in its place.
 func commandError(exit process.Exit, err error) *dtaskv1.Outcome {
 	var start *process.StartError
-	if errors.As(err, &start) || errors.Is(err, process.ErrNoKeeper) {
+	if errors.As(err, &start) || errors.Is(err, process.ErrNoSupervisor) {
 		return failed(&notStartedError{err: err})
 	}
 	out := failed(err)

@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.RunKeeper() // commands run under this test binary
+	process.RunSupervisor() // commands run under this test binary
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {

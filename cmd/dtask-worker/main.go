@@ -28,7 +28,7 @@ var version = "dev"
 const deferred = 16 << 20
 
 func main() {
-	process.RunKeeper()
+	process.RunSupervisor()
 	program.TuneBuffers()
 	program.DeferCollection(deferred)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))

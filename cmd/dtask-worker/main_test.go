@@ -20,7 +20,7 @@ import (
 const asProgram = "DTASK_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	process.RunKeeper()
+	process.RunSupervisor()
 	if os.Getenv(asProgram) != "" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}

@@ -28,7 +28,7 @@ var version = "dev"
 const deferred = 64 << 20
 
 func main() {
-	process.RunKeeper() // with --dev this binary is a worker, too
+	process.RunSupervisor() // with --dev this binary is a worker, too
 	program.TuneBuffers()
 	program.DeferCollection(deferred)
 	stop := program.ReturnMemory()

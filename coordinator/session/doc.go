@@ -32,7 +32,7 @@
 // come again. The end of a session is a frame with its status; that of the stream
 // ends all of its sessions. With messages of one or two tasks gRPC costs more than
 // all else, so that ten thousand workers cost the leader half in carriers
-// (docs/adr/0025-carriers.md).
+// (docs/adr/0025-multiplexed-streams.md).
 //
 // Each stream of one session has three goroutines: the gRPC handler, one that receives and one
 // that sends. Both end when the handler has returned, because gRPC then ends the

@@ -40,7 +40,7 @@ func inWorkers() []Mutant {
 		{
 			Name: "a-killed-worker-leaves-processes",
 			Edits: []Edit{{
-				"worker/process/keeper_linux.go",
+				"worker/process/supervisor_linux.go",
 				"\t\t\t\tk.killTree()\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !k.out.Stopped {",
 				"\t\t\t\tif ok {\n\t\t\t\t\tk.killTree()\n\t\t\t\t}\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !k.out.Stopped {",
 			}},

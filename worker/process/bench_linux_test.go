@@ -3,7 +3,7 @@ package process
 import "testing"
 
 // BenchmarkRun is the cost of a program that does nothing: two executions of a
-// binary, the keeper's and its own.
+// binary, the supervisor's and its own.
 func BenchmarkRun(b *testing.B) {
 	spec := Spec{Argv: []string{"/bin/true"}, Dir: b.TempDir()}
 	for b.Loop() {

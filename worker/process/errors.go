@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// ErrNoKeeper is returned by [Ready] and [Run] when the program has not called
-// [RunKeeper]: a keeper of it would run its normal main. The caller should add
+// ErrNoSupervisor is returned by [Ready] and [Run] when the program has not called
+// [RunSupervisor]: a supervisor of it would run its normal main. The caller should add
 // the call as the first line of main (in tests, of TestMain).
-var ErrNoKeeper = errors.New("process.RunKeeper was not called at the start of main")
+var ErrNoSupervisor = errors.New("process.RunSupervisor was not called at the start of main")
 
-// ErrStuck is the cause in a [KeeperError] when the tree was not gone a good
-// while after its grace had ended, so that the keeper was killed.
+// ErrStuck is the cause in a [SupervisorError] when the tree was not gone a good
+// while after its grace had ended, so that the supervisor was killed.
 var ErrStuck = errors.New("the process tree did not end in time")
 
-// errLost is the cause in a KeeperError when the keeper ended without a report.
+// errLost is the cause in a SupervisorError when the supervisor ended without a report.
 var errLost = errors.New("it ended without a report")
 
 // A StartError says that the program of a [Spec] could not be started: nothing
@@ -30,20 +30,20 @@ func (e *StartError) Error() string { return fmt.Sprintf("starting %s: %v", e.Pa
 // Unwrap gives the reason, for errors.Is with fs.ErrNotExist and the like.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// A KeeperError says that the keeper of a program could not be started, died, or
+// A SupervisorError says that the supervisor of a program could not be started, died, or
 // could not do its work. It says nothing about the program itself.
-type KeeperError struct {
+type SupervisorError struct {
 	Started bool // the program had been started; how far it came is unknown
 	Err     error
 }
 
 // Error says whether the program had been started.
-func (e *KeeperError) Error() string {
+func (e *SupervisorError) Error() string {
 	if e.Started {
-		return fmt.Sprintf("the keeper was lost while the program ran: %v", e.Err)
+		return fmt.Sprintf("the supervisor was lost while the program ran: %v", e.Err)
 	}
-	return fmt.Sprintf("the keeper was lost before the program was seen to start: %v", e.Err)
+	return fmt.Sprintf("the supervisor was lost before the program was seen to start: %v", e.Err)
 }
 
 // Unwrap gives the cause.
-func (e *KeeperError) Unwrap() error { return e.Err }
+func (e *SupervisorError) Unwrap() error { return e.Err }

@@ -10,7 +10,7 @@ import (
 )
 
 func Example() {
-	process.RunKeeper() // the first line of main
+	process.RunSupervisor() // the first line of main
 
 	env, err := process.Environ(process.Vars{JobID: "j1", TaskID: "hello", Attempt: 1}, map[string]string{"GREETING": "hello"})
 	if err != nil {

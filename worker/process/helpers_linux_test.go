@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		os.Exit(0)
 	}
-	RunKeeper()
+	RunSupervisor()
 	switch os.Getenv(helperVar) {
 	case "worker":
 		helperWorker()

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// leftoverLimit bounds the search after a lost keeper; what is in an
+	// leftoverLimit bounds the search after a lost supervisor; what is in an
 	// uninterruptible wait by then has its SIGKILL and dies when it wakes.
-	leftoverLimit = 5 * time.Second
-	leftoverPause = 5 * time.Millisecond
-	environLimit  = 256 << 10 // bytes of an environment to look at: more than a job may set
+	leftoverLimit    = 5 * time.Second
+	leftoverInterval = 5 * time.Millisecond
+	environLimit     = 256 << 10 // bytes of an environment to look at: more than a job may set
 
 	// executionVar names one attempt and no other, wherever it is found.
 	executionVar = "DTASK_EXECUTION_ID="
 )
 
-// killLeftovers kills what is left of the tree of a keeper that died without
-// doing so. Its orphans have gone to init, so they are known by the keeper's
+// killLeftovers kills what is left of the tree of a supervisor that died without
+// doing so. Its orphans have gone to init, so they are known by the supervisor's
 // session, which nobody else can enter, or, for those that left it, by the
 // attempt's own variable in their environment.
 func killLeftovers(session int, env []string) {
@@ -52,7 +52,7 @@ func killLeftovers(session int, env []string) {
 		if !found {
 			return
 		}
-		<-time.After(leftoverPause)
+		<-time.After(leftoverInterval)
 	}
 }
 

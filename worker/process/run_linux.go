@@ -12,11 +12,11 @@ import (
 )
 
 // stuckAfter is how long after the grace the tree must be gone. Killing a large
-// tree on a busy machine takes a second or two; what takes longer is a keeper
+// tree on a busy machine takes a second or two; what takes longer is a supervisor
 // that was stopped, or a process in an uninterruptible wait.
-const stuckAfter = 15 * time.Second
+const stuckTimeout = 15 * time.Second
 
-// Run starts the program under a keeper and returns when the whole tree is gone.
+// Run starts the program under a supervisor and returns when the whole tree is gone.
 //
 // When ctx is done every process of the tree gets SIGTERM and, after
 // s.KillGrace, SIGKILL; the error then wraps context.Cause(ctx), beside a valid
@@ -25,11 +25,11 @@ const stuckAfter = 15 * time.Second
 //
 // Run may be called by any number of goroutines at once.
 func Run(ctx context.Context, s Spec) (Exit, error) {
-	return runUntil(ctx, s, stuckAfter)
+	return runWithLimit(ctx, s, stuckTimeout)
 }
 
 // runUntil is Run with a limit of its own for a tree that does not end.
-func runUntil(ctx context.Context, s Spec, limit time.Duration) (Exit, error) {
+func runWithLimit(ctx context.Context, s Spec, limit time.Duration) (Exit, error) {
 	if err := Ready(); err != nil {
 		return Exit{}, err
 	}
@@ -42,12 +42,12 @@ func runUntil(ctx context.Context, s Spec, limit time.Duration) (Exit, error) {
 	}
 	streams, err := openStdio(&s)
 	if err != nil {
-		return Exit{}, &KeeperError{Err: fmt.Errorf("opening the standard streams: %w", err)}
+		return Exit{}, &SupervisorError{Err: fmt.Errorf("opening the standard streams: %w", err)}
 	}
 	r := &run{spec: &s, limit: limit, start: start, stop: make(chan stopOrder, 1), reports: make(chan report)}
 	if err = r.open(streams); err != nil {
 		_ = streams.finish() // nothing ran, so nothing was copied
-		return Exit{}, &KeeperError{Err: err}
+		return Exit{}, &SupervisorError{Err: err}
 	}
 	outcome := r.wait(ctx)
 	if copyErr := streams.finish(); outcome == nil {
@@ -56,24 +56,24 @@ func runUntil(ctx context.Context, s Spec, limit time.Duration) (Exit, error) {
 	return r.exit, outcome
 }
 
-// A run is the worker's end of one keeper.
+// A run is the worker's end of one supervisor.
 type run struct {
-	spec   *Spec
-	limit  time.Duration // after the grace
-	start  *startOrder
-	keeper *os.Process
-	orders *os.File // write end; its closing is the order to kill at once
-	status *os.File // read end
+	spec       *Spec
+	limit      time.Duration // after the grace
+	start      *startOrder
+	supervisor *os.Process
+	orders     *os.File // write end; its closing is the order to kill at once
+	status     *os.File // read end
 
-	pumps   sync.WaitGroup // the two goroutines that use the pipes
+	pipes   sync.WaitGroup // the two goroutines that use the pipes
 	stop    chan stopOrder // size 1: at most one is ever sent; closed when there will be none
-	reports chan report    // closed when the keeper has ended
+	reports chan report    // closed when the supervisor has ended
 
 	started bool
 	exit    Exit
 }
 
-// open starts the keeper and the goroutines that talk to it. It closes the
+// open starts the supervisor and the goroutines that talk to it. It closes the
 // program's ends of the streams in any case.
 func (r *run) open(streams *stdio) error {
 	defer streams.closeChild()
@@ -86,19 +86,19 @@ func (r *run) open(streams *stdio) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ordersRead.Close() }() // the keeper has its copy
+	defer func() { _ = ordersRead.Close() }() // the supervisor has its copy
 	statusRead, statusWrite, err := os.Pipe()
 	if err != nil {
 		_ = ordersWrite.Close() // nothing was written
 		return err
 	}
-	defer func() { _ = statusWrite.Close() }() // the keeper has its copy
+	defer func() { _ = statusWrite.Close() }() // the supervisor has its copy
 
 	// /proc/self/exe is this very binary even when an upgrade has replaced the
 	// file. One processor is plenty, and keeps the runtime's threads few.
-	r.keeper, err = os.StartProcess("/proc/self/exe", []string{keeperName}, &os.ProcAttr{
+	r.supervisor, err = os.StartProcess("/proc/self/exe", []string{supervisorName}, &os.ProcAttr{
 		Dir: "/",
-		Env: []string{keeperMark, "GOMAXPROCS=1"},
+		Env: []string{supervisorMark, "GOMAXPROCS=1"},
 		Files: []*os.File{
 			null, null, null, ordersRead, statusWrite,
 			streams.child[0], streams.child[1], streams.child[2],
@@ -107,27 +107,27 @@ func (r *run) open(streams *stdio) error {
 	})
 	if err != nil {
 		_, _ = ordersWrite.Close(), statusRead.Close() // nothing was written
-		return fmt.Errorf("starting the keeper: %w", err)
+		return fmt.Errorf("starting the supervisor: %w", err)
 	}
 	r.orders, r.status = ordersWrite, statusRead
-	r.pumps.Go(r.pumpOrders)
-	r.pumps.Go(r.pumpReports)
+	r.pipes.Go(r.pumpOrders)
+	r.pipes.Go(r.pumpReports)
 	return nil
 }
 
-// pumpOrders writes the start and at most one stop. A keeper that does not read
+// pumpOrders writes the start and at most one stop. A supervisor that does not read
 // holds only this goroutine up; its end breaks the pipe.
 func (r *run) pumpOrders() {
 	enc := json.NewEncoder(r.orders)
 	if enc.Encode(order{Start: r.start}) != nil {
-		return // the keeper is gone: pumpReports says so
+		return // the supervisor is gone: pumpReports says so
 	}
 	if stop, ok := <-r.stop; ok {
 		_ = enc.Encode(order{Stop: &stop}) // as above
 	}
 }
 
-// pumpReports reads until the keeper ends.
+// pumpReports reads until the supervisor ends.
 func (r *run) pumpReports() {
 	defer close(r.reports)
 	dec := json.NewDecoder(r.status)
@@ -140,19 +140,19 @@ func (r *run) pumpReports() {
 	}
 }
 
-// wait returns when the keeper has ended and been waited for, and with it the
+// wait returns when the supervisor has ended and been waited for, and with it the
 // tree.
 func (r *run) wait(ctx context.Context) error {
 	last, stuck := r.follow(ctx)
 	// Kill what has not ended, or has ended and is a zombie. Until Wait its pid
 	// is not used again, so the search for leftovers cannot hit a stranger.
 	if last.Exit == nil && last.StartFailure == nil {
-		_ = r.keeper.Kill()
-		killLeftovers(r.keeper.Pid, r.spec.Env)
+		_ = r.supervisor.Kill()
+		killLeftovers(r.supervisor.Pid, r.spec.Env)
 	}
-	_, waitErr := r.keeper.Wait()
+	_, waitErr := r.supervisor.Wait()
 	close(r.stop)
-	r.pumps.Wait()
+	r.pipes.Wait()
 	_, _ = r.orders.Close(), r.status.Close() // the other ends are gone
 
 	switch {
@@ -165,7 +165,7 @@ func (r *run) wait(ctx context.Context) error {
 		}
 		return nil
 	}
-	lost := &KeeperError{Started: r.started, Err: errLost}
+	lost := &SupervisorError{Started: r.started, Err: errLost}
 	switch {
 	case stuck:
 		lost.Err = ErrStuck
@@ -180,7 +180,7 @@ func (r *run) wait(ctx context.Context) error {
 	return lost
 }
 
-// follow passes ctx's end on to the keeper and returns the last report.
+// follow passes ctx's end on to the supervisor and returns the last report.
 func (r *run) follow(ctx context.Context) (last report, stuck bool) {
 	done := ctx.Done()
 	var limit <-chan time.Time
@@ -201,7 +201,7 @@ func (r *run) follow(ctx context.Context) (last report, stuck bool) {
 			limit = timer.C
 		case <-limit:
 			stuck = true
-			_ = r.keeper.Kill() // its end closes r.reports
+			_ = r.supervisor.Kill() // its end closes r.reports
 		}
 	}
 }

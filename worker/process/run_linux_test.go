@@ -276,7 +276,7 @@ cut -d' ' -f5,6 /proc/$$/stat; echo $$ $PPID`)
 			t.Errorf("line %d: got %q, want %q", i, lines[i], want)
 		}
 	}
-	// Its group is its own, its session the keeper's.
+	// Its group is its own, its session the supervisor's.
 	if lines[5] != lines[6] {
 		t.Errorf("group and session are %q, want those of %q", lines[5], lines[6])
 	}

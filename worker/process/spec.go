@@ -42,7 +42,7 @@ type Exit struct {
 	Signal  string    // name of that signal, such as SIGSEGV; otherwise empty
 	Started time.Time // by the wall clock
 	Ended   time.Time // Started plus the time it ran by the monotonic clock
-	// OOM reports that the program died of a SIGKILL that its keeper did not
+	// OOM reports that the program died of a SIGKILL that its supervisor did not
 	// send, in a time in which this machine's kernel killed for want of memory.
 	// The kernel does not say whom, so it is a strong hint and not a proof.
 	OOM bool
@@ -59,7 +59,7 @@ var (
 	errEnvEntry = errors.New("an environment entry is not NAME=VALUE")
 )
 
-// order checks the Spec and turns it into what the keeper is told to do.
+// order checks the Spec and turns it into what the supervisor is told to do.
 func (s *Spec) order() (*startOrder, error) {
 	argv := s.Argv
 	if s.Shell != "" {

@@ -15,11 +15,11 @@ import (
 // holdLimit is how long an output pipe may stay open and silent after the tree
 // is gone. Only a process outside of the tree can hold it then (the descriptor
 // was handed over a socket), and that must not hang Run.
-const holdLimit = 2 * time.Second
+const drainLimit = 2 * time.Second
 
 // stdio connects a program's standard streams.
 type stdio struct {
-	child  [3]*os.File // handed to the keeper
+	child  [3]*os.File // handed to the supervisor
 	opened []*os.File  // those of child that are ours to close
 	stdin  *os.File    // write end, if a reader is copied
 	reads  []*os.File  // read ends of output pipes
@@ -67,7 +67,7 @@ func (p *stdio) openStdin(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	p.give(0, read)
+	p.own(0, read)
 	p.stdin = write
 	p.copying.Go(func() {
 		_, err := io.Copy(write, r)
@@ -92,7 +92,7 @@ func (p *stdio) openOutput(i int, w io.Writer, name string) error {
 	if err != nil {
 		return err
 	}
-	p.give(i, write)
+	p.own(i, write)
 	p.reads = append(p.reads, read)
 	p.copying.Go(func() { p.copyOut(w, read, name) })
 	return nil
@@ -103,12 +103,12 @@ func (p *stdio) openNull(i, flag int) error {
 	if err != nil {
 		return err
 	}
-	p.give(i, null)
+	p.own(i, null)
 	return nil
 }
 
 // give sets a stream of the program that is ours to close.
-func (p *stdio) give(i int, file *os.File) {
+func (p *stdio) own(i int, file *os.File) {
 	p.child[i] = file
 	p.opened = append(p.opened, file)
 }
@@ -120,7 +120,7 @@ func (p *stdio) copyOut(w io.Writer, from *os.File, name string) {
 	good := true
 	for {
 		if p.ended.Load() {
-			_ = from.SetReadDeadline(time.Now().Add(holdLimit))
+			_ = from.SetReadDeadline(time.Now().Add(drainLimit))
 		}
 		n, err := from.Read(buf)
 		if n > 0 && good {
@@ -154,7 +154,7 @@ func (p *stdio) closeChild() {
 func (p *stdio) finish() error {
 	p.ended.Store(true)
 	for _, read := range p.reads {
-		_ = read.SetReadDeadline(time.Now().Add(holdLimit)) // wakes a Read that waits already
+		_ = read.SetReadDeadline(time.Now().Add(drainLimit)) // wakes a Read that waits already
 	}
 	if p.stdin != nil {
 		_ = p.stdin.Close() // ends a Write that nobody will read

@@ -17,13 +17,13 @@ const (
 
 	// How long to wait for a signal of a child's end before looking at the tree
 	// again: the children of children send none.
-	firstLook = 2 * time.Millisecond
-	lastLook  = 100 * time.Millisecond
+	minPoll = 2 * time.Millisecond
+	maxPoll = 100 * time.Millisecond
 )
 
 // terminateTree asks every process of the tree to end. Stopped ones are
 // continued: they could not hear it otherwise.
-func (k *keeper) terminateTree() {
+func (k *supervisor) terminateTree() {
 	procs, err := allProcs()
 	if err != nil {
 		return // the grace will end, and killTree tries again
@@ -37,9 +37,9 @@ func (k *keeper) terminateTree() {
 // killTree kills until wait4 says that no child is left; orphans come to this
 // process, so that is when nothing is left. A process in an uninterruptible wait
 // keeps it here until the wait ends.
-func (k *keeper) killTree() {
+func (k *supervisor) killTree() {
 	k.killing = true
-	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
 		if k.main != 0 {
 			_ = unix.Kill(-k.main, unix.SIGKILL) // not waited for yet, so the number is its own
 		}
@@ -54,7 +54,7 @@ func (k *keeper) killTree() {
 }
 
 // settle reaps for at most pause, or until no child is left.
-func (k *keeper) settle(pause time.Duration) (gone bool) {
+func (k *supervisor) settle(pause time.Duration) (gone bool) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
@@ -76,7 +76,7 @@ func (k *keeper) settle(pause time.Duration) (gone bool) {
 func freezeTree() map[int]proc {
 	self := os.Getpid()
 	frozen := make(map[int]proc)
-	groups := map[int]bool{self: true} // the keeper's own group is not to be stopped
+	groups := map[int]bool{self: true} // the supervisor's own group is not to be stopped
 	for range freezeRounds {
 		procs, err := allProcs()
 		if err != nil {

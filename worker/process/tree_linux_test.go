@@ -163,16 +163,16 @@ func TestNothingOutlivesAKilledWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the tree is there", func() bool { return len(p.alive(t)) >= 6 })
-	keepers := childrenOf(t, worker.Process.Pid)
-	if len(keepers) != 1 {
-		t.Fatalf("the worker has the children %+v, want one keeper", keepers)
+	supervisors := childrenOf(t, worker.Process.Pid)
+	if len(supervisors) != 1 {
+		t.Fatalf("the worker has the children %+v, want one supervisor", supervisors)
 	}
 	_ = worker.Process.Kill()
 	_ = worker.Wait() // killed
 	eventually(t, "the tree is gone", func() bool { return len(p.alive(t)) == 0 })
-	eventually(t, "the keeper is gone", func() bool {
-		now, ok := readProc(keepers[0].pid, make([]byte, 1024))
-		return !ok || now.start != keepers[0].start || now.state == 'Z'
+	eventually(t, "the supervisor is gone", func() bool {
+		now, ok := readProc(supervisors[0].pid, make([]byte, 1024))
+		return !ok || now.start != supervisors[0].start || now.state == 'Z'
 	})
 }
 
@@ -192,7 +192,7 @@ func childrenOf(t *testing.T, pid int) []proc {
 }
 
 // keeperOf reads the pid that the program printed as its first line.
-func keeperOf(t *testing.T, out *output) int {
+func supervisorOf(t *testing.T, out *output) int {
 	t.Helper()
 	line, _, _ := strings.Cut(out.String(), "\n")
 	pid, err := strconv.Atoi(line)
@@ -202,25 +202,25 @@ func keeperOf(t *testing.T, out *output) int {
 	return pid
 }
 
-func TestAKilledKeeperIsAnErrorOfItsOwnAndTakesTheTreeAlong(t *testing.T) {
+func TestAKilledSupervisorIsAnErrorOfItsOwnAndTakesTheTreeAlong(t *testing.T) {
 	t.Parallel()
 	out := newOutput()
 	p := shell(t, "echo $PPID\n"+family())
 	p.Stdout = out
 	done := p.background(t.Context())
 	out.waitFor(t, "up\nup\nup\n")
-	if err := syscall.Kill(keeperOf(t, out), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(supervisorOf(t, out), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	r := wait(t, done)
-	var lost *KeeperError
+	var lost *SupervisorError
 	if !errors.As(r.err, &lost) || !lost.Started || r.exit != (Exit{}) {
 		t.Errorf("got %+v", r)
 	}
 	p.wantGone(t)
 }
 
-func TestAKeeperThatDoesNotAnswerIsKilled(t *testing.T) {
+func TestASupervisorThatDoesNotAnswerIsKilled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -229,11 +229,11 @@ func TestAKeeperThatDoesNotAnswerIsKilled(t *testing.T) {
 	p.Stdout = out
 	done := make(chan result, 1)
 	go func() {
-		exit, err := runUntil(ctx, p.Spec, 100*time.Millisecond)
+		exit, err := runWithLimit(ctx, p.Spec, 100*time.Millisecond)
 		done <- result{exit, err}
 	}()
 	out.waitFor(t, "up\nup\nup\n")
-	if err := syscall.Kill(keeperOf(t, out), syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(supervisorOf(t, out), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
@@ -244,7 +244,7 @@ func TestAKeeperThatDoesNotAnswerIsKilled(t *testing.T) {
 	p.wantGone(t)
 }
 
-func TestAKeeperIsDeafToSignals(t *testing.T) {
+func TestASupervisorIsDeafToSignals(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	p := shell(t, `for s in TERM INT HUP QUIT USR1 PIPE TSTP; do kill -$s $PPID; done; echo still here`)
@@ -255,9 +255,9 @@ func TestAKeeperIsDeafToSignals(t *testing.T) {
 	}
 }
 
-func TestAStrangerWithTheKeepersNameIsNoKeeper(t *testing.T) {
+func TestAStrangerWithTheSupervisorsNameIsNoSupervisor(t *testing.T) {
 	t.Parallel()
-	link := filepath.Join(t.TempDir(), keeperName)
+	link := filepath.Join(t.TempDir(), supervisorName)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -266,14 +266,14 @@ func TestAStrangerWithTheKeepersNameIsNoKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), link, "-test.list=^$")
-	cmd.Args[0] = keeperName
+	cmd.Args[0] = supervisorName
 	cmd.Env = []string{}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("it did not run its own main: %v: %s", err, out)
 	}
 }
 
-func TestAProgramThatHasNotCalledRunKeeperIsToldSo(t *testing.T) {
+func TestAProgramThatHasNotCalledRunSupervisorIsToldSo(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
@@ -281,11 +281,11 @@ func TestAProgramThatHasNotCalledRunKeeperIsToldSo(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = []string{helperVar + "=unready"}
-	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != ErrNoKeeper.Error() {
+	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != ErrNoSupervisor.Error() {
 		t.Errorf("got %q, %v", out, err)
 	}
 	if err := Ready(); err != nil {
-		t.Errorf("after RunKeeper: %v", err)
+		t.Errorf("after RunSupervisor: %v", err)
 	}
 }
 

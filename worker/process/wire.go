@@ -2,11 +2,11 @@ package process
 
 import "time"
 
-// The worker and its keeper speak JSON, one value after another, over two
+// The worker and its supervisor speak JSON, one value after another, over two
 // pipes. Both ends are the same binary, so the form has no versions. Strings of
 // the program travel as bytes: they need not be UTF-8, and JSON text must be.
 
-// An order goes from the worker to the keeper: one start, then at most one stop.
+// An order goes from the worker to the supervisor: one start, then at most one stop.
 // The end of the stream is an order too: kill the tree at once.
 type order struct {
 	Start *startOrder `json:"start,omitempty"`
@@ -24,12 +24,12 @@ type stopOrder struct {
 	Grace time.Duration `json:"grace"` // between SIGTERM and SIGKILL
 }
 
-// A report goes from the keeper to the worker: a fault or a start failure and
+// A report goes from the supervisor to the worker: a fault or a start failure and
 // nothing more, or a start and then, when the tree is gone, an exit.
 type report struct {
 	Started      bool          `json:"started,omitempty"`
 	StartFailure *startFailure `json:"start_failure,omitempty"`
-	Fault        string        `json:"fault,omitempty"` // the keeper cannot do its work
+	Fault        string        `json:"fault,omitempty"` // the supervisor cannot do its work
 	Exit         *exitReport   `json:"exit,omitempty"`
 }
 

@@ -29,7 +29,7 @@ import (
 )
 
 func main() {
-	process.RunKeeper()
+	process.RunSupervisor()
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "mark-worker:", err)
 		os.Exit(1) //nolint:forbidigo // this is main

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process is a keeper if it has both: a name that only the worker gives, and a
+// A process is a supervisor if it has both: a name that only the worker gives, and a
 // variable, so that neither a renamed binary nor a stray environment makes one.
 const (
-	keeperName = "dtask-keeper"
-	keeperMark = "DTASK_KEEPER=1"
+	supervisorName = "dtask-supervise"
+	supervisorMark = "DTASK_SUPERVISOR=1"
 )
 
-// File descriptors of a keeper. Its own standard streams are /dev/null: what a
+// File descriptors of a supervisor. Its own standard streams are /dev/null: what a
 // crash of it would print does not belong into the program's output.
 const (
 	fdOrders = iota + 3
@@ -31,39 +31,39 @@ const (
 	fdStderr
 )
 
-// keeperReady records that RunKeeper was called. It is a variable of the package
+// keeperReady records that RunSupervisor was called. It is a variable of the package
 // since it is a fact about the whole program: what its main does first.
-var keeperReady atomic.Bool
+var supervisorReady atomic.Bool
 
-// RunKeeper turns this process into a keeper if it was started as one, and then
+// RunSupervisor turns this process into a supervisor if it was started as one, and then
 // never returns. It must be called first in main, and in TestMain of packages
 // whose tests run programs: whatever comes before it is done once more for every
 // program that is run.
-func RunKeeper() {
-	keeperReady.Store(true)
-	if os.Args[0] != keeperName || os.Getenv("DTASK_KEEPER") != "1" {
+func RunSupervisor() {
+	supervisorReady.Store(true)
+	if os.Args[0] != supervisorName || os.Getenv("DTASK_SUPERVISOR") != "1" {
 		return
 	}
 	// The program's parent-death signal is sent when the thread that forked it
-	// ends, so this thread must last as long as the keeper.
+	// ends, so this thread must last as long as the supervisor.
 	runtime.LockOSThread()
-	keep(os.NewFile(fdOrders, "orders"), os.NewFile(fdReports, "reports"))
+	supervise(os.NewFile(fdOrders, "orders"), os.NewFile(fdReports, "reports"))
 	// There is nothing to flush and nobody to return to. Not os.Exit: in a race
 	// build that waits a second.
 	syscall.Exit(0)
 }
 
-// Ready returns [ErrNoKeeper] unless [RunKeeper] was called in this process.
+// Ready returns [ErrNoSupervisor] unless [RunSupervisor] was called in this process.
 func Ready() error {
-	if !keeperReady.Load() {
-		return ErrNoKeeper
+	if !supervisorReady.Load() {
+		return ErrNoSupervisor
 	}
 	return nil
 }
 
-// A keeper runs one program and sees to it that its tree ends with it. All
+// A supervisor runs one program and sees to it that its tree ends with it. All
 // fields belong to its main goroutine.
-type keeper struct {
+type supervisor struct {
 	reports *json.Encoder
 	orders  <-chan order     // closed when the worker is gone
 	child   <-chan os.Signal // at least one child has ended since the last look
@@ -75,12 +75,12 @@ type keeper struct {
 	killing bool // SIGKILL has been sent: a death by it is not the kernel's doing
 }
 
-// keep is the whole life of a keeper.
-func keep(orders, reports *os.File) {
-	k := &keeper{reports: json.NewEncoder(reports)}
+// keep is the whole life of a supervisor.
+func supervise(orders, reports *os.File) {
+	k := &supervisor{reports: json.NewEncoder(reports)}
 	child := make(chan os.Signal, 1)
 	k.child = child
-	if err := secludeSelf(child); err != nil {
+	if err := isolate(child); err != nil {
 		k.report(report{Fault: err.Error()})
 		return
 	}
@@ -100,9 +100,9 @@ func keep(orders, reports *os.File) {
 
 // report tells the worker. If it is gone there is nobody left to tell: the
 // orders pipe says so and decides what happens.
-func (k *keeper) report(r report) { _ = k.reports.Encode(r) }
+func (k *supervisor) report(r report) { _ = k.reports.Encode(r) }
 
-// readOrders starts the keeper's second goroutine, which ends with the stream or
+// readOrders starts the supervisor's second goroutine, which ends with the stream or
 // with the process.
 func readOrders(from *os.File) <-chan order {
 	orders := make(chan order)
@@ -120,10 +120,10 @@ func readOrders(from *os.File) <-chan order {
 	return orders
 }
 
-// secludeSelf gives this process what makes it a keeper.
-func secludeSelf(child chan<- os.Signal) error {
+// secludeSelf gives this process what makes it a supervisor.
+func isolate(child chan<- os.Signal) error {
 	// Catching every signal does two things: none but SIGKILL and SIGSTOP ends
-	// or stops the keeper, and the program gets the default disposition for all,
+	// or stops the supervisor, and the program gets the default disposition for all,
 	// also for those that the worker's own starter (nohup, a shell's &) ignored.
 	signal.Notify(make(chan os.Signal, 1))
 	signal.Notify(child, unix.SIGCHLD)
@@ -145,13 +145,13 @@ func secludeSelf(child chan<- os.Signal) error {
 	}
 	unix.Umask(0o077)
 	// For whoever reads ps; the name would be "exe". A failure changes nothing.
-	_ = os.WriteFile("/proc/self/comm", []byte(keeperName), 0)
+	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0)
 	return nil
 }
 
-// start forks the program and drops the keeper's copies of its streams, so that
+// start forks the program and drops the supervisor's copies of its streams, so that
 // their readers see the end as soon as the tree is gone.
-func (k *keeper) start(o *startOrder) *startFailure {
+func (k *supervisor) start(o *startOrder) *startFailure {
 	k.oomKill = oomKills()
 	k.began = time.Now()
 	pid, err := syscall.ForkExec(string(o.Path), toStrings(o.Argv), &syscall.ProcAttr{ //nolint:gosec // running what it is told is its purpose
@@ -176,7 +176,7 @@ func (k *keeper) start(o *startOrder) *startFailure {
 }
 
 // watch returns when no process of the tree is left.
-func (k *keeper) watch() {
+func (k *supervisor) watch() {
 	var grace <-chan time.Time
 	for {
 		switch gone := k.reap(); {
@@ -210,7 +210,7 @@ func (k *keeper) watch() {
 }
 
 // reap collects every child that has ended and reports whether none is left.
-func (k *keeper) reap() (gone bool) {
+func (k *supervisor) reap() (gone bool) {
 	for {
 		var status unix.WaitStatus
 		var usage unix.Rusage
@@ -235,7 +235,7 @@ func (k *keeper) reap() (gone bool) {
 }
 
 // ended notes how the program itself ended.
-func (k *keeper) ended(status unix.WaitStatus) {
+func (k *supervisor) ended(status unix.WaitStatus) {
 	exit := &k.out.Exit
 	exit.Ended = k.began.Add(time.Since(k.began))
 	if !status.Signaled() {
