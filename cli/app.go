@@ -4,53 +4,78 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 )
 
-// An app is what a command runs in: its streams, surroundings and global flags.
+// An app is the environment of a command: streams, variables and global flags.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
 	getenv   func(string) string
 	now      func() time.Time
 
-	// started is set once flags and arguments were understood: what goes wrong
-	// before is a matter of usage.
+	// started is set after flags and arguments are parsed: earlier errors are usage
+	// errors.
 	started bool
 
 	addrs      []string
 	timeout    time.Duration
-	timeoutSet bool // by the user: it then also limits how long work is waited for
-	output     string
-	color      string
+	timeoutSet bool // the user set --timeout, which then also limits waiting for jobs
+	output     outputFormat
+	color      colorMode
 	quiet      bool
 }
 
-// client connects to the cluster; the caller closes it.
-func (a *app) client() (*client.Client, error) {
-	c, err := client.New(client.Config{Addrs: a.seeds(), Timeout: a.timeout, UserAgent: "dtaskctl"})
-	if err != nil {
-		return nil, &usageError{err: err, command: "dtaskctl"}
-	}
-	return c, nil
+// A view is the output of a command: a document for programs, and text for people.
+type view struct {
+	doc  any
+	text func(*show.Printer)
 }
 
-// seeds are the addresses of --addr, or DTASK_ADDR, or the default.
+// lines is a view whose text is fixed.
+func lines(doc any, text ...string) view {
+	return view{doc, func(p *show.Printer) {
+		for _, line := range text {
+			p.Line("%s", line)
+		}
+	}}
+}
+
+// connected runs a command with a client and prints the view that it returns. A
+// command that has printed everything itself returns an empty view.
+func (a *app) connected(do func(ctx context.Context, c *client.Client, args []string) (view, error)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := client.New(client.Config{Addrs: a.seeds(), Timeout: a.timeout, UserAgent: "dtaskctl"})
+		if err != nil {
+			return usage(err)
+		}
+		defer func() { _ = c.Close() }()
+		v, err := do(cmd.Context(), c, args)
+		if v.doc == nil {
+			return err
+		}
+		return firstError(err, a.print(v))
+	}
+}
+
+// seeds returns the addresses of --addr, or DTASK_ADDR. The client has a default.
 func (a *app) seeds() []string {
-	given := a.addrs
-	if len(given) == 0 {
-		given = []string{a.getenv("DTASK_ADDR")}
+	lists := a.addrs
+	if len(lists) == 0 {
+		lists = []string{a.getenv("DTASK_ADDR")}
 	}
 	var seeds []string
-	for _, list := range given {
+	for _, list := range lists {
 		for addr := range strings.SplitSeq(list, ",") {
 			if addr = strings.TrimSpace(addr); addr != "" {
 				seeds = append(seeds, addr)
@@ -60,57 +85,86 @@ func (a *app) seeds() []string {
 	return seeds
 }
 
-// waiting limits how long work is waited for, if the user set --timeout: work that
-// is known to be stored. The client's own patience ends a little earlier, so that
-// an unreachable cluster shows as such.
-func (a *app) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+// waitContext limits waiting for jobs to --timeout if the user set it. It ends
+// after the client's own timeout, so that an unreachable cluster is reported as
+// such.
+func (a *app) waitContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !a.timeoutSet {
 		return context.WithCancel(ctx)
 	}
-	const later = 250 * time.Millisecond
-	return context.WithTimeoutCause(ctx, a.timeout+later, errWaited)
+	const margin = 250 * time.Millisecond
+	return context.WithTimeoutCause(ctx, a.timeout+margin, errWaitTimeout)
 }
 
-// print writes a document in the form that the user wants: as JSON or YAML, or
-// by table for people.
-func (a *app) print(doc any, table func(w io.Writer) error) error {
-	switch a.output {
-	case outputJSON:
-		return show.WriteJSON(a.out, doc)
-	case outputYAML:
-		return show.WriteYAML(a.out, doc)
+// print writes a view in the format of --output.
+func (a *app) print(v view) error { return a.write(a.format(v)) }
+
+// write writes formatted output, or returns the error of formatting it.
+func (a *app) write(text []byte, err error) error {
+	if err != nil {
+		return err
 	}
-	return table(a.out)
-}
-
-// ids prints ids, one a line, for -q.
-func (a *app) ids(ids []string) error {
-	for _, id := range ids {
-		if _, err := fmt.Fprintln(a.out, show.Clean(id)); err != nil {
-			return fmt.Errorf("writing: %w", err)
-		}
+	if _, err := a.out.Write(text); err != nil {
+		return fmt.Errorf("writing: %w", err)
 	}
 	return nil
 }
 
-// say writes a line to standard error, unless -q. Its failure is of no
-// consequence for the work.
-func (a *app) say(format string, args ...any) {
+func (a *app) format(v view) ([]byte, error) {
+	switch a.output {
+	case outputJSON:
+		text, err := document.MarshalIndent(v.doc)
+		return append(text, '\n'), err
+	case outputYAML:
+		return show.YAML(v.doc)
+	case outputTable:
+	}
+	p := show.NewPrinter(a.colored(a.out), a.now())
+	v.text(p)
+	return p.Bytes(), nil
+}
+
+// printIDs prints one ID per line.
+func (a *app) printIDs(ids []string) error {
+	p := show.NewPrinter(false, a.now())
+	for _, id := range ids {
+		p.Line("%s", show.Clean(id))
+	}
+	return a.write(p.Bytes(), nil)
+}
+
+// note writes a line to standard error unless -q is set.
+func (a *app) note(format string, args ...any) {
 	if !a.quiet {
-		_, _ = fmt.Fprintf(a.err, format+"\n", args...)
+		a.warn(format, args...)
 	}
 }
 
-// people tells whether standard output is for people.
-func (a *app) people() bool { return a.output == outputTable }
+// warn writes a line to standard error. A command doesn't fail if this does.
+func (a *app) warn(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, format+"\n", args...)
+}
 
-// paint tells whether w is to be coloured.
-func (a *app) paint(w io.Writer) show.Paint {
+// textOutput reports whether standard output is for people.
+func (a *app) textOutput() bool { return a.output == outputTable }
+
+// summaryWriter is standard output, or standard error if standard output has a
+// document.
+func (a *app) summaryWriter() io.Writer {
+	if a.textOutput() {
+		return a.out
+	}
+	return a.err
+}
+
+// colored reports whether output to w is colored.
+func (a *app) colored(w io.Writer) bool {
 	switch a.color {
-	case "always":
+	case colorAlways:
 		return true
-	case "never":
+	case colorNever:
 		return false
+	case colorAuto:
 	}
 	if a.getenv("NO_COLOR") != "" {
 		return false
@@ -120,31 +174,23 @@ func (a *app) paint(w io.Writer) show.Paint {
 			return true
 		}
 	}
-	return show.Paint(isTerminal(w) && a.getenv("TERM") != "dumb")
+	return isTerminal(w) && a.getenv("TERM") != "dumb"
 }
 
-// isTerminal tells whether a stream, of input or output, is a terminal.
+// isTerminal reports whether a stream, input or output, is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // file descriptors are small
 }
 
-// jobID checks that s can be the id of a job: a decimal number.
-func jobID(s string) (string, error) {
-	if n, err := strconv.ParseUint(s, 10, 64); err != nil || n == 0 {
-		return "", &client.Error{Kind: client.ErrNotFound, Message: fmt.Sprintf("no job has the id %q: ids are numbers like 42", s)}
+// collect reads all values of a listing. It returns the first error.
+func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
+	all := []T{}
+	for v, err := range seq {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
 	}
-	return s, nil
-}
-
-// taskRef takes JOB or JOB/TASK apart.
-func taskRef(s string) (job, task string, err error) {
-	job, task, found := strings.Cut(s, "/")
-	if job, err = jobID(job); err != nil {
-		return "", "", err
-	}
-	if found && task == "" {
-		return "", "", &client.Error{Kind: client.ErrNotFound, Message: fmt.Sprintf("%q names no task: write JOB/TASK, like 42/fetch", s)}
-	}
-	return job, task, nil
+	return all, nil
 }

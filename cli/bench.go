@@ -8,232 +8,181 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dtask/dtask/cli/bench"
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
 
-// benchLabel is the label by which the jobs of one run are known.
-const benchLabel = "bench-run"
-
-// benchFlags are those of `bench`.
-type benchFlags struct {
-	tasks, jobs, perJob int // tasks 0: until duration is over
-	payload             int
-	kind                string
-	shape               shape
-	width               int
-	rate                float64 // tasks a second; 0 = as fast as they are taken
-	duration            time.Duration
-	clients             int
-	batch               int // jobs in a call
-	sample              int // tasks whose times are asked for
-}
-
 func newBench(a *app) *cobra.Command {
-	f := benchFlags{}
+	var cfg bench.Config
+	var taskType string
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure how many tasks a second the cluster brings to their end, and how fast each",
-		Long: `Submit jobs of tasks that do nothing, and wait for them. Tasks per second count
+		Short: "Measure throughput and task latency",
+		Long: `Submit jobs of tasks that do nothing, and wait for them. Tasks per second are measured
 from the start of the first submission to the end of the last job.
 
---shape says how the tasks of a job hang together: independent, in a chain, or in
-levels of --width tasks that depend on two of the level before (wide). --rate
-submits so many tasks per second in the place of as many as are taken, and counts
-a submission from when it was due; --duration goes on for so long.
+--shape sets the dependencies of a job's tasks: independent, a chain, or levels of
+--width tasks that depend on two tasks of the previous level (wide). --rate submits this
+many tasks per second, and measures a submission from the time at which it was due.
 
-Ready to running is from when the last dependency had ended, or the job was
-accepted, until the task began; end to end is from when the job was accepted until
-the task had ended. Both are by the leader's clock, in milliseconds, for a sample
-of the tasks; the beginning is counted back from when the leader heard of the
-end, so that the first is too long rather than too short. The counters are those
-of all coordinators together, their difference over the run.
+"Ready to running" starts when a task's last dependency completes, or when its job is
+accepted. "End to end" starts when the job is accepted and ends when the task completes.
+Both are measured by the leader's clock for a sample of the tasks. A start time is
+derived from the time at which the leader received the task's outcome, so "ready to
+running" is an upper bound. Counters are sums over all coordinators for the run.
 
-Ctrl-C cancels the jobs that have not ended.`,
+Ctrl-C cancels the unfinished jobs.`,
 		Example: `  dtaskctl bench
   dtaskctl bench --tasks 200000 -o json
   dtaskctl bench --tasks 50000 --tasks-per-job 10 --payload 1024
   dtaskctl bench --tasks 50000 --tasks-per-job 10 --batch 100
   dtaskctl bench --shape wide --width 100 --tasks 100000
   dtaskctl bench --rate 50000 --duration 30s`,
-		Args: atMost(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.complete(cmd.Flags()); err != nil {
-				return &usageError{err: err, command: cmd.CommandPath()}
-			}
-			ctx, cancel := a.waiting(cmd.Context())
-			defer cancel()
-			return a.bench(ctx, f)
-		},
+		Args: noArgs,
 	}
 	fl := cmd.Flags()
-	fl.IntVar(&f.tasks, "tasks", 200_000, "`N` tasks in all (default with --duration: no end of them)")
-	fl.IntVar(&f.jobs, "jobs", 0, "in `N` jobs of the same size")
-	fl.IntVar(&f.perJob, "tasks-per-job", 0, "in jobs of `N` tasks (default 10000; of a chain 100; with --rate 10 ms worth of it)")
-	fl.IntVar(&f.clients, "clients", 8, "`N` submissions at a time")
-	fl.IntVar(&f.batch, "batch", 1, "`N` jobs in one call")
-	fl.IntVar(&f.sample, "sample", usualSample, "ask for the times of `N` tasks, of 200 jobs at most; 0: of none")
-	fl.IntVar(&f.payload, "payload", 32, "with `BYTES` of payload each")
-	fl.StringVar(&f.kind, "type", "noop", "of this handler `TYPE`")
-	fl.StringVar((*string)(&f.shape), "shape", string(shapeIndependent), "`SHAPE` of a job: independent, chain or wide")
-	fl.IntVar(&f.width, "width", 100, "`N` tasks in each level of a wide job")
-	fl.Float64Var(&f.rate, "rate", 0, "submit `N` tasks per second; 0: as many as are taken")
-	fl.DurationVar(&f.duration, "duration", 0, "go on for this long, such as 30s")
+	bind(fl, &cfg.Tasks, "tasks", "200000", "total number `N` of tasks (unlimited with --duration)", integer[int](1, math.MaxInt32))
+	bind(fl, &cfg.Jobs, "jobs", "", "number `N` of jobs of equal size", integer[int](1, math.MaxInt32))
+	bind(fl, &cfg.JobSize, "tasks-per-job", "", "number `N` of tasks in a job (default 10000; 100 for chains; 10 ms of tasks with --rate)", integer[int](1, maxJobTasks))
+	bind(fl, &cfg.Clients, "clients", "8", "number `N` of concurrent submissions", integer[int](1, bench.MaxClients))
+	bind(fl, &cfg.Batch, "batch", "1", "number `N` of jobs in one call", integer[int](1, bench.MaxBatch))
+	bind(fl, &cfg.Sample, "sample", "100000", "number `N` of tasks, in at most 200 jobs, to measure latency (0 = none)", integer[int](0, math.MaxInt32))
+	bind(fl, &cfg.PayloadSize, "payload", "32", "payload size in `BYTES`", integer[int](0, spec.MaxPayload))
+	fl.StringVar(&taskType, "type", "noop", "handler `TYPE` of the tasks")
+	bindEnum(cmd, fl, &cfg.Shape, "shape", "", "`SHAPE` of the jobs", bench.Independent, bench.Chain, bench.Wide)
+	bind(fl, &cfg.Width, "width", "100", "number `N` of tasks in each level of a wide job", integer[int](1, maxJobTasks))
+	bind(fl, &cfg.Rate, "rate", "", "submission rate, `N` tasks per second (0 = unlimited)", parseRate)
+	bind(fl, &cfg.Duration, "duration", "", "`DURATION` of the submissions, such as 30s", duration(0, math.MaxInt64))
 	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "payload-size" {
 			name = "payload"
 		}
 		return pflag.NormalizedName(name)
 	})
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if err := completeBench(&cfg, fl); err != nil {
+			return usage(err)
+		}
+		return nil
+	}
+	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+		var err error
+		if cfg.Template, err = a.benchTemplate(cfg, taskType); err != nil {
+			return view{}, err
+		}
+		ctx, cancel := a.waitContext(ctx)
+		defer cancel()
+		return a.bench(ctx, c, cfg)
+	})
 	return cmd
 }
 
-// complete checks the flags and works out how many tasks a job has, and how
-// many jobs there are; no end of jobs is 0.
-func (f *benchFlags) complete(given *pflag.FlagSet) error {
-	switch {
-	case f.tasks < 1 || f.jobs < 0 || f.perJob < 0 || f.width < 1:
-		return errors.New("--tasks, --jobs, --tasks-per-job and --width are numbers above zero")
-	case f.jobs > 0 && f.perJob > 0:
-		return errors.New("--jobs and --tasks-per-job exclude each other")
-	case f.jobs > f.tasks:
-		return fmt.Errorf("--jobs %d is more than --tasks %d", f.jobs, f.tasks)
-	case f.payload < 0 || f.payload > spec.MaxPayload:
-		return fmt.Errorf("--payload %d is not from 0 to %d", f.payload, spec.MaxPayload)
-	case f.clients < 1 || f.clients > mostClients:
-		return fmt.Errorf("--clients %d is not from 1 to %d", f.clients, mostClients)
-	case f.batch < 1 || f.batch > mostBatch:
-		return fmt.Errorf("--batch %d is not from 1 to %d", f.batch, mostBatch)
-	case f.sample < 0:
-		return fmt.Errorf("--sample %d is negative", f.sample)
-	case f.rate < 0 || math.IsInf(f.rate, 0) || math.IsNaN(f.rate):
-		return fmt.Errorf("--rate %v is not a number of at least zero", f.rate)
-	case !f.shape.known():
-		return fmt.Errorf("--shape %q is not independent, chain or wide", f.shape)
-	case f.duration < 0:
-		return fmt.Errorf("--duration %s is negative", f.duration)
+func parseRate(text string) (float64, error) {
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || rate < 0 || math.IsInf(rate, 0) || math.IsNaN(rate) {
+		return 0, errors.New("must be a number, 0 or more")
 	}
-	endless := f.duration > 0 && !given.Changed("tasks") && f.jobs == 0
-	if f.jobs == 0 {
-		if f.perJob == 0 {
-			f.perJob = f.usualJob()
-		}
-		f.jobs = (f.tasks + f.perJob - 1) / f.perJob
+	return rate, nil
+}
+
+// completeBench derives the number of jobs and their size from the flags.
+func completeBench(cfg *bench.Config, fl *pflag.FlagSet) error {
+	if err := exclusive(fl, "jobs", "tasks-per-job"); err != nil {
+		return err
+	}
+	if cfg.Jobs > cfg.Tasks {
+		return fmt.Errorf("invalid --jobs %d: must be at most --tasks (%d)", cfg.Jobs, cfg.Tasks)
+	}
+	endless := cfg.Duration > 0 && !fl.Changed("tasks") && cfg.Jobs == 0
+	if cfg.Jobs > 0 {
+		cfg.JobSize = (cfg.Tasks + cfg.Jobs - 1) / cfg.Jobs
 	} else {
-		f.perJob = (f.tasks + f.jobs - 1) / f.jobs
+		if cfg.JobSize == 0 {
+			cfg.JobSize = defaultJobSize(cfg)
+		}
+		cfg.Jobs = (cfg.Tasks + cfg.JobSize - 1) / cfg.JobSize
 	}
-	if f.perJob > maxBatch {
-		return fmt.Errorf("a job of %d tasks is larger than %d", f.perJob, maxBatch)
+	if cfg.JobSize > maxJobTasks {
+		return fmt.Errorf("invalid --jobs %d: a job of %d tasks exceeds %d", cfg.Jobs, cfg.JobSize, maxJobTasks)
 	}
 	if endless {
-		f.tasks, f.jobs = 0, 0
+		cfg.Tasks, cfg.Jobs = 0, 0
 	}
 	return nil
 }
 
-// usualJob is how many tasks a job has if nobody said: large, but for chains,
-// whose tasks wait for one another, and at a rate, at which a large job would
-// be a burst.
-func (f *benchFlags) usualJob() int {
+// defaultJobSize is large, except for chains, whose tasks run one after another,
+// and with a rate, for which a large job would be a burst.
+func defaultJobSize(cfg *bench.Config) int {
 	n := 10_000
-	if f.shape == shapeChain {
+	if cfg.Shape == bench.Chain {
 		n = 100
 	}
-	if f.rate > 0 {
+	if cfg.Rate > 0 {
 		const jobsPerSecond = 100
-		n = min(n, max(1, int(f.rate/jobsPerSecond)))
+		n = min(n, max(1, int(cfg.Rate/jobsPerSecond)))
 	}
 	return n
 }
 
-// size is the number of tasks of job i.
-func (f *benchFlags) size(i int) int {
-	if f.jobs == 0 {
-		return f.perJob
-	}
-	n := f.tasks / f.jobs
-	if i < f.tasks%f.jobs {
-		n++
-	}
-	return n
-}
-
-// interval is the time from one job to the next at the rate; 0 = none.
-func (f *benchFlags) interval() time.Duration {
-	if f.rate == 0 {
-		return 0
-	}
-	return time.Duration(float64(f.perJob) / f.rate * float64(time.Second))
-}
-
-func (a *app) bench(ctx context.Context, f benchFlags) error {
-	template, run, err := a.benchJob(f)
-	if err != nil {
-		return err
-	}
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	if err := someWorker(ctx, c); err != nil {
-		return err
-	}
-	before, err := c.Stats(ctx)
-	if errors.Is(err, client.ErrUnreachable) {
-		before = nil // submitting waits for a leader; this does not
-	} else if err != nil {
-		return err
-	}
-	l := newLoad(a, c, f, template)
-	if err := l.run(ctx); err != nil {
-		return l.cleanUp(ctx, run, err)
-	}
-	after, err := c.Stats(ctx)
-	if err != nil {
-		after = nil
-	}
-	times, err := l.sample(ctx)
-	if err != nil {
-		return err
-	}
-	report := l.report(before, after, times)
-	if err := a.print(report, report.table); err != nil {
-		return err
-	}
-	if l.unfinished > 0 {
-		return fmt.Errorf("%s did not complete: %w", show.Plural(l.unfinished, "job"), errWorkFailed)
-	}
-	return nil
-}
-
-// benchJob makes the largest job of a run, and the name of the run.
-func (a *app) benchJob(f benchFlags) (*dtaskv1.JobSpec, string, error) {
+// benchTemplate makes the largest job of a run, with a random name of the run.
+func (a *app) benchTemplate(cfg bench.Config, taskType string) (*dtaskv1.JobSpec, error) {
 	opts := a.specOptions()
 	opts.MaxPayload = spec.MaxPayload
-	job, err := spec.Single(spec.SingleTask{
-		Type: f.kind, Payload: bytes.Repeat([]byte("x"), f.payload), Name: "bench", Options: opts,
-	})
+	job, err := spec.Single(spec.SingleTask{Type: taskType, Payload: bytes.Repeat([]byte("x"), cfg.PayloadSize), Name: "bench", Options: opts})
 	if err != nil {
-		return nil, "", &usageError{err: err, command: "dtaskctl bench"}
+		return nil, usage(err)
 	}
-	job.Tasks = f.shape.tasks(job.GetTasks()[0], f.size(0), f.width)
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails
-	run := hex.EncodeToString(id[:])
-	job.Header.Labels = map[string]string{benchLabel: run}
-	return job, run, nil
+	size := cfg.JobSize
+	if cfg.Jobs > 0 {
+		size = (cfg.Tasks + cfg.Jobs - 1) / cfg.Jobs
+	}
+	job.Tasks = repeatTask(job.GetTasks()[0], size)
+	for i, t := range job.GetTasks() {
+		t.Dependencies = cfg.Shape.Dependencies(i, cfg.Width)
+	}
+	var run [8]byte
+	_, _ = rand.Read(run[:]) // never fails
+	job.Header.Labels = map[string]string{bench.Label: hex.EncodeToString(run[:])}
+	return job, nil
 }
 
-// someWorker is an error unless a worker is there to take tasks.
-func someWorker(ctx context.Context, c *client.Client) error {
+func (a *app) bench(ctx context.Context, c *client.Client, cfg bench.Config) (view, error) {
+	if err := requireWorker(ctx, c); err != nil {
+		return view{}, err
+	}
+	p := a.newProgress("bench")
+	cfg.Progress = func(completed, total int64) { p.update(step{done: completed, total: total}) }
+	load := bench.New(c, cfg)
+	err := load.Run(ctx)
+	p.end()
+	if err != nil {
+		n, failed := load.Cancel(ctx)
+		if failed != nil {
+			return view{}, withHint(err, "some jobs may still be running: run dtaskctl list --label %s=%s", bench.Label, cfg.Template.GetHeader().GetLabels()[bench.Label])
+		}
+		return view{}, withHint(err, "cancelled %s of this run", show.Plural(n, "job"))
+	}
+	report, err := load.Report(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	if n := load.Unfinished(); n > 0 {
+		err = &commandError{err: fmt.Errorf("%s did not complete", show.Plural(n, "job")), code: exitFailed}
+	}
+	return view{report, func(p *show.Printer) { p.Bench(report) }}, err
+}
+
+// requireWorker is an error unless a worker is up.
+func requireWorker(ctx context.Context, c *client.Client) error {
 	for w, err := range c.Workers(ctx, client.WorkerFilter{}) {
 		if err != nil {
 			return err
@@ -242,8 +191,6 @@ func someWorker(ctx context.Context, c *client.Client) error {
 			return nil
 		}
 	}
-	return &hintedError{
-		err:  &client.Error{Kind: client.ErrRefused, Message: "no worker is up: nothing would ever be done"},
-		hint: "start one with dtask-worker --join HOST:PORT; dtaskctl worker list shows those that are known",
-	}
+	return withHint(&client.Error{Kind: client.ErrRefused, Message: "no worker is up"},
+		"start one with dtask-worker --join HOST:PORT; dtaskctl worker list shows the known workers")
 }

@@ -6,15 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/internal/document"
 )
 
 // benchSetup returns a fake cluster and an app that knows it.
 func benchSetup(t *testing.T, leader *fakeLeader) (a *app, stdout, stderr interface{ String() string }) {
 	t.Helper()
-	addr, done, err := serve(leader, leader)
+	addr, done, err := leader.serve()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +36,7 @@ func TestAnInterruptedBenchCancelsItsJobsAndNoOthers(t *testing.T) {
 	if got := <-code; got != exitInterrupted {
 		t.Errorf("got exit code %d, want %d", got, exitInterrupted)
 	}
-	if got := stderr.String(); !strings.Contains(got, "interrupted\nhint: 3 jobs of this run cancelled\n") {
+	if got := stderr.String(); !strings.Contains(got, "interrupted\nhint: cancelled 3 jobs of this run\n") {
 		t.Errorf("got %q", got)
 	}
 	slices.Sort(leader.cancelled)
@@ -68,14 +67,14 @@ func TestABenchTellsHowLongTasksTook(t *testing.T) {
 	if got := run(t.Context(), []string{"bench", "--tasks", "10", "--jobs", "2", "-o", "json"}, a); got != exitOK {
 		t.Fatalf("got exit code %d", got)
 	}
-	var r benchReport
+	var r document.Bench
 	if err := json.Unmarshal([]byte(stdout.String()), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Begin == nil || *r.Begin != (spread{3, 3, 3}) {
-		t.Errorf("ready to running: got %+v", r.Begin)
+	if r.ReadyToRunning == nil || *r.ReadyToRunning != (document.Distribution{P50: 3, P99: 3, Max: 3}) {
+		t.Errorf("ready to running: got %+v", r.ReadyToRunning)
 	}
-	if r.EndToEnd == nil || *r.EndToEnd != (spread{5, 5, 5}) || r.Sampled != 10 {
+	if r.EndToEnd == nil || *r.EndToEnd != (document.Distribution{P50: 5, P99: 5, Max: 5}) || r.Sampled != 10 {
 		t.Errorf("end to end: got %+v of %d", r.EndToEnd, r.Sampled)
 	}
 	if r.Submit == nil || r.Submit.Max < r.Submit.P50 || r.Submit.P50 <= 0 {
@@ -89,49 +88,11 @@ func TestARateAndADurationSayHowManyJobsThereAre(t *testing.T) {
 	if got := run(t.Context(), []string{"bench", "--rate", "1000", "--tasks-per-job", "10", "--duration", "50ms", "-o", "json"}, a); got != exitOK {
 		t.Fatalf("got exit code %d", got)
 	}
-	var r benchReport
+	var r document.Bench
 	if err := json.Unmarshal([]byte(stdout.String()), &r); err != nil {
 		t.Fatal(err)
 	}
 	if r.Jobs != 5 || r.Tasks != 50 {
 		t.Errorf("got %d jobs with %d tasks, want 5 with 50", r.Jobs, r.Tasks)
-	}
-}
-
-func TestShapesOfJobs(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		shape shape
-		width int
-		want  [][]uint32
-	}{
-		{shapeIndependent, 2, [][]uint32{nil, nil, nil, nil, nil}},
-		{shapeChain, 2, [][]uint32{nil, {0}, {1}, {2}, {3}}},
-		{shapeWide, 2, [][]uint32{nil, nil, {0, 1}, {0, 1}, {2, 3}}},
-		{shapeWide, 3, [][]uint32{nil, nil, nil, {0, 1}, {1, 2}, {1, 2}, {3, 4}}},
-		{shapeWide, 1, [][]uint32{nil, {0}, {1}}},
-	} {
-		for i, task := range tt.shape.tasks(&dtaskv1.TaskSpec{Id: "t"}, len(tt.want), tt.width) {
-			if got := task.GetDependencies(); !slices.Equal(got, tt.want[i]) {
-				t.Errorf("%s, width %d, task %d: got %v, want %v", tt.shape, tt.width, i, got, tt.want[i])
-			}
-		}
-	}
-}
-
-func TestASpreadIsOfNearestRanks(t *testing.T) {
-	t.Parallel()
-	var took []time.Duration
-	for i := range 200 {
-		took = append(took, time.Duration(200-i)*time.Millisecond)
-	}
-	if got := spreadOf(took); *got != (spread{P50: 100, P99: 198, Max: 200}) {
-		t.Errorf("got %+v", got)
-	}
-	if got := spreadOf([]time.Duration{time.Millisecond}); *got != (spread{1, 1, 1}) {
-		t.Errorf("of one: got %+v", got)
-	}
-	if got := spreadOf(nil); got != nil {
-		t.Errorf("of none: got %+v", got)
 	}
 }

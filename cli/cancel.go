@@ -1,71 +1,62 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
-	"io"
+	"context"
 
 	"github.com/spf13/cobra"
-)
 
-// cancelled is what `cancel` prints.
-type cancelled struct {
-	ID      string `json:"id"` // as given: 42 or 42/fetch
-	Already bool   `json:"already"`
-}
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
+)
 
 func newCancel(a *app) *cobra.Command {
 	var reason string
 	var now bool
 	cmd := &cobra.Command{
 		Use:   "cancel JOB[/TASK]",
-		Short: "Cancel a job, or one task of it; running commands are killed",
-		Long: `Cancel a job, one task of it, or the tasks of an array (JOB/ARRAY) that have not
-ended. Running commands are killed. The clean-up
-tasks of a job (finally: true) still run; the job is cancelled once they have
-ended. --now ends them as well. Cancelling twice is harmless.`,
+		Short: "Cancel a job or a task",
+		Long: `Cancel a job, one of its tasks, or the unfinished tasks of an array (JOB/ARRAY).
+Running commands are killed. The job's cleanup tasks (finally: true) still run, and
+the job is cancelled after they finish; --now ends them too. Repeating the command
+has no further effect.`,
 		Example: `  dtaskctl cancel 42
   dtaskctl cancel 42 --now
   dtaskctl cancel 42/fetch --reason "wrong input"
   dtaskctl cancel '42/map[17]'`,
-		Args: oneArgument,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			job, task, err := taskRef(args[0])
+		Args: oneArg,
+		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+			job, task, err := parseRef(args[0])
 			if err != nil {
-				return err
+				return view{}, err
 			}
-			if now && task != "" {
-				return &usageError{err: errors.New("--now is for a whole job: leave the task out"), command: cmd.CommandPath()}
+			var already bool
+			switch {
+			case now && task != "":
+				return view{}, usagef("--now requires a whole job: use JOB instead of JOB/TASK")
+			case now:
+				already, err = c.CancelNow(ctx, job, reason)
+			default:
+				already, err = c.Cancel(ctx, job, task, reason)
 			}
-			c, err := a.client()
 			if err != nil {
-				return err
+				return view{}, err
 			}
-			defer func() { _ = c.Close() }()
-			cancel := func() (bool, error) { return c.Cancel(cmd.Context(), job, task, reason) }
-			if now {
-				cancel = func() (bool, error) { return c.CancelNow(cmd.Context(), job, reason) }
+			line := refNoun(task) + " " + args[0] + " cancelled"
+			if already {
+				line += " earlier"
 			}
-			already, err := cancel()
-			if err != nil {
-				return err
-			}
-			return a.print(cancelled{ID: args[0], Already: already}, func(w io.Writer) error {
-				noun, verb := "job", "cancelled"
-				if task != "" {
-					noun = "task"
-				}
-				if already {
-					verb = "was cancelled before"
-				}
-				if _, err := fmt.Fprintf(w, "%s %s %s\n", noun, args[0], verb); err != nil {
-					return fmt.Errorf("writing: %w", err)
-				}
-				return nil
-			})
-		},
+			return lines(document.Cancellation{ID: args[0], Already: already}, line), nil
+		}),
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why; shown in the status")
-	cmd.Flags().BoolVar(&now, "now", false, "end the job's clean-up tasks as well")
+	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` shown in the status")
+	cmd.Flags().BoolVar(&now, "now", false, "end the job's cleanup tasks too")
 	return cmd
+}
+
+// refNoun is what a reference with this task ID names.
+func refNoun(task string) string {
+	if task == "" {
+		return "job"
+	}
+	return "task"
 }

@@ -1,11 +1,15 @@
-// Package cli is dtaskctl: one noun a file or more, one verb a file.
+// Package cli implements dtaskctl: one noun per file, and one file per verb of a
+// noun.
 //
-// Every command takes its streams from an app, asks the cluster through package
-// client, and prints through package show: data on standard output, all else on
-// standard error. With -o json standard output is one JSON document and nothing
-// else. A command returns an error; exit.go alone turns it into an exit code and
-// into the lines what, why and what next.
+//	main ─► root ─► command ─► client ─► cluster
+//	                   │
+//	                   └─► document (-o json, yaml) or show (text) ─► standard output
 //
-// It starts no goroutines but those of a progress bar and of bench, and waits
-// for them.
+// A command validates its flags and arguments, calls the cluster through package
+// client, and returns a view: a document for programs and text for people. The
+// data goes to standard output; progress, hints and errors go to standard error.
+// With -o json, standard output is one JSON document and nothing else. A command
+// returns an error; exit.go alone turns it into an exit code, a message and a hint.
+//
+// Only progress bars and bench start goroutines, and both wait for them.
 package cli

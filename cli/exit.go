@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,126 +22,121 @@ const (
 	exitConflict    = 5
 	exitRefused     = 6
 	exitUnreachable = 7
-	exitWaited      = 8
+	exitWaitTimeout = 8
 	exitInterrupted = 130
 )
 
-var (
-	// errWorkFailed is returned when the work that was waited for, or whose
-	// result was asked for, ended other than well; the caller reports it.
-	errWorkFailed = errors.New("the work failed")
-	// errWaited is returned when --timeout passed while the work went on; the
-	// user may wait again.
-	errWaited = errors.New("timed out waiting for the work")
-)
+// errWaitTimeout is returned when --timeout passed before a job finished; the
+// user may wait again.
+var errWaitTimeout = errors.New("timed out waiting for the job")
 
-// A usageError is a command line that makes no sense.
-type usageError struct {
-	err     error
-	command string // as typed, for the hint
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-// A hintedError says what to do next better than the table can.
-type hintedError struct {
+// A commandError is an error with an exit code, a hint, or both of its own.
+type commandError struct {
 	err  error
-	hint string
+	code int    // 0 = by the table
+	hint string // empty = by the table
 }
 
-func (e *hintedError) Error() string { return e.err.Error() }
-func (e *hintedError) Unwrap() error { return e.err }
+func (e *commandError) Error() string { return e.err.Error() }
+func (e *commandError) Unwrap() error { return e.err }
 
-// outcomes is the one table from errors to exit codes and to what to do next.
-// The first that fits counts.
-var outcomes = []struct {
+// usage marks an error as a fault of the command line.
+func usage(err error) error { return &commandError{err: err, code: exitUsage} }
+
+func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
+
+// withHint adds a hint to an error.
+func withHint(err error, format string, args ...any) error {
+	return &commandError{err: err, hint: fmt.Sprintf(format, args...)}
+}
+
+// exitTable maps errors to exit codes and hints. The first match applies.
+var exitTable = []struct {
 	err  error
 	code int
 	hint string
 }{
-	{errWorkFailed, exitFailed, ""},
-	{errWaited, exitWaited, "the work goes on: wait again with dtaskctl wait, or give a longer --timeout"},
+	{errWaitTimeout, exitWaitTimeout, "the job is still running: run dtaskctl wait, or set a longer --timeout"},
 	{client.ErrInvalid, exitUsage, ""},
-	{client.ErrNotFound, exitNotFound, "dtaskctl list shows the jobs, dtaskctl status JOB the tasks of one"},
-	{client.ErrConflict, exitConflict, "dtaskctl status JOB shows how it stands"},
-	{client.ErrBusy, exitRefused, "nothing happened: try again later, or give a longer --timeout"},
+	{client.ErrNotFound, exitNotFound, "dtaskctl list shows jobs; dtaskctl status JOB shows the tasks of a job"},
+	{client.ErrConflict, exitConflict, "dtaskctl status JOB shows the current state"},
+	{client.ErrBusy, exitRefused, "nothing was changed: retry later, or set a longer --timeout"},
 	{client.ErrRefused, exitRefused, ""},
-	{client.ErrCompacted, exitRefused, "what changed since then is not known any more: watch without --from"},
-	{client.ErrUnreachable, exitUnreachable, "is a coordinator running there? --addr HOST:PORT[,…] or DTASK_ADDR names others; --timeout waits longer"},
+	{client.ErrCompacted, exitRefused, "older changes are no longer available: run watch without --from"},
+	{client.ErrUnreachable, exitUnreachable, "check that a coordinator is running at this address; --addr or DTASK_ADDR sets others"},
 	{context.Canceled, exitInterrupted, ""},
 }
 
-// explain tells the user about an error and returns the exit code.
-func (a *app) explain(ctx context.Context, err error) int {
+// explain prints an error with a hint and returns the exit code.
+func (a *app) explain(ctx context.Context, command string, err error) int {
+	own, ok := errors.AsType[*commandError](err)
+	if !ok {
+		own = new(commandError)
+	}
 	if ctx.Err() != nil {
-		a.line("dtaskctl: interrupted")
-		a.hint(err, "")
+		a.report("interrupted", nil, own.hint)
 		return exitInterrupted
 	}
-	if usage, ok := errors.AsType[*usageError](err); ok {
-		a.line("dtaskctl: %s", show.Clean(firstLine(usage.Error())))
-		a.line("hint: %s --help tells how to use it", usage.command)
+	if own.code == exitUsage {
+		a.report(firstLine(err.Error()), nil, "run "+command+" --help for usage")
 		return exitUsage
 	}
 	if faults, ok := errors.AsType[spec.Faults](err); ok {
-		for _, f := range faults.Lines() {
-			a.line("%s", show.Clean(f))
+		for _, line := range faults.Lines() {
+			a.warn("%s", show.Clean(line))
 		}
 		return exitJobFile
 	}
-	code, hint := exitFailed, ""
-	_, file := errors.AsType[*jobFileError](err)
-	for _, o := range outcomes {
-		if errors.Is(err, o.err) {
-			code, hint = o.code, o.hint
+	code, hint := classify(err)
+	message, faults := err.Error(), []string(nil)
+	if details, ok := errors.AsType[*client.Error](err); ok && len(details.Faults) > 0 {
+		message, faults = details.Message, details.Faults
+	}
+	a.report(message, faults, cmp.Or(own.hint, hint))
+	return cmp.Or(own.code, code)
+}
+
+// classify returns the exit code and the hint for an error.
+func classify(err error) (code int, hint string) {
+	code = exitFailed
+	for _, row := range exitTable {
+		if errors.Is(err, row.err) {
+			code, hint = row.code, row.hint
 			break
 		}
 	}
-	if file {
-		code = exitJobFile
+	switch details, ok := errors.AsType[*client.Error](err); {
+	case !ok:
+	case details.Kind == nil:
+		code, hint = exitUnreachable, "see the coordinator's log for details"
+	case details.Kind == client.ErrUnreachable && details.Key != "" && details.Unknown: //nolint:errorlint // the kind itself
+		hint = "the job may have been submitted: to submit it once, repeat with --idempotency-key " + details.Key
 	}
-	details, ok := errors.AsType[*client.Error](err)
-	if ok && details.Kind == nil {
-		code, hint = exitUnreachable, "the coordinator's log says more"
-	}
-	a.line("dtaskctl: %s", show.Clean(what(err, details)))
-	if ok {
-		for _, f := range details.Faults {
-			a.line("  %s", show.Clean(f))
-		}
-		if details.Kind == client.ErrUnreachable && details.Key != "" && details.Unknown { //nolint:errorlint // the kind itself
-			hint = "the job may be stored all the same: submit again with --idempotency-key " + details.Key + " to get one job"
-		}
-	}
-	a.hint(err, hint)
-	return code
+	return code, hint
 }
 
-// what is the message of an error without the faults, which follow.
-func what(err error, details *client.Error) string {
-	if details != nil && len(details.Faults) > 0 {
-		return details.Message
-	}
-	return err.Error()
-}
-
-// hint prints what to do next: what the error itself says, or the given text.
-func (a *app) hint(err error, hint string) {
-	if h, ok := errors.AsType[*hintedError](err); ok {
-		hint = h.hint
+// report prints an error message, its faults and a hint.
+func (a *app) report(message string, faults []string, hint string) {
+	a.warn("dtaskctl: %s", show.Clean(message))
+	for _, fault := range faults {
+		a.warn("  %s", show.Clean(fault))
 	}
 	if hint != "" {
-		a.line("hint: %s", hint)
+		a.warn("hint: %s", hint)
 	}
-}
-
-// line writes a line to standard error, also with -q.
-func (a *app) line(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.err, format+"\n", args...)
 }
 
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
+}
+
+// firstError returns the first error that is not nil.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

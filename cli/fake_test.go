@@ -52,30 +52,35 @@ type fakeLeader struct {
 	fakeBench
 }
 
-// A fakeFollower redirects everything.
+// A fakeFollower redirects every call to the leader, except Status and Identify.
 type fakeFollower struct {
-	dtaskv1.UnimplementedJobServiceServer
 	dtaskv1.UnimplementedClusterServiceServer
-	dtaskv1.UnimplementedAdminServiceServer
 
 	leader string
 }
 
-// serve runs a fake on a loopback port until done is called.
-func serve(jobs dtaskv1.JobServiceServer, cluster interface {
-	dtaskv1.ClusterServiceServer
-	dtaskv1.AdminServiceServer
-},
-) (addr string, done func(), err error) {
+// serve serves a leader on a loopback port until done is called.
+func (f *fakeLeader) serve() (addr string, done func(), err error) {
+	s := grpc.NewServer()
+	dtaskv1.RegisterJobServiceServer(s, f)
+	dtaskv1.RegisterClusterServiceServer(s, f)
+	dtaskv1.RegisterAdminServiceServer(s, f)
+	return listenAndServe(s)
+}
+
+// serve serves a follower on a loopback port until done is called.
+func (f *fakeFollower) serve() (addr string, done func(), err error) {
+	s := grpc.NewServer(grpc.UnknownServiceHandler(f.redirect))
+	dtaskv1.RegisterClusterServiceServer(s, f)
+	return listenAndServe(s)
+}
+
+func listenAndServe(s *grpc.Server) (addr string, done func(), err error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
-	s := grpc.NewServer()
-	dtaskv1.RegisterJobServiceServer(s, jobs)
-	dtaskv1.RegisterClusterServiceServer(s, cluster)
-	dtaskv1.RegisterAdminServiceServer(s, cluster)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.Serve(l) }()
 	return l.Addr().String(), func() { s.Stop(); <-served }, nil
@@ -283,7 +288,7 @@ func (f *fakeLeader) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtask
 func (f *fakeLeader) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := &dtaskv1.ListJobsResponse{Incomplete: r.GetName() == "lately-rebuilt"}
+	out := &dtaskv1.ListJobsResponse{Incomplete: r.GetName() == "rebuilt"}
 	for _, j := range f.jobs {
 		if at := j.job.GetSubmittedAt(); at < r.GetSubmittedSince() || r.GetSubmittedBefore() != 0 && at >= r.GetSubmittedBefore() {
 			continue
@@ -447,40 +452,17 @@ func (f *fakeLeader) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtask
 	return &dtaskv1.IdentifyResponse{ServerId: "n1", State: "leader", LeaderId: "n1", Version: "v0.1.0"}, nil
 }
 
-func (f *fakeFollower) redirect() error {
-	return withDetail(codes.FailedPrecondition, "not the leader", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER, LeaderAddress: f.leader})
-}
-
-func (f *fakeFollower) GetJob(context.Context, *dtaskv1.GetJobRequest) (*dtaskv1.Job, error) {
-	return nil, f.redirect()
-}
-
-func (f *fakeFollower) Submit(grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
-	return f.redirect()
-}
-
-func (f *fakeFollower) SubmitMany(context.Context, *dtaskv1.SubmitManyRequest) (*dtaskv1.SubmitManyResponse, error) {
-	return nil, f.redirect()
-}
-
-func (f *fakeFollower) ListTasks(*dtaskv1.ListTasksRequest, grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
-	return f.redirect()
-}
-
-func (f *fakeFollower) WatchJob(*dtaskv1.WatchJobRequest, grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
-	return f.redirect()
-}
-
-func (f *fakeFollower) WaitJobs(*dtaskv1.WaitJobsRequest, grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]) error {
-	return f.redirect()
-}
-
 func (f *fakeFollower) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusResponse, error) {
 	return &dtaskv1.StatusResponse{Term: 4, Replica: "n2", Members: []*dtaskv1.Member{{Id: "n2", Address: "x:1", State: "candidate"}}}, nil
 }
 
 func (f *fakeFollower) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
 	return &dtaskv1.IdentifyResponse{ServerId: "n2", State: "follower", LeaderId: "n1"}, nil
+}
+
+// redirect answers the methods that the follower doesn't implement.
+func (f *fakeFollower) redirect(any, grpc.ServerStream) error {
+	return withDetail(codes.FailedPrecondition, "not the leader", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER, LeaderAddress: f.leader})
 }
 
 // closedPort is an address where nobody listens.

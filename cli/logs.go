@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,49 +16,31 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// logged is what `logs` prints as JSON.
-type logged struct {
-	ID      string `json:"id"` // 42/fetch
-	Attempt uint32 `json:"attempt"`
-	Stdout  string `json:"stdout"`
-	Stderr  string `json:"stderr"`
-}
-
 func newLogs(a *app) *cobra.Command {
 	var r client.LogsRequest
 	var stdout, stderr bool
 	cmd := &cobra.Command{
 		Use:   "logs JOB/TASK",
-		Short: "Print what a task wrote",
-		Long: `Print what an attempt of a task wrote to its standard output and standard
-error, both to standard output, as long as its worker keeps it. With --follow exit
-1 if the task has failed at the end.`,
+		Short: "Print the output of a task",
+		Long: `Print the standard output and standard error of an attempt, both to standard output.
+The worker keeps the output within a bound. With --follow, the exit code is 1 if the
+task failed.`,
 		Example: `  dtaskctl logs 42/fetch
   dtaskctl logs 42/fetch --follow
   dtaskctl logs 42/fetch --attempt 1 --stderr`,
-		Args: oneArgument,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			job, task, err := taskRef(args[0])
-			if err != nil {
-				return err
+		Args: oneArg,
+		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+			var err error
+			if r.Job, r.Task, err = parseTaskRef(args[0]); err != nil {
+				return view{}, err
 			}
-			if task == "" {
-				return &usageError{err: fmt.Errorf("%q names no task: write JOB/TASK, like %s/fetch", args[0], job), command: cmd.CommandPath()}
-			}
-			r.Job, r.Task = job, task
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			defer func() { _ = c.Close() }()
 			var out, errs strings.Builder
-			r.Stdout, r.Stderr = io.Writer(&out), io.Writer(&errs)
-			if a.people() {
-				w := a.out
-				if isTerminal(w) {
-					w = harmless{w}
+			r.Stdout, r.Stderr = &out, &errs
+			if a.textOutput() {
+				r.Stdout, r.Stderr = a.out, a.out
+				if isTerminal(a.out) {
+					r.Stdout, r.Stderr = escapeFilter{a.out}, escapeFilter{a.out}
 				}
-				r.Stdout, r.Stderr = w, w
 			}
 			if stdout && !stderr {
 				r.Stderr = nil
@@ -64,58 +48,52 @@ error, both to standard output, as long as its worker keeps it. With --follow ex
 			if stderr && !stdout {
 				r.Stdout = nil
 			}
-			attempt, err := c.Logs(cmd.Context(), r)
+			attempt, err := c.Logs(ctx, r)
+			if errors.Is(err, client.ErrNotFound) {
+				return view{}, withHint(err, "workers keep output within a bound; dtaskctl status %s shows the tasks and their attempts", r.Job)
+			}
 			if err != nil {
-				return noLogs(err, args[0])
+				return view{}, err
 			}
-			if !a.people() {
-				if err := a.print(logged{ID: args[0], Attempt: attempt, Stdout: out.String(), Stderr: errs.String()}, nil); err != nil {
-					return err
-				}
+			var v view
+			if !a.textOutput() {
+				v.doc = document.Logs{ID: args[0], Attempt: attempt, Stdout: out.String(), Stderr: errs.String()}
 			}
-			if !r.Follow {
-				return nil
+			if r.Follow {
+				err = taskError(ctx, c, r.Job, r.Task)
 			}
-			for t, err := range c.Tasks(cmd.Context(), job, client.TaskFilter{Task: task}) {
-				if err != nil {
-					return err
-				}
-				if wentWrong(t.GetState()) {
-					return fmt.Errorf("task %s %s: %w: %s", args[0], document.TaskState(t.GetState()), errWorkFailed, t.GetError())
-				}
-			}
-			return nil
-		},
+			return v, err
+		}),
 	}
 	fl := cmd.Flags()
-	fl.Uint32Var(&r.Attempt, "attempt", 0, "of attempt `N`; 0 = the last")
-	fl.BoolVarP(&r.Follow, "follow", "f", false, "go on until the attempt has ended")
-	fl.BoolVar(&stdout, "stdout", false, "only its standard output")
-	fl.BoolVar(&stderr, "stderr", false, "only its standard error")
+	bind(fl, &r.Attempt, "attempt", "", "attempt number `N` (0 = the last)", integer[uint32](0, math.MaxUint32))
+	fl.BoolVarP(&r.Follow, "follow", "f", false, "continue until the attempt finishes")
+	fl.BoolVar(&stdout, "stdout", false, "only standard output")
+	fl.BoolVar(&stderr, "stderr", false, "only standard error")
 	return cmd
 }
 
-// noLogs says what can be done about logs that are not there.
-func noLogs(err error, ref string) error {
-	if errors.Is(err, client.ErrNotFound) {
-		job, _, _ := strings.Cut(ref, "/")
-		return &hintedError{err: err, hint: "logs stay on the worker within a bound; dtaskctl status " + job + " shows the tasks and their attempts"}
+// taskError is an error if a task has failed, died, been lost or been cancelled.
+func taskError(ctx context.Context, c *client.Client, job, id string) error {
+	for t, err := range c.Tasks(ctx, job, client.TaskFilter{Task: id}) {
+		if err != nil {
+			return err
+		}
+		switch t.GetState() { //nolint:exhaustive // only states of failure
+		case dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD,
+			dtaskv1.TaskState_TASK_STATE_LOST, dtaskv1.TaskState_TASK_STATE_CANCELLED:
+			return &commandError{err: fmt.Errorf("task %s/%s %s: %s", job, id, document.TaskState(t.GetState()), t.GetError()), code: exitFailed}
+		}
 	}
-	return err
+	return nil
 }
 
-// wentWrong tells whether a task ended other than well.
-func wentWrong(s dtaskv1.TaskState) bool {
-	return s == dtaskv1.TaskState_TASK_STATE_FAILED || s == dtaskv1.TaskState_TASK_STATE_DEAD ||
-		s == dtaskv1.TaskState_TASK_STATE_LOST || s == dtaskv1.TaskState_TASK_STATE_CANCELLED
-}
+// An escapeFilter removes terminal escape sequences. Of a sequence that two writes
+// split it removes only the start, which makes the rest harmless too.
+type escapeFilter struct{ w io.Writer }
 
-// harmless writes text without terminal escape sequences. One that is cut by
-// the border of two writes loses its beginning only, and is harmless then too.
-type harmless struct{ w io.Writer }
-
-func (h harmless) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(h.w, show.CleanText(string(p))); err != nil {
+func (f escapeFilter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(f.w, show.CleanText(string(p))); err != nil {
 		return 0, fmt.Errorf("writing: %w", err)
 	}
 	return len(p), nil

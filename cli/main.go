@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Main runs dtaskctl with these arguments, without the program's name, and
-// returns its exit code. When ctx is done, the command stops with 130.
+// Main runs dtaskctl with these arguments, which exclude the program's name, and
+// returns its exit code. When ctx is done, the command stops and the code is 130.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return run(ctx, args, &app{in: stdin, out: stdout, err: stderr, getenv: os.Getenv, now: time.Now})
 }
 
-// run is Main with its surroundings given.
+// run is Main in a given environment.
 func run(ctx context.Context, args []string, a *app) int {
-	root := newRoot(a) //nolint:contextcheck // cobra hands the context down
+	root := newRoot(a) //nolint:contextcheck // cobra passes the context on
 	root.SetArgs(args)
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -25,7 +25,7 @@ func run(ctx context.Context, args []string, a *app) int {
 		return exitOK
 	}
 	if !a.started {
-		err = &usageError{err: err, command: cmd.CommandPath()}
+		err = usage(err)
 	}
-	return a.explain(ctx, err)
+	return a.explain(ctx, cmd.CommandPath(), err)
 }

@@ -47,7 +47,7 @@ func (w *signalWriter) Write(p []byte) (int, error) {
 func TestAnInterruptEndsTheWaitWith130AndSaysThatTheJobGoesOn(t *testing.T) {
 	t.Parallel()
 	leader := newFakeLeader()
-	addr, done, err := serve(leader, leader)
+	addr, done, err := leader.serve()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestAnInterruptEndsTheWaitWith130AndSaysThatTheJobGoesOn(t *testing.T) {
 	if got := <-code; got != exitInterrupted {
 		t.Errorf("got exit code %d, want %d", got, exitInterrupted)
 	}
-	if got := stderr.String(); !strings.Contains(got, "interrupted\nhint: the job goes on: dtaskctl wait 42\n") {
+	if got := stderr.String(); !strings.Contains(got, "interrupted\nhint: the job is still running: run dtaskctl wait 42\n") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -87,8 +87,8 @@ func TestColoursFollowTheFlagThenTheEnvironmentThenTheTerminal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a, out, _ := setup(t, tt.env)
-			a.color = tt.flag
-			if got := bool(a.paint(out)); got != tt.want {
+			a.color = colorMode(tt.flag)
+			if got := a.colored(out); got != tt.want {
 				t.Errorf("got %t, want %t", got, tt.want)
 			}
 		})
@@ -109,7 +109,7 @@ func TestAddressesComeFromTheFlagOrTheEnvironment(t *testing.T) {
 
 func TestABatchIsAValidJobWithAllPriorities(t *testing.T) {
 	t.Parallel()
-	job, err := single{batch: 500, randomPriority: true}.build(spec.Options{Owner: "o"})
+	job, err := inlineJob{batch: 500, randomPriority: true}.build(spec.Options{Owner: "o"})
 	if err != nil {
 		t.Fatal(err)
 	}

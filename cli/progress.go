@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,48 +12,33 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// every is how often progress is printed at most where no bar can be drawn.
-const every = 10 * time.Second
+// lineInterval is the minimum time between progress lines if no bar is drawn.
+const lineInterval = 10 * time.Second
 
-// A step is how far something is.
+// A step is a state of progress.
 type step struct {
 	done, total int64
 	detail      string // 16 running, 1 retrying
 }
 
-// progressOf is how far a job is.
-func progressOf(j *dtaskv1.Job) step {
-	by := j.GetTasksByState()
-	var words []string
-	for _, s := range []struct{ state, word string }{
-		{"running", "running"},
-		{"assigned", "assigned"},
-		{"scheduled", "retrying"},
-		{"failed", "failed"},
-		{"dead", "dead"},
-		{"lost", "lost"},
-		{"cancelled", "cancelled"},
-	} {
-		if n := by[s.state]; n > 0 {
-			words = append(words, show.Count(n)+" "+s.word)
-		}
-	}
-	return step{done: int64(j.GetTasksCompleted()), total: int64(j.GetTasksTotal()), detail: strings.Join(words, ", ")}
+// jobStep returns the progress of a job.
+func jobStep(j *dtaskv1.Job) step {
+	return step{done: int64(j.GetTasksCompleted()), total: int64(j.GetTasksTotal()), detail: show.JobDetail(j)}
 }
 
-// A progress shows how far something is on standard error: as a bar on a
-// terminal, otherwise in lines when something has changed, at most one every
-// ten seconds. It belongs to one goroutine.
+// A progress shows progress on standard error: as a bar on a terminal, and
+// otherwise as a line after a change, at most once per lineInterval. It must be
+// used by one goroutine.
 type progress struct {
 	a     *app
 	label string
-	bars  *mpb.Progress // nil where no bar can be drawn
-	bar   *mpb.Bar      // made with the first step
+	bars  *mpb.Progress // nil if no bar is drawn
+	bar   *mpb.Bar      // created by the first step
 
-	mu   sync.Mutex // guards now against the bar's own goroutine
-	now  step
-	last time.Time // of the last line
-	said step
+	mu       sync.Mutex // guards current against the goroutine of the bar
+	current  step
+	lastLine time.Time
+	lastStep step
 }
 
 func (a *app) newProgress(label string) *progress {
@@ -65,17 +49,18 @@ func (a *app) newProgress(label string) *progress {
 	return p
 }
 
-// update shows a new step.
+// update shows a step.
 func (p *progress) update(s step) {
 	p.mu.Lock()
-	p.now = s
+	p.current = s
 	p.mu.Unlock()
 	if p.bars == nil {
 		p.line(s)
 		return
 	}
 	if p.bar == nil {
-		// A bar that never completes by itself: end takes it down.
+		// The bar's total is never reached, because a complete bar stays on the
+		// screen: end removes it.
 		p.bar = p.bars.New(s.total+1, mpb.BarStyle().Lbound("").Filler("█").Tip("█").Padding("░").Rbound(""),
 			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return p.label + "  " })),
 			mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return "  " + p.text() })),
@@ -87,23 +72,23 @@ func (p *progress) update(s step) {
 func (p *progress) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	text := fmt.Sprintf("%s/%s", show.Count(p.now.done), show.Count(p.now.total))
-	if p.now.detail != "" {
-		text += "  " + p.now.detail
+	text := fmt.Sprintf("%s/%s", show.Count(p.current.done), show.Count(p.current.total))
+	if p.current.detail != "" {
+		text += "  " + p.current.detail
 	}
 	return text
 }
 
 func (p *progress) line(s step) {
 	now := p.a.now()
-	if s == p.said || (!p.last.IsZero() && now.Sub(p.last) < every) {
+	if s == p.lastStep || (!p.lastLine.IsZero() && now.Sub(p.lastLine) < lineInterval) {
 		return
 	}
-	p.last, p.said = now, s
-	p.a.say("%s: %s", p.label, p.text())
+	p.lastLine, p.lastStep = now, s
+	p.a.note("%s: %s", p.label, p.text())
 }
 
-// end takes the bar down; the summary says what it said.
+// end removes the bar and waits for its goroutine.
 func (p *progress) end() {
 	if p.bars == nil {
 		return

@@ -26,14 +26,14 @@ func TestScripts(t *testing.T) {
 		UpdateScripts: os.Getenv("REWRITE") != "",
 		Setup: func(env *testscript.Env) error {
 			leader := newFakeLeader()
-			addr, done, err := serve(leader, leader)
+			addr, done, err := leader.serve()
 			if err != nil {
 				return err
 			}
 			leader.addr = addr
 			env.Defer(done)
 			follower := &fakeFollower{leader: addr}
-			second, done, err := serve(follower, follower)
+			second, done, err := follower.serve()
 			if err != nil {
 				return err
 			}

@@ -1,12 +1,8 @@
 package cli
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,230 +13,133 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// maxTaskRows is how many tasks a table shows; JSON has all.
-const maxTaskRows = 100
+const (
+	// maxActiveJobs is how many jobs the status of the cluster lists.
+	maxActiveJobs = 100
+	// redrawInterval is the period of --watch for the cluster, which has no watch.
+	redrawInterval = 2 * time.Second
+)
 
 func newStatus(a *app) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status [JOB[/TASK]]",
-		Short: "Show a job and its tasks, one task, or the cluster and what runs",
-		Long: `Show a job and its tasks, one task with how its attempts ended, or the cluster
-and what runs. Of an array, the tasks that failed or run and how many are in
-which state; JOB/ARRAY shows each of its tasks. The exit code is 0 for a failed
-job too.`,
+		Short: "Show a job, a task or the whole cluster",
+		Long: `Show a job with its tasks, a task with its attempts, or the cluster with its pending
+and running jobs. For an array, a job's status shows the number of tasks in each state,
+and the tasks that failed or run; JOB/ARRAY shows all tasks. The exit code is 0 even if
+the job failed.`,
 		Example: `  dtaskctl status
   dtaskctl status 42
   dtaskctl status 42/fetch
   dtaskctl status '42/map[17]'
   dtaskctl status 42 --watch
   dtaskctl status 42 -o json`,
-		Args: atMost(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if watch && !a.people() {
-				return &usageError{err: fmt.Errorf("--watch draws again and again, which -o %s cannot", a.output), command: cmd.CommandPath()}
+		Args: argCount(0, 1),
+		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+			if watch && !a.textOutput() {
+				return view{}, usagef("--watch cannot be used with --output %s", a.output)
 			}
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			defer func() { _ = c.Close() }()
 			if len(args) == 0 {
-				return a.statusOfCluster(cmd.Context(), c, watch)
+				read := func() (view, error) { return clusterView(ctx, c) }
+				if watch {
+					return view{}, a.watchCluster(ctx, read)
+				}
+				return read()
 			}
-			job, task, err := taskRef(args[0])
+			job, task, err := parseRef(args[0])
 			if err != nil {
-				return err
+				return view{}, err
 			}
-			return a.statusOfJob(cmd.Context(), c, job, task, watch)
-		},
+			read := func() (view, error) { return jobView(ctx, c, job, a.textOutput()) }
+			if task != "" {
+				read = func() (view, error) { return taskView(ctx, c, job, task) }
+			}
+			if watch {
+				return view{}, a.watchJob(ctx, c, job, read)
+			}
+			return read()
+		}),
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "draw again after each change, until the job has ended")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "redraw after every change until the job finishes")
 	return cmd
 }
 
-// statusOfJob shows a job, or one task of it if task is not empty.
-func (a *app) statusOfJob(ctx context.Context, c *client.Client, id, task string, watch bool) error {
-	draw := func() error { return a.jobOnce(ctx, c, id) }
-	if task != "" {
-		draw = func() error { return a.taskOnce(ctx, c, id, task) }
+// jobView reads the job before its tasks, so that the tasks are never behind it.
+// With brief, the tasks of arrays are only those that failed or run.
+func jobView(ctx context.Context, c *client.Client, id string, brief bool) (view, error) {
+	job, err := c.Job(ctx, id, client.ReadOptions{Levels: true})
+	if err != nil {
+		return view{}, err
 	}
-	if !watch {
-		return draw()
+	tasks, err := collect(c.Tasks(ctx, id, client.TaskFilter{Brief: brief}))
+	if err != nil {
+		return view{}, err
 	}
+	return view{document.NewJobWithTasks(job, tasks), func(p *show.Printer) {
+		p.Job(job)
+		p.Arrays(job.GetArrays())
+		if len(tasks) > 0 || len(job.GetArrays()) == 0 {
+			p.Tasks(tasks)
+		}
+	}}, nil
+}
+
+// taskView reads a task with its attempts, or the tasks of an array.
+func taskView(ctx context.Context, c *client.Client, job, id string) (view, error) {
+	tasks, err := collect(c.Tasks(ctx, job, client.TaskFilter{Task: id, History: true}))
+	if err != nil {
+		return view{}, err
+	}
+	if len(tasks) == 1 && tasks[0].GetArray() != id {
+		return view{document.NewTaskWithHistory(job, tasks[0]), func(p *show.Printer) { p.Task(job, tasks[0]) }}, nil
+	}
+	return view{document.NewArrayWithTasks(job, id, tasks), func(p *show.Printer) { p.Tasks(tasks) }}, nil
+}
+
+// clusterView reads the coordinators and the active jobs, which need a leader.
+func clusterView(ctx context.Context, c *client.Client) (view, error) {
+	status, err := c.ClusterStatus(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	var jobs []*dtaskv1.Job
+	if status.GetLeader() != "" {
+		active := []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING}
+		if jobs, err = collect(c.Jobs(ctx, client.JobFilter{States: active, Limit: maxActiveJobs})); err != nil {
+			return view{}, err
+		}
+	}
+	return view{document.NewStatus(status, jobs), func(p *show.Printer) {
+		p.Cluster(status)
+		p.Line("")
+		if len(jobs) == 0 {
+			p.Line("no pending or running jobs")
+			return
+		}
+		p.Jobs(jobs)
+	}}, nil
+}
+
+// watchJob redraws a view after every change of a job.
+func (a *app) watchJob(ctx context.Context, c *client.Client, id string, read func() (view, error)) error {
 	for _, err := range c.Watch(ctx, id) {
 		if err != nil {
 			return err
 		}
-		if err := a.redraw(draw); err != nil {
+		if err := a.redraw(read); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// jobOnce reads the job first and its tasks after, so that the tasks are never
-// behind the job.
-func (a *app) jobOnce(ctx context.Context, c *client.Client, id string) error {
-	job, err := c.Job(ctx, id, client.ReadOptions{Levels: true})
-	if err != nil {
-		return err
-	}
-	var tasks []*dtaskv1.Task
-	// Of arrays people see how many tasks are in which state, and those that failed
-	// or run.
-	for task, err := range c.Tasks(ctx, id, client.TaskFilter{Brief: a.people()}) {
-		if err != nil {
-			return err
-		}
-		tasks = append(tasks, task)
-	}
-	doc := document.NewJobWithTasks(job, tasks)
-	return a.print(doc, func(w io.Writer) error {
-		if err := a.jobHead(w, job); err != nil {
-			return err
-		}
-		if err := a.arraysTable(w, job.GetArrays()); err != nil {
-			return err
-		}
-		if len(tasks) == 0 && len(job.GetArrays()) > 0 {
-			return nil
-		}
-		return a.tasksTable(w, tasks)
-	})
-}
-
-// arraysTable shows how far the arrays of a job are.
-func (a *app) arraysTable(w io.Writer, arrays []*dtaskv1.ArrayStatus) error {
-	if len(arrays) == 0 {
-		return nil
-	}
-	t := show.NewTable(a.paint(w), "ARRAY", "TASKS", "AT ONCE", "TASKS BY STATE")
-	for _, one := range arrays[:min(len(arrays), maxTaskRows)] {
-		atOnce := ""
-		if one.GetMaxParallel() > 0 {
-			atOnce = show.Count(one.GetMaxParallel())
-		}
-		t.Row(one.GetId(), show.Count(one.GetTasks()), atOnce, show.States(one.GetTasksByState()))
-	}
-	if err := t.Write(w); err != nil {
-		return err
-	}
-	if left := len(arrays) - maxTaskRows; left > 0 {
-		if _, err := fmt.Fprintf(w, "… %s more; -o json has all\n", show.Plural(left, "array")); err != nil {
-			return fmt.Errorf("writing: %w", err)
-		}
-	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return fmt.Errorf("writing: %w", err)
-	}
-	return nil
-}
-
-// jobHead shows a job without its tasks to people.
-func (a *app) jobHead(w io.Writer, j *dtaskv1.Job) error {
-	now, paint := a.now(), a.paint(w)
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s  %s  %s\n", paint.Bold("job "+j.GetId()), show.Clean(j.GetName()), paint.State(document.JobState(j.GetState())))
-	row := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "  %-10s %s\n", name, show.Clean(value))
-		}
-	}
-	row("owner", j.GetOwner())
-	row("priority", document.Priority(j.GetPriority()))
-	row("labels", show.Labels(j.GetLabels()))
-	row("submitted", show.Ago(j.GetSubmittedAt(), now))
-	row("took", show.Took(j.GetStartedAt(), j.GetCompletedAt(), now))
-	tasks := fmt.Sprintf("%s of %s completed", show.Count(j.GetTasksCompleted()), show.Count(j.GetTasksTotal()))
-	if detail := progressOf(j).detail; detail != "" {
-		tasks += ", " + detail
-	}
-	row("tasks", tasks)
-	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
-		row("outcome", document.JobState(j.GetOutcome())+", cleaning up")
-	}
-	if n := j.GetFailuresTolerated(); n > 0 {
-		row("note", fmt.Sprintf("%s borne of %s", show.Plural(n, "failure"), show.Count(j.GetMaxFailures())))
-	}
-	row("retries", show.Count(j.GetRetries()))
-	if len(j.GetLevels()) > 0 {
-		row("levels", show.Levels(j.GetLevels()))
-	}
-	row("error", j.GetError())
-	b.WriteByte('\n')
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("writing: %w", err)
-	}
-	return nil
-}
-
-// tasksTable shows tasks to people: of many, those that want attention.
-func (a *app) tasksTable(w io.Writer, tasks []*dtaskv1.Task) error {
-	now, left := a.now(), 0
-	if len(tasks) > maxTaskRows {
-		tasks = slices.Clone(tasks)
-		slices.SortStableFunc(tasks, func(x, y *dtaskv1.Task) int { return cmp.Compare(interest(x), interest(y)) })
-		left = len(tasks) - maxTaskRows
-		tasks = tasks[:maxTaskRows]
-	}
-	t := show.NewTable(a.paint(w), "TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "NOTE")
-	for _, task := range tasks {
-		attempt := ""
-		if task.GetAttempt() > 0 {
-			attempt = fmt.Sprint(task.GetAttempt())
-		}
-		state := document.TaskState(task.GetState())
-		note := task.GetError()
-		if job := task.GetReusedJob(); job != "" {
-			note = "result of " + job + "/" + task.GetReusedTask()
-		}
-		if p := task.GetProgressPermille(); p > 0 && state == "running" {
-			note = fmt.Sprintf("%d%% %s", p/10, task.GetProgressText())
-		}
-		t.Row(task.GetId(), state, attempt, task.GetWorker(), show.Ago(task.GetStartedAt(), now),
-			show.Took(task.GetStartedAt(), task.GetCompletedAt(), now), note)
-	}
-	if err := t.Write(w); err != nil {
-		return err
-	}
-	if left > 0 {
-		if _, err := fmt.Fprintf(w, "… %s more; -o json has all\n", show.Plural(left, "task")); err != nil {
-			return fmt.Errorf("writing: %w", err)
-		}
-	}
-	return nil
-}
-
-// interest orders tasks: what went wrong, what goes on, what waits, what is done.
-func interest(t *dtaskv1.Task) int {
-	switch t.GetState() {
-	case dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD, dtaskv1.TaskState_TASK_STATE_LOST:
-		return 0
-	case dtaskv1.TaskState_TASK_STATE_RUNNING, dtaskv1.TaskState_TASK_STATE_ASSIGNED:
-		return 1
-	case dtaskv1.TaskState_TASK_STATE_SCHEDULED:
-		return 2
-	case dtaskv1.TaskState_TASK_STATE_PENDING:
-		return 3
-	case dtaskv1.TaskState_TASK_STATE_BLOCKED, dtaskv1.TaskState_TASK_STATE_UNSPECIFIED:
-		return 4
-	case dtaskv1.TaskState_TASK_STATE_CANCELLED:
-		return 5
-	case dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_AGGREGATED:
-	}
-	return 6
-}
-
-func (a *app) statusOfCluster(ctx context.Context, c *client.Client, watch bool) error {
-	if !watch {
-		return a.clusterOnce(ctx, c)
-	}
-	// There is no stream of changes of everything: look every two seconds.
-	tick := time.NewTicker(2 * time.Second)
+// watchCluster redraws a view periodically until ctx is done.
+func (a *app) watchCluster(ctx context.Context, read func() (view, error)) error {
+	tick := time.NewTicker(redrawInterval)
 	defer tick.Stop()
 	for {
-		if err := a.redraw(func() error { return a.clusterOnce(ctx, c) }); err != nil {
+		if err := a.redraw(read); err != nil {
 			return err
 		}
 		select {
@@ -251,62 +150,15 @@ func (a *app) statusOfCluster(ctx context.Context, c *client.Client, watch bool)
 	}
 }
 
-func (a *app) clusterOnce(ctx context.Context, c *client.Client) error {
-	status, err := c.ClusterStatus(ctx)
+// redraw draws a view: in place on a terminal, below the previous one elsewhere.
+func (a *app) redraw(read func() (view, error)) error {
+	v, err := read()
 	if err != nil {
 		return err
 	}
-	jobs := []*dtaskv1.Job{}
-	if status.GetLeader() != "" { // without one nobody can tell what runs
-		active := client.JobFilter{States: []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING}, Limit: maxTaskRows}
-		for job, err := range c.Jobs(ctx, active) {
-			if err != nil {
-				return err
-			}
-			jobs = append(jobs, job)
-		}
+	text, err := a.format(v)
+	if err == nil && isTerminal(a.out) {
+		_, err = fmt.Fprint(a.out, "\x1b[H\x1b[2J")
 	}
-	doc := document.NewStatus(status, jobs)
-	return a.print(doc, func(w io.Writer) error {
-		if err := a.clusterTable(w, status); err != nil {
-			return err
-		}
-		if len(jobs) == 0 {
-			if _, err := fmt.Fprintln(w, "\nno job is waiting or running"); err != nil {
-				return fmt.Errorf("writing: %w", err)
-			}
-			return nil
-		}
-		if _, err := fmt.Fprintln(w); err != nil {
-			return fmt.Errorf("writing: %w", err)
-		}
-		return a.jobsTable(w, jobs)
-	})
-}
-
-// redraw draws in place on a terminal, and one below the other elsewhere.
-func (a *app) redraw(draw func() error) error {
-	out := a.out
-	defer func() { a.out = out }()
-	terminal := isTerminal(out)
-	paint := a.paint(out)
-	var screen bytes.Buffer
-	a.out = &screen
-	color := a.color
-	if a.color = "never"; paint {
-		a.color = "always" // the buffer is no terminal, but what it holds goes to one
-	}
-	err := draw()
-	a.color = color
-	if err != nil {
-		return err
-	}
-	before := ""
-	if terminal {
-		before = "\x1b[H\x1b[2J"
-	}
-	if _, err := fmt.Fprintf(out, "%s%s\n", before, screen.Bytes()); err != nil {
-		return fmt.Errorf("writing: %w", err)
-	}
-	return nil
+	return a.write(append(text, '\n'), err)
 }

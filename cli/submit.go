@@ -4,49 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"math"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
 
-// submitFlags are those of `submit`.
+// submitFlags are the flags of `submit`.
 type submitFlags struct {
-	single
+	inlineJob
 
 	wait   bool
 	key    string
 	dryRun bool
 }
 
-// submitted is what `submit` prints.
-type submitted struct {
-	ID         string `json:"id"`
-	Existed    bool   `json:"existed"`
-	TasksTotal int    `json:"tasks_total"`
-}
-
-// planned is what `submit --dry-run` prints.
-type planned struct {
-	Name       string   `json:"name"`
-	TasksTotal int      `json:"tasks_total"`
-	Levels     []uint32 `json:"levels"`
-}
-
 func newSubmit(a *app) *cobra.Command {
 	var f submitFlags
 	cmd := &cobra.Command{
 		Use:   "submit FILE|-...",
-		Short: "Submit jobs: files, standard input, or one task by flags",
-		Long: `Submit a job. Several files, or a file of several YAML documents, are several
-jobs: they go in as few calls as possible, each is stored or refused for itself,
-and the exit code is that of the first that was refused. Under --idempotency-key
-KEY they have the keys KEY-1, KEY-2 and so on, in order.`,
+		Short: "Submit jobs from files, standard input or flags",
+		Long: `Submit one or more jobs. Every file, and every YAML document in a file, is a job.
+Jobs are accepted or rejected independently; the exit code is that of the first
+rejected job. With several jobs, --idempotency-key KEY gives them the keys KEY-1,
+KEY-2 and so on, in order.`,
 		Example: `  dtaskctl submit job.yaml
   dtaskctl submit job.yaml --wait
   generate-job | dtaskctl submit - --wait -o json
@@ -62,138 +50,162 @@ KEY they have the keys KEY-1, KEY-2 and so on, in order.`,
 				return err
 			}
 			if f.dryRun {
-				return a.planAll(jobs)
+				return a.print(plan(jobs))
 			}
-			if len(jobs) > 1 {
-				return a.submitMany(cmd.Context(), jobs, f)
-			}
-			return a.submit(cmd.Context(), jobs[0], f)
+			return a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+				if len(jobs) > 1 {
+					return a.submitMany(ctx, c, jobs, f)
+				}
+				return a.submit(ctx, c, jobs[0], f)
+			})(cmd, args)
 		},
 	}
 	fl := cmd.Flags()
-	fl.BoolVar(&f.wait, "wait", false, "wait until the job has ended; exit 1 if it did not complete")
-	fl.StringVar(&f.key, "idempotency-key", "", "submit under this `KEY`: repeated with it, the same job is stored once")
-	fl.BoolVar(&f.dryRun, "dry-run", false, "check the job and print its levels; submit nothing")
-	fl.StringVar(&f.kind, "type", "", "submit one task of this handler `TYPE`, without a file")
-	fl.StringVar(&f.payload, "payload", "", "its payload `TEXT`")
-	fl.StringVar(&f.priority, "priority", "", "its `PRIORITY`: low, normal, high, urgent")
-	fl.StringVar(&f.name, "name", "", "the job's `NAME`")
-	fl.IntVar(&f.batch, "batch", 0, "submit `N` such tasks as one job (default type: "+batchType+")")
-	fl.BoolVar(&f.randomPriority, "random-priority", false, "each of them with a random priority")
-	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print the job's id only")
+	fl.BoolVar(&f.wait, "wait", false, "wait until the jobs finish (exit code 1 unless all completed)")
+	fl.StringVar(&f.key, "idempotency-key", "", "idempotency `KEY`; repeating it with the same job submits the job once")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "validate the jobs and print their levels without submitting")
+	fl.StringVar(&f.taskType, "type", "", "handler `TYPE` of a one-task job without a file")
+	fl.StringVar(&f.payload, "payload", "", "payload `TEXT` of the task")
+	fl.StringVar(&f.priority, "priority", "", "`PRIORITY` of the task: low, normal, high or urgent")
+	fl.StringVar(&f.name, "name", "", "`NAME` of the job")
+	bind(fl, &f.batch, "batch", "", "`N` equal tasks in the job without a file (default type "+batchType+")", integer[int](1, maxJobTasks))
+	fl.BoolVar(&f.randomPriority, "random-priority", false, "random priority for each task")
+	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print job IDs only")
 	return cmd
 }
 
-// args wants a file, or the flags of a job without one.
+// args requires files, or the flags of a job without a file.
 func (f *submitFlags) args(cmd *cobra.Command, args []string) error {
-	flagged := ""
+	if len(args) == 0 && f.taskType == "" && f.batch == 0 {
+		return errors.New("missing job file: use - for standard input, or --type for a job without a file")
+	}
 	for _, name := range []string{"type", "payload", "priority", "name", "batch", "random-priority"} {
-		if cmd.Flags().Changed(name) {
-			flagged = name
+		if len(args) > 0 && cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s cannot be used with a job file", name)
 		}
 	}
-	switch {
-	case len(args) > 0 && flagged != "":
-		return fmt.Errorf("--%s is for a job without a file", flagged)
-	case len(args) == 0 && f.kind == "" && !cmd.Flags().Changed("batch"):
-		return errors.New("a job file is missing; - is standard input, --type makes a job without a file")
-	case cmd.Flags().Changed("batch") && f.batch < 1:
-		return fmt.Errorf("--batch %d is not above zero", f.batch)
-	}
-	return nil
+	return exclusive(cmd.Flags(), "priority", "random-priority")
 }
 
-// jobs reads or makes the jobs.
+// jobs reads the job files, or builds the job that the flags describe.
 func (f *submitFlags) jobs(a *app, args []string) ([]*dtaskv1.JobSpec, error) {
 	if len(args) > 0 {
 		return a.readJobs(args)
 	}
 	job, err := f.build(a.specOptions())
-	if err == nil {
-		return []*dtaskv1.JobSpec{job}, nil
+	if err != nil {
+		return nil, usage(err)
 	}
-	// Without a file its faults are those of the command line.
-	return nil, &usageError{err: err, command: "dtaskctl submit"}
+	return []*dtaskv1.JobSpec{job}, nil
 }
 
-// planOf is what becomes of a job.
-func planOf(job *dtaskv1.JobSpec) planned {
-	return planned{Name: job.GetHeader().GetName(), TasksTotal: tasksOf(job), Levels: spec.Levels(job)}
+// plan is the view of jobs that are not submitted.
+func plan(jobs []*dtaskv1.JobSpec) view {
+	var plans document.Plans
+	var text []string
+	for _, job := range jobs {
+		p := document.Plan{Name: job.GetHeader().GetName(), TasksTotal: countTasks(job), Levels: spec.Levels(job)}
+		plans.Jobs = append(plans.Jobs, p)
+		text = append(text, fmt.Sprintf("%s: %s", show.Clean(p.Name), show.Levels(p.Levels)))
+	}
+	if len(jobs) == 1 {
+		return lines(plans.Jobs[0], text...)
+	}
+	return lines(plans, text...)
 }
 
-// tasksOf is how many tasks a job has, those of its arrays one by one.
-func tasksOf(job *dtaskv1.JobSpec) int {
+// countTasks returns how many tasks a job has, including those of its arrays.
+func countTasks(job *dtaskv1.JobSpec) int {
 	n := 0
 	for _, t := range job.GetTasks() {
-		n += int(array.Tasks(t)) //nolint:gosec // at most a million
+		n += int(min(array.Tasks(t), math.MaxInt32)) //nolint:gosec // bounded
 	}
 	return n
 }
 
-// plan shows a job that is not submitted.
-func (a *app) plan(job *dtaskv1.JobSpec) error {
-	doc := planOf(job)
-	return a.print(doc, func(w io.Writer) error {
-		if _, err := fmt.Fprintf(w, "%s: %s\n", doc.Name, show.Levels(doc.Levels)); err != nil {
-			return fmt.Errorf("writing: %w", err)
-		}
-		return nil
-	})
-}
-
-// submit stores the job and, with --wait, sees it to its end.
-func (a *app) submit(ctx context.Context, job *dtaskv1.JobSpec, f submitFlags) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	a.say("%s", show.Levels(spec.Levels(job)))
+// submit submits one job and, with --wait, waits for it.
+func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec, f submitFlags) (view, error) {
+	a.note("%s", show.Levels(spec.Levels(job)))
 	got, err := c.Submit(ctx, job, client.SubmitOptions{Key: f.key})
 	if err != nil {
-		return notStored(err)
+		return view{}, submitError(err)
 	}
+	line := submittedLine(job, got)
 	if !f.wait {
-		return a.printSubmitted(job, got)
+		if a.quiet && a.textOutput() {
+			return view{}, a.printIDs([]string{got.ID})
+		}
+		return lines(document.Submission{ID: got.ID, Existed: got.Existed, TasksTotal: countTasks(job)}, line), nil
 	}
 	if a.quiet {
-		if err := a.ids([]string{got.ID}); err != nil {
-			return err
+		if err := a.printIDs([]string{got.ID}); err != nil {
+			return view{}, err
 		}
 	}
-	a.say("job %s (%s) %s", got.ID, show.Clean(job.GetHeader().GetName()), verb(got))
-	ctx, cancel := a.waiting(ctx)
+	a.note("%s", line)
+	ctx, cancel := a.waitContext(ctx)
 	defer cancel()
-	return a.waitFor(ctx, c, got.ID)
+	return a.waitOne(ctx, c, got.ID)
 }
 
-// notStored is what a user sees of the error of a submission.
-func notStored(err error) error {
+// submitMany submits several jobs and, with --wait, waits for them. The error is
+// that of the first job that was rejected or did not complete.
+func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.JobSpec, f submitFlags) (view, error) {
+	submissions := make([]client.Submission, len(jobs))
+	for i, job := range jobs {
+		submissions[i].Job = job
+		if f.key != "" {
+			submissions[i].Key = f.key + "-" + strconv.Itoa(i+1)
+		}
+	}
+	var (
+		first     error
+		doc       document.Submissions
+		ids, text []string
+		submitted []client.Submitted
+	)
+	for i, r := range c.SubmitMany(ctx, submissions) {
+		job, name := jobs[i], show.Clean(jobs[i].GetHeader().GetName())
+		one := document.NamedSubmission{
+			Submission: document.Submission{ID: r.ID, Existed: r.Existed, TasksTotal: countTasks(job)},
+			Name:       job.GetHeader().GetName(),
+		}
+		if r.Err == nil {
+			ids, submitted = append(ids, r.ID), append(submitted, r.Submitted)
+			text = append(text, submittedLine(job, r.Submitted))
+		} else {
+			first = firstError(first, fmt.Errorf("%s: %w", name, submitError(r.Err)))
+			one.Error = r.Err.Error()
+			text = append(text, fmt.Sprintf("job (%s) rejected: %s", name, show.Clean(one.Error)))
+		}
+		doc.Jobs = append(doc.Jobs, one)
+	}
+	switch {
+	case f.wait && first == nil:
+		ctx, cancel := a.waitContext(ctx)
+		defer cancel()
+		return a.waitMany(ctx, c, ids, c.WaitSubmitted(ctx, submitted))
+	case a.quiet && a.textOutput():
+		return view{}, firstError(a.printIDs(ids), first)
+	}
+	return lines(doc, text...), first
+}
+
+// submitError adds exit code and hint to the error of a submission.
+func submitError(err error) error {
 	switch {
 	case errors.Is(err, client.ErrInvalid):
-		return &jobFileError{err: err} // the coordinators know limits that this side does not
+		return &commandError{err: err, code: exitJobFile} // a limit that only the coordinators know
 	case errors.Is(err, client.ErrConflict):
-		return &hintedError{err: err, hint: "this key belongs to another job: take another --idempotency-key, or submit that very job"}
+		return withHint(err, "this key belongs to a different job: use another --idempotency-key, or submit the same job")
 	}
 	return err
 }
 
-func (a *app) printSubmitted(job *dtaskv1.JobSpec, got client.Submitted) error {
-	if a.quiet && a.people() {
-		return a.ids([]string{got.ID})
-	}
-	doc := submitted{ID: got.ID, Existed: got.Existed, TasksTotal: tasksOf(job)}
-	return a.print(doc, func(w io.Writer) error {
-		if _, err := fmt.Fprintf(w, "job %s (%s) %s\n", got.ID, show.Clean(job.GetHeader().GetName()), verb(got)); err != nil {
-			return fmt.Errorf("writing: %w", err)
-		}
-		return nil
-	})
-}
-
-func verb(s client.Submitted) string {
+func submittedLine(job *dtaskv1.JobSpec, s client.Submitted) string {
+	text := fmt.Sprintf("job %s (%s) submitted", s.ID, show.Clean(job.GetHeader().GetName()))
 	if s.Existed {
-		return "was submitted before with this key"
+		text += " earlier with this key"
 	}
-	return "submitted"
+	return text
 }

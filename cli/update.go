@@ -1,176 +1,111 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
 
-// updated is what `update` prints.
-type updated struct {
-	ID      string `json:"id"` // as given: 42 or 42/fetch
-	Version uint32 `json:"version"`
-	Existed bool   `json:"existed"`
-}
-
-// updateFlags are what `update` changes, as typed.
-type updateFlags struct {
-	priority, payload, notBefore string
-	timeout                      string
-	retries                      uint32
-	version                      uint64
-	key                          string
-}
-
 func newUpdate(a *app) *cobra.Command {
-	var f updateFlags
+	r := new(dtaskv1.UpdateRequest)
+	var payload string
 	cmd := &cobra.Command{
 		Use:   "update JOB[/TASK]",
-		Short: "Change a task, or all tasks of a job, that have not started",
-		Long: `Change what has not started, all of it or nothing: one task, or all tasks of a
-job that have had no attempt. The priority of a job is given to those tasks that
-did not have one of their own. Exit 5 if the task, or every task, has started.`,
+		Short: "Update tasks that have not started",
+		Long: `Update one task, or all tasks of a job that have had no attempt. The update applies
+completely or not at all. A job's new priority doesn't change tasks with a priority
+of their own. The exit code is 5 if the task, or every task, has started.`,
 		Example: `  dtaskctl update 42 --priority urgent
   dtaskctl update 42/fetch --payload @input.json --not-before 2h
   dtaskctl update 42/fetch --max-retries 5 --task-timeout 30m --if-version 3`,
-		Args: oneArgument,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := f.request(cmd.Flags().Changed, a.in)
-			if err != nil {
-				return err
-			}
-			if r.Job, r.Task, err = taskRef(args[0]); err != nil {
-				return err
-			}
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			defer func() { _ = c.Close() }()
-			done, err := c.Update(cmd.Context(), r)
-			if err != nil {
-				return err
-			}
-			return a.print(updated{ID: args[0], Version: done.Version, Existed: done.Existed}, func(w io.Writer) error {
-				noun, verb := "job", "updated"
-				if r.GetTask() != "" {
-					noun = "task"
-				}
-				if done.Existed {
-					verb = "was updated before"
-				}
-				if _, err := fmt.Fprintf(w, "%s %s %s: version %d\n", noun, args[0], verb, done.Version); err != nil {
-					return fmt.Errorf("writing: %w", err)
-				}
-				return nil
-			})
-		},
+		Args: oneArg,
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.priority, "priority", "", "the new `PRIORITY`: low, normal, high, urgent")
-	fl.StringVar(&f.payload, "payload", "", "the new payload of a task: `TEXT`, @FILE, or @- for standard input")
-	fl.Uint32Var(&f.retries, "max-retries", 0, "repeats after the first attempt")
-	fl.StringVar(&f.timeout, "task-timeout", "", "`DURATION` of one attempt, like 10m")
-	fl.StringVar(&f.notBefore, "not-before", "", "earliest begin: a `TIME` like 2026-05-01T12:00:00Z, a duration from now like 2h, or now")
-	fl.Uint64Var(&f.version, "if-version", 0, "only if the job has this version")
-	fl.StringVar(&f.key, "idempotency-key", "", "`KEY` under which a repeat has no further effect")
+	fl.Func("priority", "new `PRIORITY`: low, normal, high or urgent", func(text string) (err error) {
+		if r.Priority, err = spec.ParsePriority(text); err != nil {
+			return errors.New("must be low, normal, high or urgent")
+		}
+		return nil
+	})
+	fl.StringVar(&payload, "payload", "", "new payload of a task: `TEXT`, @FILE, or @- for standard input")
+	fl.Func("max-retries", "`N` retries after the first attempt", func(text string) error {
+		n, err := integer[uint32](0, math.MaxUint32)(text)
+		r.MaxRetries = &n
+		return err
+	})
+	fl.Func("task-timeout", "maximum `DURATION` of an attempt, such as 10m", func(text string) error {
+		d, err := duration(time.Millisecond, spec.MaxDuration)(text)
+		r.TimeoutMs = d.Milliseconds()
+		return err
+	})
+	fl.Func("not-before", "earliest start `TIME`: 2026-05-01T12:00:00Z, a duration from now such as 2h, or now", func(text string) error {
+		return setNotBefore(r, text)
+	})
+	bind(fl, &r.IfVersion, "if-version", "", "update only if the job has this `VERSION`", integer[uint64](0, math.MaxInt64))
+	fl.StringVar(&r.IdempotencyKey, "idempotency-key", "", "idempotency `KEY`; repeating it has no further effect")
+	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, args []string) (_ view, err error) {
+		if fl.Changed("payload") {
+			if r.Payload, err = readPayload(payload, a.in); err != nil {
+				return view{}, usagef("invalid --payload: %w", err)
+			}
+		}
+		if r.Priority == 0 && r.MaxRetries == nil && r.GetTimeoutMs() == 0 && r.NotBefore == nil && r.DelayMs == nil && r.Payload == nil {
+			return view{}, usagef("nothing to update: set --priority, --payload, --max-retries, --task-timeout or --not-before")
+		}
+		if r.Job, r.Task, err = parseRef(args[0]); err != nil {
+			return view{}, err
+		}
+		done, err := c.Update(ctx, r)
+		if err != nil {
+			return view{}, err
+		}
+		verb := "updated"
+		if done.Existed {
+			verb = "updated earlier with this key"
+		}
+		return lines(document.Update{ID: args[0], Version: done.Version, Existed: done.Existed},
+			fmt.Sprintf("%s %s %s: version %d", refNoun(r.GetTask()), args[0], verb, done.Version)), nil
+	})
 	return cmd
 }
 
-// request reads the flags. Faults are of usage.
-func (f *updateFlags) request(given func(string) bool, in io.Reader) (*dtaskv1.UpdateRequest, error) {
-	r := &dtaskv1.UpdateRequest{IfVersion: f.version, IdempotencyKey: f.key}
-	var err error
-	if given("priority") {
-		if r.Priority, err = spec.ParsePriority(f.priority); err != nil {
-			return nil, usage("--priority: %w", err)
-		}
-	}
-	if given("max-retries") {
-		r.MaxRetries = new(f.retries)
-	}
-	if given("task-timeout") {
-		d, err := spec.ParseDuration(f.timeout)
-		if err == nil && d < time.Millisecond {
-			err = fmt.Errorf("%s is below 1ms", f.timeout)
-		}
-		if err != nil {
-			return nil, usage("--task-timeout: %w", err)
-		}
-		r.TimeoutMs = d.Milliseconds()
-	}
-	if given("not-before") {
-		if err := setNotBefore(r, f.notBefore); err != nil {
-			return nil, usage("--not-before: %w", err)
-		}
-	}
-	if given("payload") {
-		if r.Payload, err = payloadFrom(f.payload, in); err != nil {
-			return nil, usage("--payload: %w", err)
-		}
-	}
-	if !given("priority") && !given("max-retries") && !given("task-timeout") && !given("not-before") && !given("payload") {
-		return nil, usage("%w", fmt.Errorf("nothing to change: give --priority, --payload, --max-retries, --task-timeout or --not-before"))
-	}
-	return r, nil
-}
-
-// usage is a fault of the command line.
-func usage(format string, err error) error {
-	return &usageError{err: fmt.Errorf(format, err), command: "dtaskctl update"}
-}
-
-// setNotBefore reads a time, a duration from now, or now.
+// setNotBefore parses a time, a duration from now, or now. The leader adds a
+// duration to its own clock.
 func setNotBefore(r *dtaskv1.UpdateRequest, text string) error {
+	r.NotBefore, r.DelayMs = nil, nil
 	if text == "now" {
-		r.NotBefore = proto.Int64(0)
+		r.NotBefore = new(int64)
 		return nil
 	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		if at.UnixMilli() <= 0 {
-			return fmt.Errorf("%s is too long ago", text)
-		}
-		r.NotBefore = new(at.UnixMilli())
+	if d, err := spec.ParseDuration(text); err == nil {
+		r.DelayMs = new(d.Milliseconds())
 		return nil
 	}
-	d, err := spec.ParseDuration(text)
-	if err != nil {
-		return fmt.Errorf("%q is neither a time like 2026-05-01T12:00:00Z nor a duration like 2h, nor now", text)
-	}
-	r.DelayMs = new(d.Milliseconds())
-	return nil
+	at, err := timestamp(text)
+	r.NotBefore = new(at.UnixMilli())
+	return err
 }
 
-// payloadFrom reads TEXT or @FILE. It is never nil.
-func payloadFrom(text string, in io.Reader) ([]byte, error) {
-	path, file := strings.CutPrefix(text, "@")
-	if !file {
+// readPayload reads TEXT or @FILE. The result is never nil.
+func readPayload(text string, in io.Reader) ([]byte, error) {
+	path, isFile := strings.CutPrefix(text, "@")
+	if !isFile {
 		return []byte(text), nil
 	}
-	if path != "-" {
-		f, err := os.Open(path) //nolint:gosec // the user's own file
-		if err != nil {
-			return nil, fmt.Errorf("opening payload: %w", err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
+	b, err := readInput(path, in, spec.MaxPayload)
+	if err == nil && len(b) > spec.MaxPayload {
+		err = fmt.Errorf("%s exceeds %d bytes", path, spec.MaxPayload)
 	}
-	b, err := io.ReadAll(io.LimitReader(in, spec.MaxPayload+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("reading payload: %w", err)
-	case len(b) > spec.MaxPayload:
-		return nil, fmt.Errorf("%s has more than %d bytes", path, spec.MaxPayload)
-	case b == nil:
-		b = []byte{}
-	}
-	return b, nil
+	return append([]byte{}, b...), err
 }

@@ -1,46 +1,29 @@
 package cli
 
 import (
+	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
 )
-
-// versions is what `version` prints; server is null if nobody answers.
-type versions struct {
-	Client string  `json:"client"`
-	Server *string `json:"server"`
-}
 
 func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version of dtaskctl and, if one answers, of a coordinator",
+		Short:   "Print the versions of dtaskctl and the coordinator",
 		Example: "  dtaskctl version",
-		Args:    atMost(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
+		Args:    noArgs,
+		RunE: a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
+			doc, server := document.Versions{Client: client.Version()}, "not reachable"
+			if got, err := c.Identify(ctx); err == nil {
+				doc.Server = new(got.GetVersion())
+				server = fmt.Sprintf("%s (%s)", show.Clean(got.GetVersion()), show.Clean(got.GetServerId()))
 			}
-			defer func() { _ = c.Close() }()
-			v := versions{Client: client.Version()}
-			server := "no coordinator answers"
-			if who, err := c.Identify(cmd.Context()); err == nil {
-				text := who.GetVersion()
-				v.Server = &text
-				server = fmt.Sprintf("%s (%s)", show.Clean(text), show.Clean(who.GetServerId()))
-			}
-			return a.print(v, func(w io.Writer) error {
-				if _, err := fmt.Fprintf(w, "dtaskctl     %s\ncoordinator  %s\n", v.Client, server); err != nil {
-					return fmt.Errorf("writing: %w", err)
-				}
-				return nil
-			})
-		},
+			return lines(doc, "dtaskctl     "+doc.Client, "coordinator  "+server), nil
+		}),
 	}
 }

@@ -1,14 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
+	"iter"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,175 +18,160 @@ import (
 func newWait(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait JOB...",
-		Short: "Wait until jobs have ended",
-		Long: `Wait until a job, or all of several jobs, have ended. Exit 0 if they completed, 1 if
-one failed or was cancelled, 4 if there is no such job, 8 if --timeout passed.`,
+		Short: "Wait for jobs to finish",
+		Long: `Wait for one or more jobs to finish. The exit code is 0 if all completed, 1 if one
+failed or was cancelled, 4 if one is unknown, and 8 if --timeout passed.`,
 		Example: `  dtaskctl wait 42
   dtaskctl wait 42 --timeout 10m -o json
   dtaskctl submit -q monday.yaml tuesday.yaml | xargs dtaskctl wait`,
 		Args: atLeastOne,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ids, err := jobIDs(args)
+		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+			ids, err := parseJobIDs(args)
 			if err != nil {
-				return err
+				return view{}, err
 			}
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			defer func() { _ = c.Close() }()
-			ctx, cancel := a.waiting(cmd.Context())
+			ctx, cancel := a.waitContext(ctx)
 			defer cancel()
 			if len(ids) > 1 {
-				return a.waitForMany(ctx, c, ids, c.WaitMany(ctx, ids))
+				return a.waitMany(ctx, c, ids, c.WaitMany(ctx, ids))
 			}
-			return a.waitFor(ctx, c, ids[0])
-		},
+			return a.waitOne(ctx, c, ids[0])
+		}),
 	}
 	cmd.Flags().BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no summary")
 	return cmd
 }
 
-// waitFor sees a job to its end, prints it and its summary, and returns
-// errWorkFailed if it did not complete.
-func (a *app) waitFor(ctx context.Context, c *client.Client, id string) error {
-	job, err := a.seeOut(ctx, c, id)
+// waitOne waits for a job with a progress bar and prints a summary. The view is
+// the job, for programs only; the error tells whether it completed.
+func (a *app) waitOne(ctx context.Context, c *client.Client, id string) (view, error) {
+	job, err := a.followJob(ctx, c, id)
 	if err != nil {
-		return err
+		return view{}, err
 	}
-	if !a.people() {
-		if err := a.print(document.NewJob(job), nil); err != nil {
-			return err
-		}
-	}
-	return verdict(job)
+	return a.programView(document.NewJob(job)), jobError(job)
 }
 
-// seeOut watches a job to its end with a progress bar and prints its summary:
-// to standard error where standard output is for programs.
-func (a *app) seeOut(ctx context.Context, c *client.Client, id string) (*dtaskv1.Job, error) {
-	job, err := a.follow(ctx, c, id)
-	if err != nil {
-		if errors.Is(err, errWaited) || ctx.Err() != nil {
-			return nil, &hintedError{err: err, hint: "the job goes on: dtaskctl wait " + id}
+// programView is a view of a command that has printed its text already.
+func (a *app) programView(doc any) view {
+	if a.textOutput() {
+		return view{}
+	}
+	return view{doc: doc}
+}
+
+// followJob waits for a job with a progress bar and prints a summary.
+func (a *app) followJob(ctx context.Context, c *client.Client, id string) (*dtaskv1.Job, error) {
+	p := a.newProgress("job " + id)
+	var job *dtaskv1.Job
+	for j, err := range c.Watch(ctx, id) {
+		if err != nil {
+			p.end()
+			return nil, waitError(ctx, err, id)
 		}
-		return nil, err
+		job = j
+		p.update(jobStep(j))
 	}
-	summary := a.err
-	if a.people() {
-		summary = a.out
-	}
+	p.end()
 	if a.quiet {
 		return job, nil
 	}
-	return job, a.summarize(ctx, c, summary, job)
+	return job, a.summarize(ctx, c, job)
 }
 
-// verdict is nil for a job that completed.
-func verdict(job *dtaskv1.Job) error {
+// waitError adds a hint to an error of waiting: how to wait again for the jobs.
+func waitError(ctx context.Context, err error, ids ...string) error {
+	const maxIDs = 10
+	if !errors.Is(err, errWaitTimeout) && ctx.Err() == nil {
+		return err
+	}
+	noun, verb := "job", "is"
+	if len(ids) > 1 {
+		noun, verb = "jobs", "are"
+	}
+	return withHint(err, "the %s %s still running: run dtaskctl wait %s", noun, verb, strings.Join(ids[:min(len(ids), maxIDs)], " "))
+}
+
+// jobError is nil for a job that completed.
+func jobError(job *dtaskv1.Job) error {
 	if job.GetState() == dtaskv1.JobState_JOB_STATE_COMPLETED {
 		return nil
 	}
 	id := job.GetId()
-	what := fmt.Errorf("job %s %s: %w", id, document.JobState(job.GetState()), errWorkFailed)
-	if why := job.GetError(); why != "" {
-		what = fmt.Errorf("%w: %s", what, why)
+	text := fmt.Sprintf("job %s %s", id, document.JobState(job.GetState()))
+	if job.GetError() != "" {
+		text += ": " + job.GetError()
 	}
-	return &hintedError{err: what, hint: fmt.Sprintf("dtaskctl status %s shows which tasks, dtaskctl logs %s/TASK what one wrote", id, id)}
+	return &commandError{
+		err: errors.New(text), code: exitFailed,
+		hint: fmt.Sprintf("dtaskctl status %s shows its tasks; dtaskctl logs %s/TASK shows their output", id, id),
+	}
 }
 
-// follow shows the progress of a job until it has ended.
-func (a *app) follow(ctx context.Context, c *client.Client, id string) (*dtaskv1.Job, error) {
-	p := a.newProgress("job " + id)
+// waitMany waits for several jobs and prints how each finished, in the order of
+// their IDs. The error is that of the first that did not complete or is unknown.
+func (a *app) waitMany(ctx context.Context, c *client.Client, ids []string, all iter.Seq2[client.Ends, error]) (view, error) {
+	finished, err := a.followMany(ids, all)
+	if err != nil {
+		return view{}, waitError(ctx, err, ids...)
+	}
+	var first error
+	var jobs []*dtaskv1.Job
+	for _, id := range ids {
+		job := finished[id]
+		if job == nil {
+			first = firstError(first, notFound("job %s not found: unknown or expired", id))
+			continue
+		}
+		jobs = append(jobs, job)
+		failed := jobError(job)
+		first = firstError(first, failed)
+		switch {
+		case a.quiet:
+		case failed != nil:
+			err = a.summarize(ctx, c, job)
+		default:
+			_, err = fmt.Fprintln(a.summaryWriter(), show.Finished(job))
+		}
+		if err != nil {
+			return view{}, err
+		}
+	}
+	return a.programView(document.NewJobs(jobs, false)), first
+}
+
+// followMany shows the progress of jobs until all have finished. It returns the
+// known jobs by ID.
+func (a *app) followMany(ids []string, all iter.Seq2[client.Ends, error]) (map[string]*dtaskv1.Job, error) {
+	p := a.newProgress(show.Plural(len(ids), "job"))
 	defer p.end()
-	var last *dtaskv1.Job
-	for job, err := range c.Watch(ctx, id) {
+	finished := make(map[string]*dtaskv1.Job, len(ids))
+	for ends, err := range all {
 		if err != nil {
 			return nil, err
 		}
-		last = job
-		p.update(progressOf(job))
+		for _, job := range ends.Jobs {
+			finished[job.GetId()] = job
+		}
+		now := step{done: int64(len(ids) - ends.Left), total: int64(len(ids))}
+		if ends.Completed > 0 {
+			now.detail = show.Plural(ends.Completed, "task") + " of the running jobs completed"
+		}
+		p.update(now)
 	}
-	return last, nil
+	return finished, nil
 }
 
-// summarize tells how a job went: total time, failures recovered, tasks per
-// worker, and which tasks failed.
-func (a *app) summarize(ctx context.Context, c *client.Client, w io.Writer, job *dtaskv1.Job) error {
-	perWorker := make(map[string]int)
-	var failed []string
-	for task, err := range c.Tasks(ctx, job.GetId(), client.TaskFilter{}) {
-		if err != nil {
-			return err
-		}
-		switch task.GetState() {
-		case dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_AGGREGATED:
-			perWorker[executedBy(task)]++
-		case dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD, dtaskv1.TaskState_TASK_STATE_LOST:
-			failed = append(failed, failure(job, task))
-		case dtaskv1.TaskState_TASK_STATE_UNSPECIFIED, dtaskv1.TaskState_TASK_STATE_BLOCKED, dtaskv1.TaskState_TASK_STATE_SCHEDULED,
-			dtaskv1.TaskState_TASK_STATE_PENDING, dtaskv1.TaskState_TASK_STATE_ASSIGNED, dtaskv1.TaskState_TASK_STATE_RUNNING,
-			dtaskv1.TaskState_TASK_STATE_CANCELLED:
-		}
+// summarize prints how a job finished, with its tasks per worker and its failures.
+func (a *app) summarize(ctx context.Context, c *client.Client, job *dtaskv1.Job) error {
+	tasks, err := collect(c.Tasks(ctx, job.GetId(), client.TaskFilter{}))
+	if err != nil {
+		return err
 	}
-	lines := []string{howEnded(job), "failures recovered: " + show.Count(job.GetRecovered())}
-	if len(perWorker) > 0 {
-		lines = append(lines, "tasks per worker: "+workerCounts(perWorker))
-	}
-	const most = 5
-	if len(failed) > most {
-		failed = append(failed[:most], fmt.Sprintf("  … %s more failed", show.Count(len(failed)-most)))
-	}
-	lines = append(lines, failed...)
-	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
+	p := show.NewPrinter(false, a.now())
+	p.Summary(job, tasks)
+	if _, err := a.summaryWriter().Write(p.Bytes()); err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
 	return nil
-}
-
-// howEnded tells in a line how a job went.
-func howEnded(job *dtaskv1.Job) string {
-	took := time.Duration(max(job.GetCompletedAt()-job.GetSubmittedAt(), 0)) * time.Millisecond
-	return fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed", job.GetId(), show.Clean(job.GetName()), document.JobState(job.GetState()),
-		show.Duration(took), show.Count(job.GetTasksCompleted()), show.Plural(job.GetTasksTotal(), "task"))
-}
-
-// executedBy names the worker that completed a task, or says that none had to.
-func executedBy(t *dtaskv1.Task) string {
-	if t.GetReusedTask() != "" {
-		return "(reused)"
-	}
-	return show.Clean(t.GetWorker())
-}
-
-func failure(job *dtaskv1.Job, t *dtaskv1.Task) string {
-	on := ""
-	if t.GetWorker() != "" {
-		on = " on " + show.Clean(t.GetWorker())
-	}
-	return fmt.Sprintf("  %s/%s: %s%s in attempt %d: %s", job.GetId(), show.Clean(t.GetId()), document.TaskState(t.GetState()), on, t.GetAttempt(), show.Clean(t.GetError()))
-}
-
-// workerCounts lists workers with their numbers of tasks, the busiest first,
-// and no more than fit into a line or two.
-func workerCounts(counts map[string]int) string {
-	type count struct {
-		name string
-		n    int
-	}
-	all := make([]count, 0, len(counts))
-	for name, n := range counts {
-		all = append(all, count{name, n})
-	}
-	slices.SortFunc(all, func(x, y count) int { return cmp.Or(cmp.Compare(y.n, x.n), cmp.Compare(x.name, y.name)) })
-	const most = 12
-	words := make([]string, 0, most+1)
-	for i, c := range all {
-		if i == most {
-			words = append(words, fmt.Sprintf("… %d more", len(all)-most))
-			break
-		}
-		words = append(words, c.name+" "+show.Count(c.n))
-	}
-	return strings.Join(words, ", ")
 }

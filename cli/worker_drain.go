@@ -2,21 +2,18 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/cli/show"
 	"github.com/dtask/dtask/client"
-	"github.com/dtask/dtask/internal/document"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// drainPoll is how often --wait looks.
-const drainPoll = 250 * time.Millisecond
+// drainPollInterval is how often --wait reads the worker.
+const drainPollInterval = 250 * time.Millisecond
 
 func newWorkerDrain(a *app) *cobra.Command {
 	var (
@@ -26,117 +23,69 @@ func newWorkerDrain(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "drain NAME",
-		Short: "Give a worker nothing new and let what it runs end",
-		Long: `Give a worker nothing new, from the moment this command returns until it is
-undrained, also when its process or the leader changes meanwhile. What it has not
-begun goes to other workers at once. What it runs may go on until the deadline; then
-it is ended (SIGTERM, and SIGKILL after the task's kill_grace) and handed back: it
-runs again elsewhere, from its last checkpoint, and burns no retry.
+		Short: "Stop assigning work to a worker",
+		Long: `Stop assigning work to a worker until it is undrained, even if its process restarts or
+the leader changes. Assigned tasks that have not started are reassigned immediately.
+Running attempts may continue until the deadline. Then they are terminated (SIGTERM,
+and SIGKILL after the task's kill_grace) and requeued without counting as a retry; they
+resume elsewhere from their last checkpoint.
 
-A task that may run at most once and has begun is ended at the deadline as well, and
-is not repeated: it ends as the worker reports it, or as lost if it does not.
+At-most-once tasks that have started are terminated at the deadline too, but not rerun:
+they end as the worker reports them, or as lost if it reports nothing.
 
-Draining a worker again replaces deadline and reason.`,
+Draining a worker again replaces the deadline and the reason.`,
 		Example: `  dtaskctl worker drain w1
   dtaskctl worker drain w1 --deadline 1h --reason "new disk" --wait
   dtaskctl worker drain w1 --deadline 0s`,
-		Args: oneArgument,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if deadline < 0 {
-				return &usageError{err: fmt.Errorf("--deadline %s is below zero", deadline), command: "dtaskctl worker drain"}
-			}
-			c, err := a.client()
+		Args: oneArg,
+		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
+			w, err := c.DrainWorker(ctx, args[0], deadline, reason)
 			if err != nil {
-				return err
-			}
-			defer func() { _ = c.Close() }()
-			w, err := c.DrainWorker(cmd.Context(), args[0], deadline, reason)
-			if err != nil {
-				return noWorker(err)
+				return view{}, workerError(err)
 			}
 			if wait {
-				ctx, cancel := a.waiting(cmd.Context())
+				ctx, cancel := a.waitContext(ctx)
 				defer cancel()
-				if w, err = a.awaitDrained(ctx, c, w); err != nil {
-					return err
+				if w, err = awaitDrained(ctx, c, w); err != nil {
+					return view{}, err
 				}
 			}
-			return a.printWorker(w)
-		},
+			return workerView(w), nil
+		}),
 	}
-	f := cmd.Flags()
-	f.DurationVar(&deadline, "deadline", 10*time.Minute, "how long what runs may go on; 0s = not at all")
-	f.StringVar(&reason, "reason", "", "why; shown by worker list")
-	f.BoolVar(&wait, "wait", false, "wait until the worker holds nothing; exit 8 if --timeout passes")
+	fl := cmd.Flags()
+	bind(fl, &deadline, "deadline", "10m0s", "maximum `DURATION` of running attempts (0s = terminate them immediately)", duration(0, math.MaxInt64))
+	fl.StringVar(&reason, "reason", "", "`TEXT` shown by worker list")
+	fl.BoolVar(&wait, "wait", false, "wait until the worker is drained (exit code 8 after --timeout)")
 	return cmd
 }
 
-func newWorkerUndrain(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "undrain NAME",
-		Aliases: []string{"resume"},
-		Short:   "Let a drained worker work again",
-		Example: "  dtaskctl worker undrain w1",
-		Args:    oneArgument,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			defer func() { _ = c.Close() }()
-			w, already, err := c.UndrainWorker(cmd.Context(), args[0])
-			if err != nil {
-				return noWorker(err)
-			}
-			if already {
-				a.say("worker %s did not drain", show.Clean(args[0]))
-			}
-			return a.printWorker(w)
-		},
-	}
-}
-
-// noWorker adds where to look for names.
-func noWorker(err error) error {
-	if !errors.Is(err, client.ErrNotFound) {
-		return err
-	}
-	return &hintedError{err: err, hint: "dtaskctl worker list shows the workers"}
-}
-
-// awaitDrained waits until a worker holds nothing. One that is down holds
-// nothing for long: what it had goes to others.
-func (a *app) awaitDrained(ctx context.Context, c *client.Client, w *dtaskv1.Worker) (*dtaskv1.Worker, error) {
-	tick := time.NewTicker(drainPoll)
+// awaitDrained waits until a worker holds no attempts. The attempts of a worker
+// that is down are reassigned.
+func awaitDrained(ctx context.Context, c *client.Client, w *dtaskv1.Worker) (*dtaskv1.Worker, error) {
+	tick := time.NewTicker(drainPollInterval)
 	defer tick.Stop()
 	for {
 		switch {
 		case w.GetState() == "drained" || w.GetState() == "down" && w.GetRunning() == 0:
 			return w, nil
 		case w.GetDrainUntil() == 0:
-			return nil, &client.Error{Kind: client.ErrConflict, Message: fmt.Sprintf("worker %s does not drain any more", show.Clean(w.GetName()))}
+			return nil, &client.Error{Kind: client.ErrConflict, Message: "worker " + show.Clean(w.GetName()) + " is no longer draining"}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &hintedError{err: context.Cause(ctx), hint: "the worker drains on: dtaskctl worker list shows how far it is"}
+			return nil, withHint(context.Cause(ctx), "the worker is still draining: dtaskctl worker list shows its state")
 		case <-tick.C:
 		}
-		now, _, err := listWorkers(ctx, c, client.WorkerFilter{Name: w.GetName()})
+		workers, _, err := listWorkers(ctx, c, client.WorkerFilter{Name: w.GetName()})
 		switch {
 		case err != nil && ctx.Err() != nil:
 		case err != nil:
 			return nil, err
-		case len(now) == 0: // it is forgotten
+		case len(workers) == 0: // the cluster has removed it
 			w = &dtaskv1.Worker{Name: w.GetName(), Id: w.GetId(), State: "down", DrainUntil: w.GetDrainUntil()}
 		default:
-			w = now[0]
+			w = workers[0]
 		}
 	}
-}
-
-// printWorker prints one worker.
-func (a *app) printWorker(w *dtaskv1.Worker) error {
-	return a.print(document.NewWorker(w), func(out io.Writer) error {
-		return a.workerTable(out, []*dtaskv1.Worker{w})
-	})
 }

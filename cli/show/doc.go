@@ -1,4 +1,7 @@
-// Package show is how dtaskctl puts things on paper: the JSON documents that
-// other programs rely on, tables for people, times, sizes and colours. It asks
-// nobody anything; it starts no goroutines.
+// Package show formats the text that dtaskctl prints for people: tables, times,
+// sizes and colors, free of terminal escape sequences from outside. It also writes
+// documents as YAML.
+//
+// A Printer collects text in memory. The package does no I/O and starts no
+// goroutines.
 package show

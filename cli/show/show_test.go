@@ -72,14 +72,14 @@ func TestTimesAreSaidAsPeopleDo(t *testing.T) {
 func TestColoursDoNotShiftColumns(t *testing.T) {
 	t.Parallel()
 	var plain, coloured strings.Builder
-	for p, w := range map[Paint]*strings.Builder{false: &plain, true: &coloured} {
-		table := NewTable(p, "ID", "STATE", "NAME")
+	for color, w := range map[bool]*strings.Builder{false: &plain, true: &coloured} {
+		table := NewTable("ID", "STATE", "NAME")
 		table.Row("1", "running", "a")
 		table.Row("2", "failed", "b")
 		table.Row("10", "pending", "")
-		if err := table.Write(w); err != nil {
-			t.Fatal(err)
-		}
+		p := NewPrinter(color, time.Time{})
+		p.Table(table)
+		w.Write(p.Bytes())
 	}
 	if want := "ID  STATE    NAME\n1   running  a\n2   failed   b\n10  pending  -\n"; plain.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", plain.String(), want)
@@ -90,41 +90,56 @@ func TestColoursDoNotShiftColumns(t *testing.T) {
 	}
 }
 
-func TestResultsKeepJSONAndQuoteTheRest(t *testing.T) {
+func TestYAMLHasTheFieldsOfJSONInTheirOrder(t *testing.T) {
 	t.Parallel()
-	doc := document.NewResults(&dtaskv1.GetResultResponse{
-		Job: &dtaskv1.Job{Id: "1", State: dtaskv1.JobState_JOB_STATE_COMPLETED},
-		Results: []*dtaskv1.TaskResult{
-			{Task: "big", Result: []byte(`{"n": 9223372036854775807}`)},
-			{Task: "text", Result: []byte("hello <world>"), Output: "/o", OutputSize: 3, OutputSha256: "ab"},
-			{Task: "none", Error: "exit 1"},
-		},
-	})
-	var b strings.Builder
-	if err := WriteJSON(&b, doc); err != nil {
+	text, err := YAML(document.NewJob(&dtaskv1.Job{Id: "42", Name: "true", SubmittedAt: 1}))
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"9223372036854775807", `"result": "hello <world>"`, `"result": null`, `"output_size": 3`, `"output_size": null`} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %s in\n%s", want, b.String())
+	if want := "id: \"42\"\nname: \"true\"\n"; !strings.HasPrefix(string(text), want) {
+		t.Errorf("got\n%s\nwant the prefix\n%s", text, want)
+	}
+	if !strings.Contains(string(text), "started_at: null\n") {
+		t.Errorf("no null in\n%s", text)
+	}
+	if text, err = YAML(document.NewJobs(nil, false)); err != nil || string(text) != "jobs: []\n" {
+		t.Errorf("got %q, %v", text, err)
+	}
+}
+
+func TestAnErrorIsCutToFitIntoATable(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "exit 1": "exit 1", "exit 1\n": "exit 1", "exit 1\nlast words": "exit 1 …", strings.Repeat("x", 101): strings.Repeat("x", 100) + " …",
+	} {
+		if got := shorten(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 }
 
-func TestYAMLHasTheFieldsOfJSONInTheirOrder(t *testing.T) {
+func TestARetriedJobMayHaveFinishedSince(t *testing.T) {
 	t.Parallel()
-	var b strings.Builder
-	if err := WriteYAML(&b, document.NewJob(&dtaskv1.Job{Id: "42", Name: "true", SubmittedAt: 1})); err != nil {
-		t.Fatal(err)
+	for state, want := range map[dtaskv1.JobState]string{
+		dtaskv1.JobState_JOB_STATE_RUNNING:   "job 7 (x) resumed: 1 of 2 tasks completed, 1 failed",
+		dtaskv1.JobState_JOB_STATE_FAILED:    "job 7 (x) resumed and failed: 1 of 2 tasks completed, 1 failed",
+		dtaskv1.JobState_JOB_STATE_CANCELLED: "job 7 (x) resumed and cancelled: 1 of 2 tasks completed, 1 failed",
+	} {
+		job := &dtaskv1.Job{Id: "7", Name: "x", State: state, TasksTotal: 2, TasksCompleted: 1, TasksByState: map[string]uint32{"failed": 1}}
+		if got := Retried(job); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
-	if want := "id: \"42\"\nname: \"true\"\n"; !strings.HasPrefix(b.String(), want) {
-		t.Errorf("got\n%s\nwant it to begin with\n%s", b.String(), want)
-	}
-	if !strings.Contains(b.String(), "started_at: null\n") {
-		t.Errorf("no null in\n%s", b.String())
-	}
-	b.Reset()
-	if err := WriteYAML(&b, document.NewJobs(nil, false)); err != nil || b.String() != "jobs: []\n" {
-		t.Errorf("got %q, %v", b.String(), err)
+}
+
+func TestAReusedResultIsNoWorkersWork(t *testing.T) {
+	t.Parallel()
+	for want, task := range map[string]*dtaskv1.Task{
+		"w1":       {Worker: "w1"},
+		"(reused)": {ReusedJob: "12", ReusedTask: "count"},
+	} {
+		if got := executedBy(task); got != want {
+			t.Errorf("%v: got %q, want %q", task, got, want)
+		}
 	}
 }

@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dtask/dtask/client"
+	"github.com/dtask/dtask/internal/document"
+)
+
+func newDLQRequeue(a *app) *cobra.Command {
+	return a.changeDeadLetters(&cobra.Command{
+		Use:   "requeue JOB/TASK...",
+		Short: "Requeue dead letters; their jobs resume",
+		Long: `Requeue dead letters. Their jobs resume, and tasks that were cancelled because of
+them are rerun too. It is the same as dtaskctl retry for the selected tasks.`,
+		Example: `  dtaskctl dlq requeue 42/fetch 42/count
+  dtaskctl dlq requeue --job 42
+  dtaskctl dlq requeue --type prime
+  dtaskctl dlq requeue --all --yes`,
+	}, deadLetterChange{
+		verb: "requeue",
+		apply: func(ctx context.Context, c *client.Client, s selection) (int, error) {
+			if _, err := c.Retry(ctx, s.job, s.tasks); err != nil {
+				return 0, err
+			}
+			return len(s.tasks), nil
+		},
+		doc: func(n int) any { return document.Requeue{Requeued: n} },
+	})
+}

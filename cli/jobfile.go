@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"unicode/utf8"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/spec"
+)
+
+// maxOwner is the longest owner of a job, in bytes.
+const maxOwner = 63
+
+// specOptions returns what job files don't say. Unset timeouts and retries stay
+// unset: the coordinators have defaults.
+func (a *app) specOptions() spec.Options {
+	return spec.Options{Owner: clip(a.owner(), maxOwner), Unfilled: true}
+}
+
+// owner returns the name of the user, or an empty string if it is unknown.
+func (a *app) owner() string {
+	if name := a.getenv("USER"); name != "" {
+		return name
+	}
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}
+
+// clip shortens s to n bytes without splitting a character.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// readJobs reads files, or standard input for "-", of one or several jobs each.
+// It returns the faults of all files together.
+func (a *app) readJobs(paths []string) ([]*dtaskv1.JobSpec, error) {
+	var (
+		jobs   []*dtaskv1.JobSpec
+		faults spec.Faults
+	)
+	for _, path := range paths {
+		text, err := readInput(path, a.in, spec.MaxFileBytes)
+		if err != nil {
+			return nil, &commandError{err: err, code: exitJobFile, hint: "use the path of a job file, or - for standard input"}
+		}
+		more, err := spec.ParseAll(path, text, a.specOptions())
+		if found, ok := errors.AsType[spec.Faults](err); ok {
+			faults = append(faults, found...)
+		} else if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, more...)
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return jobs, nil
+}
+
+// readInput reads a file, or in for "-". It returns at most limit+1 bytes, so that
+// the caller can report a larger file.
+func readInput(path string, in io.Reader, limit int64) ([]byte, error) {
+	if path != "-" {
+		f, err := os.Open(path) //nolint:gosec // the user's own file
+		if err != nil {
+			return nil, fmt.Errorf("opening %s: %w", path, errors.Unwrap(err))
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return text, nil
+}

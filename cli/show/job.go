@@ -1,0 +1,179 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dtask/dtask/internal/document"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// Jobs adds a table of jobs.
+func (p *Printer) Jobs(jobs []*dtaskv1.Job) {
+	t := NewTable("ID", "NAME", "STATE", "TASKS", "FAILED", "PRIORITY", "OWNER", "SUBMITTED", "TOOK")
+	for _, j := range jobs {
+		t.Row(j.GetId(), j.GetName(), document.JobState(j.GetState()), fmt.Sprintf("%d/%d", j.GetTasksCompleted(), j.GetTasksTotal()),
+			fmt.Sprint(j.GetTasksFailed()), document.Priority(j.GetPriority()), j.GetOwner(),
+			p.ago(j.GetSubmittedAt()), p.took(j.GetStartedAt(), j.GetCompletedAt()))
+	}
+	p.Table(t)
+}
+
+// Job adds a job without its tasks.
+func (p *Printer) Job(j *dtaskv1.Job) {
+	p.Line("%s  %s  %s", p.bold("job "+j.GetId()), Clean(j.GetName()), p.state(document.JobState(j.GetState())))
+	p.field("owner", j.GetOwner())
+	p.field("priority", document.Priority(j.GetPriority()))
+	p.field("labels", formatLabels(j.GetLabels()))
+	p.field("submitted", p.ago(j.GetSubmittedAt()))
+	p.field("took", p.took(j.GetStartedAt(), j.GetCompletedAt()))
+	p.field("tasks", completedOf(j)+detailSuffix(j))
+	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
+		p.field("outcome", document.JobState(j.GetOutcome())+", cleanup tasks are running")
+	}
+	if n := j.GetFailuresTolerated(); n > 0 {
+		p.field("tolerated", fmt.Sprintf("%s of at most %s", Plural(n, "failure"), Count(j.GetMaxFailures())))
+	}
+	p.field("retries", Count(j.GetRetries()))
+	if len(j.GetLevels()) > 0 {
+		p.field("levels", Levels(j.GetLevels()))
+	}
+	p.field("error", j.GetError())
+	p.Line("")
+}
+
+// JobDetail returns how many tasks are in the states of interest: "16 running, 1
+// retrying".
+func JobDetail(j *dtaskv1.Job) string {
+	var parts []string
+	for _, s := range []struct{ state, text string }{
+		{"running", "running"},
+		{"assigned", "assigned"},
+		{"scheduled", "retrying"},
+		{"failed", "failed"},
+		{"dead", "dead"},
+		{"lost", "lost"},
+		{"cancelled", "cancelled"},
+	} {
+		if n := j.GetTasksByState()[s.state]; n > 0 {
+			parts = append(parts, Count(n)+" "+s.text)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func detailSuffix(j *dtaskv1.Job) string {
+	if detail := JobDetail(j); detail != "" {
+		return ", " + detail
+	}
+	return ""
+}
+
+func completedOf(j *dtaskv1.Job) string {
+	return fmt.Sprintf("%s of %s completed", Count(j.GetTasksCompleted()), Count(j.GetTasksTotal()))
+}
+
+// Finished describes a finished job in one line.
+func Finished(j *dtaskv1.Job) string {
+	took := time.Duration(max(j.GetCompletedAt()-j.GetSubmittedAt(), 0)) * time.Millisecond
+	return fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed", j.GetId(), Clean(j.GetName()), document.JobState(j.GetState()),
+		Duration(took), Count(j.GetTasksCompleted()), Plural(j.GetTasksTotal(), "task"))
+}
+
+// Retried describes a job after a retry, which may have finished since.
+func Retried(j *dtaskv1.Job) string {
+	what := "resumed"
+	switch state := j.GetState(); state { //nolint:exhaustive // only final states
+	case dtaskv1.JobState_JOB_STATE_COMPLETED, dtaskv1.JobState_JOB_STATE_FAILED, dtaskv1.JobState_JOB_STATE_CANCELLED:
+		what = "resumed and " + document.JobState(state)
+	}
+	return fmt.Sprintf("job %s (%s) %s: %s of %s completed%s", j.GetId(), Clean(j.GetName()), what,
+		Count(j.GetTasksCompleted()), Plural(j.GetTasksTotal(), "task"), detailSuffix(j))
+}
+
+// Summary adds how a job finished: total time, recovered failures, tasks per
+// worker, and the first failed tasks.
+func (p *Printer) Summary(j *dtaskv1.Job, tasks []*dtaskv1.Task) {
+	const maxFailed = 5
+	perWorker := make(map[string]int)
+	var failed []*dtaskv1.Task
+	for _, t := range tasks {
+		switch urgency(t) {
+		case urgencyFailed:
+			failed = append(failed, t)
+		case urgencyCompleted:
+			perWorker[executedBy(t)]++
+		}
+	}
+	p.Line("%s", Finished(j))
+	p.Line("failures recovered: %s", Count(j.GetRecovered()))
+	if len(perWorker) > 0 {
+		p.Line("tasks per worker: %s", formatWorkerCounts(perWorker))
+	}
+	for _, t := range failed[:min(len(failed), maxFailed)] {
+		worker := ""
+		if t.GetWorker() != "" {
+			worker = " on " + Clean(t.GetWorker())
+		}
+		p.Line("  %s/%s: %s%s in attempt %d: %s", j.GetId(), Clean(t.GetId()), document.TaskState(t.GetState()), worker, t.GetAttempt(), Clean(t.GetError()))
+	}
+	if len(failed) > maxFailed {
+		p.Line("  … and %s more failed tasks", Count(len(failed)-maxFailed))
+	}
+}
+
+// executedBy names the worker that completed a task, if one did.
+func executedBy(t *dtaskv1.Task) string {
+	if t.GetReusedTask() != "" {
+		return "(reused)"
+	}
+	return Clean(t.GetWorker())
+}
+
+// formatWorkerCounts lists the busiest workers with their numbers of tasks.
+func formatWorkerCounts(counts map[string]int) string {
+	const maxWorkers = 12
+	names := make([]string, 0, len(counts))
+	for name := range counts {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	var parts []string
+	for _, name := range names[:min(len(names), maxWorkers)] {
+		parts = append(parts, name+" "+Count(counts[name]))
+	}
+	if more := len(names) - maxWorkers; more > 0 {
+		parts = append(parts, fmt.Sprintf("… and %d more", more))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Change adds one step of a watch: the changed tasks and then the job. If the step
+// has the whole job, the job alone shows its state.
+func (p *Printer) Change(index uint64, whole bool, j *dtaskv1.Job, tasks []*dtaskv1.Task) {
+	line := func(name, state, detail string) {
+		text := fmt.Sprintf("%d  %s  %s  %s", index, Clean(name), p.state(state), Clean(detail))
+		p.Line("%s", strings.TrimRight(text, " "))
+	}
+	for _, t := range tasks {
+		if whole {
+			break
+		}
+		detail := t.GetError()
+		if w := t.GetWorker(); w != "" {
+			detail = strings.TrimSuffix(fmt.Sprintf("attempt %d on %s: %s", t.GetAttempt(), w, t.GetError()), ": ")
+		}
+		line(j.GetId()+"/"+t.GetId(), document.TaskState(t.GetState()), detail)
+	}
+	detail := completedOf(j)
+	if n := j.GetTasksFailed(); n > 0 {
+		detail += fmt.Sprintf(", %s failed", Count(n))
+	}
+	if j.GetError() != "" {
+		detail += ": " + j.GetError()
+	}
+	line(j.GetId(), document.JobState(j.GetState()), detail)
+}
