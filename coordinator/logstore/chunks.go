@@ -16,8 +16,8 @@ import (
 //	key     index of the entry × 2^16 + number of the piece, from 0
 //	piece   chunkSize bytes of the data; the last is shorter, and may have none
 //
-// The first piece also holds what else the entry has: term, type, checksum and time. The
-// checksum is that of the whole entry. Changing any of this breaks existing logs.
+// The first piece also holds what else the entry has: term, type, checksum and time.
+// The checksum is that of the whole entry. Changing any of this breaks existing logs.
 const (
 	// chunkSize is such that two chunks, with what is around them, fill eight pages of
 	// 4 KiB. Smaller ones cost more system calls, and a more scattered file, than they

@@ -63,7 +63,8 @@ func TestAnEntryOfAnySizeIsReadAsItWasStored(t *testing.T) {
 	}
 }
 
-// TestALogInPiecesIsALog compares with a map, whatever is stored, removed and opened again.
+// TestALogInPiecesIsALog compares with a map, whatever is stored, removed and opened
+// again.
 func TestALogInPiecesIsALog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

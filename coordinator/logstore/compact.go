@@ -2,10 +2,11 @@ package logstore
 
 import "time"
 
-// bbolt has one writer: a compaction in one piece would stop the log for its length. So it
-// deletes entries in steps, each a transaction of its own that no entry waits long for, and with
-// pauses between them, so that it does not take the log every other turn. Entries have a few bytes or some hundred KiB: how many
-// a step deletes follows from how long the last one took.
+// bbolt has one writer: a compaction in one piece would stop the log for its length. So
+// it deletes entries in steps, each a transaction of its own that no entry waits long
+// for, and with pauses between them, so that it does not take the log every other turn.
+// Entries have a few bytes or some hundred KiB: how many a step deletes follows from
+// how long the last one took.
 const (
 	deleteFewest = 32
 	deleteMost   = 1024
@@ -13,7 +14,8 @@ const (
 	deletePause  = 10 * time.Millisecond // the longest
 )
 
-// deleteStep is how many entries the next step deletes, after one of so many that took a time.
+// deleteStep is how many entries the next step deletes, after one of so many that took
+// a time.
 func deleteStep(entries uint64, took time.Duration) uint64 {
 	switch {
 	case took < deleteTime/2:
@@ -24,8 +26,8 @@ func deleteStep(entries uint64, took time.Duration) uint64 {
 	return min(max(entries, deleteFewest), deleteMost)
 }
 
-// compact deletes the entries at the front of the log, in steps. It fails with ErrClosing once
-// the node is closing: what is left is deleted by the next compaction.
+// compact deletes the entries at the front of the log, in steps. It fails with
+// ErrClosing once the node is closing: what is left is deleted by the next compaction.
 func (s *Store) compact(first, last uint64) error {
 	for entries := uint64(deleteFewest); ; {
 		select {

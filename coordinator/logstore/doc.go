@@ -5,21 +5,25 @@
 //	        it stores      watchdog, fail-stop
 //
 // It owns:
-//   - the Store, which defends what is stored (store.go, stable.go, checksum.go): a checksum in every
-//     entry and in term and vote, verified when it is stored, read and applied. The first error
-//     ends the process;
-//   - the log as raft uses it (parallel.go), which stores a leader's entries while they are sent;
-//   - the chunks of an entry in raft.db (chunks.go) and compaction in steps (compact.go);
-//   - the segments of raft-wal: preallocation (wal_file.go, prezero.go), the list of segments
-//     (wal_list.go), the mark of the last stored entry (wal_mark.go);
-//   - inspection before a store is opened (inspect.go, pages.go, wal_inspect.go, wal_segment.go), which
-//     finds the damage that bbolt and raft-wal would panic over or silently skip.
+//   - the Store, which defends what is stored (store.go, stable.go, checksum.go): a
+//     checksum in every entry and in term and vote, verified when it is stored, read
+//     and applied. The first error ends the process;
+//   - the log as raft uses it (parallel.go), which stores a leader's entries while they
+//     are sent;
+//   - the chunks of an entry in raft.db (chunks.go) and compaction in steps
+//     (compact.go);
+//   - the segments of raft-wal: preallocation (wal_file.go, prezero.go), the list of
+//     segments (wal_list.go), the mark of the last stored entry (wal_mark.go);
+//   - inspection before a store is opened (inspect.go, pages.go, wal_inspect.go,
+//     wal_segment.go), which finds the damage that bbolt and raft-wal would panic over
+//     or silently skip.
 //
 // It does not know what an entry means, who leads, or where snapshots are.
 //
-// Goroutines. A ParallelLog has one, which writes; Close waits for it. raft-wal has its own, which
-// Store.Close ends.
+// Goroutines. A ParallelLog has one, which writes; Close waits for it. raft-wal has its
+// own, which Store.Close ends.
 //
-// Errors. A *DamageError reports stored data that is not what was written. A *StoreError, passed to
-// Config.Fatal, reports a store that failed or hangs. A *KindError reports the wrong --log-store.
+// Errors. A *DamageError reports stored data that is not what was written. A
+// *StoreError, passed to Config.Fatal, reports a store that failed or hangs. A
+// *KindError reports the wrong --log-store.
 package logstore

@@ -14,7 +14,8 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// FileName is the name of the bbolt file in a data directory. Changing it loses existing data.
+// FileName is the name of the bbolt file in a data directory. Changing it loses
+// existing data.
 const FileName = "raft.db"
 
 // Keys and buckets that raft and raft-boltdb use in raft.db.
@@ -25,8 +26,8 @@ var (
 	keyVoteTerm = []byte("LastVoteTerm")
 )
 
-// Contents is what a closed store contains: raft.db and the segments beside it, if the entries are
-// there.
+// Contents is what a closed store contains: raft.db and the segments beside it, if the
+// entries are there.
 type Contents struct {
 	First, Last uint64 // indexes of the log; 0 if it is empty
 
@@ -36,13 +37,13 @@ type Contents struct {
 	wal    walState
 }
 
-// Empty reports whether the store contains nothing that a cluster could rely on. A bootstrap stores
-// term 1 before its first entry. A crash between the two leaves only the term, and the bootstrap is
-// repeated.
+// Empty reports whether the store contains nothing that a cluster could rely on. A
+// bootstrap stores term 1 before its first entry. A crash between the two leaves only
+// the term, and the bootstrap is repeated.
 func (c *Contents) Empty() bool { return c.Last == 0 && c.term <= 1 && !c.voted }
 
-// Inspect reads the stores of a data directory that is not in use. It returns an error if something
-// cannot be read. It changes nothing.
+// Inspect reads the stores of a data directory that is not in use. It returns an error
+// if something cannot be read. It changes nothing.
 func Inspect(dir string) (*Contents, error) {
 	path := filepath.Join(dir, FileName)
 	c := &Contents{}
@@ -61,9 +62,10 @@ func Inspect(dir string) (*Contents, error) {
 	return c, err
 }
 
-// inspectBolt reads a closed raft.db. bbolt scans the whole file when it opens it for writing, in a
-// goroutine whose panic cannot be recovered; the same pages are read here first, where a panic
-// becomes a DamageError. A missing or zero-length file is an empty store.
+// inspectBolt reads a closed raft.db. bbolt scans the whole file when it opens it for
+// writing, in a goroutine whose panic cannot be recovered; the same pages are read here
+// first, where a panic becomes a DamageError. A missing or zero-length file is an empty
+// store.
 func (c *Contents) inspectBolt(path string) (err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || (err == nil && info.Size() == 0) {

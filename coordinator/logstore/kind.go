@@ -50,8 +50,8 @@ func layoutOf(kind Kind) byte {
 	return layoutChunks
 }
 
-// KindError reports that the entries of a data directory are in another kind of store than the one
-// that was configured.
+// KindError reports that the entries of a data directory are in another kind of store
+// than the one that was configured.
 type KindError struct {
 	Dir        string
 	Have, Want Kind
@@ -63,8 +63,9 @@ func (e *KindError) Error() string {
 		"to change the store, rejoin the cluster with an empty data directory", e.Dir, e.Have, e.Want, e.Have)
 }
 
-// CheckKind returns a KindError if the directory stores its entries in another kind of store. A
-// directory without state accepts either kind: a joining replica has no entry yet.
+// CheckKind returns a KindError if the directory stores its entries in another kind of
+// store. A directory without state accepts either kind: a joining replica has no entry
+// yet.
 func (c *Contents) CheckKind(dir string, want Kind, hasState bool) error {
 	have := Bolt
 	if c.layout == layoutWAL {

@@ -13,8 +13,8 @@ import (
 // given back.
 const releaseAfter = 8 << 20
 
-// released is raft-boltdb's store, with the memory of its mapped file given back now and
-// then. bbolt maps the file anew in transactions that write, and when it closes: mu
+// released is raft-boltdb's store, with the memory of its mapped file given back now
+// and then. bbolt maps the file anew in transactions that write, and when it closes: mu
 // keeps these apart from that.
 type mmapReclaimer struct {
 	Backend

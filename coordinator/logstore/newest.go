@@ -2,8 +2,8 @@ package logstore
 
 import "sync"
 
-// newest is the last entry that was given to a store, before it is on the disk. The zero
-// value has seen none.
+// newest is the last entry that was given to a store, before it is on the disk. The
+// zero value has seen none.
 type newest struct {
 	mu      sync.Mutex // guards what follows
 	index   uint64

@@ -12,10 +12,12 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// openTimeoutFactor is how many times Config.HangTimeout opening may take: it makes several calls.
+// openTimeoutFactor is how many times Config.HangTimeout opening may take: it makes
+// several calls.
 const openTimeoutFactor = 10
 
-// Config is what Open needs. All fields are required unless their comment says otherwise.
+// Config is what Open needs. All fields are required unless their comment says
+// otherwise.
 type Config struct {
 	// Dir is the data directory. It must exist.
 	Dir string
@@ -29,18 +31,22 @@ type Config struct {
 	OnFirstStore func() error
 	// HangTimeout is how long one call may take before it is fatal.
 	HangTimeout time.Duration
-	// Wrap may put a layer between the Store and the disk, such as faults in tests. Optional.
+	// Wrap may put a layer between the Store and the disk, such as faults in tests.
+	// Optional.
 	Wrap func(Backend) Backend
-	// Fatal is called when the store fails, possibly more than once and from any goroutine.
+	// Fatal is called when the store fails, possibly more than once and from any
+	// goroutine.
 	Fatal func(error)
-	// Closing is closed when the replica begins to close: a compaction stops early. Optional.
+	// Closing is closed when the replica begins to close: a compaction stops early.
+	// Optional.
 	Closing <-chan struct{}
 	// Logger receives the messages of this package, RaftLogger those of raft-wal.
 	Logger     *slog.Logger
 	RaftLogger hclog.Logger
 }
 
-// Open opens the stores of a data directory that Inspect has read, and verifies every entry.
+// Open opens the stores of a data directory that Inspect has read, and verifies every
+// entry.
 func Open(cfg Config) (*Store, error) {
 	path := filepath.Join(cfg.Dir, FileName)
 	bolt, err := raftboltdb.New(raftboltdb.Options{
@@ -94,8 +100,9 @@ func openEntries(cfg *Config, bolt Backend, contents *Contents) (Backend, error)
 	return openWAL(cfg.Dir, bolt, contents, segmentSize, cfg.RaftLogger)
 }
 
-// Bootstrap writes the first configuration of a new cluster, as raft.BootstrapCluster does. That
-// function refuses to repeat a bootstrap that a crash interrupted; this one does not.
+// Bootstrap writes the first configuration of a new cluster, as raft.BootstrapCluster
+// does. That function refuses to repeat a bootstrap that a crash interrupted; this one
+// does not.
 func (s *Store) Bootstrap(configuration raft.Configuration) error {
 	if err := s.SetUint64(keyTerm, 1); err != nil {
 		return err

@@ -12,24 +12,25 @@ const (
 	// logCache is how many entries stay in memory for the followers; at the
 	// usual limit of 256 KiB an entry it pins at most 16 MiB.
 	logCache = 64
-	// mostPending is how many bytes a leader may have appended before they are stored; it
-	// waits for its disk then. What is proposed has a smaller bound of its own.
+	// mostPending is how many bytes a leader may have appended before they are stored;
+	// it waits for its disk then. What is proposed has a smaller bound of its own.
 	mostPending = 4 << 20
 )
 
-// ParallelLog is the log as raft sees it: what a leader appends is stored while it is on
-// its way to the others, and what comes meanwhile is stored together afterwards (Ongaro,
-// "Consensus: Bridging Theory and Practice", 10.2.1).
+// ParallelLog is the log as raft sees it: what a leader appends is stored while it is
+// on its way to the others, and what comes meanwhile is stored together afterwards
+// (Ongaro, "Consensus: Bridging Theory and Practice", 10.2.1).
 //
 // Raft stores first and sends then, and counts an entry as stored here as soon as
 // StoreLogs returns. Here StoreLogs of a leader only takes it. So that nothing counts
 // that no disk has:
 //
-//   - The answers of the others that they have stored an entry are held back until it is
-//     stored here, too (patientTransport.AppendEntries, stored). A commit needs at least one of
-//     them, so it needs this disk as well, exactly as before.
+//   - The answers of the others that they have stored an entry are held back until it
+//     is stored here, too (patientTransport.AppendEntries, stored). A commit needs at
+//     least one of them, so it needs this disk as well, exactly as before.
 //   - A leader that decides alone, and one that changes who decides, stores first.
-//   - Who leads no longer, and is asked whether it has an entry, answers when it is stored.
+//   - Who leads no longer, and is asked whether it has an entry, answers when it is
+//     stored.
 //   - A store that fails ends the process (store.fail); what was not stored is as if it
 //     had not been sent: nobody was told that it is committed.
 type ParallelLog struct {
@@ -59,12 +60,13 @@ func NewParallelLog(s raft.LogStore) *ParallelLog {
 	return p
 }
 
-// Share makes a leader send its entries before they are stored. The function reports whether this
-// replica leads and needs the vote of another one. Until Share is called, every entry is stored first.
+// Share makes a leader send its entries before they are stored. The function reports
+// whether this replica leads and needs the vote of another one. Until Share is called,
+// every entry is stored first.
 func (p *ParallelLog) Share(leadsWithOthers func() bool) { p.shares.Store(&leadsWithOthers) }
 
-// Newest returns the index of the last entry passed to StoreLogs, and a channel that is closed when
-// the next one is.
+// Newest returns the index of the last entry passed to StoreLogs, and a channel that is
+// closed when the next one is.
 func (p *ParallelLog) Newest() (index uint64, changed <-chan struct{}) { return p.newest.get() }
 
 // sharing reports whether raft, which calls, leads and cannot decide alone.
@@ -110,8 +112,8 @@ func (p *ParallelLog) StoreLogs(logs []*raft.Log) error {
 
 func changesMembers(log *raft.Log) bool { return log.Type == raft.LogConfiguration }
 
-// WaitStored returns when all that was appended up to an index is stored, or with the error
-// for which it is not.
+// WaitStored returns when all that was appended up to an index is stored, or with the
+// error for which it is not.
 func (p *ParallelLog) WaitStored(index uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,14 +5,16 @@ import (
 	"os"
 )
 
-// A block of a file that was never written costs more than its own write when it is synced:
-// the file system has to write down, in its journal, that there is something in it now. That
-// is a third of what a small entry costs where three replicas sync at the same time on one disk, and
-// neither a file that was made long nor one whose blocks were reserved is spared it. So
-// zeros are written ahead of small entries (ADR-0026). They are synced with the entry
-// behind which they are, and mean what was there before: nothing.
+// A block of a file that was never written costs more than its own write when it is
+// synced: the file system has to write down, in its journal, that there is something in
+// it now. That is a third of what a small entry costs where three replicas sync at the
+// same time on one disk, and neither a file that was made long nor one whose blocks
+// were reserved is spared it. So zeros are written ahead of small entries (ADR-0026).
+// They are synced with the entry behind which they are, and mean what was there before:
+// nothing.
 const (
-	// zerosAhead is how many are written at once. More make the one sync that writes them slower.
+	// zerosAhead is how many are written at once. More make the one sync that writes
+	// them slower.
 	zerosAhead = 256 << 10
 	// zerosBelow is the size from which a write pays for its blocks itself: it would be
 	// written twice for little.

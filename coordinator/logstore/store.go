@@ -13,8 +13,8 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// MaxBatch is how many entries one call of Store.StoreLogs normally has. Raft counts entries, not
-// bytes, in a request to a follower, so it is small.
+// MaxBatch is how many entries one call of Store.StoreLogs normally has. Raft counts
+// entries, not bytes, in a request to a follower, so it is small.
 const MaxBatch = 64
 
 // Backend is what the defended store needs of raft-boltdb's store, and of what has the
@@ -52,7 +52,8 @@ type Store struct {
 	// onFirstStore is called after the first entry has been stored durably.
 	onFirstStore func() error
 
-	// whole says that the backend removes any number of entries in one short transaction.
+	// whole says that the backend removes any number of entries in one short
+	// transaction.
 	whole bool
 
 	failure atomic.Pointer[StoreError]
@@ -78,7 +79,8 @@ type Stats struct {
 	Time    time.Duration // spent in the writes
 }
 
-// Stats returns the counters. They are read one by one, so they may differ slightly in time.
+// Stats returns the counters. They are read one by one, so they may differ slightly in
+// time.
 func (s *Store) Stats() Stats {
 	return Stats{
 		Syncs: s.counters.syncs.Load(), Entries: s.counters.entries.Load(), Bytes: s.counters.bytes.Load(),
@@ -86,16 +88,19 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// BytesSinceSnapshot returns the bytes of entries that the last snapshot does not cover.
+// BytesSinceSnapshot returns the bytes of entries that the last snapshot does not
+// cover.
 func (s *Store) BytesSinceSnapshot() uint64 { return s.counters.sinceSnapshot.Load() }
 
-// SnapshotTaken records that a snapshot covers as many bytes as BytesSinceSnapshot returned before.
+// SnapshotTaken records that a snapshot covers as many bytes as BytesSinceSnapshot
+// returned before.
 func (s *Store) SnapshotTaken(bytes uint64) { s.counters.sinceSnapshot.Add(-bytes) }
 
 // RaftStarting tells the store that goroutines of raft call it from now on. See unwind.
 func (s *Store) RaftStarting() { s.running.Store(true) }
 
-// RaftStarted tells the store that raft has read all entries that its last snapshot does not cover.
+// RaftStarted tells the store that raft has read all entries that its last snapshot
+// does not cover.
 func (s *Store) RaftStarted() { s.started.Store(true) }
 
 type storeCounters struct {
@@ -240,9 +245,10 @@ func (s *Store) LastIndex() (index uint64, err error) {
 	return index, err
 }
 
-// DeleteRange implements raft.LogStore. A compaction, which leaves later entries
-// in place, is done in chunks from the front, unless the backend does it at once: whatever
-// a crash leaves is a log without a hole. The end of a log is removed in one transaction for that reason.
+// DeleteRange implements raft.LogStore. A compaction, which leaves later entries in
+// place, is done in chunks from the front, unless the backend does it at once: whatever
+// a crash leaves is a log without a hole. The end of a log is removed in one
+// transaction for that reason.
 func (s *Store) DeleteRange(first, last uint64) error {
 	s.deletions.Add(1)
 	defer s.deletions.Add(1)

@@ -14,7 +14,8 @@ import (
 )
 
 // segmentsOf is a folder with batches of entries in several segments, closed; the last
-// batch has as many entries as it says. Its last segment is the one that is appended to.
+// batch has as many entries as it says. Its last segment is the one that is appended
+// to.
 func segmentsOf(t *testing.T, last int) (dir, tail string, count uint64) {
 	t.Helper()
 	dir = t.TempDir()
@@ -109,7 +110,8 @@ func nothingTorn(dir string) error {
 }
 
 // TestEveryFlippedBitOfASegmentIsToldOrHarmless flips one bit in every byte of every
-// segment: the folder is damaged then, or has all that it had. It may be behind the end.
+// segment: the folder is damaged then, or has all that it had. It may be behind the
+// end.
 func TestEveryFlippedBitOfASegmentIsToldOrHarmless(t *testing.T) {
 	t.Parallel()
 	dir, tail, count := segmentsOf(t, 3)
@@ -159,8 +161,8 @@ func TestEveryFlippedBitOfASegmentIsToldOrHarmless(t *testing.T) {
 }
 
 // TestWithoutANoteABitTakesTheLastBatchAtMost is what remains in doubt after a loss of
-// power: the note may be older than the log, and a flip in the last batch looks as if the
-// batch was never finished.
+// power: the note may be older than the log, and a flip in the last batch looks as if
+// the batch was never finished.
 func TestWithoutANoteABitTakesTheLastBatchAtMost(t *testing.T) {
 	t.Parallel()
 	dir, tail, count := segmentsOf(t, 3)
@@ -194,8 +196,8 @@ func TestWithoutANoteABitTakesTheLastBatchAtMost(t *testing.T) {
 	}
 }
 
-// TestABatchThatWasNotFinishedIsRemoved cuts the last batch at every byte, and lets any of
-// its blocks be missing: all before it is there, and the log goes on.
+// TestABatchThatWasNotFinishedIsRemoved cuts the last batch at every byte, and lets any
+// of its blocks be missing: all before it is there, and the log goes on.
 func TestABatchThatWasNotFinishedIsRemoved(t *testing.T) {
 	t.Parallel()
 	dir, tail, count := segmentsOf(t, 4)

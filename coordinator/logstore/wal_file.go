@@ -12,8 +12,8 @@ import (
 	"github.com/dtask/dtask/internal/durable"
 )
 
-// segmentFiles are the files of the segments. It keeps the errors that raft-wal only logs
-// when a new segment cannot be made.
+// segmentFiles are the files of the segments. It keeps the errors that raft-wal only
+// logs when a new segment cannot be made.
 type segmentFiles struct {
 	*walfs.FS
 
@@ -47,8 +47,8 @@ func (f *segmentFiles) OpenWriter(dir, name string) (types.WritableFile, error) 
 	return &segmentFile{File: file, dir: dir, size: fileSize(file)}, nil
 }
 
-// segmentFile is a segment that is appended to. raft-wal writes one batch after the other, each once
-// and behind the one before.
+// segmentFile is a segment that is appended to. raft-wal writes one batch after the
+// other, each once and behind the one before.
 type segmentFile struct {
 	*os.File
 
@@ -68,8 +68,8 @@ func (f *segmentFile) WriteAt(batch []byte, at int64) (int, error) {
 }
 
 // Sync implements types.WritableFile. The first one is of all there is to know of the
-// file, and of the folder; those that follow leave out the time of the last change, which would be one
-// more write of the file system's.
+// file, and of the folder; those that follow leave out the time of the last change,
+// which would be one more write of the file system's.
 func (f *segmentFile) Sync() error {
 	if f.known.Load() {
 		return syncData(f.File)

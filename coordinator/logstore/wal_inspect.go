@@ -22,18 +22,19 @@ const (
 type walState struct {
 	list        types.PersistentState
 	first, last uint64 // indexes of the log; 0 when it is empty
-	// torn is the name of the segment whose last batch was not finished; "": none. It is
-	// whole up to tornAt.
+	// torn is the name of the segment whose last batch was not finished; "": none. It
+	// is whole up to tornAt.
 	torn   string
 	tornAt int64
-	// fullAt is where the index of the segment that is appended to begins, if it is full
-	// and the list does not say so yet.
+	// fullAt is where the index of the segment that is appended to begins, if it is
+	// full and the list does not say so yet.
 	fullAt uint64
 }
 
-// inspectWAL looks at all segments of a data folder. The list of segments is what raft.db
-// says. All that raft-wal would pass over is found here: it gives a DamageError, unless it
-// can be a last batch that was not finished, which is told in what is returned.
+// inspectWAL looks at all segments of a data folder. The list of segments is what
+// raft.db says. All that raft-wal would pass over is found here: it gives a
+// DamageError, unless it can be a last batch that was not finished, which is told in
+// what is returned.
 func inspectWAL(dir string, list types.PersistentState) (walState, error) {
 	w := walState{list: list}
 	folder := filepath.Join(dir, segmentsDir)

@@ -10,9 +10,9 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// keySegments is in the bucket of term and vote, and has raft-wal's list of its segments:
-// which there are, what part of each counts, and which is appended to. raft-wal's own
-// place for it is one more bbolt file, in which nothing has a checksum.
+// keySegments is in the bucket of term and vote, and has raft-wal's list of its
+// segments: which there are, what part of each counts, and which is appended to.
+// raft-wal's own place for it is one more bbolt file, in which nothing has a checksum.
 var keySegments = []byte("Segments")
 
 // segmentList keeps the list of segments in raft.db, under a checksum. It implements

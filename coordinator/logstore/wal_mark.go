@@ -12,12 +12,13 @@ import (
 	"github.com/dtask/dtask/internal/durable"
 )
 
-// A batch that cannot be read at the end of the log was either never finished, since the
-// power was cut, or it was, and a bit flipped later: the bytes look the same. So the index
-// of the last entry that was stored is noted beside the log, after each batch and without
-// a sync. The note outlives the process, and the machine if the system had the time to
-// write it; it is synced where the log is closed or its end removed. What it says has been
-// stored is never above what was, so that a log that ends before it is damaged.
+// A batch that cannot be read at the end of the log was either never finished, since
+// the power was cut, or it was, and a bit flipped later: the bytes look the same. So
+// the index of the last entry that was stored is noted beside the log, after each batch
+// and without a sync. The note outlives the process, and the machine if the system had
+// the time to write it; it is synced where the log is closed or its end removed. What
+// it says has been stored is never above what was, so that a log that ends before it is
+// damaged.
 //
 //	file    magic 4, checksum 4 of the index, index 8
 //
@@ -84,8 +85,8 @@ func (n *note) write(last uint64) error {
 	return nil
 }
 
-// below notes, before the end of the log is removed, that there will be nothing behind an
-// entry: it is on the disk when it returns.
+// below notes, before the end of the log is removed, that there will be nothing behind
+// an entry: it is on the disk when it returns.
 func (n *note) below(last uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

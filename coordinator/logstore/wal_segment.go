@@ -56,9 +56,9 @@ var errNoBatch = errors.New("this is no batch")
 // errLaterBatch is damage before the end.
 var errLaterBatch = errors.New("a batch is whole that was written after one that is not")
 
-// walkSegment reads the content of a segment as far as it is whole. It is an error if it
-// can only be damaged; a segment that is torn may be, too, or its last batch was never
-// finished.
+// walkSegment reads the content of a segment as far as it is whole. It is an error if
+// it can only be damaged; a segment that is torn may be, too, or its last batch was
+// never finished.
 func walkSegment(content []byte) (segmentContent, error) {
 	var s segmentContent
 	var offsets []uint32
@@ -176,14 +176,14 @@ func allZeros(content []byte) bool {
 	return bytes.Equal(content, zeros[:len(content)])
 }
 
-// sumsAllowed bounds the work of laterBatch: so many times may it take the checksum of all
-// that it looks at. A batch has at most MaxBatch entries, and each of its frames may
-// begin what could be a batch.
+// sumsAllowed bounds the work of laterBatch: so many times may it take the checksum of
+// all that it looks at. A batch has at most MaxBatch entries, and each of its frames
+// may begin what could be a batch.
 const sumsAllowed = 4 * MaxBatch
 
-// laterBatch says whether there is a whole batch behind a place at which none can be read:
-// then what is there was once whole, since a batch is written when the one before is
-// synced. A batch is no part of another one: the checksum of the larger differs.
+// laterBatch says whether there is a whole batch behind a place at which none can be
+// read: then what is there was once whole, since a batch is written when the one before
+// is synced. A batch is no part of another one: the checksum of the larger differs.
 func laterBatch(content []byte, from int) bool {
 	allowed := sumsAllowed * (len(content) - from)
 	for at := (from + frameHead) / frameHead * frameHead; at+frameHead <= len(content); at += frameHead {

@@ -80,8 +80,8 @@ func TestTheIndexOfAFullSegmentIsCompared(t *testing.T) {
 	}
 }
 
-// What is torn is looked through for batches; content that is nothing but beginnings must
-// not take for ever.
+// What is torn is looked through for batches; content that is nothing but beginnings
+// must not take for ever.
 func TestASegmentOfFramesWithoutACommitIsReadInTime(t *testing.T) {
 	t.Parallel()
 	content := bytes.Repeat(frame(entryFrame, 0, nil), 1<<18)
@@ -91,8 +91,8 @@ func TestASegmentOfFramesWithoutACommitIsReadInTime(t *testing.T) {
 	}
 }
 
-// FuzzWalkSegment gives any bytes for a segment: it is whole up to where it says, and no
-// more is lost by what is behind.
+// FuzzWalkSegment gives any bytes for a segment: it is whole up to where it says, and
+// no more is lost by what is behind.
 func FuzzWalkSegment(f *testing.F) {
 	f.Add([]byte{})
 	whole := firstBatch(1, []byte("abc"))

@@ -17,12 +17,12 @@ import (
 	"github.com/dtask/dtask/internal/durable"
 )
 
-// segmentSize is how many bytes a segment is made with, and so what an empty log costs. A
-// segment that is full costs two transactions in raft.db.
+// segmentSize is how many bytes a segment is made with, and so what an empty log costs.
+// A segment that is full costs two transactions in raft.db.
 const segmentSize = 16 << 20
 
-// walStore is a Backend that keeps the entries in segments of raft-wal, and term, vote and
-// the list of the segments in raft.db.
+// walStore is a Backend that keeps the entries in segments of raft-wal, and term, vote
+// and the list of the segments in raft.db.
 type walStore struct {
 	Backend // raft.db
 
@@ -89,9 +89,9 @@ func (w *walState) cutTorn() error {
 	return nil
 }
 
-// sealTail is the list after the segment that is appended to became full. raft-wal makes
-// it so in a goroutine of its own; if the process ends before that, it appends to the full
-// segment when it is opened again, and fails.
+// sealTail is the list after the segment that is appended to became full. raft-wal
+// makes it so in a goroutine of its own; if the process ends before that, it appends to
+// the full segment when it is opened again, and fails.
 func sealTail(w walState, size int, now time.Time) types.PersistentState {
 	list := types.PersistentState{NextSegmentID: w.list.NextSegmentID + 1}
 	list.Segments = append(list.Segments, w.list.Segments...)
@@ -114,8 +114,8 @@ func (w *walStore) LastIndex() (uint64, error) {
 	return w.log.LastIndex() //nolint:wrapcheck // as above
 }
 
-// GetLog implements Backend. raft-wal goes on to find entries that were removed from the
-// front of the segment that it appends to.
+// GetLog implements Backend. raft-wal goes on to find entries that were removed from
+// the front of the segment that it appends to.
 func (w *walStore) GetLog(index uint64, log *raft.Log) error {
 	first, err := w.log.FirstIndex()
 	if err != nil {

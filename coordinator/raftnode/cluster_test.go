@@ -238,8 +238,8 @@ func quiet() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// logStore is the store of the entries. Where a test does not name it, DTASK_LOG_STORE does,
-// so that all of them can be run over each.
+// logStore is the store of the entries. Where a test does not name it, DTASK_LOG_STORE
+// does, so that all of them can be run over each.
 func (n *testNode) logStore() logstore.Kind {
 	return cmp.Or(n.kind, logstore.Kind(os.Getenv("DTASK_LOG_STORE")))
 }
@@ -280,7 +280,7 @@ func (n *testNode) start(tb testing.TB, founders []Server) {
 func (n *testNode) stands(tb testing.TB) {
 	tb.Helper()
 	eventually(tb, n.id+" stands for election", func() bool {
-		return n.Leading() || len(n.fatals.all()) > 0 || n.stand() == nil
+		return n.Leading() || len(n.fatals.all()) > 0 || n.failover.stand() == nil
 	})
 }
 
@@ -312,8 +312,8 @@ func (n *testNode) restart(tb testing.TB) {
 
 type cluster []*testNode
 
-// newCluster starts n replicas that found a cluster together, and returns when one leads
-// and all follow it.
+// newCluster starts n replicas that found a cluster together, and returns when one
+// leads and all follow it.
 func newCluster(tb testing.TB, count int, tune func(*Config)) cluster {
 	tb.Helper()
 	w := newNetwork()

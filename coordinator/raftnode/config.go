@@ -28,11 +28,11 @@ type Config struct {
 	Identity *IdentityFile
 	// DataDir holds raft.db and snapshots; it must exist.
 	DataDir string
-	// Inspected is what Inspect found in DataDir, which nobody has changed since. Optional:
-	// without it Open inspects the folder.
+	// Inspected is what Inspect found in DataDir, which nobody has changed since.
+	// Optional: without it Open inspects the folder.
 	Inspected *Folder
-	// Prepared is what Prepare made of DataDir and FSM. Optional: without it Open reads the
-	// newest snapshot itself.
+	// Prepared is what Prepare made of DataDir and FSM. Optional: without it Open reads
+	// the newest snapshot itself.
 	Prepared *Prepared
 	// Advertise is the HOST:PORT under which the others reach this replica.
 	Advertise string
@@ -94,16 +94,16 @@ type Config struct {
 	// is known how to ask it.
 	Space SpaceFunc
 
-	// LogStore is where the entries of the log are. A folder that has them elsewhere is not
-	// opened. Empty: logstore.Bolt.
+	// LogStore is where the entries of the log are. A folder that has them elsewhere is
+	// not opened. Empty: logstore.Bolt.
 	LogStore logstore.Kind
 
 	// WrapStore may put something between the defended store and what is on the disk:
 	// faults, in tests. Optional.
 	WrapStore func(logstore.Backend) logstore.Backend
 
-	// TimeScale scales all times above that are defaults, and those that are constants. For
-	// simulations only.
+	// TimeScale scales all times above that are defaults, and those that are constants.
+	// For simulations only.
 	TimeScale timescale.Factor
 
 	// Logger receives the node's and raft's messages.
@@ -139,6 +139,13 @@ func setDefault[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
+}
+
+func (c *Config) peerIDs() (ids []string) {
+	for _, s := range c.Peers {
+		ids = append(ids, s.ID)
+	}
+	return ids
 }
 
 // Validate returns all that is wrong with c, joined.

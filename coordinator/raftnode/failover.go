@@ -3,66 +3,83 @@ package raftnode
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/dtask/dtask/coordinator/transport"
+	"github.com/dtask/dtask/internal/timescale"
 )
 
-// The fast path of a failover. A leader whose process dies is gone at once, and raft
-// finds out after a time-out. Its port tells sooner: every voter keeps an idle watch
+const (
+	// rankDelay is how long a voter lets each voter with a longer log stand before it.
+	rankDelay = 30 * time.Millisecond
+	// watchRetryDelay is the delay after a watch connection could not be opened.
+	watchRetryDelay = 250 * time.Millisecond
+	// membershipInterval is how often a replica without a vote checks whether it has
+	// one: membership may change without a change of leader.
+	membershipInterval = time.Second
+	// The delay between two probes of a leader that may be dead doubles between these.
+	firstProbeDelay, maxProbeDelay = 2 * time.Millisecond, 50 * time.Millisecond
+)
+
+// failover is the fast path of a failover. When the leader's process exits, raft finds
+// out after a timeout. Its port tells sooner: every voter keeps an idle watch
 // connection to it. When that breaks, the voter
 //
-//	dials again ──► answered: a broken link, nothing more
-//	     │ refused, and no Raft connection of the leader is left
+//	dials again ──► answered: a broken link, continue watching
+//	     │ refused, and no Raft connection from the leader is left
 //	     ▼
-//	asks the other voters ──► fewer than a majority have lost it too: dials again
-//	     │ a majority, this one counted, has, and none of them has stood yet
+//	asks the other voters ──► fewer than a majority have lost it too: dial again
+//	     │ a majority, including this one, has, and none of them has stood yet
 //	     ▼
-//	waits, rank × rankWait, since those with a longer log come first, and looks and
-//	     │ all is as before                                          asks once more
+//	waits rank × rankDelay, so that voters with a longer log stand first, and checks and
+//	     │ nothing has changed                                          asks again
 //	     ▼
-//	stands for election, once a term
+//	stands for election, once per term
 //
 // A leader that a majority can neither reach nor hear has lost its quorum, so no
-// healthy one is deposed, however many links are reset. Only "connection refused"
-// counts: a host that vanished, a pause or a partition is left to the time-outs, and
-// so is everything that this path gives up on.
-const (
-	// rankWait is how long a voter lets each one that is ahead of it begin.
-	rankWait = 30 * time.Millisecond
-	// watchAgain is the pause after a watch connection could not be opened.
-	watchAgain = 250 * time.Millisecond
-	// Pauses between two looks at a leader that may be dead.
-	firstLook, lastLook = 2 * time.Millisecond, 50 * time.Millisecond
-)
+// healthy leader is deposed, however many links are reset. Only "connection refused"
+// counts: a vanished host, a pause or a partition is left to raft's timeouts, as is
+// every case that this path gives up on.
+type failover struct {
+	*view
 
-// watchLoop watches the leader until the node is closed.
-func (n *Node) watchLoop() {
-	ctx, cancel := n.untilClosing()
-	defer cancel()
-	changed := make(chan raft.Observation, 1) // size 1: one signal says all
+	transport *transport.Transport
+	space     *spaceMonitor
+	advertise string
+	heartbeat time.Duration
+	timeScale timescale.Factor
+	log       *slog.Logger
+
+	watching    atomic.Bool   // a watch connection to the leader is up
+	stoodIn     atomic.Uint64 // last term in which this replica stood
+	watchesLost atomic.Uint64
+	elections   atomic.Uint64 // started by this path
+}
+
+// run watches the leader until ctx is done.
+func (f *failover) run(ctx context.Context) {
+	changed := make(chan raft.Observation, 1) // size 1: one pending signal is enough
 	observer := raft.NewObserver(changed, false, func(o *raft.Observation) bool {
 		_, ok := o.Data.(raft.LeaderObservation)
 		return ok
 	})
-	n.raft.RegisterObserver(observer)
-	defer n.raft.DeregisterObserver(observer)
+	f.raft.RegisterObserver(observer)
+	defer f.raft.DeregisterObserver(observer)
 	for ctx.Err() == nil {
-		leader, ok := n.watchable()
-		again := n.cfg.TimeScale.Scale(watchAgain)
-		if ok {
-			if n.watch(ctx, leader, changed) {
-				continue
-			}
-		} else {
-			again = n.cfg.TimeScale.Scale(time.Second) // membership may make this one a voter without a change of leader
+		leader, ok := f.watchable()
+		delay := f.timeScale.Scale(watchRetryDelay)
+		if !ok {
+			delay = f.timeScale.Scale(membershipInterval)
+		} else if f.watch(ctx, leader, changed) {
+			continue
 		}
-		timer := time.NewTimer(again)
+		timer := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
 		case <-changed:
@@ -72,238 +89,169 @@ func (n *Node) watchLoop() {
 	}
 }
 
-// untilClosing is a context that ends when the node is being closed.
-func (n *Node) untilClosing() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
-	n.work.Go(func() {
-		defer cancel()
-		select {
-		case <-n.closing:
-		case <-ctx.Done():
-		}
-	})
-	return ctx, cancel
-}
-
-// watchable returns the leader, if it is another and this replica is a voter.
-func (n *Node) watchable() (leader Server, ok bool) {
-	leader.ID, leader.Address = n.Leader()
-	own := n.cfg.Identity.Get().ServerID
-	if leader.ID == "" || leader.ID == own {
+// watchable returns the leader, if it is another replica and this one is a voter.
+func (f *failover) watchable() (leader Server, ok bool) {
+	leader.ID, leader.Address = f.Leader()
+	if leader.ID == "" || leader.ID == f.self {
 		return leader, false
 	}
-	_, self := n.voters(leader.ID)
-	return leader, self
+	_, isVoter := f.otherVoters(leader.ID)
+	return leader, isVoter
 }
 
-// voters returns the voters but this one and one other, and whether this is one.
-func (n *Node) voters(except string) (others []Server, self bool) {
-	own := n.cfg.Identity.Get().ServerID
-	for _, s := range n.Servers() {
-		switch {
-		case !s.Voter || s.ID == except:
-		case s.ID == own:
-			self = true
-		default:
-			others = append(others, s)
-		}
-	}
-	return others, self
-}
-
-// watch keeps a connection to the leader while it leads. It returns false if there
-// was none to keep: then the caller waits before it tries again.
-func (n *Node) watch(ctx context.Context, leader Server, changed <-chan raft.Observation) bool {
-	conn, err := n.transport.Watch(ctx, leader.ID, leader.Address)
+// watch keeps a connection to the leader while it leads. It returns false if none could
+// be opened: the caller waits before it tries again.
+func (f *failover) watch(ctx context.Context, leader Server, changed <-chan raft.Observation) bool {
+	conn, err := f.transport.Watch(ctx, leader.ID, leader.Address)
 	if err != nil {
 		return false
 	}
 	for conn != nil {
-		n.watching.Store(true)
-		broken := n.broken(ctx, conn, leader, changed)
-		n.watching.Store(false)
+		f.watching.Store(true)
+		broken := f.waitBroken(ctx, conn, leader, changed)
+		f.watching.Store(false)
 		if !broken {
 			return true
 		}
-		n.counters.watchesLost.Add(1)
-		conn = n.suspect(ctx, leader)
+		f.watchesLost.Add(1)
+		conn = f.probe(ctx, leader)
 	}
 	return false
 }
 
-// broken returns true when conn breaks, and false when the leader is another or the
-// node closes. In any case conn is closed when it returns.
-func (n *Node) broken(ctx context.Context, conn net.Conn, leader Server, changed <-chan raft.Observation) bool {
-	over := make(chan struct{})
+// waitBroken returns true when conn breaks, and false when the leader changes or ctx is
+// done. It closes conn.
+func (f *failover) waitBroken(ctx context.Context, conn net.Conn, leader Server, changed <-chan raft.Observation) bool {
+	broken := make(chan struct{})
 	go func() {
-		defer close(over)
-		_, _ = conn.Read(make([]byte, 1)) // nothing is ever sent: only its end matters
+		defer close(broken)
+		_, _ = conn.Read(make([]byte, 1)) // nothing is ever sent: only the end matters
 	}()
 	defer func() {
 		_ = conn.Close()
-		<-over
+		<-broken
 	}()
 	for {
 		select {
-		case <-over:
-			return n.follows(leader.ID)
+		case <-broken:
+			return f.follows(leader.ID)
 		case <-ctx.Done():
 			return false
 		case <-changed:
-			if now, ok := n.watchable(); !ok || now != leader {
+			if now, ok := f.watchable(); !ok || now != leader {
 				return false
 			}
 		}
 	}
 }
 
-// follows says that this replica knows no leader but the given one.
-func (n *Node) follows(leader string) bool {
-	if s := n.raft.State(); s == raft.Leader || s == raft.Shutdown {
-		return false
-	}
-	id, _ := n.Leader()
-	return id == "" || id == leader
-}
-
-// suspect finds out what a broken watch means. It returns a new one if the leader is
-// there, and nil if this replica has stood for election, another one leads, or the
-// time is up in which it is faster than raft.
-func (n *Node) suspect(ctx context.Context, leader Server) net.Conn {
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.Heartbeat)
+// probe finds out what a broken watch connection means. It returns a new one if the
+// leader is reachable, and nil if this replica has stood for election, another one
+// leads, or raft's own timeout is due.
+func (f *failover) probe(ctx context.Context, leader Server) net.Conn {
+	ctx, cancel := context.WithTimeout(ctx, f.heartbeat)
 	defer cancel()
-	for pause := firstLook; n.follows(leader.ID); pause = min(2*pause, n.cfg.TimeScale.Scale(lastLook)) {
-		conn, err := n.transport.Watch(ctx, leader.ID, leader.Address)
+	for delay := firstProbeDelay; f.follows(leader.ID); delay = min(2*delay, f.timeScale.Scale(maxProbeDelay)) {
+		conn, err := f.transport.Watch(ctx, leader.ID, leader.Address)
 		if err == nil {
 			return conn
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) && n.replace(ctx, leader) {
+		if errors.Is(err, syscall.ECONNREFUSED) && f.replace(ctx, leader) {
 			return nil
 		}
-		if !sleep(ctx, pause) {
+		if !sleep(ctx, delay) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// replace stands for election if all agree that the leader, whose port has just
+// replace stands for election if a majority agrees that the leader, whose port has just
 // refused a connection, is gone.
-func (n *Node) replace(ctx context.Context, leader Server) bool {
-	term, contact := n.Term(), n.LastContact()
-	if n.shortSpace.Load() || n.stoodIn.Load() >= term || n.transport.HasConnectionFrom(leader.ID) {
+func (f *failover) replace(ctx context.Context, leader Server) bool {
+	term, contact := f.Term(), f.LastContact()
+	if f.space.critical.Load() || f.stoodIn.Load() >= term || f.transport.HasConnectionFrom(leader.ID) {
 		return false
 	}
-	rank, agreed := n.consult(ctx, leader, term)
+	rank, agreed := f.consult(ctx, leader, term)
 	if !agreed {
 		return false
 	}
 	if rank > 0 {
-		if !sleep(ctx, time.Duration(rank)*rankWait) || !n.refuses(ctx, leader) {
+		if !sleep(ctx, time.Duration(rank)*rankDelay) || !f.refuses(ctx, leader) {
 			return false
 		}
-		if _, agreed = n.consult(ctx, leader, term); !agreed {
+		if _, agreed = f.consult(ctx, leader, term); !agreed {
 			return false
 		}
 	}
-	if n.Term() != term || !n.LastContact().Equal(contact) || !n.follows(leader.ID) || n.transport.HasConnectionFrom(leader.ID) {
+	if f.Term() != term || !f.LastContact().Equal(contact) || !f.follows(leader.ID) || f.transport.HasConnectionFrom(leader.ID) {
 		return false
 	}
-	n.stoodIn.Store(term)
-	n.counters.quickElections.Add(1)
-	n.log.InfoContext(ctx, "the leader's process is gone, standing for election", "leader", leader.ID, "term", term, "rank", rank)
-	if err := n.stand(); err != nil {
-		n.log.WarnContext(ctx, "standing for election at once failed", "err", err)
+	f.stoodIn.Store(term)
+	f.elections.Add(1)
+	f.log.InfoContext(ctx, "leader process exited; starting election", "leader", leader.ID, "term", term, "rank", rank)
+	if err := f.stand(); err != nil {
+		f.log.WarnContext(ctx, "starting an election failed", "err", err)
 	}
 	return true
 }
 
-// stand makes raft stand for election now, as a leader that hands over would.
-func (n *Node) stand() error {
-	self := raft.ServerID(n.cfg.Identity.Get().ServerID)
+// stand makes raft stand for election now, as a leader does that transfers leadership
+// to it.
+func (f *failover) stand() error {
 	request := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
-	return n.transport.TimeoutNow(self, raft.ServerAddress(n.cfg.Advertise), request, &raft.TimeoutNowResponse{})
+	return f.transport.TimeoutNow(raft.ServerID(f.self), raft.ServerAddress(f.advertise), request, &raft.TimeoutNowResponse{})
 }
 
-// consult asks the other voters whether they have lost the leader too. They agree if
-// with this one they are a majority, and no election is under way; rank is how many of
-// them are ahead of it.
-func (n *Node) consult(ctx context.Context, leader Server, term uint64) (rank int, agreed bool) {
-	others, self := n.voters(leader.ID)
-	if !self {
+// consult asks the other voters whether they have lost the leader too. They agree if,
+// with this one, they are a majority and no election is in progress. The rank is how
+// many of them have a longer log.
+func (f *failover) consult(ctx context.Context, leader Server, term uint64) (rank int, agreed bool) {
+	others, isVoter := f.otherVoters(leader.ID)
+	if !isVoter {
 		return 0, false
 	}
-	own, index := n.cfg.Identity.Get().ServerID, n.LastIndex()
-	var mu sync.Mutex // guards what follows
-	lost, election := 1, false
-	var asked sync.WaitGroup
-	for _, s := range others {
-		asked.Go(func() {
-			a, err := n.transport.Ask(ctx, s.ID, s.Address, transport.Question{Kind: transport.QuestionLost, Number: term, Server: leader.ID})
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err != nil:
-			case a.Verdict == transport.AnswerLater:
-				election = true
-			case a.Verdict == transport.AnswerYes:
-				lost++
-				if a.Number > index || (a.Number == index && s.ID < own) {
-					rank++
-				}
+	index, lost, election := f.LastIndex(), 1, false
+	for _, a := range askVoters(ctx, f.transport, others, transport.Question{Kind: transport.AskLeaderLost, Term: term, Server: leader.ID}) {
+		switch a.Code {
+		case transport.AnswerWait:
+			election = true
+		case transport.AnswerYes:
+			lost++
+			if a.LastIndex > index || (a.LastIndex == index && a.ID < f.self) {
+				rank++
 			}
-		})
+		default: // it has not lost the leader
+		}
 	}
-	asked.Wait()
 	return rank, !election && lost > (len(others)+2)/2 // the voters are the others, this one and the leader
 }
 
-// lost answers another voter that has lost the leader of a term.
-func (n *Node) lost(ctx context.Context, leader string, term uint64) (verdict byte) {
-	if n.Term() > term || n.stoodIn.Load() >= term {
-		return transport.AnswerLater
+// answer answers another voter that has lost the leader of a term.
+func (f *failover) answer(ctx context.Context, leader string, term uint64) transport.AnswerCode {
+	if f.Term() > term || f.stoodIn.Load() >= term {
+		return transport.AnswerWait
 	}
-	contact := n.LastContact()
-	if !n.follows(leader) || n.transport.HasConnectionFrom(leader) {
+	contact := f.LastContact()
+	if !f.follows(leader) || f.transport.HasConnectionFrom(leader) {
 		return transport.AnswerNo
 	}
-	for _, s := range n.Servers() {
-		if s.ID == leader && n.refuses(ctx, s) && n.LastContact().Equal(contact) && n.follows(leader) && !n.transport.HasConnectionFrom(leader) {
+	for _, s := range f.Servers() {
+		if s.ID == leader && f.refuses(ctx, s) && f.LastContact().Equal(contact) && f.follows(leader) && !f.transport.HasConnectionFrom(leader) {
 			return transport.AnswerYes
 		}
 	}
 	return transport.AnswerNo
 }
 
-// refuses says that nobody listens where a server should.
-func (n *Node) refuses(ctx context.Context, server Server) bool {
-	conn, err := n.transport.Watch(ctx, server.ID, server.Address)
+// refuses reports whether nothing listens at a server's address.
+func (f *failover) refuses(ctx context.Context, server Server) bool {
+	conn, err := f.transport.Watch(ctx, server.ID, server.Address)
 	if err == nil {
 		_ = conn.Close()
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
-}
-
-// answer answers a peer's question on a watch connection.
-func (n *Node) answer(q transport.Question) transport.Answer {
-	r := n.running.Load()
-	if r == nil {
-		return transport.Answer{Verdict: transport.AnswerNo}
-	}
-	a := transport.Answer{Verdict: transport.AnswerNo, Number: r.LastIndex()}
-	switch q.Kind {
-	case transport.QuestionLost:
-		ctx, cancel := context.WithTimeout(context.Background(), transport.AskTimeout/2)
-		defer cancel()
-		a.Verdict = n.lost(ctx, q.Server, q.Number)
-	case transport.QuestionBegun:
-		return n.begun(q.Server, q.Number)
-	case transport.QuestionSpace:
-		if !n.LowSpace() {
-			a.Verdict = transport.AnswerYes
-		}
-	}
-	return a
 }
 
 // sleep waits; it returns false when ctx is done first.

@@ -2,203 +2,204 @@ package raftnode
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/dtask/dtask/coordinator/transport"
+	"github.com/dtask/dtask/internal/timescale"
 )
 
-// The first election after a start. Raft begins as a follower and listens for a leader
-// for one to two heartbeat time-outs before it stands for election. Where all replicas
-// begin, after a loss of power or in a new cluster, there is none to be heard, and the
-// other voters can say so:
+// The first election after a start. Raft starts as a follower and waits one to two
+// heartbeat timeouts for a leader before it stands for election. If all replicas start,
+// after a power loss or in a new cluster, no leader exists, and the other voters can
+// confirm it:
 //
-//	asks the other voters ──► one knows a leader: nothing more, it will be heard
-//	     │                    fewer than a majority are there, or an election is under way: asks again
+//	asks the other voters ──► one knows a leader: stop, raft will hear from it
+//	     │                    too few answer, or an election is in progress: ask again
 //	     ▼
-//	a majority, this one counted, has just begun, and knows no leader
+//	a majority, including this replica, has just started and knows no leader
 //	     │ and no log is longer than this one's
 //	     ▼
 //	stands for election, once
 //
-// It stands as raft does by itself, with a pre-vote and without the right to depose
-// anybody: all that is left out is the waiting. So nothing is at stake when the answers
-// are old, and what this path gives up on is left to raft's time-out. A replica that
-// comes back alone is told of the leader, and does nothing.
+// It stands as raft does by itself, with a pre-vote and without the right to depose a
+// leader: it only omits the wait. Outdated answers are therefore harmless, and raft's
+// own timeout covers every case that this path gives up on. A replica that returns
+// alone learns of the leader and does nothing.
+type firstElection struct {
+	*view
 
-// beginning is how a replica stood when raft began. While it has neither heard a leader
-// nor voted since, nothing of it has changed.
-type beginning struct {
-	term        uint64 // the current one
-	index, last uint64 // the last entry and its term
+	transport *transport.Transport
+	space     *spaceMonitor
+	heartbeat time.Duration
+	timeScale timescale.Factor
+	log       *slog.Logger
+
+	// Where this replica stood when raft started. Until it hears from a leader or
+	// votes, this holds.
+	term, lastIndex, lastTerm uint64
 
 	mu     sync.Mutex      // guards what follows
 	askers map[string]bool // voters that have asked this one
-	stood  bool            // from then on whoever asks is told to wait
-	asked  chan struct{}   // size 1: there is a new one among them
+	stood  bool            // from now on an asker must wait
+	asked  chan struct{}   // size 1: signals a new asker
+
+	count atomic.Uint64 // elections started
 }
 
-// ask notes that a voter asks, and says whether this one has stood.
-func (b *beginning) ask(voter string) (stood bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.askers[voter] {
-		b.askers[voter] = true
-		select {
-		case b.asked <- struct{}{}:
-		default: // one signal says all
-		}
-	}
-	return b.stood
-}
-
-// stand says whether this replica may stand after a poll: everybody who was told that it
-// waits has answered it. Another that began during the poll, and is ahead, would stand as
-// well, and the two split the votes.
-func (b *beginning) stand(heard map[string]bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	missed := false
-	for voter := range b.askers {
-		if !heard[voter] {
-			delete(b.askers, voter) // it is asked now, and may be gone again
-			missed = true
-		}
-	}
-	b.stood = b.stood || !missed
-	return !missed
-}
-
-// begin notes how the replica stands. Nothing has come from the others yet.
-func (n *Node) begin() {
-	stats := n.raft.Stats()
+// record notes where the replica stands. No peer has reached it yet.
+func (f *firstElection) record() {
+	stats := f.raft.Stats()
 	number := func(name string) uint64 {
-		v, _ := strconv.ParseUint(stats[name], 10, 64) // raft made it of a number
+		v, _ := strconv.ParseUint(stats[name], 10, 64) // raft formats a number
 		return v
 	}
-	n.began.term, n.began.index = number("term"), n.LastIndex()
-	n.began.last = max(number("last_log_term"), number("last_snapshot_term"))
+	f.term, f.lastIndex = number("term"), f.LastIndex()
+	f.lastTerm = max(number("last_log_term"), number("last_snapshot_term"))
+	f.askers, f.asked = make(map[string]bool), make(chan struct{}, 1)
 }
 
-// unled says whether this replica has heard no leader since it began, and voted for
-// none. It may be waiting, or stand without having been given a pre-vote.
-func (n *Node) unled() bool {
-	id, _ := n.Leader()
-	s := n.raft.State()
-	return id == "" && n.Term() == n.began.term && n.LastContact().IsZero() && (s == raft.Follower || s == raft.Candidate)
-}
-
-// beginLoop stands for election once a majority has begun, unless somebody leads or
-// raft's own time-out was faster.
-func (n *Node) beginLoop() {
-	ctx, cancel := n.untilClosing()
-	defer cancel()
-	for pause := firstLook; n.unled() && n.raft.State() == raft.Follower; pause = min(2*pause, n.cfg.TimeScale.Scale(lastLook)) {
-		poll, heard := n.poll(ctx)
+// run stands for election when a majority has started, unless a leader exists or raft's
+// own timeout was faster.
+func (f *firstElection) run(ctx context.Context) {
+	for delay := firstProbeDelay; f.hasNoLeader() && f.raft.State() == raft.Follower; delay = min(2*delay, f.timeScale.Scale(maxProbeDelay)) {
+		result, answered := f.poll(ctx)
 		switch {
-		case poll == pollLed:
+		case result == pollLed:
 			return
-		case poll != pollFirst || n.shortSpace.Load() || !n.unled() || ctx.Err() != nil:
-		case n.began.stand(heard):
-			n.standFirst(ctx)
+		case result != pollFirst || f.space.critical.Load() || !f.hasNoLeader() || ctx.Err() != nil:
+		case f.mayStand(answered):
+			f.stand(ctx)
 			return
 		default:
 			continue
 		}
-		again := time.NewTimer(pause)
+		again := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
 			again.Stop()
 			return
-		case <-n.began.asked: // another has begun
-			pause = firstLook
+		case <-f.asked: // another replica has started
+			delay = firstProbeDelay
 		case <-again.C:
 		}
 		again.Stop()
 	}
 }
 
-// standFirst ends raft's wait for a leader. Raft's time-out was made one nanosecond too
-// long for that: it looks anew when it becomes shorter.
-func (n *Node) standFirst(ctx context.Context) {
-	n.counters.firstElections.Add(1)
-	n.log.InfoContext(ctx, "a majority has begun and knows no leader, standing for election", "term", n.began.term)
-	shorter := n.raft.ReloadableConfig()
-	shorter.HeartbeatTimeout = n.cfg.Heartbeat
-	if err := n.raft.ReloadConfig(shorter); err != nil {
-		n.log.WarnContext(ctx, "standing for election at once failed", "err", err)
+// hasNoLeader reports whether this replica has had no leader and has not voted since it
+// started. It may be waiting, or be a candidate that received no pre-vote.
+func (f *firstElection) hasNoLeader() bool {
+	id, _ := f.Leader()
+	s := f.raft.State()
+	return id == "" && f.Term() == f.term && f.LastContact().IsZero() && (s == raft.Follower || s == raft.Candidate)
+}
+
+// addAsker records that a voter asks, and reports whether this replica has stood.
+func (f *firstElection) addAsker(voter string) (stood bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.askers[voter] {
+		f.askers[voter] = true
+		select {
+		case f.asked <- struct{}{}:
+		default: // a signal is pending
+		}
+	}
+	return f.stood
+}
+
+// mayStand reports whether this replica may stand after a poll: every asker that was
+// told that it waits has answered. Another replica that started during the poll and has
+// a longer log would stand as well, and the two would split the votes.
+func (f *firstElection) mayStand(answered map[string]bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	missed := false
+	for voter := range f.askers {
+		if !answered[voter] {
+			delete(f.askers, voter) // the next poll asks it; it may be gone again
+			missed = true
+		}
+	}
+	f.stood = f.stood || !missed
+	return !missed
+}
+
+// stand ends raft's wait for a leader. Raft's timeout was set one nanosecond too long
+// for that: raft checks again when it becomes shorter.
+func (f *firstElection) stand(ctx context.Context) {
+	f.count.Add(1)
+	f.log.InfoContext(ctx, "a majority has started without a leader; starting election", "term", f.term)
+	shorter := f.raft.ReloadableConfig()
+	shorter.HeartbeatTimeout = f.heartbeat
+	if err := f.raft.ReloadConfig(shorter); err != nil {
+		f.log.WarnContext(ctx, "starting an election failed", "err", err)
 	}
 }
 
-// What a poll of the voters found out.
+// pollResult is the result of asking the voters.
+type pollResult int
+
 const (
-	pollEarly = iota // fewer than a majority are there, one of them is ahead, or an election is under way
-	pollLed          // somebody knows a leader
-	pollFirst        // a majority knows none, and this one is to stand
+	pollEarly pollResult = iota // too few answer, one has a longer log, or an election is in progress
+	pollLed                     // a voter knows a leader
+	pollFirst                   // a majority knows none, and this replica should stand
 )
 
-// poll asks the other voters whether they know a leader. Heard are those that answered.
-func (n *Node) poll(ctx context.Context) (poll int, heard map[string]bool) {
-	others, self := n.voters("")
-	heard = make(map[string]bool)
-	if !self {
-		return pollLed, heard // who has no vote waits until there is one
+// poll asks the other voters whether they know a leader, and returns which of them
+// answered.
+func (f *firstElection) poll(ctx context.Context) (result pollResult, answered map[string]bool) {
+	others, isVoter := f.otherVoters("")
+	answered = make(map[string]bool)
+	if !isVoter {
+		return pollLed, answered // without a vote, wait for a leader
 	}
-	own := n.cfg.Identity.Get().ServerID
-	var mu sync.Mutex // guards what follows
 	agree, led, wait := 1, false, false
-	var asked sync.WaitGroup
-	for _, s := range others {
-		asked.Go(func() {
-			a, err := n.transport.Ask(ctx, s.ID, s.Address, transport.Question{Kind: transport.QuestionBegun, Number: n.began.last, Server: own})
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				return
-			}
-			heard[s.ID] = true
-			switch {
-			case a.Verdict == transport.AnswerNo:
-				led = true
-			case a.Verdict == transport.AnswerLater, a.Verdict == transport.AnswerAhead,
-				a.Verdict == transport.AnswerYes && (a.Number > n.began.index || a.Number == n.began.index && s.ID < own):
-				wait = true
-			default:
-				agree++
-			}
-		})
+	for _, a := range askVoters(ctx, f.transport, others, transport.Question{Kind: transport.AskNoLeader, Term: f.lastTerm, Server: f.self}) {
+		answered[a.ID] = true
+		switch {
+		case a.Code == transport.AnswerNo:
+			led = true
+		case a.Code == transport.AnswerWait, a.Code == transport.AnswerNewerLog,
+			a.Code == transport.AnswerYes && (a.LastIndex > f.lastIndex || a.LastIndex == f.lastIndex && a.ID < f.self):
+			wait = true
+		default:
+			agree++
+		}
 	}
-	asked.Wait()
 	switch {
 	case led:
-		return pollLed, heard
+		return pollLed, answered
 	case wait || agree <= (len(others)+1)/2:
-		return pollEarly, heard
+		return pollEarly, answered
 	default:
-		return pollFirst, heard
+		return pollFirst, answered
 	}
 }
 
-// begun answers another voter that has just begun, and whose last entry is of a term.
-func (n *Node) begun(asker string, last uint64) transport.Answer {
-	stood := n.began.ask(asker)
-	a := transport.Answer{Verdict: transport.AnswerYes, Number: n.began.index}
-	id, _ := n.Leader()
-	_, self := n.voters("")
+// answer answers another voter that has just started and whose last entry has a term.
+func (f *firstElection) answer(asker string, lastTerm uint64) transport.Answer {
+	stood := f.addAsker(asker)
+	a := transport.Answer{Code: transport.AnswerYes, LastIndex: f.lastIndex}
+	id, _ := f.Leader()
+	_, isVoter := f.otherVoters("")
 	switch {
-	case id != "" || n.Leading() || !self:
-		a.Verdict = transport.AnswerNo
-	case stood || !n.unled():
-		a.Verdict = transport.AnswerLater
-	case n.shortSpace.Load(): // it does not stand
-		a.Verdict = transport.AnswerBehind
-	case n.began.last > last:
-		a.Verdict = transport.AnswerAhead
-	case n.began.last < last:
-		a.Verdict = transport.AnswerBehind
+	case id != "" || f.Leading() || !isVoter:
+		a.Code = transport.AnswerNo
+	case stood || !f.hasNoLeader():
+		a.Code = transport.AnswerWait
+	case f.space.critical.Load(): // it does not stand
+		a.Code = transport.AnswerOlderLog
+	case f.lastTerm > lastTerm:
+		a.Code = transport.AnswerNewerLog
+	case f.lastTerm < lastTerm:
+		a.Code = transport.AnswerOlderLog
 	}
 	return a
 }

@@ -11,8 +11,8 @@ func endless(cfg *Config) {
 	cfg.Heartbeat, cfg.Election, cfg.Lease = time.Hour, time.Hour, time.Hour
 }
 
-// stopAll stops all replicas as a loss of power does: none sees that another is gone, and
-// elects in its place. Those that begin again wait for no time-out.
+// stopAll stops all replicas as a loss of power does: none sees that another is gone,
+// and elects in its place. Those that begin again wait for no time-out.
 func (c cluster) stopAll(tb testing.TB) {
 	tb.Helper()
 	for _, n := range c {

@@ -15,33 +15,32 @@ import (
 	"github.com/dtask/dtask/coordinator/logstore"
 )
 
-// FSM is what is replicated. Apply, Snapshot and Restore are never called
+// FSM is the replicated state machine. Apply, Snapshot and Restore are never called
 // concurrently with each other.
 type FSM interface {
-	// Apply takes the next entry; index only grows. What it returns is the
-	// response of the proposal at the replica that proposed. It may keep data
-	// but must not change it, for the log shares it. A panic, or a returned
-	// Halt, stops the replica.
+	// Apply applies the next entry; index only grows. It returns the response of the
+	// proposal at the replica that proposed. It may keep data but must not change it,
+	// since the log shares it. A panic, or a returned Halt, stops the replica.
 	Apply(index, term uint64, data []byte) any
 	// Snapshot captures the state in O(1); Apply waits for it.
 	Snapshot() (Snapshot, error)
-	// Restore reads what a snapshot's Persist wrote into a new state, aside: the present one
-	// is as before until take is called, which puts the new one into its place. That
-	// what it reads is what was written, and all of it, it finds out by itself. It is called
-	// while others read the present state, and what it made may never be taken.
+	// Restore reads what a snapshot's Persist wrote into a separate state. The present
+	// state stays as it is until take is called, which replaces it. Restore verifies
+	// that it reads exactly what was written. It is called while others read the
+	// present state, and take may never be called.
 	Restore(r io.Reader) (take func(), err error)
 }
 
 // Snapshot is a captured state.
 type Snapshot interface {
-	// Persist writes the state while Apply goes on.
+	// Persist writes the state while Apply continues.
 	Persist(w io.Writer) error
 	// Release is called once, when the snapshot is no longer needed.
 	Release()
 }
 
-// Halt, returned by FSM.Apply, says that the entry cannot be applied here: the
-// replica stops, and Config.Fatal is called with a HaltError.
+// Halt, returned by FSM.Apply, means that the entry cannot be applied here: the replica
+// stops, and Config.Fatal is called with a HaltError.
 type Halt struct{ Err error }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -50,21 +49,21 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // package: the proposer gets ErrOutcomeUnknown.
 type halted struct{}
 
-// The header before the FSM's own bytes in a snapshot: magic with version, index and
-// term of the last entry that the state holds, and a CRC32C over these. Changing
-// it breaks existing snapshots.
+// The header before the FSM's bytes in a snapshot: magic with version, index and term
+// of the last entry that the state contains, and a CRC32C of these. Changing it breaks
+// existing snapshots.
 const (
 	snapshotMagic  = "DTASKSN1"
 	snapshotHeader = len(snapshotMagic) + 8 + 8 + 4
 )
 
-// fsmAdapter stands between raft and the FSM: it verifies what it hands on, keeps
-// count of what was applied, and stops for ever at the first entry that it
-// cannot hand on. Invariant: applied never passes such an entry.
+// fsmAdapter connects raft to the FSM: it verifies each entry, records what was
+// applied, and stops forever at the first entry that cannot be applied. Invariant:
+// applied never passes such an entry.
 type fsmAdapter struct {
 	fsm   FSM
 	fatal func(error) // idempotent
-	// writer is what a snapshot's state is written through; nil: the sink itself.
+	// writer returns what a snapshot's state is written through; nil: the sink itself.
 	writer func(raft.SnapshotSink) (io.WriteCloser, error)
 
 	stopped atomic.Bool
@@ -127,7 +126,7 @@ func (a *fsmAdapter) advance(index, term uint64) {
 	}
 }
 
-// wait returns when the FSM has applied index or ctx or stop is done.
+// wait returns when the FSM has applied index, or ctx or stop is done.
 func (a *fsmAdapter) wait(ctx context.Context, index uint64, stop <-chan struct{}) error {
 	for {
 		a.mu.Lock()
@@ -136,7 +135,7 @@ func (a *fsmAdapter) wait(ctx context.Context, index uint64, stop <-chan struct{
 		}
 		changed := a.waiting
 		a.mu.Unlock()
-		if a.applied.Load() >= index { // after changed was taken: no change is missed
+		if a.applied.Load() >= index { // after changed was read, so no change is missed
 			return nil
 		}
 		select {
@@ -170,44 +169,44 @@ func (a *fsmAdapter) Restore(source io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
-	a.take(state)
+	a.use(state)
 	return nil
 }
 
-// take puts a state that was read into the place of the present one.
-func (a *fsmAdapter) take(s readyState) {
-	s.take()
+// use replaces the present state with one that was restored.
+func (a *fsmAdapter) use(s restoredState) {
+	s.use()
 	a.advance(s.index, s.term)
 }
 
-// readyState is a state that was read from a snapshot: it stands for the entries up to
-// index, and is not in use yet.
-type readyState struct {
-	take        func()
+// restoredState is a state that was read from a snapshot and is not in use yet. It
+// contains the entries up to index.
+type restoredState struct {
+	use         func()
 	index, term uint64
 }
 
-func readState(fsm FSM, source io.Reader) (state readyState, err error) {
+func readState(fsm FSM, source io.Reader) (state restoredState, err error) {
 	header := make([]byte, snapshotHeader)
 	if _, err := io.ReadFull(source, header); err != nil {
-		return state, fmt.Errorf("reading the snapshot's header: %w", err)
+		return state, fmt.Errorf("reading snapshot header: %w", err)
 	}
 	body, sum := header[:snapshotHeader-4], header[snapshotHeader-4:]
 	if string(body[:len(snapshotMagic)]) != snapshotMagic {
-		return state, &logstore.DamageError{Detail: fmt.Sprintf("snapshot begins with %q, should begin with %q", body[:len(snapshotMagic)], snapshotMagic)}
+		return state, &logstore.DamageError{Detail: fmt.Sprintf("snapshot starts with %q, should start with %q", body[:len(snapshotMagic)], snapshotMagic)}
 	}
 	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(sum) {
-		return state, &logstore.DamageError{Detail: "the snapshot's header does not match its checksum"}
+		return state, &logstore.DamageError{Detail: "the checksum of the snapshot's header does not match"}
 	}
 	numbers := body[len(snapshotMagic):]
 	state.index, state.term = binary.BigEndian.Uint64(numbers), binary.BigEndian.Uint64(numbers[8:])
-	if state.take, err = fsm.Restore(source); err != nil {
+	if state.use, err = fsm.Restore(source); err != nil {
 		return state, fmt.Errorf("restoring the state: %w", err)
 	}
 	return state, nil
 }
 
-// fsmSnapshot is one captured state on its way to the snapshot store.
+// fsmSnapshot is a captured state that raft writes to the snapshot store.
 type fsmSnapshot struct {
 	snapshot    Snapshot
 	index, term uint64
@@ -231,7 +230,7 @@ func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) (err error) {
 	header = binary.BigEndian.AppendUint64(header, s.term)
 	header = binary.BigEndian.AppendUint32(header, crc32.Checksum(header, castagnoli))
 	if _, err := to.Write(header); err != nil {
-		return fmt.Errorf("writing the snapshot's header: %w", err)
+		return fmt.Errorf("writing snapshot header: %w", err)
 	}
 	if err := s.snapshot.Persist(to); err != nil {
 		return fmt.Errorf("writing the state: %w", err)

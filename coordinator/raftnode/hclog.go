@@ -2,10 +2,7 @@ package raftnode
 
 import (
 	"context"
-	"io"
-	"log"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -13,21 +10,21 @@ import (
 	"github.com/dtask/dtask/internal/loglimit"
 )
 
-// hclogAdapter writes raft's messages with slog. What raft calls an error it
-// mostly heals by itself (a peer that is away), so it is a warning here; what a
-// human must look at comes through Config.Fatal. A warning that repeats about
+// hclogAdapter writes raft's messages with slog. Raft mostly recovers by itself from
+// what it logs as an error, such as an unreachable peer, so that is a warning here;
+// what an operator must act on is passed to Config.Fatal. A warning that repeats about
 // the same peer is written once every five seconds.
 type hclogAdapter struct {
-	log     *slog.Logger
-	name    string
-	implied []any
-	limit   *loglimit.Limiter
+	hclog.Logger // discards: the methods that raft does not use
+
+	log   *slog.Logger
+	limit *loglimit.Limiter
 }
 
 var _ hclog.Logger = (*hclogAdapter)(nil)
 
 func newHCLog(logger *slog.Logger) *hclogAdapter {
-	return &hclogAdapter{log: logger, limit: &loglimit.Limiter{}}
+	return &hclogAdapter{Logger: hclog.NewNullLogger(), log: logger, limit: &loglimit.Limiter{}}
 }
 
 // Log implements hclog.Logger.
@@ -49,7 +46,7 @@ func (h *hclogAdapter) Log(level hclog.Level, msg string, args ...any) {
 	h.log.Log(context.Background(), to, msg, attrs...) //nolint:sloglint // raft's own message
 }
 
-// slogLevel maps levels; see the type's comment for errors.
+// slogLevel maps levels; see hclogAdapter for errors.
 func slogLevel(level hclog.Level) slog.Level {
 	switch level {
 	case hclog.Trace:
@@ -65,7 +62,7 @@ func slogLevel(level hclog.Level) slog.Level {
 	}
 }
 
-// slogArgs renames raft's keys to our form.
+// slogArgs renames raft's keys to the style of dtask's.
 func slogArgs(args []any) []any {
 	out := make([]any, 0, len(args)+2)
 	for i, arg := range args {
@@ -82,7 +79,7 @@ func slogArgs(args []any) []any {
 	return out
 }
 
-// peerOf returns whom a message is about, if it says so.
+// peerOf returns the peer that a message is about, or "".
 func peerOf(args []any) string {
 	for i := 0; i+1 < len(args); i += 2 {
 		if key, ok := args[i].(string); ok && (key == "peer" || key == "target" || key == "server-id") {
@@ -107,68 +104,13 @@ func (h *hclogAdapter) Warn(msg string, args ...any) { h.Log(hclog.Warn, msg, ar
 // Error implements hclog.Logger.
 func (h *hclogAdapter) Error(msg string, args ...any) { h.Log(hclog.Error, msg, args...) }
 
-func (h *hclogAdapter) enabled(level hclog.Level) bool {
-	return h.log.Enabled(context.Background(), slogLevel(level))
-}
-
-// IsTrace implements hclog.Logger.
-func (h *hclogAdapter) IsTrace() bool { return h.enabled(hclog.Trace) }
-
-// IsDebug implements hclog.Logger.
-func (h *hclogAdapter) IsDebug() bool { return h.enabled(hclog.Debug) }
-
-// IsInfo implements hclog.Logger.
-func (h *hclogAdapter) IsInfo() bool { return h.enabled(hclog.Info) }
-
-// IsWarn implements hclog.Logger.
-func (h *hclogAdapter) IsWarn() bool { return h.enabled(hclog.Warn) }
-
-// IsError implements hclog.Logger.
-func (h *hclogAdapter) IsError() bool { return h.enabled(hclog.Error) }
-
-// ImpliedArgs implements hclog.Logger.
-func (h *hclogAdapter) ImpliedArgs() []any { return h.implied }
-
 // With implements hclog.Logger.
 func (h *hclogAdapter) With(args ...any) hclog.Logger {
-	return &hclogAdapter{log: h.log.With(slogArgs(args)...), name: h.name, implied: append(slices.Clip(h.implied), args...), limit: h.limit}
+	return &hclogAdapter{Logger: h.Logger, log: h.log.With(slogArgs(args)...), limit: h.limit}
 }
 
-// Name implements hclog.Logger.
-func (h *hclogAdapter) Name() string { return h.name }
-
-// Named implements hclog.Logger.
-func (h *hclogAdapter) Named(name string) hclog.Logger {
-	if h.name != "" {
-		name = h.name + "." + name
-	}
-	return h.ResetNamed(name)
-}
+// Named implements hclog.Logger. The name is not logged.
+func (h *hclogAdapter) Named(string) hclog.Logger { return h }
 
 // ResetNamed implements hclog.Logger.
-func (h *hclogAdapter) ResetNamed(name string) hclog.Logger {
-	return &hclogAdapter{log: h.log, name: name, implied: h.implied, limit: h.limit}
-}
-
-// SetLevel implements hclog.Logger; the slog handler decides the level.
-func (h *hclogAdapter) SetLevel(hclog.Level) {}
-
-// GetLevel implements hclog.Logger.
-func (h *hclogAdapter) GetLevel() hclog.Level {
-	for _, level := range []hclog.Level{hclog.Trace, hclog.Debug, hclog.Info} {
-		if h.enabled(level) {
-			return level
-		}
-	}
-	return hclog.Warn
-}
-
-// StandardLogger implements hclog.Logger.
-func (h *hclogAdapter) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
-	return slog.NewLogLogger(h.log.Handler(), slog.LevelInfo)
-}
-
-// StandardWriter implements hclog.Logger.
-func (h *hclogAdapter) StandardWriter(opts *hclog.StandardLoggerOptions) io.Writer {
-	return h.StandardLogger(opts).Writer()
-}
+func (h *hclogAdapter) ResetNamed(string) hclog.Logger { return h }

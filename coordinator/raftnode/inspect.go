@@ -1,26 +1,15 @@
 package raftnode
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/dtask/dtask/coordinator/logstore"
 )
 
-// Names on disk. Changing one loses existing data.
-const (
-	snapshotsDir = "snapshots"
-	tmpSuffix    = ".tmp"
-	stateName    = "state.bin" // in the directory of a snapshot
-)
-
 // Folder is what Inspect found in a data directory.
 type Folder struct {
-	// HasState reports that it contains raft state: a log, a vote, a later term or a snapshot.
+	// HasState reports that it contains raft state: a log, a vote, a later term or a
+	// snapshot.
 	HasState bool
 	// Last is the index of the last entry that the log or a snapshot contains.
 	Last uint64
@@ -29,8 +18,9 @@ type Folder struct {
 	snapshots int
 }
 
-// Inspect reads the data directory dir, which must not be in use. It returns an error if something
-// cannot be read, or if the entries are in another log store than want. It changes nothing.
+// Inspect reads the data directory dir, which must not be in use. It returns an error
+// if something cannot be read, or if the entries are in another log store than want. It
+// changes nothing.
 func Inspect(dir string, want logstore.Kind) (*Folder, error) {
 	snapshots, err := snapshotNames(dir)
 	if err != nil {
@@ -51,19 +41,4 @@ func Inspect(dir string, want logstore.Kind) (*Folder, error) {
 		}
 	}
 	return f, nil
-}
-
-// snapshotNames lists the finished snapshots of dir, readable or not.
-func snapshotNames(dir string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(dir, snapshotsDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("listing snapshots: %w", err)
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() && !strings.HasSuffix(e.Name(), tmpSuffix) {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,160 +15,107 @@ import (
 
 	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/transport"
-	"github.com/dtask/dtask/internal/durable"
-	"github.com/dtask/dtask/internal/loglimit"
 )
 
 const (
-	// commitTimeout is the longest that a follower waits to learn of a commit
-	// when no further entry tells it.
+	// commitTimeout is the maximum time until a follower learns of a commit if no
+	// further entry carries it.
 	commitTimeout = 20 * time.Millisecond
-	// drain is how long Close lets what is under way end by itself.
-	drain = 500 * time.Millisecond
+	// drainTimeout is how long Close lets pending calls finish by themselves.
+	drainTimeout = 500 * time.Millisecond
 )
 
 // Node is one replica's running raft. Its methods are safe for concurrent use; see
 // Propose for the order of proposals.
 type Node struct {
+	*view // set, as are the parts below, before Open returns
+
 	cfg       Config // with defaults
 	log       *slog.Logger
 	store     *logstore.Store
-	first     uint64 // of the log, before raft started
-	last      uint64
 	logs      *logstore.ParallelLog
 	fsm       *fsmAdapter
 	transport *transport.Transport
-	raft      *raft.Raft                // set before Open returns
-	running   atomic.Pointer[raft.Raft] // the same, for those that raft calls while it starts
+	running   atomic.Pointer[raft.Raft] // nil until raft runs, which calls serverAt and answer before
 
-	closing   chan struct{} // closed by Close, first
-	gone      chan struct{} // closed by Close when raft has ended
+	proposer      *proposer
+	reader        *reader
+	failover      *failover
+	firstElection *firstElection
+	snapshots     *snapshotter
+	space         *spaceMonitor
+
+	failure   failure
+	closing   <-chan struct{} // closed by Close, first
+	cancel    context.CancelFunc
 	closeOnce sync.Once
-	work      sync.WaitGroup // goroutines of the node and calls under way
-
-	proposing sync.RWMutex   // held for reading while proposing, for writing to close proposals
-	proposals chan *Proposal // from Propose to collect, in order
-	pending   atomic.Int64   // proposals without an answer
-
-	reading    sync.Mutex // guards nextRound
-	nextRound  *readRound
-	wakeReader chan struct{} // size 1: one signal says all
-
-	watching atomic.Bool   // a watch connection to the leader is up
-	stoodIn  atomic.Uint64 // last term in which watchLoop stood for election
-	began    beginning     // set before the others can ask
-
-	lowSpace, shortSpace atomic.Bool // of the last look at the disk
-	freeSpace            atomic.Uint64
-	warned               loglimit.Limiter
-
-	failing sync.Mutex // guards what follows
-	failure error      // what was, or would have been, given to Config.Fatal
-	opened  bool
-
-	counters nodeCounters
+	calls     calls
 }
 
-type nodeCounters struct {
-	proposals, proposedBytes, reads, readRounds, snapshots, snapshotFailures atomic.Uint64
-	watchesLost, quickElections, firstElections                              atomic.Uint64
-}
-
-// Open starts raft on a data folder and returns when its state is restored from the
-// newest snapshot. A damaged folder is a DamageError, and nothing in it is
-// changed. The node runs until Close.
+// Open starts raft on a data directory and returns when its state is restored from the
+// newest snapshot. A damaged directory is a DamageError, and nothing in it is changed.
+// The node runs until Close.
 func Open(cfg Config) (*Node, error) {
 	cfg.setDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	n := &Node{
-		cfg: cfg, log: cfg.Logger,
-		closing: make(chan struct{}), gone: make(chan struct{}),
-		proposals: make(chan *Proposal, maxInFlight), wakeReader: make(chan struct{}, 1),
-		began: beginning{askers: make(map[string]bool), asked: make(chan struct{}, 1)},
+		cfg: cfg, log: cfg.Logger, closing: ctx.Done(), cancel: cancel,
+		failure: failure{report: cfg.Fatal}, calls: calls{closing: ctx.Done()},
+		space: &spaceMonitor{dir: cfg.DataDir, limit: *cfg.LowSpace, interval: cfg.SpaceInterval, measure: cfg.Space, log: cfg.Logger},
 	}
-	n.fsm = newFSMAdapter(cfg.FSM, n.fatal)
-	n.fsm.writer = n.steadily
-	n.look()
-	if err := n.openStores(); err != nil {
+	n.fsm = newFSMAdapter(cfg.FSM, n.failure.fail)
+	n.fsm.writer = n.limitSnapshotRate
+	n.space.update()
+	if err := n.openRaft(); err != nil {
+		cancel()
 		return nil, err
 	}
-	n.logs = logstore.NewParallelLog(n.store)
-	if err := n.openRaft(); err != nil {
-		n.logs.Close()
-		return nil, errors.Join(err, n.store.Close())
-	}
-	n.begin()
-	n.cfg.Listener.Attach(n.transport)
-	n.work.Go(n.collect)
-	n.work.Go(n.readLoop)
-	n.work.Go(n.snapshotLoop)
-	n.work.Go(n.beginLoop)
-	n.work.Go(n.watchLoop)
-	n.work.Go(n.spaceLoop)
-	if err := n.arm(); err != nil {
+	n.start(ctx)
+	if err := n.failure.arm(); err != nil {
 		return nil, errors.Join(err, n.Close(context.Background()))
 	}
 	return n, nil
 }
 
-func (n *Node) openRaft() error {
-	log := newHCLog(n.log)
-	if reaped, err := reapSnapshots(n.cfg.DataDir); err != nil {
-		return err
-	} else if reaped > 0 {
-		n.log.Info("removed unfinished snapshots", "count", reaped)
-	}
-	folder := filepath.Join(n.cfg.DataDir, snapshotsDir)
-	if err := durable.MakeDir(folder); err != nil { // which makes the name of raft.db durable, too
-		return err
-	}
-	files, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.DataDir, snapshotRetain, log)
+// openRaft opens the stores and the transport and starts raft on them.
+func (n *Node) openRaft() (err error) {
+	contents, err := n.openStores()
 	if err != nil {
-		return fmt.Errorf("opening the snapshots: %w", err)
+		return err
 	}
-	snapshots := durableSnapshots{files, folder, n.isRunning}
-	if err := n.snapshotsReadable(snapshots); err != nil {
+	n.logs = logstore.NewParallelLog(n.store)
+	defer func() {
+		if err != nil {
+			n.logs.Close()
+			err = errors.Join(err, n.store.Close())
+		}
+	}()
+	log := newHCLog(n.log)
+	snapshots, err := n.openSnapshots(log, contents)
+	if err != nil {
 		return err
 	}
 	n.transport = transport.New(transport.Config{
 		Advertise: n.cfg.Advertise,
-		Admission: transport.Admission{Self: n.preface, Peers: n.peerIDs(), KnownInstance: n.cfg.KnownInstance, Admit: n.cfg.Admit},
+		Admission: transport.Admission{Self: n.preface, Peers: n.cfg.peerIDs(), KnownInstance: n.cfg.KnownInstance, Admit: n.cfg.Admit},
 		Dial:      n.cfg.Dial, ServerAt: n.serverAt, Answer: n.answer, Log: n.logs, MaxAppend: logstore.MaxBatch,
 		Timeout: n.cfg.RPCTimeout, TimeScale: n.cfg.TimeScale, Logger: n.log, RaftLogger: log,
 	})
-	if err := n.newRaft(log, snapshots); err != nil {
+	if err := n.startRaft(log, snapshots); err != nil {
 		return errors.Join(err, n.transport.Close())
 	}
 	return nil
 }
 
-// snapshotsReadable makes sure that raft does not begin with nothing because it passes
-// over snapshots that it cannot read.
-func (n *Node) snapshotsReadable(store raft.SnapshotStore) error {
-	names, err := snapshotNames(n.cfg.DataDir)
-	if err != nil || len(names) == 0 {
-		return err
-	}
-	readable, err := store.List()
-	if err != nil {
-		return fmt.Errorf("listing the snapshots: %w", err)
-	}
-	if len(readable) == 0 && n.first != 1 {
-		return &logstore.DamageError{
-			Path:   filepath.Join(n.cfg.DataDir, snapshotsDir),
-			Detail: fmt.Sprintf("none of its %d snapshots can be read, and the log does not begin at the beginning (entries %d to %d)", len(names), n.first, n.last),
-		}
-	}
-	return nil
-}
-
-// newRaft starts raft. Raft panics when its log is not what it should be; that, and
-// the end of the goroutine by store.unwind, become errors.
-func (n *Node) newRaft(log *hclogAdapter, snapshots raft.SnapshotStore) error {
+// startRaft starts raft. Raft panics if its log is not what it should be; that, and the
+// end of the goroutine by the store, become errors.
+func (n *Node) startRaft(log *hclogAdapter, snapshots *snapshotStore) error {
 	n.store.RaftStarting()
-	err := errors.New("raft's start was cut short")
+	var r *raft.Raft
+	err := errors.New("raft stopped while it started")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -179,8 +125,8 @@ func (n *Node) newRaft(log *hclogAdapter, snapshots raft.SnapshotStore) error {
 			}
 		}()
 		conf := n.raftConfig(log)
-		conf.NoSnapshotRestoreOnStart = n.takePrepared(snapshots)
-		n.raft, err = raft.NewRaft(conf, n.fsm, n.logs, n.store, snapshots, n.transport)
+		conf.NoSnapshotRestoreOnStart = n.usePrepared(snapshots)
+		r, err = raft.NewRaft(conf, n.fsm, n.logs, n.store, snapshots, n.transport)
 	}()
 	<-done
 	if failure := n.Err(); failure != nil {
@@ -193,24 +139,43 @@ func (n *Node) newRaft(log *hclogAdapter, snapshots raft.SnapshotStore) error {
 		}
 		return fmt.Errorf("starting raft: %w", err)
 	}
-	n.transport.RaftStarted(func(term uint64) bool { return n.raft.State() == raft.Leader && n.raft.CurrentTerm() == term })
-	n.logs.Share(n.shares)
+	n.view = &view{raft: r, self: n.cfg.Identity.Get().ServerID}
 	n.store.RaftStarted()
-	n.running.Store(n.raft)
 	return nil
 }
 
-// shares reports whether this replica leads and its own vote is not enough.
-func (n *Node) shares() bool {
-	return n.raft.State() == raft.Leader && slices.ContainsFunc(n.raft.GetConfiguration().Configuration().Servers, func(s raft.Server) bool {
-		return s.Suffrage == raft.Voter && s.ID != raft.ServerID(n.cfg.Identity.Get().ServerID)
-	})
+// start starts the node's parts, which end when ctx is done, and accepts peers.
+func (n *Node) start(ctx context.Context) {
+	v, cfg := n.view, &n.cfg
+	n.proposer = &proposer{view: v, timeout: cfg.EnqueueTimeout, err: n.Err, queue: make(chan *Proposal, maxInFlight), gone: make(chan struct{})}
+	n.reader = &reader{view: v, timeout: cfg.EnqueueTimeout, applied: n.fsm.applied.Load, err: n.Err, closing: n.closing, wake: make(chan struct{}, 1)}
+	n.snapshots = &snapshotter{view: v, log: n.log, store: n.store, bytes: cfg.SnapshotBytes, interval: cfg.SnapshotInterval}
+	n.failover = &failover{
+		view: v, transport: n.transport, space: n.space, advertise: cfg.Advertise, heartbeat: cfg.Heartbeat, timeScale: cfg.TimeScale, log: n.log,
+	}
+	n.firstElection = &firstElection{view: v, transport: n.transport, space: n.space, heartbeat: cfg.Heartbeat, timeScale: cfg.TimeScale, log: n.log}
+	n.firstElection.record()
+
+	n.transport.RaftStarted(v.leadsTerm)
+	n.logs.Share(v.leadsWithOthers)
+	n.running.Store(v.raft)
+	cfg.Listener.Attach(n.transport)
+	for _, run := range []func(){
+		n.proposer.run,
+		n.reader.run,
+		func() { n.snapshots.run(ctx, cfg.TimeScale.Scale(snapshotInterval)) },
+		func() { n.firstElection.run(ctx) },
+		func() { n.failover.run(ctx) },
+		func() { n.space.run(ctx, v.Leading, n.yield) },
+	} {
+		n.calls.running.Go(run)
+	}
 }
 
 func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 	conf := raft.DefaultConfig()
 	conf.LocalID = raft.ServerID(n.cfg.Identity.Get().ServerID)
-	conf.HeartbeatTimeout = n.cfg.Heartbeat + 1 // see standFirst
+	conf.HeartbeatTimeout = n.cfg.Heartbeat + 1 // see firstElection.stand
 	conf.ElectionTimeout = n.cfg.Election + 1
 	conf.LeaderLeaseTimeout = n.cfg.Lease
 	conf.CommitTimeout = n.cfg.TimeScale.Scale(commitTimeout)
@@ -218,14 +183,12 @@ func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 	conf.BatchApplyCh = true
 	conf.ShutdownOnRemove = false
 	conf.TrailingLogs = n.cfg.TrailingLogs
-	conf.SnapshotThreshold = math.MaxUint64 // snapshotLoop decides
+	conf.SnapshotThreshold = math.MaxUint64 // snapshotter decides
 	conf.SnapshotInterval = time.Hour
 	conf.NoLegacyTelemetry = true
 	conf.Logger = log
 	return conf
 }
-
-func (n *Node) isRunning() bool { return n.running.Load() != nil }
 
 // preface is how this replica introduces itself to its peers.
 func (n *Node) preface() transport.Preface {
@@ -233,14 +196,9 @@ func (n *Node) preface() transport.Preface {
 	return transport.Preface{ClusterID: id.ClusterID, ServerID: id.ServerID, Instance: id.Instance}
 }
 
-func (n *Node) peerIDs() (ids []string) {
-	for _, s := range n.cfg.Peers {
-		ids = append(ids, s.ID)
-	}
-	return ids
-}
+func (n *Node) isRunning() bool { return n.running.Load() != nil }
 
-// serverAt is the transport's way to the configuration.
+// serverAt returns the id of the server that the configuration has under an address.
 func (n *Node) serverAt(address raft.ServerAddress) (string, bool) {
 	r := n.running.Load()
 	if r == nil {
@@ -254,48 +212,48 @@ func (n *Node) serverAt(address raft.ServerAddress) (string, bool) {
 	return "", false
 }
 
-// fatal records the first failure and ends the process with it. A failure while the
-// node is being opened is returned by Open instead.
-func (n *Node) fatal(err error) {
-	n.failing.Lock()
-	first := n.failure == nil
+// failure records the first failure of a replica.
+type failure struct {
+	report func(error) // Config.Fatal
+
+	mu    sync.Mutex // guards what follows
+	err   error
+	armed bool
+}
+
+// fail records the first failure and reports it. A failure before arm is returned by
+// arm instead.
+func (f *failure) fail(err error) {
+	f.mu.Lock()
+	first := f.err == nil
 	if first {
-		n.failure = err
+		f.err = err
 	}
-	report := first && n.opened
-	n.failing.Unlock()
+	report := first && f.armed
+	f.mu.Unlock()
 	if report {
-		n.cfg.Fatal(err)
+		f.report(err)
 	}
 }
 
-// arm makes fatal report from now on; it returns what failed before.
-func (n *Node) arm() error {
-	n.failing.Lock()
-	defer n.failing.Unlock()
-	n.opened = true
-	return n.failure
+// arm makes fail report from now on; it returns the failure before.
+func (f *failure) arm() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed = true
+	return f.err
 }
 
 // Err returns the failure that Config.Fatal was called with, or nil.
 func (n *Node) Err() error {
-	n.failing.Lock()
-	defer n.failing.Unlock()
-	return n.failure
+	n.failure.mu.Lock()
+	defer n.failure.mu.Unlock()
+	return n.failure.err
 }
 
-func (n *Node) isClosing() bool {
-	select {
-	case <-n.closing:
-		return true
-	default:
-		return false
-	}
-}
-
-// Close stops raft and the stores and waits for all that the node started, until
-// ctx is done; a store that hangs may keep it from ending. It does not hand
-// leadership over: Transfer does. Further calls return at once.
+// Close stops raft and the stores and waits for all goroutines of the node, until ctx
+// is done; a store that hangs may keep it from returning. It does not transfer
+// leadership; Transfer does. Further calls return immediately.
 func (n *Node) Close(ctx context.Context) error {
 	err := error(nil)
 	n.closeOnce.Do(func() {
@@ -311,36 +269,35 @@ func (n *Node) Close(ctx context.Context) error {
 }
 
 func (n *Node) shutdown() error {
-	n.proposing.Lock()
-	close(n.closing)
-	close(n.proposals)
-	n.proposing.Unlock()
+	n.calls.close()
+	n.cancel()
+	n.proposer.close()
 	n.cfg.Listener.Attach(nil)
 
-	// While raft runs it answers all that was asked of it, at the latest when
-	// the leader's lease ends; once it is stopped it forgets what lay in its
-	// queues. So it gets the time to answer first.
+	// While raft runs it answers every request, at the latest when the leader's lease
+	// ends. Once it is stopped it drops what its queues contain. So it gets time to
+	// answer first.
 	idle := make(chan struct{})
 	go func() {
-		n.work.Wait()
+		n.calls.running.Wait()
 		close(idle)
 	}()
-	waitFor(idle, drain)
+	waitFor(idle, drainTimeout)
 	stopped := n.raft.Shutdown()
 	err := n.transport.Close() // breaks the connections, so that no goroutine of raft waits for a peer
 	n.transport.CloseStreams()
 	err = errors.Join(err, stopped.Error())
 	n.transport.Wait()
-	close(n.gone)
-	if !waitFor(idle, drain) {
-		n.log.Warn("raft left a request without an answer")
+	close(n.proposer.gone)
+	if !waitFor(idle, drainTimeout) {
+		n.log.Warn("raft did not answer all requests before shutdown")
 	}
 	n.logs.Close()
 	return errors.Join(err, n.store.Close())
 }
 
-func waitFor(done <-chan struct{}, atMost time.Duration) bool {
-	timer := time.NewTimer(atMost)
+func waitFor(done <-chan struct{}, timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -349,16 +306,3 @@ func waitFor(done <-chan struct{}, atMost time.Duration) bool {
 		return false
 	}
 }
-
-// enter counts a call that Close waits for; it fails when the node is closing.
-func (n *Node) enter() bool {
-	n.proposing.RLock()
-	defer n.proposing.RUnlock()
-	if n.isClosing() {
-		return false
-	}
-	n.work.Add(1)
-	return true
-}
-
-func (n *Node) leave() { n.work.Done() }

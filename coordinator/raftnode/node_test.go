@@ -442,7 +442,7 @@ func TestASecondInstanceIsRefusedBothWays(t *testing.T) {
 	old.start(t, peers)
 	wiped.start(t, nil) // as a replica would that asked nobody
 	eventually(t, "the known replica refuses what it dials", func() bool { return old.Stats().PeersRefused > 0 })
-	_, err := wiped.transport.Ask(t.Context(), old.id, old.address, transport.Question{Kind: transport.QuestionSpace})
+	_, err := wiped.transport.Ask(t.Context(), old.id, old.address, transport.Question{Kind: transport.AskDiskSpace})
 	if _, refused := errors.AsType[*transport.RefusedError](err); !refused || !strings.Contains(err.Error(), "another instance") {
 		t.Errorf("got %v, want a refusal because of another instance", err)
 	}

@@ -10,32 +10,31 @@ import (
 	"github.com/dtask/dtask/coordinator/logstore"
 )
 
-// openStores opens the stores, after checking that they may be opened, and bootstraps the cluster
-// if that is configured.
-func (n *Node) openStores() error {
+// openStores opens the stores, after checking that they may be opened, and bootstraps
+// the cluster if that is configured.
+func (n *Node) openStores() (*logstore.Contents, error) {
 	if info, err := os.Stat(n.cfg.DataDir); err != nil || !info.IsDir() {
-		return fmt.Errorf("data directory %s does not exist: %w", n.cfg.DataDir, err)
+		return nil, fmt.Errorf("data directory %s does not exist: %w", n.cfg.DataDir, err)
 	}
 	contents, err := n.inspect()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n.store, err = logstore.Open(logstore.Config{
 		Dir: n.cfg.DataDir, Kind: n.cfg.LogStore, Contents: contents,
 		HadEntries: n.cfg.Identity.Get().Stored, OnFirstStore: n.cfg.Identity.markStored,
-		HangTimeout: n.cfg.StoreHang, Wrap: n.cfg.WrapStore, Fatal: n.fatal, Closing: n.closing,
+		HangTimeout: n.cfg.StoreHang, Wrap: n.cfg.WrapStore, Fatal: n.failure.fail, Closing: n.closing,
 		Logger: n.log, RaftLogger: newHCLog(n.log),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n.first, n.last = contents.First, contents.Last
 	if len(n.cfg.Founders) > 0 {
 		if err := n.store.Bootstrap(founders(n.cfg.Founders)); err != nil {
-			return errors.Join(fmt.Errorf("bootstrapping the cluster: %w", err), n.store.Close())
+			return nil, errors.Join(fmt.Errorf("bootstrapping the cluster: %w", err), n.store.Close())
 		}
 	}
-	return nil
+	return contents, nil
 }
 
 // inspect checks the data directory before anything in it is opened.

@@ -3,11 +3,12 @@ package raftnode
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
-// snapshotted is a replica that was stopped with one snapshot of 50 entries, and with five more
-// entries.
+// snapshotted is a replica that was stopped with one snapshot of 50 entries, and with
+// five more entries.
 func snapshotted(t *testing.T) *testNode {
 	t.Helper()
 	c := newCluster(t, 1, func(cfg *Config) { cfg.TrailingLogs = 1 })
@@ -63,7 +64,7 @@ func TestRaftReadsWhatCouldNotBePrepared(t *testing.T) {
 func TestWhatIsPreparedIsOfTheSnapshotThatRaftBeginsWith(t *testing.T) {
 	t.Parallel()
 	names := []string{"2-900-1700000000000", "10-90-1600000000000", "10-900-1500000000000", "10-900-1500000000001", "9-1000-1900000000000", "lost+found"}
-	if got := newestOf(names); got != names[3] {
+	if got := slices.MaxFunc(names, compareSnapshots); got != names[3] {
 		t.Errorf("%s is prepared, want %s", got, names[3])
 	}
 	n := snapshotted(t)
@@ -71,7 +72,7 @@ func TestWhatIsPreparedIsOfTheSnapshotThatRaftBeginsWith(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rewrite(t, filepath.Join(n.dir, snapshotsDir, newestOf(there), "meta.json"), func(data []byte) { data[0] ^= 1 })
+	rewrite(t, filepath.Join(n.dir, snapshotsDir, slices.MaxFunc(there, compareSnapshots), "meta.json"), func(data []byte) { data[0] ^= 1 })
 	n.listen(t)
 	cfg := n.config(t)
 	cfg.Prepared = Prepare(t.Context(), n.dir, n.fsm)

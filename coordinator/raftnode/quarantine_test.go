@@ -46,7 +46,8 @@ func TestADamagedFolderIsKeptUnderAnotherName(t *testing.T) {
 	}
 }
 
-// A folder that cannot be renamed, such as a mount point, is emptied into a folder inside.
+// A folder that cannot be renamed, such as a mount point, is emptied into a folder
+// inside.
 func TestADamagedFolderThatCannotBeRenamedIsKeptInside(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "n1")

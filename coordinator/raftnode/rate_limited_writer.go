@@ -11,53 +11,62 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A snapshot is written beside the log, mostly to the same disk. Written as fast as
-// it can be, and synced in one piece at its end, it stands in the way of every sync of
-// the log for as long as that takes. It goes there steadily instead, and is synced
-// on the way. What a leader sends to a replica that is behind does not wait: there is
-// no log to be written beside it.
+// A snapshot is written while the log is, mostly to the same disk. Written at full
+// speed, and synced once at its end, it delays every sync of the log meanwhile. So it
+// is written at a limited rate and synced on the way. A snapshot received from the
+// leader is not limited: no log is written beside it.
 const (
-	snapshotRate  = 40 << 20 // bytes a second
-	snapshotPiece = 2 << 20  // bytes between two syncs
+	snapshotRate  = 40 << 20 // bytes per second
+	snapshotBurst = 2 << 20  // bytes between two syncs
 )
 
-// steadyWriter writes a file in pieces, each synced and in its time.
-type steadyWriter struct {
+// rateLimitedWriter writes a file in bursts, each followed by a sync and a pause.
+type rateLimitedWriter struct {
 	io.Writer
 
-	file    synced // that is written
-	limit   *rate.Limiter
-	closing <-chan struct{}
-	unsaved int // bytes since the last sync
+	file     syncCloser // the file that Writer writes
+	limit    *rate.Limiter
+	closing  <-chan struct{}
+	unsynced int // bytes since the last sync
 }
 
-type synced interface {
+type syncCloser interface {
 	Sync() error
 	Close() error
 }
 
-func newSteadyWriter(to io.Writer, file synced, closing <-chan struct{}) *steadyWriter {
-	return &steadyWriter{Writer: to, file: file, closing: closing, limit: rate.NewLimiter(snapshotRate, snapshotPiece)}
+func newRateLimitedWriter(to io.Writer, file syncCloser, closing <-chan struct{}) *rateLimitedWriter {
+	return &rateLimitedWriter{Writer: to, file: file, closing: closing, limit: rate.NewLimiter(snapshotRate, snapshotBurst)}
 }
 
-// Write implements io.Writer. It fails with ErrClosed once the node is closing.
-func (w *steadyWriter) Write(p []byte) (written int, err error) {
+// limitSnapshotRate returns the writer for the state of a snapshot.
+func (n *Node) limitSnapshotRate(sink raft.SnapshotSink) (io.WriteCloser, error) {
+	file, err := os.OpenFile(filepath.Join(n.cfg.DataDir, snapshotsDir, sink.ID()+tmpSuffix, stateName), os.O_WRONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening snapshot file: %w", err)
+	}
+	// The sink buffers some KiB; they are synced with the next burst.
+	return newRateLimitedWriter(sink, file, n.closing), nil
+}
+
+// Write implements io.Writer. It fails with ErrClosed once the node closes.
+func (w *rateLimitedWriter) Write(p []byte) (written int, err error) {
 	for written < len(p) && err == nil {
 		var n int
-		n, err = w.Writer.Write(p[written:min(len(p), written+snapshotPiece-w.unsaved)])
+		n, err = w.Writer.Write(p[written:min(len(p), written+snapshotBurst-w.unsynced)])
 		written += n
-		w.unsaved += n
-		if err == nil && w.unsaved == snapshotPiece {
-			err = w.piece()
+		w.unsynced += n
+		if err == nil && w.unsynced == snapshotBurst {
+			err = w.endBurst()
 		}
 	}
-	return written, err //nolint:wrapcheck // the caller says what it wrote
+	return written, err //nolint:wrapcheck // the caller names what it writes
 }
 
-// piece ends a piece: what is written now is on the disk when it returns.
-func (w *steadyWriter) piece() error {
+// endBurst syncs what is written and pauses.
+func (w *rateLimitedWriter) endBurst() error {
 	select {
-	case <-w.closing: // asked by itself: below, a pause that is over as well may be chosen
+	case <-w.closing: // checked alone: the select below may choose an expired timer instead
 		return ErrClosed
 	default:
 	}
@@ -65,8 +74,8 @@ func (w *steadyWriter) piece() error {
 		return err
 	}
 	now := time.Now()
-	pause := w.limit.ReserveN(now, w.unsaved).DelayFrom(now)
-	w.unsaved = 0
+	pause := w.limit.ReserveN(now, w.unsynced).DelayFrom(now)
+	w.unsynced = 0
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -77,15 +86,5 @@ func (w *steadyWriter) piece() error {
 	}
 }
 
-// Close implements io.Closer. What is not synced yet is synced by whoever closes the sink.
-func (w *steadyWriter) Close() error { return w.file.Close() }
-
-// steadily gives the writer for the state of a snapshot.
-func (n *Node) steadily(sink raft.SnapshotSink) (io.WriteCloser, error) {
-	file, err := os.OpenFile(filepath.Join(n.cfg.DataDir, snapshotsDir, sink.ID()+tmpSuffix, stateName), os.O_WRONLY, 0)
-	if err != nil {
-		return nil, fmt.Errorf("opening the snapshot that is written: %w", err)
-	}
-	// The sink holds some KiB that it has not written: they go with the next piece.
-	return newSteadyWriter(sink, file, n.closing), nil
-}
+// Close implements io.Closer. Closing the sink syncs the rest.
+func (w *rateLimitedWriter) Close() error { return w.file.Close() }

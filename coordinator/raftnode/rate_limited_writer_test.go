@@ -32,8 +32,8 @@ func TestASnapshotIsWrittenSteadilyAndSyncedOnTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		content := new(bytes.Buffer)
 		file := &countedFile{content: content}
-		w := newSteadyWriter(content, file, nil)
-		state := bytes.Repeat([]byte("state"), 9*snapshotPiece/5/2) // four pieces and a half
+		w := newRateLimitedWriter(content, file, nil)
+		state := bytes.Repeat([]byte("state"), 9*snapshotBurst/5/2) // four pieces and a half
 		began := time.Now()
 		for rest := state; len(rest) > 0; {
 			n, err := w.Write(rest[:min(len(rest), 300_000)])
@@ -47,11 +47,11 @@ func TestASnapshotIsWrittenSteadilyAndSyncedOnTheWay(t *testing.T) {
 			t.Error("other bytes were written")
 		}
 		// The first piece is free: the limiter's burst.
-		if want := 3 * time.Second * snapshotPiece / snapshotRate; took < want-time.Millisecond || took > want+time.Millisecond {
+		if want := 3 * time.Second * snapshotBurst / snapshotRate; took < want-time.Millisecond || took > want+time.Millisecond {
 			t.Errorf("took %v, want %v", took, want)
 		}
-		if len(file.synced) != 4 || file.synced[3] != 4*snapshotPiece {
-			t.Errorf("synced after %v bytes, want four times after a piece of %d", file.synced, snapshotPiece)
+		if len(file.synced) != 4 || file.synced[3] != 4*snapshotBurst {
+			t.Errorf("synced after %v bytes, want four times after a piece of %d", file.synced, snapshotBurst)
 		}
 		if err := w.Close(); err != nil || !file.closed {
 			t.Errorf("closing: %v", err)
@@ -64,12 +64,12 @@ func TestASnapshotEndsWithItsNodeAndWithItsDisk(t *testing.T) {
 	closing := make(chan struct{})
 	close(closing)
 	broken := errors.New("the disk is gone")
-	for want, w := range map[error]*steadyWriter{
-		ErrClosed: newSteadyWriter(new(bytes.Buffer), &countedFile{content: new(bytes.Buffer)}, closing),
-		broken:    newSteadyWriter(new(bytes.Buffer), &countedFile{content: new(bytes.Buffer), err: broken}, nil),
+	for want, w := range map[error]*rateLimitedWriter{
+		ErrClosed: newRateLimitedWriter(new(bytes.Buffer), &countedFile{content: new(bytes.Buffer)}, closing),
+		broken:    newRateLimitedWriter(new(bytes.Buffer), &countedFile{content: new(bytes.Buffer), err: broken}, nil),
 	} {
 		for range 50 { // pieces, some of them after their time: none of them is written as if nothing had happened
-			if n, err := w.Write(make([]byte, snapshotPiece)); !errors.Is(err, want) {
+			if n, err := w.Write(make([]byte, snapshotBurst)); !errors.Is(err, want) {
 				t.Errorf("wrote %d bytes: %v, want %v", n, err, want)
 			}
 		}
@@ -83,7 +83,7 @@ func TestEachReplicaTakesItsFirstSnapshotAtAnotherTime(t *testing.T) {
 	var due []uint64
 	for _, n := range c {
 		eventually(t, n.id+" knows all servers", func() bool { return len(n.Servers()) == len(c) })
-		due = append(due, n.turn(300))
+		due = append(due, n.snapshots.share(300))
 	}
 	slices.Sort(due)
 	if want := []uint64{100, 200, 300}; !slices.Equal(due, want) {

@@ -4,101 +4,115 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
 
-// readRound is one confirmation of leadership, shared by all reads that were
-// waiting when it began.
+// reader confirms leadership for linearizable reads, in one round for all that wait.
+type reader struct {
+	*view
+
+	timeout time.Duration // to enqueue a barrier
+	applied func() uint64 // index that the FSM has applied
+	err     func() error  // why the replica has failed, or nil
+	closing <-chan struct{}
+
+	mu   sync.Mutex // guards next
+	next *readRound
+	wake chan struct{} // size 1: one pending signal is enough
+
+	reads, rounds atomic.Uint64
+}
+
+// readRound is one confirmation of leadership, shared by all reads that were waiting
+// when it started.
 type readRound struct {
-	done  chan struct{} // closed by the reader, after what follows was set
+	done  chan struct{} // closed after the following fields are set
 	index uint64
 	err   error
 }
 
 // ReadIndex returns an index such that a read of the state at or after it is
-// linearizable with respect to the moment of the call: a barrier that was
-// proposed after the call is committed and applied, in a term that did not change
-// meanwhile. The FSM has applied the index already.
+// linearizable with respect to the time of the call: a barrier that was proposed after
+// the call is committed and applied, in a term that did not change meanwhile. The FSM
+// has applied the index already.
 //
-// Calls that wait together share one barrier, and under load it shares its write
-// with the entries of that moment. raft's VerifyLeader would spare the write, but
-// does not prove what is needed: it takes any answer of a follower for a
-// confirmation, also one to a request that was sent before a pause of this process
-// and lies in the socket since; and it counts non-voters. An entry can be
-// acknowledged only by those who got it.
+// Concurrent calls share one barrier, and under load it shares its write with the
+// entries proposed at the same time. raft's VerifyLeader would save the write, but does
+// not prove what is needed: it counts any answer of a follower, also one to a request
+// sent before a pause of this process that has waited in the socket since; and it
+// counts non-voters. An entry is acknowledged only by servers that received it
+// (ADR-0011).
 //
-// Its errors are *NotLeaderError, ErrNoLeader, ErrBusy, ErrTransferring and ctx's;
-// nothing is changed by a read, so all are definite.
-func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
-	n.reading.Lock()
-	if n.nextRound == nil {
-		n.nextRound = &readRound{done: make(chan struct{})}
+// Its errors are *NotLeaderError, ErrNoLeader, ErrBusy, ErrTransferring and ctx's. A
+// read changes nothing, so all are definite.
+func (n *Node) ReadIndex(ctx context.Context) (uint64, error) { return n.reader.readIndex(ctx) }
+
+func (r *reader) readIndex(ctx context.Context) (uint64, error) {
+	r.mu.Lock()
+	if r.next == nil {
+		r.next = &readRound{done: make(chan struct{})}
 		select {
-		case n.wakeReader <- struct{}{}:
-		default: // it is awake, and looks again when the present round is over
+		case r.wake <- struct{}{}:
+		default: // run is busy and checks again after its round
 		}
 	}
-	round := n.nextRound
-	n.reading.Unlock()
-	n.counters.reads.Add(1)
+	round := r.next
+	r.mu.Unlock()
+	r.reads.Add(1)
 
 	select {
 	case <-round.done:
 		return round.index, round.err
-	case <-n.closing:
+	case <-r.closing:
 		return 0, ErrClosed
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
 }
 
-// WaitApplied returns when the FSM of this replica has applied index, which must be
-// one that the FSM sees: an index that ReadIndex or a Proposal returned, here or at
-// another replica.
-func (n *Node) WaitApplied(ctx context.Context, index uint64) error {
-	return n.fsm.wait(ctx, index, n.closing)
-}
-
-// readLoop confirms leadership, one round at a time. A round serves only reads that
-// came before it began: a read that comes later may have seen a write that
-// the round does not cover.
-func (n *Node) readLoop() {
+// run confirms leadership, one round after the other. A round serves only reads that
+// came before it started: a later read may have seen a write that the round does not
+// cover.
+func (r *reader) run() {
 	for {
 		select {
-		case <-n.closing:
+		case <-r.closing:
 			return
-		case <-n.wakeReader:
+		case <-r.wake:
 		}
-		n.reading.Lock()
-		round := n.nextRound
-		n.nextRound = nil
-		n.reading.Unlock()
+		r.mu.Lock()
+		round := r.next
+		r.next = nil
+		r.mu.Unlock()
 		if round == nil {
 			continue
 		}
-		n.counters.readRounds.Add(1)
-		round.index, round.err = n.confirm()
+		r.rounds.Add(1)
+		round.index, round.err = r.confirm()
 		close(round.done)
 	}
 }
 
-func (n *Node) confirm() (uint64, error) {
-	term := n.raft.CurrentTerm()
-	if n.raft.State() != raft.Leader {
-		return 0, n.notLeader()
+func (r *reader) confirm() (uint64, error) {
+	term := r.raft.CurrentTerm()
+	if r.raft.State() != raft.Leader {
+		return 0, r.notLeader()
 	}
-	if err := n.proposeError(n.raft.Barrier(n.cfg.EnqueueTimeout).Error()); err != nil {
+	if err := proposeError(r.view, r.raft.Barrier(r.timeout).Error()); err != nil {
 		if errors.Is(err, ErrOutcomeUnknown) {
 			return 0, fmt.Errorf("%w: leadership is not confirmed: %v", ErrNoLeader, err) //nolint:errorlint // a read has no unknown outcome
 		}
 		return 0, err
 	}
-	if n.raft.CurrentTerm() != term || n.raft.State() != raft.Leader {
-		return 0, n.notLeader()
+	if !r.leadsTerm(term) {
+		return 0, r.notLeader()
 	}
-	if err := n.Err(); err != nil {
+	if err := r.err(); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNoLeader, err)
 	}
-	return n.fsm.applied.Load(), nil
+	return r.applied(), nil
 }

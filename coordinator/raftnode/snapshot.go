@@ -3,86 +3,100 @@ package raftnode
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/dtask/dtask/coordinator/logstore"
 )
 
-// snapshotRetain is how many snapshots stay on the disk: if the newest cannot be
-// read, raft restores the one before it.
-const snapshotRetain = 2
+// snapshotInterval is how often the size of the log is compared with
+// Config.SnapshotBytes.
+const snapshotInterval = time.Second
 
-// snapshotCheck is how often the bytes of the log are looked at.
-const snapshotCheck = time.Second
+// snapshotter takes a snapshot when the log has grown by a number of bytes. Raft's own
+// trigger counts entries, which means little: an entry may hold one operation or
+// thousands.
+type snapshotter struct {
+	*view
 
-// snapshotLoop takes a snapshot when the log has grown by Config.SnapshotBytes.
-// Raft's own trigger counts entries, which says nothing: an entry may hold one
-// operation or thousands.
-//
-// The first one comes earlier, at each replica at another time: when all of them write
-// at once, none is left to answer the leader quickly.
-func (n *Node) snapshotLoop() {
-	ticker := time.NewTicker(n.cfg.TimeScale.Scale(snapshotCheck))
+	log      *slog.Logger
+	store    *logstore.Store
+	bytes    uint64        // of log that cause a snapshot
+	interval time.Duration // minimum between two snapshots
+
+	snapshots, failures atomic.Uint64
+}
+
+// run takes snapshots until ctx is done, and checks for them every tick. The first
+// snapshot comes earlier, at each replica at another time: if all of them wrote at
+// once, none could answer the leader quickly.
+func (s *snapshotter) run(ctx context.Context, tick time.Duration) {
+	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	var last time.Time
 	for {
 		select {
-		case <-n.closing:
+		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			due := n.cfg.SnapshotBytes
+			due := s.bytes
 			if last.IsZero() {
-				due = n.turn(due)
+				due = s.share(due)
 			}
-			if n.store.BytesSinceSnapshot() < due || now.Sub(last) < n.cfg.SnapshotInterval {
+			if s.store.BytesSinceSnapshot() < due || now.Sub(last) < s.interval {
 				continue
 			}
 			last = now
-			if err := n.snapshot(); err != nil {
-				// Raft refuses one while a configuration change is not yet
-				// applied; the next round tries again.
-				n.log.Warn("snapshot not taken", "err", err)
+			if err := s.take(); err != nil {
+				// Raft refuses a snapshot while a configuration change is not applied;
+				// the next round tries again.
+				s.log.Warn("snapshot not taken", "err", err)
 			}
 		}
 	}
 }
 
-// turn is this replica's part of all: of the third of five replicas, by id, three fifths.
-func (n *Node) turn(all uint64) uint64 {
-	own, before, servers := n.cfg.Identity.Get().ServerID, uint64(0), n.Servers()
-	for _, s := range servers {
-		if s.ID < own {
-			before++
+// share returns this replica's share of n: for the third of five replicas, by id, three
+// fifths.
+func (s *snapshotter) share(n uint64) uint64 {
+	servers, rank := s.Servers(), uint64(1)
+	for _, server := range servers {
+		if server.ID < s.self {
+			rank++
 		}
 	}
 	if len(servers) == 0 {
-		return all
+		return n
 	}
-	return all / uint64(len(servers)) * min(before+1, uint64(len(servers)))
+	return n / uint64(len(servers)) * min(rank, uint64(len(servers)))
 }
 
-// Snapshot takes a snapshot now, however small the log is. It returns nil when
-// there is nothing new.
-func (n *Node) Snapshot(ctx context.Context) error {
-	return n.await(ctx, n.snapshot)
-}
-
-func (n *Node) snapshot() error {
-	covered := n.store.BytesSinceSnapshot()
+// take takes a snapshot, unless there is nothing new.
+func (s *snapshotter) take() error {
+	covered := s.store.BytesSinceSnapshot()
 	start := time.Now()
-	err := n.raft.Snapshot().Error()
+	err := s.raft.Snapshot().Error()
 	switch {
 	case errors.Is(err, raft.ErrNothingNewToSnapshot):
 		return nil
 	case err != nil:
-		n.counters.snapshotFailures.Add(1)
+		s.failures.Add(1)
 		return err
 	}
-	// What was stored while the snapshot was written counts for the next one. An
-	// entry that was stored before and applied after the capture is counted for
-	// neither, which moves the next snapshot by that little.
-	n.store.SnapshotTaken(covered)
-	n.counters.snapshots.Add(1)
-	n.log.Info("snapshot taken", "log_bytes", covered, "took", time.Since(start))
+	// Bytes that were stored while the snapshot was written count for the next one. An
+	// entry stored before and applied after the capture counts for neither, which
+	// delays the next snapshot slightly.
+	s.store.SnapshotTaken(covered)
+	s.snapshots.Add(1)
+	s.log.Info("snapshot taken", "log_bytes", covered, "took", time.Since(start))
 	return nil
+}
+
+// Snapshot takes a snapshot now, however small the log is. It returns nil if there is
+// nothing new.
+func (n *Node) Snapshot(ctx context.Context) error {
+	return n.calls.await(ctx, n.snapshots.take)
 }

@@ -1,33 +1,89 @@
 package raftnode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/internal/durable"
 )
 
-// durableSnapshots syncs the folder of a snapshot, in which raft's own store syncs
-// the files only.
-type durableSnapshots struct {
+// Names on disk. Changing one loses existing data.
+const (
+	snapshotsDir = "snapshots"
+	tmpSuffix    = ".tmp"
+	stateName    = "state.bin" // in the directory of a snapshot
+)
+
+// snapshotRetain is how many snapshots are kept: if the newest cannot be read, raft
+// restores the one before it.
+const snapshotRetain = 2
+
+// snapshotStore is raft's file store, whose snapshots are durable: raft syncs their
+// files only, and not the directory that has their names.
+type snapshotStore struct {
 	*raft.FileSnapshotStore
 
 	dir string // of all snapshots
-	// sums says that the checksum of a snapshot that is opened must be verified.
-	sums func() bool
+	// verified reports that Open must verify a snapshot's checksum.
+	verified func() bool
+}
+
+// openSnapshots opens the snapshots of a data directory, after it removed those that
+// are unfinished.
+func (n *Node) openSnapshots(log hclog.Logger, contents *logstore.Contents) (*snapshotStore, error) {
+	if removed, err := removeUnfinished(n.cfg.DataDir); err != nil {
+		return nil, err
+	} else if removed > 0 {
+		n.log.Info("removed unfinished snapshots", "count", removed)
+	}
+	dir := filepath.Join(n.cfg.DataDir, snapshotsDir)
+	if err := durable.MakeDir(dir); err != nil { // also makes the name of raft.db durable
+		return nil, err
+	}
+	files, err := raft.NewFileSnapshotStoreWithLogger(n.cfg.DataDir, snapshotRetain, log)
+	if err != nil {
+		return nil, fmt.Errorf("opening snapshots: %w", err)
+	}
+	s := &snapshotStore{files, dir, n.isRunning}
+	return s, s.check(n.cfg.DataDir, contents)
+}
+
+// check prevents raft from starting with an empty state because it skips snapshots that
+// it cannot read.
+func (s *snapshotStore) check(dataDir string, contents *logstore.Contents) error {
+	names, err := snapshotNames(dataDir)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	readable, err := s.List()
+	if err != nil {
+		return fmt.Errorf("listing snapshots: %w", err)
+	}
+	if len(readable) == 0 && contents.First != 1 {
+		return &logstore.DamageError{
+			Path:   s.dir,
+			Detail: fmt.Sprintf("none of its %d snapshots can be read, and the log has only entries %d to %d", len(names), contents.First, contents.Last),
+		}
+	}
+	return nil
 }
 
 // Open implements raft.SnapshotStore. At the start the state machine reads the snapshot
-// next, and finds out by itself whether it is what was written: then it is read once. A
-// snapshot that is sent to another replica is verified first.
-func (s durableSnapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
-	if s.sums() {
+// next and verifies it by itself, so it is read once. A snapshot that is sent to
+// another replica is verified first.
+func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	if s.verified() {
 		return s.FileSnapshotStore.Open(id) //nolint:wrapcheck // raft logs it
 	}
 	snapshots, err := s.List()
@@ -36,24 +92,96 @@ func (s durableSnapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, er
 	}
 	i := slices.IndexFunc(snapshots, func(m *raft.SnapshotMeta) bool { return m.ID == id })
 	if i < 0 {
-		return nil, nil, fmt.Errorf("snapshot %s is not there", id)
+		return nil, nil, fmt.Errorf("snapshot %s does not exist", id)
 	}
-	file, err := os.Open(filepath.Join(s.dir, filepath.Base(id), stateName)) //nolint:gosec // a name in our own folder
+	file, err := os.Open(filepath.Join(s.dir, filepath.Base(id), stateName)) //nolint:gosec // a name in the data directory
 	if err != nil {
-		return nil, nil, fmt.Errorf("opening a snapshot: %w", err)
+		return nil, nil, fmt.Errorf("opening snapshot: %w", err)
 	}
 	return snapshots[i], file, nil
 }
 
-// Create implements raft.SnapshotStore. Both files of a snapshot have their names
-// when it returns; the sink's Close syncs them and then the folder of all.
-func (s durableSnapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
+// Create implements raft.SnapshotStore. Both files of a snapshot have durable names
+// when it returns; the sink's Close syncs the files and then the directory of all
+// snapshots.
+func (s *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
 	sink, err := s.FileSnapshotStore.Create(version, index, term, configuration, configurationIndex, trans)
 	if err != nil {
 		return nil, err
 	}
 	if err := durable.SyncDir(filepath.Join(s.dir, sink.ID()+tmpSuffix)); err != nil {
-		return nil, errors.Join(fmt.Errorf("syncing a snapshot's folder: %w", err), sink.Cancel())
+		return nil, errors.Join(fmt.Errorf("syncing snapshot directory: %w", err), sink.Cancel())
 	}
 	return sink, nil
+}
+
+// snapshotNames lists the finished snapshots of a data directory, readable or not.
+func snapshotNames(dataDir string) ([]string, error) {
+	finished, _, err := listSnapshots(dataDir)
+	return finished, err
+}
+
+// listSnapshots lists the finished and unfinished snapshots of a data directory,
+// readable or not.
+func listSnapshots(dataDir string) (finished, unfinished []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(dataDir, snapshotsDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("listing snapshots: %w", err)
+	}
+	for _, e := range entries {
+		switch {
+		case !e.IsDir():
+		case strings.HasSuffix(e.Name(), tmpSuffix):
+			unfinished = append(unfinished, e.Name())
+		default:
+			finished = append(finished, e.Name())
+		}
+	}
+	return finished, unfinished, nil
+}
+
+// removeUnfinished removes what a crash left of snapshots that were being written or
+// deleted: raft would never remove them, and they would fill the disk. It removes
+// nothing because it is unreadable: a snapshot that lacks a file is removed only if
+// snapshotRetain newer ones are complete, which is when raft had started to delete it.
+func removeUnfinished(dataDir string) (removed int, err error) {
+	finished, remove, err := listSnapshots(dataDir)
+	if err != nil {
+		return 0, err
+	}
+	slices.SortFunc(finished, func(a, b string) int { return compareSnapshots(b, a) })
+	complete := 0
+	for _, name := range finished {
+		switch {
+		case isComplete(filepath.Join(dataDir, snapshotsDir, name)):
+			complete++
+		case complete >= snapshotRetain:
+			remove = append(remove, name)
+		}
+	}
+	for _, name := range remove {
+		if err := os.RemoveAll(filepath.Join(dataDir, snapshotsDir, name)); err != nil {
+			return removed, fmt.Errorf("removing unfinished snapshot: %w", err)
+		}
+		removed++
+	}
+	return removed, nil
+}
+
+// compareSnapshots orders names of snapshots, TERM-INDEX-TIME, by age.
+func compareSnapshots(a, b string) int {
+	var x, y [3]uint64
+	_, _ = fmt.Sscanf(a, "%d-%d-%d", &x[0], &x[1], &x[2]) // an unknown name is the oldest
+	_, _ = fmt.Sscanf(b, "%d-%d-%d", &y[0], &y[1], &y[2])
+	return cmp.Or(slices.Compare(x[:], y[:]), cmp.Compare(a, b))
+}
+
+// isComplete reports whether a snapshot has both files, readable or not.
+func isComplete(path string) bool {
+	for _, name := range []string{"meta.json", stateName} {
+		if _, err := os.Stat(filepath.Join(path, name)); errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
 }

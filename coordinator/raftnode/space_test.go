@@ -86,9 +86,9 @@ func TestALeaderWithoutRoomLeadsWhereNobodyHasMore(t *testing.T) {
 	term := leader.Term()
 	for _, n := range append(c.others(leader), leader) { // while it had room, the leader would give way
 		d[n.id].Store(49)
-		eventually(t, "short space", n.shortSpace.Load)
+		eventually(t, "short space", n.space.critical.Load)
 	}
-	if to, err := leader.yield(); to != "" || err != nil {
+	if to, err := leader.yield(t.Context()); to != "" || err != nil {
 		t.Errorf("handed over to %q, %v", to, err)
 	}
 	c.stillLeads(t, leader, term)
@@ -102,7 +102,7 @@ func TestAReplicaWithoutRoomDoesNotStandAtOnce(t *testing.T) {
 	leader := c.leader(t)
 	short, roomy := c.others(leader)[0], c.others(leader)[1]
 	d[short.id].Store(1)
-	eventually(t, "short space", short.shortSpace.Load)
+	eventually(t, "short space", short.space.critical.Load)
 	eventually(t, "a log that can win", func() bool { return roomy.LastIndex() == leader.LastIndex() })
 	c.watched(t, leader)
 	leader.kill()

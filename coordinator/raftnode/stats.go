@@ -1,13 +1,13 @@
 package raftnode
 
 import (
-	"slices"
+	"context"
 	"time"
 
 	"github.com/hashicorp/raft"
 )
 
-// Stats is what a node has done since Open, and where it stands.
+// Stats is what a node has done since Open, and its present state.
 type Stats struct {
 	State        string // leader, follower, candidate or shutdown
 	Term         uint64
@@ -17,7 +17,7 @@ type Stats struct {
 
 	Proposals        uint64 // entries proposed here
 	ProposedBytes    uint64
-	Pending          int64  // proposals without an answer
+	Pending          int64  // proposals without an outcome
 	Syncs            uint64 // writes of the log, each synced to the disk
 	StoredEntries    uint64
 	StoredBytes      uint64
@@ -25,20 +25,20 @@ type Stats struct {
 	BytesToSnapshot  uint64        // log bytes that the last snapshot does not cover
 	Snapshots        uint64
 	SnapshotFailures uint64
-	Reads            uint64 // read indexes asked for
+	Reads            uint64 // read indexes requested
 	ReadRounds       uint64 // quorum rounds that answered them
 	Watching         bool   // a watch connection to the leader is up
 	WatchesLost      uint64 // watch connections to a leader that broke while it led
-	QuickElections   uint64 // elections that this replica started because of it
-	FirstElections   uint64 // elections that this replica started because nobody had begun to lead
-	FreeSpace        uint64 // bytes on the disk of the data folder, 0 if that is not known
+	QuickElections   uint64 // elections started because the leader's process exited
+	FirstElections   uint64 // elections started because a majority had started without a leader
+	FreeSpace        uint64 // bytes available on the disk of the data directory; 0 if unknown
 	LowSpace         bool   // see Node.LowSpace
-	PeersRefused     uint64 // Raft connections refused, by either side
-	ConnsRefused     uint64 // connections of the shared port closed unserved
+	PeersRefused     uint64 // Raft connections refused by either side
+	ConnsRefused     uint64 // connections to the shared port closed without being served
 }
 
-// Stats returns the counters. They are read one by one, so they may differ by what
-// happened in between.
+// Stats returns the counters. They are read one by one, so they may differ slightly in
+// time.
 func (n *Node) Stats() Stats {
 	stored := n.store.Stats()
 	return Stats{
@@ -47,81 +47,55 @@ func (n *Node) Stats() Stats {
 		LastIndex:        n.LastIndex(),
 		CommitIndex:      n.CommitIndex(),
 		AppliedIndex:     n.AppliedIndex(),
-		Proposals:        n.counters.proposals.Load(),
-		ProposedBytes:    n.counters.proposedBytes.Load(),
-		Pending:          n.pending.Load(),
+		Proposals:        n.proposer.proposals.Load(),
+		ProposedBytes:    n.proposer.bytes.Load(),
+		Pending:          n.proposer.pending.Load(),
 		Syncs:            stored.Syncs,
 		StoredEntries:    stored.Entries,
 		StoredBytes:      stored.Bytes,
 		StoreTime:        stored.Time,
 		BytesToSnapshot:  n.store.BytesSinceSnapshot(),
-		Snapshots:        n.counters.snapshots.Load(),
-		SnapshotFailures: n.counters.snapshotFailures.Load(),
-		Reads:            n.counters.reads.Load(),
-		ReadRounds:       n.counters.readRounds.Load(),
-		Watching:         n.watching.Load(),
-		WatchesLost:      n.counters.watchesLost.Load(),
-		QuickElections:   n.counters.quickElections.Load(),
-		FirstElections:   n.counters.firstElections.Load(),
-		FreeSpace:        n.freeSpace.Load(),
+		Snapshots:        n.snapshots.snapshots.Load(),
+		SnapshotFailures: n.snapshots.failures.Load(),
+		Reads:            n.reader.reads.Load(),
+		ReadRounds:       n.reader.rounds.Load(),
+		Watching:         n.failover.watching.Load(),
+		WatchesLost:      n.failover.watchesLost.Load(),
+		QuickElections:   n.failover.elections.Load(),
+		FirstElections:   n.firstElection.count.Load(),
+		FreeSpace:        n.space.free.Load(),
 		LowSpace:         n.LowSpace(),
 		PeersRefused:     n.transport.Refused(),
 		ConnsRefused:     n.cfg.Listener.Refused(),
 	}
 }
 
-// State returns leader, follower, candidate or shutdown.
-func (n *Node) State() string {
-	switch n.raft.State() {
-	case raft.Follower:
-		return "follower"
-	case raft.Candidate:
-		return "candidate"
-	case raft.Leader:
-		return "leader"
-	case raft.Shutdown:
-		return "shutdown"
-	default:
-		return "unknown"
-	}
-}
+// LowSpace reports that the disk of the data directory is nearly full: new work should
+// be refused, and what ends or deletes work still be accepted.
+func (n *Node) LowSpace() bool { return n.space.low.Load() }
 
-// Leader returns the leader's server id and address, or "" for both while none is
-// known. A follower forgets a leader that it has not heard for Config.Heartbeat.
-func (n *Node) Leader() (id, address string) {
-	addr, server := n.raft.LeaderWithID()
-	return string(server), string(addr)
-}
-
-// Term returns the current term.
-func (n *Node) Term() uint64 { return n.raft.CurrentTerm() }
-
-// LastIndex returns the index of the last entry of the log or the snapshot.
-func (n *Node) LastIndex() uint64 { return n.raft.LastIndex() }
-
-// CommitIndex returns the highest index known to be committed.
-func (n *Node) CommitIndex() uint64 { return n.raft.CommitIndex() }
-
-// AppliedIndex returns the index of the last entry that the FSM has applied. It
-// stays below CommitIndex where the last entries are raft's own.
+// AppliedIndex returns the index of the last entry that the FSM has applied. It stays
+// below CommitIndex if the last entries are raft's own.
 func (n *Node) AppliedIndex() uint64 { return n.fsm.applied.Load() }
 
-// Progress returns the applied index, and whether proposals wait for their answer. A
-// leader whose index stands still while some wait is not doing its duty.
-func (n *Node) Progress() (applied uint64, pending bool) {
-	return n.fsm.applied.Load(), n.pending.Load() > 0
+// WaitApplied returns when the FSM of this replica has applied index, which ReadIndex
+// or a Proposal returned, here or at another replica.
+func (n *Node) WaitApplied(ctx context.Context, index uint64) error {
+	return n.fsm.wait(ctx, index, n.closing)
 }
 
-// LastContact returns when this follower last heard from a leader; the zero time if
-// never.
-func (n *Node) LastContact() time.Time { return n.raft.LastContact() }
+// Progress returns the applied index, and whether proposals have no outcome yet. A
+// leader whose index does not advance while proposals are pending is stuck.
+func (n *Node) Progress() (applied uint64, pending bool) {
+	return n.AppliedIndex(), n.proposer.pending.Load() > 0
+}
 
-// Stored returns an index up to which a server has stored all that is committed, as
-// far as this replica has seen it, at the time when it led; 0 if it knows nothing. A
-// server never goes back behind it, unless its folder was replaced by an older one.
+// Stored returns an index up to which a server has durably stored what is committed, as
+// far as this replica knows from its time as leader; 0 if unknown. A server never
+// returns to a lower index, unless its data directory is replaced by an older one.
 func (n *Node) Stored(id string) uint64 {
 	commit := n.CommitIndex()
-	if id == n.cfg.Identity.Get().ServerID {
+	if id == n.self {
 		return min(n.LastIndex(), commit)
 	}
 	return n.transport.DurableIndex(raft.ServerID(id), commit, n.Term())
@@ -130,17 +104,3 @@ func (n *Node) Stored(id string) uint64 {
 // Heard returns when a server last answered this replica as its leader; the zero time
 // if never.
 func (n *Node) Heard(id string) time.Time { return n.transport.LastContact(raft.ServerID(id)) }
-
-// Member says whether a server is in the latest configuration.
-func (n *Node) Member(id string) bool {
-	return slices.ContainsFunc(n.Servers(), func(s Server) bool { return s.ID == id })
-}
-
-// Servers returns the latest configuration, which may not be committed yet.
-func (n *Node) Servers() []Server {
-	var servers []Server
-	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
-		servers = append(servers, Server{ID: string(s.ID), Address: string(s.Address), Voter: s.Suffrage == raft.Voter})
-	}
-	return servers
-}

@@ -8,26 +8,26 @@ import (
 // Admission holds the rules by which both sides of a connection accept each other:
 //
 //   - equal cluster ids pass; different ones never do;
-//   - a side that does not know its cluster yet is accepted only if the other side has it among
-//     its own --peers;
-//   - a server id whose instance is known is refused with any other instance: it may be a wiped
-//     replica that would vote twice in one term;
+//   - a side that does not know its cluster yet is accepted only if the other side has
+//     it among its own --peers;
+//   - a server id whose instance is known is refused with any other instance: it may be
+//     a wiped replica that would vote twice in one term;
 //   - no server connects to itself.
 type Admission struct {
 	// Self returns this server's preface, without a target.
 	Self func() Preface
 	// Peers are the ids of the servers that the operator named. Optional.
 	Peers []string
-	// KnownInstance returns the instance that the replicated state has for a server id. Optional. It
-	// is called from many goroutines and must not block.
+	// KnownInstance returns the instance that the replicated state has for a server id.
+	// Optional. It is called from many goroutines and must not block.
 	KnownInstance func(serverID string) (instance string, known bool)
-	// Admit may refuse a peer for another reason. Optional; called from many goroutines, must not
-	// block.
+	// Admit may refuse a peer for another reason. Optional; called from many
+	// goroutines, must not block.
 	Admit func(peer Preface) error
 }
 
-// RefusedError reports that the cluster, or one of its servers, refuses this replica. If the cluster
-// does, the process should exit with the error's text.
+// RefusedError reports that the cluster, or one of its servers, refuses this replica.
+// If the cluster does, the process should exit with the error's text.
 type RefusedError struct {
 	ServerID string
 	Reason   string
@@ -38,8 +38,8 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("replica %s is refused: %s", e.ServerID, e.Reason)
 }
 
-// OtherInstanceError returns the RefusedError of an empty data directory whose server id is known
-// with another instance.
+// OtherInstanceError returns the RefusedError of an empty data directory whose server
+// id is known with another instance.
 func OtherInstanceError(serverID string) *RefusedError {
 	return &RefusedError{ServerID: serverID, Reason: fmt.Sprintf("this data directory is new, but the cluster knows server id %s "+
 		"with another instance: start it with its old data directory, or with --auto-rejoin to return under a new server id", serverID)}

@@ -7,16 +7,16 @@
 //
 // It owns:
 //   - the port that gRPC and Raft share (mux.go);
-//   - the preface that opens every Raft connection (preface.go) and the rules by which both sides
-//     accept each other (admission.go);
+//   - the preface that opens every Raft connection (preface.go) and the rules by which
+//     both sides accept each other (admission.go);
 //   - the connections (stream.go, socket.go), which Close breaks;
-//   - watch connections and the questions that peers ask on them (watch.go): they break when a
-//     process exits, which makes a quick failover possible;
-//   - retries of requests to a peer that returns, idle waiting, and what each peer has stored
-//     (retry.go).
+//   - watch connections and the questions that peers ask on them (watch.go): they break
+//     when a process exits, which makes a quick failover possible;
+//   - retries of requests to a peer that returns, idle waiting, and what each peer has
+//     stored (retry.go).
 //
 // It does not decide what a broken watch means; package raftnode does.
 //
-// Goroutines. Mux.Run starts one short-lived goroutine per connection and waits for it. Each watch
-// connection that a peer opened has one, for which Transport.Wait waits.
+// Goroutines. Mux.Run starts one short-lived goroutine per connection and waits for it.
+// Each watch connection that a peer opened has one, for which Transport.Wait waits.
 package transport

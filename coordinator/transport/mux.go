@@ -60,7 +60,8 @@ func (m *Mux) Addr() net.Addr { return m.base.Addr() }
 // Refused returns how many connections were closed unserved.
 func (m *Mux) Refused() uint64 { return m.refuse.Load() }
 
-// Attach gives the connections of Raft and its watches to a transport; nil refuses them.
+// Attach gives the connections of Raft and its watches to a transport; nil refuses
+// them.
 func (m *Mux) Attach(t *Transport) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 //	dialler  → "DTSK" version(1) length(2) { cluster, server, instance, target }
 //	acceptor → verdict(1)        length(2) { cluster, server, instance, reason }
 //
-// Each string is one length byte and at most 255 bytes, numbers are big-endian. Both sides know after it whom they talk to, and why not.
+// Each string is one length byte and at most 255 bytes, numbers are big-endian. Both
+// sides know after it whom they talk to, and why not.
 const (
 	prefaceMagic   = "DTSK"
 	prefaceVersion = 1

@@ -93,10 +93,11 @@ func (t *Transport) rest(id raft.ServerID, args *raft.AppendEntriesRequest) {
 	}
 }
 
-// since are the entries that the leader of a request's term has appended behind it. Of another
-// term there may be some if this replica was deposed while the request rested: then its log
-// need not be what it was when the request was made, and these are another leader's to send. An
-// entry of the term itself only its leader makes, behind all that it had before.
+// since are the entries that the leader of a request's term has appended behind it. Of
+// another term there may be some if this replica was deposed while the request rested:
+// then its log need not be what it was when the request was made, and these are another
+// leader's to send. An entry of the term itself only its leader makes, behind all that
+// it had before.
 func (t *Transport) since(args *raft.AppendEntriesRequest) (logs []*raft.Log) {
 	last, _ := t.log.Newest()
 	for index := args.PrevLogEntry + 1; index <= last && len(logs) < t.maxAppend; index++ {
@@ -116,9 +117,9 @@ func (t *Transport) LastContact(id raft.ServerID) time.Time {
 	return t.heard[id]
 }
 
-// DurableIndex returns an index up to which a server has stored all that is committed, as it
-// said to this replica; 0 if it said nothing. The commit index must be read before the
-// term.
+// DurableIndex returns an index up to which a server has stored all that is committed,
+// as it said to this replica; 0 if it said nothing. The commit index must be read
+// before the term.
 func (t *Transport) DurableIndex(id raft.ServerID, commit, term uint64) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,9 +131,9 @@ func (t *Transport) DurableIndex(id raft.ServerID, commit, term uint64) uint64 {
 	return c.sure
 }
 
-// claim is what a server says it has stored. Of what this replica sent it as the leader of
-// a term, only what was committed by then is stored for good: the rest may be replaced by
-// another leader's entries, and be missing for a while.
+// claim is what a server says it has stored. Of what this replica sent it as the leader
+// of a term, only what was committed by then is stored for good: the rest may be
+// replaced by another leader's entries, and be missing for a while.
 type claim struct {
 	term, last uint64 // the last entry that it has of this term's leader
 	sure       uint64 // what it has for good

@@ -53,7 +53,8 @@ func (l *fakeLog) WaitStored(uint64) error {
 	return nil
 }
 
-// started starts a call and reports whether it has returned once nothing else can happen.
+// started starts a call and reports whether it has returned once nothing else can
+// happen.
 func started(call func() error) (returned func() bool) {
 	var done atomic.Bool
 	go func() {
@@ -176,8 +177,9 @@ func TestALeaderAtRestRepeatsItselfSeldomAndTellsNewsAtOnce(t *testing.T) {
 	})
 }
 
-// TestARequestThatRestedTakesWhatItWaitedFor: what it waited for would otherwise wait for its answer.
-// Entries of another term are another leader's: what is before them here need not be what is before them there.
+// TestARequestThatRestedTakesWhatItWaitedFor: what it waited for would otherwise wait
+// for its answer. Entries of another term are another leader's: what is before them
+// here need not be what is before them there.
 func TestARequestThatRestedTakesWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -222,8 +224,9 @@ func TestARequestThatRestedTakesWhatItWaitedFor(t *testing.T) {
 	}
 }
 
-// TestWhatAServerSaysItStoredCountsOnceItIsCommitted: what a leader could not commit may
-// be replaced, and then the server's log ends before it without a fault of its disk.
+// TestWhatAServerSaysItStoredCountsOnceItIsCommitted: what a leader could not commit
+// may be replaced, and then the server's log ends before it without a fault of its
+// disk.
 func TestWhatAServerSaysItStoredCountsOnceItIsCommitted(t *testing.T) {
 	t.Parallel()
 	p := newTransport(&raft.NetworkTransport{}, 1)

@@ -19,17 +19,18 @@ const maxPool = 3
 
 // Log is what the transport reads of this replica's log.
 type Log interface {
-	// Newest returns the index of the last entry passed to the log, stored or not, and a channel that
-	// is closed when there is another.
+	// Newest returns the index of the last entry passed to the log, stored or not, and
+	// a channel that is closed when there is another.
 	Newest() (index uint64, changed <-chan struct{})
 	// GetLog reads an entry.
 	GetLog(index uint64, log *raft.Log) error
-	// WaitStored returns when all entries up to an index are stored, or with the error that
-	// prevents it.
+	// WaitStored returns when all entries up to an index are stored, or with the error
+	// that prevents it.
 	WaitStored(index uint64) error
 }
 
-// Config is what New needs. All fields are required unless their comment says otherwise.
+// Config is what New needs. All fields are required unless their comment says
+// otherwise.
 type Config struct {
 	// Advertise is the HOST:PORT under which the others reach this replica.
 	Advertise string
@@ -37,10 +38,11 @@ type Config struct {
 	Admission Admission
 	// Dial opens a connection to an address. Optional: DialTCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// ServerAt returns the id of the server that the cluster's configuration has under an address.
+	// ServerAt returns the id of the server that the cluster's configuration has under
+	// an address.
 	ServerAt func(raft.ServerAddress) (id string, ok bool)
-	// Answer answers what peers ask on watch connections. It must not block for longer than
-	// AskTimeout.
+	// Answer answers what peers ask on watch connections. It must not block for longer
+	// than AskTimeout.
 	Answer func(Question) Answer
 	// Log is this replica's log.
 	Log Log
@@ -50,13 +52,15 @@ type Config struct {
 	Timeout time.Duration
 	// TimeScale scales the constants of this package. For simulations only.
 	TimeScale timescale.Factor
-	// Logger receives the messages of this package, RaftLogger those of raft's transport.
+	// Logger receives the messages of this package, RaftLogger those of raft's
+	// transport.
 	Logger     *slog.Logger
 	RaftLogger hclog.Logger
 }
 
-// Transport is raft's network. Beside what raft.Transport requires, it retries requests to a peer
-// that returns, holds back requests that carry nothing new, and records what each peer has stored.
+// Transport is raft's network. Beside what raft.Transport requires, it retries requests
+// to a peer that returns, holds back requests that carry nothing new, and records what
+// each peer has stored.
 type Transport struct {
 	*raft.NetworkTransport
 
@@ -84,8 +88,8 @@ func New(cfg Config) *Transport {
 		cfg.Dial = DialTCP
 	}
 	stream := newStreamLayer(&cfg)
-	// With MaxRPCsInFlight 1 there is no pipeline: a pipeline can leave a follower behind forever
-	// after its disk stalled.
+	// With MaxRPCsInFlight 1 there is no pipeline: a pipeline can leave a follower
+	// behind forever after its disk stalled.
 	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: stream, MaxPool: maxPool, MaxRPCsInFlight: 1, Timeout: cfg.Timeout, Logger: cfg.RaftLogger,
 	})
@@ -103,8 +107,8 @@ func newTransport(network *raft.NetworkTransport, p timescale.Factor) *Transport
 	}
 }
 
-// RaftStarted lets failed requests be retried while leads reports that this replica still leads in
-// the request's term.
+// RaftStarted lets failed requests be retried while leads reports that this replica
+// still leads in the request's term.
 func (t *Transport) RaftStarted(leads func(term uint64) bool) { t.leads.Store(&leads) }
 
 // Close ends all waiting and closes the listener and all connections.
@@ -113,11 +117,12 @@ func (t *Transport) Close() error {
 	return t.NetworkTransport.Close()
 }
 
-// Wait returns when every accepted connection is closed by its handler. Raft no longer runs.
+// Wait returns when every accepted connection is closed by its handler. Raft no longer
+// runs.
 func (t *Transport) Wait() { t.stream.wait() }
 
-// Watch opens an idle connection to a server. It breaks when the server's process exits. The ctx
-// bounds the dialing only.
+// Watch opens an idle connection to a server. It breaks when the server's process
+// exits. The ctx bounds the dialing only.
 func (t *Transport) Watch(ctx context.Context, id, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
@@ -129,7 +134,8 @@ func (t *Transport) Ask(ctx context.Context, id, address string, q Question) (An
 	return t.stream.ask(ctx, id, address, q)
 }
 
-// HasConnectionFrom reports whether a Raft connection that a server opened to this one is up.
+// HasConnectionFrom reports whether a Raft connection that a server opened to this one
+// is up.
 func (t *Transport) HasConnectionFrom(server string) bool { return t.stream.hears(server) }
 
 // Refused returns how many peers were refused, by either side.

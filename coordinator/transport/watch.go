@@ -9,52 +9,66 @@ import (
 	"time"
 )
 
-// A watch connection opens like a Raft connection, with a magic of its own, and
-// passes the same admission. It lies idle: it is there to break when the process at
-// its other end does. Whoever opened it may ask on it:
+// A watch connection opens like a Raft connection, with a magic of its own, and passes
+// the same admission. It is idle: it breaks when the process at its other end exits.
+// The side that opened it may ask questions on it:
 //
-//	asker    → question(1) number(8) length(2) { server }
-//	answerer → verdict(1)  number(8)
-//
-// QuestionLost: have you lost this server, the leader, too? The number is the
-// asker's term.
-// QuestionSpace: is there room on your disk? Number and server mean nothing.
-// QuestionBegun: have you heard no leader since you began? The number is the term of the
-// asker's last entry, and the server is the asker. Who does not know the question answers no.
-// The number of every answer is the index of the last entry.
+//	asker    → kind(1) term(8) length(2) { server }
+//	answerer → code(1) last index(8)
 const (
 	watchMagic = "DTSW"
 
-	QuestionLost  = 'L'
-	QuestionSpace = 'S'
-	QuestionBegun = 'B'
-
-	AnswerYes   = 1
-	AnswerNo    = 2
-	AnswerLater = 3 // an election is under way that the asker has not seen
-	// to QuestionBegun, yes, and the last entry is of a later term than the asker's, or of
-	// an earlier one; also of one that does not stand.
-	AnswerAhead, AnswerBehind = 4, 5
-
-	// AskTimeout bounds a question with its connection and its answer.
+	// AskTimeout bounds a question, including its connection and its answer.
 	AskTimeout = 150 * time.Millisecond
 )
 
-// question is what a replica asks another on a watch connection.
+// QuestionKind is what a replica asks another one. A replica that does not know a kind
+// answers no.
+type QuestionKind byte
+
+// The questions.
+const (
+	// AskLeaderLost asks whether the leader, Question.Server, is unreachable there too.
+	// Question.Term is the asker's term.
+	AskLeaderLost QuestionKind = 'L'
+	// AskDiskSpace asks whether the disk has free space.
+	AskDiskSpace QuestionKind = 'S'
+	// AskNoLeader asks whether the replica has had no contact with a leader since it
+	// started. Question.Term is the term of the asker's last entry, Question.Server is
+	// the asker.
+	AskNoLeader QuestionKind = 'B'
+)
+
+// Question is what a replica asks another one on a watch connection.
 type Question struct {
-	Kind   byte
-	Number uint64
+	Kind   QuestionKind
+	Term   uint64
 	Server string
 }
 
-// reply is the answer to a question.
+// AnswerCode is the answer proper.
+type AnswerCode byte
+
+// The answers.
+const (
+	AnswerYes  AnswerCode = 1
+	AnswerNo   AnswerCode = 2
+	AnswerWait AnswerCode = 3 // an election is in progress that the asker has not seen
+	// AnswerNewerLog and AnswerOlderLog mean yes to AskNoLeader, with a last entry of a
+	// later or an earlier term than the asker's. A replica that does not stand for
+	// election answers the latter.
+	AnswerNewerLog AnswerCode = 4
+	AnswerOlderLog AnswerCode = 5
+)
+
+// Answer is the answer to a Question.
 type Answer struct {
-	Verdict byte
-	Number  uint64
+	Code      AnswerCode
+	LastIndex uint64 // of the log of the replica that answers
 }
 
-// handleWatch takes a watch connection from the Mux, whose magic has been read and
-// whose deadline is set. What it starts ends when either side closes.
+// handleWatch serves a watch connection from the Mux, whose magic has been read and
+// whose deadline is set, until either side closes it.
 func (s *streamLayer) handleWatch(conn net.Conn) {
 	if _, ok := s.receive(conn); !ok {
 		return
@@ -63,7 +77,7 @@ func (s *streamLayer) handleWatch(conn net.Conn) {
 	if tracked == nil {
 		return
 	}
-	go func() { // wait waits for it: the connection is counted as inbound
+	go func() { // wait waits for it: the connection counts as inbound
 		defer func() { _ = tracked.Close() }()
 		for s.serveQuestion(tracked) == nil { //nolint:revive // serving is all it does
 		}
@@ -79,12 +93,12 @@ func (s *streamLayer) serveQuestion(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(AskTimeout)); err != nil {
 		return err
 	}
-	q := Question{Kind: head[0], Number: binary.BigEndian.Uint64(head[1:])}
+	q := Question{Kind: QuestionKind(head[0]), Term: binary.BigEndian.Uint64(head[1:])}
 	if err := readStrings(conn, &q.Server); err != nil {
 		return err
 	}
 	a := s.answer(q)
-	if _, err := conn.Write(binary.BigEndian.AppendUint64([]byte{a.Verdict}, a.Number)); err != nil {
+	if _, err := conn.Write(binary.BigEndian.AppendUint64([]byte{byte(a.Code)}, a.LastIndex)); err != nil {
 		return err
 	}
 	return conn.SetDeadline(time.Time{})
@@ -104,7 +118,7 @@ func (s *streamLayer) ask(ctx context.Context, id, address string, q Question) (
 			return Answer{}, err
 		}
 	}
-	out := binary.BigEndian.AppendUint64([]byte{q.Kind}, q.Number)
+	out := binary.BigEndian.AppendUint64([]byte{byte(q.Kind)}, q.Term)
 	if _, err := conn.Write(appendStrings(out, q.Server)); err != nil {
 		return Answer{}, fmt.Errorf("asking %s: %w", id, err)
 	}
@@ -112,5 +126,5 @@ func (s *streamLayer) ask(ctx context.Context, id, address string, q Question) (
 	if _, err := io.ReadFull(conn, in[:]); err != nil {
 		return Answer{}, fmt.Errorf("reading the answer of %s: %w", id, err)
 	}
-	return Answer{Verdict: in[0], Number: binary.BigEndian.Uint64(in[1:])}, nil
+	return Answer{Code: AnswerCode(in[0]), LastIndex: binary.BigEndian.Uint64(in[1:])}, nil
 }

@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 )
 
-// MakeDir creates a directory and its missing parents. All of them are durable when it returns.
+// MakeDir creates a directory and its missing parents. All of them are durable when it
+// returns.
 func MakeDir(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -27,8 +28,9 @@ func MakeDir(path string) error {
 		return fmt.Errorf("creating directory %s: %w", path, err)
 	}
 	for _, at := range created {
-		// An existing directory may have been created by a process that exited before this sync.
-		// Its parent may also be unreadable for this process, which is no reason to fail.
+		// An existing directory may have been created by a process that exited before
+		// this sync. Its parent may also be unreadable for this process, which is no
+		// reason to fail.
 		if err := SyncDir(filepath.Dir(at)); err != nil && isNew {
 			return fmt.Errorf("syncing directory %s: %w", filepath.Dir(at), err)
 		}
@@ -45,7 +47,8 @@ func SyncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// ReplaceFile replaces the file at path. A crash leaves either the old content or the new.
+// ReplaceFile replaces the file at path. A crash leaves either the old content or the
+// new.
 func ReplaceFile(path string, data []byte) error {
 	tmp := path + ".tmp"
 	file, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // a file of this program

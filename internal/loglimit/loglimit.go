@@ -11,8 +11,8 @@ const (
 	maxKeys  = 256 // the limiter forgets all keys at this count, which bounds its memory
 )
 
-// Limiter allows one message per key every five seconds and counts those that it suppresses.
-// The zero value is ready to use. It is safe for concurrent use.
+// Limiter allows one message per key every five seconds and counts those that it
+// suppresses. The zero value is ready to use. It is safe for concurrent use.
 type Limiter struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]*record
@@ -23,8 +23,8 @@ type record struct {
 	suppressed int
 }
 
-// Allow reports whether a message with this key may be written now, and how many were suppressed
-// since the previous one.
+// Allow reports whether a message with this key may be written now, and how many were
+// suppressed since the previous one.
 func (l *Limiter) Allow(key string) (suppressed int, ok bool) {
 	now := time.Now()
 	l.mu.Lock()

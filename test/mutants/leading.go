@@ -5,7 +5,7 @@ func inLeading() []Mutant {
 	return []Mutant{
 		{
 			Name:   "reads-are-not-confirmed",
-			Edits:  []Edit{{"coordinator/raftnode/read.go", `if err := n.proposeError(n.raft.Barrier(n.cfg.EnqueueTimeout).Error()); err != nil {`, `if err := n.proposeError(nil); err != nil {`}},
+			Edits:  []Edit{{"coordinator/raftnode/read.go", `if err := proposeError(r.view, r.raft.Barrier(r.timeout).Error()); err != nil {`, `if err := proposeError(r.view, nil); err != nil {`}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Read|Linear|Isolat"}},
 		},
 		{
@@ -20,7 +20,7 @@ func inLeading() []Mutant {
 		},
 		{
 			Name:   "one-reset-link-deposes-a-leader",
-			Edits:  []Edit{{"coordinator/raftnode/failover.go", `return rank, !election && lost > (len(others)+2)/2`, `return rank, !election && lost > 0`}, {"coordinator/raftnode/failover.go", "n.stoodIn.Load() >= term || n.transport.HasConnectionFrom(leader.ID) {\n\t\treturn false\n\t}\n\trank, agreed", "n.stoodIn.Load() >= term {\n\t\treturn false\n\t}\n\trank, agreed"}},
+			Edits:  []Edit{{"coordinator/raftnode/failover.go", `return rank, !election && lost > (len(others)+2)/2`, `return rank, !election && lost > 0`}, {"coordinator/raftnode/failover.go", "f.stoodIn.Load() >= term || f.transport.HasConnectionFrom(leader.ID) {\n\t\treturn false\n\t}\n\trank, agreed", "f.stoodIn.Load() >= term {\n\t\treturn false\n\t}\n\trank, agreed"}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Election|Failover|Reset|Quick|Leader"}},
 		},
 		{

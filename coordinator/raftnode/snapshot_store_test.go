@@ -28,7 +28,7 @@ func TestTheRestsOfRemovedSnapshotsAreReapedAndNothingElse(t *testing.T) {
 			}
 		}
 	}
-	reaped, err := reapSnapshots(dir)
+	reaped, err := removeUnfinished(dir)
 	if err != nil || reaped != 3 {
 		t.Errorf("reaped %d, %v; want 3", reaped, err)
 	}

@@ -1,0 +1,56 @@
+package raftnode
+
+import (
+	"context"
+	"sync"
+
+	"github.com/dtask/dtask/coordinator/transport"
+)
+
+// voterAnswer is what a voter answered.
+type voterAnswer struct {
+	Server
+	transport.Answer
+}
+
+// askVoters asks all voters concurrently and returns the answers of those that answered
+// in time.
+func askVoters(ctx context.Context, t *transport.Transport, voters []Server, q transport.Question) []voterAnswer {
+	var mu sync.Mutex // guards answers
+	var answers []voterAnswer
+	var asking sync.WaitGroup
+	for _, s := range voters {
+		asking.Go(func() {
+			a, err := t.Ask(ctx, s.ID, s.Address, q)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers = append(answers, voterAnswer{s, a})
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+// answer answers a question of another voter.
+func (n *Node) answer(q transport.Question) transport.Answer {
+	if !n.isRunning() {
+		return transport.Answer{Code: transport.AnswerNo}
+	}
+	a := transport.Answer{Code: transport.AnswerNo, LastIndex: n.LastIndex()}
+	switch q.Kind {
+	case transport.AskLeaderLost:
+		ctx, cancel := context.WithTimeout(context.Background(), transport.AskTimeout/2)
+		defer cancel()
+		a.Code = n.failover.answer(ctx, q.Server, q.Term)
+	case transport.AskNoLeader:
+		return n.firstElection.answer(q.Server, q.Term)
+	case transport.AskDiskSpace:
+		if !n.space.low.Load() {
+			a.Code = transport.AnswerYes
+		}
+	}
+	return a
+}
