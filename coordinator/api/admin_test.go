@@ -76,7 +76,7 @@ func TestWorkersAreListedInPages(t *testing.T) {
 	for range 7 {
 		all = append(all, fmt.Sprint(r.worker(t)))
 	}
-	for _, limit := range []uint32{0, 1, 3, 7, maxListed} {
+	for _, limit := range []uint32{0, 1, 3, 7, maxLimit} {
 		var got []string
 		q := &dtaskv1.ListWorkersRequest{Limit: limit}
 		for more := true; more; {
@@ -122,7 +122,7 @@ func TestWorkersAreListedInPages(t *testing.T) {
 			t.Errorf("%v: got %q, want %q", c.q, got, c.want)
 		}
 	}
-	for _, q := range []*dtaskv1.ListWorkersRequest{{Limit: maxListed + 1}, {PageToken: "x"}, {PageToken: "-1"}} {
+	for _, q := range []*dtaskv1.ListWorkersRequest{{Limit: maxLimit + 1}, {PageToken: "x"}, {PageToken: "-1"}} {
 		_, err := r.admin.ListWorkers(t.Context(), q)
 		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 	}

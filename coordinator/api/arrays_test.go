@@ -106,7 +106,7 @@ func TestATaskOfAnArrayIsNamedByAnyOfItsItems(t *testing.T) {
 		}
 	}
 	for name, say := range map[string]string{
-		"run[11]": "has run[1-4] to run[9-10]", "run[20-30]": "has run[1-4] to run[9-10]", "walk[1]": "has no task",
+		"run[11]": "has run[1-4] to run[9-10]", "run[20-30]": "has run[1-4] to run[9-10]", "walk[1]": "not found",
 	} {
 		_, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", Task: name})
 		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
@@ -121,7 +121,7 @@ func TestWhatTakesOneTaskSaysWhichThereAre(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submitArrays(t, 3, ranged("run", 4))
-	for name, say := range map[string]string{"run[0-3]": "of run[1-4]", "run[4-6]": "of run[1-4] to run[5-8]", "run[77]": "has run[1-4] to run[9-10]"} {
+	for name, say := range map[string]string{"run[0-3]": "to run[1-4]", "run[4-6]": "to run[1-4] to run[5-8]", "run[77]": "has run[1-4] to run[9-10]"} {
 		_, logs := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: name})
 		_, cancel := r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "1", Task: name})
 		_, retry := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{name}})

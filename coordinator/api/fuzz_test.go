@@ -80,12 +80,12 @@ func FuzzUpdateRequest(f *testing.F) {
 		if proto.Unmarshal(b, &r) != nil || j.checkUpdate(&r) != nil {
 			return
 		}
-		if r.GetTimeoutMs() < 0 || r.GetNotBefore() < 0 || r.GetDelayMs() < 0 || r.GetMaxRetries() > mostRetries || len(r.GetPayload()) > j.cfg.MaxPayload {
+		if r.GetTimeoutMs() < 0 || r.GetNotBefore() < 0 || r.GetDelayMs() < 0 || r.GetMaxRetries() > maxRetries || len(r.GetPayload()) > j.cfg.MaxPayload {
 			t.Errorf("an update is let through: %v", &r)
 		}
-		first, err := digestOf(&r)
+		first, err := updateDigest(&r)
 		r.IdempotencyKey += "x"
-		if second, again := digestOf(&r); err != nil || again != nil || first != second {
+		if second, again := updateDigest(&r); err != nil || again != nil || first != second {
 			t.Errorf("the digest of an update depends on its key: %v, %v", err, again)
 		}
 	})

@@ -13,23 +13,36 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// unary turns panics and errors of a handler into a status.
+// unary admits a request, and turns errors and panics of a handler into a status.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	err = s.guard(ctx, info.FullMethod, func() error {
-		var err error
-		if resp, err = handler(ctx, req); s.awaitLeader(ctx, info.FullMethod, err) {
+	m := methods[info.FullMethod]
+	call := func() error {
+		err := s.admit(ctx, m, req)
+		if err == nil {
 			resp, err = handler(ctx, req)
+		}
+		return err
+	}
+	err = s.Guard(ctx, info.FullMethod, func() error {
+		err := call()
+		if s.awaitLeader(ctx, m, err) {
+			err = call()
 		}
 		return err
 	})
 	return resp, err
 }
 
-// stream is unary for streams.
+// stream is unary for streams. It can't repeat a call after waiting for a leader,
+// since messages were received already.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return s.guard(stream.Context(), info.FullMethod, func() error {
+	m, ctx := methods[info.FullMethod], stream.Context()
+	if !info.IsClientStream {
+		stream = &admittedStream{ServerStream: stream, server: s, method: m}
+	}
+	return s.Guard(ctx, info.FullMethod, func() error {
 		err := handler(srv, stream)
-		s.awaitLeader(stream.Context(), info.FullMethod, err) // what was received cannot be had again
+		s.awaitLeader(ctx, m, err)
 		return err
 	})
 }
@@ -46,13 +59,9 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 	return entered, nil
 }
 
-// Guard makes the status that the caller of a method sees of what call returns, or
-// of its panic: for a service that answers several callers in one stream.
-func (s *Server) Guard(ctx context.Context, method string, call func() error) error {
-	return s.guard(ctx, method, call)
-}
-
-func (s *Server) guard(ctx context.Context, method string, call func() error) (err error) {
+// Guard turns the error or the panic of a call into the status that the caller of a
+// method gets. It is exported for services that answer several callers in one stream.
+func (s *Server) Guard(ctx context.Context, method string, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.internal(ctx, method, "panic", fmt.Sprintf("%v\n%s", p, debug.Stack()))
@@ -64,14 +73,13 @@ func (s *Server) guard(ctx context.Context, method string, call func() error) (e
 	return nil
 }
 
-// internal logs a fault of the program and makes the status that leads to the
-// log's line.
-func (s *Server) internal(ctx context.Context, method, key string, what any) error {
+// internal logs an internal error and returns a status with the id of the log line.
+func (s *Server) internal(ctx context.Context, method, key string, cause any) error {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	id := hex.EncodeToString(b[:])
-	s.cfg.Logger.ErrorContext(ctx, "call failed inside", "error_id", id, "method", method, key, what)
+	s.cfg.Logger.ErrorContext(ctx, "call failed with an internal error", "error_id", id, "method", method, key, cause)
 	r := table[KindInternal]
-	return withDetail(r.code, fmt.Sprintf("internal error %s; the log of replica %s says more", id, s.cfg.ServerID),
+	return withDetail(r.code, fmt.Sprintf("internal error %s: see the log of replica %s", id, s.cfg.ServerID),
 		&dtaskv1.ErrorDetail{Reason: r.reason})
 }

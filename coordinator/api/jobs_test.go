@@ -198,9 +198,9 @@ func TestOneCallOfListLooksAtABoundedNumberOfJobs(t *testing.T) {
 	c := fsm.NewChunkBuilder(0)
 	c.Add("a", 0, nil, nil)
 	chunk := c.Chunk()
-	for from := 1; from <= maxScanned+10; from += 1000 {
+	for from := 1; from <= maxScannedJobs+10; from += 1000 {
 		r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
-			for id := from; id < min(from+1000, maxScanned+11); id++ {
+			for id := from; id < min(from+1000, maxScannedJobs+11); id++ {
 				d.Do(&fsm.BeginUpload{ID: fsm.JobID(id), Key: fmt.Sprint(id), KeyExpires: 1, Header: h, Total: 1})
 				d.Do(&fsm.JobChunk{Job: fsm.JobID(id), Chunk: chunk})
 				d.Do(&fsm.SealUpload{Job: fsm.JobID(id), Sum: chunk.Sum(0)})
@@ -228,7 +228,7 @@ func TestAPageOfJobsIsBoundedInBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := r.list(t, &dtaskv1.ListJobsRequest{Limit: maxListed})
+	got := r.list(t, &dtaskv1.ListJobsRequest{Limit: maxLimit})
 	if len(got) < 2 || len(slices.Concat(got...)) != 150 {
 		t.Errorf("150 jobs of 16 KiB came in %d pages", len(got))
 	}
@@ -238,7 +238,7 @@ func TestAListingThatMakesNoSenseIsInvalid(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	for _, req := range []*dtaskv1.ListJobsRequest{
-		{Limit: maxListed + 1},
+		{Limit: maxLimit + 1},
 		{PageToken: "x"},
 		{States: []dtaskv1.JobState{99}},
 		{States: []dtaskv1.JobState{0}},
@@ -313,7 +313,7 @@ func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
 	}
 	job, err := r.get(t, "1", linearizable)
 	if err != nil || job.GetState() != dtaskv1.JobState_JOB_STATE_PENDING || job.GetOutcome() != dtaskv1.JobState_JOB_STATE_CANCELLED ||
-		job.GetError() != "being cancelled, its clean-up tasks run: because" {
+		job.GetError() != "being cancelled, cleanup tasks are running: because" {
 		t.Errorf("being cancelled: %v, %v", job, err)
 	}
 	r.assign(t, held(1, 1, 1, w))
@@ -329,7 +329,7 @@ func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
 	// One that completed but for its clean-up can be cancelled now only.
 	r.complete(t, held(2, 0, 1, w), "")
 	_, err = cancel("2", false)
-	if wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT); !strings.Contains(err.Error(), "clean-up tasks") {
+	if wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT); !strings.Contains(err.Error(), "cleanup tasks") {
 		t.Errorf("the refusal is %v", err)
 	}
 	if already, err := cancel("2", true); already || err != nil {

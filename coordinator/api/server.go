@@ -42,15 +42,15 @@ type Server struct {
 	cfg     Config
 	grpc    *grpc.Server
 	health  *health.Server
-	began   time.Time
+	started time.Time
 	uploads *semaphore.Weighted // bytes of submissions that are being received
 	waits   *semaphore.Weighted // jobs that calls of WaitJobs wait for
 	limit   *submitLimit
 
-	leaderlessCalls *semaphore.Weighted // that wait for a leader
+	leaderWaits *semaphore.Weighted // calls that wait for a leader
 
-	refused refusals
-	leaves  leafCounts
+	refused         refusals
+	aggregatedCache aggregatedCache
 
 	stopping chan struct{} // closed by Serve when streams should end
 	stop     sync.Once
@@ -64,9 +64,9 @@ func NewServer(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, health: health.NewServer(), began: time.Now(),
+		cfg: cfg, health: health.NewServer(), started: time.Now(),
 		uploads: semaphore.NewWeighted(cfg.UploadBytes), waits: semaphore.NewWeighted(maxWaits), limit: newSubmitLimit(cfg.SubmitRate, cfg.SubmitBurst),
-		leaderlessCalls: semaphore.NewWeighted(maxLeaderless), stopping: make(chan struct{}),
+		leaderWaits: semaphore.NewWeighted(maxLeaderWaits), stopping: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(s.unary),

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"strconv"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -12,7 +11,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// maxPageTasks bounds the tasks of one page of ListTasks.
+// maxPageTasks bounds the tasks of one message.
 const maxPageTasks = 1000
 
 // shownTaskStates are the stored task states as callers see them.
@@ -35,54 +34,72 @@ func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
-	if err = j.allow(ctx, r.GetConsistency()); err != nil {
-		return err
-	}
-	seen := j.observed(id)
-	st, job, index, err := j.fork(id)
+	observed := j.observed(id)
+	st, job, index, err := j.forkJob(id)
 	if err != nil {
 		return err
 	}
 	first, end := uint32(0), job.Total
 	if name := r.GetTask(); name != "" {
 		var ok bool
-		if first, end, ok = findNamed(st, id, name); !ok {
-			return noSuchTask(st, id, name)
+		if first, end, ok = findTasks(st, id, name); !ok {
+			return taskNotFound(st, id, name)
 		}
 	}
-	wanted, err := newTaskFilter(st, id, r)
+	tasks := taskReader{
+		st: st, job: job, observed: observed,
+		dependencies: r.GetWithDependencies(), results: r.GetWithResults(), history: r.GetWithHistory(),
+	}
+	filter, err := newTaskFilter(&tasks, r)
 	if err != nil {
 		return err
 	}
-	tasks := taskReader{st: st, job: job, seen: seen, dependencies: r.GetWithDependencies(), results: r.GetWithResults(), history: r.GetWithHistory()}
-	page, size := &dtaskv1.ListTasksResponse{Freshness: j.freshness(index)}, 0
+	page := taskPage{send: func(tasks []*dtaskv1.Task) error {
+		resp := &dtaskv1.ListTasksResponse{Tasks: tasks}
+		if index > 0 {
+			resp.Freshness, index = j.freshness(index), 0 // in the first page only
+		}
+		return stream.Send(resp)
+	}}
 	for i := first; i < end; i++ {
-		if i%walkStride == 0 && ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := ended(ctx, i); err != nil {
+			return err
 		}
-		if wanted.skips(&tasks, i) {
+		if filter.skips(i) {
 			continue
 		}
-		t := tasks.read(i)
-		if !wanted.match(t) {
-			continue
-		}
-		n := proto.Size(t)
-		if len(page.GetTasks()) == maxPageTasks || (size+n > maxPage && size > 0) {
-			if err := stream.Send(page); err != nil {
+		if t := tasks.read(i); filter.match(t) {
+			if err := page.add(t); err != nil {
 				return err
 			}
-			page, size = &dtaskv1.ListTasksResponse{}, 0
 		}
-		page.Tasks = append(page.Tasks, t)
-		size += n
 	}
-	return stream.Send(page)
+	return page.send(page.tasks)
 }
 
-// findNamed finds the tasks, from the first up to, not including, end, that a name means: those
-// of an array, one task, or all that execute items of a range of an array.
-func findNamed(st *fsm.State, id fsm.JobID, name string) (first, end uint32, ok bool) {
+// taskPage sends tasks in pages. The caller sends the last one.
+type taskPage struct {
+	send  func(tasks []*dtaskv1.Task) error
+	tasks []*dtaskv1.Task
+	size  int
+}
+
+// add adds a task, and sends the page before if the task does not fit.
+func (p *taskPage) add(t *dtaskv1.Task) error {
+	n := proto.Size(t)
+	if len(p.tasks) == maxPageTasks || (p.size+n > maxPageBytes && p.size > 0) {
+		if err := p.send(p.tasks); err != nil {
+			return err
+		}
+		p.tasks, p.size = nil, 0
+	}
+	p.tasks, p.size = append(p.tasks, t), p.size+n
+	return nil
+}
+
+// findTasks finds the tasks, from first up to but not including end, that a name means:
+// an array, one task, or all tasks that execute items of a range of an array.
+func findTasks(st *fsm.State, id fsm.JobID, name string) (first, end uint32, ok bool) {
 	if ref, ok := st.FindArray(id, name); ok {
 		return ref.Index, ref.Index + st.Span(ref), true
 	}
@@ -90,8 +107,8 @@ func findNamed(st *fsm.State, id fsm.JobID, name string) (first, end uint32, ok 
 		return ref.Index, ref.Index + 1, true
 	}
 	for _, a := range st.Arrays(id) {
-		if k, behind, ok := a.Covering(name); ok && k < behind {
-			return a.First + k, a.First + behind, true
+		if from, to, ok := a.Covering(name); ok && from < to {
+			return a.First + from, a.First + to, true
 		}
 	}
 	return 0, 0, false
@@ -99,49 +116,147 @@ func findNamed(st *fsm.State, id fsm.JobID, name string) (first, end uint32, ok 
 
 // taskReader shows the tasks of one job.
 type taskReader struct {
-	st   *fsm.State
-	job  fsm.Job
-	seen map[uint32]sequencer.Observation
+	st       *fsm.State
+	job      fsm.Job
+	observed map[uint32]sequencer.Observation
 
 	dependencies, results, history bool
 }
 
+func (r *taskReader) ref(i uint32) fsm.TaskRef { return fsm.TaskRef{Job: r.job.ID, Index: i} }
+
+// running returns the observation of a task that is observed to run.
+func (r *taskReader) running(i, attempt uint32, state fsm.TaskState) (o sequencer.Observation, ok bool) {
+	if state != fsm.Assigned {
+		return o, false
+	}
+	o, ok = r.observed[i]
+	return o, ok && o.Attempt == attempt
+}
+
 func (r *taskReader) read(i uint32) *dtaskv1.Task {
-	ref := fsm.TaskRef{Job: r.job.ID, Index: i}
+	ref := r.ref(i)
 	t, _ := r.st.Task(ref)
-	left := r.st.Result(ref)
-	view := &dtaskv1.Task{
-		Id: r.st.Name(ref), Index: i, State: shownTaskStates[t.State], Attempt: t.Attempt, Error: left.Error,
+	result := r.st.Result(ref)
+	shown := &dtaskv1.Task{
+		Id: r.st.Name(ref), Index: i, State: shownTaskStates[t.State], Attempt: t.Attempt, Error: result.Error,
 		StartedAt: t.StartedMS, CompletedAt: t.EndedMS, Retries: max(t.Attempt, 1) - 1, DueAt: t.DueMS,
 		Type: r.st.TaskType(ref),
 	}
 	if a, ok := r.st.ArrayTask(ref); ok {
-		view.Array = a.Name
+		shown.Array = a.Name
 	}
-	if left.ReusedJob != 0 {
-		view.ReusedJob, view.ReusedTask = strconv.FormatUint(uint64(left.ReusedJob), 10), left.ReusedTask
+	if result.ReusedJob != 0 {
+		shown.ReusedJob, shown.ReusedTask = formatJobID(result.ReusedJob), result.ReusedTask
 	}
 	if w := r.st.Worker(t.Worker); w != nil {
-		view.Worker = w.Name
+		shown.Worker = w.Name
 	}
 	if c, ok := r.st.Checkpoint(ref); ok {
-		view.CheckpointAt = c.AtMS
+		shown.CheckpointAt = c.AtMS
 	}
-	if o, ok := r.seen[i]; ok && t.State == fsm.Assigned && o.Attempt == t.Attempt {
-		view.State = dtaskv1.TaskState_TASK_STATE_RUNNING
-		view.StartedAt, view.ProgressPermille, view.ProgressText = o.StartedMS, o.Permille, o.Text
+	if o, ok := r.running(i, t.Attempt, t.State); ok {
+		shown.State = dtaskv1.TaskState_TASK_STATE_RUNNING
+		shown.StartedAt, shown.ProgressPermille, shown.ProgressText = o.StartedMS, o.Permille, o.Text
 	}
 	if isAggregated(r.st, r.job.State, ref, t.State) {
-		view.State = dtaskv1.TaskState_TASK_STATE_AGGREGATED
+		shown.State = dtaskv1.TaskState_TASK_STATE_AGGREGATED
 	}
 	if r.dependencies {
-		view.Dependencies = r.st.Dependencies(ref)
+		shown.Dependencies = r.st.Dependencies(ref)
 	}
 	if r.results {
-		view.Result = left.Data
+		shown.Result = result.Data
 	}
 	if r.history {
-		view.History = r.past(ref)
+		shown.History = r.attempts(ref)
 	}
-	return view
+	return shown
+}
+
+// attempts shows the attempts of a task that failed or were lost.
+func (r *taskReader) attempts(ref fsm.TaskRef) []*dtaskv1.AttemptRecord {
+	attempts := r.st.History(ref)
+	list := make([]*dtaskv1.AttemptRecord, 0, len(attempts))
+	for _, a := range attempts {
+		record := &dtaskv1.AttemptRecord{Number: a.Number, StartedAt: a.StartedMS, EndedAt: a.EndedMS, Error: a.Error}
+		if w := r.st.Worker(a.Worker); w != nil {
+			record.Worker = w.Name
+		}
+		list = append(list, record)
+	}
+	return list
+}
+
+// taskFilter is what ListTasks looks for.
+type taskFilter struct {
+	tasks  *taskReader
+	states map[dtaskv1.TaskState]bool // empty = all
+	brief  bool                       // and the job has arrays
+}
+
+func newTaskFilter(tasks *taskReader, r *dtaskv1.ListTasksRequest) (*taskFilter, error) {
+	f := &taskFilter{
+		tasks: tasks, states: make(map[dtaskv1.TaskState]bool),
+		brief: r.GetBrief() && len(tasks.st.Arrays(tasks.job.ID)) > 0,
+	}
+	for _, s := range r.GetStates() {
+		if _, known := dtaskv1.TaskState_name[int32(s)]; !known || s == dtaskv1.TaskState_TASK_STATE_UNSPECIFIED {
+			return nil, invalid("invalid task state %d", s)
+		}
+		f.states[s] = true
+	}
+	return f, nil
+}
+
+// skips reports, without reading all of a task, whether a brief listing leaves it out:
+// it belongs to an array, did not fail and does not run.
+func (f *taskFilter) skips(i uint32) bool {
+	if !f.brief {
+		return false
+	}
+	r, ref := f.tasks, f.tasks.ref(i)
+	if _, ok := r.st.ArrayTask(ref); !ok {
+		return false
+	}
+	attempt, state := r.st.AttemptState(ref)
+	switch state {
+	case fsm.Failed, fsm.Dead, fsm.Lost:
+		return false
+	case fsm.Assigned:
+		_, running := r.running(i, attempt, state)
+		return !running
+	case fsm.Blocked, fsm.Scheduled, fsm.Pending, fsm.Completed, fsm.Cancelled:
+	}
+	return true
+}
+
+func (f *taskFilter) match(t *dtaskv1.Task) bool { return len(f.states) == 0 || f.states[t.GetState()] }
+
+// arrays counts the tasks of each array of a job by state.
+func arrays(ctx context.Context, st *fsm.State, job fsm.Job, observed map[uint32]sequencer.Observation) ([]*dtaskv1.ArrayStatus, error) {
+	var list []*dtaskv1.ArrayStatus
+	tasks := taskReader{st: st, job: job, observed: observed}
+	for _, a := range st.Arrays(job.ID) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var counts [256]uint32
+		running, aggregated := uint32(0), uint32(0)
+		for i := a.First; i < a.First+a.Count; i++ {
+			attempt, state := st.AttemptState(tasks.ref(i))
+			counts[state]++
+			if _, ok := tasks.running(i, attempt, state); ok {
+				running++
+			}
+		}
+		if isAggregated(st, job.State, tasks.ref(a.First), fsm.Completed) { // as all tasks of the array
+			aggregated = counts[fsm.Completed]
+		}
+		list = append(list, &dtaskv1.ArrayStatus{
+			Id: a.Name, First: a.First, Tasks: a.Count, Items: a.Items, MaxParallel: a.MaxParallel,
+			TasksByState: namedCounts(counts[:], running, aggregated),
+		})
+	}
+	return list, nil
 }

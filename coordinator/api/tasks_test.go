@@ -138,7 +138,7 @@ func TestTasksComeInBoundedPages(t *testing.T) {
 		}
 		next := uint32(0)
 		for i, page := range pages {
-			if n := len(page.GetTasks()); n > maxPageTasks || proto.Size(page) > maxPage+maxPage/8 {
+			if n := len(page.GetTasks()); n > maxPageTasks || proto.Size(page) > maxPageBytes+maxPageBytes/8 {
 				t.Errorf("page %d has %d tasks in %d bytes", i, n, proto.Size(page))
 			}
 			if (page.GetFreshness() != nil) != (i == 0) {

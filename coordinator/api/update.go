@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// maxDelay is the furthest that a task may be put off.
+	// maxDelay is how far a task's start may be put off.
 	maxDelay = 10 * 365 * 24 * time.Hour
-	// mostRetries is what a retry policy takes.
-	mostRetries = 1_000_000
+	// maxRetries is the largest number that a retry policy takes.
+	maxRetries = 1_000_000
 )
 
 // Update implements JobService.
@@ -31,7 +31,7 @@ func (j *jobs) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (*dtaskv1.U
 	if r.GetTask() != "" {
 		names = []string{r.GetTask()}
 	}
-	s, err := j.choose(ctx, r.GetJob(), names)
+	s, err := j.selectTasks(ctx, r.GetJob(), names)
 	if err != nil {
 		return nil, err
 	}
@@ -41,47 +41,44 @@ func (j *jobs) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (*dtaskv1.U
 	}
 	done, err := s.leader.Update(ctx, c)
 	if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok {
-		err = j.whyNotUpdated(&c, rejected)
+		err = j.explainNotUpdated(&c, rejected)
 	}
 	if err != nil {
 		return nil, err
 	}
-	view, err := j.jobView(ctx, s.job.ID)
-	return &dtaskv1.UpdateResponse{Job: view, Version: done.Version, Existed: done.Existed}, err
+	job, err := j.currentJob(ctx, s.job.ID)
+	return &dtaskv1.UpdateResponse{Job: job, Version: done.Version, Existed: done.Existed}, err
 }
 
-// checkUpdate refuses what makes no sense whatever the state is.
+// checkUpdate checks a request without the state.
 func (j *jobs) checkUpdate(r *dtaskv1.UpdateRequest) error {
-	if n := len(r.GetIdempotencyKey()); n < 1 || n > maxKey {
-		return invalid("idempotency_key: has %d bytes; send 1 to %d", n, maxKey)
-	}
 	_, known := dtaskv1.Priority_name[int32(r.GetPriority())]
 	switch {
 	case !known:
-		return invalid("priority: %d is not known", r.GetPriority())
-	case r.GetMaxRetries() > mostRetries:
-		return invalid("max_retries: is %d; send 0 to %d", r.GetMaxRetries(), mostRetries)
+		return invalid("invalid priority %d", r.GetPriority())
+	case r.GetMaxRetries() > maxRetries:
+		return invalid("invalid max_retries %d: must be 0 to %d", r.GetMaxRetries(), maxRetries)
 	case r.GetTimeoutMs() < 0:
-		return invalid("timeout_ms: is negative; send a duration above 0")
+		return invalid("invalid timeout_ms %d: must be above 0", r.GetTimeoutMs())
 	case r.NotBefore != nil && r.DelayMs != nil:
-		return invalid("not_before, delay_ms: send one of them")
+		return invalid("not_before and delay_ms are mutually exclusive")
 	case r.GetNotBefore() < 0:
-		return invalid("not_before: is negative; send a time, or 0 for at once")
+		return invalid("invalid not_before %d: must be a time, or 0 for immediately", r.GetNotBefore())
 	case r.GetDelayMs() < 0 || r.GetDelayMs() > maxDelay.Milliseconds():
-		return invalid("delay_ms: is %d; send 0 to %d", r.GetDelayMs(), maxDelay.Milliseconds())
+		return invalid("invalid delay_ms %d: must be 0 to %d", r.GetDelayMs(), maxDelay.Milliseconds())
 	case r.Payload != nil && r.GetTask() == "":
-		return invalid("payload: belongs to a task; name one")
+		return invalid("payload requires a task")
 	case len(r.GetPayload()) > j.cfg.MaxPayload:
-		return invalid("payload: has %d bytes; send at most %d", len(r.GetPayload()), j.cfg.MaxPayload)
+		return invalid("invalid payload of %d bytes: must be at most %d", len(r.GetPayload()), j.cfg.MaxPayload)
 	case r.GetPriority() == 0 && r.MaxRetries == nil && r.GetTimeoutMs() == 0 && r.Payload == nil && r.NotBefore == nil && r.DelayMs == nil:
-		return invalid("update: changes nothing; send what is to be changed")
+		return invalid("empty update: set at least one field")
 	}
 	return nil
 }
 
-// change makes what the leader is asked for.
-func (s *choice) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
-	digest, err := digestOf(r)
+// change builds the sequencer's change from a request.
+func (s *selection) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
+	digest, err := updateDigest(r)
 	if err != nil {
 		return sequencer.Change{}, err
 	}
@@ -108,14 +105,14 @@ func (s *choice) change(r *dtaskv1.UpdateRequest) (sequencer.Change, error) {
 	}
 	c.Task = s.tasks[0]
 	if r.Payload != nil {
-		// The rest of a body never changes, so that it may be as old as it likes.
-		c.Body, err = taskbody.WithPayload(s.st.Body(fsm.TaskRef{Job: c.Job, Index: c.Task}), r.GetPayload())
+		// The rest of a body never changes, so that any state will do.
+		c.Body, err = taskbody.WithPayload(s.st.Body(s.ref(c.Task)), r.GetPayload())
 	}
 	return c, err
 }
 
-// digestOf is what a key is kept with: of all that was sent but the key.
-func digestOf(r *dtaskv1.UpdateRequest) (digest [16]byte, err error) {
+// updateDigest identifies the content of an update: all of the request but its key.
+func updateDigest(r *dtaskv1.UpdateRequest) (digest [16]byte, err error) {
 	bare := proto.CloneOf(r)
 	bare.IdempotencyKey, bare.GeneratedKey = "", false
 	b, err := deterministic.Marshal(bare)
@@ -127,34 +124,33 @@ func digestOf(r *dtaskv1.UpdateRequest) (digest [16]byte, err error) {
 	return digest, nil
 }
 
-// whyNotUpdated says what the refusal of an update means, by the state as it is
-// now, which is at least as new as the one that refused.
-func (j *jobs) whyNotUpdated(c *sequencer.Change, refusal *sequencer.RejectedError) error {
+// explainNotUpdated explains the rejection of an update by the current state, which is
+// at least as new as the one that rejected it.
+func (j *jobs) explainNotUpdated(c *sequencer.Change, rejection *sequencer.RejectedError) error {
 	st, _ := j.cfg.Machine.Fork()
 	job, ok := st.Job(c.Job)
 	if !ok {
-		return noSuchJob(c.Job)
+		return jobNotFound(c.Job)
 	}
 	ref := fsm.TaskRef{Job: c.Job, Index: c.Task}
-	switch refusal.Reason {
-	case fsm.KeyConflict:
-		return &Error{Kind: KindConflict, Message: "the idempotency key was used for something else"}
-	case fsm.VersionMismatch:
-		return conflict("job %d has version %d, and the update is for version %d; look at it again", c.Job, job.Version, c.IfVersion)
-	case fsm.AlreadyEnded:
+	switch r := rejection.Reason; {
+	case r == fsm.KeyConflict:
+		return &Error{Kind: KindConflict, Message: "the idempotency key was used for another request"}
+	case r == fsm.VersionMismatch:
+		return conflict("job %d has version %d, and the update expects version %d: read the job again", c.Job, job.Version, c.IfVersion)
+	case r == fsm.AlreadyEnded:
 		return conflict("job %d has ended: it is %s", c.Job, job.State)
-	case fsm.LimitExceeded:
-		return refused("job %d has too many different policies by now", c.Job)
-	case fsm.WrongState:
+	case r == fsm.LimitExceeded:
+		return refused("job %d has too many different policies", c.Job)
+	case r == fsm.WrongState:
 		if c.WholeJob {
-			return conflict("every task of job %d has started: there is nothing to update", c.Job)
+			return conflict("every task of job %d has started: nothing to update", c.Job)
 		}
 		t, _ := st.Task(ref)
 		if t.State.Terminal() && t.Attempt == 0 {
-			return conflict("task %s of job %d has ended: it is %s", quote(st.Name(ref)), c.Job, t.State)
+			return conflict("%s has ended: it is %s", describeTask(st, ref), t.State)
 		}
-		return conflict("task %s of job %d has started: it is %s in attempt %d", quote(st.Name(ref)), c.Job, t.State, t.Attempt)
-	case fsm.Accepted, fsm.JobNotFound, fsm.TaskNotFound, fsm.WorkerNotFound, fsm.StaleAttempt, fsm.AlreadyAccepted, fsm.OutOfOrder, fsm.Malformed, fsm.BudgetExceeded:
+		return conflict("%s has started: it is %s in attempt %d", describeTask(st, ref), t.State, t.Attempt)
 	}
-	return refusal
+	return rejection
 }

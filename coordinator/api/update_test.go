@@ -40,7 +40,7 @@ func TestAnUpdateIsShownAndKeepsTheRestOfTheTask(t *testing.T) {
 	}
 	_, err = r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "1", Priority: dtaskv1.Priority_PRIORITY_LOW, IfVersion: 2, IdempotencyKey: "w"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
-	if !strings.Contains(err.Error(), "has version 3") || !strings.Contains(err.Error(), "for version 2") {
+	if !strings.Contains(err.Error(), "has version 3") || !strings.Contains(err.Error(), "expects version 2") {
 		t.Errorf("the conflict names not both versions: %v", err)
 	}
 }

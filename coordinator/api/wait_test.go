@@ -41,7 +41,7 @@ func ends(t *testing.T, s waitStream) (ended, unknown string, left uint32) {
 	}
 	var ids []string
 	for _, job := range m.GetFinished() {
-		if !isEnded(job.GetState()) || job.GetFreshness() != nil {
+		if !isTerminal(job.GetState()) || job.GetFreshness() != nil {
 			t.Errorf("told of %v", job)
 		}
 		ids = append(ids, job.GetId())
@@ -78,7 +78,7 @@ func TestTheEndsOfManyJobsComeTogether(t *testing.T) {
 		r.complete(t, held(3, 0, 1, w), "")
 		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"4", "99", "2", "5", "3", "1", "2", "no"}})
 		wantEnds(t, s, "2", "no 99", 4)
-		time.Sleep(2 * watchPause)
+		time.Sleep(2 * watchInterval)
 		began := time.Now()
 		go func() { // one after another, all within the pause between two looks
 			for id := fsm.JobID(1); id <= 4; id++ {
@@ -90,13 +90,13 @@ func TestTheEndsOfManyJobsComeTogether(t *testing.T) {
 		}()
 		wantEnds(t, s, "1", "", 3)
 		wantEnds(t, s, "3 4", "", 1)
-		if took := time.Since(began); took != watchPause+time.Millisecond {
+		if took := time.Since(began); took != watchInterval+time.Millisecond {
 			t.Errorf("the ends of some came after %s", took)
 		}
 		began = time.Now()
 		r.leader.op(t, &fsm.CancelJob{Job: 5, Reason: "r"})
 		wantEnds(t, s, "5", "", 0)
-		if took := time.Since(began); took != soonest {
+		if took := time.Since(began); took != minWaitInterval {
 			t.Errorf("the last end came after %s", took)
 		}
 		wantOver(t, s)
@@ -155,7 +155,7 @@ func TestAWaitRepeatsItselfWhileNothingEnds(t *testing.T) {
 			if err != nil || m.GetTasksCompleted() != 2 || m.GetRemaining() != 2 {
 				t.Fatalf("got %v, %v, want two tasks completed", m, err)
 			}
-			if d := time.Since(last); d < watchRepeat-watchPause || d > watchRepeat {
+			if d := time.Since(last); d < watchRepeatInterval-watchInterval || d > watchRepeatInterval {
 				t.Errorf("a repeat came after %s, want 1 s", d)
 			}
 			last = time.Now()
@@ -237,7 +237,7 @@ func TestAWaitOutlivesAChangeOfLeader(t *testing.T) {
 		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1"}})
 		wantEnds(t, s, "", "", 1)
 		r.leading(false)
-		time.Sleep(watchPause)
+		time.Sleep(watchInterval)
 		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "at the new leader"}) // as the log brings it
 		wantEnds(t, s, "1", "", 0)
 		wantOver(t, s)
@@ -260,17 +260,17 @@ func TestWaitsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", task("a"))
-	for _, n := range []int{0, maxWaited + 1} {
+	for _, n := range []int{0, maxCallWaits + 1} {
 		_, err := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: make([]string, n)}).Recv()
 		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 	}
-	for i := range maxWaits / maxWaited {
+	for i := range maxWaits / maxCallWaits {
 		req := &dtaskv1.WaitJobsRequest{Jobs: []string{"1"}}
-		for k := range maxWaited - 1 {
+		for k := range maxCallWaits - 1 {
 			req.Jobs = append(req.Jobs, fmt.Sprint("no", k))
 		}
 		if i > 0 {
-			req.Jobs = slices.Repeat([]string{"1"}, maxWaited)
+			req.Jobs = slices.Repeat([]string{"1"}, maxCallWaits)
 		}
 		if _, err := r.waitFor(t.Context(), t, req).Recv(); err != nil {
 			t.Fatal(err)

@@ -13,66 +13,63 @@ import (
 )
 
 const (
-	// watchPause is the least time between two looks at a watched job, and so
+	// watchInterval is the shortest time between two reads of a watched job, and so
 	// between two messages.
-	watchPause = 100 * time.Millisecond
-	// watchRepeat is the longest time between two messages: who hears nothing
-	// for longer watches a server that hangs.
-	watchRepeat = time.Second
-	// watchReach is how long a watch waits for a replica to apply what it
-	// begins after. Replicas are behind each other for milliseconds.
-	watchReach = 2 * time.Second
+	watchInterval = 100 * time.Millisecond
+	// watchRepeatInterval is the longest time between two messages: a caller that
+	// receives none for longer watches a server that hangs.
+	watchRepeatInterval = time.Second
+	// applyTimeout is how long a watch waits for this replica to apply the index that
+	// the watch resumes from. Replicas are milliseconds behind each other.
+	applyTimeout = 2 * time.Second
 )
 
-// errStopping ends a stream of a server that stops: the watch goes on at
-// another replica.
-var errStopping = &Error{Kind: KindNotLeader, Message: "this replica stops"}
+// errStopping ends a stream when the server stops: the caller resumes it at another
+// replica.
+var errStopping = &Error{Kind: KindNotLeader, Message: "this replica is stopping"}
 
-// WatchJob implements JobService. The first message is as fresh as was asked
-// for; the following ones come from this replica's state whether it leads or
-// not, so that a watch outlives a change of leader.
+// WatchJob implements JobService. The first message is as fresh as requested; the
+// others come from this replica's state whether it leads or not, so that a watch
+// survives a change of leader.
 func (j *jobs) WatchJob(r *dtaskv1.WatchJobRequest, stream grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
 	ctx := stream.Context()
 	id, err := jobID(r.GetId())
 	if err != nil {
 		return err
 	}
-	if err = j.allow(ctx, r.GetConsistency()); err != nil {
+	if err = j.awaitIndex(ctx, r.GetFromIndex(), r.GetConsistency()); err != nil {
 		return err
 	}
-	if err = j.reach(ctx, r.GetFromIndex(), r.GetConsistency()); err != nil {
-		return err
-	}
-	w := &watch{Server: j.Server, id: id, tasks: r.GetWithTasks(), known: r.GetFromIndex(), stream: stream}
+	w := &watch{Server: j.Server, id: id, tasks: r.GetWithTasks(), sent: r.GetFromIndex(), stream: stream}
 	for {
-		g, err := w.look(ctx)
+		v, err := w.read(ctx)
 		if err != nil {
 			return err
 		}
-		sent := time.Now()
-		if err = w.send(ctx, g); err != nil || isEnded(g.view.GetState()) {
+		now := time.Now()
+		if err = w.send(ctx, &v); err != nil || isTerminal(v.shown.GetState()) {
 			return err
 		}
-		if err = w.untilChange(ctx, g, sent.Add(watchRepeat)); err != nil {
+		if err = w.awaitChange(ctx, &v, now.Add(watchRepeatInterval)); err != nil {
 			return err
 		}
 	}
 }
 
-// reach waits until this replica has applied what a watch begins after.
-func (s *Server) reach(ctx context.Context, from uint64, c dtaskv1.Consistency) error {
-	limited, cancel := context.WithTimeout(ctx, watchReach)
+// awaitIndex waits until this replica has applied a log index.
+func (s *Server) awaitIndex(ctx context.Context, index uint64, c dtaskv1.Consistency) error {
+	limited, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	err := s.cfg.Machine.Await(limited, from)
+	err := s.cfg.Machine.Await(limited, index)
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case c == dtaskv1.Consistency_CONSISTENCY_STALE:
-		return errNotLeader // which is ahead
+		return errNotLeader // the leader is ahead
 	}
-	return invalid("from_index: %d is beyond the log, which ends at %d; send the index of a change", from, s.cfg.Machine.Index())
+	return invalid("invalid from_index %d: the log ends at %d", index, s.cfg.Machine.Index())
 }
 
 // A watch is one call of WatchJob. It belongs to the goroutine of the call.
@@ -81,90 +78,79 @@ type watch struct {
 
 	id     fsm.JobID
 	tasks  bool
-	known  uint64 // index of the last change that the caller has; 0 = of none
+	sent   uint64 // index of the last change that the caller has; 0 = none
 	stream grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]
 }
 
-// A glance is a watched job as it was at one index.
-type glance struct {
-	sight
+// A watchView is a watched job as it was at one index.
+type watchView struct {
+	jobView
 
-	view *dtaskv1.Job
-	fork *fsm.State // with tasks only: job and tasks are of one moment
+	shown *dtaskv1.Job
+	fork  *fsm.State // with tasks only: job and tasks are of one index
 }
 
-// look reads the job. With tasks nothing but the log is shown, so that it looks
+// read reads the job. With tasks it shows only what is in the log, so that the job is
 // the same at every replica.
-func (w *watch) look(ctx context.Context) (glance, error) {
-	if !w.tasks {
-		v, err := w.Server.look(w.id)
-		if err != nil {
-			return glance{}, err
+func (w *watch) read(ctx context.Context) (v watchView, err error) {
+	if w.tasks {
+		v.fork, v.job, v.index, err = w.forkJob(w.id)
+		if err == nil {
+			v.changed, v.counted = v.fork.JobChanged(w.id), true
+			v.aggregated, err = w.aggregated(ctx, &v.job, func() (*fsm.State, error) { return v.fork, nil })
 		}
-		view, err := w.viewOf(ctx, v)
-		return glance{sight: v, view: view}, err
+	} else {
+		v.jobView, err = w.readJob(w.id)
 	}
-	st, job, index, err := w.fork(w.id)
 	if err != nil {
-		return glance{}, err
+		return watchView{}, err
 	}
-	aggregated, err := w.aggregated(ctx, &job, func() (*fsm.State, error) { return st, nil })
-	if err != nil {
-		return glance{}, err
+	if v.shown, err = w.showJob(ctx, &v.jobView); err == nil {
+		v.shown.Freshness = w.freshness(v.index)
 	}
-	v := sight{job: job, index: index, changed: st.JobChanged(w.id)}
-	view := show(v, aggregated)
-	view.Freshness = w.freshness(index)
-	return glance{sight: v, view: view, fork: st}, nil
+	return v, err
 }
 
-// send sends a change, or repeats the job if there is none.
-func (w *watch) send(ctx context.Context, g glance) error {
-	if w.known > 0 && g.changed <= w.known {
-		return w.stream.Send(&dtaskv1.WatchJobResponse{Job: g.view})
+// send sends a change, or repeats the job if it has not changed.
+func (w *watch) send(ctx context.Context, v *watchView) error {
+	if w.sent > 0 && v.changed <= w.sent {
+		return w.stream.Send(&dtaskv1.WatchJobResponse{Job: v.shown})
 	}
-	last := &dtaskv1.WatchJobResponse{}
+	page := taskPage{send: func(tasks []*dtaskv1.Task) error {
+		return w.stream.Send(&dtaskv1.WatchJobResponse{Tasks: tasks, More: true})
+	}}
 	if w.tasks {
-		changed, ok := g.fork.ChangedTasks(w.id, w.known)
+		changed, ok := v.fork.ChangedTasks(w.id, w.sent)
 		if !ok {
 			return &Error{Kind: KindCompacted, Message: fmt.Sprintf(
-				"job %d: what changed since index %d is not known at this replica any more; watch it from the beginning", w.id, w.known)}
+				"changes of job %d since index %d are no longer available at this replica; watch the job from the start", w.id, w.sent)}
 		}
-		tasks, size := taskReader{st: g.fork, job: g.job}, 0
+		tasks := taskReader{st: v.fork, job: v.job}
 		for i := range changed {
-			if i%walkStride == 0 && ctx.Err() != nil {
-				return context.Cause(ctx)
+			if err := ended(ctx, i); err != nil {
+				return err
 			}
-			t := tasks.read(i)
-			n := proto.Size(t)
-			if len(last.GetTasks()) == maxPageTasks || (size+n > maxPage && size > 0) {
-				last.More = true
-				if err := w.stream.Send(last); err != nil {
-					return err
-				}
-				last, size = &dtaskv1.WatchJobResponse{}, 0
+			if err := page.add(tasks.read(i)); err != nil {
+				return err
 			}
-			last.Tasks = append(last.Tasks, t)
-			size += n
 		}
 	}
-	last.Job, last.Index = g.view, g.changed
-	w.known = g.changed
-	return w.stream.Send(last)
+	w.sent = v.changed
+	return w.stream.Send(&dtaskv1.WatchJobResponse{Job: v.shown, Index: v.changed, Tasks: page.tasks})
 }
 
-// untilChange waits until the job looks different from how it was sent, or until
-// it is time to repeat that.
-func (w *watch) untilChange(ctx context.Context, sent glance, repeat time.Time) error {
+// awaitChange waits until the job looks different from what was sent, or until the
+// time to repeat it.
+func (w *watch) awaitChange(ctx context.Context, sent *watchView, repeat time.Time) error {
 	for index := sent.index; ; {
-		if err := w.rest(ctx, min(watchPause, time.Until(repeat)), nil); err != nil {
+		if err := w.pause(ctx, min(watchInterval, time.Until(repeat)), nil); err != nil {
 			return err
 		}
 		left := time.Until(repeat)
 		if left <= 0 {
 			return nil
 		}
-		if err := w.rest(ctx, left, w.cfg.Machine.Changed(index)); err != nil {
+		if err := w.pause(ctx, left, w.cfg.Machine.Changed(index)); err != nil {
 			return err
 		}
 		var changed uint64
@@ -175,15 +161,15 @@ func (w *watch) untilChange(ctx context.Context, sent glance, repeat time.Time) 
 		if w.tasks {
 			continue
 		}
-		now, err := w.look(ctx)
-		if err != nil || !sameJob(sent.view, now.view) {
+		now, err := w.read(ctx)
+		if err != nil || !equalJobs(sent.shown, now.shown) {
 			return err
 		}
 	}
 }
 
-// rest waits for a while, or until early is closed.
-func (s *Server) rest(ctx context.Context, d time.Duration, early <-chan struct{}) error {
+// pause waits for a duration, or until early is closed.
+func (s *Server) pause(ctx context.Context, d time.Duration, early <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -197,19 +183,10 @@ func (s *Server) rest(ctx context.Context, d time.Duration, early <-chan struct{
 	return nil
 }
 
-// sameJob tells whether two views show the same, however fresh.
-func sameJob(a, b *dtaskv1.Job) bool {
+// equalJobs compares all but the freshness of two jobs.
+func equalJobs(a, b *dtaskv1.Job) bool {
 	fa, fb := a.GetFreshness(), b.GetFreshness()
 	a.Freshness, b.Freshness = nil, nil
 	defer func() { a.Freshness, b.Freshness = fa, fb }()
 	return proto.Equal(a, b)
-}
-
-func isEnded(state dtaskv1.JobState) bool {
-	switch state {
-	case dtaskv1.JobState_JOB_STATE_COMPLETED, dtaskv1.JobState_JOB_STATE_FAILED, dtaskv1.JobState_JOB_STATE_CANCELLED:
-		return true
-	case dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING:
-	}
-	return false
 }

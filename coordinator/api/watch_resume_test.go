@@ -55,12 +55,12 @@ type follower struct {
 // resume watches at a replica for as long as it takes to look once.
 func (f *follower) resume(t *rapid.T, s *Server) {
 	out := &sink{}
-	w := &watch{Server: s, id: 1, tasks: true, known: f.index, stream: out}
-	g, err := w.look(context.Background())
+	w := &watch{Server: s, id: 1, tasks: true, sent: f.index, stream: out}
+	v, err := w.read(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = w.send(context.Background(), g)
+	err = w.send(context.Background(), &v)
 	if e, ok := errors.AsType[*Error](err); ok && e.Kind == KindCompacted {
 		if len(out.got) > 0 {
 			t.Fatal("something was sent before it said that it cannot tell")
@@ -99,7 +99,7 @@ func (f *follower) check(t *rapid.T, s *Server) {
 		t.Fatal(err)
 	}
 	f.job.Freshness = nil
-	if diff := cmp.Diff(show(sight{job: job}, aggregated), f.job, protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff((&jobView{job: job}).show(aggregated), f.job, protocmp.Transform()); diff != "" {
 		t.Fatalf("the job (-listed +watched):\n%s", diff)
 	}
 	tasks := taskReader{st: st, job: job}
@@ -322,7 +322,7 @@ func TestAWatchWaitsForWhatItBeginsAfter(t *testing.T) {
 	if err != nil || got.GetIndex() != 0 || got.GetJob().GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED {
 		t.Errorf("got %v, %v; want a repeat, since the change was known", got, err)
 	}
-	if d := time.Since(began); d > watchReach {
+	if d := time.Since(began); d > applyTimeout {
 		t.Errorf("it came after %s", d)
 	}
 	for consistency, want := range map[dtaskv1.Consistency]codes.Code{

@@ -96,7 +96,7 @@ func TestManyChangesComeAsAFewMessages(t *testing.T) {
 		messages, last := 0, watch.next(t)
 		for last.at < time.Second {
 			got := watch.next(t)
-			if got.at-last.at < watchPause {
+			if got.at-last.at < watchInterval {
 				t.Errorf("a message came %s after the one before", got.at-last.at)
 			}
 			last = got
@@ -129,7 +129,7 @@ func TestAWatchRepeatsItselfWhenNothingChanges(t *testing.T) {
 		last := time.Duration(0)
 		for range 5 {
 			got := watch.next(t)
-			if d := got.at - last; d < 900*time.Millisecond || d > watchRepeat {
+			if d := got.at - last; d < 900*time.Millisecond || d > watchRepeatInterval {
 				t.Errorf("a repeat came after %s, want 1 s", d)
 			}
 			last = got.at
@@ -146,7 +146,7 @@ func TestAWatchOutlivesAChangeOfLeader(t *testing.T) {
 		w.next(t)
 		r.leading(false)
 		r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state, f.heard = "n2", "n2:1", "follower", time.Now() })
-		time.Sleep(watchPause)
+		time.Sleep(watchInterval)
 		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "at the new leader"}) // as the log brings it
 		if got := w.next(t); got.job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED {
 			t.Errorf("got %v", got.job)

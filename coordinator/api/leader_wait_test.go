@@ -90,14 +90,14 @@ func TestAWaitForALeaderEndsWithItsCall(t *testing.T) {
 	if err := <-answered; err == nil {
 		t.Error("the call succeeded")
 	}
-	if !r.leaderlessCalls.TryAcquire(maxLeaderless) {
+	if !r.leaderWaits.TryAcquire(maxLeaderWaits) {
 		t.Error("a place of a call that waits is still taken")
 	}
 }
 
 // awaitEnd makes a call without a client: it returns when the server is through with it.
 func (r *replica) awaitEnd(ctx context.Context) error {
-	if r.awaitLeader(ctx, dtaskv1.JobService_GetJob_FullMethodName, errNotLeader) {
+	if r.awaitLeader(ctx, methods[dtaskv1.JobService_GetJob_FullMethodName], errNotLeader) {
 		return nil
 	}
 	return errNotLeader

@@ -96,7 +96,7 @@ func TestDeadLettersAreListedNewestJobFirstAndFiltered(t *testing.T) {
 		}
 	}
 	for _, req := range []*dtaskv1.ListDeadLettersRequest{
-		{Limit: maxListed + 1}, {PageToken: "x"}, {PageToken: "3"}, {PageToken: "0/1"}, {Task: "a"}, {Consistency: 7},
+		{Limit: maxLimit + 1}, {PageToken: "x"}, {PageToken: "3/"}, {PageToken: "03"}, {PageToken: "0/1"}, {Task: "a"}, {Consistency: 7},
 	} {
 		_, err := r.jobs.ListDeadLetters(t.Context(), req)
 		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
@@ -175,9 +175,9 @@ func TestAPageOfLettersIsBoundedInBytesAndInTasksLookedAt(t *testing.T) {
 	if ids, pages = r.letters(t, &dtaskv1.ListDeadLettersRequest{}); len(ids) != 40 || pages != 1 {
 		t.Errorf("without payloads: got %d in %d pages", len(ids), pages)
 	}
-	p := letterPage{letterFilter: letterFilter{limit: 1}, resp: &dtaskv1.ListDeadLettersResponse{}, looked: maxLooked}
+	p := deadLetterPage{limit: 1, resp: &dtaskv1.ListDeadLettersResponse{}, tasks: maxScannedTasks}
 	if !p.full() {
-		t.Error("a page goes on looking for ever")
+		t.Error("a page is scanned without bound")
 	}
 }
 
@@ -271,10 +271,10 @@ func TestARetryOfTasksSaysWhatIsWrong(t *testing.T) {
 	}{
 		{"9", nil, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job 9"},
 		{"x", nil, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, `"x"`},
-		{"1", []string{"b", "zz", "y"}, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, `no task "zz"`},
+		{"1", []string{"b", "zz", "y"}, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, `task "zz" of job 1 not found`},
 		{"1", make([]string, maxNamed+1), codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid"},
 		{"2", nil, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job 2 has completed"},
-		{"3", nil, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "no task of it has failed"},
+		{"3", nil, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job 3 is pending and has no failed tasks"},
 		{"1", []string{"b", "a"}, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, `task "a" of job 1 has completed`},
 		{"1", []string{"open"}, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "has not ended: it is pending"},
 		{"1", []string{"d"}, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, `depends on "b", which is dead`},

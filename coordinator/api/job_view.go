@@ -1,0 +1,274 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// shownJobStates are the job states that callers see.
+var shownJobStates = map[fsm.JobState]dtaskv1.JobState{
+	fsm.JobUploading: dtaskv1.JobState_JOB_STATE_UNSPECIFIED, // never shown
+	fsm.JobPending:   dtaskv1.JobState_JOB_STATE_PENDING,
+	fsm.JobRunning:   dtaskv1.JobState_JOB_STATE_RUNNING,
+	fsm.JobCompleted: dtaskv1.JobState_JOB_STATE_COMPLETED,
+	fsm.JobFailed:    dtaskv1.JobState_JOB_STATE_FAILED,
+	fsm.JobCancelled: dtaskv1.JobState_JOB_STATE_CANCELLED,
+}
+
+func isTerminal(state dtaskv1.JobState) bool {
+	switch state {
+	case dtaskv1.JobState_JOB_STATE_COMPLETED, dtaskv1.JobState_JOB_STATE_FAILED, dtaskv1.JobState_JOB_STATE_CANCELLED:
+		return true
+	case dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING:
+	}
+	return false
+}
+
+// The names of the two task states that are derived, not stored.
+const (
+	nameRunning    = "running"
+	nameAggregated = "aggregated"
+)
+
+// A jobView is a job as it was read, with what is derived.
+type jobView struct {
+	job     fsm.Job
+	running uint32 // assigned tasks that are observed to run
+	index   uint64 // of the state
+	changed uint64 // index of the job's last change
+
+	counted    bool // aggregated is known
+	aggregated uint32
+}
+
+// maxInlineCount is how many tasks of a job are counted while the machine's lock is
+// held. Most jobs are small, and a fork for each would cost more than the count.
+const maxInlineCount = 256
+
+// readJob reads a job. It holds the machine's lock while it reads the running tasks,
+// and all tasks of a small job.
+func (s *Server) readJob(id fsm.JobID) (jobView, error) {
+	observed := s.observed(id)
+	var v jobView
+	var ok bool
+	s.cfg.Machine.Read(func(st *fsm.State, index uint64) {
+		v.index = index
+		if v.job, ok = st.Job(id); ok {
+			v.running = countRunning(st, v.job, observed)
+			v.changed = st.JobChanged(id)
+			if v.job.State == fsm.JobCompleted && v.job.Total <= maxInlineCount {
+				v.counted, v.aggregated = true, countAggregated(st, &v.job, 0, v.job.Total)
+			}
+		}
+	})
+	if ok {
+		return v, nil
+	}
+	head, ok, err := s.archivedJob(id)
+	if err != nil {
+		return v, err
+	}
+	if !ok {
+		return v, s.missingJob(id)
+	}
+	v.job, v.counted, v.aggregated, v.changed = head.Job, true, head.Aggregated, head.Changed
+	return v, nil
+}
+
+// countRunning counts the observed tasks that still are in the observed attempt.
+func countRunning(st *fsm.State, job fsm.Job, observed map[uint32]sequencer.Observation) uint32 {
+	n := uint32(0)
+	if job.Counts[fsm.Assigned] == 0 {
+		return 0
+	}
+	for i, o := range observed {
+		t, ok := st.Task(fsm.TaskRef{Job: job.ID, Index: i})
+		if ok && t.State == fsm.Assigned && t.Attempt == o.Attempt {
+			n++
+		}
+	}
+	return n
+}
+
+// outline shows a job without what was submitted with it and without maps, which
+// cost more than all the rest.
+func (v *jobView) outline() *dtaskv1.Job {
+	j := &v.job
+	shown := &dtaskv1.Job{
+		Id: formatJobID(j.ID), Priority: j.Priority, Version: j.Version, State: shownJobStates[j.State],
+		SubmittedAt: j.SubmittedMS, StartedAt: j.StartedMS, CompletedAt: j.EndedMS,
+		TasksTotal: j.Total, TasksCompleted: j.Counts[fsm.Completed], TasksFailed: j.Failed(),
+		Retries: j.Retries, Recovered: j.Recovered, Error: j.Error, FailuresTolerated: j.Tolerated,
+	}
+	if j.CleaningUp() {
+		shown.Outcome = shownJobStates[j.Outcome]
+		if j.Outcome == fsm.JobCancelled {
+			shown.Error = strings.TrimSuffix("being cancelled, cleanup tasks are running: "+j.Error, ": ")
+		}
+	}
+	return shown
+}
+
+// show shows a job. aggregated is the number of its completed tasks that are part of
+// its result.
+func (v *jobView) show(aggregated uint32) *dtaskv1.Job {
+	h, shown := v.job.Header, v.outline()
+	shown.Name, shown.Owner, shown.Labels = h.GetName(), h.GetOwner(), maps.Clone(h.GetLabels())
+	shown.MaxFailures = h.GetMaxFailures()
+	counts := v.job.Counts
+	shown.TasksByState = namedCounts(counts[:], v.running, aggregated)
+	return shown
+}
+
+// namedCounts names the counts of task states, with the derived states taken out of
+// the stored ones.
+func namedCounts(byState []uint32, running, aggregated uint32) map[string]uint32 {
+	names := make(map[string]uint32)
+	for i, n := range byState {
+		state := fsm.TaskState(i) //nolint:gosec // a byte
+		switch state {
+		case fsm.Assigned:
+			n -= min(running, n)
+		case fsm.Completed:
+			n -= min(aggregated, n)
+		case fsm.Blocked, fsm.Scheduled, fsm.Pending, fsm.Failed, fsm.Cancelled, fsm.Dead, fsm.Lost:
+		}
+		if n > 0 {
+			names[state.String()] = n
+		}
+	}
+	if running > 0 {
+		names[nameRunning] = running
+	}
+	if aggregated > 0 {
+		names[nameAggregated] = aggregated
+	}
+	return names
+}
+
+// showJob shows a job that was just read.
+func (s *Server) showJob(ctx context.Context, v *jobView) (*dtaskv1.Job, error) {
+	// A completed job changes only if it is retried: a later fork mostly has the same.
+	aggregated, err := v.aggregated, error(nil)
+	if !v.counted {
+		aggregated, err = s.aggregated(ctx, &v.job, func() (*fsm.State, error) {
+			st, _, _, err := s.forkJob(v.job.ID)
+			return st, err
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v.show(aggregated), nil
+}
+
+// currentJob reads and shows a job, with its freshness.
+func (s *Server) currentJob(ctx context.Context, id fsm.JobID) (*dtaskv1.Job, error) {
+	v, err := s.readJob(id)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := s.showJob(ctx, &v)
+	if err == nil {
+		shown.Freshness = s.freshness(v.index)
+	}
+	return shown, err
+}
+
+// isAggregated reports whether a task is part of its job's result: the task and the
+// job have completed, and no other task depends on it.
+func isAggregated(st *fsm.State, job fsm.JobState, t fsm.TaskRef, state fsm.TaskState) bool {
+	return job == fsm.JobCompleted && state == fsm.Completed && st.Dependents(t) == 0
+}
+
+// aggregatedCache remembers how many tasks of completed jobs are part of their
+// results: counting walks over the job, and the number changes only if the job is
+// retried and completes again.
+type aggregatedCache struct {
+	mu sync.Mutex
+	n  map[aggregatedKey]uint32
+}
+
+type aggregatedKey struct {
+	id      fsm.JobID
+	endedMS int64
+}
+
+// maxAggregatedCache bounds the entries of an aggregatedCache, of about 16 bytes each.
+const maxAggregatedCache = 1 << 16
+
+func (c *aggregatedCache) get(job *fsm.Job) (uint32, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.n[aggregatedKey{job.ID, job.EndedMS}]
+	return n, ok
+}
+
+func (c *aggregatedCache) put(job *fsm.Job, n uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil || len(c.n) >= maxAggregatedCache {
+		c.n = make(map[aggregatedKey]uint32)
+	}
+	c.n[aggregatedKey{job.ID, job.EndedMS}] = n
+}
+
+// aggregated counts the tasks of a job that are part of its result. fork returns a
+// state to walk over, if that is needed.
+func (s *Server) aggregated(ctx context.Context, job *fsm.Job, fork func() (*fsm.State, error)) (uint32, error) {
+	if job.State != fsm.JobCompleted {
+		return 0, nil
+	}
+	if n, ok := s.aggregatedCache.get(job); ok {
+		return n, nil
+	}
+	st, err := fork()
+	if err != nil {
+		return 0, err
+	}
+	n := uint32(0)
+	for i := uint32(0); i < job.Total; i += walkStride {
+		if err := ended(ctx, i); err != nil {
+			return 0, err
+		}
+		n += countAggregated(st, job, i, min(i+walkStride, job.Total))
+	}
+	s.aggregatedCache.put(job, n)
+	return n, nil
+}
+
+// countAggregated counts the aggregated tasks of a completed job with indexes of at
+// least from and below to.
+func countAggregated(st *fsm.State, job *fsm.Job, from, to uint32) (n uint32) {
+	all := job.Counts[fsm.Completed] == job.Total
+	for i := from; i < to; i++ {
+		ref := fsm.TaskRef{Job: job.ID, Index: i}
+		if st.Dependents(ref) > 0 {
+			continue
+		}
+		t := fsm.Task{State: fsm.Completed}
+		if !all {
+			t, _ = st.Task(ref)
+		}
+		if t.State == fsm.Completed {
+			n++
+		}
+	}
+	return n
+}
+
+// JobView shows a job of st as GetJob does, without what only sessions and history
+// know; nil if st has no such job. The caller holds the machine's lock.
+func JobView(st *fsm.State, id fsm.JobID) *dtaskv1.Job {
+	job, ok := st.Job(id)
+	if !ok {
+		return nil
+	}
+	return (&jobView{job: job}).show(0)
+}

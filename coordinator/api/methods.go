@@ -1,0 +1,140 @@
+package api
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// access says who may answer a call, and how fresh the state is that it reads.
+type access uint8
+
+const (
+	// accessReplica: any replica answers at once from what it knows.
+	accessReplica access = iota + 1
+	// accessRead: the request's consistency decides.
+	accessRead
+	// accessLeader: the leader answers after a quorum has confirmed it, so that task
+	// ids are looked up in a state that is not stale.
+	accessLeader
+	// accessPropose: the leader answers. Its sequencer decides by its own view, which
+	// a deposed leader can't commit.
+	accessPropose
+)
+
+// repetition says what a call does that repeats one whose outcome is unknown.
+type repetition uint8
+
+const (
+	// repeatRead: it reads again.
+	repeatRead repetition = iota + 1
+	// repeatHarmless: what was asked for is so already.
+	repeatHarmless
+	// repeatKeyed: the idempotency key identifies it, and it is answered as before.
+	repeatKeyed
+	// repeatReplaces: it replaces the effect of the first.
+	repeatReplaces
+)
+
+// method is what interceptors and clients rely on about an RPC.
+type method struct {
+	access access
+	repeat repetition
+	// waits: a call that comes while no leader is known waits for one; see awaitLeader.
+	// Calls that ask about the present state of the cluster must not.
+	waits bool
+}
+
+// methods has a row for every method that this package serves.
+var methods = map[string]method{
+	dtaskv1.JobService_Submit_FullMethodName:           {accessPropose, repeatKeyed, true},
+	dtaskv1.JobService_SubmitMany_FullMethodName:       {accessPropose, repeatKeyed, true},
+	dtaskv1.JobService_GetJob_FullMethodName:           {accessRead, repeatRead, true},
+	dtaskv1.JobService_ListJobs_FullMethodName:         {accessRead, repeatRead, true},
+	dtaskv1.JobService_ListTasks_FullMethodName:        {accessRead, repeatRead, true},
+	dtaskv1.JobService_WatchJob_FullMethodName:         {accessRead, repeatRead, true},
+	dtaskv1.JobService_WaitJobs_FullMethodName:         {accessRead, repeatRead, true},
+	dtaskv1.JobService_Cancel_FullMethodName:           {accessPropose, repeatHarmless, true},
+	dtaskv1.JobService_Update_FullMethodName:           {accessLeader, repeatKeyed, true},
+	dtaskv1.JobService_GetResult_FullMethodName:        {accessRead, repeatRead, true},
+	dtaskv1.JobService_Retry_FullMethodName:            {accessLeader, repeatHarmless, true},
+	dtaskv1.JobService_ListDeadLetters_FullMethodName:  {accessRead, repeatRead, true},
+	dtaskv1.JobService_PurgeDeadLetters_FullMethodName: {accessLeader, repeatHarmless, true},
+	dtaskv1.JobService_Logs_FullMethodName:             {accessLeader, repeatRead, true},
+
+	dtaskv1.AdminService_ListWorkers_FullMethodName:   {accessRead, repeatRead, false},
+	dtaskv1.AdminService_DrainWorker_FullMethodName:   {accessPropose, repeatReplaces, false},
+	dtaskv1.AdminService_UndrainWorker_FullMethodName: {accessPropose, repeatHarmless, false},
+	dtaskv1.AdminService_Stats_FullMethodName:         {accessReplica, repeatRead, false},
+	dtaskv1.AdminService_History_FullMethodName:       {accessReplica, repeatRead, false},
+}
+
+// Limits of fields that mean the same in every request.
+const (
+	defaultLimit = 100    // of a listing
+	maxLimit     = 1000   // of a listing
+	maxReason    = 256    // bytes
+	maxNamed     = 10_000 // tasks
+)
+
+// admit checks what the table and the common fields demand of a request before the
+// handler sees it.
+func (s *Server) admit(ctx context.Context, m method, req any) error {
+	if err := checkFields(m, req); err != nil {
+		return err
+	}
+	switch m.access {
+	case accessRead:
+		switch r := req.(type) {
+		case interface{ GetConsistency() dtaskv1.Consistency }:
+			return s.allow(ctx, r.GetConsistency())
+		case interface{ GetStale() bool }:
+			if r.GetStale() {
+				return nil
+			}
+		}
+		return s.Confirm(ctx)
+	case accessLeader:
+		return s.Confirm(ctx)
+	case accessPropose, accessReplica:
+	}
+	return nil
+}
+
+// checkFields checks the fields that have one meaning in all requests.
+func checkFields(m method, req any) error {
+	if r, ok := req.(interface{ GetLimit() uint32 }); ok && r.GetLimit() > maxLimit {
+		return invalid("invalid limit %d: must be 1 to %d, or 0 for %d", r.GetLimit(), maxLimit, defaultLimit)
+	}
+	if r, ok := req.(interface{ GetReason() string }); ok && len(r.GetReason()) > maxReason {
+		return invalid("invalid reason of %d bytes: must be at most %d", len(r.GetReason()), maxReason)
+	}
+	if r, ok := req.(interface{ GetTasks() []string }); ok && len(r.GetTasks()) > maxNamed {
+		return invalid("%d tasks are too many: name at most %d, or none for all", len(r.GetTasks()), maxNamed)
+	}
+	if r, ok := req.(interface{ GetIdempotencyKey() string }); ok && m.repeat == repeatKeyed {
+		if n := len(r.GetIdempotencyKey()); n < 1 || n > maxKey {
+			return invalid("invalid idempotency_key of %d bytes: must be 1 to %d", n, maxKey)
+		}
+	}
+	return nil
+}
+
+// admittedStream admits the request of a stream of responses when the handler
+// receives it.
+type admittedStream struct {
+	grpc.ServerStream
+
+	server *Server
+	method method
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *admittedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.server.admit(s.Context(), s.method, m)
+}
