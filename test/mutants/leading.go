@@ -10,7 +10,7 @@ func inLeading() []Mutant {
 		},
 		{
 			Name:   "the-term-is-not-looked-at-again",
-			Edits:  []Edit{{"coordinator/api/read.go", `if raft.Term() != term || started != term {`, `if raft.Term() != term && started != term {`}},
+			Edits:  []Edit{{"coordinator/api/consistency.go", `if raft.Term() != term || started != term {`, `if raft.Term() != term && started != term {`}},
 			Caught: []Checker{{Package: "./coordinator/api", Run: "Linearizable|Deposed"}},
 		},
 		{
@@ -26,7 +26,7 @@ func inLeading() []Mutant {
 		{
 			Name:   "replicas-that-differ-are-not-found",
 			Edits:  []Edit{{"coordinator/membership/digest.go", `if slices.Contains(other.ids, self) {`, `if slices.Contains(other.ids, self) && total == 0 {`}},
-			Caught: []Checker{{Package: "./coordinator/api", Run: "Differ|Flipped|Alarm"}},
+			Caught: []Checker{{Package: "./coordinator/membership", Run: "Differ|Flipped|Alarm"}},
 		},
 		{
 			Name:   "an-unknown-outcome-gets-a-new-key",
