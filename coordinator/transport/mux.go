@@ -14,51 +14,51 @@ import (
 )
 
 const (
-	// sniffTimeout is how long a connection may take to say what it is.
+	// sniffTimeout is how long a connection may take to send its first bytes.
 	sniffTimeout = 3 * time.Second
-	// maxPending bounds the connections that have not said it. When a further
-	// one comes, the oldest is closed: a good one speaks at once, so those that
-	// wait longest are the silent ones.
+	// maxPending bounds the connections that have not sent their first bytes. The
+	// oldest is closed when another one comes: a legitimate peer sends immediately, so
+	// the ones that wait longest are silent.
 	maxPending = 1024
 
 	grpcMagic = "PRI " // the first bytes of HTTP/2, RFC 9113 §3.4
 	magicLen  = len(grpcMagic)
 )
 
-// Mux shares one port between gRPC and Raft. Each connection is told apart by its
-// first four bytes, in a goroutine of its own: silence, half a preface and
-// garbage delay nobody, and are closed.
+// Mux shares one port between gRPC and Raft. The first four bytes of a connection tell
+// its protocol. Each is read in a goroutine of its own: silent connections, incomplete
+// prefaces and garbage delay no other connection, and are closed.
 type Mux struct {
 	base net.Listener
 	log  *slog.Logger
-	grpc *handListener
+	grpc *connListener
 
 	mu      sync.Mutex // guards what follows
 	raft    *Transport // nil: not running
-	pending list.List  // of net.Conn, the oldest in front
+	pending list.List  // of net.Conn, oldest first
 	closed  bool
 
-	conns  sync.WaitGroup // one per connection goroutine
-	refuse atomic.Uint64  // connections closed unserved
+	conns   sync.WaitGroup // one per connection goroutine
+	refused atomic.Uint64  // connections closed without being served
 }
 
-// NewMux wraps base. Nothing is accepted until Run; Run closes base. To take TLS, base
-// is a TLS listener.
+// NewMux returns a Mux of the connections of base. It accepts none until Run, which
+// closes base. To serve TLS, base is a TLS listener.
 func NewMux(base net.Listener, log *slog.Logger) *Mux {
 	m := &Mux{base: base, log: log}
-	m.grpc = newHandListener(base.Addr())
+	m.grpc = newConnListener(base.Addr())
 	return m
 }
 
-// GRPC returns the listener of the connections that speak HTTP/2. To close it is to
-// refuse them; Raft goes on.
+// GRPC returns the listener of the HTTP/2 connections. After it is closed they are
+// refused; Raft continues.
 func (m *Mux) GRPC() net.Listener { return m.grpc }
 
 // Addr returns the address that base listens on.
 func (m *Mux) Addr() net.Addr { return m.base.Addr() }
 
-// Refused returns how many connections were closed unserved.
-func (m *Mux) Refused() uint64 { return m.refuse.Load() }
+// Refused returns how many connections were closed without being served.
+func (m *Mux) Refused() uint64 { return m.refused.Load() }
 
 // Attach gives the connections of Raft and its watches to a transport; nil refuses
 // them.
@@ -68,9 +68,9 @@ func (m *Mux) Attach(t *Transport) {
 	m.raft = t
 }
 
-// Run accepts connections until ctx is done or the listener fails. When it returns,
-// the listeners are closed and all its goroutines have ended; connections
-// that were handed on live on.
+// Run accepts connections until ctx is done or the listener fails. When it returns, the
+// listeners are closed and its goroutines have ended; connections that were passed on
+// stay open.
 func (m *Mux) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, m.close)
 	defer stop()
@@ -84,16 +84,16 @@ func (m *Mux) Run(ctx context.Context) error {
 }
 
 func (m *Mux) accept(ctx context.Context) error {
-	const slowest = time.Second
+	const maxDelay = time.Second
 	var wait time.Duration
 	for {
 		conn, err := m.base.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return err
 		}
-		if err != nil { // such as too many open files: the port must outlive it
-			wait = min(max(2*wait, 5*time.Millisecond), slowest)
-			m.log.WarnContext(ctx, "accepting a connection failed", "err", err, "retry_in", wait)
+		if err != nil { // such as too many open files: the port must survive it
+			wait = min(max(2*wait, 5*time.Millisecond), maxDelay)
+			m.log.WarnContext(ctx, "accepting connection failed", "err", err, "retry_in", wait)
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -102,12 +102,12 @@ func (m *Mux) accept(ctx context.Context) error {
 			continue
 		}
 		wait = 0
-		m.begin(conn)
+		m.start(conn)
 	}
 }
 
-// begin starts the goroutine of one connection.
-func (m *Mux) begin(conn net.Conn) {
+// start starts the goroutine of one connection.
+func (m *Mux) start(conn net.Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -119,7 +119,7 @@ func (m *Mux) begin(conn net.Conn) {
 			m.drop(oldest)
 		}
 	}
-	place := m.pending.PushBack(conn)
+	element := m.pending.PushBack(conn)
 	m.conns.Go(func() {
 		tuneConn(conn)
 		if err := m.dispatch(conn); err != nil {
@@ -128,36 +128,36 @@ func (m *Mux) begin(conn net.Conn) {
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.pending.Remove(place) // nothing if it was the oldest and dropped
+		m.pending.Remove(element) // no effect if it was dropped as the oldest
 	})
 }
 
 func (m *Mux) drop(conn net.Conn) {
-	m.refuse.Add(1)
-	_ = conn.Close() // it is refused: nobody reads what closing says
+	m.refused.Add(1)
+	_ = conn.Close() // it is refused: the error of closing does not matter
 }
 
-// dispatch reads the first bytes and hands the connection on.
+// dispatch reads the first bytes and passes the connection on.
 func (m *Mux) dispatch(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(sniffTimeout)); err != nil {
 		return err
 	}
 	var magic [magicLen]byte
 	if _, err := io.ReadFull(conn, magic[:]); err != nil {
-		return fmt.Errorf("it did not say what it is: %w", err)
+		return fmt.Errorf("reading its first bytes: %w", err)
 	}
 	switch string(magic[:]) {
 	case grpcMagic:
 		if err := conn.SetDeadline(time.Time{}); err != nil {
 			return err
 		}
-		return m.grpc.hand(&replayConn{Conn: conn, prefix: magic[:]})
+		return m.grpc.deliver(&replayConn{Conn: conn, prefix: magic[:]})
 	case prefaceMagic, watchMagic:
 		m.mu.Lock()
 		raft := m.raft
 		m.mu.Unlock()
 		if raft == nil {
-			return errors.New("raft is not running here")
+			return errors.New("raft is not running")
 		}
 		if string(magic[:]) == watchMagic {
 			raft.stream.handleWatch(conn)
@@ -166,11 +166,11 @@ func (m *Mux) dispatch(conn net.Conn) error {
 		}
 		return nil
 	default:
-		return fmt.Errorf("it begins with %q", magic[:])
+		return fmt.Errorf("unknown protocol: it starts with %q", magic[:])
 	}
 }
 
-// close closes the listeners and the connections that were not handed on.
+// close closes the listeners and the connections that were not passed on.
 func (m *Mux) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,7 +187,7 @@ func (m *Mux) close() {
 	}
 }
 
-// replayConn gives back the bytes that were read to tell what it is.
+// replayConn returns the bytes again that were read to tell its protocol.
 type replayConn struct {
 	net.Conn
 	prefix []byte
@@ -203,20 +203,20 @@ func (c *replayConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// handListener is a net.Listener whose connections are handed to it.
-type handListener struct {
+// connListener is a net.Listener of connections that are delivered to it.
+type connListener struct {
 	addr   net.Addr
-	conns  chan net.Conn // unbuffered: whoever hands one over knows that it was taken
+	conns  chan net.Conn // unbuffered: deliver returns when the connection is accepted
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newHandListener(addr net.Addr) *handListener {
-	return &handListener{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+func newConnListener(addr net.Addr) *connListener {
+	return &connListener{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// hand blocks until the connection is accepted; it fails when the listener is closed.
-func (l *handListener) hand(conn net.Conn) error {
+// deliver returns when the connection is accepted; it fails if the listener is closed.
+func (l *connListener) deliver(conn net.Conn) error {
 	select {
 	case <-l.closed:
 		return net.ErrClosed
@@ -231,7 +231,7 @@ func (l *handListener) hand(conn net.Conn) error {
 }
 
 // Accept implements net.Listener.
-func (l *handListener) Accept() (net.Conn, error) {
+func (l *connListener) Accept() (net.Conn, error) {
 	select {
 	case <-l.closed:
 		return nil, net.ErrClosed
@@ -246,10 +246,10 @@ func (l *handListener) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *handListener) Close() error {
+func (l *connListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (l *handListener) Addr() net.Addr { return l.addr }
+func (l *connListener) Addr() net.Addr { return l.addr }

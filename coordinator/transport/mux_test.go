@@ -186,17 +186,17 @@ func TestStringsSurviveTheirEncoding(t *testing.T) {
 	}
 }
 
-func FuzzReadGreeting(f *testing.F) {
+func FuzzReadPreface(f *testing.F) {
 	greeting := func(fields ...string) []byte { return appendStrings([]byte{prefaceVersion}, fields...) }
 	f.Add(greeting("c", "n1", "i1", "n2"))
 	f.Add(greeting("c", "n1"))
 	f.Add([]byte{prefaceVersion, 0xff, 0xff, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := readGreeting(bytes.NewReader(data))
+		p, err := readPreface(bytes.NewReader(data))
 		if err != nil {
 			return
 		}
-		again, err := readGreeting(bytes.NewReader(greeting(p.ClusterID, p.ServerID, p.Instance, p.Target)))
+		again, err := readPreface(bytes.NewReader(greeting(p.ClusterID, p.ServerID, p.Instance, p.Target)))
 		if err != nil || again != p {
 			t.Errorf("%+v became %+v, %v", p, again, err)
 		}

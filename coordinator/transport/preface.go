@@ -9,31 +9,31 @@ import (
 
 // Every Raft connection opens with a preface, before raft sees a byte of it:
 //
-//	dialler  → "DTSK" version(1) length(2) { cluster, server, instance, target }
-//	acceptor → verdict(1)        length(2) { cluster, server, instance, reason }
+//	dialer   → "DTSK" version(1) length(2) { cluster, server, instance, target }
+//	acceptor → status(1)         length(2) { cluster, server, instance, reason }
 //
-// Each string is one length byte and at most 255 bytes, numbers are big-endian. Both
-// sides know after it whom they talk to, and why not.
+// Each string is one length byte and at most 255 bytes; numbers are big-endian.
+// Afterwards both sides know their peer, or why they were refused.
 const (
 	prefaceMagic   = "DTSK"
 	prefaceVersion = 1
 	maxPreface     = 4 * 256 // four strings of at most 255 bytes
 
-	verdictAccepted = 1
-	verdictRefused  = 2
+	statusAccepted = 1
+	statusRefused  = 2
 )
 
-// Preface is what a peer says of itself.
+// Preface is how a server introduces itself.
 type Preface struct {
-	ClusterID string // "" while the peer does not know its cluster
+	ClusterID string // "" while the server does not know its cluster
 	ServerID  string
 	Instance  string
-	Target    string // server id that a dialler means to reach; "" in an answer
+	Target    string // server id that a dialer wants to reach; "" in an answer
 }
 
 var errPreface = errors.New("malformed preface")
 
-// appendStrings writes length(2) and the strings, each cut to 255 bytes.
+// appendStrings appends length(2) and the strings, each truncated to 255 bytes.
 func appendStrings(out []byte, strings ...string) []byte {
 	start := len(out)
 	out = append(out, 0, 0)
@@ -46,7 +46,7 @@ func appendStrings(out []byte, strings ...string) []byte {
 	return out
 }
 
-// readStrings reads what appendStrings wrote of that many strings.
+// readStrings reads as many strings as appendStrings appended.
 func readStrings(r io.Reader, strings ...*string) error {
 	var length [2]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -62,58 +62,58 @@ func readStrings(r io.Reader, strings ...*string) error {
 	}
 	for _, s := range strings {
 		if len(body) == 0 || len(body) < 1+int(body[0]) {
-			return fmt.Errorf("%w: a string is cut short", errPreface)
+			return fmt.Errorf("%w: truncated string", errPreface)
 		}
 		*s, body = string(body[1:1+int(body[0])]), body[1+int(body[0]):]
 	}
 	if len(body) != 0 {
-		return fmt.Errorf("%w: %d bytes too many", errPreface, len(body))
+		return fmt.Errorf("%w: %d extra bytes", errPreface, len(body))
 	}
 	return nil
 }
 
 func (p Preface) check() error {
 	if p.ServerID == "" || p.Instance == "" {
-		return fmt.Errorf("%w: server id or instance is missing", errPreface)
+		return fmt.Errorf("%w: missing server id or instance", errPreface)
 	}
 	return nil
 }
 
-// greet is the dialler's side of a kind of connection, named by its magic: it says
-// who it is and reads who answers. The connection has a deadline.
+// greet is the dialer's side of the preface. The magic is the kind of connection. The
+// connection has a deadline.
 func greet(conn io.ReadWriter, magic string, own Preface, target string) (peer Preface, err error) {
 	hello := append([]byte(magic), prefaceVersion)
 	hello = appendStrings(hello, own.ClusterID, own.ServerID, own.Instance, target)
 	if _, err := conn.Write(hello); err != nil {
 		return peer, fmt.Errorf("writing preface: %w", err)
 	}
-	var verdict [1]byte
-	if _, err := io.ReadFull(conn, verdict[:]); err != nil {
-		return peer, fmt.Errorf("reading verdict: %w", err)
+	var status [1]byte
+	if _, err := io.ReadFull(conn, status[:]); err != nil {
+		return peer, fmt.Errorf("reading the answer to the preface: %w", err)
 	}
 	var reason string
 	err = readStrings(conn, &peer.ClusterID, &peer.ServerID, &peer.Instance, &reason)
 	if err = errors.Join(err, peer.check()); err != nil {
 		return peer, err
 	}
-	switch verdict[0] {
-	case verdictAccepted:
+	switch status[0] {
+	case statusAccepted:
 		return peer, nil
-	case verdictRefused:
-		return peer, &RefusedError{ServerID: own.ServerID, Reason: fmt.Sprintf("%s says: %s", peer.ServerID, reason)}
+	case statusRefused:
+		return peer, &RefusedError{ServerID: own.ServerID, Reason: fmt.Sprintf("by %s: %s", peer.ServerID, reason)}
 	default:
-		return peer, fmt.Errorf("%w: verdict %d", errPreface, verdict[0])
+		return peer, fmt.Errorf("%w: status %d", errPreface, status[0])
 	}
 }
 
-// readGreeting is the acceptor's side, after the magic.
-func readGreeting(r io.Reader) (peer Preface, err error) {
+// readPreface is the acceptor's side, after the magic.
+func readPreface(r io.Reader) (peer Preface, err error) {
 	var version [1]byte
 	if _, err := io.ReadFull(r, version[:]); err != nil {
 		return peer, fmt.Errorf("reading preface: %w", err)
 	}
 	if version[0] != prefaceVersion {
-		return peer, fmt.Errorf("%w: version %d, this program speaks %d", errPreface, version[0], prefaceVersion)
+		return peer, fmt.Errorf("%w: unsupported version %d, want %d", errPreface, version[0], prefaceVersion)
 	}
 	if err := readStrings(r, &peer.ClusterID, &peer.ServerID, &peer.Instance, &peer.Target); err != nil {
 		return peer, err
@@ -121,15 +121,15 @@ func readGreeting(r io.Reader) (peer Preface, err error) {
 	return peer, peer.check()
 }
 
-// answer writes the acceptor's verdict; a nil refusal accepts.
-func answer(w io.Writer, own Preface, refusal error) error {
-	verdict, reason := byte(verdictAccepted), ""
+// reply writes the acceptor's answer; a nil refusal accepts.
+func reply(w io.Writer, own Preface, refusal error) error {
+	status, reason := byte(statusAccepted), ""
 	if refusal != nil {
-		verdict, reason = verdictRefused, refusal.Error()
+		status, reason = statusRefused, refusal.Error()
 	}
-	out := appendStrings([]byte{verdict}, own.ClusterID, own.ServerID, own.Instance, reason)
+	out := appendStrings([]byte{status}, own.ClusterID, own.ServerID, own.Instance, reason)
 	if _, err := w.Write(out); err != nil {
-		return fmt.Errorf("writing verdict: %w", err)
+		return fmt.Errorf("answering preface: %w", err)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func TestAReplicaThatComesBackGetsItsLogAtOnce(t *testing.T) {
 		p, _ := lonely(20*time.Second, 3)
 		began := time.Now()
 		err := p.AppendEntries("n2", "", &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7}, new(raft.AppendEntriesResponse))
-		if took := time.Since(began); err != nil || took < 20*time.Second || took > 20*time.Second+2*lookAgain {
+		if took := time.Since(began); err != nil || took < 20*time.Second || took > 20*time.Second+2*retryInterval {
 			t.Errorf("a peer that was away for 20 s was reached after %v, %v", took, err)
 		}
 	})
@@ -103,8 +103,8 @@ func TestPatienceEnds(t *testing.T) {
 		beat  bool
 		most  time.Duration
 	}{
-		"by itself":               {term: 3, most: holdFor},
-		"with the term":           {term: 2, most: lookAgain},
+		"by itself":               {term: 3, most: retryLimit},
+		"with the term":           {term: 2, most: retryInterval},
 		"when the node is closed": {term: 3, close: true, most: time.Second},
 		"at once for a heartbeat": {term: 3, beat: true, most: 0},
 	} {
@@ -151,12 +151,12 @@ func TestALeaderAtRestRepeatsItselfSeldomAndTellsNewsAtOnce(t *testing.T) {
 		if d := took(same); d != 0 {
 			t.Errorf("news waited for %v", d)
 		}
-		if d := took(same); d != repeat {
-			t.Errorf("what was told already waited for %v, want %v", d, repeat)
+		if d := took(same); d != idleInterval {
+			t.Errorf("what was told already waited for %v, want %v", d, idleInterval)
 		}
-		time.AfterFunc(repeat/4, func() { log.set(8) })
-		if d := took(same); d != repeat/4 {
-			t.Errorf("an entry that is being stored ends the wait after %v, want %v", d, repeat/4)
+		time.AfterFunc(idleInterval/4, func() { log.set(8) })
+		if d := took(same); d != idleInterval/4 {
+			t.Errorf("an entry that is being stored ends the wait after %v, want %v", d, idleInterval/4)
 		}
 		for what, q := range map[string]raft.AppendEntriesRequest{
 			"while there is an entry to come": same,
@@ -203,14 +203,14 @@ func TestARequestThatRestedTakesWhatItWaitedFor(t *testing.T) {
 			log.terms = test.log
 			p.log, p.maxAppend = log, 64
 			rested := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7}
-			p.told["n2"] = newsOf(&rested)
-			time.AfterFunc(repeat/4, func() { log.set(9) })
+			p.peers["n2"] = peerProgress{lastSent: deltaOf(&rested)}
+			time.AfterFunc(idleInterval/4, func() { log.set(9) })
 			began := time.Now()
 			if err := p.AppendEntries("n2", "", &rested, new(raft.AppendEntriesResponse)); err != nil {
 				t.Fatal(err)
 			}
-			if d := time.Since(began); d != repeat/4 {
-				t.Errorf("%s: it rested for %v, want %v", test.what, d, repeat/4)
+			if d := time.Since(began); d != idleInterval/4 {
+				t.Errorf("%s: it rested for %v, want %v", test.what, d, idleInterval/4)
 			}
 			if len(sent) != test.want || len(rested.Entries) != test.want {
 				t.Errorf("%s: %d entries were sent and raft sees %d, want %d", test.what, len(sent), len(rested.Entries), test.want)

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// deadPeer is how long a peer may leave our bytes unacknowledged.
-const deadPeer = 3 * time.Second
+// unackedTimeout is how long a peer may leave sent bytes unacknowledged.
+const unackedTimeout = 3 * time.Second
 
-// keepAlive finds a peer that vanished without a word within about deadPeer also
-// when nothing is being sent.
+// keepAlive detects a vanished peer within about unackedTimeout while nothing is being
+// sent.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3}
 
-// DialTCP opens a connection that finds out soon when its other end has vanished. It
-// is the default of Config.Dial.
+// DialTCP opens a connection that detects a vanished peer soon. It is the default of
+// Config.Dial.
 func DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
@@ -32,6 +32,6 @@ func tuneConn(conn net.Conn) {
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(keepAlive)
-		setUserTimeout(tcp, deadPeer)
+		setUserTimeout(tcp, unackedTimeout)
 	}
 }

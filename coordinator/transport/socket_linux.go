@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout makes the kernel give up a connection whose data nobody has
-// acknowledged for d. It is an improvement only, so an error is ignored.
+// setUserTimeout makes the kernel break a connection whose data is unacknowledged for
+// d. Keepalive works without it, so an error is ignored.
 func setUserTimeout(conn *net.TCPConn, d time.Duration) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

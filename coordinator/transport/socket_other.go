@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// setUserTimeout does nothing here: keepalive alone finds a dead peer.
+// setUserTimeout does nothing here: keepalive alone detects a vanished peer.
 func setUserTimeout(*net.TCPConn, time.Duration) {}

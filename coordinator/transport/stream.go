@@ -15,24 +15,20 @@ import (
 	"github.com/dtask/dtask/internal/loglimit"
 )
 
-// streamLayer gives raft its connections. All of them have passed the preface and
-// the admission of both sides. It keeps count of them, because raft's
-// transport closes only those that lie in its pool, and does not wait for the
-// goroutines of those that it accepted.
+// streamLayer opens and accepts raft's connections. All of them have passed the preface
+// and the admission of both sides. It keeps track of them, because raft's transport
+// closes only those in its pool, and does not wait for the goroutines of those that it
+// accepted.
 type streamLayer struct {
-	advertise raft.ServerAddress
 	admission Admission
 	dial      func(ctx context.Context, address string) (net.Conn, error)
-	// serverAt returns the server that the configuration has under an address.
-	serverAt func(raft.ServerAddress) (id string, ok bool)
-	// answer answers what peers ask on watch connections; it must not block
-	// for longer than askTimeout.
-	answer func(Question) Answer
-	log    *slog.Logger
+	serverAt  func(raft.ServerAddress) (id string, ok bool)
+	answer    func(Question) Answer
+	log       *slog.Logger
 
-	accepted *handListener
-	refused  atomic.Uint64 // peers refused, by either side
-	warned   loglimit.Limiter
+	accepted *connListener
+	refused  atomic.Uint64 // peers refused by either side
+	limiter  loglimit.Limiter
 
 	mu     sync.Mutex // guards what follows
 	conns  map[*trackedConn]struct{}
@@ -43,30 +39,29 @@ type streamLayer struct {
 
 var _ raft.StreamLayer = (*streamLayer)(nil)
 
-// advertised is a net.Addr made of the configured text: raft tells the others to
-// dial what LocalAddr says, which need not be what the listener is bound to.
-type advertised string
+// advertisedAddr is a net.Addr of the configured text: raft tells the other replicas to
+// dial LocalAddr, which may differ from the address that the listener is bound to.
+type advertisedAddr string
 
 // Network implements net.Addr.
-func (advertised) Network() string { return "tcp" }
+func (advertisedAddr) Network() string { return "tcp" }
 
 // String implements net.Addr.
-func (a advertised) String() string { return string(a) }
+func (a advertisedAddr) String() string { return string(a) }
 
 func newStreamLayer(cfg *Config) *streamLayer {
 	return &streamLayer{
-		advertise: raft.ServerAddress(cfg.Advertise),
 		admission: cfg.Admission,
 		dial:      cfg.Dial,
 		serverAt:  cfg.ServerAt,
 		answer:    cfg.Answer,
 		log:       cfg.Logger,
-		accepted:  newHandListener(advertised(cfg.Advertise)),
+		accepted:  newConnListener(advertisedAddr(cfg.Advertise)),
 		conns:     make(map[*trackedConn]struct{}),
 	}
 }
 
-// handle takes a Raft connection from the Mux, whose magic has been read and whose
+// handle serves a Raft connection from the Mux, whose magic has been read and whose
 // deadline is set. It returns when raft has accepted it or it is closed.
 func (s *streamLayer) handle(conn net.Conn) {
 	peer, ok := s.receive(conn)
@@ -77,36 +72,36 @@ func (s *streamLayer) handle(conn net.Conn) {
 	if tracked == nil {
 		return
 	}
-	if err := s.accepted.hand(tracked); err != nil {
+	if err := s.accepted.deliver(tracked); err != nil {
 		_ = tracked.Close()
 	}
 }
 
-// receive is the acceptor's side of the preface and the admission. A connection that
-// does not pass is closed.
+// receive is the acceptor's side of the preface and the admission. It closes a
+// connection that does not pass.
 func (s *streamLayer) receive(conn net.Conn) (peer Preface, ok bool) {
 	defer func() {
 		if !ok {
 			_ = conn.Close()
 		}
 	}()
-	peer, err := readGreeting(conn)
+	peer, err := readPreface(conn)
 	if err != nil {
-		s.refuse("a connection to the raft port is refused", conn.RemoteAddr().String(), err)
+		s.refuse("connection to the raft port refused", conn.RemoteAddr().String(), err)
 		return peer, false
 	}
 	refusal := s.admission.acceptDialer(peer)
 	if refusal != nil {
-		s.refuse("a replica that calls is refused", peer.ServerID, refusal)
+		s.refuse("connection from replica refused", peer.ServerID, refusal)
 	}
-	if err := answer(conn, s.admission.Self(), refusal); err != nil || refusal != nil {
+	if err := reply(conn, s.admission.Self(), refusal); err != nil || refusal != nil {
 		return peer, false
 	}
 	return peer, conn.SetDeadline(time.Time{}) == nil
 }
 
-// Dial implements raft.StreamLayer. The peer must be the server that the
-// configuration has under this address.
+// Dial implements raft.StreamLayer. The peer must be the server that the configuration
+// has under this address.
 func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	target, ok := s.serverAt(address)
 	if !ok {
@@ -120,18 +115,18 @@ func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (n
 	return s.connect(ctx, prefaceMagic, target, string(address))
 }
 
-// connect opens a connection of a kind to a server and passes the admission of both
-// sides. The ctx has a deadline, which binds the connecting only.
+// connect opens a connection to a server and passes the admission of both sides. The
+// magic is its kind. The ctx has a deadline, which bounds the connecting only.
 func (s *streamLayer) connect(ctx context.Context, magic, target, address string) (net.Conn, error) {
 	conn, err := s.dial(ctx, address)
 	if err != nil {
-		return nil, fmt.Errorf("dialling %s: %w", target, err)
+		return nil, fmt.Errorf("dialing %s: %w", target, err)
 	}
 	deadline, _ := ctx.Deadline()
-	if err := s.greet(conn, magic, target, deadline); err != nil {
+	if err := s.introduce(conn, magic, target, deadline); err != nil {
 		_ = conn.Close()
-		s.refuse("a replica cannot be talked to", target, err)
-		return nil, fmt.Errorf("greeting %s: %w", target, err)
+		s.refuse("connection to replica refused", target, err)
+		return nil, fmt.Errorf("connecting to %s: %w", target, err)
 	}
 	tracked := s.track(conn, false, "")
 	if tracked == nil {
@@ -140,26 +135,27 @@ func (s *streamLayer) connect(ctx context.Context, magic, target, address string
 	return tracked, nil
 }
 
-// dialSelf connects raft with itself, without the network: no peer may say that it is
-// this server.
+// dialSelf connects raft with itself, without the network: no peer may claim to be this
+// server.
 func (s *streamLayer) dialSelf() (net.Conn, error) {
 	near, far := net.Pipe()
 	accepted := s.track(far, true, "")
 	if accepted == nil {
 		return nil, errors.Join(net.ErrClosed, near.Close())
 	}
-	if err := s.accepted.hand(accepted); err != nil {
+	if err := s.accepted.deliver(accepted); err != nil {
 		return nil, errors.Join(err, accepted.Close(), near.Close())
 	}
-	dialled := s.track(near, false, "")
-	if dialled == nil {
+	dialed := s.track(near, false, "")
+	if dialed == nil {
 		return nil, net.ErrClosed
 	}
-	return dialled, nil
+	return dialed, nil
 }
 
-// hears says whether a Raft connection that a server opened to this one is up.
-func (s *streamLayer) hears(server string) bool {
+// hasConnectionFrom reports whether a Raft connection that a server opened to this one
+// is up.
+func (s *streamLayer) hasConnectionFrom(server string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for conn := range s.conns {
@@ -170,7 +166,8 @@ func (s *streamLayer) hears(server string) bool {
 	return false
 }
 
-func (s *streamLayer) greet(conn net.Conn, magic, target string, deadline time.Time) error {
+// introduce is the dialer's side of the preface and the admission.
+func (s *streamLayer) introduce(conn net.Conn, magic, target string, deadline time.Time) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
@@ -180,7 +177,7 @@ func (s *streamLayer) greet(conn net.Conn, magic, target string, deadline time.T
 		return err
 	}
 	if peer.ServerID != target {
-		return &RefusedError{ServerID: peer.ServerID, Reason: "it answers in the place of " + target}
+		return &RefusedError{ServerID: peer.ServerID, Reason: "it answers at the address of " + target}
 	}
 	if err := s.admission.accept(own, peer); err != nil {
 		return err
@@ -188,19 +185,19 @@ func (s *streamLayer) greet(conn net.Conn, magic, target string, deadline time.T
 	return conn.SetDeadline(time.Time{})
 }
 
-// refuse counts and, not too often, logs a peer that was refused. A peer that is
-// merely unreachable is raft's to log.
+// refuse counts a peer that was refused, and logs it at a limited rate. Raft logs a
+// peer that is merely unreachable.
 func (s *streamLayer) refuse(msg, peer string, err error) {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return
 	}
 	s.refused.Add(1)
-	if suppressed, ok := s.warned.Allow(msg + peer); ok {
+	if suppressed, ok := s.limiter.Allow(msg + peer); ok {
 		s.log.Warn(msg, "peer", peer, "err", err, "suppressed", suppressed) //nolint:sloglint // msg is one of the constants above
 	}
 }
 
-// track registers conn; it returns nil, with conn closed, when the layer is closed.
+// track registers conn; it returns nil, with conn closed, if the layer is closed.
 // raftPeer is the server that opened it for raft, "" for all other connections.
 func (s *streamLayer) track(conn net.Conn, inbound bool, raftPeer string) *trackedConn {
 	s.mu.Lock()
@@ -220,11 +217,11 @@ func (s *streamLayer) track(conn net.Conn, inbound bool, raftPeer string) *track
 // Accept implements net.Listener.
 func (s *streamLayer) Accept() (net.Conn, error) { return s.accepted.Accept() }
 
-// Addr implements net.Listener: the address that the others dial.
+// Addr implements net.Listener: the address that the other replicas dial.
 func (s *streamLayer) Addr() net.Addr { return s.accepted.Addr() }
 
-// Close implements net.Listener. It breaks all connections, so that nothing of raft
-// waits for a peer any longer.
+// Close implements net.Listener. It breaks all connections, so that no goroutine of
+// raft waits for a peer.
 func (s *streamLayer) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -237,11 +234,7 @@ func (s *streamLayer) Close() error {
 	return s.accepted.Close()
 }
 
-// wait returns when every accepted connection has been closed by whoever serves it:
-// then the goroutines that served them are done.
-func (s *streamLayer) wait() { s.inbound.Wait() }
-
-// trackedConn leaves the layer's books when it is closed.
+// trackedConn is removed from its layer when it is closed.
 type trackedConn struct {
 	net.Conn
 	layer    *streamLayer

@@ -58,9 +58,9 @@ type Config struct {
 	RaftLogger hclog.Logger
 }
 
-// Transport is raft's network. Beside what raft.Transport requires, it retries requests
-// to a peer that returns, holds back requests that carry nothing new, and records what
-// each peer has stored.
+// Transport is raft's network. In addition to what raft.Transport requires, it retries
+// requests to a peer that returns, delays requests that carry nothing new, and records
+// what each peer has stored.
 type Transport struct {
 	*raft.NetworkTransport
 
@@ -68,16 +68,14 @@ type Transport struct {
 	send   func(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error
 	// leads reports whether this replica still leads in a term; nil until raft runs.
 	leads     atomic.Pointer[func(term uint64) bool]
-	log       Log // nil: requests are never held back
+	log       Log // nil: requests are never delayed
 	maxAppend int
 	timeScale timescale.Factor
 	closed    chan struct{} // closed by Close: ends every wait
 	once      sync.Once
 
-	mu     sync.Mutex // guards what follows
-	told   map[raft.ServerID]news
-	claims map[raft.ServerID]claim
-	heard  map[raft.ServerID]time.Time
+	mu    sync.Mutex // guards peers
+	peers map[raft.ServerID]peerProgress
 }
 
 var _ raft.Transport = (*Transport)(nil)
@@ -100,10 +98,10 @@ func New(cfg Config) *Transport {
 	return t
 }
 
-func newTransport(network *raft.NetworkTransport, p timescale.Factor) *Transport {
+func newTransport(network *raft.NetworkTransport, scale timescale.Factor) *Transport {
 	return &Transport{
-		NetworkTransport: network, timeScale: p, send: network.AppendEntries, closed: make(chan struct{}),
-		told: make(map[raft.ServerID]news), claims: make(map[raft.ServerID]claim), heard: make(map[raft.ServerID]time.Time),
+		NetworkTransport: network, timeScale: scale, send: network.AppendEntries,
+		closed: make(chan struct{}), peers: make(map[raft.ServerID]peerProgress),
 	}
 }
 
@@ -119,7 +117,7 @@ func (t *Transport) Close() error {
 
 // Wait returns when every accepted connection is closed by its handler. Raft no longer
 // runs.
-func (t *Transport) Wait() { t.stream.wait() }
+func (t *Transport) Wait() { t.stream.inbound.Wait() }
 
 // Watch opens an idle connection to a server. It breaks when the server's process
 // exits. The ctx bounds the dialing only.
@@ -136,7 +134,7 @@ func (t *Transport) Ask(ctx context.Context, id, address string, q Question) (An
 
 // HasConnectionFrom reports whether a Raft connection that a server opened to this one
 // is up.
-func (t *Transport) HasConnectionFrom(server string) bool { return t.stream.hears(server) }
+func (t *Transport) HasConnectionFrom(server string) bool { return t.stream.hasConnectionFrom(server) }
 
 // Refused returns how many peers were refused, by either side.
 func (t *Transport) Refused() uint64 { return t.stream.refused.Load() }

@@ -77,7 +77,7 @@ func (s *streamLayer) handleWatch(conn net.Conn) {
 	if tracked == nil {
 		return
 	}
-	go func() { // wait waits for it: the connection counts as inbound
+	go func() { // Transport.Wait waits for it: the connection counts as inbound
 		defer func() { _ = tracked.Close() }()
 		for s.serveQuestion(tracked) == nil { //nolint:revive // serving is all it does
 		}

@@ -26,7 +26,7 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "a-request-that-rested-takes-another-leaders-entries",
-			Edits:  []Edit{{"coordinator/transport/retry.go", `t.log.GetLog(index, log) != nil || log.Term != args.Term {`, `t.log.GetLog(index, log) != nil || log.Term > 1<<40 {`}},
+			Edits:  []Edit{{"coordinator/transport/idle.go", `t.log.GetLog(index, log) != nil || log.Term != args.Term {`, `t.log.GetLog(index, log) != nil || log.Term > 1<<40 {`}},
 			Caught: []Checker{idle},
 		},
 		{
