@@ -30,44 +30,11 @@ type WorkerFilter struct {
 // Workers lists the workers that the cluster knows, in the order in which it got to
 // know them, page by page. It ends with the first error.
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*dtaskv1.Worker, error] {
-	const page = 1000
-	return func(yield func(*dtaskv1.Worker, error) bool) {
-		req := &dtaskv1.ListWorkersRequest{Name: f.Name, PageToken: f.After, Stale: f.Stale}
-		for sent := 0; ; {
-			req.Limit = page
-			if left := f.Limit - sent; f.Limit > 0 && left < page {
-				req.Limit = uint32(left) //nolint:gosec // 1 to 999
-			}
-			got, err := c.workerPage(ctx, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, w := range got.GetWorkers() {
-				if !yield(w, nil) {
-					return
-				}
-				if sent++; f.Limit > 0 && sent >= f.Limit {
-					return
-				}
-			}
-			if req.PageToken = got.GetNextPageToken(); req.GetPageToken() == "" {
-				return
-			}
-		}
-	}
-}
-
-func (c *Client) workerPage(ctx context.Context, req *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
-	var got *dtaskv1.ListWorkersResponse
-	err := c.do(ctx, operation{
-		name: "listing workers", limit: c.cfg.TryTimeout, stale: req.GetStale(),
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.admin().ListWorkers(ctx, req)
-			return err
-		},
-	})
-	return got, err
+	req := &dtaskv1.ListWorkersRequest{Name: f.Name, Consistency: consistency(f.Stale)}
+	return list(f.Limit, f.After, func(limit uint32, token string) (*dtaskv1.ListWorkersResponse, error) {
+		req.Limit, req.PageToken = limit, token
+		return call(ctx, c, operation{name: "listing workers"}, dtaskv1.AdminServiceClient.ListWorkers, req)
+	}, (*dtaskv1.ListWorkersResponse).GetWorkers)
 }
 
 // ClusterStatus asks all known coordinators at the same time and returns the
@@ -103,41 +70,25 @@ func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, er
 // under a new id. It gets a vote once it has caught up; voter tells that it has it.
 // An id that was removed is ErrRefused.
 func (c *Client) AddMember(ctx context.Context, id, address string) (voter bool, err error) {
-	err = c.do(ctx, operation{
-		name: "adding the member", limit: changeLimit,
-		run: func(ctx context.Context, t try) error {
-			got, err := t.cluster().AddMember(ctx, &dtaskv1.AddMemberRequest{ServerId: id, Address: address})
-			voter = got.GetVoter()
-			return err
-		},
-	})
-	return voter, err
+	req := &dtaskv1.AddMemberRequest{ServerId: id, Address: address}
+	got, err := call(ctx, c, operation{name: "adding the member", limit: changeLimit}, dtaskv1.ClusterServiceClient.AddMember, req)
+	return got.GetVoter(), err
 }
 
 // RemoveMember removes a coordinator for good; already tells that it was removed
 // before. It is ErrRefused if those that are left and answer would be no majority.
 func (c *Client) RemoveMember(ctx context.Context, id string) (already bool, err error) {
-	err = c.do(ctx, operation{
-		name: "removing the member", limit: changeLimit,
-		run: func(ctx context.Context, t try) error {
-			got, err := t.cluster().RemoveMember(ctx, &dtaskv1.RemoveMemberRequest{ServerId: id})
-			already = got.GetAlreadyRemoved()
-			return err
-		},
-	})
-	return already, err
+	req := &dtaskv1.RemoveMemberRequest{ServerId: id}
+	got, err := call(ctx, c, operation{name: "removing the member", limit: changeLimit}, dtaskv1.ClusterServiceClient.RemoveMember, req)
+	return got.GetAlreadyRemoved(), err
 }
 
 // TransferLeadership hands leadership to a coordinator; an empty id leaves the choice
 // to the leader.
 func (c *Client) TransferLeadership(ctx context.Context, id string) error {
-	return c.do(ctx, operation{
-		name: "handing leadership over", limit: changeLimit,
-		run: func(ctx context.Context, t try) error {
-			_, err := t.cluster().TransferLeadership(ctx, &dtaskv1.TransferLeadershipRequest{ServerId: id})
-			return err
-		},
-	})
+	req := &dtaskv1.TransferLeadershipRequest{ServerId: id}
+	_, err := call(ctx, c, operation{name: "handing leadership over", limit: changeLimit}, dtaskv1.ClusterServiceClient.TransferLeadership, req)
+	return err
 }
 
 // withoutDeadLeader takes back the name of a leader that the same answer calls

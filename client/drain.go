@@ -14,14 +14,7 @@ import (
 // ErrNotFound.
 func (c *Client) DrainWorker(ctx context.Context, name string, deadline time.Duration, reason string) (*dtaskv1.Worker, error) {
 	req := &dtaskv1.DrainWorkerRequest{Name: name, DeadlineMs: deadline.Milliseconds(), Reason: reason}
-	var got *dtaskv1.DrainWorkerResponse
-	err := c.do(ctx, operation{
-		name: "draining worker " + name, limit: c.cfg.TryTimeout,
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.admin().DrainWorker(ctx, req)
-			return err
-		},
-	})
+	got, err := call(ctx, c, operation{name: "draining worker " + name}, dtaskv1.AdminServiceClient.DrainWorker, req)
 	return got.GetWorker(), err
 }
 
@@ -29,13 +22,6 @@ func (c *Client) DrainWorker(ctx context.Context, name string, deadline time.Dur
 // already means that it did not drain. Repeating it is harmless.
 func (c *Client) UndrainWorker(ctx context.Context, name string) (w *dtaskv1.Worker, already bool, err error) {
 	req := &dtaskv1.UndrainWorkerRequest{Name: name}
-	var got *dtaskv1.UndrainWorkerResponse
-	err = c.do(ctx, operation{
-		name: "undraining worker " + name, limit: c.cfg.TryTimeout,
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.admin().UndrainWorker(ctx, req)
-			return err
-		},
-	})
+	got, err := call(ctx, c, operation{name: "undraining worker " + name}, dtaskv1.AdminServiceClient.UndrainWorker, req)
 	return got.GetWorker(), got.GetAlreadyUndrained(), err
 }

@@ -27,18 +27,7 @@ func consistency(stale bool) dtaskv1.Consistency {
 // Job returns a job, or ErrNotFound.
 func (c *Client) Job(ctx context.Context, id string, opts ReadOptions) (*dtaskv1.Job, error) {
 	req := &dtaskv1.GetJobRequest{Id: id, Consistency: consistency(opts.Stale), WithLevels: opts.Levels}
-	var got *dtaskv1.Job
-	err := c.do(ctx, operation{
-		name: "reading job " + id, limit: c.cfg.TryTimeout, stale: opts.Stale,
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.jobs().GetJob(ctx, req)
-			return err
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return got, nil
+	return call(ctx, c, operation{name: "reading job " + id}, dtaskv1.JobServiceClient.GetJob, req)
 }
 
 // JobFilter says which jobs to list; empty fields mean all.
@@ -58,55 +47,23 @@ type JobFilter struct {
 
 // Jobs lists jobs, newest first, page by page. It ends with the first error.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, error] {
-	const page = 1000
-	return func(yield func(*dtaskv1.Job, error) bool) {
-		req := &dtaskv1.ListJobsRequest{
-			States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Consistency: consistency(f.Stale),
-		}
-		if !f.Since.IsZero() {
-			req.SubmittedSince = f.Since.UnixMilli()
-		}
-		if !f.Before.IsZero() {
-			req.SubmittedBefore = f.Before.UnixMilli()
-		}
-		for sent := 0; ; {
-			req.Limit = page
-			if left := f.Limit - sent; f.Limit > 0 && left < page {
-				req.Limit = uint32(left) //nolint:gosec // 1 to 999
-			}
-			got, err := c.listPage(ctx, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if got.GetIncomplete() && f.Incomplete != nil {
-				f.Incomplete()
-			}
-			for _, job := range got.GetJobs() {
-				if !yield(job, nil) {
-					return
-				}
-				if sent++; f.Limit > 0 && sent >= f.Limit {
-					return
-				}
-			}
-			if req.PageToken = got.GetNextPageToken(); req.GetPageToken() == "" {
-				return
-			}
-		}
+	req := &dtaskv1.ListJobsRequest{
+		States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Consistency: consistency(f.Stale),
 	}
-}
-
-func (c *Client) listPage(ctx context.Context, req *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
-	var got *dtaskv1.ListJobsResponse
-	err := c.do(ctx, operation{
-		name: "listing jobs", limit: c.cfg.TryTimeout, stale: req.GetConsistency() == dtaskv1.Consistency_CONSISTENCY_STALE,
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.jobs().ListJobs(ctx, req)
-			return err
-		},
-	})
-	return got, err
+	if !f.Since.IsZero() {
+		req.SubmittedSince = f.Since.UnixMilli()
+	}
+	if !f.Before.IsZero() {
+		req.SubmittedBefore = f.Before.UnixMilli()
+	}
+	return list(f.Limit, "", func(limit uint32, token string) (*dtaskv1.ListJobsResponse, error) {
+		req.Limit, req.PageToken = limit, token
+		got, err := call(ctx, c, operation{name: "listing jobs"}, dtaskv1.JobServiceClient.ListJobs, req)
+		if got.GetIncomplete() && f.Incomplete != nil {
+			f.Incomplete()
+		}
+		return got, err
+	}, (*dtaskv1.ListJobsResponse).GetJobs)
 }
 
 // Cancel ends a job, or one task of it if task is not empty. The reason, at
@@ -129,14 +86,7 @@ func (c *Client) CancelNow(ctx context.Context, job, reason string) (already boo
 }
 
 func (c *Client) cancel(ctx context.Context, name string, req *dtaskv1.CancelRequest) (already bool, err error) {
-	var got *dtaskv1.CancelResponse
-	err = c.do(ctx, operation{
-		name: name, limit: c.cfg.TryTimeout,
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.jobs().Cancel(ctx, req)
-			return err
-		},
-	})
+	got, err := call(ctx, c, operation{name: name}, dtaskv1.JobServiceClient.Cancel, req)
 	return got.GetAlreadyCancelled(), err
 }
 
@@ -144,16 +94,5 @@ func (c *Client) cancel(ctx context.Context, name string, req *dtaskv1.CancelReq
 // ended yet: its state tells.
 func (c *Client) Result(ctx context.Context, id string) (*dtaskv1.GetResultResponse, error) {
 	req := &dtaskv1.GetResultRequest{Job: id}
-	var got *dtaskv1.GetResultResponse
-	err := c.do(ctx, operation{
-		name: "reading the result of job " + id, limit: c.cfg.TryTimeout,
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.jobs().GetResult(ctx, req)
-			return err
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return got, nil
+	return call(ctx, c, operation{name: "reading the result of job " + id}, dtaskv1.JobServiceClient.GetResult, req)
 }

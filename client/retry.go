@@ -17,18 +17,8 @@ const MaxNamed = 10_000
 // completed, depends on one that stays behind, or when there is none to retry.
 func (c *Client) Retry(ctx context.Context, job string, tasks []string) (*dtaskv1.Job, error) {
 	req := &dtaskv1.RetryRequest{Job: job, Tasks: tasks}
-	var got *dtaskv1.RetryResponse
-	err := c.do(ctx, operation{
-		name: "retrying job " + job, limit: c.cfg.TryTimeout,
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.jobs().Retry(ctx, req)
-			return err
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return got.GetJob(), nil
+	got, err := call(ctx, c, operation{name: "retrying job " + job}, dtaskv1.JobServiceClient.Retry, req)
+	return got.GetJob(), err
 }
 
 // LetterFilter says which dead letters to list and what of them; empty fields
@@ -45,46 +35,13 @@ type LetterFilter struct {
 // DeadLetters lists tasks whose retries are used up, those of the newest job
 // first, page by page. It ends with the first error.
 func (c *Client) DeadLetters(ctx context.Context, f LetterFilter) iter.Seq2[*dtaskv1.DeadLetter, error] {
-	const page = 1000
-	return func(yield func(*dtaskv1.DeadLetter, error) bool) {
-		req := &dtaskv1.ListDeadLettersRequest{
-			Job: f.Job, Task: f.Task, Type: f.Type, WithHistory: f.History, Consistency: consistency(f.Stale),
-		}
-		for sent := 0; ; {
-			req.Limit = page
-			if left := f.Limit - sent; f.Limit > 0 && left < page {
-				req.Limit = uint32(left) //nolint:gosec // 1 to 999
-			}
-			got, err := c.letterPage(ctx, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, letter := range got.GetDeadLetters() {
-				if !yield(letter, nil) {
-					return
-				}
-				if sent++; f.Limit > 0 && sent >= f.Limit {
-					return
-				}
-			}
-			if req.PageToken = got.GetNextPageToken(); req.GetPageToken() == "" {
-				return
-			}
-		}
+	req := &dtaskv1.ListDeadLettersRequest{
+		Job: f.Job, Task: f.Task, Type: f.Type, WithHistory: f.History, Consistency: consistency(f.Stale),
 	}
-}
-
-func (c *Client) letterPage(ctx context.Context, req *dtaskv1.ListDeadLettersRequest) (*dtaskv1.ListDeadLettersResponse, error) {
-	var got *dtaskv1.ListDeadLettersResponse
-	err := c.do(ctx, operation{
-		name: "listing dead letters", limit: c.cfg.TryTimeout, stale: req.GetConsistency() == dtaskv1.Consistency_CONSISTENCY_STALE,
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.jobs().ListDeadLetters(ctx, req)
-			return err
-		},
-	})
-	return got, err
+	return list(f.Limit, "", func(limit uint32, token string) (*dtaskv1.ListDeadLettersResponse, error) {
+		req.Limit, req.PageToken = limit, token
+		return call(ctx, c, operation{name: "listing dead letters"}, dtaskv1.JobServiceClient.ListDeadLetters, req)
+	}, (*dtaskv1.ListDeadLettersResponse).GetDeadLetters)
 }
 
 // PurgeDeadLetters takes tasks of a job out of the dead letters, or all that it
@@ -94,13 +51,6 @@ func (c *Client) letterPage(ctx context.Context, req *dtaskv1.ListDeadLettersReq
 // is failed already.
 func (c *Client) PurgeDeadLetters(ctx context.Context, job string, tasks []string) (int, error) {
 	req := &dtaskv1.PurgeDeadLettersRequest{Job: job, Tasks: tasks}
-	var got *dtaskv1.PurgeDeadLettersResponse
-	err := c.do(ctx, operation{
-		name: "purging dead letters of job " + job, limit: c.cfg.TryTimeout,
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.jobs().PurgeDeadLetters(ctx, req)
-			return err
-		},
-	})
+	got, err := call(ctx, c, operation{name: "purging dead letters of job " + job}, dtaskv1.JobServiceClient.PurgeDeadLetters, req)
 	return int(got.GetPurged()), err
 }

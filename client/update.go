@@ -34,14 +34,8 @@ func (c *Client) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (Updated,
 	if req.GetTask() != "" {
 		name = "updating task " + req.GetJob() + "/" + req.GetTask()
 	}
-	var got *dtaskv1.UpdateResponse
-	err := c.do(ctx, operation{
-		name: name, limit: c.cfg.TryTimeout, key: req.GetIdempotencyKey(),
-		run: func(ctx context.Context, t try) (err error) {
-			got, err = t.jobs().Update(ctx, req)
-			return err
-		},
-	})
+	op := operation{name: name, key: req.GetIdempotencyKey()}
+	got, err := call(ctx, c, op, dtaskv1.JobServiceClient.Update, req)
 	if err != nil {
 		return Updated{}, err
 	}

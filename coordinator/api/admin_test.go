@@ -51,18 +51,18 @@ func TestWorkersAreShownAsTheLeaderKnowsThem(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		stale bool
-		first string
-	}{{false, "draining"}, {true, "up"}} {
-		r.leading(!c.stale)
-		got, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{Stale: c.stale})
+		consistency dtaskv1.Consistency
+		first       string
+	}{{linearizable, "draining"}, {stale, "up"}} {
+		r.leading(c.consistency == linearizable)
+		got, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{Consistency: c.consistency})
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := []*dtaskv1.Worker{worker("1", "w1", c.first, 0), worker("2", "w2", "up", 1), worker("3", "w3", "down", 0)}
 		times := protocmp.IgnoreFields(&dtaskv1.Worker{}, "up_since", "down_since")
 		if diff := cmp.Diff(want, got.GetWorkers(), protocmp.Transform(), times); diff != "" {
-			t.Errorf("stale %v: %s", c.stale, diff)
+			t.Errorf("%v: %s", c.consistency, diff)
 		}
 	}
 }

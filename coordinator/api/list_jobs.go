@@ -38,7 +38,7 @@ func (j *jobs) ListJobs(ctx context.Context, r *dtaskv1.ListJobsRequest) (*dtask
 // jobFilter is what ListJobs looks for.
 type jobFilter struct {
 	history.Query
-	ended  bool // finished jobs may match
+	ended bool // finished jobs may match
 }
 
 func newJobFilter(r *dtaskv1.ListJobsRequest) (*jobFilter, error) {

@@ -87,13 +87,8 @@ func (s *Server) admit(ctx context.Context, m method, req any) error {
 	}
 	switch m.access {
 	case accessRead:
-		switch r := req.(type) {
-		case interface{ GetConsistency() dtaskv1.Consistency }:
+		if r, ok := req.(interface{ GetConsistency() dtaskv1.Consistency }); ok {
 			return s.allow(ctx, r.GetConsistency())
-		case interface{ GetStale() bool }:
-			if r.GetStale() {
-				return nil
-			}
 		}
 		return s.Confirm(ctx)
 	case accessLeader:

@@ -45,7 +45,7 @@ func TestEveryMethodHasARow(t *testing.T) {
 func checkRow(t *testing.T, name string, m method, d protoreflect.MethodDescriptor) {
 	t.Helper()
 	has := func(field protoreflect.Name) bool { return d.Input().Fields().ByName(field) != nil }
-	if reads := has("consistency") || has("stale"); reads != (m.access == accessRead) {
+	if reads := has("consistency"); reads != (m.access == accessRead) {
 		t.Errorf("%s: its request has a consistency: %v; its access is %d", name, reads, m.access)
 	}
 	if keyed := m.repeat == repeatKeyed; !d.IsStreamingClient() && !strings.Contains(name, "SubmitMany") && keyed != has("idempotency_key") {

@@ -509,7 +509,7 @@ func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
 // than its limit even if more pages follow.
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Stale         bool                   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
+	Consistency   Consistency            `protobuf:"varint,1,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
 	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                         // 1–1,000; 0 = 100
 	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // next_page_token of the previous response
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`                            // only the worker of this name; empty = all
@@ -547,11 +547,11 @@ func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
 	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *ListWorkersRequest) GetStale() bool {
+func (x *ListWorkersRequest) GetConsistency() Consistency {
 	if x != nil {
-		return x.Stale
+		return x.Consistency
 	}
-	return false
+	return Consistency_CONSISTENCY_UNSPECIFIED
 }
 
 func (x *ListWorkersRequest) GetLimit() uint32 {
@@ -1820,7 +1820,7 @@ var File_dtask_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x16dtask/v1/cluster.proto\x12\bdtask.v1\"\x0f\n" +
+	"\x16dtask/v1/cluster.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"\x0f\n" +
 	"\rStatusRequest\"\xb7\x01\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x12\n" +
@@ -1850,9 +1850,9 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0falready_removed\x18\x01 \x01(\bR\x0ealreadyRemoved\"8\n" +
 	"\x19TransferLeadershipRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\"\x1c\n" +
-	"\x1aTransferLeadershipResponse\"s\n" +
-	"\x12ListWorkersRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x14\n" +
+	"\x1aTransferLeadershipResponse\"\x96\x01\n" +
+	"\x12ListWorkersRequest\x127\n" +
+	"\vconsistency\x18\x01 \x01(\x0e2\x15.dtask.v1.ConsistencyR\vconsistency\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x12\n" +
@@ -2028,45 +2028,47 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*HistoryChunk)(nil),               // 27: dtask.v1.HistoryChunk
 	nil,                                // 28: dtask.v1.Worker.LabelsEntry
 	nil,                                // 29: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                   // 30: dtask.v1.Consistency
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
-	11, // 1: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	28, // 2: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	29, // 3: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
-	11, // 4: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	11, // 5: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	24, // 6: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	27, // 7: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 8: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	18, // 9: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	20, // 10: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	3,  // 11: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	5,  // 12: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	7,  // 13: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	22, // 14: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	9,  // 15: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	12, // 16: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	14, // 17: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	16, // 18: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	25, // 19: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	1,  // 20: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	19, // 21: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	21, // 22: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	4,  // 23: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	6,  // 24: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	8,  // 25: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	23, // 26: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	10, // 27: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	13, // 28: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	15, // 29: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	17, // 30: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	26, // 31: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	20, // [20:32] is the sub-list for method output_type
-	8,  // [8:20] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	30, // 1: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	11, // 2: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
+	28, // 3: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	29, // 4: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	11, // 5: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	11, // 6: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	24, // 7: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	27, // 8: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 9: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	18, // 10: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	20, // 11: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	3,  // 12: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	5,  // 13: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	7,  // 14: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	22, // 15: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	9,  // 16: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	12, // 17: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	14, // 18: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	16, // 19: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	25, // 20: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	1,  // 21: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	19, // 22: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	21, // 23: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	4,  // 24: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	6,  // 25: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	8,  // 26: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	23, // 27: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	10, // 28: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	13, // 29: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	15, // 30: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	17, // 31: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	26, // 32: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	21, // [21:33] is the sub-list for method output_type
+	9,  // [9:21] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -2074,6 +2076,7 @@ func file_dtask_v1_cluster_proto_init() {
 	if File_dtask_v1_cluster_proto != nil {
 		return
 	}
+	file_dtask_v1_common_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -219,6 +219,56 @@ func (JobState) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_common_proto_rawDescGZIP(), []int{2}
 }
 
+// Consistency is how fresh a read must be.
+type Consistency int32
+
+const (
+	Consistency_CONSISTENCY_UNSPECIFIED  Consistency = 0 // = LINEARIZABLE
+	Consistency_CONSISTENCY_LINEARIZABLE Consistency = 1 // includes everything acknowledged before the call
+	Consistency_CONSISTENCY_STALE        Consistency = 2 // the state of the replica that answers
+)
+
+// Enum value maps for Consistency.
+var (
+	Consistency_name = map[int32]string{
+		0: "CONSISTENCY_UNSPECIFIED",
+		1: "CONSISTENCY_LINEARIZABLE",
+		2: "CONSISTENCY_STALE",
+	}
+	Consistency_value = map[string]int32{
+		"CONSISTENCY_UNSPECIFIED":  0,
+		"CONSISTENCY_LINEARIZABLE": 1,
+		"CONSISTENCY_STALE":        2,
+	}
+)
+
+func (x Consistency) Enum() *Consistency {
+	p := new(Consistency)
+	*p = x
+	return p
+}
+
+func (x Consistency) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Consistency) Descriptor() protoreflect.EnumDescriptor {
+	return file_dtask_v1_common_proto_enumTypes[3].Descriptor()
+}
+
+func (Consistency) Type() protoreflect.EnumType {
+	return &file_dtask_v1_common_proto_enumTypes[3]
+}
+
+func (x Consistency) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Consistency.Descriptor instead.
+func (Consistency) EnumDescriptor() ([]byte, []int) {
+	return file_dtask_v1_common_proto_rawDescGZIP(), []int{3}
+}
+
 // ErrorReason says what an error status means for the caller. It is carried in
 // an ErrorDetail of the gRPC status.
 type ErrorReason int32
@@ -278,11 +328,11 @@ func (x ErrorReason) String() string {
 }
 
 func (ErrorReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_common_proto_enumTypes[3].Descriptor()
+	return file_dtask_v1_common_proto_enumTypes[4].Descriptor()
 }
 
 func (ErrorReason) Type() protoreflect.EnumType {
-	return &file_dtask_v1_common_proto_enumTypes[3]
+	return &file_dtask_v1_common_proto_enumTypes[4]
 }
 
 func (x ErrorReason) Number() protoreflect.EnumNumber {
@@ -291,7 +341,7 @@ func (x ErrorReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorReason.Descriptor instead.
 func (ErrorReason) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_common_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_common_proto_rawDescGZIP(), []int{4}
 }
 
 // Fence is carried by every message between worker and coordinator. A worker
@@ -545,7 +595,11 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"\x11JOB_STATE_RUNNING\x10\x02\x12\x17\n" +
 	"\x13JOB_STATE_COMPLETED\x10\x03\x12\x14\n" +
 	"\x10JOB_STATE_FAILED\x10\x04\x12\x17\n" +
-	"\x13JOB_STATE_CANCELLED\x10\x05*\x88\x02\n" +
+	"\x13JOB_STATE_CANCELLED\x10\x05*_\n" +
+	"\vConsistency\x12\x1b\n" +
+	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x15\n" +
+	"\x11CONSISTENCY_STALE\x10\x02*\x88\x02\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_LEADER\x10\x01\x12\x15\n" +
@@ -569,19 +623,20 @@ func file_dtask_v1_common_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_common_proto_rawDescData
 }
 
-var file_dtask_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_dtask_v1_common_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_dtask_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_dtask_v1_common_proto_goTypes = []any{
 	(Priority)(0),       // 0: dtask.v1.Priority
 	(TaskState)(0),      // 1: dtask.v1.TaskState
 	(JobState)(0),       // 2: dtask.v1.JobState
-	(ErrorReason)(0),    // 3: dtask.v1.ErrorReason
-	(*Fence)(nil),       // 4: dtask.v1.Fence
-	(*AttemptRef)(nil),  // 5: dtask.v1.AttemptRef
-	(*ErrorDetail)(nil), // 6: dtask.v1.ErrorDetail
+	(Consistency)(0),    // 3: dtask.v1.Consistency
+	(ErrorReason)(0),    // 4: dtask.v1.ErrorReason
+	(*Fence)(nil),       // 5: dtask.v1.Fence
+	(*AttemptRef)(nil),  // 6: dtask.v1.AttemptRef
+	(*ErrorDetail)(nil), // 7: dtask.v1.ErrorDetail
 }
 var file_dtask_v1_common_proto_depIdxs = []int32{
-	3, // 0: dtask.v1.ErrorDetail.reason:type_name -> dtask.v1.ErrorReason
+	4, // 0: dtask.v1.ErrorDetail.reason:type_name -> dtask.v1.ErrorReason
 	1, // [1:1] is the sub-list for method output_type
 	1, // [1:1] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
@@ -599,7 +654,7 @@ func file_dtask_v1_common_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_common_proto_rawDesc), len(file_dtask_v1_common_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,

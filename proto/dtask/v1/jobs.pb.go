@@ -121,56 +121,6 @@ func (Execution) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{1}
 }
 
-// Consistency says how fresh a read is.
-type Consistency int32
-
-const (
-	Consistency_CONSISTENCY_UNSPECIFIED  Consistency = 0 // = LINEARIZABLE
-	Consistency_CONSISTENCY_LINEARIZABLE Consistency = 1 // includes everything acknowledged before the call
-	Consistency_CONSISTENCY_STALE        Consistency = 2 // this replica's state, with its index and lag
-)
-
-// Enum value maps for Consistency.
-var (
-	Consistency_name = map[int32]string{
-		0: "CONSISTENCY_UNSPECIFIED",
-		1: "CONSISTENCY_LINEARIZABLE",
-		2: "CONSISTENCY_STALE",
-	}
-	Consistency_value = map[string]int32{
-		"CONSISTENCY_UNSPECIFIED":  0,
-		"CONSISTENCY_LINEARIZABLE": 1,
-		"CONSISTENCY_STALE":        2,
-	}
-)
-
-func (x Consistency) Enum() *Consistency {
-	p := new(Consistency)
-	*p = x
-	return p
-}
-
-func (x Consistency) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Consistency) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_jobs_proto_enumTypes[2].Descriptor()
-}
-
-func (Consistency) Type() protoreflect.EnumType {
-	return &file_dtask_v1_jobs_proto_enumTypes[2]
-}
-
-func (x Consistency) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Consistency.Descriptor instead.
-func (Consistency) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
-}
-
 // LogStream selects what to read.
 type LogStream int32
 
@@ -205,11 +155,11 @@ func (x LogStream) String() string {
 }
 
 func (LogStream) Descriptor() protoreflect.EnumDescriptor {
-	return file_dtask_v1_jobs_proto_enumTypes[3].Descriptor()
+	return file_dtask_v1_jobs_proto_enumTypes[2].Descriptor()
 }
 
 func (LogStream) Type() protoreflect.EnumType {
-	return &file_dtask_v1_jobs_proto_enumTypes[3]
+	return &file_dtask_v1_jobs_proto_enumTypes[2]
 }
 
 func (x LogStream) Number() protoreflect.EnumNumber {
@@ -218,7 +168,7 @@ func (x LogStream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LogStream.Descriptor instead.
 func (LogStream) EnumDescriptor() ([]byte, []int) {
-	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{3}
+	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
 }
 
 // JobSpec is a whole job as `spec` makes it from a file: checked, defaults
@@ -4149,11 +4099,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tExecution\x12\x19\n" +
 	"\x15EXECUTION_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17EXECUTION_AT_LEAST_ONCE\x10\x01\x12\x1a\n" +
-	"\x16EXECUTION_AT_MOST_ONCE\x10\x02*_\n" +
-	"\vConsistency\x12\x1b\n" +
-	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
-	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x15\n" +
-	"\x11CONSISTENCY_STALE\x10\x02*U\n" +
+	"\x16EXECUTION_AT_MOST_ONCE\x10\x02*U\n" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
@@ -4188,162 +4134,162 @@ func file_dtask_v1_jobs_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_jobs_proto_rawDescData
 }
 
-var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_dtask_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_dtask_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_dtask_v1_jobs_proto_goTypes = []any{
 	(OnFailure)(0),                   // 0: dtask.v1.OnFailure
 	(Execution)(0),                   // 1: dtask.v1.Execution
-	(Consistency)(0),                 // 2: dtask.v1.Consistency
-	(LogStream)(0),                   // 3: dtask.v1.LogStream
-	(*JobSpec)(nil),                  // 4: dtask.v1.JobSpec
-	(*JobHeader)(nil),                // 5: dtask.v1.JobHeader
-	(*TaskPolicy)(nil),               // 6: dtask.v1.TaskPolicy
-	(*RetryPolicy)(nil),              // 7: dtask.v1.RetryPolicy
-	(*TaskSpec)(nil),                 // 8: dtask.v1.TaskSpec
-	(*ArraySpec)(nil),                // 9: dtask.v1.ArraySpec
-	(*ArrayRange)(nil),               // 10: dtask.v1.ArrayRange
-	(*TaskBody)(nil),                 // 11: dtask.v1.TaskBody
-	(*SubmitRequest)(nil),            // 12: dtask.v1.SubmitRequest
-	(*TaskColumns)(nil),              // 13: dtask.v1.TaskColumns
-	(*SubmitResponse)(nil),           // 14: dtask.v1.SubmitResponse
-	(*SubmitManyRequest)(nil),        // 15: dtask.v1.SubmitManyRequest
-	(*SubmitManyResponse)(nil),       // 16: dtask.v1.SubmitManyResponse
-	(*SubmitAnswer)(nil),             // 17: dtask.v1.SubmitAnswer
-	(*Freshness)(nil),                // 18: dtask.v1.Freshness
-	(*Job)(nil),                      // 19: dtask.v1.Job
-	(*ArrayStatus)(nil),              // 20: dtask.v1.ArrayStatus
-	(*GetJobRequest)(nil),            // 21: dtask.v1.GetJobRequest
-	(*ListJobsRequest)(nil),          // 22: dtask.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 23: dtask.v1.ListJobsResponse
-	(*Task)(nil),                     // 24: dtask.v1.Task
-	(*ListTasksRequest)(nil),         // 25: dtask.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 26: dtask.v1.ListTasksResponse
-	(*WatchJobRequest)(nil),          // 27: dtask.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),         // 28: dtask.v1.WatchJobResponse
-	(*WaitJobsRequest)(nil),          // 29: dtask.v1.WaitJobsRequest
-	(*WaitJobsResponse)(nil),         // 30: dtask.v1.WaitJobsResponse
-	(*CancelRequest)(nil),            // 31: dtask.v1.CancelRequest
-	(*CancelResponse)(nil),           // 32: dtask.v1.CancelResponse
-	(*UpdateRequest)(nil),            // 33: dtask.v1.UpdateRequest
-	(*UpdateResponse)(nil),           // 34: dtask.v1.UpdateResponse
-	(*RetryRequest)(nil),             // 35: dtask.v1.RetryRequest
-	(*RetryResponse)(nil),            // 36: dtask.v1.RetryResponse
-	(*AttemptRecord)(nil),            // 37: dtask.v1.AttemptRecord
-	(*DeadLetter)(nil),               // 38: dtask.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),   // 39: dtask.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),  // 40: dtask.v1.ListDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),  // 41: dtask.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil), // 42: dtask.v1.PurgeDeadLettersResponse
-	(*GetResultRequest)(nil),         // 43: dtask.v1.GetResultRequest
-	(*TaskResult)(nil),               // 44: dtask.v1.TaskResult
-	(*GetResultResponse)(nil),        // 45: dtask.v1.GetResultResponse
-	(*LogsRequest)(nil),              // 46: dtask.v1.LogsRequest
-	(*LogsResponse)(nil),             // 47: dtask.v1.LogsResponse
-	nil,                              // 48: dtask.v1.JobHeader.EnvEntry
-	nil,                              // 49: dtask.v1.JobHeader.LabelsEntry
-	nil,                              // 50: dtask.v1.TaskPolicy.EnvEntry
-	nil,                              // 51: dtask.v1.TaskPolicy.ResourcesEntry
-	nil,                              // 52: dtask.v1.TaskPolicy.RequireEntry
-	nil,                              // 53: dtask.v1.Job.LabelsEntry
-	nil,                              // 54: dtask.v1.Job.TasksByStateEntry
-	nil,                              // 55: dtask.v1.ArrayStatus.TasksByStateEntry
-	nil,                              // 56: dtask.v1.ListJobsRequest.LabelsEntry
-	(Priority)(0),                    // 57: dtask.v1.Priority
-	(*ErrorDetail)(nil),              // 58: dtask.v1.ErrorDetail
-	(JobState)(0),                    // 59: dtask.v1.JobState
+	(LogStream)(0),                   // 2: dtask.v1.LogStream
+	(*JobSpec)(nil),                  // 3: dtask.v1.JobSpec
+	(*JobHeader)(nil),                // 4: dtask.v1.JobHeader
+	(*TaskPolicy)(nil),               // 5: dtask.v1.TaskPolicy
+	(*RetryPolicy)(nil),              // 6: dtask.v1.RetryPolicy
+	(*TaskSpec)(nil),                 // 7: dtask.v1.TaskSpec
+	(*ArraySpec)(nil),                // 8: dtask.v1.ArraySpec
+	(*ArrayRange)(nil),               // 9: dtask.v1.ArrayRange
+	(*TaskBody)(nil),                 // 10: dtask.v1.TaskBody
+	(*SubmitRequest)(nil),            // 11: dtask.v1.SubmitRequest
+	(*TaskColumns)(nil),              // 12: dtask.v1.TaskColumns
+	(*SubmitResponse)(nil),           // 13: dtask.v1.SubmitResponse
+	(*SubmitManyRequest)(nil),        // 14: dtask.v1.SubmitManyRequest
+	(*SubmitManyResponse)(nil),       // 15: dtask.v1.SubmitManyResponse
+	(*SubmitAnswer)(nil),             // 16: dtask.v1.SubmitAnswer
+	(*Freshness)(nil),                // 17: dtask.v1.Freshness
+	(*Job)(nil),                      // 18: dtask.v1.Job
+	(*ArrayStatus)(nil),              // 19: dtask.v1.ArrayStatus
+	(*GetJobRequest)(nil),            // 20: dtask.v1.GetJobRequest
+	(*ListJobsRequest)(nil),          // 21: dtask.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 22: dtask.v1.ListJobsResponse
+	(*Task)(nil),                     // 23: dtask.v1.Task
+	(*ListTasksRequest)(nil),         // 24: dtask.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 25: dtask.v1.ListTasksResponse
+	(*WatchJobRequest)(nil),          // 26: dtask.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),         // 27: dtask.v1.WatchJobResponse
+	(*WaitJobsRequest)(nil),          // 28: dtask.v1.WaitJobsRequest
+	(*WaitJobsResponse)(nil),         // 29: dtask.v1.WaitJobsResponse
+	(*CancelRequest)(nil),            // 30: dtask.v1.CancelRequest
+	(*CancelResponse)(nil),           // 31: dtask.v1.CancelResponse
+	(*UpdateRequest)(nil),            // 32: dtask.v1.UpdateRequest
+	(*UpdateResponse)(nil),           // 33: dtask.v1.UpdateResponse
+	(*RetryRequest)(nil),             // 34: dtask.v1.RetryRequest
+	(*RetryResponse)(nil),            // 35: dtask.v1.RetryResponse
+	(*AttemptRecord)(nil),            // 36: dtask.v1.AttemptRecord
+	(*DeadLetter)(nil),               // 37: dtask.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),   // 38: dtask.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),  // 39: dtask.v1.ListDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),  // 40: dtask.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil), // 41: dtask.v1.PurgeDeadLettersResponse
+	(*GetResultRequest)(nil),         // 42: dtask.v1.GetResultRequest
+	(*TaskResult)(nil),               // 43: dtask.v1.TaskResult
+	(*GetResultResponse)(nil),        // 44: dtask.v1.GetResultResponse
+	(*LogsRequest)(nil),              // 45: dtask.v1.LogsRequest
+	(*LogsResponse)(nil),             // 46: dtask.v1.LogsResponse
+	nil,                              // 47: dtask.v1.JobHeader.EnvEntry
+	nil,                              // 48: dtask.v1.JobHeader.LabelsEntry
+	nil,                              // 49: dtask.v1.TaskPolicy.EnvEntry
+	nil,                              // 50: dtask.v1.TaskPolicy.ResourcesEntry
+	nil,                              // 51: dtask.v1.TaskPolicy.RequireEntry
+	nil,                              // 52: dtask.v1.Job.LabelsEntry
+	nil,                              // 53: dtask.v1.Job.TasksByStateEntry
+	nil,                              // 54: dtask.v1.ArrayStatus.TasksByStateEntry
+	nil,                              // 55: dtask.v1.ListJobsRequest.LabelsEntry
+	(Priority)(0),                    // 56: dtask.v1.Priority
+	(*ErrorDetail)(nil),              // 57: dtask.v1.ErrorDetail
+	(JobState)(0),                    // 58: dtask.v1.JobState
+	(Consistency)(0),                 // 59: dtask.v1.Consistency
 	(TaskState)(0),                   // 60: dtask.v1.TaskState
 }
 var file_dtask_v1_jobs_proto_depIdxs = []int32{
-	5,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
-	8,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
-	57, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
-	48, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
-	49, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
+	4,  // 0: dtask.v1.JobSpec.header:type_name -> dtask.v1.JobHeader
+	7,  // 1: dtask.v1.JobSpec.tasks:type_name -> dtask.v1.TaskSpec
+	56, // 2: dtask.v1.JobHeader.priority:type_name -> dtask.v1.Priority
+	47, // 3: dtask.v1.JobHeader.env:type_name -> dtask.v1.JobHeader.EnvEntry
+	48, // 4: dtask.v1.JobHeader.labels:type_name -> dtask.v1.JobHeader.LabelsEntry
 	0,  // 5: dtask.v1.JobHeader.on_failure:type_name -> dtask.v1.OnFailure
-	6,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
-	57, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
-	50, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
-	7,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
+	5,  // 6: dtask.v1.JobHeader.policies:type_name -> dtask.v1.TaskPolicy
+	56, // 7: dtask.v1.TaskPolicy.priority:type_name -> dtask.v1.Priority
+	49, // 8: dtask.v1.TaskPolicy.env:type_name -> dtask.v1.TaskPolicy.EnvEntry
+	6,  // 9: dtask.v1.TaskPolicy.retry:type_name -> dtask.v1.RetryPolicy
 	1,  // 10: dtask.v1.TaskPolicy.execution:type_name -> dtask.v1.Execution
-	51, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
-	52, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
-	11, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
-	9,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
-	10, // 15: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
-	5,  // 16: dtask.v1.SubmitRequest.header:type_name -> dtask.v1.JobHeader
-	8,  // 17: dtask.v1.SubmitRequest.tasks:type_name -> dtask.v1.TaskSpec
-	13, // 18: dtask.v1.SubmitRequest.columns:type_name -> dtask.v1.TaskColumns
-	12, // 19: dtask.v1.SubmitManyRequest.jobs:type_name -> dtask.v1.SubmitRequest
-	17, // 20: dtask.v1.SubmitManyResponse.answers:type_name -> dtask.v1.SubmitAnswer
-	14, // 21: dtask.v1.SubmitAnswer.stored:type_name -> dtask.v1.SubmitResponse
-	58, // 22: dtask.v1.SubmitAnswer.detail:type_name -> dtask.v1.ErrorDetail
-	57, // 23: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
-	59, // 24: dtask.v1.Job.state:type_name -> dtask.v1.JobState
-	53, // 25: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
-	54, // 26: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
-	18, // 27: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
-	59, // 28: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
-	20, // 29: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
-	55, // 30: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
-	2,  // 31: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
-	59, // 32: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
-	56, // 33: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
-	2,  // 34: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 35: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
-	18, // 36: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	50, // 11: dtask.v1.TaskPolicy.resources:type_name -> dtask.v1.TaskPolicy.ResourcesEntry
+	51, // 12: dtask.v1.TaskPolicy.require:type_name -> dtask.v1.TaskPolicy.RequireEntry
+	10, // 13: dtask.v1.TaskSpec.body:type_name -> dtask.v1.TaskBody
+	8,  // 14: dtask.v1.TaskSpec.array:type_name -> dtask.v1.ArraySpec
+	9,  // 15: dtask.v1.ArraySpec.ranges:type_name -> dtask.v1.ArrayRange
+	4,  // 16: dtask.v1.SubmitRequest.header:type_name -> dtask.v1.JobHeader
+	7,  // 17: dtask.v1.SubmitRequest.tasks:type_name -> dtask.v1.TaskSpec
+	12, // 18: dtask.v1.SubmitRequest.columns:type_name -> dtask.v1.TaskColumns
+	11, // 19: dtask.v1.SubmitManyRequest.jobs:type_name -> dtask.v1.SubmitRequest
+	16, // 20: dtask.v1.SubmitManyResponse.answers:type_name -> dtask.v1.SubmitAnswer
+	13, // 21: dtask.v1.SubmitAnswer.stored:type_name -> dtask.v1.SubmitResponse
+	57, // 22: dtask.v1.SubmitAnswer.detail:type_name -> dtask.v1.ErrorDetail
+	56, // 23: dtask.v1.Job.priority:type_name -> dtask.v1.Priority
+	58, // 24: dtask.v1.Job.state:type_name -> dtask.v1.JobState
+	52, // 25: dtask.v1.Job.labels:type_name -> dtask.v1.Job.LabelsEntry
+	53, // 26: dtask.v1.Job.tasks_by_state:type_name -> dtask.v1.Job.TasksByStateEntry
+	17, // 27: dtask.v1.Job.freshness:type_name -> dtask.v1.Freshness
+	58, // 28: dtask.v1.Job.outcome:type_name -> dtask.v1.JobState
+	19, // 29: dtask.v1.Job.arrays:type_name -> dtask.v1.ArrayStatus
+	54, // 30: dtask.v1.ArrayStatus.tasks_by_state:type_name -> dtask.v1.ArrayStatus.TasksByStateEntry
+	59, // 31: dtask.v1.GetJobRequest.consistency:type_name -> dtask.v1.Consistency
+	58, // 32: dtask.v1.ListJobsRequest.states:type_name -> dtask.v1.JobState
+	55, // 33: dtask.v1.ListJobsRequest.labels:type_name -> dtask.v1.ListJobsRequest.LabelsEntry
+	59, // 34: dtask.v1.ListJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 35: dtask.v1.ListJobsResponse.jobs:type_name -> dtask.v1.Job
+	17, // 36: dtask.v1.ListJobsResponse.freshness:type_name -> dtask.v1.Freshness
 	60, // 37: dtask.v1.Task.state:type_name -> dtask.v1.TaskState
-	37, // 38: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 39: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
+	36, // 38: dtask.v1.Task.history:type_name -> dtask.v1.AttemptRecord
+	59, // 39: dtask.v1.ListTasksRequest.consistency:type_name -> dtask.v1.Consistency
 	60, // 40: dtask.v1.ListTasksRequest.states:type_name -> dtask.v1.TaskState
-	24, // 41: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
-	18, // 42: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
-	2,  // 43: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 44: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
-	24, // 45: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
-	2,  // 46: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
-	19, // 47: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
-	18, // 48: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
-	57, // 49: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
-	19, // 50: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
-	19, // 51: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
-	37, // 52: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
-	2,  // 53: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
-	38, // 54: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
-	18, // 55: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
-	2,  // 56: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
+	23, // 41: dtask.v1.ListTasksResponse.tasks:type_name -> dtask.v1.Task
+	17, // 42: dtask.v1.ListTasksResponse.freshness:type_name -> dtask.v1.Freshness
+	59, // 43: dtask.v1.WatchJobRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 44: dtask.v1.WatchJobResponse.job:type_name -> dtask.v1.Job
+	23, // 45: dtask.v1.WatchJobResponse.tasks:type_name -> dtask.v1.Task
+	59, // 46: dtask.v1.WaitJobsRequest.consistency:type_name -> dtask.v1.Consistency
+	18, // 47: dtask.v1.WaitJobsResponse.finished:type_name -> dtask.v1.Job
+	17, // 48: dtask.v1.WaitJobsResponse.freshness:type_name -> dtask.v1.Freshness
+	56, // 49: dtask.v1.UpdateRequest.priority:type_name -> dtask.v1.Priority
+	18, // 50: dtask.v1.UpdateResponse.job:type_name -> dtask.v1.Job
+	18, // 51: dtask.v1.RetryResponse.job:type_name -> dtask.v1.Job
+	36, // 52: dtask.v1.DeadLetter.history:type_name -> dtask.v1.AttemptRecord
+	59, // 53: dtask.v1.ListDeadLettersRequest.consistency:type_name -> dtask.v1.Consistency
+	37, // 54: dtask.v1.ListDeadLettersResponse.dead_letters:type_name -> dtask.v1.DeadLetter
+	17, // 55: dtask.v1.ListDeadLettersResponse.freshness:type_name -> dtask.v1.Freshness
+	59, // 56: dtask.v1.GetResultRequest.consistency:type_name -> dtask.v1.Consistency
 	60, // 57: dtask.v1.TaskResult.state:type_name -> dtask.v1.TaskState
-	19, // 58: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
-	44, // 59: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
-	3,  // 60: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
-	3,  // 61: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
-	12, // 62: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
-	15, // 63: dtask.v1.JobService.SubmitMany:input_type -> dtask.v1.SubmitManyRequest
-	21, // 64: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
-	22, // 65: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
-	25, // 66: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
-	27, // 67: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
-	29, // 68: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
-	31, // 69: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
-	33, // 70: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
-	43, // 71: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
-	35, // 72: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
-	39, // 73: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
-	41, // 74: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
-	46, // 75: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
-	14, // 76: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
-	16, // 77: dtask.v1.JobService.SubmitMany:output_type -> dtask.v1.SubmitManyResponse
-	19, // 78: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
-	23, // 79: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
-	26, // 80: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
-	28, // 81: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
-	30, // 82: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
-	32, // 83: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
-	34, // 84: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
-	45, // 85: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
-	36, // 86: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
-	40, // 87: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
-	42, // 88: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
-	47, // 89: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
+	18, // 58: dtask.v1.GetResultResponse.job:type_name -> dtask.v1.Job
+	43, // 59: dtask.v1.GetResultResponse.results:type_name -> dtask.v1.TaskResult
+	2,  // 60: dtask.v1.LogsRequest.stream:type_name -> dtask.v1.LogStream
+	2,  // 61: dtask.v1.LogsResponse.stream:type_name -> dtask.v1.LogStream
+	11, // 62: dtask.v1.JobService.Submit:input_type -> dtask.v1.SubmitRequest
+	14, // 63: dtask.v1.JobService.SubmitMany:input_type -> dtask.v1.SubmitManyRequest
+	20, // 64: dtask.v1.JobService.GetJob:input_type -> dtask.v1.GetJobRequest
+	21, // 65: dtask.v1.JobService.ListJobs:input_type -> dtask.v1.ListJobsRequest
+	24, // 66: dtask.v1.JobService.ListTasks:input_type -> dtask.v1.ListTasksRequest
+	26, // 67: dtask.v1.JobService.WatchJob:input_type -> dtask.v1.WatchJobRequest
+	28, // 68: dtask.v1.JobService.WaitJobs:input_type -> dtask.v1.WaitJobsRequest
+	30, // 69: dtask.v1.JobService.Cancel:input_type -> dtask.v1.CancelRequest
+	32, // 70: dtask.v1.JobService.Update:input_type -> dtask.v1.UpdateRequest
+	42, // 71: dtask.v1.JobService.GetResult:input_type -> dtask.v1.GetResultRequest
+	34, // 72: dtask.v1.JobService.Retry:input_type -> dtask.v1.RetryRequest
+	38, // 73: dtask.v1.JobService.ListDeadLetters:input_type -> dtask.v1.ListDeadLettersRequest
+	40, // 74: dtask.v1.JobService.PurgeDeadLetters:input_type -> dtask.v1.PurgeDeadLettersRequest
+	45, // 75: dtask.v1.JobService.Logs:input_type -> dtask.v1.LogsRequest
+	13, // 76: dtask.v1.JobService.Submit:output_type -> dtask.v1.SubmitResponse
+	15, // 77: dtask.v1.JobService.SubmitMany:output_type -> dtask.v1.SubmitManyResponse
+	18, // 78: dtask.v1.JobService.GetJob:output_type -> dtask.v1.Job
+	22, // 79: dtask.v1.JobService.ListJobs:output_type -> dtask.v1.ListJobsResponse
+	25, // 80: dtask.v1.JobService.ListTasks:output_type -> dtask.v1.ListTasksResponse
+	27, // 81: dtask.v1.JobService.WatchJob:output_type -> dtask.v1.WatchJobResponse
+	29, // 82: dtask.v1.JobService.WaitJobs:output_type -> dtask.v1.WaitJobsResponse
+	31, // 83: dtask.v1.JobService.Cancel:output_type -> dtask.v1.CancelResponse
+	33, // 84: dtask.v1.JobService.Update:output_type -> dtask.v1.UpdateResponse
+	44, // 85: dtask.v1.JobService.GetResult:output_type -> dtask.v1.GetResultResponse
+	35, // 86: dtask.v1.JobService.Retry:output_type -> dtask.v1.RetryResponse
+	39, // 87: dtask.v1.JobService.ListDeadLetters:output_type -> dtask.v1.ListDeadLettersResponse
+	41, // 88: dtask.v1.JobService.PurgeDeadLetters:output_type -> dtask.v1.PurgeDeadLettersResponse
+	46, // 89: dtask.v1.JobService.Logs:output_type -> dtask.v1.LogsResponse
 	76, // [76:90] is the sub-list for method output_type
 	62, // [62:76] is the sub-list for method input_type
 	62, // [62:62] is the sub-list for extension type_name
@@ -4363,7 +4309,7 @@ func file_dtask_v1_jobs_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_jobs_proto_rawDesc), len(file_dtask_v1_jobs_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      3,
 			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
