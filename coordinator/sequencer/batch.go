@@ -7,21 +7,38 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// batch is one entry in the making, with all that follows once it is committed.
+// batcher starts the batches of a term.
+type batcher struct {
+	cfg    *Config
+	origin time.Time // of monoTime
+	count  uint64
+}
+
+// next starts a batch on the view.
+func (m *batcher) next(view *fsm.State) *batch {
+	now := time.Now()
+	m.count++
+	b := &batch{cfg: m.cfg, number: m.count, view: view, now: now, at: monoTime(now.Sub(m.origin)), index: make(map[Session]int)}
+	b.entry = fsm.NewEntryBuilder(view, m.cfg.WallClock().UnixMilli(), &b.fx)
+	return b
+}
+
+// batch is one entry under construction, and everything that follows its commit.
 type batch struct {
-	s      *Sequencer
-	number uint64 // of the batches of the term, from 1
-	draft  *fsm.EntryBuilder
+	cfg    *Config
+	number uint64     // within the term, from 1
+	view   *fsm.State // with all operations of the batch applied
+	entry  *fsm.EntryBuilder
 	fx     fsm.Effects
-	now    time.Time // monotonic, when the batch was begun
-	at     moment    // the same
+	now    time.Time // start of the batch, by the monotonic clock
+	at     monoTime  // the same
 
 	out   []addressed     // to workers, in order of first use
-	index map[Session]int // where in out
+	index map[Session]int // position in out
 	after []func(index uint64, err error)
-	ready []time.Time // since when sampled assignments had been ready
+	ready []time.Time // when the sampled assignments became ready
 
-	noticed bool // whoever tells notices is woken after commit
+	notifies bool // NotificationsCommitted is called after the commit
 }
 
 type addressed struct {
@@ -29,20 +46,17 @@ type addressed struct {
 	m  WorkerMessage
 }
 
-func (s *Sequencer) newBatch() *batch {
-	now := time.Now()
-	s.batches++
-	b := &batch{s: s, number: s.batches, now: now, at: s.moment(now), index: make(map[Session]int)}
-	b.draft = fsm.NewEntryBuilder(s.view, s.cfg.WallClock().UnixMilli(), &b.fx)
-	return b
+// full reports whether the entry takes no more operations.
+func (b *batch) full() bool {
+	return b.entry.Size() >= b.cfg.EntryBytes || b.entry.Items() >= b.cfg.EntryOps
 }
 
-// room reports whether the entry takes more.
-func (b *batch) room() bool {
-	return b.draft.Size() < b.s.cfg.EntryBytes && b.draft.Items() < b.s.cfg.EntryOps
+// monotonic returns when the wall clock will show wallMS, by the monotonic clock.
+func (b *batch) monotonic(wallMS int64) time.Time {
+	return b.now.Add(time.UnixMilli(wallMS).Sub(b.cfg.WallClock()))
 }
 
-// to gives the message that goes to a session after commit.
+// to returns the message that goes to a session after the commit.
 func (b *batch) to(to Session) *WorkerMessage {
 	i, ok := b.index[to]
 	if !ok {
@@ -53,25 +67,16 @@ func (b *batch) to(to Session) *WorkerMessage {
 	return &b.out[i].m
 }
 
-// then registers what follows the commit, or its failure. There is an entry to
-// be committed even if nothing was changed: "it is cancelled already" and "there
-// is no such job" bind as much as "done", and a leader that was deposed without
-// knowing it cannot say them.
-func (b *batch) then(f func(index uint64, err error)) {
-	b.draft.KeepEmpty()
-	b.after = append(b.after, f)
-}
-
-// toWorker is to for the session of a worker that is given one thing after the other.
+// toWorker is to for a worker that gets many things, without a look-up for each.
 func (b *batch) toWorker(w *worker) *WorkerMessage {
-	if w.batch != b.number || b.out[w.place].to != w.session {
+	if w.batch != b.number || b.out[w.message].to != w.session {
 		b.to(w.session)
-		w.batch, w.place = b.number, b.index[w.session]
+		w.batch, w.message = b.number, b.index[w.session]
 	}
-	return &b.out[w.place].m
+	return &b.out[w.message].m
 }
 
-// stop tells a session to end an attempt.
+// stop tells a session, if there is one, to end an attempt.
 func (b *batch) stop(to Session, a fsm.AttemptRef, why dtaskv1.StopReason) {
 	if to != nil {
 		m := b.to(to)
@@ -79,12 +84,17 @@ func (b *batch) stop(to Session, a fsm.AttemptRef, why dtaskv1.StopReason) {
 	}
 }
 
-// empty reports whether nothing at all would follow.
-func (b *batch) empty() bool { return len(b.out) == 0 }
+// then registers what follows the commit or its failure. The entry is proposed even if it
+// has no operations: "already cancelled" and "job not found" bind as much as "done", and a
+// deposed leader that doesn't know it yet must not answer them.
+func (b *batch) then(f func(index uint64, err error)) {
+	b.entry.KeepEmpty()
+	b.after = append(b.after, f)
+}
 
-// deliver lets out what waited for the commit. Those that send to workers are woken last: of the
-// goroutines that one has woken the last is the first to run, and tasks begin before anybody learns that
-// his job is stored.
+// deliver sends everything that waited for the commit. It flushes the sessions last: of
+// the goroutines that one goroutine wakes, the last runs first, and tasks should start
+// before their submitters read the answer.
 func (b *batch) deliver(index uint64) {
 	for _, a := range b.out {
 		a.to.Send(a.m)
@@ -97,11 +107,11 @@ func (b *batch) deliver(index uint64) {
 	}
 	now := time.Now()
 	for _, since := range b.ready {
-		b.s.cfg.Totals.Wait.Observe(now.Sub(since))
+		b.cfg.Totals.Wait.Observe(now.Sub(since))
 	}
 }
 
-// fail tells those who wait that the entry's fate is err.
+// fail reports err to everything that waited for the commit.
 func (b *batch) fail(err error) {
 	for _, f := range b.after {
 		f(0, err)

@@ -1,7 +1,6 @@
 package sequencer
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -205,6 +204,3 @@ func (c *Config) Validate() error {
 	check(c.LivenessTimeout > 0 && c.Lease >= c.LivenessTimeout, "LivenessTimeout must be positive and Lease not below it")
 	return errors.Join(errs...)
 }
-
-// cause returns why ctx ended.
-func cause(ctx context.Context) error { return context.Cause(ctx) }

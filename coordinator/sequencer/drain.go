@@ -6,123 +6,56 @@ import (
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/scheduler"
 )
 
-// Drain keeps the worker of a name from being given anything new, whether it is
-// up or not, until Undrain. What it runs when deadline has passed, by the wall
-// clock and whoever leads then, is ended and handed back without burning a
-// retry. Once it returns nothing new reaches the worker. Draining again replaces
-// deadline and reason. Errors: *RejectedError with NoSuchWorker, *BusyError,
-// ErrTermEnded, ErrOutcomeUnknown.
+// Drain stops assigning work to the named worker until Undrain, whether it is up or not.
+// Attempts that still run when deadline has passed, by the wall clock and under any leader,
+// are stopped and requeued without counting as a retry. After Drain returns, no new
+// assignment reaches the worker. A second Drain replaces deadline and reason. Errors:
+// *RejectedError with WorkerNotFound, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Drain(ctx context.Context, name string, deadline time.Duration, reason string) error {
-	_, err := s.askDrain(ctx, &drainRequest{name: name, drain: true, deadline: deadline, reason: reason})
+	_, err := s.setDrain(ctx, name, func(id fsm.WorkerID, nowMS int64) fsm.Op {
+		return &fsm.DrainWorker{ID: id, Until: nowMS + deadline.Milliseconds(), Reason: reason}
+	})
 	return err
 }
 
-// Undrain lets the worker of a name work again; already means that it did not
-// drain. Errors as for Drain.
+// Undrain lets the named worker work again; already means that it was not draining. Errors
+// as for Drain.
 func (s *Sequencer) Undrain(ctx context.Context, name string) (already bool, err error) {
-	return s.askDrain(ctx, &drainRequest{name: name})
+	return s.setDrain(ctx, name, func(id fsm.WorkerID, _ int64) fsm.Op { return &fsm.UndrainWorker{ID: id} })
 }
 
-func (s *Sequencer) askDrain(ctx context.Context, q *drainRequest) (already bool, err error) {
-	q.answer = make(chan requestResult, 1)
-	if err := s.inbox.put(classWorker, q); err != nil {
-		return false, err
-	}
-	select {
-	case r := <-q.answer:
-		return r.already, r.err
-	case <-ctx.Done():
-		return false, cause(ctx)
-	}
-}
-
-type drainRequest struct {
-	name     string
-	drain    bool
-	deadline time.Duration
-	reason   string
-	answer   chan requestResult // size 1: the asker may have gone
-}
-
-func (q *drainRequest) refuse(err error) { q.answer <- requestResult{err: err} }
-
-func (q *drainRequest) run(s *Sequencer, b *batch) bool {
-	var result requestResult
-	if known := s.view.WorkerByName(q.name); known == nil {
-		result.err = &RejectedError{Reason: fsm.WorkerNotFound}
-	} else {
-		var op fsm.Op = &fsm.UndrainWorker{ID: known.ID}
-		if q.drain {
-			op = &fsm.DrainWorker{ID: known.ID, Until: b.draft.NowMS() + q.deadline.Milliseconds(), Reason: q.reason}
+func (s *Sequencer) setDrain(ctx context.Context, name string, op func(id fsm.WorkerID, nowMS int64) fsm.Op) (already bool, err error) {
+	return do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
+		known := b.view.WorkerByName(name)
+		if known == nil {
+			return false, &RejectedError{Reason: fsm.WorkerNotFound}
 		}
-		r := b.draft.Do(op)
+		r := b.entry.Do(op(known.ID, b.entry.NowMS()))
 		if r == fsm.Accepted {
-			s.drainChanged(b, known.ID)
+			s.workers.drainChanged(b, known.ID)
 		}
-		result.already = r == fsm.AlreadyEnded
-		if r != fsm.Accepted && !result.already {
-			result.err = &RejectedError{Reason: r}
-		}
-	}
-	b.then(func(_ uint64, err error) {
-		if err != nil {
-			result = requestResult{err: err}
-		}
-		q.answer <- result
+		return settled(r, r == fsm.AlreadyEnded)
 	})
-	return true
 }
 
-// drainChanged heeds a new order to drain, or its end.
-func (s *Sequencer) drainChanged(b *batch, id fsm.WorkerID) {
-	known, w := s.view.Worker(id), s.workers[id]
-	s.cfg.Logger.Info("worker drains by order", "worker", known.Name, "worker_id", uint32(id),
+// drainChanged applies a change of a worker's drain to its soft state.
+func (t *workerTable) drainChanged(b *batch, id fsm.WorkerID) {
+	known, w := b.view.Worker(id), t.byID[id]
+	t.cfg.Logger.Info("worker drain changed by operator", "worker", known.Name, "worker_id", uint32(id),
 		"draining", known.Drains(), "until_ms", known.DrainUntil, "reason", known.DrainReason)
 	if w == nil {
 		return
 	}
-	s.sched.SetAccepting(scheduler.WorkerID(id), s.accepting(w))
+	t.updateAccepting(b.view, w)
 	if w.session != nil {
 		b.to(w.session).Drain = &dtaskv1.DrainOrder{Draining: known.Drains()}
 	}
 }
 
-// accepting reports whether a worker may be given anything.
-func (s *Sequencer) accepting(w *worker) bool {
-	known := s.view.Worker(w.id)
-	return w.session != nil && !w.draining && known != nil && !known.Drains()
-}
-
-// drainedBy reports whether the deadline of a worker's drain has passed.
-func (s *Sequencer) drainedBy(b *batch, id fsm.WorkerID) bool {
-	known := s.view.Worker(id)
-	return known != nil && known.Drains() && b.draft.NowMS() >= known.DrainUntil
-}
-
-// sweepDrained asks for the end of an attempt on a worker that is to be empty,
-// and ends it from here when the worker lets the time for that pass. An
-// at-most-once attempt that has begun then is lost, when its lease has ended.
-func (s *Sequencer) sweepDrained(b *batch, w *worker, a fsm.AttemptRef) {
-	x := w.held.find(a)
-	if x.drained == 0 {
-		x.drained = b.at
-		b.stop(w.session, a, dtaskv1.StopReason_STOP_REASON_DRAINED)
-		return
-	}
-	limit := s.policy(a.TaskRef).killGrace + s.cfg.TimeoutSlack
-	if t, _ := s.view.Task(a.TaskRef); t.StartLogged {
-		limit = max(limit, s.cfg.Lease)
-	}
-	if b.at.since(x.drained) <= limit {
-		return
-	}
-	s.stopHeld(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
-	s.cfg.Totals.Requeues.Add(1)
-	item := fsm.HeldAttempt{AttemptRef: a, Worker: w.id}
-	if b.draft.Requeue(item, false) == fsm.WrongState {
-		b.draft.Lose(item)
-	}
+// drainExpired reports whether the deadline of a worker's drain has passed.
+func drainExpired(b *batch, id fsm.WorkerID) bool {
+	known := b.view.Worker(id)
+	return known != nil && known.Drains() && b.entry.NowMS() >= known.DrainUntil
 }

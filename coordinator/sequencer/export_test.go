@@ -16,49 +16,51 @@ import (
 // Audit compares the soft state, kept up step by step, with what a new term
 // would make of the same view, and gives all differences.
 func (s *Sequencer) Audit(ctx context.Context) error {
-	a := &audit{done: make(chan error, 1)}
-	if err := s.inbox.put(classWorker, a); err != nil {
-		return nil //nolint:nilerr // the term is over: nothing to compare
+	q := &query{done: make(chan error, 1), f: func(b *batch) error {
+		s.absorb(b)
+		cfg := s.cfg
+		cfg.Machine = fsm.NewMachine(cfg.Codec)
+		r, err := New(cfg)
+		if err != nil {
+			return err
+		}
+		r.view = s.view.Fork()
+		r.rebuild(r.batches.next(r.view))
+		return errors.Join(s.differsReady(r), s.differsTimers(r), s.differsHeld(r), s.differsCapacity(), s.differsMemory(r))
+	}}
+	if err := s.inbox.put(classWorker, q); err != nil {
+		return nil //nolint:nilerr // the term has ended: nothing to compare
 	}
 	select {
-	case err := <-a.done:
+	case err := <-q.done:
 		return err
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-type audit struct{ done chan error }
-
-func (a *audit) refuse(error) { a.done <- nil }
-
-func (a *audit) run(s *Sequencer, b *batch) bool {
-	s.absorb(b)
-	cfg := s.cfg
-	cfg.Machine = fsm.NewMachine(cfg.Codec)
-	r, err := New(cfg)
-	if err == nil {
-		r.view = s.view.Fork()
-		r.rebuild(r.newBatch())
-		err = errors.Join(s.differsReady(r), s.differsTimers(r), s.differsHeld(r), s.differsCapacity(), s.differsMemory(r))
-	}
-	a.done <- err
-	return true
+// query reads the soft state. It doesn't cause an entry.
+type query struct {
+	f    func(b *batch) error
+	done chan error // size 1: the caller may have left
 }
+
+func (q *query) refuse(error)      { q.done <- nil }
+func (q *query) run(b *batch) bool { q.done <- q.f(b); return true }
 
 func (s *Sequencer) readySet() map[scheduler.TaskRef]int {
 	set := make(map[scheduler.TaskRef]int)
-	for _, t := range s.reuses {
+	for _, t := range s.dispatch.results.pending {
 		if _, ready := s.view.Ready(t); ready {
 			set[scheduler.TaskRef{Job: uint64(t.Job), Index: t.Index}]++
 		}
 	}
-	for t := range s.cleanUps {
+	for t := range s.dispatch.cleanups.until {
 		if _, ready := s.view.Ready(t); ready {
 			set[scheduler.TaskRef{Job: uint64(t.Job), Index: t.Index}]++
 		}
 	}
-	s.sched.Sweep(func(t scheduler.TaskRef) bool {
+	s.dispatch.sched.Sweep(func(t scheduler.TaskRef) bool {
 		if _, ready := s.view.Ready(fsm.TaskRef{Job: fsm.JobID(t.Job), Index: t.Index}); ready {
 			set[t]++
 		}
@@ -104,8 +106,8 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 		near := func(at time.Time) bool { return at.Sub(t.at).Abs() <= time.Millisecond }
 		switch {
 		case t.kind == timerUpload: // for those of earlier terms
-		case t.kind == timerQueue && slices.Contains(s.reuses, t.task):
-		case t.kind == timerQueue && !s.cleanUps[t.task].IsZero(): // its time begins later
+		case t.kind == timerQueue && slices.Contains(s.dispatch.results.pending, t.task):
+		case t.kind == timerQueue && s.dispatch.cleanups.holds(t.task): // its time begins later
 		case !ok:
 			errs = append(errs, fmt.Errorf("no timer of kind %d for %v", t.kind, t.task))
 		case (t.kind == timerDue || t.kind == timerDeadline) && !slices.ContainsFunc(list, near):
@@ -118,16 +120,16 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 func (s *Sequencer) differsHeld(r *Sequencer) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if len(s.workers) != len(r.workers) {
-		bad("%d workers, rebuilt %d", len(s.workers), len(r.workers))
+	if len(s.workers.byID) != len(r.workers.byID) {
+		bad("%d workers, rebuilt %d", len(s.workers.byID), len(r.workers.byID))
 	}
-	for id, w := range s.workers {
-		again := r.workers[id]
+	for id, w := range s.workers.byID {
+		again := r.workers.byID[id]
 		if again == nil {
 			bad("worker %d is not up in the view", id)
 			continue
 		}
-		if known := s.view.Worker(id); known.Drains() && s.sched.Accepting(scheduler.WorkerID(id)) {
+		if known := s.view.Worker(id); known.Drains() && s.dispatch.sched.Accepting(scheduler.WorkerID(id)) {
 			bad("worker %d drains and may be given tasks", id)
 		}
 		for _, x := range w.held.list {
@@ -137,18 +139,18 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 		}
 		for _, a := range again.held.sorted() {
 			known := w.held.find(a) != nil
-			if _, orphaned := s.orphans[a]; !known && !orphaned {
+			if _, orphaned := s.workers.leases.byRef[a]; !known && !orphaned {
 				bad("worker %d: %v is live and nobody holds it", id, a)
 			}
 		}
 	}
-	for a, o := range s.orphans {
+	for a, o := range s.workers.leases.byRef {
 		if !s.view.Live(fsm.HeldAttempt{AttemptRef: a, Worker: o.worker}) {
 			bad("orphan %v is not live", a)
 		}
 	}
-	for a := range r.orphans {
-		if _, ok := s.orphans[a]; !ok {
+	for a := range r.workers.leases.byRef {
+		if _, ok := s.workers.leases.byRef[a]; !ok {
 			bad("%v is live on a worker that is down and waits for no lease", a)
 		}
 	}
@@ -159,28 +161,28 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 // takes it again. No class is without an attempt meanwhile: that would be its end.
 func (s *Sequencer) differsCapacity() error {
 	var errs []error
-	for id, w := range s.workers {
+	for id, w := range s.workers.byID {
 		classes := map[scheduler.ClassID]bool{0: true}
-		for _, j := range s.jobs {
-			for _, p := range j.policies {
+		for _, j := range s.dispatch.policies.jobs {
+			for _, p := range j.list {
 				classes[p.class] = true
 			}
 		}
 		for _, x := range w.held.list {
 			classes[x.class] = true
-			s.sched.Reserve(x.class)
-			if !s.sched.Release(scheduler.WorkerID(id), x.class) {
+			s.dispatch.sched.Reserve(x.class)
+			if !s.dispatch.sched.Release(scheduler.WorkerID(id), x.class) {
 				errs = append(errs, fmt.Errorf("worker %d: the slot of %v is free", id, x.AttemptRef))
 			}
 		}
 		for c := range classes {
-			if s.sched.Release(scheduler.WorkerID(id), c) {
+			if s.dispatch.sched.Release(scheduler.WorkerID(id), c) {
 				errs = append(errs, fmt.Errorf("worker %d: a slot of class %d is taken by nobody", id, c))
 			}
 		}
 		for _, x := range w.held.list {
-			s.sched.Occupy(scheduler.WorkerID(id), x.class)
-			s.sched.Unreserve(x.class)
+			s.dispatch.sched.Occupy(scheduler.WorkerID(id), x.class)
+			s.dispatch.sched.Unreserve(x.class)
 		}
 	}
 	return errors.Join(errs...)
@@ -189,22 +191,22 @@ func (s *Sequencer) differsCapacity() error {
 func (s *Sequencer) differsMemory(r *Sequencer) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if s.tasks != r.tasks || s.ended.tasks() != r.ended.tasks() || s.ended.jobs() != r.ended.jobs() {
-		bad("%d tasks, %d of %d jobs ended; rebuilt %d, %d of %d", s.tasks, s.ended.tasks(), s.ended.jobs(), r.tasks, r.ended.tasks(), r.ended.jobs())
+	if s.retention.tasks != r.retention.tasks || s.retention.endedTasks() != r.retention.endedTasks() || s.retention.endedJobs() != r.retention.endedJobs() {
+		bad("%d tasks, %d of %d jobs ended; rebuilt %d, %d of %d", s.retention.tasks, s.retention.endedTasks(), s.retention.endedJobs(), r.retention.tasks, r.retention.endedTasks(), r.retention.endedJobs())
 	}
-	for id := range s.jobs {
+	for id := range s.dispatch.policies.jobs {
 		if job, ok := s.view.Job(id); !ok || job.State.Terminal() {
 			bad("policies of job %d, which has ended, are kept", id)
 		}
 	}
-	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
-	for id, tasks := range s.watch.m {
+	s.workers.running.mu.Lock()
+	defer s.workers.running.mu.Unlock()
+	for id, tasks := range s.workers.running.m {
 		for i, o := range tasks {
 			a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id, Index: i}, Attempt: o.Attempt}
 			t, _ := s.view.Task(a.TaskRef)
 			_, held := s.heldBy(t.Worker, a)
-			if _, orphaned := s.orphans[a]; !held && !orphaned {
+			if _, orphaned := s.workers.leases.byRef[a]; !held && !orphaned {
 				bad("%v is observed and nobody holds it", a)
 			}
 		}
@@ -213,7 +215,7 @@ func (s *Sequencer) differsMemory(r *Sequencer) error {
 }
 
 func (s *Sequencer) heldBy(id fsm.WorkerID, a fsm.AttemptRef) (held, bool) {
-	w := s.workers[id]
+	w := s.workers.byID[id]
 	if w == nil {
 		return held{}, false
 	}
@@ -223,12 +225,23 @@ func (s *Sequencer) heldBy(id fsm.WorkerID, a fsm.AttemptRef) (held, bool) {
 	return held{}, false
 }
 
-// Waiting is how many entries the scheduler keeps, valid or not.
+// Waiting returns how many entries the scheduler holds, valid or not.
 func (s *Sequencer) Waiting(ctx context.Context) int {
 	n := -1
-	_ = s.ask(ctx, func() { n = s.sched.Len() })
-	return n
+	q := &query{done: make(chan error, 1), f: func(*batch) error { n = s.dispatch.sched.Len(); return nil }}
+	if s.inbox.put(classWorker, q) != nil {
+		return -1
+	}
+	select {
+	case <-q.done:
+		return n
+	case <-ctx.Done():
+		return -1
+	}
 }
+
+// Stats returns the counters of the process.
+func (s *Sequencer) Stats() Stats { return s.cfg.Totals.Stats() }
 
 // nowhere is a log that nobody reads.
 type nowhere struct{}

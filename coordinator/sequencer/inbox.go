@@ -6,55 +6,54 @@ import (
 	"time"
 )
 
-// class orders what waits in the inbox: what frees capacity goes before what
-// needs it.
+// class orders the items of the inbox: those that free capacity come before those that
+// need it.
 type class int
 
 const (
 	classReport class = iota // outcomes from workers
-	classWorker              // workers come and go; questions
+	classWorker              // sessions, drains, membership, queries
 	classCancel
 	classSubmit
 	classCount
 )
 
-// item is something that waits for the sequencer.
+// item is a request that waits for the sequencer.
 type item interface {
-	// run does as much of the item as the batch has room for, and reports
-	// whether it is done. Called by the sequencer's goroutine only.
-	run(s *Sequencer, b *batch) (done bool)
-	// refuse ends the item, of which nothing was proposed.
+	// run executes as much of the item as the batch has capacity for, and reports whether
+	// the item is finished. Only the sequencer's goroutine calls it.
+	run(b *batch) (done bool)
+	// refuse ends an item of which nothing was proposed.
 	refuse(err error)
 }
 
-// inbox is the bounded queue between everybody and the sequencer. Safe for
-// concurrent use; take is for the sequencer alone.
+// inbox is the bounded queue in front of the sequencer. Safe for concurrent use; only the
+// sequencer's goroutine calls take.
 type inbox struct {
 	mu     sync.Mutex
 	queues [classCount][]item
 	limits [classCount]int
-	err    error         // set once the term is over
-	wake   chan struct{} // size 1: a token says that something has come
-	room   chan struct{} // closed and replaced when a class that was full was taken
+	err    error         // set when the term has ended
+	wake   chan struct{} // size 1: a token means that items may have arrived
+	freed  chan struct{} // closed and replaced when a full class was taken
 }
 
 func newInbox(reports, others int) *inbox {
 	return &inbox{
 		limits: [classCount]int{classReport: reports, classWorker: others, classCancel: others, classSubmit: others},
 		wake:   make(chan struct{}, 1),
-		room:   make(chan struct{}),
+		freed:  make(chan struct{}),
 	}
 }
 
-// put adds an item, or refuses it: ErrTermEnded, or a *BusyError if its class is
-// full.
+// put adds an item. It returns ErrTermEnded, or a *BusyError if the class is full.
 func (b *inbox) put(c class, it item) error {
 	_, err := b.putAll(c, []item{it})
 	return err
 }
 
-// putAll adds items, as many as there is room for, and gives their number and why
-// the others were refused.
+// putAll adds as many items as the class has capacity for. It returns their number, and
+// why the others were refused.
 func (b *inbox) putAll(c class, items []item) (taken int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +62,7 @@ func (b *inbox) putAll(c class, items []item) (taken int, err error) {
 	}
 	taken = min(len(items), b.limits[c]-len(b.queues[c]))
 	if taken < len(items) {
-		err = &BusyError{What: "too many requests wait", Limit: LimitInbox, RetryAfter: 100 * time.Millisecond}
+		err = &BusyError{What: "too many waiting requests", Limit: LimitInbox, RetryAfter: 100 * time.Millisecond}
 	}
 	if taken > 0 {
 		b.queues[c] = append(b.queues[c], items[:taken]...)
@@ -72,8 +71,8 @@ func (b *inbox) putAll(c class, items []item) (taken int, err error) {
 	return taken, err
 }
 
-// putWait adds an item as soon as there is room: for what holds its stream up
-// rather than gets lost.
+// putWait adds an item as soon as the class has capacity. Callers use it for items that
+// may hold up their stream but must not be refused.
 func (b *inbox) putWait(ctx context.Context, c class, it item) error {
 	for {
 		b.mu.Lock()
@@ -86,12 +85,12 @@ func (b *inbox) putWait(ctx context.Context, c class, it item) error {
 			b.mu.Unlock()
 			return err
 		}
-		room := b.room
+		freed := b.freed
 		b.mu.Unlock()
 		select {
-		case <-room:
+		case <-freed:
 		case <-ctx.Done():
-			return cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -99,24 +98,24 @@ func (b *inbox) putWait(ctx context.Context, c class, it item) error {
 func (b *inbox) signal() {
 	select {
 	case b.wake <- struct{}{}:
-	default: // a token is there already
+	default: // the token is there
 	}
 }
 
-// take removes all that waits in a class.
+// take removes and returns all items of a class.
 func (b *inbox) take(c class) []item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := b.queues[c]
 	b.queues[c] = nil
 	if len(q) >= b.limits[c] {
-		close(b.room)
-		b.room = make(chan struct{})
+		close(b.freed)
+		b.freed = make(chan struct{})
 	}
 	return q
 }
 
-// close refuses all that waits and all that comes.
+// close refuses all items, waiting and future.
 func (b *inbox) close(err error) {
 	b.mu.Lock()
 	b.err = err
@@ -125,54 +124,53 @@ func (b *inbox) close(err error) {
 		all = append(all, b.queues[c]...)
 		b.queues[c] = nil
 	}
-	close(b.room)
-	b.room = make(chan struct{})
+	close(b.freed)
+	b.freed = make(chan struct{})
 	b.mu.Unlock()
 	for _, it := range all {
 		it.refuse(err)
 	}
 }
 
-// backlog is what the sequencer has taken and not finished, by class.
+// backlog is what the sequencer has taken from the inbox and not finished, by class.
 type backlog [classCount][]item
 
-// run works off one class as far as the batch has room. More is taken only once
-// nothing is left: what waits in the inbox counts against its bound, and what
-// was taken does not.
-func (l *backlog) run(s *Sequencer, b *batch, c class) {
-	l.work(s, b, c)
+// run executes the items of one class as far as the batch has capacity. It takes more from
+// the inbox only after its own items are finished: items in the inbox count towards its
+// bound, and items in the backlog don't.
+func (l *backlog) run(in *inbox, b *batch, c class) {
+	l.execute(b, c)
 	if len(l[c]) == 0 {
-		l[c] = s.inbox.take(c)
-		l.work(s, b, c)
+		l[c] = in.take(c)
+		l.execute(b, c)
 	}
 }
 
-func (l *backlog) work(s *Sequencer, b *batch, c class) {
+func (l *backlog) execute(b *batch, c class) {
 	done := 0
 	for _, it := range l[c] {
-		if !b.room() || !it.run(s, b) {
+		if b.full() || !it.run(b) {
 			break
 		}
 		done++
 	}
-	if done == len(l[c]) {
+	l[c] = l[c][done:]
+	if len(l[c]) == 0 {
 		l[c] = nil
-	} else {
-		l[c] = l[c][done:]
 	}
 }
 
-// waits reports whether anything is left over.
-func (l *backlog) waits() bool {
+// empty reports whether nothing is left over.
+func (l *backlog) empty() bool {
 	for _, q := range l {
 		if len(q) > 0 {
-			return true
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-// refuse ends all that is left over.
+// refuse refuses all items that are left over.
 func (l *backlog) refuse(err error) {
 	for c, q := range l {
 		for _, it := range q {

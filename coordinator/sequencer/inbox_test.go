@@ -9,7 +9,7 @@ import (
 // counted is an item that notes how often it ran, and needs some runs.
 type counted struct{ left int }
 
-func (x *counted) run(*Sequencer, *batch) bool { x.left--; return x.left <= 0 }
+func (x *counted) run(*batch) bool { x.left--; return x.left <= 0 }
 func (x *counted) refuse(error)                {}
 
 func TestWhoWaitsForRoomInAnyClassIsWoken(t *testing.T) {
@@ -48,7 +48,7 @@ func TestTheBacklogDoesNotGrowWhileItIsWorkedOff(t *testing.T) {
 	}
 	refused := false
 	for range 3 * s.cfg.InboxOthers {
-		s.left.run(s, s.newBatch(), classSubmit)
+		s.backlog.run(s.inbox, s.batches.next(s.view), classSubmit)
 		var busy *BusyError
 		if err := s.inbox.put(classSubmit, &counted{left: 1}); errors.As(err, &busy) {
 			refused = true
@@ -56,7 +56,7 @@ func TestTheBacklogDoesNotGrowWhileItIsWorkedOff(t *testing.T) {
 		}
 	}
 	if !refused {
-		t.Errorf("%d submissions wait behind one, and no more are refused: the bound is %d", len(s.left[classSubmit]), s.cfg.InboxOthers)
+		t.Errorf("%d submissions wait behind one, and no more are refused: the bound is %d", len(s.backlog[classSubmit]), s.cfg.InboxOthers)
 	}
 }
 
@@ -65,10 +65,10 @@ func TestWhatComesDuringABacklogIsNotForgotten(t *testing.T) {
 	s := testSequencer(t)
 	late := &counted{left: 1}
 	_ = s.inbox.put(classSubmit, &counted{left: 2})
-	s.left.run(s, s.newBatch(), classSubmit)
+	s.backlog.run(s.inbox, s.batches.next(s.view), classSubmit)
 	_ = s.inbox.put(classSubmit, late)
-	s.left.run(s, s.newBatch(), classSubmit)
-	if late.left != 0 && !s.left.waits() {
+	s.backlog.run(s.inbox, s.batches.next(s.view), classSubmit)
+	if late.left != 0 && s.backlog.empty() {
 		t.Error("an item lies in the inbox, its signal may be gone, and nobody would look")
 	}
 }

@@ -3,64 +3,44 @@ package sequencer
 import (
 	"log/slog"
 	"strings"
-
-	"github.com/dtask/dtask/fsm"
 )
 
-// namesTold is how many workers a line of the log names.
-const namesTold = 5
+// maxLoggedNames is how many workers a log line names.
+const maxLoggedNames = 5
 
-// departures are the workers that one sweep gave up. Thousands may go at once, with
-// a rack or a network: the log gets a line for all of them.
-type departures struct {
-	left, silent departed
+// workerLosses are the workers that one sweep marked down. A rack or a network may take
+// thousands down at once: the log gets one line for all of them.
+type workerLosses struct {
+	left, timedOut lossGroup
 }
 
-// departed are some workers that went in the same way.
-type departed struct {
-	count, held int
-	names       []string // of the first few
+// lossGroup are workers that were marked down for the same reason.
+type lossGroup struct {
+	count, attempts int
+	names           []string // the first few
 }
 
-func (d *departed) add(w *worker) {
-	d.count++
-	d.held += w.held.len()
-	if len(d.names) < namesTold {
-		d.names = append(d.names, w.name)
+func (g *lossGroup) add(w *worker) {
+	g.count++
+	g.attempts += w.held.len()
+	if len(g.names) < maxLoggedNames {
+		g.names = append(g.names, w.name)
 	}
 }
 
-// tell writes the lines.
-func (d *departures) tell(logger *slog.Logger) {
-	if x := &d.left; x.count > 0 {
-		logger.Info("workers left", "count", x.count, "workers", x.list())
+func (l *workerLosses) log(logger *slog.Logger) {
+	if g := &l.left; g.count > 0 {
+		logger.Info("workers left", "count", g.count, "workers", g.list())
 	}
-	if x := &d.silent; x.count > 0 {
-		logger.Warn("workers lost", "reason", "silent", "count", x.count, "workers", x.list(), "held", x.held)
+	if g := &l.timedOut; g.count > 0 {
+		logger.Warn("workers marked down", "reason", "liveness timeout", "count", g.count, "workers", g.list(), "attempts", g.attempts)
 	}
 }
 
-func (d *departed) list() string {
-	list := strings.Join(d.names, ", ")
-	if d.count > len(d.names) {
+func (g *lossGroup) list() string {
+	list := strings.Join(g.names, ", ")
+	if g.count > len(g.names) {
 		list += ", …"
 	}
 	return list
-}
-
-// lost gives up a worker that was silent for too long, or that left.
-func (s *Sequencer) lost(b *batch, w *worker, gone *departures) {
-	why := "silent"
-	if w.draining && w.held.len() == 0 {
-		why = "left"
-		gone.left.add(w)
-	} else {
-		gone.silent.add(w)
-		s.cfg.Totals.WorkersDown.Add(1)
-	}
-	if w.session != nil {
-		w.session.Close(errSilent)
-	}
-	s.giveUp(b, w)
-	b.draft.Do(&fsm.MarkWorkerDown{ID: w.id, Reason: why})
 }

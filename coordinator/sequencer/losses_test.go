@@ -52,7 +52,7 @@ func TestWorkersThatAreLostTogetherAreOneLineOfTheLog(t *testing.T) {
 		}
 		c.await("their loss", func() bool { return up(c) == workers-silent })
 		synctest.Wait()
-		told := log.with("lost")
+		told := log.with("marked down")
 		if len(told) != 1 || !strings.Contains(told[0], "count=20") || !strings.Contains(told[0], "w00") || strings.Contains(told[0], "w10") {
 			t.Errorf("%d lines about %d workers, want one with their number and some names:\n%s", len(told), silent, strings.Join(told, ""))
 		}

@@ -300,9 +300,9 @@ func TestTimeoutsOfTheCoordinator(t *testing.T) {
 		queued := mustSubmit(t, s, spec{key: "queue", n: 1, policy: &dtaskv1.TaskPolicy{Type: "x", TimeoutMs: 1000, QueueTimeoutMs: 2000}})
 		late := mustSubmit(t, s, spec{key: "late", n: 1, header: &dtaskv1.JobHeader{Name: "late", DeadlineMs: 4000}})
 		for id, want := range map[fsm.JobID]string{
-			queued: "task t0 failed: queue time-out: no worker took it in time",
+			queued: "task t0 failed: queue timeout: not assigned in time",
 			late:   "deadline exceeded",
-			ran:    "task t0 failed: time-out: ran for more than 10s",
+			ran:    "task t0 failed: timeout: ran longer than 10s",
 		} {
 			if job := c.awaitEnd(id); job.State != fsm.JobFailed || job.Error != want {
 				t.Errorf("job %d is %v: %q, want failed: %q", id, job.State, job.Error, want)

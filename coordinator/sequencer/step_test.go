@@ -41,10 +41,10 @@ func (d *Stepped) Step() (moved bool, err error) {
 		switch {
 		case d.failure != nil:
 			for _, f := range d.flight {
-				d.failure = d.s.settle(f, d.failure)
+				d.failure = d.s.pipe.settle(f, d.failure)
 			}
 			d.end()
-			return true, d.s.failure
+			return true, d.s.pipe.failure
 		case d.stopping && len(d.flight) == 0:
 			d.end()
 			return true, errStopped
@@ -58,7 +58,7 @@ func (d *Stepped) Step() (moved bool, err error) {
 
 func (d *Stepped) opened() bool {
 	select {
-	case <-d.s.ready:
+	case <-d.s.opened:
 		return true
 	default:
 		return false
@@ -79,7 +79,7 @@ func (d *Stepped) settle() (moved bool) {
 			break
 		}
 		d.flight = d.flight[1:]
-		d.failure = d.s.settle(f, nil)
+		d.failure = d.s.pipe.settle(f, nil)
 		moved = true
 	}
 	return moved
@@ -88,7 +88,7 @@ func (d *Stepped) settle() (moved bool) {
 func (d *Stepped) take() {
 	for {
 		select {
-		case f := <-d.s.commits:
+		case f := <-d.s.pipe.commits:
 			d.flight = append(d.flight, f)
 		default:
 			return
@@ -107,7 +107,7 @@ func (d *Stepped) cycle() bool {
 		return false
 	}
 	select {
-	case d.s.pipe <- struct{}{}:
+	case d.s.pipe.slots <- struct{}{}:
 		d.s.cycle()
 		d.take()
 		return true
@@ -122,15 +122,15 @@ func (d *Stepped) Next() time.Time { return time.Now().Add(d.s.untilNext()) }
 // DrainingNow reports whether the term gives nothing more to a worker, as for
 // HeldNow.
 func (s *Sequencer) DrainingNow(id fsm.WorkerID) bool {
-	w := s.workers[id]
-	return w != nil && w.draining
+	w := s.workers.byID[id]
+	return w != nil && w.leaving
 }
 
 // HeldNow is how many attempts the term believes to be held. The term's
 // goroutines, if it has any, must be at rest.
 func (s *Sequencer) HeldNow() int {
 	n := 0
-	for _, w := range s.workers {
+	for _, w := range s.workers.byID {
 		n += w.held.len()
 	}
 	return n

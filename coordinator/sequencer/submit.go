@@ -7,125 +7,121 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// How long idempotency keys are remembered.
-const (
-	keepGeneratedKey = 10 * time.Minute
-	keepUsersKey     = 24 * time.Hour
-)
-
-// Submit stores a job. It has been checked; a large one takes several entries
-// and exists from the last on. Errors: *RejectedError with KeyConflict,
-// *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+// Submit stores a job that was checked before. A large job takes several entries and exists
+// from the last one on. Errors: *RejectedError with KeyConflict, *BusyError, ErrTermEnded,
+// ErrOutcomeUnknown.
 func (s *Sequencer) Submit(ctx context.Context, sub Submission) (SubmitResult, error) {
 	r := s.SubmitMany(ctx, []Submission{sub})[0]
 	return r.SubmitResult, r.Err
 }
 
-// SubmitMany stores jobs, each for itself, and gives an answer for each, with the
-// errors of Submit. Those that fit share an entry.
+// SubmitMany stores jobs independently of each other, and returns an outcome for each, with
+// the errors of Submit. Jobs that fit share an entry.
 func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []SubmitOutcome {
 	items, jobs := make([]item, len(subs)), make([]submission, len(subs))
-	answers := make(chan answer, len(subs)) // room for all: the asker may have gone
+	answers := make(chan submitAnswer, len(subs)) // one for each: the caller may have left
 	for i := range subs {
 		u := &jobs[i]
-		u.Submission, u.first = subs[i], [1]waiter{{answers, i}}
-		u.waiters = u.first[:]
+		u.Submission, u.uploads, u.first = subs[i], &s.uploads, [1]submitter{{answers, i}}
+		u.submitters = u.first[:]
 		items[i] = u
 	}
 	taken, err := s.inbox.putAll(classSubmit, items)
-	stored, pending := make([]SubmitOutcome, len(subs)), make([]bool, len(subs))
-	for i := range stored {
-		pending[i] = i < taken
-		if !pending[i] {
-			stored[i].Err = err
+	results, pending := make([]SubmitOutcome, len(subs)), make([]bool, len(subs))
+	for i := range results {
+		if pending[i] = i < taken; !pending[i] {
+			results[i].Err = err
 		}
 	}
 	for range taken {
 		select {
 		case a := <-answers:
-			stored[a.job], pending[a.job] = a.SubmitOutcome, false
+			results[a.job], pending[a.job] = a.SubmitOutcome, false
 		case <-ctx.Done():
-			for i := range stored {
+			for i := range results {
 				if pending[i] {
-					stored[i].Err = cause(ctx)
+					results[i].Err = context.Cause(ctx)
 				}
 			}
-			return stored
+			return results
 		}
 	}
-	return stored
+	return results
 }
 
-// A waiter is told what became of one of the jobs that he submitted.
-type waiter struct {
-	answers chan<- answer // has room for it
-	job     int           // which of his jobs it is
+// submitter waits for the outcome of one of the jobs that it submitted together.
+type submitter struct {
+	answers chan<- submitAnswer // has capacity for it
+	job     int
 }
 
-// answer is what became of a job, to one who waits for several.
-type answer struct {
+type submitAnswer struct {
 	job int
 	SubmitOutcome
+}
+
+// uploads are the submissions that take more than one entry.
+type uploads struct {
+	cfg       *Config
+	retention *retention
+	byKey     map[string]*submission
 }
 
 // submission is a job on its way into the log.
 type submission struct {
 	Submission
-	id      fsm.JobID // 0 = not begun
-	next    int       // first chunk that is not in an entry
-	waiters []waiter
-	first   [1]waiter // memory of waiters: there is mostly one
+	uploads    *uploads
+	id         fsm.JobID // 0 = not begun
+	next       int       // first chunk that is not in an entry
+	submitters []submitter
+	first      [1]submitter // memory of submitters: there is mostly one
 }
 
 func (u *submission) answer(r SubmitResult, err error) {
-	for _, w := range u.waiters {
-		w.answers <- answer{w.job, SubmitOutcome{r, err}}
+	for _, w := range u.submitters {
+		w.answers <- submitAnswer{w.job, SubmitOutcome{r, err}}
 	}
-	u.waiters = nil
+	u.submitters = nil
 }
 
 func (u *submission) refuse(err error) { u.answer(SubmitResult{}, err) }
 
-func (u *submission) run(s *Sequencer, b *batch) bool {
-	if u.id == 0 && !u.begin(s, b) {
+func (u *submission) run(b *batch) bool {
+	if u.id == 0 && !u.begin(b) {
 		return true
 	}
 	for ; u.next < len(u.Chunks); u.next++ {
-		if !b.room() {
-			return u.goOn(s)
+		if b.full() {
+			return u.suspend()
 		}
-		if r := b.draft.Do(fsm.AddChunk(u.id, u.Chunks[u.next])); r != fsm.Accepted {
-			u.giveUp(s, b, r)
-			return true
+		if r := b.entry.Do(fsm.AddChunk(u.id, u.Chunks[u.next])); r != fsm.Accepted {
+			return u.drop(b, r)
 		}
 	}
-	if !b.room() {
-		return u.goOn(s)
+	if b.full() {
+		return u.suspend()
 	}
-	if r := b.draft.Do(&fsm.SealUpload{Job: u.id, Sum: u.Sum, Digest: u.Digest}); r != fsm.Accepted {
-		u.giveUp(s, b, r)
-		return true
+	if r := b.entry.Do(&fsm.SealUpload{Job: u.id, Sum: u.Sum, Digest: u.Digest}); r != fsm.Accepted {
+		return u.drop(b, r)
 	}
-	delete(s.uploads, u.Key)
-	s.cfg.Totals.Submissions.Add(1)
-	b.then(func(index uint64, err error) {
-		u.answer(SubmitResult{ID: u.id, Index: index}, err)
-	})
+	delete(u.uploads.byKey, u.Key)
+	b.cfg.Totals.Submissions.Add(1)
+	b.then(func(index uint64, err error) { u.answer(SubmitResult{ID: u.id, Index: index}, err) })
 	return true
 }
 
-// begin looks the key up and begins the job; false means that the submission
-// is answered or has joined another with the same key.
-func (u *submission) begin(s *Sequencer, b *batch) bool {
-	if other, ok := s.uploads[u.Key]; ok {
+// begin checks the key and begins the job; false means that the submission is answered, or
+// has joined another one with the same key.
+func (u *submission) begin(b *batch) bool {
+	if other, ok := u.uploads.byKey[u.Key]; ok {
 		if other.Digest != u.Digest {
 			u.reject(b, fsm.KeyConflict)
 		} else {
-			other.waiters = append(other.waiters, u.waiters...)
+			other.submitters = append(other.submitters, u.submitters...)
 		}
 		return false
 	}
-	if id, digest, sealed, known := s.view.Key(u.Key); known && sealed {
+	if id, digest, sealed, known := b.view.Key(u.Key); known && sealed {
 		if digest != u.Digest {
 			u.reject(b, fsm.KeyConflict)
 			return false
@@ -133,18 +129,12 @@ func (u *submission) begin(s *Sequencer, b *batch) bool {
 		b.then(func(_ uint64, err error) { u.answer(SubmitResult{ID: id, Existed: true}, err) })
 		return false
 	}
-	if err := s.cfg.CheckSubmit(); err != nil {
+	if err := u.uploads.check(b.view, u.Total); err != nil {
 		u.refuse(err)
 		return false
 	}
-	if s.tasks+uint64(u.Total) > s.cfg.MaxTasks || s.view.Keys() >= s.cfg.MaxKeys {
-		u.refuse(&BusyError{What: "the memory for jobs is used up", Limit: LimitMemory, RetryAfter: time.Second})
-		return false
-	}
-	id := s.view.NextJob()
-	r := b.draft.Do(&fsm.BeginUpload{
-		ID: id, Key: u.Key, KeyExpires: b.draft.NowMS() + keepFor(u.Generated).Milliseconds(), Header: u.Header, Total: u.Total,
-	})
+	id := b.view.NextJob()
+	r := b.entry.Do(&fsm.BeginUpload{ID: id, Key: u.Key, KeyExpires: b.keyExpires(u.Generated), Header: u.Header, Total: u.Total})
 	if r != fsm.Accepted {
 		u.reject(b, r)
 		return false
@@ -153,13 +143,25 @@ func (u *submission) begin(s *Sequencer, b *batch) bool {
 	return true
 }
 
-// goOn notes that the rest takes another entry: whoever comes with this key meanwhile joins.
-func (u *submission) goOn(s *Sequencer) (done bool) {
-	s.uploads[u.Key] = u
+// check returns why a new job is refused now, or nil.
+func (x *uploads) check(v *fsm.State, tasks uint32) error {
+	if err := x.cfg.CheckSubmit(); err != nil {
+		return err
+	}
+	if x.retention.tasks+uint64(tasks) > x.cfg.MaxTasks || v.Keys() >= x.cfg.MaxKeys {
+		return &BusyError{What: "too many jobs in memory", Limit: LimitMemory, RetryAfter: time.Second}
+	}
+	return nil
+}
+
+// suspend leaves the rest to the next entry. Submissions with the same key join it
+// meanwhile.
+func (u *submission) suspend() (done bool) {
+	u.uploads.byKey[u.Key] = u
 	return false
 }
 
-// reject answers once everything before is committed.
+// reject answers after the commit of the batch.
 func (u *submission) reject(b *batch, r fsm.Reason) {
 	b.then(func(_ uint64, err error) {
 		if err == nil {
@@ -169,9 +171,10 @@ func (u *submission) reject(b *batch, r fsm.Reason) {
 	})
 }
 
-// giveUp takes back a job that turned out not to be acceptable.
-func (u *submission) giveUp(s *Sequencer, b *batch, r fsm.Reason) {
-	b.draft.Do(&fsm.DropUpload{Job: u.id})
-	delete(s.uploads, u.Key)
+// drop removes a job that was begun and then rejected.
+func (u *submission) drop(b *batch, r fsm.Reason) (done bool) {
+	b.entry.Do(&fsm.DropUpload{Job: u.id})
+	delete(u.uploads.byKey, u.Key)
 	u.reject(b, r)
+	return true
 }

@@ -23,9 +23,9 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 		b.Fatal(err)
 	}
 	total := workers * each
-	x := s.newBatch()
+	x := s.batches.next(s.view)
 	do := func(op fsm.Op) {
-		if r := x.draft.Do(op); r != fsm.Accepted {
+		if r := x.entry.Do(op); r != fsm.Accepted {
 			b.Fatalf("%T: %v", op, r)
 		}
 	}
@@ -44,16 +44,16 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 	for i := range workers {
 		w := &worker{id: fsm.WorkerID(i + 1), session: quiet{}}
 		do(&fsm.RegisterWorker{ID: w.id, Name: fmt.Sprint(i), Incarnation: "a", Slots: uint32(each)})
-		s.workers[w.id] = w
+		s.workers.byID[w.id] = w
 		for k := range each {
 			a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: uint32(i*each + k)}, Attempt: 1}
-			if r := x.draft.Assign(fsm.AssignItem{AttemptRef: a, Worker: w.id}); r != fsm.Accepted {
+			if r := x.entry.Assign(fsm.AssignItem{AttemptRef: a, Worker: w.id}); r != fsm.Accepted {
 				b.Fatal(r)
 			}
-			w.held.add(held{AttemptRef: a, given: x.at, began: x.at - moment(time.Minute), beat: x.at})
+			w.held.add(held{AttemptRef: a, assigned: x.at, started: x.at - monoTime(time.Minute), progressed: x.at})
 		}
 	}
-	x.draft.Finish()
+	x.entry.Finish()
 	return s
 }
 
@@ -70,10 +70,10 @@ func BenchmarkSweep(b *testing.B) {
 		b.Run(fmt.Sprintf("%d workers × %d attempts", x.workers, x.each), func(b *testing.B) {
 			s := busyLeader(b, x.workers, x.each)
 			for b.Loop() {
-				batch := s.newBatch()
-				s.sweepWorkers(batch)
-				s.sweepAttempts(batch)
-				if _, _, ok := batch.draft.Finish(); ok {
+				batch := s.batches.next(s.view)
+				s.liveness.sweep(batch)
+				s.timeouts.sweep(batch)
+				if _, _, ok := batch.entry.Finish(); ok {
 					b.Fatal("the sweep ended something")
 				}
 			}

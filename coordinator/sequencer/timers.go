@@ -11,20 +11,20 @@ type timerKind uint8
 
 const (
 	timerDue      timerKind = iota + 1 // a scheduled task becomes ready
-	timerQueue                         // a ready task has waited for too long
-	timerDeadline                      // a job has run for too long
-	timerLease                         // an at-most-once attempt of a lost worker is over
-	timerUpload                        // a job that nobody uploads any more
+	timerQueue                         // the queue timeout of a ready task
+	timerDeadline                      // the deadline of a job
+	timerLease                         // the end of an at-most-once attempt's lease
+	timerUpload                        // a job that an earlier leader began and nobody seals
 )
 
-// timer is something that happens at a moment unless it has become pointless
-// by then: nothing is ever taken out of the heap before its time.
+// timer fires at a time. Timers are never removed before: what fires checks whether it
+// still applies.
 type timer struct {
 	at      time.Time
 	kind    timerKind
 	task    fsm.TaskRef
 	attempt uint32
-	due     int64 // ms; of a task that waits for a time, or waited for one: the time that the timer is for
+	due     int64 // ms; the task's due time or earliest start when the timer was added
 }
 
 // timers is a heap by time.
@@ -32,7 +32,24 @@ type timers struct{ h timerHeap }
 
 func (t *timers) add(x timer) { heap.Push(&t.h, x) }
 
-// next is when the first timer fires; ok is false if there is none.
+// addDue adds the timer of a scheduled task.
+func (t *timers) addDue(b *batch, a fsm.AttemptRef, dueMS int64) {
+	t.add(timer{at: b.monotonic(dueMS), kind: timerDue, task: a.TaskRef, attempt: a.Attempt, due: dueMS})
+}
+
+// addDeadline adds the timer of a job's deadline, which its cleanup tasks don't have.
+func (t *timers) addDeadline(b *batch, job fsm.Job) {
+	if job.Header.GetDeadlineMs() > 0 && !job.CleaningUp() {
+		t.add(timer{at: deadline(b, job), kind: timerDeadline, task: fsm.TaskRef{Job: job.ID}})
+	}
+}
+
+// deadline returns when a job must have ended.
+func deadline(b *batch, job fsm.Job) time.Time {
+	return b.monotonic(max(job.SubmittedMS, job.RevivedMS) + job.Header.GetDeadlineMs())
+}
+
+// next returns when the first timer fires; ok is false if there is none.
 func (t *timers) next() (at time.Time, ok bool) {
 	if len(t.h) == 0 {
 		return time.Time{}, false
@@ -40,12 +57,46 @@ func (t *timers) next() (at time.Time, ok bool) {
 	return t.h[0].at, true
 }
 
-// due takes out the first timer if its time has come.
+// due removes and returns the first timer if its time has come.
 func (t *timers) due(now time.Time) (timer, bool) {
 	if len(t.h) == 0 || t.h[0].at.After(now) {
 		return timer{}, false
 	}
 	return heap.Pop(&t.h).(timer), true //nolint:forcetypeassert,errcheck // the heap holds nothing else
+}
+
+// fire executes a timer.
+func (s *Sequencer) fire(b *batch, t timer) {
+	switch t.kind {
+	case timerDue:
+		if v, ok := b.view.Task(t.task); ok && v.DueMS == t.due { // else an update has changed it
+			b.entry.Due(fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt})
+		}
+	case timerQueue:
+		if v, _ := b.view.Task(t.task); v.State == fsm.Pending && v.Attempt == t.attempt && v.NotBefore == t.due {
+			b.entry.Do(&fsm.FailTask{Task: t.task, Error: "queue timeout: not assigned in time"})
+			s.dispatch.stale++
+		}
+	case timerDeadline:
+		s.timers.fireDeadline(b, t.task.Job)
+	case timerLease:
+		s.workers.leases.expire(b, fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}, &s.workers.running)
+	case timerUpload:
+		b.entry.Do(&fsm.DropUpload{Job: t.task.Job})
+	}
+}
+
+// fireDeadline ends a job whose deadline has passed. The timer is too early if the job was
+// retried since, or the wall clock was set back.
+func (t *timers) fireDeadline(b *batch, id fsm.JobID) {
+	job, ok := b.view.Job(id)
+	switch {
+	case !ok || job.State.Terminal() || job.CleaningUp():
+	case deadline(b, job).After(b.now):
+		t.addDeadline(b, job)
+	default:
+		b.entry.Do(&fsm.FailJob{Job: id, Error: "deadline exceeded"})
+	}
 }
 
 type timerHeap []timer

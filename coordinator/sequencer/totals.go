@@ -42,26 +42,6 @@ func (t *Totals) Stats() Stats {
 	}
 }
 
-// Stats gives the counters of this process, over all its terms.
-func (s *Sequencer) Stats() Stats { return s.cfg.Totals.Stats() }
-
-// gauge sets what is a state rather than a count.
-func (s *Sequencer) gauge() {
-	t := s.cfg.Totals
-	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
-		t.Depth[p].Store(int64(s.sched.Depth(p)))
-	}
-	sessions, holds := int64(0), int64(0)
-	for _, w := range s.workers {
-		holds += int64(w.held.len())
-		if w.session != nil {
-			sessions++
-		}
-	}
-	t.Workers.Store(sessions)
-	t.Held.Store(holds)
-}
-
 // Distribution counts durations in buckets whose width is an eighth of their
 // value, from a microsecond to hours: quantiles are right within 6 %. The idea
 // is HdrHistogram's (G. Tene), with three bits of precision.

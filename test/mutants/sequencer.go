@@ -6,59 +6,59 @@ func inSequencer() []Mutant {
 		{
 			Name: "answers-come-before-the-commit",
 			Edits: []Edit{
-				{"coordinator/sequencer/sequencer.go", "\ts.cfg.Machine.CacheDecoded(data, entry)\n", "\ts.cfg.Machine.CacheDecoded(data, entry)\n\tfor _, f := range b.after {\n\t\tf(0, nil)\n\t}\n\tb.after = nil\n"},
+				{"coordinator/sequencer/pipeline.go", "\tp.cfg.Machine.CacheDecoded(data, entry)\n", "\tp.cfg.Machine.CacheDecoded(data, entry)\n\tfor _, f := range b.after {\n\t\tf(0, nil)\n\t}\n\tb.after = nil\n"},
 			},
 			Caught: []Checker{simulated},
 		},
 		{
 			Name: "assignments-leave-before-the-commit",
 			Edits: []Edit{
-				{"coordinator/sequencer/sequencer.go", "\ts.cfg.Machine.CacheDecoded(data, entry)\n", "\ts.cfg.Machine.CacheDecoded(data, entry)\n\tfor _, a := range b.out {\n\t\ta.to.Send(a.m)\n\t}\n\tb.out = nil\n"},
+				{"coordinator/sequencer/pipeline.go", "\tp.cfg.Machine.CacheDecoded(data, entry)\n", "\tp.cfg.Machine.CacheDecoded(data, entry)\n\tfor _, a := range b.out {\n\t\ta.to.Send(a.m)\n\t}\n\tb.out = nil\n"},
 			},
 			Caught: []Checker{simulated},
 		},
 		{
 			Name:   "a-pause-costs-workers",
-			Edits:  []Edit{{"coordinator/sequencer/sweep.go", `if gap > s.cfg.TimeScale.Scale(pauseGap) {`, `if gap > s.cfg.TimeScale.Scale(1000*pauseGap) {`}},
+			Edits:  []Edit{{"coordinator/sequencer/sequencer.go", `if gap > s.cfg.TimeScale.Scale(pauseThreshold) {`, `if gap > s.cfg.TimeScale.Scale(1000*pauseThreshold) {`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Pause|Sweep|Silent|Forgiv"}, simulated},
 		},
 		{
 			Name: "slots-are-freed-twice",
 			Edits: []Edit{{
 				"coordinator/sequencer/reports.go",
-				"\tif ok {\n\t\ts.sched.Release(scheduler.WorkerID(w.id), x.class)\n",
-				"\tif ok {\n\t\ts.sched.Release(scheduler.WorkerID(w.id), x.class)\n\t\ts.sched.Release(scheduler.WorkerID(w.id), x.class)\n",
+				"\tif ok {\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), held.class)\n",
+				"\tif ok {\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), held.class)\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), held.class)\n",
 			}},
 			Caught: []Checker{simulated},
 		},
 		{
 			Name:   "a-drain-is-not-heard",
-			Edits:  []Edit{{"coordinator/sequencer/reports.go", "\t\tw.draining = true\n", "\t\tw.draining = false\n"}},
+			Edits:  []Edit{{"coordinator/sequencer/reports.go", "\t\tw.leaving = true\n", "\t\tw.leaving = false\n"}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Drain|Leav"}, {Package: "./coordinator/session", Run: "Leaves"}, simulated},
 		},
 		{
 			Name:   "poison-tasks-never-die",
-			Edits:  []Edit{{"coordinator/sequencer/workers.go", `int(t.Losses)+1 >= s.cfg.MaxLosses {`, `int(t.Losses)+1 >= 1000*s.cfg.MaxLosses {`}},
+			Edits:  []Edit{{"coordinator/sequencer/workers.go", `int(x.Losses)+1 >= t.cfg.MaxLosses {`, `int(x.Losses)+1 >= 1000*t.cfg.MaxLosses {`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},
 		},
 		{
 			Name:   "leases-end-at-once",
-			Edits:  []Edit{{"coordinator/sequencer/workers.go", `until := b.now.Add(s.cfg.Lease)`, `until := b.now`}},
+			Edits:  []Edit{{"coordinator/sequencer/leases.go", `until := b.now.Add(l.duration)`, `until := b.now`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},
 		},
 		{
 			Name:   "two-processes-share-a-name",
-			Edits:  []Edit{{"coordinator/sequencer/workers.go", `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < s.cfg.LivenessTimeout {`, `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < 0 {`}},
+			Edits:  []Edit{{"coordinator/sequencer/attach.go", `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < t.cfg.LivenessTimeout {`, `w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < 0 {`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Name|Process|Incarnation"}, {Package: "./coordinator/session", Run: "NameInUse"}},
 		},
 		{
 			Name:   "a-new-leader-forgets-retries",
-			Edits:  []Edit{{"coordinator/sequencer/term.go", `s.timers.add(timer{at: s.wallToMono(b.now, t.DueMS)`, `new(timers).add(timer{at: s.wallToMono(b.now, t.DueMS)`}},
+			Edits:  []Edit{{"coordinator/sequencer/term.go", `s.timers.addDue(b, a, t.DueMS)`, `new(timers).addDue(b, a, t.DueMS)`}},
 			Caught: []Checker{simulated},
 		},
 		{
 			Name:   "a-new-leader-puts-back-what-runs",
-			Edits:  []Edit{{"coordinator/sequencer/workers.go", "\t\tcase present[a]:\n", "\t\tcase !present[a]:\n"}},
+			Edits:  []Edit{{"coordinator/sequencer/attach.go", "\t\tcase present[a]:\n", "\t\tcase !present[a]:\n"}},
 			Caught: []Checker{simulated},
 		},
 		{
@@ -68,12 +68,12 @@ func inSequencer() []Mutant {
 		},
 		{
 			Name:   "deadlines-are-not-kept",
-			Edits:  []Edit{{"coordinator/sequencer/sweep.go", `b.draft.Do(&fsm.FailJob{Job: id, Error: "deadline exceeded"})`, `_ = b`}},
+			Edits:  []Edit{{"coordinator/sequencer/timers.go", `b.entry.Do(&fsm.FailJob{Job: id, Error: "deadline exceeded"})`, `_ = b`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Deadline"}},
 		},
 		{
 			Name:   "many-silent-workers-raise-no-doubt",
-			Edits:  []Edit{{"coordinator/sequencer/sweep.go", `if len(silent) < 3 ||`, `if len(silent) < 3000 ||`}},
+			Edits:  []Edit{{"coordinator/sequencer/liveness.go", `if len(silent) < 3 ||`, `if len(silent) < 3000 ||`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "."}},
 		},
 	}

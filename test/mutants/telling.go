@@ -22,12 +22,12 @@ func inTelling() []Mutant {
 		},
 		{
 			Name:   "dead-letters-are-told-nobody",
-			Edits:  []Edit{{"coordinator/sequencer/assign.go", "\ts.notices(b)\n", ""}},
+			Edits:  []Edit{{"coordinator/sequencer/sequencer.go", "\tnotify(b)\n", ""}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Notice"}},
 		},
 		{
 			Name:   "jobs-are-forgotten-before-they-are-told",
-			Edits:  []Edit{{"coordinator/sequencer/ended.go", `if a.waiting[j.id] &&`, `if a.waiting[0] &&`}},
+			Edits:  []Edit{{"coordinator/sequencer/retention.go", `if a.pending[j.id] &&`, `if a.pending[0] &&`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Kept"}},
 		},
 		{

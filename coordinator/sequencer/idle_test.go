@@ -11,11 +11,11 @@ import (
 // committed.
 func draftWorker(t *testing.T, s *Sequencer, name string, commit bool) {
 	t.Helper()
-	b := s.newBatch()
-	if r := b.draft.Do(&fsm.RegisterWorker{ID: s.view.NextWorker(), Name: name, Incarnation: "i", Slots: 1}); r != fsm.Accepted {
+	b := s.batches.next(s.view)
+	if r := b.entry.Do(&fsm.RegisterWorker{ID: s.view.NextWorker(), Name: name, Incarnation: "i", Slots: 1}); r != fsm.Accepted {
 		t.Fatal(r)
 	}
-	entry, _, _ := b.draft.Finish()
+	entry, _, _ := b.entry.Finish()
 	if !commit {
 		return
 	}
@@ -26,8 +26,8 @@ func draftWorker(t *testing.T, s *Sequencer, name string, commit bool) {
 // state.
 func sweep(s *Sequencer) bool {
 	before := s.view
-	s.sweptAt = time.Now().Add(-2 * sweepEvery)
-	s.share()
+	s.sweptAt = time.Now().Add(-2 * sweepInterval)
+	s.shareMemory()
 	return s.view != before
 }
 
@@ -38,12 +38,12 @@ func TestTheViewSharesTheMemoryOfTheStateOnlyAtRest(t *testing.T) {
 	if sweep(s) {
 		t.Error("shared at the first sweep after a change")
 	}
-	s.pipe <- struct{}{}
-	s.pipe <- struct{}{}
+	s.pipe.slots <- struct{}{}
+	s.pipe.slots <- struct{}{}
 	if sweep(s) {
 		t.Error("shared while an entry is on its way")
 	}
-	<-s.pipe
+	<-s.pipe.slots
 	if !sweep(s) {
 		t.Fatal("not shared at rest")
 	}

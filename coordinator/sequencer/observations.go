@@ -7,16 +7,16 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// observations are the running tasks that the leader has heard of: those that
-// run for longer than a moment. Safe for concurrent use.
+// observations are the running tasks that workers have reported. Short tasks are never
+// reported as running. Safe for concurrent use.
 type observations struct {
 	mu sync.Mutex
-	m  map[fsm.JobID]map[uint32]Observation // by job and task index
+	m  map[fsm.JobID]map[uint32]Observation // by job and task index; guarded by mu
 }
 
-// Observed gives the tasks of a job that were heard to be running.
+// Observed returns the tasks of a job that were reported as running, by index.
 func (s *Sequencer) Observed(id fsm.JobID) map[uint32]Observation {
-	o := &s.watch
+	o := &s.workers.running
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.m[id]) == 0 {
@@ -25,7 +25,7 @@ func (s *Sequencer) Observed(id fsm.JobID) map[uint32]Observation {
 	return maps.Clone(o.m[id])
 }
 
-func (o *observations) set(a fsm.AttemptRef, f func(*Observation)) {
+func (o *observations) update(a fsm.AttemptRef, f func(*Observation)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.m == nil {

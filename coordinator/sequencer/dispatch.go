@@ -1,0 +1,184 @@
+package sequencer
+
+import (
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// dispatcher brings ready tasks to workers: it gives them to the scheduler, or holds them
+// back, and assigns what the scheduler chooses.
+type dispatcher struct {
+	sched    *scheduler.Scheduler
+	policies *policyTable
+	timers   *timers
+	workers  *workerTable
+	results  *resultCache
+	cleanups heldCleanups
+	waits    waitSampler
+	stale    uint64 // upper bound of the tasks in the scheduler that are no longer ready
+}
+
+// pushRun takes a run of ready tasks.
+func (d *dispatcher) pushRun(b *batch, run fsm.TaskRun) {
+	if run.N == 1 {
+		d.push(b, run.TaskRef)
+		return
+	}
+	for a := range b.view.UniformRuns(run) {
+		if a.State == fsm.Pending { // else the tasks ended within the same batch
+			d.pushUniform(b, a)
+		}
+	}
+}
+
+// pushUniform takes pending tasks, all at once if none of them needs anything of its own.
+func (d *dispatcher) pushUniform(b *batch, a fsm.UniformRun) {
+	p := d.policies.numbered(b.view, a.Job, a.Policy)
+	if a.Cleanup || !a.Fresh || p.reuse > 0 || p.queueTimeout > 0 {
+		for i := range a.N {
+			d.push(b, fsm.TaskRef{Job: a.Job, Index: a.Index + i})
+		}
+		return
+	}
+	d.sched.PushRun(schedulerRef(a.TaskRef), a.N, d.policies.classOf(b.view, a.TaskRef, p), p.priority)
+	d.waits.start(a.TaskRun, b.now)
+}
+
+func schedulerRef(t fsm.TaskRef) scheduler.TaskRef {
+	return scheduler.TaskRef{Job: uint64(t.Job), Index: t.Index}
+}
+
+// push takes a ready task.
+func (d *dispatcher) push(b *batch, ref fsm.TaskRef) {
+	t, ok := b.view.Task(ref)
+	if !ok || t.State != fsm.Pending {
+		return // it ended within the same batch
+	}
+	if t.Cleanup && d.cleanups.hold(b, ref, d.workers.isStopping) {
+		return
+	}
+	d.enqueue(b, ref, &t)
+}
+
+// enqueue queues a ready task, unless a cached result may end it.
+func (d *dispatcher) enqueue(b *batch, ref fsm.TaskRef, t *fsm.Task) {
+	p := d.policies.numbered(b.view, ref.Job, t.Policy)
+	if p.reuse > 0 && b.view.Reusable(ref, b.entry.NowMS()) {
+		d.results.pending = append(d.results.pending, ref)
+		return
+	}
+	d.queue(b, ref, t, p)
+}
+
+// queue gives a task to the scheduler.
+func (d *dispatcher) queue(b *batch, ref fsm.TaskRef, t *fsm.Task, p *policy) {
+	avoid := scheduler.WorkerID(0)
+	if t.Attempt > 0 {
+		avoid = scheduler.WorkerID(t.Worker)
+	}
+	d.sched.Push(schedulerRef(ref), d.policies.classOf(b.view, ref, p), p.priority, avoid)
+	if p.queueTimeout > 0 {
+		d.timers.add(timer{at: b.now.Add(p.queueTimeout), kind: timerQueue, task: ref, attempt: t.Attempt, due: t.NotBefore})
+	}
+	d.waits.start(fsm.TaskRun{TaskRef: ref, N: 1}, b.now)
+}
+
+// reorder queues a ready task again after an update, or removes it if it must wait for a
+// time now. How long it has been ready is not reset.
+func (d *dispatcher) reorder(b *batch, ref fsm.TaskRef) {
+	t, _ := b.view.Task(ref)
+	if d.cleanups.holds(ref) {
+		if t.State != fsm.Pending {
+			delete(d.cleanups.until, ref)
+		}
+		return
+	}
+	d.sched.Supersede(schedulerRef(ref))
+	d.stale++
+	if t.State != fsm.Pending {
+		delete(d.waits.since, ref)
+		return
+	}
+	p := d.policies.numbered(b.view, ref.Job, t.Policy)
+	d.sched.Push(schedulerRef(ref), d.policies.classOf(b.view, ref, p), p.priority, 0) // it had no attempt: no worker to avoid
+}
+
+// releaseCleanups queues the cleanup tasks that need not wait any longer.
+func (d *dispatcher) releaseCleanups(b *batch) {
+	for _, ref := range d.cleanups.due(b.now, d.workers.isStopping) {
+		if t, ok := b.view.Task(ref); ok && t.State == fsm.Pending {
+			d.enqueue(b, ref, &t)
+		}
+	}
+}
+
+// reuse ends the next pure task whose result is cached; false means that there is none, or
+// that the batch is full. A task whose result has gone meanwhile is queued.
+func (d *dispatcher) reuse(b *batch) bool {
+	ref, ok := d.results.next(b)
+	if !ok {
+		return false
+	}
+	if b.entry.Do(&fsm.ReuseResults{Tasks: []fsm.TaskRef{ref}}) == fsm.Accepted {
+		b.cfg.Totals.Reuses.Add(1)
+	} else if t, ok := b.view.Task(ref); ok && t.State == fsm.Pending {
+		d.queue(b, ref, &t, d.policies.numbered(b.view, ref.Job, t.Policy))
+	}
+	return true
+}
+
+// assign assigns ready tasks to free slots until the batch is full.
+func (d *dispatcher) assign(b *batch) {
+	n, ready := uint64(0), isReady(b.view)
+	for !b.full() {
+		a, ok := d.sched.Next(ready)
+		if !ok {
+			break
+		}
+		ref := fsm.TaskRef{Job: fsm.JobID(a.Task.Job), Index: a.Task.Index}
+		last, _ := b.view.Ready(ref)
+		it := fsm.AssignItem{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: last + 1}, Worker: fsm.WorkerID(a.Worker)}
+		if r := b.entry.Assign(it); r != fsm.Accepted {
+			// The task is ready in the view, and the worker is up.
+			b.cfg.Logger.Error("assignment rejected", "task", it.AttemptRef.String(), "worker_id", uint32(it.Worker), "reason", r.String())
+			d.sched.Release(a.Worker, a.Class)
+			continue
+		}
+		w := d.workers.byID[it.Worker]
+		w.assignments++
+		w.assignedAt = b.now
+		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, assigned: b.at, number: w.assignments})
+		m := b.toWorker(w)
+		m.Assign = append(m.Assign, it)
+		n++
+		if since, ok := d.waits.end(ref, d.sched.Len()); ok {
+			b.ready = append(b.ready, since)
+		}
+	}
+	b.cfg.Totals.Assignments.Add(n)
+}
+
+// isReady returns a function that reports whether a task in the scheduler still waits for
+// its assignment.
+func isReady(v *fsm.State) func(scheduler.TaskRef) bool {
+	return func(t scheduler.TaskRef) bool {
+		_, ready := v.Ready(fsm.TaskRef{Job: fsm.JobID(t.Job), Index: t.Index})
+		return ready
+	}
+}
+
+// sweep removes tasks that are no longer ready from the scheduler, once they may be half of
+// what it holds, and sets the gauges.
+func (d *dispatcher) sweep(b *batch) {
+	n := uint64(d.sched.Len()) //nolint:gosec // not negative
+	if n == 0 {
+		clear(d.waits.since)
+	} else if d.stale > 0 && d.stale >= n/2 {
+		d.stale = 0
+		d.sched.Sweep(isReady(b.view))
+		d.waits.drop(b.view)
+	}
+	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
+		b.cfg.Totals.Depth[p].Store(int64(d.sched.Depth(p)))
+	}
+}

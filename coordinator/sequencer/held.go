@@ -1,0 +1,148 @@
+package sequencer
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/scheduler"
+)
+
+// held is an attempt that was assigned to a worker and whose outcome is not known.
+type held struct {
+	fsm.AttemptRef
+
+	number      uint64 // of the assignments to its worker; 0: assigned before this term
+	assigned    monoTime
+	started     monoTime // when the worker reported its start
+	progressed  monoTime // when the worker last reported progress
+	drained     monoTime // when the worker was told to stop it because of a drain
+	class       scheduler.ClassID
+	stealAsked  bool // the worker was asked to release it
+	stopped     bool // ended by the leader; the worker was told to stop it
+	unconfirmed bool // known from the state only: another process of the worker may have it
+}
+
+// maxScanned is the number of attempts up to which find scans the list.
+const maxScanned = 8
+
+// holdings are the attempts that one worker holds: a list in arbitrary order, and an index
+// into it. Both keep their memory, which the worker's slots bound: an attempt that comes or
+// goes allocates nothing.
+type holdings struct {
+	list []held
+	// index is a hash table with linear probing. It holds positions in list plus one; 0 is
+	// an empty cell. Its length is a power of two and at least twice that of list. It is nil
+	// while the list is short.
+	index []uint32
+}
+
+func (h *holdings) len() int { return len(h.list) }
+
+// find returns an attempt, or nil. The pointer is valid until the next add or remove.
+func (h *holdings) find(a fsm.AttemptRef) *held {
+	if at := h.at(a); at >= 0 {
+		return &h.list[at]
+	}
+	return nil
+}
+
+// at returns the position of an attempt in the list, or -1.
+func (h *holdings) at(a fsm.AttemptRef) int {
+	if h.index == nil {
+		return slices.IndexFunc(h.list, func(x held) bool { return x.AttemptRef == a })
+	}
+	return int(h.index[h.cell(a)]) - 1
+}
+
+// cell returns the cell of the index that has an attempt, or would get it.
+func (h *holdings) cell(a fsm.AttemptRef) int {
+	mask := len(h.index) - 1
+	p := h.home(a)
+	for h.index[p] != 0 && h.list[h.index[p]-1].AttemptRef != a {
+		p = (p + 1) & mask
+	}
+	return p
+}
+
+// home returns the cell in which the search for an attempt starts. Fibonacci hashing
+// (D. Knuth) puts neighbors of a job far from each other.
+func (h *holdings) home(a fsm.AttemptRef) int {
+	const golden = 0x9e3779b97f4a7c15
+	x := (uint64(a.Job)<<20 ^ uint64(a.Attempt)) * golden
+	x = (x ^ uint64(a.Index)) * golden
+	return int(x>>32) & (len(h.index) - 1) //nolint:gosec // 32 bits
+}
+
+// add adds an attempt, or replaces it if it is there.
+func (h *holdings) add(x held) {
+	if old := h.find(x.AttemptRef); old != nil {
+		*old = x
+		return
+	}
+	h.list = append(h.list, x)
+	switch {
+	case h.index == nil && len(h.list) <= maxScanned:
+	case 2*len(h.list) > len(h.index):
+		h.grow()
+	default:
+		h.index[h.cell(x.AttemptRef)] = uint32(len(h.list)) //nolint:gosec // far fewer
+	}
+}
+
+// grow rebuilds the index at twice its length.
+func (h *holdings) grow() {
+	h.index = make([]uint32, max(8*maxScanned, 2*len(h.index)))
+	for i := range h.list {
+		h.index[h.cell(h.list[i].AttemptRef)] = uint32(i + 1) //nolint:gosec // far fewer
+	}
+}
+
+// remove removes and returns an attempt; ok is false if it is not held. The last attempt
+// of the list takes its position.
+func (h *holdings) remove(a fsm.AttemptRef) (x held, ok bool) {
+	at := h.at(a)
+	if at < 0 {
+		return held{}, false
+	}
+	x = h.list[at]
+	last := len(h.list) - 1
+	if h.index != nil {
+		h.vacate(h.cell(a))
+		if at != last {
+			h.index[h.cell(h.list[last].AttemptRef)] = uint32(at + 1) //nolint:gosec // far fewer
+		}
+	}
+	h.list[at] = h.list[last]
+	h.list = h.list[:last]
+	return x, true
+}
+
+// vacate empties a cell of the index. The cells that follow without a gap move up unless
+// that would put one before its home.
+func (h *holdings) vacate(free int) {
+	mask := len(h.index) - 1
+	for p := (free + 1) & mask; h.index[p] != 0; p = (p + 1) & mask {
+		home := h.home(h.list[h.index[p]-1].AttemptRef)
+		if (p-home)&mask >= (p-free)&mask {
+			h.index[free] = h.index[p]
+			free = p
+		}
+	}
+	h.index[free] = 0
+}
+
+// sorted returns the names of all attempts in order, so that the log entry made of them
+// doesn't depend on the order of the list.
+func (h *holdings) sorted() []fsm.AttemptRef {
+	list := make([]fsm.AttemptRef, len(h.list))
+	for i := range h.list {
+		list[i] = h.list[i].AttemptRef
+	}
+	slices.SortFunc(list, compareAttempts)
+	return list
+}
+
+func compareAttempts(a, b fsm.AttemptRef) int {
+	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt))
+}

@@ -1,0 +1,190 @@
+package sequencer
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+	"github.com/dtask/dtask/scheduler"
+	"github.com/dtask/dtask/scheduler/backoff"
+)
+
+// policyTable holds what the policies of unfinished jobs mean to the scheduler and the
+// timers.
+type policyTable struct {
+	sched *scheduler.Scheduler
+	jobs  map[fsm.JobID]*jobPolicies
+	last  headerCache
+}
+
+// jobPolicies are the policies of one job, by number. An entry never changes; updates of
+// the job add new ones.
+type jobPolicies struct {
+	list    []policy
+	pure    bool                         // one of them has a reuse
+	limited map[uint32]scheduler.ClassID // of arrays with max_parallel, by their first task
+}
+
+type policy struct {
+	class            scheduler.ClassID // of a task that is not in a limited array: see classOf
+	demand           scheduler.Demand
+	priority         scheduler.Priority
+	queueTimeout     time.Duration // 0 = none
+	runTimeout       time.Duration // 0 = none
+	heartbeatTimeout time.Duration // 0 = none
+	killGrace        time.Duration
+	reuse            time.Duration // how long the result of a pure task is cached; 0 = not pure
+	rules            backoff.Rules
+}
+
+// headerCache has the policies of the header that was read last.
+type headerCache struct {
+	header *dtaskv1.JobHeader
+	list   []policy
+	pure   bool
+}
+
+// job returns the policies of a job, or nil if the job is unknown.
+func (p *policyTable) job(v *fsm.State, id fsm.JobID) *jobPolicies {
+	if j, ok := p.jobs[id]; ok {
+		return j
+	}
+	job, ok := v.Job(id)
+	if !ok {
+		return nil
+	}
+	j := &jobPolicies{}
+	p.read(j, job)
+	if !job.State.Terminal() { // else nothing would remove it
+		p.jobs[id] = j
+	}
+	return j
+}
+
+// of returns the policy of a task; the zero policy if the task is unknown.
+func (p *policyTable) of(v *fsm.State, t fsm.TaskRef) *policy {
+	number, ok := v.PolicyNumber(t)
+	if !ok {
+		return &policy{}
+	}
+	return p.numbered(v, t.Job, number)
+}
+
+// numbered returns a policy of a job that exists.
+func (p *policyTable) numbered(v *fsm.State, id fsm.JobID, number uint32) *policy {
+	j := p.job(v, id)
+	if int(number) >= len(j.list) { // an update has added it
+		job, _ := v.Job(id)
+		p.read(j, job)
+	}
+	return &j.list[number]
+}
+
+// read reads the policies that are not read yet. Jobs submitted together mostly share one
+// header, whose policies are read once.
+func (p *policyTable) read(j *jobPolicies, job fsm.Job) {
+	if len(j.list) == 0 && p.last.header == job.Header {
+		j.list, j.pure = slices.Clip(p.last.list), p.last.pure
+	}
+	for n := uint32(len(j.list)); n < job.Policies(); n++ { //nolint:gosec // bounded by the job
+		x := p.parse(job.Header, job.Policy(n))
+		j.list, j.pure = append(j.list, x), j.pure || x.reuse > 0
+	}
+	p.last = headerCache{job.Header, j.list[:len(job.Header.GetPolicies())], j.pure}
+}
+
+func (p *policyTable) parse(h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy {
+	priority := cmp.Or(t.GetPriority(), h.GetPriority(), dtaskv1.Priority_PRIORITY_NORMAL)
+	d := demand(t)
+	return policy{
+		class:            p.sched.Class(d),
+		demand:           d,
+		priority:         scheduler.Priority(priority), //nolint:gosec // the numbers are the same
+		queueTimeout:     ms(t.GetQueueTimeoutMs()),
+		runTimeout:       ms(t.GetTimeoutMs()),
+		heartbeatTimeout: ms(t.GetHeartbeatTimeoutMs()),
+		killGrace:        ms(t.GetKillGraceMs()),
+		reuse:            ms(t.GetReuseMs()),
+		rules:            rules(t.GetRetry()),
+	}
+}
+
+// classOf returns the class of a task. An array with max_parallel has a class of its own
+// until its job ends.
+func (p *policyTable) classOf(v *fsm.State, ref fsm.TaskRef, x *policy) scheduler.ClassID {
+	a, ok := v.ArrayTask(ref)
+	if !ok || a.MaxParallel == 0 {
+		return x.class
+	}
+	j := p.jobs[ref.Job]
+	if j == nil {
+		return x.class // the job has ended: none of its tasks starts any more
+	}
+	id, known := j.limited[a.First]
+	if !known {
+		d := x.demand
+		d.Limit, d.Group = a.MaxParallel, scheduler.TaskRef{Job: uint64(ref.Job), Index: a.First}
+		if j.limited == nil {
+			j.limited = make(map[uint32]scheduler.ClassID)
+		}
+		id = p.sched.Class(d)
+		j.limited[a.First] = id
+	}
+	return id
+}
+
+// classOfTask is classOf for a task whose policy is not at hand.
+func (p *policyTable) classOfTask(v *fsm.State, ref fsm.TaskRef) scheduler.ClassID {
+	return p.classOf(v, ref, p.of(v, ref))
+}
+
+// remove removes a job that has ended, and its classes.
+func (p *policyTable) remove(id fsm.JobID) {
+	if j := p.jobs[id]; j != nil {
+		for _, first := range slices.Sorted(maps.Keys(j.limited)) {
+			p.sched.Retire(j.limited[first])
+		}
+	}
+	delete(p.jobs, id)
+}
+
+func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
+	d := scheduler.Demand{NoPrefetch: p.GetExecution() == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}
+	for _, name := range slices.Sorted(maps.Keys(p.GetResources())) {
+		d.Resources = append(d.Resources, scheduler.Quantity{Name: name, Amount: p.GetResources()[name]})
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.GetRequire())) {
+		d.Labels = append(d.Labels, scheduler.Label{Name: name, Value: p.GetRequire()[name]})
+	}
+	return d
+}
+
+// rules parses a retry policy. Its classes were checked when the job was submitted; a
+// class that this version doesn't know matches nothing.
+func rules(p *dtaskv1.RetryPolicy) backoff.Rules {
+	classes := func(texts []string) []backoff.Class {
+		var list []backoff.Class
+		for _, t := range texts {
+			if c, err := backoff.ParseClass(t); err == nil {
+				list = append(list, c)
+			}
+		}
+		return list
+	}
+	return backoff.Rules{
+		Max:    int(p.GetMax()),
+		On:     classes(p.GetOn()),
+		Except: classes(p.GetExcept()),
+		Backoff: backoff.Policy{
+			Initial:    ms(p.GetInitialMs()),
+			Max:        ms(p.GetMaxDelayMs()),
+			Multiplier: float64(p.GetMultiplierPermille()) / 1000,
+			Jitter:     p.GetJitter(),
+		},
+	}
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
