@@ -233,7 +233,8 @@ func (m *muxStream) send(ctx context.Context, stream dtaskv1.WorkerService_Sessi
 func (m *muxStream) pack(slots []*streamSlot, left []uint32) (request *dtaskv1.SessionsRequest, turns int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	request = &dtaskv1.SessionsRequest{}
+	frames := make([]dtaskv1.RequestFrame, len(slots)+len(left)) // one allocation for all
+	request = &dtaskv1.SessionsRequest{Frames: make([]*dtaskv1.RequestFrame, 0, len(frames))}
 	for size := 0; turns < len(slots); turns++ {
 		s := slots[turns]
 		if len(slots) > 1 { // the message of a session that is alone needs no measuring
@@ -244,7 +245,9 @@ func (m *muxStream) pack(slots []*streamSlot, left []uint32) (request *dtaskv1.S
 			size += more
 		}
 		if m.slots[s.number] == s {
-			request.Frames = append(request.Frames, &dtaskv1.RequestFrame{Session: s.number, Message: s.out})
+			f := &frames[len(request.GetFrames())]
+			f.Session, f.Message = s.number, s.out
+			request.Frames = append(request.Frames, f)
 		}
 		s.out = nil
 	}

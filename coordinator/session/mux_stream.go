@@ -156,7 +156,9 @@ func (m *muxStream) end(number uint32, err error) {
 // pack builds a message with one frame of each session. Data that is added while a message
 // is being sent gathers in the sessions, for their next frames.
 func (m *muxStream) pack(slots []*streamSlot, ends []*dtaskv1.ResponseFrame) (response *dtaskv1.SessionsResponse, turns int) {
-	response = &dtaskv1.SessionsResponse{Frames: make([]*dtaskv1.ResponseFrame, 0, min(len(slots), maxFrames)+len(ends))}
+	n := min(len(slots), maxFrames)
+	frames := make([]dtaskv1.ResponseFrame, n) // one allocation for all
+	response = &dtaskv1.SessionsResponse{Frames: make([]*dtaskv1.ResponseFrame, 0, n+len(ends))}
 	for size := 0; turns < len(slots) && size < maxMessageBytes && len(response.GetFrames()) < maxFrames; turns++ {
 		slot := slots[turns]
 		slot.queued.Store(false) // before next: data that is added from now on queues the slot again
@@ -168,7 +170,9 @@ func (m *muxStream) pack(slots []*streamSlot, ends []*dtaskv1.ResponseFrame) (re
 			continue
 		}
 		size += frameOverhead + assigned
-		response.Frames = append(response.Frames, &dtaskv1.ResponseFrame{Session: slot.number, Message: message})
+		f := &frames[len(response.GetFrames())]
+		f.Session, f.Message = slot.number, message
+		response.Frames = append(response.Frames, f)
 	}
 	response.Frames = append(response.Frames, ends...)
 	if len(response.GetFrames()) == 0 {
