@@ -11,7 +11,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ref names an attempt; it is the key of the ledger.
+// ref identifies an attempt; it is the key of the attempt table.
 type ref struct {
 	job           uint64
 	task, attempt uint32
@@ -25,66 +25,67 @@ func (r ref) message() *dtaskv1.AttemptRef {
 	return &dtaskv1.AttemptRef{Job: r.job, Task: r.task, Attempt: r.attempt}
 }
 
-// String is JOB-TASK-ATTEMPT, as in DTASK_EXECUTION_ID.
-func (r ref) String() string {
-	b := strconv.AppendUint(nil, r.job, 10)
-	b = strconv.AppendUint(append(b, '-'), uint64(r.task), 10)
-	b = strconv.AppendUint(append(b, '-'), uint64(r.attempt), 10)
+// String returns JOB-TASK-ATTEMPT, the value of DTASK_EXECUTION_ID.
+func (r ref) String() string { return executionID(r.job, r.task, r.attempt) }
+
+func executionID(job uint64, task, attempt uint32) string {
+	b := strconv.AppendUint(nil, job, 10)
+	b = strconv.AppendUint(append(b, '-'), uint64(task), 10)
+	b = strconv.AppendUint(append(b, '-'), uint64(attempt), 10)
 	return string(b)
 }
 
-// attrs are the keys under which log lines speak of an attempt.
+// attrs returns the log attributes of an attempt.
 func (r ref) attrs() slog.Attr {
-	return slog.Group("", slog.Uint64("job", r.job), slog.Uint64("task", uint64(r.task)), slog.Uint64("attempt", uint64(r.attempt)))
+	return slog.Group("", slog.Uint64("job_id", r.job), slog.Uint64("task_index", uint64(r.task)), slog.Uint64("attempt", uint64(r.attempt)))
 }
 
-// phase is how far an attempt is. It only grows.
+// phase is the progress of an attempt at this worker. It only increases.
 type phase uint8
 
 const (
 	phaseRequesting phase = iota + 1 // at most once: waits until its start is committed
 	phaseReady                       // waits for a slot
 	phaseRunning                     // its executor runs
-	phaseCommitted                   // succeeded; its output is being published, nothing stops it any more
-	phaseEnded                       // has an outcome, which is not yet acknowledged
+	phaseCommitted                   // succeeded; its output is being published and nothing can stop it
+	phaseEnded                       // has an outcome that is not acknowledged
 )
 
-// attempt is one assignment from the moment it was received until its outcome
-// is acknowledged.
+// attempt is one assignment from its arrival until its outcome is acknowledged.
 type attempt struct {
 	ref
 	assignment   columns.Assignment           // shares the memory of its message; zero once ended
-	token        uint64                       // for fencing
+	token        uint64                       // the fencing token
 	jobContext   *dtaskv1.JobContext          // nil once ended
 	policy       *dtaskv1.TaskPolicy          // nil once ended
-	run          *execution                   // from its beginning to its end
-	body         *dtaskv1.TaskBody            // what is run now; the executor's, nil once ended
-	item         *array.Item                  // of an array; the executor's, nil once ended
-	log          *attemptLog                  // of several items, from the first command to the last; the executor's
+	run          *execution                   // set while it runs
+	body         *dtaskv1.TaskBody            // of the task or the current item; used by the executor only, nil once ended
+	item         *array.Item                  // current item of an array; used by the executor only, nil once ended
+	log          *attemptLog                  // of an attempt with several items; used by the executor only
 	exclusive    bool                         // at most once
-	checkpointer atomic.Pointer[checkpointer] // nil: it has no checkpoint folder
-	savedData    atomic.Bool                  // has called SaveCheckpoint
+	checkpointer atomic.Pointer[checkpointer] // nil: the attempt has no checkpoint directory
+	savedData    atomic.Bool                  // SaveCheckpoint was called
 
-	// The rest is guarded by the ledger's lock, but for ctx, which is written
-	// before the executor starts.
+	// The table's lock guards the rest, except ctx, which is written before the executor
+	// starts.
 	phase     phase
 	started   time.Time
 	ctx       *attemptContext
-	announced bool // a Began was made of it
+	announced bool // it was reported as started
 
 	saves    uint32        // checkpoints so far
 	lastData []byte        // of the last SaveCheckpoint of the task
-	saving   chan struct{} // size 1; nil until SaveCheckpoint is called
+	saving   chan struct{} // size 1: held by SaveCheckpoint; nil until first needed
 
-	lastProgress   time.Time // of progress, or started
+	lastProgress   time.Time // time of the last progress report, or of the start
 	permille       uint32
 	progressText   string
-	progressQueued bool // is among those whose progress shall be sent
+	progressQueued bool // in the outbox's list of unsent progress
 }
 
-// execution is what an attempt needs while it runs. It is one piece of memory, and
-// all that is made for a task that does nothing (BenchmarkNoop). Handlers may hold on
-// to parts of it, so it is never used again.
+// execution is what an attempt needs while it runs: one allocation, and the only one for a
+// task that does nothing (BenchmarkNoop). Handlers may keep references to parts of it, so it
+// is never reused.
 type execution struct {
 	ctx  attemptContext
 	body dtaskv1.TaskBody
@@ -97,8 +98,8 @@ type invocation struct {
 	success dtaskv1.Outcome
 }
 
-// invocation gives the room for one: beside the rest, or for an item of an array, of
-// which there are several, a place of its own.
+// invocation returns the attempt's own one, or a new one for an item of an array, because an
+// attempt can have several items.
 func (a *attempt) invocation() *invocation {
 	if a.item != nil {
 		return new(invocation)
@@ -106,8 +107,8 @@ func (a *attempt) invocation() *invocation {
 	return &a.run.only
 }
 
-// watchHeartbeat ends the attempt when no progress is heard for the policy's
-// time. The caller stops the watch with what is returned.
+// watchHeartbeat ends the attempt if it reports no progress for the policy's heartbeat
+// timeout. The caller must call stop.
 func (t *attemptTable) watchHeartbeat(a *attempt) (stop func()) {
 	limit := time.Duration(a.policy.GetHeartbeatTimeoutMs()) * time.Millisecond
 	if limit <= 0 {
@@ -132,7 +133,12 @@ func (t *attemptTable) watchHeartbeat(a *attempt) (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// endedBy is the outcome of an attempt that was ended for this cause.
+// released returns the outcome of an attempt that did not start.
+func released(reason string) *dtaskv1.Outcome {
+	return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: reason}
+}
+
+// endedBy returns the outcome of an attempt that was ended for this cause.
 func endedBy(cause error) *dtaskv1.Outcome {
 	out := &dtaskv1.Outcome{Error: clip(cause.Error(), maxError)}
 	switch {
@@ -143,7 +149,7 @@ func endedBy(cause error) *dtaskv1.Outcome {
 	case isAny(cause, ErrCancelled, ErrSuperseded):
 		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED
 	case isAny(cause, ErrLeaseEnded):
-		// It did something, nobody may do it again.
+		// It may have had effects, and must not be executed again.
 		out.Kind, out.Fatal = dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, true
 	default:
 		out.Kind = dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED
@@ -151,7 +157,7 @@ func endedBy(cause error) *dtaskv1.Outcome {
 	return out
 }
 
-// stopCause is what a Stop means for the attempt's context.
+// stopCause returns the cause with which a stop ends an attempt.
 func stopCause(reason dtaskv1.StopReason) error {
 	switch reason {
 	case dtaskv1.StopReason_STOP_REASON_SUPERSEDED:

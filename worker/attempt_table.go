@@ -13,46 +13,43 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ledger is what this worker holds and owes: every attempt that was received and
-// whose outcome is not yet acknowledged, the attempts that wait for a slot, and
-// the outcomes and notes that wait to be sent. It outlives sessions.
+// attemptTable holds every attempt that was received and whose outcome is not yet
+// acknowledged, the attempts that wait for a slot, and the reports that wait to be sent. It
+// outlives sessions.
 //
-// Invariant: an attempt in known is either held (phase below ended) or has
+// Invariant: an attempt in known is either held (its phase is before phaseEnded) or has
 // exactly one outcome in outcomes.
 type attemptTable struct {
 	slots int
-	base  context.Context //nolint:containedctx // parent of every attempt's context; never done; set before any attempt comes
-	run   func()          // starts a goroutine that calls next until it gives nothing; set as base is
+	base  context.Context //nolint:containedctx // parent of all attempts' contexts; never done; set before the first attempt arrives
+	run   func()          // starts a goroutine that calls next until it returns nil; set with base
 	lease *lease
-	wake  chan struct{} // sent by whoever adds something to send; size 1, since one signal covers all
-	idle  chan struct{} // sent while draining when running or outcomes became empty; size 1 as above
+	wake  chan struct{} // size 1: a token means that there is something to send
+	idle  chan struct{} // size 1: a token means, while draining, that running or outcomes became empty
 
-	mu              sync.Mutex // guards all below, and the attempts
+	mu              sync.Mutex // guards the rest, and the attempts
 	known           map[ref]*attempt
-	queue           []*attempt // ready ones; may hold some that ended meanwhile
+	queue           []*attempt // ready attempts, and some that ended while they waited
 	active          int        // slot goroutines, at most slots
-	starting        bool       // one of them has not asked for its first attempt yet
+	starting        bool       // one of them has not called next yet
 	running         int        // attempts whose executor runs
-	draining        bool
-	cordoned        bool // a person drains this worker: nothing begins
-	connected       bool // a session is open
-	goodbyeAnswered bool // its leader knows that this worker leaves
+	draining        bool       // this worker stops
+	cordoned        bool       // the operator drains this worker: nothing starts
+	connected       bool       // a session is open
+	goodbyeAnswered bool       // the session's leader knows that this worker leaves
 	stats           Stats
 	outbox
 }
 
 func newAttemptTable(slots int, lease *lease) *attemptTable {
-	t := &attemptTable{
-		slots: slots, lease: lease,
-		wake: make(chan struct{}, 1), idle: make(chan struct{}, 1),
-		known: map[ref]*attempt{},
+	return &attemptTable{
+		slots: slots, lease: lease, wake: make(chan struct{}, 1), idle: make(chan struct{}, 1),
+		known: map[ref]*attempt{}, outbox: outbox{first: 1},
 	}
-	t.first = 1
-	return t
 }
 
-// accept takes in the assignments of a leader of this epoch. One that is known
-// already changes nothing. A malformed message is refused whole.
+// accept adds the assignments of a leader of this epoch, except those that are known. It
+// rejects a malformed message as a whole.
 func (t *attemptTable) accept(m *dtaskv1.Assignments, epoch uint64) error {
 	rows, err := columns.ReadAssignments(m)
 	if err != nil {
@@ -87,7 +84,7 @@ func (t *attemptTable) accept(m *dtaskv1.Assignments, epoch uint64) error {
 			a.phase = phaseRequesting
 			t.requesting = append(t.requesting, a)
 			t.requestsDue = true
-			t.signal()
+			signal(t.wake)
 		default:
 			a.phase = phaseReady
 			t.queue = append(t.queue, a)
@@ -97,7 +94,7 @@ func (t *attemptTable) accept(m *dtaskv1.Assignments, epoch uint64) error {
 	return nil
 }
 
-// grant lets an at-most-once attempt begin, ahead of what waits.
+// grant makes an at-most-once attempt ready, ahead of the queue.
 func (t *attemptTable) grant(r ref) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,15 +102,19 @@ func (t *attemptTable) grant(r ref) {
 	if a == nil || a.phase != phaseRequesting {
 		return
 	}
-	t.requesting = slices.DeleteFunc(t.requesting, func(b *attempt) bool { return b == a })
+	t.dropRequestLocked(a)
 	a.phase = phaseReady
 	t.queue = slices.Insert(t.queue, 0, a)
 	t.spawnLocked()
 }
 
-// spawnLocked starts a slot goroutine if the queue can use one more. It starts the
-// next itself once it runs: attempts that end at once are executed one after
-// another by few, and those that take their time get one each.
+func (t *attemptTable) dropRequestLocked(a *attempt) {
+	t.requesting = slices.DeleteFunc(t.requesting, func(b *attempt) bool { return b == a })
+}
+
+// spawnLocked starts a slot goroutine if the queue can use one more. That one starts the
+// next when it runs: a few goroutines execute short attempts one after another, and long
+// attempts get a goroutine each.
 func (t *attemptTable) spawnLocked() {
 	if t.starting || t.active >= t.slots || len(t.queue) == 0 {
 		return
@@ -123,9 +124,8 @@ func (t *attemptTable) spawnLocked() {
 	t.run()
 }
 
-// next records the outcome of the attempt that its caller has executed, if any,
-// and returns the next one to execute, or nil when the caller's goroutine shall
-// end.
+// next records the outcome of the attempt that its caller has executed, if any, and returns
+// the next one to execute, or nil if the caller's goroutine must end.
 func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 	now := time.Now()
 	t.mu.Lock()
@@ -144,7 +144,7 @@ func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 			continue // stopped while it waited
 		}
 		if a.exclusive && !t.lease.valid() {
-			t.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: "lease ended before it began"})
+			t.endLocked(a, released("lease ended before the attempt started"))
 			continue
 		}
 		a.start(t.base, now)
@@ -159,8 +159,8 @@ func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 	return nil
 }
 
-// finishLocked decides how an executed attempt ended: a stop that came before
-// the commit wins over whatever the executor says.
+// completeLocked decides how an executed attempt ended: a stop that came before the commit
+// overrides the outcome of the executor.
 func (t *attemptTable) completeLocked(a *attempt, outcome *dtaskv1.Outcome, now time.Time) {
 	if a.phase != phaseCommitted {
 		if cause := a.ctx.causeAt(now); cause != nil {
@@ -181,11 +181,11 @@ func (t *attemptTable) endLocked(a *attempt, outcome *dtaskv1.Outcome) {
 	a.ctx, a.progressText = nil, ""
 	t.outcomes = append(t.outcomes, outcomeRow(a.ref, outcome))
 	t.stats.count(outcome.GetKind())
-	t.signal()
+	signal(t.wake)
 }
 
-// commit makes the success of an attempt final, so that its output can be
-// published. It reports false if the attempt was ended before.
+// commit makes the success of an attempt final, so that its output can be published. It
+// returns false if the attempt has been ended.
 func (t *attemptTable) commit(a *attempt) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,8 +196,8 @@ func (t *attemptTable) commit(a *attempt) bool {
 	return true
 }
 
-// stop ends an attempt; it reports whether the attempt was held. One that has
-// not begun has its outcome at once.
+// stop ends an attempt, and reports whether it was held. An attempt that has not started
+// gets its outcome immediately.
 func (t *attemptTable) stop(r ref, cause error) bool {
 	t.mu.Lock()
 	a := t.known[r]
@@ -213,12 +213,11 @@ func (t *attemptTable) stop(r ref, cause error) bool {
 	return true
 }
 
-// stopLocked returns the context that is left to be ended without the lock, or
-// nil.
+// stopLocked returns the context to end without holding the lock, or nil.
 func (t *attemptTable) stopLocked(a *attempt, cause error) *attemptContext {
 	switch a.phase {
 	case phaseRequesting:
-		t.requesting = slices.DeleteFunc(t.requesting, func(b *attempt) bool { return b == a })
+		t.dropRequestLocked(a)
 		t.endLocked(a, endedBy(cause))
 	case phaseReady:
 		t.endLocked(a, endedBy(cause))
@@ -229,7 +228,7 @@ func (t *attemptTable) stopLocked(a *attempt, cause error) *attemptContext {
 	return nil
 }
 
-// stopRunning ends running attempts: all, or the exclusive ones.
+// stopRunning ends running attempts: all, or only the at-most-once ones.
 func (t *attemptTable) stopRunning(cause error, exclusiveOnly bool) {
 	t.mu.Lock()
 	var contexts []*attemptContext
@@ -244,17 +243,18 @@ func (t *attemptTable) stopRunning(cause error, exclusiveOnly bool) {
 	}
 }
 
-// drain takes nothing more and hands back what has not begun.
+// drain releases all attempts that have not started, and all that still arrive.
 func (t *attemptTable) drain() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.draining = true
 	t.releaseUnstartedLocked()
-	t.signal()
+	signal(t.wake)
 	t.signalIdle()
 }
 
-// cordon hands back what has not begun and all that comes, until it is lifted.
+// cordon releases all attempts that have not started, and all that arrive until it is
+// called with false.
 func (t *attemptTable) cordon(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -264,19 +264,19 @@ func (t *attemptTable) cordon(on bool) {
 	}
 }
 
-// giveBack hands back those of these attempts that have not begun: another
-// worker begins them sooner. Nobody begins them here any more.
+// steal releases those of the given attempts that have not started, because another worker
+// can start them sooner. They never start here.
 func (t *attemptTable) steal(list []*dtaskv1.AttemptRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, m := range list {
 		if a := t.known[refOf(m)]; a != nil && a.phase == phaseReady && !a.exclusive {
-			t.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: "another worker has a free slot"})
+			t.endLocked(a, released("another worker has a free slot"))
 		}
 	}
 }
 
-// handBackLocked ends what has not begun.
+// releaseUnstartedLocked ends all attempts that have not started.
 func (t *attemptTable) releaseUnstartedLocked() {
 	for _, a := range t.heldLocked() {
 		if a.phase == phaseRequesting || a.phase == phaseReady {
@@ -286,15 +286,14 @@ func (t *attemptTable) releaseUnstartedLocked() {
 	t.queue = nil
 }
 
-// busy is the number of attempts that run, owed the number of outcomes not yet
-// acknowledged.
-func (t *attemptTable) busy() (running, owed int) {
+// counts returns how many attempts run, and how many outcomes are not acknowledged.
+func (t *attemptTable) counts() (running, unacked int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.running, len(t.outcomes)
 }
 
-// ended reports whether nothing more will be written by an attempt.
+// ended reports whether an attempt will write nothing more.
 func (t *attemptTable) ended(r ref) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -302,7 +301,7 @@ func (t *attemptTable) ended(r ref) bool {
 	return a == nil || a.phase == phaseEnded
 }
 
-// heldLocked lists the attempts that have no outcome, in order.
+// heldLocked returns the attempts without an outcome, in order.
 func (t *attemptTable) heldLocked() []*attempt {
 	var held []*attempt
 	for _, a := range t.known {
@@ -316,19 +315,8 @@ func (t *attemptTable) heldLocked() []*attempt {
 	return held
 }
 
-func (t *attemptTable) signal() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (t *attemptTable) signalIdle() {
-	if !t.draining {
-		return
-	}
-	select {
-	case t.idle <- struct{}{}:
-	default:
+	if t.draining {
+		signal(t.idle)
 	}
 }

@@ -248,7 +248,7 @@ func (p *pair) acknowledge(t *rapid.T) {
 }
 
 func (p *pair) check(t *rapid.T) {
-	running, owed := p.l.busy()
+	running, owed := p.l.counts()
 	if running != len(p.twin.running) || owed != len(p.twin.owed()) {
 		t.Fatalf("%d run, %d are owed; want %v, %v", running, owed, p.twin.running, p.twin.owed())
 	}

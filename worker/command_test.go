@@ -148,7 +148,7 @@ func TestACommandIsEndedByItsTimeOut(t *testing.T) {
 	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, body: shell("sleep 1000"), policy: &dtaskv1.TaskPolicy{TimeoutMs: 300}})
-		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT || o.GetError() != "timed out: it ran for 300ms" {
+		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT || o.GetError() != "timed out: ran for 300ms" {
 			t.Errorf("outcome = %v", o)
 		}
 	})

@@ -22,71 +22,68 @@ const (
 	maxName   = 63      // bytes of an error class
 )
 
-// Config describes a worker. The zero value of every field but Join is useful.
+// Config configures a worker. Only Join is required.
 type Config struct {
-	// Join names coordinators, HOST:PORT each; any one that is alive is enough.
-	// Host names are resolved anew for each connection.
+	// Join lists addresses of coordinators, HOST:PORT each; one that is alive is enough.
+	// Host names are resolved again for each connection.
 	Join []string
 	// Name is the worker's name, stable across restarts: 1–63 letters, digits,
 	// - _ and dots. Default: the host's name.
 	Name string
-	// Slots is the number of attempts that run at a time, 1–65,535. Default:
-	// the number of processors.
+	// Slots is the number of concurrent attempts, 1–65,535. Default: the number of CPUs.
 	Slots int
-	// Prefetch is the number of attempts that wait here for a slot, at most
-	// 65,535, so that a slot need not wait for the leader when its attempt has
-	// ended. They come only while tasks take less than 100 ms on average. Default:
-	// as many as slots; negative: none.
+	// Prefetch is the number of attempts that wait at the worker for a slot, at most 65,535,
+	// so that a free slot need not wait for the leader. The leader sends them only while
+	// tasks take less than 100 ms on average. Default: Slots; negative: none.
 	Prefetch int
 	// Labels are matched by the require field of tasks.
 	Labels map[string]string
-	// Resources that tasks can ask for, in thousandths of a unit (memory and
-	// disk: thousandths of a byte). Default: the machine's cpu, memory and disk;
-	// entries here replace or add to those.
+	// Resources that tasks can request, in thousandths of a unit (memory and disk:
+	// thousandths of a byte). They replace or extend the machine's cpu, memory and disk.
 	Resources map[string]int64
-	// WorkDir is the worker's own folder; no two processes can share one.
-	// Default: dtask-worker/NAME in $XDG_STATE_HOME or the user's cache folder.
+	// WorkDir is the worker's own directory; two processes cannot share one. Default:
+	// dtask-worker/NAME in $XDG_STATE_HOME or the user's cache directory.
 	WorkDir string
-	// DrainTimeout is how long running attempts may go on once Run's context is
-	// done; then they are ended and handed back. Default 30 s; negative: at once.
+	// DrainTimeout is how long running attempts may continue after Run's context is done;
+	// then they are stopped and released. Default 30 s; negative: they are stopped
+	// immediately.
 	DrainTimeout time.Duration
-	// LogBytes bounds the logs of all attempts together; the oldest are removed
-	// first. Default 256 MiB.
+	// LogBytes bounds the logs of all attempts together; the oldest are removed first.
+	// Default 256 MiB.
 	LogBytes int64
-	// CheckpointInterval is the least time between two checkpoints of an attempt
-	// that its command asks for. Default 5 s; negative: none.
+	// CheckpointInterval is the minimum time between two checkpoints that a command
+	// requests. Default 5 s; negative: no minimum.
 	CheckpointInterval time.Duration
-	// CheckpointStore is a folder that all workers share, for checkpoints above
-	// 64 KiB. It must exist. Empty: those stay on this worker.
+	// CheckpointStore is a directory that all workers share, for checkpoints above 64 KiB.
+	// It must exist. Default: none, large checkpoints stay on this worker.
 	CheckpointStore string
-	// Version of the program, for people.
+	// Version of the program, for display only.
 	Version string
-	// TLS, if set, secures every connection. Nil: in the clear, for loopback.
+	// TLS secures all connections. Nil: plain text, for loopback.
 	TLS *tls.Config
-	// Token, if set, is sent as a bearer token with every session; it needs TLS
-	// unless all of Join is loopback.
+	// Token is sent as a bearer token with every session. It requires TLS unless all of Join
+	// is loopback.
 	Token string
 }
 
-// Option changes how a worker is built rather than what it is.
+// Option configures how a worker connects and logs.
 type Option func(*Worker)
 
-// WithLogger sets the logger; without it the worker is silent.
+// WithLogger sets the logger. The default logs nothing.
 func WithLogger(log *slog.Logger) Option { return func(w *Worker) { w.log = log } }
 
-// WithDialer replaces how connections are opened, for a process that holds
-// coordinator and worker at once and for tests. addr is an entry of Join or a
-// leader's address.
+// WithDialer replaces how connections are opened, for tests and for a process that contains
+// both a coordinator and a worker. addr is an entry of Join or a leader's address.
 func WithDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) Option {
 	return func(w *Worker) { w.dial = dial }
 }
 
-// Defaults fills what is not set.
+// Defaults sets all fields that have the zero value to their defaults.
 func (c *Config) Defaults() error {
 	if c.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return fmt.Errorf("finding a name for the worker: %w", err)
+			return fmt.Errorf("choosing a worker name (set --name): %w", err)
 		}
 		c.Name = nameFrom(host)
 	}
@@ -118,46 +115,46 @@ func (c *Config) Defaults() error {
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 
-// Validate returns everything that is wrong, joined; each line names the flag.
+// Validate returns all problems, joined. Each line starts with the flag.
 func (c *Config) Validate() error {
-	var faults []error
+	var problems []error
 	if len(c.Join) == 0 {
-		faults = append(faults, errors.New("--join: at least one HOST:PORT is needed"))
+		problems = append(problems, errors.New("missing --join: at least one HOST:PORT is required"))
 	}
 	for _, addr := range c.Join {
 		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
-			faults = append(faults, fmt.Errorf("--join: %q is not HOST:PORT", addr))
+			problems = append(problems, fmt.Errorf("invalid --join %q: must be HOST:PORT", addr))
 		}
 	}
 	if !validName.MatchString(c.Name) || c.Name == "." || c.Name == ".." {
-		faults = append(faults, fmt.Errorf("--name: %q must be 1–63 letters, digits, - _ and dots", c.Name))
+		problems = append(problems, fmt.Errorf("invalid --name %q: must be 1–63 letters, digits, dots, dashes and underscores", c.Name))
 	}
 	if c.Slots < 1 || c.Slots > maxSlots {
-		faults = append(faults, fmt.Errorf("--slots: %d must be 1–%d", c.Slots, maxSlots))
+		problems = append(problems, fmt.Errorf("invalid --slots %d: must be 1–%d", c.Slots, maxSlots))
 	}
 	if c.Prefetch > maxSlots {
-		faults = append(faults, fmt.Errorf("--prefetch: %d must be at most %d", c.Prefetch, maxSlots))
+		problems = append(problems, fmt.Errorf("invalid --prefetch %d: must be %d or less", c.Prefetch, maxSlots))
 	}
 	for name, amount := range c.Resources {
 		if name == "" || amount < 0 {
-			faults = append(faults, fmt.Errorf("--resource: %q must have a name and no negative amount", name))
+			problems = append(problems, fmt.Errorf("invalid --resource %q: name must not be empty, amount must not be negative", name))
 		}
 	}
 	for key := range c.Labels {
 		if key == "" {
-			faults = append(faults, errors.New("--label: a label needs a name"))
+			problems = append(problems, errors.New("invalid --label: name must not be empty"))
 		}
 	}
 	if c.LogBytes < 0 {
-		faults = append(faults, errors.New("the bound of the logs must not be negative"))
+		problems = append(problems, fmt.Errorf("invalid LogBytes %d: must be 0 or more", c.LogBytes))
 	}
 	if c.Token != "" && c.TLS == nil && !allLoopback(c.Join) {
-		faults = append(faults, errors.New("a token is sent over TLS only, unless all coordinators are on loopback"))
+		problems = append(problems, errors.New("token requires TLS unless all coordinators are on loopback"))
 	}
-	return errors.Join(faults...)
+	return errors.Join(problems...)
 }
 
-// nameFrom makes a valid name of any host name.
+// nameFrom returns a valid worker name for any host name.
 func nameFrom(host string) string {
 	name := regexp.MustCompile(`[^A-Za-z0-9._-]`).ReplaceAllString(host, "-")
 	if name == "" || name == "." || name == ".." {
@@ -172,7 +169,7 @@ func defaultWorkDir(name string) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("finding a work folder (give one with --work-dir): %w", err)
+		return "", fmt.Errorf("choosing a work directory (set --work-dir): %w", err)
 	}
 	return filepath.Join(cache, "dtask-worker", name), nil
 }

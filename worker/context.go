@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// attemptContext is the context of one attempt. It becomes a real context, with
-// a timer and a place in the tree, when somebody first looks at it: most short
-// handlers never do, and it would be the larger part of what they cost.
+// attemptContext is the context of one attempt. The inner context, with a timer and a parent,
+// is created on first use: most short handlers never use it, and it would be most of their
+// cost.
 type attemptContext struct {
 	base     context.Context //nolint:containedctx // this is a context
 	deadline time.Time       // zero = none
 	limit    time.Duration   // from the start to the deadline
 	task     *Task           // of a handler; written before that is called
 
-	mu     sync.Mutex      // guards all below; never held while a context is cancelled
-	inner  context.Context //nolint:containedctx // nil until somebody looks
+	mu     sync.Mutex      // guards the rest; never held while a context is cancelled
+	inner  context.Context //nolint:containedctx // nil before first use
 	cancel context.CancelCauseFunc
-	cause  error // of an end that came before somebody looked
+	cause  error // of an end before first use
 }
 
-// begin gives the attempt its context, which ends with its time-out.
+// start makes the attempt running, with a context that ends at its timeout.
 func (a *attempt) start(base context.Context, now time.Time) {
 	a.phase, a.started, a.lastProgress = phaseRunning, now, now
 	a.run = new(execution)
@@ -32,7 +32,7 @@ func (a *attempt) start(base context.Context, now time.Time) {
 	}
 }
 
-// look returns the real context.
+// get returns the inner context.
 func (c *attemptContext) get() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,20 +52,20 @@ func (c *attemptContext) get() context.Context {
 	return inner
 }
 
-func (c *attemptContext) timedOut() error { return &timeoutError{what: "it ran for", limit: c.limit} }
+func (c *attemptContext) timedOut() error { return &timeoutError{what: "ran for", limit: c.limit} }
 
-// Deadline is when the attempt's time-out ends it.
+// Deadline returns when the attempt times out.
 func (c *attemptContext) Deadline() (deadline time.Time, ok bool) {
 	return c.deadline, !c.deadline.IsZero()
 }
 
-// Done is closed when the attempt shall end.
+// Done is closed when the attempt must end.
 func (c *attemptContext) Done() <-chan struct{} { return c.get().Done() }
 
-// Err is nil until the attempt shall end.
+// Err is nil until the attempt must end.
 func (c *attemptContext) Err() error { return c.get().Err() } //nolint:wrapcheck // the interface's own errors
 
-// Value finds what the worker's own context has, and lets context.Cause work.
+// Value returns the values of the worker's context, and makes context.Cause work.
 func (c *attemptContext) Value(key any) any {
 	if key == (taskKey{}) {
 		if c.task == nil {
@@ -76,8 +76,8 @@ func (c *attemptContext) Value(key any) any {
 	return c.get().Value(key)
 }
 
-// end ends the context; the first cause stays. An attempt that has ended is
-// ended with nil, which frees what its context holds.
+// end ends the context; the first cause counts. It is called with nil after the attempt has
+// ended, to release the context's resources.
 func (c *attemptContext) end(cause error) {
 	c.mu.Lock()
 	if c.cause == nil {
@@ -90,7 +90,7 @@ func (c *attemptContext) end(cause error) {
 	}
 }
 
-// ended is the cause for which the context has ended by now, or nil.
+// causeAt returns why the context has ended by now, or nil.
 func (c *attemptContext) causeAt(now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,62 +6,50 @@ import (
 	"time"
 )
 
-// handlerError is what Fatal, Retryable, Named and Exit make of an error.
+// handlerError is an error that Fatal, Retryable, Named or Exit returned.
 type handlerError struct {
 	err       error
 	name      string // class for retry.on and retry.except; empty = none
-	exit      int32  // exit code that this counts as; 0 = none
+	exit      int32  // equivalent exit code; 0 = none
 	fatal     bool
 	temporary bool
 }
 
-// Error is the text of the wrapped error.
+// Error returns the text of the wrapped error.
 func (e *handlerError) Error() string { return e.err.Error() }
 
-// Unwrap gives the wrapped error.
+// Unwrap returns the wrapped error.
 func (e *handlerError) Unwrap() error { return e.err }
 
-// Fatal marks an error that no repeat can cure, such as input that makes no
-// sense: the task fails at once, whatever its retry policy. Fatal(nil) is nil.
-func Fatal(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &handlerError{err: err, fatal: true}
-}
+// Fatal marks an error that no retry can fix, such as invalid input: the task fails
+// immediately, whatever its retry policy. Fatal(nil) is nil.
+func Fatal(err error) error { return mark(handlerError{err: err, fatal: true}) }
 
-// Retryable marks an error that is always worth a repeat, as long as the retry
-// policy has any left, even if the policy excepts its class. Retryable(nil) is
-// nil.
-func Retryable(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &handlerError{err: err, temporary: true}
-}
+// Retryable marks an error that is always retried while the retry policy has attempts left,
+// even if the policy excludes its class. Retryable(nil) is nil.
+func Retryable(err error) error { return mark(handlerError{err: err, temporary: true}) }
 
-// Named gives an error a class, at most 63 bytes, that a job file can name as
-// error:NAME in retry.on and retry.except. It can be combined with Fatal and
-// Retryable. Named(…, nil) is nil.
-func Named(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &handlerError{err: err, name: name}
-}
+// Named gives an error a class of at most 63 bytes. A job file refers to it as error:NAME in
+// retry.on and retry.except. It can be combined with Fatal and Retryable. Named of a nil
+// error is nil.
+func Named(name string, err error) error { return mark(handlerError{err: err, name: name}) }
 
-// Exit makes an error count as the end of a command with this exit code, 1–255,
-// in retry.on and retry.except; 75 is Retryable too, as it is for commands. It
-// can be combined with the others. Exit(…, nil) is nil.
+// Exit makes an error equivalent to a command's exit code, 1–255, in retry.on and
+// retry.except. Code 75 is also Retryable, as it is for commands. It can be combined with the
+// others. Exit of a nil error is nil.
 func Exit(code uint8, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &handlerError{err: err, exit: int32(code), temporary: code == exitTemporary}
+	return mark(handlerError{err: err, exit: int32(code), temporary: code == exitTemporary})
 }
 
-// verdictOn collects what all marks in the chain of err say; the outermost
-// class and exit code count, and fatal wins over temporary.
+func mark(h handlerError) error {
+	if h.err == nil {
+		return nil
+	}
+	return &h
+}
+
+// markedBy combines all marks in the chain of err: the outermost class and exit code count,
+// and fatal overrides temporary.
 func markedBy(err error) handlerError {
 	var v handlerError
 	for e := err; e != nil; {
@@ -79,53 +67,52 @@ func markedBy(err error) handlerError {
 	return v
 }
 
-// notStartedError says that an attempt could not be begun on this worker.
+// notStartedError is returned when an attempt could not be started on this worker.
 type notStartedError struct {
 	err   error
-	fatal bool // no other worker could begin it either
+	fatal bool // no other worker could start it either
 }
 
 func (e *notStartedError) Error() string { return e.err.Error() }
 func (e *notStartedError) Unwrap() error { return e.err }
 
-// The causes for which the context of an attempt is ended. A handler sees them
-// with context.Cause.
+// The causes with which the context of an attempt ends, as context.Cause returns them.
 var (
-	// ErrCancelled: a person, a deadline or a stopped job ended the attempt.
+	// ErrCancelled means that the user, a deadline or a stopped job ended the attempt.
 	ErrCancelled = errors.New("cancelled")
-	// ErrSuperseded: the task belongs to a later attempt or has ended; what
-	// this attempt made is discarded.
+	// ErrSuperseded means that the task has a later attempt or has ended; the results of
+	// this attempt are discarded.
 	ErrSuperseded = errors.New("superseded")
-	// ErrTimedOut: the attempt's time-out, or the coordinator's, has passed.
+	// ErrTimedOut means that the attempt's timeout, or the coordinator's, has expired.
 	ErrTimedOut = errors.New("timed out")
-	// ErrLeaseEnded: an at-most-once attempt may no longer run, since no
-	// leader has answered this worker for the length of its lease.
+	// ErrLeaseEnded means that an at-most-once attempt must stop, because no leader has
+	// answered this worker for the length of its lease.
 	ErrLeaseEnded = errors.New("lease ended")
-	// ErrDraining: the worker is stopping, or is drained by order, and the time for
-	// that has passed.
+	// ErrDraining means that the worker stops or is drained by the operator, and the drain
+	// timeout has expired.
 	ErrDraining = errors.New("worker is stopping")
 )
 
-// Faults that end a session. None is more than a reason in the log.
+// Errors that end a session. They appear in the log only.
 var (
-	errForeignCluster  = errors.New("the coordinator belongs to another cluster")
-	errDeposed         = errors.New("the coordinator is of a lower term than one seen before")
-	errLivenessTimeout = errors.New("nothing heard from the coordinator")
-	errProtocol        = errors.New("the coordinator broke the protocol")
+	errForeignCluster  = errors.New("coordinator belongs to another cluster")
+	errDeposed         = errors.New("coordinator has an older term than the last leader")
+	errLivenessTimeout = errors.New("liveness timeout: coordinator is silent")
+	errProtocol        = errors.New("invalid message from coordinator")
 )
 
-// errNotEnded is returned by Run when handlers ignored the end of their context.
-var errStillRunning = errors.New("attempts did not end although they were told to")
+// errStillRunning is returned by Run if handlers ignored the end of their context.
+var errStillRunning = errors.New("attempts ignored cancellation")
 
-// errUnacknowledged is returned by Run when a drain ended before every outcome
-// was acknowledged; the coordinator gives the attempts up by itself.
-var errUnacknowledged = errors.New("outcomes were not acknowledged in time")
+// errUnacknowledged is returned by Run if a drain ended before all outcomes were
+// acknowledged. The coordinator eventually marks the worker down and requeues the attempts.
+var errUnacknowledged = errors.New("outcomes not acknowledged in time")
 
-// timeOutError is ErrTimedOut with which time-out it was. Its text is made only
-// when one is needed: each attempt carries one of these as its possible cause.
+// timeoutError is ErrTimedOut with the timeout that expired. Its text is formatted on demand:
+// each attempt holds one as a possible cause.
 type timeoutError struct {
 	what  string
-	limit time.Duration // 0 = the text says all
+	limit time.Duration // 0 = not part of the text
 }
 
 func (e *timeoutError) Error() string {

@@ -7,19 +7,17 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// fence remembers the highest (epoch, term) that this process has seen, and of
-// which cluster. It is in memory only: a new process believes the first leader
-// that it meets.
+// fence holds the highest (epoch, term) that this process has seen, and the cluster. It is
+// in memory only: a new process trusts the first leader that it connects to.
 type fence struct {
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the rest
 	cluster string     // empty until the first message of a leader
 	epoch   uint64
 	term    uint64
 }
 
-// admit reports whether a message with this fence may have an effect, and
-// remembers it if it is higher than the ones before. The error is
-// errForeignCluster or errDeposed.
+// admit stores the fence of a message, or returns errForeignCluster or errDeposed if the
+// message must have no effect.
 func (f *fence) admit(m *dtaskv1.Fence) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,14 +35,14 @@ func (f *fence) admit(m *dtaskv1.Fence) error {
 	return nil
 }
 
-// message is what the worker's own messages carry.
+// message returns the fence for the worker's own messages.
 func (f *fence) message() *dtaskv1.Fence {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return &dtaskv1.Fence{ClusterId: f.cluster, Epoch: f.epoch, Term: f.term}
 }
 
-// clusterID is empty until a leader was met.
+// clusterID returns the cluster's ID; empty before the first session.
 func (f *fence) clusterID() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

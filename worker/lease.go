@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// lease is this worker's own judgement of whether its at-most-once attempts may
-// go on. It trusts an answered beat from the moment that the beat was sent, so
-// that a slow answer cannot stretch it, and reads the monotonic clock only.
+// lease decides whether this worker's at-most-once attempts may continue. An answered
+// heartbeat renews it from the time at which the heartbeat was sent, so that a slow answer
+// cannot extend it. It uses the monotonic clock only.
 type lease struct {
-	ended func() // called without locks held, each time that the lease ends
+	ended func() // called without locks held, each time the lease ends
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the rest
 	length  time.Duration
 	expires time.Time   // zero: never granted
-	timer   *time.Timer // re-arms itself; nil while there is no lease
+	timer   *time.Timer // runs check; nil while there is no lease
 	closed  bool
 }
 
-// set takes the length that a leader announced; 0 means that leases never end.
+// set sets the length to that of a new leader; 0 means that leases never end.
 func (l *lease) set(length time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.length = length
 }
 
-// renewed notes that a beat sent at this time was answered.
-func (l *lease) renewed(sent time.Time) {
+// renew renews the lease after the answer to a heartbeat that was sent at this time.
+func (l *lease) renew(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.length <= 0 || l.closed {
@@ -40,7 +40,7 @@ func (l *lease) renewed(sent time.Time) {
 	}
 }
 
-// valid reports whether an at-most-once attempt may begin now.
+// valid reports whether an at-most-once attempt may start now.
 func (l *lease) valid() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

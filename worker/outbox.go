@@ -8,39 +8,38 @@ import (
 )
 
 const (
-	// maxReports bounds one message; what is left goes into the next.
+	// maxReportBytes bounds one message; the rest is sent in the next.
 	maxReportBytes = 1 << 20
-	// beganAfter is how long an attempt runs before the coordinator is told
-	// that it has begun: most end sooner, and their outcome says it too.
+	// startedReportDelay is how long an attempt runs before it is reported as started. Most
+	// attempts end sooner, and their outcome implies it.
 	startedReportDelay = 100 * time.Millisecond
-	// keptOutcomes bounds the room that is kept for outcomes when there are none.
+	// maxKeptOutcomes bounds the memory that is kept for outcomes while there are none.
 	maxKeptOutcomes = 4096
-	// notePause is the least time between two flushes of notes.
+	// minFlushInterval is the minimum time between two flushes of started reports.
 	minFlushInterval = 25 * time.Millisecond
 )
 
-// outbox is the part of the ledger that waits to be sent. The ledger's lock
-// guards it.
+// outbox is the part of the attempt table that waits to be sent. The table's lock guards it.
 type outbox struct {
-	outcomes []columns.Outcome // not yet acknowledged, in order
+	outcomes []columns.Outcome // not acknowledged, in order
 	first    uint64            // number of outcomes[0], from 1
 	sent     int               // outcomes sent in this session
 
-	checkpoints []*pendingCheckpoint // not yet answered, at most one of each attempt
+	checkpoints []*pendingCheckpoint // not answered, at most one of each attempt
 
 	requesting  []*attempt // at-most-once attempts that wait for their grant
-	requestsDue bool       // they shall be sent (again)
+	requestsDue bool       // the requests must be sent (again)
 
-	justStarted     []*attempt // begun, in order; not yet announced
-	progressed      []*attempt // those with a progress to send
+	justStarted     []*attempt // started, in order; not announced
+	progressed      []*attempt // attempts with unsent progress
 	started         []*dtaskv1.Started
 	progressReports []*dtaskv1.Progress
-	flushTimer      *time.Timer // runs flushNotes; nil until first needed
+	flushTimer      *time.Timer // runs flushReports; nil until first needed
 	flushArmed      bool
 }
 
-// greet begins a session: it returns what hello says, and makes all that is not
-// acknowledged be sent again.
+// startSession returns the contents of a hello, and marks everything that is not
+// acknowledged as unsent.
 func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +51,7 @@ func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next u
 	for _, a := range t.heldLocked() {
 		held = append(held, a.message())
 		if a.announced && a.phase != phaseEnded {
-			// Not a repeat for the same ear: another leader may listen.
+			// Repeated because the leader may be another one.
 			t.started = append(t.started, &dtaskv1.Started{Attempt: a.message(), AtMs: a.started.UnixMilli()})
 		}
 	}
@@ -62,15 +61,16 @@ func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next u
 	return held, ended, t.first
 }
 
-// take returns what is to be sent now, at most about maxReports, or nil.
-func (t *attemptTable) take(beat bool) *dtaskv1.Reports {
+// take returns the reports to send now, about maxReportBytes at most, or nil. Start requests
+// are repeated with each heartbeat.
+func (t *attemptTable) take(heartbeat bool) *dtaskv1.Reports {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &dtaskv1.Reports{}
 	if t.takeCheckpointsLocked(r) && t.sent < len(t.outcomes) {
 		r.Outcomes = t.takeOutcomesLocked()
 	}
-	if (t.requestsDue || beat) && len(t.requesting) > 0 {
+	if t.requestsDue || heartbeat {
 		for _, a := range t.requesting {
 			r.StartRequests = append(r.StartRequests, a.message())
 		}
@@ -84,7 +84,7 @@ func (t *attemptTable) take(beat bool) *dtaskv1.Reports {
 	return r
 }
 
-// takeOutcomesLocked gives those that come next, as many as fit into a message.
+// takeOutcomesLocked returns the next outcomes, as many as fit into a message.
 func (t *attemptTable) takeOutcomesLocked() *dtaskv1.Outcomes {
 	m := columns.NewOutcomes(t.first+uint64(t.sent), len(t.outcomes)-t.sent) //nolint:gosec // not negative
 	for size := 0; t.sent < len(t.outcomes) && size < maxReportBytes; t.sent++ {
@@ -93,12 +93,12 @@ func (t *attemptTable) takeOutcomesLocked() *dtaskv1.Outcomes {
 		size += 16 + len(o.Result) + len(o.Detail.GetResult()) + len(o.Detail.GetError()) + len(o.Detail.GetErrorName()) + len(o.Detail.GetOutputSha256())
 	}
 	if t.sent < len(t.outcomes) {
-		t.signal()
+		signal(t.wake)
 	}
 	return m
 }
 
-// row is an outcome as it is kept and sent.
+// outcomeRow returns an outcome in the form in which it is kept and sent.
 func outcomeRow(r ref, o *dtaskv1.Outcome) columns.Outcome {
 	out := columns.Outcome{Job: r.job, Task: r.task, Attempt: r.attempt}
 	if succeeded(o) && o.GetOutputSize() == 0 && len(o.GetOutputSha256()) == 0 {
@@ -115,8 +115,8 @@ func succeeded(o *dtaskv1.Outcome) bool {
 	return o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED
 }
 
-// acknowledge forgets every outcome up to this number and returns those
-// attempts.
+// acknowledge removes all outcomes up to this number. It returns those of the attempts that
+// succeeded and have checkpoints.
 func (t *attemptTable) acknowledge(through uint64) []*attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,17 +124,17 @@ func (t *attemptTable) acknowledge(through uint64) []*attempt {
 		return nil
 	}
 	n := int(min(through-t.first+1, uint64(len(t.outcomes)))) //nolint:gosec // at most the length of a slice
-	var kept []*attempt
+	var withCheckpoints []*attempt
 	for i := range t.outcomes[:n] {
 		o := &t.outcomes[i]
 		r := refOfRow(o)
-		t.dropCheckpointLocked(r, errAttemptOver)
+		t.dropCheckpointLocked(r, errAttemptEnded)
 		if a := t.known[r]; (a.checkpointer.Load() != nil || a.saves > 0) && (o.Detail == nil || succeeded(o.Detail)) {
-			kept = append(kept, a)
+			withCheckpoints = append(withCheckpoints, a)
 		}
 		delete(t.known, r)
 	}
-	// To the front: what comes next finds room without new memory.
+	// Moved to the front, so that the next outcomes need no new memory.
 	left := copy(t.outcomes, t.outcomes[n:])
 	clear(t.outcomes[left:])
 	t.outcomes = t.outcomes[:left]
@@ -146,16 +146,16 @@ func (t *attemptTable) acknowledge(through uint64) []*attempt {
 		}
 		t.signalIdle()
 	}
-	return kept
+	return withCheckpoints
 }
 
-// noteLocked remembers that an attempt has begun.
+// noteStartedLocked queues an attempt to be reported as started.
 func (t *attemptTable) noteStartedLocked(a *attempt) {
 	t.justStarted = append(t.justStarted, a)
 	t.armLocked(startedReportDelay)
 }
 
-// progress keeps the latest progress of an attempt for the next flush.
+// progress stores the latest progress of an attempt for the next flush.
 func (t *attemptTable) progress(a *attempt, permille uint32, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,7 +166,7 @@ func (t *attemptTable) progress(a *attempt, permille uint32, text string) {
 	t.noteProgressLocked(a)
 }
 
-// noteProgressLocked has the progress of an attempt sent with the next flush.
+// noteProgressLocked queues the progress of an attempt for the next flush.
 func (t *attemptTable) noteProgressLocked(a *attempt) {
 	if !a.progressQueued {
 		a.progressQueued = true
@@ -175,7 +175,7 @@ func (t *attemptTable) noteProgressLocked(a *attempt) {
 	t.armLocked(startedReportDelay)
 }
 
-// armLocked makes flushNotes run; one timer serves all attempts.
+// armLocked schedules flushReports; one timer serves all attempts.
 func (t *attemptTable) armLocked(after time.Duration) {
 	switch {
 	case t.flushArmed:
@@ -188,7 +188,7 @@ func (t *attemptTable) armLocked(after time.Duration) {
 	t.flushArmed = true
 }
 
-// flushNotes turns what has run long enough, and all progress, into messages.
+// flushReports builds the reports of attempts that have run long enough, and of all progress.
 func (t *attemptTable) flushReports() {
 	now := time.Now()
 	t.mu.Lock()
@@ -215,7 +215,7 @@ func (t *attemptTable) flushReports() {
 	}
 	t.progressed = nil
 	if len(t.started)+len(t.progressReports) > 0 {
-		t.signal()
+		signal(t.wake)
 	}
 }
 
@@ -223,7 +223,7 @@ func (t *attemptTable) flushReports() {
 func (t *attemptTable) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.flushArmed = true // no new one
+	t.flushArmed = true // so that no new one is scheduled
 	if t.flushTimer != nil {
 		t.flushTimer.Stop()
 	}

@@ -16,8 +16,8 @@ var (
 	// errReplaced is returned for a checkpoint in whose place a newer one was put
 	// before it was saved.
 	errReplaced = errors.New("a newer checkpoint took its place")
-	// errAttemptOver is returned for a checkpoint of an attempt that has ended.
-	errAttemptOver = errors.New("the attempt has ended")
+	// errAttemptEnded is returned for a checkpoint of an attempt that has ended.
+	errAttemptEnded = errors.New("the attempt has ended")
 )
 
 // taskKey finds the task in a handler's context.
@@ -117,12 +117,12 @@ func (t *attemptTable) save(a *attempt, m *dtaskv1.Checkpoint) <-chan error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.phase == phaseEnded {
-		p.done <- errAttemptOver
+		p.done <- errAttemptEnded
 		return p.done
 	}
 	t.dropCheckpointLocked(a.ref, errReplaced)
 	t.checkpoints = append(t.checkpoints, p)
-	t.signal()
+	signal(t.wake)
 	return p.done
 }
 
@@ -144,7 +144,7 @@ func (t *attemptTable) takeCheckpointsLocked(r *dtaskv1.Reports) (all bool) {
 		switch {
 		case p.sent:
 		case size >= maxReportBytes:
-			t.signal()
+			signal(t.wake)
 			return false
 		default:
 			p.sent = true

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -32,16 +33,16 @@ type session struct {
 
 	welcomed      bool
 	idle          bool // no send is in flight
-	dirty         bool // the ledger may have something to send
+	dirty         bool // the attempt table may have something to send
 	heartbeatDue  bool
-	leaving       bool // it was said in this session
-	goodbye       uint64
+	leaving       bool   // the leader was told in this session
+	goodbye       uint64 // the heartbeat that came with it; 0 = none
 	lastHeartbeat uint64
-	unanswered    map[uint64]time.Time // when unanswered beats were sent
-	silence       *time.Timer
+	unanswered    map[uint64]time.Time // when unanswered heartbeats were sent
+	watchdog      *time.Timer
 	timeout       time.Duration // liveness timeout of this session
 	ticker        *time.Ticker
-	logChunk      *dtaskv1.LogData // to be sent next
+	logChunk      *dtaskv1.LogData // sent next
 	readers       map[uint64]context.CancelFunc
 	reading       sync.WaitGroup
 }
@@ -61,10 +62,10 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 		unanswered: map[uint64]time.Time{}, readers: map[uint64]context.CancelFunc{}, timeout: livenessTimeout,
 	}
 	// One watchdog for everything that can hang: connecting, sending, receiving.
-	s.silence = time.AfterFunc(livenessTimeout, func() { cancel(errLivenessTimeout) })
+	s.watchdog = time.AfterFunc(livenessTimeout, func() { cancel(errLivenessTimeout) })
 	s.ticker = time.NewTicker(defaultInterval)
 	defer func() {
-		s.silence.Stop()
+		s.watchdog.Stop()
 		s.ticker.Stop()
 		cancel(nil)
 		s.slot.leave()
@@ -77,7 +78,7 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 	return s.welcomed, err
 }
 
-// loop never blocks but in its one select.
+// loop blocks only in its select statement.
 func (s *session) loop(ctx context.Context) error {
 	s.slot.send(s.hello())
 	for {
@@ -86,7 +87,7 @@ func (s *session) loop(ctx context.Context) error {
 		}
 		logs := s.logs
 		if !s.idle || s.logChunk != nil {
-			logs = nil // a nil channel is never ready: one piece at a time
+			logs = nil // a nil channel is never ready: one chunk is sent after another
 		}
 		select {
 		case <-ctx.Done():
@@ -98,7 +99,7 @@ func (s *session) loop(ctx context.Context) error {
 		case <-s.slot.sent:
 			s.idle = true
 		case <-s.w.attempts.wake:
-			// Let the slots go on for a moment: what ends meanwhile shares the message.
+			// Yield once: attempts that end meanwhile share the message.
 			runtime.Gosched()
 			s.dirty = true
 		case <-s.ticker.C:
@@ -128,7 +129,8 @@ func (s *session) receive(ctx context.Context) error {
 	return nil
 }
 
-// hello opens the session with what this worker holds and owes.
+// hello returns the first message: the attempts that this worker holds, and those whose
+// outcome is not acknowledged.
 func (s *session) hello() *dtaskv1.SessionRequest {
 	w := s.w
 	held, ended, next := w.attempts.startSession()
@@ -165,15 +167,15 @@ func (s *session) sendNext() {
 		m.Reports = s.w.attempts.take(s.heartbeatDue)
 		s.dirty = false
 	}
-	news := m.GetLeaving() && !s.leaving
-	if m.GetReports() == nil && m.GetLogData() == nil && !s.heartbeatDue && !news {
+	startsLeaving := m.GetLeaving() && !s.leaving
+	if m.GetReports() == nil && m.GetLogData() == nil && !s.heartbeatDue && !startsLeaving {
 		return
 	}
-	if s.heartbeatDue || news {
+	if s.heartbeatDue || startsLeaving {
 		m.Heartbeat = s.newHeartbeat()
 		s.heartbeatDue = false
 	}
-	if news {
+	if startsLeaving {
 		s.leaving, s.goodbye = true, s.lastHeartbeat
 	}
 	m.Fence = s.w.fence.message()
@@ -181,24 +183,24 @@ func (s *session) sendNext() {
 	s.slot.send(m)
 }
 
-// handle gives a message of the leader its effect.
+// handle applies a message of the leader.
 func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error {
 	if err := s.w.fence.admit(m.GetFence()); err != nil {
-		s.logRefused(err, m.GetFence())
+		s.logRejected(err, m.GetFence())
 		return err
 	}
-	s.silence.Reset(s.timeout)
+	s.watchdog.Reset(s.timeout)
 	if !s.welcomed {
 		if m.GetWelcome() == nil {
-			return fmt.Errorf("%w: its first message is no welcome", errProtocol)
+			return fmt.Errorf("%w: first message is not a welcome", errProtocol)
 		}
 		s.welcome(m)
 	}
 	if m.GetHeartbeat() != 0 {
 		s.answered(m.GetHeartbeat())
 	}
-	for _, answer := range m.GetCheckpointResults() {
-		s.checkpointAnswered(answer)
+	for _, result := range m.GetCheckpointResults() {
+		s.checkpointAnswered(result)
 	}
 	if m.GetAck() != nil {
 		s.acknowledged(m.GetAck())
@@ -207,7 +209,8 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 		s.stop(stop)
 	}
 	if m.GetDrain() != nil {
-		s.cordon(m.GetDrain().GetDraining())
+		s.log.Info("drain state changed by operator", "draining", m.GetDrain().GetDraining())
+		s.w.attempts.cordon(m.GetDrain().GetDraining())
 	}
 	if m.GetAssignments() != nil {
 		if err := s.w.attempts.accept(m.GetAssignments(), m.GetFence().GetEpoch()); err != nil {
@@ -226,101 +229,94 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 	return nil
 }
 
-// welcome takes the leader's terms.
+// welcome opens the session with the leader's settings.
 func (s *session) welcome(m *dtaskv1.SessionResponse) {
 	interval := defaultInterval
 	if ms := m.GetWelcome().GetHeartbeatIntervalMs(); ms > 0 {
 		interval = max(time.Duration(ms)*time.Millisecond, minInterval)
 	}
 	s.timeout = max(livenessTimeout, 2*interval)
-	s.silence.Reset(s.timeout)
+	s.watchdog.Reset(s.timeout)
 	s.ticker.Reset(interval)
 	s.w.lease.set(time.Duration(m.GetWelcome().GetLeaseMs()) * time.Millisecond)
 	s.w.attempts.cordon(m.GetWelcome().GetDraining())
 	s.welcomed, s.dirty = true, true
 	s.w.attempts.sessionOpened()
-	s.answered(1) // the welcome answers the hello, whether or not it repeats its beat
+	s.answered(1) // the welcome answers the hello, even if it doesn't repeat its heartbeat
 	s.log.Info("session opened", "worker_id", m.GetWelcome().GetWorkerId(), "term", m.GetFence().GetTerm())
 }
 
-// answered notes that the leader heard a beat, and with it all before.
-func (s *session) answered(beat uint64) {
-	sent, ok := s.unanswered[beat]
+// answered records that the leader received a heartbeat, and so all before it.
+func (s *session) answered(heartbeat uint64) {
+	sent, ok := s.unanswered[heartbeat]
 	if !ok {
 		return
 	}
-	s.w.lease.renewed(sent)
-	for number := range s.unanswered {
-		if number <= beat {
-			delete(s.unanswered, number)
-		}
-	}
-	if s.goodbye != 0 && beat >= s.goodbye {
+	s.w.lease.renew(sent)
+	maps.DeleteFunc(s.unanswered, func(number uint64, _ time.Time) bool { return number <= heartbeat })
+	if s.goodbye != 0 && heartbeat >= s.goodbye {
 		s.w.attempts.goodbyeReceived()
 	}
 }
 
-// acknowledged forgets outcomes that the leader has judged.
+// acknowledged removes the outcomes that the leader has acknowledged.
 func (s *session) acknowledged(ack *dtaskv1.Ack) {
-	others := map[ref]bool{} // whose tasks others go on with
+	rejected := map[ref]bool{} // attempts whose tasks may continue elsewhere
 	for _, e := range ack.GetExceptions() {
 		r := refOf(e.GetAttempt())
-		others[r] = e.GetVerdict() != dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED
+		rejected[r] = e.GetVerdict() != dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED
 		switch e.GetVerdict() {
 		case dtaskv1.Verdict_VERDICT_SUPERSEDED:
-			s.log.Info("superseded", r.attrs(), slog.Uint64("number", e.GetNumber()), slog.String("by", "verdict"))
-			s.w.attempts.countSuperseded()
+			s.superseded(r, "outcome rejected")
 		case dtaskv1.Verdict_VERDICT_UNKNOWN_TASK:
-			s.log.Warn("outcome of a task that the cluster does not know", r.attrs(), slog.Uint64("number", e.GetNumber()))
+			s.log.Warn("outcome rejected: unknown task", r.attrs(), slog.Uint64("number", e.GetNumber()))
 		case dtaskv1.Verdict_VERDICT_UNSPECIFIED, dtaskv1.Verdict_VERDICT_ACCEPTED, dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED:
 		}
 	}
 	completed := s.w.attempts.acknowledge(ack.GetThrough())
-	completed = slices.DeleteFunc(completed, func(a *attempt) bool { return others[a.ref] })
+	completed = slices.DeleteFunc(completed, func(a *attempt) bool { return rejected[a.ref] })
 	if len(completed) > 0 {
 		s.w.removals.Go(func() { s.w.discardCheckpoints(completed) })
 	}
 }
 
-// checkpointAnswered takes up what became of a checkpoint.
-func (s *session) checkpointAnswered(answer *dtaskv1.CheckpointResult) {
-	a := s.w.attempts.checkpointAnswered(answer)
+// superseded records that a task continues with a later attempt.
+func (s *session) superseded(r ref, event string) {
+	s.log.Info("attempt superseded", r.attrs(), slog.String("event", event))
+	s.w.attempts.countSuperseded()
+}
+
+// checkpointAnswered records whether a checkpoint was saved, and removes those before it.
+func (s *session) checkpointAnswered(result *dtaskv1.CheckpointResult) {
+	a := s.w.attempts.checkpointAnswered(result)
 	if a == nil || s.w.store == nil {
 		return
 	}
 	dir := storeDir(s.w.fence.clusterID(), a.ref)
 	s.w.removals.Go(func() {
-		if err := s.w.store.removeOlder(dir, a.ref.attempt, answer.GetNumber()); err != nil {
-			s.log.Warn("removing older checkpoints", a.attrs(), slog.Any("error", err))
+		if err := s.w.store.removeOlder(dir, a.ref.attempt, result.GetNumber()); err != nil {
+			s.log.Warn("removing older checkpoints failed", a.attrs(), slog.Any("err", err))
 		}
 	})
 }
 
-// stop ends an attempt that the leader does not want any more.
+// stop ends an attempt on the leader's request.
 func (s *session) stop(stop *dtaskv1.Stop) {
 	r := refOf(stop.GetAttempt())
-	if !s.w.attempts.stop(r, stopCause(stop.GetReason())) {
-		return
-	}
-	if stop.GetReason() == dtaskv1.StopReason_STOP_REASON_SUPERSEDED {
-		s.log.Info("superseded", r.attrs(), slog.String("by", "stop"))
-		s.w.attempts.countSuperseded()
+	if s.w.attempts.stop(r, stopCause(stop.GetReason())) && stop.GetReason() == dtaskv1.StopReason_STOP_REASON_SUPERSEDED {
+		s.superseded(r, "stopped")
 	}
 }
 
-// cordon heeds a person's order to drain, or its end.
-func (s *session) cordon(on bool) {
-	s.log.Info("drained by order of a person", "draining", on)
-	s.w.attempts.cordon(on)
-}
-
-// serve starts or ends the reading of a log.
+// serve starts or stops a reader of a log.
 func (s *session) serve(ctx context.Context, q *dtaskv1.LogRequest) {
-	if end, ok := s.readers[q.GetId()]; ok || q.GetCancel() {
-		if q.GetCancel() && ok {
-			end()
-			delete(s.readers, q.GetId())
-		}
+	stop, known := s.readers[q.GetId()]
+	switch {
+	case known && q.GetCancel():
+		stop()
+		delete(s.readers, q.GetId())
+		return
+	case known || q.GetCancel():
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -328,8 +324,7 @@ func (s *session) serve(ctx context.Context, q *dtaskv1.LogRequest) {
 	s.reading.Go(func() {
 		defer cancel()
 		s.w.serveLog(ctx, q, func(d *dtaskv1.LogData) error {
-			// The reader uses its buffer again as soon as this returns.
-			d.Data = append([]byte(nil), d.GetData()...)
+			d.Data = slices.Clone(d.GetData()) // the reader reuses its buffer
 			select {
 			case s.logs <- d:
 				return nil
@@ -340,11 +335,11 @@ func (s *session) serve(ctx context.Context, q *dtaskv1.LogRequest) {
 	})
 }
 
-func (s *session) logRefused(err error, m *dtaskv1.Fence) {
+func (s *session) logRejected(err error, m *dtaskv1.Fence) {
 	if errors.Is(err, errForeignCluster) {
-		s.log.Error("this coordinator belongs to another cluster; check --join",
+		s.log.Error("coordinator belongs to another cluster; check --join",
 			"cluster", m.GetClusterId(), "expected", s.w.fence.clusterID())
 		return
 	}
-	s.log.Warn("ignoring a deposed leader", "term", m.GetTerm(), "expected", s.w.fence.message().GetTerm())
+	s.log.Warn("leader is deposed", "term", m.GetTerm(), "expected", s.w.fence.message().GetTerm())
 }

@@ -214,15 +214,15 @@ func TestALowerTermHasNoEffect(t *testing.T) {
 		if got := l.hello.GetFence(); got.GetTerm() != 5 || got.GetClusterId() != cluster {
 			t.Errorf("fence after a deposed leader = %v, want term 5", got)
 		}
-		l.welcome(t, 4) // and it is not believed as a new session either
+		l.welcome(t, 4) // and a new session does not help
 		l = <-r.sessions
 		l.welcome(t, 6)
 		synctest.Wait()
 		if got := b.worker.Stats(); got.Received != 0 || got.Sessions != 2 {
 			t.Errorf("stats = %+v, want nothing received in two sessions", got)
 		}
-		if !b.logs.has("ignoring a deposed leader") {
-			t.Error("the log does not speak of the deposed leader")
+		if !b.logs.has("leader is deposed") {
+			t.Error("the deposed leader is not logged")
 		}
 	})
 }

@@ -6,18 +6,18 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Stats are counts since the worker started, and its present load.
+// Stats counts events since the worker started, and describes its current load.
 type Stats struct {
-	Received   uint64 // attempts
+	Received   uint64 // attempts assigned
 	Succeeded  uint64
 	Failed     uint64
 	TimedOut   uint64
 	Cancelled  uint64
-	Released   uint64 // handed back
+	Released   uint64 // returned without counting as a retry
 	NotStarted uint64
-	Superseded uint64 // stops and verdicts that said so
-	Sessions   uint64 // that were welcomed
-	Running    int    // attempts at this moment
+	Superseded uint64 // attempts replaced by a later one
+	Sessions   uint64 // sessions opened
+	Running    int    // attempts running now
 	Unsettled  int    // outcomes not yet acknowledged
 }
 
@@ -67,8 +67,8 @@ func (t *attemptTable) sessionEnded() {
 	t.signalIdle()
 }
 
-// farewellHeard notes that the leader knows that this worker leaves, so that
-// what it had sent before has arrived.
+// goodbyeReceived records that the leader knows that this worker leaves, and so has
+// received everything that was sent before.
 func (t *attemptTable) goodbyeReceived() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,21 +82,21 @@ func (t *attemptTable) isDraining() bool {
 	return t.draining
 }
 
-// still reports whether no executor runs.
-func (t *attemptTable) still() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.running == 0
+// isIdle reports whether no executor runs.
+func (t *attemptTable) isIdle() bool {
+	running, _ := t.counts()
+	return running == 0
 }
 
-// settled reports whether nothing is left to be said or heard.
+// settled reports whether no attempt runs, all outcomes are acknowledged, and the leader, if
+// any, knows that this worker leaves.
 func (t *attemptTable) settled() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.running == 0 && len(t.outcomes) == 0 && (t.goodbyeAnswered || !t.connected)
 }
 
-// longestGrace is the longest kill grace of what runs.
+// longestGrace returns the longest kill grace of all running attempts.
 func (t *attemptTable) longestGrace() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

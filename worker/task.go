@@ -65,7 +65,7 @@ func (t *Task) Progress(frac float64, text string) {
 
 // ExecutionID names this attempt: JOB-TASK-ATTEMPT in numbers, such as 42-3-2.
 func (t *Task) ExecutionID() string {
-	return fmt.Sprintf("%d-%d-%d", t.Job, t.Index, t.Attempt)
+	return executionID(t.Job, t.Index, t.Attempt)
 }
 
 // IdempotencyKey is the same for every attempt of the task, and different from

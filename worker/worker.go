@@ -15,27 +15,26 @@ import (
 )
 
 const (
-	// endLimit is how long stopped attempts may take beyond their kill grace
-	// before Run gives up on them.
+	// stopTimeout is how long stopped attempts may take beyond their kill grace before Run
+	// returns without them.
 	stopTimeout = 10 * time.Second
-	// ackLimit is how long a drained worker waits for its last acknowledgements.
+	// ackTimeout is how long a drained worker waits for its last acknowledgments.
 	ackTimeout = 10 * time.Second
-	// complainEvery is how often the log says that no leader was found.
+	// searchLogInterval is the minimum time between two warnings that no leader was found.
 	searchLogInterval = 10 * time.Second
 )
 
-// Worker executes attempts. It is made by New, given handlers with Handle, and
-// run once.
+// Worker executes attempts. New creates it, Handle registers handlers, and Run runs it once.
 type Worker struct {
 	cfg         Config
 	log         *slog.Logger
 	dial        func(ctx context.Context, addr string) (net.Conn, error)
 	conns       *Connections
 	handlers    map[string]Handler
-	incarnation string // names this process among all that ever had this name
+	incarnation string // distinguishes this process from all others that had this name
 	host        string
 	resources   map[string]int64
-	debug       bool // debug lines are wanted
+	debug       bool // debug logging is enabled
 	ran         atomic.Bool
 	hurry       chan struct{} // closed by Hurry
 	hurried     sync.Once
@@ -45,14 +44,13 @@ type Worker struct {
 	attempts *attemptTable
 	dirs     *dirs
 	logs     *logStore
-	store    *checkpointStore // nil: there is none
+	store    *checkpointStore // nil: none configured
 
 	slots    sync.WaitGroup // slot goroutines
-	removals sync.WaitGroup // removal of folders
+	removals sync.WaitGroup // goroutines that remove directories
 }
 
-// New makes a worker. It returns everything that is wrong with cfg, joined; it
-// opens nothing yet.
+// New creates a worker. It opens nothing yet. The error joins all problems of cfg.
 func New(cfg Config, opts ...Option) (*Worker, error) {
 	if err := cfg.Defaults(); err != nil {
 		return nil, err
@@ -68,40 +66,39 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	w.incarnation = hex.EncodeToString(id)
-	w.host, _ = os.Hostname() // for people only
+	w.host, _ = os.Hostname() // for display only
 	w.resources = offered(&w.cfg)
 	w.attempts = newAttemptTable(cfg.Slots, &w.lease)
 	w.lease.ended = func() {
-		w.log.Warn("lease ended: no leader has answered; stopping at-most-once attempts")
+		w.log.Warn("lease ended; stopping at-most-once attempts")
 		w.attempts.stopRunning(ErrLeaseEnded, true)
 	}
 	return w, nil
 }
 
-// Handle registers the handler of tasks whose type is name. It must be called
-// before Run. Like the registration of HTTP handlers it panics on a mistake of
-// the program: an empty name, a nil handler, a second handler for a name.
+// Handle registers the handler of tasks whose type is name. It must be called before Run.
+// Like the registration of HTTP handlers, it panics if the name is empty, the handler is nil,
+// or the name has a handler already.
 func (w *Worker) Handle(name string, h func(ctx context.Context, t *Task) (result []byte, err error)) {
 	switch {
 	case name == "" || h == nil:
 		panic("worker: Handle needs a name and a handler")
 	case w.handlers[name] != nil:
-		panic("worker: a second handler for " + name)
+		panic("worker: duplicate handler for " + name)
 	case w.ran.Load():
 		panic("worker: Handle after Run")
 	}
 	w.handlers[name] = h
 }
 
-// Run executes attempts until ctx is done, then drains: it takes nothing new,
-// hands back what has not begun, lets what runs go on for the drain time-out,
-// or until Hurry, ends and hands back the rest, and waits until every outcome is acknowledged.
-// It can be called once. It returns nil after a complete drain; other errors say
-// that the work folder cannot be used, that attempts did not end, or that
-// nobody acknowledged their outcomes.
+// Run executes attempts until ctx is done, then drains: it accepts no new attempts, releases
+// those that have not started, and lets running ones continue until the drain timeout or
+// Hurry. It then stops and releases the rest, and waits until all outcomes are acknowledged.
+// It returns nil after a complete drain, and an error if the work directory cannot be used,
+// attempts did not end, or their outcomes were not acknowledged. Run can be called once.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.ran.Swap(true) {
-		return errors.New("a worker runs once")
+		return errors.New("worker: Run called twice")
 	}
 	if w.dirs, err = openDirs(w.cfg.WorkDir); err != nil {
 		return err
@@ -115,11 +112,11 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		defer w.store.close()
 		w.removals.Go(func() {
 			if err := w.store.removeExpired(); err != nil {
-				w.log.WarnContext(ctx, "removing old checkpoints", "error", err)
+				w.log.WarnContext(ctx, "removing expired checkpoints failed", "err", err)
 			}
 		})
 	}
-	// Attempts and sessions outlive ctx: it only says when to drain.
+	// Attempts and sessions outlive ctx: its end only starts the drain.
 	base := context.WithoutCancel(ctx)
 	w.attempts.base = base
 	w.debug = w.log.Enabled(ctx, slog.LevelDebug)
@@ -140,7 +137,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	return w.drain()
 }
 
-// sessions makes one session after another until ctx is done.
+// sessions opens one session after another until ctx is done.
 func (w *Worker) sessions(ctx context.Context) {
 	f := &finder{seeds: w.cfg.Join}
 	var complained time.Time
@@ -155,7 +152,7 @@ func (w *Worker) sessions(ctx context.Context) {
 		if welcomed || time.Since(complained) > searchLogInterval {
 			level, complained = slog.LevelWarn, time.Now()
 		}
-		w.log.Log(ctx, level, "no session", "coordinator", addr, "had_one", welcomed, "error", err, "pause", pause)
+		w.log.Log(ctx, level, "no session", "coordinator", addr, "was_open", welcomed, "err", plainError(err), "retry_after", pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -163,37 +160,37 @@ func (w *Worker) sessions(ctx context.Context) {
 	}
 }
 
-// drain ends the worker's work in an orderly way.
+// drain finishes or releases all attempts.
 func (w *Worker) drain() error {
 	w.log.Info("draining", "timeout", max(w.cfg.DrainTimeout, 0))
 	w.attempts.drain()
-	if !w.await(max(w.cfg.DrainTimeout, 0), w.hurry, w.attempts.still) {
-		w.log.Info("drain time-out has passed; ending what still runs")
+	if !w.await(max(w.cfg.DrainTimeout, 0), w.hurry, w.attempts.isIdle) {
+		w.log.Info("drain timeout expired; stopping running attempts")
 		limit := w.attempts.longestGrace() + stopTimeout
 		w.attempts.stopRunning(ErrDraining, false)
-		if !w.await(limit, nil, w.attempts.still) {
-			running, _ := w.attempts.busy()
+		if !w.await(limit, nil, w.attempts.isIdle) {
+			running, _ := w.attempts.counts()
 			return fmt.Errorf("%w: %d", errStillRunning, running)
 		}
 	}
 	w.slots.Wait()
 	if !w.await(ackTimeout, nil, w.attempts.settled) {
-		if _, owed := w.attempts.busy(); owed > 0 {
-			return fmt.Errorf("%w: %d", errUnacknowledged, owed)
+		if _, unacked := w.attempts.counts(); unacked > 0 {
+			return fmt.Errorf("%w: %d", errUnacknowledged, unacked)
 		}
 	}
 	w.log.Info("drained")
 	return nil
 }
 
-// Hurry takes the patience out of the drain with which Run ends: what still runs
-// is ended and handed back at once, as if the drain time-out had passed. It may
-// be called at any time, from any goroutine, more than once.
+// Hurry expires the drain timeout: the drain that ends Run stops and releases running
+// attempts immediately. It may be called at any time, from any goroutine, and repeatedly.
 func (w *Worker) Hurry() {
 	w.hurried.Do(func() { close(w.hurry) })
 }
 
-// await waits until a condition of the ledger holds, or until it is cut short.
+// await waits until a condition of the attempt table holds, limit passes or short is closed.
+// It reports whether the condition holds.
 func (w *Worker) await(limit time.Duration, short <-chan struct{}, holds func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -209,7 +206,7 @@ func (w *Worker) await(limit time.Duration, short <-chan struct{}, holds func() 
 	return true
 }
 
-// Stats returns the counts of this worker. It may be called at any time.
+// Stats returns the statistics of this worker. It may be called at any time.
 func (w *Worker) Stats() Stats {
 	return w.attempts.snapshot()
 }

@@ -128,7 +128,7 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 			return fmt.Sprintf("the accepted completion is of attempt %d on %s, want 2 on the other worker", task.Attempt, task.Worker)
 		}
 		if err := cluster.Until(ctx, "the worker hears that it was superseded", guard, func(context.Context) error {
-			if !victim.LogHas("superseded", "job="+id) {
+			if !victim.LogHas("superseded", "job_id="+id) {
 				return cluster.ErrNotYet
 			}
 			return nil

@@ -27,8 +27,8 @@ func inWorkers() []Mutant {
 			Name: "a-stolen-attempt-begins-here-too",
 			Edits: []Edit{{
 				"worker/attempt_table.go",
-				"a.phase == phaseReady && !a.exclusive {\n\t\t\tt.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: \"another worker",
-				"a.phase == phaseReady && !a.exclusive {\n\t\t\tgiven, shared, policy := a.assignment, a.jobContext, a.policy\n\t\t\tdefer func() { a.phase, a.assignment, a.jobContext, a.policy = phaseReady, given, shared, policy }()\n\t\t\tt.endLocked(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: \"another worker",
+				"a.phase == phaseReady && !a.exclusive {\n\t\t\tt.endLocked(a, released(\"another worker",
+				"a.phase == phaseReady && !a.exclusive {\n\t\t\tgiven, shared, policy := a.assignment, a.jobContext, a.policy\n\t\t\tdefer func() { a.phase, a.assignment, a.jobContext, a.policy = phaseReady, given, shared, policy }()\n\t\t\tt.endLocked(a, released(\"another worker",
 			}},
 			Caught: []Checker{{Package: "./worker", Run: "GivenBack"}},
 		},
