@@ -59,9 +59,9 @@ var (
 	descWorkers     = counter("workers_attached", "Workers with a session.")
 	descClock       = counter("leader_clock_agrees", "1 while the leader's wall clock is like most members'; while it is not, nothing is forgotten because of its age.")
 	descDisputed    = counter("replicas_disputed", "1 while no majority of the replicas agrees on the state.")
-	descNotices     = counter("notices_pending", "Notices that wait to be told to webhooks and commands.")
-	descTold        = counter("notices_delivered_total", "Notices delivered.")
-	descGivenUp     = counter("notices_failed_total", "Notices given up: refused, tried for a day, or pushed out of a full queue.")
+	descNotices     = counter("notifications_pending", "Notifications that wait for delivery to a webhook or command.")
+	descTold        = counter("notifications_delivered_total", "Notifications delivered.")
+	descGivenUp     = counter("notifications_failed_total", "Notifications dropped: rejected by the receiver, not delivered within 24 h, or displaced from a full queue.")
 	descLetters     = counter("dead_letters", "Dead letters by the type of their tasks; types beyond the 50 most frequent are (others).", "type")
 	descWaitSeconds = counter("task_wait_seconds", "From ready to sent to a worker; sampled under load.")
 	descRunSeconds  = counter("task_run_seconds", "From begin to end of attempts that succeeded.")
@@ -91,7 +91,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		{descLost, s.WorkersDown},
 		{descSubmitted, s.Submissions},
 		{descTold, m.r.told.Delivered.Load()},
-		{descGivenUp, m.r.told.Failed.Load() + t.NotificationsDropped.Load()},
+		{descGivenUp, m.r.told.Dropped.Load() + t.NotificationsDropped.Load()},
 		{descChanges, m.r.leaderChanges.Load()},
 	} {
 		ch <- prometheus.MustNewConstMetric(x.d, prometheus.CounterValue, float64(x.v))

@@ -21,7 +21,7 @@ const maxSecretFile = 4 << 10
 // noticeHooks reads the settings about webhooks and commands; its errors, joined,
 // name the flags.
 func (c *Config) noticeHooks() (notify.Hooks, error) {
-	h := notify.Hooks{LetterWebhook: c.DeadLetterWebhook, LetterCommand: c.DeadLetterCommand}
+	h := notify.Hooks{DeadLetterWebhook: c.DeadLetterWebhook, DeadLetterCommand: c.DeadLetterCommand}
 	var errs []error
 	if c.DeadLetterWebhook != "" {
 		if err := spec.CheckWebhook(c.DeadLetterWebhook); err != nil {

@@ -103,7 +103,7 @@ func TestTheEndOfAJobIsToldAcrossARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := <-ids
-	if n, letters := metric(t, metrics, "dtask_notices_pending"), metric(t, metrics, `dtask_dead_letters{type="(others)"}`); n != "1" || letters != "0" {
+	if n, letters := metric(t, metrics, "dtask_notifications_pending"), metric(t, metrics, `dtask_dead_letters{type="(others)"}`); n != "1" || letters != "0" {
 		t.Errorf("%s notices wait, %s dead letters; want 1, 0", n, letters)
 	}
 	stop()
@@ -119,7 +119,7 @@ func TestTheEndOfAJobIsToldAcrossARestart(t *testing.T) {
 			}
 		case <-time.After(10 * time.Millisecond):
 		}
-		if metric(t, metrics, "dtask_notices_delivered_total") == "1" && metric(t, metrics, "dtask_notices_pending") == "0" {
+		if metric(t, metrics, "dtask_notifications_delivered_total") == "1" && metric(t, metrics, "dtask_notifications_pending") == "0" {
 			return
 		}
 	}

@@ -32,7 +32,7 @@ func (d term) Run(ctx context.Context, number uint64) error {
 		LivenessTimeout: 3 * r.cfg.HeartbeatInterval, KeepFor: r.cfg.KeepFor, KeepJobs: r.cfg.KeepJobs,
 		HistoryAge: r.cfg.HistoryAge, HistoryBusy: r.history.Busy,
 		ClockAgrees: r.clockAgrees, Halt: r.fatal, CheckSubmit: func() error { return roomForJobs(r.node.Load()) },
-		DeadLetterNotifications: r.noticeHooks.Letters(), NotificationsCommitted: noticed, TimeScale: r.cfg.TimeScale,
+		DeadLetterNotifications: r.noticeHooks.DeadLetterKinds(), NotificationsCommitted: noticed, TimeScale: r.cfg.TimeScale,
 	})
 	if err != nil {
 		return err

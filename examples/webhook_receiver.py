@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A receiver of dtask's webhooks: checks the signature, ignores repeats, prints.
+"""A receiver of dtask's webhooks: verifies signatures, ignores duplicates, prints events.
 
     echo "whsec_$(head -c 32 /dev/urandom | base64)" > secret
     python3 examples/webhook_receiver.py 8080 secret &
@@ -17,22 +17,22 @@ import json
 import sys
 import time
 
-FRESH = 300  # seconds that a request may be old, or early
-KEPT = 100_000  # ids that are remembered
+MAX_SKEW = 300  # seconds between a request's timestamp and the local clock
+MAX_SEEN = 100_000  # IDs that are remembered
 
 
-def genuine(headers, body, secret):
-    """Says whether a request was signed with the secret, and lately."""
+def verify(headers, body, secret):
+    """Reports whether a request is signed with the secret and recent."""
     try:
         sent = int(headers["webhook-timestamp"])
         parts = [headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body]
         signatures = headers["webhook-signature"].split()
     except (AttributeError, KeyError, TypeError, ValueError):
-        return False  # a header is missing or is none
+        return False  # a header is missing or malformed
     key = base64.b64decode(secret.removeprefix("whsec_"))
     mac = hmac.new(key, b".".join(parts), hashlib.sha256)
     want = "v1," + base64.b64encode(mac.digest()).decode()
-    return abs(time.time() - sent) < FRESH and any(hmac.compare_digest(want, s) for s in signatures)
+    return abs(time.time() - sent) < MAX_SKEW and any(hmac.compare_digest(want, s) for s in signatures)
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
@@ -42,19 +42,19 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        if not genuine(self.headers, body, self.secret):
-            self.answer(401)
+        if not verify(self.headers, body, self.secret):
+            self.respond(401)
             return
-        name = self.headers["webhook-id"]
-        if name not in self.seen:
+        message_id = self.headers["webhook-id"]
+        if message_id not in self.seen:
             event = json.loads(body)
             print(event["timestamp"], event["type"], event["data"]["id"], event["data"].get("state", ""), flush=True)
-            self.seen[name] = True
-            if len(self.seen) > KEPT:
+            self.seen[message_id] = True
+            if len(self.seen) > MAX_SEEN:
                 self.seen.popitem(last=False)
-        self.answer(204)
+        self.respond(204)
 
-    def answer(self, code):
+    def respond(self, code):
         self.send_response(code)
         self.send_header("content-length", "0")
         self.end_headers()

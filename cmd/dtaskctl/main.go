@@ -1,5 +1,5 @@
-// Command dtaskctl submits jobs to a dtask cluster, watches them, and looks
-// after the cluster. Package cli is all of it.
+// Command dtaskctl submits jobs to a dtask cluster and manages the cluster. Package
+// cli implements it.
 package main
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/dtask/dtask/internal/program"
 )
 
-// deferred is how much garbage is gathered before it is collected, in bytes: whoever submits
-// many small jobs makes much of it and holds little.
-const deferred = 32 << 20
+// minHeap is the heap size below which no garbage is collected, in bytes. Submitting
+// many small jobs produces much garbage and little live data.
+const minHeap = 32 << 20
 
 func main() {
-	program.TuneBuffers() // a submission is mostly some hundred KiB
-	program.DeferCollection(deferred)
+	program.TuneBuffers() // a submission is typically a few hundred KiB
+	program.DeferCollection(minHeap)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	code := cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()

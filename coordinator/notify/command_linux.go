@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// inGroup gives a command a process group of its own; when this process dies, it
-// does, too.
-func inGroup(cmd *exec.Cmd) {
+// setProcessGroup gives a command its own process group, and kills the command when
+// this process dies.
+func setProcessGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 

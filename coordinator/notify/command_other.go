@@ -4,7 +4,8 @@ package notify
 
 import "os/exec"
 
-// inGroup has no portable form: only the command itself is killed.
-func inGroup(*exec.Cmd) {}
+// setProcessGroup does nothing: process groups are not portable, and killGroup kills
+// only the command itself.
+func setProcessGroup(*exec.Cmd) {}
 
 func killGroup(cmd *exec.Cmd) error { return cmd.Process.Kill() }

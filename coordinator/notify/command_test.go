@@ -18,7 +18,7 @@ import (
 	"github.com/dtask/dtask/internal/document"
 )
 
-// script writes an executable shell script and gives its path and folder.
+// script writes an executable shell script and returns its path and directory.
 func script(t *testing.T, text string) (path, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -38,12 +38,12 @@ func read(t *testing.T, path ...string) string {
 	return string(b)
 }
 
-// await waits until the log of the cluster has taken a number of notices out.
-func (c *cluster) await(told int) {
+// await waits until a number of outcomes is recorded.
+func (c *cluster) await(outcomes int) {
 	c.t.Helper()
 	for {
 		index := c.machine.Index()
-		if delivered, givenUp := c.outcomes(); delivered+givenUp >= told {
+		if delivered, dropped := c.outcomes(); delivered+dropped >= outcomes {
 			return
 		}
 		if err := c.machine.Await(c.t.Context(), index+1); err != nil {
@@ -52,12 +52,12 @@ func (c *cluster) await(told int) {
 	}
 }
 
-func TestACommandGetsTheLetterAndLittleElse(t *testing.T) {
+func TestACommandReceivesTheDeadLetterAndAMinimalEnvironment(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	path, dir := script(t, "cat > body\nenv > env\npwd > pwd\necho a lot\n")
 	c.die(fsm.DeadLetterCommandNotification)
-	c.lead(nil, func(cfg *Config) { cfg.Hooks.LetterCommand = path })
+	c.lead(nil, func(cfg *Config) { cfg.Hooks.DeadLetterCommand = path })
 	c.await(1)
 	var e struct {
 		Type string
@@ -78,7 +78,7 @@ func TestACommandGetsTheLetterAndLittleElse(t *testing.T) {
 	}
 }
 
-// logged passes on what was logged.
+// A logged writer sends lines of the log to a channel.
 type logged struct{ lines chan string }
 
 func (l logged) Write(p []byte) (int, error) {
@@ -86,43 +86,43 @@ func (l logged) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestACommandThatFailsIsTriedAgain(t *testing.T) {
+func TestAFailedCommandIsRetried(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	path, dir := script(t, "cat >> bodies\n[ -e tried ] && exit 0\ntouch tried\necho it is too late >&2\nexit 3\n")
+	path, dir := script(t, "cat >> bodies\n[ -e tried ] && exit 0\ntouch tried\necho database down >&2\nexit 3\n")
 	c.die(fsm.DeadLetterCommandNotification)
 	out := logged{lines: make(chan string, 10)}
 	c.lead(nil, func(cfg *Config) {
-		cfg.Hooks.LetterCommand = path
+		cfg.Hooks.DeadLetterCommand = path
 		cfg.Logger = slog.New(slog.NewTextHandler(out, nil))
 	})
-	if line := <-out.lines; !strings.Contains(line, "it is too late") || !strings.Contains(line, "exit status 3") {
+	if line := <-out.lines; !strings.Contains(line, "database down") || !strings.Contains(line, "exit status 3") {
 		t.Errorf("logged: %s", line)
 	}
 	c.await(1)
 	if n := strings.Count(read(t, dir, "bodies"), `"dead_letter"`); n != 2 {
-		t.Errorf("it was run %d times, want 2", n)
+		t.Errorf("the command ran %d times, want 2", n)
 	}
 }
 
-// The end of a term kills a command with all that it started in its group: both
-// hold the writing end of a pipe, which is at its end when they are gone.
+// The end of a term kills a command and its process group. Both hold the writing end
+// of a pipe, which the test reads until they are gone.
 func TestACommandEndsWithTheTerm(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	path, dir := script(t, "exec 3> pipe\nsleep 300 &\necho begun >&3\nsleep 300\n")
+	path, dir := script(t, "exec 3> pipe\nsleep 300 &\necho started >&3\nsleep 300\n")
 	fifo := filepath.Join(dir, "pipe")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.die(fsm.DeadLetterCommandNotification)
-	_, stop := c.lead(nil, func(cfg *Config) { cfg.Hooks.LetterCommand = path })
+	_, stop := c.lead(nil, func(cfg *Config) { cfg.Hooks.DeadLetterCommand = path })
 	pipe, err := os.Open(fifo) // waits for the script
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = pipe.Close() }()
-	line := make([]byte, len("begun\n"))
+	line := make([]byte, len("started\n"))
 	if _, err := io.ReadFull(pipe, line); err != nil {
 		t.Fatal(err)
 	}
@@ -131,31 +131,31 @@ func TestACommandEndsWithTheTerm(t *testing.T) {
 		t.Errorf("after the end of the term: %q, %v", rest, err)
 	}
 	if c.left() != 1 {
-		t.Errorf("%d notices left, want the one that was not delivered", c.left())
+		t.Errorf("%d notifications left, want the undelivered one", c.left())
 	}
 }
 
-func TestACommandThatTakesTooLongIsKilledAndTriedAgain(t *testing.T) {
+func TestACommandThatExceedsItsTimeoutIsKilledAndRetried(t *testing.T) {
 	t.Parallel()
 	path, _ := script(t, "sleep 300\n")
-	d := &deliverer{cfg: Config{Hooks: Hooks{LetterCommand: path}}}
+	d := &deliverer{cfg: Config{Hooks: Hooks{DeadLetterCommand: path}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if r := d.runCommand(ctx, message{}); r.verdict != again || !strings.Contains(r.why, "took more than") {
-		t.Errorf("the result is %+v", r)
+	if r := d.runCommand(ctx, message{}); r.kind != resultRetry || !strings.Contains(r.reason, "exceeded its timeout") {
+		t.Errorf("got result %+v", r)
 	}
 }
 
-// What a command leaves behind in its group ends with it, and does not keep its
-// letter from being taken.
-func TestWhatACommandLeavesBehindIsKilled(t *testing.T) {
+// Processes that a command leaves in its group are killed with it, and don't delay
+// its result.
+func TestProcessesThatACommandLeavesAreKilled(t *testing.T) {
 	t.Parallel()
 	path, dir := script(t, "exec 3> pipe\n{ sleep 3; echo alive >&3; } &\nexit 0\n")
 	fifo := filepath.Join(dir, "pipe")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := &deliverer{cfg: Config{Hooks: Hooks{LetterCommand: path}}}
+	d := &deliverer{cfg: Config{Hooks: Hooks{DeadLetterCommand: path}}}
 	done := make(chan result, 1)
 	go func() { done <- d.runCommand(t.Context(), message{body: []byte("{}")}) }()
 	pipe, err := os.Open(fifo) // waits for the script
@@ -164,9 +164,9 @@ func TestWhatACommandLeavesBehindIsKilled(t *testing.T) {
 	}
 	defer func() { _ = pipe.Close() }()
 	if rest, err := io.ReadAll(pipe); err != nil || len(rest) > 0 {
-		t.Errorf("the pipe gave %q, %v", rest, err)
+		t.Errorf("read %q, %v from the pipe", rest, err)
 	}
-	if r := <-done; r.verdict != delivered {
-		t.Errorf("the result is %+v, want delivered", r)
+	if r := <-done; r.kind != resultDelivered {
+		t.Errorf("got result %+v, want delivered", r)
 	}
 }

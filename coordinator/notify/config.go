@@ -12,67 +12,68 @@ import (
 	"github.com/dtask/dtask/scheduler/backoff"
 )
 
-// Bounds of deliveries.
+// Limits of deliveries.
 const (
-	maxOnTheirWay  = 8
-	requestTimeout = 10 * time.Second
-	commandTimeout = 30 * time.Second
-	giveUpAfter    = 24 * time.Hour // since what the notice is of
-	maxRetryAfter  = 10 * time.Minute
-	maxRecorded    = 1000 // outcomes in one call of Recorder
-	recordAgain    = time.Second
+	maxInFlight      = 8
+	requestTimeout   = 10 * time.Second
+	commandTimeout   = 30 * time.Second
+	maxAge           = 24 * time.Hour // of a notification that is retried
+	maxRetryAfter    = 10 * time.Minute
+	maxRecordItems   = 1000 // in one call of Recorder
+	recordRetryDelay = time.Second
 )
 
-// waits are between deliveries of one notice.
-var waits = backoff.Policy{Initial: time.Second, Max: maxRetryAfter, Multiplier: 2, Jitter: true}
+// retryPolicy spaces the deliveries of one notification.
+var retryPolicy = backoff.Policy{Initial: time.Second, Max: maxRetryAfter, Multiplier: 2, Jitter: true}
 
-// Recorder writes outcomes into the log. The sequencer is one.
+// Recorder records outcomes in the log. The sequencer implements it.
 type Recorder interface {
-	// RecordDelivered records that notices were delivered or given up: after it returns
-	// nil, no later leader tells them. At most 1,000 items a call.
+	// RecordDelivered removes notifications that were delivered or dropped: after
+	// it returns nil, no later leader delivers them. At most 1,000 items per call.
 	RecordDelivered(ctx context.Context, items []fsm.Delivery) error
 }
 
-// Hooks are who is told of dead letters, as this replica is set.
+// Hooks are the receivers of dead letters, and the key that signs all requests.
 type Hooks struct {
-	LetterWebhook string // URL; empty = none
-	LetterCommand string // path of a program; empty = none
-	Secret        Secret // signs all requests; zero = they are not signed
+	DeadLetterWebhook string // URL; empty = none
+	DeadLetterCommand string // path of a program; empty = none
+	Secret            Secret // zero = unsigned requests
 }
 
-// Letters are the notices that a new dead letter gets.
-func (h Hooks) Letters() []fsm.NotificationKind {
+// DeadLetterKinds returns the kinds of notifications of a new dead letter.
+func (h Hooks) DeadLetterKinds() []fsm.NotificationKind {
 	var kinds []fsm.NotificationKind
-	if h.LetterWebhook != "" {
+	if h.DeadLetterWebhook != "" {
 		kinds = append(kinds, fsm.DeadLetterWebhookNotification)
 	}
-	if h.LetterCommand != "" {
+	if h.DeadLetterCommand != "" {
 		kinds = append(kinds, fsm.DeadLetterCommandNotification)
 	}
 	return kinds
 }
 
-// Config is what Run needs. All is required unless its comment says otherwise.
+// Config is the configuration of Run. All fields are required unless their comment
+// says otherwise.
 type Config struct {
 	Machine  *fsm.Machine
 	Recorder Recorder
-	// Job and DeadLetter return what callers of the API see of a job or a dead
-	// letter; nil if it is unknown. They are called with the machine's lock held.
+	// Job and DeadLetter return the API's view of a job or a dead letter; nil if it
+	// is unknown. They are called with the machine's lock held.
 	Job        func(*fsm.State, fsm.JobID) *dtaskv1.Job
 	DeadLetter func(*fsm.State, fsm.TaskRef) *dtaskv1.DeadLetter
-	// Wake has a token after notices were committed. Size 1; the sender drops
-	// what does not fit.
+	// Wake receives a token after notifications were committed. Its size is 1; the
+	// sender drops tokens that don't fit.
 	Wake    <-chan struct{}
 	Hooks   Hooks
-	Version string // of the program: User-Agent
+	Version string // of the program, for User-Agent
 	Logger  *slog.Logger
 	Totals  *Totals
-	Seed    uint64 // spreads retries
+	Seed    uint64 // of the jitter of retries
 
-	// Wall is the wall clock: it stamps requests, and notices are given up by it.
-	// nil: time.Now.
+	// Wall is the wall clock, for timestamps of requests and the age of
+	// notifications. Default: time.Now.
 	Wall func() time.Time
-	// Dial connects to receivers. nil: by net.Dialer.
+	// Dial connects to receivers. Default: net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -85,9 +86,10 @@ func (c *Config) defaults() {
 	}
 }
 
-// Totals are counters over all terms of a process. Safe for concurrent use.
+// Totals are counters over all terms of a process. They are safe for concurrent
+// use.
 type Totals struct {
-	Delivered atomic.Uint64 // notices
-	Failed    atomic.Uint64 // notices that were given up
-	Attempts  atomic.Uint64 // deliveries that were tried
+	Delivered atomic.Uint64 // notifications
+	Dropped   atomic.Uint64 // notifications
+	Attempts  atomic.Uint64 // deliveries
 }

@@ -1,28 +1,30 @@
-// Package notify tells others what happened: a webhook that a job named that the
-// job has ended, and the cluster's own webhook and command that a task became a
-// dead letter. docs/webhooks.md is what receivers may rely on.
+// Package notify delivers notifications: to a job's webhook when the job finishes,
+// and to the cluster's webhook and command when a task becomes a dead letter.
+// docs/webhooks.md describes what receivers may rely on.
 //
-//	fsm: queue of notices ──► deliverer ──► HTTP POST, or a command ──► receiver
-//	       ▲                   one term         at most 8 at a time,
-//	       │                                    one to each host
-//	       └── sequencer: "told" ◄── delivered, or given up
+//	fsm: notification queue ──► deliverer ──► HTTP POST, or a command ──► receiver
+//	       ▲                     one term      at most 8 concurrently,
+//	       │                                   at most 1 for each host
+//	       └── sequencer: RecordDelivered ◄── delivered, or dropped
 //
-// # What is kept
+// # Persistence
 //
-// A notice is in the replicated state from the entry in which its cause is, until
-// an entry says that it was delivered or given up: so a change of leader forgets
-// none, and one that was delivered just before is delivered again, under the same
-// id. What is sent is made from the state at the time of sending.
+// A notification is part of the replicated state from the log entry with its cause
+// until an entry that records it as delivered or dropped. A new leader therefore
+// loses no notification. One that was delivered just before the change of leader is
+// delivered again, with the same ID. The body is made from the state at the time of
+// delivery.
 //
 // # Goroutines
 //
-// Run blocks for one term. It has one goroutine that owns the queue, one for
-// each delivery and one for the recording of outcomes, and all of them have ended
-// when it returns: requests are cancelled, and the process group of a command is
-// killed. Nothing here is waited for by the sequencer.
+// Run blocks for one term. One goroutine owns the queue, each delivery has one, and
+// so has the recording of outcomes. All have finished when Run returns: requests are
+// cancelled, and the process group of a command is killed. The sequencer never waits
+// for this package.
 //
 // # Errors
 //
-// What a receiver answers is no error of this package: it is a retry or the end
-// of a notice, counted in Totals and logged. Run returns why its context ended.
+// A receiver's response is not an error of this package. It leads to a retry, or to
+// a dropped notification, which is counted in Totals and logged. Run returns the
+// cause of its context.
 package notify

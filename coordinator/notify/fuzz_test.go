@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// FuzzParseSecret takes what can sign, and shows nothing of it anywhere.
+// FuzzParseSecret checks that valid secrets can sign, and that no text shows them.
 func FuzzParseSecret(f *testing.F) {
-	for _, key := range []string{"", "short", strings.Repeat("k", minKey), strings.Repeat("k", maxKey), strings.Repeat("k", maxKey+1)} {
+	for _, key := range []string{"", "short", strings.Repeat("k", minKeyBytes), strings.Repeat("k", maxKeyBytes), strings.Repeat("k", maxKeyBytes+1)} {
 		f.Add(secretPrefix + base64.StdEncoding.EncodeToString([]byte(key)))
 	}
 	f.Add(" whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")
@@ -23,15 +23,15 @@ func FuzzParseSecret(f *testing.F) {
 			}
 			return
 		}
-		if n := len(s.key); n < minKey || n > maxKey {
-			t.Errorf("a key of %d bytes is taken", n)
+		if n := len(s.key); n < minKeyBytes || n > maxKeyBytes {
+			t.Errorf("a key of %d bytes was accepted", n)
 		}
 		if shown := fmt.Sprintf("%v %#v %s", s, s, s); strings.Contains(shown, string(s.key)) {
-			t.Errorf("a secret shows itself: %s", shown)
+			t.Errorf("a secret is shown as %s", shown)
 		}
 		again, err := ParseSecret(secretPrefix + base64.StdEncoding.EncodeToString(s.key))
 		if err != nil || again.sign("id", "1", []byte(text)) != s.sign("id", "1", []byte(text)) {
-			t.Errorf("the same key signs otherwise: %v", err)
+			t.Errorf("the same key has a different signature: %v", err)
 		}
 	})
 }

@@ -19,17 +19,17 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// cluster is a state machine, with a log that only this test writes.
+// A cluster is a state machine with a log that only the test writes.
 type cluster struct {
 	t       *testing.T
 	machine *fsm.Machine
 	wake    chan struct{}
 
-	mu    sync.Mutex
-	index uint64
-	deny  error // of RecordDelivered
-	told  []fsm.Delivery
-	wall  time.Time // stamps entries
+	mu       sync.Mutex
+	index    uint64
+	deny     error // of RecordDelivered
+	recorded []fsm.Delivery
+	wall     time.Time // stamps entries
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -52,7 +52,7 @@ func (c *cluster) apply(ops ...fsm.Op) {
 	c.index++
 	got := c.machine.Apply(c.index, fsm.Compact{}.Encode(nil, fsm.Entry{NowMS: time.Now().UnixMilli(), Ops: ops}))
 	if a, ok := got.(fsm.Applied); !ok || a.Rejected != fsm.Accepted {
-		c.t.Fatalf("%T was refused: %+v", ops[0], got)
+		c.t.Fatalf("%T was rejected: %+v", ops[0], got)
 	}
 	select {
 	case c.wake <- struct{}{}:
@@ -68,29 +68,29 @@ func (c *cluster) RecordDelivered(_ context.Context, items []fsm.Delivery) error
 		return c.deny
 	}
 	c.apply(&fsm.RecordDelivered{Items: items})
-	c.told = append(c.told, items...)
+	c.recorded = append(c.recorded, items...)
 	return nil
 }
 
-// refuse makes RecordDelivered fail, or succeed again.
+// refuse sets the error of RecordDelivered; nil = it succeeds.
 func (c *cluster) refuse(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deny = err
 }
 
-// outcomes gives what was recorded: how many were delivered, and given up.
-func (c *cluster) outcomes() (delivered, givenUp int) {
+// outcomes returns how many notifications were recorded as delivered and dropped.
+func (c *cluster) outcomes() (delivered, dropped int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, it := range c.told {
+	for _, it := range c.recorded {
 		if it.Delivered {
 			delivered++
 		} else {
-			givenUp++
+			dropped++
 		}
 	}
-	return delivered, givenUp
+	return delivered, dropped
 }
 
 func (c *cluster) left() int {
@@ -99,7 +99,7 @@ func (c *cluster) left() int {
 	return n
 }
 
-// begin stores a job of one task, which worker 1 holds.
+// begin stores a job with one task, which is assigned to worker 1.
 func (c *cluster) begin(webhook string) fsm.HeldAttempt {
 	c.t.Helper()
 	header := &dtaskv1.JobHeader{
@@ -130,7 +130,7 @@ func marshal(t *testing.T, m proto.Message) []byte {
 	return b
 }
 
-// end completes a job with a webhook, so that there is a notice.
+// end completes a job with a webhook, which queues a notification.
 func (c *cluster) end(webhook string) fsm.JobID {
 	c.t.Helper()
 	h := c.begin(webhook)
@@ -138,7 +138,7 @@ func (c *cluster) end(webhook string) fsm.JobID {
 	return h.Job
 }
 
-// die makes a dead letter with notices of some kinds.
+// die makes a dead letter with notifications of the given kinds.
 func (c *cluster) die(kinds ...fsm.NotificationKind) fsm.JobID {
 	c.t.Helper()
 	h := c.begin("")
@@ -150,7 +150,7 @@ func (c *cluster) die(kinds ...fsm.NotificationKind) fsm.JobID {
 	return h.Job
 }
 
-// lead starts a term of telling, and gives how to end it.
+// lead starts a term, and returns its totals and a function that ends it.
 func (c *cluster) lead(n *pipes, change func(*Config)) (totals *Totals, stop func()) {
 	c.t.Helper()
 	totals = new(Totals)
@@ -164,15 +164,15 @@ func (c *cluster) lead(n *pipes, change func(*Config)) (totals *Totals, stop fun
 		change(&cfg)
 	}
 	ctx, cancel := context.WithCancelCause(c.t.Context())
-	over := errors.New("term over")
-	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, cfg) }()
+	termEnded := errors.New("term ended")
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, cfg) }()
 	var once sync.Once
 	stop = func() {
 		once.Do(func() {
-			cancel(over)
-			if err := <-ended; !errors.Is(err, over) && c.t.Context().Err() == nil {
-				c.t.Errorf("Run ended with %v, want why its context did", err)
+			cancel(termEnded)
+			if err := <-done; !errors.Is(err, termEnded) && c.t.Context().Err() == nil {
+				c.t.Errorf("Run returned %v, want the cause of its context", err)
 			}
 		})
 	}
@@ -180,8 +180,8 @@ func (c *cluster) lead(n *pipes, change func(*Config)) (totals *Totals, stop fun
 	return totals, stop
 }
 
-// pipes is a network in memory: receivers by host name, real HTTP in between, and
-// time that a synctest bubble can move.
+// pipes is an in-memory network of receivers by host name, with real HTTP, that works
+// in a synctest bubble.
 type pipes struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -209,7 +209,7 @@ func (p *pipes) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	}
 }
 
-// listener is one receiver's end.
+// A listener accepts the connections of one receiver.
 type listener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -232,7 +232,7 @@ func (l *listener) Close() error {
 
 func (l *listener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// serve makes a receiver of a host.
+// serve starts a receiver.
 func (p *pipes) serve(host string, handler http.HandlerFunc) {
 	p.t.Helper()
 	l := &listener{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -251,7 +251,7 @@ func (p *pipes) serve(host string, handler http.HandlerFunc) {
 	})
 }
 
-// received is what a receiver got.
+// A received request.
 type received struct {
 	at      time.Time
 	url, id string
@@ -259,13 +259,13 @@ type received struct {
 	body    string
 }
 
-// inbox collects requests. Safe for concurrent use.
+// An inbox collects requests. It is safe for concurrent use.
 type inbox struct {
 	mu  sync.Mutex
 	got []received
 }
 
-// take reads a request and gives how many there were before it.
+// take stores a request and returns the number of earlier ones.
 func (b *inbox) take(r *http.Request) int {
 	body, _ := io.ReadAll(r.Body)
 	b.mu.Lock()
@@ -280,8 +280,8 @@ func (b *inbox) all() []received {
 	return append([]received(nil), b.got...)
 }
 
-// answering is a receiver that answers with the codes in turn, and the last for
-// ever.
+// answering is a receiver that responds with the codes in turn, and then always with
+// the last one.
 func (b *inbox) answering(codes ...int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		n := b.take(r)
@@ -289,8 +289,8 @@ func (b *inbox) answering(codes ...int) http.HandlerFunc {
 	}
 }
 
-// hang is a receiver that never answers. It reads the request, for only then a
-// server notices that its client has gone.
+// hang is a receiver that never responds. It reads the request, because a server
+// notices only then that its client has disconnected.
 func hang(_ http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()

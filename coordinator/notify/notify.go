@@ -11,19 +11,20 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// Run tells whatever is to be told until ctx is done, and gives its cause. All
-// that it started has ended then.
+// Run delivers notifications until ctx is done, and returns its cause. All
+// deliveries have finished when it returns.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.defaults()
 	d := &deliverer{
 		cfg: cfg, queue: queue{hosts: make(map[string]*host)},
-		ended:    make(chan delivery, maxOnTheirWay),
+		finished: make(chan delivery, maxInFlight),
 		recorded: make(chan error, 1),
 	}
 	transport := d.transport()
 	defer transport.CloseIdleConnections()
 	d.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	// Deliveries and recording end with ctx, and have room for what they say.
+	// Goroutines of the group end with ctx. They never block on their channel,
+	// whose size is the number of goroutines that send.
 	var group sync.WaitGroup
 	defer group.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -31,87 +32,88 @@ func Run(ctx context.Context, cfg Config) error {
 	return d.run(ctx, &group)
 }
 
-// deliverer is one term of telling. Its fields belong to the goroutine of run.
+// A deliverer delivers notifications for one term. Its fields belong to the
+// goroutine of run.
 type deliverer struct {
-	cfg    Config
-	client *http.Client
-	queue  queue
-	next   uint64 // notices below are known
+	cfg        Config
+	client     *http.Client
+	queue      queue
+	nextNumber uint64 // lower notifications are loaded
 
-	onTheirWay int
-	ended      chan delivery // size: as many as can be on their way
+	inFlight int
+	finished chan delivery // size maxInFlight
 
-	outcomes  []fsm.Delivery // not in the log yet
-	recording int            // how many of them are on their way there
-	recordAt  time.Time      // not before
-	recorded  chan error     // size 1: there is one call at a time
+	unrecorded      []fsm.Delivery // outcomes that are not in the log
+	recording       int            // how many of them the current call records; 0 = no call
+	recordNotBefore time.Time
+	recorded        chan error // size 1: there is at most one call
 }
 
-// delivery is a notice on its way, and how it ended.
+// A delivery is one attempt to deliver a notification, and its result.
 type delivery struct {
-	waiting
+	pending
 
-	to     *host
+	host   *host
 	result result
 }
 
-// verdict is what follows a delivery. Zero is unset.
-type verdict uint8
+// A result is the result of a delivery.
+type result struct {
+	kind       resultKind
+	reason     string        // for the log, without secrets
+	retryAfter time.Duration // minimum delay that the receiver requests; 0 = none
+}
+
+// A resultKind says what follows a delivery. Zero is unset.
+type resultKind uint8
 
 const (
-	delivered verdict = iota + 1
-	again             // may succeed later
-	hopeless
-	gone // told, or pushed out of a full queue
+	resultDelivered resultKind = iota + 1
+	resultRetry
+	resultFailed
+	resultGone // delivered earlier, or dropped because the queue was full
 )
-
-// result is how a delivery ended.
-type result struct {
-	verdict verdict
-	why     string        // for the log, without anything secret
-	after   time.Duration // not before this, as the receiver asks; 0 = it does not say
-}
 
 func (d *deliverer) run(ctx context.Context, group *sync.WaitGroup) error {
 	d.load()
 	for {
 		d.deliver(ctx, group)
 		d.record(ctx, group)
-		timer := time.NewTimer(d.untilNext())
+		timer := time.NewTimer(d.idleTime())
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return context.Cause(ctx)
 		case <-d.cfg.Wake:
 			d.load()
-		case x := <-d.ended:
-			d.end(x)
+		case x := <-d.finished:
+			d.finish(x)
 		case err := <-d.recorded:
-			d.noted(ctx, err)
+			d.recordDone(ctx, err)
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
 }
 
-// load takes up the notices that have come since the last call.
+// load queues the notifications that were committed since the last call.
 func (d *deliverer) load() {
 	now := time.Now()
 	d.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
-		for _, n := range st.Notifications(d.next) {
-			d.next = n.Number + 1
+		for _, n := range st.Notifications(d.nextNumber) {
+			d.nextNumber = n.Number + 1
 			to, ok := d.cfg.Hooks.destination(st, n)
 			if !ok {
-				d.giveUp(n, "", "nothing is known of its destination any more")
+				d.drop(n, "", "unknown destination")
 				continue
 			}
-			d.queue.add(hostOf(to), waiting{notice: n, due: now})
+			d.queue.add(hostOf(to), pending{notification: n, due: now})
 		}
 	})
 }
 
-// hostOf is the name of a destination: host and port, or that of the command,
-// which is no host's.
+// hostOf returns the host and port of a URL. An empty URL stands for the command,
+// whose name is no valid host.
 func hostOf(to string) string {
 	if to == "" {
 		return "command:"
@@ -123,23 +125,23 @@ func hostOf(to string) string {
 	return strings.ToLower(u.Host)
 }
 
-// deliver sends what is due as long as places are free.
+// deliver starts the deliveries that are due, up to maxInFlight.
 func (d *deliverer) deliver(ctx context.Context, group *sync.WaitGroup) {
-	for d.onTheirWay < maxOnTheirWay {
-		h, w, ok := d.queue.next(time.Now())
+	for d.inFlight < maxInFlight {
+		h, p, ok := d.queue.next(time.Now())
 		if !ok {
 			return
 		}
-		d.onTheirWay++
-		group.Go(func() { d.ended <- delivery{waiting: w, to: h, result: d.send(ctx, w.notice)} })
+		d.inFlight++
+		group.Go(func() { d.finished <- delivery{pending: p, host: h, result: d.send(ctx, p.notification)} })
 	}
 }
 
-// send tells one notice.
+// send delivers one notification.
 func (d *deliverer) send(ctx context.Context, n fsm.Notification) result {
-	m, v := d.compose(n)
-	if v != 0 {
-		return result{verdict: v, why: "what it is about is not kept any more"}
+	m, kind := d.compose(n)
+	if kind != 0 {
+		return result{kind: kind, reason: "unknown job or destination"}
 	}
 	d.cfg.Totals.Attempts.Add(1)
 	if m.url == "" {
@@ -148,79 +150,79 @@ func (d *deliverer) send(ctx context.Context, n fsm.Notification) result {
 	return d.post(ctx, m)
 }
 
-// end takes up how a delivery ended.
-func (d *deliverer) end(x delivery) {
-	d.onTheirWay--
-	d.queue.done(x.to, x.result.verdict == delivered)
-	defer d.queue.tidy(x.to)
-	n := x.notice
+// finish handles the result of a delivery.
+func (d *deliverer) finish(x delivery) {
+	d.inFlight--
+	d.queue.release(x.host, x.result.kind == resultDelivered)
+	defer d.queue.removeIdle(x.host)
+	n := x.notification
 	switch {
-	case x.result.verdict == delivered:
+	case x.result.kind == resultDelivered:
 		d.cfg.Totals.Delivered.Add(1)
-		d.outcomes = append(d.outcomes, fsm.Delivery{Number: n.Number, Delivered: true})
-		d.cfg.Logger.Debug("notice delivered", "notice", n.Number, "kind", n.Kind.String(), "job_id", uint64(n.Task.Job), "host", x.to.name)
-	case x.result.verdict == gone:
-	case x.result.verdict == hopeless:
-		d.giveUp(n, x.to.name, x.result.why)
-	case d.cfg.Wall().UnixMilli()-n.QueuedMS > giveUpAfter.Milliseconds():
-		d.giveUp(n, x.to.name, "tried for a day: "+x.result.why)
+		d.unrecorded = append(d.unrecorded, fsm.Delivery{Number: n.Number, Delivered: true})
+		d.cfg.Logger.Debug("notification delivered", "notification", n.Number, "kind", n.Kind.String(), "job_id", uint64(n.Task.Job), "host", x.host.name)
+	case x.result.kind == resultGone:
+	case x.result.kind == resultFailed:
+		d.drop(n, x.host.name, x.result.reason)
+	case d.cfg.Wall().UnixMilli()-n.QueuedMS > maxAge.Milliseconds():
+		d.drop(n, x.host.name, "not delivered within 24 h: "+x.result.reason)
 	default:
 		d.retry(x)
 	}
 }
 
-// retry waits before the next try. Of a row of failures the first is logged.
+// retry schedules the next delivery. It logs only the first of several failures in
+// a row.
 func (d *deliverer) retry(x delivery) {
 	x.failures++
-	wait := max(waits.Delay(x.failures, d.cfg.Seed^x.notice.Number), min(x.result.after, maxRetryAfter))
-	x.due = time.Now().Add(wait)
-	d.queue.add(x.to.name, x.waiting)
-	if x.to.failures == 1 {
-		d.cfg.Logger.Warn("notice not delivered, will be tried again", "notice", x.notice.Number, "kind", x.notice.Kind.String(),
-			"job_id", uint64(x.notice.Task.Job), "host", x.to.name, "err", x.result.why, "after", wait)
+	delay := max(retryPolicy.Delay(x.failures, d.cfg.Seed^x.notification.Number), min(x.result.retryAfter, maxRetryAfter))
+	x.due = time.Now().Add(delay)
+	d.queue.add(x.host.name, x.pending)
+	if x.host.failures == 1 {
+		d.cfg.Logger.Warn("notification not delivered, retrying", "notification", x.notification.Number, "kind", x.notification.Kind.String(),
+			"job_id", uint64(x.notification.Task.Job), "host", x.host.name, "err", x.result.reason, "delay", delay)
 	}
 }
 
-func (d *deliverer) giveUp(n fsm.Notification, host, why string) {
-	d.cfg.Totals.Failed.Add(1)
-	d.outcomes = append(d.outcomes, fsm.Delivery{Number: n.Number})
-	d.cfg.Logger.Warn("notice given up", "notice", n.Number, "kind", n.Kind.String(), "job_id", uint64(n.Task.Job), "host", host, "err", why)
+// drop ends a notification without a delivery.
+func (d *deliverer) drop(n fsm.Notification, host, reason string) {
+	d.cfg.Totals.Dropped.Add(1)
+	d.unrecorded = append(d.unrecorded, fsm.Delivery{Number: n.Number})
+	d.cfg.Logger.Warn("notification dropped", "notification", n.Number, "kind", n.Kind.String(), "job_id", uint64(n.Task.Job), "host", host, "err", reason)
 }
 
-// record writes outcomes into the log, all that have come since the last call at
-// once.
+// record records the outcomes since the last call in the log.
 func (d *deliverer) record(ctx context.Context, group *sync.WaitGroup) {
-	if d.recording > 0 || len(d.outcomes) == 0 || d.recordAt.After(time.Now()) {
+	if d.recording > 0 || len(d.unrecorded) == 0 || d.recordNotBefore.After(time.Now()) {
 		return
 	}
-	items := d.outcomes[:min(len(d.outcomes), maxRecorded):min(len(d.outcomes), maxRecorded)]
-	d.recording = len(items)
+	d.recording = min(len(d.unrecorded), maxRecordItems)
+	items := d.unrecorded[:d.recording:d.recording]
 	group.Go(func() { d.recorded <- d.cfg.Recorder.RecordDelivered(ctx, items) })
 }
 
-// noted takes up the answer. What could not be recorded is tried again: the
+// recordDone handles the result of recording. It retries after an error: the
 // sequencer was busy, or the term is about to end.
-func (d *deliverer) noted(ctx context.Context, err error) {
+func (d *deliverer) recordDone(ctx context.Context, err error) {
 	if err != nil {
-		d.recording, d.recordAt = 0, time.Now().Add(recordAgain)
+		d.recording, d.recordNotBefore = 0, time.Now().Add(recordRetryDelay)
 		if ctx.Err() == nil {
-			d.cfg.Logger.WarnContext(ctx, "notices could not be recorded as told, will be tried again", "err", err)
+			d.cfg.Logger.WarnContext(ctx, "notifications not recorded, retrying", "err", err)
 		}
 		return
 	}
-	d.outcomes = d.outcomes[d.recording:]
+	d.unrecorded = d.unrecorded[d.recording:]
 	d.recording = 0
 }
 
-// untilNext is how long nothing happens by itself.
-func (d *deliverer) untilNext() time.Duration {
-	const long = time.Hour // a timer too many is no harm
-	wait := long
-	if at, ok := d.queue.soonest(); ok && d.onTheirWay < maxOnTheirWay {
+// idleTime returns how long run may wait for an event.
+func (d *deliverer) idleTime() time.Duration {
+	wait := time.Hour
+	if at, ok := d.queue.nextDue(); ok && d.inFlight < maxInFlight {
 		wait = min(wait, time.Until(at))
 	}
-	if len(d.outcomes) > 0 && d.recording == 0 {
-		wait = min(wait, time.Until(d.recordAt))
+	if len(d.unrecorded) > 0 && d.recording == 0 {
+		wait = min(wait, time.Until(d.recordNotBefore))
 	}
 	return max(wait, 0)
 }

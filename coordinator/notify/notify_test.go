@@ -14,7 +14,7 @@ import (
 	"github.com/dtask/dtask/internal/document"
 )
 
-func TestTheEndOfAJobIsToldOnce(t *testing.T) {
+func TestAFinishedJobIsNotifiedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
@@ -25,7 +25,7 @@ func TestTheEndOfAJobIsToldOnce(t *testing.T) {
 		synctest.Wait()
 		got := box.all()
 		if len(got) != 1 || c.left() != 0 || totals.Delivered.Load() != 1 {
-			t.Fatalf("%d requests, %d notices left, %d counted; want 1, 0, 1", len(got), c.left(), totals.Delivered.Load())
+			t.Fatalf("%d requests, %d notifications left, %d counted; want 1, 0, 1", len(got), c.left(), totals.Delivered.Load())
 		}
 		r := got[0]
 		if r.url != "/hook?x=1" || r.header.Get("user-agent") != "dtask/0.9" || r.header.Get("content-type") != "application/json" || r.header.Get("webhook-signature") != "" {
@@ -47,12 +47,12 @@ func TestTheEndOfAJobIsToldOnce(t *testing.T) {
 	})
 }
 
-func TestAnAnswerDecidesWhatFollows(t *testing.T) {
+func TestTheStatusCodeDecidesBetweenDeliveryRetryAndDrop(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]string{
 		200: "delivered", 204: "delivered", 299: "delivered",
-		400: "given up", 401: "given up", 404: "given up", 410: "given up", 451: "given up",
-		301: "again", 307: "again", 408: "again", 425: "again", 429: "again", 500: "again", 503: "again",
+		400: "dropped", 401: "dropped", 404: "dropped", 410: "dropped", 451: "dropped",
+		301: "retried", 307: "retried", 408: "retried", 425: "retried", 429: "retried", 500: "retried", 503: "retried",
 	} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +61,7 @@ func TestAnAnswerDecidesWhatFollows(t *testing.T) {
 				n.serve("elsewhere.test", elsewhere.answering(200))
 				n.serve("a.test", func(w http.ResponseWriter, r *http.Request) {
 					if box.take(r) > 0 {
-						return // the second time all is well
+						return // the second request succeeds
 					}
 					w.Header().Set("Location", "http://elsewhere.test/")
 					w.WriteHeader(code)
@@ -69,17 +69,17 @@ func TestAnAnswerDecidesWhatFollows(t *testing.T) {
 				c.end("http://a.test/")
 				c.lead(n, nil)
 				<-time.After(time.Minute)
-				delivered, givenUp := c.outcomes()
-				requests := map[string]int{"delivered": 1, "given up": 1, "again": 2}[want]
-				if len(box.all()) != requests || (delivered == 1) != (want != "given up") || (givenUp == 1) != (want == "given up") || c.left() != 0 {
-					t.Errorf("%d requests, %d delivered, %d given up; want %s", len(box.all()), delivered, givenUp, want)
+				delivered, dropped := c.outcomes()
+				requests := map[string]int{"delivered": 1, "dropped": 1, "retried": 2}[want]
+				if len(box.all()) != requests || (delivered == 1) != (want != "dropped") || (dropped == 1) != (want == "dropped") || c.left() != 0 {
+					t.Errorf("%d requests, %d delivered, %d dropped; want %s", len(box.all()), delivered, dropped, want)
 				}
 				if len(elsewhere.all()) != 0 {
 					t.Error("a redirect was followed")
 				}
 				for _, r := range box.all() {
 					if r.id != box.all()[0].id || r.id == "" {
-						t.Errorf("ids differ between repeats: %q", r.id)
+						t.Errorf("redeliveries have different IDs: %q", r.id)
 					}
 				}
 			})
@@ -87,7 +87,7 @@ func TestAnAnswerDecidesWhatFollows(t *testing.T) {
 	}
 }
 
-func TestADeadReceiverIsTriedForADayWithGrowingWaits(t *testing.T) {
+func TestAFailingReceiverIsRetriedForADayWithGrowingDelays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
@@ -95,14 +95,14 @@ func TestADeadReceiverIsTriedForADayWithGrowingWaits(t *testing.T) {
 		c.end("http://a.test/")
 		c.end("http://nobody.test/")
 		totals, _ := c.lead(n, nil)
-		began := time.Now()
+		start := time.Now()
 		<-time.After(23 * time.Hour)
 		if c.left() != 2 {
-			t.Fatalf("%d notices left after 23 hours, want both", c.left())
+			t.Fatalf("%d notifications left after 23 hours, want both", c.left())
 		}
 		<-time.After(2 * time.Hour)
-		if delivered, givenUp := c.outcomes(); c.left() != 0 || delivered != 0 || givenUp != 2 || totals.Failed.Load() != 2 {
-			t.Errorf("%d left, %d delivered, %d given up after 25 hours; want 0, 0, 2", c.left(), delivered, givenUp)
+		if delivered, dropped := c.outcomes(); c.left() != 0 || delivered != 0 || dropped != 2 || totals.Dropped.Load() != 2 {
+			t.Errorf("%d left, %d delivered, %d dropped after 25 hours; want 0, 0, 2", c.left(), delivered, dropped)
 		}
 		last, got := time.Duration(0), box.all()
 		for i, r := range got[1:] {
@@ -112,13 +112,13 @@ func TestADeadReceiverIsTriedForADayWithGrowingWaits(t *testing.T) {
 			}
 			last = wait
 		}
-		if n := len(got); n < 150 || n > 330 || last < 5*time.Minute || got[len(got)-1].at.Sub(began) < 24*time.Hour {
-			t.Errorf("%d requests, the last wait %v, the last one after %v", n, last, got[len(got)-1].at.Sub(began))
+		if n := len(got); n < 150 || n > 330 || last < 5*time.Minute || got[len(got)-1].at.Sub(start) < 24*time.Hour {
+			t.Errorf("%d requests, the last wait %v, the last one after %v", n, last, got[len(got)-1].at.Sub(start))
 		}
 	})
 }
 
-func TestAReceiverMayAskForALongerWait(t *testing.T) {
+func TestRetryAfterCanOnlyLengthenTheDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
@@ -136,12 +136,12 @@ func TestAReceiverMayAskForALongerWait(t *testing.T) {
 		}
 		first, second, third := got[1].at.Sub(got[0].at), got[2].at.Sub(got[1].at), got[3].at.Sub(got[2].at)
 		if first != 2*time.Minute || second != 10*time.Minute || third > 8*time.Second {
-			t.Errorf("waits are %v, %v, %v; want 2m, the most, 10m, and then our own", first, second, third)
+			t.Errorf("waits are %v, %v, %v; want 2m, 10m (the maximum), and then the default", first, second, third)
 		}
 	})
 }
 
-func TestAReceiverThatHangsDelaysNobodyElse(t *testing.T) {
+func TestAHangingReceiverDelaysNoOtherReceiver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
@@ -164,29 +164,29 @@ func TestAReceiverThatHangsDelaysNobodyElse(t *testing.T) {
 			}
 			c.end("http://a.test/")
 		}
-		began := time.Now()
+		start := time.Now()
 		c.lead(n, nil)
 		synctest.Wait()
 		got := box.all()
-		if len(got) != 30 || time.Since(began) != 0 {
-			t.Fatalf("%d of 30 delivered beside hosts that hang", len(got))
+		if len(got) != 30 || time.Since(start) != 0 {
+			t.Fatalf("%d of 30 delivered while other hosts hang", len(got))
 		}
 		if n := len(hung.all()); n != 7 {
-			t.Errorf("%d on their way to 7 hosts, want one to each", n)
+			t.Errorf("%d requests in flight to 7 hosts, want one each", n)
 		}
 		<-time.After(10*time.Second + time.Millisecond)
 		if n := len(hung.all()); n != 14 {
-			t.Errorf("%d requests after the time-out of the first 7, want 14", n)
+			t.Errorf("%d requests after the timeout of the first 7, want 14", n)
 		}
 	})
 }
 
-func TestHostsThatAnswerGoBeforeThoseThatDoNot(t *testing.T) {
+func TestHostsThatRespondTakePrecedence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
 		n.serve("a.test", box.answering(200))
-		for i := range 40 { // more dead hosts than places
+		for i := range 40 { // more failing hosts than deliveries in flight
 			host := fmt.Sprintf("hangs%d.test", i)
 			n.serve(host, hang)
 			for range 5 {
@@ -200,12 +200,12 @@ func TestHostsThatAnswerGoBeforeThoseThatDoNot(t *testing.T) {
 		}
 		<-time.After(requestTimeout + time.Second)
 		if got := len(box.all()); got != 10 {
-			t.Errorf("%d of 10 delivered within a time-out, beside 40 hosts that hang", got)
+			t.Errorf("%d of 10 delivered within a timeout while 40 other hosts hang", got)
 		}
 	})
 }
 
-func TestABigQueueIsToldInOrderAndRecordedTogether(t *testing.T) {
+func TestALargeQueueIsDeliveredInOrderAndRecordedInBatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2500
@@ -226,14 +226,14 @@ func TestABigQueueIsToldInOrderAndRecordedTogether(t *testing.T) {
 		ids := map[string]bool{}
 		for i, r := range box.all() {
 			if ids[r.id] || !strings.HasPrefix(r.id, fmt.Sprintf("dtask_001122334455_%d_", i+1)) {
-				t.Fatalf("request %d has the id %s", i, r.id)
+				t.Fatalf("request %d has ID %s", i, r.id)
 			}
 			ids[r.id] = true
 		}
 	})
 }
 
-func TestAChangeOfLeaderForgetsNothing(t *testing.T) {
+func TestANewLeaderDeliversPendingNotifications(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
@@ -248,33 +248,33 @@ func TestAChangeOfLeaderForgetsNothing(t *testing.T) {
 			c.end("http://a.test/")
 		}
 		c.end("http://slow.test/")
-		// The first leader delivers, and loses its log before it can say so.
-		c.refuse(errors.New("term is over"))
+		// The first leader delivers, but can't record it.
+		c.refuse(errors.New("term ended"))
 		_, stop := c.lead(n, nil)
 		synctest.Wait()
 		if len(box.all()) != 20 || len(slow.all()) != 1 || c.left() != 21 {
-			t.Fatalf("first leader: %d and %d requests, %d notices left; want 20, 1, 21", len(box.all()), len(slow.all()), c.left())
+			t.Fatalf("first leader: %d and %d requests, %d notifications left; want 20, 1, 21", len(box.all()), len(slow.all()), c.left())
 		}
-		began := time.Now()
-		if stop(); time.Since(began) > 0 {
-			t.Errorf("the term took %v to end with a request on its way", time.Since(began))
+		start := time.Now()
+		if stop(); time.Since(start) > 0 {
+			t.Errorf("the term took %v to end with a request in flight", time.Since(start))
 		}
 		c.refuse(nil)
 		c.lead(n, nil)
 		synctest.Wait()
 		got := box.all()
 		if len(got) != 40 || len(slow.all()) != 2 || c.left() != 0 {
-			t.Fatalf("second leader: %d and %d requests in all, %d notices left; want 40, 2, 0", len(got), len(slow.all()), c.left())
+			t.Fatalf("second leader: %d and %d requests in total, %d notifications left; want 40, 2, 0", len(got), len(slow.all()), c.left())
 		}
 		for i := range 20 {
 			if got[i].id != got[20+i].id || got[i].body != got[20+i].body {
-				t.Errorf("the repeat of %s is %s: a receiver cannot tell", got[i].id, got[20+i].id)
+				t.Errorf("redelivery of %s has ID %s or another body", got[i].id, got[20+i].id)
 			}
 		}
 	})
 }
 
-func TestOutcomesThatCannotBeRecordedAreNotDeliveredAgain(t *testing.T) {
+func TestRecordingIsRetriedWithoutAnotherDelivery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
@@ -286,36 +286,36 @@ func TestOutcomesThatCannotBeRecordedAreNotDeliveredAgain(t *testing.T) {
 		c.refuse(nil)
 		<-time.After(2 * time.Second)
 		if len(box.all()) != 1 || c.left() != 0 {
-			t.Errorf("%d requests, %d notices left; want 1, 0", len(box.all()), c.left())
+			t.Errorf("%d requests, %d notifications left; want 1, 0", len(box.all()), c.left())
 		}
 	})
 }
 
-func TestWhatIsNotKeptAnyMoreIsGivenUp(t *testing.T) {
+func TestNotificationsOfUnknownJobsAndHooksAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
 		n.serve("a.test", box.answering(500))
 		before := c.end("http://a.test/")
 		c.do(&fsm.ForgetJobs{IDs: []fsm.JobID{before}})
-		c.die(fsm.DeadLetterWebhookNotification, fsm.DeadLetterCommandNotification) // and no hooks are set any more
+		c.die(fsm.DeadLetterWebhookNotification, fsm.DeadLetterCommandNotification) // without hooks
 		totals, _ := c.lead(n, nil)
 		synctest.Wait()
-		if _, givenUp := c.outcomes(); givenUp != 3 || totals.Failed.Load() != 3 {
-			t.Errorf("%d given up, want 3", givenUp)
+		if _, dropped := c.outcomes(); dropped != 3 || totals.Dropped.Load() != 3 {
+			t.Errorf("%d dropped, want 3", dropped)
 		}
 		later := c.end("http://a.test/")
 		synctest.Wait()
 		c.do(&fsm.ForgetJobs{IDs: []fsm.JobID{later}})
 		<-time.After(time.Minute)
-		if _, givenUp := c.outcomes(); givenUp != 4 || c.left() != 0 || len(box.all()) != 1 {
-			t.Errorf("%d given up, %d left, %d requests; want 4, 0, 1", givenUp, c.left(), len(box.all()))
+		if _, dropped := c.outcomes(); dropped != 4 || c.left() != 0 || len(box.all()) != 1 {
+			t.Errorf("%d dropped, %d left, %d requests; want 4, 0, 1", dropped, c.left(), len(box.all()))
 		}
 	})
 }
 
-// A notice that a full queue pushed out is counted there, and not told.
-func TestANoticeThatIsGoneIsNotTold(t *testing.T) {
+// A notification that a full queue displaced is counted there, and not delivered.
+func TestARemovedNotificationIsNotDelivered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
@@ -325,19 +325,19 @@ func TestANoticeThatIsGoneIsNotTold(t *testing.T) {
 		synctest.Wait()
 		c.do(&fsm.RecordDelivered{Items: []fsm.Delivery{{Number: 1}}})
 		<-time.After(time.Hour)
-		if len(box.all()) != 1 || totals.Failed.Load() != 0 || totals.Delivered.Load() != 0 {
-			t.Errorf("%d requests, %d counted as given up; want 1, 0", len(box.all()), totals.Failed.Load())
+		if len(box.all()) != 1 || totals.Dropped.Load() != 0 || totals.Delivered.Load() != 0 {
+			t.Errorf("%d requests, %d counted as dropped; want 1, 0", len(box.all()), totals.Dropped.Load())
 		}
 	})
 }
 
-func TestADeadLetterIsToldWithPayloadAndHistory(t *testing.T) {
+func TestADeadLetterIsDeliveredWithPayloadAndHistory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
 		n.serve("letters.test", box.answering(200))
 		id := c.die(fsm.DeadLetterWebhookNotification)
-		c.lead(n, func(cfg *Config) { cfg.Hooks.LetterWebhook = "http://letters.test/" })
+		c.lead(n, func(cfg *Config) { cfg.Hooks.DeadLetterWebhook = "http://letters.test/" })
 		synctest.Wait()
 		if len(box.all()) != 1 {
 			t.Fatalf("%d requests", len(box.all()))
@@ -355,7 +355,7 @@ func TestADeadLetterIsToldWithPayloadAndHistory(t *testing.T) {
 			t.Errorf("body is %s", body)
 		}
 		if !strings.Contains(body, `"payload":{"n":1,"text":"<é>"}`) || !strings.Contains(body, `"exit code 1: <oops>"`) {
-			t.Errorf("payload or error are not as they were: %s", body)
+			t.Errorf("payload or error changed: %s", body)
 		}
 	})
 }

@@ -8,44 +8,43 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// waiting is a notice that is not delivered yet.
-type waiting struct {
-	notice   fsm.Notification
-	failures int
-	due      time.Time
+// A pending notification is not delivered yet.
+type pending struct {
+	notification fsm.Notification
+	failures     int
+	due          time.Time
 }
 
-// host is one destination: a host with its port, or the command. It has at most
-// one delivery on its way, so that a receiver is never overrun, and a slow one
-// takes one place of those that there are.
+// A host is one destination: a host with its port, or the command. It has at most
+// one delivery in flight, so that a receiver is never overloaded, and a slow one
+// occupies only one of maxInFlight deliveries.
 type host struct {
 	name     string
-	notices  byDue
+	pending  byDue
 	busy     bool
 	failures int // deliveries in a row
 }
 
-// queue holds the notices by destination. Not safe for concurrent use.
+// A queue holds the pending notifications by host. It is not safe for concurrent
+// use.
 type queue struct {
 	hosts map[string]*host
-	n     int
 }
 
-func (q *queue) add(to string, w waiting) {
-	h := q.hosts[to]
+func (q *queue) add(name string, p pending) {
+	h := q.hosts[name]
 	if h == nil {
-		h = &host{name: to}
-		q.hosts[to] = h
+		h = &host{name: name}
+		q.hosts[name] = h
 	}
-	heap.Push(&h.notices, w)
-	q.n++
+	heap.Push(&h.pending, p)
 }
 
-// next takes out the notice to deliver now. Hosts that answer go first, so that
-// those that are gone delay nobody as long as a place is free.
-func (q *queue) next(now time.Time) (h *host, w waiting, ok bool) {
+// next removes the notification to deliver now. It prefers hosts that respond, so
+// that failing hosts delay the others only when all deliveries are in use.
+func (q *queue) next(now time.Time) (h *host, p pending, ok bool) {
 	for _, x := range q.hosts {
-		if x.busy || len(x.notices) == 0 || x.notices[0].due.After(now) {
+		if x.busy || len(x.pending) == 0 || x.pending[0].due.After(now) {
 			continue
 		}
 		if h == nil || x.before(h) {
@@ -53,20 +52,19 @@ func (q *queue) next(now time.Time) (h *host, w waiting, ok bool) {
 		}
 	}
 	if h == nil {
-		return nil, waiting{}, false
+		return nil, pending{}, false
 	}
 	h.busy = true
-	q.n--
-	return h, heap.Pop(&h.notices).(waiting), true //nolint:forcetypeassert,errcheck // the heap holds nothing else
+	return h, heap.Pop(&h.pending).(pending), true //nolint:forcetypeassert,errcheck // the heap holds nothing else
 }
 
 func (h *host) before(o *host) bool {
-	a, b := h.notices[0], o.notices[0]
-	return cmp.Or(cmp.Compare(h.failures, o.failures), a.due.Compare(b.due), cmp.Compare(a.notice.Number, b.notice.Number)) < 0
+	a, b := h.pending[0], o.pending[0]
+	return cmp.Or(cmp.Compare(h.failures, o.failures), a.due.Compare(b.due), cmp.Compare(a.notification.Number, b.notification.Number)) < 0
 }
 
-// done ends the delivery that is on its way to a host.
-func (q *queue) done(h *host, delivered bool) {
+// release ends the delivery in flight to a host.
+func (q *queue) release(h *host, delivered bool) {
 	h.busy = false
 	h.failures++
 	if delivered {
@@ -74,34 +72,34 @@ func (q *queue) done(h *host, delivered bool) {
 	}
 }
 
-// tidy forgets a host that has nothing left.
-func (q *queue) tidy(h *host) {
-	if !h.busy && len(h.notices) == 0 {
+// removeIdle removes a host without pending notifications.
+func (q *queue) removeIdle(h *host) {
+	if !h.busy && len(h.pending) == 0 {
 		delete(q.hosts, h.name)
 	}
 }
 
-// soonest is when the next notice is due whose host is free; ok is false if there
-// is none.
-func (q *queue) soonest() (at time.Time, ok bool) {
+// nextDue returns when the next notification for an idle host is due; ok is false
+// if there is none.
+func (q *queue) nextDue() (at time.Time, ok bool) {
 	for _, h := range q.hosts {
-		if !h.busy && len(h.notices) > 0 && (!ok || h.notices[0].due.Before(at)) {
-			at, ok = h.notices[0].due, true
+		if !h.busy && len(h.pending) > 0 && (!ok || h.pending[0].due.Before(at)) {
+			at, ok = h.pending[0].due, true
 		}
 	}
 	return at, ok
 }
 
-// byDue is a heap by time, then by number.
-type byDue []waiting
+// byDue is a heap ordered by due time, then by number.
+type byDue []pending
 
 func (b *byDue) Len() int { return len(*b) }
 func (b *byDue) Less(i, j int) bool {
 	x, y := &(*b)[i], &(*b)[j]
-	return cmp.Or(x.due.Compare(y.due), cmp.Compare(x.notice.Number, y.notice.Number)) < 0
+	return cmp.Or(x.due.Compare(y.due), cmp.Compare(x.notification.Number, y.notification.Number)) < 0
 }
 func (b *byDue) Swap(i, j int) { (*b)[i], (*b)[j] = (*b)[j], (*b)[i] }
-func (b *byDue) Push(x any)    { *b = append(*b, x.(waiting)) } //nolint:forcetypeassert,errcheck // add is the only caller
+func (b *byDue) Push(x any)    { *b = append(*b, x.(pending)) } //nolint:forcetypeassert,errcheck // add is the only caller
 func (b *byDue) Pop() any {
 	old := *b
 	x := old[len(old)-1]

@@ -9,37 +9,37 @@ import (
 	"strings"
 )
 
-// secretPrefix marks a secret wherever it turns up, so that scanners find it.
+// secretPrefix marks secrets, so that secret scanners find them.
 const secretPrefix = "whsec_"
 
-// Bounds of a key, in bytes.
+// Limits of a key's length.
 const (
-	minKey = 24
-	maxKey = 64
+	minKeyBytes = 24
+	maxKeyBytes = 64
 )
 
-// Secret is the key that signs requests. It never shows itself in logs. The zero
+// Secret is the key that signs requests. Its formatted value is redacted. The zero
 // Secret signs nothing.
 type Secret struct{ key []byte }
 
-// ParseSecret reads whsec_ followed by 24 to 64 bytes in base64; white space
-// around it is ignored. Its error says what to write, and never shows the text.
+// ParseSecret parses whsec_ followed by 24 to 64 bytes in base64, and ignores white
+// space around it. Its error never contains the text.
 func ParseSecret(text string) (Secret, error) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(text), secretPrefix)
 	if !ok {
-		return Secret{}, errors.New(`a secret begins with whsec_; make one with: echo "whsec_$(head -c 32 /dev/urandom | base64)"`)
+		return Secret{}, errors.New(`invalid secret: must start with whsec_; create one with: echo "whsec_$(head -c 32 /dev/urandom | base64)"`)
 	}
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return Secret{}, errors.New("what follows whsec_ is no base64")
+		return Secret{}, errors.New("invalid secret: must be base64 after whsec_")
 	}
-	if len(key) < minKey || len(key) > maxKey {
-		return Secret{}, fmt.Errorf("the secret has %d bytes; it must have %d to %d", len(key), minKey, maxKey)
+	if len(key) < minKeyBytes || len(key) > maxKeyBytes {
+		return Secret{}, fmt.Errorf("invalid secret of %d bytes: must be from %d to %d bytes", len(key), minKeyBytes, maxKeyBytes)
 	}
 	return Secret{key: key}, nil
 }
 
-// String hides the key, also from %v and slog.
+// String implements fmt.Stringer for %v and slog.
 func (s Secret) String() string {
 	if s.key == nil {
 		return "[none]"
@@ -47,11 +47,11 @@ func (s Secret) String() string {
 	return "[redacted]"
 }
 
-// GoString hides the key from %#v.
+// GoString implements fmt.GoStringer for %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// sign gives the value of the header webhook-signature: HMAC-SHA256 over
-// id.timestamp.body, the timestamp being seconds since 1970, as the Standard Webhooks convention has it.
+// sign returns the value of the header webhook-signature: HMAC-SHA256 over
+// id.timestamp.body, with the timestamp in Unix seconds (Standard Webhooks 1.0).
 func (s Secret) sign(id, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte(id + "." + timestamp + "."))

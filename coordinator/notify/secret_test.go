@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-func TestASignatureIsThatOfTheKnownVector(t *testing.T) {
+func TestASignatureMatchesTheKnownVector(t *testing.T) {
 	t.Parallel()
-	// The example of the Standard Webhooks convention.
+	// The example of Standard Webhooks 1.0.
 	s, err := ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")
 	if err != nil {
 		t.Fatal(err)
@@ -27,8 +27,8 @@ func TestASignatureIsThatOfTheKnownVector(t *testing.T) {
 	}
 }
 
-// byHand is HMAC-SHA256 as RFC 2104 defines it, for keys of up to 64 bytes.
-func byHand(key, text []byte) []byte {
+// referenceHMAC is HMAC-SHA256 as RFC 2104 defines it, for keys of up to 64 bytes.
+func referenceHMAC(key, text []byte) []byte {
 	pad := func(b byte) []byte {
 		p := bytes.Repeat([]byte{b}, 64)
 		for i, k := range key {
@@ -41,8 +41,8 @@ func byHand(key, text []byte) []byte {
 	return outer[:]
 }
 
-// A real receiver on a real network checks the signature with its own arithmetic.
-func TestAReceiverCanCheckWhatItGets(t *testing.T) {
+// A receiver on a real network verifies the signature with its own implementation.
+func TestAReceiverCanVerifyTheSignature(t *testing.T) {
 	t.Parallel()
 	key := []byte("0123456789abcdefghijklmnopqrstuv")
 	secret, err := ParseSecret("whsec_" + base64.StdEncoding.EncodeToString(key))
@@ -50,10 +50,10 @@ func TestAReceiverCanCheckWhatItGets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var box inbox
-	came := make(chan struct{}, 10)
+	arrived := make(chan struct{}, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		box.take(r)
-		came <- struct{}{}
+		arrived <- struct{}{}
 	}))
 	defer server.Close()
 	c := newCluster(t)
@@ -63,28 +63,28 @@ func TestAReceiverCanCheckWhatItGets(t *testing.T) {
 		cfg.Hooks.Secret = secret
 		cfg.Wall = func() time.Time { return at }
 	})
-	<-came
+	<-arrived
 	got := box.all()[0]
 	stamp := got.header.Get("webhook-timestamp")
 	if stamp != strconv.FormatInt(at.Unix(), 10) {
 		t.Errorf("timestamp is %q, want %d", stamp, at.Unix())
 	}
-	want := "v1," + base64.StdEncoding.EncodeToString(byHand(key, []byte(got.id+"."+stamp+"."+got.body)))
+	want := "v1," + base64.StdEncoding.EncodeToString(referenceHMAC(key, []byte(got.id+"."+stamp+"."+got.body)))
 	if sig := got.header.Get("webhook-signature"); sig != want {
 		t.Errorf("signature is %q, want %q", sig, want)
 	}
 }
 
-func TestASecretIsReadOrRefusedAndNeverShown(t *testing.T) {
+func TestASecretIsParsedAndNeverShown(t *testing.T) {
 	t.Parallel()
 	secretOf := func(n int) string { return "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, n)) }
 	for text, want := range map[string]string{
-		"":                        "begins with whsec_",
-		"correct horse battery":   "begins with whsec_",
-		"whsec_":                  "has 0 bytes",
-		"whsec_correct!":          "no base64",
-		secretOf(23):              "has 23 bytes",
-		secretOf(65):              "has 65 bytes",
+		"":                        "must start with whsec_",
+		"correct horse battery":   "must start with whsec_",
+		"whsec_":                  "secret of 0 bytes",
+		"whsec_correct!":          "must be base64",
+		secretOf(23):              "secret of 23 bytes",
+		secretOf(65):              "secret of 65 bytes",
 		secretOf(24):              "",
 		" " + secretOf(64) + "\n": "",
 	} {

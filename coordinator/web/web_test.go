@@ -28,7 +28,7 @@ func get(t *testing.T, h http.Handler, method, path string) *httptest.ResponseRe
 	return w
 }
 
-func TestReadinessTellsTheReasons(t *testing.T) {
+func TestReadinessReportsItsReasons(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -37,8 +37,8 @@ func TestReadinessTellsTheReasons(t *testing.T) {
 		reasons []string
 	}{
 		{"ready", nil, http.StatusOK, nil},
-		{"one", errors.New("no leader"), http.StatusServiceUnavailable, []string{"no leader"}},
-		{"two", errors.Join(errors.New("no leader"), errors.New("behind")), http.StatusServiceUnavailable, []string{"no leader", "behind"}},
+		{"one reason", errors.New("no leader"), http.StatusServiceUnavailable, []string{"no leader"}},
+		{"two reasons", errors.Join(errors.New("no leader"), errors.New("behind")), http.StatusServiceUnavailable, []string{"no leader", "behind"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -52,13 +52,13 @@ func TestReadinessTellsTheReasons(t *testing.T) {
 				t.Errorf("got %d %v, want %d %v", w.Code, got.Reasons, c.code, c.reasons)
 			}
 			if w := get(t, h, http.MethodGet, "/healthz"); w.Code != http.StatusOK {
-				t.Errorf("a process that answers is alive, got %d", w.Code)
+				t.Errorf("/healthz: got %d, want 200", w.Code)
 			}
 		})
 	}
 }
 
-func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
+func TestMetricsComeFromTheRegistry(t *testing.T) {
 	t.Parallel()
 	h, registry := handler(func() error { return nil })
 	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "dtask_test_total", Help: "For the test."})
@@ -69,7 +69,7 @@ func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	}
 }
 
-func TestNothingElseIsServed(t *testing.T) {
+func TestOtherPathsAreNotFound(t *testing.T) {
 	t.Parallel()
 	h, _ := handler(func() error { return nil })
 	for path, code := range map[string]int{"/": 404, "/debug/pprof/": 404, "/metrics/x": 404} {

@@ -8,15 +8,15 @@ import (
 	"github.com/dtask/dtask/internal/document"
 )
 
-// message is a notice as it is sent.
+// A message is a notification as it is sent.
 type message struct {
-	id    string // the same at every repeat
+	id    string // the same for every delivery
 	event string
-	url   string // empty: to the command
+	url   string // empty = to the command
 	body  []byte
 }
 
-// eventTypes are the types of events by kind of notice.
+// eventTypes are the types of events by kind of notification.
 var eventTypes = map[fsm.NotificationKind]string{
 	fsm.JobCompletedNotification:      "job.completed",
 	fsm.JobFailedNotification:         "job.failed",
@@ -25,14 +25,14 @@ var eventTypes = map[fsm.NotificationKind]string{
 	fsm.DeadLetterCommandNotification: "dead_letter",
 }
 
-// destination is where a notice goes: a URL, or nothing and the command. ok is
-// false if there is none any more.
+// destination returns the URL that a notification is sent to; empty = to the
+// command. ok is false if there is no destination.
 func (h Hooks) destination(st *fsm.State, n fsm.Notification) (url string, ok bool) {
 	switch n.Kind {
 	case fsm.DeadLetterWebhookNotification:
-		return h.LetterWebhook, h.LetterWebhook != ""
+		return h.DeadLetterWebhook, h.DeadLetterWebhook != ""
 	case fsm.DeadLetterCommandNotification:
-		return "", h.LetterCommand != ""
+		return "", h.DeadLetterCommand != ""
 	case fsm.JobCompletedNotification, fsm.JobFailedNotification, fsm.JobCancelledNotification:
 		j, known := st.Job(n.Task.Job)
 		return j.Header.GetWebhook(), known
@@ -40,13 +40,13 @@ func (h Hooks) destination(st *fsm.State, n fsm.Notification) (url string, ok bo
 	return "", false
 }
 
-// compose makes the message from the current state. It returns gone if the
-// notification was removed, and hopeless if the job or the destination is unknown.
-func (d *deliverer) compose(n fsm.Notification) (m message, v verdict) {
+// compose makes the message from the current state. The result is resultGone if the
+// notification was removed, and resultFailed if its job or destination is unknown.
+func (d *deliverer) compose(n fsm.Notification) (m message, failed resultKind) {
 	event := document.Event{Type: eventTypes[n.Kind], Timestamp: document.Time(n.QueuedMS)}
 	d.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 		if !st.HasNotification(n.Number) {
-			v = gone
+			failed = resultGone
 			return
 		}
 		var ok bool
@@ -56,11 +56,11 @@ func (d *deliverer) compose(n fsm.Notification) (m message, v verdict) {
 		}
 	})
 	if event.Data == nil {
-		return m, cmp.Or(v, hopeless)
+		return m, cmp.Or(failed, resultFailed)
 	}
 	body, err := document.Marshal(event)
 	if err != nil {
-		return m, hopeless
+		return m, resultFailed
 	}
 	m.event, m.body = event.Type, body
 	return m, 0
@@ -79,8 +79,8 @@ func (d *deliverer) data(st *fsm.State, n fsm.Notification) any {
 	return nil
 }
 
-// messageID names a notice for its receiver. The time is in it so that a cluster
-// that was set back to an older state does not use a name twice.
+// messageID returns the ID of a message. It contains the time, so that a cluster
+// that was restored to an older state doesn't reuse IDs.
 func messageID(cluster string, n fsm.Notification) string {
 	return fmt.Sprintf("dtask_%s_%d_%d", cluster[:min(len(cluster), 12)], n.Number, n.QueuedMS)
 }

@@ -1,64 +1,64 @@
 package mutants
 
-var notified = Checker{Package: "./coordinator/notify", Run: "."}
+var notifyTests = Checker{Package: "./coordinator/notify", Run: "."}
 
-// inTelling are mistakes in what others are told.
-func inTelling() []Mutant {
+// notificationMutants are mistakes in the delivery of notifications.
+func notificationMutants() []Mutant {
 	return []Mutant{
 		{
-			Name:   "ends-of-jobs-leave-no-notice",
+			Name:   "finished-jobs-queue-no-notification",
 			Edits:  []Edit{{"fsm/transition.go", "\ts.noticeEnd(j, fx)\n", ""}},
 			Caught: []Checker{{Package: "./fsm", Run: "Notice|Told"}, twins},
 		},
 		{
-			Name:   "notices-that-were-told-stay",
+			Name:   "delivered-notifications-stay-queued",
 			Edits:  []Edit{{"fsm/notices.go", "\tq.remove(at)\n\treturn Accepted\n", "\treturn Accepted\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "Notice|Told"}, twins},
 		},
 		{
-			Name:   "snapshots-forget-notices",
+			Name:   "snapshots-omit-notifications",
 			Edits:  []Edit{{"fsm/snapshot.go", "\tf.notices(s)\n", ""}},
 			Caught: []Checker{{Package: "./fsm", Run: "Notice|Told"}, snapshots},
 		},
 		{
-			Name:   "dead-letters-are-told-nobody",
+			Name:   "dead-letters-queue-no-notification",
 			Edits:  []Edit{{"coordinator/sequencer/sequencer.go", "\tnotify(b)\n", ""}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Notice"}},
 		},
 		{
-			Name:   "jobs-are-forgotten-before-they-are-told",
+			Name:   "jobs-expire-before-their-notification",
 			Edits:  []Edit{{"coordinator/sequencer/retention.go", `if a.pending[j.id] &&`, `if a.pending[0] &&`}},
 			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Kept"}},
 		},
 		{
-			Name:   "a-receiver-that-fails-was-told",
-			Edits:  []Edit{{"coordinator/notify/post.go", `case code >= 200 && code < 300:`, `case code >= 200 && code != 400:`}},
-			Caught: []Checker{notified},
+			Name:   "failed-responses-count-as-delivered",
+			Edits:  []Edit{{"coordinator/notify/webhook.go", `case code >= 200 && code < 300:`, `case code >= 200 && code != 400:`}},
+			Caught: []Checker{notifyTests},
 		},
 		{
 			Name:   "redirects-are-followed",
 			Edits:  []Edit{{"coordinator/notify/notify.go", `return http.ErrUseLastResponse`, `return nil`}},
-			Caught: []Checker{notified},
+			Caught: []Checker{notifyTests},
 		},
 		{
-			Name:   "repeats-have-other-ids",
-			Edits:  []Edit{{"coordinator/notify/post.go", `"Webhook-Id", m.id)`, `"Webhook-Id", m.id+stamp)`}},
-			Caught: []Checker{notified},
+			Name:   "redeliveries-have-new-ids",
+			Edits:  []Edit{{"coordinator/notify/webhook.go", `"Webhook-Id", m.id)`, `"Webhook-Id", m.id+stamp)`}},
+			Caught: []Checker{notifyTests},
 		},
 		{
-			Name:   "one-receiver-takes-all-places",
+			Name:   "one-receiver-takes-all-deliveries",
 			Edits:  []Edit{{"coordinator/notify/queue.go", "\t\tif x.busy || len(x.notices) == 0", "\t\tif len(x.notices) == 0"}},
-			Caught: []Checker{notified},
+			Caught: []Checker{notifyTests},
 		},
 		{
-			Name:   "signatures-leave-the-body-out",
+			Name:   "signatures-omit-the-body",
 			Edits:  []Edit{{"coordinator/notify/secret.go", "\tmac.Write(body)\n", ""}},
-			Caught: []Checker{notified},
+			Caught: []Checker{notifyTests},
 		},
 		{
-			Name:   "commands-leave-processes-behind",
-			Edits:  []Edit{{"coordinator/notify/command.go", "\t\t_ = killGroup(cmd) // what it left behind; mostly nothing\n", ""}},
-			Caught: []Checker{notified},
+			Name:   "commands-leave-processes-running",
+			Edits:  []Edit{{"coordinator/notify/command.go", "\t\t_ = killGroup(cmd) // processes that it left behind\n", ""}},
+			Caught: []Checker{notifyTests},
 		},
 	}
 }
