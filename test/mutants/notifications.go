@@ -47,7 +47,7 @@ func notificationMutants() []Mutant {
 		},
 		{
 			Name:   "one-receiver-takes-all-deliveries",
-			Edits:  []Edit{{"coordinator/notify/queue.go", "\t\tif x.busy || len(x.notices) == 0", "\t\tif len(x.notices) == 0"}},
+			Edits:  []Edit{{"coordinator/notify/queue.go", "\t\tif x.busy || len(x.pending) == 0", "\t\tif len(x.pending) == 0"}},
 			Caught: []Checker{notifyTests},
 		},
 		{
