@@ -187,8 +187,8 @@ func TestTheStandardHealthServiceAnswers(t *testing.T) {
 func TestAConfigurationNamesAllThatIsMissing(t *testing.T) {
 	t.Parallel()
 	_, err := NewServer(Config{MaxPayload: 1 << 20})
-	if err == nil || strings.Count(err.Error(), "\n") != 3 {
-		t.Errorf("got %v, want 4 problems", err)
+	if err == nil || strings.Count(err.Error(), "\n") != 4 {
+		t.Errorf("got %v, want 5 problems", err)
 	}
 }
 

@@ -18,44 +18,44 @@ import (
 // Kind is what an error means to a caller.
 type Kind uint8
 
-// The kinds of errors. Zero is none of them.
+// The kinds of errors. Zero is unset.
 const (
-	// KindInternal is a fault of the program; what was asked for may have
-	// happened. The caller gets an id that is in the log.
+	// KindInternal: a bug; the call may have had its effect. The caller gets an id
+	// that is in the log.
 	KindInternal Kind = iota + 1
-	// KindNotLeader: nothing happened, another replica leads or will.
+	// KindNotLeader: nothing happened; another replica leads or will.
 	KindNotLeader
-	// KindBusy: nothing happened, something is full or is about to begin.
+	// KindBusy: nothing happened; something is full or not ready yet.
 	KindBusy
-	// KindUnknown: it may or may not have happened.
+	// KindUnknown: the call may or may not have had its effect.
 	KindUnknown
-	// KindCancelled, KindDeadline: the caller went or its time is up; as
-	// KindUnknown.
+	// KindCancelled, KindDeadline: the caller left or its deadline has passed. The
+	// outcome is unknown.
 	KindCancelled
 	KindDeadline
-	// KindConflict: the idempotency key belongs to another job.
+	// KindConflict: the idempotency key belongs to another request.
 	KindConflict
-	// KindEnded: the thing has ended, or is in no state that allows this.
+	// KindEnded: the job, task or worker is not in a state that allows the call.
 	KindEnded
-	// KindNotFound: it is not known, or not any more.
+	// KindNotFound: unknown, or expired.
 	KindNotFound
 	// KindInvalid: the request breaks a rule.
 	KindInvalid
-	// KindRefused: the request is well made and not wanted.
+	// KindRefused: the request is valid and exceeds a limit or a permission.
 	KindRefused
-	// KindCompacted: what changed since then is not known any more.
+	// KindCompacted: the requested changes are no longer available.
 	KindCompacted
 )
 
-// row is what callers see of a kind.
-type row struct {
+// errorRow is how callers see a kind.
+type errorRow struct {
 	code   codes.Code
 	reason dtaskv1.ErrorReason
 }
 
-// table is the one place where kinds become codes and reasons. NotLeader is
-// refined by what this replica knows of the leader, in Server.status.
-var table = map[Kind]row{
+// errorTable is the one place where kinds become codes and reasons. KindNotLeader is
+// refined by what this replica knows about the leader, in Server.status.
+var errorTable = map[Kind]errorRow{
 	KindInternal:  {codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
 	KindNotLeader: {codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
 	KindBusy:      {codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
@@ -70,10 +70,10 @@ var table = map[Kind]row{
 	KindCompacted: {codes.OutOfRange, dtaskv1.ErrorReason_ERROR_REASON_COMPACTED},
 }
 
-// Error is an error with its meaning.
+// Error is an error with its kind.
 type Error struct {
 	Kind       Kind
-	Message    string        // for people
+	Message    string        // for the user
 	Faults     []string      // with KindInvalid: one line each
 	RetryAfter time.Duration // with KindBusy; 0 = retryAfter
 	limit      limit         // with KindBusy
@@ -82,18 +82,18 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Message }
 
-// errNotLeader is returned when this replica leads no term.
+// errNotLeader is returned when this replica does not lead.
 var errNotLeader = &Error{Kind: KindNotLeader, Message: "this replica is not the leader"}
 
-// retryAfter is the pause that busy callers are asked for if nobody knows
-// better: about the time that a change of leaders takes.
+// retryAfter is the default pause of busy callers: about the time of a change of
+// leaders.
 const retryAfter = 100 * time.Millisecond
 
 func notFound(format string, args ...any) error {
 	return &Error{Kind: KindNotFound, Message: fmt.Sprintf(format, args...)}
 }
 
-// conflict is for things that are in no state that allows what was asked.
+// conflict is for a job, task or worker whose state does not allow the call.
 func conflict(format string, args ...any) error {
 	return &Error{Kind: KindEnded, Message: fmt.Sprintf(format, args...)}
 }
@@ -102,14 +102,14 @@ func refused(format string, args ...any) error {
 	return &Error{Kind: KindRefused, Message: fmt.Sprintf(format, args...)}
 }
 
-// invalid is one fault: where, and what is wrong and to do.
+// invalid is for one fault of a request: what is wrong and what to do.
 func invalid(format string, args ...any) error {
 	line := fmt.Sprintf(format, args...)
 	return &Error{Kind: KindInvalid, Message: "invalid request", Faults: []string{line}}
 }
 
-// meaning finds what an error means; nil if nobody knows. The unknown outcome
-// comes first, since it may wrap a cause that alone would be definite.
+// meaning finds what an error means to the caller; nil if it is internal. The unknown
+// outcome comes first, since it may wrap a cause that alone would be definite.
 func meaning(err error, classify func(error) *Error) *Error {
 	var (
 		own      *Error
@@ -120,11 +120,11 @@ func meaning(err error, classify func(error) *Error) *Error {
 	)
 	switch {
 	case errors.Is(err, sequencer.ErrOutcomeUnknown):
-		return &Error{Kind: KindUnknown, Message: "leadership was lost on the way: it may or may not have happened"}
+		return &Error{Kind: KindUnknown, Message: "leadership lost: outcome unknown"}
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &faults):
-		return &Error{Kind: KindInvalid, Message: "the job is not valid", Faults: boundLines(faults.Lines())}
+		return &Error{Kind: KindInvalid, Message: "invalid job", Faults: boundLines(faults.Lines())}
 	case errors.As(err, &rejected):
 		return ofRejection(rejected.Reason)
 	case errors.As(err, &busy):
@@ -140,9 +140,9 @@ func meaning(err error, classify func(error) *Error) *Error {
 	case e != nil:
 		return e
 	case errors.Is(err, context.Canceled):
-		return &Error{Kind: KindCancelled, Message: "the call was cancelled"}
+		return &Error{Kind: KindCancelled, Message: "call cancelled"}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &Error{Kind: KindDeadline, Message: "the time of the call is up"}
+		return &Error{Kind: KindDeadline, Message: "deadline exceeded"}
 	}
 	return nil
 }
@@ -166,8 +166,8 @@ func ofRejection(r fsm.Reason) *Error {
 	return nil
 }
 
-// maxFaultBytes bounds the faults of one answer: they travel in the trailer of
-// the call, for which proxies have little room.
+// maxFaultBytes bounds the faults of one response: they travel in the trailer of the
+// call, whose size proxies limit.
 const maxFaultBytes = 64 << 10
 
 func boundLines(lines []string) []string {
@@ -180,8 +180,8 @@ func boundLines(lines []string) []string {
 	return lines
 }
 
-// status makes what the caller of a method sees of an error. One that is a
-// status already is left alone.
+// status turns an error into the status that the caller of a method gets. An error
+// that is a status already stays as it is.
 func (s *Server) status(ctx context.Context, method string, err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -190,11 +190,11 @@ func (s *Server) status(ctx context.Context, method string, err error) error {
 	if e == nil {
 		return s.internal(ctx, method, "err", err)
 	}
-	r := table[e.Kind]
+	r := errorTable[e.Kind]
 	message := e.Message
 	detail := &dtaskv1.ErrorDetail{Reason: r.reason, Faults: e.Faults}
 	if e.Kind == KindBusy {
-		detail.RetryAfterMs = pauseMS(e.RetryAfter)
+		detail.RetryAfterMs = retryAfterMS(e.RetryAfter)
 	}
 	if e.Kind == KindNotLeader {
 		r.code, message = s.hint(detail)
@@ -202,7 +202,7 @@ func (s *Server) status(ctx context.Context, method string, err error) error {
 	return withDetail(r.code, message, detail)
 }
 
-// hint adds what this replica knows of the leader.
+// hint adds what this replica knows about the leader.
 func (s *Server) hint(d *dtaskv1.ErrorDetail) (codes.Code, string) {
 	id, address := "", ""
 	if raft := s.cfg.Raft(); raft != nil {
@@ -210,18 +210,18 @@ func (s *Server) hint(d *dtaskv1.ErrorDetail) (codes.Code, string) {
 	}
 	switch {
 	case id == s.cfg.ServerID:
-		// Elected, but the term has not begun yet, or is ending: elsewhere it
-		// would be told to come back here.
-		d.Reason, d.RetryAfterMs = dtaskv1.ErrorReason_ERROR_REASON_BUSY, pauseMS(0)
-		return codes.Unavailable, "this replica is the leader and is not ready yet"
+		// The term has not started yet, or is ending: other replicas would redirect the
+		// caller to this one.
+		d.Reason, d.RetryAfterMs = dtaskv1.ErrorReason_ERROR_REASON_BUSY, retryAfterMS(0)
+		return codes.Unavailable, "the leader is not ready yet"
 	case id == "" || address == "":
-		return codes.Unavailable, "no leader is known at this replica"
+		return codes.Unavailable, "no leader known"
 	}
 	d.LeaderId, d.LeaderAddress = id, address
 	return codes.FailedPrecondition, fmt.Sprintf("the leader is %s at %s", id, address)
 }
 
-func pauseMS(d time.Duration) int64 {
+func retryAfterMS(d time.Duration) int64 {
 	if d <= 0 {
 		d = retryAfter
 	}
@@ -230,7 +230,7 @@ func pauseMS(d time.Duration) int64 {
 
 func withDetail(code codes.Code, message string, d *dtaskv1.ErrorDetail) error {
 	st, err := status.New(code, message).WithDetails(d)
-	if err != nil { // a message that cannot be encoded; the code still holds
+	if err != nil { // the detail can't be encoded
 		return status.Error(code, message)
 	}
 	return st.Err()

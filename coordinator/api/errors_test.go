@@ -63,12 +63,12 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 func TestEveryKindIsInTheTable(t *testing.T) {
 	t.Parallel()
 	for k := KindInternal; k <= KindCompacted; k++ {
-		if _, ok := table[k]; !ok {
+		if _, ok := errorTable[k]; !ok {
 			t.Errorf("kind %d is not in the table", k)
 		}
 	}
-	if len(table) != int(KindCompacted) {
-		t.Errorf("the table has %d rows, want %d", len(table), KindCompacted)
+	if len(errorTable) != int(KindCompacted) {
+		t.Errorf("the table has %d rows, want %d", len(errorTable), KindCompacted)
 	}
 }
 

@@ -350,6 +350,15 @@ func (r *replica) leading(yes bool) {
 	r.inTerm = yes
 }
 
+// baseConfig has all that every Config needs but Leader and Raft.
+func baseConfig(m *fsm.Machine) Config {
+	return Config{
+		ServerID: "n1", Machine: m, Logs: &fakeLogs{}, Logger: slog.New(slog.DiscardHandler),
+		Totals: func() sequencer.Stats { return sequencer.Stats{} }, Process: func() Process { return Process{} },
+		Classify: func(error) *Error { return nil },
+	}
+}
+
 // setup starts a server that leads term 1, and a client. change may alter its
 // configuration.
 func setup(t *testing.T, change ...func(*Config)) *replica {
@@ -360,24 +369,23 @@ func setup(t *testing.T, change ...func(*Config)) *replica {
 	}
 	r.leader = &memLeader{machine: r.machine, nowMS: 1_000_000}
 	r.leader.op(t, &fsm.SetClusterID{ID: testCluster}, &fsm.StartTerm{Term: 1, ServerID: "n1"})
-	cfg := Config{
-		ServerID: "n1", Machine: r.machine, Logs: r.logs, Logger: slog.New(slog.DiscardHandler),
-		Leader: func() Leader {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if !r.inTerm {
-				return nil
-			}
-			return r.leader
-		},
-		Raft: func() Raft {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if r.noRaft {
-				return nil
-			}
-			return r.raft
-		},
+	cfg := baseConfig(r.machine)
+	cfg.Logs = r.logs
+	cfg.Leader = func() Leader {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.inTerm {
+			return nil
+		}
+		return r.leader
+	}
+	cfg.Raft = func() Raft {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.noRaft {
+			return nil
+		}
+		return r.raft
 	}
 	cfg.LeaderWait = time.Millisecond // most tests want to know what is said after it
 	for _, f := range change {

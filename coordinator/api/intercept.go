@@ -79,7 +79,7 @@ func (s *Server) internal(ctx context.Context, method, key string, cause any) er
 	_, _ = rand.Read(b[:]) // never fails
 	id := hex.EncodeToString(b[:])
 	s.cfg.Logger.ErrorContext(ctx, "call failed with an internal error", "error_id", id, "method", method, key, cause)
-	r := table[KindInternal]
+	r := errorTable[KindInternal]
 	return withDetail(r.code, fmt.Sprintf("internal error %s: see the log of replica %s", id, s.cfg.ServerID),
 		&dtaskv1.ErrorDetail{Reason: r.reason})
 }

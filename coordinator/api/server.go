@@ -18,26 +18,23 @@ import (
 )
 
 const (
-	// maxReceive bounds one message of any service; maxMessage one of a
-	// submission.
+	// maxReceive bounds one message of any service; maxMessage one of a submission.
 	maxReceive = 4 << 20
 	maxMessage = 1 << 20
-	// window is how much of a stream or a connection may be on its way. With a fixed one gRPC does
-	// not measure what the network holds, by a ping for each message that comes: two more messages
-	// for each report of a worker.
+	// window bounds what is in flight on a stream or a connection. With a fixed window
+	// gRPC does not measure the bandwidth, which would cost a ping for each message that
+	// arrives: two more messages for each report of a worker.
 	window = 1 << 20
-	// maxStreams bounds the calls of one connection: the sessions of many
-	// workers may share one.
+	// maxStreams bounds the calls of one connection, which the sessions of many workers
+	// may share.
 	maxStreams = 20_000
-	// maxBehind is how many entries a replica that is ready may have in its log
-	// and not yet applied.
-	maxBehind = 100_000
-	// maxSilence is for how long a ready follower may not have heard its leader.
-	maxSilence = 5 * time.Second
+	// maxUnapplied bounds the log entries that a ready replica has not applied yet.
+	maxUnapplied = 100_000
+	// maxContactAge bounds the age of a ready follower's last contact with its leader.
+	maxContactAge = 5 * time.Second
 )
 
-// Server is the gRPC server of a replica. Its methods are safe for concurrent
-// use.
+// Server is the gRPC server of a replica. Its methods are safe for concurrent use.
 type Server struct {
 	cfg     Config
 	grpc    *grpc.Server
@@ -56,8 +53,8 @@ type Server struct {
 	stop     sync.Once
 }
 
-// NewServer makes a server with JobService, AdminService and the standard
-// health service. Others are added with RegisterService before Serve.
+// NewServer creates a server with JobService, AdminService and the standard health
+// service. RegisterService adds others before Serve.
 func NewServer(cfg Config) (*Server, error) {
 	cfg.Defaults()
 	if err := cfg.Validate(); err != nil {
@@ -78,8 +75,8 @@ func NewServer(cfg Config) (*Server, error) {
 		grpc.InTapHandle(s.enter),
 		grpc.ConnectionTimeout(5 * time.Second),
 		grpc.WaitForHandlers(true),
-		// Clients that ping more often are cut off; a connection whose other
-		// end is gone without a word is found out.
+		// Clients that ping more often are disconnected; pings find connections whose
+		// other end has vanished.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: 5 * time.Minute}),
 	}, cfg.Options...)...)
@@ -89,17 +86,17 @@ func NewServer(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// RegisterService adds a service: Server is a grpc.ServiceRegistrar. Errors of
-// its handlers go through the same table. Not after Serve.
+// RegisterService implements grpc.ServiceRegistrar. Errors of the service's handlers
+// get a status like those of this package. It must not be called after Serve.
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	s.grpc.RegisterService(desc, impl)
 }
 
-// Serve answers calls on l until ctx is done or l fails, and closes l. Watches
-// and logs are ended then; other calls have Config.StopLimit to end. All that
-// it started has ended when it returns. It is called once.
+// Serve serves calls on l until ctx is done or l fails, and closes l. Then it ends
+// watches and logs, and gives other calls Config.StopTimeout to end. All goroutines
+// that it started have ended when it returns. It is called once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	failed := make(chan error, 1) // size 1: Serve may end after the select
+	failed := make(chan error, 1) // size 1: grpc's Serve may end after the select
 	go func() { failed <- s.grpc.Serve(l) }()
 	var err error
 	select {
@@ -109,7 +106,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	case err = <-failed:
 		s.shutDown()
 	}
-	// Whoever shares the port may close it first when ctx is done.
+	// The owner of a shared port may close it first when ctx is done.
 	closed := ctx.Err() != nil && errors.Is(err, net.ErrClosed)
 	if err != nil && !closed && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serving gRPC: %w", err)
@@ -125,7 +122,7 @@ func (s *Server) shutDown() {
 		defer close(ended)
 		s.grpc.GracefulStop()
 	}()
-	limit := time.NewTimer(s.cfg.StopLimit)
+	limit := time.NewTimer(s.cfg.StopTimeout)
 	defer limit.Stop()
 	select {
 	case <-ended:
@@ -135,26 +132,26 @@ func (s *Server) shutDown() {
 	}
 }
 
-// Ready gives all reasons why this replica should get no calls now, joined; nil
-// if there are none.
+// Ready returns all reasons why this replica should get no calls now, joined; nil if
+// there is no reason.
 func (s *Server) Ready() error {
 	raft := s.cfg.Raft()
 	if raft == nil {
-		return errors.New("consensus does not run yet")
+		return errors.New("raft is not running yet")
 	}
 	var errs []error
 	state := raft.State()
 	if state == "shutdown" {
-		errs = append(errs, errors.New("consensus has stopped"))
+		errs = append(errs, errors.New("raft has stopped"))
 	}
 	if id, _ := raft.Leader(); id == "" {
-		errs = append(errs, errors.New("no leader is known"))
+		errs = append(errs, errors.New("no leader known"))
 	}
-	if applied, last := s.cfg.Machine.Index(), raft.LastIndex(); last > applied+maxBehind {
-		errs = append(errs, fmt.Errorf("%d log entries are not applied yet", last-applied))
+	if applied, last := s.cfg.Machine.Index(), raft.LastIndex(); last > applied+maxUnapplied {
+		errs = append(errs, fmt.Errorf("%d log entries not applied yet", last-applied))
 	}
-	if heard := raft.LastContact(); state == "follower" && time.Since(heard) > maxSilence {
-		errs = append(errs, fmt.Errorf("the leader was not heard for more than %s", maxSilence))
+	if contact := raft.LastContact(); state == "follower" && time.Since(contact) > maxContactAge {
+		errs = append(errs, fmt.Errorf("no contact with the leader for more than %s", maxContactAge))
 	}
 	return errors.Join(errs...)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -34,10 +33,9 @@ func (s *sink) Send(m *dtaskv1.WatchJobResponse) error {
 
 // bystander is a replica that nobody calls: a Server around a machine.
 func bystander(t interface{ Fatal(...any) }, m *fsm.Machine) *Server {
-	s, err := NewServer(Config{
-		ServerID: "n", Machine: m, Logs: &fakeLogs{}, Logger: slog.New(slog.DiscardHandler),
-		Leader: func() Leader { return nil }, Raft: func() Raft { return nil },
-	})
+	cfg := baseConfig(m)
+	cfg.Leader, cfg.Raft = func() Leader { return nil }, func() Raft { return nil }
+	s, err := NewServer(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
