@@ -18,7 +18,7 @@ type batcher struct {
 func (m *batcher) next(view *fsm.State) *batch {
 	now := time.Now()
 	m.count++
-	b := &batch{cfg: m.cfg, number: m.count, view: view, now: now, at: monoTime(now.Sub(m.origin)), index: make(map[Session]int)}
+	b := &batch{cfg: m.cfg, number: m.count, view: view, now: now, at: monoTime(now.Sub(m.origin))}
 	b.entry = fsm.NewEntryBuilder(view, m.cfg.WallClock().UnixMilli(), &b.fx)
 	return b
 }
@@ -33,8 +33,7 @@ type batch struct {
 	now    time.Time // start of the batch, by the monotonic clock
 	at     monoTime  // the same
 
-	out   []addressed     // to workers, in order of first use
-	index map[Session]int // position in out
+	out   []addressed // to workers, in order of first use
 	after []func(index uint64, err error)
 	ready []time.Time // when the sampled assignments became ready
 
@@ -56,30 +55,20 @@ func (b *batch) monotonic(wallMS int64) time.Time {
 	return b.now.Add(time.UnixMilli(wallMS).Sub(b.cfg.WallClock()))
 }
 
-// to returns the message that goes to a session after the commit.
-func (b *batch) to(to Session) *WorkerMessage {
-	i, ok := b.index[to]
-	if !ok {
-		i = len(b.out)
-		b.index[to] = i
-		b.out = append(b.out, addressed{to: to})
-	}
-	return &b.out[i].m
-}
-
-// toWorker is to for a worker that gets many things, without a look-up for each.
-func (b *batch) toWorker(w *worker) *WorkerMessage {
+// to returns the message that goes to a worker after the commit. The worker must have a
+// session.
+func (b *batch) to(w *worker) *WorkerMessage {
 	if w.batch != b.number || b.out[w.message].to != w.session {
-		b.to(w.session)
-		w.batch, w.message = b.number, b.index[w.session]
+		w.batch, w.message = b.number, len(b.out)
+		b.out = append(b.out, addressed{to: w.session})
 	}
 	return &b.out[w.message].m
 }
 
-// stop tells a session, if there is one, to end an attempt.
-func (b *batch) stop(to Session, a fsm.AttemptRef, why dtaskv1.StopReason) {
-	if to != nil {
-		m := b.to(to)
+// stop tells a worker, if it has a session, to end an attempt.
+func (b *batch) stop(w *worker, a fsm.AttemptRef, why dtaskv1.StopReason) {
+	if w.session != nil {
+		m := b.to(w)
 		m.Stop = append(m.Stop, StopOrder{Attempt: a, Reason: why})
 	}
 }

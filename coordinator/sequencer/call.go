@@ -56,8 +56,8 @@ func (q *call[R]) run(b *batch) bool {
 
 // apply proposes one operation. already reports that the operation found its work done:
 // the state rejected it with AlreadyEnded, and isDone accepts what is there.
-func (s *Sequencer) apply(ctx context.Context, c class, op fsm.Op, isDone func(v *fsm.State) bool) (already bool, err error) {
-	return do(ctx, s.inbox, c, func(b *batch) (bool, error) {
+func apply(ctx context.Context, in *inbox, c class, op fsm.Op, isDone func(v *fsm.State) bool) (already bool, err error) {
+	return do(ctx, in, c, func(b *batch) (bool, error) {
 		r := b.entry.Do(op)
 		return settled(r, r == fsm.AlreadyEnded && isDone != nil && isDone(b.view))
 	})

@@ -34,6 +34,6 @@ func (x *checkpoints) save(b *batch, w *worker, c *dtaskv1.Checkpoint) {
 		b.cfg.Logger.Warn("checkpoint budget exceeded; tasks continue without", "bytes", b.view.CheckpointBytes(),
 			"job_id", c.GetAttempt().GetJob(), "worker", w.name)
 	}
-	m := b.to(w.session)
+	m := b.to(w)
 	m.Checkpoints = append(m.Checkpoints, answer)
 }

@@ -148,7 +148,7 @@ func (d *dispatcher) assign(b *batch) {
 		w.assignments++
 		w.assignedAt = b.now
 		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, assigned: b.at, number: w.assignments})
-		m := b.toWorker(w)
+		m := b.to(w)
 		m.Assign = append(m.Assign, it)
 		n++
 		if since, ok := d.waits.end(ref, d.sched.Len()); ok {

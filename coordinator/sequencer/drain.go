@@ -14,8 +14,9 @@ import (
 // assignment reaches the worker. A second Drain replaces deadline and reason. Errors:
 // *RejectedError with WorkerNotFound, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Drain(ctx context.Context, name string, deadline time.Duration, reason string) error {
-	_, err := s.setDrain(ctx, name, func(id fsm.WorkerID, nowMS int64) fsm.Op {
-		return &fsm.DrainWorker{ID: id, Until: nowMS + deadline.Milliseconds(), Reason: reason}
+	_, err := do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
+		until := b.entry.NowMS() + deadline.Milliseconds()
+		return s.workers.setDrain(b, name, func(id fsm.WorkerID) fsm.Op { return &fsm.DrainWorker{ID: id, Until: until, Reason: reason} })
 	})
 	return err
 }
@@ -23,21 +24,21 @@ func (s *Sequencer) Drain(ctx context.Context, name string, deadline time.Durati
 // Undrain lets the named worker work again; already means that it was not draining. Errors
 // as for Drain.
 func (s *Sequencer) Undrain(ctx context.Context, name string) (already bool, err error) {
-	return s.setDrain(ctx, name, func(id fsm.WorkerID, _ int64) fsm.Op { return &fsm.UndrainWorker{ID: id} })
+	return do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
+		return s.workers.setDrain(b, name, func(id fsm.WorkerID) fsm.Op { return &fsm.UndrainWorker{ID: id} })
+	})
 }
 
-func (s *Sequencer) setDrain(ctx context.Context, name string, op func(id fsm.WorkerID, nowMS int64) fsm.Op) (already bool, err error) {
-	return do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
-		known := b.view.WorkerByName(name)
-		if known == nil {
-			return false, &RejectedError{Reason: fsm.WorkerNotFound}
-		}
-		r := b.entry.Do(op(known.ID, b.entry.NowMS()))
-		if r == fsm.Accepted {
-			s.workers.drainChanged(b, known.ID)
-		}
-		return settled(r, r == fsm.AlreadyEnded)
-	})
+func (t *workerTable) setDrain(b *batch, name string, op func(fsm.WorkerID) fsm.Op) (already bool, err error) {
+	known := b.view.WorkerByName(name)
+	if known == nil {
+		return false, &RejectedError{Reason: fsm.WorkerNotFound}
+	}
+	r := b.entry.Do(op(known.ID))
+	if r == fsm.Accepted {
+		t.drainChanged(b, known.ID)
+	}
+	return settled(r, r == fsm.AlreadyEnded)
 }
 
 // drainChanged applies a change of a worker's drain to its soft state.
@@ -50,7 +51,7 @@ func (t *workerTable) drainChanged(b *batch, id fsm.WorkerID) {
 	}
 	t.updateAccepting(b.view, w)
 	if w.session != nil {
-		b.to(w.session).Drain = &dtaskv1.DrainOrder{Draining: known.Drains()}
+		b.to(w).Drain = &dtaskv1.DrainOrder{Draining: known.Drains()}
 	}
 }
 

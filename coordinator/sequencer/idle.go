@@ -1,5 +1,7 @@
 package sequencer
 
+import "time"
+
 // idleDetector decides when the view should share its memory with the replicated state.
 type idleDetector struct {
 	entries uint64 // of the view at the last sweep
@@ -20,7 +22,7 @@ func (d *idleDetector) idle(entries uint64) bool {
 // tasks take. It is not done under load, because after a fork both sides copy what they
 // write first. The caller has taken a slot of the pipeline, and must find it the only one.
 func (s *Sequencer) shareMemory() {
-	if s.untilSweep() > 0 {
+	if s.sweeps.until(time.Now()) > 0 {
 		return
 	}
 	entries := s.view.Entries()

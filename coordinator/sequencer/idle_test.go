@@ -26,7 +26,7 @@ func draftWorker(t *testing.T, s *Sequencer, name string, commit bool) {
 // state.
 func sweep(s *Sequencer) bool {
 	before := s.view
-	s.sweptAt = time.Now().Add(-2 * sweepInterval)
+	s.sweeps.last = time.Now().Add(-2 * sweepInterval)
 	s.shareMemory()
 	return s.view != before
 }

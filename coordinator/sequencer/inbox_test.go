@@ -10,7 +10,7 @@ import (
 type counted struct{ left int }
 
 func (x *counted) run(*batch) bool { x.left--; return x.left <= 0 }
-func (x *counted) refuse(error)                {}
+func (x *counted) refuse(error)    {}
 
 func TestWhoWaitsForRoomInAnyClassIsWoken(t *testing.T) {
 	t.Parallel()

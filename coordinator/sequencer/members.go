@@ -10,6 +10,6 @@ import (
 // Errors: *RejectedError with WrongState if the id belongs to another instance, *BusyError,
 // ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Admit(ctx context.Context, r fsm.Replica) error {
-	_, err := s.apply(ctx, classWorker, &r, nil)
+	_, err := apply(ctx, s.inbox, classWorker, &r, nil)
 	return err
 }

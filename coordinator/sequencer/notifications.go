@@ -10,7 +10,7 @@ import (
 // one entry: at most some thousands. Notifications that no longer exist are ignored. Errors:
 // *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) RecordDelivered(ctx context.Context, items []fsm.Delivery) error {
-	_, err := s.apply(ctx, classCancel, &fsm.RecordDelivered{Items: items}, func(*fsm.State) bool { return true })
+	_, err := apply(ctx, s.inbox, classCancel, &fsm.RecordDelivered{Items: items}, func(*fsm.State) bool { return true })
 	return err
 }
 

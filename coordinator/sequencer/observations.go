@@ -19,18 +19,12 @@ func (s *Sequencer) Observed(id fsm.JobID) map[uint32]Observation {
 	o := &s.workers.running
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.m[id]) == 0 {
-		return nil
-	}
 	return maps.Clone(o.m[id])
 }
 
 func (o *observations) update(a fsm.AttemptRef, f func(*Observation)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.m == nil {
-		o.m = make(map[fsm.JobID]map[uint32]Observation)
-	}
 	job := o.m[a.Job]
 	if job == nil {
 		job = make(map[uint32]Observation)

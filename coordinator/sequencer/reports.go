@@ -25,7 +25,7 @@ var (
 // that nothing of the report was or will be applied; the worker repeats it, unless the error
 // is columns.ErrMalformed.
 func (s *Sequencer) Report(ctx context.Context, id fsm.WorkerID, from Session, r *dtaskv1.Reports, leaving bool) error {
-	p, err := s.report(id, from, r, leaving)
+	p, err := newReport(&s.reports, id, from, r, leaving)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s *Sequencer) Report(ctx context.Context, id fsm.WorkerID, from Session, r
 
 // TryReport is Report without waiting: taken is false if the inbox is full.
 func (s *Sequencer) TryReport(id fsm.WorkerID, from Session, r *dtaskv1.Reports, leaving bool) (taken bool, err error) {
-	p, err := s.report(id, from, r, leaving)
+	p, err := newReport(&s.reports, id, from, r, leaving)
 	if err != nil {
 		return false, err
 	}
@@ -45,12 +45,12 @@ func (s *Sequencer) TryReport(id fsm.WorkerID, from Session, r *dtaskv1.Reports,
 	return err == nil, err
 }
 
-func (s *Sequencer) report(id fsm.WorkerID, from Session, r *dtaskv1.Reports, leaving bool) (*report, error) {
+func newReport(x *reportHandler, id fsm.WorkerID, from Session, r *dtaskv1.Reports, leaving bool) (*report, error) {
 	list, err := columns.ReadOutcomes(r.GetOutcomes())
 	if err != nil {
 		return nil, fmt.Errorf("reading outcomes: %w", err)
 	}
-	return &report{handler: &s.reports, worker: id, session: from, r: r, outcomes: list, leaving: leaving}, nil
+	return &report{handler: x, worker: id, session: from, r: r, outcomes: list, leaving: leaving}, nil
 }
 
 // report is a message of a worker.
@@ -132,7 +132,7 @@ func (x *reportHandler) outcome(b *batch, w *worker, o columns.Outcome) {
 		x.workers.running.forget(a)
 	}
 
-	m := b.toWorker(w)
+	m := b.to(w)
 	m.AckThrough = o.Number
 	if v := verdict(x.outcomes.apply(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id}, &o)); v != dtaskv1.Verdict_VERDICT_ACCEPTED {
 		at := &dtaskv1.AttemptRef{Job: o.Job, Task: o.Task, Attempt: o.Attempt}
@@ -178,7 +178,7 @@ func (x *reportHandler) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtask
 func (x *reportHandler) recordStart(b *batch, w *worker, a fsm.AttemptRef) {
 	held := w.held.find(a)
 	if held == nil {
-		b.stop(w.session, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
+		b.stop(w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 		return
 	}
 	if b.entry.RecordStart(fsm.HeldAttempt{AttemptRef: a, Worker: w.id}) != fsm.Accepted {
@@ -186,6 +186,6 @@ func (x *reportHandler) recordStart(b *batch, w *worker, a fsm.AttemptRef) {
 		return
 	}
 	held.started, held.progressed = b.at, b.at
-	m := b.to(w.session)
+	m := b.to(w)
 	m.MayBegin = append(m.MayBegin, a)
 }

@@ -31,7 +31,7 @@ type Sequencer struct {
 	pipe    *pipeline
 	opened  chan struct{} // closed when the first entry of the term is committed
 	more    bool          // the last batch was full, or the inbox has items
-	sweptAt time.Time
+	sweeps  sweepClock
 	paused  atomic.Bool // assignment is paused
 	idle    idleDetector
 
@@ -58,13 +58,15 @@ func New(cfg Config) (*Sequencer, error) {
 	s := &Sequencer{cfg: cfg, inbox: newInbox(cfg.InboxReports, cfg.InboxOthers), opened: make(chan struct{})}
 	c := &s.cfg
 	s.pipe = newPipeline(c)
+	s.sweeps.interval = cfg.TimeScale.Scale(sweepInterval)
 	s.batches = batcher{cfg: c, origin: now.Add(-time.Millisecond)} // before the first monoTime: 0 means never
 	sched := scheduler.New(cfg.Seed)
 	policies := &policyTable{sched: sched, jobs: make(map[fsm.JobID]*jobPolicies)}
 	results := &resultCache{policies: policies}
 	s.workers = workerTable{
 		cfg: c, sched: sched, policies: policies, byID: make(map[fsm.WorkerID]*worker),
-		leases: &leases{duration: cfg.Lease, sched: sched, policies: policies, timers: &s.timers, byRef: make(map[fsm.AttemptRef]lease)},
+		running: observations{m: make(map[fsm.JobID]map[uint32]Observation)},
+		leases:  &leases{duration: cfg.Lease, sched: sched, policies: policies, timers: &s.timers, byRef: make(map[fsm.AttemptRef]lease)},
 	}
 	s.liveness = liveness{cfg: c, workers: &s.workers, start: now}
 	outcomes := &outcomes{cfg: c, policies: policies, workers: &s.workers, results: results}
@@ -151,7 +153,7 @@ func (s *Sequencer) hasWork() bool {
 
 // untilNext returns the time until something must be done without a request.
 func (s *Sequencer) untilNext() time.Duration {
-	d := s.untilSweep()
+	d := s.sweeps.until(time.Now())
 	if at, ok := s.timers.next(); ok {
 		d = min(d, time.Until(at))
 	}
@@ -159,10 +161,6 @@ func (s *Sequencer) untilNext() time.Duration {
 		d = min(d, time.Until(at))
 	}
 	return d
-}
-
-func (s *Sequencer) untilSweep() time.Duration {
-	return s.cfg.TimeScale.Scale(sweepInterval) - time.Since(s.sweptAt)
 }
 
 // cycle proposes one entry of everything that waits. The caller has taken a slot of the
@@ -244,6 +242,14 @@ func (s *Sequencer) jobEnded(b *batch, id fsm.JobID) {
 	s.workers.running.forgetJob(id)
 }
 
+// sweepClock knows when the next sweep is due.
+type sweepClock struct {
+	interval time.Duration
+	last     time.Time
+}
+
+func (c *sweepClock) until(now time.Time) time.Duration { return c.interval - now.Sub(c.last) }
+
 // fireTimers executes the timers that are due.
 func (s *Sequencer) fireTimers(b *batch) {
 	for n := 0; n < maxTimersFired && !b.full(); n++ {
@@ -251,18 +257,18 @@ func (s *Sequencer) fireTimers(b *batch) {
 		if !ok {
 			break
 		}
-		s.fire(b, t)
+		s.dispatch.fire(b, t)
 	}
 	s.absorb(b)
 }
 
 // sweep checks timeouts and retention once per interval.
 func (s *Sequencer) sweep(b *batch) {
-	gap := b.now.Sub(s.sweptAt) - s.cfg.TimeScale.Scale(sweepInterval)
+	gap := -s.sweeps.until(b.now)
 	if gap < 0 || b.full() {
 		return
 	}
-	s.sweptAt = b.now
+	s.sweeps.last = b.now
 	if gap > s.cfg.TimeScale.Scale(pauseThreshold) {
 		s.liveness.extendDeadlines(b.now, gap)
 	}

@@ -71,7 +71,7 @@ func ask(b *batch, w *worker, r scheduler.StealRequest) int {
 	list = list[:min(len(list), r.N)]
 	if len(list) > 0 {
 		w.stealAsked = b.now
-		m := b.to(w.session)
+		m := b.to(w)
 		for _, x := range list {
 			x.stealAsked = true
 			m.StealRequests = append(m.StealRequests, x.AttemptRef)

@@ -27,19 +27,17 @@ func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []SubmitO
 		items[i] = u
 	}
 	taken, err := s.inbox.putAll(classSubmit, items)
-	results, pending := make([]SubmitOutcome, len(subs)), make([]bool, len(subs))
-	for i := range results {
-		if pending[i] = i < taken; !pending[i] {
-			results[i].Err = err
-		}
+	results := make([]SubmitOutcome, len(subs))
+	for i := range results[taken:] {
+		results[taken+i].Err = err
 	}
 	for range taken {
 		select {
 		case a := <-answers:
-			results[a.job], pending[a.job] = a.SubmitOutcome, false
+			results[a.job] = a.SubmitOutcome
 		case <-ctx.Done():
 			for i := range results {
-				if pending[i] {
+				if results[i] == (SubmitOutcome{}) { // without an answer
 					results[i].Err = context.Cause(ctx)
 				}
 			}

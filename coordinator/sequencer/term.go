@@ -42,7 +42,7 @@ func (s *Sequencer) openTerm() {
 			close(s.opened)
 		}
 	})
-	s.sweptAt, s.retention.expiredAt = b.now, b.now
+	s.sweeps.last, s.retention.expiredAt = b.now, b.now
 	s.pipe.slots <- struct{}{} // the pipeline is empty
 	s.pipe.propose(b)
 }
@@ -87,7 +87,7 @@ func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
 			s.dispatch.pushUniform(b, a)
 		case fsm.Scheduled, fsm.Assigned:
 			for i := range a.N {
-				s.rebuildTask(b, fsm.TaskRef{Job: job.ID, Index: a.Index + i})
+				s.dispatch.rebuildTask(b, fsm.TaskRef{Job: job.ID, Index: a.Index + i})
 			}
 		case fsm.Blocked, fsm.Completed, fsm.Failed, fsm.Cancelled, fsm.Dead, fsm.Lost:
 		}
@@ -95,12 +95,12 @@ func (s *Sequencer) rebuildJob(b *batch, job fsm.Job) {
 }
 
 // rebuildTask adds a task that waits for a time, or has a live attempt.
-func (s *Sequencer) rebuildTask(b *batch, ref fsm.TaskRef) {
+func (d *dispatcher) rebuildTask(b *batch, ref fsm.TaskRef) {
 	t, _ := b.view.Task(ref)
 	a := fsm.AttemptRef{TaskRef: ref, Attempt: t.Attempt}
 	if t.State == fsm.Scheduled {
-		s.timers.addDue(b, a, t.DueMS)
+		d.timers.addDue(b, a, t.DueMS)
 		return
 	}
-	s.workers.rebuildAttempt(b, fsm.HeldAttempt{AttemptRef: a, Worker: t.Worker}, t.StartLogged)
+	d.workers.rebuildAttempt(b, fsm.HeldAttempt{AttemptRef: a, Worker: t.Worker}, t.StartLogged)
 }

@@ -92,7 +92,7 @@ func (t *attemptTimeouts) drain(b *batch, w *worker, a fsm.AttemptRef) {
 	x := w.held.find(a)
 	if x.drained == 0 {
 		x.drained = b.at
-		b.stop(w.session, a, dtaskv1.StopReason_STOP_REASON_DRAINED)
+		b.stop(w, a, dtaskv1.StopReason_STOP_REASON_DRAINED)
 		return
 	}
 	limit := t.policies.of(b.view, a.TaskRef).killGrace + t.cfg.TimeoutSlack

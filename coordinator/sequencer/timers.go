@@ -66,7 +66,7 @@ func (t *timers) due(now time.Time) (timer, bool) {
 }
 
 // fire executes a timer.
-func (s *Sequencer) fire(b *batch, t timer) {
+func (d *dispatcher) fire(b *batch, t timer) {
 	switch t.kind {
 	case timerDue:
 		if v, ok := b.view.Task(t.task); ok && v.DueMS == t.due { // else an update has changed it
@@ -75,12 +75,12 @@ func (s *Sequencer) fire(b *batch, t timer) {
 	case timerQueue:
 		if v, _ := b.view.Task(t.task); v.State == fsm.Pending && v.Attempt == t.attempt && v.NotBefore == t.due {
 			b.entry.Do(&fsm.FailTask{Task: t.task, Error: "queue timeout: not assigned in time"})
-			s.dispatch.stale++
+			d.stale++
 		}
 	case timerDeadline:
-		s.timers.fireDeadline(b, t.task.Job)
+		d.timers.fireDeadline(b, t.task.Job)
 	case timerLease:
-		s.workers.leases.expire(b, fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}, &s.workers.running)
+		d.workers.leases.expire(b, fsm.AttemptRef{TaskRef: t.task, Attempt: t.attempt}, &d.workers.running)
 	case timerUpload:
 		b.entry.Do(&fsm.DropUpload{Job: t.task.Job})
 	}

@@ -145,7 +145,7 @@ func (t *workerTable) remove(b *batch, w *worker) {
 func (t *workerTable) stop(b *batch, w *worker, a fsm.AttemptRef, why dtaskv1.StopReason) {
 	w.held.find(a).stopped = true
 	t.running.forget(a)
-	b.stop(w.session, a, why)
+	b.stop(w, a, why)
 }
 
 // attemptEnded stops a live attempt that an operation of the batch has ended.

@@ -53,7 +53,7 @@ func inSequencer() []Mutant {
 		},
 		{
 			Name:   "a-new-leader-forgets-retries",
-			Edits:  []Edit{{"coordinator/sequencer/term.go", `s.timers.addDue(b, a, t.DueMS)`, `new(timers).addDue(b, a, t.DueMS)`}},
+			Edits:  []Edit{{"coordinator/sequencer/term.go", `d.timers.addDue(b, a, t.DueMS)`, `new(timers).addDue(b, a, t.DueMS)`}},
 			Caught: []Checker{simulated},
 		},
 		{
