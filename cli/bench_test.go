@@ -10,7 +10,7 @@ import (
 	"github.com/dtask/dtask/internal/document"
 )
 
-// benchSetup returns a fake cluster and an app that knows it.
+// benchSetup serves a leader and returns an app that uses it.
 func benchSetup(t *testing.T, leader *fakeLeader) (a *app, stdout, stderr interface{ String() string }) {
 	t.Helper()
 	addr, done, err := leader.serve()
@@ -22,7 +22,7 @@ func benchSetup(t *testing.T, leader *fakeLeader) (a *app, stdout, stderr interf
 	return a, out, errs
 }
 
-func TestAnInterruptedBenchCancelsItsJobsAndNoOthers(t *testing.T) {
+func TestAnInterruptedBenchCancelsOnlyItsJobs(t *testing.T) {
 	t.Parallel()
 	leader := newFakeLeader()
 	leader.stuck, leader.allStuck = 3, make(chan struct{})
@@ -45,7 +45,7 @@ func TestAnInterruptedBenchCancelsItsJobsAndNoOthers(t *testing.T) {
 	}
 }
 
-func TestABenchWithoutWorkersSaysSoAtOnce(t *testing.T) {
+func TestABenchWithoutWorkersFails(t *testing.T) {
 	t.Parallel()
 	leader := newFakeLeader()
 	leader.noWorker = true
@@ -57,11 +57,11 @@ func TestABenchWithoutWorkersSaysSoAtOnce(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if leader.runs > 0 {
-		t.Error("it has submitted a job")
+		t.Error("it submitted a job")
 	}
 }
 
-func TestABenchTellsHowLongTasksTook(t *testing.T) {
+func TestABenchReportsTaskLatency(t *testing.T) {
 	t.Parallel()
 	a, stdout, _ := benchSetup(t, newFakeLeader())
 	if got := run(t.Context(), []string{"bench", "--tasks", "10", "--jobs", "2", "-o", "json"}, a); got != exitOK {
@@ -82,7 +82,7 @@ func TestABenchTellsHowLongTasksTook(t *testing.T) {
 	}
 }
 
-func TestARateAndADurationSayHowManyJobsThereAre(t *testing.T) {
+func TestARateAndADurationDetermineTheNumberOfJobs(t *testing.T) {
 	t.Parallel()
 	a, stdout, _ := benchSetup(t, newFakeLeader())
 	if got := run(t.Context(), []string{"bench", "--rate", "1000", "--tasks-per-job", "10", "--duration", "50ms", "-o", "json"}, a); got != exitOK {

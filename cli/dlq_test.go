@@ -9,7 +9,7 @@ import (
 	"github.com/dtask/dtask/client"
 )
 
-func TestOnlyYesIsYes(t *testing.T) {
+func TestOnlyYesConfirms(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]bool{"y\n": true, "Yes\n": true, "\tyes": true, "n\n": false, "\n": false, "": false, "yeah\n": false} {
 		a, _, stderr := setup(t, nil)
@@ -19,12 +19,12 @@ func TestOnlyYesIsYes(t *testing.T) {
 			t.Errorf("answer %q: got %t, %v; want %t", answer, got, err, want)
 		}
 		if stderr.String() != "purge 3 dead letters of 2 jobs? [y/N] " {
-			t.Errorf("got the question %q", stderr)
+			t.Errorf("got question %q", stderr)
 		}
 	}
 }
 
-func TestPicksAreGroupedByJob(t *testing.T) {
+func TestSelectionsAreGroupedByJob(t *testing.T) {
 	t.Parallel()
 	got, err := parseSelections([]string{"42/a", "43", "42/b", "42/a", "43/x", "44/y", "44"})
 	want := []selection{{job: "42", tasks: []string{"a", "b"}}, {job: "43"}, {job: "44"}}
@@ -33,7 +33,7 @@ func TestPicksAreGroupedByJob(t *testing.T) {
 	}
 }
 
-func TestACallNamesNoMoreTasksThanItMay(t *testing.T) {
+func TestLargeSelectionsAreSplit(t *testing.T) {
 	t.Parallel()
 	many := selection{job: "42"}
 	for i := range client.MaxNamed + 1 {
@@ -41,6 +41,6 @@ func TestACallNamesNoMoreTasksThanItMay(t *testing.T) {
 	}
 	got := splitSelections([]selection{many, {job: "43", tasks: []string{"a"}}, {job: "44"}})
 	if len(got) != 3 || len(got[0].tasks) != client.MaxNamed || len(got[1].tasks) != 1 || got[2].job != "43" {
-		t.Errorf("got %d parts; want two of job 42, one of job 43 and none of job 44, which would mean all of it", len(got))
+		t.Errorf("got %d parts; want two of job 42, one of job 43 and none of job 44, which would select the whole job", len(got))
 	}
 }

@@ -6,16 +6,17 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// A fakeBench is what the fake knows of load. The leader's lock guards it.
+// A fakeBench is the part of a fakeLeader that bench uses. The leader's lock guards
+// it.
 type fakeBench struct {
 	noWorker  bool          // all workers are down
-	stuck     int           // jobs of the type "stuck" to be stored before allStuck closes
-	allStuck  chan struct{} // nil: nobody waits
-	cancelled []string      // jobs
+	stuck     int           // jobs of type "stuck" before allStuck is closed
+	allStuck  chan struct{} // nil = unused
+	cancelled []string      // job IDs
 }
 
-// bench gives a job of `bench` its times: tasks begin 3 ms after the submission
-// and take 2 ms. Those of the type "stuck" never end. Its caller holds the lock.
+// bench sets the times of a job of bench: tasks start 3 ms after the submission and
+// take 2 ms. Tasks of type "stuck" never finish. The caller holds the lock.
 func (f *fakeLeader) bench(j *fakeJob, m *dtaskv1.SubmitRequest) {
 	if j.job.GetName() != "bench" {
 		return
@@ -33,7 +34,7 @@ func (f *fakeLeader) bench(j *fakeJob, m *dtaskv1.SubmitRequest) {
 	}
 }
 
-func (f *fakeLeader) deserted() bool {
+func (f *fakeLeader) hasNoWorker() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.noWorker

@@ -11,8 +11,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Retry brings back a job that failed: it then completes, unless it is named
-// hopeless.
+// Retry resumes a failed job, which then completes unless its name is hopeless.
 func (f *fakeLeader) Retry(_ context.Context, r *dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
 	j, err := f.find(r.GetJob())
 	if err != nil {
@@ -24,7 +23,7 @@ func (f *fakeLeader) Retry(_ context.Context, r *dtaskv1.RetryRequest) (*dtaskv1
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if j.job.GetState() != dtaskv1.JobState_JOB_STATE_FAILED {
-		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+r.GetJob()+" goes on and no task of it has failed: there is nothing to retry")
+		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+r.GetJob()+" has no failed tasks: nothing to retry")
 	}
 	now := proto.CloneOf(j.job)
 	now.State, now.CompletedAt, now.TasksFailed = dtaskv1.JobState_JOB_STATE_RUNNING, 0, 0
@@ -38,7 +37,7 @@ func (f *fakeLeader) Retry(_ context.Context, r *dtaskv1.RetryRequest) (*dtaskv1
 	return &dtaskv1.RetryResponse{Job: now}, nil
 }
 
-// has refuses ids that are no tasks of the job.
+// has returns an error if an ID is not a task of the job.
 func (j *fakeJob) has(ids []string) error {
 	for _, id := range ids {
 		if !slices.ContainsFunc(j.tasks, func(t *dtaskv1.Task) bool { return t.GetId() == id }) {
@@ -48,7 +47,7 @@ func (j *fakeJob) has(ids []string) error {
 	return nil
 }
 
-// ListDeadLetters sends a page of one letter at a time.
+// ListDeadLetters returns pages of one dead letter.
 func (f *fakeLeader) ListDeadLetters(_ context.Context, r *dtaskv1.ListDeadLettersRequest) (*dtaskv1.ListDeadLettersResponse, error) {
 	if r.GetJob() != "" {
 		if j, err := f.find(r.GetJob()); err != nil {
@@ -81,7 +80,7 @@ func (f *fakeLeader) ListDeadLetters(_ context.Context, r *dtaskv1.ListDeadLette
 		return cmp.Or(cmp.Compare(len(b.GetJob()), len(a.GetJob())), cmp.Compare(b.GetJob(), a.GetJob()), cmp.Compare(a.GetTask(), b.GetTask()))
 	})
 	out := &dtaskv1.ListDeadLettersResponse{}
-	if at := len(r.GetPageToken()); at < len(all) { // the token is as long as what was sent
+	if at := len(r.GetPageToken()); at < len(all) { // the length of the token is the number of dead letters sent
 		out.DeadLetters = all[at : at+1]
 		out.NextPageToken = r.GetPageToken() + "x"
 	}

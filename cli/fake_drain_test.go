@@ -9,15 +9,15 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// fakeDrain is the order to drain worker w1. Its attempt ends when somebody
-// looks for the second time, unless the deadline is a day away.
+// A fakeDrain is the drain of worker w1. Its attempt finishes at the second read,
+// unless the deadline is at least a day away.
 type fakeDrain struct {
-	until  time.Duration // from noon; 0 = none
+	until  time.Duration // from noon; 0 = not draining
 	reason string
-	looks  int
+	reads  int
 }
 
-// firstWorker is w1 as it stands.
+// firstWorker returns w1.
 func (f *fakeLeader) firstWorker() *dtaskv1.Worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -26,7 +26,7 @@ func (f *fakeLeader) firstWorker() *dtaskv1.Worker {
 		return w
 	}
 	w.State, w.DrainUntil, w.DrainReason = "draining", ago(-f.until), f.reason
-	if f.looks++; f.looks > 2 && f.until < 24*time.Hour {
+	if f.reads++; f.reads > 2 && f.until < 24*time.Hour {
 		w.State, w.Running = "drained", 0
 	}
 	return w
@@ -34,7 +34,7 @@ func (f *fakeLeader) firstWorker() *dtaskv1.Worker {
 
 func (f *fakeLeader) DrainWorker(_ context.Context, r *dtaskv1.DrainWorkerRequest) (*dtaskv1.DrainWorkerResponse, error) {
 	if r.GetName() != "w1" {
-		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "no worker is named "+r.GetName())
+		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "unknown worker "+r.GetName())
 	}
 	f.mu.Lock()
 	f.fakeDrain = fakeDrain{until: time.Duration(r.GetDeadlineMs()) * time.Millisecond, reason: r.GetReason()}
@@ -44,7 +44,7 @@ func (f *fakeLeader) DrainWorker(_ context.Context, r *dtaskv1.DrainWorkerReques
 
 func (f *fakeLeader) UndrainWorker(_ context.Context, r *dtaskv1.UndrainWorkerRequest) (*dtaskv1.UndrainWorkerResponse, error) {
 	if r.GetName() != "w1" {
-		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "no worker is named "+r.GetName())
+		return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "unknown worker "+r.GetName())
 	}
 	f.mu.Lock()
 	already := f.until == 0

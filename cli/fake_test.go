@@ -23,20 +23,20 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// noon is the present of all scripts.
+// noon is the current time of all scripts.
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) int64 { return noon.Add(-d).UnixMilli() }
 
-// A job of the fake, with all that can be asked about it.
+// A fakeJob is a job with its tasks and results.
 type fakeJob struct {
 	job     *dtaskv1.Job
 	tasks   []*dtaskv1.Task
 	results []*dtaskv1.TaskResult
 }
 
-// A fakeLeader is a coordinator with jobs that are already there and jobs that
-// end as their name says: fails, slow (never), all others complete at once.
+// A fakeLeader is a coordinator with four jobs. Submitted jobs complete immediately,
+// unless their name is fails, hopeless, dies or slow.
 type fakeLeader struct {
 	dtaskv1.UnimplementedJobServiceServer
 	dtaskv1.UnimplementedClusterServiceServer
@@ -112,7 +112,7 @@ func newFakeLeader() *fakeLeader {
 				Id: "fetch", Index: 0, State: dtaskv1.TaskState_TASK_STATE_DEAD, Attempt: 4, Worker: "w1", Error: "exit 22: \x1b[31mnot found\x1b[0m", StartedAt: ago(9 * time.Minute), CompletedAt: ago(8 * time.Minute), Retries: 3,
 				Type: "command", History: []*dtaskv1.AttemptRecord{
 					{Number: 1, Worker: "w2", StartedAt: ago(10 * time.Minute), EndedAt: ago(10*time.Minute - 1200*time.Millisecond), Error: "exit 22\n  \x1b[31mlast\x1b[0m output\n"},
-					{Number: 3, EndedAt: ago(9 * time.Minute), Error: "worker lost while it ran"},
+					{Number: 3, EndedAt: ago(9 * time.Minute), Error: "worker lost during the attempt"},
 					{Number: 4, Worker: "w1", StartedAt: ago(9 * time.Minute), EndedAt: ago(8 * time.Minute), Error: "exit 22: \x1b[31mnot found\x1b[0m"},
 				},
 			},
@@ -142,7 +142,7 @@ func newFakeLeader() *fakeLeader {
 	f.jobs["40"] = &fakeJob{
 		job: &dtaskv1.Job{
 			Id: "40", Name: "cleans", Priority: dtaskv1.Priority_PRIORITY_NORMAL, State: dtaskv1.JobState_JOB_STATE_RUNNING, Outcome: dtaskv1.JobState_JOB_STATE_CANCELLED,
-			SubmittedAt: ago(3 * time.Minute), StartedAt: ago(3 * time.Minute), Error: "being cancelled, its clean-up tasks run", MaxFailures: 5, FailuresTolerated: 2,
+			SubmittedAt: ago(3 * time.Minute), StartedAt: ago(3 * time.Minute), Error: "being cancelled, cleanup tasks are running", MaxFailures: 5, FailuresTolerated: 2,
 			TasksTotal: 2, TasksByState: map[string]uint32{"cancelled": 1, "running": 1},
 		},
 		tasks: []*dtaskv1.Task{
@@ -160,7 +160,7 @@ func (f *fakeLeader) find(id string) (*fakeJob, error) {
 	if j, ok := f.jobs[id]; ok {
 		return j, nil
 	}
-	return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+id+" is not known")
+	return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+id+" not found: unknown or expired")
 }
 
 func (f *fakeLeader) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
@@ -185,7 +185,7 @@ func (f *fakeLeader) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, 
 	return s.SendAndClose(r)
 }
 
-// sentTasks are the tasks of a message; of those in columns the ids are enough.
+// sentTasks returns the tasks of a message; of tasks in columns only the IDs.
 func sentTasks(m *dtaskv1.SubmitRequest) []*dtaskv1.TaskSpec {
 	tasks, ids := m.GetTasks(), m.GetColumns().GetIds()
 	for _, n := range m.GetColumns().GetIdSizes() {
@@ -197,15 +197,15 @@ func sentTasks(m *dtaskv1.SubmitRequest) []*dtaskv1.TaskSpec {
 func (f *fakeLeader) submit(whole *dtaskv1.SubmitRequest) (*dtaskv1.SubmitResponse, error) {
 	switch whole.GetHeader().GetName() {
 	case "refused":
-		return nil, refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "the queue takes no more jobs")
+		return nil, refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "the queue is closed")
 	case "busy":
-		return nil, refusal(codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY, "too many requests wait")
+		return nil, refusal(codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY, "too many pending requests")
 	case "odd":
-		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "job is not valid", "job.deadline: is in the past", "job.env: is too large")
+		return nil, refusal(codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID, "invalid job", "job.deadline: must be in the future", "job.env: exceeds 64 KiB")
 	}
 	r := f.store(whole)
 	if r == nil {
-		return nil, refusal(codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "the key was used for another job")
+		return nil, refusal(codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "idempotency key belongs to another job")
 	}
 	return r, nil
 }
@@ -227,7 +227,7 @@ func (f *fakeLeader) SubmitMany(_ context.Context, m *dtaskv1.SubmitManyRequest)
 	return answers, nil
 }
 
-// store is nil if the key belongs to another job.
+// store stores a job. It returns nil if the key belongs to another job.
 func (f *fakeLeader) store(m *dtaskv1.SubmitRequest) *dtaskv1.SubmitResponse {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -250,7 +250,7 @@ func (f *fakeLeader) store(m *dtaskv1.SubmitRequest) *dtaskv1.SubmitResponse {
 	return &dtaskv1.SubmitResponse{Id: id, Index: 7}
 }
 
-// finished is a submitted job at its end.
+// finished returns a submitted job after it has finished.
 func finished(id string, m *dtaskv1.SubmitRequest) *fakeJob {
 	n := uint32(len(m.GetTasks()))
 	j := &fakeJob{job: &dtaskv1.Job{
@@ -366,7 +366,7 @@ func (f *fakeLeader) Cancel(_ context.Context, r *dtaskv1.CancelRequest) (*dtask
 		return nil, err
 	}
 	if j.job.GetState() != dtaskv1.JobState_JOB_STATE_RUNNING {
-		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+r.GetJob()+" has ended: failed")
+		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+r.GetJob()+" has finished: failed")
 	}
 	f.noteCancelled(r.GetJob())
 	return &dtaskv1.CancelResponse{AlreadyCancelled: r.GetReason() == "again" && !r.GetNow()}, nil
@@ -385,7 +385,7 @@ func (f *fakeLeader) GetResult(_ context.Context, r *dtaskv1.GetResultRequest) (
 
 func (f *fakeLeader) Logs(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
 	if r.GetAttempt() > 4 {
-		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "the log is gone")
+		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "the log has expired")
 	}
 	for _, m := range []*dtaskv1.LogsResponse{
 		{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: fmt.Appendf(nil, "attempt %d\n", r.GetAttempt())},
@@ -410,7 +410,7 @@ func (f *fakeLeader) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.S
 
 func (f *fakeLeader) AddMember(_ context.Context, r *dtaskv1.AddMemberRequest) (*dtaskv1.AddMemberResponse, error) {
 	if r.GetServerId() == "gone" {
-		return nil, refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "server gone was removed")
+		return nil, refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "server ID gone was removed")
 	}
 	return &dtaskv1.AddMemberResponse{}, nil
 }
@@ -424,7 +424,7 @@ func (f *fakeLeader) TransferLeadership(context.Context, *dtaskv1.TransferLeader
 }
 
 func (f *fakeLeader) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
-	if f.deserted() {
+	if f.hasNoWorker() {
 		return &dtaskv1.ListWorkersResponse{Workers: []*dtaskv1.Worker{{Id: "1", Name: "w1", State: "down", Slots: 8}}}, nil
 	}
 	resp := &dtaskv1.ListWorkersResponse{}
@@ -465,7 +465,7 @@ func (f *fakeFollower) redirect(any, grpc.ServerStream) error {
 	return withDetail(codes.FailedPrecondition, "not the leader", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER, LeaderAddress: f.leader})
 }
 
-// closedPort is an address where nobody listens.
+// closedPort returns an address at which nothing listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -479,7 +479,7 @@ func closedPort(t *testing.T) string {
 	return addr
 }
 
-// fields turns a command line of a script into arguments.
+// fields splits a command line of a script into arguments and standard input.
 func fields(args []string) (rest []string, stdin string) {
 	for _, a := range args {
 		if s, ok := strings.CutPrefix(a, "<"); ok {

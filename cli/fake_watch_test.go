@@ -8,12 +8,12 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// watchTasks is a watch of a job that ran at index 7 and ended at index 9. What
-// happened before 7 is not known any more.
+// watchTasks is a watch of a job that was running at index 7 and finished at index
+// 9. Changes before 7 are compacted.
 func watchTasks(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse], first *dtaskv1.Job, j *fakeJob) error {
 	switch from := r.GetFromIndex(); {
 	case from > 0 && from < 7:
-		return refusal(codes.OutOfRange, dtaskv1.ErrorReason_ERROR_REASON_COMPACTED, "it is not known what changed since")
+		return refusal(codes.OutOfRange, dtaskv1.ErrorReason_ERROR_REASON_COMPACTED, "changes before index 7 are compacted")
 	case from == 0:
 		var tasks []*dtaskv1.Task
 		for _, t := range j.tasks {

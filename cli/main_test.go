@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// setup returns an app without surroundings, and what it writes.
+// setup returns an app with the given environment variables, and its output.
 func setup(t *testing.T, env map[string]string) (a *app, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
@@ -27,7 +27,7 @@ func setup(t *testing.T, env map[string]string) (a *app, stdout, stderr *bytes.B
 	}, stdout, stderr
 }
 
-// signalWriter closes its channel when the text it waits for was written.
+// A signalWriter closes a channel after a text was written.
 type signalWriter struct {
 	bytes.Buffer
 
@@ -44,7 +44,7 @@ func (w *signalWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func TestAnInterruptEndsTheWaitWith130AndSaysThatTheJobGoesOn(t *testing.T) {
+func TestAnInterruptedWaitExitsWith130AndAHint(t *testing.T) {
 	t.Parallel()
 	leader := newFakeLeader()
 	addr, done, err := leader.serve()
@@ -69,20 +69,20 @@ func TestAnInterruptEndsTheWaitWith130AndSaysThatTheJobGoesOn(t *testing.T) {
 	}
 }
 
-func TestColoursFollowTheFlagThenTheEnvironmentThenTheTerminal(t *testing.T) {
+func TestColorsFollowTheFlagThenTheEnvironmentThenTheTerminal(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		flag string
 		env  map[string]string
 		want bool
 	}{
-		"no terminal":            {"auto", nil, false},
-		"forced":                 {"auto", map[string]string{"FORCE_COLOR": "1"}, true},
-		"forced off":             {"auto", map[string]string{"CLICOLOR_FORCE": "0"}, false},
-		"NO_COLOR beats force":   {"auto", map[string]string{"FORCE_COLOR": "1", "NO_COLOR": "1"}, false},
-		"always beats NO_COLOR":  {"always", map[string]string{"NO_COLOR": "1"}, true},
-		"never beats force":      {"never", map[string]string{"FORCE_COLOR": "1"}, false},
-		"an empty NO_COLOR is 0": {"auto", map[string]string{"NO_COLOR": "", "FORCE_COLOR": "1"}, true},
+		"no terminal":             {"auto", nil, false},
+		"forced":                  {"auto", map[string]string{"FORCE_COLOR": "1"}, true},
+		"forced off":              {"auto", map[string]string{"CLICOLOR_FORCE": "0"}, false},
+		"NO_COLOR beats force":    {"auto", map[string]string{"FORCE_COLOR": "1", "NO_COLOR": "1"}, false},
+		"always beats NO_COLOR":   {"always", map[string]string{"NO_COLOR": "1"}, true},
+		"never beats force":       {"never", map[string]string{"FORCE_COLOR": "1"}, false},
+		"empty NO_COLOR is unset": {"auto", map[string]string{"NO_COLOR": "", "FORCE_COLOR": "1"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,13 +11,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestScripts runs the scripts in testdata against a leader at $DTASK_ADDR, a
-// follower at $FOLLOWER that knows the leader, and $NOBODY. Their own command is
+// TestScripts runs the scripts in testdata. $DTASK_ADDR is a leader, $FOLLOWER a
+// follower that redirects to it, and $NOBODY a closed port. The command
 //
 //	exits CODE ARGUMENT… [<FILE]
 //
-// which runs dtaskctl inside this process and wants that exit code. With
-// REWRITE=1 in the environment the expected files are written anew.
+// runs dtaskctl in this process and requires the exit code. REWRITE=1 in the
+// environment rewrites the expected files.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	nobody := closedPort(t)
@@ -58,7 +58,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	for i, arg := range rest {
 		if strings.HasSuffix(arg, ".yaml") && !strings.HasPrefix(arg, "-") {
 			if _, err := os.Stat(ts.MkAbs(arg)); err == nil {
-				rest[i] = ts.MkAbs(arg) // the process has one working directory, the scripts one each
+				rest[i] = ts.MkAbs(arg) // scripts have their own working directories
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if stdin != "" {
 		in = ts.ReadFile(stdin)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a hang guard
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // fails instead of hanging
 	defer cancel()
 	got := run(ctx, rest, &app{
 		in: strings.NewReader(in), out: ts.Stdout(), err: ts.Stderr(),

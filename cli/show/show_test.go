@@ -9,7 +9,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestTextFromOutsideCannotSteerTheTerminal(t *testing.T) {
+func TestEscapeSequencesAreRemoved(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"plain":                         "plain",
@@ -30,7 +30,7 @@ func TestTextFromOutsideCannotSteerTheTerminal(t *testing.T) {
 	}
 }
 
-func TestLevelsAreFoldedInTheMiddle(t *testing.T) {
+func TestManyLevelsAreShortened(t *testing.T) {
 	t.Parallel()
 	for want, levels := range map[string][]uint32{
 		"1 task in 1 level: 1":                                                  {1},
@@ -46,7 +46,7 @@ func TestLevelsAreFoldedInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestTimesAreSaidAsPeopleDo(t *testing.T) {
+func TestTimesHaveAtMostTwoUnits(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_000_000_000_000)
 	for d, want := range map[time.Duration]string{
@@ -65,14 +65,14 @@ func TestTimesAreSaidAsPeopleDo(t *testing.T) {
 		}
 	}
 	if got := Ago(0, now) + Took(0, 5, now); got != "" {
-		t.Errorf("a time that is not set: got %q", got)
+		t.Errorf("unset time: got %q", got)
 	}
 }
 
-func TestColoursDoNotShiftColumns(t *testing.T) {
+func TestColorsDoNotShiftColumns(t *testing.T) {
 	t.Parallel()
-	var plain, coloured strings.Builder
-	for color, w := range map[bool]*strings.Builder{false: &plain, true: &coloured} {
+	var plain, colored strings.Builder
+	for color, w := range map[bool]*strings.Builder{false: &plain, true: &colored} {
 		table := NewTable("ID", "STATE", "NAME")
 		table.Row("1", "running", "a")
 		table.Row("2", "failed", "b")
@@ -84,9 +84,9 @@ func TestColoursDoNotShiftColumns(t *testing.T) {
 	if want := "ID  STATE    NAME\n1   running  a\n2   failed   b\n10  pending  -\n"; plain.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", plain.String(), want)
 	}
-	stripped := CleanText(coloured.String())
-	if stripped != plain.String() || coloured.String() == plain.String() {
-		t.Errorf("got\n%q\nwithout colours, want\n%q", stripped, plain.String())
+	stripped := CleanText(colored.String())
+	if stripped != plain.String() || colored.String() == plain.String() {
+		t.Errorf("got\n%q\nwithout colors, want\n%q", stripped, plain.String())
 	}
 }
 
@@ -107,7 +107,7 @@ func TestYAMLHasTheFieldsOfJSONInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsCutToFitIntoATable(t *testing.T) {
+func TestErrorsInTablesAreShortened(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"": "", "exit 1": "exit 1", "exit 1\n": "exit 1", "exit 1\nlast words": "exit 1 …", strings.Repeat("x", 101): strings.Repeat("x", 100) + " …",
@@ -132,7 +132,7 @@ func TestARetriedJobMayHaveFinishedSince(t *testing.T) {
 	}
 }
 
-func TestAReusedResultIsNoWorkersWork(t *testing.T) {
+func TestReusedResultsAreNotCountedForAWorker(t *testing.T) {
 	t.Parallel()
 	for want, task := range map[string]*dtaskv1.Task{
 		"w1":       {Worker: "w1"},
