@@ -20,8 +20,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// leader is the least coordinator: it gives its tasks to the first worker,
-// acknowledges every outcome, and hands them to the test.
+// leader is a minimal coordinator: it assigns its tasks to the first worker,
+// acknowledges every outcome, and passes outcomes to the test.
 type leader struct {
 	dtaskv1.UnimplementedWorkerServiceServer
 	tasks    *dtaskv1.Assignments
@@ -29,44 +29,60 @@ type leader struct {
 	outcomes chan *dtaskv1.Outcome
 }
 
-func (l *leader) Session(stream grpc.BidiStreamingServer[dtaskv1.SessionRequest, dtaskv1.SessionResponse]) error {
-	fence := &dtaskv1.Fence{ClusterId: strings.Repeat("ab", 16), Epoch: 1, Term: 1}
+// Sessions serves the one session of the program's worker.
+func (l *leader) Sessions(stream grpc.BidiStreamingServer[dtaskv1.SessionsRequest, dtaskv1.SessionsResponse]) error {
 	for {
-		m, err := stream.Recv()
+		request, err := stream.Recv()
 		if err != nil {
-			return nil //nolint:nilerr // the worker has gone
+			return nil //nolint:nilerr // the worker has left
 		}
-		answer := &dtaskv1.SessionResponse{Fence: fence, Heartbeat: m.GetHeartbeat()}
-		if m.GetHello() != nil {
-			l.hello <- m.GetHello()
-			answer.Welcome = &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LivenessTimeoutMs: 3000, LeaseMs: 30_000}
-			answer.Assignments = l.tasks
-		}
-		rows, err := columns.ReadOutcomes(m.GetReports().GetOutcomes())
-		if err != nil {
-			return err
-		}
-		for rows.Left() > 0 {
-			row := rows.Next()
-			answer.Ack = &dtaskv1.Ack{Through: row.Number}
-			if row.Detail == nil {
-				row.Detail = &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: row.Result}
+		for _, frame := range request.GetFrames() {
+			if frame.GetEnd() {
+				continue
 			}
-			l.outcomes <- row.Detail
-		}
-		if err := stream.Send(answer); err != nil {
-			return err
+			answer, err := l.answer(frame.GetMessage())
+			if err != nil {
+				return err
+			}
+			frames := []*dtaskv1.ResponseFrame{{Session: frame.GetSession(), Message: answer}}
+			if err := stream.Send(&dtaskv1.SessionsResponse{Frames: frames}); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// lead serves a leader that gives out these shell commands.
+// answer welcomes the worker with all tasks, and acknowledges its outcomes.
+func (l *leader) answer(m *dtaskv1.SessionRequest) (*dtaskv1.SessionResponse, error) {
+	fence := &dtaskv1.Fence{ClusterId: strings.Repeat("ab", 16), Epoch: 1, Term: 1}
+	answer := &dtaskv1.SessionResponse{Fence: fence, Heartbeat: m.GetHeartbeat()}
+	if m.GetHello() != nil {
+		l.hello <- m.GetHello()
+		answer.Welcome = &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LivenessTimeoutMs: 3000, LeaseMs: 30_000}
+		answer.Assignments = l.tasks
+	}
+	rows, err := columns.ReadOutcomes(m.GetReports().GetOutcomes())
+	if err != nil {
+		return nil, err
+	}
+	for rows.Left() > 0 {
+		row := rows.Next()
+		answer.Ack = &dtaskv1.Ack{Through: row.Number}
+		if row.Detail == nil {
+			row.Detail = &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: row.Result}
+		}
+		l.outcomes <- row.Detail
+	}
+	return answer, nil
+}
+
+// lead serves a leader that assigns these shell commands.
 func lead(t *testing.T, commands ...string) (l *leader, addr string) {
 	t.Helper()
 	return leadWith(t, 100, commands...)
 }
 
-// leadWith does so with a grace, in milliseconds, for commands that are to end.
+// leadWith is lead with a kill grace in milliseconds.
 func leadWith(t *testing.T, graceMS int64, commands ...string) (l *leader, addr string) {
 	t.Helper()
 	l = &leader{hello: make(chan *dtaskv1.Hello, 1), outcomes: make(chan *dtaskv1.Outcome, 10), tasks: &dtaskv1.Assignments{
@@ -169,7 +185,7 @@ func TestAThirdSignalEndsTheProgramAndItsCommandsAtOnce(t *testing.T) {
 	signal(t, cmd)
 	awaitLine(t, log, "draining")
 	signal(t, cmd)
-	awaitLine(t, log, "ending what still runs")
+	awaitLine(t, log, "stopping running attempts")
 	signal(t, cmd)
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != program.ExitAtOnce {
