@@ -149,7 +149,7 @@ func (c *Config) Validate() error {
 	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate, "--submit-rate: must be 0–%d jobs a second", api.MaxSubmitRate)
 	check(c.SubmitBurst >= 0, "--submit-burst: must not be negative")
 	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst: means nothing without --submit-rate; give both")
-	_, err := c.noticeHooks()
+	_, err := c.notificationHooks()
 	errs = append(errs, err)
 	return errors.Join(errs...)
 }
@@ -178,6 +178,9 @@ func (c *Config) servers() []raftnode.Server {
 	}
 	return list
 }
+
+// livenessTimeout is the silence after which a worker is marked down.
+func (c *Config) livenessTimeout() time.Duration { return 3 * c.HeartbeatInterval }
 
 func (c *Config) taskDefaults() spec.TaskDefaults {
 	return spec.TaskDefaults{Timeout: c.TaskTimeout, Retries: c.MaxRetries}

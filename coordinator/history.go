@@ -1,22 +1,24 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/dtask/dtask/coordinator/history"
+	"github.com/dtask/dtask/coordinator/membership"
 	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/fsm"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// historyName is the file of the history in the data folder.
+// historyName is the history's file in the data directory.
 const historyName = "history.db"
 
-// openHistory opens the history. What is wrong with its file never keeps the
-// replica from starting.
+// openHistory opens the history. A damaged file doesn't keep the replica from
+// starting.
 func (r *replica) openHistory() (err error) {
 	r.history, err = history.Open(history.Config{
 		Path: filepath.Join(r.cfg.DataDir, historyName), Logger: r.log,
@@ -29,10 +31,10 @@ func (r *replica) openHistory() (err error) {
 }
 
 // runHistory runs the history until the returned function is called. It outlives Raft,
-// which writes a last snapshot, and may wait for room in it.
+// which writes a last snapshot and may wait for the history to accept its jobs.
 func (r *replica) runHistory(ctx context.Context) (end func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan error, 1) // size 1: nobody may wait for it
+	done := make(chan error, 1) // size 1: end may never be called
 	go func() { done <- r.history.Run(ctx) }()
 	return func() error {
 		cancel()
@@ -40,64 +42,62 @@ func (r *replica) runHistory(ctx context.Context) (end func() error) {
 	}
 }
 
-// historySources gives the other members, those with short ways first: in the order of
-// their ids, the leader last, since it has enough to do.
+// historySources returns the other members in the order of their ids, the leader last
+// because it has the most work. all is false until the configuration is known, which a
+// leader confirms.
 func (r *replica) historySources(context.Context) (sources []history.Source, all bool) {
-	members := r.membership.Members()
-	leader := ""
+	members, leader := r.servers(), ""
 	if node := r.node.Load(); node != nil {
 		leader, _ = node.Leader()
 	}
-	slices.SortFunc(members, func(a, b raftnode.Server) int {
-		if (a.ID == leader) != (b.ID == leader) {
-			if a.ID == leader {
-				return 1
-			}
-			return -1
+	last := func(s raftnode.Server) int {
+		if s.ID == leader {
+			return 1
 		}
-		return strings.Compare(a.ID, b.ID)
+		return 0
+	}
+	slices.SortFunc(members, func(a, b raftnode.Server) int {
+		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(a.ID, b.ID))
 	})
 	for _, m := range members {
-		if m.ID != r.id {
+		if m.ID != r.dir.serverID {
 			sources = append(sources, historySource{r.peers, m.Address})
 		}
 	}
-	// Who these are is known once somebody leads whom this replica follows.
 	return sources, len(members) > 0 && leader != ""
 }
 
-var (
-	descHistoryJobs       = counter("history_jobs", "Jobs in the history of this replica.")
-	descHistoryBytes      = counter("history_bytes", "Bytes on disk that the history's jobs take, about.")
-	descHistoryFile       = counter("history_file_bytes", "Length of the history's file: what it once needed; free room in it is used again.")
-	descHistoryPending    = counter("history_pending_jobs", "Jobs that have left the state and are not in the history's file yet.")
-	descHistoryLag        = counter("history_lag_seconds", "How long the oldest of these has waited.")
-	descHistoryIncomplete = counter("history_incomplete", "1 while jobs are missing that other replicas may have: they are being fetched.")
-	descHistoryExpired    = counter("history_expired_total", "Jobs dropped because of their age, or of too many jobs or bytes.")
-	descHistoryFetched    = counter("history_fetched_total", "Jobs had from other replicas.")
-	descHistoryDamaged    = counter("history_damaged_total", "Files of the history that were set aside because they were damaged.")
-	descHistoryChecked    = counter("history_checked_bytes_total", "Bytes of the history that were looked at for damage.")
-	descHistoryChecks     = counter("history_checks_total", "How often all of the history was looked at and is fine.")
-	descHistoryFailures   = counter("history_write_failures_total", "Writes of the history that failed; they are repeated.")
-)
+// historySource is the history of the replica at an address.
+type historySource struct {
+	peers   *membership.Peers
+	address string
+}
 
-func collectHistory(ch chan<- prometheus.Metric, s history.Stats) {
-	gauge := func(d *prometheus.Desc, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+// Fetch implements history.Source.
+func (s historySource) Fetch(ctx context.Context, after history.Position, to uint64, take func(history.Chunk, bool) error) (complete bool, err error) {
+	conn, err := s.peers.Conn(s.address)
+	if err != nil {
+		return false, err
 	}
-	total := func(d *prometheus.Desc, v uint64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := dtaskv1.NewAdminServiceClient(conn).History(ctx, &dtaskv1.HistoryRequest{AfterIndex: after.Index, AfterJob: uint64(after.Job), ToIndex: to})
+	if err != nil {
+		return false, err
 	}
-	gauge(descHistoryJobs, float64(s.Jobs))
-	gauge(descHistoryBytes, float64(s.Bytes))
-	gauge(descHistoryFile, float64(s.FileBytes))
-	gauge(descHistoryPending, float64(s.Pending))
-	gauge(descHistoryLag, s.Lag.Seconds())
-	gauge(descHistoryIncomplete, truth(s.Incomplete))
-	total(descHistoryExpired, s.Expired)
-	total(descHistoryFetched, s.Fetched)
-	total(descHistoryDamaged, s.Quarantined)
-	total(descHistoryChecked, s.Scrubbed)
-	total(descHistoryChecks, s.Scrubs)
-	total(descHistoryFailures, s.WriteFailures)
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return false, fmt.Errorf("fetching history from %s: %w", s.address, err)
+		}
+		if len(resp.GetChunks()) == 0 {
+			return resp.GetComplete(), nil
+		}
+		for _, x := range resp.GetChunks() {
+			chunk := history.Chunk{Position: history.Position{Index: x.GetIndex(), Job: fsm.JobID(x.GetJob())}, Number: x.GetNumber(), Total: x.GetTotal(), Data: x.GetData()}
+			if err := take(chunk, resp.GetComplete()); err != nil {
+				return false, err
+			}
+		}
+	}
 }

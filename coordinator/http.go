@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dtask/dtask/coordinator/web"
+	"github.com/dtask/dtask/fsm"
 )
 
 // serveHTTP serves metrics and health.
@@ -20,18 +21,19 @@ func (r *replica) serveHTTP(ctx context.Context, group *errgroup.Group) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	r.http = l.Addr().String()
+	r.httpAddress = l.Addr().String()
 	h := r.cfg.Seams.HTTP(web.Handler(r.registry(), r.ready, r.log), r.internals())
 	group.Go(func() error { return web.Serve(ctx, l, h, r.log) })
 	return nil
 }
 
-// ready gives all reasons why this replica should get no calls now, joined; nil if
-// there are none.
+// ready returns all reasons why this replica should get no calls now, joined.
 func (r *replica) ready() error {
 	err := r.api.Ready()
-	if instance, known := r.knownInstance(r.id); !known || instance != r.identity.Get().Instance {
-		err = errors.Join(err, errors.New("the cluster has not recorded this replica yet"))
-	}
+	r.machine.Read(func(s *fsm.State, _ uint64) {
+		if instance, known := s.Instance(r.dir.serverID); !known || instance != r.dir.Identity().Instance {
+			err = errors.Join(err, errors.New("the cluster has not recorded this replica yet"))
+		}
+	})
 	return err
 }

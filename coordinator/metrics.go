@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/dtask/dtask/coordinator/history"
+	"github.com/dtask/dtask/coordinator/notify"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
@@ -27,118 +29,118 @@ var latencyBounds = []time.Duration{
 // registry has the metrics of this replica.
 func (r *replica) registry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &metrics{r: r})
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), metrics{
+		totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
+		machine: r.machine, history: r.history, refused: r.api.Refused, node: &r.node,
+	})
 	return reg
 }
 
-// metrics reads counters where they are kept, at the time of a scrape.
-type metrics struct{ r *replica }
+// metrics reads counters where they are kept, at the time of a scrape. A metric is one
+// row in Collect.
+type metrics struct {
+	totals        *sequencer.Totals
+	leadership    *leadership
+	clock         *clockMonitor
+	notifications *notify.Totals
+	machine       *fsm.Machine
+	history       *history.History
+	refused       func() map[string]uint64 // by reason
+	node          *atomic.Pointer[raftnode.Node]
+}
 
-func counter(name, help string, labels ...string) *prometheus.Desc {
+// Describe implements prometheus.Collector. Collect always sends the same metrics.
+func (m metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("dtask_"+name, help, labels, nil)
 }
 
-var (
-	descLeader      = counter("leader", "1 while this replica leads.")
-	descChanges     = counter("leader_terms_total", "Terms that this replica led.")
-	descApplied     = counter("fsm_applied_index", "Log index of the last applied entry.")
-	descEntries     = counter("sequencer_entries_total", "Log entries proposed.")
-	descOps         = counter("sequencer_operations_total", "Operations in proposed entries.")
-	descBytes       = counter("sequencer_entry_bytes_total", "Bytes of proposed entries.")
-	descAssigned    = counter("tasks_assigned_total", "Assignments made.")
-	descCompleted   = counter("tasks_completed_total", "Completions accepted.")
-	descFailed      = counter("attempts_failed_total", "Failed attempts accepted.")
-	descRequeued    = counter("attempts_requeued_total", "Attempts put back without burning a retry.")
-	descStealsAsked = counter("steal_requests_total", "Attempts that loaded workers were asked to release because another worker had a free slot.")
-	descSteals      = counter("steals_total", "Attempts that workers gave back when they were asked.")
-	descLost        = counter("workers_down_total", "Workers marked down after a liveness timeout.")
-	descSubmitted   = counter("jobs_submitted_total", "Jobs stored.")
-	descRefused     = counter("submissions_refused_total", "Submissions refused because something was full, by what it was; clients repeat them.", "reason")
-	descReady       = counter("tasks_ready", "Ready tasks that wait for a worker.", "priority")
-	descHeld        = counter("attempts_held", "Attempts that workers hold.")
-	descWorkers     = counter("workers_attached", "Workers with a session.")
-	descClock       = counter("leader_clock_agrees", "1 while the leader's wall clock is like most members'; while it is not, nothing is forgotten because of its age.")
-	descDisputed    = counter("replicas_disputed", "1 while no majority of the replicas agrees on the state.")
-	descNotices     = counter("notifications_pending", "Notifications that wait for delivery to a webhook or command.")
-	descTold        = counter("notifications_delivered_total", "Notifications delivered.")
-	descGivenUp     = counter("notifications_failed_total", "Notifications dropped: rejected by the receiver, not delivered within 24 h, or displaced from a full queue.")
-	descLetters     = counter("dead_letters", "Dead letters by the type of their tasks; types beyond the 50 most frequent are (others).", "type")
-	descWaitSeconds = counter("task_wait_seconds", "From ready to sent to a worker; sampled under load.")
-	descRunSeconds  = counter("task_run_seconds", "From begin to end of attempts that succeeded.")
-)
-
-// Describe implements prometheus.Collector: what Collect gives never changes,
-// so that describing is collecting.
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
-
 // Collect implements prometheus.Collector.
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	t := m.r.totals
-	s := t.Stats()
-	for _, x := range []struct {
-		d *prometheus.Desc
-		v uint64
+func (m metrics) Collect(ch chan<- prometheus.Metric) {
+	t, s, h := m.totals, m.totals.Stats(), m.history.Stats()
+	for _, c := range []struct {
+		name, help string
+		value      uint64
 	}{
-		{descEntries, s.Entries},
-		{descOps, s.Operations},
-		{descBytes, s.Bytes},
-		{descAssigned, s.Assignments},
-		{descCompleted, s.Completions},
-		{descFailed, s.Failures},
-		{descRequeued, s.Requeues},
-		{descStealsAsked, s.StealRequests},
-		{descSteals, s.Steals},
-		{descLost, s.WorkersDown},
-		{descSubmitted, s.Submissions},
-		{descTold, m.r.told.Delivered.Load()},
-		{descGivenUp, m.r.told.Dropped.Load() + t.NotificationsDropped.Load()},
-		{descChanges, m.r.leaderChanges.Load()},
+		{"leader_terms_total", "Terms that this replica led.", m.leadership.terms.Load()},
+		{"sequencer_entries_total", "Log entries proposed.", s.Entries},
+		{"sequencer_operations_total", "Operations in proposed log entries.", s.Operations},
+		{"sequencer_entry_bytes_total", "Bytes of proposed log entries.", s.Bytes},
+		{"tasks_assigned_total", "Assignments made.", s.Assignments},
+		{"tasks_completed_total", "Completions accepted.", s.Completions},
+		{"attempts_failed_total", "Failed attempts accepted.", s.Failures},
+		{"attempts_requeued_total", "Attempts requeued without counting as a retry.", s.Requeues},
+		{"steal_requests_total", "Attempts that loaded workers were asked to release because another worker had a free slot.", s.StealRequests},
+		{"steals_total", "Attempts that workers released on request.", s.Steals},
+		{"workers_down_total", "Workers marked down after a liveness timeout.", s.WorkersDown},
+		{"jobs_submitted_total", "Jobs stored.", s.Submissions},
+		{"notifications_delivered_total", "Notifications delivered.", m.notifications.Delivered.Load()},
+		{"notifications_failed_total", "Notifications dropped: rejected by the receiver, not delivered within 24 h, or displaced from a full queue.", m.notifications.Dropped.Load() + t.NotificationsDropped.Load()},
+		{"history_expired_total", "Jobs deleted from the history because of a limit on age, number or bytes.", h.Expired},
+		{"history_fetched_total", "Jobs fetched from other replicas.", h.Fetched},
+		{"history_quarantined_total", "History files quarantined because they were damaged.", h.Quarantined},
+		{"history_checked_bytes_total", "Bytes of the history checked for damage.", h.Scrubbed},
+		{"history_checks_total", "Complete checks of the history without damage.", h.Scrubs},
+		{"history_write_failures_total", "Failed writes of the history; they are repeated.", h.WriteFailures},
 	} {
-		ch <- prometheus.MustNewConstMetric(x.d, prometheus.CounterValue, float64(x.v))
+		ch <- prometheus.MustNewConstMetric(desc(c.name, c.help), prometheus.CounterValue, float64(c.value))
 	}
-	for limit, n := range m.r.api.Refused() {
-		ch <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, float64(n), limit)
+	for reason, n := range m.refused() {
+		ch <- prometheus.MustNewConstMetric(desc("submissions_refused_total", "Submissions refused because of a limit, by reason; clients repeat them.", "reason"), prometheus.CounterValue, float64(n), reason)
 	}
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	leads := truth(m.leadership.term.Load() != nil) // multiplies what a former leader still remembers
+	notifications, deadLetters := 0, map[string]int(nil)
+	m.machine.Read(func(st *fsm.State, _ uint64) {
+		notifications, deadLetters = st.NotificationCount(), st.DeadLettersByType()
+	})
+	for _, g := range []struct {
+		name, help string
+		value      float64
+	}{
+		{"leader", "1 while this replica leads.", leads},
+		{"leader_clock_agrees", "1 while the leader's wall clock agrees with a majority of the members; otherwise nothing expires by age.", truth(m.clock.agrees())},
+		{"replicas_disputed", "1 while no majority of the replicas agrees on the state.", truth(m.leadership.disputed.Load())},
+		{"fsm_applied_index", "Log index of the last applied entry.", float64(m.machine.Index())},
+		{"attempts_held", "Attempts assigned to workers.", leads * float64(t.Held.Load())},
+		{"workers_attached", "Workers with a session.", leads * float64(t.Workers.Load())},
+		{"notifications_pending", "Notifications waiting for delivery to a webhook or command.", leads * float64(notifications)},
+		{"history_jobs", "Jobs in the history of this replica.", float64(h.Jobs)},
+		{"history_bytes", "Approximate bytes on disk of the jobs in the history.", float64(h.Bytes)},
+		{"history_file_bytes", "Size of the history file in bytes; free space in it is reused.", float64(h.FileBytes)},
+		{"history_pending_jobs", "Jobs that have left the state and are not in the history file yet.", float64(h.Pending)},
+		{"history_lag_seconds", "Age of the oldest pending job in seconds.", h.Lag.Seconds()},
+		{"history_incomplete", "1 while jobs are being fetched that other replicas may have.", truth(h.Incomplete)},
+	} {
+		ch <- prometheus.MustNewConstMetric(desc(g.name, g.help), prometheus.GaugeValue, g.value)
 	}
-	leads := m.r.term.Load() != nil
-	gauge(descLeader, truth(leads))
-	gauge(descClock, truth(m.r.clockAgrees()))
-	gauge(descDisputed, truth(m.r.disputed.Load()))
-	gauge(descApplied, float64(m.r.machine.Index()))
+	ready := desc("tasks_ready", "Ready tasks waiting for a worker, by priority.", "priority")
 	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
-		gauge(descReady, ifTrue(leads, float64(t.Depth[p].Load())), p.String())
+		ch <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, leads*float64(t.Depth[p].Load()), p.String())
 	}
-	gauge(descHeld, ifTrue(leads, float64(t.Held.Load())))
-	gauge(descWorkers, ifTrue(leads, float64(t.Workers.Load())))
-	var waiting int
-	var letters map[string]int
-	m.r.machine.Read(func(st *fsm.State, _ uint64) { waiting, letters = st.NotificationCount(), st.DeadLettersByType() })
-	gauge(descNotices, ifTrue(leads, float64(waiting)))
-	for kind, n := range mostFrequent(letters, maxLetterTypes) {
-		gauge(descLetters, ifTrue(leads, float64(n)), kind)
+	letters := desc("dead_letters", "Dead letters by task type; types beyond the 50 most frequent count as (others).", "type")
+	for kind, n := range mostFrequent(deadLetters, maxDeadLetterTypes) {
+		ch <- prometheus.MustNewConstMetric(letters, prometheus.GaugeValue, leads*float64(n), kind)
 	}
-	collectHistory(ch, m.r.history.Stats())
-	histogram(ch, descWaitSeconds, t.Wait.Counts())
-	histogram(ch, descRunSeconds, t.Run.Counts())
-	if node := m.r.node.Load(); node != nil {
-		collectNode(ch, node)
+	histogram(ch, desc("task_wait_seconds", "Seconds from ready to sent to a worker; sampled under load."), t.Wait.Counts())
+	histogram(ch, desc("task_run_seconds", "Seconds from start to end of successful attempts."), t.Run.Counts())
+	if node := m.node.Load(); node != nil {
+		node.Collector().Collect(ch)
 	}
 }
 
-// maxLetterTypes bounds the series of dead letters; otherTypes is a name that no
-// type has.
+// maxDeadLetterTypes bounds the series of dead letters. otherTypes is not a valid task
+// type.
 const (
-	maxLetterTypes = 50
-	otherTypes     = "(others)"
+	maxDeadLetterTypes = 50
+	otherTypes         = "(others)"
 )
 
-// mostFrequent keeps the most frequent types and counts the others together. Those
-// are always there, so that the registry knows the metric from the beginning.
+// mostFrequent keeps the most frequent types and adds up the others. otherTypes is
+// always present, so that the registry has the metric from the start.
 func mostFrequent(counts map[string]int, most int) map[string]int {
 	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
 	out := map[string]int{otherTypes: 0}
 	for i, kind := range kinds {
@@ -150,17 +152,12 @@ func mostFrequent(counts map[string]int, most int) map[string]int {
 	return out
 }
 
-func collectNode(ch chan<- prometheus.Metric, node *raftnode.Node) { node.Collector().Collect(ch) }
-
 func truth(b bool) float64 {
 	if b {
 		return 1
 	}
 	return 0
 }
-
-// ifTrue hides what a former leader still remembers.
-func ifTrue(b bool, v float64) float64 { return v * truth(b) }
 
 func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, c sequencer.Counts) {
 	buckets := make(map[float64]uint64, len(latencyBounds))

@@ -78,8 +78,8 @@ func TestAReplicaWhoseDiskIsNearlyFullTakesNoNewJobs(t *testing.T) {
 	if err != nil || again.ID != early.ID {
 		t.Errorf("a known key gave %+v, %v", again, err)
 	}
-	if _, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "late"}); err == nil || !strings.Contains(err.Error(), "disk is nearly full") {
-		t.Errorf("a new job gave %v, want that the disk is nearly full", err)
+	if _, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "late"}); err == nil || !strings.Contains(err.Error(), "disk nearly full") {
+		t.Errorf("a new job gave %v, want disk nearly full", err)
 	}
 	if _, err := c.Cancel(t.Context(), early.ID, "", "enough"); err != nil {
 		t.Errorf("a cancel gave %v", err)

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/transport"
 )
 
@@ -188,7 +189,7 @@ type testNode struct {
 
 	fatals   fatals
 	fsm      *counter
-	identity *IdentityFile
+	identity *datadir.Dir
 	mux      *transport.Mux
 	stopMux  func()
 	*Node
@@ -226,7 +227,7 @@ func (n *testNode) listen(tb testing.TB) {
 		_ = n.mux.Run(ctx)
 	}()
 	n.stopMux = func() { cancel(); <-done }
-	if n.identity, err = OpenIdentity(n.dir, n.id); err != nil {
+	if n.identity, err = datadir.Open(n.dir, n.id); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/transport"
 	"github.com/dtask/dtask/internal/timescale"
 )
@@ -25,7 +26,7 @@ type Server struct {
 type Config struct {
 	// Identity is the opened identity of the data folder. The node neither
 	// closes it nor outlives it.
-	Identity *IdentityFile
+	Identity *datadir.Dir
 	// DataDir holds raft.db and snapshots; it must exist.
 	DataDir string
 	// Inspected is what Inspect found in DataDir, which nobody has changed since.
@@ -173,7 +174,7 @@ func (c *Config) Validate() error {
 		seen[s.ID], seen[s.Address] = true, true
 	}
 	if len(c.Founders) > 0 && c.Identity != nil {
-		need(seen[c.Identity.Get().ServerID], "this server is not among the founders")
+		need(seen[c.Identity.Identity().ServerID], "this server is not among the founders")
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("raftnode config: %w", err)

@@ -26,9 +26,6 @@ var (
 	// ErrNotEmpty is returned by Open when Config.Founders is set and the data
 	// directory contains raft state already.
 	ErrNotEmpty = errors.New("raftnode: data directory contains raft state; cannot bootstrap a cluster")
-	// ErrClusterKnown is returned by SetClusterID when the data directory belongs to
-	// another cluster.
-	ErrClusterKnown = errors.New("raftnode: data directory belongs to another cluster")
 )
 
 // NotLeaderError reports that nothing was proposed or read because this replica is not

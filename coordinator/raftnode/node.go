@@ -139,7 +139,7 @@ func (n *Node) startRaft(log *hclogAdapter, snapshots *snapshotStore) error {
 		}
 		return fmt.Errorf("starting raft: %w", err)
 	}
-	n.view = &view{raft: r, self: n.cfg.Identity.Get().ServerID}
+	n.view = &view{raft: r, self: n.cfg.Identity.Identity().ServerID}
 	n.store.RaftStarted()
 	return nil
 }
@@ -174,7 +174,7 @@ func (n *Node) start(ctx context.Context) {
 
 func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 	conf := raft.DefaultConfig()
-	conf.LocalID = raft.ServerID(n.cfg.Identity.Get().ServerID)
+	conf.LocalID = raft.ServerID(n.cfg.Identity.Identity().ServerID)
 	conf.HeartbeatTimeout = n.cfg.Heartbeat + 1 // see firstElection.stand
 	conf.ElectionTimeout = n.cfg.Election + 1
 	conf.LeaderLeaseTimeout = n.cfg.Lease
@@ -192,7 +192,7 @@ func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
 
 // preface is how this replica introduces itself to its peers.
 func (n *Node) preface() transport.Preface {
-	id := n.cfg.Identity.Get()
+	id := n.cfg.Identity.Identity()
 	return transport.Preface{ClusterID: id.ClusterID, ServerID: id.ServerID, Instance: id.Instance}
 }
 

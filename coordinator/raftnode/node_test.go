@@ -365,47 +365,6 @@ func TestADamagedEntryStopsOnlyItsReplica(t *testing.T) {
 	leader.holds(t, 21)
 }
 
-func TestIdentityBelongsToOneServerAndOneProcess(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	f, err := OpenIdentity(dir, "n1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := OpenIdentity(dir, "n1"); err == nil {
-		t.Error("a folder in use was opened")
-	}
-	made := f.Get()
-	if len(made.Instance) != 32 || made.ClusterID != "" {
-		t.Errorf("a new identity is %+v", made)
-	}
-	if err := errors.Join(f.SetClusterID("c1"), f.SetClusterID("c1")); err != nil {
-		t.Error(err)
-	}
-	if err := f.SetClusterID("c2"); !errors.Is(err, ErrClusterKnown) {
-		t.Errorf("another cluster: %v", err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := OpenIdentity(dir, "n2"); err == nil {
-		t.Error("the folder of n1 was opened for n2")
-	}
-	f, err = OpenIdentity(dir, "n1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := f.Get(); got.Instance != made.Instance || got.ClusterID != "c1" {
-		t.Errorf("read again as %+v", got)
-	}
-	if info, err := os.Stat(filepath.Join(dir, identityName)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
-	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestConfigNamesAllThatIsMissing(t *testing.T) {
 	t.Parallel()
 	if _, err := Open(Config{}); err == nil {

@@ -22,7 +22,7 @@ func (n *Node) openStores() (*logstore.Contents, error) {
 	}
 	n.store, err = logstore.Open(logstore.Config{
 		Dir: n.cfg.DataDir, Kind: n.cfg.LogStore, Contents: contents,
-		HadEntries: n.cfg.Identity.Get().Stored, OnFirstStore: n.cfg.Identity.markStored,
+		HadEntries: n.cfg.Identity.Identity().Stored, OnFirstStore: n.cfg.Identity.MarkStored,
 		HangTimeout: n.cfg.StoreHang, Wrap: n.cfg.WrapStore, Fatal: n.failure.fail, Closing: n.closing,
 		Logger: n.log, RaftLogger: newHCLog(n.log),
 	})
@@ -47,7 +47,7 @@ func (n *Node) inspect() (*logstore.Contents, error) {
 		}
 	}
 	switch {
-	case n.cfg.Identity.Get().Stored && found.log.Last == 0 && found.snapshots == 0:
+	case n.cfg.Identity.Identity().Stored && found.log.Last == 0 && found.snapshots == 0:
 		return nil, &logstore.DamageError{Path: n.cfg.DataDir, Detail: "it contained raft state before and is empty now"}
 	case len(n.cfg.Founders) > 0 && found.HasState:
 		return nil, ErrNotEmpty

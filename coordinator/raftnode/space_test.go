@@ -11,7 +11,7 @@ import (
 type disks map[string]*atomic.Uint64
 
 func (d disks) tune(cfg *Config) {
-	id := cfg.Identity.Get().ServerID
+	id := cfg.Identity.Identity().ServerID
 	if d[id] == nil {
 		d[id] = new(atomic.Uint64)
 		d[id].Store(1000)

@@ -18,7 +18,7 @@ func TestALeaderThatCannotTakeUpItsDutiesIsReplaced(t *testing.T) {
 		"the barrier fails":        "step=barrier",
 		"the sequencer hangs":      "step=sequencer&how=hang",
 		"the first entry is stuck": "step=first-entry&how=hang",
-		"the registrar fails":      "step=registrar",
+		"the reconciler fails":     "step=membership",
 		"a step never returns":     "step=sequencer&how=stick",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -240,7 +240,7 @@ func TestALeaderThatIsToldToEndHandsOver(t *testing.T) {
 	if code, err := leader.Wait(ctx); err != nil || code != 0 {
 		t.Errorf("it ends with %d, %v; want 0", code, err)
 	}
-	if !leader.LogHas("leadership handed over") {
+	if !leader.LogHas("leadership transferred") {
 		t.Error("its log does not say that leadership was handed over")
 	}
 	checkLedger(t, c, nil, judged(completed(t, c.Ctl, id), nil))

@@ -258,7 +258,7 @@ func TestAnOldCopyOfAFolderIsNotServedFrom(t *testing.T) {
 	clustertest.Must(t, os.RemoveAll(n.DataDir))
 	clustertest.Must(t, os.Rename(old, n.DataDir))
 	clustertest.Must(t, n.Start(ctx))
-	awaitExit(t, n, "older than what this replica has acknowledged", "nothing was deleted")
+	awaitExit(t, n, "older than acknowledged state", "nothing was deleted")
 }
 
 // Two wiped replicas of three must not make a cluster of their own, nor get anything

@@ -19,7 +19,7 @@ const (
 	stepBarrier    = "barrier"     // applying what was committed before the term
 	stepSequencer  = "sequencer"   // the duty that assigns tasks
 	stepFirstEntry = "first-entry" // committing the first entry of the term
-	stepRegistrar  = "registrar"   // the duty that records the members
+	stepMembership = "membership"  // the duty that records the members
 	stepTransfer   = "transfer"    // transferring leadership when the duties fail
 )
 
@@ -52,7 +52,7 @@ func newStepFaults() *stepFaults {
 
 // set makes a step fail the next times; 0 cancels that.
 func (f *stepFaults) set(step, how string, times int) error {
-	steps := []string{stepBarrier, stepSequencer, stepFirstEntry, stepRegistrar, stepTransfer}
+	steps := []string{stepBarrier, stepSequencer, stepFirstEntry, stepMembership, stepTransfer}
 	if how == "" {
 		how = howError
 	}

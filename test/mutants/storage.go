@@ -90,8 +90,8 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "an-empty-folder-founds-a-cluster-alone",
-			Edits:  []Edit{{"coordinator/raftnode/bootstrap.go", `if f.named && unborn >= len(f.Peers)/2+1 {`, `if f.named && unborn >= 1 {`}},
-			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "Form|Found|Bootstrap|Empty|Peers"}},
+			Edits:  []Edit{{"coordinator/membership/bootstrap.go", `if b.named && empty >= len(b.Peers)/2+1 {`, `if b.named && empty >= 1 {`}},
+			Caught: []Checker{{Package: "./coordinator/membership", Run: "Decision|StartOrder"}},
 		},
 		{
 			Name:   "a-wiped-replica-votes-again",

@@ -16,7 +16,7 @@ import (
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/coordinator"
-	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/worker"
 )
 
@@ -106,7 +106,7 @@ func (c *cluster) addresses() (list []string) {
 // from the disk, as whoever looks at the folder again finds.
 func (r *replica) putBack() {
 	dir := filepath.Join(r.c.dir, r.id)
-	aside, err := raftnode.Aside(dir)
+	aside, err := datadir.Quarantined(dir)
 	if len(aside) > 0 {
 		err = errors.Join(os.RemoveAll(dir), os.Rename(aside[0], dir))
 	}

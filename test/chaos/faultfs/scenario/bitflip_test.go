@@ -12,7 +12,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/test/chaos/faultfs"
 	"github.com/dtask/dtask/test/cluster"
 	"github.com/dtask/dtask/test/cluster/clustertest"
@@ -212,7 +212,7 @@ func (r *rig) outlive(t *testing.T, f *flipped) (what fate, whole bool) {
 // it is not and the replica is damaged still, the replica stays down.
 func (r *rig) putBack(t *testing.T, f *flipped) (whole bool) {
 	t.Helper()
-	aside, err := raftnode.Aside(f.victim.DataDir)
+	aside, err := datadir.Quarantined(f.victim.DataDir)
 	clustertest.Must(t, err)
 	if len(aside) > 0 { // somebody looks at what was set aside, and finds the bit
 		clustertest.Must(t, errors.Join(os.RemoveAll(f.victim.DataDir), os.Rename(aside[0], f.victim.DataDir)))

@@ -202,7 +202,7 @@ func TestALostFolderIsNotTakenForANewOne(t *testing.T) {
 	if code, err := victim.Wait(ctx); err != nil || code == 0 {
 		t.Errorf("%s without its directory ended with %d, %v; want a refusal", victim.Name, code, err)
 	}
-	if said := lastLine(t, victim); !strings.Contains(said, "data folder") {
+	if said := lastLine(t, victim); !strings.Contains(said, "data directory") {
 		t.Errorf("%s says %q", victim.Name, said)
 	}
 	r.awaitBegun(t, 10)

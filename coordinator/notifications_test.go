@@ -145,10 +145,10 @@ func TestHooksThatCannotWorkAreRefusedWithTheirFlags(t *testing.T) {
 		"all well":         {func(*coordinator.Config) {}, ""},
 		"no URL":           {func(c *coordinator.Config) { c.DeadLetterWebhook = "/hook" }, `--dead-letter-webhook: "/hook" is no http or https URL`},
 		"a password":       {func(c *coordinator.Config) { c.DeadLetterWebhook = "http://u:hush@a/" }, "--dead-letter-webhook: holds a user or a password"},
-		"relative":         {func(c *coordinator.Config) { c.DeadLetterCommand = "hook" }, `--dead-letter-command: "hook" is no absolute path`},
+		"relative":         {func(c *coordinator.Config) { c.DeadLetterCommand = "hook" }, `--dead-letter-command: invalid path "hook": must be absolute`},
 		"not there":        {func(c *coordinator.Config) { c.DeadLetterCommand = dir + "/none" }, "--dead-letter-command: stat "},
-		"a folder":         {func(c *coordinator.Config) { c.DeadLetterCommand = dir }, "is no executable file"},
-		"not executable":   {func(c *coordinator.Config) { c.DeadLetterCommand = plain }, "chmod +x it"},
+		"a folder":         {func(c *coordinator.Config) { c.DeadLetterCommand = dir }, "is not executable"},
+		"not executable":   {func(c *coordinator.Config) { c.DeadLetterCommand = plain }, "is not executable; run chmod +x"},
 		"no secret":        {func(c *coordinator.Config) { c.WebhookSecretFile = plain }, "begins with whsec_"},
 		"a missing secret": {func(c *coordinator.Config) { c.WebhookSecretFile = dir + "/none" }, "--webhook-secret-file: stat "},
 	} {

@@ -1,0 +1,12 @@
+// Package datadir owns what makes a data directory one replica's: the lock that
+// gives it to one process, the format number that every build checks before it opens
+// anything else, the identity (identity.json), and quarantine, which renames a
+// damaged directory instead of deleting it.
+//
+//	DIR/lock            flock of the running process
+//	DIR/identity.json   format, server id, instance, cluster id
+//	DIR.damaged-TIME    a directory that was quarantined
+//
+// Raft's files in the same directory belong to packages logstore and raftnode. The
+// package starts no goroutines.
+package datadir

@@ -1,0 +1,155 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/timescale"
+)
+
+const (
+	// reconcileInterval separates two passes over the members.
+	reconcileInterval = 100 * time.Millisecond
+	// probeMemberTimeout is how long members may take to identify themselves.
+	probeMemberTimeout = 500 * time.Millisecond
+	// maxPromotionLag is how many entries a non-voter may be behind the commit index to
+	// become a voter.
+	maxPromotionLag = 256
+	// lowWaterMarkInterval and lowWaterMarkStep limit how often the members' progress is
+	// recorded, because each record is an operation in the log.
+	lowWaterMarkInterval = 10 * time.Second
+	lowWaterMarkStep     = 64
+)
+
+// Reconciler is the leader's duty that keeps the records about the members. It records
+// the instance of each one at first contact: from then on another data directory
+// under its server id is refused. It promotes a non-voter that has caught up. It
+// records how much each member has stored, so that an older copy of its data directory
+// is detected. Everything that it knows is in the state and in the configuration: the
+// next leader continues.
+type Reconciler struct {
+	ServerID string
+	Machine  *fsm.Machine
+	Peers    *Peers
+	Node     func() Node
+	Recorder func() Recorder // the nil interface until the term has a sequencer
+	Scale    timescale.Factor
+	Logger   *slog.Logger
+}
+
+// Name implements leader.Duty.
+func (*Reconciler) Name() string { return "membership" }
+
+// Run implements leader.Duty.
+func (c *Reconciler) Run(ctx context.Context, _ uint64) error {
+	tick := time.NewTicker(c.Scale.Scale(reconcileInterval))
+	defer tick.Stop()
+	marks := time.NewTicker(c.Scale.Scale(lowWaterMarkInterval))
+	defer marks.Stop()
+	for {
+		recorder := c.Recorder()
+		if recorder != nil {
+			c.record(ctx, recorder)
+			c.promote(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-marks.C:
+			if recorder != nil {
+				c.recordLowWaterMarks(ctx, recorder)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// record records the instances of members that answer now.
+func (c *Reconciler) record(ctx context.Context, recorder Recorder) {
+	for _, m := range c.Unrecorded(ctx) {
+		err := recorder.Admit(ctx, m)
+		if _, rejected := errors.AsType[*sequencer.RejectedError](err); rejected {
+			c.Logger.WarnContext(ctx, "another instance is already recorded", "server_id", m.ServerID)
+		}
+	}
+}
+
+func (c *Reconciler) recorded(serverID string) (rec fsm.Replica, known bool) {
+	c.Machine.Read(func(s *fsm.State, _ uint64) { rec, known = s.Replica(serverID) })
+	return rec, known
+}
+
+// promote makes the first non-voter a voter if it has caught up.
+func (c *Reconciler) promote(ctx context.Context) {
+	node := c.Node()
+	m, found := nonvoter(node.Servers())
+	if !found {
+		return
+	}
+	commit := node.CommitIndex()
+	rec, known := c.recorded(m.ID)
+	if !known {
+		return
+	}
+	once, cancel := context.WithTimeout(ctx, probeMemberTimeout)
+	a, err := c.Peers.Identify(once, m.Address)
+	cancel()
+	if err != nil || a.GetServerId() != m.ID || a.GetInstance() != rec.Instance || a.GetState() != memberFollower {
+		return
+	}
+	// Acknowledged entries count, not the reported ones: an empty member that has not
+	// started Raft is not far behind a short log.
+	stored := node.Stored(m.ID)
+	if stored == 0 || stored+maxPromotionLag < commit {
+		return
+	}
+	if err := node.AddVoter(ctx, m.ID, m.Address); err != nil {
+		c.Logger.WarnContext(ctx, "promoting a non-voter failed", "server_id", m.ID, "err", err)
+		return
+	}
+	c.Logger.InfoContext(ctx, "member promoted to voter", "server_id", m.ID, "index", stored)
+}
+
+func (c *Reconciler) recordLowWaterMarks(ctx context.Context, recorder Recorder) {
+	node := c.Node()
+	for _, m := range node.Servers() {
+		rec, known := c.recorded(m.ID)
+		if stored := node.Stored(m.ID); known && stored >= rec.LowWaterMark+lowWaterMarkStep {
+			rec.LowWaterMark = stored
+			_ = recorder.Admit(ctx, rec) // the next pass, or the next leader, repeats it
+		}
+	}
+}
+
+// Unrecorded asks each member whose instance is not recorded at its address in the
+// configuration, and returns those that answer.
+func (c *Reconciler) Unrecorded(ctx context.Context) []fsm.Replica {
+	ctx, cancel := context.WithTimeout(ctx, probeMemberTimeout)
+	defer cancel()
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex // guards found
+		found []fsm.Replica
+	)
+	for _, m := range c.Node().Servers() {
+		if _, known := c.recorded(m.ID); known || m.ID == c.ServerID {
+			continue
+		}
+		wg.Go(func() {
+			a, err := c.Peers.Identify(ctx, m.Address)
+			if err != nil || a.GetServerId() != m.ID {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, fsm.Replica{ServerID: m.ID, Instance: a.GetInstance()})
+		})
+	}
+	wg.Wait()
+	return found
+}

@@ -1,0 +1,223 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/dtask/dtask/coordinator/api"
+	"github.com/dtask/dtask/coordinator/history"
+	"github.com/dtask/dtask/coordinator/membership"
+	"github.com/dtask/dtask/coordinator/notify"
+	"github.com/dtask/dtask/coordinator/raftnode"
+	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/coordinator/session"
+	"github.com/dtask/dtask/coordinator/transport"
+	"github.com/dtask/dtask/fsm"
+	"github.com/dtask/dtask/internal/columns"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// lease is how long a worker keeps the exclusive right to an attempt without contact.
+const lease = 30 * time.Second
+
+// replica has the parts of a running coordinator.
+type replica struct {
+	cfg Config
+	log *slog.Logger
+	dir *directory
+
+	machine *fsm.Machine
+	totals  *sequencer.Totals
+	history *history.History              // set by openHistory
+	node    atomic.Pointer[raftnode.Node] // nil until Raft runs
+
+	mux         *transport.Mux // this and what follows is set by serve
+	httpAddress string
+	peers       *membership.Peers
+	candidate   *membership.Candidate
+	reconciler  *membership.Reconciler
+	members     *membership.Service
+	clock       *clockMonitor
+	notifier    *notifier
+	leadership  *leadership
+	api         *api.Server
+
+	stop   context.CancelCauseFunc
+	fatals chan *FatalError // size 1: the first one ends the process
+}
+
+// newReplica makes the parts that need no port.
+func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.CancelCauseFunc) *replica {
+	r := &replica{
+		cfg: cfg, log: cfg.Logger, dir: dir, machine: fsm.NewMachine(fsm.Compact{}), totals: sequencer.NewTotals(),
+		stop: stop, fatals: make(chan *FatalError, 1),
+	}
+	r.notifier = &notifier{machine: r.machine, hooks: hooks, version: cfg.Version, wall: cfg.Wall, log: r.log}
+	return r
+}
+
+// connect makes the parts that need the replica's address, and connects all of them.
+func (r *replica) connect() (err error) {
+	id := r.dir.serverID
+	r.peers = membership.NewPeers(r.cfg.Seams.Network.Dial)
+	r.candidate = &membership.Candidate{
+		Dir: r.dir.Dir, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin,
+		Members: r.servers, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
+	}
+	r.reconciler = &membership.Reconciler{
+		ServerID: id, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
+		Node: r.membershipNode, Recorder: r.recorder,
+	}
+	r.clock = &clockMonitor{serverID: id, wall: r.cfg.Wall, members: r.servers, peers: r.peers, scale: r.cfg.TimeScale, log: r.log}
+	r.leadership = &leadership{
+		cfg: &r.cfg, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
+		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, halt: r.fatal, log: r.log,
+	}
+	sessions := session.New(session.Config{
+		Current: func() session.Leader { return orNil[session.Leader](r.leadership.term.Load()) },
+		Machine: r.machine, Logger: r.log, HeartbeatInterval: r.cfg.HeartbeatInterval,
+		LivenessTimeout: r.cfg.livenessTimeout(), Lease: max(r.cfg.TimeScale.Scale(lease), r.cfg.livenessTimeout()),
+		Guard: func(ctx context.Context, call func() error) error {
+			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
+		},
+	})
+	if r.api, err = api.NewServer(r.apiConfig(sessions)); err != nil {
+		return err
+	}
+	if r.members, err = membership.New(membership.Config{
+		ServerID: id, Machine: r.machine, Peers: r.peers, Logger: r.log, Confirm: r.api.Confirm,
+		Node: r.membershipNode, Recorder: r.recorder, Self: r.self(),
+	}); err != nil {
+		return err
+	}
+	dtaskv1.RegisterClusterServiceServer(r.api, r.members)
+	dtaskv1.RegisterWorkerServiceServer(r.api, sessions)
+	return nil
+}
+
+// orNil returns a pointer as an interface that is nil if the pointer is.
+func orNil[I, T any](p *T) (i I) {
+	if p != nil {
+		i = any(p).(I) //nolint:forcetypeassert // the packages of the interfaces assert this
+	}
+	return i
+}
+
+func (r *replica) membershipNode() membership.Node { return orNil[membership.Node](r.node.Load()) }
+
+func (r *replica) recorder() membership.Recorder {
+	return orNil[membership.Recorder](r.leadership.term.Load())
+}
+
+// servers are the members of the cluster; none until Raft runs.
+func (r *replica) servers() []raftnode.Server {
+	if node := r.node.Load(); node != nil {
+		return node.Servers()
+	}
+	return nil
+}
+
+// self describes this replica to others.
+func (r *replica) self() func() membership.Self {
+	digest := membership.PeersDigest(r.cfg.servers())
+	return func() membership.Self {
+		id := r.dir.Identity()
+		return membership.Self{
+			Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.dir.found.HasState && r.node.Load() == nil,
+			Quarantined: len(r.dir.quarantined) > 0, PeersDigest: digest, Version: r.cfg.Version,
+			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(),
+		}
+	}
+}
+
+func (r *replica) apiConfig(sessions *session.Service) api.Config {
+	return api.Config{
+		ServerID: r.dir.serverID, Machine: r.machine, Logger: r.log, Logs: sessions, History: r.history,
+		Leader: func() api.Leader { return orNil[api.Leader](r.leadership.term.Load()) },
+		Raft:   func() api.Raft { return orNil[api.Raft](r.node.Load()) },
+		Totals: r.totals.Stats,
+		Process: func() api.Process {
+			p := api.Process{LeaderChanges: r.leadership.terms.Load()}
+			if n := r.node.Load(); n != nil {
+				p.Syncs = n.Stats().Syncs
+			}
+			return p
+		},
+		Enter: func(ctx context.Context, method string) (context.Context, error) {
+			if method != dtaskv1.WorkerService_Sessions_FullMethodName {
+				return ctx, nil
+			}
+			return sessions.Enter(ctx)
+		},
+		Classify:     classify,
+		TaskDefaults: r.cfg.taskDefaults(),
+		SubmitRate:   r.cfg.SubmitRate,
+		SubmitBurst:  r.cfg.SubmitBurst,
+		Options:      r.cfg.scaledOptions(),
+	}
+}
+
+// scaledOptions scales the pings of idle connections.
+func (c *Config) scaledOptions() []grpc.ServerOption {
+	if c.TimeScale <= 1 {
+		return nil
+	}
+	every := c.TimeScale.Scale(10 * time.Second)
+	return []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{Time: every, Timeout: every, MaxConnectionIdle: c.TimeScale.Scale(5 * time.Minute)})}
+}
+
+func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Prepared) raftnode.Config {
+	return raftnode.Config{
+		Identity: r.dir.Dir, DataDir: r.cfg.DataDir, Inspected: r.dir.found, Prepared: prepared,
+		Advertise: r.cfg.Advertise, Listener: r.mux, Dial: r.cfg.Seams.Network.Dial,
+		FSM: replicated{r.machine, r.history}, Peers: r.cfg.servers(), Founders: founders, KnownInstance: r.candidate.KnownInstance,
+		Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat, Lease: r.cfg.RaftHeartbeat / 2,
+		LogStore: r.cfg.LogStore, WrapStore: r.cfg.Seams.Store, SnapshotBytes: r.cfg.SnapshotBytes,
+		TrailingLogs: r.cfg.TrailingLogs, LowSpace: r.cfg.MinFree,
+		TimeScale: r.cfg.TimeScale, Logger: r.log, Fatal: r.fatal,
+	}
+}
+
+// comparer compares this replica's state digests with those of the others.
+func (r *replica) comparer() *membership.Comparer {
+	return membership.NewComparer(membership.ComparerConfig{
+		ServerID: r.dir.serverID, Marks: r.machine.Marks, Members: r.servers, Fetch: r.peers.Digests,
+		Logger: r.log, Interval: r.cfg.TimeScale.Scale(2 * time.Second),
+		Alarm: func(message string) {
+			r.members.SetAlarm(message)
+			r.leadership.dispute(message != "")
+		},
+	})
+}
+
+// membershipKinds are the kinds of membership's errors in package api.
+var membershipKinds = map[membership.Kind]api.Kind{
+	membership.NotLeader: api.KindNotLeader, membership.Busy: api.KindBusy, membership.NotFound: api.KindNotFound,
+	membership.Conflict: api.KindEnded, membership.Invalid: api.KindInvalid, membership.Refused: api.KindRefused,
+}
+
+// classify returns what the errors of the other services mean to a caller; nil for
+// unknown ones.
+func classify(err error) *api.Error {
+	if m, ok := errors.AsType[*membership.Error](err); ok {
+		return &api.Error{Kind: membershipKinds[m.Kind], Message: m.Message, RetryAfter: m.RetryAfter}
+	}
+	kind := api.Kind(0)
+	switch {
+	case errors.Is(err, session.ErrForeignCluster):
+		kind = api.KindRefused
+	case errors.Is(err, session.ErrNoHello), errors.Is(err, columns.ErrMalformed):
+		kind = api.KindInvalid
+	case errors.Is(err, session.ErrLogsUnavailable), errors.Is(err, session.ErrWorkerUnavailable):
+		kind = api.KindNotFound
+	default:
+		return nil
+	}
+	return &api.Error{Kind: kind, Message: err.Error()}
+}
