@@ -38,7 +38,7 @@ func TestMistakesOfUsageExitWith2(t *testing.T) {
 		want string
 	}{
 		"no join":        {nil, "--join"},
-		"bad join":       {[]string{"--join", "nowhere"}, "not HOST:PORT"},
+		"bad join":       {[]string{"--join", "nowhere"}, "must be HOST:PORT"},
 		"bad name":       {[]string{"--join", "a:1", "--name", "a b"}, "--name"},
 		"bad slots":      {[]string{"--join", "a:1", "--slots", "-1"}, "--slots"},
 		"too many slots": {[]string{"--join", "a:1", "--slots", "65536"}, "--slots"},
