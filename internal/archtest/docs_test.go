@@ -78,3 +78,47 @@ func read(t *testing.T, path string) string {
 	}
 	return string(text)
 }
+
+// named matches what docs name of the code: tests and fuzz targets, which are not
+// fields, and metrics.
+var named = regexp.MustCompile(`(?:^|[^.\w])((?:Test|Fuzz)[A-Z]\w+|dtask_[a-z][a-z_]*[a-z]\b)`)
+
+func TestDocsNameOnlyTestsAndMetricsThatExist(t *testing.T) {
+	t.Parallel()
+	var docs, code []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "build"):
+			return fs.SkipDir
+		case filepath.Ext(path) == ".md":
+			docs = append(docs, path)
+		case filepath.Ext(path) == ".go" && !strings.HasSuffix(path, ".pb.go"):
+			code = append(code, read(t, path))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join(code, "\n")
+	for _, path := range docs {
+		for _, m := range named.FindAllStringSubmatch(read(t, path), -1) {
+			if !exists(all, m[1]) {
+				t.Errorf("%s names %s, which does not exist", path, m[1])
+			}
+		}
+	}
+}
+
+// exists reports whether code declares a test, or has the name of a metric, which may
+// be written without the prefix of the product and of a subsystem.
+func exists(code, name string) bool {
+	metric, ok := strings.CutPrefix(name, "dtask_")
+	if !ok {
+		return strings.Contains(code, "func "+name)
+	}
+	_, short, _ := strings.Cut(metric, "_")
+	return strings.Contains(code, `"`+metric+`"`) || strings.Contains(code, `"`+short+`"`)
+}
