@@ -149,7 +149,7 @@ func TestHooksThatCannotWorkAreRefusedWithTheirFlags(t *testing.T) {
 		"not there":        {func(c *coordinator.Config) { c.DeadLetterCommand = dir + "/none" }, "--dead-letter-command: stat "},
 		"a folder":         {func(c *coordinator.Config) { c.DeadLetterCommand = dir }, "is not executable"},
 		"not executable":   {func(c *coordinator.Config) { c.DeadLetterCommand = plain }, "is not executable; run chmod +x"},
-		"no secret":        {func(c *coordinator.Config) { c.WebhookSecretFile = plain }, "begins with whsec_"},
+		"no secret":        {func(c *coordinator.Config) { c.WebhookSecretFile = plain }, "must start with whsec_"},
 		"a missing secret": {func(c *coordinator.Config) { c.WebhookSecretFile = dir + "/none" }, "--webhook-secret-file: stat "},
 	} {
 		cfg := coordinator.Config{
