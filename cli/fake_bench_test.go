@@ -17,7 +17,7 @@ type fakeBench struct {
 
 // bench sets the times of a job of bench: tasks start 3 ms after the submission and
 // take 2 ms. Tasks of type "stuck" never finish. The caller holds the lock.
-func (f *fakeLeader) bench(j *fakeJob, m *dtaskv1.SubmitRequest) {
+func (f *fakeLeader) bench(j *fakeJob, m *dtaskv1.JobPart) {
 	if j.job.GetName() != "bench" {
 		return
 	}

@@ -163,30 +163,58 @@ func (f *fakeLeader) find(id string) (*fakeJob, error) {
 	return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+id+" not found: unknown or expired")
 }
 
-func (f *fakeLeader) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
-	first, err := s.Recv()
-	if err != nil {
-		return err
-	}
-	first.Tasks = sentTasks(first)
-	for err == nil {
-		var m *dtaskv1.SubmitRequest
-		if m, err = s.Recv(); err == nil {
-			first.Tasks = append(first.Tasks, sentTasks(m)...)
+func (f *fakeLeader) Submit(s grpc.BidiStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
+	open := make(map[uint64]*dtaskv1.JobPart)
+	for {
+		m, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		resp := &dtaskv1.SubmitResponse{}
+		var header *dtaskv1.JobHeader // of a job of one part
+		for _, p := range m.GetParts() {
+			whole := open[p.GetJob()]
+			if whole == nil {
+				whole = p
+				if p.GetHeader() == nil {
+					p.Header = proto.CloneOf(header)
+				} else if !p.GetMore() {
+					header = proto.CloneOf(p.GetHeader())
+				}
+				whole.Tasks = sentTasks(p)
+			} else {
+				whole.Tasks = append(whole.GetTasks(), sentTasks(p)...)
+			}
+			if open[p.GetJob()] = whole; !p.GetMore() {
+				delete(open, p.GetJob())
+				resp.Results = append(resp.Results, f.result(whole))
+			}
+		}
+		if err := s.Send(resp); err != nil {
+			return err
 		}
 	}
-	if !errors.Is(err, io.EOF) {
-		return err
-	}
-	r, err := f.submit(first)
-	if err != nil {
-		return err
-	}
-	return s.SendAndClose(r)
 }
 
-// sentTasks returns the tasks of a message; of tasks in columns only the IDs.
-func sentTasks(m *dtaskv1.SubmitRequest) []*dtaskv1.TaskSpec {
+// result submits a job that has arrived.
+func (f *fakeLeader) result(whole *dtaskv1.JobPart) *dtaskv1.SubmitResult {
+	number := whole.GetJob()
+	whole.Job, whole.More = 0, false // a retry has another number
+	stored, err := f.submit(whole)
+	result := &dtaskv1.SubmitResult{Job: number, Stored: stored}
+	if st := status.Convert(err); err != nil {
+		result.Code, result.Message = int32(st.Code()), st.Message()
+		for _, d := range st.Details() {
+			result.Detail, _ = d.(*dtaskv1.ErrorDetail)
+		}
+	}
+	return result
+}
+
+// sentTasks returns the tasks of a part; of those in columns the ids are enough.
+func sentTasks(m *dtaskv1.JobPart) []*dtaskv1.TaskSpec {
 	tasks, ids := m.GetTasks(), m.GetColumns().GetIds()
 	for _, n := range m.GetColumns().GetIdSizes() {
 		tasks, ids = append(tasks, &dtaskv1.TaskSpec{Id: string(ids[:n])}), ids[n:]
@@ -194,7 +222,7 @@ func sentTasks(m *dtaskv1.SubmitRequest) []*dtaskv1.TaskSpec {
 	return tasks
 }
 
-func (f *fakeLeader) submit(whole *dtaskv1.SubmitRequest) (*dtaskv1.SubmitResponse, error) {
+func (f *fakeLeader) submit(whole *dtaskv1.JobPart) (*dtaskv1.StoredJob, error) {
 	switch whole.GetHeader().GetName() {
 	case "refused":
 		return nil, refusal(codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED, "the queue is closed")
@@ -210,25 +238,8 @@ func (f *fakeLeader) submit(whole *dtaskv1.SubmitRequest) (*dtaskv1.SubmitRespon
 	return r, nil
 }
 
-func (f *fakeLeader) SubmitMany(_ context.Context, m *dtaskv1.SubmitManyRequest) (*dtaskv1.SubmitManyResponse, error) {
-	answers := &dtaskv1.SubmitManyResponse{}
-	for _, job := range m.GetJobs() {
-		job.Tasks = sentTasks(job)
-		stored, err := f.submit(job)
-		answer := &dtaskv1.SubmitAnswer{Stored: stored}
-		if st := status.Convert(err); err != nil {
-			answer.Code, answer.Message = int32(st.Code()), st.Message()
-			for _, d := range st.Details() {
-				answer.Detail, _ = d.(*dtaskv1.ErrorDetail)
-			}
-		}
-		answers.Answers = append(answers.Answers, answer)
-	}
-	return answers, nil
-}
-
-// store stores a job. It returns nil if the key belongs to another job.
-func (f *fakeLeader) store(m *dtaskv1.SubmitRequest) *dtaskv1.SubmitResponse {
+// store is nil if the key belongs to another job.
+func (f *fakeLeader) store(m *dtaskv1.JobPart) *dtaskv1.StoredJob {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := m.GetIdempotencyKey()
@@ -239,7 +250,7 @@ func (f *fakeLeader) store(m *dtaskv1.SubmitRequest) *dtaskv1.SubmitResponse {
 		if k[1] != digest {
 			return nil
 		}
-		return &dtaskv1.SubmitResponse{Id: k[0], Existed: true}
+		return &dtaskv1.StoredJob{Id: k[0], Existed: true}
 	}
 	f.last++
 	id := strconv.Itoa(f.last)
@@ -247,11 +258,11 @@ func (f *fakeLeader) store(m *dtaskv1.SubmitRequest) *dtaskv1.SubmitResponse {
 	f.runs++
 	f.jobs[id] = finished(id, m)
 	f.bench(f.jobs[id], m)
-	return &dtaskv1.SubmitResponse{Id: id, Index: 7}
+	return &dtaskv1.StoredJob{Id: id, Index: 7}
 }
 
-// finished returns a submitted job after it has finished.
-func finished(id string, m *dtaskv1.SubmitRequest) *fakeJob {
+// finished is a submitted job at its end.
+func finished(id string, m *dtaskv1.JobPart) *fakeJob {
 	n := uint32(len(m.GetTasks()))
 	j := &fakeJob{job: &dtaskv1.Job{
 		Id: id, Name: m.GetHeader().GetName(), Owner: m.GetHeader().GetOwner(), Priority: m.GetHeader().GetPriority(),

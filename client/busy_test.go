@@ -25,7 +25,7 @@ func submitUntilTheEnd(t *testing.T, answers ...error) *Error {
 	t.Helper()
 	n, c := setup(t, Config{Addrs: []string{"nobody:1", "a:1"}, Timeout: 5 * time.Second})
 	f := &fake{}
-	f.submit = func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+	f.submit = func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
 		answer := answers[min(int(f.calls.Load()), len(answers))-1]
 		if answer == nil {
 			<-f.hang

@@ -86,15 +86,18 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
+var errClosed = errors.New("client is closed")
+
 // Client is a connection to a cluster. It is safe for concurrent use.
 type Client struct {
-	cfg   Config
-	book  *addressBook
-	joint joint
+	cfg     Config
+	book    *addressBook
+	running sync.WaitGroup // goroutines of streams
 
-	mu     sync.Mutex                  // guards conns and closed
-	conns  map[string]*grpc.ClientConn // by address; made when first used
-	closed bool
+	mu      sync.Mutex                  // guards the rest
+	conns   map[string]*grpc.ClientConn // by address; made when first used
+	streams map[*grpc.ClientConn]*submitStream
+	closed  bool
 }
 
 // New returns a client for the cluster that has coordinators at cfg.Addrs. It
@@ -107,7 +110,7 @@ func New(cfg Config) (*Client, error) {
 	return &Client{
 		cfg:   cfg,
 		book:  newAddressBook(cfg.Addrs),
-		conns: make(map[string]*grpc.ClientConn),
+		conns: make(map[string]*grpc.ClientConn), streams: make(map[*grpc.ClientConn]*submitStream),
 	}, nil
 }
 
@@ -121,6 +124,7 @@ func (c *Client) Close() error {
 	for _, conn := range conns {
 		errs = append(errs, conn.Close())
 	}
+	c.running.Wait()
 	return errors.Join(errs...)
 }
 
@@ -129,7 +133,7 @@ func (c *Client) conn(addr string) (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, errors.New("client is closed")
+		return nil, errClosed
 	}
 	if conn, ok := c.conns[addr]; ok {
 		return conn, nil

@@ -112,12 +112,12 @@ func TestAnUnknownOutcomeIsRepeatedWithTheSameKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"a:1"}})
 		var keys []string
-		n.serve(t, "a:1", &fake{submit: func(key string, _ *dtaskv1.JobHeader, _ []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+		n.serve(t, "a:1", &fake{submit: func(key string, _ *dtaskv1.JobHeader, _ []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
 			keys = append(keys, key)
 			if len(keys) < 4 {
 				return nil, refusal(codes.Unavailable, "leadership lost", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
 			}
-			return &dtaskv1.SubmitResponse{Id: "7", Existed: true}, nil
+			return &dtaskv1.StoredJob{Id: "7", Existed: true}, nil
 		}})
 		got, err := c.Submit(t.Context(), oneTask(), SubmitOptions{})
 		if err != nil || got.ID != "7" || !got.Existed {
@@ -133,7 +133,7 @@ func TestGivingUpTellsTheKeyAndThatTheOutcomeIsUnknown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 5 * time.Second})
-		n.serve(t, "a:1", &fake{submit: func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+		n.serve(t, "a:1", &fake{submit: func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
 			return nil, refusal(codes.Unavailable, "leadership lost", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
 		}})
 		began := time.Now()
@@ -289,19 +289,24 @@ func TestABigJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
 		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprint(i), Body: &dtaskv1.TaskBody{Payload: make([]byte, 1000)}})
 	}
 	messages := 0
-	for m, err := range requests(&dtaskv1.SubmitRequest{}, job.GetTasks()) {
-		messages++
-		if size := proto.Size(m); err != nil || size > chunkBytes {
-			t.Errorf("message %d has %d bytes, %v; want %d at most", messages, size, err, chunkBytes)
+	parts := newJobParts(job, &dtaskv1.JobPart{})
+	for more := true; more; messages++ {
+		part, _, err := parts.next()
+		if err != nil {
+			t.Fatal(err)
 		}
+		if size := proto.Size(part); size > messageBytes {
+			t.Errorf("part %d has %d bytes, want %d at most", messages, size, messageBytes)
+		}
+		more = part.GetMore()
 	}
 	if messages < 6 {
 		t.Errorf("3 MB are %d messages, want six or more", messages)
 	}
 	var got []*dtaskv1.TaskSpec
-	n.serve(t, "a:1", &fake{submit: func(_ string, _ *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
+	n.serve(t, "a:1", &fake{submit: func(_ string, _ *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
 		got = tasks
-		return &dtaskv1.SubmitResponse{Id: "1"}, nil
+		return &dtaskv1.StoredJob{Id: "1"}, nil
 	}})
 	if _, err := c.Submit(t.Context(), job, SubmitOptions{}); err != nil {
 		t.Fatal(err)
@@ -316,7 +321,7 @@ func TestABigJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
 	}
 }
 
-func TestAJobThatFitsIntoOneMessageIsACallOfOneMessage(t *testing.T) {
+func TestAJobThatFitsIntoOneMessageIsSentInOne(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	job := oneTask()
@@ -324,25 +329,22 @@ func TestAJobThatFitsIntoOneMessageIsACallOfOneMessage(t *testing.T) {
 	for i := range 500 {
 		job.Tasks = append(job.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprint(i)})
 	}
-	sent := make(chan int, 2)
-	f := &fake{submitMany: func(jobs []*dtaskv1.SubmitRequest) []*dtaskv1.SubmitAnswer {
-		sent <- len(tasksOf(jobs[0], 0))
-		return []*dtaskv1.SubmitAnswer{{Stored: &dtaskv1.SubmitResponse{Id: "1"}}}
-	}, submit: func(_ string, _ *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
-		sent <- -len(tasks)
-		return &dtaskv1.SubmitResponse{Id: "1"}, nil
+	var messages int
+	f := &fake{message: func(m *dtaskv1.SubmitRequest) ([]*dtaskv1.SubmitResult, error) {
+		messages += len(m.GetParts())
+		return nil, nil
+	}, submit: func(_ string, _ *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
+		return &dtaskv1.StoredJob{Id: fmt.Sprint(len(tasks))}, nil
 	}}
 	n.serve(t, "a:1", f)
-	for _, payload := range []int{32, 300} { // the second is more than what goes in one message
+	for _, c2 := range []struct{ payload, messages int }{{300, 1}, {1200, 2}} {
 		for _, task := range job.GetTasks() {
-			task.Body = &dtaskv1.TaskBody{Payload: make([]byte, payload)}
+			task.Body = &dtaskv1.TaskBody{Payload: make([]byte, c2.payload)}
 		}
-		if _, err := c.Submit(t.Context(), job, SubmitOptions{}); err != nil {
-			t.Fatal(err)
+		messages = 0
+		if got, err := c.Submit(t.Context(), job, SubmitOptions{}); err != nil || got.ID != "500" || messages != c2.messages {
+			t.Errorf("with payloads of %d bytes: %+v, %v in %d messages; want %d", c2.payload, got, err, messages, c2.messages)
 		}
-	}
-	if one, many := <-sent, <-sent; one != 500 || many != -500 {
-		t.Errorf("sent %d and %d tasks, want 500 in one message, and 500 as a stream (negative)", one, many)
 	}
 }
 

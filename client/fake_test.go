@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,9 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/dtask/dtask/internal/columns"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
@@ -42,10 +39,11 @@ type fake struct {
 	dtaskv1.UnimplementedClusterServiceServer
 	dtaskv1.UnimplementedAdminServiceServer
 
-	submit func(key string, header *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error)
-	// submitMany answers for each job.
-	submitMany func(jobs []*dtaskv1.SubmitRequest) []*dtaskv1.SubmitAnswer
-	aloneApart bool // submit takes a job that comes alone, submitMany the others
+	// submit stores a job that has arrived.
+	submit func(key string, header *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error)
+	// message, if set, sees each message of Submit first. Jobs whose result it returns don't reach
+	// submit; an error ends the stream.
+	message func(*dtaskv1.SubmitRequest) ([]*dtaskv1.SubmitResult, error)
 
 	getJob func(id string) (*dtaskv1.Job, error)
 	watch  func(s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error
@@ -62,9 +60,10 @@ type fake struct {
 	purge  func(*dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error)
 	status func() (*dtaskv1.StatusResponse, error)
 
-	frozen atomic.Bool  // hangs without closing anything
-	calls  atomic.Int64 // of JobService
-	hang   chan struct{}
+	frozen  atomic.Bool  // hangs without closing anything
+	calls   atomic.Int64 // of JobService, and jobs that were submitted
+	streams atomic.Int64 // of Submit
+	hang    chan struct{}
 }
 
 // serve puts f at addr until the test ends.
@@ -100,62 +99,16 @@ func (f *fake) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	return h(ctx, req)
 }
 
-func (f *fake) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+func (f *fake) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 	if f.frozen.Load() {
 		<-f.hang
 	}
-	f.calls.Add(1)
+	if info.FullMethod == dtaskv1.JobService_Submit_FullMethodName {
+		f.streams.Add(1) // its jobs are counted
+	} else {
+		f.calls.Add(1)
+	}
 	return h(srv, s)
-}
-
-// tasksOf are the tasks of a message, of which the first has an index.
-func tasksOf(m *dtaskv1.SubmitRequest, first uint32) []*dtaskv1.TaskSpec {
-	tasks := m.GetTasks()
-	r, err := columns.ReadTasks(m.GetColumns(), first)
-	if err != nil {
-		panic(err)
-	}
-	for r.Left() > 0 {
-		row := r.Next()
-		t := &dtaskv1.TaskSpec{Id: row.ID, Policy: row.Policy, Dependencies: slices.Clone(row.Dependencies), Body: &dtaskv1.TaskBody{}}
-		if err := proto.Unmarshal(row.Body, t.GetBody()); err != nil {
-			panic(err)
-		}
-		tasks = append(tasks, t)
-	}
-	return tasks
-}
-
-func (f *fake) Submit(s grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
-	first, err := s.Recv()
-	if err != nil {
-		return err
-	}
-	tasks := tasksOf(first, 0)
-	for uint32(len(tasks)) < first.GetTotal() {
-		var m *dtaskv1.SubmitRequest
-		if m, err = s.Recv(); err != nil {
-			return err
-		}
-		tasks = append(tasks, tasksOf(m, uint32(len(tasks)))...)
-	}
-	r, err := f.submit(first.GetIdempotencyKey(), first.GetHeader(), tasks)
-	if err != nil {
-		return err
-	}
-	return s.SendAndClose(r)
-}
-
-// SubmitMany takes each job as Submit does, unless it is told otherwise.
-func (f *fake) SubmitMany(_ context.Context, r *dtaskv1.SubmitManyRequest) (*dtaskv1.SubmitManyResponse, error) {
-	if f.submitMany == nil || f.aloneApart && len(r.GetJobs()) == 1 {
-		var answers []*dtaskv1.SubmitAnswer
-		for _, one := range r.GetJobs() {
-			answers = append(answers, answered(f.submit(one.GetIdempotencyKey(), one.GetHeader(), tasksOf(one, 0))))
-		}
-		return &dtaskv1.SubmitManyResponse{Answers: answers}, nil
-	}
-	return &dtaskv1.SubmitManyResponse{Answers: f.submitMany(r.GetJobs())}, nil
 }
 
 func (f *fake) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.Job, error) {
@@ -203,18 +156,6 @@ func (f *fake) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.StatusR
 
 func (f *fake) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.IdentifyResponse, error) {
 	return &dtaskv1.IdentifyResponse{State: "leader", LeaderId: "n1"}, nil
-}
-
-// answered is an answer to one of many jobs.
-func answered(stored *dtaskv1.SubmitResponse, err error) *dtaskv1.SubmitAnswer {
-	st := status.Convert(err)
-	a := &dtaskv1.SubmitAnswer{Stored: stored, Code: int32(st.Code()), Message: st.Message()}
-	for _, d := range st.Details() {
-		if detail, ok := d.(*dtaskv1.ErrorDetail); ok {
-			a.Detail = detail
-		}
-	}
-	return a
 }
 
 // refusal is an error as coordinators make it.

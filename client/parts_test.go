@@ -17,14 +17,14 @@ func TestItemsThatDoNotFitIntoAMessageFollowInParts(t *testing.T) {
 		whole.Array.Items = append(whole.Array.Items, fmt.Appendf(nil, `"%01000d"`, i))
 	}
 	whole.Array.ItemsTotal = 3000
-	parts := inParts([]*dtaskv1.TaskSpec{{Id: "a"}, whole})
+	parts := splitArrays([]*dtaskv1.TaskSpec{{Id: "a"}, whole})
 	if len(parts) < 8 || parts[1].GetArray().GetItemsTotal() != 3000 || parts[1].GetBody().GetRun() != "x" || parts[1].GetArray().GetMaxParallel() != 3 {
 		t.Fatalf("got %d parts, the first %v", len(parts), parts[1].GetArray().GetItemsTotal())
 	}
 	next := 0
 	for n, part := range parts[1:] {
 		a := part.GetArray()
-		if int(a.GetPart()) != n || part.GetId() != "map" || proto.Size(part) > chunkBytes || len(a.GetItems())%7 != 0 && n < len(parts)-2 {
+		if int(a.GetPart()) != n || part.GetId() != "map" || proto.Size(part) > messageBytes || len(a.GetItems())%7 != 0 && n < len(parts)-2 {
 			t.Errorf("part %d is number %d of %q, with %d items in %d bytes", n, a.GetPart(), part.GetId(), len(a.GetItems()), proto.Size(part))
 		}
 		for _, it := range a.GetItems() {
@@ -37,7 +37,34 @@ func TestItemsThatDoNotFitIntoAMessageFollowInParts(t *testing.T) {
 	if next != 3000 {
 		t.Errorf("%d items are sent", next)
 	}
-	if again := inParts(parts[:1]); len(again) != 1 {
+	if again := splitArrays(parts[:1]); len(again) != 1 {
 		t.Errorf("a listed task becomes %d", len(again))
+	}
+}
+
+// A part loses no field, whatever a later version adds.
+func TestTheFirstPartOfAnArrayHasAllOfItsFields(t *testing.T) {
+	t.Parallel()
+	whole := &dtaskv1.TaskSpec{
+		Id: "map", Policy: 1, Dependencies: []uint32{0}, Body: &dtaskv1.TaskBody{Run: "x"},
+		Array: &dtaskv1.ArraySpec{
+			Ranges: []*dtaskv1.ArrayRange{{Last: 1}}, Items: [][]byte{[]byte("1"), []byte("2"), []byte("3")}, ItemsTotal: 3, Part: 1, MaxParallel: 3, Chunk: 7, JsonPayload: true,
+		},
+	}
+	for _, m := range []proto.Message{whole, whole.GetArray()} {
+		fields := m.ProtoReflect().Descriptor().Fields()
+		for i := range fields.Len() {
+			if !m.ProtoReflect().Has(fields.Get(i)) {
+				t.Errorf("the test doesn't set %s", fields.Get(i).FullName())
+			}
+		}
+	}
+	want := proto.CloneOf(whole)
+	want.Array.Items = want.GetArray().GetItems()[:2]
+	if got := withItems(whole, whole.GetArray().GetItems()[:2]); !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if len(whole.GetArray().GetItems()) != 3 {
+		t.Error("the job of the caller was changed")
 	}
 }

@@ -6,209 +6,275 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"iter"
-	"slices"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/internal/array"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
 const (
-	// chunkBytes is the size of a message of a submission; coordinators take
-	// up to 1 MiB.
-	chunkBytes = 512 << 10
-	// smallBytes is the most that a job has in a call of one message.
-	smallBytes = chunkBytes / 4
 	// maxKeyBytes is the longest idempotency key.
 	maxKeyBytes = 128
-	// submitLimit is how long a submission may make no progress at all at one
-	// coordinator that is alive.
-	submitLimit = 10 * time.Second
+	// maxTasks is how many tasks a job may have.
+	maxTasks = 1_000_000
+	// maxInFlight is how many jobs of one SubmitMany are in flight. Coordinators
+	// read no further jobs of a connection while as many are pending.
+	maxInFlight = 1000
+	// submitTimeout is how long a submission may make no progress at a coordinator that responds to pings.
+	submitTimeout = 10 * time.Second
 )
 
-// SubmitOptions are what is said of a submission beside the job.
+// SubmitOptions are optional parameters of a submission.
 type SubmitOptions struct {
-	// Key is the idempotency key, 1–128 bytes: the same key with the same job
-	// makes one job, however often and by whom it is submitted within 24 hours.
-	// Empty: one is made, which covers the repeats of this call.
+	// Key is the idempotency key, 1–128 bytes: submitting the same job with the same key
+	// again within 24 hours returns the stored job. If it is empty, a key is generated,
+	// which covers the retries of this call.
 	Key string
 }
 
-// Submitted tells of a job that is stored.
+// Submitted describes a stored job.
 type Submitted struct {
 	ID      string // of the job
-	Existed bool   // an earlier call with this key had stored it
+	Existed bool   // an earlier submission with this key stored it
 	Index   uint64 // log index at which the job exists
-	Key     string // the key that was used
+	Key     string // idempotency key that was used
+}
+
+// A Submission is a job for SubmitMany.
+type Submission struct {
+	Job *dtaskv1.JobSpec
+	SubmitOptions
+}
+
+// SubmitResult is the outcome of one job of SubmitMany.
+type SubmitResult struct {
+	Submitted
+	Err error // as returned by Submit; nil: the job is stored
 }
 
 // Submit stores a job: when it returns, the job is in the log of a majority of
-// coordinators. It repeats with one key through failures and elections. The job
-// must not be changed meanwhile. With ErrUnreachable the job may have been
-// stored (Error.Unknown): submitting again with Error.Key is safe.
+// coordinators. It retries with the same key through failures and elections. The job
+// must not be changed during the call. If the error is ErrUnreachable, the job may have been
+// stored (Error.Unknown); submitting it again with Error.Key is safe.
+//
+// Jobs that many goroutines submit at the same time share messages.
 func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOptions) (Submitted, error) {
-	if len(job.GetTasks()) <= jointTasks || looksSmall(job) {
-		p, err := request(Submission{Job: job, SubmitOptions: opts})
-		if err != nil {
-			return Submitted{}, err
-		}
-		if p.r != nil {
-			r := c.small(ctx, p, len(job.GetTasks()))
-			return r.Submitted, r.Err
-		}
+	var results [1]SubmitResult
+	c.submitGroup(ctx, []Submission{{Job: job, SubmitOptions: opts}}, results[:])
+	if results[0].Err != nil {
+		return Submitted{}, results[0].Err
 	}
-	return c.submitLarge(ctx, job, opts)
+	return results[0].Submitted, nil
 }
 
-// looksSmall guesses by the first of its tasks whether a job goes in a call of one message, so that
-// hardly any is made into a message that is not sent.
-func looksSmall(job *dtaskv1.JobSpec) bool {
-	return len(job.GetTasks())*(proto.Size(job.GetTasks()[0])+framingBytes) <= smallBytes
-}
-
-// small submits a job that goes in one message. Those of many tasks need no company.
-func (c *Client) small(ctx context.Context, p place, tasks int) SubmitResult {
-	if tasks <= jointTasks {
-		return c.share(ctx, p)
+// SubmitMany stores jobs independently of each other and returns one result for each, in order.
+// It is much faster than one Submit after another. Like Submit, it retries each job that
+// was not stored for a temporary reason.
+func (c *Client) SubmitMany(ctx context.Context, jobs []Submission) []SubmitResult {
+	results := make([]SubmitResult, len(jobs))
+	for first := 0; first < len(jobs); first += maxInFlight {
+		end := min(first+maxInFlight, len(jobs))
+		c.submitGroup(ctx, jobs[first:end], results[first:end])
 	}
-	return c.alone(ctx, p)
+	return results
 }
 
-// submitLarge submits a job that may take many messages.
-func (c *Client) submitLarge(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOptions) (Submitted, error) {
-	first, err := firstRequest(job, opts)
-	if err != nil {
-		return Submitted{}, err
-	}
-	tasks := inParts(job.GetTasks())
-	return c.sendAll(ctx, first.GetIdempotencyKey(), 0, func(ctx context.Context, t try) (*dtaskv1.SubmitResponse, error) {
-		return sendMessages(ctx, t, requests(first, tasks))
-	})
-}
-
-// submitting is what a submission does, in the words of its errors.
+// submitting is the operation's name in errors.
 const submitting = "submitting the job"
 
-// sendAll sends a submission until it has its answer; limit is that of each call, 0 for none.
-func (c *Client) sendAll(ctx context.Context, key string, limit time.Duration, send func(context.Context, try) (*dtaskv1.SubmitResponse, error)) (Submitted, error) {
-	var got *dtaskv1.SubmitResponse
-	err := c.do(ctx, operation{name: submitting, key: key, limit: limit, run: func(ctx context.Context, t try) (err error) {
-		got, err = send(ctx, t)
-		return err
-	}})
-	if err != nil {
-		return Submitted{}, err
-	}
-	return Submitted{ID: got.GetId(), Existed: got.GetExisted(), Index: got.GetIndex(), Key: key}, nil
-}
-
-// firstRequest is the first message of a submission, without tasks.
-func firstRequest(job *dtaskv1.JobSpec, opts SubmitOptions) (*dtaskv1.SubmitRequest, error) {
-	first := &dtaskv1.SubmitRequest{Header: job.GetHeader(), IdempotencyKey: opts.Key}
-	if len(opts.Key) > maxKeyBytes {
-		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("idempotency key has %d bytes; at most %d are allowed", len(opts.Key), maxKeyBytes)}
-	}
-	if opts.Key == "" {
-		first.IdempotencyKey, first.GeneratedKey = newKey(), true
-	}
-	var err error
-	first.Total, err = countTasks(job)
-	return first, err
-}
-
-// sendMessages sends one whole submission to one coordinator.
-func sendMessages(ctx context.Context, t try, messages iter.Seq2[*dtaskv1.SubmitRequest, error]) (*dtaskv1.SubmitResponse, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stalled := status.Errorf(codes.DeadlineExceeded, "took nothing for %s", submitLimit)
-	idle := time.AfterFunc(submitLimit, func() { cancel(stalled) })
-	defer idle.Stop()
-
-	stream, err := t.jobs().Submit(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for m, err := range messages {
+func (c *Client) submitGroup(ctx context.Context, jobs []Submission, results []SubmitResult) {
+	b := &submitBatch{left: make([]*upload, 0, len(jobs))}
+	for i, j := range jobs {
+		u, err := newUpload(j, &results[i])
 		if err != nil {
-			return nil, err
-		}
-		if err = stream.Send(m); errors.Is(err, io.EOF) {
-			break // the answer says why
-		} else if err != nil {
-			return nil, err
-		}
-		idle.Reset(submitLimit)
-	}
-	r, err := stream.CloseAndRecv()
-	if err != nil && context.Cause(ctx) == stalled { //nolint:errorlint // this very value
-		return nil, stalled
-	}
-	return r, err
-}
-
-// inParts cuts arrays whose items do not fit into a message.
-func inParts(tasks []*dtaskv1.TaskSpec) []*dtaskv1.TaskSpec {
-	if !slices.ContainsFunc(tasks, func(t *dtaskv1.TaskSpec) bool { return len(t.GetArray().GetItems()) > 0 }) {
-		return tasks
-	}
-	out := make([]*dtaskv1.TaskSpec, 0, len(tasks))
-	for _, t := range tasks {
-		items := t.GetArray().GetItems()
-		first := partEnd(items, int(array.Chunk(t.GetArray()))) //nolint:gosec // 32 bits
-		if first == len(items) {
-			out = append(out, t)
+			results[i].Err = err
 			continue
 		}
-		head := proto.CloneOf(&dtaskv1.TaskSpec{Id: t.GetId(), Policy: t.GetPolicy(), Dependencies: t.GetDependencies(), Body: t.GetBody()})
-		head.Array = &dtaskv1.ArraySpec{
-			Items: items[:first], ItemsTotal: uint32(len(items)), MaxParallel: t.GetArray().GetMaxParallel(), //nolint:gosec // at most a million
-			Chunk: t.GetArray().GetChunk(), JsonPayload: t.GetArray().GetJsonPayload(),
-		}
-		out = append(out, head)
-		items = items[first:]
-		for part := uint32(1); len(items) > 0; part++ {
-			n := partEnd(items, int(array.Chunk(t.GetArray()))) //nolint:gosec // 32 bits
-			out = append(out, &dtaskv1.TaskSpec{Id: t.GetId(), Array: &dtaskv1.ArraySpec{Items: items[:n], Part: part}})
-			items = items[n:]
-		}
+		b.left = append(b.left, u)
 	}
-	return out
+	if len(b.left) == 0 {
+		return
+	}
+	name := submitting
+	if len(jobs) > 1 {
+		name = fmt.Sprintf("submitting %d jobs", len(b.left))
+	}
+	err := c.do(ctx, operation{name: name, guarded: true, run: func(ctx context.Context, t try) error { return b.try(ctx, c, t) }})
+	for _, u := range b.left {
+		u.result.Err = withKey(err, u.result.Key)
+	}
 }
 
-// partEnd is how many items make a part: a multiple of chunk, or all.
-func partEnd(items [][]byte, chunk int) int {
-	const framing = 4
-	n, size := 0, 0
-	for n < len(items) && size < chunkBytes/2 {
-		for range min(chunk, len(items)-n) {
-			size += len(items[n]) + framing
-			n++
-		}
+// withKey adds a job's key to an error after which the job may be submitted again.
+func withKey(err error, key string) error {
+	if e, ok := err.(*Error); ok && (e.Kind == ErrUnreachable || e.Kind == ErrBusy) { //nolint:errorlint // those of do, which are not wrapped
+		with := *e
+		with.Key = key
+		return &with
 	}
-	return n
+	return err
 }
 
-func countTasks(job *dtaskv1.JobSpec) (uint32, error) {
-	const most = 1_000_000
+// newUpload checks a submission before anything is sent.
+func newUpload(s Submission, result *SubmitResult) (*upload, error) {
+	u := &upload{job: s.Job, generated: s.Key == "", result: result}
+	if result.Key = s.Key; u.generated {
+		result.Key = newKey()
+	}
+	if len(s.Key) > maxKeyBytes {
+		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("invalid idempotency key: has %d bytes; must have at most %d", len(s.Key), maxKeyBytes)}
+	}
 	n := uint64(0)
-	for _, t := range job.GetTasks() {
-		n += min(array.Tasks(t), most+1)
+	for _, t := range s.Job.GetTasks() {
+		n += min(array.Tasks(t), maxTasks+1)
 	}
-	if n == 0 || n > most {
-		return 0, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("job has %d tasks; 1 to %d are allowed", n, most)}
+	if n == 0 || n > maxTasks {
+		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("job has %d tasks; must have 1 to %d", n, maxTasks)}
 	}
-	return uint32(n), nil //nolint:gosec // at most a million
+	u.total = uint32(n) //nolint:gosec // at most maxTasks
+	return u, nil
 }
 
-// newKey makes an idempotency key of 128 random bits.
+// newKey returns an idempotency key of 128 random bits.
 func newKey() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
+}
+
+// A submitBatch is the jobs of one call that have no final result. It is on one stream at a
+// time, whose mutex guards the fields that change during a try.
+type submitBatch struct {
+	left []*upload
+
+	done    chan struct{} // closed when no job of the try is in flight
+	pending int           // jobs in flight
+	unsent  int           // jobs of which parts have not been sent
+	sent    bool          // some part was sent
+	active  time.Time     // when a part was sent or a result arrived
+	err     error         // why the stream ended; nil: it has not
+}
+
+// try submits the jobs to one coordinator. Those that another try may store remain in left;
+// the error is that of one of them.
+func (b *submitBatch) try(ctx context.Context, c *Client, t try) error {
+	b.done, b.pending, b.unsent, b.sent, b.active, b.err = make(chan struct{}), 0, 0, false, time.Now(), nil
+	for _, u := range b.left {
+		u.start(b)
+	}
+	err := c.exchange(ctx, t.conn, b)
+	left := b.left[:0]
+	for _, u := range b.left {
+		again := u.finish(err)
+		if again == nil {
+			continue
+		}
+		left = append(left, u)
+		if err == nil || u.answer != nil {
+			err = again
+		}
+	}
+	b.left = left
+	if len(left) == 0 {
+		return nil
+	}
+	return err
+}
+
+// exchange has the jobs of a batch sent on the stream of a connection and waits for their results.
+func (c *Client) exchange(ctx context.Context, conn *grpc.ClientConn, b *submitBatch) error {
+	var s *submitStream
+	for added := false; !added; added = s.add(b) {
+		var err error
+		if s, err = c.submitStream(conn); err != nil {
+			return err
+		}
+	}
+	idle := time.NewTimer(submitTimeout)
+	defer idle.Stop()
+	for {
+		select {
+		case <-b.done:
+			s.release(b)
+			return b.err
+		case <-ctx.Done():
+			return s.abandon(b, status.FromContextError(ctx.Err()))
+		case <-idle.C:
+			rest := s.idleUntil(b)
+			if rest <= 0 {
+				return s.abandon(b, status.New(codes.DeadlineExceeded, fmt.Sprintf("no progress for %s", submitTimeout)))
+			}
+			idle.Reset(rest)
+		}
+	}
+}
+
+// An upload is one job of a submitBatch.
+type upload struct {
+	job       *dtaskv1.JobSpec
+	generated bool // the key
+	total     uint32
+	result    *SubmitResult
+
+	// Of the present try. The mutex of the stream guards batch, number and answer, and
+	// submitStream.packing the others.
+	batch  *submitBatch
+	number uint64 // in the stream
+	answer *dtaskv1.SubmitResult
+	parts  jobParts
+	part   *dtaskv1.JobPart   // the next one
+	header *dtaskv1.JobHeader // of part, even if it goes without
+	size   int                // of part
+	failed error              // why the job can't be sent
+}
+
+// start prepares the first part for a new try.
+func (u *upload) start(b *submitBatch) {
+	u.batch, u.answer, u.failed = b, nil, nil
+	u.parts = newJobParts(u.job, &dtaskv1.JobPart{Header: u.job.GetHeader(), IdempotencyKey: u.result.Key, GeneratedKey: u.generated, Total: u.total})
+	u.advance()
+}
+
+// advance makes the next part.
+func (u *upload) advance() { u.part, u.size, u.failed = u.parts.next() }
+
+// finish takes the outcome of a try, which ended with err. It returns nil if the job has its final result,
+// and why it must be submitted again otherwise.
+func (u *upload) finish(err error) error {
+	switch {
+	case u.failed != nil:
+		u.result.Err = u.failed
+		return nil
+	case u.answer == nil:
+		return err
+	case u.answer.GetStored() != nil:
+		got := u.answer.GetStored()
+		u.result.Submitted = Submitted{ID: got.GetId(), Existed: got.GetExisted(), Index: got.GetIndex(), Key: u.result.Key}
+		return nil
+	}
+	err = errorOf(u.answer)
+	j := judge(err)
+	if j.next != final {
+		return err
+	}
+	u.result.Err = &Error{Kind: j.kind, Message: submitting + ": " + j.message, Faults: j.faults, Unknown: j.unknown}
+	return nil
+}
+
+// errorOf returns a job's error as if it had ended the call.
+func errorOf(r *dtaskv1.SubmitResult) error {
+	st := status.New(codes.Code(r.GetCode()), r.GetMessage()) //nolint:gosec // a status code
+	if r.GetDetail() != nil {
+		if with, err := st.WithDetails(r.GetDetail()); err == nil {
+			st = with
+		}
+	}
+	if st.Code() == codes.OK {
+		return errors.New("result has neither a job nor an error")
+	}
+	return st.Err()
 }

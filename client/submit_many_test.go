@@ -9,9 +9,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+var (
+	errBusy    = refusal(codes.ResourceExhausted, "full", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 1})
+	errFaulty  = refusal(codes.InvalidArgument, "no good", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_INVALID, Faults: []string{"x: y"}})
+	errNoInput = refusal(codes.Unavailable, "gone", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
 )
 
 func small(name string, payload int) Submission {
@@ -21,37 +26,33 @@ func small(name string, payload int) Submission {
 	}}
 }
 
-func TestManyJobsGoInFewCallsAndWhatIsLeftGoesAgain(t *testing.T) {
+func TestManyJobsShareMessagesAndEachHasItsOwnResult(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
-	calls, seen := 0, map[string]int{}
-	f := &fake{submitMany: func(jobs []*dtaskv1.SubmitRequest) []*dtaskv1.SubmitAnswer {
-		calls++
-		var answers []*dtaskv1.SubmitAnswer
-		for _, j := range jobs {
-			name := j.GetHeader().GetName()
+	messages, seen := 0, map[string]int{}
+	f := &fake{message: func(m *dtaskv1.SubmitRequest) (results []*dtaskv1.SubmitResult, _ error) {
+		messages++
+		for _, p := range m.GetParts() {
+			name := p.GetHeader().GetName()
+			if p.GetMore() || name == "" {
+				continue // the large job, which submit stores
+			}
 			seen[name]++
+			result := resultOf(p.GetJob())
 			switch {
-			case j.GetIdempotencyKey() == "" || int(j.GetTotal()) != len(tasksOf(j, 0)):
-				t.Errorf("incomplete: %v", j)
-				fallthrough
+			case p.GetIdempotencyKey() == "" || int(p.GetTotal()) != len(tasksOf(p, 0)):
+				t.Errorf("incomplete: %v", p)
 			case name == "job7":
-				answers = append(answers, &dtaskv1.SubmitAnswer{
-					Code: int32(codes.InvalidArgument), Message: "no good",
-					Detail: &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_INVALID, Faults: []string{"x: y"}},
-				})
+				results = append(results, result(nil, errFaulty))
 			case name == "job8" && seen[name] == 1:
-				answers = append(answers, &dtaskv1.SubmitAnswer{
-					Code: int32(codes.ResourceExhausted), Message: "full",
-					Detail: &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 1},
-				})
+				results = append(results, result(nil, errBusy))
 			default:
-				answers = append(answers, &dtaskv1.SubmitAnswer{Stored: &dtaskv1.SubmitResponse{Id: name[3:], Existed: seen[name] > 1}})
+				results = append(results, result(&dtaskv1.StoredJob{Id: name[3:], Existed: seen[name] > 1}, nil))
 			}
 		}
-		return answers
-	}, submit: func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.SubmitResponse, error) {
-		return &dtaskv1.SubmitResponse{Id: "large"}, nil
+		return results, nil
+	}, submit: func(string, *dtaskv1.JobHeader, []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
+		return &dtaskv1.StoredJob{Id: "large"}, nil
 	}}
 	n.serve(t, "a:1", f)
 	huge := small("huge", 300<<10)
@@ -60,7 +61,7 @@ func TestManyJobsGoInFewCallsAndWhatIsLeftGoesAgain(t *testing.T) {
 	for i := range 600 {
 		jobs = append(jobs, small(fmt.Sprint("job", i), 10))
 	}
-	jobs = append(jobs, small("large", 200<<10), huge, Submission{Job: &dtaskv1.JobSpec{}})
+	jobs = append(jobs, huge, Submission{Job: &dtaskv1.JobSpec{}})
 	for i, got := range c.SubmitMany(t.Context(), jobs) {
 		switch {
 		case i == 7:
@@ -68,11 +69,11 @@ func TestManyJobsGoInFewCallsAndWhatIsLeftGoesAgain(t *testing.T) {
 			if !errors.As(got.Err, &e) || !errors.Is(e, ErrInvalid) || len(e.Faults) != 1 {
 				t.Errorf("job 7: got %+v", got)
 			}
-		case i == 600 || i == 601:
+		case i == 600:
 			if got.Err != nil || got.ID != "large" {
-				t.Errorf("a large one: got %+v", got)
+				t.Errorf("the large one: got %+v", got)
 			}
-		case i == 602:
+		case i == 601:
 			if !errors.Is(got.Err, ErrInvalid) {
 				t.Errorf("the empty one: got %+v", got)
 			}
@@ -80,32 +81,50 @@ func TestManyJobsGoInFewCallsAndWhatIsLeftGoesAgain(t *testing.T) {
 			t.Errorf("job %d: got %+v", i, got)
 		}
 	}
-	if calls != 3 || seen["job8"] != 2 || seen["job9"] != 1 {
-		t.Errorf("%d calls; job 8 was sent %d times and job 9 %d times", calls, seen["job8"], seen["job9"])
+	if messages > 5 || seen["job8"] != 2 || seen["job9"] != 1 || f.streams.Load() != 1 {
+		t.Errorf("%d messages on %d streams; job 8 was sent %d times and job 9 %d times", messages, f.streams.Load(), seen["job8"], seen["job9"])
 	}
 }
 
-func TestJobsOfACallWithTheVerySameHeaderSendItOnce(t *testing.T) {
+func TestMoreJobsThanMayBeInFlightAreAllStored(t *testing.T) {
+	t.Parallel()
+	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
+	n.serve(t, "a:1", &fake{submit: func(key string, _ *dtaskv1.JobHeader, _ []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
+		return &dtaskv1.StoredJob{Id: key}, nil
+	}})
+	jobs := make([]Submission, 2*maxInFlight+1)
+	for i := range jobs {
+		jobs[i] = small("j", 1)
+		jobs[i].Key = fmt.Sprint(i)
+	}
+	for i, got := range c.SubmitMany(t.Context(), jobs) {
+		if got.Err != nil || got.ID != fmt.Sprint(i) {
+			t.Fatalf("job %d: got %+v", i, got)
+		}
+	}
+}
+
+func TestJobsOfAMessageWithTheSameHeaderSendItOnce(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
 	var sent []string
-	f := &fake{submitMany: func(jobs []*dtaskv1.SubmitRequest) []*dtaskv1.SubmitAnswer {
-		var answers []*dtaskv1.SubmitAnswer
-		for i, j := range jobs {
-			sent = append(sent, j.GetHeader().GetName())
-			a := &dtaskv1.SubmitAnswer{Stored: &dtaskv1.SubmitResponse{Id: "1"}}
-			if len(sent) == 5 || i == 1 { // after that, the second alone, which needs it again
-				a = &dtaskv1.SubmitAnswer{
-					Code: int32(codes.ResourceExhausted), Message: "full",
-					Detail: &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 1},
-				}
+	f := &fake{message: func(m *dtaskv1.SubmitRequest) (results []*dtaskv1.SubmitResult, _ error) {
+		for i, p := range m.GetParts() {
+			sent = append(sent, p.GetHeader().GetName())
+			err := error(nil)
+			if len(sent) == 5 || i == 1 { // sent again, the second job needs the header again
+				err = errBusy
 			}
-			if j.GetIdempotencyKey() == "" || j.GetTotal() != 1 || len(tasksOf(j, 0)) != 1 {
-				t.Errorf("incomplete: %v", j)
+			if p.GetIdempotencyKey() == "" || p.GetTotal() != 1 || len(tasksOf(p, 0)) != 1 {
+				t.Errorf("incomplete: %v", p)
 			}
-			answers = append(answers, a)
+			stored := &dtaskv1.StoredJob{Id: "1"}
+			if err != nil {
+				stored = nil
+			}
+			results = append(results, resultOf(p.GetJob())(stored, err))
 		}
-		return answers
+		return results, nil
 	}}
 	n.serve(t, "a:1", f)
 	a, b := small("a", 1), small("b", 1)
@@ -123,31 +142,26 @@ func TestManyJobsThatNobodyTakesAreAllUnreachable(t *testing.T) {
 	t.Parallel()
 	_, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 100 * time.Millisecond})
 	for i, got := range c.SubmitMany(t.Context(), []Submission{small("a", 1), small("b", 1)}) {
-		if !errors.Is(got.Err, ErrUnreachable) || got.Key == "" {
+		var e *Error
+		if !errors.As(got.Err, &e) || !errors.Is(e, ErrUnreachable) || e.Key != got.Key || got.Key == "" || e.Unknown {
 			t.Errorf("job %d: got %+v", i, got)
 		}
 	}
 }
 
-// A job that goes without its header loses nothing else, whatever a later version adds.
-func TestAJobBehindOneWithItsHeaderIsAllThere(t *testing.T) {
+func TestJobThatCannotBeEncodedFailsAlone(t *testing.T) {
 	t.Parallel()
-	whole := &dtaskv1.SubmitRequest{
-		Header: &dtaskv1.JobHeader{Name: "n"}, IdempotencyKey: "k", GeneratedKey: true, Total: 2,
-		Tasks: []*dtaskv1.TaskSpec{{Id: "t"}}, Columns: &dtaskv1.TaskColumns{IdSizes: []uint32{1}},
-	}
-	fields := whole.ProtoReflect().Descriptor().Fields()
-	for i := range fields.Len() {
-		if !whole.ProtoReflect().Has(fields.Get(i)) {
-			t.Errorf("%s is not tried here", fields.Get(i).FullName())
+	n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 30 * time.Second})
+	n.serve(t, "a:1", &fake{submit: func(_ string, h *dtaskv1.JobHeader, _ []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
+		return &dtaskv1.StoredJob{Id: h.GetName()}, nil
+	}})
+	spoiled := small("\xff", 1)
+	task := small("task", 1)
+	task.Job.Tasks[0].Body.Run = "\xff"
+	second := spoiled // without its header in the message
+	for i, got := range c.SubmitMany(t.Context(), []Submission{small("a", 1), spoiled, second, task, small("b", 1)}) {
+		if sound := i == 0 || i == 4; sound && got.Err != nil || !sound && !errors.Is(got.Err, ErrInvalid) {
+			t.Errorf("job %d: got %+v", i, got)
 		}
-	}
-	got := likeBefore(whole)
-	if got.GetHeader() != nil {
-		t.Error("it has its header still")
-	}
-	got.Header = whole.GetHeader()
-	if !proto.Equal(got, whole) {
-		t.Errorf("got %v, want %v", got, whole)
 	}
 }

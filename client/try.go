@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -34,7 +35,9 @@ type operation struct {
 	limit time.Duration // of one try; 0 = the guard alone ends it
 	key   string        // idempotency key, of a submission
 	stale bool          // any replica may answer
-	run   func(ctx context.Context, t try) error
+	// guarded means that run itself watches over the coordinator.
+	guarded bool
+	run     func(ctx context.Context, t try) error
 }
 
 // A try is one run of an operation at one coordinator.
@@ -133,18 +136,19 @@ func (w *walk) guarded(ctx context.Context, conn *grpc.ClientConn) error {
 		ctx, stop = context.WithTimeoutCause(ctx, w.limit, slow)
 		defer stop()
 	}
-	ended := make(chan struct{}) // closed by the guard
-	go func() {
-		defer close(ended)
-		if err := guard(ctx, conn, w.op.stale); err != nil {
-			cancel(err)
-		}
-	}()
+	var guarding sync.WaitGroup
+	if !w.op.guarded {
+		guarding.Go(func() {
+			if err := guard(ctx, conn, w.op.stale); err != nil {
+				cancel(err)
+			}
+		})
+	}
 	w.streamed = false
 	err := w.op.run(ctx, try{conn: conn, heard: w.heard})
 	cause := context.Cause(ctx)
 	cancel(nil)
-	<-ended
+	guarding.Wait()
 	w.broken()
 
 	if err == nil || errors.Is(err, errEnough) {

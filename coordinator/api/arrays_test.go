@@ -156,7 +156,7 @@ func TestItemsOfAnArrayComeInParts(t *testing.T) {
 	first := task("run")
 	first.Array = &dtaskv1.ArraySpec{Items: items(0, 4), ItemsTotal: 9, Chunk: 2}
 	rest := &dtaskv1.TaskSpec{Id: "run", Array: &dtaskv1.ArraySpec{Items: items(4, 9), Part: 1}}
-	one, two := request("k", header("x"), first), &dtaskv1.SubmitRequest{Tasks: []*dtaskv1.TaskSpec{rest}}
+	one, two := request("k", header("x"), first), &dtaskv1.JobPart{Tasks: []*dtaskv1.TaskSpec{rest}}
 	one.Total = 5
 	if _, err := r.send(t.Context(), one, two); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// BenchmarkSmallJobs checks and encodes jobs of ten tasks that came in one call, each
+// BenchmarkSmallJobs checks and encodes jobs of ten tasks that arrived in one message, each
 // with the header of the first.
 func BenchmarkSmallJobs(b *testing.B) {
 	const n = 100
@@ -22,11 +22,11 @@ func BenchmarkSmallJobs(b *testing.B) {
 		t.Body = &dtaskv1.TaskBody{Payload: make([]byte, 32)}
 		tasks = append(tasks, t)
 	}
-	call := &dtaskv1.SubmitManyRequest{}
+	call := &dtaskv1.SubmitRequest{}
 	for i := range n {
-		call.Jobs = append(call.Jobs, inColumns(b, request(fmt.Sprint("k", i), h, tasks...))...)
+		call.Parts = append(call.Parts, inColumns(b, request(fmt.Sprint("k", i), h, tasks...))...)
 		if i > 0 {
-			call.Jobs[i].Header = nil
+			call.Parts[i].Header = nil
 		}
 	}
 	sent, err := proto.Marshal(call)
@@ -37,14 +37,18 @@ func BenchmarkSmallJobs(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
-		m := &dtaskv1.SubmitManyRequest{}
+		m := &dtaskv1.SubmitRequest{}
 		if err := proto.Unmarshal(sent, m); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
 		one := &upload{Server: j.Server}
-		for _, r := range m.GetJobs() {
-			if _, err := one.whole(r); err != nil {
+		for _, p := range m.GetParts() {
+			one.begun = false
+			if err := one.add(p); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := one.seal(); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -19,11 +19,9 @@ import (
 // Leader is a term of leadership; *sequencer.Sequencer is one. Its errors are
 // those of package sequencer. It must be a pointer: terms are told apart by ==.
 type Leader interface {
-	// Submit returns when the job is stored, or joins an earlier submission
-	// with the same key and digest.
-	Submit(ctx context.Context, s sequencer.Submission) (sequencer.SubmitResult, error)
-	// SubmitMany does so with many jobs, each for itself, and gives an answer for
-	// each.
+	// SubmitMany stores jobs independently of each other and returns one outcome for each, in
+	// order. A job with the key and digest of a stored job, or of one that is being stored,
+	// has its outcome.
 	SubmitMany(ctx context.Context, s []sequencer.Submission) []sequencer.SubmitOutcome
 	// CancelJob returns when the ordinary tasks of the job are cancelled. The job is
 	// cancelled after its cleanup tasks have run. already: it was cancelled before.

@@ -45,27 +45,27 @@ const hashAt = 8 << 10
 
 // begin takes the key of a job, and the header as it was sent. What was before is forgotten, but for
 // the memory that it took.
-func (e *jobEncoder) begin(m *dtaskv1.SubmitRequest) error {
-	sent, err := deterministic.MarshalAppend(e.sent[:0], m.GetHeader())
+func (e *jobEncoder) begin(p *dtaskv1.JobPart) error {
+	sent, err := deterministic.MarshalAppend(e.sent[:0], p.GetHeader())
 	if err != nil {
 		return fmt.Errorf("encoding header: %w", err)
 	}
 	e.sent = sent
-	e.reset(m)
+	e.reset(p)
 	return nil
 }
 
 // again is begin for a job with the header of the one before.
-func (e *jobEncoder) again(m *dtaskv1.SubmitRequest) {
+func (e *jobEncoder) again(p *dtaskv1.JobPart) {
 	header := e.s.Header // nobody writes into it
-	e.reset(m)
+	e.reset(p)
 	e.s.Header = header
 }
 
 // reset takes what a job has beside its header. That was taken before.
-func (e *jobEncoder) reset(m *dtaskv1.SubmitRequest) {
+func (e *jobEncoder) reset(p *dtaskv1.JobPart) {
 	*e = jobEncoder{
-		s:       sequencer.Submission{Key: m.GetIdempotencyKey(), Generated: m.GetGeneratedKey(), Total: m.GetTotal()},
+		s:       sequencer.Submission{Key: p.GetIdempotencyKey(), Generated: p.GetGeneratedKey(), Total: p.GetTotal()},
 		builder: fsm.NewChunkBuilder(0), scratch: e.scratch[:0], body: e.body, sent: e.sent,
 	}
 	e.hashBytes(e.sent)
@@ -253,15 +253,4 @@ func (e *jobEncoder) flush() {
 	}
 	_, _ = e.digest.Write(e.scratch) // never fails
 	e.scratch = e.scratch[:0]
-}
-
-// seal ends the upload: all messages were received.
-func (u *upload) seal() (sequencer.Submission, error) {
-	if !u.begun {
-		return sequencer.Submission{}, invalid("header: is missing; send it in the first message")
-	}
-	if faults := u.checker.Seal(); faults != nil {
-		return sequencer.Submission{}, faults
-	}
-	return u.encoder.finish(), nil
 }

@@ -14,7 +14,7 @@ func TestASmallJobTakesLittleMemoryOnItsWay(t *testing.T) { //nolint:paralleltes
 		jobs = 200
 		most = 8 << 10 // bytes for each; a chunk that is full has 64 KiB
 	)
-	m := &dtaskv1.SubmitRequest{IdempotencyKey: "k", Total: 10, Header: &dtaskv1.JobHeader{Name: "j"}}
+	m := &dtaskv1.JobPart{IdempotencyKey: "k", Total: 10, Header: &dtaskv1.JobHeader{Name: "j"}}
 	for i := range m.GetTotal() {
 		m.Tasks = append(m.Tasks, &dtaskv1.TaskSpec{Id: fmt.Sprint(i), Body: &dtaskv1.TaskBody{Payload: make([]byte, 32)}})
 	}

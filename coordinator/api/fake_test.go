@@ -43,7 +43,8 @@ type memLeader struct {
 	submits  int
 	requests int   // retries and purges
 	fail     error // of the next calls
-	hang     bool  // Submit waits for its context
+	hang     bool  // SubmitMany waits for its context
+	waiting  int   // jobs that SubmitMany was called with
 	seen     map[fsm.JobID]map[uint32]sequencer.Observation
 	statuses map[fsm.WorkerID]sequencer.WorkerStatus
 }
@@ -78,17 +79,13 @@ func (l *memLeader) op(t *testing.T, ops ...fsm.Op) {
 	}
 }
 
-func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequencer.SubmitResult, error) {
+func (l *memLeader) store(s sequencer.Submission) (sequencer.SubmitResult, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.submits++
 	l.last = s
 	if l.fail != nil {
 		return sequencer.SubmitResult{}, l.fail
-	}
-	if l.hang {
-		<-ctx.Done()
-		return sequencer.SubmitResult{}, context.Cause(ctx)
 	}
 	fork, _ := l.machine.Fork()
 	if id, digest, sealed, known := fork.Key(s.Key); known && sealed {
@@ -116,9 +113,20 @@ func (l *memLeader) Submit(ctx context.Context, s sequencer.Submission) (sequenc
 }
 
 func (l *memLeader) SubmitMany(ctx context.Context, list []sequencer.Submission) []sequencer.SubmitOutcome {
-	var stored []sequencer.SubmitOutcome
+	stored := make([]sequencer.SubmitOutcome, 0, len(list))
+	l.mu.Lock()
+	hang := l.hang
+	l.waiting += len(list)
+	l.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		for range list {
+			stored = append(stored, sequencer.SubmitOutcome{Err: context.Cause(ctx)})
+		}
+		return stored
+	}
 	for _, s := range list {
-		r, err := l.Submit(ctx, s)
+		r, err := l.store(s)
 		stored = append(stored, sequencer.SubmitOutcome{SubmitResult: r, Err: err})
 	}
 	return stored
@@ -437,24 +445,60 @@ func diamond() []*dtaskv1.TaskSpec {
 	return []*dtaskv1.TaskSpec{task("a"), task("b", 0), task("c", 0), task("d", 1, 2)}
 }
 
-func request(key string, h *dtaskv1.JobHeader, tasks ...*dtaskv1.TaskSpec) *dtaskv1.SubmitRequest {
-	return &dtaskv1.SubmitRequest{Header: h, IdempotencyKey: key, Total: uint32(len(tasks)), Tasks: tasks}
+func request(key string, h *dtaskv1.JobHeader, tasks ...*dtaskv1.TaskSpec) *dtaskv1.JobPart {
+	return &dtaskv1.JobPart{Header: h, IdempotencyKey: key, Total: uint32(len(tasks)), Tasks: tasks}
 }
 
-// send submits messages in one call.
-func (r *replica) send(ctx context.Context, messages ...*dtaskv1.SubmitRequest) (*dtaskv1.SubmitResponse, error) {
+// send submits a job whose parts have a message each.
+func (r *replica) send(ctx context.Context, parts ...*dtaskv1.JobPart) (*dtaskv1.StoredJob, error) {
+	messages := make([]*dtaskv1.SubmitRequest, len(parts))
+	for i, p := range parts {
+		p.Job, p.More = 1, i < len(parts)-1
+		messages[i] = &dtaskv1.SubmitRequest{Parts: []*dtaskv1.JobPart{p}}
+	}
+	results, err := r.exchange(ctx, messages...)
+	if err != nil || results[1] == nil {
+		return nil, err
+	}
+	return results[1].GetStored(), errorOf(results[1])
+}
+
+// exchange sends messages on one stream, closes it and returns all results by the number of their job.
+func (r *replica) exchange(ctx context.Context, messages ...*dtaskv1.SubmitRequest) (map[uint64]*dtaskv1.SubmitResult, error) {
 	stream, err := r.jobs.Submit(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range messages {
-		if err := stream.Send(m); errors.Is(err, io.EOF) {
-			break // the answer says why
+		if err = stream.Send(m); errors.Is(err, io.EOF) {
+			break // the status says why
 		} else if err != nil {
 			return nil, err
 		}
 	}
-	return stream.CloseAndRecv()
+	if err = stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	results := make(map[uint64]*dtaskv1.SubmitResult)
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return results, nil
+		} else if err != nil {
+			return results, err
+		}
+		for _, result := range m.GetResults() {
+			results[result.GetJob()] = result
+		}
+	}
+}
+
+// errorOf is the error of a result.
+func errorOf(r *dtaskv1.SubmitResult) error {
+	if r.GetStored() != nil {
+		return nil
+	}
+	return withDetail(codes.Code(r.GetCode()), r.GetMessage(), r.GetDetail())
 }
 
 // submit stores a job and gives its number.

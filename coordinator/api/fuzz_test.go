@@ -37,14 +37,14 @@ func FuzzSubmitRequest(f *testing.F) {
 	header := &dtaskv1.JobHeader{Name: "j", Priority: dtaskv1.Priority_PRIORITY_NORMAL, OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP, Policies: []*dtaskv1.TaskPolicy{policy}}
 	tasks := []*dtaskv1.TaskSpec{{Id: "a", Body: &dtaskv1.TaskBody{Payload: []byte("p")}}, {Id: "b", Dependencies: []uint32{0}, Body: &dtaskv1.TaskBody{}}}
 	seed(f,
-		&dtaskv1.SubmitRequest{IdempotencyKey: "k", Total: 2, Header: header, Tasks: tasks},
-		&dtaskv1.SubmitRequest{IdempotencyKey: "k", Total: 1, Header: header, Tasks: tasks},
-		&dtaskv1.SubmitRequest{IdempotencyKey: "k", Total: 1, Header: &dtaskv1.JobHeader{}},
-		&dtaskv1.SubmitRequest{},
+		&dtaskv1.JobPart{IdempotencyKey: "k", Total: 2, Header: header, Tasks: tasks},
+		&dtaskv1.JobPart{IdempotencyKey: "k", Total: 1, Header: header, Tasks: tasks},
+		&dtaskv1.JobPart{IdempotencyKey: "k", Total: 1, Header: &dtaskv1.JobHeader{}},
+		&dtaskv1.JobPart{},
 	)
 	server := fuzzed()
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var m dtaskv1.SubmitRequest
+		var m dtaskv1.JobPart
 		if proto.Unmarshal(b, &m) != nil {
 			return
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // ownedJob is a submission of an owner.
-func ownedJob(key, owner string) *dtaskv1.SubmitRequest {
+func ownedJob(key, owner string) *dtaskv1.JobPart {
 	h := header("x")
 	h.Owner = owner
 	return request(key, h, task("a"))

@@ -50,7 +50,6 @@ type method struct {
 // methods has a row for every method that this package serves.
 var methods = map[string]method{
 	dtaskv1.JobService_Submit_FullMethodName:           {accessPropose, repeatKeyed, true},
-	dtaskv1.JobService_SubmitMany_FullMethodName:       {accessPropose, repeatKeyed, true},
 	dtaskv1.JobService_GetJob_FullMethodName:           {accessRead, repeatRead, true},
 	dtaskv1.JobService_ListJobs_FullMethodName:         {accessRead, repeatRead, true},
 	dtaskv1.JobService_ListTasks_FullMethodName:        {accessRead, repeatRead, true},

@@ -49,7 +49,8 @@ type Server struct {
 	refused         refusals
 	aggregatedCache aggregatedCache
 
-	stopping chan struct{} // closed by Serve when streams should end
+	streams  sync.WaitGroup // goroutines of Submit, which end with their call
+	stopping chan struct{}  // closed by Serve when streams should end
 	stop     sync.Once
 }
 
@@ -130,6 +131,7 @@ func (s *Server) shutDown() {
 		s.grpc.Stop()
 		<-ended
 	}
+	s.streams.Wait()
 }
 
 // Ready returns all reasons why this replica should get no calls now, joined; nil if

@@ -6,260 +6,277 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
-	"github.com/dtask/dtask/fsm"
-	"github.com/dtask/dtask/internal/array"
+	"github.com/dtask/dtask/internal/sendqueue"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
-	"github.com/dtask/dtask/spec"
 )
 
 const (
-	// maxKey bounds an idempotency key, in bytes.
-	maxKey = 128
-	// taskCost is what a task costs while its job is received, beside its
-	// encoded form: mostly its id among those that must be unique.
-	taskCost = 160
-	// uploadRetry is the pause for those who find no room for their submission.
+	// maxParts bounds the parts of one message, and the jobs of a stream that wait for their
+	// result: a stream that reaches it is not read, which slows its client down.
+	maxParts = 1000
+	// resultBytes closes a message of results; a larger result has a message of its own.
+	resultBytes = 256 << 10
+	// uploadRetry is the retry delay when the memory for submissions is used up.
 	uploadRetry = 200 * time.Millisecond
 )
 
-type submitStream = grpc.ClientStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]
+// submitStream is a call of Submit. One goroutine receives parts and checks them, others
+// wait for the leader, and the handler sends results.
+type submitStream struct {
+	*jobs
+	leader  Leader // of the whole stream
+	results *sendqueue.Queue[*dtaskv1.SubmitResult, struct{}, dtaskv1.SubmitResponse]
+	pending *semaphore.Weighted // jobs that wait for their result, of maxParts
+	last    uint64              // highest job number
+	single  *upload             // reused for all jobs of one part
+
+	mu   sync.Mutex
+	open map[uint64]*upload // jobs whose last part has not arrived
+}
 
 // Submit implements JobService.
-func (j *jobs) Submit(stream submitStream) error {
-	err := j.store(stream)
-	j.refused.count(err)
-	return err
-}
-
-// store receives a job, hands it to the leader and answers.
-func (j *jobs) store(stream submitStream) error {
+func (j *jobs) Submit(stream grpc.BidiStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
+	const method = dtaskv1.JobService_Submit_FullMethodName
 	leader := j.cfg.Leader()
+	if leader == nil && j.awaitLeader(stream.Context(), methods[method], errNotLeader) {
+		leader = j.cfg.Leader()
+	}
 	if leader == nil {
-		return errNotLeader // before a byte of the job was read
+		return j.status(stream.Context(), method, errNotLeader)
 	}
-	u := &upload{Server: j.Server}
-	defer u.release()
-	if err := u.ask(stream); err != nil {
+	s := &submitStream{
+		jobs: j, leader: leader, single: &upload{Server: j.Server}, open: make(map[uint64]*upload), pending: semaphore.NewWeighted(maxParts),
+		results: sendqueue.New[*dtaskv1.SubmitResult, struct{}, dtaskv1.SubmitResponse](),
+	}
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	j.streams.Go(func() { cancel(s.receive(ctx, stream)) })
+	j.streams.Go(func() {
+		select {
+		case <-j.stopping:
+			_ = s.settle(ctx)
+			cancel(errStopping)
+		case <-ctx.Done():
+		}
+	})
+	if err := s.results.Run(ctx, packResults, stream.Send); err != nil {
 		return err
 	}
+	if err := s.results.Drain(packResults, stream.Send); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, io.EOF) {
+		return cause
+	}
+	return nil
+}
+
+// packResults builds a message from the first results of the queue.
+func packResults(queued []*dtaskv1.SubmitResult, _ []struct{}) (*dtaskv1.SubmitResponse, int) {
+	n, size := 0, 0
+	for n < len(queued) && size < resultBytes {
+		size += proto.Size(queued[n])
+		n++
+	}
+	return &dtaskv1.SubmitResponse{Results: append([]*dtaskv1.SubmitResult(nil), queued[:n]...)}, n
+}
+
+// settle waits until all jobs that arrived have a result, and keeps further jobs from being submitted.
+func (s *submitStream) settle(ctx context.Context) error { return s.pending.Acquire(ctx, maxParts) }
+
+// receive handles messages until the stream or the term ends. It returns io.EOF if the
+// client has closed the stream and all jobs have a result.
+func (s *submitStream) receive(ctx context.Context, stream grpc.BidiStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
+	defer s.dropAll()
 	for {
-		m, err := u.next(stream)
-		if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return err
-		}
-		if j.cfg.Leader() != leader {
-			return errNotLeader
-		}
-		// The next message comes while this one is checked.
-		if err := u.ask(stream); err != nil {
-			return err
-		}
-		if err := u.add(m); err != nil {
-			return err
-		}
-	}
-	submission, err := u.seal()
-	if err != nil {
-		return err
-	}
-	stored, err := leader.Submit(stream.Context(), submission)
-	if err != nil {
-		return fmt.Errorf("storing the job: %w", err)
-	}
-	return stream.SendAndClose(storedJob(stored))
-}
-
-func storedJob(s sequencer.SubmitResult) *dtaskv1.SubmitResponse {
-	return &dtaskv1.SubmitResponse{Id: strconv.FormatUint(uint64(s.ID), 10), Existed: s.Existed, Index: s.Index}
-}
-
-// upload is a submission that is being received. It is used by one call.
-type upload struct {
-	*Server
-	held    int64 // bytes of Server.uploads
-	coming  receiving
-	begun   bool
-	header  *dtaskv1.JobHeader // of this job or the one before; nil: of none
-	checker *spec.Checker
-	encoder jobEncoder
-}
-
-// ask begins to receive the next message. The memory of a whole one is set aside before
-// it is read, and next keeps what it really takes.
-func (u *upload) ask(stream submitStream) error {
-	if err := u.take(maxMessage); err != nil {
-		return err
-	}
-	u.coming = receive(stream)
-	return nil
-}
-
-// next gives the message that was asked for.
-func (u *upload) next(stream submitStream) (*dtaskv1.SubmitRequest, error) {
-	m, err := u.coming.wait(stream.Context(), u.cfg.UploadPause)
-	if err != nil {
-		return nil, err
-	}
-	size := proto.Size(m)
-	if size > maxMessage {
-		return nil, invalid("message: has %d bytes; send at most %d, and the rest of the tasks in further ones", size, maxMessage)
-	}
-	cost := int64(size + tasksCost(m))
-	if cost > maxMessage {
-		return m, u.take(cost - maxMessage)
-	}
-	u.uploads.Release(maxMessage - cost)
-	u.held -= maxMessage - cost
-	return m, nil
-}
-
-// tasksCost is what the tasks of a message cost beside its size.
-func tasksCost(m *dtaskv1.SubmitRequest) int {
-	const number = 4 // bytes that a number takes in memory; in the message it may be one
-	c := m.GetColumns()
-	numbers := len(c.GetIdSizes()) + len(c.GetPolicies()) + len(c.GetDependencyCounts()) + len(c.GetDistances()) + len(c.GetBodySizes())
-	return (len(m.GetTasks())+len(c.GetIdSizes()))*taskCost + numbers*number
-}
-
-func (u *upload) take(n int64) error {
-	if !u.uploads.TryAcquire(n) {
-		return &Error{Kind: KindBusy, limit: limitUploads, Message: "too many submissions are being received", RetryAfter: uploadRetry}
-	}
-	u.held += n
-	return nil
-}
-
-func (u *upload) release() { u.uploads.Release(u.held) }
-
-// received is what came.
-type received struct {
-	m   *dtaskv1.SubmitRequest
-	err error
-}
-
-// receiving is a message on its way.
-type receiving chan received
-
-// receive begins to receive a message. Nothing but the end of the call makes Recv return, so
-// that the goroutine that waits in it is not waited for here: it touches the stream
-// and its channel, and the end of the call ends it.
-func receive(stream submitStream) receiving {
-	got := make(receiving, 1) // size 1: the call may have ended
-	go func() {
 		m, err := stream.Recv()
-		got <- received{m, err}
-	}()
-	return got
-}
-
-// wait waits for the message for at most a pause.
-func (got receiving) wait(ctx context.Context, pause time.Duration) (*dtaskv1.SubmitRequest, error) {
-	limit := time.NewTimer(pause)
-	defer limit.Stop()
-	select {
-	case r := <-got:
-		return r.m, r.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-limit.C:
-		// Definite: whoever was held up may begin again.
-		return nil, &Error{Kind: KindBusy, Message: fmt.Sprintf("no message came for %s; a submission is sent without pauses", pause)}
-	}
-}
-
-// add checks and encodes the tasks of a message.
-func (u *upload) add(m *dtaskv1.SubmitRequest) error {
-	if !u.begun {
-		if err := u.begin(m); err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			for _, number := range s.dropAll() {
+				s.fail(ctx, number, invalid("more: the stream ended before the last part"))
+			}
+			return errors.Join(s.settle(ctx), io.EOF)
+		case err != nil:
 			return err
+		case s.cfg.Leader() != s.leader:
+			return errors.Join(s.settle(ctx), errNotLeader)
 		}
-	} else if m.GetHeader() != nil || m.GetIdempotencyKey() != "" || m.GetTotal() != 0 || m.GetGeneratedKey() {
-		return invalid("header, idempotency_key, generated_key, total: are in the first message only")
-	}
-	if m.GetColumns() != nil && len(m.GetTasks()) > 0 {
-		return invalid("columns: come in the place of tasks; send one of the two in a message")
-	}
-	tasks := uint64(u.encoder.tasks) + uint64(len(m.GetColumns().GetIdSizes()))
-	for _, t := range m.GetTasks() {
-		tasks += array.Tasks(t)
-	}
-	if total := u.encoder.s.Total; tasks > uint64(total) {
-		return invalid("total: %d were announced, and more came; announce as many as are sent", total)
-	}
-	if m.GetColumns() != nil {
-		return u.addColumns(m.GetColumns())
-	}
-	if faults := u.checker.Add(m.GetTasks()); faults != nil {
-		return faults
-	}
-	for _, t := range m.GetTasks() {
-		if err := u.encoder.add(t); err != nil {
+		err = s.Guard(ctx, dtaskv1.JobService_Submit_FullMethodName, func() error { return s.take(ctx, m) })
+		if err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-// begin takes what only the first message has.
-func (u *upload) begin(m *dtaskv1.SubmitRequest) error {
-	u.begun = true
-	if err := u.beginHeader(m); err != nil {
-		return err
-	}
-	if n := len(m.GetIdempotencyKey()); n < 1 || n > maxKey {
-		return invalid("idempotency_key: has %d bytes; send 1 to %d", n, maxKey)
-	}
-	if n := m.GetTotal(); n < 1 || n > spec.MaxTasks {
-		return invalid("total: is %d; send 1 to %d", n, spec.MaxTasks)
-	}
-	if faults := u.checker.Add(nil); faults != nil {
-		return faults
-	}
-	// A job that is stored already costs nothing, however often it is sent; what
-	// is known is looked up in what is applied here, so that a repeat may need a
-	// token while the first is on its way.
-	if u.limit.rate > 0 && !u.known(m.GetIdempotencyKey()) {
-		return u.limit.take(u.header.GetOwner())
-	}
-	return nil
+// checked are jobs that may be stored.
+type checked struct {
+	numbers     []uint64
+	submissions []sequencer.Submission
+	held        int64 // bytes of Server.uploads
 }
 
-// beginHeader takes the header of a job, or goes on with that of the job before in the same
-// call: what was found out about it is not looked for again.
-func (u *upload) beginHeader(m *dtaskv1.SubmitRequest) error {
-	if m.GetHeader() == nil {
-		if u.header == nil {
-			return invalid("header: is missing; send it in the first message")
+// take checks the parts of a message and submits the jobs that are complete. Jobs of one part share a call.
+func (s *submitStream) take(ctx context.Context, m *dtaskv1.SubmitRequest) error {
+	tooLarge := error(nil)
+	if n, size := len(m.GetParts()), proto.Size(m); n > maxParts || size > maxMessage {
+		tooLarge = invalid("message: has %d parts and %d bytes; send at most %d parts and %d bytes", n, size, maxParts, maxMessage)
+	}
+	s.single.header = nil
+	var group checked
+	for _, p := range m.GetParts() {
+		u := s.uploadOf(p)
+		if u == nil {
+			continue // the job has failed before
 		}
-		u.encoder.again(m)
-		u.checker.Next(m.GetTotal())
+		err := tooLarge
+		if err == nil {
+			err = u.take(partCost(p))
+		}
+		if err == nil {
+			err = u.add(p)
+		}
+		if err == nil && p.GetMore() {
+			s.keep(ctx, p.GetJob(), u)
+			continue
+		}
+		var sealed sequencer.Submission
+		if err == nil {
+			sealed, err = u.seal()
+		}
+		switch {
+		case err != nil:
+			u.release()
+			s.fail(ctx, p.GetJob(), err)
+		case u != s.single:
+			if err := s.submit(ctx, checked{[]uint64{p.GetJob()}, []sequencer.Submission{sealed}, u.held}); err != nil {
+				s.uploads.Release(group.held)
+				return err
+			}
+		default:
+			group.numbers, group.submissions = append(group.numbers, p.GetJob()), append(group.submissions, sealed)
+			group.held += u.held
+			u.held = 0
+		}
+	}
+	return s.submit(ctx, group)
+}
+
+// partCost is about what a part holds in memory, in bytes, until its job is stored.
+func partCost(p *dtaskv1.JobPart) int64 { return int64(proto.Size(p) + taskCost + tasksCost(p)) }
+
+// uploadOf returns the upload that a part belongs to, which is removed from those that wait for a
+// part; nil if its job has a result.
+func (s *submitStream) uploadOf(p *dtaskv1.JobPart) *upload {
+	if p.GetJob() > s.last {
+		s.last = p.GetJob()
+		if !p.GetMore() {
+			s.single.begun = false
+			return s.single
+		}
+		return &upload{Server: s.Server}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.open[p.GetJob()]
+	delete(s.open, p.GetJob())
+	if u != nil {
+		u.idle.Stop()
+	}
+	return u
+}
+
+// keep waits for the next part of a job for at most Config.UploadPause.
+func (s *submitStream) keep(ctx context.Context, number uint64, u *upload) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[number] = u
+	u.idle = time.AfterFunc(s.cfg.UploadPause, func() {
+		if s.drop(number, u) {
+			s.fail(ctx, number, &Error{Kind: KindBusy, Message: fmt.Sprintf("submission stalled: no part of the job arrived for %s", s.cfg.UploadPause)})
+		}
+	})
+}
+
+// drop forgets a job that waits for a part, and reports whether it did.
+func (s *submitStream) drop(number uint64, u *upload) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[number] != u {
+		return false
+	}
+	delete(s.open, number)
+	u.idle.Stop()
+	u.release()
+	return true
+}
+
+// dropAll forgets all jobs that wait for parts, and returns their numbers.
+func (s *submitStream) dropAll() (numbers []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for number, u := range s.open {
+		numbers = append(numbers, number)
+		u.idle.Stop()
+		u.release()
+	}
+	clear(s.open)
+	return numbers
+}
+
+// submit passes jobs to the leader and queues their results. It returns before they
+// are stored, and waits only while too many others are pending.
+func (s *submitStream) submit(ctx context.Context, c checked) error {
+	n := int64(len(c.numbers))
+	if n == 0 {
 		return nil
 	}
-	u.header = nil // until this one is taken
-	// The digest is over what was sent: coordinators with other defaults must
-	// know the same job again.
-	if err := u.encoder.begin(m); err != nil {
+	if err := s.pending.Acquire(ctx, n); err != nil {
+		s.uploads.Release(c.held)
 		return err
 	}
-	spec.Fill(m.GetHeader(), u.cfg.TaskDefaults)
-	u.checker = spec.NewChecker(m.GetHeader(), spec.CheckOptions{MaxPayload: u.cfg.MaxPayload, Total: m.GetTotal()})
-	if err := u.encoder.header(m.GetHeader()); err != nil {
-		return err
-	}
-	u.header = m.GetHeader()
+	s.streams.Go(func() {
+		for i, r := range s.leader.SubmitMany(ctx, c.submissions) {
+			s.results.AddDeferred(s.result(ctx, c.numbers[i], r))
+		}
+		s.uploads.Release(c.held)
+		s.pending.Release(n)
+		s.results.Flush()
+	})
 	return nil
 }
 
-// known reports whether there is a job with an idempotency key.
-func (u *upload) known(key string) (known bool) {
-	u.cfg.Machine.Read(func(s *fsm.State, _ uint64) { _, _, _, known = s.Key(key) })
-	return known
+func (s *submitStream) result(ctx context.Context, number uint64, r sequencer.SubmitOutcome) *dtaskv1.SubmitResult {
+	if r.Err != nil {
+		return s.failure(ctx, number, fmt.Errorf("storing job: %w", r.Err))
+	}
+	return &dtaskv1.SubmitResult{Job: number, Stored: &dtaskv1.StoredJob{
+		Id: strconv.FormatUint(uint64(r.ID), 10), Existed: r.Existed, Index: r.Index,
+	}}
+}
+
+// fail queues the result of a job that was not submitted.
+func (s *submitStream) fail(ctx context.Context, number uint64, err error) {
+	s.results.Add(s.failure(ctx, number, err))
+}
+
+// failure returns the result of a job that was not stored.
+func (s *submitStream) failure(ctx context.Context, number uint64, err error) *dtaskv1.SubmitResult {
+	s.refused.count(err)
+	st := status.Convert(s.status(ctx, dtaskv1.JobService_Submit_FullMethodName, err))
+	result := &dtaskv1.SubmitResult{Job: number, Code: int32(st.Code()), Message: st.Message()} //nolint:gosec // status codes are small
+	for _, d := range st.Details() {
+		if detail, ok := d.(*dtaskv1.ErrorDetail); ok {
+			result.Detail = detail
+		}
+	}
+	return result
 }

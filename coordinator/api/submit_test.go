@@ -61,7 +61,7 @@ func TestARepeatedKeyGivesTheSameJobAndAnotherBodyAConflict(t *testing.T) {
 }
 
 // encode runs an encoder over messages.
-func encode(t *testing.T, messages ...*dtaskv1.SubmitRequest) sequencer.Submission {
+func encode(t *testing.T, messages ...*dtaskv1.JobPart) sequencer.Submission {
 	t.Helper()
 	var e jobEncoder
 	if err := errors.Join(e.begin(messages[0]), e.header(messages[0].GetHeader())); err != nil {
@@ -89,9 +89,9 @@ func TestTheDigestDoesNotDependOnHowAStreamIsCut(t *testing.T) {
 	}
 	var first sequencer.Submission
 	for _, cut := range []int{1, 7, 100, 200} {
-		messages := []*dtaskv1.SubmitRequest{{Header: proto.CloneOf(h), IdempotencyKey: "k", Total: 200}}
+		messages := []*dtaskv1.JobPart{{Header: proto.CloneOf(h), IdempotencyKey: "k", Total: 200}}
 		for from := 0; from < len(tasks); from += cut {
-			messages = append(messages, &dtaskv1.SubmitRequest{Tasks: tasks[from:min(from+cut, len(tasks))]})
+			messages = append(messages, &dtaskv1.JobPart{Tasks: tasks[from:min(from+cut, len(tasks))]})
 		}
 		if _, err := r.send(t.Context(), messages...); err != nil {
 			t.Fatalf("in pieces of %d: %v", cut, err)
@@ -112,13 +112,13 @@ func TestTheDigestDoesNotDependOnHowAStreamIsCut(t *testing.T) {
 func TestTheDigestDependsOnEveryPartOfAJob(t *testing.T) {
 	t.Parallel()
 	base := encode(t, request("k", header("x"), diamond()...))
-	for name, change := range map[string]func(*dtaskv1.SubmitRequest){
-		"header":     func(m *dtaskv1.SubmitRequest) { m.Header.Owner = "o" },
-		"name":       func(m *dtaskv1.SubmitRequest) { m.Tasks[0].Id = "z" },
-		"policy":     func(m *dtaskv1.SubmitRequest) { m.Tasks[0].Policy = 1 },
-		"dependency": func(m *dtaskv1.SubmitRequest) { m.Tasks[3].Dependencies = []uint32{0, 2} },
-		"body":       func(m *dtaskv1.SubmitRequest) { m.Tasks[0].Body.Output = "/x" },
-		"fewer":      func(m *dtaskv1.SubmitRequest) { m.Tasks = m.GetTasks()[:3] },
+	for name, change := range map[string]func(*dtaskv1.JobPart){
+		"header":     func(m *dtaskv1.JobPart) { m.Header.Owner = "o" },
+		"name":       func(m *dtaskv1.JobPart) { m.Tasks[0].Id = "z" },
+		"policy":     func(m *dtaskv1.JobPart) { m.Tasks[0].Policy = 1 },
+		"dependency": func(m *dtaskv1.JobPart) { m.Tasks[3].Dependencies = []uint32{0, 2} },
+		"body":       func(m *dtaskv1.JobPart) { m.Tasks[0].Body.Output = "/x" },
+		"fewer":      func(m *dtaskv1.JobPart) { m.Tasks = m.GetTasks()[:3] },
 	} {
 		m := request("k", header("x"), diamond()...)
 		change(m)
@@ -180,40 +180,39 @@ func TestWhatBreaksALimitIsInvalid(t *testing.T) {
 		a.Body.Payload = make([]byte, n)
 		return []*dtaskv1.TaskSpec{a}
 	}
-	with := func(f func(m *dtaskv1.SubmitRequest)) []*dtaskv1.SubmitRequest {
+	with := func(f func(m *dtaskv1.JobPart)) []*dtaskv1.JobPart {
 		m := request("k", header("x"), task("a"))
 		f(m)
-		return []*dtaskv1.SubmitRequest{m}
+		return []*dtaskv1.JobPart{m}
 	}
-	second := func(m *dtaskv1.SubmitRequest) []*dtaskv1.SubmitRequest {
+	second := func(m *dtaskv1.JobPart) []*dtaskv1.JobPart {
 		first := request("k", header("x"), task("a"))
 		first.Total = 2
 		m.Tasks = []*dtaskv1.TaskSpec{task("b")}
-		return []*dtaskv1.SubmitRequest{first, m}
+		return []*dtaskv1.JobPart{first, m}
 	}
 	for _, c := range []struct {
 		name     string
-		messages []*dtaskv1.SubmitRequest
+		messages []*dtaskv1.JobPart
 		fault    string
 	}{
-		{"no message", nil, "header: is missing"},
-		{"no header", with(func(m *dtaskv1.SubmitRequest) { m.Header = nil }), "header: is missing"},
-		{"no key", with(func(m *dtaskv1.SubmitRequest) { m.IdempotencyKey = "" }), "has 0 bytes"},
-		{"long key", with(func(m *dtaskv1.SubmitRequest) { m.IdempotencyKey = strings.Repeat("k", 129) }), "has 129 bytes"},
-		{"no total", with(func(m *dtaskv1.SubmitRequest) { m.Total = 0 }), "total: is 0"},
-		{"large total", with(func(m *dtaskv1.SubmitRequest) { m.Total = 1_000_001 }), "total: is 1000001"},
-		{"more than announced", with(func(m *dtaskv1.SubmitRequest) { m.Tasks = diamond() }), "total: 1 were announced"},
-		{"fewer than announced", with(func(m *dtaskv1.SubmitRequest) { m.Total = 2 }), "announced"},
-		{"header again", second(&dtaskv1.SubmitRequest{Header: header("x")}), "first message only"},
-		{"key again", second(&dtaskv1.SubmitRequest{IdempotencyKey: "k"}), "first message only"},
-		{"total again", second(&dtaskv1.SubmitRequest{Total: 2}), "first message only"},
-		{"bad header", with(func(m *dtaskv1.SubmitRequest) { m.Header.Name = "" }), "job.name"},
-		{"no policy", with(func(m *dtaskv1.SubmitRequest) { m.Header.Policies = nil }), "job.policies"},
-		{"unknown policy", with(func(m *dtaskv1.SubmitRequest) { m.Tasks[0].Policy = 3 }), "policy"},
-		{"duplicate id", []*dtaskv1.SubmitRequest{request("k", header("x"), task("a"), task("a"))}, "id of its own"},
-		{"self-dependency", []*dtaskv1.SubmitRequest{request("k", header("x"), task("a", 0))}, "task \"a\""},
-		{"large payload", []*dtaskv1.SubmitRequest{request("k", header("x"), big(spec.DefaultPayload+1)...)}, "payload"},
-		{"large message", []*dtaskv1.SubmitRequest{request("k", header("x"), big(maxMessage)...)}, "message: has"},
+		{"no header", with(func(m *dtaskv1.JobPart) { m.Header = nil }), "header: missing"},
+		{"no key", with(func(m *dtaskv1.JobPart) { m.IdempotencyKey = "" }), "has 0 bytes"},
+		{"long key", with(func(m *dtaskv1.JobPart) { m.IdempotencyKey = strings.Repeat("k", 129) }), "has 129 bytes"},
+		{"no total", with(func(m *dtaskv1.JobPart) { m.Total = 0 }), "total: invalid number of tasks 0"},
+		{"large total", with(func(m *dtaskv1.JobPart) { m.Total = 1_000_001 }), "total: invalid number of tasks 1000001"},
+		{"more than announced", with(func(m *dtaskv1.JobPart) { m.Tasks = diamond() }), "total: 1 tasks were announced"},
+		{"fewer than announced", with(func(m *dtaskv1.JobPart) { m.Total = 2 }), "announced"},
+		{"header again", second(&dtaskv1.JobPart{Header: header("x")}), "first part only"},
+		{"key again", second(&dtaskv1.JobPart{IdempotencyKey: "k"}), "first part only"},
+		{"total again", second(&dtaskv1.JobPart{Total: 2}), "first part only"},
+		{"bad header", with(func(m *dtaskv1.JobPart) { m.Header.Name = "" }), "job.name"},
+		{"no policy", with(func(m *dtaskv1.JobPart) { m.Header.Policies = nil }), "job.policies"},
+		{"unknown policy", with(func(m *dtaskv1.JobPart) { m.Tasks[0].Policy = 3 }), "policy"},
+		{"duplicate id", []*dtaskv1.JobPart{request("k", header("x"), task("a"), task("a"))}, "id of its own"},
+		{"self-dependency", []*dtaskv1.JobPart{request("k", header("x"), task("a", 0))}, "task \"a\""},
+		{"large payload", []*dtaskv1.JobPart{request("k", header("x"), big(spec.DefaultPayload+1)...)}, "payload"},
+		{"large message", []*dtaskv1.JobPart{request("k", header("x"), big(maxMessage)...)}, "message: has"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -281,10 +280,7 @@ func TestAFollowerRefusesASubmissionBeforeItIsSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = stream.RecvMsg(new(dtaskv1.SubmitResponse)) // nothing was sent
-	if errors.Is(err, io.EOF) || err == nil {
-		t.Fatalf("got %v, want a refusal", err)
-	}
+	_, err = stream.Recv() // nothing was sent
 	wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
 }
 
@@ -296,30 +292,39 @@ func TestALeaderThatIsDeposedRefusesTheRestOfASubmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := request("k", header("x"), task("a"))
-	first.Total = 2
-	if err := stream.Send(first); err != nil {
+	first.Total, first.Job, first.More = 2, 1, true
+	complete := request("l", header("x"), task("a"))
+	complete.Job = 2
+	if err := stream.Send(&dtaskv1.SubmitRequest{Parts: []*dtaskv1.JobPart{first, complete}}); err != nil {
 		t.Fatal(err)
+	}
+	if m, err := stream.Recv(); err != nil || m.GetResults()[0].GetStored().GetId() != "1" {
+		t.Fatalf("got %v, %v", m, err)
 	}
 	r.raft.set(func(f *fakeRaft) { f.id, f.address = "n2", "n2:1" })
 	r.leading(false)
-	if err := stream.Send(&dtaskv1.SubmitRequest{Tasks: []*dtaskv1.TaskSpec{task("b")}}); err != nil && !errors.Is(err, io.EOF) {
+	rest := &dtaskv1.JobPart{Job: 1, Tasks: []*dtaskv1.TaskSpec{task("b")}}
+	if err := stream.Send(&dtaskv1.SubmitRequest{Parts: []*dtaskv1.JobPart{rest}}); err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
-	_, err = stream.CloseAndRecv()
+	_, err = stream.Recv()
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
+	if !r.uploads.TryAcquire(r.cfg.UploadBytes) {
+		t.Error("the memory of an ended submission is still held")
+	}
 }
 
 func TestTheMemoryOfSubmissionsIsBounded(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *Config) { c.UploadBytes = 2 * maxMessage })
-	if !r.uploads.TryAcquire(maxMessage + 1) {
+	if !r.uploads.TryAcquire(2*maxMessage - 100) {
 		t.Fatal("no room to begin with")
 	}
 	_, err := r.send(t.Context(), request("k", header("x"), task("a")))
 	if d := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); d.GetRetryAfterMs() <= 0 {
 		t.Error("busy says not when to come back")
 	}
-	r.uploads.Release(maxMessage + 1)
+	r.uploads.Release(2*maxMessage - 100)
 	if _, err := r.send(t.Context(), request("k", header("x"), task("a"))); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
@@ -328,11 +333,11 @@ func TestTheMemoryOfSubmissionsIsBounded(t *testing.T) {
 func TestASubmissionHoldsWhatItHasSent(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *Config) { c.UploadBytes = 3 * maxMessage })
-	var messages []*dtaskv1.SubmitRequest
+	var messages []*dtaskv1.JobPart
 	for i := range 8 { // half a MiB each: 4 MiB in all
-		m := &dtaskv1.SubmitRequest{}
+		m := &dtaskv1.JobPart{}
 		if i == 0 {
-			m = &dtaskv1.SubmitRequest{Header: header("x"), IdempotencyKey: "k", Total: 64}
+			m = &dtaskv1.JobPart{Header: header("x"), IdempotencyKey: "k", Total: 64}
 		}
 		for k := range 8 {
 			a := task(fmt.Sprint("t", i*8+k))
@@ -358,11 +363,15 @@ func TestAClientThatFallsSilentMustBeginAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := request("k", header("x"), task("a"))
-		first.Total = 2
-		if err := stream.Send(first); err != nil {
+		first.Total, first.Job, first.More = 2, 1, true
+		if err := stream.Send(&dtaskv1.SubmitRequest{Parts: []*dtaskv1.JobPart{first}}); err != nil {
 			t.Fatal(err)
 		}
-		err = stream.RecvMsg(new(dtaskv1.SubmitResponse))
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = errorOf(m.GetResults()[0])
 		wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
 		if got := time.Since(began); got != 10*time.Second {
 			t.Errorf("it was refused after %s, want 10 s", got)

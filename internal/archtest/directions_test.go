@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"fsm":           {"proto/...", "internal/taskbody"},
 
 	// The wing of those who call.
-	"client":  {"proto/dtask/v1", "internal/array", "internal/columns", "internal/taskbody"},
+	"client":  {"proto/dtask/v1", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue"},
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/document"},
 
 	// The wing of those who execute.
@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"coordinator/history":    {"fsm", "coordinator/history/...", "proto/...", "internal/mmap"},
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
-	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody"},
+	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue"},
 	"coordinator/web":        {"proto/dtask/v1"},
 	"coordinator/membership": {"coordinator/membership/datadir", "coordinator/raftnode", "coordinator/sequencer", "coordinator/transport", "fsm", "proto/dtask/v1", "internal/timescale"},
 	"coordinator":            {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},

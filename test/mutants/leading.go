@@ -30,18 +30,24 @@ func inLeading() []Mutant {
 		},
 		{
 			Name:   "an-unknown-outcome-gets-a-new-key",
-			Edits:  []Edit{{"client/joint.go", `		resp, err := t.jobs().SubmitMany(ctx, &`, `		p.r.IdempotencyKey = newKey(); resp, err := t.jobs().SubmitMany(ctx, &`}},
+			Edits:  []Edit{{"client/submit.go", `IdempotencyKey: u.result.Key,`, `IdempotencyKey: newKey(),`}},
 			Caught: []Checker{{Package: "./client", Run: "UnknownOutcome"}},
 		},
 		{
-			Name:   "who-shares-a-call-leaves-with-its-caller",
-			Edits:  []Edit{{"client/joint.go", `again := err == nil || ctx.Err() != nil`, `again := err == nil`}},
-			Caught: []Checker{{Package: "./client", Run: "Middle"}},
+			Name: "a-cancelled-submission-ends-the-shared-stream",
+			Edits: []Edit{{"client/submit_stream.go", `	sent := b.sent
+`, `	sent := b.sent
+	s.cancel(st.Err())
+`}},
+			Caught: []Checker{{Package: "./client", Run: "CancelledSubmission"}},
 		},
 		{
-			Name:   "a-busy-job-of-a-shared-call-is-told-as-stored",
-			Edits:  []Edit{{"client/joint.go", `alone: again && unsettled[i+1]}`, `alone: false}`}},
-			Caught: []Checker{{Package: "./client", Run: "Together"}},
+			Name: "a-busy-job-of-a-shared-message-is-not-submitted-again",
+			Edits: []Edit{{"client/submit.go", `	if j.next != final {
+		return err
+	}
+	u.result.Err`, `	u.result.Err`}},
+			Caught: []Checker{{Package: "./client", Run: "Concurrent|ManyJobs"}},
 		},
 	}
 }

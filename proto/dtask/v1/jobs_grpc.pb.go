@@ -20,7 +20,6 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	JobService_Submit_FullMethodName           = "/dtask.v1.JobService/Submit"
-	JobService_SubmitMany_FullMethodName       = "/dtask.v1.JobService/SubmitMany"
 	JobService_GetJob_FullMethodName           = "/dtask.v1.JobService/GetJob"
 	JobService_ListJobs_FullMethodName         = "/dtask.v1.JobService/ListJobs"
 	JobService_ListTasks_FullMethodName        = "/dtask.v1.JobService/ListTasks"
@@ -43,13 +42,13 @@ const (
 // coordinator: one that is not the leader answers NOT_LEADER with a hint,
 // except for reads that ask for CONSISTENCY_STALE.
 type JobServiceClient interface {
-	// Submit stores a job. The first message carries header, key and total; all
-	// carry tasks; the job exists when the answer arrives. A job that fits into
-	// one message is sent in one.
-	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SubmitRequest, SubmitResponse], error)
-	// SubmitMany stores many small jobs, each for itself: some may be stored and
-	// others refused. They share entries of the log.
-	SubmitMany(ctx context.Context, in *SubmitManyRequest, opts ...grpc.CallOption) (*SubmitManyResponse, error)
+	// Submit stores jobs. A stream carries any number of jobs, many of them in flight at the same
+	// time. The client numbers them; results arrive in any order, and a job exists once its result
+	// says so. Large jobs take several parts, which may alternate with parts of other jobs.
+	//
+	// A stream belongs to one term of one leader. When the term ends, the stream returns the
+	// results of the jobs in flight and ends with NOT_LEADER: jobs without a result were not stored.
+	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitResponse], error)
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// ListTasks sends the tasks of a job in order of their index, in pages.
@@ -89,7 +88,7 @@ func NewJobServiceClient(cc grpc.ClientConnInterface) JobServiceClient {
 	return &jobServiceClient{cc}
 }
 
-func (c *jobServiceClient) Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SubmitRequest, SubmitResponse], error) {
+func (c *jobServiceClient) Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[0], JobService_Submit_FullMethodName, cOpts...)
 	if err != nil {
@@ -100,17 +99,7 @@ func (c *jobServiceClient) Submit(ctx context.Context, opts ...grpc.CallOption) 
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type JobService_SubmitClient = grpc.ClientStreamingClient[SubmitRequest, SubmitResponse]
-
-func (c *jobServiceClient) SubmitMany(ctx context.Context, in *SubmitManyRequest, opts ...grpc.CallOption) (*SubmitManyResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SubmitManyResponse)
-	err := c.cc.Invoke(ctx, JobService_SubmitMany_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
+type JobService_SubmitClient = grpc.BidiStreamingClient[SubmitRequest, SubmitResponse]
 
 func (c *jobServiceClient) GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -276,13 +265,13 @@ type JobService_LogsClient = grpc.ServerStreamingClient[LogsResponse]
 // coordinator: one that is not the leader answers NOT_LEADER with a hint,
 // except for reads that ask for CONSISTENCY_STALE.
 type JobServiceServer interface {
-	// Submit stores a job. The first message carries header, key and total; all
-	// carry tasks; the job exists when the answer arrives. A job that fits into
-	// one message is sent in one.
-	Submit(grpc.ClientStreamingServer[SubmitRequest, SubmitResponse]) error
-	// SubmitMany stores many small jobs, each for itself: some may be stored and
-	// others refused. They share entries of the log.
-	SubmitMany(context.Context, *SubmitManyRequest) (*SubmitManyResponse, error)
+	// Submit stores jobs. A stream carries any number of jobs, many of them in flight at the same
+	// time. The client numbers them; results arrive in any order, and a job exists once its result
+	// says so. Large jobs take several parts, which may alternate with parts of other jobs.
+	//
+	// A stream belongs to one term of one leader. When the term ends, the stream returns the
+	// results of the jobs in flight and ends with NOT_LEADER: jobs without a result were not stored.
+	Submit(grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]) error
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// ListTasks sends the tasks of a job in order of their index, in pages.
@@ -322,11 +311,8 @@ type JobServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedJobServiceServer struct{}
 
-func (UnimplementedJobServiceServer) Submit(grpc.ClientStreamingServer[SubmitRequest, SubmitResponse]) error {
+func (UnimplementedJobServiceServer) Submit(grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]) error {
 	return status.Error(codes.Unimplemented, "method Submit not implemented")
-}
-func (UnimplementedJobServiceServer) SubmitMany(context.Context, *SubmitManyRequest) (*SubmitManyResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method SubmitMany not implemented")
 }
 func (UnimplementedJobServiceServer) GetJob(context.Context, *GetJobRequest) (*Job, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetJob not implemented")
@@ -390,25 +376,7 @@ func _JobService_Submit_Handler(srv interface{}, stream grpc.ServerStream) error
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type JobService_SubmitServer = grpc.ClientStreamingServer[SubmitRequest, SubmitResponse]
-
-func _JobService_SubmitMany_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SubmitManyRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(JobServiceServer).SubmitMany(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: JobService_SubmitMany_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(JobServiceServer).SubmitMany(ctx, req.(*SubmitManyRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
+type JobService_SubmitServer = grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]
 
 func _JobService_GetJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetJobRequest)
@@ -606,10 +574,6 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*JobServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
-			MethodName: "SubmitMany",
-			Handler:    _JobService_SubmitMany_Handler,
-		},
-		{
 			MethodName: "GetJob",
 			Handler:    _JobService_GetJob_Handler,
 		},
@@ -646,6 +610,7 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Submit",
 			Handler:       _JobService_Submit_Handler,
+			ServerStreams: true,
 			ClientStreams: true,
 		},
 		{

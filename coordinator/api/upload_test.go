@@ -19,21 +19,21 @@ import (
 )
 
 // inColumns are messages with all listed tasks in columns; arrays stay as they are.
-func inColumns(tb testing.TB, messages ...*dtaskv1.SubmitRequest) []*dtaskv1.SubmitRequest {
+func inColumns(tb testing.TB, messages ...*dtaskv1.JobPart) []*dtaskv1.JobPart {
 	tb.Helper()
-	var all []*dtaskv1.SubmitRequest
+	var all []*dtaskv1.JobPart
 	index := uint32(0)
 	for _, m := range messages {
 		head := proto.CloneOf(m)
 		head.Tasks = nil
-		list := []*dtaskv1.SubmitRequest{head}
+		list := []*dtaskv1.JobPart{head}
 		for _, t := range m.GetTasks() {
 			last := list[len(list)-1]
 			if t.GetArray() != nil {
-				list = append(list, &dtaskv1.SubmitRequest{Tasks: []*dtaskv1.TaskSpec{t}})
+				list = append(list, &dtaskv1.JobPart{Tasks: []*dtaskv1.TaskSpec{t}})
 			} else {
 				if len(last.GetTasks()) > 0 {
-					last = &dtaskv1.SubmitRequest{}
+					last = &dtaskv1.JobPart{}
 					list = append(list, last)
 				}
 				if last.GetColumns() == nil {
@@ -53,7 +53,7 @@ func inColumns(tb testing.TB, messages ...*dtaskv1.SubmitRequest) []*dtaskv1.Sub
 }
 
 // take is what the edge makes of messages.
-func take(messages []*dtaskv1.SubmitRequest) (sequencer.Submission, error) {
+func take(messages []*dtaskv1.JobPart) (sequencer.Submission, error) {
 	u := &upload{Server: fuzzed()}
 	for _, m := range messages {
 		if err := u.add(proto.CloneOf(m)); err != nil {
@@ -132,7 +132,7 @@ func TestTasksInColumnsMeanWhatTheyMeanAsMessages(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		spoiled := seed%2 == 1
-		all := []*dtaskv1.SubmitRequest{{Header: manyWays(), IdempotencyKey: "k"}}
+		all := []*dtaskv1.JobPart{{Header: manyWays(), IdempotencyKey: "k"}}
 		for range 1 + r.IntN(4) {
 			m := all[len(all)-1]
 			for range 1 + r.IntN(60) {
@@ -141,10 +141,10 @@ func TestTasksInColumnsMeanWhatTheyMeanAsMessages(t *testing.T) {
 			}
 			if r.IntN(3) == 0 {
 				two := &dtaskv1.ArraySpec{Items: [][]byte{[]byte("1"), []byte("2")}, ItemsTotal: 2}
-				all = append(all, &dtaskv1.SubmitRequest{Tasks: []*dtaskv1.TaskSpec{{Id: fmt.Sprint("map", len(all)), Body: &dtaskv1.TaskBody{}, Array: two}}})
+				all = append(all, &dtaskv1.JobPart{Tasks: []*dtaskv1.TaskSpec{{Id: fmt.Sprint("map", len(all)), Body: &dtaskv1.TaskBody{}, Array: two}}})
 				all[0].Total += 2
 			}
-			all = append(all, &dtaskv1.SubmitRequest{})
+			all = append(all, &dtaskv1.JobPart{})
 		}
 		want, wantErr := take(all)
 		got, gotErr := take(inColumns(t, all...))
@@ -179,19 +179,19 @@ func TestAJobInColumnsIsStored(t *testing.T) {
 func TestColumnsThatAreNoTasksAreRefusedInWords(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		spoil func(m *dtaskv1.SubmitRequest)
+		spoil func(m *dtaskv1.JobPart)
 		words string
 	}{
-		{func(m *dtaskv1.SubmitRequest) { m.Columns.Ids = append(m.GetColumns().GetIds(), 'x') }, "ids are 5 bytes, and their sizes say 4"},
-		{func(m *dtaskv1.SubmitRequest) { m.Columns.Distances = nil }, "there are 0 distances, and dependency_counts say 4"},
-		{func(m *dtaskv1.SubmitRequest) {
+		{func(m *dtaskv1.JobPart) { m.Columns.Ids = append(m.GetColumns().GetIds(), 'x') }, "ids are 5 bytes, and their sizes say 4"},
+		{func(m *dtaskv1.JobPart) { m.Columns.Distances = nil }, "there are 0 distances, and dependency_counts say 4"},
+		{func(m *dtaskv1.JobPart) {
 			m.Columns.BodySizes, m.Columns.Bodies = []uint32{0, 2, 0, 0}, []byte{0x2a, 5}
-		}, `the body of task "b" is malformed`},
-		{func(m *dtaskv1.SubmitRequest) { m.Tasks = diamond() }, "send one of the two in a message"},
-		{func(m *dtaskv1.SubmitRequest) { m.Total = 3 }, "3 were announced, and more came"},
-		{func(m *dtaskv1.SubmitRequest) { m.Total = 5 }, "has 4 tasks where 5 were announced"},
-		{func(m *dtaskv1.SubmitRequest) { m.Columns.Distances[0] = 0 }, "1 is not below the task's own index 1"},
-		{func(m *dtaskv1.SubmitRequest) { copy(m.GetColumns().GetIds(), "bb") }, "is the id of the tasks 0 and 1"},
+		}, `malformed body of task "b"`},
+		{func(m *dtaskv1.JobPart) { m.Tasks = diamond() }, "mutually exclusive"},
+		{func(m *dtaskv1.JobPart) { m.Total = 3 }, "3 tasks were announced, but more were sent"},
+		{func(m *dtaskv1.JobPart) { m.Total = 5 }, "has 4 tasks where 5 were announced"},
+		{func(m *dtaskv1.JobPart) { m.Columns.Distances[0] = 0 }, "1 is not below the task's own index 1"},
+		{func(m *dtaskv1.JobPart) { copy(m.GetColumns().GetIds(), "bb") }, "is the id of the tasks 0 and 1"},
 	} {
 		m := inColumns(t, request("k", header("x"), diamond()...))
 		m[0].Total = 4
@@ -206,7 +206,7 @@ func TestColumnsThatAreNoTasksAreRefusedInWords(t *testing.T) {
 func TestTheMemoryOfColumnsIsCounted(t *testing.T) {
 	t.Parallel()
 	const tasks = 500_000 // of two bytes each
-	m := &dtaskv1.SubmitRequest{Columns: &dtaskv1.TaskColumns{IdSizes: slices.Repeat([]uint32{1}, tasks), Ids: make([]byte, tasks)}}
+	m := &dtaskv1.JobPart{Columns: &dtaskv1.TaskColumns{IdSizes: slices.Repeat([]uint32{1}, tasks), Ids: make([]byte, tasks)}}
 	if got := tasksCost(m); got < tasks*taskCost {
 		t.Errorf("the tasks cost %d bytes", got)
 	}
@@ -238,7 +238,7 @@ func FuzzTaskColumns(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		m := &dtaskv1.SubmitRequest{}
+		m := &dtaskv1.JobPart{}
 		if proto.Unmarshal(raw, m) != nil || m.GetColumns() == nil || len(m.GetTasks()) > 0 {
 			return
 		}
@@ -250,14 +250,14 @@ func FuzzTaskColumns(f *testing.F) {
 			one, err = taskOf(r.Next())
 			twin.Tasks = append(twin.Tasks, one)
 		}
-		got, gotErr := take([]*dtaskv1.SubmitRequest{m})
+		got, gotErr := take([]*dtaskv1.JobPart{m})
 		if err != nil {
 			if gotErr == nil {
 				t.Error("malformed columns are taken")
 			}
 			return
 		}
-		want, wantErr := take([]*dtaskv1.SubmitRequest{twin})
+		want, wantErr := take([]*dtaskv1.JobPart{twin})
 		if words(gotErr) != words(wantErr) {
 			t.Errorf("in columns\n%s\nas messages\n%s", words(gotErr), words(wantErr))
 		}

@@ -1,7 +1,9 @@
 package client
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -9,7 +11,22 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestArraysGoAsTheyAreAndAllElseInColumns(t *testing.T) {
+// allParts returns the parts of a job.
+func allParts(t *testing.T, tasks []*dtaskv1.TaskSpec, head *dtaskv1.JobPart) (list []*dtaskv1.JobPart) {
+	t.Helper()
+	parts := newJobParts(&dtaskv1.JobSpec{Tasks: tasks}, head)
+	for {
+		part, size, err := parts.next()
+		if err != nil || size < proto.Size(part) {
+			t.Fatalf("a part of %d bytes is taken for %d: %v", proto.Size(part), size, err)
+		}
+		if list = append(list, part); !part.GetMore() {
+			return list
+		}
+	}
+}
+
+func TestArraysAreSentAsTheyAreAndAllOtherTasksInColumns(t *testing.T) {
 	t.Parallel()
 	array := func(id string) *dtaskv1.TaskSpec {
 		return &dtaskv1.TaskSpec{Id: id, Array: &dtaskv1.ArraySpec{Ranges: []*dtaskv1.ArrayRange{{Last: 9, Step: 1}}}}
@@ -19,13 +36,10 @@ func TestArraysGoAsTheyAreAndAllElseInColumns(t *testing.T) {
 		want = append(want, &dtaskv1.TaskSpec{Id: fmt.Sprint("t", i), Policy: uint32(i % 3), Dependencies: []uint32{0, uint32(10 + i)}, Body: &dtaskv1.TaskBody{Run: "x"}})
 	}
 	want = append(want, array("m3"), &dtaskv1.TaskSpec{Id: "last", Dependencies: []uint32{40, 49}, Body: &dtaskv1.TaskBody{Payload: []byte("p")}})
-	first := &dtaskv1.SubmitRequest{IdempotencyKey: "k", GeneratedKey: true, Total: 51, Header: &dtaskv1.JobHeader{Name: "j"}}
+	first := &dtaskv1.JobPart{IdempotencyKey: "k", GeneratedKey: true, Total: 51, Header: &dtaskv1.JobHeader{Name: "j"}}
 	var got []*dtaskv1.TaskSpec
 	index, messages := uint32(0), 0
-	for m, err := range requests(first, want) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, m := range allParts(t, want, first) {
 		if head := m.GetIdempotencyKey() == "k" && m.GetGeneratedKey() && m.GetTotal() == 51 && m.GetHeader().GetName() == "j"; head != (messages == 0) {
 			t.Errorf("message %d has the head: %v", messages, head)
 		}
@@ -57,31 +71,21 @@ func TestArraysGoAsTheyAreAndAllElseInColumns(t *testing.T) {
 	}
 }
 
-func TestASubmissionWithoutTasksIsOneMessage(t *testing.T) {
+func TestJobWithoutTasksHasOnePart(t *testing.T) {
 	t.Parallel()
-	n := 0
-	for m, err := range requests(&dtaskv1.SubmitRequest{IdempotencyKey: "k"}, nil) {
-		n++
-		if err != nil || m.GetIdempotencyKey() != "k" {
-			t.Errorf("got %v, %v", m, err)
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d messages", n)
+	if parts := allParts(t, nil, &dtaskv1.JobPart{IdempotencyKey: "k"}); len(parts) != 1 || parts[0].GetIdempotencyKey() != "k" {
+		t.Errorf("got %v", parts)
 	}
 }
 
-func TestATaskOfAnySizeHasAMessage(t *testing.T) {
+func TestTaskOfAnySizeHasAPart(t *testing.T) {
 	t.Parallel()
-	large := make([]byte, chunkBytes)
+	large := make([]byte, messageBytes)
 	tasks := []*dtaskv1.TaskSpec{
 		{Id: "a", Body: &dtaskv1.TaskBody{Payload: large}}, {Id: "b", Body: &dtaskv1.TaskBody{Payload: large}}, {Id: "c", Body: &dtaskv1.TaskBody{}},
 	}
 	var ids []int
-	for m, err := range requests(&dtaskv1.SubmitRequest{}, tasks) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, m := range allParts(t, tasks, &dtaskv1.JobPart{}) {
 		ids = append(ids, len(tasksOf(m, 0)))
 	}
 	if fmt.Sprint(ids) != "[1 1 1]" {
@@ -97,8 +101,18 @@ func BenchmarkSmallJob(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := request(Submission{Job: job}); err != nil {
+		u, err := newUpload(Submission{Job: job}, &SubmitResult{})
+		if err != nil {
 			b.Fatal(err)
 		}
+		u.start(&submitBatch{})
+	}
+}
+
+func TestTaskThatNoMessageHoldsIsInvalid(t *testing.T) {
+	t.Parallel()
+	parts := newJobParts(&dtaskv1.JobSpec{Tasks: []*dtaskv1.TaskSpec{{Id: "huge", Body: &dtaskv1.TaskBody{Payload: make([]byte, maxSendBytes)}}}}, &dtaskv1.JobPart{})
+	if _, _, err := parts.next(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), `task "huge"`) {
+		t.Errorf("got %v", err)
 	}
 }
