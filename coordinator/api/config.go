@@ -23,6 +23,9 @@ type Leader interface {
 	// order. A job with the key and digest of a stored job, or of one that is being stored,
 	// has its outcome.
 	SubmitMany(ctx context.Context, s []sequencer.Submission) []sequencer.SubmitOutcome
+	// Propose returns when the operation is committed. It returns a
+	// *sequencer.RejectedError if the state rejects it.
+	Propose(ctx context.Context, op fsm.Op) error
 	// CancelJob returns when the ordinary tasks of the job are cancelled. The job is
 	// cancelled after its cleanup tasks have run. already: it was cancelled before.
 	CancelJob(ctx context.Context, id fsm.JobID, reason string) (already bool, err error)
@@ -32,18 +35,10 @@ type Leader interface {
 	CancelTask(ctx context.Context, t fsm.TaskRef, reason string) (already bool, err error)
 	// CancelArray is CancelTask for all tasks of the array that t belongs to.
 	CancelArray(ctx context.Context, t fsm.TaskRef, reason string) (already bool, err error)
-	// Retry returns when the named tasks, by ascending indexes, run again; if none is
-	// named, all that ended without completing. It returns a *sequencer.RejectedError
-	// with WrongState if one of them can't be retried, or there is none.
-	Retry(ctx context.Context, id fsm.JobID, tasks []uint32) error
 	// Update returns when tasks that have not started are changed. It returns a
 	// *sequencer.RejectedError with WrongState if they have started, with
 	// VersionMismatch if the job has another version.
 	Update(ctx context.Context, c sequencer.Change) (sequencer.ChangeResult, error)
-	// Purge returns when the tasks, named as for Retry, have left the dead letters. It
-	// returns a *sequencer.RejectedError with WrongState if one of them is not dead, or
-	// there is none.
-	Purge(ctx context.Context, id fsm.JobID, tasks []uint32) error
 	// Drain returns when the worker of this name gets no new work. Attempts that still
 	// run at the deadline are requeued. It returns a *sequencer.RejectedError with
 	// WorkerNotFound for an unknown name.

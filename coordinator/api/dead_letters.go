@@ -191,7 +191,7 @@ func (j *jobs) PurgeDeadLetters(ctx context.Context, r *dtaskv1.PurgeDeadLetters
 	if purged == 0 {
 		return &dtaskv1.PurgeDeadLettersResponse{}, nil
 	}
-	err = s.leader.Purge(ctx, s.job.ID, tasks)
+	err = s.leader.Propose(ctx, &fsm.Purge{Job: s.job.ID, Tasks: tasks})
 	if isRejected(err, fsm.WrongState) {
 		return nil, conflict("the dead letters of job %d have changed in the meantime; list them again", s.job.ID)
 	}

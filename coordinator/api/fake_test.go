@@ -35,6 +35,8 @@ var (
 
 // memLeader is a leader without a log: it applies straight to the machine.
 type memLeader struct {
+	Leader // nil: what the tests don't call needs no method here
+
 	mu       sync.Mutex
 	machine  *fsm.Machine
 	also     *fsm.Machine // applies the same; nil: nobody
@@ -174,17 +176,13 @@ func (l *memLeader) cancel(op fsm.Op, was func(*fsm.State) bool) (bool, error) {
 	return already, nil
 }
 
-func (l *memLeader) Retry(_ context.Context, id fsm.JobID, tasks []uint32) error {
-	return l.request(&fsm.Revive{Job: id, Tasks: tasks})
-}
-
 func (l *memLeader) Update(_ context.Context, c sequencer.Change) (sequencer.ChangeResult, error) {
 	if c.Delay > 0 {
 		c.NotBeforeMS = 1_000_000 + c.Delay.Milliseconds()
 	} else if !c.NotBefore.IsZero() {
 		c.NotBeforeMS = c.NotBefore.UnixMilli()
 	}
-	if err := l.request(&c.Update); err != nil {
+	if err := l.Propose(context.Background(), &c.Update); err != nil {
 		return sequencer.ChangeResult{}, err
 	}
 	fork, _ := l.machine.Fork()
@@ -192,14 +190,10 @@ func (l *memLeader) Update(_ context.Context, c sequencer.Change) (sequencer.Cha
 	return sequencer.ChangeResult{Version: version}, nil
 }
 
-func (l *memLeader) Purge(_ context.Context, id fsm.JobID, tasks []uint32) error {
-	return l.request(&fsm.Purge{Job: id, Tasks: tasks})
-}
-
 func (l *memLeader) Drain(_ context.Context, name string, deadline time.Duration, reason string) error {
 	fork, _ := l.machine.Fork()
 	if w := fork.WorkerByName(name); w != nil {
-		return l.request(&fsm.DrainWorker{ID: w.ID, Until: 1_000_000 + deadline.Milliseconds(), Reason: reason})
+		return l.Propose(context.Background(), &fsm.DrainWorker{ID: w.ID, Until: 1_000_000 + deadline.Milliseconds(), Reason: reason})
 	}
 	return &sequencer.RejectedError{Reason: fsm.WorkerNotFound}
 }
@@ -212,11 +206,12 @@ func (l *memLeader) Undrain(_ context.Context, name string) (bool, error) {
 	case !w.Drains():
 		return true, nil
 	default:
-		return false, l.request(&fsm.UndrainWorker{ID: w.ID})
+		return false, l.Propose(context.Background(), &fsm.UndrainWorker{ID: w.ID})
 	}
 }
 
-func (l *memLeader) request(op fsm.Op) error {
+// Propose implements Leader.
+func (l *memLeader) Propose(_ context.Context, op fsm.Op) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.requests++

@@ -20,7 +20,7 @@ func (j *jobs) Retry(ctx context.Context, r *dtaskv1.RetryRequest) (*dtaskv1.Ret
 	}
 	tasks := slices.DeleteFunc(slices.Clone(s.tasks), s.retried)
 	if len(tasks) > 0 || len(s.tasks) == 0 {
-		err = s.leader.Retry(ctx, s.job.ID, tasks)
+		err = s.leader.Propose(ctx, &fsm.Revive{Job: s.job.ID, Tasks: tasks})
 	}
 	if isRejected(err, fsm.WrongState) {
 		err = j.explainNotRetried(s.job.ID, tasks, err)

@@ -152,7 +152,7 @@ func TestACleanUpTaskIsRetriedThoughItsJobStops(t *testing.T) {
 	if job := c.awaitEnd(id); job.State != fsm.JobFailed || c.task(id, 1).State != fsm.Completed || c.task(id, 1).Attempt != 2 {
 		t.Errorf("the job is %v, its clean-up task %+v", job.State, c.task(id, 1))
 	}
-	if err := s.Retry(t.Context(), id, nil); err != nil {
+	if err := s.Propose(t.Context(), &fsm.Revive{Job: id}); err != nil {
 		t.Fatal(err)
 	}
 	if job := c.awaitEnd(id); job.State != fsm.JobFailed || c.task(id, 1).Attempt != 3 {

@@ -211,11 +211,13 @@ func (j *simJob) retry(t *simTerm) {
 	if j.c.chance(50) {
 		tasks = []uint32{j.someTask().Index}
 	}
-	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error { return s.Retry(ctx, j.id, tasks) }, nil, nil)
+	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
+		return s.Propose(ctx, &fsm.Revive{Job: j.id, Tasks: tasks})
+	}, nil, nil)
 }
 
 func (j *simJob) purge(t *simTerm) {
-	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error { return s.Purge(ctx, j.id, nil) }, func() {
+	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error { return s.Propose(ctx, &fsm.Purge{Job: j.id}) }, func() {
 		j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
 			if job, ok := s.Job(j.id); ok && job.State.Terminal() && job.Counts[fsm.Dead] > 0 {
 				j.c.fail("the dead letters of job %d were purged and are there", j.id)
