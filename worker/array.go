@@ -12,8 +12,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// runItems runs a task, or the items of an array that it executes, one after the
-// other: the first that does not end well ends the attempt.
+// runItems runs a task, or all items of an array that the attempt executes, one after
+// another. The first item that fails ends the attempt.
 func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 	template := &a.run.body
 	if err := taskbody.Decode(a.assignment.Body, template); err != nil {
@@ -39,7 +39,7 @@ func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 		}
 		body, err := expand(template, *a.item, of.GetJsonPayload())
 		if err != nil {
-			return failed(&notStartedError{err: fmt.Errorf("making item %d: %w", index, err), fatal: true})
+			return failed(&notStartedError{err: fmt.Errorf("expanding item %d: %w", index, err), fatal: true})
 		}
 		a.body = body
 		outcome = w.runTask(a)
@@ -53,23 +53,23 @@ func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 		results = append(results, resultJSON(outcome.GetResult()))
 	}
 	if outcome == nil {
-		return failed(&notStartedError{err: errors.New("the task of an array has no items"), fatal: true})
+		return failed(&notStartedError{err: errors.New("array task without items"), fatal: true})
 	}
 	outcome.Result = combined(results)
 	return outcome
 }
 
-// resultJSON is the result of an item as it stands in a list: as it is if it is
-// JSON, else as a text.
+// resultJSON returns the result of an item as an element of a list: unchanged if it is JSON,
+// otherwise as a string.
 func resultJSON(result []byte) json.RawMessage {
 	if json.Valid(result) {
 		return result
 	}
-	text, _ := json.Marshal(string(result)) // a text has a form
+	text, _ := json.Marshal(string(result)) // never fails for strings
 	return text
 }
 
-// combined is the list of the results of the items; none if it is too long.
+// combined returns the list of the items' results; nil if it is too long.
 func combined(results []json.RawMessage) []byte {
 	list, err := json.Marshal(results)
 	if err != nil || len(list) > maxResult {
@@ -78,12 +78,9 @@ func combined(results []json.RawMessage) []byte {
 	return list
 }
 
-// expand makes what is run for an item from the template.
+// expand returns the body of an item: the template with its expressions replaced.
 func expand(template *dtaskv1.TaskBody, it array.Item, payloadIsJSON bool) (*dtaskv1.TaskBody, error) {
 	body := proto.CloneOf(template)
-	if body == nil {
-		return &dtaskv1.TaskBody{}, nil
-	}
 	var failed error
 	taskbody.EachText(body, func(_ string, text *string) {
 		expanded, err := array.Expand(*text, it, false)

@@ -275,7 +275,7 @@ func TestAHandlersFailuresAreToldApart(t *testing.T) {
 		"panic": {func(context.Context, *Task) ([]byte, error) { panic("oh no") }, &dtaskv1.Outcome{Error: "panic: oh no"}},
 		"huge": {
 			func(context.Context, *Task) ([]byte, error) { return make([]byte, 5000), nil },
-			&dtaskv1.Outcome{Error: "the result has 5000 bytes, more than 4096: write it to an output", Fatal: true},
+			&dtaskv1.Outcome{Error: "result too large: 5000 bytes exceed 4096: write it to an output", Fatal: true},
 		},
 		"long": {
 			func(context.Context, *Task) ([]byte, error) { return nil, errors.New(strings.Repeat("ä", 2000)) },
@@ -320,7 +320,7 @@ func TestAnUnknownTypeIsNotStarted(t *testing.T) {
 		for number, want := range map[uint64]struct {
 			text  string
 			fatal bool
-		}{1: {`no handler for type "nothing"`, false}, 2: {"no command", true}, 3: {"reads and writes files only", true}} {
+		}{1: {`no handler for task type "nothing"`, false}, 2: {"no command", true}, 3: {"only files are supported", true}} {
 			if o := got[number]; o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED || !strings.Contains(o.GetError(), want.text) || o.GetFatal() != want.fatal {
 				t.Errorf("outcome %d = %v, want %q", number, o, want.text)
 			}
@@ -372,7 +372,7 @@ func TestAnOutputIsPublishedWholeOrNotAtAll(t *testing.T) {
 		synctest.Wait()
 		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(2), Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED}}})
 		got := l.outcomes(t, 3)
-		if got[2].GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED || got[3].GetError() != "no" || !strings.Contains(got[4].GetError(), "is missing") {
+		if got[2].GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED || got[3].GetError() != "no" || !strings.Contains(got[4].GetError(), "missing output") {
 			t.Errorf("outcomes = %v", got)
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {

@@ -22,30 +22,29 @@ const (
 	dataFormat      = dtaskv1.CheckpointFormat_CHECKPOINT_FORMAT_DATA
 )
 
-// packTries is how often a folder that changes while it is read is read again.
+// maxPackTries is how often a directory is read that changes while it is read.
 const maxPackTries = 5
 
-// keptSuffix names the file beside a checkpoint folder that says that it could
-// not be saved elsewhere, and by which attempt it was left.
-const unsavedSuffix = ".kept"
+// unsavedSuffix is the suffix of the file beside a checkpoint directory that could not be
+// saved elsewhere. The file contains the number of the attempt that left the directory.
+const unsavedSuffix = ".unsaved"
 
-// checkpointer saves the checkpoint folder of one attempt: when it is asked to,
-// one at a time and not too often, and at the attempt's end. ask may be called
-// by one goroutine; finish after it.
+// checkpointer saves the checkpoint directory of one attempt: on request, at a bounded rate,
+// and at the attempt's end. Only one goroutine may call request, and finish after it.
 type checkpointer struct {
 	w   *Worker
 	a   *attempt
 	dir string
 
-	requests  chan struct{} // size 1: several asked for are one
+	requests  chan struct{} // size 1: several requests are combined
 	done      chan struct{} // closed by finish
 	saving    sync.WaitGroup
-	requested bool // it was asked at least once
+	requested bool // request was called at least once
 
 	// The rest belongs to the goroutine that saves, and to finish after it.
-	pending bool // was asked and not done
+	pending bool // a request has not been carried out
 	last    time.Time
-	sum     []byte // of the last that was saved
+	sum     []byte // of the last saved checkpoint
 	warned  bool
 }
 
@@ -53,19 +52,16 @@ func (w *Worker) newCheckpointer(a *attempt, dir string) *checkpointer {
 	return &checkpointer{w: w, a: a, dir: dir, requests: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// ask says that the folder is consistent now. It never blocks.
+// request requests a checkpoint: the directory is consistent now. It never blocks.
 func (c *checkpointer) request() {
-	select {
-	case c.requests <- struct{}{}:
-	default: // a token is there already
-	}
+	signal(c.requests)
 	if !c.requested {
 		c.requested = true
 		c.saving.Go(c.run)
 	}
 }
 
-// run saves whenever it is asked to, until the attempt is over.
+// run saves on request until finish is called.
 func (c *checkpointer) run() {
 	for {
 		select {
@@ -78,24 +74,24 @@ func (c *checkpointer) run() {
 			return
 		}
 		c.pending, c.last = false, time.Now()
-		done, sum := c.save()
-		if done == nil {
+		result, sum := c.save()
+		if result == nil {
 			continue
 		}
 		select {
-		case err := <-done:
-			if err == nil {
-				c.sum = sum
-			} else {
+		case err := <-result:
+			if err != nil {
 				c.warn(err)
+				continue
 			}
+			c.sum = sum
 		case <-c.done:
 			return
 		}
 	}
 }
 
-// pause waits until the next may be taken; false if the attempt is over first.
+// pause waits until the next checkpoint may be saved; false if finish is called first.
 func (c *checkpointer) pause() bool {
 	wait := c.w.cfg.CheckpointInterval - time.Since(c.last)
 	if c.last.IsZero() || wait <= 0 {
@@ -111,9 +107,9 @@ func (c *checkpointer) pause() bool {
 	}
 }
 
-// finish ends the saving. Of an attempt that did not end well it takes one more,
-// unless the last that it asked for was taken.
-func (c *checkpointer) finish(well bool) {
+// finish stops the saving. Unless the attempt needs no further checkpoint, it saves a last
+// one, if the attempt never requested any or its last request was not carried out.
+func (c *checkpointer) finish(needed bool) {
 	close(c.done)
 	c.saving.Wait()
 	select {
@@ -121,30 +117,29 @@ func (c *checkpointer) finish(well bool) {
 		c.pending = true
 	default:
 	}
-	if !well && (c.pending || !c.requested) {
-		_, _ = c.save() // goes out before the outcome, and is answered with it
+	if needed && (c.pending || !c.requested) {
+		_, _ = c.save() // sent before the outcome, and answered with it
 	}
 }
 
-// save packs the folder and puts it on its way. It gives the answer to come; nil
-// if there is nothing to wait for.
-func (c *checkpointer) save() (answer <-chan error, sum []byte) {
+// save packs the directory and queues the checkpoint. The channel receives the result; it is
+// nil if nothing was queued.
+func (c *checkpointer) save() (result <-chan error, sum []byte) {
 	m, sum, err := c.pack()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && bytes.Equal(sum, c.sum):
-		return nil, nil // removed since it was empty, or nothing new
-	case errors.Is(err, errTooLarge):
-		c.markUnsaved()
-		c.warn(err)
-		return nil, nil
+		return nil, nil // removed because it was empty, or unchanged
 	case err != nil:
+		if errors.Is(err, errTooLarge) {
+			c.markUnsaved()
+		}
 		c.warn(err)
 		return nil, nil
 	}
 	return c.w.attempts.save(c.a, m), sum
 }
 
-// pack makes a message of the folder.
+// pack builds a message from the directory.
 func (c *checkpointer) pack() (m *dtaskv1.Checkpoint, sum []byte, err error) {
 	m = &dtaskv1.Checkpoint{Format: directoryFormat, Number: c.w.attempts.nextCheckpoint(c.a)}
 	for range maxPackTries {
@@ -168,37 +163,36 @@ func (c *checkpointer) pack() (m *dtaskv1.Checkpoint, sum []byte, err error) {
 	return nil, nil, err
 }
 
-// keep notes that this worker alone has the newest checkpoint.
+// markUnsaved records that only this worker has the newest checkpoint.
 func (c *checkpointer) markUnsaved() {
 	number := strconv.FormatUint(uint64(c.a.ref.attempt), 10)
 	if err := os.WriteFile(c.dir+unsavedSuffix, []byte(number), 0o600); err != nil {
-		c.w.log.Warn("noting that a checkpoint stays here", c.a.attrs(), slog.Any("error", err))
+		c.w.log.Warn("marking an unsaved checkpoint failed", c.a.attrs(), slog.Any("err", err))
 	}
 }
 
-// warn says once that a checkpoint was not saved.
+// warn reports the first time that a checkpoint was not saved.
 func (c *checkpointer) warn(err error) {
 	if c.warned {
 		return
 	}
 	c.warned = true
-	c.w.log.Warn("a checkpoint stays on this worker", c.a.attrs(), slog.Any("error", err))
-	c.w.attempts.remark(c.a, "checkpoint stays on this worker: "+err.Error())
+	c.w.log.Warn("checkpoint not saved; it stays on this worker", c.a.attrs(), slog.Any("err", err))
+	c.w.attempts.noteText(c.a, "checkpoint stays on this worker: "+err.Error())
 }
 
-// finishCheckpoints ends the saving of an attempt that has ended with an outcome.
+// finishCheckpoints stops the saving of an attempt that has ended with an outcome.
 func (w *Worker) finishCheckpoints(a *attempt, outcome *dtaskv1.Outcome) {
 	c := a.checkpointer.Load()
 	if c == nil {
 		return
 	}
 	cause := a.ctx.causeAt(time.Now())
-	well := outcome.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED && cause == nil
-	c.finish(well || a.savedData.Load() || isAny(cause, ErrCancelled, ErrSuperseded))
+	ok := succeeded(outcome) && cause == nil
+	c.finish(!ok && !a.savedData.Load() && !isAny(cause, ErrCancelled, ErrSuperseded))
 }
 
-// restore puts the checkpoint folder into the state in which the attempt shall
-// find it.
+// restore restores the checkpoint directory for the attempt.
 func (w *Worker) restore(a *attempt) error {
 	c := a.assignment.Extras.GetCheckpoint()
 	if c.GetFormat() != directoryFormat {
@@ -206,14 +200,14 @@ func (w *Worker) restore(a *attempt) error {
 	}
 	dir := w.dirs.checkpoint(w.fence.clusterID(), a.ref)
 	if unsavedBy(dir) > c.GetAttempt().GetAttempt() {
-		return nil // what is here is newer, and could not be saved
+		return nil // the directory here is newer, and could not be saved
 	}
 	if err := w.dirs.make(filepath.Dir(dir)); err != nil {
 		return err
 	}
 	fresh := dir + ".new"
 	if err := os.RemoveAll(fresh); err != nil {
-		return fmt.Errorf("making room for the checkpoint: %w", err)
+		return fmt.Errorf("restoring checkpoint: %w", err)
 	}
 	into := func(r io.Reader) error { return unpack(r, fresh) }
 	var err error
@@ -229,22 +223,16 @@ func (w *Worker) restore(a *attempt) error {
 		err = os.Rename(fresh, dir)
 	}
 	if err != nil {
-		_ = os.RemoveAll(fresh) // the error says more
-		return fmt.Errorf("its checkpoint: %w", err)
+		_ = os.RemoveAll(fresh) // the first error matters
+		return fmt.Errorf("restoring checkpoint: %w", err)
 	}
 	return nil
 }
 
-// keptBy is the attempt that left a folder which could not be saved; 0 if none.
+// unsavedBy returns the attempt that left a directory that could not be saved; 0 if none.
 func unsavedBy(dir string) uint32 {
-	text, err := os.ReadFile(dir + unsavedSuffix) //nolint:gosec // in the worker's own folder
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
-	if err != nil {
-		return 0
-	}
+	text, _ := os.ReadFile(dir + unsavedSuffix) //nolint:gosec // in the worker's own directory; usually missing
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
 	return uint32(n)
 }
 
@@ -253,9 +241,9 @@ func (w *Worker) discardCheckpoints(completed []*attempt) {
 	for _, a := range completed {
 		cluster := w.fence.clusterID()
 		dir := w.dirs.checkpoint(cluster, a.ref)
-		_ = os.Remove(dir + unsavedSuffix) // there is seldom one
+		_ = os.Remove(dir + unsavedSuffix) // usually missing
 		if err := errors.Join(w.dirs.remove(dir), w.store.remove(storeDir(cluster, a.ref))); err != nil {
-			w.log.Warn("removing a checkpoint", a.attrs(), slog.Any("error", err))
+			w.log.Warn("removing a checkpoint failed", a.attrs(), slog.Any("err", err))
 		}
 	}
 }

@@ -153,7 +153,7 @@ func TestACheckpointThatCannotBeReadKeepsTheAttemptFromStarting(t *testing.T) {
 			withLeader(t, Config{Slots: 1, CheckpointStore: x.store}, func(b *bench, l *leaderEnd) {
 				m := &dtaskv1.Checkpoint{Attempt: c.GetAttempt(), Number: 1, Format: directoryFormat, File: x.file, Size: c.GetSize(), Sha256: c.GetSha256()}
 				l.again(b.t, m, work{task: 1, body: shell("true")})
-				if o := l.outcome(b.t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED || o.GetFatal() || !strings.Contains(o.GetError(), "its checkpoint") {
+				if o := l.outcome(b.t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED || o.GetFatal() || !strings.Contains(o.GetError(), "restoring checkpoint") {
 					b.t.Errorf("outcome %v", o)
 				}
 			})
@@ -166,7 +166,7 @@ func TestWithoutAStoreALargeCheckpointStaysAndIsNewerThanWhatWasSaved(t *testing
 	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, body: shell(large)})
-		if o := l.outcome(t); o.GetExitCode() != 1 || !b.logs.has("a checkpoint stays on this worker") {
+		if o := l.outcome(t); o.GetExitCode() != 1 || !b.logs.has("checkpoint not saved") {
 			t.Fatalf("outcome %v", o)
 		}
 		var small bytes.Buffer

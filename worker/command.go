@@ -18,19 +18,19 @@ import (
 	"github.com/dtask/dtask/worker/process"
 )
 
-// exitTemporary is the exit code of a failure that is always worth a repeat
-// (EX_TEMPFAIL of sysexits.h).
+// exitTemporary is the exit code of a failure that is always retried (EX_TEMPFAIL of
+// sysexits.h).
 const exitTemporary = 75
 
-// resultFile is what $DTASK_RESULT_FILE adds to the path of the command's folder:
-// beside it, so that a command finds its own folder empty.
+// resultFile is the suffix of $DTASK_RESULT_FILE: a path beside the command's directory, so
+// that the directory is empty at the start.
 const resultFile = ".result"
 
-// runCommand runs an argument list or shell text in a folder of its own.
+// runCommand runs an argument list or shell script in a directory of its own.
 func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.Outcome {
 	body := a.body
 	if len(body.GetCommand()) == 0 && body.GetRun() == "" {
-		return failed(&notStartedError{err: errors.New("the task has no command, shell text or type"), fatal: true})
+		return failed(&notStartedError{err: errors.New("task has no command, run or type"), fatal: true})
 	}
 	dir := w.dirs.job(a.ref)
 	if err := w.dirs.make(dir); err != nil {
@@ -56,27 +56,27 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		return failed(&notStartedError{err: err})
 	}
 	lines := process.NewLines(func(p process.Progress) { t.Progress(p.Fraction, p.Text) })
-	lines.OnCheckpoint = a.checkpointer.Load().request // environ made it
-	complaints := process.NewLines(nil)
+	lines.OnCheckpoint = a.checkpointer.Load().request // environ created it
+	errorLines := process.NewLines(nil)
 	exit, err := process.Run(a.ctx, process.Spec{
 		Argv: body.GetCommand(), Shell: body.GetRun(), Env: env, Dir: dir, Stdin: stdin,
-		// A full disk costs the log, never the work.
+		// A full disk must cost only the log, not the attempt.
 		Stdout:    io.MultiWriter(lines, bestEffortWriter{log.stdout}),
-		Stderr:    io.MultiWriter(complaints, bestEffortWriter{log.stderr}),
+		Stderr:    io.MultiWriter(errorLines, bestEffortWriter{log.stderr}),
 		KillGrace: time.Duration(a.policy.GetKillGraceMs()) * time.Millisecond,
 	})
 	if a.log == nil {
 		w.logs.close(a.ref)
 	}
 	last, _ := lines.Finish()
-	complaint, _ := complaints.Finish()
+	lastError, _ := errorLines.Finish()
 	if err != nil {
 		return commandError(exit, err)
 	}
-	return commandOutcome(exit, dir+resultFile, last, complaint)
+	return commandOutcome(exit, dir+resultFile, last, lastError)
 }
 
-// openLog begins the log of an attempt. Commands of several items write to one.
+// openLog opens the log of an attempt. All items of an attempt share one.
 func (w *Worker) openLog(a *attempt) (*attemptLog, error) {
 	if a.log != nil {
 		return a.log, nil
@@ -88,7 +88,7 @@ func (w *Worker) openLog(a *attempt) (*attemptLog, error) {
 	return log, err
 }
 
-// environ is the command's whole environment.
+// environ returns the command's complete environment.
 func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 	checkpoint, err := t.CheckpointDir()
 	if err != nil {
@@ -114,12 +114,12 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"), Lang: os.Getenv("LANG"),
 	}, user)
 	if err != nil {
-		return nil, fmt.Errorf("making the environment: %w", err)
+		return nil, fmt.Errorf("building the environment: %w", err)
 	}
 	return env, nil
 }
 
-// standardInput is the single input file, else the payload, else nothing.
+// standardInput returns the input file if there is exactly one, or the payload, or nil.
 func standardInput(t *Task) (io.Reader, error) {
 	switch {
 	case len(t.Inputs) == 1:
@@ -131,24 +131,23 @@ func standardInput(t *Task) (io.Reader, error) {
 	}
 }
 
-// openInput opens a file, and refuses what could block for ever.
-func openInput(path string) (*os.File, error) {
+// openInput opens a file, and rejects those that could block forever.
+func openInput(path string) (file *os.File, err error) {
 	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("opening the input: %w", err)
+	if err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDir) != 0 {
+		err = errors.New(path + " is not a file")
 	}
-	if info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDir) != 0 {
-		return nil, fmt.Errorf("input %s is no file", path)
+	if err == nil {
+		file, err = os.Open(path) //nolint:gosec // a path of the job file, on purpose
 	}
-	file, err := os.Open(path) //nolint:gosec // a path of the job file, on purpose
 	if err != nil {
-		return nil, fmt.Errorf("opening the input: %w", err)
+		return nil, fmt.Errorf("opening input: %w", err)
 	}
 	return file, nil
 }
 
-// commandError is the outcome of a command whose run had a fault of its own. If
-// the attempt was stopped, the ledger puts the cause in its place.
+// commandError returns the outcome of a command that could not be run or supervised. If the
+// attempt was stopped, the attempt table replaces it.
 func commandError(exit process.Exit, err error) *dtaskv1.Outcome {
 	var start *process.StartError
 	if errors.As(err, &start) || errors.Is(err, process.ErrNoSupervisor) {
@@ -159,13 +158,13 @@ func commandError(exit process.Exit, err error) *dtaskv1.Outcome {
 	return out
 }
 
-// commandOutcome judges how a command ended; complaint is the last line of its
-// standard error, for people.
-func commandOutcome(exit process.Exit, resultPath, lastLine, complaint string) *dtaskv1.Outcome {
+// commandOutcome returns the outcome of a command that ended. lastLine is the last line of
+// its standard output, lastError that of its standard error.
+func commandOutcome(exit process.Exit, resultPath, lastLine, lastError string) *dtaskv1.Outcome {
 	out := &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: exitCode(exit), Signal: strings.TrimPrefix(exit.Signal, "SIG")}
 	switch {
 	case exit.OOM:
-		out.Error, out.ErrorName = "killed by SIGKILL, most likely for want of memory", "oom"
+		out.Error, out.ErrorName = "killed by SIGKILL, probably out of memory", "oom"
 	case exit.Signal != "":
 		out.Error = "killed by " + exit.Signal
 	case exit.Code == exitTemporary:
@@ -179,50 +178,48 @@ func commandOutcome(exit process.Exit, resultPath, lastLine, complaint string) *
 		}
 		out.Kind, out.Result = dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, result
 	}
-	if out.GetError() != "" && complaint != "" {
-		out.Error = clip(out.GetError()+": "+complaint, maxError)
+	if out.GetError() != "" && lastError != "" {
+		out.Error = clip(out.GetError()+": "+lastError, maxError)
 	}
 	return out
 }
 
-// commandResult is what the command wrote to its result file, else the last line
-// of its standard output, cut to 4 KiB.
-func commandResult(path, lastLine string) ([]byte, error) {
-	file, err := os.Open(path) //nolint:gosec // in the worker's own folder
+// commandResult returns the contents of the command's result file, or, without one, the last
+// line of its standard output, cut to 4 KiB.
+func commandResult(path, lastLine string) (result []byte, err error) {
+	file, err := os.Open(path) //nolint:gosec // in the worker's own directory
 	if errors.Is(err, fs.ErrNotExist) {
 		return []byte(lastLine[:min(len(lastLine), maxResult)]), nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the result file: %w", err)
+	if err == nil {
+		result, err = io.ReadAll(io.LimitReader(file, maxResult+1))
+		_ = file.Close() // read only
 	}
-	defer func() { _ = file.Close() }() // read only
-	result, err := io.ReadAll(io.LimitReader(file, maxResult+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading the result file: %w", err)
-	}
-	if len(result) > maxResult {
-		return nil, Fatal(fmt.Errorf("the result file has more than %d bytes: write it to an output", maxResult))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading result file: %w", err)
+	case len(result) > maxResult:
+		return nil, Fatal(fmt.Errorf("result file too large: more than %d bytes: write it to an output", maxResult))
 	}
 	return result, nil
 }
 
-// exitCode is 0 for a command that was killed.
+// exitCode returns the exit code for the outcome; 0 for a command that was killed.
 func exitCode(exit process.Exit) int32 {
 	return int32(max(0, min(exit.Code, 255))) //nolint:gosec // bounded
 }
 
-// removeFolder removes what a command had to itself.
+// removeCommandDir removes a command's directory and result file.
 func (w *Worker) removeCommandDir(r ref, dir string) {
-	_ = os.Remove(dir + resultFile) // there is seldom one
+	_ = os.Remove(dir + resultFile) // usually missing
 	checkpoint := w.dirs.checkpoint(w.fence.clusterID(), r)
 	w.dirs.removeEmpty(checkpoint)
 	w.dirs.removeEmpty(filepath.Dir(checkpoint))
 	if err := w.dirs.remove(dir); err != nil {
-		w.log.Warn("removing a command's folder", r.attrs(), slog.String("dir", filepath.Base(dir)), slog.Any("error", err))
+		w.log.Warn("removing a command's directory failed", r.attrs(), slog.String("dir", filepath.Base(dir)), slog.Any("err", err))
 	}
 }
 
-// lossy writes what can be written and never fails.
 type bestEffortWriter struct{ w io.Writer }
 
 // Write reports success.

@@ -46,7 +46,7 @@ func TestHowACommandEnds(t *testing.T) {
 	}{
 		{"last line", shell("echo one; echo two; echo; echo ::progress 0.5 half"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("two")}},
 		{"result file", shell("echo line; printf 'a\\nb' > $DTASK_RESULT_FILE"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("a\nb")}},
-		{"huge result file", shell("head -c 5000 /dev/zero > $DTASK_RESULT_FILE"), &dtaskv1.Outcome{Kind: failedKind, Fatal: true, Error: "the result file has more than 4096 bytes: write it to an output"}},
+		{"huge result file", shell("head -c 5000 /dev/zero > $DTASK_RESULT_FILE"), &dtaskv1.Outcome{Kind: failedKind, Fatal: true, Error: "result file too large: more than 4096 bytes: write it to an output"}},
 		{"exit code", shell("echo why >&2; exit 3"), &dtaskv1.Outcome{Kind: failedKind, ExitCode: 3, Error: "exit code 3: why"}},
 		{"temporary", shell("exit 75"), &dtaskv1.Outcome{Kind: failedKind, ExitCode: 75, Temporary: true, Error: "exit code 75 (temporary)"}},
 		{"signal", shell("kill -SEGV $$"), &dtaskv1.Outcome{Kind: failedKind, Signal: "SEGV", Error: "killed by SIGSEGV"}},
@@ -99,7 +99,7 @@ func TestACommandsOutputs(t *testing.T) {
 			work{task: 3, body: &dtaskv1.TaskBody{Run: "mkdir $DTASK_OUTPUT", Output: filepath.Join(dir, "folder")}},
 		)
 		got := l.outcomes(t, 4)
-		for number, want := range map[uint64]string{1: "", 2: "", 3: "is missing", 4: "no regular file"} {
+		for number, want := range map[uint64]string{1: "", 2: "", 3: "missing output", 4: "no regular file"} {
 			if o := got[number]; (o.GetError() == "") != (want == "") || !strings.Contains(o.GetError(), want) {
 				t.Errorf("outcome %d = %v, want %q", number, o, want)
 			}
@@ -183,7 +183,7 @@ func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 		if again != text+errText || fault != "" {
 			t.Errorf("read again: %d bytes, want %d; %q", len(again), len(text)+len(errText), fault)
 		}
-		if _, fault := readWholeLog(t, l, 77, true); !strings.Contains(fault, "no log of this attempt is kept") {
+		if _, fault := readWholeLog(t, l, 77, true); !strings.Contains(fault, "no log of this attempt") {
 			t.Errorf("a log that is gone says %q", fault)
 		}
 	})

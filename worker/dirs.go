@@ -12,82 +12,78 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepCheckpoints is how long the checkpoint folder of a task that never
-// completed here is kept.
+// checkpointRetention is how long the checkpoint directory of a task is kept that never
+// completed here.
 const checkpointRetention = 7 * 24 * time.Hour
 
-// dirs is the worker's own folder:
+// dirs is the worker's own directory:
 //
-//	lock                                  held by the process that uses it
+//	lock                                  held by the process that uses the directory
 //	jobs/JOB/TASK@ATTEMPT/                a command's working directory
-//	logs/JOB/TASK@ATTEMPT.{stdout,stderr} what it wrote
+//	logs/JOB/TASK@ATTEMPT.{stdout,stderr} its output
 //	checkpoints/CLUSTER/JOB/TASK/         outlives attempts and processes
-//	checkpoints/CLUSTER/JOB/TASK.kept     which attempt left it, if it could not be saved elsewhere
+//	checkpoints/CLUSTER/JOB/TASK.unsaved  attempt that left it, if it could not be saved elsewhere
 type dirs struct {
 	root string
 	lock *os.File
-	mu   sync.Mutex // held while a folder is made or an empty parent removed, so that neither trips over the other
+	mu   sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
 }
 
-// openDirs makes the folder, locks it against other processes and removes what
-// an earlier one left.
+// openDirs creates the directory, locks it against other processes, and removes the files of
+// earlier ones.
 func openDirs(root string) (*dirs, error) {
 	root, err := filepath.Abs(root)
-	if err != nil {
-		return nil, fmt.Errorf("finding the work folder: %w", err)
+	if err == nil {
+		err = os.MkdirAll(root, 0o700)
 	}
-	if err = os.MkdirAll(root, 0o700); err != nil {
-		return nil, fmt.Errorf("making the work folder: %w", err)
-	}
-	lock, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the person who starts the worker names it
 	if err != nil {
-		return nil, fmt.Errorf("locking the work folder: %w", err)
+		return nil, fmt.Errorf("creating work directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // named by the operator
+	if err != nil {
+		return nil, fmt.Errorf("locking work directory: %w", err)
 	}
 	d := &dirs{root: root, lock: lock}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = lock.Close() // nothing was written
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("work folder %s is used by another process; give this worker its own --name or --work-dir", root)
-		}
-		return nil, fmt.Errorf("locking the work folder: %w", err)
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = fmt.Errorf("work directory %s is used by another process; set another --name or --work-dir", root)
+	case err != nil:
+		err = fmt.Errorf("locking work directory: %w", err)
+	default:
+		err = d.clean()
 	}
-	if err := d.clean(); err != nil {
-		_ = lock.Close() // the first error is the one to report
+	if err != nil {
+		_ = lock.Close() // nothing was written
 		return nil, err
 	}
 	return d, nil
 }
 
-// clean removes what an earlier process left, but for young checkpoints.
+// clean removes the files of earlier processes, except recent checkpoints.
 func (d *dirs) clean() error {
-	for _, name := range []string{"jobs", "logs"} {
-		if err := os.RemoveAll(filepath.Join(d.root, name)); err != nil {
-			return fmt.Errorf("removing what an earlier process left: %w", err)
-		}
-	}
-	tasks, err := filepath.Glob(filepath.Join(d.root, "checkpoints", "*", "*", "*"))
-	if err != nil {
-		return fmt.Errorf("looking for old checkpoints: %w", err)
-	}
+	expired := []string{filepath.Join(d.root, "jobs"), filepath.Join(d.root, "logs")}
+	tasks, _ := filepath.Glob(filepath.Join(d.root, "checkpoints", "*", "*", "*")) // the pattern is valid
 	for _, dir := range tasks {
-		info, err := os.Stat(dir)
-		if err != nil || time.Since(info.ModTime()) < checkpointRetention {
-			continue
+		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) >= checkpointRetention {
+			expired = append(expired, dir)
 		}
+	}
+	for _, dir := range expired {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("removing an old checkpoint: %w", err)
+			return fmt.Errorf("cleaning work directory: %w", err)
 		}
 	}
 	return nil
 }
 
-// close lets another process use the folder.
+// close unlocks the directory.
 func (d *dirs) close() error {
-	// A program that is being started may still have the descriptor: closing
-	// ours alone would leave the lock with it.
+	// A program that is being started may still hold the descriptor, and with it the lock:
+	// closing ours is not enough.
 	unlock := unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
 	if err := errors.Join(unlock, d.lock.Close()); err != nil {
-		return fmt.Errorf("unlocking the work folder: %w", err)
+		return fmt.Errorf("unlocking work directory: %w", err)
 	}
 	return nil
 }
@@ -96,7 +92,7 @@ func (d *dirs) job(r ref) string {
 	return filepath.Join(d.root, "jobs", strconv.FormatUint(r.job, 10), taskAt(r))
 }
 
-// log is the path of an attempt's log without its ending.
+// log returns the path of an attempt's log without the suffix.
 func (d *dirs) log(r ref) string {
 	return filepath.Join(d.root, "logs", strconv.FormatUint(r.job, 10), taskAt(r))
 }
@@ -113,18 +109,17 @@ func taskAt(r ref) string {
 	return strconv.FormatUint(uint64(r.task), 10) + "@" + strconv.FormatUint(uint64(r.attempt), 10)
 }
 
-// make makes a folder and its parents.
+// make creates a directory and its parents.
 func (d *dirs) make(dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("making %s: %w", dir, err)
+		return fmt.Errorf("creating %s: %w", dir, err)
 	}
 	return nil
 }
 
-// remove removes a folder with all that is in it, and its parent if that is
-// empty then.
+// remove removes a directory with its contents, and its parent if that is empty then.
 func (d *dirs) remove(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("removing %s: %w", dir, err)
@@ -133,9 +128,9 @@ func (d *dirs) remove(dir string) error {
 	return nil
 }
 
-// removeEmpty removes a folder if nothing is in it.
+// removeEmpty removes a directory if it is empty.
 func (d *dirs) removeEmpty(dir string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_ = os.Remove(dir) // fails while it is used
+	_ = os.Remove(dir) // fails while it is in use
 }

@@ -1,6 +1,5 @@
-// Package worker executes attempts for a cluster of coordinators. It is the
-// worker's end of the session protocol, and the public API for programs that
-// bring their own handlers:
+// Package worker executes attempts for a cluster of coordinators. It is the worker's end of
+// the session protocol, and the public API for programs with their own handlers:
 //
 //	w, err := worker.New(worker.Config{Join: []string{"localhost:7460"}, Name: "w1"})
 //	w.Handle("resize", func(ctx context.Context, t *worker.Task) ([]byte, error) { … })
@@ -8,58 +7,57 @@
 //
 // # Parts
 //
-//	Run ── session after session ──► leader          (connect.go, session.go)
+//	Run ── one session after another ──► leader      (connect.go, session.go, mux_stream.go)
 //	              │ ▲
-//	   received   │ │ outcomes, notes, answers
+//	   received   │ │ outcomes, reports
 //	              ▼ │
-//	           ledger: what this worker holds and owes (ledger.go, outbox.go)
+//	      attempt table: attempts and unacknowledged
+//	                     outcomes                     (attempt_table.go, outbox.go)
 //	              │ ▲
 //	      next    ▼ │ outcome
-//	         slot goroutines ──► handler or command    (attempt.go, command.go)
+//	         slot goroutines ──► handler or command   (execute.go, command.go)
 //
-// The ledger is the one place with state. A session owns nothing: any fault ends
-// it and another is made, at any coordinator, for ever. Attempts live in the
-// ledger and outlive sessions. Each attempt that was received yields exactly one
-// outcome; outcomes are numbered in order without gaps, and are kept and
-// repeated until they are acknowledged.
+// The attempt table holds all state. A session owns nothing: any failure ends it, and the
+// worker opens another at any coordinator, forever. Attempts outlive sessions. Each received
+// attempt yields exactly one outcome; outcomes are numbered in order without gaps, and are
+// stored and repeated until they are acknowledged.
 //
-// # Whom the worker believes
+// # Fencing
 //
-// Every message carries (cluster, epoch, term). One that is lower than the
-// highest seen comes from a deposed leader: it has no effect, and its session is
-// left. One of another cluster is refused with an error in the log. A leader
-// from which nothing was heard for two seconds is left with its whole
-// connection, although the connection looks healthy.
+// Every message carries (cluster, epoch, term). If a message's epoch and term are lower than
+// the highest seen, its sender is a deposed leader: the message has no effect and the session
+// ends. A message of another cluster is rejected and logged as an error. If a leader is silent
+// for two seconds, the worker closes the connection, even if it looks healthy.
 //
 // # Several workers in one process
 //
-// Each has a name, a work folder and sessions of its own. With [WithConnections]
-// their sessions share one connection to each coordinator (connections.go).
+// Each worker has a name, a work directory and sessions of its own. With [WithConnections] they
+// share one connection and one multiplexed stream to each coordinator (connections.go). A
+// worker without it is the only session of its stream.
 //
-// # The lease
+// # Leases
 //
-// An at-most-once attempt begins only when its start is committed, and may run
-// only while the leader can still believe in this worker. The trust is counted
-// from the moment at which an answered beat was sent, by the monotonic clock:
+// An at-most-once attempt starts only after its start is committed, and runs only while the
+// worker holds its lease. An answered heartbeat renews the lease from the time at which the
+// heartbeat was sent, by the monotonic clock:
 //
-//	worker   beat sent ─────────── lease ───────────► stops the attempt
-//	leader        └─► beat received ─────────── lease ───────────► gives it up
+//	worker   heartbeat sent ─────────── lease ───────────► stops the attempt
+//	leader        └─► heartbeat received ─────────── lease ───────────► marks the worker down
 //
-// The leader's count begins later, so the worker's ends first. At-least-once
-// attempts need no lease: a worker that cannot find a leader keeps working, and
-// fencing settles who was first.
+// The leader's lease starts later, so the worker's ends first. At-least-once attempts need no
+// lease: a worker without a leader continues to work, and fencing tokens decide which attempt
+// counts.
 //
 // # Goroutines
 //
-// Run's own goroutine makes sessions; a session has two pumps and one goroutine
-// for each log that is being read, and waits for them. Slot goroutines are
-// started when there is work, at most as many as slots, and end when there is
-// none; Run waits for them, but gives up on a handler that ignores its context.
+// Run's goroutine waits for the end; another one opens one session after another. A
+// multiplexed stream has two goroutines, and each log that is read has one. Slot goroutines,
+// at most one per slot, start when attempts are ready and end when none is. Run waits for all
+// of them, except for a handler that ignores its context.
 //
 // # Errors
 //
-// A handler tells with [Fatal], [Retryable], [Named] and [Exit] what its error is
-// worth.
-// Run returns an error only for what cannot heal: a work folder that cannot be
-// used, or attempts that would not end.
+// A handler describes its errors with [Fatal], [Retryable], [Named] and [Exit]. Run returns an
+// error only for permanent problems: an unusable work directory, or attempts that ignored
+// cancellation.
 package worker

@@ -9,7 +9,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// slot executes attempts one after another until there are none.
+// slot executes one attempt after another until none is ready.
 func (w *Worker) slot() {
 	for a := w.attempts.next(nil, nil); a != nil; {
 		outcome := w.execute(a)
@@ -20,8 +20,8 @@ func (w *Worker) slot() {
 	}
 }
 
-// execute runs an attempt to its end and says how it ended. Whether a stop came
-// first is for the ledger to decide.
+// execute runs an attempt and returns its outcome. The attempt table decides whether a stop
+// came first.
 func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
 	if a.policy.GetHeartbeatTimeoutMs() > 0 {
 		defer w.attempts.watchHeartbeat(a)()
@@ -34,8 +34,7 @@ func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
 	return outcome
 }
 
-// runTask runs what the task, or one item of an array, says and publishes its
-// output.
+// runTask executes the task, or one item of an array, and publishes its output.
 func (w *Worker) runTask(a *attempt) *dtaskv1.Outcome {
 	body := a.body
 	inputs, err := localPaths(body.GetInputs())
@@ -70,7 +69,7 @@ func (w *Worker) runTask(a *attempt) *dtaskv1.Outcome {
 func (w *Worker) runHandler(a *attempt, inputs []string, out *output) *dtaskv1.Outcome {
 	handler := w.handlers[a.policy.GetType()]
 	if handler == nil {
-		return failed(&notStartedError{err: fmt.Errorf("this worker has no handler for type %q", a.policy.GetType())})
+		return failed(&notStartedError{err: fmt.Errorf("no handler for task type %q on this worker", a.policy.GetType())})
 	}
 	v := a.invocation()
 	w.task(&v.task, a, inputs, out)
@@ -80,13 +79,13 @@ func (w *Worker) runHandler(a *attempt, inputs []string, out *output) *dtaskv1.O
 		return failed(err)
 	}
 	if len(result) > maxResult {
-		return failed(Fatal(fmt.Errorf("the result has %d bytes, more than %d: write it to an output", len(result), maxResult)))
+		return failed(Fatal(fmt.Errorf("result too large: %d bytes exceed %d: write it to an output", len(result), maxResult)))
 	}
 	v.success.Kind, v.success.Result = dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, result
 	return &v.success
 }
 
-// task fills in what the handler or command sees.
+// task fills in the Task of a handler or command.
 func (w *Worker) task(t *Task, a *attempt, inputs []string, out *output) {
 	*t = Task{
 		Job: a.job, JobName: a.jobContext.GetJobName(),
@@ -96,7 +95,7 @@ func (w *Worker) task(t *Task, a *attempt, inputs []string, out *output) {
 		Worker:       w.cfg.Name,
 		Payload:      a.body.GetPayload(),
 		Inputs:       inputs,
-		JobOutcome:   jobOutcome(a.assignment.Extras.GetJobOutcome()),
+		JobOutcome:   jobOutcomes[a.assignment.Extras.GetJobOutcome()],
 		attempt:      a, worker: w,
 	}
 	if out != nil {
@@ -109,21 +108,14 @@ func (w *Worker) task(t *Task, a *attempt, inputs []string, out *output) {
 	t.Deadline, _ = a.ctx.Deadline()
 }
 
-// jobOutcome is the end of a job in a word; empty for none.
-func jobOutcome(s dtaskv1.JobState) string {
-	switch s {
-	case dtaskv1.JobState_JOB_STATE_COMPLETED:
-		return "completed"
-	case dtaskv1.JobState_JOB_STATE_FAILED:
-		return "failed"
-	case dtaskv1.JobState_JOB_STATE_CANCELLED:
-		return "cancelled"
-	case dtaskv1.JobState_JOB_STATE_UNSPECIFIED, dtaskv1.JobState_JOB_STATE_PENDING, dtaskv1.JobState_JOB_STATE_RUNNING:
-	}
-	return ""
+// jobOutcomes are the values of Task.JobOutcome.
+var jobOutcomes = map[dtaskv1.JobState]string{
+	dtaskv1.JobState_JOB_STATE_COMPLETED: "completed",
+	dtaskv1.JobState_JOB_STATE_FAILED:    "failed",
+	dtaskv1.JobState_JOB_STATE_CANCELLED: "cancelled",
 }
 
-// call turns a panic of the handler into an error; its stack goes into the
+// call calls the handler. It turns a panic into an error, and writes the stack to the
 // attempt's log.
 func (w *Worker) call(a *attempt, handler Handler, t *Task) (result []byte, err error) {
 	defer func() {
@@ -134,20 +126,20 @@ func (w *Worker) call(a *attempt, handler Handler, t *Task) (result []byte, err 
 		stack := debug.Stack()
 		err = fmt.Errorf("panic: %v", cause)
 		if logErr := w.logs.write(a.ref, fmt.Appendf(nil, "%v\n\n%s", err, stack)); logErr != nil {
-			w.log.Warn("writing a handler's panic to its log", a.attrs(), slog.Any("error", logErr), slog.String("stack", string(stack)))
+			w.log.Warn("handler panicked; writing its log failed", a.attrs(), slog.Any("err", logErr), slog.String("stack", string(stack)))
 		}
 	}()
 	return handler(a.ctx, t)
 }
 
-// failed is the outcome of an attempt that ended with this error.
+// failed returns the outcome of an attempt that ended with this error.
 func failed(err error) *dtaskv1.Outcome {
 	out := &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: clip(err.Error(), maxError)}
 	if notStarted, ok := errors.AsType[*notStartedError](err); ok {
 		out.Kind, out.Fatal = dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED, notStarted.fatal
 		return out
 	}
-	v := markedBy(err)
-	out.Fatal, out.Temporary, out.ExitCode, out.ErrorName = v.fatal, v.temporary, v.exit, clip(v.name, maxName)
+	h := markedBy(err)
+	out.Fatal, out.Temporary, out.ExitCode, out.ErrorName = h.fatal, h.temporary, h.exit, clip(h.name, maxName)
 	return out
 }

@@ -16,40 +16,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errStopped is the error of work that was given up since the attempt was
-// stopped; the attempt's own cause is what is reported.
-var errStopped = errors.New("the attempt was stopped")
+// errStopped is returned after the attempt was stopped; the outcome reports the attempt's own
+// cause instead.
+var errStopped = errors.New("attempt stopped")
 
 var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
-// localPath turns an input or output of a task into an absolute path. A relative
-// path starts at the worker's own working directory.
+// localPath returns the absolute path of an input or output of a task. A relative path starts
+// at the worker's own working directory.
 func localPath(raw string) (string, error) {
 	path := raw
 	if found := scheme.FindString(raw); found != "" {
 		if !strings.EqualFold(found, "file://") {
-			return "", fmt.Errorf("%s: this worker reads and writes files only", raw)
+			return "", fmt.Errorf("invalid path %q: only files are supported", raw)
 		}
 		u, err := url.Parse(raw)
-		if err != nil {
-			return "", fmt.Errorf("%s is not a URL: %w", raw, err)
-		}
-		if (u.Host != "" && u.Host != "localhost") || u.Path == "" {
-			return "", fmt.Errorf("%s: a file URL names a path of this machine, as in file:///tmp/data", raw)
+		if err != nil || (u.Host != "" && u.Host != "localhost") || u.Path == "" {
+			return "", fmt.Errorf("invalid file URL %q: must be a local path, such as file:///tmp/data", raw)
 		}
 		path = u.Path
 	}
 	if path == "" || strings.ContainsRune(path, 0) {
-		return "", fmt.Errorf("%q is not a path", raw)
+		return "", fmt.Errorf("invalid path %q", raw)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", raw, err)
+		return "", fmt.Errorf("resolving %s: %w", raw, err)
 	}
 	return abs, nil
 }
 
-// localPaths is localPath for several.
+// localPaths is localPath for several paths.
 func localPaths(raw []string) ([]string, error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -64,35 +61,35 @@ func localPaths(raw []string) ([]string, error) {
 	return paths, nil
 }
 
-// output is where an attempt writes, and where that goes when it succeeded.
+// output is where an attempt writes its output, and where it is published.
 type output struct {
 	final  string
-	temp   string      // beside final, under the attempt's own name
-	before os.FileInfo // of final when the attempt began; nil if there was none
+	temp   string      // beside final, named after the attempt
+	before os.FileInfo // of final at the start of the attempt; nil if it did not exist
 }
 
-// published describes an output for the report.
+// published describes a published output for the outcome.
 type published struct {
 	size   int64
 	sha256 []byte
 }
 
-// prepareOutput makes the folder for an output. It returns nil if the task
-// declares none.
+// prepareOutput creates the directory of an output. It returns nil if the task declares none.
 func prepareOutput(raw string, r ref) (*output, error) {
 	if raw == "" {
-		return nil, nil //nolint:nilnil // no output is a usual thing
+		return nil, nil //nolint:nilnil // most tasks have no output
 	}
 	final, err := localPath(raw)
 	if err != nil {
 		return nil, &notStartedError{err: err, fatal: true}
 	}
 	o := &output{final: final, temp: final + "." + r.String() + ".tmp"}
-	if err := os.MkdirAll(filepath.Dir(final), 0o750); err != nil {
-		return nil, fmt.Errorf("making the folder of the output: %w", err)
+	err = os.MkdirAll(filepath.Dir(final), 0o750)
+	if err == nil {
+		err = os.RemoveAll(o.temp)
 	}
-	if err := os.RemoveAll(o.temp); err != nil {
-		return nil, fmt.Errorf("clearing the way for the output: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("preparing output: %w", err)
 	}
 	if info, err := os.Stat(final); err == nil {
 		o.before = info
@@ -100,13 +97,13 @@ func prepareOutput(raw string, r ref) (*output, error) {
 	return o, nil
 }
 
-// publish makes the output visible under its final name, complete and synced.
-// commit is asked once, just before; if it says no, nothing is published.
+// publish makes the output visible under its final name, complete and synced. It calls commit
+// once, just before; if commit returns false, nothing is published.
 func (o *output) publish(ctx context.Context, commit func() bool) (published, error) {
 	path, own := o.temp, true
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		if path, own = o.final, false; !o.writtenDirectly() {
-			return published{}, fmt.Errorf("output %s is missing: neither $DTASK_OUTPUT (%s) nor the file itself was written", o.final, o.temp)
+			return published{}, fmt.Errorf("missing output %s: write $DTASK_OUTPUT (%s) or the file itself", o.final, o.temp)
 		}
 	}
 	done, err := digestAndSync(ctx, path)
@@ -118,14 +115,14 @@ func (o *output) publish(ctx context.Context, commit func() bool) (published, er
 	}
 	if own {
 		if err := os.Rename(o.temp, o.final); err != nil {
-			return published{}, fmt.Errorf("publishing the output: %w", err)
+			return published{}, fmt.Errorf("publishing output: %w", err)
 		}
 	}
 	return done, syncDir(filepath.Dir(o.final))
 }
 
-// writtenDirectly reports whether the final file was made or changed since the
-// attempt began, by a command that knows its path.
+// writtenDirectly reports whether the final file was created or changed since the start of
+// the attempt, by a command that knows its path.
 func (o *output) writtenDirectly() bool {
 	now, err := os.Stat(o.final)
 	if err != nil {
@@ -139,30 +136,28 @@ func (o *output) discard() {
 	_ = os.RemoveAll(o.temp) // a leftover is harmless: its name is the attempt's own
 }
 
-// digestAndSync brings a file to the disk and says what is in it.
-func digestAndSync(ctx context.Context, path string) (published, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) //nolint:gosec // a path of the job file, on purpose; a pipe must not hang us
+// digestAndSync syncs a file to the disk, and returns its size and digest.
+func digestAndSync(ctx context.Context, path string) (done published, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) //nolint:gosec // a path of the job file, on purpose; a pipe must not block
 	if err != nil {
-		return published{}, fmt.Errorf("reading the output: %w", err)
+		return published{}, fmt.Errorf("reading output: %w", err)
 	}
 	defer func() { _ = file.Close() }() // read only
-	if info, err := file.Stat(); err != nil {
-		return published{}, fmt.Errorf("reading the output: %w", err)
-	} else if !info.Mode().IsRegular() {
-		return published{}, fmt.Errorf("output %s is no regular file", path)
+	if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() {
+		return published{}, fmt.Errorf("output %s is not a regular file", path)
 	}
 	hash := sha256.New()
-	size, err := io.Copy(hash, contextReader{ctx, file})
+	if done.size, err = io.Copy(hash, contextReader{ctx, file}); err == nil {
+		err = file.Sync()
+	}
 	if err != nil {
-		return published{}, fmt.Errorf("reading the output: %w", err)
+		return published{}, fmt.Errorf("syncing output: %w", err)
 	}
-	if err := file.Sync(); err != nil {
-		return published{}, fmt.Errorf("syncing the output: %w", err)
-	}
-	return published{size: size, sha256: hash.Sum(nil)}, nil
+	done.sha256 = hash.Sum(nil)
+	return done, nil
 }
 
-// readerUntil is a reader that ends with an error when its context is done.
+// contextReader is a reader that returns an error when its context is done.
 type contextReader struct {
 	ctx context.Context //nolint:containedctx // lives for one io.Copy
 	r   io.Reader
@@ -177,13 +172,13 @@ func (r contextReader) Read(p []byte) (int, error) {
 }
 
 func syncDir(path string) error {
-	dir, err := os.Open(path) //nolint:gosec // the folder of an output
-	if err != nil {
-		return fmt.Errorf("syncing the folder of the output: %w", err)
+	dir, err := os.Open(path) //nolint:gosec // the directory of an output
+	if err == nil {
+		err = dir.Sync()
+		_ = dir.Close() // read only
 	}
-	defer func() { _ = dir.Close() }() // read only
-	if err := dir.Sync(); err != nil {
-		return fmt.Errorf("syncing the folder of the output: %w", err)
+	if err != nil {
+		return fmt.Errorf("syncing directory of output: %w", err)
 	}
 	return nil
 }

@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// leastLog is what a log counts at least, so that their number is bounded.
+	// minLogCost is what a log counts at least, so that the number of logs is bounded.
 	minLogCost = 4 << 10
-	// logPiece is the most that one LogData carries.
+	// maxLogChunk bounds the bytes of one LogData.
 	maxLogChunk = 64 << 10
-	// logPoll is how often a reader looks whether an attempt has begun to write.
+	// logPoll is how often a reader checks whether an attempt has created its log.
 	logPoll = 200 * time.Millisecond
 )
 
-// errLogGone is what a reader is told when there is nothing to read.
-var errNoLog = errors.New("no log of this attempt is kept here: it was removed to make room, its worker was restarted, or it never wrote one")
+// errNoLog is returned to readers of a log that does not exist.
+var errNoLog = errors.New("no log of this attempt: it expired, the worker was restarted, or the attempt never wrote one")
 
-// attemptLog is what one attempt writes.
+// attemptLog is the output of one attempt.
 type attemptLog struct {
 	stdout, stderr *process.Log
 }
 
-// logStore keeps the logs of attempts within a total bound: those that are
-// written, and the youngest of those that are complete.
+// logStore stores the logs of attempts within a total bound: those being written, and the
+// youngest of the complete ones.
 type logStore struct {
 	dirs  *dirs
 	bound int64 // bytes
 
-	mu       sync.Mutex // guards all below; never held over writes of an attempt
+	mu       sync.Mutex // guards the rest; never held while an attempt writes
 	logs     map[ref]*attemptLog
 	complete []ref // oldest first
 	total    int64 // bytes of the complete ones
@@ -47,17 +47,17 @@ func newLogStore(d *dirs, bound int64) *logStore {
 	return &logStore{dirs: d, bound: bound, logs: map[ref]*attemptLog{}}
 }
 
-// open makes the two logs of an attempt.
+// open creates the two logs of an attempt.
 func (s *logStore) open(r ref) (*attemptLog, error) {
-	s.mu.Lock() // so that close does not remove the folder meanwhile
+	s.mu.Lock() // so that close does not remove the directory meanwhile
 	defer s.mu.Unlock()
 	path := s.dirs.log(r)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("making the log folder: %w", err)
+		return nil, fmt.Errorf("creating log directory: %w", err)
 	}
 	stdout, err := process.CreateLog(path+".stdout", process.LogLimits{})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says what it did
+		return nil, err //nolint:wrapcheck // has context
 	}
 	stderr, err := process.CreateLog(path+".stderr", process.LogLimits{})
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *logStore) open(r ref) (*attemptLog, error) {
 	return log, nil
 }
 
-// write makes a complete log of an attempt whose standard error is text.
+// write stores a complete log of an attempt, with text as its standard error.
 func (s *logStore) write(r ref, text []byte) error {
 	log, err := s.open(r)
 	if err != nil {
@@ -76,10 +76,10 @@ func (s *logStore) write(r ref, text []byte) error {
 	}
 	defer s.close(r)
 	_, err = log.stderr.Write(text)
-	return err //nolint:wrapcheck // says what it did
+	return err //nolint:wrapcheck // has context
 }
 
-// close ends the logs of an attempt and removes the oldest beyond the bound.
+// close completes the logs of an attempt, and removes the oldest logs beyond the bound.
 func (s *logStore) close(r ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *logStore) close(r ref) {
 	if log == nil {
 		return
 	}
-	_ = log.stdout.Close() // what could be written was written
+	_ = log.stdout.Close() // write errors don't matter to the attempt
 	_ = log.stderr.Close() // as above
 	s.complete = append(s.complete, r)
 	s.total += log.cost()
@@ -97,13 +97,13 @@ func (s *logStore) close(r ref) {
 		s.total -= s.logs[oldest].cost()
 		delete(s.logs, oldest)
 		path := s.dirs.log(oldest)
-		_ = os.Remove(path + ".stdout") // at worst the next start of the worker removes it
+		_ = os.Remove(path + ".stdout") // otherwise the next start of the worker removes it
 		_ = os.Remove(path + ".stderr") // as above
 		_ = os.Remove(filepath.Dir(path))
 	}
 }
 
-// cost is what a complete log takes of the bound.
+// cost returns what a complete log counts towards the bound.
 func (l *attemptLog) cost() int64 {
 	const most = 2*process.DefaultLogPart + minLogCost
 	return max(minLogCost, min(l.stdout.Size(), most)) + max(minLogCost, min(l.stderr.Size(), most))
@@ -115,8 +115,8 @@ func (s *logStore) get(r ref) *attemptLog {
 	return s.logs[r]
 }
 
-// serveLog answers a LogRequest with pieces until the log's end; the last one
-// says so. send must not keep a piece's data after it returns.
+// serveLog answers a LogRequest with chunks up to the end of the log; the last message has
+// end set. send must not keep the data of a chunk after it returns.
 func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(*dtaskv1.LogData) error) {
 	err := w.readLog(ctx, q, func(stream dtaskv1.LogStream, data []byte) error {
 		for len(data) > 0 {
@@ -129,7 +129,7 @@ func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(
 		return nil
 	})
 	if ctx.Err() != nil {
-		return // the reader or the session has gone
+		return // the reader or the session is gone
 	}
 	end := &dtaskv1.LogData{Id: q.GetId(), End: true}
 	if err != nil {
@@ -140,7 +140,7 @@ func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(
 
 type chunkFunc func(stream dtaskv1.LogStream, data []byte) error
 
-// readLog hands the pieces of one or both streams to fn, one at a time.
+// readLog passes the chunks of one or both streams to fn, one after another.
 func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn chunkFunc) error {
 	log, err := w.awaitLog(ctx, refOf(q.GetAttempt()), q.GetFollow())
 	if err != nil {
@@ -158,12 +158,12 @@ func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn chunkFun
 		}
 		return nil
 	}
-	var one sync.Mutex // fn is called by one stream at a time
+	var one sync.Mutex // serializes the calls of fn
 	var both sync.WaitGroup
-	faults := make([]error, len(streams))
+	errs := make([]error, len(streams))
 	for i, stream := range streams {
 		both.Go(func() {
-			faults[i] = log.read(ctx, stream, true, func(s dtaskv1.LogStream, data []byte) error {
+			errs[i] = log.read(ctx, stream, true, func(s dtaskv1.LogStream, data []byte) error {
 				one.Lock()
 				defer one.Unlock()
 				return fn(s, data)
@@ -171,11 +171,11 @@ func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn chunkFun
 		})
 	}
 	both.Wait()
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
-// awaitLog finds the log of an attempt; with follow it waits until an attempt
-// that is held has begun to write one, or ended without.
+// awaitLog returns the log of an attempt. With follow it waits until a held attempt has
+// created one, or has ended without.
 func (w *Worker) awaitLog(ctx context.Context, r ref, follow bool) (*attemptLog, error) {
 	ticker := time.NewTicker(logPoll)
 	defer ticker.Stop()
@@ -188,7 +188,7 @@ func (w *Worker) awaitLog(ctx context.Context, r ref, follow bool) (*attemptLog,
 			return nil, errNoLog
 		}
 		if !follow {
-			return nil, nil //nolint:nilnil // nothing was written yet, which is no error
+			return nil, nil //nolint:nilnil // not written yet, which is not an error
 		}
 		select {
 		case <-ticker.C:
@@ -198,7 +198,7 @@ func (w *Worker) awaitLog(ctx context.Context, r ref, follow bool) (*attemptLog,
 	}
 }
 
-// read hands one stream to fn: what is there now, or until the attempt has
+// read passes one stream to fn: its current contents, or with follow until the attempt has
 // ended. A nil log is empty.
 func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow bool, fn chunkFunc) error {
 	if l == nil {
@@ -213,10 +213,10 @@ func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow 
 		return errNoLog
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // says what it did
+		return err //nolint:wrapcheck // has context
 	}
 	defer func() { _ = reader.Close() }() // read only
-	piece := func(c process.Chunk) error {
+	chunk := func(c process.Chunk) error {
 		if gap := c.Gap(); gap != "" {
 			if err := fn(stream, []byte(gap)); err != nil {
 				return err
@@ -225,13 +225,13 @@ func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow 
 		return fn(stream, c.Data)
 	}
 	if follow {
-		return reader.Follow(ctx, 0, piece) //nolint:wrapcheck // says what it did
+		return reader.Follow(ctx, 0, chunk) //nolint:wrapcheck // has context
 	}
-	return readNow(ctx, reader, piece)
+	return readNow(ctx, reader, chunk)
 }
 
-// readNow hands on what the log holds at this moment, not what comes meanwhile.
-func readNow(ctx context.Context, reader *process.LogReader, piece func(process.Chunk) error) error {
+// readNow passes on the current contents of the log, without what is written meanwhile.
+func readNow(ctx context.Context, reader *process.LogReader, pass func(process.Chunk) error) error {
 	end, buf := reader.Size(), make([]byte, maxLogChunk)
 	for offset := int64(0); offset < end && ctx.Err() == nil; {
 		chunk, err := reader.Read(offset, buf)
@@ -239,9 +239,9 @@ func readNow(ctx context.Context, reader *process.LogReader, piece func(process.
 			return nil
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // says what it did
+			return err //nolint:wrapcheck // has context
 		}
-		if err := piece(chunk); err != nil {
+		if err := pass(chunk); err != nil {
 			return err
 		}
 		offset = chunk.Offset + int64(len(chunk.Data))

@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// Bounds of a packed folder.
+// Bounds of a packed directory.
 const (
 	maxPackedEntries = 10_000
 	maxPackedBytes   = 1 << 30 // contents of all its files
 )
 
-// errFolderChanged is returned when files came, went or grew while they were
-// read; the caller should try again.
-var errDirChanged = errors.New("the folder changed while it was read")
+// errDirChanged is returned if files appeared, vanished or grew while they were read; the
+// caller should try again.
+var errDirChanged = errors.New("directory changed while it was read")
 
-// pack writes the contents of a folder as a deflated tar archive: regular files
-// and folders in order of their paths, so that equal folders make equal
-// archives. It never leaves the folder, whatever it holds.
+// pack writes the contents of a directory as a deflated tar archive: regular files and
+// directories in the order of their paths, so that equal directories yield equal archives. It
+// never leaves the directory, whatever it contains.
 func pack(w io.Writer, dir string) (err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return fmt.Errorf("opening the folder: %w", err)
+		return fmt.Errorf("opening directory: %w", err)
 	}
 	defer func() { _ = root.Close() }() // read only
 	z, err := flate.NewWriter(w, flate.BestSpeed)
@@ -62,19 +62,19 @@ func (p *packer) entry(name string, d fs.DirEntry, err error) error {
 		return err
 	}
 	if p.entries++; p.entries > maxPackedEntries {
-		return fmt.Errorf("it has more than %d entries", maxPackedEntries)
+		return fmt.Errorf("directory has more than %d entries", maxPackedEntries)
 	}
 	switch {
 	case d.IsDir():
 		info, err := d.Info()
 		if err != nil {
-			return err //nolint:wrapcheck // says which
+			return err //nolint:wrapcheck // has the path
 		}
 		return p.head(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/"}, info)
 	case d.Type().IsRegular():
 		return p.file(name)
 	default:
-		return fmt.Errorf("%s is neither a file nor a folder", name)
+		return fmt.Errorf("%s is neither a file nor a directory", name)
 	}
 }
 
@@ -89,18 +89,18 @@ func (p *packer) head(h *tar.Header, info fs.FileInfo) error {
 func (p *packer) file(name string) error {
 	file, err := p.root.Open(name)
 	if err != nil {
-		return err //nolint:wrapcheck // says which
+		return err //nolint:wrapcheck // has the path
 	}
 	defer func() { _ = file.Close() }() // read only
 	info, err := file.Stat()
 	if err != nil {
-		return err //nolint:wrapcheck // says which
+		return err //nolint:wrapcheck // has the path
 	}
 	if !info.Mode().IsRegular() {
 		return errDirChanged
 	}
 	if p.bytes += info.Size(); p.bytes > maxPackedBytes {
-		return fmt.Errorf("it has more than %d bytes", maxPackedBytes)
+		return fmt.Errorf("directory has more than %d bytes", maxPackedBytes)
 	}
 	if err := p.head(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size()}, info); err != nil {
 		return err
@@ -114,16 +114,16 @@ func (p *packer) file(name string) error {
 	return nil
 }
 
-// unpack makes a folder, which must not exist, of what pack wrote. It never
-// leaves the folder, whatever the archive says; after an error, part of it may
-// be there.
+// unpack creates a directory, which must not exist, from an archive of pack. It never leaves
+// the directory, whatever the archive contains. After an error, the directory may be
+// incomplete.
 func unpack(r io.Reader, dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return fmt.Errorf("making the folder: %w", err)
+		return fmt.Errorf("creating directory: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return fmt.Errorf("opening the folder: %w", err)
+		return fmt.Errorf("opening directory: %w", err)
 	}
 	defer func() { _ = root.Close() }() // all files are closed already
 	archive := tar.NewReader(flate.NewReader(r))
@@ -136,7 +136,7 @@ func unpack(r io.Reader, dir string) error {
 		case err != nil:
 			return fmt.Errorf("unpacking: %w", err)
 		case entries >= maxPackedEntries || h.Size < 0 || h.Size > maxPackedBytes-size:
-			return errors.New("the archive is too large")
+			return errors.New("archive too large")
 		}
 		size += h.Size
 		if err := unpackEntry(root, h, archive); err != nil {
@@ -148,9 +148,9 @@ func unpack(r io.Reader, dir string) error {
 func unpackEntry(root *os.Root, h *tar.Header, contents io.Reader) error {
 	name := path.Clean(h.Name)
 	if !filepath.IsLocal(name) {
-		return fmt.Errorf("the archive has the path %q", h.Name)
+		return fmt.Errorf("invalid path %q in archive", h.Name)
 	}
-	mode := fs.FileMode(h.Mode).Perm() //nolint:gosec // nine bits of it
+	mode := fs.FileMode(h.Mode).Perm() //nolint:gosec // only nine bits are used
 	switch h.Typeflag {
 	case tar.TypeDir:
 		if err := root.MkdirAll(name, mode|0o700); err != nil {
@@ -159,7 +159,7 @@ func unpackEntry(root *os.Root, h *tar.Header, contents io.Reader) error {
 		return nil
 	case tar.TypeReg:
 	default:
-		return fmt.Errorf("%q in the archive is neither a file nor a folder", h.Name)
+		return fmt.Errorf("%q in archive is neither a file nor a directory", h.Name)
 	}
 	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o600)
 	if err != nil {

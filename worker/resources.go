@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machineResources is what this machine offers to tasks, in thousandths: cpu,
-// memory, and the disk that is free where dir is or will be. What cannot be
-// found out is left out.
+// machineResources returns this machine's cpu, memory, and free disk space at dir, which need
+// not exist, in thousandths. Unknown values are omitted.
 func machineResources(dir string) map[string]int64 {
 	offer := map[string]int64{"cpu": int64(runtime.NumCPU()) * 1000}
 	var info unix.Sysinfo_t
@@ -32,7 +31,7 @@ func machineResources(dir string) map[string]int64 {
 	return offer
 }
 
-// thousandths is count × unit × 1000, at most the largest int64.
+// thousandths returns count × unit × 1000, at most the largest int64.
 func thousandths(count, unit uint64) int64 {
 	if unit != 0 && count > math.MaxInt64/1000/unit {
 		return math.MaxInt64
@@ -40,7 +39,7 @@ func thousandths(count, unit uint64) int64 {
 	return int64(count * unit * 1000) //nolint:gosec // bounded by the line above
 }
 
-// offered merges the machine's resources with what the configuration says.
+// offered returns the machine's resources, overridden by the configured ones.
 func offered(c *Config) map[string]int64 {
 	offer := machineResources(c.WorkDir)
 	maps.Copy(offer, c.Resources)

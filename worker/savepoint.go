@@ -10,17 +10,15 @@ import (
 )
 
 var (
-	// errNoTask is returned by SaveCheckpoint for a context that is of no
-	// handler of a worker.
-	errNoTask = errors.New("this context is not of a task that a worker executes")
-	// errReplaced is returned for a checkpoint in whose place a newer one was put
-	// before it was saved.
-	errReplaced = errors.New("a newer checkpoint took its place")
+	// errNoTask is returned by SaveCheckpoint for a context that is not a handler's.
+	errNoTask = errors.New("worker: context does not belong to a handler")
+	// errReplaced is returned for a checkpoint that was replaced before it was saved.
+	errReplaced = errors.New("worker: checkpoint replaced by a newer one")
 	// errAttemptEnded is returned for a checkpoint of an attempt that has ended.
-	errAttemptEnded = errors.New("the attempt has ended")
+	errAttemptEnded = errors.New("worker: attempt ended")
 )
 
-// taskKey finds the task in a handler's context.
+// taskKey is the key of the task in a handler's context.
 type taskKey struct{}
 
 func taskOf(ctx context.Context) *Task {
@@ -28,21 +26,21 @@ func taskOf(ctx context.Context) *Task {
 	return t
 }
 
-// SaveCheckpoint saves how far a task has come: at most 64 KiB that the task's
-// next attempt, also on another worker, gets from LastCheckpoint. ctx is that of
-// the handler, or made from it. It returns once that is committed by a majority
-// of the coordinators; after an error it may be saved all the same. It may be
-// called from any goroutine; calls wait for each other.
+// SaveCheckpoint saves at most 64 KiB that the task's next attempt, on any worker, gets from
+// LastCheckpoint. ctx must be the handler's context or derived from it. SaveCheckpoint
+// returns after a majority of the coordinators has committed the data; after an error, it may
+// be saved or not. It may be called from any goroutine; concurrent calls run one after
+// another.
 func SaveCheckpoint(ctx context.Context, data []byte) error {
 	t := taskOf(ctx)
 	if t == nil {
 		return errNoTask
 	}
 	if len(data) > maxCheckpoint {
-		return fmt.Errorf("a checkpoint has at most %d bytes, not %d: write larger ones to the folder of CheckpointDir", maxCheckpoint, len(data))
+		return fmt.Errorf("checkpoint too large: %d bytes exceed %d: write it to the directory of CheckpointDir", len(data), maxCheckpoint)
 	}
-	a, l := t.attempt, t.worker.attempts
-	turn := l.turnToSave(a)
+	a, table := t.attempt, t.worker.attempts
+	turn := table.saveTurn(a)
 	select {
 	case turn <- struct{}{}:
 		defer func() { <-turn }()
@@ -50,8 +48,8 @@ func SaveCheckpoint(ctx context.Context, data []byte) error {
 		return context.Cause(ctx)
 	}
 	a.savedData.Store(true)
-	done := l.save(a, &dtaskv1.Checkpoint{
-		Format: dataFormat, Number: l.nextCheckpoint(a), Data: slices.Clone(data), Size: int64(len(data)),
+	done := table.save(a, &dtaskv1.Checkpoint{
+		Format: dataFormat, Number: table.nextCheckpoint(a), Data: slices.Clone(data), Size: int64(len(data)),
 	})
 	select {
 	case err := <-done:
@@ -61,38 +59,37 @@ func SaveCheckpoint(ctx context.Context, data []byte) error {
 	}
 }
 
-// LastCheckpoint gives what the last SaveCheckpoint of a task saved, in this
-// attempt or an earlier one; nil if there is nothing, or if ctx is of no handler
-// of a worker. It is the caller's own copy.
+// LastCheckpoint returns a copy of the data of the task's last SaveCheckpoint, in this attempt
+// or an earlier one. It returns nil if nothing was saved, or if ctx does not belong to a
+// handler.
 func LastCheckpoint(ctx context.Context) []byte {
 	t := taskOf(ctx)
 	if t == nil {
 		return nil
 	}
-	l := t.worker.attempts
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	t.worker.attempts.mu.Lock()
+	defer t.worker.attempts.mu.Unlock()
 	return slices.Clone(t.attempt.lastData)
 }
 
-// Progress is Task.Progress for whoever has the handler's context only.
+// Progress is Task.Progress for code that has only the handler's context.
 func Progress(ctx context.Context, frac float64, text string) {
 	if t := taskOf(ctx); t != nil {
 		t.Progress(frac, text)
 	}
 }
 
-// pendingCheckpoint is one that is not answered.
+// pendingCheckpoint is a checkpoint that is not answered.
 type pendingCheckpoint struct {
 	a    *attempt
 	m    *dtaskv1.Checkpoint
 	sent bool       // in this session
-	done chan error // size 1: nobody may wait
+	done chan error // size 1: the receiver may be gone
 }
 
-// turnToSave holds a token while a handler's SaveCheckpoint runs. It is made
-// when it is first needed: most attempts never do.
-func (t *attemptTable) turnToSave(a *attempt) chan struct{} {
+// saveTurn returns a channel that holds a token while a handler's SaveCheckpoint runs. It is
+// created on first use, because most attempts don't need it.
+func (t *attemptTable) saveTurn(a *attempt) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.saving == nil {
@@ -109,8 +106,8 @@ func (t *attemptTable) nextCheckpoint(a *attempt) uint32 {
 	return a.saves
 }
 
-// save puts a checkpoint on its way, in place of one of the same attempt that is
-// not answered. The answer comes once.
+// save queues a checkpoint, in place of any unanswered one of the same attempt. The returned
+// channel receives one result.
 func (t *attemptTable) save(a *attempt, m *dtaskv1.Checkpoint) <-chan error {
 	p := &pendingCheckpoint{a: a, m: m, done: make(chan error, 1)}
 	m.Attempt = a.message()
@@ -136,8 +133,8 @@ func (t *attemptTable) dropCheckpointLocked(r ref, why error) {
 	})
 }
 
-// takeCheckpointsLocked adds those that are to be sent, and reports whether all
-// are. Outcomes wait for them: an attempt that has ended can save nothing more.
+// takeCheckpointsLocked adds unsent checkpoints to the reports, and reports whether all of
+// them fit. Outcomes wait for them, because an ended attempt can save nothing more.
 func (t *attemptTable) takeCheckpointsLocked(r *dtaskv1.Reports) (all bool) {
 	size := 0
 	for _, p := range t.checkpoints {
@@ -155,18 +152,18 @@ func (t *attemptTable) takeCheckpointsLocked(r *dtaskv1.Reports) (all bool) {
 	return true
 }
 
-// checkpointAnswered tells who waits, and gives the attempt if its checkpoint is
-// saved.
-func (t *attemptTable) checkpointAnswered(answer *dtaskv1.CheckpointResult) (saved *attempt) {
-	r := refOf(answer.GetAttempt())
+// checkpointAnswered passes a result on to the waiting caller. It returns the attempt if its
+// checkpoint was saved.
+func (t *attemptTable) checkpointAnswered(result *dtaskv1.CheckpointResult) (saved *attempt) {
+	r := refOf(result.GetAttempt())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.checkpoints = slices.DeleteFunc(t.checkpoints, func(p *pendingCheckpoint) bool {
-		if p.a.ref != r || p.m.GetNumber() != answer.GetNumber() {
+		if p.a.ref != r || p.m.GetNumber() != result.GetNumber() {
 			return false
 		}
-		if answer.GetError() != "" {
-			p.done <- errors.New(answer.GetError())
+		if result.GetError() != "" {
+			p.done <- errors.New(result.GetError())
 			return true
 		}
 		if p.m.GetFormat() == dataFormat {
@@ -179,8 +176,8 @@ func (t *attemptTable) checkpointAnswered(answer *dtaskv1.CheckpointResult) (sav
 	return saved
 }
 
-// remark shows a text as the progress of an attempt, until it reports its own.
-func (t *attemptTable) remark(a *attempt, text string) {
+// noteText sets the progress text of an attempt, until the attempt reports its own.
+func (t *attemptTable) noteText(a *attempt, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.phase != phaseRunning {

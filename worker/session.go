@@ -35,7 +35,7 @@ type session struct {
 	idle          bool // no send is in flight
 	dirty         bool // the attempt table may have something to send
 	heartbeatDue  bool
-	leaving       bool   // the leader was told in this session
+	leaving       bool   // the leader knows it in this session
 	goodbye       uint64 // the heartbeat that came with it; 0 = none
 	lastHeartbeat uint64
 	unanswered    map[uint64]time.Time // when unanswered heartbeats were sent

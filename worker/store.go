@@ -15,50 +15,47 @@ import (
 	"time"
 )
 
-// maxCheckpoint is how long a checkpoint may be that goes through the
-// coordinators, in bytes.
+// maxCheckpoint bounds the checkpoints that are sent to the coordinators, in bytes.
 const maxCheckpoint = 64 << 10
 
-// keepStored is how long what tasks that failed for good left in the store is
-// kept. Those that complete take theirs with them.
+// storeRetention is how long the store keeps the checkpoints of tasks that failed. Those of
+// completed tasks are removed.
 const storeRetention = 30 * 24 * time.Hour
 
-// errTooLarge is returned for a checkpoint above maxCheckpoint by a worker that
-// shares no folder with others.
-var errTooLarge = errors.New("it has more than 64 KiB when packed, and this worker has no --checkpoint-store")
+// errTooLarge is returned for a checkpoint above maxCheckpoint by a worker without a store.
+var errTooLarge = errors.New("packed checkpoint exceeds 64 KiB; set --checkpoint-store")
 
-// checkpointStore is a folder that all workers share, for checkpoints that are
-// too large for the log:
+// checkpointStore is a directory that all workers share, for checkpoints that are too large
+// for the coordinators' log:
 //
 //	CLUSTER/JOB/TASK/ATTEMPT-NUMBER   complete and synced
 //	CLUSTER/JOB/TASK/.ATTEMPT-NUMBER  being written
 type checkpointStore struct{ root *os.Root }
 
-// openStore opens the folder. It must be there: one that was made here, because
-// nothing is mounted, would be shared with nobody.
+// openStore opens the directory. It must exist: creating it where nothing is mounted would
+// share it with no other worker.
 func openStore(dir string) (*checkpointStore, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("opening the checkpoint store: %w", err)
+		return nil, fmt.Errorf("opening checkpoint store: %w", err)
 	}
 	return &checkpointStore{root: root}, nil
 }
 
 func (s *checkpointStore) close() {
 	if s != nil {
-		_ = s.root.Close() // a folder
+		_ = s.root.Close() // read only
 	}
 }
 
-// storedFolder is where the checkpoints of an attempt's task are.
+// storeDir returns the directory of the checkpoints of an attempt's task.
 func storeDir(cluster string, r ref) string {
 	return path.Join(cluster, strconv.FormatUint(r.job, 10), strconv.FormatUint(uint64(r.task), 10))
 }
 
-// spill keeps what is written to it in memory while it is short, then in a file
-// of the store.
+// spill keeps written data in memory up to maxCheckpoint, then in a file of the store.
 type spill struct {
-	store *checkpointStore // nil: there is none
+	store *checkpointStore // nil: none configured
 	dir   string
 	name  string
 
@@ -89,13 +86,10 @@ func (s *spill) Write(p []byte) (int, error) {
 		}
 	}
 	n, err := s.file.Write(p)
-	if err != nil {
-		return n, fmt.Errorf("writing to the checkpoint store: %w", err)
-	}
-	return n, nil
+	return n, writeError(err)
 }
 
-// begin moves what is in memory to the file.
+// openFile moves the data in memory to a file.
 func (s *spill) openFile() (err error) {
 	if err = s.store.root.MkdirAll(s.dir, 0o700); err == nil {
 		s.file, err = s.store.root.OpenFile(path.Join(s.dir, "."+s.name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -103,15 +97,19 @@ func (s *spill) openFile() (err error) {
 	if err == nil {
 		_, err = s.file.Write(s.data)
 	}
-	if err != nil {
-		return fmt.Errorf("writing to the checkpoint store: %w", err)
-	}
 	s.data = nil
+	return writeError(err)
+}
+
+func writeError(err error) error {
+	if err != nil {
+		return fmt.Errorf("writing to checkpoint store: %w", err)
+	}
 	return nil
 }
 
-// publish makes the file, if there is one, complete and durable under its name,
-// and gives its path below the store.
+// publish makes the file, if there is one, durable under its name, and returns its path below
+// the store.
 func (s *spill) publish() (string, error) {
 	if s.file == nil {
 		return "", nil
@@ -125,10 +123,7 @@ func (s *spill) publish() (string, error) {
 	if err == nil {
 		err = s.store.sync(s.dir)
 	}
-	if err != nil {
-		return "", fmt.Errorf("writing to the checkpoint store: %w", err)
-	}
-	return name, nil
+	return name, writeError(err)
 }
 
 // discard removes what was not published.
@@ -140,14 +135,14 @@ func (s *spill) discard() {
 	}
 }
 
-// sync makes the names in a folder, and those of its parents, durable.
+// sync makes the names in a directory, and those of its parents, durable.
 func (s *checkpointStore) sync(dir string) error {
 	for ; ; dir = path.Dir(dir) {
-		folder, err := s.root.Open(dir)
+		d, err := s.root.Open(dir)
 		if err != nil {
-			return err //nolint:wrapcheck // the caller says what for
+			return err //nolint:wrapcheck // wrapped by the caller
 		}
-		if err := errors.Join(folder.Sync(), folder.Close()); err != nil {
+		if err := errors.Join(d.Sync(), d.Close()); err != nil {
 			return err
 		}
 		if dir == "." {
@@ -156,15 +151,14 @@ func (s *checkpointStore) sync(dir string) error {
 	}
 }
 
-// read gives the contents of a file to use, and then says whether they were
-// what the log says.
+// read passes the contents of a file to use, and returns an error if their digest is not sum.
 func (s *checkpointStore) read(file string, size int64, sum []byte, use func(io.Reader) error) error {
 	if s == nil {
-		return errors.New("it is in the checkpoint store, and this worker has no --checkpoint-store")
+		return errors.New("checkpoint is in the checkpoint store; set --checkpoint-store")
 	}
 	f, err := s.root.Open(file)
 	if err != nil {
-		return fmt.Errorf("reading the checkpoint store: %w", err)
+		return fmt.Errorf("reading checkpoint store: %w", err)
 	}
 	defer func() { _ = f.Close() }() // read only
 	digest := sha256.New()
@@ -174,62 +168,54 @@ func (s *checkpointStore) read(file string, size int64, sum []byte, use func(io.
 		_, err = io.Copy(io.Discard, contents)
 	}
 	if err == nil && !bytes.Equal(digest.Sum(nil), sum) {
-		err = errors.New("its digest is not what was saved")
+		err = errors.New("digest mismatch")
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s in the checkpoint store: %w", file, err)
+		return fmt.Errorf("reading %s in checkpoint store: %w", file, err)
 	}
 	return nil
 }
 
-// removeOlder removes the checkpoints of a task that one has replaced.
+// removeOlder removes the checkpoints of a task that are older than the given one.
 func (s *checkpointStore) removeOlder(dir string, attempt, number uint32) error {
 	if s == nil {
 		return nil
 	}
 	names, err := fs.ReadDir(s.root.FS(), dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("tidying the checkpoint store: %w", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	for _, entry := range names {
-		a, n, ok := strings.Cut(strings.TrimPrefix(entry.Name(), "."), "-")
-		was, err1 := strconv.ParseUint(a, 10, 32)
-		nth, err2 := strconv.ParseUint(n, 10, 32)
-		if !ok || err1 != nil || err2 != nil || was > uint64(attempt) || was == uint64(attempt) && nth >= uint64(number) {
-			continue
+		var a, n uint32
+		if _, e := fmt.Sscanf(strings.TrimPrefix(entry.Name(), "."), "%d-%d", &a, &n); e == nil && (a < attempt || a == attempt && n < number) {
+			err = errors.Join(err, s.root.Remove(path.Join(dir, entry.Name())))
 		}
-		if err := s.root.Remove(path.Join(dir, entry.Name())); err != nil {
-			return fmt.Errorf("tidying the checkpoint store: %w", err)
-		}
+	}
+	return removeError(err)
+}
+
+func removeError(err error) error {
+	if err != nil {
+		return fmt.Errorf("removing from checkpoint store: %w", err)
 	}
 	return nil
 }
 
-// remove removes all checkpoints of a task that has completed.
+// remove removes all checkpoints of a completed task.
 func (s *checkpointStore) remove(dir string) error {
 	if s == nil {
 		return nil
 	}
-	if err := s.root.RemoveAll(dir); err != nil {
-		return fmt.Errorf("tidying the checkpoint store: %w", err)
-	}
-	return nil
+	return removeError(s.root.RemoveAll(dir))
 }
 
-// tidy removes what has been there for too long.
+// removeExpired removes all checkpoints that are older than storeRetention.
 func (s *checkpointStore) removeExpired() error {
 	tasks, err := fs.Glob(s.root.FS(), "*/*/*")
-	if err != nil {
-		return fmt.Errorf("tidying the checkpoint store: %w", err)
-	}
 	for _, dir := range tasks {
-		info, err := s.root.Stat(dir)
-		if err != nil || time.Since(info.ModTime()) < storeRetention {
-			continue
-		}
-		if err := s.root.RemoveAll(dir); err != nil {
-			return fmt.Errorf("tidying the checkpoint store: %w", err)
+		if info, e := s.root.Stat(dir); e == nil && time.Since(info.ModTime()) >= storeRetention {
+			err = errors.Join(err, s.root.RemoveAll(dir))
 		}
 	}
-	return nil
+	return removeError(err)
 }

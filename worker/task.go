@@ -7,16 +7,17 @@ import (
 	"math"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
-// Handler executes one attempt of a task. What it returns is the attempt's
-// result, at most 4 KiB. It must return soon after ctx is done; context.Cause
-// then says why. It may be called from several goroutines at a time.
+// Handler executes one attempt of a task and returns its result, at most 4 KiB. It must
+// return soon after ctx is done; context.Cause returns the reason. It may be called from
+// several goroutines concurrently.
 type Handler func(ctx context.Context, t *Task) (result []byte, err error)
 
-// Task is one attempt of a task, as a handler sees it. It is valid until the
-// handler returns; its fields must not be modified. Tests of handlers may make
-// one themselves: its methods then do what they can without a worker.
+// Task is one attempt of a task. It is valid until the handler returns; its fields must not
+// be modified. Tests of handlers may construct one: its methods then do what is possible
+// without a worker.
 type Task struct {
 	Job          uint64   // number of the job
 	JobName      string   // name of the job
@@ -24,23 +25,21 @@ type Task struct {
 	Index        uint32   // index of the task in its job, from 0
 	Attempt      uint32   // from 1; grows with each assignment, never reused
 	Failures     uint32   // earlier attempts that failed
-	FencingToken uint64   // grows with each attempt of this task: let storage refuse lower ones
+	FencingToken uint64   // grows with each attempt of the task: storage should reject lower ones
 	Worker       string   // name of this worker
-	Payload      []byte   // as submitted; nil if there is none
+	Payload      []byte   // as submitted; nil if empty
 	Inputs       []string // paths of the input files
-	// Output is the path to write the output to: a file beside its final place,
-	// into which it is moved when the handler has returned without an error.
-	// Empty if the task declares none.
+	// Output is the path to write the output to: a temporary file that is renamed to the
+	// final path after the handler has returned without an error. Empty if the task
+	// declares none.
 	Output   string
-	Deadline time.Time // when the attempt's time-out ends it
-	// JobOutcome is what the ordinary tasks made of the job, for a clean-up task:
-	// completed, failed or cancelled. Empty for an ordinary task.
+	Deadline time.Time // when the attempt times out
+	// JobOutcome is the outcome of the ordinary tasks, for a cleanup task: completed, failed
+	// or cancelled. Empty for an ordinary task.
 	JobOutcome string
-	// ArrayIndex is the index of the item that is executed, in a task of an array;
-	// else nil.
+	// ArrayIndex is the index of the current item of an array task; otherwise nil.
 	ArrayIndex *uint32
-	// Item is that item as JSON; nil in an array of a range, where the index is all
-	// there is.
+	// Item is that item as JSON; nil if the array is a range, whose items are the indexes.
 	Item []byte
 
 	chunked bool // the attempt executes several items
@@ -48,10 +47,9 @@ type Task struct {
 	worker  *Worker
 }
 
-// Progress reports how far the attempt is, frac from 0 to 1, with a short text
-// (at most 256 bytes are kept). It also restarts the task's heartbeat time-out.
-// It is cheap: reports are gathered and only the latest is sent. It may be
-// called from any goroutine.
+// Progress reports the progress of the attempt, frac from 0 to 1, with a short text (at most
+// 256 bytes are kept). It also restarts the task's heartbeat timeout. It is cheap: only the
+// latest report is sent, with the next message. It may be called from any goroutine.
 func (t *Task) Progress(frac float64, text string) {
 	permille := uint32(0)
 	if frac > 0 { // NaN is not
@@ -63,13 +61,13 @@ func (t *Task) Progress(frac float64, text string) {
 	t.worker.attempts.progress(t.attempt, permille, clip(text, 256))
 }
 
-// ExecutionID names this attempt: JOB-TASK-ATTEMPT in numbers, such as 42-3-2.
+// ExecutionID identifies this attempt: JOB-TASK-ATTEMPT in numbers, such as 42-3-2.
 func (t *Task) ExecutionID() string {
 	return executionID(t.Job, t.Index, t.Attempt)
 }
 
-// IdempotencyKey is the same for every attempt of the task, and different from
-// that of any other task of any cluster.
+// IdempotencyKey is the same for all attempts of the task, and different from that of any
+// other task of any cluster.
 func (t *Task) IdempotencyKey() string {
 	cluster := ""
 	if t.worker != nil {
@@ -77,18 +75,18 @@ func (t *Task) IdempotencyKey() string {
 	}
 	key := fmt.Sprintf("%s-%d-%d", cluster, t.Job, t.Index)
 	if t.chunked && t.ArrayIndex != nil {
-		key = fmt.Sprintf("%s-%d", key, *t.ArrayIndex) // each item is a work of its own
+		key = fmt.Sprintf("%s-%d", key, *t.ArrayIndex) // each item has effects of its own
 	}
 	return key
 }
 
-// CheckpointDir makes and returns a folder of the task that outlives its
-// attempts. When an attempt ends without success, what is in the folder is saved
-// for the next one, on whatever worker that is, unless the handler has called
-// SaveCheckpoint. It is removed when the task has completed here.
+// CheckpointDir creates and returns a directory of the task that outlives its attempts. If an
+// attempt doesn't succeed, the contents are saved for the next attempt on any worker, unless
+// the handler has called SaveCheckpoint. The directory is removed after the task has
+// completed here.
 func (t *Task) CheckpointDir() (string, error) {
 	if t.worker == nil {
-		return "", errors.New("only a task of a worker has a checkpoint folder")
+		return "", errors.New("worker: task without a worker has no checkpoint directory")
 	}
 	dir := t.worker.dirs.checkpoint(t.worker.fence.clusterID(), t.attempt.ref)
 	if err := t.worker.dirs.make(dir); err != nil {
@@ -98,20 +96,14 @@ func (t *Task) CheckpointDir() (string, error) {
 	return dir, nil
 }
 
-// clip cuts text to at most limit bytes of valid UTF-8; protobuf refuses other
-// strings, and with them the whole message.
+// clip cuts text to at most limit bytes of valid UTF-8: protobuf rejects a whole message
+// because of one invalid string.
 func clip(text string, limit int) string {
-	if len(text) > limit {
-		text = text[:limit]
-		for i := 1; i <= min(3, len(text)); i++ { // a rune cut in two goes whole
-			if c := text[len(text)-i]; c >= 0xC0 {
-				text = text[:len(text)-i]
-				break
-			} else if c < 0x80 {
-				break
-			}
+	if end := limit; len(text) > limit {
+		for end > 0 && end > limit-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+			end--
 		}
+		text = text[:end]
 	}
-	valid := strings.ToValidUTF8(text, "?")
-	return valid
+	return strings.ToValidUTF8(text, "?")
 }
