@@ -9,50 +9,53 @@ import (
 )
 
 // bbolt keeps at least two values in a page, and up to four in the last one, which it
-// writes anew, whole, with each value that is added. Where an entry has 64 KiB, every
-// one is so written between four and five times. So an entry is stored in chunks, of
-// which only the last few are written again:
+// rewrites completely with each value that is added. Entries of 64 KiB are therefore
+// written between four and five times each. So an entry is stored in chunks, of which
+// only the last few are rewritten:
 //
-//	key     index of the entry × 2^16 + number of the piece, from 0
-//	piece   chunkSize bytes of the data; the last is shorter, and may have none
+//	key     index of the entry × 2^16 + number of the chunk, from 0
+//	chunk   chunkSize bytes of the data; the last is shorter, and may be empty
 //
-// The first piece also holds what else the entry has: term, type, checksum and time.
-// The checksum is that of the whole entry. Changing any of this breaks existing logs.
+// The first chunk also has the entry's term, type, checksum and time. The checksum is
+// that of the whole entry. Changing this format breaks existing logs.
 const (
-	// chunkSize is such that two chunks, with what is around them, fill eight pages of
-	// 4 KiB. Smaller ones cost more system calls, and a more scattered file, than they
-	// save bytes (ADR-0020).
+	// chunkSize makes two chunks, with their overhead, fill eight pages of 4 KiB.
+	// Smaller ones cost more in system calls and in a scattered file than they save in
+	// bytes (ADR-0020).
 	chunkSize = 16_000
 	chunkBits = 16
-	// maxChunkedIndex is the first index that has no key: far away.
+	// maxChunkedIndex is the first index that has no key; no log reaches it.
 	maxChunkedIndex = 1 << (64 - chunkBits)
 )
 
-// errEntryTooLarge is an entry that has more chunks than there are numbers for. None
-// gets this far: proposals are a thousand times smaller.
+// errEntryTooLarge is the error of an entry with more chunks than there are numbers. No
+// entry is: proposals are a thousand times smaller.
 var errEntryTooLarge = errors.New("the entry has too many chunks")
 
-// chunks is a Backend that stores entries in chunks in another.
+// chunks is a Backend that stores entries in chunks in another one.
 type chunks struct{ Backend }
 
 func firstChunk(index uint64) uint64 { return index << chunkBits }
 
 func lastChunk(index uint64) uint64 { return index<<chunkBits | (1<<chunkBits - 1) }
 
+// entryOf returns the index of the entry to which a key of the log belongs.
+func entryOf(key []byte) uint64 { return binary.BigEndian.Uint64(key) >> chunkBits }
+
 // FirstIndex implements Backend.
-func (p chunks) FirstIndex() (uint64, error) {
-	key, err := p.Backend.FirstIndex()
-	return key >> chunkBits, err //nolint:wrapcheck // a Backend's errors are explained by store
+func (c chunks) FirstIndex() (uint64, error) {
+	key, err := c.Backend.FirstIndex()
+	return key >> chunkBits, err //nolint:wrapcheck // Store explains a Backend's errors
 }
 
 // LastIndex implements Backend.
-func (p chunks) LastIndex() (uint64, error) {
-	key, err := p.Backend.LastIndex()
+func (c chunks) LastIndex() (uint64, error) {
+	key, err := c.Backend.LastIndex()
 	return key >> chunkBits, err //nolint:wrapcheck // as above
 }
 
 // StoreLogs implements Backend: all chunks of all entries in one transaction.
-func (p chunks) StoreLogs(logs []*raft.Log) error {
+func (c chunks) StoreLogs(logs []*raft.Log) error {
 	count := 0
 	for _, log := range logs {
 		count += len(log.Data)/chunkSize + 1
@@ -74,27 +77,27 @@ func (p chunks) StoreLogs(logs []*raft.Log) error {
 			data = data[len(part.Data):]
 		}
 	}
-	return p.Backend.StoreLogs(stored) //nolint:wrapcheck // as above
+	return c.Backend.StoreLogs(stored) //nolint:wrapcheck // as above
 }
 
-// GetLog implements Backend. An entry of which a piece is missing is not found: it may
-// have been deleted meanwhile, and store knows whether it was.
-func (p chunks) GetLog(index uint64, log *raft.Log) error {
+// GetLog implements Backend. An entry that lacks a chunk is not found: it may have been
+// deleted meanwhile, which Store knows.
+func (c chunks) GetLog(index uint64, log *raft.Log) error {
 	if index >= maxChunkedIndex {
 		return raft.ErrLogNotFound
 	}
 	key := firstChunk(index)
-	if err := p.chunk(key, log); err != nil {
+	if err := c.chunk(key, log); err != nil {
 		return err
 	}
 	log.Index = index
-	var next raft.Log // its room is used again for each piece
+	var next raft.Log // its buffer is reused for each chunk
 	for last := len(log.Data); last == chunkSize; {
 		key++
 		if key == lastChunk(index) {
 			return errEntryTooLarge
 		}
-		if err := p.chunk(key, &next); err != nil {
+		if err := c.chunk(key, &next); err != nil {
 			return err
 		}
 		log.Data = append(log.Data, next.Data...)
@@ -103,22 +106,19 @@ func (p chunks) GetLog(index uint64, log *raft.Log) error {
 	return nil
 }
 
-// piece reads one piece, which must say that it is what it is.
-func (p chunks) chunk(key uint64, piece *raft.Log) error {
-	if err := p.Backend.GetLog(key, piece); err != nil {
+// chunk reads one chunk and verifies that it is stored under its own key.
+func (c chunks) chunk(key uint64, chunk *raft.Log) error {
+	if err := c.Backend.GetLog(key, chunk); err != nil {
 		return err //nolint:wrapcheck // as above
 	}
-	if piece.Index != key || len(piece.Data) > chunkSize {
-		return fmt.Errorf("piece %d has %d bytes and says that it is piece %d of entry %d",
-			key&(1<<chunkBits-1), len(piece.Data), piece.Index&(1<<chunkBits-1), piece.Index>>chunkBits)
+	if chunk.Index != key || len(chunk.Data) > chunkSize {
+		return fmt.Errorf("chunk %d has %d bytes and is chunk %d of entry %d",
+			key&(1<<chunkBits-1), len(chunk.Data), chunk.Index&(1<<chunkBits-1), chunk.Index>>chunkBits)
 	}
 	return nil
 }
 
 // DeleteRange implements Backend.
-func (p chunks) DeleteRange(first, last uint64) error {
-	return p.Backend.DeleteRange(firstChunk(first), lastChunk(min(last, maxChunkedIndex-1))) //nolint:wrapcheck // as above
+func (c chunks) DeleteRange(first, last uint64) error {
+	return c.Backend.DeleteRange(firstChunk(first), lastChunk(min(last, maxChunkedIndex-1))) //nolint:wrapcheck // as above
 }
-
-// entryOf returns the index of the entry to which a key of the log belongs.
-func entryOf(key []byte) uint64 { return binary.BigEndian.Uint64(key) >> chunkBits }

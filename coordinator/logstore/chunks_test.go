@@ -206,14 +206,14 @@ func TestALayoutOfLaterIsRefusedAndNotCalledDamage(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, FileName)
 	s, _ := openBolt(t, path)
-	if err := errors.Join(s.Set(keyLayout, []byte{layoutWAL + 1}), s.Close()); err != nil {
+	if err := errors.Join(s.Set(keyKind, []byte("newer")), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Inspect(dir)
 	if _, damaged := errors.AsType[*DamageError](err); err == nil || damaged || !strings.Contains(err.Error(), "newer") {
 		t.Errorf("got %v, want an error that names a newer version and no DamageError", err)
 	}
-	corrupt(t, path, bucketConf, keyLayout, func(value []byte) { value[len(value)-1] ^= 1 })
+	corrupt(t, path, bucketConf, keyKind, func(value []byte) { value[len(value)-1] ^= 1 })
 	if _, damaged := errors.AsType[*DamageError](second(Inspect(dir))); !damaged {
 		t.Error("a flipped layout is not called damage")
 	}

@@ -2,36 +2,37 @@ package logstore
 
 import "time"
 
-// bbolt has one writer: a compaction in one piece would stop the log for its length. So
-// it deletes entries in steps, each a transaction of its own that no entry waits long
-// for, and with pauses between them, so that it does not take the log every other turn.
-// Entries have a few bytes or some hundred KiB: how many a step deletes follows from
-// how long the last one took.
+// bbolt has one writer: a compaction in one transaction would block the log for its
+// duration. So entries are deleted in steps, each a short transaction, with pauses
+// between them, so that compaction takes less than every other turn. An entry has a few
+// bytes or some hundred KiB: the size of a step follows from the duration of the
+// previous one.
 const (
-	deleteFewest = 32
-	deleteMost   = 1024
-	deleteTime   = 4 * time.Millisecond  // what a step should take, about
-	deletePause  = 10 * time.Millisecond // the longest
+	minDeleteStep  = 32
+	maxDeleteStep  = 1024
+	deleteStepTime = 4 * time.Millisecond // target duration of a step
+	maxDeletePause = 10 * time.Millisecond
 )
 
-// deleteStep is how many entries the next step deletes, after one of so many that took
-// a time.
-func deleteStep(entries uint64, took time.Duration) uint64 {
+// nextDeleteStep returns how many entries the next step deletes, after one of entries
+// that took a time.
+func nextDeleteStep(entries uint64, took time.Duration) uint64 {
 	switch {
-	case took < deleteTime/2:
+	case took < deleteStepTime/2:
 		entries *= 2
-	case took > deleteTime:
+	case took > deleteStepTime:
 		entries /= 2
 	}
-	return min(max(entries, deleteFewest), deleteMost)
+	return min(max(entries, minDeleteStep), maxDeleteStep)
 }
 
 // compact deletes the entries at the front of the log, in steps. It fails with
-// ErrClosing once the node is closing: what is left is deleted by the next compaction.
+// ErrClosing once the replica closes: the next compaction deletes the remaining
+// entries.
 func (s *Store) compact(first, last uint64) error {
-	for entries := uint64(deleteFewest); ; {
+	for entries := uint64(minDeleteStep); ; {
 		select {
-		case <-s.closing: // asked by itself: below, a pause that is over as well may be chosen
+		case <-s.closing: // checked alone: the select below may choose an expired timer instead
 			return ErrClosing
 		default:
 		}
@@ -44,8 +45,8 @@ func (s *Store) compact(first, last uint64) error {
 			return nil
 		}
 		took := time.Since(start)
-		first, entries = end+1, deleteStep(entries, took)
-		pause := time.NewTimer(min(took, deletePause))
+		first, entries = end+1, nextDeleteStep(entries, took)
+		pause := time.NewTimer(min(took, maxDeletePause))
 		select {
 		case <-pause.C:
 		case <-s.closing:

@@ -99,11 +99,11 @@ func TestAStoreThatClosesDoesNotWaitForACompaction(t *testing.T) {
 		cfg.Closing, cfg.Kind = closing, Bolt // the other store compacts in one step
 		cfg.Wrap = func(b Backend) Backend { h.Backend = b; return h }
 	})
-	if err := s.StoreLogs(entries(1, 20*deleteFewest)); err != nil {
+	if err := s.StoreLogs(entries(1, 20*minDeleteStep)); err != nil {
 		t.Fatal(err)
 	}
 	compacted := make(chan error, 1)
-	go func() { compacted <- s.DeleteRange(1, 20*deleteFewest-1) }()
+	go func() { compacted <- s.DeleteRange(1, 20*minDeleteStep-1) }()
 	<-h.begun
 	close(closing)
 	close(h.release)

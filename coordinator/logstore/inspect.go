@@ -33,7 +33,7 @@ type Contents struct {
 
 	term   uint64
 	voted  bool
-	layout byte // how the entries are stored; see keyLayout
+	kind   Kind // where the entries are; "" if the store is new
 	wal    walState
 }
 
@@ -50,8 +50,8 @@ func Inspect(dir string) (*Contents, error) {
 	if err := c.inspectBolt(path); err != nil {
 		return nil, err
 	}
-	if c.layout != layoutWAL {
-		return c, knownFiles(filepath.Join(dir, segmentsDir), c.wal.list)
+	if c.kind != WAL {
+		return c, checkFiles(filepath.Join(dir, segmentsDir), c.wal.list)
 	}
 	if c.Last > 0 {
 		return nil, &DamageError{Path: path, Detail: fmt.Sprintf("it has entries up to %d, which should be in %s", c.Last, segmentsDir)}
@@ -94,19 +94,19 @@ func (c *Contents) inspectBolt(path string) (err error) {
 func (c *Contents) read(path string, tx *bbolt.Tx) error {
 	conf := tx.Bucket(bucketConf)
 	if conf != nil {
-		if err := c.readLayout(path, conf.Get(keyLayout)); err != nil {
+		if err := c.readKind(path, conf.Get(keyKind)); err != nil {
 			return err
 		}
 		if stored := conf.Get(keySegments); stored != nil {
 			var err error
-			if c.wal.list, err = readSegments(path, stored); err != nil {
+			if c.wal.list, err = decodeSegments(path, stored); err != nil {
 				return err
 			}
 		}
 	}
 	if logs := tx.Bucket(bucketLogs); logs != nil {
 		cursor := logs.Cursor()
-		if key, _ := cursor.First(); key != nil && c.layout == 0 {
+		if key, _ := cursor.First(); key != nil && c.kind == "" {
 			return fmt.Errorf("%s was written by an older version of dtaskd, whose log this version cannot read", path)
 		}
 		for key, _ := cursor.First(); key != nil; key, _ = cursor.Next() {

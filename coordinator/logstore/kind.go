@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 )
@@ -25,30 +26,8 @@ func (k Kind) Validate() error {
 	return fmt.Errorf("unknown log store %q: must be %s or %s", string(k), Bolt, WAL)
 }
 
-// orDefault returns the kind that k means.
-func (k Kind) orDefault() Kind {
-	if k == "" {
-		return Bolt
-	}
-	return k
-}
-
-// keyLayout is stored beside term and vote and identifies how the entries are stored.
-var keyLayout = []byte("Layout")
-
-// The values of keyLayout. A program that does not know a value refuses the directory.
-const (
-	layoutChunks = 1 // in chunks, in raft.db
-	layoutWAL    = 2 // in segments of raft-wal
-)
-
-// layoutOf returns the layout of a new store.
-func layoutOf(kind Kind) byte {
-	if kind == WAL {
-		return layoutWAL
-	}
-	return layoutChunks
-}
+// keyKind is stored beside term and vote and names where the entries are.
+var keyKind = []byte("LogStore")
 
 // KindError reports that the entries of a data directory are in another kind of store
 // than the one that was configured.
@@ -67,41 +46,37 @@ func (e *KindError) Error() string {
 // store. A directory without state accepts either kind: a joining replica has no entry
 // yet.
 func (c *Contents) CheckKind(dir string, want Kind, hasState bool) error {
-	have := Bolt
-	if c.layout == layoutWAL {
-		have = WAL
-	}
-	if want = want.orDefault(); have == want || !hasState {
+	have, want := cmp.Or(c.kind, Bolt), cmp.Or(want, Bolt)
+	if have == want || !hasState {
 		return nil
 	}
 	return &KindError{Dir: filepath.Clean(dir), Have: have, Want: want}
 }
 
-// readLayout reads the value of keyLayout; nil if the key is absent.
-func (c *Contents) readLayout(path string, stored []byte) error {
+// readKind decodes the value of keyKind; nil if the key is absent.
+func (c *Contents) readKind(path string, stored []byte) error {
 	if stored == nil {
 		return nil
 	}
-	value, problem := openValue(keyLayout, stored)
-	switch {
-	case problem != "":
-		return &DamageError{Path: path, Detail: fmt.Sprintf("%s is not readable: %s", keyLayout, problem)}
-	case len(value) != 1 || value[0] != layoutChunks && value[0] != layoutWAL:
-		return fmt.Errorf("%s has unknown layout %x: it was written by a newer version of dtaskd; start that version", path, value)
+	value, problem := openValue(keyKind, stored)
+	if problem != "" {
+		return &DamageError{Path: path, Detail: fmt.Sprintf("%s is not readable: %s", keyKind, problem)}
 	}
-	c.layout = value[0]
+	c.kind = Kind(value)
+	if c.kind != Bolt && c.kind != WAL {
+		return fmt.Errorf("%s has unknown log store %q: it was written by a newer version of dtaskd; start that version", path, value)
+	}
 	return nil
 }
 
-// writeLayout records the layout in raft.db before the first entry is stored.
-func (c *Contents) writeLayout(db Backend, want Kind) error {
-	layout := layoutOf(want)
-	if c.Last != 0 || c.layout == layout {
+// setKind records the kind in raft.db before the first entry is stored.
+func (c *Contents) setKind(db Backend, kind Kind) error {
+	if kind = cmp.Or(kind, Bolt); c.Last != 0 || c.kind == kind {
 		return nil
 	}
-	if err := db.Set(keyLayout, sealValue(keyLayout, []byte{layout})); err != nil {
-		return fmt.Errorf("storing the layout of the log store: %w", err)
+	if err := db.Set(keyKind, sealValue(keyKind, []byte(kind))); err != nil {
+		return fmt.Errorf("storing the kind of the log store: %w", err)
 	}
-	c.layout = layout
+	c.kind = kind
 	return nil
 }

@@ -2,16 +2,16 @@ package logstore
 
 import "sync"
 
-// newest is the last entry that was given to a store, before it is on the disk. The
-// zero value has seen none.
-type newest struct {
+// newestIndex is the index of the last entry passed to a log, stored or not. The zero
+// value is ready to use.
+type newestIndex struct {
 	mu      sync.Mutex // guards what follows
 	index   uint64
-	changed chan struct{} // closed at the next set; nil while nobody waits for it
+	changed chan struct{} // closed by the next set; nil while nothing waits for it
 }
 
-// set notes that an entry is being stored. A follower's index may go back.
-func (n *newest) set(index uint64) {
+// set records an entry. A follower's index may decrease.
+func (n *newestIndex) set(index uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.index = index
@@ -21,8 +21,8 @@ func (n *newest) set(index uint64) {
 	}
 }
 
-// get returns the index, and a channel that is closed at the next set.
-func (n *newest) get() (index uint64, changed <-chan struct{}) {
+// get returns the index, and a channel that the next set closes.
+func (n *newestIndex) get() (index uint64, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.changed == nil {

@@ -66,7 +66,7 @@ func Open(cfg Config) (*Store, error) {
 	contents := *cfg.Contents
 	err = s.call("opening the log", func() (err error) {
 		db := &mmapReclaimer{Backend: bolt, path: path}
-		if err := contents.writeLayout(db, cfg.Kind); err != nil {
+		if err := contents.setKind(db, cfg.Kind); err != nil {
 			return err
 		}
 		s.backend, err = openEntries(&cfg, db, &contents)
@@ -75,8 +75,8 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, bolt.Close())
 	}
-	if contents.layout == layoutWAL {
-		s.path, s.whole = filepath.Join(cfg.Dir, segmentsDir), true
+	if contents.kind == WAL {
+		s.path, s.deletesAtOnce = filepath.Join(cfg.Dir, segmentsDir), true
 	}
 	if cfg.Wrap != nil {
 		s.backend = cfg.Wrap(s.backend)
@@ -88,9 +88,9 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// openEntries returns the Backend for the layout of the entries.
+// openEntries returns the Backend for the kind of store.
 func openEntries(cfg *Config, bolt Backend, contents *Contents) (Backend, error) {
-	if contents.layout != layoutWAL {
+	if contents.kind != WAL {
 		return chunks{bolt}, nil
 	}
 	if contents.wal.torn != "" {

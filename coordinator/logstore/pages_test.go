@@ -78,15 +78,15 @@ func TestAPageThatBboltWouldPanicOverIsDamage(t *testing.T) {
 		t.Fatal("there is no page with 20 entries")
 	}
 	for what, change := range map[string]func(page []byte){
-		"its flags are":        func(page []byte) { page[pageHeader] ^= bucketFlag },
-		"says that it is page": func(page []byte) { page[0] ^= 64 },
-		"neither branch":       func(page []byte) { page[8] = 0 },
-		"elements":             func(page []byte) { page[11] = 255 },
-		"not within the page":  func(page []byte) { binary.NativeEndian.PutUint32(page[pageHeader+4:], 1<<30) },
-		"should be at":         func(page []byte) { page[pageHeader+4] ^= 16 },
-		"it is at":             func(page []byte) { page[10] = 16 },                       // the last four would be gone
-		"not in order":         func(page []byte) { page[pageHeader+20*elementSize] = 1 }, // the first key
-		"which there are not":  func(page []byte) { page[13] = 1 },
+		"flags 0x":            func(page []byte) { page[pageHeader] ^= bucketFlag },
+		"has the id":          func(page []byte) { page[0] ^= 64 },
+		"neither branch":      func(page []byte) { page[8] = 0 },
+		"elements":            func(page []byte) { page[11] = 255 },
+		"not within the page": func(page []byte) { binary.NativeEndian.PutUint32(page[pageHeader+4:], 1<<30) },
+		"should be at":        func(page []byte) { page[pageHeader+4] ^= 16 },
+		"it is at":            func(page []byte) { page[10] = 16 },                       // the last four would be gone
+		"out of order":        func(page []byte) { page[pageHeader+20*elementSize] = 1 }, // the first key
+		"which do not exist":  func(page []byte) { page[13] = 1 },
 	} {
 		var before []byte
 		rewrite(t, path, func(content []byte) {

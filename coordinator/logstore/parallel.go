@@ -9,51 +9,51 @@ import (
 )
 
 const (
-	// logCache is how many entries stay in memory for the followers; at the
-	// usual limit of 256 KiB an entry it pins at most 16 MiB.
-	logCache = 64
-	// mostPending is how many bytes a leader may have appended before they are stored;
-	// it waits for its disk then. What is proposed has a smaller bound of its own.
-	mostPending = 4 << 20
+	// cachedEntries is how many entries stay in memory for the followers; at the usual
+	// limit of 256 KiB per entry they take at most 16 MiB.
+	cachedEntries = 64
+	// maxPendingBytes is how many bytes a leader appends before it waits for its disk.
+	// Proposals have a smaller bound of their own.
+	maxPendingBytes = 4 << 20
 )
 
-// ParallelLog is the log as raft sees it: what a leader appends is stored while it is
-// on its way to the others, and what comes meanwhile is stored together afterwards
+// ParallelLog is the log as raft uses it. A leader's entries are stored while they are
+// sent to the followers, and those that arrive meanwhile are stored together afterwards
 // (Ongaro, "Consensus: Bridging Theory and Practice", 10.2.1).
 //
-// Raft stores first and sends then, and counts an entry as stored here as soon as
-// StoreLogs returns. Here StoreLogs of a leader only takes it. So that nothing counts
-// that no disk has:
+// Raft stores an entry before it sends it, and counts it as stored here as soon as
+// StoreLogs returns. A leader's StoreLogs only queues it. So that no entry counts that
+// is on no disk:
 //
-//   - The answers of the others that they have stored an entry are held back until it
-//     is stored here, too (patientTransport.AppendEntries, stored). A commit needs at
-//     least one of them, so it needs this disk as well, exactly as before.
-//   - A leader that decides alone, and one that changes who decides, stores first.
-//   - Who leads no longer, and is asked whether it has an entry, answers when it is
-//     stored.
-//   - A store that fails ends the process (store.fail); what was not stored is as if it
-//     had not been sent: nobody was told that it is committed.
+//   - A follower's acknowledgment counts only after the entry is stored here, too
+//     (transport.Transport.AppendEntries, WaitStored). A commit needs at least one of
+//     them, so it needs this disk as well, exactly as before.
+//   - A leader that is the only voter, and one that changes the configuration, stores
+//     first.
+//   - A replica that no longer leads returns an entry only after it is stored.
+//   - A store that fails ends the process (Store.fail). Entries that were not stored
+//     count as never sent: their commit was reported to no client.
 type ParallelLog struct {
-	*raft.LogCache // what is stored, the last of it in memory
+	*raft.LogCache // stored entries, the last of them in memory
 
-	// shares says whether this replica leads and another one must agree. nil until raft
-	// runs: then everything is stored first.
+	// shares reports whether this replica leads and needs another one's vote; nil until
+	// raft runs.
 	shares atomic.Pointer[func() bool]
-	newest newest // of what StoreLogs has taken
+	newest newestIndex // passed to StoreLogs
 
 	mu      sync.Mutex // guards what follows
 	changed *sync.Cond
-	pending []*raft.Log // not stored yet, without holes
-	bytes   int         // of their data
-	failure error       // why they are not stored
+	pending []*raft.Log // not stored yet; their indexes are consecutive
+	bytes   int         // of the data of pending
+	failure error       // of the store
 	closed  bool
 
 	writer sync.WaitGroup
 }
 
-// NewParallelLog starts the goroutine that stores, which Close ends.
+// NewParallelLog starts the goroutine that writes. Close ends it.
 func NewParallelLog(s raft.LogStore) *ParallelLog {
-	cache, _ := raft.NewLogCache(logCache, s) // which fails for a size below one
+	cache, _ := raft.NewLogCache(cachedEntries, s) // it fails only for a size below one
 	p := &ParallelLog{LogCache: cache}
 	p.changed = sync.NewCond(&p.mu)
 	p.writer.Go(p.write)
@@ -69,7 +69,8 @@ func (p *ParallelLog) Share(leadsWithOthers func() bool) { p.shares.Store(&leads
 // closed when the next one is.
 func (p *ParallelLog) Newest() (index uint64, changed <-chan struct{}) { return p.newest.get() }
 
-// sharing reports whether raft, which calls, leads and cannot decide alone.
+// sharing reports whether this replica leads and needs another one's vote. Raft calls
+// it.
 func (p *ParallelLog) sharing() bool {
 	shares := p.shares.Load()
 	return shares != nil && (*shares)()
@@ -78,27 +79,27 @@ func (p *ParallelLog) sharing() bool {
 // StoreLog implements raft.LogStore.
 func (p *ParallelLog) StoreLog(log *raft.Log) error { return p.StoreLogs([]*raft.Log{log}) }
 
-// StoreLogs implements raft.LogStore. Raft calls it from the one goroutine that also
-// begins and ends to lead.
+// StoreLogs implements raft.LogStore. Raft calls it from the goroutine that also starts
+// and stops leading.
 func (p *ParallelLog) StoreLogs(logs []*raft.Log) error {
 	if len(logs) == 0 {
 		return nil
 	}
-	defer p.newest.set(logs[len(logs)-1].Index) // when they can be read
+	defer p.newest.set(logs[len(logs)-1].Index) // after the entries are readable
 	if !p.sharing() || slices.ContainsFunc(logs, changesMembers) {
 		if err := p.WaitStored(logs[0].Index - 1); err != nil {
 			return err
 		}
-		return p.LogCache.StoreLogs(logs) //nolint:wrapcheck // made below
+		return p.LogCache.StoreLogs(logs) //nolint:wrapcheck // Store made it
 	}
 	bytes := 0
 	for _, log := range logs {
-		seal(log) // before the others read it
+		seal(log) // before followers read it
 		bytes += len(log.Data)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.failure == nil && p.bytes >= mostPending {
+	for p.failure == nil && p.bytes >= maxPendingBytes {
 		p.changed.Wait()
 	}
 	if p.failure != nil {
@@ -112,8 +113,8 @@ func (p *ParallelLog) StoreLogs(logs []*raft.Log) error {
 
 func changesMembers(log *raft.Log) bool { return log.Type == raft.LogConfiguration }
 
-// WaitStored returns when all that was appended up to an index is stored, or with the
-// error for which it is not.
+// WaitStored returns when all entries up to an index are stored, or with the error of
+// the store.
 func (p *ParallelLog) WaitStored(index uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +135,7 @@ func (p *ParallelLog) GetLog(index uint64, log *raft.Log) error {
 	return p.WaitStored(index)
 }
 
-// fromPending gives an entry that is not stored yet, if there is one of this index.
+// fromPending reads an entry that is not stored yet, and reports whether it did.
 func (p *ParallelLog) fromPending(index uint64, log *raft.Log) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +154,7 @@ func (p *ParallelLog) FirstIndex() (uint64, error) {
 	if first == 0 && len(p.pending) > 0 {
 		first = p.pending[0].Index
 	}
-	return first, err //nolint:wrapcheck // made below
+	return first, err //nolint:wrapcheck // Store made it
 }
 
 // LastIndex implements raft.LogStore.
@@ -163,7 +164,7 @@ func (p *ParallelLog) LastIndex() (uint64, error) {
 	if n := len(p.pending); n > 0 {
 		return p.pending[n-1].Index, nil
 	}
-	return p.LogCache.LastIndex() //nolint:wrapcheck // made below
+	return p.LogCache.LastIndex() //nolint:wrapcheck // Store made it
 }
 
 // DeleteRange implements raft.LogStore.
@@ -171,11 +172,11 @@ func (p *ParallelLog) DeleteRange(first, last uint64) error {
 	if err := p.WaitStored(last); err != nil {
 		return err
 	}
-	return p.LogCache.DeleteRange(first, last) //nolint:wrapcheck // made below
+	return p.LogCache.DeleteRange(first, last) //nolint:wrapcheck // Store made it
 }
 
-// write stores what is pending, all of it at a time, until there is none and the log is
-// closed, or the store has failed.
+// write stores all pending entries together, again and again, until the log is closed
+// and none is pending, or the store fails.
 func (p *ParallelLog) write() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,7 +201,7 @@ func (p *ParallelLog) write() {
 	}
 }
 
-// Close returns when nothing is pending any more. Raft no longer runs.
+// Close stores all pending entries. Raft no longer runs.
 func (p *ParallelLog) Close() {
 	p.mu.Lock()
 	p.closed = true

@@ -159,7 +159,7 @@ func TestALeaderWaitsForADiskThatIsFarBehind(t *testing.T) {
 		d := newDesk()
 		defer d.end()
 		large := func(index uint64) []*raft.Log {
-			return []*raft.Log{{Index: index, Term: 1, Data: make([]byte, mostPending)}}
+			return []*raft.Log{{Index: index, Term: 1, Data: make([]byte, maxPendingBytes)}}
 		}
 		if returned := begun(func() error { return d.StoreLogs(large(1)) }); !returned() {
 			t.Fatal("it waits with nothing pending")

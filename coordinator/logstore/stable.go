@@ -14,11 +14,10 @@ var (
 	_ raft.StableStore = (*Store)(nil)
 )
 
+const readStable = "reading term or vote"
+
 // Set implements raft.StableStore: term and vote, with a checksum.
 func (s *Store) Set(key, value []byte) error {
-	if err := s.err(); err != nil {
-		return s.unwind(err)
-	}
 	err := s.call("storing term or vote", func() error { return s.backend.Set(key, sealValue(key, value)) })
 	if err != nil {
 		return s.unwind(err)
@@ -30,7 +29,7 @@ func (s *Store) Set(key, value []byte) error {
 func (s *Store) Get(key []byte) ([]byte, error) {
 	var stored []byte
 	var missing error
-	err := s.call("reading term or vote", func() (err error) {
+	err := s.call(readStable, func() (err error) {
 		stored, err = s.backend.Get(key)
 		if errors.Is(err, raftboltdb.ErrKeyNotFound) {
 			missing, err = err, nil
@@ -45,7 +44,7 @@ func (s *Store) Get(key []byte) ([]byte, error) {
 	}
 	value, problem := openValue(key, stored)
 	if problem != "" {
-		return nil, s.unwind(s.fail("reading term or vote", &DamageError{Path: s.path, Detail: problem}))
+		return nil, s.unwind(s.fail(readStable, &DamageError{Path: s.path, Detail: problem}))
 	}
 	return value, nil
 }
@@ -63,7 +62,7 @@ func (s *Store) GetUint64(key []byte) (uint64, error) {
 	}
 	if len(value) != 8 {
 		detail := fmt.Sprintf("%s has %d bytes, should have 8", key, len(value))
-		return 0, s.unwind(s.fail("reading term or vote", &DamageError{Path: s.path, Detail: detail}))
+		return 0, s.unwind(s.fail(readStable, &DamageError{Path: s.path, Detail: detail}))
 	}
 	return binary.BigEndian.Uint64(value), nil
 }

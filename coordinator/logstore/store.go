@@ -17,8 +17,8 @@ import (
 // entries, not bytes, in a request to a follower, so it is small.
 const MaxBatch = 64
 
-// Backend is what the defended store needs of raft-boltdb's store, and of what has the
-// entries in its place.
+// Backend is what a Store needs of the store below it: raft-boltdb's, or one that
+// stores the entries elsewhere.
 type Backend interface {
 	FirstIndex() (uint64, error)
 	LastIndex() (uint64, error)
@@ -30,42 +30,42 @@ type Backend interface {
 	Close() error
 }
 
-// store defends the log and the stable store. It sits under raft.LogCache, so
-// that what the cache holds has been verified.
+// Store defends the log and the stable store. It is below raft.LogCache, so that what
+// the cache contains has been verified.
 //
-//   - Every entry carries a checksum, made at the leader and verified on store and
-//     read; so do the values of the stable store.
-//   - The first error, panic or damage ends the process by way of fatal, once, and
-//     fails every later call: after a failed write, and above all a failed sync,
-//     nobody knows what is on the disk.
+//   - Every entry has a checksum, made at the leader and verified when it is stored and
+//     read; so have the values of the stable store.
+//   - The first error, panic or damage ends the process through Config.Fatal, once, and
+//     fails every later call: after a failed write, and above all a failed sync, the
+//     content of the disk is unknown.
 //   - A call that hangs ends the process too: raft's heartbeats would keep a leader
-//     with a dead disk in office for ever.
+//     with a dead disk in office forever.
 //
-// Two errors are ordinary and pass unchanged, since raft compares them:
+// Two errors are expected and pass unchanged, since raft compares them:
 // raft.ErrLogNotFound and the stable store's "not found".
 type Store struct {
 	backend Backend
-	path    string // of the file or folder, for messages
+	path    string // of the file or directory, for messages
 	hang    time.Duration
 	fatal   func(error)     // idempotent
-	closing <-chan struct{} // closed when the node begins to close; nil: never
-	// onFirstStore is called after the first entry has been stored durably.
+	closing <-chan struct{} // closed when the replica begins to close; nil: never
+	// onFirstStore is called after the first entry is stored durably.
 	onFirstStore func() error
 
-	// whole says that the backend removes any number of entries in one short
+	// deletesAtOnce means that the backend deletes any number of entries in one short
 	// transaction.
-	whole bool
+	deletesAtOnce bool
 
 	failure atomic.Pointer[StoreError]
-	closed  atomic.Bool // the node is closing: errors are expected now
+	closed  atomic.Bool // errors are expected from now on
 	// running is true once raft's own goroutines call. See unwind.
 	running atomic.Bool
-	// started is true once raft has read, at start, all entries that its last
-	// snapshot does not cover.
+	// started is true once raft has read, at start, all entries that its last snapshot
+	// does not cover.
 	started atomic.Bool
 	stored  atomic.Bool // onFirstStore was called
-	// deletions counts DeleteRange calls, so that a miss while entries were
-	// being deleted is not taken for a hole.
+	// deletions counts the starts and ends of DeleteRange, so that an entry that is
+	// missing because it was deleted meanwhile is not taken for a hole.
 	deletions atomic.Uint64
 
 	counters storeCounters
@@ -79,12 +79,18 @@ type Stats struct {
 	Time    time.Duration // spent in the writes
 }
 
+type storeCounters struct {
+	syncs, entries, bytes, nanos atomic.Uint64
+	// sinceSnapshot is the bytes of entries that the last snapshot does not cover.
+	sinceSnapshot atomic.Uint64
+}
+
 // Stats returns the counters. They are read one by one, so they may differ slightly in
 // time.
 func (s *Store) Stats() Stats {
 	return Stats{
 		Syncs: s.counters.syncs.Load(), Entries: s.counters.entries.Load(), Bytes: s.counters.bytes.Load(),
-		Time: time.Duration(s.counters.nanos.Load()), //nolint:gosec // 292 years
+		Time: time.Duration(s.counters.nanos.Load()), //nolint:gosec // below 292 years
 	}
 }
 
@@ -96,25 +102,16 @@ func (s *Store) BytesSinceSnapshot() uint64 { return s.counters.sinceSnapshot.Lo
 // returned before.
 func (s *Store) SnapshotTaken(bytes uint64) { s.counters.sinceSnapshot.Add(-bytes) }
 
-// RaftStarting tells the store that goroutines of raft call it from now on. See unwind.
+// RaftStarting must be called before goroutines of raft call the store. See unwind.
 func (s *Store) RaftStarting() { s.running.Store(true) }
 
-// RaftStarted tells the store that raft has read all entries that its last snapshot
-// does not cover.
+// RaftStarted must be called when raft has read all entries that its last snapshot does
+// not cover.
 func (s *Store) RaftStarted() { s.started.Store(true) }
 
-type storeCounters struct {
-	syncs, entries, bytes, nanos atomic.Uint64
-	// sinceSnapshot is the bytes of entries that the last snapshot does not cover.
-	sinceSnapshot atomic.Uint64
-}
-
-// StoreLogs implements raft.LogStore. Entries without a checksum are the leader's
-// own and get one; any other is verified before it touches the disk.
+// StoreLogs implements raft.LogStore. Entries without a checksum are the leader's own
+// and get one; all others are verified before they are written.
 func (s *Store) StoreLogs(logs []*raft.Log) error {
-	if err := s.err(); err != nil {
-		return err
-	}
 	bytes := 0
 	for _, log := range logs {
 		if len(log.Extensions) == 0 {
@@ -128,14 +125,14 @@ func (s *Store) StoreLogs(logs []*raft.Log) error {
 	if err := s.call("storing entries", func() error { return s.backend.StoreLogs(logs) }); err != nil {
 		return err
 	}
-	s.counters.nanos.Add(uint64(time.Since(start))) //nolint:gosec // a duration since a start is not negative
+	s.counters.nanos.Add(uint64(time.Since(start))) //nolint:gosec // not negative
 	s.counters.syncs.Add(1)
 	s.counters.entries.Add(uint64(len(logs)))
 	s.counters.bytes.Add(uint64(bytes)) //nolint:gosec // a length
 	s.counters.sinceSnapshot.Add(uint64(bytes))
 	if s.onFirstStore != nil && s.stored.CompareAndSwap(false, true) {
 		if err := s.onFirstStore(); err != nil {
-			return s.fail("marking the folder", err)
+			return s.fail("recording the first entry", err)
 		}
 	}
 	return nil
@@ -144,15 +141,13 @@ func (s *Store) StoreLogs(logs []*raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (s *Store) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raft.Log{log}) }
 
-// GetLog implements raft.LogStore. An entry that is not what was stored, or is
+// GetLog implements raft.LogStore. An entry that differs from what was stored, or is
 // missing between others, is damage.
 func (s *Store) GetLog(index uint64, log *raft.Log) error {
-	if err := s.err(); err != nil {
-		return s.unwind(err)
-	}
+	const op = "reading an entry"
 	deletions := s.deletions.Load()
 	var missing bool
-	err := s.call("reading an entry", func() error {
+	err := s.call(op, func() error {
 		err := s.backend.GetLog(index, log)
 		missing = errors.Is(err, raft.ErrLogNotFound)
 		switch {
@@ -164,42 +159,39 @@ func (s *Store) GetLog(index uint64, log *raft.Log) error {
 			return &DamageError{Path: s.path, Detail: fmt.Sprintf("entry %d: %v", index, err)}
 		}
 	})
+	problem := ""
 	switch {
 	case err != nil:
 		return s.unwind(err)
 	case missing && s.isHole(index, deletions):
-		detail := fmt.Sprintf("entry %d is missing between others", index)
-		return s.unwind(s.fail("reading an entry", &DamageError{Path: s.path, Detail: detail}))
+		problem = fmt.Sprintf("entry %d is missing between others", index)
 	case missing:
 		return raft.ErrLogNotFound
+	default:
+		problem = Verify(log)
 	}
-	problem := Verify(log)
 	if problem == "" && log.Index != index {
-		problem = fmt.Sprintf("entry %d is stored in the place of entry %d", log.Index, index)
+		problem = fmt.Sprintf("entry %d is stored as entry %d", log.Index, index)
 	}
 	if problem != "" {
-		return s.unwind(s.fail("reading an entry", &DamageError{Path: s.path, Detail: problem}))
+		return s.unwind(s.fail(op, &DamageError{Path: s.path, Detail: problem}))
 	}
-	if !s.started.Load() && s.running.Load() { // not while the log is being checked
+	if !s.started.Load() && s.running.Load() { // not while check reads the log
 		s.counters.sinceSnapshot.Add(uint64(len(log.Data)))
 	}
 	return nil
 }
 
-// check reads the whole log: what is damaged is found now, and not when a follower
-// asks for it.
+// check reads the whole log, so that damage is found now rather than when a follower
+// needs an entry.
 func (s *Store) check() error {
-	first, err := s.FirstIndex()
-	if err != nil {
-		return err
-	}
-	last, err := s.LastIndex()
+	first, last, err := s.bounds()
 	if err != nil {
 		return err
 	}
 	var log raft.Log
 	for index := first; index != 0 && index <= last; index++ {
-		log = raft.Log{Data: log.Data[:0]} // the room is used again: this is all that was ever stored
+		log = raft.Log{Data: log.Data[:0]} // reuses the buffer
 		if err := s.GetLog(index, &log); err != nil {
 			return fmt.Errorf("checking the log: %w", err)
 		}
@@ -207,66 +199,63 @@ func (s *Store) check() error {
 	return nil
 }
 
-// IsMonotonic implements raft.MonotonicLogStore: this log has no holes, so that
-// raft removes all of it when it takes a snapshot from the leader. It would leave
-// the last entries from before otherwise, committed or not, and go on behind the
-// snapshot.
+// IsMonotonic implements raft.MonotonicLogStore: this log has no holes, so raft deletes
+// all of it when it receives a snapshot from the leader. Otherwise it would keep the
+// last entries, committed or not, and append after the snapshot.
 func (s *Store) IsMonotonic() bool { return true }
 
-// isHole says whether an absent entry should be there. deletions is the count
-// before the entry was looked for.
+// isHole reports whether a missing entry should exist. deletions is the count from
+// before the entry was read.
 func (s *Store) isHole(index, deletions uint64) bool {
-	first, err := s.FirstIndex()
-	if err != nil {
-		return false
-	}
-	last, err := s.LastIndex()
-	if err != nil {
-		return false
-	}
-	return first != 0 && first <= index && index <= last && s.deletions.Load() == deletions
+	first, last, err := s.bounds()
+	return err == nil && first != 0 && first <= index && index <= last && s.deletions.Load() == deletions
 }
 
 // FirstIndex implements raft.LogStore.
-func (s *Store) FirstIndex() (index uint64, err error) {
-	err = s.call("reading the first index", func() (err error) {
-		index, err = s.backend.FirstIndex()
-		return err
-	})
-	return index, err
+func (s *Store) FirstIndex() (uint64, error) {
+	return s.index("reading the first index", s.backend.FirstIndex)
 }
 
 // LastIndex implements raft.LogStore.
-func (s *Store) LastIndex() (index uint64, err error) {
-	err = s.call("reading the last index", func() (err error) {
-		index, err = s.backend.LastIndex()
+func (s *Store) LastIndex() (uint64, error) {
+	return s.index("reading the last index", s.backend.LastIndex)
+}
+
+func (s *Store) index(op string, read func() (uint64, error)) (index uint64, err error) {
+	err = s.call(op, func() error {
+		index, err = read()
 		return err
 	})
 	return index, err
 }
 
-// DeleteRange implements raft.LogStore. A compaction, which leaves later entries in
-// place, is done in chunks from the front, unless the backend does it at once: whatever
-// a crash leaves is a log without a hole. The end of a log is removed in one
-// transaction for that reason.
+// bounds returns the first and the last index.
+func (s *Store) bounds() (first, last uint64, err error) {
+	if first, err = s.FirstIndex(); err != nil {
+		return 0, 0, err
+	}
+	last, err = s.LastIndex()
+	return first, last, err
+}
+
+// DeleteRange implements raft.LogStore. A compaction, which keeps later entries,
+// proceeds from the front in steps, unless the backend deletes all at once: a crash
+// leaves a log without holes. For the same reason the end of a log is deleted in one
+// transaction.
 func (s *Store) DeleteRange(first, last uint64) error {
 	s.deletions.Add(1)
 	defer s.deletions.Add(1)
-	lowest, err := s.FirstIndex()
+	lowest, highest, err := s.bounds()
 	if err != nil {
 		return err
 	}
-	highest, err := s.LastIndex()
-	if err != nil {
-		return err
-	}
-	if !s.whole && first <= lowest && last < highest {
+	if !s.deletesAtOnce && first <= lowest && last < highest {
 		return s.compact(first, last)
 	}
 	return s.call("deleting entries", func() error { return s.backend.DeleteRange(first, last) })
 }
 
-// err returns why the store is not usable, or nil.
+// err returns why the store is unusable, or nil.
 func (s *Store) err() error {
 	if failure := s.failure.Load(); failure != nil {
 		return failure
@@ -277,8 +266,8 @@ func (s *Store) err() error {
 	return nil
 }
 
-// call runs one operation of the backend under the watchdog. bbolt panics on
-// damaged pages and faults on a truncated file; both become errors here.
+// call runs one operation of the backend under the watchdog. bbolt panics on damaged
+// pages and faults on a truncated file; both become errors.
 func (s *Store) call(op string, f func() error) (err error) {
 	if err := s.err(); err != nil {
 		return err
@@ -296,7 +285,7 @@ func (s *Store) call(op string, f func() error) (err error) {
 	return f()
 }
 
-// fail records the first failure, ends the process, and returns the failure.
+// fail records and reports the first failure, and returns it.
 func (s *Store) fail(op string, cause error) error {
 	if s.closed.Load() {
 		return raft.ErrRaftShutdown
@@ -309,10 +298,9 @@ func (s *Store) fail(op string, cause error) error {
 	return failure
 }
 
-// unwind ends the calling goroutine of raft, where raft would panic over err. The
-// process is on its way out through fatal, which says why and closes what can be
-// closed; a stack trace of raft's would hide that. Before raft runs, err is
-// returned to Open.
+// unwind ends the calling goroutine if it is raft's, which would panic over err. The
+// process exits through Config.Fatal, which reports the cause; a stack trace of raft's
+// would hide it. Before raft runs, unwind returns err for Open.
 func (s *Store) unwind(err error) error {
 	if s.running.Load() && s.failure.Load() != nil {
 		runtime.Goexit()
@@ -320,9 +308,9 @@ func (s *Store) unwind(err error) error {
 	return err
 }
 
-// watch starts the watchdog of one call and returns what stops it. It counts
-// ticks, not time: while the whole process is stopped no ticks come, and a
-// process that wakes up has not had a hanging disk.
+// watch starts the watchdog of one call and returns the function that stops it. It
+// counts ticks, not time: while the whole process is stopped no ticks come, so a
+// process that wakes up does not mistake its pause for a hanging disk.
 func (s *Store) watch(op string) (stop func()) {
 	const ticks = 15
 	var (
@@ -348,7 +336,7 @@ func (s *Store) watch(op string) (stop func()) {
 	}
 }
 
-// Close closes the backend. Errors of calls that still come are not failures.
+// Close closes the backend. Calls that follow fail, and report no failure.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	if err := s.backend.Close(); err != nil {

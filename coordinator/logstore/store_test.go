@@ -50,8 +50,8 @@ func openBolt(t *testing.T, path string) (*Store, *fatals) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bolt.Get(keyLayout); errors.Is(err, raftboltdb.ErrKeyNotFound) {
-		if err := (&Contents{}).writeLayout(bolt, Bolt); err != nil {
+	if _, err := bolt.Get(keyKind); errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		if err := (&Contents{}).setKind(bolt, Bolt); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,13 +225,13 @@ func TestAHoleInTheLogIsDamage(t *testing.T) {
 
 func TestDeleteRangeLeavesExactlyTheComplement(t *testing.T) {
 	t.Parallel()
-	const count = 3 * deleteMost
+	const count = 3 * maxDeleteStep
 	for _, r := range []struct {
 		name        string
 		first, last uint64
 	}{
-		{"front in chunks", 1, 2*deleteMost + 17},
-		{"end at once", deleteMost / 2, count},
+		{"front in chunks", 1, 2*maxDeleteStep + 17},
+		{"end at once", maxDeleteStep / 2, count},
 		{"everything", 1, count},
 		{"one", 5, 5},
 	} {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncData makes what was written to a file durable, with its size, and without the
-// time of the change.
+// syncData makes the data and the size of a file durable, but not its modification
+// time.
 func syncData(file *os.File) error {
 	raw, err := file.SyscallConn()
 	if err != nil {

@@ -4,5 +4,5 @@ package logstore
 
 import "os"
 
-// syncData makes what was written to a file durable.
+// syncData makes the data of a file durable.
 func syncData(file *os.File) error { return file.Sync() }

@@ -52,7 +52,7 @@ func lastBatch(t *testing.T, path string) (from, to int) {
 		t.Fatal(err)
 	}
 	for entries := 0; ; {
-		b, err := readBatch(content, to, entries)
+		b, err := parseBatch(content, to, entries)
 		if err != nil {
 			return from, to
 		}
@@ -120,7 +120,7 @@ func TestEveryFlippedBitOfASegmentIsToldOrHarmless(t *testing.T) {
 		t.Fatal(err)
 	}
 	told, unharmed := 0, 0
-	for _, path := range append(segments, filepath.Join(dir, segmentsDir, noteName)) {
+	for _, path := range append(segments, filepath.Join(dir, segmentsDir, markName)) {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -144,7 +144,7 @@ func TestEveryFlippedBitOfASegmentIsToldOrHarmless(t *testing.T) {
 				t.Fatalf("%s, byte %d: %v", filepath.Base(path), at, err)
 			case state.Last != count || state.First != 1:
 				t.Fatalf("%s, byte %d: the log is %d to %d, should be 1 to %d", filepath.Base(path), at, state.First, state.Last, count)
-			case filepath.Base(path) != noteName && (path != tail || at < used):
+			case filepath.Base(path) != markName && (path != tail || at < used):
 				t.Fatalf("%s, byte %d of %d: nobody says that it is damaged", filepath.Base(path), at, used)
 			default:
 				unharmed++
@@ -166,7 +166,7 @@ func TestEveryFlippedBitOfASegmentIsToldOrHarmless(t *testing.T) {
 func TestWithoutANoteABitTakesTheLastBatchAtMost(t *testing.T) {
 	t.Parallel()
 	dir, tail, count := segmentsOf(t, 3)
-	if err := os.Remove(filepath.Join(dir, segmentsDir, noteName)); err != nil {
+	if err := os.Remove(filepath.Join(dir, segmentsDir, markName)); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(tail)
@@ -206,7 +206,7 @@ func TestABatchThatWasNotFinishedIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	from, to := lastBatch(t, tail)
-	noted, err := os.ReadFile(filepath.Join(dir, segmentsDir, noteName))
+	noted, err := os.ReadFile(filepath.Join(dir, segmentsDir, markName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestABatchThatWasNotFinishedIsRemoved(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(image, segmentsDir, filepath.Base(tail)), torn, 0o600); err != nil {
 			return err
 		}
-		n, err := openNote(filepath.Join(image, segmentsDir), count-4) // as of before the batch
+		n, err := openMark(filepath.Join(image, segmentsDir), count-4) // as of before the batch
 		if err := errors.Join(err, n.close()); err != nil {
 			return err
 		}
@@ -261,7 +261,7 @@ func TestABatchThatWasNotFinishedIsRemoved(t *testing.T) {
 	if err := os.WriteFile(tail, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, segmentsDir, noteName), noted, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, segmentsDir, markName), noted, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := goesOnAfter(dir, count); err != nil {
@@ -281,7 +281,7 @@ func TestTheFirstBatchOfASegmentCanBeTorn(t *testing.T) {
 	if err != nil || len(segments) != 1 {
 		t.Fatal(segments, err)
 	}
-	if err := os.Remove(filepath.Join(dir, segmentsDir, noteName)); err != nil {
+	if err := os.Remove(filepath.Join(dir, segmentsDir, markName)); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(segments[0])
@@ -312,7 +312,7 @@ func TestTheNoteFollowsTheLog(t *testing.T) {
 	s := mustSegments(t, dir)
 	want := func(last uint64) {
 		t.Helper()
-		if got := readNote(folder); got != last {
+		if got := readMark(folder); got != last {
 			t.Errorf("the note says %d, want %d", got, last)
 		}
 	}
@@ -337,7 +337,7 @@ func TestTheNoteFollowsTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(102)
-	rewrite(t, filepath.Join(folder, noteName), func(content []byte) { content[8] ^= 1 })
+	rewrite(t, filepath.Join(folder, markName), func(content []byte) { content[8] ^= 1 })
 	want(0)
 	mustSegments(t, dir)
 	want(102)

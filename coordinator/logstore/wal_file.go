@@ -12,20 +12,20 @@ import (
 	"github.com/dtask/dtask/internal/durable"
 )
 
-// segmentFiles are the files of the segments. It keeps the errors that raft-wal only
-// logs when a new segment cannot be made.
+// segmentFiles creates and opens the files of segments. It keeps the errors that
+// raft-wal only logs when it cannot create a segment.
 type segmentFiles struct {
 	*walfs.FS
 
 	list *segmentList
 }
 
-// Create implements types.VFS. raft-wal's reserves all blocks of the segment, so that
-// a disk without room is found here.
+// Create implements types.VFS. raft-wal reserves all blocks of the segment, so a full
+// disk is detected here.
 func (f *segmentFiles) Create(dir, name string, size uint64) (types.WritableFile, error) {
-	made, err := f.FS.Create(dir, name, size)
+	created, err := f.FS.Create(dir, name, size)
 	if err == nil {
-		err = made.Close()
+		err = created.Close()
 	}
 	if err == nil {
 		var file types.WritableFile
@@ -33,45 +33,45 @@ func (f *segmentFiles) Create(dir, name string, size uint64) (types.WritableFile
 			return file, nil
 		}
 	}
-	err = fmt.Errorf("making a segment of the log: %w", err)
-	f.list.failed(err)
+	err = fmt.Errorf("creating a segment of the log: %w", err)
+	f.list.fail(err)
 	return nil, err
 }
 
 // OpenWriter implements types.VFS.
 func (f *segmentFiles) OpenWriter(dir, name string) (types.WritableFile, error) {
-	file, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR, 0) //nolint:gosec // a name in our own folder
+	file, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR, 0) //nolint:gosec // a name in the data directory
 	if err != nil {
-		return nil, err //nolint:wrapcheck // raft-wal looks whether it is there
+		return nil, err //nolint:wrapcheck // raft-wal checks whether the file exists
 	}
 	return &segmentFile{File: file, dir: dir, size: fileSize(file)}, nil
 }
 
-// segmentFile is a segment that is appended to. raft-wal writes one batch after the
-// other, each once and behind the one before.
+// segmentFile is the segment that is appended to. raft-wal writes each batch once,
+// after the one before.
 type segmentFile struct {
 	*os.File
 
-	dir    string
-	size   int64       // that it was made with
-	zeroed int64       // up to here there is what was appended, or zeros that were written
-	known  atomic.Bool // the file's name and size are durable
+	dir     string
+	size    int64       // when it was created
+	written int64       // batches, or zeros ahead of them, are written up to here
+	durable atomic.Bool // the file's name and size are durable
 }
 
 // WriteAt implements types.WritableFile.
 func (f *segmentFile) WriteAt(batch []byte, at int64) (int, error) {
 	end := at + int64(len(batch))
-	if end > f.zeroed && len(batch) < zerosBelow {
-		f.zeroed = writeAhead(f.File, end, f.size)
+	if end > f.written && len(batch) < maxPrezeroedBatch {
+		f.written = prezero(f.File, end, f.size)
 	}
-	return f.File.WriteAt(batch, at) //nolint:wrapcheck // a Backend's errors are explained by store
+	return f.File.WriteAt(batch, at) //nolint:wrapcheck // Store explains a Backend's errors
 }
 
-// Sync implements types.WritableFile. The first one is of all there is to know of the
-// file, and of the folder; those that follow leave out the time of the last change,
-// which would be one more write of the file system's.
+// Sync implements types.WritableFile. The first sync includes all metadata of the file,
+// and the directory. Later ones omit the modification time, which would cost the file
+// system another write.
 func (f *segmentFile) Sync() error {
-	if f.known.Load() {
+	if f.durable.Load() {
 		return syncData(f.File)
 	}
 	if err := f.File.Sync(); err != nil {
@@ -80,6 +80,6 @@ func (f *segmentFile) Sync() error {
 	if err := durable.SyncDir(f.dir); err != nil {
 		return err
 	}
-	f.known.Store(true)
+	f.durable.Store(true)
 	return nil
 }

@@ -35,7 +35,7 @@ func TestASegmentHoldsWhatWasAppendedAndZerosBehindIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir := folder()
 		files := &segmentFiles{FS: walfs.New(), list: &segmentList{}}
-		const size = 2 * zerosAhead
+		const size = 2 * prezeroSize
 		file, err := files.Create(dir, "new.wal", size)
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +50,7 @@ func TestASegmentHoldsWhatWasAppendedAndZerosBehindIt(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			batch := bytes.Repeat([]byte{byte(len(want)) | 1}, rapid.IntRange(1, 2*zerosBelow).Draw(t, "bytes"))
+			batch := bytes.Repeat([]byte{byte(len(want)) | 1}, rapid.IntRange(1, 2*maxPrezeroedBatch).Draw(t, "bytes"))
 			if n, err := file.WriteAt(batch, int64(len(want))); n != len(batch) || err != nil {
 				t.Fatalf("%d of %d bytes: %v", n, len(batch), err)
 			}
@@ -78,7 +78,7 @@ func TestASegmentHoldsWhatWasAppendedAndZerosBehindIt(t *testing.T) {
 
 func TestZerosAreWrittenOnceAheadOfSmallBatchesOnly(t *testing.T) {
 	t.Parallel()
-	segment := newSegment(t, t.TempDir(), 4*zerosAhead)
+	segment := newSegment(t, t.TempDir(), 4*prezeroSize)
 	at := int64(0)
 	write := func(size int) {
 		t.Helper()
@@ -88,23 +88,23 @@ func TestZerosAreWrittenOnceAheadOfSmallBatchesOnly(t *testing.T) {
 		at += int64(size)
 	}
 	write(100)
-	if want := at + zerosAhead; segment.zeroed != want {
-		t.Fatalf("there are zeros up to %d, want %d", segment.zeroed, want)
+	if want := at + prezeroSize; segment.written != want {
+		t.Fatalf("there are zeros up to %d, want %d", segment.written, want)
 	}
-	before := segment.zeroed
+	before := segment.written
 	write(100)
-	if segment.zeroed != before {
-		t.Errorf("zeros were written again, up to %d, and there were some up to %d", segment.zeroed, before)
+	if segment.written != before {
+		t.Errorf("zeros were written again, up to %d, and there were some up to %d", segment.written, before)
 	}
 	at = before
-	write(zerosBelow)
-	if segment.zeroed != before {
-		t.Errorf("a large batch has zeros up to %d ahead of it", segment.zeroed)
+	write(maxPrezeroedBatch)
+	if segment.written != before {
+		t.Errorf("a large batch has zeros up to %d ahead of it", segment.written)
 	}
 	at = segment.size - 10
 	write(10)
-	if segment.zeroed > segment.size {
-		t.Errorf("there are zeros up to %d, and the segment has %d bytes", segment.zeroed, segment.size)
+	if segment.written > segment.size {
+		t.Errorf("there are zeros up to %d, and the segment has %d bytes", segment.written, segment.size)
 	}
 }
 
@@ -123,13 +123,13 @@ func (f *full) WriteAt(p []byte, _ int64) (int, error) {
 func TestZerosForWhichThereIsNoRoomAreLeftOut(t *testing.T) {
 	t.Parallel()
 	disk := &full{left: 1000}
-	if end := writeAhead(disk, 50, 4*zerosAhead); end != 1050 {
+	if end := prezero(disk, 50, 4*prezeroSize); end != 1050 {
 		t.Errorf("there are zeros up to %d, want those that had room, up to 1050", end)
 	}
-	if end := writeAhead(disk, 1050, 4*zerosAhead); end != 1050 {
+	if end := prezero(disk, 1050, 4*prezeroSize); end != 1050 {
 		t.Errorf("there are zeros up to %d, and there was no room for more", end)
 	}
-	if end := writeAhead(disk, 70, 60); end != 70 {
+	if end := prezero(disk, 70, 60); end != 70 {
 		t.Errorf("there are zeros up to %d behind the end of the segment", end)
 	}
 }

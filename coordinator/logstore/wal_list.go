@@ -10,14 +10,14 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// keySegments is in the bucket of term and vote, and has raft-wal's list of its
-// segments: which there are, what part of each counts, and which is appended to.
-// raft-wal's own place for it is one more bbolt file, in which nothing has a checksum.
+// keySegments is stored beside term and vote, and has raft-wal's list of its segments:
+// which exist, which part of each is valid, and which one is appended to. raft-wal
+// itself would store the list in one more bbolt file, in which nothing has a checksum.
 var keySegments = []byte("Segments")
 
-// segmentList keeps the list of segments in raft.db, under a checksum. It implements
-// types.MetaStore. raft-wal changes the list in a goroutine of its own, too, and only
-// logs what fails there: that is kept here for the next entry that is to be stored.
+// segmentList stores the list of segments in raft.db, with a checksum. It implements
+// types.MetaStore. raft-wal also changes the list in a goroutine of its own, and only
+// logs its errors; the first is kept for the next StoreLogs.
 type segmentList struct {
 	db      Backend
 	path    string // of raft.db
@@ -30,7 +30,7 @@ func (l *segmentList) Load(string) (types.PersistentState, error) {
 	if err != nil {
 		return types.PersistentState{}, fmt.Errorf("reading the list of segments: %w", err)
 	}
-	return readSegments(l.path, stored)
+	return decodeSegments(l.path, stored)
 }
 
 // CommitState implements types.MetaStore.
@@ -40,26 +40,26 @@ func (l *segmentList) CommitState(state types.PersistentState) (err error) {
 		if r := recover(); r != nil {
 			err = &DamageError{Path: l.path, Detail: fmt.Sprint(r)}
 		}
-		l.failed(err)
+		l.fail(err)
 	}()
 	text, err := json.Marshal(state)
-	if err != nil {
-		return fmt.Errorf("writing the list of segments: %w", err)
+	if err == nil {
+		err = l.db.Set(keySegments, sealValue(keySegments, text))
 	}
-	if err := l.db.Set(keySegments, sealValue(keySegments, text)); err != nil {
-		return fmt.Errorf("writing the list of segments: %w", err)
+	if err != nil {
+		return fmt.Errorf("storing the list of segments: %w", err)
 	}
 	return nil
 }
 
-// failed keeps the first error.
-func (l *segmentList) failed(err error) {
+// fail keeps the first error.
+func (l *segmentList) fail(err error) {
 	if err != nil {
 		l.failure.CompareAndSwap(nil, &err)
 	}
 }
 
-// err is what has failed where nobody was told.
+// err returns the first error that raft-wal only logged.
 func (l *segmentList) err() error {
 	if failure := l.failure.Load(); failure != nil {
 		return *failure
@@ -67,19 +67,19 @@ func (l *segmentList) err() error {
 	return nil
 }
 
-var errNotKeptHere = errors.New("term and vote are not in the list of segments")
+var errNoStable = errors.New("term and vote are not in the list of segments")
 
-// GetStable implements types.MetaStore. Nobody asks.
-func (l *segmentList) GetStable([]byte) ([]byte, error) { return nil, errNotKeptHere }
+// GetStable implements types.MetaStore. It is never called.
+func (l *segmentList) GetStable([]byte) ([]byte, error) { return nil, errNoStable }
 
-// SetStable implements types.MetaStore. Nobody asks.
-func (l *segmentList) SetStable([]byte, []byte) error { return errNotKeptHere }
+// SetStable implements types.MetaStore. It is never called.
+func (l *segmentList) SetStable([]byte, []byte) error { return errNoStable }
 
-// Close implements types.MetaStore. raft.db is closed by whoever opened it.
+// Close implements types.MetaStore. walStore closes raft.db.
 func (l *segmentList) Close() error { return nil }
 
-// readSegments reads the value of keySegments.
-func readSegments(path string, stored []byte) (state types.PersistentState, err error) {
+// decodeSegments decodes the value of keySegments.
+func decodeSegments(path string, stored []byte) (state types.PersistentState, err error) {
 	value, problem := openValue(keySegments, stored)
 	if problem == "" {
 		if err := json.Unmarshal(value, &state); err != nil {

@@ -12,106 +12,104 @@ import (
 	"github.com/dtask/dtask/internal/durable"
 )
 
-// A batch that cannot be read at the end of the log was either never finished, since
-// the power was cut, or it was, and a bit flipped later: the bytes look the same. So
-// the index of the last entry that was stored is noted beside the log, after each batch
-// and without a sync. The note outlives the process, and the machine if the system had
-// the time to write it; it is synced where the log is closed or its end removed. What
-// it says has been stored is never above what was, so that a log that ends before it is
+// If the batch at the end of the log is unreadable, either it was never finished,
+// because the power failed, or it was, and a bit flipped later: the bytes look the
+// same. So the index of the last stored entry is written to a file beside the log,
+// after each batch and without a sync. This mark survives the process, and the machine
+// if the system had time to write it; it is synced when the log is closed or its end
+// deleted. The mark is never above what was stored, so a log that ends before it is
 // damaged.
 //
 //	file    magic 4, checksum 4 of the index, index 8
 //
-// A note that cannot be read says nothing.
+// An unreadable mark is ignored.
 
 const (
-	noteName  = "last"
-	noteMagic = 0x6474_6c6e
-	noteSize  = 16
+	markName  = "last"
+	markMagic = 0x6474_6c6e
+	markSize  = 16
 )
 
-// note is the file with the index of the last entry that was stored.
-type note struct {
+// mark is the file with the index of the last stored entry.
+type mark struct {
 	file *os.File
 
 	mu   sync.Mutex // guards what follows, and orders writes
 	last uint64
 }
 
-// readNote reads the note in a folder; 0 says nothing.
-func readNote(dir string) uint64 {
-	b, err := os.ReadFile(filepath.Join(dir, noteName)) //nolint:gosec // a name in our own folder
-	if err != nil || len(b) != noteSize || binary.LittleEndian.Uint32(b) != noteMagic {
-		return 0
-	}
-	if binary.LittleEndian.Uint32(b[4:]) != crc32.Checksum(b[8:], castagnoli) {
+// readMark reads the mark in a directory; 0 if it is missing or unreadable.
+func readMark(dir string) uint64 {
+	b, err := os.ReadFile(filepath.Join(dir, markName)) //nolint:gosec // a name in the data directory
+	if err != nil || len(b) != markSize || binary.LittleEndian.Uint32(b) != markMagic ||
+		binary.LittleEndian.Uint32(b[4:]) != crc32.Checksum(b[8:], castagnoli) {
 		return 0
 	}
 	return binary.LittleEndian.Uint64(b[8:])
 }
 
-// openNote opens the note in a folder, for a log that ends at last.
-func openNote(dir string, last uint64) (*note, error) {
-	file, err := os.OpenFile(filepath.Join(dir, noteName), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // a name in our own folder
+// openMark opens the mark in a directory, for a log that ends at last.
+func openMark(dir string, last uint64) (*mark, error) {
+	file, err := os.OpenFile(filepath.Join(dir, markName), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // a name in the data directory
 	if err != nil {
-		return nil, fmt.Errorf("opening the note of the last entry: %w", err)
+		return nil, fmt.Errorf("opening the mark of the last entry: %w", err)
 	}
-	n := &note{file: file}
-	if err := n.durably(last); err != nil {
+	m := &mark{file: file}
+	if err := m.setDurably(last); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	if err := durable.SyncDir(dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("syncing the folder of the log: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("syncing the log directory: %w", err), file.Close())
 	}
-	return n, nil
+	return m, nil
 }
 
-// stored notes that the log is stored up to an entry.
-func (n *note) stored(last uint64) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.write(last)
+// raise records that the log is stored up to an entry.
+func (m *mark) raise(last uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.set(last)
 }
 
-func (n *note) write(last uint64) error {
-	var b [noteSize]byte
-	binary.LittleEndian.PutUint32(b[:], noteMagic)
-	binary.LittleEndian.PutUint64(b[8:], last)
-	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(b[8:], castagnoli))
-	if _, err := n.file.WriteAt(b[:], 0); err != nil {
-		return fmt.Errorf("noting the last entry: %w", err)
-	}
-	n.last = last
-	return nil
-}
-
-// below notes, before the end of the log is removed, that there will be nothing behind
-// an entry: it is on the disk when it returns.
-func (n *note) below(last uint64) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.last <= last {
+// lower records, before the end of the log is deleted, that no entry after last will
+// remain. It is durable when it returns.
+func (m *mark) lower(last uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last <= last {
 		return nil
 	}
-	return n.durably(last)
+	return m.setDurably(last)
 }
 
-func (n *note) durably(last uint64) error {
-	if err := n.write(last); err != nil {
+func (m *mark) set(last uint64) error {
+	var b [markSize]byte
+	binary.LittleEndian.PutUint32(b[:], markMagic)
+	binary.LittleEndian.PutUint64(b[8:], last)
+	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(b[8:], castagnoli))
+	if _, err := m.file.WriteAt(b[:], 0); err != nil {
+		return fmt.Errorf("writing the mark of the last entry: %w", err)
+	}
+	m.last = last
+	return nil
+}
+
+func (m *mark) setDurably(last uint64) error {
+	if err := m.set(last); err != nil {
 		return err
 	}
-	if err := n.file.Sync(); err != nil {
-		return fmt.Errorf("syncing the note of the last entry: %w", err)
+	if err := m.file.Sync(); err != nil {
+		return fmt.Errorf("syncing the mark of the last entry: %w", err)
 	}
 	return nil
 }
 
-// close syncs the note and closes its file.
-func (n *note) close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err := errors.Join(n.file.Sync(), n.file.Close()); err != nil {
-		return fmt.Errorf("closing the note of the last entry: %w", err)
+// close syncs the mark and closes its file.
+func (m *mark) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := errors.Join(m.file.Sync(), m.file.Close()); err != nil {
+		return fmt.Errorf("closing the mark of the last entry: %w", err)
 	}
 	return nil
 }

@@ -37,20 +37,20 @@ func TestASegmentIsReadAsItWasWritten(t *testing.T) {
 	content = append(content, commit(append(frame(entryFrame, 3, []byte("abc")), frame(entryFrame, 0, nil)...))...)
 	end := len(content)
 	content = append(content, make([]byte, 300)...)
-	s, err := walkSegment(content)
-	if want := (segmentContent{name: segmentName{base: 5, id: 7, codec: 1}, entries: 3, end: end}); err != nil || s != want {
+	s, err := parseSegment(content)
+	if want := (segmentContent{segment: segmentID{base: 5, id: 7, codec: 1}, entries: 3, end: end}); err != nil || s != want {
 		t.Errorf("got %+v, %v; want %+v", s, err, want)
 	}
 	for what, change := range map[string]func(content []byte){
 		"a later batch is whole": func(content []byte) { content[first-4] ^= 1 },
-		"a frame of no kind":     func(content []byte) { content[segmentHead] = 9 },
-		"a frame that is long":   func(content []byte) { content[segmentHead+6] = 1 },
+		"a frame of no kind":     func(content []byte) { content[segmentHeader] = 9 },
+		"a frame that is long":   func(content []byte) { content[segmentHeader+6] = 1 },
 		"a magic":                func(content []byte) { content[0] = 0 },
 		"a version":              func(content []byte) { content[7] = 1 },
 	} {
 		damaged := bytes.Clone(content)
 		change(damaged)
-		if s, err := walkSegment(damaged); err == nil {
+		if s, err := parseSegment(damaged); err == nil {
 			t.Errorf("%s: %+v", what, s)
 		}
 	}
@@ -66,16 +66,16 @@ func TestTheIndexOfAFullSegmentIsCompared(t *testing.T) {
 		}
 		return append(bytes.Clone(content), commit(frame(indexFrame, uint32(len(index)), index))...)
 	}
-	if s, err := walkSegment(append(sealed(segmentHead), make([]byte, 40)...)); err != nil || s.index != len(content)+frameHead || s.entries != 1 || s.torn {
+	if s, err := parseSegment(append(sealed(segmentHeader), make([]byte, 40)...)); err != nil || s.index != len(content)+frameHeader || s.entries != 1 || s.torn {
 		t.Errorf("got %+v, %v", s, err)
 	}
-	if s, err := walkSegment(sealed(segmentHead + 8)); err == nil {
+	if s, err := parseSegment(sealed(segmentHeader + 8)); err == nil {
 		t.Errorf("an index of another entry: %+v", s)
 	}
-	if s, err := walkSegment(sealed(segmentHead, 40)); err != nil || s.end != len(content) || !s.torn {
+	if s, err := parseSegment(sealed(segmentHeader, 40)); err != nil || s.end != len(content) || !s.torn {
 		t.Errorf("an index of too many entries: %+v, %v", s, err)
 	}
-	if s, err := walkSegment(append(sealed(segmentHead), 1)); err != nil || !s.torn {
+	if s, err := parseSegment(append(sealed(segmentHeader), 1)); err != nil || !s.torn {
 		t.Errorf("something behind its end: %+v, %v", s, err)
 	}
 }
@@ -86,29 +86,29 @@ func TestASegmentOfFramesWithoutACommitIsReadInTime(t *testing.T) {
 	t.Parallel()
 	content := bytes.Repeat(frame(entryFrame, 0, nil), 1<<18)
 	content = append(content, frame(commitFrame, 1, nil)...)
-	if _, err := walkSegment(content); err == nil {
+	if _, err := parseSegment(content); err == nil {
 		t.Error("it is taken for torn")
 	}
 }
 
-// FuzzWalkSegment gives any bytes for a segment: it is whole up to where it says, and
+// FuzzParseSegment gives any bytes for a segment: it is whole up to where it says, and
 // no more is lost by what is behind.
-func FuzzWalkSegment(f *testing.F) {
+func FuzzParseSegment(f *testing.F) {
 	f.Add([]byte{})
 	whole := firstBatch(1, []byte("abc"))
 	f.Add(whole)
 	f.Add(append(bytes.Clone(whole), commit(append(frame(entryFrame, 3, []byte("abc")), frame(entryFrame, 0, nil)...))...))
-	f.Add(append(bytes.Clone(whole), commit(frame(indexFrame, 4, []byte{segmentHead, 0, 0, 0}))...))
+	f.Add(append(bytes.Clone(whole), commit(frame(indexFrame, 4, []byte{segmentHeader, 0, 0, 0}))...))
 	f.Add(append(bytes.Clone(whole), frame(entryFrame, 3, []byte("abc"))...))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if len(content) > 1<<20 {
 			return
 		}
-		s, err := walkSegment(content)
-		if s.end < 0 || s.end > len(content) || s.end%frameHead != 0 || s.index > s.end || s.entries > 0 != (s.end > 0) {
+		s, err := parseSegment(content)
+		if s.end < 0 || s.end > len(content) || s.end%frameHeader != 0 || s.index > s.end || s.entries > 0 != (s.end > 0) {
 			t.Fatalf("%d bytes: %+v, %v", len(content), s, err)
 		}
-		again, err := walkSegment(append(bytes.Clone(content[:s.end]), make([]byte, 100)...))
+		again, err := parseSegment(append(bytes.Clone(content[:s.end]), make([]byte, 100)...))
 		if again.torn = s.torn; err != nil || again != s {
 			t.Fatalf("what is whole: %+v, %v; was %+v", again, err, s)
 		}
@@ -119,7 +119,7 @@ func FuzzWalkSegment(f *testing.F) {
 		if s.end == 0 {
 			next = firstBatch(1, []byte("abc"))
 		}
-		longer, err := walkSegment(append(bytes.Clone(content[:s.end]), next...))
+		longer, err := parseSegment(append(bytes.Clone(content[:s.end]), next...))
 		if err != nil || longer.entries != s.entries+1 || longer.torn {
 			t.Fatalf("with one more: %+v, %v; was %+v", longer, err, s)
 		}
@@ -168,7 +168,7 @@ func FuzzInspectSegments(f *testing.F) {
 			t.Fatal(err)
 		}
 		if len(note) > 0 {
-			if err := os.WriteFile(filepath.Join(image, segmentsDir, noteName), note, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(image, segmentsDir, markName), note, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

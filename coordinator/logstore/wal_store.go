@@ -17,29 +17,29 @@ import (
 	"github.com/dtask/dtask/internal/durable"
 )
 
-// segmentSize is how many bytes a segment is made with, and so what an empty log costs.
-// A segment that is full costs two transactions in raft.db.
+// segmentSize is the size of a new segment, and so the disk space of an empty log. A
+// full segment costs two transactions in raft.db.
 const segmentSize = 16 << 20
 
-// walStore is a Backend that keeps the entries in segments of raft-wal, and term, vote
-// and the list of the segments in raft.db.
+// walStore is a Backend that stores the entries in segments of raft-wal, and term, vote
+// and the list of segments in raft.db.
 type walStore struct {
 	Backend // raft.db
 
 	log  *raftwal.WAL
 	list *segmentList
-	note *note
+	mark *mark
 }
 
-// openWAL opens the segments of a data folder that was looked at. It first does what
-// raft-wal leaves undone after a crash.
-func openWAL(dir string, db Backend, contents *Contents, size int, log hclog.Logger) (_ *walStore, err error) {
-	w := &walStore{Backend: db, list: &segmentList{db: db, path: filepath.Join(dir, FileName)}}
-	folder := filepath.Join(dir, segmentsDir)
-	if err := durable.MakeDir(folder); err != nil {
+// openWAL opens the segments of a data directory that was inspected. First it completes
+// what a crash interrupted, which raft-wal does not do.
+func openWAL(dataDir string, db Backend, contents *Contents, size int, log hclog.Logger) (_ *walStore, err error) {
+	w := &walStore{Backend: db, list: &segmentList{db: db, path: filepath.Join(dataDir, FileName)}}
+	dir := filepath.Join(dataDir, segmentsDir)
+	if err := durable.MakeDir(dir); err != nil {
 		return nil, err
 	}
-	if err := contents.wal.cutTorn(); err != nil {
+	if err := contents.wal.eraseTorn(); err != nil {
 		return nil, err
 	}
 	list := contents.wal.list
@@ -51,47 +51,48 @@ func openWAL(dir string, db Backend, contents *Contents, size int, log hclog.Log
 			return nil, err
 		}
 	}
-	if w.note, err = openNote(folder, contents.Last); err != nil {
+	if w.mark, err = openMark(dir, contents.Last); err != nil {
 		return nil, err
 	}
 	files := &segmentFiles{FS: walfs.New(), list: w.list}
-	w.log, err = raftwal.Open(folder, raftwal.WithMetaStore(w.list), raftwal.WithSegmentSize(size),
-		raftwal.WithSegmentFiler(segment.NewFiler(folder, files)), raftwal.WithLogger(log))
+	w.log, err = raftwal.Open(dir, raftwal.WithMetaStore(w.list), raftwal.WithSegmentSize(size),
+		raftwal.WithSegmentFiler(segment.NewFiler(dir, files)), raftwal.WithLogger(log))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the segments of the log: %w", err), w.note.close())
+		return nil, errors.Join(fmt.Errorf("opening the segments of the log: %w", err), w.mark.close())
 	}
 	return w, nil
 }
 
-// cutTorn removes what was never finished. raft-wal would leave it behind the end, and
-// write over some of it: the rest could later be read as what it is not.
-func (w *walState) cutTorn() error {
+// eraseTorn erases a batch that was never finished. raft-wal would leave it after the
+// end of the log and overwrite a part of it: the rest could later be read as something
+// else.
+func (w *walState) eraseTorn() error {
 	if w.torn == "" {
 		return nil
 	}
-	file, err := os.OpenFile(w.torn, os.O_RDWR, 0) //nolint:gosec // a name in our own folder
+	file, err := os.OpenFile(w.torn, os.O_RDWR, 0) //nolint:gosec // a name in the data directory
 	if err != nil {
-		return fmt.Errorf("removing a batch that was not finished: %w", err)
+		return fmt.Errorf("removing an unfinished batch: %w", err)
 	}
 	info, err := file.Stat()
 	if err == nil {
 		err = file.Truncate(w.tornAt)
 	}
 	if err == nil {
-		err = file.Truncate(info.Size()) // zeros, as behind every end
+		err = file.Truncate(info.Size()) // zeros, as after every end
 	}
 	if err == nil {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("removing a batch that was not finished: %w", err)
+		return fmt.Errorf("removing an unfinished batch: %w", err)
 	}
 	return nil
 }
 
-// sealTail is the list after the segment that is appended to became full. raft-wal
-// makes it so in a goroutine of its own; if the process ends before that, it appends to
-// the full segment when it is opened again, and fails.
+// sealTail returns the list of segments after the last one became full. raft-wal seals
+// it in a goroutine of its own; if the process exits before, raft-wal appends to the
+// full segment when it opens it again, and fails.
 func sealTail(w walState, size int, now time.Time) types.PersistentState {
 	list := types.PersistentState{NextSegmentID: w.list.NextSegmentID + 1}
 	list.Segments = append(list.Segments, w.list.Segments...)
@@ -106,7 +107,7 @@ func sealTail(w walState, size int, now time.Time) types.PersistentState {
 
 // FirstIndex implements Backend.
 func (w *walStore) FirstIndex() (uint64, error) {
-	return w.log.FirstIndex() //nolint:wrapcheck // a Backend's errors are explained by store
+	return w.log.FirstIndex() //nolint:wrapcheck // Store explains a Backend's errors
 }
 
 // LastIndex implements Backend.
@@ -114,8 +115,8 @@ func (w *walStore) LastIndex() (uint64, error) {
 	return w.log.LastIndex() //nolint:wrapcheck // as above
 }
 
-// GetLog implements Backend. raft-wal goes on to find entries that were removed from
-// the front of the segment that it appends to.
+// GetLog implements Backend. raft-wal still finds entries that were deleted from the
+// front of the last segment.
 func (w *walStore) GetLog(index uint64, log *raft.Log) error {
 	first, err := w.log.FirstIndex()
 	if err != nil {
@@ -138,11 +139,11 @@ func (w *walStore) StoreLogs(logs []*raft.Log) error {
 		}
 		return err //nolint:wrapcheck // as above
 	}
-	return w.note.stored(logs[len(logs)-1].Index)
+	return w.mark.raise(logs[len(logs)-1].Index)
 }
 
-// DeleteRange implements Backend. One transaction writes a list without the entries, so
-// that it is not done in parts.
+// DeleteRange implements Backend. It stores a list without the entries in one
+// transaction, so it needs no steps.
 func (w *walStore) DeleteRange(first, last uint64) error {
 	end, err := w.log.LastIndex()
 	if err != nil {
@@ -153,11 +154,11 @@ func (w *walStore) DeleteRange(first, last uint64) error {
 		if err != nil {
 			return err //nolint:wrapcheck // as above
 		}
-		left := first - 1
+		remaining := first - 1
 		if first <= lowest {
-			left = 0
+			remaining = 0
 		}
-		if err := w.note.below(left); err != nil {
+		if err := w.mark.lower(remaining); err != nil {
 			return err
 		}
 	}
@@ -166,5 +167,5 @@ func (w *walStore) DeleteRange(first, last uint64) error {
 
 // Close implements Backend.
 func (w *walStore) Close() error {
-	return errors.Join(w.log.Close(), w.note.close(), w.Backend.Close())
+	return errors.Join(w.log.Close(), w.mark.close(), w.Backend.Close())
 }

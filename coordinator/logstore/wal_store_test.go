@@ -27,11 +27,11 @@ func openState(dir string, state *Contents) (*Store, *fatals, error) {
 	}
 	f := &fatals{}
 	s := &Store{path: path, hang: patience, fatal: f.record}
-	if state.layout != layoutWAL {
+	if state.kind != WAL {
 		s.backend = chunks{bolt}
 		return s, f, nil
 	}
-	s.whole = true
+	s.deletesAtOnce = true
 	if s.backend, err = openWAL(dir, bolt, state, smallSegment, hclog.NewNullLogger()); err != nil {
 		return nil, nil, errors.Join(err, bolt.Close())
 	}
@@ -44,12 +44,12 @@ func openSegments(dir string) (*Store, *fatals, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if state.layout == 0 {
+	if state.kind == "" {
 		bolt, err := raftboltdb.NewBoltStore(filepath.Join(dir, FileName))
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := errors.Join(state.writeLayout(bolt, WAL), bolt.Close()); err != nil {
+		if err := errors.Join(state.setKind(bolt, WAL), bolt.Close()); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -201,7 +201,7 @@ func TestALogGoesOnThatEndedWithAFullSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fatals{}
-	s := &Store{backend: w, hang: patience, fatal: f.record, whole: true}
+	s := &Store{backend: w, hang: patience, fatal: f.record, deletesAtOnce: true}
 	if err := s.StoreLogs([]*raft.Log{sized(1, smallSegment)}); err != nil {
 		t.Fatal(err)
 	}
@@ -261,9 +261,9 @@ func TestSegmentsThatAreLostOrUnknownAreDamage(t *testing.T) {
 	}
 	tail := len(state.wal.list.Segments) - 1
 	for what, harm := range map[string]func(dir string) error{
-		"is not there":    func(dir string) error { return os.Remove(segment(dir, 1)) },
-		"was stored":      func(dir string) error { return os.Remove(segment(dir, tail)) },
-		"it held the log": func(dir string) error { return os.RemoveAll(filepath.Join(dir, segmentsDir)) },
+		"it is missing":     func(dir string) error { return os.Remove(segment(dir, 1)) },
+		"was stored":        func(dir string) error { return os.Remove(segment(dir, tail)) },
+		"the log was there": func(dir string) error { return os.RemoveAll(filepath.Join(dir, segmentsDir)) },
 		"is older": func(dir string) error {
 			return os.WriteFile(segment(dir, 1)[:len(segment(dir, 1))-10]+"ffffff.wal", nil, 0o600)
 		},

@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -14,20 +15,7 @@ type view struct {
 }
 
 // State returns leader, follower, candidate or shutdown.
-func (v *view) State() string {
-	switch v.raft.State() {
-	case raft.Follower:
-		return "follower"
-	case raft.Candidate:
-		return "candidate"
-	case raft.Leader:
-		return "leader"
-	case raft.Shutdown:
-		return "shutdown"
-	default:
-		return "unknown"
-	}
-}
+func (v *view) State() string { return strings.ToLower(v.raft.State().String()) }
 
 // Leading reports whether this replica is the leader, as far as it knows. Another one
 // may have been elected already; ReadIndex finds out.

@@ -218,11 +218,6 @@ func newConnListener(addr net.Addr) *connListener {
 // deliver returns when the connection is accepted; it fails if the listener is closed.
 func (l *connListener) deliver(conn net.Conn) error {
 	select {
-	case <-l.closed:
-		return net.ErrClosed
-	default:
-	}
-	select {
 	case l.conns <- conn:
 		return nil
 	case <-l.closed:
@@ -232,11 +227,6 @@ func (l *connListener) deliver(conn net.Conn) error {
 
 // Accept implements net.Listener.
 func (l *connListener) Accept() (net.Conn, error) {
-	select {
-	case <-l.closed:
-		return nil, net.ErrClosed
-	default:
-	}
 	select {
 	case conn := <-l.conns:
 		return conn, nil

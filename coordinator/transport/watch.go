@@ -113,10 +113,9 @@ func (s *streamLayer) ask(ctx context.Context, id, address string, q Question) (
 		return Answer{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return Answer{}, err
-		}
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return Answer{}, err
 	}
 	out := binary.BigEndian.AppendUint64([]byte{byte(q.Kind)}, q.Term)
 	if _, err := conn.Write(appendStrings(out, q.Server)); err != nil {

@@ -15,25 +15,21 @@ func MakeDir(path string) error {
 	if err != nil {
 		return fmt.Errorf("creating directory %s: %w", path, err)
 	}
-	created := []string{path}
-	for at := filepath.Dir(path); at != filepath.Dir(at); at = filepath.Dir(at) {
-		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		created = append(created, at)
-	}
+	parent := filepath.Dir(path)
 	_, err = os.Stat(path)
 	isNew := errors.Is(err, fs.ErrNotExist)
+	if isNew && parent != path {
+		if err := MakeDir(parent); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("creating directory %s: %w", path, err)
 	}
-	for _, at := range created {
-		// An existing directory may have been created by a process that exited before
-		// this sync. Its parent may also be unreadable for this process, which is no
-		// reason to fail.
-		if err := SyncDir(filepath.Dir(at)); err != nil && isNew {
-			return fmt.Errorf("syncing directory %s: %w", filepath.Dir(at), err)
-		}
+	// An existing directory may have been created by a process that exited before this sync.
+	// Its parent may also be unreadable for this process, which is no reason to fail.
+	if err := SyncDir(parent); err != nil && isNew {
+		return fmt.Errorf("syncing directory %s: %w", parent, err)
 	}
 	return nil
 }

@@ -1,6 +1,5 @@
-// Package mapped gives back the memory of files that are mapped. bbolt maps its file and
-// reads through the mapping; each page that was ever looked at counts as resident memory
-// of the process from then on, although the system keeps it for all and takes it when it needs
-// it. A process that writes for days would seem to grow without end, and whoever
-// watches it, or ends processes that grow, could not tell this from a leak.
+// Package mmap releases the memory of mapped files. bbolt maps its file and reads
+// through the mapping. Each page that was ever read counts as resident memory of the
+// process from then on, although the operating system shares it and reclaims it when
+// needed. A process that writes for days would seem to grow without bound, like a leak.
 package mmap

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Release takes all pages of the file at path that this process has mapped read-only out
-// of its memory. They stay in the system's cache, and the next look at one of them
-// brings it back without the disk. The caller sees to it that no mapping of the file is
-// made, moved or removed meanwhile; others may read through them.
-// Elsewhere than on Linux it does nothing.
+// Release removes all pages of the file at path that this process has mapped read-only
+// from its resident memory. They stay in the system's cache, so the next read of one
+// needs no disk. The caller must ensure that no mapping of the file is created, moved
+// or removed meanwhile; others may read through them. It does nothing on systems other
+// than Linux.
 func Release(path string) error {
 	var file unix.Stat_t
 	if err := unix.Stat(path, &file); err != nil {
-		return fmt.Errorf("looking for the mapped file %s: %w", path, err)
+		return fmt.Errorf("inspecting mapped file %s: %w", path, err)
 	}
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return fmt.Errorf("looking for the mapping of %s: %w", path, err)
+		return fmt.Errorf("reading the mappings of %s: %w", path, err)
 	}
 	var errs []error
 	for lines := bufio.NewScanner(bytes.NewReader(maps)); lines.Scan(); {
@@ -38,7 +38,8 @@ func Release(path string) error {
 	return errors.Join(errs...)
 }
 
-// mappingOf reads a line of /proc/self/maps, if it is of a shared read-only mapping of a file:
+// mappingOf parses a line of /proc/self/maps, if it is a shared read-only mapping of a
+// file:
 //
 //	7f0c4c000000-7f0c50000000 r--s 00000000 fe:00 1234   /data/raft.db
 func mappingOf(line []byte, dev, inode uint64) (from, to uintptr, ok bool) {

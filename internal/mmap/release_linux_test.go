@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resident is how much of the shared mapping of a file counts as memory of this process.
+// resident returns how much of the shared mapping of a file is resident in this
+// process.
 func resident(t *testing.T, path string) (kilobytes string) {
 	t.Helper()
 	smaps, err := os.ReadFile("/proc/self/smaps")
@@ -31,7 +32,7 @@ func resident(t *testing.T, path string) (kilobytes string) {
 	return ""
 }
 
-func TestWhatIsReleasedTakesNoMemoryAndReadsTheSame(t *testing.T) {
+func TestReleasedPagesAreNotResidentAndReadTheSame(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
@@ -48,7 +49,7 @@ func TestWhatIsReleasedTakesNoMemoryAndReadsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Munmap(m) }()
-	own, err := unix.Mmap(int(f.Fd()), 0, len(content), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE) // not shared: it is left alone
+	own, err := unix.Mmap(int(f.Fd()), 0, len(content), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE) // not shared: Release ignores it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestWhatIsReleasedTakesNoMemoryAndReadsTheSame(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNotThereIsSaid(t *testing.T) {
+func TestReleaseOfAMissingFileFails(t *testing.T) {
 	t.Parallel()
 	if err := Release(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("no error")

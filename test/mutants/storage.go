@@ -40,7 +40,7 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "checksums-are-not-compared",
-			Edits:  []Edit{{"coordinator/logstore/store.go", "\tproblem := Verify(log)\n", "\tproblem := \"\"\n"}},
+			Edits:  []Edit{{"coordinator/logstore/store.go", "\t\tproblem = Verify(log)\n", "\t\tproblem = \"\"\n"}},
 			Caught: []Checker{stores},
 		},
 		{
@@ -60,12 +60,12 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "what-cannot-be-read-of-a-segment-is-its-end",
-			Edits:  []Edit{{"coordinator/logstore/wal_segment.go", `if s.torn && s.index == 0 && laterBatch(content, s.end) {`, `if s.torn && s.index == 0 && s.end < 0 {`}},
+			Edits:  []Edit{{"coordinator/logstore/wal_segment.go", `if s.torn && s.index == 0 && hasLaterBatch(content, s.end) {`, `if s.torn && s.index == 0 && s.end < 0 {`}},
 			Caught: []Checker{segments},
 		},
 		{
 			Name:   "a-log-that-ends-before-its-note-is-whole",
-			Edits:  []Edit{{"coordinator/logstore/wal_inspect.go", `if noted := readNote(folder); noted > w.last {`, `if noted := readNote(folder); noted > w.last+1<<40 {`}},
+			Edits:  []Edit{{"coordinator/logstore/wal_inspect.go", `if marked := readMark(dir); marked > w.last {`, `if marked := readMark(dir); marked > w.last+1<<40 {`}},
 			Caught: []Checker{segments},
 		},
 		{
@@ -85,7 +85,7 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "a-folder-is-opened-with-the-other-store",
-			Edits:  []Edit{{"coordinator/logstore/kind.go", `if want = want.orDefault(); have == want || !hasState {`, `if want = want.orDefault(); have == want || dir != "" {`}},
+			Edits:  []Edit{{"coordinator/logstore/kind.go", `if have == want || !hasState {`, `if have == want || dir != "" {`}},
 			Caught: []Checker{kinds},
 		},
 		{
