@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 )
 
@@ -99,6 +100,15 @@ func duration(least, most time.Duration) func(string) (time.Duration, error) {
 		}
 		return d, nil
 	}
+}
+
+// parsePriority parses the name of a priority.
+func parsePriority(text string) (dtaskv1.Priority, error) {
+	p, err := spec.ParsePriority(text)
+	if err != nil {
+		return 0, errors.New("must be low, normal, high or urgent")
+	}
+	return p, nil
 }
 
 // timestamp parses a point in time.

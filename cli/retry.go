@@ -55,11 +55,11 @@ func (a *app) retry(ctx context.Context, c *client.Client, selected []selection,
 		}
 	}
 	if wait {
-		ctx, cancel := a.waitContext(ctx)
+		limited, cancel := a.waitContext(ctx)
 		defer cancel()
 		for i, job := range jobs {
 			a.note("%s", show.Retried(job))
-			finished, err := a.followJob(ctx, c, job.GetId())
+			finished, err := a.followJob(limited, c, job.GetId())
 			if err != nil {
 				return view{}, err
 			}

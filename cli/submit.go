@@ -66,7 +66,10 @@ KEY-2 and so on, in order.`,
 	fl.BoolVar(&f.dryRun, "dry-run", false, "validate the jobs and print their levels without submitting")
 	fl.StringVar(&f.taskType, "type", "", "handler `TYPE` of a one-task job without a file")
 	fl.StringVar(&f.payload, "payload", "", "payload `TEXT` of the task")
-	fl.StringVar(&f.priority, "priority", "", "`PRIORITY` of the task: low, normal, high or urgent")
+	bind(fl, &f.priority, "priority", "", "`PRIORITY` of the task: low, normal, high or urgent", func(text string) (string, error) {
+		_, err := parsePriority(text)
+		return text, err
+	})
 	fl.StringVar(&f.name, "name", "", "`NAME` of the job")
 	bind(fl, &f.batch, "batch", "", "`N` equal tasks in the job without a file (default type "+batchType+")", integer[int](1, maxJobTasks))
 	fl.BoolVar(&f.randomPriority, "random-priority", false, "random priority for each task")
@@ -182,9 +185,9 @@ func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.
 	}
 	switch {
 	case f.wait && first == nil:
-		ctx, cancel := a.waitContext(ctx)
+		limited, cancel := a.waitContext(ctx)
 		defer cancel()
-		return a.waitMany(ctx, c, ids, c.WaitSubmitted(ctx, submitted))
+		return a.waitMany(limited, c, ids, c.WaitSubmitted(limited, submitted))
 	case a.quiet && a.textOutput():
 		return view{}, firstError(a.printIDs(ids), first)
 	}

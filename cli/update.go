@@ -2,10 +2,10 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,12 +32,7 @@ of their own. The exit code is 5 if the task, or every task, has started.`,
 		Args: oneArg,
 	}
 	fl := cmd.Flags()
-	fl.Func("priority", "new `PRIORITY`: low, normal, high or urgent", func(text string) (err error) {
-		if r.Priority, err = spec.ParsePriority(text); err != nil {
-			return errors.New("must be low, normal, high or urgent")
-		}
-		return nil
-	})
+	bind(fl, &r.Priority, "priority", "", "new `PRIORITY`: low, normal, high or urgent", parsePriority)
 	fl.StringVar(&payload, "payload", "", "new payload of a task: `TEXT`, @FILE, or @- for standard input")
 	fl.Func("max-retries", "`N` retries after the first attempt", func(text string) error {
 		n, err := integer[uint32](0, math.MaxUint32)(text)
@@ -60,7 +55,8 @@ of their own. The exit code is 5 if the task, or every task, has started.`,
 				return view{}, usagef("invalid --payload: %w", err)
 			}
 		}
-		if r.Priority == 0 && r.MaxRetries == nil && r.GetTimeoutMs() == 0 && r.NotBefore == nil && r.DelayMs == nil && r.Payload == nil {
+		changes := []string{"priority", "payload", "max-retries", "task-timeout", "not-before"}
+		if !slices.ContainsFunc(changes, fl.Changed) {
 			return view{}, usagef("nothing to update: set --priority, --payload, --max-retries, --task-timeout or --not-before")
 		}
 		if r.Job, r.Task, err = parseRef(args[0]); err != nil {

@@ -44,9 +44,9 @@ Draining a worker again replaces the deadline and the reason.`,
 				return view{}, workerError(err)
 			}
 			if wait {
-				ctx, cancel := a.waitContext(ctx)
+				limited, cancel := a.waitContext(ctx)
 				defer cancel()
-				if w, err = awaitDrained(ctx, c, w); err != nil {
+				if w, err = awaitDrained(limited, c, w); err != nil {
 					return view{}, err
 				}
 			}
