@@ -45,7 +45,7 @@ func (l *leadership) Run(ctx context.Context, number uint64) error {
 	wake, committed := wakeChannel()
 	s, err := sequencer.New(sequencer.Config{
 		Members: l.reconciler.Unrecorded(ctx), ServerID: l.serverID, Instance: l.instance, Term: number,
-		Log: cfg.Seams.Log(ctx, proposer{node}), Machine: l.machine, Codec: fsm.Compact{},
+		Log: cfg.Seams.Log(ctx, proposer{node}), Machine: l.machine,
 		Logger: l.log.With("term", number), Totals: l.totals, Definite: neverProposed, WallClock: cfg.Wall,
 		NewClusterID: newClusterID, Seed: randomSeed(), TimeScale: cfg.TimeScale,
 		LivenessTimeout: cfg.livenessTimeout(), KeepFor: cfg.KeepFor, KeepJobs: cfg.KeepJobs,

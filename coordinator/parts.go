@@ -55,7 +55,7 @@ type replica struct {
 // newReplica makes the parts that need no port.
 func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.CancelCauseFunc) *replica {
 	r := &replica{
-		cfg: cfg, log: cfg.Logger, dir: dir, machine: fsm.NewMachine(fsm.Compact{}), totals: sequencer.NewTotals(),
+		cfg: cfg, log: cfg.Logger, dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
 		stop: stop, fatals: make(chan *FatalError, 1),
 	}
 	r.notifier = &notifier{machine: r.machine, hooks: hooks, version: cfg.Version, wall: cfg.Wall, log: r.log}

@@ -40,9 +40,9 @@ func requeueSome(attempt uint32) Entry {
 
 func TestEncodingAllocatesNothingForItsTasks(t *testing.T) {
 	for name, e := range map[string]Entry{"assign": assignSome(1), "complete": completeSome()} {
-		buffer := Compact{}.Encode(nil, e)
+		buffer := Encode(nil, e)
 		const encoder = 1
-		if allocs := testing.AllocsPerRun(100, func() { buffer = Compact{}.Encode(buffer[:0], e) }); allocs > encoder {
+		if allocs := testing.AllocsPerRun(100, func() { buffer = Encode(buffer[:0], e) }); allocs > encoder {
 			t.Errorf("%s: %v allocations for %d tasks, want %d for all", name, allocs, held, encoder)
 		}
 	}
@@ -50,10 +50,10 @@ func TestEncodingAllocatesNothingForItsTasks(t *testing.T) {
 
 func TestDecodingAllocatesForTheEntryAndNotForItsTasks(t *testing.T) {
 	for name, e := range map[string]Entry{"assign": assignSome(1), "complete": completeSome()} {
-		data := Compact{}.Encode(nil, e)
+		data := Encode(nil, e)
 		const few = 32
 		allocs := testing.AllocsPerRun(100, func() {
-			if _, err := (Compact{}).Decode(data); err != nil {
+			if _, err := Decode(data); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -124,7 +124,7 @@ func TestCompletionsThatAreExpectedFindRoom(t *testing.T) {
 	if r := plain.Do(completeSome().Ops[0]); r != Accepted {
 		t.Fatal(r)
 	}
-	if want, _, _ := plain.Finish(); !bytes.Equal(Compact{}.Encode(nil, e), Compact{}.Encode(nil, want)) {
+	if want, _, _ := plain.Finish(); !bytes.Equal(Encode(nil, e), Encode(nil, want)) {
 		t.Error("what is expected changes the entry")
 	}
 }

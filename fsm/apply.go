@@ -30,6 +30,9 @@ func (s *State) begin(nowMS int64) {
 
 func (s *State) applyOp(op Op, fx *Effects) Reason {
 	r := op.apply(s, fx)
-	s.mix(uint64(op.kind())<<8 | uint64(r))
+	s.mixKind(op.kind(), r)
 	return r
 }
+
+// mixKind adds an operation and its reason to the digest.
+func (s *State) mixKind(k opKind, r Reason) { s.mix(uint64(k)<<8 | uint64(r)) }

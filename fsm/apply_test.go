@@ -163,7 +163,7 @@ func TestContentsOutOfRangeAreRefused(t *testing.T) {
 		refused(t, w, what, Malformed, op)
 	}
 	w.do(fail(func(it *FailItem) { it.Due = -1 << 63 })) // a time is a time
-	w.do(&Due{Items: []DueItem{h.AttemptRef}})
+	w.do(&Due{Items: []AttemptRef{h.AttemptRef}})
 	if v, _ := w.s.Task(h.TaskRef); v.EndedMS != 0 {
 		t.Errorf("ended at %d: that is when the retry was due", v.EndedMS)
 	}
@@ -176,18 +176,18 @@ func TestARepeatedKeyReplacesAnUploadAndNothingElse(t *testing.T) {
 	w.do(p.submit(2, "k", 4)[0])
 	refused(t, w, "the replaced upload", JobNotFound, &SealUpload{Job: 1, Sum: p.sum()})
 	refused(t, w, "too few tasks", OutOfOrder, &SealUpload{Job: 2, Sum: p.sum()})
-	refused(t, w, "a chunk that does not follow", OutOfOrder, &JobChunk{Job: 2, Chunk: p.chunk(1, 2)})
-	w.do(&JobChunk{Job: 2, Chunk: p.chunk(0, 4)})
-	refused(t, w, "too many tasks", OutOfOrder, &JobChunk{Job: 2, Chunk: p.chunk(0, 4)})
+	refused(t, w, "a chunk that does not follow", OutOfOrder, &AddChunk{Job: 2, Chunk: p.chunk(1, 2)})
+	w.do(&AddChunk{Job: 2, Chunk: p.chunk(0, 4)})
+	refused(t, w, "too many tasks", OutOfOrder, &AddChunk{Job: 2, Chunk: p.chunk(0, 4)})
 	refused(t, w, "another sum", Malformed, &SealUpload{Job: 2, Sum: p.sum() + 1})
 	w.do(&SealUpload{Job: 2, Sum: p.sum()})
 	refused(t, w, "sealing twice", AlreadyEnded, &SealUpload{Job: 2, Sum: p.sum()})
 	refused(t, w, "dropping what exists", AlreadyEnded, &DropUpload{Job: 2})
 	refused(t, w, "a key of a job", KeyConflict, p.submit(3, "k", 4)[0])
 	refused(t, w, "a number out of order", OutOfOrder, p.submit(4, "new", 4)[0])
-	w.do(&CancelJob{Job: 2}, &ForgetJobs{IDs: []JobID{2}})
+	w.do(&CancelJob{Job: 2}, &Archive{Items: []JobID{2}})
 	refused(t, w, "the key of a forgotten job", KeyConflict, p.submit(3, "k", 4)[0])
-	w.do(&ForgetKeys{Keys: []string{"k"}}, p.submit(3, "k", 4)[0])
+	w.do(&ForgetKeys{Items: []string{"k"}}, p.submit(3, "k", 4)[0])
 	if id, _, sealed, known := w.s.Key("k"); id != 3 || sealed || !known {
 		t.Errorf("key: job %d, sealed %v, known %v", id, sealed, known)
 	}
@@ -216,7 +216,7 @@ func TestWhatIsKeptDoesNotAliasItsEntry(t *testing.T) {
 	t.Parallel()
 	s := New()
 	for _, op := range diamond().submit(1, "k", 2) {
-		data := Compact{}.Encode(nil, Entry{Ops: []Op{op}})
+		data := Encode(nil, Entry{Ops: []Op{op}})
 		s.Apply(mustDecode(t, data), nil)
 		clear(data)
 	}
@@ -243,7 +243,7 @@ func TestFailuresAreCountedAndWhatBurnsNoRetryIsNot(t *testing.T) {
 		if want := []uint32{1, 1, 2, 3}[n]; v.Failures != want {
 			t.Errorf("after failure %d: %d failures are counted, want %d", n+1, v.Failures, want)
 		}
-		w.do(&Due{Items: []DueItem{att(1, 0, v.Attempt)}})
+		w.do(&Due{Items: []AttemptRef{att(1, 0, v.Attempt)}})
 	}
 }
 
@@ -269,8 +269,8 @@ func TestAnEntryThatWasMadeOnAMissingOneIsRefusedAsAWhole(t *testing.T) {
 		} else if i > 1 {
 			want = OutOfOrder
 		}
-		data := Compact{}.Encode(nil, e)
-		got, err := Compact{}.Decode(data)
+		data := Encode(nil, e)
+		got, err := Decode(data)
 		if err != nil {
 			t.Fatal(err)
 		}

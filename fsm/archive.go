@@ -18,53 +18,6 @@ import (
 // What history stores of it is a record: a head, which is enough to list the
 // job, and behind it the frames that a snapshot would have of it.
 
-// Archive takes jobs that have ended out of the state and hands them to history.
-type Archive struct {
-	IDs []JobID
-	// EndedBefore lets history drop the jobs that ended before it, in ms; 0 says
-	// nothing. The leader names it while it has reason to believe its clock.
-	EndedBefore int64
-}
-
-func (*Archive) kind() opKind { return opArchive }
-
-// apply takes jobs out. What is refused stays; the others go.
-func (o *Archive) apply(s *State, fx *Effects) Reason {
-	fx.endedBefore(o.EndedBefore)
-	return each(o.IDs, func(id JobID) Reason { return s.archiveJob(id, fx) })
-}
-
-// archiveJob takes out a job. To the state it is as if it was forgotten.
-// Rejects: NoSuchJob, WrongState if it has not ended.
-func (s *State) archiveJob(id JobID, fx *Effects) Reason {
-	j := s.sealedJob(id)
-	r := s.forgetJob(id)
-	if r == Accepted {
-		fx.archived(s, j)
-	}
-	return r
-}
-
-func (o *Archive) encode(e *encoder) {
-	e.i64(o.EndedBefore)
-	e.u64(uint64(len(o.IDs)))
-	last := JobID(0)
-	for _, id := range o.IDs {
-		e.i64(int64(id) - int64(last)) //nolint:gosec // job numbers stay far below 2^63
-		last = id
-	}
-}
-
-func (o *Archive) decode(d *decoder) {
-	o.EndedBefore = d.i64()
-	o.IDs = make([]JobID, d.count(1))
-	last := int64(0)
-	for i := range o.IDs {
-		last += d.i64()
-		o.IDs[i] = JobID(last) //nolint:gosec // checked when it is looked up
-	}
-}
-
 // Leaving is what Archive operations did.
 type ArchiveBatch struct {
 	Jobs        []*ArchivedJob
@@ -170,38 +123,43 @@ func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
 }
 
 func (a *ArchivedJob) head(f *frameWriter, h *Head) {
-	e := &f.e
-	e.u64(uint64(h.ID))
-	e.u64(uint64(h.Version))
-	e.u64(uint64(h.Priority)) //nolint:gosec // an enum
-	e.byte(byte(h.State))
-	e.byte(byte(h.Outcome))
-	e.bool(h.Stopping)
-	e.str(h.Error)
-	e.u64(uint64(h.Total))
-	e.u64(uint64(h.Ordinary))
-	e.u64(uint64(h.Tolerated))
-	e.u64(uint64(h.Aggregated))
-	e.u64(h.Changed)
-	e.i64(h.SubmittedMS)
-	e.i64(h.StartedMS)
-	e.i64(h.EndedMS)
-	e.i64(h.RevivedMS)
-	e.u64(h.Retries)
-	e.u64(h.Recovered)
-	used := 0
-	for _, n := range h.Counts {
-		used += min(int(n), 1)
-	}
-	e.u64(uint64(used)) //nolint:gosec // a handful
-	for state, n := range h.Counts {
-		if n > 0 {
-			e.byte(byte(state))
-			e.u64(uint64(n))
-		}
-	}
-	e.names(a.workerNames(make([]*Worker, 0, 16)))
+	workers := a.workerNames(make([]*Worker, 0, 16))
+	h.fields(&f.c, &workers)
 	f.frame(frameArchived)
+}
+
+func (h *Head) fields(c *coder, workers *[]*Worker) {
+	number(c, &h.ID)
+	number(c, &h.Version)
+	c.priority(&h.Priority)
+	number(c, &h.State)
+	number(c, &h.Outcome)
+	c.bool(&h.Stopping)
+	c.str(&h.Error)
+	number(c, &h.Total)
+	number(c, &h.Ordinary)
+	number(c, &h.Tolerated)
+	number(c, &h.Aggregated)
+	number(c, &h.Changed)
+	c.i64(&h.SubmittedMS)
+	c.i64(&h.StartedMS)
+	c.i64(&h.EndedMS)
+	c.i64(&h.RevivedMS)
+	number(c, &h.Retries)
+	number(c, &h.Recovered)
+	for state := range h.Counts {
+		number(c, &h.Counts[state])
+	}
+	list(c, workers, func(w **Worker) {
+		if c.d != nil {
+			*w = &Worker{State: WorkerDown}
+		}
+		number(c, &(*w).ID)
+		c.str(&(*w).Name)
+	})
+	if !h.State.Terminal() || h.ID == 0 {
+		c.fail(errors.New("not a finished job"))
+	}
 }
 
 // workerNames gives the workers that its tasks ran on, as far as they are known, by
@@ -230,45 +188,6 @@ func (a *ArchivedJob) workerNames(list []*Worker) []*Worker {
 	return list
 }
 
-func (e *encoder) names(workers []*Worker) {
-	e.u64(uint64(len(workers)))
-	for _, w := range workers {
-		e.u64(uint64(w.ID))
-		e.str(w.Name)
-	}
-}
-
-func (d *decoder) names() []*Worker {
-	n := d.count(2)
-	list := make([]*Worker, 0, min(n, 1024))
-	for range n {
-		list = append(list, &Worker{ID: WorkerID(d.u32()), State: WorkerDown, Name: d.str()})
-	}
-	return list
-}
-
-func (d *decoder) archivedHead() (h Head, workers []*Worker) {
-	h.ID, h.Version, h.Priority = JobID(d.u64()), d.u32(), d.priority()
-	h.State, h.Outcome, h.Stopping = JobState(d.byte()), JobState(d.byte()), d.bool()
-	h.Error = d.str()
-	h.Total, h.Ordinary, h.Tolerated, h.Aggregated = d.u32(), d.u32(), d.u32(), d.u32()
-	h.Changed = d.u64()
-	h.SubmittedMS, h.StartedMS, h.EndedMS, h.RevivedMS = d.i64(), d.i64(), d.i64(), d.i64()
-	h.Retries, h.Recovered = d.u64(), d.u64()
-	for range d.count(2) {
-		state, n := d.byte(), d.u32()
-		if state >= byte(numStates) {
-			d.fail(fmt.Errorf("tasks in state %d", state))
-			break
-		}
-		h.Counts[state] = n
-	}
-	if d.err == nil && (h.ID == 0 || !h.State.Terminal()) {
-		d.fail(errors.New("no job that has ended"))
-	}
-	return h, d.names()
-}
-
 // ReadHead reads the head of a record, and gives how many bytes it takes with the
 // first frame of the job, which has the header. It keeps nothing of b.
 func ReadHead(b []byte) (h Head, size int, err error) {
@@ -277,7 +196,8 @@ func ReadHead(b []byte) (h Head, size int, err error) {
 	f := frameReader{r: bufio.NewReaderSize(r, 16), s: &State{}}
 	d, err := f.expect(frameArchived)
 	if err == nil {
-		h, _ = d.archivedHead()
+		var workers []*Worker
+		h.fields(&coder{d: d}, &workers)
 		err = d.done()
 	}
 	if err != nil {
@@ -306,7 +226,7 @@ var errBadRecord = errors.New("the parts of a record are not of one job")
 func (s *State) Adopt(a *ArchivedJob) {
 	if s.jobs.get(a.job.id) == nil {
 		s.jobs.put(s.own, a.job)
-		s.countLetters(a.job, 1)
+		s.countDeadLetters(a.job, 1)
 		s.addNames(a.workers)
 	}
 }
@@ -319,7 +239,9 @@ func (s *State) AdoptRecord(r io.Reader) (JobID, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading a record: %w", err)
 	}
-	h, workers := d.archivedHead()
+	var h Head
+	var workers []*Worker
+	h.fields(&coder{d: d}, &workers)
 	if err = d.done(); err == nil {
 		if s.jobs.get(h.ID) != nil {
 			return h.ID, nil

@@ -81,13 +81,13 @@ func TestARecordReadsAsTheJobDid(t *testing.T) {
 		archive := new(Archive)
 		for job := range s.Jobs(0) {
 			if job.State.Terminal() {
-				archive.IDs = append(archive.IDs, job.ID)
+				archive.Items = append(archive.Items, job.ID)
 			}
 		}
 		before, fx := s.Fork(), &Effects{Archived: new(ArchiveBatch)}
 		s.Apply(Entry{NowMS: 5000, Ops: []Op{archive}}, fx)
-		if len(fx.Archived.Jobs) != len(archive.IDs) {
-			rt.Fatalf("%d jobs left, want %v", len(fx.Archived.Jobs), archive.IDs)
+		if len(fx.Archived.Jobs) != len(archive.Items) {
+			rt.Fatalf("%d jobs left, want %v", len(fx.Archived.Jobs), archive.Items)
 		}
 		for _, a := range fx.Archived.Jobs {
 			seen++
@@ -105,7 +105,7 @@ func TestARecordNamesWorkersThatWereForgotten(t *testing.T) {
 	w.submit(plan(nil))
 	w.do(complete(w.assign(0, 2)))
 	fx := &Effects{Archived: new(ArchiveBatch)}
-	w.s.Apply(Entry{Ops: []Op{&Archive{IDs: []JobID{1}}}}, fx)
+	w.s.Apply(Entry{Ops: []Op{&Archive{Items: []JobID{1}}}}, fx)
 	w.do(&MarkWorkerDown{ID: 2}, &ForgetWorkers{IDs: []WorkerID{2}})
 	fork := w.s.Fork()
 	if _, err := fork.AdoptRecord(bytes.NewReader(recordOf(t, fx.Archived.Jobs[0]))); err != nil {
@@ -138,8 +138,8 @@ func TestTheMachineHandsOverWhatLeaves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil))
-	w.do(complete(w.assign(0, 1)), &Archive{IDs: []JobID{1}, EndedBefore: 5})
-	m := NewMachine(Compact{})
+	w.do(complete(w.assign(0, 1)), &Archive{Items: []JobID{1}}, &ExpireHistory{EndedBefore: 5})
+	m := NewMachine()
 	k := &taker{m: m}
 	m.ArchiveTo(k)
 	for i, data := range w.log {
@@ -232,7 +232,7 @@ func ended(tb testing.TB, n, size int) *ArchivedJob {
 		done.Items = append(done.Items, CompleteItem{HeldAttempt: h, DurationMS: 5, Result: result})
 	}
 	fx := &Effects{Archived: new(ArchiveBatch)}
-	if r := s.Apply(Entry{NowMS: 1_700_000_000_100, Ops: []Op{assign, done, &Archive{IDs: []JobID{1}}}}, fx); r != Accepted {
+	if r := s.Apply(Entry{NowMS: 1_700_000_000_100, Ops: []Op{assign, done, &Archive{Items: []JobID{1}}}}, fx); r != Accepted {
 		tb.Fatal(r)
 	}
 	return fx.Archived.Jobs[0]

@@ -230,7 +230,7 @@ func (c *Chunk) indexArray() error {
 	} else {
 		size = d.u32()
 	}
-	n := d.count(1)
+	n := d.count()
 	c.off = make([]uint32, n)
 	for i := range c.off {
 		c.off[i] = uint32(len(c.blob) - len(d.b)) //nolint:gosec // an entry is far below 4 GiB
@@ -260,7 +260,7 @@ func (c *Chunk) indexArray() error {
 
 func (d *decoder) arrayRecord(first uint32) *Array {
 	a := &Array{Policy: d.u32()}
-	for range d.count(1) {
+	for range d.count() {
 		dist := d.u64()
 		if dist == 0 || dist > uint64(first) {
 			d.fail(errBadArray)
@@ -270,7 +270,7 @@ func (d *decoder) arrayRecord(first uint32) *Array {
 	}
 	a.Name, a.Body = d.str(), d.bytes()
 	a.Chunk, a.MaxParallel, a.JSON = d.u32(), d.u32(), d.bool()
-	for range d.count(3) {
+	for range d.count() {
 		r := IndexRange{First: d.u32(), Step: d.u32(), Count: d.u32()}
 		if uint64(a.Items)+uint64(r.Count) > 1<<32-1 {
 			d.fail(errBadArray)
@@ -382,8 +382,8 @@ func (j *job) unfinishedArray() (run arrayRun, ok bool) {
 	return run, run.end() > j.next()
 }
 
-// takeUpArray is takeUp for a chunk of an array.
-func (j *job) takeUpArray(c *Chunk) bool {
+// includeArray is include for a chunk of an array.
+func (j *job) includeArray(c *Chunk) bool {
 	n := uint32(c.Len()) //nolint:gosec // ≤ maxArrayTasks
 	run, unfinished := j.unfinishedArray()
 	if c.part > 0 {

@@ -15,7 +15,7 @@ func millionArray() []Op {
 	b.Add("reduce", 0, []uint32{0}, nil)
 	after := b.Chunk()
 	return []Op{
-		&BeginUpload{ID: 1, Key: "k", Header: diamond().header(), Total: millionTasks + 1}, AddChunk(1, c), AddChunk(1, after),
+		&BeginUpload{ID: 1, Key: "k", Header: diamond().header(), Total: millionTasks + 1}, &AddChunk{Job: 1, Chunk: c}, &AddChunk{Job: 1, Chunk: after},
 		&SealUpload{Job: 1, Sum: after.Sum(c.Sum(0))},
 	}
 }
@@ -24,7 +24,7 @@ func millionArray() []Op {
 func TestAMillionPendingTasksOfAnArrayCostNextToNothing(t *testing.T) { //nolint:paralleltest // see above
 	before := heapInUse()
 	s, fx := New(), new(Effects)
-	if r := s.Apply(mustDecode(t, Compact{}.Encode(nil, Entry{Ops: millionArray()})), fx); r != Accepted {
+	if r := s.Apply(mustDecode(t, Encode(nil, Entry{Ops: millionArray()})), fx); r != Accepted {
 		t.Fatal(r)
 	}
 	took := heapInUse() - before
@@ -61,10 +61,10 @@ func TestAMillionPendingTasksOfAnArrayCostNextToNothing(t *testing.T) { //nolint
 // BenchmarkSealMillionArray is what a replica does for a job of an array of a
 // million tasks, from its entry to all of them being ready.
 func BenchmarkSealMillionArray(b *testing.B) {
-	data := Compact{}.Encode(nil, Entry{Ops: millionArray()})
+	data := Encode(nil, Entry{Ops: millionArray()})
 	b.ReportAllocs()
 	for b.Loop() {
-		e, err := Compact{}.Decode(data)
+		e, err := Decode(data)
 		if err != nil || New().Apply(e, new(Effects)) != Accepted {
 			b.Fatal("refused", err)
 		}

@@ -71,8 +71,7 @@ func BenchmarkLoseFleet(b *testing.B) {
 	base := largeState(b)
 	var join, lose, give, forget []Op
 	for w := range WorkerID(fleetWorkers) {
-		id, held, assign := w+2, new(Requeue), new(Assign)
-		held.Lost = true
+		id, held, assign := w+2, new(RequeueLost), new(Assign)
 		join = append(join, worker(id))
 		for k := range uint32(fleetSlots) {
 			h := hold(1, uint32(w)*fleetSlots+k, 1, id)
@@ -111,17 +110,17 @@ func BenchmarkEncode(b *testing.B) {
 	e := completeAll(1)
 	var buffer []byte
 	for b.Loop() {
-		buffer = Compact{}.Encode(buffer[:0], e)
+		buffer = Encode(buffer[:0], e)
 	}
 	perTask(b)
 	b.ReportMetric(float64(len(buffer))/memoryTasks, "B/task")
 }
 
 func BenchmarkDecode(b *testing.B) {
-	data := Compact{}.Encode(nil, completeAll(1))
+	data := Encode(nil, completeAll(1))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (Compact{}).Decode(data); err != nil {
+		if _, err := Decode(data); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -132,13 +131,13 @@ func BenchmarkDecode(b *testing.B) {
 func BenchmarkSubmit(b *testing.B) {
 	var log [][]byte
 	for e := range largeLog {
-		log = append(log, Compact{}.Encode(nil, e))
+		log = append(log, Encode(nil, e))
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		s := New()
 		for _, data := range log {
-			e, err := Compact{}.Decode(data)
+			e, err := Decode(data)
 			if err != nil || s.Apply(e, nil) != Accepted {
 				b.Fatal("refused", err)
 			}

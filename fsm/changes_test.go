@@ -11,21 +11,21 @@ import (
 // index 2 and an attempt of each of some tasks has been assigned since.
 func changing(t *testing.T, tasks ...uint32) (m *Machine, n uint32) {
 	t.Helper()
-	m, n = NewMachine(Compact{}), 3*pageSize
+	m, n = NewMachine(), 3*pageSize
 	b := NewChunkBuilder(0)
 	for i := range n {
 		b.Add(string(rune('a'+i%26)), 0, nil, nil)
 	}
 	c := b.Chunk()
 	entries := [][]Op{
-		{worker(1), &BeginUpload{ID: 1, Key: "k", Header: diamond().header(), Total: n}, &JobChunk{Job: 1, Chunk: c}},
+		{worker(1), &BeginUpload{ID: 1, Key: "k", Header: diamond().header(), Total: n}, &AddChunk{Job: 1, Chunk: c}},
 		{&SealUpload{Job: 1, Sum: c.Sum(0)}},
 	}
 	for _, i := range tasks {
 		entries = append(entries, []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, i, 1, 1))}}})
 	}
 	for at, ops := range entries {
-		a, ok := m.Apply(uint64(at+1), Compact{}.Encode(nil, Entry{Ops: ops})).(Applied)
+		a, ok := m.Apply(uint64(at+1), Encode(nil, Entry{Ops: ops})).(Applied)
 		if !ok || a.Rejected != Accepted {
 			t.Fatalf("entry %d: %+v", at+1, a)
 		}
@@ -70,7 +70,7 @@ func TestAForkDoesNotSeeLaterChanges(t *testing.T) {
 	t.Parallel()
 	m, _ := changing(t, 3)
 	before, _ := m.Fork()
-	m.Apply(4, Compact{}.Encode(nil, Entry{Ops: []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, 4, 1, 1))}}}}))
+	m.Apply(4, Encode(nil, Entry{Ops: []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, 4, 1, 1))}}}}))
 	after, _ := m.Fork()
 	if got := changedAfter(t, before, 3); len(got) > 0 || before.JobChanged(1) != 3 {
 		t.Errorf("the fork shows %v, job at %d", got, before.JobChanged(1))
@@ -84,11 +84,11 @@ func TestARestoredMachineKnowsLaterChangesOnly(t *testing.T) {
 	t.Parallel()
 	m, n := changing(t, 3, 4)
 	var b bytes.Buffer
-	other := NewMachine(Compact{})
+	other := NewMachine()
 	if err := errors.Join(m.Snapshot().Persist(&b), other.Restore(&b)); err != nil {
 		t.Fatal(err)
 	}
-	other.Apply(5, Compact{}.Encode(nil, Entry{Ops: []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, 5, 1, 1))}}}}))
+	other.Apply(5, Encode(nil, Entry{Ops: []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, 5, 1, 1))}}}}))
 	s, _ := other.Fork()
 	for _, after := range []uint64{1, 2, 3} {
 		if _, known := s.ChangedTasks(1, after); known {

@@ -24,7 +24,7 @@ func (s *State) Check() error {
 	if err := s.checkNotices(); err != nil {
 		return err
 	}
-	return s.checkLetters()
+	return s.checkDeadLetters()
 }
 
 func (s *State) checkJobs() error {

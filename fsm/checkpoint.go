@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -52,9 +51,37 @@ func (c *SavedCheckpoint) malformed() bool {
 	}
 }
 
+// Checkpoint saves the progress of a live attempt.
+type Checkpoint struct {
+	HeldAttempt
+	Saved SavedCheckpoint // Attempt and AtMS are set when it is applied
+}
+
+func (*Checkpoint) kind() opKind { return 31 }
+
+func (o *Checkpoint) fields(c *coder) {
+	c.held(&o.HeldAttempt)
+	o.Saved.fields(c)
+	c.clone(&o.Saved.Data)
+}
+
+func (o *Checkpoint) size() int {
+	return 2*fixedFields + len(o.Saved.Data) + len(o.Saved.File) + len(o.Saved.SHA256)
+}
+
+// fields codes all but the time and the data.
+func (p *SavedCheckpoint) fields(c *coder) {
+	number(c, &p.Attempt)
+	number(c, &p.Number)
+	number(c, &p.Format)
+	c.str(&p.File)
+	c.i64(&p.Size)
+	c.clone(&p.SHA256)
+}
+
 // apply saves a checkpoint in place of the one before.
 // Rejects: as held; AlreadyAccepted if this attempt has saved this number or a
-// higher one; OverBudget if all checkpoints together would be too long; Malformed.
+// higher one; BudgetExceeded if all checkpoints together would be too long; Malformed.
 // A second copy is refused.
 func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
 	j, reason := s.held(o.HeldAttempt)
@@ -135,41 +162,18 @@ func (s *State) CheckpointBytes() uint64 { return s.checkpointBytes }
 
 func (s *State) mixCheckpoint(c *SavedCheckpoint) {
 	var e encoder
-	e.checkpoint(c)
+	c.fields(&coder{e: &e})
 	s.mix(uint64(c.AtMS)) //nolint:gosec // bits only
 	s.mixBytes(e.b)
 	s.mixBytes(c.Data)
 }
 
-// checkpoint writes all but the data.
-func (e *encoder) checkpoint(c *SavedCheckpoint) {
-	e.u64(uint64(c.Attempt))
-	e.u64(uint64(c.Number))
-	e.byte(byte(c.Format))
-	e.str(c.File)
-	e.i64(c.Size)
-	e.bytes(c.SHA256)
-}
-
-func (d *decoder) checkpoint() SavedCheckpoint {
-	return SavedCheckpoint{
-		Attempt: d.u32(), Number: d.u32(), Format: CheckpointFormat(d.byte()),
-		File: d.str(), Size: d.i64(), SHA256: bytes.Clone(d.bytes()),
-	}
-}
-
-func (o *Checkpoint) encode(e *encoder) {
-	var c itemCoder
-	c.held(e, o.HeldAttempt)
-	e.checkpoint(&o.Saved)
-	e.bytes(o.Saved.Data)
-}
-
-func (o *Checkpoint) decode(d *decoder) {
-	var c itemCoder
-	o.HeldAttempt = c.readHeld(d)
-	o.Saved = d.checkpoint()
-	o.Saved.Data = bytes.Clone(d.bytes()) // outlives the entry by far
+// snapshot codes a frame of a snapshot.
+func (p *SavedCheckpoint) snapshot(c *coder, t *TaskRef) {
+	c.task(t)
+	p.fields(c)
+	c.i64(&p.AtMS)
+	c.bytes(&p.Data)
 }
 
 // checkpoints writes a frame for each.
@@ -182,10 +186,8 @@ func (f *frameWriter) checkpoints(s *State) {
 		slices.Sort(names)
 		for _, name := range names {
 			c, _ := s.checkpoints.get(name)
-			checkpointTask(name).encode(&f.e)
-			f.e.checkpoint(c)
-			f.e.i64(c.AtMS)
-			f.e.bytes(c.Data)
+			task, saved := checkpointTask(name), *c
+			saved.snapshot(&f.c, &task)
 			f.frame(frameCheckpoint)
 		}
 	}
@@ -194,9 +196,8 @@ func (f *frameWriter) checkpoints(s *State) {
 // checkpoint reads one, of a job that was read before.
 func (f *frameReader) checkpoint(d *decoder) error {
 	var t TaskRef
-	t.decode(d)
-	c := d.checkpoint()
-	c.AtMS, c.Data = d.i64(), d.bytes()
+	var c SavedCheckpoint
+	c.snapshot(&coder{d: d}, &t)
 	if err := d.done(); err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func TestACheckpointGoesFromAttemptToAttempt(t *testing.T) {
 			t.Errorf("number %d again: %v", repeated, r)
 		}
 	}
-	w.do(&Requeue{Lost: true, Items: []HeldAttempt{first}})
+	w.do(&RequeueLost{Items: []HeldAttempt{first}})
 	if got := w.saved(ref(1, 0)); got != "c" {
 		t.Errorf("a task whose worker was lost has the checkpoint %q", got)
 	}
@@ -43,7 +43,7 @@ func TestACheckpointGoesFromAttemptToAttempt(t *testing.T) {
 	if got := w.saved(ref(1, 0)); got != "d" {
 		t.Errorf("after a failure the checkpoint is %q", got)
 	}
-	w.do(&Due{Items: []DueItem{second.AttemptRef}})
+	w.do(&Due{Items: []AttemptRef{second.AttemptRef}})
 	w.do(complete(w.assign(0, 1)))
 	if got := w.saved(ref(1, 0)); got != "none" || w.s.CheckpointBytes() != 0 {
 		t.Errorf("after the end the checkpoint is %q, all have %d bytes", got, w.s.CheckpointBytes())

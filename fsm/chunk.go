@@ -113,43 +113,35 @@ func (c *Chunk) Size() int { return len(c.blob) }
 // into chunks makes no difference to it.
 func (c *Chunk) Sum(sum uint32) uint32 { return crc32.Update(sum, castagnoli, c.blob) }
 
-func (c *Chunk) encode(e *encoder) {
-	e.u64(uint64(c.First))
-	if !c.ofArray {
-		e.u64(uint64(len(c.off)))
+// chunk codes a chunk. What it accepts, the accessors below read without further checks.
+// Decoded, the chunk shares the input's memory unless clone is set: then it outlives the input.
+func (c *coder) chunk(v **Chunk, clone bool) {
+	if c.d != nil {
+		*v = new(Chunk)
 	}
-	e.bytes(c.blob)
-}
-
-// decodeArrayChunk is decodeChunk for a chunk of an array. keep says that it
-// outlives the input by far.
-func decodeArrayChunk(d *decoder, keep bool) *Chunk {
-	c := &Chunk{First: d.u32(), blob: d.bytes(), ofArray: true}
-	if keep {
-		c.blob = bytes.Clone(c.blob)
+	k := *v
+	number(c, &k.First)
+	c.bool(&k.ofArray)
+	n := uint64(len(k.off))
+	if !k.ofArray {
+		number(c, &n)
 	}
-	if d.err != nil {
-		return c
+	c.bytes(&k.blob)
+	if c.d == nil || c.d.err != nil {
+		return
 	}
-	if err := c.indexArray(); err != nil {
-		d.fail(fmt.Errorf("array: %w", err))
+	if clone {
+		k.blob = bytes.Clone(k.blob)
 	}
-	return c
-}
-
-// decodeChunk reads and checks a chunk: what it accepts, the accessors below
-// can walk without further checks. The blob aliases the input.
-func decodeChunk(d *decoder) *Chunk {
-	c := &Chunk{First: d.u32()}
-	n := d.u64()
-	c.blob = d.bytes()
-	if d.err != nil {
-		return c
+	err := error(nil)
+	if k.ofArray {
+		err = k.indexArray()
+	} else {
+		err = k.index(n)
 	}
-	if err := c.index(n); err != nil {
-		d.fail(fmt.Errorf("chunk: %w", err))
+	if err != nil {
+		c.fail(fmt.Errorf("chunk at task %d: %w", k.First, err))
 	}
-	return c
 }
 
 // index finds the n tasks in the blob and checks them.
@@ -166,7 +158,7 @@ func (c *Chunk) index(n uint64) error {
 		policy = in.u32() // checked against the header when the chunk is applied
 		c.mixed = c.mixed || i > 0 && policy != before
 		self := uint64(c.First) + uint64(i) //nolint:gosec // i counts from 0
-		deps := in.count(1)
+		deps := in.count()
 		last := self + 1
 		for range deps {
 			dist := in.u64()
@@ -203,7 +195,7 @@ func (c *Chunk) at(i uint32) task {
 	b = b[n:]
 	ndeps, n := binary.Uvarint(b)
 	b = b[n:]
-	t := task{policy: uint32(policy), self: c.First + i, ndeps: int(ndeps), deps: b} //nolint:gosec // checked by decodeChunk
+	t := task{policy: uint32(policy), self: c.First + i, ndeps: int(ndeps), deps: b} //nolint:gosec // checked by index
 	for range ndeps {
 		_, n = binary.Uvarint(b)
 		b = b[n:]
@@ -219,7 +211,7 @@ func (c *Chunk) edgesOf(i uint32) (policy uint32, deps edges) {
 	b := c.blob[c.off[i]:]
 	p, w := binary.Uvarint(b)
 	n, v := binary.Uvarint(b[w:])
-	return uint32(p), edges{self: c.First + i, n: int(n), b: b[w+v:]} //nolint:gosec // checked by decodeChunk
+	return uint32(p), edges{self: c.First + i, n: int(n), b: b[w+v:]} //nolint:gosec // checked by index
 }
 
 // edges are the dependencies of a task as distances, still encoded.
@@ -235,14 +227,14 @@ func (e edges) each(f func(dep uint32)) {
 	for range e.n {
 		dist, n := binary.Uvarint(b)
 		b = b[n:]
-		f(e.self - uint32(dist)) //nolint:gosec // checked by decodeChunk
+		f(e.self - uint32(dist)) //nolint:gosec // checked by index
 	}
 }
 
 // policy reads the policy of task i of the chunk, without the rest of it.
 func (c *Chunk) policy(i uint32) uint32 {
 	policy, _ := binary.Uvarint(c.blob[c.off[i]:])
-	return uint32(policy) //nolint:gosec // checked by decodeChunk
+	return uint32(policy) //nolint:gosec // checked by index
 }
 
 // ofArray is a task of an array whose first has an index.
@@ -264,6 +256,6 @@ func (t task) eachDep(f func(dep uint32)) {
 
 func lengthPrefixed(b []byte) (value, rest []byte) {
 	n, w := binary.Uvarint(b)
-	end := w + int(n) //nolint:gosec // checked by decodeChunk
+	end := w + int(n) //nolint:gosec // checked by index
 	return b[w:end:end], b[end:]
 }

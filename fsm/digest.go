@@ -72,7 +72,7 @@ func (s *State) mixKey(name string, k key) {
 
 func (s *State) mixWorker(w *Worker) {
 	var e encoder
-	e.worker(w)
+	w.fields(&coder{e: &e})
 	s.mixBytes(e.b)
 }
 

@@ -35,8 +35,8 @@ var touches = map[string]touch{
 	"retry":        {1, failed(hold(1, 1, 1, 1), NextRetry)},
 	"dead":         {1, failed(hold(1, 1, 1, 1), NextDead)},
 	"requeue":      {1, &Requeue{Items: []HeldAttempt{hold(1, 1, 1, 1)}}},
-	"lost":         {1, &Requeue{Lost: true, Items: []HeldAttempt{hold(1, 1, 1, 1)}}},
-	"due":          {2, &Due{Items: []DueItem{att(1, 2, 1)}}},
+	"lost":         {1, &RequeueLost{Items: []HeldAttempt{hold(1, 1, 1, 1)}}},
+	"due":          {2, &Due{Items: []AttemptRef{att(1, 2, 1)}}},
 	"cancel task":  {1, &CancelTask{Task: ref(1, 1)}},
 	"fail task":    {0, &FailTask{Task: ref(1, 0), Error: "late"}},
 	"cancel job":   {3, &CancelJob{Job: 1}},
@@ -153,7 +153,7 @@ func TestAFlippedBitShowsInTheMarks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(diamond())
-	a, b := NewMachine(Compact{}), NewMachine(Compact{})
+	a, b := NewMachine(), NewMachine()
 	for i, data := range w.log {
 		a.Apply(uint64(i+1), data)
 		b.Apply(uint64(i+1), data)

@@ -59,7 +59,7 @@ func TestCleanUpTasksRunHoweverTheOthersEnd(t *testing.T) {
 		w.do(complete(w.assign(2, 1)))
 		w.do(failed(w.assign(3, 1), NextRetry))
 		v, _ := w.s.Task(ref(1, 3))
-		w.do(&Due{Items: []DueItem{att(1, 3, v.Attempt)}}).do(complete(w.assign(3, 1)))
+		w.do(&Due{Items: []AttemptRef{att(1, 3, v.Attempt)}}).do(complete(w.assign(3, 1)))
 		wantJob(w, name, end.outcome, end.outcome, end.err)
 	}
 }
@@ -122,7 +122,7 @@ func TestCleanUpTasksRunWhateverBecomesOfEachOther(t *testing.T) {
 	w.do(failed(w.assign(0, 1), NextFailed))
 	w.do(failed(w.assign(1, 1), NextFailed))
 	h := w.assign(2, 1)
-	w.do(&Requeue{Lost: true, Items: []HeldAttempt{h}})
+	w.do(&RequeueLost{Items: []HeldAttempt{h}})
 	wantStates(w, "put back", Failed, Failed, Pending)
 	w.do(complete(w.assign(2, 1)))
 	wantJob(w, "in the end", JobFailed, JobFailed, "task t0 failed: exit 1")

@@ -44,7 +44,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var e Entry
 		var err error
-		if n := allocated(func() { e, err = Compact{}.Decode(data) }); n > uint64(64*len(data)+64<<10) {
+		if n := allocated(func() { e, err = Decode(data) }); n > uint64(64*len(data)+64<<10) {
 			t.Fatalf("decoding %d bytes allocated %d", len(data), n)
 		}
 		if err != nil {
@@ -55,12 +55,12 @@ func FuzzDecodeEntry(f *testing.F) {
 		if err := a.Check(); err != nil {
 			t.Fatal(err)
 		}
-		data = Compact{}.Encode(nil, e)
-		e, err = Compact{}.Decode(data)
+		data = Encode(nil, e)
+		e, err = Decode(data)
 		if err != nil {
 			t.Fatalf("decoding what was encoded: %v", err)
 		}
-		if !bytes.Equal(Compact{}.Encode(nil, e), data) {
+		if !bytes.Equal(Encode(nil, e), data) {
 			t.Fatal("encoding is no fixed point")
 		}
 		b.Apply(e, nil)
@@ -175,11 +175,11 @@ func FuzzReadFrames(f *testing.F) {
 // Every byte that is changed, and every byte that is missing, is noticed.
 func TestADamagedSnapshotIsRefused(t *testing.T) {
 	t.Parallel()
-	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v1.bin"))
+	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v2.bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := NewMachine(Compact{})
+	m := NewMachine()
 	for i := range whole {
 		bad := bytes.Clone(whole)
 		bad[i] ^= 0x40
@@ -218,14 +218,16 @@ func TestASnapshotWithAnEmptyPageIsRefused(t *testing.T) {
 func TestAnUnknownEntryHaltsAndADamagedOneIsAnError(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{
-		"version":   {2},
-		"operation": {1, 0, 0, 1, byte(opCount)},
-		"field":     Compact{}.Encode(nil, Entry{Ops: []Op{&Complete{Items: []CompleteItem{{}}}}}),
+		"older":        {1},
+		"newer":        {entryVersion + 1},
+		"operation":    {entryVersion, 0, 0, 1, byte(len(operations))},
+		"no operation": {entryVersion, 0, 0, 1, 0},
+		"field":        Encode(nil, Entry{Ops: []Op{&Complete{Items: []CompleteItem{{}}}}}),
 	} {
 		if name == "field" {
 			data[len(data)-1] = completeFlags
 		}
-		m := NewMachine(Compact{})
+		m := NewMachine()
 		var halt *HaltError
 		var unknown *UnknownError
 		err, _ := m.Apply(7, data).(error)
@@ -237,13 +239,13 @@ func TestAnUnknownEntryHaltsAndADamagedOneIsAnError(t *testing.T) {
 		}
 	}
 	for _, op := range examples() {
-		whole := Compact{}.Encode(nil, Entry{Ops: []Op{op}})
+		whole := Encode(nil, Entry{Ops: []Op{op}})
 		for i := range whole {
-			if _, err := (Compact{}).Decode(whole[:i]); err == nil {
+			if _, err := Decode(whole[:i]); err == nil {
 				t.Errorf("%T cut at %d was decoded", op, i)
 			}
 		}
-		if _, err := (Compact{}).Decode(append(whole, 0)); err == nil {
+		if _, err := Decode(append(whole, 0)); err == nil {
 			t.Errorf("%T with a byte too many was decoded", op)
 		}
 	}

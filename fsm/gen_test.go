@@ -40,7 +40,10 @@ func (g *generator) op(s *State) Op {
 	case n < 37:
 		return g.begin(s)
 	case n < 40:
-		return &Requeue{Lost: g.choose.one(2), Items: g.helds(s)}
+		if g.choose.one(2) {
+			return &RequeueLost{Items: g.helds(s)}
+		}
+		return &Requeue{Items: g.helds(s)}
 	case n < 43:
 		if g.choose.one(2) {
 			return g.checkpoint(s)
@@ -74,10 +77,10 @@ func (g *generator) reuse(s *State) Op {
 		_, at := g.findRef(s, Completed)
 		return &RememberResults{Items: []RememberItem{{at, int64(g.choose(2500))}}}
 	case 3:
-		return &ForgetResults{Keys: []string{fmt.Sprintf("\x00k%d", g.choose(3))}}
+		return &ForgetResults{Items: []string{fmt.Sprintf("\x00k%d", g.choose(3))}}
 	default:
 		_, at := g.findRef(s, Pending)
-		return &ReuseResults{Tasks: []TaskRef{at, g.task(s)}}
+		return &ReuseResults{Items: []TaskRef{at, g.task(s)}}
 	}
 }
 
@@ -205,7 +208,7 @@ func (g *generator) due(s *State) Op {
 	if g.choose.one(16) {
 		t.Attempt++
 	}
-	return &Due{Items: []DueItem{{at, t.Attempt}}}
+	return &Due{Items: []AttemptRef{{at, t.Attempt}}}
 }
 
 func (g *generator) begin(s *State) Op {
@@ -268,7 +271,7 @@ func (g *generator) upload(s *State) Op {
 func (g *generator) chunk(id JobID, p *jobPlan, done int) Op {
 	n := 1 + g.choose(len(p.tasks)-done)
 	if !g.choose.one(30) {
-		return AddChunk(id, p.chunk(done, done+n))
+		return &AddChunk{Job: id, Chunk: p.chunk(done, done+n)}
 	}
 	b := NewChunkBuilder(uint32(done))
 	switch g.choose(3) {
@@ -278,7 +281,7 @@ func (g *generator) chunk(id JobID, p *jobPlan, done int) Op {
 		b.Add("bad", 9, nil, nil)
 	case 2: // empty
 	}
-	return &JobChunk{Job: id, Chunk: b.Chunk()}
+	return &AddChunk{Job: id, Chunk: b.Chunk()}
 }
 
 func (g *generator) worker(s *State) Op {
@@ -292,7 +295,7 @@ func (g *generator) worker(s *State) Op {
 		return &UndrainWorker{ID: id}
 	case 5, 6:
 		if g.choose.one(3) {
-			return &ForgetWorkers{IDs: []WorkerID{id, WorkerID(g.choose(5))}}
+			return g.forgetWorkers(s)
 		}
 	}
 	o := worker(WorkerID(1 + g.choose(4)))
@@ -323,13 +326,13 @@ func (g *generator) person(s *State) Op {
 	case 4:
 		return &FailTask{Task: g.task(s), Error: g.text()}
 	case 5:
-		return &ForgetKeys{Keys: []string{fmt.Sprintf("k%d", g.choose(12)), fmt.Sprintf("k%d", g.choose(12))}}
+		return &ForgetKeys{Items: []string{fmt.Sprintf("k%d", g.choose(12)), fmt.Sprintf("k%d", g.choose(12))}}
 	default:
 		ids := []JobID{g.job(s), g.job(s)}
 		if g.choose.one(2) {
-			return &Archive{IDs: ids, EndedBefore: int64(g.choose(3))}
+			return &ExpireHistory{EndedBefore: int64(g.choose(3))}
 		}
-		return &ForgetJobs{IDs: ids}
+		return &Archive{Items: ids}
 	}
 }
 
@@ -397,3 +400,17 @@ func (g *generator) cluster() Op {
 
 // seeded makes a chooser that always chooses alike.
 func seeded(seed uint64) chooser { return rand.New(rand.NewPCG(seed, 1)).IntN }
+
+// forgetWorkers forgets workers, mostly those that can be forgotten.
+func (g *generator) forgetWorkers(s *State) Op {
+	var ids []WorkerID
+	for w := range s.Workers() {
+		if w.State == WorkerDown && s.LiveAttempts(w.ID) == 0 || g.choose.one(8) {
+			ids = append(ids, w.ID)
+		}
+	}
+	if g.choose.one(4) {
+		ids = append(ids, WorkerID(g.choose(5)))
+	}
+	return &ForgetWorkers{IDs: ids}
+}

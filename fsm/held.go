@@ -33,14 +33,16 @@ func (s *State) insertWorker(at int, w *Worker) {
 	s.heldBy = slices.Insert(s.writeHeld(), at, 0)
 }
 
-// removeWorkers takes those workers out of the list for which gone says so.
-func (s *State) removeWorkers(gone []bool) {
+// removeWorkers removes workers that exist. Their numbers ascend.
+func (s *State) removeWorkers(ids []WorkerID) {
 	list, held, kept := s.writeWorkers(), s.writeHeld(), 0
 	for at, w := range list {
-		if !gone[at] {
-			list[kept], held[kept] = w, held[at]
-			kept++
+		if len(ids) > 0 && w.ID == ids[0] {
+			ids = ids[1:]
+			continue
 		}
+		list[kept], held[kept] = w, held[at]
+		kept++
 	}
 	clear(list[kept:])
 	s.workers, s.heldBy = list[:kept], held[:kept]

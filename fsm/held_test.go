@@ -19,7 +19,7 @@ func TestAWorkerIsForgottenAfterItsLastAttempt(t *testing.T) {
 	w.do(&MarkWorkerDown{ID: 2})
 	ends := []Op{
 		complete(held[0]), failed(held[1], NextRetry), failed(held[2], NextDead),
-		&Requeue{Items: held[3:4], Lost: true}, &CancelTask{Task: held[4].TaskRef},
+		&RequeueLost{Items: held[3:4]}, &CancelTask{Task: held[4].TaskRef},
 	}
 	for at, end := range ends {
 		refused(t, w, fmt.Sprintf("with %d attempts left", len(ends)-at), WrongState, &ForgetWorkers{IDs: []WorkerID{2}})
@@ -30,9 +30,10 @@ func TestAWorkerIsForgottenAfterItsLastAttempt(t *testing.T) {
 		w.do(end)
 	}
 	before := w.s.Fork()
-	if r := w.try(&ForgetWorkers{IDs: []WorkerID{2, 2, 9, 3}}); r != WorkerNotFound {
-		t.Errorf("forgetting one twice: %v", r)
-	}
+	refused(t, w, "forgetting one twice", Malformed, &ForgetWorkers{IDs: []WorkerID{2, 2}})
+	refused(t, w, "with one that is unknown", WorkerNotFound, &ForgetWorkers{IDs: []WorkerID{2, 9}})
+	refused(t, w, "with one that is up", WrongState, &ForgetWorkers{IDs: []WorkerID{2, 3}})
+	w.do(&ForgetWorkers{IDs: []WorkerID{2}})
 	if w.s.Worker(2) != nil || w.s.Worker(3) == nil || before.Worker(2) == nil {
 		t.Error("worker 2 is not forgotten, or it is in a fork, or 3 is")
 	}

@@ -123,7 +123,7 @@ func (p *jobPlan) head(i int) uint32 { return uint32(i - p.tasks[i].place) }
 func (p *jobPlan) submit(id JobID, key string, chunkSize int) []Op {
 	ops := []Op{&BeginUpload{ID: id, Key: key, KeyExpires: 1000, Header: p.header(), Total: uint32(len(p.tasks))}}
 	for _, c := range p.chunks(chunkSize) {
-		ops = append(ops, AddChunk(id, c))
+		ops = append(ops, &AddChunk{Job: id, Chunk: c})
 	}
 	return append(ops, &SealUpload{Job: id, Sum: p.sum(), Digest: [16]byte{byte(id)}})
 }
@@ -312,8 +312,8 @@ func newWorld(tb testing.TB) *world {
 func (w *world) try(ops ...Op) Reason {
 	w.t.Helper()
 	w.now += 10
-	data := Compact{}.Encode(nil, Entry{NowMS: w.now, Ops: ops})
-	e, err := Compact{}.Decode(data)
+	data := Encode(nil, Entry{NowMS: w.now, Ops: ops})
+	e, err := Decode(data)
 	if err != nil {
 		w.t.Fatalf("decoding own entry: %v", err)
 	}

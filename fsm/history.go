@@ -7,8 +7,8 @@ import (
 
 // What the history says of attempts that did not end themselves.
 const (
-	workerLost  = "worker lost while it ran"
-	fateUnknown = "worker lost, fate of the attempt unknown"
+	workerLost     = "worker lost while it ran"
+	outcomeUnknown = "worker lost, fate of the attempt unknown"
 )
 
 // maxHistory is how many attempts a task's history keeps: the first ones, and

@@ -13,7 +13,7 @@ func TestAHistoryKeepsTheFirstAttemptsAndTheLast(t *testing.T) {
 	w.submit(plan(nil))
 	for n := range uint32(120) {
 		h := w.assign(0, 1)
-		w.do(&Fail{Items: []FailItem{{HeldAttempt: h, Next: NextRetry, DurationMS: 3, Error: fmt.Sprint("exit ", n+1)}}}, &Due{Items: []DueItem{h.AttemptRef}})
+		w.do(&Fail{Items: []FailItem{{HeldAttempt: h, Next: NextRetry, DurationMS: 3, Error: fmt.Sprint("exit ", n+1)}}}, &Due{Items: []AttemptRef{h.AttemptRef}})
 		if n == 60 {
 			w.do(&CancelJob{Job: 1, Reason: "not needed"}).do(&Revive{Job: 1})
 		}
@@ -77,7 +77,7 @@ func TestALossInAStoppingJobIsInTheHistory(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))
 	h := w.assign(1, 1)
-	w.do(failed(w.assign(0, 1), NextDead)).do(&Requeue{Lost: true, Items: []HeldAttempt{h}})
+	w.do(failed(w.assign(0, 1), NextDead)).do(&RequeueLost{Items: []HeldAttempt{h}})
 	if got := w.s.History(ref(1, 1)); len(got) != 1 || got[0].Error != workerLost {
 		t.Errorf("history %+v", got)
 	}
@@ -91,7 +91,7 @@ func TestLossesStayAtTheirGreatestNumber(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil))
 	for range 300 {
-		w.do(&Requeue{Lost: true, Items: []HeldAttempt{w.assign(0, 1)}})
+		w.do(&RequeueLost{Items: []HeldAttempt{w.assign(0, 1)}})
 	}
 	if v, _ := w.s.Task(ref(1, 0)); v.Losses != 255 || v.Failures != 0 {
 		t.Errorf("task is %+v", v)

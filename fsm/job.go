@@ -170,14 +170,14 @@ func openOf(counts *[numStates]uint32) uint32 {
 
 func failedOf(counts *[numStates]uint32) uint32 { return counts[Failed] + counts[Dead] + counts[Lost] }
 
-// takeUp counts the ordinary tasks of the next chunk, and notes an array that it
+// include counts the ordinary tasks of the next chunk, and notes an array that it
 // begins. It reports false, with the job no longer fit for use, if a task has no
 // policy or no name, if one that is ordinary comes after a clean-up task, if one
 // of those depends on an ordinary task, or if a part of an array is missing or
 // too much.
-func (j *job) takeUp(c *Chunk) bool {
+func (j *job) include(c *Chunk) bool {
 	if c.ofArray {
-		return j.takeUpArray(c)
+		return j.includeArray(c)
 	}
 	if _, unfinished := j.unfinishedArray(); unfinished {
 		return false

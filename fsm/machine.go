@@ -11,8 +11,6 @@ import (
 // Machine is a State behind a lock: what Raft applies entries to, and what the
 // rest of a replica reads. Safe for concurrent use.
 type Machine struct {
-	codec Codec
-
 	mu      sync.RWMutex // guards the fields below; held for memory only
 	state   *State
 	index   uint64 // of the last applied entry
@@ -49,7 +47,8 @@ func (m *Machine) leaving(e Entry) *Effects {
 		return nil
 	}
 	for _, op := range e.Ops {
-		if _, ok := op.(*Archive); ok {
+		switch op.(type) {
+		case *Archive, *ExpireHistory:
 			m.archive.WaitForSpace()
 			return &Effects{Archived: new(ArchiveBatch)}
 		}
@@ -58,8 +57,8 @@ func (m *Machine) leaving(e Entry) *Effects {
 }
 
 // NewMachine makes the machine before the first entry.
-func NewMachine(codec Codec) *Machine {
-	return &Machine{codec: codec, state: New(), changed: make(chan struct{}), decoded: make(map[*byte]Entry)}
+func NewMachine() *Machine {
+	return &Machine{state: New(), changed: make(chan struct{}), decoded: make(map[*byte]Entry)}
 }
 
 // Applied is what Apply gives for each entry.
@@ -134,7 +133,7 @@ func (m *Machine) take(data []byte) (Entry, error) {
 			return e, nil
 		}
 	}
-	return m.codec.Decode(data)
+	return Decode(data)
 }
 
 // Read calls f with the state and its applied index; the state does not change

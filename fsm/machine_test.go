@@ -13,12 +13,12 @@ import (
 )
 
 func noop(term uint64) []byte {
-	return Compact{}.Encode(nil, Entry{Ops: []Op{&StartTerm{Term: term, ServerID: "n1"}}})
+	return Encode(nil, Entry{Ops: []Op{&StartTerm{Term: term, ServerID: "n1"}}})
 }
 
 func TestMarksAreTheLastEntriesOldestFirst(t *testing.T) {
 	t.Parallel()
-	m := NewMachine(Compact{})
+	m := NewMachine()
 	if got := m.Marks(0); len(got) != 0 {
 		t.Fatalf("%d marks before the first entry", len(got))
 	}
@@ -44,7 +44,7 @@ func TestMarksAreTheLastEntriesOldestFirst(t *testing.T) {
 func TestAwaitReturnsWhenItsEntryIsApplied(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMachine(Compact{})
+		m := NewMachine()
 		done := make(chan error, 2)
 		go func() { done <- m.Await(t.Context(), 2) }()
 		gone, cancel := context.WithCancelCause(t.Context())
@@ -70,7 +70,7 @@ func TestAwaitReturnsWhenItsEntryIsApplied(t *testing.T) {
 
 func TestARestoreWakesThoseWhoWait(t *testing.T) {
 	t.Parallel()
-	a, b := NewMachine(Compact{}), NewMachine(Compact{})
+	a, b := NewMachine(), NewMachine()
 	for i := uint64(1); i <= 9; i++ {
 		a.Apply(i, noop(i))
 	}
@@ -92,7 +92,7 @@ func TestARestoreWakesThoseWhoWait(t *testing.T) {
 
 func TestAFailedRestoreChangesNothing(t *testing.T) {
 	t.Parallel()
-	m := NewMachine(Compact{})
+	m := NewMachine()
 	m.Apply(1, noop(1))
 	before, _ := m.Fork()
 	var b bytes.Buffer
@@ -121,7 +121,7 @@ func (w *full) Write(b []byte) (int, error) {
 
 func TestASnapshotThatCannotBeWrittenIsAnError(t *testing.T) {
 	t.Parallel()
-	m := NewMachine(Compact{})
+	m := NewMachine()
 	m.Apply(1, noop(1))
 	for room := range 20 {
 		w := full(room)
@@ -133,7 +133,7 @@ func TestASnapshotThatCannotBeWrittenIsAnError(t *testing.T) {
 
 func TestAnExpectedEntryIsUsedOnceAndCanBeTakenBack(t *testing.T) {
 	t.Parallel()
-	m := NewMachine(Compact{})
+	m := NewMachine()
 	data := noop(1)
 	m.CacheDecoded(data, Entry{Ops: []Op{&StartTerm{Term: 50}}}) // not what the bytes say, to see which is used
 	m.Apply(1, data)
@@ -156,7 +156,7 @@ func TestAnExpectedEntryIsUsedOnceAndCanBeTakenBack(t *testing.T) {
 func TestEverybodyReadsWhileEntriesAreApplied(t *testing.T) {
 	t.Parallel()
 	h := randomHistory(seeded(5), 300, 12)
-	m := NewMachine(Compact{})
+	m := NewMachine()
 	var group errgroup.Group
 	last := uint64(len(h.log))
 	for reader := range 4 {

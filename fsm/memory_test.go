@@ -32,7 +32,7 @@ func largeLog(yield func(Entry) bool) {
 	for first := 0; first < memoryTasks; first += perChunk {
 		c := chunkOf(first)
 		sum = c.Sum(sum)
-		if !yield(Entry{Ops: []Op{&JobChunk{Job: 1, Chunk: c}}}) {
+		if !yield(Entry{Ops: []Op{&AddChunk{Job: 1, Chunk: c}}}) {
 			return
 		}
 	}
@@ -71,7 +71,7 @@ func TestAPendingTaskCostsLittleMemory(t *testing.T) { //nolint:paralleltest // 
 	before := heapInUse()
 	follower, last := New(), Reason(0)
 	for e := range largeLog {
-		last = follower.Apply(mustDecode(t, Compact{}.Encode(nil, e)), nil)
+		last = follower.Apply(mustDecode(t, Encode(nil, e)), nil)
 	}
 	alone := float64(heapInUse()-before) / memoryTasks
 	if last != Accepted {

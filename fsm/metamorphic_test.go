@@ -24,8 +24,8 @@ func randomHistory(choose chooser, entries, most int) *history {
 		if n == 0 {
 			ops = []Op{worker(1), worker(2)}
 		}
-		data := Compact{}.Encode(nil, Entry{NowMS: int64(n), Ops: ops})
-		e, err := Compact{}.Decode(data)
+		data := Encode(nil, Entry{NowMS: int64(n), Ops: ops})
+		e, err := Decode(data)
 		if err != nil {
 			panic(err)
 		}
@@ -64,7 +64,7 @@ func (h *history) replay(change func(n int, s *State) (*State, error)) error {
 		if s, err = change(n, s); err != nil {
 			return fmt.Errorf("before entry %d: %w", n+1, err)
 		}
-		e, err := Compact{}.Decode(data)
+		e, err := Decode(data)
 		if err != nil {
 			return err
 		}
@@ -160,12 +160,12 @@ func (h *history) forked(choose chooser) error {
 // machined applies the log through a Machine, some entries handed over decoded,
 // with snapshots persisted late and restored into another machine.
 func (h *history) machined(choose chooser) error {
-	m := NewMachine(Compact{})
+	m := NewMachine()
 	var late *Snapshot
 	for n, data := range h.log {
 		index := uint64(n + 1)
 		if choose.one(2) {
-			e, err := Compact{}.Decode(bytes.Clone(data))
+			e, err := Decode(bytes.Clone(data))
 			if err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func (h *history) machined(choose chooser) error {
 			return fmt.Errorf("entry %d: applied %+v, want digest %#x", index, a, h.digests[n])
 		}
 		if late != nil && choose.one(3) {
-			next := NewMachine(Compact{})
+			next := NewMachine()
 			if err := late.carryTo(next); err != nil {
 				return err
 			}

@@ -30,7 +30,7 @@ func TestTheStateAgreesWithItsTwinWhateverHappens(t *testing.T) {
 		for n := range 20 + choose(100) {
 			now := int64(n*10 + choose(7))
 			ops := g.ops(s)
-			e := mustDecode(t, Compact{}.Encode(nil, Entry{NowMS: now, Ops: ops}))
+			e := mustDecode(t, Encode(nil, Entry{NowMS: now, Ops: ops}))
 			fx := new(Effects)
 			got, want := s.Apply(e, fx).String(), w.entry(now, ops)
 			if got != want {
@@ -55,7 +55,7 @@ func start(s *State, w *twin) {
 }
 
 func mustDecode(t interface{ Fatal(...any) }, data []byte) Entry {
-	e, err := Compact{}.Decode(data)
+	e, err := Decode(data)
 	if err != nil {
 		t.Fatal(err)
 	}

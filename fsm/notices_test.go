@@ -196,7 +196,7 @@ func TestASnapshotWithNoticesOutOfPlaceIsRefused(t *testing.T) {
 		"the same twice":       func(s *State) { s.notices.write(s.own).list[1].Number = 1 },
 		"no kind":              func(s *State) { s.notices.write(s.own).list[0].Kind = numNotificationKinds },
 		"a job to come":        func(s *State) { s.notices.write(s.own).list[0].Task.Job = 9 },
-		"too many": func(s *State) {
+		"limit exceeded": func(s *State) {
 			q := s.notices.write(s.own)
 			for range maxNotices {
 				q.list = append(q.list, Notification{Number: s.nextNotice, Kind: DeadLetterCommandNotification, Task: ref(1, 0)})
@@ -232,6 +232,6 @@ func TestDeadLettersAreCountedByType(t *testing.T) {
 	want("all dead", map[string]int{"command": 1, "run": 2, "once": 1})
 	w.do(&Revive{Job: 1, Tasks: []uint32{1}}, &Purge{Job: 1, Tasks: []uint32{0}})
 	want("one came back, one purged", map[string]int{"run": 1, "once": 1})
-	w.do(complete(w.assign(1, 1)), &ForgetJobs{IDs: []JobID{1}})
+	w.do(complete(w.assign(1, 1)), &Archive{Items: []JobID{1}})
 	want("forgotten", map[string]int{})
 }

@@ -93,7 +93,7 @@ func (f *frameReader) expect(want frameKind) (*decoder, error) {
 func (f *frameReader) state() (*State, error) {
 	magic := make([]byte, len(snapshotMagic))
 	if _, err := io.ReadFull(f.r, magic); err != nil || string(magic) != snapshotMagic {
-		return nil, errors.New("this is not a snapshot of a format that this binary knows")
+		return nil, &UnknownError{What: "snapshot format"}
 	}
 	for {
 		kind, d, err := f.next()
@@ -120,7 +120,7 @@ func (f *frameReader) state() (*State, error) {
 			err = f.checkpoint(d)
 		case frameEnd:
 			return f.end(d)
-		case frameChunk, frameArray, frameRecords, frameNotes, frameUpdates, frameArchived:
+		case frameChunk, frameRecords, frameNotes, frameUpdates, frameArchived:
 			err = fmt.Errorf("frame %d belongs to no job", f.frames-1)
 		default:
 			err = &UnknownError{What: fmt.Sprintf("frame kind %d", kind)}
@@ -134,20 +134,10 @@ func (f *frameReader) state() (*State, error) {
 	}
 }
 
-// done gives the decoder's error, or one if it has contents left.
-func (d *decoder) done() error {
-	if d.err == nil && len(d.b) > 0 {
-		d.err = fmt.Errorf("%d bytes left over", len(d.b))
-	}
-	return d.err
-}
-
 func (f *frameReader) end(d *decoder) (*State, error) {
-	s := f.s
-	s.entries = d.u64()
-	s.digest = d.u64()
-	s.now = d.i64()
-	if frames := d.u64(); d.err == nil && frames != f.frames-1 {
+	s, frames := f.s, uint64(0)
+	s.endFields(&coder{d: d}, &frames)
+	if d.err == nil && frames != f.frames-1 {
 		return nil, fmt.Errorf("has %d frames, was written with %d", f.frames-1, frames)
 	}
 	if err := d.done(); err != nil {
@@ -165,100 +155,76 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 
 func (f *frameReader) cluster(d *decoder) {
 	s := f.s
-	s.clusterID = d.str()
-	s.epoch = d.u64()
-	s.term = d.u64()
-	s.leader = d.str()
-	s.nextJob = JobID(d.u64())
-	s.nextWorker = WorkerID(d.u32())
-	s.nextNotice = d.u64()
+	s.clusterFields(&coder{d: d})
 	if d.err == nil && (s.nextJob == 0 || s.nextJob > 1<<62 || s.nextWorker == 0 || s.nextNotice == 0) {
-		d.fail(fmt.Errorf("next job %d, worker %d or notice %d is out of range", s.nextJob, s.nextWorker, s.nextNotice))
-	}
-	s.replicas = make([]Replica, d.count(4))
-	for i := range s.replicas {
-		s.replicas[i].decode(d)
+		d.fail(fmt.Errorf("next job %d, worker %d or notification %d is out of range", s.nextJob, s.nextWorker, s.nextNotice))
 	}
 }
 
+// worker reads a worker. Order and numbers are checked at the end.
 func (f *frameReader) worker(d *decoder) {
-	var o RegisterWorker
-	o.decode(d)
-	w := &Worker{
-		ID: o.ID, Name: o.Name, Incarnation: o.Incarnation, Slots: o.Slots, Labels: o.Labels,
-		Resources: o.Resources, Version: o.Version, Address: o.Address,
-		State: WorkerState(d.byte()), UpSince: d.i64(), DownSince: d.i64(), DownReason: d.str(),
-		DrainUntil: d.i64(), DrainReason: d.str(),
-	}
-	if d.err != nil {
-		return
-	}
-	f.s.workers = append(f.s.workers, w) // order and numbers are checked at the end
+	w := new(Worker)
+	w.fields(&coder{d: d})
+	f.s.workers = append(f.s.workers, w)
 	f.s.workerNames.set(f.s.own, w.Name, w.ID)
 }
 
 func (f *frameReader) keys(d *decoder) {
-	for range d.count(20) {
-		name := d.str()
-		k := key{job: JobID(d.u64()), expires: d.i64(), sealed: d.bool(), version: d.u32()}
-		d.array(&k.digest)
-		if d.err == nil {
-			f.s.keys.set(f.s.own, name, k)
+	c := coder{d: d}
+	for range d.count() {
+		var name string
+		var k key
+		if k.fields(&c, &name); d.err != nil {
+			return
 		}
+		f.s.keys.set(f.s.own, name, k)
 	}
 }
 
 func (f *frameReader) job(d *decoder) error {
-	s := f.s
-	j := &job{own: s.own, id: JobID(d.u64()), key: d.str(), headerBytes: d.bytes(), total: d.u32()}
-	j.state, j.outcome = JobState(d.byte()), JobState(d.byte())
-	j.stopping = d.bool()
-	j.err = d.str()
-	j.submitted, j.started, j.ended, j.revived = d.i64(), d.i64(), d.i64(), d.i64()
-	j.retries, j.recovered = d.u64(), d.u64()
-	d.array(&j.digest)
-	chunks, pages, notes := d.u64(), d.u64(), d.u32()
-	j.version, j.priority = d.u32(), d.priority()
-	variants, changed := d.variants(), d.u32()
+	s, j, parts := f.s, &job{own: f.s.own}, jobParts{}
+	j.fields(&coder{d: d}, &parts)
 	if err := d.done(); err != nil {
 		return err
 	}
 	if j.id == 0 || j.id >= s.nextJob || s.jobs.get(j.id) != nil || j.state == 0 || j.state >= numJobStates {
 		return fmt.Errorf("job %d is out of range, there twice, or in no state", j.id)
 	}
-	h, err := s.readHeader(j.headerBytes)
+	h, err := s.decodeHeader(j.headerBytes)
 	if err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}
-	j.headerBytes, j.header = h.encoded, h.header
-	if err := f.jobFrames(j, chunks, pages, notes); err != nil {
+	j.headerBytes, j.header = h.encoded, h.decoded
+	if err := f.jobFrames(j, parts); err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}
-	if err := f.updates(j, variants, changed); err != nil {
+	if err := f.updates(j, parts.variants, parts.updated); err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}
 	if j.state != JobUploading {
 		j.succ = j.makeSuccessors()
 	}
 	s.jobs.put(s.own, j)
-	s.countLetters(j, 1)
+	s.countDeadLetters(j, 1)
 	return nil
 }
 
-func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) error {
+func (f *frameReader) jobFrames(j *job, parts jobParts) error {
 	tasks := uint32(0)
-	for range chunks {
-		c, d, err := f.chunk()
+	for range parts.chunks {
+		d, err := f.expect(frameChunk)
 		if err != nil {
 			return err
 		}
+		var c *Chunk
+		(&coder{d: d}).chunk(&c, false)
 		if err := d.done(); err != nil {
 			return err
 		}
 		if c.First != tasks || c.Len() == 0 || uint64(tasks)+uint64(c.Len()) > uint64(j.total) { //nolint:gosec // lengths
 			return errors.New("chunks do not follow each other")
 		}
-		if !j.takeUp(c) {
+		if !j.include(c) {
 			return errors.New("has tasks without policy, or out of order")
 		}
 		tasks += uint32(c.Len()) //nolint:gosec // ≤ total
@@ -269,7 +235,7 @@ func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) erro
 		return errors.New("has tasks missing")
 	}
 	var last []byte // contents of the frame before
-	for range pages {
+	for range parts.pages {
 		d, err := f.expect(frameRecords)
 		if err != nil {
 			return err
@@ -289,7 +255,7 @@ func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) erro
 		return errors.New("has records missing")
 	}
 	j.countLeft()
-	for j.notes.size < notes {
+	for j.notes.size < parts.notes {
 		d, err := f.expect(frameNotes)
 		if err != nil {
 			return err
@@ -298,24 +264,10 @@ func (f *frameReader) jobFrames(j *job, chunks, pages uint64, notes uint32) erro
 			return err
 		}
 	}
-	if j.notes.size != notes {
+	if j.notes.size != parts.notes {
 		return errors.New("has too many notes")
 	}
 	return nil
-}
-
-// chunk reads a chunk of listed tasks or of an array.
-func (f *frameReader) chunk() (*Chunk, *decoder, error) {
-	kind, d, err := f.next()
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case kind == frameChunk:
-		return decodeChunk(d), d, nil
-	case kind == frameArray:
-		return decodeArrayChunk(d, false), d, nil
-	}
-	return nil, nil, fmt.Errorf("frame %d is of kind %d, want %d or %d", f.frames-1, kind, frameChunk, frameArray)
 }
 
 // repeatPage adds the page before once more: tasks with which nothing has happened are
@@ -339,13 +291,13 @@ func (j *job) repeatPage(tasks uint32) error {
 
 // readRecords adds one page.
 func readRecords(j *job, d *decoder, tasks uint32) error {
-	p := &page{recs: make([]record, 0, min(pageSize, j.total-j.records.n))}
+	p, c := &page{recs: make([]record, 0, min(pageSize, j.total-j.records.n))}, coder{d: d}
 	for len(d.b) > 0 && d.err == nil {
 		if len(p.recs) == cap(p.recs) {
 			return errors.New("page of records is too long")
 		}
 		var r record
-		d.record(&r)
+		r.fields(&c)
 		if r.state == 0 || r.state >= numStates {
 			return errors.New("record in no state")
 		}

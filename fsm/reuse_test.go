@@ -28,20 +28,20 @@ func TestAPureTaskEndsWithTheResultUnderItsKey(t *testing.T) {
 	t.Parallel()
 	w := pureWorld(t)
 	before := w.assign(1, 1)
-	w.do(&Requeue{Items: []HeldAttempt{before}}).do(&ReuseResults{Tasks: []TaskRef{ref(1, 1)}})
+	w.do(&Requeue{Items: []HeldAttempt{before}}).do(&ReuseResults{Items: []TaskRef{ref(1, 1)}})
 	r := w.s.Result(ref(1, 1))
 	if string(r.Data) != "r" || r.OutputSize != 7 || len(r.OutputSHA256) != 32 || r.ReusedJob != 1 || r.ReusedTask != "t0" {
 		t.Errorf("the result is %+v", r)
 	}
 	wantStates(w, "reused", Completed, Completed, Pending, Pending, Pending)
 	refused(t, w, "a late completion of an attempt", StaleAttempt, complete(before))
-	refused(t, w, "reusing again", WrongState, &ReuseResults{Tasks: []TaskRef{ref(1, 1)}})
+	refused(t, w, "reusing again", WrongState, &ReuseResults{Items: []TaskRef{ref(1, 1)}})
 	refused(t, w, "remembering what was reused", WrongState, &RememberResults{Items: []RememberItem{{ref(1, 1), 1000}}})
-	refused(t, w, "another output", WrongState, &ReuseResults{Tasks: []TaskRef{ref(1, 2)}})
-	refused(t, w, "another key", WrongState, &ReuseResults{Tasks: []TaskRef{ref(1, 3)}})
-	refused(t, w, "a task that is not pure", WrongState, &ReuseResults{Tasks: []TaskRef{ref(1, 4)}})
+	refused(t, w, "another output", WrongState, &ReuseResults{Items: []TaskRef{ref(1, 2)}})
+	refused(t, w, "another key", WrongState, &ReuseResults{Items: []TaskRef{ref(1, 3)}})
+	refused(t, w, "a task that is not pure", WrongState, &ReuseResults{Items: []TaskRef{ref(1, 4)}})
 	w.do(&CancelTask{Task: ref(1, 2)})
-	refused(t, w, "a cancelled task", WrongState, &ReuseResults{Tasks: []TaskRef{ref(1, 2)}})
+	refused(t, w, "a cancelled task", WrongState, &ReuseResults{Items: []TaskRef{ref(1, 2)}})
 }
 
 func TestARememberedResultExpiresAndIsForgotten(t *testing.T) {
@@ -59,7 +59,7 @@ func TestARememberedResultExpiresAndIsForgotten(t *testing.T) {
 		t.Errorf("expired at 1000: %q", got)
 	}
 	w.now = 990
-	refused(t, w, "reusing what has expired", WrongState, &ReuseResults{Tasks: []TaskRef{at}})
+	refused(t, w, "reusing what has expired", WrongState, &ReuseResults{Items: []TaskRef{at}})
 	refused(t, w, "remembering what has expired", Malformed, &RememberResults{Items: []RememberItem{{ref(1, 0), 5}}})
 	w.do(&RememberResults{Items: []RememberItem{{ref(1, 0), 2000}}})
 	if n, size := w.s.Results(); n != 1 || size == 0 {
@@ -73,8 +73,8 @@ func TestARememberedResultExpiresAndIsForgotten(t *testing.T) {
 	if got := w.s.ResultsByExpiry(5); len(got) != 1 || got[0] != key {
 		t.Errorf("soonest: %q", got)
 	}
-	w.do(&ForgetResults{Keys: []string{key}})
-	refused(t, w, "forgetting it again", JobNotFound, &ForgetResults{Keys: []string{key}})
+	w.do(&ForgetResults{Items: []string{key}})
+	refused(t, w, "forgetting it again", KeyNotFound, &ForgetResults{Items: []string{key}})
 	if n, size := w.s.Results(); n != 0 || size != 0 {
 		t.Errorf("%d results of %d bytes are left", n, size)
 	}
@@ -83,7 +83,7 @@ func TestARememberedResultExpiresAndIsForgotten(t *testing.T) {
 func TestADamagedResultIsNoticedWhenItIsTouched(t *testing.T) {
 	t.Parallel()
 	w := pureWorld(t)
-	for _, op := range []Op{&ReuseResults{Tasks: []TaskRef{ref(1, 1)}}, &ForgetResults{Keys: []string{"\x00k"}}} {
+	for _, op := range []Op{&ReuseResults{Items: []TaskRef{ref(1, 1)}}, &ForgetResults{Items: []string{"\x00k"}}} {
 		good, bad := w.s.Fork(), w.s.Fork()
 		x, _ := bad.results.get("\x00k")
 		x.value = append([]byte{}, x.value...)

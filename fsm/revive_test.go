@@ -36,7 +36,7 @@ func TestARevivedTaskKeepsItsNumberAndStartsWithoutFailures(t *testing.T) {
 	w := newWorld(t).do(worker(1), worker(2))
 	w.submit(chain(2))
 	lost := w.assign(0, 2)
-	w.do(&Requeue{Lost: true, Items: []HeldAttempt{lost}})
+	w.do(&RequeueLost{Items: []HeldAttempt{lost}})
 	dead := w.assign(0, 1)
 	w.do(failed(dead, NextDead)).do(&Revive{Job: 1})
 	wantStates(w, "revived", Pending, Blocked)
@@ -50,7 +50,7 @@ func TestARevivedTaskKeepsItsNumberAndStartsWithoutFailures(t *testing.T) {
 	for _, zombie := range []HeldAttempt{lost, dead} {
 		refused(t, w, "completing an attempt of before", StaleAttempt, complete(zombie))
 		refused(t, w, "failing an attempt of before", StaleAttempt, failed(zombie, NextDead))
-		refused(t, w, "an old retry time", WrongState, &Due{Items: []DueItem{zombie.AttemptRef}})
+		refused(t, w, "an old retry time", WrongState, &Due{Items: []AttemptRef{zombie.AttemptRef}})
 	}
 	refused(t, w, "the old number", StaleAttempt, &Assign{Items: []AssignItem{AssignItem(dead)}})
 	next := w.assign(0, 1)
@@ -202,7 +202,7 @@ func TestWhoAsksWronglyRevivesAndTakesOutNothing(t *testing.T) {
 	if got := w.s.History(ref(1, 0)); len(got) != 1 {
 		t.Errorf("history of what was taken out: %v", got)
 	}
-	w.do(&BeginUpload{ID: 2, Key: "upload", Header: diamond().header(), Total: 4}, &JobChunk{Job: 2, Chunk: diamond().chunk(0, 4)})
+	w.do(&BeginUpload{ID: 2, Key: "upload", Header: diamond().header(), Total: 4}, &AddChunk{Job: 2, Chunk: diamond().chunk(0, 4)})
 	refused(t, w, "reviving an upload", JobNotFound, &Revive{Job: 2})
 	refused(t, w, "purging an upload", JobNotFound, &Purge{Job: 2})
 }
@@ -255,7 +255,7 @@ func endWell(t *rapid.T, s *State, id JobID) {
 			case Pending:
 				ops = append(ops, &Assign{Items: []AssignItem{AssignItem(h)}}, complete(h))
 			case Scheduled:
-				ops = append(ops, &Due{Items: []DueItem{att(id, i, v.Attempt)}})
+				ops = append(ops, &Due{Items: []AttemptRef{att(id, i, v.Attempt)}})
 			}
 		}
 		if len(ops) == 0 {

@@ -12,7 +12,7 @@ import (
 // (1 byte), the length of its contents (4 bytes, little endian), the contents,
 // and a CRC-32C over all of that (4 bytes). A job is a job frame followed by
 // its chunks, pages of records and notes.
-const snapshotMagic = "dtasksn1"
+const snapshotMagic = "dtasksn2"
 
 type frameKind byte
 
@@ -29,7 +29,6 @@ const (
 	frameCheckpoint
 	frameUpdates
 	frameResults
-	frameArray
 )
 
 // maxFrame bounds what a damaged length can make a reader allocate.
@@ -67,7 +66,8 @@ type frameWriter struct {
 
 	w      io.Writer
 	e      encoder
-	at     int // where the frame begins that is being made
+	c      coder // into e
+	at     int   // where the frame begins that is being made
 	frames uint64
 	err    error
 }
@@ -77,14 +77,14 @@ const frameHead = 1 + 4
 
 // begin begins to write: what is not framed, then frames.
 func (f *frameWriter) begin(w io.Writer, magic string) {
-	f.w, f.frames, f.err = w, 0, nil
+	f.w, f.frames, f.err, f.c.e = w, 0, nil, &f.e
 	f.e.b = append(f.e.b[:0], magic...)
 	f.next()
 }
 
 // next begins a frame. Its contents are what the encoder appends.
 func (f *frameWriter) next() {
-	f.at = len(f.e.b)
+	f.at, f.c.last = len(f.e.b), HeldAttempt{}
 	f.e.b = append(f.e.b, make([]byte, frameHead)...)
 }
 
@@ -119,40 +119,43 @@ func (f *frameWriter) finish() error {
 }
 
 func (f *frameWriter) cluster(s *State) {
-	e := &f.e
-	e.str(s.clusterID)
-	e.u64(s.epoch)
-	e.u64(s.term)
-	e.str(s.leader)
-	e.u64(uint64(s.nextJob))
-	e.u64(uint64(s.nextWorker))
-	e.u64(s.nextNotice)
-	e.u64(uint64(len(s.replicas)))
-	for _, r := range s.replicas {
-		r.encode(e)
-	}
+	s.clusterFields(&f.c)
 	f.frame(frameCluster)
+}
+
+func (s *State) clusterFields(c *coder) {
+	c.str(&s.clusterID)
+	number(c, &s.epoch)
+	number(c, &s.term)
+	c.str(&s.leader)
+	number(c, &s.nextJob)
+	number(c, &s.nextWorker)
+	number(c, &s.nextNotice)
+	list(c, &s.replicas, func(r *Replica) { r.fields(c) })
 }
 
 func (f *frameWriter) workers(s *State) {
 	for _, w := range s.workers {
-		f.e.worker(w)
+		w.fields(&f.c)
 		f.frame(frameWorker)
 	}
 }
 
-func (e *encoder) worker(w *Worker) {
-	join := RegisterWorker{
-		ID: w.ID, Name: w.Name, Incarnation: w.Incarnation, Slots: w.Slots, Labels: w.Labels,
-		Resources: w.Resources, Version: w.Version, Address: w.Address,
-	}
-	join.encode(e)
-	e.byte(byte(w.State))
-	e.i64(w.UpSince)
-	e.i64(w.DownSince)
-	e.str(w.DownReason)
-	e.i64(w.DrainUntil)
-	e.str(w.DrainReason)
+func (w *Worker) fields(c *coder) {
+	number(c, &w.ID)
+	c.str(&w.Name)
+	c.str(&w.Incarnation)
+	number(c, &w.Slots)
+	c.labels(&w.Labels)
+	c.resources(&w.Resources)
+	c.str(&w.Version)
+	c.str(&w.Address)
+	number(c, &w.State)
+	c.i64(&w.UpSince)
+	c.i64(&w.DownSince)
+	c.str(&w.DownReason)
+	c.i64(&w.DrainUntil)
+	c.str(&w.DrainReason)
 }
 
 func (f *frameWriter) keys(s *State) {
@@ -163,99 +166,103 @@ func (f *frameWriter) keys(s *State) {
 		}
 		slices.Sort(names)
 		for part := range slices.Chunk(names, 4096) {
-			f.e.u64(uint64(len(part)))
-			for _, name := range part {
-				k, _ := s.keys.get(name)
-				f.e.str(name)
-				f.e.u64(uint64(k.job))
-				f.e.i64(k.expires)
-				f.e.bool(k.sealed)
-				f.e.u64(uint64(k.version))
-				f.e.b = append(f.e.b, k.digest[:]...)
-			}
+			list(&f.c, &part, func(name *string) {
+				k, _ := s.keys.get(*name)
+				k.fields(&f.c, name)
+			})
 			f.frame(frameKeys)
 		}
 	}
 }
 
+func (k *key) fields(c *coder, name *string) {
+	c.str(name)
+	number(c, &k.job)
+	c.i64(&k.expires)
+	c.bool(&k.sealed)
+	number(c, &k.version)
+	c.digest(&k.digest)
+}
+
+// jobParts is what a job's first frame announces of the frames that follow it.
+type jobParts struct {
+	chunks, pages uint32
+	notes         uint32 // bytes
+	variants      []variant
+	updated       uint32 // tasks
+}
+
+func (j *job) fields(c *coder, p *jobParts) {
+	number(c, &j.id)
+	c.str(&j.key)
+	c.bytes(&j.headerBytes)
+	number(c, &j.total)
+	number(c, &j.state)
+	number(c, &j.outcome)
+	c.bool(&j.stopping)
+	c.str(&j.err)
+	c.i64(&j.submitted)
+	c.i64(&j.started)
+	c.i64(&j.ended)
+	c.i64(&j.revived)
+	number(c, &j.retries)
+	number(c, &j.recovered)
+	c.digest(&j.digest)
+	number(c, &j.version)
+	c.priority(&j.priority)
+	number(c, &p.chunks)
+	number(c, &p.pages)
+	number(c, &p.notes)
+	list(c, &p.variants, func(v *variant) { v.fields(c) })
+	number(c, &p.updated)
+}
+
 func (f *frameWriter) job(j *job) {
-	e := &f.e
-	e.u64(uint64(j.id))
-	e.str(j.key)
-	e.bytes(j.headerBytes)
-	e.u64(uint64(j.total))
-	e.byte(byte(j.state))
-	e.byte(byte(j.outcome))
-	e.bool(j.stopping)
-	e.str(j.err)
-	e.i64(j.submitted)
-	e.i64(j.started)
-	e.i64(j.ended)
-	e.i64(j.revived)
-	e.u64(j.retries)
-	e.u64(j.recovered)
-	e.b = append(e.b, j.digest[:]...)
-	e.u64(uint64(len(j.chunks)))
-	e.u64(uint64(len(j.records.pages)))
-	e.u64(uint64(j.notes.size))
-	e.u64(uint64(j.version))
-	e.u64(uint64(j.priority)) //nolint:gosec // an enum
-	e.variants(j.updates)
-	e.u64(uint64(j.updates.changed()))
+	j.fields(&f.c, &jobParts{
+		chunks: uint32(len(j.chunks)), pages: uint32(len(j.records.pages)), notes: j.notes.size, //nolint:gosec // ≤ total
+		variants: j.updates.variantList(), updated: j.updates.changed(),
+	})
 	f.frame(frameJob)
 	for _, c := range j.chunks {
-		c.encode(e)
-		if c.IsArray() {
-			f.frame(frameArray)
-		} else {
-			f.frame(frameChunk)
-		}
+		f.c.chunk(&c, false)
+		f.frame(frameChunk)
 	}
 	for _, p := range j.records.pages {
 		for i := range p.recs {
-			e.record(&p.recs[i])
+			p.recs[i].fields(&f.c)
 		}
 		f.frame(frameRecords)
 	}
 	for frame := range j.notes.frames {
-		e.b = append(e.b, frame...)
+		f.e.b = append(f.e.b, frame...)
 		f.frame(frameNotes)
 	}
 	f.updates(j)
 }
 
-func (e *encoder) record(r *record) {
-	e.i64(r.started)
-	e.i64(r.ended)
-	e.u64(uint64(r.attempt))
-	e.u64(uint64(r.worker))
-	e.u64(uint64(r.pending))
-	e.u64(uint64(r.failures))
-	e.u64(uint64(r.note))
-	e.byte(byte(r.state))
-	e.bool(r.startLogged)
-	e.bool(r.cancelledByUser)
-	e.byte(r.losses)
-}
-
-func (d *decoder) record(r *record) {
-	r.started = d.i64()
-	r.ended = d.i64()
-	r.attempt = d.u32()
-	r.worker = WorkerID(d.u32())
-	r.pending = d.u32()
-	r.failures = d.u32()
-	r.note = d.u32()
-	r.state = TaskState(d.byte())
-	r.startLogged = d.bool()
-	r.cancelledByUser = d.bool()
-	r.losses = d.byte()
+func (r *record) fields(c *coder) {
+	c.i64(&r.started)
+	c.i64(&r.ended)
+	number(c, &r.attempt)
+	number(c, &r.worker)
+	number(c, &r.pending)
+	number(c, &r.failures)
+	number(c, &r.note)
+	number(c, &r.state)
+	c.bool(&r.startLogged)
+	c.bool(&r.cancelledByUser)
+	number(c, &r.losses)
 }
 
 func (f *frameWriter) end(s *State) {
-	f.e.u64(s.entries)
-	f.e.u64(s.digest)
-	f.e.i64(s.now)
-	f.e.u64(f.frames)
+	s.endFields(&f.c, &f.frames)
 	f.frame(frameEnd)
+}
+
+// endFields codes the last frame. frames is the number of frames before it.
+func (s *State) endFields(c *coder, frames *uint64) {
+	number(c, &s.entries)
+	number(c, &s.digest)
+	c.i64(&s.now)
+	number(c, frames)
 }

@@ -138,14 +138,14 @@ var actions = []action{
 		h := []HeldAttempt{{at, 1}}
 		return []Op{&RecordStart{Items: h}, &Lose{Items: h}}
 	}},
-	one("due", func(h HeldAttempt) Op { return &Due{Items: []DueItem{h.AttemptRef}} }),
+	one("due", func(h HeldAttempt) Op { return &Due{Items: []AttemptRef{h.AttemptRef}} }),
 	one("queued too long", func(h HeldAttempt) Op { return &FailTask{Task: h.TaskRef, Error: "late"} }),
 	one("cancelled", func(h HeldAttempt) Op { return &CancelTask{Task: h.TaskRef} }),
 	one("job cancelled", func(h HeldAttempt) Op { return &CancelJob{Job: h.Job} }),
 	one("job failed", func(h HeldAttempt) Op { return &FailJob{Job: h.Job} }),
 	one("brought back", func(h HeldAttempt) Op { return &Revive{Job: h.Job} }),
 	one("updated to a later time", func(h HeldAttempt) Op { return &Update{Job: h.Job, Task: h.Index, Set: SetNotBefore, NotBeforeMS: 950} }),
-	one("result reused", func(h HeldAttempt) Op { return &ReuseResults{Tasks: []TaskRef{h.TaskRef}} }),
+	one("result reused", func(h HeldAttempt) Op { return &ReuseResults{Items: []TaskRef{h.TaskRef}} }),
 	one("taken out", func(h HeldAttempt) Op { return &Purge{Job: h.Job} }),
 }
 

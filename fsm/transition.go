@@ -33,9 +33,9 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 		s.letGo(r.worker)
 	}
 	if to == Dead {
-		s.countLetter(j.kind(i), 1)
+		s.countDeadLetter(j.kind(i), 1)
 	} else if r.state == Dead {
-		s.countLetter(j.kind(i), -1)
+		s.countDeadLetter(j.kind(i), -1)
 	}
 	j.counts[to]++
 	if j.isCleanup(i) {

@@ -27,7 +27,7 @@ func (j *twinJob) inside(v task) (bad bool) {
 	return bad
 }
 
-func (w *twin) jobArray(op *JobArray) string {
+func (w *twin) jobArray(op *AddChunk) string {
 	j, r := w.upload(op.Job)
 	c := op.Chunk
 	switch {

@@ -31,9 +31,9 @@ func (w *twin) task(ref TaskRef) (*twinJob, *twinTask, string) {
 	j := w.sealed(ref.Job)
 	switch {
 	case j == nil:
-		return nil, nil, "no such job"
+		return nil, nil, "job not found"
 	case int(ref.Index) >= len(j.tasks):
-		return nil, nil, "no such task"
+		return nil, nil, "task not found"
 	}
 	return j, j.tasks[ref.Index], ""
 }
@@ -46,7 +46,7 @@ func (w *twin) assign(it AssignItem) string {
 	x := w.workers[uint32(it.Worker)]
 	switch {
 	case x == nil || x.State != WorkerUp:
-		return "no such worker"
+		return "worker not found"
 	case t.state != "pending" || x.DrainUntil != 0:
 		return "wrong state"
 	case it.Attempt != t.attempt+1:
@@ -178,7 +178,7 @@ func (w *twin) lose(h HeldAttempt) string {
 	return "accepted"
 }
 
-func (w *twin) dueNow(it DueItem) string {
+func (w *twin) dueNow(it AttemptRef) string {
 	_, t, r := w.task(it.TaskRef)
 	switch {
 	case r != "":
@@ -324,7 +324,7 @@ func (w *twin) endJob(id JobID, state, why string, now bool) string {
 	j := w.sealed(id)
 	switch {
 	case j == nil:
-		return "no such job"
+		return "job not found"
 	case j.over():
 		return "already ended"
 	case j.outcome != "" && !now:
@@ -367,7 +367,7 @@ func (w *twin) cancelTask(op *CancelTask) string {
 	if op.WholeArray {
 		at := slices.IndexFunc(j.arrays, func(a []uint32) bool { return slices.Contains(a, op.Task.Index) })
 		if at < 0 {
-			return "no such task"
+			return "task not found"
 		}
 		list = j.arrays[at]
 	}

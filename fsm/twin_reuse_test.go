@@ -62,7 +62,7 @@ func (w *twin) reuse(at TaskRef) string {
 
 func (w *twin) forgetResult(key string) string {
 	if _, known := w.results[key]; !known {
-		return "no such job"
+		return "key not found"
 	}
 	delete(w.results, key)
 	return "accepted"

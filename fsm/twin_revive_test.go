@@ -18,7 +18,7 @@ func (j *twinJob) asked(list []uint32, ok func(t *twinTask) bool) string {
 	for n, i := range list {
 		switch {
 		case int(i) >= len(j.tasks):
-			return "no such task"
+			return "task not found"
 		case n > 0 && i <= list[n-1]:
 			return "malformed"
 		case !ok(j.tasks[i]):
@@ -73,7 +73,7 @@ func (w *twin) revive(op *Revive) string {
 	j := w.sealed(op.Job)
 	switch {
 	case j == nil:
-		return "no such job"
+		return "job not found"
 	case j.outcome != "" && !j.over():
 		return "wrong state"
 	}
@@ -137,7 +137,7 @@ func (w *twin) revive(op *Revive) string {
 func (w *twin) purge(op *Purge) string {
 	j := w.sealed(op.Job)
 	if j == nil {
-		return "no such job"
+		return "job not found"
 	}
 	if r := j.asked(op.Tasks, func(t *twinTask) bool { return t.state == "dead" }); r != "accepted" {
 		return r

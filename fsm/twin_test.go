@@ -132,10 +132,11 @@ func (w *twin) op(op Op) string {
 		return w.cluster(op)
 	case *BeginUpload:
 		return w.jobBegin(op)
-	case *JobChunk:
+	case *AddChunk:
+		if op.Chunk.IsArray() {
+			return w.jobArray(op)
+		}
 		return w.jobChunk(op)
-	case *JobArray:
-		return w.jobArray(op)
 	case *SealUpload:
 		return w.jobSeal(op)
 	case *DropUpload:
@@ -149,7 +150,9 @@ func (w *twin) op(op Op) string {
 	case *Fail:
 		return twinEach(op.Items, w.fail)
 	case *Requeue:
-		return twinEach(op.Items, func(h HeldAttempt) string { return w.requeue(h, op.Lost) })
+		return twinEach(op.Items, func(h HeldAttempt) string { return w.requeue(h, false) })
+	case *RequeueLost:
+		return twinEach(op.Items, func(h HeldAttempt) string { return w.requeue(h, true) })
 	case *Lose:
 		return twinEach(op.Items, w.lose)
 	case *Due:
@@ -175,9 +178,9 @@ func (w *twin) op(op Op) string {
 	case *RememberResults:
 		return twinEach(op.Items, w.keepResult)
 	case *ReuseResults:
-		return twinEach(op.Tasks, w.reuse)
+		return twinEach(op.Items, w.reuse)
 	case *ForgetResults:
-		return twinEach(op.Keys, w.forgetResult)
+		return twinEach(op.Items, w.forgetResult)
 	case *RegisterWorker:
 		return w.join(op)
 	case *MarkWorkerDown:
@@ -189,13 +192,16 @@ func (w *twin) op(op Op) string {
 	case *UndrainWorker:
 		return w.undrain(op.ID)
 	case *ForgetWorkers:
-		return twinEach(op.IDs, w.forgetWorker)
+		return w.forgetWorkers(op.IDs)
 	case *ForgetKeys:
-		return twinEach(op.Keys, w.forgetKey)
-	case *ForgetJobs:
-		return twinEach(op.IDs, w.forgetJob)
+		return twinEach(op.Items, w.forgetKey)
 	case *Archive:
-		return twinEach(op.IDs, w.forgetJob)
+		return twinEach(op.Items, w.forgetJob)
+	case *ExpireHistory:
+		if op.EndedBefore <= 0 {
+			return "malformed"
+		}
+		return "accepted"
 	default:
 		panic(fmt.Sprintf("twin does not know %T", op))
 	}
@@ -247,7 +253,7 @@ func (w *twin) jobBegin(op *BeginUpload) string {
 		return "malformed"
 	}
 	if k := w.keys[op.Key]; k != nil && k.sealed {
-		return "key conflict"
+		return "idempotency key used for another job"
 	} else if k != nil {
 		delete(w.jobs, k.job)
 	}
@@ -265,14 +271,14 @@ func (w *twin) upload(id JobID) (*twinJob, string) {
 	j := w.jobs[uint64(id)]
 	switch {
 	case j == nil:
-		return nil, "no such job"
+		return nil, "job not found"
 	case j.state != "uploading":
 		return nil, "already ended"
 	}
 	return j, ""
 }
 
-func (w *twin) jobChunk(op *JobChunk) string {
+func (w *twin) jobChunk(op *AddChunk) string {
 	j, r := w.upload(op.Job)
 	n := op.Chunk.Len()
 	switch {
@@ -365,7 +371,7 @@ func (w *twin) makeReady(j *twinJob) {
 func (w *twin) forgetKey(name string) string {
 	switch k := w.keys[name]; {
 	case k == nil:
-		return "no such job"
+		return "key not found"
 	case !k.sealed:
 		return "wrong state"
 	}
@@ -377,7 +383,7 @@ func (w *twin) forgetJob(id JobID) string {
 	j := w.sealed(id)
 	switch {
 	case j == nil:
-		return "no such job"
+		return "job not found"
 	case !j.over():
 		return "wrong state"
 	}
@@ -427,7 +433,7 @@ func (w *twin) drain(op *DrainWorker) string {
 	case op.Until <= 0 || len(op.Reason) > maxText:
 		return "malformed"
 	case x == nil:
-		return "no such worker"
+		return "worker not found"
 	}
 	x.DrainUntil, x.DrainReason = op.Until, op.Reason
 	return "accepted"
@@ -437,7 +443,7 @@ func (w *twin) undrain(id WorkerID) string {
 	x := w.workers[uint32(id)]
 	switch {
 	case x == nil:
-		return "no such worker"
+		return "worker not found"
 	case x.DrainUntil == 0:
 		return "already ended"
 	}
@@ -449,7 +455,7 @@ func (w *twin) leave(op *MarkWorkerDown) string {
 	x := w.workers[uint32(op.ID)]
 	switch {
 	case x == nil:
-		return "no such worker"
+		return "worker not found"
 	case x.State != WorkerUp:
 		return "wrong state"
 	case len(op.Reason) > maxText:
@@ -459,11 +465,27 @@ func (w *twin) leave(op *MarkWorkerDown) string {
 	return "accepted"
 }
 
-func (w *twin) forgetWorker(id WorkerID) string {
+// forgetWorkers forgets all of them or none.
+func (w *twin) forgetWorkers(ids []WorkerID) string {
+	for at, id := range ids {
+		if id == 0 || at > 0 && id <= ids[at-1] {
+			return "malformed"
+		}
+		if r := w.mayForget(id); r != "accepted" {
+			return r
+		}
+	}
+	for _, id := range ids {
+		delete(w.workers, uint32(id))
+	}
+	return "accepted"
+}
+
+func (w *twin) mayForget(id WorkerID) string {
 	x := w.workers[uint32(id)]
 	switch {
 	case x == nil:
-		return "no such worker"
+		return "worker not found"
 	case x.State != WorkerDown:
 		return "wrong state"
 	}
@@ -474,6 +496,5 @@ func (w *twin) forgetWorker(id WorkerID) string {
 			}
 		}
 	}
-	delete(w.workers, uint32(id))
 	return "accepted"
 }

@@ -59,7 +59,7 @@ func wrong(op *Update) bool {
 func (w *twin) update(op *Update) string {
 	j := w.sealed(op.Job)
 	if j == nil {
-		return "no such job"
+		return "job not found"
 	}
 	var list []int
 	for i, t := range j.tasks {
@@ -71,13 +71,13 @@ func (w *twin) update(op *Update) string {
 	case wrong(op):
 		return "malformed"
 	case w.keys[op.Key] != nil:
-		return "key conflict"
+		return "idempotency key used for another job"
 	case int(op.Task) >= len(j.tasks):
-		return "no such task"
+		return "task not found"
 	case j.over():
 		return "already ended"
 	case op.IfVersion != 0 && op.IfVersion != uint64(j.version):
-		return "version differs"
+		return "version mismatch"
 	case len(list) == 0:
 		return "wrong state"
 	}

@@ -84,12 +84,12 @@ func TestATaskWaitsForTheTimeThatAnUpdateGives(t *testing.T) {
 		t.Errorf("task 0 is %+v", v)
 	}
 	wantStates(w, "one released", Scheduled, Blocked, Pending)
-	w.do(&Due{Items: []DueItem{att(1, 0, 0)}})
+	w.do(&Due{Items: []AttemptRef{att(1, 0, 0)}})
 	w.do(failed(w.assign(0, 1), NextRetry))
 	if v, _ := w.s.Task(ref(1, 0)); v.DueMS != 500 {
 		t.Errorf("the retry is due at %d", v.DueMS)
 	}
-	w.do(&Due{Items: []DueItem{att(1, 0, 1)}})
+	w.do(&Due{Items: []AttemptRef{att(1, 0, 1)}})
 	w.do(complete(w.assign(0, 1)))
 	wantStates(w, "behind it", Completed, Scheduled, Pending)
 	w.do(&CancelJob{Job: 1}).do(&Revive{Job: 1})
@@ -112,7 +112,7 @@ func TestTheKeyOfAnUpdateIsKept(t *testing.T) {
 	if _, _, _, submitted := w.s.UpdateKey("key-1"); submitted || id != 1 || version != 2 || digest != [16]byte{9} || !known {
 		t.Errorf("key stands for version %d of job %d", version, id)
 	}
-	w.do(&CancelJob{Job: 1}, &ForgetJobs{IDs: []JobID{1}}).do(&ForgetKeys{Keys: []string{"k", "key-1"}})
+	w.do(&CancelJob{Job: 1}, &Archive{Items: []JobID{1}}).do(&ForgetKeys{Items: []string{"k", "key-1"}})
 }
 
 // The variants of a job are bounded, and the same change is kept once.

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -168,4 +169,119 @@ func (j *job) priorityNow() dtaskv1.Priority {
 		return j.priority
 	}
 	return j.header.GetPriority()
+}
+
+// A snapshot has the variants of a job in its first frame. Its updated tasks are in frames after
+// its notes, ascending.
+
+func (v *variant) fields(c *coder) {
+	number(c, &v.base)
+	number(c, &v.set)
+	c.bool(&v.ofJob)
+	c.priority(&v.priority)
+	number(c, &v.maxRetries)
+	c.i64(&v.timeoutMS)
+}
+
+func (u *updates) variantList() []variant {
+	list := make([]variant, u.count())
+	for k := range list {
+		list[k] = u.variants[k].variant
+	}
+	return list
+}
+
+// fields codes what was updated of a task. step is its index, as the difference to the updated
+// task before it.
+func (t *taskUpdate) fields(c *coder, step *uint32) {
+	number(c, step)
+	number(c, &t.policy)
+	c.i64(&t.notBefore)
+	hasBody := t.body != nil
+	c.bool(&hasBody)
+	c.bytes(&t.body)
+	if c.d != nil && hasBody {
+		t.body = append([]byte{}, t.body...) // not nil, even if it is empty
+	}
+}
+
+// eachTask calls f for every task of which something is changed, ascending.
+func (u *updates) eachTask(f func(i uint32, t taskUpdate)) {
+	if u == nil {
+		return
+	}
+	for no, p := range u.pages {
+		if p == nil {
+			continue
+		}
+		for at := range p.policy {
+			i := uint32(no)*pageSize + uint32(at) //nolint:gosec // at most a million
+			if t := u.of(i); t.policy != 0 || t.notBefore != 0 || t.body != nil {
+				f(i, t)
+			}
+		}
+	}
+}
+
+// changed is the number of tasks of which something is changed.
+func (u *updates) changed() uint32 {
+	n := uint32(0)
+	u.eachTask(func(uint32, taskUpdate) { n++ })
+	return n
+}
+
+func (f *frameWriter) updates(j *job) {
+	last := uint32(0)
+	j.updates.eachTask(func(i uint32, t taskUpdate) {
+		step := i - last
+		last = i
+		t.fields(&f.c, &step)
+		if f.contents() > noteSize {
+			f.frame(frameUpdates)
+		}
+	})
+	if f.contents() > 0 {
+		f.frame(frameUpdates)
+	}
+}
+
+// updates reads what was changed of a job. All that its accessors rely on is
+// checked here or in Check.
+func (f *frameReader) updates(j *job, variants []variant, changed uint32) error {
+	if len(variants) == 0 && changed == 0 {
+		return nil
+	}
+	if len(variants) > maxVariants || changed > j.records.n || j.records.n != j.total {
+		return errors.New("has more updates than it can have")
+	}
+	u := j.writeUpdates(f.s.own)
+	for _, v := range variants {
+		if int(v.base) >= len(j.header.GetPolicies()) {
+			return errors.New("has an update of a policy that is not there")
+		}
+		u.variants = append(u.variants, v.apply(j.header))
+	}
+	for i := uint32(0); changed > 0; {
+		d, err := f.expect(frameUpdates)
+		if err != nil {
+			return err
+		}
+		for c := (coder{d: d}); len(d.b) > 0 && changed > 0; {
+			var step uint32
+			var t taskUpdate
+			if t.fields(&c, &step); d.err != nil {
+				break
+			}
+			if uint64(i)+uint64(step) >= uint64(j.records.n) {
+				return errors.New("has an update of a task that is not there")
+			}
+			i += step
+			j.setUpdate(f.s.own, i, t)
+			changed--
+		}
+		if err := d.done(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -9,14 +9,14 @@ import (
 // manyJobs makes n small jobs, all cancelled, and forgets those that forget names.
 func manyJobs(t *testing.T, n int, forget func(id JobID) bool) *State {
 	t.Helper()
-	s, p, gone := New(), plan(nil), new(ForgetJobs)
+	s, p, gone := New(), plan(nil), new(Archive)
 	for id := JobID(1); id <= JobID(n); id++ {
 		ops := append(p.submit(id, fmt.Sprintf("k%d", id), 1), &CancelJob{Job: id})
 		if r := s.Apply(Entry{Ops: ops}, nil); r != Accepted {
 			t.Fatal(r)
 		}
 		if forget(id) {
-			gone.IDs = append(gone.IDs, id)
+			gone.Items = append(gone.Items, id)
 		}
 	}
 	if r := s.Apply(Entry{Ops: []Op{gone}}, nil); r != Accepted {
@@ -172,7 +172,7 @@ func TestExpiredKeysAreOfSealedJobsOnly(t *testing.T) {
 	if want := []string{"k01", "k03", "k05", "k07", "k09"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if r := w.try(&ForgetKeys{Keys: []string{"k02", "k03"}}); r != WrongState {
+	if r := w.try(&ForgetKeys{Items: []string{"k02", "k03"}}); r != WrongState {
 		t.Errorf("forgetting the key of an upload: %v", r)
 	}
 	if _, _, _, known := w.s.Key("k03"); known {
@@ -186,10 +186,21 @@ func TestNamesOfValuesAreWords(t *testing.T) {
 		Dead.String(): "dead", TaskState(0).String(): "state(0)", numStates.String(): "state(10)",
 		JobRunning.String(): "running", numJobStates.String(): "state(7)", JobState(0).String(): "state(0)",
 		WorkerUp.String(): "up", WorkerDown.String(): "down", WorkerState(9).String(): "state(9)",
-		StaleAttempt.String(): "stale attempt", numReasons.String(): fmt.Sprintf("reason(%d)", numReasons), att(3, 4, 5).String(): "3/4@5",
+		StaleAttempt.String(): "stale attempt", Reason(len(reasons)).String(): fmt.Sprintf("reason(%d)", Reason(len(reasons))), att(3, 4, 5).String(): "3/4@5",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+func TestEveryReasonHasAText(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for r, row := range reasons {
+		if row.text == "" || seen[row.text] {
+			t.Errorf("reason %d: text %q is empty or not unique", r, row.text)
+		}
+		seen[row.text] = true
 	}
 }

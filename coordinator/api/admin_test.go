@@ -158,7 +158,7 @@ func TestReadyGivesAllReasonsWhyNot(t *testing.T) {
 		{"all", &fakeRaft{state: "follower", last: 1 << 20}, 3},
 		{"stopped", &fakeRaft{state: "shutdown"}, 2},
 	} {
-		s := &Server{cfg: Config{Machine: fsm.NewMachine(fsm.Compact{}), Raft: func() Raft {
+		s := &Server{cfg: Config{Machine: fsm.NewMachine(), Raft: func() Raft {
 			if c.raft == nil {
 				return nil
 			}

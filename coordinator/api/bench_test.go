@@ -33,7 +33,7 @@ func BenchmarkSmallJobs(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	j := &jobs{Server: bystander(b, fsm.NewMachine(fsm.Compact{}))}
+	j := &jobs{Server: bystander(b, fsm.NewMachine())}
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()

@@ -116,7 +116,7 @@ func TestALetterTellsThePayloadAndEveryAttempt(t *testing.T) {
 	w1, w2 := r.worker(t), r.worker(t)
 	r.fails(t, held(1, 0, 1, w1), fsm.NextRetry, "exit 1")
 	r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
-		return d.Due(fsm.DueItem{TaskRef: fsm.TaskRef{Job: 1}, Attempt: 1})
+		return d.Due(fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1}, Attempt: 1})
 	})
 	r.fails(t, held(1, 0, 2, w2), fsm.NextDead, "exit 2")
 

@@ -147,21 +147,15 @@ func meaning(err error, classify func(error) *Error) *Error {
 	return nil
 }
 
-// ofRejection finds what a refusal by the replicated state means; nil for those
-// that a caller cannot cause.
+// rejectionKinds are the kinds of rejections that a caller can cause.
+var rejectionKinds = map[fsm.Class]Kind{
+	fsm.ClassNotFound: KindNotFound, fsm.ClassEnded: KindEnded, fsm.ClassConflict: KindConflict, fsm.ClassRefused: KindRefused,
+}
+
+// ofRejection returns the error for a rejection, or nil if a caller cannot cause it.
 func ofRejection(r fsm.Reason) *Error {
-	switch r {
-	case fsm.JobNotFound, fsm.TaskNotFound, fsm.WorkerNotFound:
-		return &Error{Kind: KindNotFound, Message: r.String()}
-	case fsm.AlreadyEnded, fsm.WrongState, fsm.StaleAttempt, fsm.AlreadyAccepted:
-		return &Error{Kind: KindEnded, Message: r.String()}
-	case fsm.KeyConflict:
-		return &Error{Kind: KindConflict, Message: "the idempotency key was used for another job"}
-	case fsm.BudgetExceeded:
-		return &Error{Kind: KindRefused, Message: r.String()}
-	case fsm.VersionMismatch, fsm.LimitExceeded: // of an update, which says more about it
-		return &Error{Kind: KindEnded, Message: r.String()}
-	case fsm.Accepted, fsm.OutOfOrder, fsm.Malformed:
+	if kind, ok := rejectionKinds[r.Class()]; ok {
+		return &Error{Kind: kind, Message: r.String()}
 	}
 	return nil
 }

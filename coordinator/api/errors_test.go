@@ -74,10 +74,17 @@ func TestEveryKindIsInTheTable(t *testing.T) {
 
 func TestEveryReasonOfTheStateMachineHasAMeaning(t *testing.T) {
 	t.Parallel()
-	impossible := map[fsm.Reason]bool{fsm.Accepted: true, fsm.OutOfOrder: true, fsm.Malformed: true}
 	for r := fsm.Accepted; !strings.HasPrefix(r.String(), "reason("); r++ {
-		if got := ofRejection(r); (got == nil) != impossible[r] {
-			t.Errorf("reason %v means %v", r, got)
+		got := ofRejection(r)
+		if (got == nil) != (r.Class() == fsm.ClassInternal) || got != nil && (got.Kind == KindInternal || got.Message != r.String()) {
+			t.Errorf("reason %v of class %d means %v", r, r.Class(), got)
+		}
+	}
+	for r, want := range map[fsm.Reason]Kind{
+		fsm.TaskNotFound: KindNotFound, fsm.AlreadyEnded: KindEnded, fsm.KeyConflict: KindConflict, fsm.BudgetExceeded: KindRefused,
+	} {
+		if got := ofRejection(r); got == nil || got.Kind != want {
+			t.Errorf("reason %v means %v, want kind %d", r, got, want)
 		}
 	}
 }

@@ -64,9 +64,9 @@ func (l *memLeader) apply(f func(d *fsm.EntryBuilder) fsm.Reason) fsm.Reason {
 	d := fsm.NewEntryBuilder(fork, l.nowMS, &fsm.Effects{})
 	reason := f(d)
 	if entry, _, ok := d.Finish(); ok {
-		l.machine.Apply(index+1, fsm.Compact{}.Encode(nil, entry))
+		l.machine.Apply(index+1, fsm.Encode(nil, entry))
 		if l.also != nil {
-			l.also.Apply(index+1, fsm.Compact{}.Encode(nil, entry))
+			l.also.Apply(index+1, fsm.Encode(nil, entry))
 		}
 	}
 	return reason
@@ -102,7 +102,7 @@ func (l *memLeader) store(s sequencer.Submission) (sequencer.SubmitResult, error
 			return r
 		}
 		for _, c := range s.Chunks {
-			if r := d.Do(fsm.AddChunk(id, c)); r != fsm.Accepted {
+			if r := d.Do(&fsm.AddChunk{Job: id, Chunk: c}); r != fsm.Accepted {
 				return r
 			}
 		}
@@ -367,7 +367,7 @@ func baseConfig(m *fsm.Machine) Config {
 func setup(t *testing.T, change ...func(*Config)) *replica {
 	t.Helper()
 	r := &replica{
-		machine: fsm.NewMachine(fsm.Compact{}), inTerm: true,
+		machine: fsm.NewMachine(), inTerm: true,
 		raft: &fakeRaft{id: "n1", address: "n1:1", term: 1, state: "leader"}, logs: &fakeLogs{},
 	}
 	r.leader = &memLeader{machine: r.machine, nowMS: 1_000_000}

@@ -13,7 +13,7 @@ import (
 
 // fuzzed is a server without a leader.
 func fuzzed() *Server {
-	s := &Server{cfg: Config{Machine: fsm.NewMachine(fsm.Compact{}), Leader: func() Leader { return nil }}}
+	s := &Server{cfg: Config{Machine: fsm.NewMachine(), Leader: func() Leader { return nil }}}
 	s.cfg.Defaults()
 	s.uploads, s.limit = semaphore.NewWeighted(s.cfg.UploadBytes), newSubmitLimit(0, 0)
 	return s

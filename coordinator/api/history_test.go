@@ -63,7 +63,7 @@ func (r *replica) archiveTwo(t *testing.T) {
 	if got := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Fail(fail) }); got != fsm.Accepted {
 		t.Fatal(got)
 	}
-	r.leader.op(t, &fsm.Archive{IDs: []fsm.JobID{1, 2}})
+	r.leader.op(t, &fsm.Archive{Items: []fsm.JobID{1, 2}})
 	r.machine.Read(func(st *fsm.State, _ uint64) {
 		if _, there := st.Job(1); there {
 			t.Fatal("job 1 is in the state still")
@@ -161,7 +161,7 @@ func TestAnIncompleteHistorySaysSo(t *testing.T) {
 	if _, err := r.get(t, "1", linearizable); err != nil {
 		t.Errorf("a job that is there: %v", err)
 	}
-	r.leader.op(t, &fsm.CancelJob{Job: 3, Reason: "enough"}, &fsm.ForgetJobs{IDs: []fsm.JobID{3}})
+	r.leader.op(t, &fsm.CancelJob{Job: 3, Reason: "enough"}, &fsm.Archive{Items: []fsm.JobID{3}})
 	_, err := r.get(t, "3", linearizable)
 	if detail := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); detail.GetRetryAfterMs() == 0 {
 		t.Errorf("no word of when to come back: %v", detail)

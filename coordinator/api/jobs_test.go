@@ -202,7 +202,7 @@ func TestOneCallOfListLooksAtABoundedNumberOfJobs(t *testing.T) {
 		r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
 			for id := from; id < min(from+1000, maxScannedJobs+11); id++ {
 				d.Do(&fsm.BeginUpload{ID: fsm.JobID(id), Key: fmt.Sprint(id), KeyExpires: 1, Header: h, Total: 1})
-				d.Do(&fsm.JobChunk{Job: fsm.JobID(id), Chunk: chunk})
+				d.Do(&fsm.AddChunk{Job: fsm.JobID(id), Chunk: chunk})
 				d.Do(&fsm.SealUpload{Job: fsm.JobID(id), Sum: chunk.Sum(0)})
 			}
 			return fsm.Accepted

@@ -122,9 +122,10 @@ func storm(t *rapid.T, l *memLeader) {
 		&fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: h, DurationMS: 1}}},
 		&fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: h, DurationMS: 1, Result: []byte("r")}}},
 		&fsm.Fail{Items: []fsm.FailItem{{HeldAttempt: h, Next: fsm.Next(1 + number%3), Due: int64(number), CountsAsRetry: true, Error: "exit 1"}}},
-		&fsm.Requeue{Items: []fsm.HeldAttempt{h}, Lost: number%2 == 0},
+		&fsm.Requeue{Items: []fsm.HeldAttempt{h}},
+		&fsm.RequeueLost{Items: []fsm.HeldAttempt{h}},
 		&fsm.Lose{Items: []fsm.HeldAttempt{h}},
-		&fsm.Due{Items: []fsm.DueItem{{TaskRef: h.TaskRef, Attempt: task.Attempt}}},
+		&fsm.Due{Items: []fsm.AttemptRef{{TaskRef: h.TaskRef, Attempt: task.Attempt}}},
 		&fsm.Checkpoint{HeldAttempt: h, Saved: fsm.SavedCheckpoint{Number: number, Format: fsm.DataCheckpoint, Data: []byte("c")}},
 		&fsm.CancelTask{Task: h.TaskRef, Reason: "by hand"},
 		&fsm.CancelJob{Job: 1, Reason: "enough"},
@@ -143,7 +144,7 @@ func storm(t *rapid.T, l *memLeader) {
 func TestAResumedWatchMissesNothingWhereverItGoesOn(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		first, second := fsm.NewMachine(fsm.Compact{}), fsm.NewMachine(fsm.Compact{})
+		first, second := fsm.NewMachine(), fsm.NewMachine()
 		l := &memLeader{machine: first, also: second, nowMS: 1_000_000}
 		ops := diamondLog(rapid.Bool().Draw(t, "one entry"))
 		for _, entry := range ops {
@@ -186,7 +187,7 @@ func diamondLog(once bool) [][]fsm.Op {
 	join := &fsm.RegisterWorker{ID: 1, Name: "w1", Incarnation: testInstance, Slots: 4, Version: "v", Address: "host"}
 	ops := []fsm.Op{
 		join, &fsm.BeginUpload{ID: 1, Key: "k", KeyExpires: 1, Header: head, Total: 4},
-		&fsm.JobChunk{Job: 1, Chunk: c}, &fsm.SealUpload{Job: 1, Sum: c.Sum(0)},
+		&fsm.AddChunk{Job: 1, Chunk: c}, &fsm.SealUpload{Job: 1, Sum: c.Sum(0)},
 	}
 	if once {
 		return [][]fsm.Op{ops}

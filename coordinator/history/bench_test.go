@@ -56,7 +56,7 @@ func archivedJobs(tb testing.TB, st *fsm.State, first, n, tasks int) *fsm.Archiv
 			}
 			c := b.Chunk()
 			sum = c.Sum(sum)
-			ops = append(ops, &fsm.JobChunk{Job: id, Chunk: c})
+			ops = append(ops, &fsm.AddChunk{Job: id, Chunk: c})
 		}
 		assign, done, failed := new(fsm.Assign), new(fsm.Complete), new(fsm.Fail)
 		for k := range tasks {
@@ -71,7 +71,7 @@ func archivedJobs(tb testing.TB, st *fsm.State, first, n, tasks int) *fsm.Archiv
 		} else {
 			ops = append(ops, done)
 		}
-		ops = append(ops, &fsm.Archive{IDs: []fsm.JobID{id}}, &fsm.ForgetKeys{Keys: []string{fmt.Sprintf("key-%d", id)}})
+		ops = append(ops, &fsm.Archive{Items: []fsm.JobID{id}}, &fsm.ForgetKeys{Items: []string{fmt.Sprintf("key-%d", id)}})
 		if r := st.Apply(fsm.Entry{NowMS: 1_700_000_000_000 + int64(i), Ops: ops}, fx); r != fsm.Accepted {
 			tb.Fatal(r)
 		}

@@ -41,7 +41,7 @@ type clusterLog struct {
 
 func newLog(tb testing.TB) *clusterLog {
 	tb.Helper()
-	l := &clusterLog{tb: tb, leader: fsm.NewMachine(fsm.Compact{}), now: 1_700_000_000_000, model: make(map[fsm.JobID]shape)}
+	l := &clusterLog{tb: tb, leader: fsm.NewMachine(), now: 1_700_000_000_000, model: make(map[fsm.JobID]shape)}
 	l.do(&fsm.SetClusterID{ID: "0123456789abcdef0123456789abcdef"}, &fsm.RegisterWorker{ID: 1, Name: "w1", Incarnation: "i", Slots: 1})
 	return l
 }
@@ -49,7 +49,7 @@ func newLog(tb testing.TB) *clusterLog {
 // do appends an entry that must be accepted.
 func (l *clusterLog) do(ops ...fsm.Op) {
 	l.now++
-	data := fsm.Compact{}.Encode(nil, fsm.Entry{NowMS: l.now, Ops: ops})
+	data := fsm.Encode(nil, fsm.Entry{NowMS: l.now, Ops: ops})
 	l.entries = append(l.entries, data)
 	applied, ok := l.leader.Apply(uint64(len(l.entries)), data).(fsm.Applied)
 	if !ok || applied.Rejected != fsm.Accepted {
@@ -79,7 +79,7 @@ func (l *clusterLog) submit(s shape) fsm.JobID {
 		}
 		c := b.Chunk()
 		sum = c.Sum(sum)
-		ops = append(ops, &fsm.JobChunk{Job: id, Chunk: c})
+		ops = append(ops, &fsm.AddChunk{Job: id, Chunk: c})
 	}
 	l.do(append(ops, &fsm.SealUpload{Job: id, Sum: sum, Digest: [16]byte{byte(id)}})...)
 	s.submitted = l.now
@@ -139,7 +139,7 @@ func (l *clusterLog) recorded(cfg Config, committed func()) *replica {
 	}
 	h.file.committed = committed
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &replica{History: h, log: l, machine: fsm.NewMachine(fsm.Compact{}), cancel: cancel, ended: make(chan error, 1)}
+	r := &replica{History: h, log: l, machine: fsm.NewMachine(), cancel: cancel, ended: make(chan error, 1)}
 	r.machine.ArchiveTo(h)
 	go func() { r.ended <- h.Run(ctx) }()
 	l.tb.Cleanup(r.stop)

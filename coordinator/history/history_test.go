@@ -41,7 +41,7 @@ func TestNothingIsLostOrShownTwice(t *testing.T) {
 			case 3, 4:
 				if len(kept) > 0 {
 					at := choose(len(kept))
-					l.do(&fsm.Archive{IDs: []fsm.JobID{kept[at]}})
+					l.do(&fsm.Archive{Items: []fsm.JobID{kept[at]}})
 					kept = append(kept[:at], kept[at+1:]...)
 				}
 			case 5:
@@ -83,7 +83,7 @@ func filled(t *testing.T, jobs int) *clusterLog {
 			s.tasks, s.body = 300, 500
 		}
 		id := l.submit(s)
-		l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
+		l.do(&fsm.Archive{Items: []fsm.JobID{id}})
 	}
 	return l
 }
@@ -160,7 +160,7 @@ func TestAReplicaWithoutItsHistoryFetchesIt(t *testing.T) {
 	whole := l.replica(Config{}).apply().sync()
 	snapshot := whole.snapshot()
 	for i := range 5 {
-		l.do(&fsm.Archive{IDs: []fsm.JobID{l.submit(shape{name: fmt.Sprint("late", i), state: fsm.JobCompleted})}})
+		l.do(&fsm.Archive{Items: []fsm.JobID{l.submit(shape{name: fmt.Sprint("late", i), state: fsm.JobCompleted})}})
 	}
 	whole.apply()
 	r := l.replica(from(whole)).restore(snapshot).apply()
@@ -231,7 +231,7 @@ func TestTwoReplicasThatLackDifferentJobsHelpEachOther(t *testing.T) {
 	snapshot := a.snapshot()
 	a.stop()
 	for i := range 10 {
-		l.do(&fsm.Archive{IDs: []fsm.JobID{l.submit(shape{name: fmt.Sprint("late", i), state: fsm.JobCompleted})}})
+		l.do(&fsm.Archive{Items: []fsm.JobID{l.submit(shape{name: fmt.Sprint("late", i), state: fsm.JobCompleted})}})
 	}
 	// Nobody has the first ten any more: after all were asked, that is said, and is no
 	// reason to be incomplete for ever.
@@ -313,7 +313,7 @@ func TestOldJobsExpire(t *testing.T) {
 		t.Parallel()
 		l := filled(t, 50)
 		head, _, _ := l.replica(Config{}).apply().Find(31)
-		l.do(&fsm.Archive{EndedBefore: head.EndedMS})
+		l.do(&fsm.ExpireHistory{EndedBefore: head.EndedMS})
 		r := l.replica(Config{WriteDelay: time.Millisecond}).apply()
 		until(t, "few are left", func() bool { return r.Stats().Jobs == 20 && r.Stats().Pending == 0 })
 		for id := range l.model {
@@ -333,7 +333,7 @@ func TestTheFileStaysWithinItsBytes(t *testing.T) {
 	r := l.replica(Config{MaxBytes: most, BatchBytes: 256 << 10})
 	for i := range 150 {
 		id := l.submit(shape{name: fmt.Sprint(i), tasks: 200, body: 500, state: fsm.JobCompleted, labels: map[string]string{"i": fmt.Sprint(i)}})
-		l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
+		l.do(&fsm.Archive{Items: []fsm.JobID{id}})
 		r.apply()
 		if i%5 == 0 {
 			r.sync()
@@ -356,12 +356,12 @@ func TestBackPressure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := fsm.NewMachine(fsm.Compact{})
+	m := fsm.NewMachine()
 	m.ArchiveTo(h)
 	id := l.submit(shape{tasks: 20, body: 200, state: fsm.JobCompleted})
-	l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
+	l.do(&fsm.Archive{Items: []fsm.JobID{id}})
 	next := l.submit(shape{state: fsm.JobCompleted})
-	l.do(&fsm.Archive{IDs: []fsm.JobID{next}})
+	l.do(&fsm.Archive{Items: []fsm.JobID{next}})
 	applied := make(chan struct{})
 	go func() {
 		defer close(applied)
@@ -391,7 +391,7 @@ func TestLongRecordsThatWaitAreWrittenTogether(t *testing.T) {
 	l := newLog(t)
 	for range 20 {
 		id := l.submit(shape{tasks: 300, body: 100, state: fsm.JobCompleted})
-		l.do(&fsm.Archive{IDs: []fsm.JobID{id}})
+		l.do(&fsm.Archive{Items: []fsm.JobID{id}})
 	}
 	transactions := 0
 	r := l.recorded(Config{WriteDelay: time.Hour}, func() { transactions++ })

@@ -48,7 +48,7 @@ func write(t *testing.T, b []byte) (path string) {
 func TestAFlippedBitIsFoundBeforeAnybodyAsks(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 60)
-	l.do(&fsm.Archive{IDs: []fsm.JobID{l.submit(shape{name: "long", tasks: 300, body: 1000, state: fsm.JobCompleted})}})
+	l.do(&fsm.Archive{Items: []fsm.JobID{l.submit(shape{name: "long", tasks: 300, body: 1000, state: fsm.JobCompleted})}})
 	whole := l.replica(Config{}).apply().sync()
 	good, snapshot := fileOf(t, l)
 	mended := 0
@@ -77,7 +77,7 @@ func TestACheckFindsNothingWhereNothingIsWrong(t *testing.T) {
 	r := l.replica(cfg)
 	for i := range 200 {
 		s := shape{name: fmt.Sprintf("n%d", i%3), tasks: 1 + i%4*50, body: 400, state: fsm.JobCompleted, labels: map[string]string{"i": fmt.Sprint(i)}}
-		l.do(&fsm.Archive{IDs: []fsm.JobID{l.submit(s)}})
+		l.do(&fsm.Archive{Items: []fsm.JobID{l.submit(s)}})
 		r.apply()
 	}
 	r.sync()

@@ -58,7 +58,7 @@ type replica struct {
 func setup(t *testing.T) *replica {
 	t.Helper()
 	r := &replica{
-		machine: fsm.NewMachine(fsm.Compact{}), network: &network{listeners: make(map[string]*bufconn.Listener)}, nowMS: 1_000_000,
+		machine: fsm.NewMachine(), network: &network{listeners: make(map[string]*bufconn.Listener)}, nowMS: 1_000_000,
 		leads: true, servers: []raftnode.Server{voter("n1")}, state: "leader", term: 1,
 	}
 	r.op(t, &fsm.SetClusterID{ID: testCluster}, &fsm.StartTerm{Term: 1, ServerID: "n1"})
@@ -105,7 +105,7 @@ func (r *replica) apply(op fsm.Op) fsm.Reason {
 	b := fsm.NewEntryBuilder(fork, r.nowMS, &fsm.Effects{})
 	reason := b.Do(op)
 	if entry, _, ok := b.Finish(); ok {
-		r.machine.Apply(index+1, fsm.Compact{}.Encode(nil, entry))
+		r.machine.Apply(index+1, fsm.Encode(nil, entry))
 	}
 	return reason
 }
@@ -248,5 +248,5 @@ func (r *replica) submit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.op(t, &fsm.BeginUpload{ID: 1, Key: "k", KeyExpires: 1, Header: text, Total: 2}, fsm.AddChunk(1, chunk), &fsm.SealUpload{Job: 1, Sum: chunk.Sum(0)})
+	r.op(t, &fsm.BeginUpload{ID: 1, Key: "k", KeyExpires: 1, Header: text, Total: 2}, &fsm.AddChunk{Job: 1, Chunk: chunk}, &fsm.SealUpload{Job: 1, Sum: chunk.Sum(0)})
 }

@@ -34,7 +34,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, machine: fsm.NewMachine(fsm.Compact{}), wake: make(chan struct{}, 1), wall: time.Now()}
+	c := &cluster{t: t, machine: fsm.NewMachine(), wake: make(chan struct{}, 1), wall: time.Now()}
 	c.do(&fsm.SetClusterID{ID: "00112233445566778899aabbccddeeff"}, &fsm.RegisterWorker{ID: 1, Name: "w1", Incarnation: "i", Slots: 9})
 	return c
 }
@@ -50,7 +50,7 @@ func (c *cluster) do(ops ...fsm.Op) {
 func (c *cluster) apply(ops ...fsm.Op) {
 	c.t.Helper()
 	c.index++
-	got := c.machine.Apply(c.index, fsm.Compact{}.Encode(nil, fsm.Entry{NowMS: time.Now().UnixMilli(), Ops: ops}))
+	got := c.machine.Apply(c.index, fsm.Encode(nil, fsm.Entry{NowMS: time.Now().UnixMilli(), Ops: ops}))
 	if a, ok := got.(fsm.Applied); !ok || a.Rejected != fsm.Accepted {
 		c.t.Fatalf("%T was rejected: %+v", ops[0], got)
 	}
@@ -115,7 +115,7 @@ func (c *cluster) begin(webhook string) fsm.HeldAttempt {
 	h := fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: id}, Attempt: 1}, Worker: 1}
 	c.do(
 		&fsm.BeginUpload{ID: id, Key: fmt.Sprint(id), Header: marshal(c.t, header), Total: 1},
-		&fsm.JobChunk{Job: id, Chunk: chunk}, &fsm.SealUpload{Job: id, Sum: chunk.Sum(0)},
+		&fsm.AddChunk{Job: id, Chunk: chunk}, &fsm.SealUpload{Job: id, Sum: chunk.Sum(0)},
 		&fsm.Assign{Items: []fsm.AssignItem{fsm.AssignItem(h)}},
 	)
 	return h

@@ -297,7 +297,7 @@ func TestNotificationsOfUnknownJobsAndHooksAreDropped(t *testing.T) {
 		c, n, box := newCluster(t), newPipes(t), new(inbox)
 		n.serve("a.test", box.answering(500))
 		before := c.end("http://a.test/")
-		c.do(&fsm.ForgetJobs{IDs: []fsm.JobID{before}})
+		c.do(&fsm.Archive{Items: []fsm.JobID{before}})
 		c.die(fsm.DeadLetterWebhookNotification, fsm.DeadLetterCommandNotification) // without hooks
 		totals, _ := c.lead(n, nil)
 		synctest.Wait()
@@ -306,7 +306,7 @@ func TestNotificationsOfUnknownJobsAndHooksAreDropped(t *testing.T) {
 		}
 		later := c.end("http://a.test/")
 		synctest.Wait()
-		c.do(&fsm.ForgetJobs{IDs: []fsm.JobID{later}})
+		c.do(&fsm.Archive{Items: []fsm.JobID{later}})
 		<-time.After(time.Minute)
 		if _, dropped := c.outcomes(); dropped != 4 || c.left() != 0 || len(box.all()) != 1 {
 			t.Errorf("%d dropped, %d left, %d requests; want 4, 0, 1", dropped, c.left(), len(box.all()))

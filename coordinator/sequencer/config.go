@@ -34,7 +34,6 @@ type Config struct {
 	Term    uint64
 	Log     Log
 	Machine *fsm.Machine
-	Codec   fsm.Codec
 	Logger  *slog.Logger
 	Totals  *Totals // counters and distributions over all terms
 
@@ -195,7 +194,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, errors.New("sequencer: "+what))
 		}
 	}
-	check(c.Log != nil && c.Machine != nil && c.Codec != nil && c.Logger != nil, "missing Log, Machine, Codec or Logger")
+	check(c.Log != nil && c.Machine != nil && c.Logger != nil, "missing Log, Machine or Logger")
 	check(c.Term > 0, "missing Term")
 	check(c.NewClusterID != nil, "missing NewClusterID")
 	check(c.InFlight > 0 && c.InFlight <= 64, "InFlight must be 1 to 64")

@@ -119,7 +119,7 @@ func (d *dispatcher) reuse(b *batch) bool {
 	if !ok {
 		return false
 	}
-	if b.entry.Do(&fsm.ReuseResults{Tasks: []fsm.TaskRef{ref}}) == fsm.Accepted {
+	if b.entry.Do(&fsm.ReuseResults{Items: []fsm.TaskRef{ref}}) == fsm.Accepted {
 		b.cfg.Totals.Reuses.Add(1)
 	} else if t, ok := b.view.Task(ref); ok && t.State == fsm.Pending {
 		d.queue(b, ref, &t, d.policies.numbered(b.view, ref.Job, t.Policy))

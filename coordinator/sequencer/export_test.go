@@ -19,7 +19,7 @@ func (s *Sequencer) Audit(ctx context.Context) error {
 	q := &query{done: make(chan error, 1), f: func(b *batch) error {
 		s.absorb(b)
 		cfg := s.cfg
-		cfg.Machine = fsm.NewMachine(cfg.Codec)
+		cfg.Machine = fsm.NewMachine()
 		r, err := New(cfg)
 		if err != nil {
 			return err
@@ -250,7 +250,7 @@ func (nowhere) Propose([]byte) Proposal { return nil }
 
 func testConfig() Config {
 	return Config{
-		ServerID: "n1", Instance: "i1", Term: 1, Log: nowhere{}, Machine: fsm.NewMachine(fsm.Compact{}), Codec: fsm.Compact{},
+		ServerID: "n1", Instance: "i1", Term: 1, Log: nowhere{}, Machine: fsm.NewMachine(),
 		Logger: slog.New(slog.DiscardHandler), NewClusterID: func() string { return "c" }, InboxReports: 16, InboxOthers: 16,
 	}
 }

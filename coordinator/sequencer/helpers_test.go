@@ -118,7 +118,7 @@ type cluster struct {
 
 func newCluster(tb testing.TB) *cluster {
 	tb.Helper()
-	m := fsm.NewMachine(fsm.Compact{})
+	m := fsm.NewMachine()
 	return &cluster{t: tb, machine: m, log: newMemoryLog(tb, m)}
 }
 
@@ -127,7 +127,7 @@ func (c *cluster) lead() (*sequencer.Sequencer, func() error) {
 	c.t.Helper()
 	c.term++
 	cfg := sequencer.Config{
-		ServerID: "n1", Instance: "i1", Term: c.term, Log: c.log, Machine: c.machine, Codec: fsm.Compact{},
+		ServerID: "n1", Instance: "i1", Term: c.term, Log: c.log, Machine: c.machine,
 		Logger: slog.New(slog.DiscardHandler), NewClusterID: func() string { return fmt.Sprintf("%032d", 1) },
 		Definite: func(err error) bool { return errors.Is(err, errNeverProposed) },
 		Halt:     func(err error) { c.t.Errorf("halt: %v", err) },

@@ -19,7 +19,7 @@ func draftWorker(t *testing.T, s *Sequencer, name string, commit bool) {
 	if !commit {
 		return
 	}
-	s.cfg.Machine.Apply(s.cfg.Machine.Index()+1, s.cfg.Codec.Encode(nil, entry))
+	s.cfg.Machine.Apply(s.cfg.Machine.Index()+1, fsm.Encode(nil, entry))
 }
 
 // sweep passes the time of a sweep, and reports whether the view became another

@@ -58,7 +58,7 @@ func (l *losingLog) flushLocked(n int) {
 }
 
 func (l *losingLog) applyLocked(data []byte, late bool) any {
-	e, err := fsm.Compact{}.Decode(data)
+	e, err := fsm.Decode(data)
 	if err != nil {
 		return err
 	}

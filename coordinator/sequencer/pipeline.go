@@ -48,7 +48,7 @@ func (p *pipeline) propose(b *batch) {
 		}
 		return
 	}
-	data := p.cfg.Codec.Encode(make([]byte, 0, b.entry.Size()), entry)
+	data := fsm.Encode(make([]byte, 0, b.entry.Size()), entry)
 	p.cfg.Machine.CacheDecoded(data, entry)
 	t := p.cfg.Totals
 	t.Entries.Add(1)

@@ -25,7 +25,7 @@ func (c *resultCache) remember(b *batch, ref fsm.TaskRef) {
 	}
 	n, bytes := b.view.Results()
 	if n >= b.cfg.MaxResults || bytes >= b.cfg.MaxResultBytes {
-		b.entry.Do(&fsm.ForgetResults{Keys: b.view.ResultsByExpiry(1 + n/evictShare)})
+		b.entry.Do(&fsm.ForgetResults{Items: b.view.ResultsByExpiry(1 + n/evictShare)})
 	}
 	expires := b.entry.NowMS() + p.reuse.Milliseconds()
 	b.entry.Do(&fsm.RememberResults{Items: []fsm.RememberItem{{Task: ref, Expires: expires}}})

@@ -80,10 +80,10 @@ func (r *retention) sweep(b *batch) {
 	trusted := r.cfg.ClockAgrees()
 	if trusted {
 		if keys := b.view.ExpiredKeys(r.shard, b.entry.NowMS(), maxForgottenKeys); len(keys) > 0 {
-			b.entry.Do(&fsm.ForgetKeys{Keys: keys})
+			b.entry.Do(&fsm.ForgetKeys{Items: keys})
 		}
 		if keys := b.view.ExpiredResults(r.shard, b.entry.NowMS(), maxForgottenKeys); len(keys) > 0 {
-			b.entry.Do(&fsm.ForgetResults{Keys: keys})
+			b.entry.Do(&fsm.ForgetResults{Items: keys})
 		}
 		if r.shard == 0 {
 			forgetWorkers(b)
@@ -112,22 +112,23 @@ func forgetWorkers(b *batch) {
 // archive moves jobs to history that are too old or too many: the oldest first, and of too
 // many those first that can only be read.
 func (r *retention) archive(b *batch, clockTrusted bool) {
-	op := &fsm.Archive{}
-	completed, others := int64(math.MinInt64), int64(math.MinInt64)
+	completed, others, expired := int64(math.MinInt64), int64(math.MinInt64), int64(0)
 	if clockTrusted {
 		completed = b.entry.NowMS() - r.cfg.KeepCompleted.Milliseconds()
 		others = b.entry.NowMS() - r.cfg.KeepFor.Milliseconds()
 		if r.cfg.HistoryAge > 0 {
-			op.EndedBefore = max(0, b.entry.NowMS()-r.cfg.HistoryAge.Milliseconds())
+			expired = b.entry.NowMS() - r.cfg.HistoryAge.Milliseconds()
 		}
 	}
 	a := archiving{retention: r, view: b.view}
 	a.take(&r.completed, completed, r.cfg.KeepCompletedTasks)
 	a.take(&r.others, others, r.cfg.KeepTasks)
-	op.IDs = a.ids
-	if len(op.IDs) > 0 || op.EndedBefore > 0 && b.now.Sub(r.expiredAt) > expireInterval {
+	if len(a.ids) > 0 {
+		b.entry.Do(&fsm.Archive{Items: a.ids})
+	}
+	if expired > 0 && (len(a.ids) > 0 || b.now.Sub(r.expiredAt) > expireInterval) {
 		r.expiredAt = b.now
-		b.entry.Do(op)
+		b.entry.Do(&fsm.ExpireHistory{EndedBefore: expired})
 	}
 }
 

@@ -83,7 +83,7 @@ func (l *simLedger) before(e fsm.Entry, late bool, order uint64) func(fsm.Applie
 			case *fsm.Purge:
 				purged = append(purged, op.Job)
 			case *fsm.Archive:
-				for _, id := range op.IDs {
+				for _, id := range op.Items {
 					l.forgotten[id] = true
 				}
 			}

@@ -24,7 +24,7 @@ type simLog struct {
 func newSimLog(c *sim) *simLog {
 	l := &simLog{c: c}
 	for i := range l.replicas {
-		l.replicas[i] = &simReplica{log: l, number: i, machine: fsm.NewMachine(fsm.Compact{})}
+		l.replicas[i] = &simReplica{log: l, number: i, machine: fsm.NewMachine()}
 	}
 	l.truth = l.replicas[0].machine
 	return l
@@ -41,7 +41,7 @@ func (l *simLog) latency() time.Duration {
 // commit makes an entry part of the sequence and applies it at a replica that
 // has applied all before.
 func (l *simLog) commit(r *simReplica, data []byte, late bool, order uint64) any {
-	e, err := fsm.Compact{}.Decode(data)
+	e, err := fsm.Decode(data)
 	if err != nil {
 		l.c.fail("an entry cannot be decoded: %v", err)
 		return err
@@ -103,7 +103,7 @@ func (r *simReplica) take() {
 
 // restore makes the state that a snapshot holds; nil is the empty one.
 func (r *simReplica) restore(snapshot []byte) {
-	r.machine, r.applied = fsm.NewMachine(fsm.Compact{}), 0
+	r.machine, r.applied = fsm.NewMachine(), 0
 	if snapshot != nil {
 		if err := r.machine.Restore(bytes.NewReader(snapshot)); err != nil {
 			r.log.c.fail("restoring a snapshot: %v", err)

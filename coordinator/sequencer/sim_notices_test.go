@@ -118,7 +118,7 @@ func (l *simLedger) noticesBefore(s *fsm.State, e fsm.Entry) func(*fsm.State) {
 
 // archivesBeforeTold: a job of which somebody has yet to be told stays.
 func (l *simLedger) archivesBeforeTold(op *fsm.Archive, waiting map[uint64]fsm.JobID) {
-	for _, id := range op.IDs {
+	for _, id := range op.Items {
 		for number, of := range waiting {
 			if of == id {
 				l.c.fail("job %d leaves, and notice %d of it has not been told", id, number)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
-	"github.com/dtask/dtask/fsm"
 )
 
 // simTerm is a term of leadership, and the way of its entries into the log. One
@@ -73,7 +72,7 @@ func (c *sim) elect() {
 	skew := c.opts.Skew[r.number]
 	seq, err := sequencer.New(sequencer.Config{
 		ServerID: fmt.Sprintf("n%d", r.number), Instance: fmt.Sprintf("i%d", r.number), Term: t.number, Log: t,
-		Machine: r.machine, Codec: fsm.Compact{}, Logger: slog.New(slog.DiscardHandler), Seed: c.seed,
+		Machine: r.machine, Logger: slog.New(slog.DiscardHandler), Seed: c.seed,
 		NewClusterID: func() string { return fmt.Sprintf("%032d", 1) },
 		Definite:     func(err error) bool { return errors.Is(err, errNeverProposed) },
 		Halt:         func(err error) { c.fail("halt: %v", err) },

@@ -92,7 +92,7 @@ func (u *submission) run(b *batch) bool {
 		if b.full() {
 			return u.suspend()
 		}
-		if r := b.entry.Do(fsm.AddChunk(u.id, u.Chunks[u.next])); r != fsm.Accepted {
+		if r := b.entry.Do(&fsm.AddChunk{Job: u.id, Chunk: u.Chunks[u.next]}); r != fsm.Accepted {
 			return u.drop(b, r)
 		}
 	}

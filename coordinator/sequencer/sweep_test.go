@@ -38,7 +38,7 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 		}
 		c := chunk.Chunk()
 		sum = c.Sum(sum)
-		do(&fsm.JobChunk{Job: 1, Chunk: c})
+		do(&fsm.AddChunk{Job: 1, Chunk: c})
 	}
 	do(&fsm.SealUpload{Job: 1, Sum: sum})
 	for i := range workers {

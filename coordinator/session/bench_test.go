@@ -58,7 +58,7 @@ func BenchmarkLoneWorker(b *testing.B) {
 func loneWorker(b *testing.B, window int) {
 	b.Helper()
 	s := session.New(session.Config{
-		Current: func() session.Leader { return ackingLeader{} }, Machine: fsm.NewMachine(fsm.Compact{}), Logger: slog.New(slog.DiscardHandler),
+		Current: func() session.Leader { return ackingLeader{} }, Machine: fsm.NewMachine(), Logger: slog.New(slog.DiscardHandler),
 	})
 	var lc net.ListenConfig
 	listener, err := lc.Listen(b.Context(), "tcp", "127.0.0.1:0")

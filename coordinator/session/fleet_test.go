@@ -112,7 +112,7 @@ func TestThousandsThatComeAtOnceAreOpenedAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers, takes = 5_000, 2 * time.Millisecond
 		l := newSlow(takes)
-		s := New(Config{Current: func() Leader { return l }, Machine: fsm.NewMachine(fsm.Compact{}), Logger: slog.New(slog.DiscardHandler), Guard: keepResult})
+		s := New(Config{Current: func() Leader { return l }, Machine: fsm.NewMachine(), Logger: slog.New(slog.DiscardHandler), Guard: keepResult})
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
 		var last, away atomic.Int64

@@ -72,7 +72,7 @@ type house struct {
 
 func newHouse(t *testing.T, change ...func(*session.Config)) *house {
 	t.Helper()
-	m := fsm.NewMachine(fsm.Compact{})
+	m := fsm.NewMachine()
 	h := &house{t: t, machine: m, log: &memoryLog{machine: m}, ended: make(chan error, 1024)}
 	cfg := session.Config{
 		Current: func() session.Leader {
@@ -119,7 +119,7 @@ func newHouse(t *testing.T, change ...func(*session.Config)) *house {
 func (h *house) lead(number uint64) *sequencer.Sequencer {
 	h.t.Helper()
 	s, err := sequencer.New(sequencer.Config{
-		ServerID: "n1", Instance: "i1", Term: number, Log: h.log, Machine: h.machine, Codec: fsm.Compact{},
+		ServerID: "n1", Instance: "i1", Term: number, Log: h.log, Machine: h.machine,
 		Logger: slog.New(slog.DiscardHandler), NewClusterID: func() string { return cluster },
 		LivenessTimeout: time.Hour, // peers say what a test has them say, and no more, however busy the machine is
 	})

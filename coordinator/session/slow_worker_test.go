@@ -51,7 +51,7 @@ func (o *obliging) ReturnUndelivered(_ context.Context, _ fsm.WorkerID, _ sequen
 
 func testService(o *obliging) *Service {
 	return New(Config{
-		Current: func() Leader { return o }, Machine: fsm.NewMachine(fsm.Compact{}), Logger: slog.New(slog.DiscardHandler),
+		Current: func() Leader { return o }, Machine: fsm.NewMachine(), Logger: slog.New(slog.DiscardHandler),
 		Guard: func(_ context.Context, call func() error) error {
 			err := call()
 			select {

@@ -60,7 +60,7 @@ func install(t *testing.T, environment map[string]string) (coordinator.Config, h
 		t.Fatal(err)
 	}
 	return cfg, cfg.Seams.HTTP(http.NotFoundHandler(), coordinator.Internals{
-		Machine:  fsm.NewMachine(fsm.Compact{}),
+		Machine:  fsm.NewMachine(),
 		Snapshot: func(context.Context) error { return errors.New("raft is not running") },
 	})
 }

@@ -12,7 +12,7 @@ func notificationMutants() []Mutant {
 		},
 		{
 			Name:   "delivered-notifications-stay-queued",
-			Edits:  []Edit{{"fsm/notices.go", "\tq.remove(at)\n\treturn Accepted\n", "\treturn Accepted\n"}},
+			Edits:  []Edit{{"fsm/notifications.go", "\tq.remove(at)\n\treturn Accepted\n", "\treturn Accepted\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "Notice|Told"}, twins},
 		},
 		{

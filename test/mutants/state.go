@@ -11,13 +11,13 @@ func inState() []Mutant {
 	return []Mutant{
 		{
 			Name:   "completions-of-any-attempt-count",
-			Edits:  []Edit{{"fsm/apply_attempt.go", `case r.attempt != h.Attempt || r.worker != h.Worker:`, `case r.worker != h.Worker:`}},
+			Edits:  []Edit{{"fsm/op_assign.go", `case r.attempt != h.Attempt || r.worker != h.Worker:`, `case r.worker != h.Worker:`}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestAZombieCompletesNothing|TestOnlyTheLiveAttempt"}, simulated},
 		},
 		{
 			Name: "attempt-numbers-are-used-again",
 			Edits: []Edit{{
-				"fsm/apply_attempt.go",
+				"fsm/op_fail.go",
 				"s.mixRecord(s.move(j, h.Index, Pending))\n\tj.recovered++",
 				"again := s.move(j, h.Index, Pending)\n\tagain.attempt--\n\ts.mixRecord(again)\n\tj.recovered++",
 			}},
@@ -38,12 +38,12 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "snapshots-forget-keys",
-			Edits:  []Edit{{"fsm/snapshot.go", `f.e.bool(k.sealed)`, `f.e.bool(false)`}},
+			Edits:  []Edit{{"fsm/snapshot.go", "\tc.bool(&k.sealed)\n", ""}},
 			Caught: []Checker{snapshots},
 		},
 		{
 			Name:   "snapshots-forget-cancels",
-			Edits:  []Edit{{"fsm/snapshot.go", `e.bool(r.cancelledByUser)`, `e.bool(false)`}},
+			Edits:  []Edit{{"fsm/snapshot.go", "\tc.bool(&r.cancelledByUser)\n", ""}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestWhatPeopleCancelledStaysSo"}, snapshots},
 		},
 		{
@@ -53,7 +53,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "half-a-snapshot-is-restored",
-			Edits:  []Edit{{"fsm/restore.go", `if frames := d.u64(); d.err == nil && frames != f.frames-1 {`, `if frames := d.u64(); d.err == nil && frames > 1<<62 {`}},
+			Edits:  []Edit{{"fsm/restore.go", `if d.err == nil && frames != f.frames-1 {`, `if d.err == nil && frames > 1<<62 {`}},
 			Caught: []Checker{{Package: "./fsm", Run: "Snapshot|Restore|Frames"}},
 		},
 		{
@@ -63,12 +63,12 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "at-most-once-is-repeated",
-			Edits:  []Edit{{"fsm/apply_attempt.go", `if j.records.at(h.Index).startLogged {`, `if j.records.at(h.Index).startLogged && lost {`}},
+			Edits:  []Edit{{"fsm/op_fail.go", `if j.records.at(h.Index).startLogged {`, `if j.records.at(h.Index).startLogged && lost {`}},
 			Caught: []Checker{{Package: "./fsm", Run: "AtMostOnce"}, twins},
 		},
 		{
 			Name:   "retries-are-not-counted",
-			Edits:  []Edit{{"fsm/apply_attempt.go", "\t\tr.failures++\n", "\t\tr.failures = 0\n"}},
+			Edits:  []Edit{{"fsm/op_fail.go", "\t\tr.failures++\n", "\t\tr.failures = 0\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestFailuresAreCounted"}, twins},
 		},
 		{
@@ -83,17 +83,17 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "a-second-copy-is-assigned",
-			Edits:  []Edit{{"fsm/apply_attempt.go", "\tcase r.state != Pending ||", "\tcase r.state != Pending && r.state != Assigned ||"}},
+			Edits:  []Edit{{"fsm/op_assign.go", "\tcase r.state != Pending ||", "\tcase r.state != Pending && r.state != Assigned ||"}},
 			Caught: []Checker{{Package: "./fsm", Run: "."}},
 		},
 		{
 			Name:   "workers-that-hold-are-forgotten",
-			Edits:  []Edit{{"fsm/apply_worker.go", `|| s.heldBy[at] != 0:`, `|| s.heldBy[at] < 0:`}},
+			Edits:  []Edit{{"fsm/op_worker.go", `|| s.heldBy[at] != 0:`, `|| s.heldBy[at] < 0:`}},
 			Caught: []Checker{{Package: "./fsm", Run: "."}},
 		},
 		{
 			Name:   "draining-workers-get-work",
-			Edits:  []Edit{{"fsm/apply_attempt.go", `|| w.Drains():`, `|| w.Drains() && w.ID == 0:`}},
+			Edits:  []Edit{{"fsm/op_assign.go", `|| w.Drains():`, `|| w.Drains() && w.ID == 0:`}},
 			Caught: []Checker{{Package: "./fsm", Run: "."}},
 		},
 	}

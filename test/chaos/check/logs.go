@@ -264,7 +264,7 @@ func (l *replicaLog) replay(until uint64, faults *list) (replayed, error) {
 		if _, err := os.Stat(filepath.Join(path, "state.bin")); out.snapshots > 0 && path != "" && errors.Is(err, os.ErrNotExist) {
 			continue // an old one, whose removal was interrupted
 		}
-		machine := fsm.NewMachine(fsm.Compact{})
+		machine := fsm.NewMachine()
 		if path != "" {
 			if err := restore(machine, path); err != nil {
 				faults.add(Damaged, l.Name, "snapshot %s: %v", filepath.Base(path), err)

@@ -1,0 +1,81 @@
+package fsm
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/dtask/dtask/internal/taskbody"
+)
+
+// The dead letters are the tasks in the state Dead. How many there are of each
+// type follows from the records of all jobs: it is counted as they change, kept
+// out of digest and snapshot, and counted anew by a restore.
+
+// Letters is how many dead letters there are by the type of their tasks.
+func (s *State) DeadLettersByType() map[string]int {
+	out := make(map[string]int, s.letters.n)
+	for shard := range shardCount {
+		maps.Insert(out, s.letters.scan(shard))
+	}
+	return out
+}
+
+// Kind is what runs a task: the name of its handler, command or run; empty if
+// there is no such task.
+func (s *State) TaskType(t TaskRef) string {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return ""
+	}
+	return j.kind(t.Index)
+}
+
+// kind reads no more of the body than it has to: payloads are long.
+func (j *job) kind(i uint32) string {
+	t := j.task(i)
+	policies := j.header.GetPolicies()
+	if int(t.policy) >= len(policies) {
+		return "" // in a damaged snapshot, which is refused when it has been read
+	}
+	if name := policies[t.policy].GetType(); name != "" {
+		return name
+	}
+	return taskbody.Encoded(t.body).Executor()
+}
+
+// countDeadLetter notes that a task became a dead letter, or is none any more.
+func (s *State) countDeadLetter(kind string, by int) {
+	n, _ := s.letters.get(kind)
+	if n += by; n == 0 {
+		s.letters.delete(s.own, kind)
+		return
+	}
+	s.letters.set(s.own, kind, n)
+}
+
+// countDeadLetters does so for all dead tasks of a job.
+func (s *State) countDeadLetters(j *job, by int) {
+	left := j.counts[Dead]
+	for i := uint32(0); left > 0 && i < j.records.n; i++ {
+		if j.records.at(i).state == Dead {
+			s.countDeadLetter(j.kind(i), by)
+			left--
+		}
+	}
+}
+
+// checkDeadLetters counts them the slow way.
+func (s *State) checkDeadLetters() error {
+	want := map[string]int{}
+	for j := range s.Jobs(0) {
+		for i := range j.Total {
+			if ref := (TaskRef{j.ID, i}); s.jobs.get(j.ID).records.at(i).state == Dead {
+				want[s.TaskType(ref)]++
+			}
+		}
+	}
+	if got := s.DeadLettersByType(); !maps.Equal(got, want) {
+		return fmt.Errorf("has dead letters by type %v, counts %v", want, got)
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// goldenHeader is a JobHeader with the name "j" and two policies, the second at
+// most once. It is bytes, as the encoding of messages is not promised.
+var goldenHeader = []byte{0x0a, 1, 'j', 0x42, 0, 0x42, 2, 0x40, 2}
+
+// webhookHeader is goldenHeader with a webhook.
+var webhookHeader = append(slices.Clone(goldenHeader), "\x4a\x09http://a/"...)
+
+func goldenChunk() *Chunk {
+	b := NewChunkBuilder(0)
+	b.Add("first", 0, nil, []byte("body"))
+	b.Add("second", 1, []uint32{0}, nil)
+	b.Add("third", 0, []uint32{0, 1}, []byte{0, 255})
+	return b.Chunk()
+}
+
+// examples returns one or more operations of each kind. All fields are in use. Golden files,
+// fuzz seeds and tests of all operations start from it.
+func examples() []Op {
+	sum := goldenChunk().Sum(0)
+	digest := [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255}
+	held := []HeldAttempt{hold(1, 2, 1, 7), hold(1, 1, 3, 7), hold(300, 70000, 1<<32-1, 1<<32-1)}
+	return []Op{
+		&SetClusterID{ID: "00112233445566778899aabbccddeeff"},
+		&Replica{ServerID: "n2-1", Instance: "5f1c", Replaces: "n2", LowWaterMark: 70000},
+		&StartTerm{Term: 300, ServerID: "n1"},
+		&BeginUpload{ID: 1, Key: "key", KeyExpires: 1_700_000_000_000, Header: goldenHeader, Total: 3},
+		&AddChunk{Job: 1, Chunk: goldenChunk()},
+		&SealUpload{Job: 1, Sum: sum, Digest: digest},
+		&DropUpload{Job: 129},
+		&Assign{Items: []AssignItem{AssignItem(held[0]), AssignItem(held[1]), AssignItem(held[2])}},
+		&RecordStart{Items: held},
+		&Complete{Items: []CompleteItem{
+			{HeldAttempt: held[0], DurationMS: 1500, Result: []byte("done"), OutputSize: 1 << 40, OutputSHA256: bytes.Repeat([]byte{0xab}, 32)},
+			{HeldAttempt: held[1]},
+			{HeldAttempt: held[2], Result: []byte{0}},
+		}},
+		&Fail{Items: []FailItem{
+			{HeldAttempt: held[0], DurationMS: 20, Next: NextRetry, Due: 1_700_000_001_000, CountsAsRetry: true, Error: "exit 1"},
+			{HeldAttempt: held[2], Next: NextFailed, Due: -1},
+		}},
+		&Requeue{Items: held},
+		&RequeueLost{Items: held},
+		&Lose{Items: held[:1]},
+		&Due{Items: []AttemptRef{held[0].AttemptRef, held[2].AttemptRef, held[1].AttemptRef}},
+		&CancelJob{Job: 1, Reason: "not needed"},
+		&CancelTask{Task: ref(1, 2), Reason: "not needed", WholeArray: true},
+		&FailJob{Job: 1, Error: "deadline passed"},
+		&FailTask{Task: ref(1, 2), Error: "waited too long"},
+		&RegisterWorker{
+			ID: 7, Name: "w7", Incarnation: "8d3e", Slots: 4, Labels: []Label{{"gpu", ""}, {"zone", "a"}},
+			Resources: []Resource{{"cpu", 4000}, {"mem", -1}}, Version: "0.2.0", Address: "127.0.0.1:9",
+		},
+		&MarkWorkerDown{ID: 7, Reason: "silent"},
+		&ForgetWorkers{IDs: []WorkerID{7, 300}},
+		&ForgetKeys{Items: []string{"key", "other"}},
+		&Revive{Job: 1, Tasks: []uint32{0, 2, 70000}},
+		&Purge{Job: 300, Tasks: []uint32{1, 1<<32 - 1}},
+		&NotifyDeadLetters{Items: []DeadLetterNotification{{ref(1, 2), DeadLetterWebhookNotification}, {ref(300, 1<<32-1), DeadLetterCommandNotification}, {ref(1, 0), DeadLetterWebhookNotification}}},
+		&RecordDelivered{Items: []Delivery{{1, true}, {1 << 40, false}}},
+		&DrainWorker{ID: 7, Until: 1_700_000_002_000, Reason: "new disk"},
+		&UndrainWorker{ID: 300},
+		&Checkpoint{HeldAttempt: held[2], Saved: SavedCheckpoint{
+			Number: 300, Format: DataCheckpoint, Data: []byte("half"), File: "c/1/2/3-1", Size: 1 << 33, SHA256: bytes.Repeat([]byte{0xcd}, 32),
+		}},
+		&Update{
+			Job: 1, Task: 2, IfVersion: 3, Key: "again", KeyExpires: 1_700_000_000_000, Digest: digest, Set: allFields - 1,
+			Priority: 3, MaxRetries: 7, TimeoutMS: 1500, NotBeforeMS: 1_700_000_002_000, Body: []byte{0x2a, 1, 'x'},
+		},
+		&RememberResults{Items: []RememberItem{{ref(1, 2), 1_700_000_003_000}, {ref(300, 1<<32-1), -1}}},
+		&ReuseResults{Items: []TaskRef{ref(1, 2), ref(300, 1<<32-1)}},
+		&ForgetResults{Items: []string{"me\x00key", "\x00other"}},
+		&AddChunk{Job: 1, Chunk: NewArrayChunk(3, Array{
+			Name: "map", Policy: 1, Deps: []uint32{0, 2}, Body: []byte("body"), Ranges: []IndexRange{{0, 5, 21}, {70000, 1, 300}}, Items: 321, Chunk: 10,
+			MaxParallel: 50, JSON: true,
+		}, nil)},
+		&Archive{Items: []JobID{300, 1}},
+		&ExpireHistory{EndedBefore: 1_700_000_004_000},
+	}
+}
+
+// exampleName names the golden file of an example.
+func exampleName(op Op) string {
+	name := operations[op.kind()].name
+	if o, ok := op.(*AddChunk); ok && o.Chunk.IsArray() {
+		return name + "-array"
+	}
+	return name
+}
+
+func TestEveryOperationHasARowAndAnExample(t *testing.T) {
+	t.Parallel()
+	found := make(map[opKind]bool)
+	for _, op := range examples() {
+		found[op.kind()] = true
+	}
+	names := make(map[string]bool)
+	for k, row := range operations {
+		if row.make == nil {
+			if k != 0 {
+				t.Errorf("kind %d has no row", k)
+			}
+			continue
+		}
+		if got := row.make().kind(); int(got) != k {
+			t.Errorf("operation %s is in row %d and of kind %d", row.name, k, got)
+		}
+		if !found[opKind(k)] {
+			t.Errorf("operation %s has no example", row.name)
+		}
+		if names[row.name] || row.name == "" {
+			t.Errorf("name %q of operation %d is empty or not unique", row.name, k)
+		}
+		names[row.name] = true
+	}
+}
+
+// The reference model panics for an operation that it does not know. Together with this test
+// every operation is compared with it.
+func TestRandomSequencesAcceptAndRejectEveryOperation(t *testing.T) {
+	t.Parallel()
+	accepted, rejected := make(map[opKind]int), make(map[opKind]int)
+	for seed := range uint64(100) {
+		g, s := newGenerator(seeded(seed)), New()
+		for n := range 400 {
+			op, b := g.op(s), NewEntryBuilder(s, int64(n), nil)
+			if r := b.Do(op); r != Accepted {
+				rejected[op.kind()]++
+			}
+			if b.Items() > 0 { // of a list, perhaps only some of the items
+				accepted[op.kind()]++
+			}
+			b.Finish()
+		}
+	}
+	for k, row := range operations {
+		if row.make != nil && (accepted[opKind(k)] == 0 || rejected[opKind(k)] == 0) {
+			t.Errorf("operation %s: accepted %d times, rejected %d times", row.name, accepted[opKind(k)], rejected[opKind(k)])
+		}
+	}
+}
+
+func TestWhatIsEncodedIsDecodedAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, op := range examples() {
+		data := Encode(nil, Entry{NowMS: -1, After: 1 << 40, Ops: []Op{op, op}})
+		got, err := Decode(data)
+		if err != nil {
+			t.Errorf("%s: %v", exampleName(op), err)
+			continue
+		}
+		if want := fmt.Sprintf("%+v", readable(Entry{NowMS: -1, Ops: []Op{op, op}})); fmt.Sprintf("%+v", readable(got)) != want {
+			t.Errorf("%s: decoded as\n%s\nwant\n%s", exampleName(op), readable(got), want)
+		}
+		if !bytes.Equal(Encode(nil, got), data) {
+			t.Errorf("%s: encoded again, it has other bytes", exampleName(op))
+		}
+	}
+}

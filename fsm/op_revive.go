@@ -1,0 +1,249 @@
+package fsm
+
+import (
+	"slices"
+	"strings"
+)
+
+// Revive reruns tasks that ended without completing, so that their job continues.
+type Revive struct {
+	Job JobID
+	// Tasks are the indexes of the requested tasks, ascending; empty: all. Tasks that were
+	// cancelled because of them are revived, too.
+	Tasks []uint32
+}
+
+func (*Revive) kind() opKind { return 28 }
+
+func (o *Revive) fields(c *coder) {
+	number(c, &o.Job)
+	c.indexes(&o.Tasks)
+}
+
+// apply brings back tasks that ended without completing, with their failures
+// and losses forgotten and their attempt numbers kept, and lets the job go on.
+// Tasks that were cancelled because of others come back if everything that they
+// depend on may still complete. With an ordinary task all clean-up tasks come
+// back, also those that completed: they run again after it.
+// Rejects: JobNotFound, TaskNotFound; WrongState if one of the tasks has not ended,
+// has completed, or depends on one that stays behind, if there is none to bring
+// back, or if clean-up tasks run.
+func (o *Revive) apply(s *State, fx *Effects) Reason {
+	j := s.sealedJob(o.Job)
+	switch {
+	case j == nil:
+		return JobNotFound
+	case j.outcome != 0 && !j.state.Terminal():
+		return WrongState
+	}
+	if r := j.selectable(o.Tasks, func(st TaskState) bool { return st.Terminal() && st != Completed }); r != Accepted {
+		return r
+	}
+	chosen, ok := j.chooseRevived(o.Tasks)
+	if !ok || len(chosen) == 0 {
+		return WrongState
+	}
+	j = s.jobs.write(s.own, o.Job)
+	s.mixJob(j)
+	if j.state.Terminal() {
+		j.state, j.turned = JobPending, s.own.at
+		if j.started != 0 {
+			j.state = JobRunning
+		}
+	}
+	j.stopping, j.ended, j.revived = false, 0, s.now
+	if chosen[0] < j.ordinary { // clean-up tasks come after
+		j.outcome = 0
+		chosen = s.cleanUpAgain(j, chosen)
+	}
+	for _, i := range chosen {
+		past := j.past(i) // why it was cancelled is no longer so
+		var r *record
+		if j.records.at(i).pending > 0 || j.outcome == 0 && j.isCleanup(i) {
+			r = s.move(j, i, Blocked)
+			r.ended = 0
+		} else {
+			r = s.makeReady(j, i, fx)
+		}
+		r.note = past
+		r.failures, r.losses, r.startLogged, r.cancelledByUser = 0, 0, false, false
+		s.mixRecord(r)
+	}
+	behind := make(map[uint32]uint32)
+	for i := range j.total {
+		if r := j.records.at(i); r.state == Cancelled && !r.cancelledByUser {
+			s.leaveBehind(j, i, behind)
+		}
+	}
+	if j.outcome == 0 || j.outcome == JobCompleted {
+		j.err = j.firstFailure()
+	}
+	s.mixJob(j)
+	fx.revived(j.id)
+	return Accepted
+}
+
+// leaveBehind makes true again why a task stays cancelled that nobody cancelled
+// by itself: it depends on one that stays behind, too. What it named until now
+// may be what has just come back.
+func (s *State) leaveBehind(j *job, i uint32, behind map[uint32]uint32) {
+	why, now := "", j.why(i)
+	j.task(i).eachDep(func(dep uint32) {
+		at := j.staysBehind(dep, behind)
+		if at == j.total {
+			return
+		}
+		text := dependencyFailed(j.name(at))
+		if why == "" || text == now || j.span(dep) > 1 && j.blames(now, dep) {
+			why = text
+			if j.span(dep) > 1 && j.blames(now, dep) {
+				why = now
+			}
+		}
+	})
+	if why == "" || why == now {
+		return
+	}
+	note := s.endNote(j, i, why)
+	r := j.records.write(s.own, i)
+	r.note = note
+	s.mixRecord(r)
+}
+
+// staysBehind gives the first task that a head stands for which ended without
+// completing; the job's total if there is none. Arrays are looked through once.
+func (j *job) staysBehind(head uint32, known map[uint32]uint32) uint32 {
+	n := j.span(head)
+	if at, ok := known[head]; ok {
+		return at
+	}
+	for i := head; i < head+n; i++ {
+		if st := j.records.at(i).state; st.Terminal() && st != Completed {
+			if n > 1 {
+				known[head] = i
+			}
+			return i
+		}
+	}
+	if n > 1 {
+		known[head] = j.total
+	}
+	return j.total
+}
+
+// blames reports whether a text says that a task of an array failed which did,
+// and stays so.
+func (j *job) blames(text string, head uint32) bool {
+	name, ok := strings.CutPrefix(text, "dependency ")
+	name, ended := strings.CutSuffix(name, " failed")
+	a, _, _ := j.arrayOf(head)
+	k, found := a.findName(name)
+	if !ok || !ended || !found {
+		return false
+	}
+	st := j.records.at(head + k).state
+	return st.Terminal() && st != Completed
+}
+
+// cleanUpAgain puts all clean-up tasks that have ended in the place of those
+// that were chosen, and lets each wait for all that it depends on.
+func (s *State) cleanUpAgain(j *job, chosen []uint32) []uint32 {
+	first, _ := slices.BinarySearch(chosen, j.ordinary)
+	chosen = chosen[:first]
+	for at, a := range j.arrays {
+		if j.isCleanup(a.first) {
+			j.writeLeft(s.own)[at] = a.count
+		}
+	}
+	for i := j.ordinary; i < j.total; i++ {
+		r := j.records.write(s.own, i)
+		r.pending = uint32(j.task(i).ndeps) //nolint:gosec // bounded by the chunk
+		s.mixRecord(r)
+		if r.state.Terminal() {
+			chosen = append(chosen, i)
+		}
+	}
+	return chosen
+}
+
+// firstFailure says what the first of the failed tasks that stay behind failed
+// of; empty if there is none, or if the job bears them.
+func (j *job) firstFailure() string {
+	first := uint32(0)
+	if j.toleratesFailures() {
+		first = j.ordinary
+	}
+	if failedOf(&j.counts) == 0 {
+		return ""
+	}
+	for i := first; i < j.total; i++ {
+		if st := j.records.at(i).state; st == Failed || st == Dead || st == Lost {
+			return j.failure(i, st, j.why(i))
+		}
+	}
+	return ""
+}
+
+// selectable checks indexes: ascending, in the job, and in a state that allows
+// what is asked.
+func (j *job) selectable(tasks []uint32, ok func(TaskState) bool) Reason {
+	for k, i := range tasks {
+		switch {
+		case i >= j.total:
+			return TaskNotFound
+		case k > 0 && tasks[k-1] >= i:
+			return Malformed
+		case !ok(j.records.at(i).state):
+			return WrongState
+		}
+	}
+	return Accepted
+}
+
+// chooseRevived gives the tasks that come back, ascending: those asked for, and
+// those that were cancelled because of other tasks and may run again. A task is
+// looked at after all that it depends on. ok is false if one that was asked for
+// could never become ready.
+func (j *job) chooseRevived(asked []uint32) (list []uint32, ok bool) {
+	back := make([]bool, j.total)
+	whole := make(map[uint32]bool) // of arrays, by their heads: all of it may complete
+	for i := range j.total {
+		r := j.records.at(i)
+		if !r.state.Terminal() || r.state == Completed {
+			continue
+		}
+		_, named := slices.BinarySearch(asked, i)
+		if !named && len(asked) > 0 && (r.state != Cancelled || r.cancelledByUser) {
+			continue
+		}
+		free := true
+		j.task(i).eachDep(func(dep uint32) {
+			if n := j.span(dep); n > 1 { // all of it was looked at before
+				fine, known := whole[dep]
+				if !known {
+					fine = true
+					for k := dep; k < dep+n; k++ {
+						fine = fine && j.mayComplete(k, back)
+					}
+					whole[dep] = fine
+				}
+				free = free && fine
+				return
+			}
+			free = free && j.mayComplete(dep, back)
+		})
+		if free {
+			back[i] = true
+			list = append(list, i)
+		} else if named {
+			return nil, false
+		}
+	}
+	return list, true
+}
+
+// mayComplete reports whether a task has completed, or may still.
+func (j *job) mayComplete(i uint32, back []bool) bool {
+	st := j.records.at(i).state
+	return !st.Terminal() || st == Completed || back[i]
+}

@@ -1,0 +1,290 @@
+package fsm
+
+import (
+	"bytes"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// UpdateFields says what an Update changes.
+type UpdateFields uint8
+
+// What an Update can change.
+const (
+	SetPriority UpdateFields = 1 << iota
+	SetMaxRetries
+	SetTimeout
+	SetNotBefore
+	SetBody
+	allFields
+)
+
+// maxRetries is the largest number of retries that a policy can have.
+const maxRetries = 1_000_000
+
+// Update changes what has not started: one task, or with Whole all of a job that
+// have not. All of it takes effect, or nothing.
+type Update struct {
+	Job        JobID
+	WholeJob   bool   // all tasks that have had no attempt
+	Task       uint32 // index; 0 with Whole
+	IfVersion  uint64 // that the job must have; 0 = any
+	Key        string // idempotency key; empty = none
+	KeyExpires int64  // ms
+	Digest     [16]byte
+
+	Set         UpdateFields
+	Priority    dtaskv1.Priority // with Whole: of those that have the job's
+	MaxRetries  uint32
+	TimeoutMS   int64
+	NotBeforeMS int64  // 0 = at once
+	Body        []byte // dtask.v1.TaskBody in the place of the submitted one; not with Whole
+}
+
+func (*Update) kind() opKind { return 30 }
+
+func (o *Update) fields(c *coder) {
+	number(c, &o.Job)
+	c.bool(&o.WholeJob)
+	number(c, &o.Task)
+	number(c, &o.IfVersion)
+	c.str(&o.Key)
+	c.i64(&o.KeyExpires)
+	c.digest(&o.Digest)
+	if number(c, &o.Set); o.Set >= allFields {
+		c.fail(&UnknownError{What: "update field"})
+	}
+	c.priority(&o.Priority)
+	number(c, &o.MaxRetries)
+	c.i64(&o.TimeoutMS)
+	c.i64(&o.NotBeforeMS)
+	c.bytes(&o.Body)
+}
+
+// apply changes a job.
+// Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known, AlreadyEnded
+// if the job has, VersionMismatch, WrongState if the task, or every task, has
+// started or ended, LimitExceeded if the job has too many different policies by now,
+// Malformed.
+func (o *Update) apply(s *State, fx *Effects) Reason {
+	j := s.sealedJob(o.Job)
+	if r := o.refusal(s, j); r != Accepted {
+		return r
+	}
+	first, end := o.Task, o.Task+1
+	if o.WholeJob {
+		first, end = 0, j.total
+	}
+	numbers, fresh, found := o.revise(j, first, end)
+	switch {
+	case !found:
+		return WrongState
+	case int(j.policies())-len(j.header.GetPolicies())+len(fresh) > maxVariants:
+		return LimitExceeded
+	}
+	j = s.jobs.write(s.own, o.Job)
+	s.mixJob(j)
+	if len(fresh) > 0 {
+		u := j.writeUpdates(s.own)
+		for _, v := range fresh {
+			s.mixVariant(v)
+			u.variants = append(u.variants, v.apply(j.header))
+		}
+	}
+	for i := first; i < end; i++ {
+		if j.untouched(i) {
+			o.task(s, j, i, numbers, fx)
+		}
+	}
+	if o.WholeJob && o.Set&SetPriority != 0 {
+		j.priority = o.Priority
+	}
+	j.version++
+	s.mixJob(j)
+	if o.Key != "" {
+		k := key{job: j.id, expires: o.KeyExpires, sealed: true, version: j.version, digest: o.Digest}
+		s.keys.set(s.own, o.Key, k)
+		s.mixKey(o.Key, k)
+	}
+	return Accepted
+}
+
+func (o *Update) refusal(s *State, j *job) Reason {
+	if j == nil {
+		return JobNotFound
+	}
+	_, known := s.keys.get(o.Key)
+	switch {
+	case o.malformed():
+		return Malformed
+	case known:
+		return KeyConflict
+	case o.Task >= j.total:
+		return TaskNotFound
+	case j.state.Terminal():
+		return AlreadyEnded
+	case o.IfVersion != 0 && o.IfVersion != uint64(j.version):
+		return VersionMismatch
+	}
+	return Accepted
+}
+
+func (o *Update) malformed() bool {
+	set := func(f UpdateFields) bool { return o.Set&f != 0 }
+	return o.Set == 0 || o.Set >= allFields || tooLong(o.Key) || o.WholeJob && (set(SetBody) || o.Task != 0) ||
+		set(SetPriority) && (o.Priority < dtaskv1.Priority_PRIORITY_LOW || o.Priority > dtaskv1.Priority_PRIORITY_URGENT) ||
+		set(SetMaxRetries) && o.MaxRetries > maxRetries || set(SetTimeout) && o.TimeoutMS <= 0 || set(SetNotBefore) && o.NotBeforeMS < 0 ||
+		set(SetBody) && (len(o.Body) > maxBlob || proto.Unmarshal(o.Body, new(dtaskv1.TaskBody)) != nil)
+}
+
+// untouched reports whether a task has not started: it waits and has had no
+// attempt.
+func (j *job) untouched(i uint32) bool {
+	r := j.records.at(i)
+	return r.attempt == 0 && (r.state == Blocked || r.state == Scheduled || r.state == Pending)
+}
+
+// revise finds the policies that the tasks of a range have after the update: by
+// the number that they have now, and those that there are not yet. some is false
+// if no task of the range may be changed.
+func (o *Update) revise(j *job, first, end uint32) (numbers []uint32, fresh []variant, some bool) {
+	count := j.policies()
+	numbers = make([]uint32, count) // number + 1; 0 = not needed yet
+	for i := first; i < end; i++ {
+		if !j.untouched(i) {
+			continue
+		}
+		some = true
+		old := j.policyNumber(i)
+		if numbers[old] != 0 {
+			continue
+		}
+		v := j.variantOf(old)
+		changed := o.change(j, v)
+		if changed == v {
+			numbers[old] = old + 1
+			continue
+		}
+		at, found := j.findVariant(changed)
+		if !found {
+			k := slices.Index(fresh, changed)
+			if k < 0 {
+				k = len(fresh)
+				fresh = append(fresh, changed)
+			}
+			at = count + uint32(k) //nolint:gosec // at most one for each policy
+		}
+		numbers[old] = at + 1
+	}
+	return numbers, fresh, some
+}
+
+// findVariant gives the number of a variant that the job has.
+func (j *job) findVariant(v variant) (number uint32, found bool) {
+	if j.updates == nil {
+		return 0, false
+	}
+	k := slices.IndexFunc(j.updates.variants, func(have variantPolicy) bool { return have.variant == v })
+	return uint32(len(j.header.GetPolicies()) + k), k >= 0 //nolint:gosec // ≤ maxVariants
+}
+
+// change gives a policy as the update leaves it.
+func (o *Update) change(j *job, v variant) variant {
+	own := j.header.GetPolicies()[v.base].GetPriority() != dtaskv1.Priority_PRIORITY_UNSPECIFIED
+	if v.set&SetPriority != 0 {
+		own = !v.ofJob
+	}
+	if o.Set&SetPriority != 0 && (!o.WholeJob || !own) {
+		v.set, v.priority, v.ofJob = v.set|SetPriority, o.Priority, o.WholeJob
+	}
+	if o.Set&SetMaxRetries != 0 {
+		v.set, v.maxRetries = v.set|SetMaxRetries, o.MaxRetries
+	}
+	if o.Set&SetTimeout != 0 {
+		v.set, v.timeoutMS = v.set|SetTimeout, o.TimeoutMS
+	}
+	return v
+}
+
+// task changes one task that has not started.
+func (o *Update) task(s *State, j *job, i uint32, numbers []uint32, fx *Effects) {
+	old, number := j.updates.of(i), j.policyNumber(i)
+	now := old
+	if to := numbers[number]; to != number+1 {
+		now.policy = to
+	}
+	r := j.records.at(i)
+	was := r.state
+	if o.Set&SetNotBefore != 0 && (o.NotBeforeMS != 0 || was != Pending) { // what is ready waits for no time any more
+		now.notBefore = o.NotBeforeMS
+	}
+	if o.Set&SetBody != 0 {
+		now.body = bytes.Clone(o.Body) // outlives the entry by far
+		if now.body == nil {
+			now.body = []byte{}
+		}
+	}
+	if now.policy == old.policy && now.notBefore == old.notBefore && o.Set&SetBody == 0 {
+		return
+	}
+	s.mix(uint64(j.id)<<32 | uint64(i))
+	s.mixUpdate(old)
+	s.mixUpdate(now)
+	j.setUpdate(s.own, i, now)
+	switch {
+	case was == Pending && now.notBefore != old.notBefore:
+		s.postpone(j, i, fx)
+	case was == Scheduled && now.notBefore == 0:
+		s.mixRecord(s.makeReady(j, i, fx))
+	case was == Scheduled && r.ended != now.notBefore:
+		r = j.records.write(s.own, i)
+		s.mixRecord(r)
+		r.ended = now.notBefore
+		s.mixRecord(r)
+		fx.scheduled(AttemptRef{TaskRef: TaskRef{j.id, i}}, r.ended)
+	}
+	if was == Pending {
+		fx.moved(TaskRef{j.id, i})
+	}
+}
+
+// makeReady readies a task that nothing keeps waiting, or nothing but the time
+// that an update gave to its first attempt.
+func (s *State) makeReady(j *job, i uint32, fx *Effects) *record {
+	if j.updates.of(i).notBefore != 0 && j.records.at(i).attempt == 0 {
+		return s.postpone(j, i, fx)
+	}
+	r := s.move(j, i, Pending)
+	r.ended = 0
+	fx.ready(TaskRef{j.id, i})
+	return r
+}
+
+// postpone makes a task wait for the time that an update gave to it. The leader
+// knows what time it is, and says when it is over.
+func (s *State) postpone(j *job, i uint32, fx *Effects) *record {
+	r := s.move(j, i, Scheduled)
+	r.ended = j.updates.of(i).notBefore
+	fx.scheduled(AttemptRef{TaskRef: TaskRef{j.id, i}}, r.ended)
+	s.mixRecord(r)
+	return r
+}
+
+func (s *State) mixVariant(v variant) {
+	ofJob := uint64(0)
+	if v.ofJob {
+		ofJob = 1
+	}
+	s.mix(uint64(v.base)<<32 | uint64(v.set)<<16 | ofJob<<8 | uint64(v.priority)) //nolint:gosec // bits only
+	s.mix(uint64(v.maxRetries))
+	s.mix(uint64(v.timeoutMS)) //nolint:gosec // bits only
+}
+
+func (s *State) mixUpdate(u taskUpdate) {
+	s.mix(uint64(u.policy))
+	s.mix(uint64(u.notBefore)) //nolint:gosec // bits only
+	s.mixBytes(u.body)
+}

@@ -1,0 +1,290 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/dtask/dtask/internal/taskbody"
+)
+
+// Bounds of the table of results. The leader keeps it far smaller; these belong
+// to the log's format.
+const (
+	maxResults     = 1 << 20
+	maxResultBytes = 1 << 30
+	maxReuseKey    = 256
+)
+
+// result is what a task that declares itself pure left, for others that declare
+// the same key. Values are never changed.
+type result struct {
+	job     JobID  // that left it
+	task    string // its name there
+	output  string // where it was published; only tasks with the same output reuse it
+	value   []byte // as in a note of a result; shared
+	expires int64  // ms
+}
+
+// size is about the memory of an entry of the table.
+func (r *result) size(key string) uint64 {
+	return uint64(len(key) + len(r.task) + len(r.output) + len(r.value) + 128) //nolint:gosec // lengths
+}
+
+// reuse gives the key in the table of a task that declares itself pure, and its
+// output path; ok is false for any other task. Keys are the owner's.
+func (j *job) reuse(i uint32) (key, output string, ok bool) {
+	if j.policy(i).GetReuseMs() <= 0 || j.updates.of(i).body != nil {
+		return "", "", false // nobody knows whether the key is that of a new payload, too
+	}
+	body := taskbody.Encoded(j.task(i).body)
+	key, output = body.ReuseKey(), body.Output()
+	if key == "" || len(key) > maxReuseKey || tooLong(output, j.header.GetOwner()) {
+		return "", "", false
+	}
+	return j.header.GetOwner() + "\x00" + key, output, true
+}
+
+// RememberItem names a completed pure task, and until when its result is remembered.
+type RememberItem struct {
+	Task    TaskRef
+	Expires int64 // ms
+}
+
+// RememberResults keeps results of pure tasks under their keys.
+type RememberResults = List[RememberItem, rememberOp]
+
+type rememberOp struct{ fixedSize[RememberItem] }
+
+func (rememberOp) kind() opKind { return 34 }
+
+func (rememberOp) fields(c *coder, it *RememberItem) {
+	c.task(&it.Task)
+	c.i64(&it.Expires)
+}
+
+// apply keeps the result of a pure task under its key, in the place of what
+// was there.
+// Rejects: JobNotFound, TaskNotFound; WrongState unless the task declares itself pure
+// and completed itself, or if the table is full; Malformed if it has expired.
+func (rememberOp) apply(s *State, it RememberItem, _ *Effects) Reason {
+	j := s.sealedJob(it.Task.Job)
+	switch {
+	case j == nil:
+		return JobNotFound
+	case it.Task.Index >= j.total:
+		return TaskNotFound
+	case it.Expires <= s.now:
+		return Malformed
+	}
+	key, output, ok := j.reuse(it.Task.Index)
+	r := j.records.at(it.Task.Index)
+	kind, value := j.notes.get(r.note)
+	if !ok || r.state != Completed || kind == noteReused {
+		return WrongState
+	}
+	x := result{job: j.id, task: j.name(it.Task.Index), output: output, value: slices.Clone(value), expires: it.Expires}
+	old, known := s.results.get(key)
+	bytes := s.resultBytes + x.size(key)
+	if known {
+		bytes -= old.size(key)
+	}
+	if !known && s.results.n >= maxResults || bytes > maxResultBytes {
+		return WrongState
+	}
+	s.resultBytes = bytes
+	s.results.set(s.own, key, x)
+	s.mixResult(key, &x)
+	return Accepted
+}
+
+// ReuseResults ends ready pure tasks with the results that are remembered under their keys.
+type ReuseResults = List[TaskRef, reuseOp]
+
+type reuseOp struct{ fixedSize[TaskRef] }
+
+func (reuseOp) kind() opKind { return 35 }
+
+func (reuseOp) fields(c *coder, t *TaskRef) { c.task(t) }
+
+// apply ends a ready task well, with the result that is remembered under its
+// key, and readies what waited for it. It makes no attempt.
+// Rejects: JobNotFound, TaskNotFound; WrongState unless the task is pending and a
+// result is known that has not expired and has the same output path.
+func (reuseOp) apply(s *State, t TaskRef, fx *Effects) Reason {
+	j := s.sealedJob(t.Job)
+	switch {
+	case j == nil:
+		return JobNotFound
+	case t.Index >= j.total:
+		return TaskNotFound
+	case j.records.at(t.Index).state != Pending:
+		return WrongState
+	}
+	x, ok := s.reusable(j, t.Index, s.now)
+	if !ok {
+		return WrongState
+	}
+	j = s.jobs.write(s.own, t.Job)
+	r := s.move(j, t.Index, Completed)
+	// No worker has completed it: whoever still reports an attempt is superseded.
+	r.worker, r.started, r.ended = 0, s.now, s.now
+	var e encoder
+	e.u64(uint64(x.job))
+	e.str(x.task)
+	e.b = append(e.b, x.value...)
+	if len(x.value) == 0 {
+		e.b = append(e.b, resultHead(CompleteItem{})...)
+	}
+	r.note = j.notes.add(s.own, noteReused, e.b)
+	s.mixBytes(e.b)
+	s.mixRecord(r)
+	if j.state == JobPending {
+		j.state, j.started = JobRunning, s.now
+		s.mixJob(j)
+	}
+	s.release(j, t.Index, fx)
+	s.settle(j, fx)
+	return Accepted
+}
+
+// reusable finds the result that a task may end with.
+func (s *State) reusable(j *job, i uint32, now int64) (result, bool) {
+	key, output, ok := j.reuse(i)
+	if !ok {
+		return result{}, false
+	}
+	x, known := s.results.get(key)
+	return x, known && x.expires > now && x.output == output
+}
+
+// ForgetResults removes remembered results by their keys.
+type ForgetResults = List[string, forgetResultsOp]
+
+type forgetResultsOp struct{}
+
+func (forgetResultsOp) kind() opKind { return 36 }
+
+func (forgetResultsOp) fields(c *coder, key *string) { c.str(key) }
+
+func (forgetResultsOp) size(key *string) int { return len(*key) }
+
+// apply removes a result.
+// Rejects: KeyNotFound.
+func (forgetResultsOp) apply(s *State, key string, _ *Effects) Reason {
+	x, known := s.results.get(key)
+	if !known {
+		return KeyNotFound
+	}
+	s.mixResult(key, &x)
+	s.resultBytes -= x.size(key)
+	s.results.delete(s.own, key)
+	return Accepted
+}
+
+func (s *State) mixResult(key string, x *result) {
+	var e encoder
+	x.fields(&coder{e: &e}, &key)
+	s.mixBytes(e.b)
+}
+
+func (r *result) fields(c *coder, key *string) {
+	c.str(key)
+	number(c, &r.job)
+	c.str(&r.task)
+	c.str(&r.output)
+	c.clone(&r.value)
+	c.i64(&r.expires)
+}
+
+// results writes the table, in order of the keys of each part.
+func (f *frameWriter) results(s *State) {
+	for shard := range shardCount {
+		var keys []string
+		for key := range s.results.scan(shard) {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		for part := range slices.Chunk(keys, 256) {
+			list(&f.c, &part, func(key *string) {
+				x, _ := s.results.get(*key)
+				x.fields(&f.c, key)
+			})
+			f.frame(frameResults)
+		}
+	}
+}
+
+func (f *frameReader) results(d *decoder) {
+	s, c := f.s, coder{d: d}
+	for range d.count() {
+		var key string
+		var x result
+		x.fields(&c, &key)
+		if _, twice := s.results.get(key); twice || key == "" || len(x.value) > 0 && !soundResult(x.value) {
+			d.fail(errTruncated)
+		}
+		if d.err != nil {
+			return
+		}
+		s.results.set(s.own, key, x)
+		s.resultBytes += x.size(key)
+	}
+}
+
+// soundResult reports whether a value can be read as that of a result's note.
+func soundResult(value []byte) bool {
+	d := decoder{b: value}
+	d.i64()
+	hash := int(d.byte())
+	return d.err == nil && hash <= len(d.b)
+}
+
+// Reusable reports whether a result is remembered that a task may end with at a
+// time.
+func (s *State) Reusable(t TaskRef, nowMS int64) bool {
+	j := s.sealedJob(t.Job)
+	if j == nil || t.Index >= j.total {
+		return false
+	}
+	_, ok := s.reusable(j, t.Index, nowMS)
+	return ok
+}
+
+// Results is the number of remembered results, and about the memory they take.
+func (s *State) Results() (n int, bytes uint64) { return s.results.n, s.resultBytes }
+
+// ExpiredResults gives the keys of one of KeyShards parts whose results expired
+// at or before a time, sorted, at most limit.
+func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
+	var keys []string
+	for key, x := range s.results.scan(part % KeyShards) {
+		if x.expires <= nowMS {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys[:min(len(keys), limit)]
+}
+
+// SoonestResults gives the keys of the results that expire first, at most limit.
+// It looks at all of them.
+func (s *State) ResultsByExpiry(limit int) []string {
+	type soon struct {
+		key     string
+		expires int64
+	}
+	list := make([]soon, 0, s.results.n)
+	for shard := range shardCount {
+		for key, x := range s.results.scan(shard) {
+			list = append(list, soon{key, x.expires})
+		}
+	}
+	slices.SortFunc(list, func(a, b soon) int {
+		return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.key, b.key))
+	})
+	var keys []string
+	for _, x := range list[:min(len(list), limit)] {
+		keys = append(keys, x.key)
+	}
+	return keys
+}
