@@ -49,18 +49,28 @@ Ctrl-C cancels the unfinished jobs.`,
 		Args: noArgs,
 	}
 	fl := cmd.Flags()
-	bind(fl, &cfg.Tasks, "tasks", "200000", "total number `N` of tasks (unlimited with --duration)", integer[int](1, math.MaxInt32))
-	bind(fl, &cfg.Jobs, "jobs", "", "number `N` of jobs of equal size", integer[int](1, math.MaxInt32))
+	bind(fl, &cfg.Tasks, "tasks", "200000",
+		"total number `N` of tasks (unlimited with --duration)", integer[int](1, math.MaxInt32))
+	bind(fl, &cfg.Jobs, "jobs", "", "number `N` of jobs of equal size",
+		integer[int](1, math.MaxInt32))
 	bind(fl, &cfg.JobSize, "tasks-per-job", "", "number `N` of tasks in a job (default 10000; 100 for chains; 10 ms of tasks with --rate)", integer[int](1, maxJobTasks))
-	bind(fl, &cfg.Clients, "clients", "8", "number `N` of concurrent submissions", integer[int](1, bench.MaxClients))
-	bind(fl, &cfg.Batch, "batch", "1", "number `N` of jobs in one call", integer[int](1, bench.MaxBatch))
-	bind(fl, &cfg.Sample, "sample", "100000", "number `N` of tasks, in at most 200 jobs, to measure latency (0 = none)", integer[int](0, math.MaxInt32))
-	bind(fl, &cfg.PayloadSize, "payload", "32", "payload size in `BYTES`", integer[int](0, spec.MaxPayload))
+	bind(fl, &cfg.Clients, "clients", "8", "number `N` of concurrent submissions",
+		integer[int](1, bench.MaxClients))
+	bind(fl, &cfg.Batch, "batch", "1", "number `N` of jobs in one call",
+		integer[int](1, bench.MaxBatch))
+	bind(fl, &cfg.Sample, "sample", "100000",
+		"number `N` of tasks, in at most 200 jobs, to measure latency (0 = none)", integer[int](0, math.MaxInt32))
+	bind(fl, &cfg.PayloadSize, "payload", "32", "payload size in `BYTES`",
+		integer[int](0, spec.MaxPayload))
 	fl.StringVar(&taskType, "type", "noop", "handler `TYPE` of the tasks")
-	bindEnum(cmd, fl, &cfg.Shape, "shape", "", "`SHAPE` of the jobs", bench.Independent, bench.Chain, bench.Wide)
-	bind(fl, &cfg.Width, "width", "100", "number `N` of tasks in each level of a wide job", integer[int](1, maxJobTasks))
-	bind(fl, &cfg.Rate, "rate", "", "submission rate, `N` tasks per second (0 = unlimited)", parseRate)
-	bind(fl, &cfg.Duration, "duration", "", "`DURATION` of the submissions, such as 30s", duration(0, math.MaxInt64))
+	bindEnum(cmd, fl, &cfg.Shape, "shape", "", "`SHAPE` of the jobs", bench.Independent,
+		bench.Chain, bench.Wide)
+	bind(fl, &cfg.Width, "width", "100", "number `N` of tasks in each level of a wide job",
+		integer[int](1, maxJobTasks))
+	bind(fl, &cfg.Rate, "rate", "", "submission rate, `N` tasks per second (0 = unlimited)",
+		parseRate)
+	bind(fl, &cfg.Duration, "duration", "", "`DURATION` of the submissions, such as 30s",
+		duration(0, math.MaxInt64))
 	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "payload-size" {
 			name = "payload"
@@ -111,7 +121,8 @@ func completeBench(cfg *bench.Config, fl *pflag.FlagSet) error {
 		cfg.Jobs = (cfg.Tasks + cfg.JobSize - 1) / cfg.JobSize
 	}
 	if cfg.JobSize > maxJobTasks {
-		return fmt.Errorf("invalid --jobs %d: a job of %d tasks exceeds %d", cfg.Jobs, cfg.JobSize, maxJobTasks)
+		return fmt.Errorf("invalid --jobs %d: a job of %d tasks exceeds %d", cfg.Jobs, cfg.JobSize,
+			maxJobTasks)
 	}
 	if endless {
 		cfg.Tasks, cfg.Jobs = 0, 0
@@ -137,7 +148,8 @@ func defaultJobSize(cfg *bench.Config) int {
 func (a *app) benchTemplate(cfg bench.Config, taskType string) (*dtaskv1.JobSpec, error) {
 	opts := a.specOptions()
 	opts.MaxPayload = spec.MaxPayload
-	job, err := spec.Single(spec.SingleTask{Type: taskType, Payload: bytes.Repeat([]byte("x"), cfg.PayloadSize), Name: "bench", Options: opts})
+	job, err := spec.Single(spec.SingleTask{Type: taskType,
+		Payload: bytes.Repeat([]byte("x"), cfg.PayloadSize), Name: "bench", Options: opts})
 	if err != nil {
 		return nil, usage(err)
 	}
@@ -176,7 +188,8 @@ func (a *app) bench(ctx context.Context, c *client.Client, cfg bench.Config) (vi
 		return view{}, err
 	}
 	if n := load.Unfinished(); n > 0 {
-		err = &commandError{err: fmt.Errorf("%s did not complete", show.Plural(n, "job")), code: exitFailed}
+		err = &commandError{err: fmt.Errorf("%s did not complete", show.Plural(n, "job")),
+			code: exitFailed}
 	}
 	return view{report, func(p *show.Printer) { p.Bench(report) }}, err
 }

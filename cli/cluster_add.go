@@ -38,7 +38,8 @@ further changes are rejected until it has.`,
 			if voter {
 				text = " is a voter"
 			}
-			return lines(document.AddedMember{ID: args[0], Address: args[1], Voter: voter}, args[0]+text), nil
+			return lines(document.AddedMember{ID: args[0], Address: args[1], Voter: voter},
+				args[0]+text), nil
 		}),
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is a voter, for at most --timeout")
@@ -48,7 +49,8 @@ further changes are rejected until it has.`,
 // awaitVoter waits until a coordinator is a voter.
 func (a *app) awaitVoter(ctx context.Context, c *client.Client, id string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout,
-		&client.Error{Kind: client.ErrUnreachable, Message: id + " was added but is not a voter yet: see dtaskctl cluster status"})
+		&client.Error{Kind: client.ErrUnreachable,
+			Message: id + " was added but is not a voter yet: see dtaskctl cluster status"})
 	defer cancel()
 	tick := time.NewTicker(voterPollInterval)
 	defer tick.Stop()

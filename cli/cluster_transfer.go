@@ -28,7 +28,8 @@ becomes the leader.`,
 			if status, err := c.ClusterStatus(ctx); err == nil {
 				id = status.GetLeader()
 			}
-			return lines(document.LeaderTransfer{Leader: id}, "leadership transferred; the leader is "+id), nil
+			return lines(document.LeaderTransfer{Leader: id},
+				"leadership transferred; the leader is "+id), nil
 		}),
 	}
 }

@@ -52,7 +52,8 @@ func (s *deadLetterSelector) args(cmd *cobra.Command, args []string) error {
 	filtered := s.filter.Job != "" || s.filter.Type != ""
 	switch {
 	case len(args) == 0 && !filtered && !s.all:
-		return fmt.Errorf("missing selection: use JOB/TASK..., --job, --type or --all: %s", cmd.UseLine())
+		return fmt.Errorf("missing selection: use JOB/TASK..., --job, --type or --all: %s",
+			cmd.UseLine())
 	case len(args) > 0 && (filtered || s.all):
 		return errors.New("JOB/TASK and --job, --type or --all are mutually exclusive")
 	case filtered && s.all:
@@ -60,7 +61,8 @@ func (s *deadLetterSelector) args(cmd *cobra.Command, args []string) error {
 	}
 	for _, arg := range args {
 		if !strings.Contains(arg, "/") {
-			return fmt.Errorf("invalid task reference %q: use JOB/TASK, or --job %s for the whole job", arg, arg)
+			return fmt.Errorf("invalid task reference %q: use JOB/TASK, or --job %s for the whole job",
+				arg, arg)
 		}
 	}
 	return nil
@@ -88,7 +90,8 @@ func (s *deadLetterSelector) confirm(a *app, verb string, selected []selection) 
 	if !isTerminal(a.in) {
 		return false, usagef("cannot confirm %s --all: stdin is not a terminal; use --yes", verb)
 	}
-	return a.ask(fmt.Sprintf("%s %s of %s?", verb, show.Plural(countSelected(selected), "dead letter"), show.Plural(len(selected), "job")))
+	return a.ask(fmt.Sprintf("%s %s of %s?", verb,
+		show.Plural(countSelected(selected), "dead letter"), show.Plural(len(selected), "job")))
 }
 
 // ask asks the user a question. Only y and yes are consent.
@@ -114,7 +117,8 @@ type deadLetterChange struct {
 func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *cobra.Command {
 	s := new(deadLetterSelector)
 	bindDeadLetterFilter(cmd.Flags(), &s.filter)
-	cmd.Flags().BoolVar(&s.all, "all", false, "all dead letters of the cluster (asks for confirmation)")
+	cmd.Flags().BoolVar(&s.all, "all", false,
+		"all dead letters of the cluster (asks for confirmation)")
 	cmd.Flags().BoolVar(&s.yes, "yes", false, "no confirmation")
 	cmd.Args = s.args
 	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {

@@ -22,7 +22,8 @@ func newDLQShow(a *app) *cobra.Command {
 			if err != nil {
 				return view{}, err
 			}
-			letters, err := listDeadLetters(ctx, c, client.LetterFilter{Job: job, Task: task, History: true})
+			letters, err := listDeadLetters(ctx, c,
+				client.LetterFilter{Job: job, Task: task, History: true})
 			if err != nil {
 				return view{}, err
 			}
@@ -30,7 +31,8 @@ func newDLQShow(a *app) *cobra.Command {
 				return view{}, withHint(notFound("task %s is not a dead letter", args[0]),
 					"dtaskctl status %s shows its state; dtaskctl dlq list shows the dead letters", args[0])
 			}
-			return view{document.NewDeadLetterWithHistory(letters[0]), func(p *show.Printer) { p.DeadLetter(letters[0]) }}, nil
+			return view{document.NewDeadLetterWithHistory(letters[0]),
+				func(p *show.Printer) { p.DeadLetter(letters[0]) }}, nil
 		}),
 	}
 }

@@ -62,7 +62,8 @@ func bindEnum[T ~string](cmd *cobra.Command, fl *pflag.FlagSet, p *T, name, shor
 		return "", fmt.Errorf("must be %s", list)
 	})
 	f.Shorthand = shorthand
-	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(name,
+		cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // integer parses integers of a range.
@@ -168,5 +169,6 @@ func exclusive(fl *pflag.FlagSet, names ...string) error {
 
 // bindLimit adds --limit to a list of things.
 func bindLimit(fl *pflag.FlagSet, p *int, things string) {
-	bind(fl, p, "limit", "100", "maximum number `N` of "+things+" (0 = unlimited)", integer[int](0, math.MaxInt32))
+	bind(fl, p, "limit", "100", "maximum number `N` of "+things+" (0 = unlimited)",
+		integer[int](0, math.MaxInt32))
 }

@@ -54,7 +54,8 @@ func (a *app) readJobs(paths []string) ([]*dtaskv1.JobSpec, error) {
 	for _, path := range paths {
 		text, err := readInput(path, a.in, spec.MaxFileBytes)
 		if err != nil {
-			return nil, &commandError{err: err, code: exitJobFile, hint: "use the path of a job file, or - for standard input"}
+			return nil, &commandError{err: err, code: exitJobFile,
+				hint: "use the path of a job file, or - for standard input"}
 		}
 		more, err := spec.ParseAll(path, text, a.specOptions())
 		if found, ok := errors.AsType[spec.Faults](err); ok {

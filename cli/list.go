@@ -46,7 +46,8 @@ list until it has them ("incomplete" in JSON).`,
 			if a.quiet {
 				return view{}, a.printIDs(jobIDs(jobs))
 			}
-			return view{document.NewJobs(jobs, incomplete), func(p *show.Printer) { p.Jobs(jobs) }}, nil
+			return view{document.NewJobs(jobs, incomplete),
+				func(p *show.Printer) { p.Jobs(jobs) }}, nil
 		}),
 	}
 	fl := cmd.Flags()
@@ -57,7 +58,8 @@ list until it has them ("incomplete" in JSON).`,
 	})
 	fl.StringVar(&f.Name, "name", "", "only jobs with this `NAME`")
 	fl.StringVar(&f.Owner, "owner", "", "only jobs of this `OWNER`")
-	fl.StringToStringVar(&f.Labels, "label", nil, "only jobs with this label `KEY=VALUE` (repeated: all must match)")
+	fl.StringToStringVar(&f.Labels, "label", nil,
+		"only jobs with this label `KEY=VALUE` (repeated: all must match)")
 	bind(fl, &f.Since, "since", "", "only jobs submitted at this `TIME` or later: 2026-05-01T12:00:00Z, or a duration before now such as 2h", a.parsePastTime)
 	bind(fl, &f.Before, "until", "", "only jobs submitted before this `TIME`", a.parsePastTime)
 	bindLimit(fl, &f.Limit, "jobs")

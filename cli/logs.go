@@ -57,7 +57,8 @@ task failed.`,
 			}
 			var v view
 			if !a.textOutput() {
-				v.doc = document.Logs{ID: args[0], Attempt: attempt, Stdout: out.String(), Stderr: errs.String()}
+				v.doc = document.Logs{ID: args[0], Attempt: attempt, Stdout: out.String(),
+					Stderr: errs.String()}
 			}
 			if r.Follow {
 				err = taskError(ctx, c, r.Job, r.Task)
@@ -66,7 +67,8 @@ task failed.`,
 		}),
 	}
 	fl := cmd.Flags()
-	bind(fl, &r.Attempt, "attempt", "", "attempt number `N` (0 = the last)", integer[uint32](0, math.MaxUint32))
+	bind(fl, &r.Attempt, "attempt", "", "attempt number `N` (0 = the last)",
+		integer[uint32](0, math.MaxUint32))
 	fl.BoolVarP(&r.Follow, "follow", "f", false, "continue until the attempt finishes")
 	fl.BoolVar(&stdout, "stdout", false, "only standard output")
 	fl.BoolVar(&stderr, "stderr", false, "only standard error")
@@ -82,7 +84,8 @@ func taskError(ctx context.Context, c *client.Client, job, id string) error {
 		switch t.GetState() { //nolint:exhaustive // only states of failure
 		case dtaskv1.TaskState_TASK_STATE_FAILED, dtaskv1.TaskState_TASK_STATE_DEAD,
 			dtaskv1.TaskState_TASK_STATE_LOST, dtaskv1.TaskState_TASK_STATE_CANCELLED:
-			return &commandError{err: fmt.Errorf("task %s/%s %s: %s", job, id, document.TaskState(t.GetState()), t.GetError()), code: exitFailed}
+			return &commandError{err: fmt.Errorf("task %s/%s %s: %s", job, id,
+				document.TaskState(t.GetState()), t.GetError()), code: exitFailed}
 		}
 	}
 	return nil

@@ -62,8 +62,10 @@ KEY-2 and so on, in order.`,
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.wait, "wait", false, "wait until the jobs finish (exit code 1 unless all completed)")
-	fl.StringVar(&f.key, "idempotency-key", "", "idempotency `KEY`; repeating it with the same job submits the job once")
-	fl.BoolVar(&f.dryRun, "dry-run", false, "validate the jobs and print their levels without submitting")
+	fl.StringVar(&f.key, "idempotency-key", "",
+		"idempotency `KEY`; repeating it with the same job submits the job once")
+	fl.BoolVar(&f.dryRun, "dry-run", false,
+		"validate the jobs and print their levels without submitting")
 	fl.StringVar(&f.taskType, "type", "", "handler `TYPE` of a one-task job without a file")
 	fl.StringVar(&f.payload, "payload", "", "payload `TEXT` of the task")
 	bind(fl, &f.priority, "priority", "", "`PRIORITY` of the task: low, normal, high or urgent", func(text string) (string, error) {
@@ -107,7 +109,8 @@ func plan(jobs []*dtaskv1.JobSpec) view {
 	var plans document.Plans
 	var text []string
 	for _, job := range jobs {
-		p := document.Plan{Name: job.GetHeader().GetName(), TasksTotal: countTasks(job), Levels: spec.Levels(job)}
+		p := document.Plan{Name: job.GetHeader().GetName(), TasksTotal: countTasks(job),
+			Levels: spec.Levels(job)}
 		plans.Jobs = append(plans.Jobs, p)
 		text = append(text, fmt.Sprintf("%s: %s", show.Clean(p.Name), show.Levels(p.Levels)))
 	}
@@ -138,7 +141,8 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec
 		if a.quiet && a.textOutput() {
 			return view{}, a.printIDs([]string{got.ID})
 		}
-		return lines(document.Submission{ID: got.ID, Existed: got.Existed, TasksTotal: countTasks(job)}, line), nil
+		return lines(document.Submission{ID: got.ID, Existed: got.Existed,
+			TasksTotal: countTasks(job)}, line), nil
 	}
 	if a.quiet {
 		if err := a.printIDs([]string{got.ID}); err != nil {

@@ -32,7 +32,8 @@ of their own. The exit code is 5 if the task, or every task, has started.`,
 		Args: oneArg,
 	}
 	fl := cmd.Flags()
-	bind(fl, &r.Priority, "priority", "", "new `PRIORITY`: low, normal, high or urgent", parsePriority)
+	bind(fl, &r.Priority, "priority", "", "new `PRIORITY`: low, normal, high or urgent",
+		parsePriority)
 	fl.StringVar(&payload, "payload", "", "new payload of a task: `TEXT`, @FILE, or @- for standard input")
 	fl.Func("max-retries", "`N` retries after the first attempt", func(text string) error {
 		n, err := integer[uint32](0, math.MaxUint32)(text)
@@ -47,8 +48,10 @@ of their own. The exit code is 5 if the task, or every task, has started.`,
 	fl.Func("not-before", "earliest start `TIME`: 2026-05-01T12:00:00Z, a duration from now such as 2h, or now", func(text string) error {
 		return setNotBefore(r, text)
 	})
-	bind(fl, &r.IfVersion, "if-version", "", "update only if the job has this `VERSION`", integer[uint64](0, math.MaxInt64))
-	fl.StringVar(&r.IdempotencyKey, "idempotency-key", "", "idempotency `KEY`; repeating it has no further effect")
+	bind(fl, &r.IfVersion, "if-version", "", "update only if the job has this `VERSION`",
+		integer[uint64](0, math.MaxInt64))
+	fl.StringVar(&r.IdempotencyKey, "idempotency-key", "",
+		"idempotency `KEY`; repeating it has no further effect")
 	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, args []string) (_ view, err error) {
 		if fl.Changed("payload") {
 			if r.Payload, err = readPayload(payload, a.in); err != nil {
@@ -71,7 +74,8 @@ of their own. The exit code is 5 if the task, or every task, has started.`,
 			verb = "updated earlier with this key"
 		}
 		return lines(document.Update{ID: args[0], Version: done.Version, Existed: done.Existed},
-			fmt.Sprintf("%s %s %s: version %d", refNoun(r.GetTask()), args[0], verb, done.Version)), nil
+			fmt.Sprintf("%s %s %s: version %d", refNoun(r.GetTask()), args[0], verb,
+				done.Version)), nil
 	})
 	return cmd
 }

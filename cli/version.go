@@ -21,7 +21,8 @@ func newVersion(a *app) *cobra.Command {
 			doc, server := document.Versions{Client: client.Version()}, "not reachable"
 			if got, err := c.Identify(ctx); err == nil {
 				doc.Server = new(got.GetVersion())
-				server = fmt.Sprintf("%s (%s)", show.Clean(got.GetVersion()), show.Clean(got.GetServerId()))
+				server = fmt.Sprintf("%s (%s)", show.Clean(got.GetVersion()),
+					show.Clean(got.GetServerId()))
 			}
 			return lines(doc, "dtaskctl     "+doc.Client, "coordinator  "+server), nil
 		}),

@@ -89,7 +89,8 @@ func waitError(ctx context.Context, err error, ids ...string) error {
 	if len(ids) > 1 {
 		noun, verb = "jobs", "are"
 	}
-	return withHint(err, "the %s %s still running: run dtaskctl wait %s", noun, verb, strings.Join(ids[:min(len(ids), maxIDs)], " "))
+	return withHint(err, "the %s %s still running: run dtaskctl wait %s", noun, verb,
+		strings.Join(ids[:min(len(ids), maxIDs)], " "))
 }
 
 // jobError is nil for a job that completed.

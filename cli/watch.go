@@ -39,7 +39,8 @@ job, and the tasks that changed.`,
 			last := o.From
 			for ch, err := range c.Changes(ctx, id, o) {
 				if err != nil && ctx.Err() != nil && last > 0 {
-					err = withHint(err, "the job is still running: run dtaskctl watch %s --from %d", id, last)
+					err = withHint(err, "the job is still running: run dtaskctl watch %s --from %d", id,
+						last)
 				}
 				if err != nil {
 					return view{}, err

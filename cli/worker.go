@@ -13,7 +13,8 @@ import (
 )
 
 func newWorker(a *app) *cobra.Command {
-	return newNoun("worker", "List and drain workers", "  dtaskctl worker list\n  dtaskctl worker drain w1 --deadline 10m --reason \"new disk\" --wait",
+	return newNoun("worker", "List and drain workers",
+		"  dtaskctl worker list\n  dtaskctl worker drain w1 --deadline 10m --reason \"new disk\" --wait",
 		newWorkerList(a), newWorkerDrain(a), newWorkerUndrain(a))
 }
 

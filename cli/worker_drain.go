@@ -54,7 +54,8 @@ Draining a worker again replaces the deadline and the reason.`,
 		}),
 	}
 	fl := cmd.Flags()
-	bind(fl, &deadline, "deadline", "10m0s", "maximum `DURATION` of running attempts (0s = terminate them immediately)", duration(0, math.MaxInt64))
+	bind(fl, &deadline, "deadline", "10m0s",
+		"maximum `DURATION` of running attempts (0s = terminate them immediately)", duration(0, math.MaxInt64))
 	fl.StringVar(&reason, "reason", "", "`TEXT` shown by worker list")
 	fl.BoolVar(&wait, "wait", false, "wait until the worker is drained (exit code 8 after --timeout)")
 	return cmd
@@ -70,11 +71,13 @@ func awaitDrained(ctx context.Context, c *client.Client, w *dtaskv1.Worker) (*dt
 		case w.GetState() == "drained" || w.GetState() == "down" && w.GetRunning() == 0:
 			return w, nil
 		case w.GetDrainUntil() == 0:
-			return nil, &client.Error{Kind: client.ErrConflict, Message: "worker " + show.Clean(w.GetName()) + " is no longer draining"}
+			return nil, &client.Error{Kind: client.ErrConflict,
+				Message: "worker " + show.Clean(w.GetName()) + " is no longer draining"}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, withHint(context.Cause(ctx), "the worker is still draining: dtaskctl worker list shows its state")
+			return nil, withHint(context.Cause(ctx),
+				"the worker is still draining: dtaskctl worker list shows its state")
 		case <-tick.C:
 		}
 		workers, _, err := listWorkers(ctx, c, client.WorkerFilter{Name: w.GetName()})
@@ -83,7 +86,8 @@ func awaitDrained(ctx context.Context, c *client.Client, w *dtaskv1.Worker) (*dt
 		case err != nil:
 			return nil, err
 		case len(workers) == 0: // the cluster has removed it
-			w = &dtaskv1.Worker{Name: w.GetName(), Id: w.GetId(), State: "down", DrainUntil: w.GetDrainUntil()}
+			w = &dtaskv1.Worker{Name: w.GetName(), Id: w.GetId(), State: "down",
+				DrainUntil: w.GetDrainUntil()}
 		default:
 			w = workers[0]
 		}

@@ -4,7 +4,8 @@ import "github.com/dtask/dtask/internal/document"
 
 // Bench adds the report of a benchmark.
 func (p *Printer) Bench(r document.Bench) {
-	p.Line("%s in %s, %s, %d-byte payloads", Plural(r.Tasks, "task"), Plural(r.Jobs, "job"), r.Shape, r.PayloadSize)
+	p.Line("%s in %s, %s, %d-byte payloads", Plural(r.Tasks, "task"), Plural(r.Jobs, "job"),
+		r.Shape, r.PayloadSize)
 	if r.Rate > 0 {
 		p.Line("requested rate        %s tasks per second", Count(int64(r.Rate)))
 	}

@@ -24,7 +24,8 @@ func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
 		if m.GetVoter() {
 			voter = "yes"
 		}
-		t.Row(m.GetId(), m.GetAddress(), m.GetState(), voter, fmt.Sprint(m.GetApplied()), fmt.Sprint(m.GetLag()), m.GetVersion())
+		t.Row(m.GetId(), m.GetAddress(), m.GetState(), voter, fmt.Sprint(m.GetApplied()),
+			fmt.Sprint(m.GetLag()), m.GetVersion())
 	}
 	p.Table(t)
 }
@@ -47,7 +48,8 @@ func (p *Printer) Workers(workers []*dtaskv1.Worker, more bool) {
 		if w.GetQueued() > 0 {
 			running += fmt.Sprintf(", %d queued", w.GetQueued())
 		}
-		row := []string{w.GetId(), w.GetName(), w.GetState(), running, p.ago(since), formatLabels(w.GetLabels())}
+		row := []string{w.GetId(), w.GetName(), w.GetState(), running, p.ago(since),
+			formatLabels(w.GetLabels())}
 		if drains {
 			row = append(row, p.drain(w))
 		}
@@ -55,7 +57,8 @@ func (p *Printer) Workers(workers []*dtaskv1.Worker, more bool) {
 	}
 	p.Table(t)
 	if more {
-		p.Line("… and more: continue with --after %s, or list all with --limit 0", workers[len(workers)-1].GetId())
+		p.Line("… and more: continue with --after %s, or list all with --limit 0",
+			workers[len(workers)-1].GetId())
 	}
 }
 

@@ -96,7 +96,8 @@ func Levels(levels []uint32) string {
 	if len(counts) > head+tail+1 {
 		counts = slices.Concat(counts[:head], []string{"…"}, counts[len(counts)-tail:])
 	}
-	return fmt.Sprintf("%s in %s: %s", Plural(total, "task"), Plural(len(levels), "level"), strings.Join(counts, " → "))
+	return fmt.Sprintf("%s in %s: %s", Plural(total, "task"), Plural(len(levels), "level"),
+		strings.Join(counts, " → "))
 }
 
 // joinSorted formats the entries of a map in the order of its keys.

@@ -13,9 +13,11 @@ import (
 
 // Jobs adds a table of jobs.
 func (p *Printer) Jobs(jobs []*dtaskv1.Job) {
-	t := NewTable("ID", "NAME", "STATE", "TASKS", "FAILED", "PRIORITY", "OWNER", "SUBMITTED", "TOOK")
+	t := NewTable("ID", "NAME", "STATE", "TASKS", "FAILED", "PRIORITY", "OWNER", "SUBMITTED",
+		"TOOK")
 	for _, j := range jobs {
-		t.Row(j.GetId(), j.GetName(), document.JobState(j.GetState()), fmt.Sprintf("%d/%d", j.GetTasksCompleted(), j.GetTasksTotal()),
+		t.Row(j.GetId(), j.GetName(), document.JobState(j.GetState()),
+			fmt.Sprintf("%d/%d", j.GetTasksCompleted(), j.GetTasksTotal()),
 			fmt.Sprint(j.GetTasksFailed()), document.Priority(j.GetPriority()), j.GetOwner(),
 			p.ago(j.GetSubmittedAt()), p.took(j.GetStartedAt(), j.GetCompletedAt()))
 	}
@@ -24,7 +26,8 @@ func (p *Printer) Jobs(jobs []*dtaskv1.Job) {
 
 // Job adds a job without its tasks.
 func (p *Printer) Job(j *dtaskv1.Job) {
-	p.Line("%s  %s  %s", p.bold("job "+j.GetId()), Clean(j.GetName()), p.state(document.JobState(j.GetState())))
+	p.Line("%s  %s  %s", p.bold("job "+j.GetId()), Clean(j.GetName()),
+		p.state(document.JobState(j.GetState())))
 	p.field("owner", j.GetOwner())
 	p.field("priority", document.Priority(j.GetPriority()))
 	p.field("labels", formatLabels(j.GetLabels()))
@@ -73,13 +76,15 @@ func detailSuffix(j *dtaskv1.Job) string {
 }
 
 func completedOf(j *dtaskv1.Job) string {
-	return fmt.Sprintf("%s of %s completed", Count(j.GetTasksCompleted()), Count(j.GetTasksTotal()))
+	return fmt.Sprintf("%s of %s completed", Count(j.GetTasksCompleted()),
+		Count(j.GetTasksTotal()))
 }
 
 // Finished describes a finished job in one line.
 func Finished(j *dtaskv1.Job) string {
 	took := time.Duration(max(j.GetCompletedAt()-j.GetSubmittedAt(), 0)) * time.Millisecond
-	return fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed", j.GetId(), Clean(j.GetName()), document.JobState(j.GetState()),
+	return fmt.Sprintf("job %s (%s) %s in %s: %s of %s completed", j.GetId(), Clean(j.GetName()),
+		document.JobState(j.GetState()),
 		Duration(took), Count(j.GetTasksCompleted()), Plural(j.GetTasksTotal(), "task"))
 }
 
@@ -90,7 +95,8 @@ func Retried(j *dtaskv1.Job) string {
 	case dtaskv1.JobState_JOB_STATE_COMPLETED, dtaskv1.JobState_JOB_STATE_FAILED, dtaskv1.JobState_JOB_STATE_CANCELLED:
 		what = "resumed and " + document.JobState(state)
 	}
-	return fmt.Sprintf("job %s (%s) %s: %s of %s completed%s", j.GetId(), Clean(j.GetName()), what,
+	return fmt.Sprintf("job %s (%s) %s: %s of %s completed%s", j.GetId(), Clean(j.GetName()),
+		what,
 		Count(j.GetTasksCompleted()), Plural(j.GetTasksTotal(), "task"), detailSuffix(j))
 }
 
@@ -118,7 +124,8 @@ func (p *Printer) Summary(j *dtaskv1.Job, tasks []*dtaskv1.Task) {
 		if t.GetWorker() != "" {
 			worker = " on " + Clean(t.GetWorker())
 		}
-		p.Line("  %s/%s: %s%s in attempt %d: %s", j.GetId(), Clean(t.GetId()), document.TaskState(t.GetState()), worker, t.GetAttempt(), Clean(t.GetError()))
+		p.Line("  %s/%s: %s%s in attempt %d: %s", j.GetId(), Clean(t.GetId()),
+			document.TaskState(t.GetState()), worker, t.GetAttempt(), Clean(t.GetError()))
 	}
 	if len(failed) > maxFailed {
 		p.Line("  … and %s more failed tasks", Count(len(failed)-maxFailed))
@@ -164,7 +171,8 @@ func (p *Printer) Change(index uint64, whole bool, j *dtaskv1.Job, tasks []*dtas
 		}
 		detail := t.GetError()
 		if w := t.GetWorker(); w != "" {
-			detail = strings.TrimSuffix(fmt.Sprintf("attempt %d on %s: %s", t.GetAttempt(), w, t.GetError()), ": ")
+			detail = strings.TrimSuffix(fmt.Sprintf("attempt %d on %s: %s", t.GetAttempt(), w,
+				t.GetError()), ": ")
 		}
 		line(j.GetId()+"/"+t.GetId(), document.TaskState(t.GetState()), detail)
 	}

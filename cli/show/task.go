@@ -57,7 +57,8 @@ func (p *Printer) Tasks(tasks []*dtaskv1.Task) {
 		if job := task.GetReusedJob(); job != "" {
 			note = "result of " + job + "/" + task.GetReusedTask()
 		}
-		t.Row(task.GetId(), document.TaskState(task.GetState()), attemptNumber(task), task.GetWorker(), p.ago(task.GetStartedAt()),
+		t.Row(task.GetId(), document.TaskState(task.GetState()), attemptNumber(task),
+			task.GetWorker(), p.ago(task.GetStartedAt()),
 			p.took(task.GetStartedAt(), task.GetCompletedAt()), note)
 	}
 	p.Table(t)
@@ -97,7 +98,8 @@ func (p *Printer) Arrays(arrays []*dtaskv1.ArrayStatus) {
 		if a.GetMaxParallel() > 0 {
 			parallel = Count(a.GetMaxParallel())
 		}
-		states := joinSorted(a.GetTasksByState(), ", ", func(state string, n uint32) string { return Count(n) + " " + state })
+		states := joinSorted(a.GetTasksByState(), ", ",
+			func(state string, n uint32) string { return Count(n) + " " + state })
 		t.Row(a.GetId(), Count(a.GetTasks()), parallel, states)
 	}
 	p.Table(t)
@@ -107,7 +109,8 @@ func (p *Printer) Arrays(arrays []*dtaskv1.ArrayStatus) {
 
 // Task adds a task with its attempts.
 func (p *Printer) Task(job string, t *dtaskv1.Task) {
-	p.Line("%s  %s", p.bold("task "+job+"/"+Clean(t.GetId())), p.state(document.TaskState(t.GetState())))
+	p.Line("%s  %s", p.bold("task "+job+"/"+Clean(t.GetId())),
+		p.state(document.TaskState(t.GetState())))
 	p.field("type", t.GetType())
 	p.field("attempt", attemptNumber(t))
 	p.field("worker", t.GetWorker())
@@ -133,7 +136,8 @@ func (p *Printer) history(attempts []*dtaskv1.AttemptRecord) {
 			head += " on " + Clean(r.GetWorker())
 		}
 		if r.GetStartedAt() > 0 {
-			head += "  " + absolute(r.GetStartedAt()) + "  took " + p.took(r.GetStartedAt(), r.GetEndedAt())
+			head += "  " + absolute(r.GetStartedAt()) + "  took " + p.took(r.GetStartedAt(),
+				r.GetEndedAt())
 		} else {
 			head += "  ended " + absolute(r.GetEndedAt())
 		}
@@ -150,7 +154,8 @@ func (p *Printer) Results(results []*dtaskv1.TaskResult, terminal bool) {
 	if len(results) != 1 {
 		t := NewTable("TASK", "STATE", "RESULT", "OUTPUT", "ERROR")
 		for _, r := range results {
-			t.Row(r.GetTask(), document.TaskState(r.GetState()), string(r.GetResult()), r.GetOutput(), r.GetError())
+			t.Row(r.GetTask(), document.TaskState(r.GetState()), string(r.GetResult()), r.GetOutput(),
+				r.GetError())
 		}
 		p.Table(t)
 		return
@@ -168,7 +173,8 @@ func (p *Printer) Results(results []*dtaskv1.TaskResult, terminal bool) {
 func (p *Printer) DeadLetters(letters []*dtaskv1.DeadLetter) {
 	t := NewTable("ID", "NAME", "TYPE", "ATTEMPTS", "DIED", "ERROR")
 	for _, l := range letters {
-		t.Row(document.DeadLetterID(l), l.GetJobName(), l.GetType(), fmt.Sprint(l.GetAttempts()), p.ago(l.GetDiedAt()), shorten(l.GetError()))
+		t.Row(document.DeadLetterID(l), l.GetJobName(), l.GetType(), fmt.Sprint(l.GetAttempts()),
+			p.ago(l.GetDiedAt()), shorten(l.GetError()))
 	}
 	p.Table(t)
 }

@@ -79,8 +79,8 @@ func (q *queue) removeIdle(h *host) {
 	}
 }
 
-// nextDue returns when the next notification for an idle host is due; ok is false
-// if there is none.
+// nextDue returns when the next notification for an idle host is due; ok is false if
+// all hosts are busy or have no notifications.
 func (q *queue) nextDue() (at time.Time, ok bool) {
 	for _, h := range q.hosts {
 		if !h.busy && len(h.pending) > 0 && (!ok || h.pending[0].due.Before(at)) {
