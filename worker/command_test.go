@@ -99,7 +99,7 @@ func TestACommandsOutputs(t *testing.T) {
 			work{task: 3, body: &dtaskv1.TaskBody{Run: "mkdir $DTASK_OUTPUT", Output: filepath.Join(dir, "folder")}},
 		)
 		got := l.outcomes(t, 4)
-		for number, want := range map[uint64]string{1: "", 2: "", 3: "missing output", 4: "no regular file"} {
+		for number, want := range map[uint64]string{1: "", 2: "", 3: "missing output", 4: "not a regular file"} {
 			if o := got[number]; (o.GetError() == "") != (want == "") || !strings.Contains(o.GetError(), want) {
 				t.Errorf("outcome %d = %v, want %q", number, o, want)
 			}

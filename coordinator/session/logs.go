@@ -9,24 +9,23 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ErrWorkerAway is returned when logs cannot be read because their worker has no
-// session.
-var ErrWorkerUnavailable = errors.New("session: the worker that has the logs is not connected")
+// ErrWorkerUnavailable is returned if the worker that stores the logs has no session.
+var ErrWorkerUnavailable = errors.New("session: worker with the logs is not connected")
 
-// ErrLogsGone is returned when the worker does not have the logs (any more).
-var ErrLogsUnavailable = errors.New("session: the worker does not have these logs any more")
+// ErrLogsUnavailable is returned if the worker does not store the logs (any longer).
+var ErrLogsUnavailable = errors.New("session: worker no longer stores these logs")
 
-// logReader is somebody who reads the logs of an attempt.
+// logReader is one reader of an attempt's logs.
 type logReader struct {
-	data chan *dtaskv1.LogData // sized so that a whole bounded log fits
-	slow chan struct{}         // closed when the reader did not keep up
+	data chan *dtaskv1.LogData // holds a whole bounded log
+	slow chan struct{}         // closed if the reader did not keep up
 }
 
 const maxBufferedChunks = 256
 
-// Logs reads what an attempt wrote, from the worker that has it, until its end
-// or, if follow is set, until the attempt has ended. Errors: ErrWorkerAway,
-// ErrLogsGone, what send returns, and the context's.
+// Logs passes the logs of an attempt from its worker to send, up to their end or, with follow,
+// until the attempt has ended. It returns ErrWorkerUnavailable, ErrLogsUnavailable, the error
+// of send, or that of ctx.
 func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error {
 	x := s.session(h.Worker)
 	if x == nil {
@@ -42,7 +41,7 @@ func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.Lo
 				return err
 			}
 		case <-r.slow:
-			return errors.New("session: the reader of the logs is too slow for what is written")
+			return errors.New("session: log reader is too slow")
 		case <-x.slot.ctx.Done():
 			return r.rest(send)
 		case <-ctx.Done():
@@ -51,7 +50,7 @@ func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.Lo
 	}
 }
 
-// rest hands over what came before the worker left. It may be all that there is.
+// rest passes on the data that arrived before the worker disconnected.
 func (r *logReader) rest(send func(*dtaskv1.LogData) error) error {
 	for {
 		select {
@@ -65,7 +64,7 @@ func (r *logReader) rest(send func(*dtaskv1.LogData) error) error {
 	}
 }
 
-// take hands over a piece, and reports whether it was the last, and why.
+// take passes on a chunk, and reports whether it was the last one, and why.
 func take(d *dtaskv1.LogData, send func(*dtaskv1.LogData) error) (done bool, err error) {
 	if d.GetError() != "" {
 		return true, fmt.Errorf("%w: %s", ErrLogsUnavailable, d.GetError())
@@ -89,7 +88,7 @@ func (x *session) askLogs(r *logReader, q *dtaskv1.LogRequest) uint64 {
 	return q.GetId()
 }
 
-// endLogs tells the worker that nobody reads any more.
+// endLogs tells the worker that the reader is gone.
 func (x *session) endLogs(id uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -104,8 +103,8 @@ func (x *session) cancelLogsLocked(id uint64) {
 	x.slot.wake()
 }
 
-// logData hands a piece to its reader. One that does not keep up is cut off: a
-// session is never held up by logs.
+// logData passes a chunk to its reader. A reader that does not keep up is dropped: logs must
+// never delay a session.
 func (x *session) logData(d *dtaskv1.LogData) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

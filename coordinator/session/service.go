@@ -14,34 +14,33 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Leader is a term of leadership, as sessions use it.
+// Leader is the sequencer of a term, as sessions use it. Its methods are documented there.
 type Leader interface {
 	Term() uint64
 	Ready() <-chan struct{}
 	Attach(ctx context.Context, h sequencer.Hello, s sequencer.Session) (sequencer.Welcome, error)
 	Detach(id fsm.WorkerID, s sequencer.Session)
 	Report(ctx context.Context, id fsm.WorkerID, s sequencer.Session, r *dtaskv1.Reports, leaving bool) error
-	TryReport(id fsm.WorkerID, s sequencer.Session, r *dtaskv1.Reports, leaving bool) (taken bool, err error)
+	TryReport(id fsm.WorkerID, s sequencer.Session, r *dtaskv1.Reports, leaving bool) (accepted bool, err error)
 	ReturnUndelivered(ctx context.Context, id fsm.WorkerID, s sequencer.Session, attempts []fsm.AttemptRef) error
 	AllowReconnectsUntil(until time.Time)
 }
 
-// Config is what a Service needs.
+// Config configures a Service.
 type Config struct {
-	// Current is the present term, or nil while this replica does not lead.
+	// Current returns the current term, or nil while this replica is not the leader.
 	Current func() Leader
 	Machine *fsm.Machine
 	Logger  *slog.Logger
 
-	HeartbeatInterval time.Duration // workers beat this often; default 1 s
-	LivenessTimeout   time.Duration // told to workers; default 3 s
-	Lease             time.Duration // told to workers; default 30 s, or Silence if that is longer
-	AdmissionRate     int           // new sessions a second; default 2000, twice what a new leader's patience counts on
+	HeartbeatInterval time.Duration // between two heartbeats of a worker; default 1 s
+	LivenessTimeout   time.Duration // sent to workers; default 3 s
+	Lease             time.Duration // sent to workers; default 30 s, at least LivenessTimeout
+	AdmissionRate     int           // new sessions per second; default 2000, twice the rate that a new leader's grace period assumes
 	HelloTimeout      time.Duration // for the first message; default 5 s
 
-	// Guard makes the status that the caller sees of what call returns, or of its
-	// panic: what is around a call of gRPC is around each session of a carrier.
-	// Optional.
+	// Guard runs a session and converts its error or panic into a gRPC status, as an
+	// interceptor does for a call. Optional.
 	Guard func(ctx context.Context, call func() error) error
 }
 
@@ -51,20 +50,21 @@ type Service struct {
 
 	cfg   Config
 	admit *admission
-	terms atomic.Pointer[termFence] // of the latest term that had a session
+	terms atomic.Pointer[termFence] // of the last term with a session
 	mu    sync.Mutex                // guards open
 	open  map[fsm.WorkerID]*session // the latest session of each worker
 }
 
-// Errors that end a session or refuse one; package api turns them into statuses.
+// Errors that end a session; package api converts them into statuses.
 var (
-	// ErrForeignCluster refuses a worker that belongs to another cluster.
-	ErrForeignCluster = errors.New("session: this worker belongs to another cluster")
-	// ErrNoHello ends a stream whose first message is late or not a hello.
-	ErrNoHello = errors.New("session: the first message must be a hello")
+	// ErrForeignCluster is returned to a worker of another cluster; the operator must check
+	// its --join.
+	ErrForeignCluster = errors.New("session: worker belongs to another cluster")
+	// ErrNoHello is returned if the first message is late or not a hello.
+	ErrNoHello = errors.New("session: first message must be a hello")
 )
 
-// New makes the service.
+// New returns a Service.
 func New(cfg Config) *Service {
 	setDefault(&cfg.HeartbeatInterval, time.Second)
 	setDefault(&cfg.LivenessTimeout, 3*time.Second)
@@ -131,7 +131,7 @@ func (s *Service) serve(slot *streamSlot, t *turn) error {
 	case <-ctx.Done():
 		return nil
 	case <-time.After(s.cfg.HelloTimeout):
-		return &sequencer.BusyError{What: "the leader is not ready yet", RetryAfter: 100 * time.Millisecond}
+		return &sequencer.BusyError{What: "leader is not ready", RetryAfter: 100 * time.Millisecond}
 	}
 	first, err := slot.awaitHello(s.cfg.HelloTimeout, t)
 	if err != nil || first == nil {
@@ -194,15 +194,14 @@ func (x *session) attach(ctx context.Context, first *dtaskv1.SessionRequest) (se
 	return welcome, err
 }
 
-// termFence is what the messages of a term carry; nothing in it changes while
-// the term lasts.
+// termFence is the fence of a term's messages. It is immutable.
 type termFence struct {
 	leader Leader
 	fence  *dtaskv1.Fence
 }
 
-// fence is what this term's messages carry. It is read from the state once: when
-// thousands of workers come back they must not queue up before it.
+// fence returns the fence of this term's messages. It reads the state once per term:
+// thousands of workers that reconnect must not contend for it.
 func (s *Service) fence(leader Leader) *dtaskv1.Fence {
 	if known := s.terms.Load(); known != nil && known.leader == leader {
 		return known.fence
@@ -215,8 +214,8 @@ func (s *Service) fence(leader Leader) *dtaskv1.Fence {
 	return f
 }
 
-// register makes a session the one of its worker, unless another one has taken
-// its place already, which ended ctx.
+// register makes a session the one of its worker, unless another session has replaced it
+// already and ended ctx.
 func (s *Service) register(ctx context.Context, x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,25 +238,10 @@ func (s *Service) session(id fsm.WorkerID) *session {
 	return s.open[id]
 }
 
-// ending is why a session's context is done; nil if the worker went away.
+// ending returns why a session's context is done; nil if the worker disconnected.
 func ending(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
-}
-
-func helloOf(h *dtaskv1.Hello) sequencer.Hello {
-	out := sequencer.Hello{
-		Name: h.GetName(), Incarnation: h.GetIncarnation(), Slots: min(h.GetSlots(), 65535), Prefetch: min(h.GetPrefetch(), 65535),
-		Version: h.GetVersion(), Address: h.GetAddress(),
-		Labels: labels(h.GetLabels()), Resources: resources(h.GetResources()),
-	}
-	for _, a := range h.GetHeld() {
-		out.Held = append(out.Held, sequencer.AttemptOf(a))
-	}
-	for _, a := range h.GetEnded() {
-		out.Ended = append(out.Ended, sequencer.AttemptOf(a))
-	}
-	return out
 }
