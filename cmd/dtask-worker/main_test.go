@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestMistakesOfUsageExitWith2(t *testing.T) {
+func TestUsageErrorsExitWith2(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(file, []byte("slotz: 3\n"), 0o600); err != nil {
@@ -46,7 +46,7 @@ func TestMistakesOfUsageExitWith2(t *testing.T) {
 		"argument":       {[]string{"a:1"}, `unexpected argument "a:1"`},
 		"bad level":      {[]string{"--join", "a:1", "--log-level", "loud"}, "--log-level"},
 		"bad format":     {[]string{"--join", "a:1", "--log-format", "xml"}, "--log-format"},
-		"bad resource":   {[]string{"--join", "a:1", "--resource", "gpu=some"}, "--resource: gpu"},
+		"bad resource":   {[]string{"--join", "a:1", "--resource", "gpu=some"}, "--resource gpu=some"},
 		"bad file":       {[]string{"--join", "a:1", "--config", file}, `did you mean "slots"?`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestVersionIsPrinted(t *testing.T) {
 	}
 }
 
-func TestAmountsOfResources(t *testing.T) {
+func TestResourceAmounts(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int64{
 		"2": 2000, "0.5": 500, "0": 0, "0.0009": 0, "8GiB": 8 << 30 * 1000, "1.5KiB": 1536_000, "1GB": 1e12, "3B": 3000, "1 MiB": 1 << 20 * 1000,
@@ -82,11 +82,11 @@ func TestAmountsOfResources(t *testing.T) {
 		}
 	}
 	if _, err := thousandths(strings.Repeat("9", math.MaxUint8)); err == nil {
-		t.Error("an endless number is an amount")
+		t.Error("a number of 255 digits is accepted")
 	}
 }
 
-// startProgram starts this program and waits until it says that it runs.
+// startProgram starts this program and waits until it logs that it has started.
 func startProgram(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Reader) {
 	t.Helper()
 	self, err := os.Executable()
@@ -113,7 +113,7 @@ func awaitLine(t *testing.T, log *bufio.Reader, text string) {
 	for {
 		line, err := log.ReadString('\n')
 		if err != nil {
-			t.Fatalf("it ended before it said %q: %v", text, err)
+			t.Fatalf("exited before logging %q: %v", text, err)
 		}
 		if strings.Contains(line, text) {
 			return
@@ -121,12 +121,12 @@ func awaitLine(t *testing.T, log *bufio.Reader, text string) {
 	}
 }
 
-func TestASignalDrainsAWorkerThatNeverMetACoordinator(t *testing.T) {
+func TestASignalDrainsAWorkerWithoutACoordinator(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cmd, rest := startProgram(t, "--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir, "--log-format", "json")
 
-	// A second one cannot have its folder.
+	// A second process cannot use its work directory.
 	var stderr bytes.Buffer
 	if code := run([]string{"--join", "127.0.0.1:1", "--name", "lonely", "--work-dir", dir}, io.Discard, &stderr); code != program.ExitFailed || !strings.Contains(stderr.String(), "used by another process") {
 		t.Errorf("the second process: exit %d, %q", code, stderr.String())
@@ -135,11 +135,11 @@ func TestASignalDrainsAWorkerThatNeverMetACoordinator(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	said, err := io.ReadAll(rest)
+	logged, err := io.ReadAll(rest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil || !bytes.Contains(said, []byte(`"msg":"drained"`)) {
-		t.Errorf("after SIGTERM: %v\n%s", err, said)
+	if err := cmd.Wait(); err != nil || !bytes.Contains(logged, []byte(`"msg":"drained"`)) {
+		t.Errorf("after SIGTERM: %v\n%s", err, logged)
 	}
 }

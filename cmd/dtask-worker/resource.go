@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// units are what an amount may end in, as in job files.
+// units are the suffixes of amounts, as in job files.
 var units = []struct {
 	suffix string
 	factor int64
@@ -26,22 +26,22 @@ var units = []struct {
 	{"B", 1},
 }
 
-// parseResources turns amounts such as 2, 0.5 or 8GiB into thousandths.
+// parseResources parses amounts such as 2, 0.5 or 8GiB into thousandths.
 func parseResources(given map[string]string) (map[string]int64, error) {
 	amounts := map[string]int64{}
-	var faults []error
+	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		amount, err := thousandths(given[name])
 		if err != nil {
-			faults = append(faults, fmt.Errorf("--resource: %s: %w", name, err))
+			problems = append(problems, fmt.Errorf("invalid --resource %s=%s: %w", name, given[name], err))
 			continue
 		}
 		amounts[name] = amount
 	}
-	return amounts, errors.Join(faults...)
+	return amounts, errors.Join(problems...)
 }
 
-// thousandths reads a number with an optional unit, exactly.
+// thousandths parses a number with an optional unit, without rounding errors.
 func thousandths(text string) (int64, error) {
 	number, factor := text, int64(1)
 	for _, unit := range units {
@@ -50,17 +50,17 @@ func thousandths(text string) (int64, error) {
 			break
 		}
 	}
-	if number == "" || len(number) > 32 || strings.Trim(number, "0123456789.") != "" {
-		return 0, fmt.Errorf("%q is no amount such as 2, 0.5 or 8GiB", text)
+	value, ok := new(big.Rat), len(number) <= 32 && strings.Trim(number, "0123456789.") == ""
+	if ok { // checked first: an exponent could make the number huge
+		value, ok = value.SetString(number)
 	}
-	value, ok := new(big.Rat).SetString(number)
 	if !ok {
-		return 0, fmt.Errorf("%q is no amount such as 2, 0.5 or 8GiB", text)
+		return 0, errors.New("must be an amount such as 2, 0.5 or 8GiB")
 	}
 	value.Mul(value, new(big.Rat).SetInt64(factor)).Mul(value, new(big.Rat).SetInt64(1000))
 	whole := new(big.Int).Quo(value.Num(), value.Denom())
 	if !whole.IsInt64() || whole.Int64() == math.MaxInt64 {
-		return 0, fmt.Errorf("%q is too much", text)
+		return 0, errors.New("too large")
 	}
 	return whole.Int64(), nil
 }
