@@ -17,7 +17,7 @@ type directory struct {
 	*datadir.Dir
 
 	serverID    string // not the configured one if the cluster gave another
-	found       *raftnode.Folder
+	found       *raftnode.Inspection
 	quarantined []string
 }
 

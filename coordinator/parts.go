@@ -172,14 +172,14 @@ func (c *Config) scaledOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{Time: every, Timeout: every, MaxConnectionIdle: c.TimeScale.Scale(5 * time.Minute)})}
 }
 
-func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Prepared) raftnode.Config {
+func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Preloaded) raftnode.Config {
 	return raftnode.Config{
-		Identity: r.dir.Dir, DataDir: r.cfg.DataDir, Inspected: r.dir.found, Prepared: prepared,
+		Identity: r.dir.Dir, DataDir: r.cfg.DataDir, Inspected: r.dir.found, Preloaded: prepared,
 		Advertise: r.cfg.Advertise, Listener: r.mux, Dial: r.cfg.Seams.Network.Dial,
-		FSM: replicated{r.machine, r.history}, Peers: r.cfg.servers(), Founders: founders, KnownInstance: r.candidate.KnownInstance,
+		FSM: replicated{r.machine, r.history}, Peers: r.cfg.servers(), BootstrapServers: founders, KnownInstance: r.candidate.KnownInstance,
 		Heartbeat: r.cfg.RaftHeartbeat, Election: r.cfg.RaftHeartbeat, Lease: r.cfg.RaftHeartbeat / 2,
 		LogStore: r.cfg.LogStore, WrapStore: r.cfg.Seams.Store, SnapshotBytes: r.cfg.SnapshotBytes,
-		TrailingLogs: r.cfg.TrailingLogs, LowSpace: r.cfg.MinFree,
+		TrailingLogs: r.cfg.TrailingLogs, MinFreeSpace: r.cfg.MinFree,
 		TimeScale: r.cfg.TimeScale, Logger: r.log, Fatal: r.fatal,
 	}
 }

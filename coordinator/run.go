@@ -142,12 +142,12 @@ func (r *replica) consensus(ctx context.Context) error {
 // prepare reads the state of a data directory while form asks the others whether the
 // directory may be used. Nothing is served from that state before. After release the
 // directory is not read any more.
-func (r *replica) prepare(ctx context.Context) (prepared *raftnode.Prepared, release func()) {
+func (r *replica) prepare(ctx context.Context) (prepared *raftnode.Preloaded, release func()) {
 	if !r.dir.found.HasState {
 		return nil, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	prepared = raftnode.Prepare(ctx, r.cfg.DataDir, replicated{r.machine, r.history})
+	prepared = raftnode.Preload(ctx, r.cfg.DataDir, replicated{r.machine, r.history})
 	return prepared, func() {
 		cancel()
 		prepared.Wait()

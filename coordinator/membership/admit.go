@@ -69,7 +69,7 @@ func (s *Service) stale(r *dtaskv1.AdmitRequest) (clusterID string, stale bool) 
 	if !r.GetStored() || !known || rec.Instance != r.GetInstance() || clusterID != r.GetClusterId() || node == nil {
 		return clusterID, false
 	}
-	return clusterID, r.GetLastIndex() < max(rec.LowWaterMark, node.Stored(rec.ServerID))
+	return clusterID, r.GetLastIndex() < max(rec.LowWaterMark, node.DurableIndex(rec.ServerID))
 }
 
 // recorded returns the cluster's id and the record of a server.

@@ -135,14 +135,14 @@ func (r *replica) admitted(t *testing.T, q *dtaskv1.AdmitRequest) (*dtaskv1.Admi
 	return r.Service.Admit(t.Context(), q)
 }
 
-func (r *replica) Servers() []raftnode.Server   { return r.servers }
-func (r *replica) Leader() (id, address string) { return "n1", "n1:1" }
-func (r *replica) Term() uint64                 { return r.term }
-func (r *replica) State() string                { return r.state }
-func (r *replica) LastIndex() uint64            { return r.last }
-func (r *replica) CommitIndex() uint64          { return r.last }
-func (r *replica) Stored(id string) uint64      { return r.stored[id] }
-func (r *replica) Heard(id string) time.Time    { return r.heard[id] }
+func (r *replica) Servers() []raftnode.Server        { return r.servers }
+func (r *replica) Leader() (id, address string)      { return "n1", "n1:1" }
+func (r *replica) Term() uint64                      { return r.term }
+func (r *replica) State() string                     { return r.state }
+func (r *replica) LastIndex() uint64                 { return r.last }
+func (r *replica) CommitIndex() uint64               { return r.last }
+func (r *replica) DurableIndex(id string) uint64     { return r.stored[id] }
+func (r *replica) LastContactOf(id string) time.Time { return r.heard[id] }
 
 func (r *replica) Barrier(context.Context) (uint64, error) { return r.term, nil }
 

@@ -104,7 +104,7 @@ func (c *Reconciler) promote(ctx context.Context) {
 	}
 	// Acknowledged entries count, not the reported ones: an empty member that has not
 	// started Raft is not far behind a short log.
-	stored := node.Stored(m.ID)
+	stored := node.DurableIndex(m.ID)
 	if stored == 0 || stored+maxPromotionLag < commit {
 		return
 	}
@@ -119,7 +119,7 @@ func (c *Reconciler) recordLowWaterMarks(ctx context.Context, recorder Recorder)
 	node := c.Node()
 	for _, m := range node.Servers() {
 		rec, known := c.recorded(m.ID)
-		if stored := node.Stored(m.ID); known && stored >= rec.LowWaterMark+lowWaterMarkStep {
+		if stored := node.DurableIndex(m.ID); known && stored >= rec.LowWaterMark+lowWaterMarkStep {
 			rec.LowWaterMark = stored
 			_ = recorder.Admit(ctx, rec) // the next pass, or the next leader, repeats it
 		}

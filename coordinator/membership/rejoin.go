@@ -88,7 +88,7 @@ func (s *Service) successor(ctx context.Context, node Node, r *dtaskv1.AdmitRequ
 	if s.alive(ctx, members[i], lost) {
 		return next, refused("server %s runs at %s with its data directory: stop one of the two", lost.ServerID, members[i].Address)
 	}
-	if time.Since(node.Heard(next.Replaces)) < lostAfter {
+	if time.Since(node.LastContactOf(next.Replaces)) < lostAfter {
 		return next, busy("server %s answered less than %s ago at %s: it may still run", next.Replaces, lostAfter, members[i].Address)
 	}
 	return next, nil

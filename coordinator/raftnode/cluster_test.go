@@ -251,7 +251,7 @@ func (n *testNode) config(tb testing.TB) Config {
 	cfg := Config{
 		Identity: n.identity, DataDir: n.dir, Advertise: n.address, Listener: n.mux, FSM: n.fsm, Peers: n.peers,
 		KnownInstance: n.known, Dial: n.net.dial(n.address), Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
-		StoreHang: patience, EnqueueTimeout: patience, LogStore: n.logStore(),
+		StoreHangTimeout: patience, EnqueueTimeout: patience, LogStore: n.logStore(),
 		// A busy machine must not cost a leader its term in the middle of a test.
 		Heartbeat: time.Second, Election: time.Second, Lease: 750 * time.Millisecond,
 	}
@@ -265,9 +265,9 @@ func (n *testNode) config(tb testing.TB) Config {
 func (n *testNode) start(tb testing.TB, founders []Server) {
 	tb.Helper()
 	cfg := n.config(tb)
-	cfg.Founders = founders
+	cfg.BootstrapServers = founders
 	if len(founders) == 0 {
-		cfg.Prepared = Prepare(tb.Context(), n.dir, cfg.FSM)
+		cfg.Preloaded = Preload(tb.Context(), n.dir, cfg.FSM)
 	}
 	node, err := Open(cfg)
 	if err != nil {

@@ -23,7 +23,7 @@ var (
 	// ErrClosed is returned by calls on a node that is closing or closed. It is
 	// definite. It wraps ErrNoLeader, which is what it means to a client.
 	ErrClosed = fmt.Errorf("raftnode: node is closed: %w", ErrNoLeader)
-	// ErrNotEmpty is returned by Open when Config.Founders is set and the data
+	// ErrNotEmpty is returned by Open when Config.BootstrapServers is set and the data
 	// directory contains raft state already.
 	ErrNotEmpty = errors.New("raftnode: data directory contains raft state; cannot bootstrap a cluster")
 )

@@ -6,8 +6,8 @@ import (
 	"github.com/dtask/dtask/coordinator/logstore"
 )
 
-// Folder is what Inspect found in a data directory.
-type Folder struct {
+// Inspection is what Inspect found in a data directory.
+type Inspection struct {
 	// HasState reports that it contains raft state: a log, a vote, a later term or a
 	// snapshot.
 	HasState bool
@@ -21,7 +21,7 @@ type Folder struct {
 // Inspect reads the data directory dir, which must not be in use. It returns an error
 // if something cannot be read, or if the entries are in another log store than want. It
 // changes nothing.
-func Inspect(dir string, want logstore.Kind) (*Folder, error) {
+func Inspect(dir string, want logstore.Kind) (*Inspection, error) {
 	snapshots, err := snapshotNames(dir)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func Inspect(dir string, want logstore.Kind) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{HasState: len(snapshots) > 0 || !contents.Empty(), Last: contents.Last, log: contents, snapshots: len(snapshots)}
+	f := &Inspection{HasState: len(snapshots) > 0 || !contents.Empty(), Last: contents.Last, log: contents, snapshots: len(snapshots)}
 	if err := contents.CheckKind(dir, want, f.HasState); err != nil {
 		return nil, err
 	}

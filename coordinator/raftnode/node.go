@@ -64,7 +64,7 @@ func Open(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, closing: ctx.Done(), cancel: cancel,
 		failure: failure{report: cfg.Fatal}, calls: calls{closing: ctx.Done()},
-		space: &spaceMonitor{dir: cfg.DataDir, limit: *cfg.LowSpace, interval: cfg.SpaceInterval, measure: cfg.Space, log: cfg.Logger},
+		space: &spaceMonitor{dir: cfg.DataDir, limit: *cfg.MinFreeSpace, interval: cfg.SpaceInterval, measure: cfg.MeasureSpace, log: cfg.Logger},
 	}
 	n.fsm = newFSMAdapter(cfg.FSM, n.failure.fail)
 	n.fsm.writer = n.limitSnapshotRate
@@ -125,7 +125,7 @@ func (n *Node) startRaft(log *hclogAdapter, snapshots *snapshotStore) error {
 			}
 		}()
 		conf := n.raftConfig(log)
-		conf.NoSnapshotRestoreOnStart = n.usePrepared(snapshots)
+		conf.NoSnapshotRestoreOnStart = n.usePreloaded(snapshots)
 		r, err = raft.NewRaft(conf, n.fsm, n.logs, n.store, snapshots, n.transport)
 	}()
 	<-done

@@ -234,7 +234,7 @@ func TestAnInterruptedFoundingIsRepeated(t *testing.T) {
 	n.stop(t)
 	n.listen(t)
 	cfg := n.config(t)
-	cfg.Founders = []Server{{ID: n.id, Address: n.address}}
+	cfg.BootstrapServers = []Server{{ID: n.id, Address: n.address}}
 	if _, err := Open(cfg); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("founding twice: %v, want ErrNotEmpty", err)
 	}

@@ -23,14 +23,14 @@ func (n *Node) openStores() (*logstore.Contents, error) {
 	n.store, err = logstore.Open(logstore.Config{
 		Dir: n.cfg.DataDir, Kind: n.cfg.LogStore, Contents: contents,
 		HadEntries: n.cfg.Identity.Identity().Stored, OnFirstStore: n.cfg.Identity.MarkStored,
-		HangTimeout: n.cfg.StoreHang, Wrap: n.cfg.WrapStore, Fatal: n.failure.fail, Closing: n.closing,
+		HangTimeout: n.cfg.StoreHangTimeout, Wrap: n.cfg.WrapStore, Fatal: n.failure.fail, Closing: n.closing,
 		Logger: n.log, RaftLogger: newHCLog(n.log),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(n.cfg.Founders) > 0 {
-		if err := n.store.Bootstrap(founders(n.cfg.Founders)); err != nil {
+	if len(n.cfg.BootstrapServers) > 0 {
+		if err := n.store.Bootstrap(configuration(n.cfg.BootstrapServers)); err != nil {
 			return nil, errors.Join(fmt.Errorf("bootstrapping the cluster: %w", err), n.store.Close())
 		}
 	}
@@ -49,13 +49,13 @@ func (n *Node) inspect() (*logstore.Contents, error) {
 	switch {
 	case n.cfg.Identity.Identity().Stored && found.log.Last == 0 && found.snapshots == 0:
 		return nil, &logstore.DamageError{Path: n.cfg.DataDir, Detail: "it contained raft state before and is empty now"}
-	case len(n.cfg.Founders) > 0 && found.HasState:
+	case len(n.cfg.BootstrapServers) > 0 && found.HasState:
 		return nil, ErrNotEmpty
 	}
 	return found.log, nil
 }
 
-func founders(servers []Server) (c raft.Configuration) {
+func configuration(servers []Server) (c raft.Configuration) {
 	for _, s := range servers {
 		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address)})
 	}

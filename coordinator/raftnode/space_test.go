@@ -17,9 +17,9 @@ func (d disks) tune(cfg *Config) {
 		d[id].Store(1000)
 	}
 	room := d[id]
-	cfg.LowSpace = &SpaceLimit{Bytes: 50, Percent: 10}
+	cfg.MinFreeSpace = &SpaceLimit{Bytes: 50, Percent: 10}
 	cfg.SpaceInterval = 5 * time.Millisecond
-	cfg.Space = func(string) (uint64, uint64, error) { return room.Load(), 1000, nil }
+	cfg.MeasureSpace = func(string) (uint64, uint64, error) { return room.Load(), 1000, nil }
 }
 
 func TestRoomIsMeasured(t *testing.T) {
@@ -121,7 +121,7 @@ func TestADiskThatCannotBeMeasuredHasRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newTestNode(t, "n1", nil)
-			n.tune = func(cfg *Config) { cfg.Space = measure }
+			n.tune = func(cfg *Config) { cfg.MeasureSpace = measure }
 			n.start(t, []Server{{ID: n.id, Address: n.address}})
 			if n.LowSpace() {
 				t.Error("its space is low")

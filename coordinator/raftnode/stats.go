@@ -90,10 +90,11 @@ func (n *Node) Progress() (applied uint64, pending bool) {
 	return n.AppliedIndex(), n.proposer.pending.Load() > 0
 }
 
-// Stored returns an index up to which a server has durably stored what is committed, as
-// far as this replica knows from its time as leader; 0 if unknown. A server never
-// returns to a lower index, unless its data directory is replaced by an older one.
-func (n *Node) Stored(id string) uint64 {
+// DurableIndex returns an index up to which a server has durably stored what is
+// committed, as far as this replica knows from its time as leader; 0 if unknown. A
+// server never returns to a lower index, unless its data directory is replaced by an
+// older one.
+func (n *Node) DurableIndex(id string) uint64 {
 	commit := n.CommitIndex()
 	if id == n.self {
 		return min(n.LastIndex(), commit)
@@ -101,6 +102,6 @@ func (n *Node) Stored(id string) uint64 {
 	return n.transport.DurableIndex(raft.ServerID(id), commit, n.Term())
 }
 
-// Heard returns when a server last answered this replica as its leader; the zero time
-// if never.
-func (n *Node) Heard(id string) time.Time { return n.transport.LastContact(raft.ServerID(id)) }
+// LastContactOf returns when a server last answered this replica as its leader; the
+// zero time if never.
+func (n *Node) LastContactOf(id string) time.Time { return n.transport.LastContact(raft.ServerID(id)) }

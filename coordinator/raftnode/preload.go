@@ -11,10 +11,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Prepared is the newest snapshot of a data directory, read into a state that is not in
-// use yet. Reading a large state takes seconds, and a starting replica also waits for
-// others: so it is read before it is known whether the directory may be used.
-type Prepared struct {
+// Preloaded is the newest snapshot of a data directory, read into a state that is not
+// in use yet. Reading a large state takes seconds, and a starting replica also waits
+// for others: so it is read before it is known whether the directory may be used.
+type Preloaded struct {
 	done chan struct{} // closed after the following fields are set
 	id   string        // of the snapshot
 	took time.Duration
@@ -22,10 +22,10 @@ type Prepared struct {
 	state restoredState // use is nil if there is no snapshot or it is unreadable: raft reports why
 }
 
-// Prepare starts to read the newest snapshot of the data directory dir, which nothing
+// Preload starts to read the newest snapshot of the data directory dir, which nothing
 // else may change meanwhile. It changes nothing. Reading stops early when ctx is done.
-func Prepare(ctx context.Context, dir string, fsm FSM) *Prepared {
-	p := &Prepared{done: make(chan struct{})}
+func Preload(ctx context.Context, dir string, fsm FSM) *Preloaded {
+	p := &Preloaded{done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		defer func() {
@@ -39,9 +39,9 @@ func Prepare(ctx context.Context, dir string, fsm FSM) *Prepared {
 }
 
 // Wait returns when the directory is no longer being read.
-func (p *Prepared) Wait() { <-p.done }
+func (p *Preloaded) Wait() { <-p.done }
 
-func (p *Prepared) read(ctx context.Context, dir string, fsm FSM) {
+func (p *Preloaded) read(ctx context.Context, dir string, fsm FSM) {
 	start := time.Now()
 	names, err := snapshotNames(dir)
 	if err != nil || len(names) == 0 {
@@ -72,10 +72,10 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// usePrepared puts the prepared state into use if it is that of the snapshot that raft
-// starts with. Otherwise raft restores a snapshot itself.
-func (n *Node) usePrepared(snapshots raft.SnapshotStore) bool {
-	p := n.cfg.Prepared
+// usePreloaded puts the preloaded state into use if it is that of the snapshot that
+// raft starts with. Otherwise raft restores a snapshot itself.
+func (n *Node) usePreloaded(snapshots raft.SnapshotStore) bool {
+	p := n.cfg.Preloaded
 	if p == nil {
 		return false
 	}

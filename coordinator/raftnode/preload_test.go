@@ -27,8 +27,8 @@ func TestAPreparedSnapshotIsReadOnceAndNotInUseBefore(t *testing.T) {
 	n := snapshotted(t)
 	n.listen(t)
 	cfg := n.config(t)
-	cfg.Prepared = Prepare(t.Context(), n.dir, n.fsm)
-	cfg.Prepared.Wait()
+	cfg.Preloaded = Preload(t.Context(), n.dir, n.fsm)
+	cfg.Preloaded.Wait()
 	if got := n.fsm.all(); len(got) != 0 {
 		t.Errorf("%d entries are in use before the node is open", len(got))
 	}
@@ -52,7 +52,7 @@ func TestRaftReadsWhatCouldNotBePrepared(t *testing.T) {
 	cancel()
 	n.listen(t)
 	cfg := n.config(t)
-	cfg.Prepared = Prepare(given, n.dir, n.fsm)
+	cfg.Preloaded = Preload(given, n.dir, n.fsm)
 	node, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestWhatIsPreparedIsOfTheSnapshotThatRaftBeginsWith(t *testing.T) {
 	rewrite(t, filepath.Join(n.dir, snapshotsDir, slices.MaxFunc(there, compareSnapshots), "meta.json"), func(data []byte) { data[0] ^= 1 })
 	n.listen(t)
 	cfg := n.config(t)
-	cfg.Prepared = Prepare(t.Context(), n.dir, n.fsm)
+	cfg.Preloaded = Preload(t.Context(), n.dir, n.fsm)
 	if node, err := Open(cfg); err == nil {
 		n.Node = node
 		t.Error("a snapshot that raft cannot read was taken")
