@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 
@@ -62,12 +63,16 @@ func slogLevel(level hclog.Level) slog.Level {
 	}
 }
 
-// slogArgs renames raft's keys to the style of dtask's.
+// slogArgs renames raft's keys to the style of dtask's, and formats values that raft
+// passes with their format (hclog.Fmt).
 func slogArgs(args []any) []any {
 	out := make([]any, 0, len(args)+2)
 	for i, arg := range args {
 		key, ok := arg.(string)
+		formatted, isFormat := arg.(hclog.Format)
 		switch {
+		case isFormat:
+			out = append(out, sprint(formatted))
 		case i%2 == 1 || !ok:
 			out = append(out, arg)
 		case key == "error":
@@ -77,6 +82,18 @@ func slogArgs(args []any) []any {
 		}
 	}
 	return out
+}
+
+// sprint formats a value: its first element is the format, the others are arguments.
+func sprint(f hclog.Format) string {
+	if len(f) == 0 {
+		return ""
+	}
+	format, ok := f[0].(string)
+	if !ok {
+		return fmt.Sprint([]any(f)...)
+	}
+	return fmt.Sprintf(format, f[1:]...)
 }
 
 // peerOf returns the peer that a message is about, or "".

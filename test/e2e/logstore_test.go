@@ -72,7 +72,7 @@ func TestAReplicaChangesItsStoreByRejoining(t *testing.T) {
 		clustertest.Must(t, err)
 		n.AddArgs("--log-store", "wal")
 		clustertest.Must(t, n.Start(ctx))
-		awaitExit(t, n, n.DataDir, "in the store bolt", "--log-store=wal", "--log-store=bolt", "empty folder")
+		awaitExit(t, n, n.DataDir, "uses log store bolt", "--log-store=wal", "--log-store=bolt", "empty data directory")
 		if len(segments(t, n)) > 0 {
 			t.Error("a directory that was refused got segments")
 		}
