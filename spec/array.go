@@ -81,7 +81,7 @@ func readArray(r *reader, t *taskParts, e entry) {
 			r.fault(e.value, "there is neither range nor items", "write "+arrayForm+" or array: {items: [red, green]}")
 		}
 	case r.total == before:
-		r.holds(e.value, arraySizeProblem(array.Tasks(&dtaskv1.TaskSpec{Array: a.spec})))
+		r.holds(e.value, arraySizeProblem(tasksOf(a.spec)))
 	}
 	a.fine = r.total == before
 	t.draft.array, t.array = a.spec, a
@@ -120,14 +120,14 @@ func itemProblem(encoded []byte) problem {
 
 // templates are the texts of a task in which expressions stand, or what looks like
 // one: most tasks have none, and are not to cost anything for it.
-func templates(b *dtaskv1.TaskBody, may func(field, text string)) {
+func templates(b *dtaskv1.TaskBody, payload []byte, may func(field, text string)) {
 	taskbody.EachText(b, func(field string, text *string) {
 		if array.Opens(*text) {
 			may(field, *text)
 		}
 	})
-	if array.Opens(b.GetPayload()) {
-		may("payload", string(b.GetPayload()))
+	if array.Opens(payload) {
+		may("payload", string(payload))
 	}
 }
 
@@ -137,8 +137,8 @@ const (
 )
 
 // arrayProblem is the rule for what a task with a template may be; field is where.
-func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, p *dtaskv1.TaskPolicy) (field string, bad problem) {
-	templates(b, func(name, text string) {
+func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *dtaskv1.TaskPolicy) (field string, bad problem) {
+	templates(b, payload, func(name, text string) {
 		if bad.bad() {
 			return
 		}
@@ -193,11 +193,11 @@ type arrayCheck struct {
 
 // array holds the array of a task, or a part of one, to the rules, and returns
 // how many tasks it adds: those of the whole array come with its first part.
-func (c *Checker) array(t *dtaskv1.TaskSpec) int {
-	at, a := taskPlace{c: c, id: t.GetId(), index: c.tasks}, t.GetArray()
+func (c *Checker) array(t *checkedTask) int {
+	at, a := taskPlace{c: c, id: t.id, index: c.tasks}, t.array
 	open := c.open
 	switch {
-	case open != nil && (a.GetPart() == 0 || t.GetId() != open.id || uint64(a.GetPart()) != open.part):
+	case open != nil && (a.GetPart() == 0 || t.id != open.id || uint64(a.GetPart()) != open.part):
 		at.refuse("array", problem{fmt.Sprintf("part %d of the array %s is missing", open.part, quote(open.id)), "send the parts of an array one after the other"})
 		c.open = nil
 		return 0
@@ -219,15 +219,15 @@ func (c *Checker) array(t *dtaskv1.TaskSpec) int {
 	if a.GetPart() == 0 {
 		at.refuse("array", shapeProblem(a))
 		if len(a.GetRanges()) > 0 || at.c.total > 0 {
-			return int(min(array.Tasks(t), 2*MaxTasks)) //nolint:gosec // bounded
+			return int(min(tasksOf(a), 2*MaxTasks)) //nolint:gosec // bounded
 		}
-		c.open = &arrayCheck{id: t.GetId(), total: array.Items(a), chunk: array.Chunk(a)}
-		templates(t.GetBody(), func(_, text string) { c.open.fields = append(c.open.fields, array.Fields(text)...) })
+		c.open = &arrayCheck{id: t.id, total: array.Items(a), chunk: array.Chunk(a)}
+		templates(t.body, t.payload, func(_, text string) { c.open.fields = append(c.open.fields, array.Fields(text)...) })
 	} else if missing, index, lacks := lacking(a, c.open.fields); lacks {
 		at.refuse("array", problem{fmt.Sprintf("item %d of part %d has no field %s", index, a.GetPart(), quote(missing)), "give it to each item"})
 	}
 	c.partOf(at, a)
-	return int(min(array.Tasks(t), 2*MaxTasks)) //nolint:gosec // bounded
+	return int(min(tasksOf(a), 2*MaxTasks)) //nolint:gosec // bounded
 }
 
 // partOf counts the items of a part.
@@ -262,5 +262,8 @@ func shapeProblem(a *dtaskv1.ArraySpec) problem {
 	if array.Chunk(a) > MaxTasks || a.GetMaxParallel() > MaxTasks {
 		return problem{"has a chunk or max_parallel that is out of range", "send at most 1,000,000"}
 	}
-	return arraySizeProblem(array.Tasks(&dtaskv1.TaskSpec{Array: a}))
+	return arraySizeProblem(tasksOf(a))
 }
+
+// tasksOf returns how many tasks an array has; 1 if a is nil.
+func tasksOf(a *dtaskv1.ArraySpec) uint64 { return array.Tasks(&dtaskv1.TaskSpec{Array: a}) }

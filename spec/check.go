@@ -23,24 +23,6 @@ func check(s *dtaskv1.JobSpec, maxPayload int, unfilled bool) Faults {
 	return c.Seal()
 }
 
-// CheckHeader holds all of a job but its tasks to the rules.
-func CheckHeader(h *dtaskv1.JobHeader) Faults {
-	c := NewChecker(h, CheckOptions{})
-	c.begin()
-	return c.faults()
-}
-
-// CheckTasks holds some consecutive tasks of a job to the rules that need no
-// other tasks; first is the index of the first of them. Duplicate ids and totals
-// are [Checker]'s.
-func CheckTasks(h *dtaskv1.JobHeader, first int, tasks []*dtaskv1.TaskSpec) Faults {
-	c := NewChecker(h, CheckOptions{})
-	for i, t := range tasks {
-		c.task(first+i, t)
-	}
-	return c.faults()
-}
-
 // CheckOptions are what the server that checks has set.
 type CheckOptions struct {
 	// MaxPayload bounds the payload of a task, in bytes: 0 = 128 KiB, which
@@ -89,29 +71,58 @@ func (c *Checker) Next(total uint32) {
 	*c = Checker{header: c.header, headerBytes: c.headerBytes, unfilled: c.unfilled, opt: opt, ids: c.ids}
 }
 
+// Expect reserves memory for tasks that are added next.
+func (c *Checker) Expect(tasks int) { c.ids.grow(tasks) }
+
 // Add checks the next tasks of the job and returns all faults so far. After the
 // first fault a caller may stop.
 func (c *Checker) Add(tasks []*dtaskv1.TaskSpec) Faults {
 	c.begin()
 	for _, t := range tasks {
-		if c.total > maxFaults { // the job is refused whatever else it holds
-			c.tasks++
-			continue
-		}
-		added := c.array(t)
-		c.bytes += c.task(c.tasks, t)
-		if t.GetArray().GetPart() > 0 {
-			continue
-		}
-		c.unique(t.GetId())
-		c.cleanUp(t, added)
-		c.tasks += added
-		c.dependencies += len(t.GetDependencies())
+		c.AddTask(t)
 	}
 	c.most("job.tasks", c.tasks, MaxTasks, "tasks")
 	c.most("job.tasks", c.dependencies, MaxDependencies, "dependencies")
 	c.most("job", c.bytes, MaxJobBytes, "bytes")
 	return c.faults()
+}
+
+// AddTask checks the next task. Add and Seal return the faults.
+func (c *Checker) AddTask(t *dtaskv1.TaskSpec) {
+	c.begin()
+	checked := checkedSpec(t)
+	c.check(&checked)
+}
+
+// AddPayloadTask is AddTask for a task whose body has only a payload.
+func (c *Checker) AddPayloadTask(t PayloadTask) {
+	c.begin()
+	checked := t.checked()
+	c.check(&checked)
+}
+
+// Faulty reports whether a fault was found.
+func (c *Checker) Faulty() bool { return c.total > 0 }
+
+// check checks the next task.
+func (c *Checker) check(t *checkedTask) {
+	if c.total > maxFaults { // the job is refused in any case
+		c.tasks++
+		return
+	}
+	added := 1
+	if t.array != nil || c.open != nil {
+		added = c.array(t)
+	}
+	c.bytes += t.size
+	c.task(t)
+	if t.array.GetPart() > 0 {
+		return
+	}
+	c.unique(t.id)
+	c.cleanup(t, added)
+	c.tasks += added
+	c.dependencies += len(t.dependencies)
 }
 
 // Seal checks what only the whole job shows, and returns all faults; nil means
@@ -179,18 +190,18 @@ func (c *Checker) unique(id string) {
 	}
 }
 
-// cleanUp holds the next task to the order of ordinary and clean-up tasks.
-func (c *Checker) cleanUp(t *dtaskv1.TaskSpec, added int) {
+// cleanup checks that all cleanup tasks follow all ordinary tasks.
+func (c *Checker) cleanup(t *checkedTask, added int) {
 	policies := c.header.GetPolicies()
-	at := taskPlace{c: c, id: t.GetId(), index: c.tasks}
+	at := taskPlace{c: c, id: t.id, index: c.tasks}
 	switch {
-	case int64(t.GetPolicy()) >= int64(len(policies)):
+	case int64(t.policy) >= int64(len(policies)):
 		c.ordinary += added // a fault already
-	case !policies[t.GetPolicy()].GetFinally() && c.ordinary < c.tasks:
+	case !policies[t.policy].GetFinally() && c.ordinary < c.tasks:
 		at.refuse("", problem{"comes after a clean-up task", "send all clean-up tasks last"})
-	case !policies[t.GetPolicy()].GetFinally():
+	case !policies[t.policy].GetFinally():
 		c.ordinary += added
-	case slices.ContainsFunc(t.GetDependencies(), func(d uint32) bool { return int64(d) < int64(c.ordinary) }):
+	case slices.ContainsFunc(t.dependencies, func(d uint32) bool { return int64(d) < int64(c.ordinary) }):
 		at.refuse("dependencies", problem{"a clean-up task depends on one that is none", "leave it out; it comes after all of these"})
 	}
 }

@@ -3,42 +3,93 @@ package spec
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// task holds one task to the rules that need the header only, and returns its
-// encoded size.
-func (c *Checker) task(index int, t *dtaskv1.TaskSpec) int {
-	place := taskPlace{c: c, id: t.GetId(), index: index}
-	place.refuse("id", idProblem(t.GetId()))
-	n, alone := proto.Size(t), 0
-	for _, it := range t.GetArray().GetItems() {
-		alone += len(it)
+// A PayloadTask is a task without an array whose body has only a payload. Large jobs
+// consist of such tasks; they are checked without decoding their bodies.
+type PayloadTask struct {
+	ID           string // kept until the job is checked
+	Policy       uint32
+	Dependencies []uint32
+	Payload      []byte
+	BodySize     int // of the encoded body, in bytes
+}
+
+// checkedTask is a task as the rules see it.
+type checkedTask struct {
+	id           string
+	policy       uint32
+	dependencies []uint32
+	size         int // encoded as a TaskSpec, in bytes
+	payload      []byte
+	body         *dtaskv1.TaskBody  // nil if it has only the payload
+	array        *dtaskv1.ArraySpec // may be nil
+}
+
+func checkedSpec(t *dtaskv1.TaskSpec) checkedTask {
+	return checkedTask{
+		id: t.GetId(), policy: t.GetPolicy(), dependencies: t.GetDependencies(), size: proto.Size(t),
+		payload: t.GetBody().GetPayload(), body: t.GetBody(), array: t.GetArray(),
 	}
-	if t.GetArray().GetPart() > 0 {
-		if len(t.GetDependencies()) > 0 || t.GetBody() != nil || t.GetPolicy() != 0 {
-			place.refuse("array", problem{"is a further part of an array with a body, dependencies or a policy", "send id, items and part only"})
+}
+
+func (t PayloadTask) checked() checkedTask {
+	return checkedTask{id: t.ID, policy: t.Policy, dependencies: t.Dependencies, size: t.size(), payload: t.Payload}
+}
+
+// size returns the size of the task encoded as a TaskSpec.
+func (t PayloadTask) size() int {
+	const tag = 1
+	n := tag + protowire.SizeBytes(t.BodySize)
+	if t.ID != "" {
+		n += tag + protowire.SizeBytes(len(t.ID))
+	}
+	if t.Policy > 0 {
+		n += tag + protowire.SizeVarint(uint64(t.Policy))
+	}
+	if len(t.Dependencies) > 0 {
+		list := 0
+		for _, d := range t.Dependencies {
+			list += protowire.SizeVarint(uint64(d))
 		}
-		return n
+		n += tag + protowire.SizeBytes(list)
 	}
-	if alone = n - alone - 4*len(t.GetArray().GetItems()); alone > MaxTaskBytes {
+	return n
+}
+
+// task checks the rules of a single task.
+func (c *Checker) task(t *checkedTask) {
+	place := taskPlace{c: c, id: t.id, index: c.tasks}
+	place.refuse("id", idProblem(t.id))
+	if t.array.GetPart() > 0 {
+		if len(t.dependencies) > 0 || t.body != nil || t.policy != 0 {
+			place.refuse("array", problem{"has a body, dependencies or a policy in a further part", "send only id, items and part"})
+		}
+		return
+	}
+	size := t.size - 4*len(t.array.GetItems())
+	for _, it := range t.array.GetItems() {
+		size -= len(it)
+	}
+	if size > MaxTaskBytes {
 		place.refuse("", problem{
-			fmt.Sprintf("has %s with its payload, inputs and dependencies", bytesText(alone)),
-			fmt.Sprintf("at most %s; put long lists into a file, or gather in steps", bytesText(MaxTaskBytes)),
+			fmt.Sprintf("has %s with its payload, inputs and dependencies", bytesText(size)),
+			fmt.Sprintf("must have at most %s: put long lists into a file, or gather in steps", bytesText(MaxTaskBytes)),
 		})
 	}
-	place.dependencies(t.GetDependencies())
+	place.dependencies(t.dependencies)
 	policies := c.header.GetPolicies()
-	if int64(t.GetPolicy()) >= int64(len(policies)) {
-		place.refuse("policy", problem{fmt.Sprintf("there is no policy %d", t.GetPolicy()), fmt.Sprintf("send an index below %d", len(policies))})
-		place.body(t.GetBody(), nil)
-		return n
+	if int64(t.policy) >= int64(len(policies)) {
+		place.refuse("policy", problem{fmt.Sprintf("unknown policy %d", t.policy), fmt.Sprintf("send an index below %d", len(policies))})
+		place.body(t, nil)
+		return
 	}
-	place.body(t.GetBody(), policies[t.GetPolicy()])
-	place.refuse(arrayProblem(t.GetArray(), t.GetBody(), policies[t.GetPolicy()]))
-	return n
+	place.body(t, policies[t.policy])
+	place.refuse(arrayProblem(t.array, t.body, t.payload, policies[t.policy]))
 }
 
 // taskPlace words where a fault of a task is, only when there is one.
@@ -77,10 +128,9 @@ func (at taskPlace) dependencies(list []uint32) {
 	}
 }
 
-// body checks what is run. A policy that is nil is not known, and its type
-// neither.
-func (at taskPlace) body(b *dtaskv1.TaskBody, p *dtaskv1.TaskPolicy) {
-	ways := 0
+// body checks what is run. p is nil if the task's policy is unknown.
+func (at taskPlace) body(t *checkedTask, p *dtaskv1.TaskPolicy) {
+	b, ways := t.body, 0
 	if len(b.GetCommand()) > 0 {
 		ways++
 		at.refuse("command", commandProblem(b.GetCommand()))
@@ -109,5 +159,5 @@ func (at taskPlace) body(b *dtaskv1.TaskBody, p *dtaskv1.TaskPolicy) {
 	case b.GetReuseKey() != "":
 		at.refuse("reuse.key", problem{"is set in a task that is not pure", "send it with a policy that has reuse_ms"})
 	}
-	at.refuse("payload", payloadProblem(len(b.GetPayload()), at.c.opt.MaxPayload))
+	at.refuse("payload", payloadProblem(len(t.payload), at.c.opt.MaxPayload))
 }

@@ -31,7 +31,7 @@ func (d TaskDefaults) retries() uint32 {
 
 // Fill completes, in place, the policies of a header that were read with
 // [Options.Unfilled]: those without timeout or retry get the given defaults.
-// A coordinator calls it with its flags before [CheckHeader]. It is not safe for
+// A coordinator calls it with its flags before [NewChecker]. It is not safe for
 // concurrent use of one header.
 func Fill(h *dtaskv1.JobHeader, d TaskDefaults) {
 	for _, p := range h.GetPolicies() {

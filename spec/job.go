@@ -173,7 +173,7 @@ func (j *jobDraft) spec(order []int32) *dtaskv1.JobSpec {
 	place, next := make([]uint32, len(order)), uint64(0)
 	for _, i := range order {
 		place[i] = uint32(min(next, 2*MaxTasks)) //nolint:gosec // too many are refused
-		next += array.Tasks(&dtaskv1.TaskSpec{Array: j.tasks[i].array})
+		next += tasksOf(j.tasks[i].array)
 	}
 	tasks := make([]*dtaskv1.TaskSpec, len(order))
 	ordinary := int64(0)

@@ -210,7 +210,7 @@ func (r *reader) template(t *taskParts, n *yaml.Node) {
 		return
 	}
 	p := &dtaskv1.TaskPolicy{ReuseMs: t.policy.reuse}
-	field, bad := arrayProblem(t.draft.array, t.body, p)
+	field, bad := arrayProblem(t.draft.array, t.body, t.body.GetPayload(), p)
 	if !bad.bad() {
 		return
 	}

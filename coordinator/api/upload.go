@@ -144,8 +144,7 @@ func (u *upload) known(key string) (known bool) {
 	return known
 }
 
-// addColumns is add for tasks in columns. A task that has more than a payload, or a fault, is
-// checked as a TaskSpec.
+// addColumns is add for tasks in columns. Only tasks that have more than a payload are decoded.
 func (u *upload) addColumns(m *dtaskv1.TaskColumns) error {
 	r, err := columns.ReadTasks(m, u.encoder.tasks)
 	if err != nil {
@@ -155,18 +154,24 @@ func (u *upload) addColumns(m *dtaskv1.TaskColumns) error {
 	u.encoder.expect(m)
 	for r.Left() > 0 {
 		t := r.Next()
-		if payload, ok := taskbody.PayloadOnly(t.Body); ok && u.checker.AddPlain(spec.PlainTask{
-			ID: t.ID, Policy: t.Policy, Dependencies: t.Dependencies, Payload: len(payload), Body: len(t.Body),
-		}) {
-			u.encoder.addRow(t)
+		if payload, ok := taskbody.PayloadOnly(t.Body); ok {
+			u.checker.AddPayloadTask(spec.PayloadTask{
+				ID: t.ID, Policy: t.Policy, Dependencies: t.Dependencies, Payload: payload, BodySize: len(t.Body),
+			})
+			if !u.checker.Faulty() {
+				u.encoder.addRow(t)
+			}
 			continue
 		}
 		task, err := taskOf(t)
-		if err != nil {
+		if err != nil && u.checker.Faulty() {
+			break // report the faults before it
+		} else if err != nil {
 			return err
 		}
-		if u.checker.Add([]*dtaskv1.TaskSpec{task}) != nil {
-			return u.faultsOf(r)
+		u.checker.AddTask(task)
+		if u.checker.Faulty() {
+			continue // check the others too
 		}
 		if err := u.encoder.add(task); err != nil {
 			return err
@@ -176,23 +181,6 @@ func (u *upload) addColumns(m *dtaskv1.TaskColumns) error {
 		return faults
 	}
 	return nil
-}
-
-// faultsOf checks the remaining rows too and returns all faults.
-func (u *upload) faultsOf(r columns.TaskReader) error {
-	const group = 1000 // bounds memory: a message of 1 MiB may have half a million tasks
-	var rest []*dtaskv1.TaskSpec
-	for r.Left() > 0 {
-		t, err := taskOf(r.Next())
-		if err != nil {
-			break // report the faults before it
-		}
-		if rest = append(rest, t); len(rest) == group {
-			_ = u.checker.Add(rest) // the call below returns these faults too
-			rest = rest[:0]
-		}
-	}
-	return u.checker.Add(rest)
 }
 
 // taskOf decodes a row.
