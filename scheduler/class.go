@@ -12,22 +12,22 @@ type class struct {
 	id     ClassID
 	demand Demand // normal form, for Explain
 
-	needs  []need
-	labels []labelID
-	ahead  bool // its tasks may wait at a worker for a slot
+	needs        []need
+	labels       []labelID
+	prefetchable bool // its tasks may wait at a worker for a slot
 
 	limit   uint32 // 0 = none
-	held    uint32 // attempts of a limited class, on all workers and reserved
-	retired bool   // to be used again for another demand once nothing is held
+	held    uint32 // attempts on all workers, and reserved ones
+	retired bool   // recycled after its last attempt
 	key     string // of a limited class in Scheduler.classOf
 
-	lanes   [Urgent + 1]lane // by priority; 0 stays empty
-	blocked bool             // and so in Scheduler.blocked
+	queues  [Urgent + 1]readyQueue // by priority; 0 stays empty
+	blocked bool                   // it is in Scheduler.blocked
 
 	// eligible are the workers that have the labels and, when idle, the
-	// resources; valid while fleet is that of the Scheduler.
+	// resources. It is valid while version is that of the Scheduler.
 	eligible []*worker
-	fleet    uint64
+	version  uint64
 }
 
 type (
@@ -41,13 +41,12 @@ type need struct {
 }
 
 // Class returns the class of tasks with this demand. Equal demands have one
-// class; the empty demand has class 0. The Scheduler keeps every class that it
-// has seen until it is thrown away, at about half a kilobyte each, and adding
-// or freeing capacity looks at each class that waits for some: demands are
-// meant to be few beside tasks. Those with a limit, of which there may be one for
-// each job, are given back with Retire.
+// class; the empty demand has class 0. The Scheduler keeps every class, about
+// half a kilobyte, and each change of capacity checks all blocked classes:
+// demands must be few beside tasks. Classes with a limit, of which each job may
+// have its own, are removed with Retire.
 func (s *Scheduler) Class(d Demand) ClassID {
-	d = Demand{Resources: normalQuantities(d.Resources, MaxAmount+1), Labels: normalLabels(d.Labels), NoPrefetch: d.NoPrefetch, Limit: d.Limit, Group: d.Group}
+	d.Resources, d.Labels = normalQuantities(d.Resources, MaxAmount+1), normalLabels(d.Labels)
 	if d.Limit == 0 {
 		d.Group = TaskRef{}
 	}
@@ -62,41 +61,35 @@ func (s *Scheduler) Class(d Demand) ClassID {
 		c.key = string(s.key)
 	}
 	for _, q := range d.Resources {
-		c.needs = append(c.needs, need{s.resource(q.Name), q.Amount})
+		c.needs = append(c.needs, need{intern(s.resources, q.Name), q.Amount})
 	}
 	for _, l := range d.Labels {
-		c.labels = append(c.labels, s.label(l))
+		c.labels = append(c.labels, intern(s.labels, l))
 	}
-	c.ahead = !d.NoPrefetch && len(c.needs) == 0
-	for p := Low; p <= Urgent; p++ {
-		c.lanes[p] = lane{class: c, priority: p, at: -1}
-	}
+	c.prefetchable = !d.NoPrefetch && len(c.needs) == 0
 	s.classOf[string(s.key)] = c.id
 	return c.id
 }
 
-// resource returns the number of a resource's name.
-func (s *Scheduler) resource(name string) resourceID {
-	id, ok := s.resources[name]
-	if !ok {
-		id = resourceID(len(s.resources)) //nolint:gosec // G115: names are far fewer than 2^32
-		s.resources[name] = id
+// initQueues gives a new class its empty queues.
+func (c *class) initQueues() {
+	for p := Low; p <= Urgent; p++ {
+		c.queues[p] = readyQueue{class: c, priority: p, pos: -1}
 	}
-	return id
 }
 
-// label returns the number of a label.
-func (s *Scheduler) label(l Label) labelID {
-	id, ok := s.labels[l]
+// intern returns the number of a name, and numbers a new one.
+func intern[K comparable, ID ~uint32](known map[K]ID, name K) ID {
+	id, ok := known[name]
 	if !ok {
-		id = labelID(len(s.labels)) //nolint:gosec // G115: labels are far fewer than 2^32
-		s.labels[l] = id
+		id = ID(len(known)) //nolint:gosec // G115: names are far fewer than 2^32
+		known[name] = id
 	}
 	return id
 }
 
 // normalQuantities returns a copy that is sorted by name, with one positive
-// amount a name, at most limit.
+// amount per name, at most limit.
 func normalQuantities(in []Quantity, limit int64) []Quantity {
 	if len(in) == 0 {
 		return nil
@@ -117,7 +110,7 @@ func normalQuantities(in []Quantity, limit int64) []Quantity {
 	return out
 }
 
-// normalLabels returns a sorted copy without repeats.
+// normalLabels returns a sorted copy without duplicates.
 func normalLabels(in []Label) []Label {
 	if len(in) == 0 {
 		return nil
@@ -128,8 +121,8 @@ func normalLabels(in []Label) []Label {
 	return slices.Compact(sorted)
 }
 
-// appendDemand encodes a demand in normal form so that different demands differ:
-// every string is preceded by its length, and a bar ends the resources.
+// appendDemand encodes a demand in normal form. Different demands have different
+// encodings: its length precedes every string, and a bar ends the resources.
 func appendDemand(b []byte, d Demand) []byte {
 	if d.NoPrefetch {
 		b = append(b, '!')

@@ -1,18 +1,18 @@
 // Package scheduler decides which ready task runs next, and on which worker.
 //
 // It is pure policy: no clock, no I/O, no goroutines, no floats, and no result
-// that depends on the order of a map. One seed and one sequence of calls give
-// one sequence of assignments. The leader's sequencer owns a Scheduler for one
-// term, fills it from the replicated state when the term starts, and throws it
-// away with the term; nothing here survives or is replicated.
+// that depends on the order of a map. One seed and one sequence of calls give one
+// sequence of assignments. The leader's sequencer owns a Scheduler for one term.
+// It fills it from the replicated state at the start of the term, and drops it at
+// the end. Nothing here is stored or replicated.
 //
 //	         Push(task, class, priority, avoid)
 //	                       │
-//	urgent ┌───────────────▼──────────────┐    one lane for each class and
-//	high   │ class 0   ▪▪▪▪▪▪             │    priority: a FIFO of runs of tasks
-//	normal │ class 1   ▪▪                 │    side by side, 32 bytes each. A heap
-//	low    │ class 2   ▪▪▪▪   (blocked)   │    per priority orders the lanes by
-//	       │                              │    their oldest task.
+//	urgent ┌───────────────▼──────────────┐    one ready queue per class and
+//	high   │ class 0   ▪▪▪▪▪▪             │    priority: a FIFO of runs of
+//	normal │ class 1   ▪▪                 │    consecutive tasks, 32 bytes each.
+//	low    │ class 2   ▪▪▪▪   (blocked)   │    A heap per priority orders the
+//	       │                              │    queues by their oldest task.
 //	       └───────────────┬──────────────┘
 //	                       │ Next: highest priority, then oldest
 //	                       ▼
@@ -21,55 +21,55 @@
 //	                       ▼
 //	           Assignment{Task, Worker, …}
 //
-// # What it owns
+// # Ownership
 //
-// The order of ready tasks, the free slots and resources of workers as far as
-// this term has given them away, and nothing else. It does not know jobs,
-// dependencies, attempts, states or time: the sequencer pushes a task when it
-// may run, and says with the valid function of Next whether it still may. The
-// state machine checks what is assigned here; it never chooses.
+// The package owns the order of ready tasks, and the free slots and resources of
+// workers as far as this term has assigned them. It doesn't know jobs,
+// dependencies, attempts, states or time. The sequencer pushes a task when it may
+// run, and the valid function of Next reports whether it still may. The state
+// machine checks assignments; it never chooses them.
 //
 // # Classes
 //
-// Tasks with equal demands share a class, so that one look at a class answers
-// for all of its tasks. A class for which no worker has room is blocked: its
-// lanes leave the heaps and cost nothing until a worker on which it would fit
-// gives something back, joins, or accepts again.
+// Tasks with equal demands share a class, so that one check of the class answers
+// for all of its tasks. A class for which no worker has capacity is blocked: its
+// queues leave the heaps, and cost nothing until a worker that would fit releases
+// something, joins, or accepts tasks again.
 //
-// Invariant: a class that is not blocked either fits somewhere or has not been
-// tried since capacity last changed in its favour; a blocked class fits nowhere,
-// or is full.
+// Invariant: a class that is not blocked either fits somewhere, or was not tried
+// since capacity last grew. A blocked class fits nowhere, or is full.
 //
-// # Ahead of a free slot
+// # Prefetching
 //
-// A worker may be given some tasks more than it has slots (SetAhead): they wait
-// there, so that a slot need not wait for the log when its task ends. That is
-// for short tasks that need nothing but a slot; the sequencer says for whom. They
-// go to a worker only when none has a free slot, because loads are compared.
+// A worker may hold some attempts more than it has slots (SetPrefetch). They wait
+// there, so that a slot need not wait for the log between two tasks. Prefetching
+// is for short tasks that need nothing but a slot; the sequencer decides for which
+// workers. A worker gets such attempts only if no worker has a free slot, because
+// placement compares loads. If a slot becomes free elsewhere, Rebalance returns
+// what to move.
 //
 // # Limits
 //
-// A limited class is full, and so blocked, while as many of its attempts are held
-// as it may have: that is how max_parallel of an array is kept. Its tasks keep
-// their places in the order meanwhile, so that a limit costs an array nothing
-// against what came after it.
+// A limited class is full, and so blocked, while it has as many attempts as its
+// limit allows. This implements max_parallel of an array. Its tasks keep their
+// position in the order meanwhile: later tasks don't overtake them.
 //
 // # Least loaded, in turn
 //
-// Loads are compared as fractions, exactly, by cross-multiplication. Equal loads
-// are ordered by turn: a random number above the count of choices made so far,
-// drawn anew each time that a worker is chosen. Turns rise with that count so
-// that the choice stays random without favourites. With a plain random number
-// the chosen worker would draw a new one while all others keep theirs; soon
-// the others would hold only high ones, and one worker would win every tie.
+// Loads are compared as fractions, exactly, by cross-multiplication. Workers of
+// equal load are ordered by turn: a random number above the count of choices made
+// so far, drawn again each time a worker is chosen. Turns grow with that count so
+// that the choice stays random and fair. With a plain random number, the chosen
+// worker would draw a new one while all others keep theirs; soon the others would
+// have only high numbers, and one worker would win every tie.
 //
-// # Room to grow
+// # Extension points
 //
-// Fair shares between queues take a level between priority and lanes: a heap of
-// queues by their share, each with a heap of lanes. Aging changes the key
-// by which Next compares the heads of the priorities. Another placement strategy is
-// another order of the heap of workers, that is another worker.before.
+// Fair shares between queues need a level between priority and ready queues: a
+// heap of queues by share, each with a heap of ready queues. Aging changes the key
+// by which Next compares the priorities. Another placement strategy is another
+// order of the heap of workers: another worker.before.
 //
-// A Scheduler is for one goroutine. Nothing here returns an error: what the
-// caller must not do is said at each method, with what happens if it does.
+// A Scheduler is for one goroutine, and nothing here returns an error. Each method
+// documents what the caller must not do, and what happens if it does.
 package scheduler

@@ -6,30 +6,30 @@ import (
 	"strings"
 )
 
-// A Verdict says whether a worker has room for a class, and if not, why not.
+// A WorkerFit is whether a worker has capacity for a class, and why not.
 type WorkerFit struct {
 	Worker WorkerID
-	// Obstacles are all that stand in the way; none means that it fits now.
+	// Obstacles are all reasons why it doesn't fit now; none means that it does.
 	Obstacles []Obstacle
 }
 
 // Fits reports whether the worker could take a task of the class now.
-func (v WorkerFit) Fits() bool { return len(v.Obstacles) == 0 }
+func (f WorkerFit) Fits() bool { return len(f.Obstacles) == 0 }
 
-// An ObstacleKind says what sort of thing is missing. Zero is unset.
+// An ObstacleKind is what is missing. Zero is unset.
 type ObstacleKind uint8
 
 // The kinds of obstacles.
 const (
-	// NotAccepting: the worker drains, or is not attached.
+	// NotAccepting: the worker drains, or has no session.
 	NotAccepting ObstacleKind = iota + 1
 	// NoFreeSlot: Total slots, Free of them free.
 	NoFreeSlot
 	// LabelMissing: the worker does not have Label.
 	LabelMissing
-	// ResourceShort: Want of the resource Name is needed, Free of Total is free.
+	// ResourceShort: Want of the resource Name is required, Free of Total is free.
 	ResourceShort
-	// GroupFull: the group has Total attempts, as many as its limit allows.
+	// GroupFull: the group has Total attempts, which is its limit.
 	GroupFull
 )
 
@@ -39,36 +39,36 @@ type Obstacle struct {
 	Label Label  // LabelMissing
 	Name  string // ResourceShort
 	// Want, Free and Total are slots for NoFreeSlot, and thousandths of the
-	// resource's unit for ResourceShort. Free is below zero where more is held
-	// than there is, because the capacity shrank.
+	// resource's unit for ResourceShort. Free is negative if more is taken than
+	// there is, because the capacity shrank.
 	Want, Free, Total int64
 }
 
 // String returns the obstacle as users read it, such as
-// "resource gpu: 1 needed, 0.5 of 2 free".
+// "resource gpu: 1 required, 0.5 of 2 free".
 func (o Obstacle) String() string {
 	switch o.Kind {
 	case NotAccepting:
-		return "takes no new tasks"
+		return "not accepting tasks"
 	case NoFreeSlot:
-		return "no free slot of " + strconv.FormatInt(o.Total, 10)
+		return "all " + strconv.FormatInt(o.Total, 10) + " slots in use"
 	case LabelMissing:
 		return "label " + o.Label.Name + "=" + o.Label.Value + " missing"
 	case ResourceShort:
-		return "resource " + o.Name + ": " + thousandths(o.Want) + " needed, " +
+		return "resource " + o.Name + ": " + thousandths(o.Want) + " required, " +
 			thousandths(o.Free) + " of " + thousandths(o.Total) + " free"
 	case GroupFull:
-		return "no more than " + strconv.FormatInt(o.Total, 10) + " at once"
+		return "limit of " + strconv.FormatInt(o.Total, 10) + " concurrent attempts reached"
 	default:
 		return "unknown obstacle"
 	}
 }
 
-// Explain returns, for each worker by id, whether it has room for a task of
-// this class now. It takes nothing and changes nothing. c must come from Class.
+// Explain returns for each worker, by id, whether it has capacity for a task of
+// this class now. It changes nothing. c must come from Class.
 func (s *Scheduler) Explain(c ClassID) []WorkerFit {
-	out := make([]WorkerFit, 0, len(s.fleet))
-	for _, w := range s.fleet {
+	out := make([]WorkerFit, 0, len(s.sorted))
+	for _, w := range s.sorted {
 		out = append(out, WorkerFit{Worker: w.id, Obstacles: s.obstacles(w, s.classes[c])})
 	}
 	return out
@@ -79,7 +79,7 @@ func (s *Scheduler) obstacles(w *worker, c *class) []Obstacle {
 	if !w.accepting {
 		out = append(out, Obstacle{Kind: NotAccepting})
 	}
-	if w.used >= w.slots && (!c.ahead || w.full()) {
+	if !w.hasSlot(c) {
 		out = append(out, Obstacle{Kind: NoFreeSlot, Want: 1, Free: int64(w.slots) - int64(w.used), Total: int64(w.slots)})
 	}
 	if c.full() {
@@ -91,18 +91,17 @@ func (s *Scheduler) obstacles(w *worker, c *class) []Obstacle {
 		}
 	}
 	for i, n := range c.needs {
-		total := w.totalOf(n.resource)
-		if free := total - w.takenOf(n.resource); n.amount > free {
+		if free := w.free(n.resource); n.amount > free {
 			out = append(out, Obstacle{
 				Kind: ResourceShort, Name: c.demand.Resources[i].Name,
-				Want: n.amount, Free: free, Total: total,
+				Want: n.amount, Free: free, Total: amount(w.total, n.resource),
 			})
 		}
 	}
 	return out
 }
 
-// thousandths writes an amount in its unit: 1500 is "1.5".
+// thousandths formats an amount in its unit: 1500 is "1.5".
 func thousandths(n int64) string {
 	sign := ""
 	if n < 0 {

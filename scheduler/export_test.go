@@ -10,37 +10,37 @@ func (s *Scheduler) Check() error {
 	for p := Low; p <= Urgent; p++ {
 		n := 0
 		for _, c := range s.classes {
-			l := &c.lanes[p]
-			n += l.n
-			if listed, want := l.at >= 0, l.n > 0 && !c.blocked; listed != want {
+			q := &c.queues[p]
+			n += q.n
+			if listed, want := q.pos >= 0, q.n > 0 && !c.blocked; listed != want {
 				return fmt.Errorf("lane %d/%v is listed: %v, want %v", c.id, p, listed, want)
 			}
-			if l.at >= 0 && l.oldest != l.front().seq {
-				return fmt.Errorf("lane %d/%v: key %d, front %d", c.id, p, l.oldest, l.front().seq)
+			if q.pos >= 0 && q.oldest != q.front().seq {
+				return fmt.Errorf("lane %d/%v: key %d, front %d", c.id, p, q.oldest, q.front().seq)
 			}
-			if l.n == 0 && (l.head != nil || l.tail != nil) {
+			if q.n == 0 && (q.head != nil || q.tail != nil) {
 				return fmt.Errorf("lane %d/%v is empty and holds a page", c.id, p)
 			}
 		}
 		if n != s.depth[p] {
 			return fmt.Errorf("depth of %v is %d, the lanes hold %d", p, s.depth[p], n)
 		}
-		if err := checkHeap(&s.ready[p], func(l *lane) int { return l.at }); err != nil {
+		if err := checkHeap(&s.ready[p], func(q *readyQueue) int { return q.pos }); err != nil {
 			return fmt.Errorf("lanes of %v: %w", p, err)
 		}
 	}
-	if err := checkHeap(&s.idlest, func(w *worker) int { return w.at }); err != nil {
+	if err := checkHeap(&s.byLoad, func(w *worker) int { return w.pos }); err != nil {
 		return fmt.Errorf("workers: %w", err)
 	}
 	return s.checkWorkers()
 }
 
 func (s *Scheduler) checkWorkers() error {
-	if len(s.fleet) != len(s.workers) {
-		return fmt.Errorf("%d workers in order, %d by id", len(s.fleet), len(s.workers))
+	if len(s.sorted) != len(s.workers) {
+		return fmt.Errorf("%d workers in order, %d by id", len(s.sorted), len(s.workers))
 	}
 	held := make(map[ClassID]uint32)
-	for _, w := range s.fleet {
+	for _, w := range s.sorted {
 		for _, h := range w.held {
 			held[h.class] += h.n
 		}
@@ -50,12 +50,12 @@ func (s *Scheduler) checkWorkers() error {
 			return fmt.Errorf("class %d counts %d attempts, %d are held", c.id, c.held, held[c.id])
 		}
 	}
-	for i, w := range s.fleet {
-		if i > 0 && s.fleet[i-1].id >= w.id {
+	for i, w := range s.sorted {
+		if i > 0 && s.sorted[i-1].id >= w.id {
 			return fmt.Errorf("worker %d is out of order", w.id)
 		}
-		if w.listed() != (w.accepting && w.slots > 0) {
-			return fmt.Errorf("worker %d is listed: %v", w.id, w.listed())
+		if w.ranked() != (w.accepting && w.slots > 0) {
+			return fmt.Errorf("worker %d is listed: %v", w.id, w.ranked())
 		}
 		var used uint32
 		taken := make([]int64, len(w.taken))
@@ -74,7 +74,7 @@ func (s *Scheduler) checkWorkers() error {
 			}
 		}
 		for _, c := range s.blocked {
-			if w.listed() && !c.full() && w.fits(c) {
+			if w.ranked() && !c.full() && w.fits(c) {
 				return fmt.Errorf("class %d is blocked and fits worker %d", c.id, w.id)
 			}
 		}

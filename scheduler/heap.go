@@ -1,65 +1,62 @@
 package scheduler
 
-// An ordered element of a heap: before is a strict total order, and moved is
-// told where in the heap it now is, -1 once it has left.
+// An ordered is an element of a heap. before is a strict total order. setPos
+// tells the element its position in the heap, -1 after it was removed.
 type ordered[T any] interface {
 	before(T) bool
-	moved(at int)
+	setPos(pos int)
 }
 
-// A heap is a binary min-heap whose elements know their places, so that one
-// that changed is found at once. container/heap would box every element that
-// goes in or out.
+// A heap is a binary min-heap whose elements know their positions, so that a
+// changed element is found without a search. container/heap would box every
+// element.
 type heap[T ordered[T]] struct{ items []T }
 
 func (h *heap[T]) push(x T) {
 	h.items = append(h.items, x)
-	x.moved(len(h.items) - 1)
 	h.up(len(h.items) - 1)
 }
 
-// remove takes out the element at this place and returns it.
-func (h *heap[T]) remove(at int) T {
-	out, last := h.items[at], len(h.items)-1
-	h.items[at] = h.items[last]
-	var none T
-	h.items[last] = none // not kept alive
+// remove removes and returns the element at a position.
+func (h *heap[T]) remove(pos int) T {
+	out, last := h.items[pos], len(h.items)-1
+	h.items[pos] = h.items[last]
+	clear(h.items[last:]) // don't keep it alive
 	h.items = h.items[:last]
-	if at < last {
-		h.items[at].moved(at)
-		h.fix(at)
+	if pos < last {
+		h.fix(pos)
 	}
-	out.moved(-1)
+	out.setPos(-1)
 	return out
 }
 
-// fix restores the order after the element at this place has changed.
-func (h *heap[T]) fix(at int) {
-	if !h.down(at) {
-		h.up(at)
+// fix restores the order after the element at a position has changed.
+func (h *heap[T]) fix(pos int) {
+	if !h.down(pos) {
+		h.up(pos)
 	}
 }
 
-func (h *heap[T]) up(at int) {
-	x := h.items[at]
-	for at > 0 {
-		parent := (at - 1) / 2
+func (h *heap[T]) up(pos int) {
+	x := h.items[pos]
+	for pos > 0 {
+		parent := (pos - 1) / 2
 		if !x.before(h.items[parent]) {
 			break
 		}
-		h.items[at] = h.items[parent]
-		h.items[at].moved(at)
-		at = parent
+		h.items[pos] = h.items[parent]
+		h.items[pos].setPos(pos)
+		pos = parent
 	}
-	h.items[at] = x
-	x.moved(at)
+	h.items[pos] = x
+	x.setPos(pos)
 }
 
 // down reports whether the element moved.
-func (h *heap[T]) down(at int) bool {
-	x, from := h.items[at], at
+func (h *heap[T]) down(pos int) bool {
+	x, from := h.items[pos], pos
 	for {
-		child := 2*at + 1
+		child := 2*pos + 1
 		if child >= len(h.items) {
 			break
 		}
@@ -69,11 +66,11 @@ func (h *heap[T]) down(at int) bool {
 		if !h.items[child].before(x) {
 			break
 		}
-		h.items[at] = h.items[child]
-		h.items[at].moved(at)
-		at = child
+		h.items[pos] = h.items[child]
+		h.items[pos].setPos(pos)
+		pos = child
 	}
-	h.items[at] = x
-	x.moved(at)
-	return at != from
+	h.items[pos] = x
+	x.setPos(pos)
+	return pos != from
 }

@@ -11,28 +11,28 @@ type Scheduler struct {
 	classOf   map[string]ClassID
 	resources map[string]resourceID
 	labels    map[Label]labelID
-	key       []byte // scratch of Class
+	key       []byte // scratch space of Class
 
 	workers map[WorkerID]*worker // never ranged over
-	fleet   []*worker            // the same workers, by id
-	fleets  uint64               // how often fleet or a capacity in it changed
-	idlest  heap[*worker]        // those that accept and have slots, least loaded first
-	search  heap[visit]          // scratch of walk
-	waiting int                  // attempts beyond the slots of their workers
-	choices uint64               // how many workers were chosen: see draw
+	sorted  []*worker            // the same workers, by id
+	version uint64               // number of changes of the workers and their capacity
+	byLoad  heap[*worker]        // workers that accept tasks and have slots, least loaded first
+	search  heap[visit]          // scratch space of walk
+	waiting int                  // attempts that wait for a slot
+	choices uint64               // number of assignments: see draw
 
 	pages   pages
-	pushes  uint64                  // the last seq given
-	depth   [Urgent + 1]int         // entries by priority
-	ready   [Urgent + 1]heap[*lane] // by priority: lanes that have tasks and are not blocked
-	blocked []*class                // in the order in which they were blocked
-	spare   []*class                // limited ones that are not in use
+	pushes  uint64                        // the last seq
+	depth   [Urgent + 1]int               // entries by priority
+	ready   [Urgent + 1]heap[*readyQueue] // by priority: queues that have tasks and are not blocked
+	blocked []*class                      // in the order in which they were blocked
+	unused  []*class                      // recycled limited classes
 
-	superseded map[TaskRef]uint64 // entries up to this seq are dropped when they are met; mostly empty
+	superseded map[TaskRef]uint64 // entries up to this seq are dropped; mostly empty
 }
 
-// New returns a Scheduler without workers and tasks. The seed decides between
-// equally loaded workers and nothing else.
+// New returns a Scheduler without workers and tasks. The seed only decides
+// between equally loaded workers.
 func New(seed uint64) *Scheduler {
 	s := &Scheduler{
 		random:    splitmix.New(seed),
@@ -45,22 +45,21 @@ func New(seed uint64) *Scheduler {
 	return s
 }
 
-// Push adds a ready task behind all that were pushed before it with the same
-// priority. c must come from Class of this Scheduler, or Push panics. A
-// priority that is not valid counts as Normal: better late than never.
+// Push adds a ready task behind all that were pushed before with the same
+// priority. c must come from Class of this Scheduler, or Push panics. An invalid
+// priority counts as Normal.
 //
-// avoid is 0, or the worker on which the task's last attempt failed: another
-// one is chosen if any has room now; if none has, the task goes back to the
-// same worker rather than wait.
+// avoid is 0, or the worker on which the task's last attempt failed: the task
+// goes to it only if no other worker has capacity now.
 //
-// A task that is pushed twice is two entries: the valid function of Next tells
-// after the first was assigned that the second is not wanted.
+// A task that is pushed twice has two entries. The valid function of Next must
+// reject the second after the first was assigned.
 func (s *Scheduler) Push(t TaskRef, c ClassID, p Priority, avoid WorkerID) {
 	s.push(entry{job: t.Job, index: t.Index, n: 1, avoid: avoid}, c, p)
 }
 
-// PushRun is Push for n tasks of a job, from t on, in their order, that avoid no
-// worker. It takes as long as for one of them, and as much memory.
+// PushRun pushes n tasks of a job in order, from t on, that avoid no worker. It
+// takes the time and the memory of one.
 func (s *Scheduler) PushRun(t TaskRef, n uint32, c ClassID, p Priority) {
 	if n > 0 {
 		s.push(entry{job: t.Job, index: t.Index, n: n}, c, p)
@@ -71,20 +70,20 @@ func (s *Scheduler) push(e entry, c ClassID, p Priority) {
 	if !p.Valid() {
 		p = Normal
 	}
-	l := &s.classes[c].lanes[p]
-	first := l.n == 0
+	q := &s.classes[c].queues[p]
+	first := q.n == 0
 	e.seq = s.pushes + 1
 	s.pushes += uint64(e.n)
 	s.depth[p] += int(e.n)
-	l.push(&s.pages, e)
+	q.push(&s.pages, e)
 	if first {
-		s.enlist(l)
+		s.relist(q)
 	}
 }
 
-// Supersede drops all entries of a task that were pushed until now: its place in
-// the order is to be another one, or none. They are dropped when they are met or
-// swept, and count until then.
+// Supersede drops all entries of a task that were pushed until now, because its
+// position in the order changes. They are dropped when Next or Sweep reaches
+// them, and count until then.
 func (s *Scheduler) Supersede(t TaskRef) {
 	if s.Len() == 0 {
 		return
@@ -95,13 +94,13 @@ func (s *Scheduler) Supersede(t TaskRef) {
 	s.superseded[t] = s.pushes
 }
 
-// gone reports whether the first task of a run was superseded.
-func (s *Scheduler) gone(e *entry) bool {
+// isSuperseded reports whether the first task of a run was superseded.
+func (s *Scheduler) isSuperseded(e *entry) bool {
 	return len(s.superseded) > 0 && e.seq <= s.superseded[e.task()]
 }
 
-// Depth returns how many entries of this priority wait, including those that
-// are no longer valid and not yet dropped.
+// Depth returns the number of entries of a priority, including those that are no
+// longer valid and not dropped yet.
 func (s *Scheduler) Depth(p Priority) int {
 	if !p.Valid() {
 		return 0
@@ -109,110 +108,109 @@ func (s *Scheduler) Depth(p Priority) int {
 	return s.depth[p]
 }
 
-// Len returns how many entries wait in all: the sum of Depth.
+// Len returns the number of entries of all priorities.
 func (s *Scheduler) Len() int {
 	return s.depth[Low] + s.depth[Normal] + s.depth[High] + s.depth[Urgent]
 }
 
-// Next assigns the task that is first in order among those for which some
-// worker has room, and takes a slot and the resources of the least loaded such
-// worker. The order is: higher priority first, then as they were pushed. It
-// returns false when no ready task fits anywhere now.
+// Next assigns the first task in order for which a worker has capacity: the
+// highest priority first, then in the order of the pushes. It takes a slot and the
+// resources of the least loaded such worker. It returns false if no ready task
+// fits anywhere.
 //
-// valid says whether a task may still start; entries for which it is false are
-// dropped when they are met. It must not call the Scheduler. A nil valid finds
-// all valid.
+// valid reports whether a task may still start; entries for which it is false are
+// dropped when Next reaches them. It must not call the Scheduler. nil: all are
+// valid.
 func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 	for p := Urgent; p >= Low; p-- {
-		for s.hasRoom() && len(s.ready[p].items) > 0 {
-			l := s.ready[p].items[0]
-			e := *l.front()
-			if s.gone(&e) || valid != nil && !valid(e.task()) {
-				s.pop(l)
+		for s.hasCapacity() && len(s.ready[p].items) > 0 {
+			q := s.ready[p].items[0]
+			e := *q.front()
+			if s.isSuperseded(&e) || valid != nil && !valid(e.task()) {
+				s.pop(q)
 				continue
 			}
 			var w *worker
-			if !l.class.full() {
-				w = s.place(l.class, e.avoid)
+			if !q.class.full() {
+				w = s.findWorker(q.class, e.avoid)
 			}
 			if w == nil {
-				s.block(l.class)
+				s.block(q.class)
 				continue
 			}
-			s.pop(l)
-			s.choose(w, l.class)
-			return Assignment{Task: e.task(), Worker: w.id, Class: l.class.id, Priority: p}, true
+			s.pop(q)
+			s.occupy(w, q.class)
+			return Assignment{Task: e.task(), Worker: w.id, Class: q.class.id, Priority: p}, true
 		}
 	}
 	return Assignment{}, false
 }
 
-// Sweep drops every entry for which valid is false, and returns how many. It
-// looks at all entries; call it when many tasks that wait were cancelled, so
-// that they do not hold memory, nor Depth, until their turn comes.
+// Sweep drops every entry for which valid is false and returns their number. It
+// reads all entries. Call it after many waiting tasks were cancelled, so that they
+// don't take memory, and don't count in Depth, until Next reaches them.
 func (s *Scheduler) Sweep(valid func(TaskRef) bool) int {
 	before := s.Len()
 	for _, c := range s.classes {
 		for p := Low; p <= Urgent; p++ {
-			l := &c.lanes[p]
+			q := &c.queues[p]
 			var kept fifo
-			for l.n > 0 {
-				e := *l.front()
+			for q.n > 0 {
+				e := *q.front()
 				e.n = 1
-				if !s.gone(&e) && valid(e.task()) {
+				if !s.isSuperseded(&e) && valid(e.task()) {
 					kept.push(&s.pages, e)
 				} else {
 					s.depth[p]--
 				}
-				l.fifo.pop(&s.pages)
+				q.fifo.pop(&s.pages)
 			}
-			l.fifo = kept
-			s.enlist(l)
+			q.fifo = kept
+			s.relist(q)
 		}
 	}
-	s.superseded = nil // none of these is left
+	s.superseded = nil // none of these entries is left
 	return before - s.Len()
 }
 
-// pop drops the front of a lane.
-func (s *Scheduler) pop(l *lane) {
-	l.fifo.pop(&s.pages)
-	s.depth[l.priority]--
-	s.enlist(l)
+// pop removes the first task of a queue.
+func (s *Scheduler) pop(q *readyQueue) {
+	q.fifo.pop(&s.pages)
+	s.depth[q.priority]--
+	s.relist(q)
 	if len(s.superseded) > 0 && s.Len() == 0 {
 		s.superseded = nil
 	}
 }
 
-// enlist puts a lane where it belongs after its front or its class's being
-// blocked has changed: into the heap of its priority, elsewhere in it, or out.
-func (s *Scheduler) enlist(l *lane) {
-	ready := &s.ready[l.priority]
-	if l.n == 0 || l.class.blocked {
-		if l.at >= 0 {
-			ready.remove(l.at)
+// relist moves a queue to its position in the heap of its priority after a change
+// of its front or of class.blocked, or in or out of the heap.
+func (s *Scheduler) relist(q *readyQueue) {
+	ready := &s.ready[q.priority]
+	if q.n == 0 || q.class.blocked {
+		if q.pos >= 0 {
+			ready.remove(q.pos)
 		}
 		return
 	}
-	l.oldest = l.front().seq
-	if l.at < 0 {
-		ready.push(l)
+	q.oldest = q.front().seq
+	if q.pos < 0 {
+		ready.push(q)
 	} else {
-		ready.fix(l.at)
+		ready.fix(q.pos)
 	}
 }
 
-// block takes a class that fits nowhere out of the order.
+// block removes a class that fits nowhere from the order.
 func (s *Scheduler) block(c *class) {
 	c.blocked = true
 	s.blocked = append(s.blocked, c)
-	s.enlistAll(c)
+	s.relistAll(c)
 }
 
-// unblock brings back the classes that this worker has room for, after it got
-// some.
+// unblock unblocks the classes that fit a worker whose capacity has grown.
 func (s *Scheduler) unblock(w *worker) {
-	if len(s.blocked) == 0 || !w.listed() {
+	if len(s.blocked) == 0 || !w.ranked() {
 		return
 	}
 	still := s.blocked[:0]
@@ -222,14 +220,14 @@ func (s *Scheduler) unblock(w *worker) {
 			continue
 		}
 		c.blocked = false
-		s.enlistAll(c)
+		s.relistAll(c)
 	}
 	clear(s.blocked[len(still):])
 	s.blocked = still
 }
 
-func (s *Scheduler) enlistAll(c *class) {
+func (s *Scheduler) relistAll(c *class) {
 	for p := Low; p <= Urgent; p++ {
-		s.enlist(&c.lanes[p])
+		s.relist(&c.queues[p])
 	}
 }

@@ -348,8 +348,8 @@ func TestExplainSaysAllThatIsInTheWay(t *testing.T) {
 		}
 	}
 	want := map[scheduler.WorkerID][]string{
-		1: {"no free slot of 1", "resource gpu: 1.5 needed, 0.5 of 2 free"},
-		2: {"takes no new tasks", "label zone=eu missing", "resource gpu: 1.5 needed, 0 of 0 free"},
+		1: {"all 1 slots in use", "resource gpu: 1.5 required, 0.5 of 2 free"},
+		2: {"not accepting tasks", "label zone=eu missing", "resource gpu: 1.5 required, 0 of 0 free"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("obstacles (-want +got):\n%s", diff)

@@ -1,12 +1,11 @@
 package scheduler
 
-// MaxSlots is the largest number of slots of one worker; a larger one counts
-// as this.
+// MaxSlots is the largest number of slots of one worker. A larger number counts
+// as MaxSlots.
 const MaxSlots = 1<<16 - 1
 
-// MaxAmount is the largest amount of a resource that a worker can have, in
-// thousandths of its unit; a larger one counts as this. A demand above it fits
-// nowhere.
+// MaxAmount is the largest amount of a resource on a worker, in thousandths of
+// its unit. A larger amount counts as MaxAmount. A demand above it fits nowhere.
 const MaxAmount = 1 << 60
 
 // A TaskRef names a task: the number of its job and its index in the job.
@@ -15,12 +14,11 @@ type TaskRef struct {
 	Index uint32
 }
 
-// A WorkerID is the number that the state machine gave to a worker. Zero is
-// unset: no worker.
+// A WorkerID is the number of a worker in the state machine. Zero is no worker.
 type WorkerID uint32
 
 // A Priority orders ready tasks: no task is assigned while one of a higher
-// priority could be. The zero value is unset and not valid.
+// priority could be. The zero value is unset and invalid.
 type Priority uint8
 
 // The priorities, lowest first.
@@ -31,68 +29,63 @@ const (
 	Urgent
 )
 
+var priorityNames = [...]string{"unset", "low", "normal", "high", "urgent"}
+
 // String returns the name that users write, or "unset".
 func (p Priority) String() string {
-	switch p {
-	case Low:
-		return "low"
-	case Normal:
-		return "normal"
-	case High:
-		return "high"
-	case Urgent:
-		return "urgent"
-	default:
-		return "unset"
+	if !p.Valid() {
+		p = 0
 	}
+	return priorityNames[p]
 }
 
 // Valid reports whether p is one of the four priorities.
 func (p Priority) Valid() bool { return p >= Low && p <= Urgent }
 
 // A Quantity is an amount of a countable resource: cpu, memory, gpu, disk or a
-// name of the user's own.
+// name that the user chose.
 type Quantity struct {
 	Name string
-	// Amount is in thousandths of the resource's unit, so that half a CPU is
-	// 500. Zero and less count as nothing.
+	// Amount is in thousandths of the resource's unit: half a CPU is 500. Zero and
+	// negative amounts count as none.
 	Amount int64
 }
 
-// A Label is what a worker says of itself, or what a task requires of it.
+// A Label is declared by a worker, or required by a task.
 type Label struct {
 	Name  string
 	Value string
 }
 
-// A Demand is what a task needs of a worker beyond one free slot. Two demands
-// are equal if they ask for the same, in any order.
+// A Demand is what a task requires of a worker beyond one free slot. The order of
+// its lists has no meaning.
 type Demand struct {
-	// Resources are taken while an attempt runs. Amounts under one name add up.
+	// Resources are taken while an attempt runs. Amounts of one name add up.
 	Resources []Quantity
 	// Labels must all be on the worker.
 	Labels []Label
-	// Prompt tasks begin as soon as they are assigned: they are never given to a
-	// worker ahead of a free slot. Nor is a task that takes resources.
+	// NoPrefetch excludes prefetching: the task is assigned only to a free slot. A
+	// task that takes resources is never prefetched either.
 	NoPrefetch bool
-	// Limit is how many attempts of the demand's group may be held at a time, on
-	// all workers together; 0 = any number. Equal demands of one group share it.
+	// Limit is the maximum number of concurrent attempts of the demand's group, on
+	// all workers together; 0 = unlimited. Equal demands of one group share it.
 	Limit uint32
 	Group TaskRef
 }
 
 // A Capacity is what a worker offers.
 type Capacity struct {
-	// Slots is how many attempts it runs at a time, 0 to MaxSlots; with 0 it
-	// takes nothing.
+	// Slots is the maximum number of concurrent attempts, 0 to MaxSlots. A worker
+	// with 0 slots gets no tasks.
 	Slots int
-	// Resources are shared by its attempts. One that is not listed is not there.
+	// Resources are shared by its attempts. A resource that is not listed is
+	// missing.
 	Resources []Quantity
 	Labels    []Label
 }
 
-// A ClassID stands for a Demand: see Scheduler.Class. It holds for the
-// Scheduler that gave it. Zero is the class of tasks that need one slot and
+// A ClassID stands for a Demand: see Scheduler.Class. It is valid for the
+// Scheduler that returned it. Zero is the class of tasks that need one slot and
 // nothing else.
 type ClassID uint32
 

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// A worker is what the Scheduler knows of one.
+// A worker is the capacity of a worker, and what is taken of it.
 type worker struct {
 	id        WorkerID
 	slots     uint32 // at most MaxSlots
-	used      uint32 // more than slots if capacity shrank, or if some wait for a slot
-	waiting   uint32 // as Scheduler.countWaiting left it
-	ahead     uint32 // how many more than slots it may be given: see SetAhead
-	turn      uint64 // orders equal loads: see Scheduler.draw
-	at        int    // in Scheduler.idlest, -1 if it is not there
+	used      uint32 // above slots if capacity shrank, or if attempts wait for a slot
+	waiting   uint32 // attempts that wait for a slot: see Scheduler.updateWaiting
+	prefetch  uint32 // attempts that it may hold beyond its slots: see SetPrefetch
+	turn      uint64 // orders workers of equal load: see Scheduler.draw
+	pos       int    // in Scheduler.byLoad; -1 if it is not there
 	accepting bool
 
 	labels []labelID // sorted
-	total  []int64   // by resourceID; shorter than those that came later
-	taken  []int64   // as long as total at least; more than total if capacity shrank
-	held   []holding // what makes up used and taken
+	total  []int64   // by resourceID; may be shorter than the number of resources
+	taken  []int64   // by resourceID; above total if capacity shrank
+	held   []holding // the attempts that used and taken count
 }
 
 // A holding counts the attempts of one class on a worker.
@@ -28,9 +28,8 @@ type holding struct {
 	n     uint32 // > 0
 }
 
-// before orders workers for placement: those that are not full first, then lower
-// load first, compared as fractions, then by turn. Only workers with slots are
-// compared.
+// before orders workers for placement: those that are not full first, then by
+// load, compared as fractions, then by turn. Both workers must have slots.
 func (w *worker) before(o *worker) bool {
 	if full := w.full(); full != o.full() {
 		return !full
@@ -45,37 +44,35 @@ func (w *worker) before(o *worker) bool {
 	return w.id < o.id
 }
 
-func (w *worker) moved(at int) { w.at = at }
+func (w *worker) setPos(pos int) { w.pos = pos }
 
-// listed reports whether the worker may be given tasks, room or not.
-func (w *worker) listed() bool { return w.at >= 0 }
+// ranked reports whether the worker may get tasks, whatever its free capacity.
+func (w *worker) ranked() bool { return w.pos >= 0 }
 
-func (w *worker) totalOf(r resourceID) int64 {
-	if int(r) >= len(w.total) {
+// amount returns the amount of a resource in a list that may be too short.
+func amount(list []int64, r resourceID) int64 {
+	if int(r) >= len(list) {
 		return 0
 	}
-	return w.total[r]
+	return list[r]
 }
 
-func (w *worker) takenOf(r resourceID) int64 {
-	if int(r) >= len(w.taken) {
-		return 0
-	}
-	return w.taken[r]
-}
+// free returns how much of a resource is not taken, below zero if more is taken
+// than there is.
+func (w *worker) free(r resourceID) int64 { return amount(w.total, r) - amount(w.taken, r) }
 
 // eligible reports whether the worker could run an attempt of this class if it
 // were idle.
 func (w *worker) eligible(c *class) bool {
 	for _, n := range c.needs {
-		if n.amount > w.totalOf(n.resource) {
+		if n.amount > amount(w.total, n.resource) {
 			return false
 		}
 	}
-	return w.labelled(c)
+	return w.hasLabels(c)
 }
 
-func (w *worker) labelled(c *class) bool {
+func (w *worker) hasLabels(c *class) bool {
 	for _, l := range c.labels {
 		if _, ok := slices.BinarySearch(w.labels, l); !ok {
 			return false
@@ -84,20 +81,25 @@ func (w *worker) labelled(c *class) bool {
 	return true
 }
 
-// full reports whether it takes nothing more of any class.
-func (w *worker) full() bool { return w.slots == 0 || w.used >= w.slots+w.ahead }
+// full reports whether the worker takes no attempt of any class.
+func (w *worker) full() bool { return w.slots == 0 || w.used >= w.slots+w.prefetch }
 
-// fits reports whether it could take one now, but for whether it accepts any.
+// hasSlot reports whether the worker has a slot for an attempt of the class, or
+// may prefetch it.
+func (w *worker) hasSlot(c *class) bool { return w.used < w.slots || c.prefetchable && !w.full() }
+
+// fits reports whether the worker has capacity for an attempt of the class now,
+// whether or not it accepts any.
 func (w *worker) fits(c *class) bool {
-	if w.used >= w.slots && (!c.ahead || w.full()) {
+	if !w.hasSlot(c) {
 		return false
 	}
 	for _, n := range c.needs {
-		if n.amount > w.totalOf(n.resource)-w.takenOf(n.resource) {
+		if n.amount > w.free(n.resource) {
 			return false
 		}
 	}
-	return w.labelled(c)
+	return w.hasLabels(c)
 }
 
 // hold takes what one attempt of the class needs.
@@ -118,8 +120,8 @@ func (w *worker) hold(c *class) {
 	w.held = append(w.held, holding{c.id, 1})
 }
 
-// free gives it back and reports whether it was held at all.
-func (w *worker) free(c *class) bool {
+// release undoes hold, and reports whether an attempt of the class was held.
+func (w *worker) release(c *class) bool {
 	i := slices.IndexFunc(w.held, func(h holding) bool { return h.class == c.id })
 	if i < 0 {
 		return false
@@ -134,25 +136,26 @@ func (w *worker) free(c *class) bool {
 	return true
 }
 
-// AddWorker makes a worker known, or replaces the capacity of a known one.
+// AddWorker adds a worker, or replaces the capacity of a known one. w must not
+// be 0.
 //
-// A new worker accepts tasks and has none; a known one keeps what it holds and
-// whether it accepts. Where it now holds more than its capacity, it takes no
-// task that needs what is short until enough was released. w must not be 0.
+// A new worker accepts tasks and holds none. A known one keeps what it holds, and
+// whether it accepts. If it holds more than its new capacity, it gets no task that
+// needs what is short until enough was released.
 func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 	wk := s.workers[w]
 	if wk == nil {
-		wk = &worker{id: w, at: -1, accepting: true, turn: s.draw()}
+		wk = &worker{id: w, pos: -1, accepting: true, turn: s.draw()}
 		s.workers[w] = wk
-		at, _ := slices.BinarySearchFunc(s.fleet, w, byID)
-		s.fleet = slices.Insert(s.fleet, at, wk)
+		at, _ := slices.BinarySearchFunc(s.sorted, w, byID)
+		s.sorted = slices.Insert(s.sorted, at, wk)
 	}
-	s.fleets++
+	s.version++
 
-	wk.slots = uint32(min(max(capacity.Slots, 0), MaxSlots)) //nolint:gosec // G115: 0 to MaxSlots
+	wk.slots = clampSlots(capacity.Slots)
 	clear(wk.total)
 	for _, q := range normalQuantities(capacity.Resources, MaxAmount) {
-		r := s.resource(q.Name)
+		r := intern(s.resources, q.Name)
 		for int(r) >= len(wk.total) {
 			wk.total = append(wk.total, 0)
 		}
@@ -160,17 +163,19 @@ func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 	}
 	wk.labels = wk.labels[:0]
 	for _, l := range normalLabels(capacity.Labels) {
-		wk.labels = append(wk.labels, s.label(l))
+		wk.labels = append(wk.labels, intern(s.labels, l))
 	}
 	slices.Sort(wk.labels)
-	s.list(wk)
-	s.unblock(wk)
+	s.capacityChanged(wk)
 }
 
-// RemoveWorker forgets a worker and all that it held. The attempts that it held
-// need no Release, and a Release for them does nothing unless a worker with
-// this id is added again before it: then Occupy and Release must agree about the
-// new one.
+func clampSlots(n int) uint32 {
+	return uint32(min(max(n, 0), MaxSlots)) //nolint:gosec // G115: 0 to MaxSlots
+}
+
+// RemoveWorker removes a worker and everything that it held. Its attempts need no
+// Release. A Release for one of them does nothing, unless a worker with this id is
+// added before: then Occupy and Release must agree about the new one.
 func (s *Scheduler) RemoveWorker(w WorkerID) {
 	wk := s.workers[w]
 	if wk == nil {
@@ -178,89 +183,80 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 	}
 	for _, h := range wk.held {
 		for range h.n {
-			s.unhold(s.classes[h.class])
+			s.freeOne(s.classes[h.class])
 		}
 	}
 	delete(s.workers, w)
-	at, _ := slices.BinarySearchFunc(s.fleet, w, byID)
-	s.fleet = slices.Delete(s.fleet, at, at+1)
-	s.fleets++
+	at, _ := slices.BinarySearchFunc(s.sorted, w, byID)
+	s.sorted = slices.Delete(s.sorted, at, at+1)
+	s.version++
 	s.waiting -= int(wk.waiting)
-	if wk.listed() {
-		s.idlest.remove(wk.at)
+	if wk.ranked() {
+		s.byLoad.remove(wk.pos)
 	}
 }
 
-// Accepting reports whether a worker may be given tasks, room or not.
-func (s *Scheduler) Accepting(w WorkerID) bool {
-	wk := s.workers[w]
-	return wk != nil && wk.accepting
-}
-
-// SetAccepting says whether a worker may be given new tasks: not while it
-// drains or its session is not attached. What it holds stays held. An unknown
-// worker is left unknown.
+// SetAccepting sets whether a worker may get new tasks; it may not while it drains
+// or has no session. It keeps what it holds. An unknown worker is ignored.
 func (s *Scheduler) SetAccepting(w WorkerID, accepting bool) {
-	wk := s.workers[w]
-	if wk == nil || wk.accepting == accepting {
-		return
+	if wk := s.workers[w]; wk != nil && wk.accepting != accepting {
+		wk.accepting = accepting
+		s.capacityChanged(wk)
 	}
-	wk.accepting = accepting
-	s.list(wk)
-	s.unblock(wk)
 }
 
-// SetAhead lets a worker be given up to n tasks more than it has slots, of
-// classes that need nothing but a slot, so that it need not wait for the next
-// when one ends. They go there only when no worker has a free slot, and as
-// evenly. n is at most MaxSlots; what is held stays held. An unknown worker is
-// left unknown.
+// SetPrefetch lets a worker hold up to n attempts more than it has slots, of
+// classes that need nothing but a slot, so that a slot need not wait for the next
+// attempt. They are placed only if no worker has a free slot, and evenly. n is at
+// most MaxSlots. The worker keeps what it holds. An unknown worker is ignored.
 func (s *Scheduler) SetPrefetch(w WorkerID, n int) {
-	wk := s.workers[w]
-	if wk == nil {
-		return
+	if wk := s.workers[w]; wk != nil {
+		wk.prefetch = clampSlots(n)
+		s.capacityChanged(wk)
 	}
-	wk.ahead = uint32(min(max(n, 0), MaxSlots)) //nolint:gosec // G115: 0 to MaxSlots
-	s.list(wk)
-	s.unblock(wk)
 }
 
 // Occupy takes a slot and the resources of a class on a worker, for an attempt
-// that was not assigned by Next: one found at the start of a term. It does so
-// whether or not they are free, and does nothing for an unknown worker.
+// that Next did not assign: one found at the start of a term. They need not be
+// free. An unknown worker is ignored.
 func (s *Scheduler) Occupy(w WorkerID, c ClassID) {
 	if wk := s.workers[w]; wk != nil {
 		wk.hold(s.classes[c])
 		s.classes[c].held++
-		s.list(wk)
+		s.rank(wk)
 	}
 }
 
-// Release gives back the slot and the resources of one attempt of a class, and
-// reports whether the worker held one. If it did not, nothing changes; for a
-// known worker that is a fault of the caller.
+// Release frees the slot and the resources of one attempt of a class, and reports
+// whether the worker held one. If it did not, nothing changes; for a known worker
+// that is a bug of the caller.
 func (s *Scheduler) Release(w WorkerID, c ClassID) bool {
 	wk := s.workers[w]
-	if wk == nil || !wk.free(s.classes[c]) {
+	if wk == nil || !wk.release(s.classes[c]) {
 		return false
 	}
-	s.unhold(s.classes[c])
-	s.list(wk)
-	s.unblock(wk)
+	s.freeOne(s.classes[c])
+	s.capacityChanged(wk)
 	return true
 }
 
-// list puts a worker where it belongs in the heap after any of its figures has
-// changed, or out of it.
-func (s *Scheduler) list(w *worker) {
-	s.countWaiting(w)
+// capacityChanged ranks a worker again and unblocks the classes that now fit.
+func (s *Scheduler) capacityChanged(w *worker) {
+	s.rank(w)
+	s.unblock(w)
+}
+
+// rank moves a worker to its position in the heap after a change, or in or out of
+// the heap.
+func (s *Scheduler) rank(w *worker) {
+	s.updateWaiting(w)
 	switch wanted := w.accepting && w.slots > 0; {
-	case wanted && w.listed():
-		s.idlest.fix(w.at)
+	case wanted && w.ranked():
+		s.byLoad.fix(w.pos)
 	case wanted:
-		s.idlest.push(w)
-	case w.listed():
-		s.idlest.remove(w.at)
+		s.byLoad.push(w)
+	case w.ranked():
+		s.byLoad.remove(w.pos)
 	}
 }
 

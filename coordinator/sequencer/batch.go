@@ -69,7 +69,7 @@ func (b *batch) to(w *worker) *WorkerMessage {
 func (b *batch) stop(w *worker, a fsm.AttemptRef, why dtaskv1.StopReason) {
 	if w.session != nil {
 		m := b.to(w)
-		m.Stop = append(m.Stop, StopOrder{Attempt: a, Reason: why})
+		m.Stops = append(m.Stops, Stop{Attempt: a, Reason: why})
 	}
 }
 

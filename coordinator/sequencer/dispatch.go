@@ -149,7 +149,7 @@ func (d *dispatcher) assign(b *batch) {
 		w.assignedAt = b.now
 		w.held.add(held{AttemptRef: it.AttemptRef, class: a.Class, assigned: b.at, number: w.assignments})
 		m := b.to(w)
-		m.Assign = append(m.Assign, it)
+		m.Assignments = append(m.Assignments, it)
 		n++
 		if since, ok := d.waits.end(ref, d.sched.Len()); ok {
 			b.ready = append(b.ready, since)

@@ -129,7 +129,7 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 			bad("worker %d is not up in the view", id)
 			continue
 		}
-		if known := s.view.Worker(id); known.Drains() && s.dispatch.sched.Accepting(scheduler.WorkerID(id)) {
+		if known := s.view.Worker(id); known.Drains() && s.accepting(id) {
 			bad("worker %d drains and may be given tasks", id)
 		}
 		for _, x := range w.held.list {
@@ -155,6 +155,13 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// accepting reports whether the scheduler may assign tasks to a worker.
+func (s *Sequencer) accepting(id fsm.WorkerID) bool {
+	return slices.ContainsFunc(s.dispatch.sched.Explain(0), func(f scheduler.WorkerFit) bool {
+		return f.Worker == scheduler.WorkerID(id) && !slices.ContainsFunc(f.Obstacles, func(o scheduler.Obstacle) bool { return o.Kind == scheduler.NotAccepting })
+	})
 }
 
 // differsCapacity gives all back that is held, looks whether more was taken, and

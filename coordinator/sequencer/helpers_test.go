@@ -269,7 +269,7 @@ type fakeWorker struct {
 	tookMS  uint32                                // each of its answers
 	mu      sync.Mutex
 	held    []fsm.AttemptRef
-	stops   []sequencer.StopOrder
+	stops   []sequencer.Stop
 	begins  []fsm.AttemptRef
 	acks    []*dtaskv1.ReportVerdict
 	through uint64
@@ -293,7 +293,7 @@ func attachWorker(tb testing.TB, s *sequencer.Sequencer, name, incarnation strin
 	}
 	w.id = welcome.Worker
 	for _, a := range welcome.Stop {
-		w.stops = append(w.stops, sequencer.StopOrder{Attempt: a, Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED})
+		w.stops = append(w.stops, sequencer.Stop{Attempt: a, Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED})
 	}
 	stop := make(chan struct{})
 	done := make(chan struct{})
@@ -353,8 +353,8 @@ func (w *fakeWorker) Flush() {}
 
 func (w *fakeWorker) Send(m sequencer.WorkerMessage) {
 	w.mu.Lock()
-	w.stops = append(w.stops, m.Stop...)
-	w.begins = append(w.begins, m.MayBegin...)
+	w.stops = append(w.stops, m.Stops...)
+	w.begins = append(w.begins, m.StartGrants...)
 	w.acks = append(w.acks, m.Exceptions...)
 	w.through = max(w.through, m.AckThrough)
 	w.saved = append(w.saved, m.Checkpoints...)
@@ -362,8 +362,8 @@ func (w *fakeWorker) Send(m sequencer.WorkerMessage) {
 		w.drains = append(w.drains, m.Drain.GetDraining())
 	}
 	w.mu.Unlock()
-	if len(m.Assign) > 0 {
-		w.work <- m.Assign
+	if len(m.Assignments) > 0 {
+		w.work <- m.Assignments
 	}
 	w.note()
 }

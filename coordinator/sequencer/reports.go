@@ -187,5 +187,5 @@ func (x *reportHandler) recordStart(b *batch, w *worker, a fsm.AttemptRef) {
 	}
 	held.started, held.progressed = b.at, b.at
 	m := b.to(w)
-	m.MayBegin = append(m.MayBegin, a)
+	m.StartGrants = append(m.StartGrants, a)
 }

@@ -165,7 +165,7 @@ func (s simSent) arrive() {
 		w.disconnect(0)
 		return
 	}
-	s.x.c.note("receive", w.label(), uint64(len(s.m.Assign)))
+	s.x.c.note("receive", w.label(), uint64(len(s.m.Assignments)))
 	w.receive(s.m)
 }
 
@@ -272,10 +272,10 @@ func (w *simWorker) receive(m sequencer.WorkerMessage) {
 	if m.AckThrough >= w.first {
 		w.acknowledge(m)
 	}
-	for _, it := range m.Assign {
+	for _, it := range m.Assignments {
 		w.assigned(it)
 	}
-	for _, s := range m.Stop {
+	for _, s := range m.Stops {
 		w.stop(s.Attempt, s.Reason)
 	}
 	for _, x := range m.Checkpoints {
@@ -289,7 +289,7 @@ func (w *simWorker) receive(m sequencer.WorkerMessage) {
 	for _, a := range m.StealRequests {
 		w.giveBack(a)
 	}
-	for _, a := range m.MayBegin {
+	for _, a := range m.StartGrants {
 		if x := w.held[a]; x != nil && x.asking {
 			w.begin(a, x)
 		}

@@ -40,7 +40,7 @@ func (w *queueWorker) LastContact() time.Time { return time.Now() }
 func (w *queueWorker) Send(m sequencer.WorkerMessage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, it := range m.Assign {
+	for _, it := range m.Assignments {
 		w.queue = append(w.queue, it.AttemptRef)
 	}
 	for _, a := range m.StealRequests {

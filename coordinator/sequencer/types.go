@@ -130,12 +130,12 @@ type Session interface {
 
 // Outgoing is what goes to a worker once an entry is committed.
 type WorkerMessage struct {
-	Assign     []fsm.AssignItem
-	Stop       []StopOrder
-	MayBegin   []fsm.AttemptRef
-	AckThrough uint64 // 0 = none
-	Exceptions []*dtaskv1.ReportVerdict
-	Drain      *dtaskv1.DrainOrder // nil: it is as it was
+	Assignments []fsm.AssignItem
+	Stops       []Stop
+	StartGrants []fsm.AttemptRef
+	AckThrough  uint64 // 0 = none
+	Exceptions  []*dtaskv1.ReportVerdict
+	Drain       *dtaskv1.DrainOrder // nil: it is as it was
 	// Checkpoints are answers to what the worker sent.
 	Checkpoints []*dtaskv1.CheckpointResult
 	// GiveBack are attempts to hand back if they have not begun.
@@ -143,7 +143,7 @@ type WorkerMessage struct {
 }
 
 // StopOrder ends an attempt.
-type StopOrder struct {
+type Stop struct {
 	Attempt fsm.AttemptRef
 	Reason  dtaskv1.StopReason
 }

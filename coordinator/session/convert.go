@@ -46,7 +46,7 @@ func resources(m map[string]int64) []fsm.Resource {
 	return list
 }
 
-func stops(list []sequencer.StopOrder) []*dtaskv1.Stop {
+func stops(list []sequencer.Stop) []*dtaskv1.Stop {
 	var out []*dtaskv1.Stop
 	for _, s := range list {
 		out = append(out, &dtaskv1.Stop{Attempt: attemptRef(s.Attempt), Reason: s.Reason})

@@ -269,7 +269,7 @@ func TestNothingIsLeftBehindWhenBeatsAndOrdersMeet(t *testing.T) {
 	next, beats := uint32(0), uint64(0)
 	for i := range uint32(orders) {
 		a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: i}, Attempt: 1}
-		s.Send(sequencer.WorkerMessage{MayBegin: []fsm.AttemptRef{a}})
+		s.Send(sequencer.WorkerMessage{StartGrants: []fsm.AttemptRef{a}})
 		s.Flush()
 		for wait := i % 5; next <= i || wait > 0; { // some answers between two orders, or none
 			m := d.next().GetMessage()

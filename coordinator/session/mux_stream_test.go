@@ -240,7 +240,7 @@ func TestWhatGathersForManySessionsSharesAMessage(t *testing.T) {
 		stop := func(n uint32) {
 			for id := range fsm.WorkerID(sessions) {
 				a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: n}, Attempt: 1}
-				l.asked[id+1].Send(sequencer.WorkerMessage{Stop: []sequencer.StopOrder{{Attempt: a}}})
+				l.asked[id+1].Send(sequencer.WorkerMessage{Stops: []sequencer.Stop{{Attempt: a}}})
 			}
 			for id := range fsm.WorkerID(sessions) {
 				l.asked[id+1].Flush()

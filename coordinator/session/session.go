@@ -58,9 +58,9 @@ func (x *session) Close(reason error) { x.slot.cancel(reason) }
 func (x *session) Send(m sequencer.WorkerMessage) {
 	x.mu.Lock()
 	p := &x.pending
-	p.Assign = append(p.Assign, m.Assign...)
-	p.Stop = append(p.Stop, m.Stop...)
-	p.MayBegin = append(p.MayBegin, m.MayBegin...)
+	p.Assignments = append(p.Assignments, m.Assignments...)
+	p.Stops = append(p.Stops, m.Stops...)
+	p.StartGrants = append(p.StartGrants, m.StartGrants...)
 	p.AckThrough = max(p.AckThrough, m.AckThrough)
 	p.Exceptions = append(p.Exceptions, m.Exceptions...)
 	p.Checkpoints = append(p.Checkpoints, m.Checkpoints...)
@@ -87,7 +87,7 @@ func (x *session) welcome(w sequencer.Welcome, beat uint64) {
 		Draining:            w.Draining,
 	}
 	for _, a := range w.Stop {
-		x.pending.Stop = append(x.pending.Stop, sequencer.StopOrder{Attempt: a, Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED})
+		x.pending.Stops = append(x.pending.Stops, sequencer.Stop{Attempt: a, Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED})
 	}
 	x.heartbeat = beat
 }
@@ -141,7 +141,7 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	p := x.pending
 	x.pending = sequencer.WorkerMessage{}
 	m = &dtaskv1.SessionResponse{
-		Fence: x.fence, Heartbeat: x.heartbeat, Welcome: x.greeting, StartGrants: attemptRefs(p.MayBegin), Drain: p.Drain, CheckpointResults: p.Checkpoints,
+		Fence: x.fence, Heartbeat: x.heartbeat, Welcome: x.greeting, StartGrants: attemptRefs(p.StartGrants), Drain: p.Drain, CheckpointResults: p.Checkpoints,
 		StealRequests: attemptRefs(p.StealRequests),
 	}
 	x.heartbeat, x.greeting = 0, nil
@@ -149,21 +149,21 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 		m.LogRequest = x.logs[0]
 		x.logs = x.logs[1:]
 	}
-	if len(p.Assign) > 0 && len(p.Stop) > 0 {
-		x.pending.Stop, p.Stop = p.Stop, nil
+	if len(p.Assignments) > 0 && len(p.Stops) > 0 {
+		x.pending.Stops, p.Stops = p.Stops, nil
 	}
-	more := len(x.logs) > 0 || len(x.pending.Stop) > 0
+	more := len(x.logs) > 0 || len(x.pending.Stops) > 0
 	x.mu.Unlock()
 
 	if p.AckThrough > 0 {
 		m.Ack = &dtaskv1.Ack{Through: p.AckThrough, Exceptions: p.Exceptions}
 	}
-	m.Stops = stops(p.Stop)
-	if len(p.Assign) > 0 {
+	m.Stops = stops(p.Stops)
+	if len(p.Assignments) > 0 {
 		var rest []fsm.AssignItem
-		if m.Assignments, rest, assigned = x.assignments(p.Assign); len(rest) > 0 {
+		if m.Assignments, rest, assigned = x.assignments(p.Assignments); len(rest) > 0 {
 			x.mu.Lock()
-			x.pending.Assign = append(rest, x.pending.Assign...)
+			x.pending.Assignments = append(rest, x.pending.Assignments...)
 			x.mu.Unlock()
 			more = true
 		}

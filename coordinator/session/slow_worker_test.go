@@ -112,8 +112,8 @@ func TestStopsGoOutThoughAllAssignmentsBeforeThemAreGone(t *testing.T) {
 		}
 		gone := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 9}, Attempt: 1}
 		x.Send(sequencer.WorkerMessage{
-			Assign: []fsm.AssignItem{{AttemptRef: gone, Worker: 1}},
-			Stop:   []sequencer.StopOrder{{Attempt: gone, Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}},
+			Assignments: []fsm.AssignItem{{AttemptRef: gone, Worker: 1}},
+			Stops:       []sequencer.Stop{{Attempt: gone, Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}},
 		})
 		x.Flush()
 		synctest.Wait()

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// A Class is a set of failures that a retry policy names. Make one with
-// ParseClass; the zero Class matches nothing. Classes can be compared with ==.
+// A Class is a set of failures that a retry policy names. ParseClass returns one;
+// the zero Class matches nothing. Classes can be compared with ==.
 type Class struct {
 	kind     Kind
 	from, to uint8  // Exit
 	name     string // Signal, Error
 }
 
-// Signals returns the names that a class may give after "signal:", sorted.
+// Signals returns the names that may follow "signal:" in a class, sorted.
 func Signals() []string { return slices.Clone(signals) }
 
 var signals = []string{
@@ -25,56 +25,43 @@ var signals = []string{
 
 const maxErrorName = 63
 
-// ParseClass reads one class of failure; the package documentation has the
-// grammar. Its error says what is wrong and what to write instead, and is meant
-// for the author of a job file.
+// ParseClass parses a failure class; the package documentation has the grammar.
+// Package spec reports invalid classes to users, with a position and a hint.
 func ParseClass(text string) (Class, error) {
 	word, rest, hasRest := strings.Cut(text, ":")
-	kind := kindOf(word)
-	switch kind {
+	c := Class{kind: kindOf(word)}
+	valid := false
+	switch c.kind {
 	case Timeout, Lost, Start, OOM:
-		if hasRest {
-			return Class{}, fmt.Errorf("failure class %q: %s takes nothing after it; write %q", text, word, word)
-		}
-		return Class{kind: kind}, nil
+		valid = !hasRest
 	case Exit:
-		return parseExit(text, rest)
+		c.from, c.to, valid = parseCodes(rest)
 	case Signal:
-		return parseSignal(text, rest)
+		c.name = rest
+		_, valid = slices.BinarySearch(signals, rest)
 	case Error:
-		if !isErrorName(rest) {
-			return Class{}, fmt.Errorf("failure class %q: an error's name is a letter and then up to %d letters, digits, _, - or ., such as error:NotFound", text, maxErrorName-1)
-		}
-		return Class{kind: Error, name: rest}, nil
-	default:
-		return Class{}, fmt.Errorf("failure class %q is not known; write one of exit:CODE, exit:FROM-TO, signal:NAME, timeout, lost, start, oom, error:NAME", text)
+		c.name, valid = rest, isErrorName(rest)
 	}
+	if !valid {
+		return Class{}, fmt.Errorf("invalid failure class %q", text)
+	}
+	return c, nil
 }
 
-// kindOf returns the kind that a class begins with, or 0.
+// kindOf returns the kind with which a class starts, or 0.
 func kindOf(word string) Kind {
-	for k := Exit; k <= Error; k++ {
-		if k.String() == word {
-			return k
-		}
-	}
-	return 0
+	return Kind(max(0, slices.Index(kindNames[1:], word)+1)) //nolint:gosec // G115: a handful
 }
 
-func parseExit(text, codes string) (Class, error) {
+// parseCodes parses an exit code, or an ascending range of them.
+func parseCodes(codes string) (from, to uint8, ok bool) {
 	low, high, isRange := strings.Cut(codes, "-")
 	if !isRange {
 		high = low
 	}
-	from, ok := exitCode(low)
+	from, ok = exitCode(low)
 	to, alsoOK := exitCode(high)
-	switch {
-	case !ok || !alsoOK:
-		return Class{}, fmt.Errorf("failure class %q: an exit code is a number from 1 to 255, such as exit:2 or exit:1-3", text)
-	case from > to:
-		return Class{}, fmt.Errorf("failure class %q: the range is empty; write exit:%d-%d", text, to, from)
-	}
-	return Class{kind: Exit, from: from, to: to}, nil
+	return from, to, ok && alsoOK && from <= to
 }
 
 func exitCode(text string) (uint8, bool) {
@@ -83,17 +70,6 @@ func exitCode(text string) (uint8, bool) {
 		return 0, false
 	}
 	return uint8(code), true
-}
-
-func parseSignal(text, name string) (Class, error) {
-	if _, ok := slices.BinarySearch(signals, name); ok {
-		return Class{kind: Signal, name: name}, nil
-	}
-	meant := strings.TrimPrefix(strings.ToUpper(name), "SIG")
-	if _, ok := slices.BinarySearch(signals, meant); ok {
-		return Class{}, fmt.Errorf("failure class %q: write signal:%s", text, meant)
-	}
-	return Class{}, fmt.Errorf("failure class %q: there is no such signal; write a name such as signal:KILL", text)
 }
 
 func isErrorName(name string) bool {
@@ -110,7 +86,7 @@ func isErrorName(name string) bool {
 	return true
 }
 
-// String returns the class as ParseClass reads it.
+// String returns the class in the grammar of ParseClass.
 func (c Class) String() string {
 	switch c.kind {
 	case Exit:

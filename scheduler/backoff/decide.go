@@ -1,67 +1,67 @@
 package backoff
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Rules are the retry policy of a task.
 type Rules struct {
-	// Max is how many attempts may follow the first because it failed. Zero,
-	// or less, asks for no retries.
+	// Max is the maximum number of attempts that follow the first because of a
+	// failure. Zero and less mean no retries.
 	Max int
-	// On, if not empty, lists all that is worth a retry.
+	// On, if not empty, lists all failures that are retried.
 	On []Class
-	// Except lists what is not. It is stronger than On.
+	// Except lists failures that are not retried. It overrides On.
 	Except []Class
-	// Backoff is the wait before each retry.
+	// Backoff is the delay before each retry.
 	Backoff Policy
 }
 
-// A Verdict is what becomes of a task after a failed attempt. Zero is unset.
+// An Action is what follows a failed attempt. Zero is unset.
 type Action uint8
 
-// The verdicts.
+// The actions.
 const (
 	// Retry: another attempt follows.
 	Retry Action = iota + 1
-	// Failed: the failure is fatal, or no retries were asked for.
+	// Failed: the task ends as failed. The failure is fatal, or the policy has no
+	// retries.
 	Failed
-	// Dead: the retries are used up; the task goes to the dead letters.
+	// Dead: the task becomes a dead letter. Its retries are used up.
 	Dead
 )
 
-// String returns the verdict in lower case, or "unset".
-func (v Action) String() string {
-	switch v {
-	case Retry:
-		return "retry"
-	case Failed:
-		return "failed"
-	case Dead:
-		return "dead"
-	default:
-		return "unset"
+var actionNames = [...]string{"unset", "retry", "failed", "dead"}
+
+// String returns the action in lower case, or "unset".
+func (a Action) String() string {
+	if a > Dead {
+		a = 0
 	}
+	return actionNames[a]
 }
 
-// A Decision is a Verdict, with the wait if it is Retry.
+// A Decision is an Action, with the delay if it is Retry.
 type Decision struct {
 	Action Action
-	// Delay is how long after the failure the task becomes ready again.
+	// Delay is the time from the failure until the task is ready again.
 	Delay time.Duration
 }
 
-// Decide says what follows a failure of a task that may run more than once.
-// failures is how many of its attempts have failed with a Kind that Burns a
-// retry, this one included if it does. The seed spreads the wait.
+// Decide returns what follows a failure of a task that may run more than once.
+// failures is the number of its attempts whose failure counts as a retry
+// (Kind.CountsAsRetry), including this one. The seed spreads the delay.
 //
-//   - A lost attempt is repeated at once and whatever Max says, since it burns
-//     no retry and On, which is about the task's own failures, does not
-//     restrict it. Only Except can make it fatal.
-//   - Without retries every other failure is final: Failed.
-//   - A failure that Except lists, or that a non-empty On does not, is fatal:
+//   - A lost attempt is retried immediately, whatever Max is: it doesn't count as a
+//     retry. On, which is about the task's own failures, doesn't restrict it. Only
+//     Except makes it fatal.
+//   - Without retries, every other failure is final: Failed.
+//   - A failure that Except lists, or that a non-empty On doesn't list, is fatal:
 //     Failed. Exit code TryAgain is never fatal.
-//   - Otherwise it is Retry while failures is at most Max, and then Dead.
+//   - Otherwise the action is Retry while failures is at most Max, then Dead.
 //
-// An at-most-once task whose attempt is lost is not for Decide: it ends as lost.
+// Decide is not for an at-most-once task whose attempt is lost: it ends as lost.
 func (r Rules) Decide(f Failure, failures int, seed uint64) Decision {
 	excepted := matchesAny(r.Except, f)
 	if f.Kind == Lost {
@@ -85,10 +85,5 @@ func (r Rules) Decide(f Failure, failures int, seed uint64) Decision {
 }
 
 func matchesAny(classes []Class, f Failure) bool {
-	for _, c := range classes {
-		if c.Matches(f) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(classes, func(c Class) bool { return c.Matches(f) })
 }

@@ -7,35 +7,34 @@ import (
 	"github.com/dtask/dtask/scheduler/internal/splitmix"
 )
 
-// Longest is the longest wait that any Policy gives: a moment computed from it
-// is far from the end of every representation of time.
+// MaxDelay is the longest delay of any Policy. A time computed from it is far from
+// the end of every representation of time.
 const MaxDelay = 365 * 24 * time.Hour
 
-// A Policy says how long to wait before the next attempt. The zero Policy does
-// not wait.
+// A Policy is the delay before the next attempt. The zero Policy has no delay.
 type Policy struct {
-	// Initial is the wait after the first failure. Negative counts as 0.
+	// Initial is the delay after the first failure. A negative one counts as 0.
 	Initial time.Duration
-	// Max caps the wait. Zero and less mean Longest.
+	// Max caps the delay. Zero and less mean MaxDelay.
 	Max time.Duration
-	// Multiplier is by what the wait grows with each further failure. Less than
-	// 1, and what is not a number, count as 1.
+	// Multiplier is the factor by which the delay grows with each further failure.
+	// Less than 1, and NaN, count as 1.
 	Multiplier float64
-	// Jitter spreads the wait over the upper half of its length, so that tasks
-	// that failed together do not come back together.
+	// Jitter spreads the delay over the upper half of its length, so that tasks that
+	// failed together aren't retried together.
 	Jitter bool
 }
 
-// Delay returns the wait after the given failure, counted from 1 (less counts
-// as 1). It is never negative and never above the smaller of Max and Longest.
+// Delay returns the delay after the given failure, counted from 1; less counts as
+// 1. It is between 0 and the smaller of Max and MaxDelay.
 //
 //	d     = min(Max, Initial × Multiplier^(failure-1))
 //	Delay = d                                 without jitter
 //	      = d/2 + a random part of d/2        with jitter
 //
 // The jitter is "equal jitter" of Marc Brooker, "Exponential Backoff And
-// Jitter", AWS Architecture Blog, 2015: other than full jitter it never
-// retries at once. It depends on the seed and the number of the failure only.
+// Jitter", AWS Architecture Blog, 2015. Unlike full jitter it never retries
+// immediately. It depends only on the seed and the number of the failure.
 func (p Policy) Delay(failure int, seed uint64) time.Duration {
 	d := p.base(max(failure, 1))
 	if !p.Jitter || d <= 1 {
@@ -52,10 +51,10 @@ func (p Policy) base(failure int) time.Duration {
 		limit = min(p.Max, MaxDelay)
 	}
 	first := min(max(p.Initial, 0), limit)
-	if first == 0 || failure == 1 || !(p.Multiplier > 1) { // not <= 1: NaN is neither
+	if first == 0 || failure == 1 || !(p.Multiplier > 1) { // not <= 1: NaN compares false
 		return first
 	}
-	// Pow overflows to +Inf, which is above the limit like any other large wait.
+	// Pow overflows to +Inf, which is above the limit like any other large delay.
 	d := float64(first) * math.Pow(p.Multiplier, float64(failure-1))
 	if d < float64(limit) {
 		return time.Duration(d)

@@ -80,9 +80,9 @@ func TestTheCountOfWhatWaitsIsRight(t *testing.T) {
 			s.Release(w, 0)
 		}
 		want, free := 0, false
-		for _, wk := range s.fleet {
+		for _, wk := range s.sorted {
 			want += max(0, int(wk.used)-int(wk.slots))
-			free = free || wk.listed() && wk.used < wk.slots
+			free = free || wk.ranked() && wk.used < wk.slots
 		}
 		if s.waiting != want || s.Imbalanced() != (want > 0 && free) {
 			t.Fatalf("%d wait, uneven %v; want %d and %v", s.waiting, s.Imbalanced(), want, want > 0 && free)

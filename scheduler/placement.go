@@ -1,0 +1,112 @@
+package scheduler
+
+// maxProbes is the number of workers that walk visits in the order of the heap
+// before the list of eligible workers is scanned instead. Both find the same
+// worker; the walk is cheaper if most workers fit, the scan if few do.
+const maxProbes = 32
+
+// findWorker returns the first worker in the order of worker.before that has
+// capacity for the class, or nil. It returns the worker to avoid only if no other
+// has capacity.
+func (s *Scheduler) findWorker(c *class, avoid WorkerID) *worker {
+	if c.version == s.version && len(c.eligible) <= maxProbes {
+		return s.scan(c, avoid) // known to be few
+	}
+	w, decided := s.walk(c, avoid)
+	if !decided {
+		w = s.scan(c, avoid)
+	}
+	return w
+}
+
+// walk visits the heap of workers from the least loaded on, and stops undecided
+// after maxProbes. For class 0 it decides at the first worker, or at the second
+// if the first is to be avoided.
+func (s *Scheduler) walk(c *class, avoid WorkerID) (found *worker, decided bool) {
+	s.search.items = s.search.items[:0]
+	s.visit(0)
+	for range maxProbes {
+		if len(s.search.items) == 0 {
+			return found, true
+		}
+		v := s.search.remove(0)
+		if v.worker.full() || v.worker.used >= v.worker.slots && !c.prefetchable {
+			return found, true // and so is every worker after it
+		}
+		if v.worker.fits(c) {
+			if v.worker.id != avoid {
+				return v.worker, true
+			}
+			found = v.worker
+		}
+		s.visit(2*v.pos + 1)
+		s.visit(2*v.pos + 2)
+	}
+	return nil, false
+}
+
+// A visit is a worker all of whose parents in the heap were visited. The next
+// worker in order is among the visits.
+type visit struct {
+	worker *worker
+	pos    int
+}
+
+func (v visit) before(o visit) bool { return v.worker.before(o.worker) }
+func (visit) setPos(int)            {}
+
+func (s *Scheduler) visit(pos int) {
+	if pos < len(s.byLoad.items) {
+		s.search.push(visit{s.byLoad.items[pos], pos})
+	}
+}
+
+// scan checks every worker that could run the class when idle.
+func (s *Scheduler) scan(c *class, avoid WorkerID) *worker {
+	if c.version != s.version {
+		c.version = s.version
+		clear(c.eligible)
+		c.eligible = c.eligible[:0]
+		for _, w := range s.sorted {
+			if w.eligible(c) {
+				c.eligible = append(c.eligible, w)
+			}
+		}
+	}
+	var best, avoided *worker
+	for _, w := range c.eligible {
+		switch {
+		case !w.ranked() || !w.fits(c):
+		case w.id == avoid:
+			avoided = w
+		case best == nil || w.before(best):
+			best = w
+		}
+	}
+	if best == nil {
+		return avoided
+	}
+	return best
+}
+
+// hasCapacity reports whether any worker takes new tasks of any class.
+func (s *Scheduler) hasCapacity() bool {
+	return len(s.byLoad.items) > 0 && !s.byLoad.items[0].full()
+}
+
+// occupy takes what the class needs from a worker that fits.
+func (s *Scheduler) occupy(w *worker, c *class) {
+	w.hold(c)
+	c.held++
+	s.choices++
+	w.turn = s.draw()
+	s.rank(w)
+}
+
+// draw returns a turn, which orders workers of equal load: a random time within
+// the next round, in units of 2^-16 of a choice. A round is as many choices as
+// there are workers. The package documentation explains the growth of turns.
+func (s *Scheduler) draw() uint64 {
+	round := uint64(len(s.sorted)) + 1
+	return s.choices<<16 + s.random.Below(round<<16)
+}
