@@ -4,11 +4,11 @@
 // 	protoc        (unknown)
 // source: dtask/v1/common.proto
 
-// Package dtask.v1 is what clients, workers and coordinators say to each other.
+// Package dtask.v1 is the protocol between clients, workers and coordinators.
 //
-// Rules: fields are only ever added; a removed one is reserved. Times are
-// milliseconds since 1970-01-01 UTC, durations are milliseconds, 0 means "not
-// set" unless a field says otherwise. Sizes are bytes.
+// Fields are only ever added; the number of a removed field is reserved. Times are
+// milliseconds since 1970-01-01 UTC, durations are milliseconds, and sizes are bytes. 0
+// means "not set" unless the comment of a field states otherwise.
 
 package dtaskv1
 
@@ -89,16 +89,16 @@ type TaskState int32
 const (
 	TaskState_TASK_STATE_UNSPECIFIED TaskState = 0
 	TaskState_TASK_STATE_BLOCKED     TaskState = 1  // waits for dependencies
-	TaskState_TASK_STATE_SCHEDULED   TaskState = 2  // waits for a time: its retry delay
+	TaskState_TASK_STATE_SCHEDULED   TaskState = 2  // waits for its retry delay or start time
 	TaskState_TASK_STATE_PENDING     TaskState = 3  // ready, waits for a worker
 	TaskState_TASK_STATE_ASSIGNED    TaskState = 4  // a worker holds an attempt
-	TaskState_TASK_STATE_RUNNING     TaskState = 5  // the leader heard that the attempt has begun
-	TaskState_TASK_STATE_COMPLETED   TaskState = 6  // ended well
+	TaskState_TASK_STATE_RUNNING     TaskState = 5  // the worker has reported the start
+	TaskState_TASK_STATE_COMPLETED   TaskState = 6  // succeeded
 	TaskState_TASK_STATE_AGGREGATED  TaskState = 7  // completed, and part of its job's result
-	TaskState_TASK_STATE_FAILED      TaskState = 8  // refused, fatal, or failed without retries asked
-	TaskState_TASK_STATE_CANCELLED   TaskState = 9  // by a person, a deadline, a stopped job or a dependency that did not complete
-	TaskState_TASK_STATE_DEAD        TaskState = 10 // retries used up
-	TaskState_TASK_STATE_LOST        TaskState = 11 // at-most-once, and its fate is unknown
+	TaskState_TASK_STATE_FAILED      TaskState = 8  // refused, or failed fatally or without retries
+	TaskState_TASK_STATE_CANCELLED   TaskState = 9  // by the user, a deadline, a stopped job or a dependency that did not complete
+	TaskState_TASK_STATE_DEAD        TaskState = 10 // retries exhausted
+	TaskState_TASK_STATE_LOST        TaskState = 11 // at-most-once, with unknown outcome
 )
 
 // Enum value maps for TaskState.
@@ -165,7 +165,7 @@ type JobState int32
 
 const (
 	JobState_JOB_STATE_UNSPECIFIED JobState = 0
-	JobState_JOB_STATE_PENDING     JobState = 1 // no task was assigned yet
+	JobState_JOB_STATE_PENDING     JobState = 1 // no task assigned yet
 	JobState_JOB_STATE_RUNNING     JobState = 2
 	JobState_JOB_STATE_COMPLETED   JobState = 3
 	JobState_JOB_STATE_FAILED      JobState = 4
@@ -269,25 +269,28 @@ func (Consistency) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_common_proto_rawDescGZIP(), []int{3}
 }
 
-// ErrorReason says what an error status means for the caller. It is carried in
-// an ErrorDetail of the gRPC status.
+// ErrorReason is what an error status means to the caller. It is part of the
+// ErrorDetail of the gRPC status.
 type ErrorReason int32
 
 const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// Definite: nothing happened here. Go to leader_address if it is set, else to any other replica after a pause.
+	// Definite: nothing happened. Call leader_address if it is set, else any other replica
+	// after a pause.
 	ErrorReason_ERROR_REASON_NOT_LEADER ErrorReason = 1
-	// Definite: the system is full or changing leaders. Repeat after retry_after_ms.
+	// Definite: the cluster is full or changing leaders. Retry after retry_after_ms.
 	ErrorReason_ERROR_REASON_BUSY ErrorReason = 2
-	// It may or may not have happened. Repeat with the same key, or look.
+	// The call may or may not have had its effect. Retry with the same key, or read the
+	// state.
 	ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN ErrorReason = 3
-	// The same idempotency key came with another body, or the thing has ended already.
+	// The idempotency key was used with another body, or the state does not allow the
+	// call.
 	ErrorReason_ERROR_REASON_CONFLICT  ErrorReason = 4
 	ErrorReason_ERROR_REASON_NOT_FOUND ErrorReason = 5
 	ErrorReason_ERROR_REASON_INVALID   ErrorReason = 6
-	// Refused: a foreign cluster, a name in use, a limit.
+	// Another cluster, a name in use, or a limit.
 	ErrorReason_ERROR_REASON_REFUSED ErrorReason = 7
-	// What changed since then cannot be told any more, here at least: begin anew.
+	// The requested changes are no longer available at this replica. Start again.
 	ErrorReason_ERROR_REASON_COMPACTED ErrorReason = 8
 )
 
@@ -344,16 +347,16 @@ func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_common_proto_rawDescGZIP(), []int{4}
 }
 
-// Fence is carried by every message between worker and coordinator. A worker
-// ignores a message that is lower than the highest it has seen: it comes from a
-// deposed leader or from another cluster.
+// Fence is part of every message between worker and coordinator. A worker ignores
+// messages with a lower fence than the highest it has seen: they come from a deposed
+// leader or from another cluster.
 type Fence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 32 hexadecimal digits, made once per cluster; empty until it is known.
+	// 32 hexadecimal digits, generated once per cluster; empty until known.
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// The cluster's fencing epoch; raised by restore and recovery; starts at 1.
+	// The cluster's fencing epoch, from 1; restore and recovery raise it.
 	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The Raft term of the leader that speaks, or the highest the worker has seen.
+	// The Raft term of the leader that sends, or the highest that the worker has seen.
 	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

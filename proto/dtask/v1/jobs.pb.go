@@ -21,13 +21,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// OnFailure says what a job does once a task failed for good.
+// OnFailure is what a job does when a task has failed, is dead or lost.
 type OnFailure int32
 
 const (
 	OnFailure_ON_FAILURE_UNSPECIFIED OnFailure = 0
 	OnFailure_ON_FAILURE_STOP        OnFailure = 1 // no new task starts
-	OnFailure_ON_FAILURE_CONTINUE    OnFailure = 2 // whatever does not depend on it goes on
+	OnFailure_ON_FAILURE_CONTINUE    OnFailure = 2 // tasks that don't depend on it continue
 )
 
 // Enum value maps for OnFailure.
@@ -71,7 +71,7 @@ func (OnFailure) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{0}
 }
 
-// Execution is the promise about repeats.
+// Execution is the delivery guarantee.
 type Execution int32
 
 const (
@@ -121,7 +121,7 @@ func (Execution) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{1}
 }
 
-// LogStream selects what to read.
+// LogStream selects an output stream.
 type LogStream int32
 
 const (
@@ -171,8 +171,8 @@ func (LogStream) EnumDescriptor() ([]byte, []int) {
 	return file_dtask_v1_jobs_proto_rawDescGZIP(), []int{2}
 }
 
-// JobSpec is a whole job as `spec` makes it from a file: checked, defaults
-// filled in, tasks ordered so that each depends on earlier ones only.
+// JobSpec is a whole job as package spec makes it from a file: checked, with defaults,
+// and with tasks ordered so that each depends only on earlier ones.
 type JobSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        *JobHeader             `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
@@ -225,19 +225,19 @@ func (x *JobSpec) GetTasks() []*TaskSpec {
 	return nil
 }
 
-// JobHeader is all of a job but its tasks.
+// JobHeader is a job without its tasks.
 type JobHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1–63 of letters, digits, - _ .
 	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"` // at most 63 bytes
 	Priority      Priority               `protobuf:"varint,3,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`
 	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`       // for every command
-	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for people; no effect on placement
+	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for the user; no effect on placement
 	DeadlineMs    int64                  `protobuf:"varint,6,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`                                                // duration from submission; 0 = none
 	OnFailure     OnFailure              `protobuf:"varint,7,opt,name=on_failure,json=onFailure,proto3,enum=dtask.v1.OnFailure" json:"on_failure,omitempty"`
-	Policies      []*TaskPolicy          `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`                            // what tasks have in common, each once; at least one
-	Webhook       string                 `protobuf:"bytes,9,opt,name=webhook,proto3" json:"webhook,omitempty"`                              // http or https URL that is told when the job ends; at most 2 KiB; empty = none
-	MaxFailures   uint32                 `protobuf:"varint,10,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"` // ordinary tasks that may fail for good without the job failing; 0–1,000,000
+	Policies      []*TaskPolicy          `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`                            // shared parts of tasks, without duplicates; at least one
+	Webhook       string                 `protobuf:"bytes,9,opt,name=webhook,proto3" json:"webhook,omitempty"`                              // http or https URL notified when the job finishes; at most 2 KiB; empty = none
+	MaxFailures   uint32                 `protobuf:"varint,10,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"` // ordinary tasks that may fail, die or get lost without failing the job; 0–1,000,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -347,22 +347,21 @@ type TaskPolicy struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Type               string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                                                         // handler name; empty for a command
 	Priority           Priority               `protobuf:"varint,2,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`                                         // 0 = the job's
-	Env                map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // on top of the job's
+	Env                map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // added to the job's
 	TimeoutMs          int64                  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`                                             // of one attempt; > 0
-	QueueTimeoutMs     int64                  `protobuf:"varint,5,opt,name=queue_timeout_ms,json=queueTimeoutMs,proto3" json:"queue_timeout_ms,omitempty"`                            // ready but not started; 0 = none
-	HeartbeatTimeoutMs int64                  `protobuf:"varint,6,opt,name=heartbeat_timeout_ms,json=heartbeatTimeoutMs,proto3" json:"heartbeat_timeout_ms,omitempty"`                // a progress report at least this often; 0 = none
+	QueueTimeoutMs     int64                  `protobuf:"varint,5,opt,name=queue_timeout_ms,json=queueTimeoutMs,proto3" json:"queue_timeout_ms,omitempty"`                            // from ready to started; 0 = none
+	HeartbeatTimeoutMs int64                  `protobuf:"varint,6,opt,name=heartbeat_timeout_ms,json=heartbeatTimeoutMs,proto3" json:"heartbeat_timeout_ms,omitempty"`                // maximum time between progress reports; 0 = none
 	Retry              *RetryPolicy           `protobuf:"bytes,7,opt,name=retry,proto3" json:"retry,omitempty"`
 	Execution          Execution              `protobuf:"varint,8,opt,name=execution,proto3,enum=dtask.v1.Execution" json:"execution,omitempty"`
 	Resources          map[string]int64       `protobuf:"bytes,9,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // thousandths of a unit; cpu 1000 = one core, memory in bytes × 1000
 	Require            map[string]string      `protobuf:"bytes,10,rep,name=require,proto3" json:"require,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`     // labels that a worker must have
 	KillGraceMs        int64                  `protobuf:"varint,11,opt,name=kill_grace_ms,json=killGraceMs,proto3" json:"kill_grace_ms,omitempty"`                                                 // between SIGTERM and SIGKILL; ≥ 0
-	// A clean-up task: it runs once all ordinary tasks of the job have ended,
-	// however they did. It comes after all of these and depends on other clean-up
-	// tasks only.
+	// A cleanup task: it runs after all ordinary tasks of the job have ended, in any
+	// state. Its index is above theirs, and it depends only on other cleanup tasks.
 	Finally bool `protobuf:"varint,12,opt,name=finally,proto3" json:"finally,omitempty"`
-	// Above 0: the task is pure, and for so long after it completed others of the
-	// same owner with the same reuse key end with its result without being run.
-	// At most 90 days; never with EXECUTION_AT_MOST_ONCE or finally.
+	// Above 0: for this long after the task has completed, tasks of the same owner with
+	// the same reuse key complete with its result without running. At most 90 days; not
+	// with EXECUTION_AT_MOST_ONCE or finally.
 	ReuseMs       int64 `protobuf:"varint,13,opt,name=reuse_ms,json=reuseMs,proto3" json:"reuse_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -489,15 +488,15 @@ func (x *TaskPolicy) GetReuseMs() int64 {
 	return 0
 }
 
-// RetryPolicy says whether and when a failed attempt is repeated.
+// RetryPolicy decides whether and when a failed attempt is retried.
 type RetryPolicy struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
-	Max                uint32                 `protobuf:"varint,1,opt,name=max,proto3" json:"max,omitempty"`                                                         // repeats after the first; 0–1,000,000
-	InitialMs          int64                  `protobuf:"varint,2,opt,name=initial_ms,json=initialMs,proto3" json:"initial_ms,omitempty"`                            // delay before the first repeat; > 0 when max > 0
+	Max                uint32                 `protobuf:"varint,1,opt,name=max,proto3" json:"max,omitempty"`                                                         // retries after the first attempt; 0–1,000,000
+	InitialMs          int64                  `protobuf:"varint,2,opt,name=initial_ms,json=initialMs,proto3" json:"initial_ms,omitempty"`                            // delay before the first retry; > 0 if max > 0
 	MultiplierPermille uint32                 `protobuf:"varint,3,opt,name=multiplier_permille,json=multiplierPermille,proto3" json:"multiplier_permille,omitempty"` // 1000 = constant, 2000 = doubling; 1000–100,000
-	MaxDelayMs         int64                  `protobuf:"varint,4,opt,name=max_delay_ms,json=maxDelayMs,proto3" json:"max_delay_ms,omitempty"`                       // cap of one delay
+	MaxDelayMs         int64                  `protobuf:"varint,4,opt,name=max_delay_ms,json=maxDelayMs,proto3" json:"max_delay_ms,omitempty"`                       // upper limit of a delay
 	Jitter             bool                   `protobuf:"varint,5,opt,name=jitter,proto3" json:"jitter,omitempty"`
-	On                 []string               `protobuf:"bytes,6,rep,name=on,proto3" json:"on,omitempty"`         // failure classes that are repeated; empty = all
+	On                 []string               `protobuf:"bytes,6,rep,name=on,proto3" json:"on,omitempty"`         // failure classes that are retried; empty = all
 	Except             []string               `protobuf:"bytes,7,rep,name=except,proto3" json:"except,omitempty"` // failure classes that are not
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -587,11 +586,11 @@ type TaskSpec struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`                             // 1–63 characters; unique in its job
 	Policy       uint32                 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`                    // index into JobHeader.policies
-	Dependencies []uint32               `protobuf:"varint,3,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"` // indexes of tasks, each lower than this task's own; ascending, no repeats
+	Dependencies []uint32               `protobuf:"varint,3,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"` // indexes of tasks, each lower than this task's own; ascending, unique
 	Body         *TaskBody              `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
-	// The task is an array: one template for many tasks. It takes as many indexes
-	// as it has tasks, one for each chunk of its items. Others depend on all of it
-	// by the index of its first task, and on no other of them.
+	// The task is an array: a template for many tasks. It takes one index for each
+	// chunk of its items. Other tasks depend on the whole array by the index of its
+	// first task; they can't depend on single tasks of it.
 	Array         *ArraySpec `protobuf:"bytes,5,opt,name=array,proto3" json:"array,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -662,23 +661,22 @@ func (x *TaskSpec) GetArray() *ArraySpec {
 	return nil
 }
 
-// ArraySpec says which items an array has. In the body of its task, expressions
-// stand for what differs: ${{ index }}, ${{ item }}, ${{ item.FIELD }}; $${{ is
-// the text ${{.
+// ArraySpec has the items of an array. Expressions in the body of its task are replaced
+// for each item: ${{ index }}, ${{ item }}, ${{ item.FIELD }}; $${{ is the text ${{.
 type ArraySpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The indexes, ascending and apart from each other, 1 to 1,000; or
+	// 1 to 1,000 ranges of indexes, ascending and disjoint; excludes items.
 	Ranges []*ArrayRange `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
-	// the items in order, each JSON of at most 32 KiB; their indexes are 0, 1, ….
-	// What does not fit into a message follows in further parts of the array: a
-	// TaskSpec with nothing but its id and, here, items and part. All parts but the
-	// last have a multiple of chunk items.
+	// The items in order, each JSON of at most 32 KiB; their indexes are 0, 1, ….
+	// Items that don't fit into a message follow in further parts of the array: a
+	// TaskSpec with only its id and, here, items and part. All parts but the last have a
+	// multiple of chunk items.
 	Items         [][]byte `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
-	ItemsTotal    uint32   `protobuf:"varint,3,opt,name=items_total,json=itemsTotal,proto3" json:"items_total,omitempty"`    // of all parts; in the first part
+	ItemsTotal    uint32   `protobuf:"varint,3,opt,name=items_total,json=itemsTotal,proto3" json:"items_total,omitempty"`    // in all parts; set in the first
 	Part          uint32   `protobuf:"varint,4,opt,name=part,proto3" json:"part,omitempty"`                                  // 0 = the first
-	MaxParallel   uint32   `protobuf:"varint,5,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"` // tasks that may have an attempt at a time; 0 = any number
-	Chunk         uint32   `protobuf:"varint,6,opt,name=chunk,proto3" json:"chunk,omitempty"`                                // items of a task, executed one after the other; 0 = 1
-	JsonPayload   bool     `protobuf:"varint,7,opt,name=json_payload,json=jsonPayload,proto3" json:"json_payload,omitempty"` // the payload is JSON: what expressions stand for keeps its type
+	MaxParallel   uint32   `protobuf:"varint,5,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"` // tasks with a live attempt at the same time; 0 = unlimited
+	Chunk         uint32   `protobuf:"varint,6,opt,name=chunk,proto3" json:"chunk,omitempty"`                                // items per task, executed in sequence; 0 = 1
+	JsonPayload   bool     `protobuf:"varint,7,opt,name=json_payload,json=jsonPayload,proto3" json:"json_payload,omitempty"` // the payload is JSON: values of expressions keep their type
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -762,7 +760,7 @@ func (x *ArraySpec) GetJsonPayload() bool {
 	return false
 }
 
-// ArrayRange is first, first + step, … as far as last.
+// ArrayRange is first, first + step, … up to last.
 type ArrayRange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
@@ -823,14 +821,14 @@ func (x *ArrayRange) GetStep() uint32 {
 	return 0
 }
 
-// TaskBody is the part of a task that only its executor reads. At most one of
-// command, run is set, and neither if the policy has a type.
+// TaskBody is the part of a task that only its executor reads. At most one of command
+// and run is set, and neither if the policy has a type.
 type TaskBody struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Command       []string               `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`                   // argument list
 	Run           string                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`                           // shell text
 	Inputs        []string               `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`                     // paths, file:// or object URLs
-	Output        string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`                     // path or URL; published only when the attempt succeeded
+	Output        string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`                     // path or URL; published only if the attempt succeeds
 	Payload       []byte                 `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`                   // at most 64 KiB by default
 	ReuseKey      string                 `protobuf:"bytes,6,opt,name=reuse_key,json=reuseKey,proto3" json:"reuse_key,omitempty"` // 1–256 bytes if the policy has reuse_ms, else empty
 	unknownFields protoimpl.UnknownFields
@@ -1075,8 +1073,8 @@ type TaskColumns struct {
 	Ids              []byte                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"`
 	Policies         []uint32               `protobuf:"varint,3,rep,packed,name=policies,proto3" json:"policies,omitempty"`
 	DependencyCounts []uint32               `protobuf:"varint,4,rep,packed,name=dependency_counts,json=dependencyCounts,proto3" json:"dependency_counts,omitempty"` // of each task, one after the other in distances
-	// From a task down to each that it depends on: its own index less the other's,
-	// each ≥ 1 and less than the one before.
+	// For each dependency of a task, the task's index minus the index of the dependency:
+	// at least 1, descending within a task.
 	Distances     []uint32 `protobuf:"varint,5,rep,packed,name=distances,proto3" json:"distances,omitempty"`
 	BodySizes     []uint32 `protobuf:"varint,6,rep,packed,name=body_sizes,json=bodySizes,proto3" json:"body_sizes,omitempty"` // bytes of each TaskBody as it is encoded, one after the other in bodies
 	Bodies        []byte   `protobuf:"bytes,7,opt,name=bodies,proto3" json:"bodies,omitempty"`
@@ -1345,12 +1343,12 @@ func (x *StoredJob) GetIndex() uint64 {
 	return 0
 }
 
-// Freshness tells what a read is worth.
+// Freshness describes the state that a read was answered from.
 type Freshness struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AppliedIndex  uint64                 `protobuf:"varint,1,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"` // of the state that was read
-	LagMs         int64                  `protobuf:"varint,2,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`                      // since this replica last heard from the leader; 0 at the leader
-	Replica       string                 `protobuf:"bytes,3,opt,name=replica,proto3" json:"replica,omitempty"`                                // id of the replica that answered
+	LagMs         int64                  `protobuf:"varint,2,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`                      // since the replica's last contact with the leader; 0 at the leader
+	Replica       string                 `protobuf:"bytes,3,opt,name=replica,proto3" json:"replica,omitempty"`                                // server id of the replica that answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1406,7 +1404,7 @@ func (x *Freshness) GetReplica() string {
 	return ""
 }
 
-// Job is a job as shown.
+// Job is the status of a job.
 type Job struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Id             string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // decimal number
@@ -1421,18 +1419,18 @@ type Job struct {
 	TasksTotal     uint32                 `protobuf:"varint,10,opt,name=tasks_total,json=tasksTotal,proto3" json:"tasks_total,omitempty"`
 	TasksCompleted uint32                 `protobuf:"varint,11,opt,name=tasks_completed,json=tasksCompleted,proto3" json:"tasks_completed,omitempty"`
 	TasksFailed    uint32                 `protobuf:"varint,12,opt,name=tasks_failed,json=tasksFailed,proto3" json:"tasks_failed,omitempty"`                                                                                // failed, dead or lost
-	Retries        uint64                 `protobuf:"varint,13,opt,name=retries,proto3" json:"retries,omitempty"`                                                                                                           // attempts after a task's first, losses and hand-backs included
+	Retries        uint64                 `protobuf:"varint,13,opt,name=retries,proto3" json:"retries,omitempty"`                                                                                                           // attempts after a task's first, including those after losses and requeues
 	Error          string                 `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`                                                                                                                // why it failed or was cancelled
 	TasksByState   map[string]uint32      `protobuf:"bytes,15,rep,name=tasks_by_state,json=tasksByState,proto3" json:"tasks_by_state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // state name → number; states without tasks are left out
 	Levels         []uint32               `protobuf:"varint,16,rep,packed,name=levels,proto3" json:"levels,omitempty"`                                                                                                      // tasks per topological level; only from GetJob
 	Freshness      *Freshness             `protobuf:"bytes,17,opt,name=freshness,proto3" json:"freshness,omitempty"`
-	Recovered      uint64                 `protobuf:"varint,18,opt,name=recovered,proto3" json:"recovered,omitempty"` // failures, time-outs and losses after which the task was tried again
-	// What the ordinary tasks made of it, while its clean-up tasks run; else
-	// unspecified. It ends so, unless it completed and one of these fails.
+	Recovered      uint64                 `protobuf:"varint,18,opt,name=recovered,proto3" json:"recovered,omitempty"` // failures, timeouts and losses that were followed by another attempt
+	// Outcome of the ordinary tasks while cleanup tasks run; else unspecified. The job
+	// gets this state, unless it is COMPLETED and a cleanup task fails.
 	Outcome           JobState       `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
 	MaxFailures       uint32         `protobuf:"varint,20,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`                   // as submitted
 	FailuresTolerated uint32         `protobuf:"varint,21,opt,name=failures_tolerated,json=failuresTolerated,proto3" json:"failures_tolerated,omitempty"` // ordinary tasks that failed for good, if at most max_failures; else 0
-	Version           uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                              // 1 at first, one more with each update
+	Version           uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                              // 1 at first; each update adds 1
 	Arrays            []*ArrayStatus `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                                 // in order; only from GetJob
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1629,13 +1627,13 @@ func (x *Job) GetArrays() []*ArrayStatus {
 	return nil
 }
 
-// ArrayStatus is how far an array is.
+// ArrayStatus is the progress of an array.
 type ArrayStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	First         uint32                 `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // index of its first task
 	Tasks         uint32                 `protobuf:"varint,3,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	Items         uint32                 `protobuf:"varint,4,opt,name=items,proto3" json:"items,omitempty"`                                                                                                               // as many as tasks, or more if they are executed in chunks
+	Items         uint32                 `protobuf:"varint,4,opt,name=items,proto3" json:"items,omitempty"`                                                                                                               // at least tasks; more if tasks execute chunks of items
 	MaxParallel   uint32                 `protobuf:"varint,5,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`                                                                                // 0 = any number
 	TasksByState  map[string]uint32      `protobuf:"bytes,6,rep,name=tasks_by_state,json=tasksByState,proto3" json:"tasks_by_state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // state name → number; states without tasks are left out
 	unknownFields protoimpl.UnknownFields
@@ -1780,7 +1778,7 @@ type ListJobsRequest struct {
 	Name            string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                               // exact; empty = all
 	Labels          map[string]string      `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // all must match
 	Limit           uint32                 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                                                                            // 1–1,000; 0 = 100
-	PageToken       string                 `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`                                                    // from the answer before
+	PageToken       string                 `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`                                                    // from the previous response
 	Consistency     Consistency            `protobuf:"varint,6,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
 	Owner           string                 `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`                                             // exact; empty = all
 	SubmittedSince  int64                  `protobuf:"varint,8,opt,name=submitted_since,json=submittedSince,proto3" json:"submitted_since,omitempty"`    // only jobs submitted then or later
@@ -1887,8 +1885,8 @@ type ListJobsResponse struct {
 	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"` // newest first
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	Freshness     *Freshness             `protobuf:"bytes,3,opt,name=freshness,proto3" json:"freshness,omitempty"`
-	// This replica was rebuilt and is still fetching jobs that ended a while ago:
-	// some may be missing here.
+	// The replica was rebuilt and is still fetching its history: finished jobs may be
+	// missing.
 	Incomplete    bool `protobuf:"varint,4,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1952,7 +1950,7 @@ func (x *ListJobsResponse) GetIncomplete() bool {
 	return false
 }
 
-// Task is a task as shown.
+// Task is the status of a task.
 type Task struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Id               string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1960,21 +1958,21 @@ type Task struct {
 	State            TaskState              `protobuf:"varint,3,opt,name=state,proto3,enum=dtask.v1.TaskState" json:"state,omitempty"`
 	Attempt          uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`                      // 0 = none yet
 	Worker           string                 `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`                         // name of the worker of the last attempt
-	Error            string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`                           // of the last failure, or why it was cancelled
+	Error            string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`                           // of the last failure, or the reason of the cancellation
 	StartedAt        int64                  `protobuf:"varint,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // of the last attempt
 	CompletedAt      int64                  `protobuf:"varint,8,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
 	Retries          uint32                 `protobuf:"varint,9,opt,name=retries,proto3" json:"retries,omitempty"`                                            // attempts after the first
-	DueAt            int64                  `protobuf:"varint,10,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`                                  // when scheduled: not before
-	Dependencies     []uint32               `protobuf:"varint,11,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"`                          // only if asked for; the first task of an array stands for all of it
+	DueAt            int64                  `protobuf:"varint,10,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`                                  // if scheduled: earliest start
+	Dependencies     []uint32               `protobuf:"varint,11,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"`                          // on request; the first task of an array represents the array
 	Type             string                 `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`                                                  // handler name, "command" or "run"
-	ProgressPermille uint32                 `protobuf:"varint,13,opt,name=progress_permille,json=progressPermille,proto3" json:"progress_permille,omitempty"` // 0–1000, as last heard by the leader
+	ProgressPermille uint32                 `protobuf:"varint,13,opt,name=progress_permille,json=progressPermille,proto3" json:"progress_permille,omitempty"` // 0–1000, as last reported to the leader
 	ProgressText     string                 `protobuf:"bytes,14,opt,name=progress_text,json=progressText,proto3" json:"progress_text,omitempty"`
-	Result           []byte                 `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`                                  // only if asked for
-	History          []*AttemptRecord       `protobuf:"bytes,16,rep,name=history,proto3" json:"history,omitempty"`                                // only if asked for: attempts that failed or were lost, oldest first
-	CheckpointAt     int64                  `protobuf:"varint,17,opt,name=checkpoint_at,json=checkpointAt,proto3" json:"checkpoint_at,omitempty"` // when its last checkpoint was saved; 0 = it has none, or has ended
-	ReusedJob        string                 `protobuf:"bytes,18,opt,name=reused_job,json=reusedJob,proto3" json:"reused_job,omitempty"`           // it ended with the result of this job's task, without being run
+	Result           []byte                 `protobuf:"bytes,15,opt,name=result,proto3" json:"result,omitempty"`                                  // on request
+	History          []*AttemptRecord       `protobuf:"bytes,16,rep,name=history,proto3" json:"history,omitempty"`                                // on request: attempts that failed or were lost, oldest first
+	CheckpointAt     int64                  `protobuf:"varint,17,opt,name=checkpoint_at,json=checkpointAt,proto3" json:"checkpoint_at,omitempty"` // time of its last checkpoint; 0 = none, or the task has ended
+	ReusedJob        string                 `protobuf:"bytes,18,opt,name=reused_job,json=reusedJob,proto3" json:"reused_job,omitempty"`           // it completed with the result of this job's task, without running
 	ReusedTask       string                 `protobuf:"bytes,19,opt,name=reused_task,json=reusedTask,proto3" json:"reused_task,omitempty"`
-	Array            string                 `protobuf:"bytes,20,opt,name=array,proto3" json:"array,omitempty"` // id of the array that it is of; empty = none
+	Array            string                 `protobuf:"bytes,20,opt,name=array,proto3" json:"array,omitempty"` // id of its array; empty = none
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2155,11 +2153,10 @@ type ListTasksRequest struct {
 	Consistency      Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
 	WithDependencies bool                   `protobuf:"varint,3,opt,name=with_dependencies,json=withDependencies,proto3" json:"with_dependencies,omitempty"`
 	WithResults      bool                   `protobuf:"varint,4,opt,name=with_results,json=withResults,proto3" json:"with_results,omitempty"`
-	Task             string                 `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"` // only this one, those of this array, or those with items of name[first-last]; empty = all
+	Task             string                 `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"` // a task, an array, or the tasks with items of name[first-last]; empty = all
 	WithHistory      bool                   `protobuf:"varint,6,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"`
-	States           []TaskState            `protobuf:"varint,7,rep,packed,name=states,proto3,enum=dtask.v1.TaskState" json:"states,omitempty"` // only those in one of these; empty = all
-	// Leave out tasks of arrays that did not fail and do not run: Job.arrays
-	// counts them.
+	States           []TaskState            `protobuf:"varint,7,rep,packed,name=states,proto3,enum=dtask.v1.TaskState" json:"states,omitempty"` // empty = all
+	// Omit tasks of arrays that have not failed and do not run: Job.arrays counts them.
 	Brief         bool `protobuf:"varint,8,opt,name=brief,proto3" json:"brief,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2306,14 +2303,14 @@ func (x *ListTasksResponse) GetFreshness() *Freshness {
 type WatchJobRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Consistency Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"` // of the first answer; later ones are newer
-	// Index of the last change that was received: what came later is sent, and
-	// nothing else as a change. 0 = begin with the whole job.
+	Consistency Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"` // of the first response; later ones are newer
+	// Index of the last change that the caller received: only later changes are sent.
+	// 0 = start with the whole job.
 	FromIndex uint64 `protobuf:"varint,3,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
-	// Send tasks too: all with the first change if from_index is 0, else those
-	// that changed since. COMPACTED if the replica cannot tell which: it was
-	// rebuilt from a snapshot. The job and its tasks are then shown as they are in
-	// the log, where a running task is assigned.
+	// Send tasks, too: all with the first change if from_index is 0, else those that
+	// changed since. COMPACTED if the replica no longer knows which, since it was
+	// rebuilt from a snapshot. Job and tasks are then shown as they are in the log, where
+	// a running task is assigned.
 	WithTasks     bool `protobuf:"varint,4,opt,name=with_tasks,json=withTasks,proto3" json:"with_tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2379,16 +2376,16 @@ func (x *WatchJobRequest) GetWithTasks() bool {
 
 type WatchJobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Job   *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // not in a page before the last
-	// Log index of this change: job and tasks, applied to what came before, are
-	// the job as it is listed at this index. Indexes of changes only increase,
-	// whatever replicas they come from. 0 = a repeat: a sign of life, or what the
-	// leader heard of running tasks.
+	Job   *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // only in the last page of a change
+	// Log index of this change: job and tasks, applied to the earlier changes, are the
+	// job as it is listed at this index. Indexes of changes only increase, at whatever
+	// replica a watch is resumed. 0 = a repeat: a heartbeat, or what the leader observed
+	// about running tasks.
 	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	// With tasks: those that changed since the index before, in order of their
+	// With tasks: those that changed since the previous index, in the order of their
 	// indexes.
 	Tasks         []*Task `protobuf:"bytes,3,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	More          bool    `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"` // a page of a change: the next message goes on with it
+	More          bool    `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"` // the next message has more tasks of this change
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2454,12 +2451,12 @@ func (x *WatchJobResponse) GetMore() bool {
 type WaitJobsRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Jobs        []string               `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`                                          // ids; 1 to 10,000
-	Consistency Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"` // of the first answer; later ones are newer
-	// No answer is of a state before this log index: Freshness.applied_index of the last
-	// one that was received, or the index at which the newest of the jobs exists.
+	Consistency Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"` // of the first response; later ones are newer
+	// Responses are not older than this log index: Freshness.applied_index of the last
+	// response that the caller received, or the index at which the newest job exists.
 	FromIndex uint64 `protobuf:"varint,3,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
-	// Jobs that ended are told of without name, owner, labels, max_failures and
-	// tasks_by_state: it costs half as much.
+	// Omit name, owner, labels, max_failures and tasks_by_state of finished jobs, which
+	// halves the cost.
 	Outline       bool `protobuf:"varint,4,opt,name=outline,proto3" json:"outline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2526,7 +2523,7 @@ func (x *WaitJobsRequest) GetOutline() bool {
 type WaitJobsResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Finished       []*Job                 `protobuf:"bytes,1,rep,name=finished,proto3" json:"finished,omitempty"`                                    // with their current state; each once, without freshness
-	Unknown        []string               `protobuf:"bytes,2,rep,name=unknown,proto3" json:"unknown,omitempty"`                                      // ids of jobs that do not exist, or are not kept any more; each once
+	Unknown        []string               `protobuf:"bytes,2,rep,name=unknown,proto3" json:"unknown,omitempty"`                                      // ids of jobs that are unknown or expired; each once
 	Remaining      uint32                 `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`                                 // jobs that have not been reported yet
 	TasksCompleted uint64                 `protobuf:"varint,4,opt,name=tasks_completed,json=tasksCompleted,proto3" json:"tasks_completed,omitempty"` // of the jobs that have not finished
 	Freshness      *Freshness             `protobuf:"bytes,5,opt,name=freshness,proto3" json:"freshness,omitempty"`
@@ -2604,7 +2601,7 @@ type CancelRequest struct {
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`     // empty = the whole job
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // at most 256 bytes; shown in status
-	Now           bool                   `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`      // of a job: its clean-up tasks are ended as well
+	Now           bool                   `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`      // of a job: cancel its cleanup tasks, too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2714,20 +2711,20 @@ func (x *CancelResponse) GetAlreadyCancelled() bool {
 type UpdateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Id of a task; empty = all tasks of the job that have had no attempt. Then
-	// priority is given to those that have the job's.
+	// Id of a task; empty = all tasks of the job without an attempt. Then priority
+	// applies to tasks that have the job's.
 	Task       string   `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	Priority   Priority `protobuf:"varint,3,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`      // 0 = as it is
+	Priority   Priority `protobuf:"varint,3,opt,name=priority,proto3,enum=dtask.v1.Priority" json:"priority,omitempty"`      // 0 = unchanged
 	MaxRetries *uint32  `protobuf:"varint,4,opt,name=max_retries,json=maxRetries,proto3,oneof" json:"max_retries,omitempty"` // 0–1,000,000
-	TimeoutMs  int64    `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`          // of one attempt; 0 = as it is
+	TimeoutMs  int64    `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`          // of one attempt; 0 = unchanged
 	Payload    []byte   `protobuf:"bytes,6,opt,name=payload,proto3,oneof" json:"payload,omitempty"`                          // of a task only
-	// The first attempt does not begin earlier; at most one of the two. 0 = at once.
+	// Earliest start of the first attempt; at most one of the two. 0 = immediately.
 	NotBefore *int64 `protobuf:"varint,7,opt,name=not_before,json=notBefore,proto3,oneof" json:"not_before,omitempty"`
-	DelayMs   *int64 `protobuf:"varint,8,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"` // from when the leader takes the update
+	DelayMs   *int64 `protobuf:"varint,8,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"` // from when the leader receives the update
 	IfVersion uint64 `protobuf:"varint,9,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // the job must have this version; 0 = any
-	// The same key with the same update has its effect once. 1–128 bytes.
+	// Repeating the same update with the same key has no further effect. 1–128 bytes.
 	IdempotencyKey string `protobuf:"bytes,10,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	GeneratedKey   bool   `protobuf:"varint,11,opt,name=generated_key,json=generatedKey,proto3" json:"generated_key,omitempty"` // as in SubmitRequest
+	GeneratedKey   bool   `protobuf:"varint,11,opt,name=generated_key,json=generatedKey,proto3" json:"generated_key,omitempty"` // as in JobPart
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2841,9 +2838,9 @@ func (x *UpdateRequest) GetGeneratedKey() bool {
 
 type UpdateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`          // as it is after the update
-	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // that the update made
-	Existed       bool                   `protobuf:"varint,3,opt,name=existed,proto3" json:"existed,omitempty"` // the key was known: an earlier call had made the update
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`          // after the update
+	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of the job after the update
+	Existed       bool                   `protobuf:"varint,3,opt,name=existed,proto3" json:"existed,omitempty"` // an earlier call with the same key made the update
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2902,8 +2899,8 @@ func (x *UpdateResponse) GetExisted() bool {
 type RetryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Ids of tasks; empty = all that ended without completing. Tasks that were
-	// cancelled because of these come back with them.
+	// Ids of tasks; empty = all that ended without completing. Tasks that were cancelled
+	// because of these are retried with them.
 	Tasks         []string `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"` // at most 10,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2955,7 +2952,7 @@ func (x *RetryRequest) GetTasks() []string {
 
 type RetryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // as it is after the retry
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // after the retry
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3001,10 +2998,10 @@ func (x *RetryResponse) GetJob() *Job {
 type AttemptRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"` // name; empty if it is not known any more
+	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"` // name; empty if no longer known
 	StartedAt     int64                  `protobuf:"varint,3,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	EndedAt       int64                  `protobuf:"varint,4,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // what it ended with, and its last output
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // error and last output
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3074,7 +3071,7 @@ func (x *AttemptRecord) GetError() string {
 	return ""
 }
 
-// DeadLetter is a task whose retries are used up.
+// DeadLetter is a task that exhausted its retries.
 type DeadLetter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -3082,10 +3079,10 @@ type DeadLetter struct {
 	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
 	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // handler name, "command" or "run"
 	DiedAt        int64                  `protobuf:"varint,5,opt,name=died_at,json=diedAt,proto3" json:"died_at,omitempty"`
-	Attempts      uint32                 `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"` // made in all
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`        // of the last
-	Payload       []byte                 `protobuf:"bytes,8,opt,name=payload,proto3" json:"payload,omitempty"`    // only if asked for
-	History       []*AttemptRecord       `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"`    // only if asked for; oldest first, at most 50
+	Attempts      uint32                 `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"` // in total
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`        // of the last attempt
+	Payload       []byte                 `protobuf:"bytes,8,opt,name=payload,proto3" json:"payload,omitempty"`    // on request
+	History       []*AttemptRecord       `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"`    // on request; oldest first, at most 50
 	Owner         string                 `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`       // of the job
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3194,10 +3191,10 @@ func (x *DeadLetter) GetOwner() string {
 type ListDeadLettersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`                                     // id; empty = all
-	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`                                   // only this one; needs job
+	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`                                   // id; requires job; empty = all
 	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`                                   // exact; empty = all
 	Limit         uint32                 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                                // 1–1,000; 0 = 100
-	PageToken     string                 `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`        // from the answer before
+	PageToken     string                 `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`        // from the previous response
 	WithHistory   bool                   `protobuf:"varint,6,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"` // fill payload and history
 	Consistency   Consistency            `protobuf:"varint,7,opt,name=consistency,proto3,enum=dtask.v1.Consistency" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3491,13 +3488,13 @@ func (x *GetResultRequest) GetConsistency() Consistency {
 	return Consistency_CONSISTENCY_UNSPECIFIED
 }
 
-// TaskResult is what one terminal task (one that nothing depends on) left.
+// TaskResult is the result of a terminal task, on which nothing depends.
 type TaskResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	State         TaskState              `protobuf:"varint,2,opt,name=state,proto3,enum=dtask.v1.TaskState" json:"state,omitempty"`
 	Result        []byte                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`                                 // at most 4 KiB
-	Output        string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`                                 // path or URL of its output, if it has one
+	Output        string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`                                 // path or URL of its output; empty = none
 	OutputSize    int64                  `protobuf:"varint,5,opt,name=output_size,json=outputSize,proto3" json:"output_size,omitempty"`      // bytes; meaningful with output_sha256
 	OutputSha256  string                 `protobuf:"bytes,6,opt,name=output_sha256,json=outputSha256,proto3" json:"output_sha256,omitempty"` // hexadecimal
 	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`

@@ -38,45 +38,47 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// JobService is what people and their programs use. Every call works at any
-// coordinator: one that is not the leader answers NOT_LEADER with a hint,
-// except for reads that ask for CONSISTENCY_STALE.
+// JobService is for users and their programs. Calls may go to any coordinator: one
+// that is not the leader returns NOT_LEADER with a hint, except for reads with
+// CONSISTENCY_STALE.
 type JobServiceClient interface {
 	// Submit stores jobs. A stream carries any number of jobs, many of them in flight at the same
 	// time. The client numbers them; results arrive in any order, and a job exists once its result
-	// says so. Large jobs take several parts, which may alternate with parts of other jobs.
+	// has stored. Large jobs take several parts, which may alternate with parts of other jobs.
 	//
 	// A stream belongs to one term of one leader. When the term ends, the stream returns the
 	// results of the jobs in flight and ends with NOT_LEADER: jobs without a result were not stored.
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitResponse], error)
+	// GetJob returns one job.
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
+	// ListJobs returns jobs, newest first, page by page.
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
-	// ListTasks sends the tasks of a job in order of their index, in pages.
+	// ListTasks streams the tasks of a job in the order of their indexes, in pages.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListTasksResponse], error)
-	// WatchJob sends the job at once and after each change (several changes may
-	// come as one), and ends when the job has ended. It can be resumed anywhere
-	// by index. Between changes it repeats the job, once a second at least.
+	// WatchJob streams the job immediately and after each change; it may coalesce
+	// changes. The stream ends when the job has finished. It can be resumed by index at
+	// any coordinator. Without changes it repeats the job at least once a second.
 	WatchJob(ctx context.Context, in *WatchJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchJobResponse], error)
-	// WaitJobs sends the ends of many jobs as they come, several in a message, and
-	// ends when it has told of all. It goes on anywhere, with the jobs that it has
-	// not told of yet. A message comes once a second at least.
+	// WaitJobs streams jobs as they finish, several in a message, and ends with the last
+	// one. It can be resumed at any coordinator with the remaining jobs. It sends a
+	// message at least once a second.
 	WaitJobs(ctx context.Context, in *WaitJobsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitJobsResponse], error)
-	// Cancel ends a job or a task that has not ended. Clean-up tasks of a job
-	// still run, unless it asks for now. Repeating it is harmless.
+	// Cancel cancels a job or a task that has not ended. Cleanup tasks of a job still
+	// run, unless now is set. Repeating the call has no further effect.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
-	// Update changes what has not started, all of it or nothing; what has is a
-	// CONFLICT.
+	// Update changes tasks that have not started, all of them or none. It returns
+	// CONFLICT if they have started.
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
+	// GetResult returns the results of a job's terminal tasks, on which nothing depends.
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
-	// Retry lets a job go on with tasks that ended without completing. Their
-	// failures are forgotten; their attempt numbers are not.
+	// Retry reruns tasks of a job that ended without completing. Their retry budget
+	// starts again; their attempt numbers continue.
 	Retry(ctx context.Context, in *RetryRequest, opts ...grpc.CallOption) (*RetryResponse, error)
-	// ListDeadLetters gives tasks whose retries are used up, newest job first.
+	// ListDeadLetters returns tasks that exhausted their retries, newest job first.
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
-	// PurgeDeadLetters takes tasks out of the dead letters: they stay in their
-	// jobs as failed.
+	// PurgeDeadLetters removes dead letters; their tasks stay failed.
 	PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error)
-	// Logs streams what an attempt wrote. It is read from the worker.
+	// Logs streams the output of an attempt, read from its worker.
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsResponse], error)
 }
 
@@ -261,45 +263,47 @@ type JobService_LogsClient = grpc.ServerStreamingClient[LogsResponse]
 // All implementations must embed UnimplementedJobServiceServer
 // for forward compatibility.
 //
-// JobService is what people and their programs use. Every call works at any
-// coordinator: one that is not the leader answers NOT_LEADER with a hint,
-// except for reads that ask for CONSISTENCY_STALE.
+// JobService is for users and their programs. Calls may go to any coordinator: one
+// that is not the leader returns NOT_LEADER with a hint, except for reads with
+// CONSISTENCY_STALE.
 type JobServiceServer interface {
 	// Submit stores jobs. A stream carries any number of jobs, many of them in flight at the same
 	// time. The client numbers them; results arrive in any order, and a job exists once its result
-	// says so. Large jobs take several parts, which may alternate with parts of other jobs.
+	// has stored. Large jobs take several parts, which may alternate with parts of other jobs.
 	//
 	// A stream belongs to one term of one leader. When the term ends, the stream returns the
 	// results of the jobs in flight and ends with NOT_LEADER: jobs without a result were not stored.
 	Submit(grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]) error
+	// GetJob returns one job.
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
+	// ListJobs returns jobs, newest first, page by page.
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
-	// ListTasks sends the tasks of a job in order of their index, in pages.
+	// ListTasks streams the tasks of a job in the order of their indexes, in pages.
 	ListTasks(*ListTasksRequest, grpc.ServerStreamingServer[ListTasksResponse]) error
-	// WatchJob sends the job at once and after each change (several changes may
-	// come as one), and ends when the job has ended. It can be resumed anywhere
-	// by index. Between changes it repeats the job, once a second at least.
+	// WatchJob streams the job immediately and after each change; it may coalesce
+	// changes. The stream ends when the job has finished. It can be resumed by index at
+	// any coordinator. Without changes it repeats the job at least once a second.
 	WatchJob(*WatchJobRequest, grpc.ServerStreamingServer[WatchJobResponse]) error
-	// WaitJobs sends the ends of many jobs as they come, several in a message, and
-	// ends when it has told of all. It goes on anywhere, with the jobs that it has
-	// not told of yet. A message comes once a second at least.
+	// WaitJobs streams jobs as they finish, several in a message, and ends with the last
+	// one. It can be resumed at any coordinator with the remaining jobs. It sends a
+	// message at least once a second.
 	WaitJobs(*WaitJobsRequest, grpc.ServerStreamingServer[WaitJobsResponse]) error
-	// Cancel ends a job or a task that has not ended. Clean-up tasks of a job
-	// still run, unless it asks for now. Repeating it is harmless.
+	// Cancel cancels a job or a task that has not ended. Cleanup tasks of a job still
+	// run, unless now is set. Repeating the call has no further effect.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
-	// Update changes what has not started, all of it or nothing; what has is a
-	// CONFLICT.
+	// Update changes tasks that have not started, all of them or none. It returns
+	// CONFLICT if they have started.
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
+	// GetResult returns the results of a job's terminal tasks, on which nothing depends.
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
-	// Retry lets a job go on with tasks that ended without completing. Their
-	// failures are forgotten; their attempt numbers are not.
+	// Retry reruns tasks of a job that ended without completing. Their retry budget
+	// starts again; their attempt numbers continue.
 	Retry(context.Context, *RetryRequest) (*RetryResponse, error)
-	// ListDeadLetters gives tasks whose retries are used up, newest job first.
+	// ListDeadLetters returns tasks that exhausted their retries, newest job first.
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
-	// PurgeDeadLetters takes tasks out of the dead letters: they stay in their
-	// jobs as failed.
+	// PurgeDeadLetters removes dead letters; their tasks stay failed.
 	PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error)
-	// Logs streams what an attempt wrote. It is read from the worker.
+	// Logs streams the output of an attempt, read from its worker.
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogsResponse]) error
 	mustEmbedUnimplementedJobServiceServer()
 }
