@@ -85,7 +85,7 @@ Ctrl-C cancels the unfinished jobs.`,
 	}
 	cmd.RunE = a.connected(func(ctx context.Context, c *client.Client, _ []string) (view, error) {
 		var err error
-		if cfg.Template, err = a.benchTemplate(cfg, taskType); err != nil {
+		if cfg.Template, err = benchTemplate(cfg, taskType, specOptions(a.getenv)); err != nil {
 			return view{}, err
 		}
 		ctx, cancel := a.waitContext(ctx)
@@ -145,8 +145,7 @@ func defaultJobSize(cfg *bench.Config) int {
 }
 
 // benchTemplate makes the largest job of a run, with a random name of the run.
-func (a *app) benchTemplate(cfg bench.Config, taskType string) (*dtaskv1.JobSpec, error) {
-	opts := a.specOptions()
+func benchTemplate(cfg bench.Config, taskType string, opts spec.Options) (*dtaskv1.JobSpec, error) {
 	opts.MaxPayload = spec.MaxPayload
 	job, err := spec.Single(spec.SingleTask{Type: taskType,
 		Payload: bytes.Repeat([]byte("x"), cfg.PayloadSize), Name: "bench", Options: opts})

@@ -29,7 +29,7 @@ further changes are rejected until it has.`,
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
 			voter, err := c.AddMember(ctx, args[0], args[1])
 			if err == nil && wait && !voter {
-				voter, err = true, a.awaitVoter(ctx, c, args[0])
+				voter, err = true, awaitVoter(ctx, c, args[0], a.timeout)
 			}
 			if err != nil {
 				return view{}, err
@@ -47,8 +47,8 @@ further changes are rejected until it has.`,
 }
 
 // awaitVoter waits until a coordinator is a voter.
-func (a *app) awaitVoter(ctx context.Context, c *client.Client, id string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout,
+func awaitVoter(ctx context.Context, c *client.Client, id string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout,
 		&client.Error{Kind: client.ErrUnreachable,
 			Message: id + " was added but is not a voter yet: see dtaskctl cluster status"})
 	defer cancel()

@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -92,17 +90,6 @@ func (s *deadLetterSelector) confirm(a *app, verb string, selected []selection) 
 	}
 	return a.ask(fmt.Sprintf("%s %s of %s?", verb,
 		show.Plural(countSelected(selected), "dead letter"), show.Plural(len(selected), "job")))
-}
-
-// ask asks the user a question. Only y and yes are consent.
-func (a *app) ask(question string) (yes bool, err error) {
-	_, _ = fmt.Fprintf(a.err, "%s [y/N] ", question)
-	line, err := bufio.NewReader(a.in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("reading the answer: %w", err)
-	}
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes", nil
 }
 
 // A deadLetterChange is what dlq requeue and dlq purge do with dead letters.

@@ -116,17 +116,6 @@ func classify(err error) (code int, hint string) {
 	return code, hint
 }
 
-// report prints an error message, its faults and a hint.
-func (a *app) report(message string, faults []string, hint string) {
-	a.warn("dtaskctl: %s", show.Clean(message))
-	for _, fault := range faults {
-		a.warn("  %s", show.Clean(fault))
-	}
-	if hint != "" {
-		a.warn("hint: %s", hint)
-	}
-}
-
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line

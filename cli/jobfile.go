@@ -17,13 +17,13 @@ const maxOwner = 63
 
 // specOptions returns what job files don't say. Unset timeouts and retries stay
 // unset: the coordinators have defaults.
-func (a *app) specOptions() spec.Options {
-	return spec.Options{Owner: clip(a.owner(), maxOwner), Unfilled: true}
+func specOptions(getenv func(string) string) spec.Options {
+	return spec.Options{Owner: clip(owner(getenv), maxOwner), Unfilled: true}
 }
 
 // owner returns the name of the user, or an empty string if it is unknown.
-func (a *app) owner() string {
-	if name := a.getenv("USER"); name != "" {
+func owner(getenv func(string) string) string {
+	if name := getenv("USER"); name != "" {
 		return name
 	}
 	u, err := user.Current()
@@ -44,20 +44,20 @@ func clip(s string, n int) string {
 	return s[:n]
 }
 
-// readJobs reads files, or standard input for "-", of one or several jobs each.
+// readJobs reads files, or in for "-", of one or several jobs each.
 // It returns the faults of all files together.
-func (a *app) readJobs(paths []string) ([]*dtaskv1.JobSpec, error) {
+func readJobs(paths []string, in io.Reader, opts spec.Options) ([]*dtaskv1.JobSpec, error) {
 	var (
 		jobs   []*dtaskv1.JobSpec
 		faults spec.Faults
 	)
 	for _, path := range paths {
-		text, err := readInput(path, a.in, spec.MaxFileBytes)
+		text, err := readInput(path, in, spec.MaxFileBytes)
 		if err != nil {
 			return nil, &commandError{err: err, code: exitJobFile,
 				hint: "use the path of a job file, or - for standard input"}
 		}
-		more, err := spec.ParseAll(path, text, a.specOptions())
+		more, err := spec.ParseAll(path, text, opts)
 		if found, ok := errors.AsType[spec.Faults](err); ok {
 			faults = append(faults, found...)
 		} else if err != nil {

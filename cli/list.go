@@ -50,7 +50,7 @@ list until it has them ("incomplete" in JSON).`,
 				func(p *show.Printer) { p.Jobs(jobs) }}, nil
 		}),
 	}
-	fl := cmd.Flags()
+	fl, parse := cmd.Flags(), pastTime(a.now)
 	fl.Func("state", "only jobs in this `STATE`: pending, running, completed, failed or cancelled (comma-separated or repeated)", func(text string) error {
 		states, err := parseJobStates(text)
 		f.States = append(f.States, states...)
@@ -60,19 +60,21 @@ list until it has them ("incomplete" in JSON).`,
 	fl.StringVar(&f.Owner, "owner", "", "only jobs of this `OWNER`")
 	fl.StringToStringVar(&f.Labels, "label", nil,
 		"only jobs with this label `KEY=VALUE` (repeated: all must match)")
-	bind(fl, &f.Since, "since", "", "only jobs submitted at this `TIME` or later: 2026-05-01T12:00:00Z, or a duration before now such as 2h", a.parsePastTime)
-	bind(fl, &f.Before, "until", "", "only jobs submitted before this `TIME`", a.parsePastTime)
+	bind(fl, &f.Since, "since", "", "only jobs submitted at this `TIME` or later: 2026-05-01T12:00:00Z, or a duration before now such as 2h", parse)
+	bind(fl, &f.Before, "until", "", "only jobs submitted before this `TIME`", parse)
 	bindLimit(fl, &f.Limit, "jobs")
 	fl.BoolVarP(&a.quiet, "quiet", "q", false, "print IDs only")
 	return cmd
 }
 
-// parsePastTime parses a time, or a duration before now.
-func (a *app) parsePastTime(text string) (time.Time, error) {
-	if d, err := spec.ParseDuration(text); err == nil {
-		text = a.now().Add(-d).UTC().Format(time.RFC3339Nano)
+// pastTime parses a time, or a duration before now.
+func pastTime(now func() time.Time) func(string) (time.Time, error) {
+	return func(text string) (time.Time, error) {
+		if d, err := spec.ParseDuration(text); err == nil {
+			text = now().Add(-d).UTC().Format(time.RFC3339Nano)
+		}
+		return timestamp(text)
 	}
-	return timestamp(text)
 }
 
 // parseJobStates parses comma-separated states.

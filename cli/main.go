@@ -10,7 +10,7 @@ import (
 // Main runs dtaskctl with these arguments, which exclude the program's name, and
 // returns its exit code. When ctx is done, the command stops and the code is 130.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return run(ctx, args, &app{in: stdin, out: stdout, err: stderr, getenv: os.Getenv, now: time.Now})
+	return run(ctx, args, &app{output: output{in: stdin, out: stdout, err: stderr, getenv: os.Getenv, now: time.Now}})
 }
 
 // run is Main in a given environment.

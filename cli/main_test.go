@@ -21,10 +21,10 @@ func TestMain(m *testing.M) {
 func setup(t *testing.T, env map[string]string) (a *app, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
-	return &app{
+	return &app{output: output{
 		in: strings.NewReader(""), out: stdout, err: stderr,
 		getenv: func(name string) string { return env[name] }, now: func() time.Time { return noon },
-	}, stdout, stderr
+	}}, stdout, stderr
 }
 
 // A signalWriter closes a channel after a text was written.

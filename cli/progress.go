@@ -31,7 +31,7 @@ func jobStep(j *dtaskv1.Job) step {
 // otherwise as a line after a change, at most once per lineInterval. It must be
 // used by one goroutine.
 type progress struct {
-	a     *app
+	out   *output
 	label string
 	bars  *mpb.Progress // nil if no bar is drawn
 	bar   *mpb.Bar      // created by the first step
@@ -42,10 +42,10 @@ type progress struct {
 	lastStep step
 }
 
-func (a *app) newProgress(label string) *progress {
-	p := &progress{a: a, label: label}
-	if isTerminal(a.err) && a.getenv("TERM") != "dumb" && !a.quiet {
-		p.bars = mpb.New(mpb.WithOutput(a.err), mpb.WithWidth(40), mpb.WithAutoRefresh())
+func (o *output) newProgress(label string) *progress {
+	p := &progress{out: o, label: label}
+	if isTerminal(o.err) && o.getenv("TERM") != "dumb" && !o.quiet {
+		p.bars = mpb.New(mpb.WithOutput(o.err), mpb.WithWidth(40), mpb.WithAutoRefresh())
 	}
 	return p
 }
@@ -81,12 +81,12 @@ func (p *progress) text() string {
 }
 
 func (p *progress) line(s step) {
-	now := p.a.now()
+	now := p.out.now()
 	if s == p.lastStep || (!p.lastLine.IsZero() && now.Sub(p.lastLine) < lineInterval) {
 		return
 	}
 	p.lastLine, p.lastStep = now, s
-	p.a.note("%s: %s", p.label, p.text())
+	p.out.note("%s: %s", p.label, p.text())
 }
 
 // end removes the bar and waits for its goroutine.

@@ -57,9 +57,10 @@ func (a *app) retry(ctx context.Context, c *client.Client, selected []selection,
 	if wait {
 		limited, cancel := a.waitContext(ctx)
 		defer cancel()
+		w := waiter{&a.output, c}
 		for i, job := range jobs {
 			a.note("%s", show.Retried(job))
-			finished, err := a.followJob(limited, c, job.GetId())
+			finished, err := w.follow(limited, job.GetId())
 			if err != nil {
 				return view{}, err
 			}
@@ -80,7 +81,7 @@ func (a *app) retry(ctx context.Context, c *client.Client, selected []selection,
 // each calls do for every selection. A selection that is not found, or in the
 // wrong state, doesn't stop the others: each returns the first such error and
 // prints the others.
-func (a *app) each(selected []selection, do func(selection) error) error {
+func (o *output) each(selected []selection, do func(selection) error) error {
 	var first error
 	for _, s := range selected {
 		err := do(s)
@@ -91,7 +92,7 @@ func (a *app) each(selected []selection, do func(selection) error) error {
 		case first == nil:
 			first = err
 		default:
-			a.report(err.Error(), nil, "")
+			o.report(err.Error(), nil, "")
 		}
 	}
 	return first

@@ -52,7 +52,7 @@ func newRoot(a *app) *cobra.Command {
 	fl := root.PersistentFlags()
 	fl.StringArrayVar(&a.addrs, "addr", nil, "addresses of coordinators, `HOST:PORT`, comma-separated or repeated (default DTASK_ADDR, or "+client.DefaultAddr+")")
 	bind(fl, &a.timeout, "timeout", "1m0s", "maximum `DURATION` of reaching a leader; if set, also of waiting for jobs", duration(time.Nanosecond, math.MaxInt64))
-	bindEnum(root, fl, &a.output, "output", "o", "output `FORMAT`", outputTable, outputJSON,
+	bindEnum(root, fl, &a.format, "output", "o", "output `FORMAT`", outputTable, outputJSON,
 		outputYAML)
 	bindEnum(root, fl, &a.color, "color", "", "colored output `WHEN`", colorAuto, colorAlways,
 		colorNever)

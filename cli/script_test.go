@@ -68,10 +68,10 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // fails instead of hanging
 	defer cancel()
-	got := run(ctx, rest, &app{
+	got := run(ctx, rest, &app{output: output{
 		in: strings.NewReader(in), out: ts.Stdout(), err: ts.Stderr(),
 		getenv: ts.Getenv, now: func() time.Time { return noon },
-	})
+	}})
 	if got != want {
 		ts.Fatalf("dtaskctl %s: exit code %d, want %d", strings.Join(rest, " "), got, want)
 	}

@@ -38,7 +38,7 @@ the job failed.`,
 		Args: argCount(0, 1),
 		RunE: a.connected(func(ctx context.Context, c *client.Client, args []string) (view, error) {
 			if watch && !a.textOutput() {
-				return view{}, usagef("--watch cannot be used with --output %s", a.output)
+				return view{}, usagef("--watch cannot be used with --output %s", a.format)
 			}
 			if len(args) == 0 {
 				read := func() (view, error) { return clusterView(ctx, c) }
@@ -126,12 +126,12 @@ func clusterView(ctx context.Context, c *client.Client) (view, error) {
 }
 
 // watchJob redraws a view after every change of a job.
-func (a *app) watchJob(ctx context.Context, c *client.Client, id string, read func() (view, error)) error {
+func (o *output) watchJob(ctx context.Context, c *client.Client, id string, read func() (view, error)) error {
 	for _, err := range c.Watch(ctx, id) {
 		if err != nil {
 			return err
 		}
-		if err := a.redraw(read); err != nil {
+		if err := o.redraw(read); err != nil {
 			return err
 		}
 	}
@@ -139,11 +139,11 @@ func (a *app) watchJob(ctx context.Context, c *client.Client, id string, read fu
 }
 
 // watchCluster redraws a view periodically until ctx is done.
-func (a *app) watchCluster(ctx context.Context, read func() (view, error)) error {
+func (o *output) watchCluster(ctx context.Context, read func() (view, error)) error {
 	tick := time.NewTicker(redrawInterval)
 	defer tick.Stop()
 	for {
-		if err := a.redraw(read); err != nil {
+		if err := o.redraw(read); err != nil {
 			return err
 		}
 		select {
@@ -155,14 +155,14 @@ func (a *app) watchCluster(ctx context.Context, read func() (view, error)) error
 }
 
 // redraw draws a view: in place on a terminal, below the previous one elsewhere.
-func (a *app) redraw(read func() (view, error)) error {
+func (o *output) redraw(read func() (view, error)) error {
 	v, err := read()
 	if err != nil {
 		return err
 	}
-	text, err := a.format(v)
-	if err == nil && isTerminal(a.out) {
-		_, err = fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+	text, err := o.render(v)
+	if err == nil && isTerminal(o.out) {
+		_, err = fmt.Fprint(o.out, "\x1b[H\x1b[2J")
 	}
-	return a.write(append(text, '\n'), err)
+	return o.write(append(text, '\n'), err)
 }

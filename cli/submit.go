@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 
@@ -45,7 +46,7 @@ KEY-2 and so on, in order.`,
   dtaskctl submit job.yaml --dry-run`,
 		Args: f.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			jobs, err := f.jobs(a, args)
+			jobs, err := f.jobs(args, a.in, specOptions(a.getenv))
 			if err != nil {
 				return err
 			}
@@ -93,11 +94,11 @@ func (f *submitFlags) args(cmd *cobra.Command, args []string) error {
 }
 
 // jobs reads the job files, or builds the job that the flags describe.
-func (f *submitFlags) jobs(a *app, args []string) ([]*dtaskv1.JobSpec, error) {
-	if len(args) > 0 {
-		return a.readJobs(args)
+func (f *submitFlags) jobs(paths []string, in io.Reader, opts spec.Options) ([]*dtaskv1.JobSpec, error) {
+	if len(paths) > 0 {
+		return readJobs(paths, in, opts)
 	}
-	job, err := f.build(a.specOptions())
+	job, err := f.build(opts)
 	if err != nil {
 		return nil, usage(err)
 	}
@@ -152,7 +153,7 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec
 	a.note("%s", line)
 	ctx, cancel := a.waitContext(ctx)
 	defer cancel()
-	return a.waitOne(ctx, c, got.ID)
+	return waiter{&a.output, c}.one(ctx, got.ID)
 }
 
 // submitMany submits several jobs and, with --wait, waits for them. The error is
@@ -191,7 +192,7 @@ func (a *app) submitMany(ctx context.Context, c *client.Client, jobs []*dtaskv1.
 	case f.wait && first == nil:
 		limited, cancel := a.waitContext(ctx)
 		defer cancel()
-		return a.waitMany(limited, c, ids, c.WaitSubmitted(limited, submitted))
+		return waiter{&a.output, c}.many(limited, ids, c.WaitSubmitted(limited, submitted))
 	case a.quiet && a.textOutput():
 		return view{}, firstError(a.printIDs(ids), first)
 	}

@@ -32,39 +32,47 @@ failed or was cancelled, 4 if one is unknown, and 8 if --timeout passed.`,
 			}
 			ctx, cancel := a.waitContext(ctx)
 			defer cancel()
+			w := waiter{&a.output, c}
 			if len(ids) > 1 {
-				return a.waitMany(ctx, c, ids, c.WaitMany(ctx, ids))
+				return w.many(ctx, ids, c.WaitMany(ctx, ids))
 			}
-			return a.waitOne(ctx, c, ids[0])
+			return w.one(ctx, ids[0])
 		}),
 	}
 	cmd.Flags().BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no summary")
 	return cmd
 }
 
-// waitOne waits for a job with a progress bar and prints a summary. The view is
-// the job, for programs only; the error tells whether it completed.
-func (a *app) waitOne(ctx context.Context, c *client.Client, id string) (view, error) {
-	job, err := a.followJob(ctx, c, id)
+// A waiter waits for jobs with a progress bar, and prints how they finished. Its
+// views are for programs only, because the text is printed already.
+type waiter struct {
+	*output
+
+	client *client.Client
+}
+
+// one waits for a job. The error is nil if it completed.
+func (w waiter) one(ctx context.Context, id string) (view, error) {
+	job, err := w.follow(ctx, id)
 	if err != nil {
 		return view{}, err
 	}
-	return a.programView(document.NewJob(job)), jobError(job)
+	return w.view(document.NewJob(job)), jobError(job)
 }
 
-// programView is a view of a command that has printed its text already.
-func (a *app) programView(doc any) view {
-	if a.textOutput() {
+// view returns the document, or nothing if standard output has the text.
+func (w waiter) view(doc any) view {
+	if w.textOutput() {
 		return view{}
 	}
 	return view{doc: doc}
 }
 
-// followJob waits for a job with a progress bar and prints a summary.
-func (a *app) followJob(ctx context.Context, c *client.Client, id string) (*dtaskv1.Job, error) {
-	p := a.newProgress("job " + id)
+// follow waits for a job and prints a summary.
+func (w waiter) follow(ctx context.Context, id string) (*dtaskv1.Job, error) {
+	p := w.newProgress("job " + id)
 	var job *dtaskv1.Job
-	for j, err := range c.Watch(ctx, id) {
+	for j, err := range w.client.Watch(ctx, id) {
 		if err != nil {
 			p.end()
 			return nil, waitError(ctx, err, id)
@@ -73,10 +81,10 @@ func (a *app) followJob(ctx context.Context, c *client.Client, id string) (*dtas
 		p.update(jobStep(j))
 	}
 	p.end()
-	if a.quiet {
+	if w.quiet {
 		return job, nil
 	}
-	return job, a.summarize(ctx, c, job)
+	return job, w.summarize(ctx, job)
 }
 
 // waitError adds a hint to an error of waiting: how to wait again for the jobs.
@@ -109,10 +117,10 @@ func jobError(job *dtaskv1.Job) error {
 	}
 }
 
-// waitMany waits for several jobs and prints how each finished, in the order of
-// their IDs. The error is that of the first that did not complete or is unknown.
-func (a *app) waitMany(ctx context.Context, c *client.Client, ids []string, all iter.Seq2[client.Ends, error]) (view, error) {
-	finished, err := a.followMany(ids, all)
+// many waits for several jobs and prints how each finished, in the order of the
+// IDs. The error is that of the first that did not complete or is unknown.
+func (w waiter) many(ctx context.Context, ids []string, all iter.Seq2[client.Ends, error]) (view, error) {
+	finished, err := w.followMany(ids, all)
 	if err != nil {
 		return view{}, waitError(ctx, err, ids...)
 	}
@@ -128,23 +136,23 @@ func (a *app) waitMany(ctx context.Context, c *client.Client, ids []string, all 
 		failed := jobError(job)
 		first = firstError(first, failed)
 		switch {
-		case a.quiet:
+		case w.quiet:
 		case failed != nil:
-			err = a.summarize(ctx, c, job)
+			err = w.summarize(ctx, job)
 		default:
-			_, err = fmt.Fprintln(a.summaryWriter(), show.Finished(job))
+			_, err = fmt.Fprintln(w.summaryWriter(), show.Finished(job))
 		}
 		if err != nil {
 			return view{}, err
 		}
 	}
-	return a.programView(document.NewJobs(jobs, false)), first
+	return w.view(document.NewJobs(jobs, false)), first
 }
 
 // followMany shows the progress of jobs until all have finished. It returns the
 // known jobs by ID.
-func (a *app) followMany(ids []string, all iter.Seq2[client.Ends, error]) (map[string]*dtaskv1.Job, error) {
-	p := a.newProgress(show.Plural(len(ids), "job"))
+func (w waiter) followMany(ids []string, all iter.Seq2[client.Ends, error]) (map[string]*dtaskv1.Job, error) {
+	p := w.newProgress(show.Plural(len(ids), "job"))
 	defer p.end()
 	finished := make(map[string]*dtaskv1.Job, len(ids))
 	for ends, err := range all {
@@ -164,14 +172,14 @@ func (a *app) followMany(ids []string, all iter.Seq2[client.Ends, error]) (map[s
 }
 
 // summarize prints how a job finished, with its tasks per worker and its failures.
-func (a *app) summarize(ctx context.Context, c *client.Client, job *dtaskv1.Job) error {
-	tasks, err := collect(c.Tasks(ctx, job.GetId(), client.TaskFilter{}))
+func (w waiter) summarize(ctx context.Context, job *dtaskv1.Job) error {
+	tasks, err := collect(w.client.Tasks(ctx, job.GetId(), client.TaskFilter{}))
 	if err != nil {
 		return err
 	}
-	p := show.NewPrinter(false, a.now())
+	p := show.NewPrinter(false, w.now())
 	p.Summary(job, tasks)
-	if _, err := a.summaryWriter().Write(p.Bytes()); err != nil {
+	if _, err := w.summaryWriter().Write(p.Bytes()); err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
 	return nil

@@ -59,16 +59,16 @@ job, and the tasks that changed.`,
 
 // printChange prints one change: a JSON document on one line, a YAML document, or
 // the tasks that changed and then the job.
-func (a *app) printChange(ch client.Change) error {
+func (o *output) printChange(ch client.Change) error {
 	doc := document.NewChange(ch.Index, ch.Whole, ch.Job, ch.Tasks)
-	switch a.output {
+	switch o.format {
 	case outputJSON:
 		text, err := document.Marshal(doc)
-		return a.write(append(text, '\n'), err)
+		return o.write(append(text, '\n'), err)
 	case outputYAML:
 		text, err := show.YAML(doc)
-		return a.write(append([]byte("---\n"), text...), err)
+		return o.write(append([]byte("---\n"), text...), err)
 	case outputTable:
 	}
-	return a.print(view{doc, func(p *show.Printer) { p.Change(ch.Index, ch.Whole, ch.Job, ch.Tasks) }})
+	return o.print(view{doc, func(p *show.Printer) { p.Change(ch.Index, ch.Whole, ch.Job, ch.Tasks) }})
 }
