@@ -97,7 +97,7 @@ func (j *job) aggregated() uint32 {
 
 // frameArchived is the kind of a record's first frame; the frames of the job
 // follow. It is in no snapshot.
-const frameArchived frameKind = 128
+const frameArchived frameKind = 129
 
 // Write writes the record.
 func (a *ArchivedJob) Write(w io.Writer) error {

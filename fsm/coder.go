@@ -61,6 +61,11 @@ func (d *decoder) u64() uint64 {
 }
 
 func (d *decoder) i64() int64 {
+	if len(d.b) > 0 && d.b[0] < 0x80 {
+		v := d.b[0]
+		d.b = d.b[1:]
+		return int64(v>>1) ^ -int64(v&1)
+	}
 	v, n := binary.Varint(d.b)
 	if n <= 0 {
 		d.fail(errTruncated)
@@ -150,11 +155,7 @@ func (c *coder) fail(err error) {
 // number codes an unsigned number or an enum.
 func number[T ~int32 | ~uint8 | ~uint32 | ~uint64](c *coder, v *T) {
 	if c.e != nil {
-		if n := uint64(*v); n < 0x80 {
-			c.e.b = append(c.e.b, byte(n)) // most numbers take one byte
-		} else {
-			c.e.u64(n)
-		}
+		c.e.u64(uint64(*v))
 		return
 	}
 	n := c.d.u64()
@@ -251,28 +252,34 @@ func list[T any](c *coder, items *[]T, code func(*T)) {
 // task codes a task. A run of tasks of one job costs one byte each.
 func (c *coder) task(t *TaskRef) {
 	if c.e != nil {
-		if t.Job == c.last.Job {
-			c.e.i64((int64(t.Index) - int64(c.last.Index)) << 1)
-		} else {
-			c.e.i64((int64(t.Index) << 1) | 1)
-			c.e.i64(int64(t.Job) - int64(c.last.Job)) //nolint:gosec // job numbers stay far below 2^63
-		}
-		c.last.TaskRef = *t
-		return
+		c.e.b = appendTask(c.e.b, *t, c.last.TaskRef)
+	} else {
+		*t = c.d.task(c.last.TaskRef)
 	}
-	t.Job = c.last.Job
-	v := c.d.i64()
+	c.last.TaskRef = *t
+}
+
+func appendTask(b []byte, t, last TaskRef) []byte {
+	if t.Job == last.Job {
+		return binary.AppendVarint(b, (int64(t.Index)-int64(last.Index))<<1)
+	}
+	b = binary.AppendVarint(b, int64(t.Index)<<1|1)
+	return binary.AppendVarint(b, int64(t.Job)-int64(last.Job)) //nolint:gosec // job numbers stay far below 2^63
+}
+
+func (d *decoder) task(last TaskRef) TaskRef {
+	t, v := last, d.i64()
 	index := v >> 1
 	if v&1 == 0 {
-		index += int64(c.last.Index)
+		index += int64(last.Index)
 	} else {
-		t.Job = JobID(int64(c.last.Job) + c.d.i64()) //nolint:gosec // checked when it is looked up
+		t.Job = JobID(int64(last.Job) + d.i64()) //nolint:gosec // checked when it is looked up
 	}
 	if index < 0 || index > math.MaxUint32 {
-		c.d.fail(fmt.Errorf("task index %d is out of range", index))
+		d.fail(fmt.Errorf("task index %d is out of range", index))
 	}
 	t.Index = uint32(index)
-	c.last.TaskRef = *t
+	return t
 }
 
 func (c *coder) attempt(a *AttemptRef) {
@@ -281,18 +288,21 @@ func (c *coder) attempt(a *AttemptRef) {
 }
 
 func (c *coder) held(h *HeldAttempt) {
-	c.attempt(&h.AttemptRef)
 	if c.e != nil {
-		c.e.i64(int64(h.Worker) - int64(c.last.Worker))
-		c.last.Worker = h.Worker
+		b := appendTask(c.e.b, h.TaskRef, c.last.TaskRef)
+		b = binary.AppendUvarint(b, uint64(h.Attempt))
+		c.e.b = binary.AppendVarint(b, int64(h.Worker)-int64(c.last.Worker))
+		c.last = *h
 		return
 	}
+	h.TaskRef = c.d.task(c.last.TaskRef)
+	h.Attempt = c.d.u32()
 	w := int64(c.last.Worker) + c.d.i64()
 	if w < 0 || w > math.MaxUint32 {
 		c.d.fail(fmt.Errorf("worker number %d is out of range", w))
 	}
 	h.Worker = WorkerID(w)
-	c.last.Worker = h.Worker
+	c.last = *h
 }
 
 // indexes codes ascending indexes of tasks as differences.

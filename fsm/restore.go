@@ -291,13 +291,13 @@ func (j *job) repeatPage(tasks uint32) error {
 
 // readRecords adds one page.
 func readRecords(j *job, d *decoder, tasks uint32) error {
-	p, c := &page{recs: make([]record, 0, min(pageSize, j.total-j.records.n))}, coder{d: d}
+	p := &page{recs: make([]record, 0, min(pageSize, j.total-j.records.n))}
 	for len(d.b) > 0 && d.err == nil {
 		if len(p.recs) == cap(p.recs) {
 			return errors.New("page of records is too long")
 		}
 		var r record
-		r.fields(&c)
+		d.record(&r)
 		if r.state == 0 || r.state >= numStates {
 			return errors.New("record in no state")
 		}

@@ -43,7 +43,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "snapshots-forget-cancels",
-			Edits:  []Edit{{"fsm/snapshot.go", "\tc.bool(&r.cancelledByUser)\n", ""}},
+			Edits:  []Edit{{"fsm/snapshot.go", `e.bool(r.cancelledByUser)`, `e.bool(false)`}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestWhatPeopleCancelledStaysSo"}, snapshots},
 		},
 		{
