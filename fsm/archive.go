@@ -33,7 +33,7 @@ func (fx *Effects) archived(s *State, j *job) {
 	}
 	l := fx.Archived
 	if l.workers == nil {
-		l.workers, s.workersOwn = s.workers, nil // who writes to them next makes a copy
+		l.workers, s.workers.own = s.workers.list, nil // the next write copies the list
 	}
 	l.Jobs = append(l.Jobs, &ArchivedJob{job: j, workers: l.workers})
 }
@@ -179,9 +179,9 @@ func (a *ArchivedJob) workerNames(list []*Worker) []*Worker {
 			}
 		}
 	}
-	s := State{workers: a.workers}
+	known := workerTable{list: a.workers}
 	for _, id := range ids {
-		if w := s.worker(id); w != nil {
+		if w := known.get(id); w != nil {
 			list = append(list, w)
 		}
 	}
@@ -278,8 +278,8 @@ func (s *State) checkRecord(f *frameReader, id JobID) error {
 // addNames adds workers that were forgotten since.
 func (s *State) addNames(workers []*Worker) {
 	for _, w := range workers {
-		if at, found := s.workerAt(w.ID); !found {
-			s.insertWorker(at, w)
+		if at, found := s.workers.at(w.ID); !found {
+			s.workers.insert(s.own, at, w)
 		}
 	}
 }

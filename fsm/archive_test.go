@@ -178,7 +178,7 @@ func FuzzReadRecord(f *testing.F) {
 	s := populated(f)
 	for job := range s.Jobs(0) {
 		if job.State.Terminal() {
-			f.Add(recordOf(f, &ArchivedJob{job: s.sealedJob(job.ID), workers: s.workers}))
+			f.Add(recordOf(f, &ArchivedJob{job: s.sealedJob(job.ID), workers: s.workers.list}))
 		}
 	}
 	f.Add([]byte{})

@@ -80,29 +80,6 @@ func (s *State) checkKeys() error {
 	return nil
 }
 
-func (s *State) checkWorkers() error {
-	last := WorkerID(0)
-	for _, w := range s.workers {
-		if w.ID <= last || w.ID >= s.nextWorker {
-			return fmt.Errorf("worker %d stands behind %d, next is %d", w.ID, last, s.nextWorker)
-		}
-		last = w.ID
-		if got, ok := s.workerNames.get(w.Name); !ok || got != w.ID {
-			return fmt.Errorf("worker %d is not found by its name %q", w.ID, w.Name)
-		}
-		if w.State != WorkerUp && w.State != WorkerDown {
-			return fmt.Errorf("worker %d is in no state", w.ID)
-		}
-		if w.DrainUntil < 0 || w.DrainUntil == 0 && w.DrainReason != "" {
-			return fmt.Errorf("worker %d drains until %d", w.ID, w.DrainUntil)
-		}
-	}
-	if s.workerNames.n != len(s.workers) {
-		return fmt.Errorf("has %d workers, %d names", len(s.workers), s.workerNames.n)
-	}
-	return s.checkHeld()
-}
-
 func (s *State) checkJob(j *job) error {
 	if k, ok := s.keys.get(j.key); j.state == JobUploading && (!ok || k.job != j.id) {
 		return errors.New("is an upload without its key")
@@ -221,7 +198,7 @@ func (s *State) checkTask(j *job, i, pending uint32) error {
 		return fmt.Errorf("is %v with %d dependencies open", r.state, r.pending)
 	case r.state == Scheduled && r.attempt == 0 && (r.ended == 0 || r.ended != j.updates.of(i).notBefore):
 		return errors.New("waits for a time that nobody gave to it")
-	case r.state == Assigned && (r.attempt == 0 || s.worker(r.worker) == nil):
+	case r.state == Assigned && (r.attempt == 0 || s.workers.get(r.worker) == nil):
 		return fmt.Errorf("is assigned to nobody (worker %d)", r.worker)
 	}
 	if r.note == 0 {

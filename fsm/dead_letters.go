@@ -13,9 +13,9 @@ import (
 
 // Letters is how many dead letters there are by the type of their tasks.
 func (s *State) DeadLettersByType() map[string]int {
-	out := make(map[string]int, s.letters.n)
+	out := make(map[string]int, s.deadLetters.n)
 	for shard := range shardCount {
-		maps.Insert(out, s.letters.scan(shard))
+		maps.Insert(out, s.deadLetters.scan(shard))
 	}
 	return out
 }
@@ -45,12 +45,12 @@ func (j *job) kind(i uint32) string {
 
 // countDeadLetter notes that a task became a dead letter, or is none any more.
 func (s *State) countDeadLetter(kind string, by int) {
-	n, _ := s.letters.get(kind)
+	n, _ := s.deadLetters.get(kind)
 	if n += by; n == 0 {
-		s.letters.delete(s.own, kind)
+		s.deadLetters.delete(s.own, kind)
 		return
 	}
-	s.letters.set(s.own, kind, n)
+	s.deadLetters.set(s.own, kind, n)
 }
 
 // countDeadLetters does so for all dead tasks of a job.

@@ -192,15 +192,15 @@ func TestADamagedNoticeIsNoticedWhenItIsTold(t *testing.T) {
 func TestASnapshotWithNoticesOutOfPlaceIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, bend := range map[string]func(s *State){
-		"number in the future": func(s *State) { s.notices.write(s.own).list[1].Number = 9 },
-		"the same twice":       func(s *State) { s.notices.write(s.own).list[1].Number = 1 },
-		"no kind":              func(s *State) { s.notices.write(s.own).list[0].Kind = numNotificationKinds },
-		"a job to come":        func(s *State) { s.notices.write(s.own).list[0].Task.Job = 9 },
+		"number in the future": func(s *State) { s.notifications.write(s.own).list[1].Number = 9 },
+		"the same twice":       func(s *State) { s.notifications.write(s.own).list[1].Number = 1 },
+		"no kind":              func(s *State) { s.notifications.write(s.own).list[0].Kind = numNotificationKinds },
+		"a job to come":        func(s *State) { s.notifications.write(s.own).list[0].Task.Job = 9 },
 		"limit exceeded": func(s *State) {
-			q := s.notices.write(s.own)
+			q := s.notifications.write(s.own)
 			for range maxNotices {
-				q.list = append(q.list, Notification{Number: s.nextNotice, Kind: DeadLetterCommandNotification, Task: ref(1, 0)})
-				s.nextNotice++
+				q.list = append(q.list, Notification{Number: s.nextNotification, Kind: DeadLetterCommandNotification, Task: ref(1, 0)})
+				s.nextNotification++
 			}
 		},
 	} {

@@ -48,14 +48,14 @@ type Notification struct {
 	QueuedMS int64   // stamp of the entry that it came with
 }
 
-// noticeQueue holds notices, oldest first.
-type noticeQueue struct {
+// notificationQueue holds notices, oldest first.
+type notificationQueue struct {
 	own  *ownership
 	list []Notification
 }
 
 // write gives the queue for changing.
-func (q *noticeQueue) write(own *ownership) *noticeQueue {
+func (q *notificationQueue) write(own *ownership) *notificationQueue {
 	if q.own != own {
 		q.list, q.own = slices.Clone(q.list), own
 	}
@@ -63,12 +63,12 @@ func (q *noticeQueue) write(own *ownership) *noticeQueue {
 }
 
 // find gives where a notice stands.
-func (q *noticeQueue) find(number uint64) (at int, found bool) {
+func (q *notificationQueue) find(number uint64) (at int, found bool) {
 	return slices.BinarySearchFunc(q.list, number, func(n Notification, number uint64) int { return cmp.Compare(n.Number, number) })
 }
 
 // remove takes one out; the shorter side moves, which mostly is none.
-func (q *noticeQueue) remove(at int) {
+func (q *notificationQueue) remove(at int) {
 	if at >= len(q.list)/2 {
 		q.list = slices.Delete(q.list, at, at+1)
 		return
@@ -80,14 +80,14 @@ func (q *noticeQueue) remove(at int) {
 // notice queues a notice. In a full queue the oldest makes room: no end of a job
 // is ever refused because somebody cannot be told of others.
 func (s *State) notice(kind NotificationKind, t TaskRef, fx *Effects) {
-	q := s.notices.write(s.own)
+	q := s.notifications.write(s.own)
 	if len(q.list) >= maxNotices {
 		s.mixNotice(q.list[0])
 		q.remove(0)
 		fx.noticeLost()
 	}
-	n := Notification{Number: s.nextNotice, Kind: kind, Task: t, QueuedMS: s.now}
-	s.nextNotice++
+	n := Notification{Number: s.nextNotification, Kind: kind, Task: t, QueuedMS: s.now}
+	s.nextNotification++
 	q.list = append(q.list, n)
 	s.mixNotice(n)
 	fx.noticed()
@@ -164,11 +164,11 @@ func (recordDeliveredOp) fields(c *coder, it *Delivery) {
 // Rejects: AlreadyEnded if it is not there: it was told, given up, or pushed out
 // of a full queue.
 func (recordDeliveredOp) apply(s *State, it Delivery, _ *Effects) Reason {
-	at, found := s.notices.find(it.Number)
+	at, found := s.notifications.find(it.Number)
 	if !found {
 		return AlreadyEnded
 	}
-	q := s.notices.write(s.own)
+	q := s.notifications.write(s.own)
 	s.mixNotice(q.list[at])
 	q.remove(at)
 	return Accepted
@@ -177,18 +177,18 @@ func (recordDeliveredOp) apply(s *State, it Delivery, _ *Effects) Reason {
 // Notices gives what somebody has yet to be told, from a number on, oldest
 // first; at most 10,000. The list is the caller's.
 func (s *State) Notifications(from uint64) []Notification {
-	at, _ := s.notices.find(from)
-	return append([]Notification(nil), s.notices.list[at:]...)
+	at, _ := s.notifications.find(from)
+	return append([]Notification(nil), s.notifications.list[at:]...)
 }
 
 // HasNotice reports whether a notice still waits to be told.
 func (s *State) HasNotification(number uint64) bool {
-	_, found := s.notices.find(number)
+	_, found := s.notifications.find(number)
 	return found
 }
 
 // NoticeCount is how many notices wait to be told.
-func (s *State) NotificationCount() int { return len(s.notices.list) }
+func (s *State) NotificationCount() int { return len(s.notifications.list) }
 
 func (s *State) mixNotice(n Notification) {
 	s.mix(n.Number)
@@ -201,7 +201,7 @@ func (s *State) mixNotice(n Notification) {
 const noticesPerFrame = 4096
 
 func (f *frameWriter) notices(s *State) {
-	for part := range slices.Chunk(s.notices.list, noticesPerFrame) {
+	for part := range slices.Chunk(s.notifications.list, noticesPerFrame) {
 		list(&f.c, &part, func(n *Notification) { n.fields(&f.c) })
 		f.frame(frameNotices)
 	}
@@ -218,19 +218,19 @@ func (f *frameReader) notices(d *decoder) {
 	var part []Notification
 	c := coder{d: d}
 	list(&c, &part, func(n *Notification) { n.fields(&c) })
-	q := f.s.notices.write(f.s.own)
+	q := f.s.notifications.write(f.s.own)
 	q.list = append(q.list, part...)
 }
 
 // checkNotices looks at the queue: of jobs that were, ascending, within bounds.
 func (s *State) checkNotices() error {
-	if len(s.notices.list) > maxNotices {
-		return fmt.Errorf("has %d notices", len(s.notices.list))
+	if len(s.notifications.list) > maxNotices {
+		return fmt.Errorf("has %d notices", len(s.notifications.list))
 	}
 	last := uint64(0)
-	for _, n := range s.notices.list {
-		if n.Number <= last || n.Number >= s.nextNotice {
-			return fmt.Errorf("notice %d stands behind %d, next is %d", n.Number, last, s.nextNotice)
+	for _, n := range s.notifications.list {
+		if n.Number <= last || n.Number >= s.nextNotification {
+			return fmt.Errorf("notice %d stands behind %d, next is %d", n.Number, last, s.nextNotification)
 		}
 		last = n.Number
 		if n.Kind == 0 || n.Kind >= numNotificationKinds || n.Task.Job == 0 || n.Task.Job >= s.nextJob || n.Kind.OfJob() && n.Task.Index != 0 {

@@ -54,11 +54,11 @@ func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason {
 	case it.Index >= j.total:
 		return TaskNotFound
 	}
-	at, found := s.workerAt(it.Worker)
-	if !found || s.workers[at].State != WorkerUp {
+	at, found := s.workers.at(it.Worker)
+	if !found || s.workers.list[at].State != WorkerUp {
 		return WorkerNotFound
 	}
-	r, w := j.records.at(it.Index), s.workers[at]
+	r, w := j.records.at(it.Index), s.workers.list[at]
 	switch {
 	case r.state != Pending || w.Drains():
 		return WrongState
@@ -68,7 +68,7 @@ func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason {
 	j = s.jobs.write(s.own, it.Job)
 	r = s.move(j, it.Index, Assigned)
 	r.attempt, r.worker, r.startLogged = it.Attempt, it.Worker, false
-	s.writeHeld()[at]++
+	s.workers.writeHeld(s.own)[at]++
 	s.mixRecord(r)
 	if it.Attempt > 1 {
 		j.retries++

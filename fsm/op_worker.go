@@ -62,9 +62,9 @@ func (o *RegisterWorker) apply(s *State, _ *Effects) Reason {
 	if o.malformed() {
 		return Malformed
 	}
-	id, known := s.workerNames.get(o.Name)
+	id, known := s.workers.names.get(o.Name)
 	if !known {
-		id = s.nextWorker
+		id = s.workers.next
 	}
 	if o.ID != id {
 		return OutOfOrder
@@ -75,15 +75,15 @@ func (o *RegisterWorker) apply(s *State, _ *Effects) Reason {
 		Resources: slices.SortedStableFunc(slices.Values(o.Resources), func(a, b Resource) int { return strings.Compare(a.Name, b.Name) }),
 		Version:   o.Version, Address: o.Address, UpSince: s.now,
 	}
-	list := s.writeWorkers()
-	if at, found := s.workerAt(id); found {
+	list := s.workers.write(s.own)
+	if at, found := s.workers.at(id); found {
 		w.DrainUntil, w.DrainReason = list[at].DrainUntil, list[at].DrainReason
 		s.mixWorker(list[at])
 		list[at] = w
 	} else {
-		s.insertWorker(len(list), w) // new numbers are the highest
-		s.nextWorker++
-		s.workerNames.set(s.own, o.Name, id)
+		s.workers.insert(s.own, len(list), w) // new numbers are the highest
+		s.workers.next++
+		s.workers.names.set(s.own, o.Name, id)
 	}
 	s.mixWorker(w)
 	return Accepted
@@ -121,7 +121,7 @@ func (o *MarkWorkerDown) fields(c *coder) {
 // apply marks a worker down. The leader proposes other operations for its attempts.
 // Rejects: WorkerNotFound, WrongState if it is down, Malformed.
 func (o *MarkWorkerDown) apply(s *State, _ *Effects) Reason {
-	w := s.worker(o.ID)
+	w := s.workers.get(o.ID)
 	switch {
 	case w == nil:
 		return WorkerNotFound
@@ -138,11 +138,11 @@ func (o *MarkWorkerDown) apply(s *State, _ *Effects) Reason {
 // changeWorker changes a copy of a worker and stores it.
 // Rejects: WorkerNotFound.
 func (s *State) changeWorker(id WorkerID, change func(*Worker)) Reason {
-	at, found := s.workerAt(id)
+	at, found := s.workers.at(id)
 	if !found {
 		return WorkerNotFound
 	}
-	list := s.writeWorkers()
+	list := s.workers.write(s.own)
 	w := *list[at]
 	s.mixWorker(&w)
 	change(&w)
@@ -167,23 +167,23 @@ func (o *ForgetWorkers) fields(c *coder) {
 func (o *ForgetWorkers) apply(s *State, _ *Effects) Reason {
 	last := WorkerID(0)
 	for _, id := range o.IDs {
-		at, found := s.workerAt(id)
+		at, found := s.workers.at(id)
 		switch {
 		case id <= last:
 			return Malformed
 		case !found:
 			return WorkerNotFound
-		case s.workers[at].State != WorkerDown || s.heldBy[at] != 0:
+		case s.workers.list[at].State != WorkerDown || s.workers.held[at] != 0:
 			return WrongState
 		}
 		last = id
 	}
 	for _, id := range o.IDs {
-		w := s.worker(id)
+		w := s.workers.get(id)
 		s.mixWorker(w)
-		s.workerNames.delete(s.own, w.Name)
+		s.workers.names.delete(s.own, w.Name)
 	}
-	s.removeWorkers(o.IDs)
+	s.workers.remove(s.own, o.IDs)
 	return Accepted
 }
 
@@ -225,7 +225,7 @@ func (o *UndrainWorker) fields(c *coder) { number(c, &o.ID) }
 // apply ends the drain of a worker.
 // Rejects: WorkerNotFound, AlreadyEnded if it does not drain.
 func (o *UndrainWorker) apply(s *State, _ *Effects) Reason {
-	if w := s.worker(o.ID); w != nil && !w.Drains() {
+	if w := s.workers.get(o.ID); w != nil && !w.Drains() {
 		return AlreadyEnded
 	}
 	return s.changeWorker(o.ID, func(w *Worker) { w.DrainUntil, w.DrainReason = 0, "" })

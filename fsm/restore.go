@@ -146,7 +146,7 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("goes on after its end")
 	}
-	s.heldBy = s.recountHeld()
+	s.workers.held = s.countHeld()
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -156,8 +156,8 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 func (f *frameReader) cluster(d *decoder) {
 	s := f.s
 	s.clusterFields(&coder{d: d})
-	if d.err == nil && (s.nextJob == 0 || s.nextJob > 1<<62 || s.nextWorker == 0 || s.nextNotice == 0) {
-		d.fail(fmt.Errorf("next job %d, worker %d or notification %d is out of range", s.nextJob, s.nextWorker, s.nextNotice))
+	if d.err == nil && (s.nextJob == 0 || s.nextJob > 1<<62 || s.workers.next == 0 || s.nextNotification == 0) {
+		d.fail(fmt.Errorf("next job %d, worker %d or notification %d is out of range", s.nextJob, s.workers.next, s.nextNotification))
 	}
 }
 
@@ -165,8 +165,8 @@ func (f *frameReader) cluster(d *decoder) {
 func (f *frameReader) worker(d *decoder) {
 	w := new(Worker)
 	w.fields(&coder{d: d})
-	f.s.workers = append(f.s.workers, w)
-	f.s.workerNames.set(f.s.own, w.Name, w.ID)
+	f.s.workers.list = append(f.s.workers.list, w)
+	f.s.workers.names.set(f.s.own, w.Name, w.ID)
 }
 
 func (f *frameReader) keys(d *decoder) {

@@ -129,13 +129,13 @@ func (s *State) clusterFields(c *coder) {
 	number(c, &s.term)
 	c.str(&s.leader)
 	number(c, &s.nextJob)
-	number(c, &s.nextWorker)
-	number(c, &s.nextNotice)
+	number(c, &s.workers.next)
+	number(c, &s.nextNotification)
 	list(c, &s.replicas, func(r *Replica) { r.fields(c) })
 }
 
 func (f *frameWriter) workers(s *State) {
-	for _, w := range s.workers {
+	for _, w := range s.workers.list {
 		w.fields(&f.c)
 		f.frame(frameWorker)
 	}

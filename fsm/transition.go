@@ -30,7 +30,7 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 	s.mix(uint64(j.counts[r.state])<<32 | uint64(j.counts[to]))
 	j.counts[r.state]--
 	if r.state == Assigned {
-		s.letGo(r.worker)
+		s.workers.release(s.own, r.worker)
 	}
 	if to == Dead {
 		s.countDeadLetter(j.kind(i), 1)

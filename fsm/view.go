@@ -392,40 +392,40 @@ const KeyShards = shardCount
 func (s *State) JobCount() int { return s.jobs.live }
 
 // Worker gives a worker; nil if there is none. Shared: never change it.
-func (s *State) Worker(id WorkerID) *Worker { return s.worker(id) }
+func (s *State) Worker(id WorkerID) *Worker { return s.workers.get(id) }
 
 // Held is how many live attempts a worker has.
 func (s *State) LiveAttempts(id WorkerID) int {
-	at, found := s.workerAt(id)
+	at, found := s.workers.at(id)
 	if !found {
 		return 0
 	}
-	return int(s.heldBy[at])
+	return int(s.workers.held[at])
 }
 
 // WorkerByName gives the worker of a name; nil if there is none.
 func (s *State) WorkerByName(name string) *Worker {
-	id, ok := s.workerNames.get(name)
+	id, ok := s.workers.names.get(name)
 	if !ok {
 		return nil
 	}
-	return s.worker(id)
+	return s.workers.get(id)
 }
 
 // NextWorker is the number that the next new name will get.
-func (s *State) NextWorker() WorkerID { return s.nextWorker }
+func (s *State) NextWorker() WorkerID { return s.workers.next }
 
 // Workers goes over the workers in order of their numbers.
 func (s *State) Workers() iter.Seq[*Worker] { return s.WorkersAfter(0) }
 
 // WorkersAfter goes over those with a higher number.
 func (s *State) WorkersAfter(id WorkerID) iter.Seq[*Worker] {
-	at, found := s.workerAt(id)
+	at, found := s.workers.at(id)
 	if found {
 		at++
 	}
 	return func(yield func(*Worker) bool) {
-		for _, w := range s.workers[at:] {
+		for _, w := range s.workers.list[at:] {
 			if !yield(w) {
 				return
 			}

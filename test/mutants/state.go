@@ -88,7 +88,7 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "workers-that-hold-are-forgotten",
-			Edits:  []Edit{{"fsm/op_worker.go", `|| s.heldBy[at] != 0:`, `|| s.heldBy[at] < 0:`}},
+			Edits:  []Edit{{"fsm/op_worker.go", `|| s.workers.held[at] != 0:`, `|| s.workers.held[at] < 0:`}},
 			Caught: []Checker{{Package: "./fsm", Run: "."}},
 		},
 		{

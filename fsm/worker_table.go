@@ -1,0 +1,165 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// workerTable has the workers, and for each of them the number of its live attempts.
+// Thousands of workers can be forgotten at once, with a rack or a network, and a scan of all
+// live attempts for each would take too long. The numbers follow from the records. They are
+// therefore neither in snapshots nor in the digest.
+type workerTable struct {
+	own     *ownership
+	list    []*Worker // ascending by number
+	heldOwn *ownership
+	held    []int32 // live attempts of each worker of list
+	names   cowMap[WorkerID]
+	next    WorkerID // the number of the next new name
+}
+
+// Worker is a worker as the cluster agrees on it. Values never change once they are in the
+// state.
+type Worker struct {
+	ID          WorkerID
+	Name        string
+	Incarnation string
+	State       WorkerState
+	Slots       uint32
+	Labels      []Label    // sorted by key
+	Resources   []Resource // sorted by name
+	Version     string
+	Address     string
+	UpSince     int64 // ms
+	DownSince   int64 // ms; 0 while up
+	DownReason  string
+	// DrainUntil is when the attempts of the worker are ended, in ms; 0 = it does not drain.
+	// It outlives the worker's processes.
+	DrainUntil  int64
+	DrainReason string
+}
+
+// Drains reports whether the operator stopped new assignments to the worker.
+func (w *Worker) Drains() bool { return w.DrainUntil != 0 }
+
+// at returns the position of a worker in the list, or the one where it belongs.
+func (t *workerTable) at(id WorkerID) (at int, found bool) {
+	if len(t.list) == 0 {
+		return 0, false
+	}
+	// Usually no number between the first and the last is forgotten.
+	if first := t.list[0].ID; id >= first && int(id-first) < len(t.list) && t.list[id-first].ID == id {
+		return int(id - first), true
+	}
+	return slices.BinarySearchFunc(t.list, id, func(w *Worker, id WorkerID) int { return cmp.Compare(w.ID, id) })
+}
+
+// get returns a worker, or nil if it is unknown.
+func (t *workerTable) get(id WorkerID) *Worker {
+	at, found := t.at(id)
+	if !found {
+		return nil
+	}
+	return t.list[at]
+}
+
+// write returns the list for changing.
+func (t *workerTable) write(own *ownership) []*Worker {
+	if t.own != own {
+		t.list, t.own = slices.Clone(t.list), own
+	}
+	return t.list
+}
+
+// writeHeld returns the numbers of live attempts for changing.
+func (t *workerTable) writeHeld(own *ownership) []int32 {
+	if t.heldOwn != own {
+		t.held, t.heldOwn = slices.Clone(t.held), own
+	}
+	return t.held
+}
+
+// release removes a live attempt. Only a damaged record names an unknown worker.
+func (t *workerTable) release(own *ownership, id WorkerID) {
+	if at, found := t.at(id); found {
+		t.writeHeld(own)[at]--
+	}
+}
+
+// insert adds a worker without live attempts.
+func (t *workerTable) insert(own *ownership, at int, w *Worker) {
+	t.list = slices.Insert(t.write(own), at, w)
+	t.held = slices.Insert(t.writeHeld(own), at, 0)
+}
+
+// remove removes workers that exist. Their numbers ascend.
+func (t *workerTable) remove(own *ownership, ids []WorkerID) {
+	list, held, kept := t.write(own), t.writeHeld(own), 0
+	for at, w := range list {
+		if len(ids) > 0 && w.ID == ids[0] {
+			ids = ids[1:]
+			continue
+		}
+		list[kept], held[kept] = w, held[at]
+		kept++
+	}
+	clear(list[kept:])
+	t.list, t.held = list[:kept], held[:kept]
+}
+
+// countHeld counts the live attempts of each worker by the records of all jobs.
+func (s *State) countHeld() []int32 {
+	held := make([]int32, len(s.workers.list))
+	for _, p := range s.jobs.pages {
+		for _, j := range &p.jobs {
+			if j == nil {
+				continue
+			}
+			left := j.counts[Assigned]
+			for i := uint32(0); left > 0 && i < j.records.n; i++ {
+				r := j.records.at(i)
+				if r.state != Assigned {
+					continue
+				}
+				left--
+				if at, found := s.workers.at(r.worker); found {
+					held[at]++
+				}
+			}
+		}
+	}
+	return held
+}
+
+func (s *State) checkWorkers() error {
+	t, last := &s.workers, WorkerID(0)
+	for _, w := range t.list {
+		if w.ID <= last || w.ID >= t.next {
+			return fmt.Errorf("worker %d follows worker %d, next is %d", w.ID, last, t.next)
+		}
+		last = w.ID
+		if got, ok := t.names.get(w.Name); !ok || got != w.ID {
+			return fmt.Errorf("worker %d is not found by its name %q", w.ID, w.Name)
+		}
+		if w.State != WorkerUp && w.State != WorkerDown {
+			return fmt.Errorf("worker %d has invalid state %d", w.ID, w.State)
+		}
+		if w.DrainUntil < 0 || w.DrainUntil == 0 && w.DrainReason != "" {
+			return fmt.Errorf("worker %d drains until %d", w.ID, w.DrainUntil)
+		}
+	}
+	if t.names.n != len(t.list) {
+		return fmt.Errorf("%d workers, %d names", len(t.list), t.names.n)
+	}
+	want := s.countHeld()
+	if len(want) != len(t.held) {
+		return fmt.Errorf("%d workers, live attempts of %d", len(want), len(t.held))
+	}
+	for at, w := range t.list {
+		if t.held[at] != want[at] {
+			return fmt.Errorf("worker %d holds %d attempts, counted %d", w.ID, want[at], t.held[at])
+		}
+	}
+	return nil
+}
