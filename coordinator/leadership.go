@@ -92,7 +92,7 @@ const minScanRate = 100_000
 func (l *leadership) watchdog(node *raftnode.Node) leader.Watchdog {
 	return leader.Watchdog{
 		Progress: node.Progress, TimeScale: l.cfg.TimeScale, Established: l.established,
-		Scan: func() time.Duration {
+		ScanTime: func() time.Duration {
 			var tasks uint64
 			l.machine.Read(func(s *fsm.State, _ uint64) {
 				for job := range s.Jobs(0) {

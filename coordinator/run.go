@@ -126,8 +126,10 @@ func (r *replica) consensus(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		duty := r.cfg.Seams.Duty
-		return leader.RunScaled(ctx, r.cfg.TimeScale, r.cfg.Seams.Raft(node), r.log,
-			duty(r.leadership), duty(r.reconciler), duty(r.clock), duty(r.leadership.watchdog(node)))
+		return leader.Run(ctx, leader.Config{
+			Raft: r.cfg.Seams.Raft(node), Logger: r.log, TimeScale: r.cfg.TimeScale,
+			Duties: []leader.Duty{duty(r.leadership), duty(r.reconciler), duty(r.clock), duty(r.leadership.watchdog(node))},
+		})
 	})
 	group.Go(func() error { return fatalUnlessDone(ctx, r.candidate.LearnCluster(ctx)) })
 	group.Go(func() error { return fatalUnlessDone(ctx, r.candidate.Watch(ctx, node)) })

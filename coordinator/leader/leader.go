@@ -13,78 +13,84 @@ import (
 )
 
 const (
-	// barrierTimeout bounds how long a new leader may take to catch up with what
-	// was committed before it.
+	// barrierTimeout bounds the time in which a new leader applies everything that
+	// was committed before its term.
 	barrierTimeout = 3 * time.Second
-	// transferTimeout bounds the hand-over of a leader that cannot lead.
+	// transferTimeout bounds the leadership transfer of a leader that can't lead.
 	transferTimeout = 2 * time.Second
-	// transferPause is the time between two attempts at that.
-	transferPause = 20 * time.Millisecond
-	// endLimit is how long what belongs to a term may take to end after it.
-	endLimit = 10 * time.Second
-	endCheck = 100 * time.Millisecond
+	// transferRetryDelay is the time between two attempts at the transfer.
+	transferRetryDelay = 20 * time.Millisecond
+	// stopTimeout bounds the time in which everything that belongs to a term ends.
+	stopTimeout = 10 * time.Second
+	// stopCheckInterval is how often stopTimeout is checked.
+	stopCheckInterval = 100 * time.Millisecond
 )
 
-// ErrTermEnded is the cause of a duty's cancelled context when its term was lost,
-// rather than the process being stopped.
+// ErrTermEnded is the cause of a duty's cancelled context if its term was lost. If
+// the process stops, the cause is that of Run's context.
 var ErrTermEnded = errors.New("leader: term ended")
 
-// ErrStuck is why Run returns when something that belongs to a term did not end with
-// it. The process must end: it must not lead again beside what is left.
-var ErrStuck = errors.New("leader: something did not end with its term")
+// ErrStuck is returned by Run when something that belongs to a term did not end
+// with it. The process must exit: it must not lead again beside what is left.
+var ErrStuck = errors.New("leader: duties still running after their term")
 
-// errReturned is why a term fails whose duty ended without an error.
-var errReturned = errors.New("returned before the term was over")
+// errReturned is why a term fails whose duty returned nil.
+var errReturned = errors.New("returned before the end of the term")
 
 // Raft is what leading needs of consensus.
 type Raft interface {
-	// LeaderCh sends true when this replica has won an election and false when
-	// it leads no longer. It keeps the latest only, so that true after true
-	// tells of a term that was lost unseen.
+	// LeaderCh sends true when this replica has won an election, and false when it
+	// no longer leads. It keeps only the latest value: true after true means that a
+	// term was lost in between.
 	LeaderCh() <-chan bool
-	// Leading says whether this replica leads at this moment.
+	// Leading reports whether this replica leads now.
 	Leading() bool
-	// Barrier returns when all that was committed before is applied here, with
-	// the term in which this replica leads. It fails when the term changed.
+	// Barrier returns after everything that was committed before is applied on this
+	// replica, with the term in which the replica leads. It fails if the term has
+	// changed.
 	Barrier(ctx context.Context) (term uint64, err error)
-	// Transfer returns when another replica has taken over, or with an error.
+	// Transfer returns after another replica has become the leader, or an error.
 	Transfer(ctx context.Context) error
 }
 
-// A Duty is what only the leader may do.
+// A Duty is work that only the leader does.
 type Duty interface {
-	// Name is for messages: one or two lower-case words.
+	// Name returns one or two lower-case words for messages.
 	Name() string
-	// Run does the duty for one term, until ctx is done, and returns when all
-	// that it started has ended. A return before that, with or without an
-	// error, fails the term.
+	// Run does the duty for one term, until ctx is done, and returns after everything
+	// that it started has ended. If it returns before, with or without an error, the
+	// term fails.
 	Run(ctx context.Context, term uint64) error
 }
 
-// Run leads whenever raft makes this replica the leader. It returns when ctx is done,
-// with its cause; or with an error when this replica leads, cannot do its duties
-// and cannot step down: then the process must end, for only that makes the others
-// elect one that can. Unless it returns ErrStuck, no duty is running any more.
-func Run(ctx context.Context, raft Raft, log *slog.Logger, duties ...Duty) error {
-	return RunScaled(ctx, 1, raft, log, duties...)
+// Config configures Run.
+type Config struct {
+	Raft   Raft
+	Logger *slog.Logger
+	Duties []Duty
+	// TimeScale scales all limits. For simulations only.
+	TimeScale timescale.Factor
 }
 
-// RunScaled is Run with all its limits scaled. For simulations only.
-func RunScaled(ctx context.Context, p timescale.Factor, raft Raft, log *slog.Logger, duties ...Duty) error {
-	var now *term // nil while this replica does not lead
+// Run leads whenever Raft makes this replica the leader. It returns the cause of
+// ctx when ctx is done. It returns an error if this replica leads, can't do its
+// duties and can't step down: the process must then exit, so that the others elect
+// a leader that can. Unless the error is ErrStuck, no duty is running any more.
+func Run(ctx context.Context, cfg Config) error {
+	var now *term // nil while this replica doesn't lead
 	for {
 		select {
 		case <-ctx.Done():
-			return errors.Join(now.end(context.Cause(ctx)), context.Cause(ctx))
-		case leading := <-raft.LeaderCh():
-			if stuck := now.end(ErrTermEnded); stuck != nil {
+			return errors.Join(now.stop(context.Cause(ctx)), context.Cause(ctx))
+		case leading := <-cfg.Raft.LeaderCh():
+			if stuck := now.stop(ErrTermEnded); stuck != nil {
 				return stuck
 			}
 			now = nil
 			if leading {
-				now = begin(ctx, p, raft, log, duties)
+				now = cfg.startTerm(ctx)
 			}
-		case err := <-now.over():
+		case err := <-now.failed():
 			now.cancel(err)
 			now = nil
 			if ctx.Err() != nil {
@@ -93,30 +99,27 @@ func RunScaled(ctx context.Context, p timescale.Factor, raft Raft, log *slog.Log
 			if errors.Is(err, ErrStuck) {
 				return err
 			}
-			log.ErrorContext(ctx, "cannot do the duties of the leader, stepping down", "err", err)
-			if stuck := stepDown(ctx, p, raft); stuck != nil {
-				return fmt.Errorf("cannot lead: %w; and cannot step down: %w", err, stuck)
+			cfg.Logger.ErrorContext(ctx, "leader duties failed; stepping down", "err", err)
+			if stuck := cfg.stepDown(ctx); stuck != nil {
+				return fmt.Errorf("leading: %w; stepping down: %w", err, stuck)
 			}
 		}
 	}
 }
 
-// stepDown returns an error only if this replica leads still. A transfer that fails
-// because leadership is lost already has done what it should, and one that fails
-// because another is on its way, an operator's, is tried again when that may be over.
-func stepDown(ctx context.Context, p timescale.Factor, raft Raft) error {
-	ctx, cancel := context.WithTimeout(ctx, p.Scale(transferTimeout))
+// stepDown returns an error only if this replica still leads. A transfer that fails
+// because leadership is already lost is a success. A transfer that fails because
+// another one is in progress is repeated.
+func (c *Config) stepDown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.TimeScale.Scale(transferTimeout))
 	defer cancel()
-	for raft.Leading() {
-		err := untilEnd(ctx, p, func() error { return raft.Transfer(ctx) })
-		if err == nil || !raft.Leading() {
+	for c.Raft.Leading() {
+		err := c.await(ctx, func() error { return c.Raft.Transfer(ctx) })
+		if err == nil || !c.Raft.Leading() {
 			return nil
 		}
-		if ctx.Err() != nil {
-			return err
-		}
 		select {
-		case <-time.After(p.Scale(transferPause)):
+		case <-time.After(c.TimeScale.Scale(transferRetryDelay)):
 		case <-ctx.Done():
 			return err
 		}
@@ -124,23 +127,23 @@ func stepDown(ctx context.Context, p timescale.Factor, raft Raft) error {
 	return nil
 }
 
-// A term is one call of lead on its way. The methods of a nil term, a follower's, do
+// A term is a call of lead in progress. The methods of a nil term, a follower's, do
 // nothing.
 type term struct {
 	cancel context.CancelCauseFunc
-	result chan error // of size 1: lead sends its result once, and never waits
+	result chan error // size 1: lead sends its result once, and never waits
 }
 
-func begin(ctx context.Context, p timescale.Factor, raft Raft, log *slog.Logger, duties []Duty) *term {
+func (c *Config) startTerm(ctx context.Context) *term {
 	ctx, cancel := context.WithCancelCause(ctx)
 	t := &term{cancel: cancel, result: make(chan error, 1)}
-	go func() { t.result <- lead(ctx, p, raft, log, duties) }()
+	go func() { t.result <- c.lead(ctx) }()
 	return t
 }
 
-// end stops the term and waits for all that it started; it is ErrStuck if that does
-// not end.
-func (t *term) end(cause error) error {
+// stop ends the term and waits for everything that it started. It returns ErrStuck
+// if that doesn't end.
+func (t *term) stop(cause error) error {
 	if t == nil {
 		return nil
 	}
@@ -148,28 +151,28 @@ func (t *term) end(cause error) error {
 	if err := <-t.result; errors.Is(err, ErrStuck) {
 		return err
 	}
-	return nil // what it says else is why it ended
+	return nil // any other result is the cause
 }
 
-// over receives the result of a term that ended by itself.
-func (t *term) over() <-chan error {
+// failed returns a channel with the result of a term that ends by itself.
+func (t *term) failed() <-chan error {
 	if t == nil {
 		return nil
 	}
 	return t.result
 }
 
-// lead is a term: it catches up, does the duties, and returns when all have ended.
-func lead(ctx context.Context, p timescale.Factor, raft Raft, log *slog.Logger, duties []Duty) error {
-	number, err := catchUp(ctx, p, raft)
+// lead is a term: it catches up, runs the duties, and returns after all have ended.
+func (c *Config) lead(ctx context.Context) error {
+	number, err := c.catchUp(ctx)
 	if err != nil {
 		return err
 	}
-	log.InfoContext(ctx, "leading", "term", number)
-	defer log.InfoContext(ctx, "no longer leading", "term", number)
+	c.Logger.InfoContext(ctx, "leading", "term", number)
+	defer c.Logger.InfoContext(ctx, "no longer leading", "term", number)
 
 	group, ctx := errgroup.WithContext(ctx)
-	for _, duty := range duties {
+	for _, duty := range c.Duties {
 		group.Go(func() error {
 			err := duty.Run(ctx, number)
 			switch {
@@ -181,15 +184,15 @@ func lead(ctx context.Context, p timescale.Factor, raft Raft, log *slog.Logger, 
 			return fmt.Errorf("%s: %w", duty.Name(), err)
 		})
 	}
-	if len(duties) == 0 {
+	if len(c.Duties) == 0 {
 		<-ctx.Done()
 	}
-	return untilEnd(ctx, p, group.Wait)
+	return c.await(ctx, group.Wait)
 }
 
-// untilEnd waits for f, and only for so long once ctx is done. It counts its looks,
-// not the time between them: a process that was stopped gets the rest of its time.
-func untilEnd(ctx context.Context, p timescale.Factor, f func() error) error {
+// await waits for f, and after ctx is done for stopTimeout at most. It counts checks
+// instead of time, so that a process that was paused gets the rest of its time.
+func (c *Config) await(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {
@@ -197,9 +200,9 @@ func untilEnd(ctx context.Context, p timescale.Factor, f func() error) error {
 		return err
 	case <-ctx.Done():
 	}
-	tick := time.NewTicker(p.Scale(endCheck))
+	tick := time.NewTicker(c.TimeScale.Scale(stopCheckInterval))
 	defer tick.Stop()
-	for range int(endLimit / endCheck) {
+	for range int(stopTimeout / stopCheckInterval) {
 		select {
 		case err := <-done:
 			return err
@@ -209,12 +212,12 @@ func untilEnd(ctx context.Context, p timescale.Factor, f func() error) error {
 	return fmt.Errorf("%w: %w", ErrStuck, context.Cause(ctx))
 }
 
-func catchUp(ctx context.Context, p timescale.Factor, raft Raft) (term uint64, err error) {
-	limit := p.Scale(barrierTimeout)
+func (c *Config) catchUp(ctx context.Context) (term uint64, err error) {
+	limit := c.TimeScale.Scale(barrierTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not caught up within %v", limit))
 	defer cancel()
-	err = untilEnd(ctx, p, func() (err error) {
-		term, err = raft.Barrier(ctx)
+	err = c.await(ctx, func() (err error) {
+		term, err = c.Raft.Barrier(ctx)
 		return err
 	})
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeRaft is consensus as a test plays it.
+// fakeRaft is consensus under the control of a test.
 type fakeRaft struct {
-	leaderCh chan bool
-	leading  atomic.Bool
-	term     atomic.Uint64
-	barrier  func(ctx context.Context) error // nil succeeds
-	transfer func(ctx context.Context) error // nil succeeds and loses leadership
-	handed   atomic.Int32                    // calls of Transfer
+	leaderCh  chan bool
+	leading   atomic.Bool
+	term      atomic.Uint64
+	barrier   func(ctx context.Context) error // nil succeeds
+	transfer  func(ctx context.Context) error // nil succeeds and loses leadership
+	transfers atomic.Int32                    // calls of Transfer
 }
 
 func newFakeRaft() *fakeRaft { return &fakeRaft{leaderCh: make(chan bool, 1)} }
@@ -51,7 +51,7 @@ func (r *fakeRaft) Barrier(ctx context.Context) (uint64, error) {
 }
 
 func (r *fakeRaft) Transfer(ctx context.Context) error {
-	r.handed.Add(1)
+	r.transfers.Add(1)
 	if r.transfer != nil {
 		return r.transfer(ctx)
 	}
@@ -59,13 +59,13 @@ func (r *fakeRaft) Transfer(ctx context.Context) error {
 	return nil
 }
 
-// duty is a Duty made of a function.
+// duty is a Duty that calls a function.
 type duty func(ctx context.Context, term uint64) error
 
 func (duty) Name() string                                 { return "duty" }
 func (d duty) Run(ctx context.Context, term uint64) error { return d(ctx, term) }
 
-// running is a Run on its way.
+// running is a Run in progress.
 type running struct {
 	raft   *fakeRaft
 	stop   context.CancelFunc
@@ -76,11 +76,13 @@ func run(t *testing.T, raft *fakeRaft, duties ...Duty) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{raft: raft, stop: cancel, result: make(chan error, 1)}
-	go func() { r.result <- Run(ctx, raft, slog.New(slog.DiscardHandler), duties...) }()
+	go func() {
+		r.result <- Run(ctx, Config{Raft: raft, Logger: slog.New(slog.DiscardHandler), Duties: duties})
+	}()
 	return r
 }
 
-// end stops the run and checks that it ends because it was stopped.
+// end stops the run and checks that it returns for that reason.
 func (r *running) end(t *testing.T) {
 	t.Helper()
 	r.stop()
@@ -105,7 +107,7 @@ func TestTermsNeverOverlap(t *testing.T) {
 		raft := newFakeRaft()
 		r := run(t, raft, duty(func(ctx context.Context, term uint64) error {
 			if n := alive.Add(1); n != 1 {
-				t.Errorf("%d duties run at once", n)
+				t.Errorf("%d duties run concurrently", n)
 			}
 			defer alive.Add(-1)
 			terms = append(terms, term)
@@ -113,18 +115,18 @@ func TestTermsNeverOverlap(t *testing.T) {
 			if cause := context.Cause(ctx); !errors.Is(cause, ErrTermEnded) && !errors.Is(cause, context.Canceled) {
 				t.Errorf("the term ended with %v", cause)
 			}
-			time.Sleep(endLimit - time.Second) // it is slow to stop, in the bubble's time
+			time.Sleep(stopTimeout - time.Second) // slow to stop, in virtual time
 			return nil
 		}))
 		raft.elect()
 		synctest.Wait()
-		raft.elect() // true after true: a term was lost unseen
+		raft.elect() // true after true: a term was lost in between
 		synctest.Wait()
-		raft.depose() // waits in the channel while the first term still ends
+		raft.depose() // stays in the channel while the first term still stops
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if n := alive.Load(); n != 0 {
-			t.Errorf("%d duties run at a follower", n)
+			t.Errorf("%d duties run on a follower", n)
 		}
 		raft.elect()
 		synctest.Wait()
@@ -155,11 +157,11 @@ func TestFailedDutyStepsDown(t *testing.T) {
 				raft.elect()
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if raft.handed.Load() != 1 || raft.Leading() {
-					t.Errorf("handed over %d times, leading %v; want once and no", raft.handed.Load(), raft.Leading())
+				if raft.transfers.Load() != 1 || raft.Leading() {
+					t.Errorf("%d transfers, leading %v; want 1, false", raft.transfers.Load(), raft.Leading())
 				}
 				if !ended.Load() {
-					t.Error("stepped down before the other duty had ended")
+					t.Error("stepped down before the other duty ended")
 				}
 				r.end(t)
 			})
@@ -177,14 +179,14 @@ func TestFailedBarrierStepsDown(t *testing.T) {
 				raft := newFakeRaft()
 				raft.barrier = barrier
 				r := run(t, raft, duty(func(context.Context, uint64) error {
-					t.Error("a duty began before the replica had caught up")
+					t.Error("a duty started before the replica caught up")
 					return nil
 				}))
 				raft.elect()
 				time.Sleep(barrierTimeout + time.Millisecond)
 				synctest.Wait()
-				if raft.handed.Load() != 1 || raft.Leading() {
-					t.Errorf("handed over %d times, leading %v; want once and no", raft.handed.Load(), raft.Leading())
+				if raft.transfers.Load() != 1 || raft.Leading() {
+					t.Errorf("%d transfers, leading %v; want 1, false", raft.transfers.Load(), raft.Leading())
 				}
 				r.end(t)
 			})
@@ -201,24 +203,24 @@ func TestLeaderThatCannotStepDownEndsTheProcess(t *testing.T) {
 		raft.elect()
 		err := <-r.result
 		if !errors.Is(err, errBroken) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Run returned %v, want both reasons", err)
+			t.Errorf("Run returned %v, want both causes", err)
 		}
 		if took := time.Since(begin); took > transferTimeout {
-			t.Errorf("it took %v to give up, want at most %v", took, transferTimeout)
+			t.Errorf("stepping down failed after %v, want at most %v", took, transferTimeout)
 		}
 		r.stop()
 	})
 }
 
-func TestSteppingDownWaitsForAHandOverThatIsOnItsWay(t *testing.T) {
-	for name, depose := range map[string]bool{"which succeeds": true, "which does not": false} {
+func TestSteppingDownWaitsForATransferInProgress(t *testing.T) {
+	for name, depose := range map[string]bool{"that succeeds": true, "that fails": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				raft := newFakeRaft()
 				begin := time.Now()
 				raft.transfer = func(context.Context) error {
 					if time.Since(begin) < 500*time.Millisecond {
-						return errBroken // raft makes one transfer at a time
+						return errBroken // raft allows one transfer at a time
 					}
 					if raft.leading.Load() {
 						raft.depose()
@@ -234,7 +236,7 @@ func TestSteppingDownWaitsForAHandOverThatIsOnItsWay(t *testing.T) {
 				time.Sleep(transferTimeout)
 				synctest.Wait()
 				if raft.Leading() {
-					t.Error("it leads still")
+					t.Error("it still leads")
 				}
 				r.end(t)
 			})
@@ -246,7 +248,7 @@ func TestLostLeadershipIsNotAFailureToStepDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		raft := newFakeRaft()
 		raft.barrier = func(context.Context) error {
-			raft.leading.Store(false) // lost while catching up; LeaderCh has not said so yet
+			raft.leading.Store(false) // lost while catching up; LeaderCh has not reported it yet
 			return errBroken
 		}
 		r := run(t, raft)
@@ -254,14 +256,14 @@ func TestLostLeadershipIsNotAFailureToStepDown(t *testing.T) {
 		synctest.Wait()
 		raft.leaderCh <- false
 		synctest.Wait()
-		if raft.handed.Load() != 0 {
-			t.Error("a follower handed leadership over")
+		if raft.transfers.Load() != 0 {
+			t.Error("a follower transferred leadership")
 		}
 		r.end(t)
 	})
 }
 
-func TestStalledLeaderGivesUp(t *testing.T) {
+func TestStalledLeaderStepsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		raft := newFakeRaft()
 		var applied atomic.Uint64
@@ -271,24 +273,23 @@ func TestStalledLeaderGivesUp(t *testing.T) {
 		time.Sleep(time.Hour) // idle is not stalled
 		pending.Store(true)
 		for range 100 { // slow is not stalled
-			time.Sleep(stallLimit - 2*stallCheck)
+			time.Sleep(stallTimeout - 2*stallCheckInterval)
 			applied.Add(1)
 		}
 		synctest.Wait()
-		if raft.handed.Load() != 0 {
+		if raft.transfers.Load() != 0 {
 			t.Fatal("a leader that makes progress stepped down")
 		}
-		time.Sleep(stallLimit + 2*stallCheck)
+		time.Sleep(stallTimeout + 2*stallCheckInterval)
 		synctest.Wait()
-		if raft.handed.Load() != 1 {
-			t.Errorf("handed over %d times, want once", raft.handed.Load())
+		if raft.transfers.Load() != 1 {
+			t.Errorf("%d transfers, want 1", raft.transfers.Load())
 		}
 		r.end(t)
 	})
 }
 
-// A leader that does not get as far as serving must not reign.
-func TestALeaderThatDoesNotEstablishItselfGivesUp(t *testing.T) {
+func TestALeaderThatDoesNotServeInTimeStepsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		raft := newFakeRaft()
 		var serves atomic.Bool
@@ -297,36 +298,36 @@ func TestALeaderThatDoesNotEstablishItselfGivesUp(t *testing.T) {
 			Watchdog{
 				Progress:    func() (uint64, bool) { return 0, false },
 				Established: serves.Load,
-				Scan:        func() time.Duration { return time.Second },
+				ScanTime:    func() time.Duration { return time.Second },
 			})
 		raft.elect()
-		time.Sleep(establishLimit + time.Second - 2*stallCheck)
+		time.Sleep(establishTimeout + time.Second - 2*stallCheckInterval)
 		synctest.Wait()
-		if raft.handed.Load() != 0 {
-			t.Fatal("it gave up before the time that the size of its state allows")
+		if raft.transfers.Load() != 0 {
+			t.Fatal("it stepped down within the time that the size of its state allows")
 		}
-		time.Sleep(3 * stallCheck)
+		time.Sleep(3 * stallCheckInterval)
 		synctest.Wait()
-		if raft.handed.Load() != 1 || raft.Leading() {
-			t.Errorf("handed over %d times, leading %v; want once and no", raft.handed.Load(), raft.Leading())
+		if raft.transfers.Load() != 1 || raft.Leading() {
+			t.Errorf("%d transfers, leading %v; want 1, false", raft.transfers.Load(), raft.Leading())
 		}
 		serves.Store(true)
 		raft.elect()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if raft.handed.Load() != 1 {
-			t.Error("a leader that serves gave up")
+		if raft.transfers.Load() != 1 {
+			t.Error("a leader that serves stepped down")
 		}
 		r.end(t)
 	})
 }
 
-func TestWhatDoesNotEndWithItsTermEndsTheProcess(t *testing.T) {
+func TestADutyThatOutlivesItsTermEndsTheProcess(t *testing.T) {
 	for name, begin := range map[string]func(*fakeRaft, chan struct{}) []Duty{
-		"a duty, its term was lost": func(_ *fakeRaft, free chan struct{}) []Duty {
+		"a duty after its term was lost": func(_ *fakeRaft, free chan struct{}) []Duty {
 			return []Duty{duty(func(context.Context, uint64) error { <-free; return nil })}
 		},
-		"a duty, another failed": func(_ *fakeRaft, free chan struct{}) []Duty {
+		"a duty after another one failed": func(_ *fakeRaft, free chan struct{}) []Duty {
 			return []Duty{
 				duty(func(context.Context, uint64) error { <-free; return nil }),
 				duty(func(context.Context, uint64) error { return errBroken }),
@@ -336,7 +337,7 @@ func TestWhatDoesNotEndWithItsTermEndsTheProcess(t *testing.T) {
 			raft.barrier = func(context.Context) error { <-free; return nil }
 			return nil
 		},
-		"the hand-over": func(raft *fakeRaft, free chan struct{}) []Duty {
+		"the transfer": func(raft *fakeRaft, free chan struct{}) []Duty {
 			raft.transfer = func(context.Context) error { <-free; return errBroken }
 			return []Duty{duty(func(context.Context, uint64) error { return errBroken })}
 		},
@@ -348,7 +349,7 @@ func TestWhatDoesNotEndWithItsTermEndsTheProcess(t *testing.T) {
 				r := run(t, raft, begin(raft, free)...)
 				raft.elect()
 				synctest.Wait()
-				if name == "a duty, its term was lost" {
+				if name == "a duty after its term was lost" {
 					raft.depose()
 				}
 				if err := <-r.result; !errors.Is(err, ErrStuck) {

@@ -10,38 +10,41 @@ import (
 )
 
 const (
-	// stallLimit is how long the applied index may stand still while proposals
-	// wait for their answer.
-	stallLimit = 2 * time.Second
-	stallCheck = 100 * time.Millisecond
-	// establishLimit is how long a leader may take from the beginning of its duties
+	// stallTimeout is how long the applied index may stay the same while proposals
+	// are pending.
+	stallTimeout = 2 * time.Second
+	// stallCheckInterval is how often the applied index is checked.
+	stallCheckInterval = 100 * time.Millisecond
+	// establishTimeout is how long a leader may take from the start of its duties
 	// until it serves.
-	establishLimit = 3 * time.Second
+	establishTimeout = 3 * time.Second
 )
 
-// ErrStalled is why a term fails whose leader does not get anything applied.
-var ErrStalled = errors.New("leader: nothing is applied while proposals wait")
+// ErrStalled is why a term fails whose leader applies nothing while proposals are
+// pending.
+var ErrStalled = errors.New("leader: no progress while proposals are pending")
 
-// ErrNotEstablished is why a term fails whose leader does not get as far as serving.
-var ErrNotEstablished = errors.New("leader: the duties are not taken up")
+// ErrNotEstablished is why a term fails whose leader doesn't serve in time.
+var ErrNotEstablished = errors.New("leader: duties not started")
 
-// Watchdog is a duty that fails the term when the leader cannot take up its work: the
-// applied index does not move for two seconds although proposals wait, or within
-// three seconds it does not begin to serve.
+// Watchdog is a duty that fails the term if the leader can't do its work: the
+// applied index doesn't move for two seconds while proposals are pending, or the
+// leader doesn't serve within three seconds.
 //
-// It counts its own looks, not the time between them. When the whole process was
-// stopped for a while, the clock has moved and nothing could have been applied;
-// that is one look, not a stall.
+// It counts checks instead of time. If the whole process was paused, the clock has
+// moved and nothing could have been applied: that counts as one check, not as a
+// stall.
 type Watchdog struct {
-	// Progress returns the applied index, and whether proposals wait for their
-	// answer. It must not block.
+	// Progress returns the applied index, and whether proposals are pending. It must
+	// not block.
 	Progress func() (applied uint64, pending bool)
-	// Established returns whether the leader serves. Optional; it must not block.
+	// Established reports whether the leader serves. nil: it always does. It must not
+	// block.
 	Established func() bool
-	// Scan returns what the leader may take in addition, because of the size of
-	// the state that it has to look through. Optional.
-	Scan func() time.Duration
-	// TimeScale scales its limits. For simulations only.
+	// ScanTime returns the additional time that the leader may take until it serves,
+	// because of the size of the state that it scans. nil: none.
+	ScanTime func() time.Duration
+	// TimeScale scales all limits. For simulations only.
 	TimeScale timescale.Factor
 }
 
@@ -50,15 +53,15 @@ func (Watchdog) Name() string { return "watchdog" }
 
 // Run implements Duty.
 func (w Watchdog) Run(ctx context.Context, _ uint64) error {
-	ticker := time.NewTicker(w.TimeScale.Scale(stallCheck))
+	ticker := time.NewTicker(w.TimeScale.Scale(stallCheckInterval))
 	defer ticker.Stop()
 	last, _ := w.Progress()
-	still := 0 // looks in a row that saw proposals waiting and no progress
-	limit := establishLimit
-	if w.Scan != nil {
-		limit += w.Scan()
+	limit := establishTimeout
+	if w.ScanTime != nil {
+		limit += w.ScanTime()
 	}
-	began, established := 0, w.Established == nil
+	stalled, waited := 0, 0 // consecutive checks without progress, checks until it serves
+	established := w.Established == nil
 	for {
 		select {
 		case <-ctx.Done():
@@ -66,17 +69,17 @@ func (w Watchdog) Run(ctx context.Context, _ uint64) error {
 		case <-ticker.C:
 		}
 		if established = established || w.Established(); !established {
-			if began++; began >= int(limit/stallCheck) {
+			if waited++; waited >= int(limit/stallCheckInterval) {
 				return fmt.Errorf("%w within %v", ErrNotEstablished, limit)
 			}
 		}
 		applied, pending := w.Progress()
 		if !pending || applied != last {
-			last, still = applied, 0
+			last, stalled = applied, 0
 			continue
 		}
-		if still++; still >= int(stallLimit/stallCheck) {
-			return fmt.Errorf("%w: at index %d for %v", ErrStalled, applied, stallLimit)
+		if stalled++; stalled >= int(stallTimeout/stallCheckInterval) {
+			return fmt.Errorf("%w: at index %d for %v", ErrStalled, applied, stallTimeout)
 		}
 	}
 }

@@ -15,7 +15,7 @@ func inLeading() []Mutant {
 		},
 		{
 			Name:   "who-cannot-lead-stays-leader",
-			Edits:  []Edit{{"coordinator/leader/leader.go", "for raft.Leading() {", "for !raft.Leading() {"}},
+			Edits:  []Edit{{"coordinator/leader/leader.go", "for c.Raft.Leading() {", "for !c.Raft.Leading() {"}},
 			Caught: []Checker{{Package: "./coordinator/leader", Run: "."}},
 		},
 		{
