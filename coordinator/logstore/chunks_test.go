@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sized is an entry with so many bytes of data that say where they belong.
+// sized returns an entry whose data identifies its position.
 func sized(index uint64, size int) *raft.Log {
 	data := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{byte(index), byte(index >> 8), byte(size)})
@@ -23,7 +23,7 @@ func sized(index uint64, size int) *raft.Log {
 	return &raft.Log{Index: index, Term: 3, Type: raft.LogCommand, Data: data}
 }
 
-func TestAnEntryOfAnySizeIsReadAsItWasStored(t *testing.T) {
+func TestEntriesOfAnySizeAreReadAsStored(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), FileName)
 	s, _ := openBolt(t, path)
@@ -53,7 +53,7 @@ func TestAnEntryOfAnySizeIsReadAsItWasStored(t *testing.T) {
 	}
 	first, err := s.FirstIndex()
 	if err != nil || first != 1 {
-		t.Errorf("the log begins at %d, %v", first, err)
+		t.Errorf("the log starts at %d, %v", first, err)
 	}
 	if last, err := s.LastIndex(); err != nil || last != uint64(2*len(sizes)) {
 		t.Errorf("the log ends at %d, %v", last, err)
@@ -63,20 +63,20 @@ func TestAnEntryOfAnySizeIsReadAsItWasStored(t *testing.T) {
 	}
 }
 
-// TestALogInPiecesIsALog compares with a map, whatever is stored, removed and opened
-// again.
-func TestALogInPiecesIsALog(t *testing.T) {
+// TestChunkedEntriesMatchAReferenceModel compares the log with a map while entries are
+// stored and deleted and the store is reopened.
+func TestChunkedEntriesMatchAReferenceModel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	rapid.Check(t, func(r *rapid.T) {
 		path := filepath.Join(dir, FileName)
-		defer func() { _ = os.Remove(path) }() // the next case begins anew
+		defer func() { _ = os.Remove(path) }() // the next case begins again
 		open := func() *Store {
 			bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, NoSync: true, BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}})
 			if err != nil {
 				r.Fatal(err)
 			}
-			return &Store{backend: chunks{bolt}, path: path, hang: patience, fatal: func(err error) { r.Fatal(err) }}
+			return &Store{backend: chunks{bolt}, path: path, hang: testTimeout, fatal: func(err error) { r.Fatal(err) }}
 		}
 		s := open()
 		defer func() { _ = s.Close() }()
@@ -145,7 +145,7 @@ func sameLog(r *rapid.T, s *Store, sizes map[uint64]int, first, last uint64) {
 	}
 }
 
-func TestAPieceThatIsMissingOrNotItselfIsDamage(t *testing.T) {
+func TestAMissingOrMisplacedChunkOfAnEntryIsDamage(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(logs *bbolt.Bucket) error{
 		"a piece is missing":      func(logs *bbolt.Bucket) error { return logs.Delete(key(firstChunk(2) + 1)) },
@@ -185,7 +185,7 @@ func flipLast(bucket *bbolt.Bucket, key []byte) error {
 	return bucket.Put(key, value)
 }
 
-func TestALogWithoutALayoutIsRefusedAndNotCalledDamage(t *testing.T) {
+func TestEntriesOfAnOlderVersionAreRefusedWithoutDamageError(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	bolt, err := raftboltdb.NewBoltStore(filepath.Join(dir, FileName))
@@ -201,7 +201,7 @@ func TestALogWithoutALayoutIsRefusedAndNotCalledDamage(t *testing.T) {
 	}
 }
 
-func TestALayoutOfLaterIsRefusedAndNotCalledDamage(t *testing.T) {
+func TestALogStoreOfANewerVersionIsRefusedWithoutDamageError(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, FileName)
@@ -215,22 +215,22 @@ func TestALayoutOfLaterIsRefusedAndNotCalledDamage(t *testing.T) {
 	}
 	corrupt(t, path, bucketConf, keyKind, func(value []byte) { value[len(value)-1] ^= 1 })
 	if _, damaged := errors.AsType[*DamageError](second(Inspect(dir))); !damaged {
-		t.Error("a flipped layout is not called damage")
+		t.Error("a flipped kind of store is not damage")
 	}
 }
 
 func second[A, B any](_ A, b B) B { return b }
 
-// TestALargeEntryIsNotWrittenManyTimes: without chunks each byte is written four to
-// five times, above all that is written to bbolt's file.
-func TestALargeEntryIsNotWrittenManyTimes(t *testing.T) {
+// TestALargeEntryIsWrittenAtMostTwice counts the bytes written to bbolt's file: without
+// chunks each byte is written four to five times.
+func TestALargeEntryIsWrittenAtMostTwice(t *testing.T) {
 	t.Parallel()
 	const size, count = 64 << 10, 40
 	bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(t.TempDir(), FileName), NoSync: true, BoltOptions: &bbolt.Options{NoFreelistSync: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Store{backend: chunks{bolt}, hang: patience, fatal: func(err error) { t.Error(err) }}
+	s := &Store{backend: chunks{bolt}, hang: testTimeout, fatal: func(err error) { t.Error(err) }}
 	for i := range uint64(count) {
 		if err := s.StoreLog(sized(i+1, size)); err != nil {
 			t.Fatal(err)
@@ -242,7 +242,7 @@ func TestALargeEntryIsNotWrittenManyTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if written > 2*size*count {
-		t.Errorf("for %d bytes %d were written, more than twice as many", size*count, written)
+		t.Errorf("%d bytes of entries cost %d written bytes, more than twice as many", size*count, written)
 	}
-	t.Logf("%.2f bytes written for each", float64(written)/(size*count))
+	t.Logf("%.2f bytes written per byte", float64(written)/(size*count))
 }

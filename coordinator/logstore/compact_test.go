@@ -11,18 +11,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// deletedInTime is a Backend that deletes entries, each in some time.
-type deletedInTime struct {
+// timedDeletes is a Backend that takes a time per deleted entry.
+type timedDeletes struct {
 	Backend
 	each  time.Duration
 	steps []uint64
 	next  uint64 // the first entry that is there
 }
 
-func (d *deletedInTime) FirstIndex() (uint64, error) { return d.next, nil }
-func (d *deletedInTime) LastIndex() (uint64, error)  { return 1 << 20, nil }
+func (d *timedDeletes) FirstIndex() (uint64, error) { return d.next, nil }
+func (d *timedDeletes) LastIndex() (uint64, error)  { return 1 << 20, nil }
 
-func (d *deletedInTime) DeleteRange(first, last uint64) error {
+func (d *timedDeletes) DeleteRange(first, last uint64) error {
 	if first != d.next {
 		return raft.ErrLogNotFound
 	}
@@ -31,7 +31,7 @@ func (d *deletedInTime) DeleteRange(first, last uint64) error {
 	return nil
 }
 
-func TestACompactionDeletesSoManyEntriesAtATimeThatNobodyWaitsLong(t *testing.T) {
+func TestCompactionStepsAreShortAndFillTheirTime(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -46,7 +46,7 @@ func TestACompactionDeletesSoManyEntriesAtATimeThatNobodyWaitsLong(t *testing.T)
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := &fatals{}
-				d := &deletedInTime{each: c.each, next: 1}
+				d := &timedDeletes{each: c.each, next: 1}
 				s := &Store{backend: d, hang: time.Minute, fatal: f.record}
 				last := uint64(0)
 				for _, n := range c.steps {
@@ -60,7 +60,7 @@ func TestACompactionDeletesSoManyEntriesAtATimeThatNobodyWaitsLong(t *testing.T)
 					t.Errorf("it deleted %d entries in steps of %d, want %d", last, d.steps, c.steps)
 				}
 				if deleting := time.Duration(last) * c.each; deleting > 0 && time.Since(start) == deleting { //nolint:gosec // a small number
-					t.Error("it left no time between two steps")
+					t.Error("it did not pause between two steps")
 				}
 			})
 		})
@@ -70,21 +70,21 @@ func TestACompactionDeletesSoManyEntriesAtATimeThatNobodyWaitsLong(t *testing.T)
 func TestACompactionStopsWhenTheStoreFails(t *testing.T) {
 	t.Parallel()
 	f := &fatals{}
-	s := &Store{backend: &deletedInTime{next: 2}, hang: time.Minute, fatal: f.record}
+	s := &Store{backend: &timedDeletes{next: 2}, hang: time.Minute, fatal: f.record}
 	if err := s.compact(1, 5000); err == nil || len(f.all()) != 1 {
 		t.Errorf("got %v and %v, want one failure that ends the process", err, f.all())
 	}
 }
 
-// held is a Backend whose first step of a compaction waits.
-type held struct {
+// heldDeletes is a Backend whose first deletion waits for the test.
+type heldDeletes struct {
 	Backend
 	steps   atomic.Int64
-	begun   chan struct{} // closed when the step has begun
+	begun   chan struct{} // closed when the deletion has started
 	release chan struct{}
 }
 
-func (h *held) DeleteRange(first, last uint64) error {
+func (h *heldDeletes) DeleteRange(first, last uint64) error {
 	if h.steps.Add(1) == 1 {
 		close(h.begun)
 		<-h.release
@@ -92,9 +92,9 @@ func (h *held) DeleteRange(first, last uint64) error {
 	return h.Backend.DeleteRange(first, last)
 }
 
-func TestAStoreThatClosesDoesNotWaitForACompaction(t *testing.T) {
+func TestClosingAStoreStopsACompaction(t *testing.T) {
 	t.Parallel()
-	h, closing := &held{begun: make(chan struct{}), release: make(chan struct{})}, make(chan struct{})
+	h, closing := &heldDeletes{begun: make(chan struct{}), release: make(chan struct{})}, make(chan struct{})
 	s := openNew(t, t.TempDir(), func(cfg *Config) {
 		cfg.Closing, cfg.Kind = closing, Bolt // the other store compacts in one step
 		cfg.Wrap = func(b Backend) Backend { h.Backend = b; return h }

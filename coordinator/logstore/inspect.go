@@ -31,10 +31,10 @@ var (
 type Contents struct {
 	First, Last uint64 // indexes of the log; 0 if it is empty
 
-	term   uint64
-	voted  bool
-	kind   Kind // where the entries are; "" if the store is new
-	wal    walState
+	term  uint64
+	voted bool
+	kind  Kind // where the entries are; "" if the store is new
+	wal   walState
 }
 
 // Empty reports whether the store contains nothing that a cluster could rely on. A

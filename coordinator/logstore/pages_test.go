@@ -13,9 +13,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// TestSoundPagesAreFoundSound has a store with branches, values over many pages,
-// and both ends of the log removed again and again: nothing of that is damage.
-func TestSoundPagesAreFoundSound(t *testing.T) {
+// TestValidPagesAreNotDamage uses a store with branch pages, values over many pages,
+// and both ends of the log deleted repeatedly.
+func TestValidPagesAreNotDamage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), FileName)
 	random := rand.New(rand.NewPCG(3, 3))
@@ -59,7 +59,7 @@ func TestSoundPagesAreFoundSound(t *testing.T) {
 	}
 }
 
-func TestAPageThatBboltWouldPanicOverIsDamage(t *testing.T) {
+func TestAPageThatMakesBboltPanicIsDamage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), FileName)
 	s, _ := openBolt(t, path)
@@ -75,7 +75,7 @@ func TestAPageThatBboltWouldPanicOverIsDamage(t *testing.T) {
 		})
 	}
 	if entry < 0 {
-		t.Fatal("there is no page with 20 entries")
+		t.Fatal("no page has 20 entries")
 	}
 	for what, change := range map[string]func(page []byte){
 		"flags 0x":            func(page []byte) { page[pageHeader] ^= bucketFlag },
@@ -95,7 +95,7 @@ func TestAPageThatBboltWouldPanicOverIsDamage(t *testing.T) {
 		})
 		_, err := Inspect(filepath.Dir(path))
 		if _, ok := errors.AsType[*DamageError](err); !ok || !strings.Contains(err.Error(), what) {
-			t.Errorf("got %v, want that it is damaged: %s", err, what)
+			t.Errorf("got %v, want a DamageError with %q", err, what)
 		}
 		rewrite(t, path, func(content []byte) { copy(content, before) })
 	}
@@ -104,7 +104,7 @@ func TestAPageThatBboltWouldPanicOverIsDamage(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsCutBelowItsPagesIsDamageAlsoWhereTheyAreFree(t *testing.T) {
+func TestATruncatedFileIsDamageEvenIfOnlyFreePagesAreMissing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), FileName)
 	s, _ := openBolt(t, path)
@@ -123,23 +123,23 @@ func TestAFileThatIsCutBelowItsPagesIsDamageAlsoWhereTheyAreFree(t *testing.T) {
 	p := &pages{file: file}
 	_, ok := p.newestRoot()
 	if err := file.Close(); err != nil || !ok {
-		t.Fatalf("its roots cannot be read: %v", err)
+		t.Fatalf("its root pages cannot be read: %v", err)
 	}
 	for size := int64(p.count)*p.page - 1; size > 2*p.page; size -= p.page { //nolint:gosec // a few
 		if err := os.Truncate(path, size); err != nil {
 			t.Fatal(err)
 		}
 		if _, damaged := errors.AsType[*DamageError](verifyPages(path)); !damaged {
-			t.Errorf("cut to %d bytes of %d pages it is taken for sound", size, p.count)
+			t.Errorf("truncated to %d bytes of %d pages, it is accepted", size, p.count)
 		}
 	}
 }
 
-// pageSize is bbolt's.
+// pageSize is bbolt's page size.
 const pageSize = 4096
 
-// usedPages are the pages of a store that are in use: most are free, and what is
-// in those matters to nobody.
+// usedPages returns the pages of a store that are in use: most are free, and their
+// content does not matter.
 func usedPages(t *testing.T, path string) (used []int64) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PageSize: pageSize, PreLoadFreelist: true})

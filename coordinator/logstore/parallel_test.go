@@ -11,11 +11,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// heldStore is a store whose writes wait until they are let through.
+// heldStore is a store whose writes wait for the test.
 type heldStore struct {
 	*raft.InmemStore
 
-	let     chan error // what becomes of one write each
+	let     chan error // the result of one write each
 	batches []int      // how many entries each write had; read when nobody writes
 }
 
@@ -27,30 +27,30 @@ func (h *heldStore) StoreLogs(logs []*raft.Log) error {
 	return h.InmemStore.StoreLogs(logs)
 }
 
-// desk is a ParallelLog over a held store, in a synctest bubble.
-type desk struct {
+// heldLog is a ParallelLog over a heldStore, in a synctest bubble.
+type heldLog struct {
 	*ParallelLog
 
 	disk   *heldStore
-	shared atomic.Bool // the replica leads, and not alone
+	shared atomic.Bool // the replica leads and needs another vote
 }
 
-func newDesk() *desk {
-	d := &desk{disk: &heldStore{InmemStore: raft.NewInmemStore(), let: make(chan error)}}
+func newHeldLog() *heldLog {
+	d := &heldLog{disk: &heldStore{InmemStore: raft.NewInmemStore(), let: make(chan error)}}
 	d.ParallelLog = NewParallelLog(d.disk)
 	d.Share(d.shared.Load)
 	d.shared.Store(true)
 	return d
 }
 
-// end lets all through that is pending, and closes the log.
-func (d *desk) end() {
+// end completes all pending writes and closes the log.
+func (d *heldLog) end() {
 	close(d.disk.let)
 	d.Close()
 }
 
-// begun starts a call and reports whether it has returned once nothing else can happen.
-func begun(call func() error) (returned func() bool) {
+// started starts a call and reports whether it has returned once all goroutines wait.
+func started(call func() error) (returned func() bool) {
 	var done atomic.Bool
 	go func() {
 		_ = call()
@@ -62,10 +62,10 @@ func begun(call func() error) (returned func() bool) {
 	}
 }
 
-func TestALeaderSendsWhatItsDiskIsStillWriting(t *testing.T) {
+func TestALeaderReadsEntriesThatItsDiskIsStillWriting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk()
+		d := newHeldLog()
 		defer d.end()
 		for i := range uint64(3) {
 			if err := d.StoreLogs(entries(2*i+1, 2)); err != nil {
@@ -80,10 +80,10 @@ func TestALeaderSendsWhatItsDiskIsStillWriting(t *testing.T) {
 			}
 		}
 		if err := d.GetLog(7, &log); !errors.Is(err, raft.ErrLogNotFound) {
-			t.Errorf("an entry that there is not: %v", err)
+			t.Errorf("a missing entry: %v", err)
 		}
 		if first, err := d.FirstIndex(); first != 1 || err != nil {
-			t.Errorf("the log begins with %d, %v", first, err)
+			t.Errorf("the log starts with %d, %v", first, err)
 		}
 		if last, err := d.LastIndex(); last != 6 || err != nil {
 			t.Errorf("the log ends with %d, %v", last, err)
@@ -92,7 +92,7 @@ func TestALeaderSendsWhatItsDiskIsStillWriting(t *testing.T) {
 		d.disk.let <- nil
 		synctest.Wait()
 		if want := []int{2, 4}; !slices.Equal(d.disk.batches, want) {
-			t.Errorf("writes of %v entries, want %v: what waits is written together", d.disk.batches, want)
+			t.Errorf("writes of %v entries, want %v: pending entries are written together", d.disk.batches, want)
 		}
 		if last, err := d.disk.LastIndex(); last != 6 || err != nil {
 			t.Errorf("the disk has %d, %v", last, err)
@@ -100,31 +100,31 @@ func TestALeaderSendsWhatItsDiskIsStillWriting(t *testing.T) {
 	})
 }
 
-func TestNothingCountsAsStoredBeforeItIs(t *testing.T) {
+func TestNoEntryCountsAsStoredBeforeItIs(t *testing.T) {
 	t.Parallel()
-	for name, call := range map[string]func(d *desk) error{
-		"the answers of the others count":           func(d *desk) error { return d.WaitStored(2) },
-		"entries are deleted":                       func(d *desk) error { return d.DeleteRange(1, 2) },
-		"a leader that is alone goes on":            func(d *desk) error { d.shared.Store(false); return d.StoreLogs(entries(3, 1)) },
-		"who leads no longer says that it has them": func(d *desk) error { d.shared.Store(false); return d.GetLog(2, new(raft.Log)) },
-		"who leads no longer stores others behind":  func(d *desk) error { d.shared.Store(false); return d.StoreLog(entries(3, 1)[0]) },
-		"others decide": func(d *desk) error {
+	for name, call := range map[string]func(d *heldLog) error{
+		"acknowledgments count":              func(d *heldLog) error { return d.WaitStored(2) },
+		"entries are deleted":                func(d *heldLog) error { return d.DeleteRange(1, 2) },
+		"the only voter continues":           func(d *heldLog) error { d.shared.Store(false); return d.StoreLogs(entries(3, 1)) },
+		"a deposed leader returns them":      func(d *heldLog) error { d.shared.Store(false); return d.GetLog(2, new(raft.Log)) },
+		"a deposed leader stores later ones": func(d *heldLog) error { d.shared.Store(false); return d.StoreLog(entries(3, 1)[0]) },
+		"the configuration changes": func(d *heldLog) error {
 			return d.StoreLog(&raft.Log{Index: 3, Term: 1, Type: raft.LogConfiguration})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				d := newDesk()
+				d := newHeldLog()
 				defer d.end()
 				if err := d.StoreLogs(entries(1, 2)); err != nil {
 					t.Fatal(err)
 				}
-				returned := begun(func() error { return call(d) })
+				returned := started(func() error { return call(d) })
 				if returned() {
-					t.Fatal("not before the disk has them")
+					t.Fatal("it returned before the disk has the entries")
 				}
-				for range 2 { // the second one is its own, if it makes one
+				for range 2 { // the second one is the call's own, if it makes one
 					select {
 					case d.disk.let <- nil:
 					default:
@@ -132,65 +132,65 @@ func TestNothingCountsAsStoredBeforeItIs(t *testing.T) {
 					synctest.Wait()
 				}
 				if !returned() {
-					t.Error("not when the disk has them, either")
+					t.Error("it did not return after the disk has the entries")
 				}
 			})
 		})
 	}
 }
 
-func TestWhoIsAskedForWhatIsStoredDoesNotWaitForTheRest(t *testing.T) {
+func TestWaitStoredIgnoresLaterEntries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk()
+		d := newHeldLog()
 		defer d.end()
 		_ = d.StoreLogs(entries(1, 2))
 		d.disk.let <- nil
 		_ = d.StoreLogs(entries(3, 1))
-		if returned := begun(func() error { return d.WaitStored(2) }); !returned() {
+		if returned := started(func() error { return d.WaitStored(2) }); !returned() {
 			t.Error("entry 2 waits for entry 3")
 		}
 	})
 }
 
-func TestALeaderWaitsForADiskThatIsFarBehind(t *testing.T) {
+func TestALeaderWaitsForItsDiskAtTheLimitOfPendingBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk()
+		d := newHeldLog()
 		defer d.end()
 		large := func(index uint64) []*raft.Log {
 			return []*raft.Log{{Index: index, Term: 1, Data: make([]byte, maxPendingBytes)}}
 		}
-		if returned := begun(func() error { return d.StoreLogs(large(1)) }); !returned() {
+		if returned := started(func() error { return d.StoreLogs(large(1)) }); !returned() {
 			t.Fatal("it waits with nothing pending")
 		}
-		returned := begun(func() error { return d.StoreLogs(large(2)) })
+		returned := started(func() error { return d.StoreLogs(large(2)) })
 		if returned() {
 			t.Fatal("it does not wait")
 		}
 		d.disk.let <- nil
 		if !returned() {
-			t.Error("it waits for ever")
+			t.Error("it waits forever")
 		}
 	})
 }
 
-func TestAfterAFailureNothingIsSaidToBeStored(t *testing.T) {
+func TestAfterAFailureNoEntryCountsAsStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk()
+		d := newHeldLog()
 		defer d.end()
 		if err := d.StoreLogs(entries(1, 2)); err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
 		for name, call := range map[string]func() error{
-			"who waits": func() error { return d.WaitStored(1) },
-			"who reads": func() error { d.shared.Store(false); return d.GetLog(1, new(raft.Log)) },
+			"waiting": func() error { return d.WaitStored(1) },
+			"reading": func() error { d.shared.Store(false); return d.GetLog(1, new(raft.Log)) },
 		} {
 			wg.Go(func() {
 				if err := call(); err == nil {
-					t.Errorf("%s is told that it is stored", name)
+					t.Errorf("%s: the entry counts as stored", name)
 				}
 			})
 		}
@@ -199,7 +199,7 @@ func TestAfterAFailureNothingIsSaidToBeStored(t *testing.T) {
 		wg.Wait()
 		d.shared.Store(true)
 		if err := d.StoreLogs(entries(3, 1)); err == nil {
-			t.Error("more is taken")
+			t.Error("another entry was accepted")
 		}
 	})
 }

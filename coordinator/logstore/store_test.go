@@ -22,10 +22,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait; it guards against hanging and measures nothing.
-const patience = 30 * time.Second
+// testTimeout bounds every wait; it guards against hanging and measures nothing.
+const testTimeout = 30 * time.Second
 
-// fatals records what was given to fatal.
+// fatals records the errors passed to Config.Fatal.
 type fatals struct {
 	mu   sync.Mutex
 	errs []error
@@ -82,7 +82,7 @@ func corrupt(t *testing.T, path string, bucket, key []byte, change func(value []
 func openNew(tb testing.TB, dir string, tune func(*Config)) *Store {
 	tb.Helper()
 	cfg := Config{
-		Dir: dir, Contents: &Contents{}, HadEntries: true, HangTimeout: patience, Fatal: func(err error) { tb.Error(err) },
+		Dir: dir, Contents: &Contents{}, HadEntries: true, HangTimeout: testTimeout, Fatal: func(err error) { tb.Error(err) },
 		Logger: slog.New(slog.DiscardHandler), RaftLogger: hclog.NewNullLogger(),
 	}
 	tune(&cfg)
@@ -130,7 +130,7 @@ func wantDamage(t *testing.T, err error, f *fatals) {
 	}
 }
 
-func TestAFlippedByteOfAStoredEntryIsNoticed(t *testing.T) {
+func TestAFlippedByteOfAStoredEntryIsDetected(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), FileName)
 	s, _ := openBolt(t, path)
@@ -149,11 +149,11 @@ func TestAFlippedByteOfAStoredEntryIsNoticed(t *testing.T) {
 	}
 	wantDamage(t, s.GetLog(2, &log), f)
 	if err := s.StoreLogs(entries(4, 1)); err == nil {
-		t.Error("a store that failed took another entry")
+		t.Error("a failed store accepted another entry")
 	}
 }
 
-func TestAFlippedTermIsNoticed(t *testing.T) {
+func TestAFlippedTermOfTheStableStoreIsDetected(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), FileName)
 	s, _ := openBolt(t, path)
@@ -175,11 +175,11 @@ func TestAFlippedTermIsNoticed(t *testing.T) {
 	_, err := s.GetUint64(keyTerm)
 	wantDamage(t, err, f)
 	if _, err := Inspect(filepath.Dir(path)); err == nil {
-		t.Error("inspect reads a flipped term")
+		t.Error("Inspect accepts a flipped term")
 	}
 }
 
-func TestAReceivedEntryThatDoesNotMatchItsChecksumIsNotStored(t *testing.T) {
+func TestAReceivedEntryWithAWrongChecksumIsNotStored(t *testing.T) {
 	t.Parallel()
 	s, f := openBolt(t, filepath.Join(t.TempDir(), FileName))
 	logs := entries(1, 2)
@@ -193,10 +193,10 @@ func TestAReceivedEntryThatDoesNotMatchItsChecksumIsNotStored(t *testing.T) {
 	}
 }
 
-// Without it raft keeps the last entries before a snapshot that the leader sent,
-// with a hole behind them: entries that may never have been committed, and that
-// this replica would take for damage as soon as it leads and somebody lacks one.
-func TestASnapshotOfTheLeaderReplacesTheWholeLog(t *testing.T) {
+// Otherwise raft keeps the last entries before a snapshot that the leader sent, with a
+// hole after them: entries that may never have been committed, and that this replica
+// would take for damage as soon as it leads and a follower lacks one.
+func TestALeadersSnapshotReplacesTheWholeLog(t *testing.T) {
 	t.Parallel()
 	cache, err := raft.NewLogCache(8, &Store{})
 	if err != nil {
@@ -204,7 +204,7 @@ func TestASnapshotOfTheLeaderReplacesTheWholeLog(t *testing.T) {
 	}
 	var logs raft.LogStore = cache
 	if monotonic, ok := logs.(raft.MonotonicLogStore); !ok || !monotonic.IsMonotonic() {
-		t.Error("raft takes it that this log may have holes")
+		t.Error("raft assumes that this log may have holes")
 	}
 }
 
@@ -259,7 +259,7 @@ func TestDeleteRangeLeavesExactlyTheComplement(t *testing.T) {
 	}
 }
 
-// brokenBackend fails or hangs as a test says.
+// brokenBackend fails or hangs.
 type brokenBackend struct {
 	Backend
 	err  error

@@ -13,9 +13,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// segmentsOf is a folder with batches of entries in several segments, closed; the last
-// batch has as many entries as it says. Its last segment is the one that is appended
-// to.
+// segmentsOf returns a directory with several segments, closed, the path of the last
+// segment, and the number of entries. The last batch has the given number of entries.
 func segmentsOf(t *testing.T, last int) (dir, tail string, count uint64) {
 	t.Helper()
 	dir = t.TempDir()
@@ -44,7 +43,7 @@ func segmentsOf(t *testing.T, last int) (dir, tail string, count uint64) {
 	return dir, segmentPath(filepath.Join(dir, segmentsDir), state.wal.list.Segments[len(state.wal.list.Segments)-1]), count
 }
 
-// lastBatch is where the last batch of a segment lies.
+// lastBatch returns the offsets of the last batch of a segment.
 func lastBatch(t *testing.T, path string) (from, to int) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -61,7 +60,7 @@ func lastBatch(t *testing.T, path string) (from, to int) {
 	}
 }
 
-// whole says whether a folder, opened, has all entries up to the last, as they were.
+// whole verifies that a directory, opened, has all entries up to the last, unchanged.
 func whole(dir string, last uint64) error {
 	s, _, err := openSegments(dir)
 	if err != nil {
@@ -70,14 +69,14 @@ func whole(dir string, last uint64) error {
 	for index := uint64(1); index <= last && err == nil; index++ {
 		var got raft.Log
 		if err = s.GetLog(index, &got); err == nil && !bytes.Equal(got.Data, sized(index, int(index*37%250)).Data) {
-			err = fmt.Errorf("entry %d is not what was stored", index)
+			err = fmt.Errorf("entry %d differs from what was stored", index)
 		}
 	}
 	return errors.Join(err, s.Close())
 }
 
-// goesOnAfter appends to a folder that ends at last, and opens it once more.
-func goesOnAfter(dir string, last uint64) error {
+// continuesAfter appends to a directory that ends at last, and opens it again.
+func continuesAfter(dir string, last uint64) error {
 	s, _, err := openSegments(dir)
 	if err != nil {
 		return err
@@ -86,7 +85,7 @@ func goesOnAfter(dir string, last uint64) error {
 	if err == nil && end != last {
 		err = fmt.Errorf("the log ends at %d, should end at %d", end, last)
 	}
-	// What is appended may lie over what was not finished: it is looked for before.
+	// Appending may overwrite the unfinished batch, so it is checked first.
 	if err := errors.Join(err, s.Close(), nothingTorn(dir)); err != nil {
 		return err
 	}
@@ -100,19 +99,19 @@ func goesOnAfter(dir string, last uint64) error {
 	return whole(dir, last+1)
 }
 
-// nothingTorn says where something lies behind the end of the log.
+// nothingTorn returns an error if there is data after the end of the log.
 func nothingTorn(dir string) error {
 	state, err := Inspect(dir)
 	if err == nil && state.wal.torn != "" {
-		err = fmt.Errorf("something was left behind byte %d of what was not finished", state.wal.tornAt)
+		err = fmt.Errorf("data of the unfinished batch remains after byte %d", state.wal.tornAt)
 	}
 	return err
 }
 
-// TestEveryFlippedBitOfASegmentIsToldOrHarmless flips one bit in every byte of every
-// segment: the folder is damaged then, or has all that it had. It may be behind the
-// end.
-func TestEveryFlippedBitOfASegmentIsToldOrHarmless(t *testing.T) {
+// TestEveryFlippedBitOfASegmentIsDetectedOrHarmless flips one bit in every byte of
+// every segment: the directory is damaged, or has all its entries, if the byte is after
+// the end.
+func TestEveryFlippedBitOfASegmentIsDetectedOrHarmless(t *testing.T) {
 	t.Parallel()
 	dir, tail, count := segmentsOf(t, 3)
 	segments, err := filepath.Glob(filepath.Join(dir, segmentsDir, "*"+segmentSuffix))
@@ -145,7 +144,7 @@ func TestEveryFlippedBitOfASegmentIsToldOrHarmless(t *testing.T) {
 			case state.Last != count || state.First != 1:
 				t.Fatalf("%s, byte %d: the log is %d to %d, should be 1 to %d", filepath.Base(path), at, state.First, state.Last, count)
 			case filepath.Base(path) != markName && (path != tail || at < used):
-				t.Fatalf("%s, byte %d of %d: nobody says that it is damaged", filepath.Base(path), at, used)
+				t.Fatalf("%s, byte %d of %d: the damage is not detected", filepath.Base(path), at, used)
 			default:
 				unharmed++
 			}
@@ -154,16 +153,16 @@ func TestEveryFlippedBitOfASegmentIsToldOrHarmless(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d flips told, %d without harm", told, unharmed)
+	t.Logf("%d flips detected, %d harmless", told, unharmed)
 	if err := whole(dir, count); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestWithoutANoteABitTakesTheLastBatchAtMost is what remains in doubt after a loss of
-// power: the note may be older than the log, and a flip in the last batch looks as if
-// the batch was never finished.
-func TestWithoutANoteABitTakesTheLastBatchAtMost(t *testing.T) {
+// TestWithoutAMarkAFlippedBitLosesAtMostTheLastBatch covers the remaining ambiguity
+// after a power failure: the mark may be older than the log, and a flipped bit in the
+// last batch looks like an unfinished batch.
+func TestWithoutAMarkAFlippedBitLosesAtMostTheLastBatch(t *testing.T) {
 	t.Parallel()
 	dir, tail, count := segmentsOf(t, 3)
 	if err := os.Remove(filepath.Join(dir, segmentsDir, markName)); err != nil {
@@ -192,13 +191,13 @@ func TestWithoutANoteABitTakesTheLastBatchAtMost(t *testing.T) {
 		}
 	}
 	if took != to-from {
-		t.Errorf("of %d bytes of the last batch %d took it away", to-from, took)
+		t.Errorf("of %d bytes of the last batch, %d lose it", to-from, took)
 	}
 }
 
-// TestABatchThatWasNotFinishedIsRemoved cuts the last batch at every byte, and lets any
-// of its blocks be missing: all before it is there, and the log goes on.
-func TestABatchThatWasNotFinishedIsRemoved(t *testing.T) {
+// TestAnUnfinishedBatchIsErased truncates the last batch at every byte, and drops any
+// of its blocks: all earlier entries remain, and the log continues.
+func TestAnUnfinishedBatchIsErased(t *testing.T) {
 	t.Parallel()
 	dir, tail, count := segmentsOf(t, 4)
 	content, err := os.ReadFile(tail)
@@ -233,7 +232,7 @@ func TestABatchThatWasNotFinishedIsRemoved(t *testing.T) {
 			}
 			return err
 		}
-		return errors.Join(goesOnAfter(image, count-4), os.RemoveAll(image))
+		return errors.Join(continuesAfter(image, count-4), os.RemoveAll(image))
 	}
 	for cut := from; cut < to; cut++ {
 		torn := append(bytes.Clone(content[:cut]), make([]byte, len(content)-cut)...)
@@ -264,12 +263,12 @@ func TestABatchThatWasNotFinishedIsRemoved(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, segmentsDir, markName), noted, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := goesOnAfter(dir, count); err != nil {
+	if err := continuesAfter(dir, count); err != nil {
 		t.Error(err)
 	}
 }
 
-// The first batch of a segment holds its head, too.
+// The first batch of a segment includes its header.
 func TestTheFirstBatchOfASegmentCanBeTorn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -295,7 +294,7 @@ func TestTheFirstBatchOfASegmentCanBeTorn(t *testing.T) {
 		}
 		if cut%8 == 0 {
 			image := filepath.Join(t.TempDir(), "image")
-			if err := errors.Join(os.CopyFS(image, os.DirFS(dir)), goesOnAfter(image, 0)); err != nil {
+			if err := errors.Join(os.CopyFS(image, os.DirFS(dir)), continuesAfter(image, 0)); err != nil {
 				t.Fatalf("cut at byte %d: %v", cut, err)
 			}
 		}
@@ -305,7 +304,7 @@ func TestTheFirstBatchOfASegmentCanBeTorn(t *testing.T) {
 	}
 }
 
-func TestTheNoteFollowsTheLog(t *testing.T) {
+func TestTheMarkFollowsTheLastEntry(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	folder := filepath.Join(dir, segmentsDir)
@@ -313,7 +312,7 @@ func TestTheNoteFollowsTheLog(t *testing.T) {
 	want := func(last uint64) {
 		t.Helper()
 		if got := readMark(folder); got != last {
-			t.Errorf("the note says %d, want %d", got, last)
+			t.Errorf("the mark is %d, want %d", got, last)
 		}
 	}
 	want(0)

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// newSegment makes a file as raft-wal has one made.
+// newSegment creates a segment in the same way as raft-wal.
 func newSegment(t *testing.T, dir string, size uint64) *segmentFile {
 	t.Helper()
 	files := &segmentFiles{FS: walfs.New(), list: &segmentList{}}
@@ -23,13 +23,13 @@ func newSegment(t *testing.T, dir string, size uint64) *segmentFile {
 	}
 	segment, ok := file.(*segmentFile)
 	if !ok {
-		t.Fatalf("a segment is appended to by way of a %T", file)
+		t.Fatalf("a segment is written through a %T", file)
 	}
 	t.Cleanup(func() { _ = segment.Close() })
 	return segment
 }
 
-func TestASegmentHoldsWhatWasAppendedAndZerosBehindIt(t *testing.T) {
+func TestASegmentHasTheAppendedBytesAndZerosAfterThem(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir
 	rapid.Check(t, func(t *rapid.T) {
@@ -67,16 +67,16 @@ func TestASegmentHoldsWhatWasAppendedAndZerosBehindIt(t *testing.T) {
 		case err != nil:
 			t.Fatal(err)
 		case len(have) != max(size, len(want)):
-			t.Fatalf("the segment has %d bytes, it was made with %d and %d were appended", len(have), size, len(want))
+			t.Fatalf("the segment has %d bytes; it was created with %d, and %d were appended", len(have), size, len(want))
 		case !bytes.Equal(have[:len(want)], want):
-			t.Fatal("what was appended is not what is there")
+			t.Fatal("the segment differs from the appended bytes")
 		case !allZeros(have[len(want):]):
-			t.Fatal("there is something behind the end")
+			t.Fatal("there is data after the end")
 		}
 	})
 }
 
-func TestZerosAreWrittenOnceAheadOfSmallBatchesOnly(t *testing.T) {
+func TestASegmentIsPrezeroedOnceAndForSmallBatchesOnly(t *testing.T) {
 	t.Parallel()
 	segment := newSegment(t, t.TempDir(), 4*prezeroSize)
 	at := int64(0)
@@ -89,26 +89,26 @@ func TestZerosAreWrittenOnceAheadOfSmallBatchesOnly(t *testing.T) {
 	}
 	write(100)
 	if want := at + prezeroSize; segment.written != want {
-		t.Fatalf("there are zeros up to %d, want %d", segment.written, want)
+		t.Fatalf("zeros end at %d, want %d", segment.written, want)
 	}
 	before := segment.written
 	write(100)
 	if segment.written != before {
-		t.Errorf("zeros were written again, up to %d, and there were some up to %d", segment.written, before)
+		t.Errorf("zeros were written again up to %d; they ended at %d", segment.written, before)
 	}
 	at = before
 	write(maxPrezeroedBatch)
 	if segment.written != before {
-		t.Errorf("a large batch has zeros up to %d ahead of it", segment.written)
+		t.Errorf("a large batch is followed by zeros up to %d", segment.written)
 	}
 	at = segment.size - 10
 	write(10)
 	if segment.written > segment.size {
-		t.Errorf("there are zeros up to %d, and the segment has %d bytes", segment.written, segment.size)
+		t.Errorf("zeros end at %d, the segment has %d bytes", segment.written, segment.size)
 	}
 }
 
-// full is a file on a disk without room.
+// full is a file on a full disk.
 type full struct{ left int }
 
 func (f *full) WriteAt(p []byte, _ int64) (int, error) {
@@ -120,21 +120,21 @@ func (f *full) WriteAt(p []byte, _ int64) (int, error) {
 	return n, nil
 }
 
-func TestZerosForWhichThereIsNoRoomAreLeftOut(t *testing.T) {
+func TestZerosThatDoNotFitAreOmitted(t *testing.T) {
 	t.Parallel()
 	disk := &full{left: 1000}
 	if end := prezero(disk, 50, 4*prezeroSize); end != 1050 {
-		t.Errorf("there are zeros up to %d, want those that had room, up to 1050", end)
+		t.Errorf("zeros end at %d, want 1050", end)
 	}
 	if end := prezero(disk, 1050, 4*prezeroSize); end != 1050 {
-		t.Errorf("there are zeros up to %d, and there was no room for more", end)
+		t.Errorf("zeros end at %d although the disk is full", end)
 	}
 	if end := prezero(disk, 70, 60); end != 70 {
-		t.Errorf("there are zeros up to %d behind the end of the segment", end)
+		t.Errorf("zeros end at %d, after the end of the segment", end)
 	}
 }
 
-func TestALogWithZerosAheadOpensAfterTheProcessWasKilled(t *testing.T) {
+func TestAPrezeroedSegmentOpensAfterAKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := mustSegments(t, dir)

@@ -9,19 +9,19 @@ import (
 	"testing"
 )
 
-// frame is a frame as raft-wal writes it.
+// frame returns a frame in raft-wal's format.
 func frame(kind byte, value uint32, content []byte) []byte {
 	out := binary.LittleEndian.AppendUint32([]byte{kind, 0, 0, 0}, value)
 	out = append(out, content...)
 	return append(out, make([]byte, -len(out)&7)...)
 }
 
-// commit ends a batch.
+// commit returns a batch with its commit frame.
 func commit(batch []byte) []byte {
 	return append(batch, frame(commitFrame, crc32.Checksum(batch, castagnoli), nil)...)
 }
 
-// firstBatch is a segment with one batch of one entry.
+// firstBatch returns a segment with one batch of one entry.
 func firstBatch(base uint64, data []byte) []byte {
 	head := binary.LittleEndian.AppendUint64(nil, segmentMagic)
 	head = binary.LittleEndian.AppendUint64(head, base)
@@ -30,7 +30,7 @@ func firstBatch(base uint64, data []byte) []byte {
 	return commit(append(head, frame(entryFrame, uint32(len(data)), data)...))
 }
 
-func TestASegmentIsReadAsItWasWritten(t *testing.T) {
+func TestASegmentIsParsedAsWritten(t *testing.T) {
 	t.Parallel()
 	content := firstBatch(5, []byte("some data"))
 	first := len(content)
@@ -56,7 +56,7 @@ func TestASegmentIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestTheIndexOfAFullSegmentIsCompared(t *testing.T) {
+func TestTheIndexOfAFullSegmentIsVerified(t *testing.T) {
 	t.Parallel()
 	content := firstBatch(1, []byte("some data"))
 	sealed := func(offsets ...uint32) []byte {
@@ -70,29 +70,29 @@ func TestTheIndexOfAFullSegmentIsCompared(t *testing.T) {
 		t.Errorf("got %+v, %v", s, err)
 	}
 	if s, err := parseSegment(sealed(segmentHeader + 8)); err == nil {
-		t.Errorf("an index of another entry: %+v", s)
+		t.Errorf("an index of another entry is accepted: %+v", s)
 	}
 	if s, err := parseSegment(sealed(segmentHeader, 40)); err != nil || s.end != len(content) || !s.torn {
 		t.Errorf("an index of too many entries: %+v, %v", s, err)
 	}
 	if s, err := parseSegment(append(sealed(segmentHeader), 1)); err != nil || !s.torn {
-		t.Errorf("something behind its end: %+v, %v", s, err)
+		t.Errorf("data after its end: %+v, %v", s, err)
 	}
 }
 
-// What is torn is looked through for batches; content that is nothing but beginnings
-// must not take for ever.
-func TestASegmentOfFramesWithoutACommitIsReadInTime(t *testing.T) {
+// A torn segment is searched for batches; content that consists of frame headers must
+// not take forever.
+func TestASegmentOfFramesWithoutACommitIsParsedInBoundedTime(t *testing.T) {
 	t.Parallel()
 	content := bytes.Repeat(frame(entryFrame, 0, nil), 1<<18)
 	content = append(content, frame(commitFrame, 1, nil)...)
 	if _, err := parseSegment(content); err == nil {
-		t.Error("it is taken for torn")
+		t.Error("it counts as torn")
 	}
 }
 
-// FuzzParseSegment gives any bytes for a segment: it is whole up to where it says, and
-// no more is lost by what is behind.
+// FuzzParseSegment parses arbitrary bytes: the segment is complete up to the reported
+// end, and what follows does not change that.
 func FuzzParseSegment(f *testing.F) {
 	f.Add([]byte{})
 	whole := firstBatch(1, []byte("abc"))
@@ -110,7 +110,7 @@ func FuzzParseSegment(f *testing.F) {
 		}
 		again, err := parseSegment(append(bytes.Clone(content[:s.end]), make([]byte, 100)...))
 		if again.torn = s.torn; err != nil || again != s {
-			t.Fatalf("what is whole: %+v, %v; was %+v", again, err, s)
+			t.Fatalf("the complete part: %+v, %v; was %+v", again, err, s)
 		}
 		if s.index > 0 {
 			return
@@ -121,13 +121,13 @@ func FuzzParseSegment(f *testing.F) {
 		}
 		longer, err := parseSegment(append(bytes.Clone(content[:s.end]), next...))
 		if err != nil || longer.entries != s.entries+1 || longer.torn {
-			t.Fatalf("with one more: %+v, %v; was %+v", longer, err, s)
+			t.Fatalf("with another batch: %+v, %v; was %+v", longer, err, s)
 		}
 	})
 }
 
-// FuzzInspectSegments changes the segment that is appended to, and the note, at will: a
-// folder is refused as damaged, or opened with a beginning of what was there.
+// FuzzInspectSegments changes the last segment and the mark arbitrarily: the directory
+// is refused as damaged, or opened with a prefix of its entries.
 func FuzzInspectSegments(f *testing.F) {
 	f.Add(uint16(0), []byte{}, uint16(0), []byte{})
 	f.Add(uint16(40), []byte{1}, uint16(300), []byte{0, 0, 0})

@@ -18,7 +18,7 @@ import (
 // smallSegment is so small that a few entries fill a segment.
 const smallSegment = 4 << 10
 
-// openState opens the stores of a folder that was looked at, as Open does.
+// openState opens the stores of an inspected directory, with small segments.
 func openState(dir string, state *Contents) (*Store, *fatals, error) {
 	path := filepath.Join(dir, FileName)
 	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, MsgpackUseNewTimeFormat: true, BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}})
@@ -26,7 +26,7 @@ func openState(dir string, state *Contents) (*Store, *fatals, error) {
 		return nil, nil, err
 	}
 	f := &fatals{}
-	s := &Store{path: path, hang: patience, fatal: f.record}
+	s := &Store{path: path, hang: testTimeout, fatal: f.record}
 	if state.kind != WAL {
 		s.backend = chunks{bolt}
 		return s, f, nil
@@ -38,7 +38,7 @@ func openState(dir string, state *Contents) (*Store, *fatals, error) {
 	return s, f, nil
 }
 
-// openSegments opens a defended store over segments in a folder, small ones.
+// openSegments opens a Store over small segments in a directory.
 func openSegments(dir string) (*Store, *fatals, error) {
 	state, err := Inspect(dir)
 	if err != nil {
@@ -56,7 +56,7 @@ func openSegments(dir string) (*Store, *fatals, error) {
 	return openState(dir, state)
 }
 
-// mustSegments is openSegments in a test.
+// mustSegments calls openSegments and closes the store after the test.
 func mustSegments(t *testing.T, dir string) *Store {
 	t.Helper()
 	s, f, err := openSegments(dir)
@@ -72,7 +72,7 @@ func mustSegments(t *testing.T, dir string) *Store {
 	return s
 }
 
-func TestAnEntryOfAnySizeIsReadFromASegmentAsItWasStored(t *testing.T) {
+func TestEntriesOfAnySizeAreReadFromASegmentAsStored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := mustSegments(t, dir)
@@ -99,9 +99,10 @@ func TestAnEntryOfAnySizeIsReadFromASegmentAsItWasStored(t *testing.T) {
 	}
 }
 
-// TestALogInSegmentsIsALog compares with a map, whatever is stored, removed and opened
-// again, also where all is removed and the log begins anew behind a snapshot.
-func TestALogInSegmentsIsALog(t *testing.T) {
+// TestSegmentsMatchAReferenceModel compares the log with a map while entries are stored
+// and deleted and the store is reopened, also if all entries are deleted and the log
+// starts again after a snapshot.
+func TestSegmentsMatchAReferenceModel(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	rapid.Check(t, func(r *rapid.T) {
@@ -162,7 +163,7 @@ func TestALogInSegmentsIsALog(t *testing.T) {
 	})
 }
 
-// refusesLists is raft.db on a disk that is full for the list of segments.
+// refusesLists is a raft.db that cannot store the list of segments.
 type refusesLists struct {
 	Backend
 
@@ -180,9 +181,9 @@ func (b *refusesLists) Set(key, value []byte) error {
 	return b.Backend.Set(key, value)
 }
 
-// raft-wal makes the next segment in a goroutine of its own. If the process ends before
-// that, or it fails, what it appends to when it is opened again is full.
-func TestALogGoesOnThatEndedWithAFullSegment(t *testing.T) {
+// raft-wal creates the next segment in a goroutine of its own. If the process exits
+// before, or that fails, raft-wal appends to a full segment after it is opened again.
+func TestALogThatEndsWithAFullSegmentContinues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := mustSegments(t, dir).Close(); err != nil {
@@ -201,12 +202,12 @@ func TestALogGoesOnThatEndedWithAFullSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fatals{}
-	s := &Store{backend: w, hang: patience, fatal: f.record, deletesAtOnce: true}
+	s := &Store{backend: w, hang: testTimeout, fatal: f.record, deletesAtOnce: true}
 	if err := s.StoreLogs([]*raft.Log{sized(1, smallSegment)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.StoreLogs([]*raft.Log{sized(2, 10)}); !errors.Is(err, errFull) || len(f.all()) != 1 {
-		t.Errorf("the segment could not be made, and the next entry got %v; fatal was called %d times", err, len(f.all()))
+		t.Errorf("the segment could not be created; the next entry returned %v, and fatal was called %d times", err, len(f.all()))
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -220,8 +221,8 @@ func TestALogGoesOnThatEndedWithAFullSegment(t *testing.T) {
 	}
 }
 
-// Raft removes the end of a log that is full or not.
-func TestALogGoesOnWhoseEndWasRemoved(t *testing.T) {
+// Raft deletes the end of a log, whether the last segment is full or not.
+func TestASegmentedLogContinuesAfterItsEndWasDeleted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for round := range uint64(5) {
@@ -240,7 +241,7 @@ func TestALogGoesOnWhoseEndWasRemoved(t *testing.T) {
 	}
 }
 
-func TestSegmentsThatAreLostOrUnknownAreDamage(t *testing.T) {
+func TestMissingOrUnknownSegmentsAreDamage(t *testing.T) {
 	t.Parallel()
 	whole := t.TempDir()
 	s := mustSegments(t, whole)
@@ -282,7 +283,7 @@ func TestSegmentsThatAreLostOrUnknownAreDamage(t *testing.T) {
 			}
 			_, err := Inspect(dir)
 			if _, damaged := errors.AsType[*DamageError](err); !damaged || !strings.Contains(err.Error(), what) {
-				t.Errorf("got %v, want that it is damaged: %s", err, what)
+				t.Errorf("got %v, want a DamageError with %q", err, what)
 			}
 		})
 	}

@@ -44,12 +44,12 @@ func promised(t *testing.T, ops []disk.Op) (p promises) {
 	return p
 }
 
-// TestWhatWasPromisedSurvivesAPowerCutAtAnyPoint records all that one replica does
+// TestAcknowledgedStateSurvivesAPowerCutAtAnyPoint records all that one replica does
 // to its disk in three lives, with snapshots and compactions, and cuts the power
 // at many points of that history: what was not synced survives, is torn or is
 // lost. The folder that is left must open, hold every entry that was acknowledged,
 // and know no lower term than before.
-func TestWhatWasPromisedSurvivesAPowerCutAtAnyPoint(t *testing.T) {
+func TestAcknowledgedStateSurvivesAPowerCutAtAnyPoint(t *testing.T) {
 	t.Parallel()
 	for _, store := range []logstore.Kind{logstore.Bolt, logstore.WAL} {
 		t.Run(string(store), func(t *testing.T) {

@@ -67,7 +67,7 @@ func slow(cfg *Config) {
 	cfg.Heartbeat, cfg.Election, cfg.Lease = 3*time.Second, 3*time.Second, 2*time.Second
 }
 
-func TestALeaderThatDiesIsReplacedWithoutATimeOut(t *testing.T) {
+func TestADeadLeaderIsReplacedWithoutATimeout(t *testing.T) {
 	t.Parallel()
 	const kills = 20
 	c := newCluster(t, 3, slow)
@@ -92,7 +92,7 @@ func TestALeaderThatDiesIsReplacedWithoutATimeOut(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestLinksThatAreResetDeposeNoLeader(t *testing.T) {
+func TestResetLinksDeposeNoLeader(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	leader := c.leader(t)
@@ -115,7 +115,7 @@ func TestLinksThatAreResetDeposeNoLeader(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestOneFollowerThatCannotReachTheLeaderDoesNotDeposeIt(t *testing.T) {
+func TestOneFollowerWithoutTheLeaderDoesNotDeposeIt(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	leader := c.leader(t)
@@ -132,7 +132,7 @@ func TestOneFollowerThatCannotReachTheLeaderDoesNotDeposeIt(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestALeaderThatIsHeardIsNotDeposedForItsPort(t *testing.T) {
+func TestALeaderWithAClosedPortAndLiveConnectionsIsNotDeposed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	leader := c.leader(t)
@@ -151,7 +151,7 @@ func TestALeaderThatIsHeardIsNotDeposedForItsPort(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestTheLastOfThreeDoesNotStand(t *testing.T) {
+func TestTheLastOfThreeReplicasDoesNotStand(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, nil)
 	leader := c.leader(t)
@@ -167,7 +167,7 @@ func TestTheLastOfThreeDoesNotStand(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestAHandOverIsNotTakenForADeath(t *testing.T) {
+func TestALeadershipTransferIsNotTakenForAnExit(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	leader := c.leader(t)
@@ -191,7 +191,7 @@ func TestAHandOverIsNotTakenForADeath(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestAPeerThatWasRestartedIsAskedForItsVote(t *testing.T) {
+func TestARestartedPeerIsAskedForItsVote(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	leader := c.leader(t)

@@ -27,7 +27,7 @@ func (c cluster) stopAll(tb testing.TB) {
 	}
 }
 
-func TestReplicasThatBeginTogetherWaitForNoTimeOut(t *testing.T) {
+func TestReplicasThatStartTogetherElectALeaderWithoutATimeout(t *testing.T) {
 	t.Parallel()
 	for name, count := range map[string]int{"one": 1, "three": 3, "five": 5} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestReplicasThatBeginTogetherWaitForNoTimeOut(t *testing.T) {
 	}
 }
 
-func TestAMajorityThatBeginsDoesNotWaitForTheRest(t *testing.T) {
+func TestAStartingMajorityDoesNotWaitForTheRest(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, endless)
 	c.leader(t).propose(t, 1, 20)
@@ -65,7 +65,7 @@ func TestAMajorityThatBeginsDoesNotWaitForTheRest(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestAReplicaThatBeginsAloneDoesNotStand(t *testing.T) {
+func TestAReplicaThatStartsAloneDoesNotStand(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, endless)
 	c.leader(t).propose(t, 1, 20)
@@ -85,7 +85,7 @@ func TestAReplicaThatBeginsAloneDoesNotStand(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestAReplicaThatComesBackDoesNotStandWhileOneLeads(t *testing.T) {
+func TestAReturningReplicaDoesNotStandWhileALeaderExists(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	leader := c.leader(t)
@@ -103,7 +103,7 @@ func TestAReplicaThatComesBackDoesNotStandWhileOneLeads(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestWhoHasTheLongerLogStandsFirst(t *testing.T) {
+func TestTheReplicaWithTheLongestLogStandsFirst(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	leader := c.leader(t)
@@ -122,7 +122,7 @@ func TestWhoHasTheLongerLogStandsFirst(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestALogOfALaterTermComesBeforeALongerOne(t *testing.T) {
+func TestALogOfALaterTermPrecedesALongerOne(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, nil)
 	old := c.leader(t)

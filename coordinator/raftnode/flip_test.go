@@ -31,13 +31,13 @@ const (
 	fooled   fate = "wrong and happy"  // must not be
 )
 
-// TestAFlippedBitIsNoticedOrHarmless flips one random bit in the folder of a
+// TestAFlippedBitIsDetectedOrHarmless flips one random bit in the folder of a
 // stopped replica, again and again, each time in a fresh copy, and starts it.
 //
 // One place is known where a bit takes something away unseen: the newest of
 // bbolt's two roots, without which the transaction before it is the last one. A
 // replica that lost its last transaction so is one that was rolled back.
-func TestAFlippedBitIsNoticedOrHarmless(t *testing.T) {
+func TestAFlippedBitIsDetectedOrHarmless(t *testing.T) {
 	t.Parallel()
 	for _, store := range []logstore.Kind{logstore.Bolt, logstore.WAL} {
 		t.Run(string(store), func(t *testing.T) {

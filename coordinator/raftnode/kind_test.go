@@ -9,7 +9,7 @@ import (
 	"github.com/dtask/dtask/coordinator/logstore"
 )
 
-func TestAFolderIsNotOpenedWithAnotherStore(t *testing.T) {
+func TestADataDirectoryIsNotOpenedWithAnotherStore(t *testing.T) {
 	t.Parallel()
 	for have, want := range map[logstore.Kind]logstore.Kind{logstore.Bolt: logstore.WAL, logstore.WAL: logstore.Bolt} {
 		t.Run(fmt.Sprintf("%s with %s", have, want), func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestAFolderIsNotOpenedWithAnotherStore(t *testing.T) {
 }
 
 // A folder that holds nothing yet is nobody's loss.
-func TestAFolderWithoutStateTakesAnyStore(t *testing.T) {
+func TestADataDirectoryWithoutStateAcceptsAnyStore(t *testing.T) {
 	t.Parallel()
 	n := newTestNode(t, "n1", nil)
 	for _, store := range []logstore.Kind{logstore.WAL, logstore.Bolt, logstore.WAL} {

@@ -17,7 +17,7 @@ import (
 	"github.com/dtask/dtask/coordinator/transport"
 )
 
-func TestTheOthersGoOnWithoutTheLeaderAndItCatchesUp(t *testing.T) {
+func TestTheClusterContinuesWithoutItsLeaderWhichThenCatchesUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	first := c.leader(t)
@@ -61,7 +61,7 @@ func TestAllRestartedTogetherKeepEverything(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestASnapshotByBytesBringsANewReplicaUp(t *testing.T) {
+func TestANewReplicaIsRestoredFromASnapshot(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, func(cfg *Config) {
 		endless(cfg) // of two voters one is restarted below, however long that takes
@@ -145,7 +145,7 @@ func TestADeposedLeaderAnswersNoRead(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestAnIsolatedLeaderDoesNotSayWhatBecameOfAProposal(t *testing.T) {
+func TestAnIsolatedLeaderReportsAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, func(cfg *Config) { cfg.Lease = cfg.Heartbeat })
 	old := c.leader(t)
@@ -180,7 +180,7 @@ func TestManyReadsShareARound(t *testing.T) {
 	}
 }
 
-func TestTransferHandsLeadershipOver(t *testing.T) {
+func TestTransferMovesLeadership(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, endless)
 	old := c.leader(t)
@@ -219,7 +219,7 @@ func TestAClosedNodeRefuses(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedFoundingIsRepeated(t *testing.T) {
+func TestAnInterruptedBootstrapIsRepeated(t *testing.T) {
 	t.Parallel()
 	n := newTestNode(t, "n1", nil)
 	s := openStore(t, n.dir, n.logStore())
@@ -240,7 +240,7 @@ func TestAnInterruptedFoundingIsRepeated(t *testing.T) {
 	}
 }
 
-func TestALostStoreIsDamageNotANewFolder(t *testing.T) {
+func TestAMissingStoreIsDamage(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, nil)
 	n := c[0]
@@ -256,7 +256,7 @@ func TestALostStoreIsDamageNotANewFolder(t *testing.T) {
 	}
 }
 
-func TestUnfinishedSnapshotsAreReapedAndADamagedOneIsNot(t *testing.T) {
+func TestUnfinishedSnapshotsAreRemovedAndADamagedOneIsKept(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, func(cfg *Config) { cfg.TrailingLogs = 1 })
 	n := c[0]
@@ -365,7 +365,7 @@ func TestADamagedEntryStopsOnlyItsReplica(t *testing.T) {
 	leader.holds(t, 21)
 }
 
-func TestConfigNamesAllThatIsMissing(t *testing.T) {
+func TestConfigReportsEveryMissingField(t *testing.T) {
 	t.Parallel()
 	if _, err := Open(Config{}); err == nil {
 		t.Error("an empty config was taken")
@@ -373,7 +373,7 @@ func TestConfigNamesAllThatIsMissing(t *testing.T) {
 }
 
 // Right after an election raft believes the same of all logs, also of a dead one's.
-func TestANewLeaderHandsOverToOneThatIsThere(t *testing.T) {
+func TestANewLeaderTransfersToAReachableVoter(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
 	old := c.leader(t)

@@ -22,7 +22,7 @@ func (s slowDisk) StoreLogs(logs []*raft.Log) error {
 	return s.Backend.StoreLogs(logs)
 }
 
-func TestTheOthersHaveAnEntryBeforeItsLeaderButNobodyIsToldSo(t *testing.T) {
+func TestFollowersMayStoreAnEntryBeforeItsLeaderButItIsNotCommitted(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	disks := make(map[string]*sync.RWMutex)

@@ -22,7 +22,7 @@ func snapshotted(t *testing.T) *testNode {
 	return n
 }
 
-func TestAPreparedSnapshotIsReadOnceAndNotInUseBefore(t *testing.T) {
+func TestAPreloadedSnapshotIsReadOnceAndUsedAtOpen(t *testing.T) {
 	t.Parallel()
 	n := snapshotted(t)
 	n.listen(t)
@@ -45,7 +45,7 @@ func TestAPreparedSnapshotIsReadOnceAndNotInUseBefore(t *testing.T) {
 	n.holds(t, 60)
 }
 
-func TestRaftReadsWhatCouldNotBePrepared(t *testing.T) {
+func TestRaftRestoresWhatCouldNotBePreloaded(t *testing.T) {
 	t.Parallel()
 	n := snapshotted(t)
 	given, cancel := context.WithCancel(t.Context())
@@ -61,7 +61,7 @@ func TestRaftReadsWhatCouldNotBePrepared(t *testing.T) {
 	n.holds(t, 55)
 }
 
-func TestWhatIsPreparedIsOfTheSnapshotThatRaftBeginsWith(t *testing.T) {
+func TestOnlyTheSnapshotThatRaftStartsWithIsPreloaded(t *testing.T) {
 	t.Parallel()
 	names := []string{"2-900-1700000000000", "10-90-1600000000000", "10-900-1500000000000", "10-900-1500000000001", "9-1000-1900000000000", "lost+found"}
 	if got := slices.MaxFunc(names, compareSnapshots); got != names[3] {

@@ -27,7 +27,7 @@ func (f *countedFile) Close() error {
 	return nil
 }
 
-func TestASnapshotIsWrittenSteadilyAndSyncedOnTheWay(t *testing.T) {
+func TestASnapshotIsWrittenAtALimitedRateAndSyncedOnTheWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		content := new(bytes.Buffer)
@@ -59,7 +59,7 @@ func TestASnapshotIsWrittenSteadilyAndSyncedOnTheWay(t *testing.T) {
 	})
 }
 
-func TestASnapshotEndsWithItsNodeAndWithItsDisk(t *testing.T) {
+func TestWritingASnapshotStopsWhenTheNodeClosesOrTheDiskFails(t *testing.T) {
 	t.Parallel()
 	closing := make(chan struct{})
 	close(closing)
@@ -76,7 +76,7 @@ func TestASnapshotEndsWithItsNodeAndWithItsDisk(t *testing.T) {
 	}
 }
 
-func TestEachReplicaTakesItsFirstSnapshotAtAnotherTime(t *testing.T) {
+func TestReplicasTakeTheirFirstSnapshotsAtDifferentTimes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, endless)
 	c.leader(t)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheRestsOfRemovedSnapshotsAreReapedAndNothingElse(t *testing.T) {
+func TestOnlyRemainsOfDeletedSnapshotsAreRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, files := range map[string][]string{

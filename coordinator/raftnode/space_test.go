@@ -22,7 +22,7 @@ func (d disks) tune(cfg *Config) {
 	cfg.MeasureSpace = func(string) (uint64, uint64, error) { return room.Load(), 1000, nil }
 }
 
-func TestRoomIsMeasured(t *testing.T) {
+func TestFreeSpaceIsMeasured(t *testing.T) {
 	t.Parallel()
 	free, size, err := diskSpace(t.TempDir())
 	if err != nil || free > size {
@@ -47,7 +47,7 @@ func TestRoomIsMeasured(t *testing.T) {
 	}
 }
 
-func TestALeaderWithoutRoomHandsOverToOneThatHasSome(t *testing.T) {
+func TestALeaderWithoutSpaceTransfersToAVoterWithSpace(t *testing.T) {
 	t.Parallel()
 	d := make(disks)
 	c := newCluster(t, 3, func(cfg *Config) { endless(cfg); d.tune(cfg) })
@@ -78,7 +78,7 @@ func TestALeaderWithoutRoomHandsOverToOneThatHasSome(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestALeaderWithoutRoomLeadsWhereNobodyHasMore(t *testing.T) {
+func TestALeaderWithoutSpaceContinuesIfNoVoterHasMore(t *testing.T) {
 	t.Parallel()
 	d := make(disks)
 	c := newCluster(t, 3, func(cfg *Config) { endless(cfg); d.tune(cfg) })
@@ -95,7 +95,7 @@ func TestALeaderWithoutRoomLeadsWhereNobodyHasMore(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestAReplicaWithoutRoomDoesNotStandAtOnce(t *testing.T) {
+func TestAReplicaWithoutSpaceStartsNoQuickElection(t *testing.T) {
 	t.Parallel()
 	d := make(disks)
 	c := newCluster(t, 3, func(cfg *Config) { slow(cfg); d.tune(cfg) })
@@ -112,7 +112,7 @@ func TestAReplicaWithoutRoomDoesNotStandAtOnce(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-func TestADiskThatCannotBeMeasuredHasRoom(t *testing.T) {
+func TestADiskThatCannotBeMeasuredHasSpace(t *testing.T) {
 	t.Parallel()
 	for name, measure := range map[string]SpaceFunc{
 		"error":   func(string) (uint64, uint64, error) { return 0, 0, errors.New("no") },

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait; it guards against hanging and measures nothing.
-const patience = 30 * time.Second
+// testTimeout bounds every wait; it guards against hanging and measures nothing.
+const testTimeout = 30 * time.Second
 
 func dialRaw(t *testing.T, address string, first []byte) net.Conn {
 	t.Helper()
@@ -33,11 +33,11 @@ func dialRaw(t *testing.T, address string, first []byte) net.Conn {
 	return conn
 }
 
-// call opens a Raft connection as a peer would and returns what became of it.
+// call opens a Raft connection as a peer does, and returns the answer.
 func call(t *testing.T, address string, as Preface, target string) (Preface, error) {
 	t.Helper()
 	conn := dialRaw(t, address, nil)
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	return greet(conn, prefaceMagic, as, target)
@@ -68,7 +68,7 @@ func newServer(t *testing.T, self Preface, known func(string) (string, bool)) *s
 	quiet := slog.New(slog.DiscardHandler)
 	s := &server{mux: NewMux(base, quiet), address: base.Addr().String(), self: self}
 	s.Transport = New(Config{
-		Advertise: s.address, Timeout: patience, Logger: quiet, RaftLogger: hclog.NewNullLogger(), TimeScale: 1,
+		Advertise: s.address, Timeout: testTimeout, Logger: quiet, RaftLogger: hclog.NewNullLogger(), TimeScale: 1,
 		Admission: Admission{Self: func() Preface { return s.self }, Peers: []string{"n1", "n2"}, KnownInstance: known},
 	})
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ended below
@@ -86,11 +86,11 @@ func newServer(t *testing.T, self Preface, known func(string) (string, bool)) *s
 	return s
 }
 
-func TestBadConnectionsDelayNobody(t *testing.T) {
+func TestBadConnectionsDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	n := newServer(t, Preface{ServerID: "n1", Instance: "i1"}, nil)
 	n.mux.Attach(n.Transport)
-	for range 2 * maxPending { // more than there are places
+	for range 2 * maxPending { // more than the limit
 		dialRaw(t, n.address, nil)
 	}
 	half := append([]byte(prefaceMagic), prefaceVersion, 0)
@@ -98,10 +98,10 @@ func TestBadConnectionsDelayNobody(t *testing.T) {
 		dialRaw(t, n.address, first)
 	}
 	if _, err := call(t, n.address, Preface{ServerID: "n2", Instance: "i2", ClusterID: "foreign"}, "n1"); err != nil {
-		t.Errorf("an unborn replica refuses one of its peers: %v", err)
+		t.Errorf("a replica without a cluster refuses one of its peers: %v", err)
 	}
 	if _, err := call(t, n.address, Preface{ServerID: "n3", Instance: "i3"}, "n1"); err == nil {
-		t.Error("a stranger without a cluster was accepted")
+		t.Error("an unknown replica without a cluster was accepted")
 	}
 
 	conn := dialRaw(t, n.address, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
@@ -109,7 +109,7 @@ func TestBadConnectionsDelayNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(accepted.SetDeadline(time.Now().Add(patience)), conn.Close()); err != nil {
+	if err := errors.Join(accepted.SetDeadline(time.Now().Add(testTimeout)), conn.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(accepted); err != nil || string(text) != "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" {
@@ -127,12 +127,12 @@ func TestASilentConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	n := newServer(t, Preface{ServerID: "n1", Instance: "i1"}, nil)
 	conn := dialRaw(t, n.address, []byte("DT"))
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	var netErr net.Error
 	if _, err := conn.Read(make([]byte, 1)); err == nil || (errors.As(err, &netErr) && netErr.Timeout()) {
-		t.Errorf("the connection is open still: %v", err)
+		t.Errorf("the connection is still open: %v", err)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestAdmission(t *testing.T) {
 	n := newServer(t, Preface{ServerID: "n1", Instance: "i1", ClusterID: "c1"}, func(id string) (string, bool) { return "i2", id == "n2" })
 	_, err := call(t, n.address, Preface{ServerID: "n2", Instance: "i2", ClusterID: "c1"}, "n1")
 	if err == nil {
-		t.Error("a replica that does not run raft took a raft connection")
+		t.Error("a replica without raft accepted a Raft connection")
 	}
 	n.mux.Attach(n.Transport)
 	peer, err := call(t, n.address, Preface{ServerID: "n2", Instance: "i2", ClusterID: "c1"}, "n1")
@@ -150,7 +150,7 @@ func TestAdmission(t *testing.T) {
 	}
 	_, err = call(t, n.address, Preface{ServerID: "n2", Instance: "i2"}, "n1")
 	if err != nil {
-		t.Errorf("an unborn peer of --peers got %v", err)
+		t.Errorf("a peer of --peers without a cluster got %v", err)
 	}
 	_, err = call(t, n.address, Preface{ServerID: "n4", Instance: "i4", ClusterID: "c1"}, "n1")
 	if err != nil {
@@ -174,7 +174,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-func TestStringsSurviveTheirEncoding(t *testing.T) {
+func TestPrefaceStringsRoundTrip(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
 	var a, b, c string
@@ -203,7 +203,7 @@ func FuzzReadPreface(f *testing.F) {
 	})
 }
 
-func TestTheMuxEndsWithItsContext(t *testing.T) {
+func TestMuxStopsWithItsContext(t *testing.T) {
 	t.Parallel()
 	base, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -18,7 +18,7 @@ type fakeLog struct {
 	changed chan struct{}
 
 	terms   map[uint64]uint64 // of the entries that can be read, by index
-	storing chan struct{}     // nil, or closed when all is stored
+	storing chan struct{}     // nil, or closed when all entries are stored
 }
 
 func newFakeLog(newest uint64) *fakeLog { return &fakeLog{index: newest, changed: make(chan struct{})} }
@@ -53,8 +53,7 @@ func (l *fakeLog) WaitStored(uint64) error {
 	return nil
 }
 
-// started starts a call and reports whether it has returned once nothing else can
-// happen.
+// started starts a call and reports whether it has returned once all goroutines wait.
 func started(call func() error) (returned func() bool) {
 	var done atomic.Bool
 	go func() {
@@ -67,8 +66,8 @@ func started(call func() error) (returned func() bool) {
 	}
 }
 
-// lonely makes a transport whose peer answers from a moment on.
-func lonely(backAfter time.Duration, term uint64) (t *Transport, sent *int) {
+// newLonely returns a transport whose only peer answers after a delay.
+func newLonely(backAfter time.Duration, term uint64) (t *Transport, sent *int) {
 	began := time.Now()
 	sent = new(int)
 	t = newTransport(&raft.NetworkTransport{}, 1)
@@ -83,56 +82,56 @@ func lonely(backAfter time.Duration, term uint64) (t *Transport, sent *int) {
 	return t, sent
 }
 
-func TestAReplicaThatComesBackGetsItsLogAtOnce(t *testing.T) {
+func TestAReturningReplicaReceivesItsLogImmediately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := lonely(20*time.Second, 3)
+		p, _ := newLonely(20*time.Second, 3)
 		began := time.Now()
 		err := p.AppendEntries("n2", "", &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7}, new(raft.AppendEntriesResponse))
 		if took := time.Since(began); err != nil || took < 20*time.Second || took > 20*time.Second+2*retryInterval {
-			t.Errorf("a peer that was away for 20 s was reached after %v, %v", took, err)
+			t.Errorf("a peer that was down for 20 s was reached after %v, %v", took, err)
 		}
 	})
 }
 
-func TestPatienceEnds(t *testing.T) {
+func TestRetriesEnd(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
-		term  uint64
-		close bool
-		beat  bool
-		most  time.Duration
+		term      uint64
+		close     bool
+		heartbeat bool
+		most      time.Duration
 	}{
-		"by itself":               {term: 3, most: retryLimit},
-		"with the term":           {term: 2, most: retryInterval},
-		"when the node is closed": {term: 3, close: true, most: time.Second},
-		"at once for a heartbeat": {term: 3, beat: true, most: 0},
+		"at the limit":                 {term: 3, most: retryLimit},
+		"with the term":                {term: 2, most: retryInterval},
+		"when the transport is closed": {term: 3, close: true, most: time.Second},
+		"immediately for a heartbeat":  {term: 3, heartbeat: true, most: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p, sent := lonely(time.Hour, 3)
+				p, sent := newLonely(time.Hour, 3)
 				if x.close {
 					time.AfterFunc(time.Second, func() { p.once.Do(func() { close(p.closed) }) })
 				}
 				q := &raft.AppendEntriesRequest{Term: x.term, PrevLogEntry: 7}
-				if x.beat {
+				if x.heartbeat {
 					q.PrevLogEntry = 0
 				}
 				began := time.Now()
 				err := p.AppendEntries("n2", "", q, new(raft.AppendEntriesResponse))
 				if took := time.Since(began); err == nil || took != x.most {
-					t.Errorf("gave up after %v with %v (%d tries), want %v", took, err, *sent, x.most)
+					t.Errorf("returned after %v with %v (%d tries), want %v", took, err, *sent, x.most)
 				}
 			})
 		})
 	}
 }
 
-func TestALeaderAtRestRepeatsItselfSeldomAndTellsNewsAtOnce(t *testing.T) {
+func TestAnIdleLeaderRepeatsItselfRarelyAndSendsNewsImmediately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, sent := lonely(0, 3)
+		p, sent := newLonely(0, 3)
 		p.send = func(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 			*sent++
 			resp.Success = true
@@ -149,51 +148,51 @@ func TestALeaderAtRestRepeatsItselfSeldomAndTellsNewsAtOnce(t *testing.T) {
 		}
 		same := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7}
 		if d := took(same); d != 0 {
-			t.Errorf("news waited for %v", d)
+			t.Errorf("a request with news was delayed by %v", d)
 		}
 		if d := took(same); d != idleInterval {
-			t.Errorf("what was told already waited for %v, want %v", d, idleInterval)
+			t.Errorf("a repeated request was delayed by %v, want %v", d, idleInterval)
 		}
 		time.AfterFunc(idleInterval/4, func() { log.set(8) })
 		if d := took(same); d != idleInterval/4 {
-			t.Errorf("an entry that is being stored ends the wait after %v, want %v", d, idleInterval/4)
+			t.Errorf("a new entry ends the delay after %v, want %v", d, idleInterval/4)
 		}
 		for what, q := range map[string]raft.AppendEntriesRequest{
-			"while there is an entry to come": same,
-			"of another term":                 {Term: 4, PrevLogEntry: 8, PrevLogTerm: 3, LeaderCommitIndex: 8},
-			"before all is committed":         {Term: 3, PrevLogEntry: 8, PrevLogTerm: 3, LeaderCommitIndex: 7},
-			"with entries":                    {Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7, Entries: []*raft.Log{{Index: 8}}},
-			"that beats":                      {Term: 3},
+			"while an entry is pending":      same,
+			"of another term":                {Term: 4, PrevLogEntry: 8, PrevLogTerm: 3, LeaderCommitIndex: 8},
+			"before everything is committed": {Term: 3, PrevLogEntry: 8, PrevLogTerm: 3, LeaderCommitIndex: 7},
+			"with entries":                   {Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7, Entries: []*raft.Log{{Index: 8}}},
+			"that is a heartbeat":            {Term: 3},
 		} {
 			for range 2 {
 				if d := took(q); d != 0 && what != "of another term" {
-					t.Errorf("a request %s waited for %v", what, d)
+					t.Errorf("a request %s was delayed by %v", what, d)
 				}
 			}
 		}
 		if *sent != 13 {
-			t.Errorf("%d requests were sent, want 13: nothing is answered here", *sent)
+			t.Errorf("%d requests were sent, want 13: none is answered locally", *sent)
 		}
 	})
 }
 
-// TestARequestThatRestedTakesWhatItWaitedFor: what it waited for would otherwise wait
-// for its answer. Entries of another term are another leader's: what is before them
-// here need not be what is before them there.
-func TestARequestThatRestedTakesWhatItWaitedFor(t *testing.T) {
+// The entries that ended the delay would otherwise wait for the answer. Entries of
+// another term are another leader's: the entries before them may differ between the two
+// replicas.
+func TestADelayedRequestCarriesTheEntriesThatEndedItsDelay(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		what string
 		log  map[uint64]uint64 // terms of the entries from 8 on
 		want int
 	}{
-		{"all that is new", map[uint64]uint64{8: 3, 9: 3}, 2},
-		{"what can be read", map[uint64]uint64{9: 3}, 0},
-		{"what the leader of its term has appended", map[uint64]uint64{8: 4, 9: 4}, 0},
-		{"nothing behind another term's entries", map[uint64]uint64{8: 3, 9: 4}, 1},
+		{"all new entries", map[uint64]uint64{8: 3, 9: 3}, 2},
+		{"readable entries", map[uint64]uint64{9: 3}, 0},
+		{"entries of the request's term", map[uint64]uint64{8: 4, 9: 4}, 0},
+		{"no entries after another term's", map[uint64]uint64{8: 3, 9: 4}, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p, _ := lonely(0, 3)
+			p, _ := newLonely(0, 3)
 			var sent []*raft.Log
 			p.send = func(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 				sent, resp.Success = args.Entries, true
@@ -202,32 +201,31 @@ func TestARequestThatRestedTakesWhatItWaitedFor(t *testing.T) {
 			log := newFakeLog(7)
 			log.terms = test.log
 			p.log, p.maxAppend = log, 64
-			rested := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7}
-			p.peers["n2"] = peerProgress{lastSent: deltaOf(&rested)}
+			delayed := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, LeaderCommitIndex: 7}
+			p.peers["n2"] = peerProgress{lastSent: deltaOf(&delayed)}
 			time.AfterFunc(idleInterval/4, func() { log.set(9) })
 			began := time.Now()
-			if err := p.AppendEntries("n2", "", &rested, new(raft.AppendEntriesResponse)); err != nil {
+			if err := p.AppendEntries("n2", "", &delayed, new(raft.AppendEntriesResponse)); err != nil {
 				t.Fatal(err)
 			}
 			if d := time.Since(began); d != idleInterval/4 {
-				t.Errorf("%s: it rested for %v, want %v", test.what, d, idleInterval/4)
+				t.Errorf("%s: the delay was %v, want %v", test.what, d, idleInterval/4)
 			}
-			if len(sent) != test.want || len(rested.Entries) != test.want {
-				t.Errorf("%s: %d entries were sent and raft sees %d, want %d", test.what, len(sent), len(rested.Entries), test.want)
+			if len(sent) != test.want || len(delayed.Entries) != test.want {
+				t.Errorf("%s: %d entries were sent and raft sees %d, want %d", test.what, len(sent), len(delayed.Entries), test.want)
 			}
 			for i, log := range sent {
 				if log.Index != 8+uint64(i) {
-					t.Errorf("%s: entry %d is in place %d", test.what, log.Index, i)
+					t.Errorf("%s: entry %d is at position %d", test.what, log.Index, i)
 				}
 			}
 		})
 	}
 }
 
-// TestWhatAServerSaysItStoredCountsOnceItIsCommitted: what a leader could not commit
-// may be replaced, and then the server's log ends before it without a fault of its
-// disk.
-func TestWhatAServerSaysItStoredCountsOnceItIsCommitted(t *testing.T) {
+// Entries that a leader could not commit may be replaced. The server's log then ends
+// before them although its disk is intact.
+func TestDurableIndexCountsCommittedEntriesOnly(t *testing.T) {
 	t.Parallel()
 	p := newTransport(&raft.NetworkTransport{}, 1)
 	p.send = func(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
@@ -235,16 +233,16 @@ func TestWhatAServerSaysItStoredCountsOnceItIsCommitted(t *testing.T) {
 		return nil
 	}
 	for i, step := range []struct {
-		term, prev, entries, told uint64 // what it is sent, and with which commit index
-		commit, now, want         uint64 // what this replica knows afterwards
+		term, prev, entries, sentCommit uint64 // the request
+		commit, now, want               uint64 // what this replica knows afterwards
 	}{
-		{term: 3, prev: 10, entries: 5, told: 10, commit: 10, now: 3, want: 10},
-		{term: 3, prev: 15, told: 12, commit: 13, now: 3, want: 13},
-		{term: 3, prev: 15, told: 13, commit: 40, now: 4, want: 13}, // committed by another leader
-		{term: 5, prev: 12, told: 12, commit: 12, now: 5, want: 13}, // never less
-		{term: 5, prev: 12, entries: 20, told: 30, commit: 30, now: 5, want: 30},
+		{term: 3, prev: 10, entries: 5, sentCommit: 10, commit: 10, now: 3, want: 10},
+		{term: 3, prev: 15, sentCommit: 12, commit: 13, now: 3, want: 13},
+		{term: 3, prev: 15, sentCommit: 13, commit: 40, now: 4, want: 13}, // committed by another leader
+		{term: 5, prev: 12, sentCommit: 12, commit: 12, now: 5, want: 13}, // never less
+		{term: 5, prev: 12, entries: 20, sentCommit: 30, commit: 30, now: 5, want: 30},
 	} {
-		q := &raft.AppendEntriesRequest{Term: step.term, PrevLogEntry: step.prev, LeaderCommitIndex: step.told}
+		q := &raft.AppendEntriesRequest{Term: step.term, PrevLogEntry: step.prev, LeaderCommitIndex: step.sentCommit}
 		for n := range step.entries {
 			q.Entries = append(q.Entries, &raft.Log{Index: step.prev + n + 1})
 		}
@@ -257,12 +255,12 @@ func TestWhatAServerSaysItStoredCountsOnceItIsCommitted(t *testing.T) {
 	}
 }
 
-func TestThatAnotherHasStoredAnEntryCountsOnceItIsStoredHereToo(t *testing.T) {
+func TestAnAcknowledgmentCountsAfterTheEntryIsStoredHereToo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := newFakeLog(2)
 		log.storing = make(chan struct{})
-		p, _ := lonely(0, 1)
+		p, _ := newLonely(0, 1)
 		p.send = func(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 			resp.Success = true
 			return nil
@@ -277,11 +275,11 @@ func TestThatAnotherHasStoredAnEntryCountsOnceItIsStoredHereToo(t *testing.T) {
 		}
 		returned := ask(&raft.AppendEntriesRequest{Term: 1, Entries: logs})
 		if returned() {
-			t.Error("raft hears that another one has the entries before they are on this disk")
+			t.Error("an acknowledgment counts before the entries are on this disk")
 		}
 		close(log.storing)
 		if !returned() {
-			t.Error("raft never hears that another one has the entries")
+			t.Error("the acknowledgment never counts")
 		}
 	})
 }

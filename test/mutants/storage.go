@@ -1,31 +1,31 @@
 package mutants
 
-// inStorage are mistakes of log and stable store.
+// inStorage returns the planted bugs of the log and the stable store.
 func inStorage() []Mutant {
 	stores := Checker{Package: "./coordinator/logstore", Run: "Store|Entr|Damage|Flip|Disk|Hang|Fail"}
-	segments := Checker{Package: "./coordinator/logstore", Run: "Segment|Batch|Note"}
+	segments := Checker{Package: "./coordinator/logstore", Run: "Segment|Batch|Mark"}
 	parallel := Checker{Package: "./coordinator/logstore", Run: "Stored|ALeader"}
-	idle := Checker{Package: "./coordinator/transport", Run: "Rested"}
+	idle := Checker{Package: "./coordinator/transport", Run: "Delayed"}
 	waiting := Checker{Package: "./coordinator/transport", Run: "Stored"}
 	kinds := Checker{Package: "./coordinator/raftnode", Run: "AnotherStore"}
 	return []Mutant{
 		{
-			Name:   "an-entry-counts-that-its-leader-has-not-stored",
+			Name:   "an-acknowledgment-counts-before-the-leader-has-stored-the-entry",
 			Edits:  []Edit{{"coordinator/transport/retry.go", `resp.Success && t.log != nil {`, `resp.Success && t.log != nil && n < 0 {`}},
 			Caught: []Checker{waiting},
 		},
 		{
-			Name:   "who-was-deposed-says-that-it-has-stored-what-it-has-not",
+			Name:   "a-deposed-leader-returns-entries-that-it-has-not-stored",
 			Edits:  []Edit{{"coordinator/logstore/parallel.go", "\tif p.sharing() {\n\t\treturn nil\n\t}\n\treturn p.WaitStored(index)\n", "\treturn nil\n"}},
 			Caught: []Checker{parallel},
 		},
 		{
-			Name:   "a-leader-that-is-alone-does-not-wait-for-its-disk",
+			Name:   "the-only-voter-does-not-wait-for-its-disk",
 			Edits:  []Edit{{"coordinator/logstore/parallel.go", `if !p.sharing() || slices`, `if p.shares.Load() == nil || slices`}},
 			Caught: []Checker{parallel},
 		},
 		{
-			Name:   "a-request-that-rested-takes-another-leaders-entries",
+			Name:   "a-delayed-request-carries-another-leaders-entries",
 			Edits:  []Edit{{"coordinator/transport/idle.go", `t.log.GetLog(index, log) != nil || log.Term != args.Term {`, `t.log.GetLog(index, log) != nil || log.Term > 1<<40 {`}},
 			Caught: []Checker{idle},
 		},
@@ -44,47 +44,47 @@ func inStorage() []Mutant {
 			Caught: []Checker{stores},
 		},
 		{
-			Name:   "damage-spreads-by-replication",
+			Name:   "received-entries-are-not-verified",
 			Edits:  []Edit{{"coordinator/logstore/store.go", `} else if problem := Verify(log); problem != "" {`, `} else if problem := Verify(log); problem != "" && len(log.Data) > 1<<30 {`}},
 			Caught: []Checker{stores},
 		},
 		{
-			Name:   "a-store-that-hangs-is-waited-for",
+			Name:   "a-hanging-store-is-not-fatal",
 			Edits:  []Edit{{"coordinator/logstore/store.go", "\t\tcase seen.Add(1) >= ticks:\n", "\t\tcase seen.Add(1) >= 1000*ticks:\n"}},
 			Caught: []Checker{stores},
 		},
 		{
-			Name:   "a-hole-in-the-log-is-no-damage",
+			Name:   "a-hole-in-the-log-is-not-damage",
 			Edits:  []Edit{{"coordinator/logstore/store.go", `case missing && s.isHole(index, deletions):`, `case missing && s.isHole(index, deletions) && index == 0:`}},
 			Caught: []Checker{stores},
 		},
 		{
-			Name:   "what-cannot-be-read-of-a-segment-is-its-end",
+			Name:   "unreadable-bytes-end-a-segment",
 			Edits:  []Edit{{"coordinator/logstore/wal_segment.go", `if s.torn && s.index == 0 && hasLaterBatch(content, s.end) {`, `if s.torn && s.index == 0 && s.end < 0 {`}},
 			Caught: []Checker{segments},
 		},
 		{
-			Name:   "a-log-that-ends-before-its-note-is-whole",
+			Name:   "a-log-that-ends-before-its-mark-is-accepted",
 			Edits:  []Edit{{"coordinator/logstore/wal_inspect.go", `if marked := readMark(dir); marked > w.last {`, `if marked := readMark(dir); marked > w.last+1<<40 {`}},
 			Caught: []Checker{segments},
 		},
 		{
-			Name:   "a-batch-that-was-not-finished-stays",
+			Name:   "an-unfinished-batch-is-not-erased",
 			Edits:  []Edit{{"coordinator/logstore/wal_store.go", `if w.torn == "" {`, `if w.torn != "/" {`}},
 			Caught: []Checker{segments},
 		},
 		{
-			Name:   "a-note-says-more-than-was-stored",
+			Name:   "the-mark-exceeds-the-log",
 			Edits:  []Edit{{"coordinator/logstore/wal_store.go", `if last >= end && first <= end {`, `if last > end && first < end {`}},
 			Caught: []Checker{segments},
 		},
 		{
-			Name:   "a-segment-that-became-full-is-appended-to",
+			Name:   "a-full-segment-is-not-sealed",
 			Edits:  []Edit{{"coordinator/logstore/wal_store.go", `if contents.wal.fullAt > 0 {`, `if contents.wal.fullAt > 1<<40 {`}},
 			Caught: []Checker{segments},
 		},
 		{
-			Name:   "a-folder-is-opened-with-the-other-store",
+			Name:   "a-data-directory-is-opened-with-the-other-store",
 			Edits:  []Edit{{"coordinator/logstore/kind.go", `if have == want || !hasState {`, `if have == want || dir != "" {`}},
 			Caught: []Checker{kinds},
 		},
