@@ -12,8 +12,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// runItems runs a task, or all items of an array that the attempt executes, one after
-// another. The first item that fails ends the attempt.
+// runItems runs a task, or all items of an array that the attempt executes, one
+// after another. The first item that fails ends the attempt.
 func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 	template := &a.run.body
 	if err := taskbody.Decode(a.assignment.Body, template); err != nil {
@@ -59,8 +59,8 @@ func (w *Worker) runItems(a *attempt) *dtaskv1.Outcome {
 	return outcome
 }
 
-// resultJSON returns the result of an item as an element of a list: unchanged if it is JSON,
-// otherwise as a string.
+// resultJSON returns the result of an item as an element of a list: unchanged
+// if it is JSON, otherwise as a string.
 func resultJSON(result []byte) json.RawMessage {
 	if json.Valid(result) {
 		return result
@@ -78,7 +78,8 @@ func combined(results []json.RawMessage) []byte {
 	return list
 }
 
-// expand returns the body of an item: the template with its expressions replaced.
+// expand returns the body of an item: the template with its expressions
+// replaced.
 func expand(template *dtaskv1.TaskBody, it array.Item, payloadIsJSON bool) (*dtaskv1.TaskBody, error) {
 	body := proto.CloneOf(template)
 	var failed error

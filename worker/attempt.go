@@ -66,8 +66,8 @@ type attempt struct {
 	checkpointer atomic.Pointer[checkpointer] // nil: the attempt has no checkpoint directory
 	savedData    atomic.Bool                  // SaveCheckpoint was called
 
-	// The table's lock guards the rest, except ctx, which is written before the executor
-	// starts.
+	// The table's lock guards the rest, except ctx, which is written before the
+	// executor starts.
 	phase     phase
 	started   time.Time
 	ctx       *attemptContext
@@ -83,9 +83,9 @@ type attempt struct {
 	progressQueued bool // in the outbox's list of unsent progress
 }
 
-// execution is what an attempt needs while it runs: one allocation, and the only one for a
-// task that does nothing (BenchmarkNoop). Handlers may keep references to parts of it, so it
-// is never reused.
+// execution is what an attempt needs while it runs: one allocation, and the
+// only one for a task that does nothing (BenchmarkNoop). Handlers may keep
+// references to parts of it, so it is never reused.
 type execution struct {
 	ctx  attemptContext
 	body dtaskv1.TaskBody
@@ -98,8 +98,8 @@ type invocation struct {
 	success dtaskv1.Outcome
 }
 
-// invocation returns the attempt's own one, or a new one for an item of an array, because an
-// attempt can have several items.
+// invocation returns the attempt's own one, or a new one for an item of an
+// array, because an attempt can have several items.
 func (a *attempt) invocation() *invocation {
 	if a.item != nil {
 		return new(invocation)
@@ -107,8 +107,8 @@ func (a *attempt) invocation() *invocation {
 	return &a.run.only
 }
 
-// watchHeartbeat ends the attempt if it reports no progress for the policy's heartbeat
-// timeout. The caller must call stop.
+// watchHeartbeat ends the attempt if it reports no progress for the policy's
+// heartbeat timeout. The caller must call stop.
 func (t *attemptTable) watchHeartbeat(a *attempt) (stop func()) {
 	limit := time.Duration(a.policy.GetHeartbeatTimeoutMs()) * time.Millisecond
 	if limit <= 0 {

@@ -13,12 +13,12 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// attemptTable holds every attempt that was received and whose outcome is not yet
-// acknowledged, the attempts that wait for a slot, and the reports that wait to be sent. It
-// outlives sessions.
+// attemptTable holds every attempt that was received and whose outcome is not
+// yet acknowledged, the attempts that wait for a slot, and the reports that
+// wait to be sent. It outlives sessions.
 //
-// Invariant: an attempt in known is either held (its phase is before phaseEnded) or has
-// exactly one outcome in outcomes.
+// Invariant: an attempt in known is either held (its phase is before
+// phaseEnded) or has exactly one outcome in outcomes.
 type attemptTable struct {
 	slots int
 	base  context.Context //nolint:containedctx // parent of all attempts' contexts; never done; set before the first attempt arrives
@@ -48,8 +48,8 @@ func newAttemptTable(slots int, lease *lease) *attemptTable {
 	}
 }
 
-// accept adds the assignments of a leader of this epoch, except those that are known. It
-// rejects a malformed message as a whole.
+// accept adds the assignments of a leader of this epoch, except those that are
+// known. It rejects a malformed message as a whole.
 func (t *attemptTable) accept(m *dtaskv1.Assignments, epoch uint64) error {
 	rows, err := columns.ReadAssignments(m)
 	if err != nil {
@@ -112,9 +112,9 @@ func (t *attemptTable) dropRequestLocked(a *attempt) {
 	t.requesting = slices.DeleteFunc(t.requesting, func(b *attempt) bool { return b == a })
 }
 
-// spawnLocked starts a slot goroutine if the queue can use one more. That one starts the
-// next when it runs: a few goroutines execute short attempts one after another, and long
-// attempts get a goroutine each.
+// spawnLocked starts a slot goroutine if the queue can use one more. That one
+// starts the next when it runs: a few goroutines execute short attempts one
+// after another, and long attempts get a goroutine each.
 func (t *attemptTable) spawnLocked() {
 	if t.starting || t.active >= t.slots || len(t.queue) == 0 {
 		return
@@ -124,8 +124,9 @@ func (t *attemptTable) spawnLocked() {
 	t.run()
 }
 
-// next records the outcome of the attempt that its caller has executed, if any, and returns
-// the next one to execute, or nil if the caller's goroutine must end.
+// next records the outcome of the attempt that its caller has executed, if any,
+// and returns the next one to execute, or nil if the caller's goroutine must
+// end.
 func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 	now := time.Now()
 	t.mu.Lock()
@@ -159,8 +160,8 @@ func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 	return nil
 }
 
-// completeLocked decides how an executed attempt ended: a stop that came before the commit
-// overrides the outcome of the executor.
+// completeLocked decides how an executed attempt ended: a stop that came before
+// the commit overrides the outcome of the executor.
 func (t *attemptTable) completeLocked(a *attempt, outcome *dtaskv1.Outcome, now time.Time) {
 	if a.phase != phaseCommitted {
 		if cause := a.ctx.causeAt(now); cause != nil {
@@ -184,8 +185,8 @@ func (t *attemptTable) endLocked(a *attempt, outcome *dtaskv1.Outcome) {
 	signal(t.wake)
 }
 
-// commit makes the success of an attempt final, so that its output can be published. It
-// returns false if the attempt has been ended.
+// commit makes the success of an attempt final, so that its output can be
+// published. It returns false if the attempt has been ended.
 func (t *attemptTable) commit(a *attempt) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,8 +197,8 @@ func (t *attemptTable) commit(a *attempt) bool {
 	return true
 }
 
-// stop ends an attempt, and reports whether it was held. An attempt that has not started
-// gets its outcome immediately.
+// stop ends an attempt, and reports whether it was held. An attempt that has
+// not started gets its outcome immediately.
 func (t *attemptTable) stop(r ref, cause error) bool {
 	t.mu.Lock()
 	a := t.known[r]
@@ -253,8 +254,8 @@ func (t *attemptTable) drain() {
 	t.signalIdle()
 }
 
-// cordon releases all attempts that have not started, and all that arrive until it is
-// called with false.
+// cordon releases all attempts that have not started, and all that arrive until
+// it is called with false.
 func (t *attemptTable) cordon(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -264,8 +265,8 @@ func (t *attemptTable) cordon(on bool) {
 	}
 }
 
-// steal releases those of the given attempts that have not started, because another worker
-// can start them sooner. They never start here.
+// steal releases those of the given attempts that have not started, because
+// another worker can start them sooner. They never start here.
 func (t *attemptTable) steal(list []*dtaskv1.AttemptRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,7 +287,8 @@ func (t *attemptTable) releaseUnstartedLocked() {
 	t.queue = nil
 }
 
-// counts returns how many attempts run, and how many outcomes are not acknowledged.
+// counts returns how many attempts run, and how many outcomes are not
+// acknowledged.
 func (t *attemptTable) counts() (running, unacked int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

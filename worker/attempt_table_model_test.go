@@ -18,8 +18,8 @@ type end struct {
 	kind dtaskv1.OutcomeKind
 }
 
-// twinLedger says what a worker owes in the plainest way: lists in which everything is
-// looked for.
+// twinLedger says what a worker owes in the plainest way: lists in which
+// everything is looked for.
 type twinLedger struct {
 	asking, ready, running []ref
 	stopped                map[ref]bool // of those that run
@@ -238,7 +238,8 @@ func (p *pair) send(t *rapid.T) {
 	}
 }
 
-// acknowledge is for what was sent, also in an earlier session; an old one may come late.
+// acknowledge is for what was sent, also in an earlier session; an old one may
+// come late.
 func (p *pair) acknowledge(t *rapid.T) {
 	through := rapid.IntRange(0, len(p.twin.all)).Draw(t, "through")
 	p.l.acknowledge(uint64(through)) //nolint:gosec // not negative
@@ -269,9 +270,9 @@ func (p *pair) check(t *rapid.T) {
 	}
 }
 
-// Whatever leaders and slots do, and however sessions end: all that a worker was given
-// is either held or has one outcome, and each outcome is sent until it is acknowledged,
-// in order, under one number.
+// Whatever leaders and slots do, and however sessions end: all that a worker
+// was given is either held or has one outcome, and each outcome is sent until
+// it is acknowledged, in order, under one number.
 func TestAWorkerOwesWhatItsNaiveTwinOwes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -47,9 +47,9 @@ func TestAStopYieldsCancelledWhereverTheAttemptIs(t *testing.T) {
 	})
 }
 
-// What another worker could begin is handed back if it has not begun, and is not
-// begun here any more. What has begun, what asks to begin, and what is unknown is
-// left alone.
+// What another worker could begin is handed back if it has not begun, and is
+// not begun here any more. What has begun, what asks to begin, and what is
+// unknown is left alone.
 func TestWhatIsGivenBackNeverBegins(t *testing.T) {
 	t.Parallel()
 	var begun atomic.Int32

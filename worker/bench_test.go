@@ -18,8 +18,9 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkNoop is the worker's cost of a task that does nothing, including the leader's end
-// and the connection: with one task a message, and with 500 as under load.
+// BenchmarkNoop is the worker's cost of a task that does nothing, including the
+// leader's end and the connection: with one task a message, and with 500 as
+// under load.
 func BenchmarkNoop(b *testing.B) {
 	for _, batch := range []int{1, 500} {
 		b.Run(fmt.Sprintf("%d a message", batch), func(b *testing.B) { runNoops(b, batch) })

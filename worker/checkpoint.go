@@ -25,12 +25,14 @@ const (
 // maxPackTries is how often a directory is read that changes while it is read.
 const maxPackTries = 5
 
-// unsavedSuffix is the suffix of the file beside a checkpoint directory that could not be
-// saved elsewhere. The file contains the number of the attempt that left the directory.
+// unsavedSuffix is the suffix of the file beside a checkpoint directory that
+// could not be saved elsewhere. The file contains the number of the attempt
+// that left the directory.
 const unsavedSuffix = ".unsaved"
 
-// checkpointer saves the checkpoint directory of one attempt: on request, at a bounded rate,
-// and at the attempt's end. Only one goroutine may call request, and finish after it.
+// checkpointer saves the checkpoint directory of one attempt: on request, at a
+// bounded rate, and at the attempt's end. Only one goroutine may call request,
+// and finish after it.
 type checkpointer struct {
 	w   *Worker
 	a   *attempt
@@ -52,7 +54,8 @@ func (w *Worker) newCheckpointer(a *attempt, dir string) *checkpointer {
 	return &checkpointer{w: w, a: a, dir: dir, requests: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// request requests a checkpoint: the directory is consistent now. It never blocks.
+// request requests a checkpoint: the directory is consistent now. It never
+// blocks.
 func (c *checkpointer) request() {
 	signal(c.requests)
 	if !c.requested {
@@ -91,7 +94,8 @@ func (c *checkpointer) run() {
 	}
 }
 
-// pause waits until the next checkpoint may be saved; false if finish is called first.
+// pause waits until the next checkpoint may be saved; false if finish is called
+// first.
 func (c *checkpointer) pause() bool {
 	wait := c.w.cfg.CheckpointInterval - time.Since(c.last)
 	if c.last.IsZero() || wait <= 0 {
@@ -107,8 +111,9 @@ func (c *checkpointer) pause() bool {
 	}
 }
 
-// finish stops the saving. Unless the attempt needs no further checkpoint, it saves a last
-// one, if the attempt never requested any or its last request was not carried out.
+// finish stops the saving. Unless the attempt needs no further checkpoint, it
+// saves a last one, if the attempt never requested any or its last request was
+// not carried out.
 func (c *checkpointer) finish(needed bool) {
 	close(c.done)
 	c.saving.Wait()
@@ -122,8 +127,8 @@ func (c *checkpointer) finish(needed bool) {
 	}
 }
 
-// save packs the directory and queues the checkpoint. The channel receives the result; it is
-// nil if nothing was queued.
+// save packs the directory and queues the checkpoint. The channel receives the
+// result; it is nil if nothing was queued.
 func (c *checkpointer) save() (result <-chan error, sum []byte) {
 	m, sum, err := c.pack()
 	switch {
@@ -181,7 +186,8 @@ func (c *checkpointer) warn(err error) {
 	c.w.attempts.noteText(c.a, "checkpoint stays on this worker: "+err.Error())
 }
 
-// finishCheckpoints stops the saving of an attempt that has ended with an outcome.
+// finishCheckpoints stops the saving of an attempt that has ended with an
+// outcome.
 func (w *Worker) finishCheckpoints(a *attempt, outcome *dtaskv1.Outcome) {
 	c := a.checkpointer.Load()
 	if c == nil {
@@ -229,7 +235,8 @@ func (w *Worker) restore(a *attempt) error {
 	return nil
 }
 
-// unsavedBy returns the attempt that left a directory that could not be saved; 0 if none.
+// unsavedBy returns the attempt that left a directory that could not be saved;
+// 0 if none.
 func unsavedBy(dir string) uint32 {
 	text, _ := os.ReadFile(dir + unsavedSuffix) //nolint:gosec // in the worker's own directory; usually missing
 	n, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)

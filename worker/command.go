@@ -18,12 +18,12 @@ import (
 	"github.com/dtask/dtask/worker/process"
 )
 
-// exitTemporary is the exit code of a failure that is always retried (EX_TEMPFAIL of
-// sysexits.h).
+// exitTemporary is the exit code of a failure that is always retried
+// (EX_TEMPFAIL of sysexits.h).
 const exitTemporary = 75
 
-// resultFile is the suffix of $DTASK_RESULT_FILE: a path beside the command's directory, so
-// that the directory is empty at the start.
+// resultFile is the suffix of $DTASK_RESULT_FILE: a path beside the command's
+// directory, so that the directory is empty at the start.
 const resultFile = ".result"
 
 // runCommand runs an argument list or shell script in a directory of its own.
@@ -65,11 +65,10 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		Stderr:    io.MultiWriter(errorLines, bestEffortWriter{log.stderr}),
 		KillGrace: time.Duration(a.policy.GetKillGraceMs()) * time.Millisecond,
 	})
+	last, lastError := lines.Finish(), errorLines.Finish()
 	if a.log == nil {
 		w.logs.close(a.ref)
 	}
-	last, _ := lines.Finish()
-	lastError, _ := errorLines.Finish()
 	if err != nil {
 		return commandError(exit, err)
 	}
@@ -119,7 +118,8 @@ func (w *Worker) environ(a *attempt, t *Task, result string) ([]string, error) {
 	return env, nil
 }
 
-// standardInput returns the input file if there is exactly one, or the payload, or nil.
+// standardInput returns the input file if there is exactly one, or the payload,
+// or nil.
 func standardInput(t *Task) (io.Reader, error) {
 	switch {
 	case len(t.Inputs) == 1:
@@ -146,8 +146,8 @@ func openInput(path string) (file *os.File, err error) {
 	return file, nil
 }
 
-// commandError returns the outcome of a command that could not be run or supervised. If the
-// attempt was stopped, the attempt table replaces it.
+// commandError returns the outcome of a command that could not be run or
+// supervised. If the attempt was stopped, the attempt table replaces it.
 func commandError(exit process.Exit, err error) *dtaskv1.Outcome {
 	var start *process.StartError
 	if errors.As(err, &start) || errors.Is(err, process.ErrNoSupervisor) {
@@ -158,8 +158,8 @@ func commandError(exit process.Exit, err error) *dtaskv1.Outcome {
 	return out
 }
 
-// commandOutcome returns the outcome of a command that ended. lastLine is the last line of
-// its standard output, lastError that of its standard error.
+// commandOutcome returns the outcome of a command that ended. lastLine is the
+// last line of its standard output, lastError that of its standard error.
 func commandOutcome(exit process.Exit, resultPath, lastLine, lastError string) *dtaskv1.Outcome {
 	out := &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, ExitCode: exitCode(exit), Signal: strings.TrimPrefix(exit.Signal, "SIG")}
 	switch {
@@ -184,8 +184,8 @@ func commandOutcome(exit process.Exit, resultPath, lastLine, lastError string) *
 	return out
 }
 
-// commandResult returns the contents of the command's result file, or, without one, the last
-// line of its standard output, cut to 4 KiB.
+// commandResult returns the contents of the command's result file, or, without
+// one, the last line of its standard output, cut to 4 KiB.
 func commandResult(path, lastLine string) (result []byte, err error) {
 	file, err := os.Open(path) //nolint:gosec // in the worker's own directory
 	if errors.Is(err, fs.ErrNotExist) {
@@ -204,7 +204,8 @@ func commandResult(path, lastLine string) (result []byte, err error) {
 	return result, nil
 }
 
-// exitCode returns the exit code for the outcome; 0 for a command that was killed.
+// exitCode returns the exit code for the outcome; 0 for a command that was
+// killed.
 func exitCode(exit process.Exit) int32 {
 	return int32(max(0, min(exit.Code, 255))) //nolint:gosec // bounded
 }

@@ -11,7 +11,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// withLeader runs a test against one leader in real time: processes know no other.
+// withLeader runs a test against one leader in real time: processes know no
+// other.
 func withLeader(t *testing.T, cfg Config, test func(b *bench, l *leaderEnd)) {
 	t.Helper()
 	n := newNetwork(t)

@@ -24,45 +24,50 @@ const (
 
 // Config configures a worker. Only Join is required.
 type Config struct {
-	// Join lists addresses of coordinators, HOST:PORT each; one that is alive is enough.
-	// Host names are resolved again for each connection.
+	// Join lists addresses of coordinators, HOST:PORT each; one that is alive
+	// is enough. Host names are resolved again for each connection.
 	Join []string
 	// Name is the worker's name, stable across restarts: 1–63 letters, digits,
 	// - _ and dots. Default: the host's name.
 	Name string
-	// Slots is the number of concurrent attempts, 1–65,535. Default: the number of CPUs.
+	// Slots is the number of concurrent attempts, 1–65,535. Default: the number
+	// of CPUs.
 	Slots int
-	// Prefetch is the number of attempts that wait at the worker for a slot, at most 65,535,
-	// so that a free slot need not wait for the leader. The leader sends them only while
-	// tasks take less than 100 ms on average. Default: Slots; negative: none.
+	// Prefetch is the number of attempts that wait at the worker for a slot, at
+	// most 65,535, so that a free slot need not wait for the leader. The leader
+	// sends them only while tasks take less than 100 ms on average. Default:
+	// Slots; negative: none.
 	Prefetch int
 	// Labels are matched by the require field of tasks.
 	Labels map[string]string
-	// Resources that tasks can request, in thousandths of a unit (memory and disk:
-	// thousandths of a byte). They replace or extend the machine's cpu, memory and disk.
+	// Resources that tasks can request, in thousandths of a unit (memory and
+	// disk: thousandths of a byte). They replace or extend the machine's cpu,
+	// memory and disk.
 	Resources map[string]int64
-	// WorkDir is the worker's own directory; two processes cannot share one. Default:
-	// dtask-worker/NAME in $XDG_STATE_HOME or the user's cache directory.
+	// WorkDir is the worker's own directory; two processes cannot share one.
+	// Default: dtask-worker/NAME in $XDG_STATE_HOME or the user's cache
+	// directory.
 	WorkDir string
-	// DrainTimeout is how long running attempts may continue after Run's context is done;
-	// then they are stopped and released. Default 30 s; negative: they are stopped
-	// immediately.
+	// DrainTimeout is how long running attempts may continue after Run's
+	// context is done; then they are stopped and released. Default 30 s;
+	// negative: they are stopped immediately.
 	DrainTimeout time.Duration
-	// LogBytes bounds the logs of all attempts together; the oldest are removed first.
-	// Default 256 MiB.
+	// LogBytes bounds the logs of all attempts together; the oldest are removed
+	// first. Default 256 MiB.
 	LogBytes int64
-	// CheckpointInterval is the minimum time between two checkpoints that a command
-	// requests. Default 5 s; negative: no minimum.
+	// CheckpointInterval is the minimum time between two checkpoints that a
+	// command requests. Default 5 s; negative: no minimum.
 	CheckpointInterval time.Duration
-	// CheckpointStore is a directory that all workers share, for checkpoints above 64 KiB.
-	// It must exist. Default: none, large checkpoints stay on this worker.
+	// CheckpointStore is a directory that all workers share, for checkpoints
+	// above 64 KiB. It must exist. Default: none, large checkpoints stay on
+	// this worker.
 	CheckpointStore string
 	// Version of the program, for display only.
 	Version string
 	// TLS secures all connections. Nil: plain text, for loopback.
 	TLS *tls.Config
-	// Token is sent as a bearer token with every session. It requires TLS unless all of Join
-	// is loopback.
+	// Token is sent as a bearer token with every session. It requires TLS
+	// unless all of Join is loopback.
 	Token string
 }
 
@@ -72,8 +77,9 @@ type Option func(*Worker)
 // WithLogger sets the logger. The default logs nothing.
 func WithLogger(log *slog.Logger) Option { return func(w *Worker) { w.log = log } }
 
-// WithDialer replaces how connections are opened, for tests and for a process that contains
-// both a coordinator and a worker. addr is an entry of Join or a leader's address.
+// WithDialer replaces how connections are opened, for tests and for a process
+// that contains both a coordinator and a worker. addr is an entry of Join or a
+// leader's address.
 func WithDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) Option {
 	return func(w *Worker) { w.dial = dial }
 }

@@ -23,11 +23,11 @@ const (
 	maxRetryAfter = 10 * time.Second
 	// maxSpread bounds the jitter that is added to a leader's retry delay.
 	maxSpread = 100 * time.Millisecond
-	// avoidDuration is how long a coordinator that timed out is skipped: longer than an
-	// election takes.
+	// avoidDuration is how long a coordinator that timed out is skipped: longer
+	// than an election takes.
 	avoidDuration = 3 * time.Second
-	// maxImmediateRedirects are followed without a pause; more in a row mean that the
-	// replicas disagree on the leader.
+	// maxImmediateRedirects are followed without a pause; more in a row mean
+	// that the replicas disagree on the leader.
 	maxImmediateRedirects = 3
 	maxLearnedLeaders     = 16
 	maxReceive            = 16 << 20 // bytes of one message
@@ -60,8 +60,9 @@ func (f *finder) address() string {
 	return addr
 }
 
-// avoids reports whether an address is not worth a try yet: it hung moments ago, and would
-// cost another timeout. Replicas that have not noticed may still name it as the leader.
+// avoids reports whether an address is not worth a try yet: it hung moments
+// ago, and would cost another timeout. Replicas that have not noticed may still
+// name it as the leader.
 func (f *finder) avoids(addr string) bool {
 	return addr == f.avoided && time.Now().Before(f.avoidedUntil)
 }
@@ -76,7 +77,8 @@ func (f *finder) rotate() string {
 	return f.learned[i-len(f.seeds)]
 }
 
-// after learns from the end of a session, and returns how long to wait before the next one.
+// after learns from the end of a session, and returns how long to wait before
+// the next one.
 func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 	if errors.Is(err, errLivenessTimeout) {
 		f.avoided, f.avoidedUntil = addr, time.Now().Add(avoidDuration)
@@ -131,7 +133,8 @@ func statusOf(err error) *status.Status {
 	return withStatus.GRPCStatus()
 }
 
-// errorDetail returns the detail that a coordinator attached to its error, or nil.
+// errorDetail returns the detail that a coordinator attached to its error, or
+// nil.
 func errorDetail(err error) *dtaskv1.ErrorDetail {
 	for _, detail := range statusOf(err).Details() {
 		if d, ok := detail.(*dtaskv1.ErrorDetail); ok {
@@ -141,7 +144,8 @@ func errorDetail(err error) *dtaskv1.ErrorDetail {
 	return nil
 }
 
-// plainError returns the text of err for the log, without the prefix of gRPC errors.
+// plainError returns the text of err for the log, without the prefix of gRPC
+// errors.
 func plainError(err error) string {
 	if st := statusOf(err); st != nil {
 		return st.Message()

@@ -12,13 +12,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Connections are shared by the workers of one process: one connection to each coordinator,
-// with one stream that carries the sessions of all workers. The memory, goroutines and
-// system calls of a connection and of a message are then paid once. A worker without
-// [WithConnections] has Connections of its own. Safe for concurrent use.
+// Connections are shared by the workers of one process: one connection to each
+// coordinator, with one stream that carries the sessions of all workers. The
+// memory, goroutines and system calls of a connection and of a message are then
+// paid once. A worker without [WithConnections] has Connections of its own.
+// Safe for concurrent use.
 //
-// A connection is open while any session uses it. If a session times out, its connection
-// is not used for new sessions.
+// A connection is open while any session uses it. If a session times out, its
+// connection is not used for new sessions.
 type Connections struct {
 	mu   sync.Mutex // guards the rest, and the users of each
 	open map[endpoint]*connection
@@ -45,14 +46,15 @@ type connection struct {
 // NewConnections returns an empty set.
 func NewConnections() *Connections { return &Connections{open: make(map[endpoint]*connection)} }
 
-// WithConnections makes a worker share its connections with all other workers that have the
-// same Connections. They should also have the same dialer: the first session dials.
+// WithConnections makes a worker share its connections with all other workers
+// that have the same Connections. They should also have the same dialer: the
+// first session dials.
 func WithConnections(c *Connections) Option {
 	return func(w *Worker) { w.conns = c }
 }
 
-// acquire returns the connection to an endpoint, and dials it if no session uses one. The
-// caller releases it.
+// acquire returns the connection to an endpoint, and dials it if no session
+// uses one. The caller releases it.
 func (c *Connections) acquire(e endpoint, dial func() (*grpc.ClientConn, error)) (*connection, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,8 +71,8 @@ func (c *Connections) acquire(e endpoint, dial func() (*grpc.ClientConn, error))
 	return conn, nil
 }
 
-// release ends the use of a connection. An unhealthy one is not used for new sessions; the
-// others that use it find out for themselves.
+// release ends the use of a connection. An unhealthy one is not used for new
+// sessions; the others that use it find out for themselves.
 func (c *Connections) release(conn *connection, healthy bool) {
 	c.mu.Lock()
 	conn.users--
@@ -89,8 +91,8 @@ func (c *Connections) release(conn *connection, healthy bool) {
 	}
 }
 
-// open returns the slot of a new session. The stream is opened with the first session and
-// after it has ended.
+// open returns the slot of a new session. The stream is opened with the first
+// session and after it has ended.
 func (c *connection) open(ctx context.Context) *streamSlot {
 	c.mu.Lock()
 	defer c.mu.Unlock()

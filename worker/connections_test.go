@@ -88,8 +88,8 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 			l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1}})
 		}
 
-		// One that is told to come again does so over the same connection, and one that
-		// leaves takes it from nobody.
+		// One that is told to come again does so over the same connection, and
+		// one that leaves takes it from nobody.
 		ends["w0"].end <- refused(codes.ResourceExhausted, &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 10})
 		welcome(1)
 		c.leave[1]()
@@ -121,7 +121,8 @@ func TestAHungConnectionIsGivenToNobodyAnyMore(t *testing.T) {
 		defer c.finish()
 		(<-r.sessions).welcome(t, 1)
 		(<-r.sessions).welcome(t, 1)
-		// Nobody answers any more. Both workers leave, and come over a new connection.
+		// Nobody answers any more. Both workers leave, and come over a new
+		// connection.
 		since := time.Now()
 		(<-r.sessions).welcome(t, 2)
 		(<-r.sessions).welcome(t, 2)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// attemptContext is the context of one attempt. The inner context, with a timer and a parent,
-// is created on first use: most short handlers never use it, and it would be most of their
-// cost.
+// attemptContext is the context of one attempt. The inner context, with a timer
+// and a parent, is created on first use: most short handlers never use it, and
+// it would be most of their cost.
 type attemptContext struct {
 	base     context.Context //nolint:containedctx // this is a context
 	deadline time.Time       // zero = none
@@ -65,7 +65,8 @@ func (c *attemptContext) Done() <-chan struct{} { return c.get().Done() }
 // Err is nil until the attempt must end.
 func (c *attemptContext) Err() error { return c.get().Err() } //nolint:wrapcheck // the interface's own errors
 
-// Value returns the values of the worker's context, and makes context.Cause work.
+// Value returns the values of the worker's context, and makes context.Cause
+// work.
 func (c *attemptContext) Value(key any) any {
 	if key == (taskKey{}) {
 		if c.task == nil {
@@ -76,8 +77,8 @@ func (c *attemptContext) Value(key any) any {
 	return c.get().Value(key)
 }
 
-// end ends the context; the first cause counts. It is called with nil after the attempt has
-// ended, to release the context's resources.
+// end ends the context; the first cause counts. It is called with nil after the
+// attempt has ended, to release the context's resources.
 func (c *attemptContext) end(cause error) {
 	c.mu.Lock()
 	if c.cause == nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkpointRetention is how long the checkpoint directory of a task is kept that never
-// completed here.
+// checkpointRetention is how long the checkpoint directory of a task is kept
+// that never completed here.
 const checkpointRetention = 7 * 24 * time.Hour
 
 // dirs is the worker's own directory:
@@ -29,8 +29,8 @@ type dirs struct {
 	mu   sync.Mutex // held while a directory is created or an empty parent removed: neither may disturb the other
 }
 
-// openDirs creates the directory, locks it against other processes, and removes the files of
-// earlier ones.
+// openDirs creates the directory, locks it against other processes, and removes
+// the files of earlier ones.
 func openDirs(root string) (*dirs, error) {
 	root, err := filepath.Abs(root)
 	if err == nil {
@@ -79,8 +79,8 @@ func (d *dirs) clean() error {
 
 // close unlocks the directory.
 func (d *dirs) close() error {
-	// A program that is being started may still hold the descriptor, and with it the lock:
-	// closing ours is not enough.
+	// A program that is being started may still hold the descriptor, and with
+	// it the lock: closing ours is not enough.
 	unlock := unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
 	if err := errors.Join(unlock, d.lock.Close()); err != nil {
 		return fmt.Errorf("unlocking work directory: %w", err)
@@ -119,7 +119,8 @@ func (d *dirs) make(dir string) error {
 	return nil
 }
 
-// remove removes a directory with its contents, and its parent if that is empty then.
+// remove removes a directory with its contents, and its parent if that is empty
+// then.
 func (d *dirs) remove(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("removing %s: %w", dir, err)

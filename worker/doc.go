@@ -1,5 +1,6 @@
-// Package worker executes attempts for a cluster of coordinators. It is the worker's end of
-// the session protocol, and the public API for programs with their own handlers:
+// Package worker executes attempts for a cluster of coordinators. It is the
+// worker's end of the session protocol, and the public API for programs with
+// their own handlers:
 //
 //	w, err := worker.New(worker.Config{Join: []string{"localhost:7460"}, Name: "w1"})
 //	w.Handle("resize", func(ctx context.Context, t *worker.Task) ([]byte, error) { … })
@@ -17,47 +18,51 @@
 //	      next    ▼ │ outcome
 //	         slot goroutines ──► handler or command   (execute.go, command.go)
 //
-// The attempt table holds all state. A session owns nothing: any failure ends it, and the
-// worker opens another at any coordinator, forever. Attempts outlive sessions. Each received
-// attempt yields exactly one outcome; outcomes are numbered in order without gaps, and are
-// stored and repeated until they are acknowledged.
+// The attempt table holds all state. A session owns nothing: any failure ends
+// it, and the worker opens another at any coordinator, forever. Attempts
+// outlive sessions. Each received attempt yields exactly one outcome; outcomes
+// are numbered in order without gaps, and are stored and repeated until they
+// are acknowledged.
 //
 // # Fencing
 //
-// Every message carries (cluster, epoch, term). If a message's epoch and term are lower than
-// the highest seen, its sender is a deposed leader: the message has no effect and the session
-// ends. A message of another cluster is rejected and logged as an error. If a leader is silent
-// for two seconds, the worker closes the connection, even if it looks healthy.
+// Every message carries (cluster, epoch, term). If a message's epoch and term
+// are lower than the highest seen, its sender is a deposed leader: the message
+// has no effect and the session ends. A message of another cluster is rejected
+// and logged as an error. If a leader is silent for two seconds, the worker
+// closes the connection, even if it looks healthy.
 //
 // # Several workers in one process
 //
-// Each worker has a name, a work directory and sessions of its own. With [WithConnections] they
-// share one connection and one multiplexed stream to each coordinator (connections.go). A
-// worker without it is the only session of its stream.
+// Each worker has a name, a work directory and sessions of its own. With
+// [WithConnections] they share one connection and one multiplexed stream to
+// each coordinator (connections.go). A worker without it is the only session of
+// its stream.
 //
 // # Leases
 //
-// An at-most-once attempt starts only after its start is committed, and runs only while the
-// worker holds its lease. An answered heartbeat renews the lease from the time at which the
-// heartbeat was sent, by the monotonic clock:
+// An at-most-once attempt starts only after its start is committed, and runs
+// only while the worker holds its lease. An answered heartbeat renews the lease
+// from the time at which the heartbeat was sent, by the monotonic clock:
 //
 //	worker   heartbeat sent ─────────── lease ───────────► stops the attempt
 //	leader        └─► heartbeat received ─────────── lease ───────────► marks the worker down
 //
-// The leader's lease starts later, so the worker's ends first. At-least-once attempts need no
-// lease: a worker without a leader continues to work, and fencing tokens decide which attempt
-// counts.
+// The leader's lease starts later, so the worker's ends first. At-least-once
+// attempts need no lease: a worker without a leader continues to work, and
+// fencing tokens decide which attempt counts.
 //
 // # Goroutines
 //
-// Run's goroutine waits for the end; another one opens one session after another. A
-// multiplexed stream has two goroutines, and each log that is read has one. Slot goroutines,
-// at most one per slot, start when attempts are ready and end when none is. Run waits for all
-// of them, except for a handler that ignores its context.
+// Run's goroutine waits for the end; another one opens one session after
+// another. A multiplexed stream has two goroutines, and each log that is read
+// has one. Slot goroutines, at most one per slot, start when attempts are ready
+// and end when none is. Run waits for all of them, except for a handler that
+// ignores its context.
 //
 // # Errors
 //
-// A handler describes its errors with [Fatal], [Retryable], [Named] and [Exit]. Run returns an
-// error only for permanent problems: an unusable work directory, or attempts that ignored
-// cancellation.
+// A handler describes its errors with [Fatal], [Retryable], [Named] and [Exit].
+// Run returns an error only for permanent problems: an unusable work directory,
+// or attempts that ignored cancellation.
 package worker

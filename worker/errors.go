@@ -21,22 +21,22 @@ func (e *handlerError) Error() string { return e.err.Error() }
 // Unwrap returns the wrapped error.
 func (e *handlerError) Unwrap() error { return e.err }
 
-// Fatal marks an error that no retry can fix, such as invalid input: the task fails
-// immediately, whatever its retry policy. Fatal(nil) is nil.
+// Fatal marks an error that no retry can fix, such as invalid input: the task
+// fails immediately, whatever its retry policy. Fatal(nil) is nil.
 func Fatal(err error) error { return mark(handlerError{err: err, fatal: true}) }
 
-// Retryable marks an error that is always retried while the retry policy has attempts left,
-// even if the policy excludes its class. Retryable(nil) is nil.
+// Retryable marks an error that is always retried while the retry policy has
+// attempts left, even if the policy excludes its class. Retryable(nil) is nil.
 func Retryable(err error) error { return mark(handlerError{err: err, temporary: true}) }
 
-// Named gives an error a class of at most 63 bytes. A job file refers to it as error:NAME in
-// retry.on and retry.except. It can be combined with Fatal and Retryable. Named of a nil
-// error is nil.
+// Named gives an error a class of at most 63 bytes. A job file refers to it as
+// error:NAME in retry.on and retry.except. It can be combined with Fatal and
+// Retryable. Named of a nil error is nil.
 func Named(name string, err error) error { return mark(handlerError{err: err, name: name}) }
 
-// Exit makes an error equivalent to a command's exit code, 1–255, in retry.on and
-// retry.except. Code 75 is also Retryable, as it is for commands. It can be combined with the
-// others. Exit of a nil error is nil.
+// Exit makes an error equivalent to a command's exit code, 1–255, in retry.on
+// and retry.except. Code 75 is also Retryable, as it is for commands. It can be
+// combined with the others. Exit of a nil error is nil.
 func Exit(code uint8, err error) error {
 	return mark(handlerError{err: err, exit: int32(code), temporary: code == exitTemporary})
 }
@@ -48,8 +48,8 @@ func mark(h handlerError) error {
 	return &h
 }
 
-// markedBy combines all marks in the chain of err: the outermost class and exit code count,
-// and fatal overrides temporary.
+// markedBy combines all marks in the chain of err: the outermost class and exit
+// code count, and fatal overrides temporary.
 func markedBy(err error) handlerError {
 	var v handlerError
 	for e := err; e != nil; {
@@ -67,7 +67,8 @@ func markedBy(err error) handlerError {
 	return v
 }
 
-// notStartedError is returned when an attempt could not be started on this worker.
+// notStartedError is returned when an attempt could not be started on this
+// worker.
 type notStartedError struct {
 	err   error
 	fatal bool // no other worker could start it either
@@ -76,20 +77,23 @@ type notStartedError struct {
 func (e *notStartedError) Error() string { return e.err.Error() }
 func (e *notStartedError) Unwrap() error { return e.err }
 
-// The causes with which the context of an attempt ends, as context.Cause returns them.
+// The causes with which the context of an attempt ends, as context.Cause
+// returns them.
 var (
-	// ErrCancelled means that the user, a deadline or a stopped job ended the attempt.
+	// ErrCancelled means that the user, a deadline or a stopped job ended the
+	// attempt.
 	ErrCancelled = errors.New("cancelled")
-	// ErrSuperseded means that the task has a later attempt or has ended; the results of
-	// this attempt are discarded.
+	// ErrSuperseded means that the task has a later attempt or has ended; the
+	// results of this attempt are discarded.
 	ErrSuperseded = errors.New("superseded")
-	// ErrTimedOut means that the attempt's timeout, or the coordinator's, has expired.
+	// ErrTimedOut means that the attempt's timeout, or the coordinator's, has
+	// expired.
 	ErrTimedOut = errors.New("timed out")
-	// ErrLeaseEnded means that an at-most-once attempt must stop, because no leader has
-	// answered this worker for the length of its lease.
+	// ErrLeaseEnded means that an at-most-once attempt must stop, because no
+	// leader has answered this worker for the length of its lease.
 	ErrLeaseEnded = errors.New("lease ended")
-	// ErrDraining means that the worker stops or is drained by the operator, and the drain
-	// timeout has expired.
+	// ErrDraining means that the worker stops or is drained by the operator,
+	// and the drain timeout has expired.
 	ErrDraining = errors.New("worker is stopping")
 )
 
@@ -101,15 +105,17 @@ var (
 	errProtocol        = errors.New("invalid message from coordinator")
 )
 
-// errStillRunning is returned by Run if handlers ignored the end of their context.
+// errStillRunning is returned by Run if handlers ignored the end of their
+// context.
 var errStillRunning = errors.New("attempts ignored cancellation")
 
-// errUnacknowledged is returned by Run if a drain ended before all outcomes were
-// acknowledged. The coordinator eventually marks the worker down and requeues the attempts.
+// errUnacknowledged is returned by Run if a drain ended before all outcomes
+// were acknowledged. The coordinator eventually marks the worker down and
+// requeues the attempts.
 var errUnacknowledged = errors.New("outcomes not acknowledged in time")
 
-// timeoutError is ErrTimedOut with the timeout that expired. Its text is formatted on demand:
-// each attempt holds one as a possible cause.
+// timeoutError is ErrTimedOut with the timeout that expired. Its text is
+// formatted on demand: each attempt holds one as a possible cause.
 type timeoutError struct {
 	what  string
 	limit time.Duration // 0 = not part of the text

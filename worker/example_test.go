@@ -7,7 +7,8 @@ import (
 	"github.com/dtask/dtask/worker"
 )
 
-// A program with a handler of its own is a worker: tasks of type greet run here.
+// A program with a handler of its own is a worker: tasks of type greet run
+// here.
 func ExampleWorker_Handle() {
 	w, err := worker.New(worker.Config{Join: []string{"127.0.0.1:7460"}, Name: "greeter"})
 	if err != nil {

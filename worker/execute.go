@@ -20,8 +20,8 @@ func (w *Worker) slot() {
 	}
 }
 
-// execute runs an attempt and returns its outcome. The attempt table decides whether a stop
-// came first.
+// execute runs an attempt and returns its outcome. The attempt table decides
+// whether a stop came first.
 func (w *Worker) execute(a *attempt) *dtaskv1.Outcome {
 	if a.policy.GetHeartbeatTimeoutMs() > 0 {
 		defer w.attempts.watchHeartbeat(a)()
@@ -115,8 +115,8 @@ var jobOutcomes = map[dtaskv1.JobState]string{
 	dtaskv1.JobState_JOB_STATE_CANCELLED: "cancelled",
 }
 
-// call calls the handler. It turns a panic into an error, and writes the stack to the
-// attempt's log.
+// call calls the handler. It turns a panic into an error, and writes the stack
+// to the attempt's log.
 func (w *Worker) call(a *attempt, handler Handler, t *Task) (result []byte, err error) {
 	defer func() {
 		cause := recover()

@@ -213,7 +213,8 @@ func (l *leaderEnd) outcome(t *testing.T) told {
 	return told{}
 }
 
-// serveTillEnd answers beats and acknowledges outcomes until the worker has gone.
+// serveTillEnd answers beats and acknowledges outcomes until the worker has
+// gone.
 func (l *leaderEnd) serveTillEnd(t *testing.T) {
 	t.Helper()
 	_ = l.stream.Send(&dtaskv1.SessionResponse{Fence: &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term}, Ack: &dtaskv1.Ack{Through: uint64(len(l.seen))}})

@@ -7,8 +7,9 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// fence holds the highest (epoch, term) that this process has seen, and the cluster. It is
-// in memory only: a new process trusts the first leader that it connects to.
+// fence holds the highest (epoch, term) that this process has seen, and the
+// cluster. It is in memory only: a new process trusts the first leader that it
+// connects to.
 type fence struct {
 	mu      sync.Mutex // guards the rest
 	cluster string     // empty until the first message of a leader
@@ -16,8 +17,8 @@ type fence struct {
 	term    uint64
 }
 
-// admit stores the fence of a message, or returns errForeignCluster or errDeposed if the
-// message must have no effect.
+// admit stores the fence of a message, or returns errForeignCluster or
+// errDeposed if the message must have no effect.
 func (f *fence) admit(m *dtaskv1.Fence) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errStopped is returned after the attempt was stopped; the outcome reports the attempt's own
-// cause instead.
+// errStopped is returned after the attempt was stopped; the outcome reports the
+// attempt's own cause instead.
 var errStopped = errors.New("attempt stopped")
 
 var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
-// localPath returns the absolute path of an input or output of a task. A relative path starts
-// at the worker's own working directory.
+// localPath returns the absolute path of an input or output of a task. A
+// relative path starts at the worker's own working directory.
 func localPath(raw string) (string, error) {
 	path := raw
 	if found := scheme.FindString(raw); found != "" {
@@ -74,7 +74,8 @@ type published struct {
 	sha256 []byte
 }
 
-// prepareOutput creates the directory of an output. It returns nil if the task declares none.
+// prepareOutput creates the directory of an output. It returns nil if the task
+// declares none.
 func prepareOutput(raw string, r ref) (*output, error) {
 	if raw == "" {
 		return nil, nil //nolint:nilnil // most tasks have no output
@@ -97,8 +98,9 @@ func prepareOutput(raw string, r ref) (*output, error) {
 	return o, nil
 }
 
-// publish makes the output visible under its final name, complete and synced. It calls commit
-// once, just before; if commit returns false, nothing is published.
+// publish makes the output visible under its final name, complete and synced.
+// It calls commit once, just before; if commit returns false, nothing is
+// published.
 func (o *output) publish(ctx context.Context, commit func() bool) (published, error) {
 	path, own := o.temp, true
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -121,8 +123,8 @@ func (o *output) publish(ctx context.Context, commit func() bool) (published, er
 	return done, syncDir(filepath.Dir(o.final))
 }
 
-// writtenDirectly reports whether the final file was created or changed since the start of
-// the attempt, by a command that knows its path.
+// writtenDirectly reports whether the final file was created or changed since
+// the start of the attempt, by a command that knows its path.
 func (o *output) writtenDirectly() bool {
 	now, err := os.Stat(o.final)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// lease decides whether this worker's at-most-once attempts may continue. An answered
-// heartbeat renews it from the time at which the heartbeat was sent, so that a slow answer
-// cannot extend it. It uses the monotonic clock only.
+// lease decides whether this worker's at-most-once attempts may continue. An
+// answered heartbeat renews it from the time at which the heartbeat was sent,
+// so that a slow answer cannot extend it. It uses the monotonic clock only.
 type lease struct {
 	ended func() // called without locks held, each time the lease ends
 
@@ -25,7 +25,8 @@ func (l *lease) set(length time.Duration) {
 	l.length = length
 }
 
-// renew renews the lease after the answer to a heartbeat that was sent at this time.
+// renew renews the lease after the answer to a heartbeat that was sent at this
+// time.
 func (l *lease) renew(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

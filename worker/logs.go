@@ -15,11 +15,13 @@ import (
 )
 
 const (
-	// minLogCost is what a log counts at least, so that the number of logs is bounded.
+	// minLogCost is what a log counts at least, so that the number of logs is
+	// bounded.
 	minLogCost = 4 << 10
 	// maxLogChunk bounds the bytes of one LogData.
 	maxLogChunk = 64 << 10
-	// logPoll is how often a reader checks whether an attempt has created its log.
+	// logPoll is how often a reader checks whether an attempt has created its
+	// log.
 	logPoll = 200 * time.Millisecond
 )
 
@@ -31,8 +33,8 @@ type attemptLog struct {
 	stdout, stderr *process.Log
 }
 
-// logStore stores the logs of attempts within a total bound: those being written, and the
-// youngest of the complete ones.
+// logStore stores the logs of attempts within a total bound: those being
+// written, and the youngest of the complete ones.
 type logStore struct {
 	dirs  *dirs
 	bound int64 // bytes
@@ -79,7 +81,8 @@ func (s *logStore) write(r ref, text []byte) error {
 	return err //nolint:wrapcheck // has context
 }
 
-// close completes the logs of an attempt, and removes the oldest logs beyond the bound.
+// close completes the logs of an attempt, and removes the oldest logs beyond
+// the bound.
 func (s *logStore) close(r ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +118,8 @@ func (s *logStore) get(r ref) *attemptLog {
 	return s.logs[r]
 }
 
-// serveLog answers a LogRequest with chunks up to the end of the log; the last message has
-// end set. send must not keep the data of a chunk after it returns.
+// serveLog answers a LogRequest with chunks up to the end of the log; the last
+// message has end set. send must not keep the data of a chunk after it returns.
 func (w *Worker) serveLog(ctx context.Context, q *dtaskv1.LogRequest, send func(*dtaskv1.LogData) error) {
 	err := w.readLog(ctx, q, func(stream dtaskv1.LogStream, data []byte) error {
 		for len(data) > 0 {
@@ -174,8 +177,8 @@ func (w *Worker) readLog(ctx context.Context, q *dtaskv1.LogRequest, fn chunkFun
 	return errors.Join(errs...)
 }
 
-// awaitLog returns the log of an attempt. With follow it waits until a held attempt has
-// created one, or has ended without.
+// awaitLog returns the log of an attempt. With follow it waits until a held
+// attempt has created one, or has ended without.
 func (w *Worker) awaitLog(ctx context.Context, r ref, follow bool) (*attemptLog, error) {
 	ticker := time.NewTicker(logPoll)
 	defer ticker.Stop()
@@ -198,8 +201,8 @@ func (w *Worker) awaitLog(ctx context.Context, r ref, follow bool) (*attemptLog,
 	}
 }
 
-// read passes one stream to fn: its current contents, or with follow until the attempt has
-// ended. A nil log is empty.
+// read passes one stream to fn: its current contents, or with follow until the
+// attempt has ended. A nil log is empty.
 func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow bool, fn chunkFunc) error {
 	if l == nil {
 		return nil
@@ -230,7 +233,8 @@ func (l *attemptLog) read(ctx context.Context, stream dtaskv1.LogStream, follow 
 	return readNow(ctx, reader, chunk)
 }
 
-// readNow passes on the current contents of the log, without what is written meanwhile.
+// readNow passes on the current contents of the log, without what is written
+// meanwhile.
 func readNow(ctx context.Context, reader *process.LogReader, pass func(process.Chunk) error) error {
 	end, buf := reader.Size(), make([]byte, maxLogChunk)
 	for offset := int64(0); offset < end && ctx.Err() == nil; {

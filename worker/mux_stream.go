@@ -19,19 +19,21 @@ import (
 const (
 	// maxMessageBytes ends a message; a larger frame is sent alone.
 	maxMessageBytes = 256 << 10
-	// maxUnread bounds the messages that a session has received and not handled. A session
-	// handles them immediately, and its slots bound what the leader sends.
+	// maxUnread bounds the messages that a session has received and not
+	// handled. A session handles them immediately, and its slots bound what the
+	// leader sends.
 	maxUnread = 10_000
 )
 
 var errUnread = errors.New("worker: this session does not handle the leader's messages")
 
-// muxStream is the multiplexed stream of one connection: it carries the sessions of all
-// workers that use the connection.
+// muxStream is the multiplexed stream of one connection: it carries the
+// sessions of all workers that use the connection.
 type muxStream struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	// out holds the slots with a message to send, and the numbers of sessions that were left.
+	// out holds the slots with a message to send, and the numbers of sessions
+	// that were left.
 	out    *sendqueue.Queue[*streamSlot, uint32, dtaskv1.SessionsRequest]
 	packed []*streamSlot // the slots whose messages are being sent; used by send only
 
@@ -55,8 +57,8 @@ type streamSlot struct {
 	left   bool
 }
 
-// newMuxStream opens a stream. ctx provides the metadata of the call; it does not limit its
-// duration.
+// newMuxStream opens a stream. ctx provides the metadata of the call; it does
+// not limit its duration.
 func newMuxStream(ctx context.Context, conn grpc.ClientConnInterface) *muxStream {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m := &muxStream{cancel: cancel, out: sendqueue.New[*streamSlot, uint32, dtaskv1.SessionsRequest](), slots: make(map[uint32]*streamSlot)}
@@ -97,12 +99,14 @@ func (m *muxStream) finish(err error) {
 	m.slots = nil
 }
 
-// open returns the slot of a new session. The session starts with its first message.
+// open returns the slot of a new session. The session starts with its first
+// message.
 func (m *muxStream) open() *streamSlot {
 	return &streamSlot{m: m, sent: make(chan struct{}, 1), arrived: make(chan struct{}, 1)}
 }
 
-// leave ends the session from this side. Nothing is sent or received afterwards.
+// leave ends the session from this side. Nothing is sent or received
+// afterwards.
 func (s *streamSlot) leave() {
 	m := s.m
 	m.mu.Lock()
@@ -114,9 +118,10 @@ func (s *streamSlot) leave() {
 	}
 }
 
-// send queues a message; sent has a token once it was sent. The caller waits for that
-// before it sends another, so that whatever it has to send meanwhile shares the next one.
-// If the session has ended, the message is dropped and take returns the reason.
+// send queues a message; sent has a token once it was sent. The caller waits
+// for that before it sends another, so that whatever it has to send meanwhile
+// shares the next one. If the session has ended, the message is dropped and
+// take returns the reason.
 func (s *streamSlot) send(message *dtaskv1.SessionRequest) {
 	m := s.m
 	m.mu.Lock()
@@ -128,8 +133,8 @@ func (s *streamSlot) send(message *dtaskv1.SessionRequest) {
 		return
 	}
 	if s.number == 0 {
-		// Numbered here and not by open: the coordinator ignores a new number that is not
-		// above all numbers before it.
+		// Numbered here and not by open: the coordinator ignores a new number
+		// that is not above all numbers before it.
 		m.last++
 		s.number = m.last
 		m.slots[s.number] = s
@@ -138,7 +143,8 @@ func (s *streamSlot) send(message *dtaskv1.SessionRequest) {
 	m.out.Add(s)
 }
 
-// take returns all messages that have arrived, or the reason why the session ended.
+// take returns all messages that have arrived, or the reason why the session
+// ended.
 func (s *streamSlot) take() ([]*dtaskv1.SessionResponse, error) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -166,7 +172,8 @@ func signal(to chan struct{}) {
 	}
 }
 
-// receive delivers messages to the sessions until the stream ends, and returns the reason.
+// receive delivers messages to the sessions until the stream ends, and returns
+// the reason.
 func (m *muxStream) receive(stream dtaskv1.WorkerService_SessionsClient) error {
 	for {
 		response, err := stream.Recv()
@@ -199,7 +206,8 @@ func (m *muxStream) deliverLocked(s *streamSlot, f *dtaskv1.ResponseFrame) {
 	}
 }
 
-// errorOf returns the error that a session ended with; io.EOF if it has no error.
+// errorOf returns the error that a session ended with; io.EOF if it has no
+// error.
 func errorOf(end *dtaskv1.SessionEnd) error {
 	if codes.Code(end.GetCode()) == codes.OK {
 		return io.EOF

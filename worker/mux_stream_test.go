@@ -40,7 +40,8 @@ func (s *fakeSlot) Recv() (*dtaskv1.SessionRequest, error) {
 	}
 }
 
-// Sessions implements dtaskv1.WorkerServiceServer: it passes each session to the test.
+// Sessions implements dtaskv1.WorkerServiceServer: it passes each session to
+// the test.
 func (r *node) Sessions(stream dtaskv1.WorkerService_SessionsServer) error {
 	r.streams.Add(1)
 	var mu sync.Mutex
@@ -94,8 +95,8 @@ func TestWorkersThatShareAConnectionShareAStream(t *testing.T) {
 			l := (<-r.sessions).welcome(t, 1)
 			ends[l.hello.GetHello().GetName()] = l
 		}
-		// One that hears nothing leaves after its livenessTimeout and comes over another
-		// connection; the others stay where they are.
+		// One that hears nothing leaves after its livenessTimeout and comes
+		// over another connection; the others stay where they are.
 		since := time.Now()
 		var all sync.WaitGroup
 		for _, name := range []string{"w1", "w2", "w3"} {
@@ -227,8 +228,8 @@ func TestASessionThatTakesNothingEndsAlone(t *testing.T) {
 	}
 }
 
-// The other end takes a number that is not above all before it for that of a session
-// that has ended, and would never hear one that was slow to say hello.
+// The other end takes a number that is not above all before it for that of a
+// session that has ended, and would never hear one that was slow to say hello.
 func TestSessionsAreNumberedInTheOrderInWhichTheySpeak(t *testing.T) {
 	t.Parallel()
 	m := emptyMuxStream()

@@ -10,16 +10,19 @@ import (
 const (
 	// maxReportBytes bounds one message; the rest is sent in the next.
 	maxReportBytes = 1 << 20
-	// startedReportDelay is how long an attempt runs before it is reported as started. Most
-	// attempts end sooner, and their outcome implies it.
+	// startedReportDelay is how long an attempt runs before it is reported as
+	// started. Most attempts end sooner, and their outcome implies it.
 	startedReportDelay = 100 * time.Millisecond
-	// maxKeptOutcomes bounds the memory that is kept for outcomes while there are none.
+	// maxKeptOutcomes bounds the memory that is kept for outcomes while there
+	// are none.
 	maxKeptOutcomes = 4096
-	// minFlushInterval is the minimum time between two flushes of started reports.
+	// minFlushInterval is the minimum time between two flushes of started
+	// reports.
 	minFlushInterval = 25 * time.Millisecond
 )
 
-// outbox is the part of the attempt table that waits to be sent. The table's lock guards it.
+// outbox is the part of the attempt table that waits to be sent. The table's
+// lock guards it.
 type outbox struct {
 	outcomes []columns.Outcome // not acknowledged, in order
 	first    uint64            // number of outcomes[0], from 1
@@ -38,8 +41,8 @@ type outbox struct {
 	flushArmed      bool
 }
 
-// startSession returns the contents of a hello, and marks everything that is not
-// acknowledged as unsent.
+// startSession returns the contents of a hello, and marks everything that is
+// not acknowledged as unsent.
 func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,8 +64,8 @@ func (t *attemptTable) startSession() (held, ended []*dtaskv1.AttemptRef, next u
 	return held, ended, t.first
 }
 
-// take returns the reports to send now, about maxReportBytes at most, or nil. Start requests
-// are repeated with each heartbeat.
+// take returns the reports to send now, about maxReportBytes at most, or nil.
+// Start requests are repeated with each heartbeat.
 func (t *attemptTable) take(heartbeat bool) *dtaskv1.Reports {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,8 +118,8 @@ func succeeded(o *dtaskv1.Outcome) bool {
 	return o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED
 }
 
-// acknowledge removes all outcomes up to this number. It returns those of the attempts that
-// succeeded and have checkpoints.
+// acknowledge removes all outcomes up to this number. It returns those of the
+// attempts that succeeded and have checkpoints.
 func (t *attemptTable) acknowledge(through uint64) []*attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,7 +191,8 @@ func (t *attemptTable) armLocked(after time.Duration) {
 	t.flushArmed = true
 }
 
-// flushReports builds the reports of attempts that have run long enough, and of all progress.
+// flushReports builds the reports of attempts that have run long enough, and of
+// all progress.
 func (t *attemptTable) flushReports() {
 	now := time.Now()
 	t.mu.Lock()

@@ -19,13 +19,13 @@ const (
 	maxPackedBytes   = 1 << 30 // contents of all its files
 )
 
-// errDirChanged is returned if files appeared, vanished or grew while they were read; the
-// caller should try again.
+// errDirChanged is returned if files appeared, vanished or grew while they were
+// read; the caller should try again.
 var errDirChanged = errors.New("directory changed while it was read")
 
-// pack writes the contents of a directory as a deflated tar archive: regular files and
-// directories in the order of their paths, so that equal directories yield equal archives. It
-// never leaves the directory, whatever it contains.
+// pack writes the contents of a directory as a deflated tar archive: regular
+// files and directories in the order of their paths, so that equal directories
+// yield equal archives. It never leaves the directory, whatever it contains.
 func pack(w io.Writer, dir string) (err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -114,9 +114,9 @@ func (p *packer) file(name string) error {
 	return nil
 }
 
-// unpack creates a directory, which must not exist, from an archive of pack. It never leaves
-// the directory, whatever the archive contains. After an error, the directory may be
-// incomplete.
+// unpack creates a directory, which must not exist, from an archive of pack. It
+// never leaves the directory, whatever the archive contains. After an error,
+// the directory may be incomplete.
 func unpack(r io.Reader, dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("creating directory: %w", err)

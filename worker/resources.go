@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machineResources returns this machine's cpu, memory, and free disk space at dir, which need
-// not exist, in thousandths. Unknown values are omitted.
+// machineResources returns this machine's cpu, memory, and free disk space at
+// dir, which need not exist, in thousandths. Unknown values are omitted.
 func machineResources(dir string) map[string]int64 {
 	offer := map[string]int64{"cpu": int64(runtime.NumCPU()) * 1000}
 	var info unix.Sysinfo_t

@@ -10,11 +10,14 @@ import (
 )
 
 var (
-	// errNoTask is returned by SaveCheckpoint for a context that is not a handler's.
+	// errNoTask is returned by SaveCheckpoint for a context that is not a
+	// handler's.
 	errNoTask = errors.New("worker: context does not belong to a handler")
-	// errReplaced is returned for a checkpoint that was replaced before it was saved.
+	// errReplaced is returned for a checkpoint that was replaced before it was
+	// saved.
 	errReplaced = errors.New("worker: checkpoint replaced by a newer one")
-	// errAttemptEnded is returned for a checkpoint of an attempt that has ended.
+	// errAttemptEnded is returned for a checkpoint of an attempt that has
+	// ended.
 	errAttemptEnded = errors.New("worker: attempt ended")
 )
 
@@ -26,11 +29,11 @@ func taskOf(ctx context.Context) *Task {
 	return t
 }
 
-// SaveCheckpoint saves at most 64 KiB that the task's next attempt, on any worker, gets from
-// LastCheckpoint. ctx must be the handler's context or derived from it. SaveCheckpoint
-// returns after a majority of the coordinators has committed the data; after an error, it may
-// be saved or not. It may be called from any goroutine; concurrent calls run one after
-// another.
+// SaveCheckpoint saves at most 64 KiB that the task's next attempt, on any
+// worker, gets from LastCheckpoint. ctx must be the handler's context or
+// derived from it. SaveCheckpoint returns after a majority of the coordinators
+// has committed the data; after an error, it may be saved or not. It may be
+// called from any goroutine; concurrent calls run one after another.
 func SaveCheckpoint(ctx context.Context, data []byte) error {
 	t := taskOf(ctx)
 	if t == nil {
@@ -59,9 +62,9 @@ func SaveCheckpoint(ctx context.Context, data []byte) error {
 	}
 }
 
-// LastCheckpoint returns a copy of the data of the task's last SaveCheckpoint, in this attempt
-// or an earlier one. It returns nil if nothing was saved, or if ctx does not belong to a
-// handler.
+// LastCheckpoint returns a copy of the data of the task's last SaveCheckpoint,
+// in this attempt or an earlier one. It returns nil if nothing was saved, or if
+// ctx does not belong to a handler.
 func LastCheckpoint(ctx context.Context) []byte {
 	t := taskOf(ctx)
 	if t == nil {
@@ -87,8 +90,9 @@ type pendingCheckpoint struct {
 	done chan error // size 1: the receiver may be gone
 }
 
-// saveTurn returns a channel that holds a token while a handler's SaveCheckpoint runs. It is
-// created on first use, because most attempts don't need it.
+// saveTurn returns a channel that holds a token while a handler's
+// SaveCheckpoint runs. It is created on first use, because most attempts don't
+// need it.
 func (t *attemptTable) saveTurn(a *attempt) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,8 +110,8 @@ func (t *attemptTable) nextCheckpoint(a *attempt) uint32 {
 	return a.saves
 }
 
-// save queues a checkpoint, in place of any unanswered one of the same attempt. The returned
-// channel receives one result.
+// save queues a checkpoint, in place of any unanswered one of the same attempt.
+// The returned channel receives one result.
 func (t *attemptTable) save(a *attempt, m *dtaskv1.Checkpoint) <-chan error {
 	p := &pendingCheckpoint{a: a, m: m, done: make(chan error, 1)}
 	m.Attempt = a.message()
@@ -133,8 +137,9 @@ func (t *attemptTable) dropCheckpointLocked(r ref, why error) {
 	})
 }
 
-// takeCheckpointsLocked adds unsent checkpoints to the reports, and reports whether all of
-// them fit. Outcomes wait for them, because an ended attempt can save nothing more.
+// takeCheckpointsLocked adds unsent checkpoints to the reports, and reports
+// whether all of them fit. Outcomes wait for them, because an ended attempt can
+// save nothing more.
 func (t *attemptTable) takeCheckpointsLocked(r *dtaskv1.Reports) (all bool) {
 	size := 0
 	for _, p := range t.checkpoints {
@@ -152,8 +157,8 @@ func (t *attemptTable) takeCheckpointsLocked(r *dtaskv1.Reports) (all bool) {
 	return true
 }
 
-// checkpointAnswered passes a result on to the waiting caller. It returns the attempt if its
-// checkpoint was saved.
+// checkpointAnswered passes a result on to the waiting caller. It returns the
+// attempt if its checkpoint was saved.
 func (t *attemptTable) checkpointAnswered(result *dtaskv1.CheckpointResult) (saved *attempt) {
 	r := refOf(result.GetAttempt())
 	t.mu.Lock()
@@ -176,7 +181,8 @@ func (t *attemptTable) checkpointAnswered(result *dtaskv1.CheckpointResult) (sav
 	return saved
 }
 
-// noteText sets the progress text of an attempt, until the attempt reports its own.
+// noteText sets the progress text of an attempt, until the attempt reports its
+// own.
 func (t *attemptTable) noteText(a *attempt, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

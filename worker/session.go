@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// livenessTimeout is how long a leader may be silent. Transport keepalive cannot
-	// replace it: its shortest period is longer.
+	// livenessTimeout is how long a leader may be silent. Transport keepalive
+	// cannot replace it: its shortest period is longer.
 	livenessTimeout = 2 * time.Second
 	defaultInterval = time.Second
 	minInterval     = 10 * time.Millisecond
@@ -47,8 +47,8 @@ type session struct {
 	reading       sync.WaitGroup
 }
 
-// session opens one session with the replica at addr. It returns when the session has
-// ended, with all its goroutines, and why.
+// session opens one session with the replica at addr. It returns when the
+// session has ended, with all its goroutines, and why.
 func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err error) {
 	conn, err := w.connect(addr)
 	if err != nil {
@@ -61,7 +61,8 @@ func (w *Worker) session(ctx context.Context, addr string) (welcomed bool, err e
 		w: w, addr: addr, log: w.log.With("coordinator", addr), slot: conn.open(w.authorized(ctx)), logs: make(chan *dtaskv1.LogData),
 		unanswered: map[uint64]time.Time{}, readers: map[uint64]context.CancelFunc{}, timeout: livenessTimeout,
 	}
-	// One watchdog for everything that can hang: connecting, sending, receiving.
+	// One watchdog for everything that can hang: connecting, sending,
+	// receiving.
 	s.watchdog = time.AfterFunc(livenessTimeout, func() { cancel(errLivenessTimeout) })
 	s.ticker = time.NewTicker(defaultInterval)
 	defer func() {
@@ -129,8 +130,8 @@ func (s *session) receive(ctx context.Context) error {
 	return nil
 }
 
-// hello returns the first message: the attempts that this worker holds, and those whose
-// outcome is not acknowledged.
+// hello returns the first message: the attempts that this worker holds, and
+// those whose outcome is not acknowledged.
 func (s *session) hello() *dtaskv1.SessionRequest {
 	w := s.w
 	held, ended, next := w.attempts.startSession()
@@ -157,7 +158,8 @@ func (s *session) newHeartbeat() uint64 {
 	return s.lastHeartbeat
 }
 
-// sendNext sends one message with everything that is pending, if there is anything.
+// sendNext sends one message with everything that is pending, if there is
+// anything.
 func (s *session) sendNext() {
 	if !s.welcomed {
 		return
@@ -286,7 +288,8 @@ func (s *session) superseded(r ref, event string) {
 	s.w.attempts.countSuperseded()
 }
 
-// checkpointAnswered records whether a checkpoint was saved, and removes those before it.
+// checkpointAnswered records whether a checkpoint was saved, and removes those
+// before it.
 func (s *session) checkpointAnswered(result *dtaskv1.CheckpointResult) {
 	a := s.w.attempts.checkpointAnswered(result)
 	if a == nil || s.w.store == nil {

@@ -67,8 +67,8 @@ func (t *attemptTable) sessionEnded() {
 	t.signalIdle()
 }
 
-// goodbyeReceived records that the leader knows that this worker leaves, and so has
-// received everything that was sent before.
+// goodbyeReceived records that the leader knows that this worker leaves, and so
+// has received everything that was sent before.
 func (t *attemptTable) goodbyeReceived() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,8 +88,8 @@ func (t *attemptTable) isIdle() bool {
 	return running == 0
 }
 
-// settled reports whether no attempt runs, all outcomes are acknowledged, and the leader, if
-// any, knows that this worker leaves.
+// settled reports whether no attempt runs, all outcomes are acknowledged, and
+// the leader, if any, knows that this worker leaves.
 func (t *attemptTable) settled() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,25 +15,27 @@ import (
 	"time"
 )
 
-// maxCheckpoint bounds the checkpoints that are sent to the coordinators, in bytes.
+// maxCheckpoint bounds the checkpoints that are sent to the coordinators, in
+// bytes.
 const maxCheckpoint = 64 << 10
 
-// storeRetention is how long the store keeps the checkpoints of tasks that failed. Those of
-// completed tasks are removed.
+// storeRetention is how long the store keeps the checkpoints of tasks that
+// failed. Those of completed tasks are removed.
 const storeRetention = 30 * 24 * time.Hour
 
-// errTooLarge is returned for a checkpoint above maxCheckpoint by a worker without a store.
+// errTooLarge is returned for a checkpoint above maxCheckpoint by a worker
+// without a store.
 var errTooLarge = errors.New("packed checkpoint exceeds 64 KiB; set --checkpoint-store")
 
-// checkpointStore is a directory that all workers share, for checkpoints that are too large
-// for the coordinators' log:
+// checkpointStore is a directory that all workers share, for checkpoints that
+// are too large for the coordinators' log:
 //
 //	CLUSTER/JOB/TASK/ATTEMPT-NUMBER   complete and synced
 //	CLUSTER/JOB/TASK/.ATTEMPT-NUMBER  being written
 type checkpointStore struct{ root *os.Root }
 
-// openStore opens the directory. It must exist: creating it where nothing is mounted would
-// share it with no other worker.
+// openStore opens the directory. It must exist: creating it where nothing is
+// mounted would share it with no other worker.
 func openStore(dir string) (*checkpointStore, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -53,7 +55,8 @@ func storeDir(cluster string, r ref) string {
 	return path.Join(cluster, strconv.FormatUint(r.job, 10), strconv.FormatUint(uint64(r.task), 10))
 }
 
-// spill keeps written data in memory up to maxCheckpoint, then in a file of the store.
+// spill keeps written data in memory up to maxCheckpoint, then in a file of the
+// store.
 type spill struct {
 	store *checkpointStore // nil: none configured
 	dir   string
@@ -108,8 +111,8 @@ func writeError(err error) error {
 	return nil
 }
 
-// publish makes the file, if there is one, durable under its name, and returns its path below
-// the store.
+// publish makes the file, if there is one, durable under its name, and returns
+// its path below the store.
 func (s *spill) publish() (string, error) {
 	if s.file == nil {
 		return "", nil
@@ -151,7 +154,8 @@ func (s *checkpointStore) sync(dir string) error {
 	}
 }
 
-// read passes the contents of a file to use, and returns an error if their digest is not sum.
+// read passes the contents of a file to use, and returns an error if their
+// digest is not sum.
 func (s *checkpointStore) read(file string, size int64, sum []byte, use func(io.Reader) error) error {
 	if s == nil {
 		return errors.New("checkpoint is in the checkpoint store; set --checkpoint-store")
@@ -176,7 +180,8 @@ func (s *checkpointStore) read(file string, size int64, sum []byte, use func(io.
 	return nil
 }
 
-// removeOlder removes the checkpoints of a task that are older than the given one.
+// removeOlder removes the checkpoints of a task that are older than the given
+// one.
 func (s *checkpointStore) removeOlder(dir string, attempt, number uint32) error {
 	if s == nil {
 		return nil

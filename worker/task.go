@@ -10,14 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// Handler executes one attempt of a task and returns its result, at most 4 KiB. It must
-// return soon after ctx is done; context.Cause returns the reason. It may be called from
-// several goroutines concurrently.
+// Handler executes one attempt of a task and returns its result, at most 4 KiB.
+// It must return soon after ctx is done; context.Cause returns the reason. It
+// may be called from several goroutines concurrently.
 type Handler func(ctx context.Context, t *Task) (result []byte, err error)
 
-// Task is one attempt of a task. It is valid until the handler returns; its fields must not
-// be modified. Tests of handlers may construct one: its methods then do what is possible
-// without a worker.
+// Task is one attempt of a task. It is valid until the handler returns; its
+// fields must not be modified. Tests of handlers may construct one: its methods
+// then do what is possible without a worker.
 type Task struct {
 	Job          uint64   // number of the job
 	JobName      string   // name of the job
@@ -29,17 +29,19 @@ type Task struct {
 	Worker       string   // name of this worker
 	Payload      []byte   // as submitted; nil if empty
 	Inputs       []string // paths of the input files
-	// Output is the path to write the output to: a temporary file that is renamed to the
-	// final path after the handler has returned without an error. Empty if the task
-	// declares none.
+	// Output is the path to write the output to: a temporary file that is
+	// renamed to the final path after the handler has returned without an
+	// error. Empty if the task declares none.
 	Output   string
 	Deadline time.Time // when the attempt times out
-	// JobOutcome is the outcome of the ordinary tasks, for a cleanup task: completed, failed
-	// or cancelled. Empty for an ordinary task.
+	// JobOutcome is the outcome of the ordinary tasks, for a cleanup task:
+	// completed, failed or cancelled. Empty for an ordinary task.
 	JobOutcome string
-	// ArrayIndex is the index of the current item of an array task; otherwise nil.
+	// ArrayIndex is the index of the current item of an array task; otherwise
+	// nil.
 	ArrayIndex *uint32
-	// Item is that item as JSON; nil if the array is a range, whose items are the indexes.
+	// Item is that item as JSON; nil if the array is a range, whose items are
+	// the indexes.
 	Item []byte
 
 	chunked bool // the attempt executes several items
@@ -47,9 +49,10 @@ type Task struct {
 	worker  *Worker
 }
 
-// Progress reports the progress of the attempt, frac from 0 to 1, with a short text (at most
-// 256 bytes are kept). It also restarts the task's heartbeat timeout. It is cheap: only the
-// latest report is sent, with the next message. It may be called from any goroutine.
+// Progress reports the progress of the attempt, frac from 0 to 1, with a short
+// text (at most 256 bytes are kept). It also restarts the task's heartbeat
+// timeout. It is cheap: only the latest report is sent, with the next message.
+// It may be called from any goroutine.
 func (t *Task) Progress(frac float64, text string) {
 	permille := uint32(0)
 	if frac > 0 { // NaN is not
@@ -61,13 +64,14 @@ func (t *Task) Progress(frac float64, text string) {
 	t.worker.attempts.progress(t.attempt, permille, clip(text, 256))
 }
 
-// ExecutionID identifies this attempt: JOB-TASK-ATTEMPT in numbers, such as 42-3-2.
+// ExecutionID identifies this attempt: JOB-TASK-ATTEMPT in numbers, such as
+// 42-3-2.
 func (t *Task) ExecutionID() string {
 	return executionID(t.Job, t.Index, t.Attempt)
 }
 
-// IdempotencyKey is the same for all attempts of the task, and different from that of any
-// other task of any cluster.
+// IdempotencyKey is the same for all attempts of the task, and different from
+// that of any other task of any cluster.
 func (t *Task) IdempotencyKey() string {
 	cluster := ""
 	if t.worker != nil {
@@ -80,10 +84,10 @@ func (t *Task) IdempotencyKey() string {
 	return key
 }
 
-// CheckpointDir creates and returns a directory of the task that outlives its attempts. If an
-// attempt doesn't succeed, the contents are saved for the next attempt on any worker, unless
-// the handler has called SaveCheckpoint. The directory is removed after the task has
-// completed here.
+// CheckpointDir creates and returns a directory of the task that outlives its
+// attempts. If an attempt doesn't succeed, the contents are saved for the next
+// attempt on any worker, unless the handler has called SaveCheckpoint. The
+// directory is removed after the task has completed here.
 func (t *Task) CheckpointDir() (string, error) {
 	if t.worker == nil {
 		return "", errors.New("worker: task without a worker has no checkpoint directory")
@@ -96,8 +100,8 @@ func (t *Task) CheckpointDir() (string, error) {
 	return dir, nil
 }
 
-// clip cuts text to at most limit bytes of valid UTF-8: protobuf rejects a whole message
-// because of one invalid string.
+// clip cuts text to at most limit bytes of valid UTF-8: protobuf rejects a
+// whole message because of one invalid string.
 func clip(text string, limit int) string {
 	if end := limit; len(text) > limit {
 		for end > 0 && end > limit-utf8.UTFMax && !utf8.RuneStart(text[end]) {

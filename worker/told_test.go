@@ -5,8 +5,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// A told is an outcome as a worker told it: one that just succeeded has its result
-// and kind here as any other.
+// A told is an outcome as a worker told it: one that just succeeded has its
+// result and kind here as any other.
 type told struct {
 	*dtaskv1.Outcome
 	attempt *dtaskv1.AttemptRef

@@ -15,16 +15,19 @@ import (
 )
 
 const (
-	// stopTimeout is how long stopped attempts may take beyond their kill grace before Run
-	// returns without them.
+	// stopTimeout is how long stopped attempts may take beyond their kill grace
+	// before Run returns without them.
 	stopTimeout = 10 * time.Second
-	// ackTimeout is how long a drained worker waits for its last acknowledgments.
+	// ackTimeout is how long a drained worker waits for its last
+	// acknowledgments.
 	ackTimeout = 10 * time.Second
-	// searchLogInterval is the minimum time between two warnings that no leader was found.
+	// searchLogInterval is the minimum time between two warnings that no leader
+	// was found.
 	searchLogInterval = 10 * time.Second
 )
 
-// Worker executes attempts. New creates it, Handle registers handlers, and Run runs it once.
+// Worker executes attempts. New creates it, Handle registers handlers, and Run
+// runs it once.
 type Worker struct {
 	cfg         Config
 	log         *slog.Logger
@@ -50,7 +53,8 @@ type Worker struct {
 	removals sync.WaitGroup // goroutines that remove directories
 }
 
-// New creates a worker. It opens nothing yet. The error joins all problems of cfg.
+// New creates a worker. It opens nothing yet. The error joins all problems of
+// cfg.
 func New(cfg Config, opts ...Option) (*Worker, error) {
 	if err := cfg.Defaults(); err != nil {
 		return nil, err
@@ -76,9 +80,9 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	return w, nil
 }
 
-// Handle registers the handler of tasks whose type is name. It must be called before Run.
-// Like the registration of HTTP handlers, it panics if the name is empty, the handler is nil,
-// or the name has a handler already.
+// Handle registers the handler of tasks whose type is name. It must be called
+// before Run. Like the registration of HTTP handlers, it panics if the name is
+// empty, the handler is nil, or the name has a handler already.
 func (w *Worker) Handle(name string, h func(ctx context.Context, t *Task) (result []byte, err error)) {
 	switch {
 	case name == "" || h == nil:
@@ -91,11 +95,12 @@ func (w *Worker) Handle(name string, h func(ctx context.Context, t *Task) (resul
 	w.handlers[name] = h
 }
 
-// Run executes attempts until ctx is done, then drains: it accepts no new attempts, releases
-// those that have not started, and lets running ones continue until the drain timeout or
-// Hurry. It then stops and releases the rest, and waits until all outcomes are acknowledged.
-// It returns nil after a complete drain, and an error if the work directory cannot be used,
-// attempts did not end, or their outcomes were not acknowledged. Run can be called once.
+// Run executes attempts until ctx is done, then drains: it accepts no new
+// attempts, releases those that have not started, and lets running ones
+// continue until the drain timeout or Hurry. It then stops and releases the
+// rest, and waits until all outcomes are acknowledged. It returns nil after a
+// complete drain, and an error if the work directory cannot be used, attempts
+// did not end, or their outcomes were not acknowledged. Run can be called once.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	if w.ran.Swap(true) {
 		return errors.New("worker: Run called twice")
@@ -183,14 +188,15 @@ func (w *Worker) drain() error {
 	return nil
 }
 
-// Hurry expires the drain timeout: the drain that ends Run stops and releases running
-// attempts immediately. It may be called at any time, from any goroutine, and repeatedly.
+// Hurry expires the drain timeout: the drain that ends Run stops and releases
+// running attempts immediately. It may be called at any time, from any
+// goroutine, and repeatedly.
 func (w *Worker) Hurry() {
 	w.hurried.Do(func() { close(w.hurry) })
 }
 
-// await waits until a condition of the attempt table holds, limit passes or short is closed.
-// It reports whether the condition holds.
+// await waits until a condition of the attempt table holds, limit passes or
+// short is closed. It reports whether the condition holds.
 func (w *Worker) await(limit time.Duration, short <-chan struct{}, holds func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	// maxAdmissionWait is how long a session may wait for its turn. A worker whose turn is
-	// later is rejected with a retry delay. It is shorter than the workers' liveness timeout.
+	// maxAdmissionWait is how long a session may wait for its turn. A worker
+	// whose turn is later is rejected with a retry delay. It is shorter than
+	// the workers' liveness timeout.
 	maxAdmissionWait = 500 * time.Millisecond
-	// maxOpening bounds the sessions that are being opened concurrently: enough for one log
-	// entry to hold many of them, and few enough that all of them, and the work that waits
-	// behind them, get CPU time soon.
+	// maxOpening bounds the sessions that are being opened concurrently: enough
+	// for one log entry to hold many of them, and few enough that all of them,
+	// and the work that waits behind them, get CPU time soon.
 	maxOpening = 256
 	// helloGrace is how long a session without a hello counts as being opened.
 	helloGrace = 500 * time.Millisecond
@@ -28,14 +29,14 @@ const (
 	maxRetryDelay = 10 * time.Second
 )
 
-// admission admits sessions at a bounded rate and with bounded concurrency, so that
-// thousands of workers that reconnect simultaneously don't starve the leader: Go schedules
-// runnable goroutines in turn, so that thousands of sessions that are being opened would
-// delay the log.
+// admission admits sessions at a bounded rate and with bounded concurrency, so
+// that thousands of workers that reconnect simultaneously don't starve the
+// leader: Go schedules runnable goroutines in turn, so that thousands of
+// sessions that are being opened would delay the log.
 //
-// Sessions whose turn is near wait for it. Each of the others gets a retry time of its own,
-// spaced at the measured rate of openings, so that an overloaded leader gets as many
-// requests as it can answer.
+// Sessions whose turn is near wait for it. Each of the others gets a retry time
+// of its own, spaced at the measured rate of openings, so that an overloaded
+// leader gets as many requests as it can answer.
 type admission struct {
 	step  time.Duration // minimum interval between two turns
 	burst time.Duration // how many unused turns are kept
@@ -56,8 +57,9 @@ func newAdmission(rate int) *admission {
 	return &admission{step: step, interval: step, burst: step * time.Duration(max(16, rate/10))}
 }
 
-// take takes the next turn and returns the time until then. If the turn is not near, it
-// returns false and the delay after which to retry. release must follow a turn.
+// take takes the next turn and returns the time until then. If the turn is not
+// near, it returns false and the delay after which to retry. release must
+// follow a turn.
 func (a *admission) take(now time.Time) (wait time.Duration, admitted bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,7 +123,8 @@ func turnOf(ctx context.Context) *turn {
 	return t
 }
 
-// enter returns a turn, or an error with the delay after which to retry. It does not wait.
+// enter returns a turn, or an error with the delay after which to retry. It
+// does not wait.
 func (a *admission) enter() (*turn, error) {
 	now := time.Now()
 	wait, admitted := a.take(now)

@@ -17,8 +17,9 @@ const (
 	rowOverhead    = 12      // bytes of a row's numbers
 )
 
-// assignments builds a message with as many of the given attempts as fit. It returns the
-// number of items taken, their approximate size, and those whose job no longer exists.
+// assignments builds a message with as many of the given attempts as fit. It
+// returns the number of items taken, their approximate size, and those whose
+// job no longer exists.
 func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments, taken, size int, gone []fsm.AttemptRef) {
 	limit := min(len(items), maxAssignments)
 	m = columns.NewAssignments(limit)
@@ -40,7 +41,8 @@ func assignments(st *fsm.State, items []fsm.AssignItem) (m *dtaskv1.Assignments,
 	return m, taken, b.size, gone
 }
 
-// extras returns what only some assignments have; nil if this one has nothing of it.
+// extras returns what only some assignments have; nil if this one has nothing
+// of it.
 func (c *contextBuilder) extras(ref fsm.TaskRef, t *fsm.Task) *dtaskv1.AssignmentExtras {
 	of, isArray := c.st.ArrayTask(ref)
 	saved := checkpoint(c.st, ref)
@@ -58,8 +60,8 @@ func (c *contextBuilder) extras(ref fsm.TaskRef, t *fsm.Task) *dtaskv1.Assignmen
 	return p
 }
 
-// arrayItems returns the items of an array that an attempt executes. They share the state's
-// memory: the message is sent and not kept.
+// arrayItems returns the items of an array that an attempt executes. They share
+// the state's memory: the message is sent and not kept.
 func arrayItems(t fsm.ArrayTask) *dtaskv1.ArrayItems {
 	m := &dtaskv1.ArrayItems{Size: t.Items, Chunked: t.Chunk > 1, JsonPayload: t.JSON}
 	t.Each(func(index uint32, item []byte) {
@@ -71,8 +73,8 @@ func arrayItems(t fsm.ArrayTask) *dtaskv1.ArrayItems {
 	return m
 }
 
-// checkpoint returns the checkpoint that a task's next attempt starts with, or nil. It shares
-// the state's memory, as arrayItems does.
+// checkpoint returns the checkpoint that a task's next attempt starts with, or
+// nil. It shares the state's memory, as arrayItems does.
 func checkpoint(st *fsm.State, t fsm.TaskRef) *dtaskv1.Checkpoint {
 	c, ok := st.Checkpoint(t)
 	if !ok {
@@ -92,7 +94,8 @@ type contextBuilder struct {
 	indexes map[fsm.JobID]uint32
 	size    int // approximate size of the message
 
-	// The last header and policy: jobs that were submitted together mostly share them.
+	// The last header and policy: jobs that were submitted together mostly
+	// share them.
 	header     *dtaskv1.JobHeader
 	headerSize int // of the part that is in a context
 	policy     *dtaskv1.TaskPolicy
@@ -105,7 +108,8 @@ type jobContext struct {
 	policies []uint32 // numbers of the context's policies, in order
 }
 
-// find returns the index of a job's context, and that of one of its policies there.
+// find returns the index of a job's context, and that of one of its policies
+// there.
 func (c *contextBuilder) find(id fsm.JobID, policy uint32) (at, index uint32) {
 	at = c.context(id)
 	j := &c.jobs[at]
@@ -124,7 +128,8 @@ func (c *contextBuilder) find(id fsm.JobID, policy uint32) (at, index uint32) {
 	return at, uint32(len(j.policies) - 1) //nolint:gosec // ≤ policies of the job
 }
 
-// context returns the index of a job's context. Tasks of one job are mostly adjacent.
+// context returns the index of a job's context. Tasks of one job are mostly
+// adjacent.
 func (c *contextBuilder) context(id fsm.JobID) uint32 {
 	n := len(c.jobs)
 	if n > 0 && c.jobs[n-1].id == id {

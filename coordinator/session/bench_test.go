@@ -48,8 +48,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkLoneWorker is the cost of a report and its acknowledgment, at both ends of TCP on
-// loopback, for a worker that is alone on its stream.
+// BenchmarkLoneWorker is the cost of a report and its acknowledgment, at both
+// ends of TCP on loopback, for a worker that is alone on its stream.
 func BenchmarkLoneWorker(b *testing.B) {
 	b.Run("one in flight", func(b *testing.B) { loneWorker(b, 1) })
 	b.Run("ten in flight", func(b *testing.B) { loneWorker(b, 10) })

@@ -9,7 +9,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// The conversions between the protocol's messages and the types of fsm and sequencer.
+// The conversions between the protocol's messages and the types of fsm and
+// sequencer.
 
 func helloOf(h *dtaskv1.Hello) sequencer.Hello {
 	out := sequencer.Hello{

@@ -1,12 +1,13 @@
 // Package session is the leader's end of the workers' streams.
 //
-// A session is one registration of one incarnation of a worker, from hello to its end. It owns
-// no work. Attempts belong to the replicated state and to the worker's slots, and outlive it:
-// any failure ends the whole session, and the worker opens another.
+// A session is one registration of one incarnation of a worker, from hello to
+// its end. It owns no work. Attempts belong to the replicated state and to the
+// worker's slots, and outlive it: any failure ends the whole session, and the
+// worker opens another.
 //
-// The workers of one process share a multiplexed stream: its messages contain frames of many
-// sessions, each with the number of its session. A worker that is alone is the only session of
-// its stream.
+// The workers of one process share a multiplexed stream: its messages contain
+// frames of many sessions, each with the number of its session. A worker that
+// is alone is the only session of its stream.
 //
 //	                    ┌─ streamSlot 1: session ─┐
 //	frames ── receive ──┼─ streamSlot 2: session  ├── sendqueue ── one message ──► workers
@@ -15,19 +16,22 @@
 //	                          ▼           │
 //	                            sequencer
 //
-// Send never blocks: messages are merged until they are sent, so that under load one message
-// contains thousands of assignments, and one number acknowledges thousands of outcomes. A
-// worker that does not read costs the memory of its assignments, which its slots bound.
+// Send never blocks: messages are merged until they are sent, so that under
+// load one message contains thousands of assignments, and one number
+// acknowledges thousands of outcomes. A worker that does not read costs the
+// memory of its assignments, which its slots bound.
 //
-// The receiving goroutine handles each frame immediately and never waits for a session. Reports
-// that the sequencer cannot accept yet wait in their stream slot, and delay no other session; a
-// worker that exceeds the bounds of its slot must open another session. The end of a session is
-// a frame with its status; the end of the stream ends all of its sessions. Messages with one or
-// two tasks cost gRPC more CPU than all other work: sharing a stream halves the leader's cost of
-// ten thousand workers (docs/adr/0025-multiplexed-streams.md).
+// The receiving goroutine handles each frame immediately and never waits for a
+// session. Reports that the sequencer cannot accept yet wait in their stream
+// slot, and delay no other session; a worker that exceeds the bounds of its
+// slot must open another session. The end of a session is a frame with its
+// status; the end of the stream ends all of its sessions. Messages with one or
+// two tasks cost gRPC more CPU than all other work: sharing a stream halves the
+// leader's cost of ten thousand workers (docs/adr/0025-multiplexed-streams.md).
 //
-// Each stream has two goroutines: the gRPC handler, which receives, and one that sends. Each
-// session has one that waits for its end, and one while reports wait. The handler waits for
-// those of its sessions, but not for the sender: only the handler's return unblocks a Send to a
-// worker that does not read.
+// Each stream has two goroutines: the gRPC handler, which receives, and one
+// that sends. Each session has one that waits for its end, and one while
+// reports wait. The handler waits for those of its sessions, but not for the
+// sender: only the handler's return unblocks a Send to a worker that does not
+// read.
 package session

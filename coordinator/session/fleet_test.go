@@ -83,8 +83,8 @@ func keepResult(ctx context.Context, call func() error) error {
 	return err
 }
 
-// comes lets a worker connect until it is admitted, after each delay that it is given, and
-// returns how often it was rejected.
+// comes lets a worker connect until it is admitted, after each delay that it is
+// given, and returns how often it was rejected.
 func comes(ctx context.Context, s *Service, in func()) (rejected int) {
 	for {
 		var result error
@@ -105,8 +105,9 @@ func comes(ctx context.Context, s *Service, in func()) (rejected int) {
 }
 
 // A leader that has little of its machine opens a quarter of what the rate of
-// admission allows. It is never asked to open more than a few at a time, all are
-// in after the time that it needs for them, and nobody asks again and again.
+// admission allows. It is never asked to open more than a few at a time, all
+// are in after the time that it needs for them, and nobody asks again and
+// again.
 func TestThousandsThatComeAtOnceAreOpenedAFewAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,10 +9,12 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ErrWorkerUnavailable is returned if the worker that stores the logs has no session.
+// ErrWorkerUnavailable is returned if the worker that stores the logs has no
+// session.
 var ErrWorkerUnavailable = errors.New("session: worker with the logs is not connected")
 
-// ErrLogsUnavailable is returned if the worker does not store the logs (any longer).
+// ErrLogsUnavailable is returned if the worker does not store the logs (any
+// longer).
 var ErrLogsUnavailable = errors.New("session: worker no longer stores these logs")
 
 // logReader is one reader of an attempt's logs.
@@ -23,9 +25,9 @@ type logReader struct {
 
 const maxBufferedChunks = 256
 
-// Logs passes the logs of an attempt from its worker to send, up to their end or, with follow,
-// until the attempt has ended. It returns ErrWorkerUnavailable, ErrLogsUnavailable, the error
-// of send, or that of ctx.
+// Logs passes the logs of an attempt from its worker to send, up to their end
+// or, with follow, until the attempt has ended. It returns
+// ErrWorkerUnavailable, ErrLogsUnavailable, the error of send, or that of ctx.
 func (s *Service) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.LogStream, follow bool, send func(*dtaskv1.LogData) error) error {
 	x := s.session(h.Worker)
 	if x == nil {
@@ -103,8 +105,8 @@ func (x *session) cancelLogsLocked(id uint64) {
 	x.slot.wake()
 }
 
-// logData passes a chunk to its reader. A reader that does not keep up is dropped: logs must
-// never delay a session.
+// logData passes a chunk to its reader. A reader that does not keep up is
+// dropped: logs must never delay a session.
 func (x *session) logData(d *dtaskv1.LogData) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -22,8 +22,8 @@ const (
 	maxSessions = 20_000
 )
 
-// muxStream is the multiplexed stream of one worker process: it carries the sessions of
-// all its workers.
+// muxStream is the multiplexed stream of one worker process: it carries the
+// sessions of all its workers.
 type muxStream struct {
 	service  *Service
 	stream   dtaskv1.WorkerService_SessionsServer
@@ -31,7 +31,8 @@ type muxStream struct {
 	last     uint32         // highest session number so far; used by receive only
 	turn     *turn          // admits the first session; nil once it is used
 
-	// out holds the slots with something to send, and the frames that end sessions.
+	// out holds the slots with something to send, and the frames that end
+	// sessions.
 	out *sendqueue.Queue[*streamSlot, *dtaskv1.ResponseFrame, dtaskv1.SessionsResponse]
 
 	mu    sync.Mutex // guards slots
@@ -60,8 +61,8 @@ func (s *Service) Sessions(stream dtaskv1.WorkerService_SessionsServer) error {
 	return nil
 }
 
-// receive delivers frames to the sessions until the stream ends. Nothing that it calls
-// waits for a session.
+// receive delivers frames to the sessions until the stream ends. Nothing that
+// it calls waits for a session.
 func (m *muxStream) receive(ctx context.Context) {
 	for {
 		request, err := m.stream.Recv()
@@ -120,7 +121,8 @@ func (m *muxStream) open(ctx context.Context, number uint32, present int) *strea
 	return slot
 }
 
-// admit returns the turn of a new session. The first session uses that of the stream.
+// admit returns the turn of a new session. The first session uses that of the
+// stream.
 func (m *muxStream) admit(present int) (*turn, error) {
 	if t := m.turn; t != nil {
 		m.turn = nil
@@ -153,8 +155,8 @@ func (m *muxStream) end(number uint32, err error) {
 	m.out.AddItem(&dtaskv1.ResponseFrame{Session: number, End: end})
 }
 
-// pack builds a message with one frame of each session. Data that is added while a message
-// is being sent gathers in the sessions, for their next frames.
+// pack builds a message with one frame of each session. Data that is added
+// while a message is being sent gathers in the sessions, for their next frames.
 func (m *muxStream) pack(slots []*streamSlot, ends []*dtaskv1.ResponseFrame) (response *dtaskv1.SessionsResponse, turns int) {
 	n := min(len(slots), maxFrames)
 	frames := make([]dtaskv1.ResponseFrame, n) // one allocation for all

@@ -14,7 +14,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Leader is the sequencer of a term, as sessions use it. Its methods are documented there.
+// Leader is the sequencer of a term, as sessions use it. Its methods are
+// documented there.
 type Leader interface {
 	Term() uint64
 	Ready() <-chan struct{}
@@ -28,7 +29,8 @@ type Leader interface {
 
 // Config configures a Service.
 type Config struct {
-	// Current returns the current term, or nil while this replica is not the leader.
+	// Current returns the current term, or nil while this replica is not the
+	// leader.
 	Current func() Leader
 	Machine *fsm.Machine
 	Logger  *slog.Logger
@@ -39,8 +41,8 @@ type Config struct {
 	AdmissionRate     int           // new sessions per second; default 2000, twice the rate that a new leader's grace period assumes
 	HelloTimeout      time.Duration // for the first message; default 5 s
 
-	// Guard runs a session and converts its error or panic into a gRPC status, as an
-	// interceptor does for a call. Optional.
+	// Guard runs a session and converts its error or panic into a gRPC status,
+	// as an interceptor does for a call. Optional.
 	Guard func(ctx context.Context, call func() error) error
 }
 
@@ -57,8 +59,8 @@ type Service struct {
 
 // Errors that end a session; package api converts them into statuses.
 var (
-	// ErrForeignCluster is returned to a worker of another cluster; the operator must check
-	// its --join.
+	// ErrForeignCluster is returned to a worker of another cluster; the
+	// operator must check its --join.
 	ErrForeignCluster = errors.New("session: worker belongs to another cluster")
 	// ErrNoHello is returned if the first message is late or not a hello.
 	ErrNoHello = errors.New("session: first message must be a hello")
@@ -89,9 +91,9 @@ func setDefault(d *time.Duration, to time.Duration) {
 	}
 }
 
-// Enter decides whether a stream may be opened, before anything is allocated for it and
-// without waiting. The context that it returns belongs to the stream and holds the turn of
-// its first session.
+// Enter decides whether a stream may be opened, before anything is allocated
+// for it and without waiting. The context that it returns belongs to the stream
+// and holds the turn of its first session.
 func (s *Service) Enter(ctx context.Context) (context.Context, error) {
 	t, err := s.enter()
 	if err != nil {
@@ -101,7 +103,8 @@ func (s *Service) Enter(ctx context.Context) (context.Context, error) {
 	return context.WithValue(ctx, turnKey{}, t), nil
 }
 
-// enter returns a turn for a session, or an error with the delay after which to retry.
+// enter returns a turn for a session, or an error with the delay after which to
+// retry.
 func (s *Service) enter() (*turn, error) {
 	leader := s.cfg.Current()
 	if leader == nil {
@@ -109,7 +112,8 @@ func (s *Service) enter() (*turn, error) {
 	}
 	t, err := s.admit.enter()
 	if busy, ok := errors.AsType[*sequencer.BusyError](err); ok {
-		// A worker that was told to wait must not be marked down because it waits.
+		// A worker that was told to wait must not be marked down because it
+		// waits.
 		leader.AllowReconnectsUntil(time.Now().Add(busy.RetryAfter))
 	}
 	return t, err
@@ -159,8 +163,9 @@ func (s *Service) serve(slot *streamSlot, t *turn) error {
 	return err
 }
 
-// awaitHello waits for the first message; nil without an error if the worker disconnected.
-// A worker that doesn't send it within helloGrace no longer counts as being admitted.
+// awaitHello waits for the first message; nil without an error if the worker
+// disconnected. A worker that doesn't send it within helloGrace no longer
+// counts as being admitted.
 func (s *streamSlot) awaitHello(limit time.Duration, t *turn) (*dtaskv1.SessionRequest, error) {
 	grace := time.AfterFunc(helloGrace, t.end)
 	defer grace.Stop()
@@ -200,8 +205,8 @@ type termFence struct {
 	fence  *dtaskv1.Fence
 }
 
-// fence returns the fence of this term's messages. It reads the state once per term:
-// thousands of workers that reconnect must not contend for it.
+// fence returns the fence of this term's messages. It reads the state once per
+// term: thousands of workers that reconnect must not contend for it.
 func (s *Service) fence(leader Leader) *dtaskv1.Fence {
 	if known := s.terms.Load(); known != nil && known.leader == leader {
 		return known.fence
@@ -214,8 +219,8 @@ func (s *Service) fence(leader Leader) *dtaskv1.Fence {
 	return f
 }
 
-// register makes a session the one of its worker, unless another session has replaced it
-// already and ended ctx.
+// register makes a session the one of its worker, unless another session has
+// replaced it already and ended ctx.
 func (s *Service) register(ctx context.Context, x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +243,8 @@ func (s *Service) session(id fsm.WorkerID) *session {
 	return s.open[id]
 }
 
-// ending returns why a session's context is done; nil if the worker disconnected.
+// ending returns why a session's context is done; nil if the worker
+// disconnected.
 func ending(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

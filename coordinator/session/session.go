@@ -54,7 +54,8 @@ func (x *session) LastContact() time.Time {
 // Close implements sequencer.Session.
 func (x *session) Close(reason error) { x.slot.cancel(reason) }
 
-// Send implements sequencer.Session. It never blocks: m joins what has not been sent yet.
+// Send implements sequencer.Session. It never blocks: m joins what has not been
+// sent yet.
 func (x *session) Send(m sequencer.WorkerMessage) {
 	x.mu.Lock()
 	p := &x.pending
@@ -92,8 +93,8 @@ func (x *session) welcome(w sequencer.Welcome, beat uint64) {
 	x.heartbeat = beat
 }
 
-// handle applies the parts of a message that never block, and reports whether it also
-// contains reports.
+// handle applies the parts of a message that never block, and reports whether
+// it also contains reports.
 func (x *session) handle(m *dtaskv1.SessionRequest) (reports bool) {
 	if x.deposed(m.GetFence()) {
 		x.slot.cancel(sequencer.ErrTermEnded)
@@ -114,8 +115,8 @@ func (x *session) handle(m *dtaskv1.SessionRequest) (reports bool) {
 // hasReports reports whether a message contains anything for the sequencer.
 func hasReports(m *dtaskv1.SessionRequest) bool { return m.GetReports() != nil || m.GetLeaving() }
 
-// deposed reports whether the worker has seen a later leader than this one, which has not
-// noticed yet that its term ended.
+// deposed reports whether the worker has seen a later leader than this one,
+// which has not noticed yet that its term ended.
 func (x *session) deposed(f *dtaskv1.Fence) bool {
 	return f.GetEpoch() > x.fence.GetEpoch() || f.GetEpoch() == x.fence.GetEpoch() && f.GetTerm() > x.fence.GetTerm()
 }
@@ -131,11 +132,12 @@ func (x *session) report(ctx context.Context, m *dtaskv1.SessionRequest) {
 	}
 }
 
-// next returns the next message and the approximate size of its assignments, or nil if
-// nothing is pending. It queues the slot again if it leaves anything pending.
+// next returns the next message and the approximate size of its assignments, or
+// nil if nothing is pending. It queues the slot again if it leaves anything
+// pending.
 //
-// Assignments are sent before stops: a stop may be for an attempt that is still pending
-// here, and would otherwise reach the worker before the assignment.
+// Assignments are sent before stops: a stop may be for an attempt that is still
+// pending here, and would otherwise reach the worker before the assignment.
 func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	x.mu.Lock()
 	p := x.pending
@@ -178,8 +180,8 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	return m, assigned
 }
 
-// assignments builds the assignments of one message, and returns those that did not fit.
-// Attempts whose job no longer exists are reported to the leader.
+// assignments builds the assignments of one message, and returns those that did
+// not fit. Attempts whose job no longer exists are reported to the leader.
 func (x *session) assignments(items []fsm.AssignItem) (a *dtaskv1.Assignments, rest []fsm.AssignItem, size int) {
 	var (
 		taken int

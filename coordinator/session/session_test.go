@@ -233,7 +233,8 @@ func TestASessionTakesThePlaceOfTheOneBefore(t *testing.T) {
 			held := old.assigned(2)
 			p := h.dial()
 			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 2, held[0], &dtaskv1.AttemptRef{Job: 99, Task: 1, Attempt: 1})})
-			// What only the leader knew comes again; what only the worker knows is stopped.
+			// What only the leader knew comes again; what only the worker knows
+			// is stopped.
 			m := p.next("stop", func(m *dtaskv1.SessionResponse) bool { return len(m.GetStops()) > 0 })
 			if s := m.GetStops()[0]; s.GetAttempt().GetJob() != 99 || s.GetReason() != dtaskv1.StopReason_STOP_REASON_SUPERSEDED {
 				t.Errorf("stops %v, want the one that nobody knows", m.GetStops())
@@ -387,7 +388,8 @@ func TestAStopNeverOvertakesItsAssignment(t *testing.T) {
 			}
 			given, stopped := make(map[string]bool), 0
 			p.next("all stops", func(m *dtaskv1.SessionResponse) bool {
-				// Parts of one message are handled in the order of their numbers.
+				// Parts of one message are handled in the order of their
+				// numbers.
 				for _, x := range m.GetStops() {
 					stopped++
 					if !given[x.GetAttempt().String()] {
@@ -487,7 +489,8 @@ func TestTheNextAttemptGetsTheLastCheckpoint(t *testing.T) {
 	}
 }
 
-// In virtual time: on a slow machine the turns that come back meanwhile would do for all.
+// In virtual time: on a slow machine the turns that come back meanwhile would
+// do for all.
 func TestTooManySessionsAtOnceAreToldToComeAgain(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {

@@ -63,8 +63,8 @@ func testService(o *obliging) *Service {
 	})
 }
 
-// open opens a session of a worker that reads only when the test does. The returned
-// function ends the stream, and returns why the session ended.
+// open opens a session of a worker that reads only when the test does. The
+// returned function ends the stream, and returns why the session ended.
 func open(t *testing.T, o *obliging) (*slowStream, sequencer.Session, func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

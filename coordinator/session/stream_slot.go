@@ -12,9 +12,9 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Bounds of the messages of one session that wait because the sequencer is overloaded. A
-// worker reports what its slots held and then waits, so that only a faulty worker reaches
-// these bounds.
+// Bounds of the messages of one session that wait because the sequencer is
+// overloaded. A worker reports what its slots held and then waits, so that only
+// a faulty worker reaches these bounds.
 const (
 	maxPending         = 1024
 	maxPendingBytes    = 8 << 20
@@ -23,9 +23,10 @@ const (
 
 // streamSlot is the part of a multiplexed stream that belongs to one session.
 //
-// The stream's receiving goroutine handles the session's messages as they arrive. Only
-// reports may have to wait until the sequencer accepts them. They wait here, in order,
-// with a goroutine of their own, and delay no other session.
+// The stream's receiving goroutine handles the session's messages as they
+// arrive. Only reports may have to wait until the sequencer accepts them. They
+// wait here, in order, with a goroutine of their own, and delay no other
+// session.
 type streamSlot struct {
 	m      *muxStream
 	number uint32
@@ -53,8 +54,8 @@ func (s *streamSlot) wake() {
 	}
 }
 
-// wakeDeferred is wake for a slot that shares the next message with others: it is sent when
-// the queue is flushed.
+// wakeDeferred is wake for a slot that shares the next message with others: it
+// is sent when the queue is flushed.
 func (s *streamSlot) wakeDeferred() {
 	if s.open.Load() && !s.queued.Swap(true) {
 		s.m.out.AddDeferred(s)
@@ -82,8 +83,9 @@ func (s *streamSlot) receive(m *dtaskv1.SessionRequest) {
 	}
 }
 
-// report passes reports to the sequencer, or to a goroutine if it is overloaded. Only the
-// stream's receiving goroutine calls it, so that draining cannot become true meanwhile.
+// report passes reports to the sequencer, or to a goroutine if it is
+// overloaded. Only the stream's receiving goroutine calls it, so that draining
+// cannot become true meanwhile.
 func (s *streamSlot) report(m *dtaskv1.SessionRequest, draining bool) {
 	x := s.session
 	if !draining {
@@ -104,8 +106,9 @@ func (s *streamSlot) report(m *dtaskv1.SessionRequest, draining bool) {
 	}
 }
 
-// addPendingLocked adds a message to those that wait. A worker that exceeds the bounds has
-// to open another session, in which it repeats whatever was not acknowledged.
+// addPendingLocked adds a message to those that wait. A worker that exceeds the
+// bounds has to open another session, in which it repeats whatever was not
+// acknowledged.
 func (s *streamSlot) addPendingLocked(m *dtaskv1.SessionRequest) {
 	s.pending = append(s.pending, m)
 	s.bytes += proto.Size(m)

@@ -1,6 +1,6 @@
-// Package sendqueue lets many sources share one stream of messages. While a message is
-// being sent, the sources that have data queue up for the next one: messages grow as the
-// stream becomes slower, and no source waits for a timer.
+// Package sendqueue lets many sources share one stream of messages. While a
+// message is being sent, the sources that have data queue up for the next one:
+// messages grow as the stream becomes slower, and no source waits for a timer.
 package sendqueue
 
 import (
@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 )
 
-// Queue holds the sources, of type S, that are polled for the next message, and the
-// items, of type I, that it contains without polling. M is the type of the messages. Add,
-// AddDeferred, Flush and AddItem may be called by many goroutines at once and under any
-// lock: they do not block.
+// Queue holds the sources, of type S, that are polled for the next message, and
+// the items, of type I, that it contains without polling. M is the type of the
+// messages. Add, AddDeferred, Flush and AddItem may be called by many
+// goroutines at once and under any lock: they do not block.
 type Queue[S, I, M any] struct {
 	wakeup    chan struct{} // size 1: a token means that something was added
 	immediate atomic.Bool   // the next message was deferred already: Run must not yield
@@ -31,8 +31,8 @@ func New[S, I, M any]() *Queue[S, I, M] {
 	return &Queue[S, I, M]{wakeup: make(chan struct{}, 1)}
 }
 
-// Add appends a source to those that are polled. A source that is added twice is polled
-// twice.
+// Add appends a source to those that are polled. A source that is added twice
+// is polled twice.
 func (q *Queue[S, I, M]) Add(s S) {
 	q.mu.Lock()
 	q.sources = append(q.sources, s)
@@ -40,8 +40,8 @@ func (q *Queue[S, I, M]) Add(s S) {
 	q.wake()
 }
 
-// AddDeferred is Add without waking Run. A call of Flush must follow, when all sources
-// that should share a message have been added.
+// AddDeferred is Add without waking Run. A call of Flush must follow, when all
+// sources that should share a message have been added.
 func (q *Queue[S, I, M]) AddDeferred(s S) {
 	q.mu.Lock()
 	q.sources = append(q.sources, s)
@@ -76,8 +76,8 @@ func (q *Queue[S, I, M]) wake() {
 	}
 }
 
-// Run calls Drain whenever something has been added. It returns nil when ctx is done, and
-// the error of send if that fails. Only one goroutine may call it.
+// Run calls Drain whenever something has been added. It returns nil when ctx is
+// done, and the error of send if that fails. Only one goroutine may call it.
 func (q *Queue[S, I, M]) Run(ctx context.Context, pack func(sources []S, items []I) (m *M, turns int), send func(*M) error) error {
 	for {
 		select {
@@ -86,7 +86,8 @@ func (q *Queue[S, I, M]) Run(ctx context.Context, pack func(sources []S, items [
 			return nil
 		}
 		if !q.immediate.Swap(false) {
-			// Yield once: what other goroutines add meanwhile shares the message.
+			// Yield once: what other goroutines add meanwhile shares the
+			// message.
 			runtime.Gosched()
 		}
 		if err := q.Drain(pack, send); err != nil {
@@ -97,9 +98,10 @@ func (q *Queue[S, I, M]) Run(ctx context.Context, pack func(sources []S, items [
 
 // Drain sends messages until the queue is empty.
 //
-// pack builds a message from the first turns sources, in order, and all items, or returns
-// nil if none of them has data. The remaining sources are polled first for the next
-// message. pack must take at least one source and must not keep the slice.
+// pack builds a message from the first turns sources, in order, and all items,
+// or returns nil if none of them has data. The remaining sources are polled
+// first for the next message. pack must take at least one source and must not
+// keep the slice.
 func (q *Queue[S, I, M]) Drain(pack func(sources []S, items []I) (m *M, turns int), send func(*M) error) error {
 	for {
 		var items []I
@@ -117,7 +119,8 @@ func (q *Queue[S, I, M]) Drain(pack func(sources []S, items []I) (m *M, turns in
 	}
 }
 
-// take appends all sources to those given and removes them and all items from the queue.
+// take appends all sources to those given and removes them and all items from
+// the queue.
 func (q *Queue[S, I, M]) take(sources []S) ([]S, []I) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

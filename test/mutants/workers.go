@@ -41,8 +41,8 @@ func inWorkers() []Mutant {
 			Name: "a-killed-worker-leaves-processes",
 			Edits: []Edit{{
 				"worker/process/supervisor_linux.go",
-				"\t\t\t\tk.killTree()\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !k.out.Stopped {",
-				"\t\t\t\tif ok {\n\t\t\t\t\tk.killTree()\n\t\t\t\t}\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !k.out.Stopped {",
+				"\t\t\t\ts.killTree()\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !s.out.Stopped {",
+				"\t\t\t\tif ok {\n\t\t\t\t\ts.killTree()\n\t\t\t\t}\n\t\t\t\treturn\n\t\t\t}\n\t\t\tif !s.out.Stopped {",
 			}},
 			Caught: []Checker{{Package: "./worker/process", Run: "Outlives|Tree"}},
 		},

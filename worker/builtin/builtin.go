@@ -1,6 +1,6 @@
-// Package builtin has the task types that every stock worker brings: echo, noop,
-// sleep, fail, prime, map and reduce. They are there so that samples, tests and
-// load runs work on any worker.
+// Package builtin has the task types that every stock worker brings: echo,
+// noop, sleep, fail, prime, map and reduce. They are there so that samples,
+// tests and load runs work on any worker.
 //
 // It owns what these types do and how their payloads are written. It knows
 // nothing of sessions and slots: each type is an ordinary handler. It starts no

@@ -1,53 +1,54 @@
-// Package process runs a program so that nothing of it outlives the run.
+// Package process runs a program and guarantees that its whole process tree
+// ends with it.
 //
-// It is for the worker's command executor. It owns the processes that it
-// starts, their standard streams and the file that keeps their output. It does
-// not know tasks, retries, leases or results: the caller builds the [Spec],
-// decides what an [Exit] means, and gives [Environ] the values of the DTASK_
-// variables.
+// It is used by the worker to run commands. It owns the processes that it
+// starts, their standard streams and the files with their output. It does not
+// know tasks, retries, leases or results: the caller builds the [Spec],
+// interprets the [Exit], and provides the values of the DTASK_ variables to
+// [Environ].
 //
 // # The supervisor
 //
-// A program is never the worker's own child. Between them stands a supervisor: the
-// worker's binary executed once more, which [RunSupervisor] recognises before
-// anything else of the program has begun.
+// A program is never a direct child of the worker. Between them is a
+// supervisor: the worker's own binary, executed again, which [RunSupervisor]
+// detects at the start of main.
 //
 //	worker ──orders (pipe)──► supervisor ──fork──► program ──► its children …
-//	       ◄─status (pipe)───   │ subreaper: orphans come back to it
+//	       ◄─status (pipe)───   │ subreaper: orphans become its children
 //	       ◄─stdout, stderr (pipes)──────────── program
 //
-// The supervisor is in a session of its own, so that the terminal's signals reach
-// neither it nor the program, and it is a subreaper, so that whatever loses its
-// parent becomes its child. That makes one sentence true: the tree is gone when
-// wait4 says that the supervisor has no child. A process group cannot say that
-// (setsid leaves it), nor can a list of pids (they are reused).
+// The supervisor has a session of its own, so that signals of the terminal
+// reach neither it nor the program. It is a subreaper, so that orphans of the
+// tree become its children. The tree is therefore gone when wait4 reports that
+// the supervisor has no child. A process group cannot guarantee that, because
+// setsid leaves it; neither can a list of pids, because they are reused.
 //
-//   - The program ends: the supervisor kills what is left of the tree, then reports.
-//   - The context ends: SIGTERM to every process of the tree, and after the
-//     grace SIGKILL until nothing is left.
-//   - The worker dies, by whatever signal: the orders pipe closes and the supervisor
-//     kills the tree at once.
-//   - The supervisor dies: the kernel kills the program (its parent-death signal is
-//     SIGKILL), Run kills what it still finds of the tree and returns a
-//     [SupervisorError].
+//   - If the program ends, the supervisor kills the rest of the tree, then reports.
+//   - If the context ends, all processes of the tree get SIGTERM, and after the grace SIGKILL
+//     until none is left.
+//   - If the worker dies, by whatever signal, the orders pipe closes and the supervisor kills
+//     the tree immediately.
+//   - If the supervisor dies, the kernel kills the program (its parent-death signal is
+//     SIGKILL). Run kills the rest of the tree and returns a [SupervisorError].
 //
-// The program gets no_new_privs, umask 077, no core files, the signal
-// dispositions of a fresh process, three file descriptors and exactly the
-// environment of the Spec. no_new_privs is what keeps the tree killable for a
-// worker that is not root: a set-user-id program in it gains nothing.
+// The program gets no_new_privs, umask 077, no core files, default signal
+// dispositions, three file descriptors and exactly the environment of the Spec.
+// no_new_privs keeps the tree killable for a worker that is not root: a
+// set-user-id program in it gains no privileges.
 //
 // # Goroutines
 //
 // Run starts one goroutine that writes orders, one that reads the status, and
 // one for each standard stream that is not a file; all have ended when it
-// returns. The supervisor does its work in its main goroutine, locked to one thread
-// since the parent-death signal follows the thread; a second one reads orders.
+// returns. The supervisor works in its main goroutine, locked to one thread
+// because the parent-death signal depends on the thread; a second goroutine
+// reads orders.
 //
 // # Errors
 //
 // A program that ran has an Exit and no error, whatever its exit code.
-// [StartError]: the program could not be started. [SupervisorError]: the supervisor was
-// lost, the program's own fate is unknown. An error that wraps context.Cause:
-// the program was stopped. An error from a Writer of the Spec is returned with a
-// valid Exit.
+// [StartError]: the program could not be started. [SupervisorError]: the
+// supervisor was lost, and the program's fate is unknown. An error that wraps
+// context.Cause: the program was stopped. An error of a Writer of the Spec is
+// returned with a valid Exit.
 package process

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,45 +11,45 @@ import (
 	"time"
 )
 
-// What a command gets when neither its worker nor its job says otherwise.
+// Values of a command that neither its worker nor its job sets.
 const (
 	DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	DefaultHome = "/"
 	DefaultLang = "C.UTF-8"
 )
 
-// reservedPrefix begins the names that only dtask sets.
+// reservedPrefix is the prefix of names that only dtask sets.
 const reservedPrefix = "DTASK_"
 
-// Vars are what a command is told of itself in its environment. The variables
-// of the first group are always set; those of the second are left out when the
+// Vars are the variables that describe an attempt to its command. The variables
+// of the first group are always set; those of the second are omitted if the
 // field has its zero value.
 type Vars struct {
 	JobID          string // DTASK_JOB_ID
 	JobName        string // DTASK_JOB_NAME
 	TaskID         string // DTASK_TASK_ID
 	Attempt        uint32 // DTASK_ATTEMPT, from 1
-	FencingToken   uint64 // DTASK_FENCING_TOKEN, decimal; only grows from attempt to attempt
-	ExecutionID    string // DTASK_EXECUTION_ID: this attempt and no other
+	FencingToken   uint64 // DTASK_FENCING_TOKEN, decimal; increases with each attempt
+	ExecutionID    string // DTASK_EXECUTION_ID: unique to this attempt
 	IdempotencyKey string // DTASK_IDEMPOTENCY_KEY: the same for every attempt of the task
 	Worker         string // DTASK_WORKER: the worker's name
 
 	ArrayIndex    *uint64   // DTASK_ARRAY_INDEX, of an array task
 	ArraySize     uint32    // DTASK_ARRAY_SIZE: items of the whole array
-	Item          string    // DTASK_ITEM: a text as it is, anything else as JSON
+	Item          string    // DTASK_ITEM: a string unchanged, anything else as JSON
 	Input         string    // DTASK_INPUT
 	Output        string    // DTASK_OUTPUT
 	Deadline      time.Time // DTASK_DEADLINE, RFC 3339 in UTC
 	CheckpointDir string    // DTASK_CHECKPOINT_DIR
-	ResultFile    string    // DTASK_RESULT_FILE: what the command writes there is its result
-	JobOutcome    string    // DTASK_JOB_OUTCOME, of a clean-up task: completed, failed or cancelled
+	ResultFile    string    // DTASK_RESULT_FILE: file for the command's result
+	JobOutcome    string    // DTASK_JOB_OUTCOME, of a cleanup task: completed, failed or cancelled
 
-	Path string // PATH; empty is DefaultPath
-	Home string // HOME; empty is DefaultHome
-	Lang string // LANG; empty is DefaultLang
+	Path string // PATH; default DefaultPath
+	Home string // HOME; default DefaultHome
+	Lang string // LANG; default DefaultLang
 }
 
-// An EnvError says that an environment entry cannot be given to a command.
+// An EnvError is returned for an invalid environment entry.
 type EnvError struct {
 	Name string // of the variable
 	Err  error  // why
@@ -57,21 +58,21 @@ type EnvError struct {
 // Error names the variable and never its value, which may be a secret.
 func (e *EnvError) Error() string { return fmt.Sprintf("environment variable %q: %v", e.Name, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *EnvError) Unwrap() error { return e.Err }
 
-var errEnvName = errors.New("a name has at least one character and no =")
+var errEnvName = errors.New("name must not be empty or contain =")
 
-// Environ is the complete environment of a command for [Spec.Env], sorted by
-// name: PATH, HOME and LANG, over them the user's variables, over those the
-// DTASK_ ones. User variables whose name begins with DTASK_ are left out, also
-// those that v leaves unset, so that a command can trust what it reads there.
-// All unusable entries are returned, joined, each as an [EnvError].
+// Environ returns the complete environment of a command for [Spec.Env], sorted
+// by name: PATH, HOME and LANG, overridden by the user's variables, overridden
+// by the DTASK_ variables. User variables whose name starts with DTASK_ are
+// omitted, even if v does not set them, so that a command can trust them. The
+// error joins an [EnvError] for each invalid entry.
 func Environ(v Vars, user map[string]string) ([]string, error) {
 	env := map[string]string{
-		"PATH": orDefault(v.Path, DefaultPath),
-		"HOME": orDefault(v.Home, DefaultHome),
-		"LANG": orDefault(v.Lang, DefaultLang),
+		"PATH": cmp.Or(v.Path, DefaultPath),
+		"HOME": cmp.Or(v.Home, DefaultHome),
+		"LANG": cmp.Or(v.Lang, DefaultLang),
 	}
 	for name, value := range user {
 		if !strings.HasPrefix(name, reservedPrefix) {
@@ -108,7 +109,7 @@ func (v *Vars) addTo(env map[string]string) {
 	if v.ArrayIndex != nil {
 		env["DTASK_ARRAY_INDEX"] = strconv.FormatUint(*v.ArrayIndex, 10)
 		env["DTASK_ARRAY_SIZE"] = strconv.FormatUint(uint64(v.ArraySize), 10)
-		env["DTASK_ITEM"] = v.Item // also if it is empty
+		env["DTASK_ITEM"] = v.Item // even if it is empty
 	}
 	if !v.Deadline.IsZero() {
 		env["DTASK_DEADLINE"] = v.Deadline.UTC().Format(time.RFC3339Nano)
@@ -135,11 +136,4 @@ func checkEntry(name, value string) error {
 		return errNUL
 	}
 	return nil
-}
-
-func orDefault(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
 }

@@ -5,45 +5,46 @@ import (
 	"fmt"
 )
 
-// ErrNoSupervisor is returned by [Ready] and [Run] when the program has not called
-// [RunSupervisor]: a supervisor of it would run its normal main. The caller should add
-// the call as the first line of main (in tests, of TestMain).
-var ErrNoSupervisor = errors.New("process.RunSupervisor was not called at the start of main")
+// ErrNoSupervisor is returned by [Ready] and [Run] if the program has not
+// called [RunSupervisor]: its supervisors would execute its normal main. The
+// call must be the first statement of main, and of TestMain in tests.
+var ErrNoSupervisor = errors.New("process: RunSupervisor was not called at the start of main")
 
-// ErrStuck is the cause in a [SupervisorError] when the tree was not gone a good
-// while after its grace had ended, so that the supervisor was killed.
-var ErrStuck = errors.New("the process tree did not end in time")
+// ErrStuck is the cause in a [SupervisorError] if the process tree was still
+// alive 15 s after its grace, and the supervisor was killed.
+var ErrStuck = errors.New("process: process tree did not end in time")
 
-// errLost is the cause in a SupervisorError when the supervisor ended without a report.
-var errLost = errors.New("it ended without a report")
+// errLost is the cause in a SupervisorError if the supervisor exited without a
+// report.
+var errLost = errors.New("exited without a report")
 
-// A StartError says that the program of a [Spec] could not be started: nothing
-// of it ran. Trying again on the same machine is likely to fail the same way.
+// A StartError is returned if the program of a [Spec] could not be started:
+// none of it ran. Another try on the same machine is likely to fail, too.
 type StartError struct {
-	Path string // what could not be used: the program, or the working directory
-	Err  error  // why: often a syscall.Errno such as ENOENT or EACCES
+	Path string // the program or working directory that could not be used
+	Err  error  // the reason: often a syscall.Errno such as ENOENT or EACCES
 }
 
 // Error names the path and the reason.
 func (e *StartError) Error() string { return fmt.Sprintf("starting %s: %v", e.Path, e.Err) }
 
-// Unwrap gives the reason, for errors.Is with fs.ErrNotExist and the like.
+// Unwrap returns the reason, for errors.Is with fs.ErrNotExist and others.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// A SupervisorError says that the supervisor of a program could not be started, died, or
-// could not do its work. It says nothing about the program itself.
+// A SupervisorError is returned if the supervisor of a program could not be
+// started, died, or could not do its work. The fate of the program is unknown.
 type SupervisorError struct {
-	Started bool // the program had been started; how far it came is unknown
+	Started bool // the program had been started
 	Err     error
 }
 
-// Error says whether the program had been started.
+// Error reports whether the program had been started.
 func (e *SupervisorError) Error() string {
 	if e.Started {
-		return fmt.Sprintf("the supervisor was lost while the program ran: %v", e.Err)
+		return fmt.Sprintf("supervisor lost while the program ran: %v", e.Err)
 	}
-	return fmt.Sprintf("the supervisor was lost before the program was seen to start: %v", e.Err)
+	return fmt.Sprintf("supervisor lost before the program started: %v", e.Err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *SupervisorError) Unwrap() error { return e.Err }

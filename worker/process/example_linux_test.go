@@ -29,7 +29,6 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	last, _ := lines.Finish()
-	fmt.Println(exit.Code, last)
+	fmt.Println(exit.Code, lines.Finish())
 	// Output: 75 hello from hello, attempt 1
 }

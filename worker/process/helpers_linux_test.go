@@ -49,7 +49,8 @@ func helperWorker() {
 	os.Exit(1)
 }
 
-// helperDetach starts shell text in a session of its own, as daemons do, and ends.
+// helperDetach starts shell text in a session of its own, as daemons do, and
+// ends.
 func helperDetach() {
 	env := []string{}
 	for _, entry := range os.Environ() {
@@ -95,7 +96,8 @@ func shell(t *testing.T, text string) *program {
 	}}
 }
 
-// alive are the processes of the program, by the environment they were born with.
+// alive are the processes of the program, by the environment they were born
+// with.
 func (p *program) alive(t *testing.T) []proc {
 	t.Helper()
 	return aliveOf(t, p.execution)

@@ -10,20 +10,21 @@ import (
 )
 
 const (
-	// leftoverLimit bounds the search after a lost supervisor; what is in an
-	// uninterruptible wait by then has its SIGKILL and dies when it wakes.
+	// leftoverLimit bounds the search after a supervisor was lost. A process in
+	// an uninterruptible wait has received SIGKILL by then, and dies when the
+	// wait ends.
 	leftoverLimit    = 5 * time.Second
 	leftoverInterval = 5 * time.Millisecond
-	environLimit     = 256 << 10 // bytes of an environment to look at: more than a job may set
+	environLimit     = 256 << 10 // bytes of an environment to read: more than a job may set
 
-	// executionVar names one attempt and no other, wherever it is found.
+	// executionVar identifies the attempt that a process belongs to.
 	executionVar = "DTASK_EXECUTION_ID="
 )
 
-// killLeftovers kills what is left of the tree of a supervisor that died without
-// doing so. Its orphans have gone to init, so they are known by the supervisor's
-// session, which nobody else can enter, or, for those that left it, by the
-// attempt's own variable in their environment.
+// killLeftovers kills the tree of a supervisor that died. The orphans are
+// children of init now. They are recognized by the supervisor's session, which
+// no other process can join, or, if they left it, by the attempt's own variable
+// in their environment.
 func killLeftovers(session int, env []string) {
 	var mark []byte
 	for _, entry := range env {
@@ -31,7 +32,7 @@ func killLeftovers(session int, env []string) {
 			mark = []byte("\x00" + entry + "\x00")
 		}
 	}
-	// One byte before, so that the first entry has a NUL before it too.
+	// One byte more, so that a NUL precedes the first entry, too.
 	buf := make([]byte, 1+environLimit)
 	deadline := time.Now().Add(leftoverLimit)
 	for time.Now().Before(deadline) {
@@ -56,9 +57,9 @@ func killLeftovers(session int, env []string) {
 	}
 }
 
-// hasEnv reports whether a process was started with the entry mark, which has a
-// NUL byte on either side; false if its environment cannot be read. buf is
-// scratch and begins with a NUL byte.
+// hasEnv reports whether a process was started with the entry mark, which
+// starts and ends with a NUL byte. It returns false if the environment cannot
+// be read. buf is scratch space and starts with a NUL byte.
 func hasEnv(pid int, mark, buf []byte) bool {
 	if mark == nil {
 		return false

@@ -6,43 +6,40 @@ import (
 	"strings"
 )
 
-// MaxLine is how many bytes of a line are looked at and kept; the rest of a
-// longer one is passed over.
+// MaxLine bounds how many bytes of a line are kept; the rest is ignored.
 const MaxLine = 4 << 10
 
-// progressMark begins a line that reports progress.
-const progressMark = "::progress "
+// progressPrefix starts a line that reports progress.
+const progressPrefix = "::progress "
 
-// checkpointMark is the line that says that the checkpoint folder is consistent.
-const checkpointMark = "::checkpoint"
+// checkpointLine is a line that reports that the checkpoint directory is
+// consistent.
+const checkpointLine = "::checkpoint"
 
-// replacement stands for bytes that are not UTF-8.
+// replacement replaces bytes that are not UTF-8.
 const replacement = "\uFFFD"
 
-// Progress is one report of a command on its standard output, a line like
-// "::progress 0.42 halfway there".
+// Progress is a progress report of a command: a line like "::progress 0.42
+// halfway there" on its standard output.
 type Progress struct {
 	Fraction float64 // 0 to 1
 	Text     string  // valid UTF-8; often empty
 }
 
-// Lines is a Writer for standard output that watches for two things: reports of
-// progress, and the last line, which is a command's result when it wrote no
-// result file. It keeps at most two lines. It is used by one goroutine at a time.
+// Lines is a Writer for standard output that detects reports, and keeps the
+// last line, which is a command's result if it wrote no result file. It uses
+// the memory of two lines. Only one goroutine may use it at once.
 type Lines struct {
 	onProgress func(Progress)
-	// OnCheckpoint, if set, is called for each line "::checkpoint", as onProgress is
-	// for progress.
+	// OnCheckpoint is called for each line "::checkpoint". Optional.
 	OnCheckpoint func()
 
-	line     []byte // the unfinished line, at most MaxLine bytes of it
-	long     bool   // the unfinished line had more
-	last     []byte
-	lastLong bool
+	line []byte // the unfinished line, at most MaxLine bytes of it
+	last []byte
 }
 
-// NewLines returns a splitter. onProgress may be nil; it is called from Write
-// and Finish, so it must not block.
+// NewLines returns a Lines. onProgress may be nil; it is called from Write and
+// Finish, so it must not block.
 func NewLines(onProgress func(Progress)) *Lines {
 	if onProgress == nil {
 		onProgress = func(Progress) {}
@@ -50,41 +47,29 @@ func NewLines(onProgress func(Progress)) *Lines {
 	return &Lines{onProgress: onProgress}
 }
 
-// Write takes the next chunk of output. It never fails.
+// Write adds a chunk of output. It never fails.
 func (l *Lines) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
-		end := bytes.IndexByte(p, '\n')
-		if end < 0 {
-			l.add(p)
-			break
+		part, rest, ended := bytes.Cut(p, []byte{'\n'})
+		l.line = append(l.line, part[:min(len(part), MaxLine-len(l.line))]...)
+		if ended {
+			l.endLine()
 		}
-		l.add(p[:end])
-		l.endLine()
-		p = p[end+1:]
+		p = rest
 	}
 	return n, nil
 }
 
-// Finish ends the output: an unfinished line counts as one. It returns the last
-// line that was neither blank nor a report, without its line end, as
-// valid UTF-8 of at most MaxLine bytes, and whether there was more of it.
-func (l *Lines) Finish() (last string, cut bool) {
+// Finish ends the output and its unfinished line. It returns the last line that
+// was neither blank nor a report, without its line end, as valid UTF-8 of at
+// most MaxLine bytes.
+func (l *Lines) Finish() string {
 	l.endLine()
-	last = strings.ToValidUTF8(string(l.last), replacement)
-	if len(last) <= MaxLine {
-		return last, l.lastLong
-	}
-	// The replacement is longer than what it replaces. Cutting may split one.
-	return strings.ToValidUTF8(last[:MaxLine], ""), true
-}
-
-func (l *Lines) add(part []byte) {
-	room := MaxLine - len(l.line)
-	if len(part) > room {
-		part, l.long = part[:room], true
-	}
-	l.line = append(l.line, part...)
+	last := strings.ToValidUTF8(string(l.last), replacement)
+	// The replacement is longer than the replaced bytes, and cutting may split
+	// one.
+	return strings.ToValidUTF8(last[:min(len(last), MaxLine)], "")
 }
 
 func (l *Lines) endLine() {
@@ -92,19 +77,20 @@ func (l *Lines) endLine() {
 	switch progress, ok := parseProgress(line); {
 	case ok:
 		l.onProgress(progress)
-	case l.OnCheckpoint != nil && string(bytes.TrimRight(line, " \t")) == checkpointMark:
+	case l.OnCheckpoint != nil && string(bytes.TrimRight(line, " \t")) == checkpointLine:
 		l.OnCheckpoint()
 	case len(bytes.TrimSpace(line)) > 0:
-		// The two buffers take turns: a program of many lines costs no garbage.
-		l.last, l.line, l.lastLong = line, l.last, l.long
+		// The two buffers are swapped: a program with many lines creates no
+		// garbage.
+		l.last, l.line = line, l.last
 	}
-	l.line, l.long = l.line[:0], false
+	l.line = l.line[:0]
 }
 
-// parseProgress understands the mark, a fraction from 0 to 1 and, after spaces,
+// parseProgress parses the prefix, a fraction from 0 to 1 and, after spaces,
 // any text. Anything else is an ordinary line.
 func parseProgress(line []byte) (Progress, bool) {
-	rest, ok := bytes.CutPrefix(line, []byte(progressMark))
+	rest, ok := bytes.CutPrefix(line, []byte(progressPrefix))
 	if !ok {
 		return Progress{}, false
 	}

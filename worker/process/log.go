@@ -11,8 +11,8 @@ import (
 // DefaultLogPart is the default size of a log's head and of its tail, in bytes.
 const DefaultLogPart = 1 << 20
 
-// LogLimits bounds a log: its first Head and its last Tail bytes are kept. Zero means
-// [DefaultLogPart].
+// LogLimits bounds a log: its first Head and its last Tail bytes are kept. Zero
+// means [DefaultLogPart].
 type LogLimits struct {
 	Head, Tail int64
 }
@@ -20,11 +20,13 @@ type LogLimits struct {
 // ErrLogClosed is returned by Write on a closed log.
 var ErrLogClosed = errors.New("process: log is closed")
 
-// A Log stores the output of a program in a file, up to a limit: the head, where most programs
-// describe what they do, and the tail, where they report what went wrong. Offsets count the
-// bytes that the program wrote, whether they are kept or not.
+// A Log stores the output of a program in a file, up to a limit: the head,
+// where most programs describe what they do, and the tail, where they report
+// what went wrong. Offsets count the bytes that the program wrote, whether they
+// are kept or not.
 //
-// The file is the plain output while it fits into both parts. After that, the tail is a ring:
+// The file is the plain output while it fits into both parts. After that, the
+// tail is a ring:
 //
 //	head bytes │ tail bytes, byte o at head + (o-head) mod tail
 //
@@ -34,8 +36,8 @@ type Log struct {
 	limits LogLimits
 	file   *os.File
 
-	// writing orders the chunks. It is held while the file is written; only writers wait for
-	// it.
+	// writing orders the chunks. It is held while the file is written; only
+	// writers wait for it.
 	writing sync.Mutex
 
 	mu       sync.Mutex // guards the rest; never held over I/O
@@ -55,8 +57,8 @@ func CreateLog(path string, limits LogLimits) (*Log, error) {
 	return &Log{path: path, limits: limits, file: file}, nil
 }
 
-// Write appends a chunk. After an error (such as a full disk) the log contains what was
-// written, and the next Write continues there.
+// Write appends a chunk. After an error (such as a full disk) the log contains
+// what was written, and the next Write continues there.
 func (l *Log) Write(p []byte) (int, error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -72,8 +74,8 @@ func (l *Log) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close completes the log and wakes its readers. The caller must not write concurrently.
-// Closing again has no effect.
+// Close completes the log and wakes its readers. The caller must not write
+// concurrently. Closing again has no effect.
 func (l *Log) Close() error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -124,7 +126,8 @@ func (l *Log) wakeLocked() {
 	}
 }
 
-// store writes p, which starts at offset start, to the file, and returns the bytes written.
+// store writes p, which starts at offset start, to the file, and returns the
+// bytes written.
 func (l *Log) store(p []byte, start int64) (int, error) {
 	done := 0
 	for done < len(p) {
@@ -144,8 +147,8 @@ func (l *Log) store(p []byte, start int64) (int, error) {
 	return done, nil
 }
 
-// position returns the position of an offset in the file, and how many bytes are contiguous
-// from there.
+// position returns the position of an offset in the file, and how many bytes
+// are contiguous from there.
 func (m LogLimits) position(offset int64) (at, contiguous int64) {
 	if offset < m.Head {
 		return offset, m.Head - offset

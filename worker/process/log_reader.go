@@ -24,9 +24,9 @@ func (c Chunk) Gap() string {
 	return fmt.Sprintf("\n[dtask: %d bytes omitted]\n", c.Skipped)
 }
 
-// A LogReader reads a log by offset, while it is being written or afterwards. It has its own
-// handle of the file, and works after the log is closed or the file is removed. Its methods
-// may be called by several goroutines.
+// A LogReader reads a log by offset, while it is being written or afterwards.
+// It has its own handle of the file, and works after the log is closed or the
+// file is removed. Its methods may be called by several goroutines.
 type LogReader struct {
 	log  *Log
 	file *os.File
@@ -44,8 +44,9 @@ func (l *Log) NewReader() (*LogReader, error) {
 // Close releases the file.
 func (r *LogReader) Close() error { return r.file.Close() }
 
-// Changed returns a channel that is closed when the log grows or ends after this call; nil if
-// the log has ended. To miss nothing, call Changed, then Read to io.EOF, then wait.
+// Changed returns a channel that is closed when the log grows or ends after
+// this call; nil if the log has ended. To miss nothing, call Changed, then Read
+// to io.EOF, then wait.
 func (r *LogReader) Changed() <-chan struct{} {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
@@ -61,8 +62,8 @@ func (r *LogReader) Changed() <-chan struct{} {
 // Size returns how many bytes the program has written so far, kept or not.
 func (r *LogReader) Size() int64 { return r.log.Size() }
 
-// Read reads the first kept bytes at or after offset into buf. It returns io.EOF at the
-// current end of the log, and an error for a negative offset.
+// Read reads the first kept bytes at or after offset into buf. It returns
+// io.EOF at the current end of the log, and an error for a negative offset.
 func (r *LogReader) Read(offset int64, buf []byte) (Chunk, error) {
 	if offset < 0 {
 		return Chunk{}, fmt.Errorf("reading log: %w", os.ErrInvalid)
@@ -89,8 +90,8 @@ func (r *LogReader) Read(offset int64, buf []byte) (Chunk, error) {
 	}
 }
 
-// bounds returns the size of the log, and the first kept offset of the part that contains
-// offset.
+// bounds returns the size of the log, and the first kept offset of the part
+// that contains offset.
 func (r *LogReader) bounds(offset int64) (size, oldest int64) {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
@@ -100,9 +101,10 @@ func (r *LogReader) bounds(offset int64) (size, oldest int64) {
 	return r.log.size, oldest
 }
 
-// Follow calls fn with all chunks from offset on, in order. It returns nil when the log has
-// ended, or fn's error, or the cause of ctx's end. The Data of a chunk is valid during the call
-// only. If fn is slower than the program, it sees gaps.
+// Follow calls fn with all chunks from offset on, in order. It returns nil when
+// the log has ended, or fn's error, or the cause of ctx's end. The Data of a
+// chunk is valid during the call only. If fn is slower than the program, it
+// sees gaps.
 func (r *LogReader) Follow(ctx context.Context, offset int64, fn func(Chunk) error) error {
 	buf := make([]byte, 32<<10)
 	for {

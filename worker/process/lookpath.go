@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// checkDir reports a working directory that cannot be one. The kernel's own
-// answer comes too late: an exec that fails does not say whether it was the
-// directory or the program.
+// checkDir returns an error for an unusable working directory. The kernel's
+// error comes too late: a failed exec does not tell whether the directory or
+// the program is the reason.
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -24,9 +24,9 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// lookPath finds the file to execute for name, in the PATH of env and not in the
-// worker's. Relative entries of PATH are skipped: a working directory full of
-// foreign files must not decide which program runs.
+// lookPath returns the file to execute for name, according to the PATH of env
+// and not of the worker. It skips relative entries of PATH: files in the
+// working directory must not decide which program runs.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		file := name
@@ -39,24 +39,24 @@ func lookPath(name, dir string, env []string) (string, error) {
 		return file, nil
 	}
 	found := error(syscall.ENOENT)
-	for _, folder := range filepath.SplitList(lastValue(env, "PATH")) {
-		if !filepath.IsAbs(folder) {
+	for _, path := range filepath.SplitList(lastValue(env, "PATH")) {
+		if !filepath.IsAbs(path) {
 			continue
 		}
-		file := filepath.Join(folder, name)
+		file := filepath.Join(path, name)
 		err := executable(file)
 		if err == nil {
 			return file, nil
 		}
 		if errors.Is(err, fs.ErrPermission) {
-			found = err // more telling than "not found" in a later folder
+			found = err // more specific than "not found" in a later directory
 		}
 	}
 	return "", &StartError{Path: name, Err: found}
 }
 
-// executable reports why file cannot be executed as far as its mode tells; the
-// kernel has the last word.
+// executable returns why the mode of file prevents its execution. The kernel
+// may have further reasons.
 func executable(file string) error {
 	info, err := os.Stat(file)
 	switch {
@@ -70,7 +70,8 @@ func executable(file string) error {
 	return nil
 }
 
-// underlying strips the operation and path that a StartError says already.
+// underlying strips the operation and path, which a StartError contains
+// already.
 func underlying(err error) error {
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err
@@ -78,8 +79,8 @@ func underlying(err error) error {
 	return err
 }
 
-// lastValue is the value of name in env; the last entry counts, as for execve's
-// usual readers after duplicates were removed.
+// lastValue returns the value of name in env. The last of several entries
+// counts.
 func lastValue(env []string, name string) string {
 	for _, entry := range slices.Backward(env) {
 		if value, ok := strings.CutPrefix(entry, name+"="); ok {

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A proc is one process as /proc showed it.
+// A proc is one process, as read from /proc.
 type proc struct {
 	pid, ppid, pgid, session int
-	state                    byte   // as in ps; Z is dead and not yet waited for
-	start                    uint64 // clock ticks since boot: tells two uses of one pid apart
+	state                    byte   // as in ps; Z is dead and not reaped
+	start                    uint64 // clock ticks since boot: distinguishes two uses of one pid
 }
 
-// allProcs reads every process, those with the highest pid first: they tend to
-// be the youngest, and a tree that forks as fast as it can is caught at its
-// growing end or not at all.
+// allProcs reads all processes, highest pid first: those are usually the
+// youngest, and a tree that forks continuously can only be stopped at its
+// growing end.
 func allProcs() ([]proc, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -44,10 +44,11 @@ func allProcs() ([]proc, error) {
 	return procs, nil
 }
 
-// readProc reads one process; false means that there is none. buf is scratch.
+// readProc reads one process; it returns false if the process does not exist.
+// buf is scratch space.
 func readProc(pid int, buf []byte) (proc, bool) {
 	n := readProcFile(pid, "stat", buf)
-	// The name in brackets may hold anything, brackets and spaces too.
+	// The name in parentheses may contain parentheses and spaces.
 	end := bytes.LastIndexByte(buf[:n], ')')
 	if end < 0 {
 		return proc{}, false
@@ -65,9 +66,9 @@ func readProc(pid int, buf []byte) (proc, bool) {
 	return p, true
 }
 
-// readProcFile fills buf from /proc/<pid>/<name> and returns the bytes read, zero
-// if it cannot be read. It uses bare system calls: it runs once per process of
-// the machine, and os.File would double the calls.
+// readProcFile reads /proc/<pid>/<name> into buf and returns the bytes read, 0
+// after an error. It uses system calls directly: it runs once for each process
+// of the machine, and os.File would double the number of calls.
 func readProcFile(pid int, name string, buf []byte) int {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -81,8 +82,8 @@ func readProcFile(pid int, name string, buf []byte) int {
 	return n
 }
 
-// descendants are the live processes of procs whose line of parents leads to
-// root; root itself is not among them.
+// descendants returns all live processes of procs that descend from root,
+// without root.
 func descendants(procs []proc, root int) []proc {
 	children := make(map[int][]proc)
 	for _, p := range procs {
@@ -99,13 +100,13 @@ func descendants(procs []proc, root int) []proc {
 			}
 			queue = append(queue, p.pid)
 		}
-		delete(children, parent) // the list was not read in one instant: no loops
+		delete(children, parent) // prevents loops: the list is not a consistent snapshot
 	}
 	return tree
 }
 
-// signal sends sig to p and to nobody else: the handle is opened first and the
-// start time compared after it, so a pid that was reused meanwhile is spared.
+// signal sends sig to p and to no other process: it opens a handle first and
+// then compares the start time, so that it cannot hit a reused pid.
 func (p proc) signal(sig unix.Signal) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -119,8 +120,8 @@ func (p proc) signal(sig unix.Signal) {
 	if !ok || now.start != p.start {
 		return
 	}
-	// An error means that it is gone, or not ours to signal; the caller looks at
-	// the tree again either way.
+	// An error means that the process is gone, or must not be signaled; the
+	// caller reads the tree again in either case.
 	if handle {
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 		return

@@ -11,30 +11,31 @@ import (
 	"time"
 )
 
-// stuckAfter is how long after the grace the tree must be gone. Killing a large
-// tree on a busy machine takes a second or two; what takes longer is a supervisor
-// that was stopped, or a process in an uninterruptible wait.
+// stuckTimeout is how long after the grace the tree must be gone. Killing a
+// large tree on a busy machine takes one or two seconds; it takes longer only
+// if the supervisor was stopped, or a process is in an uninterruptible wait.
 const stuckTimeout = 15 * time.Second
 
-// Run starts the program under a supervisor and returns when the whole tree is gone.
+// Run starts the program under a supervisor and returns when the whole tree is
+// gone.
 //
-// When ctx is done every process of the tree gets SIGTERM and, after
-// s.KillGrace, SIGKILL; the error then wraps context.Cause(ctx), beside a valid
-// Exit if the program had started. A program that ended by itself before the
-// stop reached it has no error. See the package comment for the other errors.
+// When ctx is done, all processes of the tree get SIGTERM and, after
+// s.KillGrace, SIGKILL. The error then wraps context.Cause(ctx), beside a valid
+// Exit if the program had started. If the program ended before the stop, there
+// is no error. See the package comment for the other errors.
 //
-// Run may be called by any number of goroutines at once.
+// Run may be called by any number of goroutines concurrently.
 func Run(ctx context.Context, s Spec) (Exit, error) {
 	return runWithLimit(ctx, s, stuckTimeout)
 }
 
-// runUntil is Run with a limit of its own for a tree that does not end.
+// runWithLimit is Run with another stuckTimeout.
 func runWithLimit(ctx context.Context, s Spec, limit time.Duration) (Exit, error) {
 	if err := Ready(); err != nil {
 		return Exit{}, err
 	}
 	if ctx.Err() != nil {
-		return Exit{}, fmt.Errorf("stopped before the start: %w", context.Cause(ctx))
+		return Exit{}, fmt.Errorf("stopped before start: %w", context.Cause(ctx))
 	}
 	start, err := s.order()
 	if err != nil {
@@ -42,7 +43,7 @@ func runWithLimit(ctx context.Context, s Spec, limit time.Duration) (Exit, error
 	}
 	streams, err := openStdio(&s)
 	if err != nil {
-		return Exit{}, &SupervisorError{Err: fmt.Errorf("opening the standard streams: %w", err)}
+		return Exit{}, &SupervisorError{Err: fmt.Errorf("opening standard streams: %w", err)}
 	}
 	r := &run{spec: &s, limit: limit, start: start, stop: make(chan stopOrder, 1), reports: make(chan report)}
 	if err = r.open(streams); err != nil {
@@ -62,26 +63,26 @@ type run struct {
 	limit      time.Duration // after the grace
 	start      *startOrder
 	supervisor *os.Process
-	orders     *os.File // write end; its closing is the order to kill at once
+	orders     *os.File // write end; closing it is the order to kill immediately
 	status     *os.File // read end
 
 	pipes   sync.WaitGroup // the two goroutines that use the pipes
-	stop    chan stopOrder // size 1: at most one is ever sent; closed when there will be none
+	stop    chan stopOrder // size 1: at most one is sent; closed after the end
 	reports chan report    // closed when the supervisor has ended
 
 	started bool
 	exit    Exit
 }
 
-// open starts the supervisor and the goroutines that talk to it. It closes the
-// program's ends of the streams in any case.
+// open starts the supervisor and the goroutines that use its pipes. It always
+// closes the program's ends of the streams.
 func (r *run) open(streams *stdio) error {
 	defer streams.closeChild()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = null.Close() }() // only a descriptor to hand on
+	defer func() { _ = null.Close() }() // the supervisor has its copy
 	ordersRead, ordersWrite, err := os.Pipe()
 	if err != nil {
 		return err
@@ -94,8 +95,8 @@ func (r *run) open(streams *stdio) error {
 	}
 	defer func() { _ = statusWrite.Close() }() // the supervisor has its copy
 
-	// /proc/self/exe is this very binary even when an upgrade has replaced the
-	// file. One processor is plenty, and keeps the runtime's threads few.
+	// /proc/self/exe is this binary even if an upgrade has replaced the file.
+	// One CPU is enough, and limits the runtime's threads.
 	r.supervisor, err = os.StartProcess("/proc/self/exe", []string{supervisorName}, &os.ProcAttr{
 		Dir: "/",
 		Env: []string{supervisorMark, "GOMAXPROCS=1"},
@@ -107,7 +108,7 @@ func (r *run) open(streams *stdio) error {
 	})
 	if err != nil {
 		_, _ = ordersWrite.Close(), statusRead.Close() // nothing was written
-		return fmt.Errorf("starting the supervisor: %w", err)
+		return fmt.Errorf("starting supervisor: %w", err)
 	}
 	r.orders, r.status = ordersWrite, statusRead
 	r.pipes.Go(r.pumpOrders)
@@ -115,12 +116,12 @@ func (r *run) open(streams *stdio) error {
 	return nil
 }
 
-// pumpOrders writes the start and at most one stop. A supervisor that does not read
-// holds only this goroutine up; its end breaks the pipe.
+// pumpOrders writes the start and at most one stop. A supervisor that does not
+// read blocks only this goroutine, and its end breaks the pipe.
 func (r *run) pumpOrders() {
 	enc := json.NewEncoder(r.orders)
 	if enc.Encode(order{Start: r.start}) != nil {
-		return // the supervisor is gone: pumpReports says so
+		return // the supervisor is gone; pumpReports notices
 	}
 	if stop, ok := <-r.stop; ok {
 		_ = enc.Encode(order{Stop: &stop}) // as above
@@ -140,12 +141,12 @@ func (r *run) pumpReports() {
 	}
 }
 
-// wait returns when the supervisor has ended and been waited for, and with it the
-// tree.
+// wait returns after the supervisor, and with it the tree, has ended and was
+// reaped.
 func (r *run) wait(ctx context.Context) error {
 	last, stuck := r.follow(ctx)
-	// Kill what has not ended, or has ended and is a zombie. Until Wait its pid
-	// is not used again, so the search for leftovers cannot hit a stranger.
+	// Kill a lost supervisor and its tree. The supervisor's pid is not reused
+	// before Wait, so the search for leftovers cannot hit other processes.
 	if last.Exit == nil && last.StartFailure == nil {
 		_ = r.supervisor.Kill()
 		killLeftovers(r.supervisor.Pid, r.spec.Env)
@@ -161,7 +162,7 @@ func (r *run) wait(ctx context.Context) error {
 	case last.Exit != nil:
 		r.exit = last.Exit.Exit
 		if last.Exit.Stopped && ctx.Err() != nil {
-			return fmt.Errorf("the program was stopped: %w", context.Cause(ctx))
+			return fmt.Errorf("program stopped: %w", context.Cause(ctx))
 		}
 		return nil
 	}
@@ -169,8 +170,8 @@ func (r *run) wait(ctx context.Context) error {
 	switch {
 	case stuck:
 		lost.Err = ErrStuck
-	case last.Fault != "":
-		lost.Err = errors.New(last.Fault)
+	case last.Error != "":
+		lost.Err = errors.New(last.Error)
 	case waitErr != nil:
 		lost.Err = waitErr
 	}
@@ -180,7 +181,8 @@ func (r *run) wait(ctx context.Context) error {
 	return lost
 }
 
-// follow passes ctx's end on to the supervisor and returns the last report.
+// follow forwards the end of ctx to the supervisor, and returns the last
+// report.
 func (r *run) follow(ctx context.Context) (last report, stuck bool) {
 	done := ctx.Done()
 	var limit <-chan time.Time
@@ -206,7 +208,7 @@ func (r *run) follow(ctx context.Context) (last report, stuck bool) {
 	}
 }
 
-// startError is the kernel's refusal as the caller sees it.
+// startError returns the kernel's error for the caller.
 func (r *run) startError(failure *startFailure) error {
 	err := errors.New(failure.Text)
 	if failure.Errno != 0 {

@@ -15,20 +15,15 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 func TestAProgramEndsWithItsExitCode(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{0, 1, 75, 255} {
 		p := shell(t, "exit "+strconv.Itoa(code))
-		before := time.Now()
 		exit, err := Run(t.Context(), p.Spec)
 		if err != nil || exit.Code != code || exit.Signal != "" || exit.OOM {
 			t.Errorf("exit %d: got %+v, %v", code, exit, err)
-		}
-		if exit.Started.Before(before.Add(-time.Second)) || exit.Ended.Before(exit.Started) || exit.MaxRSS <= 0 {
-			t.Errorf("implausible times or memory: %+v", exit)
 		}
 	}
 }
@@ -183,7 +178,7 @@ func TestTheOutputOfAProgramIsBounded(t *testing.T) {
 	if len(got) > 2100 || !strings.HasPrefix(got, "line 0\nline 1\n") || !strings.HasSuffix(got, "line 4998\nline 4999\n") {
 		t.Errorf("%d bytes: %.40q … %.40q", len(got), got, got[max(0, len(got)-40):])
 	}
-	if last, _ := lines.Finish(); last != "line 4999" {
+	if last := lines.Finish(); last != "line 4999" {
 		t.Errorf("last line %q", last)
 	}
 }

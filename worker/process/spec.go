@@ -10,67 +10,61 @@ import (
 
 // A Spec is one program to run. Exactly one of Argv and Shell is set.
 type Spec struct {
-	// Argv is the program and its arguments. A name without a slash is looked
-	// for in the absolute folders of the PATH in Env; a relative path starts
-	// at Dir.
+	// Argv is the program and its arguments. A name without a slash is searched
+	// in the absolute directories of the PATH in Env; a relative path starts at
+	// Dir.
 	Argv []string
-	// Shell is text for /bin/sh -c.
+	// Shell is a script for /bin/sh -c.
 	Shell string
-	// Env is the whole environment, KEY=VALUE; nothing is inherited.
+	// Env is the complete environment, KEY=VALUE; nothing is inherited.
 	Env []string
 	// Dir is the working directory; it must exist.
 	Dir string
-	// Stdin is standard input; nil is empty input. An *os.File is handed to the
-	// program itself. From any other reader Run copies, and does not return
-	// while a Read of it blocks.
+	// Stdin is standard input; nil is empty input. An *os.File is passed to the
+	// program itself. Run copies from any other reader, and does not return
+	// while a Read blocks.
 	Stdin io.Reader
-	// Stdout and Stderr get the output, each Write being one chunk as it came
-	// (at most 32 KiB); nil discards. An *os.File is handed to the program
-	// itself. When both are the same Writer it is written by one goroutine and
-	// sees the chunks in the program's order. A Writer that blocks holds the
-	// program up; one that fails is not called again, the rest is discarded and
-	// Run returns the error beside the Exit.
+	// Stdout and Stderr receive the output in chunks of at most 32 KiB; nil
+	// discards it. An *os.File is passed to the program itself. If both are the
+	// same Writer, one goroutine writes the chunks in the program's order. A
+	// Writer that blocks blocks the program. A Writer that fails is not called
+	// again: the rest is discarded, and Run returns the error beside the Exit.
 	Stdout, Stderr io.Writer
-	// KillGrace is how long a stopped program may take between SIGTERM and
-	// SIGKILL; zero or less is SIGKILL at once.
+	// KillGrace is the time between SIGTERM and SIGKILL for a stopped program;
+	// zero or less means SIGKILL immediately.
 	KillGrace time.Duration
 }
 
 // An Exit is how a program ended.
 type Exit struct {
-	Code    int       // exit code, or -1 if a signal ended it
-	Signal  string    // name of that signal, such as SIGSEGV; otherwise empty
-	Started time.Time // by the wall clock
-	Ended   time.Time // Started plus the time it ran by the monotonic clock
-	// OOM reports that the program died of a SIGKILL that its supervisor did not
-	// send, in a time in which this machine's kernel killed for want of memory.
-	// The kernel does not say whom, so it is a strong hint and not a proof.
+	Code   int    // exit code, or -1 if a signal ended it
+	Signal string // name of that signal, such as SIGSEGV; otherwise empty
+	// OOM reports that the program died of a SIGKILL that its supervisor did
+	// not send, while this machine's kernel killed processes because memory was
+	// exhausted. The kernel does not report which, so this is a strong hint and
+	// not a proof.
 	OOM bool
-	// MaxRSS is the largest resident size of one process of the tree, in bytes.
-	MaxRSS int64
-	// UserCPU and SysCPU are the processor time of the whole tree.
-	UserCPU, SysCPU time.Duration
 }
 
-// The reasons of StartErrors that are not the operating system's.
+// Reasons of StartErrors that do not come from the operating system.
 var (
-	errOneOf    = errors.New("exactly one of an argument list and shell text is needed")
-	errNUL      = errors.New("it contains a NUL byte")
-	errEnvEntry = errors.New("an environment entry is not NAME=VALUE")
+	errOneOf    = errors.New("exactly one of argument list and shell script is required")
+	errNUL      = errors.New("contains a NUL byte")
+	errEnvEntry = errors.New("environment entry is not NAME=VALUE")
 )
 
-// order checks the Spec and turns it into what the supervisor is told to do.
+// order checks the Spec and returns the start order for the supervisor.
 func (s *Spec) order() (*startOrder, error) {
 	argv := s.Argv
 	if s.Shell != "" {
 		argv = []string{"/bin/sh", "-c", s.Shell}
 	}
 	if len(argv) == 0 || argv[0] == "" || (s.Shell != "" && len(s.Argv) > 0) {
-		return nil, &StartError{Path: "the program", Err: errOneOf}
+		return nil, &StartError{Path: "program", Err: errOneOf}
 	}
 	for _, arg := range argv {
 		if strings.ContainsRune(arg, 0) {
-			return nil, &StartError{Path: "the program", Err: errNUL}
+			return nil, &StartError{Path: "program", Err: errNUL}
 		}
 	}
 	for _, entry := range s.Env {

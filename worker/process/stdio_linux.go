@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// holdLimit is how long an output pipe may stay open and silent after the tree
-// is gone. Only a process outside of the tree can hold it then (the descriptor
-// was handed over a socket), and that must not hang Run.
+// drainLimit is how long an output pipe may stay open and silent after the tree
+// is gone. Only a process outside of the tree can hold it open then (its
+// descriptor was passed over a socket), and that must not block Run.
 const drainLimit = 2 * time.Second
 
 // stdio connects a program's standard streams.
 type stdio struct {
-	child  [3]*os.File // handed to the supervisor
-	opened []*os.File  // those of child that are ours to close
+	child  [3]*os.File // passed to the supervisor
+	opened []*os.File  // those of child to close here
 	stdin  *os.File    // write end, if a reader is copied
 	reads  []*os.File  // read ends of output pipes
 
@@ -30,8 +30,8 @@ type stdio struct {
 	failed  error
 }
 
-// openStdio opens the pipes that the Spec needs and starts copying. The caller
-// ends it with closeChild and finish.
+// openStdio opens the pipes that the Spec needs, and starts copying. The caller
+// must call closeChild and finish.
 func openStdio(s *Spec) (*stdio, error) {
 	p := &stdio{}
 	if err := p.open(s); err != nil {
@@ -72,7 +72,8 @@ func (p *stdio) openStdin(r io.Reader) error {
 	p.copying.Go(func() {
 		_, err := io.Copy(write, r)
 		_ = write.Close() // the end of the input; closed twice if the tree ends first
-		// A program need not read all of its input: a broken pipe is no fault.
+		// A program need not read all of its input: a broken pipe is not an
+		// error.
 		if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, os.ErrClosed) {
 			p.fail("standard input", err)
 		}
@@ -107,14 +108,15 @@ func (p *stdio) openNull(i, flag int) error {
 	return nil
 }
 
-// give sets a stream of the program that is ours to close.
+// own sets a stream of the program that closeChild closes.
 func (p *stdio) own(i int, file *os.File) {
 	p.child[i] = file
 	p.opened = append(p.opened, file)
 }
 
-// copyOut hands every chunk to w until the pipe ends. It goes on reading when w
-// has failed: a program must not die of a broken pipe because a log is full.
+// copyOut writes all chunks to w until the pipe ends. It continues to read
+// after w has failed: a program must not die of a broken pipe because a log is
+// full.
 func (p *stdio) copyOut(w io.Writer, from *os.File, name string) {
 	buf := make([]byte, 32<<10)
 	good := true
@@ -130,7 +132,7 @@ func (p *stdio) copyOut(w io.Writer, from *os.File, name string) {
 			}
 		}
 		if err != nil {
-			return // the end, or the deadline of a pipe that somebody else holds
+			return // the end, or the deadline of a pipe that another process holds open
 		}
 	}
 }
@@ -141,7 +143,8 @@ func (p *stdio) fail(name string, err error) {
 	p.failed = errors.Join(p.failed, fmt.Errorf("copying %s: %w", name, err))
 }
 
-// closeChild closes our copies of the program's ends. Until then no pipe ends.
+// closeChild closes this process's copies of the program's ends. No pipe ends
+// before.
 func (p *stdio) closeChild() {
 	for _, file := range p.opened {
 		_ = file.Close() // nothing was written through this copy
@@ -149,25 +152,25 @@ func (p *stdio) closeChild() {
 	p.opened = nil
 }
 
-// finish is called when the tree is gone; it waits for the copying to end and
-// returns what went wrong in it.
+// finish is called when the tree is gone. It waits for the copying to end, and
+// returns its errors.
 func (p *stdio) finish() error {
 	p.ended.Store(true)
 	for _, read := range p.reads {
-		_ = read.SetReadDeadline(time.Now().Add(drainLimit)) // wakes a Read that waits already
+		_ = read.SetReadDeadline(time.Now().Add(drainLimit)) // also limits a Read in progress
 	}
 	if p.stdin != nil {
-		_ = p.stdin.Close() // ends a Write that nobody will read
+		_ = p.stdin.Close() // ends a Write in progress
 	}
 	p.copying.Wait()
 	for _, read := range p.reads {
-		_ = read.Close() // only read
+		_ = read.Close() // read only
 	}
 	return p.failed
 }
 
-// sameWriter reports whether both streams go to one Writer. Two nils do not: each
-// gets a null device.
+// sameWriter reports whether both streams have the same Writer. Two nils are
+// different: each gets a null device.
 func sameWriter(a, b io.Writer) bool {
 	return a != nil && b != nil && reflect.TypeOf(a) == reflect.TypeOf(b) &&
 		reflect.TypeOf(a).Comparable() && a == b

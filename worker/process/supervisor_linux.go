@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process is a supervisor if it has both: a name that only the worker gives, and a
-// variable, so that neither a renamed binary nor a stray environment makes one.
+// A process is a supervisor if it has both a name that only the worker sets,
+// and a variable, so that neither a renamed binary nor a leaked variable
+// creates one.
 const (
 	supervisorName = "dtask-supervise"
 	supervisorMark = "DTASK_SUPERVISOR=1"
 )
 
-// File descriptors of a supervisor. Its own standard streams are /dev/null: what a
-// crash of it would print does not belong into the program's output.
+// File descriptors of a supervisor. Its own standard streams are /dev/null: the
+// trace of a crash must not become part of the program's output.
 const (
 	fdOrders = iota + 3
 	fdReports
@@ -31,29 +32,30 @@ const (
 	fdStderr
 )
 
-// keeperReady records that RunSupervisor was called. It is a variable of the package
-// since it is a fact about the whole program: what its main does first.
+// supervisorReady records that RunSupervisor was called. It is a package
+// variable because it is a property of the whole program.
 var supervisorReady atomic.Bool
 
-// RunSupervisor turns this process into a supervisor if it was started as one, and then
-// never returns. It must be called first in main, and in TestMain of packages
-// whose tests run programs: whatever comes before it is done once more for every
+// RunSupervisor turns this process into a supervisor if it was started as one,
+// and then never returns. It must be called first in main, and in TestMain of
+// packages whose tests run programs: code before it is executed again for each
 // program that is run.
 func RunSupervisor() {
 	supervisorReady.Store(true)
 	if os.Args[0] != supervisorName || os.Getenv("DTASK_SUPERVISOR") != "1" {
 		return
 	}
-	// The program's parent-death signal is sent when the thread that forked it
-	// ends, so this thread must last as long as the supervisor.
+	// The kernel sends the program's parent-death signal when the thread that
+	// forked it ends, so this thread must last as long as the supervisor.
 	runtime.LockOSThread()
 	supervise(os.NewFile(fdOrders, "orders"), os.NewFile(fdReports, "reports"))
-	// There is nothing to flush and nobody to return to. Not os.Exit: in a race
-	// build that waits a second.
+	// There is nothing to flush. os.Exit would wait for a second in a race
+	// build.
 	syscall.Exit(0)
 }
 
-// Ready returns [ErrNoSupervisor] unless [RunSupervisor] was called in this process.
+// Ready returns [ErrNoSupervisor] unless [RunSupervisor] was called in this
+// process.
 func Ready() error {
 	if !supervisorReady.Load() {
 		return ErrNoSupervisor
@@ -61,49 +63,48 @@ func Ready() error {
 	return nil
 }
 
-// A supervisor runs one program and sees to it that its tree ends with it. All
-// fields belong to its main goroutine.
+// A supervisor runs one program, and kills the rest of its process tree when
+// the program ends. All fields belong to its main goroutine.
 type supervisor struct {
 	reports *json.Encoder
 	orders  <-chan order     // closed when the worker is gone
-	child   <-chan os.Signal // at least one child has ended since the last look
+	child   <-chan os.Signal // at least one child has ended since the last reap
 
-	main    int       // pid of the program; 0 once it was waited for
-	began   time.Time // with the monotonic clock
-	oomKill uint64    // the machine's counter at the start
+	main    int    // pid of the program; 0 after it was reaped
+	oomKill uint64 // the machine's counter at the start
 	out     exitReport
-	killing bool // SIGKILL has been sent: a death by it is not the kernel's doing
+	killing bool // SIGKILL has been sent by the supervisor, not by the kernel
 }
 
-// keep is the whole life of a supervisor.
+// supervise runs a supervisor from start to end.
 func supervise(orders, reports *os.File) {
-	k := &supervisor{reports: json.NewEncoder(reports)}
+	s := &supervisor{reports: json.NewEncoder(reports)}
 	child := make(chan os.Signal, 1)
-	k.child = child
+	s.child = child
 	if err := isolate(child); err != nil {
-		k.report(report{Fault: err.Error()})
+		s.report(report{Error: err.Error()})
 		return
 	}
-	k.orders = readOrders(orders)
-	first, ok := <-k.orders
+	s.orders = readOrders(orders)
+	first, ok := <-s.orders
 	if !ok || first.Start == nil {
-		return // the worker died before it said what to run
+		return // the worker died before it sent an order
 	}
-	if failure := k.start(first.Start); failure != nil {
-		k.report(report{StartFailure: failure})
+	if failure := s.start(first.Start); failure != nil {
+		s.report(report{StartFailure: failure})
 		return
 	}
-	k.report(report{Started: true})
-	k.watch()
-	k.report(report{Exit: &k.out})
+	s.report(report{Started: true})
+	s.watch()
+	s.report(report{Exit: &s.out})
 }
 
-// report tells the worker. If it is gone there is nobody left to tell: the
-// orders pipe says so and decides what happens.
-func (k *supervisor) report(r report) { _ = k.reports.Encode(r) }
+// report sends a report to the worker. If the worker is gone, the closed orders
+// pipe ends the tree.
+func (s *supervisor) report(r report) { _ = s.reports.Encode(r) }
 
-// readOrders starts the supervisor's second goroutine, which ends with the stream or
-// with the process.
+// readOrders starts the supervisor's second goroutine, which ends with the pipe
+// or the process.
 func readOrders(from *os.File) <-chan order {
 	orders := make(chan order)
 	go func() {
@@ -120,41 +121,41 @@ func readOrders(from *os.File) <-chan order {
 	return orders
 }
 
-// secludeSelf gives this process what makes it a supervisor.
+// isolate sets the signal handling, limits and privileges of a supervisor.
 func isolate(child chan<- os.Signal) error {
-	// Catching every signal does two things: none but SIGKILL and SIGSTOP ends
-	// or stops the supervisor, and the program gets the default disposition for all,
-	// also for those that the worker's own starter (nohup, a shell's &) ignored.
+	// Catching all signals has two effects: only SIGKILL and SIGSTOP end or
+	// stop the supervisor, and the program gets the default disposition for all
+	// signals, even for those that the parent of the worker (nohup, a shell's
+	// &) ignored.
 	signal.Notify(make(chan os.Signal, 1))
 	signal.Notify(child, unix.SIGCHLD)
 
-	// Whatever the worker was started with and did not open itself stays here.
+	// File descriptors that the worker inherited must not reach the program.
 	if err := unix.CloseRange(3, ^uint(0)>>33, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		for fd := fdOrders; fd <= fdStderr; fd++ {
-			unix.CloseOnExec(fd) // a kernel before 5.11: at least our own
+			unix.CloseOnExec(fd) // on a kernel before 5.11: at least the supervisor's own
 		}
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("becoming a subreaper: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("giving up new privileges: %w", err)
+		return fmt.Errorf("setting no_new_privs: %w", err)
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("turning core files off: %w", err)
+		return fmt.Errorf("disabling core files: %w", err)
 	}
 	unix.Umask(0o077)
-	// For whoever reads ps; the name would be "exe". A failure changes nothing.
+	// For ps, which would show "exe". An error has no other effect.
 	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0)
 	return nil
 }
 
-// start forks the program and drops the supervisor's copies of its streams, so that
-// their readers see the end as soon as the tree is gone.
-func (k *supervisor) start(o *startOrder) *startFailure {
-	k.oomKill = oomKills()
-	k.began = time.Now()
-	pid, err := syscall.ForkExec(string(o.Path), toStrings(o.Argv), &syscall.ProcAttr{ //nolint:gosec // running what it is told is its purpose
+// start forks the program and closes the supervisor's copies of its streams, so
+// that their readers see the end when the tree is gone.
+func (s *supervisor) start(o *startOrder) *startFailure {
+	s.oomKill = oomKills()
+	pid, err := syscall.ForkExec(string(o.Path), toStrings(o.Argv), &syscall.ProcAttr{ //nolint:gosec // running programs is its purpose
 		Dir:   string(o.Dir),
 		Env:   toStrings(o.Env),
 		Files: []uintptr{fdStdin, fdStdout, fdStderr},
@@ -170,51 +171,49 @@ func (k *supervisor) start(o *startOrder) *startFailure {
 		}
 		return failure
 	}
-	k.main = pid
-	k.out.Exit.Started = k.began
+	s.main = pid
 	return nil
 }
 
 // watch returns when no process of the tree is left.
-func (k *supervisor) watch() {
+func (s *supervisor) watch() {
 	var grace <-chan time.Time
 	for {
-		switch gone := k.reap(); {
+		switch gone := s.reap(); {
 		case gone:
 			return
-		case k.main == 0 && !k.out.Stopped:
-			k.killTree() // the program has ended by itself; what it left behind goes too
+		case s.main == 0 && !s.out.Stopped:
+			s.killTree() // the program has ended by itself; the rest of its tree must end, too
 			return
 		}
 		select {
-		case <-k.child:
-		case o, ok := <-k.orders:
-			if k.reap() || k.main == 0 && !k.out.Stopped {
-				continue // it ended before the order came
+		case <-s.child:
+		case o, ok := <-s.orders:
+			if s.reap() || s.main == 0 && !s.out.Stopped {
+				continue // it ended before the order arrived
 			}
 			if !ok || o.Stop == nil || o.Stop.Grace <= 0 {
-				k.out.Stopped = true
-				k.killTree()
+				s.out.Stopped = true
+				s.killTree()
 				return
 			}
-			if !k.out.Stopped {
-				k.out.Stopped = true
-				k.terminateTree()
+			if !s.out.Stopped {
+				s.out.Stopped = true
+				s.terminateTree()
 				grace = time.After(o.Stop.Grace)
 			}
 		case <-grace:
-			k.killTree()
+			s.killTree()
 			return
 		}
 	}
 }
 
-// reap collects every child that has ended and reports whether none is left.
-func (k *supervisor) reap() (gone bool) {
+// reap reaps all children that have ended, and reports whether none is left.
+func (s *supervisor) reap() (gone bool) {
 	for {
 		var status unix.WaitStatus
-		var usage unix.Rusage
-		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, &usage)
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -223,31 +222,26 @@ func (k *supervisor) reap() (gone bool) {
 		case pid == 0:
 			return false
 		}
-		exit := &k.out.Exit
-		exit.UserCPU += time.Duration(usage.Utime.Nano())
-		exit.SysCPU += time.Duration(usage.Stime.Nano())
-		exit.MaxRSS = max(exit.MaxRSS, int64(usage.Maxrss)*1024) //nolint:unconvert // not an int64 on every platform
-		if pid == k.main {
-			k.main = 0
-			k.ended(status)
+		if pid == s.main {
+			s.main = 0
+			s.ended(status)
 		}
 	}
 }
 
-// ended notes how the program itself ended.
-func (k *supervisor) ended(status unix.WaitStatus) {
-	exit := &k.out.Exit
-	exit.Ended = k.began.Add(time.Since(k.began))
+// ended records how the program itself ended.
+func (s *supervisor) ended(status unix.WaitStatus) {
+	exit := &s.out.Exit
 	if !status.Signaled() {
 		exit.Code = status.ExitStatus()
 		return
 	}
 	exit.Code = -1
 	exit.Signal = signalName(status.Signal())
-	exit.OOM = status.Signal() == unix.SIGKILL && !k.killing && oomKills() > k.oomKill
+	exit.OOM = status.Signal() == unix.SIGKILL && !s.killing && oomKills() > s.oomKill
 }
 
-// signalName is the name of sig, or its number for real-time signals.
+// signalName returns the name of sig, or its number for real-time signals.
 func signalName(sig unix.Signal) string {
 	if name := unix.SignalName(sig); name != "" {
 		return name

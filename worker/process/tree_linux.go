@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// freezeRounds bounds how often one pass looks for processes born during
-	// the look before. A tree that grows faster than that is killed as far as
-	// it is known, and looked at again.
+	// freezeRounds bounds how often one pass searches for processes that were
+	// created during the search before. If a tree grows faster, its known
+	// processes are killed before the next pass.
 	freezeRounds = 10
 
-	// How long to wait for a signal of a child's end before looking at the tree
-	// again: the children of children send none.
+	// Bounds of the time to wait for SIGCHLD before the next pass: only direct
+	// children send it.
 	minPoll = 2 * time.Millisecond
 	maxPoll = 100 * time.Millisecond
 )
 
-// terminateTree asks every process of the tree to end. Stopped ones are
-// continued: they could not hear it otherwise.
-func (k *supervisor) terminateTree() {
+// terminateTree sends SIGTERM to all processes of the tree. It continues
+// stopped ones, which could not handle it otherwise.
+func (s *supervisor) terminateTree() {
 	procs, err := allProcs()
 	if err != nil {
-		return // the grace will end, and killTree tries again
+		return // killTree tries again after the grace
 	}
 	for _, p := range descendants(procs, os.Getpid()) {
 		p.signal(unix.SIGTERM)
@@ -34,78 +34,79 @@ func (k *supervisor) terminateTree() {
 	}
 }
 
-// killTree kills until wait4 says that no child is left; orphans come to this
-// process, so that is when nothing is left. A process in an uninterruptible wait
-// keeps it here until the wait ends.
-func (k *supervisor) killTree() {
-	k.killing = true
+// killTree kills until wait4 reports that no child is left. Orphans become
+// children of this process, so the tree is gone then. It blocks while a process
+// is in an uninterruptible wait.
+func (s *supervisor) killTree() {
+	s.killing = true
 	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
-		if k.main != 0 {
-			_ = unix.Kill(-k.main, unix.SIGKILL) // not waited for yet, so the number is its own
+		if s.main != 0 {
+			_ = unix.Kill(-s.main, unix.SIGKILL) // not reaped yet, so the pid is not reused
 		}
 		tree := freezeTree()
 		for _, p := range tree {
 			p.signal(unix.SIGKILL)
 		}
-		if k.settle(pause) {
+		if s.settle(pause) {
 			return
 		}
 	}
 }
 
-// settle reaps for at most pause, or until no child is left.
-func (k *supervisor) settle(pause time.Duration) (gone bool) {
+// settle reaps until pause has passed or no child is left.
+func (s *supervisor) settle(pause time.Duration) (gone bool) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
-		if k.reap() {
+		if s.reap() {
 			return true
 		}
 		select {
-		case <-k.child:
+		case <-s.child:
 		case <-timer.C:
 			return false
 		}
 	}
 }
 
-// freezeTree stops every process of the tree and returns all that it found. A
-// stopped process cannot fork, so a round that finds nobody new has found all.
-// Killing at once instead would let a parent see its child die and start another
-// while the list is being read.
+// freezeTree stops and returns all processes of the tree. A stopped process
+// cannot fork, so a round that finds no new process has found all. Killing
+// immediately instead would let a parent notice the death of its child and
+// start another while the list is read.
 func freezeTree() map[int]proc {
 	self := os.Getpid()
 	frozen := make(map[int]proc)
-	groups := map[int]bool{self: true} // the supervisor's own group is not to be stopped
+	groups := map[int]bool{self: true} // the supervisor's own group must not be stopped
 	for range freezeRounds {
 		procs, err := allProcs()
 		if err != nil {
 			return frozen
 		}
-		news := false
+		found := false
 		for _, p := range descendants(procs, self) {
 			if known, ok := frozen[p.pid]; ok && known.start == p.start {
 				continue
 			}
-			news = true
+			found = true
 			frozen[p.pid] = p
 			if !groups[p.pgid] {
-				// The kernel lets no fork slip through a signal to a group. Only
-				// processes of the tree can be in one that has any of them.
+				// A signal to a group also reaches concurrent forks. A group
+				// with a process of the tree contains only processes of the
+				// tree.
 				groups[p.pgid] = true
 				_ = unix.Kill(-p.pgid, unix.SIGSTOP)
 			}
 			p.signal(unix.SIGSTOP) // it may have changed its group meanwhile
 		}
-		if !news {
+		if !found {
 			break
 		}
 	}
 	return frozen
 }
 
-// oomKills is the kernel's count of processes killed for want of memory since
-// boot, or 0 where it does not say.
+// oomKills returns the number of processes that the kernel has killed because
+// memory was exhausted since boot, or 0 if unknown.
 func oomKills() uint64 {
 	stat, err := os.ReadFile("/proc/vmstat")
 	if err != nil {

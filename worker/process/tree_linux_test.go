@@ -17,8 +17,8 @@ import (
 // stubborn is shell text of a process that does not end for SIGTERM.
 const stubborn = `trap "" TERM HUP INT; echo up; while :; do sleep 1000; done`
 
-// family is shell text of a tree of a parent, a stubborn child, and one that has
-// left parent, group and session.
+// family is shell text of a tree of a parent, a stubborn child, and one that
+// has left parent, group and session.
 func family() string {
 	return "(" + stubborn + ") &\n" + detach(stubborn) + "\n" + stubborn
 }
@@ -99,7 +99,8 @@ func TestWhatAProgramLeavesBehindEndsWithIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := newOutput()
-			// It ends when the other one has begun: the pipe says so to us, a file to it.
+			// It ends when the other one has begun: the pipe says so to us, a
+			// file to it.
 			p := shell(t, left+"\nread go; exit 4")
 			in, feed, err := os.Pipe()
 			if err != nil {
@@ -124,7 +125,8 @@ func TestWhatAProgramLeavesBehindEndsWithIt(t *testing.T) {
 func TestATreeThatForksWithoutEndIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		// Every process has one child and ends: there is always one, never the same.
+		// Every process has one child and ends: there is always one, never the
+		// same.
 		"a chain": "f() { f & }; echo up; f; while :; do sleep 1000; done",
 		// Several hundred that wait for each other.
 		"a crowd": "f() { if [ $1 -gt 0 ]; then f $(($1-1)) & f $(($1-1)) & wait; else sleep 1000; fi; }; echo up; f 6",

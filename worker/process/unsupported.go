@@ -7,11 +7,11 @@ import (
 	"errors"
 )
 
-// RunSupervisor returns at once: there is no supervisor on this system.
+// RunSupervisor has no effect on this system.
 func RunSupervisor() {}
 
-// Ready reports that programs cannot be run on this system: nothing here
-// guarantees that a tree of processes ends with its worker.
+// Ready returns errors.ErrUnsupported: on this system, nothing guarantees that
+// a process tree ends with its worker.
 func Ready() error { return errors.ErrUnsupported }
 
 // Run returns a [SupervisorError] that is errors.ErrUnsupported.

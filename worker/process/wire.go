@@ -2,12 +2,12 @@ package process
 
 import "time"
 
-// The worker and its supervisor speak JSON, one value after another, over two
-// pipes. Both ends are the same binary, so the form has no versions. Strings of
-// the program travel as bytes: they need not be UTF-8, and JSON text must be.
+// The worker and its supervisor exchange JSON values over two pipes. Both ends
+// are the same binary, so the format has no versions. Strings of the program
+// are sent as bytes, because they need not be UTF-8.
 
-// An order goes from the worker to the supervisor: one start, then at most one stop.
-// The end of the stream is an order too: kill the tree at once.
+// An order is sent by the worker: one start, then at most one stop. The end of
+// the stream is an order, too: kill the tree immediately.
 type order struct {
 	Start *startOrder `json:"start,omitempty"`
 	Stop  *stopOrder  `json:"stop,omitempty"`
@@ -24,23 +24,23 @@ type stopOrder struct {
 	Grace time.Duration `json:"grace"` // between SIGTERM and SIGKILL
 }
 
-// A report goes from the supervisor to the worker: a fault or a start failure and
-// nothing more, or a start and then, when the tree is gone, an exit.
+// A report is sent by the supervisor: an error or a start failure only, or a
+// start and then, when the tree is gone, an exit.
 type report struct {
 	Started      bool          `json:"started,omitempty"`
 	StartFailure *startFailure `json:"start_failure,omitempty"`
-	Fault        string        `json:"fault,omitempty"` // the supervisor cannot do its work
+	Error        string        `json:"error,omitempty"` // the supervisor cannot do its work
 	Exit         *exitReport   `json:"exit,omitempty"`
 }
 
 type startFailure struct {
-	Errno int    `json:"errno"` // zero if the failure has none
+	Errno int    `json:"errno"` // 0 if unknown
 	Text  string `json:"text"`
 }
 
 type exitReport struct {
 	Exit    Exit `json:"exit"`
-	Stopped bool `json:"stopped"` // the stop order came while the program ran
+	Stopped bool `json:"stopped"` // the stop order arrived while the program ran
 }
 
 func toBytes(list []string) [][]byte {
