@@ -339,6 +339,7 @@ type replica struct {
 	raft    *fakeRaft
 	logs    *fakeLogs
 	conn    *grpc.ClientConn
+	dial    func(context.Context) (net.Conn, error)
 	jobs    dtaskv1.JobServiceClient
 	admin   dtaskv1.AdminServiceClient
 
@@ -410,6 +411,7 @@ func (r *replica) serve(t *testing.T) {
 	go func() { served <- r.Serve(ctx, l) }()
 	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	r.dial = l.DialContext
 	if err != nil {
 		t.Fatal(err)
 	}
