@@ -22,13 +22,13 @@ func newDLQ(a *app) *cobra.Command {
 }
 
 // bindDeadLetterFilter adds the flags that filter dead letters.
-func bindDeadLetterFilter(fl *pflag.FlagSet, f *client.LetterFilter) {
+func bindDeadLetterFilter(fl *pflag.FlagSet, f *client.DeadLetterFilter) {
 	fl.StringVar(&f.Job, "job", "", "only dead letters of this `JOB`")
 	fl.StringVar(&f.Type, "type", "", "only dead letters of this handler `TYPE`, or command or run")
 }
 
 // listDeadLetters reads all dead letters that match f.
-func listDeadLetters(ctx context.Context, c *client.Client, f client.LetterFilter) ([]*dtaskv1.DeadLetter, error) {
+func listDeadLetters(ctx context.Context, c *client.Client, f client.DeadLetterFilter) ([]*dtaskv1.DeadLetter, error) {
 	if f.Job != "" {
 		if _, err := parseJobID(f.Job); err != nil {
 			return nil, err
@@ -40,7 +40,7 @@ func listDeadLetters(ctx context.Context, c *client.Client, f client.LetterFilte
 // A deadLetterSelector selects the dead letters to change: the named ones, or
 // those that match the flags.
 type deadLetterSelector struct {
-	filter client.LetterFilter
+	filter client.DeadLetterFilter
 	all    bool
 	yes    bool
 }

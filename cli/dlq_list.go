@@ -11,7 +11,7 @@ import (
 )
 
 func newDLQList(a *app) *cobra.Command {
-	var f client.LetterFilter
+	var f client.DeadLetterFilter
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, newest job first",

@@ -23,7 +23,7 @@ func newDLQShow(a *app) *cobra.Command {
 				return view{}, err
 			}
 			letters, err := listDeadLetters(ctx, c,
-				client.LetterFilter{Job: job, Task: task, History: true})
+				client.DeadLetterFilter{Job: job, Task: task, History: true})
 			if err != nil {
 				return view{}, err
 			}

@@ -14,8 +14,8 @@ import (
 func call[S, Q, A any](
 	ctx context.Context, c *Client, op operation, method func(S, context.Context, *Q, ...grpc.CallOption) (*A, error), req *Q,
 ) (*A, error) {
-	if op.limit == 0 {
-		op.limit = c.cfg.TryTimeout
+	if op.timeout == 0 {
+		op.timeout = c.cfg.TryTimeout
 	}
 	if r, ok := any(req).(interface{ GetConsistency() dtaskv1.Consistency }); ok {
 		op.stale = r.GetConsistency() == dtaskv1.Consistency_CONSISTENCY_STALE

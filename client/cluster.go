@@ -14,7 +14,7 @@ import (
 
 // statusLimit is how long ClusterStatus and Stats wait for coordinators; these
 // answer within 2 s.
-const statusLimit = 3 * time.Second
+const statusTimeout = 3 * time.Second
 
 // changeLimit is how long one try of a change of the members may take.
 const changeLimit = 10 * time.Second
@@ -71,7 +71,7 @@ func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, er
 // An id that was removed is ErrRefused.
 func (c *Client) AddMember(ctx context.Context, id, address string) (voter bool, err error) {
 	req := &dtaskv1.AddMemberRequest{ServerId: id, Address: address}
-	got, err := call(ctx, c, operation{name: "adding the member", limit: changeLimit}, dtaskv1.ClusterServiceClient.AddMember, req)
+	got, err := call(ctx, c, operation{name: "adding the member", timeout: changeLimit}, dtaskv1.ClusterServiceClient.AddMember, req)
 	return got.GetVoter(), err
 }
 
@@ -79,7 +79,7 @@ func (c *Client) AddMember(ctx context.Context, id, address string) (voter bool,
 // before. It is ErrRefused if those that are left and answer would be no majority.
 func (c *Client) RemoveMember(ctx context.Context, id string) (already bool, err error) {
 	req := &dtaskv1.RemoveMemberRequest{ServerId: id}
-	got, err := call(ctx, c, operation{name: "removing the member", limit: changeLimit}, dtaskv1.ClusterServiceClient.RemoveMember, req)
+	got, err := call(ctx, c, operation{name: "removing the member", timeout: changeLimit}, dtaskv1.ClusterServiceClient.RemoveMember, req)
 	return got.GetAlreadyRemoved(), err
 }
 
@@ -87,7 +87,7 @@ func (c *Client) RemoveMember(ctx context.Context, id string) (already bool, err
 // to the leader.
 func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	req := &dtaskv1.TransferLeadershipRequest{ServerId: id}
-	_, err := call(ctx, c, operation{name: "handing leadership over", limit: changeLimit}, dtaskv1.ClusterServiceClient.TransferLeadership, req)
+	_, err := call(ctx, c, operation{name: "handing leadership over", timeout: changeLimit}, dtaskv1.ClusterServiceClient.TransferLeadership, req)
 	return err
 }
 

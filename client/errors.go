@@ -66,61 +66,61 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Kind }
 
 // next is what to do after a try that did not succeed.
-type next uint8
+type action uint8
 
 const (
-	final     next = iota + 1 // repeating does not help: tell the caller
-	elsewhere                 // another address may do better
-	redirect                  // go to the leader
-	later                     // the leader is busy: the same again after a pause
+	fail     action = iota + 1 // repeating does not help: tell the caller
+	tryOther                 // another address may do better
+	tryLeader                  // go to the leader
+	retryLater                     // the leader is busy: the same again after a pause
 )
 
 // verdict is the meaning of a failed try.
-type verdict struct {
-	next    next
+type errorClass struct {
+	next    action
 	kind    error // of the Error if next is final
 	unknown bool  // it may have happened
 }
 
 // byReason is what coordinators mean; it comes first.
-var byReason = map[dtaskv1.ErrorReason]verdict{
-	dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED:     {next: final, unknown: true},
-	dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER:      {next: redirect},
-	dtaskv1.ErrorReason_ERROR_REASON_BUSY:            {next: later},
-	dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN: {next: elsewhere, unknown: true},
-	dtaskv1.ErrorReason_ERROR_REASON_CONFLICT:        {next: final, kind: ErrConflict},
-	dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND:       {next: final, kind: ErrNotFound},
-	dtaskv1.ErrorReason_ERROR_REASON_INVALID:         {next: final, kind: ErrInvalid},
-	dtaskv1.ErrorReason_ERROR_REASON_REFUSED:         {next: final, kind: ErrRefused},
-	dtaskv1.ErrorReason_ERROR_REASON_COMPACTED:       {next: final, kind: ErrCompacted},
+var byReason = map[dtaskv1.ErrorReason]errorClass{
+	dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED:     {next: fail, unknown: true},
+	dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER:      {next: tryLeader},
+	dtaskv1.ErrorReason_ERROR_REASON_BUSY:            {next: retryLater},
+	dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN: {next: tryOther, unknown: true},
+	dtaskv1.ErrorReason_ERROR_REASON_CONFLICT:        {next: fail, kind: ErrConflict},
+	dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND:       {next: fail, kind: ErrNotFound},
+	dtaskv1.ErrorReason_ERROR_REASON_INVALID:         {next: fail, kind: ErrInvalid},
+	dtaskv1.ErrorReason_ERROR_REASON_REFUSED:         {next: fail, kind: ErrRefused},
+	dtaskv1.ErrorReason_ERROR_REASON_COMPACTED:       {next: fail, kind: ErrCompacted},
 }
 
 // byCode is for a status without a reason. Coordinators always give one, so
 // such a status was made by gRPC itself: the connection, a time-out, a proxy, a
 // message too large.
-var byCode = map[codes.Code]verdict{
-	codes.OK:                 {next: final},
-	codes.Canceled:           {next: elsewhere, unknown: true},
-	codes.Unknown:            {next: final, unknown: true},
-	codes.InvalidArgument:    {next: final, kind: ErrInvalid},
-	codes.DeadlineExceeded:   {next: elsewhere, unknown: true},
-	codes.NotFound:           {next: final, kind: ErrNotFound},
-	codes.AlreadyExists:      {next: final, kind: ErrConflict},
-	codes.PermissionDenied:   {next: final, kind: ErrRefused},
-	codes.ResourceExhausted:  {next: final, kind: ErrRefused},
-	codes.FailedPrecondition: {next: final, kind: ErrConflict},
-	codes.Aborted:            {next: elsewhere, unknown: true},
-	codes.OutOfRange:         {next: final, kind: ErrInvalid},
-	codes.Unimplemented:      {next: final, kind: ErrRefused},
-	codes.Internal:           {next: elsewhere, unknown: true},
-	codes.Unavailable:        {next: elsewhere, unknown: true},
-	codes.DataLoss:           {next: final},
-	codes.Unauthenticated:    {next: final, kind: ErrRefused},
+var byCode = map[codes.Code]errorClass{
+	codes.OK:                 {next: fail},
+	codes.Canceled:           {next: tryOther, unknown: true},
+	codes.Unknown:            {next: fail, unknown: true},
+	codes.InvalidArgument:    {next: fail, kind: ErrInvalid},
+	codes.DeadlineExceeded:   {next: tryOther, unknown: true},
+	codes.NotFound:           {next: fail, kind: ErrNotFound},
+	codes.AlreadyExists:      {next: fail, kind: ErrConflict},
+	codes.PermissionDenied:   {next: fail, kind: ErrRefused},
+	codes.ResourceExhausted:  {next: fail, kind: ErrRefused},
+	codes.FailedPrecondition: {next: fail, kind: ErrConflict},
+	codes.Aborted:            {next: tryOther, unknown: true},
+	codes.OutOfRange:         {next: fail, kind: ErrInvalid},
+	codes.Unimplemented:      {next: fail, kind: ErrRefused},
+	codes.Internal:           {next: tryOther, unknown: true},
+	codes.Unavailable:        {next: tryOther, unknown: true},
+	codes.DataLoss:           {next: fail},
+	codes.Unauthenticated:    {next: fail, kind: ErrRefused},
 }
 
 // A judgement is a verdict with what the status carried.
-type judgement struct {
-	verdict
+type classifiedError struct {
+	errorClass
 	message string
 	leader  string        // address, with redirect; empty if not known
 	pause   time.Duration // with later
@@ -130,37 +130,37 @@ type judgement struct {
 }
 
 // judge tells what the error of a try means. A hang is a status by then.
-func judge(err error) judgement {
+func classify(err error) classifiedError {
 	st, ok := status.FromError(err)
 	if !ok {
-		return judgement{verdict: verdict{next: final}, message: err.Error(), local: err}
+		return classifiedError{errorClass: errorClass{next: fail}, message: err.Error(), local: err}
 	}
 	v, ok := byCode[st.Code()]
 	if !ok {
-		v = verdict{next: final, unknown: true}
+		v = errorClass{next: fail, unknown: true}
 	}
 	if _, ok := errors.AsType[*unsentError](err); ok || strings.Contains(st.Message(), dialing) {
 		v.unknown = false // without a connection nothing was sent
 	}
-	j := judgement{verdict: v, message: plain(st.Message())}
+	j := classifiedError{errorClass: v, message: plain(st.Message())}
 	for _, d := range st.Details() {
 		detail, ok := d.(*dtaskv1.ErrorDetail)
 		if !ok {
 			continue
 		}
 		if v, ok := byReason[detail.GetReason()]; ok {
-			j.verdict = v
+			j.errorClass = v
 		}
 		j.full = detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY && st.Code() == codes.ResourceExhausted
 		j.leader = detail.GetLeaderAddress()
-		j.pause = time.Duration(min(max(detail.GetRetryAfterMs(), 0), longestPause.Milliseconds())) * time.Millisecond
+		j.pause = time.Duration(min(max(detail.GetRetryAfterMs(), 0), maxRetryDelay.Milliseconds())) * time.Millisecond
 		j.faults = detail.GetFaults()
 	}
 	return j
 }
 
 // longestPause bounds what a replica may ask a client to wait.
-const longestPause = time.Hour
+const maxRetryDelay = time.Hour
 
 // dialing is how gRPC begins to tell why there is no connection.
 const dialing = "Error while dialing: "

@@ -38,8 +38,8 @@ func FuzzJudge(f *testing.F) {
 			return // text that no message can carry
 		}
 		err = st.Err()
-		j := judge(err)
-		if j.local != nil || j.pause < 0 || j.pause > longestPause {
+		j := classify(err)
+		if j.local != nil || j.pause < 0 || j.pause > maxRetryDelay {
 			t.Errorf("a status is judged as %+v", j)
 		}
 		seeds := []string{"a:1", "b:2"}

@@ -57,7 +57,7 @@ func (r LogsRequest) copy(ctx context.Context, t try, written *[3]int64) error {
 		} else if err != nil {
 			return err
 		}
-		t.heard()
+		t.connected()
 		w, s := r.writer(got.GetStream())
 		if w == nil {
 			continue

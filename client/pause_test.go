@@ -9,13 +9,13 @@ import (
 func TestACallerWaitsNotMuchLongerThanNobodyLeads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, w := newWalk(t.Context(), time.Hour, operation{})
+		ctx, w := newRetryLoop(t.Context(), time.Hour, operation{})
 		defer w.end()
 		began := time.Now()
 		for time.Since(began) < 2*time.Minute {
 			before := time.Since(began)
 			w.pause(ctx)
-			if took := time.Since(began) - before; took > 3*firstPause/2+before*3/4 || took > 3*maxPause/2 {
+			if took := time.Since(began) - before; took > 3*minPause/2+before*3/4 || took > 3*maxPause/2 {
 				t.Errorf("a pause of %v after %v", took, before)
 			}
 		}
@@ -25,10 +25,10 @@ func TestACallerWaitsNotMuchLongerThanNobodyLeads(t *testing.T) {
 func TestPausesDoubleWhileSomethingIsFull(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, w := newWalk(t.Context(), time.Hour, operation{})
+		ctx, w := newRetryLoop(t.Context(), time.Hour, operation{})
 		defer w.end()
-		for want := firstPause; want < maxPause; want *= 2 {
-			w.note("a:1", judgement{full: true})
+		for want := minPause; want < maxPause; want *= 2 {
+			w.note("a:1", classifiedError{full: true})
 			began := time.Now()
 			w.pause(ctx)
 			if took := time.Since(began); took < want/2 || took > want*3/2 {

@@ -23,7 +23,7 @@ func (c *Client) Retry(ctx context.Context, job string, tasks []string) (*dtaskv
 
 // LetterFilter says which dead letters to list and what of them; empty fields
 // mean all.
-type LetterFilter struct {
+type DeadLetterFilter struct {
 	Job     string // id
 	Task    string // only this one of Job
 	Type    string // exact
@@ -34,7 +34,7 @@ type LetterFilter struct {
 
 // DeadLetters lists tasks whose retries are used up, those of the newest job
 // first, page by page. It ends with the first error.
-func (c *Client) DeadLetters(ctx context.Context, f LetterFilter) iter.Seq2[*dtaskv1.DeadLetter, error] {
+func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) iter.Seq2[*dtaskv1.DeadLetter, error] {
 	req := &dtaskv1.ListDeadLettersRequest{
 		Job: f.Job, Task: f.Task, Type: f.Type, WithHistory: f.History, Consistency: consistency(f.Stale),
 	}

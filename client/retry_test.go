@@ -47,7 +47,7 @@ func TestDeadLettersAreReadPageByPageUpToTheLimit(t *testing.T) {
 	}})
 	for limit, want := range map[int][]string{0: {"a", "b", "c", "d"}, 3: {"a", "b", "c"}} {
 		var got []string
-		for l, err := range c.DeadLetters(t.Context(), LetterFilter{Job: "42", Type: "prime", History: true, Stale: true, Limit: limit}) {
+		for l, err := range c.DeadLetters(t.Context(), DeadLetterFilter{Job: "42", Type: "prime", History: true, Stale: true, Limit: limit}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestDeadLettersAreReadPageByPageUpToTheLimit(t *testing.T) {
 			t.Errorf("limit %d: got %v, want %v", limit, got, want)
 		}
 	}
-	for _, err := range c.DeadLetters(t.Context(), LetterFilter{}) {
+	for _, err := range c.DeadLetters(t.Context(), DeadLetterFilter{}) {
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("got %v, want invalid", err)
 		}

@@ -53,14 +53,14 @@ func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[
 					} else if err != nil {
 						return err
 					}
-					t.heard()
+					t.connected()
 					for _, task := range page.GetTasks() {
 						if task.GetIndex() < want {
 							continue
 						}
 						want = task.GetIndex() + 1
 						if stopped = !yield(task, nil); stopped {
-							return errEnough
+							return errDone
 						}
 					}
 				}

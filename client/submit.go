@@ -257,8 +257,8 @@ func (u *upload) finish(err error) error {
 		return nil
 	}
 	err = errorOf(u.answer)
-	j := judge(err)
-	if j.next != final {
+	j := classify(err)
+	if j.next != fail {
 		return err
 	}
 	u.result.Err = &Error{Kind: j.kind, Message: submitting + ": " + j.message, Faults: j.faults, Unknown: j.unknown}

@@ -17,22 +17,22 @@ import (
 // Times of the guard. A coordinator that hangs is left pingEvery + pingLimit
 // after it began to, at the latest: 2.25 s, below the 2.5 s that are promised.
 const (
-	firstPing  = 250 * time.Millisecond
-	pingEvery  = 500 * time.Millisecond
-	pingLimit  = 1750 * time.Millisecond
-	probeLimit = 500 * time.Millisecond // for an address that failed a moment ago
+	firstPingDelay  = 250 * time.Millisecond
+	pingInterval  = 500 * time.Millisecond
+	pingTimeout  = 1750 * time.Millisecond
+	probeTimeout = 500 * time.Millisecond // for an address that failed a moment ago
 )
 
 // maxRedirects is how often one try follows a leader hint.
 const maxRedirects = 3
 
 // errEnough is returned by a run that needs no more answers.
-var errEnough = errors.New("client: enough")
+var errDone = errors.New("client: enough")
 
 // An operation is one call as the caller sees it: it may take many tries.
 type operation struct {
 	name  string        // what is being done, for errors: "reading job 42"
-	limit time.Duration // of one try; 0 = the guard alone ends it
+	timeout time.Duration // of one try; 0 = the guard alone ends it
 	key   string        // idempotency key, of a submission
 	stale bool          // any replica may answer
 	// guarded means that run itself watches over the coordinator.
@@ -45,7 +45,7 @@ type try struct {
 	conn *grpc.ClientConn
 	// heard says that the coordinator took the call and that a stream is up:
 	// the caller's patience is not used up while it lasts.
-	heard func()
+	connected func()
 }
 
 func (t try) jobs() dtaskv1.JobServiceClient        { return dtaskv1.NewJobServiceClient(t.conn) }
@@ -54,7 +54,7 @@ func (t try) admin() dtaskv1.AdminServiceClient     { return dtaskv1.NewAdminSer
 
 // do runs op until it succeeds, fails for good, or nobody took it in time.
 func (c *Client) do(ctx context.Context, op operation) error {
-	walking, w := newWalk(ctx, c.cfg.Timeout, op)
+	walking, w := newRetryLoop(ctx, c.cfg.Timeout, op)
 	defer w.end()
 	for {
 		done, err := c.round(walking, w)
@@ -62,40 +62,40 @@ func (c *Client) do(ctx context.Context, op operation) error {
 			return err
 		}
 		if !w.pause(walking) {
-			return w.gaveUp(ctx)
+			return w.timedOut(ctx)
 		}
 	}
 }
 
 // round tries every address once, in the book's order, and follows redirects.
-func (c *Client) round(ctx context.Context, w *walk) (done bool, err error) {
+func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error) {
 	tried := make(map[string]bool)
 	for _, addr := range c.book.order() {
 		for redirects := 0; addr != "" && !tried[addr] && redirects <= maxRedirects; redirects++ {
 			tried[addr] = true
-			err := c.visit(ctx, w, addr)
-			if err == nil || errors.Is(err, errEnough) {
+			err := c.tryAddress(ctx, w, addr)
+			if err == nil || errors.Is(err, errDone) {
 				c.book.answered(addr)
 				return true, nil
 			}
-			j := judge(err)
+			j := classify(err)
 			if ctx.Err() != nil {
-				w.cutOff(j)
+				w.noteInterrupted(j)
 				return false, nil //nolint:nilerr // the caller looks at ctx
 			}
 			w.note(addr, j)
 			addr = ""
 			switch j.next {
-			case final:
+			case fail:
 				return true, w.failed(j)
-			case later:
+			case retryLater:
 				return false, nil
-			case redirect:
+			case tryLeader:
 				c.book.learn(j.leader)
 				addr = j.leader
-			case elsewhere:
+			case tryOther:
 			}
-			if w.streamed {
+			if w.connected {
 				return false, nil // it worked until now: begin anew, the last leader first
 			}
 		}
@@ -105,21 +105,21 @@ func (c *Client) round(ctx context.Context, w *walk) (done bool, err error) {
 
 // visit runs the operation at one address and leaves it when it hangs. The
 // error is a status.
-func (c *Client) visit(ctx context.Context, w *walk, addr string) error {
+func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) error {
 	conn, err := c.conn(addr)
 	if err != nil {
 		return err
 	}
 	if c.book.suspected(addr) {
-		probing, cancel := context.WithTimeout(ctx, probeLimit)
+		probing, cancel := context.WithTimeout(ctx, probeTimeout)
 		_, err = dtaskv1.NewClusterServiceClient(conn).Identify(probing, &dtaskv1.IdentifyRequest{})
 		cancel()
 		if err != nil && status.Code(err) != codes.Unimplemented {
 			return &unsentError{st: status.New(codes.Unavailable, plain(status.Convert(err).Message()))}
 		}
 	}
-	err = w.guarded(ctx, conn)
-	if err != nil && ctx.Err() == nil && judge(err).next == elsewhere {
+	err = w.runGuarded(ctx, conn)
+	if err != nil && ctx.Err() == nil && classify(err).next == tryOther {
 		c.book.failed(addr)
 	}
 	return err
@@ -127,7 +127,7 @@ func (c *Client) visit(ctx context.Context, w *walk, addr string) error {
 
 // guarded runs the operation with a guard beside it, and returns when both
 // have ended.
-func (w *walk) guarded(ctx context.Context, conn *grpc.ClientConn) error {
+func (w *retryLoop) runGuarded(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if w.limit > 0 {
@@ -144,19 +144,19 @@ func (w *walk) guarded(ctx context.Context, conn *grpc.ClientConn) error {
 			}
 		})
 	}
-	w.streamed = false
-	err := w.op.run(ctx, try{conn: conn, heard: w.heard})
+	w.connected = false
+	err := w.op.run(ctx, try{conn: conn, connected: w.noteConnected})
 	cause := context.Cause(ctx)
 	cancel(nil)
 	guarding.Wait()
-	w.broken()
+	w.noteDisconnected()
 
-	if err == nil || errors.Is(err, errEnough) {
+	if err == nil || errors.Is(err, errDone) {
 		return err
 	}
 	if _, ok := status.FromError(cause); ok && cause != nil {
 		if status.Code(cause) == codes.DeadlineExceeded {
-			w.limit = min(2*w.limit, w.op.limit*8)
+			w.limit = min(2*w.limit, w.op.timeout*8)
 		}
 		return cause // says more than "context canceled"
 	}
@@ -169,7 +169,7 @@ func (w *walk) guarded(ctx context.Context, conn *grpc.ClientConn) error {
 // is left too.
 func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 	cluster := dtaskv1.NewClusterServiceClient(conn)
-	timer := time.NewTimer(firstPing)
+	timer := time.NewTimer(firstPingDelay)
 	defer timer.Stop()
 	for leaderless := 0; ; {
 		select {
@@ -177,14 +177,14 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 			return nil
 		case <-timer.C:
 		}
-		limited, cancel := context.WithTimeout(ctx, pingLimit)
+		limited, cancel := context.WithTimeout(ctx, pingTimeout)
 		who, err := cluster.Identify(limited, &dtaskv1.IdentifyRequest{})
 		cancel()
 		switch {
 		case ctx.Err() != nil || status.Code(err) == codes.Unimplemented:
 			return nil
 		case err != nil:
-			return status.Errorf(codes.Unavailable, "hangs: no sign of life for %s", pingLimit)
+			return status.Errorf(codes.Unavailable, "hangs: no sign of life for %s", pingTimeout)
 		case !stale && who.GetLeaderId() == "" && (who.GetState() == "follower" || who.GetState() == "candidate"):
 			leaderless++
 		default:
@@ -193,7 +193,7 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 		if leaderless >= 2 {
 			return status.Error(codes.Unavailable, "has lost its leader")
 		}
-		timer.Reset(pingEvery)
+		timer.Reset(pingInterval)
 	}
 }
 
@@ -203,9 +203,9 @@ func (c *Client) once(ctx context.Context, addr string, call func(ctx context.Co
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusLimit)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	if err := call(ctx, try{conn: conn, heard: func() {}}); err != nil {
+	if err := call(ctx, try{conn: conn, connected: func() {}}); err != nil {
 		return fmt.Errorf("%s: %s", addr, plain(status.Convert(err).Message()))
 	}
 	return nil

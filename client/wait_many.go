@@ -59,7 +59,7 @@ func (c *Client) waitSubmitted(ctx context.Context, jobs []Submitted, outline bo
 // waitMany begins with what was true at an index or later; 0 = with what is true now.
 func (c *Client) waitMany(ctx context.Context, ids []string, index uint64, outline bool) iter.Seq2[Ends, error] {
 	return func(yield func(Ends, error) bool) {
-		w := &waiting{left: make(map[string]bool, len(ids)), index: index, outline: outline, yield: yield}
+		w := &waitManyCall{left: make(map[string]bool, len(ids)), index: index, outline: outline, yield: yield}
 		for _, id := range ids {
 			w.left[id] = true
 		}
@@ -80,7 +80,7 @@ func (c *Client) waitMany(ctx context.Context, ids []string, index uint64, outli
 }
 
 // waiting is a WaitMany on its way.
-type waiting struct {
+type waitManyCall struct {
 	left    map[string]bool // jobs that the caller was not told of
 	index   uint64          // the caller knows what was true then
 	outline bool
@@ -89,7 +89,7 @@ type waiting struct {
 }
 
 // try is one call, for those of the jobs that are left.
-func (w *waiting) try(ctx context.Context, t try, ids []string) error {
+func (w *waitManyCall) try(ctx context.Context, t try, ids []string) error {
 	req := &dtaskv1.WaitJobsRequest{FromIndex: w.index, Consistency: consistency(w.index > 0), Outline: w.outline}
 	for _, id := range ids {
 		if w.left[id] {
@@ -113,16 +113,16 @@ func (w *waiting) try(ctx context.Context, t try, ids []string) error {
 		} else if err != nil {
 			return err
 		}
-		t.heard()
+		t.connected()
 		w.index = max(w.index, got.GetFreshness().GetAppliedIndex())
 		if w.stopped = !w.yield(w.take(got), nil); w.stopped {
-			return errEnough
+			return errDone
 		}
 	}
 }
 
 // take notes what the caller is told of.
-func (w *waiting) take(got *dtaskv1.WaitJobsResponse) Ends {
+func (w *waitManyCall) take(got *dtaskv1.WaitJobsResponse) Ends {
 	for _, job := range got.GetFinished() {
 		job.Freshness = got.GetFreshness()
 		delete(w.left, job.GetId())

@@ -40,7 +40,7 @@ func (c *Client) watchJob(ctx context.Context, req *dtaskv1.WatchJobRequest) ite
 			}
 			last = job
 			if stopped = !yield(job, nil); stopped {
-				return errEnough
+				return errDone
 			}
 			return nil
 		})
@@ -75,14 +75,14 @@ type WatchOptions struct {
 // ErrCompacted is returned only with From. It keeps eight bytes for each task.
 func (c *Client) Changes(ctx context.Context, id string, o WatchOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
-		seen := &seen{index: o.From, whole: o.From == 0, seed: maphash.MakeSeed()}
+		seen := &changeFilter{index: o.From, whole: o.From == 0, seed: maphash.MakeSeed()}
 		stopped := false
 		take := func(ch Change) error {
 			if ch.Index <= seen.index || !seen.take(&ch) {
 				return nil
 			}
 			if stopped = !yield(ch, nil); stopped {
-				return errEnough
+				return errDone
 			}
 			return nil
 		}
@@ -100,7 +100,7 @@ func (c *Client) Changes(ctx context.Context, id string, o WatchOptions) iter.Se
 }
 
 // seen is what a caller of Changes was given.
-type seen struct {
+type changeFilter struct {
 	index uint64
 	whole bool // all of the job, not only what changed after an index
 	job   *dtaskv1.Job
@@ -110,14 +110,14 @@ type seen struct {
 
 // take leaves of a change what the caller has not been given. It is false if
 // that is nothing.
-func (s *seen) take(ch *Change) bool {
+func (s *changeFilter) take(ch *Change) bool {
 	fresh := ch.Tasks[:0]
 	for _, task := range ch.Tasks {
 		i := int(task.GetIndex())
 		for len(s.tasks) <= i {
 			s.tasks = append(s.tasks, 0)
 		}
-		if look := s.look(task); s.tasks[i] != look {
+		if look := s.version(task); s.tasks[i] != look {
 			s.tasks[i] = look
 			fresh = append(fresh, task)
 		}
@@ -128,7 +128,7 @@ func (s *seen) take(ch *Change) bool {
 	return news
 }
 
-func (s *seen) look(task *dtaskv1.Task) uint64 {
+func (s *changeFilter) version(task *dtaskv1.Task) uint64 {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(task)
 	if err != nil {
 		return 0 // not to be encoded, yet it was decoded: better twice than never
@@ -155,7 +155,7 @@ func (c *Client) watch(ctx context.Context, req *dtaskv1.WatchJobRequest, take f
 				} else if err != nil {
 					return err
 				}
-				t.heard()
+				t.connected()
 				tasks = append(tasks, got.GetTasks()...)
 				if got.GetMore() {
 					continue
@@ -166,7 +166,7 @@ func (c *Client) watch(ctx context.Context, req *dtaskv1.WatchJobRequest, take f
 				tasks = nil
 				req.FromIndex = max(req.GetFromIndex(), got.GetIndex())
 				if Ended(got.GetJob().GetState()) {
-					return errEnough
+					return errDone
 				}
 			}
 		},

@@ -84,7 +84,7 @@ func readArray(r *reader, t *taskParts, e entry) {
 		r.holds(e.value, arraySizeProblem(tasksOf(a.spec)))
 	}
 	a.fine = r.total == before
-	t.draft.array, t.array = a.spec, a
+	t.taskBuilder.array, t.array = a.spec, a
 }
 
 // arrayItems reads items as JSON.
@@ -149,7 +149,7 @@ func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *
 		case a != nil && isUnknown:
 			field, bad = name, problem{unknown.Error(), expressionsDo}
 		case a != nil:
-			if missing, index, lacks := lacking(a, array.Fields(text)); lacks {
+			if missing, index, lacks := missingField(a, array.Fields(text)); lacks {
 				field, bad = name, problem{fmt.Sprintf("item %d has no field %s", index, quote(missing)), "give it to each item, or leave the expression out"}
 			}
 		}
@@ -165,7 +165,7 @@ func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *
 }
 
 // lacking finds the first item without one of the fields.
-func lacking(a *dtaskv1.ArraySpec, fields []string) (field string, index uint32, lacks bool) {
+func missingField(a *dtaskv1.ArraySpec, fields []string) (field string, index uint32, lacks bool) {
 	if len(fields) == 0 {
 		return "", 0, false
 	}
@@ -223,7 +223,7 @@ func (c *Checker) array(t *checkedTask) int {
 		}
 		c.open = &arrayCheck{id: t.id, total: array.Items(a), chunk: array.Chunk(a)}
 		templates(t.body, t.payload, func(_, text string) { c.open.fields = append(c.open.fields, array.Fields(text)...) })
-	} else if missing, index, lacks := lacking(a, c.open.fields); lacks {
+	} else if missing, index, lacks := missingField(a, c.open.fields); lacks {
 		at.refuse("array", problem{fmt.Sprintf("item %d of part %d has no field %s", index, a.GetPart(), quote(missing)), "give it to each item"})
 	}
 	c.partOf(at, a)

@@ -81,9 +81,9 @@ func (c *Checker) Add(tasks []*dtaskv1.TaskSpec) Faults {
 	for _, t := range tasks {
 		c.AddTask(t)
 	}
-	c.most("job.tasks", c.tasks, MaxTasks, "tasks")
-	c.most("job.tasks", c.dependencies, MaxDependencies, "dependencies")
-	c.most("job", c.bytes, MaxJobBytes, "bytes")
+	c.atMost("job.tasks", c.tasks, MaxTasks, "tasks")
+	c.atMost("job.tasks", c.dependencies, MaxDependencies, "dependencies")
+	c.atMost("job", c.bytes, MaxJobBytes, "bytes")
 	return c.faults()
 }
 
@@ -120,7 +120,7 @@ func (c *Checker) check(t *checkedTask) {
 		return
 	}
 	c.unique(t.id)
-	c.cleanup(t, added)
+	c.cleanupOrder(t, added)
 	c.tasks += added
 	c.dependencies += len(t.dependencies)
 }
@@ -148,7 +148,7 @@ func (c *Checker) begin() {
 		return
 	}
 	c.begun = true
-	c.most("job.tasks", int(c.opt.Total), MaxTasks, "tasks")
+	c.atMost("job.tasks", int(c.opt.Total), MaxTasks, "tasks")
 	if c.bytes = c.headerBytes; c.bytes > 0 {
 		return
 	}
@@ -171,7 +171,7 @@ func (c *Checker) refuseIn(whole, part string, p problem) {
 }
 
 // most adds a fault if n is above its bound, once for each bound.
-func (c *Checker) most(where string, n, bound int, of string) {
+func (c *Checker) atMost(where string, n, bound int, of string) {
 	if n <= bound {
 		return
 	}
@@ -191,7 +191,7 @@ func (c *Checker) unique(id string) {
 }
 
 // cleanup checks that all cleanup tasks follow all ordinary tasks.
-func (c *Checker) cleanup(t *checkedTask, added int) {
+func (c *Checker) cleanupOrder(t *checkedTask, added int) {
 	policies := c.header.GetPolicies()
 	at := taskPlace{c: c, id: t.id, index: c.tasks}
 	switch {
@@ -216,7 +216,7 @@ func (c *Checker) checkHeader(h *dtaskv1.JobHeader) {
 	if n := h.GetMaxFailures(); n > MaxTasks {
 		c.refuse("job.max_failures", problem{fmt.Sprintf("%d is out of range", n), "send 0 to 1,000,000"})
 	}
-	c.refuse("job.deadline", spanProblem(h.GetDeadlineMs(), 0))
+	c.refuse("job.deadline", durationProblem(h.GetDeadlineMs(), 0))
 	if h.GetWebhook() != "" {
 		c.refuse("job.webhook", webhookProblem(h.GetWebhook()))
 	}
@@ -246,13 +246,13 @@ func (c *Checker) policy(at string, p *dtaskv1.TaskPolicy) {
 	}
 	c.env(at+"env", p.GetEnv(), c.header.GetEnv())
 	if !c.unfilled || p.GetTimeoutMs() != 0 {
-		c.refuseIn(at, "timeout", spanProblem(p.GetTimeoutMs(), 1))
+		c.refuseIn(at, "timeout", durationProblem(p.GetTimeoutMs(), 1))
 	}
-	c.refuseIn(at, "queue_timeout", spanProblem(p.GetQueueTimeoutMs(), 0))
-	c.refuseIn(at, "heartbeat_timeout", spanProblem(p.GetHeartbeatTimeoutMs(), 0))
-	c.refuseIn(at, "kill_grace", spanProblem(p.GetKillGraceMs(), 0))
+	c.refuseIn(at, "queue_timeout", durationProblem(p.GetQueueTimeoutMs(), 0))
+	c.refuseIn(at, "heartbeat_timeout", durationProblem(p.GetHeartbeatTimeoutMs(), 0))
+	c.refuseIn(at, "kill_grace", durationProblem(p.GetKillGraceMs(), 0))
 	if ms := p.GetReuseMs(); ms != 0 {
-		c.refuseIn(at, "reuse.for", reuseSpanProblem(ms))
+		c.refuseIn(at, "reuse.for", reuseDurationProblem(ms))
 		c.refuseIn(at, "reuse", reuseProblem(p.GetExecution(), p.GetFinally()))
 	}
 	c.refuseIn(at, "execution", enumProblem(p.GetExecution(), executions))
@@ -277,8 +277,8 @@ func (c *Checker) retry(at string, t *dtaskv1.RetryPolicy) {
 	if t.GetMax() > 0 {
 		least = 1
 	}
-	c.refuseIn(at, "initial", spanProblem(t.GetInitialMs(), least))
-	c.refuseIn(at, "max_delay", spanProblem(t.GetMaxDelayMs(), max(least, min(t.GetInitialMs(), MaxDuration.Milliseconds()))))
+	c.refuseIn(at, "initial", durationProblem(t.GetInitialMs(), least))
+	c.refuseIn(at, "max_delay", durationProblem(t.GetMaxDelayMs(), max(least, min(t.GetInitialMs(), MaxDuration.Milliseconds()))))
 	if m := t.GetMultiplierPermille(); (m != 0 || t.GetMax() > 0) && (m < 1000 || m > maxMultiplier) {
 		c.refuseIn(at, "multiplier", problem{fmt.Sprintf("%d thousandths are out of range", m), "send 1,000 to 100,000"})
 	}
@@ -318,7 +318,7 @@ func namesOf[V any](m map[string]V) []string {
 }
 
 // spanProblem is the rule for durations of a decoded job, in milliseconds.
-func spanProblem(ms, least int64) problem {
+func durationProblem(ms, least int64) problem {
 	if ms >= least && ms <= MaxDuration.Milliseconds() {
 		return problem{}
 	}
@@ -326,8 +326,8 @@ func spanProblem(ms, least int64) problem {
 }
 
 // enumProblem is the rule for enums of a decoded job: one of the words.
-func enumProblem[T comparable](v T, words []word[T]) problem {
-	if slices.ContainsFunc(words, func(w word[T]) bool { return w.is == v }) {
+func enumProblem[T comparable](v T, words []keyword[T]) problem {
+	if slices.ContainsFunc(words, func(w keyword[T]) bool { return w.is == v }) {
 		return problem{}
 	}
 	texts := make([]string, len(words))

@@ -55,7 +55,7 @@ func (fs Faults) Lines() []string {
 
 // spot tells faults apart: an anchor with a fault in it that is used by a
 // thousand tasks is one fault.
-type spot struct {
+type faultKey struct {
 	line, column int
 	what         string
 }
@@ -64,19 +64,19 @@ type spot struct {
 type collector struct {
 	file  string
 	kept  Faults
-	seen  map[spot]struct{}
+	seen  map[faultKey]struct{}
 	total int
 }
 
 // add keeps a fault, unless the same was found at the same place before.
 func (c *collector) add(line, column int, where, what, do string) {
 	if line > 0 {
-		s := spot{line, column, what}
+		s := faultKey{line, column, what}
 		if _, known := c.seen[s]; known {
 			return
 		}
 		if c.seen == nil {
-			c.seen = make(map[spot]struct{})
+			c.seen = make(map[faultKey]struct{})
 		}
 		if len(c.seen) < maxKept {
 			c.seen[s] = struct{}{}
@@ -105,7 +105,7 @@ func (c *collector) faults() Faults {
 	}
 	next := c.kept[maxFaults]
 	rest := Fault{
-		Path: c.file, Line: next.Line, Column: next.Column, Where: whole,
+		Path: c.file, Line: next.Line, Column: next.Column, Where: wholeFile,
 		What: fmt.Sprintf("%s more faults are not shown", count(c.total-maxFaults)), Do: "mend these first",
 	}
 	if next.Line == 0 { // a checker stops looking, so it cannot count

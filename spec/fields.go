@@ -29,13 +29,13 @@ func (fs fields[T]) read(r *reader, into T, es []entry, unknown func(e entry)) {
 func (fs fields[T]) names() []string { return slices.Sorted(maps.Keys(fs)) }
 
 // later are fields of this format that a later version reads.
-var later = []string{
+var futureFields = []string{
 	"affinity", "combiner", "concurrency", "fan_in", "partition", "queue", "result", "schedule", "speculative",
 }
 
 // otherwise is what people write who come from elsewhere, and what it is here.
 // Names that are near by themselves need no entry.
-var otherwise = map[string]string{
+var foreignNames = map[string]string{
 	"after": "dependencies", "args": "command", "argv": "command", "attempts": "retry: {max: N}", "cmd": "command",
 	"constraints": "require", "depends": "dependencies", "deps": "dependencies", "environment": "env", "exec": "command",
 	"handler": "type", "label": "labels", "max_retries": "retry: {max: N}", "outputs": "output", "requires": "dependencies",
@@ -49,7 +49,7 @@ var otherwise = map[string]string{
 // probably meant, so that nobody is told as well that this one is missing.
 func (r *reader) unknown(e entry, names func() []string, elsewhere string) (meant string) {
 	what := fmt.Sprintf("unknown field %s", quote(e.key))
-	if slices.Contains(later, e.key) {
+	if slices.Contains(futureFields, e.key) {
 		r.fault(e.at, fmt.Sprintf("the field %s is not known to this version", quote(e.key)), "leave it out, or use a later version of dtask")
 		return ""
 	}
@@ -69,7 +69,7 @@ func suggestField(key string, names []string) (meant, do string) {
 	if n := nearest(key, slices.Values(names)); n != "" {
 		return n, fmt.Sprintf("did you mean %q?", n)
 	}
-	if form, known := otherwise[strings.ToLower(key)]; known {
+	if form, known := foreignNames[strings.ToLower(key)]; known {
 		if name, _, _ := strings.Cut(form, ":"); slices.Contains(names, name) {
 			return name, "write it as " + form
 		}

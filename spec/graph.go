@@ -13,13 +13,13 @@ import (
 // graph resolves the dependencies of all tasks and finds an order in which each
 // task comes after those that it needs; among tasks that may come next, the one
 // that is first in the file does. A file that is in such an order keeps it.
-func (r *reader) graph(tasks []draft) []int32 {
+func (r *reader) graph(tasks []taskBuilder) []int32 {
 	r.resolve(tasks, r.index(tasks))
 	order, left := sorted(tasks)
 	if len(order) == len(tasks) {
-		return finalsLast(tasks, order)
+		return cleanupLast(tasks, order)
 	}
-	for _, group := range knots(tasks, left) {
+	for _, group := range stronglyConnected(tasks, left) {
 		if r.full() { // it will not be shown: it only counts
 			t := &tasks[group[0]]
 			r.add(t.at.line, t.at.column, t.where(int(group[0])), "the tasks form a cycle", "remove a dependency")
@@ -32,9 +32,9 @@ func (r *reader) graph(tasks []draft) []int32 {
 
 // finalsLast puts the clean-up tasks behind all others. No other task depends on
 // one.
-func finalsLast(tasks []draft, order []int32) []int32 {
+func cleanupLast(tasks []taskBuilder, order []int32) []int32 {
 	slices.SortStableFunc(order, func(a, b int32) int {
-		switch x, y := tasks[a].final, tasks[b].final; {
+		switch x, y := tasks[a].cleanup, tasks[b].cleanup; {
 		case x == y:
 			return 0
 		case y:
@@ -46,7 +46,7 @@ func finalsLast(tasks []draft, order []int32) []int32 {
 }
 
 // index is where each id is, and adds those that are there twice.
-func (r *reader) index(tasks []draft) map[string]int32 {
+func (r *reader) index(tasks []taskBuilder) map[string]int32 {
 	at := make(map[string]int32, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
@@ -66,7 +66,7 @@ func (r *reader) index(tasks []draft) map[string]int32 {
 
 // resolve finds the task that each dependency names. What names none, or the
 // task itself, is a fault and is dropped.
-func (r *reader) resolve(tasks []draft, at map[string]int32) {
+func (r *reader) resolve(tasks []taskBuilder, at map[string]int32) {
 	names := func(yield func(string) bool) {
 		for i := range tasks {
 			if tasks[i].id != "" && !yield(tasks[i].id) {
@@ -76,24 +76,24 @@ func (r *reader) resolve(tasks []draft, at map[string]int32) {
 	}
 	for i := range tasks {
 		t := &tasks[i]
-		kept := t.needs[:0]
-		for _, n := range t.needs {
+		kept := t.dependencies[:0]
+		for _, n := range t.dependencies {
 			of, known := at[n.name]
 			switch {
 			case !known:
 				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("missing dependency: there is no task %s", quote(n.name)), r.nearID(n.name, len(tasks), names))
 			case of == int32(i):
 				r.add(n.at.line, n.at.column, t.where(i), "self-dependency: the task depends on itself", "remove it from its own list")
-			case t.final && !tasks[of].final:
+			case t.cleanup && !tasks[of].cleanup:
 				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("%s is no clean-up task, and a clean-up task comes after all of these", quote(n.name)), "remove it from the list")
-			case !t.final && tasks[of].final:
+			case !t.cleanup && tasks[of].cleanup:
 				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("%s is a clean-up task, which runs after all others", quote(n.name)), "remove it from the list, or write finally: true here, too")
 			default:
 				n.of = of
 				kept = append(kept, n)
 			}
 		}
-		t.needs = kept
+		t.dependencies = kept
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *reader) nearID(name string, tasks int, names func(yield func(string) bo
 }
 
 // where is the place of a task's dependencies in messages.
-func (d *draft) where(i int) string {
+func (d *taskBuilder) where(i int) string {
 	if d.id == "" {
 		return fmt.Sprintf("job.tasks[%d].%s", i, d.field)
 	}
@@ -145,12 +145,12 @@ func (h *lowest) Pop() any {
 
 // sorted is the order of the tasks, and which of them have no place in it
 // because they are part of a cycle or come after one.
-func sorted(tasks []draft) (order []int32, left []bool) {
+func sorted(tasks []taskBuilder) (order []int32, left []bool) {
 	waits := make([]int, len(tasks))
 	offsets, after := successors(tasks)
 	ready := lowest{}
 	for i := range tasks {
-		if waits[i] = len(tasks[i].needs); waits[i] == 0 {
+		if waits[i] = len(tasks[i].dependencies); waits[i] == 0 {
 			ready = append(ready, int32(i))
 		}
 	}
@@ -173,10 +173,10 @@ func sorted(tasks []draft) (order []int32, left []bool) {
 
 // successors turns the dependencies round, as compressed rows: those that wait
 // for task i are after[offsets[i]:offsets[i+1]].
-func successors(tasks []draft) (offsets, after []int32) {
+func successors(tasks []taskBuilder) (offsets, after []int32) {
 	offsets = make([]int32, len(tasks)+1)
 	for i := range tasks {
-		for _, n := range tasks[i].needs {
+		for _, n := range tasks[i].dependencies {
 			offsets[n.of+1]++
 		}
 	}
@@ -186,7 +186,7 @@ func successors(tasks []draft) (offsets, after []int32) {
 	after = make([]int32, offsets[len(tasks)])
 	next := slices.Clone(offsets)
 	for i := range tasks {
-		for _, n := range tasks[i].needs {
+		for _, n := range tasks[i].dependencies {
 			after[next[n.of]] = int32(i)
 			next[n.of]++
 		}
@@ -219,7 +219,7 @@ func Levels(s *dtaskv1.JobSpec) []uint32 {
 }
 
 // arrows names the tasks of a cycle in order: a → b → a.
-func arrows(tasks []draft, cycle []int32) string {
+func arrows(tasks []taskBuilder, cycle []int32) string {
 	var b strings.Builder
 	for _, i := range cycle {
 		b.WriteString(tasks[i].id)

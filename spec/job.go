@@ -12,54 +12,54 @@ import (
 )
 
 // jobDraft is a job in the making.
-type jobDraft struct {
+type jobBuilder struct {
 	header   *dtaskv1.JobHeader
 	defaults policy
-	tasks    []draft
+	tasks    []taskBuilder
 	listed   bool // there is a field tasks
 	policies policyTable
-	bears    int64 // max_failures as thousandths of a percent of the ordinary tasks; 0 = a number was written
+	tolerated    int64 // max_failures as thousandths of a percent of the ordinary tasks; 0 = a number was written
 }
 
-var jobFields = fields[*jobDraft]{
-	"name": func(r *reader, j *jobDraft, e entry) {
+var jobFields = fields[*jobBuilder]{
+	"name": func(r *reader, j *jobBuilder, e entry) {
 		j.header.Name, _ = r.checked(e.value, nameProblem)
 	},
-	"owner": func(r *reader, j *jobDraft, e entry) {
+	"owner": func(r *reader, j *jobBuilder, e entry) {
 		j.header.Owner, _ = r.checked(e.value, ownerProblem)
 	},
-	"priority": func(r *reader, j *jobDraft, e entry) {
-		if v, ok := meaning(r, e.value, priorities); ok {
+	"priority": func(r *reader, j *jobBuilder, e entry) {
+		if v, ok := readKeyword(r, e.value, priorities); ok {
 			j.header.Priority = v
 		}
 	},
-	"env": func(r *reader, j *jobDraft, e entry) {
+	"env": func(r *reader, j *jobBuilder, e entry) {
 		j.header.Env = r.env(e, nil)
 		j.defaults.jobEnv = j.header.GetEnv()
 		r.holds(e.value, envSizeProblem(j.header.GetEnv(), nil))
 	},
-	"labels": func(r *reader, j *jobDraft, e entry) {
+	"labels": func(r *reader, j *jobBuilder, e entry) {
 		j.header.Labels = r.labels(e, nil, "{team: data}")
 	},
-	"deadline": func(r *reader, j *jobDraft, e entry) {
+	"deadline": func(r *reader, j *jobBuilder, e entry) {
 		j.header.DeadlineMs, _ = r.duration(e.value, false)
 	},
-	"on_failure": func(r *reader, j *jobDraft, e entry) {
-		if v, ok := meaning(r, e.value, onFailures); ok {
+	"on_failure": func(r *reader, j *jobBuilder, e entry) {
+		if v, ok := readKeyword(r, e.value, onFailures); ok {
 			j.header.OnFailure = v
 		}
 	},
-	"webhook": func(r *reader, j *jobDraft, e entry) {
+	"webhook": func(r *reader, j *jobBuilder, e entry) {
 		j.header.Webhook, _ = r.checked(e.value, webhookProblem)
 	},
-	"max_failures": func(r *reader, j *jobDraft, e entry) {
+	"max_failures": func(r *reader, j *jobBuilder, e entry) {
 		if percent, ok := strings.CutSuffix(e.value.Value, "%"); ok && isText(e.value) {
 			v, p := thousandths(percent)
 			if v > 100_000 {
 				p = problem{fmt.Sprintf("%s is more than all", quote(e.value.Value)), "write a percentage from 0% to 100%"}
 			}
 			if r.holds(e.value, p) {
-				j.bears = v
+				j.tolerated = v
 			}
 			return
 		}
@@ -70,7 +70,7 @@ var jobFields = fields[*jobDraft]{
 		v, _ := r.number(e.value, 0, MaxTasks)
 		j.header.MaxFailures = uint32(v)
 	},
-	"defaults": func(r *reader, j *jobDraft, e entry) {
+	"defaults": func(r *reader, j *jobBuilder, e entry) {
 		policyFields.read(r, &j.defaults, r.entries(e.value, "defaults: {timeout: 10m}"), func(u entry) {
 			elsewhere := ""
 			if _, known := taskFields[u.key]; known {
@@ -88,7 +88,7 @@ func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 	if es == nil {
 		return nil
 	}
-	j := &jobDraft{
+	j := &jobBuilder{
 		header: &dtaskv1.JobHeader{
 			Priority:  dtaskv1.Priority_PRIORITY_NORMAL,
 			OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP,
@@ -139,7 +139,7 @@ func has(es []entry, key string) bool {
 	return false
 }
 
-func readTasks(r *reader, j *jobDraft, e entry) {
+func readTasks(r *reader, j *jobBuilder, e entry) {
 	j.listed = true
 	nodes, ok := r.items(e.value, "tasks: [{id: hello, run: echo hello}]")
 	if !ok {
@@ -154,14 +154,14 @@ func readTasks(r *reader, j *jobDraft, e entry) {
 			fmt.Sprintf("at most %s; send larger jobs through the streaming API", count(MaxListedTasks)))
 		return
 	}
-	j.tasks = make([]draft, len(nodes))
+	j.tasks = make([]taskBuilder, len(nodes))
 	ordinary := false
 	for i, n := range nodes {
 		r.enterItem(i)
 		r.readTask(j, &j.tasks[i], deref(n))
 		r.task = ""
 		r.leave()
-		ordinary = ordinary || !j.tasks[i].final
+		ordinary = ordinary || !j.tasks[i].cleanup
 	}
 	if !ordinary {
 		r.fault(e.value, "are all clean-up tasks", "list at least one task without finally: true")
@@ -169,7 +169,7 @@ func readTasks(r *reader, j *jobDraft, e entry) {
 }
 
 // spec assembles the job in the given order of its tasks.
-func (j *jobDraft) spec(order []int32) *dtaskv1.JobSpec {
+func (j *jobBuilder) spec(order []int32) *dtaskv1.JobSpec {
 	place, next := make([]uint32, len(order)), uint64(0)
 	for _, i := range order {
 		place[i] = uint32(min(next, 2*MaxTasks)) //nolint:gosec // too many are refused
@@ -179,13 +179,13 @@ func (j *jobDraft) spec(order []int32) *dtaskv1.JobSpec {
 	ordinary := int64(0)
 	for at, i := range order {
 		t := &j.tasks[i]
-		tasks[at] = &dtaskv1.TaskSpec{Id: t.id, Policy: t.policy, Dependencies: t.placed(place), Body: t.body, Array: t.array}
-		if !t.final {
+		tasks[at] = &dtaskv1.TaskSpec{Id: t.id, Policy: t.policy, Dependencies: t.dependencyIndexes(place), Body: t.body, Array: t.array}
+		if !t.cleanup {
 			ordinary += int64(array.Tasks(tasks[at])) //nolint:gosec // below 2^33 each
 		}
 	}
-	if j.bears > 0 {
-		j.header.MaxFailures = uint32(min(ordinary, MaxTasks) * j.bears / 100_000) //nolint:gosec // at most all tasks
+	if j.tolerated > 0 {
+		j.header.MaxFailures = uint32(min(ordinary, MaxTasks) * j.tolerated / 100_000) //nolint:gosec // at most all tasks
 	}
 	j.header.Policies = j.policies.list
 	return &dtaskv1.JobSpec{Header: j.header, Tasks: tasks}

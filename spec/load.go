@@ -14,7 +14,7 @@ import (
 // load turns the text of a file into its tree, or adds why it cannot.
 func (r *reader) load(text []byte) *yaml.Node {
 	if len(text) > MaxFileBytes {
-		r.add(1, 1, whole, fmt.Sprintf("the file has %s", bytesText(len(text))),
+		r.add(1, 1, wholeFile, fmt.Sprintf("the file has %s", bytesText(len(text))),
 			"at most 16 MiB; send larger jobs through the streaming API")
 		return nil
 	}
@@ -31,7 +31,7 @@ func (r *reader) load(text []byte) *yaml.Node {
 		}
 		if strings.HasSuffix(r.file, ".json") {
 			line, column := position(text, err.offset)
-			r.add(line, column, whole, err.what, "correct the JSON here or just before")
+			r.add(line, column, wholeFile, err.what, "correct the JSON here or just before")
 			return nil
 		}
 	}
@@ -49,7 +49,7 @@ func (r *reader) readable(text []byte) bool {
 		if c == 0 {
 			what = "the file holds a NUL byte"
 		}
-		r.add(line, column, whole, what, "remove it; a job file is plain text")
+		r.add(line, column, wholeFile, what, "remove it; a job file is plain text")
 		return false
 	}
 	if utf8.Valid(text) {
@@ -64,19 +64,19 @@ func (r *reader) readable(text []byte) bool {
 		at += n
 	}
 	line, column := position(text, at)
-	r.add(line, column, whole, "the file is not valid UTF-8", "save it as UTF-8")
+	r.add(line, column, wholeFile, "the file is not valid UTF-8", "save it as UTF-8")
 	return false
 }
 
 func (r *reader) loadYAML(text []byte) *yaml.Node {
 	loader, err := yaml.NewLoader(bytes.NewReader(text))
 	if err != nil {
-		r.add(1, 1, whole, "the file cannot be read: "+err.Error(), "correct it")
+		r.add(1, 1, wholeFile, "the file cannot be read: "+err.Error(), "correct it")
 		return nil
 	}
 	var document, second yaml.Node
 	if err := loader.Load(&document); errors.Is(err, io.EOF) {
-		r.add(1, 1, whole, "the file is empty", "write job: with a name and tasks")
+		r.add(1, 1, wholeFile, "the file is empty", "write job: with a name and tasks")
 		return nil
 	} else if err != nil {
 		r.syntax(text, err)
@@ -92,11 +92,11 @@ func (r *reader) loadYAML(text []byte) *yaml.Node {
 		if len(second.Content) > 0 {
 			at = second.Content[0]
 		}
-		r.add(max(at.Line, 1), max(at.Column, 1), whole, "a second document begins here", "this takes one job: submit each from a file of its own")
+		r.add(max(at.Line, 1), max(at.Column, 1), wholeFile, "a second document begins here", "this takes one job: submit each from a file of its own")
 		return nil
 	}
 	if len(document.Content) == 0 {
-		r.add(1, 1, whole, "the file is empty", "write job: with a name and tasks")
+		r.add(1, 1, wholeFile, "the file is empty", "write job: with a name and tasks")
 		return nil
 	}
 	return document.Content[0]
@@ -119,7 +119,7 @@ func (r *reader) syntax(text []byte, err error) {
 	if strings.HasPrefix(what, "unknown anchor") {
 		do = "write the anchor, as in &name, above its first use"
 	}
-	r.add(line, max(column, 1), whole, "no valid YAML: "+what, do)
+	r.add(line, max(column, 1), wholeFile, "no valid YAML: "+what, do)
 }
 
 // position is the line and column, both from 1, of a byte of text.

@@ -62,7 +62,7 @@ func builtIn() policy {
 
 var policyFields = fields[*policy]{
 	"priority": func(r *reader, p *policy, e entry) {
-		if v, ok := meaning(r, e.value, priorities); ok {
+		if v, ok := readKeyword(r, e.value, priorities); ok {
 			p.priority = v
 		}
 	},
@@ -91,7 +91,7 @@ var policyFields = fields[*policy]{
 		}
 	},
 	"execution": func(r *reader, p *policy, e entry) {
-		if v, ok := meaning(r, e.value, executions); ok {
+		if v, ok := readKeyword(r, e.value, executions); ok {
 			p.execution = v
 		}
 	},

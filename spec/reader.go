@@ -10,7 +10,7 @@ import (
 )
 
 // whole is the place of faults that concern the file and no field.
-const whole = "file"
+const wholeFile = "file"
 
 // reader turns nodes into values. It knows where in the job it is, so that a
 // fault costs its reader a node, what is wrong, and what to do.
@@ -54,7 +54,7 @@ func taskWhere(id, field string) string {
 
 func joinSteps(path []step) string {
 	if len(path) == 0 {
-		return whole
+		return wholeFile
 	}
 	const shown = 12 // deeper than any field of the format
 	var b strings.Builder
@@ -345,11 +345,11 @@ func (r *reader) duration(n *yaml.Node, zero bool) (int64, bool) {
 }
 
 // meaning reads one of some words.
-func meaning[T any](r *reader, n *yaml.Node, words []word[T]) (is T, ok bool) {
+func readKeyword[T any](r *reader, n *yaml.Node, words []keyword[T]) (is T, ok bool) {
 	s, ok := r.text(n)
 	if !ok {
 		return is, false
 	}
-	is, p := lookUp(words, s)
+	is, p := parseKeyword(words, s)
 	return is, r.holds(n, p)
 }

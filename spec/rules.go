@@ -265,7 +265,7 @@ func reuseKeyProblem(s string) problem {
 
 // reuseSpanProblem is the rule for how long a result is remembered, in
 // milliseconds.
-func reuseSpanProblem(ms int64) problem {
+func reuseDurationProblem(ms int64) problem {
 	if ms > 0 && ms <= MaxReuse.Milliseconds() {
 		return problem{}
 	}
@@ -352,30 +352,30 @@ func prefixed(prefix string, names []string) []string {
 
 // The words of the format and what they stand for; the order is that in messages.
 
-type word[T any] struct {
+type keyword[T any] struct {
 	text string
 	is   T
 }
 
-var priorities = []word[dtaskv1.Priority]{
+var priorities = []keyword[dtaskv1.Priority]{
 	{"low", dtaskv1.Priority_PRIORITY_LOW},
 	{"normal", dtaskv1.Priority_PRIORITY_NORMAL},
 	{"high", dtaskv1.Priority_PRIORITY_HIGH},
 	{"urgent", dtaskv1.Priority_PRIORITY_URGENT},
 }
 
-var executions = []word[dtaskv1.Execution]{
+var executions = []keyword[dtaskv1.Execution]{
 	{"at-least-once", dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},
 	{"at-most-once", dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},
 }
 
-var onFailures = []word[dtaskv1.OnFailure]{
+var onFailures = []keyword[dtaskv1.OnFailure]{
 	{"stop", dtaskv1.OnFailure_ON_FAILURE_STOP},
 	{"continue", dtaskv1.OnFailure_ON_FAILURE_CONTINUE},
 }
 
 // lookUp finds the meaning of a word.
-func lookUp[T any](words []word[T], s string) (is T, p problem) {
+func parseKeyword[T any](words []keyword[T], s string) (is T, p problem) {
 	texts := make([]string, len(words))
 	for i, w := range words {
 		if w.text == s {
@@ -388,7 +388,7 @@ func lookUp[T any](words []word[T], s string) (is T, p problem) {
 
 // ParsePriority reads low, normal, high or urgent; the error says what to write.
 func ParsePriority(s string) (dtaskv1.Priority, error) {
-	is, p := lookUp(priorities, s)
+	is, p := parseKeyword(priorities, s)
 	if p.bad() {
 		return is, p
 	}

@@ -27,7 +27,7 @@ func Single(t SingleTask) (*dtaskv1.JobSpec, error) {
 	priority := dtaskv1.Priority_PRIORITY_NORMAL
 	if t.Priority != "" {
 		var p problem
-		priority, p = lookUp(priorities, t.Priority)
+		priority, p = parseKeyword(priorities, t.Priority)
 		refuse("priority", p)
 	}
 	name, id := t.Name, t.ID

@@ -10,31 +10,31 @@ import (
 )
 
 // draft is a task in the making.
-type draft struct {
+type taskBuilder struct {
 	id     string
 	at     mark // of the id
 	policy uint32
 	body   *dtaskv1.TaskBody
-	needs  []need
+	dependencies  []dependency
 	field  string // the name under which the needs were written
-	final  bool   // a clean-up task
+	cleanup  bool   // a clean-up task
 	array  *dtaskv1.ArraySpec
 }
 
 // need is one dependency as it was written.
-type need struct {
+type dependency struct {
 	name string
 	at   mark
 	of   int32 // index of the task in file order; below 0 while unknown
 }
 
 // placed is the dependencies as indexes in the order of the job.
-func (d *draft) placed(place []uint32) []uint32 {
-	if len(d.needs) == 0 {
+func (d *taskBuilder) dependencyIndexes(place []uint32) []uint32 {
+	if len(d.dependencies) == 0 {
 		return nil
 	}
-	out := make([]uint32, len(d.needs))
-	for i, n := range d.needs {
+	out := make([]uint32, len(d.dependencies))
+	for i, n := range d.dependencies {
 		out[i] = place[n.of]
 	}
 	slices.Sort(out)
@@ -43,7 +43,7 @@ func (d *draft) placed(place []uint32) []uint32 {
 
 // taskParts is what the fields of one task are read into.
 type taskParts struct {
-	*draft
+	*taskBuilder
 	policy policy
 	runs   []entry // which of command, run and type there are
 	inputs []entry // which of input and inputs
@@ -101,9 +101,9 @@ var taskFields = fields[*taskParts]{
 		t.body.Inputs, _ = r.texts(e.value, "inputs: [/data/a.txt, /data/b.txt]", pathProblem)
 	},
 	"finally": func(r *reader, t *taskParts, e entry) {
-		t.final, _ = r.truth(e.value)
-		t.policy.finally = t.final
-		t.policy.own = t.policy.own || t.final
+		t.cleanup, _ = r.truth(e.value)
+		t.policy.finally = t.cleanup
+		t.policy.own = t.policy.own || t.cleanup
 	},
 	"reuse": func(r *reader, t *taskParts, e entry) {
 		t.reuse = e
@@ -145,7 +145,7 @@ func readNeeds(r *reader, t *taskParts, e entry) {
 	if len(nodes) > 1 {
 		seen = make(map[string]struct{}, len(nodes))
 	}
-	t.needs = make([]need, 0, len(nodes))
+	t.dependencies = make([]dependency, 0, len(nodes))
 	for i, n := range nodes {
 		r.enterItem(i)
 		n = deref(n)
@@ -153,7 +153,7 @@ func readNeeds(r *reader, t *taskParts, e entry) {
 			if _, twice := seen[v]; twice {
 				r.fault(n, quote(v)+" is listed twice", "remove one of them")
 			} else {
-				t.needs = append(t.needs, need{name: v, at: mark{max(n.Line, 1), max(n.Column, 1)}, of: -1})
+				t.dependencies = append(t.dependencies, dependency{name: v, at: mark{max(n.Line, 1), max(n.Column, 1)}, of: -1})
 			}
 			if seen != nil {
 				seen[v] = struct{}{}
@@ -164,14 +164,14 @@ func readNeeds(r *reader, t *taskParts, e entry) {
 }
 
 // readTask reads one task.
-func (r *reader) readTask(j *jobDraft, d *draft, n *yaml.Node) {
+func (r *reader) readTask(j *jobBuilder, d *taskBuilder, n *yaml.Node) {
 	es := r.entries(n, "{id: hello, run: echo hello}")
 	if es == nil && n.Kind != yaml.MappingNode {
 		return
 	}
 	d.body = &dtaskv1.TaskBody{}
 	r.readID(d, n, es)
-	t := &taskParts{draft: d, policy: j.defaults}
+	t := &taskParts{taskBuilder: d, policy: j.defaults}
 	taskFields.read(r, t, es, func(e entry) {
 		read, known := policyFields[e.key]
 		if !known {
@@ -197,8 +197,8 @@ func (r *reader) readTask(j *jobDraft, d *draft, n *yaml.Node) {
 		r.holds(t.reuse.value, reuseProblem(t.policy.execution, t.policy.finally))
 		r.leave()
 	}
-	if t.draft.array != nil {
-		t.draft.array.JsonPayload = t.json
+	if t.taskBuilder.array != nil {
+		t.taskBuilder.array.JsonPayload = t.json
 	}
 	r.template(t, n)
 	r.place(j, d, n, &t.policy)
@@ -210,7 +210,7 @@ func (r *reader) template(t *taskParts, n *yaml.Node) {
 		return
 	}
 	p := &dtaskv1.TaskPolicy{ReuseMs: t.policy.reuse}
-	field, bad := arrayProblem(t.draft.array, t.body, t.body.GetPayload(), p)
+	field, bad := arrayProblem(t.taskBuilder.array, t.body, t.body.GetPayload(), p)
 	if !bad.bad() {
 		return
 	}
@@ -243,7 +243,7 @@ type reuseParts struct {
 var reuseFields = fields[*reuseParts]{
 	"key": func(r *reader, u *reuseParts, e entry) { u.key, _ = r.checked(e.value, reuseKeyProblem) },
 	"for": func(r *reader, u *reuseParts, e entry) {
-		if v, ok := r.duration(e.value, false); ok && r.holds(e.value, reuseSpanProblem(v)) {
+		if v, ok := r.duration(e.value, false); ok && r.holds(e.value, reuseDurationProblem(v)) {
 			u.lasts = v
 		}
 	},
@@ -252,7 +252,7 @@ var reuseFields = fields[*reuseParts]{
 // place keeps the policy of a task. The first one that is too many is a fault;
 // from then on tasks are read for their own faults only, and a large environment
 // in the defaults is not copied into each any more.
-func (r *reader) place(j *jobDraft, d *draft, n *yaml.Node, p *policy) {
+func (r *reader) place(j *jobBuilder, d *taskBuilder, n *yaml.Node, p *policy) {
 	if j.policies.full() {
 		return
 	}
@@ -266,7 +266,7 @@ func (r *reader) place(j *jobDraft, d *draft, n *yaml.Node, p *policy) {
 
 // readID reads the id first, so that all other faults can name the task. An id
 // that breaks a rule still is what other tasks may depend on.
-func (r *reader) readID(d *draft, n *yaml.Node, es []entry) {
+func (r *reader) readID(d *taskBuilder, n *yaml.Node, es []entry) {
 	for _, e := range es {
 		if e.key != "id" {
 			continue

@@ -76,7 +76,7 @@ type Error struct {
 	Message    string        // for the user
 	Faults     []string      // with KindInvalid: one line each
 	RetryAfter time.Duration // with KindBusy; 0 = retryAfter
-	limit      limit         // with KindBusy
+	limit      busyCause         // with KindBusy
 }
 
 // Error implements error.

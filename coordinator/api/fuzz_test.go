@@ -15,7 +15,7 @@ import (
 func fuzzed() *Server {
 	s := &Server{cfg: Config{Machine: fsm.NewMachine(), Leader: func() Leader { return nil }}}
 	s.cfg.Defaults()
-	s.uploads, s.limit = semaphore.NewWeighted(s.cfg.UploadBytes), newSubmitLimit(0, 0)
+	s.uploads, s.limit = semaphore.NewWeighted(s.cfg.UploadBytes), newRateLimits(0, 0)
 	return s
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // liveHeap is what the last garbage collection found to be in use, in bytes.
-func liveHeap() uint64 {
+func liveHeapBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	if sample[0].Value.Kind() != metrics.KindUint64 {
@@ -19,7 +19,7 @@ func liveHeap() uint64 {
 
 // residentMemory is the memory of this process that is in RAM, in bytes; 0
 // where the system has no /proc.
-func residentMemory() uint64 {
+func residentBytes() uint64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0

@@ -42,11 +42,11 @@ type Server struct {
 	started time.Time
 	uploads *semaphore.Weighted // bytes of submissions that are being received
 	waits   *semaphore.Weighted // jobs that calls of WaitJobs wait for
-	limit   *submitLimit
+	limit   *rateLimits
 
 	leaderWaits *semaphore.Weighted // calls that wait for a leader
 
-	refused         refusals
+	refused         busyCounts
 	aggregatedCache aggregatedCache
 
 	streams  sync.WaitGroup // goroutines of Submit, which end with their call
@@ -63,7 +63,7 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, health: health.NewServer(), started: time.Now(),
-		uploads: semaphore.NewWeighted(cfg.UploadBytes), waits: semaphore.NewWeighted(maxWaits), limit: newSubmitLimit(cfg.SubmitRate, cfg.SubmitBurst),
+		uploads: semaphore.NewWeighted(cfg.UploadBytes), waits: semaphore.NewWeighted(maxWaits), limit: newRateLimits(cfg.SubmitRate, cfg.SubmitBurst),
 		leaderWaits: semaphore.NewWeighted(maxLeaderWaits), stopping: make(chan struct{}),
 	}
 	s.grpc = grpc.NewServer(append([]grpc.ServerOption{

@@ -19,6 +19,6 @@ func (a *admin) Stats(context.Context, *dtaskv1.StatsRequest) (*dtaskv1.StatsRes
 		Entries: totals.Entries, Operations: totals.Operations, Bytes: totals.Bytes,
 		Assignments: totals.Assignments, Completions: totals.Completions,
 		Syncs: process.Syncs, LeaderChanges: process.LeaderChanges,
-		AppliedIndex: a.cfg.Machine.Index(), HeapBytes: liveHeap(), RssBytes: residentMemory(),
+		AppliedIndex: a.cfg.Machine.Index(), HeapBytes: liveHeapBytes(), RssBytes: residentBytes(),
 	}, nil
 }

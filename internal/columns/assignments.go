@@ -24,15 +24,15 @@ func NewAssignments(n int) *dtaskv1.Assignments {
 // AddAssignment appends a row. Contexts are the caller's to add.
 func AddAssignment(m *dtaskv1.Assignments, a *Assignment) {
 	n, room := len(m.GetTasks()), cap(m.GetTasks())
-	m.Context = put(m.GetContext(), n, a.Context, room)
-	m.Policy = put(m.GetPolicy(), n, a.Policy, room)
+	m.Context = appendSparse(m.GetContext(), n, a.Context, room)
+	m.Policy = appendSparse(m.GetPolicy(), n, a.Policy, room)
 	m.Tasks = append(m.Tasks, a.Task)
 	m.Attempts = append(m.Attempts, a.Attempt)
-	m.Failures = put(m.GetFailures(), n, a.Failures, room)
+	m.Failures = appendSparse(m.GetFailures(), n, a.Failures, room)
 	m.IdSizes = append(m.IdSizes, uint32(len(a.ID))) //nolint:gosec // of less than 4 GiB
-	m.Ids = piece(m.GetIds(), a.ID, room)
-	m.BodySizes = put(m.GetBodySizes(), n, uint32(len(a.Body)), room) //nolint:gosec // as above
-	m.Bodies = piece(m.GetBodies(), a.Body, room)
+	m.Ids = appendBytes(m.GetIds(), a.ID, room)
+	m.BodySizes = appendSparse(m.GetBodySizes(), n, uint32(len(a.Body)), room) //nolint:gosec // as above
+	m.Bodies = appendBytes(m.GetBodies(), a.Body, room)
 	if a.Extras != nil {
 		a.Extras.Row = uint32(n) //nolint:gosec // less than 2^32 rows
 		m.Extras = append(m.Extras, a.Extras)
@@ -62,25 +62,25 @@ func checkAssignments(m *dtaskv1.Assignments) error {
 		return malformed("%d attempts and %d id_sizes beside %d tasks", len(m.GetAttempts()), len(m.GetIdSizes()), n)
 	}
 	for name, column := range map[string][]uint32{"context": m.GetContext(), "policy": m.GetPolicy(), "failures": m.GetFailures(), "body_sizes": m.GetBodySizes()} {
-		if err := fits(name, column, n); err != nil {
+		if err := checkLength(name, column, n); err != nil {
 			return err
 		}
 	}
-	if err := fill("ids", m.GetIdSizes(), len(m.GetIds())); err != nil {
+	if err := checkSizes("ids", m.GetIdSizes(), len(m.GetIds())); err != nil {
 		return err
 	}
-	if err := fill("bodies", m.GetBodySizes(), len(m.GetBodies())); err != nil {
+	if err := checkSizes("bodies", m.GetBodySizes(), len(m.GetBodies())); err != nil {
 		return err
 	}
 	for i := range n {
-		context, policy := entry(m.GetContext(), i), entry(m.GetPolicy(), i)
+		context, policy := sparseAt(m.GetContext(), i), sparseAt(m.GetPolicy(), i)
 		if int64(context) >= int64(len(m.GetContexts())) || int64(policy) >= int64(len(m.GetContexts()[context].GetPolicies())) {
 			return malformed("place %d points to policy %d of job %d, which are not there", i, policy, context)
 		}
 	}
 	before := int64(-1)
 	for _, p := range m.GetExtras() {
-		if err := inPlace("a particular", p.GetRow(), before, n); err != nil {
+		if err := checkPlace("a particular", p.GetRow(), before, n); err != nil {
 			return err
 		}
 		before = int64(p.GetRow())
@@ -97,10 +97,10 @@ func (r *AssignmentReader) Next() Assignment {
 	r.next++
 	id, body := r.id, r.body
 	r.id += int(r.m.GetIdSizes()[i])
-	r.body += int(entry(r.m.GetBodySizes(), i))
+	r.body += int(sparseAt(r.m.GetBodySizes(), i))
 	a := Assignment{
-		Context: entry(r.m.GetContext(), i), Policy: entry(r.m.GetPolicy(), i),
-		Task: r.m.GetTasks()[i], Attempt: r.m.GetAttempts()[i], Failures: entry(r.m.GetFailures(), i),
+		Context: sparseAt(r.m.GetContext(), i), Policy: sparseAt(r.m.GetPolicy(), i),
+		Task: r.m.GetTasks()[i], Attempt: r.m.GetAttempts()[i], Failures: sparseAt(r.m.GetFailures(), i),
 		ID: r.ids[id:r.id], Body: slices.Clip(r.m.GetBodies()[body:r.body]),
 	}
 	if r.particular < len(r.m.GetExtras()) && int(r.m.GetExtras()[r.particular].GetRow()) == i {

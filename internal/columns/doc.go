@@ -32,7 +32,7 @@ func malformed(what string, args ...any) error {
 }
 
 // put appends entry n to a column that is left out while it is zero for all.
-func put(column []uint32, n int, v uint32, room int) []uint32 {
+func appendSparse(column []uint32, n int, v uint32, room int) []uint32 {
 	if len(column) == n && n > 0 {
 		return append(column, v)
 	}
@@ -44,7 +44,7 @@ func put(column []uint32, n int, v uint32, room int) []uint32 {
 
 // piece appends to the bytes of all rows those of one. The first makes room for as many
 // rows like it.
-func piece[B string | []byte](all []byte, one B, rows int) []byte {
+func appendBytes[B string | []byte](all []byte, one B, rows int) []byte {
 	const most = 256 << 10 // a row may be much longer than the others
 	if cap(all) == 0 && len(one) > 0 {
 		all = make([]byte, 0, max(len(one), min(rows*len(one), most)))
@@ -53,7 +53,7 @@ func piece[B string | []byte](all []byte, one B, rows int) []byte {
 }
 
 // entry is entry i of a column that may be left out.
-func entry(column []uint32, i int) uint32 {
+func sparseAt(column []uint32, i int) uint32 {
 	if len(column) == 0 {
 		return 0
 	}
@@ -61,7 +61,7 @@ func entry(column []uint32, i int) uint32 {
 }
 
 // fits checks the length of a column that may be left out.
-func fits(name string, column []uint32, n int) error {
+func checkLength(name string, column []uint32, n int) error {
 	if len(column) != 0 && len(column) != n {
 		return malformed("%d entries of %s beside %d tasks", len(column), name, n)
 	}
@@ -69,7 +69,7 @@ func fits(name string, column []uint32, n int) error {
 }
 
 // fill checks that sizes add up to the bytes that they divide.
-func fill(name string, sizes []uint32, bytes int) error {
+func checkSizes(name string, sizes []uint32, bytes int) error {
 	sum := uint64(0) // of less than 2^32 numbers of 32 bits
 	for _, size := range sizes {
 		sum += uint64(size)
@@ -82,7 +82,7 @@ func fill(name string, sizes []uint32, bytes int) error {
 
 // inPlace checks that a message beside the columns is for one of n entries, after
 // the one before.
-func inPlace(name string, place uint32, before int64, n int) error {
+func checkPlace(name string, place uint32, before int64, n int) error {
 	if int64(place) <= before || int64(place) >= int64(n) {
 		return malformed("%s for place %d, after place %d of %d", name, place, before, n)
 	}

@@ -29,15 +29,15 @@ func AddOutcome(m *dtaskv1.Outcomes, o *Outcome) {
 	m.Jobs = append(m.Jobs, o.Job)
 	m.Tasks = append(m.Tasks, o.Task)
 	m.Attempts = append(m.Attempts, o.Attempt)
-	m.TookMs = put(m.GetTookMs(), n, o.TookMS, room)
+	m.TookMs = appendSparse(m.GetTookMs(), n, o.TookMS, room)
 	if o.Detail != nil {
 		o.Detail.Row = uint32(n) //nolint:gosec // less than 2^32 rows
 		m.Details = append(m.Details, o.Detail)
-		m.ResultSizes = put(m.GetResultSizes(), n, 0, room)
+		m.ResultSizes = appendSparse(m.GetResultSizes(), n, 0, room)
 		return
 	}
-	m.ResultSizes = put(m.GetResultSizes(), n, uint32(len(o.Result)), room) //nolint:gosec // at most 4 KiB
-	m.Results = piece(m.GetResults(), o.Result, room)
+	m.ResultSizes = appendSparse(m.GetResultSizes(), n, uint32(len(o.Result)), room) //nolint:gosec // at most 4 KiB
+	m.Results = appendBytes(m.GetResults(), o.Result, room)
 }
 
 // OutcomeReader gives the rows of a message, one after the other.
@@ -64,22 +64,22 @@ func checkOutcomes(m *dtaskv1.Outcomes) error {
 	if n > 0 && (m.GetFirst() == 0 || m.GetFirst() > math.MaxUint64-uint64(n)) {
 		return malformed("%d outcomes from number %d", n, m.GetFirst())
 	}
-	if err := fits("took_ms", m.GetTookMs(), n); err != nil {
+	if err := checkLength("took_ms", m.GetTookMs(), n); err != nil {
 		return err
 	}
-	if err := fits("result_sizes", m.GetResultSizes(), n); err != nil {
+	if err := checkLength("result_sizes", m.GetResultSizes(), n); err != nil {
 		return err
 	}
-	if err := fill("results", m.GetResultSizes(), len(m.GetResults())); err != nil {
+	if err := checkSizes("results", m.GetResultSizes(), len(m.GetResults())); err != nil {
 		return err
 	}
 	before := int64(-1)
 	for _, o := range m.GetDetails() {
-		if err := inPlace("an outcome", o.GetRow(), before, n); err != nil {
+		if err := checkPlace("an outcome", o.GetRow(), before, n); err != nil {
 			return err
 		}
 		before = int64(o.GetRow())
-		if entry(m.GetResultSizes(), int(before)) != 0 {
+		if sparseAt(m.GetResultSizes(), int(before)) != 0 {
 			return malformed("two results at place %d", before)
 		}
 	}
@@ -95,14 +95,14 @@ func (r *OutcomeReader) Next() Outcome {
 	r.next++
 	o := Outcome{
 		Number: r.m.GetFirst() + uint64(i), Job: r.m.GetJobs()[i], Task: r.m.GetTasks()[i], Attempt: r.m.GetAttempts()[i], //nolint:gosec // a place
-		TookMS: entry(r.m.GetTookMs(), i),
+		TookMS: sparseAt(r.m.GetTookMs(), i),
 	}
 	if r.other < len(r.m.GetDetails()) && int(r.m.GetDetails()[r.other].GetRow()) == i {
 		o.Detail = r.m.GetDetails()[r.other]
 		r.other++
 		return o
 	}
-	if size := int(entry(r.m.GetResultSizes(), i)); size > 0 {
+	if size := int(sparseAt(r.m.GetResultSizes(), i)); size > 0 {
 		o.Result = slices.Clip(r.m.GetResults()[r.result : r.result+size])
 		r.result += size
 	}

@@ -32,12 +32,12 @@ func AddTask(m *dtaskv1.TaskColumns, index uint32, t *Task) {
 	n, room := len(m.GetIdSizes()), cap(m.GetIdSizes())
 	m.IdSizes = append(m.IdSizes, uint32(len(t.ID))) //nolint:gosec // of less than 4 GiB
 	m.Ids = append(m.Ids, t.ID...)
-	m.Policies = put(m.GetPolicies(), n, t.Policy, room)
-	m.DependencyCounts = put(m.GetDependencyCounts(), n, uint32(len(t.Dependencies)), room) //nolint:gosec // as above
+	m.Policies = appendSparse(m.GetPolicies(), n, t.Policy, room)
+	m.DependencyCounts = appendSparse(m.GetDependencyCounts(), n, uint32(len(t.Dependencies)), room) //nolint:gosec // as above
 	for _, dep := range t.Dependencies {
 		m.Distances = append(m.Distances, index-dep)
 	}
-	m.BodySizes = put(m.GetBodySizes(), n, uint32(len(t.Body)), room) //nolint:gosec // as above
+	m.BodySizes = appendSparse(m.GetBodySizes(), n, uint32(len(t.Body)), room) //nolint:gosec // as above
 	m.Bodies = append(m.Bodies, t.Body...)
 }
 
@@ -69,14 +69,14 @@ func checkTasks(m *dtaskv1.TaskColumns) error {
 		name string
 		list []uint32
 	}{{"policies", m.GetPolicies()}, {"dependency_counts", m.GetDependencyCounts()}, {"body_sizes", m.GetBodySizes()}} {
-		if err := fits(column.name, column.list, n); err != nil {
+		if err := checkLength(column.name, column.list, n); err != nil {
 			return err
 		}
 	}
-	if err := fill("ids", m.GetIdSizes(), len(m.GetIds())); err != nil {
+	if err := checkSizes("ids", m.GetIdSizes(), len(m.GetIds())); err != nil {
 		return err
 	}
-	if err := fill("bodies", m.GetBodySizes(), len(m.GetBodies())); err != nil {
+	if err := checkSizes("bodies", m.GetBodySizes(), len(m.GetBodies())); err != nil {
 		return err
 	}
 	sum := uint64(0) // of less than 2^32 numbers of 32 bits
@@ -98,9 +98,9 @@ func (r *TaskReader) Next() Task {
 	r.next++
 	id, body := r.id, r.body
 	r.id += int(r.m.GetIdSizes()[i])
-	r.body += int(entry(r.m.GetBodySizes(), i))
-	t := Task{ID: r.ids[id:r.id], Policy: entry(r.m.GetPolicies(), i), Body: slices.Clip(r.m.GetBodies()[body:r.body])}
-	if n := int(entry(r.m.GetDependencyCounts(), i)); n > 0 {
+	r.body += int(sparseAt(r.m.GetBodySizes(), i))
+	t := Task{ID: r.ids[id:r.id], Policy: sparseAt(r.m.GetPolicies(), i), Body: slices.Clip(r.m.GetBodies()[body:r.body])}
+	if n := int(sparseAt(r.m.GetDependencyCounts(), i)); n > 0 {
 		r.deps = r.deps[:0]
 		for _, distance := range r.m.GetDistances()[r.distance : r.distance+n] {
 			r.deps = append(r.deps, r.index-distance)

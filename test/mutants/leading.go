@@ -43,7 +43,7 @@ func inLeading() []Mutant {
 		},
 		{
 			Name: "a-busy-job-of-a-shared-message-is-not-submitted-again",
-			Edits: []Edit{{"client/submit.go", `	if j.next != final {
+			Edits: []Edit{{"client/submit.go", `	if j.next != fail {
 		return err
 	}
 	u.result.Err`, `	u.result.Err`}},

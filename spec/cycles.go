@@ -6,8 +6,8 @@ import "slices"
 // other: the strongly connected components with more than one task, by Tarjan's
 // algorithm with a stack of its own, since a chain may have 100,000 tasks. Only
 // tasks that are left are looked at. Groups and their members are in file order.
-func knots(tasks []draft, left []bool) [][]int32 {
-	k := &knotter{tasks: tasks, left: left, seen: make([]int32, len(tasks)), low: make([]int32, len(tasks)), open: make([]bool, len(tasks))}
+func stronglyConnected(tasks []taskBuilder, left []bool) [][]int32 {
+	k := &sccFinder{tasks: tasks, left: left, seen: make([]int32, len(tasks)), low: make([]int32, len(tasks)), open: make([]bool, len(tasks))}
 	for i := range tasks {
 		if left[i] && k.seen[i] == 0 {
 			k.visit(int32(i))
@@ -17,8 +17,8 @@ func knots(tasks []draft, left []bool) [][]int32 {
 	return k.groups
 }
 
-type knotter struct {
-	tasks  []draft
+type sccFinder struct {
+	tasks  []taskBuilder
 	left   []bool
 	seen   []int32 // order of the visit, from 1
 	low    []int32 // lowest order that can be reached
@@ -34,11 +34,11 @@ type frame struct {
 	next int // which need is looked at next
 }
 
-func (k *knotter) visit(root int32) {
+func (k *sccFinder) visit(root int32) {
 	frames := []frame{k.begin(root)}
 	for len(frames) > 0 {
 		f := &frames[len(frames)-1]
-		if needs := k.tasks[f.task].needs; f.next < len(needs) {
+		if needs := k.tasks[f.task].dependencies; f.next < len(needs) {
 			of := needs[f.next].of
 			f.next++
 			switch {
@@ -59,7 +59,7 @@ func (k *knotter) visit(root int32) {
 	}
 }
 
-func (k *knotter) begin(i int32) frame {
+func (k *sccFinder) begin(i int32) frame {
 	k.clock++
 	k.seen[i], k.low[i], k.open[i] = k.clock, k.clock, true
 	k.stack = append(k.stack, i)
@@ -67,7 +67,7 @@ func (k *knotter) begin(i int32) frame {
 }
 
 // end closes a visit; a task that reaches none before itself closes its group.
-func (k *knotter) end(i int32) {
+func (k *sccFinder) end(i int32) {
 	if k.low[i] != k.seen[i] {
 		return
 	}
@@ -89,7 +89,7 @@ func (k *knotter) end(i int32) {
 // cycles adds the cycles of one group. The shortest one through its first task
 // comes first; it is then opened by leaving out its last dependency, and what
 // still is a group is looked at again.
-func (r *reader) cycles(tasks []draft, group []int32) {
+func (r *reader) cycles(tasks []taskBuilder, group []int32) {
 	left := make([]bool, len(tasks))
 	open := [][]int32{group}
 	for found := 0; len(open) > 0 && found < maxCycles; found++ {
@@ -100,8 +100,8 @@ func (r *reader) cycles(tasks []draft, group []int32) {
 		cycle := shortest(tasks, left, group[0])
 		r.cycle(tasks, cycle)
 		last := &tasks[cycle[len(cycle)-1]]
-		last.needs = slices.DeleteFunc(last.needs, func(n need) bool { return n.of == cycle[0] })
-		more := knots(tasks, left)
+		last.dependencies = slices.DeleteFunc(last.dependencies, func(n dependency) bool { return n.of == cycle[0] })
+		more := stronglyConnected(tasks, left)
 		for _, i := range group {
 			left[i] = false
 		}
@@ -109,10 +109,10 @@ func (r *reader) cycles(tasks []draft, group []int32) {
 	}
 }
 
-func (r *reader) cycle(tasks []draft, cycle []int32) {
+func (r *reader) cycle(tasks []taskBuilder, cycle []int32) {
 	first := &tasks[cycle[0]]
 	at := first.at
-	for _, n := range first.needs {
+	for _, n := range first.dependencies {
 		if n.of == cycle[1%len(cycle)] {
 			at = n.at
 			break
@@ -124,13 +124,13 @@ func (r *reader) cycle(tasks []draft, cycle []int32) {
 
 // shortest is a shortest cycle through start among the tasks that are left,
 // each followed by one that it depends on. There is one: start is in a knot.
-func shortest(tasks []draft, left []bool, start int32) []int32 {
+func shortest(tasks []taskBuilder, left []bool, start int32) []int32 {
 	from := map[int32]int32{}
 	queue := []int32{start}
 	for len(queue) > 0 {
 		i := queue[0]
 		queue = queue[1:]
-		for _, n := range tasks[i].needs {
+		for _, n := range tasks[i].dependencies {
 			if n.of == start {
 				cycle := []int32{i}
 				for i != start {

@@ -84,20 +84,20 @@ func TestAJobThatIsNotValidTakesNoToken(t *testing.T) {
 func TestBucketsOfOwnersAreBoundedAndFullOnesForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newSubmitLimit(1, 1)
+		l := newRateLimits(1, 1)
 		take := func(owner string, want bool) {
 			t.Helper()
 			if err := l.take(owner); (err == nil) != want {
 				t.Errorf("%s: %v", owner, err)
 			}
 		}
-		for i := range mostBuckets {
+		for i := range maxBuckets {
 			take(fmt.Sprint("owner", i), true)
 		}
 		take("late", true)
 		take("later", false) // shares a bucket with late
-		if len(l.buckets) != mostBuckets {
-			t.Errorf("there are %d buckets, want %d", len(l.buckets), mostBuckets)
+		if len(l.buckets) != maxBuckets {
+			t.Errorf("there are %d buckets, want %d", len(l.buckets), maxBuckets)
 		}
 		time.Sleep(time.Second)
 		take("later", true)
@@ -110,7 +110,7 @@ func TestBucketsOfOwnersAreBoundedAndFullOnesForgotten(t *testing.T) {
 
 func TestWithoutARateNothingIsCounted(t *testing.T) {
 	t.Parallel()
-	l := newSubmitLimit(0, 1)
+	l := newRateLimits(0, 1)
 	for range 100 {
 		if err := l.take("me"); err != nil {
 			t.Fatal(err)

@@ -11,43 +11,43 @@ import (
 const (
 	// mostBuckets bounds how many owners have a bucket of their own; the others
 	// share one.
-	mostBuckets = 10_000
+	maxBuckets = 10_000
 	// sweepPause is the least time between two searches for full buckets.
-	sweepPause = time.Second
+	minSweepInterval = time.Second
 )
 
 // submitLimit keeps one owner from submitting more than his share: a bucket of
 // tokens each, of which a new job takes one. A full bucket is as good as none, so
 // that it is forgotten when there are many. Buckets are the memory of this
 // process: a new leader begins with full ones. Safe for concurrent use.
-type submitLimit struct {
+type rateLimits struct {
 	rate  rate.Limit // tokens per second; 0 = there is no limit
 	burst int
 
 	mu      sync.Mutex // guards what follows
 	buckets map[string]*rate.Limiter
-	others  *rate.Limiter // of owners that found no room
+	shared  *rate.Limiter // of owners that found no room
 	swept   time.Time
 }
 
-func newSubmitLimit(perSecond float64, burst int) *submitLimit {
-	l := &submitLimit{rate: rate.Limit(perSecond), burst: burst, buckets: make(map[string]*rate.Limiter)}
-	l.others = l.bucket()
+func newRateLimits(perSecond float64, burst int) *rateLimits {
+	l := &rateLimits{rate: rate.Limit(perSecond), burst: burst, buckets: make(map[string]*rate.Limiter)}
+	l.shared = l.bucket()
 	return l
 }
 
-func (l *submitLimit) bucket() *rate.Limiter { return rate.NewLimiter(l.rate, l.burst) }
+func (l *rateLimits) bucket() *rate.Limiter { return rate.NewLimiter(l.rate, l.burst) }
 
 // take takes a token of an owner. If there is none it takes nothing, and the
 // error, of KindBusy, says when the next one comes.
-func (l *submitLimit) take(owner string) error {
+func (l *rateLimits) take(owner string) error {
 	if l.rate == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	b := l.of(owner, now)
+	b := l.bucketOf(owner, now)
 	if b.AllowN(now, 1) {
 		return nil
 	}
@@ -60,11 +60,11 @@ func (l *submitLimit) take(owner string) error {
 }
 
 // of finds the bucket of an owner. Called with the lock held.
-func (l *submitLimit) of(owner string, now time.Time) *rate.Limiter {
+func (l *rateLimits) bucketOf(owner string, now time.Time) *rate.Limiter {
 	if b, ok := l.buckets[owner]; ok {
 		return b
 	}
-	if len(l.buckets) >= mostBuckets && now.Sub(l.swept) >= sweepPause {
+	if len(l.buckets) >= maxBuckets && now.Sub(l.swept) >= minSweepInterval {
 		l.swept = now
 		for name, b := range l.buckets {
 			if b.TokensAt(now) >= float64(l.burst) {
@@ -72,8 +72,8 @@ func (l *submitLimit) of(owner string, now time.Time) *rate.Limiter {
 			}
 		}
 	}
-	if len(l.buckets) >= mostBuckets {
-		return l.others
+	if len(l.buckets) >= maxBuckets {
+		return l.shared
 	}
 	b := l.bucket()
 	l.buckets[owner] = b

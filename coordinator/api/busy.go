@@ -8,10 +8,10 @@ import (
 )
 
 // limit is which limit a submission met; a label of metrics.
-type limit uint8
+type busyCause uint8
 
 const (
-	limitOther   limit = iota // such as a client that fell silent
+	limitOther   busyCause = iota // such as a client that fell silent
 	limitRate                 // jobs per second of one owner
 	limitUploads              // memory of submissions that are being received
 	limitInbox                // requests that wait
@@ -21,24 +21,24 @@ const (
 )
 
 // String gives the label.
-func (l limit) String() string {
+func (l busyCause) String() string {
 	return [limitCount]string{"other", "rate", "uploads", "inbox", "memory", "disk"}[l]
 }
 
 // bySequencer are the limits that the sequencer knows.
-var bySequencer = map[sequencer.Limit]limit{
+var causesOfSequencer = map[sequencer.Limit]busyCause{
 	sequencer.LimitInbox: limitInbox, sequencer.LimitMemory: limitMemory, sequencer.LimitDisk: limitDisk,
 }
 
 // refusals counts submissions that were refused because something is full.
-type refusals [limitCount]atomic.Uint64
+type busyCounts [limitCount]atomic.Uint64
 
 // count counts err if it is such a refusal.
-func (r *refusals) count(err error) {
+func (r *busyCounts) count(err error) {
 	if own, ok := errors.AsType[*Error](err); ok && own.Kind == KindBusy {
 		r[own.limit].Add(1)
 	} else if busy, ok := errors.AsType[*sequencer.BusyError](err); ok {
-		r[bySequencer[busy.Limit]].Add(1)
+		r[causesOfSequencer[busy.Limit]].Add(1)
 	}
 }
 
