@@ -43,11 +43,11 @@ func TestCheckFindsWhatDoesNotHold(t *testing.T) {
 		"is out of range":               func(s *State, _ *job) { s.keys.set(s.own, "k", key{job: 0}) },
 		"do not fit":                    func(s *State, _ *job) { s.keys.set(s.own, "k", key{job: 1}) },
 		"keys, counts":                  func(s *State, _ *job) { s.keys.n++ },
-		"worker 2 stands behind":        func(s *State, _ *job) { s.workers.next = 2 },
+		"worker 2 follows worker":       func(s *State, _ *job) { s.workers.next = 2 },
 		"is not found by its name":      func(s *State, _ *job) { s.workers.list[0].Name = "x" },
-		"is in no state":                func(s *State, _ *job) { s.workers.list[0].State = 0 },
-		"counts what 1 hold":            func(s *State, _ *job) { s.workers.held = s.workers.held[:1] },
-		"holds 1 attempts, counts 0":    func(s *State, _ *job) { s.workers.held[0]-- },
+		"has invalid state":             func(s *State, _ *job) { s.workers.list[0].State = 0 },
+		"live attempts of 1":            func(s *State, _ *job) { s.workers.held = s.workers.held[:1] },
+		"holds 1 attempts, counted 0":   func(s *State, _ *job) { s.workers.held[0]-- },
 		"names":                         func(s *State, _ *job) { s.workers.names.set(s.own, "x", 1) },
 	} {
 		s, j := build()

@@ -179,7 +179,7 @@ func TestADamagedNoticeIsNoticedWhenItIsTold(t *testing.T) {
 		"since": func(n *Notification) { n.QueuedMS ^= 1 },
 	} {
 		good, bad := base.Fork(), base.Fork()
-		flip(&bad.notices.write(bad.own).list[0])
+		flip(&bad.notifications.write(bad.own).list[0])
 		for _, s := range []*State{good, bad} {
 			s.Apply(Entry{Ops: []Op{&RecordDelivered{Items: []Delivery{{Number: 1}}}}}, nil)
 		}
