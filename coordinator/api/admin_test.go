@@ -19,7 +19,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestStatsAreThisReplicas(t *testing.T) {
+func TestStatsAreOfThisReplica(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *Config) {
 		c.Totals = func() sequencer.Stats {
@@ -36,7 +36,7 @@ func TestStatsAreThisReplicas(t *testing.T) {
 	}
 }
 
-func TestWorkersAreShownAsTheLeaderKnowsThem(t *testing.T) {
+func TestWorkersAreShownWithTheLeadersStatus(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", task("a"), task("b"))
@@ -67,8 +67,8 @@ func TestWorkersAreShownAsTheLeaderKnowsThem(t *testing.T) {
 	}
 }
 
-// Thousands of workers are listed in pages that follow each other, whoever answers,
-// also while some are forgotten in between.
+// The pages of a long listing of workers join without gaps, whichever replica answers,
+// even if workers are forgotten between two pages.
 func TestWorkersAreListedInPages(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -128,7 +128,7 @@ func TestWorkersAreListedInPages(t *testing.T) {
 	}
 }
 
-// A page has no more bytes than one message may have.
+// A page is not larger than a message may be.
 func TestAPageOfWorkersIsBounded(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -138,11 +138,11 @@ func TestAPageOfWorkersIsBounded(t *testing.T) {
 	}
 	page, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{Limit: 100})
 	if n := len(page.GetWorkers()); err != nil || n == 0 || n == 40 || page.GetNextPageToken() != fmt.Sprint(n) {
-		t.Errorf("%d workers, then from %q on, %v", n, page.GetNextPageToken(), err)
+		t.Errorf("%d workers, next page %q, %v", n, page.GetNextPageToken(), err)
 	}
 }
 
-func TestReadyGivesAllReasonsWhyNot(t *testing.T) {
+func TestReadyReturnsAllReasons(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct {
@@ -192,7 +192,7 @@ func TestAConfigurationNamesAllThatIsMissing(t *testing.T) {
 	}
 }
 
-// failingListener fails at once.
+// failingListener fails immediately.
 type failingListener struct{ net.Listener }
 
 func (failingListener) Accept() (net.Conn, error) { return nil, errors.New("no more files") }

@@ -14,14 +14,14 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ranged is an array of the indexes 1 to 10, chunk of them in a task.
+// ranged is an array of the indexes 1 to 10 with chunks of this size.
 func ranged(id string, chunk uint32, deps ...uint32) *dtaskv1.TaskSpec {
 	t := task(id, deps...)
 	t.Array = &dtaskv1.ArraySpec{Ranges: []*dtaskv1.ArrayRange{{First: 1, Last: 10, Step: 1}}, Chunk: chunk}
 	return t
 }
 
-// submitArrays stores a job of tasks and arrays, and gives its number.
+// submitArrays stores a job of tasks and arrays and returns its id.
 func (r *replica) submitArrays(t *testing.T, total uint32, tasks ...*dtaskv1.TaskSpec) fsm.JobID {
 	t.Helper()
 	req := request("k", header("x"), tasks...)
@@ -37,7 +37,7 @@ func (r *replica) submitArrays(t *testing.T, total uint32, tasks ...*dtaskv1.Tas
 	return id
 }
 
-// named lists the ids of the tasks that are asked for.
+// named lists the ids of the requested tasks.
 func (r *replica) named(t *testing.T, req *dtaskv1.ListTasksRequest) []string {
 	t.Helper()
 	req.Job = "1"
@@ -111,13 +111,13 @@ func TestATaskOfAnArrayIsNamedByAnyOfItsItems(t *testing.T) {
 		_, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", Task: name})
 		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 		if !strings.Contains(err.Error(), say) {
-			t.Errorf("%s: %v; want it to say %q", name, err, say)
+			t.Errorf("%s: %v; want %q in it", name, err, say)
 		}
 	}
 }
 
-// What takes one task says which there are if a name means several or a part of one.
-func TestWhatTakesOneTaskSaysWhichThereAre(t *testing.T) {
+// A call for one task lists the tasks if a name means several of them or a part of one.
+func TestAnAmbiguousTaskNameListsTheTasks(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submitArrays(t, 3, ranged("run", 4))
@@ -128,7 +128,7 @@ func TestWhatTakesOneTaskSaysWhichThereAre(t *testing.T) {
 		for what, err := range map[string]error{"logs": logs, "cancel": cancel, "retry": retry} {
 			wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 			if !strings.Contains(err.Error(), say) {
-				t.Errorf("%s %s: %v; want it to say %q", what, name, err, say)
+				t.Errorf("%s %s: %v; want %q in it", what, name, err, say)
 			}
 		}
 	}
@@ -143,8 +143,8 @@ func TestWhatTakesOneTaskSaysWhichThereAre(t *testing.T) {
 	}
 }
 
-// Items come in parts, however many there are, and make the same tasks.
-func TestItemsOfAnArrayComeInParts(t *testing.T) {
+// Items may arrive in any number of parts and make the same tasks.
+func TestItemsOfAnArrayArriveInParts(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	items := func(from, to int) (list [][]byte) {

@@ -16,8 +16,8 @@ import (
 	"github.com/dtask/dtask/spec"
 )
 
-// Leader is a term of leadership; *sequencer.Sequencer is one. Its errors are
-// those of package sequencer. It must be a pointer: terms are told apart by ==.
+// Leader is a term of leadership; *sequencer.Sequencer is one. Its errors are those of
+// package sequencer. It must be a pointer: == distinguishes terms.
 type Leader interface {
 	// SubmitMany stores jobs independently of each other and returns one outcome for each, in
 	// order. A job with the key and digest of a stored job, or of one that is being stored,
@@ -100,7 +100,7 @@ type Config struct {
 	// Raft returns the running node; the nil interface until Raft runs.
 	Raft func() Raft
 	Logs LogReader
-	// History has the jobs that have left the state; nil: there are none.
+	// History has the jobs that have left the state; may be nil.
 	History *history.History
 	Logger  *slog.Logger
 

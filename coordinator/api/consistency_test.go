@@ -28,7 +28,7 @@ func TestALinearizableReadIsConfirmedFirst(t *testing.T) {
 	r := setup(t)
 	r.submit(t, "x", task("a"))
 	reads := r.raft.reads
-	// What is acknowledged while the read waits for its confirmation is seen.
+	// The read includes what is acknowledged while it waits for its confirmation.
 	r.raft.set(func(f *fakeRaft) {
 		f.onRead = func() { r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "now"}) }
 	})
@@ -44,17 +44,17 @@ func TestALinearizableReadIsConfirmedFirst(t *testing.T) {
 	}
 }
 
-func TestADeposedLeaderAnswersNoLinearizableRead(t *testing.T) {
+func TestADeposedLeaderRejectsLinearizableReads(t *testing.T) {
 	t.Parallel()
 	for name, depose := range map[string]func(r *replica){
-		"the quorum does not confirm": func(r *replica) {
+		"the quorum does not confirm it": func(r *replica) {
 			r.raft.set(func(f *fakeRaft) { f.err = errors.New("leadership lost") })
 		},
-		"the term is over": func(r *replica) { r.leading(false) },
-		"the term changes meanwhile": func(r *replica) {
+		"the term has ended": func(r *replica) { r.leading(false) },
+		"the term changes during the read": func(r *replica) {
 			r.raft.set(func(f *fakeRaft) { f.onRead = func() { f.set(func(f *fakeRaft) { f.term = 2 }) } })
 		},
-		"a later term was won and has not begun here": func(r *replica) {
+		"a later term was won and has not started": func(r *replica) {
 			r.raft.set(func(f *fakeRaft) { f.term = 3 })
 		},
 		"the state knows a later leader": func(r *replica) {
@@ -71,7 +71,7 @@ func TestADeposedLeaderAnswersNoLinearizableRead(t *testing.T) {
 			wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
 			_, err = r.get(t, "2", linearizable)
 			if status.Code(err) == codes.NotFound {
-				t.Error("a deposed leader says that there is no such job")
+				t.Error("a deposed leader reports an unknown job")
 			}
 			if _, err := r.get(t, "1", stale); err != nil {
 				t.Errorf("a stale read fails: %v", err)
@@ -80,14 +80,14 @@ func TestADeposedLeaderAnswersNoLinearizableRead(t *testing.T) {
 	}
 }
 
-func TestAStaleReadTellsItsLag(t *testing.T) {
+func TestAStaleReadReportsItsLag(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
 		r.submit(t, "x", task("a"))
 		r.leading(false)
 		r.raft.set(func(f *fakeRaft) { f.state, f.heard = "follower", time.Now() })
-		time.Sleep(3 * time.Second) // virtual: the leader is silent
+		time.Sleep(3 * time.Second) // virtual time without contact to the leader
 		job, err := r.get(t, "1", stale)
 		if err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func TestAnUnknownConsistencyIsInvalid(t *testing.T) {
 	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 }
 
-func TestWhatIsNoIDIsNotFound(t *testing.T) {
+func TestAnInvalidIDIsNotFound(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	for _, id := range []string{"", "0", "x", "-1", "+1", "01", "1 ", "1.0", "0x1", "18446744073709551615", "18446744073709551616", "2"} {

@@ -157,7 +157,7 @@ func (r *taskReader) payload(ref fsm.TaskRef) []byte {
 }
 
 // expand replaces the expressions in a text of an array's task by the item that the
-// task executes; ok is false if it is no such task, or executes several items.
+// task executes; ok is false for other tasks, and for tasks with several items.
 func (r *taskReader) expand(ref fsm.TaskRef, text string, isPayload bool) (expanded string, ok bool) {
 	a, ok := r.st.ArrayTask(ref)
 	if !ok || a.Chunk > 1 {

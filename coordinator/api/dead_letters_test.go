@@ -16,7 +16,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// fails assigns an attempt and ends it as failed.
+// fails assigns an attempt and fails it.
 func (r *replica) fails(t *testing.T, h fsm.HeldAttempt, next fsm.Next, why string) {
 	t.Helper()
 	r.assign(t, h)
@@ -46,8 +46,8 @@ func (r *replica) letters(t *testing.T, req *dtaskv1.ListDeadLettersRequest) (id
 	}
 }
 
-// mixed stores a job whose tasks go on whatever fails: of type noop and, from
-// the policy 1 on, commands.
+// mixed stores a job that continues after failures, with tasks of type noop and
+// commands (policy 1).
 func (r *replica) mixed(t *testing.T, name string, tasks ...*dtaskv1.TaskSpec) {
 	t.Helper()
 	h := header(name)
@@ -107,7 +107,7 @@ func TestDeadLettersAreListedNewestJobFirstAndFiltered(t *testing.T) {
 	}
 }
 
-func TestALetterTellsThePayloadAndEveryAttempt(t *testing.T) {
+func TestADeadLetterHasThePayloadAndEveryAttempt(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	a := task("a")
@@ -152,7 +152,7 @@ func TestALetterTellsThePayloadAndEveryAttempt(t *testing.T) {
 	}
 }
 
-func TestAPageOfLettersIsBoundedInBytesAndInTasksLookedAt(t *testing.T) {
+func TestAPageOfDeadLettersIsBoundedInBytesAndScannedTasks(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	var tasks []*dtaskv1.TaskSpec
@@ -170,18 +170,18 @@ func TestAPageOfLettersIsBoundedInBytesAndInTasksLookedAt(t *testing.T) {
 	}
 	ids, pages := r.letters(t, &dtaskv1.ListDeadLettersRequest{WithHistory: true})
 	if len(ids) != 40 || pages < 2 {
-		t.Errorf("40 letters of 60 KiB: got %d in %d pages", len(ids), pages)
+		t.Errorf("40 dead letters of 60 KiB: got %d in %d pages", len(ids), pages)
 	}
 	if ids, pages = r.letters(t, &dtaskv1.ListDeadLettersRequest{}); len(ids) != 40 || pages != 1 {
 		t.Errorf("without payloads: got %d in %d pages", len(ids), pages)
 	}
 	p := deadLetterPage{limit: 1, resp: &dtaskv1.ListDeadLettersResponse{}, tasks: maxScannedTasks}
 	if !p.full() {
-		t.Error("a page is scanned without bound")
+		t.Error("the scan of a page is not bounded")
 	}
 }
 
-func TestPurgeTakesLettersOutAndIsIdempotent(t *testing.T) {
+func TestPurgeRemovesDeadLettersAndIsIdempotent(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.mixed(t, "x", task("a"), task("b"), task("c"), task("open"))
@@ -199,7 +199,7 @@ func TestPurgeTakesLettersOutAndIsIdempotent(t *testing.T) {
 		}
 	}
 	if r.leader.requests != 2 {
-		t.Errorf("the leader was asked %d times, want 2", r.leader.requests)
+		t.Errorf("%d proposals, want 2", r.leader.requests)
 	}
 	if ids, _ := r.letters(t, &dtaskv1.ListDeadLettersRequest{}); ids != nil {
 		t.Errorf("got %v, want none", ids)
@@ -214,7 +214,7 @@ func TestPurgeTakesLettersOutAndIsIdempotent(t *testing.T) {
 	wantError(t, purge("1", make([]string, maxNamed+1)...), codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 }
 
-func TestAllLettersOfAJobArePurgedAtOnce(t *testing.T) {
+func TestAllDeadLettersOfAJobArePurgedTogether(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.mixed(t, "x", task("a"), task("b"))
@@ -227,11 +227,11 @@ func TestAllLettersOfAJobArePurgedAtOnce(t *testing.T) {
 	}
 	job, err := r.get(t, "1", linearizable)
 	if err != nil || job.GetTasksByState()["failed"] != 2 {
-		t.Errorf("got %v, %v; want both as failed", job, err)
+		t.Errorf("got %v, %v; want both failed", job, err)
 	}
 }
 
-func TestARetryBringsAJobBack(t *testing.T) {
+func TestARetryRerunsAJob(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", diamond()...)
@@ -251,7 +251,7 @@ func TestARetryBringsAJobBack(t *testing.T) {
 	}
 }
 
-func TestARetryOfTasksSaysWhatIsWrong(t *testing.T) {
+func TestARejectedRetryIsExplained(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.mixed(t, "x", append(diamond(), task("apart"), task("open"), task("e", 3))...)
@@ -282,7 +282,7 @@ func TestARetryOfTasksSaysWhatIsWrong(t *testing.T) {
 		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: c.job, Tasks: c.tasks})
 		wantError(t, err, c.code, c.reason)
 		if !strings.Contains(err.Error(), c.says) {
-			t.Errorf("retrying %s %.40q: got %v, want it to say %s", c.job, c.tasks, err, c.says)
+			t.Errorf("retrying %s %.40q: got %v, want %s in it", c.job, c.tasks, err, c.says)
 		}
 	}
 	wantError(t, func() error {
@@ -294,11 +294,11 @@ func TestARetryOfTasksSaysWhatIsWrong(t *testing.T) {
 	}(), codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 	resp, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "b"}})
 	if err != nil || resp.GetJob().GetTasksFailed() != 1 || resp.GetJob().GetTasksByState()["blocked"] != 2 {
-		t.Errorf("got %v, %v; want b, d and e back and apart still failed", resp.GetJob(), err)
+		t.Errorf("got %v, %v; want b, d and e to run again and apart to stay failed", resp.GetJob(), err)
 	}
 }
 
-func TestARepeatedRetryFindsTheTasksGoingOn(t *testing.T) {
+func TestARepeatedRetryLeavesRunningTasksAlone(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.mixed(t, "x", task("a"), task("b"), task("early"))
@@ -313,13 +313,13 @@ func TestARepeatedRetryFindsTheTasksGoingOn(t *testing.T) {
 		}
 	}
 	retry("a", "b")
-	retry("a", "b") // both wait
-	retry()         // so there is none
+	retry("a", "b") // both are pending
+	retry()         // so nothing has failed
 	r.complete(t, held(1, 0, 2, w), "")
 	r.fails(t, held(1, 1, 2, w), fsm.NextDead, "exit 1")
-	retry("a", "b") // one completed since, the other died again
+	retry("a", "b") // one has completed since, the other is dead again
 	if job, err := r.get(t, "1", linearizable); err != nil || job.GetTasksByState()["pending"] != 1 || job.GetTasksByState()["completed"] != 2 {
-		t.Errorf("got %v, %v; want b to wait once more", job, err)
+		t.Errorf("got %v, %v; want b pending again", job, err)
 	}
 	r.complete(t, held(1, 1, 3, w), "")
 	retry("b")

@@ -1,42 +1,40 @@
-// Package api is what the rest of the world calls: the gRPC services JobService
-// and ClusterService, the table that turns domain errors into what callers see,
-// and the comparison of state digests between replicas.
+// Package api serves the gRPC services JobService and AdminService, and turns errors of
+// all services of a replica into what callers see.
 //
-//	client ──► Server ──► JobService ─── writes ──► Leader (the term's sequencer)
-//	              │            └──────── reads ───► fsm.Machine, confirmed by Raft
-//	              ├─────► ClusterService ─────────► Peers: Identify, Digests
-//	              └─────► WorkerService             registered by its owner
+//	client ──► Server ──► interceptors ──► JobService ─── writes ──► Leader (the term's sequencer)
+//	              │       (methods.go)          └──────── reads ───► fsm.Machine, History
+//	              ├─────► AdminService
+//	              └─────► other services, registered by their owners
 //
 // # What it owns
 //
-// The limits on what callers send, the encoding of a submitted job into chunks,
-// how jobs and tasks are shown (with the states that are derived rather than
-// stored: running and aggregated), how fresh a read is, and the only table from
-// errors to gRPC codes (errors.go).
+// The table of methods (methods.go): who answers each, how a repeated call behaves, and
+// whether a call may wait for a leader. Interceptors admit requests by it. Also the
+// limits on requests, the encoding of a submitted job into chunks, how jobs and tasks
+// are shown (including the states running and aggregated, which are derived), how fresh
+// a read is, and the only table from errors to gRPC codes (errors.go).
 //
 // # What it does not do
 //
-// It proposes nothing itself: a write is a call of the Leader, which exists only
-// inside a term. It decides nothing about tasks and knows no Raft: what it needs
-// of it is the interface [Raft].
+// It proposes nothing itself: a write is a call of [Leader], which exists only during a
+// term. It decides nothing about tasks, and needs only [Raft] of consensus.
 //
 // # Reads
 //
-// A linearizable read is answered by the leader alone, after a quorum confirmed
-// it (read.go says why that is enough). A stale one is answered by any replica.
-// Both say how fresh they are. Nothing here holds the machine's lock for longer
-// than it takes to look at one job; longer reads work on a fork.
+// Only the leader answers a linearizable read, after a quorum has confirmed it
+// (consistency.go explains why that is enough). Any replica answers a stale one. Both
+// report their freshness. A handler holds the machine's lock only while it reads one
+// job; longer reads work on a fork.
 //
 // # Goroutines
 //
-// Server.Serve starts those of gRPC and returns when all have ended. Within a
-// call, Status starts one for each replica and waits for them; Submit starts one
-// for each message, which ends with the call at the latest. Comparer.Run starts
-// one for each other replica in each round and waits for them.
+// Server.Serve starts those of gRPC and returns when all have ended. Submit starts
+// goroutines for a stream, which end with it; Logs and History start one that ends with
+// the call.
 //
 // # Errors
 //
-// Handlers return domain errors; the interceptor makes a status of each, with an
-// ErrorDetail. What is not in the table becomes Internal with an id that is in
-// the log, and nothing else of it reaches the caller.
+// Handlers return domain errors. The interceptor turns each into a status with an
+// ErrorDetail. An error that is not in the table becomes Internal with an id that is in
+// the log; nothing else about it reaches the caller.
 package api

@@ -50,7 +50,7 @@ func TestAWorkerIsDrainedAndUndrained(t *testing.T) {
 	}
 }
 
-func TestADrainThatMakesNoSenseIsRefused(t *testing.T) {
+func TestAnInvalidDrainIsRejected(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	_ = r.worker(t)

@@ -34,14 +34,14 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 		code     codes.Code
 		reason   dtaskv1.ErrorReason
 	}{
-		{"term over", sequencer.ErrTermEnded, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"term ended", sequencer.ErrTermEnded, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
 		{"busy", &sequencer.BusyError{What: "full"}, nobody, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
 		{"unknown, whatever it wraps", unknown, classified(KindNotLeader), codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
 		{"name in use", &sequencer.NameInUseError{Name: "w"}, nobody, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
-		{"no such job", &sequencer.RejectedError{Reason: fsm.JobNotFound}, nobody, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
+		{"job not found", &sequencer.RejectedError{Reason: fsm.JobNotFound}, nobody, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
 		{"ended", &sequencer.RejectedError{Reason: fsm.AlreadyEnded}, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
 		{"key conflict", &sequencer.RejectedError{Reason: fsm.KeyConflict}, nobody, codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
-		{"a rejection nobody can cause", &sequencer.RejectedError{Reason: fsm.Malformed}, nobody, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
+		{"a rejection that no caller can cause", &sequencer.RejectedError{Reason: fsm.Malformed}, nobody, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
 		{"faults", spec.Faults{{Where: "job", What: "is bad"}}, nobody, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID},
 		{"own", notFound("nothing"), nobody, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
 		{"wrapped own", fmt.Errorf("doing: %w", refused("no")), nobody, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
@@ -89,7 +89,7 @@ func TestEveryReasonOfTheStateMachineHasAMeaning(t *testing.T) {
 	}
 }
 
-func TestAStatusIsLeftAlone(t *testing.T) {
+func TestAStatusStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	s := &Server{}
 	want := status.Error(codes.Aborted, "as it is")
@@ -98,7 +98,7 @@ func TestAStatusIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatDoesNotLeadHintsAtTheLeader(t *testing.T) {
+func TestAFollowerReturnsALeaderHint(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, id, address string
@@ -123,7 +123,7 @@ func TestAReplicaThatDoesNotLeadHintsAtTheLeader(t *testing.T) {
 				t.Errorf("got the hint %v", d)
 			}
 			if c.reason == dtaskv1.ErrorReason_ERROR_REASON_BUSY && d.GetRetryAfterMs() <= 0 {
-				t.Errorf("busy says not when to come back: %v", d)
+				t.Errorf("busy without a retry delay: %v", d)
 			}
 			for name, call := range map[string]func() error{
 				"submit": func() error { _, err := r.send(t.Context(), request("k", header("x"), task("a"))); return err },
@@ -161,7 +161,7 @@ func TestAReplicaThatDoesNotLeadHintsAtTheLeader(t *testing.T) {
 	}
 }
 
-func TestBusySaysWhenToComeBack(t *testing.T) {
+func TestBusyHasARetryDelay(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.leader.fail = &sequencer.BusyError{What: "full", RetryAfter: 3 * time.Second}
@@ -171,7 +171,7 @@ func TestBusySaysWhenToComeBack(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log that is read while it is written.
+// lockedBuffer is a log that can be read while it is written.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -200,19 +200,19 @@ func TestAPanicBecomesAnInternalErrorWithAnIDThatIsLogged(t *testing.T) {
 	wantError(t, err, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED)
 	message := status.Convert(err).Message()
 	if strings.Contains(message, "secret") {
-		t.Errorf("the message %q tells what went on inside", message)
+		t.Errorf("the message %q leaks internals", message)
 	}
 	_, rest, _ := strings.Cut(log.String(), "error_id=")
 	id, _, _ := strings.Cut(rest, " ")
 	if id == "" || !strings.Contains(message, id) || !strings.Contains(log.String(), "secret of the house") {
-		t.Errorf("message %q and log %q share no id", message, log)
+		t.Errorf("message %q and log %q have no common id", message, log)
 	}
 	if _, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{}); err != nil {
 		t.Errorf("after a panic the server does not answer: %v", err)
 	}
 }
 
-func TestFaultsOfOneAnswerAreBounded(t *testing.T) {
+func TestFaultsOfOneResponseAreBounded(t *testing.T) {
 	t.Parallel()
 	lines := make([]string, 100)
 	for i := range lines {

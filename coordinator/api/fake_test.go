@@ -27,23 +27,23 @@ const (
 	testInstance = "fedcba9876543210fedcba9876543210"
 )
 
-// The real ones are what this package asks for.
+// The real types implement the interfaces of this package.
 var (
 	_ Leader = (*sequencer.Sequencer)(nil)
 	_ Raft   = (*raftnode.Node)(nil)
 )
 
-// memLeader is a leader without a log: it applies straight to the machine.
+// memLeader is a leader without a log: it applies operations directly to the machine.
 type memLeader struct {
-	Leader // nil: what the tests don't call needs no method here
+	Leader // nil; methods that no test calls are not implemented
 
 	mu       sync.Mutex
 	machine  *fsm.Machine
-	also     *fsm.Machine // applies the same; nil: nobody
+	also     *fsm.Machine // applies the same; may be nil
 	nowMS    int64
 	last     sequencer.Submission
 	submits  int
-	requests int   // retries and purges
+	requests int   // calls of Propose
 	fail     error // of the next calls
 	hang     bool  // SubmitMany waits for its context
 	waiting  int   // jobs that SubmitMany was called with
@@ -76,7 +76,7 @@ func (l *memLeader) op(t *testing.T, ops ...fsm.Op) {
 	t.Helper()
 	for _, op := range ops {
 		if r := l.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(op) }); r != fsm.Accepted {
-			t.Fatalf("%T was refused: %v", op, r)
+			t.Fatalf("%T was rejected: %v", op, r)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func (l *memLeader) Workers(...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerSt
 	return l.statuses
 }
 
-// fakeRaft says what it is told to.
+// fakeRaft returns what a test sets.
 type fakeRaft struct {
 	mu      sync.Mutex
 	id      string // of the leader
@@ -247,7 +247,7 @@ type fakeRaft struct {
 	heard   time.Time
 	err     error
 	onRead  func()        // called by ReadIndex, unlocked
-	asked   chan struct{} // gets something when the leader is asked for, and somebody receives; may be nil
+	asked   chan struct{} // receives when Leader is called and a test listens; may be nil
 	reads   int
 }
 
@@ -305,7 +305,7 @@ func (r *fakeRaft) set(f func(r *fakeRaft)) {
 	f(r)
 }
 
-// fakeLogs answers Logs with what it was asked for.
+// fakeLogs answers Logs and records the requests.
 type fakeLogs struct {
 	mu    sync.Mutex
 	asked []fsm.HeldAttempt
@@ -331,7 +331,7 @@ func (f *fakeLogs) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.L
 	return nil
 }
 
-// replica is a server under test with all that it leans on.
+// replica is a server under test with its dependencies.
 type replica struct {
 	*Server
 	machine *fsm.Machine
@@ -354,7 +354,7 @@ func (r *replica) leading(yes bool) {
 	r.inTerm = yes
 }
 
-// baseConfig has all that every Config needs but Leader and Raft.
+// baseConfig is a Config without Leader and Raft.
 func baseConfig(m *fsm.Machine) Config {
 	return Config{
 		ServerID: "n1", Machine: m, Logs: &fakeLogs{}, Logger: slog.New(slog.DiscardHandler),
@@ -363,7 +363,7 @@ func baseConfig(m *fsm.Machine) Config {
 	}
 }
 
-// setup starts a server that leads term 1, and a client. change may alter its
+// setup starts a server that leads term 1, and a client. change may change its
 // configuration.
 func setup(t *testing.T, change ...func(*Config)) *replica {
 	t.Helper()
@@ -391,7 +391,7 @@ func setup(t *testing.T, change ...func(*Config)) *replica {
 		}
 		return r.raft
 	}
-	cfg.LeaderWait = time.Millisecond // most tests want to know what is said after it
+	cfg.LeaderWait = time.Millisecond // most tests want the error that follows
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -425,7 +425,7 @@ func (r *replica) serve(t *testing.T) {
 	})
 }
 
-// header is the smallest header that is valid.
+// header is the smallest valid header.
 func header(name string) *dtaskv1.JobHeader {
 	return &dtaskv1.JobHeader{
 		Name: name, Priority: dtaskv1.Priority_PRIORITY_NORMAL, OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP,
@@ -437,7 +437,7 @@ func task(id string, deps ...uint32) *dtaskv1.TaskSpec {
 	return &dtaskv1.TaskSpec{Id: id, Dependencies: deps, Body: &dtaskv1.TaskBody{}}
 }
 
-// diamond is a, then b and c, then d.
+// diamond is task a, then b and c, then d.
 func diamond() []*dtaskv1.TaskSpec {
 	return []*dtaskv1.TaskSpec{task("a"), task("b", 0), task("c", 0), task("d", 1, 2)}
 }
@@ -468,7 +468,7 @@ func (r *replica) exchange(ctx context.Context, messages ...*dtaskv1.SubmitReque
 	}
 	for _, m := range messages {
 		if err = stream.Send(m); errors.Is(err, io.EOF) {
-			break // the status says why
+			break // the status has the reason
 		} else if err != nil {
 			return nil, err
 		}
@@ -490,7 +490,7 @@ func (r *replica) exchange(ctx context.Context, messages ...*dtaskv1.SubmitReque
 	}
 }
 
-// errorOf is the error of a result.
+// errorOf returns the error of a result.
 func errorOf(r *dtaskv1.SubmitResult) error {
 	if r.GetStored() != nil {
 		return nil
@@ -498,7 +498,7 @@ func errorOf(r *dtaskv1.SubmitResult) error {
 	return withDetail(codes.Code(r.GetCode()), r.GetMessage(), r.GetDetail())
 }
 
-// submit stores a job and gives its number.
+// submit stores a job and returns its id.
 func (r *replica) submit(t *testing.T, name string, tasks ...*dtaskv1.TaskSpec) fsm.JobID {
 	t.Helper()
 	resp, err := r.send(t.Context(), request(name, header(name), tasks...))
@@ -512,7 +512,7 @@ func (r *replica) submit(t *testing.T, name string, tasks ...*dtaskv1.TaskSpec) 
 	return id
 }
 
-// worker brings worker 1 up.
+// worker registers a worker.
 func (r *replica) worker(t *testing.T) fsm.WorkerID {
 	t.Helper()
 	fork, _ := r.machine.Fork()
@@ -535,7 +535,7 @@ func (r *replica) assign(t *testing.T, h fsm.HeldAttempt) {
 	}
 }
 
-// complete assigns and completes a task in one entry, so that nobody sees it run.
+// complete assigns and completes a task in one entry, so that it is never seen running.
 func (r *replica) complete(t *testing.T, h fsm.HeldAttempt, result string) {
 	t.Helper()
 	got := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
@@ -549,7 +549,7 @@ func (r *replica) complete(t *testing.T, h fsm.HeldAttempt, result string) {
 	}
 }
 
-// wantError checks code and reason of an error and gives its detail.
+// wantError checks code and reason of an error and returns its detail.
 func wantError(t *testing.T, err error, code codes.Code, reason dtaskv1.ErrorReason) *dtaskv1.ErrorDetail {
 	t.Helper()
 	st, _ := status.FromError(err)

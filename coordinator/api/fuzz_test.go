@@ -30,8 +30,7 @@ func seed(f *testing.F, messages ...proto.Message) {
 	}
 }
 
-// FuzzSubmitRequest takes no job that the rules of package spec refuse, whatever a
-// client sends.
+// FuzzSubmitRequest accepts no job that the rules of package spec reject.
 func FuzzSubmitRequest(f *testing.F) {
 	policy := &dtaskv1.TaskPolicy{Type: "x", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, Retry: &dtaskv1.RetryPolicy{Max: 3, InitialMs: 100, MultiplierPermille: 2000, MaxDelayMs: 1000}}
 	header := &dtaskv1.JobHeader{Name: "j", Priority: dtaskv1.Priority_PRIORITY_NORMAL, OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP, Policies: []*dtaskv1.TaskPolicy{policy}}
@@ -61,12 +60,12 @@ func FuzzSubmitRequest(f *testing.F) {
 		}
 		job := &dtaskv1.JobSpec{Header: m.GetHeader(), Tasks: m.GetTasks()}
 		if faults := spec.Check(job); faults != nil {
-			t.Errorf("a job is taken that the rules refuse: %v", faults)
+			t.Errorf("accepted a job that the rules reject: %v", faults)
 		}
 	})
 }
 
-// FuzzUpdateRequest lets no update through that is out of range.
+// FuzzUpdateRequest accepts no update that is out of range.
 func FuzzUpdateRequest(f *testing.F) {
 	seed(f,
 		&dtaskv1.UpdateRequest{IdempotencyKey: "k", Job: "1", Priority: dtaskv1.Priority_PRIORITY_HIGH},
@@ -81,7 +80,7 @@ func FuzzUpdateRequest(f *testing.F) {
 			return
 		}
 		if r.GetTimeoutMs() < 0 || r.GetNotBefore() < 0 || r.GetDelayMs() < 0 || r.GetMaxRetries() > maxRetries || len(r.GetPayload()) > j.cfg.MaxPayload {
-			t.Errorf("an update is let through: %v", &r)
+			t.Errorf("accepted an invalid update: %v", &r)
 		}
 		first, err := updateDigest(&r)
 		r.IdempotencyKey += "x"

@@ -14,8 +14,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// withHistory gives the server a history. Nothing writes it unless run: all is
-// pending.
+// withHistory gives the server a history. Its jobs stay pending unless run starts the
+// writer.
 func withHistory(t *testing.T, run bool) (*history.History, func(*Config)) {
 	t.Helper()
 	h, err := history.Open(history.Config{Path: filepath.Join(t.TempDir(), "history.db"), Logger: slog.New(slog.DiscardHandler)})
@@ -44,8 +44,8 @@ func withHistory(t *testing.T, run bool) (*history.History, func(*Config)) {
 	}
 }
 
-// archiveTwo makes a job that has completed and one that is dead, and archives both. A third
-// stays in the state.
+// archiveTwo archives a completed job and one with a dead task. A third job stays in the
+// state.
 func (r *replica) archiveTwo(t *testing.T) {
 	t.Helper()
 	h := header("done")
@@ -66,12 +66,12 @@ func (r *replica) archiveTwo(t *testing.T) {
 	r.leader.op(t, &fsm.Archive{Items: []fsm.JobID{1, 2}})
 	r.machine.Read(func(st *fsm.State, _ uint64) {
 		if _, there := st.Job(1); there {
-			t.Fatal("job 1 is in the state still")
+			t.Fatal("job 1 is still in the state")
 		}
 	})
 }
 
-func TestWhatLeftTheStateIsReadAsBefore(t *testing.T) {
+func TestArchivedJobsAreReadAsBefore(t *testing.T) {
 	t.Parallel()
 	for name, inFile := range map[string]bool{"pending": false, "in the file": true} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestWhatLeftTheStateIsReadAsBefore(t *testing.T) {
 	}
 }
 
-// readArchived reads all that can be read of the two.
+// readArchived reads the two jobs in every way.
 func (r *replica) readArchived(t *testing.T) {
 	t.Helper()
 	job, err := r.jobs.GetJob(t.Context(), &dtaskv1.GetJobRequest{Id: "1", WithLevels: true})
@@ -134,11 +134,11 @@ func (r *replica) readArchived(t *testing.T) {
 	}
 	letters, err := r.jobs.ListDeadLetters(t.Context(), &dtaskv1.ListDeadLettersRequest{Job: "2"})
 	if err != nil || len(letters.GetDeadLetters()) != 0 {
-		t.Errorf("dead letters of what is history: %v, %v", letters, err)
+		t.Errorf("dead letters of an archived job: %v, %v", letters, err)
 	}
 }
 
-// refuseArchived tries what cannot be done to the two any more.
+// refuseArchived tries all changes of the two jobs.
 func (r *replica) refuseArchived(t *testing.T) {
 	t.Helper()
 	_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "2"})
@@ -151,20 +151,20 @@ func (r *replica) refuseArchived(t *testing.T) {
 	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 }
 
-// While jobs are being fetched, one that is nowhere may be among them.
-func TestAnIncompleteHistorySaysSo(t *testing.T) {
+// While history is being fetched, an unknown job may be in the missing part.
+func TestAnIncompleteHistoryIsReported(t *testing.T) {
 	t.Parallel()
 	h, change := withHistory(t, false)
 	r := setup(t, change)
 	r.archiveTwo(t)
-	h.Restored(r.machine.Index() + 10) // of whatever left before, nothing was taken
+	h.Restored(r.machine.Index() + 10) // jobs that left before are missing
 	if _, err := r.get(t, "1", linearizable); err != nil {
-		t.Errorf("a job that is there: %v", err)
+		t.Errorf("an existing job: %v", err)
 	}
 	r.leader.op(t, &fsm.CancelJob{Job: 3, Reason: "enough"}, &fsm.Archive{Items: []fsm.JobID{3}})
 	_, err := r.get(t, "3", linearizable)
 	if detail := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); detail.GetRetryAfterMs() == 0 {
-		t.Errorf("no word of when to come back: %v", detail)
+		t.Errorf("no retry delay: %v", detail)
 	}
 	_, err = r.get(t, "9", linearizable)
 	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)

@@ -16,7 +16,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestAJobIsShownAsItGoesAlong(t *testing.T) {
+func TestAJobIsShownInEveryStage(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	h := header("x")
@@ -44,7 +44,7 @@ func TestAJobIsShownAsItGoesAlong(t *testing.T) {
 	r.assign(t, held(1, 0, 1, w))
 	want(dtaskv1.JobState_JOB_STATE_RUNNING, map[string]uint32{"blocked": 3, "assigned": 1})
 
-	// Running is what the leader heard of the live attempt, not of an older one.
+	// Only an observation of the live attempt makes a task running, not of an older one.
 	r.leader.seen = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 1}, 1: {Attempt: 1}}}
 	want(dtaskv1.JobState_JOB_STATE_RUNNING, map[string]uint32{"blocked": 3, "running": 1})
 	r.leader.seen = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 7}}}
@@ -90,11 +90,11 @@ func TestLevelsCountTheLongestChains(t *testing.T) {
 		t.Errorf("got levels %v, want %v", job.GetLevels(), want)
 	}
 	if job, _ = r.get(t, "1", linearizable); job.GetLevels() != nil {
-		t.Errorf("levels %v came unasked", job.GetLevels())
+		t.Errorf("unrequested levels %v", job.GetLevels())
 	}
 }
 
-// list reads all pages and gives the ids in each.
+// list reads all pages and returns the ids in each.
 func (r *replica) list(t *testing.T, req *dtaskv1.ListJobsRequest) [][]string {
 	t.Helper()
 	var pages [][]string
@@ -188,7 +188,7 @@ func TestJobsAreFiltered(t *testing.T) {
 	}
 }
 
-func TestOneCallOfListLooksAtABoundedNumberOfJobs(t *testing.T) {
+func TestAListingScansABoundedNumberOfJobs(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	h, err := deterministic.Marshal(header("x"))
@@ -234,7 +234,7 @@ func TestAPageOfJobsIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-func TestAListingThatMakesNoSenseIsInvalid(t *testing.T) {
+func TestAnInvalidListingIsRejected(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	for _, req := range []*dtaskv1.ListJobsRequest{
@@ -326,11 +326,11 @@ func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
 	if job, _ = r.get(t, "1", linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED || job.GetError() != "because" || job.GetOutcome() != 0 {
 		t.Errorf("cleaned up: %v", job)
 	}
-	// One that completed but for its clean-up can be cancelled now only.
+	// A job whose cleanup tasks run after success can only be cancelled with now.
 	r.complete(t, held(2, 0, 1, w), "")
 	_, err = cancel("2", false)
 	if wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT); !strings.Contains(err.Error(), "cleanup tasks") {
-		t.Errorf("the refusal is %v", err)
+		t.Errorf("the rejection is %v", err)
 	}
 	if already, err := cancel("2", true); already || err != nil {
 		t.Errorf("cancel now gave %v, %v", already, err)
@@ -347,7 +347,7 @@ func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
 	wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 }
 
-func TestFailuresBorneAreShown(t *testing.T) {
+func TestToleratedFailuresAreShown(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	h := header("bears")

@@ -11,7 +11,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// leaderlessSetup is a follower that knows no leader, with a job, whose calls wait long.
+// leaderlessSetup is a follower with a job that knows no leader and whose calls wait long.
 func leaderlessSetup(t *testing.T) *replica {
 	t.Helper()
 	r := setup(t, func(c *Config) { c.LeaderWait = time.Hour })
@@ -21,14 +21,14 @@ func leaderlessSetup(t *testing.T) *replica {
 	return r
 }
 
-// awaitHeld returns once a call waits.
+// awaitHeld returns when a call waits.
 func (r *replica) awaitHeld() {
-	for range 3 { // the call fails, and waits: it asks again and again
+	for range 3 { // the call fails and polls for a leader
 		<-r.raft.asked
 	}
 }
 
-func TestACallWaitsWhileNobodyLeads(t *testing.T) {
+func TestACallWaitsWhileNoLeaderIsKnown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		elect  func(r *replica)
@@ -69,7 +69,7 @@ func TestACallWaitsWhileNobodyLeads(t *testing.T) {
 	}
 }
 
-func TestWhoeverWantsNoLeaderDoesNotWaitForOne(t *testing.T) {
+func TestACallThatNeedsNoLeaderDoesNotWait(t *testing.T) {
 	t.Parallel()
 	r := leaderlessSetup(t)
 	if _, err := r.get(t, "1", stale); err != nil {
@@ -91,11 +91,11 @@ func TestAWaitForALeaderEndsWithItsCall(t *testing.T) {
 		t.Error("the call succeeded")
 	}
 	if !r.leaderWaits.TryAcquire(maxLeaderWaits) {
-		t.Error("a place of a call that waits is still taken")
+		t.Error("a waiting call was not released")
 	}
 }
 
-// awaitEnd makes a call without a client: it returns when the server is through with it.
+// awaitEnd makes a call without a client and returns when the server has finished it.
 func (r *replica) awaitEnd(ctx context.Context) error {
 	if r.awaitLeader(ctx, methods[dtaskv1.JobService_GetJob_FullMethodName], errNotLeader) {
 		return nil

@@ -121,7 +121,7 @@ func (p *jobPage) add(job *dtaskv1.Job) {
 }
 
 // fill merges jobs of the state and of history, newest first. It returns where the
-// next page starts; 0 = there is none. The state was forked before history is read,
+// next page starts; 0 = no more pages. The state was forked before history is read,
 // so that no job is missed.
 func (p *jobPage) fill() (next fsm.JobID, err error) {
 	live := newLiveJobs(p.st.Jobs(p.filter.Below))

@@ -13,7 +13,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// readLogs gives all that a call of Logs sends.
+// readLogs returns all output of a call of Logs.
 func (r *replica) readLogs(t *testing.T, req *dtaskv1.LogsRequest) (string, error) {
 	t.Helper()
 	stream, err := r.jobs.Logs(t.Context(), req)
@@ -48,12 +48,12 @@ func TestLogsAreReadFromTheWorkerOfTheLastAttempt(t *testing.T) {
 	}
 	for _, got := range r.logs.asked {
 		if got != held(1, 0, 2, w2) {
-			t.Errorf("asked for %v", got)
+			t.Errorf("the request is for %v", got)
 		}
 	}
 }
 
-func TestLogsOfWhatIsNotKnownAreNotFound(t *testing.T) {
+func TestLogsOfUnknownAttemptsAreNotFound(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", task("a"), task("b"))

@@ -85,10 +85,10 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 	if got := pages[0].GetTasks()[7].GetStartedAt(); got != 77 {
 		t.Errorf("a running task started at %d, want 77", got)
 	}
-	// Without asking there are neither dependencies nor results.
+	// Dependencies and results are shown only on request.
 	pages, err = r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", Task: "behind"})
 	if err != nil || len(pages) != 1 || len(pages[0].GetTasks()) != 1 || pages[0].GetTasks()[0].GetDependencies() != nil {
-		t.Errorf("got %v, %v; want the task behind alone", pages, err)
+		t.Errorf("got %v, %v; want only the last task", pages, err)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestRetriesAreAttemptsAfterTheFirst(t *testing.T) {
 	}
 }
 
-func TestTasksComeInBoundedPages(t *testing.T) {
+func TestTasksAreSentInBoundedPages(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	var tasks []*dtaskv1.TaskSpec
@@ -142,7 +142,7 @@ func TestTasksComeInBoundedPages(t *testing.T) {
 				t.Errorf("page %d has %d tasks in %d bytes", i, n, proto.Size(page))
 			}
 			if (page.GetFreshness() != nil) != (i == 0) {
-				t.Errorf("page %d has freshness %v; it belongs into the first", i, page.GetFreshness())
+				t.Errorf("page %d has freshness %v; only the first may have one", i, page.GetFreshness())
 			}
 			for _, got := range page.GetTasks() {
 				if got.GetIndex() != next || got.GetState() != dtaskv1.TaskState_TASK_STATE_AGGREGATED {
@@ -157,7 +157,7 @@ func TestTasksComeInBoundedPages(t *testing.T) {
 	}
 }
 
-func TestTasksOfWhatDoesNotExistAreNotFound(t *testing.T) {
+func TestTasksOfUnknownJobsAreNotFound(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", task("a"))

@@ -41,11 +41,11 @@ func TestAnUpdateIsShownAndKeepsTheRestOfTheTask(t *testing.T) {
 	_, err = r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "1", Priority: dtaskv1.Priority_PRIORITY_LOW, IfVersion: 2, IdempotencyKey: "w"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 	if !strings.Contains(err.Error(), "has version 3") || !strings.Contains(err.Error(), "expects version 2") {
-		t.Errorf("the conflict names not both versions: %v", err)
+		t.Errorf("the conflict does not name both versions: %v", err)
 	}
 }
 
-func TestAnUpdateOfWhatHasStartedSaysHowItStands(t *testing.T) {
+func TestAnUpdateOfAStartedTaskNamesItsState(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "j", task("a"))
@@ -63,7 +63,7 @@ func TestAnUpdateOfWhatHasStartedSaysHowItStands(t *testing.T) {
 		err := f()
 		wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want it to say %q", err, want)
+			t.Errorf("got %v, want %q in it", err, want)
 		}
 	}
 	wantError(t, update("nosuch", "k3"), codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
@@ -71,7 +71,7 @@ func TestAnUpdateOfWhatHasStartedSaysHowItStands(t *testing.T) {
 	wantError(t, update("", "k4"), codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 }
 
-func TestAnUpdateThatMakesNoSenseIsInvalid(t *testing.T) {
+func TestAnInvalidUpdateIsRejected(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "j", task("a"))

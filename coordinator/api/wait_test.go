@@ -31,8 +31,8 @@ func (r *replica) waitFor(ctx context.Context, t *testing.T, req *dtaskv1.WaitJo
 	return stream
 }
 
-// ends reads the next message: ids of jobs that ended, of those that are not known, and
-// how many are left.
+// ends reads the next message: ids of finished and of unknown jobs, and how many jobs
+// remain.
 func ends(t *testing.T, s waitStream) (ended, unknown string, left uint32) {
 	t.Helper()
 	m, err := s.Recv()
@@ -42,12 +42,12 @@ func ends(t *testing.T, s waitStream) (ended, unknown string, left uint32) {
 	var ids []string
 	for _, job := range m.GetFinished() {
 		if !isTerminal(job.GetState()) || job.GetFreshness() != nil {
-			t.Errorf("told of %v", job)
+			t.Errorf("got %v", job)
 		}
 		ids = append(ids, job.GetId())
 	}
 	if m.GetFreshness().GetAppliedIndex() == 0 {
-		t.Error("it does not say how fresh it is")
+		t.Error("the message has no freshness")
 	}
 	return strings.Join(ids, " "), strings.Join(m.GetUnknown(), " "), m.GetRemaining()
 }
@@ -55,7 +55,7 @@ func ends(t *testing.T, s waitStream) (ended, unknown string, left uint32) {
 func wantEnds(t *testing.T, s waitStream, ended, unknown string, left uint32) {
 	t.Helper()
 	if e, u, l := ends(t, s); e != ended || u != unknown || l != left {
-		t.Errorf("ended %q, unknown %q, %d left; want %q, %q, %d", e, u, l, ended, unknown, left)
+		t.Errorf("ended %q, unknown %q, %d remaining; want %q, %q, %d", e, u, l, ended, unknown, left)
 	}
 }
 
@@ -66,7 +66,7 @@ func wantOver(t *testing.T, s waitStream) {
 	}
 }
 
-func TestTheEndsOfManyJobsComeTogether(t *testing.T) {
+func TestJobsThatFinishTogetherShareAMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
@@ -80,7 +80,7 @@ func TestTheEndsOfManyJobsComeTogether(t *testing.T) {
 		wantEnds(t, s, "2", "no 99", 4)
 		time.Sleep(2 * watchInterval)
 		began := time.Now()
-		go func() { // one after another, all within the pause between two looks
+		go func() { // one after another, all between two scans
 			for id := fsm.JobID(1); id <= 4; id++ {
 				if id != 2 {
 					time.Sleep(time.Millisecond)
@@ -91,19 +91,19 @@ func TestTheEndsOfManyJobsComeTogether(t *testing.T) {
 		wantEnds(t, s, "1", "", 3)
 		wantEnds(t, s, "3 4", "", 1)
 		if took := time.Since(began); took != watchInterval+time.Millisecond {
-			t.Errorf("the ends of some came after %s", took)
+			t.Errorf("some were reported after %s", took)
 		}
 		began = time.Now()
 		r.leader.op(t, &fsm.CancelJob{Job: 5, Reason: "r"})
 		wantEnds(t, s, "5", "", 0)
 		if took := time.Since(began); took != minWaitInterval {
-			t.Errorf("the last end came after %s", took)
+			t.Errorf("the last was reported after %s", took)
 		}
 		wantOver(t, s)
 	})
 }
 
-func TestTheEndOfTheLastJobIsToldSoonAndAskedForLessAndLessOften(t *testing.T) {
+func TestTheLastJobIsReportedSoonAndCheckedLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
@@ -113,7 +113,7 @@ func TestTheEndOfTheLastJobIsToldSoonAndAskedForLessAndLessOften(t *testing.T) {
 		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1", "2"}})
 		wantEnds(t, s, "", "", 2)
 		began := time.Now()
-		go func() { // there is something new all the time
+		go func() { // the state changes all the time
 			worker := fsm.WorkerID(0)
 			for i := range 60 {
 				time.Sleep(time.Millisecond)
@@ -130,13 +130,13 @@ func TestTheEndOfTheLastJobIsToldSoonAndAskedForLessAndLessOften(t *testing.T) {
 		}()
 		wantEnds(t, s, "1 2", "", 0)
 		if took := time.Since(began); took < 50*time.Millisecond || took > 70*time.Millisecond {
-			t.Errorf("the ends came after %s", took)
+			t.Errorf("the jobs were reported after %s", took)
 		}
 		wantOver(t, s)
 	})
 }
 
-func TestAWaitRepeatsItselfWhileNothingEnds(t *testing.T) {
+func TestAWaitSendsHeartbeatsWhileNoJobFinishes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
@@ -163,7 +163,7 @@ func TestAWaitRepeatsItselfWhileNothingEnds(t *testing.T) {
 	})
 }
 
-func TestAWaitTellsOfJobsThatLeftTheState(t *testing.T) {
+func TestAWaitReportsArchivedJobs(t *testing.T) {
 	t.Parallel()
 	_, change := withHistory(t, true)
 	r := setup(t, change)
@@ -176,7 +176,7 @@ func TestAWaitTellsOfJobsThatLeftTheState(t *testing.T) {
 	wantOver(t, s)
 }
 
-func TestAnOutlineIsTheJobWithoutWhatItWasSubmittedWith(t *testing.T) {
+func TestAnOutlineOmitsWhatTheJobWasSubmittedWith(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	h := header("x")
@@ -194,7 +194,7 @@ func TestAnOutlineIsTheJobWithoutWhatItWasSubmittedWith(t *testing.T) {
 	}
 	want, got := told(false), told(true)
 	if want.GetName() == "" || want.GetLabels() == nil || want.GetTasksByState() == nil || want.GetMaxFailures() == 0 {
-		t.Errorf("the whole is %v", want)
+		t.Errorf("the whole job is %v", want)
 	}
 	want.Name, want.Owner, want.Labels, want.MaxFailures, want.TasksByState = "", "", nil, 0, nil
 	if !proto.Equal(got, want) {
@@ -202,7 +202,7 @@ func TestAnOutlineIsTheJobWithoutWhatItWasSubmittedWith(t *testing.T) {
 	}
 }
 
-func TestManyEndsThatDoNotFitIntoAMessageComeInSeveral(t *testing.T) {
+func TestJobsThatDoNotFitIntoAMessageAreSentInSeveral(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	const jobs, labels = 250, 60
@@ -224,12 +224,12 @@ func TestManyEndsThatDoNotFitIntoAMessageComeInSeveral(t *testing.T) {
 	second, _, none := ends(t, s)
 	got := slices.Concat(strings.Fields(first), strings.Fields(second))
 	if !slices.Equal(got, ids) || left == 0 || int(left) != len(strings.Fields(second)) || none != 0 {
-		t.Errorf("got %q with %d left, then %q with %d left", first, left, second, none)
+		t.Errorf("got %q with %d remaining, then %q with %d remaining", first, left, second, none)
 	}
 	wantOver(t, s)
 }
 
-func TestAWaitOutlivesAChangeOfLeader(t *testing.T) {
+func TestAWaitSurvivesAChangeOfLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
@@ -238,13 +238,13 @@ func TestAWaitOutlivesAChangeOfLeader(t *testing.T) {
 		wantEnds(t, s, "", "", 1)
 		r.leading(false)
 		time.Sleep(watchInterval)
-		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "at the new leader"}) // as the log brings it
+		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "at the new leader"}) // as this replica applies it
 		wantEnds(t, s, "1", "", 0)
 		wantOver(t, s)
 	})
 }
 
-func TestAWaitBeyondTheLogGoesToTheLeader(t *testing.T) {
+func TestAWaitBeyondTheLogIsRedirectedToTheLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)

@@ -19,7 +19,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// sink is the stream of a watch that keeps what it is sent.
+// sink is the stream of a watch that records its messages.
 type sink struct {
 	grpc.ServerStream
 
@@ -31,7 +31,7 @@ func (s *sink) Send(m *dtaskv1.WatchJobResponse) error {
 	return nil
 }
 
-// bystander is a replica that nobody calls: a Server around a machine.
+// bystander is a Server around a machine, without clients.
 func bystander(t interface{ Fatal(...any) }, m *fsm.Machine) *Server {
 	cfg := baseConfig(m)
 	cfg.Leader, cfg.Raft = func() Leader { return nil }, func() Raft { return nil }
@@ -42,15 +42,14 @@ func bystander(t interface{ Fatal(...any) }, m *fsm.Machine) *Server {
 	return s
 }
 
-// follower is somebody who watches a job wherever there is a replica, and has
-// nothing but the messages.
+// follower is a caller that watches a job at any replica and knows only the messages.
 type follower struct {
 	index uint64
 	job   *dtaskv1.Job
 	tasks map[uint32]*dtaskv1.Task
 }
 
-// resume watches at a replica for as long as it takes to look once.
+// resume watches at a replica until the first change is received.
 func (f *follower) resume(t *rapid.T, s *Server) {
 	out := &sink{}
 	w := &watch{Server: s, id: 1, tasks: true, sent: f.index, stream: out}
@@ -61,7 +60,7 @@ func (f *follower) resume(t *rapid.T, s *Server) {
 	err = w.send(context.Background(), &v)
 	if e, ok := errors.AsType[*Error](err); ok && e.Kind == KindCompacted {
 		if len(out.got) > 0 {
-			t.Fatal("something was sent before it said that it cannot tell")
+			t.Fatal("messages precede COMPACTED")
 		}
 		*f = follower{index: 0, tasks: make(map[uint32]*dtaskv1.Task)}
 		f.resume(t, s)
@@ -81,7 +80,7 @@ func (f *follower) resume(t *rapid.T, s *Server) {
 		}
 		if m.GetIndex() > 0 {
 			if m.GetIndex() <= f.index {
-				t.Fatalf("index %d comes after %d", m.GetIndex(), f.index)
+				t.Fatalf("index %d follows %d", m.GetIndex(), f.index)
 			}
 			f.index, f.job = m.GetIndex(), m.GetJob()
 		}
@@ -108,7 +107,7 @@ func (f *follower) check(t *rapid.T, s *Server) {
 	}
 }
 
-// storm makes one random operation on job 1, mostly one that is taken.
+// storm makes one random operation on job 1, mostly one that is accepted.
 func storm(t *rapid.T, l *memLeader) {
 	st, _ := l.machine.Fork()
 	i := rapid.Uint32Range(0, 3).Draw(t, "task")
@@ -138,10 +137,10 @@ func storm(t *rapid.T, l *memLeader) {
 	l.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(op) })
 }
 
-// A watch that is resumed at any replica, at any time, misses nothing: what its
-// messages make is what the replica lists. Index by index it only goes forward.
-// A replica that was rebuilt from a snapshot tells, or says that it cannot.
-func TestAResumedWatchMissesNothingWhereverItGoesOn(t *testing.T) {
+// A watch that is resumed at any replica, at any time, misses nothing: its messages add up
+// to what the replica lists, and indexes only increase. A replica that was rebuilt from a
+// snapshot sends the changes or returns COMPACTED.
+func TestAResumedWatchMissesNothingAtAnyReplica(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		first, second := fsm.NewMachine(), fsm.NewMachine()
@@ -176,7 +175,7 @@ func TestAResumedWatchMissesNothingWhereverItGoesOn(t *testing.T) {
 	})
 }
 
-// diamondLog makes a worker and job 1, uploaded in one entry or in several.
+// diamondLog registers a worker and uploads job 1, in one entry or in several.
 func diamondLog(once bool) [][]fsm.Op {
 	b := fsm.NewChunkBuilder(0)
 	for _, task := range diamond() {
@@ -195,7 +194,7 @@ func diamondLog(once bool) [][]fsm.Op {
 	return [][]fsm.Op{ops[:1], ops[1:2], ops[2:3], ops[3:]}
 }
 
-func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
+func TestUnchangedTasksAreNotSentAgain(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", diamond()...)
@@ -285,7 +284,7 @@ func TestAJobOfManyTasksIsSentInPages(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatWasRebuiltSaysThatItCannotTell(t *testing.T) {
+func TestARebuiltReplicaReturnsCompacted(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", task("a"), task("b"))
@@ -302,11 +301,11 @@ func TestAReplicaThatWasRebuiltSaysThatItCannotTell(t *testing.T) {
 	_, err = stream.Recv()
 	wantError(t, err, codes.OutOfRange, dtaskv1.ErrorReason_ERROR_REASON_COMPACTED)
 	if _, err := r.watch(t.Context(), t, "1").stream.Recv(); err != nil {
-		t.Errorf("from the beginning: %v", err)
+		t.Errorf("from the start: %v", err)
 	}
 }
 
-func TestAWatchWaitsForWhatItBeginsAfter(t *testing.T) {
+func TestAWatchWaitsForTheIndexThatItStartsAfter(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", task("a"))
@@ -322,7 +321,7 @@ func TestAWatchWaitsForWhatItBeginsAfter(t *testing.T) {
 		t.Errorf("got %v, %v; want a repeat, since the change was known", got, err)
 	}
 	if d := time.Since(began); d > applyTimeout {
-		t.Errorf("it came after %s", d)
+		t.Errorf("it arrived after %s", d)
 	}
 	for consistency, want := range map[dtaskv1.Consistency]codes.Code{
 		dtaskv1.Consistency_CONSISTENCY_LINEARIZABLE: codes.InvalidArgument,

@@ -15,9 +15,9 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// seenJob is a message of a watch and when it came.
+// seenJob is a message of a watch and when it arrived.
 type seenJob struct {
-	at  time.Duration // since the watch began
+	at  time.Duration // since the watch started
 	job *dtaskv1.Job
 }
 
@@ -44,19 +44,19 @@ func (w *watching) next(t *testing.T) seenJob {
 	return seenJob{time.Since(w.began), got.GetJob()}
 }
 
-func TestAWatchSendsTheJobAtOnceAndEndsWithIt(t *testing.T) {
+func TestAWatchSendsTheJobImmediatelyAndEndsWithIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
 		r.submit(t, "x", task("a"))
 		w := r.watch(t.Context(), t, "1")
 		if got := w.next(t); got.at != 0 || got.job.GetState() != dtaskv1.JobState_JOB_STATE_PENDING {
-			t.Errorf("got %v after %s, want a pending job at once", got.job, got.at)
+			t.Errorf("got %v after %s, want a pending job immediately", got.job, got.at)
 		}
 		time.Sleep(300 * time.Millisecond)
 		r.complete(t, held(1, 0, 1, r.worker(t)), "")
 		if got := w.next(t); got.at != 300*time.Millisecond || got.job.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
-			t.Errorf("got %v after %s, want a completed job at once", got.job.GetState(), got.at)
+			t.Errorf("got %v after %s, want a completed job immediately", got.job.GetState(), got.at)
 		}
 		if _, err := w.stream.Recv(); !errors.Is(err, io.EOF) {
 			t.Errorf("got %v, want the end", err)
@@ -64,7 +64,7 @@ func TestAWatchSendsTheJobAtOnceAndEndsWithIt(t *testing.T) {
 	})
 }
 
-func TestAWatchOfAnEndedJobEndsAtOnce(t *testing.T) {
+func TestAWatchOfAFinishedJobEndsImmediately(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submit(t, "x", task("a"))
@@ -76,7 +76,7 @@ func TestAWatchOfAnEndedJobEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestManyChangesComeAsAFewMessages(t *testing.T) {
+func TestManyChangesAreCoalesced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
@@ -97,7 +97,7 @@ func TestManyChangesComeAsAFewMessages(t *testing.T) {
 		for last.at < time.Second {
 			got := watch.next(t)
 			if got.at-last.at < watchInterval {
-				t.Errorf("a message came %s after the one before", got.at-last.at)
+				t.Errorf("a message arrived %s after the previous one", got.at-last.at)
 			}
 			last = got
 			messages++
@@ -108,7 +108,7 @@ func TestManyChangesComeAsAFewMessages(t *testing.T) {
 	})
 }
 
-func TestAWatchRepeatsItselfWhenNothingChanges(t *testing.T) {
+func TestAWatchRepeatsTheJobWhenNothingChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
@@ -130,14 +130,14 @@ func TestAWatchRepeatsItselfWhenNothingChanges(t *testing.T) {
 		for range 5 {
 			got := watch.next(t)
 			if d := got.at - last; d < 900*time.Millisecond || d > watchRepeatInterval {
-				t.Errorf("a repeat came after %s, want 1 s", d)
+				t.Errorf("a repeat arrived after %s, want 1 s", d)
 			}
 			last = got.at
 		}
 	})
 }
 
-func TestAWatchOutlivesAChangeOfLeader(t *testing.T) {
+func TestAWatchSurvivesAChangeOfLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
@@ -147,7 +147,7 @@ func TestAWatchOutlivesAChangeOfLeader(t *testing.T) {
 		r.leading(false)
 		r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state, f.heard = "n2", "n2:1", "follower", time.Now() })
 		time.Sleep(watchInterval)
-		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "at the new leader"}) // as the log brings it
+		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "at the new leader"}) // as this replica applies it
 		if got := w.next(t); got.job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED {
 			t.Errorf("got %v", got.job)
 		}
@@ -157,7 +157,7 @@ func TestAWatchOutlivesAChangeOfLeader(t *testing.T) {
 	})
 }
 
-func TestAWatchOfNothingIsNotFound(t *testing.T) {
+func TestAWatchOfAnUnknownJobIsNotFound(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	for _, id := range []string{"7", "x"} {

@@ -20,10 +20,10 @@ import (
 
 var (
 	benchJobs = flag.Int("jobs", 100_000, "jobs in the history of BenchmarkList and BenchmarkRetention")
-	benchFile = flag.String("history", "", "`FILE` with that history: made if it is not there, and kept")
+	benchFile = flag.String("history", "", "`FILE` with that history; created if missing, and kept")
 )
 
-// cpu is the processor time of this process so far.
+// cpu returns the CPU time of this process.
 func cpu(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
@@ -33,8 +33,8 @@ func cpu(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// archivedJobs makes n jobs that have left the state, each of a number of tasks. It goes
-// through the state machine and keeps no log.
+// archivedJobs returns n archived jobs with a number of tasks each. It uses the state
+// machine without a log.
 func archivedJobs(tb testing.TB, st *fsm.State, first, n, tasks int) *fsm.ArchiveBatch {
 	tb.Helper()
 	fx := &fsm.Effects{Archived: new(fsm.ArchiveBatch)}
@@ -108,8 +108,8 @@ func benchHistoryAt(b *testing.B, path string) *History {
 	return h
 }
 
-// What it costs to write jobs: processor time of all that Take, the writer and bbolt do, and
-// bytes on disk.
+// BenchmarkArchive measures the cost of writing jobs: CPU time of Take, the writer and
+// bbolt, and bytes on disk.
 func BenchmarkArchive(b *testing.B) {
 	for _, shape := range []struct{ jobs, tasks int }{{100_000, 1}, {50_000, 10}, {1, 1_000_000}} {
 		b.Run(fmt.Sprintf("tasks=%d", shape.tasks), func(b *testing.B) {
@@ -139,7 +139,7 @@ func BenchmarkArchive(b *testing.B) {
 	}
 }
 
-// longHistory is a history of as many jobs as -jobs says.
+// longHistory returns a history of -jobs jobs.
 func longHistory(b *testing.B) *History {
 	b.Helper()
 	path := *benchFile
@@ -168,10 +168,10 @@ func longHistory(b *testing.B) *History {
 	return h
 }
 
-// How long a page of a listing takes in a long history, and a look at one job.
+// BenchmarkList measures a page of a listing in a long history, and reading one job.
 func BenchmarkList(b *testing.B) {
 	h := longHistory(b)
-	const start = 1_700_000_000_000 // a job each millisecond
+	const start = 1_700_000_000_000 // one job per millisecond
 	middle := start + int64(*benchJobs)/2
 	for _, c := range []struct {
 		name string
@@ -231,7 +231,7 @@ func BenchmarkList(b *testing.B) {
 	b.Log(memory(b))
 }
 
-// What it costs that a job goes from a long history since there are too many.
+// BenchmarkRetention measures the cost of dropping a job from a long history.
 func BenchmarkRetention(b *testing.B) {
 	h := longHistory(b)
 	const many = 10_000
@@ -254,7 +254,7 @@ func BenchmarkRetention(b *testing.B) {
 	b.Log(memory(b))
 }
 
-// memory says what memory this process has.
+// memory describes the memory of this process.
 func memory(b *testing.B) string {
 	b.Helper()
 	status, err := os.ReadFile("/proc/self/status")

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shape is what a job of a test is like.
+// shape describes a job of a test.
 type shape struct {
 	submitted   int64 // ms; filled in
 	name, owner string
@@ -30,13 +30,13 @@ type shape struct {
 	state       fsm.JobState
 }
 
-// clusterLog is a log that several replicas may apply.
+// clusterLog is a log that several replicas can apply.
 type clusterLog struct {
 	tb      testing.TB
 	leader  *fsm.Machine // without a history
 	entries [][]byte
 	now     int64
-	model   map[fsm.JobID]shape // what was ever submitted
+	model   map[fsm.JobID]shape // all submitted jobs
 }
 
 func newLog(tb testing.TB) *clusterLog {
@@ -59,7 +59,7 @@ func (l *clusterLog) do(ops ...fsm.Op) {
 
 func (l *clusterLog) index() uint64 { return uint64(len(l.entries)) }
 
-// submit makes a job exist, and bring it to its end.
+// submit submits a job and finishes it.
 func (l *clusterLog) submit(s shape) fsm.JobID {
 	var id fsm.JobID
 	l.leader.Read(func(st *fsm.State, _ uint64) { id = st.NextJob() })
@@ -107,7 +107,7 @@ func (l *clusterLog) end(id fsm.JobID, s shape) {
 	}
 }
 
-// replica applies the log, and has a history.
+// replica applies the log and has a history.
 type replica struct {
 	*History
 
@@ -123,7 +123,7 @@ func (l *clusterLog) replica(cfg Config) *replica {
 	return l.recorded(cfg, nil)
 }
 
-// recorded calls committed after each transaction.
+// recorded is replica with a function that is called after each transaction.
 func (l *clusterLog) recorded(cfg Config, committed func()) *replica {
 	l.tb.Helper()
 	if cfg.Path == "" {
@@ -146,7 +146,7 @@ func (l *clusterLog) recorded(cfg Config, committed func()) *replica {
 	return r
 }
 
-// stop ends it, as a crash would: what waits is lost.
+// stop stops the history as a crash would: pending jobs are lost.
 func (r *replica) stop() {
 	if r.cancel == nil {
 		return
@@ -158,7 +158,7 @@ func (r *replica) stop() {
 	}
 }
 
-// apply applies what there is of the log.
+// apply applies the rest of the log.
 func (r *replica) apply() *replica {
 	for ; r.applied < len(r.log.entries); r.applied++ {
 		if a, ok := r.machine.Apply(uint64(r.applied+1), r.log.entries[r.applied]).(fsm.Applied); !ok || a.Rejected != fsm.Accepted {
@@ -168,7 +168,7 @@ func (r *replica) apply() *replica {
 	return r
 }
 
-// sync brings all that was applied into the file.
+// sync writes all applied entries to the file.
 func (r *replica) sync() *replica {
 	r.log.tb.Helper()
 	if err := r.Sync(r.log.tb.Context(), uint64(r.applied)); err != nil {
@@ -177,7 +177,7 @@ func (r *replica) sync() *replica {
 	return r
 }
 
-// restore gives it a snapshot instead of a part of the log.
+// restore replaces a part of the log by a snapshot.
 func (r *replica) restore(snapshot []byte) *replica {
 	r.log.tb.Helper()
 	if err := r.machine.Restore(bytes.NewReader(snapshot)); err != nil {
@@ -195,7 +195,7 @@ func (r *replica) snapshot() []byte {
 	return b.Bytes()
 }
 
-// list gives the jobs of state and history that are looked for, as the API does it.
+// list lists the matching jobs of state and history, as the API does.
 func (r *replica) list(q Query) []fsm.JobID {
 	r.log.tb.Helper()
 	st, _ := r.machine.Fork()
@@ -209,7 +209,7 @@ func (r *replica) list(q Query) []fsm.JobID {
 	for {
 		rest, err := r.List(r.log.tb.Context(), q, func(head fsm.Head) bool {
 			if head.ID >= last {
-				r.log.tb.Errorf("job %d is listed behind job %d", head.ID, last)
+				r.log.tb.Errorf("job %d is listed after job %d", head.ID, last)
 			}
 			last = head.ID
 			if _, there := st.Job(head.ID); !there {
@@ -228,7 +228,7 @@ func (r *replica) list(q Query) []fsm.JobID {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// want is what the model lists.
+// want returns what the model lists.
 func (l *clusterLog) want(q Query) []fsm.JobID {
 	var ids []fsm.JobID
 	for id, s := range l.model {
@@ -241,7 +241,7 @@ func (l *clusterLog) want(q Query) []fsm.JobID {
 	return ids
 }
 
-// check compares all that a replica shows with the model, which forgets nothing.
+// check compares everything that a replica shows with the model, which forgets nothing.
 func (r *replica) check(queries ...Query) {
 	r.log.tb.Helper()
 	for _, q := range append(queries, Query{}) {
@@ -253,7 +253,7 @@ func (r *replica) check(queries ...Query) {
 		st, _ := r.machine.Fork()
 		if _, there := st.Job(id); !there {
 			if ok, err := r.Adopt(st, id); !ok || err != nil {
-				r.log.tb.Fatalf("job %d is nowhere: %v", id, err)
+				r.log.tb.Fatalf("job %d is missing: %v", id, err)
 			}
 			if head, ok, err := r.Find(id); !ok || err != nil || head.State != s.state || head.Header.GetName() != s.name {
 				r.log.tb.Fatalf("head of job %d: %+v, %v, %v", id, head, ok, err)
@@ -269,7 +269,7 @@ func (r *replica) check(queries ...Query) {
 		for i := range s.tasks {
 			ref := fsm.TaskRef{Job: id, Index: uint32(i)}
 			if got, want := string(st.Result(ref).Data), fmt.Sprintf("result %d/%d", id, i); got != want {
-				r.log.tb.Fatalf("task %d/%d left %q, want %q", id, i, got, want)
+				r.log.tb.Fatalf("task %d/%d has result %q, want %q", id, i, got, want)
 			}
 			if got := st.Body(ref); len(got) != s.body {
 				r.log.tb.Fatalf("task %d/%d has a body of %d bytes, want %d", id, i, len(got), s.body)
@@ -278,7 +278,7 @@ func (r *replica) check(queries ...Query) {
 	}
 }
 
-// until waits for something that happens by itself.
+// until waits for a condition.
 func until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for end := time.Now().Add(30 * time.Second); !ok(); {
@@ -295,7 +295,7 @@ func (r *replica) Fetch(ctx context.Context, after Position, to uint64, take fun
 	return r.Serve(ctx, after, to, take)
 }
 
-// from makes a Config that fetches from replicas, which are all of the cluster.
+// from returns a Config that fetches from replicas, which are all members of the cluster.
 func from(rs ...*replica) Config {
 	return Config{Sources: func(context.Context) ([]Source, bool) {
 		var list []Source

@@ -17,8 +17,8 @@ import (
 
 var endings = []fsm.JobState{fsm.JobCompleted, fsm.JobFailed, fsm.JobCancelled}
 
-// State and history together show what a model shows that forgets nothing, whatever
-// leaves when, whatever is written when, and over crashes and snapshots.
+// State and history together show what a model without forgetting shows, in any order of
+// archiving, writes, crashes and snapshots.
 func TestNothingIsLostOrShownTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -73,7 +73,7 @@ func TestNothingIsLostOrShownTwice(t *testing.T) {
 	})
 }
 
-// filled is a log with a few jobs of all kinds that have left.
+// filled is a log with archived jobs of all kinds.
 func filled(t *testing.T, jobs int) *clusterLog {
 	t.Helper()
 	l := newLog(t)
@@ -88,9 +88,9 @@ func filled(t *testing.T, jobs int) *clusterLog {
 	return l
 }
 
-// A power cut leaves any part of the pages of the transaction that was being written.
-// Whatever it is, the file opens as it was before or after, and the log has the rest.
-func TestAFileIsWholeWhereverItsWritingWasCutOff(t *testing.T) {
+// A power failure leaves any subset of the pages of the current transaction. In each case
+// the file opens as it was before or after, and the log has the rest.
+func TestAFileSurvivesATornWrite(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 20)
 	path := filepath.Join(t.TempDir(), "history.db")
@@ -108,7 +108,7 @@ func TestAFileIsWholeWhereverItsWritingWasCutOff(t *testing.T) {
 	for i := 1; i < len(files); i++ {
 		old, now := files[i-1], files[i]
 		for _, part := range []int{0, 1, 2, 3} {
-			// All pages, none, every other: but not the roots, which are written last.
+			// All pages, none, every second: but not the roots, which are written last.
 			mixed := append([]byte(nil), now...)
 			for at := 0; at < len(mixed); at += page {
 				keep := at < 2*page && part != 3 || part == 1 || part == 2 && at/page%2 == 0
@@ -122,7 +122,7 @@ func TestAFileIsWholeWhereverItsWritingWasCutOff(t *testing.T) {
 			}
 			again := l.replica(Config{Path: cut, WriteDelay: time.Hour})
 			if n := again.Stats().Quarantined; n > 0 {
-				t.Fatalf("file %d, part %d: is damaged", i, part)
+				t.Fatalf("file %d, part %d is damaged", i, part)
 			}
 			again.apply().check()
 			again.sync().check()
@@ -146,11 +146,11 @@ func TestASnapshotWaitsForTheFile(t *testing.T) {
 	limited, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := again.Sync(limited, l.index()); err != nil {
-		t.Errorf("what is in the file: %v", err)
+		t.Errorf("entries that are in the file: %v", err)
 	}
 	again.stop()
 	if err := again.Sync(t.Context(), l.index()+1); err == nil {
-		t.Error("a stopped history has what it never wrote")
+		t.Error("a stopped history reports entries that it never wrote")
 	}
 }
 
@@ -164,7 +164,7 @@ func TestAReplicaWithoutItsHistoryFetchesIt(t *testing.T) {
 	}
 	whole.apply()
 	r := l.replica(from(whole)).restore(snapshot).apply()
-	until(t, "the history is whole", func() bool { return !r.Incomplete() })
+	until(t, "the history is complete", func() bool { return !r.Incomplete() })
 	r.check(Query{Name: "n2"}, Query{Labels: map[string]string{"i": "3"}})
 	if n := r.Stats().Fetched; n != 40 {
 		t.Errorf("fetched %d jobs, want 40", n)
@@ -174,7 +174,7 @@ func TestAReplicaWithoutItsHistoryFetchesIt(t *testing.T) {
 	}
 }
 
-func TestAReplicaSaysThatItIsIncompleteUntilItIsNot(t *testing.T) {
+func TestAReplicaReportsThatItIsIncomplete(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 10)
 	whole := l.replica(Config{}).apply().sync()
@@ -192,39 +192,39 @@ func TestAReplicaSaysThatItIsIncompleteUntilItIsNot(t *testing.T) {
 	if _, ok, err := r.Find(3); ok || err != nil || !r.Incomplete() {
 		t.Errorf("job 3: %v, %v; incomplete %v", ok, err, r.Incomplete())
 	}
-	r.sync().stop() // it says so still after a crash
+	r.sync().stop() // it is still incomplete after a crash
 	r = l.replica(cfg).restore(whole.snapshot())
 	if !r.Incomplete() {
 		t.Error("complete after a restart")
 	}
 	close(gate)
-	until(t, "the history is whole", func() bool { return !r.Incomplete() })
+	until(t, "the history is complete", func() bool { return !r.Incomplete() })
 	r.check()
 }
 
-// halfSure has all that a replica has, and cannot say that it is all.
-type halfSure struct{ *replica }
+// incompleteSource has all jobs of a replica and does not report that it is complete.
+type incompleteSource struct{ *replica }
 
-func (s halfSure) Fetch(ctx context.Context, after Position, to uint64, take func(c Chunk, complete bool) error) (bool, error) {
+func (s incompleteSource) Fetch(ctx context.Context, after Position, to uint64, take func(c Chunk, complete bool) error) (bool, error) {
 	_, err := s.Serve(ctx, after, to, func(c Chunk, _ bool) error { return take(c, false) })
 	return false, err
 }
 
-func TestWhatComesFromTwoReplicasIsStoredOver(t *testing.T) {
+func TestJobsFetchedFromTwoReplicasAreOverwritten(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 300)
 	whole := l.replica(Config{}).apply().sync()
-	cfg := Config{Sources: func(context.Context) ([]Source, bool) { return []Source{halfSure{whole}, whole}, true }}
+	cfg := Config{Sources: func(context.Context) ([]Source, bool) { return []Source{incompleteSource{whole}, whole}, true }}
 	cfg.Path = filepath.Join(t.TempDir(), "history.db")
 	r := l.replica(cfg).restore(whole.snapshot())
-	until(t, "the history is whole", func() bool { return !r.Incomplete() })
+	until(t, "the history is complete", func() bool { return !r.Incomplete() })
 	if n := r.Stats().Fetched; n != 600 {
 		t.Errorf("fetched %d jobs, want each of 300 from both", n)
 	}
 	r.sync().check(Query{Name: "n2"}, Query{Labels: map[string]string{"i": "3"}})
 }
 
-func TestTwoReplicasThatLackDifferentJobsHelpEachOther(t *testing.T) {
+func TestAGapIsClosedAfterAllMembersAnswered(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 10)
 	a := l.replica(Config{}).apply().sync()
@@ -233,8 +233,8 @@ func TestTwoReplicasThatLackDifferentJobsHelpEachOther(t *testing.T) {
 	for i := range 10 {
 		l.do(&fsm.Archive{Items: []fsm.JobID{l.submit(shape{name: fmt.Sprint("late", i), state: fsm.JobCompleted})}})
 	}
-	// Nobody has the first ten any more: after all were asked, that is said, and is no
-	// reason to be incomplete for ever.
+	// No replica has the first ten any longer: after all were asked, the loss is logged and
+	// the gap is closed.
 	b := l.replica(Config{}).restore(snapshot).apply()
 	c := l.replica(from(b)).restore(snapshot).apply()
 	until(t, "the gap is closed", func() bool { return !c.Incomplete() })
@@ -245,11 +245,11 @@ func TestTwoReplicasThatLackDifferentJobsHelpEachOther(t *testing.T) {
 	}
 	c.check()
 	if !b.Incomplete() {
-		t.Error("whoever could ask nobody is complete")
+		t.Error("a replica without sources is complete")
 	}
 }
 
-func TestDamageIsFoundAndMended(t *testing.T) {
+func TestDamageIsFoundAndRepaired(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 60)
 	whole := l.replica(Config{}).apply().sync()
@@ -261,7 +261,7 @@ func TestDamageIsFoundAndMended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mended := 0
+	repaired := 0
 	for at := 777; at < len(good); at += 40_009 {
 		bad := append([]byte(nil), good...)
 		for i := range 16 {
@@ -273,7 +273,7 @@ func TestDamageIsFoundAndMended(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := l.replica(cfg).restore(snapshot).apply()
-		for id := range l.model { // whatever is read is right, or it is said that it is not
+		for id := range l.model { // a read returns the right job or an error
 			st, _ := r.machine.Fork()
 			if _, err := r.Adopt(st, id); err != nil && !errors.Is(err, errClosed) && !isDamaged(err) {
 				t.Errorf("byte %d: job %d: %v", at, id, err)
@@ -283,14 +283,14 @@ func TestDamageIsFoundAndMended(t *testing.T) {
 		if err != nil && !errors.Is(err, errClosed) && !isDamaged(err) {
 			t.Errorf("byte %d: listing: %v", at, err)
 		}
-		until(t, "the history is whole", func() bool { return !r.Incomplete() })
+		until(t, "the history is complete", func() bool { return !r.Incomplete() })
 		if r.Stats().Quarantined > 0 {
-			mended++
+			repaired++
 			r.check(Query{Name: "n0"})
 		}
 		r.stop()
 	}
-	if mended == 0 {
+	if repaired == 0 {
 		t.Error("no damage was found")
 	}
 }
@@ -301,7 +301,7 @@ func TestOldJobsExpire(t *testing.T) {
 		t.Parallel()
 		l := filled(t, 50)
 		r := l.replica(Config{MaxJobs: 20}).apply().sync()
-		until(t, "few are left", func() bool { return r.Stats().Jobs == 20 })
+		until(t, "20 jobs remain", func() bool { return r.Stats().Jobs == 20 })
 		for id := range l.model {
 			if id <= 30 {
 				delete(l.model, id)
@@ -315,7 +315,7 @@ func TestOldJobsExpire(t *testing.T) {
 		head, _, _ := l.replica(Config{}).apply().Find(31)
 		l.do(&fsm.ExpireHistory{EndedBefore: head.EndedMS})
 		r := l.replica(Config{WriteDelay: time.Millisecond}).apply()
-		until(t, "few are left", func() bool { return r.Stats().Jobs == 20 && r.Stats().Pending == 0 })
+		until(t, "20 jobs remain", func() bool { return r.Stats().Jobs == 20 && r.Stats().Pending == 0 })
 		for id := range l.model {
 			if id <= 30 {
 				delete(l.model, id)
@@ -325,8 +325,8 @@ func TestOldJobsExpire(t *testing.T) {
 	})
 }
 
-// The file does not grow beyond its bound, however much goes through it.
-func TestTheFileStaysWithinItsBytes(t *testing.T) {
+// The file stays within its limit however many jobs pass through it.
+func TestTheFileStaysWithinItsByteLimit(t *testing.T) {
 	t.Parallel()
 	const most = 4 << 20
 	l := newLog(t)
@@ -340,16 +340,16 @@ func TestTheFileStaysWithinItsBytes(t *testing.T) {
 		}
 	}
 	r.sync()
-	until(t, "the bytes are within the bound", func() bool { return r.Stats().Bytes <= most })
+	until(t, "the bytes are within the limit", func() bool { return r.Stats().Bytes <= most })
 	if size := r.Stats().FileBytes; size > 16<<20 { // the file grows by steps of 16 MiB at most
-		t.Errorf("file of %d bytes for a bound of %d", size, most)
+		t.Errorf("file of %d bytes with a limit of %d", size, most)
 	}
 	if r.Stats().Expired < 100 {
 		t.Errorf("only %d jobs expired", r.Stats().Expired)
 	}
 }
 
-func TestBackPressure(t *testing.T) {
+func TestBackpressure(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
 	h, err := Open(Config{Path: filepath.Join(t.TempDir(), "history.db"), BusyBytes: 1, MaxPendingBytes: 2000, Logger: slog.New(slog.DiscardHandler)})
@@ -372,7 +372,7 @@ func TestBackPressure(t *testing.T) {
 	until(t, "the first job has left", h.Busy)
 	select {
 	case <-applied:
-		t.Error("the second job left without room")
+		t.Error("the second job left without free space")
 	default:
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -385,8 +385,8 @@ func TestBackPressure(t *testing.T) {
 	}
 }
 
-// Each transaction is synced, beside the log mostly: one for each job would stand in its way.
-func TestLongRecordsThatWaitAreWrittenTogether(t *testing.T) {
+// Each transaction is synced, mostly on the disk of the log: one per job would delay it.
+func TestLongRecordsAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
 	for range 20 {

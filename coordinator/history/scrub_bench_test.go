@@ -6,7 +6,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What it costs to look at all of a file for damage.
+// BenchmarkScrub measures the cost of checking a whole file.
 func BenchmarkScrub(b *testing.B) {
 	h, st := benchHistory(b), benchState()
 	for made, index := 0, uint64(0); made < 20_000; made += 5000 {

@@ -14,13 +14,13 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// scrubbed makes a Config look at the file at once, and again and again.
+// scrubbed returns a Config that checks the file immediately and continuously.
 func scrubbed(cfg Config, path string) Config {
 	cfg.Path, cfg.ScrubDelay, cfg.ScrubInterval, cfg.ScrubRate = path, time.Millisecond, 20*time.Millisecond, 1<<30
 	return cfg
 }
 
-// fileOf is the file of a replica that has applied a log, and its snapshot.
+// fileOf returns the file of a replica that has applied a log, and its snapshot.
 func fileOf(t *testing.T, l *clusterLog) (file, snapshot []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "history.db")
@@ -43,33 +43,32 @@ func write(t *testing.T, b []byte) (path string) {
 	return path
 }
 
-// Wherever a bit flips: once all was looked at, what is read is right, though nobody had
-// asked for it.
-func TestAFlippedBitIsFoundBeforeAnybodyAsks(t *testing.T) {
+// Wherever a bit flips, reads are right after one scrub, even if no read found the damage.
+func TestAFlippedBitIsFoundWithoutARead(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 60)
 	l.do(&fsm.Archive{Items: []fsm.JobID{l.submit(shape{name: "long", tasks: 300, body: 1000, state: fsm.JobCompleted})}})
 	whole := l.replica(Config{}).apply().sync()
 	good, snapshot := fileOf(t, l)
-	mended := 0
+	repaired := 0
 	for at := 3 * pageSize; at < len(good); at += 23_456 + at%13 {
 		bad := slices.Clone(good)
 		bad[at] ^= 1 << (at % 8)
 		r := l.replica(scrubbed(from(whole), write(t, bad))).restore(snapshot).apply()
-		until(t, "all was looked at, and mended", func() bool { return r.Stats().Scrubs > 0 && !r.Incomplete() })
+		until(t, "everything was checked and repaired", func() bool { return r.Stats().Scrubs > 0 && !r.Incomplete() })
 		r.check(Query{Since: 1, Before: l.now}, Query{Name: "n0"}, Query{Labels: map[string]string{"i": "3"}}, Query{States: []fsm.JobState{fsm.JobFailed}})
 		if r.Stats().Quarantined > 0 {
-			mended++
+			repaired++
 		}
 		r.stop()
 	}
-	if mended == 0 {
+	if repaired == 0 {
 		t.Error("no bit that mattered was flipped")
 	}
 }
 
-// A fine file is found to be fine, while it is written to and expires.
-func TestACheckFindsNothingWhereNothingIsWrong(t *testing.T) {
+// A scrub finds no damage in a good file while jobs are written and expire.
+func TestAScrubOfAGoodFileFindsNoDamage(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
 	cfg := scrubbed(Config{MaxJobs: 40, WriteDelay: time.Millisecond}, filepath.Join(t.TempDir(), "history.db"))
@@ -82,14 +81,14 @@ func TestACheckFindsNothingWhereNothingIsWrong(t *testing.T) {
 	}
 	r.sync()
 	seen := r.Stats().Scrubs
-	until(t, "it was checked twice more", func() bool { return r.Stats().Scrubs >= seen+2 })
+	until(t, "it was checked two more times", func() bool { return r.Stats().Scrubs >= seen+2 })
 	if s := r.Stats(); s.Quarantined > 0 || s.Scrubbed == 0 {
 		t.Errorf("stats are %+v", s)
 	}
 }
 
-// A replica alone has nobody to fetch from: it loses what cannot be read, and no more.
-func TestAReplicaAloneKeepsWhatCanBeRead(t *testing.T) {
+// A single replica has no source: it loses only the jobs that can't be read.
+func TestASingleReplicaKeepsReadableJobs(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 60)
 	good, snapshot := fileOf(t, l)
@@ -103,14 +102,14 @@ func TestAReplicaAloneKeepsWhatCanBeRead(t *testing.T) {
 	if at < 0 {
 		t.Fatal("the result of the job is not in the file")
 	}
-	for i := range good { // older copies in free pages do not matter
+	for i := range good { // including older copies in free pages
 		if bytes.HasPrefix(good[i:], fmt.Appendf(nil, "result %d/0", lost)) {
 			good[i] ^= 4
 		}
 	}
 	cfg := Config{Sources: func(context.Context) ([]Source, bool) { return nil, true }}
 	r := l.replica(scrubbed(cfg, write(t, good))).restore(snapshot).apply()
-	until(t, "all was looked at, and mended", func() bool { s := r.Stats(); return s.Quarantined > 0 && s.Scrubs > 0 && !r.Incomplete() })
+	until(t, "everything was checked and repaired", func() bool { s := r.Stats(); return s.Quarantined > 0 && s.Scrubs > 0 && !r.Incomplete() })
 	if _, ok, err := r.Find(lost); ok || err != nil {
 		t.Errorf("job %d, which cannot be read: %v, %v", lost, ok, err)
 	}

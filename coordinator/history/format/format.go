@@ -30,7 +30,7 @@ func JobKey(id fsm.JobID) []byte { return AppendJobKey(nil, id) }
 // AppendJobKey appends the key of a job to b.
 func AppendJobKey(b []byte, id fsm.JobID) []byte { return binary.BigEndian.AppendUint64(b, uint64(id)) }
 
-// ParseJobKey reads the key of a job; ok is false if k is none, nil included.
+// ParseJobKey parses the key of a job; ok is false if k is invalid or nil.
 func ParseJobKey(k []byte) (id fsm.JobID, ok bool) {
 	if len(k) != jobKeySize {
 		return 0, false
