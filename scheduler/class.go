@@ -121,8 +121,9 @@ func normalLabels(in []Label) []Label {
 	return slices.Compact(sorted)
 }
 
-// appendDemand encodes a demand in normal form. Different demands have different
-// encodings: its length precedes every string, and a bar ends the resources.
+// appendDemand encodes a demand in normal form. Different demands have
+// different encodings: its length precedes every string, and a bar ends the
+// resources.
 func appendDemand(b []byte, d Demand) []byte {
 	if d.NoPrefetch {
 		b = append(b, '!')

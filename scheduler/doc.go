@@ -1,10 +1,10 @@
 // Package scheduler decides which ready task runs next, and on which worker.
 //
 // It is pure policy: no clock, no I/O, no goroutines, no floats, and no result
-// that depends on the order of a map. One seed and one sequence of calls give one
-// sequence of assignments. The leader's sequencer owns a Scheduler for one term.
-// It fills it from the replicated state at the start of the term, and drops it at
-// the end. Nothing here is stored or replicated.
+// that depends on the order of a map. One seed and one sequence of calls give
+// one sequence of assignments. The leader's sequencer owns a Scheduler for one
+// term. It fills it from the replicated state at the start of the term, and
+// drops it at the end. Nothing here is stored or replicated.
 //
 //	         Push(task, class, priority, avoid)
 //	                       │
@@ -23,30 +23,30 @@
 //
 // # Ownership
 //
-// The package owns the order of ready tasks, and the free slots and resources of
-// workers as far as this term has assigned them. It doesn't know jobs,
-// dependencies, attempts, states or time. The sequencer pushes a task when it may
-// run, and the valid function of Next reports whether it still may. The state
-// machine checks assignments; it never chooses them.
+// The package owns the order of ready tasks, and the free slots and resources
+// of workers as far as this term has assigned them. It doesn't know jobs,
+// dependencies, attempts, states or time. The sequencer pushes a task when it
+// may run, and the valid function of Next reports whether it still may. The
+// state machine checks assignments; it never chooses them.
 //
 // # Classes
 //
-// Tasks with equal demands share a class, so that one check of the class answers
-// for all of its tasks. A class for which no worker has capacity is blocked: its
-// queues leave the heaps, and cost nothing until a worker that would fit releases
-// something, joins, or accepts tasks again.
+// Tasks with equal demands share a class, so that one check of the class
+// answers for all of its tasks. A class for which no worker has capacity is
+// blocked: its queues leave the heaps, and cost nothing until a worker that
+// would fit releases something, joins, or accepts tasks again.
 //
-// Invariant: a class that is not blocked either fits somewhere, or was not tried
-// since capacity last grew. A blocked class fits nowhere, or is full.
+// Invariant: a class that is not blocked either fits somewhere, or was not
+// tried since capacity last grew. A blocked class fits nowhere, or is full.
 //
 // # Prefetching
 //
-// A worker may hold some attempts more than it has slots (SetPrefetch). They wait
-// there, so that a slot need not wait for the log between two tasks. Prefetching
-// is for short tasks that need nothing but a slot; the sequencer decides for which
-// workers. A worker gets such attempts only if no worker has a free slot, because
-// placement compares loads. If a slot becomes free elsewhere, Rebalance returns
-// what to move.
+// A worker may hold some attempts more than it has slots (SetPrefetch). They
+// wait there, so that a slot need not wait for the log between two tasks.
+// Prefetching is for short tasks that need nothing but a slot; the sequencer
+// decides for which workers. A worker gets such attempts only if no worker has
+// a free slot, because placement compares loads. If a slot becomes free
+// elsewhere, Rebalance returns what to move.
 //
 // # Limits
 //
@@ -57,19 +57,19 @@
 // # Least loaded, in turn
 //
 // Loads are compared as fractions, exactly, by cross-multiplication. Workers of
-// equal load are ordered by turn: a random number above the count of choices made
-// so far, drawn again each time a worker is chosen. Turns grow with that count so
-// that the choice stays random and fair. With a plain random number, the chosen
-// worker would draw a new one while all others keep theirs; soon the others would
-// have only high numbers, and one worker would win every tie.
+// equal load are ordered by turn: a random number above the count of choices
+// made so far, drawn again each time a worker is chosen. Turns grow with that
+// count so that the choice stays random and fair. With a plain random number,
+// the chosen worker would draw a new one while all others keep theirs; soon the
+// others would have only high numbers, and one worker would win every tie.
 //
 // # Extension points
 //
 // Fair shares between queues need a level between priority and ready queues: a
-// heap of queues by share, each with a heap of ready queues. Aging changes the key
-// by which Next compares the priorities. Another placement strategy is another
-// order of the heap of workers: another worker.before.
+// heap of queues by share, each with a heap of ready queues. Aging changes the
+// key by which Next compares the priorities. Another placement strategy is
+// another order of the heap of workers: another worker.before.
 //
-// A Scheduler is for one goroutine, and nothing here returns an error. Each method
-// documents what the caller must not do, and what happens if it does.
+// A Scheduler is for one goroutine, and nothing here returns an error. Each
+// method documents what the caller must not do, and what happens if it does.
 package scheduler

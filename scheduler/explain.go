@@ -9,7 +9,8 @@ import (
 // A WorkerFit is whether a worker has capacity for a class, and why not.
 type WorkerFit struct {
 	Worker WorkerID
-	// Obstacles are all reasons why it doesn't fit now; none means that it does.
+	// Obstacles are all reasons why it doesn't fit now; none means that it
+	// does.
 	Obstacles []Obstacle
 }
 
@@ -27,7 +28,8 @@ const (
 	NoFreeSlot
 	// LabelMissing: the worker does not have Label.
 	LabelMissing
-	// ResourceShort: Want of the resource Name is required, Free of Total is free.
+	// ResourceShort: Want of the resource Name is required, Free of Total is
+	// free.
 	ResourceShort
 	// GroupFull: the group has Total attempts, which is its limit.
 	GroupFull
@@ -44,8 +46,8 @@ type Obstacle struct {
 	Want, Free, Total int64
 }
 
-// String returns the obstacle as users read it, such as
-// "resource gpu: 1 required, 0.5 of 2 free".
+// String returns the obstacle as users read it, such as "resource gpu: 1
+// required, 0.5 of 2 free".
 func (o Obstacle) String() string {
 	switch o.Kind {
 	case NotAccepting:

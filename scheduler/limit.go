@@ -2,7 +2,8 @@ package scheduler
 
 import "slices"
 
-// full reports whether a limited class has as many attempts as its limit allows.
+// full reports whether a limited class has as many attempts as its limit
+// allows.
 func (c *class) full() bool { return c.limit > 0 && c.held >= c.limit }
 
 // freeOne records that an attempt of a class is no longer held.
@@ -32,10 +33,10 @@ func (s *Scheduler) Reserve(c ClassID) { s.classes[c].held++ }
 // Unreserve ends a Reserve.
 func (s *Scheduler) Unreserve(c ClassID) { s.freeOne(s.classes[c]) }
 
-// Retire drops the entries of a limited class whose job has ended. After none of
-// its attempts is held, the number of the class is used for another one. Class
-// with the same demand before that brings it back. Retire does nothing for a
-// class without a limit.
+// Retire drops the entries of a limited class whose job has ended. After none
+// of its attempts is held, the number of the class is used for another one.
+// Class with the same demand before that brings it back. Retire does nothing
+// for a class without a limit.
 func (s *Scheduler) Retire(id ClassID) {
 	c := s.classes[id]
 	if c.limit == 0 || c.retired {

@@ -6,8 +6,8 @@ package scheduler
 const maxProbes = 32
 
 // findWorker returns the first worker in the order of worker.before that has
-// capacity for the class, or nil. It returns the worker to avoid only if no other
-// has capacity.
+// capacity for the class, or nil. It returns the worker to avoid only if no
+// other has capacity.
 func (s *Scheduler) findWorker(c *class, avoid WorkerID) *worker {
 	if c.version == s.version && len(c.eligible) <= maxProbes {
 		return s.scan(c, avoid) // known to be few

@@ -19,10 +19,10 @@ func (s *Scheduler) Imbalanced() bool {
 }
 
 // Rebalance returns which workers should release attempts that wait there for a
-// slot because other workers have free slots for them: no more than those slots,
-// and first from the workers on which most attempts wait. mayAsk reports whether
-// a worker may be asked; it must not call the Scheduler. Rebalance changes
-// nothing: the caller releases what was released and pushes it again.
+// slot because other workers have free slots for them: no more than those
+// slots, and first from the workers on which most attempts wait. mayAsk reports
+// whether a worker may be asked; it must not call the Scheduler. Rebalance
+// changes nothing: the caller releases what was released and pushes it again.
 //
 // It scans all workers. Call it if Imbalanced is true and Next finds no
 // assignment.

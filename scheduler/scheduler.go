@@ -46,8 +46,8 @@ func New(seed uint64) *Scheduler {
 }
 
 // Push adds a ready task behind all that were pushed before with the same
-// priority. c must come from Class of this Scheduler, or Push panics. An invalid
-// priority counts as Normal.
+// priority. c must come from Class of this Scheduler, or Push panics. An
+// invalid priority counts as Normal.
 //
 // avoid is 0, or the worker on which the task's last attempt failed: the task
 // goes to it only if no other worker has capacity now.
@@ -99,8 +99,8 @@ func (s *Scheduler) isSuperseded(e *entry) bool {
 	return len(s.superseded) > 0 && e.seq <= s.superseded[e.task()]
 }
 
-// Depth returns the number of entries of a priority, including those that are no
-// longer valid and not dropped yet.
+// Depth returns the number of entries of a priority, including those that are
+// no longer valid and not dropped yet.
 func (s *Scheduler) Depth(p Priority) int {
 	if !p.Valid() {
 		return 0
@@ -114,13 +114,13 @@ func (s *Scheduler) Len() int {
 }
 
 // Next assigns the first task in order for which a worker has capacity: the
-// highest priority first, then in the order of the pushes. It takes a slot and the
-// resources of the least loaded such worker. It returns false if no ready task
-// fits anywhere.
+// highest priority first, then in the order of the pushes. It takes a slot and
+// the resources of the least loaded such worker. It returns false if no ready
+// task fits anywhere.
 //
-// valid reports whether a task may still start; entries for which it is false are
-// dropped when Next reaches them. It must not call the Scheduler. nil: all are
-// valid.
+// valid reports whether a task may still start; entries for which it is false
+// are dropped when Next reaches them. It must not call the Scheduler. nil: all
+// are valid.
 func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 	for p := Urgent; p >= Low; p-- {
 		for s.hasCapacity() && len(s.ready[p].items) > 0 {
@@ -147,8 +147,8 @@ func (s *Scheduler) Next(valid func(TaskRef) bool) (Assignment, bool) {
 }
 
 // Sweep drops every entry for which valid is false and returns their number. It
-// reads all entries. Call it after many waiting tasks were cancelled, so that they
-// don't take memory, and don't count in Depth, until Next reaches them.
+// reads all entries. Call it after many waiting tasks were cancelled, so that
+// they don't take memory, and don't count in Depth, until Next reaches them.
 func (s *Scheduler) Sweep(valid func(TaskRef) bool) int {
 	before := s.Len()
 	for _, c := range s.classes {
@@ -183,8 +183,8 @@ func (s *Scheduler) pop(q *readyQueue) {
 	}
 }
 
-// relist moves a queue to its position in the heap of its priority after a change
-// of its front or of class.blocked, or in or out of the heap.
+// relist moves a queue to its position in the heap of its priority after a
+// change of its front or of class.blocked, or in or out of the heap.
 func (s *Scheduler) relist(q *readyQueue) {
 	ready := &s.ready[q.priority]
 	if q.n == 0 || q.class.blocked {

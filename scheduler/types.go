@@ -5,7 +5,8 @@ package scheduler
 const MaxSlots = 1<<16 - 1
 
 // MaxAmount is the largest amount of a resource on a worker, in thousandths of
-// its unit. A larger amount counts as MaxAmount. A demand above it fits nowhere.
+// its unit. A larger amount counts as MaxAmount. A demand above it fits
+// nowhere.
 const MaxAmount = 1 << 60
 
 // A TaskRef names a task: the number of its job and its index in the job.
@@ -14,7 +15,7 @@ type TaskRef struct {
 	Index uint32
 }
 
-// A WorkerID is the number of a worker in the state machine. Zero is no worker.
+// A WorkerID is the number of a worker in the state machine. Zero is unset.
 type WorkerID uint32
 
 // A Priority orders ready tasks: no task is assigned while one of a higher
@@ -46,8 +47,8 @@ func (p Priority) Valid() bool { return p >= Low && p <= Urgent }
 // name that the user chose.
 type Quantity struct {
 	Name string
-	// Amount is in thousandths of the resource's unit: half a CPU is 500. Zero and
-	// negative amounts count as none.
+	// Amount is in thousandths of the resource's unit: half a CPU is 500. Zero
+	// and negative amounts count as none.
 	Amount int64
 }
 
@@ -57,26 +58,27 @@ type Label struct {
 	Value string
 }
 
-// A Demand is what a task requires of a worker beyond one free slot. The order of
-// its lists has no meaning.
+// A Demand is what a task requires of a worker beyond one free slot. The order
+// of its lists has no meaning.
 type Demand struct {
 	// Resources are taken while an attempt runs. Amounts of one name add up.
 	Resources []Quantity
 	// Labels must all be on the worker.
 	Labels []Label
-	// NoPrefetch excludes prefetching: the task is assigned only to a free slot. A
-	// task that takes resources is never prefetched either.
+	// NoPrefetch excludes prefetching: the task is assigned only to a free
+	// slot. A task that takes resources is never prefetched either.
 	NoPrefetch bool
-	// Limit is the maximum number of concurrent attempts of the demand's group, on
-	// all workers together; 0 = unlimited. Equal demands of one group share it.
+	// Limit is the maximum number of concurrent attempts of the demand's group,
+	// on all workers together; 0 = unlimited. Equal demands of one group share
+	// it.
 	Limit uint32
 	Group TaskRef
 }
 
 // A Capacity is what a worker offers.
 type Capacity struct {
-	// Slots is the maximum number of concurrent attempts, 0 to MaxSlots. A worker
-	// with 0 slots gets no tasks.
+	// Slots is the maximum number of concurrent attempts, 0 to MaxSlots. A
+	// worker with 0 slots gets no tasks.
 	Slots int
 	// Resources are shared by its attempts. A resource that is not listed is
 	// missing.

@@ -139,9 +139,9 @@ func (w *worker) release(c *class) bool {
 // AddWorker adds a worker, or replaces the capacity of a known one. w must not
 // be 0.
 //
-// A new worker accepts tasks and holds none. A known one keeps what it holds, and
-// whether it accepts. If it holds more than its new capacity, it gets no task that
-// needs what is short until enough was released.
+// A new worker accepts tasks and holds none. A known one keeps what it holds,
+// and whether it accepts. If it holds more than its new capacity, it gets no
+// task that needs what is short until enough was released.
 func (s *Scheduler) AddWorker(w WorkerID, capacity Capacity) {
 	wk := s.workers[w]
 	if wk == nil {
@@ -173,9 +173,9 @@ func clampSlots(n int) uint32 {
 	return uint32(min(max(n, 0), MaxSlots)) //nolint:gosec // G115: 0 to MaxSlots
 }
 
-// RemoveWorker removes a worker and everything that it held. Its attempts need no
-// Release. A Release for one of them does nothing, unless a worker with this id is
-// added before: then Occupy and Release must agree about the new one.
+// RemoveWorker removes a worker and everything that it held. Its attempts need
+// no Release. A Release for one of them does nothing, unless a worker with this
+// id is added before: then Occupy and Release must agree about the new one.
 func (s *Scheduler) RemoveWorker(w WorkerID) {
 	wk := s.workers[w]
 	if wk == nil {
@@ -196,8 +196,9 @@ func (s *Scheduler) RemoveWorker(w WorkerID) {
 	}
 }
 
-// SetAccepting sets whether a worker may get new tasks; it may not while it drains
-// or has no session. It keeps what it holds. An unknown worker is ignored.
+// SetAccepting sets whether a worker may get new tasks; it may not while it
+// drains or has no session. It keeps what it holds. An unknown worker is
+// ignored.
 func (s *Scheduler) SetAccepting(w WorkerID, accepting bool) {
 	if wk := s.workers[w]; wk != nil && wk.accepting != accepting {
 		wk.accepting = accepting
@@ -206,9 +207,10 @@ func (s *Scheduler) SetAccepting(w WorkerID, accepting bool) {
 }
 
 // SetPrefetch lets a worker hold up to n attempts more than it has slots, of
-// classes that need nothing but a slot, so that a slot need not wait for the next
-// attempt. They are placed only if no worker has a free slot, and evenly. n is at
-// most MaxSlots. The worker keeps what it holds. An unknown worker is ignored.
+// classes that need nothing but a slot, so that a slot need not wait for the
+// next attempt. They are placed only if no worker has a free slot, and evenly.
+// n is at most MaxSlots. The worker keeps what it holds. An unknown worker is
+// ignored.
 func (s *Scheduler) SetPrefetch(w WorkerID, n int) {
 	if wk := s.workers[w]; wk != nil {
 		wk.prefetch = clampSlots(n)
@@ -227,9 +229,9 @@ func (s *Scheduler) Occupy(w WorkerID, c ClassID) {
 	}
 }
 
-// Release frees the slot and the resources of one attempt of a class, and reports
-// whether the worker held one. If it did not, nothing changes; for a known worker
-// that is a bug of the caller.
+// Release frees the slot and the resources of one attempt of a class, and
+// reports whether the worker held one. If it did not, nothing changes; for a
+// known worker that is a bug of the caller.
 func (s *Scheduler) Release(w WorkerID, c ClassID) bool {
 	wk := s.workers[w]
 	if wk == nil || !wk.release(s.classes[c]) {
@@ -246,8 +248,8 @@ func (s *Scheduler) capacityChanged(w *worker) {
 	s.unblock(w)
 }
 
-// rank moves a worker to its position in the heap after a change, or in or out of
-// the heap.
+// rank moves a worker to its position in the heap after a change, or in or out
+// of the heap.
 func (s *Scheduler) rank(w *worker) {
 	s.updateWaiting(w)
 	switch wanted := w.accepting && w.slots > 0; {

@@ -13,21 +13,23 @@ import (
 )
 
 const (
-	// barrierTimeout bounds the time in which a new leader applies everything that
-	// was committed before its term.
+	// barrierTimeout bounds the time in which a new leader applies everything
+	// that was committed before its term.
 	barrierTimeout = 3 * time.Second
-	// transferTimeout bounds the leadership transfer of a leader that can't lead.
+	// transferTimeout bounds the leadership transfer of a leader that can't
+	// lead.
 	transferTimeout = 2 * time.Second
 	// transferRetryDelay is the time between two attempts at the transfer.
 	transferRetryDelay = 20 * time.Millisecond
-	// stopTimeout bounds the time in which everything that belongs to a term ends.
+	// stopTimeout bounds the time in which everything that belongs to a term
+	// ends.
 	stopTimeout = 10 * time.Second
 	// stopCheckInterval is how often stopTimeout is checked.
 	stopCheckInterval = 100 * time.Millisecond
 )
 
-// ErrTermEnded is the cause of a duty's cancelled context if its term was lost. If
-// the process stops, the cause is that of Run's context.
+// ErrTermEnded is the cause of a duty's cancelled context if its term was lost.
+// If the process stops, the cause is that of Run's context.
 var ErrTermEnded = errors.New("leader: term ended")
 
 // ErrStuck is returned by Run when something that belongs to a term did not end
@@ -39,17 +41,18 @@ var errReturned = errors.New("returned before the end of the term")
 
 // Raft is what leading needs of consensus.
 type Raft interface {
-	// LeaderCh sends true when this replica has won an election, and false when it
-	// no longer leads. It keeps only the latest value: true after true means that a
-	// term was lost in between.
+	// LeaderCh sends true when this replica has won an election, and false when
+	// it no longer leads. It keeps only the latest value: true after true means
+	// that a term was lost in between.
 	LeaderCh() <-chan bool
 	// Leading reports whether this replica leads now.
 	Leading() bool
-	// Barrier returns after everything that was committed before is applied on this
-	// replica, with the term in which the replica leads. It fails if the term has
-	// changed.
+	// Barrier returns after everything that was committed before is applied on
+	// this replica, with the term in which the replica leads. It fails if the
+	// term has changed.
 	Barrier(ctx context.Context) (term uint64, err error)
-	// Transfer returns after another replica has become the leader, or an error.
+	// Transfer returns after another replica has become the leader, or an
+	// error.
 	Transfer(ctx context.Context) error
 }
 
@@ -57,9 +60,9 @@ type Raft interface {
 type Duty interface {
 	// Name returns one or two lower-case words for messages.
 	Name() string
-	// Run does the duty for one term, until ctx is done, and returns after everything
-	// that it started has ended. If it returns before, with or without an error, the
-	// term fails.
+	// Run does the duty for one term, until ctx is done, and returns after
+	// everything that it started has ended. If it returns before, with or
+	// without an error, the term fails.
 	Run(ctx context.Context, term uint64) error
 }
 
@@ -72,10 +75,11 @@ type Config struct {
 	TimeScale timescale.Factor
 }
 
-// Run leads whenever Raft makes this replica the leader. It returns the cause of
-// ctx when ctx is done. It returns an error if this replica leads, can't do its
-// duties and can't step down: the process must then exit, so that the others elect
-// a leader that can. Unless the error is ErrStuck, no duty is running any more.
+// Run leads whenever Raft makes this replica the leader. It returns the cause
+// of ctx when ctx is done. It returns an error if this replica leads, can't do
+// its duties and can't step down: the process must then exit, so that the
+// others elect a leader that can. Unless the error is ErrStuck, no duty is
+// running any more.
 func Run(ctx context.Context, cfg Config) error {
 	var now *term // nil while this replica doesn't lead
 	for {
@@ -107,9 +111,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// stepDown returns an error only if this replica still leads. A transfer that fails
-// because leadership is already lost is a success. A transfer that fails because
-// another one is in progress is repeated.
+// stepDown returns an error only if this replica still leads. A transfer that
+// fails because leadership is already lost is a success. A transfer that fails
+// because another one is in progress is repeated.
 func (c *Config) stepDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.TimeScale.Scale(transferTimeout))
 	defer cancel()
@@ -127,8 +131,8 @@ func (c *Config) stepDown(ctx context.Context) error {
 	return nil
 }
 
-// A term is a call of lead in progress. The methods of a nil term, a follower's, do
-// nothing.
+// A term is a call of lead in progress. The methods of a nil term, a
+// follower's, do nothing.
 type term struct {
 	cancel context.CancelCauseFunc
 	result chan error // size 1: lead sends its result once, and never waits
@@ -141,8 +145,8 @@ func (c *Config) startTerm(ctx context.Context) *term {
 	return t
 }
 
-// stop ends the term and waits for everything that it started. It returns ErrStuck
-// if that doesn't end.
+// stop ends the term and waits for everything that it started. It returns
+// ErrStuck if that doesn't end.
 func (t *term) stop(cause error) error {
 	if t == nil {
 		return nil
@@ -162,7 +166,8 @@ func (t *term) failed() <-chan error {
 	return t.result
 }
 
-// lead is a term: it catches up, runs the duties, and returns after all have ended.
+// lead is a term: it catches up, runs the duties, and returns after all have
+// ended.
 func (c *Config) lead(ctx context.Context) error {
 	number, err := c.catchUp(ctx)
 	if err != nil {
@@ -190,8 +195,9 @@ func (c *Config) lead(ctx context.Context) error {
 	return c.await(ctx, group.Wait)
 }
 
-// await waits for f, and after ctx is done for stopTimeout at most. It counts checks
-// instead of time, so that a process that was paused gets the rest of its time.
+// await waits for f, and after ctx is done for stopTimeout at most. It counts
+// checks instead of time, so that a process that was paused gets the rest of
+// its time.
 func (c *Config) await(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()

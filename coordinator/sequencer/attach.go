@@ -8,9 +8,9 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// Attach makes a session the current one of its worker, and returns after the entry that
-// registers the worker is committed. Errors: *NameInUseError, *RejectedError, *BusyError,
-// ErrTermEnded, ErrOutcomeUnknown.
+// Attach makes a session the current one of its worker, and returns after the
+// entry that registers the worker is committed. Errors: *NameInUseError,
+// *RejectedError, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Attach(ctx context.Context, h Hello, to Session) (Welcome, error) {
 	welcome, err := do(ctx, s.inbox, classWorker, func(b *batch) (Welcome, error) {
 		welcome, err := s.workers.attach(b, h, to)
@@ -20,14 +20,16 @@ func (s *Sequencer) Attach(ctx context.Context, h Hello, to Session) (Welcome, e
 		return welcome, err
 	})
 	if err != nil && ctx.Err() != nil {
-		// The request may be executed already, or may still be. An item behind it undoes it.
+		// The request may be executed already, or may still be. An item behind
+		// it undoes it.
 		s.detach(to, func() *worker { return s.workers.named(s.view, h.Name) }) //nolint:contextcheck // must reach the sequencer after ctx has ended
 	}
 	return welcome, err
 }
 
-// Detach reports that a session has ended. Its worker is marked down if it does not return
-// within the liveness timeout; another process may use its name at once.
+// Detach reports that a session has ended. Its worker is marked down if it does
+// not return within the liveness timeout; another process may use its name at
+// once.
 func (s *Sequencer) Detach(id fsm.WorkerID, gone Session) {
 	s.detach(gone, func() *worker { return s.workers.byID[id] })
 }
@@ -101,9 +103,10 @@ func isRegistered(w *fsm.Worker, r *fsm.RegisterWorker) bool {
 		w.Version == r.Version && w.Address == r.Address
 }
 
-// reconcile compares the attempts that a worker holds with those that it should hold. An
-// attempt that only the state has was never started by this incarnation: it is requeued. An
-// attempt that only the worker has is stopped; its slot stays taken until it has ended.
+// reconcile compares the attempts that a worker holds with those that it should
+// hold. An attempt that only the state has was never started by this
+// incarnation: it is requeued. An attempt that only the worker has is stopped;
+// its slot stays taken until it has ended.
 func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.AttemptRef) {
 	present := make(map[fsm.AttemptRef]bool, len(h.Held)+len(h.Ended))
 	for _, a := range h.Ended {
@@ -131,7 +134,8 @@ func (t *workerTable) reconcile(b *batch, w *worker, h Hello) (stop []fsm.Attemp
 		switch {
 		case present[a]:
 		case w.held.find(a).unconfirmed && startLogged(b.view, h):
-			// An earlier process under this name may run it until its lease ends.
+			// An earlier process under this name may run it until its lease
+			// ends.
 			t.forget(w, a)
 			t.leases.start(b, h)
 		default:

@@ -23,7 +23,8 @@ func (m *batcher) next(view *fsm.State) *batch {
 	return b
 }
 
-// batch is one entry under construction, and everything that follows its commit.
+// batch is one entry under construction, and everything that follows its
+// commit.
 type batch struct {
 	cfg    *Config
 	number uint64     // within the term, from 1
@@ -50,13 +51,14 @@ func (b *batch) full() bool {
 	return b.entry.Size() >= b.cfg.EntryBytes || b.entry.Items() >= b.cfg.EntryOps
 }
 
-// monotonic returns when the wall clock will show wallMS, by the monotonic clock.
+// monotonic returns when the wall clock will show wallMS, by the monotonic
+// clock.
 func (b *batch) monotonic(wallMS int64) time.Time {
 	return b.now.Add(time.UnixMilli(wallMS).Sub(b.cfg.WallClock()))
 }
 
-// to returns the message that goes to a worker after the commit. The worker must have a
-// session.
+// to returns the message that goes to a worker after the commit. The worker
+// must have a session.
 func (b *batch) to(w *worker) *WorkerMessage {
 	if w.batch != b.number || b.out[w.message].to != w.session {
 		w.batch, w.message = b.number, len(b.out)
@@ -73,17 +75,18 @@ func (b *batch) stop(w *worker, a fsm.AttemptRef, why dtaskv1.StopReason) {
 	}
 }
 
-// then registers what follows the commit or its failure. The entry is proposed even if it
-// has no operations: "already cancelled" and "job not found" bind as much as "done", and a
-// deposed leader that doesn't know it yet must not answer them.
+// then registers what follows the commit or its failure. The entry is proposed
+// even if it has no operations: "already cancelled" and "job not found" bind as
+// much as "done", and a deposed leader that doesn't know it yet must not answer
+// them.
 func (b *batch) then(f func(index uint64, err error)) {
 	b.entry.KeepEmpty()
 	b.after = append(b.after, f)
 }
 
-// deliver sends everything that waited for the commit. It flushes the sessions last: of
-// the goroutines that one goroutine wakes, the last runs first, and tasks should start
-// before their submitters read the answer.
+// deliver sends everything that waited for the commit. It flushes the sessions
+// last: of the goroutines that one goroutine wakes, the last runs first, and
+// tasks should start before their submitters read the answer.
 func (b *batch) deliver(index uint64) {
 	for _, a := range b.out {
 		a.to.Send(a.m)

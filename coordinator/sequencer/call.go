@@ -7,8 +7,8 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// call is a request with its answer. Every request is one: a new operation of the API
-// needs a method that passes a function to do.
+// call is a request with its answer. Every request is one: a new operation of
+// the API needs a method that passes a function to do.
 type call[R any] struct {
 	f      func(b *batch) (R, error)
 	answer chan answered[R] // size 1: the caller may have left
@@ -19,9 +19,10 @@ type answered[R any] struct {
 	err   error
 }
 
-// do runs f in the sequencer's goroutine and returns its result after the commit of the
-// batch. A *RejectedError of f waits for the commit too: it was decided by a view that may
-// never come true. Any other error means that f proposed nothing, and is returned at once.
+// do runs f in the sequencer's goroutine and returns its result after the
+// commit of the batch. A *RejectedError of f waits for the commit too: it was
+// decided by a view that may never come true. Any other error means that f
+// proposed nothing, and is returned at once.
 func do[R any](ctx context.Context, in *inbox, c class, f func(b *batch) (R, error)) (R, error) {
 	q := &call[R]{f: f, answer: make(chan answered[R], 1)}
 	var none R
@@ -54,8 +55,9 @@ func (q *call[R]) run(b *batch) bool {
 	return true
 }
 
-// apply proposes one operation. already reports that the operation found its work done:
-// the state rejected it with AlreadyEnded, and isDone accepts what is there.
+// apply proposes one operation. already reports that the operation found its
+// work done: the state rejected it with AlreadyEnded, and isDone accepts what
+// is there.
 func apply(ctx context.Context, in *inbox, c class, op fsm.Op, isDone func(v *fsm.State) bool) (already bool, err error) {
 	return do(ctx, in, c, func(b *batch) (bool, error) {
 		r := b.entry.Do(op)
@@ -63,16 +65,16 @@ func apply(ctx context.Context, in *inbox, c class, op fsm.Op, isDone func(v *fs
 	})
 }
 
-// Propose proposes one operation and returns when it is committed. It serves requests
-// whose rules are all in package fsm, such as a retry or a purge. Errors:
-// *RejectedError, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+// Propose proposes one operation and returns when it is committed. It serves
+// requests whose rules are all in package fsm, such as a retry or a purge.
+// Errors: *RejectedError, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Propose(ctx context.Context, op fsm.Op) error {
 	_, err := apply(ctx, s.inbox, classCancel, op, nil)
 	return err
 }
 
-// settled returns a *RejectedError unless the reason means that the work is, or already
-// was, done.
+// settled returns a *RejectedError unless the reason means that the work is, or
+// already was, done.
 func settled(r fsm.Reason, already bool) (bool, error) {
 	if r != fsm.Accepted && !already {
 		return false, &RejectedError{Reason: r}
@@ -80,8 +82,8 @@ func settled(r fsm.Reason, already bool) (bool, error) {
 	return already, nil
 }
 
-// action is a small piece of work for the sequencer's goroutine. Nothing follows it, and it
-// always fits into a batch.
+// action is a small piece of work for the sequencer's goroutine. Nothing
+// follows it, and it always fits into a batch.
 type action func(b *batch)
 
 func (a action) run(b *batch) bool { a(b); return true }

@@ -6,9 +6,10 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// CancelJob ends the ordinary tasks of a job that has not ended; its cleanup tasks run
-// afterwards. already means that the job was cancelled before. Errors: *RejectedError with
-// JobNotFound or AlreadyEnded, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+// CancelJob ends the ordinary tasks of a job that has not ended; its cleanup
+// tasks run afterwards. already means that the job was cancelled before.
+// Errors: *RejectedError with JobNotFound or AlreadyEnded, *BusyError,
+// ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) CancelJob(ctx context.Context, id fsm.JobID, reason string) (already bool, err error) {
 	return apply(ctx, s.inbox, classCancel, &fsm.CancelJob{Job: id, Reason: reason}, func(v *fsm.State) bool {
 		job, _ := v.Job(id)
@@ -16,8 +17,8 @@ func (s *Sequencer) CancelJob(ctx context.Context, id fsm.JobID, reason string) 
 	})
 }
 
-// CancelJobNow ends all tasks of a job that has not ended, including cleanup tasks.
-// already and errors as for CancelJob.
+// CancelJobNow ends all tasks of a job that has not ended, including cleanup
+// tasks. already and errors as for CancelJob.
 func (s *Sequencer) CancelJobNow(ctx context.Context, id fsm.JobID, reason string) (already bool, err error) {
 	return apply(ctx, s.inbox, classCancel, &fsm.CancelJob{Job: id, Reason: reason, IncludeCleanup: true}, func(v *fsm.State) bool {
 		job, _ := v.Job(id)
@@ -25,8 +26,8 @@ func (s *Sequencer) CancelJobNow(ctx context.Context, id fsm.JobID, reason strin
 	})
 }
 
-// CancelTask ends a task that has not ended, and all tasks that depend on it. Errors as for
-// CancelJob, and TaskNotFound.
+// CancelTask ends a task that has not ended, and all tasks that depend on it.
+// Errors as for CancelJob, and TaskNotFound.
 func (s *Sequencer) CancelTask(ctx context.Context, t fsm.TaskRef, reason string) (already bool, err error) {
 	return apply(ctx, s.inbox, classCancel, &fsm.CancelTask{Task: t, Reason: reason}, func(v *fsm.State) bool {
 		task, _ := v.Task(t)

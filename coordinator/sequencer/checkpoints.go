@@ -15,8 +15,8 @@ type checkpoints struct {
 	loggedAt time.Time // when the full budget was last logged
 }
 
-// save stores a checkpoint and answers after the commit. An attempt continues if its
-// checkpoint is refused.
+// save stores a checkpoint and answers after the commit. An attempt continues
+// if its checkpoint is refused.
 func (x *checkpoints) save(b *batch, w *worker, c *dtaskv1.Checkpoint) {
 	r := b.entry.Do(&fsm.Checkpoint{
 		HeldAttempt: fsm.HeldAttempt{AttemptRef: AttemptOf(c.GetAttempt()), Worker: w.id},

@@ -8,11 +8,13 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// heldCleanups are ready cleanup tasks that must wait. A cleanup task becomes ready when all
-// ordinary tasks of its job have ended. In the state, a cancelled attempt ends immediately;
-// its worker may still be stopping it, and it may still write what is about to be cleaned
-// up. So a cleanup task waits until no worker holds such an attempt, but no longer than
-// Config.StartTimeout: an attempt that can't be stopped must not keep the job from ending.
+// heldCleanups are ready cleanup tasks that must wait. A cleanup task becomes
+// ready when all ordinary tasks of its job have ended. In the state, a
+// cancelled attempt ends immediately; its worker may still be stopping it, and
+// it may still write what is about to be cleaned up. So a cleanup task waits
+// until no worker holds such an attempt, but no longer than
+// Config.StartTimeout: an attempt that can't be stopped must not keep the job
+// from ending.
 type heldCleanups struct {
 	until map[fsm.TaskRef]time.Time // by task: when it is released at the latest
 }

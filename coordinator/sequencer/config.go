@@ -11,16 +11,18 @@ import (
 
 // Log takes the entries that the sequencer proposes.
 type Log interface {
-	// Propose submits an entry and returns immediately. The caller must not change data
-	// afterwards. Entries are appended and applied in the order of the calls.
+	// Propose submits an entry and returns immediately. The caller must not
+	// change data afterwards. Entries are appended and applied in the order of
+	// the calls.
 	Propose(data []byte) Proposal
 }
 
 // Proposal is an entry in flight.
 type Proposal interface {
-	// Wait returns the machine's response after the entry is committed and applied on this
-	// replica. An error for which Config.Definite is true means that the entry will never
-	// be committed; after any other error its outcome is unknown.
+	// Wait returns the machine's response after the entry is committed and
+	// applied on this replica. An error for which Config.Definite is true means
+	// that the entry will never be committed; after any other error its outcome
+	// is unknown.
 	Wait() (response any, index uint64, err error)
 }
 
@@ -28,8 +30,9 @@ type Proposal interface {
 type Config struct {
 	ServerID string
 	Instance string // UUID of this replica's data directory
-	// Members are instances of other members that are not recorded yet. They go into the
-	// term's first entry: they must be known before anything is acknowledged.
+	// Members are instances of other members that are not recorded yet. They go
+	// into the term's first entry: they must be known before anything is
+	// acknowledged.
 	Members []fsm.Replica
 	Term    uint64
 	Log     Log
@@ -37,81 +40,87 @@ type Config struct {
 	Logger  *slog.Logger
 	Totals  *Totals // counters and distributions over all terms
 
-	// Definite reports whether an error of Proposal.Wait means that the entry was never
-	// proposed. nil: never.
+	// Definite reports whether an error of Proposal.Wait means that the entry
+	// was never proposed. nil: never.
 	Definite func(error) bool
-	// WallClock stamps entries and decides when a retry is due. Timeouts use the monotonic
-	// clock instead. nil: time.Now.
+	// WallClock stamps entries and decides when a retry is due. Timeouts use
+	// the monotonic clock instead. nil: time.Now.
 	WallClock func() time.Time
 	// NewClusterID returns the id of a new cluster, 32 hexadecimal digits.
 	NewClusterID func() string
-	// Halt is called once if the replicated state differs from the view. The memory of this
-	// replica is damaged then, and it must stop.
+	// Halt is called once if the replicated state differs from the view. The
+	// memory of this replica is damaged then, and it must stop.
 	Halt func(error)
-	// CheckSubmit returns why new jobs are refused now, such as a nearly full disk, or nil.
-	// Running jobs continue, and a known idempotency key is still answered. It must not
-	// block. nil: new jobs are never refused.
+	// CheckSubmit returns why new jobs are refused now, such as a nearly full
+	// disk, or nil. Running jobs continue, and a known idempotency key is still
+	// answered. It must not block. nil: new jobs are never refused.
 	CheckSubmit func() error
-	// DeadLetterNotifications are the kinds of notification that a new dead letter causes,
-	// as configured on this replica: LetterWebhookNotice, LetterCommandNotice, both or none.
+	// DeadLetterNotifications are the kinds of notification that a new dead
+	// letter causes, as configured on this replica: LetterWebhookNotice,
+	// LetterCommandNotice, both or none.
 	DeadLetterNotifications []fsm.NotificationKind
-	// NotificationsCommitted is called after an entry with new notifications is committed.
-	// It must not block. nil: not called.
+	// NotificationsCommitted is called after an entry with new notifications is
+	// committed. It must not block. nil: not called.
 	NotificationsCommitted func()
-	// ClockAgrees reports whether the wall clock is believed to be right. Nothing expires by
-	// age while it returns false. The sequencer's goroutine calls it; it must not block.
-	// nil: always right.
+	// ClockAgrees reports whether the wall clock is believed to be right.
+	// Nothing expires by age while it returns false. The sequencer's goroutine
+	// calls it; it must not block. nil: always right.
 	ClockAgrees func() bool
 	// Seed breaks ties between equally loaded workers.
 	Seed uint64
 
-	// InFlight is the maximum number of entries in flight; default 2. A larger number hides
-	// more of the log's latency and makes entries smaller.
+	// InFlight is the maximum number of entries in flight; default 2. A larger
+	// number hides more of the log's latency and makes entries smaller.
 	InFlight int
 	// EntryBytes closes an entry; default 256 KiB.
 	EntryBytes int
 	// EntryOps closes an entry; default 8192 operations.
 	EntryOps int
-	// InboxReports and InboxOthers bound the messages and the requests that wait; default
-	// 4096 each.
+	// InboxReports and InboxOthers bound the messages and the requests that
+	// wait; default 4096 each.
 	InboxReports, InboxOthers int
-	// MaxTasks bounds the tasks in memory; new jobs above it are refused. Default 20 million.
+	// MaxTasks bounds the tasks in memory; new jobs above it are refused.
+	// Default 20 million.
 	MaxTasks uint64
-	// MaxKeys bounds the idempotency keys in memory; new jobs above it are refused. Default
-	// 4 million.
+	// MaxKeys bounds the idempotency keys in memory; new jobs above it are
+	// refused. Default 4 million.
 	MaxKeys int
-	// MaxResults (2 to 1,048,576) and MaxResultBytes (up to 512 MiB) bound the cached
-	// results of pure tasks; default 100,000 and 64 MiB. Results closest to their expiry
-	// are evicted first.
+	// MaxResults (2 to 1,048,576) and MaxResultBytes (up to 512 MiB) bound the
+	// cached results of pure tasks; default 100,000 and 64 MiB. Results closest
+	// to their expiry are evicted first.
 	MaxResults     int
 	MaxResultBytes uint64
 
-	// LivenessTimeout is the time without contact after which a worker is marked down;
-	// default 3 s.
+	// LivenessTimeout is the time without contact after which a worker is
+	// marked down; default 3 s.
 	LivenessTimeout time.Duration
-	// Lease is how long an at-most-once attempt of a worker that is down may still be
-	// running; default 30 s, or LivenessTimeout if that is longer.
+	// Lease is how long an at-most-once attempt of a worker that is down may
+	// still be running; default 30 s, or LivenessTimeout if that is longer.
 	Lease time.Duration
-	// StartTimeout requeues an attempt that its worker has neither started nor finished;
-	// default 60 s.
+	// StartTimeout requeues an attempt that its worker has neither started nor
+	// finished; default 60 s.
 	StartTimeout time.Duration
-	// TimeoutSlack is added to a task's own timeouts, which the worker enforces; default 5 s.
+	// TimeoutSlack is added to a task's own timeouts, which the worker
+	// enforces; default 5 s.
 	TimeoutSlack time.Duration
-	// MaxLosses is the number of workers that may go down while they run a task before the
-	// task becomes a dead letter: it may be what kills them. Default 5, at most 255.
+	// MaxLosses is the number of workers that may go down while they run a task
+	// before the task becomes a dead letter: it may be what kills them. Default
+	// 5, at most 255.
 	MaxLosses int
-	// AdmissionRate is the number of sessions per second at which workers return after a
-	// failover, at the least; default 1000, half the rate at which sessions are admitted.
+	// AdmissionRate is the number of sessions per second at which workers
+	// return after a failover, at the least; default 1000, half the rate at
+	// which sessions are admitted.
 	AdmissionRate int
-	// UploadTimeout removes a job that an earlier leader began and that is not sealed;
-	// default 1 minute.
+	// UploadTimeout removes a job that an earlier leader began and that is not
+	// sealed; default 1 minute.
 	UploadTimeout time.Duration
-	// KeepJobs, KeepTasks and KeepFor bound the ended jobs in the state; whichever is
-	// reached first moves the oldest to history. Default 10,000 jobs, 2 million tasks,
-	// 7 days. Jobs all of whose tasks completed have limits of their own, because they can
-	// neither be retried nor have dead letters: KeepCompleted, default 1 minute or KeepFor
-	// if that is shorter, and KeepCompletedTasks, default 250,000, which keeps memory
-	// independent of the throughput.
+	// KeepJobs, KeepTasks and KeepFor bound the ended jobs in the state;
+	// whichever is reached first moves the oldest to history. Default 10,000
+	// jobs, 2 million tasks, 7 days. Jobs all of whose tasks completed have
+	// limits of their own, because they can neither be retried nor have dead
+	// letters: KeepCompleted, default 1 minute or KeepFor if that is shorter,
+	// and KeepCompletedTasks, default 250,000, which keeps memory independent
+	// of the throughput.
 	KeepJobs           int
 	KeepTasks          uint64
 	KeepFor            time.Duration
@@ -119,13 +128,15 @@ type Config struct {
 	KeepCompletedTasks uint64
 	// HistoryAge is how long history keeps a job after its end; 0 = unlimited.
 	HistoryAge time.Duration
-	// HistoryBusy reports whether history is overloaded; no job leaves the state then. It
-	// must not block. nil: never overloaded.
+	// HistoryBusy reports whether history is overloaded; no job leaves the
+	// state then. It must not block. nil: never overloaded.
 	HistoryBusy func() bool
-	// KeepWorkers is how long a worker that is down is remembered; default 24 h.
+	// KeepWorkers is how long a worker that is down is remembered; default 24
+	// h.
 	KeepWorkers time.Duration
 
-	// TimeScale scales the default timeouts and the sweep interval. For simulations only.
+	// TimeScale scales the default timeouts and the sweep interval. For
+	// simulations only.
 	TimeScale timescale.Factor
 }
 

@@ -5,8 +5,8 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// dispatcher brings ready tasks to workers: it gives them to the scheduler, or holds them
-// back, and assigns what the scheduler chooses.
+// dispatcher brings ready tasks to workers: it gives them to the scheduler, or
+// holds them back, and assigns what the scheduler chooses.
 type dispatcher struct {
 	sched    *scheduler.Scheduler
 	policies *policyTable
@@ -31,7 +31,8 @@ func (d *dispatcher) pushRun(b *batch, run fsm.TaskRun) {
 	}
 }
 
-// pushUniform takes pending tasks, all at once if none of them needs anything of its own.
+// pushUniform takes pending tasks, all at once if none of them needs anything
+// of its own.
 func (d *dispatcher) pushUniform(b *batch, a fsm.UniformRun) {
 	p := d.policies.numbered(b.view, a.Job, a.Policy)
 	if a.Cleanup || !a.Fresh || p.reuse > 0 || p.queueTimeout > 0 {
@@ -83,8 +84,8 @@ func (d *dispatcher) queue(b *batch, ref fsm.TaskRef, t *fsm.Task, p *policy) {
 	d.waits.start(fsm.TaskRun{TaskRef: ref, N: 1}, b.now)
 }
 
-// reorder queues a ready task again after an update, or removes it if it must wait for a
-// time now. How long it has been ready is not reset.
+// reorder queues a ready task again after an update, or removes it if it must
+// wait for a time now. How long it has been ready is not reset.
 func (d *dispatcher) reorder(b *batch, ref fsm.TaskRef) {
 	t, _ := b.view.Task(ref)
 	if d.cleanups.holds(ref) {
@@ -112,8 +113,9 @@ func (d *dispatcher) releaseCleanups(b *batch) {
 	}
 }
 
-// reuse ends the next pure task whose result is cached; false means that there is none, or
-// that the batch is full. A task whose result has gone meanwhile is queued.
+// reuse ends the next pure task whose result is cached, and reports whether
+// there was one and the batch had capacity. A task whose result was evicted
+// meanwhile is queued.
 func (d *dispatcher) reuse(b *batch) bool {
 	ref, ok := d.results.next(b)
 	if !ok {
@@ -158,8 +160,8 @@ func (d *dispatcher) assign(b *batch) {
 	b.cfg.Totals.Assignments.Add(n)
 }
 
-// isReady returns a function that reports whether a task in the scheduler still waits for
-// its assignment.
+// isReady returns a function that reports whether a task in the scheduler still
+// waits for its assignment.
 func isReady(v *fsm.State) func(scheduler.TaskRef) bool {
 	return func(t scheduler.TaskRef) bool {
 		_, ready := v.Ready(fsm.TaskRef{Job: fsm.JobID(t.Job), Index: t.Index})
@@ -167,8 +169,8 @@ func isReady(v *fsm.State) func(scheduler.TaskRef) bool {
 	}
 }
 
-// sweep removes tasks that are no longer ready from the scheduler, once they may be half of
-// what it holds, and sets the gauges.
+// sweep removes tasks that are no longer ready from the scheduler, once they
+// may be half of what it holds, and sets the gauges.
 func (d *dispatcher) sweep(b *batch) {
 	n := uint64(d.sched.Len()) //nolint:gosec // not negative
 	if n == 0 {

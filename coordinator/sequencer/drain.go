@@ -8,11 +8,12 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Drain stops assigning work to the named worker until Undrain, whether it is up or not.
-// Attempts that still run when deadline has passed, by the wall clock and under any leader,
-// are stopped and requeued without counting as a retry. After Drain returns, no new
-// assignment reaches the worker. A second Drain replaces deadline and reason. Errors:
-// *RejectedError with WorkerNotFound, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+// Drain stops assigning work to the named worker until Undrain, whether it is
+// up or not. Attempts that still run when deadline has passed, by the wall
+// clock and under any leader, are stopped and requeued without counting as a
+// retry. After Drain returns, no new assignment reaches the worker. A second
+// Drain replaces deadline and reason. Errors: *RejectedError with
+// WorkerNotFound, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Drain(ctx context.Context, name string, deadline time.Duration, reason string) error {
 	_, err := do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
 		until := b.entry.NowMS() + deadline.Milliseconds()
@@ -21,8 +22,8 @@ func (s *Sequencer) Drain(ctx context.Context, name string, deadline time.Durati
 	return err
 }
 
-// Undrain lets the named worker work again; already means that it was not draining. Errors
-// as for Drain.
+// Undrain lets the named worker work again; already means that it was not
+// draining. Errors as for Drain.
 func (s *Sequencer) Undrain(ctx context.Context, name string) (already bool, err error) {
 	return do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
 		return s.workers.setDrain(b, name, func(id fsm.WorkerID) fsm.Op { return &fsm.UndrainWorker{ID: id} })

@@ -8,7 +8,8 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// held is an attempt that was assigned to a worker and whose outcome is not known.
+// held is an attempt that was assigned to a worker and whose outcome is not
+// known.
 type held struct {
 	fsm.AttemptRef
 
@@ -16,30 +17,31 @@ type held struct {
 	assigned    monoTime
 	started     monoTime // when the worker reported its start
 	progressed  monoTime // when the worker last reported progress
-	drained     monoTime // when the worker was told to stop it because of a drain
+	drained     monoTime // when a stop for a drain was sent
 	class       scheduler.ClassID
 	stealAsked  bool // the worker was asked to release it
-	stopped     bool // ended by the leader; the worker was told to stop it
+	stopped     bool // ended by the leader; a stop was sent
 	unconfirmed bool // known from the state only: another process of the worker may have it
 }
 
 // maxScanned is the number of attempts up to which find scans the list.
 const maxScanned = 8
 
-// holdings are the attempts that one worker holds: a list in arbitrary order, and an index
-// into it. Both keep their memory, which the worker's slots bound: an attempt that comes or
-// goes allocates nothing.
+// holdings are the attempts that one worker holds: a list in arbitrary order,
+// and an index into it. Both keep their memory, which the worker's slots bound:
+// an attempt that comes or goes allocates nothing.
 type holdings struct {
 	list []held
-	// index is a hash table with linear probing. It holds positions in list plus one; 0 is
-	// an empty cell. Its length is a power of two and at least twice that of list. It is nil
-	// while the list is short.
+	// index is a hash table with linear probing. It holds positions in list
+	// plus one; 0 is an empty cell. Its length is a power of two and at least
+	// twice that of list. It is nil while the list is short.
 	index []uint32
 }
 
 func (h *holdings) len() int { return len(h.list) }
 
-// find returns an attempt, or nil. The pointer is valid until the next add or remove.
+// find returns an attempt, or nil. The pointer is valid until the next add or
+// remove.
 func (h *holdings) find(a fsm.AttemptRef) *held {
 	if at := h.at(a); at >= 0 {
 		return &h.list[at]
@@ -65,8 +67,8 @@ func (h *holdings) cell(a fsm.AttemptRef) int {
 	return p
 }
 
-// home returns the cell in which the search for an attempt starts. Fibonacci hashing
-// (D. Knuth) puts neighbors of a job far from each other.
+// home returns the cell in which the search for an attempt starts. Fibonacci
+// hashing (D. Knuth) puts neighbors of a job far from each other.
 func (h *holdings) home(a fsm.AttemptRef) int {
 	const golden = 0x9e3779b97f4a7c15
 	x := (uint64(a.Job)<<20 ^ uint64(a.Attempt)) * golden
@@ -98,8 +100,8 @@ func (h *holdings) grow() {
 	}
 }
 
-// remove removes and returns an attempt; ok is false if it is not held. The last attempt
-// of the list takes its position.
+// remove removes and returns an attempt; ok is false if it is not held. The
+// last attempt of the list takes its position.
 func (h *holdings) remove(a fsm.AttemptRef) (x held, ok bool) {
 	at := h.at(a)
 	if at < 0 {
@@ -118,8 +120,8 @@ func (h *holdings) remove(a fsm.AttemptRef) (x held, ok bool) {
 	return x, true
 }
 
-// vacate empties a cell of the index. The cells that follow without a gap move up unless
-// that would put one before its home.
+// vacate empties a cell of the index. The cells that follow without a gap move
+// up unless that would put one before its home.
 func (h *holdings) vacate(free int) {
 	mask := len(h.index) - 1
 	for p := (free + 1) & mask; h.index[p] != 0; p = (p + 1) & mask {
@@ -132,8 +134,8 @@ func (h *holdings) vacate(free int) {
 	h.index[free] = 0
 }
 
-// sorted returns the names of all attempts in order, so that the log entry made of them
-// doesn't depend on the order of the list.
+// sorted returns the names of all attempts in order, so that the log entry made
+// of them doesn't depend on the order of the list.
 func (h *holdings) sorted() []fsm.AttemptRef {
 	list := make([]fsm.AttemptRef, len(h.list))
 	for i := range h.list {

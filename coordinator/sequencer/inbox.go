@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// class orders the items of the inbox: those that free capacity come before those that
-// need it.
+// class orders the items of the inbox: those that free capacity come before
+// those that need it.
 type class int
 
 const (
@@ -20,15 +20,16 @@ const (
 
 // item is a request that waits for the sequencer.
 type item interface {
-	// run executes as much of the item as the batch has capacity for, and reports whether
-	// the item is finished. Only the sequencer's goroutine calls it.
+	// run executes as much of the item as the batch has capacity for, and
+	// reports whether the item is finished. Only the sequencer's goroutine
+	// calls it.
 	run(b *batch) (done bool)
 	// refuse ends an item of which nothing was proposed.
 	refuse(err error)
 }
 
-// inbox is the bounded queue in front of the sequencer. Safe for concurrent use; only the
-// sequencer's goroutine calls take.
+// inbox is the bounded queue in front of the sequencer. Safe for concurrent
+// use; only the sequencer's goroutine calls take.
 type inbox struct {
 	mu     sync.Mutex
 	queues [classCount][]item
@@ -46,14 +47,15 @@ func newInbox(reports, others int) *inbox {
 	}
 }
 
-// put adds an item. It returns ErrTermEnded, or a *BusyError if the class is full.
+// put adds an item. It returns ErrTermEnded, or a *BusyError if the class is
+// full.
 func (b *inbox) put(c class, it item) error {
 	_, err := b.putAll(c, []item{it})
 	return err
 }
 
-// putAll adds as many items as the class has capacity for. It returns their number, and
-// why the others were refused.
+// putAll adds as many items as the class has capacity for. It returns their
+// number, and why the others were refused.
 func (b *inbox) putAll(c class, items []item) (taken int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,8 +73,8 @@ func (b *inbox) putAll(c class, items []item) (taken int, err error) {
 	return taken, err
 }
 
-// putWait adds an item as soon as the class has capacity. Callers use it for items that
-// may hold up their stream but must not be refused.
+// putWait adds an item as soon as the class has capacity. Callers use it for
+// items that may hold up their stream but must not be refused.
 func (b *inbox) putWait(ctx context.Context, c class, it item) error {
 	for {
 		b.mu.Lock()
@@ -132,12 +134,13 @@ func (b *inbox) close(err error) {
 	}
 }
 
-// backlog is what the sequencer has taken from the inbox and not finished, by class.
+// backlog is what the sequencer has taken from the inbox and not finished, by
+// class.
 type backlog [classCount][]item
 
-// run executes the items of one class as far as the batch has capacity. It takes more from
-// the inbox only after its own items are finished: items in the inbox count towards its
-// bound, and items in the backlog don't.
+// run executes the items of one class as far as the batch has capacity. It
+// takes more from the inbox only after its own items are finished: items in the
+// inbox count towards its bound, and items in the backlog don't.
 func (l *backlog) run(in *inbox, b *batch, c class) {
 	l.execute(b, c)
 	if len(l[c]) == 0 {

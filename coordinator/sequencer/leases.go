@@ -7,9 +7,9 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// leases are the at-most-once attempts that have started on a worker that is down or has
-// another process now. They may still run: they count towards max_parallel, and end as lost
-// when their lease ends.
+// leases are the at-most-once attempts that have started on a worker that is
+// down or has another process now. They may still run: they count towards
+// max_parallel, and end as lost when their lease ends.
 type leases struct {
 	duration time.Duration
 	sched    *scheduler.Scheduler

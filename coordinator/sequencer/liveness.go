@@ -9,16 +9,19 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// maxReconnectDelay bounds the extra time that AllowReconnectsUntil gives a worker.
+// maxReconnectDelay bounds the extra time that AllowReconnectsUntil gives a
+// worker.
 const maxReconnectDelay = 30 * time.Second
 
-// liveness marks workers down that were not in contact for the liveness timeout.
+// liveness marks workers down that were not in contact for the liveness
+// timeout.
 type liveness struct {
 	cfg     *Config
 	workers *workerTable
 
-	// nextCheck is a time before which no worker can time out: contact only moves deadlines
-	// later. So thousands of workers are scanned once per liveness timeout, not at each sweep.
+	// nextCheck is a time before which no worker can time out: contact only
+	// moves deadlines later. So thousands of workers are scanned once per
+	// liveness timeout, not at each sweep.
 	nextCheck time.Time
 	guardedAt time.Time // when the mass-failure guard last extended deadlines
 
@@ -33,8 +36,8 @@ func (l *liveness) checkBy(at time.Time) {
 	}
 }
 
-// sweep marks workers down in the order of their ids, so that the log entry doesn't depend
-// on the order of the map.
+// sweep marks workers down in the order of their ids, so that the log entry
+// doesn't depend on the order of the map.
 func (l *liveness) sweep(b *batch) {
 	if b.now.Before(l.nextCheck) {
 		return
@@ -91,9 +94,9 @@ func (l *liveness) markDown(b *batch, list []*worker, losses *workerLosses) {
 	}
 }
 
-// AllowReconnectsUntil reports that a worker was told to reconnect at the given time,
-// because the leader admits workers at a bounded rate. Until then workers without a session
-// are not marked down.
+// AllowReconnectsUntil reports that a worker was deferred: it will reconnect at
+// the given time, because the leader admits workers at a bounded rate. Until
+// then workers without a session are not marked down.
 func (s *Sequencer) AllowReconnectsUntil(until time.Time) {
 	l := &s.liveness
 	to := int64(until.Sub(l.start))
@@ -105,8 +108,8 @@ func (s *Sequencer) AllowReconnectsUntil(until time.Time) {
 	}
 }
 
-// reconnectDeadline returns the time until which a worker without a session may reconnect
-// because it may have been deferred.
+// reconnectDeadline returns the time until which a worker without a session may
+// reconnect because it may have been deferred.
 func (l *liveness) reconnectDeadline(w *worker) time.Time {
 	known := l.reconnectsBy.Load()
 	if known == 0 {
@@ -120,9 +123,9 @@ func (l *liveness) reconnectDeadline(w *worker) time.Time {
 	return until
 }
 
-// massFailureGuard extends the deadlines of timed-out workers once if they are more than
-// half of all, and at least three: the cause is then more likely this replica than the
-// workers. It reports whether it did.
+// massFailureGuard extends the deadlines of timed-out workers once if they are
+// more than half of all, and at least three: the cause is then more likely this
+// replica than the workers. It reports whether it did.
 func (l *liveness) massFailureGuard(now time.Time, silent []*worker) bool {
 	if len(silent) < 3 || 2*len(silent) <= len(l.workers.byID) || now.Sub(l.guardedAt) < 2*l.cfg.LivenessTimeout {
 		return false
@@ -135,9 +138,9 @@ func (l *liveness) massFailureGuard(now time.Time, silent []*worker) bool {
 	return true
 }
 
-// extendDeadlines resets liveness timeouts and extends the deadlines of attempts by gap.
-// This process was paused, or waited for its log: it has not yet read what the workers sent
-// meanwhile.
+// extendDeadlines resets liveness timeouts and extends the deadlines of
+// attempts by gap. This process was paused, or waited for its log: it has not
+// yet read what the workers sent meanwhile.
 func (l *liveness) extendDeadlines(now time.Time, gap time.Duration) {
 	l.cfg.Logger.Warn("process pause detected; liveness timeouts reset", "gap", gap)
 	for _, w := range l.workers.byID {

@@ -8,8 +8,8 @@ import (
 // maxLoggedNames is how many workers a log line names.
 const maxLoggedNames = 5
 
-// workerLosses are the workers that one sweep marked down. A rack or a network may take
-// thousands down at once: the log gets one line for all of them.
+// workerLosses are the workers that one sweep marked down. A rack or a network
+// may take thousands down at once: the log gets one line for all of them.
 type workerLosses struct {
 	left, timedOut lossGroup
 }

@@ -3,8 +3,8 @@ package sequencer
 import "time"
 
 // monoTime is a timestamp on the term's monotonic clock, in nanoseconds since
-// batcher.origin. 0 means never. Every held attempt has several, and a time.Time is three
-// times as large.
+// batcher.origin. 0 means never. Every held attempt has several, and a
+// time.Time is three times as large.
 type monoTime int64
 
 // since returns the time between before and t.

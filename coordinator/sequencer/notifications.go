@@ -6,16 +6,16 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// RecordDelivered records that notifications were delivered or dropped. items must fit into
-// one entry: at most some thousands. Notifications that no longer exist are ignored. Errors:
-// *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+// RecordDelivered records that notifications were delivered or dropped. items
+// must fit into one entry: at most some thousands. Notifications that no longer
+// exist are ignored. Errors: *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) RecordDelivered(ctx context.Context, items []fsm.Delivery) error {
 	_, err := apply(ctx, s.inbox, classCancel, &fsm.RecordDelivered{Items: items}, func(*fsm.State) bool { return true })
 	return err
 }
 
-// notify queues notifications for the tasks that became dead letters, in the entry in which
-// they did, and reports new notifications after the commit.
+// notify queues notifications for the tasks that became dead letters, in the
+// entry in which they did, and reports new notifications after the commit.
 func notify(b *batch) {
 	if len(b.cfg.DeadLetterNotifications) > 0 && len(b.fx.Dead) > 0 {
 		var o fsm.NotifyDeadLetters

@@ -7,8 +7,8 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// observations are the running tasks that workers have reported. Short tasks are never
-// reported as running. Safe for concurrent use.
+// observations are the running tasks that workers have reported. Short tasks
+// are never reported as running. Safe for concurrent use.
 type observations struct {
 	mu sync.Mutex
 	m  map[fsm.JobID]map[uint32]Observation // by job and task index; guarded by mu

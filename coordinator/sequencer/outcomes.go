@@ -18,7 +18,8 @@ const (
 	maxError  = 1 << 10
 )
 
-// outcomes turns the outcomes of attempts into operations, and decides on retries.
+// outcomes turns the outcomes of attempts into operations, and decides on
+// retries.
 type outcomes struct {
 	cfg      *Config
 	policies *policyTable
@@ -50,8 +51,8 @@ func (x *outcomes) apply(b *batch, h fsm.HeldAttempt, row *columns.Outcome) fsm.
 }
 
 func (x *outcomes) complete(b *batch, it fsm.CompleteItem) fsm.Reason {
-	// An operation that the state machine rejects as malformed would leave the task with an
-	// attempt that no worker holds any more.
+	// An operation that the state machine rejects as malformed would leave the
+	// task with an attempt that no worker holds any more.
 	if len(it.Result) > maxResult {
 		return x.fatal(b, it.HeldAttempt, it.DurationMS, "result exceeds 4 KiB")
 	}
@@ -112,7 +113,8 @@ func (x *outcomes) fatal(b *batch, h fsm.HeldAttempt, took uint32, text string) 
 	return x.fail(b, h, took, backoff.Failure{Kind: backoff.Error}, true, text)
 }
 
-// fail fails an attempt and decides what follows: a retry, a dead letter or a failed task.
+// fail fails an attempt and decides what follows: a retry, a dead letter or a
+// failed task.
 func (x *outcomes) fail(b *batch, h fsm.HeldAttempt, took uint32, f backoff.Failure, fatal bool, text string) fsm.Reason {
 	t, ok := b.view.Task(h.TaskRef)
 	if !ok {

@@ -17,8 +17,8 @@ type pipeline struct {
 	failure error         // set before failed is closed
 }
 
-// inFlight is a proposed batch. proposal is nil if the batch has no entry and only waits
-// for those before it.
+// inFlight is a proposed batch. proposal is nil if the batch has no entry and
+// only waits for those before it.
 type inFlight struct {
 	batch    *batch
 	proposal Proposal
@@ -30,8 +30,8 @@ func newPipeline(cfg *Config) *pipeline {
 	return &pipeline{
 		cfg:   cfg,
 		slots: make(chan struct{}, cfg.InFlight),
-		// Batches without an entry take no slot; the committer receives them as fast as those
-		// before them are committed.
+		// Batches without an entry take no slot; the committer receives them as
+		// fast as those before them are committed.
 		commits: make(chan inFlight, cfg.InFlight+16),
 		failed:  make(chan struct{}),
 	}
@@ -57,8 +57,8 @@ func (p *pipeline) propose(b *batch) {
 	p.commits <- inFlight{batch: b, proposal: p.cfg.Log.Propose(data), data: data, digest: digest}
 }
 
-// commit settles entries in order until commits is closed. Every caller that waits for
-// one of them then has its answer.
+// commit settles entries in order until commits is closed. Every caller that
+// waits for one of them then has its answer.
 func (p *pipeline) commit() {
 	var failure error
 	for f := range p.commits {
@@ -66,8 +66,9 @@ func (p *pipeline) commit() {
 	}
 }
 
-// settle waits for one entry and sends its effects. failure is the answer for all entries
-// after the first that failed, or nil; settle returns it for the next call.
+// settle waits for one entry and sends its effects. failure is the answer for
+// all entries after the first that failed, or nil; settle returns it for the
+// next call.
 func (p *pipeline) settle(f inFlight, failure error) error {
 	if failure != nil {
 		f.batch.fail(failure)

@@ -12,16 +12,16 @@ import (
 	"github.com/dtask/dtask/scheduler/backoff"
 )
 
-// policyTable holds what the policies of unfinished jobs mean to the scheduler and the
-// timers.
+// policyTable holds what the policies of unfinished jobs mean to the scheduler
+// and the timers.
 type policyTable struct {
 	sched *scheduler.Scheduler
 	jobs  map[fsm.JobID]*jobPolicies
 	last  headerCache
 }
 
-// jobPolicies are the policies of one job, by number. An entry never changes; updates of
-// the job add new ones.
+// jobPolicies are the policies of one job, by number. An entry never changes;
+// updates of the job add new ones.
 type jobPolicies struct {
 	list    []policy
 	pure    bool                         // one of them has a reuse
@@ -83,8 +83,8 @@ func (p *policyTable) numbered(v *fsm.State, id fsm.JobID, number uint32) *polic
 	return &j.list[number]
 }
 
-// read reads the policies that are not read yet. Jobs submitted together mostly share one
-// header, whose policies are read once.
+// read reads the policies that are not read yet. Jobs submitted together mostly
+// share one header, whose policies are read once.
 func (p *policyTable) read(j *jobPolicies, job fsm.Job) {
 	if len(j.list) == 0 && p.last.header == job.Header {
 		j.list, j.pure = slices.Clip(p.last.list), p.last.pure
@@ -112,8 +112,8 @@ func (p *policyTable) parse(h *dtaskv1.JobHeader, t *dtaskv1.TaskPolicy) policy 
 	}
 }
 
-// classOf returns the class of a task. An array with max_parallel has a class of its own
-// until its job ends.
+// classOf returns the class of a task. An array with max_parallel has a class
+// of its own until its job ends.
 func (p *policyTable) classOf(v *fsm.State, ref fsm.TaskRef, x *policy) scheduler.ClassID {
 	a, ok := v.ArrayTask(ref)
 	if !ok || a.MaxParallel == 0 {
@@ -162,8 +162,8 @@ func demand(p *dtaskv1.TaskPolicy) scheduler.Demand {
 	return d
 }
 
-// rules parses a retry policy. Its classes were checked when the job was submitted; a
-// class that this version doesn't know matches nothing.
+// rules parses a retry policy. Its classes were checked when the job was
+// submitted; a class that this version doesn't know matches nothing.
 func rules(p *dtaskv1.RetryPolicy) backoff.Rules {
 	classes := func(texts []string) []backoff.Class {
 		var list []backoff.Class

@@ -7,9 +7,10 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// shortTask is the average duration up to which a worker's tasks are prefetched. Above it,
-// a slot that waits for the log between two tasks loses next to nothing, and a task that
-// waits behind a long one while another worker is idle loses much.
+// shortTask is the average duration up to which a worker's tasks are
+// prefetched. Above it, a slot that waits for the log between two tasks loses
+// next to nothing, and a task that waits behind a long one while another worker
+// is idle loses much.
 const shortTask = 100 * time.Millisecond
 
 // prefetch decides how many attempts a worker gets beyond its slots.
@@ -18,7 +19,8 @@ type prefetch struct {
 	average time.Duration // of its completed tasks, exponentially weighted
 }
 
-// newPrefetch returns the prefetch of a new worker: some short tasks must complete first.
+// newPrefetch returns the prefetch of a new worker: some short tasks must
+// complete first.
 func newPrefetch() prefetch { return prefetch{average: 10 * shortTask} }
 
 // current returns how many attempts the worker may now get beyond its slots.
@@ -29,8 +31,8 @@ func (p *prefetch) current() int {
 	return p.limit
 }
 
-// completed takes the duration of a completed task into account, and reports whether that
-// changes current.
+// completed takes the duration of a completed task into account, and reports
+// whether that changes current.
 func (p *prefetch) completed(took time.Duration) (changed bool) {
 	before := p.current()
 	p.average += (took - p.average) / 8

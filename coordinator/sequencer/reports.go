@@ -12,8 +12,8 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// reconnectDelay is when a worker should return after its session was closed here: the
-// leader is healthy.
+// reconnectDelay is when a worker should return after its session was closed
+// here: the leader is healthy.
 const reconnectDelay = 50 * time.Millisecond
 
 var (
@@ -21,9 +21,9 @@ var (
 	errLiveness = &BusyError{What: "liveness timeout", RetryAfter: reconnectDelay}
 )
 
-// Report passes on what a worker reported. It waits while the inbox is full. An error means
-// that nothing of the report was or will be applied; the worker repeats it, unless the error
-// is columns.ErrMalformed.
+// Report passes on what a worker reported. It waits while the inbox is full. An
+// error means that nothing of the report was or will be applied; the worker
+// repeats it, unless the error is columns.ErrMalformed.
 func (s *Sequencer) Report(ctx context.Context, id fsm.WorkerID, from Session, r *dtaskv1.Reports, leaving bool) error {
 	p, err := newReport(&s.reports, id, from, r, leaving)
 	if err != nil {
@@ -80,7 +80,8 @@ func (p *report) run(b *batch) bool {
 	if w == nil {
 		return true // the worker repeats it in its new session
 	}
-	// Checkpoints first: the last one of an attempt comes with its outcome, which ends it.
+	// Checkpoints first: the last one of an attempt comes with its outcome,
+	// which ends it.
 	for ; p.saved < len(p.r.GetCheckpoints()); p.saved++ {
 		if b.full() {
 			return false
@@ -153,7 +154,8 @@ func verdict(r fsm.Reason) dtaskv1.Verdict {
 	return dtaskv1.Verdict_VERDICT_SUPERSEDED
 }
 
-// progress records that an attempt runs and, unless p is nil, how far it has come.
+// progress records that an attempt runs and, unless p is nil, how far it has
+// come.
 func (x *reportHandler) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtaskv1.Progress) {
 	held := w.held.find(a)
 	if held == nil || held.stopped {
@@ -173,8 +175,8 @@ func (x *reportHandler) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtask
 	})
 }
 
-// recordStart logs the start of an at-most-once attempt. The worker may start it after the
-// commit.
+// recordStart logs the start of an at-most-once attempt. The worker may start
+// it after the commit.
 func (x *reportHandler) recordStart(b *batch, w *worker, a fsm.AttemptRef) {
 	held := w.held.find(a)
 	if held == nil {

@@ -2,19 +2,19 @@ package sequencer
 
 import "github.com/dtask/dtask/fsm"
 
-// evictShare is the part of the cached results that is evicted when the cache is full: the
-// search for those that expire first reads all of them.
+// evictShare is the part of the cached results that is evicted when the cache
+// is full: the search for those that expire first reads all of them.
 const evictShare = 64
 
-// resultCache caches the results of pure tasks in the replicated state, and keeps the tasks
-// that one of them may end.
+// resultCache caches the results of pure tasks in the replicated state, and
+// keeps the tasks that one of them may end.
 type resultCache struct {
 	policies *policyTable
 	pending  []fsm.TaskRef // pure tasks whose result was cached when they became ready
 }
 
-// remember caches the result of a task that has just completed, if the task is pure. If the
-// cache is full, it evicts the results that expire first.
+// remember caches the result of a task that has just completed, if the task is
+// pure. If the cache is full, it evicts the results that expire first.
 func (c *resultCache) remember(b *batch, ref fsm.TaskRef) {
 	if j := c.policies.job(b.view, ref.Job); j == nil || !j.pure {
 		return

@@ -11,22 +11,25 @@ import (
 const (
 	// maxArchived bounds the jobs that leave the state in one entry.
 	maxArchived = 4096
-	// maxForgottenKeys bounds the keys, and the results, that one entry forgets.
+	// maxForgottenKeys bounds the keys, and the results, that one entry
+	// forgets.
 	maxForgottenKeys = 500
 	// maxForgottenWorkers bounds the workers that one entry forgets.
 	maxForgottenWorkers = 1000
-	// expireInterval is how often history is told its expiry time if no job leaves the state.
+	// expireInterval is how often history gets its expiry time if no job leaves
+	// the state.
 	expireInterval = 10 * time.Minute
 )
 
-// retention removes what the state keeps no longer: ended jobs, which move to history, and
-// expired keys, results and workers. It removes a part at each sweep.
+// retention removes what the state keeps no longer: ended jobs, which move to
+// history, and expired keys, results and workers. It removes a part at each
+// sweep.
 type retention struct {
 	cfg       *Config
 	completed endedJobs // all tasks completed: they can only be read
 	others    endedJobs // can be retried, and may have dead letters
 	tasks     uint64    // of all jobs in the state
-	expiredAt time.Time // when history was last told its expiry time
+	expiredAt time.Time // when history last got its expiry time
 	shard     int       // of the keys and results that the next sweep expires
 }
 
@@ -74,8 +77,8 @@ func (r *retention) remove(id fsm.JobID) {
 	r.others.remove(id)
 }
 
-// sweep removes a part of what is kept no longer. Nothing expires by age while the wall
-// clock is in doubt.
+// sweep removes a part of what is kept no longer. Nothing expires by age while
+// the wall clock is in doubt.
 func (r *retention) sweep(b *batch) {
 	trusted := r.cfg.ClockAgrees()
 	if trusted {
@@ -109,8 +112,8 @@ func forgetWorkers(b *batch) {
 	}
 }
 
-// archive moves jobs to history that are too old or too many: the oldest first, and of too
-// many those first that can only be read.
+// archive moves jobs to history that are too old or too many: the oldest first,
+// and of too many those first that can only be read.
 func (r *retention) archive(b *batch, clockTrusted bool) {
 	completed, others, expired := int64(math.MinInt64), int64(math.MinInt64), int64(0)
 	if clockTrusted {
@@ -140,9 +143,10 @@ type archiving struct {
 	pending map[fsm.JobID]bool // jobs with undelivered notifications; nil until needed
 }
 
-// take takes jobs of a list that ended at or before oldestMS, and the oldest ones if there
-// are too many, or if the list has more than maxTasks tasks. A job with undelivered
-// notifications, which are made from it, stays unless memory is short.
+// take takes jobs of a list that ended at or before oldestMS, and the oldest
+// ones if there are too many, or if the list has more than maxTasks tasks. A
+// job with undelivered notifications, which are made from it, stays unless
+// memory is short.
 func (a *archiving) take(e *endedJobs, oldestMS int64, maxTasks uint64) {
 	var kept []endedJob
 	for len(e.list) > 0 && len(a.ids) < maxArchived {

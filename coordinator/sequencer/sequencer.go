@@ -20,8 +20,9 @@ const (
 	maxTimersFired = 2000
 )
 
-// Sequencer is one term of leadership. Its exported methods are safe for concurrent use;
-// the goroutine of Run executes what they ask for, and all other methods.
+// Sequencer is one term of leadership. Its exported methods are safe for
+// concurrent use; the goroutine of Run executes what they ask for, and all
+// other methods.
 type Sequencer struct {
 	cfg     Config
 	inbox   *inbox
@@ -47,8 +48,8 @@ type Sequencer struct {
 	retention retention
 }
 
-// New returns the sequencer of a term. Its view is a fork of the machine's state, which must
-// have applied everything that was committed before the term.
+// New returns the sequencer of a term. Its view is a fork of the machine's
+// state, which must have applied everything that was committed before the term.
 func New(cfg Config) (*Sequencer, error) {
 	cfg.Defaults()
 	if err := cfg.Validate(); err != nil {
@@ -86,8 +87,8 @@ func New(cfg Config) (*Sequencer, error) {
 // Term returns the Raft term that this sequencer leads.
 func (s *Sequencer) Term() uint64 { return s.cfg.Term }
 
-// Ready returns a channel that is closed when the first entry of the term is committed, and
-// the sequencer serves workers and clients.
+// Ready returns a channel that is closed when the first entry of the term is
+// committed, and the sequencer serves workers and clients.
 func (s *Sequencer) Ready() <-chan struct{} { return s.opened }
 
 // StopAssigning pauses the assignment of tasks, or resumes it.
@@ -96,8 +97,8 @@ func (s *Sequencer) StopAssigning(stop bool) {
 	s.inbox.signal()
 }
 
-// Run leads until ctx is done or an entry fails, and returns why. Everything that it started
-// has ended then, and all requests are answered.
+// Run leads until ctx is done or an entry fails, and returns why. Everything
+// that it started has ended then, and all requests are answered.
 func (s *Sequencer) Run(ctx context.Context) error {
 	var committer sync.WaitGroup
 	committer.Go(s.pipe.commit)
@@ -108,7 +109,8 @@ func (s *Sequencer) Run(ctx context.Context) error {
 	return err
 }
 
-// finish answers all requests that wait, after the last entry in flight was settled.
+// finish answers all requests that wait, after the last entry in flight was
+// settled.
 func (s *Sequencer) finish() {
 	s.inbox.close(ErrTermEnded)
 	s.backlog.refuse(ErrTermEnded)
@@ -163,8 +165,8 @@ func (s *Sequencer) untilNext() time.Duration {
 	return d
 }
 
-// cycle proposes one entry of everything that waits. The caller has taken a slot of the
-// pipeline.
+// cycle proposes one entry of everything that waits. The caller has taken a
+// slot of the pipeline.
 func (s *Sequencer) cycle() {
 	select {
 	case <-s.inbox.wake: // its items are taken below
@@ -193,7 +195,8 @@ func (s *Sequencer) cycle() {
 	s.pipe.propose(b)
 }
 
-// absorb applies the effects of the operations since the last call to the soft state.
+// absorb applies the effects of the operations since the last call to the soft
+// state.
 func (s *Sequencer) absorb(b *batch) {
 	for _, id := range b.fx.Sealed {
 		job, _ := b.view.Job(id)
@@ -227,7 +230,8 @@ func (s *Sequencer) absorb(b *batch) {
 	b.fx.Reset()
 }
 
-// jobEnded removes the soft state of a job that has ended, unless it was resumed already.
+// jobEnded removes the soft state of a job that has ended, unless it was
+// resumed already.
 func (s *Sequencer) jobEnded(b *batch, id fsm.JobID) {
 	job, ok := b.view.Job(id)
 	if ok && !job.State.Terminal() {

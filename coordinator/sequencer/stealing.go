@@ -10,22 +10,23 @@ import (
 )
 
 const (
-	// stealMinIdle is the time since its last assignment after which a worker may be asked:
-	// attempts of shorter tasks start before the request arrives.
+	// stealMinIdle is the time since its last assignment after which a worker
+	// may be asked: attempts of shorter tasks start before the request arrives.
 	stealMinIdle = 10 * time.Millisecond
-	// minStealInterval is the time between two checks for attempts to steal. It doubles while
-	// none is found, up to sweepInterval.
+	// minStealInterval is the time between two checks for attempts to steal. It
+	// doubles while none is found, up to sweepInterval.
 	minStealInterval = 5 * time.Millisecond
-	// stealRetryDelay is when a worker is asked again that released nothing: it had started
-	// all that it was asked for.
+	// stealRetryDelay is when a worker is asked again that released nothing: it
+	// had started all that it was asked for.
 	stealRetryDelay = time.Second
 )
 
-// stealing rebalances prefetched attempts. A prefetched attempt may wait behind a long task.
-// If another worker has a free slot, and no ready task for it, the first worker is asked to
-// release what it has not started. A released attempt is requeued without counting as a
-// retry. Its next attempt has a higher number, so the two workers can't be confused. The
-// worker keeps attempts that it has started meanwhile.
+// stealing rebalances prefetched attempts. A prefetched attempt may wait behind
+// a long task. If another worker has a free slot, and no ready task for it, the
+// first worker is asked to release what it has not started. A released attempt
+// is requeued without counting as a retry. Its next attempt has a higher
+// number, so the two workers can't be confused. The worker keeps attempts that
+// it has started meanwhile.
 type stealing struct {
 	sched    *scheduler.Scheduler
 	workers  *workerTable
@@ -33,7 +34,8 @@ type stealing struct {
 	interval time.Duration
 }
 
-// next returns when the load should be checked again; ok is false if it is balanced.
+// next returns when the load should be checked again; ok is false if it is
+// balanced.
 func (x *stealing) next() (at time.Time, ok bool) { return x.nextAt, x.sched.Imbalanced() }
 
 // run asks loaded workers to release what idle workers could start now.
@@ -58,8 +60,8 @@ func mayAsk(now time.Time, w *worker) bool {
 	return w != nil && w.session != nil && !w.leaving && now.Sub(w.assignedAt) >= stealMinIdle && now.Sub(w.stealAsked) >= stealRetryDelay
 }
 
-// ask asks a worker for the attempts that it got last, which it starts last, and returns
-// their number. It skips those known to have started.
+// ask asks a worker for the attempts that it got last, which it starts last,
+// and returns their number. It skips those known to have started.
 func ask(b *batch, w *worker, r scheduler.StealRequest) int {
 	var list []*held
 	for i := range w.held.list {

@@ -7,16 +7,16 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// Submit stores a job that was checked before. A large job takes several entries and exists
-// from the last one on. Errors: *RejectedError with KeyConflict, *BusyError, ErrTermEnded,
-// ErrOutcomeUnknown.
+// Submit stores a job that was checked before. A large job takes several
+// entries and exists from the last one on. Errors: *RejectedError with
+// KeyConflict, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) Submit(ctx context.Context, sub Submission) (SubmitResult, error) {
 	r := s.SubmitMany(ctx, []Submission{sub})[0]
 	return r.SubmitResult, r.Err
 }
 
-// SubmitMany stores jobs independently of each other, and returns an outcome for each, with
-// the errors of Submit. Jobs that fit share an entry.
+// SubmitMany stores jobs independently of each other, and returns an outcome
+// for each, with the errors of Submit. Jobs that fit share an entry.
 func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []SubmitOutcome {
 	items, jobs := make([]item, len(subs)), make([]submission, len(subs))
 	answers := make(chan submitAnswer, len(subs)) // one for each: the caller may have left
@@ -47,7 +47,8 @@ func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []SubmitO
 	return results
 }
 
-// submitter waits for the outcome of one of the jobs that it submitted together.
+// submitter waits for the outcome of one of the jobs that it submitted
+// together.
 type submitter struct {
 	answers chan<- submitAnswer // has capacity for it
 	job     int
@@ -65,7 +66,7 @@ type uploads struct {
 	byKey     map[string]*submission
 }
 
-// submission is a job on its way into the log.
+// submission is a job that is being stored.
 type submission struct {
 	Submission
 	uploads    *uploads
@@ -108,8 +109,8 @@ func (u *submission) run(b *batch) bool {
 	return true
 }
 
-// begin checks the key and begins the job; false means that the submission is answered, or
-// has joined another one with the same key.
+// begin checks the key and begins the job; false means that the submission is
+// answered, or has joined another one with the same key.
 func (u *submission) begin(b *batch) bool {
 	if other, ok := u.uploads.byKey[u.Key]; ok {
 		if other.Digest != u.Digest {
@@ -152,8 +153,8 @@ func (x *uploads) check(v *fsm.State, tasks uint32) error {
 	return nil
 }
 
-// suspend leaves the rest to the next entry. Submissions with the same key join it
-// meanwhile.
+// suspend leaves the rest to the next entry. Submissions with the same key join
+// it meanwhile.
 func (u *submission) suspend() (done bool) {
 	u.uploads.byKey[u.Key] = u
 	return false

@@ -8,8 +8,8 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// startTerm rebuilds the soft state in one scan and commits the first entry of the term.
-// Workers keep running their attempts, and have time to reconnect.
+// startTerm rebuilds the soft state in one scan and commits the first entry of
+// the term. Workers keep running their attempts, and have time to reconnect.
 func (s *Sequencer) startTerm(ctx context.Context) error {
 	start := time.Now()
 	s.openTerm()

@@ -9,9 +9,10 @@ import (
 	"github.com/dtask/dtask/scheduler/backoff"
 )
 
-// attemptTimeouts ends attempts that have exceeded a timeout, or the deadline of a drain,
-// and that their worker has not ended itself. Attempts are few beside tasks: a scan of all
-// of them at each sweep is cheaper, and simpler, than a timer for each.
+// attemptTimeouts ends attempts that have exceeded a timeout, or the deadline
+// of a drain, and that their worker has not ended itself. Attempts are few
+// beside tasks: a scan of all of them at each sweep is cheaper, and simpler,
+// than a timer for each.
 type attemptTimeouts struct {
 	cfg      *Config
 	workers  *workerTable
@@ -86,8 +87,9 @@ func (t *attemptTimeouts) end(b *batch, o overdue) {
 	t.outcomes.fail(b, h, took, backoff.Failure{Kind: backoff.Timeout}, false, o.text)
 }
 
-// drain asks a drained worker to end an attempt, and ends it here if the worker doesn't in
-// time. An at-most-once attempt that has started is then lost, after its lease.
+// drain asks a drained worker to end an attempt, and ends it here if the worker
+// doesn't in time. An at-most-once attempt that has started is then lost, after
+// its lease.
 func (t *attemptTimeouts) drain(b *batch, w *worker, a fsm.AttemptRef) {
 	x := w.held.find(a)
 	if x.drained == 0 {

@@ -17,8 +17,8 @@ const (
 	timerUpload                        // a job that an earlier leader began and nobody seals
 )
 
-// timer fires at a time. Timers are never removed before: what fires checks whether it
-// still applies.
+// timer fires at a time. Timers are never removed before: what fires checks
+// whether it still applies.
 type timer struct {
 	at      time.Time
 	kind    timerKind
@@ -37,7 +37,8 @@ func (t *timers) addDue(b *batch, a fsm.AttemptRef, dueMS int64) {
 	t.add(timer{at: b.monotonic(dueMS), kind: timerDue, task: a.TaskRef, attempt: a.Attempt, due: dueMS})
 }
 
-// addDeadline adds the timer of a job's deadline, which its cleanup tasks don't have.
+// addDeadline adds the timer of a job's deadline, which its cleanup tasks don't
+// have.
 func (t *timers) addDeadline(b *batch, job fsm.Job) {
 	if job.Header.GetDeadlineMs() > 0 && !job.CleaningUp() {
 		t.add(timer{at: deadline(b, job), kind: timerDeadline, task: fsm.TaskRef{Job: job.ID}})
@@ -49,7 +50,7 @@ func deadline(b *batch, job fsm.Job) time.Time {
 	return b.monotonic(max(job.SubmittedMS, job.RevivedMS) + job.Header.GetDeadlineMs())
 }
 
-// next returns when the first timer fires; ok is false if there is none.
+// next returns when the first timer fires; ok is false without timers.
 func (t *timers) next() (at time.Time, ok bool) {
 	if len(t.h) == 0 {
 		return time.Time{}, false
@@ -86,8 +87,8 @@ func (d *dispatcher) fire(b *batch, t timer) {
 	}
 }
 
-// fireDeadline ends a job whose deadline has passed. The timer is too early if the job was
-// retried since, or the wall clock was set back.
+// fireDeadline ends a job whose deadline has passed. The timer is too early if
+// the job was retried since, or the wall clock was set back.
 func (t *timers) fireDeadline(b *batch, id fsm.JobID) {
 	job, ok := b.view.Job(id)
 	switch {

@@ -8,31 +8,31 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// Totals are counters and distributions over all terms of a process. Safe for
-// concurrent use.
+// Totals are the counters and distributions of a process, over all terms. Safe
+// for concurrent use.
 type Totals struct {
 	Entries, Operations, Bytes         atomic.Uint64
 	Assignments, Completions, Failures atomic.Uint64
 	Requeues, WorkersDown, Submissions atomic.Uint64
 	StealRequests, Steals              atomic.Uint64 // attempts that workers were asked to give back; that they gave
-	Reuses                             atomic.Uint64 // tasks that ended with a remembered result
+	Reuses                             atomic.Uint64 // tasks that ended with a cached result
 	NotificationsDropped               atomic.Uint64 // pushed out of a full queue
 
-	// Wait is from ready to sent to a worker, sampled under load; Run is from
-	// begin to end of attempts that succeeded.
+	// Wait is the time from ready to sent to a worker, sampled under load. Run
+	// is the duration of attempts that succeeded.
 	Wait, Run Distribution
 
 	// Depth is the number of ready tasks by priority, index scheduler.Priority.
 	Depth [scheduler.Urgent + 1]atomic.Int64
-	// Workers is the number of workers with a session; Held are the attempts
-	// that they hold.
+	// Workers is the number of workers with a session, Held that of attempts on
+	// workers.
 	Workers, Held atomic.Int64
 }
 
-// NewTotals makes totals that are all zero.
+// NewTotals returns totals that are all zero.
 func NewTotals() *Totals { return &Totals{} }
 
-// Stats gives the counters.
+// Stats returns the counters.
 func (t *Totals) Stats() Stats {
 	return Stats{
 		Entries: t.Entries.Load(), Operations: t.Operations.Load(), Bytes: t.Bytes.Load(),
@@ -43,8 +43,8 @@ func (t *Totals) Stats() Stats {
 }
 
 // Distribution counts durations in buckets whose width is an eighth of their
-// value, from a microsecond to hours: quantiles are right within 6 %. The idea
-// is HdrHistogram's (G. Tene), with three bits of precision.
+// value, from a microsecond to hours: quantiles are exact within 13 %. The idea
+// is from HdrHistogram (G. Tene), with three bits of precision.
 type Distribution struct {
 	buckets [distributionSize]atomic.Uint64
 	sum     atomic.Int64 // ns
@@ -64,7 +64,7 @@ func bucketOf(d time.Duration) int {
 	return (e+1)<<subBits + int(us>>e)&(1<<subBits-1) //nolint:gosec // small
 }
 
-// upper is the upper edge of a bucket.
+// upper returns the upper bound of a bucket.
 func upper(i int) time.Duration {
 	if i < 1<<subBits {
 		return time.Duration(i+1) * time.Microsecond
@@ -79,14 +79,14 @@ func (d *Distribution) Observe(x time.Duration) {
 	d.sum.Add(int64(x))
 }
 
-// Counts is the content of a distribution at one moment.
+// Counts is a snapshot of a distribution.
 type Counts struct {
 	N       uint64
 	Sum     time.Duration
 	buckets [distributionSize]uint64
 }
 
-// Counts reads the distribution.
+// Counts returns a snapshot.
 func (d *Distribution) Counts() Counts {
 	c := Counts{Sum: time.Duration(d.sum.Load())}
 	for i := range d.buckets {
@@ -96,7 +96,7 @@ func (d *Distribution) Counts() Counts {
 	return c
 }
 
-// Since gives what came after an earlier reading.
+// Since returns what was counted after an earlier snapshot.
 func (c *Counts) Since(before *Counts) Counts {
 	r := Counts{N: c.N - before.N, Sum: c.Sum - before.Sum}
 	for i := range &c.buckets {
@@ -105,8 +105,8 @@ func (c *Counts) Since(before *Counts) Counts {
 	return r
 }
 
-// Quantile is a duration that the given permille of all counted ones do not
-// exceed, within 13 % above; 0 if there are none.
+// Quantile returns a duration that the given permille of all durations don't
+// exceed, at most 13 % too high; 0 if the snapshot is empty.
 func (c *Counts) Quantile(permille uint64) time.Duration {
 	if c.N == 0 {
 		return 0
@@ -122,7 +122,8 @@ func (c *Counts) Quantile(permille uint64) time.Duration {
 	return upper(distributionSize - 1)
 }
 
-// Bucketed gives the counts at or below each bound, cumulative, for metrics.
+// Cumulative returns the number of durations at or below each bound, for
+// metrics.
 func (c *Counts) Cumulative(bounds []time.Duration) []uint64 {
 	out := make([]uint64, len(bounds))
 	for i, n := range &c.buckets {

@@ -13,38 +13,39 @@ import (
 // longer leads. It is definite: the caller should go to the next leader.
 var ErrTermEnded = errors.New("sequencer: term ended")
 
-// ErrOutcomeUnknown is returned when an entry was proposed and its fate cannot
-// be known here. The caller must repeat with the same key, or look.
+// ErrOutcomeUnknown is returned when an entry was proposed and this replica
+// can't know whether it is committed. The caller must repeat the request with
+// the same key, or read the state.
 var ErrOutcomeUnknown = errors.New("sequencer: outcome unknown")
 
-// BusyError says that nothing was proposed because something is full. It is
-// definite; the caller should repeat after RetryAfter.
+// BusyError is returned when nothing was proposed because a limit is reached.
+// It is definite; the caller should repeat the request after RetryAfter.
 type BusyError struct {
 	What       string
-	Limit      Limit // zero: none of those that are counted
+	Limit      Limit // zero: a limit that is not counted
 	RetryAfter time.Duration
 }
 
-// Limit is what is full.
+// Limit is the kind of a reached limit, for counters.
 type Limit uint8
 
-// What a BusyError can mean. Zero is none of them.
+// The limits. Zero is unset.
 const (
-	LimitInbox  Limit = iota + 1 // requests that wait
-	LimitMemory                  // tasks and idempotency keys that are held
-	LimitDisk                    // room on the leader's disk
+	LimitInbox  Limit = iota + 1 // waiting requests
+	LimitMemory                  // tasks and idempotency keys in memory
+	LimitDisk                    // free space on the leader's disk
 )
 
-// Error says what is full.
+// Error returns the reached limit.
 func (e *BusyError) Error() string { return "sequencer: busy: " + e.What }
 
-// RejectedError says that the state does not allow what was asked. It is
-// definite, and linearized: it is given only after everything before it is
+// RejectedError is returned when the state doesn't allow the request. It is
+// definite and linearized: it is returned after everything before it is
 // committed.
 type RejectedError struct{ Reason fsm.Reason }
 
-// Error gives the reason in words.
-func (e *RejectedError) Error() string { return "sequencer: refused: " + e.Reason.String() }
+// Error returns the text of the reason.
+func (e *RejectedError) Error() string { return "sequencer: rejected: " + e.Reason.String() }
 
 // NameInUseError refuses a worker whose name another live process uses.
 type NameInUseError struct{ Name string }
@@ -57,44 +58,45 @@ func (e *NameInUseError) Error() string {
 // Submission is a whole job, checked and encoded.
 type Submission struct {
 	Key       string // idempotency key, 1–128 bytes
-	Generated bool   // the key was made by a program: remembered for 10 minutes, not 24 hours
+	Generated bool   // the key was generated: it is kept for 10 minutes instead of 24 hours
 	Header    []byte // dtask.v1.JobHeader, encoded deterministically
 	Total     uint32 // tasks in all chunks
 	Chunks    []*fsm.Chunk
 	Sum       uint32   // CRC-32C over the chunks
-	Digest    [16]byte // of header and tasks; the same job has the same
+	Digest    [16]byte // of header and tasks; equal for equal jobs
 }
 
-// Submitted is the answer to a submission.
+// SubmitResult is the answer to a submission.
 type SubmitResult struct {
 	ID      fsm.JobID
 	Existed bool   // the key was known, with the same job
-	Index   uint64 // log index at which the job exists; 0 if it existed
+	Index   uint64 // log index from which the job exists; 0 if it existed
 }
 
-// Stored is the answer to one submission of many.
+// SubmitOutcome is the answer to one of several submissions.
 type SubmitOutcome struct {
 	SubmitResult
 	Err error // as Submit returns it
 }
 
-// Observation is what the leader heard about a running task.
+// Observation is what a worker reported about a running task.
 type Observation struct {
 	Attempt   uint32
-	StartedMS int64 // by the leader's clock, when it heard
+	StartedMS int64 // when the report arrived, by the leader's clock
 	Permille  uint32
 	Text      string
 }
 
-// WorkerStatus is what the leader knows of a worker beside the replicated state.
+// WorkerStatus is what the leader knows of a worker beyond the replicated
+// state.
 type WorkerStatus struct {
-	Attached bool // has a session
-	Draining bool // says that it leaves; an order to drain is in the replicated state
+	Attached bool // it has a session
+	Draining bool // it shuts down; a drain by the operator is in the replicated state
 	Held     int  // live attempts
 	Prefetch int  // attempts that it takes beyond its slots while tasks are short
 }
 
-// Hello is how a worker introduces itself.
+// Hello is the registration of a worker.
 type Hello struct {
 	Name, Incarnation string
 	Slots             uint32
@@ -102,47 +104,49 @@ type Hello struct {
 	Labels            []fsm.Label
 	Resources         []fsm.Resource
 	Version, Address  string
-	Held              []fsm.AttemptRef // received, not ended
-	Ended             []fsm.AttemptRef // ended, report not acknowledged
+	Held              []fsm.AttemptRef // received and not ended
+	Ended             []fsm.AttemptRef // ended, with an unacknowledged report
 }
 
 // Welcome is the answer to a Hello.
 type Welcome struct {
 	Worker fsm.WorkerID
-	Stop   []fsm.AttemptRef // held attempts that are not live any more
-	// Draining says that a person drains the worker.
+	Stop   []fsm.AttemptRef // held attempts that are no longer live
+	// Draining reports that the operator drains the worker.
 	Draining bool
 }
 
-// Session is a worker's stream, as the sequencer uses it. The session package
-// has it. Methods never block and may be called from any goroutine.
+// Session is the stream of a worker; package session implements it. Its methods
+// never block and may be called from any goroutine.
 type Session interface {
-	// Send queues a message; several may go out as one. It goes with the next Flush at the latest.
+	// Send queues a message; several may be sent as one. The next Flush sends
+	// it at the latest.
 	Send(WorkerMessage)
-	// Flush sends what is queued. It is called when all sessions that an entry is news for
-	// have theirs, since some share a stream.
+	// Flush sends what is queued. It is called after all sessions have their
+	// messages of an entry, because sessions may share a stream.
 	Flush()
-	// LastContact is when the worker last said anything, by the monotonic clock.
+	// LastContact returns when the worker last sent anything, by the monotonic
+	// clock.
 	LastContact() time.Time
-	// Close ends the stream: another session has taken its place.
+	// Close ends the stream.
 	Close(reason error)
 }
 
-// Outgoing is what goes to a worker once an entry is committed.
+// WorkerMessage is sent to a worker after an entry is committed.
 type WorkerMessage struct {
 	Assignments []fsm.AssignItem
 	Stops       []Stop
-	StartGrants []fsm.AttemptRef
-	AckThrough  uint64 // 0 = none
+	StartGrants []fsm.AttemptRef // at-most-once attempts whose start is logged
+	AckThrough  uint64           // 0 = none
 	Exceptions  []*dtaskv1.ReportVerdict
-	Drain       *dtaskv1.DrainOrder // nil: it is as it was
-	// Checkpoints are answers to what the worker sent.
+	Drain       *dtaskv1.DrainOrder // nil: unchanged
+	// Checkpoints are the answers to checkpoints of the worker.
 	Checkpoints []*dtaskv1.CheckpointResult
-	// GiveBack are attempts to hand back if they have not begun.
+	// StealRequests are attempts to release if they have not started.
 	StealRequests []fsm.AttemptRef
 }
 
-// StopOrder ends an attempt.
+// Stop ends an attempt.
 type Stop struct {
 	Attempt fsm.AttemptRef
 	Reason  dtaskv1.StopReason

@@ -21,9 +21,10 @@ type ChangeResult struct {
 	Existed bool   // the key was known, with the same change
 }
 
-// Update changes tasks that have not started: all of them or none. Errors: *RejectedError
-// with JobNotFound, TaskNotFound, KeyConflict, AlreadyEnded, VersionMismatch, WrongState or
-// LimitExceeded, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
+// Update changes tasks that have not started: all of them or none. Errors:
+// *RejectedError with JobNotFound, TaskNotFound, KeyConflict, AlreadyEnded,
+// VersionMismatch, WrongState or LimitExceeded, *BusyError, ErrTermEnded,
+// ErrOutcomeUnknown.
 func (s *Sequencer) Update(ctx context.Context, c Change) (ChangeResult, error) {
 	return do(ctx, s.inbox, classCancel, func(b *batch) (ChangeResult, error) {
 		if _, digest, _, known := b.view.Key(c.Key); known {

@@ -6,8 +6,8 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// The wait of every task is measured while at most fewReady wait; above that, of one index
-// in sampleInterval, up to maxSamples.
+// The wait of every task is measured while at most fewReady wait; above that,
+// of one index in sampleInterval, up to maxSamples.
 const (
 	fewReady       = 64
 	sampleInterval = 64
@@ -32,9 +32,10 @@ func (x *waitSampler) start(run fsm.TaskRun, now time.Time) {
 	}
 }
 
-// end ends the measurement of a task; ok is false if the task was not sampled. While many
-// tasks are ready, it doesn't look up those that were sampled only because few were: a
-// look-up for each task costs more than the samples are worth.
+// end ends the measurement of a task; ok is false if the task was not sampled.
+// While many tasks are ready, it doesn't look up those that were sampled only
+// because few were: a look-up for each task costs more than the samples are
+// worth.
 func (x *waitSampler) end(t fsm.TaskRef, ready int) (since time.Time, ok bool) {
 	if ready > fewReady && t.Index%sampleInterval != 0 {
 		return time.Time{}, false

@@ -54,15 +54,17 @@ func (t *workerTable) named(v *fsm.State, name string) *worker {
 	return nil
 }
 
-// rebuild adds a worker at the start of a term. It gets no tasks until it has a session.
+// rebuild adds a worker at the start of a term. It gets no tasks until it has a
+// session.
 func (t *workerTable) rebuild(w *fsm.Worker) {
 	t.byID[w.ID] = &worker{id: w.ID, name: w.Name, incarnation: w.Incarnation, prefetch: newPrefetch()}
 	t.sched.AddWorker(scheduler.WorkerID(w.ID), capacity(w.Slots, w.Resources, w.Labels))
 	t.sched.SetAccepting(scheduler.WorkerID(w.ID), false)
 }
 
-// rebuildAttempt adds a live attempt at the start of a term. If its worker is down, the
-// attempt can only be an at-most-once attempt that waits for the end of its lease.
+// rebuildAttempt adds a live attempt at the start of a term. If its worker is
+// down, the attempt can only be an at-most-once attempt that waits for the end
+// of its lease.
 func (t *workerTable) rebuildAttempt(b *batch, h fsm.HeldAttempt, started bool) {
 	w := t.byID[h.Worker]
 	if w == nil {
@@ -89,9 +91,9 @@ func (t *workerTable) updateAccepting(v *fsm.State, w *worker) {
 }
 
 // release removes an attempt that a worker no longer holds, and requeues it. An
-// at-most-once attempt that has started is lost instead. lost means that the attempt may
-// have run on a worker that went down: a task on which too many workers went down becomes a
-// dead letter.
+// at-most-once attempt that has started is lost instead. lost means that the
+// attempt may have run on a worker that went down: a task on which too many
+// workers went down becomes a dead letter.
 func (t *workerTable) release(b *batch, w *worker, a fsm.AttemptRef, lost bool) {
 	t.forget(w, a)
 	t.running.forget(a)
@@ -106,7 +108,8 @@ func (t *workerTable) release(b *batch, w *worker, a fsm.AttemptRef, lost bool) 
 	requeue(b, h, lost)
 }
 
-// requeue requeues an attempt; an at-most-once attempt that has started is lost instead.
+// requeue requeues an attempt; an at-most-once attempt that has started is lost
+// instead.
 func requeue(b *batch, h fsm.HeldAttempt, lost bool) {
 	b.cfg.Totals.Requeues.Add(1)
 	if b.entry.Requeue(h, lost) == fsm.WrongState {
@@ -120,14 +123,16 @@ func (t *workerTable) forget(w *worker, a fsm.AttemptRef) {
 	t.sched.Release(scheduler.WorkerID(w.id), x.class)
 }
 
-// startLogged reports whether an at-most-once attempt is live and its start is logged.
+// startLogged reports whether an at-most-once attempt is live and its start is
+// logged.
 func startLogged(v *fsm.State, h fsm.HeldAttempt) bool {
 	t, ok := v.Task(h.TaskRef)
 	return ok && t.StartLogged && v.Live(h)
 }
 
-// remove removes a worker whose process is gone or unreachable. Attempts that may be
-// repeated are requeued at once, the others are lost when their lease ends.
+// remove removes a worker whose process is gone or unreachable. Attempts that
+// may be repeated are requeued at once, the others are lost when their lease
+// ends.
 func (t *workerTable) remove(b *batch, w *worker) {
 	for _, a := range w.held.sorted() {
 		if h := (fsm.HeldAttempt{AttemptRef: a, Worker: w.id}); startLogged(b.view, h) {
@@ -140,8 +145,8 @@ func (t *workerTable) remove(b *batch, w *worker) {
 	t.sched.RemoveWorker(scheduler.WorkerID(w.id))
 }
 
-// stop ends an attempt by decision of the leader. Its slot stays taken until the worker
-// reports that nothing is left of it.
+// stop ends an attempt by decision of the leader. Its slot stays taken until
+// the worker reports that nothing is left of it.
 func (t *workerTable) stop(b *batch, w *worker, a fsm.AttemptRef, why dtaskv1.StopReason) {
 	w.held.find(a).stopped = true
 	t.running.forget(a)
@@ -157,7 +162,7 @@ func (t *workerTable) attemptEnded(b *batch, h fsm.HeldAttempt) {
 	}
 }
 
-// isStopping reports whether a worker holds an attempt of a job that it was told to stop.
+// isStopping reports whether any worker still holds a stopped attempt of a job.
 func (t *workerTable) isStopping(id fsm.JobID) bool {
 	for _, w := range t.byID {
 		for i := range w.held.list {
@@ -182,7 +187,8 @@ func (t *workerTable) gauge() {
 	t.cfg.Totals.Held.Store(attempts)
 }
 
-// ReturnUndelivered requeues assignments that could not be sent because their job is gone.
+// ReturnUndelivered requeues assignments that could not be sent because their
+// job is gone.
 func (s *Sequencer) ReturnUndelivered(ctx context.Context, id fsm.WorkerID, from Session, attempts []fsm.AttemptRef) error {
 	return s.inbox.putWait(ctx, classWorker, action(func(b *batch) {
 		if w := s.workers.attached(id, from); w != nil {
@@ -195,8 +201,9 @@ func (s *Sequencer) ReturnUndelivered(ctx context.Context, id fsm.WorkerID, from
 	}))
 }
 
-// Workers returns the soft state of the workers with these ids that are up, or of all if
-// none is given. It returns nil if the sequencer does not answer within a second.
+// Workers returns the soft state of the workers with these ids that are up, or
+// of all if none is given. It returns nil if the sequencer does not answer
+// within a second.
 func (s *Sequencer) Workers(ids ...fsm.WorkerID) map[fsm.WorkerID]WorkerStatus {
 	answer := make(chan map[fsm.WorkerID]WorkerStatus, 1) // the caller may have left
 	query := action(func(*batch) {

@@ -1,8 +1,9 @@
-// Package timescale scales a coordinator's periodic work and its timeouts by one factor:
-// heartbeats, elections, leases, sweeps, comparisons and the limits that belong to them.
-// Simulations of whole clusters in virtual time use it. A cluster with a large factor
-// simulates days in one hour of CPU time, and the ratios between its times stay those of
-// the product. The programs have no flag for it.
+// Package timescale scales a coordinator's periodic work and its timeouts by
+// one factor: heartbeats, elections, leases, sweeps, comparisons and the limits
+// that belong to them. Simulations of whole clusters in virtual time use it. A
+// cluster with a large factor simulates days in one hour of CPU time, and the
+// ratios between its times stay those of the product. The programs have no flag
+// for it.
 package timescale
 
 import "time"

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Class is a set of failures that a retry policy names. ParseClass returns one;
-// the zero Class matches nothing. Classes can be compared with ==.
+// A Class is a set of failures that a retry policy names. ParseClass returns
+// one; the zero Class matches nothing. Classes can be compared with ==.
 type Class struct {
 	kind     Kind
 	from, to uint8  // Exit

@@ -25,8 +25,8 @@ type Action uint8
 const (
 	// Retry: another attempt follows.
 	Retry Action = iota + 1
-	// Failed: the task ends as failed. The failure is fatal, or the policy has no
-	// retries.
+	// Failed: the task ends as failed. The failure is fatal, or the policy has
+	// no retries.
 	Failed
 	// Dead: the task becomes a dead letter. Its retries are used up.
 	Dead
@@ -61,7 +61,8 @@ type Decision struct {
 //     Failed. Exit code TryAgain is never fatal.
 //   - Otherwise the action is Retry while failures is at most Max, then Dead.
 //
-// Decide is not for an at-most-once task whose attempt is lost: it ends as lost.
+// Decide is not for an at-most-once task whose attempt is lost: it ends as
+// lost.
 func (r Rules) Decide(f Failure, failures int, seed uint64) Decision {
 	excepted := matchesAny(r.Except, f)
 	if f.Kind == Lost {

@@ -1,15 +1,16 @@
-// Package backoff decides what follows a failed attempt: a retry after a delay, or
-// the end of the task.
+// Package backoff decides what follows a failed attempt: a retry after a delay,
+// or the end of the task.
 //
-// Policy.Delay computes the delay, Rules.Decide the decision. Both are pure: the
-// caller passes the failure, the count and the seed. The leader's sequencer calls
-// them once per failure and stores the result in the log as an absolute time, so
-// replicas never compute it. Only this package of the scheduler may use floats.
+// Policy.Delay computes the delay, Rules.Decide the decision. Both are pure:
+// the caller passes the failure, the count and the seed. The leader's sequencer
+// calls them once per failure and stores the result in the log as an absolute
+// time, so replicas never compute it. Only this package of the scheduler may
+// use floats.
 //
 // # Failure classes
 //
-// retry.on and retry.except list classes. The grammar is case-sensitive and has no
-// spaces:
+// retry.on and retry.except list classes. The grammar is case-sensitive and has
+// no spaces:
 //
 //	class  = "exit:" code [ "-" code ]   a command's exit code, or a range of them
 //	       | "signal:" name              a command killed by a signal

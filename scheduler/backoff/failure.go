@@ -31,12 +31,12 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// CountsAsRetry reports whether a failure of this kind uses up a retry. Every kind
-// does except Lost: a worker that goes down says nothing about the task.
+// CountsAsRetry reports whether a failure of this kind uses up a retry. Every
+// kind does except Lost: a worker that goes down says nothing about the task.
 func (k Kind) CountsAsRetry() bool { return k != Lost }
 
-// TryAgain is the exit code of a command whose failure is temporary (EX_TEMPFAIL
-// of sysexits.h).
+// TryAgain is the exit code of a command whose failure is temporary
+// (EX_TEMPFAIL of sysexits.h).
 const TryAgain = 75
 
 // A Failure is how an attempt failed.
@@ -44,7 +44,7 @@ type Failure struct {
 	Kind Kind
 	// Code is the exit code, for Exit.
 	Code int
-	// Name is the name of the signal without SIG, for Signal, or of the error, for
-	// Error. It is empty for an error without a name.
+	// Name is the name of the signal without SIG, for Signal, or of the error,
+	// for Error. It is empty for an error without a name.
 	Name string
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/dtask/dtask/scheduler/internal/splitmix"
 )
 
-// MaxDelay is the longest delay of any Policy. A time computed from it is far from
-// the end of every representation of time.
+// MaxDelay is the longest delay of any Policy. A time computed from it is far
+// from the end of every representation of time.
 const MaxDelay = 365 * 24 * time.Hour
 
 // A Policy is the delay before the next attempt. The zero Policy has no delay.
@@ -17,16 +17,16 @@ type Policy struct {
 	Initial time.Duration
 	// Max caps the delay. Zero and less mean MaxDelay.
 	Max time.Duration
-	// Multiplier is the factor by which the delay grows with each further failure.
-	// Less than 1, and NaN, count as 1.
+	// Multiplier is the factor by which the delay grows with each further
+	// failure. Less than 1, and NaN, count as 1.
 	Multiplier float64
-	// Jitter spreads the delay over the upper half of its length, so that tasks that
-	// failed together aren't retried together.
+	// Jitter spreads the delay over the upper half of its length, so that tasks
+	// that failed together aren't retried together.
 	Jitter bool
 }
 
-// Delay returns the delay after the given failure, counted from 1; less counts as
-// 1. It is between 0 and the smaller of Max and MaxDelay.
+// Delay returns the delay after the given failure, counted from 1; less counts
+// as 1. It is between 0 and the smaller of Max and MaxDelay.
 //
 //	d     = min(Max, Initial × Multiplier^(failure-1))
 //	Delay = d                                 without jitter
@@ -54,7 +54,8 @@ func (p Policy) base(failure int) time.Duration {
 	if first == 0 || failure == 1 || !(p.Multiplier > 1) { // not <= 1: NaN compares false
 		return first
 	}
-	// Pow overflows to +Inf, which is above the limit like any other large delay.
+	// Pow overflows to +Inf, which is above the limit like any other large
+	// delay.
 	d := float64(first) * math.Pow(p.Multiplier, float64(failure-1))
 	if d < float64(limit) {
 		return time.Duration(d)
