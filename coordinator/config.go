@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"regexp"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/api"
@@ -20,79 +21,88 @@ type Peer struct {
 	Address string // HOST:PORT
 }
 
-// MinFree is how much room there must be on a disk: bytes, and a percentage.
+// MinFree is the minimum free space of a disk, in bytes and in percent.
 type MinFree = raftnode.SpaceLimit
 
 // DefaultMinFree is 256 MiB.
 func DefaultMinFree() MinFree { return raftnode.DefaultSpaceLimit() }
 
-// LogStore says where the entries of the log are.
+// LogStore is the store of the log's entries.
 type LogStore = logstore.Kind
 
-// The stores of the log.
+// The log stores.
 const (
 	LogBolt = logstore.Bolt
 	LogWAL  = logstore.WAL
 )
 
-// Config is what Run needs. All is required unless its comment says otherwise.
+// Config is what Run needs. A field is required unless its comment gives a default or
+// calls it optional.
 type Config struct {
-	ID      string // server id, unique in the cluster for ever
-	DataDir string // created if it is not there
+	ID      string // server id, never reused in the cluster
+	DataDir string // created if it does not exist
 	Listen  string // HOST:PORT for gRPC and Raft; port 0 = any
 	HTTP    string // HOST:PORT for metrics and health; empty = none
-	// Advertise is the HOST:PORT that others dial. Default: what Listen became.
+	// Advertise is the HOST:PORT that others dial. Default: the address of Listen.
 	Advertise string
-	// Peers are the first members, this one included; empty: alone.
+	// Peers are the first members, this one included; empty = this replica alone.
 	Peers   []Peer
 	Version string
 	Logger  *slog.Logger
 
-	// Wall is the wall clock. Default: time.Now. Clock faults are tested with it.
+	// Wall is the wall clock. Default: time.Now.
 	Wall func() time.Time
 
-	HeartbeatInterval time.Duration // of workers; default 1 s; they are given up after three
-	RaftHeartbeat     time.Duration // default 500 ms; see raftnode.Config
-	SnapshotBytes     uint64        // of log between snapshots; default 64 MiB
-	LogStore          LogStore      // where the log is; default LogBolt; a folder cannot change it
-	TaskTimeout       time.Duration // of an attempt, for tasks that name none; default 60 minutes
-	MaxRetries        *uint32       // for tasks that do not say; nil = 3
-	// KeepFor is how long the replicated state keeps ended jobs that can be retried, and
-	// their dead letters, and KeepJobs how many ended jobs it keeps; default 7 days,
-	// 10,000. Jobs all of whose tasks completed leave it after a minute at most. What
-	// left is in the history.
+	// HeartbeatInterval is how often workers report; default 1 s. A worker is marked
+	// down after three missing heartbeats.
+	HeartbeatInterval time.Duration
+	// RaftHeartbeat is how long a leader may be silent before an election; default
+	// 500 ms.
+	RaftHeartbeat time.Duration
+	// SnapshotBytes is the size of the log between two snapshots; default 64 MiB.
+	SnapshotBytes uint64
+	// LogStore is the store of the log; default LogBolt. A data directory cannot change
+	// its store.
+	LogStore LogStore
+	// TaskTimeout is the timeout of an attempt for tasks without one; default 1 h.
+	TaskTimeout time.Duration
+	// MaxRetries is the number of retries for tasks without one; nil = 3.
+	MaxRetries *uint32
+	// KeepFor is how long the replicated state keeps finished jobs that can be retried,
+	// with their dead letters; default 7 days. KeepJobs is how many finished jobs it
+	// keeps; default 10,000. Completed jobs leave it within a minute. Jobs that left
+	// the state are in the history.
 	KeepFor  time.Duration
 	KeepJobs int
-	// HistoryAge, HistoryJobs and HistoryBytes bound the history: for how long after
-	// their end, how many, and in how many bytes on disk jobs are kept. 0 = for ever, the
-	// defaults of history.Config. The leader's HistoryAge counts.
+	// HistoryAge, HistoryJobs and HistoryBytes limit the history by age, number and
+	// bytes on disk. 0 = unlimited age, the defaults of history.Config. The leader's
+	// HistoryAge applies.
 	HistoryAge                time.Duration
 	HistoryJobs, HistoryBytes uint64
-	// MinFree is the room that the disk of DataDir must have for new jobs to be
-	// taken; with less than half of it this replica does not lead if another
-	// can. nil = DefaultMinFree; zero numbers ask for none.
+	// MinFree is the free space of DataDir's disk below which new jobs are refused.
+	// Below half of it this replica transfers leadership. nil = DefaultMinFree; zero
+	// numbers = no limit.
 	MinFree *MinFree
-	// SubmitRate is how many jobs one owner may submit in a second; 0 = as many
-	// as he likes. SubmitBurst is how many at once after a time of rest; default
-	// 10 × SubmitRate, at least 1. The leader's settings count: they should be the
-	// same at all replicas.
+	// SubmitRate limits the jobs that one owner may submit per second; 0 = unlimited.
+	// SubmitBurst is how many they may submit at once; default 10 × SubmitRate, at
+	// least 1. The leader's settings apply: they must match on all replicas.
 	SubmitRate  float64
 	SubmitBurst int
 
-	// DeadLetterWebhook is a URL that is told of each new dead letter, and
-	// DeadLetterCommand the path of a program that is; empty = none. The leader's
-	// settings count: they should be the same at all replicas.
+	// DeadLetterWebhook is a URL that receives each new dead letter, DeadLetterCommand
+	// the path of a program that does; empty = none. The leader's settings apply: they
+	// must match on all replicas.
 	DeadLetterWebhook, DeadLetterCommand string
-	// WebhookSecretFile has the key that signs webhooks; empty = they are not
-	// signed. It is read when Run begins.
+	// WebhookSecretFile has the key that signs webhooks; empty = unsigned. Run reads it
+	// once.
 	WebhookSecretFile string
-	// AutoRejoin lets a replica whose folder was lost or is damaged come back under a
-	// new server id, which the cluster gives it.
+	// AutoRejoin lets a replica whose data directory is lost or damaged rejoin under a
+	// new server id, which the cluster chooses.
 	AutoRejoin bool
 	// Command is the command line of this process, for messages. Optional.
 	Command string
 
-	// Summary is how often a line is logged while there is work; default 5 s.
+	// Summary is how often a summary is logged while there is work; default 5 s.
 	Summary time.Duration
 	// TrailingLogs is how many entries stay behind a snapshot; 0 = the default of
 	// raftnode.Config.
@@ -102,7 +112,7 @@ type Config struct {
 	TimeScale timescale.Factor
 	// Seams are set by simulations and fault switches only.
 	Seams Seams
-	// Started, if set, is told the addresses once the replica listens.
+	// Started is called with the addresses once the replica listens. Optional.
 	Started func(listen, http string)
 }
 
@@ -122,8 +132,8 @@ func (c *Config) defaults() {
 	c.Seams.defaults()
 }
 
-// Validate gives all that is missing or out of range, with the names of the
-// flags, joined. It looks at the files that the settings name.
+// Validate returns all invalid and missing settings, joined, by the names of their
+// flags. It reads the files that the settings name.
 func (c *Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -131,46 +141,47 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(nameOK(c.ID), "--id: %q must be 1–63 letters, digits, - _ and dots", c.ID)
-	check(c.DataDir != "", "--data-dir: is needed")
-	errs = append(errs, loopback("--listen", c.Listen), loopback("--http", c.HTTP), loopback("--advertise", c.Advertise))
+	const nameRule = "must be 1 to 63 letters, digits, dots, - and _"
+	check(nameRE.MatchString(c.ID), "invalid --id %q: "+nameRule, c.ID)
+	check(c.DataDir != "", "--data-dir is required")
+	errs = append(errs, checkLoopback("--listen", c.Listen), checkLoopback("--http", c.HTTP), checkLoopback("--advertise", c.Advertise))
 	self := len(c.Peers) == 0
 	for _, p := range c.Peers {
-		check(nameOK(p.ID), "--peers: id %q must be 1–63 letters, digits, - _ and dots", p.ID)
-		errs = append(errs, loopback("--peers", p.Address))
+		check(nameRE.MatchString(p.ID), "invalid --peers: id %q "+nameRule, p.ID)
+		errs = append(errs, checkLoopback("--peers", p.Address))
 		self = self || p.ID == c.ID
 	}
-	check(self, "--peers: must name this replica, %s, too", c.ID)
+	check(self, "invalid --peers: must include this replica, %s", c.ID)
 	if err := c.LogStore.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("--log-store: %w", err))
+		errs = append(errs, fmt.Errorf("invalid --log-store: %w", err))
 	}
-	check(c.MinFree == nil || c.MinFree.Percent <= 100, "--min-free-percent: must be 0–100")
-	check(c.HeartbeatInterval >= 0 && c.HeartbeatInterval <= time.Minute, "--heartbeat-interval: must be at most 1m")
-	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate, "--submit-rate: must be 0–%d jobs a second", api.MaxSubmitRate)
-	check(c.SubmitBurst >= 0, "--submit-burst: must not be negative")
-	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst: means nothing without --submit-rate; give both")
+	check(c.MinFree == nil || c.MinFree.Percent <= 100, "invalid --min-free-percent: must be 0 to 100")
+	check(c.HeartbeatInterval >= 0 && c.HeartbeatInterval <= time.Minute, "invalid --heartbeat-interval %s: must be at most 1m", c.HeartbeatInterval)
+	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate, "invalid --submit-rate %v: must be 0 to %d jobs per second", c.SubmitRate, api.MaxSubmitRate)
+	check(c.SubmitBurst >= 0, "invalid --submit-burst %d: must be 0 or more", c.SubmitBurst)
+	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst requires --submit-rate")
 	_, err := c.notificationHooks()
 	errs = append(errs, err)
 	return errors.Join(errs...)
 }
 
-// loopback refuses an address that other machines can reach: there, everything
-// must be encrypted and everybody known, and this version does neither.
-func loopback(flag, address string) error {
+// checkLoopback refuses an address that other machines can reach, which needs
+// encryption and authentication: this version has neither.
+func checkLoopback(flag, address string) error {
 	if address == "" {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("%s: %q is not HOST:PORT", flag, address)
+		return fmt.Errorf("invalid %s %q: must be HOST:PORT", flag, address)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("%s: %s can be reached from other machines, and without TLS and tokens dtask serves loopback addresses only; use 127.0.0.1", flag, address)
+		return fmt.Errorf("invalid %s %q: must be a loopback address such as 127.0.0.1, because this version has no TLS and no tokens", flag, address)
 	}
 	return nil
 }
 
-// servers are the peers as raftnode wants them.
+// servers returns the peers as members.
 func (c *Config) servers() []raftnode.Server {
 	var list []raftnode.Server
 	for _, p := range c.Peers {
@@ -186,14 +197,5 @@ func (c *Config) taskDefaults() spec.TaskDefaults {
 	return spec.TaskDefaults{Timeout: c.TaskTimeout, Retries: c.MaxRetries}
 }
 
-func nameOK(s string) bool {
-	if s == "" || len(s) > 63 {
-		return false
-	}
-	for _, r := range s {
-		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.' {
-			return false
-		}
-	}
-	return true
-}
+// nameRE matches a server id.
+var nameRE = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,63}$`)

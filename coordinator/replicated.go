@@ -12,7 +12,7 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// replicated is the state machine as raftnode wants it.
+// replicated adapts the state machine to raftnode.
 type replicated struct {
 	machine *fsm.Machine
 	history *history.History
@@ -31,11 +31,12 @@ func (r replicated) Snapshot() (raftnode.Snapshot, error) {
 	return snapshot{r.machine.Snapshot(), r.history}, nil
 }
 
-// syncLimit is how long a snapshot waits for the history; then it is taken later.
-const syncLimit = time.Minute
+// historySyncTimeout is how long a snapshot waits for the history; then it is repeated
+// later.
+const historySyncTimeout = time.Minute
 
-// snapshot is a snapshot that is stored when all that left the state before it is on
-// disk: the log that says so may be given up then.
+// snapshot is stored only after the jobs that left the state before it are on disk in
+// the history: the log entries that have them may be deleted then.
 type snapshot struct {
 	*fsm.Snapshot
 
@@ -44,7 +45,7 @@ type snapshot struct {
 
 // Persist implements raftnode.Snapshot.
 func (s snapshot) Persist(w io.Writer) error {
-	ctx, cancel := context.WithTimeout(context.Background(), syncLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), historySyncTimeout)
 	defer cancel()
 	if err := s.history.Sync(ctx, s.Index()); err != nil {
 		return err
@@ -56,12 +57,12 @@ func (r replicated) Restore(from io.Reader) (take func(), err error) {
 	return r.machine.PrepareRestore(from)
 }
 
-// proposer is the node as the sequencer wants it.
+// proposer adapts the node to the sequencer.
 type proposer struct{ node *raftnode.Node }
 
 func (p proposer) Propose(data []byte) sequencer.Proposal { return p.node.Propose(data) }
 
-// neverProposed reports whether an error says that an entry was not proposed.
+// neverProposed reports whether an error means that an entry was not proposed.
 func neverProposed(err error) bool {
 	var notLeader *raftnode.NotLeaderError
 	return !errors.Is(err, raftnode.ErrOutcomeUnknown) &&
