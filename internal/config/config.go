@@ -1,13 +1,13 @@
-// Package config gives the flags of a program values from the environment and
-// from a file.
+// Package config sets the flags of a program from environment variables and from a
+// file.
 //
-// A flag --drain-timeout is also the variable DTASK_DRAIN_TIMEOUT and the key
-// drain-timeout of the file that --config names. What is nearer to the person
-// wins: flag, then environment, then file, then default.
+// The flag --drain-timeout is also the variable DTASK_DRAIN_TIMEOUT and the key
+// drain-timeout of the file in --config. The order of precedence is flag, environment,
+// file, default.
 //
-// The package owns the names and the order. What a value means is the flag's own
-// business: each is checked by the flag, wherever it comes from. It starts no
-// goroutines. All its errors are mistakes of whoever started the program.
+// The package owns the names, the order, and the form of errors about values. Each
+// flag checks its own value, from any source. The package starts no goroutines. All its
+// errors are usage errors.
 package config
 
 import (
@@ -22,10 +22,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// FileFlag is the name of the flag that names the file.
+// FileFlag is the name of the flag with the path of the file.
 const FileFlag = "config"
 
-// envPrefix begins the names of all variables.
+// envPrefix starts the names of all variables.
 const envPrefix = "DTASK_"
 
 // maxFile bounds the file, in bytes.
@@ -33,17 +33,17 @@ const maxFile = 1 << 20
 
 // AddFlag adds --config to the flags.
 func AddFlag(flags *pflag.FlagSet) {
-	flags.String(FileFlag, "", "YAML file with settings: the names of the flags without the dashes")
+	flags.String(FileFlag, "", "YAML file with settings, by flag name without the dashes")
 }
 
-// EnvName is the variable that stands for a flag.
+// EnvName returns the environment variable of a flag.
 func EnvName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Fill gives each flag that was not on the command line its value from the
-// environment, else from the file. lookup is os.LookupEnv; an empty variable
-// counts as not set. All faults are returned, joined.
+// Fill sets each flag that is not on the command line from the environment, else from
+// the file. lookup is os.LookupEnv; an empty variable counts as unset. It returns all
+// errors, joined.
 func Fill(flags *pflag.FlagSet, lookup func(name string) (string, bool)) error {
 	var faults []error
 	given := map[string]bool{}
@@ -55,7 +55,7 @@ func Fill(flags *pflag.FlagSet, lookup func(name string) (string, bool)) error {
 		if value, ok := lookup(EnvName(f.Name)); ok && value != "" {
 			given[f.Name] = true
 			if err := flags.Set(f.Name, value); err != nil {
-				faults = append(faults, fmt.Errorf("%s: %w", EnvName(f.Name), err))
+				faults = append(faults, invalid(EnvName(f.Name), f, value))
 			}
 		}
 	})
@@ -65,7 +65,7 @@ func Fill(flags *pflag.FlagSet, lookup func(name string) (string, bool)) error {
 	return errors.Join(faults...)
 }
 
-// settable reports whether a flag may come from elsewhere than the command line.
+// settable reports whether a flag may be set outside of the command line.
 func settable(name string) bool {
 	return name != "help" && name != "version" && name != FileFlag
 }
@@ -81,7 +81,7 @@ func fillFromFile(flags *pflag.FlagSet, path string, given map[string]bool) erro
 		at := fmt.Sprintf("%s:%d:%d", path, key.Line, key.Column)
 		f := flags.Lookup(key.Value)
 		if f == nil || !settable(key.Value) {
-			faults = append(faults, fmt.Errorf("%s: there is no setting %q%s", at, key.Value, suggestion(flags, key.Value)))
+			faults = append(faults, fmt.Errorf("%s: unknown setting %q%s", at, key.Value, suggestion(flags, key.Value)))
 			continue
 		}
 		if given[key.Value] {
@@ -96,17 +96,17 @@ func fillFromFile(flags *pflag.FlagSet, path string, given map[string]bool) erro
 
 // readFile returns the file's mapping, or nil if the file is empty.
 func readFile(path string) (*yaml.Node, error) {
-	file, err := os.Open(path) //nolint:gosec // the person who starts the program names it
+	file, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
-		return nil, fmt.Errorf("opening the settings: %w", err)
+		return nil, fmt.Errorf("opening settings: %w", err)
 	}
 	defer func() { _ = file.Close() }() // read only
 	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("reading the settings: %w", err)
+		return nil, fmt.Errorf("reading settings: %w", err)
 	}
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s: a file of settings has at most %d bytes", path, maxFile)
+		return nil, fmt.Errorf("settings file %s is too large: must be at most %d bytes", path, maxFile)
 	}
 	var document yaml.Node
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
@@ -126,55 +126,72 @@ func readFile(path string) (*yaml.Node, error) {
 		return nil, nil //nolint:nilnil // only comments
 	}
 	if settings.Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("%s:%d:%d: settings are a mapping, such as slots: 4", path, settings.Line, settings.Column)
+		return nil, fmt.Errorf("%s:%d:%d: invalid settings: must be a mapping, such as slots: 4", path, settings.Line, settings.Column)
 	}
 	seen := map[string]bool{}
 	for i := 0; i < len(settings.Content); i += 2 {
 		key := settings.Content[i]
 		if seen[key.Value] {
-			return nil, fmt.Errorf("%s:%d:%d: %s is set twice", path, key.Line, key.Column, key.Value)
+			return nil, fmt.Errorf("%s:%d:%d: duplicate %q", path, key.Line, key.Column, key.Value)
 		}
 		seen[key.Value] = true
 	}
 	return settings, nil
 }
 
-// set gives a flag a value of the file: a scalar, a list, or a mapping for flags
-// of the form name=value.
+// set sets a flag from the file: from a scalar, a list, or a mapping for flags of the
+// form name=value.
 func set(flags *pflag.FlagSet, f *pflag.Flag, value *yaml.Node) error {
 	var values []string
-	switch value.Kind {
-	case yaml.ScalarNode:
-		values = []string{value.Value}
-	case yaml.SequenceNode:
-		for _, item := range value.Content {
-			if item.Kind != yaml.ScalarNode {
-				return fmt.Errorf("%s: a list of plain values is wanted", f.Name)
-			}
+	scalars := true
+	for i, item := range value.Content {
+		scalars = scalars && item.Kind == yaml.ScalarNode
+		switch {
+		case value.Kind == yaml.SequenceNode:
 			values = append(values, item.Value)
+		case i%2 == 1:
+			values = append(values, value.Content[i-1].Value+"="+item.Value)
 		}
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(value.Content); i += 2 {
-			if value.Content[i+1].Kind != yaml.ScalarNode {
-				return fmt.Errorf("%s: a mapping to plain values is wanted", f.Name)
-			}
-			values = append(values, value.Content[i].Value+"="+value.Content[i+1].Value)
-		}
-	case yaml.DocumentNode, yaml.AliasNode, yaml.StreamNode:
-		return fmt.Errorf("%s: a plain value, a list or a mapping is wanted", f.Name)
 	}
-	if value.Kind != yaml.ScalarNode && !takesSeveral(f) {
-		return fmt.Errorf("%s: one plain value is wanted", f.Name)
+	switch {
+	case value.Kind == yaml.ScalarNode:
+		values = []string{value.Value}
+	case value.Kind != yaml.SequenceNode && value.Kind != yaml.MappingNode || !scalars:
+		return fmt.Errorf("invalid %s: must be a scalar, or a list or mapping of scalars", f.Name)
+	case !takesSeveral(f):
+		return fmt.Errorf("invalid %s: must be one scalar", f.Name)
 	}
 	for _, v := range values {
 		if err := flags.Set(f.Name, v); err != nil {
-			return err //nolint:wrapcheck // names the flag
+			return invalid(f.Name, f, v)
 		}
 	}
 	return nil
 }
 
-// takesSeveral reports whether a flag can be repeated.
+// FlagError turns an error of pflag into one in the words of this program. It is for
+// cobra.Command.SetFlagErrorFunc.
+func FlagError(err error) error {
+	if missing, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return fmt.Errorf("missing value for --%s", missing.GetFlag().Name)
+	}
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return invalid("--"+bad.GetFlag().Name, bad.GetFlag(), bad.GetValue())
+	}
+	return err
+}
+
+// forms are the forms of values, by the type of their flag.
+var forms = map[string]string{
+	"bool": "true or false", "int": "an integer", "uint32": "an integer from 0 to 4294967295", "uint64": "an integer of 0 or more",
+	"float64": "a number", "duration": "a duration such as 30s", "stringToString": "KEY=VALUE", "stringSlice": "a comma-separated list",
+}
+
+func invalid(name string, f *pflag.Flag, value string) error {
+	return fmt.Errorf("invalid %s %q: must be %s", name, value, forms[f.Value.Type()])
+}
+
+// takesSeveral reports whether a flag is repeatable.
 func takesSeveral(f *pflag.Flag) bool {
 	if _, ok := f.Value.(pflag.SliceValue); ok {
 		return true
@@ -182,7 +199,7 @@ func takesSeveral(f *pflag.Flag) bool {
 	return strings.HasPrefix(f.Value.Type(), "stringTo")
 }
 
-// suggestion names the nearest setting, if one is near.
+// suggestion names the most similar setting, if one is similar.
 func suggestion(flags *pflag.FlagSet, wrong string) string {
 	best, least := "", 3
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -196,7 +213,7 @@ func suggestion(flags *pflag.FlagSet, wrong string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// distance is the number of letters to insert, remove or change.
+// distance is the number of bytes to insert, remove or change.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

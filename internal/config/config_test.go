@@ -91,32 +91,32 @@ func TestTheFileCanBeNamedByTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
+func TestErrorsNameTheSettingAndItsPosition(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		env  map[string]string
 		file string
 		want []string
 	}{
-		"unknown key":     {nil, "slot: 2\nnothing-like-it: 1\n", []string{`:1:1: there is no setting "slot"; did you mean "slots"?`, `:2:1: there is no setting "nothing-like-it"`}},
-		"bad value":       {nil, "\nslots: many\n", []string{`:2:1: `, `"many"`}},
-		"bad variable":    {map[string]string{"DTASK_SLOTS": "x"}, "", []string{"DTASK_SLOTS: "}},
-		"twice":           {nil, "slots: 1\nslots: 2\n", []string{"slots"}},
-		"no mapping":      {nil, "- slots\n", []string{"settings are a mapping"}},
-		"list for one":    {nil, "slots: [1, 2]\n", []string{"one plain value"}},
-		"deep":            {nil, "label: {a: {b: c}}\n", []string{"a mapping to plain values"}},
-		"not from a file": {nil, "version: true\n", []string{`there is no setting "version"`}},
-		"no yaml":         {nil, "slots: [\n", []string{"settings.yaml"}},
+		"unknown key":     {nil, "slot: 2\nnothing-like-it: 1\n", []string{`:1:1: unknown setting "slot"; did you mean "slots"?`, `:2:1: unknown setting "nothing-like-it"`}},
+		"bad value":       {nil, "\nslots: many\n", []string{`:2:1: invalid slots "many": must be an integer`}},
+		"bad variable":    {map[string]string{"DTASK_SLOTS": "x"}, "", []string{`invalid DTASK_SLOTS "x": must be an integer`}},
+		"duplicate":       {nil, "slots: 1\nslots: 2\n", []string{`:2:1: duplicate "slots"`}},
+		"a list":          {nil, "- slots\n", []string{"invalid settings: must be a mapping"}},
+		"list for one":    {nil, "slots: [1, 2]\n", []string{"invalid slots: must be one scalar"}},
+		"deep":            {nil, "label: {a: {b: c}}\n", []string{"invalid label: must be a scalar, or a list or mapping of scalars"}},
+		"not from a file": {nil, "version: true\n", []string{`unknown setting "version"`}},
+		"not YAML":        {nil, "slots: [\n", []string{"settings.yaml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := newProgram().fill(t, nil, c.env, c.file)
 			if err == nil {
-				t.Fatal("it is accepted")
+				t.Fatal("accepted")
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%v\ndoes not say %q", err, want)
+					t.Errorf("%v\ndoes not contain %q", err, want)
 				}
 			}
 		})
@@ -128,5 +128,20 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 	}
 	if err := newProgram().fill(t, []string{"--config", "/no/such/file"}, nil, ""); err == nil {
 		t.Error("a missing file is accepted")
+	}
+}
+
+// Users read these messages: nothing of pflag or strconv may be in them.
+func TestErrorsOfFlagsAreInPlainWords(t *testing.T) {
+	t.Parallel()
+	for arg, want := range map[string]string{
+		"--slots=x":  `invalid --slots "x": must be an integer`,
+		"--label=x":  `invalid --label "x": must be KEY=VALUE`,
+		"--slots":    "missing value for --slots",
+		"--nonesuch": "unknown flag: --nonesuch",
+	} {
+		if err := FlagError(newProgram().flags.Parse([]string{arg})); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", arg, err, want)
+		}
 	}
 }
