@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkPropose measures entries a second through three replicas on one machine,
+// BenchmarkPropose measures entries per second through three replicas on one machine,
 // with four in flight, synced at each.
 func BenchmarkPropose(b *testing.B) {
 	for _, size := range []int{64, 64 << 10} {
@@ -42,7 +42,7 @@ func sizeName(size int) string {
 	return fmt.Sprintf("%dB", size)
 }
 
-// BenchmarkReadIndex measures linearizable reads, one at a time and many at once.
+// BenchmarkReadIndex measures linearizable reads, one by one and concurrent.
 func BenchmarkReadIndex(b *testing.B) {
 	c := newCluster(b, 3, nil)
 	leader := c.leader(b)

@@ -30,11 +30,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait for a real process; it is a guard against hanging, not
-// a measurement.
-const patience = 30 * time.Second
+// testTimeout bounds every wait for a real process; it guards against hanging and
+// measures nothing.
+const testTimeout = 30 * time.Second
 
-// counter is a tiny FSM: it keeps the values that were applied, in order.
+// counter is a small FSM: it keeps the applied values in order.
 type counter struct {
 	reads atomic.Int64 // of snapshots
 
@@ -91,12 +91,12 @@ func (c counted) Persist(w io.Writer) error {
 
 func (counted) Release() {}
 
-// network lets a test cut a replica off: connections from and to it break, and new
-// ones are refused, while all of its own parts go on.
+// network lets a test isolate a replica: its connections break, and new ones are
+// refused, while the replica itself continues.
 type network struct {
 	mu      sync.Mutex
 	cut     map[string]bool        // by address
-	refused map[[2]string]int      // from, to: dials that were refused since
+	refused map[[2]string]int      // from, to: refused dials
 	conns   map[net.Conn][2]string // from, to
 }
 
@@ -133,15 +133,15 @@ func (w *network) refuses(from, to string) bool {
 	return true
 }
 
-// refuse lets a link refuse connections, as if nobody listened at its end; those that
-// are up stay.
+// refuse makes a link refuse connections, as if nothing listened at its end; existing
+// ones stay.
 func (w *network) refuse(from, to string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.refused[[2]string{from, to}] = 0
 }
 
-// refusals returns how often refuse has bitten.
+// refusals returns how many dials were refused by refuse.
 func (w *network) refusals(from, to string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,12 +178,12 @@ func (w *network) heal(address string) {
 	delete(w.cut, address)
 }
 
-// testNode is one replica and what it needs to be started again.
+// testNode is one replica and what it needs to restart.
 type testNode struct {
 	id, dir, address string
 	net              *network
 	peers            []Server
-	kind             logstore.Kind // "": what DTASK_LOG_STORE says
+	kind             logstore.Kind // "": the value of DTASK_LOG_STORE
 	tune             func(*Config)
 	known            func(string) (string, bool)
 
@@ -195,7 +195,8 @@ type testNode struct {
 	*Node
 }
 
-// newTestNode makes a replica with its port and folder; it is not started yet.
+// newTestNode creates a replica with its port and data directory; it is not started
+// yet.
 func newTestNode(tb testing.TB, id string, w *network) *testNode {
 	tb.Helper()
 	if w == nil {
@@ -211,8 +212,8 @@ func (n *testNode) listen(tb testing.TB) {
 	tb.Helper()
 	var base net.Listener
 	var err error
-	eventually(tb, "the port is free", func() bool { // while it does not listen, its port may be that of any connection
-		base, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", n.address) //nolint:usetesting // it is closed by stop
+	eventually(tb, "the port is free", func() bool { // while it does not listen, another connection may use its port
+		base, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", n.address) //nolint:usetesting // stop closes it
 		return !errors.Is(err, syscall.EADDRINUSE)
 	})
 	if err != nil {
@@ -220,7 +221,7 @@ func (n *testNode) listen(tb testing.TB) {
 	}
 	n.address = base.Addr().String()
 	n.mux = transport.NewMux(base, quiet())
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ended by stop
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // stop ends it
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -239,8 +240,8 @@ func quiet() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// logStore is the store of the entries. Where a test does not name it, DTASK_LOG_STORE
-// does, so that all of them can be run over each.
+// logStore returns the log store of the test, by default that of DTASK_LOG_STORE, so
+// that all tests can be run over each.
 func (n *testNode) logStore() logstore.Kind {
 	return cmp.Or(n.kind, logstore.Kind(os.Getenv("DTASK_LOG_STORE")))
 }
@@ -251,8 +252,8 @@ func (n *testNode) config(tb testing.TB) Config {
 	cfg := Config{
 		Identity: n.identity, DataDir: n.dir, Advertise: n.address, Listener: n.mux, FSM: n.fsm, Peers: n.peers,
 		KnownInstance: n.known, Dial: n.net.dial(n.address), Logger: quiet().With("id", n.id), Fatal: n.fatals.record,
-		StoreHangTimeout: patience, EnqueueTimeout: patience, LogStore: n.logStore(),
-		// A busy machine must not cost a leader its term in the middle of a test.
+		StoreHangTimeout: testTimeout, EnqueueTimeout: testTimeout, LogStore: n.logStore(),
+		// On a busy machine a leader must not lose its term in the middle of a test.
 		Heartbeat: time.Second, Election: time.Second, Lease: 750 * time.Millisecond,
 	}
 	if n.tune != nil {
@@ -261,12 +262,12 @@ func (n *testNode) config(tb testing.TB) Config {
 	return cfg
 }
 
-// start opens the node; founders is nil for a restart or a join.
-func (n *testNode) start(tb testing.TB, founders []Server) {
+// start opens the node; bootstrap is nil for a restart or a join.
+func (n *testNode) start(tb testing.TB, bootstrap []Server) {
 	tb.Helper()
 	cfg := n.config(tb)
-	cfg.BootstrapServers = founders
-	if len(founders) == 0 {
+	cfg.BootstrapServers = bootstrap
+	if len(bootstrap) == 0 {
 		cfg.Preloaded = Preload(tb.Context(), n.dir, cfg.FSM)
 	}
 	node, err := Open(cfg)
@@ -276,8 +277,8 @@ func (n *testNode) start(tb testing.TB, founders []Server) {
 	n.Node = node
 }
 
-// stands makes a replica that is alone stand for election now, if it does not lead
-// already. On a slow machine it may be told so and not say it in time.
+// stands makes a replica that is alone stand for election now, unless it leads already.
+// On a slow machine raft may stand without answering in time.
 func (n *testNode) stands(tb testing.TB) {
 	tb.Helper()
 	eventually(tb, n.id+" stands for election", func() bool {
@@ -285,10 +286,10 @@ func (n *testNode) stands(tb testing.TB) {
 	})
 }
 
-// stop closes all of the replica; its folder stays.
+// stop closes the replica; its data directory stays.
 func (n *testNode) stop(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:usetesting // it runs in cleanups too
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout) //nolint:usetesting // it also runs in cleanups
 	defer cancel()
 	if n.Node != nil {
 		if err := n.Close(ctx); err != nil {
@@ -313,8 +314,8 @@ func (n *testNode) restart(tb testing.TB) {
 
 type cluster []*testNode
 
-// newCluster starts n replicas that found a cluster together, and returns when one
-// leads and all follow it.
+// newCluster starts replicas that bootstrap a cluster, and returns when one leads and
+// all others follow it.
 func newCluster(tb testing.TB, count int, tune func(*Config)) cluster {
 	tb.Helper()
 	w := newNetwork()
@@ -329,7 +330,7 @@ func newCluster(tb testing.TB, count int, tune func(*Config)) cluster {
 		n.peers = peers
 		n.start(tb, peers)
 	}
-	eventually(tb, "all know the leader", func() bool {
+	eventually(tb, "all replicas know the leader", func() bool {
 		return !slices.ContainsFunc(c, func(n *testNode) bool { id, _ := n.Leader(); return id == "" })
 	})
 	return c
@@ -343,23 +344,23 @@ func (c cluster) servers() []Server {
 	return servers
 }
 
-// eventually polls for what a real cluster does in its own time.
+// eventually polls a condition that a real cluster reaches in its own time.
 func eventually(tb testing.TB, what string, f func() bool) {
 	tb.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(testTimeout)
 	defer deadline.Stop()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for !f() {
 		select {
 		case <-deadline.C:
-			tb.Fatalf("not within %v: %s", patience, what)
+			tb.Fatalf("not within %v: %s", testTimeout, what)
 		case <-ticker.C:
 		}
 	}
 }
 
-// leader waits for a replica that leads and has committed an entry of its term.
+// leader waits for a leader that has committed an entry of its term.
 func (c cluster) leader(tb testing.TB, except ...*testNode) *testNode {
 	tb.Helper()
 	var leader *testNode
@@ -378,8 +379,8 @@ func (c cluster) leader(tb testing.TB, except ...*testNode) *testNode {
 	return leader
 }
 
-// valueEntry is the entry of a value. Every fifth is large, so that the store has it in
-// several pieces.
+// valueEntry returns the entry of a value. Every fifth is large, so that its store
+// needs several chunks.
 func valueEntry(v uint64) []byte {
 	entry := binary.BigEndian.AppendUint64(nil, v)
 	if v%5 == 0 {
@@ -388,7 +389,8 @@ func valueEntry(v uint64) []byte {
 	return entry
 }
 
-// propose proposes count values from first on, a few in flight, and waits for all.
+// propose proposes count values starting with first, a few in flight, and waits for
+// all.
 func (n *testNode) propose(tb testing.TB, first, count uint64) {
 	tb.Helper()
 	var flight []*Proposal
@@ -487,7 +489,7 @@ func openStore(tb testing.TB, dir string, kind logstore.Kind) *logstore.Store {
 		tb.Fatal(err)
 	}
 	s, err := logstore.Open(logstore.Config{
-		Dir: dir, Kind: kind, Contents: contents, HadEntries: true, HangTimeout: patience,
+		Dir: dir, Kind: kind, Contents: contents, HadEntries: true, HangTimeout: testTimeout,
 		Fatal: func(err error) { tb.Error(err) }, Logger: quiet(), RaftLogger: newHCLog(quiet()),
 	})
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/dtask/dtask/test/chaos/faultfs/disk"
 )
 
-// promises is what a replica had promised at a point of its life.
+// promises is what a replica had acknowledged at a point of its history.
 type promises struct{ term, index, value uint64 }
 
-// mark notes promises in the record of a disk.
+// mark adds promises to the record of a disk.
 func (p promises) mark(t *testing.T, d *faultfs.Disk) {
 	t.Helper()
 	if err := d.Mark(fmt.Sprintf("%d %d %d", p.term, p.index, p.value)); err != nil {
@@ -30,7 +30,7 @@ func (p promises) mark(t *testing.T, d *faultfs.Disk) {
 	}
 }
 
-// promised are the last promises of a record.
+// promised returns the last promises of a record.
 func promised(t *testing.T, ops []disk.Op) (p promises) {
 	t.Helper()
 	for _, op := range ops {
@@ -44,11 +44,11 @@ func promised(t *testing.T, ops []disk.Op) (p promises) {
 	return p
 }
 
-// TestAcknowledgedStateSurvivesAPowerCutAtAnyPoint records all that one replica does
-// to its disk in three lives, with snapshots and compactions, and cuts the power
-// at many points of that history: what was not synced survives, is torn or is
-// lost. The folder that is left must open, hold every entry that was acknowledged,
-// and know no lower term than before.
+// TestAcknowledgedStateSurvivesAPowerCutAtAnyPoint records all disk operations of one
+// replica in three runs, with snapshots and compactions, and cuts the power at many
+// points of that history: unsynced data survives, is torn or is lost. The remaining
+// directory must open, and must have every acknowledged entry and at least the last
+// term.
 func TestAcknowledgedStateSurvivesAPowerCutAtAnyPoint(t *testing.T) {
 	t.Parallel()
 	for _, store := range []logstore.Kind{logstore.Bolt, logstore.WAL} {
@@ -82,20 +82,19 @@ func survivesPowerCuts(t *testing.T, store logstore.Kind) {
 			continue
 		}
 		if i%25 == 24 {
-			goesOn(t, data, address, store, want)
+			continues(t, data, address, store, want)
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	}
-	t.Logf("%d crash points in a history of %d operations, %d of them with promises to keep", crashPoints, len(ops), promising)
+	t.Logf("%d crash points in a history of %d operations, %d of them with acknowledged state", crashPoints, len(ops), promising)
 	if promising < crashPoints/2 {
-		t.Errorf("only %d points had anything to lose", promising)
+		t.Errorf("only %d points had acknowledged state", promising)
 	}
 }
 
-// TestAVoteOfAReplicaWithoutALogSurvives: a replica that joins votes before it has
-// stored any entry.
+// A joining replica may vote before it has stored any entry.
 func TestAVoteOfAReplicaWithoutALogSurvives(t *testing.T) {
 	t.Parallel()
 	d := mountedDisk(t)
@@ -121,12 +120,12 @@ func TestAVoteOfAReplicaWithoutALogSurvives(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f, err := Inspect(filepath.Join(dir, faultfs.DataFolder), n.logStore()); err != nil || !f.HasState {
-			t.Fatalf("seed %d: the replica remembers its vote: %+v, %v", seed, f, err)
+			t.Fatalf("seed %d: the vote is lost: %+v, %v", seed, f, err)
 		}
 	}
 }
 
-// recordedLife is the record of a replica's disk, and the replica's address.
+// recordedLife returns the record of a replica's disk, and the replica's address.
 func recordedLife(t *testing.T, store logstore.Kind) (ops []disk.Op, address string) {
 	t.Helper()
 	d := mountedDisk(t)
@@ -169,7 +168,7 @@ func recordedLife(t *testing.T, store logstore.Kind) (ops []disk.Op, address str
 	return history(t, d), n.address
 }
 
-// history is what was recorded.
+// history returns the recorded operations.
 func history(t *testing.T, d *faultfs.Disk) []disk.Op {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "history")
@@ -187,7 +186,7 @@ func history(t *testing.T, d *faultfs.Disk) []disk.Op {
 	return ops
 }
 
-// mountedDisk is a disk of package faultfs that ends with the test.
+// mountedDisk returns a disk of package faultfs that ends with the test.
 func mountedDisk(t *testing.T) *faultfs.Disk {
 	t.Helper()
 	if err := faultfs.Available(); err != nil {
@@ -210,7 +209,7 @@ func mountedDisk(t *testing.T) *faultfs.Disk {
 	return d
 }
 
-// keeps looks into a folder after a power cut, as a replica would that starts.
+// keeps reads a data directory after a power cut, as a starting replica does.
 func keeps(dir string, store logstore.Kind, want promises) error {
 	if want == (promises{}) {
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -232,7 +231,7 @@ func keeps(dir string, store logstore.Kind, want promises) error {
 	}
 	failures := &fatals{}
 	s, err := logstore.Open(logstore.Config{
-		Dir: dir, Kind: store, Contents: contents, HadEntries: true, HangTimeout: patience, Fatal: failures.record,
+		Dir: dir, Kind: store, Contents: contents, HadEntries: true, HangTimeout: testTimeout, Fatal: failures.record,
 		Logger: quiet(), RaftLogger: newHCLog(quiet()),
 	})
 	if err != nil {
@@ -259,10 +258,10 @@ func logKeeps(s *logstore.Store, snapshot uint64, want promises) error {
 		return err
 	}
 	if max(last, snapshot) < want.index {
-		return fmt.Errorf("log and snapshot end at %d and %d, and %d was acknowledged", last, snapshot, want.index)
+		return fmt.Errorf("log and snapshot end at %d and %d, but %d was acknowledged", last, snapshot, want.index)
 	}
 	if snapshot+1 < first {
-		return fmt.Errorf("the snapshot ends at %d and the log begins at %d", snapshot, first)
+		return fmt.Errorf("the snapshot ends at %d and the log starts at %d", snapshot, first)
 	}
 	for i := first; i <= last; i++ {
 		var log raft.Log
@@ -273,7 +272,7 @@ func logKeeps(s *logstore.Store, snapshot uint64, want promises) error {
 	return nil
 }
 
-// newestSnapshot is the last index of the newest snapshot that can be read.
+// newestSnapshot returns the last index of the newest readable snapshot.
 func newestSnapshot(dir string) (uint64, error) {
 	names, err := snapshotNames(dir)
 	if err != nil || len(names) == 0 {
@@ -297,12 +296,12 @@ func newestSnapshot(dir string) (uint64, error) {
 			return meta.Index, nil
 		}
 	}
-	return 0, fmt.Errorf("of the snapshots %s none can be read", strings.Join(names, ", "))
+	return 0, fmt.Errorf("none of the snapshots %s can be read", strings.Join(names, ", "))
 }
 
-// goesOn starts the replica on what is left: it has every value that was
-// acknowledged, and takes more.
-func goesOn(t *testing.T, dir, address string, store logstore.Kind, want promises) {
+// continues starts the replica on the remaining data: it has every acknowledged value
+// and accepts more.
+func continues(t *testing.T, dir, address string, store logstore.Kind, want promises) {
 	t.Helper()
 	if want.value == 0 {
 		return
@@ -314,8 +313,8 @@ func goesOn(t *testing.T, dir, address string, store logstore.Kind, want promise
 	cluster{n}.leader(t)
 	eventually(t, "all is applied", func() bool { return uint64(len(n.fsm.all())) >= want.value })
 	have := uint64(len(n.fsm.all()))
-	if have > want.value+4 { // what was under way may be there, too
-		t.Errorf("there are %d values, and %d were acknowledged", have, want.value)
+	if have > want.value+4 { // values in flight may be there, too
+		t.Errorf("there are %d values, but %d were acknowledged", have, want.value)
 	}
 	n.propose(t, have+1, 3)
 	n.holds(t, have+3)

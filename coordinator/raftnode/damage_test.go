@@ -13,7 +13,7 @@ import (
 	"github.com/dtask/dtask/coordinator/transport"
 )
 
-// Whatever is damaged, the replica is told so and does not run.
+// A replica does not start on damaged data, and reports what is damaged.
 func TestEveryDamagedFileKeepsTheReplicaFromStarting(t *testing.T) {
 	t.Parallel()
 	state := func(file string) func(*testing.T, *testNode) string {
@@ -115,7 +115,7 @@ func TestEveryDamagedFileKeepsTheReplicaFromStarting(t *testing.T) {
 				}
 			}
 			if _, damaged := errors.AsType[*logstore.DamageError](err); !damaged {
-				t.Errorf("got %v, want that it is damaged", err)
+				t.Errorf("got %v, want a DamageError", err)
 			}
 		})
 	}

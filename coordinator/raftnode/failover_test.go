@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// kill is the death of a replica's process, as far as the others can see it: its port
-// closes, and all connections from and to it break.
+// kill simulates the exit of a replica's process: its port closes, and all its
+// connections break.
 func (n *testNode) kill() {
 	stop := n.stopMux
 	n.stopMux = func() {}
@@ -31,7 +31,7 @@ func (c cluster) others(but *testNode) cluster {
 	return slices.DeleteFunc(slices.Clone(c), func(n *testNode) bool { return n == but })
 }
 
-// watched waits until all others watch the leader.
+// watched waits until all other replicas watch the leader.
 func (c cluster) watched(tb testing.TB, leader *testNode) {
 	tb.Helper()
 	eventually(tb, "all followers watch "+leader.id, func() bool {
@@ -49,7 +49,7 @@ func (c cluster) quickElections() (count uint64) {
 	return count
 }
 
-// stillLeads fails unless a replica leads in a term and nobody has stood at once.
+// stillLeads fails unless a replica leads in a term and no quick election was started.
 func (c cluster) stillLeads(tb testing.TB, leader *testNode, term uint64) {
 	tb.Helper()
 	leader.propose(tb, 1, 1)
@@ -85,9 +85,9 @@ func TestADeadLeaderIsReplacedWithoutATimeout(t *testing.T) {
 	}
 	slices.Sort(gaps)
 	median := gaps[kills/2]
-	t.Logf("from the death to an entry of the next leader: median %v, least %v, most %v", median, gaps[0], gaps[kills-1])
+	t.Logf("from the exit to an entry of the next leader: median %v, min %v, max %v", median, gaps[0], gaps[kills-1])
 	if median > c[0].cfg.Heartbeat/2 {
-		t.Errorf("the median of %v is no better than a time-out", median)
+		t.Errorf("the median %v is not below a timeout", median)
 	}
 	c.wantNoFatals(t)
 }
@@ -99,15 +99,15 @@ func TestResetLinksDeposeNoLeader(t *testing.T) {
 	term := leader.Term()
 	c.watched(t, leader)
 	for range 100 {
-		from, to := c[rand.IntN(3)], c[rand.IntN(3)] //nolint:gosec // any will do
+		from, to := c[rand.IntN(3)], c[rand.IntN(3)] //nolint:gosec // any value works
 		before := from.Stats().WatchesLost
 		watches := to == leader && from != leader
 		leader.net.reset(from.address, to.address)
-		if rand.IntN(2) == 0 { //nolint:gosec // any will do
+		if rand.IntN(2) == 0 { //nolint:gosec // any value works
 			leader.net.reset(to.address, from.address)
 		}
 		if watches {
-			eventually(t, "the broken watch is noticed", func() bool { return from.Stats().WatchesLost > before })
+			eventually(t, "the broken watch connection is detected", func() bool { return from.Stats().WatchesLost > before })
 		}
 		c.watched(t, leader)
 	}
@@ -125,7 +125,7 @@ func TestOneFollowerWithoutTheLeaderDoesNotDeposeIt(t *testing.T) {
 	leader.net.refuse(alone.address, leader.address)
 	leader.net.reset(leader.address, alone.address)
 	leader.net.reset(alone.address, leader.address)
-	eventually(t, "it has looked for the leader again and again", func() bool {
+	eventually(t, "it has probed the leader repeatedly", func() bool {
 		return leader.net.refusals(alone.address, leader.address) > 10
 	})
 	c.stillLeads(t, leader, term)
@@ -143,7 +143,7 @@ func TestALeaderWithAClosedPortAndLiveConnectionsIsNotDeposed(t *testing.T) {
 		n.net.reset(n.address, leader.address)
 	}
 	for _, n := range c.others(leader) {
-		eventually(t, "all have looked for the leader again and again", func() bool {
+		eventually(t, "all replicas have probed the leader repeatedly", func() bool {
 			return n.net.refusals(n.address, leader.address) > 10
 		})
 	}
@@ -160,7 +160,7 @@ func TestTheLastOfThreeReplicasDoesNotStand(t *testing.T) {
 	last := c.others(leader)[0]
 	c.others(leader)[1].kill()
 	leader.kill()
-	eventually(t, "raft's own time-out", func() bool { return last.State() == "candidate" })
+	eventually(t, "raft's own timeout", func() bool { return last.State() == "candidate" })
 	if s := last.Stats(); s.QuickElections != 0 || s.Term != term || s.WatchesLost == 0 {
 		t.Errorf("alone after term %d: %+v", term, s)
 	}
@@ -181,7 +181,7 @@ func TestALeadershipTransferIsNotTakenForAnExit(t *testing.T) {
 		leader = c.leader(t)
 		c.watched(t, leader)
 		if term++; leader.Term() != term || leader == old {
-			t.Fatalf("handed over by %s, %s leads in term %d, want another in term %d", old.id, leader.id, leader.Term(), term)
+			t.Fatalf("after a transfer by %s, %s leads in term %d, want another leader in term %d", old.id, leader.id, leader.Term(), term)
 		}
 		old.stop(t)
 		old.restart(t)
@@ -213,7 +213,7 @@ func TestARestartedPeerIsAskedForItsVote(t *testing.T) {
 	peer.restart(t)
 	for range 2 {
 		if err := vote(); err != nil {
-			t.Errorf("a peer that is there was not asked: %v", err)
+			t.Errorf("a reachable peer was not asked: %v", err)
 		}
 	}
 	c.wantNoFatals(t)

@@ -114,9 +114,10 @@ func (f *firstElection) addAsker(voter string) (stood bool) {
 	return f.stood
 }
 
-// mayStand reports whether this replica may stand after a poll: every asker that was
-// told that it waits has answered. Another replica that started during the poll and has
-// a longer log would stand as well, and the two would split the votes.
+// mayStand reports whether this replica may stand after a poll: every voter that this
+// replica answered while it waited has answered the poll. Another replica that started
+// during the poll and has a longer log would stand as well, and the two would split the
+// votes.
 func (f *firstElection) mayStand(answered map[string]bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

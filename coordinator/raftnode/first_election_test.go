@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// endless makes every time-out of raft so long that no test sees one, also where the
-// machine stands still in the middle of it.
+// endless makes every timeout of raft so long that no test reaches one, even if the
+// machine stalls.
 func endless(cfg *Config) {
 	cfg.Heartbeat, cfg.Election, cfg.Lease = time.Hour, time.Hour, time.Hour
 }
 
-// stopAll stops all replicas as a loss of power does: none sees that another is gone,
-// and elects in its place. Those that begin again wait for no time-out.
+// stopAll stops all replicas like a power failure: none detects that another one exited
+// and starts an election. When they start again they wait for no timeout.
 func (c cluster) stopAll(tb testing.TB) {
 	tb.Helper()
 	for _, n := range c {
@@ -60,7 +60,7 @@ func TestAStartingMajorityDoesNotWaitForTheRest(t *testing.T) {
 	c[0].restart(t)
 	c[0].holds(t, 21)
 	if first := c[0].Stats().FirstElections; first != 0 || leader.Term() != term || !leader.Leading() {
-		t.Errorf("the one that came late stood %d times, and the term is %d, want 0 and %d", first, leader.Term(), term)
+		t.Errorf("the late replica stood %d times in term %d, want 0 in term %d", first, leader.Term(), term)
 	}
 	c.wantNoFatals(t)
 }
@@ -77,7 +77,7 @@ func TestAReplicaThatStartsAloneDoesNotStand(t *testing.T) {
 	}
 	last.restart(t)
 	for _, other := range c[1:] {
-		eventually(t, "it has asked again and again", func() bool { return last.net.refusals(last.address, other.address) > 10 })
+		eventually(t, "it has asked repeatedly", func() bool { return last.net.refusals(last.address, other.address) > 10 })
 	}
 	if s := last.Stats(); s.FirstElections != 0 || s.Term != term || s.State != "follower" {
 		t.Errorf("alone after term %d: %+v", term, s)
@@ -129,10 +129,10 @@ func TestALogOfALaterTermPrecedesALongerOne(t *testing.T) {
 	old.propose(t, 1, 1)
 	old.net.isolate(old.address)
 	before := old.LastIndex()
-	for v := range uint64(20) { // they are stored here, and never committed
+	for v := range uint64(20) { // stored here and never committed
 		old.Propose(valueEntry(100 + v))
 	}
-	eventually(t, "the cut off leader's log is longer", func() bool { return old.LastIndex() >= before+20 })
+	eventually(t, "the isolated leader's log is longer", func() bool { return old.LastIndex() >= before+20 })
 	newer := c.leader(t, old)
 	newer.propose(t, 2, 1)
 	if old.LastIndex() <= newer.LastIndex() {

@@ -17,26 +17,26 @@ import (
 	"github.com/dtask/dtask/coordinator/logstore"
 )
 
-// flips is how many bits are flipped, one at a time; DTASK_BITFLIPS asks for more.
+// flips is how many bits are flipped, one per run; DTASK_BITFLIPS overrides it.
 const flips = 100
 
-// fate is what became of a replica with a flipped bit.
+// fate is what a replica with a flipped bit does.
 type fate string
 
 const (
-	refused  fate = "refused to start" // and said what is damaged
-	stopped  fate = "stopped later"    // when it came to the damage
-	harmless fate = "not harmed"       // the bit says nothing: a free page, an older snapshot
-	older    fate = "went back"        // to an older root or page: a prefix of what was there. The leader finds that out (F49)
-	fooled   fate = "wrong and happy"  // must not be
+	refused  fate = "refused to start" // and reports what is damaged
+	stopped  fate = "stopped later"    // when it reaches the damage
+	harmless fate = "not harmed"       // the bit has no meaning: a free page, an older snapshot
+	older    fate = "rolled back"      // to an older root or page: a prefix of the data. The leader detects that (F49)
+	fooled   fate = "wrong"            // must not happen
 )
 
-// TestAFlippedBitIsDetectedOrHarmless flips one random bit in the folder of a
-// stopped replica, again and again, each time in a fresh copy, and starts it.
+// TestAFlippedBitIsDetectedOrHarmless repeatedly flips one random bit in a fresh copy
+// of the data directory of a stopped replica, and starts it.
 //
-// One place is known where a bit takes something away unseen: the newest of
-// bbolt's two roots, without which the transaction before it is the last one. A
-// replica that lost its last transaction so is one that was rolled back.
+// One place is known where a bit loses data undetected: the newer of bbolt's two root
+// pages. Without it the transaction before is the last one, so the replica is rolled
+// back by one transaction.
 func TestAFlippedBitIsDetectedOrHarmless(t *testing.T) {
 	t.Parallel()
 	for _, store := range []logstore.Kind{logstore.Bolt, logstore.WAL} {
@@ -57,7 +57,7 @@ func flipBits(t *testing.T, store logstore.Kind) {
 		}
 	}
 	random := rand.New(rand.NewPCG(7, 7))
-	dir, address, values := wholeFolder(t, store)
+	dir, address, values := intactDir(t, store)
 	files := []string{logstore.FileName, logstore.FileName, logstore.FileName}
 	if store == logstore.WAL {
 		files = append(files, filepath.Join("wal", "last"))
@@ -71,7 +71,7 @@ func flipBits(t *testing.T, store logstore.Kind) {
 	}
 	snapshots, err := snapshotNames(dir)
 	if err != nil || len(snapshots) != snapshotRetain {
-		t.Fatalf("there are snapshots %v, %v; want %d", snapshots, err, snapshotRetain)
+		t.Fatalf("snapshots %v, %v; want %d", snapshots, err, snapshotRetain)
 	}
 	newest := filepath.Join(snapshotsDir, snapshots[len(snapshots)-1])
 	files = append(files, filepath.Join(newest, "state.bin"), filepath.Join(newest, "meta.json"))
@@ -94,14 +94,14 @@ func flipBits(t *testing.T, store logstore.Kind) {
 			if pages != nil {
 				within := int64(pageSize)
 				if random.IntN(2) == 0 {
-					within = 128 // what says how the page is to be read
+					within = 128 // the header of the page
 				}
 				bit = pages[random.IntN(len(pages))]*pageSize*8 + random.Int64N(within*8)
 			}
 			content[bit/8] ^= 1 << (bit % 8)
 		})
 		got, why := fateOf(t, image, address, store, values)
-		if got == fooled && name == logstore.FileName && why == wentBack {
+		if got == fooled && name == logstore.FileName && why == rolledBack {
 			got = older
 		}
 		if got == fooled {
@@ -115,11 +115,11 @@ func flipBits(t *testing.T, store logstore.Kind) {
 	t.Logf("%d bits flipped: %v", count, fates)
 }
 
-// pageSize is bbolt's.
+// pageSize is bbolt's page size.
 const pageSize = 4096
 
-// usedPages are the pages of a store that are in use: most are free, and what is
-// in those matters to nobody.
+// usedPages returns the pages of a store that are in use: most are free, and their
+// content does not matter.
 func usedPages(t *testing.T, path string) (used []int64) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PageSize: pageSize, PreLoadFreelist: true})
@@ -146,9 +146,9 @@ func usedPages(t *testing.T, path string) (used []int64) {
 	return used
 }
 
-// wholeFolder is the folder of a replica that was stopped, with snapshots, a log
-// before and behind them, and so many values.
-func wholeFolder(t *testing.T, store logstore.Kind) (dir, address string, values uint64) {
+// intactDir returns the data directory of a stopped replica, with snapshots and a log
+// before and after them, and the number of values.
+func intactDir(t *testing.T, store logstore.Kind) (dir, address string, values uint64) {
 	t.Helper()
 	n := newTestNode(t, "n1", nil)
 	n.kind = store
@@ -171,12 +171,13 @@ func wholeFolder(t *testing.T, store logstore.Kind) (dir, address string, values
 	return n.dir, n.address, values
 }
 
-// wentBack is why a replica is happy with a prefix of what it had: one bit led it to
-// an older root, or to an older page that is no longer in use and not yet written
-// over. Nothing in the file tells; the leader does, who knows what was acknowledged.
-const wentBack = "the last values are gone"
+// rolledBack explains a replica that accepts a prefix of its data: the bit selects an
+// older root, or an older page that is no longer used and not yet overwritten. Nothing
+// in the file reveals that; the leader detects it, since it knows what was
+// acknowledged.
+const rolledBack = "the last values are gone"
 
-// fateOf starts a replica on a folder and sees what it does.
+// fateOf starts a replica on a data directory and returns what it does.
 func fateOf(t *testing.T, dir, address string, store logstore.Kind, values uint64) (f fate, why string) {
 	t.Helper()
 	n := &testNode{id: "n1", dir: dir, net: newNetwork(), address: address, kind: store}
@@ -187,7 +188,7 @@ func fateOf(t *testing.T, dir, address string, store logstore.Kind, values uint6
 		var damage *logstore.DamageError
 		var store *logstore.StoreError
 		if !errors.As(err, &damage) && !errors.As(err, &store) {
-			t.Errorf("a damaged folder is refused without saying so: %v", err)
+			t.Errorf("a damaged directory is refused without a damage error: %v", err)
 		}
 		return refused, err.Error()
 	}
@@ -207,23 +208,23 @@ func fateOf(t *testing.T, dir, address string, store logstore.Kind, values uint6
 			return harmless, ""
 		}
 		if got := n.fsm.all(); err == nil && len(got) < len(want) && slices.Equal(got, want[:len(got)]) {
-			return fooled, wentBack
+			return fooled, rolledBack
 		}
 		if err == nil {
 			return fooled, fmt.Sprintf("%d values of %d", len(n.fsm.all()), values)
 		}
-		eventually(t, "what cannot be read stops it", func() bool { return len(n.fatals.all()) > 0 })
+		eventually(t, "unreadable data stops it", func() bool { return len(n.fatals.all()) > 0 })
 	}
 	return stopped, n.fatals.all()[0].Error()
 }
 
-// leave is stop for a replica that may be unable to.
+// leave stops a replica that may be unable to stop.
 func (n *testNode) leave(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	if n.Node != nil {
-		_ = n.Close(ctx) // what failed is reported by fatal
+		_ = n.Close(ctx) // Fatal reports what failed
 		n.Node = nil
 	}
 	n.stop(t)

@@ -36,7 +36,7 @@ func TestADataDirectoryIsNotOpenedWithAnotherStore(t *testing.T) {
 				}
 				for _, part := range []string{n.dir, "--log-store=" + string(have), "--log-store=" + string(want), "empty data directory"} {
 					if !strings.Contains(err.Error(), part) {
-						t.Errorf("%v: it does not say %q", err, part)
+						t.Errorf("%v: it does not contain %q", err, part)
 					}
 				}
 			}
@@ -49,7 +49,7 @@ func TestADataDirectoryIsNotOpenedWithAnotherStore(t *testing.T) {
 	}
 }
 
-// A folder that holds nothing yet is nobody's loss.
+// An empty data directory has nothing to lose.
 func TestADataDirectoryWithoutStateAcceptsAnyStore(t *testing.T) {
 	t.Parallel()
 	n := newTestNode(t, "n1", nil)

@@ -93,7 +93,7 @@ func TestANewReplicaIsRestoredFromASnapshot(t *testing.T) {
 	leader.propose(t, 601, 10)
 	joiner.holds(t, 610)
 	if !hasSnapshot(t, joiner.dir) {
-		t.Error("the joiner got no snapshot")
+		t.Error("the joining replica received no snapshot")
 	}
 	joiner.stop(t)
 	joiner.restart(t)
@@ -122,7 +122,7 @@ func TestADeposedLeaderAnswersNoRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	old.net.isolate(old.address)
-	// From here on it hears from nobody, whether or not it knows it.
+	// From here on it is isolated, whether or not it has noticed.
 	if _, err := old.ReadIndex(t.Context()); !errors.Is(err, ErrNoLeader) {
 		t.Errorf("an isolated leader answers a read: %v", err)
 	}
@@ -150,7 +150,7 @@ func TestAnIsolatedLeaderReportsAnUnknownOutcome(t *testing.T) {
 	c := newCluster(t, 3, func(cfg *Config) { cfg.Lease = cfg.Heartbeat })
 	old := c.leader(t)
 	old.net.isolate(old.address)
-	p := old.Propose(make([]byte, 8)) // its lease is long: it believes that it leads
+	p := old.Propose(make([]byte, 8)) // its lease is long: it still leads
 	if _, _, err := p.Wait(); !errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("got %v, want ErrOutcomeUnknown", err)
 	}
@@ -236,7 +236,7 @@ func TestAnInterruptedBootstrapIsRepeated(t *testing.T) {
 	cfg := n.config(t)
 	cfg.BootstrapServers = []Server{{ID: n.id, Address: n.address}}
 	if _, err := Open(cfg); !errors.Is(err, ErrNotEmpty) {
-		t.Errorf("founding twice: %v, want ErrNotEmpty", err)
+		t.Errorf("a second bootstrap: %v, want ErrNotEmpty", err)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestUnfinishedSnapshotsAreRemovedAndADamagedOneIsKept(t *testing.T) {
 	}
 	n.restart(t)
 	if _, err := os.Stat(unfinished); !os.IsNotExist(err) {
-		t.Errorf("the unfinished snapshot is there: %v", err)
+		t.Errorf("the unfinished snapshot still exists: %v", err)
 	}
 	n.holds(t, 50)
 	n.stop(t)
@@ -291,7 +291,7 @@ func TestUnfinishedSnapshotsAreRemovedAndADamagedOneIsKept(t *testing.T) {
 	}
 }
 
-// haltingFSM stops at an entry.
+// haltingFSM cannot apply any entry.
 type haltingFSM struct{ counter }
 
 func (*haltingFSM) Apply(uint64, uint64, []byte) any { panic("unknown operation") }
@@ -313,7 +313,7 @@ func TestAnEntryThatCannotBeAppliedHaltsTheReplica(t *testing.T) {
 		t.Error("the entry counts as applied")
 	}
 	if _, _, err := leader.Propose(make([]byte, 8)).Wait(); !errors.Is(err, ErrNoLeader) {
-		t.Errorf("a halted replica takes a proposal: %v", err)
+		t.Errorf("a halted replica accepts a proposal: %v", err)
 	}
 }
 
@@ -368,11 +368,12 @@ func TestADamagedEntryStopsOnlyItsReplica(t *testing.T) {
 func TestConfigReportsEveryMissingField(t *testing.T) {
 	t.Parallel()
 	if _, err := Open(Config{}); err == nil {
-		t.Error("an empty config was taken")
+		t.Error("an empty config is valid")
 	}
 }
 
-// Right after an election raft believes the same of all logs, also of a dead one's.
+// Right after an election raft assumes the same of all logs, including that of a dead
+// replica.
 func TestANewLeaderTransfersToAReachableVoter(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, slow)
@@ -380,7 +381,7 @@ func TestANewLeaderTransfersToAReachableVoter(t *testing.T) {
 	old.stop(t)
 	for range 6 { // raft would choose the dead one half of the time
 		leader := c.leader(t)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		err := leader.Transfer(ctx)
 		cancel()
 		if err != nil {
@@ -390,7 +391,7 @@ func TestANewLeaderTransfersToAReachableVoter(t *testing.T) {
 	c.wantNoFatals(t)
 }
 
-// The instance rule holds for the side that dials as well.
+// The instance rule also applies to the side that dials.
 func TestASecondInstanceIsRefusedBothWays(t *testing.T) {
 	t.Parallel()
 	w := newNetwork()
@@ -399,8 +400,8 @@ func TestASecondInstanceIsRefusedBothWays(t *testing.T) {
 	old.peers, wiped.peers = peers, peers
 	old.known = func(id string) (string, bool) { return "the instance before", id == "n2" }
 	old.start(t, peers)
-	wiped.start(t, nil) // as a replica would that asked nobody
-	eventually(t, "the known replica refuses what it dials", func() bool { return old.Stats().PeersRefused > 0 })
+	wiped.start(t, nil) // without asking for admission
+	eventually(t, "the known replica refuses the peer that it dials", func() bool { return old.Stats().PeersRefused > 0 })
 	_, err := wiped.transport.Ask(t.Context(), old.id, old.address, transport.Question{Kind: transport.AskDiskSpace})
 	if _, refused := errors.AsType[*transport.RefusedError](err); !refused || !strings.Contains(err.Error(), "another instance") {
 		t.Errorf("got %v, want a refusal because of another instance", err)

@@ -9,7 +9,7 @@ import (
 	"github.com/dtask/dtask/coordinator/logstore"
 )
 
-// slowDisk holds the writes of entries of one replica.
+// slowDisk delays the writes of entries of one replica.
 type slowDisk struct {
 	logstore.Backend
 
@@ -45,7 +45,7 @@ func TestFollowersMayStoreAnEntryBeforeItsLeaderButItIsNotCommitted(t *testing.T
 		eventually(t, n.id+" has the entry", func() bool { return n.LastIndex() > before })
 	}
 	if commit := leader.CommitIndex(); commit > before {
-		t.Errorf("entry %d is committed, and not on the disk of its leader", commit)
+		t.Errorf("entry %d is committed but not on the disk of its leader", commit)
 	}
 	select {
 	case <-answer.Done():

@@ -2,7 +2,7 @@
 
 package raftnode
 
-// crashPoints is at how many points of one recorded life the power is cut. The race
-// detector counts each byte of a folder that is copied, and sees at the first points
-// what it sees at all of them.
+// crashPoints is at how many points of one recorded history the power is cut. The race
+// detector slows the copying of directories, and the first points show the same as all
+// of them.
 const crashPoints = 50

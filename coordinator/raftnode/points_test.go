@@ -2,5 +2,5 @@
 
 package raftnode
 
-// crashPoints is at how many points of one recorded life the power is cut.
+// crashPoints is at how many points of one recorded history the power is cut.
 const crashPoints = 300

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// snapshotted is a replica that was stopped with one snapshot of 50 entries, and with
-// five more entries.
+// snapshotted returns a stopped replica with one snapshot of 50 entries and five more
+// entries.
 func snapshotted(t *testing.T) *testNode {
 	t.Helper()
 	c := newCluster(t, 1, func(cfg *Config) { cfg.TrailingLogs = 1 })
@@ -65,7 +65,7 @@ func TestOnlyTheSnapshotThatRaftStartsWithIsPreloaded(t *testing.T) {
 	t.Parallel()
 	names := []string{"2-900-1700000000000", "10-90-1600000000000", "10-900-1500000000000", "10-900-1500000000001", "9-1000-1900000000000", "lost+found"}
 	if got := slices.MaxFunc(names, compareSnapshots); got != names[3] {
-		t.Errorf("%s is prepared, want %s", got, names[3])
+		t.Errorf("%s is preloaded, want %s", got, names[3])
 	}
 	n := snapshotted(t)
 	there, err := snapshotNames(n.dir)
@@ -78,7 +78,7 @@ func TestOnlyTheSnapshotThatRaftStartsWithIsPreloaded(t *testing.T) {
 	cfg.Preloaded = Preload(t.Context(), n.dir, n.fsm)
 	if node, err := Open(cfg); err == nil {
 		n.Node = node
-		t.Error("a snapshot that raft cannot read was taken")
+		t.Error("a snapshot that raft cannot read was used")
 	}
 	if got := n.fsm.all(); len(got) != 0 {
 		t.Errorf("%d entries of it are in use", len(got))

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// countedFile notes how much had been written at each sync.
+// countedFile records how much was written at each sync.
 type countedFile struct {
 	content *bytes.Buffer
 	synced  []int
@@ -33,7 +33,7 @@ func TestASnapshotIsWrittenAtALimitedRateAndSyncedOnTheWay(t *testing.T) {
 		content := new(bytes.Buffer)
 		file := &countedFile{content: content}
 		w := newRateLimitedWriter(content, file, nil)
-		state := bytes.Repeat([]byte("state"), 9*snapshotBurst/5/2) // four pieces and a half
+		state := bytes.Repeat([]byte("state"), 9*snapshotBurst/5/2) // four bursts and a half
 		began := time.Now()
 		for rest := state; len(rest) > 0; {
 			n, err := w.Write(rest[:min(len(rest), 300_000)])
@@ -46,12 +46,12 @@ func TestASnapshotIsWrittenAtALimitedRateAndSyncedOnTheWay(t *testing.T) {
 		if !bytes.Equal(content.Bytes(), state) {
 			t.Error("other bytes were written")
 		}
-		// The first piece is free: the limiter's burst.
+		// The limiter allows the first burst without a pause.
 		if want := 3 * time.Second * snapshotBurst / snapshotRate; took < want-time.Millisecond || took > want+time.Millisecond {
 			t.Errorf("took %v, want %v", took, want)
 		}
 		if len(file.synced) != 4 || file.synced[3] != 4*snapshotBurst {
-			t.Errorf("synced after %v bytes, want four times after a piece of %d", file.synced, snapshotBurst)
+			t.Errorf("synced after %v bytes, want four times, each after a burst of %d", file.synced, snapshotBurst)
 		}
 		if err := w.Close(); err != nil || !file.closed {
 			t.Errorf("closing: %v", err)
@@ -68,7 +68,7 @@ func TestWritingASnapshotStopsWhenTheNodeClosesOrTheDiskFails(t *testing.T) {
 		ErrClosed: newRateLimitedWriter(new(bytes.Buffer), &countedFile{content: new(bytes.Buffer)}, closing),
 		broken:    newRateLimitedWriter(new(bytes.Buffer), &countedFile{content: new(bytes.Buffer), err: broken}, nil),
 	} {
-		for range 50 { // pieces, some of them after their time: none of them is written as if nothing had happened
+		for range 50 { // bursts, some of them due: none is written without an error
 			if n, err := w.Write(make([]byte, snapshotBurst)); !errors.Is(err, want) {
 				t.Errorf("wrote %d bytes: %v, want %v", n, err, want)
 			}

@@ -11,11 +11,11 @@ func TestOnlyRemainsOfDeletedSnapshotsAreRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, files := range map[string][]string{
-		"9-100-5":   {"state.bin"},              // its removal was cut short: two newer ones are whole
+		"9-100-5":   {"state.bin"},              // deleting it was interrupted: two newer ones are complete
 		"10-150-1":  {},                         // same
-		"10-200-1":  {"meta.json", "state.bin"}, // by name older than 9-…
+		"10-200-1":  {"meta.json", "state.bin"}, // its name sorts before 9-…
 		"12-300-1":  {"meta.json", "state.bin"},
-		"12-400-1":  {"meta.json"}, // the newest: whatever it lacks is for a person to look at
+		"12-400-1":  {"meta.json"}, // the newest: an operator must decide
 		"2-3-4.tmp": {"meta.json", "state.bin"},
 	} {
 		folder := filepath.Join(dir, snapshotsDir, name)
@@ -28,9 +28,9 @@ func TestOnlyRemainsOfDeletedSnapshotsAreRemoved(t *testing.T) {
 			}
 		}
 	}
-	reaped, err := removeUnfinished(dir)
-	if err != nil || reaped != 3 {
-		t.Errorf("reaped %d, %v; want 3", reaped, err)
+	removed, err := removeUnfinished(dir)
+	if err != nil || removed != 3 {
+		t.Errorf("removed %d, %v; want 3", removed, err)
 	}
 	left, err := snapshotNames(dir)
 	slices.Sort(left)
