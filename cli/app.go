@@ -28,8 +28,8 @@ type app struct {
 // command that has printed everything itself returns an empty view.
 func (a *app) connected(do func(ctx context.Context, c *client.Client, args []string) (view, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		c, err := client.New(client.Config{Addrs: a.seeds(), Timeout: a.timeout,
-			UserAgent: "dtaskctl"})
+		// New doesn't dial: a command may still reject its arguments.
+		c, err := client.New(client.Config{Addrs: a.seeds(), Timeout: a.timeout, UserAgent: "dtaskctl"})
 		if err != nil {
 			return usage(err)
 		}

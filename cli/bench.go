@@ -71,6 +71,7 @@ Ctrl-C cancels the unfinished jobs.`,
 		parseRate)
 	bind(fl, &cfg.Duration, "duration", "", "`DURATION` of the submissions, such as 30s",
 		duration(0, math.MaxInt64))
+	// --payload-size is an alias that shell completion and help don't show.
 	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "payload-size" {
 			name = "payload"
@@ -111,6 +112,7 @@ func completeBench(cfg *bench.Config, fl *pflag.FlagSet) error {
 	if cfg.Jobs > cfg.Tasks {
 		return fmt.Errorf("invalid --jobs %d: must be at most --tasks (%d)", cfg.Jobs, cfg.Tasks)
 	}
+	// With --duration and without --tasks or --jobs, the duration alone ends the run.
 	endless := cfg.Duration > 0 && !fl.Changed("tasks") && cfg.Jobs == 0
 	if cfg.Jobs > 0 {
 		cfg.JobSize = (cfg.Tasks + cfg.Jobs - 1) / cfg.Jobs
@@ -147,8 +149,8 @@ func defaultJobSize(cfg *bench.Config) int {
 // benchTemplate makes the largest job of a run, with a random name of the run.
 func benchTemplate(cfg bench.Config, taskType string, opts spec.Options) (*dtaskv1.JobSpec, error) {
 	opts.MaxPayload = spec.MaxPayload
-	job, err := spec.Single(spec.SingleTask{Type: taskType,
-		Payload: bytes.Repeat([]byte("x"), cfg.PayloadSize), Name: "bench", Options: opts})
+	payload := bytes.Repeat([]byte("x"), cfg.PayloadSize)
+	job, err := spec.Single(spec.SingleTask{Type: taskType, Payload: payload, Name: "bench", Options: opts})
 	if err != nil {
 		return nil, usage(err)
 	}
@@ -187,8 +189,10 @@ func (a *app) bench(ctx context.Context, c *client.Client, cfg bench.Config) (vi
 		return view{}, err
 	}
 	if n := load.Unfinished(); n > 0 {
-		err = &commandError{err: fmt.Errorf("%s did not complete", show.Plural(n, "job")),
-			code: exitFailed}
+		err = &commandError{
+			err:  fmt.Errorf("%s did not complete", show.Plural(n, "job")),
+			code: exitFailed,
+		}
 	}
 	return view{report, func(p *show.Printer) { p.Bench(report) }}, err
 }

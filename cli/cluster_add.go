@@ -49,8 +49,10 @@ further changes are rejected until it has.`,
 // awaitVoter waits until a coordinator is a voter.
 func awaitVoter(ctx context.Context, c *client.Client, id string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout,
-		&client.Error{Kind: client.ErrUnreachable,
-			Message: id + " was added but is not a voter yet: see dtaskctl cluster status"})
+		&client.Error{
+			Kind:    client.ErrUnreachable,
+			Message: id + " was added but is not a voter yet: see dtaskctl cluster status",
+		})
 	defer cancel()
 	tick := time.NewTicker(voterPollInterval)
 	defer tick.Stop()

@@ -31,8 +31,10 @@ func newDLQShow(a *app) *cobra.Command {
 				return view{}, withHint(notFound("task %s is not a dead letter", args[0]),
 					"dtaskctl status %s shows its state; dtaskctl dlq list shows the dead letters", args[0])
 			}
-			return view{document.NewDeadLetterWithHistory(letters[0]),
-				func(p *show.Printer) { p.DeadLetter(letters[0]) }}, nil
+			return view{
+				document.NewDeadLetterWithHistory(letters[0]),
+				func(p *show.Printer) { p.DeadLetter(letters[0]) },
+			}, nil
 		}),
 	}
 }

@@ -63,8 +63,10 @@ var exitTable = []struct {
 	{client.ErrBusy, exitRefused, "nothing was changed: retry later, or set a longer --timeout"},
 	{client.ErrRefused, exitRefused, ""},
 	{client.ErrCompacted, exitRefused, "older changes are no longer available: run watch without --from"},
-	{client.ErrUnreachable, exitUnreachable,
-		"check that a coordinator is running at this address; --addr or DTASK_ADDR sets others"},
+	{
+		client.ErrUnreachable, exitUnreachable,
+		"check that a coordinator is running at this address; --addr or DTASK_ADDR sets others",
+	},
 	{context.Canceled, exitInterrupted, ""},
 }
 

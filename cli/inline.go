@@ -54,8 +54,10 @@ func repeatTask(t *dtaskv1.TaskSpec, n int) []*dtaskv1.TaskSpec {
 	tasks := make([]*dtaskv1.TaskSpec, n)
 	width := len(fmt.Sprint(n))
 	for i := range tasks {
-		tasks[i] = &dtaskv1.TaskSpec{Id: fmt.Sprintf("%.40s-%0*d", t.GetId(), width, i+1),
-			Policy: t.GetPolicy(), Body: t.GetBody()}
+		tasks[i] = &dtaskv1.TaskSpec{
+			Id:     fmt.Sprintf("%.40s-%0*d", t.GetId(), width, i+1),
+			Policy: t.GetPolicy(), Body: t.GetBody(),
+		}
 	}
 	return tasks
 }

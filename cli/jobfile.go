@@ -54,8 +54,10 @@ func readJobs(paths []string, in io.Reader, opts spec.Options) ([]*dtaskv1.JobSp
 	for _, path := range paths {
 		text, err := readInput(path, in, spec.MaxFileBytes)
 		if err != nil {
-			return nil, &commandError{err: err, code: exitJobFile,
-				hint: "use the path of a job file, or - for standard input"}
+			return nil, &commandError{
+				err: err, code: exitJobFile,
+				hint: "use the path of a job file, or - for standard input",
+			}
 		}
 		more, err := spec.ParseAll(path, text, opts)
 		if found, ok := errors.AsType[spec.Faults](err); ok {

@@ -46,8 +46,10 @@ list until it has them ("incomplete" in JSON).`,
 			if a.quiet {
 				return view{}, a.printIDs(jobIDs(jobs))
 			}
-			return view{document.NewJobs(jobs, incomplete),
-				func(p *show.Printer) { p.Jobs(jobs) }}, nil
+			return view{
+				document.NewJobs(jobs, incomplete),
+				func(p *show.Printer) { p.Jobs(jobs) },
+			}, nil
 		}),
 	}
 	fl, parse := cmd.Flags(), pastTime(a.now)

@@ -57,8 +57,10 @@ task failed.`,
 			}
 			var v view
 			if !a.textOutput() {
-				v.doc = document.Logs{ID: args[0], Attempt: attempt, Stdout: out.String(),
-					Stderr: errs.String()}
+				v.doc = document.Logs{
+					ID: args[0], Attempt: attempt, Stdout: out.String(),
+					Stderr: errs.String(),
+				}
 			}
 			if r.Follow {
 				err = taskError(ctx, c, r.Job, r.Task)

@@ -23,8 +23,10 @@ type step struct {
 
 // jobStep returns the progress of a job.
 func jobStep(j *dtaskv1.Job) step {
-	return step{done: int64(j.GetTasksCompleted()), total: int64(j.GetTasksTotal()),
-		detail: show.JobDetail(j)}
+	return step{
+		done: int64(j.GetTasksCompleted()), total: int64(j.GetTasksTotal()),
+		detail: show.JobDetail(j),
+	}
 }
 
 // A progress shows progress on standard error: as a bar on a terminal, and

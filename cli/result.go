@@ -37,8 +37,10 @@ was cancelled, and 8 if it is still running.`,
 			if a.textOutput() {
 				v = view{}
 			}
-			return v, &commandError{err: fmt.Errorf("job %s is still running", id),
-				code: exitWaitTimeout, hint: "to wait for it, run dtaskctl wait " + id}
+			return v, &commandError{
+				err:  fmt.Errorf("job %s is still running", id),
+				code: exitWaitTimeout, hint: "to wait for it, run dtaskctl wait " + id,
+			}
 		}),
 	}
 }

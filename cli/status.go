@@ -93,11 +93,15 @@ func taskView(ctx context.Context, c *client.Client, job, id string) (view, erro
 		return view{}, err
 	}
 	if len(tasks) == 1 && tasks[0].GetArray() != id {
-		return view{document.NewTaskWithHistory(job, tasks[0]),
-			func(p *show.Printer) { p.Task(job, tasks[0]) }}, nil
+		return view{
+			document.NewTaskWithHistory(job, tasks[0]),
+			func(p *show.Printer) { p.Task(job, tasks[0]) },
+		}, nil
 	}
-	return view{document.NewArrayWithTasks(job, id, tasks),
-		func(p *show.Printer) { p.Tasks(tasks) }}, nil
+	return view{
+		document.NewArrayWithTasks(job, id, tasks),
+		func(p *show.Printer) { p.Tasks(tasks) },
+	}, nil
 }
 
 // clusterView reads the coordinators and the active jobs, which need a leader.
@@ -108,8 +112,10 @@ func clusterView(ctx context.Context, c *client.Client) (view, error) {
 	}
 	var jobs []*dtaskv1.Job
 	if status.GetLeader() != "" {
-		active := []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_PENDING,
-			dtaskv1.JobState_JOB_STATE_RUNNING}
+		active := []dtaskv1.JobState{
+			dtaskv1.JobState_JOB_STATE_PENDING,
+			dtaskv1.JobState_JOB_STATE_RUNNING,
+		}
 		if jobs, err = collect(c.Jobs(ctx, client.JobFilter{States: active, Limit: maxActiveJobs})); err != nil {
 			return view{}, err
 		}

@@ -110,8 +110,10 @@ func plan(jobs []*dtaskv1.JobSpec) view {
 	var plans document.Plans
 	var text []string
 	for _, job := range jobs {
-		p := document.Plan{Name: job.GetHeader().GetName(), TasksTotal: countTasks(job),
-			Levels: spec.Levels(job)}
+		p := document.Plan{
+			Name: job.GetHeader().GetName(), TasksTotal: countTasks(job),
+			Levels: spec.Levels(job),
+		}
 		plans.Jobs = append(plans.Jobs, p)
 		text = append(text, fmt.Sprintf("%s: %s", show.Clean(p.Name), show.Levels(p.Levels)))
 	}
@@ -142,9 +144,12 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec
 		if a.quiet && a.textOutput() {
 			return view{}, a.printIDs([]string{got.ID})
 		}
-		return lines(document.Submission{ID: got.ID, Existed: got.Existed,
-			TasksTotal: countTasks(job)}, line), nil
+		return lines(document.Submission{
+			ID: got.ID, Existed: got.Existed,
+			TasksTotal: countTasks(job),
+		}, line), nil
 	}
+	// Print the ID before waiting, so that a script has it even if the wait fails.
 	if a.quiet {
 		if err := a.printIDs([]string{got.ID}); err != nil {
 			return view{}, err

@@ -20,6 +20,7 @@ func newWorker(a *app) *cobra.Command {
 
 // listWorkers lists up to f.Limit workers and reports whether there are more.
 func listWorkers(ctx context.Context, c *client.Client, f client.WorkerFilter) (workers []*dtaskv1.Worker, more bool, err error) {
+	// One worker more than the limit shows whether there are more.
 	limit := f.Limit
 	if limit > 0 {
 		f.Limit++

@@ -71,8 +71,10 @@ func awaitDrained(ctx context.Context, c *client.Client, w *dtaskv1.Worker) (*dt
 		case w.GetState() == "drained" || w.GetState() == "down" && w.GetRunning() == 0:
 			return w, nil
 		case w.GetDrainUntil() == 0:
-			return nil, &client.Error{Kind: client.ErrConflict,
-				Message: "worker " + show.Clean(w.GetName()) + " is no longer draining"}
+			return nil, &client.Error{
+				Kind:    client.ErrConflict,
+				Message: "worker " + show.Clean(w.GetName()) + " is no longer draining",
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -86,8 +88,10 @@ func awaitDrained(ctx context.Context, c *client.Client, w *dtaskv1.Worker) (*dt
 		case err != nil:
 			return nil, err
 		case len(workers) == 0: // the cluster has removed it
-			w = &dtaskv1.Worker{Name: w.GetName(), Id: w.GetId(), State: "down",
-				DrainUntil: w.GetDrainUntil()}
+			w = &dtaskv1.Worker{
+				Name: w.GetName(), Id: w.GetId(), State: "down",
+				DrainUntil: w.GetDrainUntil(),
+			}
 		default:
 			w = workers[0]
 		}

@@ -36,8 +36,10 @@ the last line shows how to continue, and JSON has "more": true.`,
 				}
 				return view{}, a.printIDs(ids)
 			}
-			return view{document.NewWorkers(workers, more),
-				func(p *show.Printer) { p.Workers(workers, more) }}, nil
+			return view{
+				document.NewWorkers(workers, more),
+				func(p *show.Printer) { p.Workers(workers, more) },
+			}, nil
 		}),
 	}
 	fl := cmd.Flags()

@@ -48,8 +48,10 @@ func (p *Printer) Workers(workers []*dtaskv1.Worker, more bool) {
 		if w.GetQueued() > 0 {
 			running += fmt.Sprintf(", %d queued", w.GetQueued())
 		}
-		row := []string{w.GetId(), w.GetName(), w.GetState(), running, p.ago(since),
-			formatLabels(w.GetLabels())}
+		row := []string{
+			w.GetId(), w.GetName(), w.GetState(), running, p.ago(since),
+			formatLabels(w.GetLabels()),
+		}
 		if drains {
 			row = append(row, p.drain(w))
 		}
