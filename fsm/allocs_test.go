@@ -63,7 +63,7 @@ func TestDecodingAllocatesForTheEntryAndNotForItsTasks(t *testing.T) {
 	}
 }
 
-// Attempts are assigned, put back and assigned again: the same pages are written
+// Attempts are assigned, requeued and assigned again: the same pages are written
 // over and over, as they are between two snapshots.
 func TestApplyingToPagesOfItsOwnAllocatesNothing(t *testing.T) {
 	s := New()
@@ -94,7 +94,7 @@ func TestApplyingToPagesOfItsOwnAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestCompletionsThatAreExpectedFindRoom(t *testing.T) {
+func TestExpectedCompletionsAreReserved(t *testing.T) {
 	s := New()
 	for e := range largeLog {
 		if r := s.Apply(e, nil); r != Accepted {

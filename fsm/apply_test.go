@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// running gives a job of one task that is assigned, and its attempt. Policy 1
+// running returns a job of one task that is assigned, and its attempt. Policy 1
 // is at most once.
 func running(t *testing.T, policy uint32) (*world, HeldAttempt) {
 	t.Helper()
@@ -59,7 +59,7 @@ func TestOnlyTheLiveAttemptOfItsWorkerCounts(t *testing.T) {
 		refused(t, w, what+": begin", c.want, &RecordStart{Items: held})
 		refused(t, w, what+": complete", c.want, complete(c.h))
 		refused(t, w, what+": fail", c.want, failed(c.h, NextRetry))
-		refused(t, w, what+": put back", c.want, &Requeue{Items: held})
+		refused(t, w, what+": requeue", c.want, &Requeue{Items: held})
 		refused(t, w, what+": lose", c.want, &Lose{Items: held})
 		if w.s.Live(c.h) {
 			t.Errorf("%s: is live", what)
@@ -93,7 +93,7 @@ func TestAnAtMostOnceAttemptThatBeganIsNeverRepeated(t *testing.T) {
 	w, h := running(t, 1)
 	refused(t, w, "losing before it began", WrongState, &Lose{Items: []HeldAttempt{h}})
 	w.do(&RecordStart{Items: []HeldAttempt{h}}).do(&RecordStart{Items: []HeldAttempt{h}})
-	refused(t, w, "putting back", WrongState, &Requeue{Items: []HeldAttempt{h}})
+	refused(t, w, "requeueing", WrongState, &Requeue{Items: []HeldAttempt{h}})
 	refused(t, w, "retrying", WrongState, failed(h, NextRetry))
 	w.do(&Lose{Items: []HeldAttempt{h}})
 	refused(t, w, "completing when lost", StaleAttempt, complete(h))
@@ -212,7 +212,7 @@ func TestAWorkerWithLiveAttemptsIsNotForgotten(t *testing.T) {
 
 // Headers and chunks outlive the entry that brought them: it must not stay in
 // memory for them.
-func TestWhatIsKeptDoesNotAliasItsEntry(t *testing.T) {
+func TestTheStateDoesNotShareMemoryWithEntries(t *testing.T) {
 	t.Parallel()
 	s := New()
 	for _, op := range diamond().submit(1, "k", 2) {
@@ -231,7 +231,7 @@ func TestWhatIsKeptDoesNotAliasItsEntry(t *testing.T) {
 	restored(t, snapshotOf(t, s))
 }
 
-func TestFailuresAreCountedAndWhatBurnsNoRetryIsNot(t *testing.T) {
+func TestFailuresAreCountedIfTheyCountAsRetries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(chain(1))
@@ -249,7 +249,7 @@ func TestFailuresAreCountedAndWhatBurnsNoRetryIsNot(t *testing.T) {
 
 // TestAnEntryThatWasMadeOnAMissingOneIsRefusedAsAWhole: a leader has several entries on
 // their way, and one that cannot be stored leaves those after it without their ground.
-func TestAnEntryThatWasMadeOnAMissingOneIsRefusedAsAWhole(t *testing.T) {
+func TestAnEntryAfterAMissingOneIsRejectedAsAWhole(t *testing.T) {
 	t.Parallel()
 	ahead := New()
 	entries := make([]Entry, 0, 4)

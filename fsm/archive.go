@@ -66,7 +66,7 @@ func (a *ArchivedJob) Cost() int {
 	return n + int(a.job.records.n)*48
 }
 
-// Head gives what is listed of it.
+// Head returns what is listed of it.
 func (a *ArchivedJob) Head() Head {
 	return Head{Job: a.Job(), Aggregated: a.job.aggregated(), Changed: a.job.changed}
 }
@@ -112,7 +112,7 @@ type RecordWriter struct{ f frameWriter }
 // Write writes the record of a job, and gives its head.
 func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
 	f, h := &r.f, a.Head()
-	f.ahead = 16 << 10
+	f.flushBytes = 16 << 10
 	f.begin(w, "")
 	a.head(f, &h)
 	f.job(a.job)
@@ -162,7 +162,7 @@ func (h *Head) fields(c *coder, workers *[]*Worker) {
 	}
 }
 
-// workerNames gives the workers that its tasks ran on, as far as they are known, by
+// workerNames returns the workers that its tasks ran on, as far as they are known, by
 // number. It uses the memory of list.
 func (a *ArchivedJob) workerNames(list []*Worker) []*Worker {
 	ids := make([]WorkerID, 0, 16) // ascending
@@ -258,12 +258,12 @@ func (s *State) AdoptRecord(r io.Reader) (JobID, error) {
 		return 0, fmt.Errorf("reading the record of job %d: %w", h.ID, err)
 	}
 	j := s.jobs.get(h.ID)
-	j.changed, j.known = h.Changed, h.Changed
+	j.changed, j.changesKnown = h.Changed, h.Changed
 	s.addNames(workers)
 	return h.ID, nil
 }
 
-// checkRecord looks at a job that was read.
+// checkRecord checks a job that was read.
 func (s *State) checkRecord(f *frameReader, id JobID) error {
 	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
 		return errors.New("goes on after its end")

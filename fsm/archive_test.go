@@ -134,7 +134,7 @@ func (k *taker) Restored(index uint64) {
 	k.story = append(k.story, fmt.Sprintf("restored %d", index))
 }
 
-func TestTheMachineHandsOverWhatLeaves(t *testing.T) {
+func TestTheMachinePassesArchivedJobsToHistory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil))
@@ -159,7 +159,7 @@ func TestTheMachineHandsOverWhatLeaves(t *testing.T) {
 	}
 }
 
-// fixed gives the record with the checksums that its contents ask for.
+// fixed returns the record with the checksums that its contents ask for.
 func fixed(data []byte) []byte {
 	data = bytes.Clone(data)
 	for at := 0; at+9 <= len(data); {

@@ -36,7 +36,7 @@ type Array struct {
 	Ranges      []IndexRange
 	Items       uint32 // how many there are; follows from Ranges if there are any
 	Chunk       uint32 // ≥ 1
-	MaxParallel uint32 // tasks with a live attempt at a time; 0 = any number
+	MaxParallel uint32 // tasks with a live attempt concurrently; 0 = any number
 	JSON        bool   // the payload of the body is JSON
 }
 
@@ -70,7 +70,7 @@ func (a *Array) find(index uint32) (k uint32, ok bool) {
 	return 0, false
 }
 
-// of gives the items of the k-th task: from the first up to, not including, end.
+// of returns the items of the k-th task: from the first up to, not including, end.
 func (a *Array) of(k uint32) (first, end uint32) {
 	return k * a.Chunk, uint32(min(uint64(k+1)*uint64(a.Chunk), uint64(a.Items))) //nolint:gosec // ≤ Items
 }
@@ -110,7 +110,7 @@ func (a *Array) findName(name string) (k uint32, ok bool) {
 	return k, true
 }
 
-// Covering gives the tasks, from the k-th up to, not including, end, that execute items whose
+// Covering returns the tasks, from the k-th up to, not including, end, that execute items whose
 // indexes a name like run[0-3] or run[2] covers; none if k = end. ok is false if the name
 // is not of this array and form.
 func (a *Array) Covering(name string) (k, end uint32, ok bool) {
@@ -209,7 +209,7 @@ func arrayChunk(first uint32, e encoder, items [][]byte) *Chunk {
 		e.bytes(it)
 	}
 	c := &Chunk{First: first, blob: e.b, ofArray: true}
-	c.bad = c.indexArray() != nil
+	c.invalid = c.indexArray() != nil
 	return c
 }
 
@@ -305,7 +305,7 @@ type arrayRun struct {
 
 func (a arrayRun) end() uint32 { return a.first + a.count }
 
-// arrayAt gives the place in the job's list of the array that a task is of, or of
+// arrayAt returns the place in the job's list of the array that a task is of, or of
 // the last before it; -1 if there is none.
 func (j *job) arrayAt(i uint32) (at int, within bool) {
 	if len(j.arrays) == 0 {
@@ -315,7 +315,7 @@ func (j *job) arrayAt(i uint32) (at int, within bool) {
 	return at, at >= 0 && i < j.arrays[at].end()
 }
 
-// arrayOf gives the record of the array that a task is of, and which of its tasks
+// arrayOf returns the record of the array that a task is of, and which of its tasks
 // it is.
 func (j *job) arrayOf(i uint32) (a *Array, k uint32, ok bool) {
 	at, within := j.arrayAt(i)
@@ -425,7 +425,7 @@ func (j *job) fits(run arrayRun, a *Array, c *Chunk) bool {
 	return end == uint64(a.Items) || end < uint64(a.Items) && len(c.off)%int(a.Chunk) == 0
 }
 
-// ordinaryRun counts tasks as ordinary unless they are clean-up tasks, and
+// ordinaryRun counts tasks as ordinary unless they are cleanup tasks, and
 // reports false for ordinary ones after those.
 func (j *job) ordinaryRun(a *Array, first, n uint32) bool {
 	switch {
@@ -446,7 +446,7 @@ func (j *job) writeLeft(own *ownership) []uint32 {
 	return j.left
 }
 
-// countLeft counts it anew.
+// countLeft counts it again.
 func (j *job) countLeft() {
 	for at, a := range j.arrays {
 		j.left[at] = a.count
@@ -480,7 +480,7 @@ type ArrayTask struct {
 	from   *job
 }
 
-// ArrayTask tells which array a task is of; ok is false for a listed one.
+// ArrayTask reports which array a task is of; ok is false for a listed one.
 func (s *State) ArrayTask(t TaskRef) (ArrayTask, bool) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -514,7 +514,7 @@ func (t ArrayTask) Each(f func(index uint32, item []byte)) {
 	}
 }
 
-// Arrays goes over the arrays of a job in order, each as its first task.
+// Arrays iterates over the arrays of a job in order, each as its first task.
 func (s *State) Arrays(id JobID) []ArrayTask {
 	j := s.sealedJob(id)
 	if j == nil {

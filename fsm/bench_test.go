@@ -38,8 +38,8 @@ func BenchmarkAssignAndComplete(b *testing.B) {
 	perTask(b)
 }
 
-// BenchmarkDraft is the same on the sequencer's side, one item at a time.
-func BenchmarkDraft(b *testing.B) {
+// BenchmarkDraft is the same on the sequencer's side, one item concurrently.
+func BenchmarkEntryBuilder(b *testing.B) {
 	base := largeState(b)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -65,7 +65,7 @@ const (
 )
 
 // BenchmarkLoseFleet is what a replica does when a whole fleet goes at once: each
-// worker's attempts are put back, it is down, and later it is forgotten, among as
+// worker's attempts are requeued, it is down, and later it is forgotten, among as
 // many attempts that others hold meanwhile.
 func BenchmarkLoseFleet(b *testing.B) {
 	base := largeState(b)

@@ -67,7 +67,7 @@ func cascades() []whatWaits {
 // However a task ends without having completed, nothing that waits for it at any
 // distance runs, and each names what it waited for; what does not wait for it goes
 // on.
-func TestWhatWaitsForAFailureIsCancelledAtAnyDistance(t *testing.T) {
+func TestAFailureCancelsDependentsAtAnyDistance(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(w *world, i uint32) Op{
 		"failed":    func(w *world, i uint32) Op { return failed(w.assign(i, 1), NextFailed) },
@@ -100,7 +100,7 @@ func TestWhatWaitsForAFailureIsCancelledAtAnyDistance(t *testing.T) {
 }
 
 // An array that waits is cancelled whole, and so is what waits for the array.
-func TestAnArrayThatWaitsForAFailureIsCancelledWithWhatWaitsForIt(t *testing.T) {
+func TestAFailureCancelsADependentArrayAndItsDependents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	p := going(plan(nil))

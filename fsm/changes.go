@@ -17,7 +17,7 @@ func (s *State) JobChanged(id JobID) uint64 {
 	return j.changed
 }
 
-// ChangedTasks goes over the tasks of a job that look different from how they
+// ChangedTasks iterates over the tasks of a job that look different from how they
 // did after the entry at an index, in order; 0 gives all. known is false if
 // there is no such job, or if this replica cannot tell, since it restored a
 // later snapshot. A task whose worker's name was forgotten has not changed. A
@@ -25,10 +25,10 @@ func (s *State) JobChanged(id JobID) uint64 {
 // or goes on.
 func (s *State) ChangedTasks(id JobID, after uint64) (tasks iter.Seq[uint32], known bool) {
 	j := s.sealedJob(id)
-	if j == nil || (after > 0 && after < j.known) {
+	if j == nil || (after > 0 && after < j.changesKnown) {
 		return nil, false
 	}
-	all, turned := after == 0 || after < j.born, j.turned > after
+	all, turned := after == 0 || after < j.sealedAt, j.stateChanged > after
 	return func(yield func(uint32) bool) {
 		for no, p := range j.records.pages {
 			if !all && !turned && p.changed <= after {
@@ -50,7 +50,7 @@ func (s *State) forgetChanges(index uint64) {
 	for _, p := range s.jobs.pages {
 		for _, j := range &p.jobs {
 			if j != nil {
-				j.changed, j.known = index, index
+				j.changed, j.changesKnown = index, index
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func (s *State) Check() error {
 	if err := s.checkWorkers(); err != nil {
 		return err
 	}
-	if err := s.checkNotices(); err != nil {
+	if err := s.checkNotifications(); err != nil {
 		return err
 	}
 	return s.checkDeadLetters()
@@ -57,7 +57,7 @@ func (s *State) checkJobs() error {
 	return nil
 }
 
-// checkKeys looks at what each key stands for: that of a sealed job outlives it.
+// checkKeys checks what each key stands for: that of a sealed job outlives it.
 func (s *State) checkKeys() error {
 	n := 0
 	for shard := range shardCount {
@@ -129,7 +129,7 @@ func (s *State) checkJob(j *job) error {
 
 var errNoPolicy = errors.New("has no policy")
 
-// checkPolicies looks at the policies that the tasks were submitted with, chunk by chunk: to look for the
+// checkPolicies checks the policies that the tasks were submitted with, chunk by chunk: to look for the
 // chunk of each task would take longer than all else.
 func (j *job) checkPolicies() error {
 	policies := uint32(len(j.header.GetPolicies())) //nolint:gosec // bounded by the header

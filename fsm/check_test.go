@@ -6,7 +6,7 @@ import (
 )
 
 // Check finds every kind of damage that it says it looks for.
-func TestCheckFindsWhatDoesNotHold(t *testing.T) {
+func TestCheckFindsBrokenInvariants(t *testing.T) {
 	t.Parallel()
 	build := func() (*State, *job) {
 		s := flipWorld(t)
@@ -68,7 +68,7 @@ func swap(j *job, i uint32, from, to TaskState) {
 	j.counts[to]++
 }
 
-func TestWhatTheClusterAgreesOnCanBeRead(t *testing.T) {
+func TestClusterFactsCanBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(&SetClusterID{ID: "c1"}, &Replica{ServerID: "n2", Instance: "b"}, &Replica{ServerID: "n1", Instance: "a"}, &StartTerm{Term: 4, ServerID: "n1"})
 	w.do(&Replica{ServerID: "n1", Instance: "a"}) // a second copy changes nothing

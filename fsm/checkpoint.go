@@ -13,7 +13,7 @@ type CheckpointFormat uint8
 
 // The forms of a checkpoint.
 const (
-	DirectoryCheckpoint CheckpointFormat = iota + 1 // the packed contents of a folder
+	DirectoryCheckpoint CheckpointFormat = iota + 1 // the packed contents of a directory
 	DataCheckpoint                                  // what a handler gave
 	numCheckpointForms
 )
@@ -108,7 +108,7 @@ func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
 	if replaces {
 		s.mixCheckpoint(old)
 	} else {
-		j.saved++
+		j.checkpoints++
 	}
 	s.mixString(name)
 	s.mixCheckpoint(&c)
@@ -128,7 +128,7 @@ func (s *State) dropCheckpoint(j *job, i uint32) {
 	s.mixCheckpoint(c)
 	s.checkpoints.delete(s.own, name)
 	s.checkpointBytes -= c.cost()
-	j.saved--
+	j.checkpoints--
 }
 
 // checkpointKey is the task as a key: its numbers, so that keys sort as tasks do.
@@ -144,10 +144,10 @@ func checkpointTask(key string) TaskRef {
 	return TaskRef{JobID(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:])}
 }
 
-// Checkpoint gives the last checkpoint of a task that has not ended; ok is false
+// Checkpoint returns the last checkpoint of a task that has not ended; ok is false
 // if there is none.
 func (s *State) Checkpoint(t TaskRef) (c SavedCheckpoint, ok bool) {
-	if j := s.sealedJob(t.Job); j == nil || j.saved == 0 {
+	if j := s.sealedJob(t.Job); j == nil || j.checkpoints == 0 {
 		return SavedCheckpoint{}, false
 	}
 	saved, ok := s.checkpoints.get(checkpointKey(t))
@@ -208,11 +208,11 @@ func (f *frameReader) checkpoint(d *decoder) error {
 	}
 	s.checkpoints.set(s.own, name, &c)
 	s.checkpointBytes += c.cost()
-	j.saved++
+	j.checkpoints++
 	return nil
 }
 
-// checkCheckpoints looks at whose they are, and counts them anew.
+// checkCheckpoints checks whose they are, and counts them again.
 func (s *State) checkCheckpoints() error {
 	total, perJob := uint64(0), make(map[JobID]uint32)
 	for shard := range shardCount {
@@ -236,7 +236,7 @@ func (s *State) checkCheckpoints() error {
 	}
 	for _, p := range s.jobs.pages {
 		for _, j := range &p.jobs {
-			if j != nil && j.saved != perJob[j.id] {
+			if j != nil && j.checkpoints != perJob[j.id] {
 				return errors.New("counts its checkpoints wrongly")
 			}
 		}

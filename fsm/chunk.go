@@ -23,13 +23,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // A chunk of an array, or of a part of one's items, holds no tasks but what they
 // are made of: see array.go.
 type Chunk struct {
-	First uint32 // index of its first task
-	blob  []byte
-	off   []uint32 // where each task, or each item of an array, begins in the blob
-	edges uint32   // dependencies of all its tasks; of an array, those of one
-	bad   bool     // built wrongly: no replica could decode it
-	blank bool     // a task has no name: no job takes it
-	mixed bool     // its tasks do not all have the policy of the first
+	First         uint32 // index of its first task
+	blob          []byte
+	off           []uint32 // where each task, or each item of an array, begins in the blob
+	edges         uint32   // dependencies of all its tasks; of an array, those of one
+	invalid       bool     // built wrongly: no replica could decode it
+	unnamed       bool     // a task has no name: no job takes it
+	mixedPolicies bool     // its tasks do not all have the policy of the first
 
 	ofArray bool
 	array   *Array // the record, in the first chunk of an array
@@ -61,18 +61,18 @@ func (b *ChunkBuilder) Add(name string, policy uint32, deps []uint32, body []byt
 	self := uint64(b.c.First) + uint64(len(b.c.off))
 	b.c.off = append(b.c.off, uint32(len(b.e.b))) //nolint:gosec // a chunk is at most an entry
 	b.e.u64(uint64(policy))
-	b.c.mixed = b.c.mixed || len(b.c.off) > 1 && policy != b.policy
+	b.c.mixedPolicies = b.c.mixedPolicies || len(b.c.off) > 1 && policy != b.policy
 	b.policy = policy
 	b.e.u64(uint64(len(deps)))
 	least := uint64(0)
 	for _, dep := range deps {
-		b.c.bad = b.c.bad || uint64(dep) >= self || uint64(dep) < least
+		b.c.invalid = b.c.invalid || uint64(dep) >= self || uint64(dep) < least
 		least = uint64(dep) + 1
 		b.e.u64(uint64(uint32(self) - dep)) //nolint:gosec // the sum is checked below
 	}
-	b.c.bad = b.c.bad || self >= 1<<32-1
+	b.c.invalid = b.c.invalid || self >= 1<<32-1
 	b.c.edges += uint32(len(deps)) //nolint:gosec // bounded by the blob
-	b.c.blank = b.c.blank || name == ""
+	b.c.unnamed = b.c.unnamed || name == ""
 	b.e.str(name)
 	b.e.bytes(body)
 }
@@ -86,12 +86,12 @@ func (b *ChunkBuilder) Size() int { return len(b.e.b) }
 // Chunk finishes the chunk; the builder must not be used any more.
 func (b *ChunkBuilder) Chunk() *Chunk {
 	// A chunk lives as long as its job: room that was not needed is given back.
-	b.c.blob, b.c.off = fitting(b.e.b), fitting(b.c.off)
+	b.c.blob, b.c.off = trim(b.e.b), trim(b.c.off)
 	return &b.c
 }
 
 // fitting is a list without most of the room that it does not need.
-func fitting[T any](list []T) []T {
+func trim[T any](list []T) []T {
 	if cap(list)-len(list) > len(list)/4 {
 		return append(make([]T, 0, len(list)), list...)
 	}
@@ -156,7 +156,7 @@ func (c *Chunk) index(n uint64) error {
 		c.off[i] = uint32(len(c.blob) - len(in.b)) //nolint:gosec // an entry is far below 4 GiB
 		before := policy
 		policy = in.u32() // checked against the header when the chunk is applied
-		c.mixed = c.mixed || i > 0 && policy != before
+		c.mixedPolicies = c.mixedPolicies || i > 0 && policy != before
 		self := uint64(c.First) + uint64(i) //nolint:gosec // i counts from 0
 		deps := in.count()
 		last := self + 1
@@ -168,7 +168,7 @@ func (c *Chunk) index(n uint64) error {
 			last = dist
 		}
 		c.edges += uint32(deps) //nolint:gosec // bounded by the blob
-		c.blank = c.blank || len(in.bytes()) == 0
+		c.unnamed = c.unnamed || len(in.bytes()) == 0
 		in.bytes()
 	}
 	if in.err == nil && len(in.b) > 0 {

@@ -9,7 +9,7 @@ import (
 
 // The dead letters are the tasks in the state Dead. How many there are of each
 // type follows from the records of all jobs: it is counted as they change, kept
-// out of digest and snapshot, and counted anew by a restore.
+// out of digest and snapshot, and counted again by a restore.
 
 // Letters is how many dead letters there are by the type of their tasks.
 func (s *State) DeadLettersByType() map[string]int {

@@ -57,7 +57,7 @@ var revivals = map[string]touch{
 
 // lettersWorld has the tasks of flipWorld in a job that goes on when one fails,
 // and a dead one (5) with one behind it (6).
-func lettersWorld(t *testing.T) *State {
+func deadLettersWorld(t *testing.T) *State {
 	t.Helper()
 	return worldOfFlips(t, true)
 }
@@ -88,10 +88,10 @@ func worldOfFlips(t *testing.T, letters bool) *State {
 
 // A replica whose state differs by a bit has another digest from the first
 // write that touches it.
-func TestADamagedRecordIsNoticedWhenItIsTouched(t *testing.T) {
+func TestADamagedRecordIsDetectedWhenItIsWritten(t *testing.T) {
 	t.Parallel()
 	noticed(t, flipWorld(t), touches)
-	noticed(t, lettersWorld(t), revivals)
+	noticed(t, deadLettersWorld(t), revivals)
 }
 
 func noticed(t *testing.T, base *State, touches map[string]touch) {
@@ -112,9 +112,9 @@ func noticed(t *testing.T, base *State, touches map[string]touch) {
 	}
 }
 
-func TestADamagedJobIsNoticedWhenItIsTouched(t *testing.T) {
+func TestADamagedJobIsDetectedWhenItIsWritten(t *testing.T) {
 	t.Parallel()
-	base, letters := flipWorld(t), lettersWorld(t)
+	base, letters := flipWorld(t), deadLettersWorld(t)
 	for field, flip := range map[string]func(j *job){
 		"pending":   func(j *job) { j.counts[Pending]++ },
 		"cancelled": func(j *job) { j.counts[Cancelled]++ },
@@ -149,7 +149,7 @@ func TestADamagedJobIsNoticedWhenItIsTouched(t *testing.T) {
 	}
 }
 
-func TestAFlippedBitShowsInTheMarks(t *testing.T) {
+func TestAFlippedBitChangesTheDigests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(diamond())

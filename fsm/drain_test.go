@@ -2,7 +2,7 @@ package fsm
 
 import "testing"
 
-func TestADrainOutlivesTheWorkersProcessesAndGoesWithIt(t *testing.T) {
+func TestADrainOutlivesTheWorkersProcesses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.do(worker(1)).do(&DrainWorker{ID: 1, Until: 100, Reason: "new disk"})

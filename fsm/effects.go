@@ -95,13 +95,13 @@ func (fx *Effects) dead(t TaskRef) {
 	}
 }
 
-func (fx *Effects) noticed() {
+func (fx *Effects) notificationQueued() {
 	if fx != nil {
 		fx.Notifications++
 	}
 }
 
-func (fx *Effects) noticeLost() {
+func (fx *Effects) notificationDropped() {
 	if fx != nil {
 		fx.NotificationsDropped++
 	}

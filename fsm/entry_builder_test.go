@@ -10,7 +10,7 @@ import (
 
 // The leader drafts on its fork, the followers apply what it proposed: both
 // must come to the same state, and what was refused must leave no trace.
-func TestADraftIsWhatApplyMakesOfItsEntry(t *testing.T) {
+func TestABuiltEntryHasTheSameEffectOnFollowers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		choose := drawn(t)
@@ -78,7 +78,7 @@ func followed(t *rapid.T, d *EntryBuilder, follower *State, fx *Effects) {
 	}
 }
 
-func TestAnEmptyDraftLeavesTheForkAsItWas(t *testing.T) {
+func TestAnEmptyEntryLeavesTheForkUnchanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(diamond())
@@ -100,7 +100,7 @@ func TestAnEmptyDraftLeavesTheForkAsItWas(t *testing.T) {
 
 // Lists that are joined, and cut by what is refused in between, are for the
 // digest what they are in the entry.
-func TestJoinedAndCutListsAreAppliedAlike(t *testing.T) {
+func TestSplitListsHaveTheSameDigest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	p := plan(nil, nil, nil, nil, nil, nil)
@@ -155,7 +155,7 @@ func TestJoinedAndCutListsAreAppliedAlike(t *testing.T) {
 
 // A list of which one item is refused had its other effects in the fork and
 // nothing in the entry.
-func TestADraftKeepsTheAcceptedItemsOfAList(t *testing.T) {
+func TestTheBuilderKeepsTheAcceptedItemsOfAList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1), worker(2), &MarkWorkerDown{ID: 1})
 	w.submit(diamond())

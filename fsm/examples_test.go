@@ -148,7 +148,7 @@ func TestRandomSequencesAcceptAndRejectEveryOperation(t *testing.T) {
 	}
 }
 
-func TestWhatIsEncodedIsDecodedAsItWas(t *testing.T) {
+func TestEncodingAndDecodingAreInverse(t *testing.T) {
 	t.Parallel()
 	for _, op := range examples() {
 		data := Encode(nil, Entry{NowMS: -1, After: 1 << 40, Ops: []Op{op, op}})

@@ -69,7 +69,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-// repaired gives the snapshot with the checksums that its contents ask for.
+// repaired returns the snapshot with the checksums that its contents ask for.
 func repaired(data []byte) []byte {
 	data = bytes.Clone(data)
 	for at := len(snapshotMagic); at+9 <= len(data); {
@@ -197,7 +197,7 @@ func TestADamagedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// An empty page of records would keep the next chunk looking for room for ever.
+// An empty page of records would keep the next chunk looking for room forever.
 func TestASnapshotWithAnEmptyPageIsRefused(t *testing.T) {
 	t.Parallel()
 	s := New()

@@ -108,7 +108,7 @@ func (g *generator) task(s *State) TaskRef {
 	return TaskRef{Job: g.job(s), Index: uint32(g.odd(g.most+3, g.most+5))}
 }
 
-// findRef gives a task in one of the states, if there is one and luck has it.
+// findRef returns a task in one of the states, if there is one and luck has it.
 func (g *generator) findRef(s *State, states ...TaskState) (Task, TaskRef) {
 	var found []TaskRef
 	for j := range s.Jobs(0) {
@@ -314,7 +314,7 @@ func (g *generator) worker(s *State) Op {
 	return o
 }
 
-// person makes what people, deadlines and clean-up ask for.
+// person makes what people, deadlines and cleanup ask for.
 func (g *generator) person(s *State) Op {
 	switch g.choose(7) {
 	case 0:
@@ -346,7 +346,7 @@ func (g *generator) letter(s *State) Op {
 	return &Revive{Job: at.Job, Tasks: g.indexes(s, at)}
 }
 
-// notice makes what the leader does about notices.
+// notification makes what the leader does about notifications.
 func (g *generator) notice(s *State) Op {
 	if g.choose.one(2) {
 		_, at := g.findRef(s, Dead)
@@ -364,7 +364,7 @@ func (g *generator) notice(s *State) Op {
 	return o
 }
 
-// indexes gives no task, one, or some in one state, mostly ascending.
+// indexes returns no task, one, or some in one state, mostly ascending.
 func (g *generator) indexes(s *State, at TaskRef) []uint32 {
 	if g.choose.one(2) {
 		return nil

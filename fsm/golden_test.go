@@ -11,7 +11,7 @@ import (
 )
 
 // go test ./fsm -run 'Released|StateDiagram' -rewrite makes the golden files
-// anew. Files of a format that was released are never made anew.
+// again. Files of a format that was released are never made again.
 var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
 
 // golden compares with a file in testdata, or writes it.

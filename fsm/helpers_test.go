@@ -28,7 +28,7 @@ type arrayPlan struct {
 }
 
 // jobPlan is a job to submit. Policy 0 may be repeated, policy 1 is at most once;
-// 2 and 3 are the same for clean-up tasks; 4 is pure.
+// 2 and 3 are the same for cleanup tasks; 4 is pure.
 type jobPlan struct {
 	onFailure dtaskv1.OnFailure
 	webhook   string
@@ -119,7 +119,7 @@ func (p *jobPlan) addArray(a arrayPlan) {
 // head is the index by which others depend on a task.
 func (p *jobPlan) head(i int) uint32 { return uint32(i - p.tasks[i].place) }
 
-// submit gives the operations that make the job exist, in chunks of a size.
+// submit returns the operations that make the job exist, in chunks of a size.
 func (p *jobPlan) submit(id JobID, key string, chunkSize int) []Op {
 	ops := []Op{&BeginUpload{ID: id, Key: key, KeyExpires: 1000, Header: p.header(), Total: uint32(len(p.tasks))}}
 	for _, c := range p.chunks(chunkSize) {
@@ -159,7 +159,7 @@ func fan(n int) *jobPlan {
 	return plan(deps...)
 }
 
-// chooser gives a number below n. Both rapid and a seeded generator can be one.
+// chooser returns a number below n. Both rapid and a seeded generator can be one.
 type chooser func(n int) int
 
 func (c chooser) one(in int) bool { return c(in) == 0 }
@@ -251,7 +251,7 @@ func pureBody(key, output string) []byte {
 	return b
 }
 
-// cleanUp adds one to three clean-up tasks, and once in twenty makes a job that
+// cleanUp adds one to three cleanup tasks, and once in twenty makes a job that
 // is refused: with one that depends on an ordinary task, or before one.
 func (p *jobPlan) cleanUp(c chooser) {
 	n := len(p.tasks)
@@ -342,7 +342,7 @@ func (w *world) submit(p *jobPlan) JobID {
 	return id
 }
 
-// assign gives a task of job 1 to a worker.
+// assign returns a task of job 1 to a worker.
 func (w *world) assign(index uint32, to WorkerID) HeldAttempt {
 	w.t.Helper()
 	last, _ := w.s.Ready(ref(1, index))

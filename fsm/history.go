@@ -26,8 +26,8 @@ type Attempt struct {
 
 var errBadLink = errors.New("a note points to something else than it should")
 
-// past gives the note of the last attempt in a task's history; 0 if there is none.
-func (j *job) past(i uint32) uint32 {
+// past returns the note of the last attempt in a task's history; 0 if there is none.
+func (j *job) lastAttemptNote(i uint32) uint32 {
 	note := j.records.at(i).note
 	switch k, value := j.notes.get(note); k {
 	case noteAttempt:
@@ -39,8 +39,8 @@ func (j *job) past(i uint32) uint32 {
 	return 0
 }
 
-// why gives the text of a task's note.
-func (j *job) why(i uint32) string {
+// why returns the text of a task's note.
+func (j *job) endReason(i uint32) string {
 	text := j.records.at(i).note
 	switch k, value := j.notes.get(text); k {
 	case noteAttempt:
@@ -58,7 +58,7 @@ func (j *job) why(i uint32) string {
 // endNote stores why a task ends without an attempt that ended so, and keeps its
 // history. A note of an end is: position + 1 of the last attempt, of its text.
 func (s *State) endNote(j *job, i uint32, why string) uint32 {
-	text, past := s.text(j, why), j.past(i)
+	text, past := s.textNote(j, why), j.lastAttemptNote(i)
 	if past == 0 {
 		return text
 	}
@@ -84,8 +84,8 @@ func (d *decoder) end() endValue {
 // the note. A note of an attempt is: depth of the history, position + 1 of the
 // note before, attempt, worker, begin, end, position + 1 of its text.
 func (s *State) attemptNote(j *job, i uint32, why string) uint32 {
-	r, text := j.records.at(i), s.text(j, why)
-	depth, before := uint64(1), j.past(i)
+	r, text := j.records.at(i), s.textNote(j, why)
+	depth, before := uint64(1), j.lastAttemptNote(i)
 	if before != 0 {
 		_, value := j.notes.get(before)
 		last := (&decoder{b: value}).attempt()
@@ -126,7 +126,7 @@ func (d *decoder) attempt() attemptValue {
 	return v
 }
 
-// History gives the attempts of a task that failed or were lost, oldest first:
+// History returns the attempts of a task that failed or were lost, oldest first:
 // at most 50, the last one among them. A task that completed has none.
 func (s *State) History(t TaskRef) []Attempt {
 	j := s.sealedJob(t.Job)
@@ -134,7 +134,7 @@ func (s *State) History(t TaskRef) []Attempt {
 		return nil
 	}
 	var list []Attempt
-	for note := j.past(t.Index); note != 0; {
+	for note := j.lastAttemptNote(t.Index); note != 0; {
 		_, value := j.notes.get(note)
 		v := (&decoder{b: value}).attempt()
 		_, text := j.notes.get(v.text)
@@ -208,7 +208,7 @@ func (n *notes) checkHistory(note uint32, value []byte) error {
 	}
 }
 
-// checkText looks at where a note has its text.
+// checkText checks where a note has its text.
 func (n *notes) checkText(note, text uint32) error {
 	if text == 0 {
 		return nil

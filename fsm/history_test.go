@@ -86,7 +86,7 @@ func TestALossInAStoppingJobIsInTheHistory(t *testing.T) {
 	}
 }
 
-func TestLossesStayAtTheirGreatestNumber(t *testing.T) {
+func TestLossesSaturate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil))
@@ -99,7 +99,7 @@ func TestLossesStayAtTheirGreatestNumber(t *testing.T) {
 }
 
 // One text for many attempts is kept once, though notes of attempts stand between.
-func TestOneErrorOfManyAttemptsIsWrittenDownOnce(t *testing.T) {
+func TestAnErrorOfManyAttemptsIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(make([][]uint32, 100)...)))
@@ -116,7 +116,7 @@ func TestOneErrorOfManyAttemptsIsWrittenDownOnce(t *testing.T) {
 }
 
 // Snapshots with links that lead astray are refused, never followed.
-func TestADamagedHistoryIsNotRestored(t *testing.T) {
+func TestADamagedHistoryIsRefused(t *testing.T) {
 	t.Parallel()
 	attempt := func(depth uint64, before, text uint32) []byte {
 		var e encoder

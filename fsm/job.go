@@ -24,7 +24,7 @@ type job struct {
 	left    []uint32   // of each array: tasks that have not completed; follows from the records
 	leftOwn *ownership
 
-	ordinary      uint32 // tasks that are no clean-up tasks; those come after them
+	ordinary      uint32 // tasks that are no cleanup tasks; those come after them
 	state         JobState
 	outcome       JobState         // what the ordinary tasks made of it; 0 while any of them is open
 	stopping      bool             // no new attempt of an ordinary task starts
@@ -38,13 +38,13 @@ type job struct {
 	retries       uint64           // attempts after a task's first
 	recovered     uint64           // failures and losses after which a task was tried again
 	counts        [numStates]uint32
-	cleanupCounts [numStates]uint32 // of counts, those that are clean-up tasks
-	saved         uint32            // checkpoints of its tasks
+	cleanupCounts [numStates]uint32 // of counts, those that are cleanup tasks
+	checkpoints   uint32            // checkpoints of its tasks
 
-	changed uint64 // see changes.go, for this and the next three; in memory alone
-	born    uint64 // when it was sealed; until then no task of it was shown
-	turned  uint64 // when it last ended or went on
-	known   uint64 // changes at or before this index cannot be told apart
+	changed      uint64 // see changes.go, for this and the next three; in memory alone
+	sealedAt     uint64 // when it was sealed; until then no task of it was shown
+	stateChanged uint64 // when it last ended or went on
+	changesKnown uint64 // changes at or before this index cannot be told apart
 
 	records records
 	notes   notes
@@ -145,23 +145,23 @@ func (j *job) name(i uint32) string {
 	return string(j.task(i).name)
 }
 
-// final reports whether a task is a clean-up task: it waits until all ordinary
+// final reports whether a task is a cleanup task: it waits until all ordinary
 // tasks have ended, however they did.
 func (j *job) isCleanup(i uint32) bool { return i >= j.ordinary }
 
 // open is the number of tasks that have not ended.
 func (j *job) open() uint32 { return openOf(&j.counts) }
 
-// openOrdinary is open without clean-up tasks.
+// openOrdinary is open without cleanup tasks.
 func (j *job) openOrdinary() uint32 { return j.open() - openOf(&j.cleanupCounts) }
 
 // failedOrdinary is the number of ordinary tasks that failed for good.
 func (j *job) failedOrdinary() uint32 { return failedOf(&j.counts) - failedOf(&j.cleanupCounts) }
 
-// bears is how many ordinary tasks may fail for good without the job failing.
+// tolerates is how many ordinary tasks may fail for good without the job failing.
 func (j *job) toleratedFailures() uint32 { return j.header.GetMaxFailures() }
 
-// borne reports whether what failed for good so far does not make the job fail.
+// tolerated reports whether what failed for good so far does not make the job fail.
 func (j *job) toleratesFailures() bool { return j.failedOrdinary() <= j.toleratedFailures() }
 
 func openOf(counts *[numStates]uint32) uint32 {
@@ -172,7 +172,7 @@ func failedOf(counts *[numStates]uint32) uint32 { return counts[Failed] + counts
 
 // include counts the ordinary tasks of the next chunk, and notes an array that it
 // begins. It reports false, with the job no longer fit for use, if a task has no
-// policy or no name, if one that is ordinary comes after a clean-up task, if one
+// policy or no name, if one that is ordinary comes after a cleanup task, if one
 // of those depends on an ordinary task, or if a part of an array is missing or
 // too much.
 func (j *job) include(c *Chunk) bool {
@@ -182,7 +182,7 @@ func (j *job) include(c *Chunk) bool {
 	if _, unfinished := j.unfinishedArray(); unfinished {
 		return false
 	}
-	if c.blank {
+	if c.unnamed {
 		return false
 	}
 	for i := range c.off {

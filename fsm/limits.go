@@ -14,7 +14,7 @@ const (
 	maxCheckpointFile = 512       // path of one that is in a file
 	maxCheckpoints    = 256 << 20 // of all together, on each replica
 
-	maxNotices = 10_000 // that wait to be told; 40 bytes each
+	maxNotifications = 10_000 // that wait to be told; 40 bytes each
 )
 
 // tooLong reports whether one of the texts is above maxText.

@@ -78,7 +78,7 @@ type HaltError struct {
 // Error names the entry.
 func (e *HaltError) Error() string { return fmt.Sprintf("halting at log entry %d: %v", e.Index, e.Err) }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *HaltError) Unwrap() error { return e.Err }
 
 // Expect hands over the decoded form of an entry that this replica is about to
@@ -144,7 +144,7 @@ func (m *Machine) Read(f func(s *State, index uint64)) {
 	f(m.state, m.index)
 }
 
-// Fork gives a state of one's own, equal to the present one, and its index.
+// Fork returns a state of one's own, equal to the present one, and its index.
 func (m *Machine) Fork() (*State, uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +158,7 @@ func (m *Machine) Index() uint64 {
 	return m.index
 }
 
-// Changed gives a channel that is closed when an entry after the given index
+// Changed returns a channel that is closed when an entry after the given index
 // has been applied; at once if there is one already.
 func (m *Machine) Changed(after uint64) <-chan struct{} {
 	m.mu.Lock()
@@ -213,7 +213,7 @@ func (s *Snapshot) Persist(w io.Writer) error {
 	return s.state.WriteSnapshot(w)
 }
 
-// Release gives the memory back.
+// Release returns the memory back.
 func (s *Snapshot) Release() { s.state = nil }
 
 // Restore replaces the state by a persisted snapshot, once that has been read
@@ -272,7 +272,7 @@ func (m *marks) add(index, digest uint64) {
 	m.next++
 }
 
-// Marks gives the digests after the last entries, oldest first, from an index on.
+// Marks returns the digests after the last entries, oldest first, from an index on.
 func (m *Machine) Marks(from uint64) []Mark {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -286,7 +286,7 @@ func (m *Machine) Marks(from uint64) []Mark {
 }
 
 // Flip damages the record of a task: a hook for tests of the digest, which must
-// notice. It reports whether there was one.
+// notification. It reports whether there was one.
 func (m *Machine) Flip(t TaskRef) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

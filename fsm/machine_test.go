@@ -68,7 +68,7 @@ func TestAwaitReturnsWhenItsEntryIsApplied(t *testing.T) {
 	})
 }
 
-func TestARestoreWakesThoseWhoWait(t *testing.T) {
+func TestARestoreWakesWaiters(t *testing.T) {
 	t.Parallel()
 	a, b := NewMachine(), NewMachine()
 	for i := uint64(1); i <= 9; i++ {
@@ -109,7 +109,7 @@ func TestAFailedRestoreChangesNothing(t *testing.T) {
 	}
 }
 
-// full is a writer that has room for n bytes.
+// full is a writer that has capacity for n bytes.
 type full int
 
 func (w *full) Write(b []byte) (int, error) {
@@ -131,7 +131,7 @@ func TestASnapshotThatCannotBeWrittenIsAnError(t *testing.T) {
 	}
 }
 
-func TestAnExpectedEntryIsUsedOnceAndCanBeTakenBack(t *testing.T) {
+func TestACachedEntryIsUsedOnceAndCanBeDropped(t *testing.T) {
 	t.Parallel()
 	m := NewMachine()
 	data := noop(1)
@@ -153,7 +153,7 @@ func TestAnExpectedEntryIsUsedOnceAndCanBeTakenBack(t *testing.T) {
 
 // For the race detector: readers, forks, snapshots and waiters beside Apply,
 // and a fork that is written to meanwhile, as the sequencer's is.
-func TestEverybodyReadsWhileEntriesAreApplied(t *testing.T) {
+func TestReadersRunWhileEntriesAreApplied(t *testing.T) {
 	t.Parallel()
 	h := randomHistory(seeded(5), 300, 12)
 	m := NewMachine()

@@ -40,7 +40,7 @@ func randomHistory(choose chooser, entries, most int) *history {
 	return h
 }
 
-// compare gives what differs between a state and the history's at its end.
+// compare returns what differs between a state and the history's at its end.
 func (h *history) compare(s *State) error {
 	var b bytes.Buffer
 	if err := s.WriteSnapshot(&b); err != nil {
@@ -206,7 +206,7 @@ func (s *Snapshot) carryTo(m *Machine) error {
 	return m.Restore(&b)
 }
 
-func TestHowALogIsAppliedMakesNoDifference(t *testing.T) {
+func TestALogGivesOneStateHoweverItIsApplied(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]func(*history, chooser) error{
 		"cut by snapshots":  (*history).cut,
@@ -227,7 +227,7 @@ func TestHowALogIsAppliedMakesNoDifference(t *testing.T) {
 
 // The same with jobs of several pages of records and results of several pieces,
 // and more jobs than a page of the table holds.
-func TestHowALargeLogIsAppliedMakesNoDifference(t *testing.T) {
+func TestALargeLogGivesOneStateHoweverItIsApplied(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

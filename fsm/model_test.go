@@ -1,418 +1,500 @@
 package fsm
 
 import (
-	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-	"pgregory.net/rapid"
+	"google.golang.org/protobuf/proto"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// drawn makes a chooser of a property's own draws, so that failures shrink.
-func drawn(t *rapid.T) chooser {
-	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
+// reference model is the state machine written again from its description: maps, strings,
+// loops over everything, nothing shared, nothing counted ahead. It is slow and
+// obvious, and must agree with State after every entry.
+type model struct {
+	now         int64
+	clusterID   string
+	replicas    map[string]Replica
+	term        uint64
+	leader      string
+	nextJob     uint64
+	jobs        map[uint64]*modelJob
+	keys        map[string]*modelKey
+	results     map[string]modelResult
+	nextWorker  uint32
+	workers     map[uint32]*Worker
+	ready, ends []string // effects of the present entry
+	sched, seal []string
+	endedJobs   []string
+	revivedJobs []string
+	notices     []Notification
+	nextNotice  uint64
+	noticed     int // of the present entry
+	noticesLost int
+	dead        []string
+	moved       []string
 }
 
-// The main property: whatever happens, in whatever order, the state machine and
-// its obvious twin agree after every entry, and no promise is broken.
-func TestTheStateAgreesWithItsTwinWhateverHappens(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		choose := drawn(t)
-		g, s, w, p := newGenerator(choose), New(), newTwin(), make(promises)
-		start(s, w)
-		for n := range 20 + choose(100) {
-			now := int64(n*10 + choose(7))
-			ops := g.ops(s)
-			e := mustDecode(t, Encode(nil, Entry{NowMS: now, Ops: ops}))
-			fx := new(Effects)
-			got, want := s.Apply(e, fx).String(), w.entry(now, ops)
-			if got != want {
-				t.Fatalf("entry %d %s: %s, twin says %s", s.Entries(), describe(ops), got, want)
-			}
-			if err := s.Check(); err != nil {
-				t.Fatalf("entry %d %s: %v", s.Entries(), describe(ops), err)
-			}
-			if diff := compare(s, w, fx); diff != "" {
-				t.Fatalf("entry %d %s: state and twin differ:\n%s", s.Entries(), describe(ops), diff)
-			}
-			p.check(t, s, ops)
-		}
-	})
+type modelKey struct {
+	job     uint64
+	sealed  bool
+	expires int64
+	digest  [16]byte
+	version uint32
 }
 
-// start gives both sides two workers, so that something can happen.
-func start(s *State, w *twin) {
-	ops := []Op{worker(1), worker(2)}
-	s.Apply(Entry{Ops: ops}, nil)
-	w.entry(0, ops)
+type modelJob struct {
+	id                        uint64
+	key, state, err           string
+	stops, stopping           bool
+	total                     int
+	sum                       uint32
+	tasks                     []*modelTask
+	submitted, started, ended int64
+	revived                   int64
+	retries, recovered        uint64
+	policies                  []*dtaskv1.TaskPolicy
+	webhook                   string
+	outcome                   string // what the ordinary tasks made of it
+	bears                     int
+	version                   uint32
+	priority                  dtaskv1.Priority
+	arrays                    [][]uint32 // their tasks
+	cuts                      int        // chunks of the last array so far
+	items                     int        // that it has
+	missing                   int        // that it still needs
+	template                  *Array     // of the last array
 }
 
-func mustDecode(t interface{ Fatal(...any) }, data []byte) Entry {
-	e, err := Decode(data)
-	if err != nil {
-		t.Fatal(err)
+type modelTask struct {
+	name, state     string
+	body, submitted string
+	policy          uint32
+	final           bool
+	deps            []uint32   // of an array all of its tasks
+	groups          [][]uint32 // the same, each array together
+	attempt, worker uint32
+	failures        uint32
+	begun           bool
+	started, ended  int64
+	due             int64
+	err, result     string
+	outSize         int64
+	outSHA          string
+	accepted        int // completions
+	reused          string
+	newBody         bool // a person has changed what it gets
+	byHand          bool
+	losses          uint8
+	past            []Attempt // that failed or were lost
+	saved           *SavedCheckpoint
+	modelChange
+}
+
+func newModel() *model {
+	return &model{
+		replicas: map[string]Replica{}, jobs: map[uint64]*modelJob{}, keys: map[string]*modelKey{}, results: map[string]modelResult{},
+		workers: map[uint32]*Worker{}, nextJob: 1, nextWorker: 1, nextNotice: 1,
 	}
-	return e
 }
 
-func describe(ops []Op) string {
-	var b strings.Builder
+// entry applies operations and gives the first refusal in words.
+func (w *model) entry(now int64, ops []Op) string {
+	w.now = now
+	w.ready, w.ends, w.sched, w.seal, w.endedJobs, w.revivedJobs = nil, nil, nil, nil, nil, nil
+	w.noticed, w.noticesLost, w.dead, w.moved = 0, 0, nil, nil
+	first := "accepted"
 	for _, op := range ops {
-		fmt.Fprintf(&b, "%T%.200v ", op, fmt.Sprint(op))
+		if r := w.op(op); first == "accepted" {
+			first = r
+		}
+		w.dropCheckpoints()
 	}
-	return b.String()
+	return first
 }
 
-// compare gives the differences between a state and its twin.
-func compare(s *State, w *twin, fx *Effects) string {
-	if diff := cmp.Diff(twinFacts(w), stateFacts(s)); diff != "" {
-		return diff
+func modelEach[T any](items []T, f func(T) string) string {
+	first := "accepted"
+	for _, it := range items {
+		if r := f(it); first == "accepted" {
+			first = r
+		}
+	}
+	return first
+}
+
+func (w *model) op(op Op) string {
+	switch op := op.(type) {
+	case *SetClusterID, *Replica, *StartTerm:
+		return w.cluster(op)
+	case *BeginUpload:
+		return w.jobBegin(op)
+	case *AddChunk:
+		if op.Chunk.IsArray() {
+			return w.jobArray(op)
+		}
+		return w.jobChunk(op)
+	case *SealUpload:
+		return w.jobSeal(op)
+	case *DropUpload:
+		return w.jobDrop(op)
+	case *Assign:
+		return modelEach(op.Items, w.assign)
+	case *RecordStart:
+		return modelEach(op.Items, w.begin)
+	case *Complete:
+		return modelEach(op.Items, w.complete)
+	case *Fail:
+		return modelEach(op.Items, w.fail)
+	case *Requeue:
+		return modelEach(op.Items, func(h HeldAttempt) string { return w.requeue(h, false) })
+	case *RequeueLost:
+		return modelEach(op.Items, func(h HeldAttempt) string { return w.requeue(h, true) })
+	case *Lose:
+		return modelEach(op.Items, w.lose)
+	case *Due:
+		return modelEach(op.Items, w.dueNow)
+	case *CancelJob:
+		return w.endJob(op.Job, "cancelled", op.Reason, op.IncludeCleanup)
+	case *FailJob:
+		return w.endJob(op.Job, "failed", op.Error, false)
+	case *CancelTask:
+		return w.cancelTask(op)
+	case *FailTask:
+		return w.failTask(op)
+	case *Revive:
+		return w.revive(op)
+	case *Purge:
+		return w.purge(op)
+	case *NotifyDeadLetters:
+		return modelEach(op.Items, w.notify)
+	case *RecordDelivered:
+		return modelEach(op.Items, w.recordDelivered)
+	case *Update:
+		return w.update(op)
+	case *RememberResults:
+		return modelEach(op.Items, w.keepResult)
+	case *ReuseResults:
+		return modelEach(op.Items, w.reuse)
+	case *ForgetResults:
+		return modelEach(op.Items, w.forgetResult)
+	case *RegisterWorker:
+		return w.join(op)
+	case *MarkWorkerDown:
+		return w.leave(op)
+	case *Checkpoint:
+		return w.checkpoint(op)
+	case *DrainWorker:
+		return w.drain(op)
+	case *UndrainWorker:
+		return w.undrain(op.ID)
+	case *ForgetWorkers:
+		return w.forgetWorkers(op.IDs)
+	case *ForgetKeys:
+		return modelEach(op.Items, w.forgetKey)
+	case *Archive:
+		return modelEach(op.Items, w.forgetJob)
+	case *ExpireHistory:
+		if op.EndedBefore <= 0 {
+			return "malformed"
+		}
+		return "accepted"
+	default:
+		panic(fmt.Sprintf("reference model does not know %T", op))
+	}
+}
+
+func (w *model) cluster(op Op) string {
+	switch op := op.(type) {
+	case *SetClusterID:
+		if w.clusterID != "" {
+			return "wrong state"
+		}
+		if op.ID == "" {
+			return "malformed"
+		}
+		w.clusterID = op.ID
+	case *Replica:
+		old, ok := w.replicas[op.ServerID]
+		switch {
+		case !ok:
+			old = Replica{ServerID: op.ServerID, Instance: op.Instance}
+		case old.Instance != op.Instance, op.Replaces != "" && old.Replaces != "" && old.Replaces != op.Replaces:
+			return "wrong state"
+		}
+		if op.Replaces == op.ServerID {
+			return "malformed"
+		}
+		if old.Replaces == "" {
+			old.Replaces = op.Replaces
+		}
+		old.LowWaterMark = max(old.LowWaterMark, op.LowWaterMark)
+		w.replicas[op.ServerID] = old
+	case *StartTerm:
+		if op.Term <= w.term {
+			return "out of order"
+		}
+		w.term, w.leader = op.Term, op.ServerID
+	}
+	return "accepted"
+}
+
+func (w *model) jobBegin(op *BeginUpload) string {
+	header := new(dtaskv1.JobHeader)
+	switch {
+	case uint64(op.ID) != w.nextJob:
+		return "out of order"
+	case op.Key == "" || op.Total == 0:
+		return "malformed"
+	case proto.Unmarshal(op.Header, header) != nil || len(header.GetPolicies()) == 0:
+		return "malformed"
+	}
+	if k := w.keys[op.Key]; k != nil && k.sealed {
+		return "idempotency key used for another job"
+	} else if k != nil {
+		delete(w.jobs, k.job)
+	}
+	w.jobs[w.nextJob] = &modelJob{
+		id: w.nextJob, key: op.Key, state: "uploading", total: int(op.Total), policies: header.GetPolicies(), webhook: header.GetWebhook(),
+		bears: int(header.GetMaxFailures()),
+		stops: header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE, priority: header.GetPriority(),
+	}
+	w.keys[op.Key] = &modelKey{job: w.nextJob, expires: op.KeyExpires}
+	w.nextJob++
+	return "accepted"
+}
+
+func (w *model) upload(id JobID) (*modelJob, string) {
+	j := w.jobs[uint64(id)]
+	switch {
+	case j == nil:
+		return nil, "job not found"
+	case j.state != "uploading":
+		return nil, "already ended"
+	}
+	return j, ""
+}
+
+func (w *model) jobChunk(op *AddChunk) string {
+	j, r := w.upload(op.Job)
+	n := op.Chunk.Len()
+	switch {
+	case r != "":
+		return r
+	case n == 0:
+		return "malformed"
+	case int(op.Chunk.First) != len(j.tasks) || len(j.tasks)+n > j.total:
+		return "out of order"
+	}
+	var tasks []*modelTask
+	for i := range n {
+		v := op.Chunk.at(uint32(i))
+		t := &modelTask{name: string(v.name), body: string(v.body), submitted: string(v.body), policy: v.policy, state: "blocked"}
+		if t.name == "" || int(t.policy) >= len(j.policies) || j.missing > 0 {
+			return "malformed"
+		}
+		v.eachDep(func(dep uint32) { t.groups = append(t.groups, j.group(dep)) })
+		if j.inside(v) {
+			return "malformed"
+		}
+		t.deps = slices.Concat(t.groups...)
+		t.final = j.policies[t.policy].GetFinally()
+		all := append(slices.Clip(j.tasks), tasks...)
+		for _, before := range all {
+			if before.final && !t.final {
+				return "malformed"
+			}
+		}
+		for _, d := range t.deps {
+			if t.final && !all[d].final {
+				return "malformed"
+			}
+		}
+		tasks = append(tasks, t)
+	}
+	j.tasks = append(j.tasks, tasks...)
+	j.sum = op.Chunk.Sum(j.sum)
+	return "accepted"
+}
+
+func (w *model) jobSeal(op *SealUpload) string {
+	j, r := w.upload(op.Job)
+	switch {
+	case r != "":
+		return r
+	case len(j.tasks) != j.total:
+		return "out of order"
+	case op.Sum != j.sum:
+		return "malformed"
+	case j.tasks[0].final:
+		return "malformed"
+	}
+	j.state, j.submitted, j.version = "pending", w.now, 1
+	w.keys[j.key].sealed, w.keys[j.key].digest = true, op.Digest
+	w.seal = append(w.seal, fmt.Sprint(j.id))
+	w.makeReady(j)
+	return "accepted"
+}
+
+func (w *model) jobDrop(op *DropUpload) string {
+	j, r := w.upload(op.Job)
+	if r != "" {
+		return r
+	}
+	delete(w.keys, j.key)
+	delete(w.jobs, j.id)
+	return "accepted"
+}
+
+// waits counts the dependencies that have not completed.
+func (j *modelJob) waits(t *modelTask) uint32 {
+	n := uint32(0)
+	for _, g := range t.groups {
+		if slices.ContainsFunc(g, func(d uint32) bool { return j.tasks[d].state != "completed" }) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *model) makeReady(j *modelJob) {
+	for i, t := range j.tasks {
+		if t.state == "blocked" && j.waits(t) == 0 && (!t.final || j.outcome != "") {
+			w.readied(j, i, t)
+		}
+	}
+}
+
+func (w *model) forgetKey(name string) string {
+	switch k := w.keys[name]; {
+	case k == nil:
+		return "key not found"
+	case !k.sealed:
+		return "wrong state"
+	}
+	delete(w.keys, name)
+	return "accepted"
+}
+
+func (w *model) forgetJob(id JobID) string {
+	j := w.sealed(id)
+	switch {
+	case j == nil:
+		return "job not found"
+	case !j.hasEnded():
+		return "wrong state"
+	}
+	delete(w.jobs, j.id)
+	return "accepted"
+}
+
+func (w *model) byName(name string) *Worker {
+	for _, x := range slices.Collect(maps.Values(w.workers)) {
+		if x.Name == name {
+			return x
+		}
+	}
+	return nil
+}
+
+func (w *model) join(op *RegisterWorker) string {
+	if op.Name == "" || op.Incarnation == "" {
+		return "malformed"
+	}
+	want := w.nextWorker
+	if x := w.byName(op.Name); x != nil {
+		want = uint32(x.ID)
+	}
+	if uint32(op.ID) != want {
+		return "out of order"
+	}
+	if want == w.nextWorker {
+		w.nextWorker++
+	}
+	labels, resources := slices.Clone(op.Labels), slices.Clone(op.Resources)
+	slices.SortFunc(labels, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })
+	before := w.workers[want]
+	w.workers[want] = &Worker{
+		ID: op.ID, Name: op.Name, Incarnation: op.Incarnation, State: WorkerUp, Slots: op.Slots, Labels: labels, Resources: resources,
+		Version: op.Version, Address: op.Address, UpSince: w.now,
+	}
+	if before != nil {
+		w.workers[want].DrainUntil, w.workers[want].DrainReason = before.DrainUntil, before.DrainReason
+	}
+	return "accepted"
+}
+
+func (w *model) drain(op *DrainWorker) string {
+	x := w.workers[uint32(op.ID)]
+	switch {
+	case op.Until <= 0 || len(op.Reason) > maxText:
+		return "malformed"
+	case x == nil:
+		return "worker not found"
+	}
+	x.DrainUntil, x.DrainReason = op.Until, op.Reason
+	return "accepted"
+}
+
+func (w *model) undrain(id WorkerID) string {
+	x := w.workers[uint32(id)]
+	switch {
+	case x == nil:
+		return "worker not found"
+	case x.DrainUntil == 0:
+		return "already ended"
+	}
+	x.DrainUntil, x.DrainReason = 0, ""
+	return "accepted"
+}
+
+func (w *model) leave(op *MarkWorkerDown) string {
+	x := w.workers[uint32(op.ID)]
+	switch {
+	case x == nil:
+		return "worker not found"
+	case x.State != WorkerUp:
+		return "wrong state"
+	case len(op.Reason) > maxText:
+		return "malformed"
+	}
+	x.State, x.DownSince, x.DownReason = WorkerDown, w.now, op.Reason
+	return "accepted"
+}
+
+// forgetWorkers forgets all of them or none.
+func (w *model) forgetWorkers(ids []WorkerID) string {
+	for at, id := range ids {
+		if id == 0 || at > 0 && id <= ids[at-1] {
+			return "malformed"
+		}
+		if r := w.mayForget(id); r != "accepted" {
+			return r
+		}
+	}
+	for _, id := range ids {
+		delete(w.workers, uint32(id))
+	}
+	return "accepted"
+}
+
+func (w *model) mayForget(id WorkerID) string {
+	x := w.workers[uint32(id)]
+	switch {
+	case x == nil:
+		return "worker not found"
+	case x.State != WorkerDown:
+		return "wrong state"
 	}
 	for _, j := range w.jobs {
-		if diff := compareJob(s, j); diff != "" {
-			return fmt.Sprintf("job %d: %s", j.id, diff)
-		}
-	}
-	return compareEffects(fx, w)
-}
-
-// facts are what can be compared as it is.
-type facts struct {
-	ClusterID, Leader string
-	Term              uint64
-	NextJob           JobID
-	NextWorker        WorkerID
-	Workers           []Worker
-	Jobs, Uploads     []uint64
-	Keys              []string
-	Notices           []Notification
-	Letters           map[string]int
-	Results           []string
-}
-
-func twinFacts(w *twin) facts {
-	f := facts{ClusterID: w.clusterID, Leader: w.leader, Term: w.term, NextJob: JobID(w.nextJob), NextWorker: WorkerID(w.nextWorker)}
-	for id := range w.nextWorker {
-		if x := w.workers[id]; x != nil {
-			f.Workers = append(f.Workers, *x)
-		}
-	}
-	for id := range w.nextJob {
-		if j := w.jobs[id]; j != nil && j.state == "uploading" {
-			f.Uploads = append(f.Uploads, id)
-		} else if j != nil {
-			f.Jobs = append(f.Jobs, id)
-		}
-	}
-	slices.Reverse(f.Jobs) // newest first
-	for name, k := range w.keys {
-		f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x %d", name, k.job, k.sealed, k.digest, k.version))
-	}
-	slices.Sort(f.Keys)
-	f.Notices, f.Letters = w.notices, w.letters()
-	for key, x := range w.results {
-		f.Results = append(f.Results, fmt.Sprintf("%q of %s: %d bytes in %q until %d", key, x.from, len(x.result), x.output, x.expires))
-	}
-	slices.Sort(f.Results)
-	return f
-}
-
-func stateFacts(s *State) facts {
-	f := facts{ClusterID: s.ClusterID(), NextJob: s.NextJob(), NextWorker: s.NextWorker()}
-	f.Term, f.Leader = s.Term()
-	f.Notices, f.Letters = s.Notifications(0), s.DeadLettersByType()
-	for x := range s.Workers() {
-		f.Workers = append(f.Workers, *x)
-	}
-	for j := range s.Jobs(0) {
-		f.Jobs = append(f.Jobs, uint64(j.ID))
-	}
-	for id := range s.Uploads() {
-		f.Uploads = append(f.Uploads, uint64(id))
-	}
-	for shard := range shardCount {
-		for name := range s.keys.scan(shard) {
-			id, digest, sealed, _ := s.Key(name)
-			_, version, _, _ := s.UpdateKey(name)
-			f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x %d", name, id, sealed, digest, version))
-		}
-		for key, x := range s.results.scan(shard) {
-			inline := 0
-			if value := x.value; len(value) > 0 {
-				_, n := binary.Varint(value)
-				inline = len(value) - n - 1 - int(value[n])
-			}
-			f.Results = append(f.Results, fmt.Sprintf("%q of %d/%s: %d bytes in %q until %d", key, x.job, x.task, inline, x.output, x.expires))
-		}
-	}
-	slices.Sort(f.Keys)
-	slices.Sort(f.Results)
-	return f
-}
-
-func compareJob(s *State, want *twinJob) string {
-	j, ok := s.Job(JobID(want.id))
-	if want.state == "uploading" {
-		if ok {
-			return "an upload is shown"
-		}
-		return ""
-	}
-	if !ok {
-		return "is not there"
-	}
-	counts := map[string]uint32{}
-	for _, t := range want.tasks {
-		counts[t.state]++
-	}
-	for state := Blocked; state < numStates; state++ {
-		if j.Counts[state] != counts[state.String()] {
-			return fmt.Sprintf("counts %d %v, want %d", j.Counts[state], state, counts[state.String()])
-		}
-	}
-	type shape struct {
-		Key, State, Err           string
-		Stopping                  bool
-		Submitted, Started, Ended int64
-		Revived                   int64
-		Retries, Recovered        uint64
-		Total                     int
-		Outcome                   string
-		Version                   uint32
-		Priority                  dtaskv1.Priority
-	}
-	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.RevivedMS, j.Retries, j.Recovered, int(j.Total), "", j.Version, j.Priority}
-	if j.Outcome != 0 {
-		got.Outcome = j.Outcome.String()
-	}
-	if borne := want.failures(); borne > want.bears && j.Tolerated != 0 || borne <= want.bears && int(j.Tolerated) != borne {
-		return fmt.Sprintf("bears %d failures of %d, has %d", j.Tolerated, want.bears, borne)
-	}
-	if diff := cmp.Diff(shape{
-		want.key, want.state, want.err, want.stopping, want.submitted, want.started, want.ended,
-		want.revived, want.retries, want.recovered, want.total, want.outcome, want.version, want.priority,
-	}, got); diff != "" {
-		return diff
-	}
-	for i, t := range want.tasks {
-		if t.accepted > 1 {
-			return fmt.Sprintf("task %d: %d completions accepted", i, t.accepted)
-		}
-		if diff := compareTask(s, ref(j.ID, uint32(i)), want, t); diff != "" {
-			return fmt.Sprintf("task %d: %s", i, diff)
-		}
-	}
-	return compareAlike(s, j)
-}
-
-// compareAlike looks whether the runs of a job's tasks are all of them, and say of
-// each what it says itself.
-func compareAlike(s *State, j Job) string {
-	next := uint32(0)
-	for a := range s.UniformRuns(TaskRun{ref(j.ID, 0), j.Total + 1}) {
-		if a.Job != j.ID || a.Index != next || a.N == 0 {
-			return fmt.Sprintf("run %+v, want one that begins with task %d", a, next)
-		}
-		array, _ := s.ArrayTask(a.TaskRef)
-		for i := range a.N {
-			at := ref(j.ID, a.Index+i)
-			t, _ := s.Task(at)
-			want := UniformRun{TaskRun: a.TaskRun, State: t.State}
-			if t.State == Pending {
-				want.Policy, want.Fresh, want.Cleanup = t.Policy, t.Attempt == 0, t.Cleanup
-			}
-			if diff := cmp.Diff(want, a); diff != "" {
-				return fmt.Sprintf("task %d of a run: %s", i, diff)
-			}
-			if of, _ := s.ArrayTask(at); t.State == Pending && (of.First != array.First || of.Count != array.Count) {
-				return fmt.Sprintf("run %+v: task %d is of another array", a, i)
+		for _, t := range j.tasks {
+			if t.state == "assigned" && t.worker == uint32(id) {
+				return "wrong state"
 			}
 		}
-		next += a.N
 	}
-	if next != j.Total {
-		return fmt.Sprintf("runs of %d tasks, want %d", next, j.Total)
-	}
-	return ""
-}
-
-func compareTask(s *State, at TaskRef, j *twinJob, want *twinTask) string {
-	t, _ := s.Task(at)
-	r := s.Result(at)
-	wantTask := Task{
-		Index: at.Index, State: t.State, Attempt: want.attempt, Worker: WorkerID(want.worker), Pending: j.waits(want),
-		Failures: want.failures, Losses: want.losses, StartedMS: want.started, EndedMS: want.ended, StartLogged: want.begun, Policy: t.Policy, NotBefore: want.notBefore,
-		Cleanup: want.final,
-	}
-	if want.state == "scheduled" {
-		wantTask.DueMS = want.due
-	}
-	if t.State.String() != want.state {
-		return fmt.Sprintf("is %v, want %s", t.State, want.state)
-	}
-	if diff := cmp.Diff(wantTask, t); diff != "" {
-		return diff
-	}
-	if string(r.Data) != want.result || string(r.OutputSHA256) != want.outSHA || r.OutputSize != want.outSize {
-		return fmt.Sprintf("result %+v, want %+v", r, want)
-	}
-	if from := fmt.Sprintf("%d/%s", r.ReusedJob, r.ReusedTask); from != want.reused && r.ReusedJob|JobID(len(want.reused)) != 0 {
-		return fmt.Sprintf("reused from %s, want %s", from, want.reused)
-	}
-	if !sameError(r.Error, j, want) {
-		return fmt.Sprintf("error %q, want %q", r.Error, want.err)
-	}
-	if diff := cmp.Diff(want.past, s.History(at)); diff != "" {
-		return "history: " + diff
-	}
-	saved, ok := s.Checkpoint(at)
-	if ok != (want.saved != nil) || ok && cmp.Diff(*want.saved, saved, cmpopts.EquateEmpty()) != "" {
-		return fmt.Sprintf("checkpoint %+v, want %+v", saved, want.saved)
-	}
-	if got := s.jobs.get(at.Job).records.at(at.Index).cancelledByUser; got != want.byHand {
-		return fmt.Sprintf("cancelled by hand: %v, want %v", got, want.byHand)
-	}
-	if diff := want.samePolicy(j.policies[want.policy], s.Policy(at)); diff != "" {
-		return diff
-	}
-	if s.Name(at) != want.name || string(s.Body(at)) != want.body || !slices.Equal(allDependencies(s, at), want.deps) {
-		return "what was submitted is not what was kept"
-	}
-	return ""
-}
-
-// allDependencies are those of a task, of an array all of its tasks.
-func allDependencies(s *State, at TaskRef) []uint32 {
-	var all []uint32
-	for _, d := range s.Dependencies(at) {
-		for n := range s.Span(ref(at.Job, d)) {
-			all = append(all, d+n)
-		}
-	}
-	return all
-}
-
-// sameError compares errors. Where several dependencies failed, it may name any.
-func sameError(got string, j *twinJob, want *twinTask) bool {
-	if !strings.HasPrefix(want.err, "dependency ") {
-		return got == want.err
-	}
-	for _, d := range want.deps {
-		if dep := j.tasks[d]; dep.over() && dep.state != "completed" && got == "dependency "+dep.name+" failed" {
-			return true
-		}
-	}
-	return false
-}
-
-func compareEffects(fx *Effects, w *twin) string {
-	var ready, ended, scheduled, endedJobs, revived, sealed, dead, moved []string
-	for _, r := range fx.Ready {
-		for n := range r.N {
-			ready = append(ready, fmt.Sprintf("%d/%d", r.Job, r.Index+n))
-		}
-	}
-	for _, h := range fx.EndedAttempts {
-		ended = append(ended, fmt.Sprintf("%v by %d", h.AttemptRef, h.Worker))
-	}
-	for _, d := range fx.Scheduled {
-		scheduled = append(scheduled, fmt.Sprintf("%v due %d", d.AttemptRef, d.DueMS))
-	}
-	for _, id := range fx.EndedJobs {
-		endedJobs = append(endedJobs, fmt.Sprint(id))
-	}
-	for _, id := range fx.Revived {
-		revived = append(revived, fmt.Sprint(id))
-	}
-	for _, id := range fx.Sealed {
-		sealed = append(sealed, fmt.Sprint(id))
-	}
-	for _, t := range fx.Dead {
-		dead = append(dead, fmt.Sprintf("%d/%d", t.Job, t.Index))
-	}
-	if fx.Notifications != w.noticed || fx.NotificationsDropped != w.noticesLost {
-		return fmt.Sprintf("%d notices, %d lost; want %d, %d", fx.Notifications, fx.NotificationsDropped, w.noticed, w.noticesLost)
-	}
-	for _, r := range fx.Reordered {
-		moved = append(moved, fmt.Sprintf("%d/%d", r.Job, r.Index))
-	}
-	got := [][]string{dead, moved, ready, ended, scheduled, endedJobs, revived, sealed}
-	want := [][]string{w.dead, w.moved, w.ready, w.ends, w.sched, w.endedJobs, w.revivedJobs, w.seal}
-	return cmp.Diff(want, got)
-}
-
-// promises are what was seen of each task before.
-type promises map[TaskRef]Task
-
-// check holds the state to what it must never break, without a twin.
-func (p promises) check(t *rapid.T, s *State, ops []Op) {
-	revived, purged := map[JobID]bool{}, map[JobID]bool{}
-	for _, op := range ops {
-		switch op := op.(type) {
-		case *Revive:
-			revived[op.Job] = true
-		case *Purge:
-			purged[op.Job] = true
-		}
-	}
-	for j := range s.Jobs(0) {
-		open := 0
-		for i := range j.Total {
-			at := ref(j.ID, i)
-			now, _ := s.Task(at)
-			before, seen := p[at]
-			was := before
-			was.Pending = now.Pending // what it depends on may go on without it
-			switch {
-			case seen && now.Attempt < before.Attempt:
-				t.Fatalf("task %v: attempt went back from %d to %d", at, before.Attempt, now.Attempt)
-			case seen && before.State == Completed && now != before && (!now.Cleanup || !revived[j.ID]):
-				t.Fatalf("task %v: had completed and changed from %+v to %+v", at, before, now)
-			case seen && before.State.Terminal() && now != was && !revived[j.ID] && (!purged[j.ID] || before.State != Dead || now.State != Failed):
-				t.Fatalf("task %v: had ended and changed from %+v to %+v", at, before, now)
-			case seen && before.State.Terminal() && !now.State.Terminal() && len(ops) == 1:
-				want := before
-				want.State, want.EndedMS, want.Failures, want.Losses, want.StartLogged = Pending, 0, 0, 0, false
-				if now.Cleanup {
-					want.Pending = now.Pending // those before it may come back, too
-				}
-				switch {
-				case now.Pending > 0 || now.Cleanup && j.Outcome == 0:
-					want.State = Blocked
-				case now.NotBefore > 0 && now.Attempt == 0:
-					want.State, want.DueMS = Scheduled, now.NotBefore
-				}
-				if now != want {
-					t.Fatalf("task %v: was %+v, came back as %+v", at, before, now)
-				}
-			}
-			if n := len(s.History(at)); n > maxHistory {
-				t.Fatalf("task %v: %d attempts in its history", at, n)
-			}
-			if now.State == Assigned || now.State == Completed {
-				for _, d := range allDependencies(s, at) {
-					if dep, _ := s.Task(ref(j.ID, d)); dep.State != Completed {
-						t.Fatalf("task %v is %v, but its dependency %d is %v", at, now.State, d, dep.State)
-					}
-				}
-				if now.Cleanup && j.Outcome == 0 {
-					t.Fatalf("clean-up task %v is %v, and ordinary tasks are open", at, now.State)
-				}
-			}
-			if !now.State.Terminal() {
-				open++
-			}
-			p[at] = now
-		}
-		if j.State.Terminal() != (open == 0) {
-			t.Fatalf("job %d is %v with %d open tasks", j.ID, j.State, open)
-		}
-	}
+	return "accepted"
 }

@@ -59,7 +59,7 @@ func (n *notes) add(own *ownership, kind noteKind, parts ...[]byte) uint32 {
 	if uint64(n.size)+uint64(need) >= math.MaxUint32 { //nolint:gosec // a length
 		return 0
 	}
-	p := n.room(own, need)
+	p := n.chunkFor(own, need)
 	p.b = append(p.b, head[:w]...)
 	for _, part := range parts {
 		p.b = append(p.b, part...)
@@ -81,8 +81,8 @@ func (n *notes) addText(own *ownership, text string) uint32 {
 	return n.add(own, noteError, []byte(text))
 }
 
-// room gives the last piece, with room for need bytes.
-func (n *notes) room(own *ownership, need int) *noteChunk {
+// room returns the last piece, with room for need bytes.
+func (n *notes) chunkFor(own *ownership, need int) *noteChunk {
 	if n.own != own {
 		n.chunks = append(make([]noteChunk, 0, len(n.chunks)+1), n.chunks...)
 		n.own = own
@@ -110,7 +110,7 @@ func (n *notes) chunkSize(need int) int {
 	return max(size, need)
 }
 
-// from gives the stream from a position + 1 to the end of its piece; nil if
+// from returns the stream from a position + 1 to the end of its piece; nil if
 // there is no such position.
 func (n *notes) from(note uint32) []byte {
 	if note == 0 || note > n.size {

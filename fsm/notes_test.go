@@ -9,7 +9,7 @@ import (
 
 // Positions of notes go into the digest. They depended on how often a replica
 // had forked or restored: replicas with equal logs had other digests.
-func TestForksAndRestoresDoNotChangeWhereNotesStand(t *testing.T) {
+func TestForksAndRestoresKeepThePositionsOfNotes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(fan(10))
@@ -37,7 +37,7 @@ func TestForksAndRestoresDoNotChangeWhereNotesStand(t *testing.T) {
 	}
 }
 
-func TestOneReasonForManyTasksIsWrittenDownOnce(t *testing.T) {
+func TestAReasonForManyTasksIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.submit(fan(500))
@@ -52,7 +52,7 @@ func TestOneReasonForManyTasksIsWrittenDownOnce(t *testing.T) {
 	}
 }
 
-func TestNotesAreFoundInEveryPiece(t *testing.T) {
+func TestNotesAreFoundInEveryChunk(t *testing.T) {
 	t.Parallel()
 	var n notes
 	var at []uint32
@@ -101,7 +101,7 @@ func TestNotesBeyondFourGigabytesAreNotKept(t *testing.T) {
 	}
 }
 
-func TestDamagedNotesAreNotRestored(t *testing.T) {
+func TestDamagedNotesAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, frame := range map[string][]byte{
 		"empty": {}, "no length": {byte(noteError)}, "too short": {byte(noteError), 9, 1}, "no kind": {0, 1, 1}, "unknown kind": {9, 1, 1},

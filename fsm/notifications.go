@@ -9,7 +9,7 @@ import (
 // NoticeKind says what somebody is to be told, and by which way.
 type NotificationKind uint8
 
-// The kinds of notices. The zero value is never valid.
+// The kinds of notifications. The zero value is never valid.
 const (
 	JobCompletedNotification      NotificationKind = iota + 1 // to the job's webhook
 	JobFailedNotification                                     // to the job's webhook
@@ -19,22 +19,22 @@ const (
 	numNotificationKinds
 )
 
-var noticeKindNames = [numNotificationKinds]string{"", "job completed", "job failed", "job cancelled", "dead letter (webhook)", "dead letter (command)"}
+var notificationKindNames = [numNotificationKinds]string{"", "job completed", "job failed", "job cancelled", "dead letter (webhook)", "dead letter (command)"}
 
 // String names the kind in words.
 func (k NotificationKind) String() string {
 	if k == 0 || k >= numNotificationKinds {
 		return fmt.Sprintf("notice(%d)", uint8(k))
 	}
-	return noticeKindNames[k]
+	return notificationKindNames[k]
 }
 
 // endNotices are the kinds for the states in which a job may end.
-var endNotices = [numJobStates]NotificationKind{
+var endNotifications = [numJobStates]NotificationKind{
 	JobCompleted: JobCompletedNotification, JobFailed: JobFailedNotification, JobCancelled: JobCancelledNotification,
 }
 
-// OfJob reports whether the notice is of the end of a job.
+// OfJob reports whether the notification is of the end of a job.
 func (k NotificationKind) OfJob() bool {
 	return k >= JobCompletedNotification && k <= JobCancelledNotification
 }
@@ -48,13 +48,13 @@ type Notification struct {
 	QueuedMS int64   // stamp of the entry that it came with
 }
 
-// notificationQueue holds notices, oldest first.
+// notificationQueue holds notifications, oldest first.
 type notificationQueue struct {
 	own  *ownership
 	list []Notification
 }
 
-// write gives the queue for changing.
+// write returns the queue for changing.
 func (q *notificationQueue) write(own *ownership) *notificationQueue {
 	if q.own != own {
 		q.list, q.own = slices.Clone(q.list), own
@@ -62,7 +62,7 @@ func (q *notificationQueue) write(own *ownership) *notificationQueue {
 	return q
 }
 
-// find gives where a notice stands.
+// find returns where a notification stands.
 func (q *notificationQueue) find(number uint64) (at int, found bool) {
 	return slices.BinarySearchFunc(q.list, number, func(n Notification, number uint64) int { return cmp.Compare(n.Number, number) })
 }
@@ -77,28 +77,28 @@ func (q *notificationQueue) remove(at int) {
 	q.list = q.list[1:]
 }
 
-// notice queues a notice. In a full queue the oldest makes room: no end of a job
+// notification queues a notification. In a full queue the oldest makes room: no end of a job
 // is ever refused because somebody cannot be told of others.
-func (s *State) notice(kind NotificationKind, t TaskRef, fx *Effects) {
+func (s *State) queueNotification(kind NotificationKind, t TaskRef, fx *Effects) {
 	q := s.notifications.write(s.own)
-	if len(q.list) >= maxNotices {
-		s.mixNotice(q.list[0])
+	if len(q.list) >= maxNotifications {
+		s.mixNotification(q.list[0])
 		q.remove(0)
-		fx.noticeLost()
+		fx.notificationDropped()
 	}
 	n := Notification{Number: s.nextNotification, Kind: kind, Task: t, QueuedMS: s.now}
 	s.nextNotification++
 	q.list = append(q.list, n)
-	s.mixNotice(n)
-	fx.noticed()
+	s.mixNotification(n)
+	fx.notificationQueued()
 }
 
-// noticeEnd queues the notice of a job's end, if it has a webhook.
-func (s *State) noticeEnd(j *job, fx *Effects) {
+// noticeEnd queues the notification of a job's end, if it has a webhook.
+func (s *State) notifyEnd(j *job, fx *Effects) {
 	if j.header.GetWebhook() == "" {
 		return
 	}
-	s.notice(endNotices[j.state], TaskRef{Job: j.id}, fx)
+	s.queueNotification(endNotifications[j.state], TaskRef{Job: j.id}, fx)
 }
 
 // DeadLetterNotification asks for a notification of a dead letter.
@@ -122,7 +122,7 @@ func (notifyOp) fields(c *coder, it *DeadLetterNotification) {
 	number(c, &it.Kind)
 }
 
-// apply queues the notice of a dead letter, as the leader's settings ask
+// apply queues the notification of a dead letter, as the leader's settings ask
 // for.
 // Rejects: JobNotFound, TaskNotFound, WrongState unless the task is dead, Malformed
 // for a kind that is not of dead letters.
@@ -138,7 +138,7 @@ func (notifyOp) apply(s *State, it DeadLetterNotification, fx *Effects) Reason {
 	case j.records.at(it.Task.Index).state != Dead:
 		return WrongState
 	}
-	s.notice(it.Kind, it.Task, fx)
+	s.queueNotification(it.Kind, it.Task, fx)
 	return Accepted
 }
 
@@ -160,7 +160,7 @@ func (recordDeliveredOp) fields(c *coder, it *Delivery) {
 	c.bool(&it.Delivered)
 }
 
-// apply takes a notice out.
+// apply takes a notification out.
 // Rejects: AlreadyEnded if it is not there: it was told, given up, or pushed out
 // of a full queue.
 func (recordDeliveredOp) apply(s *State, it Delivery, _ *Effects) Reason {
@@ -169,41 +169,41 @@ func (recordDeliveredOp) apply(s *State, it Delivery, _ *Effects) Reason {
 		return AlreadyEnded
 	}
 	q := s.notifications.write(s.own)
-	s.mixNotice(q.list[at])
+	s.mixNotification(q.list[at])
 	q.remove(at)
 	return Accepted
 }
 
-// Notices gives what somebody has yet to be told, from a number on, oldest
+// Notices returns what somebody has yet to be told, from a number on, oldest
 // first; at most 10,000. The list is the caller's.
 func (s *State) Notifications(from uint64) []Notification {
 	at, _ := s.notifications.find(from)
 	return append([]Notification(nil), s.notifications.list[at:]...)
 }
 
-// HasNotice reports whether a notice still waits to be told.
+// HasNotice reports whether a notification still waits to be told.
 func (s *State) HasNotification(number uint64) bool {
 	_, found := s.notifications.find(number)
 	return found
 }
 
-// NoticeCount is how many notices wait to be told.
+// NoticeCount is how many notifications wait to be told.
 func (s *State) NotificationCount() int { return len(s.notifications.list) }
 
-func (s *State) mixNotice(n Notification) {
+func (s *State) mixNotification(n Notification) {
 	s.mix(n.Number)
 	s.mix(uint64(n.Kind)<<32 | uint64(n.Task.Index))
 	s.mix(uint64(n.Task.Job))
 	s.mix(uint64(n.QueuedMS)) //nolint:gosec // bits only
 }
 
-// noticesPerFrame bounds a snapshot's frame of notices.
-const noticesPerFrame = 4096
+// noticesPerFrame bounds a snapshot's frame of notifications.
+const notificationsPerFrame = 4096
 
-func (f *frameWriter) notices(s *State) {
-	for part := range slices.Chunk(s.notifications.list, noticesPerFrame) {
+func (f *frameWriter) notifications(s *State) {
+	for part := range slices.Chunk(s.notifications.list, notificationsPerFrame) {
 		list(&f.c, &part, func(n *Notification) { n.fields(&f.c) })
-		f.frame(frameNotices)
+		f.frame(frameNotifications)
 	}
 }
 
@@ -214,7 +214,7 @@ func (n *Notification) fields(c *coder) {
 	c.i64(&n.QueuedMS)
 }
 
-func (f *frameReader) notices(d *decoder) {
+func (f *frameReader) notifications(d *decoder) {
 	var part []Notification
 	c := coder{d: d}
 	list(&c, &part, func(n *Notification) { n.fields(&c) })
@@ -222,9 +222,9 @@ func (f *frameReader) notices(d *decoder) {
 	q.list = append(q.list, part...)
 }
 
-// checkNotices looks at the queue: of jobs that were, ascending, within bounds.
-func (s *State) checkNotices() error {
-	if len(s.notifications.list) > maxNotices {
+// checkNotices checks the queue: of jobs that were, ascending, within bounds.
+func (s *State) checkNotifications() error {
+	if len(s.notifications.list) > maxNotifications {
 		return fmt.Errorf("has %d notices", len(s.notifications.list))
 	}
 	last := uint64(0)

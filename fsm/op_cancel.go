@@ -67,7 +67,7 @@ func (s *State) endJob(id JobID, as JobState, why string, includeCleanup bool, f
 	}
 	if j.outcome == 0 {
 		j.stopping, j.err = true, why
-		s.decide(j, as, fx)
+		s.decideOutcome(j, as, fx)
 	} else if j.outcome == JobCompleted && failedOf(&j.cleanupCounts) == 0 {
 		j.err = why
 	}

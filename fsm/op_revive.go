@@ -23,11 +23,11 @@ func (o *Revive) fields(c *coder) {
 // apply brings back tasks that ended without completing, with their failures
 // and losses forgotten and their attempt numbers kept, and lets the job go on.
 // Tasks that were cancelled because of others come back if everything that they
-// depend on may still complete. With an ordinary task all clean-up tasks come
+// depend on may still complete. With an ordinary task all cleanup tasks come
 // back, also those that completed: they run again after it.
 // Rejects: JobNotFound, TaskNotFound; WrongState if one of the tasks has not ended,
 // has completed, or depends on one that stays behind, if there is none to bring
-// back, or if clean-up tasks run.
+// back, or if cleanup tasks run.
 func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	switch {
@@ -46,18 +46,18 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j = s.jobs.write(s.own, o.Job)
 	s.mixJob(j)
 	if j.state.Terminal() {
-		j.state, j.turned = JobPending, s.own.at
+		j.state, j.stateChanged = JobPending, s.own.at
 		if j.started != 0 {
 			j.state = JobRunning
 		}
 	}
 	j.stopping, j.ended, j.revived = false, 0, s.now
-	if chosen[0] < j.ordinary { // clean-up tasks come after
+	if chosen[0] < j.ordinary { // cleanup tasks come after
 		j.outcome = 0
-		chosen = s.cleanUpAgain(j, chosen)
+		chosen = s.rerunCleanup(j, chosen)
 	}
 	for _, i := range chosen {
-		past := j.past(i) // why it was cancelled is no longer so
+		past := j.lastAttemptNote(i) // why it was cancelled is no longer so
 		var r *record
 		if j.records.at(i).pending > 0 || j.outcome == 0 && j.isCleanup(i) {
 			r = s.move(j, i, Blocked)
@@ -72,7 +72,7 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	behind := make(map[uint32]uint32)
 	for i := range j.total {
 		if r := j.records.at(i); r.state == Cancelled && !r.cancelledByUser {
-			s.leaveBehind(j, i, behind)
+			s.renewCancelReason(j, i, behind)
 		}
 	}
 	if j.outcome == 0 || j.outcome == JobCompleted {
@@ -86,17 +86,17 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 // leaveBehind makes true again why a task stays cancelled that nobody cancelled
 // by itself: it depends on one that stays behind, too. What it named until now
 // may be what has just come back.
-func (s *State) leaveBehind(j *job, i uint32, behind map[uint32]uint32) {
-	why, now := "", j.why(i)
+func (s *State) renewCancelReason(j *job, i uint32, behind map[uint32]uint32) {
+	why, now := "", j.endReason(i)
 	j.task(i).eachDep(func(dep uint32) {
-		at := j.staysBehind(dep, behind)
+		at := j.failedTask(dep, behind)
 		if at == j.total {
 			return
 		}
 		text := dependencyFailed(j.name(at))
-		if why == "" || text == now || j.span(dep) > 1 && j.blames(now, dep) {
+		if why == "" || text == now || j.span(dep) > 1 && j.names(now, dep) {
 			why = text
-			if j.span(dep) > 1 && j.blames(now, dep) {
+			if j.span(dep) > 1 && j.names(now, dep) {
 				why = now
 			}
 		}
@@ -110,9 +110,9 @@ func (s *State) leaveBehind(j *job, i uint32, behind map[uint32]uint32) {
 	s.mixRecord(r)
 }
 
-// staysBehind gives the first task that a head stands for which ended without
+// staysBehind returns the first task that a head stands for which ended without
 // completing; the job's total if there is none. Arrays are looked through once.
-func (j *job) staysBehind(head uint32, known map[uint32]uint32) uint32 {
+func (j *job) failedTask(head uint32, known map[uint32]uint32) uint32 {
 	n := j.span(head)
 	if at, ok := known[head]; ok {
 		return at
@@ -133,7 +133,7 @@ func (j *job) staysBehind(head uint32, known map[uint32]uint32) uint32 {
 
 // blames reports whether a text says that a task of an array failed which did,
 // and stays so.
-func (j *job) blames(text string, head uint32) bool {
+func (j *job) names(text string, head uint32) bool {
 	name, ok := strings.CutPrefix(text, "dependency ")
 	name, ended := strings.CutSuffix(name, " failed")
 	a, _, _ := j.arrayOf(head)
@@ -145,9 +145,9 @@ func (j *job) blames(text string, head uint32) bool {
 	return st.Terminal() && st != Completed
 }
 
-// cleanUpAgain puts all clean-up tasks that have ended in the place of those
+// cleanUpAgain puts all cleanup tasks that have ended in the place of those
 // that were chosen, and lets each wait for all that it depends on.
-func (s *State) cleanUpAgain(j *job, chosen []uint32) []uint32 {
+func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 	first, _ := slices.BinarySearch(chosen, j.ordinary)
 	chosen = chosen[:first]
 	for at, a := range j.arrays {
@@ -167,7 +167,7 @@ func (s *State) cleanUpAgain(j *job, chosen []uint32) []uint32 {
 }
 
 // firstFailure says what the first of the failed tasks that stay behind failed
-// of; empty if there is none, or if the job bears them.
+// of; empty if there is none, or if the job tolerates them.
 func (j *job) firstFailure() string {
 	first := uint32(0)
 	if j.toleratesFailures() {
@@ -178,7 +178,7 @@ func (j *job) firstFailure() string {
 	}
 	for i := first; i < j.total; i++ {
 		if st := j.records.at(i).state; st == Failed || st == Dead || st == Lost {
-			return j.failure(i, st, j.why(i))
+			return j.failure(i, st, j.endReason(i))
 		}
 	}
 	return ""
@@ -200,7 +200,7 @@ func (j *job) selectable(tasks []uint32, ok func(TaskState) bool) Reason {
 	return Accepted
 }
 
-// chooseRevived gives the tasks that come back, ascending: those asked for, and
+// chooseRevived returns the tasks that come back, ascending: those asked for, and
 // those that were cancelled because of other tasks and may run again. A task is
 // looked at after all that it depends on. ok is false if one that was asked for
 // could never become ready.

@@ -95,7 +95,7 @@ func (o *Update) apply(s *State, fx *Effects) Reason {
 		}
 	}
 	for i := first; i < end; i++ {
-		if j.untouched(i) {
+		if j.notStarted(i) {
 			o.task(s, j, i, numbers, fx)
 		}
 	}
@@ -142,7 +142,7 @@ func (o *Update) malformed() bool {
 
 // untouched reports whether a task has not started: it waits and has had no
 // attempt.
-func (j *job) untouched(i uint32) bool {
+func (j *job) notStarted(i uint32) bool {
 	r := j.records.at(i)
 	return r.attempt == 0 && (r.state == Blocked || r.state == Scheduled || r.state == Pending)
 }
@@ -154,7 +154,7 @@ func (o *Update) revise(j *job, first, end uint32) (numbers []uint32, fresh []va
 	count := j.policies()
 	numbers = make([]uint32, count) // number + 1; 0 = not needed yet
 	for i := first; i < end; i++ {
-		if !j.untouched(i) {
+		if !j.notStarted(i) {
 			continue
 		}
 		some = true
@@ -182,7 +182,7 @@ func (o *Update) revise(j *job, first, end uint32) (numbers []uint32, fresh []va
 	return numbers, fresh, some
 }
 
-// findVariant gives the number of a variant that the job has.
+// findVariant returns the number of a variant that the job has.
 func (j *job) findVariant(v variant) (number uint32, found bool) {
 	if j.updates == nil {
 		return 0, false
@@ -191,7 +191,7 @@ func (j *job) findVariant(v variant) (number uint32, found bool) {
 	return uint32(len(j.header.GetPolicies()) + k), k >= 0 //nolint:gosec // ≤ maxVariants
 }
 
-// change gives a policy as the update leaves it.
+// change returns a policy as the update leaves it.
 func (o *Update) change(j *job, v variant) variant {
 	own := j.header.GetPolicies()[v.base].GetPriority() != dtaskv1.Priority_PRIORITY_UNSPECIFIED
 	if v.set&SetPriority != 0 {

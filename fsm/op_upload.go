@@ -122,7 +122,7 @@ func (o *AddChunk) apply(s *State, _ *Effects) Reason {
 		return JobNotFound
 	case j.state != JobUploading:
 		return AlreadyEnded
-	case c.Len() == 0 || c.Size() > maxBlob || c.bad:
+	case c.Len() == 0 || c.Size() > maxBlob || c.invalid:
 		return Malformed
 	case c.First != j.records.n || uint64(j.records.n)+uint64(c.Len()) > uint64(j.total): //nolint:gosec // lengths
 		return OutOfOrder
@@ -189,7 +189,7 @@ func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 	}
 	j = s.jobs.write(s.own, o.Job)
 	j.state, j.submitted, j.digest, j.version = JobPending, s.now, o.Digest, 1
-	j.born = s.own.at
+	j.sealedAt = s.own.at
 	j.succ = j.makeSuccessors()
 	k, _ := s.keys.get(j.key)
 	k.sealed, k.digest = true, o.Digest

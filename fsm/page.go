@@ -17,7 +17,7 @@ type record struct {
 	attempt         uint32 // 0 = none yet
 	worker          WorkerID
 	pending         uint32 // dependencies that have not completed
-	failures        uint32 // failed attempts that burnt a retry
+	failures        uint32 // failed attempts that counted as retries
 	note            uint32 // position in the job's notes + 1; 0 = none
 	state           TaskState
 	startLogged     bool  // at-most-once: its start is logged
@@ -46,7 +46,7 @@ type records struct {
 
 func (r *records) at(i uint32) *record { return &r.pages[i/pageSize].recs[i%pageSize] }
 
-// write gives a record that may be changed, and notes that it was.
+// write returns a record that may be changed, and notes that it was.
 func (r *records) write(own *ownership, i uint32) *record {
 	p := r.writePage(own, i/pageSize)
 	p.changed = own.at
@@ -60,7 +60,7 @@ func (r *records) writeUnseen(own *ownership, i uint32) *record {
 	return &r.writePage(own, i/pageSize).recs[i%pageSize]
 }
 
-// writePage gives a page that may be changed.
+// writePage returns a page that may be changed.
 func (r *records) writePage(own *ownership, no uint32) *page {
 	p := r.pages[no]
 	if p.own != own {

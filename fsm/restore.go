@@ -15,7 +15,7 @@ import (
 // with the input it gives an error, never part of a state, and allocates no
 // more than a small multiple of the input's length.
 func ReadSnapshot(r io.Reader) (*State, error) {
-	f := frameReader{r: bufio.NewReaderSize(r, readAhead), s: New()}
+	f := frameReader{r: bufio.NewReaderSize(r, readBuffer), s: New()}
 	s, err := f.state()
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", err)
@@ -25,7 +25,7 @@ func ReadSnapshot(r io.Reader) (*State, error) {
 
 // readAhead is for frames that are short. What is long is read to where it stays, which
 // more would only have copied.
-const readAhead = 16 << 10
+const readBuffer = 16 << 10
 
 type frameReader struct {
 	r      *bufio.Reader
@@ -110,8 +110,8 @@ func (f *frameReader) state() (*State, error) {
 			f.worker(d)
 		case frameKeys:
 			f.keys(d)
-		case frameNotices:
-			f.notices(d)
+		case frameNotifications:
+			f.notifications(d)
 		case frameResults:
 			f.results(d)
 		case frameJob:
@@ -270,7 +270,7 @@ func (f *frameReader) jobFrames(j *job, parts jobParts) error {
 	return nil
 }
 
-// repeatPage adds the page before once more: tasks with which nothing has happened are
+// repeatPage adds the page before again: tasks with which nothing has happened are
 // alike. The page belongs to nobody, so that whoever writes to
 // it makes a copy.
 func (j *job) repeatPage(tasks uint32) error {

@@ -30,7 +30,7 @@ func (r *result) size(key string) uint64 {
 	return uint64(len(key) + len(r.task) + len(r.output) + len(r.value) + 128) //nolint:gosec // lengths
 }
 
-// reuse gives the key in the table of a task that declares itself pure, and its
+// reuse returns the key in the table of a task that declares itself pure, and its
 // output path; ok is false for any other task. Keys are the owner's.
 func (j *job) reuse(i uint32) (key, output string, ok bool) {
 	if j.policy(i).GetReuseMs() <= 0 || j.updates.of(i).body != nil {
@@ -253,7 +253,7 @@ func (s *State) Reusable(t TaskRef, nowMS int64) bool {
 // Results is the number of remembered results, and about the memory they take.
 func (s *State) Results() (n int, bytes uint64) { return s.results.n, s.resultBytes }
 
-// ExpiredResults gives the keys of one of KeyShards parts whose results expired
+// ExpiredResults returns the keys of one of KeyShards parts whose results expired
 // at or before a time, sorted, at most limit.
 func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
 	var keys []string
@@ -266,8 +266,8 @@ func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
 	return keys[:min(len(keys), limit)]
 }
 
-// SoonestResults gives the keys of the results that expire first, at most limit.
-// It looks at all of them.
+// SoonestResults returns the keys of the results that expire first, at most limit.
+// It checks all of them.
 func (s *State) ResultsByExpiry(limit int) []string {
 	type soon struct {
 		key     string

@@ -80,7 +80,7 @@ func TestARememberedResultExpiresAndIsForgotten(t *testing.T) {
 	}
 }
 
-func TestADamagedResultIsNoticedWhenItIsTouched(t *testing.T) {
+func TestADamagedResultIsDetectedWhenItIsWritten(t *testing.T) {
 	t.Parallel()
 	w := pureWorld(t)
 	for _, op := range []Op{&ReuseResults{Items: []TaskRef{ref(1, 1)}}, &ForgetResults{Items: []string{"\x00k"}}} {

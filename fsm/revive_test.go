@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// states gives the state of each task of a job.
+// states returns the state of each task of a job.
 func states(w *world, id JobID) []TaskState {
 	w.t.Helper()
 	j, _ := w.s.Job(id)
@@ -65,7 +65,7 @@ func TestARevivedTaskKeepsItsNumberAndStartsWithoutFailures(t *testing.T) {
 	refused(t, w, "reviving what has completed", WrongState, &Revive{Job: 1})
 }
 
-func TestAJobThatGoesOnIsRevivedWhileItRuns(t *testing.T) {
+func TestARunningJobIsRevived(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, nil, []uint32{0}, []uint32{2}, nil)))
@@ -137,7 +137,7 @@ func TestAJobThatNeverStartedIsPendingAgain(t *testing.T) {
 }
 
 // A job that runs is one, whatever the clock of its first leader said.
-func TestARunningJobStaysSoWhenItIsRevived(t *testing.T) {
+func TestARevivedJobKeepsRunning(t *testing.T) {
 	t.Parallel()
 	for _, now := range []int64{0, -5} {
 		w := newWorld(t).do(worker(1))
@@ -156,7 +156,7 @@ func TestARunningJobStaysSoWhenItIsRevived(t *testing.T) {
 	}
 }
 
-func TestWhatPeopleCancelledStaysUnlessTheyAskForIt(t *testing.T) {
+func TestUserCancelledTasksAreRevivedOnlyByName(t *testing.T) {
 	t.Parallel()
 	made := func() *world {
 		w := newWorld(t).do(worker(1))
@@ -174,7 +174,7 @@ func TestWhatPeopleCancelledStaysUnlessTheyAskForIt(t *testing.T) {
 	wantStates(w, "brought back before", Pending, Pending, Blocked, Blocked)
 }
 
-func TestWhoAsksWronglyRevivesAndTakesOutNothing(t *testing.T) {
+func TestAnInvalidReviveOrPurgeChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, nil, nil)))
@@ -271,7 +271,7 @@ func endWell(t *rapid.T, s *State, id JobID) {
 }
 
 // A task that stays behind says of what, not of what has come back.
-func TestATaskLeftBehindNamesWhatStaysBehind(t *testing.T) {
+func TestATaskThatStaysCancelledNamesAFailedDependency(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, nil, []uint32{0, 1}, []uint32{2})))
@@ -299,7 +299,7 @@ func TestATaskLeftBehindNamesWhatStaysBehind(t *testing.T) {
 
 // What was cancelled with its job, and does not come back with a part of it, is
 // no longer cancelled because of the job.
-func TestATaskLeftBehindByAStoppedJobNamesItsDependency(t *testing.T) {
+func TestATaskThatStaysCancelledInAStoppedJobNamesItsDependency(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil, []uint32{1}))
@@ -314,7 +314,7 @@ func TestATaskLeftBehindByAStoppedJobNamesItsDependency(t *testing.T) {
 	}
 }
 
-func TestWhatPeopleCancelledStaysSoAfterARestore(t *testing.T) {
+func TestUserCancellationsSurviveARestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, nil, []uint32{1})))

@@ -25,7 +25,7 @@ const (
 	frameRecords
 	frameNotes
 	frameEnd
-	frameNotices
+	frameNotifications
 	frameCheckpoint
 	frameUpdates
 	frameResults
@@ -37,12 +37,12 @@ const maxFrame = 16 << 20
 // WriteSnapshot writes the whole state. It only reads, so that a fork can be
 // written while its origin goes on.
 func (s *State) WriteSnapshot(w io.Writer) error {
-	f := frameWriter{ahead: 256 << 10}
+	f := frameWriter{flushBytes: 256 << 10}
 	f.begin(w, snapshotMagic)
 	f.cluster(s)
 	f.workers(s)
 	f.keys(s)
-	f.notices(s)
+	f.notifications(s)
 	f.results(s)
 	for _, p := range s.jobs.pages {
 		for _, j := range &p.jobs {
@@ -62,7 +62,7 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 // frameWriter writes frames; the first error sticks. A frame is made where it is written
 // from, behind those before it and room for what stands in front of its contents.
 type frameWriter struct {
-	ahead int // bytes that are written together
+	flushBytes int // bytes that are written together
 
 	w      io.Writer
 	e      encoder
@@ -98,7 +98,7 @@ func (f *frameWriter) frame(kind frameKind) {
 	binary.LittleEndian.PutUint32(b[1:], uint32(len(b)-frameHead)) //nolint:gosec // ≤ maxFrame
 	f.e.b = binary.LittleEndian.AppendUint32(f.e.b, crc32.Checksum(b, castagnoli))
 	f.frames++
-	if len(f.e.b) >= f.ahead {
+	if len(f.e.b) >= f.flushBytes {
 		f.flush()
 	}
 	f.next()

@@ -43,7 +43,7 @@ func TestEqualStatesHaveEqualSnapshots(t *testing.T) {
 	}
 }
 
-// Each frame has its own checksum, which says nothing about its neighbours.
+// Each frame has its own checksum, which says nothing about its neighbors.
 func TestASnapshotWithoutOneOfItsFramesIsRefused(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v2.bin"))

@@ -12,7 +12,7 @@ import (
 const (
 	failedBlocked = numStates + iota
 	cancelledBlocked
-	// The same ends for a clean-up task.
+	// The same ends for a cleanup task.
 	finalCompleted
 	finalFailed
 	finalCancelled
@@ -25,7 +25,7 @@ const (
 	numDriven
 )
 
-// driveFinal brings the clean-up task of a job that failed to its end.
+// driveFinal brings the cleanup task of a job that failed to its end.
 func driveFinal(t *testing.T, to TaskState) (*world, TaskRef) {
 	t.Helper()
 	w := newWorld(t).do(worker(1))
@@ -133,7 +133,7 @@ var actions = []action{
 	one("failed, to be retried", func(h HeldAttempt) Op { return failed(h, NextRetry) }),
 	one("failed, retries used up", func(h HeldAttempt) Op { return failed(h, NextDead) }),
 	one("failed for good", func(h HeldAttempt) Op { return failed(h, NextFailed) }),
-	one("put back", func(h HeldAttempt) Op { return &Requeue{Items: []HeldAttempt{h}} }),
+	one("requeue", func(h HeldAttempt) Op { return &Requeue{Items: []HeldAttempt{h}} }),
 	{"begun and lost", func(at AttemptRef) []Op {
 		h := []HeldAttempt{{at, 1}}
 		return []Op{&RecordStart{Items: h}, &Lose{Items: h}}
@@ -151,7 +151,7 @@ var actions = []action{
 
 // Everything is tried in every state: what may follow is what the table says,
 // all that the table says does follow, and the diagram shows it.
-func TestTheStateDiagramIsWhatOperationsDo(t *testing.T) {
+func TestTheStateDiagramMatchesTheOperations(t *testing.T) {
 	t.Parallel()
 	var seen [numStates]uint16
 	why := map[[2]TaskState][]string{}
@@ -210,8 +210,8 @@ the same test fails when this file is not current.
 }
 
 // What people may bring back is all that ended without completing, and with it
-// the clean-up tasks: they run again after that.
-func TestWhatHasCompletedStaysSo(t *testing.T) {
+// the cleanup tasks: they run again after that.
+func TestACompletedTaskStaysCompleted(t *testing.T) {
 	t.Parallel()
 	if legal[Completed] != 1<<Blocked {
 		t.Errorf("what has completed can be left for %b", legal[Completed])

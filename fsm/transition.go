@@ -9,7 +9,7 @@ var legal = [numStates]uint16{
 	Scheduled: 1<<Pending | 1<<Cancelled | 1<<Failed,
 	Pending:   1<<Assigned | 1<<Completed | 1<<Scheduled | 1<<Cancelled | 1<<Failed,
 	Assigned:  1<<Completed | 1<<Pending | 1<<Scheduled | 1<<Failed | 1<<Dead | 1<<Lost | 1<<Cancelled,
-	// A clean-up task runs again after the tasks that people bring back.
+	// A cleanup task runs again after the tasks that people bring back.
 	Completed: 1 << Blocked,
 	// People bring them back, or take a dead letter out.
 	Failed:    1<<Pending | 1<<Scheduled | 1<<Blocked,
@@ -43,7 +43,7 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 		j.cleanupCounts[to]++
 	}
 	r.state = to
-	if j.saved > 0 && to.Terminal() {
+	if j.checkpoints > 0 && to.Terminal() {
 		s.dropCheckpoint(j, i)
 	}
 	return r
@@ -62,7 +62,7 @@ func (s *State) cancelTask(j *job, i uint32, why string) {
 }
 
 // text stores a text and gives its note; 0 for none.
-func (s *State) text(j *job, why string) uint32 {
+func (s *State) textNote(j *job, why string) uint32 {
 	if why == "" {
 		return 0
 	}
@@ -142,7 +142,7 @@ func (s *State) stop(j *job, i uint32) {
 	}
 }
 
-// release tells those that depend on a completed task, or on the array whose
+// release reports those that depend on a completed task, or on the array whose
 // last it was.
 func (s *State) release(j *job, i uint32, fx *Effects) {
 	if at, within := j.arrayAt(i); within {
@@ -193,7 +193,7 @@ func (s *State) releaseRun(j *job, first, n uint32, fx *Effects) {
 	})
 }
 
-// settle readies the clean-up tasks of a job whose ordinary tasks have ended, and
+// settle readies the cleanup tasks of a job whose ordinary tasks have ended, and
 // ends a job whose tasks all have.
 func (s *State) settle(j *job, fx *Effects) {
 	if j.state.Terminal() || j.openOrdinary() > 0 {
@@ -207,14 +207,14 @@ func (s *State) settle(j *job, fx *Effects) {
 		case j.counts[Cancelled] > j.cleanupCounts[Cancelled] && (j.failedOrdinary() == 0 || j.wasCancelledByUser()):
 			as = JobCancelled
 		}
-		s.decide(j, as, fx)
+		s.decideOutcome(j, as, fx)
 	}
 	if j.open() > 0 {
 		return
 	}
 	as := j.outcome
 	switch {
-	case as != JobCompleted: // stays so whatever becomes of clean-up tasks
+	case as != JobCompleted: // stays so whatever becomes of cleanup tasks
 	case failedOf(&j.cleanupCounts) > 0:
 		as = JobFailed
 	case j.cleanupCounts[Cancelled] > 0:
@@ -224,7 +224,7 @@ func (s *State) settle(j *job, fx *Effects) {
 }
 
 // cancelledByHand reports whether a person cancelled an ordinary task. Of the
-// others those are cancelled that depend on tasks whose failure the job bears.
+// others those are cancelled that depend on tasks whose failure the job tolerates.
 func (j *job) wasCancelledByUser() bool {
 	for i := range j.ordinary {
 		if r := j.records.at(i); r.state == Cancelled && r.cancelledByUser {
@@ -235,8 +235,8 @@ func (j *job) wasCancelledByUser() bool {
 }
 
 // decide notes what the ordinary tasks, which have all ended, made of a job, and
-// readies the clean-up tasks that wait for no other.
-func (s *State) decide(j *job, as JobState, fx *Effects) {
+// readies the cleanup tasks that wait for no other.
+func (s *State) decideOutcome(j *job, as JobState, fx *Effects) {
 	j.outcome = as
 	s.mixJob(j)
 	for i := j.ordinary; i < j.total; i++ {
@@ -247,8 +247,8 @@ func (s *State) decide(j *job, as JobState, fx *Effects) {
 }
 
 func (s *State) closeJob(j *job, as JobState, fx *Effects) {
-	j.state, j.ended, j.turned = as, s.now, s.own.at
+	j.state, j.ended, j.stateChanged = as, s.now, s.own.at
 	s.mixJob(j)
 	fx.endedJob(j.id)
-	s.noticeEnd(j, fx)
+	s.notifyEnd(j, fx)
 }

@@ -10,12 +10,12 @@ type UniformRun struct {
 	// The rest is of pending tasks only.
 	Policy  uint32 // number of their policy
 	Fresh   bool   // none has had an attempt
-	Cleanup bool   // they are clean-up tasks
+	Cleanup bool   // they are cleanup tasks
 }
 
 // Alike yields the tasks of a run in their order, those together that stand side by
 // side in one state; pending ones only if they have one policy, are all fresh or none
-// is, are all clean-up tasks or none is, and are all of one array or of none. It costs
+// is, are all cleanup tasks or none is, and are all of one array or of none. It costs
 // a few ns for each task. The State must not be changed meanwhile; a run
 // that reaches beyond the job ends with it.
 func (s *State) UniformRuns(run TaskRun) iter.Seq[UniformRun] {
@@ -26,7 +26,7 @@ func (s *State) UniformRuns(run TaskRun) iter.Seq[UniformRun] {
 		}
 		end := run.Index + min(run.N, j.total-run.Index)
 		for i := run.Index; i < end; {
-			a := j.alike(i, end)
+			a := j.uniformRun(i, end)
 			a.Job = run.Job
 			if !yield(a) {
 				return
@@ -37,7 +37,7 @@ func (s *State) UniformRuns(run TaskRun) iter.Seq[UniformRun] {
 }
 
 // alike is the run that begins with a task.
-func (j *job) alike(i, end uint32) UniformRun {
+func (j *job) uniformRun(i, end uint32) UniformRun {
 	first := j.records.at(i)
 	a := UniformRun{TaskRun: TaskRun{TaskRef: TaskRef{Index: i}, N: 1}, State: first.state}
 	if first.state != Pending {
@@ -72,7 +72,7 @@ func (j *job) samePolicy(i, end, policy uint32) uint32 {
 		if ofArray {
 			return end
 		}
-		if c := j.chunk(i - 1); !c.mixed {
+		if c := j.chunk(i - 1); !c.mixedPolicies {
 			i = c.First + uint32(len(c.off)) //nolint:gosec // ≤ 1,000,000
 		}
 	}
@@ -80,7 +80,7 @@ func (j *job) samePolicy(i, end, policy uint32) uint32 {
 }
 
 // unitEnd is the end of the array that a task is of, or of the ordinary or the
-// clean-up tasks around it that are of none.
+// cleanup tasks around it that are of none.
 func (j *job) unitEnd(i uint32) uint32 {
 	end := j.total
 	if i < j.ordinary {

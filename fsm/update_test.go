@@ -14,7 +14,7 @@ const (
 	urgent = dtaskv1.Priority_PRIORITY_URGENT
 )
 
-// priorities gives what each task of a job has.
+// priorities returns what each task of a job has.
 func priorities(w *world) string {
 	w.t.Helper()
 	j, _ := w.s.Job(1)
@@ -58,7 +58,7 @@ func TestAnUpdateChangesWhatHasNotStarted(t *testing.T) {
 	}
 }
 
-func TestAnUpdateOfNothingThatWaitsIsRefused(t *testing.T) {
+func TestAnUpdateOfAStartedJobIsRejected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))
@@ -116,7 +116,7 @@ func TestTheKeyOfAnUpdateIsKept(t *testing.T) {
 }
 
 // The variants of a job are bounded, and the same change is kept once.
-func TestUpdatesThatSayTheSameCostNothing(t *testing.T) {
+func TestEqualUpdatesShareAVariant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))
@@ -152,7 +152,7 @@ func TestAJobThatIsNotUpdatedHasNoTableOfUpdates(t *testing.T) {
 }
 
 // A fork and its origin each see their own updates alone.
-func TestUpdatesAfterAForkAreEachSidesOwn(t *testing.T) {
+func TestUpdatesAfterAForkAreIndependent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))

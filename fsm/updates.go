@@ -54,7 +54,7 @@ type taskUpdate struct {
 	body      []byte // nil = as submitted
 }
 
-// of gives what was changed of a task.
+// of returns what was changed of a task.
 func (u *updates) of(i uint32) taskUpdate {
 	if u == nil || u.pages[i/pageSize] == nil {
 		return taskUpdate{}
@@ -63,7 +63,7 @@ func (u *updates) of(i uint32) taskUpdate {
 	return taskUpdate{p.policy[at], p.notBefore[at], p.bodies[at]}
 }
 
-// writeUpdates gives the job's updates for changing.
+// writeUpdates returns the job's updates for changing.
 func (j *job) writeUpdates(own *ownership) *updates {
 	switch u := j.updates; {
 	case u == nil:
@@ -117,7 +117,7 @@ func (j *job) policies() uint32 {
 	return uint32(len(j.header.GetPolicies())) + j.updates.count() //nolint:gosec // bounded by the header
 }
 
-// policyOf gives a policy by its number.
+// policyOf returns a policy by its number.
 func (j *job) policyOf(number uint32) *dtaskv1.TaskPolicy {
 	return policyOf(j.header, j.updates, number)
 }
@@ -129,7 +129,7 @@ func policyOf(h *dtaskv1.JobHeader, u *updates, number uint32) *dtaskv1.TaskPoli
 	return h.GetPolicies()[number]
 }
 
-// variantOf gives a policy as a variant; without changes if it is the header's.
+// variantOf returns a policy as a variant; without changes if it is the header's.
 func (j *job) variantOf(number uint32) variant {
 	if n := uint32(len(j.header.GetPolicies())); number >= n { //nolint:gosec // bounded by the header
 		return j.updates.variants[number-n].variant

@@ -29,21 +29,21 @@ type Job struct {
 	Recovered   uint64
 	Counts      [numStates]uint32 // tasks by TaskState
 	Stopping    bool              // no new attempt of an ordinary task starts
-	Ordinary    uint32            // tasks that are no clean-up tasks; those have the indexes from here on
+	Ordinary    uint32            // tasks that are no cleanup tasks; those have the indexes from here on
 	Outcome     JobState          // what the ordinary tasks made of it; 0 while any of them is open
-	Tolerated   uint32            // ordinary tasks that failed for good, if the job bears so many; else 0
+	Tolerated   uint32            // ordinary tasks that failed for good, if the job tolerates so many; else 0
 
 	updates *updates
 }
 
-// CleaningUp reports whether only clean-up tasks are left to end.
+// CleaningUp reports whether only cleanup tasks are left to end.
 func (j *Job) CleaningUp() bool { return j.Outcome != 0 && !j.State.Terminal() }
 
 // Policies is the number of the job's policies: those of the header and, behind
 // them, those that updates made. It never shrinks.
 func (j *Job) Policies() uint32 { return uint32(len(j.Header.GetPolicies())) + j.updates.count() } //nolint:gosec // bounded by the header
 
-// Policy gives a policy by the number that a Task has. Shared: never change it.
+// Policy returns a policy by the number that a Task has. Shared: never change it.
 func (j *Job) Policy(number uint32) *dtaskv1.TaskPolicy { return policyOf(j.Header, j.updates, number) }
 
 // Failed is the number of tasks that failed for good.
@@ -62,7 +62,7 @@ func (j *job) view() Job {
 	return v
 }
 
-// Job gives a job that exists; ok is false for one that is unknown, not sealed
+// Job returns a job that exists; ok is false for one that is unknown, not sealed
 // or forgotten.
 func (s *State) Job(id JobID) (Job, bool) {
 	j := s.sealedJob(id)
@@ -85,7 +85,7 @@ func (s *State) Progress(id JobID) (state JobState, completed uint32, ok bool) {
 // NextJob is the number that the next job will get.
 func (s *State) NextJob() JobID { return s.nextJob }
 
-// Jobs goes over the jobs that exist, newest first, starting below a number;
+// Jobs iterates over the jobs that exist, newest first, starting below a number;
 // 0 starts at the newest.
 func (s *State) Jobs(below JobID) iter.Seq[Job] {
 	if below == 0 || below > s.nextJob {
@@ -106,7 +106,7 @@ func (s *State) Jobs(below JobID) iter.Seq[Job] {
 	}
 }
 
-// Uploads goes over the jobs that are begun and not sealed, oldest first.
+// Uploads iterates over the jobs that are begun and not sealed, oldest first.
 func (s *State) Uploads() iter.Seq[JobID] {
 	return func(yield func(JobID) bool) {
 		for _, p := range s.jobs.pages {
@@ -126,7 +126,7 @@ type Task struct {
 	Attempt     uint32
 	Worker      WorkerID // of the last attempt
 	Pending     uint32   // dependencies that have not completed
-	Failures    uint32   // failed attempts that burnt a retry
+	Failures    uint32   // failed attempts that counted as retries
 	Losses      uint8    // attempts whose worker was lost while they ran; at most 255
 	StartedMS   int64
 	EndedMS     int64
@@ -134,10 +134,10 @@ type Task struct {
 	StartLogged bool   // at-most-once and its start is logged
 	Policy      uint32 // number: Job.Policy
 	NotBefore   int64  // ms; its first attempt does not begin earlier; 0 = at once
-	Cleanup     bool   // a clean-up task
+	Cleanup     bool   // a cleanup task
 }
 
-// Task gives a task of a job that exists.
+// Task returns a task of a job that exists.
 func (s *State) Task(t TaskRef) (Task, bool) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -179,7 +179,7 @@ func (s *State) Ready(t TaskRef) (attempt uint32, ready bool) {
 	return r.attempt, r.state == Pending
 }
 
-// Glance gives the number of a task's last attempt and its state; 0 for one that
+// Glance returns the number of a task's last attempt and its state; 0 for one that
 // is not there. It is the cheap form of Task for those who count.
 func (s *State) AttemptState(t TaskRef) (attempt uint32, state TaskState) {
 	j := s.sealedJob(t.Job)
@@ -190,7 +190,7 @@ func (s *State) AttemptState(t TaskRef) (attempt uint32, state TaskState) {
 	return r.attempt, r.state
 }
 
-// Policy gives what a task shares with others of its job; nil if there is no
+// Policy returns what a task shares with others of its job; nil if there is no
 // such task. Shared: never change it.
 func (s *State) Policy(t TaskRef) *dtaskv1.TaskPolicy {
 	j := s.sealedJob(t.Job)
@@ -330,7 +330,7 @@ type Result struct {
 	ReusedTask   string
 }
 
-// Result gives what a task left behind.
+// Result returns what a task left behind.
 func (s *State) Result(t TaskRef) Result {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -347,7 +347,7 @@ func (s *State) Result(t TaskRef) Result {
 	case noteError, noteAttempt, noteEnd:
 		fallthrough
 	default:
-		return Result{Error: j.why(t.Index)}
+		return Result{Error: j.endReason(t.Index)}
 	}
 	size, n := binary.Varint(b)
 	hash := int(b[n])
@@ -355,14 +355,14 @@ func (s *State) Result(t TaskRef) Result {
 	return Result{ReusedJob: from.ReusedJob, ReusedTask: from.ReusedTask, OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
 }
 
-// Key tells what an idempotency key stands for. sealed is false while its job
+// Key reports what an idempotency key stands for. sealed is false while its job
 // is still being uploaded.
 func (s *State) Key(name string) (id JobID, digest [16]byte, sealed, known bool) {
 	k, ok := s.keys.get(name)
 	return k.job, k.digest, k.sealed, ok
 }
 
-// UpdateKey tells which update an idempotency key stands for, and the version of
+// UpdateKey reports which update an idempotency key stands for, and the version of
 // the job that it made; known is false also for the key of a submission.
 func (s *State) UpdateKey(name string) (id JobID, version uint32, digest [16]byte, known bool) {
 	k, ok := s.keys.get(name)
@@ -372,7 +372,7 @@ func (s *State) UpdateKey(name string) (id JobID, version uint32, digest [16]byt
 // Keys is the number of idempotency keys that are remembered.
 func (s *State) Keys() int { return s.keys.n }
 
-// ExpiredKeys gives the sealed keys of one of KeyShards parts that expired at or
+// ExpiredKeys returns the sealed keys of one of KeyShards parts that expired at or
 // before a time, sorted, at most limit.
 func (s *State) ExpiredKeys(part int, nowMS int64, limit int) []string {
 	var names []string
@@ -391,7 +391,7 @@ const KeyShards = shardCount
 // JobCount is the number of jobs held, uploads included.
 func (s *State) JobCount() int { return s.jobs.live }
 
-// Worker gives a worker; nil if there is none. Shared: never change it.
+// Worker returns a worker; nil if there is none. Shared: never change it.
 func (s *State) Worker(id WorkerID) *Worker { return s.workers.get(id) }
 
 // Held is how many live attempts a worker has.
@@ -403,7 +403,7 @@ func (s *State) LiveAttempts(id WorkerID) int {
 	return int(s.workers.held[at])
 }
 
-// WorkerByName gives the worker of a name; nil if there is none.
+// WorkerByName returns the worker of a name; nil if there is none.
 func (s *State) WorkerByName(name string) *Worker {
 	id, ok := s.workers.names.get(name)
 	if !ok {
@@ -415,10 +415,10 @@ func (s *State) WorkerByName(name string) *Worker {
 // NextWorker is the number that the next new name will get.
 func (s *State) NextWorker() WorkerID { return s.workers.next }
 
-// Workers goes over the workers in order of their numbers.
+// Workers iterates over the workers in order of their numbers.
 func (s *State) Workers() iter.Seq[*Worker] { return s.WorkersAfter(0) }
 
-// WorkersAfter goes over those with a higher number.
+// WorkersAfter iterates over those with a higher number.
 func (s *State) WorkersAfter(id WorkerID) iter.Seq[*Worker] {
 	at, found := s.workers.at(id)
 	if found {
@@ -453,7 +453,7 @@ func (s *State) Replica(serverID string) (Replica, bool) {
 	return Replica{}, false
 }
 
-// ReplicaOf is the server that a data folder belongs to.
+// ReplicaOf is the server that a data directory belongs to.
 func (s *State) ReplicaByInstance(instance string) (Replica, bool) {
 	for _, r := range s.replicas {
 		if r.Instance == instance {
@@ -463,7 +463,7 @@ func (s *State) ReplicaByInstance(instance string) (Replica, bool) {
 	return Replica{}, false
 }
 
-// Instance is the data folder that belongs to a server id.
+// Instance is the data directory that belongs to a server id.
 func (s *State) Instance(serverID string) (instance string, known bool) {
 	r, known := s.Replica(serverID)
 	return r.Instance, known

@@ -79,7 +79,7 @@ func TestJobsAreListedNewestFirstOverPagesAndGaps(t *testing.T) {
 }
 
 // The table is as long as what it holds, however many jobs there have been.
-func TestForgottenJobsLeaveNothingBehind(t *testing.T) {
+func TestArchivedJobsLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	s := manyJobs(t, 5*jobPageSize, func(id JobID) bool { return id != 3 && id != 1000 })
 	if len(s.jobs.pages) != 2 || s.JobCount() != 2 {
@@ -180,7 +180,7 @@ func TestExpiredKeysAreOfSealedJobsOnly(t *testing.T) {
 	}
 }
 
-func TestNamesOfValuesAreWords(t *testing.T) {
+func TestValuesHaveNames(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
 		Dead.String(): "dead", TaskState(0).String(): "state(0)", numStates.String(): "state(10)",

@@ -7,18 +7,18 @@ func notificationMutants() []Mutant {
 	return []Mutant{
 		{
 			Name:   "finished-jobs-queue-no-notification",
-			Edits:  []Edit{{"fsm/transition.go", "\ts.noticeEnd(j, fx)\n", ""}},
-			Caught: []Checker{{Package: "./fsm", Run: "Notice|Told"}, twins},
+			Edits:  []Edit{{"fsm/transition.go", "\ts.notifyEnd(j, fx)\n", ""}},
+			Caught: []Checker{{Package: "./fsm", Run: "Notif"}, twins},
 		},
 		{
 			Name:   "delivered-notifications-stay-queued",
 			Edits:  []Edit{{"fsm/notifications.go", "\tq.remove(at)\n\treturn Accepted\n", "\treturn Accepted\n"}},
-			Caught: []Checker{{Package: "./fsm", Run: "Notice|Told"}, twins},
+			Caught: []Checker{{Package: "./fsm", Run: "Notif"}, twins},
 		},
 		{
 			Name:   "snapshots-omit-notifications",
-			Edits:  []Edit{{"fsm/snapshot.go", "\tf.notices(s)\n", ""}},
-			Caught: []Checker{{Package: "./fsm", Run: "Notice|Told"}, snapshots},
+			Edits:  []Edit{{"fsm/snapshot.go", "\tf.notifications(s)\n", ""}},
+			Caught: []Checker{{Package: "./fsm", Run: "Notif"}, snapshots},
 		},
 		{
 			Name:   "dead-letters-queue-no-notification",

@@ -1,8 +1,8 @@
 package mutants
 
 var (
-	twins     = Checker{Package: "./fsm", Run: "Twin"}
-	snapshots = Checker{Package: "./fsm", Run: "Snapshot|Restore|Makes"}
+	twins     = Checker{Package: "./fsm", Run: "ReferenceModel"}
+	snapshots = Checker{Package: "./fsm", Run: "Snapshot|Restore|GivesOneState"}
 	simulated = Checker{Package: "./coordinator/sequencer", Run: "TestNothingAcknowledged"}
 )
 
@@ -29,7 +29,7 @@ func inState() []Mutant {
 				{"fsm/transition.go", `import "fmt"`, "import (\n\t\"fmt\"\n\t\"time\"\n)"},
 				{"fsm/transition.go", `r.ended, r.note = s.now, note`, `r.ended, r.note = time.Now().UnixMilli(), note`},
 			},
-			Caught: []Checker{{Package: "./fsm", Run: "TestDigestsAreEqualInOtherProcesses|HowALogIsApplied"}, twins},
+			Caught: []Checker{{Package: "./fsm", Run: "TestDigestsAreEqualInOtherProcesses|TestALogGivesOneState"}, twins},
 		},
 		{
 			Name:   "snapshots-depend-on-map-order",
@@ -44,7 +44,7 @@ func inState() []Mutant {
 		{
 			Name:   "snapshots-forget-cancels",
 			Edits:  []Edit{{"fsm/snapshot.go", `e.bool(r.cancelledByUser)`, `e.bool(false)`}},
-			Caught: []Checker{{Package: "./fsm", Run: "TestWhatPeopleCancelledStaysSo"}, snapshots},
+			Caught: []Checker{{Package: "./fsm", Run: "TestUserCancellationsSurvive"}, snapshots},
 		},
 		{
 			Name:   "damaged-snapshots-are-restored",
@@ -59,7 +59,7 @@ func inState() []Mutant {
 		{
 			Name:   "fan-in-counts-a-completion-twice",
 			Edits:  []Edit{{"fsm/transition.go", "\t\t\tr.pending--\n", "\t\t\tr.pending -= min(2, r.pending)\n"}},
-			Caught: []Checker{{Package: "./fsm", Run: "TestWhatWaits|TestACancelledJobIsRevived"}, twins},
+			Caught: []Checker{{Package: "./fsm", Run: "TestAFailureCancelsDependents|TestACancelledJobIsRevived"}, twins},
 		},
 		{
 			Name:   "at-most-once-is-repeated",
@@ -74,7 +74,7 @@ func inState() []Mutant {
 		{
 			Name:   "what-depends-on-a-failure-still-runs",
 			Edits:  []Edit{{"fsm/transition.go", "first, stack = false, append(stack, k)", "first = false"}},
-			Caught: []Checker{{Package: "./fsm", Run: "TestWhatWaits"}, twins},
+			Caught: []Checker{{Package: "./fsm", Run: "TestAFailureCancelsDependents"}, twins},
 		},
 		{
 			Name:   "the-digest-misses-records",

@@ -9,13 +9,13 @@ import (
 )
 
 // twinResult is what a pure task left.
-type twinResult struct {
+type modelResult struct {
 	from, output, result, outSHA string
 	outSize, expires             int64
 }
 
-// pure gives the key of a pure task in the table, and its output.
-func (j *twinJob) pure(t *twinTask) (key, output string) {
+// pure returns the key of a pure task in the table, and its output.
+func (j *modelJob) pure(t *modelTask) (key, output string) {
 	body := new(dtaskv1.TaskBody)
 	if t.newBody || j.policies[t.policy].GetReuseMs() == 0 || proto.Unmarshal([]byte(t.body), body) != nil || body.GetReuseKey() == "" {
 		return "", ""
@@ -23,7 +23,7 @@ func (j *twinJob) pure(t *twinTask) (key, output string) {
 	return "\x00" + body.GetReuseKey(), body.GetOutput() // jobs of tests have no owner
 }
 
-func (w *twin) keepResult(it RememberItem) string {
+func (w *model) keepResult(it RememberItem) string {
 	j, t, r := w.task(it.Task)
 	switch {
 	case r != "":
@@ -35,11 +35,11 @@ func (w *twin) keepResult(it RememberItem) string {
 	if key == "" || t.state != "completed" || t.reused != "" {
 		return "wrong state"
 	}
-	w.results[key] = twinResult{fmt.Sprintf("%d/%s", j.id, t.name), output, t.result, t.outSHA, t.outSize, it.Expires}
+	w.results[key] = modelResult{fmt.Sprintf("%d/%s", j.id, t.name), output, t.result, t.outSHA, t.outSize, it.Expires}
 	return "accepted"
 }
 
-func (w *twin) reuse(at TaskRef) string {
+func (w *model) reuse(at TaskRef) string {
 	j, t, r := w.task(at)
 	if r != "" {
 		return r
@@ -60,7 +60,7 @@ func (w *twin) reuse(at TaskRef) string {
 	return "accepted"
 }
 
-func (w *twin) forgetResult(key string) string {
+func (w *model) forgetResult(key string) string {
 	if _, known := w.results[key]; !known {
 		return "key not found"
 	}

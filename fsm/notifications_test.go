@@ -17,7 +17,7 @@ var endings = map[NotificationKind]func(h HeldAttempt) Op{
 	JobCancelledNotification: func(HeldAttempt) Op { return &CancelJob{Job: 1, Reason: "not needed"} },
 }
 
-func TestEachEndOfAJobWithAWebhookHasOneNotice(t *testing.T) {
+func TestEachEndOfAJobWithAWebhookHasOneNotification(t *testing.T) {
 	t.Parallel()
 	for kind, end := range endings {
 		for _, hook := range []string{"", someWebhook} {
@@ -42,7 +42,7 @@ func TestEachEndOfAJobWithAWebhookHasOneNotice(t *testing.T) {
 	}
 }
 
-func TestAJobThatIsRetriedAndEndsAgainIsToldAgain(t *testing.T) {
+func TestARetriedJobThatEndsAgainIsNotifiedAgain(t *testing.T) {
 	t.Parallel()
 	p := plan(nil)
 	p.webhook = someWebhook
@@ -56,7 +56,7 @@ func TestAJobThatIsRetriedAndEndsAgainIsToldAgain(t *testing.T) {
 	}
 }
 
-func TestADeadLetterHasANoticeOnlyIfTheLeaderAsks(t *testing.T) {
+func TestADeadLetterHasANotificationOnlyIfTheLeaderProposesIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))
@@ -84,7 +84,7 @@ func TestADeadLetterHasANoticeOnlyIfTheLeaderAsks(t *testing.T) {
 	}
 }
 
-func TestANoticeThatWasToldIsGoneAndItsNumberIsNotReused(t *testing.T) {
+func TestADeliveredNotificationIsRemovedAndItsNumberIsNotReused(t *testing.T) {
 	t.Parallel()
 	w := lettersOf(t, 3)
 	told := func(n uint64) Reason { return w.try(&RecordDelivered{Items: []Delivery{{Number: n, Delivered: true}}}) }
@@ -100,7 +100,7 @@ func TestANoticeThatWasToldIsGoneAndItsNumberIsNotReused(t *testing.T) {
 	}
 }
 
-// lettersOf has a dead task with n notices.
+// lettersOf has a dead task with n notifications.
 func lettersOf(t *testing.T, n int) *world {
 	t.Helper()
 	w := newWorld(t).do(worker(1))
@@ -114,28 +114,28 @@ func manyNotices(n int) *NotifyDeadLetters {
 	return &NotifyDeadLetters{Items: slices.Repeat([]DeadLetterNotification{{ref(1, 0), DeadLetterCommandNotification}}, n)}
 }
 
-func TestAFullQueueOfNoticesGivesUpTheOldestAndRefusesNothing(t *testing.T) {
+func TestAFullNotificationQueueDropsTheOldest(t *testing.T) {
 	t.Parallel()
-	w, twin, fx := lettersOf(t, maxNotices), newTwin(), new(Effects)
+	w, twin, fx := lettersOf(t, maxNotifications), newModel(), new(Effects)
 	p := plan(nil)
 	p.webhook = someWebhook
 	id := w.submit(p)
 	if r := w.s.Apply(Entry{NowMS: 7, Ops: []Op{&CancelJob{Job: id}, manyNotices(2)}}, fx); r != Accepted {
 		t.Fatal(r)
 	}
-	if fx.Notifications != 3 || fx.NotificationsDropped != 3 || w.s.NotificationCount() != maxNotices {
-		t.Errorf("%d queued, %d lost, %d wait; want 3, 3, %d", fx.Notifications, fx.NotificationsDropped, w.s.NotificationCount(), maxNotices)
+	if fx.Notifications != 3 || fx.NotificationsDropped != 3 || w.s.NotificationCount() != maxNotifications {
+		t.Errorf("%d queued, %d lost, %d wait; want 3, 3, %d", fx.Notifications, fx.NotificationsDropped, w.s.NotificationCount(), maxNotifications)
 	}
-	for range maxNotices {
-		twin.notice(DeadLetterCommandNotification, 1, 0)
+	for range maxNotifications {
+		twin.queueNotification(DeadLetterCommandNotification, 1, 0)
 	}
 	twin.noticesLost = 0
-	twin.notice(JobCancelledNotification, 2, 0)
-	twin.notice(DeadLetterCommandNotification, 1, 0)
-	twin.notice(DeadLetterCommandNotification, 1, 0)
+	twin.queueNotification(JobCancelledNotification, 2, 0)
+	twin.queueNotification(DeadLetterCommandNotification, 1, 0)
+	twin.queueNotification(DeadLetterCommandNotification, 1, 0)
 	got := w.s.Notifications(0)
-	if first, last := got[0].Number, got[len(got)-1].Number; first != 4 || last != maxNotices+3 || twin.noticesLost != 3 {
-		t.Errorf("numbers %d to %d, want 4 to %d", first, last, maxNotices+3)
+	if first, last := got[0].Number, got[len(got)-1].Number; first != 4 || last != maxNotifications+3 || twin.noticesLost != 3 {
+		t.Errorf("numbers %d to %d, want 4 to %d", first, last, maxNotifications+3)
 	}
 	for i := range got {
 		got[i].QueuedMS = 0
@@ -150,7 +150,7 @@ func TestAFullQueueOfNoticesGivesUpTheOldestAndRefusesNothing(t *testing.T) {
 	sameState(t, "after a restore", restored(t, snapshotOf(t, w.s)), w.s)
 }
 
-func TestNoticesSurviveASnapshotAndForksDoNotShareThem(t *testing.T) {
+func TestNotificationsSurviveASnapshotAndForksDoNotShareThem(t *testing.T) {
 	t.Parallel()
 	w := lettersOf(t, 5)
 	fork := w.s.Fork()
@@ -168,8 +168,8 @@ func TestNoticesSurviveASnapshotAndForksDoNotShareThem(t *testing.T) {
 	}
 }
 
-// A replica whose notices differ by a bit has another digest once they are told.
-func TestADamagedNoticeIsNoticedWhenItIsTold(t *testing.T) {
+// A replica whose notifications differ by a bit has another digest once they are told.
+func TestADamagedNotificationIsDetectedWhenItIsDelivered(t *testing.T) {
 	t.Parallel()
 	base := lettersOf(t, 1).s
 	for field, flip := range map[string]func(n *Notification){
@@ -189,7 +189,7 @@ func TestADamagedNoticeIsNoticedWhenItIsTold(t *testing.T) {
 	}
 }
 
-func TestASnapshotWithNoticesOutOfPlaceIsRefused(t *testing.T) {
+func TestASnapshotWithInvalidNotificationsIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, bend := range map[string]func(s *State){
 		"number in the future": func(s *State) { s.notifications.write(s.own).list[1].Number = 9 },
@@ -198,7 +198,7 @@ func TestASnapshotWithNoticesOutOfPlaceIsRefused(t *testing.T) {
 		"a job to come":        func(s *State) { s.notifications.write(s.own).list[0].Task.Job = 9 },
 		"limit exceeded": func(s *State) {
 			q := s.notifications.write(s.own)
-			for range maxNotices {
+			for range maxNotifications {
 				q.list = append(q.list, Notification{Number: s.nextNotification, Kind: DeadLetterCommandNotification, Task: ref(1, 0)})
 				s.nextNotification++
 			}

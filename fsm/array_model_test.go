@@ -7,7 +7,7 @@ import (
 
 // group is what a dependency stands for: a task, or all of the array that it is
 // the first task of.
-func (j *twinJob) group(dep uint32) []uint32 {
+func (j *modelJob) group(dep uint32) []uint32 {
 	for _, a := range j.arrays {
 		if a[0] == dep {
 			return a
@@ -18,7 +18,7 @@ func (j *twinJob) group(dep uint32) []uint32 {
 
 // inside reports whether a task depends on a task of an array that is not its
 // first.
-func (j *twinJob) inside(v task) (bad bool) {
+func (j *modelJob) inside(v task) (bad bool) {
 	v.eachDep(func(dep uint32) {
 		for _, a := range j.arrays {
 			bad = bad || slices.Contains(a[1:], dep)
@@ -27,13 +27,13 @@ func (j *twinJob) inside(v task) (bad bool) {
 	return bad
 }
 
-func (w *twin) jobArray(op *AddChunk) string {
+func (w *model) jobArray(op *AddChunk) string {
 	j, r := w.upload(op.Job)
 	c := op.Chunk
 	switch {
 	case r != "":
 		return r
-	case c.bad || c.Len() == 0:
+	case c.invalid || c.Len() == 0:
 		return "malformed"
 	case int(c.First) != len(j.tasks) || len(j.tasks)+c.Len() > j.total:
 		return "out of order"
@@ -85,7 +85,7 @@ func (w *twin) jobArray(op *AddChunk) string {
 }
 
 // addItems adds the tasks of the next items of an array.
-func (j *twinJob) addItems(a *Array, items int, final bool) {
+func (j *modelJob) addItems(a *Array, items int, final bool) {
 	var indexes []uint32
 	for _, r := range a.Ranges {
 		for n := range r.Count {
@@ -98,7 +98,7 @@ func (j *twinJob) addItems(a *Array, items int, final bool) {
 		}
 	}
 	for _, part := range slices.Collect(slices.Chunk(indexes[j.items:j.items+items], int(a.Chunk))) {
-		t := &twinTask{name: fmt.Sprintf("%s[%d]", a.Name, part[0]), body: string(a.Body), submitted: string(a.Body), policy: a.Policy, state: "blocked", final: final}
+		t := &modelTask{name: fmt.Sprintf("%s[%d]", a.Name, part[0]), body: string(a.Body), submitted: string(a.Body), policy: a.Policy, state: "blocked", final: final}
 		if a.Chunk > 1 {
 			t.name = fmt.Sprintf("%s[%d-%d]", a.Name, part[0], part[len(part)-1])
 		}

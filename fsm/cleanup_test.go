@@ -2,7 +2,7 @@ package fsm
 
 import "testing"
 
-// cleaned is two ordinary tasks in a row and two clean-up tasks in a row.
+// cleaned is two ordinary tasks in a row and two cleanup tasks in a row.
 func cleaned() *jobPlan {
 	p := plan(nil, []uint32{0}, nil, []uint32{2})
 	p.tasks[2].policy, p.tasks[3].policy = 2, 2
@@ -37,7 +37,7 @@ func wantJob(w *world, what string, state, outcome JobState, err string) {
 	}
 }
 
-func TestCleanUpTasksRunHoweverTheOthersEnd(t *testing.T) {
+func TestCleanupTasksRunRegardlessOfTheOutcome(t *testing.T) {
 	t.Parallel()
 	for name, end := range ordinaryEnds {
 		w := newWorld(t).do(worker(1))
@@ -64,7 +64,7 @@ func TestCleanUpTasksRunHoweverTheOthersEnd(t *testing.T) {
 	}
 }
 
-func TestAFailedCleanUpTaskFailsOnlyAJobThatCompleted(t *testing.T) {
+func TestAFailedCleanupTaskFailsOnlyAJobThatCompleted(t *testing.T) {
 	t.Parallel()
 	for name, end := range ordinaryEnds {
 		w := newWorld(t).do(worker(1))
@@ -85,7 +85,7 @@ func TestAFailedCleanUpTaskFailsOnlyAJobThatCompleted(t *testing.T) {
 	}
 }
 
-func TestCancellingNowEndsCleanUpTasks(t *testing.T) {
+func TestCancellingWithCleanupEndsCleanupTasks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(cleaned())
@@ -111,9 +111,9 @@ func TestCancellingNowEndsCleanUpTasks(t *testing.T) {
 	}
 }
 
-// A clean-up task that failed does not keep the others from running, nor does the
+// A cleanup task that failed does not keep the others from running, nor does the
 // loss of its worker in a job that stops.
-func TestCleanUpTasksRunWhateverBecomesOfEachOther(t *testing.T) {
+func TestCleanupTasksRunIndependently(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	p := plan(nil, nil, nil)
@@ -123,12 +123,12 @@ func TestCleanUpTasksRunWhateverBecomesOfEachOther(t *testing.T) {
 	w.do(failed(w.assign(1, 1), NextFailed))
 	h := w.assign(2, 1)
 	w.do(&RequeueLost{Items: []HeldAttempt{h}})
-	wantStates(w, "put back", Failed, Failed, Pending)
+	wantStates(w, "requeue", Failed, Failed, Pending)
 	w.do(complete(w.assign(2, 1)))
 	wantJob(w, "in the end", JobFailed, JobFailed, "task t0 failed: exit 1")
 }
 
-func TestCleanUpTasksRunAgainAfterARetry(t *testing.T) {
+func TestCleanupTasksRunAgainAfterARetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(cleaned())
@@ -146,7 +146,7 @@ func TestCleanUpTasksRunAgainAfterARetry(t *testing.T) {
 	w.do(complete(hold(1, 2, 2, 1)))
 	w.do(failed(w.assign(3, 1), NextDead))
 	wantJob(w, "its clean-up failed", JobFailed, JobCompleted, "clean-up task t3 dead: exit 1")
-	// Only the clean-up failed: only what failed of it comes back.
+	// Only the cleanup failed: only what failed of it comes back.
 	w.do(&Revive{Job: 1})
 	wantStates(w, "cleaning up again", Completed, Completed, Completed, Pending)
 	wantJob(w, "cleaning up again", JobRunning, JobCompleted, "")
@@ -154,8 +154,8 @@ func TestCleanUpTasksRunAgainAfterARetry(t *testing.T) {
 	wantJob(w, "in the end", JobCompleted, JobCompleted, "")
 }
 
-// A clean-up task that a person cancelled comes back to wait for its turn.
-func TestACleanUpTaskThatIsBroughtBackWaitsForTheOthers(t *testing.T) {
+// A cleanup task that a person cancelled comes back to wait for its turn.
+func TestARevivedCleanupTaskWaitsForTheOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(cleaned())
@@ -165,7 +165,7 @@ func TestACleanUpTaskThatIsBroughtBackWaitsForTheOthers(t *testing.T) {
 	wantStates(w, "brought back", Pending, Blocked, Blocked, Blocked)
 }
 
-func TestCleanUpTasksComeLastAndDependOnEachOtherOnly(t *testing.T) {
+func TestCleanupTasksComeLastAndDependOnlyOnEachOther(t *testing.T) {
 	t.Parallel()
 	for name, policies := range map[string][]uint32{
 		"an ordinary task comes last":    {0, 2, 0},
@@ -189,7 +189,7 @@ func TestCleanUpTasksComeLastAndDependOnEachOtherOnly(t *testing.T) {
 	}
 }
 
-func TestAJobThatCleansUpIsTheSameAfterARestore(t *testing.T) {
+func TestARunningCleanupSurvivesARestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(cleaned())

@@ -24,7 +24,7 @@ type jobTable struct {
 	live  int
 }
 
-// find gives where a page stands, or where it would.
+// find returns where a page stands, or where it would.
 func (t *jobTable) find(no uint64) (at int, found bool) {
 	if len(t.pages) == 0 {
 		return 0, false
@@ -44,7 +44,7 @@ func (t *jobTable) get(id JobID) *job {
 	return t.pages[at].jobs[id%jobPageSize]
 }
 
-// ownPages gives the list of pages for changing.
+// ownPages returns the list of pages for changing.
 func (t *jobTable) ownPages(own *ownership) {
 	if t.own != own {
 		t.pages = append(make([]*jobPage, 0, len(t.pages)+1), t.pages...)
@@ -52,7 +52,7 @@ func (t *jobTable) ownPages(own *ownership) {
 	}
 }
 
-// writePage gives a page that may be changed, a new one if there is none.
+// writePage returns a page that may be changed, a new one if there is none.
 func (t *jobTable) writePage(own *ownership, no uint64) *jobPage {
 	at, found := t.find(no)
 	switch {
@@ -91,7 +91,7 @@ func (t *jobTable) remove(own *ownership, id JobID) {
 	}
 }
 
-// write gives a job that may be changed, and notes that it was.
+// write returns a job that may be changed, and notes that it was.
 func (t *jobTable) write(own *ownership, id JobID) *job {
 	j := t.get(id)
 	if j == nil {

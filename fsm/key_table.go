@@ -20,10 +20,10 @@ type keyTable struct {
 // keyReach from there. The few that find none are in a map: whoever thinks up keys that
 // collide only makes it a map.
 type keyShard struct {
-	own   *ownership
-	slots []keySlot // a power of two of them, or none
-	n     int       // of them used
-	over  map[string]key
+	own      *ownership
+	slots    []keySlot // a power of two of them, or none
+	n        int       // of them used
+	overflow map[string]key
 }
 
 type keySlot struct {
@@ -34,8 +34,8 @@ type keySlot struct {
 }
 
 const (
-	keyReach    = 16
-	fewestSlots = 8
+	maxProbes = 16
+	minSlots  = 8
 )
 
 func (m *keyTable) get(name string) (key, bool) {
@@ -47,7 +47,7 @@ func (m *keyTable) get(name string) (key, bool) {
 	if at, ok := s.find(hash, name); ok {
 		return s.slots[at].key, true
 	}
-	k, ok := s.over[name]
+	k, ok := s.overflow[name]
 	return k, ok
 }
 
@@ -60,8 +60,8 @@ func (m *keyTable) set(own *ownership, name string, k key) {
 		s.slots[at].key = k
 		return
 	}
-	if _, ok := s.over[name]; ok {
-		s.over[name] = k
+	if _, ok := s.overflow[name]; ok {
+		s.overflow[name] = k
 		return
 	}
 	m.n++
@@ -79,12 +79,12 @@ func (m *keyTable) delete(own *ownership, name string) {
 		m.n--
 		return
 	}
-	before := len(s.over)
-	delete(s.over, name)
-	m.n += len(s.over) - before
+	before := len(s.overflow)
+	delete(s.overflow, name)
+	m.n += len(s.overflow) - before
 }
 
-// scan goes over one shard, in no order.
+// scan iterates over one shard, in no order.
 func (m *keyTable) scan(shard int) iter.Seq2[string, key] {
 	return func(yield func(string, key) bool) {
 		if m.shards == nil {
@@ -97,7 +97,7 @@ func (m *keyTable) scan(shard int) iter.Seq2[string, key] {
 			}
 		}
 		// unordered: callers sort, or collect for an operation that the log orders
-		for name, k := range s.over {
+		for name, k := range s.overflow {
 			if !yield(name, k) {
 				return
 			}
@@ -105,7 +105,7 @@ func (m *keyTable) scan(shard int) iter.Seq2[string, key] {
 	}
 }
 
-// shard gives the shard of a hash for changing.
+// shard returns the shard of a hash for changing.
 func (m *keyTable) shard(own *ownership, hash uint32) *keyShard {
 	if m.own != own {
 		fresh := new([shardCount]keyShard)
@@ -116,7 +116,7 @@ func (m *keyTable) shard(own *ownership, hash uint32) *keyShard {
 	}
 	s := &m.shards[hash%shardCount]
 	if s.own != own {
-		s.slots, s.over, s.own = slices.Clone(s.slots), maps.Clone(s.over), own
+		s.slots, s.overflow, s.own = slices.Clone(s.slots), maps.Clone(s.overflow), own
 	}
 	return s
 }
@@ -130,7 +130,7 @@ func (s *keyShard) find(hash uint32, name string) (at int, ok bool) {
 		return 0, false
 	}
 	at = s.home(hash)
-	for range keyReach {
+	for range maxProbes {
 		slot := &s.slots[at]
 		if !slot.used {
 			return 0, false
@@ -146,7 +146,7 @@ func (s *keyShard) find(hash uint32, name string) (at int, ok bool) {
 // put places a key that is not there.
 func (s *keyShard) put(k keySlot) {
 	at := s.home(k.hash)
-	for range keyReach {
+	for range maxProbes {
 		if !s.slots[at].used {
 			s.slots[at] = k
 			s.n++
@@ -154,16 +154,16 @@ func (s *keyShard) put(k keySlot) {
 		}
 		at = (at + 1) & (len(s.slots) - 1)
 	}
-	if s.over == nil {
-		s.over = make(map[string]key)
+	if s.overflow == nil {
+		s.overflow = make(map[string]key)
 	}
-	s.over[k.name] = k.key
+	s.overflow[k.name] = k.key
 }
 
 // grow makes twice as many slots.
 func (s *keyShard) grow() {
 	old := s.slots
-	s.slots, s.n = make([]keySlot, max(fewestSlots, 2*len(old))), 0
+	s.slots, s.n = make([]keySlot, max(minSlots, 2*len(old))), 0
 	for i := range old {
 		if old[i].used {
 			s.put(old[i])

@@ -1,7 +1,7 @@
 package fsm
 
 // checkpoint saves one in place of the one before.
-func (w *twin) checkpoint(op *Checkpoint) string {
+func (w *model) checkpoint(op *Checkpoint) string {
 	_, t, r := w.live(op.HeldAttempt)
 	c := op.Saved
 	c.Attempt, c.AtMS = op.Attempt, w.now
@@ -20,10 +20,10 @@ func (w *twin) checkpoint(op *Checkpoint) string {
 }
 
 // dropCheckpoints forgets those of tasks that have ended.
-func (w *twin) dropCheckpoints() {
+func (w *model) dropCheckpoints() {
 	for _, j := range w.jobs {
 		for _, t := range j.tasks {
-			if t.over() {
+			if t.hasEnded() {
 				t.saved = nil
 			}
 		}

@@ -30,10 +30,10 @@ func atOneHome(n int) (names []string) {
 }
 
 // The table is a map, and each fork of it one of its own.
-func TestTheTableOfKeysIsAMapThatCanBeForked(t *testing.T) {
+func TestTheKeyTableIsAForkableMap(t *testing.T) {
 	t.Parallel()
 	names := rapid.OneOf(
-		rapid.SampledFrom(atOneHome(3*keyReach)),
+		rapid.SampledFrom(atOneHome(3*maxProbes)),
 		rapid.Map(rapid.IntRange(0, 60), func(i int) string { return fmt.Sprint("k", i) }),
 		rapid.Map(rapid.IntRange(0, 20_000), func(i int) string { return fmt.Sprint("n", i) }),
 	)

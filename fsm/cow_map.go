@@ -75,7 +75,7 @@ func (m *cowMap[V]) delete(own *ownership, key string) {
 	m.n += len(s.m) - before
 }
 
-// scan goes over one shard, in no order.
+// scan iterates over one shard, in no order.
 func (m *cowMap[V]) scan(shard int) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		if m.shards == nil {

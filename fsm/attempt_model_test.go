@@ -7,18 +7,18 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func (w *twin) sealed(id JobID) *twinJob {
+func (w *model) sealed(id JobID) *modelJob {
 	if j := w.jobs[uint64(id)]; j != nil && j.state != "uploading" {
 		return j
 	}
 	return nil
 }
 
-func (j *twinJob) over() bool {
+func (j *modelJob) hasEnded() bool {
 	return j.state == "completed" || j.state == "failed" || j.state == "cancelled"
 }
 
-func (t *twinTask) over() bool {
+func (t *modelTask) hasEnded() bool {
 	switch t.state {
 	case "completed", "failed", "cancelled", "dead", "lost":
 		return true
@@ -27,7 +27,7 @@ func (t *twinTask) over() bool {
 }
 
 // task finds a task of a job that exists.
-func (w *twin) task(ref TaskRef) (*twinJob, *twinTask, string) {
+func (w *model) task(ref TaskRef) (*modelJob, *modelTask, string) {
 	j := w.sealed(ref.Job)
 	switch {
 	case j == nil:
@@ -38,7 +38,7 @@ func (w *twin) task(ref TaskRef) (*twinJob, *twinTask, string) {
 	return j, j.tasks[ref.Index], ""
 }
 
-func (w *twin) assign(it AssignItem) string {
+func (w *model) assign(it AssignItem) string {
 	j, t, r := w.task(it.TaskRef)
 	if r != "" {
 		return r
@@ -63,7 +63,7 @@ func (w *twin) assign(it AssignItem) string {
 }
 
 // live finds the task of a live attempt.
-func (w *twin) live(h HeldAttempt) (*twinJob, *twinTask, string) {
+func (w *model) live(h HeldAttempt) (*modelJob, *modelTask, string) {
 	j, t, r := w.task(h.TaskRef)
 	switch {
 	case r != "":
@@ -78,7 +78,7 @@ func (w *twin) live(h HeldAttempt) (*twinJob, *twinTask, string) {
 	return j, t, ""
 }
 
-func (w *twin) begin(h HeldAttempt) string {
+func (w *model) begin(h HeldAttempt) string {
 	j, t, r := w.live(h)
 	switch {
 	case r != "":
@@ -92,7 +92,7 @@ func (w *twin) begin(h HeldAttempt) string {
 	return "accepted"
 }
 
-func (w *twin) complete(it CompleteItem) string {
+func (w *model) complete(it CompleteItem) string {
 	j, t, r := w.live(it.HeldAttempt)
 	switch {
 	case r != "":
@@ -114,7 +114,7 @@ func (w *twin) complete(it CompleteItem) string {
 	return "accepted"
 }
 
-func (w *twin) fail(it FailItem) string {
+func (w *model) fail(it FailItem) string {
 	j, t, r := w.live(it.HeldAttempt)
 	switch {
 	case r != "":
@@ -142,7 +142,7 @@ func (w *twin) fail(it FailItem) string {
 	return "accepted"
 }
 
-func (w *twin) requeue(h HeldAttempt, lost bool) string {
+func (w *model) requeue(h HeldAttempt, lost bool) string {
 	j, t, r := w.live(h)
 	switch {
 	case r != "":
@@ -165,7 +165,7 @@ func (w *twin) requeue(h HeldAttempt, lost bool) string {
 	return "accepted"
 }
 
-func (w *twin) lose(h HeldAttempt) string {
+func (w *model) lose(h HeldAttempt) string {
 	j, t, r := w.live(h)
 	switch {
 	case r != "":
@@ -178,7 +178,7 @@ func (w *twin) lose(h HeldAttempt) string {
 	return "accepted"
 }
 
-func (w *twin) dueNow(it AttemptRef) string {
+func (w *model) dueNow(it AttemptRef) string {
 	_, t, r := w.task(it.TaskRef)
 	switch {
 	case r != "":
@@ -193,12 +193,12 @@ func (w *twin) dueNow(it AttemptRef) string {
 	return "accepted"
 }
 
-func (w *twin) end(t *twinTask, state, why string) {
+func (w *model) end(t *modelTask, state, why string) {
 	t.state, t.ended, t.err = state, w.now, why
 }
 
 // failed ends a task badly, and all that this ends.
-func (w *twin) failed(j *twinJob, t *twinTask, state, why string) {
+func (w *model) failed(j *modelJob, t *modelTask, state, why string) {
 	w.end(t, state, why)
 	if state == "dead" {
 		w.dead = append(w.dead, fmt.Sprintf("%d/%d", j.id, slices.Index(j.tasks, t)))
@@ -211,7 +211,7 @@ func (w *twin) failed(j *twinJob, t *twinTask, state, why string) {
 	if j.stops && !j.stopping && !t.final && many {
 		j.stopping = true
 		for _, x := range j.tasks {
-			if !x.over() && x.state != "assigned" && !x.final {
+			if !x.hasEnded() && x.state != "assigned" && !x.final {
 				w.end(x, "cancelled", "job stopped: task "+t.name+" failed")
 			}
 		}
@@ -221,12 +221,12 @@ func (w *twin) failed(j *twinJob, t *twinTask, state, why string) {
 
 // cancelWaiting cancels what waits for a task that will never complete, until
 // there is nothing left to cancel.
-func (w *twin) cancelWaiting(j *twinJob) {
+func (w *model) cancelWaiting(j *modelJob) {
 	for again := true; again; {
 		again = false
 		for _, t := range j.tasks {
 			for _, d := range t.deps {
-				if t.state == "blocked" && j.tasks[d].over() && j.tasks[d].state != "completed" {
+				if t.state == "blocked" && j.tasks[d].hasEnded() && j.tasks[d].state != "completed" {
 					w.end(t, "cancelled", "dependency "+j.tasks[d].name+" failed")
 					again = true
 				}
@@ -236,7 +236,7 @@ func (w *twin) cancelWaiting(j *twinJob) {
 }
 
 // failures counts the ordinary tasks that failed for good.
-func (j *twinJob) failures() int {
+func (j *modelJob) failures() int {
 	n := 0
 	for _, t := range j.tasks {
 		if !t.final && (t.state == "failed" || t.state == "dead" || t.state == "lost") {
@@ -246,7 +246,7 @@ func (j *twinJob) failures() int {
 	return n
 }
 
-func (j *twinJob) failureOf(t *twinTask, why string) string {
+func (j *modelJob) failureOf(t *modelTask, why string) string {
 	text := fmt.Sprintf("task %s %s: %s", t.name, t.state, why)
 	switch {
 	case t.final:
@@ -257,13 +257,13 @@ func (j *twinJob) failureOf(t *twinTask, why string) string {
 	return text
 }
 
-// made says what some tasks made of a job that bears some failures; empty while
+// made says what some tasks made of a job that tolerates some failures; empty while
 // one of them is open.
-func made(tasks []*twinTask, bears int) string {
+func made(tasks []*modelTask, bears int) string {
 	failed, cancelled, byHand := 0, 0, 0
 	for _, t := range tasks {
 		switch {
-		case !t.over():
+		case !t.hasEnded():
 			return ""
 		case t.state == "cancelled" && t.byHand:
 			byHand++
@@ -282,8 +282,8 @@ func made(tasks []*twinTask, bears int) string {
 	return "completed"
 }
 
-// parts are the ordinary tasks of a job and its clean-up tasks.
-func (j *twinJob) parts() (ordinary, finals []*twinTask) {
+// parts are the ordinary tasks of a job and its cleanup tasks.
+func (j *modelJob) parts() (ordinary, finals []*modelTask) {
 	for _, t := range j.tasks {
 		if t.final {
 			finals = append(finals, t)
@@ -294,7 +294,7 @@ func (j *twinJob) parts() (ordinary, finals []*twinTask) {
 	return ordinary, finals
 }
 
-func (w *twin) settle(j *twinJob) {
+func (w *model) settle(j *modelJob) {
 	ordinary, finals := j.parts()
 	if j.outcome == "" {
 		if j.outcome = made(ordinary, j.bears); j.outcome == "" {
@@ -312,20 +312,20 @@ func (w *twin) settle(j *twinJob) {
 	}
 }
 
-func (w *twin) close(j *twinJob, state string) {
+func (w *model) close(j *modelJob, state string) {
 	j.state, j.ended = state, w.now
 	w.endedJobs = append(w.endedJobs, fmt.Sprint(j.id))
 	if j.webhook != "" {
-		w.notice(map[string]NotificationKind{"completed": JobCompletedNotification, "failed": JobFailedNotification, "cancelled": JobCancelledNotification}[state], j.id, 0)
+		w.queueNotification(map[string]NotificationKind{"completed": JobCompletedNotification, "failed": JobFailedNotification, "cancelled": JobCancelledNotification}[state], j.id, 0)
 	}
 }
 
-func (w *twin) endJob(id JobID, state, why string, now bool) string {
+func (w *model) endJob(id JobID, state, why string, now bool) string {
 	j := w.sealed(id)
 	switch {
 	case j == nil:
 		return "job not found"
-	case j.over():
+	case j.hasEnded():
 		return "already ended"
 	case j.outcome != "" && !now:
 		return "already ended"
@@ -335,7 +335,7 @@ func (w *twin) endJob(id JobID, state, why string, now bool) string {
 	_, finals := j.parts()
 	broken := false
 	for _, t := range finals {
-		broken = broken || t.over() && t.state != "completed" && t.state != "cancelled"
+		broken = broken || t.hasEnded() && t.state != "completed" && t.state != "cancelled"
 	}
 	for i, t := range j.tasks {
 		if t.final && !now {
@@ -344,7 +344,7 @@ func (w *twin) endJob(id JobID, state, why string, now bool) string {
 		if t.state == "assigned" {
 			w.ends = append(w.ends, fmt.Sprintf("%d/%d@%d by %d", id, i, t.attempt, t.worker))
 		}
-		if !t.over() {
+		if !t.hasEnded() {
 			w.end(t, "cancelled", why)
 		}
 	}
@@ -358,7 +358,7 @@ func (w *twin) endJob(id JobID, state, why string, now bool) string {
 	return "accepted"
 }
 
-func (w *twin) cancelTask(op *CancelTask) string {
+func (w *model) cancelTask(op *CancelTask) string {
 	j, _, r := w.task(op.Task)
 	if r != "" {
 		return r
@@ -372,7 +372,7 @@ func (w *twin) cancelTask(op *CancelTask) string {
 		list = j.arrays[at]
 	}
 	for _, i := range list {
-		open = open || !j.tasks[i].over()
+		open = open || !j.tasks[i].hasEnded()
 	}
 	switch {
 	case !open:
@@ -382,7 +382,7 @@ func (w *twin) cancelTask(op *CancelTask) string {
 	}
 	for _, i := range list {
 		t := j.tasks[i]
-		if t.over() {
+		if t.hasEnded() {
 			continue
 		}
 		if t.state == "assigned" {
@@ -396,12 +396,12 @@ func (w *twin) cancelTask(op *CancelTask) string {
 	return "accepted"
 }
 
-func (w *twin) failTask(op *FailTask) string {
+func (w *model) failTask(op *FailTask) string {
 	j, t, r := w.task(op.Task)
 	switch {
 	case r != "":
 		return r
-	case t.over():
+	case t.hasEnded():
 		return "already ended"
 	case t.state == "assigned":
 		return "wrong state"

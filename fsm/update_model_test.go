@@ -9,7 +9,7 @@ import (
 )
 
 // twinChange is what was changed of a task after it was submitted.
-type twinChange struct {
+type modelChange struct {
 	priority  dtaskv1.Priority // 0 = as submitted
 	withJob   bool             // the priority is the job's
 	retries   *uint32
@@ -17,8 +17,8 @@ type twinChange struct {
 	notBefore int64
 }
 
-// samePolicy tells how the policy that a task has differs from what it should be.
-func (t *twinTask) samePolicy(submitted, got *dtaskv1.TaskPolicy) string {
+// samePolicy reports how the policy that a task has differs from what it should be.
+func (t *modelTask) samePolicy(submitted, got *dtaskv1.TaskPolicy) string {
 	want := proto.CloneOf(submitted)
 	if t.priority != 0 {
 		want.Priority = t.priority
@@ -35,7 +35,7 @@ func (t *twinTask) samePolicy(submitted, got *dtaskv1.TaskPolicy) string {
 	return ""
 }
 
-func (w *twin) readied(j *twinJob, i int, t *twinTask) {
+func (w *model) readied(j *modelJob, i int, t *modelTask) {
 	if t.notBefore != 0 && t.attempt == 0 {
 		t.state, t.due, t.ended = "scheduled", t.notBefore, 0
 		w.sched = append(w.sched, fmt.Sprintf("%d/%d@0 due %d", j.id, i, t.due))
@@ -45,18 +45,18 @@ func (w *twin) readied(j *twinJob, i int, t *twinTask) {
 	w.ready = append(w.ready, fmt.Sprintf("%d/%d", j.id, i))
 }
 
-func (t *twinTask) fresh() bool {
+func (t *modelTask) fresh() bool {
 	return t.attempt == 0 && (t.state == "blocked" || t.state == "scheduled" || t.state == "pending")
 }
 
-// wrong tells what no replica accepts, whatever its state.
+// wrong reports what no replica accepts, whatever its state.
 func wrong(op *Update) bool {
 	return op.Set == 0 || op.WholeJob && (op.Task != 0 || op.Set&SetBody != 0) || op.Set&SetPriority != 0 && op.Priority == 0 ||
 		op.Set&SetMaxRetries != 0 && op.MaxRetries > 1_000_000 || op.Set&SetTimeout != 0 && op.TimeoutMS <= 0 ||
 		op.Set&SetNotBefore != 0 && op.NotBeforeMS < 0 || op.Set&SetBody != 0 && len(op.Body) > 0 && op.Body[0] == 0xff
 }
 
-func (w *twin) update(op *Update) string {
+func (w *model) update(op *Update) string {
 	j := w.sealed(op.Job)
 	if j == nil {
 		return "job not found"
@@ -74,7 +74,7 @@ func (w *twin) update(op *Update) string {
 		return "idempotency key used for another job"
 	case int(op.Task) >= len(j.tasks):
 		return "task not found"
-	case j.over():
+	case j.hasEnded():
 		return "already ended"
 	case op.IfVersion != 0 && op.IfVersion != uint64(j.version):
 		return "version mismatch"
@@ -89,14 +89,14 @@ func (w *twin) update(op *Update) string {
 	}
 	j.version++
 	if op.Key != "" {
-		w.keys[op.Key] = &twinKey{job: j.id, sealed: true, expires: op.KeyExpires, digest: op.Digest, version: j.version}
+		w.keys[op.Key] = &modelKey{job: j.id, sealed: true, expires: op.KeyExpires, digest: op.Digest, version: j.version}
 	}
 	return "accepted"
 }
 
-func (w *twin) updateTask(j *twinJob, i int, op *Update) {
+func (w *model) updateTask(j *modelJob, i int, op *Update) {
 	t := j.tasks[i]
-	before, was := t.twinChange, t.state
+	before, was := t.modelChange, t.state
 	own := j.policies[t.policy].GetPriority() != 0 && t.priority == 0 || t.priority != 0 && !t.withJob
 	if op.Set&SetPriority != 0 && (!op.WholeJob || !own) {
 		t.priority, t.withJob = op.Priority, op.WholeJob
@@ -116,7 +116,7 @@ func (w *twin) updateTask(j *twinJob, i int, op *Update) {
 			w.readied(j, i, t)
 		}
 	}
-	if was == "pending" && (t.twinChange != before || op.Set&SetBody != 0) {
+	if was == "pending" && (t.modelChange != before || op.Set&SetBody != 0) {
 		w.moved = append(w.moved, fmt.Sprintf("%d/%d", j.id, i))
 	}
 }

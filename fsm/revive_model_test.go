@@ -6,7 +6,7 @@ import (
 )
 
 // remember keeps an attempt that ended: the first 49, and the last.
-func (w *twin) remember(t *twinTask, why string) {
+func (w *model) remember(t *modelTask, why string) {
 	if len(t.past) == 50 {
 		t.past = t.past[:49]
 	}
@@ -14,7 +14,7 @@ func (w *twin) remember(t *twinTask, why string) {
 }
 
 // asked checks indexes that a person gave.
-func (j *twinJob) asked(list []uint32, ok func(t *twinTask) bool) string {
+func (j *modelJob) asked(list []uint32, ok func(t *modelTask) bool) string {
 	for n, i := range list {
 		switch {
 		case int(i) >= len(j.tasks):
@@ -28,7 +28,7 @@ func (j *twinJob) asked(list []uint32, ok func(t *twinTask) bool) string {
 	return "accepted"
 }
 
-func (t *twinTask) unfinished() bool { return t.over() && t.state != "completed" }
+func (t *modelTask) unfinished() bool { return t.hasEnded() && t.state != "completed" }
 
 func in(list []uint32, i int) bool {
 	for _, x := range list {
@@ -41,7 +41,7 @@ func in(list []uint32, i int) bool {
 
 // back starts from all that might come back, and takes away what would wait for
 // ever until there is nothing left to take away.
-func (j *twinJob) back(asked []uint32) map[int]bool {
+func (j *modelJob) back(asked []uint32) map[int]bool {
 	back := map[int]bool{}
 	for i, t := range j.tasks {
 		swept := t.state == "cancelled" && !t.byHand
@@ -63,21 +63,21 @@ func (j *twinJob) back(asked []uint32) map[int]bool {
 	}
 	for i, t := range j.tasks {
 		if t.final && ordinary {
-			back[i] = t.over() // clean-up runs again
+			back[i] = t.hasEnded() // cleanup runs again
 		}
 	}
 	return back
 }
 
-func (w *twin) revive(op *Revive) string {
+func (w *model) revive(op *Revive) string {
 	j := w.sealed(op.Job)
 	switch {
 	case j == nil:
 		return "job not found"
-	case j.outcome != "" && !j.over():
+	case j.outcome != "" && !j.hasEnded():
 		return "wrong state"
 	}
-	if r := j.asked(op.Tasks, (*twinTask).unfinished); r != "accepted" {
+	if r := j.asked(op.Tasks, (*modelTask).unfinished); r != "accepted" {
 		return r
 	}
 	back, n := j.back(op.Tasks), 0
@@ -91,9 +91,9 @@ func (w *twin) revive(op *Revive) string {
 	if n == 0 {
 		return "wrong state"
 	}
-	if j.over() && j.started == 0 {
+	if j.hasEnded() && j.started == 0 {
 		j.state = "pending"
-	} else if j.over() {
+	} else if j.hasEnded() {
 		j.state = "running"
 	}
 	j.stopping, j.ended, j.revived = false, 0, w.now
@@ -134,12 +134,12 @@ func (w *twin) revive(op *Revive) string {
 	return "accepted"
 }
 
-func (w *twin) purge(op *Purge) string {
+func (w *model) purge(op *Purge) string {
 	j := w.sealed(op.Job)
 	if j == nil {
 		return "job not found"
 	}
-	if r := j.asked(op.Tasks, func(t *twinTask) bool { return t.state == "dead" }); r != "accepted" {
+	if r := j.asked(op.Tasks, func(t *modelTask) bool { return t.state == "dead" }); r != "accepted" {
 		return r
 	}
 	r := "wrong state"

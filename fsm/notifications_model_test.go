@@ -2,8 +2,8 @@ package fsm
 
 import "strings"
 
-// notice keeps the newest 10,000.
-func (w *twin) notice(kind NotificationKind, job uint64, index uint32) {
+// notification keeps the newest 10,000.
+func (w *model) queueNotification(kind NotificationKind, job uint64, index uint32) {
 	if len(w.notices) == 10_000 {
 		w.notices = w.notices[1:]
 		w.noticesLost++
@@ -13,7 +13,7 @@ func (w *twin) notice(kind NotificationKind, job uint64, index uint32) {
 	w.noticed++
 }
 
-func (w *twin) notify(it DeadLetterNotification) string {
+func (w *model) notify(it DeadLetterNotification) string {
 	j, t, r := w.task(it.Task)
 	switch {
 	case r != "":
@@ -23,11 +23,11 @@ func (w *twin) notify(it DeadLetterNotification) string {
 	case t.state != "dead":
 		return "wrong state"
 	}
-	w.notice(it.Kind, j.id, it.Task.Index)
+	w.queueNotification(it.Kind, j.id, it.Task.Index)
 	return "accepted"
 }
 
-func (w *twin) told(it Delivery) string {
+func (w *model) recordDelivered(it Delivery) string {
 	for i, n := range w.notices {
 		if n.Number == it.Number {
 			w.notices = append(append([]Notification(nil), w.notices[:i]...), w.notices[i+1:]...)
@@ -38,7 +38,7 @@ func (w *twin) told(it Delivery) string {
 }
 
 // letters counts dead tasks by type.
-func (w *twin) letters() map[string]int {
+func (w *model) deadLetters() map[string]int {
 	out := map[string]int{}
 	for _, j := range w.jobs {
 		for _, t := range j.tasks {

@@ -10,7 +10,7 @@ func bearing(n int, bears uint32) *jobPlan {
 	return p
 }
 
-func TestFailuresThatAreBorneNeitherStopNorFailTheJob(t *testing.T) {
+func TestToleratedFailuresNeitherStopNorFailTheJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(bearing(4, 2))
@@ -26,7 +26,7 @@ func TestFailuresThatAreBorneNeitherStopNorFailTheJob(t *testing.T) {
 	}
 }
 
-func TestOneFailureMoreThanIsBorneCountsAsAnyOther(t *testing.T) {
+func TestOneFailureMoreThanToleratedFailsTheJob(t *testing.T) {
 	t.Parallel()
 	const why = "2 tasks failed, which is more than 1: task t1 dead: exit 1"
 	for _, goesOn := range []bool{false, true} {
@@ -42,7 +42,7 @@ func TestOneFailureMoreThanIsBorneCountsAsAnyOther(t *testing.T) {
 		if j, _ := w.s.Job(1); j.Error != why || j.Tolerated != 0 || j.Stopping == goesOn {
 			t.Errorf("the job is %+v", j)
 		}
-		// One of them comes back: what is left is borne.
+		// One of them comes back: what is left is tolerated.
 		w.do(&Revive{Job: 1, Tasks: []uint32{1}})
 		wantJob(w, "brought back", JobRunning, 0, "")
 		for i := uint32(1); i < 4; i++ {
@@ -53,7 +53,7 @@ func TestOneFailureMoreThanIsBorneCountsAsAnyOther(t *testing.T) {
 }
 
 // What a person cancelled is no failure, and no job that has it completed.
-func TestACancelledTaskIsNoFailureToBear(t *testing.T) {
+func TestACancelledTaskIsNotAToleratedFailure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(bearing(2, 2))
@@ -61,8 +61,8 @@ func TestACancelledTaskIsNoFailureToBear(t *testing.T) {
 	wantJob(w, "in the end", JobCancelled, JobCancelled, "")
 }
 
-// Failures of clean-up tasks are not borne.
-func TestAFailedCleanUpTaskIsNotBorne(t *testing.T) {
+// Failures of cleanup tasks are not tolerated.
+func TestAFailedCleanupTaskIsNotTolerated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	p := plan(nil, nil)
