@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -22,7 +23,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	transport := d.transport()
 	defer transport.CloseIdleConnections()
-	d.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	d.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	// Goroutines of the group end with ctx. They never block on their channel,
 	// whose size is the number of goroutines that send.
 	var group sync.WaitGroup
@@ -160,7 +163,7 @@ func (d *deliverer) finish(x delivery) {
 	case x.result.kind == resultDelivered:
 		d.cfg.Totals.Delivered.Add(1)
 		d.unrecorded = append(d.unrecorded, fsm.Delivery{Number: n.Number, Delivered: true})
-		d.cfg.Logger.Debug("notification delivered", "notification", n.Number, "kind", n.Kind.String(), "job_id", uint64(n.Task.Job), "host", x.host.name)
+		d.logger(n, x.host.name).Debug("notification delivered")
 	case x.result.kind == resultGone:
 	case x.result.kind == resultFailed:
 		d.drop(n, x.host.name, x.result.reason)
@@ -175,12 +178,12 @@ func (d *deliverer) finish(x delivery) {
 // a row.
 func (d *deliverer) retry(x delivery) {
 	x.failures++
-	delay := max(retryPolicy.Delay(x.failures, d.cfg.Seed^x.notification.Number), min(x.result.retryAfter, maxRetryAfter))
+	delay := retryPolicy.Delay(x.failures, d.cfg.Seed^x.notification.Number)
+	delay = max(delay, min(x.result.retryAfter, maxRetryAfter))
 	x.due = time.Now().Add(delay)
 	d.queue.add(x.host.name, x.pending)
 	if x.host.failures == 1 {
-		d.cfg.Logger.Warn("notification not delivered, retrying", "notification", x.notification.Number, "kind", x.notification.Kind.String(),
-			"job_id", uint64(x.notification.Task.Job), "host", x.host.name, "err", x.result.reason, "delay", delay)
+		d.logger(x.notification, x.host.name).Warn("notification not delivered, retrying", "err", x.result.reason, "delay", delay)
 	}
 }
 
@@ -188,7 +191,12 @@ func (d *deliverer) retry(x delivery) {
 func (d *deliverer) drop(n fsm.Notification, host, reason string) {
 	d.cfg.Totals.Dropped.Add(1)
 	d.unrecorded = append(d.unrecorded, fsm.Delivery{Number: n.Number})
-	d.cfg.Logger.Warn("notification dropped", "notification", n.Number, "kind", n.Kind.String(), "job_id", uint64(n.Task.Job), "host", host, "err", reason)
+	d.logger(n, host).Warn("notification dropped", "err", reason)
+}
+
+// logger returns the logger for a notification.
+func (d *deliverer) logger(n fsm.Notification, host string) *slog.Logger {
+	return d.cfg.Logger.With("notification", n.Number, "kind", n.Kind.String(), "job_id", uint64(n.Task.Job), "host", host)
 }
 
 // record records the outcomes since the last call in the log.

@@ -15,9 +15,12 @@ import (
 )
 
 const (
-	scrapeTimeout = 10 * time.Second // of /metrics
-	maxScrapes    = 4                // concurrent requests of /metrics
-	stopTimeout   = time.Second      // for requests in flight when Serve stops
+	// scrapeTimeout bounds one response of /metrics, and maxScrapes how many are made
+	// concurrently.
+	scrapeTimeout = 10 * time.Second
+	maxScrapes    = 4
+	// stopTimeout bounds the requests in flight when Serve stops.
+	stopTimeout = time.Second
 )
 
 // Handler serves /metrics from registry, /healthz and /readyz. ready returns all
@@ -26,8 +29,9 @@ const (
 func Handler(registry prometheus.Gatherer, ready func() error, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog:            scrapeLog{log},
-		ErrorHandling:       promhttp.ContinueOnError, // one broken collector must not hide the others
+		ErrorLog: scrapeLog{log},
+		// One broken collector must not hide the others.
+		ErrorHandling:       promhttp.ContinueOnError,
 		Timeout:             scrapeTimeout,
 		MaxRequestsInFlight: maxScrapes,
 	}))
@@ -37,7 +41,8 @@ func Handler(registry prometheus.Gatherer, ready func() error, log *slog.Logger)
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := ready(); err != nil {
-			respond(w, http.StatusServiceUnavailable, health{Status: "not ready", Reasons: reasons(err)})
+			body := health{Status: "not ready", Reasons: reasons(err)}
+			respond(w, http.StatusServiceUnavailable, body)
 			return
 		}
 		respond(w, http.StatusOK, health{Status: "ready"})
@@ -55,7 +60,7 @@ func respond(w http.ResponseWriter, code int, body health) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // an error means that the client has disconnected
+	_ = json.NewEncoder(w).Encode(body) // fails only if the client has disconnected
 }
 
 // reasons splits joined errors.

@@ -68,10 +68,12 @@ type Results struct {
 // NewJob converts a job.
 func NewJob(j *dtaskv1.Job) Job {
 	doc := Job{
-		ID: j.GetId(), Name: j.GetName(), State: JobState(j.GetState()), Owner: j.GetOwner(), Priority: Priority(j.GetPriority()),
-		SubmittedAt: optionalTime(j.GetSubmittedAt()), StartedAt: optionalTime(j.GetStartedAt()), CompletedAt: optionalTime(j.GetCompletedAt()),
-		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(), TasksFailed: j.GetTasksFailed(),
-		Retries: j.GetRetries(), Version: j.GetVersion(),
+		ID: j.GetId(), Name: j.GetName(), State: JobState(j.GetState()),
+		Owner: j.GetOwner(), Priority: Priority(j.GetPriority()),
+		SubmittedAt: optionalTime(j.GetSubmittedAt()),
+		StartedAt:   optionalTime(j.GetStartedAt()), CompletedAt: optionalTime(j.GetCompletedAt()),
+		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(),
+		TasksFailed: j.GetTasksFailed(), Retries: j.GetRetries(), Version: j.GetVersion(),
 		MaxFailures: j.GetMaxFailures(), FailuresTolerated: j.GetFailuresTolerated(),
 	}
 	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {
@@ -92,7 +94,10 @@ func NewJobWithTasks(j *dtaskv1.Job, tasks []*dtaskv1.Task) JobWithTasks {
 }
 
 func newArray(a *dtaskv1.ArrayStatus) Array {
-	return Array{ID: a.GetId(), Tasks: a.GetTasks(), Items: a.GetItems(), MaxParallel: a.GetMaxParallel(), TasksByState: a.GetTasksByState()}
+	return Array{
+		ID: a.GetId(), Tasks: a.GetTasks(), Items: a.GetItems(),
+		MaxParallel: a.GetMaxParallel(), TasksByState: a.GetTasksByState(),
+	}
 }
 
 // NewChange converts one step of a watch.
@@ -102,7 +107,10 @@ func NewChange(index uint64, whole bool, j *dtaskv1.Job, tasks []*dtaskv1.Task) 
 
 // NewResults converts the results of a job.
 func NewResults(r *dtaskv1.GetResultResponse) Results {
-	doc := Results{ID: r.GetJob().GetId(), State: JobState(r.GetJob().GetState()), Results: make(map[string]Result, len(r.GetResults()))}
+	doc := Results{
+		ID: r.GetJob().GetId(), State: JobState(r.GetJob().GetState()),
+		Results: make(map[string]Result, len(r.GetResults())),
+	}
 	for _, t := range r.GetResults() {
 		doc.Results[t.GetTask()] = newResult(t)
 	}

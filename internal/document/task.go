@@ -97,8 +97,9 @@ type DeadLetterWithHistory struct {
 // NewTask converts a task.
 func NewTask(t *dtaskv1.Task) Task {
 	doc := Task{
-		ID: t.GetId(), State: TaskState(t.GetState()), Attempt: t.GetAttempt(), Worker: t.GetWorker(), Error: t.GetError(),
-		StartedAt: optionalTime(t.GetStartedAt()), CompletedAt: optionalTime(t.GetCompletedAt()), Retries: t.GetRetries(),
+		ID: t.GetId(), State: TaskState(t.GetState()), Attempt: t.GetAttempt(),
+		Worker: t.GetWorker(), Error: t.GetError(), Retries: t.GetRetries(),
+		StartedAt: optionalTime(t.GetStartedAt()), CompletedAt: optionalTime(t.GetCompletedAt()),
 		CheckpointAt: optionalTime(t.GetCheckpointAt()),
 	}
 	if j := t.GetReusedJob(); j != "" {
@@ -109,7 +110,9 @@ func NewTask(t *dtaskv1.Task) Task {
 
 // NewTaskWithHistory converts a task of the job with this ID.
 func NewTaskWithHistory(job string, t *dtaskv1.Task) TaskWithHistory {
-	return TaskWithHistory{Task: NewTask(t), Job: job, Type: t.GetType(), History: list(t.GetHistory(), newAttempt)}
+	return TaskWithHistory{
+		Task: NewTask(t), Job: job, Type: t.GetType(), History: list(t.GetHistory(), newAttempt),
+	}
 }
 
 // NewArrayWithTasks converts the tasks of an array.
@@ -127,12 +130,16 @@ func NewDeadLetters(letters []*dtaskv1.DeadLetter) DeadLetters {
 
 // NewDeadLetterWithHistory converts a dead letter with its payload and attempts.
 func NewDeadLetterWithHistory(l *dtaskv1.DeadLetter) DeadLetterWithHistory {
-	return DeadLetterWithHistory{DeadLetter: newDeadLetter(l), Payload: rawValue(l.GetPayload()), History: list(l.GetHistory(), newAttempt)}
+	return DeadLetterWithHistory{
+		DeadLetter: newDeadLetter(l), Payload: rawValue(l.GetPayload()),
+		History: list(l.GetHistory(), newAttempt),
+	}
 }
 
 func newDeadLetter(l *dtaskv1.DeadLetter) DeadLetter {
 	return DeadLetter{
-		ID: DeadLetterID(l), Job: l.GetJob(), JobName: l.GetJobName(), Task: l.GetTask(), Type: l.GetType(), Owner: l.GetOwner(),
+		ID: DeadLetterID(l), Job: l.GetJob(), JobName: l.GetJobName(),
+		Task: l.GetTask(), Type: l.GetType(), Owner: l.GetOwner(),
 		DiedAt: optionalTime(l.GetDiedAt()), Attempts: l.GetAttempts(), Error: l.GetError(),
 	}
 }
@@ -145,7 +152,10 @@ func newAttempt(a *dtaskv1.AttemptRecord) Attempt {
 }
 
 func newResult(r *dtaskv1.TaskResult) Result {
-	doc := Result{Result: rawValue(r.GetResult()), Output: r.GetOutput(), OutputSHA256: r.GetOutputSha256(), Error: r.GetError()}
+	doc := Result{
+		Result: rawValue(r.GetResult()), Output: r.GetOutput(),
+		OutputSHA256: r.GetOutputSha256(), Error: r.GetError(),
+	}
 	if r.GetOutputSha256() != "" {
 		doc.OutputSize = new(r.GetOutputSize())
 	}
