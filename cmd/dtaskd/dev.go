@@ -17,12 +17,12 @@ import (
 	"github.com/dtask/dtask/worker/builtin"
 )
 
-// runDev is a whole system in one process.
+// runDev runs a coordinator and a worker in this process.
 func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.Writer) (err error) {
 	if cfg.DataDir == "" {
 		dir, err := os.MkdirTemp("", "dtask-dev-")
 		if err != nil {
-			return fmt.Errorf("making a temporary data folder: %w", err)
+			return fmt.Errorf("creating temporary data directory: %w", err)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 		cfg.DataDir = dir
@@ -30,7 +30,7 @@ func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.
 	if err := cfg.Validate(); err != nil {
 		return &program.UsageError{Err: err}
 	}
-	// People see what to type next, not what the parts say to each other.
+	// The user sees the next commands to type, not the log.
 	cfg.Logger = quieter(ctx, cfg.Logger)
 	ctx, stop := program.UntilSignal(ctx, cfg.Logger)
 	defer stop()
@@ -41,11 +41,11 @@ func runDev(ctx context.Context, s *settings, cfg coordinator.Config, stdout io.
 		welcome(stdout, listen, http, cfg.DataDir)
 		listening <- listen
 	}
-	// The coordinator outlives the worker, so that the worker can hand back
-	// what it holds.
+	// The coordinator outlives the worker, so that the worker can release its
+	// attempts.
 	coordinating, end := context.WithCancel(context.WithoutCancel(ctx))
 	group.Go(func() error {
-		defer stop() // a coordinator that fails takes the worker with it
+		defer stop() // the worker does not outlive a failed coordinator
 		return coordinator.Run(coordinating, cfg)
 	})
 	group.Go(func() error {
@@ -72,7 +72,7 @@ func runDevWorker(ctx context.Context, s *settings, cfg coordinator.Config, addr
 	return w.Run(ctx)
 }
 
-// quieter keeps only what a human must look at; whoever asks for debug gets all.
+// quieter logs errors only, unless the level is debug.
 func quieter(ctx context.Context, log *slog.Logger) *slog.Logger {
 	if log.Enabled(ctx, slog.LevelDebug) {
 		return log
@@ -104,14 +104,14 @@ func welcome(out io.Writer, listen, http, dir string) {
 
   clients, workers  %s
   metrics, health   http://%s/metrics  /healthz  /readyz
-  data              %s
+  data directory    %s
 
-Type next, in another terminal:
+Try in another terminal:
 
   dtaskctl%[4]s submit --type prime --payload 999999937 --wait
   dtaskctl%[4]s submit examples/diamond.yaml --wait
   dtaskctl%[4]s status
 
-Ctrl-C ends it.
-`, listen, http, dir, addr) // nobody is left to tell if it fails
+Press Ctrl-C to stop.
+`, listen, http, dir, addr) // there is no other way to report it
 }

@@ -1,6 +1,6 @@
-// Command dtaskd is a coordinator: one replica of a cluster of one, three or
-// five, or, with --dev, a whole system in one process. It is flags and settings,
-// then coordinator.Run, then an exit code.
+// Command dtaskd is a coordinator: one replica of a cluster of one, three or five, or,
+// with --dev, a coordinator and a worker in one process. It parses flags and settings,
+// calls coordinator.Run, and returns an exit code.
 package main
 
 import (
@@ -23,23 +23,24 @@ import (
 // version is set by the build.
 var version = "dev"
 
-// deferred is how much garbage a coordinator gathers before it is collected, beside as much
-// as is live, in bytes. A follower holds little and goes through 0.5 KiB for each task.
-const deferred = 64 << 20
+// extraGarbage is the garbage in bytes, beyond the size of the live heap, that a
+// coordinator may accumulate before a collection. A follower has a small heap and
+// allocates 0.5 KiB per task.
+const extraGarbage = 64 << 20
 
 func main() {
 	process.RunSupervisor() // with --dev this binary is a worker, too
 	program.TuneBuffers()
-	program.DeferCollection(deferred)
+	program.DeferCollection(extraGarbage)
 	stop := program.ReturnMemory()
 	code := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// run is the program without its process.
+// run is main without the process: it returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cmd := command(args, stdout, stderr) //nolint:contextcheck // cobra hands the context down
+	cmd := command(args, stdout, stderr) //nolint:contextcheck // cobra passes the context on
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		_, _ = fmt.Fprintln(stderr, "dtaskd:", line) // nobody is left to tell
+		_, _ = fmt.Fprintln(stderr, "dtaskd:", line) // there is no other way to report it
 	}
 	var usage *program.UsageError
 	var fatal *coordinator.FatalError
@@ -61,25 +62,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return program.ExitFailed
 }
 
-const long = `dtaskd is one coordinator. Three or five of them, started with the same --peers,
-agree on every job by Raft; any minority may die at any moment. One alone is a
-cluster, too. A further one lists the members and itself in --peers, and waits
-until dtaskctl cluster add lets it in.
+const long = `dtaskd runs one coordinator. Three or five coordinators with the same --peers form a
+cluster that replicates every job by Raft and survives the loss of any minority of
+them. A single one is a cluster, too. To add one later, list the members and itself in
+--peers and run dtaskctl cluster add.
 
   dtaskd --dev
   dtaskd --id n1 --data-dir /var/lib/dtask/n1 --listen 127.0.0.1:7460 \
          --peers n1=127.0.0.1:7460,n2=127.0.0.1:7470,n3=127.0.0.1:7480
 
-The same command line restarts it, also after a crash. SIGTERM and SIGINT hand
-leadership over and end it; a second signal ends it at once.
+The same command line restarts it, also after a crash. SIGTERM and SIGINT transfer
+leadership and stop it; a second signal exits immediately.
 
-Every flag is also a variable, as DTASK_DATA_DIR, and a key of the --config file.`
+Every flag can also be set as an environment variable, such as DTASK_DATA_DIR, and in
+the --config file.`
 
 func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 	s := settings{args: args}
 	cmd := &cobra.Command{
 		Use:           "dtaskd",
-		Short:         "Coordinates tasks: one replica of a dtask cluster",
+		Short:         "Run one coordinator of a dtask cluster",
 		Long:          long,
 		Version:       version,
 		SilenceErrors: true,
@@ -98,41 +100,41 @@ func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 			return s.run(cmd.Context(), stdout, stderr)
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: config.FlagError(err)} })
 	s.bind(cmd)
 	return cmd
 }
 
 func (s *settings) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&s.dev, "dev", false, "a whole system in this process: one coordinator and one worker")
-	f.IntVar(&s.slots, "slots", 0, "with --dev: attempts that run at a time (default: the number of processors)")
-	f.StringVar(&s.id, "id", "", "id of this replica, unique in the cluster for ever (default with --dev: dev)")
-	f.StringVar(&s.dataDir, "data-dir", "", "folder of this replica; it is created (default with --dev: a temporary one, removed at the end)")
-	f.StringVar(&s.listen, "listen", "127.0.0.1:7460", "HOST:PORT for clients, workers and the other replicas")
-	f.StringVar(&s.http, "http", "127.0.0.1:7461", "HOST:PORT for /metrics, /healthz and /readyz; empty: none")
+	f.BoolVar(&s.dev, "dev", false, "one coordinator and one worker in this process")
+	f.IntVar(&s.slots, "slots", 0, "with --dev: concurrent attempts, 1–65535 (default: the number of CPUs)")
+	f.StringVar(&s.id, "id", "", "server id, unique in the cluster and never reused (default with --dev: dev)")
+	f.StringVar(&s.dataDir, "data-dir", "", "data directory of this replica, created if missing (default with --dev: a temporary one)")
+	f.StringVar(&s.listen, "listen", "127.0.0.1:7460", "HOST:PORT for clients, workers and other replicas")
+	f.StringVar(&s.http, "http", "127.0.0.1:7461", "HOST:PORT for /metrics, /healthz and /readyz (empty = none)")
 	f.StringVar(&s.advertise, "advertise", "", "HOST:PORT that others dial (default: --listen)")
-	f.StringSliceVar(&s.peers, "peers", nil, "the first members, ID=HOST:PORT each, this one included; the same at all of them")
-	f.DurationVar(&s.heartbeat, "heartbeat-interval", time.Second, "how often workers say that they are alive; after three silent ones they are given up")
-	f.DurationVar(&s.raftHeartbeat, "raft-heartbeat", 500*time.Millisecond, "how long a leader may be silent before another is elected")
-	f.DurationVar(&s.taskTimeout, "task-timeout", time.Hour, "time-out of an attempt, for tasks that name none")
-	f.Uint32Var(&s.maxRetries, "max-retries", 3, "repeats after a failed attempt, for tasks that do not say")
+	f.StringSliceVar(&s.peers, "peers", nil, "first members, ID=HOST:PORT each, this replica included; must match on all of them")
+	f.DurationVar(&s.heartbeat, "heartbeat-interval", time.Second, "interval of worker heartbeats; a worker is marked down after 3 missing ones")
+	f.DurationVar(&s.raftHeartbeat, "raft-heartbeat", 500*time.Millisecond, "silence of a leader before an election")
+	f.DurationVar(&s.taskTimeout, "task-timeout", time.Hour, "timeout of an attempt, for tasks without one")
+	f.Uint32Var(&s.maxRetries, "max-retries", 3, "retries after failed attempts, for tasks without a number")
 	f.Uint64Var(&s.snapshotBytes, "snapshot-bytes", 64<<20, "bytes of log between two snapshots")
-	f.StringVar(&s.logStore, "log-store", string(coordinator.LogBolt), "where the log is: bolt, or wal, which answers sooner (docs/tuning.md); a data folder keeps the one that it began with")
-	f.DurationVar(&s.keepFor, "keep-for", 7*24*time.Hour, "how long ended jobs that can be retried, and their dead letters, are kept before they are history")
-	f.IntVar(&s.keepJobs, "keep-jobs", 10_000, "how many ended jobs are kept before they are history")
-	f.StringVar(&s.historyAge, "history-age", "90d", "for how long after their end jobs stay in the history, such as 90d or 36h; 0: for ever; the same at all replicas")
-	f.Uint64Var(&s.historyJobs, "history-jobs", 50_000_000, "how many jobs stay in the history")
-	f.Uint64Var(&s.historyBytes, "history-bytes", 20<<30, "in how many bytes on disk")
-	f.Uint64Var(&s.minFree, "min-free-bytes", coordinator.DefaultMinFree().Bytes, "room on the disk of --data-dir below which new jobs are refused; with half of it leadership is handed over")
-	f.Uint64Var(&s.minFreePercent, "min-free-percent", coordinator.DefaultMinFree().Percent, "the same, in percent of the disk; the larger of the two counts")
-	f.Float64Var(&s.submitRate, "submit-rate", 0, "jobs that one owner may submit per second; more are told to come back; 0: no limit; the same at all replicas")
-	f.IntVar(&s.submitBurst, "submit-burst", 0, "with --submit-rate: jobs that one owner may submit at once after a rest (default: 10 × --submit-rate, at least 1)")
-	f.StringVar(&s.deadWebhook, "dead-letter-webhook", "", "URL that is told of each new dead letter; the same at all replicas (docs/webhooks.md)")
-	f.StringVar(&s.deadCommand, "dead-letter-command", "", "program that is run with each new dead letter as JSON on its standard input, by the leader; an absolute path")
-	f.StringVar(&s.secretFile, "webhook-secret-file", "", "file with the key that signs webhooks, whsec_ and base64; without it they are not signed")
-	f.BoolVar(&s.autoRejoin, "auto-rejoin", false, "if the data folder is lost or damaged, come back under a new server id that the cluster gives, such as n2-1")
-	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
-	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
+	f.StringVar(&s.logStore, "log-store", string(coordinator.LogBolt), "log store, bolt or wal (lower latency, docs/tuning.md); a data directory keeps its first one")
+	f.DurationVar(&s.keepFor, "keep-for", 7*24*time.Hour, "retention of finished jobs that can be retried, and of their dead letters, before they move to the history")
+	f.IntVar(&s.keepJobs, "keep-jobs", 10_000, "finished jobs kept before they move to the history")
+	f.StringVar(&s.historyAge, "history-age", "90d", "history retention by age, such as 90d or 36h (0 = unlimited); must match on all replicas")
+	f.Uint64Var(&s.historyJobs, "history-jobs", 50_000_000, "history retention by number of jobs")
+	f.Uint64Var(&s.historyBytes, "history-bytes", 20<<30, "history retention by bytes on disk")
+	f.Uint64Var(&s.minFree, "min-free-bytes", coordinator.DefaultMinFree().Bytes, "free bytes on the disk of --data-dir below which new jobs are refused; below half of it, leadership is transferred")
+	f.Uint64Var(&s.minFreePercent, "min-free-percent", coordinator.DefaultMinFree().Percent, "the same in percent of the disk; the larger limit applies")
+	f.Float64Var(&s.submitRate, "submit-rate", 0, "jobs per second and owner; excess submissions are rejected with a retry delay (0 = unlimited); must match on all replicas")
+	f.IntVar(&s.submitBurst, "submit-burst", 0, "with --submit-rate: jobs that an owner may submit at once (default: 10 × --submit-rate, at least 1)")
+	f.StringVar(&s.deadWebhook, "dead-letter-webhook", "", "URL that receives each new dead letter (docs/webhooks.md); must match on all replicas")
+	f.StringVar(&s.deadCommand, "dead-letter-command", "", "absolute path of a program that the leader runs for each new dead letter, with JSON on its stdin")
+	f.StringVar(&s.secretFile, "webhook-secret-file", "", "file with the key that signs webhooks, whsec_ and base64 (default: unsigned)")
+	f.BoolVar(&s.autoRejoin, "auto-rejoin", false, "rejoin under a new server id, such as n2-1, if the data directory is lost or damaged")
+	f.StringVar(&s.logLevel, "log-level", "info", "log level: debug, info, warn or error")
+	f.StringVar(&s.logFormat, "log-format", "text", "log format: text or json")
 	config.AddFlag(f)
 }

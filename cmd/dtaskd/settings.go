@@ -14,7 +14,7 @@ import (
 	"github.com/dtask/dtask/internal/program"
 )
 
-// settings are the flags.
+// settings are the values of the flags.
 type settings struct {
 	args           []string // of the process
 	dev            bool
@@ -36,6 +36,7 @@ type settings struct {
 	keepFor        time.Duration
 	keepJobs       int
 	historyAge     string
+	history        time.Duration // of historyAge
 	historyJobs    uint64
 	historyBytes   uint64
 	minFree        uint64
@@ -49,7 +50,7 @@ type settings struct {
 	logFormat      string
 }
 
-// run starts what the flags ask for and waits for its end.
+// run validates the settings and runs what they describe.
 func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) error {
 	log, err := program.NewLogger(stderr, s.logLevel, s.logFormat)
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := instrument(&cfg); err != nil {
 		return &program.UsageError{Err: err}
 	}
-	warnOfFiles(cfg.Logger)
+	raiseFileLimit(cfg.Logger)
 	if s.dev {
 		return runDev(ctx, s, cfg, stdout)
 	}
@@ -78,53 +79,57 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return coordinator.Run(ctx, cfg)
 }
 
-// filesWanted is how many files and connections a leader may need: one for each
-// worker, client and replica, and some of its own.
+// filesWanted is the number of open files that a large cluster needs: one for each
+// connection of a worker, client or replica, and the leader's own.
 const filesWanted = 16_384
 
-// warnOfFiles raises the limit of open files as far as it goes, and says so if that
-// is not far.
-func warnOfFiles(log *slog.Logger) {
+// raiseFileLimit raises the limit of open files as far as allowed, and warns if that is
+// not enough.
+func raiseFileLimit(log *slog.Logger) {
 	limit, err := program.RaiseFiles()
 	switch {
 	case err != nil:
-		log.Warn("the limit of open files is as it was", "err", err)
+		log.Warn("limit of open files not raised", "err", err)
 	case limit < filesWanted:
-		log.Warn("few connections can be open at a time: each worker, client and replica takes one; raise the hard limit of open files",
-			"limit", limit, "wanted", filesWanted)
+		log.Warn("hard limit of open files is low: each worker, client and replica needs one", "limit", limit, "wanted", filesWanted)
 	}
 }
 
-// check refuses what does not go together, and fills in what --dev implies.
+// check refuses invalid settings and combinations, and fills in what --dev implies.
 func (s *settings) check() error {
-	switch {
-	case s.dev && len(s.peers) > 0:
-		return errors.New("--peers: a --dev system is alone; leave one of the two out")
-	case !s.dev && s.slots != 0:
-		return errors.New("--slots: only a --dev system has a worker; start dtask-worker --slots otherwise")
-	case s.slots < 0 || s.slots > 65535:
-		return fmt.Errorf("--slots: %d must be 1–65535", s.slots)
-	case !s.dev && s.id == "":
-		return errors.New("--id: is needed, such as n1; to try dtask out, use --dev")
-	case !s.dev && s.dataDir == "":
-		return errors.New("--data-dir: is needed; to try dtask out, use --dev")
-	case s.taskTimeout < time.Millisecond:
-		return errors.New("--task-timeout: must be above 0")
-	case s.maxRetries > 1_000_000:
-		return errors.New("--max-retries: must be 0–1000000")
-	case s.heartbeat < 50*time.Millisecond:
-		return errors.New("--heartbeat-interval: must be at least 50ms")
-	case s.raftHeartbeat < 50*time.Millisecond:
-		return errors.New("--raft-heartbeat: must be at least 50ms")
-	case s.keepFor <= 0 || s.keepJobs <= 0:
-		return errors.New("--keep-for, --keep-jobs: must be above 0")
-	case s.historyJobs < 1 || s.historyBytes < 16<<20:
-		return errors.New("--history-jobs, --history-bytes: must be at least 1 job and 16777216 bytes")
-	}
-	if _, err := parseAge(s.historyAge); err != nil {
+	var err error
+	if s.history, err = parseAge(s.historyAge); err != nil {
 		return err
 	}
-	if s.dev && s.id == "" {
+	switch {
+	case s.dev && len(s.peers) > 0:
+		return errors.New("--dev and --peers are mutually exclusive")
+	case !s.dev && s.slots != 0:
+		return errors.New("--slots requires --dev; otherwise use dtask-worker --slots")
+	case s.slots < 0 || s.slots > 65535:
+		return fmt.Errorf("invalid --slots %d: must be 1 to 65535", s.slots)
+	case !s.dev && s.id == "":
+		return errors.New("--id is required, such as n1; to try dtask, use --dev")
+	case !s.dev && s.dataDir == "":
+		return errors.New("--data-dir is required; to try dtask, use --dev")
+	case s.taskTimeout < time.Millisecond:
+		return fmt.Errorf("invalid --task-timeout %s: must be at least 1ms", s.taskTimeout)
+	case s.maxRetries > 1_000_000:
+		return fmt.Errorf("invalid --max-retries %d: must be 0 to 1000000", s.maxRetries)
+	case s.heartbeat < 50*time.Millisecond:
+		return fmt.Errorf("invalid --heartbeat-interval %s: must be at least 50ms", s.heartbeat)
+	case s.raftHeartbeat < 50*time.Millisecond:
+		return fmt.Errorf("invalid --raft-heartbeat %s: must be at least 50ms", s.raftHeartbeat)
+	case s.keepFor <= 0:
+		return fmt.Errorf("invalid --keep-for %s: must be above 0", s.keepFor)
+	case s.keepJobs <= 0:
+		return fmt.Errorf("invalid --keep-jobs %d: must be above 0", s.keepJobs)
+	case s.historyJobs < 1:
+		return errors.New("invalid --history-jobs 0: must be 1 or more")
+	case s.historyBytes < 16<<20:
+		return fmt.Errorf("invalid --history-bytes %d: must be at least 16777216", s.historyBytes)
+	}
+	if s.id == "" {
 		s.id = "dev"
 	}
 	return nil
@@ -137,18 +142,17 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		AutoRejoin: s.autoRejoin, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout,
 		KeepFor: s.keepFor, KeepJobs: s.keepJobs, MinFree: &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},
-		HistoryJobs: s.historyJobs, HistoryBytes: s.historyBytes,
+		HistoryAge: s.history, HistoryJobs: s.historyJobs, HistoryBytes: s.historyBytes,
 		SubmitRate: s.submitRate, SubmitBurst: s.submitBurst,
 		DeadLetterWebhook: s.deadWebhook, DeadLetterCommand: s.deadCommand, WebhookSecretFile: s.secretFile,
 	}
-	cfg.HistoryAge, _ = parseAge(s.historyAge) // check has looked at it
 	if s.retriesSet {
 		cfg.MaxRetries = &s.maxRetries
 	}
 	return cfg
 }
 
-// parseAge reads a duration that may be in days: 90d, 36h, 0.
+// parseAge parses a duration that may be in days: 90d, 36h, 0.
 func parseAge(text string) (time.Duration, error) {
 	age, err := time.ParseDuration(text)
 	if days, ok := strings.CutSuffix(text, "d"); ok {
@@ -157,12 +161,12 @@ func parseAge(text string) (time.Duration, error) {
 		age = time.Duration(n) * 24 * time.Hour //nolint:gosec // 16 bits
 	}
 	if err != nil || age < 0 {
-		return 0, fmt.Errorf("--history-age: %q is no duration; write it as 90d or 36h, or 0 for ever", text)
+		return 0, fmt.Errorf("invalid --history-age %q: must be a duration such as 90d or 36h, or 0", text)
 	}
 	return age, nil
 }
 
-// commandLine writes the command as a shell reads it.
+// commandLine quotes the command for a shell.
 func commandLine(args []string) string {
 	words := []string{"dtaskd"}
 	for _, a := range args {
@@ -174,17 +178,17 @@ func commandLine(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// parsePeers reads ID=HOST:PORT entries.
+// parsePeers parses ID=HOST:PORT entries.
 func parsePeers(list []string) ([]coordinator.Peer, error) {
 	var peers []coordinator.Peer
 	seen := make(map[string]bool)
 	for _, entry := range list {
 		id, address, ok := strings.Cut(strings.TrimSpace(entry), "=")
 		if !ok || id == "" || address == "" {
-			return nil, fmt.Errorf("--peers: %q is not ID=HOST:PORT", entry)
+			return nil, fmt.Errorf("invalid --peers entry %q: must be ID=HOST:PORT", entry)
 		}
 		if seen[id] || seen[address] {
-			return nil, fmt.Errorf("--peers: %q is there twice", entry)
+			return nil, fmt.Errorf("invalid --peers: duplicate %q", entry)
 		}
 		seen[id], seen[address] = true, true
 		peers = append(peers, coordinator.Peer{ID: id, Address: address})

@@ -4,5 +4,5 @@ package program
 
 import "math"
 
-// RaiseFiles does nothing here: there is no such limit.
+// RaiseFiles does nothing: this system has no such limit.
 func RaiseFiles() (uint64, error) { return math.MaxUint64, nil }

@@ -1,6 +1,5 @@
-// Package program is what the programs have in common at their edges: how they
-// log, how signals end them, and what their exit codes mean. It is for package
-// main alone.
+// Package program is what the programs share in package main: loggers, signals, exit
+// codes, memory and the limit of open files.
 package program
 
 import (
@@ -18,24 +17,24 @@ import (
 const (
 	ExitFailed = 1
 	ExitUsage  = 2
-	ExitFatal  = 70  // a store failed, or data is damaged: look before starting again
-	ExitAtOnce = 130 // a further signal
+	ExitFatal  = 70  // a store failed or data is damaged: investigate before a restart
+	ExitAtOnce = 130 // another signal
 )
 
-// UsageError is a mistake of whoever started the program.
+// UsageError is an invalid command line or setting.
 type UsageError struct{ Err error }
 
 // Error implements error.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // NewLogger makes a logger that writes to out. Its error names the flag.
 func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level: %q is none of debug, info, warn, error", level)
+		return nil, fmt.Errorf("invalid --log-level %q: must be debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: l}
 	switch format {
@@ -44,29 +43,30 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(out, options)), nil
 	default:
-		return nil, fmt.Errorf("--log-format: %q is neither text nor json", format)
+		return nil, fmt.Errorf("invalid --log-format %q: must be text or json", format)
 	}
 }
 
-// UntilSignal is done at the first SIGTERM or SIGINT. Each further one calls the
-// next of the functions, which must not block, and one after them ends the
-// process at once. stop must be called, once or more; it waits for what was started.
+// UntilSignal returns a context that is done at the first SIGTERM or SIGINT. Each
+// further signal calls the next function, which must not block; the one after the last
+// function exits the process. The caller must call stop, which waits for the goroutine
+// and may be called again.
 func UntilSignal(parent context.Context, log *slog.Logger, further ...func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
-	signals := make(chan os.Signal, 4) // some may come before we look
+	signals := make(chan os.Signal, 4) // several may arrive at once
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	done := make(chan struct{})
-	ended := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(stopped)
 		for count := 1; ; count++ {
 			select {
 			case sig := <-signals:
 				if count > 1+len(further) {
-					log.WarnContext(parent, "another signal, ending at once", "signal", sig.String())
-					os.Exit(ExitAtOnce) //nolint:forbidigo // nothing is waited for: that is the point
+					log.WarnContext(parent, "second signal; exiting immediately", "signal", sig.String(), "number", count)
+					os.Exit(ExitAtOnce) //nolint:forbidigo // it must not wait for anything
 				}
-				log.InfoContext(parent, "signal", "signal", sig.String(), "number", count)
+				log.InfoContext(parent, "signal received", "signal", sig.String(), "number", count)
 				cancel()
 				if count > 1 {
 					further[count-2]()
@@ -79,7 +79,7 @@ func UntilSignal(parent context.Context, log *slog.Logger, further ...func()) (c
 	return ctx, sync.OnceFunc(func() {
 		signal.Stop(signals)
 		close(done)
-		<-ended
+		<-stopped
 		cancel()
 	})
 }
