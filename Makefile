@@ -108,7 +108,7 @@ simulate: ## simulate SEEDS (20000) more histories, from SEED if given, and add 
 	DTASK_RECORD=$(RECORD) $(SIMULATE) $(if $(SEED),-sim.seed=$(SEED)) $(ARGS)
 
 # Whole clusters in virtual time, one for each seed.
-CLUSTER = go test -count=1 -v -timeout 0 -run 'TestAClusterForgetsNothing$$' ./test/simulation -cluster.hours=$(HOURS)
+CLUSTER = go test -count=1 -v -timeout 0 -run 'TestAClusterLosesNothing$$' ./test/simulation -cluster.hours=$(HOURS)
 
 .PHONY: simulate-cluster
 simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if given, and add them to the record

@@ -10,7 +10,7 @@ func limited(limit, group uint32) scheduler.Demand {
 	return scheduler.Demand{Limit: limit, Group: scheduler.TaskRef{Job: 1, Index: group}}
 }
 
-func TestALimitedClassWaitsInItsPlace(t *testing.T) {
+func TestALimitedClassKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	s := fleet(2, 3)
 	c := s.Class(limited(2, 0))
@@ -41,7 +41,7 @@ func TestALimitedClassWaitsInItsPlace(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatMayRunStillCounts(t *testing.T) {
+func TestAnAttemptThatMayStillRunCounts(t *testing.T) {
 	t.Parallel()
 	s := fleet(1, 4)
 	c := s.Class(limited(1, 0))
@@ -52,7 +52,7 @@ func TestAnAttemptThatMayRunStillCounts(t *testing.T) {
 	mustNext(t, s)
 }
 
-func TestALimitedClassIsUsedAgainOnceNothingOfItIsLeft(t *testing.T) {
+func TestALimitedClassIsRecycledAfterItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	s := fleet(1, 4)
 	c := s.Class(limited(1, 0))

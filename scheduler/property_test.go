@@ -249,7 +249,7 @@ func (p *pair) check(t *rapid.T) {
 }
 
 // Safety: every decision is one that the twin allows, whatever happened before.
-func TestEveryDecisionIsOneOfTheTwins(t *testing.T) {
+func TestEveryDecisionMatchesTheReferenceModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(t)
@@ -275,7 +275,7 @@ func TestEveryDecisionIsOneOfTheTwins(t *testing.T) {
 
 // Liveness: when workers that fit everything come and attempts end, every valid
 // task is assigned exactly once.
-func TestEveryValidTaskIsAssignedInTheEnd(t *testing.T) {
+func TestEveryValidTaskIsAssigned(t *testing.T) {
 	t.Parallel()
 	everything := scheduler.Capacity{
 		Slots:     2,

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWhatWaitsIsTakenForFreeSlotsAndNoMore(t *testing.T) {
+func TestRebalanceStealsNoMoreThanFreeSlots(t *testing.T) {
 	t.Parallel()
 	s := New(1)
 	zone := s.Class(Demand{Labels: []Label{{"zone", "a"}}})
@@ -59,7 +59,7 @@ func TestWhatWaitsIsTakenForFreeSlotsAndNoMore(t *testing.T) {
 }
 
 // The count of what waits is what a look at all workers gives, whatever happens.
-func TestTheCountOfWhatWaitsIsRight(t *testing.T) {
+func TestTheCountOfWaitingAttemptsIsExact(t *testing.T) {
 	t.Parallel()
 	s := New(7)
 	r := s.random

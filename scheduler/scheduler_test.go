@@ -96,7 +96,7 @@ func TestUnequalWorkersFillInProportion(t *testing.T) {
 }
 
 // One task after another on idle workers: every choice is a tie.
-func TestTiesFavourNobody(t *testing.T) {
+func TestTiesAreFair(t *testing.T) {
 	t.Parallel()
 	s := fleet(10, 4)
 	chosen, repeats, last := map[scheduler.WorkerID]int{}, 0, scheduler.WorkerID(0)
@@ -149,7 +149,7 @@ func TestOneSeedGivesOneSequence(t *testing.T) {
 	}
 }
 
-func TestARetryGoesToAnotherWorkerIfItCan(t *testing.T) {
+func TestARetryPrefersAnotherWorker(t *testing.T) {
 	t.Parallel()
 	s := fleet(2, 2)
 	s.Occupy(2, 0) // worker 1 is the less loaded
@@ -165,7 +165,7 @@ func TestARetryGoesToAnotherWorkerIfItCan(t *testing.T) {
 
 // With many idle workers in front of the few that fit, those are found by
 // another way, which must choose alike.
-func TestARetryGoesToAnotherOfTheFewWorkersThatFit(t *testing.T) {
+func TestARetryPrefersAnotherOfFewFittingWorkers(t *testing.T) {
 	t.Parallel()
 	s := fleet(200, 1)
 	eu := []scheduler.Label{{Name: "zone", Value: "eu"}}
@@ -184,7 +184,7 @@ func TestARetryGoesToAnotherOfTheFewWorkersThatFit(t *testing.T) {
 	}
 }
 
-func TestAWaitingClassGoesOnWhenAWorkerAcceptsAgain(t *testing.T) {
+func TestABlockedClassResumesWhenAWorkerAcceptsAgain(t *testing.T) {
 	t.Parallel()
 	s := fleet(1, 1)
 	eu := []scheduler.Label{{Name: "zone", Value: "eu"}}
@@ -198,7 +198,7 @@ func TestAWaitingClassGoesOnWhenAWorkerAcceptsAgain(t *testing.T) {
 	}
 }
 
-func TestATaskThatFitsNowhereHoldsUpNobody(t *testing.T) {
+func TestATaskThatFitsNowhereDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	s := fleet(1, 2)
 	picky := s.Class(scheduler.Demand{Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}})
@@ -235,7 +235,7 @@ func TestOrderOfArrivalHoldsAcrossClasses(t *testing.T) {
 	}
 }
 
-func TestADrainingWorkerTakesNothingNewAndKeepsWhatItHas(t *testing.T) {
+func TestADrainingWorkerGetsNothingNewAndKeepsItsAttempts(t *testing.T) {
 	t.Parallel()
 	s := fleet(1, 1)
 	s.Push(task(0), 0, scheduler.Normal, 0)
@@ -252,7 +252,7 @@ func TestADrainingWorkerTakesNothingNewAndKeepsWhatItHas(t *testing.T) {
 	mustNext(t, s)
 }
 
-func TestAReleaseOfWhatIsNotHeldChangesNothing(t *testing.T) {
+func TestReleasingAnAttemptThatIsNotHeldChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := fleet(1, 1)
 	if s.Release(1, 0) || s.Release(2, 0) {
@@ -270,7 +270,7 @@ func TestAReleaseOfWhatIsNotHeldChangesNothing(t *testing.T) {
 	mustNotNext(t, s)
 }
 
-func TestCapacityOutOfRangeIsBroughtIntoIt(t *testing.T) {
+func TestCapacityOutOfRangeIsClamped(t *testing.T) {
 	t.Parallel()
 	s := scheduler.New(1)
 	tooMuch := s.Class(scheduler.Demand{Resources: []scheduler.Quantity{{Name: "disk", Amount: scheduler.MaxAmount + 1}}})
@@ -324,7 +324,7 @@ func TestEqualDemandsShareAClass(t *testing.T) {
 	}
 }
 
-func TestExplainSaysAllThatIsInTheWay(t *testing.T) {
+func TestExplainReturnsAllObstacles(t *testing.T) {
 	t.Parallel()
 	s := scheduler.New(1)
 	c := s.Class(scheduler.Demand{
@@ -359,7 +359,7 @@ func TestExplainSaysAllThatIsInTheWay(t *testing.T) {
 	}
 }
 
-func TestADrainedQueueGivesItsMemoryBack(t *testing.T) {
+func TestADrainedQueueFreesItsMemory(t *testing.T) {
 	t.Parallel()
 	s := fleet(1, 1)
 	for i := range 100_000 {
@@ -379,7 +379,7 @@ func TestADrainedQueueGivesItsMemoryBack(t *testing.T) {
 	}
 }
 
-func TestTasksGoAheadOfAFreeSlotOnlyWhereThatHelps(t *testing.T) {
+func TestTasksArePrefetchedOnlyWithoutAFreeSlot(t *testing.T) {
 	t.Parallel()
 	s := scheduler.New(1)
 	s.AddWorker(1, scheduler.Capacity{Slots: 1})

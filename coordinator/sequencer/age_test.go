@@ -10,9 +10,9 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// A leader whose clock was set ahead must not forget on all replicas what people
-// count on: ended jobs, and the keys that make repeats safe.
-func TestNothingIsForgottenForItsAgeWhileTheClockIsDoubted(t *testing.T) {
+// A leader whose clock was set forward must not remove ended jobs on all
+// replicas, or the keys that make retries safe.
+func TestNothingExpiresWhileTheClockIsInDoubt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -30,14 +30,14 @@ func TestNothingIsForgottenForItsAgeWhileTheClockIsDoubted(t *testing.T) {
 		s.Detach(w.id, w)
 
 		agrees.Store(false)
-		ahead.Store(int64(365 * 24 * time.Hour)) // all keys are looked at within a minute or so
+		ahead.Store(int64(365 * 24 * time.Hour)) // sweeps cover all keys within about a minute
 		<-time.After(2 * time.Minute)
 		again, err := s.Submit(t.Context(), spec{key: "k", n: 1}.submission())
 		if err != nil || !again.Existed || again.ID != id {
-			t.Errorf("the key is not known any more: %+v, %v", again, err)
+			t.Errorf("the key was forgotten: %+v, %v", again, err)
 		}
 		if c.job(id).ID != id {
-			t.Error("the job is not there any more")
+			t.Error("the job was removed")
 		}
 
 		agrees.Store(true)
@@ -51,8 +51,8 @@ func TestNothingIsForgottenForItsAgeWhileTheClockIsDoubted(t *testing.T) {
 	})
 }
 
-// What has completed leaves early when there is much of it; what can be retried stays.
-func TestOfManyCompletedTasksTheOldestLeaveAtOnce(t *testing.T) {
+// Completed jobs leave early if they are too many. Jobs that can be retried stay.
+func TestTooManyCompletedTasksLeaveOldestFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -72,7 +72,7 @@ func TestOfManyCompletedTasksTheOldestLeaveAtOnce(t *testing.T) {
 		<-time.After(20 * time.Second)
 		for i, id := range ids {
 			if there := c.job(id).ID == id; there != (i == 2) {
-				t.Errorf("job %d of three is there: %v", i, there)
+				t.Errorf("job %d of three is in the state: %v", i, there)
 			}
 		}
 		if c.job(cancelled).ID != cancelled {

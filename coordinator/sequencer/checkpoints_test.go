@@ -30,7 +30,7 @@ func (w *fakeWorker) save(list ...*dtaskv1.Checkpoint) {
 	}
 }
 
-func TestACheckpointIsAnsweredOnceItIsCommittedAndMayBeRepeated(t *testing.T) {
+func TestACheckpointIsAnsweredAfterCommitAndMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, end := c.lead()
@@ -41,7 +41,7 @@ func TestACheckpointIsAnsweredOnceItIsCommittedAndMayBeRepeated(t *testing.T) {
 	resume := c.log.pause()
 	w.save(checkpointOf(a, 1, "half"))
 	if len(w.saved) > 0 {
-		t.Error("it was answered before it was committed")
+		t.Error("answered before the commit")
 	}
 	resume()
 	w.await("the answer", func() bool { return len(w.saved) == 1 })
@@ -61,15 +61,15 @@ func TestACheckpointIsAnsweredOnceItIsCommittedAndMayBeRepeated(t *testing.T) {
 	s, _ = c.lead()
 	attachWorker(t, s, "w1", "i2", 1, hold) // its process was killed
 	if got := c.checkpoint(id, 0); got != "half" {
-		t.Errorf("under the next leader the checkpoint is %q", got)
+		t.Errorf("the next leader has checkpoint %q", got)
 	}
 	c.await("the second attempt", func() bool { return c.task(id, 0).Attempt == 2 })
 	if got := c.checkpoint(id, 0); got != "half" {
-		t.Errorf("the second attempt begins with %q", got)
+		t.Errorf("the second attempt starts with checkpoint %q", got)
 	}
 }
 
-func TestACheckpointMayComeWithTheEndOfItsAttempt(t *testing.T) {
+func TestACheckpointMayArriveWithTheOutcomeOfItsAttempt(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -86,6 +86,6 @@ func TestACheckpointMayComeWithTheEndOfItsAttempt(t *testing.T) {
 	}
 	c.await("the second attempt", func() bool { return c.task(id, 0).Attempt == 2 })
 	if got := c.checkpoint(id, 0); got != "last" {
-		t.Errorf("the second attempt begins with %q", got)
+		t.Errorf("the second attempt starts with checkpoint %q", got)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// A clean-up task must not run beside what it cleans up after.
-func TestACleanUpTaskWaitsUntilTheCancelledAttemptsAreGone(t *testing.T) {
+// A cleanup task must not run while the attempts before it still run.
+func TestACleanupTaskWaitsForCancelledAttemptsToStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -22,26 +22,26 @@ func TestACleanUpTaskWaitsUntilTheCancelledAttemptsAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if already, err := s.CancelJob(t.Context(), id, "enough"); !already || err != nil {
-			t.Errorf("a second cancel gave %v, %v", already, err)
+			t.Errorf("a second cancel returned %v, %v", already, err)
 		}
 		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, w.held[0])
 		<-time.After(2 * time.Second)
 		if v := c.task(id, 2); v.State != fsm.Pending {
-			t.Fatalf("the clean-up task is %v while a command is being killed", v.State)
+			t.Fatalf("the cleanup task is %v while a command is being killed", v.State)
 		}
 		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, w.held[1])
-		w.await("the clean-up task", func() bool { return len(w.held) == 3 })
+		w.await("the cleanup task", func() bool { return len(w.held) == 3 })
 		if job := c.job(id); job.State != fsm.JobRunning || job.Outcome != fsm.JobCancelled {
 			t.Errorf("the job is %v, outcome %v", job.State, job.Outcome)
 		}
 		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, w.held[2])
 		if job := c.awaitEnd(id); job.State != fsm.JobCancelled || c.task(id, 2).State != fsm.Completed {
-			t.Errorf("the job is %v, the clean-up task %v", job.State, c.task(id, 2).State)
+			t.Errorf("the job is %v, the cleanup task %v", job.State, c.task(id, 2).State)
 		}
 	})
 }
 
-func TestWhatCannotBeKilledKeepsNoJobFromCleaningUp(t *testing.T) {
+func TestAnAttemptThatNeverStopsDoesNotBlockCleanup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -54,18 +54,18 @@ func TestWhatCannotBeKilledKeepsNoJobFromCleaningUp(t *testing.T) {
 		}
 		<-time.After(59 * time.Second)
 		if v := c.task(id, 1); v.State != fsm.Pending {
-			t.Errorf("after 59 s the clean-up task is %v", v.State)
+			t.Errorf("after 59 s the cleanup task is %v", v.State)
 		}
 		<-time.After(2 * time.Second)
 		if v := c.task(id, 1); v.State != fsm.Assigned {
-			t.Errorf("after 61 s the clean-up task is %v", v.State)
+			t.Errorf("after 61 s the cleanup task is %v", v.State)
 		}
 	})
 }
 
-// The deadline is that of the ordinary tasks: clean-up tasks have their own
-// time-outs, and a new leader does not end them either.
-func TestCleanUpTasksOutliveTheDeadlineAndTheLeader(t *testing.T) {
+// The deadline applies to ordinary tasks. Cleanup tasks have only their own
+// timeouts, and a new leader doesn't end them either.
+func TestCleanupTasksSurviveTheDeadlineAndTheLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -73,9 +73,9 @@ func TestCleanUpTasksOutliveTheDeadlineAndTheLeader(t *testing.T) {
 		w := attachWorker(t, s, "w", "a", 2, hold)
 		id := mustSubmit(t, s, spec{key: "k", n: 2, finals: 1, header: &dtaskv1.JobHeader{Name: "late", DeadlineMs: 5000}})
 		w.await("the assignment", func() bool { return len(w.held) == 1 })
-		w.await("the order to stop", func() bool { return len(w.stops) == 1 })
+		w.await("the stop", func() bool { return len(w.stops) == 1 })
 		w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, w.held[0])
-		w.await("the clean-up task", func() bool { return len(w.held) == 2 })
+		w.await("the cleanup task", func() bool { return len(w.held) == 2 })
 		if err := end(); err != nil {
 			t.Log(err)
 		}
@@ -92,7 +92,7 @@ func TestCleanUpTasksOutliveTheDeadlineAndTheLeader(t *testing.T) {
 	})
 }
 
-func TestCancellingNowEndsTheCleanUp(t *testing.T) {
+func TestCancelNowEndsCleanupTasks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -104,22 +104,22 @@ func TestCancellingNowEndsTheCleanUp(t *testing.T) {
 	}
 	w := attachWorker(t, s, "w", "a", 2, answer)
 	id := mustSubmit(t, s, spec{key: "k", n: 2, finals: 1})
-	w.await("the clean-up task", func() bool { return len(w.held) == 1 })
+	w.await("the cleanup task", func() bool { return len(w.held) == 1 })
 	if _, err := s.CancelJob(t.Context(), id, ""); !isRejected(err, fsm.AlreadyEnded) {
-		t.Errorf("a plain cancel of a job that completed and cleans up gave %v", err)
+		t.Errorf("cancel of a completed job that cleans up returned %v", err)
 	}
 	for _, want := range []bool{false, true} {
 		if already, err := s.CancelJobNow(t.Context(), id, "now"); already != want || err != nil {
-			t.Errorf("cancel now gave %v, %v", already, err)
+			t.Errorf("cancel now returned %v, %v", already, err)
 		}
 	}
-	w.await("the order to stop", func() bool { return len(w.stops) == 1 })
+	w.await("the stop", func() bool { return len(w.stops) == 1 })
 	if job := c.job(id); job.State != fsm.JobCancelled || job.Error != "now" {
 		t.Errorf("the job is %v: %q", job.State, job.Error)
 	}
 }
 
-func TestAJobBearsTheFailuresThatItSays(t *testing.T) {
+func TestAJobToleratesItsMaximumOfFailures(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -129,16 +129,16 @@ func TestAJobBearsTheFailuresThatItSays(t *testing.T) {
 		}
 		return succeed(it)
 	})
-	for bears, want := range map[uint32]fsm.JobState{2: fsm.JobFailed, 3: fsm.JobCompleted} {
-		id := mustSubmit(t, s, spec{key: want.String(), n: 200, header: &dtaskv1.JobHeader{Name: want.String(), MaxFailures: bears}})
+	for tolerates, want := range map[uint32]fsm.JobState{2: fsm.JobFailed, 3: fsm.JobCompleted} {
+		id := mustSubmit(t, s, spec{key: want.String(), n: 200, header: &dtaskv1.JobHeader{Name: want.String(), MaxFailures: tolerates}})
 		if job := c.awaitEnd(id); job.State != want || job.Failed() != 3 {
-			t.Errorf("with %d borne the job is %v with %d failed", bears, job.State, job.Failed())
+			t.Errorf("with %d tolerated failures the job is %v with %d failed", tolerates, job.State, job.Failed())
 		}
 	}
 }
 
-// A clean-up task of a job that stops is retried as its policy says.
-func TestACleanUpTaskIsRetriedThoughItsJobStops(t *testing.T) {
+// Its own retry policy applies.
+func TestACleanupTaskOfAStoppingJobIsRetried(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -150,12 +150,12 @@ func TestACleanUpTaskIsRetriedThoughItsJobStops(t *testing.T) {
 	})
 	id := mustSubmit(t, s, spec{key: "k", n: 2, finals: 1})
 	if job := c.awaitEnd(id); job.State != fsm.JobFailed || c.task(id, 1).State != fsm.Completed || c.task(id, 1).Attempt != 2 {
-		t.Errorf("the job is %v, its clean-up task %+v", job.State, c.task(id, 1))
+		t.Errorf("the job is %v, its cleanup task %+v", job.State, c.task(id, 1))
 	}
 	if err := s.Propose(t.Context(), &fsm.Revive{Job: id}); err != nil {
 		t.Fatal(err)
 	}
 	if job := c.awaitEnd(id); job.State != fsm.JobFailed || c.task(id, 1).Attempt != 3 {
-		t.Errorf("retried: the job is %v, its clean-up task %+v", job.State, c.task(id, 1))
+		t.Errorf("retried: the job is %v, its cleanup task %+v", job.State, c.task(id, 1))
 	}
 }

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-func TestALongSilenceHasALongLease(t *testing.T) {
+func TestALongLivenessTimeoutHasALongLease(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
-	cfg.LivenessTimeout = 3 * time.Minute // workers beat once a minute
+	cfg.LivenessTimeout = 3 * time.Minute // workers send a heartbeat once a minute
 	if _, err := New(cfg); err != nil {
-		t.Errorf("no term can begin: %v", err)
+		t.Errorf("New returned %v", err)
 	}
 }
 
-func TestAConfigThatCannotWorkIsRefusedWhole(t *testing.T) {
+func TestAnInvalidConfigReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{LivenessTimeout: time.Second, Lease: time.Millisecond, InFlight: 65, EntryBytes: 1})
 	if err == nil {
@@ -23,7 +23,7 @@ func TestAConfigThatCannotWorkIsRefusedWhole(t *testing.T) {
 	}
 	for _, want := range []string{"Log, Machine", "Term", "NewClusterID", "InFlight", "EntryBytes", "Lease"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not speak of %s", err, want)
+			t.Errorf("%q does not mention %s", err, want)
 		}
 	}
 }

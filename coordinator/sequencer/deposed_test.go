@@ -8,10 +8,10 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// A leader that was deposed and does not know it looks at an old state: a job
-// that was cancelled there may have been brought back, one that is not there
-// may exist, a key may belong to something else.
-func TestADeposedLeaderDoesNotSayThatNothingIsToBeDone(t *testing.T) {
+// A deposed leader that doesn't know it yet reads an old state: a job that is
+// cancelled there may have been retried, an unknown one may exist, and a key may
+// belong to something else.
+func TestADeposedLeaderDoesNotAnswerThatTheWorkIsDone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -27,7 +27,7 @@ func TestADeposedLeaderDoesNotSayThatNothingIsToBeDone(t *testing.T) {
 			t.Fatal(err)
 		}
 		log.mu.Lock()
-		log.slow = true // others lead now, and nothing of this one is committed
+		log.slow = true // another replica leads, and no entry of this one is committed
 		log.mu.Unlock()
 		asks := map[string]func() error{
 			"cancelled already": func() error { _, err := s.CancelJob(t.Context(), made.ID, "again"); return err },
@@ -45,7 +45,7 @@ func TestADeposedLeaderDoesNotSayThatNothingIsToBeDone(t *testing.T) {
 		for name, answer := range answers {
 			select {
 			case err := <-answer:
-				t.Errorf("%s: answered with %v before anything was committed", name, err)
+				t.Errorf("%s: answered with %v before a commit", name, err)
 			default:
 			}
 		}

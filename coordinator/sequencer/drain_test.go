@@ -12,7 +12,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// wallClock is a wall clock that a test puts forward.
+// wallClock is a wall clock that a test sets forward.
 type wallClock struct{ ahead atomic.Int64 }
 
 func (w *wallClock) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
@@ -44,7 +44,7 @@ func TestADrainedWorkerGetsNothingNewUntilItIsUndrained(t *testing.T) {
 	if w := c.worker("w1"); !w.Drains() || w.DrainReason != "new disk" {
 		t.Fatalf("after the answer the worker is %+v", w)
 	}
-	w1.await("the order", func() bool { return slices.Equal(w1.drains, []bool{true}) })
+	w1.await("the drain", func() bool { return slices.Equal(w1.drains, []bool{true}) })
 	id := mustSubmit(t, s, spec{key: "k", n: 20})
 	w2 := attachWorker(t, s, "w2", "i1", 2, succeed)
 	c.awaitEnd(id)
@@ -58,7 +58,7 @@ func TestADrainedWorkerGetsNothingNewUntilItIsUndrained(t *testing.T) {
 	if already, err := s.Undrain(t.Context(), "w1"); already || err != nil {
 		t.Fatalf("undrain: already %v, %v", already, err)
 	}
-	w1.await("the end of the order", func() bool { return slices.Equal(w1.drains, []bool{true, false}) })
+	w1.await("the undrain", func() bool { return slices.Equal(w1.drains, []bool{true, false}) })
 	id = mustSubmit(t, s, spec{key: "l", n: 5})
 	c.awaitEnd(id)
 	if v := c.task(id, 0); v.Worker != w1.id {
@@ -83,7 +83,7 @@ func TestOnlyAKnownWorkerCanBeDrained(t *testing.T) {
 	}
 }
 
-func TestTheNextLeaderGoesOnWithADrain(t *testing.T) {
+func TestTheNextLeaderContinuesADrain(t *testing.T) {
 	t.Parallel()
 	c, clock := newCluster(t), new(wallClock)
 	c.config = func(cfg *sequencer.Config) { cfg.WallClock = clock.now }
@@ -111,14 +111,14 @@ func TestTheNextLeaderGoesOnWithADrain(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatDoesNotHeedTheEndOfItsDrainIsFenced(t *testing.T) {
+func TestAWorkerThatIgnoresItsDrainDeadlineIsFenced(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
 		policy *dtaskv1.TaskPolicy
 		want   fsm.TaskState
 	}{
 		"may be repeated":        {&dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, KillGraceMs: 20}, fsm.Pending},
-		"at most once and begun": {&dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}, fsm.Lost},
+		"at most once and started": {&dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}, fsm.Lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,13 +136,13 @@ func TestAWorkerThatDoesNotHeedTheEndOfItsDrainIsFenced(t *testing.T) {
 				if err := s.Report(t.Context(), w.id, w, ask, false); err != nil {
 					t.Fatal(err)
 				}
-				w.await("its grant", func() bool { return len(w.begins) == 1 })
+				w.await("its start grant", func() bool { return len(w.begins) == 1 })
 			}
 			mustDrain(t, s, "w1", 0)
 			c.await("the end of the attempt", func() bool { return c.task(id, 0).State == x.want })
 			w.await("the stops", func() bool { return len(w.stops) == 2 })
 			if v := c.task(id, 0); v.Failures != 0 {
-				t.Errorf("it burnt a retry: %+v", v)
+				t.Errorf("it counted as a retry: %+v", v)
 			}
 			if err := s.Audit(t.Context()); err != nil {
 				t.Error(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// Audit compares the soft state, kept up step by step, with what a new term
-// would make of the same view, and gives all differences.
+// Audit compares the soft state with the one that a new term would rebuild from
+// the same view, and returns all differences.
 func (s *Sequencer) Audit(ctx context.Context) error {
 	q := &query{done: make(chan error, 1), f: func(b *batch) error {
 		s.absorb(b)
@@ -72,17 +72,17 @@ func (s *Sequencer) readySet() map[scheduler.TaskRef]int {
 func (s *Sequencer) differsReady(r *Sequencer) error {
 	var errs []error
 	have, want := s.readySet(), r.readySet()
-	for t := range want { // one that was cancelled while it waited, and goes on, waits twice
+	for t := range want { // a task that was cancelled while it waited, and retried, has two entries
 		have[t] = min(have[t], 1)
 	}
 	for t, n := range have {
 		if n != 1 || want[t] != 1 {
-			errs = append(errs, fmt.Errorf("task %v waits %d times, rebuilt %d", t, n, want[t]))
+			errs = append(errs, fmt.Errorf("task %v has %d entries, rebuilt %d", t, n, want[t]))
 		}
 	}
 	for t := range want {
 		if have[t] == 0 {
-			errs = append(errs, fmt.Errorf("task %v is ready and waits for nobody", t))
+			errs = append(errs, fmt.Errorf("ready task %v is missing", t))
 		}
 	}
 	return errors.Join(errs...)
@@ -95,7 +95,7 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 		attempt uint32
 		due     int64
 	}
-	have := make(map[key][]time.Time) // several: those from before a retry of the job do nothing
+	have := make(map[key][]time.Time) // several: those from before a retry of the job have no effect
 	for _, t := range s.timers.h {
 		k := key{t.kind, t.task, t.attempt, t.due}
 		have[k] = append(have[k], t.at)
@@ -107,7 +107,7 @@ func (s *Sequencer) differsTimers(r *Sequencer) error {
 		switch {
 		case t.kind == timerUpload: // for those of earlier terms
 		case t.kind == timerQueue && slices.Contains(s.dispatch.results.pending, t.task):
-		case t.kind == timerQueue && s.dispatch.cleanups.holds(t.task): // its time begins later
+		case t.kind == timerQueue && s.dispatch.cleanups.holds(t.task): // it starts later
 		case !ok:
 			errs = append(errs, fmt.Errorf("no timer of kind %d for %v", t.kind, t.task))
 		case (t.kind == timerDue || t.kind == timerDeadline) && !slices.ContainsFunc(list, near):
@@ -130,7 +130,7 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 			continue
 		}
 		if known := s.view.Worker(id); known.Drains() && s.accepting(id) {
-			bad("worker %d drains and may be given tasks", id)
+			bad("worker %d drains and accepts tasks", id)
 		}
 		for _, x := range w.held.list {
 			if live := again.held.find(x.AttemptRef) != nil; live == x.stopped {
@@ -140,18 +140,18 @@ func (s *Sequencer) differsHeld(r *Sequencer) error {
 		for _, a := range again.held.sorted() {
 			known := w.held.find(a) != nil
 			if _, orphaned := s.workers.leases.byRef[a]; !known && !orphaned {
-				bad("worker %d: %v is live and nobody holds it", id, a)
+				bad("worker %d: no worker holds live attempt %v", id, a)
 			}
 		}
 	}
 	for a, o := range s.workers.leases.byRef {
 		if !s.view.Live(fsm.HeldAttempt{AttemptRef: a, Worker: o.worker}) {
-			bad("orphan %v is not live", a)
+			bad("attempt %v has a lease and is not live", a)
 		}
 	}
 	for a := range r.workers.leases.byRef {
 		if _, ok := s.workers.leases.byRef[a]; !ok {
-			bad("%v is live on a worker that is down and waits for no lease", a)
+			bad("live attempt %v on a worker that is down has no lease", a)
 		}
 	}
 	return errors.Join(errs...)
@@ -164,8 +164,9 @@ func (s *Sequencer) accepting(id fsm.WorkerID) bool {
 	})
 }
 
-// differsCapacity gives all back that is held, looks whether more was taken, and
-// takes it again. No class is without an attempt meanwhile: that would be its end.
+// differsCapacity releases all held attempts, checks that nothing else is taken,
+// and takes them again. Reserve keeps limited classes from being recycled
+// meanwhile.
 func (s *Sequencer) differsCapacity() error {
 	var errs []error
 	for id, w := range s.workers.byID {
@@ -184,7 +185,7 @@ func (s *Sequencer) differsCapacity() error {
 		}
 		for c := range classes {
 			if s.dispatch.sched.Release(scheduler.WorkerID(id), c) {
-				errs = append(errs, fmt.Errorf("worker %d: a slot of class %d is taken by nobody", id, c))
+				errs = append(errs, fmt.Errorf("worker %d: a slot of class %d is taken by no attempt", id, c))
 			}
 		}
 		for _, x := range w.held.list {
@@ -203,7 +204,7 @@ func (s *Sequencer) differsMemory(r *Sequencer) error {
 	}
 	for id := range s.dispatch.policies.jobs {
 		if job, ok := s.view.Job(id); !ok || job.State.Terminal() {
-			bad("policies of job %d, which has ended, are kept", id)
+			bad("policies of ended job %d are kept", id)
 		}
 	}
 	s.workers.running.mu.Lock()
@@ -214,7 +215,7 @@ func (s *Sequencer) differsMemory(r *Sequencer) error {
 			t, _ := s.view.Task(a.TaskRef)
 			_, held := s.heldBy(t.Worker, a)
 			if _, orphaned := s.workers.leases.byRef[a]; !held && !orphaned {
-				bad("%v is observed and nobody holds it", a)
+				bad("observed attempt %v is held by no worker", a)
 			}
 		}
 	}
@@ -250,7 +251,7 @@ func (s *Sequencer) Waiting(ctx context.Context) int {
 // Stats returns the counters of the process.
 func (s *Sequencer) Stats() Stats { return s.cfg.Totals.Stats() }
 
-// nowhere is a log that nobody reads.
+// nowhere is a log that drops all entries.
 type nowhere struct{}
 
 func (nowhere) Propose([]byte) Proposal { return nil }
@@ -262,7 +263,7 @@ func testConfig() Config {
 	}
 }
 
-// testSequencer makes one that is not run.
+// testSequencer returns a sequencer that does not run.
 func testSequencer(t *testing.T) *Sequencer {
 	t.Helper()
 	s, err := New(testConfig())

@@ -13,7 +13,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// standStill makes the sequencer wait for its log: the pipe is full.
+// standStill makes the sequencer wait for its log by filling the pipeline.
 func (c *cluster) standStill(s *sequencer.Sequencer) (resume func()) {
 	resume = c.log.pause()
 	for _, key := range []string{"fill1", "fill2", "fill3", "fill4"} {
@@ -36,9 +36,9 @@ var atMostOnce = &dtaskv1.TaskPolicy{Type: "x", TimeoutMs: 600_000, Execution: d
 func TestAPausedLeaderFailsNoAttempt(t *testing.T) {
 	t.Parallel()
 	for name, policy := range map[string]*dtaskv1.TaskPolicy{
-		"heartbeat time-out": {Type: "x", TimeoutMs: 600_000, HeartbeatTimeoutMs: 2000},
-		"time-out":           {Type: "x", TimeoutMs: 10_000},
-		"start time-out":     {Type: "x", TimeoutMs: 600_000},
+		"heartbeat timeout": {Type: "x", TimeoutMs: 600_000, HeartbeatTimeoutMs: 2000},
+		"timeout":           {Type: "x", TimeoutMs: 10_000},
+		"start timeout":     {Type: "x", TimeoutMs: 600_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,13 +48,13 @@ func TestAPausedLeaderFailsNoAttempt(t *testing.T) {
 				w := attachWorker(t, s, "w", "a", 1, hold)
 				id := mustSubmit(t, s, spec{key: "k", n: 1, policy: policy})
 				w.await("its assignment", func() bool { return len(w.held) == 1 })
-				if name != "start time-out" {
+				if name != "start timeout" {
 					w.tell(&dtaskv1.Reports{Started: []*dtaskv1.Started{{Attempt: refTo(w.held[0])}}})
 				}
 				resume := c.standStill(s)
 				<-time.After(2 * time.Minute)
 				resume()
-				<-time.After(500 * time.Millisecond) // what the worker said is read only now
+				<-time.After(500 * time.Millisecond) // the worker's report is applied only now
 				w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, w.held[0])
 				synctest.Wait()
 				if v := c.task(id, 0); v.State != fsm.Completed || v.Attempt != 1 {
@@ -65,7 +65,7 @@ func TestAPausedLeaderFailsNoAttempt(t *testing.T) {
 	}
 }
 
-func TestAHelloThatNobodyWaitsForLeavesNoSession(t *testing.T) {
+func TestAnAbandonedHelloLeavesNoSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -83,15 +83,15 @@ func TestAHelloThatNobodyWaitsForLeavesNoSession(t *testing.T) {
 		synctest.Wait()
 		resume()
 		if err := <-answer; !errors.Is(err, context.Canceled) {
-			t.Fatalf("attach gave %v", err)
+			t.Fatalf("attach returned %v", err)
 		}
 		synctest.Wait()
 		for id, w := range s.Workers() {
 			if w.Attached || w.Held > 0 {
-				t.Errorf("worker %d is %+v, and its stream has ended", id, w)
+				t.Errorf("worker %d is %+v after its stream has ended", id, w)
 			}
 		}
-		attachWorker(t, s, "w", "b", 1, hold) // the name is free at once
+		attachWorker(t, s, "w", "b", 1, hold) // the name is free immediately
 	})
 }
 
@@ -113,29 +113,29 @@ func TestAFailedTermKeepsNoEntries(t *testing.T) {
 		synctest.Wait()
 		_ = end()
 		if len(log.late) != 3 {
-			t.Fatalf("%d entries were on their way, want 3", len(log.late))
+			t.Fatalf("%d entries were in flight, want 3", len(log.late))
 		}
 		for i, data := range log.late {
-			data[0] = 0xff // no such format: what is decoded is not what was handed over
+			data[0] = 0xff // an unknown format: only a cached entry decodes
 			if _, ok := c.machine.Apply(100+uint64(i), data).(*fsm.HaltError); !ok {
-				t.Errorf("entry %d of the failed term is still kept in its decoded form", i)
+				t.Errorf("entry %d of the failed term is still cached", i)
 			}
 		}
 	})
 }
 
-// beginOnce gives an at-most-once attempt that has begun on a new worker.
+// beginOnce starts an at-most-once attempt on a new worker.
 func beginOnce(t *testing.T, s *sequencer.Sequencer) (*fakeWorker, fsm.JobID) {
 	t.Helper()
 	w := attachWorker(t, s, "w", "a", 1, hold)
 	id := mustSubmit(t, s, spec{key: "k", n: 1, policy: atMostOnce})
 	w.await("its assignment", func() bool { return len(w.held) == 1 })
 	w.tell(&dtaskv1.Reports{StartRequests: []*dtaskv1.AttemptRef{refTo(w.held[0])}})
-	w.await("leave to begin", func() bool { return len(w.begins) == 1 })
+	w.await("its start grant", func() bool { return len(w.begins) == 1 })
 	return w, id
 }
 
-func TestABegunAttemptThatReturnsWithItsWorkerGoesOn(t *testing.T) {
+func TestAStartedAttemptThatReturnsWithItsWorkerContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -155,15 +155,15 @@ func TestABegunAttemptThatReturnsWithItsWorkerGoesOn(t *testing.T) {
 	})
 }
 
-func TestANewLeaderWaitsForTheLeaseOfAFormerProcess(t *testing.T) {
+func TestANewLeaderWaitsForTheLeaseOfAnEarlierProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		s, end := c.lead()
 		w, id := beginOnce(t, s)
-		w.fallSilent() // it is cut off, and goes on with what it has begun
+		w.fallSilent() // it is partitioned and keeps running its attempt
 		<-time.After(5 * time.Second)
-		attachWorker(t, s, "w", "b", 1, hold) // another process has taken its name
+		attachWorker(t, s, "w", "b", 1, hold) // another process uses its name
 		_ = end()
 		s, _ = c.lead()
 		attachWorker(t, s, "w", "b", 1, hold)
@@ -178,7 +178,7 @@ func TestANewLeaderWaitsForTheLeaseOfAFormerProcess(t *testing.T) {
 	})
 }
 
-func TestEachLossOfABegunAttemptHasALeaseOfItsOwn(t *testing.T) {
+func TestEachLossOfAStartedAttemptHasItsOwnLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -192,12 +192,12 @@ func TestEachLossOfABegunAttemptHasALeaseOfItsOwn(t *testing.T) {
 		since := time.Now()
 		c.awaitEnd(id)
 		if took := time.Since(since); took < 33*time.Second || took > 35*time.Second {
-			t.Errorf("given up after %v, want 3 s of silence and 30 s of lease", took)
+			t.Errorf("lost after %v, want 3 s of liveness timeout and 30 s of lease", took)
 		}
 	})
 }
 
-func TestAMalformedOutcomeEndsItsTaskAllTheSame(t *testing.T) {
+func TestAMalformedOutcomeStillEndsItsTask(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
 		outcome *dtaskv1.Outcome
@@ -208,7 +208,7 @@ func TestAMalformedOutcomeEndsItsTaskAllTheSame(t *testing.T) {
 		"error":       {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: strings.Repeat("x", 20_000)}, strings.Repeat("x", 1024)},
 		"release":     {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: strings.Repeat("x", 20_000)}, "ended before completion: " + strings.Repeat("x", 1024)},
 		"no kind":     {&dtaskv1.Outcome{}, "ended before completion: "},
-		"kind to be":  {&dtaskv1.Outcome{Kind: 99, Error: "new"}, "new"},
+		"unknown kind":  {&dtaskv1.Outcome{Kind: 99, Error: "new"}, "new"},
 		"half a rune": {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: strings.Repeat("x", 1023) + "ß"}, strings.Repeat("x", 1023)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,11 +252,11 @@ func TestACancelledJobLeavesNothingInTheScheduler(t *testing.T) {
 	})
 }
 
-func TestALeaderThatHearsOfFewDoubtsItselfFirst(t *testing.T) {
+func TestAMassTimeoutExtendsDeadlinesOnce(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
 		silent   int
-		closed   bool // their connections too
+		closed   bool // their sessions ended too
 		min, max time.Duration
 	}{
 		"two of five":               {2, false, 3 * time.Second, 4 * time.Second},
@@ -276,7 +276,7 @@ func TestALeaderThatHearsOfFewDoubtsItselfFirst(t *testing.T) {
 				for _, w := range workers {
 					w.await("its assignment", func() bool { return len(w.held) == 1 })
 				}
-				for range 2 { // the second time is like the first
+				for range 2 { // the guard must not depend on the first time
 					since := time.Now()
 					for _, w := range workers[:x.silent] {
 						w.fallSilent()
@@ -284,9 +284,9 @@ func TestALeaderThatHearsOfFewDoubtsItselfFirst(t *testing.T) {
 							s.Detach(w.id, w)
 						}
 					}
-					c.await("their loss", func() bool { return up(c) == 5-x.silent })
+					c.await("workers down", func() bool { return up(c) == 5-x.silent })
 					if took := time.Since(since); took < x.min || took > x.max {
-						t.Errorf("given up after %v, want %v to %v", took, x.min, x.max)
+						t.Errorf("marked down after %v, want %v to %v", took, x.min, x.max)
 					}
 					<-time.After(10 * time.Second)
 					for i, w := range workers[:x.silent] {
@@ -321,18 +321,18 @@ func TestARefusedHelloLeavesNoWorkerUp(t *testing.T) {
 		s.Detach(w.id, w)
 		_, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: strings.Repeat("b", 10_000), Slots: 1}, w)
 		if _, ok := errors.AsType[*sequencer.RejectedError](err); !ok {
-			t.Fatalf("attach gave %v, want refused", err)
+			t.Fatalf("attach returned %v, want a rejection", err)
 		}
 		<-time.After(5 * time.Second)
 		if n := up(c); n != 0 {
-			t.Errorf("%d workers are up and nobody watches them", n)
+			t.Errorf("%d workers are up without a liveness check", n)
 		}
 		attachWorker(t, s, "other", "c", 1, succeed)
 		c.awaitEnd(id)
 	})
 }
 
-func TestAssigningGoesOnOnceItIsAllowed(t *testing.T) {
+func TestAssignmentResumesAfterAPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -343,7 +343,7 @@ func TestAssigningGoesOnOnceItIsAllowed(t *testing.T) {
 		<-time.After(time.Minute)
 		w.mu.Lock()
 		if len(w.held) > 0 {
-			t.Error("tasks were assigned while it was forbidden")
+			t.Error("tasks were assigned during the pause")
 		}
 		w.mu.Unlock()
 		s.StopAssigning(false)
@@ -351,12 +351,12 @@ func TestAssigningGoesOnOnceItIsAllowed(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if len(w.held) != 4 {
-			t.Errorf("%d tasks were assigned at once, want 4", len(w.held))
+			t.Errorf("%d tasks were assigned, want 4", len(w.held))
 		}
 	})
 }
 
-func TestAnUploadThatNobodyEndsIsRemoved(t *testing.T) {
+func TestAnUploadThatNobodySealsIsRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -375,7 +375,7 @@ func TestAnUploadThatNobodyEndsIsRemoved(t *testing.T) {
 		log.flush(2)
 		log.lose(func() error { return errNeverProposed })
 		if err := <-answer; !errors.Is(err, sequencer.ErrTermEnded) {
-			t.Fatalf("submit gave %v, want the term is over: nothing was sealed", err)
+			t.Fatalf("submit returned %v, want ErrTermEnded: nothing was sealed", err)
 		}
 		_ = end()
 		held := func() (jobs, keys int) {
@@ -389,12 +389,12 @@ func TestAnUploadThatNobodyEndsIsRemoved(t *testing.T) {
 		c.lead()
 		<-time.After(62 * time.Second)
 		if jobs, keys := held(); jobs != 0 || keys != 0 {
-			t.Errorf("%d jobs and %d keys are left of an upload that nobody goes on with", jobs, keys)
+			t.Errorf("%d jobs and %d keys are left of an abandoned upload", jobs, keys)
 		}
 	})
 }
 
-func TestAReportOfASessionThatWasReplacedIsNotRead(t *testing.T) {
+func TestAReportOfAReplacedSessionIsIgnored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -405,7 +405,7 @@ func TestAReportOfASessionThatWasReplacedIsNotRead(t *testing.T) {
 		attachWorker(t, s, "w", "a", 1, hold, old.held...)
 		old.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, old.held[0])
 		synctest.Wait()
-		// It was not acknowledged either: the worker repeats it in its new session.
+		// It was not acknowledged: the worker repeats it in its new session.
 		if v := c.task(id, 0); v.State != fsm.Assigned || old.through != 0 {
 			t.Errorf("the task is %v, acknowledged through %d", v.State, old.through)
 		}

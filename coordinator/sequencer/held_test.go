@@ -9,11 +9,11 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-func TestHoldingsHoldWhatAMapWould(t *testing.T) {
+func TestHoldingsBehaveLikeAMap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var h holdings
-		twin := make(map[fsm.AttemptRef]uint64)
+		model := make(map[fsm.AttemptRef]uint64)
 		attempts := rapid.Custom(func(t *rapid.T) fsm.AttemptRef {
 			return fsm.AttemptRef{
 				TaskRef: fsm.TaskRef{Job: fsm.JobID(rapid.Uint64Range(1, 3).Draw(t, "job")), Index: rapid.Uint32Range(0, 20).Draw(t, "index")},
@@ -24,22 +24,22 @@ func TestHoldingsHoldWhatAMapWould(t *testing.T) {
 			a := attempts.Draw(t, "which")
 			if rapid.IntRange(0, 2).Draw(t, "what") > 0 {
 				h.add(held{AttemptRef: a, number: n})
-				twin[a] = n
+				model[a] = n
 				continue
 			}
 			x, ok := h.remove(a)
-			if want, known := twin[a]; ok != known || x.number != want {
-				t.Fatalf("removing %v gave number %d, %v; want %d, %v", a, x.number, ok, want, known)
+			if want, known := model[a]; ok != known || x.number != want {
+				t.Fatalf("remove(%v) returned number %d, %v; want %d, %v", a, x.number, ok, want, known)
 			}
-			delete(twin, a)
+			delete(model, a)
 			if h.find(a) != nil {
-				t.Fatalf("%v is found after it was removed", a)
+				t.Fatalf("%v is found after its removal", a)
 			}
 		}
-		if h.len() != len(twin) || len(h.sorted()) != len(twin) || !slices.IsSortedFunc(h.sorted(), compareAttempts) {
-			t.Fatalf("%d are held, in order %v; want %d", h.len(), h.sorted(), len(twin))
+		if h.len() != len(model) || len(h.sorted()) != len(model) || !slices.IsSortedFunc(h.sorted(), compareAttempts) {
+			t.Fatalf("%d are held, in order %v; want %d", h.len(), h.sorted(), len(model))
 		}
-		for a, n := range twin {
+		for a, n := range model {
 			if x := h.find(a); x == nil || x.number != n {
 				t.Fatalf("%v is %+v, want number %d", a, x, n)
 			}
@@ -47,7 +47,7 @@ func TestHoldingsHoldWhatAMapWould(t *testing.T) {
 	})
 }
 
-func TestAnAttemptThatComesAndGoesAllocatesNothing(t *testing.T) {
+func TestAddingAndRemovingAnAttemptAllocatesNothing(t *testing.T) {
 	var h holdings
 	name := func(i int) fsm.AttemptRef {
 		return fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 7, Index: uint32(i)}, Attempt: 1} //nolint:gosec // small
@@ -61,7 +61,7 @@ func TestAnAttemptThatComesAndGoesAllocatesNothing(t *testing.T) {
 		h.add(held{AttemptRef: name(next)})
 		next++
 	}); n != 0 {
-		t.Errorf("an attempt that comes and one that goes allocate %v times", n)
+		t.Errorf("adding and removing an attempt allocates %v times", n)
 	}
 }
 

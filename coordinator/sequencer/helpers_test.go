@@ -25,7 +25,7 @@ type memoryLog struct {
 	mu      sync.Mutex
 	entries [][]byte
 	index   uint64
-	cut     error // set: every later proposal fails with it
+	cut     error // every later proposal fails with it, unless nil
 	hold    chan struct{}
 }
 
@@ -91,7 +91,7 @@ func (l *memoryLog) fail(err error) {
 	l.cut = err
 }
 
-// pause keeps entries from being applied until the returned function is called.
+// pause stops applying entries until the returned function is called.
 func (l *memoryLog) pause() (resume func()) {
 	hold := make(chan struct{})
 	l.mu.Lock()
@@ -122,7 +122,7 @@ func newCluster(tb testing.TB) *cluster {
 	return &cluster{t: tb, machine: m, log: newMemoryLog(tb, m)}
 }
 
-// lead starts a term and gives it with a function that ends it and waits.
+// lead starts a term. The returned function ends it and waits.
 func (c *cluster) lead() (*sequencer.Sequencer, func() error) {
 	c.t.Helper()
 	c.term++
@@ -155,7 +155,7 @@ func (c *cluster) lead() (*sequencer.Sequencer, func() error) {
 	select {
 	case <-s.Ready():
 	case err := <-over:
-		c.t.Fatalf("term ended at once: %v", err)
+		c.t.Fatalf("term ended immediately: %v", err)
 	}
 	return s, end
 }
@@ -185,7 +185,7 @@ func (c *cluster) await(what string, ok func() bool) {
 		select {
 		case <-c.machine.Changed(index):
 		case <-ctx.Done():
-			c.t.Fatalf("waiting for %s: never happened", what)
+			c.t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
@@ -204,7 +204,7 @@ type spec struct {
 	policy *dtaskv1.TaskPolicy
 	header *dtaskv1.JobHeader
 	chunk  int    // tasks in a chunk
-	finals uint32 // clean-up tasks among the n, which are the last
+	finals uint32 // cleanup tasks among the n; they come last
 }
 
 func (x spec) submission() sequencer.Submission {
@@ -259,21 +259,21 @@ func mustSubmit(tb testing.TB, s *sequencer.Sequencer, x spec) fsm.JobID {
 	return r.ID
 }
 
-// fakeWorker is a session whose worker answers each assignment by a function.
+// fakeWorker is a session whose worker answers assignments with a function.
 type fakeWorker struct {
 	t       testing.TB
 	seq     *sequencer.Sequencer
 	name    string
 	id      fsm.WorkerID
-	answer  func(fsm.AssignItem) *dtaskv1.Outcome // nil: holds it
-	tookMS  uint32                                // each of its answers
+	answer  func(fsm.AssignItem) *dtaskv1.Outcome // nil: the worker keeps running it
+	tookMS  uint32                                // duration of each attempt
 	mu      sync.Mutex
 	held    []fsm.AttemptRef
 	stops   []sequencer.Stop
 	begins  []fsm.AttemptRef
 	acks    []*dtaskv1.ReportVerdict
 	through uint64
-	drains  []bool // orders of people
+	drains  []bool // drain orders received
 	saved   []*dtaskv1.CheckpointResult
 	next    uint64
 	heard   time.Time
@@ -282,7 +282,7 @@ type fakeWorker struct {
 	work    chan []fsm.AssignItem
 }
 
-// attachWorker registers a worker that stays attached until the term ends.
+// attachWorker attaches a worker until the term ends.
 func attachWorker(tb testing.TB, s *sequencer.Sequencer, name, incarnation string, slots uint32, answer func(fsm.AssignItem) *dtaskv1.Outcome, held ...fsm.AttemptRef) *fakeWorker {
 	tb.Helper()
 	w := &fakeWorker{t: tb, seq: s, name: name, answer: answer, next: 1, changed: make(chan struct{}, 1), work: make(chan []fsm.AssignItem, 1<<16)}
@@ -327,7 +327,7 @@ func (w *fakeWorker) run(items []fsm.AssignItem) {
 	w.mu.Unlock()
 	if len(list) > 0 {
 		r := &dtaskv1.Reports{Outcomes: outcomesOf(first, list...)}
-		_ = w.seq.Report(context.Background(), w.id, w, r, false) // the term may be over
+		_ = w.seq.Report(context.Background(), w.id, w, r, false) // the term may have ended
 	}
 	w.note()
 }
@@ -377,7 +377,7 @@ func (w *fakeWorker) LastContact() time.Time {
 	return w.heard
 }
 
-// fallSilent makes the worker say nothing from now on.
+// fallSilent stops all contact from the worker.
 func (w *fakeWorker) fallSilent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -390,7 +390,7 @@ func (w *fakeWorker) Close(reason error) {
 	w.closed = reason
 }
 
-// await waits until the worker satisfies a condition; it is called with the
+// await waits until the worker satisfies a condition, which is called with the
 // worker's lock held.
 func (w *fakeWorker) await(what string, ok func() bool) {
 	w.t.Helper()
@@ -406,7 +406,7 @@ func (w *fakeWorker) await(what string, ok func() bool) {
 		select {
 		case <-w.changed:
 		case <-deadline.C:
-			w.t.Fatalf("worker %s: waiting for %s: never happened", w.name, what)
+			w.t.Fatalf("worker %s: timed out waiting for %s", w.name, what)
 		}
 	}
 }

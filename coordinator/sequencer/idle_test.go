@@ -7,9 +7,8 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// draftWorker puts a worker into the view, and into the state too if it is to be
-// committed.
-func draftWorker(t *testing.T, s *Sequencer, name string, commit bool) {
+// addWorker adds a worker to the view and, if commit is true, to the state.
+func addWorker(t *testing.T, s *Sequencer, name string, commit bool) {
 	t.Helper()
 	b := s.batches.next(s.view)
 	if r := b.entry.Do(&fsm.RegisterWorker{ID: s.view.NextWorker(), Name: name, Incarnation: "i", Slots: 1}); r != fsm.Accepted {
@@ -22,8 +21,7 @@ func draftWorker(t *testing.T, s *Sequencer, name string, commit bool) {
 	s.cfg.Machine.Apply(s.cfg.Machine.Index()+1, fsm.Encode(nil, entry))
 }
 
-// sweep passes the time of a sweep, and reports whether the view became another
-// state.
+// sweep lets the time of a sweep pass, and reports whether the view was replaced.
 func sweep(s *Sequencer) bool {
 	before := s.view
 	s.sweeps.last = time.Now().Add(-2 * sweepInterval)
@@ -31,34 +29,34 @@ func sweep(s *Sequencer) bool {
 	return s.view != before
 }
 
-func TestTheViewSharesTheMemoryOfTheStateOnlyAtRest(t *testing.T) {
+func TestTheViewSharesTheMemoryOfTheStateOnlyWhenIdle(t *testing.T) {
 	t.Parallel()
 	s := testSequencer(t)
-	draftWorker(t, s, "a", true)
+	addWorker(t, s, "a", true)
 	if sweep(s) {
 		t.Error("shared at the first sweep after a change")
 	}
 	s.pipe.slots <- struct{}{}
 	s.pipe.slots <- struct{}{}
 	if sweep(s) {
-		t.Error("shared while an entry is on its way")
+		t.Error("shared while an entry is in flight")
 	}
 	<-s.pipe.slots
 	if !sweep(s) {
-		t.Fatal("not shared at rest")
+		t.Fatal("not shared when idle")
 	}
 	if sweep(s) {
 		t.Error("shared again without a change")
 	}
 	digest := s.view.Digest()
-	draftWorker(t, s, "b", false)
+	addWorker(t, s, "b", false)
 	s.cfg.Machine.Read(func(st *fsm.State, _ uint64) {
 		if st.Digest() != digest || st.WorkerByName("b") != nil || s.view.WorkerByName("b") == nil || s.view.WorkerByName("a") == nil {
-			t.Error("what the view writes is in the state, or not in the view")
+			t.Error("a write to the view is in the state, or missing in the view")
 		}
 	})
 	sweep(s)
 	if sweep(s) {
-		t.Error("took over a state that is not that of the view")
+		t.Error("replaced the view by a different state")
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"testing/synctest"
 )
 
-// counted is an item that notes how often it ran, and needs some runs.
+// counted is an item that takes several runs.
 type counted struct{ left int }
 
 func (x *counted) run(*batch) bool { x.left--; return x.left <= 0 }
 func (x *counted) refuse(error)    {}
 
-func TestWhoWaitsForRoomInAnyClassIsWoken(t *testing.T) {
+func TestWaitersOfEveryClassWakeWhenItHasCapacity(t *testing.T) {
 	t.Parallel()
 	for c := range classCount {
 		synctest.Test(t, func(t *testing.T) {
@@ -33,14 +33,14 @@ func TestWhoWaitsForRoomInAnyClassIsWoken(t *testing.T) {
 					t.Errorf("class %d: got %v", c, err)
 				}
 			default:
-				t.Errorf("class %d: still waits although there is room", c)
+				t.Errorf("class %d: still waiting although the class has capacity", c)
 			}
 			b.close(ErrTermEnded)
 		})
 	}
 }
 
-func TestTheBacklogDoesNotGrowWhileItIsWorkedOff(t *testing.T) {
+func TestTheBacklogDoesNotGrowWhileItIsExecuted(t *testing.T) {
 	t.Parallel()
 	s := testSequencer(t)
 	if err := s.inbox.put(classSubmit, &counted{left: 1000}); err != nil {
@@ -56,11 +56,11 @@ func TestTheBacklogDoesNotGrowWhileItIsWorkedOff(t *testing.T) {
 		}
 	}
 	if !refused {
-		t.Errorf("%d submissions wait behind one, and no more are refused: the bound is %d", len(s.backlog[classSubmit]), s.cfg.InboxOthers)
+		t.Errorf("%d submissions wait behind one and none was refused; the limit is %d", len(s.backlog[classSubmit]), s.cfg.InboxOthers)
 	}
 }
 
-func TestWhatComesDuringABacklogIsNotForgotten(t *testing.T) {
+func TestItemsThatArriveDuringABacklogAreExecuted(t *testing.T) {
 	t.Parallel()
 	s := testSequencer(t)
 	late := &counted{left: 1}
@@ -69,7 +69,7 @@ func TestWhatComesDuringABacklogIsNotForgotten(t *testing.T) {
 	_ = s.inbox.put(classSubmit, late)
 	s.backlog.run(s.inbox, s.batches.next(s.view), classSubmit)
 	if late.left != 0 && s.backlog.empty() {
-		t.Error("an item lies in the inbox, its signal may be gone, and nobody would look")
+		t.Error("an item is left in the inbox without a signal")
 	}
 }
 
@@ -83,10 +83,10 @@ func TestTheEndOfTheTermEndsAllWaits(t *testing.T) {
 		synctest.Wait()
 		b.close(ErrTermEnded)
 		if err := <-done; !errors.Is(err, ErrTermEnded) {
-			t.Errorf("got %v, want the term is over", err)
+			t.Errorf("got %v, want ErrTermEnded", err)
 		}
 		if err := b.put(classWorker, &counted{}); !errors.Is(err, ErrTermEnded) {
-			t.Errorf("put after the end gave %v", err)
+			t.Errorf("put after the end of the term returned %v", err)
 		}
 	})
 }

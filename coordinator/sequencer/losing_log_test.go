@@ -8,22 +8,22 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// losingLog is a log whose entries wait for the driver of a test, or go at
-// once, and whose leader can lose it in all ways that a leader can: entries that
-// were never proposed, entries that are gone although nobody says so, entries
-// that are committed although the proposer was told that nobody knows.
+// losingLog is a log whose entries wait for the test, or are applied
+// immediately, and whose leader can lose them in all possible ways: entries that
+// were never proposed, and entries with an unknown outcome that are lost, or that
+// are committed later.
 type losingLog struct {
 	machine *fsm.Machine
-	// observe is called before an entry is applied; what it gives, after.
+	// observe is called before an entry is applied, and its result after.
 	observe func(e fsm.Entry, late bool) (after func(fsm.Applied))
 
 	mu    sync.Mutex
 	queue []*memoryProposal // in order, not yet applied
-	late  [][]byte          // told to be unknown; a later leader may commit them
+	late  [][]byte          // with an unknown outcome; a later leader may commit them
 	slow  bool              // entries wait for flush
-	cut   bool              // leadership is lost: nothing goes through
+	cut   bool              // leadership is lost: all proposals fail
 	index uint64
-	fate  func() error // of a proposal after the cut
+	fate  func() error // returns the error of a proposal after the cut
 }
 
 func (l *losingLog) Propose(data []byte) sequencer.Proposal {
@@ -40,7 +40,7 @@ func (l *losingLog) Propose(data []byte) sequencer.Proposal {
 	return p
 }
 
-// flush applies up to n entries that wait.
+// flush applies up to n waiting entries.
 func (l *losingLog) flush(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,8 +71,8 @@ func (l *losingLog) applyLocked(data []byte, late bool) any {
 	return response
 }
 
-// lose takes leadership away: all that waits, and all that comes, has the fate
-// that the function gives, errNeverProposed or another error.
+// lose ends leadership: waiting and later proposals fail with the error that the
+// function returns, errNeverProposed or another.
 func (l *losingLog) lose(fate func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,8 +91,8 @@ func (l *losingLog) loseLocked() {
 	l.queue = nil
 }
 
-// elect begins a new term after the first n entries of unknown fate, as a new
-// leader may have them.
+// elect starts a new term. The new leader has the first n entries with an unknown
+// outcome.
 func (l *losingLog) elect(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

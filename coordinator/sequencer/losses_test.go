@@ -13,7 +13,7 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 )
 
-// lines collects what is logged. Safe for concurrent use.
+// lines collects log lines. Safe for concurrent use.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -25,7 +25,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// with gives the lines that have some text.
+// with returns the lines that contain a text.
 func (l *lines) with(text string) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +37,7 @@ func (l *lines) with(text string) (list []string) {
 	return list
 }
 
-func TestWorkersThatAreLostTogetherAreOneLineOfTheLog(t *testing.T) {
+func TestWorkersMarkedDownTogetherAreOneLogLine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const workers, silent = 50, 20
@@ -50,18 +50,17 @@ func TestWorkersThatAreLostTogetherAreOneLineOfTheLog(t *testing.T) {
 				w.fallSilent()
 			}
 		}
-		c.await("their loss", func() bool { return up(c) == workers-silent })
+		c.await("workers down", func() bool { return up(c) == workers-silent })
 		synctest.Wait()
-		told := log.with("marked down")
-		if len(told) != 1 || !strings.Contains(told[0], "count=20") || !strings.Contains(told[0], "w00") || strings.Contains(told[0], "w10") {
-			t.Errorf("%d lines about %d workers, want one with their number and some names:\n%s", len(told), silent, strings.Join(told, ""))
+		logged := log.with("marked down")
+		if len(logged) != 1 || !strings.Contains(logged[0], "count=20") || !strings.Contains(logged[0], "w00") || strings.Contains(logged[0], "w10") {
+			t.Errorf("%d lines about %d workers, want one with their number and some names:\n%s", len(logged), silent, strings.Join(logged, ""))
 		}
 	})
 }
 
-// Those that the leader itself sends away are not lost because they do as they are
-// told.
-func TestWorkersThatAreToldToComeLaterAreWaitedFor(t *testing.T) {
+// Workers that the leader defers must not be marked down while they wait.
+func TestDeferredWorkersMayReconnectLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -72,17 +71,17 @@ func TestWorkersThatAreToldToComeLaterAreWaitedFor(t *testing.T) {
 		_ = end()
 		s, _ = c.lead()
 		s.AllowReconnectsUntil(time.Now().Add(10 * time.Second))
-		s.AllowReconnectsUntil(time.Now().Add(8 * time.Second)) // another one, sooner
+		s.AllowReconnectsUntil(time.Now().Add(8 * time.Second)) // an earlier time has no effect
 		<-time.After(12 * time.Second)
 		if n := up(c); n != 5 {
-			t.Errorf("%d of 5 workers are up after 12 s, though they were told to come after 10", n)
+			t.Errorf("%d of 5 workers are up after 12 s, although they may reconnect after 10", n)
 		}
 		since := time.Now()
-		c.await("their loss", func() bool { return up(c) == 0 })
+		c.await("workers down", func() bool { return up(c) == 0 })
 		if took := time.Since(since); took > 2*time.Second {
-			t.Errorf("workers that did not come were given up %v too late", took)
+			t.Errorf("workers that did not reconnect were marked down %v too late", took)
 		}
-		// However often others are sent away, somebody who is gone is found out.
+		// However often other workers are deferred, a worker that is gone is marked down.
 		gone := attachWorker(t, s, "gone", "a", 1, hold)
 		gone.fallSilent()
 		s.Detach(gone.id, gone)

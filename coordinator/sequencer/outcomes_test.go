@@ -8,15 +8,15 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// An ended attempt is how one ended, as a worker keeps it.
+// ended is the outcome of an attempt in the worker's outbox.
 type ended struct {
 	at     fsm.AttemptRef
 	how    *dtaskv1.Outcome
 	tookMS uint32
 }
 
-// outcomesOf is what a worker sends of ended attempts, numbered from first. It may
-// send the same again, so the message has nothing of theirs.
+// outcomesOf returns the message for ended attempts, numbered from first. The
+// worker may send them again, so the message shares no memory with them.
 func outcomesOf(first uint64, list ...ended) *dtaskv1.Outcomes {
 	m := columns.NewOutcomes(first, len(list))
 	for _, e := range list {

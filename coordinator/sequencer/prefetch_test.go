@@ -8,7 +8,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestAWorkerIsGivenTasksAheadOnlyWhileTheyAreShort(t *testing.T) {
+func TestOnlyShortTasksArePrefetched(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -16,21 +16,21 @@ func TestAWorkerIsGivenTasksAheadOnlyWhileTheyAreShort(t *testing.T) {
 	if _, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "i", Slots: 2, Prefetch: 3}, w); err != nil {
 		t.Fatal(err)
 	}
-	// holds submits tasks that are held and reports whether so many are at the
-	// worker while others wait.
+	// holds submits tasks that keep running, and checks how many of them the worker
+	// gets while others wait.
 	holds := func(key string, want int, policy *dtaskv1.TaskPolicy) {
 		t.Helper()
 		w.mu.Lock()
 		w.answer, w.held = hold, nil
 		w.mu.Unlock()
 		id := mustSubmit(t, s, spec{key: key, n: 10, policy: policy})
-		// What follows in the same inbox comes after all that could be assigned.
+		// A request behind it in the inbox is executed after all assignments.
 		w.await("its assignments", func() bool { return len(w.held) >= want })
 		if got := int(c.job(id).Counts[fsm.Assigned]); got != want {
 			t.Errorf("%s: the worker holds %d tasks, want %d", key, got, want)
 		}
 		if st := s.Workers()[w.id]; st.Held != want || st.Prefetch != 3 {
-			t.Errorf("%s: the worker shows as %+v", key, st)
+			t.Errorf("%s: the worker has status %+v", key, st)
 		}
 		w.mu.Lock()
 		held := w.held

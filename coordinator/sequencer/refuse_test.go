@@ -11,7 +11,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestALeaderThatRefusesJobsFinishesThoseItHas(t *testing.T) {
+func TestALeaderThatRefusesNewJobsFinishesTheOthers(t *testing.T) {
 	t.Parallel()
 	full := &sequencer.BusyError{What: "full", RetryAfter: time.Second}
 	var refuses atomic.Bool
@@ -34,19 +34,19 @@ func TestALeaderThatRefusesJobsFinishesThoseItHas(t *testing.T) {
 	refuses.Store(true)
 	var busy *sequencer.BusyError
 	if _, err := s.Submit(t.Context(), spec{key: "k2", n: 1}.submission()); !errors.As(err, &busy) || busy != full {
-		t.Errorf("a new job got %v, want %v", err, full)
+		t.Errorf("a new job: got %v, want %v", err, full)
 	}
 	if again, err := s.Submit(t.Context(), x.submission()); err != nil || again.ID != id || !again.Existed {
-		t.Errorf("a known key got %+v, %v", again, err)
+		t.Errorf("a known key: got %+v, %v", again, err)
 	}
 	if _, err := s.CancelJob(t.Context(), unwanted, "enough"); err != nil {
-		t.Errorf("a cancel got %v", err)
+		t.Errorf("cancel: %v", err)
 	}
 	w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, w.held[0])
 	w.await("the next assignment", func() bool { return len(w.held) == 2 })
 	w.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, w.held[1])
 	if job := c.awaitEnd(id); job.State != fsm.JobCompleted {
-		t.Errorf("the job that was there before is %v", job.State)
+		t.Errorf("the earlier job is %v", job.State)
 	}
 
 	refuses.Store(false)

@@ -43,7 +43,7 @@ func pure(t *testing.T, s *sequencer.Sequencer, name, owner string, lasts time.D
 	return r.ID
 }
 
-func TestAPureTaskIsRunOnceForItsKeyUntilItExpires(t *testing.T) {
+func TestAPureTaskRunsOncePerKeyUntilItsResultExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -69,7 +69,7 @@ func TestAPureTaskIsRunOnceForItsKeyUntilItExpires(t *testing.T) {
 			var r fsm.Result
 			c.machine.Read(func(st *fsm.State, _ uint64) { r = st.Result(fsm.TaskRef{Job: id, Index: 2}) })
 			if string(r.Data) != "r" || r.ReusedJob == 0 || c.task(id, 2).Attempt != 0 {
-				t.Errorf("%s: the last task left %+v after %d attempts", name, r, c.task(id, 2).Attempt)
+				t.Errorf("%s: the last task has result %+v after %d attempts", name, r, c.task(id, 2).Attempt)
 			}
 		}
 		play("first", "ada", 2)
@@ -84,7 +84,7 @@ func TestAPureTaskIsRunOnceForItsKeyUntilItExpires(t *testing.T) {
 	})
 }
 
-func TestResultsThatExpireFirstMakeRoom(t *testing.T) {
+func TestResultsThatExpireFirstAreEvicted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -99,11 +99,11 @@ func TestResultsThatExpireFirstMakeRoom(t *testing.T) {
 			return n
 		}
 		if n := count(); n != 4 {
-			t.Errorf("%d results are remembered, want 4", n)
+			t.Errorf("%d cached results, want 4", n)
 		}
 		<-time.After(time.Hour)
 		if n := count(); n != 0 {
-			t.Errorf("%d results are remembered after they expired", n)
+			t.Errorf("%d cached results after their expiry", n)
 		}
 	})
 }

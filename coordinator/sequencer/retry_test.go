@@ -13,7 +13,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestARetryGoesOnWithTheJob(t *testing.T) {
+func TestARetryResumesTheJob(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -40,7 +40,7 @@ func TestARetryGoesOnWithTheJob(t *testing.T) {
 		t.Errorf("history is %+v, want four attempts", history)
 	}
 	if err := s.Propose(t.Context(), &fsm.Revive{Job: id, Tasks: []uint32{0}}); !isRejected(err, fsm.WrongState) {
-		t.Errorf("retry of a completed task gave %v, want refused", err)
+		t.Errorf("retry of a completed task returned %v, want a rejection", err)
 	}
 	healed.Store(true)
 	if err := s.Propose(t.Context(), &fsm.Revive{Job: id}); err != nil {
@@ -52,7 +52,7 @@ func TestARetryGoesOnWithTheJob(t *testing.T) {
 	}
 }
 
-func TestPurgedLettersStayAsFailed(t *testing.T) {
+func TestPurgedDeadLettersStayFailed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -65,10 +65,10 @@ func TestPurgedLettersStayAsFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := c.task(id, 0); v.State != fsm.Failed {
-		t.Errorf("a purged letter is %v, want failed", v.State)
+		t.Errorf("a purged dead letter is %v, want failed", v.State)
 	}
 	if err := s.Propose(t.Context(), &fsm.Purge{Job: id}); !isRejected(err, fsm.WrongState) {
-		t.Errorf("a second purge gave %v, want refused: there are none", err)
+		t.Errorf("a second purge returned %v, want a rejection", err)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestATaskThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 			}
 			w.fallSilent()
 			s.Detach(w.id, w)
-			c.await("the loss of its worker", func() bool { return c.task(id, 0).State != fsm.Assigned })
+			c.await("its worker down", func() bool { return c.task(id, 0).State != fsm.Assigned })
 		}
 		if v := c.task(id, 0); v.State != fsm.Dead || v.Attempt != 3 || v.Failures != 0 {
 			t.Errorf("task is %v after %d attempts and %d failures, want dead after 3 and 0", v.State, v.Attempt, v.Failures)
@@ -101,7 +101,7 @@ func TestATaskThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 	})
 }
 
-func TestTheDeadlineOfARetriedJobBeginsAnew(t *testing.T) {
+func TestARetryRestartsTheDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -119,12 +119,12 @@ func TestTheDeadlineOfARetriedJobBeginsAnew(t *testing.T) {
 			t.Errorf("job is %v: %q", job.State, job.Error)
 		}
 		if took := time.Since(since); took < 9*time.Second || took > 11*time.Second {
-			t.Errorf("the deadline came %v after the retry, want 10 s", took)
+			t.Errorf("the deadline fired %v after the retry, want 10 s", took)
 		}
 	})
 }
 
-func TestAJobThatEndsAndGoesOnInOneEntryIsNotForgotten(t *testing.T) {
+func TestAJobThatEndsAndResumesInOneEntryIsKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -138,7 +138,7 @@ func TestAJobThatEndsAndGoesOnInOneEntryIsNotForgotten(t *testing.T) {
 			synctest.Wait()
 		}
 		ask(func() error {
-			_, err := s.Submit(t.Context(), spec{key: "fills the pipe", n: 1}.submission())
+			_, err := s.Submit(t.Context(), spec{key: "fills the pipeline", n: 1}.submission())
 			return err
 		})
 		ask(func() error { _, err := s.CancelJob(t.Context(), id, "enough"); return err })
@@ -153,7 +153,7 @@ func TestAJobThatEndsAndGoesOnInOneEntryIsNotForgotten(t *testing.T) {
 			t.Errorf("the job is %v", job.State)
 		}
 		if err := s.Audit(t.Context()); err != nil {
-			t.Errorf("the soft state is not what a new term would make: %v", err)
+			t.Errorf("the soft state differs from the one that a new term would rebuild: %v", err)
 		}
 	})
 }

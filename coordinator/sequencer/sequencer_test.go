@@ -11,7 +11,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestAJobRunsToItsEnd(t *testing.T) {
+func TestAJobRunsToCompletion(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]spec{
 		"one task":    {key: "k", n: 1},
@@ -56,7 +56,7 @@ func TestARepeatedKeyIsOneJobAndAnotherBodyAConflict(t *testing.T) {
 	id := mustSubmit(t, s, x)
 	again, err := s.Submit(t.Context(), x.submission())
 	if err != nil || again.ID != id || !again.Existed {
-		t.Fatalf("repeat gave %+v, %v; want job %d, existed", again, err, id)
+		t.Fatalf("the second submission returned %+v, %v; want job %d, existed", again, err, id)
 	}
 	_ = end()
 	s, _ = c.lead()
@@ -65,7 +65,7 @@ func TestARepeatedKeyIsOneJobAndAnotherBodyAConflict(t *testing.T) {
 	_, err = s.Submit(t.Context(), other.submission())
 	var rejected *sequencer.RejectedError
 	if !errors.As(err, &rejected) || rejected.Reason != fsm.KeyConflict {
-		t.Fatalf("another body under the same key gave %v, want a conflict", err)
+		t.Fatalf("another body with the same key returned %v, want a conflict", err)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestNothingLeavesBeforeItIsCommitted(t *testing.T) {
 		defer close(answered)
 		_, _ = s.Submit(t.Context(), spec{key: "k", n: 4}.submission())
 	}()
-	// The sequencer has seen the job once a question behind it is answered.
+	// When a request behind it is answered, the sequencer has executed the submission.
 	if s.Workers() == nil {
 		t.Fatal("the sequencer does not answer")
 	}
@@ -99,7 +99,7 @@ func TestNothingLeavesBeforeItIsCommitted(t *testing.T) {
 	w.await("its assignments", func() bool { return len(w.held) == 4 })
 }
 
-func TestAnUnknownOutcomeIsNeverCalledNotLeader(t *testing.T) {
+func TestAnUnknownOutcomeIsNeverNotLeader(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct{ cut, want error }{
 		"unknown":  {errors.New("leadership lost"), sequencer.ErrOutcomeUnknown},
@@ -112,16 +112,16 @@ func TestAnUnknownOutcomeIsNeverCalledNotLeader(t *testing.T) {
 			c.log.fail(x.cut)
 			_, err := s.Submit(t.Context(), spec{key: "k", n: 1}.submission())
 			if !errors.Is(err, x.want) {
-				t.Errorf("submit gave %v, want %v", err, x.want)
+				t.Errorf("submit returned %v, want %v", err, x.want)
 			}
 			if _, err := s.CancelJob(t.Context(), 1, ""); !errors.Is(err, sequencer.ErrTermEnded) {
-				t.Errorf("after the term, cancel gave %v, want the term is over", err)
+				t.Errorf("after the term, cancel returned %v, want ErrTermEnded", err)
 			}
 		})
 	}
 }
 
-func TestASilentWorkersTasksGoElsewhere(t *testing.T) {
+func TestTasksOfAnUnreachableWorkerAreRequeued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -134,22 +134,22 @@ func TestASilentWorkersTasksGoElsewhere(t *testing.T) {
 		since := time.Now()
 		job := c.awaitEnd(id)
 		if took := time.Since(since); took < 3*time.Second || took > 4*time.Second {
-			t.Errorf("tasks of a silent worker were done after %v, want 3 to 4 s", took)
+			t.Errorf("tasks of an unreachable worker completed after %v, want 3 to 4 s", took)
 		}
 		if job.State != fsm.JobCompleted || job.Retries != 3 || job.Recovered != 3 {
 			t.Errorf("job ended as %v, %d retries, %d recovered; want completed, 3, 3", job.State, job.Retries, job.Recovered)
 		}
 		if c.task(id, 0).Failures != 0 {
-			t.Error("the loss of a worker burnt a retry")
+			t.Error("the loss of a worker counted as a retry")
 		}
-		dead.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, dead.held[0]) // its session is gone: not even read
+		dead.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, dead.held[0]) // its session has ended: the report is ignored
 		if c.task(id, 0).Worker == dead.id {
 			t.Error("a zombie's completion was accepted")
 		}
 	})
 }
 
-func TestANewTermDisturbsNobody(t *testing.T) {
+func TestANewTermDoesNotInterruptRunningTasks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -160,12 +160,12 @@ func TestANewTermDisturbsNobody(t *testing.T) {
 		_ = end()
 
 		s, _ = c.lead()
-		// One of the eight never reached the worker.
+		// One of the eight assignments never reached the worker.
 		again := attachWorker(t, s, "w", "a", 8, hold, w.held[:7]...)
 		if len(again.stops) > 0 {
-			t.Errorf("attempts that go on were stopped: %v", again.stops)
+			t.Errorf("running attempts were stopped: %v", again.stops)
 		}
-		again.await("the one that was put back", func() bool { return len(again.held) == 8 })
+		again.await("the requeued attempt", func() bool { return len(again.held) == 8 })
 		for _, a := range again.held {
 			again.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, a)
 		}
@@ -176,7 +176,7 @@ func TestANewTermDisturbsNobody(t *testing.T) {
 	})
 }
 
-func TestAWorkerThatDoesNotComeBackAfterAFailoverIsLost(t *testing.T) {
+func TestAWorkerThatDoesNotReconnectAfterAFailoverIsMarkedDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -190,12 +190,12 @@ func TestAWorkerThatDoesNotComeBackAfterAFailoverIsLost(t *testing.T) {
 		attachWorker(t, s, "other", "b", 2, succeed)
 		c.awaitEnd(id)
 		if took := time.Since(since); took < 5*time.Second || took > 6*time.Second {
-			t.Errorf("tasks were done after %v, want 5 to 6 s: the time that all workers have to come back", took)
+			t.Errorf("tasks completed after %v, want 5 to 6 s: the time that workers have to reconnect", took)
 		}
 	})
 }
 
-func TestFailuresAreRetriedWithBackoffAndThenDead(t *testing.T) {
+func TestFailuresAreRetriedWithBackoffUntilDead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -209,7 +209,7 @@ func TestFailuresAreRetriedWithBackoffAndThenDead(t *testing.T) {
 		id := mustSubmit(t, s, spec{key: "k", n: 2, policy: policy, deps: func(i uint32) []uint32 { return []uint32{0}[:i] }})
 		job := c.awaitEnd(id)
 		if took := time.Since(since); took < 7*time.Second || took > 8*time.Second {
-			t.Errorf("four attempts took %v, want 1+2+4 s of waiting", took)
+			t.Errorf("four attempts took %v, want 1+2+4 s of backoff", took)
 		}
 		if v := c.task(id, 0); v.State != fsm.Dead || v.Attempt != 4 {
 			t.Errorf("task is %v after %d attempts, want dead after 4", v.State, v.Attempt)
@@ -223,7 +223,7 @@ func TestFailuresAreRetriedWithBackoffAndThenDead(t *testing.T) {
 	})
 }
 
-func TestCancelStopsTheAttemptAndFreesItsSlotOnlyWhenItIsGone(t *testing.T) {
+func TestCancelFreesASlotOnlyAfterTheAttemptStopped(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -231,12 +231,12 @@ func TestCancelStopsTheAttemptAndFreesItsSlotOnlyWhenItIsGone(t *testing.T) {
 	id := mustSubmit(t, s, spec{key: "k", n: 1})
 	w.await("its assignment", func() bool { return len(w.held) == 1 })
 	if already, err := s.CancelJob(t.Context(), id, "enough"); already || err != nil {
-		t.Fatalf("cancel gave %v, %v", already, err)
+		t.Fatalf("cancel returned %v, %v", already, err)
 	}
 	if already, err := s.CancelJob(t.Context(), id, "enough"); !already || err != nil {
-		t.Fatalf("second cancel gave %v, %v; want already", already, err)
+		t.Fatalf("the second cancel returned %v, %v; want already", already, err)
 	}
-	w.await("the order to stop", func() bool { return len(w.stops) == 1 })
+	w.await("the stop", func() bool { return len(w.stops) == 1 })
 	next := mustSubmit(t, s, spec{key: "k2", n: 1})
 	if v := c.task(next, 0); v.State != fsm.Pending {
 		t.Fatalf("a task was assigned to a slot that is not free: %v", v.State)
@@ -249,7 +249,7 @@ func TestCancelStopsTheAttemptAndFreesItsSlotOnlyWhenItIsGone(t *testing.T) {
 	}
 }
 
-func TestAnAtMostOnceAttemptBeginsOnlyOnceLoggedAndEndsAsLost(t *testing.T) {
+func TestAnAtMostOnceAttemptStartsOnlyAfterItsStartIsLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -259,26 +259,26 @@ func TestAnAtMostOnceAttemptBeginsOnlyOnceLoggedAndEndsAsLost(t *testing.T) {
 		header := &dtaskv1.JobHeader{Name: "j", OnFailure: dtaskv1.OnFailure_ON_FAILURE_CONTINUE}
 		id := mustSubmit(t, s, spec{key: "k", n: 2, policy: policy, header: header})
 		w.await("its assignments", func() bool { return len(w.held) == 2 })
-		begun := w.held[0]
-		ask := &dtaskv1.Reports{StartRequests: []*dtaskv1.AttemptRef{{Job: uint64(id), Task: begun.Index, Attempt: begun.Attempt}}}
+		started := w.held[0]
+		ask := &dtaskv1.Reports{StartRequests: []*dtaskv1.AttemptRef{{Job: uint64(id), Task: started.Index, Attempt: started.Attempt}}}
 		if err := s.Report(t.Context(), w.id, w, ask, false); err != nil {
 			t.Fatal(err)
 		}
-		w.await("leave to begin", func() bool { return len(w.begins) == 1 })
-		if !c.task(id, begun.Index).StartLogged {
-			t.Fatal("leave to begin was given before the begin was committed")
+		w.await("its start grant", func() bool { return len(w.begins) == 1 })
+		if !c.task(id, started.Index).StartLogged {
+			t.Fatal("the start was granted before it was committed")
 		}
 		w.fallSilent()
 		since := time.Now()
 		attachWorker(t, s, "other", "b", 2, succeed)
 		c.awaitEnd(id)
 		if took := time.Since(since); took < 33*time.Second || took > 35*time.Second {
-			t.Errorf("the begun attempt was given up after %v, want 3 s of silence and 30 s of lease", took)
+			t.Errorf("the started attempt was lost after %v, want 3 s of liveness timeout and 30 s of lease", took)
 		}
-		if v := c.task(id, begun.Index); v.State != fsm.Lost {
-			t.Errorf("the begun one is %v, want lost", v.State)
+		if v := c.task(id, started.Index); v.State != fsm.Lost {
+			t.Errorf("the started one is %v, want lost", v.State)
 		}
-		if v := c.task(id, 1-begun.Index); v.State != fsm.Completed || v.Attempt != 2 {
+		if v := c.task(id, 1-started.Index); v.State != fsm.Completed || v.Attempt != 2 {
 			t.Errorf("the other is %v at attempt %d, want completed at 2", v.State, v.Attempt)
 		}
 	})
@@ -308,7 +308,7 @@ func TestTimeoutsOfTheCoordinator(t *testing.T) {
 				t.Errorf("job %d is %v: %q, want failed: %q", id, job.State, job.Error, want)
 			}
 		}
-		w.await("the order to stop", func() bool { return len(w.stops) == 1 })
+		w.await("the stop", func() bool { return len(w.stops) == 1 })
 	})
 }
 
@@ -319,18 +319,18 @@ func TestANameHasOneLiveProcess(t *testing.T) {
 	w := attachWorker(t, s, "w", "a", 1, hold)
 	_, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "b", Slots: 1}, w)
 	if _, ok := errors.AsType[*sequencer.NameInUseError](err); !ok {
-		t.Fatalf("a second process under the name gave %v, want refused", err)
+		t.Fatalf("a second process under the name: got %v, want a refusal", err)
 	}
 	id := mustSubmit(t, s, spec{key: "k", n: 1})
 	w.await("its assignment", func() bool { return len(w.held) == 1 })
-	s.Detach(w.id, w) // a closed connection frees the name at once
+	s.Detach(w.id, w) // a closed connection frees the name immediately
 	attachWorker(t, s, "w", "b", 1, succeed)
 	if job := c.awaitEnd(id); job.State != fsm.JobCompleted || c.task(id, 0).Attempt != 2 {
 		t.Errorf("job is %v at attempt %d, want completed at 2", job.State, c.task(id, 0).Attempt)
 	}
 }
 
-func TestAPausedLeaderExpiresNobody(t *testing.T) {
+func TestAPausedLeaderMarksNoWorkerDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -338,7 +338,7 @@ func TestAPausedLeaderExpiresNobody(t *testing.T) {
 		w := attachWorker(t, s, "w", "a", 1, hold)
 		mustSubmit(t, s, spec{key: "k", n: 1})
 		w.await("its assignment", func() bool { return len(w.held) == 1 })
-		resume := c.log.pause() // three entries fill the pipe, the sequencer stands still
+		resume := c.log.pause() // three entries fill the pipeline: the sequencer waits
 		w.fallSilent()
 		for i := range 4 {
 			go func() { _, _ = s.Submit(t.Context(), spec{key: string(rune('a' + i)), n: 1}.submission()) }()
@@ -350,7 +350,7 @@ func TestAPausedLeaderExpiresNobody(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.closed != nil {
-			t.Errorf("a worker was given up right after a pause: %v", w.closed)
+			t.Errorf("a worker was marked down after a pause: %v", w.closed)
 		}
 	})
 }
@@ -367,8 +367,8 @@ func BenchmarkThroughput(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// BenchmarkTakeOver is a term that begins with a million tasks that are ready: from
-// New until it does its work.
+// BenchmarkTakeOver measures the start of a term with a million ready tasks, from
+// New until it serves.
 func BenchmarkTakeOver(b *testing.B) {
 	const tasks = 1_000_000
 	c := newCluster(b)

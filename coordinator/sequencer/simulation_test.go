@@ -88,8 +88,8 @@ func TestNothingAcknowledgedIsLostWithTheGoroutinesOfATerm(t *testing.T) {
 	simulate(t, max(*simSeed, 1), runs, true)
 }
 
-// TestTheSameSeedDoesTheSameAgain is what makes a failure worth its seed.
-func TestTheSameSeedDoesTheSameAgain(t *testing.T) {
+// TestTheSameSeedGivesTheSameRun is what makes a failure worth its seed.
+func TestTheSameSeedGivesTheSameRun(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
 		var traces [2]uint64

@@ -14,8 +14,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// queueWorker executes what it is given in order, as many at a time as it has
-// slots, and hands back what it is asked for and has not begun.
+// queueWorker executes its attempts in order, as many concurrently as it has
+// slots, and releases those that it is asked for and has not started.
 type queueWorker struct {
 	t     *testing.T
 	s     *sequencer.Sequencer
@@ -27,9 +27,9 @@ type queueWorker struct {
 	mu       sync.Mutex // guards the rest
 	queue    []fsm.AttemptRef
 	running  int
-	outcomes []ended // not sent
+	outcomes []ended // unsent
 	first    uint64
-	most     int // held beyond its slots at a time
+	most     int // maximum of attempts held beyond its slots
 	sending  sync.Mutex
 }
 
@@ -82,15 +82,15 @@ func (w *queueWorker) endLocked(a fsm.AttemptRef, kind dtaskv1.OutcomeKind, took
 		w.outcomes = nil
 		w.mu.Unlock()
 		if len(list) > 0 {
-			_ = w.s.Report(context.Background(), w.id, w, r, false) // the term may be over
+			_ = w.s.Report(context.Background(), w.id, w, r, false) // the term may have ended
 		}
 	})
 }
 
-// Workers are given short tasks ahead; then long ones come, some much longer than
-// others. No worker is left with a queue while another has nothing to do: all is
-// done almost as soon as it could be if everybody had known.
-func TestSkewedTasksEndAlmostAsSoonAsTheyCould(t *testing.T) {
+// Workers prefetch short tasks; then long tasks follow, some much longer than
+// others. No worker keeps a queue while another is idle: all tasks complete almost
+// as early as with perfect knowledge.
+func TestStealingBalancesSkewedTasks(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []struct {
 		name           string
@@ -132,7 +132,7 @@ func skewed(t *testing.T, workers, slots int) {
 			mu.Lock()
 			defer mu.Unlock()
 			if before := running[a.TaskRef]; before != 0 {
-				t.Errorf("%v begins although attempt %d has begun", a, before)
+				t.Errorf("%v starts although attempt %d has started", a, before)
 			}
 			running[a.TaskRef] = a.Attempt
 		}
@@ -151,7 +151,7 @@ func skewed(t *testing.T, workers, slots int) {
 	took := time.Since(began)
 	best := max(sum/time.Duration(workers*slots), 500*time.Millisecond)
 	stats := s.Stats()
-	t.Logf("took %v, best possible %v, asked for %d, given back %d", took, best, stats.StealRequests, stats.Steals)
+	t.Logf("took %v, best possible %v, asked for %d, released %d", took, best, stats.StealRequests, stats.Steals)
 	if job.State != fsm.JobCompleted {
 		t.Fatalf("the job is %v", job.State)
 	}
@@ -159,7 +159,7 @@ func skewed(t *testing.T, workers, slots int) {
 		t.Errorf("took %v, want at most a tenth above %v", took, best)
 	}
 	if stats.Steals == 0 || stats.Steals > uint64(workers*prefetch) {
-		t.Errorf("%d attempts were given back, want some, and none again and again", stats.Steals)
+		t.Errorf("%d attempts were released, want some, and none repeatedly", stats.Steals)
 	}
 	for _, w := range all {
 		w.mu.Lock()
@@ -171,13 +171,13 @@ func skewed(t *testing.T, workers, slots int) {
 	}
 	for i := range n {
 		if v := c.task(id, i); v.Failures > 0 {
-			t.Errorf("task %d burnt a retry", i)
+			t.Errorf("task %d counted a retry", i)
 		}
 	}
 }
 
-// A worker that has begun everything keeps it, and is not asked all the time.
-func TestAWorkerThatHasBegunEverythingIsLeftAlone(t *testing.T) {
+// It keeps its attempts.
+func TestAWorkerThatHasStartedEverythingIsNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -189,14 +189,14 @@ func TestAWorkerThatHasBegunEverythingIsLeftAlone(t *testing.T) {
 		}
 		c.awaitEnd(mustSubmit(t, s, spec{key: "short", n: 50}))
 		a.mu.Lock()
-		a.answer = hold // it never gives anything back
+		a.answer = hold // it never releases anything
 		a.mu.Unlock()
 		mustSubmit(t, s, spec{key: "held", n: 9})
 		a.await("nine", func() bool { return len(a.held) == 9 })
 		attachWorker(t, s, "b", "i", 4, succeed)
 		time.Sleep(3500 * time.Millisecond) // virtual
 		if got := s.Stats(); got.Steals != 0 || got.StealRequests < 4 || got.StealRequests > 20 {
-			t.Errorf("asked for %d, given %d; want a few each second", got.StealRequests, got.Steals)
+			t.Errorf("asked for %d, released %d; want a few per second", got.StealRequests, got.Steals)
 		}
 	})
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// Stepped is a term whose caller moves it on, instead of the two goroutines of
-// Run: the same parts in one goroutine, so that a simulation can be repeated
-// exactly. Its log's proposals implement Settled.
+// Stepped is a term that runs in the goroutine of its caller, step by step, instead
+// of the two goroutines of Run, so that a simulation can be repeated exactly. The
+// proposals of its log implement Settled.
 type Stepped struct {
 	s        *Sequencer
 	flight   []inFlight
@@ -18,23 +18,23 @@ type Stepped struct {
 	over     bool
 }
 
-// Settled is a proposal that can tell whether its Wait would return at once.
+// Settled reports whether Wait of a proposal would return immediately.
 type Settled interface{ Settled() bool }
 
-var errStopped = errors.New("stopped in an orderly way")
+var errStopped = errors.New("stopped")
 
-// Stepped opens the term.
+// Stepped starts the term.
 func (s *Sequencer) Stepped() *Stepped {
 	s.openTerm()
 	return &Stepped{s: s}
 }
 
-// Stop begins an orderly end: nothing new is proposed, what is on its way is
-// waited for.
+// Stop starts an orderly end: nothing is proposed any more, and entries in flight
+// are awaited.
 func (d *Stepped) Stop() { d.stopping = true }
 
-// Step does all that can be done now. moved says that it did anything, err why
-// the term has ended.
+// Step does everything that can be done now. moved reports whether it did
+// anything; err is why the term has ended.
 func (d *Stepped) Step() (moved bool, err error) {
 	for again := true; again && !d.over; moved = moved || again {
 		again = d.settle()
@@ -70,7 +70,7 @@ func (d *Stepped) end() {
 	d.s.finish()
 }
 
-// settle lets out what follows the entries that are committed.
+// settle sends the effects of committed entries.
 func (d *Stepped) settle() (moved bool) {
 	d.take()
 	for d.failure == nil && len(d.flight) > 0 {
@@ -96,7 +96,7 @@ func (d *Stepped) take() {
 	}
 }
 
-// cycle makes an entry if there is work and room in the pipe.
+// cycle proposes an entry if there is work, and a free slot in the pipeline.
 func (d *Stepped) cycle() bool {
 	select {
 	case <-d.s.inbox.wake:
@@ -116,18 +116,18 @@ func (d *Stepped) cycle() bool {
 	}
 }
 
-// Next is when the term wants to be moved on though nobody asks for anything.
+// Next returns when the term must be stepped even without a request.
 func (d *Stepped) Next() time.Time { return time.Now().Add(d.s.untilNext()) }
 
-// DrainingNow reports whether the term gives nothing more to a worker, as for
-// HeldNow.
+// DrainingNow reports whether a worker is leaving. The condition of HeldNow
+// applies.
 func (s *Sequencer) DrainingNow(id fsm.WorkerID) bool {
 	w := s.workers.byID[id]
 	return w != nil && w.leaving
 }
 
-// HeldNow is how many attempts the term believes to be held. The term's
-// goroutines, if it has any, must be at rest.
+// HeldNow returns the number of attempts that workers hold. The term's goroutines,
+// if it has any, must be idle.
 func (s *Sequencer) HeldNow() int {
 	n := 0
 	for _, w := range s.workers.byID {

@@ -10,7 +10,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestManyJobsOfOneCallShareAnEntryAndAreAnsweredEach(t *testing.T) {
+func TestJobsOfOneCallShareAnEntryAndAreAnsweredSeparately(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -25,7 +25,7 @@ func TestManyJobsOfOneCallShareAnEntryAndAreAnsweredEach(t *testing.T) {
 		switch {
 		case i == 100:
 			if !errors.As(got.Err, &rejected) || rejected.Reason != fsm.KeyConflict {
-				t.Errorf("another job under a used key: got %+v", got)
+				t.Errorf("another job with a used key: got %+v", got)
 			}
 		case got.Err != nil || got.ID != fsm.JobID(i%99+1) || got.Existed != (i == 99):
 			t.Errorf("job %d: got %+v", i, got)

@@ -11,7 +11,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// busyLeader has workers that run tasks of one job.
+// busyLeader returns a sequencer whose workers run tasks of one job.
 func busyLeader(b *testing.B, workers, each int) *Sequencer {
 	b.Helper()
 	s, err := New(testConfig())
@@ -57,7 +57,7 @@ func busyLeader(b *testing.B, workers, each int) *Sequencer {
 	return s
 }
 
-// quiet is a session of a worker that is always heard.
+// quiet is the session of a worker that is always in contact.
 type quiet struct{}
 
 func (quiet) Send(WorkerMessage)     {}

@@ -25,8 +25,7 @@ func mustUpdate(tb testing.TB, s *sequencer.Sequencer, c sequencer.Change) seque
 	return r
 }
 
-// Ready tasks are served in the order of the priorities that they have now.
-func TestReadyTasksFollowTheirNewPriority(t *testing.T) {
+func TestAnUpdatedPriorityReordersReadyTasks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s, _ := c.lead()
@@ -62,35 +61,34 @@ func TestOneKeyUpdatesOnce(t *testing.T) {
 	x := priorityOf(id, 0, dtaskv1.Priority_PRIORITY_HIGH)
 	x.Key, x.Digest = "u", [16]byte{1}
 	if r := mustUpdate(t, s, x); r.Version != 2 || r.Existed {
-		t.Errorf("update gave %+v", r)
+		t.Errorf("update returned %+v", r)
 	}
 	mustUpdate(t, s, priorityOf(id, 1, dtaskv1.Priority_PRIORITY_LOW))
 	attachWorker(t, s, "w", "a", 2, hold)
 	c.await("both tasks to start", func() bool { return c.task(id, 0).Attempt+c.task(id, 1).Attempt == 2 })
 	if r := mustUpdate(t, s, x); r.Version != 2 || !r.Existed {
-		t.Errorf("the same update again gave %+v", r)
+		t.Errorf("the repeated update returned %+v", r)
 	}
 	x.Digest[0]++
 	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.KeyConflict) {
-		t.Errorf("another update with its key gave %v", err)
+		t.Errorf("another update with its key returned %v", err)
 	}
 	x.Key = "k"
 	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.KeyConflict) {
-		t.Errorf("an update with the key of a job gave %v", err)
+		t.Errorf("an update with the key of a job returned %v", err)
 	}
 	x.Key = "v"
 	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.WrongState) {
-		t.Errorf("an update of what has started gave %v", err)
+		t.Errorf("an update of a started task returned %v", err)
 	}
 	x.IfVersion = 9
 	if _, err := s.Update(t.Context(), x); !isRejected(err, fsm.VersionMismatch) {
-		t.Errorf("an update of another version gave %v", err)
+		t.Errorf("an update of another version returned %v", err)
 	}
 }
 
-// A task waits for the last time that it was given, also under another leader,
-// and its queue time-out begins when that time has come.
-func TestATaskWaitsForTheLastTimeThatItWasGiven(t *testing.T) {
+// It also does so under another leader, and its queue timeout starts at that time.
+func TestATaskWaitsForTheStartTimeOfItsLastUpdate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -113,11 +111,11 @@ func TestATaskWaitsForTheLastTimeThatItWasGiven(t *testing.T) {
 			second  fsm.TaskState
 			explain string
 		}{
-			{1500 * time.Millisecond, fsm.Scheduled, fsm.Scheduled, "an earlier time is not the task's any more"},
-			{2500 * time.Millisecond, fsm.Scheduled, fsm.Pending, "its time has come"},
-			{4500 * time.Millisecond, fsm.Scheduled, fsm.Pending, "the queue time-out begins when it is ready"},
-			{6 * time.Second, fsm.Scheduled, fsm.Failed, "it waited for too long"},
-			{10500 * time.Millisecond, fsm.Pending, fsm.Failed, "its time has come"},
+			{1500 * time.Millisecond, fsm.Scheduled, fsm.Scheduled, "an earlier start time no longer applies"},
+			{2500 * time.Millisecond, fsm.Scheduled, fsm.Pending, "its start time is reached"},
+			{4500 * time.Millisecond, fsm.Scheduled, fsm.Pending, "the queue timeout starts when it is ready"},
+			{6 * time.Second, fsm.Scheduled, fsm.Failed, "its queue timeout has passed"},
+			{10500 * time.Millisecond, fsm.Pending, fsm.Failed, "its start time is reached"},
 		} {
 			<-time.After(time.Until(began.Add(want.after)))
 			synctest.Wait()

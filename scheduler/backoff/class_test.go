@@ -23,7 +23,7 @@ func classes(t *testing.T, texts ...string) []backoff.Class {
 	return out
 }
 
-func TestAClassMatchesItsFailuresOnly(t *testing.T) {
+func TestAClassMatchesOnlyItsFailures(t *testing.T) {
 	t.Parallel()
 	failures := map[string]backoff.Failure{
 		"exit 1":         {Kind: backoff.Exit, Code: 1},

@@ -51,7 +51,7 @@ func TestDecisionsFollowTheRules(t *testing.T) {
 	}
 }
 
-func TestOnlyALossBurnsNoRetry(t *testing.T) {
+func TestOnlyALossDoesNotCountAsARetry(t *testing.T) {
 	t.Parallel()
 	for k := backoff.Exit; k <= backoff.Error; k++ {
 		if got, want := k.CountsAsRetry(), k != backoff.Lost; got != want {
@@ -62,7 +62,7 @@ func TestOnlyALossBurnsNoRetry(t *testing.T) {
 
 // A task that always fails is tried once and Max times more, with the waits of
 // its policy between, however often its workers are lost.
-func TestATaskThatAlwaysFailsIsTriedOnceAndMaxTimesMore(t *testing.T) {
+func TestATaskThatAlwaysFailsRunsOnceAndMaxRetries(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rules := backoff.Rules{

@@ -10,7 +10,7 @@ import (
 	"github.com/dtask/dtask/scheduler/backoff"
 )
 
-func TestTheWaitGrowsUpToItsCap(t *testing.T) {
+func TestTheDelayGrowsToItsMaximum(t *testing.T) {
 	t.Parallel()
 	p := backoff.Policy{Initial: time.Second, Max: 10 * time.Second, Multiplier: 2}
 	for i, want := range []float64{1, 1, 2, 4, 8, 10, 10} { // from failure 0, which counts as 1
@@ -20,7 +20,7 @@ func TestTheWaitGrowsUpToItsCap(t *testing.T) {
 	}
 }
 
-func TestPoliciesThatMakeNoSenseWaitSensibly(t *testing.T) {
+func TestInvalidPoliciesHaveSensibleDelays(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		policy  backoff.Policy
@@ -75,7 +75,7 @@ func TestEveryDelayIsWithinItsBounds(t *testing.T) {
 	})
 }
 
-func TestJitterReachesAllOfTheUpperHalf(t *testing.T) {
+func TestJitterCoversTheUpperHalf(t *testing.T) {
 	t.Parallel()
 	p := backoff.Policy{Initial: 21, Multiplier: 1, Jitter: true}
 	var seen [22]int

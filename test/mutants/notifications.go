@@ -23,7 +23,7 @@ func notificationMutants() []Mutant {
 		{
 			Name:   "dead-letters-queue-no-notification",
 			Edits:  []Edit{{"coordinator/sequencer/sequencer.go", "\tnotify(b)\n", ""}},
-			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Notice"}},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Notification"}},
 		},
 		{
 			Name:   "jobs-expire-before-their-notification",

@@ -279,6 +279,6 @@ func (w *workerHost) isolate(cut bool) {
 
 func (c *cluster) fail(format string, args ...any) {
 	c.t.Helper()
-	c.t.Errorf("seed %d, %v into the simulation: %s\nreplay (the faults and their moments): go test ./test/simulation -count=1 -run TestAClusterForgetsNothing -cluster.hours=0.01 -cluster.seed=%d -cluster.kind=%s",
+	c.t.Errorf("seed %d, %v into the simulation: %s\nreplay (the faults and their moments): go test ./test/simulation -count=1 -run TestAClusterLosesNothing -cluster.hours=0.01 -cluster.seed=%d -cluster.kind=%s",
 		c.seed, time.Since(c.began), fmt.Sprintf(format, args...), c.seed, *clusterKind)
 }

@@ -26,9 +26,9 @@ var (
 	clusterSeed  = flag.Uint64("cluster.seed", 0, "the first seed; default the next that the record does not have, or 1")
 )
 
-// TestAClusterForgetsNothing runs whole clusters through all that can befall
+// TestAClusterLosesNothing runs whole clusters through all that can befall
 // them.
-func TestAClusterForgetsNothing(t *testing.T) {
+func TestAClusterLosesNothing(t *testing.T) {
 	t.Parallel()
 	if *clusterHours == 0 {
 		l := drawLife(1, "storms")
