@@ -51,7 +51,8 @@ func TestNothingExpiresWhileTheClockIsInDoubt(t *testing.T) {
 	})
 }
 
-// Completed jobs leave early if they are too many. Jobs that can be retried stay.
+// Completed jobs leave early if they are too many. Jobs that can be retried
+// stay.
 func TestTooManyCompletedTasksLeaveOldestFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

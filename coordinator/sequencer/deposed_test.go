@@ -9,8 +9,8 @@ import (
 )
 
 // A deposed leader that doesn't know it yet reads an old state: a job that is
-// cancelled there may have been retried, an unknown one may exist, and a key may
-// belong to something else.
+// cancelled there may have been retried, an unknown one may exist, and a key
+// may belong to something else.
 func TestADeposedLeaderDoesNotAnswerThatTheWorkIsDone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

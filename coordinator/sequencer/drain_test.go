@@ -117,7 +117,7 @@ func TestAWorkerThatIgnoresItsDrainDeadlineIsFenced(t *testing.T) {
 		policy *dtaskv1.TaskPolicy
 		want   fsm.TaskState
 	}{
-		"may be repeated":        {&dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, KillGraceMs: 20}, fsm.Pending},
+		"may be repeated":          {&dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, KillGraceMs: 20}, fsm.Pending},
 		"at most once and started": {&dtaskv1.TaskPolicy{Type: "noop", TimeoutMs: 60_000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE}, fsm.Lost},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -164,9 +164,9 @@ func (s *Sequencer) accepting(id fsm.WorkerID) bool {
 	})
 }
 
-// differsCapacity releases all held attempts, checks that nothing else is taken,
-// and takes them again. Reserve keeps limited classes from being recycled
-// meanwhile.
+// differsCapacity releases all held attempts, checks that nothing else is
+// taken, and takes them again. Reserve keeps limited classes from being
+// recycled meanwhile.
 func (s *Sequencer) differsCapacity() error {
 	var errs []error
 	for id, w := range s.workers.byID {

@@ -203,13 +203,13 @@ func TestAMalformedOutcomeStillEndsItsTask(t *testing.T) {
 		outcome *dtaskv1.Outcome
 		want    string
 	}{
-		"digest":      {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, OutputSha256: make([]byte, 31)}, "invalid SHA-256 of the output"},
-		"result":      {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: make([]byte, 4<<10+1)}, "result exceeds 4 KiB"},
-		"error":       {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: strings.Repeat("x", 20_000)}, strings.Repeat("x", 1024)},
-		"release":     {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: strings.Repeat("x", 20_000)}, "ended before completion: " + strings.Repeat("x", 1024)},
-		"no kind":     {&dtaskv1.Outcome{}, "ended before completion: "},
-		"unknown kind":  {&dtaskv1.Outcome{Kind: 99, Error: "new"}, "new"},
-		"half a rune": {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: strings.Repeat("x", 1023) + "ß"}, strings.Repeat("x", 1023)},
+		"digest":       {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, OutputSha256: make([]byte, 31)}, "invalid SHA-256 of the output"},
+		"result":       {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: make([]byte, 4<<10+1)}, "result exceeds 4 KiB"},
+		"error":        {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: strings.Repeat("x", 20_000)}, strings.Repeat("x", 1024)},
+		"release":      {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, Error: strings.Repeat("x", 20_000)}, "ended before completion: " + strings.Repeat("x", 1024)},
+		"no kind":      {&dtaskv1.Outcome{}, "ended before completion: "},
+		"unknown kind": {&dtaskv1.Outcome{Kind: 99, Error: "new"}, "new"},
+		"half a rune":  {&dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Error: strings.Repeat("x", 1023) + "ß"}, strings.Repeat("x", 1023)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

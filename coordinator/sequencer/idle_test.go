@@ -21,7 +21,8 @@ func addWorker(t *testing.T, s *Sequencer, name string, commit bool) {
 	s.cfg.Machine.Apply(s.cfg.Machine.Index()+1, fsm.Encode(nil, entry))
 }
 
-// sweep lets the time of a sweep pass, and reports whether the view was replaced.
+// sweep lets the time of a sweep pass, and reports whether the view was
+// replaced.
 func sweep(s *Sequencer) bool {
 	before := s.view
 	s.sweeps.last = time.Now().Add(-2 * sweepInterval)

@@ -9,9 +9,9 @@ import (
 )
 
 // losingLog is a log whose entries wait for the test, or are applied
-// immediately, and whose leader can lose them in all possible ways: entries that
-// were never proposed, and entries with an unknown outcome that are lost, or that
-// are committed later.
+// immediately, and whose leader can lose them in all possible ways: entries
+// that were never proposed, and entries with an unknown outcome that are lost,
+// or that are committed later.
 type losingLog struct {
 	machine *fsm.Machine
 	// observe is called before an entry is applied, and its result after.
@@ -71,8 +71,8 @@ func (l *losingLog) applyLocked(data []byte, late bool) any {
 	return response
 }
 
-// lose ends leadership: waiting and later proposals fail with the error that the
-// function returns, errNeverProposed or another.
+// lose ends leadership: waiting and later proposals fail with the error that
+// the function returns, errNeverProposed or another.
 func (l *losingLog) lose(fate func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,8 +91,8 @@ func (l *losingLog) loseLocked() {
 	l.queue = nil
 }
 
-// elect starts a new term. The new leader has the first n entries with an unknown
-// outcome.
+// elect starts a new term. The new leader has the first n entries with an
+// unknown outcome.
 func (l *losingLog) elect(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

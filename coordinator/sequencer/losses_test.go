@@ -81,7 +81,8 @@ func TestDeferredWorkersMayReconnectLater(t *testing.T) {
 		if took := time.Since(since); took > 2*time.Second {
 			t.Errorf("workers that did not reconnect were marked down %v too late", took)
 		}
-		// However often other workers are deferred, a worker that is gone is marked down.
+		// However often other workers are deferred, a worker that is gone is
+		// marked down.
 		gone := attachWorker(t, s, "gone", "a", 1, hold)
 		gone.fallSilent()
 		s.Detach(gone.id, gone)

@@ -16,8 +16,8 @@ func TestOnlyShortTasksArePrefetched(t *testing.T) {
 	if _, err := s.Attach(t.Context(), sequencer.Hello{Name: "w", Incarnation: "i", Slots: 2, Prefetch: 3}, w); err != nil {
 		t.Fatal(err)
 	}
-	// holds submits tasks that keep running, and checks how many of them the worker
-	// gets while others wait.
+	// holds submits tasks that keep running, and checks how many of them the
+	// worker gets while others wait.
 	holds := func(key string, want int, policy *dtaskv1.TaskPolicy) {
 		t.Helper()
 		w.mu.Lock()

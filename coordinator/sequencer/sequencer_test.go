@@ -80,7 +80,8 @@ func TestNothingLeavesBeforeItIsCommitted(t *testing.T) {
 		defer close(answered)
 		_, _ = s.Submit(t.Context(), spec{key: "k", n: 4}.submission())
 	}()
-	// When a request behind it is answered, the sequencer has executed the submission.
+	// When a request behind it is answered, the sequencer has executed the
+	// submission.
 	if s.Workers() == nil {
 		t.Fatal("the sequencer does not answer")
 	}
@@ -367,8 +368,8 @@ func BenchmarkThroughput(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// BenchmarkTakeOver measures the start of a term with a million ready tasks, from
-// New until it serves.
+// BenchmarkTakeOver measures the start of a term with a million ready tasks,
+// from New until it serves.
 func BenchmarkTakeOver(b *testing.B) {
 	const tasks = 1_000_000
 	c := newCluster(b)

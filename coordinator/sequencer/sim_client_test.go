@@ -14,15 +14,15 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// simJob is a job and the client that wants it.
+// simJob is a job and its client.
 type simJob struct {
 	c       *sim
 	number  int
 	sub     sequencer.Submission
-	finals  uint32 // how many of its tasks, the last ones, clean up
+	finals  uint32 // number of cleanup tasks, which come last
 	asking  bool
 	acked   bool
-	unknown bool // nobody could say whether it was stored
+	unknown bool // the outcome of its submission is unknown
 	id      fsm.JobID
 	turns   uint64
 }
@@ -33,8 +33,8 @@ func newSimJob(c *sim, number int) *simJob {
 	return j
 }
 
-// simAction is something that clients do with a job that was acknowledged. To
-// add one, write a method and put it into simActions with its weight.
+// simAction is a request of clients for an acknowledged job. To add one, write
+// a method and add it to simActions with a weight.
 type simAction struct {
 	name   string
 	weight int
@@ -54,8 +54,8 @@ var simActions = []simAction{
 	{"audit", 12, (*simJob).audit},
 }
 
-// turn is when the client does something: it submits until that is
-// acknowledged, and then now and then something else.
+// turn is an event of the client: it submits until the job is acknowledged, and
+// then sends other requests at random times.
 func (j *simJob) turn() {
 	c := j.c
 	if c.calm && j.acked {
@@ -80,7 +80,7 @@ func (j *simJob) turn() {
 	c.after(c.upTo(800*time.Millisecond), j.turn)
 }
 
-// ask is a call whose answer is judged only if the job did not go on again
+// ask is a call whose answer is checked only if the job was not retried
 // meanwhile.
 func (j *simJob) ask(t *simTerm, ask func(context.Context, *sequencer.Sequencer) error, done func(), not func(error)) {
 	c := j.c
@@ -95,7 +95,7 @@ func (j *simJob) ask(t *simTerm, ask func(context.Context, *sequencer.Sequencer)
 	})
 }
 
-// definite reports whether an answer says that nothing was done.
+// definite reports whether an error means that nothing was done.
 func definite(err error) bool {
 	_, busy := errors.AsType[*sequencer.BusyError](err)
 	_, rejected := errors.AsType[*sequencer.RejectedError](err)
@@ -121,10 +121,10 @@ func (j *simJob) submit(t *simTerm) {
 		case errors.Is(err, sequencer.ErrOutcomeUnknown) || errors.Is(err, context.Canceled):
 			j.unknown = true
 		case !definite(err):
-			c.fail("a submission was answered with %v", err)
+			c.fail("submission: %v", err)
 		default:
 			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok {
-				c.fail("a submission was refused: %v", rejected)
+				c.fail("submission rejected: %v", rejected)
 			}
 		}
 	})
@@ -137,21 +137,21 @@ func (j *simJob) submitOther(t *simTerm) {
 	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
 		_, err := s.Submit(ctx, other)
 		return err
-	}, func() { j.c.fail("key %s was taken for two jobs", j.sub.Key) }, func(err error) {
+	}, func() { j.c.fail("key %s was accepted for two jobs", j.sub.Key) }, func(err error) {
 		if r, ok := errors.AsType[*sequencer.RejectedError](err); ok && r.Reason != fsm.KeyConflict {
-			j.c.fail("another job under a known key was answered with %v", err)
+			j.c.fail("another job with a known key: %v", err)
 		}
 	})
 }
 
-// unacknowledged looks whether a job does not exist of which all said so.
+// unacknowledged checks that a job doesn't exist if all answers said that.
 func (j *simJob) unacknowledged() {
 	if j.unknown {
 		return
 	}
 	j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
 		if id, _, sealed, known := s.Key(j.sub.Key); known && sealed {
-			j.c.fail("job %d exists, and its client was told that it does not", id)
+			j.c.fail("job %d exists, but its client got only definite errors", id)
 		}
 	})
 }
@@ -165,7 +165,7 @@ func (j *simJob) cancelJob(t *simTerm) {
 	}, func() {
 		j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
 			if job, ok := s.Job(j.id); ok && job.State != fsm.JobCancelled && (!job.CleaningUp() || job.Outcome != fsm.JobCancelled) {
-				j.c.fail("job %d was cancelled and is %v", j.id, job.State)
+				j.c.fail("cancelled job %d is %v", j.id, job.State)
 			}
 		})
 	}, func(err error) {
@@ -175,14 +175,14 @@ func (j *simJob) cancelJob(t *simTerm) {
 	})
 }
 
-// cancelJobNow ends the clean-up tasks, too.
+// cancelJobNow ends the cleanup tasks, too.
 func (j *simJob) cancelJobNow(t *simTerm) {
 	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error {
 		_, err := s.CancelJobNow(ctx, j.id, "enough")
 		return err
 	}, func() {
 		if !j.c.jobEnded(j.id) {
-			j.c.fail("job %d was cancelled with its clean-up tasks and goes on", j.id)
+			j.c.fail("job %d was cancelled with its cleanup tasks and still runs", j.id)
 		}
 	}, nil)
 }
@@ -199,13 +199,13 @@ func (j *simJob) cancelTask(t *simTerm) {
 	}, func() {
 		j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
 			if v, ok := s.Task(task); ok && v.State != fsm.Cancelled {
-				j.c.fail("task %v was cancelled and is %v", task, v.State)
+				j.c.fail("cancelled task %v is %v", task, v.State)
 			}
 		})
 	}, nil)
 }
 
-// retry lets the job go on: with all that failed, or with one task.
+// retry resumes the job with all failed tasks, or with one.
 func (j *simJob) retry(t *simTerm) {
 	var tasks []uint32
 	if j.c.chance(50) {
@@ -220,14 +220,14 @@ func (j *simJob) purge(t *simTerm) {
 	j.ask(t, func(ctx context.Context, s *sequencer.Sequencer) error { return s.Propose(ctx, &fsm.Purge{Job: j.id}) }, func() {
 		j.c.log.truth.Read(func(s *fsm.State, _ uint64) {
 			if job, ok := s.Job(j.id); ok && job.State.Terminal() && job.Counts[fsm.Dead] > 0 {
-				j.c.fail("the dead letters of job %d were purged and are there", j.id)
+				j.c.fail("purged dead letters of job %d still exist", j.id)
 			}
 		})
 	}, nil)
 }
 
-// update changes the job or a task of it that may have started, once or twice with
-// one key, and looks whether the answers fit.
+// update changes the job, or one of its tasks that may have started, once or
+// twice with one key, and checks the answers.
 func (j *simJob) update(t *simTerm) {
 	c := j.c
 	x := sequencer.Change{Generated: c.chance(50), Delay: c.upTo(4*time.Second) - time.Second}
@@ -239,7 +239,7 @@ func (j *simJob) update(t *simTerm) {
 		x.Key = fmt.Sprintf("update%d", c.rng.IntN(20))
 		x.Digest = [16]byte{byte(c.rng.IntN(2)), byte(j.id)}
 	}
-	x.Set = fsm.UpdateFields(1 + c.rng.IntN(15)) // no body: nothing here reads one
+	x.Set = fsm.UpdateFields(1 + c.rng.IntN(15)) // no body: the simulation has none
 	x.Priority, x.MaxRetries, x.TimeoutMS = dtaskv1.Priority(1+c.rng.IntN(4)), uint32(c.rng.IntN(4)), 500+c.rng.Int64N(20_000)
 	for range 1 + c.rng.IntN(2) {
 		var r sequencer.ChangeResult
@@ -248,7 +248,7 @@ func (j *simJob) update(t *simTerm) {
 			return err
 		}, func(err error) {
 			if rejected, ok := errors.AsType[*sequencer.RejectedError](err); ok && rejected.Reason == fsm.Malformed {
-				c.fail("an update was answered with %v", err)
+				c.fail("update: %v", err)
 			} else if err == nil {
 				c.updated(x, r)
 			}
@@ -256,7 +256,7 @@ func (j *simJob) update(t *simTerm) {
 	}
 }
 
-// updated looks whether what a client was told of its update is so.
+// updated checks the answer to an update.
 func (c *sim) updated(x sequencer.Change, r sequencer.ChangeResult) {
 	c.log.truth.Read(func(s *fsm.State, _ uint64) {
 		if job, ok := s.Job(x.Job); ok && (job.Version < r.Version || r.Version < 2) {
@@ -268,19 +268,19 @@ func (c *sim) updated(x sequencer.Change, r sequencer.ChangeResult) {
 	})
 }
 
-// audit compares the soft state with what a new leader would make.
+// audit compares the soft state with the one that a new leader would rebuild.
 func (j *simJob) audit(t *simTerm) {
 	if t.deposed {
 		return
 	}
 	j.c.call(t, 5*time.Second, func(ctx context.Context, s *sequencer.Sequencer) error { return s.Audit(ctx) }, func(err error) {
 		if err != nil {
-			j.c.fail("the soft state is not what a new term would make:\n%v", err)
+			j.c.fail("the soft state differs from the one that a new term would rebuild:\n%v", err)
 		}
 	})
 }
 
-// submission makes a random job.
+// submission returns a random job.
 func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 	h := &dtaskv1.JobHeader{Name: fmt.Sprintf("job%d", number), Priority: dtaskv1.Priority(1 + c.rng.IntN(4))}
 	if c.chance(50) {
@@ -311,7 +311,7 @@ func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 	}
 	sub = sequencer.Submission{Key: h.GetName(), Header: raw, Total: uint32(1+c.rng.IntN(30)) + finals, Generated: c.chance(50)}
 	copy(sub.Digest[:], h.GetName())
-	heads := make([]uint32, sub.Total) // by which others depend on a task
+	heads := make([]uint32, sub.Total) // tasks through which others depend on a task
 	for i := range heads {
 		heads[i] = uint32(i)
 	}
@@ -339,7 +339,7 @@ func (c *sim) submission(number int) (sub sequencer.Submission, finals uint32) {
 	return sub, finals
 }
 
-// array makes an array of n tasks with the first at index i, mostly with a limit.
+// array returns an array of n tasks from index i on, mostly with a limit.
 func (c *sim) array(h *dtaskv1.JobHeader, ordinary int, heads []uint32, i, n uint32) *fsm.Chunk {
 	a := fsm.Array{
 		Name: fmt.Sprintf("a%d", i), Policy: uint32(c.rng.IntN(ordinary)), Deps: c.dependencies(heads, 0, i),
@@ -352,7 +352,7 @@ func (c *sim) array(h *dtaskv1.JobHeader, ordinary int, heads []uint32, i, n uin
 	return fsm.NewArrayChunk(i, a, nil)
 }
 
-// dependencies picks up to three tasks between first and i, ascending.
+// dependencies returns up to three tasks between first and i, ascending.
 func (c *sim) dependencies(heads []uint32, first, i uint32) []uint32 {
 	var deps []uint32
 	for n := c.rng.IntN(4); n > 0 && i > first; n-- {
@@ -365,7 +365,7 @@ func (c *sim) dependencies(heads []uint32, first, i uint32) []uint32 {
 	return deps
 }
 
-// body is that of a task: pure ones share a few keys over all jobs.
+// body returns the body of a task. Pure tasks of all jobs share a few keys.
 func (c *sim) body(p *dtaskv1.TaskPolicy) []byte {
 	if p.GetReuseMs() == 0 {
 		return nil

@@ -11,40 +11,40 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// simCPU is what each worker offers, in thousandths.
+// simCPU is the capacity of each worker, in thousandths.
 const simCPU = 2000
 
-// simPrefetch is how many attempts a worker is given ahead of a free slot, at most.
+// simPrefetch is the prefetch limit of each worker.
 const simPrefetch = 3
 
-// execution is what a worker really does for an attempt.
+// execution is the execution of an attempt on a worker.
 type execution struct {
 	saves      uint32 // checkpoints
 	atMostOnce bool
-	asking     bool // at-most-once, has not begun
-	queued     bool // waits for a slot
-	order      int  // among those that wait
-	told       bool // its begin was reported in this session
+	asking     bool // at-most-once, not started
+	queued     bool // waiting for a slot
+	order      int  // among waiting ones
+	reported   bool // its start was reported in this session
 	chatty     bool // reports progress
-	silent     bool // never says that it has begun
-	deaf       bool // was told to end because of a drain, and does not
+	silent     bool // never reports its start
+	deaf       bool // ignores a stop because of a drain
 	cpu        int64
 	ends       time.Time
 	length     time.Duration
-	outcome    *dtaskv1.Outcome // nil: hangs until it is stopped
+	outcome    *dtaskv1.Outcome // nil: hangs until stopped
 }
 
 func (w *simWorker) assigned(it fsm.AssignItem) {
 	if w.held[it.AttemptRef] != nil || slices.ContainsFunc(w.outbox, func(o ended) bool { return o.at == it.AttemptRef }) {
-		w.c.fail("worker %s was given %v twice", w.name, it.AttemptRef)
+		w.c.fail("worker %s got %v twice", w.name, it.AttemptRef)
 		return
 	}
 	if it.Worker != w.id {
-		w.c.fail("worker %s (%d) was given %v, which is for %d", w.name, w.id, it.AttemptRef, it.Worker)
+		w.c.fail("worker %s (%d) got %v, which is for %d", w.name, w.id, it.AttemptRef, it.Worker)
 	}
 	w.c.wasCommitted(it)
 	x := w.plan(it)
-	if x == nil { // its job is forgotten: what is to be done cannot be sent
+	if x == nil { // its job was archived: its body cannot be sent
 		term, session, id := w.session.term, w.session, w.id
 		w.c.call(term, time.Second, func(ctx context.Context, s *sequencer.Sequencer) error {
 			return s.ReturnUndelivered(ctx, id, session, []fsm.AttemptRef{it.AttemptRef})
@@ -58,7 +58,7 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 	}
 	cpu := int64(0)
 	for a, e := range w.held {
-		if !w.c.forgotten[a.Job] { // nobody knows any more what those take, which are being stopped
+		if !w.c.forgotten[a.Job] { // the resources of an archived job's attempts, which are being stopped, are unknown
 			cpu += e.cpu
 		}
 	}
@@ -74,11 +74,11 @@ func (w *simWorker) assigned(it fsm.AssignItem) {
 	}
 	w.orders++
 	x.queued, x.order = true, w.orders
-	w.beginQueued()
+	w.startQueued()
 }
 
-// beginQueued gives free slots to what waits for one, in order.
-func (w *simWorker) beginQueued() {
+// startQueued starts waiting attempts in free slots, in order.
+func (w *simWorker) startQueued() {
 	for {
 		busy := 0
 		var first fsm.AttemptRef
@@ -98,22 +98,23 @@ func (w *simWorker) beginQueued() {
 	}
 }
 
-// giveBack hands back an attempt that has not begun; at times it is not heard.
-func (w *simWorker) giveBack(a fsm.AttemptRef) {
+// release releases an attempt that has not started; sometimes the request is
+// ignored.
+func (w *simWorker) release(a fsm.AttemptRef) {
 	if x := w.held[a]; x != nil && x.queued && !w.c.chance(10) {
 		w.c.note("give-back", w.label(), uint64(a.Attempt))
 		w.end(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED})
 	}
 }
 
-// begin starts what an attempt is to do.
+// begin starts the execution of an attempt.
 func (w *simWorker) begin(a fsm.AttemptRef, x *execution) {
 	x.asking = false
-	w.c.executionBegins(a, x.atMostOnce, w)
+	w.c.executionStarts(a, x.atMostOnce, w)
 	w.endsIn(a, x, x.length)
 }
 
-// endsIn plans the end of an execution, in place of an earlier plan.
+// endsIn schedules the end of an execution and replaces an earlier one.
 func (w *simWorker) endsIn(a fsm.AttemptRef, x *execution, d time.Duration) {
 	x.ends = time.Now().Add(d)
 	w.c.at(x.ends, func() {
@@ -129,7 +130,7 @@ func (w *simWorker) end(a fsm.AttemptRef, o *dtaskv1.Outcome) {
 	delete(w.held, a)
 	w.c.executionEnds(a, o.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED)
 	w.outbox = append(w.outbox, ended{at: a, how: o})
-	w.beginQueued()
+	w.startQueued()
 	w.sendSoon()
 }
 
@@ -152,7 +153,7 @@ func (w *simWorker) stop(a fsm.AttemptRef, why dtaskv1.StopReason) {
 	}
 }
 
-// cordon hands back what has not begun, and from now on all that comes.
+// cordon releases attempts that have not started, and all later ones.
 func (w *simWorker) cordon(on bool) {
 	w.cordoned = on
 	for _, a := range sortedRefs(w.held) {
@@ -162,7 +163,7 @@ func (w *simWorker) cordon(on bool) {
 	}
 }
 
-// plan decides what will become of an attempt; nil if its job is gone.
+// plan decides the outcome of an attempt; nil if its job was archived.
 func (w *simWorker) plan(it fsm.AssignItem) *execution {
 	c := w.c
 	var p *dtaskv1.TaskPolicy
@@ -184,7 +185,7 @@ func (w *simWorker) plan(it fsm.AssignItem) *execution {
 		x.length = c.upTo(15 * time.Second)
 	}
 	if limit := time.Duration(p.GetTimeoutMs()) * time.Millisecond; x.length > limit {
-		x.length, x.outcome = limit, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT, Error: "time-out"}
+		x.length, x.outcome = limit, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT, Error: "timeout"}
 	}
 	if c.chance(3) {
 		x.outcome = nil
@@ -214,7 +215,7 @@ func (c *sim) outcome() *dtaskv1.Outcome {
 	case n < 99:
 		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, Signal: "KILL"}
 	}
-	switch c.rng.IntN(4) { // what no worker should say
+	switch c.rng.IntN(4) { // outcomes that no worker should report
 	case 0:
 		return &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, Result: make([]byte, 5000)}
 	case 1:

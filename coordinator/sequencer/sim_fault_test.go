@@ -8,8 +8,8 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// simFault is something that nobody wants. To add one, write a function and put
-// it into simFaults with its weight; the kind is its number in the catalogue of
+// simFault is an injected fault. To add one, write a function and add it to
+// simFaults with a weight; the kind is its number in the catalog of
 // docs/testing.md.
 type simFault struct {
 	kind   string
@@ -58,7 +58,7 @@ var simFaults = []simFault{
 	{"F4", "kill-all", 1, (*sim).killAll},
 }
 
-// fault does one thing that nobody wants, and plans the next.
+// fault injects a fault and schedules the next.
 func (c *sim) fault() {
 	if c.calm || c.opts.Calm {
 		return
@@ -70,7 +70,7 @@ func (c *sim) fault() {
 	c.after(c.upTo(2*c.opts.FaultEvery), c.fault)
 }
 
-// rarely is mostly nothing.
+// rarely returns a random duration, mostly 0.
 func (c *sim) rarely(d time.Duration) time.Duration {
 	if c.chance(50) {
 		return 0
@@ -90,14 +90,15 @@ func (c *sim) withWorker(do func(*simWorker)) {
 	}
 }
 
-// withReplica takes one that no term uses.
+// withReplica calls f with a replica that no term uses.
 func (c *sim) withReplica(do func(*simReplica)) {
 	if r := c.log.replicas[c.rng.IntN(len(c.log.replicas))]; r.term == nil {
 		do(r)
 	}
 }
 
-// deposeLeader ends a term by an election that the leader hears of at once.
+// deposeLeader ends a term by an election that the leader learns of
+// immediately.
 func (c *sim) deposeLeader() {
 	c.withLeader(func(t *simTerm) {
 		switch c.rng.IntN(3) {
@@ -111,12 +112,12 @@ func (c *sim) deposeLeader() {
 	})
 }
 
-// isolateLeader makes a zombie: workers and clients reach it still.
+// isolateLeader makes a zombie: workers and clients still reach it.
 func (c *sim) isolateLeader() {
 	c.withLeader(func(t *simTerm) { t.depose(50*time.Millisecond+c.upTo(4*time.Second), c.mixed()) })
 }
 
-// freezeLeader stops its process: for a moment, or until another leads.
+// freezeLeader pauses its process: for a short time, or until another leads.
 func (c *sim) freezeLeader() {
 	c.withLeader(func(t *simTerm) {
 		d := c.upTo(5 * time.Second)
@@ -138,7 +139,7 @@ func (c *sim) installSnapshot() {
 	})
 }
 
-// killAll ends all processes at once: what was not committed is gone.
+// killAll kills all processes: what was not committed is gone.
 func (c *sim) killAll() {
 	for len(c.terms) > 0 && !c.free {
 		c.terms[0].kill()
@@ -156,7 +157,7 @@ func (c *sim) killAll() {
 	}
 }
 
-// orderDrain has a person drain a worker, or let it work again.
+// orderDrain drains or undrains a worker.
 func (c *sim) orderDrain() {
 	t := c.anyTerm()
 	if t == nil {
@@ -169,10 +170,10 @@ func (c *sim) orderDrain() {
 	if c.chance(40) {
 		ask = func(ctx context.Context, s *sequencer.Sequencer) error { _, err := s.Undrain(ctx, name); return err }
 	}
-	c.call(t, 5*time.Second, ask, func(error) {}) // it may be refused
+	c.call(t, 5*time.Second, ask, func(error) {}) // it may be rejected
 }
 
-// undrainAll has a person let all workers work again, until none drains.
+// undrainAll undrains all workers until none drains.
 func (c *sim) undrainAll() {
 	c.after(time.Second, c.undrainAll)
 	var names []string

@@ -8,17 +8,18 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// simLog is what Raft promises and no more: one sequence of committed entries.
-// What a leader proposed may be lost, delayed, or committed by the next leader
-// after the proposer has given it up; replicas apply it in their own time.
+// simLog has the guarantees of Raft and no more: one sequence of committed
+// entries. A proposal may be lost, delayed, or committed by the next leader
+// after the proposer has reported an unknown outcome. Replicas apply entries at
+// any time.
 type simLog struct {
 	c        *sim
-	entries  [][]byte // the one with index i+1 at i
+	entries  [][]byte // index i+1 is at i
 	digests  []uint64 // after each
 	replicas [3]*simReplica
-	truth    *fsm.Machine // of the replica that has applied everything
-	late     [][]byte     // given up by a leader; the next may commit the first ones
-	slow     time.Time    // until when the log takes its time
+	truth    *fsm.Machine // a replica that has applied everything
+	late     [][]byte     // of unknown outcome; the next leader may commit the first ones
+	slow     time.Time    // the log is slow until then
 }
 
 func newSimLog(c *sim) *simLog {
@@ -30,7 +31,7 @@ func newSimLog(c *sim) *simLog {
 	return l
 }
 
-// latency is how long an entry takes to be committed.
+// latency returns the time that an entry takes to be committed.
 func (l *simLog) latency() time.Duration {
 	if time.Now().Before(l.slow) {
 		return l.c.upTo(2 * time.Second)
@@ -38,12 +39,12 @@ func (l *simLog) latency() time.Duration {
 	return l.c.upTo(l.c.opts.Latency)
 }
 
-// commit makes an entry part of the sequence and applies it at a replica that
-// has applied all before.
+// commit appends an entry to the sequence and applies it to an up-to-date
+// replica.
 func (l *simLog) commit(r *simReplica, data []byte, late bool, order uint64) any {
 	e, err := fsm.Decode(data)
 	if err != nil {
-		l.c.fail("an entry cannot be decoded: %v", err)
+		l.c.fail("decoding an entry: %v", err)
 		return err
 	}
 	after := l.c.before(e, late, order)
@@ -53,7 +54,7 @@ func (l *simLog) commit(r *simReplica, data []byte, late bool, order uint64) any
 	response := r.machine.Apply(r.applied, data)
 	applied, ok := response.(fsm.Applied)
 	if !ok {
-		l.c.fail("entry %d is not applied: %v", r.applied, response)
+		l.c.fail("entry %d was not applied: %v", r.applied, response)
 		return response
 	}
 	l.digests = append(l.digests, applied.Digest)
@@ -71,7 +72,7 @@ type simReplica struct {
 	term     *simTerm
 }
 
-// follow applies up to n committed entries, and compares.
+// follow applies up to n committed entries and compares the digests.
 func (r *simReplica) follow(n int) {
 	for ; n > 0 && r.applied < uint64(len(r.log.entries)); n-- {
 		r.applied++
@@ -84,7 +85,7 @@ func (r *simReplica) follow(n int) {
 	}
 }
 
-// catchUp applies all that is committed.
+// catchUp applies all committed entries.
 func (r *simReplica) catchUp() { r.follow(len(r.log.entries)) }
 
 func (r *simReplica) persist() []byte {
@@ -95,13 +96,13 @@ func (r *simReplica) persist() []byte {
 	return out.Bytes()
 }
 
-// take keeps a snapshot.
+// take takes a snapshot.
 func (r *simReplica) take() {
 	r.snapshot = r.persist()
 	r.log.c.note("snapshot", uint64(r.number), r.applied)
 }
 
-// restore makes the state that a snapshot holds; nil is the empty one.
+// restore restores a snapshot; nil is the empty state.
 func (r *simReplica) restore(snapshot []byte) {
 	r.machine, r.applied = fsm.NewMachine(), 0
 	if snapshot != nil {
@@ -117,16 +118,17 @@ func (r *simReplica) restore(snapshot []byte) {
 	r.log.c.note("restore", uint64(r.number), r.applied)
 }
 
-// restart is a crash: what is left is the last snapshot, and the log.
+// restart is a crash: only the last snapshot and the log are left.
 func (r *simReplica) restart() { r.restore(r.snapshot) }
 
-// install is what a leader does with a follower that is far behind.
+// install installs a snapshot, as a leader does on a follower that is far
+// behind.
 func (r *simReplica) install(from *simReplica) {
 	r.snapshot = from.persist()
 	r.restore(r.snapshot)
 }
 
-// simProposal is an entry on its way.
+// simProposal is an entry in flight.
 type simProposal struct {
 	data     []byte
 	order    uint64 // of all proposals
@@ -151,4 +153,4 @@ func (p *simProposal) settle(response any, index uint64, err error) {
 	close(p.done)
 }
 
-var errUnknown = errors.New("leadership lost while the entry was on its way")
+var errUnknown = errors.New("leadership lost while the entry was in flight")

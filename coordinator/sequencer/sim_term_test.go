@@ -14,34 +14,34 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 )
 
-// simTerm is a term of leadership, and the way of its entries into the log. One
-// that is deposed and has not noticed is a zombie.
+// simTerm is a term of leadership, with its entries in flight. A term that is
+// deposed and doesn't know it is a zombie.
 type simTerm struct {
 	c       *sim
 	number  uint64
 	replica *simReplica
 	seq     *sequencer.Sequencer
-	stepped *sequencer.Stepped // nil: it has its own goroutines
+	stepped *sequencer.Stepped // nil: the term has its own goroutines
 	cancel  context.CancelFunc
 	result  chan error // with own goroutines; size 1
 
 	mu       sync.Mutex     // guards proposed
-	proposed []*simProposal // handed over, not yet seen by the driver
-	queue    []*simProposal // on their way
-	last     time.Time      // when the last of them will be committed
+	proposed []*simProposal // not yet seen by the driver
+	queue    []*simProposal // in flight
+	last     time.Time      // when the last of them is committed
 
-	deposed bool // nothing of it will be committed any more
-	handed  bool // what was on its way then is known to the next leader
-	noticed bool // and it knows: fate says what becomes of its proposals
+	deposed bool // none of its entries is committed any more
+	handed  bool // the next leader has the entries that were in flight then
+	noticed bool // it has learned of its end: fate decides the errors of its proposals
 	fate    func() error
-	frozen  time.Time // until when the process is stopped
+	frozen  time.Time // the process is paused until then
 	wakeAt  time.Time
 	over    bool
-	woken   atomic.Bool     // there is something to tell
-	telling map[uint64]bool // notices
+	woken   atomic.Bool     // there are new notifications
+	telling map[uint64]bool // notifications in delivery
 }
 
-// elect begins the next term at one of the replicas.
+// elect starts the next term on one of the replicas.
 func (c *sim) elect() {
 	if c.leader != nil {
 		return
@@ -52,7 +52,7 @@ func (c *sim) elect() {
 			able = append(able, r)
 		}
 	}
-	if len(able) < 2 { // no quorum of replicas that are not lost in the past
+	if len(able) < 2 { // no quorum of replicas with all entries
 		c.after(200*time.Millisecond, c.elect)
 		return
 	}
@@ -67,7 +67,7 @@ func (c *sim) elect() {
 	c.number++
 	c.note("elect", c.number, uint64(r.number))
 	t := &simTerm{c: c, number: c.number, replica: r, telling: map[uint64]bool{}}
-	c.after(c.upTo(100*time.Millisecond), t.tell)
+	c.after(c.upTo(100*time.Millisecond), t.notify)
 	r.term = t
 	skew := c.opts.Skew[r.number]
 	seq, err := sequencer.New(sequencer.Config{
@@ -78,12 +78,12 @@ func (c *sim) elect() {
 		Halt:         func(err error) { c.fail("halt: %v", err) },
 		CheckSubmit: func() error {
 			if c.lowSpace {
-				return &sequencer.BusyError{What: "the disk is nearly full", RetryAfter: time.Second}
+				return &sequencer.BusyError{What: "disk nearly full", RetryAfter: time.Second}
 			}
 			return nil
 		},
 		EntryOps: c.opts.EntryOps, InFlight: c.opts.InFlight, KeepJobs: c.opts.KeepJobs, KeepWorkers: c.opts.KeepWorkers,
-		DeadLetterNotifications: simLetters[c.opts.Letters], NotificationsCommitted: func() { t.woken.Store(true) },
+		DeadLetterNotifications: simDeadLetters[c.opts.DeadLetters], NotificationsCommitted: func() { t.woken.Store(true) },
 		Lease: c.opts.Lease, WallClock: func() time.Time { return time.Now().Add(skew) },
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func (t *simTerm) Propose(data []byte) sequencer.Proposal {
 
 func (t *simTerm) isFrozen() bool { return time.Now().Before(t.frozen) }
 
-// step lets the term do what it can.
+// step lets the term do everything that it can do now.
 func (t *simTerm) step() (moved bool) {
 	if t.over || t.isFrozen() {
 		return false
@@ -136,7 +136,7 @@ func (t *simTerm) step() (moved bool) {
 	return moved
 }
 
-// pickUp takes up what was proposed.
+// pickUp moves new proposals to the queue.
 func (t *simTerm) pickUp() bool {
 	t.mu.Lock()
 	list := t.proposed
@@ -167,7 +167,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// commit is what becomes of the next entry when all goes well.
+// commit commits the next entry.
 func (t *simTerm) commit() {
 	switch {
 	case t.deposed || t.over || len(t.queue) == 0:
@@ -181,7 +181,7 @@ func (t *simTerm) commit() {
 	}
 }
 
-// plan makes sure that the term is moved on when it wants to be.
+// plan schedules the next step of the term.
 func (t *simTerm) plan() {
 	if t.stepped == nil || t.over {
 		return
@@ -190,7 +190,7 @@ func (t *simTerm) plan() {
 	if t.isFrozen() {
 		next = t.frozen
 	}
-	// What should have been done already waits for the log.
+	// Overdue work waits for the log.
 	now := time.Now()
 	if !next.After(now) || t.wakeAt.After(now) && !next.Before(t.wakeAt) {
 		return
@@ -199,8 +199,8 @@ func (t *simTerm) plan() {
 	t.c.at(next, func() {})
 }
 
-// depose takes leadership away; the term notices after a while. Of what was on
-// its way the next leader may find some.
+// depose ends leadership; the term learns of it later. The next leader may have
+// some of the entries in flight.
 func (t *simTerm) depose(unnoticed time.Duration, fate func() error) {
 	if t.deposed || t.over {
 		return
@@ -221,7 +221,7 @@ func (t *simTerm) depose(unnoticed time.Duration, fate func() error) {
 	t.c.after(t.c.upTo(2*time.Second), t.c.elect)
 }
 
-// notice tells the term that it is over.
+// notice lets the term learn of its end.
 func (t *simTerm) notice() {
 	if t.over || t.noticed {
 		return
@@ -232,7 +232,7 @@ func (t *simTerm) notice() {
 	}
 	t.c.note("notice", t.number, 0)
 	t.noticed = true
-	wait := len(t.queue) > 0 && t.c.chance(50) // it hears of it by the first that fails
+	wait := len(t.queue) > 0 && t.c.chance(50) // it learns of it by the first failed entry
 	lost := false
 	for _, p := range t.queue {
 		err := errUnknown
@@ -261,14 +261,14 @@ func (t *simTerm) endOrderly() {
 	}
 }
 
-// stop ends the term in an orderly way: what is on its way is waited for.
+// stop ends the term after its entries in flight.
 func (t *simTerm) stop() {
 	t.c.losses++
 	t.c.note("stop", t.number, 0)
 	t.endOrderly()
 }
 
-// kill ends the process of the leader: nobody hears another word from it.
+// kill ends the leader's process: it sends nothing more.
 func (t *simTerm) kill() {
 	if t.stepped == nil {
 		t.depose(0, func() error { return errUnknown })
@@ -282,7 +282,7 @@ func (t *simTerm) kill() {
 	t.replica.restart()
 }
 
-// ended takes the term out of the books.
+// ended removes the term.
 func (t *simTerm) ended() {
 	t.c.note("over", t.number, 0)
 	t.over = true
@@ -305,7 +305,7 @@ func (t *simTerm) ended() {
 	}
 }
 
-// end is for the end of the simulation.
+// end ends the term at the end of the simulation.
 func (t *simTerm) end() {
 	if t.over {
 		return
@@ -323,7 +323,7 @@ func (t *simTerm) end() {
 	}
 }
 
-// anyTerm is whom a client or a worker takes for the leader; nil if nobody.
+// anyTerm returns the term that a client or a worker believes to lead, or nil.
 func (c *sim) anyTerm() *simTerm {
 	if len(c.terms) == 0 {
 		return nil
@@ -334,10 +334,10 @@ func (c *sim) anyTerm() *simTerm {
 	return c.terms[c.rng.IntN(len(c.terms))]
 }
 
-// holdsNothing reports whether no worker holds anything for this term.
+// holdsNothing reports whether no worker holds attempts of this term.
 func (t *simTerm) holdsNothing() bool { return t.seq.HeldNow() == 0 }
 
-// mixed gives a fate that differs from entry to entry.
+// mixed returns a fate that differs between entries.
 func (c *sim) mixed() func() error {
 	rng := rand.New(rand.NewPCG(c.rng.Uint64(), 2))
 	return func() error {

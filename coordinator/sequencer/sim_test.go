@@ -14,8 +14,8 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// sim is one simulation. One goroutine, the driver, takes the next event from
-// a heap, moves the virtual clock to it, and lets everybody do what follows.
+// sim is one simulation. One goroutine, the driver, takes the next event from a
+// heap, advances the virtual clock to it, and executes it.
 //
 //	clients ──┐                      ┌── replicas that lag, crash, are restored
 //	workers ──┼── terms (sequencer) ─┴── one log that loses, delays, commits late
@@ -33,13 +33,13 @@ type sim struct {
 	order  uint64
 	clock  *time.Timer
 	events int64
-	trace  uint64 // digest over all events
-	losses int    // of leaders
+	trace  uint64 // digest of all events
+	losses int    // of leadership
 	fired  map[string]int
 
 	log     *simLog
-	terms   []*simTerm // that have not ended
-	leader  *simTerm   // of terms; nil: nobody leads
+	terms   []*simTerm // not ended
+	leader  *simTerm   // one of terms; nil: none
 	number  uint64     // of the last term
 	workers []*simWorker
 	jobs    []*simJob
@@ -51,13 +51,13 @@ type sim struct {
 	sent []simSent
 
 	lowSpace bool
-	calm     bool // no more faults
+	calm     bool // faults have ended
 	rested   bool
-	webhooks map[string]bool // by key: those jobs' ends are told
+	webhooks map[string]bool // by key: jobs with a webhook
 	simLedger
 }
 
-// simEpoch is when virtual time begins.
+// simEpoch is the start of virtual time.
 var simEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newSim(t *testing.T, seed uint64, free bool) *sim {
@@ -81,7 +81,7 @@ func (c *sim) chance(percent int) bool { return c.rng.IntN(100) < percent }
 
 func (c *sim) upTo(d time.Duration) time.Duration { return time.Duration(c.rng.Int64N(int64(d) + 1)) }
 
-// after plans an event.
+// after schedules an event.
 func (c *sim) after(d time.Duration, do func()) { c.at(time.Now().Add(d), do) }
 
 func (c *sim) at(when time.Time, do func()) {
@@ -89,7 +89,7 @@ func (c *sim) at(when time.Time, do func()) {
 	c.queue.push(simEvent{when, c.order, do})
 }
 
-// note is how an event becomes part of the count and of the trace.
+// note adds an event to the count and to the trace.
 func (c *sim) note(kind string, a, b uint64) {
 	c.events++
 	h := c.trace
@@ -116,7 +116,7 @@ func (c *sim) fail(format string, args ...any) {
 		c.seed, time.Since(simEpoch), c.events, c.number, fmt.Sprintf(format, args...), c.opts, test, c.seed)
 }
 
-// run simulates: a storm, then calm until all has ended.
+// run simulates faults, then calm until everything has ended.
 func (c *sim) run() {
 	c.elect()
 	c.after(c.opts.Storm, c.calmDown)
@@ -136,7 +136,7 @@ func (c *sim) run() {
 	c.tearDown()
 }
 
-// settle lets everybody do what can be done at this moment.
+// settle lets all parts do everything that they can do now.
 func (c *sim) settle() {
 	for again := true; again; {
 		again = false
@@ -159,12 +159,12 @@ func (c *sim) settle() {
 	}
 }
 
-// calmDown ends all that goes wrong, and waits for all work to end.
+// calmDown ends all faults and waits for the end of all work.
 func (c *sim) calmDown() {
 	c.note("calm", 0, 0)
 	c.calm, c.lowSpace = true, false
 	for _, w := range c.workers {
-		w.twinEnds()
+		w.secondEnds()
 	}
 	c.undrainAll()
 	limit := time.Now().Add(20 * time.Minute)
@@ -174,7 +174,7 @@ func (c *sim) calmDown() {
 		case c.quiet():
 			c.rested = true
 		case time.Now().After(limit):
-			c.fail("it does not come to rest: %s", c.describe())
+			c.fail("work does not end: %s", c.describe())
 		default:
 			c.after(500*time.Millisecond, look)
 		}
@@ -182,7 +182,7 @@ func (c *sim) calmDown() {
 	look()
 }
 
-// tearDown ends all that was started.
+// tearDown ends everything that was started.
 func (c *sim) tearDown() {
 	for _, x := range c.calls {
 		x.cancel()
@@ -194,7 +194,7 @@ func (c *sim) tearDown() {
 	c.clock.Stop()
 }
 
-// simCall is a request to a term that may take its time.
+// simCall is a request to a term in progress.
 type simCall struct {
 	term   *simTerm
 	cancel context.CancelFunc
@@ -202,8 +202,8 @@ type simCall struct {
 	then   func(error)
 }
 
-// call asks a term for something; then is called by the driver with the answer,
-// or with a context's error after the limit, when nobody knows.
+// call sends a request to a term. The driver calls then with the answer, or
+// with a context error after the limit.
 func (c *sim) call(t *simTerm, limit time.Duration, ask func(context.Context, *sequencer.Sequencer) error, then func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &simCall{term: t, cancel: cancel, done: make(chan error, 1), then: then}
@@ -216,7 +216,7 @@ func (c *sim) call(t *simTerm, limit time.Duration, ask func(context.Context, *s
 	})
 }
 
-// hangUp breaks the connections to a term whose process is gone.
+// hangUp closes the connections to a term whose process is gone.
 func (c *sim) hangUp(t *simTerm) {
 	for _, x := range c.calls {
 		if x.term == t {
@@ -235,7 +235,7 @@ func (c *sim) hangUp(t *simTerm) {
 	}
 }
 
-// answers takes those that have come.
+// answers handles the answers that have arrived.
 func (c *sim) answers() (some bool) {
 	if !c.stirred && !c.free || len(c.calls) == 0 {
 		return false
@@ -258,7 +258,7 @@ func (c *sim) answers() (some bool) {
 	return some
 }
 
-// quiet reports whether all has ended and nothing is held.
+// quiet reports whether everything has ended and no attempt is held.
 func (c *sim) quiet() bool {
 	if c.leader == nil || len(c.terms) > 1 || len(c.calls) > 0 {
 		return false
@@ -273,18 +273,18 @@ func (c *sim) quiet() bool {
 			return false
 		}
 	}
-	told := false
-	c.log.truth.Read(func(s *fsm.State, _ uint64) { told = s.NotificationCount() == 0 })
-	return told && c.leader.holdsNothing()
+	delivered := false
+	c.log.truth.Read(func(s *fsm.State, _ uint64) { delivered = s.NotificationCount() == 0 })
+	return delivered && c.leader.holdsNothing()
 }
 
 func (c *sim) describe() string {
 	text := fmt.Sprintf("leader %v, %d terms, %d calls", c.leader != nil, len(c.terms), len(c.calls))
 	for _, w := range c.workers {
-		text += fmt.Sprintf("\n%s (%d): session %v, gone %v, holds %d, owes %d", w.name, w.id, w.session != nil, w.gone, len(w.held), len(w.outbox))
+		text += fmt.Sprintf("\n%s (%d): session %v, gone %v, %d held, %d unacknowledged", w.name, w.id, w.session != nil, w.gone, len(w.held), len(w.outbox))
 	}
 	c.log.truth.Read(func(s *fsm.State, _ uint64) {
-		text += fmt.Sprintf("\n%d notices", s.NotificationCount())
+		text += fmt.Sprintf("\n%d notifications", s.NotificationCount())
 		for _, j := range c.jobs {
 			job, _ := s.Job(j.id)
 			if job.State.Terminal() {

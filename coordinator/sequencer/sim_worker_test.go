@@ -12,58 +12,58 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// simWorker is a worker without processes: what package worker does, as a state
-// machine that events move on.
+// simWorker is a worker without processes: the behavior of package worker as a
+// state machine that events drive.
 type simWorker struct {
 	c        *sim
 	name     string
 	number   int
-	twin     bool // a second process under the name of another worker
+	second   bool // a second process under the name of another worker
 	slots    uint32
 	prefetch uint32
-	orders   int  // attempts that came
-	zone     bool // has the label that some tasks require
+	orders   int  // number of assignments
+	zone     bool // it has the label that some tasks require
 
 	lives    int // incarnation
 	gone     bool
-	paused   time.Time // until when the process is stopped
+	paused   time.Time // the process is paused until then
 	leaving  bool
-	cordoned bool // drained by a person
+	cordoned bool // drained by the operator
 	held     map[fsm.AttemptRef]*execution
-	outbox   []ended   // not acknowledged
+	outbox   []ended   // unacknowledged
 	first    uint64    // number of outbox[0]
-	sent     int       // of the outbox in this session
-	fence    uint64    // the highest term that it has seen
+	sent     int       // number of reports sent in this session
+	fence    uint64    // highest term seen
 	answered time.Time // when a leader last answered a heartbeat
 
 	id      fsm.WorkerID
-	session *simSession // nil: has none
+	session *simSession // nil: none
 	calling bool
-	sending bool // an event will send
+	sending bool // an event is scheduled
 }
 
 func newSimWorker(c *sim, number int, twin bool) *simWorker {
-	w := &simWorker{c: c, name: fmt.Sprintf("w%d", number), number: number, twin: twin, slots: 1 + uint32(c.rng.IntN(5)), zone: number == 0 || c.chance(30), first: 1}
+	w := &simWorker{c: c, name: fmt.Sprintf("w%d", number), number: number, second: twin, slots: 1 + uint32(c.rng.IntN(5)), zone: number == 0 || c.chance(30), first: 1}
 	w.prefetch = uint32(c.rng.IntN(simPrefetch + 1))
 	w.held = make(map[fsm.AttemptRef]*execution)
 	c.after(c.upTo(2*time.Second), w.dial)
-	c.after(c.upTo(time.Second), w.beat)
+	c.after(c.upTo(time.Second), w.heartbeat)
 	return w
 }
 
-func (w *simWorker) incarnation() string { return fmt.Sprintf("%s-%v-%d", w.name, w.twin, w.lives) }
+func (w *simWorker) incarnation() string { return fmt.Sprintf("%s-%v-%d", w.name, w.second, w.lives) }
 
-// twins reports whether there is a second process under its name.
-func (w *simWorker) twins() bool { return w.number < w.c.opts.Twins }
+// shared reports whether there is a second process under its name.
+func (w *simWorker) shared() bool { return w.number < w.c.opts.Twins }
 
 func (w *simWorker) label() uint64 {
-	if w.twin {
+	if w.second {
 		return uint64(w.number) + 1000
 	}
 	return uint64(w.number)
 }
 
-// awake runs an event of the worker's own when its process runs.
+// awake runs an event of the worker when its process is not paused.
 func (w *simWorker) awake(do func()) {
 	life := w.lives
 	var try func()
@@ -79,8 +79,8 @@ func (w *simWorker) awake(do func()) {
 	try()
 }
 
-// simSession is both ends of a worker's stream. What is sent arrives in order,
-// later, or not at all once the stream is broken.
+// simSession is both ends of a worker's stream. Messages arrive in order,
+// later, or never if the stream breaks.
 type simSession struct {
 	c        *sim
 	worker   *simWorker
@@ -88,7 +88,7 @@ type simSession struct {
 	lag      time.Duration
 	down, up time.Time // when the last message in each direction arrives
 
-	heard  time.Time // guarded by c.mu, as is closed
+	heard  time.Time // last contact; guarded by c.mu, as is closed
 	closed bool
 }
 
@@ -130,16 +130,16 @@ func (x *simSession) hear() {
 	x.heard = time.Now()
 }
 
-// delay is how long the next message takes.
+// delay returns the delay of the next message.
 func (x *simSession) delay() time.Duration { return x.c.upTo(x.lag) }
 
-// post sends on their way what terms have sent.
+// post schedules the arrival of messages from terms.
 func (c *sim) post() {
 	c.mu.Lock()
 	list := c.sent
 	c.sent = nil
 	c.mu.Unlock()
-	slices.SortStableFunc(list, func(a, b simSent) int { // a term closes all streams in any order
+	slices.SortStableFunc(list, func(a, b simSent) int { // a term closes its streams in any order
 		return cmp.Compare(a.rank(), b.rank())
 	})
 	for _, s := range list {
@@ -158,7 +158,7 @@ func (s simSent) rank() uint64 {
 func (s simSent) arrive() {
 	w := s.x.worker
 	if w.session != s.x {
-		return // it has left that stream
+		return // it has left the stream
 	}
 	if s.close {
 		s.x.c.note("closed", w.label(), 0)
@@ -169,19 +169,19 @@ func (s simSent) arrive() {
 	w.receive(s.m)
 }
 
-// beat is what a worker does every second.
-func (w *simWorker) beat() {
+// heartbeat is what a worker does every second.
+func (w *simWorker) heartbeat() {
 	if w.gone {
 		return
 	}
-	w.c.after(time.Second, w.beat)
+	w.c.after(time.Second, w.heartbeat)
 	if time.Now().Before(w.paused) {
 		return
 	}
 	now := time.Now()
 	if x := w.session; x != nil {
 		if !x.term.over && !x.term.isFrozen() {
-			w.c.note("beat", w.label(), x.term.number)
+			w.c.note("heartbeat", w.label(), x.term.number)
 			x.hear()
 			w.answered = now
 		} else if now.Sub(w.answered) > 2*time.Second {
@@ -194,7 +194,7 @@ func (w *simWorker) beat() {
 	w.send()
 }
 
-// leaseEnds stops what must not run while nobody answers.
+// leaseEnds stops attempts whose lease ends without contact to a leader.
 func (w *simWorker) leaseEnds() {
 	for _, a := range sortedRefs(w.held) {
 		if x := w.held[a]; x.atMostOnce && !x.asking {
@@ -203,7 +203,7 @@ func (w *simWorker) leaseEnds() {
 	}
 }
 
-// dial says hello to whom it takes for the leader.
+// dial sends a hello to the replica that the worker believes to lead.
 func (w *simWorker) dial() {
 	if w.gone || w.calling || w.session != nil {
 		return
@@ -234,7 +234,7 @@ func (w *simWorker) dial() {
 		return err
 	}, func(err error) {
 		if w.lives != life || w.gone {
-			if err == nil { // the stream's handler finds its other end gone
+			if err == nil { // the stream's handler finds its peer gone
 				t.seq.Detach(welcome.Worker, x)
 			}
 			return
@@ -248,7 +248,7 @@ func (w *simWorker) dial() {
 	})
 }
 
-// attached begins a session, unless its leader is older than one it has met.
+// attached starts a session, unless its leader is older than one seen before.
 func (w *simWorker) attached(x *simSession, welcome sequencer.Welcome) {
 	w.session, w.id, w.sent = x, welcome.Worker, 0
 	if x.term.number < w.fence {
@@ -259,7 +259,7 @@ func (w *simWorker) attached(x *simSession, welcome sequencer.Welcome) {
 	w.fence, w.answered = x.term.number, time.Now()
 	w.drainNoted(nil)
 	for _, e := range w.held {
-		e.told = false
+		e.reported = false
 	}
 	w.cordon(welcome.Draining)
 	for _, a := range welcome.Stop {
@@ -287,7 +287,7 @@ func (w *simWorker) receive(m sequencer.WorkerMessage) {
 		w.cordon(m.Drain.GetDraining())
 	}
 	for _, a := range m.StealRequests {
-		w.giveBack(a)
+		w.release(a)
 	}
 	for _, a := range m.StartGrants {
 		if x := w.held[a]; x != nil && x.asking {
@@ -314,7 +314,7 @@ func (w *simWorker) acknowledge(m sequencer.WorkerMessage) {
 	w.sent = max(0, w.sent-int(n))
 }
 
-// refused reports whether a success is too large, or malformed, to be one.
+// refused reports whether a success is too large or malformed.
 func refused(o *dtaskv1.Outcome) bool {
 	return len(o.GetResult()) > 4<<10 || len(o.GetOutputSha256())%32 != 0
 }
@@ -331,7 +331,7 @@ func (w *simWorker) sendSoon() {
 	})
 }
 
-// send reports what is new, at times with what was reported before.
+// send reports new outcomes, sometimes with earlier ones.
 func (w *simWorker) send() {
 	if w.session == nil {
 		return
@@ -353,11 +353,11 @@ func (w *simWorker) send() {
 			if w.c.chance(50) {
 				r.StartRequests = append(r.StartRequests, refTo(a))
 			}
-		case !x.told && !x.silent:
-			x.told = true
+		case !x.reported && !x.silent:
+			x.reported = true
 			r.Started = append(r.Started, &dtaskv1.Started{Attempt: refTo(a)})
 		case w.c.chance(10):
-			x.saves += uint32(w.c.rng.IntN(2)) // at times the one before again
+			x.saves += uint32(w.c.rng.IntN(2)) // sometimes the previous one again
 			r.Checkpoints = append(r.Checkpoints, checkpointOf(a, x.saves+1, fmt.Sprint(x.saves+1)))
 		case x.chatty:
 			r.Progress = append(r.Progress, &dtaskv1.Progress{Attempt: refTo(a), Permille: 1})
@@ -371,7 +371,7 @@ func (w *simWorker) send() {
 	}
 }
 
-// submit puts a report on its way. It arrives also if the stream breaks behind it.
+// submit sends a report. It also arrives if the stream breaks afterwards.
 func (w *simWorker) submit(x *simSession, r *dtaskv1.Reports) {
 	id, leaving := w.id, w.leaving
 	x.up = latest(x.up, time.Now().Add(x.delay()))
@@ -381,14 +381,14 @@ func (w *simWorker) submit(x *simSession, r *dtaskv1.Reports) {
 		}
 		w.c.note("report", w.label(), uint64(len(r.GetOutcomes().GetTasks())))
 		x.hear()
-		_ = x.term.seq.Report(context.Background(), id, x, r, leaving) // the term may be over: it is repeated
+		_ = x.term.seq.Report(context.Background(), id, x, r, leaving) // the term may have ended: it is repeated
 		if leaving && w.session == x {
 			w.drainNoted(x.term)
 		}
 	})
 }
 
-// disconnect ends the session here; the leader hears of it after a while.
+// disconnect ends the session; the leader learns of it later.
 func (w *simWorker) disconnect(unnoticed time.Duration) {
 	x := w.session
 	if x == nil {
@@ -406,7 +406,7 @@ func (w *simWorker) disconnect(unnoticed time.Duration) {
 	w.c.after(w.c.upTo(time.Second), w.dial)
 }
 
-// crash ends the process and all that it runs; another one begins.
+// crash ends the process and all its attempts; another process starts.
 func (w *simWorker) crash(unnoticed time.Duration) {
 	w.c.note("crash", w.label(), uint64(unnoticed))
 	w.disconnect(unnoticed)
@@ -420,9 +420,9 @@ func (w *simWorker) crash(unnoticed time.Duration) {
 	w.c.after(w.c.upTo(5*time.Second), w.dial)
 }
 
-// twinEnds takes a second process under one name out for good.
-func (w *simWorker) twinEnds() {
-	if w.twin {
+// secondEnds removes the second process under a name.
+func (w *simWorker) secondEnds() {
+	if w.second {
 		w.crash(0)
 		w.gone = true
 	}
@@ -447,6 +447,6 @@ func sortedRefs(m map[fsm.AttemptRef]*execution) []fsm.AttemptRef {
 	return list
 }
 
-// wasPaused reports whether the process is, or was of late, not able to stop
-// what must be stopped.
+// wasPaused reports whether the process is, or was recently, unable to stop its
+// attempts.
 func (w *simWorker) wasPaused() bool { return time.Now().Before(w.paused.Add(2 * time.Second)) }

@@ -16,15 +16,15 @@ import (
 )
 
 var (
-	simSeed  = flag.Uint64("sim.seed", 0, "simulate from this seed on; with -sim.runs unset only this one")
-	simRuns  = flag.Uint64("sim.runs", 0, "how many seeds are simulated; default 300")
+	simSeed  = flag.Uint64("sim.seed", 0, "first seed; without -sim.runs the only one")
+	simRuns  = flag.Uint64("sim.runs", 0, "number of seeds (default 300)")
 	simTrace = flag.Bool("sim.trace", false, "print every event; for one seed")
 )
 
 // TestNothingAcknowledgedIsLostWhateverHappens simulates leaders, replicas,
-// workers and clients with all that can befall them, and looks at every entry,
-// at the soft state and at what workers really executed whether what is promised
-// holds. A seed decides everything: the same one does the same again.
+// workers and clients with all kinds of faults. It checks the guarantees on
+// every entry, on the soft state and on what workers really executed. A seed
+// determines a run.
 func TestNothingAcknowledgedIsLostWhateverHappens(t *testing.T) {
 	t.Parallel()
 	switch {
@@ -36,13 +36,13 @@ func TestNothingAcknowledgedIsLostWhateverHappens(t *testing.T) {
 		simulate(t, 1, 30, false)
 	default:
 		if total := simulate(t, 1, 300, false); total.Events < 100_000 && !t.Failed() {
-			t.Errorf("300 seeds made %d events: too few to prove anything", total.Events)
+			t.Errorf("300 seeds caused %d events: too few to prove anything", total.Events)
 		}
 	}
 }
 
-// firstSeed is the one that was asked for, or the next that the record does not
-// have.
+// firstSeed returns the requested seed, or the next one after the record's
+// last.
 func firstSeed(t *testing.T) uint64 {
 	t.Helper()
 	if *simSeed > 0 {
@@ -55,8 +55,8 @@ func firstSeed(t *testing.T) uint64 {
 	return record.Next(runs, "simulate")
 }
 
-// recordEvery is how many seeds make one line of the record, so that a long run
-// that is cut short leaves most of what it did.
+// recordEvery is the number of seeds per line of the record, so that a long run
+// that is interrupted records most of its work.
 const recordEvery = 20_000
 
 func simulateMany(t *testing.T, first, runs uint64) {
@@ -68,7 +68,7 @@ func simulateMany(t *testing.T, first, runs uint64) {
 			return
 		}
 		if total.Events < 500*int64(total.Seeds) && total.Seeds >= 1000 {
-			t.Errorf("%d seeds made %d events: too few to prove anything", total.Seeds, total.Events)
+			t.Errorf("%d seeds caused %d events: too few to prove anything", total.Seeds, total.Events)
 		}
 		if err := record.AppendIfAsked(t.Context(), &total); err != nil {
 			t.Error(err)
@@ -77,8 +77,7 @@ func simulateMany(t *testing.T, first, runs uint64) {
 }
 
 // TestNothingAcknowledgedIsLostWithTheGoroutinesOfATerm does the same with the
-// sequencer's own goroutines, for what the one goroutine of the other cannot
-// show. It cannot be repeated exactly.
+// sequencer's own goroutines, to find races. It can't be repeated exactly.
 func TestNothingAcknowledgedIsLostWithTheGoroutinesOfATerm(t *testing.T) {
 	t.Parallel()
 	runs := uint64(60)
@@ -88,7 +87,7 @@ func TestNothingAcknowledgedIsLostWithTheGoroutinesOfATerm(t *testing.T) {
 	simulate(t, max(*simSeed, 1), runs, true)
 }
 
-// TestTheSameSeedGivesTheSameRun is what makes a failure worth its seed.
+// TestTheSameSeedGivesTheSameRun makes failures reproducible by their seed.
 func TestTheSameSeedGivesTheSameRun(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
@@ -101,12 +100,12 @@ func TestTheSameSeedGivesTheSameRun(t *testing.T) {
 			})
 		}
 		if traces[0] != traces[1] {
-			t.Errorf("seed %d did %x and then %x", seed, traces[0], traces[1])
+			t.Errorf("seed %d: trace %x, then %x", seed, traces[0], traces[1])
 		}
 	}
 }
 
-// simulate runs seeds on all processors and says what they came to.
+// simulate runs seeds on all processors and logs the totals.
 func simulate(t *testing.T, first, runs uint64, free bool) record.Run {
 	t.Helper()
 	total := record.Run{Suite: "simulate", Seed: first, Faults: map[string]int{}}
@@ -147,19 +146,19 @@ func (c *sim) addTo(r *record.Run) {
 	}
 }
 
-// simOptions are what a seed decides before anything happens.
+// simOptions are what a seed determines before the simulation.
 type simOptions struct {
 	Workers, Twins, Jobs int
-	Storm                time.Duration // how long things go wrong
+	Storm                time.Duration // duration of the faults
 	FaultEvery           time.Duration // on average
-	Latency              time.Duration // of the log, at most, when nothing is slow
-	Lag                  time.Duration // of the network, at most
+	Latency              time.Duration // maximum of the log, without faults
+	Lag                  time.Duration // maximum of the network
 	EntryOps, InFlight   int
 	KeepJobs             int
 	KeepWorkers, Lease   time.Duration
 	Skew                 [3]time.Duration // of the replicas' wall clocks
-	Calm                 bool             // no faults at all: the same checks must hold
-	Letters              int              // how dead letters are told, see simLetters
+	Calm                 bool             // no faults: the same checks must hold
+	DeadLetters          int              // notifications of dead letters: index in simDeadLetters
 }
 
 func simOptionsOf(rng *rand.Rand) simOptions {
@@ -172,14 +171,14 @@ func simOptionsOf(rng *rand.Rand) simOptions {
 		KeepWorkers: time.Second + upTo(20*time.Second), Lease: 5*time.Second + upTo(25*time.Second),
 		Calm: rng.IntN(50) == 0,
 	}
-	o.Letters = rng.IntN(len(simLetters))
+	o.DeadLetters = rng.IntN(len(simDeadLetters))
 	if rng.IntN(5) == 0 {
 		o.Twins = 1
 	}
-	if rng.IntN(40) == 0 { // a long one
+	if rng.IntN(40) == 0 { // long
 		o.Jobs, o.Storm = o.Jobs+12, time.Minute+upTo(2*time.Minute)
 	}
-	if rng.IntN(20) == 0 { // crowded
+	if rng.IntN(20) == 0 { // many workers
 		o.Workers += 10
 	}
 	for i := range o.Skew {
@@ -188,10 +187,10 @@ func simOptionsOf(rng *rand.Rand) simOptions {
 	return o
 }
 
-// simEvent happens at a moment.
+// simEvent happens at a time.
 type simEvent struct {
 	at    time.Time
-	order uint64 // of two at the same moment the one that was planned first is first
+	order uint64 // orders events of the same time by when they were scheduled
 	do    func()
 }
 
@@ -239,7 +238,7 @@ func (h *simHeap) pop() simEvent {
 	return top
 }
 
-// pick gives one of a table by weight.
+// pick returns an element of a table by weight.
 func pick[T any](rng *rand.Rand, table []T, weight func(T) int) T {
 	sum := 0
 	for _, x := range table {

@@ -88,8 +88,8 @@ func (w *queueWorker) endLocked(a fsm.AttemptRef, kind dtaskv1.OutcomeKind, took
 }
 
 // Workers prefetch short tasks; then long tasks follow, some much longer than
-// others. No worker keeps a queue while another is idle: all tasks complete almost
-// as early as with perfect knowledge.
+// others. No worker keeps a queue while another is idle: all tasks complete
+// almost as early as with perfect knowledge.
 func TestStealingBalancesSkewedTasks(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []struct {

@@ -7,9 +7,9 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// Stepped is a term that runs in the goroutine of its caller, step by step, instead
-// of the two goroutines of Run, so that a simulation can be repeated exactly. The
-// proposals of its log implement Settled.
+// Stepped is a term that runs in the goroutine of its caller, step by step,
+// instead of the two goroutines of Run, so that a simulation can be repeated
+// exactly. The proposals of its log implement Settled.
 type Stepped struct {
 	s        *Sequencer
 	flight   []inFlight
@@ -29,8 +29,8 @@ func (s *Sequencer) Stepped() *Stepped {
 	return &Stepped{s: s}
 }
 
-// Stop starts an orderly end: nothing is proposed any more, and entries in flight
-// are awaited.
+// Stop starts an orderly end: nothing is proposed any more, and entries in
+// flight are awaited.
 func (d *Stepped) Stop() { d.stopping = true }
 
 // Step does everything that can be done now. moved reports whether it did
@@ -126,8 +126,8 @@ func (s *Sequencer) DrainingNow(id fsm.WorkerID) bool {
 	return w != nil && w.leaving
 }
 
-// HeldNow returns the number of attempts that workers hold. The term's goroutines,
-// if it has any, must be idle.
+// HeldNow returns the number of attempts that workers hold. The term's
+// goroutines, if it has any, must be idle.
 func (s *Sequencer) HeldNow() int {
 	n := 0
 	for _, w := range s.workers.byID {

@@ -87,7 +87,8 @@ func TestOneKeyUpdatesOnce(t *testing.T) {
 	}
 }
 
-// It also does so under another leader, and its queue timeout starts at that time.
+// It also does so under another leader, and its queue timeout starts at that
+// time.
 func TestATaskWaitsForTheStartTimeOfItsLastUpdate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
