@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+func newFakeLeader() *fakeLeader {
+	f := &fakeLeader{keys: make(map[string][2]string), last: 100, jobs: make(map[string]*fakeJob)}
+	f.jobs["41"] = &fakeJob{
+		job: &dtaskv1.Job{
+			Id: "41", Name: "nightly", Owner: "data-team", Priority: dtaskv1.Priority_PRIORITY_HIGH, State: dtaskv1.JobState_JOB_STATE_FAILED,
+			SubmittedAt: ago(10 * time.Minute), StartedAt: ago(10*time.Minute - 5*time.Millisecond), CompletedAt: ago(8 * time.Minute),
+			TasksTotal: 2, TasksCompleted: 0, TasksFailed: 1, Retries: 3, Error: "task fetch dead", Levels: []uint32{1, 1}, Recovered: 3,
+			TasksByState: map[string]uint32{"dead": 1, "cancelled": 1},
+		},
+		tasks: []*dtaskv1.Task{
+			{
+				Id: "fetch", Index: 0, State: dtaskv1.TaskState_TASK_STATE_DEAD, Attempt: 4, Worker: "w1", Error: "exit 22: \x1b[31mnot found\x1b[0m", StartedAt: ago(9 * time.Minute), CompletedAt: ago(8 * time.Minute), Retries: 3,
+				Type: "command", History: []*dtaskv1.AttemptRecord{
+					{Number: 1, Worker: "w2", StartedAt: ago(10 * time.Minute), EndedAt: ago(10*time.Minute - 1200*time.Millisecond), Error: "exit 22\n  \x1b[31mlast\x1b[0m output\n"},
+					{Number: 3, EndedAt: ago(9 * time.Minute), Error: "worker lost during the attempt"},
+					{Number: 4, Worker: "w1", StartedAt: ago(9 * time.Minute), EndedAt: ago(8 * time.Minute), Error: "exit 22: \x1b[31mnot found\x1b[0m"},
+				},
+			},
+			{Id: "count", Index: 1, State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: "dependency fetch failed", CompletedAt: ago(8 * time.Minute)},
+		},
+		results: []*dtaskv1.TaskResult{{Task: "count", State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: "dependency fetch failed"}},
+	}
+	f.jobs["42"] = &fakeJob{
+		job: &dtaskv1.Job{
+			Id: "42", Name: "wordcount", Owner: "ada", Priority: dtaskv1.Priority_PRIORITY_NORMAL, State: dtaskv1.JobState_JOB_STATE_RUNNING,
+			Labels: map[string]string{"team": "data"}, SubmittedAt: ago(3 * time.Minute), StartedAt: ago(3 * time.Minute),
+			TasksTotal: 3, TasksCompleted: 1, Levels: []uint32{2, 1}, TasksByState: map[string]uint32{"completed": 1, "running": 1, "blocked": 1},
+		},
+		tasks: []*dtaskv1.Task{
+			{Id: "map-a", Index: 0, State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Attempt: 1, Worker: "w1", StartedAt: ago(3 * time.Minute), CompletedAt: ago(3*time.Minute - 1300*time.Millisecond)},
+			{Id: "map-b", Index: 1, State: dtaskv1.TaskState_TASK_STATE_RUNNING, Attempt: 1, Worker: "w2", StartedAt: ago(time.Minute), ProgressPermille: 420, ProgressText: "half"},
+			{Id: "reduce", Index: 2, State: dtaskv1.TaskState_TASK_STATE_BLOCKED},
+		},
+	}
+	f.jobs["43"] = &fakeJob{
+		job: &dtaskv1.Job{Id: "43", Name: "two", State: dtaskv1.JobState_JOB_STATE_COMPLETED, Priority: dtaskv1.Priority_PRIORITY_LOW, SubmittedAt: ago(time.Hour), StartedAt: ago(time.Hour), CompletedAt: ago(time.Hour - 2*time.Second), TasksTotal: 2, TasksCompleted: 2},
+		results: []*dtaskv1.TaskResult{
+			{Task: "a", State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Result: []byte(`{"prime": true}`)},
+			{Task: "b", State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Result: []byte("done"), Output: "/data/out.json", OutputSize: 12, OutputSha256: "ab12"},
+		},
+	}
+	f.jobs["40"] = &fakeJob{
+		job: &dtaskv1.Job{
+			Id: "40", Name: "cleans", Priority: dtaskv1.Priority_PRIORITY_NORMAL, State: dtaskv1.JobState_JOB_STATE_RUNNING, Outcome: dtaskv1.JobState_JOB_STATE_CANCELLED,
+			SubmittedAt: ago(3 * time.Minute), StartedAt: ago(3 * time.Minute), Error: "being cancelled, cleanup tasks are running", MaxFailures: 5, FailuresTolerated: 2,
+			TasksTotal: 2, TasksByState: map[string]uint32{"cancelled": 1, "running": 1},
+		},
+		tasks: []*dtaskv1.Task{
+			{Id: "work", Index: 0, State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Attempt: 1},
+			{Id: "known", Index: 2, State: dtaskv1.TaskState_TASK_STATE_COMPLETED, ReusedJob: "12", ReusedTask: "count"},
+			{Id: "sweep", Index: 1, State: dtaskv1.TaskState_TASK_STATE_RUNNING, Attempt: 1, Worker: "w2", StartedAt: ago(time.Minute)},
+		},
+	}
+	return f
+}
+
+func (f *fakeLeader) find(id string) (*fakeJob, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if j, ok := f.jobs[id]; ok {
+		return j, nil
+	}
+	return nil, refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+id+" not found: unknown or expired")
+}
+
+func (f *fakeLeader) GetJob(_ context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.Job, error) {
+	j, err := f.find(r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return j.job, nil
+}
+
+func (f *fakeLeader) ListJobs(_ context.Context, r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &dtaskv1.ListJobsResponse{Incomplete: r.GetName() == "rebuilt"}
+	for _, j := range f.jobs {
+		if at := j.job.GetSubmittedAt(); at < r.GetSubmittedSince() || r.GetSubmittedBefore() != 0 && at >= r.GetSubmittedBefore() {
+			continue
+		}
+		if (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), j.job.GetState())) && (r.GetOwner() == "" || r.GetOwner() == j.job.GetOwner()) && hasLabels(j.job, r.GetLabels()) {
+			out.Jobs = append(out.Jobs, j.job)
+		}
+	}
+	slices.SortFunc(out.GetJobs(), func(a, b *dtaskv1.Job) int { return cmp.Compare(b.GetId(), a.GetId()) })
+	return out, nil
+}
+
+func (f *fakeLeader) ListTasks(r *dtaskv1.ListTasksRequest, s grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
+	j, err := f.find(r.GetJob())
+	if err != nil {
+		return err
+	}
+	out := &dtaskv1.ListTasksResponse{}
+	for _, t := range j.tasks {
+		if r.GetTask() == "" || r.GetTask() == t.GetId() {
+			out.Tasks = append(out.Tasks, t)
+		}
+	}
+	if len(out.GetTasks()) == 0 && r.GetTask() != "" {
+		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job "+r.GetJob()+" has no task "+r.GetTask())
+	}
+	return s.Send(out)
+}
+
+func (f *fakeLeader) WatchJob(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error {
+	j, err := f.find(r.GetId())
+	if err != nil {
+		return err
+	}
+	first := proto.CloneOf(j.job)
+	first.State, first.TasksCompleted = dtaskv1.JobState_JOB_STATE_RUNNING, 0
+	first.TasksByState = map[string]uint32{"running": 1, "scheduled": 1}
+	if r.GetWithTasks() {
+		return watchTasks(r, s, first, j)
+	}
+	if err := s.Send(&dtaskv1.WatchJobResponse{Job: first}); err != nil {
+		return err
+	}
+	if j.job.GetState() == dtaskv1.JobState_JOB_STATE_RUNNING {
+		<-s.Context().Done()
+		return nil
+	}
+	return s.Send(&dtaskv1.WatchJobResponse{Job: j.job})
+}
+
+func (f *fakeLeader) WaitJobs(r *dtaskv1.WaitJobsRequest, s grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]) error {
+	m := &dtaskv1.WaitJobsResponse{}
+	for _, id := range r.GetJobs() {
+		j, err := f.find(id)
+		switch {
+		case err != nil:
+			m.Unknown = append(m.Unknown, id)
+		case j.job.GetState() == dtaskv1.JobState_JOB_STATE_RUNNING:
+			m.Remaining++
+			m.TasksCompleted += uint64(j.job.GetTasksCompleted())
+		default:
+			m.Finished = append(m.Finished, j.job)
+		}
+	}
+	err := s.Send(m)
+	if m.GetRemaining() > 0 {
+		<-s.Context().Done()
+	}
+	return err
+}
+
+func (f *fakeLeader) Cancel(_ context.Context, r *dtaskv1.CancelRequest) (*dtaskv1.CancelResponse, error) {
+	j, err := f.find(r.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if j.job.GetState() != dtaskv1.JobState_JOB_STATE_RUNNING {
+		return nil, refusal(codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT, "job "+r.GetJob()+" has finished: failed")
+	}
+	f.noteCancelled(r.GetJob())
+	return &dtaskv1.CancelResponse{AlreadyCancelled: r.GetReason() == "again" && !r.GetNow()}, nil
+}
+
+func (f *fakeLeader) GetResult(_ context.Context, r *dtaskv1.GetResultRequest) (*dtaskv1.GetResultResponse, error) {
+	j, err := f.find(r.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if j.results == nil && len(j.tasks) == 1 {
+		return &dtaskv1.GetResultResponse{Job: j.job, Results: []*dtaskv1.TaskResult{{Task: j.tasks[0].GetId(), State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Result: []byte("hello")}}}, nil
+	}
+	return &dtaskv1.GetResultResponse{Job: j.job, Results: j.results}, nil
+}
+
+func (f *fakeLeader) Logs(r *dtaskv1.LogsRequest, s grpc.ServerStreamingServer[dtaskv1.LogsResponse]) error {
+	if r.GetAttempt() > 4 {
+		return refusal(codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "the log has expired")
+	}
+	for _, m := range []*dtaskv1.LogsResponse{
+		{Stream: dtaskv1.LogStream_LOG_STREAM_STDOUT, Data: fmt.Appendf(nil, "attempt %d\n", r.GetAttempt())},
+		{Stream: dtaskv1.LogStream_LOG_STREAM_STDERR, Data: []byte("curl: 404\n")},
+	} {
+		if r.GetStream() != dtaskv1.LogStream_LOG_STREAM_UNSPECIFIED && r.GetStream() != m.GetStream() {
+			continue
+		}
+		if err := s.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
