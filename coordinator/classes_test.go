@@ -8,8 +8,8 @@ import (
 	"github.com/dtask/dtask/spec"
 )
 
-// A class that a job file may name and that the leader does not know would match
-// nothing, without a word.
+// A class that is valid in a job file and unknown to the leader would silently match
+// nothing.
 func TestEveryFailureClassOfAJobFileIsKnownToTheLeader(t *testing.T) {
 	t.Parallel()
 	classes := []string{

@@ -16,15 +16,15 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// silenced is a connection on which nothing comes any more once it is told so, and what
-// is written is lost: the other end is gone without a word.
-type silenced struct {
+// silentConn is a connection whose other end vanishes when gone is set: nothing arrives
+// from then on, and written bytes are lost.
+type silentConn struct {
 	net.Conn
 
 	gone *atomic.Bool
 }
 
-func (c silenced) Read(b []byte) (int, error) {
+func (c silentConn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
 		if err != nil || !c.gone.Load() {
@@ -33,14 +33,14 @@ func (c silenced) Read(b []byte) (int, error) {
 	}
 }
 
-func (c silenced) Write(b []byte) (int, error) {
+func (c silentConn) Write(b []byte) (int, error) {
 	if c.gone.Load() {
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
 }
 
-// endless sends one piece of history, and then nothing.
+// endless sends one chunk of history, and then nothing.
 type endless struct {
 	dtaskv1.UnimplementedAdminServiceServer
 }
@@ -53,9 +53,9 @@ func (endless) History(_ *dtaskv1.HistoryRequest, stream grpc.ServerStreamingSer
 	return stream.Context().Err()
 }
 
-// A replica that fetches what it lacks from one that is gone without a word must turn
-// to another one: it may be the only copy that is left.
-func TestHistoryIsNotFetchedForEverFromWhoIsGone(t *testing.T) {
+// A replica that fetches history from one that vanished must try another one, which may
+// have the only remaining copy.
+func TestFetchingHistoryFromAVanishedReplicaEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := bufconn.Listen(1 << 16)
@@ -66,17 +66,17 @@ func TestHistoryIsNotFetchedForEverFromWhoIsGone(t *testing.T) {
 		var gone atomic.Bool
 		peers := membership.NewPeers(func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := l.DialContext(ctx)
-			return silenced{conn, &gone}, err
+			return silentConn{conn, &gone}, err
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		began := time.Now()
-		_, err := historySource{peers, "silent"}.Fetch(ctx, history.Position{}, 10, func(history.Chunk, bool) error {
+		started := time.Now()
+		_, err := historySource{peers, "vanished"}.Fetch(ctx, history.Position{}, 10, func(history.Chunk, bool) error {
 			gone.Store(true)
 			return nil
 		})
-		if took := time.Since(began); err == nil || took > time.Minute {
-			t.Errorf("it ended after %v with %v", took, err)
+		if took := time.Since(started); err == nil || took > time.Minute {
+			t.Errorf("fetching ended after %v with %v", took, err)
 		}
 		if err := peers.Close(); err != nil {
 			t.Error(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/dtask/dtask/spec"
 )
 
-func TestAnOwnerAboveHisRateIsRefusedAndCounted(t *testing.T) {
+func TestSubmissionsAboveAnOwnersRateAreRefusedAndCounted(t *testing.T) {
 	t.Parallel()
 	var at string
 	c, stop := runWith(t, coordinator.Config{
@@ -29,10 +29,10 @@ func TestAnOwnerAboveHisRateIsRefusedAndCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "second"}); !errors.Is(err, client.ErrBusy) {
-		t.Errorf("a second job: %v, want busy", err)
+		t.Errorf("the second job: %v, want busy", err)
 	}
 	if again, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "first"}); err != nil || !again.Existed {
-		t.Errorf("the first one again: %+v, %v", again, err)
+		t.Errorf("the first job again: %+v, %v", again, err)
 	}
 	page := scrape(t, "http://"+at+"/metrics")
 	if strings.Contains(page, `dtask_submissions_refused_total{reason="rate"} 0`) || !strings.Contains(page, `dtask_submissions_refused_total{reason="rate"}`) {
@@ -40,7 +40,7 @@ func TestAnOwnerAboveHisRateIsRefusedAndCounted(t *testing.T) {
 	}
 }
 
-// scrape reads a page.
+// scrape fetches a page.
 func scrape(t *testing.T, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -59,12 +59,12 @@ func scrape(t *testing.T, url string) string {
 	return string(text)
 }
 
-func TestARateThatMakesNoSenseIsRefused(t *testing.T) {
+func TestInvalidRatesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		rate  float64
 		burst int
-		flag  string // that the error names; empty: none
+		flag  string // in the error; empty = valid
 	}{
 		{0, 0, ""},
 		{0.5, 0, ""},

@@ -1,9 +1,7 @@
 package coordinator_test
 
 import (
-	"context"
 	"encoding/base64"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -19,56 +17,21 @@ import (
 	"github.com/dtask/dtask/spec"
 )
 
-// alone starts a replica and gives a client, the address of its metrics, and how
-// to end it.
-func alone(t *testing.T, dir string) (c *client.Client, metrics string, stop func()) {
+// runWithMetrics starts a replica of a cluster of one, and returns a client and the URL
+// of its metrics.
+func runWithMetrics(t *testing.T, dir string) (c *client.Client, metrics string, stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	addresses := make(chan [2]string, 1)
-	done := make(chan error, 1)
-	go func() {
-		done <- coordinator.Run(ctx, coordinator.Config{
-			ID: "n1", DataDir: dir, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MinFree: new(coordinator.MinFree),
-			Started: func(listen, http string) { addresses <- [2]string{listen, http} },
-		})
-	}()
-	select {
-	case at := <-addresses:
-		c, err := client.New(client.Config{Addrs: []string{at[0]}, Timeout: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c, "http://" + at[1] + "/metrics", func() {
-			_ = c.Close()
-			cancel()
-			if err := <-done; err != nil {
-				t.Errorf("the replica ended with %v", err)
-			}
-		}
-	case err := <-done:
-		cancel()
-		t.Fatalf("the replica did not start: %v", err)
-		return nil, "", nil
-	}
+	c, stop = runWith(t, coordinator.Config{
+		DataDir: dir, HTTP: "127.0.0.1:0", MinFree: new(coordinator.MinFree),
+		Started: func(_, http string) { metrics = "http://" + http + "/metrics" },
+	})
+	return c, metrics, stop
 }
 
-// metric gives the line of a metric.
+// metric returns the value of a metric.
 func metric(t *testing.T, url, name string) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("metrics: %v, %s: %s", err, answer.Status, text)
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(scrape(t, url)) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return strings.TrimSpace(value)
 		}
@@ -77,7 +40,7 @@ func metric(t *testing.T, url, name string) string {
 	return ""
 }
 
-func TestTheEndOfAJobIsToldAcrossARestart(t *testing.T) {
+func TestANotificationIsDeliveredAfterARestart(t *testing.T) {
 	t.Parallel()
 	ids := make(chan string, 100)
 	var up atomic.Bool
@@ -88,13 +51,13 @@ func TestTheEndOfAJobIsToldAcrossARestart(t *testing.T) {
 		ids <- r.Header.Get("webhook-id")
 	}))
 	defer receiver.Close()
-	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "told"})
+	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "notified"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	job.Header.Webhook = receiver.URL
 	dir := t.TempDir()
-	c, metrics, stop := alone(t, dir)
+	c, metrics, stop := runWithMetrics(t, dir)
 	stored, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "k"})
 	if err != nil {
 		t.Fatal(err)
@@ -104,18 +67,18 @@ func TestTheEndOfAJobIsToldAcrossARestart(t *testing.T) {
 	}
 	first := <-ids
 	if n, letters := metric(t, metrics, "dtask_notifications_pending"), metric(t, metrics, `dtask_dead_letters{type="(others)"}`); n != "1" || letters != "0" {
-		t.Errorf("%s notices wait, %s dead letters; want 1, 0", n, letters)
+		t.Errorf("%s pending notifications, %s dead letters; want 1, 0", n, letters)
 	}
 	stop()
 
 	up.Store(true)
-	_, metrics, stop = alone(t, dir)
+	_, metrics, stop = runWithMetrics(t, dir)
 	defer stop()
 	for {
 		select {
-		case again := <-ids: // those that were on their way, too
+		case again := <-ids: // also requests that were in flight
 			if again != first {
-				t.Fatalf("told under the id %q, before under %q", again, first)
+				t.Fatalf("delivered with the id %q, before with %q", again, first)
 			}
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -125,7 +88,7 @@ func TestTheEndOfAJobIsToldAcrossARestart(t *testing.T) {
 	}
 }
 
-func TestHooksThatCannotWorkAreRefusedWithTheirFlags(t *testing.T) {
+func TestInvalidHookSettingsAreRefusedByFlag(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
@@ -142,14 +105,14 @@ func TestHooksThatCannotWorkAreRefusedWithTheirFlags(t *testing.T) {
 		set  func(*coordinator.Config)
 		want string
 	}{
-		"all well":         {func(*coordinator.Config) {}, ""},
-		"no URL":           {func(c *coordinator.Config) { c.DeadLetterWebhook = "/hook" }, `--dead-letter-webhook: "/hook" is no http or https URL`},
+		"valid":            {func(*coordinator.Config) {}, ""},
+		"not a URL":        {func(c *coordinator.Config) { c.DeadLetterWebhook = "/hook" }, `--dead-letter-webhook: "/hook" is no http or https URL`},
 		"a password":       {func(c *coordinator.Config) { c.DeadLetterWebhook = "http://u:hush@a/" }, "--dead-letter-webhook: holds a user or a password"},
 		"relative":         {func(c *coordinator.Config) { c.DeadLetterCommand = "hook" }, `--dead-letter-command: invalid path "hook": must be absolute`},
-		"not there":        {func(c *coordinator.Config) { c.DeadLetterCommand = dir + "/none" }, "--dead-letter-command: stat "},
-		"a folder":         {func(c *coordinator.Config) { c.DeadLetterCommand = dir }, "is not executable"},
+		"missing":          {func(c *coordinator.Config) { c.DeadLetterCommand = dir + "/none" }, "--dead-letter-command: stat "},
+		"a directory":      {func(c *coordinator.Config) { c.DeadLetterCommand = dir }, "is not executable"},
 		"not executable":   {func(c *coordinator.Config) { c.DeadLetterCommand = plain }, "is not executable; run chmod +x"},
-		"no secret":        {func(c *coordinator.Config) { c.WebhookSecretFile = plain }, "must start with whsec_"},
+		"not a secret":     {func(c *coordinator.Config) { c.WebhookSecretFile = plain }, "must start with whsec_"},
 		"a missing secret": {func(c *coordinator.Config) { c.WebhookSecretFile = dir + "/none" }, "--webhook-secret-file: stat "},
 	} {
 		cfg := coordinator.Config{
@@ -162,7 +125,7 @@ func TestHooksThatCannotWorkAreRefusedWithTheirFlags(t *testing.T) {
 		case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		case err != nil && strings.Contains(err.Error(), "hush"):
-			t.Errorf("%s: a password is shown: %v", name, err)
+			t.Errorf("%s: the error shows a password: %v", name, err)
 		}
 	}
 }

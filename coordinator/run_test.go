@@ -2,35 +2,39 @@ package coordinator_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/coordinator"
+	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/spec"
 )
 
-// run starts a replica that is alone, on a folder, and gives a client of it that does
-// not wait for long. stop ends the replica and waits.
+// run starts a replica of a cluster of one on a directory, and returns a client with a
+// timeout of 3 s. stop stops the replica and waits.
 func run(t *testing.T, dir string, limit coordinator.MinFree) (c *client.Client, stop func()) {
 	t.Helper()
 	return runWith(t, coordinator.Config{DataDir: dir, MinFree: &limit})
 }
 
-// runWith is run with further settings.
+// runWith is run with other settings.
 func runWith(t *testing.T, cfg coordinator.Config) (c *client.Client, stop func()) {
 	t.Helper()
 	cfg.ID, cfg.Listen, cfg.Logger = "n1", "127.0.0.1:0", slog.New(slog.DiscardHandler)
-	tell := cfg.Started
+	report := cfg.Started
 	ctx, cancel := context.WithCancel(t.Context())
 	started := make(chan string, 1)
 	done := make(chan error, 1)
 	go func() {
 		cfg.Started = func(listen, http string) {
-			if tell != nil {
-				tell(listen, http)
+			if report != nil {
+				report(listen, http)
 			}
 			started <- listen
 		}
@@ -48,7 +52,7 @@ func runWith(t *testing.T, cfg coordinator.Config) (c *client.Client, stop func(
 			}
 			cancel()
 			if err := <-done; err != nil {
-				t.Errorf("the replica ended with %v", err)
+				t.Errorf("the replica stopped with %v", err)
 			}
 		}
 	case err := <-done:
@@ -58,7 +62,7 @@ func runWith(t *testing.T, cfg coordinator.Config) (c *client.Client, stop func(
 	}
 }
 
-func TestAReplicaWhoseDiskIsNearlyFullTakesNoNewJobs(t *testing.T) {
+func TestAReplicaWithANearlyFullDiskRefusesNewJobs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "early"})
@@ -76,12 +80,48 @@ func TestAReplicaWhoseDiskIsNearlyFullTakesNoNewJobs(t *testing.T) {
 	defer stop()
 	again, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "early"})
 	if err != nil || again.ID != early.ID {
-		t.Errorf("a known key gave %+v, %v", again, err)
+		t.Errorf("a known key returned %+v, %v", again, err)
 	}
 	if _, err := c.Submit(t.Context(), job, client.SubmitOptions{Key: "late"}); err == nil || !strings.Contains(err.Error(), "disk nearly full") {
 		t.Errorf("a new job gave %v, want disk nearly full", err)
 	}
 	if _, err := c.Cancel(t.Context(), early.ID, "", "enough"); err != nil {
-		t.Errorf("a cancel gave %v", err)
+		t.Errorf("cancelling returned %v", err)
+	}
+}
+
+// The directory is of the build before, which wrote format 1. It is refused before
+// anything else is opened, and it is neither changed nor quarantined, not even with
+// --auto-rejoin.
+func TestADirectoryOfTheFormerFormatIsRefusedAndKept(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "n1")
+	files := map[string]string{
+		"identity.json": `{"version": 1, "server_id": "n1", "instance": "00112233445566778899aabbccddeeff", "cluster_id": "c", "stored": true}`,
+		"raft.db":       "a log of the former format",
+		"history.db":    "a history of the former format",
+		"lock":          "",
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := coordinator.Run(t.Context(), coordinator.Config{
+		ID: "n1", DataDir: dir, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), AutoRejoin: true,
+	})
+	if _, ok := errors.AsType[*datadir.FormatError](err); !ok || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "--data-dir") {
+		t.Errorf("got %v, want an error that names the directory and a way out", err)
+	}
+	for name, text := range files {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != text {
+			t.Errorf("%s is now %q, %v", name, got, err)
+		}
+	}
+	if kept, err := datadir.Quarantined(dir); err != nil || len(kept) != 0 {
+		t.Errorf("quarantined: %q, %v", kept, err)
 	}
 }

@@ -86,7 +86,7 @@ func command(stderr io.Writer) *cobra.Command {
 		},
 	}
 	// Errors that Cobra returns for arguments and flags are usage errors.
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: config.FlagError(err)} })
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return &program.UsageError{Err: fmt.Errorf("unexpected argument %q", args[0])}

@@ -44,7 +44,7 @@ func TestAnInstanceIsAdmittedOnceForItsServerID(t *testing.T) {
 		admit := func(q *dtaskv1.AdmitRequest) (*dtaskv1.AdmitResponse, error) {
 			return r.admitted(t, q)
 		}
-		for range 2 { // the second is a repeat
+		for range 2 { // the second call is a repeat
 			if got, err := admit(&dtaskv1.AdmitRequest{ServerId: "n4", Instance: thirdInstance}); err != nil || got.GetClusterId() != testCluster || got.GetServerId() != "n4" {
 				t.Fatalf("got %v, %v", got, err)
 			}
@@ -60,7 +60,7 @@ func TestAnInstanceIsAdmittedOnceForItsServerID(t *testing.T) {
 		_, err = admit(&dtaskv1.AdmitRequest{ServerId: "n9", Instance: thirdInstance})
 		wantError(t, err, Busy, "")
 		if !strings.Contains(err.Error(), "cluster add n9") {
-			t.Errorf("%q does not say how a stranger gets in", err)
+			t.Errorf("%q does not say how to add a server", err)
 		}
 		r.servers = r.servers[:2]
 		_, err = admit(&dtaskv1.AdmitRequest{ServerId: "n4", Instance: thirdInstance})
@@ -68,7 +68,7 @@ func TestAnInstanceIsAdmittedOnceForItsServerID(t *testing.T) {
 	})
 }
 
-func TestAFolderOlderThanWhatItAcknowledgedIsFoundOut(t *testing.T) {
+func TestADirectoryOlderThanItsAcknowledgedEntriesIsStale(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := ofThree(t)
@@ -85,9 +85,9 @@ func TestAFolderOlderThanWhatItAcknowledgedIsFoundOut(t *testing.T) {
 	})
 }
 
-// TestWhoLedBeforeTellsThatAFolderIsTooOld: leadership may have moved on just now, and the
-// new leader has not seen what the one before it saw.
-func TestWhoLedBeforeTellsThatAFolderIsTooOld(t *testing.T) {
+// Leadership may have just changed, and the new leader has not seen what the former one
+// has.
+func TestAFormerLeaderReportsAStaleDirectory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := ofThree(t)
@@ -98,11 +98,11 @@ func TestWhoLedBeforeTellsThatAFolderIsTooOld(t *testing.T) {
 			t.Errorf("got %v, %v", got, err)
 		}
 		for name, change := range map[string]func(*dtaskv1.AdmitRequest){
-			"all is there":       func(q *dtaskv1.AdmitRequest) { q.LastIndex = 150 },
-			"another folder":     func(q *dtaskv1.AdmitRequest) { q.Instance = thirdInstance },
+			"all entries":        func(q *dtaskv1.AdmitRequest) { q.LastIndex = 150 },
+			"another directory":  func(q *dtaskv1.AdmitRequest) { q.Instance = thirdInstance },
 			"another cluster":    func(q *dtaskv1.AdmitRequest) { q.ClusterId = "another" },
-			"a server not heard": func(q *dtaskv1.AdmitRequest) { q.ServerId = "n9" },
-			"it does not ask so": func(q *dtaskv1.AdmitRequest) { q.Stored = false },
+			"an unknown server":  func(q *dtaskv1.AdmitRequest) { q.ServerId = "n9" },
+			"no stored state":    func(q *dtaskv1.AdmitRequest) { q.Stored = false },
 		} {
 			other := proto.CloneOf(q)
 			change(other)
@@ -113,7 +113,7 @@ func TestWhoLedBeforeTellsThatAFolderIsTooOld(t *testing.T) {
 	})
 }
 
-func TestALostReplicaComesBackUnderANewID(t *testing.T) {
+func TestALostReplicaRejoinsUnderANewID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, n := ofThree(t)
@@ -125,25 +125,25 @@ func TestALostReplicaComesBackUnderANewID(t *testing.T) {
 		_, err := rejoin(thirdInstance)
 		wantError(t, err, Busy, "")
 		time.Sleep(lostAfter)
-		r.changeErr = errors.New("cut short")
+		r.changeErr = errors.New("interrupted")
 		_, err = rejoin(thirdInstance)
 		wantError(t, err, Busy, "")
 		r.changeErr = nil
-		for range 2 { // it goes on where it was cut short; then a repeat
+		for range 2 { // it continues after the interruption; then a repeat
 			if id, err := rejoin(thirdInstance); err != nil || id != "n2-1" {
 				t.Fatalf("got %s, %v", id, err)
 			}
 		}
 		if want := []string{"remove n2", "add n2-1"}; !slices.Equal(r.changes, want) {
-			t.Errorf("the members were changed by %q, want %q", r.changes, want)
+			t.Errorf("changes of the members: %q, want %q", r.changes, want)
 		}
 		again := strings.Repeat("2", 32)
-		if id, err := rejoin(again); err != nil || id != "n2-2" { // lost once more, before it had a vote
+		if id, err := rejoin(again); err != nil || id != "n2-2" { // lost again, before its promotion
 			t.Errorf("got %s, %v", id, err)
 		}
 		r.servers[len(r.servers)-1].Voter = true
 		n.add(t, "n2:1", running("n2-2", again))
-		time.Sleep(5 * time.Second) // the connection is tried again
+		time.Sleep(5 * time.Second) // until the connection is retried
 		_, err = rejoin(strings.Repeat("3", 32))
 		wantError(t, err, Refused, "n2-2 runs at n2:1")
 		_, err = r.admitted(t, &dtaskv1.AdmitRequest{ServerId: "n7", Instance: strings.Repeat("4", 32), Address: "n7:1", Rejoin: true})
@@ -191,13 +191,13 @@ func TestMembersAreAddedOneAtATime(t *testing.T) {
 		if got, err := add("n4", "n4:1"); err != nil || !got.GetVoter() {
 			t.Errorf("got %v, %v", got, err)
 		}
-		r.op(t, &fsm.Replica{ServerID: "n9", Instance: "9"}) // and it is no member: removed
+		r.op(t, &fsm.Replica{ServerID: "n9", Instance: "9"}) // recorded and not a member: removed
 		_, err = add("n9", "n9:1")
 		wantError(t, err, Refused, "was removed")
 	})
 }
 
-func TestNobodyIsRemovedWhoIsNeededForAMajority(t *testing.T) {
+func TestAVoterNeededForAMajorityIsNotRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, n := ofThree(t)
@@ -205,9 +205,9 @@ func TestNobodyIsRemovedWhoIsNeededForAMajority(t *testing.T) {
 			return r.RemoveMember(t.Context(), &dtaskv1.RemoveMemberRequest{ServerId: id})
 		}
 		_, err := remove("n2")
-		wantError(t, err, Refused, "only 1 of 2 voters") // n3 is away
+		wantError(t, err, Refused, "only 1 of 2 voters") // n3 is down
 		n.add(t, "n3:1", running("n3", "c"))
-		time.Sleep(5 * time.Second) // the connection is tried again
+		time.Sleep(5 * time.Second) // until the connection is retried
 		_, err = remove("n8")
 		wantError(t, err, NotFound, "not found")
 		for _, already := range []bool{false, true} {
@@ -216,15 +216,15 @@ func TestNobodyIsRemovedWhoIsNeededForAMajority(t *testing.T) {
 			}
 		}
 		r.servers = []raftnode.Server{voter("n1"), voter("n3"), {ID: "n4", Address: "n3:1"}}
-		_, err = remove("n3") // who waits goes first
+		_, err = remove("n3") // the non-voter must catch up first
 		wantError(t, err, Busy, "")
-		if _, err := remove("n4"); err != nil { // it needs no majority
+		if _, err := remove("n4"); err != nil { // a non-voter counts for no majority
 			t.Error(err)
 		}
-		_, err = remove("n1") // the leader itself: the next one does it
+		_, err = remove("n1") // the leader: the next one removes it
 		wantError(t, err, NotLeader, "")
 		if want := []string{"remove n2", "remove n4", "transfer"}; !slices.Equal(r.changes, want) {
-			t.Errorf("done: %q, want %q", r.changes, want)
+			t.Errorf("changes: %q, want %q", r.changes, want)
 		}
 		r.servers = r.servers[:1]
 		_, err = remove("n1")
@@ -232,7 +232,7 @@ func TestNobodyIsRemovedWhoIsNeededForAMajority(t *testing.T) {
 	})
 }
 
-func TestLeadershipIsHandedToVotersOnly(t *testing.T) {
+func TestLeadershipIsTransferredToVotersOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := ofThree(t)
@@ -254,9 +254,9 @@ func TestLeadershipIsHandedToVotersOnly(t *testing.T) {
 		r.servers = []raftnode.Server{voter("n1"), voter("n2")}
 		wantError(t, transfer("n2"), Refused, "not transferred")
 		if want := []string{"transfer", "transfer to n2"}; !slices.Equal(r.changes, want) {
-			t.Errorf("done: %q, want %q", r.changes, want)
+			t.Errorf("changes: %q, want %q", r.changes, want)
 		}
-		r.recordErr = &sequencer.RejectedError{Reason: fsm.WrongState} // another instance was first
+		r.recordErr = &sequencer.RejectedError{Reason: fsm.WrongState} // another instance was recorded first
 		_, err := r.admitted(t, &dtaskv1.AdmitRequest{ServerId: "n8", Instance: thirdInstance, Address: "n8:1", Rejoin: true})
 		wantError(t, err, Refused, "not a member")
 	})

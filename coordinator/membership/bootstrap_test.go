@@ -17,16 +17,16 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// town is a set of replicas as Form sees them.
-type town struct {
+// neighborhood is a set of replicas that answer each other.
+type neighborhood struct {
 	infos map[string]*dtaskv1.IdentifyResponse // by address; absent means unreachable
-	// admit answers a request for admission.
+	// admit answers a request for admission; nil = no leader.
 	admit func() (string, error)
 }
 
-var errAway = errors.New("connection refused")
+var errDown = errors.New("connection refused")
 
-func (w *town) config(id string, peers []raftnode.Server) bootstrapConfig {
+func (w *neighborhood) config(id string, peers []raftnode.Server) bootstrapConfig {
 	return bootstrapConfig{
 		Self:   datadir.Identity{ServerID: id, Instance: "new-" + id},
 		Peers:  peers,
@@ -35,7 +35,7 @@ func (w *town) config(id string, peers []raftnode.Server) bootstrapConfig {
 			if info := w.infos[address]; info != nil {
 				return proto.CloneOf(info), nil
 			}
-			return nil, errAway
+			return nil, errDown
 		},
 		AskAdmission: func(context.Context) (string, error) {
 			if w.admit == nil {
@@ -69,7 +69,7 @@ func TestTheDecisionDependsOnThePeers(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		peers   []raftnode.Server
-		cluster string // that the folder's identity knows
+		cluster string // known by the data directory
 		infos   map[string]*dtaskv1.IdentifyResponse
 		admit   func() (string, error)
 		want    decision
@@ -78,25 +78,25 @@ func TestTheDecisionDependsOnThePeers(t *testing.T) {
 		{name: "no peers", want: found},
 		{name: "only itself", peers: peers[:1], want: found},
 		{name: "the first of three waits", peers: peers, want: waits},
-		{name: "the second of three founds", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", peers)}, want: found},
+		{name: "the second of three founds a cluster", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", peers)}, want: found},
 		{name: "all three empty", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", peers), "a3": empty("n3", peers)}, want: found},
 		{name: "a peer founded between two probes", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": founding}, want: found},
 		{name: "the third of three joins", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": member("n2"), "a3": member("n3")}, admit: admitted, want: join},
-		{name: "one wiped is refused", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": member("n2"), "a3": member("n3")}, admit: refused, refused: true},
-		{name: "one wiped without a leader waits", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": member("n2"), "a3": member("n3")}, want: waits},
-		{name: "a wiped majority does not found beside a member", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", peers), "a3": member("n3")}, want: waits},
+		{name: "a lost data directory is refused", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": member("n2"), "a3": member("n3")}, admit: refused, refused: true},
+		{name: "a lost data directory without a leader waits", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": member("n2"), "a3": member("n3")}, want: waits},
+		{name: "an empty majority does not found a cluster beside a member", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", peers), "a3": member("n3")}, want: waits},
 		{name: "disagreeing peers", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", other), "a3": empty("n3", other)}, want: waits},
 		{name: "one of two disagrees", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", other), "a3": empty("n3", peers)}, want: found},
 		{name: "another server answers", peers: peers, infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n9", peers)}, want: waits},
-		{name: "not among its peers", peers: peers[1:], infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", peers[1:]), "a3": empty("n3", peers[1:])}, want: waits},
-		{name: "not among its peers, who have a cluster", peers: peers[1:], infos: map[string]*dtaskv1.IdentifyResponse{"a2": member("n2")}, admit: admitted, want: join},
-		{name: "a folder that knows a cluster never founds", peers: peers, cluster: "c1", infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", peers), "a3": empty("n3", peers)}, want: waits},
-		{name: "a folder of another cluster", peers: peers, cluster: "c9", infos: map[string]*dtaskv1.IdentifyResponse{"a2": member("n2")}, admit: admitted, refused: true},
+		{name: "not in its own peers", peers: peers[1:], infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", peers[1:]), "a3": empty("n3", peers[1:])}, want: waits},
+		{name: "not in its own peers, which have a cluster", peers: peers[1:], infos: map[string]*dtaskv1.IdentifyResponse{"a2": member("n2")}, admit: admitted, want: join},
+		{name: "a directory that knows a cluster never founds one", peers: peers, cluster: "c1", infos: map[string]*dtaskv1.IdentifyResponse{"a2": empty("n2", peers), "a3": empty("n3", peers)}, want: waits},
+		{name: "a directory of another cluster", peers: peers, cluster: "c9", infos: map[string]*dtaskv1.IdentifyResponse{"a2": member("n2")}, admit: admitted, refused: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := &town{infos: c.infos, admit: c.admit}
+				w := &neighborhood{infos: c.infos, admit: c.admit}
 				cfg := w.config("n1", c.peers)
 				cfg.Self.ClusterID = c.cluster
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -118,8 +118,8 @@ func TestTheDecisionDependsOnThePeers(t *testing.T) {
 	}
 }
 
-// Three empty replicas, started in any order within a minute, all found the same
-// cluster or join it.
+// Three empty replicas, started in any order within a minute, found the same cluster or
+// join it.
 func TestAnyStartOrderFormsOneCluster(t *testing.T) {
 	t.Parallel()
 	peers := threePeers()
@@ -133,9 +133,9 @@ func TestAnyStartOrderFormsOneCluster(t *testing.T) {
 				err     error
 			}
 			var (
-				w       = &town{infos: make(map[string]*dtaskv1.IdentifyResponse)}
+				w       = &neighborhood{infos: make(map[string]*dtaskv1.IdentifyResponse)}
 				results = make(chan result)
-				lock    = make(chan struct{}, 1) // the town is shared by the three
+				lock    = make(chan struct{}, 1) // guards w, which the three share
 			)
 			w.admit = func() (string, error) { return "c1", nil }
 			for i, p := range peers {
@@ -156,7 +156,7 @@ func TestAnyStartOrderFormsOneCluster(t *testing.T) {
 					w.infos[p.Address].Empty = false
 					<-lock
 					results <- result{i, decided, err}
-					if decided == found { // elected a little later
+					if decided == found { // a leader is elected 2 s later
 						time.Sleep(2 * time.Second)
 						lock <- struct{}{}
 						w.infos[p.Address].ClusterId = "c1"
@@ -200,6 +200,6 @@ func TestAReplicaWithAQuarantinedDirectoryFoundsNothing(t *testing.T) {
 	_, _, err := decide(t.Context(), bootstrapConfig{Self: datadir.Identity{ServerID: "n1", Instance: "i"}, Logger: slog.New(slog.DiscardHandler), Quarantined: []string{"/data/n1.damaged-x"}})
 	var refused *transport.RefusedError
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "/data/n1.damaged-x") {
-		t.Errorf("alone it got %v, want a refusal that names the folder", err)
+		t.Errorf("alone it got %v, want a refusal that names the directory", err)
 	}
 }

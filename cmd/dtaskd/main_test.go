@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dtask/dtask/internal/program"
+)
+
+// Users read the errors about flags: nothing of strconv or pflag may be in them.
+func TestEveryFlagReportsAnInvalidValueInPlainWords(t *testing.T) {
+	t.Parallel()
+	flags := command(nil, io.Discard, io.Discard).Flags()
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" || f.Value.Type() == "stringSlice" || f.Name == "help" || f.Name == "version" {
+			return
+		}
+		var stderr bytes.Buffer
+		code := run(t.Context(), []string{"--" + f.Name + "=nonsense"}, io.Discard, &stderr)
+		got, want := stderr.String(), "dtaskd: invalid --"+f.Name+` "nonsense": must be `
+		if code != program.ExitUsage || !strings.HasPrefix(got, want) || strings.Contains(got, "strconv") {
+			t.Errorf("code %d, %q, want %q", code, got, want)
+		}
+	})
+}
+
+func TestInvalidSettingsAreUsageErrors(t *testing.T) {
+	t.Parallel()
+	replica := []string{"--id", "n1", "--data-dir", "d"}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{}, "--id is required"},
+		{[]string{"--id", "n1"}, "--data-dir is required"},
+		{[]string{"--id", "n 1", "--data-dir", "d"}, `invalid --id "n 1": must be`},
+		{[]string{"--dev", "--peers", "n1=h:1"}, "--dev and --peers are mutually exclusive"},
+		{[]string{"--dev", "--slots", "70000"}, "invalid --slots 70000: must be 1 to 65535"},
+		{append(replica, "--slots", "1"), "--slots requires --dev"},
+		{append(replica, "--peers", "n1"), `invalid --peers entry "n1": must be ID=HOST:PORT`},
+		{append(replica, "--peers", "n1=h:1,n1=h:2"), `invalid --peers: duplicate "n1=h:2"`},
+		{append(replica, "--peers", "n2=127.0.0.1:1"), "invalid --peers: must include this replica, n1"},
+		{append(replica, "--listen", "0.0.0.0:1"), `invalid --listen "0.0.0.0:1": must be a loopback address`},
+		{append(replica, "--history-age", "5w"), `invalid --history-age "5w": must be a duration`},
+		{append(replica, "--history-jobs", "0"), "invalid --history-jobs 0"},
+		{append(replica, "--task-timeout", "0"), "invalid --task-timeout 0s"},
+		{append(replica, "--submit-burst", "5"), "--submit-burst requires --submit-rate"},
+		{append(replica, "--log-store", "tape"), `invalid --log-store: unknown log store "tape"`},
+		{append(replica, "--log-level", "loud"), `invalid --log-level "loud": must be`},
+		{append(replica, "more"), `unexpected argument "more"`},
+	} {
+		var stderr bytes.Buffer
+		if code := run(t.Context(), c.args, io.Discard, &stderr); code != program.ExitUsage || !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%q: code %d, %q, want %q", c.args, code, stderr.String(), c.want)
+		}
+	}
+}
+
+func TestCommandLinesAreQuotedForAShell(t *testing.T) {
+	t.Parallel()
+	if got, want := commandLine([]string{"--id", "n1", "--data-dir", "it's here", ""}), `dtaskd --id n1 --data-dir 'it'\''s here' ''`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
