@@ -21,7 +21,7 @@ func echo(_ context.Context, t *worker.Task) ([]byte, error) { return t.Payload,
 // noop does nothing.
 func noop(context.Context, *worker.Task) ([]byte, error) { return nil, nil }
 
-// sleep waits for the duration in its payload.
+// sleep waits for the duration in the payload.
 func sleep(ctx context.Context, t *worker.Task) ([]byte, error) {
 	wait, err := parseDuration(text(t.Payload))
 	if err != nil {
@@ -39,66 +39,60 @@ func sleep(ctx context.Context, t *worker.Task) ([]byte, error) {
 
 // failure is the payload of fail.
 type failure struct {
-	Exit    uint8  `json:"exit"`    // exit code that it counts as; 0 = 1
+	Exit    uint8  `json:"exit"`    // equivalent exit code; 0 means 1
 	Message string `json:"message"` // error text
-	Times   uint32 `json:"times"`   // attempts that fail; 0 = all
+	Times   uint32 `json:"times"`   // number of attempts that fail (0 = all)
 }
 
-// fail fails, always or until it has failed often enough.
+// fail fails always, or in the given number of attempts.
 func fail(_ context.Context, t *worker.Task) ([]byte, error) {
 	f := failure{}
 	if len(bytes.TrimSpace(t.Payload)) > 0 {
 		decoder := json.NewDecoder(bytes.NewReader(t.Payload))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&f); err != nil {
-			return nil, worker.Fatal(fmt.Errorf("payload is not {exit, message, times}: %w", err))
+			return nil, worker.Fatal(fmt.Errorf("invalid payload: must be {exit, message, times}: %w", err))
 		}
 		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-			return nil, worker.Fatal(errors.New("payload has more than {exit, message, times}"))
+			return nil, worker.Fatal(errors.New("invalid payload: must be one object {exit, message, times}"))
 		}
 	}
-	// Failures, not attempts: an attempt that was handed back did not fail.
+	// Failures and not attempts: a released attempt did not fail.
 	if f.Times > 0 && t.Failures >= f.Times {
 		return nil, nil
 	}
 	if f.Message == "" {
-		f.Message = "failed as asked"
+		f.Message = "failed as requested"
 	}
 	return nil, worker.Exit(max(f.Exit, 1), errors.New(f.Message))
 }
 
-// text is a payload as written: bare, or as a JSON string.
+// text returns a payload that is plain text or a JSON string.
 func text(payload []byte) string {
 	s := strings.TrimSpace(string(payload))
-	if strings.HasPrefix(s, `"`) {
-		var inner string
-		if json.Unmarshal([]byte(s), &inner) == nil {
-			return strings.TrimSpace(inner)
-		}
+	var inner string
+	if strings.HasPrefix(s, `"`) && json.Unmarshal([]byte(s), &inner) == nil {
+		return strings.TrimSpace(inner)
 	}
 	return s
 }
 
-// parseDuration reads 90s, 1h30m or 2d12h; days come first.
-func parseDuration(s string) (time.Duration, error) {
+// parseDuration parses 90s, 1h30m or 2d12h; days come first.
+func parseDuration(s string) (wait time.Duration, err error) {
 	rest, days := s, uint64(0)
 	if count, after, found := strings.Cut(s, "d"); found {
-		n, err := strconv.ParseUint(count, 10, 32)
-		if err != nil {
-			return 0, fmt.Errorf("payload %.40q is no duration such as 90s, 1h30m or 2d", s)
-		}
-		days, rest = n, after
+		days, err = strconv.ParseUint(count, 10, 32)
+		rest = after
 	}
-	var wait time.Duration
-	if rest != "" || days == 0 {
-		var err error
-		if wait, err = time.ParseDuration(rest); err != nil || (days > 0 && strings.ContainsAny(rest[:1], "+-")) {
-			return 0, fmt.Errorf("payload %.40q is no duration such as 90s, 1h30m or 2d", s)
-		}
+	if err == nil && (rest != "" || days == 0) {
+		wait, err = time.ParseDuration(rest)
 	}
 	const day = 24 * time.Hour
-	if wait < 0 || days > uint64((math.MaxInt64-wait)/day) {
-		return 0, fmt.Errorf("payload %.40q is negative or too long", s)
+	switch {
+	case err != nil || days > 0 && strings.HasPrefix(rest, "+") || days > 0 && strings.HasPrefix(rest, "-"):
+		return 0, fmt.Errorf("invalid duration %.40q in payload: use 90s, 1h30m or 2d", s)
+	case wait < 0 || days > uint64((math.MaxInt64-wait)/day):
+		return 0, fmt.Errorf("invalid duration %.40q in payload: negative or too long", s)
 	}
-	return time.Duration(days)*day + wait, nil //nolint:gosec // bounded by the line above
+	return time.Duration(days)*day + wait, nil //nolint:gosec // bounded by the case above
 }

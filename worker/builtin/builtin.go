@@ -1,11 +1,11 @@
-// Package builtin has the task types that every stock worker brings: echo,
-// noop, sleep, fail, prime, map and reduce. They are there so that samples,
-// tests and load runs work on any worker.
+// Package builtin implements the task types of every standard worker: echo,
+// noop, sleep, fail, prime, map and reduce. Samples, tests and load runs use
+// them, so that they work on any worker.
 //
-// It owns what these types do and how their payloads are written. It knows
-// nothing of sessions and slots: each type is an ordinary handler. It starts no
-// goroutines. A payload or an input that makes no sense is a fatal error, since
-// no repeat can cure it; a file that cannot be read is an ordinary one.
+// It defines the types' behavior and payloads. It does not know sessions and
+// slots: each type is an ordinary handler. It starts no goroutines. An invalid
+// payload or input is a fatal error, because no retry can fix it; a file that
+// cannot be read is an ordinary one.
 package builtin
 
 import (
@@ -14,19 +14,17 @@ import (
 	"github.com/dtask/dtask/worker"
 )
 
-// Registrar takes handlers; a *worker.Worker is one.
-type Registrar interface {
-	// Handle makes h the handler of tasks whose type is name.
+// Registry registers handlers; a *worker.Worker is one.
+type Registry interface {
+	// Handle registers the handler of tasks whose type is name.
 	Handle(name string, h func(ctx context.Context, t *worker.Task) ([]byte, error))
 }
 
-// Register gives all built-in types to a worker.
-func Register(w Registrar) {
-	w.Handle("echo", echo)
-	w.Handle("noop", noop)
-	w.Handle("sleep", sleep)
-	w.Handle("fail", fail)
-	w.Handle("prime", prime)
-	w.Handle("map", mapWords)
-	w.Handle("reduce", reduceWords)
+// Register registers the handlers of all built-in types.
+func Register(r Registry) {
+	for name, h := range map[string]worker.Handler{
+		"echo": echo, "noop": noop, "sleep": sleep, "fail": fail, "prime": prime, "map": mapWords, "reduce": reduceWords,
+	} {
+		r.Handle(name, h)
+	}
 }

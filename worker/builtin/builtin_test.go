@@ -22,7 +22,7 @@ import (
 	"github.com/dtask/dtask/worker"
 )
 
-// table is a Registrar.
+// table is a Registry.
 type table map[string]worker.Handler
 
 func (m table) Handle(name string, h func(context.Context, *worker.Task) ([]byte, error)) {
@@ -50,15 +50,15 @@ func TestEchoReturnsItsPayloadAndNoopNothing(t *testing.T) {
 	}
 }
 
-func TestSleepWaitsAsLongAsItsPayloadSays(t *testing.T) {
+func TestSleepWaitsForTheDurationInItsPayload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for payload, want := range map[string]time.Duration{
 			"90s": 90 * time.Second, `"1h30m"`: 90 * time.Minute, "2d": 48 * time.Hour, "2d12h": 60 * time.Hour, "0s": 0, "5ms": 5 * time.Millisecond,
 		} {
-			begun := time.Now()
-			if _, err := sleep(t.Context(), &worker.Task{Payload: []byte(payload)}); err != nil || time.Since(begun) != want {
-				t.Errorf("sleep %q took %v, %v; want %v", payload, time.Since(begun), err, want)
+			start := time.Now()
+			if _, err := sleep(t.Context(), &worker.Task{Payload: []byte(payload)}); err != nil || time.Since(start) != want {
+				t.Errorf("sleep %q took %v, %v; want %v", payload, time.Since(start), err, want)
 			}
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -74,22 +74,22 @@ func TestSleepWaitsAsLongAsItsPayloadSays(t *testing.T) {
 	}
 }
 
-func TestFailFailsAsOftenAsAsked(t *testing.T) {
+func TestFailFailsTheRequestedNumberOfTimes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		payload  string
 		failures uint32
 		want     string // error text; empty = success
 	}{
-		{"", 0, "failed as asked"},
-		{"{}", 9, "failed as asked"},
+		{"", 0, "failed as requested"},
+		{"{}", 9, "failed as requested"},
 		{`{"message":"no disk","exit":3}`, 0, "no disk"},
-		{`{"times":2}`, 0, "failed as asked"},
-		{`{"times":2}`, 1, "failed as asked"},
+		{`{"times":2}`, 0, "failed as requested"},
+		{`{"times":2}`, 1, "failed as requested"},
 		{`{"times":2}`, 2, ""},
 		{`{"time":2}`, 0, "unknown field"},
-		{`{} x`, 0, "has more than"},
-		{`{"exit":300}`, 0, "payload is not"},
+		{`{} x`, 0, "must be one object"},
+		{`{"exit":300}`, 0, "invalid payload"},
 	} {
 		_, err := fail(t.Context(), &worker.Task{Payload: []byte(c.payload), Failures: c.failures})
 		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
@@ -283,7 +283,7 @@ func FuzzReduceInput(f *testing.F) {
 			return
 		}
 		if !json.Valid(data) {
-			t.Fatalf("%q is no JSON and was taken", data)
+			t.Fatalf("%q is not JSON and was accepted", data)
 		}
 		var out bytes.Buffer
 		if err := c.write(&out); err != nil {
@@ -295,19 +295,19 @@ func FuzzReduceInput(f *testing.F) {
 	})
 }
 
-func TestWhatMapAndReduceCannotRead(t *testing.T) {
+func TestMapAndReduceRejectUnreadableInputs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, run := range map[string]worker.Handler{"map": mapWords, "reduce": reduceWords} {
 		for what, task := range map[string]*worker.Task{
-			"no inputs": {}, "a folder": {Inputs: []string{dir}}, "no such file": {Inputs: []string{filepath.Join(dir, "none")}},
+			"no inputs": {}, "a directory": {Inputs: []string{dir}}, "no such file": {Inputs: []string{filepath.Join(dir, "none")}},
 		} {
 			if _, err := run(t.Context(), task); err == nil {
 				t.Errorf("%s with %s succeeds", name, what)
 			}
 		}
 	}
-	if _, err := reduceWords(t.Context(), &worker.Task{Inputs: []string{write(t, "bad", "x")}}); err == nil || !strings.Contains(err.Error(), "no word count") {
+	if _, err := reduceWords(t.Context(), &worker.Task{Inputs: []string{write(t, "bad", "x")}}); err == nil || !strings.Contains(err.Error(), "invalid word counts") {
 		t.Errorf("reduce of nonsense = %v", err)
 	}
 }
@@ -322,7 +322,7 @@ func TestCountsGoToTheOutputOrTheResult(t *testing.T) {
 	for i := range 1000 {
 		many.WriteString(strconv.Itoa(i) + " ")
 	}
-	if _, err := mapWords(t.Context(), &worker.Task{Payload: []byte(many.String())}); err == nil || !strings.Contains(err.Error(), "give the task an output") {
+	if _, err := mapWords(t.Context(), &worker.Task{Payload: []byte(many.String())}); err == nil || !strings.Contains(err.Error(), "declare an output") {
 		t.Errorf("a large result = %v", err)
 	}
 	out := filepath.Join(t.TempDir(), "out")

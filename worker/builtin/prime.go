@@ -3,7 +3,6 @@ package builtin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -11,8 +10,8 @@ import (
 	"github.com/dtask/dtask/worker"
 )
 
-// checkEvery is how many divisions pass between two looks at the context.
-const checkEvery = 1 << 16
+// checkInterval is the number of divisions between two checks of the context.
+const checkInterval = 1 << 16
 
 // primality is the result of prime.
 type primality struct {
@@ -20,14 +19,11 @@ type primality struct {
 	Factor uint64 `json:"factor"` // the smallest prime factor; 0 for primes, 0 and 1
 }
 
-// prime tests the integer in its payload by trial division.
+// prime tests the integer in the payload by trial division.
 func prime(ctx context.Context, t *worker.Task) ([]byte, error) {
 	n, err := strconv.ParseUint(text(t.Payload), 10, 63)
 	if err != nil {
-		if errors.Is(err, strconv.ErrRange) {
-			return nil, worker.Fatal(fmt.Errorf("payload %.40q is more than %d", t.Payload, int64(math.MaxInt64)))
-		}
-		return nil, worker.Fatal(fmt.Errorf("payload %.40q is no integer from 0 to %d", t.Payload, int64(math.MaxInt64)))
+		return nil, worker.Fatal(fmt.Errorf("invalid payload %.40q: must be an integer from 0 to %d", t.Payload, int64(math.MaxInt64)))
 	}
 	factor, err := smallestFactor(ctx, n, t.Progress)
 	if err != nil {
@@ -49,14 +45,14 @@ func smallestFactor(ctx context.Context, n uint64, progress func(float64, string
 		if n%d == 0 {
 			return d, nil
 		}
-		if e := d + 2; n%e == 0 { // also when e > √n: then n ≥ d² > e, and its cofactor was tried before
+		if e := d + 2; n%e == 0 { // even if e > √n: then n ≥ d² > e, and its cofactor was tried before
 			return e, nil
 		}
-		if tried++; tried%checkEvery == 0 {
+		if tried++; tried%checkInterval == 0 {
 			if ctx.Err() != nil {
 				return 0, context.Cause(ctx)
 			}
-			if tried%(64*checkEvery) == 0 {
+			if tried%(64*checkInterval) == 0 {
 				progress(float64(d)/root, "")
 			}
 		}

@@ -21,20 +21,20 @@ import (
 
 const (
 	readSize = 256 << 10
-	// longestWord bounds the memory that one word takes: a file without white
-	// space is one word.
-	longestWord = 256 << 20
-	// inlineResult is the most that fits into a result.
-	inlineResult = 4 << 10
+	// maxWord bounds the memory of one word: a file without white space is one
+	// word.
+	maxWord = 256 << 20
+	// maxResult bounds a result.
+	maxResult = 4 << 10
 )
 
-var errOverflow = errors.New("a word's count is more than fits into 64 bits")
+var errOverflow = errors.New("count of a word exceeds 64 bits")
 
-// counts are words and how often each was seen. Keys are valid UTF-8.
+// counts maps words to their numbers of occurrences. Keys are valid UTF-8.
 type counts map[string]*uint64
 
-// add adds n to a word's count. A word that is no valid UTF-8 has each invalid
-// byte replaced by U+FFFD, as encoding/json does.
+// add adds n to a word's count. It replaces invalid UTF-8 bytes with U+FFFD, as
+// encoding/json does.
 func (c counts) add(word []byte, n uint64) error {
 	count := c[string(word)] // does not allocate
 	if count == nil {
@@ -69,7 +69,7 @@ func mapWords(ctx context.Context, t *worker.Task) ([]byte, error) {
 	c := counts{}
 	if len(t.Inputs) == 0 {
 		if len(t.Payload) == 0 {
-			return nil, worker.Fatal(errors.New("map needs at least one input"))
+			return nil, worker.Fatal(errors.New("map requires at least one input"))
 		}
 		if err := countWords(ctx, c, bytes.NewReader(t.Payload)); err != nil {
 			return nil, err
@@ -91,15 +91,15 @@ func countFile(ctx context.Context, c counts, path string) error {
 	}
 	defer func() { _ = file.Close() }() // read only
 	if err := countWords(ctx, c, file); err != nil {
-		return fmt.Errorf("counting the words of %s: %w", path, err)
+		return fmt.Errorf("counting words of %s: %w", path, err)
 	}
 	return nil
 }
 
-// countWords reads to the end, holding no more than one word and a buffer.
+// countWords counts the words of r with the memory of one word and a buffer.
 func countWords(ctx context.Context, c counts, r io.Reader) error {
 	buf := make([]byte, readSize)
-	kept := 0 // bytes at the start of buf that begin a word
+	kept := 0 // bytes of an incomplete word at the start of buf
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -116,19 +116,19 @@ func countWords(ctx context.Context, c counts, r io.Reader) error {
 			}
 			return nil
 		case err != nil:
-			return err //nolint:wrapcheck // the caller names the file
+			return err //nolint:wrapcheck // wrapped by the caller
 		}
 		if kept = copy(buf, rest); kept == len(buf) {
-			if kept >= longestWord {
-				return worker.Fatal(fmt.Errorf("a word has more than %d bytes", longestWord))
+			if kept >= maxWord {
+				return worker.Fatal(fmt.Errorf("word exceeds %d bytes", maxWord))
 			}
 			buf = slices.Concat(buf, make([]byte, len(buf)))
 		}
 	}
 }
 
-// addWords counts the words of data that end in it and returns the beginning of
-// one that may go on. The first known bytes are known to hold no white space.
+// addWords counts the words that end in data, and returns the incomplete one at
+// its end. The first known bytes contain no white space.
 func (c counts) addWords(data []byte, known int) (rest []byte, err error) {
 	start := 0
 	for i := known; i < len(data); i++ {
@@ -148,10 +148,10 @@ func (c counts) addWords(data []byte, known int) (rest []byte, err error) {
 // isSpace is ASCII white space.
 var isSpace = [256]bool{' ': true, '\t': true, '\n': true, '\v': true, '\f': true, '\r': true}
 
-// reduceWords adds up the word counts of its inputs.
+// reduceWords adds the word counts of its inputs.
 func reduceWords(ctx context.Context, t *worker.Task) ([]byte, error) {
 	if len(t.Inputs) == 0 {
-		return nil, worker.Fatal(errors.New("reduce needs at least one input"))
+		return nil, worker.Fatal(errors.New("reduce requires at least one input"))
 	}
 	c := counts{}
 	for i, path := range t.Inputs {
@@ -162,19 +162,19 @@ func reduceWords(ctx context.Context, t *worker.Task) ([]byte, error) {
 		err = addCounts(ctx, c, file)
 		_ = file.Close() // read only
 		if err != nil {
-			return nil, fmt.Errorf("adding up %s: %w", path, err)
+			return nil, fmt.Errorf("adding counts of %s: %w", path, err)
 		}
 		t.Progress(float64(i+1)/float64(len(t.Inputs)), "")
 	}
 	return deliver(t, c)
 }
 
-// addCounts reads one JSON object of words and counts, entry by entry.
+// addCounts adds the counts of one JSON object, which it reads entry by entry.
 func addCounts(ctx context.Context, c counts, r io.Reader) error {
 	decoder := json.NewDecoder(bufio.NewReaderSize(r, readSize))
 	decoder.UseNumber()
 	if first, err := decoder.Token(); err != nil || first != json.Delim('{') {
-		return notCounts(err, "it does not begin with {")
+		return countsError(err, "must start with {")
 	}
 	for entry := 0; decoder.More(); entry++ {
 		if entry%4096 == 0 && ctx.Err() != nil {
@@ -182,68 +182,63 @@ func addCounts(ctx context.Context, c counts, r io.Reader) error {
 		}
 		word, err := decoder.Token()
 		if err != nil {
-			return notCounts(err, "")
+			return countsError(err, "")
 		}
 		number, err := decoder.Token()
 		if err != nil {
-			return notCounts(err, "")
+			return countsError(err, "")
 		}
 		key, _ := word.(string)
-		text, ok := number.(json.Number)
-		if !ok {
-			return notCounts(nil, fmt.Sprintf("the count of %.40q is no number", key))
-		}
-		n, err := strconv.ParseUint(text.String(), 10, 64)
-		if err != nil {
-			return notCounts(nil, fmt.Sprintf("the count of %.40q is %.40q, which is no count", key, text))
+		n, err := strconv.ParseUint(fmt.Sprint(number), 10, 64)
+		if _, ok := number.(json.Number); !ok || err != nil {
+			return countsError(nil, fmt.Sprintf("count of %.40q must be a number from 0 to %d", key, uint64(math.MaxUint64)))
 		}
 		if err := c.add([]byte(key), n); err != nil {
 			return worker.Fatal(err)
 		}
 	}
 	if _, err := decoder.Token(); err != nil {
-		return notCounts(err, "")
+		return countsError(err, "")
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return notCounts(nil, "something follows the object")
+		return countsError(nil, "unexpected data after the object")
 	}
 	return nil
 }
 
-// notCounts is the error of an input that is no word count. A fault of reading,
-// unlike one of the text, may heal.
-func notCounts(err error, what string) error {
-	var path *fs.PathError
-	switch {
-	case errors.As(err, &path):
+// countsError returns the error of an invalid input. An error of reading, unlike
+// one of the contents, may be temporary.
+func countsError(err error, what string) error {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return err
-	case err == nil:
-		return worker.Fatal(fmt.Errorf("this is no word count: %s", what))
-	case errors.Is(err, io.EOF):
-		return worker.Fatal(fmt.Errorf("this is no word count: %w", io.ErrUnexpectedEOF))
-	default:
-		return worker.Fatal(fmt.Errorf("this is no word count: %w", err))
 	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		err = errors.New(what)
+	}
+	return worker.Fatal(fmt.Errorf("invalid word counts: %w", err))
 }
 
-// deliver writes the counts to the output, or returns them if there is none.
+// deliver writes the counts to the output, or returns them if the task has none.
 func deliver(t *worker.Task, c counts) ([]byte, error) {
 	if t.Output == "" {
 		var b bytes.Buffer
 		if err := c.write(&b); err != nil {
 			return nil, err
 		}
-		if b.Len() > inlineResult {
-			return nil, worker.Fatal(fmt.Errorf("the counts take %d bytes, more than the %d of a result: give the task an output", b.Len(), inlineResult))
+		if b.Len() > maxResult {
+			return nil, worker.Fatal(fmt.Errorf("result too large: %d bytes exceed %d: declare an output", b.Len(), maxResult))
 		}
 		return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 	}
-	file, err := os.OpenFile(t.Output, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // an output is for others to read
-	if err != nil {
-		return nil, fmt.Errorf("writing the output: %w", err)
+	file, err := os.OpenFile(t.Output, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // other users may read an output
+	if err == nil {
+		err = errors.Join(c.write(file), file.Close())
 	}
-	if err := errors.Join(c.write(file), file.Close()); err != nil {
-		return nil, fmt.Errorf("writing the output: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("writing output: %w", err)
 	}
 	return fmt.Appendf(nil, `{"words":%d}`, len(c)), nil
 }
@@ -260,7 +255,7 @@ func (c counts) write(w io.Writer) error {
 		if err := encoder.Encode(word); err != nil {
 			return fmt.Errorf("encoding a word: %w", err)
 		}
-		_ = b.WriteByte(separator) // Flush reports the first error of all
+		_ = b.WriteByte(separator) // Flush returns the first error
 		_, _ = b.Write(bytes.TrimSuffix(key.Bytes(), []byte("\n")))
 		_ = b.WriteByte(':')
 		_, _ = b.Write(strconv.AppendUint(key.AvailableBuffer(), *c[word], 10))
@@ -270,24 +265,20 @@ func (c counts) write(w io.Writer) error {
 		_ = b.WriteByte('{')
 	}
 	_, _ = b.WriteString("}\n")
-	return b.Flush() //nolint:wrapcheck // the caller names the file
+	return b.Flush() //nolint:wrapcheck // wrapped by the caller
 }
 
-// openFile opens an input and refuses what is no file.
-func openFile(path string) (*os.File, error) {
+// openFile opens an input, and rejects everything that is not a file.
+func openFile(path string) (file *os.File, err error) {
 	info, err := os.Stat(path)
+	if err == nil {
+		if info.Mode()&(fs.ModeDir|fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+			return nil, worker.Fatal(fmt.Errorf("input %s is not a file", path))
+		}
+		file, err = os.Open(path) //nolint:gosec // a path of the job file, on purpose
+	}
 	if err != nil {
-		return nil, fmt.Errorf("opening an input: %w", err)
-	}
-	if info.IsDir() {
-		return nil, worker.Fatal(fmt.Errorf("input %s is a folder; name its files", path))
-	}
-	if info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
-		return nil, worker.Fatal(fmt.Errorf("input %s is no file", path))
-	}
-	file, err := os.Open(path) //nolint:gosec // a path of the job file, on purpose
-	if err != nil {
-		return nil, fmt.Errorf("opening an input: %w", err)
+		return nil, fmt.Errorf("opening input: %w", err)
 	}
 	return file, nil
 }
