@@ -11,46 +11,46 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// maxReceive bounds one message of a leader; window is what may be in flight.
+// maxReceive bounds one message of a leader, window the bytes in flight.
 const (
 	maxReceive = 16 << 20
 	window     = 1 << 20
 )
 
-// connections are those that the workers share, some to each address. Thousands
-// of workers ask for them at the same moment, so asking takes no lock.
+// connections are the shared connections, several to each address. Thousands of
+// workers acquire them simultaneously, so that acquire takes no lock.
 type connections struct {
 	each int
-	hint atomic.Pointer[string] // who leads, as somebody said; nil: unknown
-	open sync.Map               // place → *shared
+	hint atomic.Pointer[string] // the leader's address according to a coordinator; nil: unknown
+	open sync.Map               // endpoint → *shared
 }
 
-// shared is a connection that some workers have together.
+// shared is a connection of several workers.
 type shared struct {
 	*grpc.ClientConn
 
-	lastContact atomic.Int64 // when any of them last heard anything, in ns of Unix time
+	lastContact atomic.Int64 // time of the last message, in Unix ns
 
 	mu     sync.Mutex // guards stream
 	stream *muxStream // the last one; nil before the first
 }
 
-// silent reports whether nobody has heard anything for so long.
+// silent reports whether no message has arrived for limit.
 func (c *shared) silent(now time.Time, limit time.Duration) bool {
 	return now.UnixNano()-c.lastContact.Load() > int64(limit)
 }
 
-// place is one of the connections to an address.
+// endpoint identifies one of the connections to an address.
 type endpoint struct {
-	addr string
-	n    int
+	addr  string
+	index int
 }
 
 func newConnections(each int) *connections { return &connections{each: each} }
 
-// take gives the connection that a worker uses to an address.
-func (c *connections) take(addr string, worker int) (*shared, error) {
-	p := endpoint{addr: addr, n: worker % c.each}
+// acquire returns the connection that a worker uses to an address.
+func (c *connections) acquire(addr string, worker int) (*shared, error) {
+	p := endpoint{addr: addr, index: worker % c.each}
 	if conn, ok := c.open.Load(p); ok {
 		return conn.(*shared), nil //nolint:errcheck,forcetypeassert // nothing else is stored
 	}
@@ -76,14 +76,14 @@ func (c *connections) take(addr string, worker int) (*shared, error) {
 	return conn, nil
 }
 
-// leave closes a connection whose other end said nothing for too long, to nobody.
-func (c *connections) leave(addr string, worker int, conn *shared) {
-	if c.open.CompareAndDelete(endpoint{addr: addr, n: worker % c.each}, conn) {
-		_ = conn.Close() // whatever it says, it is gone
+// discard closes a connection that timed out, so that it is not used again.
+func (c *connections) discard(addr string, worker int, conn *shared) {
+	if c.open.CompareAndDelete(endpoint{addr: addr, index: worker % c.each}, conn) {
+		_ = conn.Close() // nothing is left to lose
 	}
 }
 
-// leader is whom to try first; empty if nobody is known.
+// leader returns the address to try first; empty if unknown.
 func (c *connections) leader() string {
 	if hint := c.hint.Load(); hint != nil {
 		return *hint
@@ -91,14 +91,14 @@ func (c *connections) leader() string {
 	return ""
 }
 
-// setLeader notes who leads.
+// setLeader stores the leader's address.
 func (c *connections) setLeader(addr string) {
 	if c.leader() != addr {
 		c.hint.Store(&addr)
 	}
 }
 
-// forget notes that the one at an address leads no longer.
+// forget records that the coordinator at an address is no longer the leader.
 func (c *connections) forget(addr string) {
 	if hint := c.hint.Load(); hint != nil && *hint == addr {
 		c.hint.CompareAndSwap(hint, nil)

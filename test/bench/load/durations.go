@@ -11,7 +11,7 @@ import (
 // Durations draws how long a task takes.
 type Durations func(r *rand.Rand) time.Duration
 
-// Fixed is the same for all tasks.
+// Fixed returns the same duration for all tasks.
 func Fixed(d time.Duration) Durations { return func(*rand.Rand) time.Duration { return d } }
 
 // Exponential draws from the exponential distribution with this mean.
@@ -19,7 +19,8 @@ func Exponential(mean time.Duration) Durations {
 	return func(r *rand.Rand) time.Duration { return time.Duration(r.ExpFloat64() * float64(mean)) }
 }
 
-// Skewed makes most tasks short, and one in every a long one, at random.
+// Skewed returns the short duration for most tasks, and the long one for one in
+// every, at random.
 func Skewed(short, long time.Duration, every int) Durations {
 	return func(r *rand.Rand) time.Duration {
 		if r.IntN(every) == 0 {
@@ -29,7 +30,8 @@ func Skewed(short, long time.Duration, every int) Durations {
 	}
 }
 
-// ParseDurations reads 10ms, exp:10ms, or skew:10ms:1s:50 (one in 50 takes 1 s).
+// ParseDurations parses 10ms, exp:10ms, or skew:10ms:1s:50 (one in 50 takes 1
+// s).
 func ParseDurations(s string) (Durations, error) {
 	kind, rest, named := strings.Cut(s, ":")
 	if !named {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// ends are the moments at which running tasks end, of all workers.
+// ends holds the times at which the running tasks of all workers end.
 type ends struct {
-	changed chan struct{} // size 1: the first one is another
+	changed chan struct{} // size 1: the first end has changed
 
 	mu   sync.Mutex // guards list
 	list endList
 }
 
-// end is one of them.
+// end is one entry of ends.
 type end struct {
 	at time.Time
 	w  *simulated
@@ -55,7 +55,7 @@ func (s *ends) add(e end) {
 	}
 }
 
-// due takes one that is over, and says when the next one is.
+// due removes and returns an end that is due, or returns when the next one is.
 func (s *ends) due(now time.Time) (e end, ok bool, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 // stampSize is the length of a stamp: a letter and the time.
 const stampSize = 9
 
-// Stamp makes a payload of at least 9 bytes that says when a task became ready,
-// for Latency. It means something on this machine only.
+// Stamp returns a payload of at least 9 bytes with the time at which a task
+// became ready, for Latency. It is valid on this machine only.
 func Stamp(at time.Time, size int) []byte {
 	b := make([]byte, max(size, stampSize))
 	b[0] = 's'
@@ -19,7 +19,7 @@ func Stamp(at time.Time, size int) []byte {
 	return b
 }
 
-// stamped reads a stamp.
+// stamped parses a stamp.
 func stamped(payload []byte) (time.Time, bool) {
 	if len(payload) < stampSize || payload[0] != 's' {
 		return time.Time{}, false
@@ -27,16 +27,16 @@ func stamped(payload []byte) (time.Time, bool) {
 	return time.Unix(0, int64(binary.BigEndian.Uint64(payload[1:]))), true //nolint:gosec // as it was written
 }
 
-// Latency is a distribution of times: 16 buckets for each doubling, so that a
-// quantile is off by 6 % at most. The zero value is empty. Safe for concurrent
-// use.
+// Latency is a distribution of durations: 16 buckets for each doubling, so that
+// the error of a quantile is at most 6 %. The zero value is empty. Safe for
+// concurrent use.
 type Latency struct {
 	buckets [64 * perDoubling]atomic.Uint64
 }
 
 const perDoubling = 16
 
-// Add counts a time; a negative one counts as zero.
+// Add counts a duration; a negative one counts as zero.
 func (l *Latency) Add(d time.Duration) { l.buckets[bucket(uint64(max(d, 0)))].Add(1) } //nolint:gosec // not negative
 
 func bucket(ns uint64) int {
@@ -47,7 +47,7 @@ func bucket(ns uint64) int {
 	return exponent*perDoubling + int(ns>>exponent)
 }
 
-// upper is the largest time of a bucket.
+// upper returns the largest duration of a bucket.
 func upper(i int) time.Duration {
 	if i < 2*perDoubling {
 		return time.Duration(i)
@@ -56,7 +56,7 @@ func upper(i int) time.Duration {
 	return time.Duration((uint64(i%perDoubling+perDoubling)+1)<<exponent - 1) //nolint:gosec // below 2^63
 }
 
-// Count is how many times were added.
+// Count returns how many durations were added.
 func (l *Latency) Count() (n uint64) {
 	for i := range l.buckets {
 		n += l.buckets[i].Load()
@@ -64,7 +64,8 @@ func (l *Latency) Count() (n uint64) {
 	return n
 }
 
-// Quantile is a time that q of all, 0 to 1, are not above; 0 if there are none.
+// Quantile returns a duration that a share of q, 0 to 1, does not exceed; 0 if
+// the distribution is empty.
 func (l *Latency) Quantile(q float64) time.Duration {
 	total := l.Count()
 	rank := uint64(q * float64(total))

@@ -13,35 +13,37 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Config describes a load.
+// Config configures a Load.
 type Config struct {
-	// Addrs are coordinators, HOST:PORT each.
+	// Addrs are addresses of coordinators, HOST:PORT each.
 	Addrs []string
-	// Workers and Slots of each. Default: 1 and 1.
+	// Workers is the number of workers, Slots that of each worker's slots.
+	// Default: 1 and 1.
 	Workers, Slots int
-	// Prefetch is how many attempts each may be given ahead of a free slot.
+	// Prefetch is how many attempts each worker accepts beyond its slots.
 	Prefetch int
-	// Connections is how many connections to a leader they share. Default 16.
+	// Connections is the number of shared connections to each coordinator.
+	// Default 16.
 	Connections int
-	// Own gives each worker a stream of its own. Otherwise the workers of a connection
-	// share one.
+	// Own gives each worker a stream of its own. Otherwise the workers of a
+	// connection share one.
 	Own bool
-	// Name begins the name of every worker. Default "load".
+	// Name is the prefix of the workers' names. Default "load".
 	Name string
-	// Beat is the time between two heartbeats. Default: what the leader says.
+	// HeartbeatInterval is the time between two heartbeats. Default: 1 s.
 	HeartbeatInterval time.Duration
 	// Takes draws how long a task takes. Default: Fixed(0).
 	Takes Durations
-	// Seed of what is drawn.
+	// Seed is the seed of all random draws.
 	Seed uint64
 	// Labels of every worker.
 	Labels map[string]string
-	// Began, unless nil, is told of each attempt that begins. It is called by many
-	// goroutines and must not wait.
+	// OnStart is called for each attempt that starts, by many goroutines; it
+	// must not block. Optional.
 	OnStart func(job uint64, task uint32)
 }
 
-// A Load is some workers. Make one with New.
+// A Load is a set of simulated workers.
 type Load struct {
 	cfg     Config
 	workers []*simulated
@@ -57,27 +59,27 @@ type Load struct {
 	reasons map[string]int
 }
 
-// counts are read while others write them.
+// counts are read while they are written.
 type counts struct {
-	open, sessions, lost, assigned, begun, completed, superseded, released, asked, received, sent atomic.Int64
+	open, sessions, lost, assigned, started, completed, superseded, released, stealRequests, received, sent atomic.Int64
 }
 
-// Stats are counts since the beginning, and what is open now.
+// Stats counts events since the start, and open sessions.
 type Stats struct {
-	Open       int64 // sessions now
-	Sessions   int64 // opened
-	Lost       int64 // ended other than by the end of Run
-	Assigned   int64 // attempts received
-	Begun      int64 // attempts begun
-	Completed  int64 // successes acknowledged as accepted
-	Superseded int64 // acknowledged as superseded
-	Released   int64 // handed back because the leader asked
-	Asked      int64 // attempts that the leader asked for
-	Received   int64 // messages
-	Sent       int64 // messages
+	Open          int64 // sessions open now
+	Sessions      int64 // sessions opened
+	Lost          int64 // sessions that ended before Run did
+	Assigned      int64 // attempts received
+	Started       int64 // attempts started
+	Completed     int64 // successes acknowledged as accepted
+	Superseded    int64 // acknowledged as superseded
+	Released      int64 // attempts released on steal requests
+	StealRequests int64 // attempts that the leader requested back
+	Received      int64 // messages received
+	Sent          int64 // messages sent
 }
 
-// New makes a load. It returns everything that is wrong with cfg, joined.
+// New returns a Load. The error joins all problems of cfg.
 func New(cfg Config) (*Load, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 1
@@ -96,7 +98,7 @@ func New(cfg Config) (*Load, error) {
 	}
 	var errs []error
 	if len(cfg.Addrs) == 0 {
-		errs = append(errs, errors.New("load: at least one address is needed"))
+		errs = append(errs, errors.New("load: missing address"))
 	}
 	if cfg.Workers < 1 || cfg.Slots < 1 || cfg.Slots > 65535 || cfg.Connections < 1 || cfg.Prefetch < 0 || cfg.Prefetch > 65535 || cfg.HeartbeatInterval < 0 {
 		errs = append(errs, errors.New("load: workers, slots, connections and the time between heartbeats must be positive"))
@@ -112,13 +114,14 @@ func New(cfg Config) (*Load, error) {
 	return l, nil
 }
 
-// Run holds the sessions until ctx is done, and returns when all have ended.
+// Run keeps the sessions open until ctx is done, and returns when all have
+// ended.
 func (l *Load) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, w := range l.workers {
 		all.Go(func() { w.run(ctx) })
 	}
-	all.Go(func() { l.beat(ctx) })
+	all.Go(func() { l.sendHeartbeats(ctx) })
 	all.Go(func() { l.ends.run(ctx) })
 	all.Wait()
 	l.conns.close()
@@ -137,24 +140,25 @@ func (l *Load) Await(ctx context.Context, n int) error {
 	return nil
 }
 
-// Stats reads the counts.
+// Stats returns the current counts.
 func (l *Load) Stats() Stats {
 	c := &l.counts
 	return Stats{
-		Open: c.open.Load(), Sessions: c.sessions.Load(), Lost: c.lost.Load(), Assigned: c.assigned.Load(), Begun: c.begun.Load(),
-		Completed: c.completed.Load(), Superseded: c.superseded.Load(), Released: c.released.Load(), Asked: c.asked.Load(),
+		Open: c.open.Load(), Sessions: c.sessions.Load(), Lost: c.lost.Load(), Assigned: c.assigned.Load(), Started: c.started.Load(),
+		Completed: c.completed.Load(), Superseded: c.superseded.Load(), Released: c.released.Load(), StealRequests: c.stealRequests.Load(),
 		Received: c.received.Load(), Sent: c.sent.Load(),
 	}
 }
 
-// Latency is the time from the moment in the payload of a task (see Stamp) until
-// it began here.
+// Latency is the distribution of the time from the stamp in the payload of a
+// task (see Stamp) until it started here.
 func (l *Load) Latency() *Latency { return &l.latency }
 
-// maxReasons bounds the different reasons that are counted.
+// maxReasons bounds the number of different reasons that are counted.
 const maxReasons = 20
 
-// Reasons counts why sessions were lost, in words.
+// Reasons returns the error texts with which sessions were lost, and their
+// counts.
 func (l *Load) Reasons() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,33 +175,35 @@ func (l *Load) lost(reason error) {
 	}
 }
 
-// Begun gives how many attempts each worker has begun, in the order of their
-// numbers.
-func (l *Load) Begun() []int64 {
+// StartedByWorker returns how many attempts each worker has started.
+func (l *Load) StartedByWorker() []int64 {
 	list := make([]int64, len(l.workers))
 	for i, w := range l.workers {
-		list[i] = w.begun.Load()
+		list[i] = w.started.Load()
 	}
 	return list
 }
 
-// beatSteps is over how many moments the heartbeats of an interval are spread.
-const beatSteps = 50
+// heartbeatSteps is the number of steps over which the heartbeats of an
+// interval are spread.
+const heartbeatSteps = 50
 
-// late is a step of the beats that came so late that this process was kept from its
-// work: what the leader said meanwhile has not been read yet.
-const late = 500 * time.Millisecond
+// pauseThreshold is the delay of a step after which this process counts as
+// paused: messages of the leader are unread then, and must not count as
+// missing.
+const pauseThreshold = 500 * time.Millisecond
 
-// beat makes every worker beat once in an interval, spread evenly.
-func (l *Load) beat(ctx context.Context) {
+// sendHeartbeats makes every worker send one heartbeat per interval, spread
+// evenly.
+func (l *Load) sendHeartbeats(ctx context.Context) {
 	interval := l.cfg.HeartbeatInterval
 	if interval == 0 {
 		interval = time.Second
 	}
-	tick := time.NewTicker(interval / beatSteps)
+	tick := time.NewTicker(interval / heartbeatSteps)
 	defer tick.Stop()
 	limit := max(livenessTimeout, 2*interval)
-	last, begin := time.Now(), time.Time{} // begin: silence counts from then on
+	last, begin := time.Now(), time.Time{} // begin: silence counts since then
 	for step := 0; ; step++ {
 		select {
 		case <-ctx.Done():
@@ -205,21 +211,21 @@ func (l *Load) beat(ctx context.Context) {
 		case <-tick.C:
 		}
 		now := time.Now()
-		if now.Sub(last) > interval/beatSteps+late {
+		if now.Sub(last) > interval/heartbeatSteps+pauseThreshold {
 			begin = now
 		}
 		last = now
 		since := now.Add(-limit)
 		if since.Before(begin) {
-			since = time.Time{} // nobody was silent for so long
+			since = time.Time{} // no worker can have timed out
 		}
-		for i := step % beatSteps; i < len(l.workers); i += beatSteps {
+		for i := step % heartbeatSteps; i < len(l.workers); i += heartbeatSteps {
 			l.workers[i].sendHeartbeat(since)
 		}
 	}
 }
 
-// random gives each worker its own sequence.
+// random returns a random sequence for a worker.
 func (l *Load) random(i int) *rand.Rand {
 	return rand.New(rand.NewPCG(l.cfg.Seed, uint64(i))) //nolint:gosec // draws durations
 }

@@ -138,7 +138,7 @@ func everyWorkerDoesWhatItIsGiven(t *testing.T, own bool) {
 			t.Errorf("%s ended %d tasks, want %d", name, n, tasks)
 		}
 	}
-	if s := l.Stats(); s.Begun != workers*tasks || s.Lost > 0 || l.Latency().Count() != workers*tasks {
+	if s := l.Stats(); s.Started != workers*tasks || s.Lost > 0 || l.Latency().Count() != workers*tasks {
 		t.Errorf("got %+v and %d latencies", s, l.Latency().Count())
 	}
 }

@@ -16,13 +16,14 @@ import (
 // maxFrames bounds one message.
 const maxFrames = 4096
 
-// muxStream is a multiplexed stream: it carries the sessions of all workers of a connection,
-// or of one worker.
+// muxStream is a multiplexed stream: it carries the sessions of all workers of
+// a connection, or of one worker.
 type muxStream struct {
 	l      *Load
 	stream dtaskv1.WorkerService_SessionsClient
 	cancel context.CancelFunc
-	// out holds the sessions with something to send, and the numbers of those that were left.
+	// out holds the sessions with something to send, and the numbers of those
+	// that were left.
 	out *sendqueue.Queue[*session, uint32, dtaskv1.SessionsRequest]
 
 	mu       sync.Mutex // guards the rest
@@ -31,8 +32,8 @@ type muxStream struct {
 	err      error // why it ended; nil while it is open
 }
 
-// mux returns the stream that the workers of a connection share. It is opened with first
-// use, and after it has ended.
+// mux returns the stream that the workers of a connection share. It is opened
+// with first use, and after it has ended.
 func (c *shared) mux(ctx context.Context, l *Load) (*muxStream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +121,7 @@ func (c *muxStream) receive() {
 			case f.GetEnd() != nil:
 				s.end(errorOf(f.GetEnd()))
 			default:
-				if err := s.w.hear(s, f.GetMessage()); err != nil {
+				if err := s.w.handle(s, f.GetMessage()); err != nil {
 					s.end(err)
 				}
 			}
@@ -128,7 +129,8 @@ func (c *muxStream) receive() {
 	}
 }
 
-// errorOf returns the error that a session ended with; io.EOF if it has no error.
+// errorOf returns the error that a session ended with; io.EOF if it has no
+// error.
 func errorOf(end *dtaskv1.SessionEnd) error {
 	if codes.Code(end.GetCode()) == codes.OK {
 		return io.EOF

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// patience is how long a leader may say nothing.
+	// livenessTimeout is how long a leader may be silent.
 	livenessTimeout = 2 * time.Second
-	// firstPause and longestPause are how long a worker waits that found no
-	// leader: longer each time, as real ones do.
+	// minBackoff and maxBackoff bound the growing delay of a worker that found
+	// no leader, as in real workers.
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 2 * time.Second
 )
 
-var errLivenessTimeout = errors.New("load: the leader says nothing")
+var errLivenessTimeout = errors.New("load: liveness timeout")
 
-// session is one registration of a worker. Its worker's lock guards it, but for
-// what is set when it is made.
+// session is one registration of a worker. The worker's lock guards it, except
+// the immutable fields.
 type session struct {
 	w      *simulated
 	addr   string
 	conn   *shared
-	over   chan error // size 1: why it has ended; the first one counts
+	over   chan error // size 1: why it ended; the first reason counts
 	stream *muxStream
 	number uint32      // in the stream
 	queued atomic.Bool // in the stream's queue
@@ -50,7 +50,7 @@ func (s *session) end(err error) {
 	}
 }
 
-// run makes one session after another until ctx is done.
+// run opens one session after another until ctx is done.
 func (w *simulated) run(ctx context.Context) {
 	pause := minBackoff
 	for turn := w.index; ctx.Err() == nil; turn++ {
@@ -62,8 +62,8 @@ func (w *simulated) run(ctx context.Context) {
 		if welcomed {
 			pause = minBackoff
 		}
-		wait, told := w.after(addr, err, pause)
-		if !told {
+		wait, requested := w.after(addr, err, pause)
+		if !requested {
 			pause = min(pause*13/10, maxBackoff)
 		}
 		select {
@@ -73,9 +73,9 @@ func (w *simulated) run(ctx context.Context) {
 	}
 }
 
-// after learns from the end of a session and says how long to wait; told means
-// that a coordinator said so.
-func (w *simulated) after(addr string, err error, pause time.Duration) (wait time.Duration, told bool) {
+// after learns from the end of a session, and returns how long to wait, and
+// whether a coordinator requested that delay.
+func (w *simulated) after(addr string, err error, pause time.Duration) (wait time.Duration, requested bool) {
 	var d *dtaskv1.ErrorDetail
 	for _, detail := range status.Convert(err).Details() {
 		if x, ok := detail.(*dtaskv1.ErrorDetail); ok {
@@ -95,9 +95,9 @@ func (w *simulated) after(addr string, err error, pause time.Duration) (wait tim
 	return spread, false
 }
 
-// session holds one session until it ends, and says why.
+// session opens one session, and returns why it ended.
 func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, err error) {
-	conn, err := w.l.conns.take(addr, w.index)
+	conn, err := w.l.conns.acquire(addr, w.index)
 	if err != nil {
 		return false, err
 	}
@@ -114,7 +114,7 @@ func (w *simulated) session(ctx context.Context, addr string) (welcomed bool, er
 		}
 	}
 	if errors.Is(err, errLivenessTimeout) && conn.silent(time.Now(), livenessTimeout) {
-		w.l.conns.leave(addr, w.index, conn)
+		w.l.conns.discard(addr, w.index, conn)
 	}
 	return welcomed, err
 }
@@ -144,12 +144,12 @@ func (w *simulated) hold(ctx context.Context, s *session) (err error) {
 	}
 }
 
-// hear handles a message.
-func (w *simulated) hear(s *session, m *dtaskv1.SessionResponse) error {
+// handle applies a message of the leader.
+func (w *simulated) handle(s *session, m *dtaskv1.SessionResponse) error {
 	w.mu.Lock()
 	if older(m.GetFence(), w.fence) {
 		w.mu.Unlock()
-		return errors.New("load: a deposed leader")
+		return errors.New("load: leader is deposed")
 	}
 	w.fence = m.GetFence()
 	now := time.Now()
@@ -160,13 +160,13 @@ func (w *simulated) hear(s *session, m *dtaskv1.SessionResponse) error {
 		w.l.conns.setLeader(s.addr)
 		w.l.noteOpen()
 	}
-	err := w.heedLocked(m, now)
+	err := w.applyLocked(m, now)
 	w.flush()
 	return err
 }
 
-// heedLocked gives a message its effect.
-func (w *simulated) heedLocked(m *dtaskv1.SessionResponse, now time.Time) error {
+// applyLocked applies the parts of a message.
+func (w *simulated) applyLocked(m *dtaskv1.SessionResponse, now time.Time) error {
 	if m.GetAck() != nil {
 		w.acknowledgedLocked(m.GetAck())
 	}
@@ -195,7 +195,8 @@ func older(a, b *dtaskv1.Fence) bool {
 	return a.GetEpoch() < b.GetEpoch() || a.GetEpoch() == b.GetEpoch() && a.GetTerm() < b.GetTerm()
 }
 
-// beatNow sends a heartbeat, or leaves a leader that said nothing since a moment.
+// sendHeartbeat queues a heartbeat, or ends the session if the leader has been
+// silent since the given time.
 func (w *simulated) sendHeartbeat(since time.Time) {
 	w.mu.Lock()
 	s := w.s
@@ -212,19 +213,19 @@ func (w *simulated) sendHeartbeat(since time.Time) {
 // flush unlocks, and queues the session if it has anything to send.
 func (w *simulated) flush() {
 	s := w.s
-	ready := s != nil && w.newsLocked(s)
+	ready := s != nil && w.hasDataLocked(s)
 	w.mu.Unlock()
 	if ready {
 		s.stream.queue(s)
 	}
 }
 
-// newsLocked says whether there is anything to send.
-func (w *simulated) newsLocked(s *session) bool {
+// hasDataLocked reports whether there is anything to send.
+func (w *simulated) hasDataLocked(s *session) bool {
 	return !s.greeted || s.welcomed && (s.heartbeatDue || w.sent < len(w.outcomes))
 }
 
-// next makes the next message of a session, or nil.
+// next returns the next message of a session, or nil.
 func (w *simulated) next(s *session) *dtaskv1.SessionRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,9 +235,9 @@ func (w *simulated) next(s *session) *dtaskv1.SessionRequest {
 	return w.nextLocked(s)
 }
 
-// nextLocked makes the next message, or nil.
+// nextLocked returns the next message, or nil.
 func (w *simulated) nextLocked(s *session) *dtaskv1.SessionRequest {
-	if !w.newsLocked(s) {
+	if !w.hasDataLocked(s) {
 		return nil
 	}
 	m := &dtaskv1.SessionRequest{Fence: w.fence}

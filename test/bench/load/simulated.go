@@ -15,7 +15,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// attempt names one.
+// attempt identifies an attempt.
 type attempt struct {
 	job     uint64
 	task, n uint32
@@ -29,29 +29,29 @@ func (a attempt) message() *dtaskv1.AttemptRef {
 	return &dtaskv1.AttemptRef{Job: a.job, Task: a.task, Attempt: a.n}
 }
 
-// waiting is an attempt that has no slot yet, and when its task became ready.
+// waiting is an attempt that waits for a slot, and when its task became ready.
 type waiting struct {
 	attempt
-	ready time.Time // zero: it does not say
+	ready time.Time // zero: unknown
 }
 
-// simulated is one worker. What it holds outlives its sessions.
+// simulated is one worker. Its attempts outlive its sessions.
 type simulated struct {
 	l           *Load
 	index       int
 	name        string
 	incarnation string
-	begun       atomic.Int64
+	started     atomic.Int64
 
 	mu       sync.Mutex // guards the rest
 	random   *rand.Rand
-	s        *session             // nil while it has none
-	fence    *dtaskv1.Fence       // the highest seen; its parts do not change
-	queue    []waiting            // received, not begun
-	running  map[attempt]struct{} // begun, not ended; nil until needed
+	s        *session             // nil while none is open
+	fence    *dtaskv1.Fence       // the highest seen; immutable
+	queue    []waiting            // received, not started
+	running  map[attempt]struct{} // started, not ended; nil until needed
 	outcomes []columns.Outcome    // not acknowledged, in order
 	first    uint64               // number of outcomes[0]
-	sent     int                  // of them, in this session
+	sent     int                  // outcomes sent in this session
 }
 
 func newSimulated(l *Load, index int) *simulated {
@@ -62,8 +62,7 @@ func newSimulated(l *Load, index int) *simulated {
 	}
 }
 
-// assigned takes attempts in and begins what has a slot. Called with the lock
-// held, like all below that end in Locked.
+// assignedLocked queues attempts, and starts those that have a slot.
 func (w *simulated) assignedLocked(m *dtaskv1.Assignments, now time.Time) error {
 	rows, err := columns.ReadAssignments(m)
 	if err != nil {
@@ -87,24 +86,26 @@ func (w *simulated) assignedLocked(m *dtaskv1.Assignments, now time.Time) error 
 		}
 		w.queue = append(w.queue, waiting{a, ready})
 	}
-	w.beginLocked(now)
+	w.startLocked(now)
 	return nil
 }
 
-// readyAt is when the task of a body became ready; the zero time if it does not say.
+// readyAt returns when the task of a body became ready; the zero time if
+// unknown.
 func readyAt(body []byte) time.Time {
 	var m dtaskv1.TaskBody
-	_ = proto.Unmarshal(body, &m) // then it has no payload, and no stamp
+	_ = proto.Unmarshal(body, &m) // then there is no payload, and no stamp
 	at, _ := stamped(m.GetPayload())
 	return at
 }
 
-// beginLocked gives free slots to what waits. What takes no time ends at once.
-func (w *simulated) beginLocked(now time.Time) {
+// startLocked assigns free slots to waiting attempts. Attempts that take no
+// time end immediately.
+func (w *simulated) startLocked(now time.Time) {
 	n := 0
 	for ; n < len(w.queue) && len(w.running) < w.l.cfg.Slots; n++ {
 		a := w.queue[n]
-		w.begun.Add(1)
+		w.started.Add(1)
 		if w.l.cfg.OnStart != nil {
 			w.l.cfg.OnStart(a.job, a.task)
 		}
@@ -122,7 +123,7 @@ func (w *simulated) beginLocked(now time.Time) {
 		w.running[a.attempt] = struct{}{}
 		w.l.ends.add(end{at: now.Add(takes), w: w, a: a.attempt})
 	}
-	w.l.counts.begun.Add(int64(n))
+	w.l.counts.started.Add(int64(n))
 	if w.queue = w.queue[n:]; len(w.queue) == 0 {
 		w.queue = nil
 	}
@@ -136,37 +137,37 @@ func (w *simulated) endLocked(a attempt, kind dtaskv1.OutcomeKind) {
 	w.outcomes = append(w.outcomes, o)
 }
 
-// ended is the end of a task that took its time.
+// ended ends an attempt whose time has passed.
 func (w *simulated) ended(a attempt, now time.Time) {
 	w.mu.Lock()
-	if _, ok := w.running[a]; ok { // else it was stopped
+	if _, ok := w.running[a]; ok { // otherwise it was stopped
 		delete(w.running, a)
 		w.endLocked(a, dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED)
-		w.beginLocked(now)
+		w.startLocked(now)
 	}
 	w.flush()
 }
 
-// stopLocked ends an attempt by order, begun or not.
+// stopLocked ends an attempt on the leader's request, started or not.
 func (w *simulated) stopLocked(a attempt, now time.Time) {
 	_, runs := w.running[a]
 	delete(w.running, a)
 	if runs || w.dequeueLocked(a) {
 		w.endLocked(a, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED)
-		w.beginLocked(now)
+		w.startLocked(now)
 	}
 }
 
-// giveBackLocked hands back an attempt that has not begun.
+// releaseLocked releases an attempt that has not started.
 func (w *simulated) releaseLocked(a attempt) {
-	w.l.counts.asked.Add(1)
+	w.l.counts.stealRequests.Add(1)
 	if w.dequeueLocked(a) {
 		w.l.counts.released.Add(1)
 		w.endLocked(a, dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED)
 	}
 }
 
-// dequeueLocked takes out an attempt that has not begun.
+// dequeueLocked removes an attempt that has not started.
 func (w *simulated) dequeueLocked(a attempt) bool {
 	i := slices.IndexFunc(w.queue, func(q waiting) bool { return q.attempt == a })
 	if i < 0 {
@@ -176,7 +177,7 @@ func (w *simulated) dequeueLocked(a attempt) bool {
 	return true
 }
 
-// acknowledgedLocked forgets what the leader has judged.
+// acknowledgedLocked removes acknowledged outcomes.
 func (w *simulated) acknowledgedLocked(ack *dtaskv1.Ack) {
 	if ack.GetThrough() < w.first {
 		return
@@ -192,7 +193,7 @@ func (w *simulated) acknowledgedLocked(ack *dtaskv1.Ack) {
 		if e.GetVerdict() == dtaskv1.Verdict_VERDICT_SUPERSEDED {
 			w.l.counts.superseded.Add(1)
 		}
-		if e.GetVerdict() != dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED { // else the first answer was lost with its session
+		if e.GetVerdict() != dtaskv1.Verdict_VERDICT_ALREADY_ACCEPTED { // otherwise the first answer was lost with its session
 			completed--
 		}
 	}
@@ -205,7 +206,7 @@ func (w *simulated) acknowledgedLocked(ack *dtaskv1.Ack) {
 	}
 }
 
-// helloLocked introduces the worker with what it holds and owes.
+// helloLocked returns the hello with held attempts and unacknowledged outcomes.
 func (w *simulated) helloLocked() *dtaskv1.Hello {
 	h := &dtaskv1.Hello{
 		Name: w.name, Incarnation: w.incarnation, Slots: uint32(w.l.cfg.Slots), //nolint:gosec // checked

@@ -124,7 +124,7 @@ func run(ctx context.Context, o options) error {
 	r.OpenSeconds = time.Since(began).Seconds()
 	err = measure(ctx, o, l, &r)
 	r.Stats, r.LostReasons = l.Stats(), l.Reasons()
-	spread := l.Begun()
+	spread := l.StartedByWorker()
 	slices.Sort(spread)
 	r.BegunMin, r.BegunMedian, r.BegunMax = spread[0], spread[len(spread)/2], spread[len(spread)-1]
 	out := json.NewEncoder(os.Stdout)
