@@ -46,11 +46,9 @@ func (s *Store) compact(first, last uint64) error {
 		}
 		took := time.Since(start)
 		first, entries = end+1, nextDeleteStep(entries, took)
-		pause := time.NewTimer(min(took, maxDeletePause))
 		select {
-		case <-pause.C:
+		case <-time.After(min(took, maxDeletePause)):
 		case <-s.closing:
-			pause.Stop()
 		}
 	}
 }

@@ -2,7 +2,6 @@ package logstore
 
 import (
 	"io"
-	"os"
 )
 
 // Syncing a block of a file that was never written costs more than the write itself:
@@ -31,13 +30,4 @@ func prezero(file io.WriterAt, from, to int64) (end int64) {
 	}
 	n, _ := file.WriteAt(zeroBlock[:to-from], from)
 	return from + int64(n)
-}
-
-// fileSize returns the size of a file, or 0 if it is unknown.
-func fileSize(file *os.File) int64 {
-	info, err := file.Stat()
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }

@@ -159,7 +159,7 @@ func (s *Store) GetLog(index uint64, log *raft.Log) error {
 			return &DamageError{Path: s.path, Detail: fmt.Sprintf("entry %d: %v", index, err)}
 		}
 	})
-	problem := ""
+	var problem string
 	switch {
 	case err != nil:
 		return s.unwind(err)

@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,7 +45,11 @@ func (f *segmentFiles) OpenWriter(dir, name string) (types.WritableFile, error) 
 	if err != nil {
 		return nil, err //nolint:wrapcheck // raft-wal checks whether the file exists
 	}
-	return &segmentFile{File: file, dir: dir, size: fileSize(file)}, nil
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &segmentFile{File: file, dir: dir, size: info.Size()}, nil
 }
 
 // segmentFile is the segment that is appended to. raft-wal writes each batch once,

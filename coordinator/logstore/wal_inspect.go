@@ -88,7 +88,7 @@ func checkFiles(dir string, list types.PersistentState) error {
 		}
 		var base, id uint64
 		_, err := fmt.Sscanf(e.Name(), segmentNames, &base, &id)
-		problem := ""
+		var problem string
 		switch {
 		case !e.Type().IsRegular():
 			problem = "it is not a file"
@@ -108,7 +108,7 @@ func checkFiles(dir string, list types.PersistentState) error {
 func checkList(dir string, list types.PersistentState) error {
 	for i, s := range list.Segments {
 		isLast := i == len(list.Segments)-1
-		problem := ""
+		var problem string
 		switch sealed := !s.SealTime.IsZero(); {
 		case sealed == isLast:
 			problem = fmt.Sprintf("it has sealed=%t, last=%t", sealed, isLast)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/logstore"
@@ -53,9 +54,6 @@ type Config struct {
 	// A peer with another instance is refused. Optional; called from many goroutines,
 	// must not block.
 	KnownInstance func(serverID string) (instance string, known bool)
-	// Admit may refuse a peer for another reason. Optional; called from many
-	// goroutines, must not block.
-	Admit func(peer transport.Preface) error
 	// Dial opens a connection to a peer. Optional: plain TCP. With TLS, the connection
 	// that it returns has completed its handshake.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -69,9 +67,6 @@ type Config struct {
 	// Lease is how long a leader leads without contact to a quorum; at most Heartbeat;
 	// default 250 ms.
 	Lease time.Duration
-	// RPCTimeout bounds one Raft request, and the transfer of a snapshot per MiB;
-	// default 2 s.
-	RPCTimeout time.Duration
 	// EnqueueTimeout bounds how long Propose waits while raft's queue is full; default
 	// 1 s.
 	EnqueueTimeout time.Duration
@@ -120,7 +115,6 @@ func (c *Config) setDefaults() {
 	c.Heartbeat = cmp.Or(c.Heartbeat, scale(500*time.Millisecond))
 	c.Election = cmp.Or(c.Election, max(scale(500*time.Millisecond), c.Heartbeat))
 	c.Lease = cmp.Or(c.Lease, min(scale(250*time.Millisecond), c.Heartbeat))
-	c.RPCTimeout = cmp.Or(c.RPCTimeout, scale(2*time.Second))
 	c.EnqueueTimeout = cmp.Or(c.EnqueueTimeout, scale(time.Second))
 	c.StoreHangTimeout = cmp.Or(c.StoreHangTimeout, scale(1500*time.Millisecond))
 	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, 64<<20)
@@ -159,15 +153,9 @@ func (c *Config) Validate() error {
 	need(c.Logger != nil, "missing logger")
 	need(c.Fatal != nil, "missing fatal function")
 	need(c.MinFreeSpace == nil || c.MinFreeSpace.Percent <= 100, "invalid free space limit: must be at most 100 %")
-	seen := make(map[string]bool)
-	for _, s := range c.BootstrapServers {
-		need(s.ID != "" && s.Address != "", "bootstrap server without id or address")
-		need(!seen[s.ID], fmt.Sprintf("duplicate bootstrap server %q", s.ID))
-		need(!seen[s.Address], fmt.Sprintf("duplicate address %q of bootstrap servers", s.Address))
-		seen[s.ID], seen[s.Address] = true, true
-	}
 	if len(c.BootstrapServers) > 0 && c.Identity != nil {
-		need(seen[c.Identity.Identity().ServerID], "this server is not among the bootstrap servers")
+		self := c.Identity.Identity().ServerID
+		need(slices.ContainsFunc(c.BootstrapServers, func(s Server) bool { return s.ID == self }), "this server is not among the bootstrap servers")
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("raftnode config: %w", err)

@@ -79,13 +79,11 @@ func (f *failover) run(ctx context.Context) {
 		} else if f.watch(ctx, leader, changed) {
 			continue
 		}
-		timer := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-timer.C:
+		case <-time.After(delay):
 		}
-		timer.Stop()
 	}
 }
 
@@ -214,15 +212,13 @@ func (f *failover) consult(ctx context.Context, leader Server, term uint64) (ran
 	}
 	index, lost, election := f.LastIndex(), 1, false
 	for _, a := range askVoters(ctx, f.transport, others, transport.Question{Kind: transport.AskLeaderLost, Term: term, Server: leader.ID}) {
-		switch a.Code {
-		case transport.AnswerWait:
-			election = true
-		case transport.AnswerYes:
-			lost++
-			if a.LastIndex > index || (a.LastIndex == index && a.ID < f.self) {
-				rank++
-			}
-		default: // it has not lost the leader
+		election = election || a.Code == transport.AnswerWait
+		if a.Code != transport.AnswerYes {
+			continue
+		}
+		lost++
+		if a.LastIndex > index || (a.LastIndex == index && a.ID < f.self) {
+			rank++
 		}
 	}
 	return rank, !election && lost > (len(others)+2)/2 // the voters are the others, this one and the leader
@@ -256,12 +252,10 @@ func (f *failover) refuses(ctx context.Context, server Server) bool {
 
 // sleep waits; it returns false when ctx is done first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return ctx.Err() == nil
 	}
 }

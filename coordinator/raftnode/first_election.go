@@ -55,12 +55,9 @@ type firstElection struct {
 // record notes where the replica stands. No peer has reached it yet.
 func (f *firstElection) record() {
 	stats := f.raft.Stats()
-	number := func(name string) uint64 {
-		v, _ := strconv.ParseUint(stats[name], 10, 64) // raft formats a number
-		return v
-	}
-	f.term, f.lastIndex = number("term"), f.LastIndex()
-	f.lastTerm = max(number("last_log_term"), number("last_snapshot_term"))
+	logTerm, _ := strconv.ParseUint(stats["last_log_term"], 10, 64) // raft formats a number
+	snapshotTerm, _ := strconv.ParseUint(stats["last_snapshot_term"], 10, 64)
+	f.term, f.lastIndex, f.lastTerm = f.Term(), f.LastIndex(), max(logTerm, snapshotTerm)
 	f.askers, f.asked = make(map[string]bool), make(chan struct{}, 1)
 }
 
@@ -79,16 +76,13 @@ func (f *firstElection) run(ctx context.Context) {
 		default:
 			continue
 		}
-		again := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
-			again.Stop()
 			return
 		case <-f.asked: // another replica has started
 			delay = firstProbeDelay
-		case <-again.C:
+		case <-time.After(delay):
 		}
-		again.Stop()
 	}
 }
 

@@ -200,10 +200,7 @@ func fateOf(t *testing.T, dir, address string, store logstore.Kind, values uint6
 		want[i] = uint64(i + 1)
 	}
 	if len(n.fatals.all()) == 0 {
-		index, err := n.ReadIndex(t.Context())
-		if err == nil {
-			err = n.WaitApplied(t.Context(), index)
-		}
+		_, err := n.ReadIndex(t.Context()) // all committed entries are applied when it returns
 		if err == nil && slices.Equal(n.fsm.all(), want) {
 			return harmless, ""
 		}

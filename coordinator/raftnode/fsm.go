@@ -1,13 +1,11 @@
 package raftnode
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -63,21 +61,18 @@ const (
 type fsmAdapter struct {
 	fsm   FSM
 	fatal func(error) // idempotent
-	// writer returns what a snapshot's state is written through; nil: the sink itself.
+	// writer returns what a snapshot's state is written through.
 	writer func(raft.SnapshotSink) (io.WriteCloser, error)
 
 	stopped atomic.Bool
 	applied atomic.Uint64 // index of the last entry that the FSM has applied
 	term    atomic.Uint64 // its term
-
-	mu      sync.Mutex // guards waiting
-	waiting chan struct{}
 }
 
 var _ raft.FSM = (*fsmAdapter)(nil)
 
-func newFSMAdapter(fsm FSM, fatal func(error)) *fsmAdapter {
-	return &fsmAdapter{fsm: fsm, fatal: fatal, waiting: make(chan struct{})}
+func newFSMAdapter(fsm FSM, fatal func(error), writer func(raft.SnapshotSink) (io.WriteCloser, error)) *fsmAdapter {
+	return &fsmAdapter{fsm: fsm, fatal: fatal, writer: writer}
 }
 
 // Apply implements raft.FSM.
@@ -118,34 +113,6 @@ func (a *fsmAdapter) halt(log *raft.Log, err error) any {
 func (a *fsmAdapter) advance(index, term uint64) {
 	a.term.Store(term)
 	a.applied.Store(index)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.waiting != nil {
-		close(a.waiting)
-		a.waiting = nil
-	}
-}
-
-// wait returns when the FSM has applied index, or ctx or stop is done.
-func (a *fsmAdapter) wait(ctx context.Context, index uint64, stop <-chan struct{}) error {
-	for {
-		a.mu.Lock()
-		if a.waiting == nil {
-			a.waiting = make(chan struct{})
-		}
-		changed := a.waiting
-		a.mu.Unlock()
-		if a.applied.Load() >= index { // after changed was read, so no change is missed
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-stop:
-			return ErrClosed
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // Snapshot implements raft.FSM.
@@ -215,15 +182,11 @@ type fsmSnapshot struct {
 
 // Persist implements raft.FSMSnapshot. On an error raft cancels the sink.
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) (err error) {
-	var to io.Writer = sink
-	if s.writer != nil {
-		w, err := s.writer(sink)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, w.Close()) }()
-		to = w
+	to, err := s.writer(sink)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, to.Close()) }()
 	header := make([]byte, 0, snapshotHeader)
 	header = append(header, snapshotMagic...)
 	header = binary.BigEndian.AppendUint64(header, s.index)

@@ -21,6 +21,8 @@ const (
 	// commitTimeout is the maximum time until a follower learns of a commit if no
 	// further entry carries it.
 	commitTimeout = 20 * time.Millisecond
+	// rpcTimeout bounds one Raft request, and the transfer of a snapshot per MiB.
+	rpcTimeout = 2 * time.Second
 	// drainTimeout is how long Close lets pending calls finish by themselves.
 	drainTimeout = 500 * time.Millisecond
 )
@@ -66,8 +68,7 @@ func Open(cfg Config) (*Node, error) {
 		failure: failure{report: cfg.Fatal}, calls: calls{closing: ctx.Done()},
 		space: &spaceMonitor{dir: cfg.DataDir, limit: *cfg.MinFreeSpace, interval: cfg.SpaceInterval, measure: cfg.MeasureSpace, log: cfg.Logger},
 	}
-	n.fsm = newFSMAdapter(cfg.FSM, n.failure.fail)
-	n.fsm.writer = n.limitSnapshotRate
+	n.fsm = newFSMAdapter(cfg.FSM, n.failure.fail, n.limitSnapshotRate)
 	n.space.update()
 	if err := n.openRaft(); err != nil {
 		cancel()
@@ -100,9 +101,9 @@ func (n *Node) openRaft() (err error) {
 	}
 	n.transport = transport.New(transport.Config{
 		Advertise: n.cfg.Advertise,
-		Admission: transport.Admission{Self: n.preface, Peers: n.cfg.peerIDs(), KnownInstance: n.cfg.KnownInstance, Admit: n.cfg.Admit},
+		Admission: transport.Admission{Self: n.preface, Peers: n.cfg.peerIDs(), KnownInstance: n.cfg.KnownInstance},
 		Dial:      n.cfg.Dial, ServerAt: n.serverAt, Answer: n.answer, Log: n.logs, MaxAppend: logstore.MaxBatch,
-		Timeout: n.cfg.RPCTimeout, TimeScale: n.cfg.TimeScale, Logger: n.log, RaftLogger: log,
+		Timeout: n.cfg.TimeScale.Scale(rpcTimeout), TimeScale: n.cfg.TimeScale, Logger: n.log, RaftLogger: log,
 	})
 	if err := n.startRaft(log, snapshots); err != nil {
 		return errors.Join(err, n.transport.Close())
@@ -173,21 +174,21 @@ func (n *Node) start(ctx context.Context) {
 }
 
 func (n *Node) raftConfig(log *hclogAdapter) *raft.Config {
-	conf := raft.DefaultConfig()
-	conf.LocalID = raft.ServerID(n.cfg.Identity.Identity().ServerID)
-	conf.HeartbeatTimeout = n.cfg.Heartbeat + 1 // see firstElection.stand
-	conf.ElectionTimeout = n.cfg.Election + 1
-	conf.LeaderLeaseTimeout = n.cfg.Lease
-	conf.CommitTimeout = n.cfg.TimeScale.Scale(commitTimeout)
-	conf.MaxAppendEntries = logstore.MaxBatch
-	conf.BatchApplyCh = true
-	conf.ShutdownOnRemove = false
-	conf.TrailingLogs = n.cfg.TrailingLogs
-	conf.SnapshotThreshold = math.MaxUint64 // snapshotter decides
-	conf.SnapshotInterval = time.Hour
-	conf.NoLegacyTelemetry = true
-	conf.Logger = log
-	return conf
+	return &raft.Config{
+		ProtocolVersion:    raft.ProtocolVersionMax,
+		LocalID:            raft.ServerID(n.cfg.Identity.Identity().ServerID),
+		HeartbeatTimeout:   n.cfg.Heartbeat + 1, // see firstElection.stand
+		ElectionTimeout:    n.cfg.Election + 1,
+		LeaderLeaseTimeout: n.cfg.Lease,
+		CommitTimeout:      n.cfg.TimeScale.Scale(commitTimeout),
+		MaxAppendEntries:   logstore.MaxBatch,
+		BatchApplyCh:       true,
+		TrailingLogs:       n.cfg.TrailingLogs,
+		SnapshotThreshold:  math.MaxUint64, // snapshotter decides
+		SnapshotInterval:   time.Hour,
+		NoLegacyTelemetry:  true,
+		Logger:             log,
+	}
 }
 
 // preface is how this replica introduces itself to its peers.
@@ -297,12 +298,10 @@ func (n *Node) shutdown() error {
 }
 
 func waitFor(done <-chan struct{}, timeout time.Duration) bool {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(timeout):
 		return false
 	}
 }

@@ -76,10 +76,8 @@ func (w *rateLimitedWriter) endBurst() error {
 	now := time.Now()
 	pause := w.limit.ReserveN(now, w.unsynced).DelayFrom(now)
 	w.unsynced = 0
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(pause):
 		return nil
 	case <-w.closing:
 		return ErrClosed

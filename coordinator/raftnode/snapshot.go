@@ -53,7 +53,7 @@ func (s *snapshotter) run(ctx context.Context, tick time.Duration) {
 			if err := s.take(); err != nil {
 				// Raft refuses a snapshot while a configuration change is not applied;
 				// the next round tries again.
-				s.log.Warn("snapshot not taken", "err", err)
+				s.log.WarnContext(ctx, "snapshot not taken", "err", err)
 			}
 		}
 	}

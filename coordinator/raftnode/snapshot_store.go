@@ -56,7 +56,10 @@ func (n *Node) openSnapshots(log hclog.Logger, contents *logstore.Contents) (*sn
 		return nil, fmt.Errorf("opening snapshots: %w", err)
 	}
 	s := &snapshotStore{files, dir, n.isRunning}
-	return s, s.check(n.cfg.DataDir, contents)
+	if err := s.check(n.cfg.DataDir, contents); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // check prevents raft from starting with an empty state because it skips snapshots that

@@ -101,9 +101,9 @@ func (m *spaceMonitor) run(ctx context.Context, leading func() bool, yield func(
 		switch to, err := yield(ctx); {
 		case err != nil:
 			next = time.Now().Add(yieldRetryDelay)
-			m.log.Error("disk nearly full; transferring leadership failed", "err", err)
+			m.log.ErrorContext(ctx, "disk nearly full; transferring leadership failed", "err", err)
 		case to != "":
-			m.log.Warn("disk nearly full; transferred leadership", "to", to)
+			m.log.WarnContext(ctx, "disk nearly full; transferred leadership", "to", to)
 		}
 	}
 }

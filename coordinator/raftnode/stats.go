@@ -1,7 +1,6 @@
 package raftnode
 
 import (
-	"context"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -77,12 +76,6 @@ func (n *Node) LowSpace() bool { return n.space.low.Load() }
 // AppliedIndex returns the index of the last entry that the FSM has applied. It stays
 // below CommitIndex if the last entries are raft's own.
 func (n *Node) AppliedIndex() uint64 { return n.fsm.applied.Load() }
-
-// WaitApplied returns when the FSM of this replica has applied index, which ReadIndex
-// or a Proposal returned, here or at another replica.
-func (n *Node) WaitApplied(ctx context.Context, index uint64) error {
-	return n.fsm.wait(ctx, index, n.closing)
-}
 
 // Progress returns the applied index, and whether proposals have no outcome yet. A
 // leader whose index does not advance while proposals are pending is stuck.

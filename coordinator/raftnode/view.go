@@ -70,11 +70,6 @@ func (v *view) Servers() []Server {
 	return servers
 }
 
-// Member reports whether a server is in the latest configuration.
-func (v *view) Member(id string) bool {
-	return slices.ContainsFunc(v.Servers(), func(s Server) bool { return s.ID == id })
-}
-
 // otherVoters returns the voters except this one and one other, and whether this
 // replica is a voter.
 func (v *view) otherVoters(except string) (others []Server, isVoter bool) {

@@ -21,9 +21,6 @@ type Admission struct {
 	// KnownInstance returns the instance that the replicated state has for a server id.
 	// Optional. It is called from many goroutines and must not block.
 	KnownInstance func(serverID string) (instance string, known bool)
-	// Admit may refuse a peer for another reason. Optional; called from many
-	// goroutines, must not block.
-	Admit func(peer Preface) error
 }
 
 // RefusedError reports that the cluster, or one of its servers, refuses this replica.
@@ -71,9 +68,6 @@ func (a *Admission) accept(own, peer Preface) error {
 		if known, ok := a.KnownInstance(peer.ServerID); ok && known != peer.Instance {
 			return OtherInstanceError(peer.ServerID)
 		}
-	}
-	if a.Admit != nil {
-		return a.Admit(peer)
 	}
 	return nil
 }

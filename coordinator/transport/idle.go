@@ -33,12 +33,10 @@ func (t *Transport) waitForNews(id raft.ServerID, args *raft.AppendEntriesReques
 	if lastSent != deltaOf(args) || last != args.PrevLogEntry {
 		return
 	}
-	limit := time.NewTimer(t.timeScale.Scale(idleInterval))
-	defer limit.Stop()
 	select {
 	case <-changed:
 		args.Entries = t.newEntries(args)
-	case <-limit.C:
+	case <-time.After(t.timeScale.Scale(idleInterval)):
 	case <-t.closed:
 	}
 }

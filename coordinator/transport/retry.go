@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -45,14 +46,13 @@ func (t *Transport) sendWithRetry(id raft.ServerID, target raft.ServerAddress, a
 	if err == nil || isHeartbeat(args) {
 		return err
 	}
-	limit := time.NewTimer(t.timeScale.Scale(retryLimit))
-	defer limit.Stop()
+	limit := time.After(t.timeScale.Scale(retryLimit))
 	next := time.NewTicker(t.timeScale.Scale(retryInterval))
 	defer next.Stop()
 	for {
 		select {
 		case <-next.C:
-		case <-limit.C:
+		case <-limit:
 			return err
 		case <-t.closed:
 			return err
@@ -93,12 +93,8 @@ func reconnect(request func() error) error {
 }
 
 func isConnectionClosed(err error) bool {
-	for _, closed := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed} {
-		if errors.Is(err, closed) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed},
+		func(closed error) bool { return errors.Is(err, closed) })
 }
 
 // isHeartbeat recognizes a heartbeat in the same way as raft.

@@ -17,7 +17,6 @@ import (
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/coordinator"
 	"github.com/dtask/dtask/coordinator/logstore"
-	"github.com/dtask/dtask/coordinator/raftnode"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 	"github.com/dtask/dtask/spec"
 	"github.com/dtask/dtask/test/cluster"

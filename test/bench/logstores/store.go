@@ -10,7 +10,6 @@ import (
 	wal "github.com/hashicorp/raft-wal"
 
 	"github.com/dtask/dtask/coordinator/logstore"
-	"github.com/dtask/dtask/coordinator/raftnode"
 )
 
 // Names of the stores.
