@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"go.etcd.io/bbolt"
 	"golang.org/x/time/rate"
 
 	"github.com/dtask/dtask/fsm"
@@ -19,25 +18,25 @@ const (
 	fetchRate = 32 << 20
 )
 
-// fetch is the fetcher: it fills gaps from other replicas.
+// fetch is the fetcher: it fills gaps from other replicas until ctx is done.
 func (h *History) fetch(ctx context.Context) error {
 	limit := rate.NewLimiter(fetchRate, fetchRate)
-	for ctx.Err() == nil {
-		g, ok := h.firstGap()
-		if ok && h.fill(ctx, g, limit) {
-			continue
-		}
-		var err error
-		if ok {
+	for {
+		var g gap
+		err := h.await(ctx, func() bool {
+			if len(h.meta.gaps) == 0 {
+				return false
+			}
+			g = h.meta.gaps[0]
+			return true
+		})
+		if err == nil && !h.fill(ctx, g, limit) {
 			err = sleep(ctx, h.cfg.FetchInterval)
-		} else {
-			err = h.await(ctx, func() bool { return len(h.meta.gaps) > 0 })
 		}
 		if err != nil {
 			return nil //nolint:nilerr // the history is being closed
 		}
 	}
-	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -49,15 +48,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-func (h *History) firstGap() (g gap, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.meta.gaps) == 0 {
-		return gap{}, false
-	}
-	return h.meta.gaps[0], true
 }
 
 // fill fetches a gap from one source after the other until one has all of it, and
@@ -167,30 +157,16 @@ func (h *History) storeFetched(f *fetcher, complete, done bool) error {
 	if len(next.gaps) == 0 || next.gaps[0].To != f.gap.To {
 		return errors.New("the gap has changed since the fetch started")
 	}
-	expired := 0
-	err := h.file.update(func(tx *bbolt.Tx) (err error) {
-		if err := f.parts.store(tx); err != nil {
-			return err
-		}
-		if err := storeJobs(tx, &next, f.list, nil); err != nil {
-			return err
-		}
-		switch {
-		case complete && done:
-			next.gaps = next.gaps[1:]
-		case complete && len(f.list) > 0:
-			next.gaps[0].From = f.last
-		}
-		if expired, err = h.expire(tx, &next, 2*len(f.list)); err != nil {
-			return err
-		}
-		return next.store(tx)
-	})
-	if err != nil {
+	switch {
+	case complete && done:
+		next.gaps = next.gaps[1:]
+	case complete && len(f.list) > 0:
+		next.gaps[0].From = f.last
+	}
+	if _, err := h.store(&next, &f.parts, f.list, nil, 2*len(f.list)); err != nil {
 		h.checkDamage(err)
 		return err
 	}
-	h.expired.Add(uint64(expired)) //nolint:gosec // not negative
 	h.fetched.Add(uint64(len(f.list)))
 	h.mu.Lock()
 	h.meta = next

@@ -63,10 +63,7 @@ var errClosed = errors.New("history is closed")
 // can't be read, and leaves a file of another format unchanged.
 func openFile(path string) (*file, meta, error) {
 	db, m, err := openDB(path)
-	if err != nil {
-		return nil, meta{}, err
-	}
-	return &file{path: path, db: db}, m, nil
+	return &file{path: path, db: db}, m, err
 }
 
 func openDB(path string) (db *bbolt.DB, m meta, err error) {

@@ -50,7 +50,9 @@ func (q *quarantinedFile) Fetch(ctx context.Context, after Position, to uint64, 
 
 // walk passes the jobs on, ascending from the first, or descending from the last down
 // to, not including, end. It returns the last job that it reached.
-func (q *quarantinedFile) walk(ctx context.Context, db *bbolt.DB, end fsm.JobID, ascending bool, after Position, to uint64, take func(c Chunk, complete bool) error) (last fsm.JobID, err error) {
+func (q *quarantinedFile) walk(
+	ctx context.Context, db *bbolt.DB, end fsm.JobID, ascending bool, after Position, to uint64, take func(c Chunk, complete bool) error,
+) (last fsm.JobID, err error) {
 	var stop error
 	err = guard(func() error {
 		return db.View(func(tx *bbolt.Tx) error {

@@ -10,6 +10,27 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
+// store stores parts and jobs, expires at most limit others, and stores the metadata
+// that results from it, in one transaction.
+func (h *History) store(next *meta, rest *parts, list []encoded, memory *arena, limit int) (expired int, err error) {
+	err = h.file.update(func(tx *bbolt.Tx) (err error) {
+		if err := rest.store(tx); err != nil {
+			return err
+		}
+		if err := storeJobs(tx, next, list, memory); err != nil {
+			return err
+		}
+		if expired, err = h.expire(tx, next, limit); err != nil {
+			return err
+		}
+		return next.store(tx)
+	})
+	if err == nil {
+		h.expired.Add(uint64(expired)) //nolint:gosec // not negative
+	}
+	return expired, err
+}
+
 // storeJobs stores jobs in a transaction and overwrites those that are stored already.
 // The memory of what it stores must stay until the transaction ends.
 func storeJobs(tx *bbolt.Tx, m *meta, list []encoded, memory *arena) error {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 	"time"
-
-	"go.etcd.io/bbolt"
 )
 
 // writeRetryDelay is the pause after a failed write, mostly for lack of disk space.
@@ -36,17 +34,12 @@ func (h *History) inWriter(ctx context.Context, do func() error) error {
 // write is the writer: it alone changes the file.
 func (h *History) write(ctx context.Context) error {
 	for {
-		select {
-		case r := <-h.requests: // also while the queue never empties
-			r.done <- r.do()
-		default:
-		}
 		wait, due := h.writeDue()
 		if due && ctx.Err() == nil {
-			if err := h.flush(ctx); err == nil {
-				continue
+			wait = 0 // requests are served also while the queue never empties
+			if err := h.flush(ctx); err != nil {
+				wait = writeRetryDelay
 			}
-			wait = writeRetryDelay
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -142,23 +135,11 @@ func (h *History) writeBatch() error {
 		b.records = append(b.records, e)
 		size += int(e.cost) //nolint:gosec // far below 2^63
 	}
-	limit, expired := 2*len(b.records)+1000, 0
-	err := h.file.update(func(tx *bbolt.Tx) (err error) {
-		if err := rest.store(tx); err != nil {
-			return err
-		}
-		if err := storeJobs(tx, &b.next, b.records, memory); err != nil {
-			return err
-		}
-		if expired, err = h.expire(tx, &b.next, limit); err != nil {
-			return err
-		}
-		return b.next.store(tx)
-	})
+	limit := 2*len(b.records) + 1000
+	expired, err := h.store(&b.next, rest, b.records, memory, limit)
 	if err != nil {
 		return err
 	}
-	h.expired.Add(uint64(expired)) //nolint:gosec // not negative
 	h.batchWritten(&b, expired == limit)
 	h.file.touched(size)
 	return nil
