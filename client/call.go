@@ -48,12 +48,12 @@ func list[A interface{ GetNextPageToken() string }, T any](
 ) iter.Seq2[T, error] {
 	const maxPage = 1000
 	return func(yield func(T, error) bool) {
-		for sent, token := 0, token; ; {
+		for sent, next := 0, token; ; {
 			page := uint32(maxPage)
 			if left := limit - sent; limit > 0 && left < maxPage {
 				page = uint32(left) //nolint:gosec // 1 to 999
 			}
-			got, err := fetch(page, token)
+			got, err := fetch(page, next)
 			if err != nil {
 				var none T
 				yield(none, err)
@@ -67,7 +67,7 @@ func list[A interface{ GetNextPageToken() string }, T any](
 					return
 				}
 			}
-			if token = got.GetNextPageToken(); token == "" {
+			if next = got.GetNextPageToken(); next == "" {
 				return
 			}
 		}

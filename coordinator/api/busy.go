@@ -12,11 +12,11 @@ type busyCause uint8
 
 const (
 	limitOther   busyCause = iota // such as a client that fell silent
-	limitRate                 // jobs per second of one owner
-	limitUploads              // memory of submissions that are being received
-	limitInbox                // requests that wait
-	limitMemory               // tasks and keys that are held
-	limitDisk                 // room on the leader's disk
+	limitRate                     // jobs per second of one owner
+	limitUploads                  // memory of submissions that are being received
+	limitInbox                    // requests that wait
+	limitMemory                   // tasks and keys that are held
+	limitDisk                     // room on the leader's disk
 	limitCount
 )
 

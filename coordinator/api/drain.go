@@ -12,23 +12,23 @@ import (
 const maxDrain = 366 * 24 * time.Hour
 
 // DrainWorker implements AdminService. A repeated call starts the deadline again.
-func (c *admin) DrainWorker(ctx context.Context, r *dtaskv1.DrainWorkerRequest) (*dtaskv1.DrainWorkerResponse, error) {
+func (a *admin) DrainWorker(ctx context.Context, r *dtaskv1.DrainWorkerRequest) (*dtaskv1.DrainWorkerResponse, error) {
 	if d := r.GetDeadlineMs(); d < 0 || d > maxDrain.Milliseconds() {
 		return nil, invalid("invalid deadline_ms %d: must be 0 to %d", d, maxDrain.Milliseconds())
 	}
-	leader, err := c.leader()
+	leader, err := a.leader()
 	if err == nil {
 		err = leader.Drain(ctx, r.GetName(), time.Duration(r.GetDeadlineMs())*time.Millisecond, r.GetReason())
 	}
 	if err != nil {
 		return nil, explainWorker(err, r.GetName())
 	}
-	return &dtaskv1.DrainWorkerResponse{Worker: c.currentWorker(leader, r.GetName())}, nil
+	return &dtaskv1.DrainWorkerResponse{Worker: a.currentWorker(leader, r.GetName())}, nil
 }
 
 // UndrainWorker implements AdminService.
-func (c *admin) UndrainWorker(ctx context.Context, r *dtaskv1.UndrainWorkerRequest) (*dtaskv1.UndrainWorkerResponse, error) {
-	leader, err := c.leader()
+func (a *admin) UndrainWorker(ctx context.Context, r *dtaskv1.UndrainWorkerRequest) (*dtaskv1.UndrainWorkerResponse, error) {
+	leader, err := a.leader()
 	already := false
 	if err == nil {
 		already, err = leader.Undrain(ctx, r.GetName())
@@ -36,7 +36,7 @@ func (c *admin) UndrainWorker(ctx context.Context, r *dtaskv1.UndrainWorkerReque
 	if err != nil {
 		return nil, explainWorker(err, r.GetName())
 	}
-	return &dtaskv1.UndrainWorkerResponse{Worker: c.currentWorker(leader, r.GetName()), AlreadyUndrained: already}, nil
+	return &dtaskv1.UndrainWorkerResponse{Worker: a.currentWorker(leader, r.GetName()), AlreadyUndrained: already}, nil
 }
 
 // explainWorker names the worker that does not exist.
@@ -48,9 +48,9 @@ func explainWorker(err error, name string) error {
 }
 
 // currentWorker shows a worker after a committed change.
-func (c *admin) currentWorker(leader Leader, name string) *dtaskv1.Worker {
+func (a *admin) currentWorker(leader Leader, name string) *dtaskv1.Worker {
 	var w *fsm.Worker
-	c.cfg.Machine.Read(func(st *fsm.State, _ uint64) { w = st.WorkerByName(name) })
+	a.cfg.Machine.Read(func(st *fsm.State, _ uint64) { w = st.WorkerByName(name) })
 	if w == nil {
 		return nil
 	}

@@ -76,7 +76,7 @@ type Error struct {
 	Message    string        // for the user
 	Faults     []string      // with KindInvalid: one line each
 	RetryAfter time.Duration // with KindBusy; 0 = retryAfter
-	limit      busyCause         // with KindBusy
+	limit      busyCause     // with KindBusy
 }
 
 // Error implements error.
@@ -147,14 +147,15 @@ func meaning(err error, classify func(error) *Error) *Error {
 	return nil
 }
 
-// rejectionKinds are the kinds of rejections that a caller can cause.
+// rejectionKinds are the kinds of rejections; a caller cannot cause KindInternal.
 var rejectionKinds = map[fsm.Class]Kind{
 	fsm.ClassNotFound: KindNotFound, fsm.ClassEnded: KindEnded, fsm.ClassConflict: KindConflict, fsm.ClassRefused: KindRefused,
+	fsm.ClassInternal: KindInternal,
 }
 
 // ofRejection returns the error for a rejection, or nil if a caller cannot cause it.
 func ofRejection(r fsm.Reason) *Error {
-	if kind, ok := rejectionKinds[r.Class()]; ok {
+	if kind, ok := rejectionKinds[r.Class()]; ok && kind != KindInternal {
 		return &Error{Kind: kind, Message: r.String()}
 	}
 	return nil

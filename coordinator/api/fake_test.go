@@ -176,13 +176,13 @@ func (l *memLeader) cancel(op fsm.Op, was func(*fsm.State) bool) (bool, error) {
 	return already, nil
 }
 
-func (l *memLeader) Update(_ context.Context, c sequencer.Change) (sequencer.ChangeResult, error) {
+func (l *memLeader) Update(ctx context.Context, c sequencer.Change) (sequencer.ChangeResult, error) {
 	if c.Delay > 0 {
 		c.NotBeforeMS = 1_000_000 + c.Delay.Milliseconds()
 	} else if !c.NotBefore.IsZero() {
 		c.NotBeforeMS = c.NotBefore.UnixMilli()
 	}
-	if err := l.Propose(context.Background(), &c.Update); err != nil {
+	if err := l.Propose(ctx, &c.Update); err != nil {
 		return sequencer.ChangeResult{}, err
 	}
 	fork, _ := l.machine.Fork()
@@ -190,15 +190,15 @@ func (l *memLeader) Update(_ context.Context, c sequencer.Change) (sequencer.Cha
 	return sequencer.ChangeResult{Version: version}, nil
 }
 
-func (l *memLeader) Drain(_ context.Context, name string, deadline time.Duration, reason string) error {
+func (l *memLeader) Drain(ctx context.Context, name string, deadline time.Duration, reason string) error {
 	fork, _ := l.machine.Fork()
 	if w := fork.WorkerByName(name); w != nil {
-		return l.Propose(context.Background(), &fsm.DrainWorker{ID: w.ID, Until: 1_000_000 + deadline.Milliseconds(), Reason: reason})
+		return l.Propose(ctx, &fsm.DrainWorker{ID: w.ID, Until: 1_000_000 + deadline.Milliseconds(), Reason: reason})
 	}
 	return &sequencer.RejectedError{Reason: fsm.WorkerNotFound}
 }
 
-func (l *memLeader) Undrain(_ context.Context, name string) (bool, error) {
+func (l *memLeader) Undrain(ctx context.Context, name string) (bool, error) {
 	fork, _ := l.machine.Fork()
 	switch w := fork.WorkerByName(name); {
 	case w == nil:
@@ -206,7 +206,7 @@ func (l *memLeader) Undrain(_ context.Context, name string) (bool, error) {
 	case !w.Drains():
 		return true, nil
 	default:
-		return false, l.Propose(context.Background(), &fsm.UndrainWorker{ID: w.ID})
+		return false, l.Propose(ctx, &fsm.UndrainWorker{ID: w.ID})
 	}
 }
 

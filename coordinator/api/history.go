@@ -9,11 +9,11 @@ import (
 )
 
 // History implements AdminService.
-func (c *admin) History(r *dtaskv1.HistoryRequest, stream grpc.ServerStreamingServer[dtaskv1.HistoryResponse]) error {
-	if c.cfg.History == nil {
+func (a *admin) History(r *dtaskv1.HistoryRequest, stream grpc.ServerStreamingServer[dtaskv1.HistoryResponse]) error {
+	if a.cfg.History == nil {
 		return &Error{Kind: KindBusy, RetryAfter: historyRetryDelay, Message: "this replica has no history yet"}
 	}
-	ctx, cancel := c.untilStopping(stream.Context())
+	ctx, cancel := a.untilStopping(stream.Context())
 	defer cancel()
 	resp, size := &dtaskv1.HistoryResponse{}, 0
 	send := func() error {
@@ -22,7 +22,7 @@ func (c *admin) History(r *dtaskv1.HistoryRequest, stream grpc.ServerStreamingSe
 		return err
 	}
 	after := history.Position{Index: r.GetAfterIndex(), Job: fsm.JobID(r.GetAfterJob())}
-	complete, err := c.cfg.History.Serve(ctx, after, r.GetToIndex(), func(chunk history.Chunk, complete bool) error {
+	complete, err := a.cfg.History.Serve(ctx, after, r.GetToIndex(), func(chunk history.Chunk, complete bool) error {
 		resp.Complete = complete
 		resp.Chunks = append(resp.Chunks, &dtaskv1.HistoryChunk{
 			Index: chunk.Index, Job: uint64(chunk.Job), Number: chunk.Number, Total: chunk.Total, Data: chunk.Data,

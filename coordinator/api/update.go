@@ -133,16 +133,17 @@ func (j *jobs) explainNotUpdated(c *sequencer.Change, rejection *sequencer.Rejec
 		return jobNotFound(c.Job)
 	}
 	ref := fsm.TaskRef{Job: c.Job, Index: c.Task}
-	switch r := rejection.Reason; {
-	case r == fsm.KeyConflict:
+	is := func(r fsm.Reason) bool { return rejection.Reason == r }
+	switch {
+	case is(fsm.KeyConflict):
 		return &Error{Kind: KindConflict, Message: "the idempotency key was used for another request"}
-	case r == fsm.VersionMismatch:
+	case is(fsm.VersionMismatch):
 		return conflict("job %d has version %d, and the update expects version %d: read the job again", c.Job, job.Version, c.IfVersion)
-	case r == fsm.AlreadyEnded:
+	case is(fsm.AlreadyEnded):
 		return conflict("job %d has ended: it is %s", c.Job, job.State)
-	case r == fsm.LimitExceeded:
+	case is(fsm.LimitExceeded):
 		return refused("job %d has too many different policies", c.Job)
-	case r == fsm.WrongState:
+	case is(fsm.WrongState):
 		if c.WholeJob {
 			return conflict("every task of job %d has started: nothing to update", c.Job)
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"math"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
@@ -20,15 +21,15 @@ const (
 
 // ListWorkers implements AdminService. The leader knows how many attempts each worker
 // holds now; other replicas use the count of the replicated state.
-func (c *admin) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
+func (a *admin) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
 	token, err := parsePageToken(r.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
-	st, _ := c.cfg.Machine.Fork()
-	limit := pageLimit(r.GetLimit())
-	page, ids := selectWorkers(st, r.GetName(), fsm.WorkerID(token.id), limit+1) // the last only shows that there are more
-	statuses := c.workerStatuses(st, ids)
+	st, _ := a.cfg.Machine.Fork()
+	limit, after := pageLimit(r.GetLimit()), fsm.WorkerID(min(token.id, math.MaxUint32)) //nolint:gosec // bounded
+	page, ids := selectWorkers(st, r.GetName(), after, limit+1)                          // the last only shows that there are more
+	statuses := a.workerStatuses(st, ids)
 	resp := &dtaskv1.ListWorkersResponse{}
 	for i, size := 0, 0; i < len(page); i++ {
 		if i == limit || size > maxPageBytes {
@@ -63,11 +64,11 @@ func selectWorkers(st *fsm.State, name string, after fsm.WorkerID, limit int) (l
 // workerStatuses returns what the leader knows about workers now, or else the number of
 // their attempts. It asks after the state was forked: a worker that the state shows as
 // draining gets no work any longer.
-func (c *admin) workerStatuses(st *fsm.State, ids []fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus {
+func (a *admin) workerStatuses(st *fsm.State, ids []fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus {
 	if len(ids) == 0 {
 		return nil
 	}
-	if l := c.cfg.Leader(); l != nil {
+	if l := a.cfg.Leader(); l != nil {
 		if known := l.Workers(ids...); known != nil {
 			return known
 		}

@@ -88,7 +88,7 @@ func (q *quarantinedFile) walk(
 					}
 				}
 			}
-			return nil
+			return nil //nolint:nilerr // unreadable jobs were counted
 		})
 	})
 	if stop != nil {

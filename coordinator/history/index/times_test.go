@@ -42,7 +42,10 @@ func newIndex(tb rapid.TB, tx *bbolt.Tx) Index {
 func keys(b *bbolt.Bucket) func(yield func(k, v []byte) bool) {
 	return func(yield func(k, v []byte) bool) {
 		c := b.Cursor()
-		for k, v := c.First(); k != nil && yield(k, v); k, v = c.Next() {
+		for k, v := c.First(); k != nil; k, v = c.Next() {
+			if !yield(k, v) {
+				return
+			}
 		}
 	}
 }
