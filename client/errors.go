@@ -69,10 +69,10 @@ func (e *Error) Unwrap() error { return e.Kind }
 type action uint8
 
 const (
-	fail     action = iota + 1 // repeating does not help: tell the caller
-	tryOther                 // another address may do better
-	tryLeader                  // go to the leader
-	retryLater                     // the leader is busy: the same again after a pause
+	fail       action = iota + 1 // repeating does not help: tell the caller
+	tryOther                     // another address may do better
+	tryLeader                    // go to the leader
+	retryLater                   // the leader is busy: the same again after a pause
 )
 
 // verdict is the meaning of a failed try.

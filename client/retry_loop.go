@@ -13,7 +13,7 @@ import (
 // Pauses between rounds: the first is short because most elections are.
 const (
 	minPause = 50 * time.Millisecond
-	maxPause   = time.Second
+	maxPause = time.Second
 )
 
 // errPatience is the cause of a walk's context once nobody took the call for
@@ -27,14 +27,14 @@ type retryLoop struct {
 	timeout time.Duration
 	timer   *time.Timer // fires when patience is used up; stopped while a stream is up
 
-	op       operation
-	limit    time.Duration // of the next try
-	backoff     time.Duration // of the next pause, before jitter
-	minBackoff    time.Duration // what the leader asked for
-	connected bool          // the present try heard from its coordinator
-	unknown  bool          // some try may have had its effect
-	full     bool          // so said the last try
-	last     map[string]string
+	op         operation
+	limit      time.Duration // of the next try
+	backoff    time.Duration // of the next pause, before jitter
+	minBackoff time.Duration // what the leader asked for
+	connected  bool          // the present try heard from its coordinator
+	unknown    bool          // some try may have had its effect
+	full       bool          // so said the last try
+	last       map[string]string
 }
 
 // newWalk returns a walk and its context, which is done when patience is used

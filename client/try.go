@@ -17,10 +17,10 @@ import (
 // Times of the guard. A coordinator that hangs is left pingEvery + pingLimit
 // after it began to, at the latest: 2.25 s, below the 2.5 s that are promised.
 const (
-	firstPingDelay  = 250 * time.Millisecond
-	pingInterval  = 500 * time.Millisecond
-	pingTimeout  = 1750 * time.Millisecond
-	probeTimeout = 500 * time.Millisecond // for an address that failed a moment ago
+	firstPingDelay = 250 * time.Millisecond
+	pingInterval   = 500 * time.Millisecond
+	pingTimeout    = 1750 * time.Millisecond
+	probeTimeout   = 500 * time.Millisecond // for an address that failed a moment ago
 )
 
 // maxRedirects is how often one try follows a leader hint.
@@ -31,10 +31,10 @@ var errDone = errors.New("client: enough")
 
 // An operation is one call as the caller sees it: it may take many tries.
 type operation struct {
-	name  string        // what is being done, for errors: "reading job 42"
+	name    string        // what is being done, for errors: "reading job 42"
 	timeout time.Duration // of one try; 0 = the guard alone ends it
-	key   string        // idempotency key, of a submission
-	stale bool          // any replica may answer
+	key     string        // idempotency key, of a submission
+	stale   bool          // any replica may answer
 	// guarded means that run itself watches over the coordinator.
 	guarded bool
 	run     func(ctx context.Context, t try) error

@@ -72,7 +72,7 @@ func TestADecodedJobIsHeldToEveryRule(t *testing.T) {
 		"job.tasks[0].id: is empty":                           func(j *job) { j.Tasks[0].Id = "" },
 		`job.tasks[1].id: "a/b" holds`:                        func(j *job) { j.Tasks[1].Id = "a/b" },
 		`task "a": id: is the id of the tasks 0 and 1`:        func(j *job) { j.Tasks[1].Id = "a" },
-		`task "b": policy: unknown policy 2`:              func(j *job) { j.Tasks[1].Policy = 2 },
+		`task "b": policy: unknown policy 2`:                  func(j *job) { j.Tasks[1].Policy = 2 },
 		`task "a": dependencies: 0 is not below`:              func(j *job) { j.Tasks[0].Dependencies = []uint32{0} },
 		`task "b": dependencies: 0 follows 0`:                 func(j *job) { j.Tasks[1].Dependencies = []uint32{0, 0} },
 		`task "b": dependencies: 4294967295 is not below`:     func(j *job) { j.Tasks[1].Dependencies = []uint32{1<<32 - 1} },

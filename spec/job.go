@@ -13,12 +13,12 @@ import (
 
 // jobDraft is a job in the making.
 type jobBuilder struct {
-	header   *dtaskv1.JobHeader
-	defaults policy
-	tasks    []taskBuilder
-	listed   bool // there is a field tasks
-	policies policyTable
-	tolerated    int64 // max_failures as thousandths of a percent of the ordinary tasks; 0 = a number was written
+	header    *dtaskv1.JobHeader
+	defaults  policy
+	tasks     []taskBuilder
+	listed    bool // there is a field tasks
+	policies  policyTable
+	tolerated int64 // max_failures as thousandths of a percent of the ordinary tasks; 0 = a number was written
 }
 
 var jobFields = fields[*jobBuilder]{

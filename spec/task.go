@@ -11,14 +11,14 @@ import (
 
 // draft is a task in the making.
 type taskBuilder struct {
-	id     string
-	at     mark // of the id
-	policy uint32
-	body   *dtaskv1.TaskBody
-	dependencies  []dependency
-	field  string // the name under which the needs were written
-	cleanup  bool   // a clean-up task
-	array  *dtaskv1.ArraySpec
+	id           string
+	at           mark // of the id
+	policy       uint32
+	body         *dtaskv1.TaskBody
+	dependencies []dependency
+	field        string // the name under which the needs were written
+	cleanup      bool   // a clean-up task
+	array        *dtaskv1.ArraySpec
 }
 
 // need is one dependency as it was written.
