@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// maxHints bounds how many addresses are kept beside the seeds: a cluster has
-// five replicas at most, and replicas move.
+// maxHints bounds the addresses that are kept beside the seeds. A cluster has at most five
+// replicas, and they may move.
 const maxHints = 16
 
-// suspicion is how long an address that hung or could not be reached is asked
-// after the others, and only after a short probe.
+// suspicion is how long an address that hung or was unreachable is tried after the others, and
+// only after a short probe.
 const suspicion = 5 * time.Second
 
-// An addressBook knows where coordinators may be. Seeds stay for ever; hints
-// from coordinators come and go. Invariant: order returns every seed.
+// An addressBook keeps the addresses of coordinators. Seeds are kept forever, hints from
+// coordinators are replaced. Invariant: order returns every seed.
 type addressBook struct {
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the rest
 	seeds   []string
-	hints   []string // newest first, none of them a seed
-	last    string   // the address that answered last; empty if none
+	hints   []string // newest first, without seeds
+	last    string   // last address that responded; empty if none
 	suspect map[string]time.Time
 }
 
@@ -34,8 +34,8 @@ func newAddressBook(seeds []string) *addressBook {
 	return b
 }
 
-// order returns all addresses, in the order in which to try them: the one that
-// answered last, the seeds, the hints; suspects after all others.
+// order returns all addresses in the order in which they are tried: the last one that
+// responded, the seeds, the hints, and suspects after all others.
 func (b *addressBook) order() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +62,7 @@ func (b *addressBook) rank(addr string, now time.Time) int {
 	return 0
 }
 
-// learn remembers an address that a coordinator told.
+// learn adds an address that a coordinator returned.
 func (b *addressBook) learn(addr string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func (b *addressBook) learn(addr string) {
 	}
 }
 
-// answered notes that the coordinator at addr took a call.
+// answered records that the coordinator at addr took a call.
 func (b *addressBook) answered(addr string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,7 +87,7 @@ func (b *addressBook) answered(addr string) {
 	delete(b.suspect, addr)
 }
 
-// failed notes that addr hung or could not be reached.
+// failed records that addr hung or was unreachable.
 func (b *addressBook) failed(addr string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +97,7 @@ func (b *addressBook) failed(addr string) {
 	b.suspect[addr] = time.Now().Add(suspicion)
 }
 
-// suspected tells whether addr failed a moment ago.
+// suspected reports whether addr has failed recently (see suspicion).
 func (b *addressBook) suspected(addr string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// What coordinators answer that take no submission now.
+// Errors of coordinators that accept no submission now.
 var (
 	errFull     = refusal(codes.ResourceExhausted, "full", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 700})
 	errNotReady = refusal(codes.Unavailable, "not ready yet", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 100})
 	errUnknown  = refusal(codes.Unavailable, "lost", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
 )
 
-// submitUntilTheEnd submits at an address where nobody is and at one that gives
-// the answers, the last one again and again; nil is no answer at all.
+// submitUntilTheEnd submits to an unreachable address and to a coordinator that returns the
+// given errors, the last one repeatedly; nil means no response.
 func submitUntilTheEnd(t *testing.T, answers ...error) *Error {
 	t.Helper()
 	n, c := setup(t, Config{Addrs: []string{"nobody:1", "a:1"}, Timeout: 5 * time.Second})
@@ -62,10 +62,10 @@ func TestAClusterThatIsFullUntilTheEndHasRefused(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				e := submitUntilTheEnd(t, c.answers...)
-				if !errors.Is(e, c.kind) || errors.Is(e, ErrRefused) != (c.kind == ErrBusy) || e.Unknown != c.unknown { //nolint:errorlint // of the table
+				if !errors.Is(e, c.kind) || errors.Is(e, ErrRefused) != (c.kind == ErrBusy) || e.Unknown != c.unknown { //nolint:errorlint // of the table above
 					t.Errorf("got %v, unknown %v; want %v, unknown %v", e, e.Unknown, c.kind, c.unknown)
 				}
-				if busy := strings.Contains(e.Message, "the cluster was busy for 5s: a:1: full"); busy != (c.kind == ErrBusy) { //nolint:errorlint // of the table
+				if busy := strings.Contains(e.Message, "cluster busy for 5s: a:1: full"); busy != (c.kind == ErrBusy) { //nolint:errorlint // of the table above
 					t.Errorf("the message is %q", e.Message)
 				}
 			})

@@ -15,37 +15,36 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// DefaultAddr is where a coordinator listens if nobody said otherwise.
+// DefaultAddr is the address of a coordinator that runs with default settings.
 const DefaultAddr = "127.0.0.1:7460"
 
-// Limits of gRPC messages. A submission is cut into messages of 512 KiB; an
-// answer may be a whole result of a wide job (4 KiB per terminal task).
+// Limits of gRPC messages. A message of a submission has at most 512 KiB; a response may be the
+// result of a wide job (4 KiB per terminal task).
 const (
 	maxSendBytes    = 4 << 20
 	maxReceiveBytes = 64 << 20
 )
 
-// Config says how to reach a cluster. The zero value reaches a coordinator on
-// this machine.
+// Config configures a Client. The zero value connects to a coordinator on this machine.
 type Config struct {
-	// Addrs are the seed addresses, HOST:PORT, of some coordinators. They are
-	// tried for ever. Default: DefaultAddr.
+	// Addrs are the seed addresses, HOST:PORT, of some coordinators. The client never stops
+	// trying them. Default: DefaultAddr.
 	Addrs []string
-	// Timeout is how long a call goes on while no coordinator takes it. It does
-	// not limit how long work may take. Default 60 s.
+	// Timeout is how long a call is retried while no coordinator takes it. It does not limit
+	// how long a job may run. Default 60 s.
 	Timeout time.Duration
-	// TryTimeout is how long one call at one coordinator may take before
-	// another is asked; it doubles each time that it was too short. Default 2 s.
+	// TryTimeout is the timeout of one attempt at one coordinator, after which the next one is
+	// tried. It doubles each time it expires. Default 2 s.
 	TryTimeout time.Duration
 	// Credentials secure the connections. Default: none, for loopback.
 	Credentials credentials.TransportCredentials
-	// UserAgent is put before the library's own name and version. Optional.
+	// UserAgent precedes the library's name and version in the user agent. Optional.
 	UserAgent string
-	// Dial makes the connections. Default: TCP without a proxy.
+	// Dial opens connections. Default: TCP without a proxy.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns the configuration with defaults for zero fields.
 func (c Config) withDefaults() Config {
 	if len(c.Addrs) == 0 {
 		c.Addrs = []string{DefaultAddr}
@@ -68,40 +67,40 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns all that is wrong with the configuration, joined.
+// validate returns all errors of the configuration, joined.
 func (c Config) validate() error {
 	var errs []error
 	for _, addr := range c.Addrs {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil || host == "" || port == "" {
-			errs = append(errs, fmt.Errorf("address %q is not HOST:PORT", addr))
+			errs = append(errs, fmt.Errorf("invalid address %q: must be HOST:PORT", addr))
 		}
 	}
 	if c.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("time-out %s is negative", c.Timeout))
+		errs = append(errs, fmt.Errorf("invalid Timeout %s: must be 0 or more", c.Timeout))
 	}
 	if c.TryTimeout < 0 {
-		errs = append(errs, fmt.Errorf("try time-out %s is negative", c.TryTimeout))
+		errs = append(errs, fmt.Errorf("invalid TryTimeout %s: must be 0 or more", c.TryTimeout))
 	}
 	return errors.Join(errs...)
 }
 
 var errClosed = errors.New("client is closed")
 
-// Client is a connection to a cluster. It is safe for concurrent use.
+// Client is a client of a dtask cluster. It is safe for concurrent use.
 type Client struct {
 	cfg     Config
 	book    *addressBook
 	running sync.WaitGroup // goroutines of streams
 
 	mu      sync.Mutex                  // guards the rest
-	conns   map[string]*grpc.ClientConn // by address; made when first used
+	conns   map[string]*grpc.ClientConn // by address, created on first use
 	streams map[*grpc.ClientConn]*submitStream
 	closed  bool
 }
 
-// New returns a client for the cluster that has coordinators at cfg.Addrs. It
-// does not connect: the first call does. The caller closes it.
+// New returns a client of the cluster that has coordinators at cfg.Addrs. The first call
+// connects. The caller must close the client.
 func New(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -114,7 +113,7 @@ func New(cfg Config) (*Client, error) {
 	}, nil
 }
 
-// Close closes all connections; calls under way end with an error.
+// Close closes all connections. Calls in progress return an error.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	conns := c.conns
@@ -128,7 +127,7 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// conn returns the connection to addr, made at the first use.
+// conn returns the connection to addr, which is created on first use.
 func (c *Client) conn(addr string) (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,11 +145,10 @@ func (c *Client) conn(addr string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// dialOptions are those of every connection. The address is passed through to
-// Dial, so that a name is looked up anew at each connect. gRPC's own pause
-// between connects is short because the client has its own between rounds.
-// Keepalive is slow on purpose: pings of Identify watch over calls in flight
-// (guard), and a server may punish clients that ping more often than it allows.
+// dialOptions returns the options of every connection. Addresses are passed through to Dial,
+// which resolves host names at each connect. gRPC's own backoff is short because the client has
+// its own between rounds. Keepalive is slow on purpose: the guard pings coordinators during
+// calls, and servers may close connections that send too many keepalive pings.
 func (c *Client) dialOptions() []grpc.DialOption {
 	agent := "dtask-client/" + Version()
 	if c.cfg.UserAgent != "" {

@@ -35,7 +35,7 @@ func TestATryFollowsAtMostThreeRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"r0:1"}, Timeout: 20 * time.Millisecond})
 		var fakes []*fake
-		for i := range 6 { // each sends on to the next; only one round fits into the time-out
+		for i := range 6 { // each redirects to the next; only one round fits into the timeout
 			f := &fake{getJob: func(string) (*dtaskv1.Job, error) { return nil, notLeader(fmt.Sprintf("r%d:1", i+1)) }}
 			fakes = append(fakes, f)
 			n.serve(t, fmt.Sprintf("r%d:1", i), f)
@@ -63,7 +63,7 @@ func TestSeedsAreTriedForEver(t *testing.T) {
 		back := time.Now().Add(30 * time.Second)
 		seed.getJob = func(id string) (*dtaskv1.Job, error) {
 			if time.Now().Before(back) {
-				return nil, notLeader("gone:1") // nobody is there
+				return nil, notLeader("gone:1") // unreachable
 			}
 			return &dtaskv1.Job{Id: id}, nil
 		}

@@ -12,23 +12,23 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// statusLimit is how long ClusterStatus and Stats wait for coordinators; these
-// answer within 2 s.
+// statusTimeout is how long ClusterStatus and Stats wait for coordinators, which respond within
+// 2 s.
 const statusTimeout = 3 * time.Second
 
-// changeLimit is how long one try of a change of the members may take.
+// changeLimit is the timeout of one attempt to change the membership.
 const changeLimit = 10 * time.Second
 
-// WorkerFilter says which workers to list; empty fields mean all.
+// WorkerFilter selects workers. Empty fields match all.
 type WorkerFilter struct {
 	Name  string // exact
-	After string // id: only those that came to be known later
-	Limit int    // how many at most; 0 = no limit
+	After string // ID: only workers that registered later
+	Limit int    // 0 = no limit
 	Stale bool   // any replica may answer
 }
 
-// Workers lists the workers that the cluster knows, in the order in which it got to
-// know them, page by page. It ends with the first error.
+// Workers lists workers in the order in which they first registered. It ends with the first
+// error.
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*dtaskv1.Worker, error] {
 	req := &dtaskv1.ListWorkersRequest{Name: f.Name, Consistency: consistency(f.Stale)}
 	return list(f.Limit, f.After, func(limit uint32, token string) (*dtaskv1.ListWorkersResponse, error) {
@@ -37,10 +37,9 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*dtaskv1
 	}, (*dtaskv1.ListWorkersResponse).GetWorkers)
 }
 
-// ClusterStatus asks all known coordinators at the same time and returns the
-// best answer within 3 s: one that has a leader, of the highest term. It works
-// without a leader, and does not repeat: ErrUnreachable means that nobody
-// answered now.
+// ClusterStatus asks all known coordinators concurrently and returns the best response within 3
+// s: one that names a leader, of the highest term. It works without a leader and does not
+// retry. ErrUnreachable means that no coordinator responded.
 func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, error) {
 	answers, why := askAll(ctx, c, c.book.order(), func(ctx context.Context, t try) (*dtaskv1.StatusResponse, error) {
 		return t.cluster().Status(ctx, &dtaskv1.StatusRequest{})
@@ -58,7 +57,7 @@ func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, er
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, &Error{Kind: ErrUnreachable, Message: "asking for the cluster's status: no coordinator answered: " + why}
+		return nil, &Error{Kind: ErrUnreachable, Message: "reading the cluster status: no coordinator responded: " + why}
 	}
 	for _, m := range best.GetMembers() {
 		c.book.learn(m.GetAddress())
@@ -66,33 +65,33 @@ func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, er
 	return best, nil
 }
 
-// AddMember lets a coordinator in that waits at an address, with an empty folder and
-// under a new id. It gets a vote once it has caught up; voter tells that it has it.
-// An id that was removed is ErrRefused.
+// AddMember adds the coordinator at an address, which must run with an empty data directory and
+// a new ID. It becomes a voter after it has caught up; voter reports whether it has. The error
+// is ErrRefused for an ID that was removed.
 func (c *Client) AddMember(ctx context.Context, id, address string) (voter bool, err error) {
 	req := &dtaskv1.AddMemberRequest{ServerId: id, Address: address}
 	got, err := call(ctx, c, operation{name: "adding the member", timeout: changeLimit}, dtaskv1.ClusterServiceClient.AddMember, req)
 	return got.GetVoter(), err
 }
 
-// RemoveMember removes a coordinator for good; already tells that it was removed
-// before. It is ErrRefused if those that are left and answer would be no majority.
+// RemoveMember removes a coordinator permanently. alreadyRemoved reports whether an earlier
+// call removed it. The error is ErrRefused if the remaining reachable members would not be a
+// majority.
 func (c *Client) RemoveMember(ctx context.Context, id string) (already bool, err error) {
 	req := &dtaskv1.RemoveMemberRequest{ServerId: id}
 	got, err := call(ctx, c, operation{name: "removing the member", timeout: changeLimit}, dtaskv1.ClusterServiceClient.RemoveMember, req)
 	return got.GetAlreadyRemoved(), err
 }
 
-// TransferLeadership hands leadership to a coordinator; an empty id leaves the choice
-// to the leader.
+// TransferLeadership transfers leadership to a coordinator; the leader chooses one if id is
+// empty.
 func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	req := &dtaskv1.TransferLeadershipRequest{ServerId: id}
 	_, err := call(ctx, c, operation{name: "handing leadership over", timeout: changeLimit}, dtaskv1.ClusterServiceClient.TransferLeadership, req)
 	return err
 }
 
-// withoutDeadLeader takes back the name of a leader that the same answer calls
-// unreachable.
+// withoutDeadLeader removes the name of a leader that the same response reports as unreachable.
 func withoutDeadLeader(r *dtaskv1.StatusResponse) {
 	for _, m := range r.GetMembers() {
 		if m.GetId() == r.GetLeader() && m.GetState() == "unreachable" {
@@ -117,8 +116,7 @@ type ReplicaStats struct {
 	Stats   *dtaskv1.StatsResponse
 }
 
-// Stats returns the counters of all replicas that answer within 3 s, by
-// address. Replicas that are away are left out.
+// Stats returns the counters of all replicas that respond within 3 s, by address.
 func (c *Client) Stats(ctx context.Context) ([]ReplicaStats, error) {
 	addrs := c.book.order()
 	if st, err := c.ClusterStatus(ctx); err == nil && len(st.GetMembers()) > 0 {
@@ -131,7 +129,7 @@ func (c *Client) Stats(ctx context.Context) ([]ReplicaStats, error) {
 		return t.admin().Stats(ctx, &dtaskv1.StatsRequest{})
 	}, nil)
 	if len(answers) == 0 {
-		return nil, &Error{Kind: ErrUnreachable, Message: "reading counters: no coordinator answered: " + why}
+		return nil, &Error{Kind: ErrUnreachable, Message: "reading counters: no coordinator responded: " + why}
 	}
 	out := make([]ReplicaStats, 0, len(answers))
 	for _, a := range answers {
@@ -141,31 +139,31 @@ func (c *Client) Stats(ctx context.Context) ([]ReplicaStats, error) {
 	return out, nil
 }
 
-// Identify asks any coordinator who it is, and does not repeat.
+// Identify returns the identity of any coordinator. It does not retry.
 func (c *Client) Identify(ctx context.Context) (*dtaskv1.IdentifyResponse, error) {
 	answers, why := askAll(ctx, c, c.book.order(), func(ctx context.Context, t try) (*dtaskv1.IdentifyResponse, error) {
 		return t.cluster().Identify(ctx, &dtaskv1.IdentifyRequest{})
 	}, func(*dtaskv1.IdentifyResponse) bool { return true })
 	if len(answers) == 0 {
-		return nil, &Error{Kind: ErrUnreachable, Message: "no coordinator answered: " + why}
+		return nil, &Error{Kind: ErrUnreachable, Message: "no coordinator responded: " + why}
 	}
 	return answers[0].value, nil
 }
 
-// An answer is what the coordinator at addr said.
+// An answer is the response of the coordinator at addr.
 type answer[T any] struct {
 	addr  string
 	value T
 	err   error
 }
 
-// askAll asks all addresses at the same time and returns the answers that came
-// within statusLimit, or up to the first that is enough; and why the others did
-// not come. All that it started has ended when it returns.
+// askAll asks all addresses concurrently. It returns the responses that arrive within
+// statusTimeout, or up to the first that is enough, and the errors of the others. It waits for
+// all goroutines that it starts.
 func askAll[T any](ctx context.Context, c *Client, addrs []string, ask func(context.Context, try) (T, error), enough func(T) bool) ([]answer[T], string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make(chan answer[T], len(addrs)) // one each, so that nobody waits to send
+	answers := make(chan answer[T], len(addrs)) // has capacity for all, so that senders never block
 	var asking sync.WaitGroup
 	for _, addr := range addrs {
 		asking.Go(func() {

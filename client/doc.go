@@ -1,25 +1,21 @@
-// Package client talks to a dtask cluster on behalf of people's programs: it
-// submits jobs, looks at them, waits for them and cancels them.
+// Package client is the Go client of dtask. It submits jobs, reads and watches them, waits for
+// them and cancels them.
 //
-// What it is for: one Client hides that a cluster has several coordinators of
-// which one leads. A call tries all known addresses, follows redirects to the
-// leader (at most three a try), leaves a coordinator that hangs, and repeats
-// whatever is safe to repeat until Config.Timeout has passed. A submission
-// carries an idempotency key, made here if the caller has none, so that a
-// repeat after an unknown outcome never makes a second job.
+// A Client hides that a cluster has several coordinators, one of which leads. A call tries all
+// known addresses, follows redirects to the leader (at most three per attempt), leaves a
+// coordinator that hangs, and retries whatever is safe to retry until Config.Timeout. A
+// submission has an idempotency key, generated if the caller has none, so that a retry after an
+// unknown outcome never creates a second job.
 //
-// What it owns: the addresses (the seeds that it was given, for ever, and those
-// that coordinators told it, as long as there is room) and one connection per
-// address that was used.
+// The client keeps a bounded list of addresses (the seeds of its configuration and those that
+// coordinators return) and one connection to each address that was used. It does not read files
+// or environment variables, and does not print or log.
 //
-// What it does not do: it reads no files and no environment, prints nothing and
-// logs nothing.
+// While a call is in progress, a goroutine pings its coordinator; it ends before the call
+// returns. All submissions of a connection share one stream, whose goroutines end with Close. A
+// Client may be used by many goroutines at once.
 //
-// Goroutines: each try has one beside it that asks the coordinator whether it
-// is alive; it has ended when the call returns. gRPC has its own; Close ends
-// them. A Client may be used by many goroutines at once.
-//
-// Errors: every error wraps one of ErrNotFound, ErrConflict, ErrRefused,
-// ErrBusy, ErrInvalid and ErrUnreachable, or the context's cause if the caller gave up,
-// or is a coordinator's internal error. As *Error it has the details.
+// Every error wraps one of ErrNotFound, ErrConflict, ErrRefused, ErrBusy, ErrInvalid,
+// ErrCompacted and ErrUnreachable, or the cause of the caller's context, or is an internal
+// error of a coordinator. Use errors.As with *Error for the details.
 package client

@@ -7,19 +7,18 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// DrainWorker keeps the worker of a name from being given anything new until
-// UndrainWorker, whether it is up or not. What it still runs when deadline (at
-// least 0) has passed is ended and handed back. Draining again replaces deadline
-// and reason, of at most 256 bytes. It returns how the worker stands, or
-// ErrNotFound.
+// DrainWorker stops the assignment of work to a worker until UndrainWorker is called, whether
+// the worker is up or not. Attempts that still run after deadline (0 or more) are stopped and
+// requeued. Draining again replaces deadline and reason (at most 256 bytes). It returns the
+// state of the worker, or ErrNotFound.
 func (c *Client) DrainWorker(ctx context.Context, name string, deadline time.Duration, reason string) (*dtaskv1.Worker, error) {
 	req := &dtaskv1.DrainWorkerRequest{Name: name, DeadlineMs: deadline.Milliseconds(), Reason: reason}
 	got, err := call(ctx, c, operation{name: "draining worker " + name}, dtaskv1.AdminServiceClient.DrainWorker, req)
 	return got.GetWorker(), err
 }
 
-// UndrainWorker lets the worker of a name work again and returns how it stands;
-// already means that it did not drain. Repeating it is harmless.
+// UndrainWorker resumes the assignment of work to a worker and returns its state. already
+// reports whether it was not draining. Calling it again has no effect.
 func (c *Client) UndrainWorker(ctx context.Context, name string) (w *dtaskv1.Worker, already bool, err error) {
 	req := &dtaskv1.UndrainWorkerRequest{Name: name}
 	got, err := call(ctx, c, operation{name: "undraining worker " + name}, dtaskv1.AdminServiceClient.UndrainWorker, req)

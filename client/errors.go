@@ -12,45 +12,44 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// The kinds of errors of a call. Test for them with errors.Is.
+// The kinds of errors. Test for them with errors.Is.
 var (
-	// ErrNotFound is returned when the job, task or log is not known, or not
-	// any more; the caller should not repeat.
+	// ErrNotFound means that the job, task or log is unknown or expired. Don't retry.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict is returned when the idempotency key was used for another
-	// job, or the thing has ended already; the caller should look at it.
+	// ErrConflict means that the idempotency key belongs to another job, or that the state of
+	// the job or task does not allow the call, for example because it has ended. Read its state
+	// first.
 	ErrConflict = errors.New("conflict")
-	// ErrRefused is returned when the cluster does not want this: a limit, a
-	// missing right; the caller should change the request.
+	// ErrRefused means that the cluster rejects the request: a limit, or a missing permission.
+	// Change the request.
 	ErrRefused = errors.New("refused")
-	// ErrBusy is an ErrRefused that time may heal: something was full, or the
-	// owner submitted too fast, until Config.Timeout had passed. Nothing happened;
-	// the caller may repeat later, a submission with Error.Key.
+	// ErrBusy is an ErrRefused that is temporary: the cluster was overloaded, or the owner
+	// exceeded their rate limit, until Config.Timeout. The call had no effect. Retry later, a
+	// submission with Error.Key.
 	ErrBusy = fmt.Errorf("busy: %w", ErrRefused)
-	// ErrInvalid is returned when the request makes no sense; Error.Faults has
-	// one line for each fault; the caller should correct it.
+	// ErrInvalid means that the request is malformed. Error.Faults has one line per fault.
+	// Correct the request.
 	ErrInvalid = errors.New("invalid")
-	// ErrCompacted is returned when a watch was to go on after an index and it
-	// cannot be told any more what changed since; the caller should begin anew.
+	// ErrCompacted means that a watch can't be resumed after an index because older changes are
+	// no longer available. Start a new watch.
 	ErrCompacted = errors.New("compacted")
-	// ErrUnreachable is returned when no coordinator took the call before the
-	// time-out; the caller may repeat, a submission with Error.Key.
+	// ErrUnreachable means that no coordinator took the call before the timeout. Retry, a
+	// submission with Error.Key.
 	ErrUnreachable = errors.New("unreachable")
 )
 
-// Error is an error of a call with its details.
+// Error is an error of a call.
 type Error struct {
-	// Kind is one of the Err… values of this package, or nil if a coordinator
-	// had an error inside.
+	// Kind is one of the Err… values of this package, or nil for an internal error of a
+	// coordinator.
 	Kind error
-	// Message says what was done and what is wrong, for people.
+	// Message describes the operation and the error.
 	Message string
-	// Faults has one line per fault, with ErrInvalid.
+	// Faults has one line per fault of an invalid request.
 	Faults []string
-	// Unknown is set if the call may have had its effect all the same.
+	// Unknown means that the call may have had its effect.
 	Unknown bool
-	// Key is the idempotency key of a submission or an update, with
-	// ErrUnreachable and ErrBusy.
+	// Key is the idempotency key of a submission or an update, with ErrUnreachable and ErrBusy.
 	Key string
 }
 
@@ -65,24 +64,24 @@ func (e *Error) Error() string {
 // Unwrap returns the kind.
 func (e *Error) Unwrap() error { return e.Kind }
 
-// next is what to do after a try that did not succeed.
+// action is what to do after a failed attempt.
 type action uint8
 
 const (
-	fail       action = iota + 1 // repeating does not help: tell the caller
-	tryOther                     // another address may do better
-	tryLeader                    // go to the leader
-	retryLater                   // the leader is busy: the same again after a pause
+	fail       action = iota + 1 // return the error: a retry would fail too
+	tryOther                     // try another address
+	tryLeader                    // try the leader
+	retryLater                   // retry at the same address after a delay
 )
 
-// verdict is the meaning of a failed try.
+// An errorClass says how to handle an error.
 type errorClass struct {
 	next    action
-	kind    error // of the Error if next is final
-	unknown bool  // it may have happened
+	kind    error // of the Error, if next is fail
+	unknown bool  // the call may have had its effect
 }
 
-// byReason is what coordinators mean; it comes first.
+// byReason maps the reasons that coordinators give. It takes precedence over byCode.
 var byReason = map[dtaskv1.ErrorReason]errorClass{
 	dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED:     {next: fail, unknown: true},
 	dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER:      {next: tryLeader},
@@ -95,9 +94,8 @@ var byReason = map[dtaskv1.ErrorReason]errorClass{
 	dtaskv1.ErrorReason_ERROR_REASON_COMPACTED:       {next: fail, kind: ErrCompacted},
 }
 
-// byCode is for a status without a reason. Coordinators always give one, so
-// such a status was made by gRPC itself: the connection, a time-out, a proxy, a
-// message too large.
+// byCode is for statuses without a reason. Coordinators always give one, so gRPC itself made
+// such a status: connection errors, timeouts, proxies, oversized messages.
 var byCode = map[codes.Code]errorClass{
 	codes.OK:                 {next: fail},
 	codes.Canceled:           {next: tryOther, unknown: true},
@@ -118,18 +116,18 @@ var byCode = map[codes.Code]errorClass{
 	codes.Unauthenticated:    {next: fail, kind: ErrRefused},
 }
 
-// A judgement is a verdict with what the status carried.
+// A classifiedError is an errorClass with the details of the status.
 type classifiedError struct {
 	errorClass
 	message string
-	leader  string        // address, with redirect; empty if not known
-	pause   time.Duration // with later
-	full    bool          // with later: something is full; otherwise the leader is not ready
+	leader  string        // address, with tryLeader; empty if unknown
+	pause   time.Duration // requested delay, with retryLater
+	full    bool          // with retryLater: the cluster is overloaded; otherwise the leader is not ready
 	faults  []string
-	local   error // the error itself, if it came from this side
+	local   error // the error itself, if it isn't a status
 }
 
-// judge tells what the error of a try means. A hang is a status by then.
+// classify classifies the error of an attempt.
 func classify(err error) classifiedError {
 	st, ok := status.FromError(err)
 	if !ok {
@@ -140,7 +138,7 @@ func classify(err error) classifiedError {
 		v = errorClass{next: fail, unknown: true}
 	}
 	if _, ok := errors.AsType[*unsentError](err); ok || strings.Contains(st.Message(), dialing) {
-		v.unknown = false // without a connection nothing was sent
+		v.unknown = false // not sent without a connection
 	}
 	j := classifiedError{errorClass: v, message: plain(st.Message())}
 	for _, d := range st.Details() {
@@ -159,23 +157,23 @@ func classify(err error) classifiedError {
 	return j
 }
 
-// longestPause bounds what a replica may ask a client to wait.
+// maxRetryDelay bounds the delay that a coordinator may request.
 const maxRetryDelay = time.Hour
 
-// dialing is how gRPC begins to tell why there is no connection.
+// dialing starts gRPC's description of a failed connect.
 const dialing = "Error while dialing: "
 
-// unsentError is why a call was not begun.
+// unsentError is the error of a call that was not sent.
 type unsentError struct{ st *status.Status }
 
 // Error implements error.
 func (e *unsentError) Error() string { return e.st.Err().Error() }
 
-// GRPCStatus makes it a status.
+// GRPCStatus lets status.FromError return the status.
 func (e *unsentError) GRPCStatus() *status.Status { return e.st }
 
-// plain takes gRPC's wrapping off a failed connect, down to what the system
-// said: "connect: connection refused".
+// plain removes gRPC's wrapping from the message of a failed connect: "connect: connection
+// refused" remains.
 func plain(message string) string {
 	i := strings.LastIndex(message, dialing)
 	if i < 0 {

@@ -33,7 +33,7 @@ func (n *network) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return l.DialContext(ctx)
 }
 
-// A fake is a coordinator whose answers the test writes.
+// A fake is a coordinator whose responses the test defines.
 type fake struct {
 	dtaskv1.UnimplementedJobServiceServer
 	dtaskv1.UnimplementedClusterServiceServer
@@ -47,7 +47,7 @@ type fake struct {
 
 	getJob func(id string) (*dtaskv1.Job, error)
 	watch  func(s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error
-	// watchFrom is in the place of watch for those who look at the request.
+	// watchFrom replaces watch for tests that check the request.
 	watchFrom func(r *dtaskv1.WatchJobRequest, s grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]) error
 
 	wait func(r *dtaskv1.WaitJobsRequest, s grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]) error
@@ -60,19 +60,19 @@ type fake struct {
 	purge  func(*dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error)
 	status func() (*dtaskv1.StatusResponse, error)
 
-	frozen  atomic.Bool  // hangs without closing anything
+	frozen  atomic.Bool  // hangs with open connections
 	calls   atomic.Int64 // of JobService, and jobs that were submitted
 	streams atomic.Int64 // of Submit
 	hang    chan struct{}
 }
 
-// serve puts f at addr until the test ends.
+// serve serves f at addr until the test ends.
 func (n *network) serve(t *testing.T, addr string, f *fake) {
 	t.Helper()
 	n.serveAs(t, addr, f, f)
 }
 
-// serveAs serves f with jobs in the place of its JobService.
+// serveAs serves f with another JobService.
 func (n *network) serveAs(t *testing.T, addr string, f *fake, jobs dtaskv1.JobServiceServer) {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
@@ -158,7 +158,7 @@ func (f *fake) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.Ide
 	return &dtaskv1.IdentifyResponse{State: "leader", LeaderId: "n1"}, nil
 }
 
-// refusal is an error as coordinators make it.
+// refusal returns an error as coordinators make it.
 func refusal(code codes.Code, message string, d *dtaskv1.ErrorDetail) error {
 	st, err := status.New(code, message).WithDetails(d)
 	if err != nil {
@@ -173,7 +173,7 @@ func notLeader(hint string) error {
 	})
 }
 
-// setup returns an empty network and a client of it, closed with the test.
+// setup returns an empty network and a client, which is closed when the test ends.
 func setup(t *testing.T, cfg Config) (*network, *Client) {
 	t.Helper()
 	n := &network{listeners: make(map[string]*bufconn.Listener)}

@@ -11,8 +11,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// FuzzJudge follows the hints of any coordinator, however wrong, and never forgets
-// where it began.
+// FuzzClassify checks that the client keeps its seed addresses, whatever errors and hints a
+// coordinator returns.
 func FuzzJudge(f *testing.F) {
 	for _, d := range []*dtaskv1.ErrorDetail{
 		{},
@@ -35,7 +35,7 @@ func FuzzJudge(f *testing.F) {
 		}
 		st, err := status.New(codes.Code(code), message).WithDetails(&d)
 		if err != nil {
-			return // text that no message can carry
+			return // not valid in a message
 		}
 		err = st.Err()
 		j := classify(err)

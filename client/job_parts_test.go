@@ -93,7 +93,7 @@ func TestTaskOfAnySizeHasAPart(t *testing.T) {
 	}
 }
 
-// What the client takes for a job of ten tasks before it is sent.
+// BenchmarkSmallJob measures the preparation of a job of ten tasks.
 func BenchmarkSmallJob(b *testing.B) {
 	job := &dtaskv1.JobSpec{Header: &dtaskv1.JobHeader{Name: "x"}}
 	for i := range 10 {

@@ -8,12 +8,12 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ReadOptions say how to read a job.
+// ReadOptions are options for reading a job.
 type ReadOptions struct {
-	// Stale lets any replica answer from what it has applied. Default: the
-	// leader answers, with all that was acknowledged before the call.
+	// Stale lets any replica respond with its applied state. By default, reads are
+	// linearizable.
 	Stale bool
-	// Levels asks for Job.levels too.
+	// Levels fills Job.levels.
 	Levels bool
 }
 
@@ -30,22 +30,22 @@ func (c *Client) Job(ctx context.Context, id string, opts ReadOptions) (*dtaskv1
 	return call(ctx, c, operation{name: "reading job " + id}, dtaskv1.JobServiceClient.GetJob, req)
 }
 
-// JobFilter says which jobs to list; empty fields mean all.
+// JobFilter selects jobs. Empty fields match all.
 type JobFilter struct {
 	States []dtaskv1.JobState
 	Name   string // exact
 	Owner  string // exact
 	Labels map[string]string
-	Since  time.Time // submitted then or later
-	Before time.Time // submitted earlier
-	Limit  int       // how many at most; 0 = no limit
+	Since  time.Time // inclusive
+	Before time.Time // exclusive
+	Limit  int       // 0 = no limit
 	Stale  bool
-	// Incomplete is called if the coordinator that answers was rebuilt and is still
-	// fetching jobs that ended a while ago: some may be missing. Several times, perhaps.
+	// Incomplete is called, maybe several times, if the coordinator that responds was rebuilt
+	// and is still fetching older finished jobs, so that some may be missing.
 	Incomplete func()
 }
 
-// Jobs lists jobs, newest first, page by page. It ends with the first error.
+// Jobs lists jobs, newest first. It ends with the first error.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, error] {
 	req := &dtaskv1.ListJobsRequest{
 		States: f.States, Name: f.Name, Owner: f.Owner, Labels: f.Labels, Consistency: consistency(f.Stale),
@@ -66,10 +66,10 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, 
 	}, (*dtaskv1.ListJobsResponse).GetJobs)
 }
 
-// Cancel ends a job, or one task of it if task is not empty. The reason, at
-// most 256 bytes, is shown in its status. Repeating it is harmless: already
-// tells whether it was cancelled before. What has ended otherwise is an
-// ErrConflict. Clean-up tasks of a job run before it ends.
+// Cancel cancels a job, or one task of it if task is not empty. The status shows the reason (at
+// most 256 bytes). Calling it again has no effect: already reports whether the job or task was
+// cancelled before. The error is ErrConflict if it has ended otherwise. Cleanup tasks of a job
+// run before it ends.
 func (c *Client) Cancel(ctx context.Context, job, task, reason string) (already bool, err error) {
 	name := "cancelling job " + job
 	if task != "" {
@@ -78,9 +78,8 @@ func (c *Client) Cancel(ctx context.Context, job, task, reason string) (already 
 	return c.cancel(ctx, name, &dtaskv1.CancelRequest{Job: job, Task: task, Reason: reason})
 }
 
-// CancelNow ends a job with its clean-up tasks, which Cancel lets run. Reason,
-// already and errors are as for Cancel. A job whose ordinary tasks had failed
-// ends as failed still.
+// CancelNow cancels a job together with its cleanup tasks. Reason, already and errors are those
+// of Cancel. A job whose ordinary tasks had failed ends as failed.
 func (c *Client) CancelNow(ctx context.Context, job, reason string) (already bool, err error) {
 	return c.cancel(ctx, "cancelling job "+job, &dtaskv1.CancelRequest{Job: job, Reason: reason, Now: true})
 }
@@ -90,8 +89,8 @@ func (c *Client) cancel(ctx context.Context, name string, req *dtaskv1.CancelReq
 	return got.GetAlreadyCancelled(), err
 }
 
-// Result returns a job and what its terminal tasks left. The job may not have
-// ended yet: its state tells.
+// Result returns a job and the results of its terminal tasks. Check the job's state: it may not
+// have ended yet.
 func (c *Client) Result(ctx context.Context, id string) (*dtaskv1.GetResultResponse, error) {
 	req := &dtaskv1.GetResultRequest{Job: id}
 	return call(ctx, c, operation{name: "reading the result of job " + id}, dtaskv1.JobServiceClient.GetResult, req)

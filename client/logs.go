@@ -9,23 +9,23 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// LogsRequest says what to read of the logs of a task.
+// LogsRequest selects the logs of a task.
 type LogsRequest struct {
 	Job     string
 	Task    string
 	Attempt uint32 // 0 = the last one
-	Follow  bool   // until the attempt has ended
-	// Stdout and Stderr take what the attempt wrote; nil leaves it out. They
-	// may be the same.
+	Follow  bool   // until the attempt ends
+	// Stdout and Stderr receive the output of the attempt; nil omits it. They may be the same
+	// writer.
 	Stdout, Stderr io.Writer
 }
 
-// Logs copies what an attempt wrote, as far as it is kept: ErrNotFound says
-// that there is no such attempt or that its log is gone. After a failure it goes
-// on behind the last byte that was written. It returns the attempt's number.
+// Logs copies the output of an attempt and returns the attempt's number. ErrNotFound means that
+// the attempt is unknown or its log has expired. After a failure it continues after the last
+// byte that was written.
 func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err error) {
 	if r.Attempt == 0 {
-		// Which one is the last must not change in the middle of a repeat.
+		// A retry must not switch to a newer last attempt.
 		for task, err := range c.Tasks(ctx, r.Job, TaskFilter{Task: r.Task}) {
 			if err != nil {
 				return 0, err
@@ -33,7 +33,7 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err e
 			r.Attempt = task.GetAttempt()
 		}
 	}
-	var written [3]int64 // by stream
+	var written [3]int64 // bytes written, by stream
 	err = c.do(ctx, operation{
 		name: "reading the logs of task " + r.Job + "/" + r.Task,
 		run:  func(ctx context.Context, t try) error { return r.copy(ctx, t, &written) },
@@ -41,7 +41,7 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err e
 	return r.Attempt, err
 }
 
-// copy copies from one coordinator what lies behind the bytes already written.
+// copy reads from one coordinator and writes what follows the bytes that were already written.
 func (r LogsRequest) copy(ctx context.Context, t try, written *[3]int64) error {
 	stream, err := t.jobs().Logs(ctx, &dtaskv1.LogsRequest{
 		Job: r.Job, Task: r.Task, Attempt: r.Attempt, Follow: r.Follow, Stream: r.selected(),
@@ -49,7 +49,7 @@ func (r LogsRequest) copy(ctx context.Context, t try, written *[3]int64) error {
 	if err != nil {
 		return err
 	}
-	var seen [3]int64 // in this try
+	var seen [3]int64 // in this attempt
 	for {
 		got, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -68,12 +68,12 @@ func (r LogsRequest) copy(ctx context.Context, t try, written *[3]int64) error {
 		n, err := w.Write(data[skip:])
 		written[s] += int64(n)
 		if err != nil {
-			return fmt.Errorf("writing: %w", err)
+			return fmt.Errorf("writing log: %w", err)
 		}
 	}
 }
 
-// selected is the stream to ask for; both if both have a writer.
+// selected returns the stream to request: both if both have a writer.
 func (r LogsRequest) selected() dtaskv1.LogStream {
 	switch {
 	case r.Stderr == nil:
@@ -84,7 +84,7 @@ func (r LogsRequest) selected() dtaskv1.LogStream {
 	return dtaskv1.LogStream_LOG_STREAM_UNSPECIFIED
 }
 
-// writer returns who takes a stream, and the stream's index.
+// writer returns the writer of a stream and the stream's index.
 func (r LogsRequest) writer(s dtaskv1.LogStream) (io.Writer, int) {
 	if s == dtaskv1.LogStream_LOG_STREAM_STDERR {
 		return r.Stderr, 2

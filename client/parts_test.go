@@ -42,7 +42,7 @@ func TestItemsThatDoNotFitIntoAMessageFollowInParts(t *testing.T) {
 	}
 }
 
-// A part loses no field, whatever a later version adds.
+// The first part keeps fields that later versions add.
 func TestTheFirstPartOfAnArrayHasAllOfItsFields(t *testing.T) {
 	t.Parallel()
 	whole := &dtaskv1.TaskSpec{

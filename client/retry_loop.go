@@ -10,35 +10,35 @@ import (
 	"time"
 )
 
-// Pauses between rounds: the first is short because most elections are.
+// Delays between rounds. The first is short because most elections are.
 const (
 	minPause = 50 * time.Millisecond
 	maxPause = time.Second
 )
 
-// errPatience is the cause of a walk's context once nobody took the call for
+// errTimeout is the cause of a retryLoop's context after no coordinator has taken the call for
 // Config.Timeout.
-var errTimeout = errors.New("client: nobody took the call in time")
+var errTimeout = errors.New("client: deadline exceeded")
 
-// A walk is one operation's way from coordinator to coordinator. It belongs to
-// the goroutine that called do; heard is called by that goroutine too.
+// A retryLoop is the state of one operation across coordinators and rounds. It belongs to the
+// goroutine that called do.
 type retryLoop struct {
 	cancel  context.CancelCauseFunc
 	timeout time.Duration
-	timer   *time.Timer // fires when patience is used up; stopped while a stream is up
+	timer   *time.Timer // fires after timeout; stopped while a stream is connected
 
 	op         operation
-	limit      time.Duration // of the next try
-	backoff    time.Duration // of the next pause, before jitter
-	minBackoff time.Duration // what the leader asked for
-	connected  bool          // the present try heard from its coordinator
-	unknown    bool          // some try may have had its effect
-	full       bool          // so said the last try
+	limit      time.Duration // of the next attempt
+	backoff    time.Duration // next delay, before jitter
+	minBackoff time.Duration // that a coordinator requested
+	connected  bool          // the stream of the current attempt has received a message
+	unknown    bool          // some attempt may have had its effect
+	full       bool          // the last attempt failed because the cluster is overloaded
 	last       map[string]string
 }
 
-// newWalk returns a walk and its context, which is done when patience is used
-// up or parent is done. The caller ends it.
+// newRetryLoop returns a loop and its context, which ends with parent or after the timeout. The
+// caller must call end.
 func newRetryLoop(parent context.Context, timeout time.Duration, op operation) (context.Context, *retryLoop) {
 	ctx, cancel := context.WithCancelCause(parent)
 	return ctx, &retryLoop{
@@ -54,7 +54,7 @@ func (w *retryLoop) end() {
 	w.cancel(nil)
 }
 
-// heard stops the clock while a stream is up.
+// noteConnected stops the timeout while a stream is connected.
 func (w *retryLoop) noteConnected() {
 	if !w.connected {
 		w.connected = true
@@ -64,14 +64,14 @@ func (w *retryLoop) noteConnected() {
 	}
 }
 
-// broken starts the clock anew after a stream.
+// noteDisconnected restarts the timeout after a stream has ended.
 func (w *retryLoop) noteDisconnected() {
 	if w.connected {
 		w.timer.Reset(w.timeout)
 	}
 }
 
-// note remembers what happened at addr, for the error at the end.
+// note records the error at addr for the final error.
 func (w *retryLoop) note(addr string, j classifiedError) {
 	w.last[addr] = j.message
 	w.unknown = w.unknown || j.unknown
@@ -79,16 +79,16 @@ func (w *retryLoop) note(addr string, j classifiedError) {
 	w.minBackoff = max(w.minBackoff, j.pause)
 }
 
-// cutOff remembers a try that ended because the walk did: its coordinator may
-// have had the call already.
+// noteInterrupted records an attempt that ended with the loop. Its coordinator may have taken
+// the call.
 func (w *retryLoop) noteInterrupted(j classifiedError) { w.unknown = w.unknown || j.unknown }
 
-// pause waits before the next round: from half to one and a half of a time that
-// grows. It doubles while something is full. While nobody leads it grows by a quarter: the
-// caller waits for about a quarter longer than that. It tells false if the walk ended
-// meanwhile.
+// pause waits before the next round: half to one and a half times the backoff, which doubles
+// while the cluster is overloaded. While no leader is known it grows by a quarter, so that the
+// caller waits for at most a quarter longer than the election takes. It reports false if the
+// loop ended.
 func (w *retryLoop) pause(ctx context.Context) bool {
-	d := max(w.backoff/2+rand.N(w.backoff), min(w.minBackoff, maxPause*5)) //nolint:gosec // spreads clients, keeps no secret
+	d := max(w.backoff/2+rand.N(w.backoff), min(w.minBackoff, maxPause*5)) //nolint:gosec // spreads clients; not a secret
 	longer := w.backoff / 4
 	if w.full {
 		longer = w.backoff
@@ -104,7 +104,7 @@ func (w *retryLoop) pause(ctx context.Context) bool {
 	}
 }
 
-// failed is the error of a try that ends the walk.
+// failed returns the error of an attempt that ends the loop.
 func (w *retryLoop) failed(j classifiedError) error {
 	if j.local != nil {
 		return fmt.Errorf("%s: %w", w.op.name, j.local)
@@ -112,7 +112,7 @@ func (w *retryLoop) failed(j classifiedError) error {
 	return &Error{Kind: j.kind, Message: w.op.name + ": " + j.message, Faults: j.faults, Unknown: j.unknown}
 }
 
-// gaveUp is the error of a walk that ran out of time, or whose caller left.
+// timedOut returns the error of a loop whose timeout expired or whose caller has gone.
 func (w *retryLoop) timedOut(parent context.Context) error {
 	if parent.Err() != nil {
 		return fmt.Errorf("%s: %w", w.op.name, context.Cause(parent))
@@ -123,11 +123,11 @@ func (w *retryLoop) timedOut(parent context.Context) error {
 	}
 	slices.Sort(why)
 	if len(why) == 0 {
-		why = []string{"no answer"}
+		why = []string{"no response"}
 	}
-	kind, what := ErrUnreachable, "no coordinator took it within"
+	kind, what := ErrUnreachable, "no coordinator responded within"
 	if w.full && !w.unknown {
-		kind, what = ErrBusy, "the cluster was busy for"
+		kind, what = ErrBusy, "cluster busy for"
 	}
 	return &Error{
 		Kind:    kind,

@@ -36,7 +36,7 @@ func TestDeadLettersAreReadPageByPageUpToTheLimit(t *testing.T) {
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	pages := map[string]*dtaskv1.ListDeadLettersResponse{
 		"":  {DeadLetters: []*dtaskv1.DeadLetter{{Task: "a"}, {Task: "b"}}, NextPageToken: "x"},
-		"x": {NextPageToken: "y"}, // nothing found in what was looked at
+		"x": {NextPageToken: "y"}, // a page without results
 		"y": {DeadLetters: []*dtaskv1.DeadLetter{{Task: "c"}, {Task: "d"}}},
 	}
 	n.serve(t, "a:1", &fake{dead: func(r *dtaskv1.ListDeadLettersRequest) (*dtaskv1.ListDeadLettersResponse, error) {

@@ -12,32 +12,32 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// errCut is what a stream that ended too early means: go on elsewhere.
-var errCut = status.Error(codes.Unavailable, "ended the stream early")
+// errCut is the error of a stream that ended too early: it is resumed at another coordinator.
+var errCut = status.Error(codes.Unavailable, "stream ended early")
 
-// TaskFilter says which tasks to list and what of them.
+// TaskFilter selects tasks and their fields.
 type TaskFilter struct {
-	Task         string // only this one, those of this array, or those with items of NAME[1-3]; empty = all
+	Task         string // only this task, the tasks of this array, or those with items of NAME[1-3]; empty = all
 	Dependencies bool   // fill Task.dependencies
 	Results      bool   // fill Task.result
 	History      bool   // fill Task.history
 	Stale        bool   // any replica may answer
-	// States are those of the tasks that are wanted; none = all.
+	// States selects tasks by state; empty = all.
 	States []dtaskv1.TaskState
-	// Brief leaves out tasks of arrays that did not fail and do not run; Job with
-	// ReadOptions.Levels counts them, in Job.arrays.
+	// Brief omits tasks of arrays that neither failed nor run. Job.arrays, with
+	// ReadOptions.Levels, counts them.
 	Brief bool
 }
 
-// Tasks lists the tasks of a job in topological order. After a failure it goes
-// on behind the last one that was yielded. It ends with the first error.
+// Tasks lists the tasks of a job in topological order. After a failure it resumes after the
+// last task that was yielded. It ends with the first error.
 func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[*dtaskv1.Task, error] {
 	return func(yield func(*dtaskv1.Task, error) bool) {
 		req := &dtaskv1.ListTasksRequest{
 			Job: job, Task: f.Task, WithDependencies: f.Dependencies, WithResults: f.Results, WithHistory: f.History,
 			Consistency: consistency(f.Stale), States: f.States, Brief: f.Brief,
 		}
-		want := uint32(0) // the lowest index not yet yielded
+		want := uint32(0) // lowest index that was not yielded
 		stopped := false
 		err := c.do(ctx, operation{
 			name: "listing the tasks of job " + job, stale: f.Stale,
@@ -72,7 +72,7 @@ func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[
 	}
 }
 
-// Ended tells whether a job in this state stays as it is, unless it is retried.
+// Ended reports whether a state is final. Only Retry leaves it.
 func Ended(s dtaskv1.JobState) bool {
 	switch s {
 	case dtaskv1.JobState_JOB_STATE_COMPLETED, dtaskv1.JobState_JOB_STATE_FAILED, dtaskv1.JobState_JOB_STATE_CANCELLED:
@@ -82,7 +82,7 @@ func Ended(s dtaskv1.JobState) bool {
 	return false
 }
 
-// Wait returns the job once it has ended, in whatever way.
+// Wait waits until a job has ended and returns it.
 func (c *Client) Wait(ctx context.Context, id string) (*dtaskv1.Job, error) {
 	var last *dtaskv1.Job
 	for job, err := range c.Watch(ctx, id) {

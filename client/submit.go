@@ -133,7 +133,7 @@ func newUpload(s Submission, result *SubmitResult) (*upload, error) {
 		n += min(array.Tasks(t), maxTasks+1)
 	}
 	if n == 0 || n > maxTasks {
-		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("job has %d tasks; must have 1 to %d", n, maxTasks)}
+		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("invalid number of tasks %d; must be 1 to %d", n, maxTasks)}
 	}
 	u.total = uint32(n) //nolint:gosec // at most maxTasks
 	return u, nil

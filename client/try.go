@@ -14,28 +14,28 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Times of the guard. A coordinator that hangs is left pingEvery + pingLimit
-// after it began to, at the latest: 2.25 s, below the 2.5 s that are promised.
+// Timing of the guard. A coordinator that hangs is left after at most pingInterval +
+// pingTimeout: 2.25 s, below the guaranteed 2.5 s.
 const (
 	firstPingDelay = 250 * time.Millisecond
 	pingInterval   = 500 * time.Millisecond
 	pingTimeout    = 1750 * time.Millisecond
-	probeTimeout   = 500 * time.Millisecond // for an address that failed a moment ago
+	probeTimeout   = 500 * time.Millisecond // for an address that failed recently
 )
 
-// maxRedirects is how often one try follows a leader hint.
+// maxRedirects is how many leader hints one attempt follows.
 const maxRedirects = 3
 
-// errEnough is returned by a run that needs no more answers.
-var errDone = errors.New("client: enough")
+// errDone is returned by a run that needs no further responses.
+var errDone = errors.New("client: done")
 
-// An operation is one call as the caller sees it: it may take many tries.
+// An operation is a call of a caller. It may take many attempts.
 type operation struct {
-	name    string        // what is being done, for errors: "reading job 42"
-	timeout time.Duration // of one try; 0 = the guard alone ends it
-	key     string        // idempotency key, of a submission
+	name    string        // for error messages: "reading job 42"
+	timeout time.Duration // of one attempt; 0 = only the guard ends it
+	key     string        // idempotency key
 	stale   bool          // any replica may answer
-	// guarded means that run itself watches over the coordinator.
+	// guarded means that run watches the coordinator itself.
 	guarded bool
 	run     func(ctx context.Context, t try) error
 }
@@ -43,8 +43,8 @@ type operation struct {
 // A try is one run of an operation at one coordinator.
 type try struct {
 	conn *grpc.ClientConn
-	// heard says that the coordinator took the call and that a stream is up:
-	// the caller's patience is not used up while it lasts.
+	// connected is called when a stream has received a message. It stops the timeout of the
+	// operation.
 	connected func()
 }
 
@@ -52,7 +52,7 @@ func (t try) jobs() dtaskv1.JobServiceClient        { return dtaskv1.NewJobServi
 func (t try) cluster() dtaskv1.ClusterServiceClient { return dtaskv1.NewClusterServiceClient(t.conn) }
 func (t try) admin() dtaskv1.AdminServiceClient     { return dtaskv1.NewAdminServiceClient(t.conn) }
 
-// do runs op until it succeeds, fails for good, or nobody took it in time.
+// do runs op until it succeeds, fails permanently, or times out.
 func (c *Client) do(ctx context.Context, op operation) error {
 	walking, w := newRetryLoop(ctx, c.cfg.Timeout, op)
 	defer w.end()
@@ -67,7 +67,7 @@ func (c *Client) do(ctx context.Context, op operation) error {
 	}
 }
 
-// round tries every address once, in the book's order, and follows redirects.
+// round tries every address once, in order, and follows redirects.
 func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error) {
 	tried := make(map[string]bool)
 	for _, addr := range c.book.order() {
@@ -81,7 +81,7 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 			j := classify(err)
 			if ctx.Err() != nil {
 				w.noteInterrupted(j)
-				return false, nil //nolint:nilerr // the caller looks at ctx
+				return false, nil //nolint:nilerr // the caller checks ctx
 			}
 			w.note(addr, j)
 			addr = ""
@@ -96,15 +96,15 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 			case tryOther:
 			}
 			if w.connected {
-				return false, nil // it worked until now: begin anew, the last leader first
+				return false, nil // the stream worked: start again at the last leader
 			}
 		}
 	}
 	return false, nil
 }
 
-// visit runs the operation at one address and leaves it when it hangs. The
-// error is a status.
+// tryAddress runs the operation at one address and leaves it when it hangs. The error is a
+// status.
 func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) error {
 	conn, err := c.conn(addr)
 	if err != nil {
@@ -125,14 +125,13 @@ func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) erro
 	return err
 }
 
-// guarded runs the operation with a guard beside it, and returns when both
-// have ended.
+// runGuarded runs the operation and the guard, and returns when both have ended.
 func (w *retryLoop) runGuarded(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if w.limit > 0 {
 		var stop context.CancelFunc
-		slow := status.Errorf(codes.DeadlineExceeded, "no answer within %s", w.limit)
+		slow := status.Errorf(codes.DeadlineExceeded, "no response within %s", w.limit)
 		ctx, stop = context.WithTimeoutCause(ctx, w.limit, slow)
 		defer stop()
 	}
@@ -158,15 +157,14 @@ func (w *retryLoop) runGuarded(ctx context.Context, conn *grpc.ClientConn) error
 		if status.Code(cause) == codes.DeadlineExceeded {
 			w.limit = min(2*w.limit, w.op.timeout*8)
 		}
-		return cause // says more than "context canceled"
+		return cause // more specific than "context canceled"
 	}
 	return err
 }
 
-// guard asks the coordinator every half second whether it is alive, and
-// returns an error when it is not. It returns nil when ctx is done. A replica
-// that twice in a row knows no leader cannot serve a fresh read or a write: it
-// is left too.
+// guard pings the coordinator every pingInterval and returns an error when it does not respond.
+// It returns nil when ctx is done. Unless stale reads suffice, it also returns an error when
+// the coordinator reports twice in a row that it knows no leader.
 func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 	cluster := dtaskv1.NewClusterServiceClient(conn)
 	timer := time.NewTimer(firstPingDelay)
@@ -184,20 +182,20 @@ func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 		case ctx.Err() != nil || status.Code(err) == codes.Unimplemented:
 			return nil
 		case err != nil:
-			return status.Errorf(codes.Unavailable, "hangs: no sign of life for %s", pingTimeout)
+			return status.Errorf(codes.Unavailable, "no response to pings for %s", pingTimeout)
 		case !stale && who.GetLeaderId() == "" && (who.GetState() == "follower" || who.GetState() == "candidate"):
 			leaderless++
 		default:
 			leaderless = 0
 		}
 		if leaderless >= 2 {
-			return status.Error(codes.Unavailable, "has lost its leader")
+			return status.Error(codes.Unavailable, "no leader")
 		}
 		timer.Reset(pingInterval)
 	}
 }
 
-// once runs call at addr without repeats, within statusLimit.
+// once runs call at addr without retries, within statusTimeout.
 func (c *Client) once(ctx context.Context, addr string, call func(ctx context.Context, t try) error) error {
 	conn, err := c.conn(addr)
 	if err != nil {

@@ -9,23 +9,22 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Updated tells of an update that took effect.
+// Updated describes an update.
 type Updated struct {
-	Job     *dtaskv1.Job // as it was after the update
-	Version uint32       // of the job, that the update made
-	Existed bool         // an earlier call with this key had made it
+	Job     *dtaskv1.Job // after the update
+	Version uint32       // of the job after the update
+	Existed bool         // an earlier call with this key made the update
 }
 
-// Update changes what has not started: of one task, or of all tasks of a job that
-// have had no attempt; all of it or nothing. The request is not changed; without
-// a key one is made, which covers the repeats of this call. ErrConflict is
-// returned when the task, or every task, has started, the job has ended, or it
-// has another version than if_version. With ErrUnreachable the update may have
-// been made (Error.Unknown): repeating it with Error.Key is safe.
+// Update changes one task, or all tasks of a job that have had no attempt. It changes all of
+// them or none. The request is not modified; if it has no key, a key is generated, which covers
+// the retries of this call. The error is ErrConflict if the task, or every task, has started,
+// if the job has ended, or if its version is not if_version. If the error is ErrUnreachable,
+// the update may have been made (Error.Unknown); repeating it with Error.Key is safe.
 func (c *Client) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (Updated, error) {
 	req := proto.CloneOf(r)
 	if len(req.GetIdempotencyKey()) > maxKeyBytes {
-		return Updated{}, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("idempotency key has %d bytes; at most %d are allowed", len(req.GetIdempotencyKey()), maxKeyBytes)}
+		return Updated{}, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("invalid idempotency key: has %d bytes; must have at most %d", len(req.GetIdempotencyKey()), maxKeyBytes)}
 	}
 	if req.GetIdempotencyKey() == "" {
 		req.IdempotencyKey, req.GeneratedKey = newKey(), true

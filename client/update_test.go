@@ -13,7 +13,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// updating is a coordinator that takes updates.
+// updating is a coordinator that accepts updates.
 type updating struct {
 	fake
 

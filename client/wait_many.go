@@ -11,36 +11,33 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// manyWaited is how many jobs one call waits for; coordinators take up to 10,000.
+// manyWaited is how many jobs one call waits for. Coordinators accept up to 10,000.
 const manyWaited = 10_000
 
-// Ends are the ends of jobs that came together, none perhaps, and how far the others
-// are.
+// Ends are jobs that have ended, maybe none, and the progress of the others.
 type Ends struct {
-	Jobs []*dtaskv1.Job // they have ended, in whatever way
-	// Unknown are ids of jobs that do not exist, or are not kept any more.
+	Jobs []*dtaskv1.Job // jobs that have ended
+	// Unknown are the IDs of jobs that don't exist or have expired.
 	Unknown   []string
-	Left      int    // jobs that go on
-	Completed uint64 // tasks of those that have completed
+	Left      int    // jobs that have not ended
+	Completed uint64 // completed tasks of these
 }
 
-// WaitMany yields the ends of jobs as they come, each once, until all have ended. It
-// learns of all of them in one call, which goes on by itself after failures and
-// elections. Of more than 10,000 jobs it waits for the first 10,000 first. It ends
-// with the first error.
+// WaitMany yields jobs as they end, each once, until all have ended. It waits for up to 10,000
+// jobs in one call and resumes after failures and elections; of more than 10,000 jobs it waits
+// for the first 10,000 first. It ends with the first error.
 func (c *Client) WaitMany(ctx context.Context, ids []string) iter.Seq2[Ends, error] {
 	return c.waitMany(ctx, ids, 0, false)
 }
 
-// WaitSubmitted is WaitMany for who has submitted the jobs: as with WatchSubmitted
-// nobody need be asked what is true now.
+// WaitSubmitted is WaitMany for jobs that the caller submitted: like WatchSubmitted, it does
+// not wait for a quorum to confirm the leader.
 func (c *Client) WaitSubmitted(ctx context.Context, jobs []Submitted) iter.Seq2[Ends, error] {
 	return c.waitSubmitted(ctx, jobs, false)
 }
 
-// WaitOutlines is WaitSubmitted for who has many small jobs and wants to know how they ended:
-// what comes of each costs half as much, and is without name, owner, labels, max_failures and
-// tasks by state.
+// WaitOutlines is WaitSubmitted without the name, owner, labels, max_failures and tasks by
+// state of the jobs, which halves the cost per job.
 func (c *Client) WaitOutlines(ctx context.Context, jobs []Submitted) iter.Seq2[Ends, error] {
 	return c.waitSubmitted(ctx, jobs, true)
 }
@@ -50,13 +47,13 @@ func (c *Client) waitSubmitted(ctx context.Context, jobs []Submitted, outline bo
 	for i, j := range jobs {
 		ids[i], newest, oldest = j.ID, max(newest, j.Index), min(oldest, j.Index)
 	}
-	if oldest == 0 { // one existed, for how long is not known
+	if oldest == 0 { // a job existed before: its age is unknown
 		newest = 0
 	}
 	return c.waitMany(ctx, ids, newest, outline)
 }
 
-// waitMany begins with what was true at an index or later; 0 = with what is true now.
+// waitMany reads the state at an index or later; 0 = the current state.
 func (c *Client) waitMany(ctx context.Context, ids []string, index uint64, outline bool) iter.Seq2[Ends, error] {
 	return func(yield func(Ends, error) bool) {
 		w := &waitManyCall{left: make(map[string]bool, len(ids)), index: index, outline: outline, yield: yield}
@@ -79,16 +76,16 @@ func (c *Client) waitMany(ctx context.Context, ids []string, index uint64, outli
 	}
 }
 
-// waiting is a WaitMany on its way.
+// waitManyCall is the state of a WaitMany.
 type waitManyCall struct {
-	left    map[string]bool // jobs that the caller was not told of
-	index   uint64          // the caller knows what was true then
+	left    map[string]bool // jobs that were not yielded
+	index   uint64          // log index whose state the caller knows
 	outline bool
 	yield   func(Ends, error) bool
-	stopped bool // by the caller
+	stopped bool // the caller stopped the iteration
 }
 
-// try is one call, for those of the jobs that are left.
+// try makes one call for the remaining jobs.
 func (w *waitManyCall) try(ctx context.Context, t try, ids []string) error {
 	req := &dtaskv1.WaitJobsRequest{FromIndex: w.index, Consistency: consistency(w.index > 0), Outline: w.outline}
 	for _, id := range ids {
@@ -97,7 +94,7 @@ func (w *waitManyCall) try(ctx context.Context, t try, ids []string) error {
 		}
 	}
 	if len(req.GetJobs()) == 0 {
-		return nil // named twice, or told of when the stream broke
+		return nil // named twice, or yielded before the stream broke
 	}
 	stream, err := t.jobs().WaitJobs(ctx, req)
 	if err != nil {
@@ -121,7 +118,7 @@ func (w *waitManyCall) try(ctx context.Context, t try, ids []string) error {
 	}
 }
 
-// take notes what the caller is told of.
+// take records a response and returns what is yielded.
 func (w *waitManyCall) take(got *dtaskv1.WaitJobsResponse) Ends {
 	for _, job := range got.GetFinished() {
 		job.Freshness = got.GetFreshness()

@@ -16,7 +16,7 @@ import (
 
 type endStream = grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]
 
-// endsAt is a message of a replica at an index.
+// endsAt is a message of a replica at a log index.
 func endsAt(index uint64, ids ...string) *dtaskv1.WaitJobsResponse {
 	m := &dtaskv1.WaitJobsResponse{Freshness: &dtaskv1.Freshness{AppliedIndex: index}}
 	for _, id := range ids {
@@ -25,7 +25,7 @@ func endsAt(index uint64, ids ...string) *dtaskv1.WaitJobsResponse {
 	return m
 }
 
-// told is what a caller was told, call by call.
+// yielded is what a caller received, iteration by iteration.
 type told struct {
 	Ended, Unknown []string
 	Left           int
@@ -48,7 +48,7 @@ func TestTheEndsOfManyJobsComeOnceThroughFaults(t *testing.T) {
 		serve := func(r *dtaskv1.WaitJobsRequest, s endStream) error {
 			asked = append(asked, r)
 			switch len(asked) {
-			case 1: // some, then it is lost
+			case 1: // some, then the stream breaks
 				first := endsAt(7, "2")
 				first.Unknown, first.TasksCompleted = []string{"5"}, 12
 				if err := s.Send(first); err != nil {
@@ -58,7 +58,7 @@ func TestTheEndsOfManyJobsComeOnceThroughFaults(t *testing.T) {
 					return err
 				}
 				return refusal(codes.Unavailable, "stops", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER})
-			case 2: // it ends before all were told
+			case 2: // ends before all were reported
 				return s.Send(endsAt(9, "1"))
 			}
 			return s.Send(endsAt(11, "3", "4"))
@@ -137,7 +137,7 @@ func TestMoreJobsThanACallTakesAreWaitedForInTurn(t *testing.T) {
 	for i := range ids {
 		ids[i] = strconv.Itoa(i + 1)
 	}
-	ids[manyWaited] = "1" // named twice: told once
+	ids[manyWaited] = "1" // named twice: reported once
 	ended := 0
 	for ends, err := range c.WaitMany(t.Context(), ids) {
 		if err != nil {

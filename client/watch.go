@@ -12,18 +12,17 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Watch yields a job at once and after each change, several changes at times as
-// one, until the job has ended. It goes on by itself after failures and
-// elections. It ends with the first error.
+// Watch yields a job immediately and after each change, maybe several changes at once, until
+// the job has ended. It resumes after failures and elections. It ends with the first error.
 func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*dtaskv1.Job, error] {
 	return c.watchJob(ctx, &dtaskv1.WatchJobRequest{Id: id})
 }
 
-// WatchSubmitted is Watch for who has submitted the job: it begins with the job as
-// it was then, or later. Watch begins with what was true at the moment of the call,
-// and for that the leader has to ask a majority; here nobody need be asked.
+// WatchSubmitted is Watch for a job that the caller submitted: it starts with the job as it was
+// stored, or later. Watch starts with the current state, for which a quorum has to confirm the
+// leader.
 func (c *Client) WatchSubmitted(ctx context.Context, s Submitted) iter.Seq2[*dtaskv1.Job, error] {
-	if s.Index == 0 { // it existed, for how long is not known
+	if s.Index == 0 { // the job existed before: its age is unknown
 		return c.Watch(ctx, s.ID)
 	}
 	return c.watchJob(ctx, &dtaskv1.WatchJobRequest{Id: s.ID, FromIndex: s.Index, Consistency: dtaskv1.Consistency_CONSISTENCY_STALE})
@@ -50,29 +49,28 @@ func (c *Client) watchJob(ctx context.Context, req *dtaskv1.WatchJobRequest) ite
 	}
 }
 
-// Change is one step of a job, or several as one.
+// Change is one change of a job, or several combined.
 type Change struct {
-	// Index is the log index of the change. Indexes only increase. Changes after
-	// this one can be asked for with WatchOptions.From, at any time, by anybody.
+	// Index is the log index of the change. Indexes only increase. WatchOptions.From resumes
+	// after this change, at any time and by any client.
 	Index uint64
-	// Job is the job after the change, and Tasks are those of its tasks that
-	// changed, after it too, in order. What runs is shown as assigned.
+	// Job is the job after the change. Tasks are its tasks that changed, in order. Running
+	// tasks are shown as assigned.
 	Job   *dtaskv1.Job
 	Tasks []*dtaskv1.Task
-	// Whole is set if this is the beginning: Tasks are all there are.
+	// Whole is set on the first change: Tasks are all tasks.
 	Whole bool
 }
 
-// WatchOptions say where Changes begins.
+// WatchOptions are options of Changes.
 type WatchOptions struct {
-	From uint64 // index of the last change that is known; 0 = begin with the whole job
+	From uint64 // index of the last known change; 0 = start with the whole job
 }
 
-// Changes yields a job with its tasks and then each change of them, several
-// changes at times as one, until the job has ended: each change once and in
-// order, whatever fails meanwhile, so that all that was yielded together is the
-// job as it is listed at the last index. It ends with the first error.
-// ErrCompacted is returned only with From. It keeps eight bytes for each task.
+// Changes yields a job with its tasks, and then each change, maybe several combined, until the
+// job has ended. Each change is yielded exactly once and in order despite failures: the
+// combination of all changes is the job at the last index. It ends with the first error.
+// ErrCompacted is returned only with From. Changes keeps eight bytes per task.
 func (c *Client) Changes(ctx context.Context, id string, o WatchOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		seen := &changeFilter{index: o.From, whole: o.From == 0, seed: maphash.MakeSeed()}
@@ -89,7 +87,7 @@ func (c *Client) Changes(ctx context.Context, id string, o WatchOptions) iter.Se
 		req := &dtaskv1.WatchJobRequest{Id: id, FromIndex: o.From, WithTasks: true}
 		err := c.watch(ctx, req, take)
 		for errors.Is(err, ErrCompacted) && seen.whole && seen.index > 0 {
-			// All tasks were yielded, so a listing tells what has changed since.
+			// All tasks were yielded, so that a listing shows what has changed since.
 			req.FromIndex = 0
 			err = c.watch(ctx, req, take)
 		}
@@ -99,17 +97,16 @@ func (c *Client) Changes(ctx context.Context, id string, o WatchOptions) iter.Se
 	}
 }
 
-// seen is what a caller of Changes was given.
+// changeFilter keeps what a caller of Changes has received.
 type changeFilter struct {
 	index uint64
-	whole bool // all of the job, not only what changed after an index
+	whole bool // the whole job, not only changes after an index
 	job   *dtaskv1.Job
 	seed  maphash.Seed
-	tasks []uint64 // what each looked like, by index
+	tasks []uint64 // version of each task, by index
 }
 
-// take leaves of a change what the caller has not been given. It is false if
-// that is nothing.
+// take removes from a change what the caller has received. It reports false if nothing remains.
 func (s *changeFilter) take(ch *Change) bool {
 	fresh := ch.Tasks[:0]
 	for _, task := range ch.Tasks {
@@ -131,14 +128,14 @@ func (s *changeFilter) take(ch *Change) bool {
 func (s *changeFilter) version(task *dtaskv1.Task) uint64 {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(task)
 	if err != nil {
-		return 0 // not to be encoded, yet it was decoded: better twice than never
+		return 0 // can't be encoded although it was decoded: yield it again rather than never
 	}
 	return maphash.Bytes(s.seed, b)
 }
 
-// watch calls take for each change, and with an index of 0 for each repeat,
-// until the job has ended or take returns an error. It goes on at another
-// coordinator after failures, from the last change that was taken: req follows.
+// watch calls take for each change, and with index 0 for each repeat, until the job has ended
+// or take returns an error. After failures it resumes at another coordinator after the last
+// change that was taken: it updates req.
 func (c *Client) watch(ctx context.Context, req *dtaskv1.WatchJobRequest, take func(Change) error) error {
 	return c.do(ctx, operation{
 		name: "watching job " + req.GetId(),
@@ -173,7 +170,7 @@ func (c *Client) watch(ctx context.Context, req *dtaskv1.WatchJobRequest, take f
 	})
 }
 
-// same tells whether two readings of a job show the same, however fresh.
+// same reports whether two responses show the same job, except for their freshness.
 func same(a, b *dtaskv1.Job) bool {
 	if a == nil {
 		return false

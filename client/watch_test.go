@@ -77,7 +77,7 @@ func TestChangesComeOnceAndInOrderThroughFaults(t *testing.T) {
 			calls++
 			page := pageOf(taskAt(0, 0), taskAt(1, 0))
 			switch calls {
-			case 1: // it is lost in the middle of the first change
+			case 1: // breaks in the middle of the first change
 				_ = send(s, page)
 				return notLeader("")
 			case 2:
@@ -85,7 +85,7 @@ func TestChangesComeOnceAndInOrderThroughFaults(t *testing.T) {
 				return refusal(codes.Unavailable, "stops", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER})
 			case 3: // rebuilt from a snapshot
 				return refusal(codes.OutOfRange, "cannot tell", compacted)
-			case 4: // all of it again: task 0 is new, the rest was told
+			case 4: // all of it again: only task 0 is new
 				_ = send(s, pageOf(taskAt(0, 1), taskAt(1, 1)), at(11, 2, taskAt(2, 0)))
 				return nil // cut
 			case 5: // an index that only stands for a snapshot: nothing is new

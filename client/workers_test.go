@@ -13,10 +13,10 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// fleet is how many workers the fake knows, by numbers from 1 on.
+// fleet is the number of workers of the fake, numbered from 1.
 const fleet = 2500
 
-// ListWorkers gives pages that may be shorter than was asked for.
+// ListWorkers returns pages that may be shorter than requested.
 func (f *fake) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*dtaskv1.ListWorkersResponse, error) {
 	if r.GetName() != "" {
 		return nil, refusal(codes.InvalidArgument, "no name", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_INVALID})

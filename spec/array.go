@@ -12,12 +12,12 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// arrayParts is what the fields of array are read into.
+// arrayParts collects the fields of array.
 type arrayParts struct {
 	spec  *dtaskv1.ArraySpec
 	at    *yaml.Node
 	items []*yaml.Node
-	fine  bool // nothing was wrong with what there is
+	fine  bool // without faults
 }
 
 const arrayForm = "array: {range: 0-99}"
@@ -60,7 +60,7 @@ var arrayFields = fields[*arrayParts]{
 	},
 }
 
-// readArray reads the field array of a task.
+// readArray reads a task's field array.
 func readArray(r *reader, t *taskParts, e entry) {
 	if e.value.Kind == yaml.ScalarNode && e.value.Tag != "!!null" {
 		r.fault(e.value, "must be a mapping, not "+kind(e.value), "write "+arrayForm)
@@ -87,7 +87,7 @@ func readArray(r *reader, t *taskParts, e entry) {
 	t.taskBuilder.array, t.array = a.spec, a
 }
 
-// arrayItems reads items as JSON.
+// arrayItems encodes items as JSON.
 func (r *reader) arrayItems(nodes []*yaml.Node) [][]byte {
 	items := make([][]byte, len(nodes))
 	for i, n := range nodes {
@@ -102,7 +102,7 @@ func (r *reader) arrayItems(nodes []*yaml.Node) [][]byte {
 	return items
 }
 
-// arraySizeProblem is the bound of the tasks that one array may have.
+// arraySizeProblem checks the number of tasks of one array.
 func arraySizeProblem(tasks uint64) problem {
 	if tasks <= MaxTasks {
 		return problem{}
@@ -110,7 +110,7 @@ func arraySizeProblem(tasks uint64) problem {
 	return problem{fmt.Sprintf("makes %s tasks", count(int(min(tasks, 1<<40)))), fmt.Sprintf("a job has at most %s; split the job, or execute several items in one task with chunk", count(MaxTasks))} //nolint:gosec // bounded
 }
 
-// itemProblem is the rule for one encoded item.
+// itemProblem checks one encoded item.
 func itemProblem(encoded []byte) problem {
 	if len(encoded) > MaxItemBytes {
 		return problem{fmt.Sprintf("has %s", bytesText(len(encoded))), fmt.Sprintf("an item has at most %s as JSON; put more into a file and name that", bytesText(MaxItemBytes))}
@@ -118,8 +118,8 @@ func itemProblem(encoded []byte) problem {
 	return problem{}
 }
 
-// templates are the texts of a task in which expressions stand, or what looks like
-// one: most tasks have none, and are not to cost anything for it.
+// templates calls may for the texts of a task that contain ${{. Most tasks have none, and must
+// not pay for it.
 func templates(b *dtaskv1.TaskBody, payload []byte, may func(field, text string)) {
 	taskbody.EachText(b, func(field string, text *string) {
 		if array.Opens(*text) {
@@ -136,7 +136,7 @@ const (
 	expressionAlone = "write array: {range: …} or {items: […]} into the task, or leave the expression out"
 )
 
-// arrayProblem is the rule for what a task with a template may be; field is where.
+// arrayProblem checks the template of a task and returns the first faulty field.
 func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *dtaskv1.TaskPolicy) (field string, bad problem) {
 	templates(b, payload, func(name, text string) {
 		if bad.bad() {
@@ -164,7 +164,7 @@ func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *
 	return field, bad
 }
 
-// lacking finds the first item without one of the fields.
+// missingField finds the first item without one of the fields.
 func missingField(a *dtaskv1.ArraySpec, fields []string) (field string, index uint32, lacks bool) {
 	if len(fields) == 0 {
 		return "", 0, false
@@ -182,17 +182,17 @@ func missingField(a *dtaskv1.ArraySpec, fields []string) (field string, index ui
 	return "", 0, false
 }
 
-// arrayCheck is the array whose parts a Checker expects.
+// arrayCheck is an array of which further parts must follow.
 type arrayCheck struct {
 	id          string
-	total       uint64 // items
+	total       uint64 // in all parts
 	items, part uint64 // so far
 	chunk       uint64
 	fields      []string
 }
 
-// array holds the array of a task, or a part of one, to the rules, and returns
-// how many tasks it adds: those of the whole array come with its first part.
+// array checks a task's array, or a part of one. It returns how many tasks it adds: the first
+// part adds those of the whole array.
 func (c *Checker) array(t *checkedTask) int {
 	at, a := taskPlace{c: c, id: t.id, index: c.tasks}, t.array
 	open := c.open
@@ -246,7 +246,7 @@ func (c *Checker) partOf(at taskPlace, a *dtaskv1.ArraySpec) {
 	}
 }
 
-// shapeProblem is the rule for an array's numbers.
+// shapeProblem checks the numbers of an array.
 func shapeProblem(a *dtaskv1.ArraySpec) problem {
 	if (len(a.GetRanges()) > 0) == (array.Items(a) > 0 && len(a.GetRanges()) == 0) || len(a.GetRanges()) > 0 && (len(a.GetItems()) > 0 || a.GetItemsTotal() > 0) {
 		return problem{"has both ranges and items, or neither", "send one of them"}

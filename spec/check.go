@@ -10,49 +10,47 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Check holds a decoded job, whoever made it, to every rule and bound; nil means
-// that it may be stored. The faults have no file and no position. Payloads may
-// have up to 128 KiB; a lower bound is [CheckOptions]'s.
+// Check checks a decoded job against all rules and limits; nil means that it may be stored.
+// Faults have no file and no position. Payloads may have up to 128 KiB; [CheckOptions] has a
+// lower limit.
 func Check(s *dtaskv1.JobSpec) Faults { return check(s, MaxPayload, false) }
 
 func check(s *dtaskv1.JobSpec, maxPayload int, unfilled bool) Faults {
 	c := NewChecker(s.GetHeader(), CheckOptions{MaxPayload: maxPayload})
 	c.unfilled = unfilled
 	c.begin()
-	_ = c.Add(s.GetTasks()) // Seal returns them with the rest
+	_ = c.Add(s.GetTasks()) // Seal returns these faults too
 	return c.Seal()
 }
 
-// CheckOptions are what the server that checks has set.
+// CheckOptions are the server's limits.
 type CheckOptions struct {
-	// MaxPayload bounds the payload of a task, in bytes: 0 = 128 KiB, which
-	// also is the most.
+	// MaxPayload bounds the payload of a task, in bytes. Default and maximum: 128 KiB.
 	MaxPayload int
-	// Total is the number of tasks that were announced, 1 to 1,000,000; 0 =
-	// none was.
+	// Total is the announced number of tasks, 1 to 1,000,000; 0 = unknown.
 	Total uint32
 }
 
-// Checker checks a job that comes in pieces: the header when it is made, tasks
-// as they are added, the whole when it is sealed. It keeps the ids of all tasks
-// and nothing else of them. It is not safe for concurrent use.
+// Checker checks a job that arrives in parts: the header first, then tasks as they are added,
+// then the whole job when it is sealed. It keeps only the IDs of tasks. It is not safe for
+// concurrent use.
 type Checker struct {
 	collector
 	header       *dtaskv1.JobHeader
-	headerBytes  int // 0: it was not checked, or not without fault
+	headerBytes  int // 0: the header was not checked or has faults
 	opt          CheckOptions
 	ids          idSet
 	begun        bool
 	unfilled     bool // timeout and retry may be missing
 	tasks        int
-	ordinary     int // tasks before the first clean-up task
+	ordinary     int // tasks before the first cleanup task
 	dependencies int
 	bytes        int
-	open         *arrayCheck // of which parts are to come
+	open         *arrayCheck // array of which further parts must follow
 }
 
-// NewChecker begins the check of a job with this header, which must not be
-// changed while the checker is used.
+// NewChecker returns a checker for a job with this header, which must not change while the
+// checker is used.
 func NewChecker(h *dtaskv1.JobHeader, opt CheckOptions) *Checker {
 	if opt.MaxPayload <= 0 || opt.MaxPayload > MaxPayload {
 		opt.MaxPayload = MaxPayload
@@ -62,8 +60,8 @@ func NewChecker(h *dtaskv1.JobHeader, opt CheckOptions) *Checker {
 	return c
 }
 
-// Next begins the check of another job with the same header, which is not gone through again if
-// nothing was found about it. total is what CheckOptions.Total is for this job.
+// Next starts the check of another job with the same header. A header without faults is not
+// checked again. total is CheckOptions.Total of the new job.
 func (c *Checker) Next(total uint32) {
 	opt := c.opt
 	opt.Total = total
@@ -74,8 +72,8 @@ func (c *Checker) Next(total uint32) {
 // Expect reserves memory for tasks that are added next.
 func (c *Checker) Expect(tasks int) { c.ids.grow(tasks) }
 
-// Add checks the next tasks of the job and returns all faults so far. After the
-// first fault a caller may stop.
+// Add checks the next tasks of the job and returns all faults so far. The caller may stop after
+// the first fault.
 func (c *Checker) Add(tasks []*dtaskv1.TaskSpec) Faults {
 	c.begin()
 	for _, t := range tasks {
@@ -106,7 +104,7 @@ func (c *Checker) Faulty() bool { return c.total > 0 }
 
 // check checks the next task.
 func (c *Checker) check(t *checkedTask) {
-	if c.total > maxFaults { // the job is refused in any case
+	if c.total > maxFaults { // refused anyway
 		c.tasks++
 		return
 	}
@@ -125,8 +123,8 @@ func (c *Checker) check(t *checkedTask) {
 	c.dependencies += len(t.dependencies)
 }
 
-// Seal checks what only the whole job shows, and returns all faults; nil means
-// that the job may be stored.
+// Seal checks the rules about the whole job and returns all faults; nil means that the job may
+// be stored.
 func (c *Checker) Seal() Faults {
 	c.begin()
 	switch {
@@ -161,8 +159,8 @@ func (c *Checker) begin() {
 
 func (c *Checker) refuse(where string, p problem) { c.refuseIn("", where, p) }
 
-// refuseIn adds a fault of a part of something. Mostly there is none, so that its
-// place is not put together before.
+// refuseIn adds the fault of a part of something. The location is put together only if there is
+// a fault.
 func (c *Checker) refuseIn(whole, part string, p problem) {
 	if !p.bad() {
 		return
@@ -170,7 +168,7 @@ func (c *Checker) refuseIn(whole, part string, p problem) {
 	c.add(0, 0, whole+part, p.what, p.do)
 }
 
-// most adds a fault if n is above its bound, once for each bound.
+// atMost adds one fault if n exceeds its bound.
 func (c *Checker) atMost(where string, n, bound int, of string) {
 	if n <= bound {
 		return
@@ -183,20 +181,20 @@ func (c *Checker) atMost(where string, n, bound int, of string) {
 
 func (c *Checker) unique(id string) {
 	if id == "" {
-		return // a fault already
+		return // reported elsewhere
 	}
 	if first, known := c.ids.add(id, uint32(min(c.tasks, MaxTasks))); known { //nolint:gosec // bounded here
 		c.refuse(taskWhere(id, "id"), problem{fmt.Sprintf("is the id of the tasks %d and %d", first, c.tasks), "give each task an id of its own"})
 	}
 }
 
-// cleanup checks that all cleanup tasks follow all ordinary tasks.
+// cleanupOrder checks that all cleanup tasks follow all ordinary tasks.
 func (c *Checker) cleanupOrder(t *checkedTask, added int) {
 	policies := c.header.GetPolicies()
 	at := taskPlace{c: c, id: t.id, index: c.tasks}
 	switch {
 	case int64(t.policy) >= int64(len(policies)):
-		c.ordinary += added // a fault already
+		c.ordinary += added // reported elsewhere
 	case !policies[t.policy].GetFinally() && c.ordinary < c.tasks:
 		at.refuse("", problem{"comes after a clean-up task", "send all clean-up tasks last"})
 	case !policies[t.policy].GetFinally():
@@ -309,7 +307,7 @@ func (c *Checker) labels(at string, labels map[string]string) {
 	}
 }
 
-// namesOf gives the names in a map in order, which mostly is empty.
+// namesOf returns the sorted keys of a map, which mostly is empty.
 func namesOf[V any](m map[string]V) []string {
 	if len(m) == 0 {
 		return nil
@@ -317,7 +315,7 @@ func namesOf[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// spanProblem is the rule for durations of a decoded job, in milliseconds.
+// durationProblem checks a duration of a decoded job, in milliseconds.
 func durationProblem(ms, least int64) problem {
 	if ms >= least && ms <= MaxDuration.Milliseconds() {
 		return problem{}
@@ -325,7 +323,7 @@ func durationProblem(ms, least int64) problem {
 	return problem{fmt.Sprintf("%d ms is out of range", ms), fmt.Sprintf("send %d to %d ms", least, MaxDuration.Milliseconds())}
 }
 
-// enumProblem is the rule for enums of a decoded job: one of the words.
+// enumProblem checks an enum of a decoded job.
 func enumProblem[T comparable](v T, words []keyword[T]) problem {
 	if slices.ContainsFunc(words, func(w keyword[T]) bool { return w.is == v }) {
 		return problem{}

@@ -92,7 +92,7 @@ func (c *Checker) task(t *checkedTask) {
 	place.refuse(arrayProblem(t.array, t.body, t.payload, policies[t.policy]))
 }
 
-// taskPlace words where a fault of a task is, only when there is one.
+// taskPlace is the location of a task's faults, which is formatted only if there is a fault.
 type taskPlace struct {
 	c     *Checker
 	id    string
@@ -113,8 +113,8 @@ func (at taskPlace) refuse(field string, p problem) {
 	at.c.refuse(where, p)
 }
 
-// dependencies names the first fault of the list only: one that is out of order
-// usually is so throughout.
+// dependencies reports only the first fault of the list: a list that is out of order usually is
+// so throughout.
 func (at taskPlace) dependencies(list []uint32) {
 	for i, d := range list {
 		if int64(d) >= int64(at.index) {

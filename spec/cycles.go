@@ -2,10 +2,10 @@ package spec
 
 import "slices"
 
-// knots finds the groups of tasks that all, directly or not, depend on each
-// other: the strongly connected components with more than one task, by Tarjan's
-// algorithm with a stack of its own, since a chain may have 100,000 tasks. Only
-// tasks that are left are looked at. Groups and their members are in file order.
+// stronglyConnected returns the groups of tasks that all depend on each other, directly or not:
+// the strongly connected components with more than one task, by Tarjan's algorithm. It uses an
+// explicit stack, since a chain may have 100,000 tasks. It considers only tasks in left. Groups
+// and their members are in file order.
 func stronglyConnected(tasks []taskBuilder, left []bool) [][]int32 {
 	k := &sccFinder{tasks: tasks, left: left, seen: make([]int32, len(tasks)), low: make([]int32, len(tasks)), open: make([]bool, len(tasks))}
 	for i := range tasks {
@@ -28,10 +28,10 @@ type sccFinder struct {
 	groups [][]int32
 }
 
-// frame is a visit that waits for those it has begun.
+// frame is a visit that waits for the visits it started.
 type frame struct {
 	task int32
-	next int // which need is looked at next
+	next int // index of the next dependency
 }
 
 func (k *sccFinder) visit(root int32) {
@@ -66,7 +66,7 @@ func (k *sccFinder) begin(i int32) frame {
 	return frame{task: i}
 }
 
-// end closes a visit; a task that reaches none before itself closes its group.
+// end finishes a visit. A task that reaches no earlier task completes its group.
 func (k *sccFinder) end(i int32) {
 	if k.low[i] != k.seen[i] {
 		return
@@ -86,9 +86,8 @@ func (k *sccFinder) end(i int32) {
 	}
 }
 
-// cycles adds the cycles of one group. The shortest one through its first task
-// comes first; it is then opened by leaving out its last dependency, and what
-// still is a group is looked at again.
+// cycles reports the cycles of a group. It starts with the shortest cycle through the first
+// task, removes the last dependency of this cycle, and continues with what still is a group.
 func (r *reader) cycles(tasks []taskBuilder, group []int32) {
 	left := make([]bool, len(tasks))
 	open := [][]int32{group}
@@ -122,8 +121,8 @@ func (r *reader) cycle(tasks []taskBuilder, cycle []int32) {
 		"the tasks form a cycle: "+arrows(tasks, cycle), "remove one of these dependencies")
 }
 
-// shortest is a shortest cycle through start among the tasks that are left,
-// each followed by one that it depends on. There is one: start is in a knot.
+// shortest returns a shortest cycle through start among the tasks in left, each followed by one
+// that it depends on. A cycle exists because start is in a group.
 func shortest(tasks []taskBuilder, left []bool, start int32) []int32 {
 	from := map[int32]int32{}
 	queue := []int32{start}

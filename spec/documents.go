@@ -6,9 +6,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ParseAll reads a file of one or several jobs, each a YAML document of its own,
-// as Parse does; what is empty between two documents is passed over. The error is
-// [Faults]: all that are in the file.
+// ParseAll parses a file of one or more jobs, each in its own YAML document. Empty documents
+// are ignored. The error is [Faults].
 func ParseAll(path string, text []byte, opt Options) ([]*dtaskv1.JobSpec, error) {
 	documents := split(text)
 	if len(text) > MaxFileBytes || len(documents) < 2 {
@@ -23,11 +22,10 @@ func ParseAll(path string, text []byte, opt Options) ([]*dtaskv1.JobSpec, error)
 	for _, d := range documents {
 		job, err := Parse(path, d.text, opt)
 		if err != nil {
-			// Once more, below as many lines as are above it in the file, so that
-			// every line that is named is the file's own.
+			// Parse it again with its offset, so that line numbers refer to the file.
 			_, err = Parse(path, append(bytes.Repeat([]byte("\n"), d.line), d.text...), opt)
 		}
-		faults, _ := err.(Faults) //nolint:errorlint // Parse gives this type itself
+		faults, _ := err.(Faults) //nolint:errorlint // Parse returns this type
 		for _, f := range faults {
 			all.add(f.Line, f.Column, f.Where, f.What, f.Do)
 		}
@@ -45,9 +43,7 @@ type document struct {
 	text []byte
 }
 
-// split cuts a file where a line begins with three dashes, which is a document's
-// mark wherever it stands. Parts that hold nothing are left out, and so is all of
-// it if it is empty.
+// split splits a file at lines that start with three dashes. It omits empty documents.
 func split(text []byte) []document {
 	var list []document
 	from, line := 0, 0 // of the document
@@ -71,13 +67,13 @@ func split(text []byte) []document {
 	return list
 }
 
-// marks reports whether a line begins a document.
+// marks reports whether a line starts a document.
 func marks(line []byte) bool {
 	rest, ok := bytes.CutPrefix(line, []byte("---"))
 	return ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0)
 }
 
-// blank reports whether a part holds nothing but comments and marks.
+// blank reports whether a part has only comments and marks.
 func blank(part []byte) bool {
 	for line := range bytes.Lines(part) {
 		if marks(line) {

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong with a job file or a job.
+// Fault is one error in a job file or a job.
 type Fault struct {
-	Path   string // the file as the caller named it; empty when there is none
-	Line   int    // from 1; 0 when there is no file
-	Column int    // from 1, in characters; 0 when there is no file
-	Where  string // the place in the job: job.priority, task "fetch": retry.max
+	Path   string // file name as passed by the caller; empty without a file
+	Line   int    // from 1; 0 without a file
+	Column int    // from 1, in characters; 0 without a file
+	Where  string // location in the job: job.priority, task "fetch": retry.max
 	What   string // what is wrong
 	Do     string // what to do about it
 }
 
-// String is the fault as one line: FILE:LINE:COLUMN: where: what is wrong; what
-// to do. Without a file it begins with where.
+// String returns the fault as one line: FILE:LINE:COLUMN: where: what is wrong; what to do.
+// Without a file it starts with where.
 func (f Fault) String() string {
 	var b strings.Builder
 	if f.Line > 0 {
@@ -36,15 +36,14 @@ func (f Fault) String() string {
 	return b.String()
 }
 
-// Faults are the faults of one job, in file order. It is never empty where it is
-// returned as an error. Of more than 100 the first 100 are kept, and a last one
-// says how many are missing.
-type Faults []Fault //nolint:errname // a list of faults is what it is; FaultsError says it twice
+// Faults are the faults of one job, in file order. An error of this type has at least one. It
+// keeps the first 100 faults; a last one counts the others.
+type Faults []Fault //nolint:errname // it is a list; FaultsError would stutter
 
-// Error is all faults, one a line.
+// Error returns all faults, one per line.
 func (fs Faults) Error() string { return strings.Join(fs.Lines(), "\n") }
 
-// Lines is each fault as one line.
+// Lines returns each fault as one line.
 func (fs Faults) Lines() []string {
 	lines := make([]string, len(fs))
 	for i, f := range fs {
@@ -53,8 +52,8 @@ func (fs Faults) Lines() []string {
 	return lines
 }
 
-// spot tells faults apart: an anchor with a fault in it that is used by a
-// thousand tasks is one fault.
+// faultKey identifies a fault, so that a fault in an anchor that a thousand tasks use is
+// reported once.
 type faultKey struct {
 	line, column int
 	what         string
@@ -68,7 +67,7 @@ type collector struct {
 	total int
 }
 
-// add keeps a fault, unless the same was found at the same place before.
+// add adds a fault, unless the same one was found at the same position.
 func (c *collector) add(line, column int, where, what, do string) {
 	if line > 0 {
 		s := faultKey{line, column, what}
@@ -88,11 +87,11 @@ func (c *collector) add(line, column int, where, what, do string) {
 	}
 }
 
-// full reports whether further faults will not be shown, so that work which
-// only improves their wording can be saved.
+// full reports whether further faults will not be shown, so that callers can skip work that
+// only improves their wording.
 func (c *collector) full() bool { return c.total >= maxFaults }
 
-// faults is everything that was found, in file order and bounded.
+// faults returns the faults in file order, at most maxFaults of them.
 func (c *collector) faults() Faults {
 	if len(c.kept) == 0 {
 		return nil
@@ -108,13 +107,13 @@ func (c *collector) faults() Faults {
 		Path: c.file, Line: next.Line, Column: next.Column, Where: wholeFile,
 		What: fmt.Sprintf("%s more faults are not shown", count(c.total-maxFaults)), Do: "mend these first",
 	}
-	if next.Line == 0 { // a checker stops looking, so it cannot count
+	if next.Line == 0 { // a checker stops early and can't count
 		rest.Where, rest.What = "job", "further faults are not shown"
 	}
 	return append(c.kept[:maxFaults:maxFaults], rest)
 }
 
-// err is the faults as an error, or nil.
+// err returns the faults as an error, or nil.
 func (c *collector) err() error {
 	if fs := c.faults(); fs != nil {
 		return fs
@@ -122,7 +121,7 @@ func (c *collector) err() error {
 	return nil
 }
 
-// count writes a number with separators: 100,000.
+// count formats a number with separators: 100,000.
 func count(n int) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -131,7 +130,7 @@ func count(n int) string {
 	return s
 }
 
-// bytesText writes a size exactly, in KiB where that is a whole number.
+// bytesText formats a size exactly, in KiB if it is a multiple.
 func bytesText(n int) string {
 	if n >= 1024 && n%1024 == 0 {
 		return count(n>>10) + " KiB"

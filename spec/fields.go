@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// fields is what a mapping with fixed names may hold: how each is read into a T.
+// fields are the fields of a mapping with fixed names: how each is read into a T.
 type fields[T any] map[string]func(r *reader, into T, e entry)
 
-// read reads all entries of a mapping. Keys that begin with x- are ignored, for
-// they are the place for anchors; any other unknown one is a fault.
+// read reads all entries of a mapping. Keys that start with x- are ignored, since anchors may
+// be defined there; any other unknown key is a fault.
 func (fs fields[T]) read(r *reader, into T, es []entry, unknown func(e entry)) {
 	for _, e := range es {
 		read, known := fs[e.key]
@@ -28,13 +28,13 @@ func (fs fields[T]) read(r *reader, into T, es []entry, unknown func(e entry)) {
 
 func (fs fields[T]) names() []string { return slices.Sorted(maps.Keys(fs)) }
 
-// later are fields of this format that a later version reads.
+// futureFields are reserved for later versions of the format.
 var futureFields = []string{
 	"affinity", "combiner", "concurrency", "fan_in", "partition", "queue", "result", "schedule", "speculative",
 }
 
-// otherwise is what people write who come from elsewhere, and what it is here.
-// Names that are near by themselves need no entry.
+// foreignNames maps field names of other systems to those of this format. Similar names need no
+// entry.
 var foreignNames = map[string]string{
 	"after": "dependencies", "args": "command", "argv": "command", "attempts": "retry: {max: N}", "cmd": "command",
 	"constraints": "require", "depends": "dependencies", "deps": "dependencies", "environment": "env", "exec": "command",
@@ -44,9 +44,8 @@ var foreignNames = map[string]string{
 	"parallel": "array: {range: 0-99}", "notify": "webhook", "webhooks": "webhook",
 }
 
-// unknown is the fault of a field that is not known where it stands. elsewhere
-// says where it would be known, if anywhere. The result is the field that was
-// probably meant, so that nobody is told as well that this one is missing.
+// unknown reports an unknown field. elsewhere says where the field belongs, if anywhere. It
+// returns the field that was probably meant, so that this one is not reported as missing.
 func (r *reader) unknown(e entry, names func() []string, elsewhere string) (meant string) {
 	what := fmt.Sprintf("unknown field %s", quote(e.key))
 	if slices.Contains(futureFields, e.key) {

@@ -10,9 +10,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// graph resolves the dependencies of all tasks and finds an order in which each
-// task comes after those that it needs; among tasks that may come next, the one
-// that is first in the file does. A file that is in such an order keeps it.
+// graph resolves the dependencies of all tasks and returns a topological order. Tasks that may
+// come next keep their order in the file.
 func (r *reader) graph(tasks []taskBuilder) []int32 {
 	r.resolve(tasks, r.index(tasks))
 	order, left := sorted(tasks)
@@ -20,7 +19,7 @@ func (r *reader) graph(tasks []taskBuilder) []int32 {
 		return cleanupLast(tasks, order)
 	}
 	for _, group := range stronglyConnected(tasks, left) {
-		if r.full() { // it will not be shown: it only counts
+		if r.full() { // will not be shown, only counted
 			t := &tasks[group[0]]
 			r.add(t.at.line, t.at.column, t.where(int(group[0])), "the tasks form a cycle", "remove a dependency")
 			continue
@@ -30,8 +29,7 @@ func (r *reader) graph(tasks []taskBuilder) []int32 {
 	return nil
 }
 
-// finalsLast puts the clean-up tasks behind all others. No other task depends on
-// one.
+// cleanupLast moves the cleanup tasks behind all others. No other task depends on one.
 func cleanupLast(tasks []taskBuilder, order []int32) []int32 {
 	slices.SortStableFunc(order, func(a, b int32) int {
 		switch x, y := tasks[a].cleanup, tasks[b].cleanup; {
@@ -45,13 +43,13 @@ func cleanupLast(tasks []taskBuilder, order []int32) []int32 {
 	return order
 }
 
-// index is where each id is, and adds those that are there twice.
+// index maps IDs to tasks and reports duplicates.
 func (r *reader) index(tasks []taskBuilder) map[string]int32 {
 	at := make(map[string]int32, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
 		if t.id == "" {
-			continue // a fault already
+			continue // reported elsewhere
 		}
 		if first, known := at[t.id]; known {
 			f := tasks[first].at
@@ -64,8 +62,8 @@ func (r *reader) index(tasks []taskBuilder) map[string]int32 {
 	return at
 }
 
-// resolve finds the task that each dependency names. What names none, or the
-// task itself, is a fault and is dropped.
+// resolve resolves the names of dependencies. It reports and drops unknown names and
+// self-dependencies.
 func (r *reader) resolve(tasks []taskBuilder, at map[string]int32) {
 	names := func(yield func(string) bool) {
 		for i := range tasks {
@@ -97,9 +95,8 @@ func (r *reader) resolve(tasks []taskBuilder, at map[string]int32) {
 	}
 }
 
-// nearID advises on a dependency that is no task. The nearest name is shown
-// however far it is, as long as the job is small enough to look; in a large one
-// only the first faults are worth a search.
+// nearID suggests a task for an unknown dependency. In small jobs it suggests the nearest name
+// at any distance; in large jobs it searches only for the first faults.
 func (r *reader) nearID(name string, tasks int, names func(yield func(string) bool)) string {
 	const small, few = 2000, 20
 	if r.full() || tasks > small && r.total > few {
@@ -116,7 +113,7 @@ func (r *reader) nearID(name string, tasks int, names func(yield func(string) bo
 	return "list a task of this job"
 }
 
-// where is the place of a task's dependencies in messages.
+// where returns the location of a task's dependencies.
 func (d *taskBuilder) where(i int) string {
 	if d.id == "" {
 		return fmt.Sprintf("job.tasks[%d].%s", i, d.field)
@@ -143,8 +140,8 @@ func (h *lowest) Pop() any {
 	return x
 }
 
-// sorted is the order of the tasks, and which of them have no place in it
-// because they are part of a cycle or come after one.
+// sorted returns the topological order, and which tasks are not in it because they are part of
+// a cycle or depend on one.
 func sorted(tasks []taskBuilder) (order []int32, left []bool) {
 	waits := make([]int, len(tasks))
 	offsets, after := successors(tasks)
@@ -159,7 +156,7 @@ func sorted(tasks []taskBuilder) (order []int32, left []bool) {
 		left[i] = true
 	}
 	order = make([]int32, 0, len(tasks))
-	for len(ready) > 0 { // it begins sorted, and so is a heap
+	for len(ready) > 0 { // sorted, and thus a heap
 		i, _ := heap.Pop(&ready).(int32)
 		order, left[i] = append(order, i), false
 		for _, s := range after[offsets[i]:offsets[i+1]] {
@@ -171,8 +168,8 @@ func sorted(tasks []taskBuilder) (order []int32, left []bool) {
 	return order, left
 }
 
-// successors turns the dependencies round, as compressed rows: those that wait
-// for task i are after[offsets[i]:offsets[i+1]].
+// successors inverts the dependencies into compressed rows: the tasks that depend on task i are
+// after[offsets[i]:offsets[i+1]].
 func successors(tasks []taskBuilder) (offsets, after []int32) {
 	offsets = make([]int32, len(tasks)+1)
 	for i := range tasks {
@@ -194,13 +191,13 @@ func successors(tasks []taskBuilder) (offsets, after []int32) {
 	return offsets, after
 }
 
-// Levels is the number of tasks per topological level of a checked job: level 0
-// has the tasks without dependencies, and each other task is one above the
-// highest that it depends on.
+// Levels returns the number of tasks per topological level of a checked job: level 0 has the
+// tasks without dependencies, and every other task is one level above the highest of its
+// dependencies.
 func Levels(s *dtaskv1.JobSpec) []uint32 {
 	var levels []uint32
 	level := make([]uint32, len(s.GetTasks()))
-	starts, next := make([]uint32, len(s.GetTasks())), uint64(0) // of each its first index
+	starts, next := make([]uint32, len(s.GetTasks())), uint64(0) // index of each one's first task
 	for i, t := range s.GetTasks() {
 		starts[i] = uint32(min(next, 2*MaxTasks)) //nolint:gosec // bounded
 		for _, d := range t.GetDependencies() {
@@ -218,7 +215,7 @@ func Levels(s *dtaskv1.JobSpec) []uint32 {
 	return levels
 }
 
-// arrows names the tasks of a cycle in order: a → b → a.
+// arrows formats a cycle: a → b → a.
 func arrows(tasks []taskBuilder, cycle []int32) string {
 	var b strings.Builder
 	for _, i := range cycle {

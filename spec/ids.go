@@ -2,15 +2,13 @@ package spec
 
 import "slices"
 
-// idSet holds the ids of a job's tasks, to find those that are there twice. The zero
-// set is empty.
+// idSet finds duplicate task IDs. The zero set is empty.
 //
-// Programs that make large jobs count: t1, t2, … t10, or step-0001, step-0002. While
-// each id is longer than the one before, or as long and after it in the alphabet, none can be
-// there already, and nothing need be looked up. From the first that is not so on
-// there is a map.
+// Programs that create large jobs count: t1, t2, … t10, or step-0001, step-0002. As long as
+// each ID is longer than the previous one, or as long and greater, it can't be a duplicate and
+// needs no lookup. The first ID out of this order switches to a map.
 type idSet struct {
-	list  []placedID        // while they ascend
+	list  []placedID        // while IDs ascend
 	known map[string]uint32 // afterwards
 }
 
@@ -19,21 +17,21 @@ type placedID struct {
 	at uint32
 }
 
-// expect empties the set and makes room for so many ids, if they are few: most jobs are small.
+// expect empties the set and reserves memory for n IDs, if they are few: most jobs are small.
 func (s *idSet) expect(n int) {
 	const few = 64
 	*s = idSet{list: slices.Grow(s.list[:0], min(n, few))}
 }
 
-// grow makes room for so many more.
+// grow reserves memory for n more IDs.
 func (s *idSet) grow(n int) {
 	if s.known == nil {
 		s.list = slices.Grow(s.list, n)
 	}
 }
 
-// add adds the id of the task at an index. If it is known it stays as it was, and
-// first is the index of its task.
+// add adds the ID of a task. If it is known, the set doesn't change, and first is the index of
+// the task that has it.
 func (s *idSet) add(id string, at uint32) (first uint32, known bool) {
 	if s.known == nil {
 		if n := len(s.list); n == 0 || s.list[n-1].below(id) {

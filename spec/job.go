@@ -11,14 +11,14 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// jobDraft is a job in the making.
+// jobBuilder collects the fields of a job.
 type jobBuilder struct {
 	header    *dtaskv1.JobHeader
 	defaults  policy
 	tasks     []taskBuilder
-	listed    bool // there is a field tasks
+	listed    bool // the field tasks exists
 	policies  policyTable
-	tolerated int64 // max_failures as thousandths of a percent of the ordinary tasks; 0 = a number was written
+	tolerated int64 // max_failures in thousandths of a percent of the ordinary tasks; 0 = it is a number
 }
 
 var jobFields = fields[*jobBuilder]{
@@ -82,7 +82,7 @@ var jobFields = fields[*jobBuilder]{
 	"tasks": readTasks,
 }
 
-// job reads what stands under job.
+// job reads the mapping job.
 func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 	es := r.entries(n, "job: {name: …, tasks: […]}")
 	if es == nil {
@@ -119,7 +119,7 @@ func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 	return j.spec(order)
 }
 
-// owner sets the owner that the caller knows, if the file has none.
+// owner sets the default owner if the file has none.
 func (r *reader) owner(n *yaml.Node, h *dtaskv1.JobHeader, es []entry) {
 	if has(es, "owner") || r.opt.Owner == "" {
 		return
@@ -168,7 +168,7 @@ func readTasks(r *reader, j *jobBuilder, e entry) {
 	}
 }
 
-// spec assembles the job in the given order of its tasks.
+// spec assembles the job with its tasks in the given order.
 func (j *jobBuilder) spec(order []int32) *dtaskv1.JobSpec {
 	place, next := make([]uint32, len(order)), uint64(0)
 	for _, i := range order {
@@ -191,19 +191,19 @@ func (j *jobBuilder) spec(order []int32) *dtaskv1.JobSpec {
 	return &dtaskv1.JobSpec{Header: j.header, Tasks: tasks}
 }
 
-// policyTable keeps each policy once, and no more of them than a header holds.
+// policyTable keeps each policy once, up to the size limit of a header.
 type policyTable struct {
 	list  []*dtaskv1.TaskPolicy
-	size  int // bytes of all
+	size  int // of all, in bytes
 	known map[string]uint32
-	plain map[string]uint32 // by type: of tasks that say nothing themselves
+	plain map[string]uint32 // by type: policies of tasks without policy fields
 	key   []byte
 }
 
-// full reports that no header can hold the policies.
+// full reports that the policies exceed the size limit of a header.
 func (t *policyTable) full() bool { return t.size > MaxHeaderBytes }
 
-// index is the place of a policy in the list.
+// index returns the index of a policy in the list.
 func (t *policyTable) index(p *policy, d TaskDefaults, filled bool) uint32 {
 	if t.full() {
 		return 0
@@ -217,7 +217,7 @@ func (t *policyTable) index(p *policy, d TaskDefaults, filled bool) uint32 {
 		}
 	}
 	made := p.proto(d, filled)
-	// Marshalling a message that this package made cannot fail.
+	// Can't fail for a message that this package created.
 	t.key, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(t.key[:0], made)
 	i, known := t.known[string(t.key)]
 	if !known {

@@ -11,22 +11,22 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// jsonError is why a text is no JSON.
+// jsonError describes invalid JSON.
 type jsonError struct {
 	what   string
 	offset int
 }
 
-// jsonLoader builds from JSON the tree that its YAML twin would have.
+// jsonLoader builds from JSON the tree of the equivalent YAML.
 type jsonLoader struct {
 	text    []byte
 	decoder *json.Decoder
-	// here is the position of text[at], counted as far as the last token.
+	// here is the position of text[at], which is at the last token.
 	at   int
 	here mark
 }
 
-// loadJSON reads a text that is exactly one JSON value.
+// loadJSON parses a text that is exactly one JSON value.
 func loadJSON(text []byte) (*yaml.Node, *jsonError) {
 	l := &jsonLoader{text: text, decoder: json.NewDecoder(bytes.NewReader(text)), here: mark{1, 1}}
 	l.decoder.UseNumber()
@@ -56,7 +56,7 @@ func (l *jsonLoader) fail(err error) *jsonError {
 
 var errTooDeep = errors.New("it is nested too deeply")
 
-// value builds the node of a token, and of what it opens.
+// value builds the node of a token, with its children.
 func (l *jsonLoader) value(token json.Token, at mark, depth int) (*yaml.Node, error) {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Line: at.line, Column: at.column}
 	switch t := token.(type) {
@@ -87,7 +87,7 @@ func (l *jsonLoader) value(token json.Token, at mark, depth int) (*yaml.Node, er
 	return n, nil
 }
 
-// children reads up to the bracket that closes n.
+// children reads up to the closing bracket of n.
 func (l *jsonLoader) children(n *yaml.Node, depth int) error {
 	for l.decoder.More() {
 		before := int(l.decoder.InputOffset())
@@ -108,7 +108,7 @@ func (l *jsonLoader) children(n *yaml.Node, depth int) error {
 // mark is a position in the text.
 type mark struct{ line, column int }
 
-// markAfter is where the token begins that was read after the given offset.
+// markAfter returns the position of the token that was read after an offset.
 func (l *jsonLoader) markAfter(offset int) mark {
 	for offset < len(l.text) && bytes.IndexByte([]byte(" \t\r\n,:"), l.text[offset]) >= 0 {
 		offset++
@@ -116,10 +116,10 @@ func (l *jsonLoader) markAfter(offset int) mark {
 	return l.count(offset)
 }
 
-// mark is where a token of so many bytes began that was read just now.
+// mark returns the position of the token of size bytes that was just read.
 func (l *jsonLoader) mark(size int) mark { return l.count(int(l.decoder.InputOffset()) - size) }
 
-// count moves on to an offset, which never goes back, and gives its position.
+// count returns the position of an offset, which must not decrease.
 func (l *jsonLoader) count(offset int) mark {
 	for ; l.at < offset; l.at++ {
 		switch c := l.text[l.at]; {

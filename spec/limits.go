@@ -2,20 +2,20 @@ package spec
 
 import "time"
 
-// Bounds of a job and of its file. Sizes are bytes.
+// Limits of jobs and job files. Sizes are in bytes.
 const (
 	MaxFileBytes    = 16 << 20  // text of a job file
 	MaxListedTasks  = 100_000   // tasks in a job file
-	MaxTasks        = 1_000_000 // tasks of a job, however it comes
+	MaxTasks        = 1_000_000 // tasks of a job from any source
 	MaxDependencies = 4_000_000 // dependencies of all tasks of a job
 	MaxJobBytes     = 256 << 20 // header and all tasks, encoded
 	MaxHeaderBytes  = 384 << 10 // header with its policies, encoded
 	MaxTaskBytes    = 384 << 10 // one task, encoded
 
-	DefaultPayload = 64 << 10  // payload of a task, unless set otherwise
-	MaxPayload     = 128 << 10 // the highest that can be set
+	DefaultPayload = 64 << 10  // payload of a task by default
+	MaxPayload     = 128 << 10 // highest configurable limit
 
-	MaxNameLength   = 63       // characters of job names, task ids, types and label names
+	MaxNameLength   = 63       // characters of job names, task IDs, types and label names
 	MaxOwnerBytes   = 63       // a job's owner
 	MaxEnvBytes     = 64 << 10 // environment of a task together with its job's: names, values, and 2 for each pair
 	MaxCommandBytes = 32 << 10 // argument list (and 1 for each argument) or shell text
@@ -33,19 +33,19 @@ const (
 	MaxDuration   = 3650 * 24 * time.Hour // any duration in a job
 	maxMultiplier = 100_000               // retry.multiplier in thousandths
 
-	// maxAmount is the highest amount of a resource in its unit, 2⁵⁰: a
-	// pebibyte of memory, in thousandths still far from the end of int64.
+	// maxAmount is the highest amount of a resource in its unit, 2⁵⁰: a pebibyte of memory. In
+	// thousandths it is far below the maximum of int64.
 	maxAmount = 1 << 50
 )
 
-// Bounds of reading.
+// Limits of the parser.
 const (
 	maxFaults = 100      // faults that are reported
-	maxKept   = 10_000   // faults that are kept to be put into file order
-	maxDepth  = 100      // nesting, aliases followed
-	maxGrowth = 64 << 20 // what aliases may add, in bytes of text and nodeWeight a node
-	maxCycles = 10       // cycles that are named among tasks that all depend on each other
+	maxKept   = 10_000   // faults that are kept for sorting
+	maxDepth  = 100      // nesting depth with aliases resolved
+	maxGrowth = 64 << 20 // expansion by aliases, in bytes of text plus nodeWeight per node
+	maxCycles = 10       // cycles that are reported per group
 
-	// nodeWeight is charged for each node that an alias repeats.
+	// nodeWeight is the cost of each node that an alias repeats.
 	nodeWeight = 16
 )

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// load turns the text of a file into its tree, or adds why it cannot.
+// load parses the text of a file into a tree, or reports why it can't.
 func (r *reader) load(text []byte) *yaml.Node {
 	if len(text) > MaxFileBytes {
 		r.add(1, 1, wholeFile, fmt.Sprintf("the file has %s", bytesText(len(text))),
@@ -23,8 +23,8 @@ func (r *reader) load(text []byte) *yaml.Node {
 		return nil
 	}
 	if trimmed := bytes.TrimLeft(text, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '{' {
-		// JSON has escapes and lengths that a YAML parser refuses. What
-		// is no JSON may still be YAML's flow style.
+		// JSON has escapes and lengths that a YAML parser rejects. Text that is not JSON may
+		// still be YAML's flow style.
 		root, err := loadJSON(text)
 		if err == nil {
 			return root
@@ -38,7 +38,7 @@ func (r *reader) load(text []byte) *yaml.Node {
 	return r.loadYAML(text)
 }
 
-// readable refuses text that is no text.
+// readable rejects control characters and invalid UTF-8.
 func (r *reader) readable(text []byte) bool {
 	for i, c := range text {
 		if c >= ' ' && c != 0x7f || c == '\n' || c == '\t' || c == '\r' {
@@ -102,7 +102,7 @@ func (r *reader) loadYAML(text []byte) *yaml.Node {
 	return document.Content[0]
 }
 
-// syntax reports what the YAML parser could not read.
+// syntax reports a syntax error of the YAML parser.
 func (r *reader) syntax(text []byte, err error) {
 	line, column, what := 1, 1, err.Error()
 	if le, ok := errors.AsType[*yaml.LoadError](err); ok {
@@ -122,7 +122,7 @@ func (r *reader) syntax(text []byte, err error) {
 	r.add(line, max(column, 1), wholeFile, "no valid YAML: "+what, do)
 }
 
-// position is the line and column, both from 1, of a byte of text.
+// position returns the line and column, both from 1, of an offset.
 func position(text []byte, offset int) (line, column int) {
 	before := text[:min(max(offset, 0), len(text))]
 	line = 1 + bytes.Count(before, []byte("\n"))

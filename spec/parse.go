@@ -9,17 +9,16 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Options are what a job file does not say itself.
+// Options are settings that are not in the job file.
 type Options struct {
-	// Owner of a job that names none; at most 63 bytes.
+	// Owner is the default owner; at most 63 bytes.
 	Owner string
-	// MaxPayload bounds the payload of a task, in bytes: 0 = 64 KiB, and
-	// never above 128 KiB.
+	// MaxPayload bounds the payload of a task, in bytes. Default 64 KiB, maximum 128 KiB.
 	MaxPayload int
-	// Defaults of tasks that say nothing themselves.
+	// Defaults are the defaults of task fields.
 	Defaults TaskDefaults
-	// Unfilled leaves timeout and retry of tasks that say nothing unset, so
-	// that the coordinator's [Fill] sets them to its own defaults.
+	// Unfilled leaves missing timeout and retry fields unset, so that the coordinator's [Fill]
+	// sets them.
 	Unfilled bool
 }
 
@@ -30,9 +29,8 @@ func (o Options) maxPayload() int {
 	return min(o.MaxPayload, MaxPayload)
 }
 
-// Parse reads a job file, YAML or JSON. The path is used in messages only, as it
-// is given; "-" stands for standard input. The error is [Faults]: all that are in
-// the file. It is safe for concurrent use.
+// Parse parses a job file in YAML or JSON. The path is only used in messages; "-" stands for
+// standard input. The error is [Faults]. Parse is safe for concurrent use.
 func Parse(path string, text []byte, opt Options) (*dtaskv1.JobSpec, error) {
 	r := &reader{collector: collector{file: path}, opt: opt}
 	root := r.load(text)
@@ -47,7 +45,7 @@ func Parse(path string, text []byte, opt Options) (*dtaskv1.JobSpec, error) {
 	if r.total > 0 {
 		return nil, r.err()
 	}
-	// The bounds of a job as a whole are those of every job.
+	// Limits of whole jobs are the checker's.
 	for _, f := range check(job, r.opt.maxPayload(), r.opt.Unfilled) {
 		r.add(max(root.Line, 1), max(root.Column, 1), f.Where, f.What, f.Do)
 	}
@@ -57,7 +55,7 @@ func Parse(path string, text []byte, opt Options) (*dtaskv1.JobSpec, error) {
 	return job, nil
 }
 
-// topParts is what the highest level of a file holds.
+// topParts collects the top-level fields.
 type topParts struct {
 	job *entry
 }
@@ -71,7 +69,7 @@ var topFields = fields[*topParts]{
 	"job": func(_ *reader, t *topParts, e entry) { t.job = &e },
 }
 
-// top reads the highest level.
+// top reads the top level.
 func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 	var t topParts
 	meant := ""
@@ -93,7 +91,7 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 	return r.job(t.job.value)
 }
 
-// inOrder puts the fields that others build on first and tasks last.
+// inOrder moves the fields that others depend on to the front and tasks to the end.
 func inOrder(es []entry) []entry {
 	rank := func(e entry) int { return slices.Index([]string{"env", "defaults", "tasks"}, e.key) }
 	slices.SortStableFunc(es, func(a, b entry) int { return rank(a) - rank(b) })

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// payload reads what a task is given: text as it is, anything else as JSON.
+// payload reads a payload: text as it is, any other value as JSON.
 func (r *reader) payload(n *yaml.Node) ([]byte, bool) {
 	if isText(n) {
 		return []byte(n.Value), r.holds(n, textProblem(n.Value))
@@ -21,8 +21,8 @@ func (r *reader) payload(n *yaml.Node) ([]byte, bool) {
 	return w.out.Bytes(), r.total == before
 }
 
-// jsonWriter writes nodes as compact JSON. Keys keep their order, and numbers all
-// their digits.
+// jsonWriter writes nodes as compact JSON. It keeps the order of keys and all digits of
+// numbers.
 type jsonWriter struct {
 	r   *reader
 	out bytes.Buffer
@@ -81,12 +81,12 @@ func (w *jsonWriter) text(at *yaml.Node, s string) {
 	w.r.holds(at, textProblem(s))
 	e := json.NewEncoder(&w.out)
 	e.SetEscapeHTML(false)
-	// A string always has a JSON form, and a buffer takes it.
+	// Can't fail for a string and a buffer.
 	_ = e.Encode(s)
 	w.out.Truncate(w.out.Len() - 1) // the line break
 }
 
-// jsonNumber writes a YAML number as JSON, without rounding it.
+// jsonNumber writes a YAML number as JSON without rounding.
 func jsonNumber(s string) (string, problem) {
 	v := strings.TrimPrefix(strings.ReplaceAll(s, "_", ""), "+")
 	sign := ""

@@ -7,7 +7,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// The defaults that a file need not write.
+// Built-in defaults.
 const (
 	defaultTimeout    = 60 * time.Minute
 	defaultRetries    = 3
@@ -18,14 +18,13 @@ const (
 	defaultReuse      = 24 * time.Hour
 )
 
-// policy is a [dtaskv1.TaskPolicy] in the making: what job.defaults and the task
-// itself have said so far. Copies share their maps and lists, which are replaced
-// and never changed.
+// policy collects the fields of a [dtaskv1.TaskPolicy] from job.defaults and the task. Copies
+// share maps and lists, which are replaced, never changed.
 type policy struct {
 	kind                           string
 	priority                       dtaskv1.Priority
 	env                            map[string]string
-	timeout                        int64 // ms; 0 = not said
+	timeout                        int64 // ms; 0 = unset
 	queueTimeout, heartbeatTimeout int64 // ms; 0 = none
 	killGrace                      int64 // ms
 	retry                          retry
@@ -33,25 +32,25 @@ type policy struct {
 	resources                      map[string]int64
 	require                        map[string]string
 	finally                        bool
-	reuse                          int64 // ms; 0 = it is not pure
+	reuse                          int64 // ms; 0 = not pure
 
-	jobEnv map[string]string // for the bound that both share
-	own    bool              // something was said after this was copied
+	jobEnv map[string]string // for the common size limit
+	own    bool              // a field was set after this was copied
 }
 
 type retry struct {
-	said     bool // any field was
+	said     bool // a field was set
 	maxSaid  bool
 	max      uint32
 	initial  int64 // ms
 	permille uint32
-	maxDelay int64 // ms; 0 = not said
+	maxDelay int64 // ms; 0 = unset
 	jitter   bool
 	on       []string
 	except   []string
 }
 
-// builtIn is the policy of a task in a file that says nothing.
+// builtIn returns the policy of a task without policy fields.
 func builtIn() policy {
 	return policy{
 		killGrace: defaultKillGrace.Milliseconds(),
@@ -107,7 +106,7 @@ var policyFields = fields[*policy]{
 	"resources": func(r *reader, p *policy, e entry) {
 		p.resources = dictionary(r, e.value, p.resources, "{cpu: 1, memory: 256MiB}", labelNameProblem, r.amount)
 		for name, v := range p.resources {
-			if v == 0 { // asks for nothing, and takes back what defaults ask for
+			if v == 0 { // removes the default
 				delete(p.resources, name)
 			}
 		}
@@ -168,8 +167,8 @@ func (r *reader) labels(e entry, base map[string]string, example string) map[str
 	return out
 }
 
-// amount reads how much of a resource a task takes, in thousandths. Memory and
-// disk are sizes; everything else is counted.
+// amount reads the amount of a resource, in thousandths. Memory and disk are sizes; all other
+// resources are counted.
 func (r *reader) amount(e entry) (int64, bool) {
 	const most = maxAmount * 1000
 	if e.key != "memory" && e.key != "disk" {
@@ -184,7 +183,7 @@ func (r *reader) amount(e entry) (int64, bool) {
 	return v * 1000, r.holds(n, p)
 }
 
-// proto completes a policy with what nobody said.
+// proto returns the policy with defaults for unset fields.
 func (p *policy) proto(d TaskDefaults, filled bool) *dtaskv1.TaskPolicy {
 	out := &dtaskv1.TaskPolicy{
 		Type: p.kind, Priority: p.priority, Env: p.env,

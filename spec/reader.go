@@ -9,22 +9,21 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// whole is the place of faults that concern the file and no field.
+// wholeFile is the location of faults that belong to no field.
 const wholeFile = "file"
 
-// reader turns nodes into values. It knows where in the job it is, so that a
-// fault costs its reader a node, what is wrong, and what to do.
+// reader converts nodes to values. It tracks the current location for faults.
 type reader struct {
 	collector
 	opt  Options
-	path []step // from the top of the file to here
-	// task is the id of the task that is being read; it then stands for
-	// the first taskDepth steps.
+	path []step // from the top of the file
+	// task is the ID of the task that is being read, which replaces the first taskDepth steps
+	// of path.
 	task      string
 	taskDepth int
 }
 
-// step is one key, or one index if name is empty.
+// step is a key, or an index if name is empty.
 type step struct {
 	name  string
 	index int
@@ -34,7 +33,7 @@ func (r *reader) enter(name string)   { r.path = append(r.path, step{name: name}
 func (r *reader) enterItem(index int) { r.path = append(r.path, step{index: index}) }
 func (r *reader) leave()              { r.path = r.path[:len(r.path)-1] }
 
-// where words the present place: job.tasks[3].retry, task "fetch": retry.max.
+// where formats the current location: job.tasks[3].retry, task "fetch": retry.max.
 func (r *reader) where() string {
 	if r.task == "" || len(r.path) < r.taskDepth {
 		return joinSteps(r.path)
@@ -88,7 +87,7 @@ func (r *reader) fault(n *yaml.Node, what, do string) {
 	r.add(max(n.Line, 1), max(n.Column, 1), where, what, do)
 }
 
-// holds adds the problem at the node, if there is one, and reports whether not.
+// holds reports whether there is no problem, and adds a fault otherwise.
 func (r *reader) holds(n *yaml.Node, p problem) bool {
 	if p.bad() {
 		r.fault(n, p.what, p.do)
@@ -96,14 +95,14 @@ func (r *reader) holds(n *yaml.Node, p problem) bool {
 	return !p.bad()
 }
 
-// entry is one field of a mapping; the value is never an alias.
+// entry is a field of a mapping. The value is not an alias.
 type entry struct {
 	key       string
 	at, value *yaml.Node
 }
 
-// entries is the fields of a mapping: its own in file order, then those that it
-// merges. What is no mapping is a fault and has none.
+// entries returns the fields of a mapping: its own in file order, then merged ones. Anything
+// but a mapping is a fault.
 func (r *reader) entries(n *yaml.Node, example string) []entry {
 	n = deref(n)
 	if n.Kind != yaml.MappingNode {
@@ -113,9 +112,8 @@ func (r *reader) entries(n *yaml.Node, example string) []entry {
 	return r.gather(make([]entry, 0, len(n.Content)/2), n, nil)
 }
 
-// gather adds the fields of n except those that are taken, then what n merges.
-// Without a set of those taken all of its own are added: duplicates in one
-// mapping are the surveyor's business.
+// gather adds the fields of n that are not in taken, then those that n merges. If taken is nil,
+// it adds all: the surveyor reports duplicates in one mapping.
 func (r *reader) gather(into []entry, n *yaml.Node, taken map[string]struct{}) []entry {
 	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -148,7 +146,7 @@ func (r *reader) gather(into []entry, n *yaml.Node, taken map[string]struct{}) [
 	return into
 }
 
-// merge adds what a merge key brings; what is there already wins.
+// merge adds the fields of a merge key. Existing fields win.
 func (r *reader) merge(into []entry, n *yaml.Node, taken map[string]struct{}) []entry {
 	list := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
@@ -164,7 +162,7 @@ func (r *reader) merge(into []entry, n *yaml.Node, taken map[string]struct{}) []
 	return into
 }
 
-// items is the elements of a list; what is no list is a fault and has none.
+// items returns the elements of a list. Anything else is a fault.
 func (r *reader) items(n *yaml.Node, example string) ([]*yaml.Node, bool) {
 	if n.Kind != yaml.SequenceNode {
 		r.fault(n, "must be a list, not "+kind(n), "write it like "+example)
@@ -173,7 +171,7 @@ func (r *reader) items(n *yaml.Node, example string) ([]*yaml.Node, bool) {
 	return n.Content, true
 }
 
-// kind names what a node is, for people.
+// kind names the type of a node for messages.
 func kind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -193,11 +191,11 @@ func kind(n *yaml.Node) string {
 	return "text"
 }
 
-// isText reports whether a node is text. Dates are, for the format has no other
-// use for them, and so is what has a foreign tag, which is a fault already.
+// isText reports whether a node is text. That includes dates, which the format has no
+// other use for, and nodes with unknown tags, which survey reports.
 func isText(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && kind(n) == "text" }
 
-// text reads a text.
+// text reads text.
 func (r *reader) text(n *yaml.Node) (string, bool) {
 	if isText(n) {
 		return n.Value, r.holds(n, textProblem(n.Value))
@@ -213,13 +211,13 @@ func (r *reader) text(n *yaml.Node) (string, bool) {
 	return "", false
 }
 
-// checked reads a text that a rule holds for.
+// checked reads text and checks it against a rule.
 func (r *reader) checked(n *yaml.Node, rule func(string) problem) (string, bool) {
 	s, ok := r.text(n)
 	return s, ok && r.holds(n, rule(s))
 }
 
-// texts reads a list of texts that a rule holds for.
+// texts reads a list of texts and checks each against a rule.
 func (r *reader) texts(n *yaml.Node, example string, rule func(string) problem) ([]string, bool) {
 	nodes, ok := r.items(n, example)
 	if !ok {
@@ -235,8 +233,8 @@ func (r *reader) texts(n *yaml.Node, example string, rule func(string) problem) 
 	return out, ok
 }
 
-// dictionary reads a mapping whose keys and values a rule holds for, on top of
-// what base has.
+// dictionary reads a mapping whose keys and values are checked against rules, and merges
+// it into a copy of base.
 func dictionary[V any](r *reader, n *yaml.Node, base map[string]V, example string, keyRule func(string) problem, read func(e entry) (V, bool)) map[string]V {
 	es := r.entries(n, example)
 	out := make(map[string]V, len(base)+len(es))
@@ -279,8 +277,8 @@ func (r *reader) number(n *yaml.Node, low, high int64) (int64, bool) {
 	return v, true
 }
 
-// isPlainNumber reports whether s is decimal digits without a leading zero, with
-// or without a minus.
+// isPlainNumber reports whether s is an optional minus and decimal digits without a leading
+// zero.
 func isPlainNumber(s string) bool {
 	s = strings.TrimPrefix(s, "-")
 	if s == "" || len(s) > 1 && s[0] == '0' {
@@ -344,7 +342,7 @@ func (r *reader) duration(n *yaml.Node, zero bool) (int64, bool) {
 	return d.Milliseconds(), true
 }
 
-// meaning reads one of some words.
+// readKeyword reads a keyword.
 func readKeyword[T any](r *reader, n *yaml.Node, words []keyword[T]) (is T, ok bool) {
 	s, ok := r.text(n)
 	if !ok {

@@ -12,18 +12,17 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// The rules about single values. A file and a decoded job are held to the same
-// ones: each answers with what is wrong, or with nothing.
+// Rules about single values. Job files and decoded jobs use the same ones.
 
-// problem is a fault that has no place yet. The zero problem is none.
+// problem is a fault without a location. The zero value means no problem.
 type problem struct{ what, do string }
 
 func (p problem) bad() bool { return p.what != "" }
 
-// Error makes a problem the error of the exported parsers.
+// Error lets exported parsers return a problem.
 func (p problem) Error() string { return p.what + "; " + p.do }
 
-// quote shows a value in a message, shortened so that a message stays a line.
+// quote quotes a value for a message, shortened to keep messages on one line.
 func quote(s string) string {
 	const most = 80
 	if utf8.RuneCountInString(s) > most {
@@ -32,7 +31,7 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// nameProblem is the rule for job names, handler types and label names.
+// nameProblem checks job names, handler types and label names.
 func nameProblem(s string) problem {
 	const do = "use 1–63 of a–z, A–Z, 0–9, -, _ and ."
 	if p := lengthProblem(s, do); p.bad() {
@@ -46,8 +45,8 @@ func nameProblem(s string) problem {
 	return dotsProblem(s)
 }
 
-// idProblem is the rule for task ids: wider than names, but they must stay
-// unmistakable in JOB/TASK, in array[17] and as a word of a message.
+// idProblem checks task IDs. They may have more characters than names, but must be unambiguous
+// in JOB/TASK, in array[17] and within messages.
 func idProblem(s string) problem {
 	const do = "an id is 1–63 characters without white space, / \\ [ or ]"
 	if p := lengthProblem(s, do); p.bad() {
@@ -68,7 +67,7 @@ func lengthProblem(s, do string) problem {
 	if s == "" {
 		return problem{"is empty", do}
 	}
-	if len(s) <= MaxNameLength { // in bytes: no fewer
+	if len(s) <= MaxNameLength { // bytes, at least as many as characters
 		return problem{}
 	}
 	if n := utf8.RuneCountInString(s); n > MaxNameLength {
@@ -77,7 +76,7 @@ func lengthProblem(s, do string) problem {
 	return problem{}
 }
 
-// dotsProblem keeps names usable as those of folders.
+// dotsProblem keeps names usable as directory names.
 func dotsProblem(s string) problem {
 	if s == "." || s == ".." {
 		return problem{fmt.Sprintf("%s cannot be a name", quote(s)), "add a letter or a digit"}
@@ -108,7 +107,7 @@ func printableProblem(s string) problem {
 	return problem{}
 }
 
-// textProblem is the rule for every text that reaches an operating system.
+// textProblem checks texts that are passed to an operating system.
 func textProblem(s string) problem {
 	if strings.IndexByte(s, 0) >= 0 {
 		return problem{"holds a NUL byte", "remove it"}
@@ -129,8 +128,7 @@ func pathProblem(s string) problem {
 	return textProblem(s)
 }
 
-// CheckWebhook holds a URL to the rule for a job's webhook; the error says what to
-// write, and never shows a password.
+// CheckWebhook checks the URL of a webhook. The error never contains a password.
 func CheckWebhook(s string) error {
 	if p := webhookProblem(s); p.bad() {
 		return p
@@ -138,7 +136,7 @@ func CheckWebhook(s string) error {
 	return nil
 }
 
-// webhookProblem never shows a URL that may hold a password.
+// webhookProblem never shows a URL that may contain a password.
 func webhookProblem(s string) problem {
 	const do = "write an http or https URL, such as https://example.org/ended"
 	if s == "" {
@@ -204,7 +202,7 @@ func envSize(env map[string]string) (n int) {
 	return n
 }
 
-// labelNameProblem also is the rule for resources.
+// labelNameProblem checks names of labels and resources.
 func labelNameProblem(s string) problem {
 	if p := nameProblem(strings.ReplaceAll(s, "/", "_")); p.bad() {
 		return problem{fmt.Sprintf("%s is no name for it", quote(s)), "use 1–63 of a–z, A–Z, 0–9, -, _, . and /"}
@@ -263,8 +261,7 @@ func reuseKeyProblem(s string) problem {
 	return textProblem(s)
 }
 
-// reuseSpanProblem is the rule for how long a result is remembered, in
-// milliseconds.
+// reuseDurationProblem checks how long a result is remembered, in milliseconds.
 func reuseDurationProblem(ms int64) problem {
 	if ms > 0 && ms <= MaxReuse.Milliseconds() {
 		return problem{}
@@ -272,7 +269,7 @@ func reuseDurationProblem(ms int64) problem {
 	return problem{"is out of range", "at most 90d"}
 }
 
-// reuseProblem is the rule for tasks that declare themselves pure.
+// reuseProblem checks the policy of tasks that are declared pure.
 func reuseProblem(execution dtaskv1.Execution, finally bool) problem {
 	switch {
 	case execution == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE:
@@ -292,7 +289,7 @@ func payloadProblem(n, most int) problem {
 
 var plainClasses = []string{"oom", "timeout", "lost", "start"}
 
-// classForms is what an unknown failure class is answered with.
+// classForms are suggested for an unknown failure class.
 var classForms = append([]string{"exit:N", "exit:A-B", "signal:NAME", "error:Name"}, plainClasses...)
 
 var signalNames = []string{
@@ -300,7 +297,7 @@ var signalNames = []string{
 	"SEGV", "STKFLT", "STOP", "SYS", "TERM", "TRAP", "TSTP", "TTIN", "TTOU", "URG", "USR1", "USR2", "VTALRM", "WINCH", "XCPU", "XFSZ",
 }
 
-// classProblem is the rule for one entry of retry.on and retry.except.
+// classProblem checks one entry of retry.on and retry.except.
 func classProblem(s string) problem {
 	kind, value, typed := strings.Cut(s, ":")
 	if !typed {
@@ -341,7 +338,7 @@ func exitCode(s string) (int, bool) {
 	return n, err == nil && n >= 1 && n <= 255 && s == strconv.Itoa(n)
 }
 
-// prefixed is each name behind the prefix.
+// prefixed returns each name with a prefix.
 func prefixed(prefix string, names []string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
@@ -350,7 +347,7 @@ func prefixed(prefix string, names []string) []string {
 	return out
 }
 
-// The words of the format and what they stand for; the order is that in messages.
+// The keywords of the format and their values, in the order in which messages list them.
 
 type keyword[T any] struct {
 	text string
@@ -374,7 +371,7 @@ var onFailures = []keyword[dtaskv1.OnFailure]{
 	{"continue", dtaskv1.OnFailure_ON_FAILURE_CONTINUE},
 }
 
-// lookUp finds the meaning of a word.
+// parseKeyword returns the value of a keyword.
 func parseKeyword[T any](words []keyword[T], s string) (is T, p problem) {
 	texts := make([]string, len(words))
 	for i, w := range words {
@@ -386,7 +383,7 @@ func parseKeyword[T any](words []keyword[T], s string) (is T, p problem) {
 	return is, problem{fmt.Sprintf("%s is not known here", quote(s)), didYouMean(s, texts)}
 }
 
-// ParsePriority reads low, normal, high or urgent; the error says what to write.
+// ParsePriority parses low, normal, high or urgent.
 func ParsePriority(s string) (dtaskv1.Priority, error) {
 	is, p := parseKeyword(priorities, s)
 	if p.bad() {

@@ -4,19 +4,19 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// SingleTask describes a job of one task that needs no file.
+// SingleTask describes a job of one task.
 type SingleTask struct {
 	Type     string // built-in or registered handler
 	Payload  []byte
 	Priority string // low, normal, high or urgent; empty = normal
 	Name     string // of the job; empty = the type
 	ID       string // of the task; empty = the type
-	// Options hold for it as for a file.
+	// Options are those of a job file.
 	Options Options
 }
 
-// Single makes the job of one task. The error is [Faults], which name the fields
-// as a command line does.
+// Single returns the job of one task. The error is [Faults], whose locations are those of a
+// command line.
 func Single(t SingleTask) (*dtaskv1.JobSpec, error) {
 	var c collector
 	refuse := func(where string, p problem) {

@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// nearest finds the name that s was probably meant to be: the one with the
-// fewest edits, and of equals the first. It is empty when none is near.
+// nearest returns the name that s was probably meant to be: the one with the fewest edits, and
+// the first of equals. It is empty if no name is near.
 func nearest(s string, names func(yield func(string) bool)) string {
 	limit := min(3, max(1, utf8.RuneCountInString(s)/3))
 	if len(s) == 1 {
-		limit = 0 // but for its case, one letter is as far as any other
+		limit = 0 // apart from case, any two letters are equally far apart
 	}
 	return nearestWithin(s, limit, names)
 }
 
-// nearestWithin is nearest with at most so many edits.
+// nearestWithin is nearest with a maximum number of edits.
 func nearestWithin(s string, limit int, names func(yield func(string) bool)) string {
 	want := []rune(strings.ToLower(s))
 	best := ""
@@ -35,8 +35,8 @@ func nearestWithin(s string, limit int, names func(yield func(string) bool)) str
 	return best
 }
 
-// distance is the number of single-character edits (insert, remove, replace,
-// swap of neighbours) between a and b; anything above limit is limit+1.
+// distance returns the number of single-character edits (insert, remove, replace, transpose)
+// between a and b, or limit+1 if it exceeds limit.
 func distance(a, b []rune, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {
 		return limit + 1
@@ -67,7 +67,7 @@ func distance(a, b []rune, limit int) int {
 	return min(last[len(b)], limit+1)
 }
 
-// didYouMean words a suggestion, or falls back to the list of what is possible.
+// didYouMean suggests a name, or lists all.
 func didYouMean(s string, names []string) string {
 	if n := nearest(s, slices.Values(names)); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
@@ -75,7 +75,7 @@ func didYouMean(s string, names []string) string {
 	return "use " + oneOf(names)
 }
 
-// oneOf words a choice: a, b or c.
+// oneOf formats a choice: a, b or c.
 func oneOf(names []string) string {
 	if len(names) == 1 {
 		return names[0]

@@ -6,27 +6,27 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// survey walks the whole tree once, before anything follows its aliases. It
-// adds duplicate keys and foreign tags, and answers whether the tree is safe to
-// walk: no alias inside its own anchor, no bomb, no endless nesting.
+// survey walks the whole tree once before any alias is resolved. It reports duplicate keys and
+// unknown tags, and whether the tree is safe to walk: no alias inside its own anchor, no alias
+// bomb, bounded nesting.
 func (r *reader) survey(root *yaml.Node) bool {
 	s := &surveyor{r: r, anchors: map[*yaml.Node]extent{}}
 	s.measure(root)
 	return !s.unsafe
 }
 
-// extent is what a node is worth once all aliases in it are followed.
+// extent is the size of a node with all aliases resolved.
 type extent struct {
-	weight int // bytes of text, and nodeWeight for each node
+	weight int // bytes of text, plus nodeWeight per node
 	depth  int
-	open   bool // it is being measured: an alias to it would be endless
+	open   bool // being measured: an alias to it would be endless
 }
 
 type surveyor struct {
 	r       *reader
 	anchors map[*yaml.Node]extent
-	grown   int // what the aliases met so far add
-	nested  int // depth of the walk itself
+	grown   int // expansion by the aliases so far
+	nested  int // current depth of the walk
 	unsafe  bool
 }
 
@@ -68,7 +68,7 @@ func (s *surveyor) measure(n *yaml.Node) extent {
 	return e
 }
 
-// child measures one child with the path that messages about it shall name.
+// child measures a child under the path that messages show.
 func (s *surveyor) child(n *yaml.Node, i int, child *yaml.Node) extent {
 	switch {
 	case n.Kind == yaml.SequenceNode:
@@ -85,8 +85,7 @@ func (s *surveyor) child(n *yaml.Node, i int, child *yaml.Node) extent {
 func (s *surveyor) follow(n *yaml.Node) extent {
 	e, known := s.anchors[n.Alias]
 	if !known {
-		// The composer knows the anchor; a node that was not measured
-		// yet can only be a fault of this walk.
+		// The composer knows the anchor, so the node must exist; measure it now.
 		return s.measure(n.Alias)
 	}
 	if e.open {
@@ -99,7 +98,7 @@ func (s *surveyor) follow(n *yaml.Node) extent {
 	return e
 }
 
-// tag refuses tags beyond those of JSON.
+// tag rejects tags that JSON has no equivalent for.
 func (s *surveyor) tag(n *yaml.Node) {
 	switch n.Tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp", "!!map", "!!seq", "!!merge", "":
@@ -108,7 +107,7 @@ func (s *surveyor) tag(n *yaml.Node) {
 	}
 }
 
-// duplicates adds each key of a mapping that stands there twice.
+// duplicates reports duplicate keys of a mapping.
 func (s *surveyor) duplicates(n *yaml.Node) {
 	const few = 16
 	if len(n.Content) <= 2*few {
@@ -143,7 +142,7 @@ func sameKey(a, b *yaml.Node) bool {
 	return a.Kind == yaml.ScalarNode && b.Kind == yaml.ScalarNode && a.Value == b.Value && keyTag(a) == keyTag(b)
 }
 
-// keyTag sets the merge key apart; all other keys are compared as text.
+// keyTag distinguishes the merge key; all other keys are compared as text.
 func keyTag(n *yaml.Node) string {
 	if n.Tag == "!!merge" {
 		return n.Tag
@@ -159,7 +158,7 @@ func (s *surveyor) duplicate(second, first *yaml.Node) {
 	s.r.fault(second, fmt.Sprintf("duplicate key %s, first at %d:%d", quote(deref(second).Value), first.Line, first.Column), do)
 }
 
-// deref follows an alias. Aliases of aliases do not exist in YAML.
+// deref resolves an alias. YAML has no aliases of aliases.
 func deref(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias

@@ -9,26 +9,26 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// draft is a task in the making.
+// taskBuilder collects the fields of a task.
 type taskBuilder struct {
 	id           string
-	at           mark // of the id
+	at           mark // position of the ID
 	policy       uint32
 	body         *dtaskv1.TaskBody
 	dependencies []dependency
-	field        string // the name under which the needs were written
-	cleanup      bool   // a clean-up task
+	field        string // name under which the dependencies are written
+	cleanup      bool   // finally is set
 	array        *dtaskv1.ArraySpec
 }
 
-// need is one dependency as it was written.
+// dependency is a dependency as written.
 type dependency struct {
 	name string
 	at   mark
-	of   int32 // index of the task in file order; below 0 while unknown
+	of   int32 // index of the task in file order; negative if unresolved
 }
 
-// placed is the dependencies as indexes in the order of the job.
+// dependencyIndexes returns the dependencies as indexes in the order of the job.
 func (d *taskBuilder) dependencyIndexes(place []uint32) []uint32 {
 	if len(d.dependencies) == 0 {
 		return nil
@@ -41,21 +41,21 @@ func (d *taskBuilder) dependencyIndexes(place []uint32) []uint32 {
 	return out
 }
 
-// taskParts is what the fields of one task are read into.
+// taskParts collects the fields of a task while they are read.
 type taskParts struct {
 	*taskBuilder
 	policy policy
-	runs   []entry // which of command, run and type there are
-	inputs []entry // which of input and inputs
-	lists  []entry // which of dependencies, depends_on and needs
-	reuse  entry   // the field, if there is one
-	meant  bool    // one of command, run and type was misspelt
+	runs   []entry // those of command, run and type that are set
+	inputs []entry // those of input and inputs that are set
+	lists  []entry // those of dependencies, depends_on and needs that are set
+	reuse  entry   // the field, if it is set
+	meant  bool    // command, run or type is misspelled
 	array  *arrayParts
 	json   bool // the payload is JSON
 }
 
 var taskFields = fields[*taskParts]{
-	"id": func(*reader, *taskParts, entry) {}, // read before all others, which name it
+	"id": func(*reader, *taskParts, entry) {}, // read first, since faults of the other fields name it
 	"command": func(r *reader, t *taskParts, e entry) {
 		t.runs = append(t.runs, e)
 		if isText(e.value) {
@@ -130,7 +130,7 @@ var taskFields = fields[*taskParts]{
 func readNeeds(r *reader, t *taskParts, e entry) {
 	t.lists = append(t.lists, e)
 	if len(t.lists) > 1 {
-		return // a fault already
+		return // reported elsewhere
 	}
 	t.field = e.key
 	if isText(e.value) {
@@ -204,7 +204,7 @@ func (r *reader) readTask(j *jobBuilder, d *taskBuilder, n *yaml.Node) {
 	r.place(j, d, n, &t.policy)
 }
 
-// template holds a task to the rules about expressions, each at its field.
+// template checks the expressions of a task and reports faults at their fields.
 func (r *reader) template(t *taskParts, n *yaml.Node) {
 	if t.array != nil && !t.array.fine {
 		return
@@ -225,7 +225,7 @@ func (r *reader) template(t *taskParts, n *yaml.Node) {
 	r.leave()
 }
 
-// entriesOf is the fields of a mapping that was read before: its faults are known.
+// entriesOf returns the fields of a mapping whose faults have been reported.
 func (r *reader) entriesOf(n *yaml.Node) []entry {
 	quiet := &reader{}
 	if n = deref(n); n.Kind != yaml.MappingNode {
@@ -234,7 +234,7 @@ func (r *reader) entriesOf(n *yaml.Node) []entry {
 	return quiet.gather(nil, n, nil)
 }
 
-// reuseParts is what the fields of reuse are read into.
+// reuseParts collects the fields of reuse.
 type reuseParts struct {
 	key   string
 	lasts int64 // ms
@@ -249,9 +249,9 @@ var reuseFields = fields[*reuseParts]{
 	},
 }
 
-// place keeps the policy of a task. The first one that is too many is a fault;
-// from then on tasks are read for their own faults only, and a large environment
-// in the defaults is not copied into each any more.
+// place adds the policy of a task to the table. After the first policy that exceeds the limit,
+// tasks are only checked for their own faults, and a large environment in the defaults is not
+// copied into each of them.
 func (r *reader) place(j *jobBuilder, d *taskBuilder, n *yaml.Node, p *policy) {
 	if j.policies.full() {
 		return
@@ -264,8 +264,8 @@ func (r *reader) place(j *jobBuilder, d *taskBuilder, n *yaml.Node, p *policy) {
 	}
 }
 
-// readID reads the id first, so that all other faults can name the task. An id
-// that breaks a rule still is what other tasks may depend on.
+// readID reads the ID first, so that all other faults can name the task. Other tasks may depend
+// on an ID that breaks a rule.
 func (r *reader) readID(d *taskBuilder, n *yaml.Node, es []entry) {
 	for _, e := range es {
 		if e.key != "id" {
@@ -297,12 +297,12 @@ func (r *reader) unknownInTask(e entry) (meant string) {
 	return r.unknown(e, names, elsewhere)
 }
 
-// jobOnly are the fields of a job that no task has.
+// jobOnly are fields of a job that tasks don't have.
 var jobOnly = map[string]struct{}{
 	"owner": {}, "labels": {}, "deadline": {}, "on_failure": {}, "max_failures": {}, "defaults": {}, "tasks": {}, "webhook": {},
 }
 
-// onlyOne adds a fault at each further one of fields that exclude each other.
+// onlyOne reports all but the first of mutually exclusive fields.
 func (r *reader) onlyOne(es []entry, do string) {
 	for _, e := range es[min(1, len(es)):] {
 		r.fault(e.at, fmt.Sprintf("both %s and %s are set", es[0].key, e.key), do)

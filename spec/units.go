@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// ParseDuration reads a duration as job files have them: numbers with the units
-// d, h, m, s and ms, the longest first: 90s, 1h30m, 2d, 500ms, 1.5h. A bare 0
-// needs no unit. The result is a whole number of milliseconds from 0 to
-// [MaxDuration]; the error says what is wrong and what to write.
+// ParseDuration parses a duration as written in job files: numbers with the units d, h, m, s
+// and ms, longest first: 90s, 1h30m, 2d, 500ms, 1.5h. A bare 0 needs no unit. The result is a
+// whole number of milliseconds from 0 to [MaxDuration].
 func ParseDuration(s string) (time.Duration, error) {
 	d, p := duration(s)
 	if p.bad() {
@@ -20,10 +19,9 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseSize reads a size in bytes as job files have them: a number alone, or
-// with B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).
-// The result is from 0 to a pebibyte; the error says what is wrong and what to
-// write.
+// ParseSize parses a size in bytes as written in job files: a number alone, or with B, KB, MB,
+// GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024). The result is at most 1024
+// TiB.
 func ParseSize(s string) (int64, error) {
 	n, p := size(s)
 	if p.bad() {
@@ -37,7 +35,7 @@ type unit struct {
 	of   int64
 }
 
-// Longest first: durations must keep this order.
+// Longest first: durations must have this order.
 var durationUnits = []unit{{"d", 86_400_000}, {"h", 3_600_000}, {"m", 60_000}, {"s", 1000}, {"ms", 1}}
 
 var sizeUnits = []unit{
@@ -125,7 +123,7 @@ func sizeUnitHint(name string) string {
 	return "the units are B, KB, MB, GB, TB, KiB, MiB, GiB and TiB"
 }
 
-// thousandths reads a decimal number with at most three places, exactly.
+// thousandths parses a decimal number with at most three decimal places.
 func thousandths(s string) (int64, problem) {
 	if strings.HasPrefix(s, "-") {
 		return 0, problem{fmt.Sprintf("%s is negative", quote(s)), "write a number from 0 up"}
@@ -150,8 +148,7 @@ func unitIndex(units []unit, name string) int {
 	return -1
 }
 
-// digits splits s after its leading decimal number: digits, and a point only
-// between digits.
+// digits splits s after its leading decimal number: digits, and a point only between digits.
 func digits(s string) (number, rest string) {
 	i := run(s)
 	if i > 0 && i < len(s) && s[i] == '.' {
@@ -162,7 +159,7 @@ func digits(s string) (number, rest string) {
 	return s[:i], s[i:]
 }
 
-// run is the number of digits that s begins with.
+// run returns the number of leading digits of s.
 func run(s string) int {
 	i := 0
 	for i < len(s) && isDigit(s[i]) {
@@ -173,9 +170,8 @@ func run(s string) int {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// scale is number × of, exactly. It is not ok when the product is not whole.
-// What is too large for any field comes out as 2⁶¹: above every bound and still
-// safe to add to.
+// scale returns number × of, and false if the product isn't whole. Numbers that exceed any
+// limit return 2⁶¹, which is safe to add to.
 func scale(number string, of int64) (n int64, ok bool) {
 	const huge = 1 << 61
 	if len(number) > 64 {

@@ -1,11 +1,9 @@
-// Package array is what all who handle arrays must agree on: how many tasks an
-// array has, how indexes are written, and what the expressions in its template
-// stand for.
+// Package array defines what all components must agree on about arrays: how many tasks an array
+// has, how ranges of indexes are written, and what the expressions in its template expand to.
 //
-// An expression is ${{ index }}, ${{ item }} or ${{ item.FIELD }}. In JSON an
-// expression that is a whole text is replaced with the item's own form, so that
-// numbers stay numbers; anywhere else with its text. $${{ is the text ${{.
+// An expression is ${{ index }}, ${{ item }} or ${{ item.FIELD }}. In JSON, an expression that
+// is a whole string is replaced with the item's JSON value, so that numbers stay numbers;
+// elsewhere it is replaced with the item's text. $${{ stands for the text ${{.
 //
-// The package keeps nothing and starts nothing; its functions are safe for
-// concurrent use.
+// All functions are safe for concurrent use.
 package array

@@ -16,10 +16,10 @@ const (
 // Item is one item of an array.
 type Item struct {
 	Index uint32
-	JSON  []byte // its encoded form; nil: the index is the item
+	JSON  []byte // encoded; nil: the index is the item
 }
 
-// Text is the item as text: a text as it is, anything else as JSON.
+// Text returns the item as text: a JSON string without quotes, any other value as JSON.
 func (it Item) Text() string {
 	if it.JSON == nil {
 		return strconv.FormatUint(uint64(it.Index), 10)
@@ -35,35 +35,33 @@ func textOf(encoded []byte) string {
 	return string(encoded)
 }
 
-// UnknownError is returned for what stands between ${{ and }} and is no
-// expression.
+// UnknownError reports an unknown expression between ${{ and }}.
 type UnknownError struct{ Text string }
 
-// Error says what there is.
+// Error lists the known expressions.
 func (e *UnknownError) Error() string {
 	return fmt.Sprintf("the expression %s is not known", strconv.Quote(e.Text))
 }
 
-// FieldError is returned for an item that does not have a field.
+// FieldError reports an item without a field that an expression needs.
 type FieldError struct {
 	Field string
 	Index uint32
 }
 
-// Error names field and item.
+// Error names the field and the item.
 func (e *FieldError) Error() string {
 	return fmt.Sprintf("item %d has no field %s", e.Index, strconv.Quote(e.Field))
 }
 
-// part is a piece of a template: text, then an expression unless it is the end.
+// part is a text of a template and the expression that follows it.
 type part struct {
 	text       string
-	expression string // "index", "item" or "item.FIELD"; empty: none follows
-	whole      bool   // it is a whole text of JSON: its quotes are not in the texts
+	expression string // "index", "item" or "item.FIELD"; empty: the template ends
+	whole      bool   // the expression is a whole JSON string; its quotes are not in the texts
 }
 
-// split takes a template apart. In text that is JSON an expression that is all of
-// a string takes its quotes with it.
+// split parses a template. In JSON, an expression that is a whole string includes the quotes.
 func split(text string, isJSON bool) ([]part, error) {
 	var parts []part
 	var b strings.Builder
@@ -73,7 +71,7 @@ func split(text string, isJSON bool) ([]part, error) {
 			b.WriteString(text)
 			return append(parts, part{text: b.String()}), nil
 		}
-		if at > 0 && text[at-1] == '$' { // $${{ is no expression
+		if at > 0 && text[at-1] == '$' { // $${{ is escaped
 			b.WriteString(text[:at-1])
 			b.WriteString(opening)
 			text = text[at+len(opening):]
@@ -110,19 +108,18 @@ func known(expression string) bool {
 	return expression == "index" || expression == "item" || isField && field != "" && !strings.ContainsAny(field, " \t\r\n{}\"'\\")
 }
 
-// Opens reports whether a text has what begins an expression, be it one or not.
+// Opens reports whether a text contains ${{, which may start an expression.
 func Opens[T string | []byte](text T) bool {
 	return len(text) >= len(opening) && strings.Contains(string(text), opening)
 }
 
-// Check finds what is wrong with the expressions of a template; the error is an
-// [*UnknownError].
+// Check checks the expressions of a template. The error is an [*UnknownError].
 func Check(text string) error {
 	_, err := split(text, false)
 	return err
 }
 
-// Uses reports whether a text has an expression that is known.
+// Uses reports whether a text contains a known expression.
 func Uses(text string) bool {
 	for {
 		before, rest, found := strings.Cut(text, opening)
@@ -137,7 +134,7 @@ func Uses(text string) bool {
 	}
 }
 
-// Fields are the fields of items that a template names.
+// Fields returns the item fields that a template uses.
 func Fields(text string) []string {
 	parts, err := split(text, false)
 	if err != nil {
@@ -152,8 +149,8 @@ func Fields(text string) []string {
 	return fields
 }
 
-// Expand replaces the expressions of a template. isJSON says that it is JSON.
-// Errors are [*UnknownError] and [*FieldError].
+// Expand replaces the expressions of a template, which is JSON if isJSON is set. Errors are
+// [*UnknownError] and [*FieldError].
 func Expand(text string, it Item, isJSON bool) (string, error) {
 	if !strings.Contains(text, opening) {
 		return text, nil
@@ -184,16 +181,16 @@ func Expand(text string, it Item, isJSON bool) (string, error) {
 	return b.String(), nil
 }
 
-// insideJSON is a text as it stands between the quotes of JSON.
+// insideJSON returns a text escaped for use between quotes in JSON.
 func insideJSON(text string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // a buffer takes it, and a text has a form
+	_ = e.Encode(text) // can't fail for a string and a buffer
 	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
 }
 
-// value is the encoded form of what an expression stands for.
+// value returns the JSON value of an expression.
 func (it Item) value(expression string) ([]byte, error) {
 	if expression == "index" || it.JSON == nil && expression == "item" {
 		return strconv.AppendUint(nil, uint64(it.Index), 10), nil

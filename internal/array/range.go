@@ -10,20 +10,19 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// MaxRanges is how many ranges an array may have.
+// MaxRanges is the maximum number of ranges of an array.
 const MaxRanges = 1000
 
-// RangeError says what is wrong with a list of ranges, and what to write.
+// RangeError describes an invalid list of ranges.
 type RangeError struct{ What, Do string }
 
-// Error gives both.
+// Error returns what is wrong and what to do.
 func (e *RangeError) Error() string { return e.What + "; " + e.Do }
 
 const rangeForm = "write it like 0-99, 0-100:5 or 1,5,9-12"
 
-// ParseRanges reads indexes as people write them: A, A-B or A-B:STEP, several
-// with commas between them. They come back ascending. The error is a
-// [*RangeError].
+// ParseRanges parses a comma-separated list of A, A-B or A-B:STEP. It returns ascending ranges.
+// The error is a [*RangeError].
 func ParseRanges(text string) ([]*dtaskv1.ArrayRange, error) {
 	pieces := strings.Split(text, ",")
 	if len(pieces) > MaxRanges {
@@ -102,7 +101,7 @@ func quote(text string) string {
 	return strconv.Quote(text)
 }
 
-// Format writes a range as people do.
+// Format formats a range as ParseRanges reads it.
 func Format(r *dtaskv1.ArrayRange) string {
 	switch {
 	case r.GetFirst() == r.GetLast():

@@ -6,22 +6,22 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Assignment is a row: an attempt that a worker shall run.
+// Assignment is a row: an attempt for a worker to run.
 type Assignment struct {
 	Context, Policy uint32 // indexes into the message's contexts, and their policies
 	Task, Attempt   uint32
 	Failures        uint32
 	ID              string
 	Body            []byte
-	Extras          *dtaskv1.AssignmentExtras // nil: none; else its place is set by AddAssignment
+	Extras          *dtaskv1.AssignmentExtras // nil: none; AddAssignment sets its place
 }
 
-// NewAssignments makes a message for about n assignments.
+// NewAssignments returns an empty message with capacity for about n assignments.
 func NewAssignments(n int) *dtaskv1.Assignments {
 	return &dtaskv1.Assignments{Tasks: make([]uint32, 0, n), Attempts: make([]uint32, 0, n), IdSizes: make([]uint32, 0, n)}
 }
 
-// AddAssignment appends a row. Contexts are the caller's to add.
+// AddAssignment appends a row. The caller adds contexts.
 func AddAssignment(m *dtaskv1.Assignments, a *Assignment) {
 	n, room := len(m.GetTasks()), cap(m.GetTasks())
 	m.Context = appendSparse(m.GetContext(), n, a.Context, room)
@@ -29,26 +29,27 @@ func AddAssignment(m *dtaskv1.Assignments, a *Assignment) {
 	m.Tasks = append(m.Tasks, a.Task)
 	m.Attempts = append(m.Attempts, a.Attempt)
 	m.Failures = appendSparse(m.GetFailures(), n, a.Failures, room)
-	m.IdSizes = append(m.IdSizes, uint32(len(a.ID))) //nolint:gosec // of less than 4 GiB
+	m.IdSizes = append(m.IdSizes, uint32(len(a.ID))) //nolint:gosec // shorter than 4 GiB
 	m.Ids = appendBytes(m.GetIds(), a.ID, room)
 	m.BodySizes = appendSparse(m.GetBodySizes(), n, uint32(len(a.Body)), room) //nolint:gosec // as above
 	m.Bodies = appendBytes(m.GetBodies(), a.Body, room)
 	if a.Extras != nil {
-		a.Extras.Row = uint32(n) //nolint:gosec // less than 2^32 rows
+		a.Extras.Row = uint32(n) //nolint:gosec // fewer than 2^32 rows
 		m.Extras = append(m.Extras, a.Extras)
 	}
 }
 
-// AssignmentReader gives the rows of a message, one after the other.
+// AssignmentReader reads the rows of a message in order.
 type AssignmentReader struct {
 	m          *dtaskv1.Assignments
 	ids        string
 	next       int
-	id, body   int // where the next one's begin
-	particular int // the next one
+	id, body   int // offsets of the next row
+	particular int // index of the next one
 }
 
-// ReadAssignments checks a message, which may be nil. The error is ErrMalformed.
+// ReadAssignments checks a message, which may be nil, and returns a reader. Errors wrap
+// ErrMalformed.
 func ReadAssignments(m *dtaskv1.Assignments) (AssignmentReader, error) {
 	if err := checkAssignments(m); err != nil {
 		return AssignmentReader{}, err
@@ -88,10 +89,10 @@ func checkAssignments(m *dtaskv1.Assignments) error {
 	return nil
 }
 
-// Left is how many rows come yet.
+// Left returns the number of remaining rows.
 func (r *AssignmentReader) Left() int { return len(r.m.GetTasks()) - r.next }
 
-// Next gives the next row; there must be one.
+// Next returns the next row. Left must be above 0.
 func (r *AssignmentReader) Next() Assignment {
 	i := r.next
 	r.next++

@@ -7,18 +7,17 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Outcome is a row: how an attempt ended.
+// Outcome is a row: the outcome of an attempt.
 type Outcome struct {
-	Number        uint64 // of the report; set by readers only
+	Number        uint64 // of the report; only set by readers
 	Job           uint64
 	Task, Attempt uint32
 	TookMS        uint32
-	Result        []byte           // of one that just succeeded
-	Detail        *dtaskv1.Outcome // nil: it just succeeded; else its place is set by AddOutcome
+	Result        []byte           // of a plain success
+	Detail        *dtaskv1.Outcome // nil: plain success; AddOutcome sets its place
 }
 
-// NewOutcomes makes a message for about n outcomes, of which the first has this
-// number.
+// NewOutcomes returns an empty message with capacity for about n outcomes, numbered from first.
 func NewOutcomes(first uint64, n int) *dtaskv1.Outcomes {
 	return &dtaskv1.Outcomes{First: first, Jobs: make([]uint64, 0, n), Tasks: make([]uint32, 0, n), Attempts: make([]uint32, 0, n)}
 }
@@ -31,7 +30,7 @@ func AddOutcome(m *dtaskv1.Outcomes, o *Outcome) {
 	m.Attempts = append(m.Attempts, o.Attempt)
 	m.TookMs = appendSparse(m.GetTookMs(), n, o.TookMS, room)
 	if o.Detail != nil {
-		o.Detail.Row = uint32(n) //nolint:gosec // less than 2^32 rows
+		o.Detail.Row = uint32(n) //nolint:gosec // fewer than 2^32 rows
 		m.Details = append(m.Details, o.Detail)
 		m.ResultSizes = appendSparse(m.GetResultSizes(), n, 0, room)
 		return
@@ -40,15 +39,16 @@ func AddOutcome(m *dtaskv1.Outcomes, o *Outcome) {
 	m.Results = appendBytes(m.GetResults(), o.Result, room)
 }
 
-// OutcomeReader gives the rows of a message, one after the other.
+// OutcomeReader reads the rows of a message in order.
 type OutcomeReader struct {
 	m      *dtaskv1.Outcomes
 	next   int
-	result int // where the next one's begins
-	other  int // the next one
+	result int // offset of the next row
+	other  int // index of the next one
 }
 
-// ReadOutcomes checks a message, which may be nil. The error is ErrMalformed.
+// ReadOutcomes checks a message, which may be nil, and returns a reader. Errors wrap
+// ErrMalformed.
 func ReadOutcomes(m *dtaskv1.Outcomes) (OutcomeReader, error) {
 	if err := checkOutcomes(m); err != nil {
 		return OutcomeReader{}, err
@@ -86,15 +86,15 @@ func checkOutcomes(m *dtaskv1.Outcomes) error {
 	return nil
 }
 
-// Left is how many rows come yet.
+// Left returns the number of remaining rows.
 func (r *OutcomeReader) Left() int { return len(r.m.GetTasks()) - r.next }
 
-// Next gives the next row; there must be one.
+// Next returns the next row. Left must be above 0.
 func (r *OutcomeReader) Next() Outcome {
 	i := r.next
 	r.next++
 	o := Outcome{
-		Number: r.m.GetFirst() + uint64(i), Job: r.m.GetJobs()[i], Task: r.m.GetTasks()[i], Attempt: r.m.GetAttempts()[i], //nolint:gosec // a place
+		Number: r.m.GetFirst() + uint64(i), Job: r.m.GetJobs()[i], Task: r.m.GetTasks()[i], Attempt: r.m.GetAttempts()[i], //nolint:gosec // not negative
 		TookMS: sparseAt(r.m.GetTookMs(), i),
 	}
 	if r.other < len(r.m.GetDetails()) && int(r.m.GetDetails()[r.other].GetRow()) == i {

@@ -6,15 +6,15 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Task is a row: a task of a job that is submitted, and is no array.
+// Task is a row: a submitted task without an array.
 type Task struct {
 	ID           string
 	Policy       uint32
-	Dependencies []uint32 // indexes, as TaskSpec has them; a reader's are good until its next row
-	Body         []byte   // an encoded TaskBody
+	Dependencies []uint32 // indexes, as in TaskSpec; a reader reuses the slice for its next row
+	Body         []byte   // encoded TaskBody
 }
 
-// NewTasks makes a message with room for as much as another has, which may be nil.
+// NewTasks returns an empty message with the capacity of another, which may be nil.
 func NewTasks(like *dtaskv1.TaskColumns) *dtaskv1.TaskColumns {
 	return &dtaskv1.TaskColumns{
 		IdSizes: make([]uint32, 0, len(like.GetIdSizes())), Ids: make([]byte, 0, len(like.GetIds())),
@@ -22,15 +22,16 @@ func NewTasks(like *dtaskv1.TaskColumns) *dtaskv1.TaskColumns {
 	}
 }
 
-// ExpectTasks makes a message with room for n tasks with ids and bodies of these lengths.
+// ExpectTasks returns an empty message with capacity for n tasks whose IDs and bodies have the
+// given lengths.
 func ExpectTasks(n, id, body int) *dtaskv1.TaskColumns {
 	return &dtaskv1.TaskColumns{IdSizes: make([]uint32, 0, n), Ids: make([]byte, 0, n*id), Bodies: make([]byte, 0, n*body)}
 }
 
-// AddTask appends the task with this index in its job.
+// AddTask appends the task with an index in its job.
 func AddTask(m *dtaskv1.TaskColumns, index uint32, t *Task) {
 	n, room := len(m.GetIdSizes()), cap(m.GetIdSizes())
-	m.IdSizes = append(m.IdSizes, uint32(len(t.ID))) //nolint:gosec // of less than 4 GiB
+	m.IdSizes = append(m.IdSizes, uint32(len(t.ID))) //nolint:gosec // shorter than 4 GiB
 	m.Ids = append(m.Ids, t.ID...)
 	m.Policies = appendSparse(m.GetPolicies(), n, t.Policy, room)
 	m.DependencyCounts = appendSparse(m.GetDependencyCounts(), n, uint32(len(t.Dependencies)), room) //nolint:gosec // as above
@@ -41,21 +42,20 @@ func AddTask(m *dtaskv1.TaskColumns, index uint32, t *Task) {
 	m.Bodies = append(m.Bodies, t.Body...)
 }
 
-// TaskReader gives the rows of a message, one after the other.
+// TaskReader reads the rows of a message in order.
 type TaskReader struct {
 	m        *dtaskv1.TaskColumns
 	ids      string
-	index    uint32 // of the next one in its job
+	index    uint32 // in the job, of the next row
 	next     int
-	id, body int // where the next one's begin
+	id, body int // offsets of the next row
 	distance int
 	deps     []uint32
 }
 
-// ReadTasks checks that the columns of a message, which may be nil, fit together.
-// Its first task has an index in its job. What the rows say is not checked: a distance
-// that leads nowhere becomes an index that is not below the task's own. The error is
-// ErrMalformed.
+// ReadTasks checks the columns of a message, which may be nil, and returns a reader. first is
+// the index of its first task in the job. The values of rows are not checked: a distance that
+// is too large becomes an index above the task's own. Errors wrap ErrMalformed.
 func ReadTasks(m *dtaskv1.TaskColumns, first uint32) (TaskReader, error) {
 	if err := checkTasks(m); err != nil {
 		return TaskReader{}, err
@@ -79,7 +79,7 @@ func checkTasks(m *dtaskv1.TaskColumns) error {
 	if err := checkSizes("bodies", m.GetBodySizes(), len(m.GetBodies())); err != nil {
 		return err
 	}
-	sum := uint64(0) // of less than 2^32 numbers of 32 bits
+	sum := uint64(0) // can't overflow: fewer than 2^32 numbers of 32 bits
 	for _, count := range m.GetDependencyCounts() {
 		sum += uint64(count)
 	}
@@ -89,10 +89,10 @@ func checkTasks(m *dtaskv1.TaskColumns) error {
 	return nil
 }
 
-// Left is how many rows come yet.
+// Left returns the number of remaining rows.
 func (r *TaskReader) Left() int { return len(r.m.GetIdSizes()) - r.next }
 
-// Next gives the next row; there must be one.
+// Next returns the next row. Left must be above 0.
 func (r *TaskReader) Next() Task {
 	i := r.next
 	r.next++
