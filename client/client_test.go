@@ -370,7 +370,7 @@ func TestJobsReadsPagesUpToTheLimit(t *testing.T) {
 		got = append(got, job.GetId())
 	}
 	if want := []string{"5", "4", "3"}; !slices.Equal(got, want) || told != 1 {
-		t.Errorf("got %v, want %v; incomplete was told %d times, of one page of two", got, want, told)
+		t.Errorf("got %v, want %v; Incomplete was called %d times for one page of two", got, want, told)
 	}
 }
 
@@ -414,7 +414,7 @@ func TestTheCallersContextEndsACall(t *testing.T) {
 func TestABadConfigurationIsRefusedWithAllItsFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Addrs: []string{"nowhere"}, Timeout: -1})
-	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "negative") {
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "invalid Timeout") {
 		t.Errorf("got %v, want both faults", err)
 	}
 }

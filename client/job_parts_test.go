@@ -49,7 +49,7 @@ func TestArraysAreSentAsTheyAreAndAllOtherTasksInColumns(t *testing.T) {
 		}
 		for _, task := range m.GetTasks() {
 			if task.GetArray() == nil {
-				t.Errorf("%s is no array, and goes as a message", task.GetId())
+				t.Errorf("%s has no array, but is not in columns", task.GetId())
 			}
 		}
 		tasks := tasksOf(m, index)

@@ -44,7 +44,7 @@ type submitStream struct {
 	stopGuard context.CancelFunc // ends the guard; nil: nothing is in flight
 }
 
-// submitStream returns the stream of a connection, which it opens if there is none.
+// submitStream returns the stream of a connection, and opens it if necessary.
 func (c *Client) submitStream(conn *grpc.ClientConn) (*submitStream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,7 +25,7 @@ const arrayForm = "array: {range: 0-99}"
 var arrayFields = fields[*arrayParts]{
 	"range": func(r *reader, a *arrayParts, e entry) {
 		if e.value.Kind != yaml.ScalarNode || e.value.Tag == "!!null" || e.value.Tag == "!!bool" {
-			r.fault(e.value, "must be indexes, not "+kind(e.value), "write it like 0-99, 0-100:5 or 1,5,9-12")
+			r.fault(e.value, "must be a range of indexes, not "+kind(e.value), "write it like 0-99, 0-100:5 or 1,5,9-12")
 			return
 		}
 		list, err := array.ParseRanges(e.value.Value)
@@ -75,10 +75,10 @@ func readArray(r *reader, t *taskParts, e entry) {
 	arrayFields.read(r, a, es, func(x entry) { r.unknown(x, arrayFields.names, "") })
 	switch ranged, listed := has(es, "range"), has(es, "items"); {
 	case ranged && listed:
-		r.fault(e.value, "both range and items are set", "leave one of them")
+		r.fault(e.value, "range and items are mutually exclusive", "leave out one of them")
 	case !ranged && !listed:
 		if r.total == before {
-			r.fault(e.value, "there is neither range nor items", "write "+arrayForm+" or array: {items: [red, green]}")
+			r.fault(e.value, "has neither range nor items", "write "+arrayForm+" or array: {items: [red, green]}")
 		}
 	case r.total == before:
 		r.holds(e.value, arraySizeProblem(tasksOf(a.spec)))
@@ -145,7 +145,7 @@ func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *
 		unknown, isUnknown := errors.AsType[*array.UnknownError](array.Check(text))
 		switch {
 		case a == nil && array.Uses(text):
-			field, bad = name, problem{"has an expression of an array in a task that is none", expressionAlone}
+			field, bad = name, problem{"has an array expression, but the task has no array", expressionAlone}
 		case a != nil && isUnknown:
 			field, bad = name, problem{unknown.Error(), expressionsDo}
 		case a != nil:
@@ -157,9 +157,9 @@ func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *
 	switch {
 	case bad.bad() || a == nil:
 	case p.GetReuseMs() != 0:
-		field, bad = "reuse", problem{"is set in an array", "leave reuse out; each item would need a key of its own"}
+		field, bad = "reuse", problem{"must not be set with array", "leave out reuse; items can't have keys of their own"}
 	case a.GetChunk() > 1 && b.GetOutput() != "":
-		field, bad = "output", problem{"is set in an array with chunk", "leave one of them out; a task that executes several items has no output of each"}
+		field, bad = "output", problem{"must not be set with array.chunk", "leave out one of them; a task that executes several items has one output"}
 	}
 	return field, bad
 }
@@ -204,7 +204,7 @@ func (c *Checker) array(t *checkedTask) int {
 	case a == nil:
 		return 1
 	case a.GetPart() > 0 && open == nil:
-		at.refuse("array", problem{fmt.Sprintf("is part %d of an array that has not begun, or is whole", a.GetPart()), "send the parts of an array one after the other"})
+		at.refuse("array", problem{fmt.Sprintf("unexpected part %d", a.GetPart()), "send the parts of an array one after the other"})
 		return 0
 	}
 	for i, it := range a.GetItems() {
@@ -236,12 +236,12 @@ func (c *Checker) partOf(at taskPlace, a *dtaskv1.ArraySpec) {
 	open.items, open.part = open.items+n, open.part+1
 	switch {
 	case n == 0 || open.items > open.total:
-		at.refuse("array.items", problem{fmt.Sprintf("has %d items in this part where %d of %d are missing", n, open.total-(open.items-n), open.total), "send as many as announced"})
+		at.refuse("array.items", problem{fmt.Sprintf("has %d items in this part, but %d of %d are missing", n, open.total-(open.items-n), open.total), "send as many as announced"})
 		c.open = nil
 	case open.items == open.total:
 		c.open = nil
 	case n%open.chunk != 0:
-		at.refuse("array.items", problem{fmt.Sprintf("ends a part in the midst of a chunk of %d", open.chunk), "cut between chunks"})
+		at.refuse("array.items", problem{fmt.Sprintf("must have a multiple of %d items per part", open.chunk), "cut between chunks"})
 		c.open = nil
 	}
 }
@@ -249,18 +249,18 @@ func (c *Checker) partOf(at taskPlace, a *dtaskv1.ArraySpec) {
 // shapeProblem checks the numbers of an array.
 func shapeProblem(a *dtaskv1.ArraySpec) problem {
 	if (len(a.GetRanges()) > 0) == (array.Items(a) > 0 && len(a.GetRanges()) == 0) || len(a.GetRanges()) > 0 && (len(a.GetItems()) > 0 || a.GetItemsTotal() > 0) {
-		return problem{"has both ranges and items, or neither", "send one of them"}
+		return problem{"must have either ranges or items", "send one of them"}
 	}
 	if n := len(a.GetRanges()); n > array.MaxRanges {
 		return problem{fmt.Sprintf("has %d ranges", n), fmt.Sprintf("send at most %d", array.MaxRanges)}
 	}
 	for i, r := range a.GetRanges() {
 		if array.RangeItems(r) == 0 || i > 0 && r.GetFirst() <= a.GetRanges()[i-1].GetLast() {
-			return problem{"has ranges that are empty or not ascending", "send first ≤ last, step ≥ 1, each range above the one before"}
+			return problem{"has empty ranges or ranges out of order", "send first ≤ last, step ≥ 1, each range above the one before"}
 		}
 	}
 	if array.Chunk(a) > MaxTasks || a.GetMaxParallel() > MaxTasks {
-		return problem{"has a chunk or max_parallel that is out of range", "send at most 1,000,000"}
+		return problem{"has a chunk or max_parallel above 1,000,000", "send at most 1,000,000"}
 	}
 	return arraySizeProblem(tasksOf(a))
 }

@@ -131,11 +131,11 @@ func (c *Checker) Seal() Faults {
 	case c.tasks == 0:
 		c.refuse("job.tasks", problem{"is empty", "list at least one task"})
 	case c.ordinary == 0:
-		c.refuse("job.tasks", problem{"are all clean-up tasks", "send at least one task without finally"})
+		c.refuse("job.tasks", problem{"has only cleanup tasks", "send at least one task without finally"})
 	case c.open != nil:
 		c.refuse("job.tasks", problem{fmt.Sprintf("part %d of the array %s is missing", c.open.part, quote(c.open.id)), "send all items"})
 	case c.opt.Total != 0 && int(c.opt.Total) != c.tasks:
-		c.refuse("job.tasks", problem{fmt.Sprintf("has %s tasks where %s were announced", count(c.tasks), count(int(c.opt.Total))), "send as many as announced"})
+		c.refuse("job.tasks", problem{fmt.Sprintf("has %s tasks, but %s were announced", count(c.tasks), count(int(c.opt.Total))), "send as many as announced"})
 	}
 	return c.faults()
 }
@@ -173,7 +173,7 @@ func (c *Checker) atMost(where string, n, bound int, of string) {
 	if n <= bound {
 		return
 	}
-	p := problem{fmt.Sprintf("has more than %s %s", count(bound), of), "split the job"}
+	p := problem{fmt.Sprintf("exceeds %s %s", count(bound), of), "split the job"}
 	if !slices.ContainsFunc(c.kept, func(f Fault) bool { return f.Where == where && f.What == p.what }) {
 		c.refuse(where, p)
 	}
@@ -184,7 +184,7 @@ func (c *Checker) unique(id string) {
 		return // reported elsewhere
 	}
 	if first, known := c.ids.add(id, uint32(min(c.tasks, MaxTasks))); known { //nolint:gosec // bounded here
-		c.refuse(taskWhere(id, "id"), problem{fmt.Sprintf("is the id of the tasks %d and %d", first, c.tasks), "give each task an id of its own"})
+		c.refuse(taskWhere(id, "id"), problem{fmt.Sprintf("duplicate id of tasks %d and %d", first, c.tasks), "give each task a unique id"})
 	}
 }
 
@@ -196,11 +196,11 @@ func (c *Checker) cleanupOrder(t *checkedTask, added int) {
 	case int64(t.policy) >= int64(len(policies)):
 		c.ordinary += added // reported elsewhere
 	case !policies[t.policy].GetFinally() && c.ordinary < c.tasks:
-		at.refuse("", problem{"comes after a clean-up task", "send all clean-up tasks last"})
+		at.refuse("", problem{"must precede all cleanup tasks", "send cleanup tasks last"})
 	case !policies[t.policy].GetFinally():
 		c.ordinary += added
 	case slices.ContainsFunc(t.dependencies, func(d uint32) bool { return int64(d) < int64(c.ordinary) }):
-		at.refuse("dependencies", problem{"a clean-up task depends on one that is none", "leave it out; it comes after all of these"})
+		at.refuse("dependencies", problem{"must not contain ordinary tasks", "leave them out; cleanup tasks run after all ordinary tasks"})
 	}
 }
 
@@ -222,7 +222,7 @@ func (c *Checker) checkHeader(h *dtaskv1.JobHeader) {
 	c.labels("job.labels", h.GetLabels())
 	if n := proto.Size(h); n > MaxHeaderBytes {
 		c.refuse("job", problem{
-			fmt.Sprintf("the header has %s with %s different policies", bytesText(n), count(len(h.GetPolicies()))),
+			fmt.Sprintf("has a header of %s with %s different policies", bytesText(n), count(len(h.GetPolicies()))),
 			fmt.Sprintf("at most %s; put what differs from task to task into payload, command or input", bytesText(MaxHeaderBytes)),
 		})
 		return

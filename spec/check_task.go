@@ -143,7 +143,7 @@ func (at taskPlace) body(t *checkedTask, p *dtaskv1.TaskPolicy) {
 		ways++
 	}
 	if ways > 1 || ways == 0 && p != nil {
-		at.refuse("", problem{fmt.Sprintf("has %d of command, run and type", ways), "send exactly one"})
+		at.refuse("", problem{fmt.Sprintf("must have exactly one of command, run and type, but has %d", ways), "send one"})
 	}
 	for i, in := range b.GetInputs() {
 		if q := pathProblem(in); q.bad() {
@@ -157,7 +157,7 @@ func (at taskPlace) body(t *checkedTask, p *dtaskv1.TaskPolicy) {
 	case pure:
 		at.refuse("reuse.key", reuseKeyProblem(b.GetReuseKey()))
 	case b.GetReuseKey() != "":
-		at.refuse("reuse.key", problem{"is set in a task that is not pure", "send it with a policy that has reuse_ms"})
+		at.refuse("reuse.key", problem{"must not be set without reuse_ms", "send a policy with reuse_ms, or leave it out"})
 	}
 	at.refuse("payload", payloadProblem(len(t.payload), at.c.opt.MaxPayload))
 }

@@ -118,7 +118,7 @@ func (r *reader) cycle(tasks []taskBuilder, cycle []int32) {
 		}
 	}
 	r.add(at.line, at.column, first.where(int(cycle[0])),
-		"the tasks form a cycle: "+arrows(tasks, cycle), "remove one of these dependencies")
+		"dependency cycle: "+arrows(tasks, cycle), "remove one of these dependencies")
 }
 
 // shortest returns a shortest cycle through start among the tasks in left, each followed by one

@@ -19,12 +19,12 @@ func TestAFileMayHoldSeveralJobs(t *testing.T) {
 		text string
 		want []string
 	}{
-		"one":                       {oneJob("a"), []string{"a"}},
-		"one after a mark":          {"# the job\n---\n" + oneJob("a"), []string{"a"}},
-		"two":                       {oneJob("a") + "---\n" + oneJob("b"), []string{"a", "b"}},
-		"empty ones are no jobs":    {"---\n---  \n# nothing\n" + oneJob("a") + "--- # next\n" + oneJob("b") + "...\n---\n", []string{"a", "b"}},
-		"carriage returns":          {strings.ReplaceAll(oneJob("a")+"---\n"+oneJob("b"), "\n", "\r\n"), []string{"a", "b"}},
-		"dashes in a text are none": {"job:\n  name: a\n  tasks:\n    - id: x\n      run: |\n        ---\n        echo\n", []string{"a"}},
+		"one":                    {oneJob("a"), []string{"a"}},
+		"one after a mark":       {"# the job\n---\n" + oneJob("a"), []string{"a"}},
+		"two":                    {oneJob("a") + "---\n" + oneJob("b"), []string{"a", "b"}},
+		"empty ones are no jobs": {"---\n---  \n# nothing\n" + oneJob("a") + "--- # next\n" + oneJob("b") + "...\n---\n", []string{"a", "b"}},
+		"carriage returns":       {strings.ReplaceAll(oneJob("a")+"---\n"+oneJob("b"), "\n", "\r\n"), []string{"a", "b"}},
+		"dashes inside text":     {"job:\n  name: a\n  tasks:\n    - id: x\n      run: |\n        ---\n        echo\n", []string{"a"}},
 	} {
 		jobs, err := spec.ParseAll("f", []byte(c.text), spec.Options{})
 		if err != nil {

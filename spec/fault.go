@@ -105,7 +105,7 @@ func (c *collector) faults() Faults {
 	next := c.kept[maxFaults]
 	rest := Fault{
 		Path: c.file, Line: next.Line, Column: next.Column, Where: wholeFile,
-		What: fmt.Sprintf("%s more faults are not shown", count(c.total-maxFaults)), Do: "mend these first",
+		What: fmt.Sprintf("%s more faults are not shown", count(c.total-maxFaults)), Do: "correct these first",
 	}
 	if next.Line == 0 { // a checker stops early and can't count
 		rest.Where, rest.What = "job", "further faults are not shown"

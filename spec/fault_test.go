@@ -90,7 +90,7 @@ func TestAFileBeyondItsBoundsIsRefused(t *testing.T) {
 		"bytes":     {strings.Repeat("#", MaxFileBytes+1), "at most 16 MiB"},
 		"tasks":     {tasks(MaxListedTasks+1, "type: noop"), "lists 100,001 tasks"},
 		"policies":  {tasks(20_000, `type: noop, env: {"N": "%"}`), "different policies"},
-		"copies":    {strings.Replace(tasks(100_000, `type: noop, env: {"N": "%"}`), "tasks:", "defaults: {env: {"+sequence("V%: x, ", 5000)+"}}\n  tasks:", 1), "different policies of the tasks up to here"},
+		"copies":    {strings.Replace(tasks(100_000, `type: noop, env: {"N": "%"}`), "tasks:", "defaults: {env: {"+sequence("V%: x, ", 5000)+"}}\n  tasks:", 1), "different policies up to this task"},
 		"env":       {tasks(1, `type: noop, env: {A: `+strings.Repeat("a", MaxEnvBytes)+`}`), "the environment has"},
 		"arguments": {tasks(1, `command: [echo, `+strings.Repeat("a", MaxCommandBytes)+`]`), "at most 32 KiB"},
 		"shell":     {tasks(1, `run: `+strings.Repeat("a", MaxCommandBytes+1)), "at most 32 KiB"},

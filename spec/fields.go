@@ -49,7 +49,7 @@ var foreignNames = map[string]string{
 func (r *reader) unknown(e entry, names func() []string, elsewhere string) (meant string) {
 	what := fmt.Sprintf("unknown field %s", quote(e.key))
 	if slices.Contains(futureFields, e.key) {
-		r.fault(e.at, fmt.Sprintf("the field %s is not known to this version", quote(e.key)), "leave it out, or use a later version of dtask")
+		r.fault(e.at, fmt.Sprintf("field %s is reserved for a later version", quote(e.key)), "leave it out")
 		return ""
 	}
 	if elsewhere != "" {

@@ -21,7 +21,7 @@ func (r *reader) graph(tasks []taskBuilder) []int32 {
 	for _, group := range stronglyConnected(tasks, left) {
 		if r.full() { // will not be shown, only counted
 			t := &tasks[group[0]]
-			r.add(t.at.line, t.at.column, t.where(int(group[0])), "the tasks form a cycle", "remove a dependency")
+			r.add(t.at.line, t.at.column, t.where(int(group[0])), "dependency cycle", "remove a dependency")
 			continue
 		}
 		r.cycles(tasks, group)
@@ -54,7 +54,7 @@ func (r *reader) index(tasks []taskBuilder) map[string]int32 {
 		if first, known := at[t.id]; known {
 			f := tasks[first].at
 			r.add(t.at.line, t.at.column, fmt.Sprintf("job.tasks[%d].id", i),
-				fmt.Sprintf("duplicate id %s, first used at %d:%d", quote(t.id), f.line, f.column), "give each task an id of its own")
+				fmt.Sprintf("duplicate id %s, first used at %d:%d", quote(t.id), f.line, f.column), "give each task a unique id")
 			continue
 		}
 		at[t.id] = int32(i)
@@ -79,13 +79,13 @@ func (r *reader) resolve(tasks []taskBuilder, at map[string]int32) {
 			of, known := at[n.name]
 			switch {
 			case !known:
-				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("missing dependency: there is no task %s", quote(n.name)), r.nearID(n.name, len(tasks), names))
+				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("unknown dependency %s", quote(n.name)), r.nearID(n.name, len(tasks), names))
 			case of == int32(i):
-				r.add(n.at.line, n.at.column, t.where(i), "self-dependency: the task depends on itself", "remove it from its own list")
+				r.add(n.at.line, n.at.column, t.where(i), "self-dependency", "remove it from the list")
 			case t.cleanup && !tasks[of].cleanup:
-				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("%s is no clean-up task, and a clean-up task comes after all of these", quote(n.name)), "remove it from the list")
+				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("must not depend on %s: cleanup tasks already run after all ordinary tasks", quote(n.name)), "remove it from the list")
 			case !t.cleanup && tasks[of].cleanup:
-				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("%s is a clean-up task, which runs after all others", quote(n.name)), "remove it from the list, or write finally: true here, too")
+				r.add(n.at.line, n.at.column, t.where(i), fmt.Sprintf("must not depend on %s: cleanup tasks run after all ordinary tasks", quote(n.name)), "remove it from the list, or write finally: true here too")
 			default:
 				n.of = of
 				kept = append(kept, n)

@@ -67,7 +67,7 @@ func drawGraph(rt *rapid.T) (graphOf, []string) {
 }
 
 // naiveOrder takes, again and again, the first task of the file that has all it
-// needs. It stops when there is none.
+// needs. It stops at a task without dependencies.
 func naiveOrder(g graphOf, ids []string) []string {
 	var order []string
 	for {
@@ -155,7 +155,7 @@ func TestCleanUpTasksComeLast(t *testing.T) {
 	var got []string
 	for _, task := range job.GetTasks() {
 		if finally := job.GetHeader().GetPolicies()[task.GetPolicy()].GetFinally(); finally != (task.GetId() == "last" || task.GetId() == "sweep") {
-			t.Errorf("task %s: a clean-up task is %v", task.GetId(), finally)
+			t.Errorf("task %s: finally is %v", task.GetId(), finally)
 		}
 		got = append(got, fmt.Sprint(task.GetId(), task.GetDependencies()))
 	}

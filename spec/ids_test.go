@@ -13,7 +13,7 @@ func TestIDsThatCountNeedNoMap(t *testing.T) {
 		var s idSet
 		for i := range uint32(1200) {
 			if _, known := s.add(fmt.Sprintf(form, i), i); known {
-				t.Fatalf("%s: %d is there twice", form, i)
+				t.Fatalf("%s: duplicate %d", form, i)
 			}
 		}
 		if s.known != nil {
@@ -31,15 +31,15 @@ func TestIDsAreFoundAgainInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.SliceOf(rapid.StringMatching(`[ab]{1,3}`)).Draw(t, "ids")
 		var s idSet
-		twin := map[string]uint32{}
+		model := map[string]uint32{}
 		for i, id := range ids {
 			first, known := s.add(id, uint32(i))
-			want, twice := twin[id]
-			if known != twice || first != want {
-				t.Fatalf("%q: known %v as %d, want %v as %d", id, known, first, twice, want)
+			want, known := model[id]
+			if known != known || first != want {
+				t.Fatalf("%q: known %v as %d, want %v as %d", id, known, first, known, want)
 			}
-			if !twice {
-				twin[id] = uint32(i)
+			if !known {
+				model[id] = uint32(i)
 			}
 		}
 	})

@@ -56,7 +56,7 @@ var jobFields = fields[*jobBuilder]{
 		if percent, ok := strings.CutSuffix(e.value.Value, "%"); ok && isText(e.value) {
 			v, p := thousandths(percent)
 			if v > 100_000 {
-				p = problem{fmt.Sprintf("%s is more than all", quote(e.value.Value)), "write a percentage from 0% to 100%"}
+				p = problem{fmt.Sprintf("%s exceeds 100%%", quote(e.value.Value)), "write a percentage from 0% to 100%"}
 			}
 			if r.holds(e.value, p) {
 				j.tolerated = v
@@ -107,10 +107,10 @@ func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 	})
 	r.owner(n, j.header, es)
 	if !has(es, "name") && !meant["name"] {
-		r.fault(n, "there is no name", "write name: with 1–63 of a–z, A–Z, 0–9, -, _ and .")
+		r.fault(n, "name is missing", "write name: with 1–63 of a–z, A–Z, 0–9, -, _ and .")
 	}
 	if !j.listed && !meant["tasks"] {
-		r.fault(n, "there are no tasks", "write tasks: with at least one")
+		r.fault(n, "tasks is missing", "write tasks: with at least one")
 	}
 	order := r.graph(j.tasks)
 	if r.total > 0 {
@@ -164,7 +164,7 @@ func readTasks(r *reader, j *jobBuilder, e entry) {
 		ordinary = ordinary || !j.tasks[i].cleanup
 	}
 	if !ordinary {
-		r.fault(e.value, "are all clean-up tasks", "list at least one task without finally: true")
+		r.fault(e.value, "has only cleanup tasks", "list at least one task without finally: true")
 	}
 }
 

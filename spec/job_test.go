@@ -109,16 +109,16 @@ func TestAJSONFileIsTheSameJobAsItsYAMLTwin(t *testing.T) {
 		if err = yaml.Unmarshal(text, &v); err != nil {
 			t.Fatal(err)
 		}
-		for k := range v { // the twin has its anchors written out
+		for k := range v { // the JSON form has no anchors
 			if strings.HasPrefix(k, "x-") {
 				delete(v, k)
 			}
 		}
-		twin, err := json.MarshalIndent(v, "", "\t")
+		jsonForm, err := json.MarshalIndent(v, "", "\t")
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Parse(file+".json", twin, Options{})
+		got, err := Parse(file+".json", jsonForm, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,22 +39,22 @@ func loadJSON(text []byte) (*yaml.Node, *jsonError) {
 		return nil, l.fail(err)
 	}
 	if _, err := l.decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, &jsonError{"something follows the end of the JSON value", int(l.decoder.InputOffset())}
+		return nil, &jsonError{"invalid JSON: text after the end of the value", int(l.decoder.InputOffset())}
 	}
 	return root, nil
 }
 
 func (l *jsonLoader) fail(err error) *jsonError {
-	e := &jsonError{"no valid JSON: " + err.Error(), int(l.decoder.InputOffset())}
+	e := &jsonError{"invalid JSON: " + err.Error(), int(l.decoder.InputOffset())}
 	if se, ok := errors.AsType[*json.SyntaxError](err); ok {
 		e.offset = int(max(se.Offset-1, 0))
 	} else if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		e.what, e.offset = "no valid JSON: it ends too early", len(l.text)
+		e.what, e.offset = "invalid JSON: unexpected end", len(l.text)
 	}
 	return e
 }
 
-var errTooDeep = errors.New("it is nested too deeply")
+var errTooDeep = errors.New("nested too deeply")
 
 // value builds the node of a token, with its children.
 func (l *jsonLoader) value(token json.Token, at mark, depth int) (*yaml.Node, error) {

@@ -45,9 +45,9 @@ func (r *reader) readable(text []byte) bool {
 			continue
 		}
 		line, column := position(text, i)
-		what := fmt.Sprintf("the file holds the control character 0x%02X", c)
+		what := fmt.Sprintf("the file contains the control character 0x%02X", c)
 		if c == 0 {
-			what = "the file holds a NUL byte"
+			what = "the file contains a NUL byte"
 		}
 		r.add(line, column, wholeFile, what, "remove it; a job file is plain text")
 		return false
@@ -71,7 +71,7 @@ func (r *reader) readable(text []byte) bool {
 func (r *reader) loadYAML(text []byte) *yaml.Node {
 	loader, err := yaml.NewLoader(bytes.NewReader(text))
 	if err != nil {
-		r.add(1, 1, wholeFile, "the file cannot be read: "+err.Error(), "correct it")
+		r.add(1, 1, wholeFile, "reading the file: "+err.Error(), "correct it")
 		return nil
 	}
 	var document, second yaml.Node
@@ -92,7 +92,7 @@ func (r *reader) loadYAML(text []byte) *yaml.Node {
 		if len(second.Content) > 0 {
 			at = second.Content[0]
 		}
-		r.add(max(at.Line, 1), max(at.Column, 1), wholeFile, "a second document begins here", "this takes one job: submit each from a file of its own")
+		r.add(max(at.Line, 1), max(at.Column, 1), wholeFile, "second document", "put each job into its own file")
 		return nil
 	}
 	if len(document.Content) == 0 {
@@ -119,7 +119,7 @@ func (r *reader) syntax(text []byte, err error) {
 	if strings.HasPrefix(what, "unknown anchor") {
 		do = "write the anchor, as in &name, above its first use"
 	}
-	r.add(line, max(column, 1), wholeFile, "no valid YAML: "+what, do)
+	r.add(line, max(column, 1), wholeFile, "invalid YAML: "+what, do)
 }
 
 // position returns the line and column, both from 1, of an offset.

@@ -38,7 +38,7 @@ func Parse(path string, text []byte, opt Options) (*dtaskv1.JobSpec, error) {
 		return nil, r.err()
 	}
 	if root.Kind != yaml.MappingNode {
-		r.fault(root, "the file holds "+kind(root)+", not a mapping", "begin with job: and put name and tasks under it")
+		r.fault(root, "the file must be a mapping, not "+kind(root)+"", "begin with job: and put name and tasks under it")
 		return nil, r.err()
 	}
 	job := r.top(root)

@@ -101,7 +101,7 @@ func jsonNumber(s string) (string, problem) {
 			}
 		}
 		if isDigit(v[1]) {
-			return "", problem{fmt.Sprintf("%s is decimal for some and octal for others", s), "quote it, or write it without the leading zero"}
+			return "", problem{fmt.Sprintf("%s is ambiguous: decimal or octal", s), "quote it, or write it without the leading zero"}
 		}
 	}
 	if strings.HasPrefix(v, ".") {
@@ -111,7 +111,7 @@ func jsonNumber(s string) (string, problem) {
 		v = v[:i] + v[i+1:] // 5. and 5.e3
 	}
 	if v == "" || !isDigit(v[0]) || !json.Valid([]byte(v)) {
-		return "", problem{fmt.Sprintf("%s has no JSON form", quote(s)), "quote it, or write a finite decimal number"}
+		return "", problem{fmt.Sprintf("not representable in JSON: %s", quote(s)), "quote it, or write a finite decimal number"}
 	}
 	return sign + v, problem{}
 }

@@ -100,7 +100,7 @@ var policyFields = fields[*policy]{
 			r.unknown(u, retryFields.names, "")
 		})
 		if t := &p.retry; t.maxDelay > 0 && t.maxDelay < t.initial {
-			r.fault(e.value, "max_delay is shorter than initial", "make max_delay at least as long as the first delay")
+			r.fault(e.value, "max_delay must be at least initial", "increase max_delay")
 		}
 	},
 	"resources": func(r *reader, p *policy, e entry) {

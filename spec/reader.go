@@ -266,7 +266,7 @@ func (r *reader) number(n *yaml.Node, low, high int64) (int64, bool) {
 		return 0, false
 	}
 	if !isPlainNumber(n.Value) {
-		r.fault(n, fmt.Sprintf("%s is not a plain whole number", quote(n.Value)), "write it in decimal digits only")
+		r.fault(n, fmt.Sprintf("invalid number %s", quote(n.Value)), "write it in decimal digits only")
 		return 0, false
 	}
 	v, err := strconv.ParseInt(n.Value, 10, 64)
@@ -336,7 +336,7 @@ func (r *reader) duration(n *yaml.Node, zero bool) (int64, bool) {
 		return 0, false
 	}
 	if d == 0 && !zero {
-		r.fault(n, fmt.Sprintf("%s is no time at all", quote(n.Value)), "write a duration above zero, or leave it out")
+		r.fault(n, fmt.Sprintf("%s must be longer than 0", quote(n.Value)), "write a duration above zero, or leave it out")
 		return 0, false
 	}
 	return d.Milliseconds(), true

@@ -39,7 +39,7 @@ func nameProblem(s string) problem {
 	}
 	for _, c := range s {
 		if !isWordRune(c) && c != '-' && c != '.' {
-			return problem{fmt.Sprintf("%s holds the character %q", quote(s), c), do}
+			return problem{fmt.Sprintf("%s contains the character %q", quote(s), c), do}
 		}
 	}
 	return dotsProblem(s)
@@ -57,7 +57,7 @@ func idProblem(s string) problem {
 			continue // most are
 		}
 		if c == utf8.RuneError || !unicode.IsPrint(c) || unicode.IsSpace(c) || strings.ContainsRune(`/\[]`, c) {
-			return problem{fmt.Sprintf("%s holds the character %q", quote(s), c), do}
+			return problem{fmt.Sprintf("%s contains the character %q", quote(s), c), do}
 		}
 	}
 	return dotsProblem(s)
@@ -79,7 +79,7 @@ func lengthProblem(s, do string) problem {
 // dotsProblem keeps names usable as directory names.
 func dotsProblem(s string) problem {
 	if s == "." || s == ".." {
-		return problem{fmt.Sprintf("%s cannot be a name", quote(s)), "add a letter or a digit"}
+		return problem{fmt.Sprintf("invalid name %s", quote(s)), "add a letter or a digit"}
 	}
 	return problem{}
 }
@@ -101,7 +101,7 @@ func ownerProblem(s string) problem {
 func printableProblem(s string) problem {
 	for _, c := range s {
 		if c == utf8.RuneError || !unicode.IsPrint(c) {
-			return problem{fmt.Sprintf("%s holds the character %q", quote(s), c), "use printable characters only"}
+			return problem{fmt.Sprintf("%s contains the character %q", quote(s), c), "use printable characters only"}
 		}
 	}
 	return problem{}
@@ -110,7 +110,7 @@ func printableProblem(s string) problem {
 // textProblem checks texts that are passed to an operating system.
 func textProblem(s string) problem {
 	if strings.IndexByte(s, 0) >= 0 {
-		return problem{"holds a NUL byte", "remove it"}
+		return problem{"contains a NUL byte", "remove it"}
 	}
 	if !utf8.ValidString(s) {
 		return problem{"is not valid UTF-8", "write it in UTF-8"}
@@ -150,17 +150,17 @@ func webhookProblem(s string) problem {
 	}
 	u, err := url.Parse(s)
 	if err != nil {
-		return problem{"is no URL", do}
+		return problem{"must be a valid URL", do}
 	}
 	switch {
 	case u.User != nil:
-		return problem{"holds a user or a password", "leave them out: what is sent is signed instead, see docs/webhooks.md"}
+		return problem{"contains a user or a password", "leave them out; requests are signed instead (docs/webhooks.md)"}
 	case u.Scheme != "http" && u.Scheme != "https":
-		return problem{fmt.Sprintf("%s is no http or https URL", quote(s)), do}
+		return problem{fmt.Sprintf("invalid URL %s", quote(s)), do}
 	case u.Hostname() == "" || u.Opaque != "":
-		return problem{fmt.Sprintf("%s names no host", quote(s)), do}
+		return problem{fmt.Sprintf("invalid URL %s: no host", quote(s)), do}
 	case strings.Contains(s, "#"):
-		return problem{fmt.Sprintf("%s has a fragment, which is never sent", quote(s)), "leave out # and what follows"}
+		return problem{fmt.Sprintf("%s must have no fragment", quote(s)), "leave out # and what follows"}
 	}
 	return problem{}
 }
@@ -168,18 +168,18 @@ func webhookProblem(s string) problem {
 func envNameProblem(s string) problem {
 	const do = "use letters, digits and _, not beginning with a digit"
 	if s == "" {
-		return problem{"has a variable without a name", do}
+		return problem{"must not have an empty variable name", do}
 	}
 	for _, c := range s {
 		if !isWordRune(c) {
-			return problem{fmt.Sprintf("%s is no name for a variable", quote(s)), do}
+			return problem{fmt.Sprintf("invalid variable name %s", quote(s)), do}
 		}
 	}
 	if isDigit(s[0]) {
-		return problem{fmt.Sprintf("%s is no name for a variable", quote(s)), do}
+		return problem{fmt.Sprintf("invalid variable name %s", quote(s)), do}
 	}
 	if strings.HasPrefix(s, "DTASK_") {
-		return problem{fmt.Sprintf("%s is set by dtask itself", quote(s)), "choose a name without the prefix DTASK_"}
+		return problem{fmt.Sprintf("reserved variable %s", quote(s)), "choose a name without the prefix DTASK_"}
 	}
 	return problem{}
 }
@@ -205,7 +205,7 @@ func envSize(env map[string]string) (n int) {
 // labelNameProblem checks names of labels and resources.
 func labelNameProblem(s string) problem {
 	if p := nameProblem(strings.ReplaceAll(s, "/", "_")); p.bad() {
-		return problem{fmt.Sprintf("%s is no name for it", quote(s)), "use 1–63 of a–z, A–Z, 0–9, -, _, . and /"}
+		return problem{fmt.Sprintf("invalid name %s", quote(s)), "use 1–63 of a–z, A–Z, 0–9, -, _, . and /"}
 	}
 	return problem{}
 }
@@ -273,9 +273,9 @@ func reuseDurationProblem(ms int64) problem {
 func reuseProblem(execution dtaskv1.Execution, finally bool) problem {
 	switch {
 	case execution == dtaskv1.Execution_EXECUTION_AT_MOST_ONCE:
-		return problem{"is for pure tasks, and one that must not be repeated is none", "leave out reuse, or execution: at-most-once"}
+		return problem{"must not be set with execution: at-most-once", "leave out reuse, or execution: at-most-once"}
 	case finally:
-		return problem{"is for pure tasks, and a clean-up task is none", "leave out reuse, or finally: true"}
+		return problem{"must not be set for cleanup tasks", "leave out reuse, or finally: true"}
 	}
 	return problem{}
 }
@@ -304,7 +304,7 @@ func classProblem(s string) problem {
 		if slices.Contains(plainClasses, s) {
 			return problem{}
 		}
-		return problem{fmt.Sprintf("%s is no failure class", quote(s)), didYouMean(s, classForms)}
+		return problem{fmt.Sprintf("unknown failure class %s", quote(s)), didYouMean(s, classForms)}
 	}
 	switch kind {
 	case "exit":
@@ -315,20 +315,20 @@ func classProblem(s string) problem {
 			b, okHigh = exitCode(high)
 		}
 		if !okLow || !okHigh || a > b {
-			return problem{fmt.Sprintf("%s names no exit code", quote(s)), "write exit:N or exit:A-B with codes from 1 to 255"}
+			return problem{fmt.Sprintf("invalid exit code in %s", quote(s)), "write exit:N or exit:A-B with codes from 1 to 255"}
 		}
 	case "signal":
 		if slices.Contains(signalNames, value) {
 			return problem{}
 		}
 		bare := strings.TrimPrefix(strings.ToUpper(value), "SIG")
-		return problem{fmt.Sprintf("%s names no signal", quote(s)), didYouMean("signal:"+bare, prefixed("signal:", signalNames))}
+		return problem{fmt.Sprintf("unknown signal in %s", quote(s)), didYouMean("signal:"+bare, prefixed("signal:", signalNames))}
 	case "error":
 		if nameProblem(value).bad() {
-			return problem{fmt.Sprintf("%s names no error", quote(s)), "write error:Name with 1–63 of a–z, A–Z, 0–9, -, _ and ."}
+			return problem{fmt.Sprintf("invalid error name in %s", quote(s)), "write error:Name with 1–63 of a–z, A–Z, 0–9, -, _ and ."}
 		}
 	default:
-		return problem{fmt.Sprintf("%s is no failure class", quote(s)), didYouMean(s, classForms)}
+		return problem{fmt.Sprintf("unknown failure class %s", quote(s)), didYouMean(s, classForms)}
 	}
 	return problem{}
 }
@@ -380,7 +380,7 @@ func parseKeyword[T any](words []keyword[T], s string) (is T, p problem) {
 		}
 		texts[i] = w.text
 	}
-	return is, problem{fmt.Sprintf("%s is not known here", quote(s)), didYouMean(s, texts)}
+	return is, problem{fmt.Sprintf("unknown value %s", quote(s)), didYouMean(s, texts)}
 }
 
 // ParsePriority parses low, normal, high or urgent.

@@ -48,7 +48,7 @@ func (s *surveyor) measure(n *yaml.Node) extent {
 	e := extent{weight: nodeWeight + len(n.Value), depth: 1}
 	s.tag(n)
 	if s.nested++; s.nested > maxDepth {
-		s.refuse(n, fmt.Sprintf("is nested deeper than %d levels", maxDepth), "make it flatter")
+		s.refuse(n, fmt.Sprintf("is nested deeper than %d levels", maxDepth), "reduce the nesting")
 		return e
 	}
 	for i, child := range n.Content {
@@ -60,7 +60,7 @@ func (s *surveyor) measure(n *yaml.Node) extent {
 		s.duplicates(n)
 	}
 	if e.depth > maxDepth && !s.unsafe {
-		s.refuse(n, fmt.Sprintf("is nested deeper than %d levels, aliases followed", maxDepth), "make it flatter")
+		s.refuse(n, fmt.Sprintf("is nested deeper than %d levels, aliases followed", maxDepth), "reduce the nesting")
 	}
 	if n.Anchor != "" {
 		s.anchors[n] = e
@@ -89,11 +89,11 @@ func (s *surveyor) follow(n *yaml.Node) extent {
 		return s.measure(n.Alias)
 	}
 	if e.open {
-		s.refuse(n, fmt.Sprintf("the alias *%s stands inside its own anchor", n.Value), "write the value out")
+		s.refuse(n, fmt.Sprintf("alias *%s is inside its own anchor", n.Value), "write the value out")
 		return extent{}
 	}
 	if s.grown += e.weight; s.grown > maxGrowth {
-		s.refuse(n, "the aliases make the file too large", "together they may add at most 64 MiB; write less by alias")
+		s.refuse(n, "aliases expand to more than 64 MiB", "use fewer aliases")
 	}
 	return e
 }
@@ -103,7 +103,7 @@ func (s *surveyor) tag(n *yaml.Node) {
 	switch n.Tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp", "!!map", "!!seq", "!!merge", "":
 	default:
-		s.r.fault(n, fmt.Sprintf("the tag %s is not known", quote(n.Tag)), "leave the tag out")
+		s.r.fault(n, fmt.Sprintf("unknown tag %s", quote(n.Tag)), "leave the tag out")
 	}
 }
 

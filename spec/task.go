@@ -111,7 +111,7 @@ var taskFields = fields[*taskParts]{
 		es := r.entries(e.value, "reuse: {key: v3-17, for: 24h}")
 		reuseFields.read(r, u, es, func(x entry) { r.unknown(x, reuseFields.names, "") })
 		if es != nil && !has(es, "key") {
-			r.fault(e.value, "there is no key", "write key: with what the result depends on")
+			r.fault(e.value, "key is missing", "write key: with what the result depends on")
 		}
 		t.body.ReuseKey, t.policy.reuse, t.policy.own = u.key, u.lasts, true
 	},
@@ -151,7 +151,7 @@ func readNeeds(r *reader, t *taskParts, e entry) {
 		n = deref(n)
 		if v, fine := r.text(n); fine {
 			if _, twice := seen[v]; twice {
-				r.fault(n, quote(v)+" is listed twice", "remove one of them")
+				r.fault(n, "duplicate "+quote(v), "remove one of them")
 			} else {
 				t.dependencies = append(t.dependencies, dependency{name: v, at: mark{max(n.Line, 1), max(n.Column, 1)}, of: -1})
 			}
@@ -190,7 +190,7 @@ func (r *reader) readTask(j *jobBuilder, d *taskBuilder, n *yaml.Node) {
 	r.onlyOne(t.inputs, "input is for one path, inputs for a list; leave one of them")
 	r.onlyOne(t.lists, "they mean the same; leave one of them")
 	if len(t.runs) == 0 && !t.meant {
-		r.fault(n, "there is nothing to run", "write exactly one of command, run and type")
+		r.fault(n, "has nothing to run", "write exactly one of command, run and type")
 	}
 	if t.policy.reuse > 0 {
 		r.enter("reuse")
@@ -258,7 +258,7 @@ func (r *reader) place(j *jobBuilder, d *taskBuilder, n *yaml.Node, p *policy) {
 	}
 	d.policy = j.policies.index(p, r.opt.Defaults, !r.opt.Unfilled)
 	if j.policies.full() {
-		r.fault(n, fmt.Sprintf("the %s different policies of the tasks up to here exceed %s", count(len(j.policies.list)), bytesText(MaxHeaderBytes)),
+		r.fault(n, fmt.Sprintf("the %s different policies up to this task exceed %s", count(len(j.policies.list)), bytesText(MaxHeaderBytes)),
 			"put what differs from task to task into payload, command or input; equal policies are kept once")
 		j.defaults = builtIn()
 	}
@@ -282,7 +282,7 @@ func (r *reader) readID(d *taskBuilder, n *yaml.Node, es []entry) {
 		}
 		return
 	}
-	r.fault(n, "there is no id", "write id: with 1–63 characters, unique in the job")
+	r.fault(n, "id is missing", "write id: with 1–63 characters, unique in the job")
 }
 
 func (r *reader) unknownInTask(e entry) (meant string) {

@@ -63,7 +63,7 @@ func duration(s string) (time.Duration, problem) {
 		number, tail := digits(rest)
 		name := tail[:len(tail)-len(strings.TrimLeft(tail, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZµ"))]
 		if number == "" {
-			return 0, problem{fmt.Sprintf("%s is not a duration", quote(s)), form}
+			return 0, problem{fmt.Sprintf("invalid duration %s", quote(s)), form}
 		}
 		if name == "" {
 			return 0, problem{fmt.Sprintf("%s has no unit", quote(s)), form}
@@ -73,7 +73,7 @@ func duration(s string) (time.Duration, problem) {
 			return 0, problem{fmt.Sprintf("%s has the unknown unit %s", quote(s), quote(name)), "the units are d, h, m, s and ms"}
 		}
 		if i < from {
-			return 0, problem{fmt.Sprintf("%s does not go from long to short units", quote(s)), form}
+			return 0, problem{fmt.Sprintf("%s must have its units from long to short", quote(s)), form}
 		}
 		ms, ok := scale(number, durationUnits[i].of)
 		if !ok {
@@ -94,7 +94,7 @@ func size(s string) (int64, problem) {
 	}
 	number, name := digits(s)
 	if number == "" {
-		return 0, problem{fmt.Sprintf("%s is not a size", quote(s)), form}
+		return 0, problem{fmt.Sprintf("invalid size %s", quote(s)), form}
 	}
 	of := int64(1)
 	if name != "" {
@@ -130,7 +130,7 @@ func thousandths(s string) (int64, problem) {
 	}
 	number, rest := digits(s)
 	if number == "" || rest != "" {
-		return 0, problem{fmt.Sprintf("%s is not a plain decimal number", quote(s)), "write it like 2 or 0.5"}
+		return 0, problem{fmt.Sprintf("invalid number %s", quote(s)), "write it like 2 or 0.5"}
 	}
 	n, ok := scale(number, 1000)
 	if !ok {

@@ -7,33 +7,33 @@ import (
 	"github.com/dtask/dtask/coordinator/sequencer"
 )
 
-// limit is which limit a submission met; a label of metrics.
+// busyCause is the limit that rejected a submission; a label of metrics.
 type busyCause uint8
 
 const (
-	limitOther   busyCause = iota // such as a client that fell silent
+	limitOther   busyCause = iota // such as a stalled client
 	limitRate                     // jobs per second of one owner
-	limitUploads                  // memory of submissions that are being received
-	limitInbox                    // requests that wait
-	limitMemory                   // tasks and keys that are held
-	limitDisk                     // room on the leader's disk
+	limitUploads                  // memory of submissions in progress
+	limitInbox                    // pending requests
+	limitMemory                   // tasks and keys in memory
+	limitDisk                     // free space on the leader's disk
 	limitCount
 )
 
-// String gives the label.
+// String returns the label.
 func (l busyCause) String() string {
 	return [limitCount]string{"other", "rate", "uploads", "inbox", "memory", "disk"}[l]
 }
 
-// bySequencer are the limits that the sequencer knows.
+// causesOfSequencer are the limits that the sequencer enforces.
 var causesOfSequencer = map[sequencer.Limit]busyCause{
 	sequencer.LimitInbox: limitInbox, sequencer.LimitMemory: limitMemory, sequencer.LimitDisk: limitDisk,
 }
 
-// refusals counts submissions that were refused because something is full.
+// busyCounts counts rejected submissions by limit.
 type busyCounts [limitCount]atomic.Uint64
 
-// count counts err if it is such a refusal.
+// count counts err if a limit caused it.
 func (r *busyCounts) count(err error) {
 	if own, ok := errors.AsType[*Error](err); ok && own.Kind == KindBusy {
 		r[own.limit].Add(1)
@@ -42,9 +42,8 @@ func (r *busyCounts) count(err error) {
 	}
 }
 
-// Refused counts the submissions that this replica refused as leader because
-// something was full, by what it was: rate, uploads, inbox, memory, disk, other.
-// All of them are in the map, which is the caller's.
+// Refused returns the number of submissions that this replica rejected as leader, by limit: rate,
+// uploads, inbox, memory, disk, other. The map has all of them and belongs to the caller.
 func (s *Server) Refused() map[string]uint64 {
 	counts := make(map[string]uint64, limitCount)
 	for l := range limitCount {

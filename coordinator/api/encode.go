@@ -18,33 +18,32 @@ import (
 )
 
 // maxChunk bounds the encoded tasks of one chunk, in bytes, so that several fit
-// into a log entry; a single larger task has a chunk of its own.
+// into a log entry. A larger task has its own chunk.
 const maxChunk = 64 << 10
 
-// deterministic makes the same bytes of the same message: the digest of a job
-// must not depend on the order of a map.
+// deterministic encodes equal messages to equal bytes: the digest of a job must not depend
+// on the order of a map.
 var deterministic = proto.MarshalOptions{Deterministic: true}
 
-// jobEncoder makes a Submission of the messages of an upload. How they are cut
-// makes no difference to what comes out.
+// jobEncoder encodes the parts of a job as a Submission, which does not depend on how the
+// job was split.
 type jobEncoder struct {
 	s       sequencer.Submission
-	tasks   uint32 // so far, those of a whole array with its first part
-	next    uint32 // index of the next that is in no chunk
+	tasks   uint32 // so far; the first part of an array counts all of its tasks
+	next    uint32 // index of the first task of the next chunk
 	builder *fsm.ChunkBuilder
-	array   *fsm.Array // of which parts may come
-	part    uint32     // of its chunks
-	digest  hash.Hash  // of what was flushed; nil: nothing was
-	scratch []byte     // to be hashed
-	body    []byte     // of the task that is added
-	sent    []byte     // the header as it came
+	array   *fsm.Array // of which parts may follow
+	part    uint32     // next part of the array
+	digest  hash.Hash  // of flushed bytes; nil: none
+	scratch []byte     // not hashed yet
+	body    []byte     // of the current task
+	sent    []byte     // encoded header as received
 }
 
-// hashAt is how much is gathered for the hash, in bytes.
+// hashAt is how many bytes are collected before they are hashed.
 const hashAt = 8 << 10
 
-// begin takes the key of a job, and the header as it was sent. What was before is forgotten, but for
-// the memory that it took.
+// begin starts a job with its header as received. It reuses the memory of the previous job.
 func (e *jobEncoder) begin(p *dtaskv1.JobPart) error {
 	sent, err := deterministic.MarshalAppend(e.sent[:0], p.GetHeader())
 	if err != nil {
@@ -55,14 +54,14 @@ func (e *jobEncoder) begin(p *dtaskv1.JobPart) error {
 	return nil
 }
 
-// again is begin for a job with the header of the one before.
+// again is begin for a job with the header of the previous one.
 func (e *jobEncoder) again(p *dtaskv1.JobPart) {
-	header := e.s.Header // nobody writes into it
+	header := e.s.Header // never modified
 	e.reset(p)
 	e.s.Header = header
 }
 
-// reset takes what a job has beside its header. That was taken before.
+// reset starts a job whose header is in e.sent.
 func (e *jobEncoder) reset(p *dtaskv1.JobPart) {
 	*e = jobEncoder{
 		s:       sequencer.Submission{Key: p.GetIdempotencyKey(), Generated: p.GetGeneratedKey(), Total: p.GetTotal()},
@@ -71,10 +70,9 @@ func (e *jobEncoder) reset(p *dtaskv1.JobPart) {
 	e.hashBytes(e.sent)
 }
 
-// expect makes room for the first chunk of a job, of which so many tasks come next: most
-// jobs are small, and all that they have is there.
+// expect reserves memory for the first chunk of a job. Most jobs are small and have only one.
 func (e *jobEncoder) expect(m *dtaskv1.TaskColumns) {
-	const numbers = 6 // bytes of a task's lengths and its policy
+	const numbers = 6 // bytes of a task's lengths and policy
 	tasks := len(m.GetIdSizes())
 	size := len(m.GetIds()) + len(m.GetBodies()) + numbers*tasks + 3*len(m.GetDistances())
 	if e.builder.Len() == 0 && size <= maxChunk {
@@ -82,7 +80,7 @@ func (e *jobEncoder) expect(m *dtaskv1.TaskColumns) {
 	}
 }
 
-// header takes the header as it is stored.
+// header sets the header with defaults filled in.
 func (e *jobEncoder) header(h *dtaskv1.JobHeader) error {
 	encoded, err := deterministic.Marshal(h)
 	if err != nil {
@@ -92,13 +90,13 @@ func (e *jobEncoder) header(h *dtaskv1.JobHeader) error {
 	return nil
 }
 
-// add takes the next task, which has been checked.
+// add adds the next task, which has been checked.
 func (e *jobEncoder) add(t *dtaskv1.TaskSpec) error {
 	body, err := taskbody.Append(e.body[:0], t.GetBody())
 	if err != nil {
 		return fmt.Errorf("encoding task %d: %w", e.tasks, err)
 	}
-	e.body = body // a chunk of tasks takes a copy
+	e.body = body // chunks copy it
 	if t.GetArray() != nil {
 		e.addArray(t, bytes.Clone(body))
 		return nil
@@ -107,7 +105,7 @@ func (e *jobEncoder) add(t *dtaskv1.TaskSpec) error {
 	return nil
 }
 
-// addRow takes the next task, which is no array and has been checked. Its body is as
+// addRow adds the next task, which has no array and has been checked. Its body is as
 // taskbody.Append writes it.
 func (e *jobEncoder) addRow(t columns.Task) {
 	e.array = nil
@@ -132,7 +130,7 @@ func (e *jobEncoder) addRow(t columns.Task) {
 	e.next++
 }
 
-// addArray takes the next array, or further items of one.
+// addArray adds the next array, or further items of one.
 func (e *jobEncoder) addArray(t *dtaskv1.TaskSpec, body []byte) {
 	e.closeChunk()
 	spec := t.GetArray()
@@ -164,15 +162,15 @@ func (e *jobEncoder) addArray(t *dtaskv1.TaskSpec, body []byte) {
 	}
 }
 
-// beginArray takes the record of an array.
+// beginArray adds the record of an array.
 func (e *jobEncoder) beginArray(t *dtaskv1.TaskSpec, body []byte) {
 	spec := t.GetArray()
 	a := &fsm.Array{
-		Name: t.GetId(), Policy: t.GetPolicy(), Deps: t.GetDependencies(), Body: body, Items: uint32(array.Items(spec)), //nolint:gosec // was checked
-		Chunk: uint32(array.Chunk(spec)), MaxParallel: spec.GetMaxParallel(), JSON: spec.GetJsonPayload(), //nolint:gosec // was checked
+		Name: t.GetId(), Policy: t.GetPolicy(), Deps: t.GetDependencies(), Body: body, Items: uint32(array.Items(spec)), //nolint:gosec // checked before
+		Chunk: uint32(array.Chunk(spec)), MaxParallel: spec.GetMaxParallel(), JSON: spec.GetJsonPayload(), //nolint:gosec // checked before
 	}
 	for _, r := range spec.GetRanges() {
-		one := fsm.IndexRange{First: r.GetFirst(), Step: r.GetStep(), Count: uint32(array.RangeItems(r))} //nolint:gosec // was checked
+		one := fsm.IndexRange{First: r.GetFirst(), Step: r.GetStep(), Count: uint32(array.RangeItems(r))} //nolint:gosec // checked before
 		a.Ranges = append(a.Ranges, one)
 		e.hashNumber(uint64(one.First))
 		e.hashNumber(uint64(one.Step))
@@ -216,9 +214,8 @@ func (e *jobEncoder) closeChunk() {
 	e.builder = fsm.NewChunkBuilder(e.next)
 }
 
-// nextChunk closes a chunk that is full and makes room for the next, which is like
-// it, or as much shorter as there are fewer tasks left: most jobs are small, and
-// what a chunk has room for it holds as long as its job.
+// nextChunk closes a full chunk and reserves memory for the next: as much, or less if fewer
+// tasks remain. Most jobs are small, and a chunk keeps its memory as long as its job.
 func (e *jobEncoder) nextChunk() {
 	full := e.builder.Len()
 	tasks := min(full, int(e.s.Total-e.next)) //nolint:gosec // ≤ 1,000,000
@@ -226,10 +223,10 @@ func (e *jobEncoder) nextChunk() {
 	e.builder.Grow(tasks, maxChunk*tasks/full)
 }
 
-// finish gives the submission.
+// finish returns the submission.
 func (e *jobEncoder) finish() sequencer.Submission {
 	e.closeChunk()
-	if e.digest == nil { // it is all there
+	if e.digest == nil { // nothing was flushed
 		sum := sha256.Sum256(e.scratch)
 		copy(e.s.Digest[:], sum[:])
 		return e.s
@@ -239,7 +236,7 @@ func (e *jobEncoder) finish() sequencer.Submission {
 	return e.s
 }
 
-// Lengths go in front, so that two jobs never hash the same bytes.
+// Lengths precede values, so that different jobs never hash the same bytes.
 func (e *jobEncoder) hashBytes(b []byte) {
 	e.hashNumber(uint64(len(b)))
 	e.scratch = append(e.scratch, b...)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// liveHeap is what the last garbage collection found to be in use, in bytes.
+// liveHeapBytes returns the heap in use after the last garbage collection.
 func liveHeapBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
@@ -17,8 +17,7 @@ func liveHeapBytes() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// residentMemory is the memory of this process that is in RAM, in bytes; 0
-// where the system has no /proc.
+// residentBytes returns the resident memory of this process; 0 without /proc.
 func residentBytes() uint64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

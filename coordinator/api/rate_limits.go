@@ -9,24 +9,23 @@ import (
 )
 
 const (
-	// mostBuckets bounds how many owners have a bucket of their own; the others
-	// share one.
+	// maxBuckets bounds how many owners have their own bucket; all others share one.
 	maxBuckets = 10_000
-	// sweepPause is the least time between two searches for full buckets.
+	// minSweepInterval is the minimum time between two searches for full buckets.
 	minSweepInterval = time.Second
 )
 
-// submitLimit keeps one owner from submitting more than his share: a bucket of
-// tokens each, of which a new job takes one. A full bucket is as good as none, so
-// that it is forgotten when there are many. Buckets are the memory of this
-// process: a new leader begins with full ones. Safe for concurrent use.
+// rateLimits limits the submission rate of each owner with a token bucket; each new job takes
+// a token. Full buckets are equivalent to new ones and are removed when there are many.
+// Buckets are not replicated: a new leader starts with full ones. It is safe for
+// concurrent use.
 type rateLimits struct {
-	rate  rate.Limit // tokens per second; 0 = there is no limit
+	rate  rate.Limit // tokens per second; 0 = unlimited
 	burst int
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the rest
 	buckets map[string]*rate.Limiter
-	shared  *rate.Limiter // of owners that found no room
+	shared  *rate.Limiter // of owners without their own bucket
 	swept   time.Time
 }
 
@@ -38,8 +37,8 @@ func newRateLimits(perSecond float64, burst int) *rateLimits {
 
 func (l *rateLimits) bucket() *rate.Limiter { return rate.NewLimiter(l.rate, l.burst) }
 
-// take takes a token of an owner. If there is none it takes nothing, and the
-// error, of KindBusy, says when the next one comes.
+// take takes a token of an owner. If the bucket is empty, the error, of KindBusy, has the
+// delay until the next token.
 func (l *rateLimits) take(owner string) error {
 	if l.rate == 0 {
 		return nil
@@ -55,11 +54,11 @@ func (l *rateLimits) take(owner string) error {
 	wait := time.Duration(missing / float64(l.rate) * float64(time.Second))
 	return &Error{
 		Kind: KindBusy, limit: limitRate, RetryAfter: max(wait.Round(time.Millisecond), time.Millisecond),
-		Message: fmt.Sprintf("owner %s submits more than %v jobs a second; come back in %s", quote(owner), float64(l.rate), wait.Round(time.Millisecond)),
+		Message: fmt.Sprintf("owner %s exceeds %v jobs per second; retry in %s", quote(owner), float64(l.rate), wait.Round(time.Millisecond)),
 	}
 }
 
-// of finds the bucket of an owner. Called with the lock held.
+// bucketOf returns the bucket of an owner. The caller holds the lock.
 func (l *rateLimits) bucketOf(owner string, now time.Time) *rate.Limiter {
 	if b, ok := l.buckets[owner]; ok {
 		return b

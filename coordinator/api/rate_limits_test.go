@@ -22,7 +22,7 @@ func ownedJob(key, owner string) *dtaskv1.JobPart {
 	return request(key, h, task("a"))
 }
 
-func TestAnOwnerWhoSubmitsTooFastIsToldWhenToComeBack(t *testing.T) {
+func TestOwnerAboveTheRateLimitGetsARetryDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, func(c *Config) { c.SubmitRate, c.SubmitBurst = 2, 3 })
@@ -35,9 +35,9 @@ func TestAnOwnerWhoSubmitsTooFastIsToldWhenToComeBack(t *testing.T) {
 		for range 2 { // asking takes no token
 			err := submit("k3", "me")
 			if d := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); d.GetRetryAfterMs() != 500 {
-				t.Errorf("told to come back in %d ms, want 500", d.GetRetryAfterMs())
+				t.Errorf("retry delay is %d ms, want 500", d.GetRetryAfterMs())
 			}
-			if want := `owner "me" submits more than 2 jobs a second`; !strings.Contains(err.Error(), want) {
+			if want := `owner "me" exceeds 2 jobs per second`; !strings.Contains(err.Error(), want) {
 				t.Errorf("got %q, want it to say %q", err, want)
 			}
 		}
@@ -76,7 +76,7 @@ func TestAJobThatIsNotValidTakesNoToken(t *testing.T) {
 		}
 		_, err = r.send(t.Context(), ownedJob("l", "me"))
 		if d := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); d.GetRetryAfterMs() != 20_000 {
-			t.Errorf("told to come back in %d ms, want 20000", d.GetRetryAfterMs())
+			t.Errorf("retry delay is %d ms, want 20000", d.GetRetryAfterMs())
 		}
 	})
 }
@@ -131,7 +131,7 @@ func TestLimitsOutOfRangeAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhateverFindsTheLeaderFullIsToldToComeBack(t *testing.T) {
+func TestOverloadedLeaderReturnsARetryDelay(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.mixed(t, "j", task("a"), task("b", 0))
@@ -166,7 +166,7 @@ func TestWhateverFindsTheLeaderFullIsToldToComeBack(t *testing.T) {
 	} {
 		d := wantError(t, call(), codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
 		if d.GetRetryAfterMs() != 100 {
-			t.Errorf("%s: told to come back in %d ms, want 100", name, d.GetRetryAfterMs())
+			t.Errorf("%s: retry delay is %d ms, want 100", name, d.GetRetryAfterMs())
 		}
 	}
 	if r.machine.Index() != before {

@@ -209,7 +209,7 @@ func TestWhatBreaksALimitIsInvalid(t *testing.T) {
 		{"bad header", with(func(m *dtaskv1.JobPart) { m.Header.Name = "" }), "job.name"},
 		{"no policy", with(func(m *dtaskv1.JobPart) { m.Header.Policies = nil }), "job.policies"},
 		{"unknown policy", with(func(m *dtaskv1.JobPart) { m.Tasks[0].Policy = 3 }), "policy"},
-		{"duplicate id", []*dtaskv1.JobPart{request("k", header("x"), task("a"), task("a"))}, "id of its own"},
+		{"duplicate id", []*dtaskv1.JobPart{request("k", header("x"), task("a"), task("a"))}, "duplicate id"},
 		{"self-dependency", []*dtaskv1.JobPart{request("k", header("x"), task("a", 0))}, "task \"a\""},
 		{"large payload", []*dtaskv1.JobPart{request("k", header("x"), big(spec.DefaultPayload+1)...)}, "payload"},
 		{"large message", []*dtaskv1.JobPart{request("k", header("x"), big(maxMessage)...)}, "message: has"},

@@ -189,9 +189,9 @@ func TestColumnsThatAreNoTasksAreRefusedInWords(t *testing.T) {
 		}, `malformed body of task "b"`},
 		{func(m *dtaskv1.JobPart) { m.Tasks = diamond() }, "mutually exclusive"},
 		{func(m *dtaskv1.JobPart) { m.Total = 3 }, "3 tasks were announced, but more were sent"},
-		{func(m *dtaskv1.JobPart) { m.Total = 5 }, "has 4 tasks where 5 were announced"},
+		{func(m *dtaskv1.JobPart) { m.Total = 5 }, "has 4 tasks, but 5 were announced"},
 		{func(m *dtaskv1.JobPart) { m.Columns.Distances[0] = 0 }, "1 is not below the task's own index 1"},
-		{func(m *dtaskv1.JobPart) { copy(m.GetColumns().GetIds(), "bb") }, "is the id of the tasks 0 and 1"},
+		{func(m *dtaskv1.JobPart) { copy(m.GetColumns().GetIds(), "bb") }, "duplicate id of tasks 0 and 1"},
 	} {
 		m := inColumns(t, request("k", header("x"), diamond()...))
 		m[0].Total = 4
