@@ -6,13 +6,12 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// A steady is a cluster of 1,000 workers with 8 slots, seven in eight taken, in
-// which each step ends the attempt that has run longest, pushes a task and
-// assigns one.
+// A steady is a cluster of 1,000 workers with 8 slots, of which 7 are taken.
+// Each step ends the oldest attempt, pushes a task and assigns one.
 type steady struct {
 	s       *scheduler.Scheduler
 	class   scheduler.ClassID
-	running []scheduler.Assignment // a ring
+	running []scheduler.Assignment // ring buffer
 	at      int
 	pushed  int
 }
@@ -25,7 +24,7 @@ func newSteady(d scheduler.Demand, offer scheduler.Capacity) *steady {
 	for id := range scheduler.WorkerID(workers) {
 		st.s.AddWorker(id+1, offer)
 	}
-	for range 10_000 { // what waits
+	for range 10_000 { // waiting tasks
 		st.push()
 	}
 	for i := range st.running {
@@ -58,16 +57,16 @@ func TestASteadyClusterAllocatesNothing(t *testing.T) {
 	cpu := []scheduler.Quantity{{Name: "cpu", Amount: 1000}}
 	demanding := newSteady(scheduler.Demand{Resources: cpu}, scheduler.Capacity{Resources: []scheduler.Quantity{{Name: "cpu", Amount: 8000}}})
 	for name, st := range map[string]*steady{"plain": plain, "with resources": demanding} {
-		for range 2 * len(st.running) { // every slice has its size
+		for range 2 * len(st.running) { // so that every slice has its final size
 			st.step()
 		}
 		if allocs := testing.AllocsPerRun(10_000, func() { st.step() }); allocs != 0 {
-			t.Errorf("%s: %v allocations a task, want 0", name, allocs)
+			t.Errorf("%s: %v allocations per task, want 0", name, allocs)
 		}
 	}
 }
 
-// BenchmarkNext is one task's whole way: pushed, assigned, released.
+// BenchmarkNext pushes, assigns and releases one task.
 func BenchmarkNext(b *testing.B) {
 	cpu := func(n int64) []scheduler.Quantity { return []scheduler.Quantity{{Name: "cpu", Amount: n}} }
 	b.Run("plain", func(b *testing.B) {

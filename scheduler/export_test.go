@@ -2,10 +2,11 @@ package scheduler
 
 import "fmt"
 
-// SparePages returns how many drained pages are kept.
+// SparePages returns the number of drained pages that are kept.
 func (s *Scheduler) SparePages() int { return s.pages.n }
 
-// Check recomputes the slow way what the Scheduler keeps, and says what differs.
+// Check recomputes what the Scheduler maintains, and returns the first
+// difference.
 func (s *Scheduler) Check() error {
 	for p := Low; p <= Urgent; p++ {
 		n := 0
@@ -13,20 +14,20 @@ func (s *Scheduler) Check() error {
 			q := &c.queues[p]
 			n += q.n
 			if listed, want := q.pos >= 0, q.n > 0 && !c.blocked; listed != want {
-				return fmt.Errorf("lane %d/%v is listed: %v, want %v", c.id, p, listed, want)
+				return fmt.Errorf("queue %d/%v is in the heap: %v, want %v", c.id, p, listed, want)
 			}
 			if q.pos >= 0 && q.oldest != q.front().seq {
-				return fmt.Errorf("lane %d/%v: key %d, front %d", c.id, p, q.oldest, q.front().seq)
+				return fmt.Errorf("queue %d/%v: key %d, front %d", c.id, p, q.oldest, q.front().seq)
 			}
 			if q.n == 0 && (q.head != nil || q.tail != nil) {
-				return fmt.Errorf("lane %d/%v is empty and holds a page", c.id, p)
+				return fmt.Errorf("queue %d/%v is empty and has a page", c.id, p)
 			}
 		}
 		if n != s.depth[p] {
-			return fmt.Errorf("depth of %v is %d, the lanes hold %d", p, s.depth[p], n)
+			return fmt.Errorf("depth of %v is %d, the queues have %d", p, s.depth[p], n)
 		}
 		if err := checkHeap(&s.ready[p], func(q *readyQueue) int { return q.pos }); err != nil {
-			return fmt.Errorf("lanes of %v: %w", p, err)
+			return fmt.Errorf("queues of %v: %w", p, err)
 		}
 	}
 	if err := checkHeap(&s.byLoad, func(w *worker) int { return w.pos }); err != nil {
@@ -47,7 +48,7 @@ func (s *Scheduler) checkWorkers() error {
 	}
 	for _, c := range s.classes {
 		if c.held != held[c.id] { // nothing is reserved in these tests
-			return fmt.Errorf("class %d counts %d attempts, %d are held", c.id, c.held, held[c.id])
+			return fmt.Errorf("class %d counts %d attempts, workers hold %d", c.id, c.held, held[c.id])
 		}
 	}
 	for i, w := range s.sorted {
@@ -55,7 +56,7 @@ func (s *Scheduler) checkWorkers() error {
 			return fmt.Errorf("worker %d is out of order", w.id)
 		}
 		if w.ranked() != (w.accepting && w.slots > 0) {
-			return fmt.Errorf("worker %d is listed: %v", w.id, w.ranked())
+			return fmt.Errorf("worker %d is in the heap: %v", w.id, w.ranked())
 		}
 		var used uint32
 		taken := make([]int64, len(w.taken))
@@ -70,7 +71,7 @@ func (s *Scheduler) checkWorkers() error {
 		}
 		for r := range taken {
 			if taken[r] != w.taken[r] {
-				return fmt.Errorf("worker %d: %d of resource %d is taken, its attempts need %d", w.id, w.taken[r], r, taken[r])
+				return fmt.Errorf("worker %d: %d of resource %d is taken, its attempts take %d", w.id, w.taken[r], r, taken[r])
 			}
 		}
 		for _, c := range s.blocked {
@@ -85,10 +86,10 @@ func (s *Scheduler) checkWorkers() error {
 func checkHeap[T ordered[T]](h *heap[T], at func(T) int) error {
 	for i, x := range h.items {
 		if at(x) != i {
-			return fmt.Errorf("the element at %d believes to be at %d", i, at(x))
+			return fmt.Errorf("the element at %d has position %d", i, at(x))
 		}
 		if i > 0 && x.before(h.items[(i-1)/2]) {
-			return fmt.Errorf("the element at %d is before its parent", i)
+			return fmt.Errorf("the element at %d is ordered before its parent", i)
 		}
 	}
 	return nil

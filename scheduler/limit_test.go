@@ -22,19 +22,19 @@ func TestALimitedClassKeepsItsPosition(t *testing.T) {
 	}
 	first, second := mustNext(t, s), mustNext(t, s)
 	if a := mustNext(t, s); a.Task != task(10) {
-		t.Fatalf("a full class holds up what came after it: got %+v", a)
+		t.Fatalf("a full class blocks later tasks: got %+v", a)
 	}
 	if !s.Release(first.Worker, c) {
 		t.Fatal("the attempt was not held")
 	}
 	if a := mustNext(t, s); a.Task != task(2) {
-		t.Fatalf("got %+v, want the next of the array, which came before", a)
+		t.Fatalf("got %+v, want the next task of the array, which is older", a)
 	}
 	if a := mustNext(t, s); a.Task != task(11) {
 		t.Fatalf("got %+v", a)
 	}
 	mustNotNext(t, s)
-	s.RemoveWorker(second.Worker) // what it held counts no more
+	s.RemoveWorker(second.Worker) // its attempts no longer count
 	s.AddWorker(9, scheduler.Capacity{Slots: 8})
 	if a := mustNext(t, s); a.Task != task(3) {
 		t.Fatalf("got %+v", a)
@@ -64,7 +64,7 @@ func TestALimitedClassIsRecycledAfterItsLastAttempt(t *testing.T) {
 		t.Errorf("%d entries are left", s.Len())
 	}
 	if other := s.Class(limited(1, 1)); other == c {
-		t.Error("a class is given away while an attempt of it is held")
+		t.Error("a class is recycled while one of its attempts is held")
 	}
 	s.Release(a.Worker, c)
 	if other := s.Class(limited(5, 2)); other != c {

@@ -43,10 +43,10 @@ func demands() *rapid.Generator[scheduler.Demand] {
 	})
 }
 
-// A pair is a Scheduler and its twin, driven by the same calls.
+// A pair is a Scheduler and its reference model, driven by the same calls.
 type pair struct {
 	s         *scheduler.Scheduler
-	twin      twin
+	model     model
 	pushed    uint32
 	cancelled map[scheduler.TaskRef]bool
 	assigned  map[scheduler.TaskRef]bool
@@ -55,29 +55,29 @@ type pair struct {
 func newPair(t *rapid.T) *pair {
 	p := &pair{
 		s:         scheduler.New(rapid.Uint64().Draw(t, "seed")),
-		twin:      twin{workers: map[scheduler.WorkerID]*twinWorker{}, demands: []scheduler.Demand{{}}},
+		model:     model{workers: map[scheduler.WorkerID]*modelWorker{}, demands: []scheduler.Demand{{}}},
 		cancelled: map[scheduler.TaskRef]bool{},
 		assigned:  map[scheduler.TaskRef]bool{},
 	}
 	for _, d := range rapid.SliceOfN(demands(), 1, 5).Draw(t, "demands") {
 		c := p.s.Class(d)
-		if int(c) == len(p.twin.demands) {
-			p.twin.demands = append(p.twin.demands, d)
+		if int(c) == len(p.model.demands) {
+			p.model.demands = append(p.model.demands, d)
 		}
 	}
-	// Half of the time many idle workers that have nothing but a slot stand in
-	// front of those that the test plays with.
+	// In half of the runs, many idle workers with only a slot come before those
+	// that the test uses.
 	crowd := scheduler.WorkerID(rapid.SampledFrom([]int{0, 50}).Draw(t, "crowd"))
 	for id := scheduler.WorkerID(100); id < 100+crowd; id++ {
 		c := scheduler.Capacity{Slots: 1}
 		p.s.AddWorker(id, c)
-		p.twin.workers[id] = &twinWorker{capacity: c, accepting: true}
+		p.model.workers[id] = &modelWorker{capacity: c, accepting: true}
 	}
 	return p
 }
 
 func (p *pair) class(t *rapid.T) scheduler.ClassID {
-	return scheduler.ClassID(rapid.IntRange(0, len(p.twin.demands)-1).Draw(t, "class"))
+	return scheduler.ClassID(rapid.IntRange(0, len(p.model.demands)-1).Draw(t, "class"))
 }
 
 func (p *pair) valid(ref scheduler.TaskRef) bool { return !p.cancelled[ref] }
@@ -85,31 +85,31 @@ func (p *pair) valid(ref scheduler.TaskRef) bool { return !p.cancelled[ref] }
 func (p *pair) addWorker(t *rapid.T) {
 	id, c := workerIDs.Draw(t, "worker"), capacities().Draw(t, "capacity")
 	p.s.AddWorker(id, c)
-	if w := p.twin.workers[id]; w != nil {
+	if w := p.model.workers[id]; w != nil {
 		w.capacity = c
 		return
 	}
-	p.twin.workers[id] = &twinWorker{capacity: c, accepting: true}
+	p.model.workers[id] = &modelWorker{capacity: c, accepting: true}
 }
 
 func (p *pair) removeWorker(t *rapid.T) {
 	id := workerIDs.Draw(t, "worker")
 	p.s.RemoveWorker(id)
-	delete(p.twin.workers, id)
+	delete(p.model.workers, id)
 }
 
 func (p *pair) setAccepting(t *rapid.T) {
 	id, on := workerIDs.Draw(t, "worker"), rapid.Bool().Draw(t, "accepting")
 	p.s.SetAccepting(id, on)
-	if w := p.twin.workers[id]; w != nil {
+	if w := p.model.workers[id]; w != nil {
 		w.accepting = on
 	}
 }
 
-func (p *pair) setAhead(t *rapid.T) {
-	id, n := workerIDs.Draw(t, "worker"), rapid.IntRange(0, 3).Draw(t, "ahead")
+func (p *pair) setPrefetch(t *rapid.T) {
+	id, n := workerIDs.Draw(t, "worker"), rapid.IntRange(0, 3).Draw(t, "prefetch")
 	p.s.SetPrefetch(id, n)
-	if w := p.twin.workers[id]; w != nil {
+	if w := p.model.workers[id]; w != nil {
 		w.ahead = n
 	}
 }
@@ -117,7 +117,7 @@ func (p *pair) setAhead(t *rapid.T) {
 func (p *pair) occupy(t *rapid.T) {
 	id, c := workerIDs.Draw(t, "worker"), p.class(t)
 	p.s.Occupy(id, c)
-	if w := p.twin.workers[id]; w != nil {
+	if w := p.model.workers[id]; w != nil {
 		w.held = append(w.held, c)
 	}
 }
@@ -125,7 +125,7 @@ func (p *pair) occupy(t *rapid.T) {
 func (p *pair) release(t *rapid.T) {
 	id, c := workerIDs.Draw(t, "worker"), p.class(t)
 	want := false
-	if w := p.twin.workers[id]; w != nil {
+	if w := p.model.workers[id]; w != nil {
 		if i := slices.Index(w.held, c); i >= 0 {
 			want, w.held = true, slices.Delete(w.held, i, i+1)
 		}
@@ -137,19 +137,19 @@ func (p *pair) release(t *rapid.T) {
 
 func (p *pair) push(t *rapid.T) {
 	p.pushed++
-	task := twinTask{
+	task := modelTask{
 		ref:      scheduler.TaskRef{Job: uint64(p.pushed % 3), Index: p.pushed},
 		class:    p.class(t),
 		priority: scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority")),
 		avoid:    scheduler.WorkerID(rapid.IntRange(0, 8).Draw(t, "avoid")),
 	}
 	p.s.Push(task.ref, task.class, task.priority, task.avoid)
-	p.twin.ready = append(p.twin.ready, task)
+	p.model.ready = append(p.model.ready, task)
 }
 
-// pushRun pushes tasks side by side, as one run or one after another.
+// pushRun pushes consecutive tasks, as one run or separately.
 func (p *pair) pushRun(t *rapid.T) {
-	run := twinTask{
+	run := modelTask{
 		ref:      scheduler.TaskRef{Job: uint64(p.pushed % 2), Index: p.pushed + 1},
 		class:    p.class(t),
 		priority: scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority")),
@@ -162,56 +162,56 @@ func (p *pair) pushRun(t *rapid.T) {
 		if !whole {
 			p.s.Push(run.ref, run.class, run.priority, 0)
 		}
-		p.twin.ready = append(p.twin.ready, run)
+		p.model.ready = append(p.model.ready, run)
 		run.ref.Index++
 	}
 	p.pushed += n
 }
 
 func (p *pair) cancel(t *rapid.T) {
-	if len(p.twin.ready) == 0 {
+	if len(p.model.ready) == 0 {
 		return
 	}
-	i := rapid.IntRange(0, len(p.twin.ready)-1).Draw(t, "task")
-	p.cancelled[p.twin.ready[i].ref] = true
-	p.twin.ready = slices.Delete(p.twin.ready, i, i+1)
+	i := rapid.IntRange(0, len(p.model.ready)-1).Draw(t, "task")
+	p.cancelled[p.model.ready[i].ref] = true
+	p.model.ready = slices.Delete(p.model.ready, i, i+1)
 }
 
-// supersede moves a task to another priority, or takes it out.
+// supersede moves a task to another priority, or removes it.
 func (p *pair) supersede(t *rapid.T) {
-	if len(p.twin.ready) == 0 {
+	if len(p.model.ready) == 0 {
 		return
 	}
-	i := rapid.IntRange(0, len(p.twin.ready)-1).Draw(t, "task")
-	task := p.twin.ready[i]
-	p.twin.ready = slices.Delete(p.twin.ready, i, i+1)
+	i := rapid.IntRange(0, len(p.model.ready)-1).Draw(t, "task")
+	task := p.model.ready[i]
+	p.model.ready = slices.Delete(p.model.ready, i, i+1)
 	p.s.Supersede(task.ref)
 	if rapid.Bool().Draw(t, "again") {
 		task.priority = scheduler.Priority(rapid.IntRange(int(scheduler.Low), int(scheduler.Urgent)).Draw(t, "priority"))
 		p.s.Push(task.ref, task.class, task.priority, task.avoid)
-		p.twin.ready = append(p.twin.ready, task)
+		p.model.ready = append(p.model.ready, task)
 	}
 }
 
 func (p *pair) sweep(t *rapid.T) {
 	before := p.s.Len()
 	dropped := p.s.Sweep(p.valid)
-	if p.s.Len() != before-dropped || p.s.Len() != len(p.twin.ready) {
-		t.Fatalf("%d entries after dropping %d of %d, want %d", p.s.Len(), dropped, before, len(p.twin.ready))
+	if p.s.Len() != before-dropped || p.s.Len() != len(p.model.ready) {
+		t.Fatalf("%d entries after dropping %d of %d, want %d", p.s.Len(), dropped, before, len(p.model.ready))
 	}
 }
 
 // next compares one decision, and reports whether there was one.
 func (p *pair) next(t *rapid.T) bool {
-	at, workers := p.twin.next()
+	at, workers := p.model.next()
 	got, ok := p.s.Next(p.valid)
 	if ok != (at >= 0) {
-		t.Fatalf("got %+v, %v; the twin finds task %d for workers %v", got, ok, at, workers)
+		t.Fatalf("got %+v, %v; the model wants task %d on workers %v", got, ok, at, workers)
 	}
 	if !ok {
 		return false
 	}
-	want := p.twin.ready[at]
+	want := p.model.ready[at]
 	if got.Task != want.ref || got.Class != want.class || got.Priority != want.priority {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
@@ -222,12 +222,12 @@ func (p *pair) next(t *rapid.T) bool {
 		t.Fatalf("task %+v is assigned a second time", got.Task)
 	}
 	p.assigned[got.Task] = true
-	w := p.twin.workers[got.Worker]
+	w := p.model.workers[got.Worker]
 	w.held = append(w.held, got.Class)
-	if p.twin.overfull(w, got.Class) {
+	if p.model.overfull(w, got.Class) {
 		t.Fatalf("worker %d holds %v with capacity %+v", got.Worker, w.held, w.capacity)
 	}
-	p.twin.ready = slices.Delete(p.twin.ready, at, at+1)
+	p.model.ready = slices.Delete(p.model.ready, at, at+1)
 	return true
 }
 
@@ -235,20 +235,20 @@ func (p *pair) check(t *rapid.T) {
 	if err := p.s.Check(); err != nil {
 		t.Fatal(err)
 	}
-	for c := range p.twin.demands {
-		verdicts := p.s.Explain(scheduler.ClassID(c))
-		if len(verdicts) != len(p.twin.workers) {
-			t.Fatalf("class %d: %d workers explained, want %d", c, len(verdicts), len(p.twin.workers))
+	for c := range p.model.demands {
+		fits := p.s.Explain(scheduler.ClassID(c))
+		if len(fits) != len(p.model.workers) {
+			t.Fatalf("class %d: %d workers explained, want %d", c, len(fits), len(p.model.workers))
 		}
-		for _, v := range verdicts {
-			if want := p.twin.fits(p.twin.workers[v.Worker], scheduler.ClassID(c)); v.Fits() != want {
+		for _, v := range fits {
+			if want := p.model.fits(p.model.workers[v.Worker], scheduler.ClassID(c)); v.Fits() != want {
 				t.Fatalf("class %d on worker %d: explained as %v, want fits %v", c, v.Worker, v.Obstacles, want)
 			}
 		}
 	}
 }
 
-// Safety: every decision is one that the twin allows, whatever happened before.
+// Safety: the model allows every decision, in any state.
 func TestEveryDecisionMatchesTheReferenceModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -257,7 +257,7 @@ func TestEveryDecisionMatchesTheReferenceModel(t *testing.T) {
 			"add worker":    p.addWorker,
 			"remove worker": p.removeWorker,
 			"set accepting": p.setAccepting,
-			"set ahead":     p.setAhead,
+			"set prefetch":  p.setPrefetch,
 			"occupy":        p.occupy,
 			"release":       p.release,
 			"push":          p.push,
@@ -273,8 +273,8 @@ func TestEveryDecisionMatchesTheReferenceModel(t *testing.T) {
 	})
 }
 
-// Liveness: when workers that fit everything come and attempts end, every valid
-// task is assigned exactly once.
+// Liveness: if a worker that fits everything is added and attempts end, every
+// valid task is assigned exactly once.
 func TestEveryValidTaskIsAssigned(t *testing.T) {
 	t.Parallel()
 	everything := scheduler.Capacity{
@@ -291,12 +291,12 @@ func TestEveryValidTaskIsAssigned(t *testing.T) {
 			"next":       func(t *rapid.T) { p.next(t) },
 		})
 		p.s.AddWorker(9, everything)
-		p.twin.workers[9] = &twinWorker{capacity: everything, accepting: true}
-		for again := true; again; again = len(p.twin.ready) > 0 {
+		p.model.workers[9] = &modelWorker{capacity: everything, accepting: true}
+		for again := true; again; again = len(p.model.ready) > 0 {
 			for p.next(t) {
 				p.check(t)
 			}
-			for id, w := range p.twin.workers { // all that runs ends
+			for id, w := range p.model.workers { // all attempts end
 				for len(w.held) > 0 {
 					p.s.Release(id, w.held[0])
 					w.held = w.held[1:]
@@ -304,7 +304,7 @@ func TestEveryValidTaskIsAssigned(t *testing.T) {
 			}
 		}
 		if _, ok := p.s.Next(p.valid); ok || p.s.Len() != 0 {
-			t.Fatalf("%d entries are left, one is assigned: %v", p.s.Len(), ok)
+			t.Fatalf("%d entries are left, Next assigned one: %v", p.s.Len(), ok)
 		}
 		if got, want := len(p.assigned)+len(p.cancelled), int(p.pushed); got != want {
 			t.Fatalf("%d tasks were assigned or cancelled, %d were pushed", got, want)

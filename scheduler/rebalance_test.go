@@ -25,18 +25,18 @@ func TestRebalanceStealsNoMoreThanFreeSlots(t *testing.T) {
 	}
 	s.SetAccepting(3, false)
 	if s.Imbalanced() || s.Rebalance(all) != nil {
-		t.Error("a worker that accepts nothing is said to be idle")
+		t.Error("a worker that doesn't accept tasks counts as idle")
 	}
 	s.SetAccepting(3, true)
 	s.Occupy(3, 0)
 	s.Occupy(3, 0)
 	if s.Imbalanced() {
-		t.Error("no slot is free, and what waits should go somewhere")
+		t.Error("imbalanced without a free slot")
 	}
 	s.RemoveWorker(3)
 	s.RemoveWorker(2)
 
-	// What an idle worker may not have stays where it is.
+	// An attempt that no idle worker fits stays.
 	s.AddWorker(4, Capacity{Slots: 3})
 	for range 5 {
 		s.Release(1, 0)
@@ -46,7 +46,7 @@ func TestRebalanceStealsNoMoreThanFreeSlots(t *testing.T) {
 	}
 	s.Occupy(1, prompt)
 	if got := s.Rebalance(all); len(got) > 0 {
-		t.Errorf("got %v, want nothing: it needs a label, or begins at once", got)
+		t.Errorf("got %v, want nothing: the attempt needs a label, or has a slot", got)
 	}
 	s.AddWorker(5, Capacity{Slots: 1, Labels: []Label{{"zone", "a"}}})
 	if got, want := s.Rebalance(all), []StealRequest{{From: 1, Class: zone, N: 1}}; !slices.Equal(got, want) {
@@ -54,11 +54,11 @@ func TestRebalanceStealsNoMoreThanFreeSlots(t *testing.T) {
 	}
 	s.RemoveWorker(1)
 	if s.Imbalanced() || s.waiting != 0 {
-		t.Errorf("%d wait at nobody", s.waiting)
+		t.Errorf("%d attempts wait on no worker", s.waiting)
 	}
 }
 
-// The count of what waits is what a look at all workers gives, whatever happens.
+// It equals the count over all workers, after any sequence of calls.
 func TestTheCountOfWaitingAttemptsIsExact(t *testing.T) {
 	t.Parallel()
 	s := New(7)
@@ -85,7 +85,7 @@ func TestTheCountOfWaitingAttemptsIsExact(t *testing.T) {
 			free = free || wk.ranked() && wk.used < wk.slots
 		}
 		if s.waiting != want || s.Imbalanced() != (want > 0 && free) {
-			t.Fatalf("%d wait, uneven %v; want %d and %v", s.waiting, s.Imbalanced(), want, want > 0 && free)
+			t.Fatalf("%d wait, imbalanced %v; want %d, %v", s.waiting, s.Imbalanced(), want, want > 0 && free)
 		}
 	}
 }

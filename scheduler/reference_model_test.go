@@ -6,22 +6,22 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// A twin is the slow and obvious scheduler: a list of tasks and a list of
-// workers, read from the beginning each time. It says which choices are legal.
-type twin struct {
-	workers map[scheduler.WorkerID]*twinWorker
+// A model is the slow and obvious scheduler: a list of tasks and a list of
+// workers, scanned from the start each time. It returns all legal choices.
+type model struct {
+	workers map[scheduler.WorkerID]*modelWorker
 	demands []scheduler.Demand // by class
-	ready   []twinTask         // as pushed
+	ready   []modelTask        // as pushed
 }
 
-type twinWorker struct {
+type modelWorker struct {
 	capacity  scheduler.Capacity
 	accepting bool
 	ahead     int
 	held      []scheduler.ClassID
 }
 
-type twinTask struct {
+type modelTask struct {
 	ref      scheduler.TaskRef
 	class    scheduler.ClassID
 	priority scheduler.Priority
@@ -37,46 +37,46 @@ func amount(in []scheduler.Quantity, name string) (sum int64) {
 	return sum
 }
 
-// overfull reports whether a worker that was just given a task of this class
-// holds more of anything that the class needs than there is.
-func (tw *twin) overfull(w *twinWorker, c scheduler.ClassID) bool {
-	if len(w.held) > w.room(tw.demands[c]) {
+// overfull reports whether a worker that was just assigned a task of this class
+// has more of anything that the class needs than its capacity.
+func (m *model) overfull(w *modelWorker, c scheduler.ClassID) bool {
+	if len(w.held) > w.limit(m.demands[c]) {
 		return true
 	}
-	return slices.ContainsFunc(tw.demands[c].Resources, func(q scheduler.Quantity) bool {
+	return slices.ContainsFunc(m.demands[c].Resources, func(q scheduler.Quantity) bool {
 		var taken int64
 		for _, held := range w.held {
-			taken += amount(tw.demands[held].Resources, q.Name)
+			taken += amount(m.demands[held].Resources, q.Name)
 		}
 		return taken > amount(w.capacity.Resources, q.Name)
 	})
 }
 
-// room is how many attempts the worker may hold after it was given one more with
-// this demand.
-func (w *twinWorker) room(d scheduler.Demand) int {
+// limit returns the number of attempts that the worker may hold after the
+// assignment of one with this demand.
+func (w *modelWorker) limit(d scheduler.Demand) int {
 	if d.NoPrefetch || len(d.Resources) > 0 {
 		return w.capacity.Slots
 	}
 	return w.capacity.Slots + w.ahead
 }
 
-func (tw *twin) fits(w *twinWorker, c scheduler.ClassID) bool {
-	if !w.accepting || w.capacity.Slots == 0 || len(w.held) >= w.room(tw.demands[c]) {
+func (m *model) fits(w *modelWorker, c scheduler.ClassID) bool {
+	if !w.accepting || w.capacity.Slots == 0 || len(w.held) >= w.limit(m.demands[c]) {
 		return false
 	}
-	if limit := tw.demands[c].Limit; limit > 0 && tw.held(c) >= int(limit) {
+	if limit := m.demands[c].Limit; limit > 0 && m.held(c) >= int(limit) {
 		return false
 	}
-	for _, l := range tw.demands[c].Labels {
+	for _, l := range m.demands[c].Labels {
 		if !slices.Contains(w.capacity.Labels, l) {
 			return false
 		}
 	}
-	for _, q := range tw.demands[c].Resources {
+	for _, q := range m.demands[c].Resources {
 		taken := q.Amount
 		for _, held := range w.held {
-			taken += amount(tw.demands[held].Resources, q.Name)
+			taken += amount(m.demands[held].Resources, q.Name)
 		}
 		if taken > amount(w.capacity.Resources, q.Name) {
 			return false
@@ -85,9 +85,9 @@ func (tw *twin) fits(w *twinWorker, c scheduler.ClassID) bool {
 	return true
 }
 
-// held is how many attempts of a class all workers hold.
-func (tw *twin) held(c scheduler.ClassID) (n int) {
-	for _, w := range tw.workers {
+// held returns the number of attempts of a class on all workers.
+func (m *model) held(c scheduler.ClassID) (n int) {
+	for _, w := range m.workers {
 		for _, held := range w.held {
 			if held == c {
 				n++
@@ -97,12 +97,13 @@ func (tw *twin) held(c scheduler.ClassID) (n int) {
 	return n
 }
 
-// choices returns the workers that the task may be given to: of those that fit
-// and are not to be avoided the least loaded, or the one to avoid if only it fits.
-func (tw *twin) choices(t twinTask) []scheduler.WorkerID {
+// choices returns the workers that the task may be assigned to: the least
+// loaded of those that fit and are not to be avoided, or the one to avoid if
+// only it fits.
+func (m *model) choices(t modelTask) []scheduler.WorkerID {
 	var fit []scheduler.WorkerID
-	for id, w := range tw.workers {
-		if tw.fits(w, t.class) {
+	for id, w := range m.workers {
+		if m.fits(w, t.class) {
 			fit = append(fit, id)
 		}
 	}
@@ -111,21 +112,21 @@ func (tw *twin) choices(t twinTask) []scheduler.WorkerID {
 	}
 	return slices.DeleteFunc(slices.Clone(fit), func(id scheduler.WorkerID) bool {
 		return slices.ContainsFunc(fit, func(other scheduler.WorkerID) bool {
-			a, b := tw.workers[id], tw.workers[other]
+			a, b := m.workers[id], m.workers[other]
 			return len(b.held)*a.capacity.Slots < len(a.held)*b.capacity.Slots
 		})
 	})
 }
 
-// next returns the place in ready of the task that must be assigned now, and
-// the workers that it may be given to; -1 if there is none.
-func (tw *twin) next() (int, []scheduler.WorkerID) {
+// next returns the position in ready of the task that must be assigned now, and
+// the workers that it may be assigned to; -1 if no task fits.
+func (m *model) next() (int, []scheduler.WorkerID) {
 	for p := scheduler.Urgent; p >= scheduler.Low; p-- {
-		for i, t := range tw.ready {
+		for i, t := range m.ready {
 			if t.priority != p {
 				continue
 			}
-			if workers := tw.choices(t); len(workers) > 0 {
+			if workers := m.choices(t); len(workers) > 0 {
 				return i, workers
 			}
 		}

@@ -20,7 +20,7 @@ func fleet(n, slots int) *scheduler.Scheduler {
 
 func task(index int) scheduler.TaskRef { return scheduler.TaskRef{Job: 1, Index: uint32(index)} }
 
-// mustNext returns the next assignment; there must be one.
+// mustNext returns the next assignment, which must exist.
 func mustNext(t *testing.T, s *scheduler.Scheduler) scheduler.Assignment {
 	t.Helper()
 	a, ok := s.Next(nil)
@@ -54,13 +54,12 @@ func TestEqualWorkersFillEvenly(t *testing.T) {
 	}
 }
 
-// Thousands of workers share tasks of equal length evenly, though only half of
-// their slots are ever taken.
+// This holds although at most half of their slots are taken.
 func TestThousandsOfWorkersGetEvenShares(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ workers, slots int }{{10_000, 4}, {1_000, 8}} {
 		s := fleet(x.workers, x.slots)
-		running := make([]scheduler.WorkerID, x.workers*x.slots/2) // a ring
+		running := make([]scheduler.WorkerID, x.workers*x.slots/2) // ring buffer
 		begun := make([]int, x.workers+1)
 		const each = 20
 		for i := range each * x.workers {
@@ -95,7 +94,7 @@ func TestUnequalWorkersFillInProportion(t *testing.T) {
 	}
 }
 
-// One task after another on idle workers: every choice is a tie.
+// With one task at a time on idle workers, every choice is a tie.
 func TestTiesAreFair(t *testing.T) {
 	t.Parallel()
 	s := fleet(10, 4)
@@ -116,7 +115,7 @@ func TestTiesAreFair(t *testing.T) {
 		}
 	}
 	if repeats == 0 || repeats > 2_000 {
-		t.Errorf("%d of 10,000 went to the worker before: in turn at random, some but few should", repeats)
+		t.Errorf("%d of 10,000 tasks went to the same worker as the previous one, want few but some", repeats)
 	}
 }
 
@@ -152,19 +151,19 @@ func TestOneSeedGivesOneSequence(t *testing.T) {
 func TestARetryPrefersAnotherWorker(t *testing.T) {
 	t.Parallel()
 	s := fleet(2, 2)
-	s.Occupy(2, 0) // worker 1 is the less loaded
+	s.Occupy(2, 0) // worker 1 is less loaded
 	s.Push(task(0), 0, scheduler.Normal, 1)
 	if a := mustNext(t, s); a.Worker != 2 {
-		t.Errorf("got worker %d although the task failed there and worker 2 has room", a.Worker)
+		t.Errorf("got worker %d, where the task failed, although worker 2 has capacity", a.Worker)
 	}
 	s.Push(task(1), 0, scheduler.Normal, 1) // worker 2 is full
 	if a := mustNext(t, s); a.Worker != 1 {
-		t.Errorf("got worker %d, want the worker to avoid, which alone has room", a.Worker)
+		t.Errorf("got worker %d, want the worker to avoid, which alone has capacity", a.Worker)
 	}
 }
 
-// With many idle workers in front of the few that fit, those are found by
-// another way, which must choose alike.
+// With many idle workers before the few that fit, the scan finds them, and it
+// must choose like the walk.
 func TestARetryPrefersAnotherOfFewFittingWorkers(t *testing.T) {
 	t.Parallel()
 	s := fleet(200, 1)
@@ -213,7 +212,7 @@ func TestATaskThatFitsNowhereDelaysNoOther(t *testing.T) {
 	}
 	s.AddWorker(2, scheduler.Capacity{Slots: 1, Labels: []scheduler.Label{{Name: "zone", Value: "eu"}}})
 	if a := mustNext(t, s); a.Task != task(0) || a.Worker != 2 {
-		t.Errorf("got %+v, want task 0 on the worker that came", a)
+		t.Errorf("got %+v, want task 0 on the new worker", a)
 	}
 }
 
@@ -243,7 +242,7 @@ func TestADrainingWorkerGetsNothingNewAndKeepsItsAttempts(t *testing.T) {
 	a := mustNext(t, s)
 	s.SetAccepting(1, false)
 	if !s.Release(a.Worker, a.Class) {
-		t.Error("what a draining worker held was not there to release")
+		t.Error("an attempt of a draining worker could not be released")
 	}
 	mustNotNext(t, s)
 	s.AddWorker(1, scheduler.Capacity{Slots: 2}) // registers again, still draining
@@ -256,14 +255,14 @@ func TestReleasingAnAttemptThatIsNotHeldChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := fleet(1, 1)
 	if s.Release(1, 0) || s.Release(2, 0) {
-		t.Error("released what was not held")
+		t.Error("released an attempt that was not held")
 	}
 	s.Push(task(0), 0, scheduler.Normal, 0)
 	s.Push(task(1), 0, scheduler.Normal, 0)
 	mustNext(t, s)
 	s.RemoveWorker(1)
 	if s.Release(1, 0) {
-		t.Error("released on a worker that is gone")
+		t.Error("released on a removed worker")
 	}
 	s.AddWorker(1, scheduler.Capacity{Slots: 1})
 	mustNext(t, s) // the new one holds nothing
@@ -279,7 +278,7 @@ func TestCapacityOutOfRangeIsClamped(t *testing.T) {
 	s.AddWorker(2, scheduler.Capacity{Slots: -1})
 	s.Push(task(0), tooMuch, scheduler.Normal, 0)
 	mustNotNext(t, s)
-	s.Push(task(1), most, 99, 0) // a priority that does not exist
+	s.Push(task(1), most, 99, 0) // an invalid priority
 	if a := mustNext(t, s); a.Worker != 1 || a.Priority != scheduler.Normal {
 		t.Errorf("got %+v, want worker 1 at normal priority", a)
 	}
@@ -355,7 +354,7 @@ func TestExplainReturnsAllObstacles(t *testing.T) {
 		t.Errorf("obstacles (-want +got):\n%s", diff)
 	}
 	if !slices.Equal(order, []scheduler.WorkerID{1, 2, 3}) {
-		t.Errorf("workers are explained in the order %v, want by id", order)
+		t.Errorf("workers are in the order %v, want by id", order)
 	}
 }
 
@@ -371,7 +370,7 @@ func TestADrainedQueueFreesItsMemory(t *testing.T) {
 	if a := mustNext(t, s); a.Task != task(99_999) {
 		t.Errorf("got %+v, want the task that was kept", a)
 	}
-	if err := s.Check(); err != nil { // an empty lane holds no page
+	if err := s.Check(); err != nil { // an empty queue has no page
 		t.Error(err)
 	}
 	if got := s.SparePages(); got > 64 {
@@ -397,19 +396,19 @@ func TestTasksArePrefetchedOnlyWithoutAFreeSlot(t *testing.T) {
 		}
 		got[a.Worker]++
 		if n := got[1] + got[2]; n == 2 && (got[1] != 1 || got[2] != 1) {
-			t.Errorf("workers hold %v; a free slot goes first", got)
+			t.Errorf("workers hold %v; free slots must be used first", got)
 		}
 	}
 	if got[1] != 3 || got[2] != 1 {
-		t.Errorf("workers hold %v, want 3 on the one that takes 2 ahead and 1 on the other", got)
+		t.Errorf("workers hold %v, want 3 on the one that prefetches 2 and 1 on the other", got)
 	}
 	s.Push(task(10), prompt, scheduler.Urgent, 0)
 	s.Release(1, plain)
 	if a, ok := s.Next(nil); !ok || a.Class != plain {
-		t.Errorf("got %+v, %v; a prompt task does not wait at a worker, and a plain one does", a, ok)
+		t.Errorf("got %+v, %v; only the plain task may be prefetched", a, ok)
 	}
 	s.Release(2, plain)
 	if a, ok := s.Next(nil); !ok || a.Class != prompt || a.Worker != 2 {
-		t.Errorf("got %+v, %v, want the prompt task in the free slot", a, ok)
+		t.Errorf("got %+v, %v, want the task without prefetch in the free slot", a, ok)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/dtask/dtask/scheduler/backoff"
 )
 
-// classes parses class strings that must be right.
+// classes parses valid classes.
 func classes(t *testing.T, texts ...string) []backoff.Class {
 	t.Helper()
 	out := make([]backoff.Class, 0, len(texts))
@@ -59,7 +59,7 @@ func TestAClassMatchesOnlyItsFailures(t *testing.T) {
 				}
 			}
 			if c.String() != text {
-				t.Errorf("written as %q", c)
+				t.Errorf("String returned %q", c)
 			}
 		})
 	}
@@ -92,7 +92,7 @@ func TestInvalidClassesAreRejected(t *testing.T) {
 func TestSignalsAreSorted(t *testing.T) {
 	t.Parallel()
 	if names := backoff.Signals(); !slices.IsSorted(names) {
-		t.Errorf("got %v: the search for a name needs them sorted", names)
+		t.Errorf("got %v: binary search needs them sorted", names)
 	}
 }
 
@@ -104,13 +104,13 @@ func FuzzParseClass(f *testing.F) {
 		c, err := backoff.ParseClass(text)
 		if err != nil {
 			if c != (backoff.Class{}) {
-				t.Errorf("%q: got %v beside the error %v", text, c, err)
+				t.Errorf("%q: got %v with error %v", text, c, err)
 			}
 			return
 		}
 		again, err := backoff.ParseClass(c.String())
 		if err != nil || again != c {
-			t.Errorf("%q is written as %q, which is read as %v, %v", text, c, again, err)
+			t.Errorf("String of %q is %q, which parses as %v, %v", text, c, again, err)
 		}
 	})
 }

@@ -21,26 +21,26 @@ func TestDecisionsFollowTheRules(t *testing.T) {
 		failures int
 		want     backoff.Action
 	}{
-		"first failure":                        {backoff.Rules{Max: 2}, exit(1), 1, backoff.Retry},
-		"last retry":                           {backoff.Rules{Max: 2}, exit(1), 2, backoff.Retry},
-		"retries used up":                      {backoff.Rules{Max: 2}, exit(1), 3, backoff.Dead},
-		"no retries asked for":                 {backoff.Rules{}, exit(1), 1, backoff.Failed},
-		"negative max":                         {backoff.Rules{Max: -1}, exit(1), 1, backoff.Failed},
-		"no retries, temporary":                {backoff.Rules{}, exit(75), 1, backoff.Failed},
-		"excepted":                             {except("exit:2"), exit(2), 1, backoff.Failed},
-		"excepted at the end":                  {except("exit:2"), exit(2), 3, backoff.Failed},
-		"another than excepted":                {except("exit:2"), exit(3), 1, backoff.Retry},
-		"listed":                               {on("timeout", "exit:2"), exit(2), 1, backoff.Retry},
-		"not listed":                           {on("timeout", "exit:2"), exit(3), 1, backoff.Failed},
-		"listed and excepted":                  {backoff.Rules{Max: 2, On: classes(t, "exit:1-9"), Except: classes(t, "exit:2")}, exit(2), 1, backoff.Failed},
-		"temporary though excepted":            {except("exit:75"), exit(75), 1, backoff.Retry},
-		"temporary though not listed":          {on("timeout"), exit(75), 2, backoff.Retry},
-		"temporary too often":                  {backoff.Rules{Max: 2}, exit(75), 3, backoff.Dead},
-		"a time-out of 75 is not an exit code": {on("exit:1"), backoff.Failure{Kind: backoff.Timeout, Code: 75}, 1, backoff.Failed},
-		"lost without retries":                 {backoff.Rules{}, lost, 0, backoff.Retry},
-		"lost after the last retry":            {backoff.Rules{Max: 2}, lost, 2, backoff.Retry},
-		"lost and not listed":                  {on("exit:1"), lost, 0, backoff.Retry},
-		"lost and excepted":                    {except("lost"), lost, 0, backoff.Failed},
+		"first failure":                       {backoff.Rules{Max: 2}, exit(1), 1, backoff.Retry},
+		"last retry":                          {backoff.Rules{Max: 2}, exit(1), 2, backoff.Retry},
+		"retries used up":                     {backoff.Rules{Max: 2}, exit(1), 3, backoff.Dead},
+		"no retries":                          {backoff.Rules{}, exit(1), 1, backoff.Failed},
+		"negative max":                        {backoff.Rules{Max: -1}, exit(1), 1, backoff.Failed},
+		"no retries, temporary":               {backoff.Rules{}, exit(75), 1, backoff.Failed},
+		"excepted":                            {except("exit:2"), exit(2), 1, backoff.Failed},
+		"excepted at the end":                 {except("exit:2"), exit(2), 3, backoff.Failed},
+		"other than excepted":                 {except("exit:2"), exit(3), 1, backoff.Retry},
+		"listed":                              {on("timeout", "exit:2"), exit(2), 1, backoff.Retry},
+		"not listed":                          {on("timeout", "exit:2"), exit(3), 1, backoff.Failed},
+		"listed and excepted":                 {backoff.Rules{Max: 2, On: classes(t, "exit:1-9"), Except: classes(t, "exit:2")}, exit(2), 1, backoff.Failed},
+		"temporary though excepted":           {except("exit:75"), exit(75), 1, backoff.Retry},
+		"temporary though not listed":         {on("timeout"), exit(75), 2, backoff.Retry},
+		"temporary too often":                 {backoff.Rules{Max: 2}, exit(75), 3, backoff.Dead},
+		"a timeout of 75 is not an exit code": {on("exit:1"), backoff.Failure{Kind: backoff.Timeout, Code: 75}, 1, backoff.Failed},
+		"lost without retries":                {backoff.Rules{}, lost, 0, backoff.Retry},
+		"lost after the last retry":           {backoff.Rules{Max: 2}, lost, 2, backoff.Retry},
+		"lost and not listed":                 {on("exit:1"), lost, 0, backoff.Retry},
+		"lost and excepted":                   {except("lost"), lost, 0, backoff.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,8 +60,7 @@ func TestOnlyALossDoesNotCountAsARetry(t *testing.T) {
 	}
 }
 
-// A task that always fails is tried once and Max times more, with the waits of
-// its policy between, however often its workers are lost.
+// Its retries have the delays of its policy, and lost workers don't count.
 func TestATaskThatAlwaysFailsRunsOnceAndMaxRetries(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

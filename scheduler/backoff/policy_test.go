@@ -34,7 +34,7 @@ func TestInvalidPoliciesHaveSensibleDelays(t *testing.T) {
 		"infinite multiplier":       {backoff.Policy{Initial: time.Second, Max: time.Minute, Multiplier: math.Inf(1)}, 2, time.Minute},
 		"initial above max":         {backoff.Policy{Initial: time.Hour, Max: time.Minute, Multiplier: 2}, 1, time.Minute},
 		"no max":                    {backoff.Policy{Initial: time.Second, Multiplier: 2}, math.MaxInt, backoff.MaxDelay},
-		"max above the longest":     {backoff.Policy{Initial: math.MaxInt64, Max: math.MaxInt64}, 1, backoff.MaxDelay},
+		"max above MaxDelay":        {backoff.Policy{Initial: math.MaxInt64, Max: math.MaxInt64}, 1, backoff.MaxDelay},
 		"smallest failure possible": {backoff.Policy{Initial: time.Second, Multiplier: 2}, math.MinInt, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,14 +62,14 @@ func TestEveryDelayIsWithinItsBounds(t *testing.T) {
 			t.Fatal("one seed gave two delays")
 		}
 		if full < 0 || full > backoff.MaxDelay || p.Max > 0 && full > p.Max {
-			t.Fatalf("the full wait is %v", full)
+			t.Fatalf("the full delay is %v", full)
 		}
 		if got > full || got < full/2 {
 			t.Fatalf("with jitter %v, want between half and all of %v", got, full)
 		}
 		if failure > 1 && failure < math.MaxInt {
 			if p.Jitter = false; p.Delay(failure+1, seed) < full {
-				t.Fatalf("failure %d waits longer than the next", failure)
+				t.Fatalf("the delay of failure %d is longer than the next", failure)
 			}
 		}
 	})
@@ -84,7 +84,7 @@ func TestJitterCoversTheUpperHalf(t *testing.T) {
 	}
 	for d, n := range seen {
 		if d < 11 && n != 0 || d >= 11 && (n < 800 || n > 1_200) {
-			t.Errorf("a wait of %d came %d times of 11,000", d, n)
+			t.Errorf("a delay of %d was drawn %d times of 11,000", d, n)
 		}
 	}
 }

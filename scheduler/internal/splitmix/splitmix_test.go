@@ -2,7 +2,7 @@ package splitmix
 
 import "testing"
 
-// The first outputs for seed 1234567 of the published reference version.
+// The first outputs of the reference version for seed 1234567.
 func TestTheStreamIsThatOfTheReference(t *testing.T) {
 	t.Parallel()
 	src := New(1234567)
