@@ -20,11 +20,11 @@ import (
 	"github.com/dtask/dtask/worker"
 )
 
-// cluster is three coordinators, workers and a client in one bubble.
+// cluster is three coordinators, workers and a client in one synctest bubble.
 type cluster struct {
 	t        *testing.T
 	seed     uint64
-	rng      *rand.Rand // of the nemesis, which is one goroutine
+	rng      *rand.Rand // of the nemesis, one goroutine
 	dir      string
 	net      *network
 	replicas []*replica
@@ -34,16 +34,16 @@ type cluster struct {
 	running  sync.WaitGroup
 
 	life
-	calm atomic.Bool // no faults, and little work
+	calm atomic.Bool // no faults and little work
 
-	terms          atomic.Int64 // that began
+	terms          atomic.Int64 // started
 	lost, diverged atomic.Int64
-	fatals         atomic.Int64 // replicas that ended themselves
+	fatals         atomic.Int64 // replicas that stopped themselves
 	fired          map[string]int
 	began          time.Time
 }
 
-// replica is one coordinator, over all its processes.
+// replica is one coordinator over all its processes.
 type replica struct {
 	c       *cluster
 	id      string
@@ -51,7 +51,7 @@ type replica struct {
 	disk    *disk
 	leads   atomic.Bool
 
-	cancel context.CancelFunc // nil: does not run
+	cancel context.CancelFunc // nil: not running
 	done   chan struct{}
 	ended  atomic.Bool // by itself
 }
@@ -60,7 +60,7 @@ const replicaCount = 3
 
 func newCluster(t *testing.T, seed uint64, l life) *cluster {
 	t.Helper()
-	base := "/dev/shm" // the stores sync all the time
+	base := "/dev/shm" // the stores sync often
 	if _, err := os.Stat(base); err != nil {
 		base = ""
 	}
@@ -102,22 +102,23 @@ func (c *cluster) addresses() (list []string) {
 	return list
 }
 
-// putBack undoes that a folder was set aside: the bit that flipped did so on its way
-// from the disk, as whoever looks at the folder again finds.
-func (r *replica) putBack() {
+// restoreQuarantined undoes the quarantine of a data directory: the bit flipped
+// in transfer from the disk, as an operator who checks the directory would
+// find.
+func (r *replica) restoreQuarantined() {
 	dir := filepath.Join(r.c.dir, r.id)
 	aside, err := datadir.Quarantined(dir)
 	if len(aside) > 0 {
 		err = errors.Join(os.RemoveAll(dir), os.Rename(aside[0], dir))
 	}
 	if err != nil {
-		r.c.fail("putting the folder of %s back: %v", r.id, err)
+		r.c.fail("restoring the data directory of %s: %v", r.id, err)
 	}
 }
 
-// start begins a process of the replica.
+// start starts a process of the replica.
 func (r *replica) start() {
-	r.putBack()
+	r.restoreQuarantined()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.done = cancel, make(chan struct{})
 	done := r.done
@@ -134,8 +135,9 @@ func (r *replica) start() {
 	r.c.running.Go(func() {
 		defer close(done)
 		err := coordinator.Run(ctx, cfg)
-		// What a former process left behind, in a call of its disk, still has the folder:
-		// here its end does not take that along, as the kernel would.
+		// A former process that hangs in a disk call still locks the data
+		// directory. A kernel would release the lock at its end; the simulation
+		// can't.
 		for try := 0; try < 100 && inUse(err) && ctx.Err() == nil; try++ {
 			<-time.After(r.c.pace.Scale(100 * time.Millisecond))
 			err = coordinator.Run(ctx, cfg)
@@ -156,14 +158,14 @@ func inUse(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "is used by another process")
 }
 
-// stop ends the process, in an orderly way, and waits.
+// stop ends the process in an orderly way and waits.
 func (r *replica) stop() {
 	r.cancel()
 	<-r.done
 }
 
-// kill ends the process without a word: nothing leaves it any more. Its
-// connections break at once, or are never heard of again.
+// kill ends the process: it sends nothing more. Its connections break
+// immediately, or hang.
 func (r *replica) kill(reset bool) {
 	r.isolate(true)
 	if reset {
@@ -174,7 +176,7 @@ func (r *replica) kill(reset bool) {
 	r.isolate(false)
 }
 
-// isolate cuts the replica off from everybody.
+// isolate partitions the replica from all other hosts.
 func (r *replica) isolate(cut bool) {
 	for _, a := range r.c.everybody() {
 		if a != r.address {
@@ -192,7 +194,7 @@ func (c *cluster) everybody() []string {
 	return list
 }
 
-// leader is the replica that leads; nil if none says so.
+// leader returns the replica that believes to lead, or nil.
 func (c *cluster) leader() *replica {
 	for _, r := range c.replicas {
 		if r.leads.Load() {
@@ -202,7 +204,7 @@ func (c *cluster) leader() *replica {
 	return nil
 }
 
-// logReader hears from a replica's log when it leads.
+// logReader learns from a replica's log when it leads.
 type logReader struct{ r *replica }
 
 func (*logReader) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
@@ -228,7 +230,7 @@ func (h *logReader) WithGroup(string) slog.Handler      { return h }
 
 var verbose = os.Getenv("SIMULATION_LOG") != ""
 
-// workerHost is one worker, over all its processes.
+// workerHost is one worker over all its processes.
 type workerHost struct {
 	c       *cluster
 	name    string
@@ -254,11 +256,11 @@ func (w *workerHost) start() {
 	x.Handle("work", c.ledger.execute)
 	c.running.Go(func() {
 		defer close(done)
-		_ = x.Run(ctx) // a worker that is cut off is not acknowledged
+		_ = x.Run(ctx) // a partitioned worker gets no acknowledgment
 	})
 }
 
-// kill ends the process without a word.
+// kill ends the process immediately.
 func (w *workerHost) kill(reset bool) {
 	w.isolate(true)
 	if reset {
@@ -279,6 +281,6 @@ func (w *workerHost) isolate(cut bool) {
 
 func (c *cluster) fail(format string, args ...any) {
 	c.t.Helper()
-	c.t.Errorf("seed %d, %v into the simulation: %s\nreplay (the faults and their moments): go test ./test/simulation -count=1 -run TestAClusterLosesNothing -cluster.hours=0.01 -cluster.seed=%d -cluster.kind=%s",
+	c.t.Errorf("seed %d, %v into the simulation: %s\nreplay (faults and their times): go test ./test/simulation -count=1 -run TestAClusterLosesNothing -cluster.hours=0.01 -cluster.seed=%d -cluster.kind=%s",
 		c.seed, time.Since(c.began), fmt.Sprintf(format, args...), c.seed, *clusterKind)
 }

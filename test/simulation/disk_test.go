@@ -12,17 +12,17 @@ import (
 
 var errDisk = errors.New("input/output error")
 
-// disk decides what becomes of a replica's store. Each process that the replica
-// has been gets a wrapper of its own; a fault strikes the one that runs.
+// disk injects faults into a replica's store. Each process of the replica has
+// its own wrapper; a fault affects the one that runs.
 type disk struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	rng  *rand.Rand
 	fail bool          // the next write fails
-	flip bool          // the next entry that is read has a bit changed
-	hang chan struct{} // writes wait until it is closed; nil: they do not
+	flip bool          // the next entry that is read has a flipped bit
+	hang chan struct{} // writes wait until it is closed; nil: no waiting
 }
 
-// fate is what becomes of a write.
+// fate returns the outcome of a write.
 func (d *disk) fate() error {
 	d.mu.Lock()
 	hang, fail := d.hang, d.fail
@@ -37,7 +37,7 @@ func (d *disk) fate() error {
 	return nil
 }
 
-// stall lets writes hang; the function ends it.
+// stall lets writes hang until the returned function is called.
 func (d *disk) stall() (end func()) {
 	hang := make(chan struct{})
 	d.mu.Lock()
@@ -57,7 +57,7 @@ func (d *disk) set(fail, flip bool) {
 	d.fail, d.flip = fail, flip
 }
 
-// wrap puts the disk under a store.
+// wrap wraps a store.
 func (d *disk) wrap(b logstore.Backend) logstore.Backend { return &faultyStore{b, d} }
 
 type faultyStore struct {

@@ -9,29 +9,29 @@ import (
 )
 
 var (
-	clusterKind   = flag.String("cluster.kind", "years", "years: mostly slow clusters, with long calms between storms; storms: nothing but storms, at the product's pace or a little slower")
-	clusterLosses = flag.Int("cluster.losses", 0, "how many leader losses there must be: a run with fewer proves too little")
-	clusterPace   = flag.Float64("cluster.pace", 0, "the pace of all clusters; default drawn by the seed")
+	clusterKind   = flag.String("cluster.kind", "years", "kind of clusters: years (mostly slow, with long calms between storms) or storms (storms only, at the product's pace or a little slower)")
+	clusterLosses = flag.Int("cluster.losses", 0, "minimum number of leader losses")
+	clusterPace   = flag.Float64("cluster.pace", 0, "time scale of all clusters (default: drawn by the seed)")
 )
 
-// life is what a seed draws before anything begins.
+// life is what a seed determines before the simulation.
 //
-// All times of a cluster are scaled by one pace: heartbeats, elections, leases,
-// sweeps, comparisons, how long faults last and work takes. At the product's pace, 1, a
-// day of a cluster costs minutes of a processor; at 60 it has the events of 24
-// minutes. What is not scaled are the ages at which things are forgotten.
+// One factor, the pace, scales all times of a cluster: heartbeats, elections,
+// leases, sweeps, comparisons, and the durations of faults and of work. At the
+// product's pace, 1, a day of a cluster takes minutes of CPU time; at 60 it has
+// the events of 24 minutes. Retention ages are not scaled.
 type life struct {
 	pace   timescale.Factor
 	length time.Duration
-	every  time.Duration // between two faults of a storm, on average
+	every  time.Duration // mean time between two faults of a storm
 
-	between       rand.Rand // decides on storms and lulls
+	between       rand.Rand // for storms and lulls
 	stormy        time.Duration
 	quiet         time.Duration
-	nothingButOne bool // one storm, all the time
+	nothingButOne bool // one storm without end
 }
 
-// drawLife draws a life of a kind.
+// drawLife returns a random life of a kind.
 func drawLife(seed uint64, kind string) life {
 	r := rand.New(rand.NewPCG(seed, 4))
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
@@ -53,7 +53,8 @@ func drawLife(seed uint64, kind string) life {
 	return l
 }
 
-// storm is how long the next storm lasts, and lull the calm after it.
+// storm returns the duration of the next storm, and lull that of the calm after
+// it.
 func (l *life) storm() time.Duration {
 	if l.nothingButOne {
 		return l.length
@@ -68,7 +69,7 @@ func (l *life) lull() time.Duration {
 	return l.around(l.quiet)
 }
 
-// around is half to one and a half times d.
+// around returns a random duration between half and one and a half times d.
 func (l *life) around(d time.Duration) time.Duration {
 	return d/2 + time.Duration(l.between.Int64N(int64(d)))
 }

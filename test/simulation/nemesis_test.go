@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// fault is something that goes wrong; kind is its number in the catalogue of
-// docs/testing.md. To add one, write a function and put it into the table.
+// fault is an injected fault; kind is its number in the catalog of
+// docs/testing.md. To add one, write a function and add it to the table.
 type fault struct {
 	kind   string
 	weight int
@@ -34,8 +34,8 @@ var faults = []fault{
 	{"F56", 1, (*cluster).rollingRestart},
 }
 
-// nemesis brings storms, and calms between them, until over is closed, and then leaves
-// all whole again.
+// nemesis causes storms, with calms between them, until over is closed, and
+// then ends all faults.
 func (c *cluster) nemesis(over <-chan struct{}) {
 	for {
 		storm := time.NewTimer(c.storm())
@@ -49,7 +49,7 @@ func (c *cluster) nemesis(over <-chan struct{}) {
 	}
 }
 
-// rage breaks things until either is closed.
+// rage injects faults until either channel is closed.
 func (c *cluster) rage(over <-chan struct{}, end <-chan time.Time) {
 	sum := 0
 	for _, f := range faults {
@@ -83,10 +83,10 @@ func (c *cluster) pause(over <-chan struct{}, end <-chan time.Time, d time.Durat
 	}
 }
 
-// hold is how long a fault lasts: around the time-outs that matter.
+// hold returns the duration of a fault, close to the timeouts that matter.
 func (c *cluster) hold() { <-time.After(c.pace.Scale(200*time.Millisecond + c.upTo(5*time.Second))) }
 
-// revive starts replicas again that have ended themselves.
+// revive restarts replicas that stopped themselves.
 func (c *cluster) revive() {
 	for _, r := range c.replicas {
 		if r.ended.Load() {
@@ -98,7 +98,7 @@ func (c *cluster) revive() {
 	}
 }
 
-// heal leaves everything whole.
+// heal ends all faults.
 func (c *cluster) heal() {
 	for _, a := range c.everybody() {
 		c.net.setDelay(a, 0)
@@ -168,7 +168,7 @@ func (c *cluster) isolateFor(r *replica) {
 	r.isolate(false)
 }
 
-// cutFromFollowers leaves the leader with its workers and clients.
+// cutFromFollowers partitions the leader from the followers only.
 func (c *cluster) cutFromFollowers() {
 	c.withLeader(func(l *replica) {
 		for _, cut := range []bool{true, false} {
@@ -254,13 +254,13 @@ func (c *cluster) killBoth() {
 	w.restart(true)
 }
 
-// hangDisk lets writes hang for a time that the replica may or may not survive.
+// hangDisk lets writes hang for a time that the replica may not survive.
 func (c *cluster) hangDisk() {
 	do := func(r *replica) {
 		end := r.disk.stall()
 		<-time.After(c.pace.Scale(500*time.Millisecond + c.upTo(3*time.Second)))
 		end()
-		<-time.After(c.pace.Scale(time.Second)) // what hung lets go of the folder
+		<-time.After(c.pace.Scale(time.Second)) // the hanging call releases the data directory
 	}
 	if c.likely() {
 		c.withLeader(do)
@@ -269,8 +269,8 @@ func (c *cluster) hangDisk() {
 	}
 }
 
-// flipBit damages the next entry that a replica reads: it restarts, so that it
-// does read.
+// flipBit damages the next entry that a replica reads, and restarts the replica
+// so that it reads one.
 func (c *cluster) flipBit() {
 	c.withReplica(func(r *replica) {
 		r.kill(true)

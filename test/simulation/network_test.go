@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// network is a network in memory between hosts, each with one address.
+// network is an in-memory network between hosts with one address each.
 type network struct {
-	mu        sync.Mutex // guards what follows, and the hosts and pipes
+	mu        sync.Mutex // guards the following fields, hosts and pipes
 	rng       *rand.Rand
 	listeners map[string]*listener
-	cut       map[[2]string]bool // from, to: nothing arrives
+	cut       map[[2]string]bool // from, to: no data arrives
 	delay     map[string]time.Duration
 	pipes     map[*pipe]struct{}
 }
@@ -30,7 +30,7 @@ func newNetwork(seed uint64) *network {
 	}
 }
 
-// host is the network as one process sees it.
+// host is the network of one process.
 type host struct {
 	net     *network
 	address string
@@ -55,7 +55,7 @@ func (h host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	if w.cut[[2]string{h.address, to}] || w.cut[[2]string{to, h.address}] {
 		w.mu.Unlock()
 		<-ctx.Done()
-		return nil, fmt.Errorf("dialling %s: %w", to, context.Cause(ctx))
+		return nil, fmt.Errorf("dialing %s: %w", to, context.Cause(ctx))
 	}
 	l := w.listeners[to]
 	w.mu.Unlock()
@@ -87,7 +87,7 @@ func (a addr) String() string { return string(a) }
 type listener struct {
 	net     *network
 	address string
-	conns   chan net.Conn // as much as a kernel keeps for who accepts late
+	conns   chan net.Conn // the backlog of a kernel
 	closed  chan struct{}
 	once    sync.Once
 }
@@ -121,8 +121,8 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// setCut cuts one direction between two hosts, or heals it. What was on its way
-// waits, as TCP would send it again.
+// setCut cuts one direction between two hosts, or heals it. Data in flight
+// waits, because TCP would retransmit it.
 func (w *network) setCut(from, to string, cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +138,7 @@ func (w *network) setCut(from, to string, cut bool) {
 	}
 }
 
-// setDelay delays all that a host sends.
+// setDelay delays everything that a host sends.
 func (w *network) setDelay(from string, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,8 +156,8 @@ func (w *network) reset(a string) {
 	}
 }
 
-// pipe is one direction of a connection: a bounded queue of what was written,
-// each with the time at which it arrives.
+// pipe is one direction of a connection: a bounded queue of writes with their
+// times of arrival.
 type pipe struct {
 	net      *network
 	from, to string
@@ -165,7 +165,7 @@ type pipe struct {
 	queue  []segment
 	bytes  int
 	last   time.Time
-	err    error // set: broken, for both ends
+	err    error // set: broken for both ends
 	eof    bool  // the writer has closed it
 	gone   bool  // the reader has closed it
 	back   *pipe // the other direction
@@ -177,7 +177,7 @@ type segment struct {
 	data []byte
 }
 
-// pipeBytes is how much is on its way at most; then the writer waits.
+// pipeBytes bounds the data in flight; the writer waits above it.
 const pipeBytes = 1 << 20
 
 func newPipe(w *network, from, to string) *pipe {
@@ -216,9 +216,9 @@ func (p *pipe) write(b []byte, deadline *deadline) (n int, err error) {
 	case p.err != nil:
 		return 0, p.err
 	case p.gone && p.net.cut[[2]string{p.to, p.from}]:
-		return len(b), nil // nobody says that nobody reads
+		return len(b), nil // no reset arrives
 	case p.gone:
-		p.back.closeLocked(syscall.ECONNRESET) // what says so breaks both directions
+		p.back.closeLocked(syscall.ECONNRESET) // a reset breaks both directions
 		return 0, syscall.ECONNRESET
 	}
 	at := time.Now().Add(50*time.Microsecond + p.net.delay[p.from])
@@ -297,7 +297,7 @@ func (p *pipe) waitLocked(d *deadline, arrives *time.Timer) error {
 
 // deadline is one of a connection's two deadlines. Guarded by network.mu.
 type deadline struct {
-	over   chan struct{} // closed when it has passed
+	over   chan struct{} // closed after it has passed
 	moved  chan struct{} // closed and replaced when it is set
 	timer  *time.Timer
 	closed bool

@@ -22,12 +22,11 @@ import (
 )
 
 var (
-	clusterHours = flag.Float64("cluster.hours", 0, "how many hours of a cluster are simulated; at least, in whole lives of clusters; default a few minutes")
-	clusterSeed  = flag.Uint64("cluster.seed", 0, "the first seed; default the next that the record does not have, or 1")
+	clusterHours = flag.Float64("cluster.hours", 0, "minimum number of cluster hours to simulate, in whole lives of clusters (default: a few minutes)")
+	clusterSeed  = flag.Uint64("cluster.seed", 0, "first seed (default: the next after those of the record, or 1)")
 )
 
-// TestAClusterLosesNothing runs whole clusters through all that can befall
-// them.
+// TestAClusterLosesNothing runs whole clusters with all kinds of faults.
 func TestAClusterLosesNothing(t *testing.T) {
 	t.Parallel()
 	if *clusterHours == 0 {
@@ -40,7 +39,7 @@ func TestAClusterLosesNothing(t *testing.T) {
 		return
 	}
 	debug.SetGCPercent(400)
-	// A long run adds what it did to the record often, so that it can be killed.
+	// A long run updates the record often, so that it can be killed.
 	hours := time.Duration(*clusterHours * float64(time.Hour))
 	processors, losses := runtime.GOMAXPROCS(0), 0
 	for first, done := firstSeed(t), time.Duration(0); done < hours && !t.Failed(); {
@@ -60,12 +59,12 @@ func TestAClusterLosesNothing(t *testing.T) {
 		}
 	}
 	if losses < *clusterLosses {
-		t.Errorf("%d leader losses, want %d at least: this proves too little", losses, *clusterLosses)
+		t.Errorf("%d leader losses, want at least %d", losses, *clusterLosses)
 	}
 }
 
-// firstSeed is the one that was asked for, or the next that the record does not
-// have.
+// firstSeed returns the requested seed, or the next one after the record's
+// last.
 func firstSeed(t *testing.T) uint64 {
 	t.Helper()
 	if *clusterSeed > 0 {
@@ -78,8 +77,8 @@ func firstSeed(t *testing.T) uint64 {
 	return record.Next(runs, "cluster")
 }
 
-// simulate runs one cluster after the other on each processor and says what they
-// came to.
+// simulate runs clusters one after another on each processor and logs the
+// totals.
 func simulate(t *testing.T, first uint64, seeds, processors int) record.Run {
 	t.Helper()
 	total := record.Run{Suite: "cluster", Seed: first, Faults: map[string]int{}}
@@ -127,7 +126,8 @@ func add(sum, r *record.Run) {
 	}
 }
 
-// live is one cluster: its storms, and the calm after them, in which all must end.
+// live runs one cluster: its storms, and the calm after them, in which all jobs
+// must end.
 func live(t *testing.T, seed uint64, l life) record.Run {
 	t.Helper()
 	c := newCluster(t, seed, l)
@@ -149,7 +149,7 @@ func live(t *testing.T, seed uint64, l life) record.Run {
 	return r
 }
 
-// rest waits until all jobs have ended.
+// rest waits for the end of all jobs.
 func (c *cluster) rest() {
 	limit := time.Now().Add(c.pace.Scale(jobLimit))
 	for c.ledger.isOpen() > 0 && time.Now().Before(limit) && !c.t.Failed() {
@@ -157,11 +157,11 @@ func (c *cluster) rest() {
 		c.revive()
 	}
 	if n := c.ledger.isOpen(); n > 0 {
-		c.fail("%d jobs do not end", n)
+		c.fail("%d jobs don't end", n)
 	}
 }
 
-// compare looks whether all replicas have the same digest at the same index.
+// compare checks that all replicas have the same digest at the same index.
 func (c *cluster) compare() {
 	limit := time.Now().Add(c.pace.Scale(time.Minute))
 	for !c.t.Failed() {
@@ -201,13 +201,13 @@ func (c *cluster) digests(r *replica) []*dtaskv1.Digest {
 	defer cancel()
 	got, err := dtaskv1.NewClusterServiceClient(conn).Digests(ctx, &dtaskv1.DigestsRequest{})
 	if err != nil {
-		return nil // it is asked again
+		return nil // the caller retries
 	}
 	return got.GetDigests()
 }
 
-// stopAll ends everything. What does not end keeps the bubble from ending, and
-// the test fails.
+// stopAll ends everything. A goroutine that doesn't end keeps the bubble from
+// ending, and the test fails.
 func (c *cluster) stopAll() {
 	if err := c.client.Close(); err != nil {
 		c.fail("%v", err)
@@ -220,6 +220,6 @@ func (c *cluster) stopAll() {
 	}
 	c.running.Wait()
 	if verbose {
-		fmt.Println("all has ended")
+		fmt.Println("everything has ended")
 	}
 }

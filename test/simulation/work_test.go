@@ -13,14 +13,15 @@ import (
 	"github.com/dtask/dtask/worker"
 )
 
-// ledger is what workers really executed, and which jobs were acknowledged.
+// ledger records what workers really executed, and which jobs were
+// acknowledged.
 type ledger struct {
 	c *cluster
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the following fields
 	rng       *rand.Rand
-	executed  map[string]bool // by execution id; true: to its end
-	done      map[string]bool // job/index of those that an attempt ended well
+	executed  map[string]bool // by execution id; true: completed
+	done      map[string]bool // job/index of tasks with a successful attempt
 	acked     int
 	tasks     int
 	completed int
@@ -32,8 +33,8 @@ func newLedger(c *cluster) *ledger {
 	return &ledger{c: c, rng: rand.New(rand.NewPCG(c.seed, 2)), executed: map[string]bool{}, done: map[string]bool{}}
 }
 
-// execute is the handler of all tasks: it takes its time, fails now and then,
-// and names itself as its result.
+// execute is the handler of all tasks: it takes a random time, fails sometimes,
+// and returns its execution id as its result.
 func (l *ledger) execute(ctx context.Context, t *worker.Task) ([]byte, error) {
 	id := t.ExecutionID()
 	l.mu.Lock()
@@ -43,9 +44,9 @@ func (l *ledger) execute(ctx context.Context, t *worker.Task) ([]byte, error) {
 		return nil, errors.New("executed twice")
 	}
 	l.executed[id] = false
-	for i := range t.Payload { // the indexes of the tasks that it waits for
+	for i := range t.Payload { // the indexes of its dependencies
 		if before := fmt.Sprintf("%d/%d", t.Job, t.Payload[i]); !l.done[before] {
-			l.c.fail("%s began before %s had been executed", id, before)
+			l.c.fail("%s started before %s was executed", id, before)
 		}
 	}
 	length := l.c.pace.Scale(time.Duration(l.rng.Int64N(int64(3 * time.Second))))
@@ -59,7 +60,7 @@ func (l *ledger) execute(ctx context.Context, t *worker.Task) ([]byte, error) {
 		return nil, context.Cause(ctx)
 	}
 	if fails {
-		return nil, errors.New("it failed, as things do")
+		return nil, errors.New("injected failure")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +69,7 @@ func (l *ledger) execute(ctx context.Context, t *worker.Task) ([]byte, error) {
 	return []byte(id), nil
 }
 
-// job makes a graph of up to eight tasks.
+// job returns a graph of up to eight tasks.
 func (l *ledger) job(n int) *dtaskv1.JobSpec {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,8 +94,8 @@ func (l *ledger) job(n int) *dtaskv1.JobSpec {
 	return j
 }
 
-// submit is a client: one job after the other until ctx is done. It waits for a
-// job no longer than for its acknowledgement; somebody else sees to its end.
+// submit is a client that submits one job after another until ctx is done. It
+// waits for the acknowledgment of each job; follow waits for its end.
 func (l *ledger) submit(ctx context.Context, every time.Duration) {
 	for n := 1; ctx.Err() == nil; n++ {
 		job := l.job(n)
@@ -122,11 +123,11 @@ func (l *ledger) submit(ctx context.Context, every time.Duration) {
 	}
 }
 
-// jobLimit is the longest that a job may take, through all that goes wrong.
+// jobLimit bounds the duration of a job, with all faults.
 const jobLimit = time.Hour
 
-// follow looks at an acknowledged job now and then until it has ended, and then
-// at its results.
+// follow polls an acknowledged job until it has ended, and then checks its
+// results.
 func (l *ledger) follow(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.pace.Scale(jobLimit))
 	defer cancel()
@@ -134,7 +135,7 @@ func (l *ledger) follow(ctx context.Context, id string) {
 		got, err := l.c.client.Job(ctx, id, client.ReadOptions{})
 		switch {
 		case errors.Is(err, client.ErrNotFound):
-			l.lose("job %s was acknowledged and is lost: %v", id, err)
+			l.lose("acknowledged job %s is lost: %v", id, err)
 			return
 		case err != nil && ctx.Err() != nil:
 			l.lose("job %s did not end within %v: %v", id, l.c.pace.Scale(jobLimit), err)
@@ -154,11 +155,11 @@ func terminal(s dtaskv1.JobState) bool {
 	return s == dtaskv1.JobState_JOB_STATE_COMPLETED || s == dtaskv1.JobState_JOB_STATE_FAILED || s == dtaskv1.JobState_JOB_STATE_CANCELLED
 }
 
-// judge compares the results of a job with what was executed.
+// judge compares the results of a job with the executions.
 func (l *ledger) judge(ctx context.Context, id string) {
 	got, err := l.c.client.Result(ctx, id)
 	if err != nil {
-		l.lose("job %s has ended, and its result is not to be had: %v", id, err)
+		l.lose("job %s has ended but its result is unavailable: %v", id, err)
 		return
 	}
 	l.mu.Lock()
@@ -168,9 +169,9 @@ func (l *ledger) judge(ctx context.Context, id string) {
 		switch r.GetState() {
 		case dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_AGGREGATED:
 			if !l.executed[string(r.GetResult())] {
-				l.c.fail("task %s of job %s completed with %q, which nobody executed to its end", r.GetTask(), id, r.GetResult())
+				l.c.fail("task %s of job %s completed with %q, which no worker completed", r.GetTask(), id, r.GetResult())
 			}
-		case dtaskv1.TaskState_TASK_STATE_DEAD: // five workers were lost while it ran
+		case dtaskv1.TaskState_TASK_STATE_DEAD: // five workers went down while they ran it
 			l.failed++
 		default:
 			if got.GetJob().GetState() == dtaskv1.JobState_JOB_STATE_COMPLETED {
