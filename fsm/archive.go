@@ -13,20 +13,19 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// A job that has ended leaves the state at a log position, by Archive: from then
-// on it is kept by each replica's history, outside of what the replicas agree on.
-// What history stores of it is a record: a head, which is enough to list the
-// job, and behind it the frames that a snapshot would have of it.
+// Archive removes a finished job from the state at a log position. From then on each replica
+// keeps it in its history, outside of the replicated state. History stores a record: a head,
+// which is enough to list the job, and the frames that a snapshot would have of it.
 
-// Leaving is what Archive operations did.
+// ArchiveBatch has the jobs that an entry archived.
 type ArchiveBatch struct {
 	Jobs        []*ArchivedJob
-	EndedBefore int64 // of Archive, the latest; ms; 0 = nothing was said
+	EndedBefore int64 // of ExpireHistory, the latest; ms; 0 = none
 
-	workers []*Worker // as they are while jobs leave
+	workers []*Worker // as they are when the jobs leave
 }
 
-// archived notes a job that left.
+// archived adds a job to the batch.
 func (fx *Effects) archived(s *State, j *job) {
 	if fx == nil || fx.Archived == nil {
 		return
@@ -44,8 +43,7 @@ func (fx *Effects) endedBefore(ms int64) {
 	}
 }
 
-// Archived is a job that has left the state. It never changes: safe for
-// concurrent use.
+// ArchivedJob is a job that left the state. It never changes: safe for concurrent use.
 type ArchivedJob struct {
 	job     *job
 	workers []*Worker // as they were when it left
@@ -57,7 +55,7 @@ func (a *ArchivedJob) ID() JobID { return a.job.id }
 // Job is the job as it ended.
 func (a *ArchivedJob) Job() Job { return a.job.view() }
 
-// Cost is about the memory that it holds, in bytes.
+// Cost is the approximate size of the job in memory, in bytes.
 func (a *ArchivedJob) Cost() int {
 	n := len(a.job.headerBytes) + int(a.job.notes.size) + 512
 	for _, c := range a.job.chunks {
@@ -66,19 +64,19 @@ func (a *ArchivedJob) Cost() int {
 	return n + int(a.job.records.n)*48
 }
 
-// Head returns what is listed of it.
+// Head returns the head of the job's record.
 func (a *ArchivedJob) Head() Head {
 	return Head{Job: a.Job(), Aggregated: a.job.aggregated(), Changed: a.job.changed}
 }
 
-// Head is what history lists of a job without reading its tasks.
+// Head is what history needs to list a job without reading its tasks.
 type Head struct {
 	Job
 	Aggregated uint32 // completed tasks that are part of the job's result
 	Changed    uint64 // log index of its last change, or a later one: JobChanged
 }
 
-// aggregated counts the tasks that are part of the job's result.
+// aggregated returns the number of tasks that are part of the job's result.
 func (j *job) aggregated() uint32 {
 	switch {
 	case j.state != JobCompleted:
@@ -95,8 +93,8 @@ func (j *job) aggregated() uint32 {
 	return n
 }
 
-// frameArchived is the kind of a record's first frame; the frames of the job
-// follow. It is in no snapshot.
+// frameArchived is the kind of a record's first frame. The frames of the job follow. Snapshots
+// have none of this kind. A new format of records takes a new kind.
 const frameArchived frameKind = 129
 
 // Write writes the record.
@@ -105,11 +103,10 @@ func (a *ArchivedJob) Write(w io.Writer) error {
 	return err
 }
 
-// RecordWriter writes records, one after the other, and keeps the memory that it needs
-// for that. The zero value is ready.
+// RecordWriter writes records and reuses its memory. The zero value is ready to use.
 type RecordWriter struct{ f frameWriter }
 
-// Write writes the record of a job, and gives its head.
+// Write writes the record of a job and returns its head.
 func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
 	f, h := &r.f, a.Head()
 	f.flushBytes = 16 << 10
@@ -117,7 +114,7 @@ func (r *RecordWriter) Write(a *ArchivedJob, w io.Writer) (Head, error) {
 	a.head(f, &h)
 	f.job(a.job)
 	if err := f.finish(); err != nil {
-		return Head{}, fmt.Errorf("writing the record of job %d: %w", a.job.id, err)
+		return Head{}, fmt.Errorf("writing record of job %d: %w", a.job.id, err)
 	}
 	return h, nil
 }
@@ -162,8 +159,8 @@ func (h *Head) fields(c *coder, workers *[]*Worker) {
 	}
 }
 
-// workerNames returns the workers that its tasks ran on, as far as they are known, by
-// number. It uses the memory of list.
+// workerNames returns the workers that the job's tasks ran on, by number, unless they are
+// forgotten. It uses the memory of list.
 func (a *ArchivedJob) workerNames(list []*Worker) []*Worker {
 	ids := make([]WorkerID, 0, 16) // ascending
 	last := WorkerID(0)
@@ -188,11 +185,11 @@ func (a *ArchivedJob) workerNames(list []*Worker) []*Worker {
 	return list
 }
 
-// ReadHead reads the head of a record, and gives how many bytes it takes with the
-// first frame of the job, which has the header. It keeps nothing of b.
+// ReadHead decodes the head of a record. size is its length with the first frame of the job,
+// which has the header. The head does not share the memory of b.
 func ReadHead(b []byte) (h Head, size int, err error) {
 	r := bytes.NewReader(b)
-	// The smallest buffer: mostly the reader's own bytes are taken as they are.
+	// The smallest buffer: bufio then passes on most reads to r.
 	f := frameReader{r: bufio.NewReaderSize(r, 16), s: &State{}}
 	d, err := f.expect(frameArchived)
 	if err == nil {
@@ -201,28 +198,28 @@ func ReadHead(b []byte) (h Head, size int, err error) {
 		err = d.done()
 	}
 	if err != nil {
-		return Head{}, 0, fmt.Errorf("reading the head of a record: %w", err)
+		return Head{}, 0, fmt.Errorf("reading head of record: %w", err)
 	}
 	if d, err = f.expect(frameJob); err != nil {
-		return Head{}, 0, fmt.Errorf("reading the head of a record: %w", err)
+		return Head{}, 0, fmt.Errorf("reading head of record: %w", err)
 	}
 	id := JobID(d.u64())
 	h.Key = string([]byte(d.str()))
 	header := d.bytes()
 	if d.err != nil || id != h.ID {
-		return Head{}, 0, fmt.Errorf("reading the head of a record: job %d: %w", h.ID, errors.Join(d.err, errBadRecord))
+		return Head{}, 0, fmt.Errorf("reading head of record of job %d: %w", h.ID, errors.Join(d.err, errBadRecord))
 	}
 	h.Header = new(dtaskv1.JobHeader)
 	if err := proto.Unmarshal(header, h.Header); err != nil {
-		return Head{}, 0, fmt.Errorf("reading the head of a record: header of job %d: %w", h.ID, err)
+		return Head{}, 0, fmt.Errorf("reading head of record: header of job %d: %w", h.ID, err)
 	}
 	return h, len(b) - r.Len() - f.r.Buffered(), nil
 }
 
-var errBadRecord = errors.New("the parts of a record are not of one job")
+var errBadRecord = errors.New("frames of different jobs")
 
-// Adopt puts an archived job into a fork, so that it is read as the others are.
-// It does nothing if the job is there.
+// Adopt adds an archived job to a fork, so that the accessors read it like other jobs. It does
+// nothing if the job exists.
 func (s *State) Adopt(a *ArchivedJob) {
 	if s.jobs.get(a.job.id) == nil {
 		s.jobs.put(s.own, a.job)
@@ -231,13 +228,13 @@ func (s *State) Adopt(a *ArchivedJob) {
 	}
 }
 
-// AdoptRecord does so with a record. Whatever is wrong with that it gives an error,
-// never part of a job, and the fork must then not be used.
+// AdoptRecord does the same with an encoded record. If it returns an error, the fork must not
+// be used.
 func (s *State) AdoptRecord(r io.Reader) (JobID, error) {
 	f := frameReader{r: bufio.NewReaderSize(r, 4<<10), s: s}
 	d, err := f.expect(frameArchived)
 	if err != nil {
-		return 0, fmt.Errorf("reading a record: %w", err)
+		return 0, fmt.Errorf("reading record: %w", err)
 	}
 	var h Head
 	var workers []*Worker
@@ -255,7 +252,7 @@ func (s *State) AdoptRecord(r io.Reader) (JobID, error) {
 		err = s.checkRecord(&f, h.ID)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("reading the record of job %d: %w", h.ID, err)
+		return 0, fmt.Errorf("reading record of job %d: %w", h.ID, err)
 	}
 	j := s.jobs.get(h.ID)
 	j.changed, j.changesKnown = h.Changed, h.Changed
@@ -263,10 +260,10 @@ func (s *State) AdoptRecord(r io.Reader) (JobID, error) {
 	return h.ID, nil
 }
 
-// checkRecord checks a job that was read.
+// checkRecord checks a decoded job.
 func (s *State) checkRecord(f *frameReader, id JobID) error {
 	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
-		return errors.New("goes on after its end")
+		return errors.New("data after the end")
 	}
 	j := s.jobs.get(id)
 	if j == nil || !j.state.Terminal() {
@@ -275,7 +272,7 @@ func (s *State) checkRecord(f *frameReader, id JobID) error {
 	return s.checkJob(j)
 }
 
-// addNames adds workers that were forgotten since.
+// addNames adds workers that have been forgotten since.
 func (s *State) addNames(workers []*Worker) {
 	for _, w := range workers {
 		if at, found := s.workers.at(w.ID); !found {

@@ -151,7 +151,7 @@ func (w *model) requeue(h HeldAttempt, lost bool) string {
 		return "wrong state"
 	}
 	if lost {
-		t.losses, t.started, t.err = t.losses+1, w.now, "worker lost while it ran"
+		t.losses, t.started, t.err = t.losses+1, w.now, "worker marked down while the attempt ran"
 		w.remember(t, t.err)
 	}
 	if j.stopping && !t.final {
@@ -173,8 +173,8 @@ func (w *model) lose(h HeldAttempt) string {
 	case !t.begun:
 		return "wrong state"
 	}
-	w.remember(t, "worker lost, fate of the attempt unknown")
-	w.failed(j, t, "lost", "worker lost, fate of the attempt unknown")
+	w.remember(t, "worker marked down, outcome of the attempt unknown")
+	w.failed(j, t, "lost", "worker marked down, outcome of the attempt unknown")
 	return "accepted"
 }
 
@@ -250,9 +250,9 @@ func (j *modelJob) failureOf(t *modelTask, why string) string {
 	text := fmt.Sprintf("task %s %s: %s", t.name, t.state, why)
 	switch {
 	case t.final:
-		return "clean-up " + text
+		return "cleanup " + text
 	case j.bears > 0:
-		return fmt.Sprintf("%d tasks failed, which is more than %d: %s", j.failures(), j.bears, text)
+		return fmt.Sprintf("%d tasks failed, more than %d: %s", j.failures(), j.bears, text)
 	}
 	return text
 }

@@ -2,13 +2,13 @@ package fsm
 
 import "iter"
 
-// Watches resume by log index: each job and each of its records notes the index
-// of the entry that last changed it. That is no part of what the cluster agrees
-// on, and in no digest or snapshot: a replica that restored a snapshot knows of
-// later changes only, and says so. Outside of a Machine all indexes are 0.
+// Watches resume by log index: each job and each of its records has the index of the entry that last
+// changed it. These indexes are not replicated, and in no digest or snapshot. A replica that restored a
+// snapshot knows only later changes, and ChangedTasks reports that. Without a Machine all indexes are
+// 0.
 
-// JobChanged is the log index of the last change of a job that exists, or a later
-// one up to which this replica cannot tell.
+// JobChanged is the log index of the last change of a job, or a later index if this replica does not
+// know it exactly.
 func (s *State) JobChanged(id JobID) uint64 {
 	j := s.sealedJob(id)
 	if j == nil {
@@ -17,12 +17,10 @@ func (s *State) JobChanged(id JobID) uint64 {
 	return j.changed
 }
 
-// ChangedTasks iterates over the tasks of a job that look different from how they
-// did after the entry at an index, in order; 0 gives all. known is false if
-// there is no such job, or if this replica cannot tell, since it restored a
-// later snapshot. A task whose worker's name was forgotten has not changed. A
-// completed task that is part of the job's result changes when the job completes,
-// or goes on.
+// ChangedTasks iterates over the tasks of a job that changed after the entry at an index, in order; 0
+// returns all. known is false if the job is unknown, or if this replica restored a later snapshot. A
+// task does not change when its worker is forgotten. A completed task that is part of the job's result
+// changes when the job completes or is revived.
 func (s *State) ChangedTasks(id JobID, after uint64) (tasks iter.Seq[uint32], known bool) {
 	j := s.sealedJob(id)
 	if j == nil || (after > 0 && after < j.changesKnown) {
@@ -45,7 +43,7 @@ func (s *State) ChangedTasks(id JobID, after uint64) (tasks iter.Seq[uint32], kn
 	}, true
 }
 
-// forgetChanges says that the state was read as it was at an index.
+// forgetChanges marks the state as read from a snapshot at an index.
 func (s *State) forgetChanges(index uint64) {
 	for _, p := range s.jobs.pages {
 		for _, j := range &p.jobs {

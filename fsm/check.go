@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Check recomputes the slow way what the state keeps incrementally, and looks
-// at every reference. It is run on each restored snapshot and, in tests, after
-// each entry. Its error names the first thing that does not hold.
+// Check recomputes everything that the state maintains incrementally, and follows every reference. It
+// runs on each restored snapshot and, in tests, after each entry. Its error names the first broken
+// invariant.
 func (s *State) Check() error {
 	if err := s.checkJobs(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *State) checkJobs() error {
 	live := 0
 	for at, p := range s.jobs.pages {
 		if at > 0 && s.jobs.pages[at-1].no >= p.no {
-			return fmt.Errorf("page %d of the job table stands behind page %d", p.no, s.jobs.pages[at-1].no)
+			return fmt.Errorf("page %d of the job table follows page %d", p.no, s.jobs.pages[at-1].no)
 		}
 		n := 0
 		for i, j := range &p.jobs {
@@ -40,24 +40,24 @@ func (s *State) checkJobs() error {
 			}
 			n++
 			if want := JobID(p.no*jobPageSize + uint64(i)); j.id != want || j.id == 0 || j.id >= s.nextJob { //nolint:gosec // index
-				return fmt.Errorf("job %d stands at %d", j.id, want)
+				return fmt.Errorf("job %d is at position %d", j.id, want)
 			}
 			if err := s.checkJob(j); err != nil {
 				return fmt.Errorf("job %d: %w", j.id, err)
 			}
 		}
 		if n != p.live || n == 0 {
-			return fmt.Errorf("page %d of the job table has %d jobs, counts %d", p.no, n, p.live)
+			return fmt.Errorf("page %d of the job table has %d jobs, counted %d", p.no, n, p.live)
 		}
 		live += n
 	}
 	if live != s.jobs.live {
-		return fmt.Errorf("job table has %d jobs, counts %d", live, s.jobs.live)
+		return fmt.Errorf("job table has %d jobs, counted %d", live, s.jobs.live)
 	}
 	return nil
 }
 
-// checkKeys checks what each key stands for: that of a sealed job outlives it.
+// checkKeys checks the job of each key. The key of a sealed job outlives it.
 func (s *State) checkKeys() error {
 	n := 0
 	for shard := range shardCount {
@@ -68,21 +68,21 @@ func (s *State) checkKeys() error {
 			case name == "" || k.job == 0 || k.job >= s.nextJob:
 				return fmt.Errorf("key %q of job %d is out of range", name, k.job)
 			case j != nil && (k.version == 0 && j.key != name || k.sealed == (j.state == JobUploading)):
-				return fmt.Errorf("key %q and its job %d do not fit", name, k.job)
+				return fmt.Errorf("key %q does not match its job %d", name, k.job)
 			case j == nil && !k.sealed:
-				return fmt.Errorf("key %q is of an upload that is not there", name)
+				return fmt.Errorf("key %q of a missing upload", name)
 			}
 		}
 	}
 	if n != s.keys.n {
-		return fmt.Errorf("has %d keys, counts %d", n, s.keys.n)
+		return fmt.Errorf("%d keys, counted %d", n, s.keys.n)
 	}
 	return nil
 }
 
 func (s *State) checkJob(j *job) error {
 	if k, ok := s.keys.get(j.key); j.state == JobUploading && (!ok || k.job != j.id) {
-		return errors.New("is an upload without its key")
+		return errors.New("upload without its key")
 	}
 	var counts, finals [numStates]uint32
 	pending := make([]uint32, j.records.n)
@@ -96,25 +96,25 @@ func (s *State) checkJob(j *job) error {
 		return err
 	}
 	if counts != j.counts {
-		return fmt.Errorf("has tasks by state %v, counts %v", counts, j.counts)
+		return fmt.Errorf("tasks by state are %v, counted %v", counts, j.counts)
 	}
 	if finals != j.cleanupCounts {
-		return fmt.Errorf("has clean-up tasks by state %v, counts %v", finals, j.cleanupCounts)
+		return fmt.Errorf("cleanup tasks by state are %v, counted %v", finals, j.cleanupCounts)
 	}
 	if j.state != JobUploading && (j.outcome == 0) != (j.openOrdinary() > 0) {
-		return fmt.Errorf("has outcome %v with %d ordinary tasks open", j.outcome, j.openOrdinary())
+		return fmt.Errorf("outcome %v with %d open ordinary tasks", j.outcome, j.openOrdinary())
 	}
 	if j.outcome != 0 && !j.outcome.Terminal() || j.state == JobUploading && j.outcome != 0 {
-		return fmt.Errorf("has outcome %v", j.outcome)
+		return fmt.Errorf("invalid outcome %v", j.outcome)
 	}
 	if j.state != JobUploading && j.state.Terminal() != (j.open() == 0) {
 		return fmt.Errorf("is %v with %d open tasks", j.state, j.open())
 	}
 	if j.stopping && j.openOrdinary() != j.counts[Assigned]-j.cleanupCounts[Assigned] {
-		return errors.New("is stopping with tasks that have not started")
+		return errors.New("stopping with tasks that have not started")
 	}
 	if j.state == JobPending && j.counts[Assigned] > 0 {
-		return errors.New("is pending with tasks that are assigned")
+		return errors.New("pending with assigned tasks")
 	}
 	if err := j.checkPolicies(); err != nil {
 		return err
@@ -127,15 +127,15 @@ func (s *State) checkJob(j *job) error {
 	return nil
 }
 
-var errNoPolicy = errors.New("has no policy")
+var errNoPolicy = errors.New("unknown policy")
 
-// checkPolicies checks the policies that the tasks were submitted with, chunk by chunk: to look for the
-// chunk of each task would take longer than all else.
+// checkPolicies checks the policies that the tasks were submitted with, by chunk: finding the chunk of
+// each task would take longer than all other checks.
 func (j *job) checkPolicies() error {
 	policies := uint32(len(j.header.GetPolicies())) //nolint:gosec // bounded by the header
 	for _, c := range j.chunks {
 		if c.IsArray() {
-			if c.part == 0 && c.array.Policy >= policies { // what follows belongs to the same array
+			if c.part == 0 && c.array.Policy >= policies { // the next chunks belong to the same array
 				return fmt.Errorf("array at task %d: %w", c.First, errNoPolicy)
 			}
 			continue
@@ -149,7 +149,7 @@ func (j *job) checkPolicies() error {
 	return nil
 }
 
-// checkWaits counts what each task waits for.
+// checkWaits counts the open dependencies of each task.
 func (j *job) checkWaits(pending []uint32) error {
 	for i := uint32(0); i < j.records.n; i += j.span(i) {
 		left, ended := uint32(0), TaskState(0)
@@ -162,7 +162,7 @@ func (j *job) checkWaits(pending []uint32) error {
 			}
 		}
 		if at, within := j.arrayAt(i); within && j.state != JobUploading && j.left[at] != left {
-			return fmt.Errorf("array at task %d has %d tasks that have not completed, counts %d", i, left, j.left[at])
+			return fmt.Errorf("array at task %d has %d open tasks, counted %d", i, left, j.left[at])
 		}
 		if left == 0 {
 			continue
@@ -185,21 +185,21 @@ func (s *State) checkTask(j *job, i, pending uint32) error {
 		return errNoPolicy
 	}
 	if j.state != JobUploading && r.pending != pending {
-		return fmt.Errorf("waits for %d tasks, counts %d", pending, r.pending)
+		return fmt.Errorf("waits for %d tasks, counted %d", pending, r.pending)
 	}
 	switch {
 	case j.state == JobUploading && r.state != Blocked:
 		return fmt.Errorf("is %v in an upload", r.state)
 	case r.state == Blocked && j.state != JobUploading && r.pending == 0 && (j.outcome != 0 || !j.isCleanup(i)):
-		return errors.New("is blocked by nothing")
+		return errors.New("blocked without open dependencies")
 	case j.isCleanup(i) && j.outcome == 0 && (r.state == Pending || r.state == Assigned || r.state == Scheduled || r.state == Completed):
-		return fmt.Errorf("cleans up, and is %v with %d ordinary tasks open", r.state, j.openOrdinary())
+		return fmt.Errorf("cleanup task is %v with %d open ordinary tasks", r.state, j.openOrdinary())
 	case r.state != Blocked && !r.state.Terminal() && r.pending > 0:
-		return fmt.Errorf("is %v with %d dependencies open", r.state, r.pending)
+		return fmt.Errorf("is %v with %d open dependencies", r.state, r.pending)
 	case r.state == Scheduled && r.attempt == 0 && (r.ended == 0 || r.ended != j.updates.of(i).notBefore):
-		return errors.New("waits for a time that nobody gave to it")
+		return errors.New("scheduled without a time")
 	case r.state == Assigned && (r.attempt == 0 || s.workers.get(r.worker) == nil):
-		return fmt.Errorf("is assigned to nobody (worker %d)", r.worker)
+		return fmt.Errorf("assigned to unknown worker %d", r.worker)
 	}
 	if r.note == 0 {
 		return nil

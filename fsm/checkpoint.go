@@ -2,44 +2,42 @@ package fsm
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 )
 
-// CheckpointForm is what the bytes of a checkpoint are. The state does not look
-// into them.
+// CheckpointFormat is the format of a checkpoint's bytes. The state machine does not read them.
 type CheckpointFormat uint8
 
-// The forms of a checkpoint.
+// The formats of a checkpoint.
 const (
 	DirectoryCheckpoint CheckpointFormat = iota + 1 // the packed contents of a directory
-	DataCheckpoint                                  // what a handler gave
+	DataCheckpoint                                  // the data of a handler
 	numCheckpointForms
 )
 
-// SavedCheckpoint is how far an attempt of a task came before its end: the next
-// attempt begins with it. Values are never changed once they are in the state.
+// SavedCheckpoint is the saved progress of an attempt. The next attempt of the task starts with
+// it. Values never change once they are in the state.
 type SavedCheckpoint struct {
 	Attempt uint32 // that saved it
 	Number  uint32 // of the attempt's checkpoints, from 1
 	Format  CheckpointFormat
 	AtMS    int64
-	// Data are its bytes, unless they are in a file: a path that workers know
-	// the beginning of. Shared.
+	// Data has its bytes, unless they are in a file. File is that file's path below the
+	// workers' checkpoint store. Both are shared.
 	Data   []byte
 	File   string
 	Size   int64  // bytes of it
 	SHA256 []byte // of the file's contents; empty without a file
 }
 
-// cost is about how much memory a checkpoint takes on each replica.
+// cost is the approximate size of a checkpoint in memory, in bytes.
 func (c *SavedCheckpoint) cost() uint64 {
 	const fixed = 200                                                // with its key
 	return uint64(fixed + len(c.Data) + len(c.File) + len(c.SHA256)) //nolint:gosec // lengths
 }
 
-// malformed reports whether no worker could have meant it.
+// malformed reports whether the fields contradict each other or exceed their limits.
 func (c *SavedCheckpoint) malformed() bool {
 	switch {
 	case c.Number == 0 || c.Format == 0 || c.Format >= numCheckpointForms:
@@ -79,10 +77,10 @@ func (p *SavedCheckpoint) fields(c *coder) {
 	c.clone(&p.SHA256)
 }
 
-// apply saves a checkpoint in place of the one before.
-// Rejects: as held; AlreadyAccepted if this attempt has saved this number or a
-// higher one; BudgetExceeded if all checkpoints together would be too long; Malformed.
-// A second copy is refused.
+// apply saves a checkpoint in place of the previous one.
+// Rejects: as held; AlreadyAccepted if this attempt has saved this number or a higher one;
+// BudgetExceeded if all checkpoints together would be too long; Malformed. A second copy is
+// rejected.
 func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
 	j, reason := s.held(o.HeldAttempt)
 	if reason != Accepted {
@@ -114,11 +112,11 @@ func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
 	s.mixCheckpoint(&c)
 	s.checkpoints.set(s.own, name, &c)
 	s.checkpointBytes = left + c.cost()
-	j.records.write(s.own, o.Index) // it is shown with its task
+	j.records.write(s.own, o.Index) // users see it with its task
 	return Accepted
 }
 
-// dropCheckpoint forgets the checkpoint of a task that has ended.
+// dropCheckpoint removes the checkpoint of a task that has ended.
 func (s *State) dropCheckpoint(j *job, i uint32) {
 	name := checkpointKey(TaskRef{j.id, i})
 	c, ok := s.checkpoints.get(name)
@@ -131,7 +129,7 @@ func (s *State) dropCheckpoint(j *job, i uint32) {
 	j.checkpoints--
 }
 
-// checkpointKey is the task as a key: its numbers, so that keys sort as tasks do.
+// checkpointKey is the key of a task. Keys sort as tasks do.
 func checkpointKey(t TaskRef) string {
 	var b [12]byte
 	binary.BigEndian.PutUint64(b[:], uint64(t.Job))
@@ -144,8 +142,8 @@ func checkpointTask(key string) TaskRef {
 	return TaskRef{JobID(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:])}
 }
 
-// Checkpoint returns the last checkpoint of a task that has not ended; ok is false
-// if there is none.
+// Checkpoint returns the last checkpoint of a task that has not ended. ok is false if there is
+// no checkpoint.
 func (s *State) Checkpoint(t TaskRef) (c SavedCheckpoint, ok bool) {
 	if j := s.sealedJob(t.Job); j == nil || j.checkpoints == 0 {
 		return SavedCheckpoint{}, false
@@ -157,7 +155,7 @@ func (s *State) Checkpoint(t TaskRef) (c SavedCheckpoint, ok bool) {
 	return *saved, true
 }
 
-// CheckpointBytes is about how much memory all checkpoints take.
+// CheckpointBytes is the approximate size of all checkpoints in memory.
 func (s *State) CheckpointBytes() uint64 { return s.checkpointBytes }
 
 func (s *State) mixCheckpoint(c *SavedCheckpoint) {
@@ -176,7 +174,7 @@ func (p *SavedCheckpoint) snapshot(c *coder, t *TaskRef) {
 	c.bytes(&p.Data)
 }
 
-// checkpoints writes a frame for each.
+// checkpoints writes a frame for each checkpoint.
 func (f *frameWriter) checkpoints(s *State) {
 	for shard := range shardCount {
 		var names []string
@@ -193,7 +191,7 @@ func (f *frameWriter) checkpoints(s *State) {
 	}
 }
 
-// checkpoint reads one, of a job that was read before.
+// checkpoint reads the checkpoint of a job that was read before.
 func (f *frameReader) checkpoint(d *decoder) error {
 	var t TaskRef
 	var c SavedCheckpoint
@@ -204,7 +202,7 @@ func (f *frameReader) checkpoint(d *decoder) error {
 	s, name := f.s, checkpointKey(t)
 	j := s.sealedJob(t.Job)
 	if _, twice := s.checkpoints.get(name); twice || j == nil || t.Index >= j.total {
-		return fmt.Errorf("checkpoint of task %d/%d is there twice or of no task", t.Job, t.Index)
+		return fmt.Errorf("duplicate or unknown checkpoint of task %d/%d", t.Job, t.Index)
 	}
 	s.checkpoints.set(s.own, name, &c)
 	s.checkpointBytes += c.cost()
@@ -212,7 +210,7 @@ func (f *frameReader) checkpoint(d *decoder) error {
 	return nil
 }
 
-// checkCheckpoints checks whose they are, and counts them again.
+// checkCheckpoints checks the task of each checkpoint, and the totals.
 func (s *State) checkCheckpoints() error {
 	total, perJob := uint64(0), make(map[JobID]uint32)
 	for shard := range shardCount {
@@ -221,23 +219,23 @@ func (s *State) checkCheckpoints() error {
 			j := s.sealedJob(t.Job)
 			switch {
 			case j == nil || t.Index >= j.total:
-				return fmt.Errorf("checkpoint of task %d/%d, which is not there", t.Job, t.Index)
+				return fmt.Errorf("checkpoint of unknown task %d/%d", t.Job, t.Index)
 			case j.records.at(t.Index).state.Terminal():
-				return fmt.Errorf("checkpoint of task %d/%d, which has ended", t.Job, t.Index)
+				return fmt.Errorf("checkpoint of ended task %d/%d", t.Job, t.Index)
 			case c.Attempt == 0 || c.Attempt > j.records.at(t.Index).attempt || c.malformed():
-				return fmt.Errorf("checkpoint of task %d/%d is malformed", t.Job, t.Index)
+				return fmt.Errorf("malformed checkpoint of task %d/%d", t.Job, t.Index)
 			}
 			total += c.cost()
 			perJob[t.Job]++
 		}
 	}
 	if total != s.checkpointBytes || total > maxCheckpoints {
-		return fmt.Errorf("has %d bytes of checkpoints, counts %d", total, s.checkpointBytes)
+		return fmt.Errorf("checkpoints have %d bytes, counted %d", total, s.checkpointBytes)
 	}
 	for _, p := range s.jobs.pages {
 		for _, j := range &p.jobs {
 			if j != nil && j.checkpoints != perJob[j.id] {
-				return errors.New("counts its checkpoints wrongly")
+				return fmt.Errorf("job %d has %d checkpoints, counted %d", j.id, perJob[j.id], j.checkpoints)
 			}
 		}
 	}

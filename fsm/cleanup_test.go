@@ -43,7 +43,7 @@ func TestCleanupTasksRunRegardlessOfTheOutcome(t *testing.T) {
 		w := newWorld(t).do(worker(1))
 		w.submit(cleaned())
 		if got := states(w, 1); got[2] != Blocked || got[3] != Blocked {
-			t.Errorf("%s: clean-up tasks begin as %v", name, got)
+			t.Errorf("%s: cleanup tasks begin as %v", name, got)
 		}
 		w.do(end.ops(w)...)
 		j, _ := w.s.Job(1)
@@ -51,7 +51,7 @@ func TestCleanupTasksRunRegardlessOfTheOutcome(t *testing.T) {
 			t.Errorf("%s: the job is %v (%v), %q", name, j.State, j.Outcome, j.Error)
 		}
 		if w.state(1, 2) != Pending || w.state(1, 3) != Blocked {
-			t.Errorf("%s: clean-up tasks are %v", name, states(w, 1)[2:])
+			t.Errorf("%s: cleanup tasks are %v", name, states(w, 1)[2:])
 		}
 		refused(t, w, name+": cancelled while it cleans up", AlreadyEnded, &CancelJob{Job: 1})
 		refused(t, w, name+": late while it cleans up", AlreadyEnded, &FailJob{Job: 1})
@@ -79,7 +79,7 @@ func TestAFailedCleanupTaskFailsOnlyAJobThatCompleted(t *testing.T) {
 			state = JobFailed
 		}
 		if err == "" {
-			err = "clean-up task t2 dead: exit 1"
+			err = "cleanup task t2 dead: exit 1"
 		}
 		wantJob(w, name, state, end.outcome, err)
 	}
@@ -141,11 +141,11 @@ func TestCleanupTasksRunAgainAfterARetry(t *testing.T) {
 	refused(t, w, "the first completion again", StaleAttempt, complete(first))
 	w.do(complete(w.assign(0, 1))).do(complete(w.assign(1, 1)))
 	if h := w.assign(2, 1); h.Attempt != 2 {
-		t.Errorf("the clean-up task runs again as attempt %d", h.Attempt)
+		t.Errorf("the cleanup task runs again as attempt %d", h.Attempt)
 	}
 	w.do(complete(hold(1, 2, 2, 1)))
 	w.do(failed(w.assign(3, 1), NextDead))
-	wantJob(w, "its clean-up failed", JobFailed, JobCompleted, "clean-up task t3 dead: exit 1")
+	wantJob(w, "its cleanup failed", JobFailed, JobCompleted, "cleanup task t3 dead: exit 1")
 	// Only the cleanup failed: only what failed of it comes back.
 	w.do(&Revive{Job: 1})
 	wantStates(w, "cleaning up again", Completed, Completed, Completed, Pending)

@@ -7,11 +7,10 @@ import (
 	"github.com/dtask/dtask/internal/taskbody"
 )
 
-// The dead letters are the tasks in the state Dead. How many there are of each
-// type follows from the records of all jobs: it is counted as they change, kept
-// out of digest and snapshot, and counted again by a restore.
+// Dead letters are the tasks in state Dead. Their number by type follows from the records of all
+// jobs. It is updated with the records, not part of digest and snapshot, and counted on restore.
 
-// Letters is how many dead letters there are by the type of their tasks.
+// DeadLettersByType returns the number of dead letters by the type of their tasks.
 func (s *State) DeadLettersByType() map[string]int {
 	out := make(map[string]int, s.deadLetters.n)
 	for shard := range shardCount {
@@ -20,8 +19,8 @@ func (s *State) DeadLettersByType() map[string]int {
 	return out
 }
 
-// Kind is what runs a task: the name of its handler, command or run; empty if
-// there is no such task.
+// TaskType is what executes a task: the name of its handler, "command" or "run"; empty if the
+// task is unknown.
 func (s *State) TaskType(t TaskRef) string {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -30,12 +29,12 @@ func (s *State) TaskType(t TaskRef) string {
 	return j.kind(t.Index)
 }
 
-// kind reads no more of the body than it has to: payloads are long.
+// kind reads only the beginning of the body: payloads are long.
 func (j *job) kind(i uint32) string {
 	t := j.task(i)
 	policies := j.header.GetPolicies()
 	if int(t.policy) >= len(policies) {
-		return "" // in a damaged snapshot, which is refused when it has been read
+		return "" // in a damaged snapshot, which Check refuses
 	}
 	if name := policies[t.policy].GetType(); name != "" {
 		return name
@@ -43,7 +42,7 @@ func (j *job) kind(i uint32) string {
 	return taskbody.Encoded(t.body).Executor()
 }
 
-// countDeadLetter notes that a task became a dead letter, or is none any more.
+// countDeadLetter updates the number of dead letters of a type.
 func (s *State) countDeadLetter(kind string, by int) {
 	n, _ := s.deadLetters.get(kind)
 	if n += by; n == 0 {
@@ -53,7 +52,7 @@ func (s *State) countDeadLetter(kind string, by int) {
 	s.deadLetters.set(s.own, kind, n)
 }
 
-// countDeadLetters does so for all dead tasks of a job.
+// countDeadLetters does the same for all dead tasks of a job.
 func (s *State) countDeadLetters(j *job, by int) {
 	left := j.counts[Dead]
 	for i := uint32(0); left > 0 && i < j.records.n; i++ {
@@ -64,7 +63,7 @@ func (s *State) countDeadLetters(j *job, by int) {
 	}
 }
 
-// checkDeadLetters counts them the slow way.
+// checkDeadLetters compares the numbers with the records.
 func (s *State) checkDeadLetters() error {
 	want := map[string]int{}
 	for j := range s.Jobs(0) {
@@ -75,7 +74,7 @@ func (s *State) checkDeadLetters() error {
 		}
 	}
 	if got := s.DeadLettersByType(); !maps.Equal(got, want) {
-		return fmt.Errorf("has dead letters by type %v, counts %v", want, got)
+		return fmt.Errorf("dead letters by type are %v, counted %v", want, got)
 	}
 	return nil
 }

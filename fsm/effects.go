@@ -1,25 +1,25 @@
 package fsm
 
-// Effects is what applying did, for those who act on it: the sequencer. A nil
-// *Effects collects nothing. Lists are in the order of the effects.
+// Effects collects what an entry changed, for the sequencer. A nil *Effects collects nothing.
+// Lists are in the order of the changes.
 type Effects struct {
 	Ready         []TaskRun     // became pending
 	Scheduled     []DueTask     // became scheduled
-	EndedAttempts []HeldAttempt // live attempts that ended without an outcome of their own: their workers are told to stop
+	EndedAttempts []HeldAttempt // live attempts that were cancelled: their workers must stop
 	EndedJobs     []JobID
-	Revived       []JobID // went on after they had ended or stopped
+	Revived       []JobID // continue after they had ended or stopped
 	Sealed        []JobID
 	Dead          []TaskRef // became dead letters
 
 	Notifications        int // queued
-	NotificationsDropped int // pushed out of a full queue
-	// Leaving collects what leaves the state for history. nil collects nothing.
+	NotificationsDropped int // dropped from a full queue
+	// Archived collects the jobs that leave for history. nil collects nothing.
 	Archived *ArchiveBatch
 
-	Reordered []TaskRef // were ready when they were updated: their place in the order may be another, or none
+	Reordered []TaskRef // updated while ready: their order may have changed
 }
 
-// TaskRun is N tasks of a job, from one on.
+// TaskRun is N consecutive tasks of a job.
 type TaskRun struct {
 	TaskRef
 	N uint32
@@ -41,7 +41,7 @@ func (fx *Effects) Reset() {
 
 func (fx *Effects) ready(t TaskRef) { fx.readyRun(t, 1) }
 
-// readyRun joins what follows the run before.
+// readyRun extends the last run if the tasks follow it.
 func (fx *Effects) readyRun(t TaskRef, n uint32) {
 	if fx == nil {
 		return

@@ -5,14 +5,13 @@ import (
 	"slices"
 )
 
-// What the history says of attempts that did not end themselves.
+// Errors of attempts whose outcome was not reported.
 const (
-	workerLost     = "worker lost while it ran"
-	outcomeUnknown = "worker lost, fate of the attempt unknown"
+	workerLost     = "worker marked down while the attempt ran"
+	outcomeUnknown = "worker marked down, outcome of the attempt unknown"
 )
 
-// maxHistory is how many attempts a task's history keeps: the first ones, and
-// the last.
+// maxHistory is the number of attempts in a task's history: the first ones and the last.
 const maxHistory = 50
 
 // Attempt is an attempt that failed or was lost.
@@ -24,9 +23,9 @@ type Attempt struct {
 	Error     string
 }
 
-var errBadLink = errors.New("a note points to something else than it should")
+var errBadLink = errors.New("invalid link between notes")
 
-// past returns the note of the last attempt in a task's history; 0 if there is none.
+// lastAttemptNote returns the note of the last attempt in a task's history; 0 if it is empty.
 func (j *job) lastAttemptNote(i uint32) uint32 {
 	note := j.records.at(i).note
 	switch k, value := j.notes.get(note); k {
@@ -39,7 +38,7 @@ func (j *job) lastAttemptNote(i uint32) uint32 {
 	return 0
 }
 
-// why returns the text of a task's note.
+// endReason returns the text of a task's note.
 func (j *job) endReason(i uint32) string {
 	text := j.records.at(i).note
 	switch k, value := j.notes.get(text); k {
@@ -55,8 +54,8 @@ func (j *job) endReason(i uint32) string {
 	return string(b)
 }
 
-// endNote stores why a task ends without an attempt that ended so, and keeps its
-// history. A note of an end is: position + 1 of the last attempt, of its text.
+// endNote stores why a task ended other than with an attempt, and keeps its history. Its contents are:
+// position + 1 of the last attempt, and of the text.
 func (s *State) endNote(j *job, i uint32, why string) uint32 {
 	text, past := s.textNote(j, why), j.lastAttemptNote(i)
 	if past == 0 {
@@ -69,7 +68,7 @@ func (s *State) endNote(j *job, i uint32, why string) uint32 {
 	return j.notes.add(s.own, noteEnd, e.b)
 }
 
-// endValue is the contents of a note of an end.
+// endValue is the contents of an end note.
 type endValue struct{ before, text uint32 }
 
 func (d *decoder) end() endValue {
@@ -80,9 +79,9 @@ func (d *decoder) end() endValue {
 	return v
 }
 
-// attemptNote adds an attempt of task i that ends now to its history and gives
-// the note. A note of an attempt is: depth of the history, position + 1 of the
-// note before, attempt, worker, begin, end, position + 1 of its text.
+// attemptNote adds an attempt that ends now to a task's history and returns the note. Its contents
+// are: depth of the history, position + 1 of the previous note, attempt, worker, start, end,
+// position + 1 of the text.
 func (s *State) attemptNote(j *job, i uint32, why string) uint32 {
 	r, text := j.records.at(i), s.textNote(j, why)
 	depth, before := uint64(1), j.lastAttemptNote(i)
@@ -91,7 +90,7 @@ func (s *State) attemptNote(j *job, i uint32, why string) uint32 {
 		last := (&decoder{b: value}).attempt()
 		depth = last.depth + 1
 		if depth > maxHistory {
-			depth, before = maxHistory, last.before // the latest takes the place of the one before it
+			depth, before = maxHistory, last.before // the latest replaces the previous one
 		}
 	}
 	var e encoder
@@ -106,7 +105,7 @@ func (s *State) attemptNote(j *job, i uint32, why string) uint32 {
 	return j.notes.add(s.own, noteAttempt, e.b)
 }
 
-// attemptValue is the contents of a note of an attempt.
+// attemptValue is the contents of an attempt note.
 type attemptValue struct {
 	depth        uint64
 	before, text uint32
@@ -126,8 +125,8 @@ func (d *decoder) attempt() attemptValue {
 	return v
 }
 
-// History returns the attempts of a task that failed or were lost, oldest first:
-// at most 50, the last one among them. A task that completed has none.
+// History returns the failed and lost attempts of a task, oldest first: at most 50, including the
+// last one. It is empty for a completed task.
 func (s *State) History(t TaskRef) []Attempt {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -156,8 +155,8 @@ func (n *notes) read(note uint32) (noteKind, []byte, error) {
 	return kind, value, nil
 }
 
-// check follows a record's note to all that Result and History read: links lead
-// back to notes of the right kind, and a history is as long as it says.
+// check follows a record's note to everything that Result and History read. Links must lead back to
+// notes of the right kind, and a history must have its stated length.
 func (n *notes) check(note uint32) error {
 	kind, value, err := n.read(note)
 	if err != nil {
@@ -208,7 +207,7 @@ func (n *notes) checkHistory(note uint32, value []byte) error {
 	}
 }
 
-// checkText checks where a note has its text.
+// checkText checks the position of a note's text.
 func (n *notes) checkText(note, text uint32) error {
 	if text == 0 {
 		return nil

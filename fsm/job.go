@@ -6,7 +6,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// job is one job: what was submitted, shared and immutable, and what changes.
+// job is one job: its submitted form, which is shared and immutable, and its state.
 type job struct {
 	own *ownership
 
@@ -24,36 +24,36 @@ type job struct {
 	left    []uint32   // of each array: tasks that have not completed; follows from the records
 	leftOwn *ownership
 
-	ordinary      uint32 // tasks that are no cleanup tasks; those come after them
+	ordinary      uint32 // tasks other than cleanup tasks, which follow them
 	state         JobState
-	outcome       JobState         // what the ordinary tasks made of it; 0 while any of them is open
+	outcome       JobState         // of the ordinary tasks; 0 while any of them is open
 	stopping      bool             // no new attempt of an ordinary task starts
 	err           string           // why it failed or was cancelled
-	version       uint32           // 1 when it is sealed, one more with each update
-	priority      dtaskv1.Priority // that an update gave to the whole job; 0 = the header's
+	version       uint32           // starts at 1; each update adds 1
+	priority      dtaskv1.Priority // set by an update of the whole job; 0 = the header's
 	submitted     int64            // ms; entry that sealed it
 	started       int64            // ms; first assignment
 	ended         int64            // ms
-	revived       int64            // ms; when it last went on after it had ended or stopped; 0 = never
+	revived       int64            // ms; last revival; 0 = never
 	retries       uint64           // attempts after a task's first
-	recovered     uint64           // failures and losses after which a task was tried again
+	recovered     uint64           // failures and losses that were followed by another attempt
 	counts        [numStates]uint32
-	cleanupCounts [numStates]uint32 // of counts, those that are cleanup tasks
+	cleanupCounts [numStates]uint32 // the cleanup tasks of counts
 	checkpoints   uint32            // checkpoints of its tasks
 
-	changed      uint64 // see changes.go, for this and the next three; in memory alone
-	sealedAt     uint64 // when it was sealed; until then no task of it was shown
-	stateChanged uint64 // when it last ended or went on
-	changesKnown uint64 // changes at or before this index cannot be told apart
+	changed      uint64 // log index; this and the next three are only in memory, see changes.go
+	sealedAt     uint64 // when it was sealed and became visible
+	stateChanged uint64 // when it last ended or was revived
+	changesKnown uint64 // changes up to this index are not known one by one
 
 	records records
 	notes   notes
 	updates *updates // nil: none
 }
 
-// successors are the edges of a job from each task to those that depend on it,
-// as compressed sparse rows: those of unit i (see job.unit) are to[from[i]:from[i+1]].
-// Of an array the first task stands for all, on both ends.
+// successors are the edges of a job from each task to its dependents, as compressed sparse rows:
+// the dependents of unit i (see job.unit) are to[from[i]:from[i+1]]. The first task of an array
+// stands for all of it, on both ends.
 type successors struct {
 	from []uint32
 	to   []uint32
@@ -66,8 +66,8 @@ func (s *successors) of(i uint32) []uint32 {
 	return s.to[s.from[i]:s.from[i+1]]
 }
 
-// makeSuccessors turns the dependencies of all chunks around; nil if there are
-// none. Counting sort: once over all edges for the lengths, once to place them.
+// makeSuccessors reverses the dependencies of all chunks; nil if there are none. It is a counting
+// sort: one pass over all edges for the lengths, one to store them.
 func (j *job) makeSuccessors() *successors {
 	edges, units := uint32(0), j.total
 	for _, c := range j.chunks {
@@ -107,7 +107,7 @@ func (j *job) makeSuccessors() *successors {
 	return s
 }
 
-// chunk finds the chunk that holds a task, which is of no array.
+// chunk returns the chunk of a task that is not in an array.
 func (j *job) chunk(i uint32) *Chunk {
 	if len(j.chunks) == 1 {
 		return j.chunks[0]
@@ -116,7 +116,7 @@ func (j *job) chunk(i uint32) *Chunk {
 	return j.chunks[k]
 }
 
-// task finds the submitted part of a task.
+// task returns the submitted form of a task.
 func (j *job) task(i uint32) task {
 	if at, within := j.arrayAt(i); within {
 		run := j.arrays[at]
@@ -126,7 +126,7 @@ func (j *job) task(i uint32) task {
 	return c.at(i - c.First)
 }
 
-// submittedPolicy is the policy that a task was submitted with.
+// submittedPolicy is the policy number that a task was submitted with.
 func (j *job) submittedPolicy(i uint32) uint32 {
 	if at, within := j.arrayAt(i); within {
 		return j.chunks[j.arrays[at].chunk].array.Policy
@@ -137,7 +137,7 @@ func (j *job) submittedPolicy(i uint32) uint32 {
 
 func (j *job) policy(i uint32) *dtaskv1.TaskPolicy { return j.policyOf(j.policyNumber(i)) }
 
-// name is the id that the user gave to a task, or the array's with its index.
+// name is the task id that the user chose, or the array's id with an index.
 func (j *job) name(i uint32) string {
 	if a, k, ok := j.arrayOf(i); ok {
 		return a.taskName(k)
@@ -145,23 +145,23 @@ func (j *job) name(i uint32) string {
 	return string(j.task(i).name)
 }
 
-// final reports whether a task is a cleanup task: it waits until all ordinary
-// tasks have ended, however they did.
+// isCleanup reports whether a task is a cleanup task: it waits until all ordinary tasks have ended,
+// with any outcome.
 func (j *job) isCleanup(i uint32) bool { return i >= j.ordinary }
 
 // open is the number of tasks that have not ended.
 func (j *job) open() uint32 { return openOf(&j.counts) }
 
-// openOrdinary is open without cleanup tasks.
+// openOrdinary is the number of open ordinary tasks.
 func (j *job) openOrdinary() uint32 { return j.open() - openOf(&j.cleanupCounts) }
 
-// failedOrdinary is the number of ordinary tasks that failed for good.
+// failedOrdinary is the number of ordinary tasks that failed permanently.
 func (j *job) failedOrdinary() uint32 { return failedOf(&j.counts) - failedOf(&j.cleanupCounts) }
 
-// tolerates is how many ordinary tasks may fail for good without the job failing.
+// toleratedFailures is how many ordinary tasks may fail permanently without failing the job.
 func (j *job) toleratedFailures() uint32 { return j.header.GetMaxFailures() }
 
-// tolerated reports whether what failed for good so far does not make the job fail.
+// toleratesFailures reports whether the job tolerates the failures so far.
 func (j *job) toleratesFailures() bool { return j.failedOrdinary() <= j.toleratedFailures() }
 
 func openOf(counts *[numStates]uint32) uint32 {
@@ -170,11 +170,10 @@ func openOf(counts *[numStates]uint32) uint32 {
 
 func failedOf(counts *[numStates]uint32) uint32 { return counts[Failed] + counts[Dead] + counts[Lost] }
 
-// include counts the ordinary tasks of the next chunk, and notes an array that it
-// begins. It reports false, with the job no longer fit for use, if a task has no
-// policy or no name, if one that is ordinary comes after a cleanup task, if one
-// of those depends on an ordinary task, or if a part of an array is missing or
-// too much.
+// include counts the ordinary tasks of the next chunk and adds the array that it starts. It returns
+// false, and leaves the job unusable, if a task has no policy or no name, if an ordinary task
+// follows a cleanup task, if a cleanup task depends on an ordinary one, or if the parts of an array
+// don't fit together.
 func (j *job) include(c *Chunk) bool {
 	if c.ofArray {
 		return j.includeArray(c)

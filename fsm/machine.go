@@ -8,40 +8,39 @@ import (
 	"sync"
 )
 
-// Machine is a State behind a lock: what Raft applies entries to, and what the
-// rest of a replica reads. Safe for concurrent use.
+// Machine is a State behind a lock. Raft applies entries to it, and the rest of the replica
+// reads it. Safe for concurrent use.
 type Machine struct {
 	mu      sync.RWMutex // guards the fields below; held for memory only
 	state   *State
 	index   uint64 // of the last applied entry
 	marks   marks
-	changed chan struct{} // closed and replaced after each entry, if anybody waits
+	changed chan struct{} // closed and replaced after each entry, if waited
 	waited  bool
 	decoded map[*byte]Entry // entries that this replica proposed, by their bytes
-	archive Archiver        // nil: jobs that leave are gone
+	archive Archiver        // nil: jobs that leave are lost
 }
 
-// Archiver takes the jobs that leave the state: history.
+// Archiver stores the jobs that leave the state. History is one.
 type Archiver interface {
-	// Room returns when jobs may be taken. It is called before an entry with jobs
-	// that leave is applied, without locks, and waits only if the disk is so slow
-	// that memory would fill up otherwise.
+	// WaitForSpace returns when jobs can be taken. It is called without locks before an entry
+	// that archives jobs is applied. It waits only if the disk is so slow that memory would
+	// fill up otherwise.
 	WaitForSpace()
-	// Take takes what left at a log index. It is called in the order of the log,
-	// while the state is locked, before anybody can see that the jobs are gone: it
-	// must not wait, nor call the machine.
+	// Take takes the jobs that left at a log index. It is called in log order while the state
+	// is locked, before readers can see that the jobs are gone. It must not wait or call the
+	// machine.
 	Take(index uint64, left *ArchiveBatch)
-	// Restored says that the state is now that of a snapshot at an index: what left
-	// up to there and was not taken is not in the log any more. As Take.
+	// Restored reports that the state is now that of a snapshot at an index. Jobs that left up
+	// to there and were not taken are no longer in the log. The rules of Take apply.
 	Restored(index uint64)
 }
 
-// ArchiveTo names who takes the jobs that leave. It must be called before the
-// first entry.
+// ArchiveTo sets the archiver. It must be called before the first entry is applied.
 func (m *Machine) ArchiveTo(a Archiver) { m.archive = a }
 
-// leaving makes the effects of an entry that takes jobs out of the state, and waits for
-// room for them; nil for all others.
+// leaving returns the effects of an entry that archives jobs, after waiting for space; nil for
+// all other entries.
 func (m *Machine) leaving(e Entry) *Effects {
 	if m.archive == nil {
 		return nil
@@ -56,20 +55,20 @@ func (m *Machine) leaving(e Entry) *Effects {
 	return nil
 }
 
-// NewMachine makes the machine before the first entry.
+// NewMachine returns the machine before the first entry.
 func NewMachine() *Machine {
 	return &Machine{state: New(), changed: make(chan struct{}), decoded: make(map[*byte]Entry)}
 }
 
-// Applied is what Apply gives for each entry.
+// Applied is the result of Apply.
 type Applied struct {
 	Index    uint64
 	Digest   uint64
-	Rejected Reason // of the first operation that was refused; Accepted if none
+	Rejected Reason // of the first rejected operation; Accepted if all were accepted
 }
 
-// HaltError says that this replica cannot apply an entry. It must stop: to go
-// on would be to diverge.
+// HaltError means that this replica cannot apply an entry. It must stop: continuing would make
+// it diverge.
 type HaltError struct {
 	Index uint64
 	Err   error
@@ -81,23 +80,23 @@ func (e *HaltError) Error() string { return fmt.Sprintf("halting at log entry %d
 // Unwrap returns the cause.
 func (e *HaltError) Unwrap() error { return e.Err }
 
-// Expect hands over the decoded form of an entry that this replica is about to
-// propose, so that it need not decode its own log. data must be what the codec
-// made of e, and must reach Apply as the same slice.
+// CacheDecoded caches the decoded form of an entry that this replica is about to propose, so that
+// it does not decode its own log. data must be the encoding of e, and must reach Apply as the
+// same slice.
 func (m *Machine) CacheDecoded(data []byte, e Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.decoded[&data[0]] = e
 }
 
-// Forget takes back what Expect handed over, for an entry that was not proposed.
+// DropDecoded drops a cached entry that was not proposed.
 func (m *Machine) DropDecoded(data []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.decoded, &data[0])
 }
 
-// Apply applies the entry at an index. It gives an Applied, or a *HaltError.
+// Apply applies the entry at an index. It returns an Applied or a *HaltError.
 func (m *Machine) Apply(index uint64, data []byte) any {
 	e, err := m.take(data)
 	if err != nil {
@@ -136,15 +135,15 @@ func (m *Machine) take(data []byte) (Entry, error) {
 	return Decode(data)
 }
 
-// Read calls f with the state and its applied index; the state does not change
-// meanwhile and must not be kept. For long reads use Fork.
+// Read calls f with the state and its applied index. The state does not change during the call
+// and must not be retained. Use Fork for long reads.
 func (m *Machine) Read(f func(s *State, index uint64)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	f(m.state, m.index)
 }
 
-// Fork returns a state of one's own, equal to the present one, and its index.
+// Fork returns a copy of the state that belongs to the caller, and its index.
 func (m *Machine) Fork() (*State, uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,8 +157,8 @@ func (m *Machine) Index() uint64 {
 	return m.index
 }
 
-// Changed returns a channel that is closed when an entry after the given index
-// has been applied; at once if there is one already.
+// Changed returns a channel that is closed when an entry after the given index is applied. If
+// there is such an entry, the channel is closed already.
 func (m *Machine) Changed(after uint64) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,13 +187,13 @@ func (m *Machine) Await(ctx context.Context, index uint64) error {
 	}
 }
 
-// Snapshot is the state at one index, to be written while Apply goes on.
+// Snapshot is the state at one index. It is written while Apply continues.
 type Snapshot struct {
 	state *State
 	index uint64
 }
 
-// Snapshot takes the present state. Its cost does not grow with the tasks.
+// Snapshot returns the current state. Its cost does not grow with the tasks.
 func (m *Machine) Snapshot() *Snapshot {
 	s, index := m.Fork()
 	return &Snapshot{state: s, index: index}
@@ -213,11 +212,11 @@ func (s *Snapshot) Persist(w io.Writer) error {
 	return s.state.WriteSnapshot(w)
 }
 
-// Release returns the memory back.
+// Release frees the memory.
 func (s *Snapshot) Release() { s.state = nil }
 
-// Restore replaces the state by a persisted snapshot, once that has been read
-// whole; until then, and if it cannot be read, nothing changes.
+// Restore replaces the state by a persisted snapshot after reading all of it. If the snapshot
+// cannot be read, nothing changes.
 func (m *Machine) Restore(r io.Reader) error {
 	take, err := m.PrepareRestore(r)
 	if err == nil {
@@ -226,8 +225,8 @@ func (m *Machine) Restore(r io.Reader) error {
 	return err
 }
 
-// Prepare reads what Snapshot.Persist wrote into a state aside. The machine stays as it is until take
-// is called, once at most, which puts the new state into its place.
+// PrepareRestore reads what Snapshot.Persist wrote into a separate state. The machine does not
+// change until take is called, at most once, which swaps in the new state.
 func (m *Machine) PrepareRestore(r io.Reader) (take func(), err error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -258,10 +257,10 @@ func (m *Machine) replace(s *State, index uint64) {
 // Mark is the digest after the entry at an index.
 type Mark struct{ Index, Digest uint64 }
 
-// markCount is how many entries back replicas can still be compared.
+// markCount is the number of past entries whose digests replicas can compare.
 const markCount = 4096
 
-// marks is a ring of the last digests.
+// marks is a ring buffer of the last digests.
 type marks struct {
 	ring [markCount]Mark
 	next int
@@ -272,7 +271,7 @@ func (m *marks) add(index, digest uint64) {
 	m.next++
 }
 
-// Marks returns the digests after the last entries, oldest first, from an index on.
+// Marks returns the digests after the last entries from an index on, oldest first.
 func (m *Machine) Marks(from uint64) []Mark {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -285,8 +284,8 @@ func (m *Machine) Marks(from uint64) []Mark {
 	return list
 }
 
-// Flip damages the record of a task: a hook for tests of the digest, which must
-// notification. It reports whether there was one.
+// Flip damages the record of a task, so that tests can see the digest detect it. It reports
+// whether there was a record.
 func (m *Machine) Flip(t TaskRef) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

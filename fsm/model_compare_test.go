@@ -403,7 +403,7 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 					}
 				}
 				if now.Cleanup && j.Outcome == 0 {
-					t.Fatalf("clean-up task %v is %v, and ordinary tasks are open", at, now.State)
+					t.Fatalf("cleanup task %v is %v, and ordinary tasks are open", at, now.State)
 				}
 			}
 			if !now.State.Terminal() {

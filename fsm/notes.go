@@ -9,29 +9,28 @@ import (
 	"sort"
 )
 
-// noteSize is the length of a piece of a job's notes. Results go into pieces,
-// never into one growing slice, so that nothing large is ever copied.
+// noteSize is the length of a chunk of a job's notes, in bytes. Results are appended to chunks, never
+// to one growing slice, so that nothing large is copied.
 const noteSize = 64 << 10
 
-// noteKind says what a note holds.
+// noteKind is the kind of a note.
 type noteKind byte
 
 const (
 	noteResult  noteKind = iota + 1 // result and output of a completed task
 	noteError                       // why a task without a history ended, or the text of another note
-	noteAttempt                     // an attempt that failed or was lost, and a link to the one before
+	noteAttempt                     // a failed or lost attempt, and a link to the previous one
 	noteEnd                         // why a task with a history was cancelled or failed, and a link to its last attempt
-	noteReused                      // job and name of the task that left it, then as a result
+	noteReused                      // job and name of the task that produced it, then as a result
 )
 
-// notes are the texts and results that records of a job point to: appended,
-// never changed, and given back with the job.
+// notes are the texts and results that records of a job point to. They are appended, never changed,
+// and freed with the job.
 //
-// A note is its kind (1 byte), length (varint), contents. All notes of a job
-// are one stream, and a note's position is its distance from the beginning of
-// that. Invariant: positions follow from the log alone. How the stream is cut
-// into pieces does not: that differs between replicas, since a fork and a
-// restored snapshot begin new ones.
+// A note is its kind (1 byte), length (varint), contents. All notes of a job are one stream, and a
+// note's position is its offset in the stream. Invariant: positions follow from the log alone. The
+// division into chunks does not: it differs between replicas, since a fork and a restored snapshot
+// start new ones.
 type notes struct {
 	own    *ownership
 	chunks []noteChunk
@@ -39,14 +38,14 @@ type notes struct {
 	last   uint32 // position + 1 of the last text
 }
 
-// notePiece is a part of the stream that holds whole notes.
+// noteChunk is a part of the stream with whole notes.
 type noteChunk struct {
-	at uint32 // where it begins in the stream
+	at uint32 // its offset in the stream
 	b  []byte
 }
 
-// add appends a note and returns its position + 1, or 0 if the job's notes have
-// reached 4 GiB: then it is not kept.
+// add appends a note and returns its position + 1. If the job's notes have reached 4 GiB, it drops the
+// note and returns 0.
 func (n *notes) add(own *ownership, kind noteKind, parts ...[]byte) uint32 {
 	size := 0
 	for _, p := range parts {
@@ -72,8 +71,8 @@ func (n *notes) add(own *ownership, kind noteKind, parts ...[]byte) uint32 {
 	return at
 }
 
-// addText appends a text unless the last one says the same: when a thousand
-// tasks end for one reason, it is written down once.
+// addText appends a text unless it equals the last one: if a thousand tasks end for one reason, it is
+// stored once.
 func (n *notes) addText(own *ownership, text string) uint32 {
 	if k, old := n.get(n.last); k == noteError && bytes.Equal(old, []byte(text)) {
 		return n.last
@@ -81,7 +80,7 @@ func (n *notes) addText(own *ownership, text string) uint32 {
 	return n.add(own, noteError, []byte(text))
 }
 
-// room returns the last piece, with room for need bytes.
+// chunkFor returns the last chunk, with capacity for need bytes.
 func (n *notes) chunkFor(own *ownership, need int) *noteChunk {
 	if n.own != own {
 		n.chunks = append(make([]noteChunk, 0, len(n.chunks)+1), n.chunks...)
@@ -100,8 +99,7 @@ func (n *notes) chunkFor(own *ownership, need int) *noteChunk {
 	return &n.chunks[last]
 }
 
-// pieceSize starts small, as most jobs leave little, and doubles up to
-// noteSize.
+// chunkSize starts small, since most jobs have few notes, and doubles up to noteSize.
 func (n *notes) chunkSize(need int) int {
 	size := noteSize
 	if k := len(n.chunks); k < 8 {
@@ -110,8 +108,7 @@ func (n *notes) chunkSize(need int) int {
 	return max(size, need)
 }
 
-// from returns the stream from a position + 1 to the end of its piece; nil if
-// there is no such position.
+// from returns the stream from a position + 1 to the end of its chunk; nil if the position is unknown.
 func (n *notes) from(note uint32) []byte {
 	if note == 0 || note > n.size {
 		return nil
@@ -130,8 +127,7 @@ func (n *notes) get(note uint32) (noteKind, []byte) {
 	return noteKind(p[0]), value
 }
 
-// frames cuts the stream into frames of whole notes, in the same way for every
-// replica.
+// frames divides the stream into frames of whole notes, in the same way on every replica.
 func (n *notes) frames(yield func([]byte) bool) {
 	var frame []byte
 	for _, p := range n.chunks {
@@ -153,7 +149,7 @@ func (n *notes) frames(yield func([]byte) bool) {
 	}
 }
 
-// restore appends a frame. It checks all that get relies on.
+// restore appends a frame and checks everything that get relies on.
 func (n *notes) restore(frame []byte) error {
 	d := decoder{b: frame}
 	for len(d.b) > 0 {
@@ -166,14 +162,14 @@ func (n *notes) restore(frame []byte) error {
 		}
 	}
 	if len(frame) == 0 || uint64(n.size)+uint64(len(frame)) >= math.MaxUint32 {
-		return errors.New("frame of notes is empty or too long")
+		return errors.New("empty or oversized frame of notes")
 	}
 	n.chunks = append(n.chunks, noteChunk{at: n.size, b: frame})
 	n.size += uint32(len(frame)) //nolint:gosec // a frame is far below 4 GiB
 	return nil
 }
 
-// note reads a note and checks what Result relies on.
+// note reads a note and checks everything that Result relies on.
 func (d *decoder) note() error {
 	kind := noteKind(d.byte())
 	value := decoder{b: d.bytes()}
@@ -196,7 +192,7 @@ func (d *decoder) note() error {
 			value.fail(errTruncated)
 		}
 	default:
-		return fmt.Errorf("note of kind %d", kind)
+		return fmt.Errorf("unknown note kind %d", kind)
 	}
 	return value.err
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// NoticeKind says what somebody is to be told, and by which way.
+// NotificationKind is the subject of a notification and its destination.
 type NotificationKind uint8
 
 // The kinds of notifications. The zero value is never valid.
@@ -21,31 +21,31 @@ const (
 
 var notificationKindNames = [numNotificationKinds]string{"", "job completed", "job failed", "job cancelled", "dead letter (webhook)", "dead letter (command)"}
 
-// String names the kind in words.
+// String returns the kind as text.
 func (k NotificationKind) String() string {
 	if k == 0 || k >= numNotificationKinds {
-		return fmt.Sprintf("notice(%d)", uint8(k))
+		return fmt.Sprintf("notification(%d)", uint8(k))
 	}
 	return notificationKindNames[k]
 }
 
-// endNotices are the kinds for the states in which a job may end.
+// endNotifications are the kinds by the terminal state of the job.
 var endNotifications = [numJobStates]NotificationKind{
 	JobCompleted: JobCompletedNotification, JobFailed: JobFailedNotification, JobCancelled: JobCancelledNotification,
 }
 
-// OfJob reports whether the notification is of the end of a job.
+// OfJob reports whether the notification is about the end of a job.
 func (k NotificationKind) OfJob() bool {
 	return k >= JobCompletedNotification && k <= JobCancelledNotification
 }
 
-// Notice is something that somebody has yet to be told. What is told is made
-// from the state when it is sent: the record stays small.
+// Notification is a notification that was not delivered yet. Its contents are taken from the
+// state when it is sent, so that the record stays small.
 type Notification struct {
 	Number   uint64 // from 1, only grows, never reused
 	Kind     NotificationKind
-	Task     TaskRef // of the end of a job: the job, and index 0
-	QueuedMS int64   // stamp of the entry that it came with
+	Task     TaskRef // if it is about a job: the job and index 0
+	QueuedMS int64   // time stamp of its entry
 }
 
 // notificationQueue holds notifications, oldest first.
@@ -62,12 +62,12 @@ func (q *notificationQueue) write(own *ownership) *notificationQueue {
 	return q
 }
 
-// find returns where a notification stands.
+// find returns the position of a notification.
 func (q *notificationQueue) find(number uint64) (at int, found bool) {
 	return slices.BinarySearchFunc(q.list, number, func(n Notification, number uint64) int { return cmp.Compare(n.Number, number) })
 }
 
-// remove takes one out; the shorter side moves, which mostly is none.
+// remove removes a notification by moving the shorter side, which is usually empty.
 func (q *notificationQueue) remove(at int) {
 	if at >= len(q.list)/2 {
 		q.list = slices.Delete(q.list, at, at+1)
@@ -77,8 +77,8 @@ func (q *notificationQueue) remove(at int) {
 	q.list = q.list[1:]
 }
 
-// notification queues a notification. In a full queue the oldest makes room: no end of a job
-// is ever refused because somebody cannot be told of others.
+// queueNotification queues a notification. A full queue drops its oldest one: no operation is
+// rejected because notifications cannot be delivered.
 func (s *State) queueNotification(kind NotificationKind, t TaskRef, fx *Effects) {
 	q := s.notifications.write(s.own)
 	if len(q.list) >= maxNotifications {
@@ -93,7 +93,7 @@ func (s *State) queueNotification(kind NotificationKind, t TaskRef, fx *Effects)
 	fx.notificationQueued()
 }
 
-// noticeEnd queues the notification of a job's end, if it has a webhook.
+// notifyEnd queues the notification of a job's end if the job has a webhook.
 func (s *State) notifyEnd(j *job, fx *Effects) {
 	if j.header.GetWebhook() == "" {
 		return
@@ -122,10 +122,9 @@ func (notifyOp) fields(c *coder, it *DeadLetterNotification) {
 	number(c, &it.Kind)
 }
 
-// apply queues the notification of a dead letter, as the leader's settings ask
-// for.
-// Rejects: JobNotFound, TaskNotFound, WrongState unless the task is dead, Malformed
-// for a kind that is not of dead letters.
+// apply queues the notification of a dead letter.
+// Rejects: JobNotFound, TaskNotFound, WrongState unless the task is dead, Malformed unless the
+// kind is one of dead letters.
 func (notifyOp) apply(s *State, it DeadLetterNotification, fx *Effects) Reason {
 	j := s.sealedJob(it.Task.Job)
 	switch {
@@ -160,9 +159,8 @@ func (recordDeliveredOp) fields(c *coder, it *Delivery) {
 	c.bool(&it.Delivered)
 }
 
-// apply takes a notification out.
-// Rejects: AlreadyEnded if it is not there: it was told, given up, or pushed out
-// of a full queue.
+// apply removes a notification.
+// Rejects: AlreadyEnded if it was delivered or dropped before.
 func (recordDeliveredOp) apply(s *State, it Delivery, _ *Effects) Reason {
 	at, found := s.notifications.find(it.Number)
 	if !found {
@@ -174,20 +172,20 @@ func (recordDeliveredOp) apply(s *State, it Delivery, _ *Effects) Reason {
 	return Accepted
 }
 
-// Notices returns what somebody has yet to be told, from a number on, oldest
-// first; at most 10,000. The list is the caller's.
+// Notifications returns the undelivered notifications from a number on, oldest first; at most
+// 10,000. The list belongs to the caller.
 func (s *State) Notifications(from uint64) []Notification {
 	at, _ := s.notifications.find(from)
 	return append([]Notification(nil), s.notifications.list[at:]...)
 }
 
-// HasNotice reports whether a notification still waits to be told.
+// HasNotification reports whether a notification is undelivered.
 func (s *State) HasNotification(number uint64) bool {
 	_, found := s.notifications.find(number)
 	return found
 }
 
-// NoticeCount is how many notifications wait to be told.
+// NotificationCount is the number of undelivered notifications.
 func (s *State) NotificationCount() int { return len(s.notifications.list) }
 
 func (s *State) mixNotification(n Notification) {
@@ -197,7 +195,7 @@ func (s *State) mixNotification(n Notification) {
 	s.mix(uint64(n.QueuedMS)) //nolint:gosec // bits only
 }
 
-// noticesPerFrame bounds a snapshot's frame of notifications.
+// notificationsPerFrame is the maximum number of notifications in a frame of a snapshot.
 const notificationsPerFrame = 4096
 
 func (f *frameWriter) notifications(s *State) {
@@ -222,19 +220,19 @@ func (f *frameReader) notifications(d *decoder) {
 	q.list = append(q.list, part...)
 }
 
-// checkNotices checks the queue: of jobs that were, ascending, within bounds.
+// checkNotifications checks that the notifications ascend, are of known jobs, and are not too many.
 func (s *State) checkNotifications() error {
 	if len(s.notifications.list) > maxNotifications {
-		return fmt.Errorf("has %d notices", len(s.notifications.list))
+		return fmt.Errorf("%d notifications", len(s.notifications.list))
 	}
 	last := uint64(0)
 	for _, n := range s.notifications.list {
 		if n.Number <= last || n.Number >= s.nextNotification {
-			return fmt.Errorf("notice %d stands behind %d, next is %d", n.Number, last, s.nextNotification)
+			return fmt.Errorf("notification %d follows %d, next is %d", n.Number, last, s.nextNotification)
 		}
 		last = n.Number
 		if n.Kind == 0 || n.Kind >= numNotificationKinds || n.Task.Job == 0 || n.Task.Job >= s.nextJob || n.Kind.OfJob() && n.Task.Index != 0 {
-			return fmt.Errorf("notice %d is of no kind or of no job", n.Number)
+			return fmt.Errorf("notification %d has an invalid kind or job", n.Number)
 		}
 	}
 	return nil

@@ -20,14 +20,12 @@ func (o *Revive) fields(c *coder) {
 	c.indexes(&o.Tasks)
 }
 
-// apply brings back tasks that ended without completing, with their failures
-// and losses forgotten and their attempt numbers kept, and lets the job go on.
-// Tasks that were cancelled because of others come back if everything that they
-// depend on may still complete. With an ordinary task all cleanup tasks come
-// back, also those that completed: they run again after it.
-// Rejects: JobNotFound, TaskNotFound; WrongState if one of the tasks has not ended,
-// has completed, or depends on one that stays behind, if there is none to bring
-// back, or if cleanup tasks run.
+// apply revives tasks that ended without completing. Their failures and losses are reset, and their
+// attempt numbers kept. Tasks that were cancelled because of others are revived if all their
+// dependencies may still complete. If an ordinary task is revived, all cleanup tasks are, even
+// completed ones: they run again after it.
+// Rejects: JobNotFound, TaskNotFound; WrongState if a task has not ended, has completed, or
+// depends on one that is not revived, if there is nothing to revive, or if cleanup tasks run.
 func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	switch {
@@ -52,12 +50,12 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 		}
 	}
 	j.stopping, j.ended, j.revived = false, 0, s.now
-	if chosen[0] < j.ordinary { // cleanup tasks come after
+	if chosen[0] < j.ordinary { // cleanup tasks are last
 		j.outcome = 0
 		chosen = s.rerunCleanup(j, chosen)
 	}
 	for _, i := range chosen {
-		past := j.lastAttemptNote(i) // why it was cancelled is no longer so
+		past := j.lastAttemptNote(i) // drop the reason for its end
 		var r *record
 		if j.records.at(i).pending > 0 || j.outcome == 0 && j.isCleanup(i) {
 			r = s.move(j, i, Blocked)
@@ -83,9 +81,8 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	return Accepted
 }
 
-// leaveBehind makes true again why a task stays cancelled that nobody cancelled
-// by itself: it depends on one that stays behind, too. What it named until now
-// may be what has just come back.
+// renewCancelReason corrects why a task stays cancelled because of another one. The task that its
+// reason named may have been revived; then it names another failed dependency.
 func (s *State) renewCancelReason(j *job, i uint32, behind map[uint32]uint32) {
 	why, now := "", j.endReason(i)
 	j.task(i).eachDep(func(dep uint32) {
@@ -110,8 +107,8 @@ func (s *State) renewCancelReason(j *job, i uint32, behind map[uint32]uint32) {
 	s.mixRecord(r)
 }
 
-// staysBehind returns the first task that a head stands for which ended without
-// completing; the job's total if there is none. Arrays are looked through once.
+// failedTask returns the first task of a head that ended without completing; the job's total if there
+// is none. Each array is scanned once.
 func (j *job) failedTask(head uint32, known map[uint32]uint32) uint32 {
 	n := j.span(head)
 	if at, ok := known[head]; ok {
@@ -131,8 +128,7 @@ func (j *job) failedTask(head uint32, known map[uint32]uint32) uint32 {
 	return j.total
 }
 
-// blames reports whether a text says that a task of an array failed which did,
-// and stays so.
+// names reports whether a reason names a task of an array that ended without completing.
 func (j *job) names(text string, head uint32) bool {
 	name, ok := strings.CutPrefix(text, "dependency ")
 	name, ended := strings.CutSuffix(name, " failed")
@@ -145,8 +141,8 @@ func (j *job) names(text string, head uint32) bool {
 	return st.Terminal() && st != Completed
 }
 
-// cleanUpAgain puts all cleanup tasks that have ended in the place of those
-// that were chosen, and lets each wait for all that it depends on.
+// rerunCleanup replaces the chosen cleanup tasks by all that have ended, and lets each wait for all
+// its dependencies again.
 func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 	first, _ := slices.BinarySearch(chosen, j.ordinary)
 	chosen = chosen[:first]
@@ -166,8 +162,8 @@ func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 	return chosen
 }
 
-// firstFailure says what the first of the failed tasks that stay behind failed
-// of; empty if there is none, or if the job tolerates them.
+// firstFailure returns the error of the first failed task that is not revived; empty if there is none
+// or the job tolerates the failures.
 func (j *job) firstFailure() string {
 	first := uint32(0)
 	if j.toleratesFailures() {
@@ -184,8 +180,7 @@ func (j *job) firstFailure() string {
 	return ""
 }
 
-// selectable checks indexes: ascending, in the job, and in a state that allows
-// what is asked.
+// selectable checks that indexes ascend, are in the job, and are of tasks in a suitable state.
 func (j *job) selectable(tasks []uint32, ok func(TaskState) bool) Reason {
 	for k, i := range tasks {
 		switch {
@@ -200,13 +195,12 @@ func (j *job) selectable(tasks []uint32, ok func(TaskState) bool) Reason {
 	return Accepted
 }
 
-// chooseRevived returns the tasks that come back, ascending: those asked for, and
-// those that were cancelled because of other tasks and may run again. A task is
-// looked at after all that it depends on. ok is false if one that was asked for
-// could never become ready.
+// chooseRevived returns the tasks to revive, ascending: the requested ones, and those that were
+// cancelled because of others and can run again. It visits a task after all its dependencies. ok
+// is false if a requested task could never become ready.
 func (j *job) chooseRevived(asked []uint32) (list []uint32, ok bool) {
 	back := make([]bool, j.total)
-	whole := make(map[uint32]bool) // of arrays, by their heads: all of it may complete
+	whole := make(map[uint32]bool) // by the heads of arrays: all tasks may complete
 	for i := range j.total {
 		r := j.records.at(i)
 		if !r.state.Terminal() || r.state == Completed {
@@ -218,7 +212,7 @@ func (j *job) chooseRevived(asked []uint32) (list []uint32, ok bool) {
 		}
 		free := true
 		j.task(i).eachDep(func(dep uint32) {
-			if n := j.span(dep); n > 1 { // all of it was looked at before
+			if n := j.span(dep); n > 1 { // all its tasks were visited before
 				fine, known := whole[dep]
 				if !known {
 					fine = true
@@ -242,7 +236,7 @@ func (j *job) chooseRevived(asked []uint32) (list []uint32, ok bool) {
 	return list, true
 }
 
-// mayComplete reports whether a task has completed, or may still.
+// mayComplete reports whether a task has completed or still can.
 func (j *job) mayComplete(i uint32, back []bool) bool {
 	st := j.records.at(i).state
 	return !st.Terminal() || st == Completed || back[i]

@@ -9,10 +9,10 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// UpdateFields says what an Update changes.
+// UpdateFields is a set of fields that an Update changes.
 type UpdateFields uint8
 
-// What an Update can change.
+// The fields that an Update can change.
 const (
 	SetPriority UpdateFields = 1 << iota
 	SetMaxRetries
@@ -22,26 +22,26 @@ const (
 	allFields
 )
 
-// maxRetries is the largest number of retries that a policy can have.
+// maxRetries is the maximum number of retries in a policy.
 const maxRetries = 1_000_000
 
-// Update changes what has not started: one task, or with Whole all of a job that
-// have not. All of it takes effect, or nothing.
+// Update changes one task that has not started, or with WholeJob all such tasks of a job. It takes
+// effect as a whole.
 type Update struct {
 	Job        JobID
 	WholeJob   bool   // all tasks that have had no attempt
-	Task       uint32 // index; 0 with Whole
-	IfVersion  uint64 // that the job must have; 0 = any
+	Task       uint32 // index; 0 with WholeJob
+	IfVersion  uint64 // required version of the job; 0 = any
 	Key        string // idempotency key; empty = none
 	KeyExpires int64  // ms
 	Digest     [16]byte
 
 	Set         UpdateFields
-	Priority    dtaskv1.Priority // with Whole: of those that have the job's
+	Priority    dtaskv1.Priority // with WholeJob: of tasks with the job's priority
 	MaxRetries  uint32
 	TimeoutMS   int64
-	NotBeforeMS int64  // 0 = at once
-	Body        []byte // dtask.v1.TaskBody in the place of the submitted one; not with Whole
+	NotBeforeMS int64  // 0 = immediately
+	Body        []byte // dtask.v1.TaskBody; not with WholeJob
 }
 
 func (*Update) kind() opKind { return 30 }
@@ -65,10 +65,9 @@ func (o *Update) fields(c *coder) {
 }
 
 // apply changes a job.
-// Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known, AlreadyEnded
-// if the job has, VersionMismatch, WrongState if the task, or every task, has
-// started or ended, LimitExceeded if the job has too many different policies by now,
-// Malformed.
+// Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known, AlreadyEnded if the job has
+// ended, VersionMismatch, WrongState if the task, or every task, has started or ended,
+// LimitExceeded if the job would have too many different policies, Malformed.
 func (o *Update) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	if r := o.refusal(s, j); r != Accepted {
@@ -140,19 +139,18 @@ func (o *Update) malformed() bool {
 		set(SetBody) && (len(o.Body) > maxBlob || proto.Unmarshal(o.Body, new(dtaskv1.TaskBody)) != nil)
 }
 
-// untouched reports whether a task has not started: it waits and has had no
-// attempt.
+// notStarted reports whether a task waits and has had no attempt.
 func (j *job) notStarted(i uint32) bool {
 	r := j.records.at(i)
 	return r.attempt == 0 && (r.state == Blocked || r.state == Scheduled || r.state == Pending)
 }
 
-// revise finds the policies that the tasks of a range have after the update: by
-// the number that they have now, and those that there are not yet. some is false
-// if no task of the range may be changed.
+// revise returns the policies that the tasks of a range have after the update, by the number of
+// their current policy, and the new ones among them. some is false if no task of the range can be
+// changed.
 func (o *Update) revise(j *job, first, end uint32) (numbers []uint32, fresh []variant, some bool) {
 	count := j.policies()
-	numbers = make([]uint32, count) // number + 1; 0 = not needed yet
+	numbers = make([]uint32, count) // number + 1; 0 = unused
 	for i := first; i < end; i++ {
 		if !j.notStarted(i) {
 			continue
@@ -182,7 +180,7 @@ func (o *Update) revise(j *job, first, end uint32) (numbers []uint32, fresh []va
 	return numbers, fresh, some
 }
 
-// findVariant returns the number of a variant that the job has.
+// findVariant returns the number of an existing variant.
 func (j *job) findVariant(v variant) (number uint32, found bool) {
 	if j.updates == nil {
 		return 0, false
@@ -191,7 +189,7 @@ func (j *job) findVariant(v variant) (number uint32, found bool) {
 	return uint32(len(j.header.GetPolicies()) + k), k >= 0 //nolint:gosec // ≤ maxVariants
 }
 
-// change returns a policy as the update leaves it.
+// change returns a policy after the update.
 func (o *Update) change(j *job, v variant) variant {
 	own := j.header.GetPolicies()[v.base].GetPriority() != dtaskv1.Priority_PRIORITY_UNSPECIFIED
 	if v.set&SetPriority != 0 {
@@ -218,11 +216,11 @@ func (o *Update) task(s *State, j *job, i uint32, numbers []uint32, fx *Effects)
 	}
 	r := j.records.at(i)
 	was := r.state
-	if o.Set&SetNotBefore != 0 && (o.NotBeforeMS != 0 || was != Pending) { // what is ready waits for no time any more
+	if o.Set&SetNotBefore != 0 && (o.NotBeforeMS != 0 || was != Pending) { // a ready task has no start time
 		now.notBefore = o.NotBeforeMS
 	}
 	if o.Set&SetBody != 0 {
-		now.body = bytes.Clone(o.Body) // outlives the entry by far
+		now.body = bytes.Clone(o.Body) // outlives the entry
 		if now.body == nil {
 			now.body = []byte{}
 		}
@@ -251,8 +249,8 @@ func (o *Update) task(s *State, j *job, i uint32, numbers []uint32, fx *Effects)
 	}
 }
 
-// makeReady readies a task that nothing keeps waiting, or nothing but the time
-// that an update gave to its first attempt.
+// makeReady readies a task without open dependencies. If an update set a start time, the first
+// attempt waits for it.
 func (s *State) makeReady(j *job, i uint32, fx *Effects) *record {
 	if j.updates.of(i).notBefore != 0 && j.records.at(i).attempt == 0 {
 		return s.postpone(j, i, fx)
@@ -263,8 +261,8 @@ func (s *State) makeReady(j *job, i uint32, fx *Effects) *record {
 	return r
 }
 
-// postpone makes a task wait for the time that an update gave to it. The leader
-// knows what time it is, and says when it is over.
+// postpone makes a task wait for the time that an update set. The leader decides when that time has
+// come.
 func (s *State) postpone(j *job, i uint32, fx *Effects) *record {
 	r := s.move(j, i, Scheduled)
 	r.ended = j.updates.of(i).notBefore

@@ -11,9 +11,8 @@ import (
 	"slices"
 )
 
-// ReadSnapshot builds a state from what WriteSnapshot wrote. Whatever is wrong
-// with the input it gives an error, never part of a state, and allocates no
-// more than a small multiple of the input's length.
+// ReadSnapshot builds a state from the output of WriteSnapshot. For damaged input it returns an error,
+// never part of a state, and it allocates at most a small multiple of the input's length.
 func ReadSnapshot(r io.Reader) (*State, error) {
 	f := frameReader{r: bufio.NewReaderSize(r, readBuffer), s: New()}
 	s, err := f.state()
@@ -23,8 +22,7 @@ func ReadSnapshot(r io.Reader) (*State, error) {
 	return s, nil
 }
 
-// readAhead is for frames that are short. What is long is read to where it stays, which
-// more would only have copied.
+// readBuffer is for short frames. Long ones are read directly into the memory that keeps them.
 const readBuffer = 16 << 10
 
 type frameReader struct {
@@ -33,7 +31,7 @@ type frameReader struct {
 	frames uint64
 }
 
-// next reads a frame and checks its sum.
+// next reads a frame and verifies its checksum.
 func (f *frameReader) next() (frameKind, *decoder, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(f.r, head[:]); err != nil {
@@ -41,7 +39,7 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	}
 	n := binary.LittleEndian.Uint32(head[1:])
 	if n > maxFrame {
-		return 0, nil, fmt.Errorf("frame %d claims %d bytes", f.frames, n)
+		return 0, nil, fmt.Errorf("frame %d: invalid length %d", f.frames, n)
 	}
 	b, err := f.read(int(n) + 4)
 	if err != nil {
@@ -50,14 +48,13 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	body, tail := b[:n:n], b[n:]
 	sum := crc32.Update(crc32.Update(0, castagnoli, head[:]), castagnoli, body)
 	if sum != binary.LittleEndian.Uint32(tail) {
-		return 0, nil, fmt.Errorf("frame %d is damaged: its checksum differs", f.frames)
+		return 0, nil, fmt.Errorf("frame %d: checksum mismatch", f.frames)
 	}
 	f.frames++
 	return frameKind(head[0]), &decoder{b: body}, nil
 }
 
-// read reads n bytes. What claims to be long must come before there is memory
-// for it.
+// read reads n bytes. Memory grows with the bytes that arrive, not with the length that is claimed.
 func (f *frameReader) read(n int) ([]byte, error) {
 	const step = 256 << 10
 	b := make([]byte, min(n, step))
@@ -85,7 +82,7 @@ func unexpected(err error) error {
 func (f *frameReader) expect(want frameKind) (*decoder, error) {
 	kind, d, err := f.next()
 	if err == nil && kind != want {
-		err = fmt.Errorf("frame %d is of kind %d, want %d", f.frames-1, kind, want)
+		err = fmt.Errorf("frame %d has kind %d, want %d", f.frames-1, kind, want)
 	}
 	return d, err
 }
@@ -101,7 +98,7 @@ func (f *frameReader) state() (*State, error) {
 			return nil, err
 		}
 		if (kind == frameCluster) != (f.frames == 1) {
-			return nil, fmt.Errorf("frame %d is of kind %d, want the cluster's first and only there", f.frames-1, kind)
+			return nil, fmt.Errorf("frame %d has kind %d: the cluster frame must come first and only once", f.frames-1, kind)
 		}
 		switch kind {
 		case frameCluster:
@@ -121,7 +118,7 @@ func (f *frameReader) state() (*State, error) {
 		case frameEnd:
 			return f.end(d)
 		case frameChunk, frameRecords, frameNotes, frameUpdates, frameArchived:
-			err = fmt.Errorf("frame %d belongs to no job", f.frames-1)
+			err = fmt.Errorf("frame %d is not part of a job", f.frames-1)
 		default:
 			err = &UnknownError{What: fmt.Sprintf("frame kind %d", kind)}
 		}
@@ -138,13 +135,13 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 	s, frames := f.s, uint64(0)
 	s.endFields(&coder{d: d}, &frames)
 	if d.err == nil && frames != f.frames-1 {
-		return nil, fmt.Errorf("has %d frames, was written with %d", f.frames-1, frames)
+		return nil, fmt.Errorf("%d frames, want %d", f.frames-1, frames)
 	}
 	if err := d.done(); err != nil {
 		return nil, err
 	}
 	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("goes on after its end")
+		return nil, errors.New("data after the end")
 	}
 	s.workers.held = s.countHeld()
 	if err := s.Check(); err != nil {
@@ -188,7 +185,7 @@ func (f *frameReader) job(d *decoder) error {
 		return err
 	}
 	if j.id == 0 || j.id >= s.nextJob || s.jobs.get(j.id) != nil || j.state == 0 || j.state >= numJobStates {
-		return fmt.Errorf("job %d is out of range, there twice, or in no state", j.id)
+		return fmt.Errorf("job %d is duplicate, out of range, or in an invalid state", j.id)
 	}
 	h, err := s.decodeHeader(j.headerBytes)
 	if err != nil {
@@ -222,19 +219,19 @@ func (f *frameReader) jobFrames(j *job, parts jobParts) error {
 			return err
 		}
 		if c.First != tasks || c.Len() == 0 || uint64(tasks)+uint64(c.Len()) > uint64(j.total) { //nolint:gosec // lengths
-			return errors.New("chunks do not follow each other")
+			return errors.New("chunks out of order")
 		}
 		if !j.include(c) {
-			return errors.New("has tasks without policy, or out of order")
+			return errors.New("tasks without policy or out of order")
 		}
 		tasks += uint32(c.Len()) //nolint:gosec // ≤ total
 		j.chunks = append(j.chunks, c)
 		j.sum = c.Sum(j.sum)
 	}
 	if j.state != JobUploading && tasks != j.total {
-		return errors.New("has tasks missing")
+		return errors.New("missing tasks")
 	}
-	var last []byte // contents of the frame before
+	var last []byte // contents of the previous frame
 	for range parts.pages {
 		d, err := f.expect(frameRecords)
 		if err != nil {
@@ -252,7 +249,7 @@ func (f *frameReader) jobFrames(j *job, parts jobParts) error {
 		last = contents
 	}
 	if j.records.n != tasks {
-		return errors.New("has records missing")
+		return errors.New("missing records")
 	}
 	j.countLeft()
 	for j.notes.size < parts.notes {
@@ -265,18 +262,17 @@ func (f *frameReader) jobFrames(j *job, parts jobParts) error {
 		}
 	}
 	if j.notes.size != parts.notes {
-		return errors.New("has too many notes")
+		return errors.New("too many notes")
 	}
 	return nil
 }
 
-// repeatPage adds the page before again: tasks with which nothing has happened are
-// alike. The page belongs to nobody, so that whoever writes to
-// it makes a copy.
+// repeatPage adds the previous page again: tasks without any event are equal. The page has no owner,
+// so that the first write copies it.
 func (j *job) repeatPage(tasks uint32) error {
 	p := j.records.pages[len(j.records.pages)-1]
 	if len(p.recs) < pageSize || j.records.n+pageSize > tasks {
-		return errors.New("pages of records do not follow each other")
+		return errors.New("pages of records out of order")
 	}
 	for i := range p.recs {
 		j.counts[p.recs[i].state]++
@@ -289,17 +285,17 @@ func (j *job) repeatPage(tasks uint32) error {
 	return nil
 }
 
-// readRecords adds one page.
+// readRecords adds one page of records.
 func readRecords(j *job, d *decoder, tasks uint32) error {
 	p := &page{recs: make([]record, 0, min(pageSize, j.total-j.records.n))}
 	for len(d.b) > 0 && d.err == nil {
 		if len(p.recs) == cap(p.recs) {
-			return errors.New("page of records is too long")
+			return errors.New("page of records too long")
 		}
 		var r record
 		d.record(&r)
 		if r.state == 0 || r.state >= numStates {
-			return errors.New("record in no state")
+			return errors.New("record in an invalid state")
 		}
 		p.recs = append(p.recs, r)
 		j.counts[r.state]++
@@ -311,12 +307,12 @@ func readRecords(j *job, d *decoder, tasks uint32) error {
 		return d.err
 	}
 	if len(p.recs) == 0 {
-		return errors.New("page of records is empty")
+		return errors.New("empty page of records")
 	}
 	j.records.pages = append(j.records.pages, p)
 	j.records.n += uint32(len(p.recs)) //nolint:gosec // ≤ pageSize
 	if j.records.n > tasks || (len(p.recs) < pageSize && j.records.n != tasks) {
-		return errors.New("pages of records do not follow each other")
+		return errors.New("pages of records out of order")
 	}
 	return nil
 }

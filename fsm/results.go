@@ -7,34 +7,33 @@ import (
 	"github.com/dtask/dtask/internal/taskbody"
 )
 
-// Bounds of the table of results. The leader keeps it far smaller; these belong
-// to the log's format.
+// Limits of the table of results. The leader keeps it far smaller. These limits belong to the
+// log's format.
 const (
 	maxResults     = 1 << 20
 	maxResultBytes = 1 << 30
 	maxReuseKey    = 256
 )
 
-// result is what a task that declares itself pure left, for others that declare
-// the same key. Values are never changed.
+// result is the result of a pure task, for others with the same key. Values never change.
 type result struct {
-	job     JobID  // that left it
-	task    string // its name there
+	job     JobID  // of the task
+	task    string // its name
 	output  string // where it was published; only tasks with the same output reuse it
 	value   []byte // as in a note of a result; shared
 	expires int64  // ms
 }
 
-// size is about the memory of an entry of the table.
+// size is the approximate size of an entry of the table in memory, in bytes.
 func (r *result) size(key string) uint64 {
 	return uint64(len(key) + len(r.task) + len(r.output) + len(r.value) + 128) //nolint:gosec // lengths
 }
 
-// reuse returns the key in the table of a task that declares itself pure, and its
-// output path; ok is false for any other task. Keys are the owner's.
+// reuse returns the key of a pure task in the table, and its output path; ok is false for any other
+// task. Keys belong to the job's owner.
 func (j *job) reuse(i uint32) (key, output string, ok bool) {
 	if j.policy(i).GetReuseMs() <= 0 || j.updates.of(i).body != nil {
-		return "", "", false // nobody knows whether the key is that of a new payload, too
+		return "", "", false // the key may not fit the new payload
 	}
 	body := taskbody.Encoded(j.task(i).body)
 	key, output = body.ReuseKey(), body.Output()
@@ -62,10 +61,9 @@ func (rememberOp) fields(c *coder, it *RememberItem) {
 	c.i64(&it.Expires)
 }
 
-// apply keeps the result of a pure task under its key, in the place of what
-// was there.
-// Rejects: JobNotFound, TaskNotFound; WrongState unless the task declares itself pure
-// and completed itself, or if the table is full; Malformed if it has expired.
+// apply keeps the result of a pure task under its key, in place of the previous one.
+// Rejects: JobNotFound, TaskNotFound; WrongState unless the task is pure and completed by
+// itself, or if the table is full; Malformed if the result has expired.
 func (rememberOp) apply(s *State, it RememberItem, _ *Effects) Reason {
 	j := s.sealedJob(it.Task.Job)
 	switch {
@@ -106,10 +104,10 @@ func (reuseOp) kind() opKind { return 35 }
 
 func (reuseOp) fields(c *coder, t *TaskRef) { c.task(t) }
 
-// apply ends a ready task well, with the result that is remembered under its
-// key, and readies what waited for it. It makes no attempt.
-// Rejects: JobNotFound, TaskNotFound; WrongState unless the task is pending and a
-// result is known that has not expired and has the same output path.
+// apply completes a ready task with the result that is remembered under its key, and readies its
+// dependents. It makes no attempt.
+// Rejects: JobNotFound, TaskNotFound; WrongState unless the task is pending and a result with
+// the same output path is known that has not expired.
 func (reuseOp) apply(s *State, t TaskRef, fx *Effects) Reason {
 	j := s.sealedJob(t.Job)
 	switch {
@@ -126,7 +124,7 @@ func (reuseOp) apply(s *State, t TaskRef, fx *Effects) Reason {
 	}
 	j = s.jobs.write(s.own, t.Job)
 	r := s.move(j, t.Index, Completed)
-	// No worker has completed it: whoever still reports an attempt is superseded.
+	// No worker completed it: reports of its attempts are superseded.
 	r.worker, r.started, r.ended = 0, s.now, s.now
 	var e encoder
 	e.u64(uint64(x.job))
@@ -147,7 +145,7 @@ func (reuseOp) apply(s *State, t TaskRef, fx *Effects) Reason {
 	return Accepted
 }
 
-// reusable finds the result that a task may end with.
+// reusable returns the result that a task can be completed with.
 func (s *State) reusable(j *job, i uint32, now int64) (result, bool) {
 	key, output, ok := j.reuse(i)
 	if !ok {
@@ -196,7 +194,7 @@ func (r *result) fields(c *coder, key *string) {
 	c.i64(&r.expires)
 }
 
-// results writes the table, in order of the keys of each part.
+// results writes the table, sorted by key within each shard.
 func (f *frameWriter) results(s *State) {
 	for shard := range shardCount {
 		var keys []string
@@ -231,7 +229,7 @@ func (f *frameReader) results(d *decoder) {
 	}
 }
 
-// soundResult reports whether a value can be read as that of a result's note.
+// soundResult reports whether a value decodes as that of a result note.
 func soundResult(value []byte) bool {
 	d := decoder{b: value}
 	d.i64()
@@ -239,8 +237,7 @@ func soundResult(value []byte) bool {
 	return d.err == nil && hash <= len(d.b)
 }
 
-// Reusable reports whether a result is remembered that a task may end with at a
-// time.
+// Reusable reports whether a task can be completed with a remembered result at a time.
 func (s *State) Reusable(t TaskRef, nowMS int64) bool {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -250,11 +247,11 @@ func (s *State) Reusable(t TaskRef, nowMS int64) bool {
 	return ok
 }
 
-// Results is the number of remembered results, and about the memory they take.
+// Results returns the number of remembered results and their approximate size in memory.
 func (s *State) Results() (n int, bytes uint64) { return s.results.n, s.resultBytes }
 
-// ExpiredResults returns the keys of one of KeyShards parts whose results expired
-// at or before a time, sorted, at most limit.
+// ExpiredResults returns the keys of one of KeyShards shards whose results expired at or before a
+// time, sorted, at most limit.
 func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
 	var keys []string
 	for key, x := range s.results.scan(part % KeyShards) {
@@ -266,8 +263,8 @@ func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
 	return keys[:min(len(keys), limit)]
 }
 
-// SoonestResults returns the keys of the results that expire first, at most limit.
-// It checks all of them.
+// ResultsByExpiry returns the keys of the results that expire first, at most limit. It scans all
+// of them.
 func (s *State) ResultsByExpiry(limit int) []string {
 	type soon struct {
 		key     string

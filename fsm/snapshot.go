@@ -8,10 +8,9 @@ import (
 	"slices"
 )
 
-// A snapshot is the magic, then frames, then an end frame. A frame is its kind
-// (1 byte), the length of its contents (4 bytes, little endian), the contents,
-// and a CRC-32C over all of that (4 bytes). A job is a job frame followed by
-// its chunks, pages of records and notes.
+// A snapshot is the magic, frames, and an end frame. A frame is its kind (1 byte), the length of its
+// contents (4 bytes, little endian), the contents, and a CRC-32C of all that (4 bytes). A job is a
+// job frame followed by its chunks, pages of records, notes and updates.
 const snapshotMagic = "dtasksn2"
 
 type frameKind byte
@@ -31,11 +30,11 @@ const (
 	frameResults
 )
 
-// maxFrame bounds what a damaged length can make a reader allocate.
+// maxFrame limits the memory that a damaged length can allocate.
 const maxFrame = 16 << 20
 
-// WriteSnapshot writes the whole state. It only reads, so that a fork can be
-// written while its origin goes on.
+// WriteSnapshot writes the whole state. It only reads, so that a fork can be written while its origin
+// changes.
 func (s *State) WriteSnapshot(w io.Writer) error {
 	f := frameWriter{flushBytes: 256 << 10}
 	f.begin(w, snapshotMagic)
@@ -59,39 +58,39 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	return nil
 }
 
-// frameWriter writes frames; the first error sticks. A frame is made where it is written
-// from, behind those before it and room for what stands in front of its contents.
+// frameWriter writes frames. It keeps the first error. A frame is built in the output buffer, after the
+// frames before it and space for its own head.
 type frameWriter struct {
-	flushBytes int // bytes that are written together
+	flushBytes int // output is written when it reaches this length
 
 	w      io.Writer
 	e      encoder
 	c      coder // into e
-	at     int   // where the frame begins that is being made
+	at     int   // offset of the current frame
 	frames uint64
 	err    error
 }
 
-// frameHead is what stands in front of a frame's contents: kind and length.
+// frameHead is the length of kind and length, which precede the contents.
 const frameHead = 1 + 4
 
-// begin begins to write: what is not framed, then frames.
+// begin starts the output with unframed bytes. Frames follow.
 func (f *frameWriter) begin(w io.Writer, magic string) {
 	f.w, f.frames, f.err, f.c.e = w, 0, nil, &f.e
 	f.e.b = append(f.e.b[:0], magic...)
 	f.next()
 }
 
-// next begins a frame. Its contents are what the encoder appends.
+// next starts a frame. Its contents are what the encoder appends.
 func (f *frameWriter) next() {
 	f.at, f.c.last = len(f.e.b), HeldAttempt{}
 	f.e.b = append(f.e.b, make([]byte, frameHead)...)
 }
 
-// contents is how many bytes the frame has so far that is being made.
+// contents is the length of the current frame's contents.
 func (f *frameWriter) contents() int { return len(f.e.b) - f.at - frameHead }
 
-// frame ends a frame.
+// frame ends the current frame.
 func (f *frameWriter) frame(kind frameKind) {
 	b := f.e.b[f.at:]
 	b[0] = byte(kind)
@@ -111,7 +110,7 @@ func (f *frameWriter) flush() {
 	f.e.b = f.e.b[:0]
 }
 
-// finish writes what is not written yet. Nothing must have been added to the last frame.
+// finish writes the remaining output. The current frame must be empty.
 func (f *frameWriter) finish() error {
 	f.e.b = f.e.b[:f.at]
 	f.flush()

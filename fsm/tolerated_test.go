@@ -28,7 +28,7 @@ func TestToleratedFailuresNeitherStopNorFailTheJob(t *testing.T) {
 
 func TestOneFailureMoreThanToleratedFailsTheJob(t *testing.T) {
 	t.Parallel()
-	const why = "2 tasks failed, which is more than 1: task t1 dead: exit 1"
+	const why = "2 tasks failed, more than 1: task t1 dead: exit 1"
 	for _, goesOn := range []bool{false, true} {
 		w := newWorld(t).do(worker(1))
 		p := bearing(4, 1)
@@ -69,5 +69,5 @@ func TestAFailedCleanupTaskIsNotTolerated(t *testing.T) {
 	p.tasks[1].policy, p.bears = 2, 2
 	w.submit(p)
 	w.do(failed(w.assign(0, 1), NextDead)).do(failed(w.assign(1, 1), NextDead))
-	wantJob(w, "in the end", JobFailed, JobCompleted, "clean-up task t1 dead: exit 1")
+	wantJob(w, "in the end", JobFailed, JobCompleted, "cleanup task t1 dead: exit 1")
 }

@@ -2,24 +2,24 @@ package fsm
 
 import "fmt"
 
-// legal is the transition table of tasks: legal[from] has a bit for each state
-// that may follow. docs/states.md draws it.
+// legal is the transition table of tasks: legal[from] has a bit for each state that may follow.
+// docs/states.md draws it.
 var legal = [numStates]uint16{
 	Blocked:   1<<Pending | 1<<Scheduled | 1<<Cancelled | 1<<Failed,
 	Scheduled: 1<<Pending | 1<<Cancelled | 1<<Failed,
 	Pending:   1<<Assigned | 1<<Completed | 1<<Scheduled | 1<<Cancelled | 1<<Failed,
 	Assigned:  1<<Completed | 1<<Pending | 1<<Scheduled | 1<<Failed | 1<<Dead | 1<<Lost | 1<<Cancelled,
-	// A cleanup task runs again after the tasks that people bring back.
+	// A cleanup task runs again after revived tasks.
 	Completed: 1 << Blocked,
-	// People bring them back, or take a dead letter out.
+	// Users revive them, or purge a dead letter.
 	Failed:    1<<Pending | 1<<Scheduled | 1<<Blocked,
 	Cancelled: 1<<Pending | 1<<Scheduled | 1<<Blocked,
 	Dead:      1<<Pending | 1<<Blocked | 1<<Failed,
 	Lost:      1<<Pending | 1<<Blocked,
 }
 
-// move takes a task to another state. Callers have checked that it may; an
-// illegal one is a fault of this package, and to go on would spread it.
+// move changes the state of a task. Callers have checked that the transition is legal. An illegal
+// one is a bug in this package, which panics before the damage spreads.
 func (s *State) move(j *job, i uint32, to TaskState) *record {
 	r := j.records.write(s.own, i)
 	if legal[r.state]&(1<<to) == 0 {
@@ -49,7 +49,7 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 	return r
 }
 
-// endTask takes a task to a state that is not completed.
+// endTask ends a task in a state other than completed.
 func (s *State) endTask(j *job, i uint32, to TaskState, note uint32) {
 	r := s.move(j, i, to)
 	r.ended, r.note = s.now, note
@@ -61,7 +61,7 @@ func (s *State) cancelTask(j *job, i uint32, why string) {
 	s.endTask(j, i, Cancelled, s.endNote(j, i, why))
 }
 
-// text stores a text and gives its note; 0 for none.
+// textNote stores a text and returns its note; 0 for an empty text.
 func (s *State) textNote(j *job, why string) uint32 {
 	if why == "" {
 		return 0
@@ -70,8 +70,8 @@ func (s *State) textNote(j *job, why string) uint32 {
 	return j.notes.addText(s.own, why)
 }
 
-// failTask ends a task as failed, dead or lost: what depends on it is
-// cancelled, and all ordinary tasks that have not started if the job is to stop.
+// failTask ends a task as failed, dead or lost. It cancels the dependents and, if the job stops on
+// failure, all ordinary tasks that have not started.
 func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32, fx *Effects) {
 	s.endTask(j, i, to, note)
 	if to == Dead {
@@ -87,21 +87,21 @@ func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32
 	s.settle(j, fx)
 }
 
-// failure says why a job failed.
+// failure is the error of a job that a task failed.
 func (j *job) failure(i uint32, state TaskState, why string) string {
 	text := fmt.Sprintf("task %s %s: %s", j.name(i), state, why)
 	switch {
 	case j.isCleanup(i):
-		return "clean-up " + text
+		return "cleanup " + text
 	case j.toleratedFailures() > 0:
-		return fmt.Sprintf("%d tasks failed, which is more than %d: %s", j.failedOrdinary(), j.toleratedFailures(), text)
+		return fmt.Sprintf("%d tasks failed, more than %d: %s", j.failedOrdinary(), j.toleratedFailures(), text)
 	}
 	return text
 }
 
-// cancelDependents cancels all that waits for a task, at any distance, depth
-// first. They are blocked, since the task has not completed. Of an array that is
-// cancelled whole one task stands for all in what follows.
+// cancelDependents cancels the dependents of a task at any distance, depth first. They are blocked,
+// since the task has not completed. For an array that is cancelled as a whole, one task stands for
+// all of them.
 func (s *State) cancelDependents(j *job, i uint32) {
 	stack := []uint32{i}
 	for len(stack) > 0 {
@@ -126,11 +126,10 @@ func (s *State) cancelDependents(j *job, i uint32) {
 	}
 }
 
-// dependencyFailed says why a task was cancelled that waited for another.
+// dependencyFailed is the reason for cancelling the dependents of a task.
 func dependencyFailed(name string) string { return "dependency " + name + " failed" }
 
-// stop cancels all ordinary tasks of a job that have not started, because task i
-// failed.
+// stop cancels all ordinary tasks of a job that have not started because a task failed.
 func (s *State) stop(j *job, i uint32) {
 	s.mixJob(j)
 	j.stopping = true
@@ -142,8 +141,7 @@ func (s *State) stop(j *job, i uint32) {
 	}
 }
 
-// release reports those that depend on a completed task, or on the array whose
-// last it was.
+// release readies the dependents of a completed task, or of the array that it completes.
 func (s *State) release(j *job, i uint32, fx *Effects) {
 	if at, within := j.arrayAt(i); within {
 		left := j.writeLeft(s.own)
@@ -171,11 +169,11 @@ func (s *State) release(j *job, i uint32, fx *Effects) {
 	}
 }
 
-// releaseRun is release for an array that waits; no task of its job was updated.
+// releaseRun is release for a dependent array of a job without updates.
 func (s *State) releaseRun(j *job, first, n uint32, fx *Effects) {
 	s.mix(uint64(first)<<32 | uint64(n))
 	j.records.writeRun(s.own, first, n, func(r *record) bool {
-		r.pending-- // of all alike
+		r.pending-- // the same for all of them
 		if r.pending > 0 || r.state != Blocked {
 			return false
 		}
@@ -193,8 +191,8 @@ func (s *State) releaseRun(j *job, first, n uint32, fx *Effects) {
 	})
 }
 
-// settle readies the cleanup tasks of a job whose ordinary tasks have ended, and
-// ends a job whose tasks all have.
+// settle readies the cleanup tasks of a job if all ordinary tasks have ended, and ends the job if all
+// tasks have.
 func (s *State) settle(j *job, fx *Effects) {
 	if j.state.Terminal() || j.openOrdinary() > 0 {
 		return
@@ -214,7 +212,7 @@ func (s *State) settle(j *job, fx *Effects) {
 	}
 	as := j.outcome
 	switch {
-	case as != JobCompleted: // stays so whatever becomes of cleanup tasks
+	case as != JobCompleted: // cleanup tasks do not change it
 	case failedOf(&j.cleanupCounts) > 0:
 		as = JobFailed
 	case j.cleanupCounts[Cancelled] > 0:
@@ -223,8 +221,8 @@ func (s *State) settle(j *job, fx *Effects) {
 	s.closeJob(j, as, fx)
 }
 
-// cancelledByHand reports whether a person cancelled an ordinary task. Of the
-// others those are cancelled that depend on tasks whose failure the job tolerates.
+// wasCancelledByUser reports whether a user cancelled an ordinary task. Other tasks may be cancelled
+// because they depend on a tolerated failure.
 func (j *job) wasCancelledByUser() bool {
 	for i := range j.ordinary {
 		if r := j.records.at(i); r.state == Cancelled && r.cancelledByUser {
@@ -234,8 +232,8 @@ func (j *job) wasCancelledByUser() bool {
 	return false
 }
 
-// decide notes what the ordinary tasks, which have all ended, made of a job, and
-// readies the cleanup tasks that wait for no other.
+// decideOutcome sets the outcome of the ordinary tasks, which have all ended, and readies the cleanup
+// tasks without open dependencies.
 func (s *State) decideOutcome(j *job, as JobState, fx *Effects) {
 	j.outcome = as
 	s.mixJob(j)

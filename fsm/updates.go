@@ -10,51 +10,51 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// maxVariants bounds how many different policies updates may make of those that
-// a job was submitted with: each costs a few hundred bytes.
+// maxVariants is the maximum number of policies that updates can add to a job. Each costs a few
+// hundred bytes.
 const maxVariants = 1 << 16
 
-// updates are what was changed of a job after it was submitted, which stays as
-// it was: shared and immutable. A job that was never updated has none.
+// updates are the changes of a job since its submission. The submitted form is immutable. A job
+// without updates has none.
 type updates struct {
 	own      *ownership
-	variants []variantPolicy // those with a number above that of the header's policies
-	pages    []*updatePage   // as many as the job has pages of records; nil: nothing was changed there
+	variants []variantPolicy // numbered after the header's policies
+	pages    []*updatePage   // one for each page of records; nil: no changes
 }
 
-// variant is a policy of the header with changes. It is comparable, so that the
-// same changes of the same policy make one variant.
+// variant is a policy of the header with changes. It is comparable, so that equal changes of a policy
+// share a variant.
 type variant struct {
 	base       uint32 // policy of the header
 	set        UpdateFields
-	ofJob      bool // the priority was given to the whole job: it goes with the job's
+	ofJob      bool // the priority is that of the whole job
 	priority   dtaskv1.Priority
 	maxRetries uint32
 	timeoutMS  int64
 }
 
-// variantPolicy is a variant and what it makes of its policy. Never changed.
+// variantPolicy is a variant and the resulting policy. It never changes.
 type variantPolicy struct {
 	variant
 	policy *dtaskv1.TaskPolicy
 }
 
-// updatePage has what was changed of the tasks of one page of records.
+// updatePage has the changes of the tasks of one page of records.
 type updatePage struct {
 	own       *ownership
 	policy    []uint32          // number of the policy + 1; 0 = as submitted
-	notBefore []int64           // ms; 0 = at once
-	bodies    map[uint32][]byte // by place in the page
+	notBefore []int64           // ms; 0 = immediately
+	bodies    map[uint32][]byte // by position in the page
 }
 
-// taskUpdate is what was changed of one task.
+// taskUpdate is the changes of one task.
 type taskUpdate struct {
 	policy    uint32 // number + 1; 0 = as submitted
 	notBefore int64
 	body      []byte // nil = as submitted
 }
 
-// of returns what was changed of a task.
+// of returns the changes of a task.
 func (u *updates) of(i uint32) taskUpdate {
 	if u == nil || u.pages[i/pageSize] == nil {
 		return taskUpdate{}
@@ -74,7 +74,7 @@ func (j *job) writeUpdates(own *ownership) *updates {
 	return j.updates
 }
 
-// setUpdate changes what was changed of a task.
+// setUpdate sets the changes of a task.
 func (j *job) setUpdate(own *ownership, i uint32, to taskUpdate) {
 	u, no, at := j.writeUpdates(own), i/pageSize, i%pageSize
 	p := u.pages[no]
@@ -96,7 +96,7 @@ func (j *job) setUpdate(own *ownership, i uint32, to taskUpdate) {
 	}
 }
 
-// policyNumber is which policy a task has: of the header's, or a variant.
+// policyNumber is the number of a task's policy: of the header's, or a variant.
 func (j *job) policyNumber(i uint32) uint32 {
 	if p := j.updates.of(i).policy; p > 0 {
 		return p - 1
@@ -129,7 +129,7 @@ func policyOf(h *dtaskv1.JobHeader, u *updates, number uint32) *dtaskv1.TaskPoli
 	return h.GetPolicies()[number]
 }
 
-// variantOf returns a policy as a variant; without changes if it is the header's.
+// variantOf returns a policy as a variant; a policy of the header is one without changes.
 func (j *job) variantOf(number uint32) variant {
 	if n := uint32(len(j.header.GetPolicies())); number >= n { //nolint:gosec // bounded by the header
 		return j.updates.variants[number-n].variant
@@ -137,7 +137,7 @@ func (j *job) variantOf(number uint32) variant {
 	return variant{base: number}
 }
 
-// apply makes the policy that the variant stands for.
+// apply returns the policy of a variant.
 func (v variant) apply(h *dtaskv1.JobHeader) variantPolicy {
 	p := proto.CloneOf(h.GetPolicies()[v.base])
 	if v.set&SetPriority != 0 {
@@ -155,7 +155,7 @@ func (v variant) apply(h *dtaskv1.JobHeader) variantPolicy {
 	return variantPolicy{variant: v, policy: p}
 }
 
-// body is the encoded form of what a task executes.
+// body is the encoded body of a task.
 func (j *job) body(i uint32) []byte {
 	if b := j.updates.of(i).body; b != nil {
 		return b
@@ -163,7 +163,7 @@ func (j *job) body(i uint32) []byte {
 	return j.task(i).body
 }
 
-// priorityNow is the priority that the job is shown with.
+// priorityNow is the job's current priority.
 func (j *job) priorityNow() dtaskv1.Priority {
 	if j.priority != 0 {
 		return j.priority
@@ -205,7 +205,7 @@ func (t *taskUpdate) fields(c *coder, step *uint32) {
 	}
 }
 
-// eachTask calls f for every task of which something is changed, ascending.
+// eachTask calls f for every changed task, ascending.
 func (u *updates) eachTask(f func(i uint32, t taskUpdate)) {
 	if u == nil {
 		return
@@ -223,7 +223,7 @@ func (u *updates) eachTask(f func(i uint32, t taskUpdate)) {
 	}
 }
 
-// changed is the number of tasks of which something is changed.
+// changed is the number of changed tasks.
 func (u *updates) changed() uint32 {
 	n := uint32(0)
 	u.eachTask(func(uint32, taskUpdate) { n++ })
@@ -245,19 +245,18 @@ func (f *frameWriter) updates(j *job) {
 	}
 }
 
-// updates reads what was changed of a job. All that its accessors rely on is
-// checked here or in Check.
+// updates reads the changes of a job. Whatever its accessors rely on is checked here or in Check.
 func (f *frameReader) updates(j *job, variants []variant, changed uint32) error {
 	if len(variants) == 0 && changed == 0 {
 		return nil
 	}
 	if len(variants) > maxVariants || changed > j.records.n || j.records.n != j.total {
-		return errors.New("has more updates than it can have")
+		return errors.New("too many updates")
 	}
 	u := j.writeUpdates(f.s.own)
 	for _, v := range variants {
 		if int(v.base) >= len(j.header.GetPolicies()) {
-			return errors.New("has an update of a policy that is not there")
+			return errors.New("update of an unknown policy")
 		}
 		u.variants = append(u.variants, v.apply(j.header))
 	}
@@ -273,7 +272,7 @@ func (f *frameReader) updates(j *job, variants []variant, changed uint32) error 
 				break
 			}
 			if uint64(i)+uint64(step) >= uint64(j.records.n) {
-				return errors.New("has an update of a task that is not there")
+				return errors.New("update of an unknown task")
 			}
 			i += step
 			j.setUpdate(f.s.own, i, t)

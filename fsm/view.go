@@ -8,15 +8,15 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// The accessors below read the state. They are safe together, and safe with a
+// The accessors below read the state. They are safe for concurrent use with each other; with a
 // concurrent Apply only through Machine or on a fork.
 
-// Job is a job as the cluster agrees on it.
+// Job is a job as the replicas agree on it.
 type Job struct {
 	ID          JobID
 	Key         string
-	Version     uint32             // 1 at first, one more with each update
-	Priority    dtaskv1.Priority   // that it has now; 0 = none was given
+	Version     uint32             // starts at 1; each update adds 1
+	Priority    dtaskv1.Priority   // the current one; 0 = default
 	Header      *dtaskv1.JobHeader // shared: never change it
 	State       JobState
 	Error       string
@@ -24,29 +24,29 @@ type Job struct {
 	SubmittedMS int64
 	StartedMS   int64 // 0 = not yet
 	EndedMS     int64 // 0 = not yet
-	RevivedMS   int64 // when it last went on after it had ended or stopped; 0 = never
+	RevivedMS   int64 // when it was last revived; 0 = never
 	Retries     uint64
 	Recovered   uint64
 	Counts      [numStates]uint32 // tasks by TaskState
 	Stopping    bool              // no new attempt of an ordinary task starts
-	Ordinary    uint32            // tasks that are no cleanup tasks; those have the indexes from here on
-	Outcome     JobState          // what the ordinary tasks made of it; 0 while any of them is open
-	Tolerated   uint32            // ordinary tasks that failed for good, if the job tolerates so many; else 0
+	Ordinary    uint32            // tasks other than cleanup tasks, which follow them
+	Outcome     JobState          // of the ordinary tasks; 0 while any of them is open
+	Tolerated   uint32            // ordinary tasks that failed permanently, if the job tolerates that many; else 0
 
 	updates *updates
 }
 
-// CleaningUp reports whether only cleanup tasks are left to end.
+// CleaningUp reports whether only cleanup tasks are open.
 func (j *Job) CleaningUp() bool { return j.Outcome != 0 && !j.State.Terminal() }
 
-// Policies is the number of the job's policies: those of the header and, behind
-// them, those that updates made. It never shrinks.
+// Policies is the number of the job's policies: those of the header, followed by those that
+// updates made. It never shrinks.
 func (j *Job) Policies() uint32 { return uint32(len(j.Header.GetPolicies())) + j.updates.count() } //nolint:gosec // bounded by the header
 
-// Policy returns a policy by the number that a Task has. Shared: never change it.
+// Policy returns a policy by the number in Task. Shared: never change it.
 func (j *Job) Policy(number uint32) *dtaskv1.TaskPolicy { return policyOf(j.Header, j.updates, number) }
 
-// Failed is the number of tasks that failed for good.
+// Failed is the number of tasks that failed permanently.
 func (j *Job) Failed() uint32 { return j.Counts[Failed] + j.Counts[Dead] + j.Counts[Lost] }
 
 func (j *job) view() Job {
@@ -62,8 +62,7 @@ func (j *job) view() Job {
 	return v
 }
 
-// Job returns a job that exists; ok is false for one that is unknown, not sealed
-// or forgotten.
+// Job returns a job. ok is false if it is unknown, not sealed or forgotten.
 func (s *State) Job(id JobID) (Job, bool) {
 	j := s.sealedJob(id)
 	if j == nil {
@@ -72,8 +71,8 @@ func (s *State) Job(id JobID) (Job, bool) {
 	return j.view(), true
 }
 
-// Progress is the state of a job that exists and the number of its tasks that have
-// completed: what of Job is cheap to look at for many.
+// Progress returns the state of a job and the number of its completed tasks. It is much cheaper
+// than Job.
 func (s *State) Progress(id JobID) (state JobState, completed uint32, ok bool) {
 	j := s.sealedJob(id)
 	if j == nil {
@@ -82,11 +81,10 @@ func (s *State) Progress(id JobID) (state JobState, completed uint32, ok bool) {
 	return j.state, j.counts[Completed], true
 }
 
-// NextJob is the number that the next job will get.
+// NextJob is the number of the next job.
 func (s *State) NextJob() JobID { return s.nextJob }
 
-// Jobs iterates over the jobs that exist, newest first, starting below a number;
-// 0 starts at the newest.
+// Jobs iterates over the jobs, newest first, starting below a number; 0 starts at the newest.
 func (s *State) Jobs(below JobID) iter.Seq[Job] {
 	if below == 0 || below > s.nextJob {
 		below = s.nextJob
@@ -106,7 +104,7 @@ func (s *State) Jobs(below JobID) iter.Seq[Job] {
 	}
 }
 
-// Uploads iterates over the jobs that are begun and not sealed, oldest first.
+// Uploads iterates over the unsealed jobs, oldest first.
 func (s *State) Uploads() iter.Seq[JobID] {
 	return func(yield func(JobID) bool) {
 		for _, p := range s.jobs.pages {
@@ -119,7 +117,7 @@ func (s *State) Uploads() iter.Seq[JobID] {
 	}
 }
 
-// Task is a task as the cluster agrees on it.
+// Task is a task as the replicas agree on it.
 type Task struct {
 	Index       uint32
 	State       TaskState
@@ -127,17 +125,17 @@ type Task struct {
 	Worker      WorkerID // of the last attempt
 	Pending     uint32   // dependencies that have not completed
 	Failures    uint32   // failed attempts that counted as retries
-	Losses      uint8    // attempts whose worker was lost while they ran; at most 255
+	Losses      uint8    // attempts whose worker was marked down; at most 255
 	StartedMS   int64
 	EndedMS     int64
 	DueMS       int64  // while scheduled
-	StartLogged bool   // at-most-once and its start is logged
+	StartLogged bool   // the start of its at-most-once attempt is logged
 	Policy      uint32 // number: Job.Policy
-	NotBefore   int64  // ms; its first attempt does not begin earlier; 0 = at once
+	NotBefore   int64  // ms; earliest start of the first attempt; 0 = immediately
 	Cleanup     bool   // a cleanup task
 }
 
-// Task returns a task of a job that exists.
+// Task returns a task of a sealed job.
 func (s *State) Task(t TaskRef) (Task, bool) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -158,8 +156,7 @@ func (s *State) Task(t TaskRef) (Task, bool) {
 	return v, true
 }
 
-// Live reports whether an attempt is the live one of its task and held by the
-// worker. It is the cheap form of Task for the sequencer.
+// Live reports whether an attempt is live and held by the worker. It is cheaper than Task.
 func (s *State) Live(h HeldAttempt) bool {
 	j := s.sealedJob(h.Job)
 	if j == nil || h.Index >= j.total {
@@ -169,7 +166,7 @@ func (s *State) Live(h HeldAttempt) bool {
 	return r.state == Assigned && r.attempt == h.Attempt && r.worker == h.Worker
 }
 
-// Ready reports whether a task is pending, and the number of its last attempt.
+// Ready reports whether a task is pending, and returns the number of its last attempt.
 func (s *State) Ready(t TaskRef) (attempt uint32, ready bool) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -179,8 +176,8 @@ func (s *State) Ready(t TaskRef) (attempt uint32, ready bool) {
 	return r.attempt, r.state == Pending
 }
 
-// Glance returns the number of a task's last attempt and its state; 0 for one that
-// is not there. It is the cheap form of Task for those who count.
+// AttemptState returns the number of a task's last attempt and the task's state; 0 if the task is
+// unknown. It is cheaper than Task.
 func (s *State) AttemptState(t TaskRef) (attempt uint32, state TaskState) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -190,8 +187,7 @@ func (s *State) AttemptState(t TaskRef) (attempt uint32, state TaskState) {
 	return r.attempt, r.state
 }
 
-// Policy returns what a task shares with others of its job; nil if there is no
-// such task. Shared: never change it.
+// Policy returns a task's policy, or nil if the task is unknown. Shared: never change it.
 func (s *State) Policy(t TaskRef) *dtaskv1.TaskPolicy {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -200,8 +196,7 @@ func (s *State) Policy(t TaskRef) *dtaskv1.TaskPolicy {
 	return j.policy(t.Index)
 }
 
-// PolicyNumber is the number of a task's policy: the cheap form of Task for the
-// sequencer.
+// PolicyNumber returns the number of a task's policy. It is cheaper than Task.
 func (s *State) PolicyNumber(t TaskRef) (number uint32, known bool) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -210,7 +205,7 @@ func (s *State) PolicyNumber(t TaskRef) (number uint32, known bool) {
 	return j.policyNumber(t.Index), true
 }
 
-// Name is the id that the user gave to a task; empty if there is none.
+// Name returns the task id that the user chose; empty if the task is unknown.
 func (s *State) Name(t TaskRef) string {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -219,8 +214,8 @@ func (s *State) Name(t TaskRef) string {
 	return j.name(t.Index)
 }
 
-// Body is the dtask.v1.TaskBody of a task, encoded: as it was submitted, or as
-// the last update left it. Shared.
+// Body returns the encoded dtask.v1.TaskBody of a task, as submitted or as the last update left it.
+// Shared.
 func (s *State) Body(t TaskRef) []byte {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -229,8 +224,7 @@ func (s *State) Body(t TaskRef) []byte {
 	return j.body(t.Index)
 }
 
-// Submitted is the name and the encoded body of a task: Name and Body at the price
-// of one. The body is shared.
+// NameAndBody returns what Name and Body return, in less time. The body is shared.
 func (s *State) NameAndBody(t TaskRef) (name string, body []byte) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -247,8 +241,8 @@ func (s *State) NameAndBody(t TaskRef) (name string, body []byte) {
 	return string(v.name), body
 }
 
-// Dependencies are the indexes that a task waits for, ascending; the first task
-// of an array stands for all of it: Span.
+// Dependencies returns the indexes of a task's dependencies, ascending. The first task of an array
+// stands for all of them: see Span.
 func (s *State) Dependencies(t TaskRef) []uint32 {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -260,7 +254,7 @@ func (s *State) Dependencies(t TaskRef) []uint32 {
 	return deps
 }
 
-// Dependents is the number of tasks that wait for a task.
+// Dependents is the number of tasks that depend on a task.
 func (s *State) Dependents(t TaskRef) int {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -273,7 +267,7 @@ func (s *State) Dependents(t TaskRef) int {
 	return n
 }
 
-// FindArray finds an array by the id that the user gave to it: its first task.
+// FindArray returns the first task of an array by the id that the user chose.
 func (s *State) FindArray(id JobID, name string) (TaskRef, bool) {
 	j := s.sealedJob(id)
 	if j == nil {
@@ -287,8 +281,8 @@ func (s *State) FindArray(id JobID, name string) (TaskRef, bool) {
 	return TaskRef{}, false
 }
 
-// Span is how many tasks a dependency of a job stands for: 1, or those of the
-// array of which it is the first.
+// Span is the number of tasks that a dependency stands for: those of the array of which it is the
+// first task, else 1.
 func (s *State) Span(t TaskRef) uint32 {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -297,8 +291,8 @@ func (s *State) Span(t TaskRef) uint32 {
 	return j.span(t.Index)
 }
 
-// FindTask finds a task by the id that the user gave to it. It reads the whole
-// job: for people, not for loops.
+// FindTask returns a task by the id that the user chose. It scans the job: don't use it in a
+// loop.
 func (s *State) FindTask(id JobID, name string) (TaskRef, bool) {
 	j := s.sealedJob(id)
 	if j == nil {
@@ -320,17 +314,17 @@ func (s *State) FindTask(id JobID, name string) (TaskRef, bool) {
 	return TaskRef{}, false
 }
 
-// Result is what a task left behind.
+// Result is the result of a task.
 type Result struct {
 	Error        string // of the last failure, or why it was cancelled
 	Data         []byte // inline result; shared
 	OutputSize   int64
 	OutputSHA256 []byte // empty if there is no output; shared
-	ReusedJob    JobID  // whose task left it: this one was not run; 0 = it is its own
+	ReusedJob    JobID  // that produced a reused result; 0 = the task ran itself
 	ReusedTask   string
 }
 
-// Result returns what a task left behind.
+// Result returns the result of a task.
 func (s *State) Result(t TaskRef) Result {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -355,25 +349,24 @@ func (s *State) Result(t TaskRef) Result {
 	return Result{ReusedJob: from.ReusedJob, ReusedTask: from.ReusedTask, OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
 }
 
-// Key reports what an idempotency key stands for. sealed is false while its job
-// is still being uploaded.
+// Key returns the job of an idempotency key. sealed is false while the job is being uploaded.
 func (s *State) Key(name string) (id JobID, digest [16]byte, sealed, known bool) {
 	k, ok := s.keys.get(name)
 	return k.job, k.digest, k.sealed, ok
 }
 
-// UpdateKey reports which update an idempotency key stands for, and the version of
-// the job that it made; known is false also for the key of a submission.
+// UpdateKey returns the update of an idempotency key: its job and the version that it made. known
+// is false also for the key of a submission.
 func (s *State) UpdateKey(name string) (id JobID, version uint32, digest [16]byte, known bool) {
 	k, ok := s.keys.get(name)
 	return k.job, k.version, k.digest, ok && k.version > 0
 }
 
-// Keys is the number of idempotency keys that are remembered.
+// Keys is the number of remembered idempotency keys.
 func (s *State) Keys() int { return s.keys.n }
 
-// ExpiredKeys returns the sealed keys of one of KeyShards parts that expired at or
-// before a time, sorted, at most limit.
+// ExpiredKeys returns the sealed keys of one of KeyShards shards that expired at or before a time,
+// sorted, at most limit.
 func (s *State) ExpiredKeys(part int, nowMS int64, limit int) []string {
 	var names []string
 	for name, k := range s.keys.scan(part % KeyShards) {
@@ -385,16 +378,16 @@ func (s *State) ExpiredKeys(part int, nowMS int64, limit int) []string {
 	return names[:min(len(names), limit)]
 }
 
-// KeyShards is the number of parts of ExpiredKeys.
+// KeyShards is the number of shards of ExpiredKeys and ExpiredResults.
 const KeyShards = shardCount
 
-// JobCount is the number of jobs held, uploads included.
+// JobCount is the number of jobs in the state, uploads included.
 func (s *State) JobCount() int { return s.jobs.live }
 
-// Worker returns a worker; nil if there is none. Shared: never change it.
+// Worker returns a worker, or nil if it is unknown. Shared: never change it.
 func (s *State) Worker(id WorkerID) *Worker { return s.workers.get(id) }
 
-// Held is how many live attempts a worker has.
+// LiveAttempts is the number of live attempts of a worker.
 func (s *State) LiveAttempts(id WorkerID) int {
 	at, found := s.workers.at(id)
 	if !found {
@@ -403,7 +396,7 @@ func (s *State) LiveAttempts(id WorkerID) int {
 	return int(s.workers.held[at])
 }
 
-// WorkerByName returns the worker of a name; nil if there is none.
+// WorkerByName returns the worker with a name, or nil if there is no such worker.
 func (s *State) WorkerByName(name string) *Worker {
 	id, ok := s.workers.names.get(name)
 	if !ok {
@@ -412,13 +405,13 @@ func (s *State) WorkerByName(name string) *Worker {
 	return s.workers.get(id)
 }
 
-// NextWorker is the number that the next new name will get.
+// NextWorker is the number of the next new worker name.
 func (s *State) NextWorker() WorkerID { return s.workers.next }
 
-// Workers iterates over the workers in order of their numbers.
+// Workers iterates over the workers by number.
 func (s *State) Workers() iter.Seq[*Worker] { return s.WorkersAfter(0) }
 
-// WorkersAfter iterates over those with a higher number.
+// WorkersAfter iterates over the workers with higher numbers.
 func (s *State) WorkersAfter(id WorkerID) iter.Seq[*Worker] {
 	at, found := s.workers.at(id)
 	if found {
@@ -433,17 +426,17 @@ func (s *State) WorkersAfter(id WorkerID) iter.Seq[*Worker] {
 	}
 }
 
-// ClusterID is the cluster's name; empty before the first leader.
+// ClusterID is the id of the cluster; empty before the first leader.
 func (s *State) ClusterID() string { return s.clusterID }
 
 // Epoch is the fencing epoch, from 1.
 func (s *State) Epoch() uint64 { return s.epoch }
 
-// Term is the Raft term of the last leader that started, and its server id.
+// Term returns the Raft term of the last leader that started, and its server id.
 func (s *State) Term() (term uint64, leader string) { return s.term, s.leader }
 
-// Replica is what is recorded of a server id. It may have been removed from the
-// cluster since: ids are never given to another.
+// Replica returns the record of a server id. The replica may have been removed from the cluster: ids
+// are never reused.
 func (s *State) Replica(serverID string) (Replica, bool) {
 	for _, r := range s.replicas {
 		if r.ServerID == serverID {
@@ -453,7 +446,7 @@ func (s *State) Replica(serverID string) (Replica, bool) {
 	return Replica{}, false
 }
 
-// ReplicaOf is the server that a data directory belongs to.
+// ReplicaByInstance returns the replica with a data directory.
 func (s *State) ReplicaByInstance(instance string) (Replica, bool) {
 	for _, r := range s.replicas {
 		if r.Instance == instance {
@@ -463,7 +456,7 @@ func (s *State) ReplicaByInstance(instance string) (Replica, bool) {
 	return Replica{}, false
 }
 
-// Instance is the data directory that belongs to a server id.
+// Instance returns the data directory of a server id.
 func (s *State) Instance(serverID string) (instance string, known bool) {
 	r, known := s.Replica(serverID)
 	return r.Instance, known
