@@ -81,14 +81,14 @@ func (s *deadLetterSelector) selections(ctx context.Context, c *client.Client, a
 }
 
 // confirm asks the user about --all unless --yes is set.
-func (s *deadLetterSelector) confirm(a *app, verb string, selected []selection) (bool, error) {
+func (s *deadLetterSelector) confirm(o *output, verb string, selected []selection) (bool, error) {
 	if !s.all || s.yes || len(selected) == 0 {
 		return true, nil
 	}
-	if !isTerminal(a.in) {
+	if !isTerminal(o.in) {
 		return false, usagef("cannot confirm %s --all: stdin is not a terminal; use --yes", verb)
 	}
-	return a.ask(fmt.Sprintf("%s %s of %s?", verb,
+	return o.ask(fmt.Sprintf("%s %s of %s?", verb,
 		show.Plural(countSelected(selected), "dead letter"), show.Plural(len(selected), "job")))
 }
 
@@ -113,7 +113,7 @@ func (a *app) changeDeadLetters(cmd *cobra.Command, change deadLetterChange) *co
 		if err != nil {
 			return view{}, err
 		}
-		if ok, err := s.confirm(a, change.verb, selected); err != nil {
+		if ok, err := s.confirm(&a.output, change.verb, selected); err != nil {
 			return view{}, err
 		} else if !ok {
 			selected = nil

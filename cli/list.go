@@ -62,6 +62,7 @@ list until it has them ("incomplete" in JSON).`,
 	fl.StringVar(&f.Owner, "owner", "", "only jobs of this `OWNER`")
 	fl.StringToStringVar(&f.Labels, "label", nil,
 		"only jobs with this label `KEY=VALUE` (repeated: all must match)")
+	fl.Lookup("label").DefValue = "" // otherwise help shows (default [])
 	bind(fl, &f.Since, "since", "", "only jobs submitted at this `TIME` or later: 2026-05-01T12:00:00Z, or a duration before now such as 2h", parse)
 	bind(fl, &f.Before, "until", "", "only jobs submitted before this `TIME`", parse)
 	bindLimit(fl, &f.Limit, "jobs")

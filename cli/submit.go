@@ -150,7 +150,7 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *dtaskv1.JobSpec
 		}, line), nil
 	}
 	// Print the ID before waiting, so that a script has it even if the wait fails.
-	if a.quiet {
+	if a.quiet && a.textOutput() {
 		if err := a.printIDs([]string{got.ID}); err != nil {
 			return view{}, err
 		}
