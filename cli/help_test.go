@@ -10,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // commands returns all commands of dtaskctl by their path, except cobra's own.
@@ -83,7 +86,7 @@ func TestHelpFitsATerminal(t *testing.T) {
 }
 
 // foreign are words of Go and gRPC, which mean nothing to users.
-var foreign = []string{"strconv", "rpc error", "parse error", "parsing", "invalid argument", "desc =", "%!", "&{", "0x", "time:", "yaml:"}
+var foreign = []string{"strconv", "rpc error", "code =", "parse error", "parsing", "invalid argument", "desc =", "%!", "&{", "0x", "time:", "yaml: line"}
 
 // TestInvalidValuesAreReportedInPlainWords runs every command with invalid values
 // for every flag, and with invalid arguments, where no coordinator responds.
@@ -110,5 +113,38 @@ func TestInvalidValuesAreReportedInPlainWords(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestErrorsOfACoordinatorAreReportedInPlainWords runs the examples of every command
+// against a server that answers every call with the same gRPC error.
+func TestErrorsOfACoordinatorAreReportedInPlainWords(t *testing.T) {
+	t.Parallel()
+	for _, code := range []codes.Code{codes.Unimplemented, codes.Internal, codes.Unknown, codes.Unauthenticated, codes.InvalidArgument} {
+		t.Run(code.String(), func(t *testing.T) {
+			t.Parallel()
+			addr, done, err := listenAndServe(grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+				return status.Error(code, "broken")
+			})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(done)
+			for path, cmd := range commands(t) {
+				for line := range strings.Lines(cmd.Example) {
+					args := strings.Fields(line)
+					if cmd.HasSubCommands() || args[0] != "dtaskctl" || slices.Contains(args, "|") {
+						continue
+					}
+					a, _, stderr := setup(t, map[string]string{"DTASK_ADDR": addr})
+					run(t.Context(), append(args[1:], "--timeout=20ms"), a)
+					for _, word := range foreign {
+						if strings.Contains(stderr.String(), word) {
+							t.Errorf("%s: %q in %s", path, word, stderr)
+						}
+					}
+				}
+			}
+		})
 	}
 }
