@@ -37,7 +37,7 @@ type Config struct {
 	// Fatal is called when the store fails, possibly more than once and from any
 	// goroutine.
 	Fatal func(error)
-	// Closing is closed when the replica begins to close: a compaction stops early.
+	// Closing is closed when the replica starts to close: a compaction stops early.
 	// Optional.
 	Closing <-chan struct{}
 	// Logger receives the messages of this package, RaftLogger those of raft-wal.

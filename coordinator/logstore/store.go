@@ -48,7 +48,7 @@ type Store struct {
 	path    string // of the file or directory, for messages
 	hang    time.Duration
 	fatal   func(error)     // idempotent
-	closing <-chan struct{} // closed when the replica begins to close; nil: never
+	closing <-chan struct{} // closed when the replica starts to close; nil: never
 	// onFirstStore is called after the first entry is stored durably.
 	onFirstStore func() error
 

@@ -7,7 +7,7 @@ import (
 
 // calls tracks the goroutines of a node, and the calls of raft that take no context.
 type calls struct {
-	closing <-chan struct{} // closed when the node begins to close
+	closing <-chan struct{} // closed when the node starts to close
 
 	mu      sync.RWMutex // held for reading while a call starts, for writing to close
 	closed  bool

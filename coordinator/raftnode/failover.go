@@ -28,7 +28,7 @@ const (
 )
 
 // failover is the fast path of a failover. When the leader's process exits, raft finds
-// out after a timeout. Its port tells sooner: every voter keeps an idle watch
+// out after a timeout. Its port reveals it sooner: every voter keeps an idle watch
 // connection to it. When that breaks, the voter
 //
 //	dials again ──► answered: a broken link, continue watching

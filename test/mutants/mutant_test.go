@@ -20,7 +20,7 @@ func TestEveryPlantedBugFindsItsPlace(t *testing.T) {
 	for i := range all {
 		m := &all[i]
 		if names[m.Name] || len(m.Caught) == 0 {
-			t.Errorf("%s is there twice, or nobody has to catch it", m.Name)
+			t.Errorf("%s is a duplicate, or nobody has to catch it", m.Name)
 		}
 		names[m.Name] = true
 		files, err := m.Mutate(root)

@@ -89,12 +89,12 @@ func inStorage() []Mutant {
 			Caught: []Checker{kinds},
 		},
 		{
-			Name:   "an-empty-folder-founds-a-cluster-alone",
+			Name:   "an-empty-replica-bootstraps-a-cluster-alone",
 			Edits:  []Edit{{"coordinator/membership/bootstrap.go", `if b.named && empty >= len(b.Peers)/2+1 {`, `if b.named && empty >= 1 {`}},
 			Caught: []Checker{{Package: "./coordinator/membership", Run: "Decision|StartOrder"}},
 		},
 		{
-			Name:   "a-wiped-replica-votes-again",
+			Name:   "a-wiped-replica-is-admitted",
 			Edits:  []Edit{{"coordinator/transport/admission.go", `ok && known != peer.Instance {`, `ok && known == "" {`}},
 			Caught: []Checker{{Package: "./coordinator/transport", Run: "."}, {Package: "./coordinator/raftnode", Run: "."}},
 		},

@@ -21,15 +21,18 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// Names and forms of what a replica keeps, written down here a second time so
-// that a change of the product does not go unnoticed.
+// Names and formats of a replica's files, defined here a second time so that a change of
+// the product is detected.
 const (
 	storeFile      = "raft.db"
 	snapshotFolder = "snapshots"
 	snapshotHead   = 8 + 8 + 8 + 4 // magic, index, term, checksum
-	layoutKey      = "Layout"      // in the store, if its entries are in pieces or in segments
-	pieceSize      = 16_000        // bytes of data of each piece but the last, which is shorter
-	pieceBits      = 16            // what the number of a piece has of its key
+	kindKey        = "LogStore"    // in the store: where its entries are, after a checksum
+	kindBolt       = "bolt"        // in the store itself, in chunks
+	kindWAL        = "wal"         // in segments of raft-wal
+	checksumSize   = 5             // of a value in the store
+	chunkSize      = 16_000        // bytes of data of each chunk but the last, which is shorter
+	chunkBits      = 16            // bits of a key that are the number of a chunk
 )
 
 // A Replica is one replica's stopped data directory.
@@ -142,19 +145,20 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 	var firstErr, lastErr error
 	l.first, firstErr = store.FirstIndex()
 	l.last, lastErr = store.LastIndex()
-	layout, layoutErr := store.Get([]byte(layoutKey))
-	read := store.GetLog
-	switch {
-	case layoutErr == nil && inSegments(layout):
-		return l, errors.Join(firstErr, lastErr, l.segments(store, faults))
-	case layoutErr == nil:
-		l.first, l.last = l.first>>pieceBits, l.last>>pieceBits
-		read = func(index uint64, entry *raft.Log) error { return inPieces(store, index, entry) }
-	case errors.Is(layoutErr, raftboltdb.ErrKeyNotFound):
-		layoutErr = nil
+	kind, kindErr := store.Get([]byte(kindKey))
+	if l.last == 0 && errors.Is(kindErr, raftboltdb.ErrKeyNotFound) {
+		return l, errors.Join(firstErr, lastErr) // a new store
 	}
-	if err := errors.Join(firstErr, lastErr, layoutErr); err != nil {
+	if err := errors.Join(firstErr, lastErr, kindErr); err != nil {
 		return nil, fmt.Errorf("reading the log of %s: %w", r.Name, err)
+	}
+	switch string(kind[min(checksumSize, len(kind)):]) {
+	case kindWAL:
+		return l, l.segments(store, faults)
+	case kindBolt:
+		l.first, l.last = l.first>>chunkBits, l.last>>chunkBits
+	default:
+		return nil, fmt.Errorf("the log of %s has the unknown kind %q", r.Name, kind)
 	}
 	if l.last == 0 {
 		return l, nil
@@ -162,7 +166,7 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 	hole := false
 	for index := l.first; index <= l.last; index++ {
 		var entry raft.Log
-		if err := read(index, &entry); errors.Is(err, raft.ErrLogNotFound) {
+		if err := readChunks(store, index, &entry); errors.Is(err, raft.ErrLogNotFound) {
 			if !hole { // reported once
 				faults.add(Damaged, r.Name, "entry %d and those behind it are missing between %d and %d", index, l.first, l.last)
 			}
@@ -180,23 +184,23 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 	return l, nil
 }
 
-// inPieces reads an entry that is stored in chunks.
-func inPieces(store *raftboltdb.BoltStore, index uint64, entry *raft.Log) error {
-	key := index << pieceBits
+// readChunks reads an entry that is stored in chunks.
+func readChunks(store *raftboltdb.BoltStore, index uint64, entry *raft.Log) error {
+	key := index << chunkBits
 	if err := store.GetLog(key, entry); err != nil {
 		return err //nolint:wrapcheck // compared with raft's own
 	}
 	if entry.Index == key {
 		entry.Index = index
 	}
-	for last := len(entry.Data); last == pieceSize; {
+	for last := len(entry.Data); last == chunkSize; {
 		key++
-		var piece raft.Log
-		if err := store.GetLog(key, &piece); err != nil {
+		var chunk raft.Log
+		if err := store.GetLog(key, &chunk); err != nil {
 			return err //nolint:wrapcheck // as above
 		}
-		last = len(piece.Data)
-		entry.Data = append(entry.Data, piece.Data...)
+		last = len(chunk.Data)
+		entry.Data = append(entry.Data, chunk.Data...)
 	}
 	return nil
 }

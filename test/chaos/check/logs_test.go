@@ -33,13 +33,28 @@ func replica(t *testing.T, name string, entries ...*raft.Log) Replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.StoreLogs(entries); err != nil {
-		t.Fatal(err)
+	var chunks []*raft.Log
+	for _, e := range entries {
+		chunks = append(chunks, inChunks(e)...)
 	}
-	if err := store.Close(); err != nil {
+	kind := append(make([]byte, checksumSize), kindBolt...)
+	if err := errors.Join(store.Set([]byte(kindKey), kind), store.StoreLogs(chunks), store.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return Replica{Name: name, Dir: dir}
+}
+
+// inChunks splits an entry into chunks.
+func inChunks(e *raft.Log) (chunks []*raft.Log) {
+	for number, rest := uint64(0), e.Data; ; number++ {
+		chunk := *e
+		chunk.Index, chunk.Data = e.Index<<chunkBits|number, rest[:min(len(rest), chunkSize)]
+		chunks = append(chunks, &chunk)
+		rest = rest[len(chunk.Data):]
+		if len(chunk.Data) < chunkSize {
+			return chunks
+		}
+	}
 }
 
 func TestEachPlantedFaultOfALogIsFound(t *testing.T) {
@@ -77,31 +92,14 @@ func TestEachPlantedFaultOfALogIsFound(t *testing.T) {
 }
 
 // The product stores large entries in chunks, and the checker reads both forms.
-func TestALogInPiecesIsReadWhole(t *testing.T) {
+func TestALargeEntryIsReadFromItsChunks(t *testing.T) {
 	t.Parallel()
-	large := entry(2, 1, strings.Repeat("0123456789abcdef", 3*pieceSize/16))
-	whole := replica(t, "n1", entry(1, 1, "a"), large, entry(3, 1, "c"))
-	var parts []*raft.Log
-	for _, e := range []*raft.Log{entry(1, 1, "a"), large, entry(3, 1, "c")} {
-		for number, rest := uint64(0), e.Data; ; number++ {
-			part := *e
-			part.Index, part.Data = e.Index<<pieceBits|number, rest[:min(len(rest), pieceSize)]
-			parts = append(parts, &part)
-			rest = rest[len(part.Data):]
-			if len(part.Data) < pieceSize {
-				break
-			}
-		}
+	large := entry(2, 1, strings.Repeat("0123456789abcdef", 3*chunkSize/16))
+	if n := len(inChunks(large)); n != 4 {
+		t.Fatalf("the entry has %d chunks, want 4", n)
 	}
-	inPieces := replica(t, "n2", parts...)
-	store, err := raftboltdb.NewBoltStore(filepath.Join(inPieces.Dir, storeFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(store.Set([]byte(layoutKey), []byte{1}), store.Close()); err != nil {
-		t.Fatal(err)
-	}
-	faults, depth, err := Logs([]Replica{whole, inPieces})
+	all := []*raft.Log{entry(1, 1, "a"), large, entry(3, 1, "c")}
+	faults, depth, err := Logs([]Replica{replica(t, "n1", all...), replica(t, "n2", all...)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,7 @@ import (
 const (
 	segmentsFolder = "wal"      // beside the store, if the entries are in segments of raft-wal
 	segmentsKey    = "Segments" // in the store: their list, as JSON after a checksum
-	layoutSegments = 2          // the value of layoutKey in that case, after a checksum
-	checksumSize   = 5
 )
-
-// inSegments reports whether the value of layoutKey means that the entries are in segments.
-func inSegments(layout []byte) bool {
-	return len(layout) == checksumSize+1 && layout[checksumSize] == layoutSegments
-}
 
 // segments reads a log that is stored in segments of raft-wal.
 func (l *replicaLog) segments(store *raftboltdb.BoltStore, faults *list) error {

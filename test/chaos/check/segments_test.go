@@ -41,7 +41,7 @@ func segmented(t *testing.T, entries ...*raft.Log) Replica {
 		t.Fatal(err)
 	}
 	folder := filepath.Join(r.Dir, segmentsFolder)
-	if err := errors.Join(store.Set([]byte(layoutKey), append(make([]byte, checksumSize), layoutSegments)), os.Mkdir(folder, 0o700)); err != nil {
+	if err := errors.Join(store.Set([]byte(kindKey), append(make([]byte, checksumSize), kindWAL...)), os.Mkdir(folder, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	log, err := raftwal.Open(folder, raftwal.WithMetaStore(listInStore{store}), raftwal.WithSegmentSize(1<<10))
