@@ -8,7 +8,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestATemplateIsMadeAnewForEachItem(t *testing.T) {
+func TestATemplateIsExpandedForEachItem(t *testing.T) {
 	t.Parallel()
 	template := &dtaskv1.TaskBody{
 		Command: []string{"resize", "${{ item.file }}", "${{ index }}"}, Inputs: []string{"/in/${{ item.file }}"}, Output: "/out/${{ index }}",

@@ -273,7 +273,7 @@ func (p *pair) check(t *rapid.T) {
 // Whatever leaders and slots do, and however sessions end: all that a worker
 // was given is either held or has one outcome, and each outcome is sent until
 // it is acknowledged, in order, under one number.
-func TestAWorkerOwesWhatItsNaiveTwinOwes(t *testing.T) {
+func TestTheAttemptTableMatchesItsReferenceModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(t)

@@ -16,7 +16,7 @@ import (
 
 const atMostOnce = dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
 
-func TestAStopYieldsCancelledWhereverTheAttemptIs(t *testing.T) {
+func TestAStopCancelsAnAttemptInAnyPhase(t *testing.T) {
 	t.Parallel()
 	stubborn := func(ctx context.Context, _ *Task) ([]byte, error) {
 		<-ctx.Done()
@@ -50,7 +50,7 @@ func TestAStopYieldsCancelledWhereverTheAttemptIs(t *testing.T) {
 // What another worker could begin is handed back if it has not begun, and is
 // not begun here any more. What has begun, what asks to begin, and what is
 // unknown is left alone.
-func TestWhatIsGivenBackNeverBegins(t *testing.T) {
+func TestAStolenAttemptNeverStarts(t *testing.T) {
 	t.Parallel()
 	var begun atomic.Int32
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"wait": func(ctx context.Context, _ *Task) ([]byte, error) {
@@ -86,7 +86,7 @@ func TestWhatIsGivenBackNeverBegins(t *testing.T) {
 	})
 }
 
-func TestAStopByTheCoordinatorsClockIsATimeOut(t *testing.T) {
+func TestAStopByTheCoordinatorsClockIsATimeout(t *testing.T) {
 	t.Parallel()
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks}, func(b *bench, l *leaderEnd) {
 		t := b.t
@@ -99,7 +99,7 @@ func TestAStopByTheCoordinatorsClockIsATimeOut(t *testing.T) {
 	})
 }
 
-func TestTimeOutsAreExact(t *testing.T) {
+func TestTimeoutsAreExact(t *testing.T) {
 	t.Parallel()
 	reports := func(ctx context.Context, t *Task) ([]byte, error) {
 		for i := range 10 { // then falls silent
@@ -132,7 +132,7 @@ func TestTimeOutsAreExact(t *testing.T) {
 	})
 }
 
-func TestAnAtMostOnceAttemptBeginsOnlyWhenGranted(t *testing.T) {
+func TestAnAtMostOnceAttemptStartsOnlyWhenGranted(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 1)
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"once": func(context.Context, *Task) ([]byte, error) {
@@ -201,7 +201,7 @@ func TestAnAtMostOnceAttemptEndsWithItsLease(t *testing.T) {
 	})
 }
 
-func TestABeganIsSentOnlyOfWhatRunsForAWhile(t *testing.T) {
+func TestOnlyLongAttemptsAreReportedAsStarted(t *testing.T) {
 	t.Parallel()
 	naps := func(ctx context.Context, t *Task) ([]byte, error) {
 		d, err := time.ParseDuration(string(t.Payload))
@@ -257,7 +257,7 @@ func TestOnlyTheLatestProgressIsSent(t *testing.T) {
 	})
 }
 
-func TestAHandlersFailuresAreToldApart(t *testing.T) {
+func TestFailuresOfHandlersAreClassified(t *testing.T) {
 	t.Parallel()
 	plain := errors.New("no\xffluck")
 	cases := map[string]struct {
@@ -328,7 +328,7 @@ func TestAnUnknownTypeIsNotStarted(t *testing.T) {
 	})
 }
 
-func TestAnOutputIsPublishedWholeOrNotAtAll(t *testing.T) {
+func TestAnOutputIsPublishedCompletelyOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	final := filepath.Join(dir, "new", "folder", "out.json")
@@ -381,7 +381,7 @@ func TestAnOutputIsPublishedWholeOrNotAtAll(t *testing.T) {
 	})
 }
 
-func TestASupersededOutcomeIsLoggedAndForgotten(t *testing.T) {
+func TestASupersededOutcomeIsLoggedAndRemoved(t *testing.T) {
 	t.Parallel()
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *bench, l *leaderEnd) {
 		t := b.t
@@ -397,7 +397,7 @@ func TestASupersededOutcomeIsLoggedAndForgotten(t *testing.T) {
 	})
 }
 
-func TestAnAssignmentThatCameTwiceRunsOnce(t *testing.T) {
+func TestAnAssignmentReceivedTwiceRunsOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *bench, l *leaderEnd) {
 		t := b.t

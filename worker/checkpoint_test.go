@@ -57,7 +57,7 @@ func TestACheckpointContinuesOnAnotherWorker(t *testing.T) {
 	})
 }
 
-func TestAFailedAttemptLeavesACheckpointWithoutBeingAsked(t *testing.T) {
+func TestAFailedAttemptSavesACheckpointWithoutRequest(t *testing.T) {
 	t.Parallel()
 	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
 		t := b.t
@@ -81,7 +81,7 @@ func TestAFailedAttemptLeavesACheckpointWithoutBeingAsked(t *testing.T) {
 	})
 }
 
-func TestCheckpointsAreRepeatedUntilTheyAreAnsweredAndTakeTheirTime(t *testing.T) {
+func TestCheckpointsAreRepeatedUntilAnsweredAndRateLimited(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	r := n.listen("n1:1", nil)
@@ -115,7 +115,7 @@ func TestCheckpointsAreRepeatedUntilTheyAreAnsweredAndTakeTheirTime(t *testing.T
 
 const large = "cd $DTASK_CHECKPOINT_DIR; test -e big && wc -c < big && exit; head -c 200000 /dev/urandom > big; exit 1"
 
-func TestALargeCheckpointGoesThroughTheStore(t *testing.T) {
+func TestALargeCheckpointIsSavedInTheStore(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
 	var c *dtaskv1.Checkpoint
@@ -139,7 +139,7 @@ func TestALargeCheckpointGoesThroughTheStore(t *testing.T) {
 	}
 }
 
-func TestACheckpointThatCannotBeReadKeepsTheAttemptFromStarting(t *testing.T) {
+func TestAnUnreadableCheckpointPreventsTheStart(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
 	writeFile(t, filepath.Join(store, cluster, "7", "1", "1-1"), "damaged")
@@ -161,7 +161,7 @@ func TestACheckpointThatCannotBeReadKeepsTheAttemptFromStarting(t *testing.T) {
 	}
 }
 
-func TestWithoutAStoreALargeCheckpointStaysAndIsNewerThanWhatWasSaved(t *testing.T) {
+func TestWithoutAStoreALargeCheckpointStaysAndOverridesOlderOnes(t *testing.T) {
 	t.Parallel()
 	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
 		t := b.t

@@ -33,7 +33,7 @@ func withLeader(t *testing.T, cfg Config, test func(b *bench, l *leaderEnd)) {
 
 func shell(text string) *dtaskv1.TaskBody { return &dtaskv1.TaskBody{Run: text} }
 
-func TestHowACommandEnds(t *testing.T) {
+func TestOutcomesOfCommands(t *testing.T) {
 	t.Parallel()
 	const succeeded, failedKind, notStarted = dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED
 	input := filepath.Join(t.TempDir(), "in")
@@ -83,7 +83,7 @@ func TestHowACommandEnds(t *testing.T) {
 	})
 }
 
-func TestACommandsOutputs(t *testing.T) {
+func TestOutputsOfCommands(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
@@ -116,7 +116,7 @@ func TestACommandsOutputs(t *testing.T) {
 	})
 }
 
-func TestACancelledCommandIsGoneWhenItsOutcomeComes(t *testing.T) {
+func TestACancelledCommandIsGoneBeforeItsOutcome(t *testing.T) {
 	t.Parallel()
 	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
 		t := b.t
@@ -144,7 +144,7 @@ func TestACancelledCommandIsGoneWhenItsOutcomeComes(t *testing.T) {
 	})
 }
 
-func TestACommandIsEndedByItsTimeOut(t *testing.T) {
+func TestATimeoutStopsACommand(t *testing.T) {
 	t.Parallel()
 	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
 		t := b.t
@@ -190,7 +190,7 @@ func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 	})
 }
 
-func TestOldLogsMakeRoom(t *testing.T) {
+func TestOldLogsAreRemovedForNewOnes(t *testing.T) {
 	t.Parallel()
 	withLeader(t, Config{Slots: 1, LogBytes: 100_000}, func(b *bench, l *leaderEnd) {
 		t := b.t
@@ -209,7 +209,7 @@ func TestOldLogsMakeRoom(t *testing.T) {
 	})
 }
 
-func TestACheckpointOutlivesFailuresAndGoesWithSuccess(t *testing.T) {
+func TestACheckpointOutlivesFailuresAndEndsWithSuccess(t *testing.T) {
 	t.Parallel()
 	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
 		t := b.t
@@ -237,7 +237,7 @@ func TestACheckpointOutlivesFailuresAndGoesWithSuccess(t *testing.T) {
 	})
 }
 
-func TestTwoProcessesCannotShareAFolder(t *testing.T) {
+func TestTwoProcessesCannotShareADirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "jobs", "1", "left"), 0o700); err != nil {

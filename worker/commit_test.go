@@ -10,7 +10,7 @@ import (
 
 // From its commit on an attempt has succeeded, for its output may be published
 // already: a time-out or a stop that comes while it is does not undo that.
-func TestWhatIsCommittedHasSucceededWhateverComesLater(t *testing.T) {
+func TestACommittedAttemptSucceedsDespiteALaterStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newAttemptTable(1, &lease{ended: func() {}})

@@ -112,7 +112,7 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 	})
 }
 
-func TestAHungConnectionIsGivenToNobodyAnyMore(t *testing.T) {
+func TestAHungConnectionIsNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -132,7 +132,7 @@ func TestAHungConnectionIsGivenToNobodyAnyMore(t *testing.T) {
 	})
 }
 
-func TestAConnectionIsOpenWhileItIsUsed(t *testing.T) {
+func TestAConnectionIsOpenWhileInUse(t *testing.T) {
 	t.Parallel()
 	made := 0
 	dial := func() (*grpc.ClientConn, error) {

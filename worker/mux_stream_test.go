@@ -207,7 +207,7 @@ func TestAMessageOfManySessionsIsBounded(t *testing.T) {
 	}
 }
 
-func TestASessionThatTakesNothingEndsAlone(t *testing.T) {
+func TestASessionThatReadsNothingEndsAlone(t *testing.T) {
 	t.Parallel()
 	m := emptyMuxStream()
 	p, other := m.open(), m.open()
@@ -230,7 +230,7 @@ func TestASessionThatTakesNothingEndsAlone(t *testing.T) {
 
 // The other end takes a number that is not above all before it for that of a
 // session that has ended, and would never hear one that was slow to say hello.
-func TestSessionsAreNumberedInTheOrderInWhichTheySpeak(t *testing.T) {
+func TestSessionsAreNumberedInTheOrderOfTheirFirstMessages(t *testing.T) {
 	t.Parallel()
 	m := emptyMuxStream()
 	slow, quick, left := m.open(), m.open(), m.open()

@@ -32,7 +32,7 @@ func packed(t *testing.T, dir string) []byte {
 	return b.Bytes()
 }
 
-func TestAFolderComesOutOfItsArchiveAsItWentIn(t *testing.T) {
+func TestAnArchiveRestoresItsDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "b", "deep", "x"), "1")
@@ -65,7 +65,7 @@ func TestAFolderComesOutOfItsArchiveAsItWentIn(t *testing.T) {
 	}
 }
 
-func TestOnlyFilesAndFoldersArePacked(t *testing.T) {
+func TestOnlyFilesAndDirectoriesArePacked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
@@ -79,7 +79,7 @@ func TestOnlyFilesAndFoldersArePacked(t *testing.T) {
 	}
 }
 
-func TestAnArchiveCannotLeaveItsFolder(t *testing.T) {
+func TestAnArchiveCannotLeaveItsDirectory(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]*tar.Header{
 		"upwards":     {Typeflag: tar.TypeReg, Name: "../out"},

@@ -112,7 +112,7 @@ func TestAWorkerFollowsTheLeaderHint(t *testing.T) {
 	})
 }
 
-func TestABusyLeaderIsAskedAgainWhenItSaid(t *testing.T) {
+func TestABusyLeaderIsRetriedAfterItsDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -148,7 +148,7 @@ func TestAWorkerMayStartBeforeAnyCoordinator(t *testing.T) {
 	})
 }
 
-func TestALeaderThatHangsIsLeftWithin2500ms(t *testing.T) {
+func TestAHungLeaderIsLeftWithin2500ms(t *testing.T) {
 	t.Parallel()
 	for name, welcomed := range map[string]bool{"before the welcome": false, "in a session": true} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestALeaderThatHangsIsLeftWithin2500ms(t *testing.T) {
 	}
 }
 
-func TestBeatsComeEverySecondAndKeepAHealthySessionForHours(t *testing.T) {
+func TestHeartbeatsAreSentEverySecondAndKeepASessionForHours(t *testing.T) {
 	t.Parallel()
 	inBubble(t, Config{}, nil, func(b *bench, l *leaderEnd) {
 		t := b.t
@@ -255,7 +255,7 @@ func TestAForeignClusterIsLeft(t *testing.T) {
 	})
 }
 
-func TestABrokenMessageEndsTheSessionAndRunsNothing(t *testing.T) {
+func TestAMalformedMessageEndsTheSessionAndRunsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -273,7 +273,7 @@ func TestABrokenMessageEndsTheSessionAndRunsNothing(t *testing.T) {
 	})
 }
 
-func TestADrainFinishesWhatRunsAndHandsBackTheRest(t *testing.T) {
+func TestADrainFinishesRunningAttemptsAndReleasesTheRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -313,7 +313,7 @@ func TestADrainFinishesWhatRunsAndHandsBackTheRest(t *testing.T) {
 	})
 }
 
-func TestADrainEndsWhatWouldNotEnd(t *testing.T) {
+func TestADrainStopsAttemptsAfterItsTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -335,7 +335,7 @@ func TestADrainEndsWhatWouldNotEnd(t *testing.T) {
 	})
 }
 
-func TestAHurriedDrainHandsBackAtOnce(t *testing.T) {
+func TestAHurriedDrainReleasesImmediately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -360,7 +360,7 @@ func TestAHurriedDrainHandsBackAtOnce(t *testing.T) {
 	})
 }
 
-func TestAnOrderToDrainHandsBackWhatHasNotBegun(t *testing.T) {
+func TestADrainOrderReleasesUnstartedAttempts(t *testing.T) {
 	t.Parallel()
 	released := dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks, "ok": returns}, func(b *bench, l *leaderEnd) {
@@ -388,7 +388,7 @@ func TestAnOrderToDrainHandsBackWhatHasNotBegun(t *testing.T) {
 	})
 }
 
-func TestAWelcomeMaySayThatTheWorkerDrains(t *testing.T) {
+func TestAWelcomeCanContainADrain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *bench, l *leaderEnd) {
 		t := b.t

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestTheStoreKeepsWhatIsNewerAndYoung(t *testing.T) {
+func TestTheStoreKeepsNewerAndRecentCheckpoints(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := openStore(dir)
@@ -52,7 +52,7 @@ func TestTheStoreKeepsWhatIsNewerAndYoung(t *testing.T) {
 	}
 }
 
-func TestAStoreMustBeThere(t *testing.T) {
+func TestAStoreMustExist(t *testing.T) {
 	t.Parallel()
 	w, err := New(Config{Join: []string{"n1:1"}, Name: "w", WorkDir: t.TempDir(), CheckpointStore: filepath.Join(t.TempDir(), "not-mounted")})
 	if err != nil {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Ten thousand workers come at once and come again when they are told to. All
-// are in within the time that the rate gives, nobody is let in faster than it
-// allows, and nobody asks again and again.
-func TestTenThousandWorkersComeBackAtTheRateOfAdmission(t *testing.T) {
+// Ten thousand workers connect simultaneously, and retry after the delays that
+// they get. All are admitted within the time that the rate requires, never
+// faster than it allows, and after few retries.
+func TestTenThousandWorkersReconnectAtTheAdmissionRate(t *testing.T) {
 	t.Parallel()
 	const workers, rate = 10_000, 2000
 	a := newAdmission(rate)
 	begin := time.Now()
-	due := make(map[time.Duration]int) // when they ask, in ms
+	due := make(map[time.Duration]int) // attempts to connect, by ms
 	due[0] = workers
-	done := make(map[time.Duration]int) // when they are open, in ms
+	done := make(map[time.Duration]int) // opened sessions, by ms
 	asked, in := 0, 0
 	var last time.Duration
 	for at := time.Duration(0); in < workers && at < time.Minute; at += time.Millisecond {
@@ -34,19 +34,18 @@ func TestTenThousandWorkersComeBackAtTheRateOfAdmission(t *testing.T) {
 			due[(at+wait).Truncate(time.Millisecond)+time.Millisecond]++
 		}
 		if most := int((at+maxAdmissionWait)*rate/time.Second) + rate/10 + 1; in > most {
-			t.Fatalf("after %v %d are in, want at most %d", at, in, most)
+			t.Fatalf("%d admitted after %v, want at most %d", in, at, most)
 		}
 	}
 	if limit := workers * time.Second / rate; in < workers || last > limit+limit/10 {
-		t.Errorf("%d of %d were let in, the last after %v, want within %v", in, workers, last, limit)
+		t.Errorf("%d of %d workers admitted, the last after %v, want within %v", in, workers, last, limit)
 	}
 	if asked > 3*workers {
-		t.Errorf("%d workers asked %d times", workers, asked)
+		t.Errorf("%d workers connected %d times", workers, asked)
 	}
 }
 
-// Turns that nobody took are not saved up without bound.
-func TestAPauseDoesNotLetEverybodyInAtOnce(t *testing.T) {
+func TestUnusedTurnsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newAdmission(1000)
 	now := time.Now().Add(time.Hour)
@@ -60,6 +59,6 @@ func TestAPauseDoesNotLetEverybodyInAtOnce(t *testing.T) {
 		free++
 	}
 	if free != 100 {
-		t.Errorf("%d are let in at once, want a tenth of a second's", free)
+		t.Errorf("%d admitted at once, want a tenth of a second's", free)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestAWorkerThatLeavesFinishesAndGetsNothingNew(t *testing.T) {
+func TestALeavingWorkerFinishesAndGetsNothingNew(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -20,7 +20,7 @@ func TestAWorkerThatLeavesFinishesAndGetsNothingNew(t *testing.T) {
 			p.next("the answer", func(m *dtaskv1.SessionResponse) bool { return m.GetHeartbeat() == 9 })
 			p.report(1, succeeded, held[0])
 			p.report(2, released, held[1])
-			p.next("the last acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 2 })
+			p.next("the last acknowledgment", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 2 })
 			if w := s.Workers()[1]; !w.Draining || w.Held != 0 {
 				t.Errorf("the worker is %+v, want draining and idle", w)
 			}
@@ -34,7 +34,7 @@ func TestAWorkerThatLeavesFinishesAndGetsNothingNew(t *testing.T) {
 	}
 }
 
-func TestAHelloMaySayThatItsWorkerLeaves(t *testing.T) {
+func TestAHelloCanAnnounceThatItsWorkerLeaves(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestAHelloMaySayThatItsWorkerLeaves(t *testing.T) {
 	}
 }
 
-func TestAnOrderToDrainReachesTheWorkerAndItsNextSession(t *testing.T) {
+func TestADrainOrderReachesTheWorkerAndItsNextSession(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -68,16 +68,16 @@ func TestAnOrderToDrainReachesTheWorkerAndItsNextSession(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.next("the order", func(m *dtaskv1.SessionResponse) bool { return m.GetDrain().GetDraining() })
-			p.next("the end of what it runs", func(m *dtaskv1.SessionResponse) bool {
+			p.next("the stop of its attempt", func(m *dtaskv1.SessionResponse) bool {
 				return len(m.GetStops()) == 1 && m.GetStops()[0].GetReason() == dtaskv1.StopReason_STOP_REASON_DRAINED
 			})
 			p.report(1, released, held[0])
-			p.next("the acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 1 })
+			p.next("the acknowledgment", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 1 })
 			p.cancel()
 			_ = h.result()
 			p = h.dial()
 			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 1)})
-			p.next("a welcome that tells it", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome().GetDraining() })
+			p.next("a welcome with the drain", func(m *dtaskv1.SessionResponse) bool { return m.GetWelcome().GetDraining() })
 			if _, err := s.Undrain(t.Context(), "w"); err != nil {
 				t.Fatal(err)
 			}

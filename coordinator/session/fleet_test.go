@@ -15,13 +15,14 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// slow is a leader that attaches one worker after the other, each in a time.
+// slow is a leader that attaches one worker after another, each in the same
+// time.
 type slow struct {
 	*obliging
 
 	takes   time.Duration
 	turn    chan struct{} // size 1
-	present atomic.Int64  // are being attached
+	present atomic.Int64  // workers being attached
 	most    atomic.Int64
 	heldOff atomic.Int64
 }
@@ -44,7 +45,7 @@ func (l *slow) Attach(ctx context.Context, _ sequencer.Hello, _ sequencer.Sessio
 	case <-ctx.Done():
 		return sequencer.Welcome{}, context.Cause(ctx)
 	}
-	time.Sleep(l.takes) // in the bubble's time
+	time.Sleep(l.takes) // virtual time
 	<-l.turn
 	return sequencer.Welcome{Worker: 1}, nil
 }
@@ -104,11 +105,11 @@ func comes(ctx context.Context, s *Service, in func()) (rejected int) {
 	}
 }
 
-// A leader that has little of its machine opens a quarter of what the rate of
-// admission allows. It is never asked to open more than a few at a time, all
-// are in after the time that it needs for them, and nobody asks again and
-// again.
-func TestThousandsThatComeAtOnceAreOpenedAFewAtATime(t *testing.T) {
+// A leader with little CPU opens a quarter of the sessions that the admission
+// rate allows. It never opens more than maxOpening concurrently, admits all
+// workers in the time that it needs for them, and workers retry only a few
+// times.
+func TestThousandsOfConcurrentSessionsAreOpenedGradually(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const workers, takes = 5_000, 2 * time.Millisecond
@@ -134,20 +135,20 @@ func TestThousandsThatComeAtOnceAreOpenedAFewAtATime(t *testing.T) {
 		all.Wait()
 		guard.Stop()
 		if in.Load() != workers {
-			t.Fatalf("%d of %d are in after five minutes", in.Load(), workers)
+			t.Fatalf("%d of %d workers admitted after five minutes", in.Load(), workers)
 		}
-		t.Logf("%d at a time, the last after %v, sent away %d times", l.most.Load(), time.Duration(last.Load()), away.Load())
+		t.Logf("at most %d concurrently, the last after %v, %d rejections", l.most.Load(), time.Duration(last.Load()), away.Load())
 		if most := l.most.Load(); most > maxOpening {
-			t.Errorf("%d are opened at a time, want at most %d", most, maxOpening)
+			t.Errorf("%d sessions opened concurrently, want at most %d", most, maxOpening)
 		}
 		if took, limit := time.Duration(last.Load()), workers*takes*3/2; took > limit {
-			t.Errorf("the last one is in after %v, want within %v", took, limit)
+			t.Errorf("the last worker was admitted after %v, want within %v", took, limit)
 		}
 		if n := away.Load(); n > 3*workers {
-			t.Errorf("%d workers were sent away %d times", workers, n)
+			t.Errorf("%d workers were rejected %d times", workers, n)
 		}
 		if l.heldOff.Load() != away.Load() {
-			t.Errorf("the leader heard of %d of %d that were sent away", l.heldOff.Load(), away.Load())
+			t.Errorf("the leader knows %d of %d rejections", l.heldOff.Load(), away.Load())
 		}
 	})
 }
@@ -170,13 +171,13 @@ func TestATurnEndsWithoutASession(t *testing.T) {
 		if free := len(contexts); free < 16 || free > maxOpening {
 			t.Errorf("%d streams may open at once, want at most %d", free, maxOpening)
 		}
-		for _, ctx := range contexts { // the process has left before it opened a session
+		for _, ctx := range contexts { // the process leaves before it opens a session
 			gone, cancel := context.WithCancel(ctx)
 			cancel()
 			_ = s.Sessions(newSlowStream(gone))
 		}
 		if s.admit.opening != 0 {
-			t.Errorf("%d turns are left after the ends of their streams", s.admit.opening)
+			t.Errorf("%d turns remain after the end of their streams", s.admit.opening)
 		}
 		time.Sleep(time.Second)
 		if len(fill()) == 0 {
@@ -185,7 +186,7 @@ func TestATurnEndsWithoutASession(t *testing.T) {
 		time.Sleep(helloGrace)
 		synctest.Wait()
 		if s.admit.opening != 0 {
-			t.Errorf("%d turns are left after the grace period", s.admit.opening)
+			t.Errorf("%d turns remain after the grace period", s.admit.opening)
 		}
 	})
 }
@@ -210,15 +211,15 @@ func TestOnlyTheFirstSessionUsesTheTurnOfItsStream(t *testing.T) {
 			d.next()
 		}
 		if took := s.admit.next.Sub(before) / s.admit.step; took != 2 {
-			t.Errorf("three sessions took %d turns beside that of the stream, want 2", took)
+			t.Errorf("three sessions used %d turns in addition to that of the stream, want 2", took)
 		}
 		cancel()
 		handler.Wait()
 	})
 }
 
-// Streams that say nothing keep nobody out.
-func TestStreamsWithoutAHelloKeepNobodyOut(t *testing.T) {
+// Streams without messages do not occupy turns.
+func TestStreamsWithoutAHelloDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := newObliging()
@@ -246,9 +247,9 @@ func TestStreamsWithoutAHelloKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// What is to be sent while a beat is being answered, or while whoever sends is
-// about to rest, goes out, once and in order.
-func TestNothingIsLeftBehindWhenBeatsAndOrdersMeet(t *testing.T) {
+// Messages that are queued while a heartbeat is answered, or while the sender
+// is about to wait, are sent once and in order.
+func TestNothingIsLostBetweenHeartbeatsAndMessages(t *testing.T) {
 	t.Parallel()
 	const orders = 2000
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -272,20 +273,20 @@ func TestNothingIsLeftBehindWhenBeatsAndOrdersMeet(t *testing.T) {
 		a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: i}, Attempt: 1}
 		s.Send(sequencer.WorkerMessage{StartGrants: []fsm.AttemptRef{a}})
 		s.Flush()
-		for wait := i % 5; next <= i || wait > 0; { // some answers between two orders, or none
+		for wait := i % 5; next <= i || wait > 0; { // some answers between two messages, or none
 			m := d.next().GetMessage()
 			if m == nil {
-				t.Fatalf("order %d of %d never comes", next, orders)
+				t.Fatalf("message %d of %d is missing", next, orders)
 			}
 			for _, got := range m.GetStartGrants() {
 				if got.GetTask() != next {
-					t.Fatalf("order %d came when %d was due", got.GetTask(), next)
+					t.Fatalf("got message %d, want %d", got.GetTask(), next)
 				}
 				next++
 			}
 			if b := m.GetHeartbeat(); b > 0 {
 				if b < beats {
-					t.Fatalf("beat %d is answered after %d", b, beats)
+					t.Fatalf("heartbeat %d is answered after %d", b, beats)
 				}
 				beats = b
 				if wait > 0 {

@@ -11,8 +11,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// FuzzSession is a worker that says anything: the leader goes on, and another
-// worker gets its welcome.
+// FuzzSession is a worker that sends arbitrary messages: the leader continues
+// to work, and another worker gets its welcome.
 func FuzzSession(f *testing.F) {
 	at := &dtaskv1.AttemptRef{Job: 1, Task: 0, Attempt: 1}
 	for _, messages := range [][]*dtaskv1.SessionRequest{
@@ -58,8 +58,8 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// FuzzSessions is a process that says anything in a stream of many sessions:
-// the leader goes on, and a worker in another stream gets its welcome.
+// FuzzSessions is a process that sends arbitrary frames: the leader continues
+// to work, and a worker on another stream gets its welcome.
 func FuzzSessions(f *testing.F) {
 	at := &dtaskv1.AttemptRef{Job: 1, Task: 0, Attempt: 1}
 	frame := func(session uint32, m *dtaskv1.SessionRequest) *dtaskv1.RequestFrame {

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memoryLog is a log without Raft, whose entries are applied at once.
+// memoryLog is a log without Raft that applies entries immediately.
 type memoryLog struct {
 	machine *fsm.Machine
 	mu      sync.Mutex
@@ -55,19 +55,19 @@ func (l *memoryLog) Propose(data []byte) sequencer.Proposal {
 	return entry{response: l.machine.Apply(l.index, data), index: l.index}
 }
 
-// house is a leader with its workers' service, over a connection in memory.
+// house is a leader with a session service, over a connection in memory.
 type house struct {
 	t       *testing.T
 	machine *fsm.Machine
 	log     *memoryLog
 	term    atomic.Pointer[sequencer.Sequencer]
-	end     func() // the term; waits
+	end     func() // ends the term and waits
 	service *session.Service
 	conn    *grpc.ClientConn
 	ended   chan error // why sessions ended
 	shared  bool       // the sessions share a stream
 	once    sync.Once
-	stream  *workerStream // that one
+	stream  *workerStream // the shared stream
 }
 
 func newHouse(t *testing.T, change ...func(*session.Config)) *house {
@@ -115,13 +115,13 @@ func newHouse(t *testing.T, change ...func(*session.Config)) *house {
 	return h
 }
 
-// lead begins a term.
+// lead starts a term.
 func (h *house) lead(number uint64) *sequencer.Sequencer {
 	h.t.Helper()
 	s, err := sequencer.New(sequencer.Config{
 		ServerID: "n1", Instance: "i1", Term: number, Log: h.log, Machine: h.machine,
 		Logger: slog.New(slog.DiscardHandler), NewClusterID: func() string { return cluster },
-		LivenessTimeout: time.Hour, // peers say what a test has them say, and no more, however busy the machine is
+		LivenessTimeout: time.Hour, // peers send no heartbeats by themselves
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -130,7 +130,7 @@ func (h *house) lead(number uint64) *sequencer.Sequencer {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = s.Run(ctx) // says why it ended
+		_ = s.Run(ctx) // returns why it ended
 	}()
 	h.end = func() {
 		h.term.Store(nil)
@@ -189,7 +189,7 @@ func (h *house) task(id fsm.JobID, i uint32) fsm.Task {
 	return v
 }
 
-// await waits until the machine satisfies a condition.
+// await waits until the state machine satisfies a condition.
 func (h *house) await(what string, ok func() bool) {
 	h.t.Helper()
 	guard := time.NewTimer(time.Minute)
@@ -202,19 +202,19 @@ func (h *house) await(what string, ok func() bool) {
 		select {
 		case <-h.machine.Changed(index):
 		case <-guard.C:
-			h.t.Fatalf("waiting for %s: never happened", what)
+			h.t.Fatalf("waiting for %s: timed out", what)
 		}
 	}
 }
 
-// result is what the next handler that ends returns.
+// result returns the error of the next session that ends.
 func (h *house) result() error {
 	h.t.Helper()
 	select {
 	case err := <-h.ended:
 		return err
 	case <-time.After(time.Minute):
-		h.t.Fatal("no session ends")
+		h.t.Fatal("no session ended")
 		return nil
 	}
 }
@@ -253,12 +253,13 @@ func helloOf(name string, slots uint32, held ...*dtaskv1.AttemptRef) *dtaskv1.He
 
 func (p *peer) say(m *dtaskv1.SessionRequest) {
 	p.t.Helper()
-	if err := p.stream.Send(m); err != nil && !errors.Is(err, io.EOF) { // EOF: the leader has ended it; Recv tells why
+	if err := p.stream.Send(m); err != nil && !errors.Is(err, io.EOF) { // at EOF, Recv returns the reason
 		p.t.Fatalf("sending: %v", err)
 	}
 }
 
-// next receives until a message satisfies a condition, and gives that one.
+// next receives until a message satisfies a condition, and returns that
+// message.
 func (p *peer) next(what string, ok func(*dtaskv1.SessionResponse) bool) *dtaskv1.SessionResponse {
 	p.t.Helper()
 	guard := time.AfterFunc(time.Minute, p.cancel)
@@ -275,7 +276,7 @@ func (p *peer) next(what string, ok func(*dtaskv1.SessionResponse) bool) *dtaskv
 	}
 }
 
-// end receives until the stream ends, and gives its error.
+// end receives until the session ends, and returns its error.
 func (p *peer) end() error {
 	guard := time.AfterFunc(time.Minute, p.cancel)
 	defer guard.Stop()
@@ -288,7 +289,8 @@ func (p *peer) end() error {
 	}
 }
 
-// assigned receives until n attempts have come in all, and gives them.
+// assigned receives until n attempts have been assigned in total, and returns
+// them.
 func (p *peer) assigned(n int) []*dtaskv1.AttemptRef {
 	p.t.Helper()
 	list := attempts(p.seen)
@@ -310,7 +312,7 @@ func attempts(messages []*dtaskv1.SessionResponse) []*dtaskv1.AttemptRef {
 	return list
 }
 
-// rowsOf are the assignments in a message.
+// rowsOf returns the assignments in a message.
 func rowsOf(m *dtaskv1.SessionResponse) []columns.Assignment {
 	rows, err := columns.ReadAssignments(m.GetAssignments())
 	if err != nil {
@@ -323,7 +325,7 @@ func rowsOf(m *dtaskv1.SessionResponse) []columns.Assignment {
 	return list
 }
 
-// report says how attempts ended, numbered from first.
+// report reports the outcomes of attempts, numbered from first.
 func (p *peer) report(first uint64, kind dtaskv1.OutcomeKind, list ...*dtaskv1.AttemptRef) {
 	p.t.Helper()
 	p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: outcomesOf(first, kind, list...)}})

@@ -14,7 +14,7 @@ import (
 
 const stdout = dtaskv1.LogStream_LOG_STREAM_STDOUT
 
-// attempt is one of worker 1.
+// attempt is an attempt of worker 1.
 var attempt = fsm.HeldAttempt{AttemptRef: fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 5, Index: 6}, Attempt: 7}, Worker: 1}
 
 // reader reads logs until it is stopped or they end.
@@ -44,12 +44,12 @@ func (r reader) end(t *testing.T) error {
 	case err := <-r.err:
 		return err
 	case <-time.After(time.Minute):
-		t.Fatal("the reader does not end")
+		t.Fatal("the reader did not end")
 		return nil
 	}
 }
 
-// asked receives the next request for logs.
+// asked receives the next log request.
 func (p *peer) asked() *dtaskv1.LogRequest {
 	p.t.Helper()
 	return p.next("a request for logs", func(m *dtaskv1.SessionResponse) bool { return m.GetLogRequest() != nil }).GetLogRequest()
@@ -72,7 +72,7 @@ func TestLogsAreReadFromTheirWorker(t *testing.T) {
 			q := p.asked()
 			want := &dtaskv1.AttemptRef{Job: 5, Task: 6, Attempt: 7}
 			if q.GetAttempt().String() != want.String() || q.GetStream() != stdout || !q.GetFollow() || q.GetCancel() {
-				t.Errorf("asked for %v", q)
+				t.Errorf("got request %v", q)
 			}
 			other := h.read(t.Context(), false, 10)
 			q2 := p.asked()
@@ -93,7 +93,7 @@ func TestLogsAreReadFromTheirWorker(t *testing.T) {
 	}
 }
 
-func TestAReaderThatGoesIsCancelledAtTheWorker(t *testing.T) {
+func TestALogReaderThatLeavesIsCancelledAtTheWorker(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -111,13 +111,13 @@ func TestAReaderThatGoesIsCancelledAtTheWorker(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if again := p.asked(); again.GetId() != q.GetId() || !again.GetCancel() {
-				t.Errorf("the worker was told %v, want the cancel of %d", again, q.GetId())
+				t.Errorf("the worker got %v, want the cancellation of %d", again, q.GetId())
 			}
 		})
 	}
 }
 
-func TestASlowReaderIsCutOffAndHoldsNobodyUp(t *testing.T) {
+func TestASlowLogReaderIsDroppedAndDelaysNothing(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -143,14 +143,14 @@ func TestASlowReaderIsCutOffAndHoldsNobodyUp(t *testing.T) {
 				return p.asked()
 			}()
 			if cut.GetId() != q.GetId() || !cut.GetCancel() {
-				t.Errorf("the worker was told %v, want the cancel of %d", cut, q.GetId())
+				t.Errorf("the worker got %v, want the cancellation of %d", cut, q.GetId())
 			}
 			for ended := false; !ended; {
 				select {
 				case <-r.pieces:
 				case err := <-r.err:
 					if err == nil {
-						t.Error("a cut reader was not told")
+						t.Error("a dropped reader got no error")
 					}
 					ended = true
 				}
@@ -159,7 +159,7 @@ func TestASlowReaderIsCutOffAndHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-func TestLogsOfAWorkerThatIsAwayAreNotThere(t *testing.T) {
+func TestLogsOfADisconnectedWorkerAreUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestLogsOfAWorkerThatIsAwayAreNotThere(t *testing.T) {
 	}
 }
 
-func TestLogsThatCameWholeAreWholeThoughTheirWorkerLeft(t *testing.T) {
+func TestCompleteLogsOutliveTheirWorkersSession(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestLogsThatCameWholeAreWholeThoughTheirWorkerLeft(t *testing.T) {
 				_ = h.result()
 				close(hold)
 				if err := <-done; err != nil || len(read) != 11 {
-					t.Fatalf("run %d: read %d pieces, %v; want all 11", i, len(read), err)
+					t.Fatalf("run %d: read %d chunks, %v; want all 11", i, len(read), err)
 				}
 			}
 		})

@@ -65,7 +65,7 @@ func (d *slowStream) Recv() (*dtaskv1.SessionsRequest, error) {
 	}
 }
 
-// say says something in one session.
+// say sends a message of one session.
 func (d *slowStream) say(number uint32, m *dtaskv1.SessionRequest) {
 	d.says <- &dtaskv1.SessionsRequest{Frames: []*dtaskv1.RequestFrame{{Session: number, Message: m}}}
 }
@@ -79,21 +79,21 @@ func (d *slowStream) frame(ok func(*dtaskv1.ResponseFrame) bool) *dtaskv1.Respon
 	}
 }
 
-// crowded is a leader that takes everybody, and has room for reports when it is
-// told so.
+// crowded is a leader that attaches all workers, and accepts reports when the
+// test allows it.
 type crowded struct {
 	*obliging
 
-	mu    sync.Mutex // guards the rest
-	next  fsm.WorkerID
-	left  fsm.WorkerID                   // so many have gone
-	full  map[fsm.WorkerID]chan struct{} // closed when there is room
-	heard map[fsm.WorkerID][]uint64      // numbers of the reports that were taken
-	asked map[fsm.WorkerID]sequencer.Session
+	mu       sync.Mutex // guards the rest
+	next     fsm.WorkerID
+	left     fsm.WorkerID                   // number of detached workers
+	full     map[fsm.WorkerID]chan struct{} // closed when reports are accepted
+	accepted map[fsm.WorkerID][]uint64      // numbers of the accepted reports
+	asked    map[fsm.WorkerID]sequencer.Session
 }
 
 func newCrowded() *crowded {
-	return &crowded{obliging: newObliging(), full: make(map[fsm.WorkerID]chan struct{}), heard: make(map[fsm.WorkerID][]uint64), asked: make(map[fsm.WorkerID]sequencer.Session)}
+	return &crowded{obliging: newObliging(), full: make(map[fsm.WorkerID]chan struct{}), accepted: make(map[fsm.WorkerID][]uint64), asked: make(map[fsm.WorkerID]sequencer.Session)}
 }
 
 func (l *crowded) Attach(_ context.Context, _ sequencer.Hello, s sequencer.Session) (sequencer.Welcome, error) {
@@ -116,7 +116,7 @@ func (l *crowded) TryReport(id fsm.WorkerID, _ sequencer.Session, r *dtaskv1.Rep
 	if l.full[id] != nil {
 		return false, nil
 	}
-	l.heard[id] = append(l.heard[id], r.GetOutcomes().GetFirst())
+	l.accepted[id] = append(l.accepted[id], r.GetOutcomes().GetFirst())
 	return true, nil
 }
 
@@ -138,8 +138,8 @@ func (l *crowded) Report(ctx context.Context, id fsm.WorkerID, s sequencer.Sessi
 	return err
 }
 
-// inBus runs a test with some sessions that share a stream and were welcomed.
-func inBus(t *testing.T, sessions uint32, test func(d *slowStream, l *crowded)) {
+// withSessions runs a test with open sessions that share a stream.
+func withSessions(t *testing.T, sessions uint32, test func(d *slowStream, l *crowded)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := newCrowded()
@@ -164,7 +164,7 @@ func inBus(t *testing.T, sessions uint32, test func(d *slowStream, l *crowded)) 
 		cancel()
 		handler.Wait()
 		if l.left != l.next {
-			t.Errorf("the stream was cut, and %d of %d workers have gone", l.left, l.next)
+			t.Errorf("the stream ended, and %d of %d workers are detached", l.left, l.next)
 		}
 	})
 }
@@ -173,50 +173,50 @@ func reportOf(first uint64) *dtaskv1.SessionRequest {
 	return &dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: &dtaskv1.Outcomes{First: first}}}
 }
 
-func beatIn(session uint32, beat uint64) func(*dtaskv1.ResponseFrame) bool {
+func heartbeatIn(session uint32, beat uint64) func(*dtaskv1.ResponseFrame) bool {
 	return func(f *dtaskv1.ResponseFrame) bool {
 		return f.GetSession() == session && f.GetMessage().GetHeartbeat() == beat
 	}
 }
 
-func TestASessionWhoseReportsWaitHoldsNobodyUp(t *testing.T) {
+func TestASessionWithPendingReportsDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	inBus(t, 2, func(d *slowStream, l *crowded) {
-		room := make(chan struct{})
+	withSessions(t, 2, func(d *slowStream, l *crowded) {
+		free := make(chan struct{})
 		l.mu.Lock()
-		l.full[1] = room
+		l.full[1] = free
 		l.mu.Unlock()
 		const reports = 20
 		for i := range uint64(reports) {
 			d.say(1, reportOf(i))
 		}
 		d.say(1, &dtaskv1.SessionRequest{Heartbeat: 7})
-		d.frame(beatIn(1, 7)) // it is not silent, and its leader is not either
+		d.frame(heartbeatIn(1, 7)) // its heartbeats are answered
 		d.say(2, reportOf(5))
 		d.say(2, &dtaskv1.SessionRequest{Heartbeat: 9})
-		d.frame(beatIn(2, 9))
+		d.frame(heartbeatIn(2, 9))
 		l.mu.Lock()
-		if len(l.heard[1]) != 0 || len(l.heard[2]) != 1 {
-			t.Errorf("taken: %v", l.heard)
+		if len(l.accepted[1]) != 0 || len(l.accepted[2]) != 1 {
+			t.Errorf("accepted: %v", l.accepted)
 		}
 		l.mu.Unlock()
-		close(room)
+		close(free)
 		synctest.Wait()
 		d.say(1, reportOf(reports))
 		synctest.Wait()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for i := range uint64(reports + 1) {
-			if uint64(len(l.heard[1])) <= i || l.heard[1][i] != i {
-				t.Fatalf("taken: %v, want %d in order", l.heard[1], reports+1)
+			if uint64(len(l.accepted[1])) <= i || l.accepted[1][i] != i {
+				t.Fatalf("accepted: %v, want %d in order", l.accepted[1], reports+1)
 			}
 		}
 	})
 }
 
-func TestASessionThatSaysTooMuchComesAgain(t *testing.T) {
+func TestASessionThatExceedsItsBoundsIsEnded(t *testing.T) {
 	t.Parallel()
-	inBus(t, 2, func(d *slowStream, l *crowded) {
+	withSessions(t, 2, func(d *slowStream, l *crowded) {
 		l.mu.Lock()
 		l.full[1] = make(chan struct{})
 		l.mu.Unlock()
@@ -227,16 +227,16 @@ func TestASessionThatSaysTooMuchComesAgain(t *testing.T) {
 		if f.GetSession() != 1 || f.GetEnd().GetCode() == uint32(codes.OK) {
 			t.Errorf("got %v, want the end of the first session", f)
 		}
-		d.say(1, reportOf(1)) // it is not known any more
+		d.say(1, reportOf(1)) // the session is unknown now
 		d.say(2, &dtaskv1.SessionRequest{Heartbeat: 9})
-		d.frame(beatIn(2, 9))
+		d.frame(heartbeatIn(2, 9))
 	})
 }
 
-func TestWhatGathersForManySessionsSharesAMessage(t *testing.T) {
+func TestGatheredDataOfManySessionsSharesAMessage(t *testing.T) {
 	t.Parallel()
 	const sessions = 50
-	inBus(t, sessions, func(d *slowStream, l *crowded) {
+	withSessions(t, sessions, func(d *slowStream, l *crowded) {
 		stop := func(n uint32) {
 			for id := range fsm.WorkerID(sessions) {
 				a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: 1, Index: n}, Attempt: 1}
@@ -246,7 +246,7 @@ func TestWhatGathersForManySessionsSharesAMessage(t *testing.T) {
 				l.asked[id+1].Flush()
 			}
 		}
-		stop(1) // whatever of it goes out first hangs
+		stop(1) // the first message blocks
 		synctest.Wait()
 		stop(2)
 		stop(3)
@@ -263,14 +263,14 @@ func TestWhatGathersForManySessionsSharesAMessage(t *testing.T) {
 			}
 		}
 		if messages != 2 {
-			t.Errorf("%d messages, want what was on its way and another one", messages)
+			t.Errorf("%d messages, want the one being sent and another", messages)
 		}
 	})
 }
 
-func TestTheEndOfOneSessionIsNotThatOfOthers(t *testing.T) {
+func TestTheEndOfASessionDoesNotEndOthers(t *testing.T) {
 	t.Parallel()
-	inBus(t, 3, func(d *slowStream, l *crowded) {
+	withSessions(t, 3, func(d *slowStream, l *crowded) {
 		l.asked[1].Close(errReason) // by the leader
 		f := d.frame(func(f *dtaskv1.ResponseFrame) bool { return f.GetEnd() != nil })
 		if f.GetSession() != 1 || f.GetEnd().GetMessage() != errReason.Error() {
@@ -283,25 +283,25 @@ func TestTheEndOfOneSessionIsNotThatOfOthers(t *testing.T) {
 		}
 		d.say(2, &dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "again", Incarnation: "a"}}) // a number is used once
 		d.say(3, &dtaskv1.SessionRequest{Heartbeat: 3})
-		d.frame(beatIn(3, 3))
-		d.say(9, &dtaskv1.SessionRequest{Heartbeat: 1}) // begins with no hello
+		d.frame(heartbeatIn(3, 3))
+		d.say(9, &dtaskv1.SessionRequest{Heartbeat: 1}) // without a hello
 		f = d.frame(func(f *dtaskv1.ResponseFrame) bool { return f.GetEnd() != nil })
 		if f.GetSession() != 9 || f.GetEnd().GetMessage() != ErrNoHello.Error() {
-			t.Errorf("got %v, want the refusal of the ninth session", f)
+			t.Errorf("got %v, want the rejection of the ninth session", f)
 		}
 		d.say(3, &dtaskv1.SessionRequest{Heartbeat: 4})
-		d.frame(beatIn(3, 4))
+		d.frame(heartbeatIn(3, 4))
 		if l.next != 3 {
-			t.Errorf("%d workers came, want 3", l.next)
+			t.Errorf("%d workers were attached, want 3", l.next)
 		}
 	})
 }
 
-func TestAStreamThatIsCutEndsAllItsSessions(t *testing.T) {
+func TestABrokenStreamEndsAllItsSessions(t *testing.T) {
 	t.Parallel()
-	inBus(t, 10, func(_ *slowStream, l *crowded) {
+	withSessions(t, 10, func(_ *slowStream, l *crowded) {
 		if l.left != 0 {
-			t.Errorf("%d workers have gone before", l.left)
+			t.Errorf("%d workers are detached before the end", l.left)
 		}
 	})
 }
@@ -327,6 +327,6 @@ func TestAMessageOfManySessionsHasABound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if total != 3*maxFrames {
-		t.Errorf("%d frames, want each session's", total)
+		t.Errorf("%d frames, want one of each session", total)
 	}
 }

@@ -56,7 +56,7 @@ func TestAWorkerIsWelcomedAndWorks(t *testing.T) {
 				p.report(uint64(done+1), succeeded, attempts([]*dtaskv1.SessionResponse{m})...)
 				done += len(a.GetTasks())
 			}
-			p.next("the last acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 10 })
+			p.next("the last acknowledgment", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 10 })
 			h.await("the end of the job", func() bool { return h.task(id, 9).State == fsm.Completed })
 			for i, m := range p.seen {
 				f := m.GetFence()
@@ -68,7 +68,7 @@ func TestAWorkerIsWelcomedAndWorks(t *testing.T) {
 	}
 }
 
-func TestACleanUpTaskIsToldWhatBecameOfTheJob(t *testing.T) {
+func TestACleanupTaskReceivesTheJobOutcome(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestACleanUpTaskIsToldWhatBecameOfTheJob(t *testing.T) {
 	}
 }
 
-func TestALongSilenceHasALongLease(t *testing.T) {
+func TestTheLeaseIsAtLeastTheLivenessTimeout(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -97,13 +97,13 @@ func TestALongSilenceHasALongLease(t *testing.T) {
 			h.lead(1)
 			p := h.join(helloOf("w", 1))
 			if w := p.seen[0].GetWelcome(); w.GetHeartbeatIntervalMs() != 60_000 || w.GetLivenessTimeoutMs() != 180_000 || w.GetLeaseMs() != 180_000 {
-				t.Errorf("welcome %v, want a lease as long as the silence", w)
+				t.Errorf("welcome %v, want a lease as long as the liveness timeout", w)
 			}
 		})
 	}
 }
 
-func TestABeatIsAnsweredWithItsNumber(t *testing.T) {
+func TestAHeartbeatIsAnsweredWithItsNumber(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestABeatIsAnsweredWithItsNumber(t *testing.T) {
 			p := h.dial()
 			p.say(&dtaskv1.SessionRequest{Heartbeat: 1, Hello: helloOf("w", 1)})
 			if m := p.next("welcome", func(*dtaskv1.SessionResponse) bool { return true }); m.GetHeartbeat() != 1 || m.GetWelcome() == nil {
-				t.Errorf("first message %v, want the welcome with the answer to the hello's beat", m)
+				t.Errorf("first message %v, want the welcome with the answer to the hello's heartbeat", m)
 			}
 			for n := uint64(2); n < 5; n++ {
 				p.say(&dtaskv1.SessionRequest{Heartbeat: n})
@@ -123,7 +123,7 @@ func TestABeatIsAnsweredWithItsNumber(t *testing.T) {
 	}
 }
 
-func TestWhoDoesNotBelongHereIsRefused(t *testing.T) {
+func TestInvalidSessionsAreRejected(t *testing.T) {
 	t.Parallel()
 	hello := func(m *dtaskv1.SessionRequest) func(*house) *dtaskv1.SessionRequest {
 		return func(*house) *dtaskv1.SessionRequest { return m }
@@ -161,7 +161,7 @@ func TestWhoDoesNotBelongHereIsRefused(t *testing.T) {
 	}
 }
 
-func TestALeaderEndsTheSessionOfAWorkerThatHasSeenALaterOne(t *testing.T) {
+func TestADeposedLeaderEndsTheSession(t *testing.T) {
 	t.Parallel()
 	later := &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: 9}
 	for name, talk := range map[string]func(*house){
@@ -175,7 +175,7 @@ func TestALeaderEndsTheSessionOfAWorkerThatHasSeenALaterOne(t *testing.T) {
 				h.lead(1)
 				talk(h)
 				if err := h.result(); !errors.Is(err, sequencer.ErrTermEnded) {
-					t.Errorf("ended with %v, want that the term is over", err)
+					t.Errorf("ended with %v, want that the term ended", err)
 				}
 			})
 		}
@@ -196,7 +196,7 @@ func TestAKnownClusterIsWelcome(t *testing.T) {
 	}
 }
 
-func TestANameInUseIsRefusedUntilItsConnectionCloses(t *testing.T) {
+func TestANameInUseIsRejectedUntilItsSessionEnds(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -210,18 +210,18 @@ func TestANameInUseIsRefusedUntilItsConnectionCloses(t *testing.T) {
 			_ = p.end()
 			var used *sequencer.NameInUseError
 			if err := h.result(); !errors.As(err, &used) || used.Name != "w" {
-				t.Fatalf("a second process under the name gave %v", err)
+				t.Fatalf("a second process with the name: %v", err)
 			}
 			old.cancel()
 			if err := h.result(); err != nil {
-				t.Errorf("a worker that goes ended its session with %v", err)
+				t.Errorf("a worker that leaves ended its session with %v", err)
 			}
 			h.join(other)
 		})
 	}
 }
 
-func TestASessionTakesThePlaceOfTheOneBefore(t *testing.T) {
+func TestASessionReplacesThePreviousOne(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -233,11 +233,11 @@ func TestASessionTakesThePlaceOfTheOneBefore(t *testing.T) {
 			held := old.assigned(2)
 			p := h.dial()
 			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 2, held[0], &dtaskv1.AttemptRef{Job: 99, Task: 1, Attempt: 1})})
-			// What only the leader knew comes again; what only the worker knows
-			// is stopped.
+			// Attempts that only the leader knows are assigned again; those
+			// that only the worker knows are stopped.
 			m := p.next("stop", func(m *dtaskv1.SessionResponse) bool { return len(m.GetStops()) > 0 })
 			if s := m.GetStops()[0]; s.GetAttempt().GetJob() != 99 || s.GetReason() != dtaskv1.StopReason_STOP_REASON_SUPERSEDED {
-				t.Errorf("stops %v, want the one that nobody knows", m.GetStops())
+				t.Errorf("stops %v, want that of the unknown attempt", m.GetStops())
 			}
 			p.report(1, cancelled, &dtaskv1.AttemptRef{Job: 99, Task: 1, Attempt: 1}) // frees its slot
 			again := p.assigned(1)[0]
@@ -245,16 +245,16 @@ func TestASessionTakesThePlaceOfTheOneBefore(t *testing.T) {
 				t.Errorf("assigned %v, want the second attempt of %v", again, held[1])
 			}
 			if err := old.end(); err == nil {
-				t.Error("the old session goes on")
+				t.Error("the old session is still open")
 			}
 			if err := h.result(); err == nil {
-				t.Error("the old session's end has no reason")
+				t.Error("the old session ended without a reason")
 			}
 		})
 	}
 }
 
-func TestAWorkerThatDoesNotReadIsReplacedAllTheSame(t *testing.T) {
+func TestTheSessionOfAWorkerThatDoesNotReadIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -267,11 +267,11 @@ func TestAWorkerThatDoesNotReadIsReplacedAllTheSame(t *testing.T) {
 			p := h.dial() // old reads nothing: its window is full
 			p.say(&dtaskv1.SessionRequest{Hello: helloOf("w", 200)})
 			if err := h.result(); err == nil {
-				t.Error("the old session's end has no reason")
+				t.Error("the old session ended without a reason")
 			}
 			p.assigned(200)
 			if err := old.end(); err == nil {
-				t.Error("the old session goes on")
+				t.Error("the old session is still open")
 			}
 		})
 	}
@@ -299,7 +299,7 @@ func TestTheEndOfTheTermEndsAllSessions(t *testing.T) {
 	}
 }
 
-func TestAnEntryThatFailsEndsSessions(t *testing.T) {
+func TestAFailedEntryEndsSessions(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestAnEntryThatFailsEndsSessions(t *testing.T) {
 	}
 }
 
-func TestManyAssignmentsComeInPieces(t *testing.T) {
+func TestManyAssignmentsAreSplitIntoMessages(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
 		jobs, tasks, body, env int
@@ -358,7 +358,7 @@ func TestManyAssignmentsComeInPieces(t *testing.T) {
 						continue
 					}
 					messages++
-					// The last that is taken may go above the bound.
+					// The last row may exceed the bound.
 					if n := proto.Size(m); len(a.GetTasks()) > 4096 || n > 1<<20+350<<10 {
 						t.Errorf("a message has %d assignments, %d bytes", len(a.GetTasks()), n)
 					}
@@ -393,7 +393,7 @@ func TestAStopNeverOvertakesItsAssignment(t *testing.T) {
 				for _, x := range m.GetStops() {
 					stopped++
 					if !given[x.GetAttempt().String()] {
-						t.Fatalf("told to stop %v, which has not come", x.GetAttempt())
+						t.Fatalf("stop of %v before its assignment", x.GetAttempt())
 					}
 				}
 				for _, a := range attempts([]*dtaskv1.SessionResponse{m}) {
@@ -409,7 +409,7 @@ func TestAStopNeverOvertakesItsAssignment(t *testing.T) {
 	}
 }
 
-func TestUnderLoadOneMessageSaysMuch(t *testing.T) {
+func TestUnderLoadOneMessageAcknowledgesManyReports(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -425,7 +425,7 @@ func TestUnderLoadOneMessageSaysMuch(t *testing.T) {
 			for i, a := range list { // one message each
 				p.report(uint64(i+1), succeeded, a)
 			}
-			p.next("the last acknowledgement", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 4000 })
+			p.next("the last acknowledgment", func(m *dtaskv1.SessionResponse) bool { return m.GetAck().GetThrough() == 4000 })
 			if n := len(p.seen) - before; n > 3000 {
 				t.Errorf("%d messages acknowledge 4000 reports", n)
 			}
@@ -433,7 +433,7 @@ func TestUnderLoadOneMessageSaysMuch(t *testing.T) {
 	}
 }
 
-func TestColumnsThatDoNotFitTogetherEndTheSession(t *testing.T) {
+func TestInconsistentColumnsEndTheSession(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -446,7 +446,7 @@ func TestColumnsThatDoNotFitTogetherEndTheSession(t *testing.T) {
 			m.Attempts = m.GetAttempts()[1:]
 			p.say(&dtaskv1.SessionRequest{Reports: &dtaskv1.Reports{Outcomes: m}})
 			if err := p.end(); err == nil {
-				t.Error("the session goes on")
+				t.Error("the session is still open")
 			}
 			if err := h.result(); !errors.Is(err, columns.ErrMalformed) {
 				t.Errorf("the session ended with %v", err)
@@ -458,7 +458,7 @@ func TestColumnsThatDoNotFitTogetherEndTheSession(t *testing.T) {
 	}
 }
 
-func TestTheNextAttemptGetsTheLastCheckpoint(t *testing.T) {
+func TestTheNextAttemptStartsWithTheLastCheckpoint(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -483,15 +483,15 @@ func TestTheNextAttemptGetsTheLastCheckpoint(t *testing.T) {
 			p.report(1, released, held[0])
 			again := rowsOf(p.next("the second attempt", func(m *dtaskv1.SessionResponse) bool { return m.GetAssignments() != nil }))[0].Extras
 			if !proto.Equal(again.GetCheckpoint(), sent) {
-				t.Errorf("the second attempt begins with %v, want %v", again.GetCheckpoint(), sent)
+				t.Errorf("the second attempt starts with %v, want %v", again.GetCheckpoint(), sent)
 			}
 		})
 	}
 }
 
-// In virtual time: on a slow machine the turns that come back meanwhile would
-// do for all.
-func TestTooManySessionsAtOnceAreToldToComeAgain(t *testing.T) {
+// In virtual time: on a slow machine, the turns that are free again meanwhile
+// would suffice for all sessions.
+func TestExcessSessionsAreRejectedWithARetryDelay(t *testing.T) {
 	t.Parallel()
 	for _, by := range ways {
 		t.Run(by.String(), func(t *testing.T) {
@@ -506,13 +506,13 @@ func TestTooManySessionsAtOnceAreToldToComeAgain(t *testing.T) {
 					if _, err := p.stream.Recv(); err != nil {
 						var busy *sequencer.BusyError
 						if err := h.result(); !errors.As(err, &busy) || busy.RetryAfter <= 0 {
-							t.Fatalf("refused with %v", err)
+							t.Fatalf("rejected with %v", err)
 						}
 						refused++
 					}
 				}
 				if refused == 0 || refused > 4 {
-					t.Errorf("%d of 20 sessions were refused, want those above 16", refused)
+					t.Errorf("%d of 20 sessions were rejected, want those above 16", refused)
 				}
 			})
 		})

@@ -13,13 +13,13 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// obliging is a leader that takes everybody.
+// obliging is a leader that attaches all workers.
 type obliging struct {
 	Leader
 
 	sessions chan sequencer.Session
 	detached chan fsm.WorkerID
-	taken    chan []fsm.AttemptRef // what was undelivered
+	taken    chan []fsm.AttemptRef // undelivered attempts
 	ended    chan error            // why sessions ended
 }
 
@@ -82,7 +82,7 @@ func open(t *testing.T, o *obliging) (*slowStream, sequencer.Session, func() err
 
 var errReason = errors.New("the reason")
 
-func TestASessionEndsThoughItsWorkerDoesNotRead(t *testing.T) {
+func TestASessionEndsAlthoughItsWorkerDoesNotRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := newObliging()
@@ -102,7 +102,7 @@ func TestASessionEndsThoughItsWorkerDoesNotRead(t *testing.T) {
 	})
 }
 
-func TestStopsGoOutThoughAllAssignmentsBeforeThemAreGone(t *testing.T) {
+func TestStopsAreSentAfterUndeliverableAssignments(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := newObliging()
@@ -133,7 +133,7 @@ func TestStopsGoOutThoughAllAssignmentsBeforeThemAreGone(t *testing.T) {
 	})
 }
 
-func TestASessionThatWasReplacedBeforeItBeganIsNotFound(t *testing.T) {
+func TestASessionReplacedBeforeItsStartIsNotFound(t *testing.T) {
 	t.Parallel()
 	s := testService(newObliging())
 	var list []*session
@@ -149,22 +149,22 @@ func TestASessionThatWasReplacedBeforeItBeganIsNotFound(t *testing.T) {
 	s.register(contexts[0], list[0])
 	s.unregister(list[0])
 	if s.session(1) != list[1] {
-		t.Error("the session that took the place is not found")
+		t.Error("the replacing session is not found")
 	}
 }
 
-func TestSilenceIsMeasuredFromTheLastWord(t *testing.T) {
+func TestSilenceIsMeasuredFromTheLastContact(t *testing.T) {
 	t.Parallel()
 	x := newSession(testService(newObliging()), nil, nil)
 	if d := time.Since(x.LastContact()); d > time.Minute {
-		t.Errorf("a new session was heard %v ago", d)
+		t.Errorf("the last contact of a new session was %v ago", d)
 	}
 	x.lastContact.Store(int64(time.Since(started) - time.Hour))
 	if d := time.Since(x.LastContact()); d < 59*time.Minute {
-		t.Errorf("heard %v ago, want an hour", d)
+		t.Errorf("last contact %v ago, want an hour", d)
 	}
-	x.overloaded.Store(true) // it speaks, and we do not listen
+	x.overloaded.Store(true) // its report waits for the sequencer
 	if d := time.Since(x.LastContact()); d > time.Minute {
-		t.Errorf("while its report waits for room: heard %v ago", d)
+		t.Errorf("while a report waits: last contact %v ago", d)
 	}
 }

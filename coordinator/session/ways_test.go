@@ -14,26 +14,26 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// way is how the sessions of a test reach the leader.
+// way is how the sessions of a test use streams.
 type way bool
 
 const (
-	alone  way = false // a stream each
+	alone  way = false // one stream per session
 	shared way = true  // one stream for all
 )
 
-// ways are all of them.
+// ways lists all ways.
 var ways = []way{alone, shared}
 
 // String names the tests.
 func (by way) String() string {
 	if by == shared {
-		return "in one stream"
+		return "shared stream"
 	}
-	return "in a stream each"
+	return "own stream"
 }
 
-// house is a leader whose workers come this way.
+// house is a leader whose workers use streams in this way.
 func (by way) house(t *testing.T, change ...func(*session.Config)) *house {
 	t.Helper()
 	h := newHouse(t, change...)
@@ -41,7 +41,7 @@ func (by way) house(t *testing.T, change ...func(*session.Config)) *house {
 	return h
 }
 
-// workerStream is the workers' end of a stream that they share.
+// workerStream is the workers' end of a stream.
 type workerStream struct {
 	stream dtaskv1.WorkerService_SessionsClient
 	cancel context.CancelFunc
@@ -51,7 +51,7 @@ type workerStream struct {
 	sessions map[uint32]*workerSession
 }
 
-// workerSession is a session in it.
+// workerSession is a session of a workerStream.
 type workerSession struct {
 	b      *workerStream
 	number uint32
@@ -60,7 +60,7 @@ type workerSession struct {
 	end    error
 }
 
-// workerStream makes a stream that sessions share.
+// openStream opens a stream.
 func (h *house) openStream() *workerStream {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,7 +115,7 @@ func endOf(end *dtaskv1.SessionEnd) error {
 	return status.Error(codes.Code(end.GetCode()), end.GetMessage())
 }
 
-// open begins a session with what it says first.
+// open returns a session, which starts with its first message.
 func (b *workerStream) open() *workerSession {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,9 +153,9 @@ func (x *workerSession) Recv() (*dtaskv1.SessionResponse, error) {
 	return m, nil
 }
 
-// leave ends the session from here, also for who receives.
+// leave ends the session from this side, and unblocks Recv.
 func (x *workerSession) leave() {
-	_ = x.CloseSend() // then the stream has ended, which is as good
+	_ = x.CloseSend() // fails only if the stream has ended
 	x.b.mu.Lock()
 	defer x.b.mu.Unlock()
 	if x.end == nil {

@@ -34,7 +34,7 @@ func inSequencer() []Mutant {
 		{
 			Name:   "a-drain-is-not-heard",
 			Edits:  []Edit{{"coordinator/sequencer/reports.go", "\t\tw.leaving = true\n", "\t\tw.leaving = false\n"}},
-			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Drain|Leav"}, {Package: "./coordinator/session", Run: "Leaves"}, simulated},
+			Caught: []Checker{{Package: "./coordinator/sequencer", Run: "Drain|Leav"}, {Package: "./coordinator/session", Run: "Leaves|Leaving"}, simulated},
 		},
 		{
 			Name:   "poison-tasks-never-die",

@@ -30,7 +30,7 @@ func inWorkers() []Mutant {
 				"a.phase == phaseReady && !a.exclusive {\n\t\t\tt.endLocked(a, released(\"another worker",
 				"a.phase == phaseReady && !a.exclusive {\n\t\t\tgiven, shared, policy := a.assignment, a.jobContext, a.policy\n\t\t\tdefer func() { a.phase, a.assignment, a.jobContext, a.policy = phaseReady, given, shared, policy }()\n\t\t\tt.endLocked(a, released(\"another worker",
 			}},
-			Caught: []Checker{{Package: "./worker", Run: "GivenBack"}},
+			Caught: []Checker{{Package: "./worker", Run: "Stolen"}},
 		},
 		{
 			Name:   "a-stop-after-the-end-wins",

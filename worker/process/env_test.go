@@ -20,7 +20,7 @@ func fullVars() Vars {
 	}
 }
 
-func TestACommandIsToldWhatItIs(t *testing.T) {
+func TestTheEnvironmentDescribesTheAttempt(t *testing.T) {
 	t.Parallel()
 	got, err := Environ(fullVars(), map[string]string{"A": "b"})
 	if err != nil {
@@ -37,7 +37,7 @@ func TestACommandIsToldWhatItIs(t *testing.T) {
 	}
 }
 
-func TestUsersVariablesAreOverTheDefaultsAndUnderDtasks(t *testing.T) {
+func TestUserVariablesOverrideDefaultsButNotDtasks(t *testing.T) {
 	t.Parallel()
 	got, err := Environ(Vars{JobID: "j1"}, map[string]string{
 		"LANG": "de_DE.UTF-8", "DTASK_JOB_ID": "forged", "DTASK_ARRAY_INDEX": "9", "DTASK_OWN": "x",
@@ -57,7 +57,7 @@ func TestUsersVariablesAreOverTheDefaultsAndUnderDtasks(t *testing.T) {
 	}
 }
 
-func TestUnusableEntriesAreAllNamed(t *testing.T) {
+func TestAllInvalidEntriesAreReported(t *testing.T) {
 	t.Parallel()
 	_, err := Environ(Vars{Item: "a\x00b"}, map[string]string{"BAD": "x\x00", "A=B": "", "": "x"})
 	joined, ok := err.(interface{ Unwrap() []error })

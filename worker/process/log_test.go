@@ -56,7 +56,7 @@ func contents(r *LogReader) (string, error) {
 	}
 }
 
-func TestALogThatFitsIsThePlainOutput(t *testing.T) {
+func TestAShortLogIsThePlainOutput(t *testing.T) {
 	t.Parallel()
 	l := newLog(t, LogLimits{Head: 10, Tail: 10})
 	_, _ = l.Write([]byte("0123456789"))

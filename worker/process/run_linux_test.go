@@ -38,7 +38,7 @@ func TestASignalIsNamed(t *testing.T) {
 	}
 }
 
-func TestOutputIsStreamedAsItComes(t *testing.T) {
+func TestOutputIsStreamed(t *testing.T) {
 	t.Parallel()
 	stdout, stderr := newOutput(), newOutput()
 	feed, feeder := io.Pipe()
@@ -75,7 +75,7 @@ func TestOneWriterForBothStreamsSeesTheProgramsOrder(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentIsExactlyTheSpecs(t *testing.T) {
+func TestTheEnvironmentIsExactlyThatOfTheSpec(t *testing.T) {
 	t.Setenv("DTASK_SECRET_OF_THE_WORKER", "canary")
 	var out bytes.Buffer
 	env := []string{"A=1", "B=two words", "RAW=\xff\xfe", "PATH=" + DefaultPath}
@@ -132,7 +132,7 @@ func TestAProgramNeedNotReadItsInput(t *testing.T) {
 	}
 }
 
-func TestAnOutputFileIsHandedToTheProgram(t *testing.T) {
+func TestAnOutputFileIsPassedToTheProgram(t *testing.T) {
 	t.Parallel()
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
@@ -247,7 +247,7 @@ func TestARelativeProgramStartsAtTheWorkingDirectory(t *testing.T) {
 	}
 }
 
-func TestAProgramIsSetApartFromItsWorker(t *testing.T) {
+func TestAProgramIsIsolatedFromItsWorker(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	p := shell(t, `umask
@@ -292,7 +292,7 @@ func TestNothingRunsWhenTheContextHasEnded(t *testing.T) {
 }
 
 // Not parallel: it counts the descriptors and children of the whole process.
-func TestAHundredProgramsAtOnceLeaveNothingBehind(t *testing.T) {
+func TestAHundredConcurrentProgramsLeaveNothingBehind(t *testing.T) {
 	descriptors := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

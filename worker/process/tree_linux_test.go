@@ -68,7 +68,7 @@ trap "echo parent ends; exit 9" TERM; echo up; while :; do sleep 0.01; done`)
 	p.wantGone(t)
 }
 
-func TestAStoppedProcessHearsThatItShallEnd(t *testing.T) {
+func TestAStoppedProcessReceivesSIGTERM(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -87,7 +87,7 @@ func TestAStoppedProcessHearsThatItShallEnd(t *testing.T) {
 	}
 }
 
-func TestWhatAProgramLeavesBehindEndsWithIt(t *testing.T) {
+func TestProcessesThatAProgramLeavesBehindAreKilled(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]string{
 		"in the background":       "(" + stubborn + ") &",
@@ -122,7 +122,7 @@ func TestWhatAProgramLeavesBehindEndsWithIt(t *testing.T) {
 	}
 }
 
-func TestATreeThatForksWithoutEndIsKilled(t *testing.T) {
+func TestAnEndlesslyForkingTreeIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		// Every process has one child and ends: there is always one, never the
@@ -204,7 +204,7 @@ func supervisorOf(t *testing.T, out *output) int {
 	return pid
 }
 
-func TestAKilledSupervisorIsAnErrorOfItsOwnAndTakesTheTreeAlong(t *testing.T) {
+func TestTheTreeOfAKilledSupervisorIsKilled(t *testing.T) {
 	t.Parallel()
 	out := newOutput()
 	p := shell(t, "echo $PPID\n"+family())
@@ -246,7 +246,7 @@ func TestASupervisorThatDoesNotAnswerIsKilled(t *testing.T) {
 	p.wantGone(t)
 }
 
-func TestASupervisorIsDeafToSignals(t *testing.T) {
+func TestASupervisorIgnoresSignals(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	p := shell(t, `for s in TERM INT HUP QUIT USR1 PIPE TSTP; do kill -$s $PPID; done; echo still here`)
@@ -257,7 +257,7 @@ func TestASupervisorIsDeafToSignals(t *testing.T) {
 	}
 }
 
-func TestAStrangerWithTheSupervisorsNameIsNoSupervisor(t *testing.T) {
+func TestTheNameAloneDoesNotMakeASupervisor(t *testing.T) {
 	t.Parallel()
 	link := filepath.Join(t.TempDir(), supervisorName)
 	self, err := os.Executable()
@@ -275,7 +275,7 @@ func TestAStrangerWithTheSupervisorsNameIsNoSupervisor(t *testing.T) {
 	}
 }
 
-func TestAProgramThatHasNotCalledRunSupervisorIsToldSo(t *testing.T) {
+func TestRunRequiresACallOfRunSupervisor(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
@@ -291,7 +291,7 @@ func TestAProgramThatHasNotCalledRunSupervisorIsToldSo(t *testing.T) {
 	}
 }
 
-func TestAStrangerThatHoldsTheOutputPipeDoesNotHangRun(t *testing.T) {
+func TestAnotherProcessWithTheOutputPipeDoesNotBlockRun(t *testing.T) {
 	t.Parallel()
 	out := newOutput()
 	p := shell(t, "echo $$; read go; echo end")

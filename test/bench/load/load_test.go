@@ -85,7 +85,7 @@ func (f *fakeLeader) Sessions(stream dtaskv1.WorkerService_SessionsServer) error
 	}
 }
 
-func TestEveryWorkerDoesWhatItIsGiven(t *testing.T) {
+func TestEveryWorkerExecutesItsTasks(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]bool{"a stream each": true, "one for all of a connection": false} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func everyWorkerDoesWhatItIsGiven(t *testing.T, own bool) {
 	}
 }
 
-func TestQuantilesAreCloseToWhatWasMeasured(t *testing.T) {
+func TestQuantilesAreAccurate(t *testing.T) {
 	t.Parallel()
 	var l Latency
 	for i := 1; i <= 1000; i++ {
@@ -156,7 +156,7 @@ func TestQuantilesAreCloseToWhatWasMeasured(t *testing.T) {
 	}
 }
 
-func TestDurationsAreRead(t *testing.T) {
+func TestDurationsAreParsed(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for text, mean := range map[string]time.Duration{
