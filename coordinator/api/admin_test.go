@@ -152,9 +152,9 @@ func TestReadyReturnsAllReasons(t *testing.T) {
 	}{
 		{"no raft", nil, 1},
 		{"leader", &fakeRaft{id: "n1", state: "leader"}, 0},
-		{"follower", &fakeRaft{id: "n2", state: "follower", heard: now}, 0},
-		{"no leader", &fakeRaft{state: "follower", heard: now}, 1},
-		{"far behind", &fakeRaft{id: "n2", state: "follower", heard: now, last: 1 << 20}, 1},
+		{"follower", &fakeRaft{id: "n2", state: "follower", contact: now}, 0},
+		{"no leader", &fakeRaft{state: "follower", contact: now}, 1},
+		{"far behind", &fakeRaft{id: "n2", state: "follower", contact: now, last: 1 << 20}, 1},
 		{"all", &fakeRaft{state: "follower", last: 1 << 20}, 3},
 		{"stopped", &fakeRaft{state: "shutdown"}, 2},
 	} {

@@ -68,7 +68,7 @@ func TestAnArrayIsListedWholeBriefAndByState(t *testing.T) {
 	if got := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Fail(fail) }); got != fsm.Accepted {
 		t.Fatal(got)
 	}
-	r.leader.seen = map[fsm.JobID]map[uint32]sequencer.Observation{id: {2: {Attempt: 1}}}
+	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{id: {2: {Attempt: 1}}}
 
 	if got := r.named(t, &dtaskv1.ListTasksRequest{}); len(got) != 12 || got[0] != "a" || got[1] != "run[1]" || got[10] != "run[10]" || got[11] != "z" {
 		t.Errorf("all: %v", got)
@@ -105,13 +105,13 @@ func TestATaskOfAnArrayIsNamedByAnyOfItsItems(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
-	for name, say := range map[string]string{
+	for name, want := range map[string]string{
 		"run[11]": "has run[1-4] to run[9-10]", "run[20-30]": "has run[1-4] to run[9-10]", "walk[1]": "not found",
 	} {
 		_, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", Task: name})
 		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
-		if !strings.Contains(err.Error(), say) {
-			t.Errorf("%s: %v; want %q in it", name, err, say)
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q in it", name, err, want)
 		}
 	}
 }
@@ -121,14 +121,14 @@ func TestAnAmbiguousTaskNameListsTheTasks(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.submitArrays(t, 3, ranged("run", 4))
-	for name, say := range map[string]string{"run[0-3]": "to run[1-4]", "run[4-6]": "to run[1-4] to run[5-8]", "run[77]": "has run[1-4] to run[9-10]"} {
+	for name, want := range map[string]string{"run[0-3]": "to run[1-4]", "run[4-6]": "to run[1-4] to run[5-8]", "run[77]": "has run[1-4] to run[9-10]"} {
 		_, logs := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: name})
 		_, cancel := r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "1", Task: name})
 		_, retry := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{name}})
 		for what, err := range map[string]error{"logs": logs, "cancel": cancel, "retry": retry} {
 			wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
-			if !strings.Contains(err.Error(), say) {
-				t.Errorf("%s %s: %v; want %q in it", what, name, err, say)
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s %s: %v; want %q in it", what, name, err, want)
 			}
 		}
 	}

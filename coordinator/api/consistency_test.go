@@ -86,7 +86,7 @@ func TestAStaleReadReportsItsLag(t *testing.T) {
 		r := setup(t)
 		r.submit(t, "x", task("a"))
 		r.leading(false)
-		r.raft.set(func(f *fakeRaft) { f.state, f.heard = "follower", time.Now() })
+		r.raft.set(func(f *fakeRaft) { f.state, f.contact = "follower", time.Now() })
 		time.Sleep(3 * time.Second) // virtual time without contact to the leader
 		job, err := r.get(t, "1", stale)
 		if err != nil {

@@ -28,7 +28,7 @@ func (r *replica) fails(t *testing.T, h fsm.HeldAttempt, next fsm.Next, why stri
 	}
 }
 
-func (r *replica) letters(t *testing.T, req *dtaskv1.ListDeadLettersRequest) (ids []string, pages int) {
+func (r *replica) deadLetters(t *testing.T, req *dtaskv1.ListDeadLettersRequest) (ids []string, pages int) {
 	t.Helper()
 	req = proto.CloneOf(req)
 	for {
@@ -91,7 +91,7 @@ func TestDeadLettersAreListedNewestJobFirstAndFiltered(t *testing.T) {
 		{"task", &dtaskv1.ListDeadLettersRequest{Job: "1", Task: "c"}, []string{"1/c"}},
 		{"a task that is not dead", &dtaskv1.ListDeadLettersRequest{Job: "1", Task: "b"}, nil},
 	} {
-		if got, _ := r.letters(t, c.req); !slices.Equal(got, c.want) {
+		if got, _ := r.deadLetters(t, c.req); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -168,11 +168,11 @@ func TestAPageOfDeadLettersIsBoundedInBytesAndScannedTasks(t *testing.T) {
 	for i := range uint32(40) {
 		r.fails(t, held(fsm.JobID(i/10+1), i%10, 1, w), fsm.NextDead, "exit 1")
 	}
-	ids, pages := r.letters(t, &dtaskv1.ListDeadLettersRequest{WithHistory: true})
+	ids, pages := r.deadLetters(t, &dtaskv1.ListDeadLettersRequest{WithHistory: true})
 	if len(ids) != 40 || pages < 2 {
 		t.Errorf("40 dead letters of 60 KiB: got %d in %d pages", len(ids), pages)
 	}
-	if ids, pages = r.letters(t, &dtaskv1.ListDeadLettersRequest{}); len(ids) != 40 || pages != 1 {
+	if ids, pages = r.deadLetters(t, &dtaskv1.ListDeadLettersRequest{}); len(ids) != 40 || pages != 1 {
 		t.Errorf("without payloads: got %d in %d pages", len(ids), pages)
 	}
 	p := deadLetterPage{limit: 1, resp: &dtaskv1.ListDeadLettersResponse{}, tasks: maxScannedTasks}
@@ -201,7 +201,7 @@ func TestPurgeRemovesDeadLettersAndIsIdempotent(t *testing.T) {
 	if r.leader.requests != 2 {
 		t.Errorf("%d proposals, want 2", r.leader.requests)
 	}
-	if ids, _ := r.letters(t, &dtaskv1.ListDeadLettersRequest{}); ids != nil {
+	if ids, _ := r.deadLetters(t, &dtaskv1.ListDeadLettersRequest{}); ids != nil {
 		t.Errorf("got %v, want none", ids)
 	}
 	purge := func(job string, tasks ...string) error {
@@ -267,7 +267,7 @@ func TestARejectedRetryIsExplained(t *testing.T) {
 		tasks  []string
 		code   codes.Code
 		reason dtaskv1.ErrorReason
-		says   string
+		want   string
 	}{
 		{"9", nil, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, "job 9"},
 		{"x", nil, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND, `"x"`},
@@ -281,8 +281,8 @@ func TestARejectedRetryIsExplained(t *testing.T) {
 	} {
 		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: c.job, Tasks: c.tasks})
 		wantError(t, err, c.code, c.reason)
-		if !strings.Contains(err.Error(), c.says) {
-			t.Errorf("retrying %s %.40q: got %v, want %s in it", c.job, c.tasks, err, c.says)
+		if !strings.Contains(err.Error(), c.want) {
+			t.Errorf("retrying %s %.40q: got %v, want %s in it", c.job, c.tasks, err, c.want)
 		}
 	}
 	wantError(t, func() error {

@@ -25,7 +25,7 @@ var errForeign = errors.New("an error of another package")
 func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 	t.Parallel()
 	classified := func(k Kind) func(error) *Error { return func(error) *Error { return &Error{Kind: k} } }
-	nobody := func(error) *Error { return nil }
+	unclassified := func(error) *Error { return nil }
 	unknown := fmt.Errorf("%w: %w", sequencer.ErrOutcomeUnknown, context.Canceled)
 	for _, c := range []struct {
 		name     string
@@ -34,22 +34,22 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 		code     codes.Code
 		reason   dtaskv1.ErrorReason
 	}{
-		{"term ended", sequencer.ErrTermEnded, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
-		{"busy", &sequencer.BusyError{What: "full"}, nobody, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
+		{"term ended", sequencer.ErrTermEnded, unclassified, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER},
+		{"busy", &sequencer.BusyError{What: "full"}, unclassified, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY},
 		{"unknown, whatever it wraps", unknown, classified(KindNotLeader), codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
-		{"name in use", &sequencer.NameInUseError{Name: "w"}, nobody, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
-		{"job not found", &sequencer.RejectedError{Reason: fsm.JobNotFound}, nobody, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
-		{"ended", &sequencer.RejectedError{Reason: fsm.AlreadyEnded}, nobody, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
-		{"key conflict", &sequencer.RejectedError{Reason: fsm.KeyConflict}, nobody, codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
-		{"a rejection that no caller can cause", &sequencer.RejectedError{Reason: fsm.Malformed}, nobody, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
-		{"faults", spec.Faults{{Where: "job", What: "is bad"}}, nobody, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID},
-		{"own", notFound("nothing"), nobody, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
-		{"wrapped own", fmt.Errorf("doing: %w", refused("no")), nobody, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
-		{"cancelled", context.Canceled, nobody, codes.Canceled, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
-		{"deadline", context.DeadlineExceeded, nobody, codes.DeadlineExceeded, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
+		{"name in use", &sequencer.NameInUseError{Name: "w"}, unclassified, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
+		{"job not found", &sequencer.RejectedError{Reason: fsm.JobNotFound}, unclassified, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
+		{"ended", &sequencer.RejectedError{Reason: fsm.AlreadyEnded}, unclassified, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
+		{"key conflict", &sequencer.RejectedError{Reason: fsm.KeyConflict}, unclassified, codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT},
+		{"a rejection that no caller can cause", &sequencer.RejectedError{Reason: fsm.Malformed}, unclassified, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
+		{"faults", spec.Faults{{Where: "job", What: "is bad"}}, unclassified, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID},
+		{"own", notFound("nothing"), unclassified, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
+		{"wrapped own", fmt.Errorf("doing: %w", refused("no")), unclassified, codes.PermissionDenied, dtaskv1.ErrorReason_ERROR_REASON_REFUSED},
+		{"cancelled", context.Canceled, unclassified, codes.Canceled, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
+		{"deadline", context.DeadlineExceeded, unclassified, codes.DeadlineExceeded, dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN},
 		{"classified", errForeign, classified(KindNotFound), codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND},
 		{"classified as internal", errForeign, classified(KindInternal), codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
-		{"anything else", errForeign, nobody, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
+		{"anything else", errForeign, unclassified, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

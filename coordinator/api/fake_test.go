@@ -47,7 +47,7 @@ type memLeader struct {
 	fail     error // of the next calls
 	hang     bool  // SubmitMany waits for its context
 	waiting  int   // jobs that SubmitMany was called with
-	seen     map[fsm.JobID]map[uint32]sequencer.Observation
+	observed map[fsm.JobID]map[uint32]sequencer.Observation
 	statuses map[fsm.WorkerID]sequencer.WorkerStatus
 }
 
@@ -227,7 +227,7 @@ func (l *memLeader) Propose(_ context.Context, op fsm.Op) error {
 func (l *memLeader) Observed(id fsm.JobID) map[uint32]sequencer.Observation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.seen[id]
+	return l.observed[id]
 }
 
 func (l *memLeader) Workers(...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus {
@@ -244,7 +244,7 @@ type fakeRaft struct {
 	term    uint64
 	state   string
 	last    uint64
-	heard   time.Time
+	contact time.Time
 	err     error
 	onRead  func()        // called by ReadIndex, unlocked
 	asked   chan struct{} // receives when Leader is called and a test listens; may be nil
@@ -296,7 +296,7 @@ func (r *fakeRaft) LastIndex() uint64 {
 func (r *fakeRaft) LastContact() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.heard
+	return r.contact
 }
 
 func (r *fakeRaft) set(f func(r *fakeRaft)) {

@@ -45,9 +45,9 @@ func TestAJobIsShownInEveryStage(t *testing.T) {
 	want(dtaskv1.JobState_JOB_STATE_RUNNING, map[string]uint32{"blocked": 3, "assigned": 1})
 
 	// Only an observation of the live attempt makes a task running, not of an older one.
-	r.leader.seen = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 1}, 1: {Attempt: 1}}}
+	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 1}, 1: {Attempt: 1}}}
 	want(dtaskv1.JobState_JOB_STATE_RUNNING, map[string]uint32{"blocked": 3, "running": 1})
-	r.leader.seen = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 7}}}
+	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 7}}}
 	want(dtaskv1.JobState_JOB_STATE_RUNNING, map[string]uint32{"blocked": 3, "assigned": 1})
 
 	if r := r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason {
@@ -70,7 +70,7 @@ func TestAFollowerShowsRunningTasksAsAssigned(t *testing.T) {
 	r := setup(t)
 	r.submit(t, "x", task("a"))
 	r.assign(t, held(1, 0, 1, r.worker(t)))
-	r.leader.seen = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 1}}}
+	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 1}}}
 	r.leading(false)
 	job, err := r.get(t, "1", stale)
 	if err != nil || job.GetTasksByState()["assigned"] != 1 {
@@ -154,9 +154,9 @@ func TestANewJobDoesNotDisturbAListing(t *testing.T) {
 func TestJobsAreFiltered(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
-	began := r.leader.nowMS
+	start := r.leader.nowMS
 	for i, owner := range []string{"me", "you", "me"} {
-		r.leader.nowMS = began + int64(i)*1000
+		r.leader.nowMS = start + int64(i)*1000
 		h := header(fmt.Sprint("x", i))
 		h.Owner, h.Labels = owner, map[string]string{"n": fmt.Sprint(i), "all": "yes"}
 		if _, err := r.send(t.Context(), request(h.GetName(), h, task("a"))); err != nil {
@@ -177,9 +177,9 @@ func TestJobsAreFiltered(t *testing.T) {
 		{"label", &dtaskv1.ListJobsRequest{Labels: map[string]string{"n": "1"}}, []string{"2"}},
 		{"labels", &dtaskv1.ListJobsRequest{Labels: map[string]string{"n": "1", "all": "no"}}, nil},
 		{"absent label", &dtaskv1.ListJobsRequest{Labels: map[string]string{"z": ""}}, nil},
-		{"since", &dtaskv1.ListJobsRequest{SubmittedSince: began + 1000}, []string{"3", "2"}},
-		{"before", &dtaskv1.ListJobsRequest{SubmittedBefore: began + 2000}, []string{"2", "1"}},
-		{"since, before and owner", &dtaskv1.ListJobsRequest{SubmittedSince: began, SubmittedBefore: began + 3000, Owner: "you"}, []string{"2"}},
+		{"since", &dtaskv1.ListJobsRequest{SubmittedSince: start + 1000}, []string{"3", "2"}},
+		{"before", &dtaskv1.ListJobsRequest{SubmittedBefore: start + 2000}, []string{"2", "1"}},
+		{"since, before and owner", &dtaskv1.ListJobsRequest{SubmittedSince: start, SubmittedBefore: start + 3000, Owner: "you"}, []string{"2"}},
 		{"all together", &dtaskv1.ListJobsRequest{Owner: "me", States: []dtaskv1.JobState{pending}}, []string{"1"}},
 	} {
 		if got := r.list(t, c.req); !slices.Equal(slices.Concat(got...), c.want) {

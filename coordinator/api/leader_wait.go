@@ -7,9 +7,9 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// A call that comes while no leader is known, after a start or the loss of a leader,
-// waits here: most elections end before a client that is sent away comes back. At
-// most maxLeaderWaits calls wait, for Config.LeaderWait; others fail at once.
+// A call that arrives while no leader is known, after a start or the loss of a leader,
+// waits here: most elections end before a rejected client would retry. At most
+// maxLeaderWaits calls wait, for Config.LeaderWait; others fail immediately.
 const (
 	maxLeaderWaits     = 64
 	leaderPollInterval = 5 * time.Millisecond

@@ -39,7 +39,7 @@ func TestACallWaitsWhileNoLeaderIsKnown(t *testing.T) {
 			r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state = "n1", "n1:1", "leader" })
 			r.leading(true)
 		}},
-		"until its term has begun": {elect: func(r *replica) {
+		"until its term has started": {elect: func(r *replica) {
 			r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state, f.term = "n1", "n1:1", "leader", 2 })
 			r.leading(true)
 			r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(&fsm.StartTerm{Term: 2, ServerID: "n1"}) })

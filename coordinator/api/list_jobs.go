@@ -35,7 +35,7 @@ func (j *jobs) ListJobs(ctx context.Context, r *dtaskv1.ListJobsRequest) (*dtask
 	return resp, nil
 }
 
-// jobFilter is what ListJobs looks for.
+// jobFilter selects the jobs of ListJobs.
 type jobFilter struct {
 	history.Query
 	ended bool // finished jobs may match

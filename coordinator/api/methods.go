@@ -8,11 +8,11 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// access says who may answer a call, and how fresh the state is that it reads.
+// access is who may answer a call, and how fresh the state is that it reads.
 type access uint8
 
 const (
-	// accessReplica: any replica answers at once from what it knows.
+	// accessReplica: any replica answers from its own state.
 	accessReplica access = iota + 1
 	// accessRead: the request's consistency decides.
 	accessRead
@@ -24,13 +24,13 @@ const (
 	accessPropose
 )
 
-// repetition says what a call does that repeats one whose outcome is unknown.
+// repetition is the effect of repeating a call whose outcome is unknown.
 type repetition uint8
 
 const (
 	// repeatRead: it reads again.
 	repeatRead repetition = iota + 1
-	// repeatHarmless: what was asked for is so already.
+	// repeatHarmless: no further effect.
 	repeatHarmless
 	// repeatKeyed: the idempotency key identifies it, and it is answered as before.
 	repeatKeyed
@@ -42,7 +42,7 @@ const (
 type method struct {
 	access access
 	repeat repetition
-	// waits: a call that comes while no leader is known waits for one; see awaitLeader.
+	// waits: a call that arrives while no leader is known waits for one; see awaitLeader.
 	// Calls that ask about the present state of the cluster must not.
 	waits bool
 }

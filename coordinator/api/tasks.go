@@ -188,7 +188,7 @@ func (r *taskReader) attempts(ref fsm.TaskRef) []*dtaskv1.AttemptRecord {
 	return list
 }
 
-// taskFilter is what ListTasks looks for.
+// taskFilter selects the tasks of ListTasks.
 type taskFilter struct {
 	tasks  *taskReader
 	states map[dtaskv1.TaskState]bool // empty = all

@@ -45,7 +45,7 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 	policy.Type = ""
 	h.OnFailure = dtaskv1.OnFailure_ON_FAILURE_CONTINUE
 	h.Policies = append(h.Policies, policy)
-	tasks := []*dtaskv1.TaskSpec{task("done"), command, run, task("retry"), task("dead"), task("behind", 4), task("held"), task("running")}
+	tasks := []*dtaskv1.TaskSpec{task("done"), command, run, task("retry"), task("dead"), task("blocked-by-dead", 4), task("held"), task("running")}
 	if _, err := r.send(t.Context(), request("k", h, tasks...)); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 	}
 	r.assign(t, held(1, 6, 1, w))
 	r.assign(t, held(1, 7, 1, w))
-	r.leader.seen = map[fsm.JobID]map[uint32]sequencer.Observation{1: {7: {Attempt: 1, StartedMS: 77, Permille: 420, Text: "half"}}}
+	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{1: {7: {Attempt: 1, StartedMS: 77, Permille: 420, Text: "half"}}}
 
 	pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", WithDependencies: true, WithResults: true})
 	if err != nil || len(pages) != 1 {
@@ -74,7 +74,7 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 		{Id: "command", Index: 2, State: dtaskv1.TaskState_TASK_STATE_PENDING, Type: "command"},
 		{Id: "retry", Index: 3, State: dtaskv1.TaskState_TASK_STATE_SCHEDULED, Attempt: 1, Worker: "w1", Error: "exit 1", DueAt: 9_000_000, Type: "noop"},
 		{Id: "dead", Index: 4, State: dtaskv1.TaskState_TASK_STATE_DEAD, Attempt: 1, Worker: "w1", Error: "exit 1", Type: "noop"},
-		{Id: "behind", Index: 5, State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: "dependency dead failed", Type: "noop", Dependencies: []uint32{4}},
+		{Id: "blocked-by-dead", Index: 5, State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: "dependency dead failed", Type: "noop", Dependencies: []uint32{4}},
 		{Id: "held", Index: 6, State: dtaskv1.TaskState_TASK_STATE_ASSIGNED, Attempt: 1, Worker: "w1", Type: "noop"},
 		{Id: "running", Index: 7, State: dtaskv1.TaskState_TASK_STATE_RUNNING, Attempt: 1, Worker: "w1", Type: "noop", ProgressPermille: 420, ProgressText: "half"},
 	}
@@ -86,7 +86,7 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 		t.Errorf("a running task started at %d, want 77", got)
 	}
 	// Dependencies and results are shown only on request.
-	pages, err = r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", Task: "behind"})
+	pages, err = r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", Task: "blocked-by-dead"})
 	if err != nil || len(pages) != 1 || len(pages[0].GetTasks()) != 1 || pages[0].GetTasks()[0].GetDependencies() != nil {
 		t.Errorf("got %v, %v; want only the last task", pages, err)
 	}

@@ -33,7 +33,7 @@ func (r *replica) waitFor(ctx context.Context, t *testing.T, req *dtaskv1.WaitJo
 
 // ends reads the next message: ids of finished and of unknown jobs, and how many jobs
 // remain.
-func ends(t *testing.T, s waitStream) (ended, unknown string, left uint32) {
+func ends(t *testing.T, s waitStream) (finished, unknown string, remaining uint32) {
 	t.Helper()
 	m, err := s.Recv()
 	if err != nil {
@@ -52,10 +52,10 @@ func ends(t *testing.T, s waitStream) (ended, unknown string, left uint32) {
 	return strings.Join(ids, " "), strings.Join(m.GetUnknown(), " "), m.GetRemaining()
 }
 
-func wantEnds(t *testing.T, s waitStream, ended, unknown string, left uint32) {
+func wantEnds(t *testing.T, s waitStream, finished, unknown string, remaining uint32) {
 	t.Helper()
-	if e, u, l := ends(t, s); e != ended || u != unknown || l != left {
-		t.Errorf("ended %q, unknown %q, %d remaining; want %q, %q, %d", e, u, l, ended, unknown, left)
+	if e, u, l := ends(t, s); e != finished || u != unknown || l != remaining {
+		t.Errorf("finished %q, unknown %q, %d remaining; want %q, %q, %d", e, u, l, finished, unknown, remaining)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestJobsThatFinishTogetherShareAMessage(t *testing.T) {
 		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"4", "99", "2", "5", "3", "1", "2", "no"}})
 		wantEnds(t, s, "2", "no 99", 4)
 		time.Sleep(2 * watchInterval)
-		began := time.Now()
+		start := time.Now()
 		go func() { // one after another, all between two scans
 			for id := fsm.JobID(1); id <= 4; id++ {
 				if id != 2 {
@@ -90,13 +90,13 @@ func TestJobsThatFinishTogetherShareAMessage(t *testing.T) {
 		}()
 		wantEnds(t, s, "1", "", 3)
 		wantEnds(t, s, "3 4", "", 1)
-		if took := time.Since(began); took != watchInterval+time.Millisecond {
+		if took := time.Since(start); took != watchInterval+time.Millisecond {
 			t.Errorf("some were reported after %s", took)
 		}
-		began = time.Now()
+		start = time.Now()
 		r.leader.op(t, &fsm.CancelJob{Job: 5, Reason: "r"})
 		wantEnds(t, s, "5", "", 0)
-		if took := time.Since(began); took != minWaitInterval {
+		if took := time.Since(start); took != minWaitInterval {
 			t.Errorf("the last was reported after %s", took)
 		}
 		wantOver(t, s)
@@ -112,7 +112,7 @@ func TestTheLastJobIsReportedSoonAndCheckedLessAndLessOften(t *testing.T) {
 		}
 		s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1", "2"}})
 		wantEnds(t, s, "", "", 2)
-		began := time.Now()
+		start := time.Now()
 		go func() { // the state changes all the time
 			worker := fsm.WorkerID(0)
 			for i := range 60 {
@@ -129,7 +129,7 @@ func TestTheLastJobIsReportedSoonAndCheckedLessAndLessOften(t *testing.T) {
 			}
 		}()
 		wantEnds(t, s, "1 2", "", 0)
-		if took := time.Since(began); took < 50*time.Millisecond || took > 70*time.Millisecond {
+		if took := time.Since(start); took < 50*time.Millisecond || took > 70*time.Millisecond {
 			t.Errorf("the jobs were reported after %s", took)
 		}
 		wantOver(t, s)
@@ -185,14 +185,14 @@ func TestAnOutlineOmitsWhatTheJobWasSubmittedWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "r"})
-	told := func(outline bool) *dtaskv1.Job {
+	show := func(outline bool) *dtaskv1.Job {
 		m, err := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: []string{"1"}, Outline: outline}).Recv()
 		if err != nil || len(m.GetFinished()) != 1 {
 			t.Fatalf("got %v, %v", m, err)
 		}
 		return m.GetFinished()[0]
 	}
-	want, got := told(false), told(true)
+	want, got := show(false), show(true)
 	if want.GetName() == "" || want.GetLabels() == nil || want.GetTasksByState() == nil || want.GetMaxFailures() == 0 {
 		t.Errorf("the whole job is %v", want)
 	}
@@ -220,11 +220,11 @@ func TestJobsThatDoNotFitIntoAMessageAreSentInSeveral(t *testing.T) {
 		r.leader.op(t, &fsm.CancelJob{Job: fsm.JobID(i + 1), Reason: "r"}) //nolint:gosec // few
 	}
 	s := r.waitFor(t.Context(), t, &dtaskv1.WaitJobsRequest{Jobs: ids})
-	first, _, left := ends(t, s)
+	first, _, remaining := ends(t, s)
 	second, _, none := ends(t, s)
 	got := slices.Concat(strings.Fields(first), strings.Fields(second))
-	if !slices.Equal(got, ids) || left == 0 || int(left) != len(strings.Fields(second)) || none != 0 {
-		t.Errorf("got %q with %d remaining, then %q with %d remaining", first, left, second, none)
+	if !slices.Equal(got, ids) || remaining == 0 || int(remaining) != len(strings.Fields(second)) || none != 0 {
+		t.Errorf("got %q with %d remaining, then %q with %d remaining", first, remaining, second, none)
 	}
 	wantOver(t, s)
 }

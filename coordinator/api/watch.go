@@ -20,7 +20,7 @@ const (
 	// receives none for longer watches a server that hangs.
 	watchRepeatInterval = time.Second
 	// applyTimeout is how long a watch waits for this replica to apply the index that
-	// the watch resumes from. Replicas are milliseconds behind each other.
+	// the watch resumes from. Replicas lag by milliseconds.
 	applyTimeout = 2 * time.Second
 )
 

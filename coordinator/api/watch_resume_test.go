@@ -217,7 +217,7 @@ func TestUnchangedTasksAreNotSentAgain(t *testing.T) {
 			}
 		}, []string{"a", "b", "c"}},
 		{"b completed; d still waits for c", func() { r.complete(t, held(1, 1, 1, w), "") }, []string{"b"}},
-		{"a person updated the job alone", func() {
+		{"the user updated only the job", func() {
 			r.leader.op(t, &fsm.Update{Job: 1, WholeJob: true, Set: fsm.SetPriority, Priority: dtaskv1.Priority_PRIORITY_LOW})
 		}, []string{}},
 		{"c failed for good, and d with it", func() {

@@ -23,7 +23,7 @@ type seenJob struct {
 
 type watching struct {
 	stream grpc.ServerStreamingClient[dtaskv1.WatchJobResponse]
-	began  time.Time
+	start  time.Time
 }
 
 func (r *replica) watch(ctx context.Context, t *testing.T, id string) *watching {
@@ -32,16 +32,16 @@ func (r *replica) watch(ctx context.Context, t *testing.T, id string) *watching 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &watching{stream: stream, began: time.Now()}
+	return &watching{stream: stream, start: time.Now()}
 }
 
 func (w *watching) next(t *testing.T) seenJob {
 	t.Helper()
 	got, err := w.stream.Recv()
 	if err != nil {
-		t.Fatalf("after %s: %v", time.Since(w.began), err)
+		t.Fatalf("after %s: %v", time.Since(w.start), err)
 	}
-	return seenJob{time.Since(w.began), got.GetJob()}
+	return seenJob{time.Since(w.start), got.GetJob()}
 }
 
 func TestAWatchSendsTheJobImmediatelyAndEndsWithIt(t *testing.T) {
@@ -145,7 +145,7 @@ func TestAWatchSurvivesAChangeOfLeader(t *testing.T) {
 		w := r.watch(t.Context(), t, "1")
 		w.next(t)
 		r.leading(false)
-		r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state, f.heard = "n2", "n2:1", "follower", time.Now() })
+		r.raft.set(func(f *fakeRaft) { f.id, f.address, f.state, f.contact = "n2", "n2:1", "follower", time.Now() })
 		time.Sleep(watchInterval)
 		r.leader.op(t, &fsm.CancelJob{Job: 1, Reason: "at the new leader"}) // as this replica applies it
 		if got := w.next(t); got.job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED {

@@ -121,12 +121,12 @@ func BenchmarkArchive(b *testing.B) {
 				for made := 0; made < shape.jobs; made += 5000 {
 					left := archivedJobs(b, st, made, min(5000, shape.jobs-made), shape.tasks)
 					index++
-					began := cpu(b)
+					start := cpu(b)
 					h.Take(index, left)
 					if err := h.Sync(b.Context(), index); err != nil {
 						b.Fatal(err)
 					}
-					used += cpu(b) - began
+					used += cpu(b) - start
 				}
 				jobs += uint64(shape.jobs)
 				size = uint64(h.Stats().FileBytes)
@@ -149,13 +149,13 @@ func longHistory(b *testing.B) *History {
 	h, st := benchHistoryAt(b, path), benchState()
 	used, since := time.Duration(0), 0
 	for made := 0; made < *benchJobs && h.Stats().CompleteTo < uint64(*benchJobs/5000); made += 5000 {
-		left, began := archivedJobs(b, st, made, 5000, 1), cpu(b)
+		left, start := archivedJobs(b, st, made, 5000, 1), cpu(b)
 		index := uint64(1 + made/5000)
 		h.Take(index, left)
 		if err := h.Sync(b.Context(), index); err != nil {
 			b.Fatal(err)
 		}
-		used += cpu(b) - began
+		used += cpu(b) - start
 		if since += 5000; since == 1_000_000 {
 			b.Logf("%d jobs, the last million in %v of CPU each", made+5000, used/1_000_000)
 			used, since = 0, 0
@@ -171,8 +171,8 @@ func longHistory(b *testing.B) *History {
 // BenchmarkList measures a page of a listing in a long history, and reading one job.
 func BenchmarkList(b *testing.B) {
 	h := longHistory(b)
-	const start = 1_700_000_000_000 // one job per millisecond
-	middle := start + int64(*benchJobs)/2
+	const first = 1_700_000_000_000 // one job per millisecond
+	middle := first + int64(*benchJobs)/2
 	for _, c := range []struct {
 		name string
 		q    Query
@@ -192,23 +192,23 @@ func BenchmarkList(b *testing.B) {
 		{"never/owner+team", Query{Owner: "owner-3", Labels: map[string]string{"team": "4"}}},
 		{"never/owner+team+completed", Query{Owner: "owner-3", Labels: map[string]string{"team": "4"}, States: []fsm.JobState{fsm.JobCompleted}}},
 		{"time", Query{Since: middle - 50, Before: middle + 50}},
-		{"time/oldest", Query{Before: start + 100}},
-		{"time/none", Query{Since: start + int64(*benchJobs)}},
+		{"time/oldest", Query{Before: first + 100}},
+		{"time/none", Query{Since: first + int64(*benchJobs)}},
 		{"time+failed", Query{Since: middle - 50_000, Before: middle, States: []fsm.JobState{fsm.JobFailed}}},
 		{"time+owner+team+completed", Query{Since: middle - 50_000, Before: middle, Owner: "owner-3", Labels: map[string]string{"team": "3"}, States: []fsm.JobState{fsm.JobCompleted}}},
-		{"time/oldest+completed", Query{Before: start + 200, States: []fsm.JobState{fsm.JobCompleted}}},
+		{"time/oldest+completed", Query{Before: first + 200, States: []fsm.JobState{fsm.JobCompleted}}},
 	} {
 		b.Run(fmt.Sprintf("jobs=%d/%s", *benchJobs, c.name), func(b *testing.B) {
 			found, calls, longest := 0, 0, time.Duration(0)
 			for b.Loop() {
 				found, calls = 0, 0
 				for q := c.q; ; {
-					began := time.Now()
+					start := time.Now()
 					rest, err := h.List(b.Context(), q, func(fsm.Head) bool { found++; return found < 100 })
 					if err != nil {
 						b.Fatal(err)
 					}
-					longest = max(longest, time.Since(began))
+					longest = max(longest, time.Since(start))
 					if calls++; rest == 0 {
 						break
 					}
@@ -235,7 +235,7 @@ func BenchmarkList(b *testing.B) {
 func BenchmarkRetention(b *testing.B) {
 	h := longHistory(b)
 	const many = 10_000
-	began, gone := cpu(b), 0
+	start, gone := cpu(b), 0
 	for b.Loop() {
 		if err := h.inWriter(b.Context(), func() error {
 			h.mu.Lock()
@@ -250,7 +250,7 @@ func BenchmarkRetention(b *testing.B) {
 		}
 		gone += many
 	}
-	b.ReportMetric(float64((cpu(b)-began).Microseconds())/float64(gone), "cpu-µs/job")
+	b.ReportMetric(float64((cpu(b)-start).Microseconds())/float64(gone), "cpu-µs/job")
 	b.Log(memory(b))
 }
 

@@ -25,8 +25,8 @@ const (
 	releaseInterval = 8 << 20
 	// initialMapping is how much address space is mapped at the start: extending the
 	// mapping copies all that the transaction has changed and waits for all readers.
-	// What lies behind the end of the file costs nothing, except on Windows, where the
-	// file would get that long.
+	// Address space beyond the end of the file costs nothing, except on Windows, where
+	// the file would get that long.
 	initialMapping = 1 << 30
 	// pageSize is that of a new file; an existing file keeps its own. bbolt writes page
 	// by page, and mostly appends new jobs: larger pages mean fewer writes and less
@@ -104,8 +104,8 @@ func createBuckets(tx *bbolt.Tx) error {
 	return nil
 }
 
-// guard turns a panic into an error: bbolt panics on an unexpected page, and a page
-// behind the end of the file is a memory fault.
+// guard turns a panic into an error: bbolt panics on an unexpected page, and reading a
+// page beyond the end of the file is a memory fault.
 func guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

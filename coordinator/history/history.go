@@ -128,8 +128,8 @@ func (h *History) wakeWriter() {
 	}
 }
 
-// WaitForSpace implements fsm.Archiver. It also returns when the history is closed:
-// nobody reads it any more then.
+// WaitForSpace implements fsm.Archiver. It also returns when the history is closed, and
+// no longer read.
 func (h *History) WaitForSpace() {
 	_ = h.await(context.Background(), func() bool { return h.pendingBytes < h.cfg.MaxPendingBytes })
 }

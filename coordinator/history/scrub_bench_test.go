@@ -17,11 +17,11 @@ func BenchmarkScrub(b *testing.B) {
 		}
 	}
 	b.ResetTimer()
-	began, size := cpu(b), h.Stats().Scrubbed
+	start, size := cpu(b), h.Stats().Scrubbed
 	for range b.N {
 		if _, err := h.scrubAll(b.Context(), rate.NewLimiter(rate.Inf, 1<<30)); err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(cpu(b)-began)/float64(h.Stats().Scrubbed-size), "cpu-ns/byte")
+	b.ReportMetric(float64(cpu(b)-start)/float64(h.Stats().Scrubbed-size), "cpu-ns/byte")
 }
