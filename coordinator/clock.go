@@ -74,9 +74,11 @@ func (c *clockMonitor) Run(ctx context.Context, _ uint64) error {
 		switch {
 		case ctx.Err() != nil:
 		case skewed && !warned:
-			c.log.WarnContext(ctx, "clock skew detected; age-based expiry suspended", "agreeing", agree, "members", of)
+			c.log.WarnContext(ctx, "clock skew detected; age-based expiry suspended",
+				"agreeing", agree, "members", of)
 		case !skewed && warned:
-			c.log.InfoContext(ctx, "clock skew ended; age-based expiry resumed", "agreeing", agree, "members", of)
+			c.log.InfoContext(ctx, "clock skew ended; age-based expiry resumed",
+				"agreeing", agree, "members", of)
 		}
 		warned = skewed
 		select {

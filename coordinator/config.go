@@ -144,7 +144,8 @@ func (c *Config) Validate() error {
 	const nameRule = "must be 1 to 63 letters, digits, dots, - and _"
 	check(nameRE.MatchString(c.ID), "invalid --id %q: "+nameRule, c.ID)
 	check(c.DataDir != "", "--data-dir is required")
-	errs = append(errs, checkLoopback("--listen", c.Listen), checkLoopback("--http", c.HTTP), checkLoopback("--advertise", c.Advertise))
+	errs = append(errs, checkLoopback("--listen", c.Listen), checkLoopback("--http", c.HTTP),
+		checkLoopback("--advertise", c.Advertise))
 	self := len(c.Peers) == 0
 	for _, p := range c.Peers {
 		check(nameRE.MatchString(p.ID), "invalid --peers: id %q "+nameRule, p.ID)
@@ -155,9 +156,12 @@ func (c *Config) Validate() error {
 	if err := c.LogStore.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("invalid --log-store: %w", err))
 	}
-	check(c.MinFree == nil || c.MinFree.Percent <= 100, "invalid --min-free-percent: must be 0 to 100")
-	check(c.HeartbeatInterval >= 0 && c.HeartbeatInterval <= time.Minute, "invalid --heartbeat-interval %s: must be at most 1m", c.HeartbeatInterval)
-	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate, "invalid --submit-rate %v: must be 0 to %d jobs per second", c.SubmitRate, api.MaxSubmitRate)
+	check(c.MinFree == nil || c.MinFree.Percent <= 100,
+		"invalid --min-free-percent: must be 0 to 100")
+	check(c.HeartbeatInterval >= 0 && c.HeartbeatInterval <= time.Minute,
+		"invalid --heartbeat-interval %s: must be at most 1m", c.HeartbeatInterval)
+	check(c.SubmitRate >= 0 && c.SubmitRate <= api.MaxSubmitRate,
+		"invalid --submit-rate %v: must be 0 to %d jobs per second", c.SubmitRate, api.MaxSubmitRate)
 	check(c.SubmitBurst >= 0, "invalid --submit-burst %d: must be 0 or more", c.SubmitBurst)
 	check(c.SubmitBurst == 0 || c.SubmitRate != 0, "--submit-burst requires --submit-rate")
 	_, err := c.notificationHooks()
@@ -176,7 +180,8 @@ func checkLoopback(flag, address string) error {
 		return fmt.Errorf("invalid %s %q: must be HOST:PORT", flag, address)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("invalid %s %q: must be a loopback address such as 127.0.0.1, because this version has no TLS and no tokens", flag, address)
+		return fmt.Errorf("invalid %s %q: must be a loopback address such as 127.0.0.1, "+
+			"because this version has no TLS and no tokens", flag, address)
 	}
 	return nil
 }

@@ -90,21 +90,25 @@ func quarantine(cfg *Config, why error) error {
 	if err != nil {
 		return errors.Join(why, err)
 	}
-	cfg.Logger.Error("quarantined data directory", "err", why, "data_dir", cfg.DataDir, "kept_as", kept, "auto_rejoin", cfg.AutoRejoin)
+	cfg.Logger.Error("quarantined data directory", "err", why, "data_dir", cfg.DataDir,
+		"kept_as", kept, "auto_rejoin", cfg.AutoRejoin)
 	if cfg.AutoRejoin {
 		return nil
 	}
-	return fmt.Errorf("%w\nnothing was deleted: the content of %s is in %s\n%s", why, cfg.DataDir, kept, cfg.rejoinAdvice())
+	return fmt.Errorf("%w\nnothing was deleted: the content of %s is in %s\n%s",
+		why, cfg.DataDir, kept, cfg.rejoinAdvice())
 }
 
 // rejoinAdvice tells how a replica without its data directory comes back.
 func (c *Config) rejoinAdvice() string {
 	if len(c.Peers) < 2 {
-		return "this cluster has no other replica: restore the data directory from a backup; to start an empty cluster, move the damaged one elsewhere"
+		return "this cluster has no other replica: restore the data directory from a backup; " +
+			"to start an empty cluster, move the damaged one elsewhere"
 	}
 	command := c.Command
 	if command == "" {
 		command = "dtaskd … (as before)"
 	}
-	return "to rejoin under a new server id and get the data from the other replicas, run: " + command + " --auto-rejoin"
+	return "to rejoin under a new server id and get the data from the other replicas, run: " +
+		command + " --auto-rejoin"
 }

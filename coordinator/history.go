@@ -81,7 +81,8 @@ func (s historySource) Fetch(ctx context.Context, after history.Position, to uin
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := dtaskv1.NewAdminServiceClient(conn).History(ctx, &dtaskv1.HistoryRequest{AfterIndex: after.Index, AfterJob: uint64(after.Job), ToIndex: to})
+	stream, err := dtaskv1.NewAdminServiceClient(conn).History(ctx,
+		&dtaskv1.HistoryRequest{AfterIndex: after.Index, AfterJob: uint64(after.Job), ToIndex: to})
 	if err != nil {
 		return false, err
 	}
@@ -94,7 +95,10 @@ func (s historySource) Fetch(ctx context.Context, after history.Position, to uin
 			return resp.GetComplete(), nil
 		}
 		for _, x := range resp.GetChunks() {
-			chunk := history.Chunk{Position: history.Position{Index: x.GetIndex(), Job: fsm.JobID(x.GetJob())}, Number: x.GetNumber(), Total: x.GetTotal(), Data: x.GetData()}
+			chunk := history.Chunk{
+				Position: history.Position{Index: x.GetIndex(), Job: fsm.JobID(x.GetJob())},
+				Number:   x.GetNumber(), Total: x.GetTotal(), Data: x.GetData(),
+			}
 			if err := take(chunk, resp.GetComplete()); err != nil {
 				return false, err
 			}

@@ -23,7 +23,8 @@ const maxSecretFile = 4 << 10
 // notificationHooks reads the settings of webhooks and commands. Its errors, joined,
 // name the flags.
 func (c *Config) notificationHooks() (notify.Hooks, error) {
-	h := notify.Hooks{DeadLetterWebhook: c.DeadLetterWebhook, DeadLetterCommand: c.DeadLetterCommand}
+	h := notify.Hooks{DeadLetterWebhook: c.DeadLetterWebhook,
+		DeadLetterCommand: c.DeadLetterCommand}
 	var errs []error
 	if c.DeadLetterWebhook != "" {
 		if err := spec.CheckWebhook(c.DeadLetterWebhook); err != nil {
@@ -123,7 +124,8 @@ func (n *notifier) deliver(ctx context.Context, s *sequencer.Sequencer, wake <-c
 	}
 	// It returns only when ctx is done, and the term reports why.
 	_ = notify.Run(ctx, notify.Config{
-		Machine: n.machine, Recorder: s, Job: api.JobView, DeadLetter: api.DeadLetterView, Wake: wake, Hooks: n.hooks, Version: n.version,
+		Machine: n.machine, Recorder: s, Job: api.JobView, DeadLetter: api.DeadLetterView, Wake: wake,
+		Hooks: n.hooks, Version: n.version,
 		Logger: n.log.With("term", s.Term()), Totals: &n.totals, Seed: randomSeed(), Wall: n.wall,
 	})
 }

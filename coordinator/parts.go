@@ -58,7 +58,8 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 		cfg: cfg, log: cfg.Logger, dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
 		stop: stop, fatals: make(chan *FatalError, 1),
 	}
-	r.notifier = &notifier{machine: r.machine, hooks: hooks, version: cfg.Version, wall: cfg.Wall, log: r.log}
+	r.notifier = &notifier{machine: r.machine, hooks: hooks, version: cfg.Version,
+		wall: cfg.Wall, log: r.log}
 	return r
 }
 
@@ -74,7 +75,8 @@ func (r *replica) connect() (err error) {
 		ServerID: id, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
 		Node: r.membershipNode, Recorder: r.recorder,
 	}
-	r.clock = &clockMonitor{serverID: id, wall: r.cfg.Wall, members: r.servers, peers: r.peers, scale: r.cfg.TimeScale, log: r.log}
+	r.clock = &clockMonitor{serverID: id, wall: r.cfg.Wall, members: r.servers,
+		peers: r.peers, scale: r.cfg.TimeScale, log: r.log}
 	r.leadership = &leadership{
 		cfg: &r.cfg, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
 		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, halt: r.fatal, log: r.log,
@@ -82,7 +84,8 @@ func (r *replica) connect() (err error) {
 	sessions := session.New(session.Config{
 		Current: func() session.Leader { return orNil[session.Leader](r.leadership.term.Load()) },
 		Machine: r.machine, Logger: r.log, HeartbeatInterval: r.cfg.HeartbeatInterval,
-		LivenessTimeout: r.cfg.livenessTimeout(), Lease: max(r.cfg.TimeScale.Scale(lease), r.cfg.livenessTimeout()),
+		LivenessTimeout: r.cfg.livenessTimeout(),
+		Lease:           max(r.cfg.TimeScale.Scale(lease), r.cfg.livenessTimeout()),
 		Guard: func(ctx context.Context, call func() error) error {
 			return r.api.Guard(ctx, dtaskv1.WorkerService_Sessions_FullMethodName, call)
 		},
@@ -169,7 +172,9 @@ func (c *Config) scaledOptions() []grpc.ServerOption {
 		return nil
 	}
 	every := c.TimeScale.Scale(10 * time.Second)
-	return []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{Time: every, Timeout: every, MaxConnectionIdle: c.TimeScale.Scale(5 * time.Minute)})}
+	return []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{
+		Time: every, Timeout: every, MaxConnectionIdle: c.TimeScale.Scale(5 * time.Minute),
+	})}
 }
 
 func (r *replica) nodeConfig(founders []raftnode.Server, prepared *raftnode.Preloaded) raftnode.Config {

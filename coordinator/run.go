@@ -118,7 +118,7 @@ func (r *replica) consensus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	node, err := raftnode.Open(r.nodeConfig(founders, prepared)) //nolint:contextcheck // it lives until Close, which ends when ctx does
+	node, err := raftnode.Open(r.nodeConfig(founders, prepared)) //nolint:contextcheck // closed when ctx ends
 	if err != nil {
 		return &startError{err}
 	}
@@ -128,7 +128,8 @@ func (r *replica) consensus(ctx context.Context) error {
 		duty := r.cfg.Seams.Duty
 		return leader.Run(ctx, leader.Config{
 			Raft: r.cfg.Seams.Raft(node), Logger: r.log, TimeScale: r.cfg.TimeScale,
-			Duties: []leader.Duty{duty(r.leadership), duty(r.reconciler), duty(r.clock), duty(r.leadership.watchdog(node))},
+			Duties: []leader.Duty{duty(r.leadership), duty(r.reconciler), duty(r.clock),
+				duty(r.leadership.watchdog(node))},
 		})
 	})
 	group.Go(func() error { return fatalUnlessDone(ctx, r.candidate.LearnCluster(ctx)) })
@@ -136,7 +137,8 @@ func (r *replica) consensus(ctx context.Context) error {
 	group.Go(func() error { return fatalUnlessDone(ctx, r.comparer().Run(ctx)) })
 	group.Go(func() error { return r.summary().run(ctx) })
 	err = group.Wait()
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.TimeScale.Scale(stopTimeout))
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+		r.cfg.TimeScale.Scale(stopTimeout))
 	defer cancel()
 	return errors.Join(err, node.Close(closing))
 }
@@ -202,7 +204,8 @@ func (r *replica) await(ctx context.Context, done <-chan error) error {
 		r.transferLeadership(ctx)
 		r.stop(errStopped)
 	}
-	return within(r.cfg.TimeScale.Scale(stopTimeout), done, errors.New("stopping timed out; exiting as after a crash, which is safe"))
+	return within(r.cfg.TimeScale.Scale(stopTimeout), done,
+		errors.New("stopping timed out; exiting as after a crash, which is safe"))
 }
 
 // within waits for the end, and returns late after a timeout.
@@ -222,7 +225,8 @@ func (r *replica) transferLeadership(ctx context.Context) {
 	if node == nil || !node.Leading() || len(node.Servers()) < 2 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.TimeScale.Scale(transferTimeout))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+		r.cfg.TimeScale.Scale(transferTimeout))
 	defer cancel()
 	if err := node.Transfer(ctx); err != nil {
 		r.log.WarnContext(ctx, "leadership not transferred", "err", err)

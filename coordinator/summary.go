@@ -27,7 +27,8 @@ type reading struct {
 }
 
 func (s summary) read() reading {
-	return reading{at: time.Now(), stats: s.totals.Stats(), wait: s.totals.Wait.Counts(), run: s.totals.Run.Counts()}
+	return reading{at: time.Now(), stats: s.totals.Stats(), wait: s.totals.Wait.Counts(),
+		run: s.totals.Run.Counts()}
 }
 
 func (s summary) run(ctx context.Context) error {
@@ -75,5 +76,6 @@ func (s summary) write(ctx context.Context, term uint64, last, now reading) {
 
 func quantiles(name string, c *sequencer.Counts) slog.Attr {
 	return slog.Group(name,
-		slog.Duration("p50", c.Quantile(500)), slog.Duration("p95", c.Quantile(950)), slog.Duration("p99", c.Quantile(990)))
+		slog.Duration("p50", c.Quantile(500)), slog.Duration("p95", c.Quantile(950)),
+		slog.Duration("p99", c.Quantile(990)))
 }

@@ -91,7 +91,8 @@ func raiseFileLimit(log *slog.Logger) {
 	case err != nil:
 		log.Warn("limit of open files not raised", "err", err)
 	case limit < filesWanted:
-		log.Warn("hard limit of open files is low: each worker, client and replica needs one", "limit", limit, "wanted", filesWanted)
+		log.Warn("hard limit of open files is low: each worker, client and replica needs one",
+			"limit", limit, "wanted", filesWanted)
 	}
 }
 
@@ -141,7 +142,8 @@ func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coord
 		Version: version, Logger: log, HeartbeatInterval: s.heartbeat, RaftHeartbeat: s.raftHeartbeat,
 		AutoRejoin: s.autoRejoin, Command: commandLine(s.args),
 		SnapshotBytes: s.snapshotBytes, LogStore: coordinator.LogStore(s.logStore), TaskTimeout: s.taskTimeout,
-		KeepFor: s.keepFor, KeepJobs: s.keepJobs, MinFree: &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},
+		KeepFor: s.keepFor, KeepJobs: s.keepJobs,
+		MinFree:    &coordinator.MinFree{Bytes: s.minFree, Percent: s.minFreePercent},
 		HistoryAge: s.history, HistoryJobs: s.historyJobs, HistoryBytes: s.historyBytes,
 		SubmitRate: s.submitRate, SubmitBurst: s.submitBurst,
 		DeadLetterWebhook: s.deadWebhook, DeadLetterCommand: s.deadCommand, WebhookSecretFile: s.secretFile,

@@ -23,7 +23,8 @@ func isAddress(s string) bool { return strings.Contains(s, ":") && len(s) <= max
 // Admit implements ClusterService. It is idempotent.
 func (s *Service) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.AdmitResponse, error) {
 	if !isName(r.GetServerId()) || len(r.GetInstance()) != 32 {
-		return nil, invalid(fmt.Sprintf("server_id, instance: must be an id of 1 to %d bytes and 32 hexadecimal digits", maxServerID))
+		return nil, invalid(fmt.Sprintf(
+			"server_id, instance: must be an id of 1 to %d bytes and 32 hexadecimal digits", maxServerID))
 	}
 	if id, stale := s.stale(r); stale {
 		return &dtaskv1.AdmitResponse{ClusterId: id, ServerId: r.GetServerId(), Stale: true}, nil
@@ -35,7 +36,8 @@ func (s *Service) Admit(ctx context.Context, r *dtaskv1.AdmitRequest) (*dtaskv1.
 	clusterID, rec, known := s.recorded(r.GetServerId())
 	switch {
 	case r.GetClusterId() != "" && r.GetClusterId() != clusterID:
-		return nil, refused("server %s belongs to cluster %s, and this is cluster %s", r.GetServerId(), r.GetClusterId(), clusterID)
+		return nil, refused("server %s belongs to cluster %s, and this is cluster %s",
+			r.GetServerId(), r.GetClusterId(), clusterID)
 	case r.GetRejoin():
 		return s.rejoin(ctx, recorder, node, clusterID, r)
 	case known && rec.Instance != r.GetInstance():
@@ -87,7 +89,8 @@ func (s *Service) verify(ctx context.Context, node Node, r *dtaskv1.AdmitRequest
 	members := node.Servers()
 	i := indexOf(members, r.GetServerId())
 	if i < 0 {
-		return &Error{Kind: Busy, Message: fmt.Sprintf("server %[1]s is not a member of this cluster: run dtaskctl cluster add %[1]s HOST:PORT", r.GetServerId())}
+		return &Error{Kind: Busy, Message: fmt.Sprintf("server %[1]s is not a member of this cluster: "+
+			"run dtaskctl cluster add %[1]s HOST:PORT", r.GetServerId())}
 	}
 	m := members[i]
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
@@ -97,7 +100,8 @@ func (s *Service) verify(ctx context.Context, node Node, r *dtaskv1.AdmitRequest
 	case err != nil:
 		return &Error{Kind: Busy, Message: fmt.Sprintf("server %s does not answer at its address %s", m.ID, m.Address)}
 	case id.GetServerId() != m.ID || id.GetInstance() != r.GetInstance():
-		return refused("server id %s belongs to the process at %s, which has another data directory; start this one with its own id", m.ID, m.Address)
+		return refused("server id %s belongs to the process at %s, which has another data directory; "+
+			"start this one with its own id", m.ID, m.Address)
 	}
 	return nil
 }

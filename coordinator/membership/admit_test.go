@@ -98,11 +98,11 @@ func TestAFormerLeaderReportsAStaleDirectory(t *testing.T) {
 			t.Errorf("got %v, %v", got, err)
 		}
 		for name, change := range map[string]func(*dtaskv1.AdmitRequest){
-			"all entries":        func(q *dtaskv1.AdmitRequest) { q.LastIndex = 150 },
-			"another directory":  func(q *dtaskv1.AdmitRequest) { q.Instance = thirdInstance },
-			"another cluster":    func(q *dtaskv1.AdmitRequest) { q.ClusterId = "another" },
-			"an unknown server":  func(q *dtaskv1.AdmitRequest) { q.ServerId = "n9" },
-			"no stored state":    func(q *dtaskv1.AdmitRequest) { q.Stored = false },
+			"all entries":       func(q *dtaskv1.AdmitRequest) { q.LastIndex = 150 },
+			"another directory": func(q *dtaskv1.AdmitRequest) { q.Instance = thirdInstance },
+			"another cluster":   func(q *dtaskv1.AdmitRequest) { q.ClusterId = "another" },
+			"an unknown server": func(q *dtaskv1.AdmitRequest) { q.ServerId = "n9" },
+			"no stored state":   func(q *dtaskv1.AdmitRequest) { q.Stored = false },
 		} {
 			other := proto.CloneOf(q)
 			change(other)

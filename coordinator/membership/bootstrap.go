@@ -57,7 +57,8 @@ type bootstrapConfig struct {
 // PeersDigest returns a digest of peers that does not depend on their order: replicas
 // with the same --peers have the same.
 func PeersDigest(peers []raftnode.Server) string {
-	sorted := slices.SortedFunc(slices.Values(peers), func(a, b raftnode.Server) int { return cmp.Compare(a.ID, b.ID) })
+	sorted := slices.SortedFunc(slices.Values(peers),
+		func(a, b raftnode.Server) int { return cmp.Compare(a.ID, b.ID) })
 	var text strings.Builder
 	for _, p := range sorted {
 		fmt.Fprintf(&text, "%q=%q\n", p.ID, p.Address)
@@ -90,8 +91,11 @@ func decide(ctx context.Context, cfg bootstrapConfig) (d decision, clusterID str
 	b.others = slices.DeleteFunc(slices.Clone(cfg.Peers), self)
 	if len(b.others) == 0 && cfg.Self.ClusterID == "" {
 		if len(cfg.Quarantined) > 0 {
-			return 0, "", &transport.RefusedError{ServerID: cfg.Self.ServerID, Reason: "it has no peers to get its data from, and a new cluster " +
-				"would not have the jobs in " + strings.Join(cfg.Quarantined, ", ") + "; to start an empty cluster, move that directory elsewhere"}
+			return 0, "", &transport.RefusedError{
+				ServerID: cfg.Self.ServerID,
+				Reason: "it has no peers to get its data from, and a new cluster would not have the jobs in " +
+					strings.Join(cfg.Quarantined, ", ") + "; to start an empty cluster, move that directory elsewhere",
+			}
 		}
 		return found, "", nil
 	}
@@ -133,11 +137,13 @@ func (b *bootstrapper) round(ctx context.Context) (decision, string, error) {
 	for _, a := range b.ask(ctx) {
 		switch {
 		case a.err != nil:
-			waiting = append(waiting, fmt.Sprintf("%s at %s does not answer: %v", a.peer.ID, a.peer.Address, a.err))
+			waiting = append(waiting, fmt.Sprintf("%s at %s does not answer: %v",
+				a.peer.ID, a.peer.Address, a.err))
 		case a.info.GetClusterId() != "" && strings.HasPrefix(a.info.GetServerId(), a.peer.ID+"-"):
 			exists = true // the peer rejoined under a new id
 		case a.info.GetServerId() != a.peer.ID:
-			waiting = append(waiting, fmt.Sprintf("the server at %s is %s, not %s: check --peers", a.peer.Address, a.info.GetServerId(), a.peer.ID))
+			waiting = append(waiting, fmt.Sprintf("the server at %s is %s, not %s: check --peers",
+				a.peer.Address, a.info.GetServerId(), a.peer.ID))
 		case a.info.GetClusterId() != "":
 			exists = true
 		case a.info.GetQuarantined():
@@ -153,7 +159,8 @@ func (b *bootstrapper) round(ctx context.Context) (decision, string, error) {
 		return b.join(ctx, waiting)
 	}
 	if len(b.Quarantined) > 0 {
-		b.report(ctx, "waiting for the cluster of this replica", append(waiting, "quarantined: "+strings.Join(b.Quarantined, ", ")))
+		b.report(ctx, "waiting for the cluster of this replica",
+			append(waiting, "quarantined: "+strings.Join(b.Quarantined, ", ")))
 		return undecided, "", nil
 	}
 	if b.named && empty >= len(b.Peers)/2+1 {
@@ -208,5 +215,5 @@ func (b *bootstrapper) report(ctx context.Context, msg string, waiting []string)
 		return
 	}
 	b.logged = time.Now()
-	b.Logger.WarnContext(ctx, msg, "server_id", b.Self.ServerID, "waiting_for", waiting) //nolint:sloglint // msg is one of three constants
+	b.Logger.WarnContext(ctx, msg, "server_id", b.Self.ServerID, "waiting_for", waiting) //nolint:sloglint // one of 3 constants
 }

@@ -35,7 +35,8 @@ func (s *Service) changeError(err error) error {
 func (s *Service) AddMember(ctx context.Context, r *dtaskv1.AddMemberRequest) (*dtaskv1.AddMemberResponse, error) {
 	id, address := r.GetServerId(), r.GetAddress()
 	if !isName(id) || !isAddress(address) {
-		return nil, invalid(fmt.Sprintf("server_id, address: must be an id of 1 to %d bytes and a HOST:PORT", maxServerID))
+		return nil, invalid(fmt.Sprintf(
+			"server_id, address: must be an id of 1 to %d bytes and a HOST:PORT", maxServerID))
 	}
 	_, node, err := s.leading(ctx)
 	if err != nil {
@@ -48,7 +49,8 @@ func (s *Service) AddMember(ctx context.Context, r *dtaskv1.AddMemberRequest) (*
 	members := node.Servers()
 	if i := indexOf(members, id); i >= 0 {
 		if members[i].Address != address {
-			return nil, &Error{Kind: Conflict, Message: fmt.Sprintf("server %s is already a member, at %s", id, members[i].Address)}
+			return nil, &Error{Kind: Conflict, Message: fmt.Sprintf(
+				"server %s is already a member, at %s", id, members[i].Address)}
 		}
 		return &dtaskv1.AddMemberResponse{Voter: members[i].Voter}, nil
 	}
@@ -58,7 +60,8 @@ func (s *Service) AddMember(ctx context.Context, r *dtaskv1.AddMemberRequest) (*
 	if err := s.changeError(node.AddNonvoter(ctx, id, address)); err != nil {
 		return nil, err
 	}
-	s.cfg.Logger.InfoContext(ctx, "member added as a non-voter", "server_id", id, "address", address)
+	s.cfg.Logger.InfoContext(ctx, "member added as a non-voter",
+		"server_id", id, "address", address)
 	return &dtaskv1.AddMemberResponse{}, nil
 }
 
@@ -80,11 +83,13 @@ func (s *Service) checkAdd(ctx context.Context, members []raftnode.Server, id, a
 	a, err := s.cfg.Peers.Identify(ctx, address)
 	switch {
 	case err != nil:
-		return refused("no answer from %s: start server %s first, with an empty data directory and with the members and itself in --peers; it waits until it is added", address, id)
+		return refused("no answer from %s: start server %s first, with an empty data directory and with "+
+			"the members and itself in --peers; it waits until it is added", address, id)
 	case a.GetServerId() != id:
 		return refused("the server at %s is %s, not %s", address, a.GetServerId(), id)
 	case a.GetClusterId() != "" && a.GetClusterId() != clusterID:
-		return refused("server %s at %s belongs to cluster %s, and this is cluster %s", id, address, a.GetClusterId(), clusterID)
+		return refused("server %s at %s belongs to cluster %s, and this is cluster %s",
+			id, address, a.GetClusterId(), clusterID)
 	case !a.GetEmpty():
 		return refused("the data directory of server %s is not empty", id)
 	}
@@ -165,7 +170,8 @@ func (s *Service) TransferLeadership(ctx context.Context, r *dtaskv1.TransferLea
 		return nil, err
 	}
 	members, id := node.Servers(), r.GetServerId()
-	voters := slices.DeleteFunc(slices.Clone(members), func(m raftnode.Server) bool { return !m.Voter })
+	voters := slices.DeleteFunc(slices.Clone(members),
+		func(m raftnode.Server) bool { return !m.Voter })
 	switch i := indexOf(members, id); {
 	case id == s.cfg.ServerID:
 		return &dtaskv1.TransferLeadershipResponse{}, nil

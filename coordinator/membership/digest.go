@@ -40,7 +40,8 @@ type ComparerConfig struct {
 	Members func() []raftnode.Server
 	// Fetch asks another replica for its digests; Peers.Digests. It is called from
 	// several goroutines.
-	Fetch func(ctx context.Context, address string, from uint64) (serverID string, marks []fsm.Mark, err error)
+	Fetch func(ctx context.Context, address string, from uint64) (
+		serverID string, marks []fsm.Mark, err error)
 	// Alarm is called with a message when replicas disagree and no majority agrees:
 	// assignment must stop. It is called with an empty one when a majority agrees
 	// again on a newer entry.
@@ -108,7 +109,8 @@ func (c *Comparer) compare(ctx context.Context) error {
 	for _, id := range found.wrong {
 		if !c.warned[id] {
 			c.warned[id] = true
-			c.cfg.Logger.ErrorContext(ctx, "state of another replica diverged; it should stop", "server_id", id)
+			c.cfg.Logger.ErrorContext(ctx, "state of another replica diverged; it should stop",
+				"server_id", id)
 		}
 	}
 	if found.undecided == "" && len(found.wrong) == 0 {
@@ -117,12 +119,14 @@ func (c *Comparer) compare(ctx context.Context) error {
 	switch {
 	case found.undecided != "":
 		if c.alarmed == 0 {
-			c.cfg.Logger.ErrorContext(ctx, "replicas disagree without a majority; assignment stopped", "index", found.at, "digests", found.undecided)
+			c.cfg.Logger.ErrorContext(ctx, "replicas disagree without a majority; assignment stopped",
+				"index", found.at, "digests", found.undecided)
 			c.cfg.Alarm(found.undecided)
 		}
 		c.alarmed = max(c.alarmed, found.at)
 	case c.alarmed > 0 && found.agreed > c.alarmed:
-		c.cfg.Logger.WarnContext(ctx, "a majority of the replicas agrees again", "index", found.agreed)
+		c.cfg.Logger.WarnContext(ctx, "a majority of the replicas agrees again",
+			"index", found.agreed)
 		c.cfg.Alarm("")
 		c.alarmed = 0
 	}
@@ -195,7 +199,8 @@ func (d digests) judge(self string, total int) finding {
 			f.agreed = index
 			for _, other := range groups[1:] {
 				if slices.Contains(other.ids, self) {
-					f.err = &DivergedError{Index: index, Ours: other.digest, Theirs: first.digest, Majority: first.ids}
+					f.err = &DivergedError{Index: index, Ours: other.digest, Theirs: first.digest,
+						Majority: first.ids}
 					return f
 				}
 				f.wrong = append(f.wrong, other.ids...)
@@ -225,7 +230,9 @@ func groupDigests(byServer map[string]uint64) []digestGroup {
 		}
 		groups[i].ids = append(groups[i].ids, id)
 	}
-	slices.SortStableFunc(groups, func(a, b digestGroup) int { return cmp.Compare(len(b.ids), len(a.ids)) })
+	slices.SortStableFunc(groups, func(a, b digestGroup) int {
+		return cmp.Compare(len(b.ids), len(a.ids))
+	})
 	return groups
 }
 
@@ -234,5 +241,6 @@ func describe(index uint64, groups []digestGroup) string {
 	for i, g := range groups {
 		parts[i] = fmt.Sprintf("%s: %016x", strings.Join(g.ids, ", "), g.digest)
 	}
-	return fmt.Sprintf("replicas disagree about the state after log entry %d and no majority agrees (%s)", index, strings.Join(parts, "; "))
+	return fmt.Sprintf("replicas disagree about the state after log entry %d and no majority agrees (%s)",
+		index, strings.Join(parts, "; "))
 }

@@ -36,7 +36,8 @@ var errChanging = busy("another change of the members is in progress: one at a t
 func invalid(message string) error { return &Error{Kind: Invalid, Message: message} }
 
 func notFound(serverID string) error {
-	return &Error{Kind: NotFound, Message: fmt.Sprintf("server %q not found; dtaskctl cluster status lists the members", serverID)}
+	return &Error{Kind: NotFound, Message: fmt.Sprintf(
+		"server %q not found; dtaskctl cluster status lists the members", serverID)}
 }
 
 func refused(format string, args ...any) error {

@@ -65,7 +65,8 @@ func (c *Candidate) Form(ctx context.Context, quarantined []string) (founders []
 			}
 			if !warned {
 				warned = true
-				c.Logger.WarnContext(ctx, "admission refused; asking for a new server id", "reason", refused.Reason)
+				c.Logger.WarnContext(ctx, "admission refused; asking for a new server id",
+					"reason", refused.Reason)
 			}
 			return c.rejoin(ctx)
 		},
@@ -96,7 +97,8 @@ func (c *Candidate) rejoin(ctx context.Context) (clusterID string, err error) {
 
 func (c *Candidate) request() *dtaskv1.AdmitRequest {
 	id := c.Dir.Identity()
-	return &dtaskv1.AdmitRequest{ServerId: id.ServerID, Instance: id.Instance, ClusterId: id.ClusterID, Address: c.Advertise}
+	return &dtaskv1.AdmitRequest{ServerId: id.ServerID, Instance: id.Instance,
+		ClusterId: id.ClusterID, Address: c.Advertise}
 }
 
 // askAny asks one replica after the other.
@@ -127,7 +129,8 @@ func (c *Candidate) ask(ctx context.Context, address string, q *dtaskv1.AdmitReq
 		d := detailOf(err)
 		switch {
 		case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_REFUSED:
-			return nil, &transport.RefusedError{ServerID: q.GetServerId(), Reason: status.Convert(err).Message()}
+			return nil, &transport.RefusedError{ServerID: q.GetServerId(),
+				Reason: status.Convert(err).Message()}
 		case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && d.GetLeaderAddress() != "":
 			address = d.GetLeaderAddress()
 		default:

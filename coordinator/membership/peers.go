@@ -55,7 +55,9 @@ func (p *Peers) Conn(address string) (*grpc.ClientConn, error) {
 			grpc.WithDisableServiceConfig(),
 			// A peer that comes back is seen within a second.
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+				Backoff: backoff.Config{
+					BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+				},
 				MinConnectTimeout: time.Second,
 			}),
 			// A stream from a peer that vanished must end.
@@ -95,7 +97,8 @@ func (p *Peers) Digests(ctx context.Context, address string, from uint64) (serve
 	if err != nil {
 		return "", nil, err
 	}
-	got, err := dtaskv1.NewClusterServiceClient(conn).Digests(ctx, &dtaskv1.DigestsRequest{From: from})
+	got, err := dtaskv1.NewClusterServiceClient(conn).Digests(ctx,
+		&dtaskv1.DigestsRequest{From: from})
 	if err != nil {
 		return "", nil, err
 	}

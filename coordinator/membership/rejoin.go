@@ -57,7 +57,8 @@ func (s *Service) rejoin(ctx context.Context, recorder Recorder, node Node, clus
 	if err := s.changeError(node.AddNonvoter(ctx, next.ServerID, r.GetAddress())); err != nil {
 		return nil, err
 	}
-	s.cfg.Logger.InfoContext(ctx, "replica rejoined under a new server id", "server_id", next.ServerID, "replaces", next.Replaces, "address", r.GetAddress())
+	s.cfg.Logger.InfoContext(ctx, "replica rejoined under a new server id",
+		"server_id", next.ServerID, "replaces", next.Replaces, "address", r.GetAddress())
 	return &dtaskv1.AdmitResponse{ClusterId: clusterID, ServerId: next.ServerID}, nil
 }
 
@@ -78,7 +79,8 @@ func (s *Service) successor(ctx context.Context, node Node, r *dtaskv1.AdmitRequ
 		}
 	})
 	if next.Replaces == "" {
-		return next, refused("server %s cannot rejoin: its data directory is not lost, or it is not a member any more; add a new server with dtaskctl cluster add", r.GetServerId())
+		return next, refused("server %s cannot rejoin: its data directory is not lost, or it is not a member any more; "+
+			"add a new server with dtaskctl cluster add", r.GetServerId())
 	}
 	i := indexOf(members, next.Replaces)
 	if i < 0 {
@@ -86,10 +88,12 @@ func (s *Service) successor(ctx context.Context, node Node, r *dtaskv1.AdmitRequ
 	}
 	_, lost, _ := s.recorded(next.Replaces)
 	if s.alive(ctx, members[i], lost) {
-		return next, refused("server %s runs at %s with its data directory: stop one of the two", lost.ServerID, members[i].Address)
+		return next, refused("server %s runs at %s with its data directory: stop one of the two",
+			lost.ServerID, members[i].Address)
 	}
 	if time.Since(node.LastContactOf(next.Replaces)) < lostAfter {
-		return next, busy("server %s answered less than %s ago at %s: it may still run", next.Replaces, lostAfter, members[i].Address)
+		return next, busy("server %s answered less than %s ago at %s: it may still run",
+			next.Replaces, lostAfter, members[i].Address)
 	}
 	return next, nil
 }

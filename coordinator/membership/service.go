@@ -92,7 +92,8 @@ type Service struct {
 // New makes a service. The caller registers it with a gRPC server whose interceptors
 // turn *Error into a status.
 func New(cfg Config) (*Service, error) {
-	if cfg.ServerID == "" || cfg.Machine == nil || cfg.Self == nil || cfg.Node == nil || cfg.Recorder == nil || cfg.Confirm == nil || cfg.Peers == nil || cfg.Logger == nil {
+	if cfg.ServerID == "" || cfg.Machine == nil || cfg.Self == nil || cfg.Node == nil ||
+		cfg.Recorder == nil || cfg.Confirm == nil || cfg.Peers == nil || cfg.Logger == nil {
 		return nil, errors.New("membership: incomplete configuration")
 	}
 	return &Service{cfg: cfg}, nil
@@ -122,7 +123,8 @@ func (s *Service) Identify(context.Context, *dtaskv1.IdentifyRequest) (*dtaskv1.
 func (s *Service) identify() *dtaskv1.IdentifyResponse {
 	self := s.cfg.Self()
 	resp := &dtaskv1.IdentifyResponse{
-		ServerId: s.cfg.ServerID, Instance: self.Instance, ClusterId: self.ClusterID, Empty: self.Empty, Quarantined: self.Quarantined,
+		ServerId: s.cfg.ServerID, Instance: self.Instance, ClusterId: self.ClusterID,
+		Empty: self.Empty, Quarantined: self.Quarantined,
 		PeersDigest: self.PeersDigest, Version: self.Version, HttpAddress: self.HTTPAddress, State: stateStarting,
 		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
 	}

@@ -26,7 +26,8 @@ const (
 )
 
 // ErrStale is returned for a readable data directory that must not be used.
-var ErrStale = errors.New("stale data directory: older than acknowledged state; it is an old copy, or the disk lost synced writes")
+var ErrStale = errors.New("stale data directory: older than acknowledged state; " +
+	"it is an old copy, or the disk lost synced writes")
 
 // CheckStale asks the other replicas, before Raft runs on a data directory with state,
 // whether the directory has everything that was acknowledged from it. It returns an

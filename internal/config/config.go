@@ -183,8 +183,9 @@ func FlagError(err error) error {
 
 // forms are the forms of values, by the type of their flag.
 var forms = map[string]string{
-	"bool": "true or false", "int": "an integer", "uint32": "an integer from 0 to 4294967295", "uint64": "an integer of 0 or more",
-	"float64": "a number", "duration": "a duration such as 30s", "stringToString": "KEY=VALUE", "stringSlice": "a comma-separated list",
+	"bool": "true or false", "int": "an integer", "float64": "a number", "duration": "a duration such as 30s",
+	"uint32": "an integer from 0 to 4294967295", "uint64": "an integer of 0 or more",
+	"stringToString": "KEY=VALUE", "stringSlice": "a comma-separated list",
 }
 
 func invalid(name string, f *pflag.Flag, value string) error {

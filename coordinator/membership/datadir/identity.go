@@ -99,12 +99,14 @@ func Open(path, serverID string) (*Dir, error) {
 	if serverID == "" {
 		return nil, errors.New("datadir: server id is empty")
 	}
-	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the directory
+	name := filepath.Join(path, lockName)
+	lock, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // in the operator's directory
 	if err != nil {
 		return nil, fmt.Errorf("opening lock: %w", err)
 	}
 	if err := lockFile(lock); err != nil {
-		return nil, errors.Join(fmt.Errorf("data directory %s is used by another process: %w", path, err), lock.Close())
+		return nil, errors.Join(
+			fmt.Errorf("data directory %s is used by another process: %w", path, err), lock.Close())
 	}
 	d := &Dir{path: path, lock: lock}
 	if err := d.load(serverID); err != nil {
@@ -142,7 +144,8 @@ func (d *Dir) load(serverID string) error {
 	case j.ServerID != serverID && j.ConfiguredID != serverID:
 		return fmt.Errorf("data directory %s belongs to server %s, not to %s: use another --data-dir", d.path, j.ServerID, serverID)
 	}
-	d.id = Identity{ServerID: j.ServerID, Configured: j.ConfiguredID, Instance: j.Instance, ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances}
+	d.id = Identity{ServerID: j.ServerID, Configured: j.ConfiguredID, Instance: j.Instance,
+		ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances}
 	return nil
 }
 
@@ -151,7 +154,8 @@ func (d *Dir) load(serverID string) error {
 // new instance.
 func (d *Dir) create(serverID string) error {
 	if _, err := os.Stat(filepath.Join(d.path, logstore.FileName)); err == nil {
-		return &logstore.DamageError{Path: d.path, Detail: fmt.Sprintf("it has %s but no %s", logstore.FileName, IdentityName)}
+		return &logstore.DamageError{Path: d.path,
+			Detail: fmt.Sprintf("it has %s but no %s", logstore.FileName, IdentityName)}
 	}
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -236,7 +240,8 @@ func (d *Dir) Close() error {
 // write replaces the file so that a crash leaves the old or the new one complete.
 func (d *Dir) write(id Identity) error {
 	text, err := json.MarshalIndent(identityJSON{
-		Format: Format, ServerID: id.ServerID, ConfiguredID: id.Configured, Instance: id.Instance, ClusterID: id.ClusterID, Stored: id.Stored, Instances: id.Instances,
+		Format: Format, ServerID: id.ServerID, ConfiguredID: id.Configured, Instance: id.Instance,
+		ClusterID: id.ClusterID, Stored: id.Stored, Instances: id.Instances,
 	}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding identity: %w", err)
