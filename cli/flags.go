@@ -35,14 +35,19 @@ func (v *flagValue[T]) Set(text string) error {
 }
 
 // bind adds a flag with a default as users type it; empty = the zero value.
-func bind[T any](fl *pflag.FlagSet, p *T, name, initial, help string, parse func(string) (T, error)) *pflag.Flag {
+func bind[T any](fl *pflag.FlagSet, p *T, name, initial, help string, parse func(string) (T, error)) {
+	bindP(fl, p, name, "", initial, help, parse)
+}
+
+// bindP is bind with a shorthand letter.
+func bindP[T any](fl *pflag.FlagSet, p *T, name, shorthand, initial, help string, parse func(string) (T, error)) {
 	v := &flagValue[T]{p: p, parse: parse}
 	if initial != "" {
 		if err := v.Set(initial); err != nil {
 			panic(fmt.Sprintf("default of --%s: %v", name, err))
 		}
 	}
-	return fl.VarPF(v, name, "", help)
+	fl.VarP(v, name, shorthand, help)
 }
 
 // bindEnum adds a flag with a few values, of which the first is the default.
@@ -53,7 +58,7 @@ func bindEnum[T ~string](cmd *cobra.Command, fl *pflag.FlagSet, p *T, name, shor
 	}
 	last := len(names) - 1
 	list := strings.Join(names[:last], ", ") + " or " + names[last]
-	f := bind(fl, p, name, names[0], help+": "+list, func(text string) (T, error) {
+	bindP(fl, p, name, shorthand, names[0], help+": "+list, func(text string) (T, error) {
 		for _, v := range values {
 			if text == string(v) {
 				return v, nil
@@ -61,7 +66,6 @@ func bindEnum[T ~string](cmd *cobra.Command, fl *pflag.FlagSet, p *T, name, shor
 		}
 		return "", fmt.Errorf("must be %s", list)
 	})
-	f.Shorthand = shorthand
 	_ = cmd.RegisterFlagCompletionFunc(name,
 		cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
