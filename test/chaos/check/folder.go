@@ -31,7 +31,7 @@ type Report struct {
 	Depth   Depth
 }
 
-// Directory has all checkers look at the directory of a run whose processes have
+// Folder runs all checkers on the directory of a run whose processes have
 // ended. Pictures of illegal histories are put into it.
 func Folder(dir string) (Report, error) {
 	r, err := Load(dir)
