@@ -22,7 +22,8 @@ func (s *Sequencer) Attach(ctx context.Context, h Hello, to Session) (Welcome, e
 	if err != nil && ctx.Err() != nil {
 		// The request may be executed already, or may still be. An item behind
 		// it undoes it.
-		s.detach(to, func() *worker { return s.workers.named(s.view, h.Name) }) //nolint:contextcheck // must reach the sequencer after ctx has ended
+		//nolint:contextcheck // must reach the sequencer after ctx has ended
+		s.detach(to, func() *worker { return s.workers.named(s.view, h.Name) })
 	}
 	return welcome, err
 }
@@ -48,7 +49,8 @@ func (s *Sequencer) detach(gone Session, find func() *worker) {
 
 func (t *workerTable) attach(b *batch, h Hello, session Session) (Welcome, error) {
 	w := t.named(b.view, h.Name)
-	if w != nil && w.session != nil && w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < t.cfg.LivenessTimeout {
+	if w != nil && w.session != nil &&
+		w.incarnation != h.Incarnation && b.now.Sub(w.session.LastContact()) < t.cfg.LivenessTimeout {
 		return Welcome{}, &NameInUseError{Name: h.Name}
 	}
 	if w != nil && w.session != nil && w.session != session {

@@ -22,7 +22,7 @@ type answered[R any] struct {
 // do runs f in the sequencer's goroutine and returns its result after the
 // commit of the batch. A *RejectedError of f waits for the commit too: it was
 // decided by a view that may never come true. Any other error means that f
-// proposed nothing, and is returned at once.
+// proposed nothing, and is returned immediately.
 func do[R any](ctx context.Context, in *inbox, c class, f func(b *batch) (R, error)) (R, error) {
 	q := &call[R]{f: f, answer: make(chan answered[R], 1)}
 	var none R
@@ -58,7 +58,9 @@ func (q *call[R]) run(b *batch) bool {
 // apply proposes one operation. already reports that the operation found its
 // work done: the state rejected it with AlreadyEnded, and isDone accepts what
 // is there.
-func apply(ctx context.Context, in *inbox, c class, op fsm.Op, isDone func(v *fsm.State) bool) (already bool, err error) {
+func apply(
+	ctx context.Context, in *inbox, c class, op fsm.Op, isDone func(v *fsm.State) bool,
+) (already bool, err error) {
 	return do(ctx, in, c, func(b *batch) (bool, error) {
 		r := b.entry.Do(op)
 		return settled(r, r == fsm.AlreadyEnded && isDone != nil && isDone(b.view))

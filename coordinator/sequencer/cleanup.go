@@ -48,6 +48,8 @@ func (h *heldCleanups) due(now time.Time, isStopping func(fsm.JobID) bool) (list
 			delete(h.until, ref)
 		}
 	}
-	slices.SortFunc(list, func(x, y fsm.TaskRef) int { return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Index, y.Index)) })
+	slices.SortFunc(list, func(x, y fsm.TaskRef) int {
+		return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Index, y.Index))
+	})
 	return list
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
-// dispatcher brings ready tasks to workers: it gives them to the scheduler, or
+// dispatcher brings ready tasks to workers: it queues them in the scheduler, or
 // holds them back, and assigns what the scheduler chooses.
 type dispatcher struct {
 	sched    *scheduler.Scheduler
@@ -31,7 +31,7 @@ func (d *dispatcher) pushRun(b *batch, run fsm.TaskRun) {
 	}
 }
 
-// pushUniform takes pending tasks, all at once if none of them needs anything
+// pushUniform takes pending tasks, all together if none of them needs anything
 // of its own.
 func (d *dispatcher) pushUniform(b *batch, a fsm.UniformRun) {
 	p := d.policies.numbered(b.view, a.Job, a.Policy)
@@ -71,7 +71,7 @@ func (d *dispatcher) enqueue(b *batch, ref fsm.TaskRef, t *fsm.Task) {
 	d.queue(b, ref, t, p)
 }
 
-// queue gives a task to the scheduler.
+// queue queues a task in the scheduler.
 func (d *dispatcher) queue(b *batch, ref fsm.TaskRef, t *fsm.Task, p *policy) {
 	avoid := scheduler.WorkerID(0)
 	if t.Attempt > 0 {
@@ -142,7 +142,8 @@ func (d *dispatcher) assign(b *batch) {
 		it := fsm.AssignItem{AttemptRef: fsm.AttemptRef{TaskRef: ref, Attempt: last + 1}, Worker: fsm.WorkerID(a.Worker)}
 		if r := b.entry.Assign(it); r != fsm.Accepted {
 			// The task is ready in the view, and the worker is up.
-			b.cfg.Logger.Error("assignment rejected", "task", it.AttemptRef.String(), "worker_id", uint32(it.Worker), "reason", r.String())
+			b.cfg.Logger.Error("assignment rejected",
+				"task_id", it.AttemptRef.String(), "worker_id", uint32(it.Worker), "reason", r.String())
 			d.sched.Release(a.Worker, a.Class)
 			continue
 		}

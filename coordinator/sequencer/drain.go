@@ -17,7 +17,9 @@ import (
 func (s *Sequencer) Drain(ctx context.Context, name string, deadline time.Duration, reason string) error {
 	_, err := do(ctx, s.inbox, classWorker, func(b *batch) (bool, error) {
 		until := b.entry.NowMS() + deadline.Milliseconds()
-		return s.workers.setDrain(b, name, func(id fsm.WorkerID) fsm.Op { return &fsm.DrainWorker{ID: id, Until: until, Reason: reason} })
+		return s.workers.setDrain(b, name, func(id fsm.WorkerID) fsm.Op {
+			return &fsm.DrainWorker{ID: id, Until: until, Reason: reason}
+		})
 	})
 	return err
 }

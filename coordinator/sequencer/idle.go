@@ -20,7 +20,7 @@ func (d *idleDetector) idle(entries uint64) bool {
 
 // shareMemory replaces the view by a new fork of the replicated state if
 // nothing has changed for a sweep interval. View and state are equal then, and
-// what each has written for itself is in memory once afterwards: this saves
+// what each has written for itself is in memory only once afterwards: this saves
 // half of what the records of a million pending tasks take. It is not done
 // under load, because after a fork both sides copy what they write first. The
 // caller has taken a slot of the pipeline, and must find it the only one.

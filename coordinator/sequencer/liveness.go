@@ -127,10 +127,12 @@ func (l *liveness) reconnectDeadline(w *worker) time.Time {
 // more than half of all, and at least three: the cause is then more likely this
 // replica than the workers. It reports whether it did.
 func (l *liveness) massFailureGuard(now time.Time, silent []*worker) bool {
-	if len(silent) < 3 || 2*len(silent) <= len(l.workers.byID) || now.Sub(l.guardedAt) < 2*l.cfg.LivenessTimeout {
+	if len(silent) < 3 || 2*len(silent) <= len(l.workers.byID) ||
+		now.Sub(l.guardedAt) < 2*l.cfg.LivenessTimeout {
 		return false
 	}
-	l.cfg.Logger.Warn("mass worker timeout; extending liveness deadlines", "timed_out", len(silent), "workers", len(l.workers.byID))
+	l.cfg.Logger.Warn("mass worker timeout; extending liveness deadlines",
+		"timed_out", len(silent), "workers", len(l.workers.byID))
 	l.guardedAt = now
 	for _, w := range silent {
 		w.deadline = now.Add(l.cfg.LivenessTimeout)

@@ -9,7 +9,7 @@ import (
 const maxLoggedNames = 5
 
 // workerLosses are the workers that one sweep marked down. A rack or a network
-// may take thousands down at once: the log gets one line for all of them.
+// may take thousands down together: the log gets one line for all of them.
 type workerLosses struct {
 	left, timedOut lossGroup
 }
@@ -33,7 +33,8 @@ func (l *workerLosses) log(logger *slog.Logger) {
 		logger.Info("workers left", "count", g.count, "workers", g.list())
 	}
 	if g := &l.timedOut; g.count > 0 {
-		logger.Warn("workers marked down", "reason", "liveness timeout", "count", g.count, "workers", g.list(), "attempts", g.attempts)
+		logger.Warn("workers marked down", "reason", "liveness timeout",
+			"count", g.count, "workers", g.list(), "attempts", g.attempts)
 	}
 }
 

@@ -39,13 +39,15 @@ func (x *outcomes) apply(b *batch, h fsm.HeldAttempt, row *columns.Outcome) fsm.
 			HeldAttempt: h, DurationMS: took, Result: o.GetResult(),
 			OutputSize: o.GetOutputSize(), OutputSHA256: o.GetOutputSha256(),
 		})
-	case dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED, dtaskv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED:
+	case dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED,
+		dtaskv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED:
 		r := b.entry.Requeue(h, false)
 		if r == fsm.WrongState {
 			return x.fatal(b, h, took, "ended before completion: "+truncate(o.GetError()))
 		}
 		return r
-	case dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT, dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED:
+	case dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED, dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT,
+		dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED:
 	}
 	return x.fail(b, h, took, failureOf(o), o.GetFatal(), failureText(o))
 }
@@ -115,12 +117,16 @@ func (x *outcomes) fatal(b *batch, h fsm.HeldAttempt, took uint32, text string) 
 
 // fail fails an attempt and decides what follows: a retry, a dead letter or a
 // failed task.
-func (x *outcomes) fail(b *batch, h fsm.HeldAttempt, took uint32, f backoff.Failure, fatal bool, text string) fsm.Reason {
+func (x *outcomes) fail(
+	b *batch, h fsm.HeldAttempt, took uint32, f backoff.Failure, fatal bool, text string,
+) fsm.Reason {
 	t, ok := b.view.Task(h.TaskRef)
 	if !ok {
 		return fsm.JobNotFound
 	}
-	it := fsm.FailItem{HeldAttempt: h, DurationMS: took, Next: fsm.NextFailed, CountsAsRetry: f.Kind.CountsAsRetry(), Error: text}
+	it := fsm.FailItem{
+		HeldAttempt: h, DurationMS: took, Next: fsm.NextFailed, CountsAsRetry: f.Kind.CountsAsRetry(), Error: text,
+	}
 	job, _ := b.view.Job(h.Job)
 	if !fatal && !t.StartLogged && (!job.Stopping || t.Cleanup) {
 		failures := int(t.Failures)

@@ -120,22 +120,23 @@ func AttemptOf(a *dtaskv1.AttemptRef) fsm.AttemptRef {
 // outcome applies the outcome of an attempt and answers it with a verdict.
 func (x *reportHandler) outcome(b *batch, w *worker, o columns.Outcome) {
 	a := fsm.AttemptRef{TaskRef: fsm.TaskRef{Job: fsm.JobID(o.Job), Index: o.Task}, Attempt: o.Attempt}
-	held, ok := w.held.remove(a)
+	attempt, ok := w.held.remove(a)
 	if ok {
-		x.workers.sched.Release(scheduler.WorkerID(w.id), held.class)
-		if held.stealAsked && o.Detail.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
+		x.workers.sched.Release(scheduler.WorkerID(w.id), attempt.class)
+		if attempt.stealAsked && o.Detail.GetKind() == dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
 			w.stealAsked = time.Time{} // it may be asked again
 			x.cfg.Totals.Steals.Add(1)
 		}
 	}
 	x.workers.leases.end(a)
-	if !ok || held.started != 0 { // else it was never observed
+	if !ok || attempt.started != 0 { // else it was never observed
 		x.workers.running.forget(a)
 	}
 
 	m := b.to(w)
 	m.AckThrough = o.Number
-	if v := verdict(x.outcomes.apply(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id}, &o)); v != dtaskv1.Verdict_VERDICT_ACCEPTED {
+	v := verdict(x.outcomes.apply(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id}, &o))
+	if v != dtaskv1.Verdict_VERDICT_ACCEPTED {
 		at := &dtaskv1.AttemptRef{Job: o.Job, Task: o.Task, Attempt: o.Attempt}
 		m.Exceptions = append(m.Exceptions, &dtaskv1.ReportVerdict{Number: o.Number, Verdict: v, Attempt: at})
 	}
@@ -157,13 +158,13 @@ func verdict(r fsm.Reason) dtaskv1.Verdict {
 // progress records that an attempt runs and, unless p is nil, how far it has
 // come.
 func (x *reportHandler) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtaskv1.Progress) {
-	held := w.held.find(a)
-	if held == nil || held.stopped {
+	attempt := w.held.find(a)
+	if attempt == nil || attempt.stopped {
 		return
 	}
-	held.progressed = b.at
-	if p == nil || held.started == 0 {
-		held.started = b.at
+	attempt.progressed = b.at
+	if p == nil || attempt.started == 0 {
+		attempt.started = b.at
 	}
 	x.workers.running.update(a, func(o *Observation) {
 		if p == nil || o.StartedMS == 0 {
@@ -178,8 +179,8 @@ func (x *reportHandler) progress(b *batch, w *worker, a fsm.AttemptRef, p *dtask
 // recordStart logs the start of an at-most-once attempt. The worker may start
 // it after the commit.
 func (x *reportHandler) recordStart(b *batch, w *worker, a fsm.AttemptRef) {
-	held := w.held.find(a)
-	if held == nil {
+	attempt := w.held.find(a)
+	if attempt == nil {
 		b.stop(w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 		return
 	}
@@ -187,7 +188,7 @@ func (x *reportHandler) recordStart(b *batch, w *worker, a fsm.AttemptRef) {
 		x.workers.stop(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
 		return
 	}
-	held.started, held.progressed = b.at, b.at
+	attempt.started, attempt.progressed = b.at, b.at
 	m := b.to(w)
 	m.StartGrants = append(m.StartGrants, a)
 }

@@ -103,7 +103,8 @@ func forgetWorkers(b *batch) {
 	var ids []fsm.WorkerID
 	oldest := b.entry.NowMS() - b.cfg.KeepWorkers.Milliseconds()
 	for w := range b.view.Workers() {
-		if w.State == fsm.WorkerDown && w.DownSince < oldest && len(ids) < maxForgottenWorkers && b.view.LiveAttempts(w.ID) == 0 {
+		if w.State == fsm.WorkerDown && w.DownSince < oldest &&
+			len(ids) < maxForgottenWorkers && b.view.LiveAttempts(w.ID) == 0 {
 			ids = append(ids, w.ID)
 		}
 	}

@@ -44,7 +44,8 @@ func (x *stealing) run(b *batch) {
 		return // a full batch is followed by another immediately
 	}
 	n := 0
-	for _, r := range x.sched.Rebalance(func(id scheduler.WorkerID) bool { return mayAsk(b.now, x.workers.byID[fsm.WorkerID(id)]) }) {
+	mayAsk := func(id scheduler.WorkerID) bool { return mayAsk(b.now, x.workers.byID[fsm.WorkerID(id)]) }
+	for _, r := range x.sched.Rebalance(mayAsk) {
 		n += ask(b, x.workers.byID[fsm.WorkerID(r.From)], r)
 	}
 	x.interval = min(max(2*x.interval, minStealInterval), sweepInterval)
@@ -57,7 +58,8 @@ func (x *stealing) run(b *batch) {
 
 // mayAsk reports whether a worker may be asked to release attempts.
 func mayAsk(now time.Time, w *worker) bool {
-	return w != nil && w.session != nil && !w.leaving && now.Sub(w.assignedAt) >= stealMinIdle && now.Sub(w.stealAsked) >= stealRetryDelay
+	return w != nil && w.session != nil && !w.leaving &&
+		now.Sub(w.assignedAt) >= stealMinIdle && now.Sub(w.stealAsked) >= stealRetryDelay
 }
 
 // ask asks a worker for the attempts that it got last, which it starts last,

@@ -70,7 +70,7 @@ type uploads struct {
 type submission struct {
 	Submission
 	uploads    *uploads
-	id         fsm.JobID // 0 = not begun
+	id         fsm.JobID // 0 = not in the log
 	next       int       // first chunk that is not in an entry
 	submitters []submitter
 	first      [1]submitter // memory of submitters: there is mostly one
@@ -133,7 +133,9 @@ func (u *submission) begin(b *batch) bool {
 		return false
 	}
 	id := b.view.NextJob()
-	r := b.entry.Do(&fsm.BeginUpload{ID: id, Key: u.Key, KeyExpires: b.keyExpires(u.Generated), Header: u.Header, Total: u.Total})
+	r := b.entry.Do(&fsm.BeginUpload{
+		ID: id, Key: u.Key, KeyExpires: b.keyExpires(u.Generated), Header: u.Header, Total: u.Total,
+	})
 	if r != fsm.Accepted {
 		u.reject(b, r)
 		return false

@@ -56,7 +56,8 @@ func (s *Sequencer) rebuild(b *batch) {
 	}
 	// Each worker gets the time that the admission of all of them takes.
 	workers := s.workers.byID
-	grace := max(s.cfg.TimeScale.Scale(5*time.Second), time.Duration(len(workers))*time.Second/time.Duration(s.cfg.AdmissionRate))
+	grace := max(s.cfg.TimeScale.Scale(5*time.Second),
+		time.Duration(len(workers))*time.Second/time.Duration(s.cfg.AdmissionRate))
 	for _, w := range workers {
 		w.deadline = b.now.Add(grace)
 	}

@@ -14,7 +14,7 @@ const (
 	timerQueue                         // the queue timeout of a ready task
 	timerDeadline                      // the deadline of a job
 	timerLease                         // the end of an at-most-once attempt's lease
-	timerUpload                        // a job that an earlier leader began and nobody seals
+	timerUpload                        // a job that an earlier leader began and no client seals
 )
 
 // timer fires at a time. Timers are never removed before: what fires checks

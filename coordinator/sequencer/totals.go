@@ -14,7 +14,7 @@ type Totals struct {
 	Entries, Operations, Bytes         atomic.Uint64
 	Assignments, Completions, Failures atomic.Uint64
 	Requeues, WorkersDown, Submissions atomic.Uint64
-	StealRequests, Steals              atomic.Uint64 // attempts that workers were asked to give back; that they gave
+	StealRequests, Steals              atomic.Uint64 // attempts that workers were asked to release; that they released
 	Reuses                             atomic.Uint64 // tasks that ended with a cached result
 	NotificationsDropped               atomic.Uint64 // pushed out of a full queue
 

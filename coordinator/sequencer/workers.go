@@ -102,7 +102,8 @@ func (t *workerTable) release(b *batch, w *worker, a fsm.AttemptRef, lost bool) 
 		return
 	}
 	if x, _ := b.view.Task(a.TaskRef); lost && !x.StartLogged && int(x.Losses)+1 >= t.cfg.MaxLosses {
-		b.entry.Fail(fsm.FailItem{HeldAttempt: h, Next: fsm.NextDead, Error: fmt.Sprintf("%d workers went down while running it", x.Losses+1)})
+		text := fmt.Sprintf("%d workers went down while running it", x.Losses+1)
+		b.entry.Fail(fsm.FailItem{HeldAttempt: h, Next: fsm.NextDead, Error: text})
 		return
 	}
 	requeue(b, h, lost)
@@ -131,7 +132,7 @@ func startLogged(v *fsm.State, h fsm.HeldAttempt) bool {
 }
 
 // remove removes a worker whose process is gone or unreachable. Attempts that
-// may be repeated are requeued at once, the others are lost when their lease
+// may be repeated are requeued now, the others are lost when their lease
 // ends.
 func (t *workerTable) remove(b *batch, w *worker) {
 	for _, a := range w.held.sorted() {

@@ -26,8 +26,8 @@ func inSequencer() []Mutant {
 			Name: "slots-are-freed-twice",
 			Edits: []Edit{{
 				"coordinator/sequencer/reports.go",
-				"\tif ok {\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), held.class)\n",
-				"\tif ok {\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), held.class)\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), held.class)\n",
+				"\tif ok {\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), attempt.class)\n",
+				"\tif ok {\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), attempt.class)\n\t\tx.workers.sched.Release(scheduler.WorkerID(w.id), attempt.class)\n",
 			}},
 			Caught: []Checker{simulated},
 		},

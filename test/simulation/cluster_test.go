@@ -107,9 +107,9 @@ func (c *cluster) addresses() (list []string) {
 // find.
 func (r *replica) restoreQuarantined() {
 	dir := filepath.Join(r.c.dir, r.id)
-	aside, err := datadir.Quarantined(dir)
-	if len(aside) > 0 {
-		err = errors.Join(os.RemoveAll(dir), os.Rename(aside[0], dir))
+	quarantined, err := datadir.Quarantined(dir)
+	if len(quarantined) > 0 {
+		err = errors.Join(os.RemoveAll(dir), os.Rename(quarantined[0], dir))
 	}
 	if err != nil {
 		r.c.fail("restoring the data directory of %s: %v", r.id, err)
