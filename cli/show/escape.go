@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes text from outside safe for a terminal and fit for one line: it
+// Clean makes untrusted text safe for a terminal and fit for one line: it
 // removes escape sequences and other control characters, and replaces line ends
 // with spaces.
 func Clean(s string) string {

@@ -15,7 +15,7 @@ func isSafe(s string, allowed string) bool {
 	})
 }
 
-// FuzzClean checks that text from outside can't control the terminal, in lines,
+// FuzzClean checks that untrusted text can't control the terminal, in lines,
 // texts and tables.
 func FuzzClean(f *testing.F) {
 	for _, s := range []string{"plain", "\x1b[31mred\x1b[0m", "\x1b]8;;http://x\x1b\\link", "a\x1b\x1b[2J", "csi\u009b31m", "\u202etxt.exe", "\xff\xfe", "\x1bPq\x1b\\", "a\r\nb\tc"} {

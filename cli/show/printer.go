@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Printer collects text for people. Text from outside is made safe for a
+// A Printer collects text for people. Untrusted text is made safe for a
 // terminal (see Clean), except in Line.
 type Printer struct {
 	buf   bytes.Buffer
@@ -20,7 +20,7 @@ func NewPrinter(color bool, now time.Time) *Printer { return &Printer{color: col
 // Bytes returns the text.
 func (p *Printer) Bytes() []byte { return p.buf.Bytes() }
 
-// Line adds a line. The caller cleans text from outside.
+// Line adds a line. The caller cleans untrusted text.
 func (p *Printer) Line(format string, args ...any) {
 	fmt.Fprintf(&p.buf, format, args...)
 	p.buf.WriteByte('\n')

@@ -17,7 +17,7 @@ type Table struct {
 // NewTable returns a table with headings and no rows.
 func NewTable(headings ...string) *Table { return &Table{rows: [][]string{headings}} }
 
-// Row adds a row. It cleans text from outside; an empty cell shows as a dash.
+// Row adds a row. It cleans untrusted text; an empty cell shows as a dash.
 func (t *Table) Row(cells ...string) {
 	row := make([]string, len(cells))
 	for i, c := range cells {
