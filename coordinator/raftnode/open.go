@@ -3,7 +3,6 @@ package raftnode
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/hashicorp/raft"
 
@@ -13,9 +12,6 @@ import (
 // openStores opens the stores, after checking that they may be opened, and bootstraps
 // the cluster if that is configured.
 func (n *Node) openStores() (*logstore.Contents, error) {
-	if info, err := os.Stat(n.cfg.DataDir); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("data directory %s does not exist: %w", n.cfg.DataDir, err)
-	}
 	contents, err := n.inspect()
 	if err != nil {
 		return nil, err

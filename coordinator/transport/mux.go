@@ -60,8 +60,7 @@ func (m *Mux) Addr() net.Addr { return m.base.Addr() }
 // Refused returns how many connections were closed without being served.
 func (m *Mux) Refused() uint64 { return m.refused.Load() }
 
-// Attach gives the connections of Raft and its watches to a transport; nil refuses
-// them.
+// Attach passes Raft and watch connections to a transport; nil refuses them.
 func (m *Mux) Attach(t *Transport) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
