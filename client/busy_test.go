@@ -41,7 +41,7 @@ func submitUntilTheEnd(t *testing.T, answers ...error) *Error {
 	return e
 }
 
-func TestAClusterThatIsFullUntilTheEndHasRefused(t *testing.T) {
+func TestOverloadUntilTheTimeoutIsErrBusy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answers []error

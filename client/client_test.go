@@ -54,7 +54,7 @@ func TestATryFollowsAtMostThreeRedirects(t *testing.T) {
 	})
 }
 
-func TestSeedsAreTriedForEver(t *testing.T) {
+func TestSeedsAreTriedForever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"seed:1"}})
@@ -107,7 +107,7 @@ func TestACoordinatorThatHangsIsLeft(t *testing.T) {
 	})
 }
 
-func TestAnUnknownOutcomeIsRepeatedWithTheSameKey(t *testing.T) {
+func TestUnknownOutcomeIsRetriedWithTheSameKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"a:1"}})
@@ -129,7 +129,7 @@ func TestAnUnknownOutcomeIsRepeatedWithTheSameKey(t *testing.T) {
 	})
 }
 
-func TestGivingUpTellsTheKeyAndThatTheOutcomeIsUnknown(t *testing.T) {
+func TestTimeoutReturnsTheKeyAndAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 5 * time.Second})
@@ -148,7 +148,7 @@ func TestGivingUpTellsTheKeyAndThatTheOutcomeIsUnknown(t *testing.T) {
 	})
 }
 
-func TestFinalErrorsAreNotRepeated(t *testing.T) {
+func TestPermanentErrorsAreNotRetried(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[dtaskv1.ErrorReason]error{
 		dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND: ErrNotFound,
@@ -171,7 +171,7 @@ func TestFinalErrorsAreNotRepeated(t *testing.T) {
 	}
 }
 
-func TestABusyLeaderIsAskedAgainAfterThePauseItWants(t *testing.T) {
+func TestBusyLeaderIsRetriedAfterItsRetryDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"a:1"}})
@@ -191,7 +191,7 @@ func TestABusyLeaderIsAskedAgainAfterThePauseItWants(t *testing.T) {
 	})
 }
 
-func TestAWatchGoesOnAtAnotherCoordinatorWhenTheLeaderHangs(t *testing.T) {
+func TestWatchResumesAtAnotherCoordinatorWhenTheLeaderHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})
@@ -229,7 +229,7 @@ func TestAWatchGoesOnAtAnotherCoordinatorWhenTheLeaderHangs(t *testing.T) {
 	})
 }
 
-func TestTasksGoOnBehindTheLastOneAfterAFailure(t *testing.T) {
+func TestTasksResumeAfterTheLastOne(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	broken := false
@@ -257,7 +257,7 @@ func TestTasksGoOnBehindTheLastOneAfterAFailure(t *testing.T) {
 	}
 }
 
-func TestLogsGoOnBehindTheLastByteAfterAFailure(t *testing.T) {
+func TestLogsResumeAfterTheLastByte(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	broken := false
@@ -280,7 +280,7 @@ func TestLogsGoOnBehindTheLastByteAfterAFailure(t *testing.T) {
 	}
 }
 
-func TestABigJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
+func TestLargeJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	job := oneTask()
@@ -411,7 +411,7 @@ func TestTheCallersContextEndsACall(t *testing.T) {
 	})
 }
 
-func TestABadConfigurationIsRefusedWithAllItsFaults(t *testing.T) {
+func TestInvalidConfigurationIsRefusedWithAllFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Addrs: []string{"nowhere"}, Timeout: -1})
 	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "invalid Timeout") {

@@ -74,7 +74,7 @@ func (c *Client) AddMember(ctx context.Context, id, address string) (voter bool,
 	return got.GetVoter(), err
 }
 
-// RemoveMember removes a coordinator permanently. alreadyRemoved reports whether an earlier
+// RemoveMember removes a coordinator permanently. already reports whether an earlier
 // call removed it. The error is ErrRefused if the remaining reachable members would not be a
 // majority.
 func (c *Client) RemoveMember(ctx context.Context, id string) (already bool, err error) {

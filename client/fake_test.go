@@ -75,18 +75,23 @@ func (n *network) serve(t *testing.T, addr string, f *fake) {
 // serveAs serves f with another JobService.
 func (n *network) serveAs(t *testing.T, addr string, f *fake, jobs dtaskv1.JobServiceServer) {
 	t.Helper()
+	t.Cleanup(n.start(addr, f, jobs, f))
+}
+
+// start serves f at addr with the given services.
+func (n *network) start(addr string, f *fake, jobs dtaskv1.JobServiceServer, admin dtaskv1.AdminServiceServer) (stop func()) {
 	l := bufconn.Listen(1 << 20)
 	f.hang = make(chan struct{})
 	s := grpc.NewServer(grpc.UnaryInterceptor(f.unary), grpc.StreamInterceptor(f.stream))
 	dtaskv1.RegisterJobServiceServer(s, jobs)
 	dtaskv1.RegisterClusterServiceServer(s, f)
-	dtaskv1.RegisterAdminServiceServer(s, f)
+	dtaskv1.RegisterAdminServiceServer(s, admin)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = s.Serve(l) }()
 	n.mu.Lock()
 	n.listeners[addr] = l
 	n.mu.Unlock()
-	t.Cleanup(func() { close(f.hang); s.Stop(); <-served })
+	return func() { close(f.hang); s.Stop(); <-served }
 }
 
 func (f *fake) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {

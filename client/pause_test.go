@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestACallerWaitsNotMuchLongerThanNobodyLeads(t *testing.T) {
+func TestCallerWaitsAtMostAQuarterLongerThanTheElection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, w := newRetryLoop(t.Context(), time.Hour, operation{})
@@ -22,7 +22,7 @@ func TestACallerWaitsNotMuchLongerThanNobodyLeads(t *testing.T) {
 	})
 }
 
-func TestPausesDoubleWhileSomethingIsFull(t *testing.T) {
+func TestBackoffDoublesDuringOverload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, w := newRetryLoop(t.Context(), time.Hour, operation{})

@@ -10,7 +10,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-func TestARetryWhoseOutcomeIsUnknownIsRepeated(t *testing.T) {
+func TestRetryWithAnUnknownOutcomeIsRepeated(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})
 	n.serve(t, "a:1", &fake{retry: func(*dtaskv1.RetryRequest) (*dtaskv1.RetryResponse, error) {
@@ -64,7 +64,7 @@ func TestDeadLettersAreReadPageByPageUpToTheLimit(t *testing.T) {
 	}
 }
 
-func TestPurgeTellsHowMany(t *testing.T) {
+func TestPurgeReturnsTheNumberOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	n.serve(t, "a:1", &fake{purge: func(r *dtaskv1.PurgeDeadLettersRequest) (*dtaskv1.PurgeDeadLettersResponse, error) {

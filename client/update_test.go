@@ -29,7 +29,7 @@ func (u *updating) Update(_ context.Context, r *dtaskv1.UpdateRequest) (*dtaskv1
 	return u.answer(len(u.got))
 }
 
-func TestAnUpdateWhoseOutcomeIsUnknownIsRepeatedWithOneKey(t *testing.T) {
+func TestUpdateWithAnUnknownOutcomeIsRepeatedWithTheSameKey(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "mine"} {
 		n, c := setup(t, Config{Addrs: []string{"a:1"}})
@@ -58,7 +58,7 @@ func TestAnUpdateWhoseOutcomeIsUnknownIsRepeatedWithOneKey(t *testing.T) {
 	}
 }
 
-func TestAnUpdateOfWhatHasStartedIsAConflict(t *testing.T) {
+func TestUpdateOfAStartedTaskIsAConflict(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	u := &updating{answer: func(int) (*dtaskv1.UpdateResponse, error) {

@@ -40,7 +40,7 @@ func all(ends Ends) told {
 	return got
 }
 
-func TestTheEndsOfManyJobsComeOnceThroughFaults(t *testing.T) {
+func TestEachEndOfManyJobsIsYieldedOnceDespiteFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})
@@ -93,7 +93,7 @@ func TestTheEndsOfManyJobsComeOnceThroughFaults(t *testing.T) {
 	})
 }
 
-func TestWhoSubmittedManyJobsWaitsFromTheirNewestIndexOn(t *testing.T) {
+func TestWaitSubmittedStartsAtTheNewestIndex(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	var asked []*dtaskv1.WaitJobsRequest
@@ -125,7 +125,7 @@ func TestWhoSubmittedManyJobsWaitsFromTheirNewestIndexOn(t *testing.T) {
 	}
 }
 
-func TestMoreJobsThanACallTakesAreWaitedForInTurn(t *testing.T) {
+func TestMoreJobsThanOneCallAcceptsAreWaitedForInGroups(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	var sizes []int
@@ -150,7 +150,7 @@ func TestMoreJobsThanACallTakesAreWaitedForInTurn(t *testing.T) {
 	}
 }
 
-func TestAWaitThatIsRefusedOrLeftEnds(t *testing.T) {
+func TestWaitEndsWhenItIsRefusedOrAbandoned(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	n.serve(t, "a:1", &fake{wait: func(r *dtaskv1.WaitJobsRequest, s endStream) error {

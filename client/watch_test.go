@@ -66,7 +66,7 @@ func stepsOf(t *testing.T, c *Client, o WatchOptions) ([]step, error) {
 	return steps, nil
 }
 
-func TestChangesComeOnceAndInOrderThroughFaults(t *testing.T) {
+func TestEachChangeIsYieldedOnceAndInOrderDespiteFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})
@@ -116,7 +116,7 @@ func TestChangesComeOnceAndInOrderThroughFaults(t *testing.T) {
 	})
 }
 
-func TestCompactedIsToldToWhoAskedForAnIndex(t *testing.T) {
+func TestResumingFromACompactedIndexIsErrCompacted(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	n.serve(t, "a:1", &fake{watchFrom: func(r *dtaskv1.WatchJobRequest, s changes) error {
@@ -134,7 +134,7 @@ func TestCompactedIsToldToWhoAskedForAnIndex(t *testing.T) {
 	}
 }
 
-func TestAWatchEndsWhenItsCallerHasEnough(t *testing.T) {
+func TestWatchEndsWhenItsCallerStops(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	n.serve(t, "a:1", &fake{watchFrom: func(_ *dtaskv1.WatchJobRequest, s changes) error {
@@ -150,7 +150,7 @@ func TestAWatchEndsWhenItsCallerHasEnough(t *testing.T) {
 	}
 }
 
-func TestAWatchOfASubmittedJobBeginsWithItAndAsksNobody(t *testing.T) {
+func TestWatchSubmittedStartsWithoutAQuorumRead(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
 	n.serve(t, "a:1", &fake{watchFrom: func(r *dtaskv1.WatchJobRequest, s changes) error {

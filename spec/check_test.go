@@ -24,7 +24,7 @@ func sound(t *testing.T) *dtaskv1.JobSpec {
 	return job
 }
 
-func TestADecodedJobIsHeldToEveryRule(t *testing.T) {
+func TestDecodedJobIsCheckedAgainstEveryRule(t *testing.T) {
 	t.Parallel()
 	type job = dtaskv1.JobSpec
 	policy := func(j *job) *dtaskv1.TaskPolicy { return j.GetHeader().GetPolicies()[0] }
@@ -141,7 +141,7 @@ func manyResources(n int) map[string]int64 {
 	return m
 }
 
-func TestAJobInPiecesIsCheckedLikeAWholeOne(t *testing.T) {
+func TestJobInPartsIsCheckedLikeAWholeOne(t *testing.T) {
 	t.Parallel()
 	j := sound(t)
 	c := NewChecker(j.GetHeader(), CheckOptions{Total: 2})
@@ -159,7 +159,7 @@ func TestAJobInPiecesIsCheckedLikeAWholeOne(t *testing.T) {
 	}
 }
 
-func TestTheCheckerNamesManyFaultsAndStops(t *testing.T) {
+func TestCheckerStopsAfterManyFaults(t *testing.T) {
 	t.Parallel()
 	j := sound(t)
 	j.Tasks = make([]*dtaskv1.TaskSpec, 1000)
@@ -169,7 +169,7 @@ func TestTheCheckerNamesManyFaultsAndStops(t *testing.T) {
 	}
 }
 
-func TestThePiecesMustBeTheWhole(t *testing.T) {
+func TestPartsMustAddUpToTheAnnouncedJob(t *testing.T) {
 	t.Parallel()
 	j := sound(t)
 	for name, c := range map[string]struct {

@@ -41,7 +41,7 @@ func faultsOf(t *testing.T, err error) Faults {
 	return fs
 }
 
-func TestEveryFaultSaysWhereWhatAndWhatToDo(t *testing.T) {
+func TestEveryFaultHasLocationProblemAndAdvice(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/faults/*.[yj]*")
 	if err != nil || len(files) < 80 {
@@ -76,7 +76,7 @@ func TestThePathIsShownAsItWasGiven(t *testing.T) {
 	}
 }
 
-func TestAFileBeyondItsBoundsIsRefused(t *testing.T) {
+func TestFileBeyondItsLimitsIsRefused(t *testing.T) {
 	t.Parallel()
 	tasks := func(n int, each string) string {
 		var b strings.Builder

@@ -9,7 +9,7 @@ import (
 )
 
 // Not parallel: it counts what the whole process allocates.
-func TestASmallJobTakesLittleMemoryOnItsWay(t *testing.T) { //nolint:paralleltest // see above
+func TestSmallJobIsEncodedWithLittleMemory(t *testing.T) { //nolint:paralleltest // see above
 	const (
 		jobs = 200
 		most = 8 << 10 // bytes for each; a chunk that is full has 64 KiB

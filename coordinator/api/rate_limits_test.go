@@ -63,7 +63,7 @@ func TestOwnerAboveTheRateLimitGetsARetryDelay(t *testing.T) {
 	})
 }
 
-func TestAJobThatIsNotValidTakesNoToken(t *testing.T) {
+func TestInvalidJobTakesNoToken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, func(c *Config) { c.SubmitRate = 0.05 })
@@ -81,7 +81,7 @@ func TestAJobThatIsNotValidTakesNoToken(t *testing.T) {
 	})
 }
 
-func TestBucketsOfOwnersAreBoundedAndFullOnesForgotten(t *testing.T) {
+func TestBucketsAreBoundedAndFullOnesRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newRateLimits(1, 1)
@@ -108,7 +108,7 @@ func TestBucketsOfOwnersAreBoundedAndFullOnesForgotten(t *testing.T) {
 	})
 }
 
-func TestWithoutARateNothingIsCounted(t *testing.T) {
+func TestUnlimitedRateKeepsNoBuckets(t *testing.T) {
 	t.Parallel()
 	l := newRateLimits(0, 1)
 	for range 100 {

@@ -19,7 +19,7 @@ import (
 	"github.com/dtask/dtask/spec"
 )
 
-func TestASubmittedJobIsStoredAsItWasSent(t *testing.T) {
+func TestSubmittedJobIsStoredAsSent(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	tasks := diamond()
@@ -45,7 +45,7 @@ func TestASubmittedJobIsStoredAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestARepeatedKeyGivesTheSameJobAndAnotherBodyAConflict(t *testing.T) {
+func TestRepeatedKeyReturnsTheSameJobOrAConflict(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	first, err := r.send(t.Context(), request("k", header("x"), diamond()...))
@@ -77,7 +77,7 @@ func encode(t *testing.T, messages ...*dtaskv1.JobPart) sequencer.Submission {
 	return e.finish()
 }
 
-func TestTheDigestDoesNotDependOnHowAStreamIsCut(t *testing.T) {
+func TestDigestDoesNotDependOnTheSplitIntoParts(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	h := header("x")
@@ -173,7 +173,7 @@ func TestChunksAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhatBreaksALimitIsInvalid(t *testing.T) {
+func TestJobBeyondALimitIsInvalid(t *testing.T) {
 	t.Parallel()
 	big := func(n int) []*dtaskv1.TaskSpec {
 		a := task("a")
@@ -229,7 +229,7 @@ func TestWhatBreaksALimitIsInvalid(t *testing.T) {
 	}
 }
 
-func TestTheLargestKeyAndPayloadAreTaken(t *testing.T) {
+func TestLargestKeyAndPayloadAreAccepted(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	a := task("a")
@@ -239,7 +239,7 @@ func TestTheLargestKeyAndPayloadAreTaken(t *testing.T) {
 	}
 }
 
-func TestAMessageAboveTheServersBoundIsRefusedByIt(t *testing.T) {
+func TestMessageAboveTheServersLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	a := task("a")
@@ -250,7 +250,7 @@ func TestAMessageAboveTheServersBoundIsRefusedByIt(t *testing.T) {
 	}
 }
 
-func TestASubmissionThatMustBeRepeatedElsewhereSaysSo(t *testing.T) {
+func TestSubmissionToADeposedLeaderReturnsItsReason(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -284,7 +284,7 @@ func TestAFollowerRefusesASubmissionBeforeItIsSent(t *testing.T) {
 	wantError(t, err, codes.Unavailable, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
 }
 
-func TestALeaderThatIsDeposedRefusesTheRestOfASubmission(t *testing.T) {
+func TestDeposedLeaderRefusesTheRestOfASubmission(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	stream, err := r.jobs.Submit(t.Context())
@@ -330,7 +330,7 @@ func TestTheMemoryOfSubmissionsIsBounded(t *testing.T) {
 	}
 }
 
-func TestASubmissionHoldsWhatItHasSent(t *testing.T) {
+func TestSubmissionHoldsTheMemoryOfAllItsParts(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *Config) { c.UploadBytes = 3 * maxMessage })
 	var messages []*dtaskv1.JobPart
@@ -353,7 +353,7 @@ func TestASubmissionHoldsWhatItHasSent(t *testing.T) {
 	}
 }
 
-func TestAClientThatFallsSilentMustBeginAgain(t *testing.T) {
+func TestStalledSubmissionIsRejectedWithBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)
@@ -379,7 +379,7 @@ func TestAClientThatFallsSilentMustBeginAgain(t *testing.T) {
 	})
 }
 
-func TestASubmissionWhoseCallerGoesHasNoAnswer(t *testing.T) {
+func TestSubmissionOfACancelledCallReleasesItsMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t)

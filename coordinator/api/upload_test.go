@@ -126,7 +126,7 @@ func words(err error) string {
 	return ""
 }
 
-func TestTasksInColumnsMeanWhatTheyMeanAsMessages(t *testing.T) {
+func TestTasksInColumnsEqualTaskSpecs(t *testing.T) {
 	t.Parallel()
 	refused := 0
 	for seed := range uint64(400) {
@@ -163,7 +163,7 @@ func TestTasksInColumnsMeanWhatTheyMeanAsMessages(t *testing.T) {
 	}
 }
 
-func TestAJobInColumnsIsStored(t *testing.T) {
+func TestJobInColumnsIsStored(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	first, err := r.send(t.Context(), inColumns(t, request("k", header("x"), diamond()...))...)
@@ -176,7 +176,7 @@ func TestAJobInColumnsIsStored(t *testing.T) {
 	}
 }
 
-func TestColumnsThatAreNoTasksAreRefusedInWords(t *testing.T) {
+func TestMalformedColumnsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		spoil func(m *dtaskv1.JobPart)
@@ -203,7 +203,7 @@ func TestColumnsThatAreNoTasksAreRefusedInWords(t *testing.T) {
 	}
 }
 
-func TestTheMemoryOfColumnsIsCounted(t *testing.T) {
+func TestMemoryOfColumnsIsCounted(t *testing.T) {
 	t.Parallel()
 	const tasks = 500_000 // of two bytes each
 	m := &dtaskv1.JobPart{Columns: &dtaskv1.TaskColumns{IdSizes: slices.Repeat([]uint32{1}, tasks), Ids: make([]byte, tasks)}}

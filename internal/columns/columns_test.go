@@ -59,7 +59,7 @@ func often(r *rand.Rand, never bool) uint32 {
 	return r.Uint32N(5)
 }
 
-func TestOutcomesArriveAsTheyWereWritten(t *testing.T) {
+func TestOutcomesRoundTrip(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -95,7 +95,7 @@ func TestOutcomesArriveAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-func TestAssignmentsArriveAsTheyWereWritten(t *testing.T) {
+func TestAssignmentsRoundTrip(t *testing.T) {
 	t.Parallel()
 	policies := make([]*dtaskv1.TaskPolicy, 5)
 	for i := range policies {
@@ -157,7 +157,7 @@ func whole() (*dtaskv1.Outcomes, *dtaskv1.Assignments) {
 	return o, a
 }
 
-func TestOutcomesThatDoNotFitTogetherAreRefused(t *testing.T) {
+func TestInconsistentOutcomesAreMalformed(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(m *dtaskv1.Outcomes){
 		"a job too few":           func(m *dtaskv1.Outcomes) { m.Jobs = m.GetJobs()[1:] },
@@ -193,7 +193,7 @@ func TestOutcomesThatDoNotFitTogetherAreRefused(t *testing.T) {
 	}
 }
 
-func TestAssignmentsThatDoNotFitTogetherAreRefused(t *testing.T) {
+func TestInconsistentAssignmentsAreMalformed(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(m *dtaskv1.Assignments){
 		"a context too few":      func(m *dtaskv1.Assignments) { m.Context = []uint32{0, 0} },
@@ -231,7 +231,7 @@ func TestAssignmentsThatDoNotFitTogetherAreRefused(t *testing.T) {
 	}
 }
 
-func TestMessagesThatAreNotThereHaveNoRows(t *testing.T) {
+func TestNilMessagesHaveNoRows(t *testing.T) {
 	t.Parallel()
 	if list, err := outcomes(nil); len(list) != 0 || err != nil {
 		t.Errorf("%v, %v", list, err)

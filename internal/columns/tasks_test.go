@@ -41,7 +41,7 @@ func sameTask(a, b Task) bool {
 	return a.ID == b.ID && a.Policy == b.Policy && slices.Equal(a.Dependencies, b.Dependencies) && bytes.Equal(a.Body, b.Body)
 }
 
-func TestTasksArriveAsTheyWereWritten(t *testing.T) {
+func TestTasksRoundTrip(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -68,7 +68,7 @@ func TestTasksArriveAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-func TestDependenciesThatAreNoneArriveAsTheyAre(t *testing.T) {
+func TestInvalidDependenciesRoundTrip(t *testing.T) {
 	t.Parallel()
 	want := []uint32{0, 7, 6, math.MaxUint32, 5, 5}
 	got, err := tasks(writeTasks(5, []Task{{ID: "a", Dependencies: want}}), 5)
@@ -84,7 +84,7 @@ func threeTasks() *dtaskv1.TaskColumns {
 	})
 }
 
-func TestTasksThatDoNotFitTogetherAreRefused(t *testing.T) {
+func TestInconsistentTasksAreMalformed(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(m *dtaskv1.TaskColumns){
 		"an id too few":            func(m *dtaskv1.TaskColumns) { m.IdSizes = m.GetIdSizes()[1:] },
