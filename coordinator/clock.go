@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -92,29 +91,16 @@ func (c *clockMonitor) Run(ctx context.Context, _ uint64) error {
 // compare asks all members at once for their time, and returns how many agree, this
 // replica included.
 func (c *clockMonitor) compare(ctx context.Context) (agree, of int) {
-	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
-	defer cancel()
-	var agreeing atomic.Int32
-	var asking sync.WaitGroup
 	members := c.members()
-	for _, s := range members {
-		if s.ID == c.serverID {
-			agreeing.Add(1)
-			continue
+	from := c.wall()
+	answers := c.peers.IdentifyAll(ctx, members, c.serverID, clockTimeout)
+	to := c.wall()
+	for i, a := range answers {
+		at := time.UnixMilli(a.GetWallMs())
+		agrees := a != nil && !at.Before(from.Add(-maxSkew)) && !at.After(to.Add(maxSkew))
+		if agrees || members[i].ID == c.serverID {
+			agree++
 		}
-		asking.Go(func() {
-			from := c.wall()
-			a, err := c.peers.Identify(ctx, s.Address)
-			to := c.wall()
-			if err != nil || a.GetServerId() != s.ID {
-				return
-			}
-			at := time.UnixMilli(a.GetWallMs())
-			if !at.Before(from.Add(-maxSkew)) && !at.After(to.Add(maxSkew)) {
-				agreeing.Add(1)
-			}
-		})
 	}
-	asking.Wait()
-	return int(agreeing.Load()), len(members)
+	return agree, len(members)
 }

@@ -106,8 +106,8 @@ func TestInvalidHookSettingsAreRefusedByFlag(t *testing.T) {
 		want string
 	}{
 		"valid":            {func(*coordinator.Config) {}, ""},
-		"not a URL":        {func(c *coordinator.Config) { c.DeadLetterWebhook = "/hook" }, `--dead-letter-webhook: "/hook" is no http or https URL`},
-		"a password":       {func(c *coordinator.Config) { c.DeadLetterWebhook = "http://u:hush@a/" }, "--dead-letter-webhook: holds a user or a password"},
+		"not a URL":        {func(c *coordinator.Config) { c.DeadLetterWebhook = "/hook" }, `--dead-letter-webhook: invalid URL "/hook"`},
+		"a password":       {func(c *coordinator.Config) { c.DeadLetterWebhook = "http://u:hush@a/" }, "--dead-letter-webhook: contains a user or a password"},
 		"relative":         {func(c *coordinator.Config) { c.DeadLetterCommand = "hook" }, `--dead-letter-command: invalid path "hook": must be absolute`},
 		"missing":          {func(c *coordinator.Config) { c.DeadLetterCommand = dir + "/none" }, "--dead-letter-command: stat "},
 		"a directory":      {func(c *coordinator.Config) { c.DeadLetterCommand = dir }, "is not executable"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,44 +97,33 @@ func raiseFileLimit(log *slog.Logger) {
 	}
 }
 
-// check refuses invalid settings and combinations, and fills in what --dev implies.
+// check returns all invalid settings and combinations, joined, and fills in what --dev
+// implies.
 func (s *settings) check() error {
-	var err error
-	if s.history, err = parseAge(s.historyAge); err != nil {
-		return err
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	switch {
-	case s.dev && len(s.peers) > 0:
-		return errors.New("--dev and --peers are mutually exclusive")
-	case !s.dev && s.slots != 0:
-		return errors.New("--slots requires --dev; otherwise use dtask-worker --slots")
-	case s.slots < 0 || s.slots > 65535:
-		return fmt.Errorf("invalid --slots %d: must be 1 to 65535", s.slots)
-	case !s.dev && s.id == "":
-		return errors.New("--id is required, such as n1; to try dtask, use --dev")
-	case !s.dev && s.dataDir == "":
-		return errors.New("--data-dir is required; to try dtask, use --dev")
-	case s.taskTimeout < time.Millisecond:
-		return fmt.Errorf("invalid --task-timeout %s: must be at least 1ms", s.taskTimeout)
-	case s.maxRetries > 1_000_000:
-		return fmt.Errorf("invalid --max-retries %d: must be 0 to 1000000", s.maxRetries)
-	case s.heartbeat < 50*time.Millisecond:
-		return fmt.Errorf("invalid --heartbeat-interval %s: must be at least 50ms", s.heartbeat)
-	case s.raftHeartbeat < 50*time.Millisecond:
-		return fmt.Errorf("invalid --raft-heartbeat %s: must be at least 50ms", s.raftHeartbeat)
-	case s.keepFor <= 0:
-		return fmt.Errorf("invalid --keep-for %s: must be above 0", s.keepFor)
-	case s.keepJobs <= 0:
-		return fmt.Errorf("invalid --keep-jobs %d: must be above 0", s.keepJobs)
-	case s.historyJobs < 1:
-		return errors.New("invalid --history-jobs 0: must be 1 or more")
-	case s.historyBytes < 16<<20:
-		return fmt.Errorf("invalid --history-bytes %d: must be at least 16777216", s.historyBytes)
-	}
-	if s.id == "" {
-		s.id = "dev"
-	}
-	return nil
+	age, err := parseAge(s.historyAge)
+	errs = append(errs, err)
+	s.history = age
+	check(!s.dev || len(s.peers) == 0, "--dev and --peers are mutually exclusive")
+	check(s.dev || s.slots == 0, "--slots requires --dev; otherwise use dtask-worker --slots")
+	check(s.slots >= 0 && s.slots <= 65535, "invalid --slots %d: must be 1 to 65535", s.slots)
+	check(s.dev || s.id != "", "--id is required, such as n1; to try dtask, use --dev")
+	check(s.dev || s.dataDir != "", "--data-dir is required; to try dtask, use --dev")
+	check(s.taskTimeout >= time.Millisecond, "invalid --task-timeout %s: must be at least 1ms", s.taskTimeout)
+	check(s.maxRetries <= 1_000_000, "invalid --max-retries %d: must be 0 to 1000000", s.maxRetries)
+	check(s.heartbeat >= 50*time.Millisecond, "invalid --heartbeat-interval %s: must be at least 50ms", s.heartbeat)
+	check(s.raftHeartbeat >= 50*time.Millisecond, "invalid --raft-heartbeat %s: must be at least 50ms", s.raftHeartbeat)
+	check(s.keepFor > 0, "invalid --keep-for %s: must be above 0", s.keepFor)
+	check(s.keepJobs > 0, "invalid --keep-jobs %d: must be above 0", s.keepJobs)
+	check(s.historyJobs > 0, "invalid --history-jobs 0: must be 1 or more")
+	check(s.historyBytes >= 16<<20, "invalid --history-bytes %d: must be at least 16777216", s.historyBytes)
+	s.id = cmp.Or(s.id, "dev")
+	return errors.Join(errs...)
 }
 
 func (s *settings) coordinator(log *slog.Logger, peers []coordinator.Peer) coordinator.Config {

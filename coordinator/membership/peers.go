@@ -80,6 +80,30 @@ func (p *Peers) Identify(ctx context.Context, address string) (*dtaskv1.Identify
 	return dtaskv1.NewClusterServiceClient(conn).Identify(ctx, &dtaskv1.IdentifyRequest{})
 }
 
+// IdentifyAll asks servers to identify themselves, all at once, except for this replica.
+// The result has nil for those that were not asked, do not answer in time, or are other
+// servers.
+func (p *Peers) IdentifyAll(
+	ctx context.Context, servers []raftnode.Server, self string, timeout time.Duration,
+) []*dtaskv1.IdentifyResponse {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answers := make([]*dtaskv1.IdentifyResponse, len(servers))
+	var asking sync.WaitGroup
+	for i, s := range servers {
+		if s.ID == self {
+			continue
+		}
+		asking.Go(func() {
+			if a, err := p.Identify(ctx, s.Address); err == nil && a.GetServerId() == s.ID {
+				answers[i] = a
+			}
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
 // Admit asks the replica at an address, which should be the leader, to let an
 // instance run under its server id. Errors as for Identify.
 func (p *Peers) Admit(ctx context.Context, address string, r *dtaskv1.AdmitRequest) (*dtaskv1.AdmitResponse, error) {

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
+	"slices"
 	"time"
 
+	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/sequencer"
 	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/timescale"
@@ -128,28 +129,15 @@ func (c *Reconciler) recordLowWaterMarks(ctx context.Context, recorder Recorder)
 
 // Unrecorded asks each member whose instance is not recorded at its address in the
 // configuration, and returns those that answer.
-func (c *Reconciler) Unrecorded(ctx context.Context) []fsm.Replica {
-	ctx, cancel := context.WithTimeout(ctx, probeMemberTimeout)
-	defer cancel()
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex // guards found
-		found []fsm.Replica
-	)
-	for _, m := range c.Node().Servers() {
-		if _, known := c.recorded(m.ID); known || m.ID == c.ServerID {
-			continue
+func (c *Reconciler) Unrecorded(ctx context.Context) (found []fsm.Replica) {
+	unrecorded := slices.DeleteFunc(c.Node().Servers(), func(m raftnode.Server) bool {
+		_, known := c.recorded(m.ID)
+		return known
+	})
+	for _, a := range c.Peers.IdentifyAll(ctx, unrecorded, c.ServerID, probeMemberTimeout) {
+		if a != nil {
+			found = append(found, fsm.Replica{ServerID: a.GetServerId(), Instance: a.GetInstance()})
 		}
-		wg.Go(func() {
-			a, err := c.Peers.Identify(ctx, m.Address)
-			if err != nil || a.GetServerId() != m.ID {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			found = append(found, fsm.Replica{ServerID: m.ID, Instance: a.GetInstance()})
-		})
 	}
-	wg.Wait()
 	return found
 }

@@ -2,7 +2,6 @@ package membership
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
@@ -57,23 +56,14 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 // askMembers asks all members at once to identify themselves. The result is nil for
 // those that do not answer in time, or are other servers.
 func (s *Service) askMembers(ctx context.Context, members []raftnode.Server, self *dtaskv1.IdentifyResponse) []*dtaskv1.IdentifyResponse {
-	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
-	defer cancel()
-	answers := make([]*dtaskv1.IdentifyResponse, len(members))
-	var asking sync.WaitGroup
+	answers := s.cfg.Peers.IdentifyAll(ctx, members, s.cfg.ServerID, identifyTimeout)
 	for i, m := range members {
 		if m.ID == s.cfg.ServerID {
 			answers[i] = self
-			continue
+		} else if isForeign(answers[i], self) {
+			answers[i] = nil
 		}
-		asking.Go(func() {
-			a, err := s.cfg.Peers.Identify(ctx, m.Address)
-			if err == nil && a.GetServerId() == m.ID && !isForeign(a, self) {
-				answers[i] = a
-			}
-		})
 	}
-	asking.Wait()
 	return answers
 }
 
