@@ -1,10 +1,9 @@
 package fsm
 
-// Apply applies one entry: every operation in order. It is total: an operation
-// that does not fit is refused and changes nothing. It gives the reason of the
-// first refusal, or Accepted. Of an entry that was made on another one than the
-// last, nothing is applied: what it says may be allowed operation by operation
-// and still be wrong, such as a task too many for a slot that was to become free.
+// Apply applies one entry: every operation in order. It is total: an operation that does not fit is
+// rejected and changes nothing. It returns the reason of the first rejection, or Accepted. An entry that
+// was built on another one than the last is rejected as a whole: its operations may be allowed one by one
+// and still be wrong together, such as one task too many for a slot that was to become free.
 func (s *State) Apply(e Entry, fx *Effects) Reason {
 	follows := e.After == 0 || e.After == s.entries
 	s.begin(e.NowMS)
@@ -20,7 +19,7 @@ func (s *State) Apply(e Entry, fx *Effects) Reason {
 	return first
 }
 
-// begin starts an entry, in Apply and in a Draft alike.
+// begin starts an entry, both in Apply and in an EntryBuilder.
 func (s *State) begin(nowMS int64) {
 	s.entries++
 	s.now = nowMS

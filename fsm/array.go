@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// maxArrayTasks bounds the tasks of one array. It belongs to the log's format:
-// an array costs a few bytes there, however many tasks it has.
+// maxArrayTasks is the maximum number of tasks of an array. It belongs to the log's format: an array
+// takes a few bytes there, however many tasks it has.
 const maxArrayTasks = 1_000_000
 
-// IndexRange is a run of indexes of an array: First, First+Step, and so on,
-// Count of them, none above 2^32-1.
+// IndexRange is a run of indexes of an array: Count indexes First, First+Step, …, none above 2^32-1.
 type IndexRange struct {
 	First, Step uint32 // Step ≥ 1
 	Count       uint32 // ≥ 1
@@ -22,30 +21,30 @@ type IndexRange struct {
 
 func (r IndexRange) last() uint64 { return uint64(r.First) + uint64(r.Step)*uint64(r.Count-1) }
 
-// Array is the record of an array: one template, and which items there are. Each
-// of its tasks executes Chunk items, the last one what is left.
+// Array is the record of an array: one template and its items. Each task executes Chunk items, the last
+// one the remaining items.
 type Array struct {
 	Name   string
 	Policy uint32
-	// Deps are ascending indexes of tasks, each lower than that of the array's
-	// first; the first task of an array stands for all of that array.
+	// Deps are ascending indexes of tasks, each lower than that of the array's first task. The
+	// first task of another array stands for all of that array.
 	Deps []uint32
 	Body []byte // dtask.v1.TaskBody with expressions
-	// Ranges are the indexes, ascending and apart from each other; without any
-	// they are 0 to Items-1, and each has an item.
+	// Ranges are the indexes, ascending and disjoint. Without ranges, the indexes are 0 to Items-1
+	// and each has an item.
 	Ranges      []IndexRange
-	Items       uint32 // how many there are; follows from Ranges if there are any
+	Items       uint32 // number of items; follows from Ranges if there are any
 	Chunk       uint32 // ≥ 1
-	MaxParallel uint32 // tasks with a live attempt concurrently; 0 = any number
+	MaxParallel uint32 // concurrent attempts; 0 = unlimited
 	JSON        bool   // the payload of the body is JSON
 }
 
-// Tasks is how many tasks the array has.
+// Tasks is the number of tasks of the array.
 func (a *Array) Tasks() uint32 {
 	return uint32((uint64(a.Items) + uint64(a.Chunk) - 1) / uint64(a.Chunk)) //nolint:gosec // ≤ Items
 }
 
-// Index is the k-th index.
+// Index returns the k-th index.
 func (a *Array) Index(k uint32) uint32 {
 	for _, r := range a.Ranges {
 		if k < r.Count {
@@ -56,7 +55,7 @@ func (a *Array) Index(k uint32) uint32 {
 	return k
 }
 
-// find is the opposite of Index.
+// find returns the position of an index.
 func (a *Array) find(index uint32) (k uint32, ok bool) {
 	if len(a.Ranges) == 0 {
 		return index, index < a.Items
@@ -70,12 +69,12 @@ func (a *Array) find(index uint32) (k uint32, ok bool) {
 	return 0, false
 }
 
-// of returns the items of the k-th task: from the first up to, not including, end.
+// of returns the items of the k-th task: from first up to, excluding, end.
 func (a *Array) of(k uint32) (first, end uint32) {
 	return k * a.Chunk, uint32(min(uint64(k+1)*uint64(a.Chunk), uint64(a.Items))) //nolint:gosec // ≤ Items
 }
 
-// taskName is the id of the k-th task: map[17], or map[10-19] of a chunk.
+// taskName is the id of the k-th task: map[17], or map[10-19] if it executes several items.
 func (a *Array) taskName(k uint32) string {
 	first, end := a.of(k)
 	b := append(append(make([]byte, 0, len(a.Name)+12), a.Name...), '[')
@@ -86,8 +85,7 @@ func (a *Array) taskName(k uint32) string {
 	return string(append(b, ']'))
 }
 
-// findName is the opposite of taskName; it takes the index of any item of a chunk
-// for that chunk, too.
+// findName is the inverse of taskName. It also accepts the index of any item of a task.
 func (a *Array) findName(name string) (k uint32, ok bool) {
 	rest, ok := strings.CutPrefix(name, a.Name+"[")
 	if !ok {
@@ -110,9 +108,9 @@ func (a *Array) findName(name string) (k uint32, ok bool) {
 	return k, true
 }
 
-// Covering returns the tasks, from the k-th up to, not including, end, that execute items whose
-// indexes a name like run[0-3] or run[2] covers; none if k = end. ok is false if the name
-// is not of this array and form.
+// Covering returns the tasks, from the k-th up to, excluding, end, that execute items with the indexes
+// of a name like run[0-3] or run[2]; none if k = end. ok is false if the name has another form or
+// array.
 func (a *Array) Covering(name string) (k, end uint32, ok bool) {
 	rest, ok := strings.CutPrefix(name, a.Name+"[")
 	if !ok {
@@ -138,12 +136,11 @@ func (a *Array) Covering(name string) (k, end uint32, ok bool) {
 }
 
 var (
-	errBadArray = errors.New("an array's record is not well-formed")
-	errBadPart  = errors.New("items of an array have no place in it")
+	errBadArray = errors.New("malformed array")
+	errBadPart  = errors.New("items do not fit the array")
 )
 
-// check holds an array to what its accessors rely on. first is the index of its
-// first task.
+// check checks everything that the accessors rely on. first is the index of the first task.
 func (a *Array) check(first uint32) error {
 	items, next := uint64(0), uint64(0)
 	for _, r := range a.Ranges {
@@ -160,15 +157,15 @@ func (a *Array) check(first uint32) error {
 	}
 	for i, dep := range a.Deps {
 		if dep >= first || i > 0 && dep <= a.Deps[i-1] {
-			return fmt.Errorf("array %q has a dependency that is not lower than it and ascending", a.Name)
+			return fmt.Errorf("array %q: dependencies must be lower than the array and ascend", a.Name)
 		}
 	}
 	return nil
 }
 
-// NewArrayChunk makes a chunk of an array with its first task's index: of the
-// whole array if it has ranges, else of the first of its items, whose encoded
-// form is JSON. All parts but the last have a multiple of Chunk items.
+// NewArrayChunk returns a chunk of an array, with the index of its first task. It has the whole array
+// if that has ranges, else the first of its items, as encoded JSON. All parts but the last have a
+// multiple of Chunk items.
 func NewArrayChunk(first uint32, a Array, items [][]byte) *Chunk {
 	var e encoder
 	e.u64(0)
@@ -194,8 +191,8 @@ func NewArrayChunk(first uint32, a Array, items [][]byte) *Chunk {
 	return arrayChunk(first, e, items)
 }
 
-// NewItemsChunk makes a chunk with the next items of the array that the chunk
-// before is part of; part counts these chunks, from 1. chunk is the array's.
+// NewItemsChunk returns a chunk with the next items of the array of the previous chunk. part counts
+// these chunks from 1. chunk is the array's Chunk.
 func NewItemsChunk(first, part, chunk uint32, items [][]byte) *Chunk {
 	var e encoder
 	e.u64(uint64(part))
@@ -216,7 +213,7 @@ func arrayChunk(first uint32, e encoder, items [][]byte) *Chunk {
 // IsArray reports whether the chunk is an array or a part of one.
 func (c *Chunk) IsArray() bool { return c.ofArray }
 
-// indexArray reads an array's part and checks it.
+// indexArray decodes a part of an array and checks it.
 func (c *Chunk) indexArray() error {
 	d := decoder{b: c.blob}
 	c.part = d.u32()
@@ -290,23 +287,23 @@ func (d *decoder) arrayRecord(first uint32) *Array {
 	return a
 }
 
-// item is an encoded item of a part.
+// item returns an encoded item of a part.
 func (c *Chunk) item(i uint32) []byte {
 	v, _ := lengthPrefixed(c.blob[c.off[i]:])
 	return v
 }
 
-// arrayRun is where an array stands among the tasks of its job.
+// arrayRun is the position of an array among the tasks of its job.
 type arrayRun struct {
 	first, count uint32
-	chunk        uint32 // that has its record, among the job's
+	chunk        uint32 // position of the chunk with its record
 	skip         uint32 // tasks of arrays before it, beyond the first of each
 }
 
 func (a arrayRun) end() uint32 { return a.first + a.count }
 
-// arrayAt returns the place in the job's list of the array that a task is of, or of
-// the last before it; -1 if there is none.
+// arrayAt returns the position in the job's list of the array that a task is in, or of the last one
+// before it; -1 if there is none.
 func (j *job) arrayAt(i uint32) (at int, within bool) {
 	if len(j.arrays) == 0 {
 		return -1, false
@@ -315,8 +312,7 @@ func (j *job) arrayAt(i uint32) (at int, within bool) {
 	return at, at >= 0 && i < j.arrays[at].end()
 }
 
-// arrayOf returns the record of the array that a task is of, and which of its tasks
-// it is.
+// arrayOf returns the record of the array that a task is in, and the task's position in it.
 func (j *job) arrayOf(i uint32) (a *Array, k uint32, ok bool) {
 	at, within := j.arrayAt(i)
 	if !within {
@@ -326,7 +322,7 @@ func (j *job) arrayOf(i uint32) (a *Array, k uint32, ok bool) {
 	return j.chunks[run.chunk].array, i - run.first, true
 }
 
-// head is the task that others name to depend on this one: of an array the first.
+// head returns the task by which others depend on this one: the first task of its array.
 func (j *job) head(i uint32) uint32 {
 	if at, within := j.arrayAt(i); within {
 		return j.arrays[at].first
@@ -334,7 +330,7 @@ func (j *job) head(i uint32) uint32 {
 	return i
 }
 
-// span is how many tasks a head stands for.
+// span is the number of tasks that a head stands for.
 func (j *job) span(head uint32) uint32 {
 	if at, within := j.arrayAt(head); within {
 		return j.arrays[at].count
@@ -342,7 +338,7 @@ func (j *job) span(head uint32) uint32 {
 	return 1
 }
 
-// unit numbers what may be depended on, listed tasks and whole arrays, in order.
+// unit numbers what can be depended on, listed tasks and whole arrays, in order.
 func (j *job) unit(i uint32) uint32 {
 	at, within := j.arrayAt(i)
 	if at < 0 {
@@ -355,7 +351,7 @@ func (j *job) unit(i uint32) uint32 {
 	return i - a.skip - (a.count - 1)
 }
 
-// dependents are the heads of what depends on a task, or on the array it is of.
+// dependents returns the heads of what depends on a task or on its array.
 func (j *job) dependents(i uint32) []uint32 {
 	if j.succ == nil {
 		return nil
@@ -363,7 +359,7 @@ func (j *job) dependents(i uint32) []uint32 {
 	return j.succ.of(j.unit(i))
 }
 
-// next is the index of the first task that no chunk has yet.
+// next is the index of the first task that is not in a chunk.
 func (j *job) next() uint32 {
 	if len(j.chunks) == 0 {
 		return 0
@@ -372,8 +368,7 @@ func (j *job) next() uint32 {
 	return last.First + uint32(last.Len()) //nolint:gosec // ≤ total
 }
 
-// unfinishedArray is the array of which parts are to come; ok is false if there
-// is none.
+// unfinishedArray returns the array whose parts are incomplete; ok is false if there is none.
 func (j *job) unfinishedArray() (run arrayRun, ok bool) {
 	if len(j.arrays) == 0 {
 		return arrayRun{}, false
@@ -415,8 +410,8 @@ func (j *job) includeArray(c *Chunk) bool {
 	return true
 }
 
-// fits reports whether a part stays within its array and, unless it is the last,
-// ends with a whole task.
+// fits reports whether a part stays within its array and, unless it is the last one, ends with a whole
+// task.
 func (j *job) fits(run arrayRun, a *Array, c *Chunk) bool {
 	if len(a.Ranges) > 0 {
 		return c.part == 0
@@ -425,8 +420,7 @@ func (j *job) fits(run arrayRun, a *Array, c *Chunk) bool {
 	return end == uint64(a.Items) || end < uint64(a.Items) && len(c.off)%int(a.Chunk) == 0
 }
 
-// ordinaryRun counts tasks as ordinary unless they are cleanup tasks, and
-// reports false for ordinary ones after those.
+// ordinaryRun counts ordinary tasks. It returns false if they follow a cleanup task.
 func (j *job) ordinaryRun(a *Array, first, n uint32) bool {
 	switch {
 	case j.header.GetPolicies()[a.Policy].GetFinally():
@@ -446,7 +440,7 @@ func (j *job) writeLeft(own *ownership) []uint32 {
 	return j.left
 }
 
-// countLeft counts it again.
+// countLeft counts the uncompleted tasks of each array.
 func (j *job) countLeft() {
 	for at, a := range j.arrays {
 		j.left[at] = a.count
@@ -458,7 +452,7 @@ func (j *job) countLeft() {
 	}
 }
 
-// findInArray finds a task of an array by its id.
+// findInArray returns a task of an array by its id.
 func (j *job) findInArray(name string) (uint32, bool) {
 	if !strings.HasSuffix(name, "]") {
 		return 0, false
@@ -476,11 +470,11 @@ type ArrayTask struct {
 	*Array        // shared: never change it
 	First  uint32 // index of the array's first task in its job
 	Count  uint32 // tasks of the array
-	K      uint32 // which of them it is
+	K      uint32 // position of the task in the array
 	from   *job
 }
 
-// ArrayTask reports which array a task is of; ok is false for a listed one.
+// ArrayTask returns the array of a task; ok is false for a listed task.
 func (s *State) ArrayTask(t TaskRef) (ArrayTask, bool) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -494,8 +488,8 @@ func (s *State) ArrayTask(t TaskRef) (ArrayTask, bool) {
 	return ArrayTask{Array: j.chunks[run.chunk].array, First: run.first, Count: run.count, K: t.Index - run.first, from: j}, true
 }
 
-// Each calls f with the indexes and encoded items of a task, in order; the item
-// is nil in an array of ranges. Items are shared.
+// Each calls f with the indexes and encoded items of a task, in order. In an array of ranges the item is
+// nil. Items are shared.
 func (t ArrayTask) Each(f func(index uint32, item []byte)) {
 	first, end := t.of(t.K)
 	var c *Chunk
@@ -514,7 +508,7 @@ func (t ArrayTask) Each(f func(index uint32, item []byte)) {
 	}
 }
 
-// Arrays iterates over the arrays of a job in order, each as its first task.
+// Arrays returns the arrays of a job in order, each as its first task.
 func (s *State) Arrays(id JobID) []ArrayTask {
 	j := s.sealedJob(id)
 	if j == nil {

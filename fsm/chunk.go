@@ -8,27 +8,25 @@ import (
 	"slices"
 )
 
-// castagnoli is the table of CRC-32C, which the processors of our time compute
-// in hardware.
+// castagnoli is the table of CRC-32C, which current processors compute in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Chunk is a run of tasks of one job as they were submitted. It is immutable
-// and shared by the log entry, the replicated state, its forks and snapshots.
+// Chunk is a run of tasks of one job as they were submitted. It is immutable and shared by the log
+// entry, the state, its forks and snapshots.
 //
-// Its blob holds the tasks one after another: policy (varint), number of
-// dependencies (varint), each dependency as the distance down to it (varint,
-// ≥ 1, descending distances), name (length, bytes), body (length, bytes; a
-// dtask.v1.TaskBody).
+// Its blob holds the tasks one after another: policy (varint), number of dependencies (varint), each
+// dependency as the distance down to it (varint, ≥ 1, descending), name (length, bytes), body (length,
+// bytes; a dtask.v1.TaskBody).
 //
-// A chunk of an array, or of a part of one's items, holds no tasks but what they
-// are made of: see array.go.
+// A chunk of an array, or of a part of its items, has a record and items instead of tasks: see
+// array.go.
 type Chunk struct {
 	First         uint32 // index of its first task
 	blob          []byte
-	off           []uint32 // where each task, or each item of an array, begins in the blob
-	edges         uint32   // dependencies of all its tasks; of an array, those of one
-	invalid       bool     // built wrongly: no replica could decode it
-	unnamed       bool     // a task has no name: no job takes it
+	off           []uint32 // offsets of the tasks, or of the items of an array, in the blob
+	edges         uint32   // dependencies of all its tasks; for an array, those of one task
+	invalid       bool     // no replica could decode it
+	unnamed       bool     // a task has no name: every job rejects it
 	mixedPolicies bool     // its tasks do not all have the policy of the first
 
 	ofArray bool
@@ -38,7 +36,7 @@ type Chunk struct {
 	n       uint32 // tasks of the array in this chunk
 }
 
-// ChunkBuilder makes a chunk task by task. Not safe for concurrent use.
+// ChunkBuilder builds a chunk task by task. Not safe for concurrent use.
 type ChunkBuilder struct {
 	c      Chunk
 	e      encoder
@@ -50,13 +48,13 @@ func NewChunkBuilder(first uint32) *ChunkBuilder {
 	return &ChunkBuilder{c: Chunk{First: first}}
 }
 
-// Grow makes room for so many tasks that take so many bytes.
+// Grow reserves memory for tasks of a total encoded size.
 func (b *ChunkBuilder) Grow(tasks, size int) {
 	b.c.off, b.e.b = slices.Grow(b.c.off, tasks), slices.Grow(b.e.b, size)
 }
 
-// Add appends a task. deps are ascending indexes, each lower than the task's;
-// a chunk for which that is not so is refused as malformed.
+// Add appends a task. deps are ascending indexes, each lower than the task's. A chunk with other
+// dependencies is rejected as malformed.
 func (b *ChunkBuilder) Add(name string, policy uint32, deps []uint32, body []byte) {
 	self := uint64(b.c.First) + uint64(len(b.c.off))
 	b.c.off = append(b.c.off, uint32(len(b.e.b))) //nolint:gosec // a chunk is at most an entry
@@ -83,14 +81,14 @@ func (b *ChunkBuilder) Len() int { return len(b.c.off) }
 // Size is the length of the blob so far, in bytes.
 func (b *ChunkBuilder) Size() int { return len(b.e.b) }
 
-// Chunk finishes the chunk; the builder must not be used any more.
+// Chunk returns the chunk. The builder must not be used after that.
 func (b *ChunkBuilder) Chunk() *Chunk {
-	// A chunk lives as long as its job: room that was not needed is given back.
+	// A chunk lives as long as its job: unused memory is freed.
 	b.c.blob, b.c.off = trim(b.e.b), trim(b.c.off)
 	return &b.c
 }
 
-// fitting is a list without most of the room that it does not need.
+// trim returns a list without most of its unused capacity.
 func trim[T any](list []T) []T {
 	if cap(list)-len(list) > len(list)/4 {
 		return append(make([]T, 0, len(list)), list...)
@@ -109,8 +107,8 @@ func (c *Chunk) Len() int {
 // Size is the length of the encoded tasks in bytes.
 func (c *Chunk) Size() int { return len(c.blob) }
 
-// Sum continues a CRC-32C over the blobs of a job's chunks. How a job is cut
-// into chunks makes no difference to it.
+// Sum continues a CRC-32C of the blobs of a job's chunks. It does not depend on how a job is divided
+// into chunks.
 func (c *Chunk) Sum(sum uint32) uint32 { return crc32.Update(sum, castagnoli, c.blob) }
 
 // chunk codes a chunk. What it accepts, the accessors below read without further checks.
@@ -163,7 +161,7 @@ func (c *Chunk) index(n uint64) error {
 		for range deps {
 			dist := in.u64()
 			if dist == 0 || dist >= last {
-				in.fail(fmt.Errorf("task %d has a dependency that is not lower than it and ascending", self))
+				in.fail(fmt.Errorf("task %d: dependencies must be lower than the task and ascend", self))
 			}
 			last = dist
 		}
@@ -177,15 +175,15 @@ func (c *Chunk) index(n uint64) error {
 	return in.err
 }
 
-// task is one task of a chunk, aliasing its blob.
+// task is one task of a chunk. It shares the chunk's blob.
 type task struct {
 	policy uint32
-	self   uint32 // its index; of a task of an array that of the first
+	self   uint32 // its index; in an array, that of the first task
 	deps   []byte // distances, still encoded
 	ndeps  int
 	name   []byte
 	body   []byte
-	array  *Array // that it is of; then name is the array's, and deps is not set
+	array  *Array // its array; then name is the array's, and deps is not set
 }
 
 // at reads task i of the chunk.
@@ -205,8 +203,8 @@ func (c *Chunk) at(i uint32) task {
 	return t
 }
 
-// edgesOf reads the policy and the dependencies of task i of the chunk, without the
-// rest of it: what is needed of each task while a large job is taken in.
+// edgesOf decodes the policy and the dependencies of task i of the chunk: all that is needed of each task
+// while a large job is added.
 func (c *Chunk) edgesOf(i uint32) (policy uint32, deps edges) {
 	b := c.blob[c.off[i]:]
 	p, w := binary.Uvarint(b)
@@ -221,7 +219,7 @@ type edges struct {
 	b    []byte
 }
 
-// each calls f with the indexes that the task depends on, ascending.
+// each calls f with the indexes of the dependencies, ascending.
 func (e edges) each(f func(dep uint32)) {
 	b := e.b
 	for range e.n {
@@ -231,19 +229,19 @@ func (e edges) each(f func(dep uint32)) {
 	}
 }
 
-// policy reads the policy of task i of the chunk, without the rest of it.
+// policy decodes the policy of task i of the chunk.
 func (c *Chunk) policy(i uint32) uint32 {
 	policy, _ := binary.Uvarint(c.blob[c.off[i]:])
 	return uint32(policy) //nolint:gosec // checked by index
 }
 
-// ofArray is a task of an array whose first has an index.
+// ofArray returns a task of an array whose first task has an index.
 func ofArray(a *Array, first uint32) task {
 	return task{policy: a.Policy, self: first, ndeps: len(a.Deps), body: a.Body, array: a}
 }
 
-// eachDep calls f with the indexes that a task depends on, ascending; the first
-// task of an array stands for all of it.
+// eachDep calls f with the indexes of a task's dependencies, ascending. The first task of an array
+// stands for all of it.
 func (t task) eachDep(f func(dep uint32)) {
 	if t.array != nil {
 		for _, dep := range t.array.Deps {

@@ -5,11 +5,10 @@ import (
 	"maps"
 )
 
-// shardCount splits a map so that a write after a fork copies a 256th of it.
+// shardCount divides a map, so that a write after a fork copies a 256th of it.
 const shardCount = 256
 
-// cowMap is a map from strings that can be forked: pieces are copied when they
-// are first written to afterwards.
+// cowMap is a map from strings that can be forked: the first write to a shard after a fork copies it.
 type cowMap[V any] struct {
 	own    *ownership
 	shards *[shardCount]cowShard[V]
@@ -30,7 +29,7 @@ func hashOf(key string) uint32 {
 	return h
 }
 
-// shardOf places a key by its hash.
+// shardOf returns the shard of a key.
 func shardOf(key string) int { return int(hashOf(key) % shardCount) }
 
 func (m *cowMap[V]) get(key string) (V, bool) {

@@ -2,12 +2,10 @@ package fsm
 
 import "fmt"
 
-// JobID numbers jobs from 1 in the order in which they were begun; it is never
-// reused.
+// JobID is the number of a job, from 1 in the order of their uploads. It is never reused.
 type JobID uint64
 
-// WorkerID numbers worker names from 1; a name keeps its number for as long as
-// the cluster remembers it.
+// WorkerID is the number of a worker's name, from 1. The name keeps it until the cluster forgets it.
 type WorkerID uint32
 
 // TaskRef names a task: its job and its index there, from 0.
@@ -16,19 +14,18 @@ type TaskRef struct {
 	Index uint32
 }
 
-// AttemptRef names an attempt of a task. Attempt counts from 1, only grows and
-// is never reused: with the cluster's epoch it is the fencing token.
+// AttemptRef names an attempt of a task. Attempt starts at 1, only grows and is never reused: with the
+// cluster's epoch it is the fencing token.
 type AttemptRef struct {
 	TaskRef
 	Attempt uint32
 }
 
-// String is the form in logs: job/index@attempt.
+// String returns the form for logs: job/index@attempt.
 func (a AttemptRef) String() string { return fmt.Sprintf("%d/%d@%d", a.Job, a.Index, a.Attempt) }
 
-// TaskState is the stored state of a task. Running and aggregated, which users
-// also see, are derived: the first is observed by the leader, the second
-// follows from the job's end.
+// TaskState is the stored state of a task. Users also see running and aggregated, which are derived: the
+// leader observes the first, and the second follows from the end of the job.
 type TaskState uint8
 
 // The states of a task. The zero value is never valid.
@@ -39,9 +36,9 @@ const (
 	Assigned                       // a worker holds its live attempt
 	Completed
 	Failed    // refused, fatal, or failed without retries asked
-	Cancelled // by a person, a deadline, a stopped job or a dependency
-	Dead      // retries used up
-	Lost      // at-most-once, and its fate is unknown
+	Cancelled // by a user, a deadline, a stopped job or a dependency
+	Dead      // retries exhausted
+	Lost      // at-most-once, outcome unknown
 	numStates
 )
 
@@ -61,8 +58,7 @@ func (s TaskState) Terminal() bool { return s >= Completed && s < numStates }
 // JobState is the state of a job.
 type JobState uint8
 
-// The states of a job. Uploading jobs are not shown to anybody: they exist from
-// their seal on.
+// The states of a job. Users see jobs from their seal on.
 const (
 	JobUploading JobState = iota + 1
 	JobPending            // sealed, nothing assigned yet
@@ -86,13 +82,13 @@ func (s JobState) String() string {
 // Terminal reports whether a job in this state has ended.
 func (s JobState) Terminal() bool { return s >= JobCompleted && s < numJobStates }
 
-// WorkerState is what the cluster agrees on about a worker.
+// WorkerState is the replicated state of a worker.
 type WorkerState uint8
 
 // The states of a worker.
 const (
 	WorkerUp   WorkerState = iota + 1
-	WorkerDown             // silent for too long, or left
+	WorkerDown             // liveness timeout passed, or it left
 )
 
 // String is the name of the state as users see it.

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// jobPageSize is the number of jobs in a page of the job table.
+// jobPageSize is the number of jobs in a page of the table.
 const jobPageSize = 256
 
-// jobPage holds the jobs whose numbers divided by jobPageSize are no.
+// jobPage has the jobs whose numbers divided by jobPageSize are no.
 type jobPage struct {
 	own  *ownership
 	no   uint64
@@ -16,20 +16,20 @@ type jobPage struct {
 	live int
 }
 
-// jobTable finds jobs by number. Pages of jobs that are all forgotten are given
-// back, so that it is as long as what is held, not as the cluster is old.
+// jobTable maps numbers to jobs. Pages without jobs are freed, so that its length is that of the current
+// jobs, not of the cluster's age.
 type jobTable struct {
 	own   *ownership
 	pages []*jobPage // ascending
 	live  int
 }
 
-// find returns where a page stands, or where it would.
+// find returns the position of a page, or the one where it belongs.
 func (t *jobTable) find(no uint64) (at int, found bool) {
 	if len(t.pages) == 0 {
 		return 0, false
 	}
-	// Mostly no page between the first and the last is missing.
+	// Usually no page between the first and the last is missing.
 	if first := t.pages[0].no; no >= first && no-first < uint64(len(t.pages)) && t.pages[no-first].no == no {
 		return int(no - first), true //nolint:gosec // below the length
 	}
@@ -44,7 +44,7 @@ func (t *jobTable) get(id JobID) *job {
 	return t.pages[at].jobs[id%jobPageSize]
 }
 
-// ownPages returns the list of pages for changing.
+// ownPages makes the list of pages writable.
 func (t *jobTable) ownPages(own *ownership) {
 	if t.own != own {
 		t.pages = append(make([]*jobPage, 0, len(t.pages)+1), t.pages...)
@@ -52,7 +52,7 @@ func (t *jobTable) ownPages(own *ownership) {
 	}
 }
 
-// writePage returns a page that may be changed, a new one if there is none.
+// writePage returns a page for changing, a new one if it does not exist.
 func (t *jobTable) writePage(own *ownership, no uint64) *jobPage {
 	at, found := t.find(no)
 	switch {
@@ -77,7 +77,7 @@ func (t *jobTable) put(own *ownership, j *job) {
 	p.jobs[j.id%jobPageSize] = j
 }
 
-// remove takes out a job that is there.
+// remove removes a job that exists.
 func (t *jobTable) remove(own *ownership, id JobID) {
 	no := uint64(id) / jobPageSize
 	p := t.writePage(own, no)
@@ -91,7 +91,7 @@ func (t *jobTable) remove(own *ownership, id JobID) {
 	}
 }
 
-// write returns a job that may be changed, and notes that it was.
+// write returns a job for changing, and marks it as changed.
 func (t *jobTable) write(own *ownership, id JobID) *job {
 	j := t.get(id)
 	if j == nil {

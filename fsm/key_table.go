@@ -6,23 +6,22 @@ import (
 	"slices"
 )
 
-// keyTable is the map of idempotency keys. There is one for each job of the last minutes or day,
-// at random places, so that what a look costs are the lines of memory that it touches: here
-// mostly one, behind the head of a shard, where a map of Go has five. It can be forked as a cowMap,
-// and has its shards.
+// keyTable is the map of idempotency keys. It has a key for each job of the last minutes or day, at random
+// positions, so that the cost of a lookup is the cache lines that it touches: here usually one after the
+// head of a shard, where a Go map touches five. It is forked like a cowMap and has the same shards.
 type keyTable struct {
 	own    *ownership
 	shards *[shardCount]keyShard
 	n      int
 }
 
-// keyShard has its keys at the first free slot from where their hash says, but no further than
-// keyReach from there. The few that find none are in a map: whoever thinks up keys that
-// collide only makes it a map.
+// keyShard is an open-addressing table: a key is in the first free slot after the one of its hash, at most
+// maxProbes further. The few keys without such a slot are in a map, so that keys chosen to collide
+// are no slower than in a map.
 type keyShard struct {
 	own      *ownership
-	slots    []keySlot // a power of two of them, or none
-	n        int       // of them used
+	slots    []keySlot // a power of two, or empty
+	n        int       // used slots
 	overflow map[string]key
 }
 
@@ -51,7 +50,7 @@ func (m *keyTable) get(name string) (key, bool) {
 	return k, ok
 }
 
-// set stores a key, in the place of what is known by that name.
+// set stores or replaces a key.
 func (m *keyTable) set(own *ownership, name string, k key) {
 	hash := hashOf(name)
 	s := m.shard(own, hash)
@@ -121,10 +120,10 @@ func (m *keyTable) shard(own *ownership, hash uint32) *keyShard {
 	return s
 }
 
-// home is the slot where a hash belongs. What chose the shard is the same for all of them.
+// home is the slot of a hash. The low bits chose the shard and are equal for all of them.
 func (s *keyShard) home(hash uint32) int { return int(hash/shardCount) & (len(s.slots) - 1) }
 
-// find finds a key in the slots. The first free slot ends the search.
+// find returns the slot of a key. The first free slot ends the search.
 func (s *keyShard) find(hash uint32, name string) (at int, ok bool) {
 	if len(s.slots) == 0 {
 		return 0, false
@@ -143,7 +142,7 @@ func (s *keyShard) find(hash uint32, name string) (at int, ok bool) {
 	return 0, false
 }
 
-// put places a key that is not there.
+// put stores a key that is not in the shard.
 func (s *keyShard) put(k keySlot) {
 	at := s.home(k.hash)
 	for range maxProbes {
@@ -160,7 +159,7 @@ func (s *keyShard) put(k keySlot) {
 	s.overflow[k.name] = k.key
 }
 
-// grow makes twice as many slots.
+// grow doubles the number of slots.
 func (s *keyShard) grow() {
 	old := s.slots
 	s.slots, s.n = make([]keySlot, max(minSlots, 2*len(old))), 0
@@ -171,8 +170,8 @@ func (s *keyShard) grow() {
 	}
 }
 
-// vacate frees a slot. Those behind it move up, so that none stands behind a free slot that lies
-// between it and its home.
+// vacate frees a slot. Following keys move up, so that there is no free slot between a key and its
+// home.
 func (s *keyShard) vacate(free int) {
 	last := len(s.slots) - 1
 	for at := (free + 1) & last; s.slots[at].used; at = (at + 1) & last {

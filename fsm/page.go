@@ -1,19 +1,18 @@
 package fsm
 
-// ownership marks who may write a piece of state in place. A State and all that
-// it alone can reach carry the same mark; a fork gives both sides new ones, so
-// that each copies a piece before it first writes to it. Forking therefore
-// costs as much as the lists of pieces are long, not as the state is large.
+// ownership marks who may change a piece of the state in place. A State and everything that only it can
+// reach have the same mark. A fork gives both sides new marks, so that each copies a piece before its
+// first write. The cost of a fork is therefore that of the lists of pieces, not that of the state.
 type ownership struct {
 	at uint64 // log index of the entry that is being applied; Machine sets it
 }
 
-// record is the changing part of a task. 48 bytes; there is one for each task
-// of the cluster, so look twice before adding a field.
+// record is the changing part of a task: 48 bytes for each task of the cluster. Think twice before adding
+// a field.
 type record struct {
-	changed         uint64 // see changes.go; in memory alone
-	started         int64  // ms; begin of the last attempt that ended, or of an at-most-once one that runs
-	ended           int64  // ms; end of the last attempt; while Scheduled: when it is due
+	changed         uint64 // see changes.go; not replicated
+	started         int64  // ms; start of the last attempt that ended, or of a running at-most-once one
+	ended           int64  // ms; end of the last attempt; while Scheduled: the due time
 	attempt         uint32 // 0 = none yet
 	worker          WorkerID
 	pending         uint32 // dependencies that have not completed
@@ -21,16 +20,14 @@ type record struct {
 	note            uint32 // position in the job's notes + 1; 0 = none
 	state           TaskState
 	startLogged     bool  // at-most-once: its start is logged
-	cancelledByUser bool  // cancelled by a person, not because of another task
-	losses          uint8 // attempts whose worker was lost while they ran; stays at 255
+	cancelledByUser bool  // not cancelled because of another task
+	losses          uint8 // attempts whose worker was marked down; saturates at 255
 }
 
-// pageSize is the number of records in a full page. A page is what a write
-// after a fork copies: 10 KiB.
+// pageSize is the number of records in a full page. The first write after a fork copies a page: 12 KiB.
 const pageSize = 256
 
-// page is a run of records. The last page of a job is only as long as it needs
-// to be: most jobs are small.
+// page is a run of records. The last page of a job is only as long as needed: most jobs are small.
 type page struct {
 	own     *ownership
 	recs    []record
@@ -46,7 +43,7 @@ type records struct {
 
 func (r *records) at(i uint32) *record { return &r.pages[i/pageSize].recs[i%pageSize] }
 
-// write returns a record that may be changed, and notes that it was.
+// write returns a record for changing, and marks it as changed.
 func (r *records) write(own *ownership, i uint32) *record {
 	p := r.writePage(own, i/pageSize)
 	p.changed = own.at
@@ -55,12 +52,12 @@ func (r *records) write(own *ownership, i uint32) *record {
 	return rec
 }
 
-// writeUnseen is write for a change that nobody is shown.
+// writeUnseen is write for a change that users cannot see.
 func (r *records) writeUnseen(own *ownership, i uint32) *record {
 	return &r.writePage(own, i/pageSize).recs[i%pageSize]
 }
 
-// writePage returns a page that may be changed.
+// writePage returns a page for changing.
 func (r *records) writePage(own *ownership, no uint32) *page {
 	p := r.pages[no]
 	if p.own != own {
@@ -78,7 +75,7 @@ func (r *records) ownPages(own *ownership) {
 	}
 }
 
-// grow appends records, up to total in the end.
+// grow appends n records. A job has total records in the end.
 func (r *records) grow(own *ownership, n, total uint32) {
 	r.ownPages(own)
 	for n > 0 {
@@ -94,8 +91,8 @@ func (r *records) grow(own *ownership, n, total uint32) {
 	}
 }
 
-// growRun appends n records that are all alike. Whole pages of them are one page
-// until something is written there: it belongs to nobody.
+// growRun appends n equal records. Their whole pages are one shared page without an owner until a record
+// changes.
 func (r *records) growRun(own *ownership, n, total uint32, fresh record) {
 	r.ownPages(own)
 	var shared *page
@@ -123,12 +120,11 @@ func (r *records) growRun(own *ownership, n, total uint32, fresh record) {
 	}
 }
 
-// writeRun lets f change n records from first on, for changes that nobody is
-// shown, and tells hit of the runs of those for which f reports that they changed
-// in a way that is. Pages that were one and the same stay so, and f is called for
-// the records of one of them only.
+// writeRun calls f to change n records from first on, in a way that users cannot see, and calls hit with
+// the runs for which f reports a change that they can. Shared pages stay shared, and f is called for the
+// records of one of them only.
 func (r *records) writeRun(own *ownership, first, n uint32, f func(*record) bool, hit func(first, n uint32)) {
-	var was, is *page // the last whole page that was shared, and what became of it
+	var was, is *page // the last shared page, before and after
 	var hits [][2]uint32
 	r.ownPages(own)
 	for i := first; i < first+n; {

@@ -2,22 +2,21 @@ package fsm
 
 import "iter"
 
-// Alike is a run of tasks that are the same to who hands them to workers.
+// UniformRun is a run of tasks that are equal for scheduling.
 type UniformRun struct {
 	TaskRun
 
 	State TaskState
-	// The rest is of pending tasks only.
+	// The following fields are only for pending tasks.
 	Policy  uint32 // number of their policy
-	Fresh   bool   // none has had an attempt
+	Fresh   bool   // no task has had an attempt
 	Cleanup bool   // they are cleanup tasks
 }
 
-// Alike yields the tasks of a run in their order, those together that stand side by
-// side in one state; pending ones only if they have one policy, are all fresh or none
-// is, are all cleanup tasks or none is, and are all of one array or of none. It costs
-// a few ns for each task. The State must not be changed meanwhile; a run
-// that reaches beyond the job ends with it.
+// UniformRuns divides a run into uniform ones, in order: consecutive tasks in one state. Pending tasks
+// must also have one policy, be all fresh or none, be all cleanup tasks or none, and be all of one array
+// or of none. It costs a few ns for each task. The State must not change meanwhile. A run that extends
+// beyond the job ends with it.
 func (s *State) UniformRuns(run TaskRun) iter.Seq[UniformRun] {
 	return func(yield func(UniformRun) bool) {
 		j := s.sealedJob(run.Job)
@@ -36,7 +35,7 @@ func (s *State) UniformRuns(run TaskRun) iter.Seq[UniformRun] {
 	}
 }
 
-// alike is the run that begins with a task.
+// uniformRun returns the uniform run that starts with a task.
 func (j *job) uniformRun(i, end uint32) UniformRun {
 	first := j.records.at(i)
 	a := UniformRun{TaskRun: TaskRun{TaskRef: TaskRef{Index: i}, N: 1}, State: first.state}
@@ -57,8 +56,8 @@ func (j *job) uniformRun(i, end uint32) UniformRun {
 	return a
 }
 
-// samePolicy is how far from i on, and at most to end, all tasks have a policy. They are
-// all of one array, or of none.
+// samePolicy returns the end of the tasks from i on, at most end, that have a policy. They are all of one
+// array or of none.
 func (j *job) samePolicy(i, end, policy uint32) uint32 {
 	if j.policies() <= 1 {
 		return end
@@ -67,7 +66,7 @@ func (j *job) samePolicy(i, end, policy uint32) uint32 {
 	for i < end && j.policyNumber(i) == policy {
 		i++
 		if j.updates != nil {
-			continue // each for itself
+			continue // any task may have its own
 		}
 		if ofArray {
 			return end
@@ -79,8 +78,8 @@ func (j *job) samePolicy(i, end, policy uint32) uint32 {
 	return min(i, end)
 }
 
-// unitEnd is the end of the array that a task is of, or of the ordinary or the
-// cleanup tasks around it that are of none.
+// unitEnd is the end of the array that a task is in, or of the ordinary or cleanup tasks around it that are
+// in no array.
 func (j *job) unitEnd(i uint32) uint32 {
 	end := j.total
 	if i < j.ordinary {
