@@ -1,9 +1,11 @@
 package fsm
 
-// Apply applies one entry: every operation in order. It is total: an operation that does not fit is
-// rejected and changes nothing. It returns the reason of the first rejection, or Accepted. An entry that
-// was built on another one than the last is rejected as a whole: its operations may be allowed one by one
-// and still be wrong together, such as one task too many for a slot that was to become free.
+// Apply applies one entry: every operation in order. It is total: an
+// operation that does not fit is rejected and changes nothing. It returns the
+// reason of the first rejection, or Accepted. An entry that was built on
+// another one than the last is rejected as a whole: its operations may be
+// allowed one by one and still be wrong together, such as one task too many
+// for a slot that was to become free.
 func (s *State) Apply(e Entry, fx *Effects) Reason {
 	follows := e.After == 0 || e.After == s.entries
 	s.begin(e.NowMS)

@@ -247,8 +247,8 @@ func TestFailuresAreCountedIfTheyCountAsRetries(t *testing.T) {
 	}
 }
 
-// TestAnEntryThatWasMadeOnAMissingOneIsRefusedAsAWhole: a leader has several entries on
-// their way, and one that cannot be stored leaves those after it without their ground.
+// A leader has several entries in flight. If one cannot be stored, those after it lack their
+// basis.
 func TestAnEntryAfterAMissingOneIsRejectedAsAWhole(t *testing.T) {
 	t.Parallel()
 	ahead := New()
@@ -279,9 +279,9 @@ func TestAnEntryAfterAMissingOneIsRejectedAsAWhole(t *testing.T) {
 		}
 	}
 	if s.Worker(1) == nil || s.Worker(2) != nil || s.Worker(3) != nil || s.Worker(4) != nil {
-		t.Error("a part of an entry without its ground is in the state")
+		t.Error("part of an entry without its predecessor was applied")
 	}
-	d := NewEntryBuilder(s, 9, new(Effects)) // whoever leads next goes on from what there is
+	d := NewEntryBuilder(s, 9, new(Effects)) // the next leader continues from the current state
 	if r := d.Do(worker(2)); r != Accepted {
 		t.Fatal(r)
 	}

@@ -13,9 +13,10 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Archive removes a finished job from the state at a log position. From then on each replica
-// keeps it in its history, outside of the replicated state. History stores a record: a head,
-// which is enough to list the job, and the frames that a snapshot would have of it.
+// Archive removes a finished job from the state at a log position. From then
+// on each replica keeps it in its history, outside of the replicated state.
+// History stores a record: a head, which is enough to list the job, and the
+// frames that a snapshot would have of it.
 
 // ArchiveBatch has the jobs that an entry archived.
 type ArchiveBatch struct {
@@ -43,7 +44,8 @@ func (fx *Effects) endedBefore(ms int64) {
 	}
 }
 
-// ArchivedJob is a job that left the state. It never changes: safe for concurrent use.
+// ArchivedJob is a job that left the state. It never changes: safe for
+// concurrent use.
 type ArchivedJob struct {
 	job     *job
 	workers []*Worker // as they were when it left
@@ -93,8 +95,9 @@ func (j *job) aggregated() uint32 {
 	return n
 }
 
-// frameArchived is the kind of a record's first frame. The frames of the job follow. Snapshots
-// have none of this kind. A new format of records takes a new kind.
+// frameArchived is the kind of a record's first frame. The frames of the job
+// follow. Snapshots have none of this kind. A new format of records takes a
+// new kind.
 const frameArchived frameKind = 129
 
 // Write writes the record.
@@ -103,7 +106,8 @@ func (a *ArchivedJob) Write(w io.Writer) error {
 	return err
 }
 
-// RecordWriter writes records and reuses its memory. The zero value is ready to use.
+// RecordWriter writes records and reuses its memory. The zero value is ready
+// to use.
 type RecordWriter struct{ f frameWriter }
 
 // Write writes the record of a job and returns its head.
@@ -159,8 +163,8 @@ func (h *Head) fields(c *coder, workers *[]*Worker) {
 	}
 }
 
-// workerNames returns the workers that the job's tasks ran on, by number, unless they are
-// forgotten. It uses the memory of list.
+// workerNames returns the workers that the job's tasks ran on, by number,
+// unless they are forgotten. It uses the memory of list.
 func (a *ArchivedJob) workerNames(list []*Worker) []*Worker {
 	ids := make([]WorkerID, 0, 16) // ascending
 	last := WorkerID(0)
@@ -185,8 +189,9 @@ func (a *ArchivedJob) workerNames(list []*Worker) []*Worker {
 	return list
 }
 
-// ReadHead decodes the head of a record. size is its length with the first frame of the job,
-// which has the header. The head does not share the memory of b.
+// ReadHead decodes the head of a record. size is its length with the first
+// frame of the job, which has the header. The head does not share the memory
+// of b.
 func ReadHead(b []byte) (h Head, size int, err error) {
 	r := bytes.NewReader(b)
 	// The smallest buffer: bufio then passes on most reads to r.
@@ -218,8 +223,8 @@ func ReadHead(b []byte) (h Head, size int, err error) {
 
 var errBadRecord = errors.New("frames of different jobs")
 
-// Adopt adds an archived job to a fork, so that the accessors read it like other jobs. It does
-// nothing if the job exists.
+// Adopt adds an archived job to a fork, so that the accessors read it like
+// other jobs. It does nothing if the job exists.
 func (s *State) Adopt(a *ArchivedJob) {
 	if s.jobs.get(a.job.id) == nil {
 		s.jobs.put(s.own, a.job)
@@ -228,8 +233,8 @@ func (s *State) Adopt(a *ArchivedJob) {
 	}
 }
 
-// AdoptRecord does the same with an encoded record. If it returns an error, the fork must not
-// be used.
+// AdoptRecord does the same with an encoded record. If it returns an error,
+// the fork must not be used.
 func (s *State) AdoptRecord(r io.Reader) (JobID, error) {
 	f := frameReader{r: bufio.NewReaderSize(r, 4<<10), s: s}
 	d, err := f.expect(frameArchived)

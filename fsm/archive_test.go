@@ -119,7 +119,7 @@ func TestARecordNamesWorkersThatWereForgotten(t *testing.T) {
 	}
 }
 
-// taker is an Archiver that writes down what it was told.
+// taker is an Archiver that records its calls.
 type taker struct {
 	m     *Machine
 	story []string

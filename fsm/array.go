@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// maxArrayTasks is the maximum number of tasks of an array. It belongs to the log's format: an array
-// takes a few bytes there, however many tasks it has.
+// maxArrayTasks is the maximum number of tasks of an array. It belongs to the
+// log's format: an array takes a few bytes there, however many tasks it has.
 const maxArrayTasks = 1_000_000
 
-// IndexRange is a run of indexes of an array: Count indexes First, First+Step, …, none above 2^32-1.
+// IndexRange is a run of indexes of an array: Count indexes First,
+// First+Step, …, none above 2^32-1.
 type IndexRange struct {
 	First, Step uint32 // Step ≥ 1
 	Count       uint32 // ≥ 1
@@ -21,17 +22,17 @@ type IndexRange struct {
 
 func (r IndexRange) last() uint64 { return uint64(r.First) + uint64(r.Step)*uint64(r.Count-1) }
 
-// Array is the record of an array: one template and its items. Each task executes Chunk items, the last
-// one the remaining items.
+// Array is the record of an array: one template and its items. Each task
+// executes Chunk items, the last one the remaining items.
 type Array struct {
 	Name   string
 	Policy uint32
-	// Deps are ascending indexes of tasks, each lower than that of the array's first task. The
-	// first task of another array stands for all of that array.
+	// Deps are ascending indexes of tasks, each lower than that of the array's
+	// first task. The first task of another array stands for all of that array.
 	Deps []uint32
 	Body []byte // dtask.v1.TaskBody with expressions
-	// Ranges are the indexes, ascending and disjoint. Without ranges, the indexes are 0 to Items-1
-	// and each has an item.
+	// Ranges are the indexes, ascending and disjoint. Without ranges, the
+	// indexes are 0 to Items-1 and each has an item.
 	Ranges      []IndexRange
 	Items       uint32 // number of items; follows from Ranges if there are any
 	Chunk       uint32 // ≥ 1
@@ -74,7 +75,8 @@ func (a *Array) of(k uint32) (first, end uint32) {
 	return k * a.Chunk, uint32(min(uint64(k+1)*uint64(a.Chunk), uint64(a.Items))) //nolint:gosec // ≤ Items
 }
 
-// taskName is the id of the k-th task: map[17], or map[10-19] if it executes several items.
+// taskName is the id of the k-th task: map[17], or map[10-19] if it executes
+// several items.
 func (a *Array) taskName(k uint32) string {
 	first, end := a.of(k)
 	b := append(append(make([]byte, 0, len(a.Name)+12), a.Name...), '[')
@@ -85,7 +87,8 @@ func (a *Array) taskName(k uint32) string {
 	return string(append(b, ']'))
 }
 
-// findName is the inverse of taskName. It also accepts the index of any item of a task.
+// findName is the inverse of taskName. It also accepts the index of any item
+// of a task.
 func (a *Array) findName(name string) (k uint32, ok bool) {
 	rest, ok := strings.CutPrefix(name, a.Name+"[")
 	if !ok {
@@ -108,9 +111,9 @@ func (a *Array) findName(name string) (k uint32, ok bool) {
 	return k, true
 }
 
-// Covering returns the tasks, from the k-th up to, excluding, end, that execute items with the indexes
-// of a name like run[0-3] or run[2]; none if k = end. ok is false if the name has another form or
-// array.
+// Covering returns the tasks, from the k-th up to, excluding, end, that
+// execute items with the indexes of a name like run[0-3] or run[2]; none if k
+// = end. ok is false if the name has another form or array.
 func (a *Array) Covering(name string) (k, end uint32, ok bool) {
 	rest, ok := strings.CutPrefix(name, a.Name+"[")
 	if !ok {
@@ -140,7 +143,8 @@ var (
 	errBadPart  = errors.New("items do not fit the array")
 )
 
-// check checks everything that the accessors rely on. first is the index of the first task.
+// check checks everything that the accessors rely on. first is the index of
+// the first task.
 func (a *Array) check(first uint32) error {
 	items, next := uint64(0), uint64(0)
 	for _, r := range a.Ranges {
@@ -163,9 +167,10 @@ func (a *Array) check(first uint32) error {
 	return nil
 }
 
-// NewArrayChunk returns a chunk of an array, with the index of its first task. It has the whole array
-// if that has ranges, else the first of its items, as encoded JSON. All parts but the last have a
-// multiple of Chunk items.
+// NewArrayChunk returns a chunk of an array, with the index of its first
+// task. It has the whole array if that has ranges, else the first of its
+// items, as encoded JSON. All parts but the last have a multiple of Chunk
+// items.
 func NewArrayChunk(first uint32, a Array, items [][]byte) *Chunk {
 	var e encoder
 	e.u64(0)
@@ -191,8 +196,9 @@ func NewArrayChunk(first uint32, a Array, items [][]byte) *Chunk {
 	return arrayChunk(first, e, items)
 }
 
-// NewItemsChunk returns a chunk with the next items of the array of the previous chunk. part counts
-// these chunks from 1. chunk is the array's Chunk.
+// NewItemsChunk returns a chunk with the next items of the array of the
+// previous chunk. part counts these chunks from 1. chunk is the array's
+// Chunk.
 func NewItemsChunk(first, part, chunk uint32, items [][]byte) *Chunk {
 	var e encoder
 	e.u64(uint64(part))
@@ -302,8 +308,8 @@ type arrayRun struct {
 
 func (a arrayRun) end() uint32 { return a.first + a.count }
 
-// arrayAt returns the position in the job's list of the array that a task is in, or of the last one
-// before it; -1 if there is none.
+// arrayAt returns the position in the job's list of the array that a task is
+// in, or of the last one before it; -1 without one.
 func (j *job) arrayAt(i uint32) (at int, within bool) {
 	if len(j.arrays) == 0 {
 		return -1, false
@@ -312,7 +318,8 @@ func (j *job) arrayAt(i uint32) (at int, within bool) {
 	return at, at >= 0 && i < j.arrays[at].end()
 }
 
-// arrayOf returns the record of the array that a task is in, and the task's position in it.
+// arrayOf returns the record of the array that a task is in, and the task's
+// position in it.
 func (j *job) arrayOf(i uint32) (a *Array, k uint32, ok bool) {
 	at, within := j.arrayAt(i)
 	if !within {
@@ -322,7 +329,8 @@ func (j *job) arrayOf(i uint32) (a *Array, k uint32, ok bool) {
 	return j.chunks[run.chunk].array, i - run.first, true
 }
 
-// head returns the task by which others depend on this one: the first task of its array.
+// head returns the task by which others depend on this one: the first task of
+// its array.
 func (j *job) head(i uint32) uint32 {
 	if at, within := j.arrayAt(i); within {
 		return j.arrays[at].first
@@ -338,7 +346,8 @@ func (j *job) span(head uint32) uint32 {
 	return 1
 }
 
-// unit numbers what can be depended on, listed tasks and whole arrays, in order.
+// unit numbers what can be depended on, listed tasks and whole arrays, in
+// order.
 func (j *job) unit(i uint32) uint32 {
 	at, within := j.arrayAt(i)
 	if at < 0 {
@@ -368,7 +377,8 @@ func (j *job) next() uint32 {
 	return last.First + uint32(last.Len()) //nolint:gosec // ≤ total
 }
 
-// unfinishedArray returns the array whose parts are incomplete; ok is false if there is none.
+// unfinishedArray returns the array whose parts are incomplete; ok is
+// false if all are complete.
 func (j *job) unfinishedArray() (run arrayRun, ok bool) {
 	if len(j.arrays) == 0 {
 		return arrayRun{}, false
@@ -410,8 +420,8 @@ func (j *job) includeArray(c *Chunk) bool {
 	return true
 }
 
-// fits reports whether a part stays within its array and, unless it is the last one, ends with a whole
-// task.
+// fits reports whether a part stays within its array and, unless it is the
+// last one, ends with a whole task.
 func (j *job) fits(run arrayRun, a *Array, c *Chunk) bool {
 	if len(a.Ranges) > 0 {
 		return c.part == 0
@@ -420,7 +430,8 @@ func (j *job) fits(run arrayRun, a *Array, c *Chunk) bool {
 	return end == uint64(a.Items) || end < uint64(a.Items) && len(c.off)%int(a.Chunk) == 0
 }
 
-// ordinaryRun counts ordinary tasks. It returns false if they follow a cleanup task.
+// ordinaryRun counts ordinary tasks. It returns false if they follow a
+// cleanup task.
 func (j *job) ordinaryRun(a *Array, first, n uint32) bool {
 	switch {
 	case j.header.GetPolicies()[a.Policy].GetFinally():
@@ -432,7 +443,8 @@ func (j *job) ordinaryRun(a *Array, first, n uint32) bool {
 	return true
 }
 
-// writeLeft gives, for changing, how many tasks of each array have not completed.
+// writeLeft gives, for changing, how many tasks of each array have not
+// completed.
 func (j *job) writeLeft(own *ownership) []uint32 {
 	if j.leftOwn != own {
 		j.left, j.leftOwn = slices.Clone(j.left), own
@@ -488,8 +500,8 @@ func (s *State) ArrayTask(t TaskRef) (ArrayTask, bool) {
 	return ArrayTask{Array: j.chunks[run.chunk].array, First: run.first, Count: run.count, K: t.Index - run.first, from: j}, true
 }
 
-// Each calls f with the indexes and encoded items of a task, in order. In an array of ranges the item is
-// nil. Items are shared.
+// Each calls f with the indexes and encoded items of a task, in order. In an
+// array of ranges the item is nil. Items are shared.
 func (t ArrayTask) Each(f func(index uint32, item []byte)) {
 	first, end := t.of(t.K)
 	var c *Chunk

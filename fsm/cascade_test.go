@@ -13,8 +13,8 @@ func wantCancelled(w *world, what string, want map[uint32]string) {
 	}
 }
 
-// whatWaits is one case of what a failure takes with it. The jobs go on after
-// failures unless stopped says otherwise: nothing else may cancel what waits.
+// whatWaits is a case of a failure with dependents. The jobs continue after failures unless
+// stopped is set: nothing else may cancel the dependents.
 type whatWaits struct {
 	name      string
 	plan      *jobPlan
@@ -64,9 +64,8 @@ func cascades() []whatWaits {
 	}
 }
 
-// However a task ends without having completed, nothing that waits for it at any
-// distance runs, and each names what it waited for; what does not wait for it goes
-// on.
+// If a task ends without completing, its dependents at any distance do not run, and each
+// names its failed dependency. Other tasks continue.
 func TestAFailureCancelsDependentsAtAnyDistance(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(w *world, i uint32) Op{
@@ -77,7 +76,7 @@ func TestAFailureCancelsDependentsAtAnyDistance(t *testing.T) {
 	for _, c := range cascades() {
 		for how, end := range ends {
 			if c.stopped && how == "cancelled" {
-				continue // which is no failure, and stops nothing
+				continue // a cancelled task does not stop the job
 			}
 			w := newWorld(t).do(worker(1))
 			p := *c.plan

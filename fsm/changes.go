@@ -2,13 +2,14 @@ package fsm
 
 import "iter"
 
-// Watches resume by log index: each job and each of its records has the index of the entry that last
-// changed it. These indexes are not replicated, and in no digest or snapshot. A replica that restored a
-// snapshot knows only later changes, and ChangedTasks reports that. Without a Machine all indexes are
+// Watches resume by log index: each job and each of its records has the index
+// of the entry that last changed it. These indexes are not replicated, and in
+// no digest or snapshot. A replica that restored a snapshot knows only later
+// changes, and ChangedTasks reports that. Without a Machine all indexes are
 // 0.
 
-// JobChanged is the log index of the last change of a job, or a later index if this replica does not
-// know it exactly.
+// JobChanged is the log index of the last change of a job, or a later index
+// if this replica does not know it exactly.
 func (s *State) JobChanged(id JobID) uint64 {
 	j := s.sealedJob(id)
 	if j == nil {
@@ -17,9 +18,10 @@ func (s *State) JobChanged(id JobID) uint64 {
 	return j.changed
 }
 
-// ChangedTasks iterates over the tasks of a job that changed after the entry at an index, in order; 0
-// returns all. known is false if the job is unknown, or if this replica restored a later snapshot. A
-// task does not change when its worker is forgotten. A completed task that is part of the job's result
+// ChangedTasks iterates over the tasks of a job that changed after the entry
+// at an index, in order; 0 returns all. known is false if the job is unknown,
+// or if this replica restored a later snapshot. A task does not change when
+// its worker is forgotten. A completed task that is part of the job's result
 // changes when the job completes or is revived.
 func (s *State) ChangedTasks(id JobID, after uint64) (tasks iter.Seq[uint32], known bool) {
 	j := s.sealedJob(id)

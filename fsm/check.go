@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Check recomputes everything that the state maintains incrementally, and follows every reference. It
-// runs on each restored snapshot and, in tests, after each entry. Its error names the first broken
-// invariant.
+// Check recomputes everything that the state maintains incrementally, and
+// follows every reference. It runs on each restored snapshot and, in tests,
+// after each entry. Its error names the first broken invariant.
 func (s *State) Check() error {
 	if err := s.checkJobs(); err != nil {
 		return err
@@ -129,8 +129,9 @@ func (s *State) checkJob(j *job) error {
 
 var errNoPolicy = errors.New("unknown policy")
 
-// checkPolicies checks the policies that the tasks were submitted with, by chunk: finding the chunk of
-// each task would take longer than all other checks.
+// checkPolicies checks the policies that the tasks were submitted with, by
+// chunk: finding the chunk of each task would take longer than all other
+// checks.
 func (j *job) checkPolicies() error {
 	policies := uint32(len(j.header.GetPolicies())) //nolint:gosec // bounded by the header
 	for _, c := range j.chunks {

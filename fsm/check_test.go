@@ -85,7 +85,7 @@ func TestClusterFactsCanBeRead(t *testing.T) {
 			t.Errorf("n2-1 is recorded as %+v", got)
 		}
 		if got, known := s.ReplicaByInstance("c"); got != want || !known {
-			t.Errorf("the folder c belongs to %+v", got)
+			t.Errorf("data directory c belongs to %+v", got)
 		}
 		if got, known := s.Instance("n1"); got != "a" || !known {
 			t.Errorf("instance of n1: %q %v", got, known)

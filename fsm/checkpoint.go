@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// CheckpointFormat is the format of a checkpoint's bytes. The state machine does not read them.
+// CheckpointFormat is the format of a checkpoint's bytes. The state machine
+// does not read them.
 type CheckpointFormat uint8
 
 // The formats of a checkpoint.
@@ -16,15 +17,15 @@ const (
 	numCheckpointForms
 )
 
-// SavedCheckpoint is the saved progress of an attempt. The next attempt of the task starts with
-// it. Values never change once they are in the state.
+// SavedCheckpoint is the saved progress of an attempt. The next attempt of
+// the task starts with it. Values never change once they are in the state.
 type SavedCheckpoint struct {
 	Attempt uint32 // that saved it
 	Number  uint32 // of the attempt's checkpoints, from 1
 	Format  CheckpointFormat
 	AtMS    int64
-	// Data has its bytes, unless they are in a file. File is that file's path below the
-	// workers' checkpoint store. Both are shared.
+	// Data has its bytes, unless they are in a file. File is that file's path
+	// below the workers' checkpoint store. Both are shared.
 	Data   []byte
 	File   string
 	Size   int64  // bytes of it
@@ -37,7 +38,8 @@ func (c *SavedCheckpoint) cost() uint64 {
 	return uint64(fixed + len(c.Data) + len(c.File) + len(c.SHA256)) //nolint:gosec // lengths
 }
 
-// malformed reports whether the fields contradict each other or exceed their limits.
+// malformed reports whether the fields contradict each other or exceed their
+// limits.
 func (c *SavedCheckpoint) malformed() bool {
 	switch {
 	case c.Number == 0 || c.Format == 0 || c.Format >= numCheckpointForms:
@@ -78,9 +80,9 @@ func (p *SavedCheckpoint) fields(c *coder) {
 }
 
 // apply saves a checkpoint in place of the previous one.
-// Rejects: as held; AlreadyAccepted if this attempt has saved this number or a higher one;
-// BudgetExceeded if all checkpoints together would be too long; Malformed. A second copy is
-// rejected.
+// Rejects: as held; AlreadyAccepted if this attempt has saved this number or
+// a higher one; BudgetExceeded if all checkpoints together would be too long;
+// Malformed. A second copy is rejected.
 func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
 	j, reason := s.held(o.HeldAttempt)
 	if reason != Accepted {
@@ -142,8 +144,8 @@ func checkpointTask(key string) TaskRef {
 	return TaskRef{JobID(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:])}
 }
 
-// Checkpoint returns the last checkpoint of a task that has not ended. ok is false if there is
-// no checkpoint.
+// Checkpoint returns the last checkpoint of a task that has not ended. ok is
+// false if there is no checkpoint.
 func (s *State) Checkpoint(t TaskRef) (c SavedCheckpoint, ok bool) {
 	if j := s.sealedJob(t.Job); j == nil || j.checkpoints == 0 {
 		return SavedCheckpoint{}, false

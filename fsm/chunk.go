@@ -8,18 +8,20 @@ import (
 	"slices"
 )
 
-// castagnoli is the table of CRC-32C, which current processors compute in hardware.
+// castagnoli is the table of CRC-32C, which current processors compute in
+// hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Chunk is a run of tasks of one job as they were submitted. It is immutable and shared by the log
-// entry, the state, its forks and snapshots.
+// Chunk is a run of tasks of one job as they were submitted. It is immutable
+// and shared by the log entry, the state, its forks and snapshots.
 //
-// Its blob holds the tasks one after another: policy (varint), number of dependencies (varint), each
-// dependency as the distance down to it (varint, ≥ 1, descending), name (length, bytes), body (length,
-// bytes; a dtask.v1.TaskBody).
+// Its blob holds the tasks one after another: policy (varint), number of
+// dependencies (varint), each dependency as the distance down to it (varint,
+// ≥ 1, descending), name (length, bytes), body (length, bytes; a
+// dtask.v1.TaskBody).
 //
-// A chunk of an array, or of a part of its items, has a record and items instead of tasks: see
-// array.go.
+// A chunk of an array, or of a part of its items, has a record and items
+// instead of tasks: see array.go.
 type Chunk struct {
 	First         uint32 // index of its first task
 	blob          []byte
@@ -53,8 +55,8 @@ func (b *ChunkBuilder) Grow(tasks, size int) {
 	b.c.off, b.e.b = slices.Grow(b.c.off, tasks), slices.Grow(b.e.b, size)
 }
 
-// Add appends a task. deps are ascending indexes, each lower than the task's. A chunk with other
-// dependencies is rejected as malformed.
+// Add appends a task. deps are ascending indexes, each lower than the task's.
+// A chunk with other dependencies is rejected as malformed.
 func (b *ChunkBuilder) Add(name string, policy uint32, deps []uint32, body []byte) {
 	self := uint64(b.c.First) + uint64(len(b.c.off))
 	b.c.off = append(b.c.off, uint32(len(b.e.b))) //nolint:gosec // a chunk is at most an entry
@@ -107,12 +109,13 @@ func (c *Chunk) Len() int {
 // Size is the length of the encoded tasks in bytes.
 func (c *Chunk) Size() int { return len(c.blob) }
 
-// Sum continues a CRC-32C of the blobs of a job's chunks. It does not depend on how a job is divided
-// into chunks.
+// Sum continues a CRC-32C of the blobs of a job's chunks. It does not depend
+// on how a job is divided into chunks.
 func (c *Chunk) Sum(sum uint32) uint32 { return crc32.Update(sum, castagnoli, c.blob) }
 
-// chunk codes a chunk. What it accepts, the accessors below read without further checks.
-// Decoded, the chunk shares the input's memory unless clone is set: then it outlives the input.
+// chunk codes a chunk. What it accepts, the accessors below read without
+// further checks. Decoded, the chunk shares the input's memory unless clone
+// is set: then it outlives the input.
 func (c *coder) chunk(v **Chunk, clone bool) {
 	if c.d != nil {
 		*v = new(Chunk)
@@ -203,8 +206,8 @@ func (c *Chunk) at(i uint32) task {
 	return t
 }
 
-// edgesOf decodes the policy and the dependencies of task i of the chunk: all that is needed of each task
-// while a large job is added.
+// edgesOf decodes the policy and the dependencies of task i of the chunk: all
+// that is needed of each task while a large job is added.
 func (c *Chunk) edgesOf(i uint32) (policy uint32, deps edges) {
 	b := c.blob[c.off[i]:]
 	p, w := binary.Uvarint(b)
@@ -240,8 +243,8 @@ func ofArray(a *Array, first uint32) task {
 	return task{policy: a.Policy, self: first, ndeps: len(a.Deps), body: a.Body, array: a}
 }
 
-// eachDep calls f with the indexes of a task's dependencies, ascending. The first task of an array
-// stands for all of it.
+// eachDep calls f with the indexes of a task's dependencies, ascending. The
+// first task of an array stands for all of it.
 func (t task) eachDep(f func(dep uint32)) {
 	if t.array != nil {
 		for _, dep := range t.array.Deps {

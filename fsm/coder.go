@@ -10,8 +10,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// encoder appends varints, strings and bytes to a buffer. The formats of the log and of
-// snapshots consist of these.
+// encoder appends varints, strings and bytes to a buffer. The formats of the
+// log and of snapshots consist of these.
 type encoder struct{ b []byte }
 
 func (e *encoder) u64(v uint64) { e.b = binary.AppendUvarint(e.b, v) }
@@ -27,12 +27,14 @@ func (e *encoder) bool(v bool) {
 func (e *encoder) str(s string)   { e.u64(uint64(len(s))); e.b = append(e.b, s...) }
 func (e *encoder) bytes(p []byte) { e.u64(uint64(len(p))); e.b = append(e.b, p...) }
 
-// errTruncated reports input that ends too early or claims a length beyond its end.
+// errTruncated reports input that ends too early or claims a length beyond
+// its end.
 var errTruncated = errors.New("truncated or oversized input")
 
-// decoder reads the encoder's output. It keeps the first error, and every later read
-// returns zero, so that callers check for errors only at the end. Lengths and counts are
-// checked against the remaining input before memory is allocated.
+// decoder reads the encoder's output. It keeps the first error, and every
+// later read returns zero, so that callers check for errors only at the end.
+// Lengths and counts are checked against the remaining input before memory is
+// allocated.
 type decoder struct {
 	b   []byte
 	err error
@@ -137,8 +139,8 @@ func (d *decoder) done() error {
 	return d.err
 }
 
-// coder encodes fields, or decodes them in the same order: each format is described once
-// for both directions. Exactly one of e and d is set.
+// coder encodes fields, or decodes them in the same order: each format is
+// described once for both directions. Exactly one of e and d is set.
 type coder struct {
 	e    *encoder
 	d    *decoder
@@ -198,7 +200,8 @@ func (c *coder) bytes(v *[]byte) {
 	}
 }
 
-// clone codes bytes that outlive their entry. A copy keeps the entry from staying in memory.
+// clone codes bytes that outlive their entry. A copy keeps the entry from
+// staying in memory.
 func (c *coder) clone(v *[]byte) {
 	c.bytes(v)
 	if c.d != nil {
@@ -218,15 +221,15 @@ func (c *coder) digest(v *[16]byte) {
 	}
 }
 
-// priority codes a priority, or 0 if there is none.
+// priority codes a priority, or 0 for none.
 func (c *coder) priority(v *dtaskv1.Priority) {
 	if number(c, v); *v < 0 || *v > dtaskv1.Priority_PRIORITY_URGENT {
 		c.fail(fmt.Errorf("invalid priority %d", *v))
 	}
 }
 
-// list codes a number of items and each of them. Memory grows with the decoded items, not
-// with the number that damaged input claims.
+// list codes a number of items and each of them. Memory grows with the
+// decoded items, not with the number that damaged input claims.
 func list[T any](c *coder, items *[]T, code func(*T)) {
 	if c.e != nil {
 		c.e.u64(uint64(len(*items)))

@@ -8,7 +8,8 @@ import (
 // shardCount divides a map, so that a write after a fork copies a 256th of it.
 const shardCount = 256
 
-// cowMap is a map from strings that can be forked: the first write to a shard after a fork copies it.
+// cowMap is a map from strings that can be forked: the first write to a shard
+// after a fork copies it.
 type cowMap[V any] struct {
 	own    *ownership
 	shards *[shardCount]cowShard[V]

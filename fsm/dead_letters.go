@@ -7,10 +7,12 @@ import (
 	"github.com/dtask/dtask/internal/taskbody"
 )
 
-// Dead letters are the tasks in state Dead. Their number by type follows from the records of all
-// jobs. It is updated with the records, not part of digest and snapshot, and counted on restore.
+// Dead letters are the tasks in state Dead. Their number by type follows from
+// the records of all jobs. It is updated with the records, not part of digest
+// and snapshot, and counted on restore.
 
-// DeadLettersByType returns the number of dead letters by the type of their tasks.
+// DeadLettersByType returns the number of dead letters by the type of their
+// tasks.
 func (s *State) DeadLettersByType() map[string]int {
 	out := make(map[string]int, s.deadLetters.n)
 	for shard := range shardCount {
@@ -19,8 +21,8 @@ func (s *State) DeadLettersByType() map[string]int {
 	return out
 }
 
-// TaskType is what executes a task: the name of its handler, "command" or "run"; empty if the
-// task is unknown.
+// TaskType is what executes a task: the name of its handler, "command" or
+// "run"; empty if the task is unknown.
 func (s *State) TaskType(t TaskRef) string {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {

@@ -5,12 +5,14 @@ import (
 	"math/bits"
 )
 
-// The digest is a running hash of the effects of all entries. Replicas that applied the same entries to the
-// same state have the same digest. If the states differ by a bit, the digests differ from the first write
-// to it on, because old and new contents are both hashed.
+// The digest is a running hash of the effects of all entries. Replicas that
+// applied the same entries to the same state have the same digest. If the
+// states differ by a bit, the digests differ from the first write to it on,
+// because old and new contents are both hashed.
 
-// mix adds a word to the digest: xor, multiplication by the 64-bit fraction of the golden ratio (as in
-// Fibonacci hashing; Knuth, TAOCP 3, §6.4), rotation.
+// mix adds a word to the digest: xor, multiplication by the 64-bit fraction
+// of the golden ratio (as in Fibonacci hashing; Knuth, TAOCP 3, §6.4),
+// rotation.
 func (s *State) mix(v uint64) {
 	s.digest = bits.RotateLeft64((s.digest^v)*0x9e3779b97f4a7c15, 29)
 }

@@ -1,7 +1,7 @@
 package fsm
 
-// Effects collects what an entry changed, for the sequencer. A nil *Effects collects nothing.
-// Lists are in the order of the changes.
+// Effects collects what an entry changed, for the sequencer. A nil *Effects
+// collects nothing. Lists are in the order of the changes.
 type Effects struct {
 	Ready         []TaskRun     // became pending
 	Scheduled     []DueTask     // became scheduled

@@ -1,9 +1,10 @@
 package fsm
 
-// EntryBuilder builds an entry. It applies each operation to a fork of the state, so that the
-// next one is checked against all before it, and keeps the operation if it is accepted. The
-// fork is therefore always what the replicated state will be when the entry is committed.
-// Not safe for concurrent use.
+// EntryBuilder builds an entry. It applies each operation to a fork of the
+// state, so that the next one is checked against all before it, and keeps the
+// operation if it is accepted. The fork is therefore always what the
+// replicated state will be when the entry is committed. Not safe for
+// concurrent use.
 type EntryBuilder struct {
 	s         *State
 	fx        *Effects
@@ -23,12 +24,12 @@ type openList interface {
 	len() int
 }
 
-// itemSize is an upper estimate of the encoding of an attempt and its worker, and of a list's
-// kind and length, in bytes.
+// itemSize is an upper estimate of the encoding of an attempt and its worker,
+// and of a list's kind and length, in bytes.
 const itemSize = 26
 
-// NewEntryBuilder begins an entry on s, which must be the caller's own fork. Effects of
-// accepted operations are added to fx.
+// NewEntryBuilder begins an entry on s, which must be the caller's own fork.
+// Effects of accepted operations are added to fx.
 func NewEntryBuilder(s *State, nowMS int64, fx *Effects) *EntryBuilder {
 	b := &EntryBuilder{s: s, fx: fx, entry: Entry{NowMS: nowMS, After: s.entries}, digest: s.digest, now: s.now}
 	s.begin(nowMS)
@@ -38,7 +39,8 @@ func NewEntryBuilder(s *State, nowMS int64, fx *Effects) *EntryBuilder {
 // State is the fork with all accepted operations applied.
 func (b *EntryBuilder) State() *State { return b.s }
 
-// Size is the estimated length of the entry in bytes. The entry is never much longer.
+// Size is the estimated length of the entry in bytes. The entry is never much
+// longer.
 func (b *EntryBuilder) Size() int { return b.size }
 
 // Items is the number of operations. Each item of a list counts as one.
@@ -47,16 +49,18 @@ func (b *EntryBuilder) Items() int { return b.items }
 // NowMS is the time stamp of the entry.
 func (b *EntryBuilder) NowMS() int64 { return b.entry.NowMS }
 
-// ExpectCompletions reserves memory for n completions; fewer may follow. Without it, a list
-// with the reports of many workers is copied several times while it grows.
+// ExpectCompletions reserves memory for n completions; fewer may follow.
+// Without it, a list with the reports of many workers is copied several times
+// while it grows.
 func (b *EntryBuilder) ExpectCompletions(n int) { b.expectedCompletions = n }
 
-// KeepEmpty makes Finish return an entry even if it has no operations. Its commit proves that
-// no other leader changed the state that was read.
+// KeepEmpty makes Finish return an entry even if it has no operations. Its
+// commit proves that no other leader changed the state that was read.
 func (b *EntryBuilder) KeepEmpty() { b.keepEmpty = true }
 
-// Finish returns the entry and the digest that the state must have after it. If no operation
-// was accepted, ok is false, unless KeepEmpty was called, and the fork is unchanged.
+// Finish returns the entry and the digest that the state must have after it.
+// If no operation was accepted, ok is false, unless KeepEmpty was called, and
+// the fork is unchanged.
 func (b *EntryBuilder) Finish() (e Entry, digest uint64, ok bool) {
 	b.closeList()
 	if len(b.entry.Ops) == 0 && !b.keepEmpty {
@@ -67,8 +71,8 @@ func (b *EntryBuilder) Finish() (e Entry, digest uint64, ok bool) {
 	return b.entry, b.s.digest, true
 }
 
-// Do adds an operation, or the accepted items of a List, and returns the first reason for a
-// rejection.
+// Do adds an operation, or the accepted items of a List, and returns the
+// first reason for a rejection.
 func (b *EntryBuilder) Do(op Op) Reason {
 	if l, ok := op.(interface{ addTo(b *EntryBuilder) Reason }); ok {
 		return l.addTo(b)
@@ -84,8 +88,8 @@ func (b *EntryBuilder) Do(op Op) Reason {
 	return Accepted
 }
 
-// sizeOf estimates the length of an operation in the log. Long ones estimate it themselves,
-// so that their contents are not encoded for it.
+// sizeOf estimates the length of an operation in the log. Long ones estimate
+// it themselves, so that their contents are not encoded for it.
 func sizeOf(op Op) int {
 	if long, ok := op.(interface{ size() int }); ok {
 		return long.size()
@@ -103,8 +107,8 @@ func (b *EntryBuilder) closeList() {
 	b.open = nil
 }
 
-// add applies an item and appends it to the open list of its kind. A list joins the entry
-// with its first accepted item.
+// add applies an item and appends it to the open list of its kind. A list
+// joins the entry with its first accepted item.
 func add[T any, B behavior[T]](b *EntryBuilder, it T) Reason {
 	l, ok := b.open.(*List[T, B])
 	if !ok {
@@ -147,8 +151,8 @@ func (b *EntryBuilder) Complete(it CompleteItem) Reason {
 // Fail adds a failure.
 func (b *EntryBuilder) Fail(it FailItem) Reason { return add[FailItem, failOp](b, it) }
 
-// Requeue adds the requeueing of an attempt. lost means that its worker was marked down while
-// the attempt ran.
+// Requeue adds the requeueing of an attempt. lost means that its worker was
+// marked down while the attempt ran.
 func (b *EntryBuilder) Requeue(h HeldAttempt, lost bool) Reason {
 	if lost {
 		return add[HeldAttempt, requeueLostOp](b, h)

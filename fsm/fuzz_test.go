@@ -37,8 +37,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Bytes from anywhere are an entry or an error; an entry is applied or refused;
-// nothing panics, whatever it says, and the state holds together.
+// Any input decodes to an entry or an error. An entry is applied or rejected, nothing panics,
+// and the invariants hold.
 func FuzzDecodeEntry(f *testing.F) {
 	base := populated(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -61,10 +61,10 @@ func FuzzDecodeEntry(f *testing.F) {
 			t.Fatalf("decoding what was encoded: %v", err)
 		}
 		if !bytes.Equal(Encode(nil, e), data) {
-			t.Fatal("encoding is no fixed point")
+			t.Fatal("encoding again gives other bytes")
 		}
 		b.Apply(e, nil)
-		sameState(t, "the entry once more", b, a)
+		sameState(t, "the same entry again", b, a)
 		sameState(t, "after a restore", restored(t, snapshotOf(t, a)), a)
 	})
 }
@@ -83,7 +83,7 @@ func repaired(data []byte) []byte {
 	return data
 }
 
-// Bytes from anywhere are a state that holds together or an error.
+// Any input is a valid state or an error.
 func FuzzReadSnapshot(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tryRestore(t, data)
@@ -172,7 +172,7 @@ func FuzzReadFrames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { tryRestore(t, framed(data)) })
 }
 
-// Every byte that is changed, and every byte that is missing, is noticed.
+// Every changed byte and every missing byte is detected.
 func TestADamagedSnapshotIsRefused(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v2.bin"))
@@ -193,11 +193,11 @@ func TestADamagedSnapshotIsRefused(t *testing.T) {
 		}
 	}
 	if _, err := ReadSnapshot(bytes.NewReader(append(whole, 0))); err == nil {
-		t.Error("goes on after its end, and was read")
+		t.Error("a snapshot with data after its end was read")
 	}
 }
 
-// An empty page of records would keep the next chunk looking for room forever.
+// With an empty page of records, adding the next chunk would never end.
 func TestASnapshotWithAnEmptyPageIsRefused(t *testing.T) {
 	t.Parallel()
 	s := New()

@@ -11,7 +11,8 @@ const (
 	outcomeUnknown = "worker marked down, outcome of the attempt unknown"
 )
 
-// maxHistory is the number of attempts in a task's history: the first ones and the last.
+// maxHistory is the number of attempts in a task's history: the first ones
+// and the last.
 const maxHistory = 50
 
 // Attempt is an attempt that failed or was lost.
@@ -25,7 +26,8 @@ type Attempt struct {
 
 var errBadLink = errors.New("invalid link between notes")
 
-// lastAttemptNote returns the note of the last attempt in a task's history; 0 if it is empty.
+// lastAttemptNote returns the note of the last attempt in a task's history; 0
+// if it is empty.
 func (j *job) lastAttemptNote(i uint32) uint32 {
 	note := j.records.at(i).note
 	switch k, value := j.notes.get(note); k {
@@ -54,8 +56,9 @@ func (j *job) endReason(i uint32) string {
 	return string(b)
 }
 
-// endNote stores why a task ended other than with an attempt, and keeps its history. Its contents are:
-// position + 1 of the last attempt, and of the text.
+// endNote stores why a task ended other than with an attempt, and keeps its
+// history. Its contents are: position + 1 of the last attempt, and of the
+// text.
 func (s *State) endNote(j *job, i uint32, why string) uint32 {
 	text, past := s.textNote(j, why), j.lastAttemptNote(i)
 	if past == 0 {
@@ -79,9 +82,9 @@ func (d *decoder) end() endValue {
 	return v
 }
 
-// attemptNote adds an attempt that ends now to a task's history and returns the note. Its contents
-// are: depth of the history, position + 1 of the previous note, attempt, worker, start, end,
-// position + 1 of the text.
+// attemptNote adds an attempt that ends now to a task's history and returns
+// the note. Its contents are: depth of the history, position + 1 of the
+// previous note, attempt, worker, start, end, position + 1 of the text.
 func (s *State) attemptNote(j *job, i uint32, why string) uint32 {
 	r, text := j.records.at(i), s.textNote(j, why)
 	depth, before := uint64(1), j.lastAttemptNote(i)
@@ -125,8 +128,8 @@ func (d *decoder) attempt() attemptValue {
 	return v
 }
 
-// History returns the failed and lost attempts of a task, oldest first: at most 50, including the
-// last one. It is empty for a completed task.
+// History returns the failed and lost attempts of a task, oldest first: at
+// most 50, including the last one. It is empty for a completed task.
 func (s *State) History(t TaskRef) []Attempt {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -155,8 +158,9 @@ func (n *notes) read(note uint32) (noteKind, []byte, error) {
 	return kind, value, nil
 }
 
-// check follows a record's note to everything that Result and History read. Links must lead back to
-// notes of the right kind, and a history must have its stated length.
+// check follows a record's note to everything that Result and History read.
+// Links must lead back to notes of the right kind, and a history must have
+// its stated length.
 func (n *notes) check(note uint32) error {
 	kind, value, err := n.read(note)
 	if err != nil {

@@ -2,10 +2,12 @@ package fsm
 
 import "fmt"
 
-// JobID is the number of a job, from 1 in the order of their uploads. It is never reused.
+// JobID is the number of a job, from 1 in the order of their uploads. It is
+// never reused.
 type JobID uint64
 
-// WorkerID is the number of a worker's name, from 1. The name keeps it until the cluster forgets it.
+// WorkerID is the number of a worker's name, from 1. The name keeps it until
+// the cluster forgets it.
 type WorkerID uint32
 
 // TaskRef names a task: its job and its index there, from 0.
@@ -14,8 +16,8 @@ type TaskRef struct {
 	Index uint32
 }
 
-// AttemptRef names an attempt of a task. Attempt starts at 1, only grows and is never reused: with the
-// cluster's epoch it is the fencing token.
+// AttemptRef names an attempt of a task. Attempt starts at 1, only grows and
+// is never reused: with the cluster's epoch it is the fencing token.
 type AttemptRef struct {
 	TaskRef
 	Attempt uint32
@@ -24,8 +26,9 @@ type AttemptRef struct {
 // String returns the form for logs: job/index@attempt.
 func (a AttemptRef) String() string { return fmt.Sprintf("%d/%d@%d", a.Job, a.Index, a.Attempt) }
 
-// TaskState is the stored state of a task. Users also see running and aggregated, which are derived: the
-// leader observes the first, and the second follows from the end of the job.
+// TaskState is the stored state of a task. Users also see running and
+// aggregated, which are derived: the leader observes the first, and the
+// second follows from the end of the job.
 type TaskState uint8
 
 // The states of a task. The zero value is never valid.

@@ -6,7 +6,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// job is one job: its submitted form, which is shared and immutable, and its state.
+// job is one job: its submitted form, which is shared and immutable, and its
+// state.
 type job struct {
 	own *ownership
 
@@ -51,9 +52,10 @@ type job struct {
 	updates *updates // nil: none
 }
 
-// successors are the edges of a job from each task to its dependents, as compressed sparse rows:
-// the dependents of unit i (see job.unit) are to[from[i]:from[i+1]]. The first task of an array
-// stands for all of it, on both ends.
+// successors are the edges of a job from each task to its dependents, as
+// compressed sparse rows: the dependents of unit i (see job.unit) are
+// to[from[i]:from[i+1]]. The first task of an array stands for all of it, on
+// both ends.
 type successors struct {
 	from []uint32
 	to   []uint32
@@ -66,8 +68,9 @@ func (s *successors) of(i uint32) []uint32 {
 	return s.to[s.from[i]:s.from[i+1]]
 }
 
-// makeSuccessors reverses the dependencies of all chunks; nil if there are none. It is a counting
-// sort: one pass over all edges for the lengths, one to store them.
+// makeSuccessors reverses the dependencies of all chunks; nil if the job
+// has none. It is a counting sort: one pass over all edges for the lengths, one
+// to store them.
 func (j *job) makeSuccessors() *successors {
 	edges, units := uint32(0), j.total
 	for _, c := range j.chunks {
@@ -145,8 +148,8 @@ func (j *job) name(i uint32) string {
 	return string(j.task(i).name)
 }
 
-// isCleanup reports whether a task is a cleanup task: it waits until all ordinary tasks have ended,
-// with any outcome.
+// isCleanup reports whether a task is a cleanup task: it waits until all
+// ordinary tasks have ended, with any outcome.
 func (j *job) isCleanup(i uint32) bool { return i >= j.ordinary }
 
 // open is the number of tasks that have not ended.
@@ -158,7 +161,8 @@ func (j *job) openOrdinary() uint32 { return j.open() - openOf(&j.cleanupCounts)
 // failedOrdinary is the number of ordinary tasks that failed permanently.
 func (j *job) failedOrdinary() uint32 { return failedOf(&j.counts) - failedOf(&j.cleanupCounts) }
 
-// toleratedFailures is how many ordinary tasks may fail permanently without failing the job.
+// toleratedFailures is how many ordinary tasks may fail permanently without
+// failing the job.
 func (j *job) toleratedFailures() uint32 { return j.header.GetMaxFailures() }
 
 // toleratesFailures reports whether the job tolerates the failures so far.
@@ -170,10 +174,11 @@ func openOf(counts *[numStates]uint32) uint32 {
 
 func failedOf(counts *[numStates]uint32) uint32 { return counts[Failed] + counts[Dead] + counts[Lost] }
 
-// include counts the ordinary tasks of the next chunk and adds the array that it starts. It returns
-// false, and leaves the job unusable, if a task has no policy or no name, if an ordinary task
-// follows a cleanup task, if a cleanup task depends on an ordinary one, or if the parts of an array
-// don't fit together.
+// include counts the ordinary tasks of the next chunk and adds the array that
+// it starts. It returns false, and leaves the job unusable, if a task has no
+// policy or no name, if an ordinary task follows a cleanup task, if a cleanup
+// task depends on an ordinary one, or if the parts of an array don't fit
+// together.
 func (j *job) include(c *Chunk) bool {
 	if c.ofArray {
 		return j.includeArray(c)

@@ -16,8 +16,8 @@ type jobPage struct {
 	live int
 }
 
-// jobTable maps numbers to jobs. Pages without jobs are freed, so that its length is that of the current
-// jobs, not of the cluster's age.
+// jobTable maps numbers to jobs. Pages without jobs are freed, so that its
+// length is that of the current jobs, not of the cluster's age.
 type jobTable struct {
 	own   *ownership
 	pages []*jobPage // ascending

@@ -6,18 +6,21 @@ import (
 	"slices"
 )
 
-// keyTable is the map of idempotency keys. It has a key for each job of the last minutes or day, at random
-// positions, so that the cost of a lookup is the cache lines that it touches: here usually one after the
-// head of a shard, where a Go map touches five. It is forked like a cowMap and has the same shards.
+// keyTable is the map of idempotency keys. It has a key for each job of the
+// last minutes or day, at random positions, so that the cost of a lookup is
+// the cache lines that it touches: here usually one after the head of a
+// shard, where a Go map touches five. It is forked like a cowMap and has the
+// same shards.
 type keyTable struct {
 	own    *ownership
 	shards *[shardCount]keyShard
 	n      int
 }
 
-// keyShard is an open-addressing table: a key is in the first free slot after the one of its hash, at most
-// maxProbes further. The few keys without such a slot are in a map, so that keys chosen to collide
-// are no slower than in a map.
+// keyShard is an open-addressing table: a key is in the first free slot after
+// the one of its hash, at most maxProbes further. The few keys without such a
+// slot are in a map, so that keys chosen to collide are no slower than in a
+// map.
 type keyShard struct {
 	own      *ownership
 	slots    []keySlot // a power of two, or empty
@@ -120,7 +123,8 @@ func (m *keyTable) shard(own *ownership, hash uint32) *keyShard {
 	return s
 }
 
-// home is the slot of a hash. The low bits chose the shard and are equal for all of them.
+// home is the slot of a hash. The low bits chose the shard and are equal for
+// all of them.
 func (s *keyShard) home(hash uint32) int { return int(hash/shardCount) & (len(s.slots) - 1) }
 
 // find returns the slot of a key. The first free slot ends the search.
@@ -170,8 +174,8 @@ func (s *keyShard) grow() {
 	}
 }
 
-// vacate frees a slot. Following keys move up, so that there is no free slot between a key and its
-// home.
+// vacate frees a slot. Following keys move up, so that there is no free slot
+// between a key and its home.
 func (s *keyShard) vacate(free int) {
 	last := len(s.slots) - 1
 	for at := (free + 1) & last; s.slots[at].used; at = (at + 1) & last {

@@ -50,7 +50,7 @@ func TestTheKeyTableIsAForkableMap(t *testing.T) {
 		for shard := range shardCount {
 			for name, k := range f.table.scan(shard) {
 				if _, twice := got[name]; twice || shardOf(name) != shard {
-					rt.Fatalf("%q is there twice, or in shard %d", name, shard)
+					rt.Fatalf("duplicate %q, or wrong shard %d", name, shard)
 				}
 				got[name] = k
 			}

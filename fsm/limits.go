@@ -1,8 +1,9 @@
 package fsm
 
-// Limits of an operation, in bytes. They are far above what the coordinator accepts, and belong to
-// the log's format: changing one changes what replicas accept. Without them, an entry could create
-// a state whose snapshot cannot be read.
+// Limits of an operation, in bytes. They are far above what the coordinator
+// accepts, and belong to the log's format: changing one changes what replicas
+// accept. Without them, an entry could create a state whose snapshot cannot
+// be read.
 const (
 	maxResult = 4 << 10 // inline result of a task
 	maxText   = 8 << 10 // errors, reasons, names, keys

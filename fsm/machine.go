@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Machine is a State behind a lock. Raft applies entries to it, and the rest of the replica
-// reads it. Safe for concurrent use.
+// Machine is a State behind a lock. Raft applies entries to it, and the rest
+// of the replica reads it. Safe for concurrent use.
 type Machine struct {
 	mu      sync.RWMutex // guards the fields below; held for memory only
 	state   *State
@@ -23,24 +23,26 @@ type Machine struct {
 
 // Archiver stores the jobs that leave the state. History is one.
 type Archiver interface {
-	// WaitForSpace returns when jobs can be taken. It is called without locks before an entry
-	// that archives jobs is applied. It waits only if the disk is so slow that memory would
-	// fill up otherwise.
+	// WaitForSpace returns when jobs can be taken. It is called without locks
+	// before an entry that archives jobs is applied. It waits only if the disk
+	// is so slow that memory would fill up otherwise.
 	WaitForSpace()
-	// Take takes the jobs that left at a log index. It is called in log order while the state
-	// is locked, before readers can see that the jobs are gone. It must not wait or call the
-	// machine.
+	// Take takes the jobs that left at a log index. It is called in log order
+	// while the state is locked, before readers can see that the jobs are gone.
+	// It must not wait or call the machine.
 	Take(index uint64, left *ArchiveBatch)
-	// Restored reports that the state is now that of a snapshot at an index. Jobs that left up
-	// to there and were not taken are no longer in the log. The rules of Take apply.
+	// Restored reports that the state is now that of a snapshot at an index.
+	// Jobs that left up to there and were not taken are no longer in the log.
+	// The rules of Take apply.
 	Restored(index uint64)
 }
 
-// ArchiveTo sets the archiver. It must be called before the first entry is applied.
+// ArchiveTo sets the archiver. It must be called before the first entry is
+// applied.
 func (m *Machine) ArchiveTo(a Archiver) { m.archive = a }
 
-// leaving returns the effects of an entry that archives jobs, after waiting for space; nil for
-// all other entries.
+// leaving returns the effects of an entry that archives jobs, after waiting
+// for space; nil for all other entries.
 func (m *Machine) leaving(e Entry) *Effects {
 	if m.archive == nil {
 		return nil
@@ -67,8 +69,8 @@ type Applied struct {
 	Rejected Reason // of the first rejected operation; Accepted if all were accepted
 }
 
-// HaltError means that this replica cannot apply an entry. It must stop: continuing would make
-// it diverge.
+// HaltError means that this replica cannot apply an entry. It must stop:
+// continuing would make it diverge.
 type HaltError struct {
 	Index uint64
 	Err   error
@@ -80,9 +82,9 @@ func (e *HaltError) Error() string { return fmt.Sprintf("halting at log entry %d
 // Unwrap returns the cause.
 func (e *HaltError) Unwrap() error { return e.Err }
 
-// CacheDecoded caches the decoded form of an entry that this replica is about to propose, so that
-// it does not decode its own log. data must be the encoding of e, and must reach Apply as the
-// same slice.
+// CacheDecoded caches the decoded form of an entry that this replica is about
+// to propose, so that it does not decode its own log. data must be the
+// encoding of e, and must reach Apply as the same slice.
 func (m *Machine) CacheDecoded(data []byte, e Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,8 +137,8 @@ func (m *Machine) take(data []byte) (Entry, error) {
 	return Decode(data)
 }
 
-// Read calls f with the state and its applied index. The state does not change during the call
-// and must not be retained. Use Fork for long reads.
+// Read calls f with the state and its applied index. The state does not
+// change during the call and must not be retained. Use Fork for long reads.
 func (m *Machine) Read(f func(s *State, index uint64)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -157,8 +159,8 @@ func (m *Machine) Index() uint64 {
 	return m.index
 }
 
-// Changed returns a channel that is closed when an entry after the given index is applied. If
-// there is such an entry, the channel is closed already.
+// Changed returns a channel that is closed when an entry after the given
+// index is applied. If there is such an entry, the channel is closed already.
 func (m *Machine) Changed(after uint64) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,8 +217,8 @@ func (s *Snapshot) Persist(w io.Writer) error {
 // Release frees the memory.
 func (s *Snapshot) Release() { s.state = nil }
 
-// Restore replaces the state by a persisted snapshot after reading all of it. If the snapshot
-// cannot be read, nothing changes.
+// Restore replaces the state by a persisted snapshot after reading all of it.
+// If the snapshot cannot be read, nothing changes.
 func (m *Machine) Restore(r io.Reader) error {
 	take, err := m.PrepareRestore(r)
 	if err == nil {
@@ -225,8 +227,9 @@ func (m *Machine) Restore(r io.Reader) error {
 	return err
 }
 
-// PrepareRestore reads what Snapshot.Persist wrote into a separate state. The machine does not
-// change until take is called, at most once, which swaps in the new state.
+// PrepareRestore reads what Snapshot.Persist wrote into a separate state. The
+// machine does not change until take is called, at most once, which swaps in
+// the new state.
 func (m *Machine) PrepareRestore(r io.Reader) (take func(), err error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -271,7 +274,8 @@ func (m *marks) add(index, digest uint64) {
 	m.next++
 }
 
-// Marks returns the digests after the last entries from an index on, oldest first.
+// Marks returns the digests after the last entries from an index on, oldest
+// first.
 func (m *Machine) Marks(from uint64) []Mark {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -284,8 +288,8 @@ func (m *Machine) Marks(from uint64) []Mark {
 	return list
 }
 
-// Flip damages the record of a task, so that tests can see the digest detect it. It reports
-// whether there was a record.
+// Flip damages the record of a task, so that tests can see the digest detect
+// it. It reports whether there was a record.
 func (m *Machine) Flip(t TaskRef) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

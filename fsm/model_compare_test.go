@@ -19,8 +19,8 @@ func drawn(t *rapid.T) chooser {
 	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
 }
 
-// The main property: whatever happens, in whatever order, the state machine and
-// its obvious reference model agree after every entry, and no promise is broken.
+// The main property: for any sequence of operations, the state machine and its simple reference
+// model agree after every entry, and no promise is broken.
 func TestTheStateAgreesWithItsReferenceModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -369,7 +369,7 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 			now, _ := s.Task(at)
 			before, seen := p[at]
 			was := before
-			was.Pending = now.Pending // what it depends on may go on without it
+			was.Pending = now.Pending // its dependencies may have been revived without it
 			switch {
 			case seen && now.Attempt < before.Attempt:
 				t.Fatalf("task %v: attempt went back from %d to %d", at, before.Attempt, now.Attempt)

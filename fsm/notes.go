@@ -9,8 +9,9 @@ import (
 	"sort"
 )
 
-// noteSize is the length of a chunk of a job's notes, in bytes. Results are appended to chunks, never
-// to one growing slice, so that nothing large is copied.
+// noteSize is the length of a chunk of a job's notes, in bytes. Results are
+// appended to chunks, never to one growing slice, so that nothing large is
+// copied.
 const noteSize = 64 << 10
 
 // noteKind is the kind of a note.
@@ -24,12 +25,13 @@ const (
 	noteReused                      // job and name of the task that produced it, then as a result
 )
 
-// notes are the texts and results that records of a job point to. They are appended, never changed,
-// and freed with the job.
+// notes are the texts and results that records of a job point to. They are
+// appended, never changed, and freed with the job.
 //
-// A note is its kind (1 byte), length (varint), contents. All notes of a job are one stream, and a
-// note's position is its offset in the stream. Invariant: positions follow from the log alone. The
-// division into chunks does not: it differs between replicas, since a fork and a restored snapshot
+// A note is its kind (1 byte), length (varint), contents. All notes of a job
+// are one stream, and a note's position is its offset in the stream.
+// Invariant: positions follow from the log alone. The division into chunks
+// does not: it differs between replicas, since a fork and a restored snapshot
 // start new ones.
 type notes struct {
 	own    *ownership
@@ -44,8 +46,8 @@ type noteChunk struct {
 	b  []byte
 }
 
-// add appends a note and returns its position + 1. If the job's notes have reached 4 GiB, it drops the
-// note and returns 0.
+// add appends a note and returns its position + 1. If the job's notes have
+// reached 4 GiB, it drops the note and returns 0.
 func (n *notes) add(own *ownership, kind noteKind, parts ...[]byte) uint32 {
 	size := 0
 	for _, p := range parts {
@@ -71,8 +73,8 @@ func (n *notes) add(own *ownership, kind noteKind, parts ...[]byte) uint32 {
 	return at
 }
 
-// addText appends a text unless it equals the last one: if a thousand tasks end for one reason, it is
-// stored once.
+// addText appends a text unless it equals the last one: if a thousand tasks
+// end for one reason, it is stored once.
 func (n *notes) addText(own *ownership, text string) uint32 {
 	if k, old := n.get(n.last); k == noteError && bytes.Equal(old, []byte(text)) {
 		return n.last
@@ -99,7 +101,8 @@ func (n *notes) chunkFor(own *ownership, need int) *noteChunk {
 	return &n.chunks[last]
 }
 
-// chunkSize starts small, since most jobs have few notes, and doubles up to noteSize.
+// chunkSize starts small, since most jobs have few notes, and doubles up to
+// noteSize.
 func (n *notes) chunkSize(need int) int {
 	size := noteSize
 	if k := len(n.chunks); k < 8 {
@@ -108,7 +111,8 @@ func (n *notes) chunkSize(need int) int {
 	return max(size, need)
 }
 
-// from returns the stream from a position + 1 to the end of its chunk; nil if the position is unknown.
+// from returns the stream from a position + 1 to the end of its chunk; nil if
+// the position is unknown.
 func (n *notes) from(note uint32) []byte {
 	if note == 0 || note > n.size {
 		return nil
@@ -127,7 +131,8 @@ func (n *notes) get(note uint32) (noteKind, []byte) {
 	return noteKind(p[0]), value
 }
 
-// frames divides the stream into frames of whole notes, in the same way on every replica.
+// frames divides the stream into frames of whole notes, in the same way on
+// every replica.
 func (n *notes) frames(yield func([]byte) bool) {
 	var frame []byte
 	for _, p := range n.chunks {

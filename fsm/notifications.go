@@ -39,8 +39,8 @@ func (k NotificationKind) OfJob() bool {
 	return k >= JobCompletedNotification && k <= JobCancelledNotification
 }
 
-// Notification is a notification that was not delivered yet. Its contents are taken from the
-// state when it is sent, so that the record stays small.
+// Notification is a notification that was not delivered yet. Its contents are
+// taken from the state when it is sent, so that the record stays small.
 type Notification struct {
 	Number   uint64 // from 1, only grows, never reused
 	Kind     NotificationKind
@@ -67,7 +67,8 @@ func (q *notificationQueue) find(number uint64) (at int, found bool) {
 	return slices.BinarySearchFunc(q.list, number, func(n Notification, number uint64) int { return cmp.Compare(n.Number, number) })
 }
 
-// remove removes a notification by moving the shorter side, which is usually empty.
+// remove removes a notification by moving the shorter side, which is usually
+// empty.
 func (q *notificationQueue) remove(at int) {
 	if at >= len(q.list)/2 {
 		q.list = slices.Delete(q.list, at, at+1)
@@ -77,8 +78,8 @@ func (q *notificationQueue) remove(at int) {
 	q.list = q.list[1:]
 }
 
-// queueNotification queues a notification. A full queue drops its oldest one: no operation is
-// rejected because notifications cannot be delivered.
+// queueNotification queues a notification. A full queue drops its oldest one:
+// no operation is rejected because notifications cannot be delivered.
 func (s *State) queueNotification(kind NotificationKind, t TaskRef, fx *Effects) {
 	q := s.notifications.write(s.own)
 	if len(q.list) >= maxNotifications {
@@ -107,8 +108,9 @@ type DeadLetterNotification struct {
 	Kind NotificationKind // DeadLetterWebhookNotification or DeadLetterCommandNotification
 }
 
-// NotifyDeadLetters queues notifications of dead letters. The state machine has no settings.
-// The leader has them and proposes this beside the operation that ends the task.
+// NotifyDeadLetters queues notifications of dead letters. The state machine
+// has no settings. The leader has them and proposes this beside the operation
+// that ends the task.
 type NotifyDeadLetters = List[DeadLetterNotification, notifyOp]
 
 type notifyOp struct {
@@ -123,8 +125,8 @@ func (notifyOp) fields(c *coder, it *DeadLetterNotification) {
 }
 
 // apply queues the notification of a dead letter.
-// Rejects: JobNotFound, TaskNotFound, WrongState unless the task is dead, Malformed unless the
-// kind is one of dead letters.
+// Rejects: JobNotFound, TaskNotFound, WrongState unless the task is dead,
+// Malformed unless the kind is one of dead letters.
 func (notifyOp) apply(s *State, it DeadLetterNotification, fx *Effects) Reason {
 	j := s.sealedJob(it.Task.Job)
 	switch {
@@ -147,7 +149,8 @@ type Delivery struct {
 	Delivered bool // else it was dropped
 }
 
-// RecordDelivered removes notifications from the queue that were delivered or dropped.
+// RecordDelivered removes notifications from the queue that were delivered or
+// dropped.
 type RecordDelivered = List[Delivery, recordDeliveredOp]
 
 type recordDeliveredOp struct{ fixedSize[Delivery] }
@@ -172,8 +175,8 @@ func (recordDeliveredOp) apply(s *State, it Delivery, _ *Effects) Reason {
 	return Accepted
 }
 
-// Notifications returns the undelivered notifications from a number on, oldest first; at most
-// 10,000. The list belongs to the caller.
+// Notifications returns the undelivered notifications from a number on,
+// oldest first; at most 10,000. The list belongs to the caller.
 func (s *State) Notifications(from uint64) []Notification {
 	at, _ := s.notifications.find(from)
 	return append([]Notification(nil), s.notifications.list[at:]...)
@@ -195,7 +198,8 @@ func (s *State) mixNotification(n Notification) {
 	s.mix(uint64(n.QueuedMS)) //nolint:gosec // bits only
 }
 
-// notificationsPerFrame is the maximum number of notifications in a frame of a snapshot.
+// notificationsPerFrame is the maximum number of notifications in a frame of
+// a snapshot.
 const notificationsPerFrame = 4096
 
 func (f *frameWriter) notifications(s *State) {
@@ -220,7 +224,8 @@ func (f *frameReader) notifications(d *decoder) {
 	q.list = append(q.list, part...)
 }
 
-// checkNotifications checks that the notifications ascend, are of known jobs, and are not too many.
+// checkNotifications checks that the notifications ascend, are of known jobs,
+// and are not too many.
 func (s *State) checkNotifications() error {
 	if len(s.notifications.list) > maxNotifications {
 		return fmt.Errorf("%d notifications", len(s.notifications.list))

@@ -142,7 +142,7 @@ func TestAFullNotificationQueueDropsTheOldest(t *testing.T) {
 		twin.notices[i].QueuedMS = 0
 	}
 	if !slices.Equal(got, twin.notices) {
-		t.Error("the queue differs from the twin's")
+		t.Error("the queue differs from the reference model's")
 	}
 	if err := w.s.Check(); err != nil {
 		t.Error(err)
@@ -168,7 +168,7 @@ func TestNotificationsSurviveASnapshotAndForksDoNotShareThem(t *testing.T) {
 	}
 }
 
-// A replica whose notifications differ by a bit has another digest once they are told.
+// A replica whose notifications differ by a bit has another digest when they are delivered.
 func TestADamagedNotificationIsDetectedWhenItIsDelivered(t *testing.T) {
 	t.Parallel()
 	base := lettersOf(t, 1).s

@@ -1,21 +1,22 @@
 package fsm
 
-// Op is one operation of a log entry. Each kind has a row in operations and stands in an
-// op_*.go file with its fields, their encoding and its effect.
+// Op is one operation of a log entry. Each kind has a row in operations and
+// stands in an op_*.go file with its fields, their encoding and its effect.
 type Op interface {
 	kind() opKind
 	// fields encodes or decodes the operation.
 	fields(c *coder)
-	// apply changes the state, or rejects the operation without changing anything. A List
-	// applies the items that it doesn't reject, and returns the first reason.
+	// apply changes the state, or rejects the operation without changing
+	// anything. A List applies the items that it doesn't reject, and returns the
+	// first reason.
 	apply(s *State, fx *Effects) Reason
 }
 
 // opKind is the first byte of an operation in the log.
 type opKind uint8
 
-// operations has a row for each operation, at its kind. Kinds are on disk: never change or
-// reuse one.
+// operations has a row for each operation, at its kind. Kinds are on disk:
+// never change or reuse one.
 var operations = [...]struct {
 	name string
 	make func() Op
@@ -65,8 +66,8 @@ func newOp[T any, P interface {
 	return P(new(T))
 }
 
-// List is an operation on items that are accepted or rejected one by one, so that a thousand
-// completions are one operation. B is its behavior.
+// List is an operation on items that are accepted or rejected one by one, so
+// that a thousand completions are one operation. B is its behavior.
 type List[T any, B behavior[T]] struct{ Items []T }
 
 // behavior is what distinguishes the operation of a List.
@@ -75,8 +76,8 @@ type behavior[T any] interface {
 	// fields encodes or decodes an item.
 	fields(c *coder, it *T)
 	apply(s *State, it T, fx *Effects) Reason
-	// size is the length of an item's encoding, in bytes, beyond itemSize. It may be
-	// overestimated.
+	// size is the length of an item's encoding, in bytes, beyond itemSize. It
+	// may be overestimated.
 	size(it *T) int
 }
 

@@ -9,8 +9,8 @@ func (archiveOp) kind() opKind { return 26 }
 
 func (archiveOp) fields(c *coder, id *JobID) { number(c, id) }
 
-// apply removes a job that has ended. Its idempotency key stays until it expires, so that a
-// late repetition of its submission does not run it again.
+// apply removes a job that has ended. Its idempotency key stays until it
+// expires, so that a late repetition of its submission does not run it again.
 // Rejects: JobNotFound, WrongState if it has not ended.
 func (archiveOp) apply(s *State, id JobID, fx *Effects) Reason {
 	j := s.sealedJob(id)
@@ -27,8 +27,8 @@ func (archiveOp) apply(s *State, id JobID, fx *Effects) Reason {
 	return Accepted
 }
 
-// ExpireHistory lets history delete the jobs that ended before a time. The leader proposes it
-// while it trusts its clock.
+// ExpireHistory lets history delete the jobs that ended before a time. The
+// leader proposes it while it trusts its clock.
 type ExpireHistory struct {
 	EndedBefore int64 // ms; above 0
 }

@@ -8,8 +8,8 @@ type HeldAttempt struct {
 	Worker WorkerID
 }
 
-// held finds the job of a live attempt and rejects all other attempts. Fencing happens here
-// and nowhere else.
+// held finds the job of a live attempt and rejects all other attempts.
+// Fencing happens here and nowhere else.
 func (s *State) held(h HeldAttempt) (*job, Reason) {
 	j := s.sealedJob(h.Job)
 	switch {
@@ -30,7 +30,8 @@ func (s *State) held(h HeldAttempt) (*job, Reason) {
 	return s.jobs.write(s.own, h.Job), Accepted
 }
 
-// AssignItem assigns a task to a worker. Its Attempt is the previous one plus one.
+// AssignItem assigns a task to a worker. Its Attempt is the previous one plus
+// one.
 type AssignItem HeldAttempt
 
 // Assign creates live attempts.
@@ -43,8 +44,9 @@ func (assignOp) kind() opKind { return 8 }
 func (assignOp) fields(c *coder, it *AssignItem) { c.held((*HeldAttempt)(it)) }
 
 // apply creates a live attempt.
-// Rejects: JobNotFound, TaskNotFound; WorkerNotFound unless the worker is up; WrongState if
-// it drains or the task is not pending; StaleAttempt unless the number is the next one.
+// Rejects: JobNotFound, TaskNotFound; WorkerNotFound unless the worker is up;
+// WrongState if it drains or the task is not pending; StaleAttempt unless the
+// number is the next one.
 // A second copy is rejected, since the task is assigned.
 func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason {
 	j := s.sealedJob(it.Job)
@@ -81,7 +83,8 @@ func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason {
 	return Accepted
 }
 
-// RecordStart logs the start of at-most-once attempts. They are never repeated after that.
+// RecordStart logs the start of at-most-once attempts. They are never
+// repeated after that.
 type RecordStart = List[HeldAttempt, recordStartOp]
 
 type recordStartOp struct{ fixedSize[HeldAttempt] }
@@ -91,7 +94,8 @@ func (recordStartOp) kind() opKind { return 9 }
 func (recordStartOp) fields(c *coder, h *HeldAttempt) { c.held(h) }
 
 // apply logs the start of an attempt.
-// Rejects: as held; WrongState unless the task is at-most-once. A second copy changes nothing.
+// Rejects: as held; WrongState unless the task is at-most-once. A second copy
+// changes nothing.
 func (recordStartOp) apply(s *State, h HeldAttempt, _ *Effects) Reason {
 	j, reason := s.held(h)
 	if reason != Accepted {
@@ -110,7 +114,8 @@ func (recordStartOp) apply(s *State, h HeldAttempt, _ *Effects) Reason {
 	return Accepted
 }
 
-// Due makes scheduled tasks ready. Each is named with the attempt after which it waits.
+// Due makes scheduled tasks ready. Each is named with the attempt after which
+// it waits.
 type Due = List[AttemptRef, dueOp]
 
 type dueOp struct{ fixedSize[AttemptRef] }
@@ -120,7 +125,8 @@ func (dueOp) kind() opKind { return 15 }
 func (dueOp) fields(c *coder, a *AttemptRef) { c.attempt(a) }
 
 // apply makes a scheduled task ready.
-// Rejects: JobNotFound, TaskNotFound, WrongState unless it is scheduled, StaleAttempt.
+// Rejects: JobNotFound, TaskNotFound, WrongState unless it is scheduled,
+// StaleAttempt.
 func (dueOp) apply(s *State, a AttemptRef, fx *Effects) Reason {
 	j := s.sealedJob(a.Job)
 	switch {

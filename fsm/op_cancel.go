@@ -15,11 +15,11 @@ func (o *CancelJob) fields(c *coder) {
 	c.bool(&o.IncludeCleanup)
 }
 
-// apply ends all ordinary tasks of a job. The job ends as cancelled when its cleanup tasks
-// have ended. With IncludeCleanup these are ended as well, even if they run; a job that had
-// failed by then stays failed.
-// Rejects: JobNotFound, Malformed; AlreadyEnded if the job has ended or, without
-// IncludeCleanup, if only cleanup tasks remain.
+// apply ends all ordinary tasks of a job. The job ends as cancelled when its
+// cleanup tasks have ended. With IncludeCleanup these are ended as well, even
+// if they run; a job that had failed by then stays failed.
+// Rejects: JobNotFound, Malformed; AlreadyEnded if the job has ended or,
+// without IncludeCleanup, if only cleanup tasks remain.
 func (o *CancelJob) apply(s *State, fx *Effects) Reason {
 	return s.endJob(o.Job, JobCancelled, o.Reason, o.IncludeCleanup, fx)
 }
@@ -37,8 +37,8 @@ func (o *FailJob) fields(c *coder) {
 	c.str(&o.Error)
 }
 
-// apply ends all ordinary tasks of a job as cancelled. The job ends as failed when its cleanup
-// tasks have ended.
+// apply ends all ordinary tasks of a job as cancelled. The job ends as failed
+// when its cleanup tasks have ended.
 // Rejects: as CancelJob without IncludeCleanup.
 func (o *FailJob) apply(s *State, fx *Effects) Reason {
 	return s.endJob(o.Job, JobFailed, o.Error, false, fx)
@@ -98,9 +98,10 @@ func (o *CancelTask) fields(c *coder) {
 	c.bool(&o.WholeArray)
 }
 
-// apply ends one task, or the open tasks of its array, and all that depend on it.
-// Rejects: JobNotFound; TaskNotFound, also for WholeArray of a task without array;
-// AlreadyEnded, Malformed.
+// apply ends one task, or the open tasks of its array, and all that depend on
+// it.
+// Rejects: JobNotFound; TaskNotFound, also for WholeArray of a task without
+// array; AlreadyEnded, Malformed.
 func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Task.Job)
 	switch {
@@ -142,7 +143,8 @@ func (o *CancelTask) apply(s *State, fx *Effects) Reason {
 	return Accepted
 }
 
-// FailTask ends a task without a live attempt as failed because its queue timeout has passed.
+// FailTask ends a task without a live attempt as failed because its queue
+// timeout has passed.
 type FailTask struct {
 	Task  TaskRef
 	Error string
@@ -156,7 +158,8 @@ func (o *FailTask) fields(c *coder) {
 }
 
 // apply ends a task without a live attempt as failed.
-// Rejects: JobNotFound, TaskNotFound, AlreadyEnded, WrongState if it is assigned, Malformed.
+// Rejects: JobNotFound, TaskNotFound, AlreadyEnded, WrongState if it is
+// assigned, Malformed.
 func (o *FailTask) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Task.Job)
 	switch {

@@ -28,15 +28,16 @@ func (o *SetClusterID) apply(s *State, _ *Effects) Reason {
 	return Accepted
 }
 
-// Replica records which instance (data directory) has a server id, at first contact. Another
-// instance with the same id is refused from then on.
+// Replica records which instance (data directory) has a server id, at first
+// contact. Another instance with the same id is refused from then on.
 type Replica struct {
 	ServerID, Instance string
-	// Replaces is the server id that this one replaces, because the other's data directory
-	// was lost; empty for all others. It is recorded once.
+	// Replaces is the server id that this one replaces, because the other's data
+	// directory was lost; empty for all others. It is recorded once.
 	Replaces string
-	// LowWaterMark is a log index up to which this replica has stored every committed entry.
-	// A data directory that ends below it is an old copy. It only grows.
+	// LowWaterMark is a log index up to which this replica has stored every
+	// committed entry. A data directory that ends below it is an old copy. It
+	// only grows.
 	LowWaterMark uint64
 }
 
@@ -49,8 +50,10 @@ func (o *Replica) fields(c *coder) {
 	number(c, &o.LowWaterMark)
 }
 
-// apply records the instance of a server id, the id it replaces, and its low-water mark.
-// Rejects: WrongState if the id belongs to another instance or replaces another id, Malformed.
+// apply records the instance of a server id, the id it replaces, and its
+// low-water mark.
+// Rejects: WrongState if the id belongs to another instance or replaces
+// another id, Malformed.
 // A second copy changes nothing and is accepted.
 func (o *Replica) apply(s *State, _ *Effects) Reason {
 	i, found := slices.BinarySearchFunc(s.replicas, *o, func(a, b Replica) int { return strings.Compare(a.ServerID, b.ServerID) })

@@ -50,8 +50,8 @@ func (completeOp) fields(c *coder, it *CompleteItem) {
 func (completeOp) size(it *CompleteItem) int { return len(it.Result) + len(it.OutputSHA256) + 16 }
 
 // apply completes a task and readies its dependents.
-// Rejects: as held; AlreadyAccepted for a second copy; Malformed if the result is too long or
-// the digest has an invalid length.
+// Rejects: as held; AlreadyAccepted for a second copy; Malformed if the
+// result is too long or the digest has an invalid length.
 func (completeOp) apply(s *State, it CompleteItem, fx *Effects) Reason {
 	j, reason := s.held(it.HeldAttempt)
 	if reason != Accepted {
@@ -75,8 +75,9 @@ func (completeOp) apply(s *State, it CompleteItem, fx *Effects) Reason {
 	return Accepted
 }
 
-// resultHead is the front of a result note: size of the output and length of its digest.
-// Without a digest there is no output, and the log does not carry a size either.
+// resultHead is the front of a result note: size of the output and length of
+// its digest. Without a digest there is no output, and the log does not carry
+// a size either.
 func resultHead(it CompleteItem) []byte {
 	size := it.OutputSize
 	if len(it.OutputSHA256) == 0 {

@@ -2,7 +2,8 @@ package fsm
 
 import dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 
-// Next is what happens to a task after a failed attempt, as decided by the leader.
+// Next is what happens to a task after a failed attempt, as decided by the
+// leader.
 type Next uint8
 
 // What happens to a task after a failed attempt.
@@ -41,8 +42,9 @@ func (failOp) fields(c *coder, it *FailItem) {
 func (failOp) size(it *FailItem) int { return len(it.Error) + 24 }
 
 // apply ends a failed attempt. The task waits for its retry, or ends.
-// Rejects: as held; WrongState for a retry in a stopping job or of an at-most-once attempt
-// that has started; Malformed for an unknown Next or an error that is too long.
+// Rejects: as held; WrongState for a retry in a stopping job or of an
+// at-most-once attempt that has started; Malformed for an unknown Next or an
+// error that is too long.
 func (failOp) apply(s *State, it FailItem, fx *Effects) Reason {
 	j, reason := s.held(it.HeldAttempt)
 	if reason != Accepted {
@@ -77,8 +79,8 @@ func (failOp) apply(s *State, it FailItem, fx *Effects) Reason {
 	return Accepted
 }
 
-// Requeue makes the tasks of live attempts ready again without counting a retry: their worker
-// drains or never received them.
+// Requeue makes the tasks of live attempts ready again without counting a
+// retry: their worker drains or never received them.
 type Requeue = List[HeldAttempt, requeueOp]
 
 type requeueOp struct{ fixedSize[HeldAttempt] }
@@ -89,8 +91,8 @@ func (requeueOp) fields(c *coder, h *HeldAttempt) { c.held(h) }
 
 func (requeueOp) apply(s *State, h HeldAttempt, fx *Effects) Reason { return s.requeue(h, false, fx) }
 
-// RequeueLost is Requeue for attempts that ran on a worker that was marked down. The loss is
-// counted and kept in the task's history.
+// RequeueLost is Requeue for attempts that ran on a worker that was marked
+// down. The loss is counted and kept in the task's history.
 type RequeueLost = List[HeldAttempt, requeueLostOp]
 
 type requeueLostOp struct{ fixedSize[HeldAttempt] }
@@ -103,8 +105,8 @@ func (requeueLostOp) apply(s *State, h HeldAttempt, fx *Effects) Reason {
 	return s.requeue(h, true, fx)
 }
 
-// requeue makes the task of a live attempt ready again. If the job is stopping, the task is
-// cancelled instead.
+// requeue makes the task of a live attempt ready again. If the job is
+// stopping, the task is cancelled instead.
 // Rejects: as held; WrongState for an at-most-once attempt that has started.
 func (s *State) requeue(h HeldAttempt, lost bool, fx *Effects) Reason {
 	j, reason := s.held(h)
@@ -160,8 +162,8 @@ func (loseOp) apply(s *State, h HeldAttempt, fx *Effects) Reason {
 	return Accepted
 }
 
-// stops reports whether no new attempt of a task may start. Cleanup tasks run even if the job
-// is stopping.
+// stops reports whether no new attempt of a task may start. Cleanup tasks run
+// even if the job is stopping.
 func (j *job) stops(i uint32) bool { return j.stopping && !j.isCleanup(i) }
 
 // stopsOnFailure reports whether one failed task stops the job.

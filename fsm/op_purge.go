@@ -16,8 +16,8 @@ func (o *Purge) fields(c *coder) {
 }
 
 // apply removes dead letters.
-// Rejects: JobNotFound, TaskNotFound; WrongState if one of the tasks is not dead, or if none
-// is.
+// Rejects: JobNotFound, TaskNotFound; WrongState if one of the tasks is not
+// dead, or if none is.
 func (o *Purge) apply(s *State, _ *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	if j == nil {

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// Revive reruns tasks that ended without completing, so that their job continues.
+// Revive reruns tasks that ended without completing, so that their job
+// continues.
 type Revive struct {
 	Job JobID
-	// Tasks are the indexes of the requested tasks, ascending; empty: all. Tasks that were
-	// cancelled because of them are revived, too.
+	// Tasks are the indexes of the requested tasks, ascending; empty: all. Tasks
+	// that were cancelled because of them are revived, too.
 	Tasks []uint32
 }
 
@@ -20,12 +21,14 @@ func (o *Revive) fields(c *coder) {
 	c.indexes(&o.Tasks)
 }
 
-// apply revives tasks that ended without completing. Their failures and losses are reset, and their
-// attempt numbers kept. Tasks that were cancelled because of others are revived if all their
-// dependencies may still complete. If an ordinary task is revived, all cleanup tasks are, even
-// completed ones: they run again after it.
-// Rejects: JobNotFound, TaskNotFound; WrongState if a task has not ended, has completed, or
-// depends on one that is not revived, if there is nothing to revive, or if cleanup tasks run.
+// apply revives tasks that ended without completing. Their failures and
+// losses are reset, and their attempt numbers kept. Tasks that were cancelled
+// because of others are revived if all their dependencies may still complete.
+// If an ordinary task is revived, all cleanup tasks are, even completed ones:
+// they run again after it.
+// Rejects: JobNotFound, TaskNotFound; WrongState if a task has not ended, has
+// completed, or depends on one that is not revived, if there is nothing to
+// revive, or if cleanup tasks run.
 func (o *Revive) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	switch {
@@ -81,8 +84,9 @@ func (o *Revive) apply(s *State, fx *Effects) Reason {
 	return Accepted
 }
 
-// renewCancelReason corrects why a task stays cancelled because of another one. The task that its
-// reason named may have been revived; then it names another failed dependency.
+// renewCancelReason corrects why a task stays cancelled because of another
+// one. The task that its reason named may have been revived; then it names
+// another failed dependency.
 func (s *State) renewCancelReason(j *job, i uint32, behind map[uint32]uint32) {
 	why, now := "", j.endReason(i)
 	j.task(i).eachDep(func(dep uint32) {
@@ -107,8 +111,8 @@ func (s *State) renewCancelReason(j *job, i uint32, behind map[uint32]uint32) {
 	s.mixRecord(r)
 }
 
-// failedTask returns the first task of a head that ended without completing; the job's total if there
-// is none. Each array is scanned once.
+// failedTask returns the first task of a head that ended without completing;
+// the job's total if all completed. Each array is scanned once.
 func (j *job) failedTask(head uint32, known map[uint32]uint32) uint32 {
 	n := j.span(head)
 	if at, ok := known[head]; ok {
@@ -128,7 +132,8 @@ func (j *job) failedTask(head uint32, known map[uint32]uint32) uint32 {
 	return j.total
 }
 
-// names reports whether a reason names a task of an array that ended without completing.
+// names reports whether a reason names a task of an array that ended without
+// completing.
 func (j *job) names(text string, head uint32) bool {
 	name, ok := strings.CutPrefix(text, "dependency ")
 	name, ended := strings.CutSuffix(name, " failed")
@@ -141,8 +146,8 @@ func (j *job) names(text string, head uint32) bool {
 	return st.Terminal() && st != Completed
 }
 
-// rerunCleanup replaces the chosen cleanup tasks by all that have ended, and lets each wait for all
-// its dependencies again.
+// rerunCleanup replaces the chosen cleanup tasks by all that have ended, and
+// lets each wait for all its dependencies again.
 func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 	first, _ := slices.BinarySearch(chosen, j.ordinary)
 	chosen = chosen[:first]
@@ -162,8 +167,8 @@ func (s *State) rerunCleanup(j *job, chosen []uint32) []uint32 {
 	return chosen
 }
 
-// firstFailure returns the error of the first failed task that is not revived; empty if there is none
-// or the job tolerates the failures.
+// firstFailure returns the error of the first failed task that is not
+// revived; empty without one, or if the job tolerates the failures.
 func (j *job) firstFailure() string {
 	first := uint32(0)
 	if j.toleratesFailures() {
@@ -180,7 +185,8 @@ func (j *job) firstFailure() string {
 	return ""
 }
 
-// selectable checks that indexes ascend, are in the job, and are of tasks in a suitable state.
+// selectable checks that indexes ascend, are in the job, and are of tasks in
+// a suitable state.
 func (j *job) selectable(tasks []uint32, ok func(TaskState) bool) Reason {
 	for k, i := range tasks {
 		switch {
@@ -195,9 +201,10 @@ func (j *job) selectable(tasks []uint32, ok func(TaskState) bool) Reason {
 	return Accepted
 }
 
-// chooseRevived returns the tasks to revive, ascending: the requested ones, and those that were
-// cancelled because of others and can run again. It visits a task after all its dependencies. ok
-// is false if a requested task could never become ready.
+// chooseRevived returns the tasks to revive, ascending: the requested ones,
+// and those that were cancelled because of others and can run again. It
+// visits a task after all its dependencies. ok is false if a requested task
+// could never become ready.
 func (j *job) chooseRevived(asked []uint32) (list []uint32, ok bool) {
 	back := make([]bool, j.total)
 	whole := make(map[uint32]bool) // by the heads of arrays: all tasks may complete

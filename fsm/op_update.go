@@ -25,8 +25,8 @@ const (
 // maxRetries is the maximum number of retries in a policy.
 const maxRetries = 1_000_000
 
-// Update changes one task that has not started, or with WholeJob all such tasks of a job. It takes
-// effect as a whole.
+// Update changes one task that has not started, or with WholeJob all such
+// tasks of a job. It takes effect as a whole.
 type Update struct {
 	Job        JobID
 	WholeJob   bool   // all tasks that have had no attempt
@@ -65,9 +65,10 @@ func (o *Update) fields(c *coder) {
 }
 
 // apply changes a job.
-// Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known, AlreadyEnded if the job has
-// ended, VersionMismatch, WrongState if the task, or every task, has started or ended,
-// LimitExceeded if the job would have too many different policies, Malformed.
+// Rejects: JobNotFound, TaskNotFound, KeyConflict if the key is known,
+// AlreadyEnded if the job has ended, VersionMismatch, WrongState if the task,
+// or every task, has started or ended, LimitExceeded if the job would have
+// too many different policies, Malformed.
 func (o *Update) apply(s *State, fx *Effects) Reason {
 	j := s.sealedJob(o.Job)
 	if r := o.refusal(s, j); r != Accepted {
@@ -145,9 +146,9 @@ func (j *job) notStarted(i uint32) bool {
 	return r.attempt == 0 && (r.state == Blocked || r.state == Scheduled || r.state == Pending)
 }
 
-// revise returns the policies that the tasks of a range have after the update, by the number of
-// their current policy, and the new ones among them. some is false if no task of the range can be
-// changed.
+// revise returns the policies that the tasks of a range have after the
+// update, by the number of their current policy, and the new ones among them.
+// some is false if no task of the range can be changed.
 func (o *Update) revise(j *job, first, end uint32) (numbers []uint32, fresh []variant, some bool) {
 	count := j.policies()
 	numbers = make([]uint32, count) // number + 1; 0 = unused
@@ -249,8 +250,8 @@ func (o *Update) task(s *State, j *job, i uint32, numbers []uint32, fx *Effects)
 	}
 }
 
-// makeReady readies a task without open dependencies. If an update set a start time, the first
-// attempt waits for it.
+// makeReady readies a task without open dependencies. If an update set a
+// start time, the first attempt waits for it.
 func (s *State) makeReady(j *job, i uint32, fx *Effects) *record {
 	if j.updates.of(i).notBefore != 0 && j.records.at(i).attempt == 0 {
 		return s.postpone(j, i, fx)
@@ -261,8 +262,8 @@ func (s *State) makeReady(j *job, i uint32, fx *Effects) *record {
 	return r
 }
 
-// postpone makes a task wait for the time that an update set. The leader decides when that time has
-// come.
+// postpone makes a task wait for the time that an update set. The leader
+// decides when that time has come.
 func (s *State) postpone(j *job, i uint32, fx *Effects) *record {
 	r := s.move(j, i, Scheduled)
 	r.ended = j.updates.of(i).notBefore

@@ -10,8 +10,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// BeginUpload begins the upload of a job. Chunks with its tasks follow; the job exists from
-// SealUpload on.
+// BeginUpload begins the upload of a job. Chunks with its tasks follow; the
+// job exists from SealUpload on.
 type BeginUpload struct {
 	ID         JobID  // must be the next number
 	Key        string // idempotency key; never empty
@@ -34,13 +34,14 @@ func (o *BeginUpload) fields(c *coder) {
 
 func (o *BeginUpload) size() int { return fixedFields + len(o.Header) + len(o.Key) }
 
-// fixedFields is an upper estimate of the kind and the numbers of an operation, in bytes.
+// fixedFields is an upper estimate of the kind and the numbers of an
+// operation, in bytes.
 const fixedFields = 32
 
-// apply begins an upload. It drops an unsealed upload with the same key, whose client
-// begins again.
-// Rejects: OutOfOrder unless ID is the next number, KeyConflict if a job has the key,
-// Malformed.
+// apply begins an upload. It drops an unsealed upload with the same key,
+// whose client begins again.
+// Rejects: OutOfOrder unless ID is the next number, KeyConflict if a job has
+// the key, Malformed.
 func (o *BeginUpload) apply(s *State, _ *Effects) Reason {
 	if o.ID != s.nextJob {
 		return OutOfOrder
@@ -66,7 +67,8 @@ func (o *BeginUpload) apply(s *State, _ *Effects) Reason {
 	return Accepted
 }
 
-// decodeHeader decodes the header unless that is done, and reports whether it is well-formed.
+// decodeHeader decodes the header unless that is done, and reports whether it
+// is well-formed.
 func (o *BeginUpload) decodeHeader(s *State) bool {
 	if o.header != nil {
 		return true
@@ -82,8 +84,8 @@ type header struct {
 	decoded *dtaskv1.JobHeader
 }
 
-// decodeHeader decodes a header. Jobs that are submitted together usually have the same one
-// and share it.
+// decodeHeader decodes a header. Jobs that are submitted together usually
+// have the same one and share it.
 func (s *State) decodeHeader(encoded []byte) (header, error) {
 	if s.lastHeader.decoded != nil && bytes.Equal(s.lastHeader.encoded, encoded) {
 		return s.lastHeader, nil
@@ -96,8 +98,8 @@ func (s *State) decodeHeader(encoded []byte) (header, error) {
 	return h, nil
 }
 
-// AddChunk adds the next tasks of a job that is being uploaded: listed tasks, an array, or
-// more items of an array.
+// AddChunk adds the next tasks of a job that is being uploaded: listed tasks,
+// an array, or more items of an array.
 type AddChunk struct {
 	Job   JobID
 	Chunk *Chunk
@@ -113,8 +115,9 @@ func (o *AddChunk) fields(c *coder) {
 func (o *AddChunk) size() int { return fixedFields + o.Chunk.Size() }
 
 // apply adds tasks to an upload.
-// Rejects: JobNotFound, AlreadyEnded if it is sealed, OutOfOrder unless the chunk starts
-// where the last one ended and stays within the total, Malformed.
+// Rejects: JobNotFound, AlreadyEnded if it is sealed, OutOfOrder unless the
+// chunk starts where the last one ended and stays within the total,
+// Malformed.
 func (o *AddChunk) apply(s *State, _ *Effects) Reason {
 	j, c := s.jobs.get(o.Job), o.Chunk
 	switch {
@@ -173,8 +176,8 @@ func (o *SealUpload) fields(c *coder) {
 func (o *SealUpload) size() int { return fixedFields }
 
 // apply makes an uploaded job exist. Tasks without dependencies become ready.
-// Rejects: JobNotFound, AlreadyEnded if it is sealed, OutOfOrder if tasks are missing,
-// Malformed if the sum differs or all tasks are cleanup tasks.
+// Rejects: JobNotFound, AlreadyEnded if it is sealed, OutOfOrder if tasks are
+// missing, Malformed if the sum differs or all tasks are cleanup tasks.
 func (o *SealUpload) apply(s *State, fx *Effects) Reason {
 	j := s.jobs.get(o.Job)
 	switch {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// RegisterWorker marks a worker up. If it was up as another incarnation, the attempts of that
-// one must have been requeued before.
+// RegisterWorker marks a worker up. If it was up as another incarnation, the
+// attempts of that one must have been requeued before.
 type RegisterWorker struct {
 	ID          WorkerID // the name's number, or the next one for a new name
 	Name        string
@@ -56,7 +56,8 @@ func (c *coder) resources(resources *[]Resource) {
 
 // apply marks a worker up. If it drains, it continues to drain.
 // Requires: a known name comes with its number, a new one with the next.
-// Rejects: OutOfOrder for another number, Malformed if a text is empty or too long.
+// Rejects: OutOfOrder for another number, Malformed if a text is empty or too
+// long.
 // A second copy replaces the worker by an equal one.
 func (o *RegisterWorker) apply(s *State, _ *Effects) Reason {
 	if o.malformed() {
@@ -89,8 +90,8 @@ func (o *RegisterWorker) apply(s *State, _ *Effects) Reason {
 	return Accepted
 }
 
-// malformed reports whether a snapshot could not hold the worker, or a required text is
-// empty.
+// malformed reports whether a snapshot could not hold the worker, or a
+// required text is empty.
 func (o *RegisterWorker) malformed() bool {
 	if o.Name == "" || o.Incarnation == "" || tooLong(o.Name, o.Incarnation, o.Version, o.Address) {
 		return true
@@ -118,7 +119,8 @@ func (o *MarkWorkerDown) fields(c *coder) {
 	c.str(&o.Reason)
 }
 
-// apply marks a worker down. The leader proposes other operations for its attempts.
+// apply marks a worker down. The leader proposes other operations for its
+// attempts.
 // Rejects: WorkerNotFound, WrongState if it is down, Malformed.
 func (o *MarkWorkerDown) apply(s *State, _ *Effects) Reason {
 	w := s.workers.get(o.ID)
@@ -160,10 +162,10 @@ func (o *ForgetWorkers) fields(c *coder) {
 	list(c, &o.IDs, func(id *WorkerID) { number(c, id) })
 }
 
-// apply removes all of the workers at once: to remove thousands one by one would move the
-// list each time.
-// Rejects: WorkerNotFound, WrongState unless all are down and hold no attempt, Malformed
-// unless the numbers ascend.
+// apply removes all of the workers at once: to remove thousands one by one
+// would move the list each time.
+// Rejects: WorkerNotFound, WrongState unless all are down and hold no
+// attempt, Malformed unless the numbers ascend.
 func (o *ForgetWorkers) apply(s *State, _ *Effects) Reason {
 	last := WorkerID(0)
 	for _, id := range o.IDs {
@@ -187,11 +189,12 @@ func (o *ForgetWorkers) apply(s *State, _ *Effects) Reason {
 	return Accepted
 }
 
-// DrainWorker stops new assignments to a worker, up or down, until UndrainWorker. A second one
-// replaces deadline and reason.
+// DrainWorker stops new assignments to a worker, up or down, until
+// UndrainWorker. A second one replaces deadline and reason.
 type DrainWorker struct {
 	ID WorkerID
-	// Until is when the attempts that still run are ended and requeued, in ms; above 0.
+	// Until is when the attempts that still run are ended and requeued, in ms;
+	// above 0.
 	Until  int64
 	Reason string
 }
@@ -204,9 +207,10 @@ func (o *DrainWorker) fields(c *coder) {
 	c.str(&o.Reason)
 }
 
-// apply drains a worker. Its attempts are ended by other operations, which the leader proposes
-// at the deadline.
-// Rejects: WorkerNotFound, Malformed without a deadline or if the reason is too long.
+// apply drains a worker. Its attempts are ended by other operations, which
+// the leader proposes at the deadline.
+// Rejects: WorkerNotFound, Malformed without a deadline or if the reason is
+// too long.
 // A second copy changes nothing.
 func (o *DrainWorker) apply(s *State, _ *Effects) Reason {
 	if o.Until <= 0 || tooLong(o.Reason) {

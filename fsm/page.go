@@ -1,14 +1,16 @@
 package fsm
 
-// ownership marks who may change a piece of the state in place. A State and everything that only it can
-// reach have the same mark. A fork gives both sides new marks, so that each copies a piece before its
-// first write. The cost of a fork is therefore that of the lists of pieces, not that of the state.
+// ownership marks who may change a piece of the state in place. A State and
+// everything that only it can reach have the same mark. A fork gives both
+// sides new marks, so that each copies a piece before its first write. The
+// cost of a fork is therefore that of the lists of pieces, not that of the
+// state.
 type ownership struct {
 	at uint64 // log index of the entry that is being applied; Machine sets it
 }
 
-// record is the changing part of a task: 48 bytes for each task of the cluster. Think twice before adding
-// a field.
+// record is the changing part of a task: 48 bytes for each task of the
+// cluster. Think twice before adding a field.
 type record struct {
 	changed         uint64 // see changes.go; not replicated
 	started         int64  // ms; start of the last attempt that ended, or of a running at-most-once one
@@ -24,10 +26,12 @@ type record struct {
 	losses          uint8 // attempts whose worker was marked down; saturates at 255
 }
 
-// pageSize is the number of records in a full page. The first write after a fork copies a page: 12 KiB.
+// pageSize is the number of records in a full page. The first write after a
+// fork copies a page: 12 KiB.
 const pageSize = 256
 
-// page is a run of records. The last page of a job is only as long as needed: most jobs are small.
+// page is a run of records. The last page of a job is only as long as needed:
+// most jobs are small.
 type page struct {
 	own     *ownership
 	recs    []record
@@ -91,8 +95,8 @@ func (r *records) grow(own *ownership, n, total uint32) {
 	}
 }
 
-// growRun appends n equal records. Their whole pages are one shared page without an owner until a record
-// changes.
+// growRun appends n equal records. Their whole pages are one shared page
+// without an owner until a record changes.
 func (r *records) growRun(own *ownership, n, total uint32, fresh record) {
 	r.ownPages(own)
 	var shared *page
@@ -120,9 +124,10 @@ func (r *records) growRun(own *ownership, n, total uint32, fresh record) {
 	}
 }
 
-// writeRun calls f to change n records from first on, in a way that users cannot see, and calls hit with
-// the runs for which f reports a change that they can. Shared pages stay shared, and f is called for the
-// records of one of them only.
+// writeRun calls f to change n records from first on, in a way that users
+// cannot see, and calls hit with the runs for which f reports a change that
+// they can. Shared pages stay shared, and f is called for the records of one
+// of them only.
 func (r *records) writeRun(own *ownership, first, n uint32, f func(*record) bool, hit func(first, n uint32)) {
 	var was, is *page // the last shared page, before and after
 	var hits [][2]uint32

@@ -2,13 +2,15 @@ package fsm
 
 import "fmt"
 
-// Reason is why an operation was rejected. A rejected operation changes nothing and is
-// rejected on every replica in the same way. Zero means accepted.
+// Reason is why an operation was rejected. A rejected operation changes
+// nothing and is rejected on every replica in the same way. Zero means
+// accepted.
 type Reason uint8
 
-// The reasons. The sequencer checks every operation against its view before it proposes it.
-// Only OutOfOrder occurs in the log: a leader proposed an entry on top of one that it then
-// could not store. The others exist because the state machine is total.
+// The reasons. The sequencer checks every operation against its view before
+// it proposes it. Only OutOfOrder occurs in the log: a leader proposed an
+// entry on top of one that it then could not store. The others exist because
+// the state machine is total.
 const (
 	Accepted        Reason = iota
 	JobNotFound            // unknown, not sealed, or forgotten

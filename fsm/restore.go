@@ -11,8 +11,9 @@ import (
 	"slices"
 )
 
-// ReadSnapshot builds a state from the output of WriteSnapshot. For damaged input it returns an error,
-// never part of a state, and it allocates at most a small multiple of the input's length.
+// ReadSnapshot builds a state from the output of WriteSnapshot. For damaged
+// input it returns an error, never part of a state, and it allocates at most
+// a small multiple of the input's length.
 func ReadSnapshot(r io.Reader) (*State, error) {
 	f := frameReader{r: bufio.NewReaderSize(r, readBuffer), s: New()}
 	s, err := f.state()
@@ -22,7 +23,8 @@ func ReadSnapshot(r io.Reader) (*State, error) {
 	return s, nil
 }
 
-// readBuffer is for short frames. Long ones are read directly into the memory that keeps them.
+// readBuffer is for short frames. Long ones are read directly into the memory
+// that keeps them.
 const readBuffer = 16 << 10
 
 type frameReader struct {
@@ -54,7 +56,8 @@ func (f *frameReader) next() (frameKind, *decoder, error) {
 	return frameKind(head[0]), &decoder{b: body}, nil
 }
 
-// read reads n bytes. Memory grows with the bytes that arrive, not with the length that is claimed.
+// read reads n bytes. Memory grows with the bytes that arrive, not with the
+// length that is claimed.
 func (f *frameReader) read(n int) ([]byte, error) {
 	const step = 256 << 10
 	b := make([]byte, min(n, step))
@@ -267,8 +270,8 @@ func (f *frameReader) jobFrames(j *job, parts jobParts) error {
 	return nil
 }
 
-// repeatPage adds the previous page again: tasks without any event are equal. The page has no owner,
-// so that the first write copies it.
+// repeatPage adds the previous page again: tasks without any event are equal.
+// The page has no owner, so that the first write copies it.
 func (j *job) repeatPage(tasks uint32) error {
 	p := j.records.pages[len(j.records.pages)-1]
 	if len(p.recs) < pageSize || j.records.n+pageSize > tasks {

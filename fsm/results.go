@@ -7,15 +7,16 @@ import (
 	"github.com/dtask/dtask/internal/taskbody"
 )
 
-// Limits of the table of results. The leader keeps it far smaller. These limits belong to the
-// log's format.
+// Limits of the table of results. The leader keeps it far smaller. These
+// limits belong to the log's format.
 const (
 	maxResults     = 1 << 20
 	maxResultBytes = 1 << 30
 	maxReuseKey    = 256
 )
 
-// result is the result of a pure task, for others with the same key. Values never change.
+// result is the result of a pure task, for others with the same key. Values
+// never change.
 type result struct {
 	job     JobID  // of the task
 	task    string // its name
@@ -29,8 +30,8 @@ func (r *result) size(key string) uint64 {
 	return uint64(len(key) + len(r.task) + len(r.output) + len(r.value) + 128) //nolint:gosec // lengths
 }
 
-// reuse returns the key of a pure task in the table, and its output path; ok is false for any other
-// task. Keys belong to the job's owner.
+// reuse returns the key of a pure task in the table, and its output path; ok
+// is false for any other task. Keys belong to the job's owner.
 func (j *job) reuse(i uint32) (key, output string, ok bool) {
 	if j.policy(i).GetReuseMs() <= 0 || j.updates.of(i).body != nil {
 		return "", "", false // the key may not fit the new payload
@@ -43,7 +44,8 @@ func (j *job) reuse(i uint32) (key, output string, ok bool) {
 	return j.header.GetOwner() + "\x00" + key, output, true
 }
 
-// RememberItem names a completed pure task, and until when its result is remembered.
+// RememberItem names a completed pure task, and until when its result is
+// remembered.
 type RememberItem struct {
 	Task    TaskRef
 	Expires int64 // ms
@@ -61,9 +63,11 @@ func (rememberOp) fields(c *coder, it *RememberItem) {
 	c.i64(&it.Expires)
 }
 
-// apply keeps the result of a pure task under its key, in place of the previous one.
-// Rejects: JobNotFound, TaskNotFound; WrongState unless the task is pure and completed by
-// itself, or if the table is full; Malformed if the result has expired.
+// apply keeps the result of a pure task under its key, in place of the
+// previous one.
+// Rejects: JobNotFound, TaskNotFound; WrongState unless the task is pure and
+// completed by itself, or if the table is full; Malformed if the result has
+// expired.
 func (rememberOp) apply(s *State, it RememberItem, _ *Effects) Reason {
 	j := s.sealedJob(it.Task.Job)
 	switch {
@@ -95,7 +99,8 @@ func (rememberOp) apply(s *State, it RememberItem, _ *Effects) Reason {
 	return Accepted
 }
 
-// ReuseResults ends ready pure tasks with the results that are remembered under their keys.
+// ReuseResults ends ready pure tasks with the results that are remembered
+// under their keys.
 type ReuseResults = List[TaskRef, reuseOp]
 
 type reuseOp struct{ fixedSize[TaskRef] }
@@ -104,10 +109,10 @@ func (reuseOp) kind() opKind { return 35 }
 
 func (reuseOp) fields(c *coder, t *TaskRef) { c.task(t) }
 
-// apply completes a ready task with the result that is remembered under its key, and readies its
-// dependents. It makes no attempt.
-// Rejects: JobNotFound, TaskNotFound; WrongState unless the task is pending and a result with
-// the same output path is known that has not expired.
+// apply completes a ready task with the result that is remembered under its
+// key, and readies its dependents. It makes no attempt.
+// Rejects: JobNotFound, TaskNotFound; WrongState unless the task is pending
+// and a result with the same output path is known that has not expired.
 func (reuseOp) apply(s *State, t TaskRef, fx *Effects) Reason {
 	j := s.sealedJob(t.Job)
 	switch {
@@ -237,7 +242,8 @@ func soundResult(value []byte) bool {
 	return d.err == nil && hash <= len(d.b)
 }
 
-// Reusable reports whether a task can be completed with a remembered result at a time.
+// Reusable reports whether a task can be completed with a remembered result
+// at a time.
 func (s *State) Reusable(t TaskRef, nowMS int64) bool {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -247,11 +253,12 @@ func (s *State) Reusable(t TaskRef, nowMS int64) bool {
 	return ok
 }
 
-// Results returns the number of remembered results and their approximate size in memory.
+// Results returns the number of remembered results and their approximate size
+// in memory.
 func (s *State) Results() (n int, bytes uint64) { return s.results.n, s.resultBytes }
 
-// ExpiredResults returns the keys of one of KeyShards shards whose results expired at or before a
-// time, sorted, at most limit.
+// ExpiredResults returns the keys of one of KeyShards shards whose results
+// expired at or before a time, sorted, at most limit.
 func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
 	var keys []string
 	for key, x := range s.results.scan(part % KeyShards) {
@@ -263,8 +270,8 @@ func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
 	return keys[:min(len(keys), limit)]
 }
 
-// ResultsByExpiry returns the keys of the results that expire first, at most limit. It scans all
-// of them.
+// ResultsByExpiry returns the keys of the results that expire first, at most
+// limit. It scans all of them.
 func (s *State) ResultsByExpiry(limit int) []string {
 	type soon struct {
 		key     string

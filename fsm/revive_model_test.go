@@ -39,8 +39,8 @@ func in(list []uint32, i int) bool {
 	return false
 }
 
-// back starts from all that might come back, and takes away what would wait for
-// ever until there is nothing left to take away.
+// back starts from all tasks that might be revived, and removes those that would wait forever
+// until none is left.
 func (j *modelJob) back(asked []uint32) map[int]bool {
 	back := map[int]bool{}
 	for i, t := range j.tasks {

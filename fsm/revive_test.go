@@ -25,7 +25,7 @@ func wantStates(w *world, what string, want ...TaskState) {
 	}
 }
 
-// going is a job that goes on when a task fails.
+// going is a job that continues when a task fails.
 func going(p *jobPlan) *jobPlan {
 	p.onFailure = continueOnFailure
 	return p

@@ -8,9 +8,10 @@ import (
 	"slices"
 )
 
-// A snapshot is the magic, frames, and an end frame. A frame is its kind (1 byte), the length of its
-// contents (4 bytes, little endian), the contents, and a CRC-32C of all that (4 bytes). A job is a
-// job frame followed by its chunks, pages of records, notes and updates.
+// A snapshot is the magic, frames, and an end frame. A frame is its kind (1
+// byte), the length of its contents (4 bytes, little endian), the contents,
+// and a CRC-32C of all that (4 bytes). A job is a job frame followed by its
+// chunks, pages of records, notes and updates.
 const snapshotMagic = "dtasksn2"
 
 type frameKind byte
@@ -33,8 +34,8 @@ const (
 // maxFrame limits the memory that a damaged length can allocate.
 const maxFrame = 16 << 20
 
-// WriteSnapshot writes the whole state. It only reads, so that a fork can be written while its origin
-// changes.
+// WriteSnapshot writes the whole state. It only reads, so that a fork can be
+// written while its origin changes.
 func (s *State) WriteSnapshot(w io.Writer) error {
 	f := frameWriter{flushBytes: 256 << 10}
 	f.begin(w, snapshotMagic)
@@ -58,8 +59,8 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	return nil
 }
 
-// frameWriter writes frames. It keeps the first error. A frame is built in the output buffer, after the
-// frames before it and space for its own head.
+// frameWriter writes frames. It keeps the first error. A frame is built in
+// the output buffer, after the frames before it and space for its own head.
 type frameWriter struct {
 	flushBytes int // output is written when it reaches this length
 
@@ -239,8 +240,9 @@ func (f *frameWriter) job(j *job) {
 	f.updates(j)
 }
 
-// record and decoder.record are not one method of a coder: a snapshot has millions of records,
-// and calls for each field would take half of the time again.
+// record and decoder.record are not one method of a coder: a snapshot has
+// millions of records, and calls for each field would take half of the time
+// again.
 func (e *encoder) record(r *record) {
 	b := binary.AppendVarint(e.b, r.started)
 	b = binary.AppendVarint(b, r.ended)

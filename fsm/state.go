@@ -1,7 +1,7 @@
 package fsm
 
-// State is the replicated state. Only Apply changes it. Not safe for concurrent use: Machine
-// adds a lock, and the sequencer owns its fork.
+// State is the replicated state. Only Apply changes it. Not safe for
+// concurrent use: Machine adds a lock, and the sequencer owns its fork.
 type State struct {
 	own *ownership
 
@@ -47,8 +47,9 @@ func New() *State {
 	return &State{own: new(ownership), epoch: 1, nextJob: 1, nextNotification: 1, workers: workerTable{next: 1}}
 }
 
-// Fork returns a second state that equals this one and shares all memory with it until either
-// writes. Cost: one pointer for each page of jobs. Apply must not run during the call.
+// Fork returns a second state that equals this one and shares all memory with
+// it until either writes. Cost: one pointer for each page of jobs. Apply must
+// not run during the call.
 func (s *State) Fork() *State {
 	f := *s
 	s.own, f.own = new(ownership), new(ownership)

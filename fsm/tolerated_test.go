@@ -22,7 +22,7 @@ func TestToleratedFailuresNeitherStopNorFailTheJob(t *testing.T) {
 	w.do(complete(w.assign(2, 1))).do(complete(w.assign(3, 1)))
 	wantJob(w, "in the end", JobCompleted, JobCompleted, "")
 	if j, _ := w.s.Job(1); j.Tolerated != 2 || j.Failed() != 2 {
-		t.Errorf("%d failures borne of %d", j.Tolerated, j.Failed())
+		t.Errorf("%d failures tolerated of %d", j.Tolerated, j.Failed())
 	}
 }
 
@@ -52,7 +52,7 @@ func TestOneFailureMoreThanToleratedFailsTheJob(t *testing.T) {
 	}
 }
 
-// What a person cancelled is no failure, and no job that has it completed.
+// A task that a user cancelled is not a failure, but its job is not completed.
 func TestACancelledTaskIsNotAToleratedFailure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))

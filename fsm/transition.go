@@ -2,8 +2,8 @@ package fsm
 
 import "fmt"
 
-// legal is the transition table of tasks: legal[from] has a bit for each state that may follow.
-// docs/states.md draws it.
+// legal is the transition table of tasks: legal[from] has a bit for each
+// state that may follow. docs/states.md draws it.
 var legal = [numStates]uint16{
 	Blocked:   1<<Pending | 1<<Scheduled | 1<<Cancelled | 1<<Failed,
 	Scheduled: 1<<Pending | 1<<Cancelled | 1<<Failed,
@@ -18,8 +18,9 @@ var legal = [numStates]uint16{
 	Lost:      1<<Pending | 1<<Blocked,
 }
 
-// move changes the state of a task. Callers have checked that the transition is legal. An illegal
-// one is a bug in this package, which panics before the damage spreads.
+// move changes the state of a task. Callers have checked that the transition
+// is legal. An illegal one is a bug in this package, which panics before the
+// damage spreads.
 func (s *State) move(j *job, i uint32, to TaskState) *record {
 	r := j.records.write(s.own, i)
 	if legal[r.state]&(1<<to) == 0 {
@@ -70,8 +71,8 @@ func (s *State) textNote(j *job, why string) uint32 {
 	return j.notes.addText(s.own, why)
 }
 
-// failTask ends a task as failed, dead or lost. It cancels the dependents and, if the job stops on
-// failure, all ordinary tasks that have not started.
+// failTask ends a task as failed, dead or lost. It cancels the dependents
+// and, if the job stops on failure, all ordinary tasks that have not started.
 func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32, fx *Effects) {
 	s.endTask(j, i, to, note)
 	if to == Dead {
@@ -99,9 +100,9 @@ func (j *job) failure(i uint32, state TaskState, why string) string {
 	return text
 }
 
-// cancelDependents cancels the dependents of a task at any distance, depth first. They are blocked,
-// since the task has not completed. For an array that is cancelled as a whole, one task stands for
-// all of them.
+// cancelDependents cancels the dependents of a task at any distance, depth
+// first. They are blocked, since the task has not completed. For an array
+// that is cancelled as a whole, one task stands for all of them.
 func (s *State) cancelDependents(j *job, i uint32) {
 	stack := []uint32{i}
 	for len(stack) > 0 {
@@ -129,7 +130,8 @@ func (s *State) cancelDependents(j *job, i uint32) {
 // dependencyFailed is the reason for cancelling the dependents of a task.
 func dependencyFailed(name string) string { return "dependency " + name + " failed" }
 
-// stop cancels all ordinary tasks of a job that have not started because a task failed.
+// stop cancels all ordinary tasks of a job that have not started because a
+// task failed.
 func (s *State) stop(j *job, i uint32) {
 	s.mixJob(j)
 	j.stopping = true
@@ -141,7 +143,8 @@ func (s *State) stop(j *job, i uint32) {
 	}
 }
 
-// release readies the dependents of a completed task, or of the array that it completes.
+// release readies the dependents of a completed task, or of the array that it
+// completes.
 func (s *State) release(j *job, i uint32, fx *Effects) {
 	if at, within := j.arrayAt(i); within {
 		left := j.writeLeft(s.own)
@@ -191,8 +194,8 @@ func (s *State) releaseRun(j *job, first, n uint32, fx *Effects) {
 	})
 }
 
-// settle readies the cleanup tasks of a job if all ordinary tasks have ended, and ends the job if all
-// tasks have.
+// settle readies the cleanup tasks of a job if all ordinary tasks have ended,
+// and ends the job if all tasks have.
 func (s *State) settle(j *job, fx *Effects) {
 	if j.state.Terminal() || j.openOrdinary() > 0 {
 		return
@@ -221,8 +224,8 @@ func (s *State) settle(j *job, fx *Effects) {
 	s.closeJob(j, as, fx)
 }
 
-// wasCancelledByUser reports whether a user cancelled an ordinary task. Other tasks may be cancelled
-// because they depend on a tolerated failure.
+// wasCancelledByUser reports whether a user cancelled an ordinary task. Other
+// tasks may be cancelled because they depend on a tolerated failure.
 func (j *job) wasCancelledByUser() bool {
 	for i := range j.ordinary {
 		if r := j.records.at(i); r.state == Cancelled && r.cancelledByUser {
@@ -232,8 +235,8 @@ func (j *job) wasCancelledByUser() bool {
 	return false
 }
 
-// decideOutcome sets the outcome of the ordinary tasks, which have all ended, and readies the cleanup
-// tasks without open dependencies.
+// decideOutcome sets the outcome of the ordinary tasks, which have all ended,
+// and readies the cleanup tasks without open dependencies.
 func (s *State) decideOutcome(j *job, as JobState, fx *Effects) {
 	j.outcome = as
 	s.mixJob(j)

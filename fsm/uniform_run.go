@@ -13,10 +13,11 @@ type UniformRun struct {
 	Cleanup bool   // they are cleanup tasks
 }
 
-// UniformRuns divides a run into uniform ones, in order: consecutive tasks in one state. Pending tasks
-// must also have one policy, be all fresh or none, be all cleanup tasks or none, and be all of one array
-// or of none. It costs a few ns for each task. The State must not change meanwhile. A run that extends
-// beyond the job ends with it.
+// UniformRuns divides a run into uniform ones, in order: consecutive tasks in
+// one state. Pending tasks must also have one policy, be all fresh or none,
+// be all cleanup tasks or none, and be all of one array or of none. It costs
+// a few ns for each task. The State must not change meanwhile. A run that
+// extends beyond the job ends with it.
 func (s *State) UniformRuns(run TaskRun) iter.Seq[UniformRun] {
 	return func(yield func(UniformRun) bool) {
 		j := s.sealedJob(run.Job)
@@ -56,8 +57,8 @@ func (j *job) uniformRun(i, end uint32) UniformRun {
 	return a
 }
 
-// samePolicy returns the end of the tasks from i on, at most end, that have a policy. They are all of one
-// array or of none.
+// samePolicy returns the end of the tasks from i on, at most end, that have a
+// policy. They are all of one array or of none.
 func (j *job) samePolicy(i, end, policy uint32) uint32 {
 	if j.policies() <= 1 {
 		return end
@@ -78,8 +79,8 @@ func (j *job) samePolicy(i, end, policy uint32) uint32 {
 	return min(i, end)
 }
 
-// unitEnd is the end of the array that a task is in, or of the ordinary or cleanup tasks around it that are
-// in no array.
+// unitEnd is the end of the array that a task is in, or of the ordinary or
+// cleanup tasks around it that are in no array.
 func (j *job) unitEnd(i uint32) uint32 {
 	end := j.total
 	if i < j.ordinary {

@@ -170,7 +170,7 @@ func TestUpdatesAfterAForkAreIndependent(t *testing.T) {
 	}{"fork": {f, [2]int64{2, 1000}}, "origin": {w.s, [2]int64{1, 3}}} {
 		for i, want := range c.want {
 			if got := c.s.Policy(ref(1, uint32(i))).GetTimeoutMs(); got != want {
-				t.Errorf("%s: task %d has time-out %d, want %d", what, i, got, want)
+				t.Errorf("%s: task %d has timeout %d, want %d", what, i, got, want)
 			}
 		}
 	}

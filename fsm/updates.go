@@ -10,20 +10,20 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// maxVariants is the maximum number of policies that updates can add to a job. Each costs a few
-// hundred bytes.
+// maxVariants is the maximum number of policies that updates can add to a
+// job. Each costs a few hundred bytes.
 const maxVariants = 1 << 16
 
-// updates are the changes of a job since its submission. The submitted form is immutable. A job
-// without updates has none.
+// updates are the changes of a job since its submission. The submitted form
+// is immutable. A job without updates has none.
 type updates struct {
 	own      *ownership
 	variants []variantPolicy // numbered after the header's policies
 	pages    []*updatePage   // one for each page of records; nil: no changes
 }
 
-// variant is a policy of the header with changes. It is comparable, so that equal changes of a policy
-// share a variant.
+// variant is a policy of the header with changes. It is comparable, so that
+// equal changes of a policy share a variant.
 type variant struct {
 	base       uint32 // policy of the header
 	set        UpdateFields
@@ -129,7 +129,8 @@ func policyOf(h *dtaskv1.JobHeader, u *updates, number uint32) *dtaskv1.TaskPoli
 	return h.GetPolicies()[number]
 }
 
-// variantOf returns a policy as a variant; a policy of the header is one without changes.
+// variantOf returns a policy as a variant; a policy of the header is one
+// without changes.
 func (j *job) variantOf(number uint32) variant {
 	if n := uint32(len(j.header.GetPolicies())); number >= n { //nolint:gosec // bounded by the header
 		return j.updates.variants[number-n].variant
@@ -171,8 +172,8 @@ func (j *job) priorityNow() dtaskv1.Priority {
 	return j.header.GetPriority()
 }
 
-// A snapshot has the variants of a job in its first frame. Its updated tasks are in frames after
-// its notes, ascending.
+// A snapshot has the variants of a job in its first frame. Its updated tasks
+// are in frames after its notes, ascending.
 
 func (v *variant) fields(c *coder) {
 	number(c, &v.base)
@@ -191,8 +192,8 @@ func (u *updates) variantList() []variant {
 	return list
 }
 
-// fields codes what was updated of a task. step is its index, as the difference to the updated
-// task before it.
+// fields codes what was updated of a task. step is its index, as the
+// difference to the updated task before it.
 func (t *taskUpdate) fields(c *coder, step *uint32) {
 	number(c, step)
 	number(c, &t.policy)
@@ -245,7 +246,8 @@ func (f *frameWriter) updates(j *job) {
 	}
 }
 
-// updates reads the changes of a job. Whatever its accessors rely on is checked here or in Check.
+// updates reads the changes of a job. Whatever its accessors rely on is
+// checked here or in Check.
 func (f *frameReader) updates(j *job, variants []variant, changed uint32) error {
 	if len(variants) == 0 && changed == 0 {
 		return nil

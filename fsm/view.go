@@ -8,8 +8,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// The accessors below read the state. They are safe for concurrent use with each other; with a
-// concurrent Apply only through Machine or on a fork.
+// The accessors below read the state. They are safe for concurrent use with
+// each other; with a concurrent Apply only through Machine or on a fork.
 
 // Job is a job as the replicas agree on it.
 type Job struct {
@@ -39,8 +39,8 @@ type Job struct {
 // CleaningUp reports whether only cleanup tasks are open.
 func (j *Job) CleaningUp() bool { return j.Outcome != 0 && !j.State.Terminal() }
 
-// Policies is the number of the job's policies: those of the header, followed by those that
-// updates made. It never shrinks.
+// Policies is the number of the job's policies: those of the header, followed
+// by those that updates made. It never shrinks.
 func (j *Job) Policies() uint32 { return uint32(len(j.Header.GetPolicies())) + j.updates.count() } //nolint:gosec // bounded by the header
 
 // Policy returns a policy by the number in Task. Shared: never change it.
@@ -71,8 +71,8 @@ func (s *State) Job(id JobID) (Job, bool) {
 	return j.view(), true
 }
 
-// Progress returns the state of a job and the number of its completed tasks. It is much cheaper
-// than Job.
+// Progress returns the state of a job and the number of its completed tasks.
+// It is much cheaper than Job.
 func (s *State) Progress(id JobID) (state JobState, completed uint32, ok bool) {
 	j := s.sealedJob(id)
 	if j == nil {
@@ -84,7 +84,8 @@ func (s *State) Progress(id JobID) (state JobState, completed uint32, ok bool) {
 // NextJob is the number of the next job.
 func (s *State) NextJob() JobID { return s.nextJob }
 
-// Jobs iterates over the jobs, newest first, starting below a number; 0 starts at the newest.
+// Jobs iterates over the jobs, newest first, starting below a number; 0
+// starts at the newest.
 func (s *State) Jobs(below JobID) iter.Seq[Job] {
 	if below == 0 || below > s.nextJob {
 		below = s.nextJob
@@ -156,7 +157,8 @@ func (s *State) Task(t TaskRef) (Task, bool) {
 	return v, true
 }
 
-// Live reports whether an attempt is live and held by the worker. It is cheaper than Task.
+// Live reports whether an attempt is live and held by the worker. It is
+// cheaper than Task.
 func (s *State) Live(h HeldAttempt) bool {
 	j := s.sealedJob(h.Job)
 	if j == nil || h.Index >= j.total {
@@ -166,7 +168,8 @@ func (s *State) Live(h HeldAttempt) bool {
 	return r.state == Assigned && r.attempt == h.Attempt && r.worker == h.Worker
 }
 
-// Ready reports whether a task is pending, and returns the number of its last attempt.
+// Ready reports whether a task is pending, and returns the number of its last
+// attempt.
 func (s *State) Ready(t TaskRef) (attempt uint32, ready bool) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -176,8 +179,8 @@ func (s *State) Ready(t TaskRef) (attempt uint32, ready bool) {
 	return r.attempt, r.state == Pending
 }
 
-// AttemptState returns the number of a task's last attempt and the task's state; 0 if the task is
-// unknown. It is cheaper than Task.
+// AttemptState returns the number of a task's last attempt and the task's
+// state; 0 if the task is unknown. It is cheaper than Task.
 func (s *State) AttemptState(t TaskRef) (attempt uint32, state TaskState) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -187,7 +190,8 @@ func (s *State) AttemptState(t TaskRef) (attempt uint32, state TaskState) {
 	return r.attempt, r.state
 }
 
-// Policy returns a task's policy, or nil if the task is unknown. Shared: never change it.
+// Policy returns a task's policy, or nil if the task is unknown. Shared:
+// never change it.
 func (s *State) Policy(t TaskRef) *dtaskv1.TaskPolicy {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -214,8 +218,8 @@ func (s *State) Name(t TaskRef) string {
 	return j.name(t.Index)
 }
 
-// Body returns the encoded dtask.v1.TaskBody of a task, as submitted or as the last update left it.
-// Shared.
+// Body returns the encoded dtask.v1.TaskBody of a task, as submitted or as
+// the last update left it. Shared.
 func (s *State) Body(t TaskRef) []byte {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -224,7 +228,8 @@ func (s *State) Body(t TaskRef) []byte {
 	return j.body(t.Index)
 }
 
-// NameAndBody returns what Name and Body return, in less time. The body is shared.
+// NameAndBody returns what Name and Body return, in less time. The body is
+// shared.
 func (s *State) NameAndBody(t TaskRef) (name string, body []byte) {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -241,8 +246,8 @@ func (s *State) NameAndBody(t TaskRef) (name string, body []byte) {
 	return string(v.name), body
 }
 
-// Dependencies returns the indexes of a task's dependencies, ascending. The first task of an array
-// stands for all of them: see Span.
+// Dependencies returns the indexes of a task's dependencies, ascending. The
+// first task of an array stands for all of them: see Span.
 func (s *State) Dependencies(t TaskRef) []uint32 {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -281,8 +286,8 @@ func (s *State) FindArray(id JobID, name string) (TaskRef, bool) {
 	return TaskRef{}, false
 }
 
-// Span is the number of tasks that a dependency stands for: those of the array of which it is the
-// first task, else 1.
+// Span is the number of tasks that a dependency stands for: those of the
+// array of which it is the first task, else 1.
 func (s *State) Span(t TaskRef) uint32 {
 	j := s.sealedJob(t.Job)
 	if j == nil || t.Index >= j.total {
@@ -291,8 +296,8 @@ func (s *State) Span(t TaskRef) uint32 {
 	return j.span(t.Index)
 }
 
-// FindTask returns a task by the id that the user chose. It scans the job: don't use it in a
-// loop.
+// FindTask returns a task by the id that the user chose. It scans the job:
+// don't use it in a loop.
 func (s *State) FindTask(id JobID, name string) (TaskRef, bool) {
 	j := s.sealedJob(id)
 	if j == nil {
@@ -349,14 +354,15 @@ func (s *State) Result(t TaskRef) Result {
 	return Result{ReusedJob: from.ReusedJob, ReusedTask: from.ReusedTask, OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
 }
 
-// Key returns the job of an idempotency key. sealed is false while the job is being uploaded.
+// Key returns the job of an idempotency key. sealed is false while the job is
+// being uploaded.
 func (s *State) Key(name string) (id JobID, digest [16]byte, sealed, known bool) {
 	k, ok := s.keys.get(name)
 	return k.job, k.digest, k.sealed, ok
 }
 
-// UpdateKey returns the update of an idempotency key: its job and the version that it made. known
-// is false also for the key of a submission.
+// UpdateKey returns the update of an idempotency key: its job and the version
+// that it made. known is false also for the key of a submission.
 func (s *State) UpdateKey(name string) (id JobID, version uint32, digest [16]byte, known bool) {
 	k, ok := s.keys.get(name)
 	return k.job, k.version, k.digest, ok && k.version > 0
@@ -365,8 +371,8 @@ func (s *State) UpdateKey(name string) (id JobID, version uint32, digest [16]byt
 // Keys is the number of remembered idempotency keys.
 func (s *State) Keys() int { return s.keys.n }
 
-// ExpiredKeys returns the sealed keys of one of KeyShards shards that expired at or before a time,
-// sorted, at most limit.
+// ExpiredKeys returns the sealed keys of one of KeyShards shards that expired
+// at or before a time, sorted, at most limit.
 func (s *State) ExpiredKeys(part int, nowMS int64, limit int) []string {
 	var names []string
 	for name, k := range s.keys.scan(part % KeyShards) {
@@ -396,7 +402,8 @@ func (s *State) LiveAttempts(id WorkerID) int {
 	return int(s.workers.held[at])
 }
 
-// WorkerByName returns the worker with a name, or nil if there is no such worker.
+// WorkerByName returns the worker with a name, or nil if there is no such
+// worker.
 func (s *State) WorkerByName(name string) *Worker {
 	id, ok := s.workers.names.get(name)
 	if !ok {
@@ -432,11 +439,12 @@ func (s *State) ClusterID() string { return s.clusterID }
 // Epoch is the fencing epoch, from 1.
 func (s *State) Epoch() uint64 { return s.epoch }
 
-// Term returns the Raft term of the last leader that started, and its server id.
+// Term returns the Raft term of the last leader that started, and its server
+// id.
 func (s *State) Term() (term uint64, leader string) { return s.term, s.leader }
 
-// Replica returns the record of a server id. The replica may have been removed from the cluster: ids
-// are never reused.
+// Replica returns the record of a server id. The replica may have been
+// removed from the cluster: ids are never reused.
 func (s *State) Replica(serverID string) (Replica, bool) {
 	for _, r := range s.replicas {
 		if r.ServerID == serverID {

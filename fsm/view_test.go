@@ -67,7 +67,7 @@ func TestJobsAreListedNewestFirstOverPagesAndGaps(t *testing.T) {
 				}
 			}
 			for range s.Jobs(0) {
-				break // stops when it is told to
+				break // stops early
 			}
 			for id := JobID(1); id <= n; id++ {
 				if _, ok := s.Job(id); ok == forget(id) {

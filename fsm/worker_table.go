@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// workerTable has the workers, and for each of them the number of its live attempts.
-// Thousands of workers can be forgotten at once, with a rack or a network, and a scan of all
-// live attempts for each would take too long. The numbers follow from the records. They are
-// therefore neither in snapshots nor in the digest.
+// workerTable has the workers, and for each of them the number of its live
+// attempts. Thousands of workers can be forgotten at once, with a rack or a
+// network, and a scan of all live attempts for each would take too long. The
+// numbers follow from the records. They are therefore neither in snapshots
+// nor in the digest.
 type workerTable struct {
 	own     *ownership
 	list    []*Worker // ascending by number
@@ -19,8 +20,8 @@ type workerTable struct {
 	next    WorkerID // the number of the next new name
 }
 
-// Worker is a worker as the cluster agrees on it. Values never change once they are in the
-// state.
+// Worker is a worker as the cluster agrees on it. Values never change once
+// they are in the state.
 type Worker struct {
 	ID          WorkerID
 	Name        string
@@ -34,8 +35,8 @@ type Worker struct {
 	UpSince     int64 // ms
 	DownSince   int64 // ms; 0 while up
 	DownReason  string
-	// DrainUntil is when the attempts of the worker are ended, in ms; 0 = it does not drain.
-	// It outlives the worker's processes.
+	// DrainUntil is when the attempts of the worker are ended, in ms; 0 = it
+	// does not drain. It outlives the worker's processes.
 	DrainUntil  int64
 	DrainReason string
 }
@@ -80,7 +81,8 @@ func (t *workerTable) writeHeld(own *ownership) []int32 {
 	return t.held
 }
 
-// release removes a live attempt. Only a damaged record names an unknown worker.
+// release removes a live attempt. Only a damaged record names an unknown
+// worker.
 func (t *workerTable) release(own *ownership, id WorkerID) {
 	if at, found := t.at(id); found {
 		t.writeHeld(own)[at]--
