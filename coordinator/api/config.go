@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -144,24 +145,12 @@ type Config struct {
 
 // Defaults sets defaults for unset limits.
 func (c *Config) Defaults() {
-	if c.MaxPayload == 0 {
-		c.MaxPayload = spec.DefaultPayload
-	}
-	if c.UploadBytes == 0 {
-		c.UploadBytes = 512 << 20
-	}
-	if c.UploadPause == 0 {
-		c.UploadPause = 10 * time.Second
-	}
-	if c.SubmitBurst == 0 {
-		c.SubmitBurst = max(1, int(math.Ceil(10*c.SubmitRate)))
-	}
-	if c.LeaderWait == 0 {
-		c.LeaderWait = 300 * time.Millisecond
-	}
-	if c.StopTimeout == 0 {
-		c.StopTimeout = 2 * time.Second
-	}
+	c.MaxPayload = cmp.Or(c.MaxPayload, spec.DefaultPayload)
+	c.UploadBytes = cmp.Or(c.UploadBytes, 512<<20)
+	c.UploadPause = cmp.Or(c.UploadPause, 10*time.Second)
+	c.SubmitBurst = cmp.Or(c.SubmitBurst, max(1, int(math.Ceil(10*c.SubmitRate))))
+	c.LeaderWait = cmp.Or(c.LeaderWait, 300*time.Millisecond)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 2*time.Second)
 }
 
 // Validate returns all missing or invalid values, joined.

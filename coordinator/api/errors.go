@@ -165,6 +165,7 @@ func ofRejection(r fsm.Reason) *Error {
 // call, whose size proxies limit.
 const maxFaultBytes = 64 << 10
 
+// boundLines cuts lines off that exceed maxFaultBytes and says how many.
 func boundLines(lines []string) []string {
 	size := 0
 	for i, line := range lines {
@@ -216,6 +217,8 @@ func (s *Server) hint(d *dtaskv1.ErrorDetail) (codes.Code, string) {
 	return codes.FailedPrecondition, fmt.Sprintf("the leader is %s at %s", id, address)
 }
 
+// retryAfterMS is a retry delay in milliseconds: at least 1, so that no client retries
+// in a busy loop.
 func retryAfterMS(d time.Duration) int64 {
 	if d <= 0 {
 		d = retryAfter

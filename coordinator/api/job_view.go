@@ -21,6 +21,7 @@ var shownJobStates = map[fsm.JobState]dtaskv1.JobState{
 	fsm.JobCancelled: dtaskv1.JobState_JOB_STATE_CANCELLED,
 }
 
+// isTerminal reports whether a job in a shown state has finished.
 func isTerminal(state dtaskv1.JobState) bool {
 	switch state {
 	case dtaskv1.JobState_JOB_STATE_COMPLETED, dtaskv1.JobState_JOB_STATE_FAILED, dtaskv1.JobState_JOB_STATE_CANCELLED:
@@ -154,14 +155,10 @@ func namedCounts(byState []uint32, running, aggregated uint32) map[string]uint32
 
 // showJob shows a job that was just read.
 func (s *Server) showJob(ctx context.Context, v *jobView) (*dtaskv1.Job, error) {
-	// A completed job changes only if it is retried: a later fork mostly has the same.
-	aggregated, err := v.aggregated, error(nil)
-	if !v.counted {
-		aggregated, err = s.aggregated(ctx, &v.job, func() (*fsm.State, error) {
-			st, _, _, err := s.forkJob(v.job.ID)
-			return st, err
-		})
+	if v.counted {
+		return v.show(v.aggregated), nil
 	}
+	aggregated, err := s.aggregated(ctx, nil, &v.job)
 	if err != nil {
 		return nil, err
 	}
@@ -219,20 +216,21 @@ func (c *aggregatedCache) put(job *fsm.Job, n uint32) {
 	c.n[aggregatedKey{job.ID, job.EndedMS}] = n
 }
 
-// aggregated counts the tasks of a job that are part of its result. fork returns a
-// state to walk over, if that is needed.
-func (s *Server) aggregated(ctx context.Context, job *fsm.Job, fork func() (*fsm.State, error)) (uint32, error) {
+// aggregated counts the tasks of a job that are part of its result, in a state that has
+// the job. If st is nil it forks one when needed: a completed job changes only if it is
+// retried, so that a later state mostly has the same.
+func (s *Server) aggregated(ctx context.Context, st *fsm.State, job *fsm.Job) (n uint32, err error) {
 	if job.State != fsm.JobCompleted {
 		return 0, nil
 	}
 	if n, ok := s.aggregatedCache.get(job); ok {
 		return n, nil
 	}
-	st, err := fork()
-	if err != nil {
-		return 0, err
+	if st == nil {
+		if st, _, _, err = s.forkJob(job.ID); err != nil {
+			return 0, err
+		}
 	}
-	n := uint32(0)
 	for i := uint32(0); i < job.Total; i += walkStride {
 		if err := ended(ctx, i); err != nil {
 			return 0, err

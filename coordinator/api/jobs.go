@@ -23,35 +23,15 @@ func (j *jobs) GetJob(ctx context.Context, r *dtaskv1.GetJobRequest) (*dtaskv1.J
 	if err != nil || !r.GetWithLevels() {
 		return shown, err
 	}
-	st, job, _, err := j.forkJob(id)
+	tasks, _, err := j.openTasks(r.GetId())
 	if err != nil {
 		return nil, err
 	}
-	if shown.Levels, err = levels(ctx, st, job); err != nil {
+	if shown.Levels, err = tasks.levels(ctx); err != nil {
 		return nil, err
 	}
-	shown.Arrays, err = arrays(ctx, st, job, j.observed(id))
+	shown.Arrays, err = tasks.arrays(ctx)
 	return shown, err
-}
-
-// levels counts the tasks of a job by topological level: level 0 has those without
-// dependencies, every other task is one above the highest that it depends on.
-func levels(ctx context.Context, st *fsm.State, job fsm.Job) ([]uint32, error) {
-	level := make([]uint32, job.Total)
-	var counts []uint32
-	for i := range job.Total {
-		if err := ended(ctx, i); err != nil {
-			return nil, err
-		}
-		for _, dep := range st.Dependencies(fsm.TaskRef{Job: job.ID, Index: i}) {
-			level[i] = max(level[i], level[dep]+1)
-		}
-		if int(level[i]) == len(counts) {
-			counts = append(counts, 0)
-		}
-		counts[level[i]]++
-	}
-	return counts, nil
 }
 
 // Cancel implements JobService.
@@ -76,6 +56,8 @@ func (j *jobs) Cancel(ctx context.Context, r *dtaskv1.CancelRequest) (*dtaskv1.C
 	return &dtaskv1.CancelResponse{AlreadyCancelled: already}, err
 }
 
+// cancelJob cancels a whole job. The leader decides by its own view, so that nothing is
+// read before.
 func (j *jobs) cancelJob(ctx context.Context, leader Leader, id fsm.JobID, r *dtaskv1.CancelRequest) (already bool, err error) {
 	cancel := leader.CancelJob
 	if r.GetNow() {

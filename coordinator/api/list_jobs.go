@@ -62,7 +62,9 @@ func newJobFilter(r *dtaskv1.ListJobsRequest) (*jobFilter, error) {
 	return f, err
 }
 
-func storedJobState(shown dtaskv1.JobState) (fsm.JobState, bool) {
+// storedJobState returns the stored state of a shown one; ok is false for an unknown
+// state.
+func storedJobState(shown dtaskv1.JobState) (state fsm.JobState, ok bool) {
 	for stored, s := range shownJobStates {
 		if s == shown && stored != fsm.JobUploading {
 			return stored, true
@@ -104,7 +106,7 @@ func (p *jobPage) addLive(job fsm.Job) (more bool) {
 		return true
 	}
 	var aggregated uint32
-	if aggregated, p.err = p.server.aggregated(p.ctx, &job, func() (*fsm.State, error) { return p.st, nil }); p.err != nil {
+	if aggregated, p.err = p.server.aggregated(p.ctx, p.st, &job); p.err != nil {
 		return false
 	}
 	v := jobView{job: job}

@@ -37,6 +37,8 @@ func jobID(text string) (fsm.JobID, error) {
 	return id, nil
 }
 
+// jobNotFound is the error for an unknown or expired job. The two can't be distinguished:
+// an id is not remembered longer than its job.
 func jobNotFound(id fsm.JobID) error { return notFound("job %d not found: unknown or expired", id) }
 
 // missingJob is the error for a job that is neither in the state nor in history.
@@ -95,6 +97,7 @@ func (s *Server) explainMissing(id fsm.JobID, err error) error {
 	return s.missingJob(id)
 }
 
+// isRejected reports whether the leader rejected a call for a reason.
 func isRejected(err error, reason fsm.Reason) bool {
 	r, ok := errors.AsType[*sequencer.RejectedError](err)
 	return ok && r.Reason == reason

@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dtask/dtask/fsm"
 	"github.com/dtask/dtask/internal/taskbody"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -17,34 +16,28 @@ const maxResult = 32 << 20
 // GetResult implements JobService. For a job that has not finished it returns the
 // results so far.
 func (j *jobs) GetResult(ctx context.Context, r *dtaskv1.GetResultRequest) (*dtaskv1.GetResultResponse, error) {
-	id, err := jobID(r.GetJob())
+	tasks, index, err := j.openTasks(r.GetJob())
 	if err != nil {
 		return nil, err
 	}
-	observed := j.observed(id)
-	st, job, index, err := j.forkJob(id)
+	aggregated, err := j.aggregated(ctx, tasks.st, &tasks.job)
 	if err != nil {
 		return nil, err
 	}
-	aggregated, err := j.aggregated(ctx, &job, func() (*fsm.State, error) { return st, nil })
-	if err != nil {
-		return nil, err
-	}
-	v := jobView{job: job, running: countRunning(st, job, observed)}
-	resp := &dtaskv1.GetResultResponse{Job: v.show(aggregated)}
+	v := jobView{job: tasks.job, running: countRunning(tasks.st, tasks.job, tasks.observed)}
+	resp, size := &dtaskv1.GetResultResponse{Job: v.show(aggregated)}, 0
 	resp.Job.Freshness = j.freshness(index)
-
-	tasks, size := taskReader{st: st, job: job, observed: observed}, 0
-	for i := range job.Total {
+	for i := range tasks.job.Total {
 		if err := ended(ctx, i); err != nil {
 			return nil, err
 		}
-		if st.Dependents(tasks.ref(i)) > 0 {
+		if tasks.st.Dependents(tasks.ref(i)) > 0 {
 			continue
 		}
 		result := tasks.result(i)
 		if size += proto.Size(result); size > maxResult {
-			return nil, refused("the result of job %d exceeds %d MiB: list its tasks with their results instead", id, maxResult>>20)
+			return nil, refused("the result of job %d exceeds %d MiB: list its tasks with their results instead",
+				tasks.job.ID, maxResult>>20)
 		}
 		resp.Results = append(resp.Results, result)
 	}

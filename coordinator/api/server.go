@@ -115,6 +115,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
+// shutDown ends streams, gives other calls StopTimeout to end, and then cancels them.
 func (s *Server) shutDown() {
 	s.health.Shutdown()
 	s.stop.Do(func() { close(s.stopping) })

@@ -30,27 +30,19 @@ var shownTaskStates = map[fsm.TaskState]dtaskv1.TaskState{
 // ListTasks implements JobService.
 func (j *jobs) ListTasks(r *dtaskv1.ListTasksRequest, stream grpc.ServerStreamingServer[dtaskv1.ListTasksResponse]) error {
 	ctx := stream.Context()
-	id, err := jobID(r.GetJob())
+	tasks, index, err := j.openTasks(r.GetJob())
 	if err != nil {
 		return err
 	}
-	observed := j.observed(id)
-	st, job, index, err := j.forkJob(id)
-	if err != nil {
-		return err
-	}
-	first, end := uint32(0), job.Total
+	tasks.dependencies, tasks.results, tasks.history = r.GetWithDependencies(), r.GetWithResults(), r.GetWithHistory()
+	first, end := uint32(0), tasks.job.Total
 	if name := r.GetTask(); name != "" {
 		var ok bool
-		if first, end, ok = findTasks(st, id, name); !ok {
-			return taskNotFound(st, id, name)
+		if first, end, ok = findTasks(tasks.st, tasks.job.ID, name); !ok {
+			return taskNotFound(tasks.st, tasks.job.ID, name)
 		}
 	}
-	tasks := taskReader{
-		st: st, job: job, observed: observed,
-		dependencies: r.GetWithDependencies(), results: r.GetWithResults(), history: r.GetWithHistory(),
-	}
-	filter, err := newTaskFilter(&tasks, r)
+	filter, err := newTaskFilter(tasks, r)
 	if err != nil {
 		return err
 	}
@@ -121,6 +113,17 @@ type taskReader struct {
 	observed map[uint32]sequencer.Observation
 
 	dependencies, results, history bool
+}
+
+// openTasks returns a reader of the tasks of a job, and the applied index of its state.
+func (s *Server) openTasks(job string) (r *taskReader, index uint64, err error) {
+	id, err := jobID(job)
+	if err != nil {
+		return nil, 0, err
+	}
+	r = &taskReader{observed: s.observed(id)} // before the fork: an observed attempt is assigned in it
+	r.st, r.job, index, err = s.forkJob(id)
+	return r, index, err
 }
 
 func (r *taskReader) ref(i uint32) fsm.TaskRef { return fsm.TaskRef{Job: r.job.ID, Index: i} }
@@ -233,24 +236,44 @@ func (f *taskFilter) skips(i uint32) bool {
 
 func (f *taskFilter) match(t *dtaskv1.Task) bool { return len(f.states) == 0 || f.states[t.GetState()] }
 
-// arrays counts the tasks of each array of a job by state.
-func arrays(ctx context.Context, st *fsm.State, job fsm.Job, observed map[uint32]sequencer.Observation) ([]*dtaskv1.ArrayStatus, error) {
+// levels counts the tasks of the job by topological level: level 0 has those without
+// dependencies, every other task is one above the highest that it depends on.
+func (r *taskReader) levels(ctx context.Context) ([]uint32, error) {
+	level := make([]uint32, r.job.Total)
+	var counts []uint32
+	for i := range r.job.Total {
+		if err := ended(ctx, i); err != nil {
+			return nil, err
+		}
+		for _, dep := range r.st.Dependencies(r.ref(i)) {
+			level[i] = max(level[i], level[dep]+1)
+		}
+		if int(level[i]) == len(counts) {
+			counts = append(counts, 0)
+		}
+		counts[level[i]]++
+	}
+	return counts, nil
+}
+
+// arrays counts the tasks of each array of the job by state.
+func (r *taskReader) arrays(ctx context.Context) ([]*dtaskv1.ArrayStatus, error) {
 	var list []*dtaskv1.ArrayStatus
-	tasks := taskReader{st: st, job: job, observed: observed}
-	for _, a := range st.Arrays(job.ID) {
+	for _, a := range r.st.Arrays(r.job.ID) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		var counts [256]uint32
 		running, aggregated := uint32(0), uint32(0)
 		for i := a.First; i < a.First+a.Count; i++ {
-			attempt, state := st.AttemptState(tasks.ref(i))
+			attempt, state := r.st.AttemptState(r.ref(i))
 			counts[state]++
-			if _, ok := tasks.running(i, attempt, state); ok {
+			if _, ok := r.running(i, attempt, state); ok {
 				running++
 			}
 		}
-		if isAggregated(st, job.State, tasks.ref(a.First), fsm.Completed) { // as all tasks of the array
+		// Other tasks depend on all tasks of an array or on none.
+		if isAggregated(r.st, r.job.State, r.ref(a.First), fsm.Completed) {
 			aggregated = counts[fsm.Completed]
 		}
 		list = append(list, &dtaskv1.ArrayStatus{

@@ -97,7 +97,7 @@ func (w *watch) read(ctx context.Context) (v watchView, err error) {
 		v.fork, v.job, v.index, err = w.forkJob(w.id)
 		if err == nil {
 			v.changed, v.counted = v.fork.JobChanged(w.id), true
-			v.aggregated, err = w.aggregated(ctx, &v.job, func() (*fsm.State, error) { return v.fork, nil })
+			v.aggregated, err = w.aggregated(ctx, v.fork, &v.job)
 		}
 	} else {
 		v.jobView, err = w.readJob(w.id)
@@ -162,8 +162,12 @@ func (w *watch) awaitChange(ctx context.Context, sent *watchView, repeat time.Ti
 			continue
 		}
 		now, err := w.read(ctx)
-		if err != nil || !equalJobs(sent.shown, now.shown) {
+		if err != nil {
 			return err
+		}
+		now.shown.Freshness = sent.shown.GetFreshness() // newer alone is not a change
+		if !proto.Equal(sent.shown, now.shown) {
+			return nil
 		}
 	}
 }
@@ -181,12 +185,4 @@ func (s *Server) pause(ctx context.Context, d time.Duration, early <-chan struct
 		return context.Cause(ctx)
 	}
 	return nil
-}
-
-// equalJobs compares all but the freshness of two jobs.
-func equalJobs(a, b *dtaskv1.Job) bool {
-	fa, fb := a.GetFreshness(), b.GetFreshness()
-	a.Freshness, b.Freshness = nil, nil
-	defer func() { a.Freshness, b.Freshness = fa, fb }()
-	return proto.Equal(a, b)
 }

@@ -91,7 +91,7 @@ func (f *follower) resume(t *rapid.T, s *Server) {
 func (f *follower) check(t *rapid.T, s *Server) {
 	st, _ := s.cfg.Machine.Fork()
 	job, _ := st.Job(1)
-	aggregated, err := s.aggregated(context.Background(), &job, func() (*fsm.State, error) { return st, nil })
+	aggregated, err := s.aggregated(context.Background(), st, &job)
 	if err != nil {
 		t.Fatal(err)
 	}

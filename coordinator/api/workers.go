@@ -80,6 +80,8 @@ func (a *admin) workerStatuses(st *fsm.State, ids []fsm.WorkerID) map[fsm.Worker
 	return statuses
 }
 
+// showWorker shows a worker. Attempts that exceed its slots are queued rather than
+// running: the worker prefetches them.
 func showWorker(w *fsm.Worker, status sequencer.WorkerStatus) *dtaskv1.Worker {
 	shown := &dtaskv1.Worker{
 		Id: strconv.FormatUint(uint64(w.ID), 10), Name: w.Name, State: w.State.String(), Slots: w.Slots,

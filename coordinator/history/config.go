@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -52,24 +53,17 @@ type Config struct {
 	ScrubRate                 int
 }
 
-func orDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
-}
-
 func (c *Config) defaults() {
-	orDefault(&c.MaxJobs, 50_000_000)
-	orDefault(&c.MaxBytes, 20<<30)
-	orDefault(&c.WriteDelay, time.Second)
-	orDefault(&c.BatchBytes, 8<<20)
-	orDefault(&c.BusyBytes, 64<<20)
-	orDefault(&c.MaxPendingBytes, 256<<20)
-	orDefault(&c.FetchInterval, 2*time.Second)
-	orDefault(&c.ScrubDelay, time.Minute)
-	orDefault(&c.ScrubInterval, 24*time.Hour)
-	orDefault(&c.ScrubRate, 1<<20)
+	c.MaxJobs = cmp.Or(c.MaxJobs, 50_000_000)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 20<<30)
+	c.WriteDelay = cmp.Or(c.WriteDelay, time.Second)
+	c.BatchBytes = cmp.Or(c.BatchBytes, 8<<20)
+	c.BusyBytes = cmp.Or(c.BusyBytes, 64<<20)
+	c.MaxPendingBytes = cmp.Or(c.MaxPendingBytes, 256<<20)
+	c.FetchInterval = cmp.Or(c.FetchInterval, 2*time.Second)
+	c.ScrubDelay = cmp.Or(c.ScrubDelay, time.Minute)
+	c.ScrubInterval = cmp.Or(c.ScrubInterval, 24*time.Hour)
+	c.ScrubRate = cmp.Or(c.ScrubRate, 1<<20)
 	if c.Sources == nil {
 		c.Sources = func(context.Context) ([]Source, bool) { return nil, false }
 	}
