@@ -12,57 +12,57 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// end is how an attempt ended, as the twin sees it.
+// end is how an attempt ended, according to the model.
 type end struct {
 	ref
 	kind dtaskv1.OutcomeKind
 }
 
-// twinLedger says what a worker owes in the plainest way: lists in which
-// everything is looked for.
-type twinLedger struct {
-	asking, ready, running []ref
-	stopped                map[ref]bool // of those that run
-	exclusive              map[ref]bool
-	cordoned               bool
+// twinLedger is the reference model of the attempt table: plain lists
+// that are searched from start to end.
+type tableModel struct {
+	requesting, ready, running []ref
+	stopped                    map[ref]bool // among the running ones
+	exclusive                  map[ref]bool
+	cordoned                   bool
 
-	all   []end // that ever were, in order: the number of the first is 1
-	acked int   // of them
-	sent  int   // of those that are not acknowledged, in this session
+	all   []end // all ends so far, in order: the number of the first is 1
+	acked int   // how many of all are acknowledged
+	sent  int   // how many unacknowledged ones were sent in this session
 }
 
-func (w *twinLedger) owed() []end { return w.all[w.acked:] }
+func (w *tableModel) unacked() []end { return w.all[w.acked:] }
 
-func (w *twinLedger) held() []ref {
-	held := slices.Concat(w.asking, w.ready, w.running)
+func (w *tableModel) held() []ref {
+	held := slices.Concat(w.requesting, w.ready, w.running)
 	slices.SortFunc(held, func(a, b ref) int { return cmp.Compare(a.task, b.task) })
 	return held
 }
 
-func (w *twinLedger) knows(r ref) bool {
-	return slices.Contains(w.held(), r) || slices.ContainsFunc(w.owed(), func(e end) bool { return e.ref == r })
+func (w *tableModel) knows(r ref) bool {
+	return slices.Contains(w.held(), r) || slices.ContainsFunc(w.unacked(), func(e end) bool { return e.ref == r })
 }
 
-func (w *twinLedger) end(r ref, kind dtaskv1.OutcomeKind) {
+func (w *tableModel) end(r ref, kind dtaskv1.OutcomeKind) {
 	is := func(other ref) bool { return other == r }
-	w.asking, w.ready, w.running = slices.DeleteFunc(w.asking, is), slices.DeleteFunc(w.ready, is), slices.DeleteFunc(w.running, is)
+	w.requesting, w.ready, w.running = slices.DeleteFunc(w.requesting, is), slices.DeleteFunc(w.ready, is), slices.DeleteFunc(w.running, is)
 	delete(w.stopped, r)
 	w.all = append(w.all, end{r, kind})
 }
 
-// pair is a ledger and its twin, through sessions of which messages are lost.
+// pair is an attempt table and its model, in sessions that lose messages.
 type pair struct {
-	l       *attemptTable
-	twin    twinLedger
-	starts  int // slot goroutines that were started and have not asked yet
+	table   *attemptTable
+	model   tableModel
+	starts  int // started slot goroutines that have not called next yet
 	busy    []*attempt
 	session bool
 }
 
 func newPair(t *rapid.T) *pair {
-	p := &pair{twin: twinLedger{stopped: map[ref]bool{}, exclusive: map[ref]bool{}}}
-	p.l = newAttemptTable(rapid.IntRange(1, 3).Draw(t, "slots"), &lease{ended: func() {}})
-	p.l.base, p.l.run = t.Context(), func() { p.starts++ }
+	p := &pair{model: tableModel{stopped: map[ref]bool{}, exclusive: map[ref]bool{}}}
+	p.table = newAttemptTable(rapid.IntRange(1, 3).Draw(t, "slots"), &lease{ended: func() {}})
+	p.table.base, p.table.run = t.Context(), func() { p.starts++ }
 	return p
 }
 
@@ -79,112 +79,113 @@ func (p *pair) assign(t *rapid.T) {
 			policy.Execution = dtaskv1.Execution_EXECUTION_AT_MOST_ONCE
 		}
 		tasks = append(tasks, work{task: task, typ: "x", policy: policy})
-		if p.twin.knows(r) {
+		if p.model.knows(r) {
 			continue
 		}
-		switch p.twin.exclusive[r] = once; {
-		case p.twin.cordoned:
-			p.twin.end(r, dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED)
+		switch p.model.exclusive[r] = once; {
+		case p.model.cordoned:
+			p.model.end(r, dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED)
 		case once:
-			p.twin.asking = append(p.twin.asking, r)
+			p.model.requesting = append(p.model.requesting, r)
 		default:
-			p.twin.ready = append(p.twin.ready, r)
+			p.model.ready = append(p.model.ready, r)
 		}
 	}
-	if err := p.l.accept(assignments(tasks...), 1); err != nil {
+	if err := p.table.accept(assignments(tasks...), 1); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (p *pair) grant(t *rapid.T) {
 	r := anyRef(t)
-	p.l.grant(r)
-	if at := slices.Index(p.twin.asking, r); at >= 0 {
-		p.twin.asking = slices.Delete(p.twin.asking, at, at+1)
-		p.twin.ready = slices.Insert(p.twin.ready, 0, r)
+	p.table.grant(r)
+	if at := slices.Index(p.model.requesting, r); at >= 0 {
+		p.model.requesting = slices.Delete(p.model.requesting, at, at+1)
+		p.model.ready = slices.Insert(p.model.ready, 0, r)
 	}
 }
 
-// begin is what a slot's goroutine does first, and finish what it does then.
+// begin is the first call of a slot goroutine, and finish each further one.
 func (p *pair) begin(t *rapid.T) {
 	if p.starts == 0 {
-		t.Skip("no slot was started")
+		t.Skip("no slot goroutine was started")
 	}
 	p.starts--
-	p.begun(t, p.l.next(nil, nil))
+	p.begun(t, p.table.next(nil, nil))
 }
 
 func (p *pair) finish(t *rapid.T) {
 	if len(p.busy) == 0 {
-		t.Skip("nothing runs")
+		t.Skip("no attempt runs")
 	}
 	at := rapid.IntRange(0, len(p.busy)-1).Draw(t, "which")
 	a := p.busy[at]
 	p.busy = slices.Delete(p.busy, at, at+1)
 	kind := rapid.SampledFrom([]dtaskv1.OutcomeKind{dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED}).Draw(t, "kind")
 	ended := kind
-	if p.twin.stopped[a.ref] {
+	if p.model.stopped[a.ref] {
 		ended = dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED
 	}
-	p.twin.end(a.ref, ended)
-	p.begun(t, p.l.next(a, &dtaskv1.Outcome{Kind: kind}))
+	p.model.end(a.ref, ended)
+	p.begun(t, p.table.next(a, &dtaskv1.Outcome{Kind: kind}))
 }
 
 func (p *pair) begun(t *rapid.T, a *attempt) {
 	if a == nil {
-		if len(p.twin.ready) > 0 {
-			t.Fatalf("a slot ends while %v wait", p.twin.ready)
+		if len(p.model.ready) > 0 {
+			t.Fatalf("a slot goroutine ends while %v wait", p.model.ready)
 		}
 		return
 	}
-	if len(p.twin.ready) == 0 || p.twin.ready[0] != a.ref {
-		t.Fatalf("%v begins, of %v", a.ref, p.twin.ready)
+	if len(p.model.ready) == 0 || p.model.ready[0] != a.ref {
+		t.Fatalf("%v starts, of %v", a.ref, p.model.ready)
 	}
-	p.twin.ready = p.twin.ready[1:]
-	p.twin.running = append(p.twin.running, a.ref)
-	if p.busy = append(p.busy, a); len(p.busy) > p.l.slots {
-		t.Fatalf("%d attempts run in %d slots", len(p.busy), p.l.slots)
+	p.model.ready = p.model.ready[1:]
+	p.model.running = append(p.model.running, a.ref)
+	if p.busy = append(p.busy, a); len(p.busy) > p.table.slots {
+		t.Fatalf("%d attempts run in %d slots", len(p.busy), p.table.slots)
 	}
 }
 
 func (p *pair) stop(t *rapid.T) {
 	r := anyRef(t)
-	held := slices.Contains(p.twin.held(), r)
-	if p.l.stop(r, ErrCancelled) != held {
-		t.Fatalf("stopping %v says held %v, want %v", r, !held, held)
+	held := slices.Contains(p.model.held(), r)
+	if p.table.stop(r, ErrCancelled) != held {
+		t.Fatalf("stop of %v returns held %v, want %v", r, !held, held)
 	}
 	switch {
-	case slices.Contains(p.twin.running, r):
-		p.twin.stopped[r] = true
+	case slices.Contains(p.model.running, r):
+		p.model.stopped[r] = true
 	case held:
-		p.twin.end(r, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED)
+		p.model.end(r, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED)
 	}
 }
 
-func (p *pair) giveBack(t *rapid.T) {
+func (p *pair) steal(t *rapid.T) {
 	r := anyRef(t)
-	p.l.steal([]*dtaskv1.AttemptRef{r.message()})
-	if slices.Contains(p.twin.ready, r) && !p.twin.exclusive[r] {
-		p.twin.end(r, dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED)
+	p.table.steal([]*dtaskv1.AttemptRef{r.message()})
+	if slices.Contains(p.model.ready, r) && !p.model.exclusive[r] {
+		p.model.end(r, dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED)
 	}
 }
 
 func (p *pair) cordon(*rapid.T) {
-	p.twin.cordoned = !p.twin.cordoned
-	p.l.cordon(p.twin.cordoned)
-	if !p.twin.cordoned {
+	p.model.cordoned = !p.model.cordoned
+	p.table.cordon(p.model.cordoned)
+	if !p.model.cordoned {
 		return
 	}
-	for _, r := range p.twin.held() {
-		if !slices.Contains(p.twin.running, r) {
-			p.twin.end(r, dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED)
+	for _, r := range p.model.held() {
+		if !slices.Contains(p.model.running, r) {
+			p.model.end(r, dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED)
 		}
 	}
 }
 
-// greet begins a session, whatever became of what was sent in the one before.
-func (p *pair) greet(t *rapid.T) {
-	held, ended, next := p.l.startSession()
+// startSession starts a session, whether the messages of the previous one
+// arrived or not.
+func (p *pair) startSession(t *rapid.T) {
+	held, ended, next := p.table.startSession()
 	var gotHeld, gotEnded, wantEnded []ref
 	for _, m := range held {
 		gotHeld = append(gotHeld, refOf(m))
@@ -192,39 +193,39 @@ func (p *pair) greet(t *rapid.T) {
 	for _, m := range ended {
 		gotEnded = append(gotEnded, refOf(m))
 	}
-	for _, e := range p.twin.owed() {
+	for _, e := range p.model.unacked() {
 		wantEnded = append(wantEnded, e.ref)
 	}
-	if !slices.Equal(gotHeld, p.twin.held()) || !slices.Equal(gotEnded, wantEnded) || next != uint64(p.twin.acked+1) { //nolint:gosec // small
-		t.Fatalf("hello with %v held, %v ended, from %d on; want %v, %v, from %d on", gotHeld, gotEnded, next, p.twin.held(), wantEnded, p.twin.acked+1)
+	if !slices.Equal(gotHeld, p.model.held()) || !slices.Equal(gotEnded, wantEnded) || next != uint64(p.model.acked+1) { //nolint:gosec // small
+		t.Fatalf("hello with %v held, %v ended, from %d on; want %v, %v, from %d on", gotHeld, gotEnded, next, p.model.held(), wantEnded, p.model.acked+1)
 	}
-	p.session, p.twin.sent = true, 0
+	p.session, p.model.sent = true, 0
 }
 
-// send takes what is to be sent: each outcome once in a session, in order.
+// send takes the reports to send: each outcome once in a session, in order.
 func (p *pair) send(t *rapid.T) {
 	if !p.session {
 		t.Skip("there is no session")
 	}
 	beat := rapid.Bool().Draw(t, "beat")
-	m := p.l.take(beat)
+	m := p.table.take(beat)
 	rows, err := columns.ReadOutcomes(m.GetOutcomes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := p.twin.owed()[p.twin.sent:]
+	want := p.model.unacked()[p.model.sent:]
 	if rows.Left() != len(want) {
-		t.Fatalf("%d outcomes are sent, want %v", rows.Left(), want)
+		t.Fatalf("%d outcomes were sent, want %v", rows.Left(), want)
 	}
 	for _, e := range want {
-		p.twin.sent++
+		p.model.sent++
 		o := rows.Next()
 		kind := dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED
 		if o.Detail != nil {
 			kind = o.Detail.GetKind()
 		}
-		if number := uint64(p.twin.acked + p.twin.sent); refOfRow(&o) != e.ref || kind != e.kind || o.Number != number { //nolint:gosec // small
-			t.Fatalf("outcome %d is of %v, %v; want %d, %v", o.Number, refOfRow(&o), kind, number, e)
+		if number := uint64(p.model.acked + p.model.sent); refOfRow(&o) != e.ref || kind != e.kind || o.Number != number { //nolint:gosec // small
+			t.Fatalf("outcome %d of %v, %v; want %d, %v", o.Number, refOfRow(&o), kind, number, e)
 		}
 	}
 	if beat {
@@ -232,52 +233,52 @@ func (p *pair) send(t *rapid.T) {
 		for _, r := range m.GetStartRequests() {
 			asked = append(asked, refOf(r))
 		}
-		if !slices.Equal(asked, p.twin.asking) {
-			t.Fatalf("a beat asks for %v, want %v", asked, p.twin.asking)
+		if !slices.Equal(asked, p.model.requesting) {
+			t.Fatalf("a heartbeat requests %v, want %v", asked, p.model.requesting)
 		}
 	}
 }
 
-// acknowledge is for what was sent, also in an earlier session; an old one may
-// come late.
+// acknowledge acknowledges sent outcomes, even of an earlier session; an old
+// acknowledgment may arrive late.
 func (p *pair) acknowledge(t *rapid.T) {
-	through := rapid.IntRange(0, len(p.twin.all)).Draw(t, "through")
-	p.l.acknowledge(uint64(through)) //nolint:gosec // not negative
-	if n := through - p.twin.acked; n > 0 {
-		p.twin.acked, p.twin.sent = through, max(0, p.twin.sent-n)
+	through := rapid.IntRange(0, len(p.model.all)).Draw(t, "through")
+	p.table.acknowledge(uint64(through)) //nolint:gosec // not negative
+	if n := through - p.model.acked; n > 0 {
+		p.model.acked, p.model.sent = through, max(0, p.model.sent-n)
 	}
 }
 
 func (p *pair) check(t *rapid.T) {
-	running, owed := p.l.counts()
-	if running != len(p.twin.running) || owed != len(p.twin.owed()) {
-		t.Fatalf("%d run, %d are owed; want %v, %v", running, owed, p.twin.running, p.twin.owed())
+	running, owed := p.table.counts()
+	if running != len(p.model.running) || owed != len(p.model.unacked()) {
+		t.Fatalf("%d running, %d unacknowledged; want %v, %v", running, owed, p.model.running, p.model.unacked())
 	}
-	if waits := len(p.twin.ready) > 0; waits && p.starts == 0 && len(p.busy) < p.l.slots {
-		t.Fatalf("%v wait, %d of %d slots are busy, and none was started", p.twin.ready, len(p.busy), p.l.slots)
+	if waits := len(p.model.ready) > 0; waits && p.starts == 0 && len(p.busy) < p.table.slots {
+		t.Fatalf("%v wait, %d of %d slots are busy, and no slot goroutine was started", p.model.ready, len(p.busy), p.table.slots)
 	}
 	known := map[ref]bool{}
-	for _, r := range p.twin.held() {
+	for _, r := range p.model.held() {
 		known[r] = true
 	}
-	for _, e := range p.twin.owed() {
+	for _, e := range p.model.unacked() {
 		known[e.ref] = true
 	}
-	p.l.mu.Lock()
-	defer p.l.mu.Unlock()
-	if got := slices.Collect(maps.Keys(p.l.known)); len(got) != len(known) {
+	p.table.mu.Lock()
+	defer p.table.mu.Unlock()
+	if got := slices.Collect(maps.Keys(p.table.known)); len(got) != len(known) {
 		t.Fatalf("knows %v, want %v", got, known)
 	}
 }
 
-// Whatever leaders and slots do, and however sessions end: all that a worker
-// was given is either held or has one outcome, and each outcome is sent until
-// it is acknowledged, in order, under one number.
+// Whatever leaders and slots do, and however sessions end, each received
+// attempt is either held or has one outcome, and each outcome is sent until it
+// is acknowledged, in order and under one number.
 func TestTheAttemptTableMatchesItsReferenceModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(t)
-		defer p.l.close()
+		defer p.table.close()
 		t.Repeat(map[string]func(*rapid.T){
 			"assign":       p.assign,
 			"assign again": p.assign,
@@ -287,9 +288,9 @@ func TestTheAttemptTableMatchesItsReferenceModel(t *testing.T) {
 			"finish":       p.finish,
 			"finish again": p.finish,
 			"stop":         p.stop,
-			"give back":    p.giveBack,
+			"steal":        p.steal,
 			"cordon":       p.cordon,
-			"greet":        p.greet,
+			"greet":        p.startSession,
 			"send":         p.send,
 			"acknowledge":  p.acknowledge,
 			"":             p.check,

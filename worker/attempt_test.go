@@ -22,7 +22,7 @@ func TestAStopCancelsAnAttemptInAnyPhase(t *testing.T) {
 		<-ctx.Done()
 		return []byte("I finished anyway"), nil
 	}
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"stubborn": stubborn}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"stubborn": stubborn}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t,
 			work{task: 1, typ: "stubborn"}, // runs
@@ -31,7 +31,7 @@ func TestAStopCancelsAnAttemptInAnyPhase(t *testing.T) {
 		)
 		synctest.Wait()
 		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{
-			{Attempt: attemptOf(9), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}, // unknown here
+			{Attempt: attemptOf(9), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED}, // unknown
 			{Attempt: attemptOf(3), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED},
 			{Attempt: attemptOf(2), Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED},
 			{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_CANCELLED},
@@ -47,9 +47,9 @@ func TestAStopCancelsAnAttemptInAnyPhase(t *testing.T) {
 	})
 }
 
-// What another worker could begin is handed back if it has not begun, and is
-// not begun here any more. What has begun, what asks to begin, and what is
-// unknown is left alone.
+// A steal request releases an attempt that has not started, which then never
+// starts here. Attempts that run, that wait for a grant, or that are unknown
+// are not affected.
 func TestAStolenAttemptNeverStarts(t *testing.T) {
 	t.Parallel()
 	var begun atomic.Int32
@@ -61,7 +61,7 @@ func TestAStolenAttemptNeverStarts(t *testing.T) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-	}}, func(b *bench, l *leaderEnd) {
+	}}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t,
 			work{task: 1, typ: "wait"},
@@ -81,14 +81,14 @@ func TestAStolenAttemptNeverStarts(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := begun.Load(); got != 1 {
-			t.Errorf("%d attempts have begun, want the one that had", got)
+			t.Errorf("%d attempts have started, want 1", got)
 		}
 	})
 }
 
 func TestAStopByTheCoordinatorsClockIsATimeout(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, typ: "block"})
 		synctest.Wait()
@@ -102,7 +102,7 @@ func TestAStopByTheCoordinatorsClockIsATimeout(t *testing.T) {
 func TestTimeoutsAreExact(t *testing.T) {
 	t.Parallel()
 	reports := func(ctx context.Context, t *Task) ([]byte, error) {
-		for i := range 10 { // then falls silent
+		for i := range 10 { // then it is silent
 			select {
 			case <-time.After(2 * time.Second):
 				t.Progress(float64(i)/10, "step")
@@ -113,7 +113,7 @@ func TestTimeoutsAreExact(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	inBubble(t, Config{Slots: 2}, map[string]Handler{"block": blocks, "reports": reports}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 2}, map[string]Handler{"block": blocks, "reports": reports}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t,
 			work{task: 1, typ: "block", policy: &dtaskv1.TaskPolicy{TimeoutMs: 1500}},
@@ -138,27 +138,27 @@ func TestAnAtMostOnceAttemptStartsOnlyWhenGranted(t *testing.T) {
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"once": func(context.Context, *Task) ([]byte, error) {
 		begun <- struct{}{}
 		return nil, nil
-	}}, func(b *bench, l *leaderEnd) {
+	}}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, typ: "once", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}})
-		for range 3 { // asked at once, and again with each beat
-			l.next(t, "may_begin", func(m *dtaskv1.SessionRequest) bool {
+		for range 3 { // requested immediately, and again with each heartbeat
+			l.next(t, "a start request", func(m *dtaskv1.SessionRequest) bool {
 				return len(m.GetReports().GetStartRequests()) == 1 && m.GetReports().GetStartRequests()[0].GetTask() == 1
 			})
 		}
 		select {
 		case <-begun:
-			t.Fatal("it began without a grant")
+			t.Fatal("it started without a grant")
 		default:
 		}
 		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}})
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
 			t.Errorf("outcome = %v", o)
 		}
-		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}}) // again: no effect
+		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}}) // repeated: no effect
 		synctest.Wait()
 		if len(begun) != 1 {
-			t.Errorf("it began %d times", len(begun))
+			t.Errorf("it started %d times", len(begun))
 		}
 	})
 }
@@ -172,28 +172,28 @@ func TestAnAtMostOnceAttemptEndsWithItsLease(t *testing.T) {
 		defer b.finish()
 		l := (<-r.sessions).welcome(t, 1)
 		l.assign(t, work{task: 1, typ: "block", policy: &dtaskv1.TaskPolicy{Execution: atMostOnce}}, work{task: 2, typ: "block"})
-		l.next(t, "may_begin", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetStartRequests()) == 1 })
+		l.next(t, "a start request", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetStartRequests()) == 1 })
 		granted := time.Now()
 		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}})
 		for range 60 { // renewed for a minute, twice its length
 			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 		}
 		synctest.Wait()    // the answer arrived
-		last := time.Now() // the last answered beat was sent now
+		last := time.Now() // the last answered heartbeat was sent now
 		n.stop("n1:1")
 		<-time.After(29 * time.Second)
 		if got := b.worker.Stats().Running; got != 2 {
-			t.Errorf("%d attempts run 29 s after the last beat, want 2", got)
+			t.Errorf("%d attempts run 29 s after the last heartbeat, want 2", got)
 		}
 		<-time.After(time.Minute)
 		r = n.listen("n1:1", nil)
 		l = (<-r.sessions).welcome(t, 2)
 		o := l.outcome(t)
 		if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED || o.GetError() != "lease ended" || !o.GetFatal() || o.GetAttempt().GetTask() != 1 {
-			t.Errorf("outcome = %v, want task 1 failed for good since its lease ended", o)
+			t.Errorf("outcome = %v, want task 1 fatally failed because its lease ended", o)
 		}
 		if after := granted.Add(time.Duration(o.tookMS) * time.Millisecond).Sub(last); after < 29*time.Second || after > 30*time.Second {
-			t.Errorf("ended %v after the last answered beat, want just under 30 s", after)
+			t.Errorf("ended %v after the last answered heartbeat, want just under 30 s", after)
 		}
 		if got := b.worker.Stats().Running; got != 1 {
 			t.Errorf("%d attempts run, want the at-least-once one", got)
@@ -215,7 +215,7 @@ func TestOnlyLongAttemptsAreReportedAsStarted(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}
-	inBubble(t, Config{Slots: 3}, map[string]Handler{"nap": naps}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 3}, map[string]Handler{"nap": naps}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		begun := time.Now()
 		for i, d := range []string{"99ms", "101ms", "1h"} {
@@ -227,12 +227,12 @@ func TestOnlyLongAttemptsAreReportedAsStarted(t *testing.T) {
 			for _, b := range m.GetReports().GetStarted() {
 				told = append(told, b.GetAttempt().GetTask())
 				if b.GetAtMs() != begun.UnixMilli() {
-					t.Errorf("began at %d, want %d", b.GetAtMs(), begun.UnixMilli())
+					t.Errorf("started at %d, want %d", b.GetAtMs(), begun.UnixMilli())
 				}
 			}
 		}
 		if len(told) != 2 || told[0] != 1 || told[1] != 2 {
-			t.Errorf("began was told of %v, want 1 and 2, once each", told)
+			t.Errorf("started reports of %v, want one of 1 and 2", told)
 		}
 	})
 }
@@ -246,7 +246,7 @@ func TestOnlyTheLatestProgressIsSent(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil
 	}
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"chatty": chatty}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"chatty": chatty}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, typ: "chatty"})
 		m := l.next(t, "progress", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetProgress()) > 0 })
@@ -285,12 +285,12 @@ func TestFailuresOfHandlersAreClassified(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, Config{Slots: 1}, map[string]Handler{"h": c.h}, func(b *bench, l *leaderEnd) {
+			inBubble(t, Config{Slots: 1}, map[string]Handler{"h": c.h}, func(b *harness, l *leaderEnd) {
 				t := b.t
 				l.assign(t, work{task: 1, typ: "h"})
 				o := l.outcome(t)
 				if name == "long" && len(o.GetError()) >= len(c.want.GetError())-2 {
-					o.Error = c.want.GetError() // the last letter may go whole
+					o.Error = c.want.GetError() // the last rune may be removed completely
 				}
 				if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED || o.GetError() != c.want.GetError() || o.GetFatal() != c.want.GetFatal() ||
 					o.GetTemporary() != c.want.GetTemporary() || o.GetErrorName() != c.want.GetErrorName() || o.GetExitCode() != c.want.GetExitCode() {
@@ -303,7 +303,7 @@ func TestFailuresOfHandlersAreClassified(t *testing.T) {
 				if !strings.Contains(text, "panic: oh no") || !strings.Contains(text, "attempt_test.go") {
 					t.Errorf("the log of a panic is %q, want its stack", text)
 				}
-				l.assign(t, work{task: 2, typ: "h"}) // the worker goes on
+				l.assign(t, work{task: 2, typ: "h"}) // the worker continues
 				l.outcome(t)
 			})
 		})
@@ -312,7 +312,7 @@ func TestFailuresOfHandlersAreClassified(t *testing.T) {
 
 func TestAnUnknownTypeIsNotStarted(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, nil, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, nil, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, typ: "nothing"}, work{task: 2, typ: "", body: &dtaskv1.TaskBody{}},
 			work{task: 3, typ: "nothing", body: &dtaskv1.TaskBody{Inputs: []string{"s3://bucket/key"}}})
@@ -354,7 +354,7 @@ func TestAnOutputIsPublishedCompletelyOrNotAtAll(t *testing.T) {
 		_ = os.WriteFile(t.Output, []byte("half"), 0o600)
 		return nil, errors.New("no")
 	}}
-	inBubble(t, Config{Slots: 1}, handlers, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, handlers, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, typ: "writes", body: &dtaskv1.TaskBody{Output: "file://" + final}})
 		o := l.outcome(t)
@@ -376,14 +376,14 @@ func TestAnOutputIsPublishedCompletelyOrNotAtAll(t *testing.T) {
 			t.Errorf("outcomes = %v", got)
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
-			t.Errorf("left behind: %v", left)
+			t.Errorf("leftover files: %v", left)
 		}
 	})
 }
 
 func TestASupersededOutcomeIsLoggedAndRemoved(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 3, typ: "ok"})
 		l.outcome(t)
@@ -392,14 +392,14 @@ func TestASupersededOutcomeIsLoggedAndRemoved(t *testing.T) {
 		}}})
 		synctest.Wait()
 		if !b.logs.has("msg=\"attempt superseded\"") || !b.logs.has("job_id=7 task_index=3 attempt=1") || b.worker.Stats().Unsettled != 0 {
-			t.Errorf("a superseded outcome was not logged and forgotten: %+v", b.worker.Stats())
+			t.Errorf("a superseded outcome was not logged and removed: %+v", b.worker.Stats())
 		}
 	})
 }
 
 func TestAnAssignmentReceivedTwiceRunsOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, typ: "ok"})
 		l.assign(t, work{task: 1, typ: "ok"})
@@ -412,7 +412,7 @@ func TestAnAssignmentReceivedTwiceRunsOnce(t *testing.T) {
 	})
 }
 
-// readWholeLog asks for a log and returns its text and its closing error.
+// readWholeLog requests a log, and returns its text and error.
 func readWholeLog(t *testing.T, l *leaderEnd, task uint32, follow bool) (text, fault string) {
 	t.Helper()
 	l.send(t, &dtaskv1.SessionResponse{LogRequest: &dtaskv1.LogRequest{Id: uint64(task) + 100, Attempt: attemptOf(task), Follow: follow}})

@@ -17,7 +17,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// checkpoint is the next that the worker sends.
+// checkpoint returns the next checkpoint of the worker.
 func (l *leaderEnd) checkpoint(t *testing.T) *dtaskv1.Checkpoint {
 	t.Helper()
 	return l.next(t, "a checkpoint", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetCheckpoints()) > 0 }).GetReports().GetCheckpoints()[0]
@@ -35,21 +35,22 @@ func (l *leaderEnd) again(t *testing.T, c *dtaskv1.Checkpoint, w work) {
 	l.assign(t, w)
 }
 
-// counting counts on from where it was, says so, and then waits to be killed.
+// counting counts on from its checkpoint, requests another, and waits to be
+// killed.
 const counting = `cd $DTASK_CHECKPOINT_DIR; n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n.x; mv n.x n
 echo "from $n"; echo ::checkpoint; test $n -gt 0 || sleep 600`
 
 func TestACheckpointContinuesOnAnotherWorker(t *testing.T) {
 	t.Parallel()
 	var first *dtaskv1.Checkpoint
-	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 		l.assign(b.t, work{task: 1, body: shell(counting)})
 		first = l.checkpoint(b.t)
 		if first.GetFormat() != directoryFormat || first.GetNumber() != 1 || first.GetSize() != int64(len(first.GetData())) || first.GetSize() == 0 {
 			b.t.Errorf("checkpoint %v", first)
 		}
 	})
-	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 		l.again(b.t, first, work{task: 1, body: shell(counting)})
 		if o := l.outcome(b.t); string(o.GetResult()) != "from 1" {
 			b.t.Errorf("outcome %v", o)
@@ -59,16 +60,16 @@ func TestACheckpointContinuesOnAnotherWorker(t *testing.T) {
 
 func TestAFailedAttemptSavesACheckpointWithoutRequest(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, body: shell("echo kept > $DTASK_CHECKPOINT_DIR/f; exit 1")}, work{task: 2, body: shell("echo gone > $DTASK_CHECKPOINT_DIR/f")})
-		var kept []*dtaskv1.Checkpoint // before its end or with it
+		var kept []*dtaskv1.Checkpoint // before its outcome or with it
 		l.next(t, "an outcome", func(m *dtaskv1.SessionRequest) bool {
 			kept = append(kept, m.GetReports().GetCheckpoints()...)
 			return m.GetReports().GetOutcomes() != nil
 		})
 		if len(kept) == 0 || kept[0].GetAttempt().GetTask() != 1 {
-			t.Fatalf("by its end came %v", kept)
+			t.Fatalf("got %v until its end", kept)
 		}
 		for len(l.seen) < 2 {
 			l.outcomes(t, 1)
@@ -94,12 +95,12 @@ func TestCheckpointsAreRepeatedUntilAnsweredAndRateLimited(t *testing.T) {
 	l.end <- nil
 	l = (<-r.sessions).welcome(t, 2)
 	if again := l.checkpoint(t); cmp.Diff(c, again, protocmp.Transform()) != "" {
-		t.Errorf("repeated as %v, was %v", again, c)
+		t.Errorf("repeated %v, want %v", again, c)
 	}
-	writeFile(t, next, "") // asked for, but the first is not answered yet
+	writeFile(t, next, "") // requested while the first is not answered
 	l.saved(t, c, "")
 	if c = l.checkpoint(t); c.GetNumber() < 2 {
-		t.Errorf("the next is %v", c)
+		t.Errorf("next checkpoint %v", c)
 	}
 	l.saved(t, c, "the checkpoint is refused: over budget")
 	l.next(t, "a progress that says so", func(m *dtaskv1.SessionRequest) bool {
@@ -119,7 +120,7 @@ func TestALargeCheckpointIsSavedInTheStore(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
 	var c *dtaskv1.Checkpoint
-	withLeader(t, Config{Slots: 1, CheckpointStore: store}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1, CheckpointStore: store}, func(b *harness, l *leaderEnd) {
 		l.assign(b.t, work{task: 1, body: shell(large)})
 		c = l.checkpoint(b.t)
 		if c.GetFile() != cluster+"/7/1/1-1" || len(c.GetData()) > 0 || len(c.GetSha256()) != 32 {
@@ -127,7 +128,7 @@ func TestALargeCheckpointIsSavedInTheStore(t *testing.T) {
 		}
 	})
 	path := filepath.Join(store, c.GetFile())
-	withLeader(t, Config{Slots: 1, CheckpointStore: store}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1, CheckpointStore: store}, func(b *harness, l *leaderEnd) {
 		l.again(b.t, c, work{task: 1, body: shell(large)})
 		if o := l.outcome(b.t); string(o.GetResult()) != "200000" {
 			b.t.Fatalf("outcome %v", o)
@@ -135,7 +136,7 @@ func TestALargeCheckpointIsSavedInTheStore(t *testing.T) {
 		l.send(b.t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1}})
 	})
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("the file of a completed task: %v", err)
+		t.Errorf("stored file of a completed task: %v", err)
 	}
 }
 
@@ -150,7 +151,7 @@ func TestAnUnreadableCheckpointPreventsTheStart(t *testing.T) {
 	}{"damaged": {store, c.GetFile()}, "gone": {store, "none"}, "outside": {store, "../../etc/passwd"}, "no store": {"", c.GetFile()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			withLeader(t, Config{Slots: 1, CheckpointStore: x.store}, func(b *bench, l *leaderEnd) {
+			withLeader(t, Config{Slots: 1, CheckpointStore: x.store}, func(b *harness, l *leaderEnd) {
 				m := &dtaskv1.Checkpoint{Attempt: c.GetAttempt(), Number: 1, Format: directoryFormat, File: x.file, Size: c.GetSize(), Sha256: c.GetSha256()}
 				l.again(b.t, m, work{task: 1, body: shell("true")})
 				if o := l.outcome(b.t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED || o.GetFatal() || !strings.Contains(o.GetError(), "restoring checkpoint") {
@@ -163,7 +164,7 @@ func TestAnUnreadableCheckpointPreventsTheStart(t *testing.T) {
 
 func TestWithoutAStoreALargeCheckpointStaysAndOverridesOlderOnes(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, body: shell(large)})
 		if o := l.outcome(t); o.GetExitCode() != 1 || !b.logs.has("checkpoint not saved") {
@@ -189,21 +190,21 @@ func TestAHandlerSavesAndReadsItsCheckpoint(t *testing.T) {
 	errs := make(chan error, 4)
 	save := func(ctx context.Context, _ *Task) ([]byte, error) {
 		before := LastCheckpoint(ctx)
-		ctx, cancel := context.WithTimeout(ctx, time.Hour) // one made from it will do
+		ctx, cancel := context.WithTimeout(ctx, time.Hour) // a derived context works, too
 		defer cancel()
 		errs <- SaveCheckpoint(ctx, []byte("new"))
 		errs <- SaveCheckpoint(ctx, make([]byte, maxCheckpoint+1))
 		Progress(ctx, 0.5, "half")
 		return append(before, LastCheckpoint(ctx)...), nil
 	}
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"save": save}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"save": save}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		old := &dtaskv1.Checkpoint{Attempt: attemptOf(1), Number: 5, Format: dataFormat, Data: []byte("old+")}
 		l.assign(t, work{task: 1, typ: "save", attempt: 2, from: old})
 		c := l.checkpoint(t)
 		synctest.Wait()
 		if len(errs) > 0 || string(c.GetData()) != "new" || c.GetFormat() != dataFormat || c.GetNumber() != 1 {
-			t.Errorf("checkpoint %v; %d answers before it was answered", c, len(errs))
+			t.Errorf("checkpoint %v; SaveCheckpoint returned %d times before the answer", c, len(errs))
 		}
 		l.saved(t, c, "")
 		if o := l.outcome(t); string(o.GetResult()) != "old+new" {
@@ -213,7 +214,7 @@ func TestAHandlerSavesAndReadsItsCheckpoint(t *testing.T) {
 			t.Errorf("saved: %v", err)
 		}
 		if err := <-errs; err == nil {
-			t.Error("an endless checkpoint was saved")
+			t.Error("a checkpoint that is too large was saved")
 		}
 	})
 }

@@ -11,16 +11,16 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// withLeader runs a test against one leader in real time: processes know no
-// other.
-func withLeader(t *testing.T, cfg Config, test func(b *bench, l *leaderEnd)) {
+// withLeader runs a test with one leader in real time, because processes don't
+// use virtual time.
+func withLeader(t *testing.T, cfg Config, test func(b *harness, l *leaderEnd)) {
 	t.Helper()
 	n := newNetwork(t)
 	r := n.listen("n1:1", nil)
 	cfg.DrainTimeout = -1
 	b := start(t, n, cfg, map[string]Handler{"ok": returns})
 	l := (<-r.sessions).welcome(t, 1)
-	defer func() { // a proper end, since an improper one waits in real time
+	defer func() { // an orderly end: another one waits in real time
 		b.drain()
 		l.serveTillEnd(t)
 		if err := <-b.done; err != nil {
@@ -62,7 +62,7 @@ func TestOutcomesOfCommands(t *testing.T) {
 		},
 		{"own empty folder", shell("test -z \"$(ls -A)\" && basename $PWD"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("12@1")}},
 	}
-	withLeader(t, Config{Slots: 2}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 2}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		var tasks []work
 		for i, c := range cases {
@@ -78,7 +78,7 @@ func TestOutcomesOfCommands(t *testing.T) {
 			}
 		}
 		if left, _ := filepath.Glob(filepath.Join(b.worker.dirs.root, "jobs", "*")); len(left) != 0 {
-			t.Errorf("folders of commands were left: %v", left)
+			t.Errorf("leftover directories of commands: %v", left)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestOutcomesOfCommands(t *testing.T) {
 func TestOutputsOfCommands(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		direct := filepath.Join(dir, "direct")
 		old := filepath.Join(dir, "old")
@@ -111,14 +111,14 @@ func TestOutputsOfCommands(t *testing.T) {
 			}
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) != 0 {
-			t.Errorf("left aside: %v", left)
+			t.Errorf("leftover files: %v", left)
 		}
 	})
 }
 
 func TestACancelledCommandIsGoneBeforeItsOutcome(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		pid := filepath.Join(t.TempDir(), "pid")
 		l.assign(t, work{
@@ -146,7 +146,7 @@ func TestACancelledCommandIsGoneBeforeItsOutcome(t *testing.T) {
 
 func TestATimeoutStopsACommand(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t, work{task: 1, body: shell("sleep 1000"), policy: &dtaskv1.TaskPolicy{TimeoutMs: 300}})
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT || o.GetError() != "timed out: ran for 300ms" {
@@ -157,7 +157,7 @@ func TestATimeoutStopsACommand(t *testing.T) {
 
 func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		gate := filepath.Join(t.TempDir(), "gate")
 		l.assign(t, work{task: 1, body: shell("echo one; while [ ! -e " + gate + " ]; do sleep 0.01; done; seq 1 50000; echo err >&2")})
@@ -166,7 +166,7 @@ func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 		for end := false; !end; {
 			d := l.next(t, "log data", func(m *dtaskv1.SessionRequest) bool { return m.GetLogData() != nil }).GetLogData()
 			if text == "" && len(d.GetData()) > 0 {
-				if err := os.WriteFile(gate, nil, 0o600); err != nil { // it was followed while it ran
+				if err := os.WriteFile(gate, nil, 0o600); err != nil { // the log was followed while the command ran
 					t.Fatal(err)
 				}
 			}
@@ -178,21 +178,21 @@ func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 			end = d.GetEnd()
 		}
 		if !strings.HasPrefix(text, "one\n1\n2\n") || !strings.HasSuffix(text, "49999\n50000\n") || errText != "err\n" {
-			t.Errorf("followed %d bytes, ending %q, and %q", len(text), text[max(0, len(text)-20):], errText)
+			t.Errorf("followed %d bytes ending in %q, and %q", len(text), text[max(0, len(text)-20):], errText)
 		}
 		again, fault := readWholeLog(t, l, 1, false)
 		if again != text+errText || fault != "" {
 			t.Errorf("read again: %d bytes, want %d; %q", len(again), len(text)+len(errText), fault)
 		}
 		if _, fault := readWholeLog(t, l, 77, true); !strings.Contains(fault, "no log of this attempt") {
-			t.Errorf("a log that is gone says %q", fault)
+			t.Errorf("error of a removed log: %q", fault)
 		}
 	})
 }
 
 func TestOldLogsAreRemovedForNewOnes(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1, LogBytes: 100_000}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1, LogBytes: 100_000}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		for i := range uint32(4) {
 			l.assign(t, work{task: i, body: shell("head -c 40000 /dev/zero")})
@@ -211,7 +211,7 @@ func TestOldLogsAreRemovedForNewOnes(t *testing.T) {
 
 func TestACheckpointOutlivesFailuresAndEndsWithSuccess(t *testing.T) {
 	t.Parallel()
-	withLeader(t, Config{Slots: 1}, func(b *bench, l *leaderEnd) {
+	withLeader(t, Config{Slots: 1}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		run := shell("cd $DTASK_CHECKPOINT_DIR; if [ -e saved ]; then cat saved; else echo mark > saved; exit 1; fi")
 		l.assign(t, work{task: 1, body: run})
@@ -248,17 +248,17 @@ func TestTwoProcessesCannotShareADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "jobs")); !os.IsNotExist(err) {
-		t.Error("what an earlier process left is still there")
+		t.Error("leftovers of an earlier process exist")
 	}
 	if _, err := openDirs(dir); err == nil || !strings.Contains(err.Error(), "used by another process") {
-		t.Errorf("the second process got %v", err)
+		t.Errorf("second process: %v", err)
 	}
 	if err := first.close(); err != nil {
 		t.Error(err)
 	}
 	again, err := openDirs(dir)
 	if err != nil {
-		t.Fatalf("after the first has gone: %v", err)
+		t.Fatalf("after the first process ended: %v", err)
 	}
 	if err := again.close(); err != nil {
 		t.Error(err)

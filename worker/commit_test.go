@@ -8,8 +8,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// From its commit on an attempt has succeeded, for its output may be published
-// already: a time-out or a stop that comes while it is does not undo that.
+// A committed attempt has succeeded, because its output may be published
+// already: a later timeout or stop does not change that.
 func TestACommittedAttemptSucceedsDespiteALaterStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestACommittedAttemptSucceedsDespiteALaterStop(t *testing.T) {
 		}
 		a := l.next(nil, nil)
 		if a == nil || !l.commit(a) {
-			t.Fatal("the attempt did not begin, or could not be committed")
+			t.Fatal("the attempt did not start, or was not committed")
 		}
 		time.Sleep(2 * time.Second)
 		l.stop(a.ref, ErrCancelled)

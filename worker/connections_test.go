@@ -16,8 +16,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// crowd is some workers that share their connections.
-type crowd struct {
+// crowd is several workers that share their connections.
+type group struct {
 	*network
 	dials   atomic.Int64
 	workers []*Worker
@@ -25,9 +25,9 @@ type crowd struct {
 	done    []chan error
 }
 
-func newCrowd(t *testing.T, n *network, size int) *crowd {
+func newGroup(t *testing.T, n *network, size int) *group {
 	t.Helper()
-	c := &crowd{network: n}
+	c := &group{network: n}
 	dial := func(ctx context.Context, addr string) (net.Conn, error) {
 		c.dials.Add(1)
 		return n.dial(ctx, addr)
@@ -49,7 +49,7 @@ func newCrowd(t *testing.T, n *network, size int) *crowd {
 }
 
 // finish ends workers and replicas.
-func (c *crowd) finish() {
+func (c *group) finish() {
 	for _, leave := range c.leave {
 		leave()
 	}
@@ -65,7 +65,7 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 		n := newNetwork(t)
 		r := n.listen("n1:1", nil)
 		const size = 5
-		c := newCrowd(t, n, size)
+		c := newGroup(t, n, size)
 		defer c.finish()
 		ends := map[string]*leaderEnd{}
 		welcome := func(term uint64) {
@@ -76,7 +76,7 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 			welcome(1)
 		}
 		if got := c.dials.Load(); got != 1 || len(ends) != size {
-			t.Fatalf("%d workers came over %d connections, want 1", len(ends), got)
+			t.Fatalf("%d workers use %d connections, want 1", len(ends), got)
 		}
 		for name, l := range ends {
 			l.assign(t, work{task: 1, typ: "echo", body: &dtaskv1.TaskBody{Payload: []byte(name)}})
@@ -88,8 +88,8 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 			l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1}})
 		}
 
-		// One that is told to come again does so over the same connection, and
-		// one that leaves takes it from nobody.
+		// A rejected worker retries over the same connection, and a worker that
+		// leaves does not close it for the others.
 		ends["w0"].end <- refused(codes.ResourceExhausted, &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_BUSY, RetryAfterMs: 10})
 		welcome(1)
 		c.leave[1]()
@@ -97,17 +97,18 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 		synctest.Wait()
 		ends["w2"].next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 		if got := c.dials.Load(); got != 1 {
-			t.Errorf("%d connections were made, want 1", got)
+			t.Errorf("%d connections were dialed, want 1", got)
 		}
 
-		// The process at the other end dies; all come to the next one.
+		// The process at the other end dies; all workers connect to the next
+		// one.
 		n.stop("n1:1")
 		r = n.listen("n1:1", nil)
 		for range size - 1 {
 			welcome(2)
 		}
 		if got := c.dials.Load(); got != 2 {
-			t.Errorf("%d connections were made, want 2", got)
+			t.Errorf("%d connections were dialed, want 2", got)
 		}
 	})
 }
@@ -117,17 +118,17 @@ func TestAHungConnectionIsNotUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
 		r := n.listen("n1:1", nil)
-		c := newCrowd(t, n, 2)
+		c := newGroup(t, n, 2)
 		defer c.finish()
 		(<-r.sessions).welcome(t, 1)
 		(<-r.sessions).welcome(t, 1)
-		// Nobody answers any more. Both workers leave, and come over a new
+		// The leader stops answering. Both workers leave, and use a new
 		// connection.
 		since := time.Now()
 		(<-r.sessions).welcome(t, 2)
 		(<-r.sessions).welcome(t, 2)
 		if took := time.Since(since); took < livenessTimeout || c.dials.Load() != 2 {
-			t.Errorf("both came back after %v over connection %d, want 2 s, and the second", took, c.dials.Load())
+			t.Errorf("both returned after %v over connection %d, want 2 s and the second", took, c.dials.Load())
 		}
 	})
 }
@@ -149,21 +150,21 @@ func TestAConnectionIsOpenWhileInUse(t *testing.T) {
 	}
 	a, b, other := take("a"), take("a"), take("b")
 	if a != b || a == other || made != 2 {
-		t.Errorf("%d connections for two places", made)
+		t.Errorf("%d connections for two endpoints", made)
 	}
 	c.release(a, false)
 	fresh := take("a")
 	if fresh == a {
-		t.Error("an unsound connection is given out")
+		t.Error("an unhealthy connection is used again")
 	}
 	c.release(b, true) // the last user of the first one
 	if take("a") != fresh {
-		t.Error("the end of an old connection took the new one away")
+		t.Error("the end of an old connection removed the new one")
 	}
 	c.release(fresh, true)
 	c.release(fresh, true)
 	c.release(other, true)
 	if len(c.open) != 0 {
-		t.Errorf("%d connections are left open", len(c.open))
+		t.Errorf("%d connections are still open", len(c.open))
 	}
 }

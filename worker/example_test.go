@@ -70,8 +70,8 @@ func ExampleNew() {
 	// invalid --slots -1: must be 1–65535
 }
 
-// Slots bound the concurrent attempts of a worker. Tasks select workers by their
-// labels, and reserve resources.
+// Slots bound the concurrent attempts of a worker. Tasks select workers by
+// their labels, and reserve resources.
 func ExampleConfig() {
 	_, err := worker.New(worker.Config{
 		Join:         []string{"n1.example:7460", "n2.example:7460", "n3.example:7460"},
@@ -233,7 +233,8 @@ func ExampleTask_output() {
 	// all good <nil>
 }
 
-// A task of an array is executed for each of its items, which the job file lists.
+// A task of an array is executed for each of its items, which the job file
+// lists.
 func ExampleTask_array() {
 	coordinator := startCoordinator(task{Type: "resize", Items: []string{`"a.png"`, `"b.png"`}})
 	dir, remove := tempDir()

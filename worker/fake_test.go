@@ -54,7 +54,7 @@ type node struct {
 	dtaskv1.UnimplementedWorkerServiceServer
 	listener *bufconn.Listener
 	server   *grpc.Server
-	// answer, if set, ends each session at once with its error.
+	// answer ends each session immediately with its error. Optional.
 	answer   func() error
 	sessions chan *leaderEnd
 	streams  atomic.Int64 // streams that were opened
@@ -65,7 +65,7 @@ func newNetwork(t *testing.T) *network {
 	return &network{t: t, nodes: map[string]*node{}}
 }
 
-// listen makes a replica that hands its sessions to the test.
+// listen starts a replica that passes its sessions to the test.
 func (n *network) listen(addr string, answer func() error) *node {
 	r := &node{listener: bufconn.Listen(1 << 20), server: grpc.NewServer(), answer: answer, sessions: make(chan *leaderEnd, 64)}
 	dtaskv1.RegisterWorkerServiceServer(r.server, r)
@@ -76,7 +76,7 @@ func (n *network) listen(addr string, answer func() error) *node {
 	return r
 }
 
-// stop is the sudden death of a replica.
+// stop kills a replica.
 func (n *network) stop(addr string) {
 	n.mu.Lock()
 	r := n.nodes[addr]
@@ -118,7 +118,7 @@ func (r *node) session(stream *fakeSlot) error {
 	if err != nil {
 		return err
 	}
-	l := &leaderEnd{stream: stream, hello: first, in: make(chan *dtaskv1.SessionRequest, 10_000), end: make(chan error, 1), gone: make(chan struct{}), seen: map[uint64]told{}}
+	l := &leaderEnd{stream: stream, hello: first, in: make(chan *dtaskv1.SessionRequest, 10_000), end: make(chan error, 1), gone: make(chan struct{}), seen: map[uint64]reportedOutcome{}}
 	go func() {
 		defer close(l.in)
 		for {
@@ -143,11 +143,11 @@ func (r *node) session(stream *fakeSlot) error {
 type leaderEnd struct {
 	stream *fakeSlot
 	hello  *dtaskv1.SessionRequest
-	in     chan *dtaskv1.SessionRequest // closed when the worker has gone
+	in     chan *dtaskv1.SessionRequest // closed when the worker is gone
 	end    chan error                   // ends the session with this status
 	gone   chan struct{}
 	term   uint64
-	seen   map[uint64]told // all outcomes that were read, by number
+	seen   map[uint64]reportedOutcome // all outcomes that were read, by number
 }
 
 func (l *leaderEnd) send(t *testing.T, m *dtaskv1.SessionResponse) {
@@ -168,13 +168,14 @@ func (l *leaderEnd) welcome(t *testing.T, term uint64) *leaderEnd {
 	return l
 }
 
-// next is the worker's next message that holds; beats are answered on the way.
+// next returns the worker's next message that satisfies a condition. It answers
+// heartbeats meanwhile.
 func (l *leaderEnd) next(t *testing.T, what string, holds func(*dtaskv1.SessionRequest) bool) *dtaskv1.SessionRequest {
 	t.Helper()
 	limit := time.Now().Add(time.Hour) // a worker that sends heartbeats forever would keep virtual time going
 	for m := range l.in {
 		if time.Now().After(limit) {
-			t.Fatalf("the worker lives and does not send %s", what)
+			t.Fatalf("the worker is alive and did not send %s", what)
 		}
 		l.answer(t, m)
 		maps.Copy(l.seen, outcomesIn(m))
@@ -193,10 +194,10 @@ func (l *leaderEnd) answer(t *testing.T, m *dtaskv1.SessionRequest) {
 	}
 }
 
-// outcomes gathers n outcomes, with their numbers.
-func (l *leaderEnd) outcomes(t *testing.T, n int) map[uint64]told {
+// outcomes receives n outcomes, by number.
+func (l *leaderEnd) outcomes(t *testing.T, n int) map[uint64]reportedOutcome {
 	t.Helper()
-	got := map[uint64]told{}
+	got := map[uint64]reportedOutcome{}
 	for len(got) < n {
 		m := l.next(t, fmt.Sprintf("%d outcomes", n), func(m *dtaskv1.SessionRequest) bool { return m.GetReports().GetOutcomes() != nil })
 		maps.Copy(got, outcomesIn(m))
@@ -204,16 +205,16 @@ func (l *leaderEnd) outcomes(t *testing.T, n int) map[uint64]told {
 	return got
 }
 
-// outcome is the next one.
-func (l *leaderEnd) outcome(t *testing.T) told {
+// outcome receives the next outcome.
+func (l *leaderEnd) outcome(t *testing.T) reportedOutcome {
 	t.Helper()
 	for _, o := range l.outcomes(t, 1) {
 		return o
 	}
-	return told{}
+	return reportedOutcome{}
 }
 
-// serveTillEnd answers beats and acknowledges outcomes until the worker has
+// serveTillEnd answers heartbeats and acknowledges outcomes until the worker is
 // gone.
 func (l *leaderEnd) serveTillEnd(t *testing.T) {
 	t.Helper()
@@ -229,7 +230,7 @@ func (l *leaderEnd) serveTillEnd(t *testing.T) {
 	}
 }
 
-// encoded is a body as coordinators pass it on.
+// encoded returns a body in the form in which coordinators send it.
 func encoded(body *dtaskv1.TaskBody) []byte {
 	raw, err := proto.Marshal(body)
 	if err != nil {
@@ -282,7 +283,7 @@ func attemptOf(task uint32) *dtaskv1.AttemptRef {
 	return &dtaskv1.AttemptRef{Job: 7, Task: task, Attempt: 1}
 }
 
-// refused is a status with a detail, as coordinators send it.
+// refused returns a status with a detail, as coordinators send it.
 func refused(code codes.Code, detail *dtaskv1.ErrorDetail) error {
 	st, err := status.New(code, "refused").WithDetails(detail)
 	if err != nil {
@@ -310,7 +311,7 @@ func (b *logBuffer) has(part string) bool {
 }
 
 // bench is a worker on a network.
-type bench struct {
+type harness struct {
 	*network
 	worker *Worker
 	logs   *logBuffer
@@ -319,13 +320,13 @@ type bench struct {
 }
 
 // start runs a worker with these handlers; the test ends it with finish.
-func start(t *testing.T, n *network, cfg Config, handlers map[string]Handler) *bench {
+func start(t *testing.T, n *network, cfg Config, handlers map[string]Handler) *harness {
 	t.Helper()
 	if cfg.Join == nil {
 		cfg.Join = []string{"n1:1"}
 	}
 	cfg.Name, cfg.WorkDir = "w1", t.TempDir()
-	b := &bench{network: n, logs: &logBuffer{}, done: make(chan error, 1)}
+	b := &harness{network: n, logs: &logBuffer{}, done: make(chan error, 1)}
 	w, err := New(cfg, WithDialer(n.dial), WithLogger(slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 	if err != nil {
 		t.Fatal(err)
@@ -340,15 +341,15 @@ func start(t *testing.T, n *network, cfg Config, handlers map[string]Handler) *b
 	return b
 }
 
-// finish ends worker and replicas, whatever they are at.
-func (b *bench) finish() {
+// finish ends the worker and the replicas.
+func (b *harness) finish() {
 	b.drain()
 	b.stopAll()
 	<-b.done
 }
 
-// inBubble runs a test in virtual time against one leader that was welcomed.
-func inBubble(t *testing.T, cfg Config, handlers map[string]Handler, test func(b *bench, l *leaderEnd)) {
+// inBubble runs a test in virtual time with one open session.
+func inBubble(t *testing.T, cfg Config, handlers map[string]Handler, test func(b *harness, l *leaderEnd)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -362,7 +363,7 @@ func inBubble(t *testing.T, cfg Config, handlers map[string]Handler, test func(b
 	})
 }
 
-// blocks is a handler that runs until it is told to stop.
+// blocks is a handler that runs until its context is done.
 func blocks(ctx context.Context, _ *Task) ([]byte, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()

@@ -88,7 +88,7 @@ func TestWorkersThatShareAConnectionShareAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
 		r := n.listen("n1:1", nil)
-		c := newCrowd(t, n, 4)
+		c := newGroup(t, n, 4)
 		defer c.finish()
 		ends := map[string]*leaderEnd{}
 		for range 4 {
@@ -118,7 +118,7 @@ func TestWorkersThatShareAConnectionShareAStream(t *testing.T) {
 
 func TestAWorkerAloneIsOneSessionOnItsStream(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"echo": returns}, func(_ *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"echo": returns}, func(_ *harness, l *leaderEnd) {
 		if l.stream.number != 1 {
 			t.Errorf("its session has number %d, want 1", l.stream.number)
 		}

@@ -45,7 +45,7 @@ func TestAnArchiveRestoresItsDirectory(t *testing.T) {
 	}
 	archive := packed(t, dir)
 	if !bytes.Equal(archive, packed(t, dir)) {
-		t.Error("the same folder makes two archives")
+		t.Error("the same directory yields two different archives")
 	}
 	out := filepath.Join(t.TempDir(), "out")
 	if err := unpack(bytes.NewReader(archive), out); err != nil {
@@ -61,7 +61,7 @@ func TestAnArchiveRestoresItsDirectory(t *testing.T) {
 		t.Errorf("a is %v, %v", info, err)
 	}
 	if info, err := os.Stat(filepath.Join(out, "empty")); err != nil || !info.IsDir() {
-		t.Errorf("the empty folder: %v, %v", info, err)
+		t.Errorf("empty directory: %v, %v", info, err)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestOnlyFilesAndDirectoriesArePacked(t *testing.T) {
 		t.Error("a link was packed")
 	}
 	if err := pack(new(bytes.Buffer), filepath.Join(dir, "none")); err == nil {
-		t.Error("no folder was packed")
+		t.Error("a missing directory was packed")
 	}
 }
 
@@ -103,20 +103,20 @@ func TestAnArchiveCannotLeaveItsDirectory(t *testing.T) {
 			if err := out.WriteHeader(h); err != nil {
 				t.Fatal(err)
 			}
-			_ = out.Flush() // of what claims to be immense nothing comes
+			_ = out.Flush() // an archive that claims a huge size and has no data
 			if err := z.Close(); err != nil {
 				t.Fatal(err)
 			}
 			dir := t.TempDir()
 			if err := unpack(&b, filepath.Join(dir, "in")); err == nil {
-				t.Error("it was unpacked")
+				t.Error("an invalid archive was unpacked")
 			}
 			if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
-				t.Errorf("beside the folder there is %v, %v", names, err)
+				t.Errorf("beside the directory: %v, %v", names, err)
 			}
 		})
 	}
 	if err := unpack(bytes.NewReader([]byte{1, 2, 3}), filepath.Join(t.TempDir(), "in")); err == nil {
-		t.Error("nonsense was unpacked")
+		t.Error("invalid data was unpacked")
 	}
 }

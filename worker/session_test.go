@@ -46,7 +46,7 @@ func TestOutcomesAreNumberedWithoutGapsAndRepeatedUntilAcknowledged(t *testing.T
 		repeated := again.outcomes(t, 60)
 		for number := uint64(41); number <= 100; number++ {
 			if got, want := repeated[number].GetAttempt().GetTask(), first[number].GetAttempt().GetTask(); got != want {
-				t.Errorf("outcome %d is of task %d, was of %d", number, got, want)
+				t.Errorf("outcome %d is of task %d, want %d", number, got, want)
 			}
 		}
 		again.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 100}})
@@ -76,7 +76,7 @@ func TestAttemptsOutliveSessions(t *testing.T) {
 		l.assign(t, work{task: 1, typ: "wait"}, work{task: 2, typ: "wait"})
 		l.next(t, "began", func(m *dtaskv1.SessionRequest) bool { return len(m.GetReports().GetStarted()) > 0 })
 		n.stop("n1:1")
-		<-time.After(time.Minute) // nobody leads; the work goes on
+		<-time.After(time.Minute) // no leader; the attempts continue
 
 		r = n.listen("n1:1", nil)
 		l = <-r.sessions
@@ -107,7 +107,7 @@ func TestAWorkerFollowsTheLeaderHint(t *testing.T) {
 		defer b.finish()
 		(<-r.sessions).welcome(t, 1)
 		if took := time.Since(begun); took > 0 {
-			t.Errorf("a hint was followed after %v, want at once", took)
+			t.Errorf("a hint was followed after %v, want immediately", took)
 		}
 	})
 }
@@ -127,7 +127,7 @@ func TestABusyLeaderIsRetriedAfterItsDelay(t *testing.T) {
 		r := n.listen("n1:1", nil)
 		<-r.sessions
 		if took := time.Since(begun); took < 4*time.Second || took > 7*time.Second {
-			t.Errorf("asked again after %v, want 4 to 6 s", took)
+			t.Errorf("retried after %v, want 4 to 6 s", took)
 		}
 	})
 }
@@ -162,7 +162,7 @@ func TestAHungLeaderIsLeftWithin2500ms(t *testing.T) {
 				l := <-hung.sessions
 				if welcomed {
 					l.welcome(t, 1).assign(t, work{task: 1, typ: "block"})
-					for range 5 { // it lives for five beats, then says nothing more
+					for range 5 { // it answers five heartbeats, then it is silent
 						l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 						begun = time.Now()
 					}
@@ -174,7 +174,7 @@ func TestAHungLeaderIsLeftWithin2500ms(t *testing.T) {
 				if got := len(next.hello.GetHello().GetHeld()); welcomed && got != 1 {
 					t.Errorf("held %d attempts in the next session, want 1", got)
 				}
-				<-l.gone // the connection was closed, not only forgotten
+				<-l.gone // the connection was closed
 			})
 		})
 	}
@@ -182,7 +182,7 @@ func TestAHungLeaderIsLeftWithin2500ms(t *testing.T) {
 
 func TestHeartbeatsAreSentEverySecondAndKeepASessionForHours(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{}, nil, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{}, nil, func(b *harness, l *leaderEnd) {
 		t := b.t
 		begun, beats := time.Now(), 0
 		for time.Since(begun) < time.Hour {
@@ -190,7 +190,7 @@ func TestHeartbeatsAreSentEverySecondAndKeepASessionForHours(t *testing.T) {
 			beats++
 		}
 		if beats < 3500 || beats > 3700 {
-			t.Errorf("%d beats in an hour", beats)
+			t.Errorf("%d heartbeats in an hour", beats)
 		}
 		if got := b.worker.Stats().Sessions; got != 1 {
 			t.Errorf("%d sessions, want 1", got)
@@ -247,10 +247,10 @@ func TestAForeignClusterIsLeft(t *testing.T) {
 			t.Errorf("term after a foreign cluster = %d, want 5", got)
 		}
 		if got := b.worker.Stats(); got.Received != 0 {
-			t.Errorf("%d attempts taken from a foreign cluster", got.Received)
+			t.Errorf("%d attempts accepted from a foreign cluster", got.Received)
 		}
 		if !b.logs.has("belongs to another cluster") {
-			t.Error("the log does not speak of the foreign cluster")
+			t.Error("the foreign cluster is not logged")
 		}
 	})
 }
@@ -268,7 +268,7 @@ func TestAMalformedMessageEndsTheSessionAndRunsNothing(t *testing.T) {
 		l.send(t, &dtaskv1.SessionResponse{Assignments: broken})
 		l = <-r.sessions
 		if got := b.worker.Stats().Received; got != 0 || len(l.hello.GetHello().GetHeld()) != 0 {
-			t.Errorf("%d attempts received of a broken message", got)
+			t.Errorf("%d attempts accepted from a malformed message", got)
 		}
 	})
 }
@@ -287,7 +287,7 @@ func TestADrainFinishesRunningAttemptsAndReleasesTheRest(t *testing.T) {
 		synctest.Wait()
 		b.drain()
 		l.next(t, "leaving", func(m *dtaskv1.SessionRequest) bool { return m.GetLeaving() })
-		l.assign(t, work{task: 4, typ: "nap"}) // was on its way
+		l.assign(t, work{task: 4, typ: "nap"}) // was in flight
 		synctest.Wait()
 		got := map[uint32]dtaskv1.OutcomeKind{}
 		for len(l.seen) < 4 {
@@ -350,7 +350,7 @@ func TestAHurriedDrainReleasesImmediately(t *testing.T) {
 		b.worker.Hurry()
 		b.worker.Hurry()
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED || time.Since(begun) > time.Second {
-			t.Errorf("outcome %v after %v, want RELEASED at once", o, time.Since(begun))
+			t.Errorf("outcome %v after %v, want RELEASED immediately", o, time.Since(begun))
 		}
 		l.serveTillEnd(t)
 		if err := <-b.done; err != nil {
@@ -363,7 +363,7 @@ func TestAHurriedDrainReleasesImmediately(t *testing.T) {
 func TestADrainOrderReleasesUnstartedAttempts(t *testing.T) {
 	t.Parallel()
 	released := dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks, "ok": returns}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"block": blocks, "ok": returns}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.assign(t,
 			work{task: 1, typ: "block"},
@@ -379,7 +379,7 @@ func TestADrainOrderReleasesUnstartedAttempts(t *testing.T) {
 		}
 		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_DRAINED}}})
 		if o := l.outcome(t); o.GetKind() != released || o.GetAttempt().GetTask() != 1 {
-			t.Errorf("what ran ended as %v, want released", o)
+			t.Errorf("the running attempt ended as %v, want released", o)
 		}
 		l.send(t, &dtaskv1.SessionResponse{Drain: &dtaskv1.DrainOrder{}, Assignments: assignments(work{task: 5, typ: "ok"})})
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
@@ -390,7 +390,7 @@ func TestADrainOrderReleasesUnstartedAttempts(t *testing.T) {
 
 func TestAWelcomeCanContainADrain(t *testing.T) {
 	t.Parallel()
-	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *bench, l *leaderEnd) {
+	inBubble(t, Config{Slots: 1}, map[string]Handler{"ok": returns}, func(b *harness, l *leaderEnd) {
 		t := b.t
 		l.send(t, &dtaskv1.SessionResponse{Drain: &dtaskv1.DrainOrder{Draining: true}})
 		l.end <- nil
@@ -402,7 +402,7 @@ func TestAWelcomeCanContainADrain(t *testing.T) {
 			t.Errorf("a drained worker's outcome: %v", o)
 		}
 		next.end <- nil
-		third := (<-b.nodes["n1:1"].sessions).welcome(t, 3) // says nothing of a drain: it is over
+		third := (<-b.nodes["n1:1"].sessions).welcome(t, 3) // without a drain: it is over
 		third.assign(t, work{task: 2, typ: "ok"})
 		third.next(t, "the outcome", func(m *dtaskv1.SessionRequest) bool {
 			for _, o := range outcomesIn(m) {

@@ -112,8 +112,7 @@ func (s *Service) enter() (*turn, error) {
 	}
 	t, err := s.admit.enter()
 	if busy, ok := errors.AsType[*sequencer.BusyError](err); ok {
-		// A worker that was told to wait must not be marked down because it
-		// waits.
+		// A rejected worker must not be marked down because it waits.
 		leader.AllowReconnectsUntil(time.Now().Add(busy.RetryAfter))
 	}
 	return t, err
