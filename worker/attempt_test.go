@@ -331,7 +331,7 @@ func TestAnUnknownTypeIsNotStarted(t *testing.T) {
 func TestAnOutputIsPublishedCompletelyOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	final := filepath.Join(dir, "new", "folder", "out.json")
+	final := filepath.Join(dir, "new", "dir", "out.json")
 	aside := final + ".7-1-1.tmp"
 	writes := func(_ context.Context, t *Task) ([]byte, error) {
 		if err := os.WriteFile(t.Output, []byte("hello"), 0o600); err != nil {

@@ -103,7 +103,7 @@ func TestCheckpointsAreRepeatedUntilAnsweredAndRateLimited(t *testing.T) {
 		t.Errorf("next checkpoint %v", c)
 	}
 	l.saved(t, c, "the checkpoint is refused: over budget")
-	l.next(t, "a progress that says so", func(m *dtaskv1.SessionRequest) bool {
+	l.next(t, "a progress report about the checkpoint", func(m *dtaskv1.SessionRequest) bool {
 		return len(m.GetReports().GetProgress()) > 0 && strings.Contains(m.GetReports().GetProgress()[0].GetText(), "over budget")
 	})
 	b.drain()

@@ -60,7 +60,7 @@ func TestOutcomesOfCommands(t *testing.T) {
 			"environment", shell("echo $FROM_JOB $FROM_TASK $DTASK_EXECUTION_ID $DTASK_IDEMPOTENCY_KEY $DTASK_FENCING_TOKEN $DTASK_JOB_NAME $DTASK_TASK_ID $DTASK_WORKER $SECRET"),
 			&dtaskv1.Outcome{Kind: succeeded, Result: []byte("yes too 7-11-1 " + cluster + "-7-11 4294967297 seven t11 w1")},
 		},
-		{"own empty folder", shell("test -z \"$(ls -A)\" && basename $PWD"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("12@1")}},
+		{"own empty directory", shell("test -z \"$(ls -A)\" && basename $PWD"), &dtaskv1.Outcome{Kind: succeeded, Result: []byte("12@1")}},
 	}
 	withLeader(t, Config{Slots: 2}, func(b *harness, l *leaderEnd) {
 		t := b.t
@@ -97,7 +97,7 @@ func TestOutputsOfCommands(t *testing.T) {
 			work{task: 0, body: &dtaskv1.TaskBody{Run: "echo aside > $DTASK_OUTPUT", Output: filepath.Join(dir, "aside")}},
 			work{task: 1, body: &dtaskv1.TaskBody{Run: "echo direct > " + direct, Output: direct}},
 			work{task: 2, body: &dtaskv1.TaskBody{Run: "true", Output: old}},
-			work{task: 3, body: &dtaskv1.TaskBody{Run: "mkdir $DTASK_OUTPUT", Output: filepath.Join(dir, "folder")}},
+			work{task: 3, body: &dtaskv1.TaskBody{Run: "mkdir $DTASK_OUTPUT", Output: filepath.Join(dir, "directory")}},
 		)
 		got := l.outcomes(t, 4)
 		for number, want := range map[uint64]string{1: "", 2: "", 3: "missing output", 4: "not a regular file"} {

@@ -13,8 +13,8 @@ const (
 	// startedReportDelay is how long an attempt runs before it is reported as
 	// started. Most attempts end sooner, and their outcome implies it.
 	startedReportDelay = 100 * time.Millisecond
-	// maxKeptOutcomes bounds the memory that is kept for outcomes while there
-	// are none.
+	// maxKeptOutcomes bounds the memory that is kept when all outcomes
+	// are acknowledged.
 	maxKeptOutcomes = 4096
 	// minFlushInterval is the minimum time between two flushes of started
 	// reports.

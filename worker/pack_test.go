@@ -87,7 +87,7 @@ func TestAnArchiveCannotLeaveItsDirectory(t *testing.T) {
 		"absolute":    {Typeflag: tar.TypeReg, Name: "/tmp/out"},
 		"link":        {Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/tmp"},
 		"hard link":   {Typeflag: tar.TypeLink, Name: "l", Linkname: "/etc/passwd"},
-		"folder":      {Typeflag: tar.TypeDir, Name: "../d/"},
+		"directory":   {Typeflag: tar.TypeDir, Name: "../d/"},
 		"device":      {Typeflag: tar.TypeChar, Name: "null"},
 		"immense":     {Typeflag: tar.TypeReg, Name: "x", Size: 1 << 40},
 		"over itself": {Typeflag: tar.TypeReg, Name: "."},

@@ -158,7 +158,7 @@ func FuzzPrimePayload(f *testing.F) {
 	})
 }
 
-// naive counts words in the most obvious way.
+// naive is the reference model of the word count.
 func naive(text string) map[string]uint64 {
 	m := map[string]uint64{}
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n\v\f\r", r) }) {
@@ -184,7 +184,7 @@ func TestWordCountsMatchTheReferenceModel(t *testing.T) {
 		piece := rapid.SampledFrom([]string{"a", "A", "é", "日本", "\xff", "\xc3", "\xed\xa0\x80", "<b>", `"q"`, "\\", "\u00a0", "\u2028", "\x00", " ", "\n", "\t", "\v", "\f", "\r", "  "})
 		text := strings.Join(rapid.SliceOfN(piece, 0, 200).Draw(t, "text"), "")
 		c := counts{}
-		reader := iotest.OneByteReader(strings.NewReader(text)) // every buffer end is met
+		reader := iotest.OneByteReader(strings.NewReader(text)) // the buffer ends at every byte
 		if err := countWords(t.Context(), c, reader); err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestReduceAddsCounts(t *testing.T) {
 	}
 	for _, data := range []string{"", "[]", "{", `{"a"}`, `{"a":}`, `{"a":-1}`, `{"a":1.5}`, `{"a":1e3}`, `{"a":"1"}`, `{"a":null}`, `{"a":{}}`, `{"a":1}x`, `{"a":1}{}`, `{"a":99999999999999999999}`, "null"} {
 		if err := addCounts(t.Context(), counts{}, strings.NewReader(data)); err == nil {
-			t.Errorf("%q is taken as a word count", data)
+			t.Errorf("%q is accepted as word counts", data)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestMapAndReduceRejectUnreadableInputs(t *testing.T) {
 		}
 	}
 	if _, err := reduceWords(t.Context(), &worker.Task{Inputs: []string{write(t, "bad", "x")}}); err == nil || !strings.Contains(err.Error(), "invalid word counts") {
-		t.Errorf("reduce of nonsense = %v", err)
+		t.Errorf("reduce of invalid data = %v", err)
 	}
 }
 

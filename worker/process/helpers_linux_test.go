@@ -14,10 +14,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// hangGuard is how long a test waits for what should happen at once.
+// hangGuard bounds the waits of tests for events that should be immediate.
 const hangGuard = 60 * time.Second
 
-// helperVar makes the test binary a program of its own, named by its value.
+// helperVar makes the test binary execute the helper program that it names.
 const helperVar = "PROCESS_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// helperWorker is a worker that runs one program and is killed meanwhile.
+// helperWorker is a worker that is killed while it runs a program.
 func helperWorker() {
 	_, err := Run(context.Background(), Spec{
 		Shell:     os.Getenv("HELPER_SHELL"),
@@ -49,8 +49,8 @@ func helperWorker() {
 	os.Exit(1)
 }
 
-// helperDetach starts shell text in a session of its own, as daemons do, and
-// ends.
+// helperDetach starts a shell script in a session of its own, as daemons do,
+// and exits.
 func helperDetach() {
 	env := []string{}
 	for _, entry := range os.Environ() {
@@ -70,18 +70,19 @@ func helperDetach() {
 	os.Exit(0)
 }
 
-// detach is shell text that leaves other shell text running in its own session.
+// detach returns a script that leaves another one running in a session of its
+// own.
 func detach(shell string) string {
 	return helperVar + `=detach HELPER_DETACHED='` + shell + `' "$SELF"`
 }
 
-// A program is a Spec with a name by which its processes can be found.
+// A program is a Spec with a name that identifies its processes.
 type program struct {
 	Spec
 	execution string
 }
 
-// shell returns a program of shell text with the usual environment.
+// shell returns a program that runs a shell script in the usual environment.
 func shell(t *testing.T, text string) *program {
 	t.Helper()
 	self, err := os.Executable()
@@ -96,8 +97,8 @@ func shell(t *testing.T, text string) *program {
 	}}
 }
 
-// alive are the processes of the program, by the environment they were born
-// with.
+// alive returns the processes of the program, which have its name in their
+// initial environment.
 func (p *program) alive(t *testing.T) []proc {
 	t.Helper()
 	return aliveOf(t, p.execution)
@@ -119,15 +120,15 @@ func aliveOf(t *testing.T, execution string) []proc {
 	return found
 }
 
-// wantGone fails if anything of the program is alive.
+// wantGone fails if any process of the program is alive.
 func (p *program) wantGone(t *testing.T) {
 	t.Helper()
 	if left := p.alive(t); len(left) > 0 {
-		t.Errorf("processes left of the tree: %+v", left)
+		t.Errorf("processes of the tree are alive: %+v", left)
 	}
 }
 
-// eventually waits for something that no event tells of.
+// eventually polls a condition that has no event.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
@@ -138,17 +139,17 @@ func eventually(t *testing.T, what string, cond func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("waited in vain until %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
-// output is a Writer that a test can wait on.
+// output is a Writer whose contents a test can wait for.
 type output struct {
 	mu      sync.Mutex
 	buf     bytes.Buffer
 	chunks  []string
-	changed chan struct{} // size 1: a change since the last look
+	changed chan struct{} // size 1: a token means that it has changed
 }
 
 func newOutput() *output { return &output{changed: make(chan struct{}, 1)} }
@@ -180,18 +181,18 @@ func (o *output) waitFor(t *testing.T, text string) {
 		select {
 		case <-o.changed:
 		case <-ctx.Done():
-			t.Fatalf("the output never had %q: %q", text, o.String())
+			t.Fatalf("the output does not contain %q: %q", text, o.String())
 		}
 	}
 }
 
-// A result is what Run returned.
+// A result contains the results of Run.
 type result struct {
 	exit Exit
 	err  error
 }
 
-// background runs the program and hands its result over when it has one.
+// background runs the program, and sends its result.
 func (p *program) background(ctx context.Context) <-chan result {
 	done := make(chan result, 1)
 	go func() {
@@ -201,7 +202,7 @@ func (p *program) background(ctx context.Context) <-chan result {
 	return done
 }
 
-// wait takes the result, and fails instead of hanging.
+// wait receives the result, or fails after hangGuard.
 func wait(t *testing.T, done <-chan result) result {
 	t.Helper()
 	guard := time.NewTimer(hangGuard)

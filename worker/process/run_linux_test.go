@@ -45,7 +45,7 @@ func TestOutputIsStreamed(t *testing.T) {
 	p := shell(t, "echo one; read x; echo two; echo bad >&2")
 	p.Stdin, p.Stdout, p.Stderr = feed, stdout, stderr
 	done := p.background(t.Context())
-	stdout.waitFor(t, "one\n") // before the program can go on
+	stdout.waitFor(t, "one\n") // before the program continues
 	if _, err := feeder.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestAProgramThatCannotStartIsAStartError(t *testing.T) {
 		"not found":           {Spec{Argv: []string{"no-such-program"}, Dir: dir}, fs.ErrNotExist},
 		"path not found":      {Spec{Argv: []string{"/no/such/program"}, Dir: dir}, fs.ErrNotExist},
 		"permission":          {Spec{Argv: []string{plain}, Dir: dir}, fs.ErrPermission},
-		"a folder":            {Spec{Argv: []string{dir}, Dir: dir}, syscall.EISDIR},
+		"a directory":         {Spec{Argv: []string{dir}, Dir: dir}, syscall.EISDIR},
 		"not a program":       {Spec{Argv: []string{file("text", "\x01\x02", 0o700)}, Dir: dir}, syscall.ENOEXEC},
 		"missing interpreter": {Spec{Argv: []string{file("script", "#!/no/such/shell\n", 0o700)}, Dir: dir}, fs.ErrNotExist},
 		"no folder":           {Spec{Argv: []string{"true"}, Dir: filepath.Join(dir, "gone")}, fs.ErrNotExist},
@@ -261,7 +261,7 @@ cut -d' ' -f5,6 /proc/$$/stat; echo $$ $PPID`)
 		t.Fatalf("got %+v, %v", exit, err)
 	}
 	lines := strings.Split(out.String(), "\n")
-	// Signals 32 to 34 are the C library's own: Go leaves them as this process
+	// Signals 32 to 34 belong to the C library: Go leaves them as this process
 	// inherited them.
 	lines[2] = regexp.MustCompile(`SigIgn:0{7}[0-7][08]`).ReplaceAllString(lines[2], "SigIgn:000000000")
 	for i, want := range []string{
@@ -271,7 +271,7 @@ cut -d' ' -f5,6 /proc/$$/stat; echo $$ $PPID`)
 			t.Errorf("line %d: got %q, want %q", i, lines[i], want)
 		}
 	}
-	// Its group is its own, its session the supervisor's.
+	// The program has a group of its own, and the session of its supervisor.
 	if lines[5] != lines[6] {
 		t.Errorf("group and session are %q, want those of %q", lines[5], lines[6])
 	}
@@ -287,7 +287,7 @@ func TestNothingRunsWhenTheContextHasEnded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(p.Dir, "ran")); err == nil {
-		t.Error("it ran")
+		t.Error("the program ran")
 	}
 }
 
@@ -300,7 +300,7 @@ func TestAHundredConcurrentProgramsLeaveNothingBehind(t *testing.T) {
 		}
 		return len(entries)
 	}
-	if _, err := Run(t.Context(), shell(t, "true").Spec); err != nil { // whatever is opened once is open now
+	if _, err := Run(t.Context(), shell(t, "true").Spec); err != nil { // opens everything that stays open
 		t.Fatal(err)
 	}
 	before := descriptors()
@@ -327,7 +327,7 @@ func TestAHundredConcurrentProgramsLeaveNothingBehind(t *testing.T) {
 	}
 	for _, p := range procs {
 		if p.ppid == os.Getpid() {
-			t.Errorf("a child was left: %+v", p)
+			t.Errorf("leftover child: %+v", p)
 		}
 	}
 }

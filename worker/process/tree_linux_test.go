@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// stubborn is shell text of a process that does not end for SIGTERM.
+// stubborn is a script that ignores SIGTERM.
 const stubborn = `trap "" TERM HUP INT; echo up; while :; do sleep 1000; done`
 
-// family is shell text of a tree of a parent, a stubborn child, and one that
-// has left parent, group and session.
+// family is a script that starts a tree: a parent, a stubborn child, and one
+// that has left parent, group and session.
 func family() string {
 	return "(" + stubborn + ") &\n" + detach(stubborn) + "\n" + stubborn
 }
@@ -51,7 +51,7 @@ func TestAProgramMayEndByItselfWithinTheGrace(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out := newOutput()
-	// The child is told too, and gets its time although its parent is gone.
+	// The child gets SIGTERM, too, and its grace although its parent is gone.
 	p := shell(t, `(trap "sleep 0.05; echo child ends; exit" TERM; echo up; while :; do sleep 0.01; done) &
 trap "echo parent ends; exit 9" TERM; echo up; while :; do sleep 0.01; done`)
 	p.Stdout, p.KillGrace = out, hangGuard
@@ -99,8 +99,8 @@ func TestProcessesThatAProgramLeavesBehindAreKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := newOutput()
-			// It ends when the other one has begun: the pipe says so to us, a
-			// file to it.
+			// The program ends when it reads a line, which the test writes after the
+			// other process has started.
 			p := shell(t, left+"\nread go; exit 4")
 			in, feed, err := os.Pipe()
 			if err != nil {
@@ -125,12 +125,12 @@ func TestProcessesThatAProgramLeavesBehindAreKilled(t *testing.T) {
 func TestAnEndlesslyForkingTreeIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		// Every process has one child and ends: there is always one, never the
+		// Each process starts a child and ends: there is always one, never the
 		// same.
 		"a chain": "f() { f & }; echo up; f; while :; do sleep 1000; done",
-		// Several hundred that wait for each other.
+		// Several hundred processes that wait for each other.
 		"a crowd": "f() { if [ $1 -gt 0 ]; then f $(($1-1)) & f $(($1-1)) & wait; else sleep 1000; fi; }; echo up; f 6",
-		// Whoever dies is started again.
+		// Each process that dies is started again.
 		"a supervisor": "echo up; while :; do sleep 1000 & sleep 1000 & wait; done",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestNothingOutlivesAKilledWorker(t *testing.T) {
 	eventually(t, "the tree is there", func() bool { return len(p.alive(t)) >= 6 })
 	supervisors := childrenOf(t, worker.Process.Pid)
 	if len(supervisors) != 1 {
-		t.Fatalf("the worker has the children %+v, want one supervisor", supervisors)
+		t.Fatalf("children of the worker: %+v, want one supervisor", supervisors)
 	}
 	_ = worker.Process.Kill()
 	_ = worker.Wait() // killed
@@ -193,7 +193,7 @@ func childrenOf(t *testing.T, pid int) []proc {
 	return children
 }
 
-// keeperOf reads the pid that the program printed as its first line.
+// supervisorOf returns the pid that the program printed as its first line.
 func supervisorOf(t *testing.T, out *output) int {
 	t.Helper()
 	line, _, _ := strings.Cut(out.String(), "\n")
@@ -271,7 +271,7 @@ func TestTheNameAloneDoesNotMakeASupervisor(t *testing.T) {
 	cmd.Args[0] = supervisorName
 	cmd.Env = []string{}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("it did not run its own main: %v: %s", err, out)
+		t.Errorf("it did not run its main: %v: %s", err, out)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestAnotherProcessWithTheOutputPipeDoesNotBlockRun(t *testing.T) {
 	done := p.background(t.Context())
 	out.waitFor(t, "\n")
 	pid := strings.TrimSpace(out.String())
-	held, err := os.OpenFile("/proc/"+pid+"/fd/1", os.O_WRONLY, 0) // we are the stranger
+	held, err := os.OpenFile("/proc/"+pid+"/fd/1", os.O_WRONLY, 0) // this test is the other process
 	if err != nil {
 		t.Fatal(err)
 	}
