@@ -61,3 +61,20 @@ func TestTheViewSharesTheMemoryOfTheStateOnlyWhenIdle(t *testing.T) {
 		t.Error("replaced the view by a different state")
 	}
 }
+
+func TestTheIdleDetectorReportsAnUnchangedViewOnce(t *testing.T) {
+	t.Parallel()
+	var d idleDetector
+	for i, x := range []struct {
+		entries uint64
+		want    bool
+	}{{5, false}, {5, true}, {5, false}, {6, false}, {7, false}, {7, true}} {
+		got := d.idle(x.entries)
+		if got != x.want {
+			t.Errorf("step %d with %d entries: got %v, want %v", i, x.entries, got, x.want)
+		}
+		if got {
+			d.shared = x.entries
+		}
+	}
+}
