@@ -111,8 +111,10 @@ const spaceRetryDelay = 5 * time.Second
 // checkSpace returns why new jobs are refused, if they are.
 func checkSpace(disk interface{ LowSpace() bool }) error {
 	if disk.LowSpace() {
-		return &sequencer.BusyError{What: "disk nearly full at the leader",
-			Limit: sequencer.LimitDisk, RetryAfter: spaceRetryDelay}
+		return &sequencer.BusyError{
+			What:  "disk nearly full at the leader",
+			Limit: sequencer.LimitDisk, RetryAfter: spaceRetryDelay,
+		}
 	}
 	return nil
 }

@@ -71,28 +71,42 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		{"tasks_assigned_total", "Assignments made.", s.Assignments},
 		{"tasks_completed_total", "Completions accepted.", s.Completions},
 		{"attempts_failed_total", "Failed attempts accepted.", s.Failures},
-		{"attempts_requeued_total",
-			"Attempts requeued without counting as a retry.", s.Requeues},
-		{"steal_requests_total",
+		{
+			"attempts_requeued_total",
+			"Attempts requeued without counting as a retry.", s.Requeues,
+		},
+		{
+			"steal_requests_total",
 			"Attempts that loaded workers were asked to release because another worker had a free slot.",
-			s.StealRequests},
+			s.StealRequests,
+		},
 		{"steals_total", "Attempts that workers released on request.", s.Steals},
 		{"workers_down_total", "Workers marked down after a liveness timeout.", s.WorkersDown},
 		{"jobs_submitted_total", "Jobs stored.", s.Submissions},
-		{"notifications_delivered_total",
-			"Notifications delivered.", m.notifications.Delivered.Load()},
-		{"notifications_failed_total",
+		{
+			"notifications_delivered_total",
+			"Notifications delivered.", m.notifications.Delivered.Load(),
+		},
+		{
+			"notifications_failed_total",
 			"Notifications dropped: rejected by the receiver, not delivered within 24 h, or displaced from a full queue.",
-			m.notifications.Dropped.Load() + t.NotificationsDropped.Load()},
-		{"history_expired_total",
-			"Jobs deleted from the history because of a limit on age, number or bytes.", h.Expired},
+			m.notifications.Dropped.Load() + t.NotificationsDropped.Load(),
+		},
+		{
+			"history_expired_total",
+			"Jobs deleted from the history because of a limit on age, number or bytes.", h.Expired,
+		},
 		{"history_fetched_total", "Jobs fetched from other replicas.", h.Fetched},
-		{"history_quarantined_total",
-			"History files quarantined because they were damaged.", h.Quarantined},
+		{
+			"history_quarantined_total",
+			"History files quarantined because they were damaged.", h.Quarantined,
+		},
 		{"history_checked_bytes_total", "Bytes of the history checked for damage.", h.Scrubbed},
 		{"history_checks_total", "Complete checks of the history without damage.", h.Scrubs},
-		{"history_write_failures_total",
-			"Failed writes of the history; they are repeated.", h.WriteFailures},
+		{
+			"history_write_failures_total",
+			"Failed writes of the history; they are repeated.", h.WriteFailures,
+		},
 	} {
 		ch <- prometheus.MustNewConstMetric(desc(c.name, c.help), prometheus.CounterValue,
 			float64(c.value))
@@ -111,30 +125,46 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		value      float64
 	}{
 		{"leader", "1 while this replica leads.", leads},
-		{"leader_clock_agrees",
+		{
+			"leader_clock_agrees",
 			"1 while the leader's wall clock agrees with a majority of the members; otherwise nothing expires by age.",
-			truth(m.clock.agrees())},
-		{"replicas_disputed",
+			truth(m.clock.agrees()),
+		},
+		{
+			"replicas_disputed",
 			"1 while no majority of the replicas agrees on the state.",
-			truth(m.leadership.disputed.Load())},
-		{"fsm_applied_index",
-			"Log index of the last applied entry.", float64(m.machine.Index())},
+			truth(m.leadership.disputed.Load()),
+		},
+		{
+			"fsm_applied_index",
+			"Log index of the last applied entry.", float64(m.machine.Index()),
+		},
 		{"attempts_held", "Attempts assigned to workers.", leads * float64(t.Held.Load())},
 		{"workers_attached", "Workers with a session.", leads * float64(t.Workers.Load())},
-		{"notifications_pending",
+		{
+			"notifications_pending",
 			"Notifications waiting for delivery to a webhook or command.",
-			leads * float64(notifications)},
+			leads * float64(notifications),
+		},
 		{"history_jobs", "Jobs in the history of this replica.", float64(h.Jobs)},
-		{"history_bytes",
-			"Approximate bytes on disk of the jobs in the history.", float64(h.Bytes)},
-		{"history_file_bytes",
-			"Size of the history file in bytes; free space in it is reused.", float64(h.FileBytes)},
-		{"history_pending_jobs",
+		{
+			"history_bytes",
+			"Approximate bytes on disk of the jobs in the history.", float64(h.Bytes),
+		},
+		{
+			"history_file_bytes",
+			"Size of the history file in bytes; free space in it is reused.", float64(h.FileBytes),
+		},
+		{
+			"history_pending_jobs",
 			"Jobs that have left the state and are not in the history file yet.",
-			float64(h.Pending)},
+			float64(h.Pending),
+		},
 		{"history_lag_seconds", "Age of the oldest pending job in seconds.", h.Lag.Seconds()},
-		{"history_incomplete",
-			"1 while jobs are being fetched that other replicas may have.", truth(h.Incomplete)},
+		{
+			"history_incomplete",
+			"1 while jobs are being fetched that other replicas may have.", truth(h.Incomplete),
+		},
 	} {
 		ch <- prometheus.MustNewConstMetric(desc(g.name, g.help), prometheus.GaugeValue, g.value)
 	}

@@ -23,8 +23,10 @@ const maxSecretFile = 4 << 10
 // notificationHooks reads the settings of webhooks and commands. Its errors, joined,
 // name the flags.
 func (c *Config) notificationHooks() (notify.Hooks, error) {
-	h := notify.Hooks{DeadLetterWebhook: c.DeadLetterWebhook,
-		DeadLetterCommand: c.DeadLetterCommand}
+	h := notify.Hooks{
+		DeadLetterWebhook: c.DeadLetterWebhook,
+		DeadLetterCommand: c.DeadLetterCommand,
+	}
 	var errs []error
 	if c.DeadLetterWebhook != "" {
 		if err := spec.CheckWebhook(c.DeadLetterWebhook); err != nil {

@@ -58,8 +58,10 @@ func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.Can
 		cfg: cfg, log: cfg.Logger, dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
 		stop: stop, fatals: make(chan *FatalError, 1),
 	}
-	r.notifier = &notifier{machine: r.machine, hooks: hooks, version: cfg.Version,
-		wall: cfg.Wall, log: r.log}
+	r.notifier = &notifier{
+		machine: r.machine, hooks: hooks, version: cfg.Version,
+		wall: cfg.Wall, log: r.log,
+	}
 	return r
 }
 
@@ -75,8 +77,10 @@ func (r *replica) connect() (err error) {
 		ServerID: id, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
 		Node: r.membershipNode, Recorder: r.recorder,
 	}
-	r.clock = &clockMonitor{serverID: id, wall: r.cfg.Wall, members: r.servers,
-		peers: r.peers, scale: r.cfg.TimeScale, log: r.log}
+	r.clock = &clockMonitor{
+		serverID: id, wall: r.cfg.Wall, members: r.servers,
+		peers: r.peers, scale: r.cfg.TimeScale, log: r.log,
+	}
 	r.leadership = &leadership{
 		cfg: &r.cfg, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
 		reconciler: r.reconciler, clock: r.clock, notifier: r.notifier, historyBusy: r.history.Busy, halt: r.fatal, log: r.log,
@@ -107,7 +111,7 @@ func (r *replica) connect() (err error) {
 // orNil returns a pointer as an interface that is nil if the pointer is.
 func orNil[I, T any](p *T) (i I) {
 	if p != nil {
-		i = any(p).(I) //nolint:forcetypeassert // the packages of the interfaces assert this
+		i, _ = any(p).(I) // the packages of the interfaces assert that T implements them
 	}
 	return i
 }
@@ -213,7 +217,7 @@ func classify(err error) *api.Error {
 	if m, ok := errors.AsType[*membership.Error](err); ok {
 		return &api.Error{Kind: membershipKinds[m.Kind], Message: m.Message, RetryAfter: m.RetryAfter}
 	}
-	kind := api.Kind(0)
+	var kind api.Kind
 	switch {
 	case errors.Is(err, session.ErrForeignCluster):
 		kind = api.KindRefused

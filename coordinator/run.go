@@ -128,8 +128,10 @@ func (r *replica) consensus(ctx context.Context) error {
 		duty := r.cfg.Seams.Duty
 		return leader.Run(ctx, leader.Config{
 			Raft: r.cfg.Seams.Raft(node), Logger: r.log, TimeScale: r.cfg.TimeScale,
-			Duties: []leader.Duty{duty(r.leadership), duty(r.reconciler), duty(r.clock),
-				duty(r.leadership.watchdog(node))},
+			Duties: []leader.Duty{
+				duty(r.leadership), duty(r.reconciler), duty(r.clock),
+				duty(r.leadership.watchdog(node)),
+			},
 		})
 	})
 	group.Go(func() error { return fatalUnlessDone(ctx, r.candidate.LearnCluster(ctx)) })

@@ -27,8 +27,10 @@ type reading struct {
 }
 
 func (s summary) read() reading {
-	return reading{at: time.Now(), stats: s.totals.Stats(), wait: s.totals.Wait.Counts(),
-		run: s.totals.Run.Counts()}
+	return reading{
+		at: time.Now(), stats: s.totals.Stats(), wait: s.totals.Wait.Counts(),
+		run: s.totals.Run.Counts(),
+	}
 }
 
 func (s summary) run(ctx context.Context) error {

@@ -199,8 +199,10 @@ func (d digests) judge(self string, total int) finding {
 			f.agreed = index
 			for _, other := range groups[1:] {
 				if slices.Contains(other.ids, self) {
-					f.err = &DivergedError{Index: index, Ours: other.digest, Theirs: first.digest,
-						Majority: first.ids}
+					f.err = &DivergedError{
+						Index: index, Ours: other.digest, Theirs: first.digest,
+						Majority: first.ids,
+					}
 					return f
 				}
 				f.wrong = append(f.wrong, other.ids...)

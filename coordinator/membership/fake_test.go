@@ -40,7 +40,6 @@ type replica struct {
 	machine *fsm.Machine
 	network *network
 
-	mu         sync.Mutex // guards the fields below
 	nowMS      int64
 	leads      bool
 	noRaft     bool

@@ -97,8 +97,10 @@ func (c *Candidate) rejoin(ctx context.Context) (clusterID string, err error) {
 
 func (c *Candidate) request() *dtaskv1.AdmitRequest {
 	id := c.Dir.Identity()
-	return &dtaskv1.AdmitRequest{ServerId: id.ServerID, Instance: id.Instance,
-		ClusterId: id.ClusterID, Address: c.Advertise}
+	return &dtaskv1.AdmitRequest{
+		ServerId: id.ServerID, Instance: id.Instance,
+		ClusterId: id.ClusterID, Address: c.Advertise,
+	}
 }
 
 // askAny asks one replica after the other.
@@ -129,8 +131,10 @@ func (c *Candidate) ask(ctx context.Context, address string, q *dtaskv1.AdmitReq
 		d := detailOf(err)
 		switch {
 		case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_REFUSED:
-			return nil, &transport.RefusedError{ServerID: q.GetServerId(),
-				Reason: status.Convert(err).Message()}
+			return nil, &transport.RefusedError{
+				ServerID: q.GetServerId(),
+				Reason:   status.Convert(err).Message(),
+			}
 		case d.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && d.GetLeaderAddress() != "":
 			address = d.GetLeaderAddress()
 		default:

@@ -33,8 +33,10 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 	answers := s.askMembers(ctx, members, self)
 	leader := leaderOf(answers)
 
-	resp := &dtaskv1.StatusResponse{Leader: leader.GetServerId(),
-		ClusterId: self.GetClusterId(), Replica: s.cfg.ServerID}
+	resp := &dtaskv1.StatusResponse{
+		Leader:    leader.GetServerId(),
+		ClusterId: self.GetClusterId(), Replica: s.cfg.ServerID,
+	}
 	if alarm := s.alarm.Load(); alarm != nil {
 		resp.Alarm = *alarm
 	}

@@ -98,6 +98,7 @@ func (s switches) serve(next http.Handler, replica coordinator.Internals) http.H
 	mux.HandleFunc("POST /test/snapshot", func(w http.ResponseWriter, q *http.Request) {
 		if err := replica.Snapshot(q.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
 		}
 	})
 	return mux
@@ -108,6 +109,7 @@ func flip(w http.ResponseWriter, q *http.Request, machine *fsm.Machine) {
 	task, errTask := strconv.ParseUint(q.FormValue("task"), 10, 32)
 	if errJob != nil || errTask != nil || !machine.Flip(fsm.TaskRef{Job: fsm.JobID(job), Index: uint32(task)}) {
 		http.Error(w, "no such task", http.StatusNotFound)
+		return
 	}
 }
 
@@ -121,6 +123,7 @@ func (s switches) setClock(w http.ResponseWriter, q *http.Request) {
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
 	}
 }
 
@@ -132,6 +135,7 @@ func (s switches) setFault(w http.ResponseWriter, q *http.Request) {
 	}
 	if err = errors.Join(err, s.steps.set(q.FormValue("step"), q.FormValue("how"), times)); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
 	}
 }
 

@@ -144,8 +144,10 @@ func (d *Dir) load(serverID string) error {
 	case j.ServerID != serverID && j.ConfiguredID != serverID:
 		return fmt.Errorf("data directory %s belongs to server %s, not to %s: use another --data-dir", d.path, j.ServerID, serverID)
 	}
-	d.id = Identity{ServerID: j.ServerID, Configured: j.ConfiguredID, Instance: j.Instance,
-		ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances}
+	d.id = Identity{
+		ServerID: j.ServerID, Configured: j.ConfiguredID, Instance: j.Instance,
+		ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances,
+	}
 	return nil
 }
 
@@ -154,8 +156,10 @@ func (d *Dir) load(serverID string) error {
 // new instance.
 func (d *Dir) create(serverID string) error {
 	if _, err := os.Stat(filepath.Join(d.path, logstore.FileName)); err == nil {
-		return &logstore.DamageError{Path: d.path,
-			Detail: fmt.Sprintf("it has %s but no %s", logstore.FileName, IdentityName)}
+		return &logstore.DamageError{
+			Path:   d.path,
+			Detail: fmt.Sprintf("it has %s but no %s", logstore.FileName, IdentityName),
+		}
 	}
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
