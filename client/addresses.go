@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// maxHints bounds the addresses that are kept beside the seeds. A cluster has at most five
-// replicas, and they may move.
+// maxHints bounds the addresses that are kept beside the seeds. A cluster has
+// at most five replicas, and they may move.
 const maxHints = 16
 
-// suspicion is how long an address that hung or was unreachable is tried after the others, and
-// only after a short probe.
+// suspicion is how long an address that hung or was unreachable is tried after
+// the others, and only after a short probe.
 const suspicion = 5 * time.Second
 
-// An addressBook keeps the addresses of coordinators. Seeds are kept forever, hints from
-// coordinators are replaced. Invariant: order returns every seed.
+// An addressBook keeps the addresses of coordinators. Seeds are kept forever,
+// hints from coordinators are replaced. Invariant: order returns every seed.
 type addressBook struct {
 	mu      sync.Mutex // guards the rest
 	seeds   []string
@@ -34,8 +34,8 @@ func newAddressBook(seeds []string) *addressBook {
 	return b
 }
 
-// order returns all addresses in the order in which they are tried: the last one that
-// responded, the seeds, the hints, and suspects after all others.
+// order returns all addresses in the order in which they are tried: the last
+// one that responded, the seeds, the hints, and suspects after all others.
 func (b *addressBook) order() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,8 +19,9 @@ var (
 	errUnknown  = refusal(codes.Unavailable, "lost", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
 )
 
-// submitUntilTheEnd submits to an unreachable address and to a coordinator that returns the
-// given errors, the last one repeatedly; nil means no response.
+// submitUntilTheEnd submits to an unreachable address and to a coordinator
+// that returns the given errors, the last one repeatedly; nil means no
+// response.
 func submitUntilTheEnd(t *testing.T, answers ...error) *Error {
 	t.Helper()
 	n, c := setup(t, Config{Addrs: []string{"nobody:1", "a:1"}, Timeout: 5 * time.Second})

@@ -9,8 +9,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// call makes a unary call until it succeeds or fails for good. The caller sets the
-// operation's name and, if it differs from Config.TryTimeout, its limit.
+// call makes a unary call until it succeeds or fails for good. The caller sets
+// the operation's name and, if it differs from Config.TryTimeout, its limit.
 func call[S, Q, A any](
 	ctx context.Context, c *Client, op operation, method func(S, context.Context, *Q, ...grpc.CallOption) (*A, error), req *Q,
 ) (*A, error) {
@@ -41,8 +41,8 @@ func stub[S any](t try) S {
 	panic("client: unknown service")
 }
 
-// list iterates over a listing page by page, up to a limit; 0 = no limit. It ends with
-// the first error.
+// list iterates over a listing page by page, up to a limit; 0 = no limit. It
+// ends with the first error.
 func list[A interface{ GetNextPageToken() string }, T any](
 	limit int, token string, fetch func(limit uint32, token string) (A, error), elements func(A) []T,
 ) iter.Seq2[T, error] {

@@ -18,27 +18,29 @@ import (
 // DefaultAddr is the address of a coordinator that runs with default settings.
 const DefaultAddr = "127.0.0.1:7460"
 
-// Limits of gRPC messages. A message of a submission has at most 512 KiB; a response may be the
-// result of a wide job (4 KiB per terminal task).
+// Limits of gRPC messages. A message of a submission has at most 512 KiB; a
+// response may be the result of a wide job (4 KiB per terminal task).
 const (
 	maxSendBytes    = 4 << 20
 	maxReceiveBytes = 64 << 20
 )
 
-// Config configures a Client. The zero value connects to a coordinator on this machine.
+// Config configures a Client. The zero value connects to a coordinator on this
+// machine.
 type Config struct {
-	// Addrs are the seed addresses, HOST:PORT, of some coordinators. The client never stops
-	// trying them. Default: DefaultAddr.
+	// Addrs are the seed addresses, HOST:PORT, of some coordinators. The client
+	// never stops trying them. Default: DefaultAddr.
 	Addrs []string
-	// Timeout is how long a call is retried while no coordinator takes it. It does not limit
-	// how long a job may run. Default 60 s.
+	// Timeout is how long a call is retried while no coordinator takes it. It does
+	// not limit how long a job may run. Default 60 s.
 	Timeout time.Duration
-	// TryTimeout is the timeout of one attempt at one coordinator, after which the next one is
-	// tried. It doubles each time it expires. Default 2 s.
+	// TryTimeout is the timeout of one attempt at one coordinator, after which the
+	// next one is tried. It doubles each time it expires. Default 2 s.
 	TryTimeout time.Duration
 	// Credentials secure the connections. Default: none, for loopback.
 	Credentials credentials.TransportCredentials
-	// UserAgent precedes the library's name and version in the user agent. Optional.
+	// UserAgent precedes the library's name and version in the user agent.
+	// Optional.
 	UserAgent string
 	// Dial opens connections. Default: TCP without a proxy.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -99,8 +101,8 @@ type Client struct {
 	closed  bool
 }
 
-// New returns a client of the cluster that has coordinators at cfg.Addrs. The first call
-// connects. The caller must close the client.
+// New returns a client of the cluster that has coordinators at cfg.Addrs. The
+// first call connects. The caller must close the client.
 func New(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -145,10 +147,11 @@ func (c *Client) conn(addr string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// dialOptions returns the options of every connection. Addresses are passed through to Dial,
-// which resolves host names at each connect. gRPC's own backoff is short because the client has
-// its own between rounds. Keepalive is slow on purpose: the guard pings coordinators during
-// calls, and servers may close connections that send too many keepalive pings.
+// dialOptions returns the options of every connection. Addresses are passed
+// through to Dial, which resolves host names at each connect. gRPC's own
+// backoff is short because the client has its own between rounds. Keepalive is
+// slow on purpose: the guard pings coordinators during calls, and servers may
+// close connections that send too many keepalive pings.
 func (c *Client) dialOptions() []grpc.DialOption {
 	agent := "dtask-client/" + Version()
 	if c.cfg.UserAgent != "" {

@@ -12,8 +12,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// statusTimeout is how long ClusterStatus and Stats wait for coordinators, which respond within
-// 2 s.
+// statusTimeout is how long ClusterStatus and Stats wait for coordinators,
+// which respond within 2 s.
 const statusTimeout = 3 * time.Second
 
 // changeLimit is the timeout of one attempt to change the membership.
@@ -27,8 +27,8 @@ type WorkerFilter struct {
 	Stale bool   // any replica may answer
 }
 
-// Workers lists workers in the order in which they first registered. It ends with the first
-// error.
+// Workers lists workers in the order in which they first registered. It ends
+// with the first error.
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*dtaskv1.Worker, error] {
 	req := &dtaskv1.ListWorkersRequest{Name: f.Name, Consistency: consistency(f.Stale)}
 	return list(f.Limit, f.After, func(limit uint32, token string) (*dtaskv1.ListWorkersResponse, error) {
@@ -37,9 +37,10 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) iter.Seq2[*dtaskv1
 	}, (*dtaskv1.ListWorkersResponse).GetWorkers)
 }
 
-// ClusterStatus asks all known coordinators concurrently and returns the best response within 3
-// s: one that names a leader, of the highest term. It works without a leader and does not
-// retry. ErrUnreachable means that no coordinator responded.
+// ClusterStatus asks all known coordinators concurrently and returns the best
+// response within 3 s: one that names a leader, of the highest term. It works
+// without a leader and does not retry. ErrUnreachable means that no
+// coordinator responded.
 func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, error) {
 	answers, why := askAll(ctx, c, c.book.order(), func(ctx context.Context, t try) (*dtaskv1.StatusResponse, error) {
 		return t.cluster().Status(ctx, &dtaskv1.StatusRequest{})
@@ -65,33 +66,35 @@ func (c *Client) ClusterStatus(ctx context.Context) (*dtaskv1.StatusResponse, er
 	return best, nil
 }
 
-// AddMember adds the coordinator at an address, which must run with an empty data directory and
-// a new ID. It becomes a voter after it has caught up; voter reports whether it has. The error
-// is ErrRefused for an ID that was removed.
+// AddMember adds the coordinator at an address, which must run with an empty
+// data directory and a new ID. It becomes a voter after it has caught up;
+// voter reports whether it has. The error is ErrRefused for an ID that was
+// removed.
 func (c *Client) AddMember(ctx context.Context, id, address string) (voter bool, err error) {
 	req := &dtaskv1.AddMemberRequest{ServerId: id, Address: address}
 	got, err := call(ctx, c, operation{name: "adding the member", timeout: changeLimit}, dtaskv1.ClusterServiceClient.AddMember, req)
 	return got.GetVoter(), err
 }
 
-// RemoveMember removes a coordinator permanently. already reports whether an earlier
-// call removed it. The error is ErrRefused if the remaining reachable members would not be a
-// majority.
+// RemoveMember removes a coordinator permanently. already reports whether an
+// earlier call removed it. The error is ErrRefused if the remaining reachable
+// members would not be a majority.
 func (c *Client) RemoveMember(ctx context.Context, id string) (already bool, err error) {
 	req := &dtaskv1.RemoveMemberRequest{ServerId: id}
 	got, err := call(ctx, c, operation{name: "removing the member", timeout: changeLimit}, dtaskv1.ClusterServiceClient.RemoveMember, req)
 	return got.GetAlreadyRemoved(), err
 }
 
-// TransferLeadership transfers leadership to a coordinator; the leader chooses one if id is
-// empty.
+// TransferLeadership transfers leadership to a coordinator; the leader chooses
+// one if id is empty.
 func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	req := &dtaskv1.TransferLeadershipRequest{ServerId: id}
 	_, err := call(ctx, c, operation{name: "handing leadership over", timeout: changeLimit}, dtaskv1.ClusterServiceClient.TransferLeadership, req)
 	return err
 }
 
-// withoutDeadLeader removes the name of a leader that the same response reports as unreachable.
+// withoutDeadLeader removes the name of a leader that the same response
+// reports as unreachable.
 func withoutDeadLeader(r *dtaskv1.StatusResponse) {
 	for _, m := range r.GetMembers() {
 		if m.GetId() == r.GetLeader() && m.GetState() == "unreachable" {
@@ -116,7 +119,8 @@ type ReplicaStats struct {
 	Stats   *dtaskv1.StatsResponse
 }
 
-// Stats returns the counters of all replicas that respond within 3 s, by address.
+// Stats returns the counters of all replicas that respond within 3 s, by
+// address.
 func (c *Client) Stats(ctx context.Context) ([]ReplicaStats, error) {
 	addrs := c.book.order()
 	if st, err := c.ClusterStatus(ctx); err == nil && len(st.GetMembers()) > 0 {
@@ -157,9 +161,9 @@ type answer[T any] struct {
 	err   error
 }
 
-// askAll asks all addresses concurrently. It returns the responses that arrive within
-// statusTimeout, or up to the first that is enough, and the errors of the others. It waits for
-// all goroutines that it starts.
+// askAll asks all addresses concurrently. It returns the responses that arrive
+// within statusTimeout, or up to the first that is enough, and the errors of
+// the others. It waits for all goroutines that it starts.
 func askAll[T any](ctx context.Context, c *Client, addrs []string, ask func(context.Context, try) (T, error), enough func(T) bool) ([]answer[T], string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -14,34 +14,35 @@ import (
 
 // The kinds of errors. Test for them with errors.Is.
 var (
-	// ErrNotFound means that the job, task or log is unknown or expired. Don't retry.
+	// ErrNotFound means that the job, task or log is unknown or expired. Don't
+	// retry.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict means that the idempotency key belongs to another job, or that the state of
-	// the job or task does not allow the call, for example because it has ended. Read its state
-	// first.
+	// ErrConflict means that the idempotency key belongs to another job, or that
+	// the state of the job or task does not allow the call, for example because it
+	// has ended. Read its state first.
 	ErrConflict = errors.New("conflict")
-	// ErrRefused means that the cluster rejects the request: a limit, or a missing permission.
-	// Change the request.
+	// ErrRefused means that the cluster rejects the request: a limit, or a missing
+	// permission. Change the request.
 	ErrRefused = errors.New("refused")
-	// ErrBusy is an ErrRefused that is temporary: the cluster was overloaded, or the owner
-	// exceeded their rate limit, until Config.Timeout. The call had no effect. Retry later, a
-	// submission with Error.Key.
+	// ErrBusy is an ErrRefused that is temporary: the cluster was overloaded, or
+	// the owner exceeded their rate limit, until Config.Timeout. The call had no
+	// effect. Retry later, a submission with Error.Key.
 	ErrBusy = fmt.Errorf("busy: %w", ErrRefused)
-	// ErrInvalid means that the request is malformed. Error.Faults has one line per fault.
-	// Correct the request.
+	// ErrInvalid means that the request is malformed. Error.Faults has one line
+	// per fault. Correct the request.
 	ErrInvalid = errors.New("invalid")
-	// ErrCompacted means that a watch can't be resumed after an index because older changes are
-	// no longer available. Start a new watch.
+	// ErrCompacted means that a watch can't be resumed after an index because
+	// older changes are no longer available. Start a new watch.
 	ErrCompacted = errors.New("compacted")
-	// ErrUnreachable means that no coordinator took the call before the timeout. Retry, a
-	// submission with Error.Key.
+	// ErrUnreachable means that no coordinator took the call before the timeout.
+	// Retry, a submission with Error.Key.
 	ErrUnreachable = errors.New("unreachable")
 )
 
 // Error is an error of a call.
 type Error struct {
-	// Kind is one of the Err… values of this package, or nil for an internal error of a
-	// coordinator.
+	// Kind is one of the Err… values of this package, or nil for an internal error
+	// of a coordinator.
 	Kind error
 	// Message describes the operation and the error.
 	Message string
@@ -49,7 +50,8 @@ type Error struct {
 	Faults []string
 	// Unknown means that the call may have had its effect.
 	Unknown bool
-	// Key is the idempotency key of a submission or an update, with ErrUnreachable and ErrBusy.
+	// Key is the idempotency key of a submission or an update, with ErrUnreachable
+	// and ErrBusy.
 	Key string
 }
 
@@ -81,7 +83,8 @@ type errorClass struct {
 	unknown bool  // the call may have had its effect
 }
 
-// byReason maps the reasons that coordinators give. It takes precedence over byCode.
+// byReason maps the reasons that coordinators give. It takes precedence over
+// byCode.
 var byReason = map[dtaskv1.ErrorReason]errorClass{
 	dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED:     {next: fail, unknown: true},
 	dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER:      {next: tryLeader},
@@ -94,8 +97,9 @@ var byReason = map[dtaskv1.ErrorReason]errorClass{
 	dtaskv1.ErrorReason_ERROR_REASON_COMPACTED:       {next: fail, kind: ErrCompacted},
 }
 
-// byCode is for statuses without a reason. Coordinators always give one, so gRPC itself made
-// such a status: connection errors, timeouts, proxies, oversized messages.
+// byCode is for statuses without a reason. Coordinators always give one, so
+// gRPC itself made such a status: connection errors, timeouts, proxies,
+// oversized messages.
 var byCode = map[codes.Code]errorClass{
 	codes.OK:                 {next: fail},
 	codes.Canceled:           {next: tryOther, unknown: true},
@@ -172,8 +176,8 @@ func (e *unsentError) Error() string { return e.st.Err().Error() }
 // GRPCStatus lets status.FromError return the status.
 func (e *unsentError) GRPCStatus() *status.Status { return e.st }
 
-// plain removes gRPC's wrapping from the message of a failed connect: "connect: connection
-// refused" remains.
+// plain removes gRPC's wrapping from the message of a failed connect:
+// "connect: connection refused" remains.
 func plain(message string) string {
 	i := strings.LastIndex(message, dialing)
 	if i < 0 {

@@ -11,8 +11,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// connect returns a client of a coordinator that runs in this process. Programs use client.New
-// with the addresses of their cluster.
+// connect returns a client of a coordinator that runs in this process.
+// Programs use client.New with the addresses of their cluster.
 func connect() (c *client.Client, stop func()) {
 	dial, stopCoordinator := client.DialExample()
 	c, err := client.New(client.Config{Dial: dial})
@@ -22,7 +22,8 @@ func connect() (c *client.Client, stop func()) {
 	return c, func() { _ = c.Close(); stopCoordinator() }
 }
 
-// primesJob returns a job of one task that a worker with the handler "prime" runs.
+// primesJob returns a job of one task that a worker with the handler "prime"
+// runs.
 func primesJob(name string) *dtaskv1.JobSpec {
 	return &dtaskv1.JobSpec{
 		Header: &dtaskv1.JobHeader{
@@ -72,7 +73,8 @@ func Example() {
 	// Output: check: prime
 }
 
-// The same idempotency key returns the stored job, however often it is submitted.
+// The same idempotency key returns the stored job, however often it is
+// submitted.
 func ExampleClient_Submit() {
 	c, stop := connect()
 	defer stop()

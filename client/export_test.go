@@ -13,7 +13,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// DialExample connects to a coordinator in this process, which the examples use.
+// DialExample connects to a coordinator in this process, which the examples
+// use.
 func DialExample() (dial func(context.Context, string) (net.Conn, error), stop func()) {
 	n := &network{listeners: make(map[string]*bufconn.Listener)}
 	f := &fake{

@@ -32,7 +32,8 @@ func tasksOf(p *dtaskv1.JobPart, first uint32) []*dtaskv1.TaskSpec {
 	return tasks
 }
 
-// Submit gives each job that is complete to f.submit, in a goroutine of its own.
+// Submit gives each job that is complete to f.submit, in a goroutine of its
+// own.
 func (f *fake) Submit(s grpc.BidiStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
 	var sending sync.Mutex
 	send := func(results ...*dtaskv1.SubmitResult) {

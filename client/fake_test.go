@@ -41,8 +41,8 @@ type fake struct {
 
 	// submit stores a job that has arrived.
 	submit func(key string, header *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error)
-	// message, if set, sees each message of Submit first. Jobs whose result it returns don't reach
-	// submit; an error ends the stream.
+	// message, if set, sees each message of Submit first. Jobs whose result it
+	// returns don't reach submit; an error ends the stream.
 	message func(*dtaskv1.SubmitRequest) ([]*dtaskv1.SubmitResult, error)
 
 	getJob func(id string) (*dtaskv1.Job, error)
@@ -178,7 +178,8 @@ func notLeader(hint string) error {
 	})
 }
 
-// setup returns an empty network and a client, which is closed when the test ends.
+// setup returns an empty network and a client, which is closed when the test
+// ends.
 func setup(t *testing.T, cfg Config) (*network, *Client) {
 	t.Helper()
 	n := &network{listeners: make(map[string]*bufconn.Listener)}

@@ -16,11 +16,14 @@ import (
 const (
 	// framingBytes are the tag and the length of a task in its message.
 	framingBytes = 8
-	// partFraming are the tags and lengths of a part in its message, its number and its flag.
+	// partFraming are the tags and lengths of a part in its message, its number
+	// and its flag.
 	partFraming = 20
-	// numberBytes is the size of a number in a column: valid ones are at most a million.
+	// numberBytes is the size of a number in a column: valid ones are at most a
+	// million.
 	numberBytes = 3
-	// taskNumbers is how many numbers a task has in columns, beside one for each dependency.
+	// taskNumbers is how many numbers a task has in columns, beside one for each
+	// dependency.
 	taskNumbers = 4
 )
 
@@ -37,8 +40,8 @@ func newJobParts(job *dtaskv1.JobSpec, head *dtaskv1.JobPart) jobParts {
 	return jobParts{head: head, tasks: splitArrays(job.GetTasks())}
 }
 
-// next returns the next part and its approximate size. Arrays are sent as they are, all other tasks in
-// columns; a part has one of the two.
+// next returns the next part and its approximate size. Arrays are sent as they
+// are, all other tasks in columns; a part has one of the two.
 func (p *jobParts) next() (part *dtaskv1.JobPart, size int, err error) {
 	part, p.head = p.head, &dtaskv1.JobPart{}
 	size = partFraming + proto.Size(part)
@@ -75,7 +78,8 @@ func (p *jobParts) next() (part *dtaskv1.JobPart, size int, err error) {
 	return part, size, nil
 }
 
-// addRow appends a task, whose encoded body is p.body, to the columns of a part.
+// addRow appends a task, whose encoded body is p.body, to the columns of a
+// part.
 func (p *jobParts) addRow(part *dtaskv1.JobPart, t *dtaskv1.TaskSpec, size int) {
 	if part.GetColumns() == nil {
 		part.Columns = columns.NewTasks(p.previous)
@@ -111,7 +115,8 @@ func splitArrays(tasks []*dtaskv1.TaskSpec) []*dtaskv1.TaskSpec {
 	return out
 }
 
-// withItems returns a copy of an array that has only its first items, and announces the others.
+// withItems returns a copy of an array that has only its first items, and
+// announces the others.
 func withItems(t *dtaskv1.TaskSpec, items [][]byte) *dtaskv1.TaskSpec {
 	out, spec := new(dtaskv1.TaskSpec), new(dtaskv1.ArraySpec)
 	copyFields(out, t)
@@ -121,7 +126,8 @@ func withItems(t *dtaskv1.TaskSpec, items [][]byte) *dtaskv1.TaskSpec {
 	return out
 }
 
-// copyFields copies all fields of a message. The copies share what is behind them.
+// copyFields copies all fields of a message. The copies share what is behind
+// them.
 func copyFields(to, from proto.Message) {
 	from.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		to.ProtoReflect().Set(f, v)
@@ -129,7 +135,8 @@ func copyFields(to, from proto.Message) {
 	})
 }
 
-// itemsOfPart returns how many items the next part has: a multiple of chunk, or all.
+// itemsOfPart returns how many items the next part has: a multiple of chunk,
+// or all.
 func itemsOfPart(items [][]byte, chunk int) int {
 	const framing = 4
 	n, size := 0, 0

@@ -40,8 +40,9 @@ type JobFilter struct {
 	Before time.Time // exclusive
 	Limit  int       // 0 = no limit
 	Stale  bool
-	// Incomplete is called, maybe several times, if the coordinator that responds was rebuilt
-	// and is still fetching older finished jobs, so that some may be missing.
+	// Incomplete is called, maybe several times, if the coordinator that responds
+	// was rebuilt and is still fetching older finished jobs, so that some may be
+	// missing.
 	Incomplete func()
 }
 
@@ -66,10 +67,11 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) iter.Seq2[*dtaskv1.Job, 
 	}, (*dtaskv1.ListJobsResponse).GetJobs)
 }
 
-// Cancel cancels a job, or one task of it if task is not empty. The status shows the reason (at
-// most 256 bytes). Calling it again has no effect: already reports whether the job or task was
-// cancelled before. The error is ErrConflict if it has ended otherwise. Cleanup tasks of a job
-// run before it ends.
+// Cancel cancels a job, or one task of it if task is not empty. The status
+// shows the reason (at most 256 bytes). Calling it again has no effect:
+// already reports whether the job or task was cancelled before. The error is
+// ErrConflict if it has ended otherwise. Cleanup tasks of a job run before it
+// ends.
 func (c *Client) Cancel(ctx context.Context, job, task, reason string) (already bool, err error) {
 	name := "cancelling job " + job
 	if task != "" {
@@ -78,8 +80,9 @@ func (c *Client) Cancel(ctx context.Context, job, task, reason string) (already 
 	return c.cancel(ctx, name, &dtaskv1.CancelRequest{Job: job, Task: task, Reason: reason})
 }
 
-// CancelNow cancels a job together with its cleanup tasks. Reason, already and errors are those
-// of Cancel. A job whose ordinary tasks had failed ends as failed.
+// CancelNow cancels a job together with its cleanup tasks. Reason, already and
+// errors are those of Cancel. A job whose ordinary tasks had failed ends as
+// failed.
 func (c *Client) CancelNow(ctx context.Context, job, reason string) (already bool, err error) {
 	return c.cancel(ctx, "cancelling job "+job, &dtaskv1.CancelRequest{Job: job, Reason: reason, Now: true})
 }
@@ -89,8 +92,8 @@ func (c *Client) cancel(ctx context.Context, name string, req *dtaskv1.CancelReq
 	return got.GetAlreadyCancelled(), err
 }
 
-// Result returns a job and the results of its terminal tasks. Check the job's state: it may not
-// have ended yet.
+// Result returns a job and the results of its terminal tasks. Check the job's
+// state: it may not have ended yet.
 func (c *Client) Result(ctx context.Context, id string) (*dtaskv1.GetResultResponse, error) {
 	req := &dtaskv1.GetResultRequest{Job: id}
 	return call(ctx, c, operation{name: "reading the result of job " + id}, dtaskv1.JobServiceClient.GetResult, req)

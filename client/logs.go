@@ -15,14 +15,14 @@ type LogsRequest struct {
 	Task    string
 	Attempt uint32 // 0 = the last one
 	Follow  bool   // until the attempt ends
-	// Stdout and Stderr receive the output of the attempt; nil omits it. They may be the same
-	// writer.
+	// Stdout and Stderr receive the output of the attempt; nil omits it. They may
+	// be the same writer.
 	Stdout, Stderr io.Writer
 }
 
-// Logs copies the output of an attempt and returns the attempt's number. ErrNotFound means that
-// the attempt is unknown or its log has expired. After a failure it continues after the last
-// byte that was written.
+// Logs copies the output of an attempt and returns the attempt's number.
+// ErrNotFound means that the attempt is unknown or its log has expired. After
+// a failure it continues after the last byte that was written.
 func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err error) {
 	if r.Attempt == 0 {
 		// A retry must not switch to a newer last attempt.
@@ -41,7 +41,8 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest) (attempt uint32, err e
 	return r.Attempt, err
 }
 
-// copy reads from one coordinator and writes what follows the bytes that were already written.
+// copy reads from one coordinator and writes what follows the bytes that were
+// already written.
 func (r LogsRequest) copy(ctx context.Context, t try, written *[3]int64) error {
 	stream, err := t.jobs().Logs(ctx, &dtaskv1.LogsRequest{
 		Job: r.Job, Task: r.Task, Attempt: r.Attempt, Follow: r.Follow, Stream: r.selected(),

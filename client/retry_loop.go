@@ -16,12 +16,12 @@ const (
 	maxPause = time.Second
 )
 
-// errTimeout is the cause of a retryLoop's context after no coordinator has taken the call for
-// Config.Timeout.
+// errTimeout is the cause of a retryLoop's context after no coordinator has
+// taken the call for Config.Timeout.
 var errTimeout = errors.New("client: deadline exceeded")
 
-// A retryLoop is the state of one operation across coordinators and rounds. It belongs to the
-// goroutine that called do.
+// A retryLoop is the state of one operation across coordinators and rounds. It
+// belongs to the goroutine that called do.
 type retryLoop struct {
 	cancel  context.CancelCauseFunc
 	timeout time.Duration
@@ -37,8 +37,8 @@ type retryLoop struct {
 	last       map[string]string
 }
 
-// newRetryLoop returns a loop and its context, which ends with parent or after the timeout. The
-// caller must call end.
+// newRetryLoop returns a loop and its context, which ends with parent or after
+// the timeout. The caller must call end.
 func newRetryLoop(parent context.Context, timeout time.Duration, op operation) (context.Context, *retryLoop) {
 	ctx, cancel := context.WithCancelCause(parent)
 	return ctx, &retryLoop{
@@ -79,14 +79,14 @@ func (w *retryLoop) note(addr string, j classifiedError) {
 	w.minBackoff = max(w.minBackoff, j.pause)
 }
 
-// noteInterrupted records an attempt that ended with the loop. Its coordinator may have taken
-// the call.
+// noteInterrupted records an attempt that ended with the loop. Its coordinator
+// may have taken the call.
 func (w *retryLoop) noteInterrupted(j classifiedError) { w.unknown = w.unknown || j.unknown }
 
-// pause waits before the next round: half to one and a half times the backoff, which doubles
-// while the cluster is overloaded. While no leader is known it grows by a quarter, so that the
-// caller waits for at most a quarter longer than the election takes. It reports false if the
-// loop ended.
+// pause waits before the next round: half to one and a half times the backoff,
+// which doubles while the cluster is overloaded. While no leader is known it
+// grows by a quarter, so that the caller waits for at most a quarter longer
+// than the election takes. It reports false if the loop ended.
 func (w *retryLoop) pause(ctx context.Context) bool {
 	d := max(w.backoff/2+rand.N(w.backoff), min(w.minBackoff, maxPause*5)) //nolint:gosec // spreads clients; not a secret
 	longer := w.backoff / 4
@@ -112,7 +112,8 @@ func (w *retryLoop) failed(j classifiedError) error {
 	return &Error{Kind: j.kind, Message: w.op.name + ": " + j.message, Faults: j.faults, Unknown: j.unknown}
 }
 
-// timedOut returns the error of a loop whose timeout expired or whose caller has gone.
+// timedOut returns the error of a loop whose timeout expired or whose caller
+// has gone.
 func (w *retryLoop) timedOut(parent context.Context) error {
 	if parent.Err() != nil {
 		return fmt.Errorf("%s: %w", w.op.name, context.Cause(parent))

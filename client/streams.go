@@ -12,7 +12,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// errCut is the error of a stream that ended too early: it is resumed at another coordinator.
+// errCut is the error of a stream that ended too early: it is resumed at
+// another coordinator.
 var errCut = status.Error(codes.Unavailable, "stream ended early")
 
 // TaskFilter selects tasks and their fields.
@@ -29,8 +30,8 @@ type TaskFilter struct {
 	Brief bool
 }
 
-// Tasks lists the tasks of a job in topological order. After a failure it resumes after the
-// last task that was yielded. It ends with the first error.
+// Tasks lists the tasks of a job in topological order. After a failure it
+// resumes after the last task that was yielded. It ends with the first error.
 func (c *Client) Tasks(ctx context.Context, job string, f TaskFilter) iter.Seq2[*dtaskv1.Task, error] {
 	return func(yield func(*dtaskv1.Task, error) bool) {
 		req := &dtaskv1.ListTasksRequest{

@@ -24,15 +24,16 @@ const (
 	// maxInFlight is how many jobs of one SubmitMany are in flight. Coordinators
 	// read no further jobs of a connection while as many are pending.
 	maxInFlight = 1000
-	// submitTimeout is how long a submission may make no progress at a coordinator that responds to pings.
+	// submitTimeout is how long a submission may make no progress at a coordinator
+	// that responds to pings.
 	submitTimeout = 10 * time.Second
 )
 
 // SubmitOptions are optional parameters of a submission.
 type SubmitOptions struct {
-	// Key is the idempotency key, 1–128 bytes: submitting the same job with the same key
-	// again within 24 hours returns the stored job. If it is empty, a key is generated,
-	// which covers the retries of this call.
+	// Key is the idempotency key, 1–128 bytes: submitting the same job with the
+	// same key again within 24 hours returns the stored job. If it is empty, a key
+	// is generated, which covers the retries of this call.
 	Key string
 }
 
@@ -57,9 +58,10 @@ type SubmitResult struct {
 }
 
 // Submit stores a job: when it returns, the job is in the log of a majority of
-// coordinators. It retries with the same key through failures and elections. The job
-// must not be changed during the call. If the error is ErrUnreachable, the job may have been
-// stored (Error.Unknown); submitting it again with Error.Key is safe.
+// coordinators. It retries with the same key through failures and elections.
+// The job must not be changed during the call. If the error is ErrUnreachable,
+// the job may have been stored (Error.Unknown); submitting it again with
+// Error.Key is safe.
 //
 // Jobs that many goroutines submit at the same time share messages.
 func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOptions) (Submitted, error) {
@@ -71,9 +73,9 @@ func (c *Client) Submit(ctx context.Context, job *dtaskv1.JobSpec, opts SubmitOp
 	return results[0].Submitted, nil
 }
 
-// SubmitMany stores jobs independently of each other and returns one result for each, in order.
-// It is much faster than one Submit after another. Like Submit, it retries each job that
-// was not stored for a temporary reason.
+// SubmitMany stores jobs independently of each other and returns one result
+// for each, in order. It is much faster than one Submit after another. Like
+// Submit, it retries each job that was not stored for a temporary reason.
 func (c *Client) SubmitMany(ctx context.Context, jobs []Submission) []SubmitResult {
 	results := make([]SubmitResult, len(jobs))
 	for first := 0; first < len(jobs); first += maxInFlight {
@@ -109,7 +111,8 @@ func (c *Client) submitGroup(ctx context.Context, jobs []Submission, results []S
 	}
 }
 
-// withKey adds a job's key to an error after which the job may be submitted again.
+// withKey adds a job's key to an error after which the job may be submitted
+// again.
 func withKey(err error, key string) error {
 	if e, ok := err.(*Error); ok && (e.Kind == ErrUnreachable || e.Kind == ErrBusy) { //nolint:errorlint // those of do, which are not wrapped
 		with := *e
@@ -146,8 +149,9 @@ func newKey() string {
 	return hex.EncodeToString(b[:])
 }
 
-// A submitBatch is the jobs of one call that have no final result. It is on one stream at a
-// time, whose mutex guards the fields that change during a try.
+// A submitBatch is the jobs of one call that have no final result. It is on
+// one stream at a time, whose mutex guards the fields that change during a
+// try.
 type submitBatch struct {
 	left []*upload
 
@@ -159,8 +163,8 @@ type submitBatch struct {
 	err     error         // why the stream ended; nil: it has not
 }
 
-// try submits the jobs to one coordinator. Those that another try may store remain in left;
-// the error is that of one of them.
+// try submits the jobs to one coordinator. Those that another try may store
+// remain in left; the error is that of one of them.
 func (b *submitBatch) try(ctx context.Context, c *Client, t try) error {
 	b.done, b.pending, b.unsent, b.sent, b.active, b.err = make(chan struct{}), 0, 0, false, time.Now(), nil
 	for _, u := range b.left {
@@ -185,7 +189,8 @@ func (b *submitBatch) try(ctx context.Context, c *Client, t try) error {
 	return err
 }
 
-// exchange has the jobs of a batch sent on the stream of a connection and waits for their results.
+// exchange has the jobs of a batch sent on the stream of a connection and
+// waits for their results.
 func (c *Client) exchange(ctx context.Context, conn *grpc.ClientConn, b *submitBatch) error {
 	var s *submitStream
 	for added := false; !added; added = s.add(b) {
@@ -220,8 +225,8 @@ type upload struct {
 	total     uint32
 	result    *SubmitResult
 
-	// Of the present try. The mutex of the stream guards batch, number and answer, and
-	// submitStream.packing the others.
+	// Of the present try. The mutex of the stream guards batch, number and answer,
+	// and submitStream.packing the others.
 	batch  *submitBatch
 	number uint64 // in the stream
 	answer *dtaskv1.SubmitResult
@@ -242,8 +247,8 @@ func (u *upload) start(b *submitBatch) {
 // advance makes the next part.
 func (u *upload) advance() { u.part, u.size, u.failed = u.parts.next() }
 
-// finish takes the outcome of a try, which ended with err. It returns nil if the job has its final result,
-// and why it must be submitted again otherwise.
+// finish takes the outcome of a try, which ended with err. It returns nil if
+// the job has its final result, and why it must be submitted again otherwise.
 func (u *upload) finish(err error) error {
 	switch {
 	case u.failed != nil:

@@ -24,9 +24,9 @@ const (
 	maxParts = 1000
 )
 
-// A submitStream is a call of Submit, which all submissions of one connection share. While a
-// message is being sent, jobs gather for the next one. It stays open until the
-// connection or the coordinator's term ends.
+// A submitStream is a call of Submit, which all submissions of one connection
+// share. While a message is being sent, jobs gather for the next one. It stays
+// open until the connection or the coordinator's term ends.
 type submitStream struct {
 	conn    *grpc.ClientConn
 	cancel  context.CancelCauseFunc
@@ -111,7 +111,8 @@ func (s *submitStream) receive() error {
 	}
 }
 
-// add puts the jobs of a batch in flight. It reports false if the stream has ended.
+// add puts the jobs of a batch in flight. It reports false if the stream has
+// ended.
 func (s *submitStream) add(b *submitBatch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +156,8 @@ func (s *submitStream) removeLocked(u *upload) {
 	s.unguardLocked()
 }
 
-// guardLocked starts the guard, which ends the stream when the coordinator stops responding.
+// guardLocked starts the guard, which ends the stream when the coordinator
+// stops responding.
 func (s *submitStream) guardLocked() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopGuard = cancel
@@ -185,7 +187,8 @@ func (s *submitStream) end(err error) {
 	}
 }
 
-// release returns when nothing reads the jobs of a batch, which are no longer in flight.
+// release returns when nothing reads the jobs of a batch, which are no longer
+// in flight.
 func (s *submitStream) release(b *submitBatch) {
 	s.mu.Lock()
 	unsent := b.unsent
@@ -196,7 +199,8 @@ func (s *submitStream) release(b *submitBatch) {
 	}
 }
 
-// abandon takes the jobs of a batch out of flight. The error says whether any may have been stored.
+// abandon takes the jobs of a batch out of flight. The error says whether any
+// may have been stored.
 func (s *submitStream) abandon(b *submitBatch, st *status.Status) error {
 	s.mu.Lock()
 	for _, u := range b.left {
@@ -213,8 +217,8 @@ func (s *submitStream) abandon(b *submitBatch, st *status.Status) error {
 	return st.Err()
 }
 
-// idleUntil returns how much longer a batch may make no progress. While parts wait to be sent,
-// any message of the stream is progress.
+// idleUntil returns how much longer a batch may make no progress. While parts
+// wait to be sent, any message of the stream is progress.
 func (s *submitStream) idleUntil(b *submitBatch) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +229,8 @@ func (s *submitStream) idleUntil(b *submitBatch) time.Duration {
 	return time.Until(active.Add(submitTimeout))
 }
 
-// pack encodes the next message. Jobs of callers are read only here, under packing, and not
-// after they have left flight.
+// pack encodes the next message. Jobs of callers are read only here, under
+// packing, and not after they have left flight.
 func (s *submitStream) pack(queued []*upload, _ []struct{}) (*grpc.PreparedMsg, int) {
 	s.packing.Lock()
 	defer s.packing.Unlock()

@@ -209,8 +209,8 @@ func TestSubmissionLeavesACoordinatorThatHangs(t *testing.T) {
 	})
 }
 
-// The message of a large job must not read its tasks after Submit has returned. The race
-// detector sees it if it does.
+// The message of a large job must not read its tasks after Submit has
+// returned. The race detector sees it if it does.
 func TestJobIsNotReadAfterItsSubmissionHasReturned(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})

@@ -14,8 +14,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Timing of the guard. A coordinator that hangs is left after at most pingInterval +
-// pingTimeout: 2.25 s, below the guaranteed 2.5 s.
+// Timing of the guard. A coordinator that hangs is left after at most
+// pingInterval + pingTimeout: 2.25 s, below the guaranteed 2.5 s.
 const (
 	firstPingDelay = 250 * time.Millisecond
 	pingInterval   = 500 * time.Millisecond
@@ -43,8 +43,8 @@ type operation struct {
 // A try is one run of an operation at one coordinator.
 type try struct {
 	conn *grpc.ClientConn
-	// connected is called when a stream has received a message. It stops the timeout of the
-	// operation.
+	// connected is called when a stream has received a message. It stops the
+	// timeout of the operation.
 	connected func()
 }
 
@@ -103,8 +103,8 @@ func (c *Client) round(ctx context.Context, w *retryLoop) (done bool, err error)
 	return false, nil
 }
 
-// tryAddress runs the operation at one address and leaves it when it hangs. The error is a
-// status.
+// tryAddress runs the operation at one address and leaves it when it hangs.
+// The error is a status.
 func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) error {
 	conn, err := c.conn(addr)
 	if err != nil {
@@ -125,7 +125,8 @@ func (c *Client) tryAddress(ctx context.Context, w *retryLoop, addr string) erro
 	return err
 }
 
-// runGuarded runs the operation and the guard, and returns when both have ended.
+// runGuarded runs the operation and the guard, and returns when both have
+// ended.
 func (w *retryLoop) runGuarded(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -162,9 +163,10 @@ func (w *retryLoop) runGuarded(ctx context.Context, conn *grpc.ClientConn) error
 	return err
 }
 
-// guard pings the coordinator every pingInterval and returns an error when it does not respond.
-// It returns nil when ctx is done. Unless stale reads suffice, it also returns an error when
-// the coordinator reports twice in a row that it knows no leader.
+// guard pings the coordinator every pingInterval and returns an error when it
+// does not respond. It returns nil when ctx is done. Unless stale reads
+// suffice, it also returns an error when the coordinator reports twice in a
+// row that it knows no leader.
 func guard(ctx context.Context, conn *grpc.ClientConn, stale bool) error {
 	cluster := dtaskv1.NewClusterServiceClient(conn)
 	timer := time.NewTimer(firstPingDelay)

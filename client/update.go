@@ -16,11 +16,13 @@ type Updated struct {
 	Existed bool         // an earlier call with this key made the update
 }
 
-// Update changes one task, or all tasks of a job that have had no attempt. It changes all of
-// them or none. The request is not modified; if it has no key, a key is generated, which covers
-// the retries of this call. The error is ErrConflict if the task, or every task, has started,
-// if the job has ended, or if its version is not if_version. If the error is ErrUnreachable,
-// the update may have been made (Error.Unknown); repeating it with Error.Key is safe.
+// Update changes one task, or all tasks of a job that have had no attempt. It
+// changes all of them or none. The request is not modified; if it has no key,
+// a key is generated, which covers the retries of this call. The error is
+// ErrConflict if the task, or every task, has started, if the job has ended,
+// or if its version is not if_version. If the error is ErrUnreachable, the
+// update may have been made (Error.Unknown); repeating it with Error.Key is
+// safe.
 func (c *Client) Update(ctx context.Context, r *dtaskv1.UpdateRequest) (Updated, error) {
 	req := proto.CloneOf(r)
 	if len(req.GetIdempotencyKey()) > maxKeyBytes {

@@ -2,8 +2,8 @@ package client
 
 import "runtime/debug"
 
-// Version returns the version of this build: that of the module, the first twelve digits of the
-// commit, or "devel" if neither is known.
+// Version returns the version of this build: that of the module, the first
+// twelve digits of the commit, or "devel" if neither is known.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

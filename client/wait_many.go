@@ -11,7 +11,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// manyWaited is how many jobs one call waits for. Coordinators accept up to 10,000.
+// manyWaited is how many jobs one call waits for. Coordinators accept up to
+// 10,000.
 const manyWaited = 10_000
 
 // Ends are jobs that have ended, maybe none, and the progress of the others.
@@ -23,21 +24,22 @@ type Ends struct {
 	Completed uint64 // completed tasks of these
 }
 
-// WaitMany yields jobs as they end, each once, until all have ended. It waits for up to 10,000
-// jobs in one call and resumes after failures and elections; of more than 10,000 jobs it waits
-// for the first 10,000 first. It ends with the first error.
+// WaitMany yields jobs as they end, each once, until all have ended. It waits
+// for up to 10,000 jobs in one call and resumes after failures and elections;
+// of more than 10,000 jobs it waits for the first 10,000 first. It ends with
+// the first error.
 func (c *Client) WaitMany(ctx context.Context, ids []string) iter.Seq2[Ends, error] {
 	return c.waitMany(ctx, ids, 0, false)
 }
 
-// WaitSubmitted is WaitMany for jobs that the caller submitted: like WatchSubmitted, it does
-// not wait for a quorum to confirm the leader.
+// WaitSubmitted is WaitMany for jobs that the caller submitted: like
+// WatchSubmitted, it does not wait for a quorum to confirm the leader.
 func (c *Client) WaitSubmitted(ctx context.Context, jobs []Submitted) iter.Seq2[Ends, error] {
 	return c.waitSubmitted(ctx, jobs, false)
 }
 
-// WaitOutlines is WaitSubmitted without the name, owner, labels, max_failures and tasks by
-// state of the jobs, which halves the cost per job.
+// WaitOutlines is WaitSubmitted without the name, owner, labels, max_failures
+// and tasks by state of the jobs, which halves the cost per job.
 func (c *Client) WaitOutlines(ctx context.Context, jobs []Submitted) iter.Seq2[Ends, error] {
 	return c.waitSubmitted(ctx, jobs, true)
 }

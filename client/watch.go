@@ -12,15 +12,16 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Watch yields a job immediately and after each change, maybe several changes at once, until
-// the job has ended. It resumes after failures and elections. It ends with the first error.
+// Watch yields a job immediately and after each change, maybe several changes
+// at once, until the job has ended. It resumes after failures and elections.
+// It ends with the first error.
 func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*dtaskv1.Job, error] {
 	return c.watchJob(ctx, &dtaskv1.WatchJobRequest{Id: id})
 }
 
-// WatchSubmitted is Watch for a job that the caller submitted: it starts with the job as it was
-// stored, or later. Watch starts with the current state, for which a quorum has to confirm the
-// leader.
+// WatchSubmitted is Watch for a job that the caller submitted: it starts with
+// the job as it was stored, or later. Watch starts with the current state, for
+// which a quorum has to confirm the leader.
 func (c *Client) WatchSubmitted(ctx context.Context, s Submitted) iter.Seq2[*dtaskv1.Job, error] {
 	if s.Index == 0 { // the job existed before: its age is unknown
 		return c.Watch(ctx, s.ID)
@@ -51,11 +52,11 @@ func (c *Client) watchJob(ctx context.Context, req *dtaskv1.WatchJobRequest) ite
 
 // Change is one change of a job, or several combined.
 type Change struct {
-	// Index is the log index of the change. Indexes only increase. WatchOptions.From resumes
-	// after this change, at any time and by any client.
+	// Index is the log index of the change. Indexes only increase.
+	// WatchOptions.From resumes after this change, at any time and by any client.
 	Index uint64
-	// Job is the job after the change. Tasks are its tasks that changed, in order. Running
-	// tasks are shown as assigned.
+	// Job is the job after the change. Tasks are its tasks that changed, in order.
+	// Running tasks are shown as assigned.
 	Job   *dtaskv1.Job
 	Tasks []*dtaskv1.Task
 	// Whole is set on the first change: Tasks are all tasks.
@@ -67,10 +68,11 @@ type WatchOptions struct {
 	From uint64 // index of the last known change; 0 = start with the whole job
 }
 
-// Changes yields a job with its tasks, and then each change, maybe several combined, until the
-// job has ended. Each change is yielded exactly once and in order despite failures: the
-// combination of all changes is the job at the last index. It ends with the first error.
-// ErrCompacted is returned only with From. Changes keeps eight bytes per task.
+// Changes yields a job with its tasks, and then each change, maybe several
+// combined, until the job has ended. Each change is yielded exactly once and
+// in order despite failures: the combination of all changes is the job at the
+// last index. It ends with the first error. ErrCompacted is returned only with
+// From. Changes keeps eight bytes per task.
 func (c *Client) Changes(ctx context.Context, id string, o WatchOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		seen := &changeFilter{index: o.From, whole: o.From == 0, seed: maphash.MakeSeed()}
@@ -106,7 +108,8 @@ type changeFilter struct {
 	tasks []uint64 // version of each task, by index
 }
 
-// take removes from a change what the caller has received. It reports false if nothing remains.
+// take removes from a change what the caller has received. It reports false if
+// nothing remains.
 func (s *changeFilter) take(ch *Change) bool {
 	fresh := ch.Tasks[:0]
 	for _, task := range ch.Tasks {
@@ -133,9 +136,9 @@ func (s *changeFilter) version(task *dtaskv1.Task) uint64 {
 	return maphash.Bytes(s.seed, b)
 }
 
-// watch calls take for each change, and with index 0 for each repeat, until the job has ended
-// or take returns an error. After failures it resumes at another coordinator after the last
-// change that was taken: it updates req.
+// watch calls take for each change, and with index 0 for each repeat, until
+// the job has ended or take returns an error. After failures it resumes at
+// another coordinator after the last change that was taken: it updates req.
 func (c *Client) watch(ctx context.Context, req *dtaskv1.WatchJobRequest, take func(Change) error) error {
 	return c.do(ctx, operation{
 		name: "watching job " + req.GetId(),
@@ -170,7 +173,8 @@ func (c *Client) watch(ctx context.Context, req *dtaskv1.WatchJobRequest, take f
 	})
 }
 
-// same reports whether two responses show the same job, except for their freshness.
+// same reports whether two responses show the same job, except for their
+// freshness.
 func same(a, b *dtaskv1.Job) bool {
 	if a == nil {
 		return false

@@ -118,8 +118,8 @@ func itemProblem(encoded []byte) problem {
 	return problem{}
 }
 
-// templates calls may for the texts of a task that contain ${{. Most tasks have none, and must
-// not pay for it.
+// templates calls may for the texts of a task that contain ${{. Most tasks
+// have none, and must not pay for it.
 func templates(b *dtaskv1.TaskBody, payload []byte, may func(field, text string)) {
 	taskbody.EachText(b, func(field string, text *string) {
 		if array.Opens(*text) {
@@ -136,7 +136,8 @@ const (
 	expressionAlone = "write array: {range: …} or {items: […]} into the task, or leave the expression out"
 )
 
-// arrayProblem checks the template of a task and returns the first faulty field.
+// arrayProblem checks the template of a task and returns the first faulty
+// field.
 func arrayProblem(a *dtaskv1.ArraySpec, b *dtaskv1.TaskBody, payload []byte, p *dtaskv1.TaskPolicy) (field string, bad problem) {
 	templates(b, payload, func(name, text string) {
 		if bad.bad() {
@@ -191,8 +192,8 @@ type arrayCheck struct {
 	fields      []string
 }
 
-// array checks a task's array, or a part of one. It returns how many tasks it adds: the first
-// part adds those of the whole array.
+// array checks a task's array, or a part of one. It returns how many tasks it
+// adds: the first part adds those of the whole array.
 func (c *Checker) array(t *checkedTask) int {
 	at, a := taskPlace{c: c, id: t.id, index: c.tasks}, t.array
 	open := c.open

@@ -10,9 +10,9 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// Check checks a decoded job against all rules and limits; nil means that it may be stored.
-// Faults have no file and no position. Payloads may have up to 128 KiB; [CheckOptions] has a
-// lower limit.
+// Check checks a decoded job against all rules and limits; nil means that it
+// may be stored. Faults have no file and no position. Payloads may have up to
+// 128 KiB; [CheckOptions] has a lower limit.
 func Check(s *dtaskv1.JobSpec) Faults { return check(s, MaxPayload, false) }
 
 func check(s *dtaskv1.JobSpec, maxPayload int, unfilled bool) Faults {
@@ -25,15 +25,16 @@ func check(s *dtaskv1.JobSpec, maxPayload int, unfilled bool) Faults {
 
 // CheckOptions are the server's limits.
 type CheckOptions struct {
-	// MaxPayload bounds the payload of a task, in bytes. Default and maximum: 128 KiB.
+	// MaxPayload bounds the payload of a task, in bytes. Default and maximum: 128
+	// KiB.
 	MaxPayload int
 	// Total is the announced number of tasks, 1 to 1,000,000; 0 = unknown.
 	Total uint32
 }
 
-// Checker checks a job that arrives in parts: the header first, then tasks as they are added,
-// then the whole job when it is sealed. It keeps only the IDs of tasks. It is not safe for
-// concurrent use.
+// Checker checks a job that arrives in parts: the header first, then tasks as
+// they are added, then the whole job when it is sealed. It keeps only the IDs
+// of tasks. It is not safe for concurrent use.
 type Checker struct {
 	collector
 	header       *dtaskv1.JobHeader
@@ -49,8 +50,8 @@ type Checker struct {
 	open         *arrayCheck // array of which further parts must follow
 }
 
-// NewChecker returns a checker for a job with this header, which must not change while the
-// checker is used.
+// NewChecker returns a checker for a job with this header, which must not
+// change while the checker is used.
 func NewChecker(h *dtaskv1.JobHeader, opt CheckOptions) *Checker {
 	if opt.MaxPayload <= 0 || opt.MaxPayload > MaxPayload {
 		opt.MaxPayload = MaxPayload
@@ -60,8 +61,8 @@ func NewChecker(h *dtaskv1.JobHeader, opt CheckOptions) *Checker {
 	return c
 }
 
-// Next starts the check of another job with the same header. A header without faults is not
-// checked again. total is CheckOptions.Total of the new job.
+// Next starts the check of another job with the same header. A header without
+// faults is not checked again. total is CheckOptions.Total of the new job.
 func (c *Checker) Next(total uint32) {
 	opt := c.opt
 	opt.Total = total
@@ -72,8 +73,8 @@ func (c *Checker) Next(total uint32) {
 // Expect reserves memory for tasks that are added next.
 func (c *Checker) Expect(tasks int) { c.ids.grow(tasks) }
 
-// Add checks the next tasks of the job and returns all faults so far. The caller may stop after
-// the first fault.
+// Add checks the next tasks of the job and returns all faults so far. The
+// caller may stop after the first fault.
 func (c *Checker) Add(tasks []*dtaskv1.TaskSpec) Faults {
 	c.begin()
 	for _, t := range tasks {
@@ -123,8 +124,8 @@ func (c *Checker) check(t *checkedTask) {
 	c.dependencies += len(t.dependencies)
 }
 
-// Seal checks the rules about the whole job and returns all faults; nil means that the job may
-// be stored.
+// Seal checks the rules about the whole job and returns all faults; nil means
+// that the job may be stored.
 func (c *Checker) Seal() Faults {
 	c.begin()
 	switch {
@@ -159,8 +160,8 @@ func (c *Checker) begin() {
 
 func (c *Checker) refuse(where string, p problem) { c.refuseIn("", where, p) }
 
-// refuseIn adds the fault of a part of something. The location is put together only if there is
-// a fault.
+// refuseIn adds the fault of a part of something. The location is put together
+// only if there is a fault.
 func (c *Checker) refuseIn(whole, part string, p problem) {
 	if !p.bad() {
 		return

@@ -9,8 +9,9 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// A PayloadTask is a task without an array whose body has only a payload. Large jobs
-// consist of such tasks; they are checked without decoding their bodies.
+// A PayloadTask is a task without an array whose body has only a payload.
+// Large jobs consist of such tasks; they are checked without decoding their
+// bodies.
 type PayloadTask struct {
 	ID           string // kept until the job is checked
 	Policy       uint32
@@ -92,7 +93,8 @@ func (c *Checker) task(t *checkedTask) {
 	place.refuse(arrayProblem(t.array, t.body, t.payload, policies[t.policy]))
 }
 
-// taskPlace is the location of a task's faults, which is formatted only if there is a fault.
+// taskPlace is the location of a task's faults, which is formatted only if
+// there is a fault.
 type taskPlace struct {
 	c     *Checker
 	id    string
@@ -113,8 +115,8 @@ func (at taskPlace) refuse(field string, p problem) {
 	at.c.refuse(where, p)
 }
 
-// dependencies reports only the first fault of the list: a list that is out of order usually is
-// so throughout.
+// dependencies reports only the first fault of the list: a list that is out of
+// order usually is so throughout.
 func (at taskPlace) dependencies(list []uint32) {
 	for i, d := range list {
 		if int64(d) >= int64(at.index) {

@@ -2,10 +2,11 @@ package spec
 
 import "slices"
 
-// stronglyConnected returns the groups of tasks that all depend on each other, directly or not:
-// the strongly connected components with more than one task, by Tarjan's algorithm. It uses an
-// explicit stack, since a chain may have 100,000 tasks. It considers only tasks in left. Groups
-// and their members are in file order.
+// stronglyConnected returns the groups of tasks that all depend on each other,
+// directly or not: the strongly connected components with more than one task,
+// by Tarjan's algorithm. It uses an explicit stack, since a chain may have
+// 100,000 tasks. It considers only tasks in left. Groups and their members are
+// in file order.
 func stronglyConnected(tasks []taskBuilder, left []bool) [][]int32 {
 	k := &sccFinder{tasks: tasks, left: left, seen: make([]int32, len(tasks)), low: make([]int32, len(tasks)), open: make([]bool, len(tasks))}
 	for i := range tasks {
@@ -66,7 +67,8 @@ func (k *sccFinder) begin(i int32) frame {
 	return frame{task: i}
 }
 
-// end finishes a visit. A task that reaches no earlier task completes its group.
+// end finishes a visit. A task that reaches no earlier task completes its
+// group.
 func (k *sccFinder) end(i int32) {
 	if k.low[i] != k.seen[i] {
 		return
@@ -86,8 +88,9 @@ func (k *sccFinder) end(i int32) {
 	}
 }
 
-// cycles reports the cycles of a group. It starts with the shortest cycle through the first
-// task, removes the last dependency of this cycle, and continues with what still is a group.
+// cycles reports the cycles of a group. It starts with the shortest cycle
+// through the first task, removes the last dependency of this cycle, and
+// continues with what still is a group.
 func (r *reader) cycles(tasks []taskBuilder, group []int32) {
 	left := make([]bool, len(tasks))
 	open := [][]int32{group}
@@ -121,8 +124,9 @@ func (r *reader) cycle(tasks []taskBuilder, cycle []int32) {
 		"dependency cycle: "+arrows(tasks, cycle), "remove one of these dependencies")
 }
 
-// shortest returns a shortest cycle through start among the tasks in left, each followed by one
-// that it depends on. A cycle exists because start is in a group.
+// shortest returns a shortest cycle through start among the tasks in left,
+// each followed by one that it depends on. A cycle exists because start is in
+// a group.
 func shortest(tasks []taskBuilder, left []bool, start int32) []int32 {
 	from := map[int32]int32{}
 	queue := []int32{start}

@@ -6,8 +6,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// TaskDefaults are the defaults of task fields. The zero value has the built-in defaults: 60
-// minutes and 3 retries.
+// TaskDefaults are the defaults of task fields. The zero value has the
+// built-in defaults: 60 minutes and 3 retries.
 type TaskDefaults struct {
 	// Timeout of one attempt, in whole milliseconds; 0 = 60 minutes.
 	Timeout time.Duration
@@ -29,9 +29,10 @@ func (d TaskDefaults) retries() uint32 {
 	return *d.Retries
 }
 
-// Fill sets timeout and retry in the policies of a header that was read with [Options.Unfilled]
-// and lacks them. A coordinator calls it with its own defaults before [NewChecker]. It modifies
-// the header and is not safe for concurrent use.
+// Fill sets timeout and retry in the policies of a header that was read with
+// [Options.Unfilled] and lacks them. A coordinator calls it with its own
+// defaults before [NewChecker]. It modifies the header and is not safe for
+// concurrent use.
 func Fill(h *dtaskv1.JobHeader, d TaskDefaults) {
 	for _, p := range h.GetPolicies() {
 		if p != nil {

@@ -6,8 +6,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ParseAll parses a file of one or more jobs, each in its own YAML document. Empty documents
-// are ignored. The error is [Faults].
+// ParseAll parses a file of one or more jobs, each in its own YAML document.
+// Empty documents are ignored. The error is [Faults].
 func ParseAll(path string, text []byte, opt Options) ([]*dtaskv1.JobSpec, error) {
 	documents := split(text)
 	if len(text) > MaxFileBytes || len(documents) < 2 {
@@ -43,7 +43,8 @@ type document struct {
 	text []byte
 }
 
-// split splits a file at lines that start with three dashes. It omits empty documents.
+// split splits a file at lines that start with three dashes. It omits empty
+// documents.
 func split(text []byte) []document {
 	var list []document
 	from, line := 0, 0 // of the document

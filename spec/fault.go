@@ -17,8 +17,8 @@ type Fault struct {
 	Do     string // what to do about it
 }
 
-// String returns the fault as one line: FILE:LINE:COLUMN: where: what is wrong; what to do.
-// Without a file it starts with where.
+// String returns the fault as one line: FILE:LINE:COLUMN: where: what is
+// wrong; what to do. Without a file it starts with where.
 func (f Fault) String() string {
 	var b strings.Builder
 	if f.Line > 0 {
@@ -36,8 +36,8 @@ func (f Fault) String() string {
 	return b.String()
 }
 
-// Faults are the faults of one job, in file order. An error of this type has at least one. It
-// keeps the first 100 faults; a last one counts the others.
+// Faults are the faults of one job, in file order. An error of this type has
+// at least one. It keeps the first 100 faults; a last one counts the others.
 type Faults []Fault //nolint:errname // it is a list; FaultsError would stutter
 
 // Error returns all faults, one per line.
@@ -52,8 +52,8 @@ func (fs Faults) Lines() []string {
 	return lines
 }
 
-// faultKey identifies a fault, so that a fault in an anchor that a thousand tasks use is
-// reported once.
+// faultKey identifies a fault, so that a fault in an anchor that a thousand
+// tasks use is reported once.
 type faultKey struct {
 	line, column int
 	what         string
@@ -87,8 +87,8 @@ func (c *collector) add(line, column int, where, what, do string) {
 	}
 }
 
-// full reports whether further faults will not be shown, so that callers can skip work that
-// only improves their wording.
+// full reports whether further faults will not be shown, so that callers can
+// skip work that only improves their wording.
 func (c *collector) full() bool { return c.total >= maxFaults }
 
 // faults returns the faults in file order, at most maxFaults of them.

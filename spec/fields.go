@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// fields are the fields of a mapping with fixed names: how each is read into a T.
+// fields are the fields of a mapping with fixed names: how each is read into a
+// T.
 type fields[T any] map[string]func(r *reader, into T, e entry)
 
-// read reads all entries of a mapping. Keys that start with x- are ignored, since anchors may
-// be defined there; any other unknown key is a fault.
+// read reads all entries of a mapping. Keys that start with x- are ignored,
+// since anchors may be defined there; any other unknown key is a fault.
 func (fs fields[T]) read(r *reader, into T, es []entry, unknown func(e entry)) {
 	for _, e := range es {
 		read, known := fs[e.key]
@@ -33,8 +34,8 @@ var futureFields = []string{
 	"affinity", "combiner", "concurrency", "fan_in", "partition", "queue", "result", "schedule", "speculative",
 }
 
-// foreignNames maps field names of other systems to those of this format. Similar names need no
-// entry.
+// foreignNames maps field names of other systems to those of this format.
+// Similar names need no entry.
 var foreignNames = map[string]string{
 	"after": "dependencies", "args": "command", "argv": "command", "attempts": "retry: {max: N}", "cmd": "command",
 	"constraints": "require", "depends": "dependencies", "deps": "dependencies", "environment": "env", "exec": "command",
@@ -44,8 +45,9 @@ var foreignNames = map[string]string{
 	"parallel": "array: {range: 0-99}", "notify": "webhook", "webhooks": "webhook",
 }
 
-// unknown reports an unknown field. elsewhere says where the field belongs, if anywhere. It
-// returns the field that was probably meant, so that this one is not reported as missing.
+// unknown reports an unknown field. elsewhere says where the field belongs, if
+// anywhere. It returns the field that was probably meant, so that this one is
+// not reported as missing.
 func (r *reader) unknown(e entry, names func() []string, elsewhere string) (meant string) {
 	what := fmt.Sprintf("unknown field %s", quote(e.key))
 	if slices.Contains(futureFields, e.key) {

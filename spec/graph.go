@@ -10,8 +10,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// graph resolves the dependencies of all tasks and returns a topological order. Tasks that may
-// come next keep their order in the file.
+// graph resolves the dependencies of all tasks and returns a topological
+// order. Tasks that may come next keep their order in the file.
 func (r *reader) graph(tasks []taskBuilder) []int32 {
 	r.resolve(tasks, r.index(tasks))
 	order, left := sorted(tasks)
@@ -29,7 +29,8 @@ func (r *reader) graph(tasks []taskBuilder) []int32 {
 	return nil
 }
 
-// cleanupLast moves the cleanup tasks behind all others. No other task depends on one.
+// cleanupLast moves the cleanup tasks behind all others. No other task depends
+// on one.
 func cleanupLast(tasks []taskBuilder, order []int32) []int32 {
 	slices.SortStableFunc(order, func(a, b int32) int {
 		switch x, y := tasks[a].cleanup, tasks[b].cleanup; {
@@ -62,8 +63,8 @@ func (r *reader) index(tasks []taskBuilder) map[string]int32 {
 	return at
 }
 
-// resolve resolves the names of dependencies. It reports and drops unknown names and
-// self-dependencies.
+// resolve resolves the names of dependencies. It reports and drops unknown
+// names and self-dependencies.
 func (r *reader) resolve(tasks []taskBuilder, at map[string]int32) {
 	names := func(yield func(string) bool) {
 		for i := range tasks {
@@ -95,8 +96,9 @@ func (r *reader) resolve(tasks []taskBuilder, at map[string]int32) {
 	}
 }
 
-// nearID suggests a task for an unknown dependency. In small jobs it suggests the nearest name
-// at any distance; in large jobs it searches only for the first faults.
+// nearID suggests a task for an unknown dependency. In small jobs it suggests
+// the nearest name at any distance; in large jobs it searches only for the
+// first faults.
 func (r *reader) nearID(name string, tasks int, names func(yield func(string) bool)) string {
 	const small, few = 2000, 20
 	if r.full() || tasks > small && r.total > few {
@@ -140,8 +142,8 @@ func (h *lowest) Pop() any {
 	return x
 }
 
-// sorted returns the topological order, and which tasks are not in it because they are part of
-// a cycle or depend on one.
+// sorted returns the topological order, and which tasks are not in it because
+// they are part of a cycle or depend on one.
 func sorted(tasks []taskBuilder) (order []int32, left []bool) {
 	waits := make([]int, len(tasks))
 	offsets, after := successors(tasks)
@@ -168,8 +170,8 @@ func sorted(tasks []taskBuilder) (order []int32, left []bool) {
 	return order, left
 }
 
-// successors inverts the dependencies into compressed rows: the tasks that depend on task i are
-// after[offsets[i]:offsets[i+1]].
+// successors inverts the dependencies into compressed rows: the tasks that
+// depend on task i are after[offsets[i]:offsets[i+1]].
 func successors(tasks []taskBuilder) (offsets, after []int32) {
 	offsets = make([]int32, len(tasks)+1)
 	for i := range tasks {
@@ -191,9 +193,9 @@ func successors(tasks []taskBuilder) (offsets, after []int32) {
 	return offsets, after
 }
 
-// Levels returns the number of tasks per topological level of a checked job: level 0 has the
-// tasks without dependencies, and every other task is one level above the highest of its
-// dependencies.
+// Levels returns the number of tasks per topological level of a checked job:
+// level 0 has the tasks without dependencies, and every other task is one
+// level above the highest of its dependencies.
 func Levels(s *dtaskv1.JobSpec) []uint32 {
 	var levels []uint32
 	level := make([]uint32, len(s.GetTasks()))

@@ -66,8 +66,8 @@ func drawGraph(rt *rapid.T) (graphOf, []string) {
 	return g, rapid.Permutation(ids).Draw(rt, "order")
 }
 
-// naiveOrder takes, again and again, the first task of the file that has all it
-// needs. It stops at a task without dependencies.
+// naiveOrder takes, again and again, the first task of the file that has all
+// it needs. It stops at a task without dependencies.
 func naiveOrder(g graphOf, ids []string) []string {
 	var order []string
 	for {

@@ -4,9 +4,10 @@ import "slices"
 
 // idSet finds duplicate task IDs. The zero set is empty.
 //
-// Programs that create large jobs count: t1, t2, … t10, or step-0001, step-0002. As long as
-// each ID is longer than the previous one, or as long and greater, it can't be a duplicate and
-// needs no lookup. The first ID out of this order switches to a map.
+// Programs that create large jobs count: t1, t2, … t10, or step-0001,
+// step-0002. As long as each ID is longer than the previous one, or as long
+// and greater, it can't be a duplicate and needs no lookup. The first ID out
+// of this order switches to a map.
 type idSet struct {
 	list  []placedID        // while IDs ascend
 	known map[string]uint32 // afterwards
@@ -17,7 +18,8 @@ type placedID struct {
 	at uint32
 }
 
-// expect empties the set and reserves memory for n IDs, if they are few: most jobs are small.
+// expect empties the set and reserves memory for n IDs, if they are few: most
+// jobs are small.
 func (s *idSet) expect(n int) {
 	const few = 64
 	*s = idSet{list: slices.Grow(s.list[:0], min(n, few))}
@@ -30,8 +32,8 @@ func (s *idSet) grow(n int) {
 	}
 }
 
-// add adds the ID of a task. If it is known, the set doesn't change, and first is the index of
-// the task that has it.
+// add adds the ID of a task. If it is known, the set doesn't change, and first
+// is the index of the task that has it.
 func (s *idSet) add(id string, at uint32) (first uint32, known bool) {
 	if s.known == nil {
 		if n := len(s.list); n == 0 || s.list[n-1].below(id) {

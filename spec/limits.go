@@ -33,8 +33,8 @@ const (
 	MaxDuration   = 3650 * 24 * time.Hour // any duration in a job
 	maxMultiplier = 100_000               // retry.multiplier in thousandths
 
-	// maxAmount is the highest amount of a resource in its unit, 2⁵⁰: a pebibyte of memory. In
-	// thousandths it is far below the maximum of int64.
+	// maxAmount is the highest amount of a resource in its unit, 2⁵⁰: a pebibyte
+	// of memory. In thousandths it is far below the maximum of int64.
 	maxAmount = 1 << 50
 )
 

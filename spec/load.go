@@ -23,8 +23,8 @@ func (r *reader) load(text []byte) *yaml.Node {
 		return nil
 	}
 	if trimmed := bytes.TrimLeft(text, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '{' {
-		// JSON has escapes and lengths that a YAML parser rejects. Text that is not JSON may
-		// still be YAML's flow style.
+		// JSON has escapes and lengths that a YAML parser rejects. Text that is not
+		// JSON may still be YAML's flow style.
 		root, err := loadJSON(text)
 		if err == nil {
 			return root

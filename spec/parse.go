@@ -13,12 +13,13 @@ import (
 type Options struct {
 	// Owner is the default owner; at most 63 bytes.
 	Owner string
-	// MaxPayload bounds the payload of a task, in bytes. Default 64 KiB, maximum 128 KiB.
+	// MaxPayload bounds the payload of a task, in bytes. Default 64 KiB, maximum
+	// 128 KiB.
 	MaxPayload int
 	// Defaults are the defaults of task fields.
 	Defaults TaskDefaults
-	// Unfilled leaves missing timeout and retry fields unset, so that the coordinator's [Fill]
-	// sets them.
+	// Unfilled leaves missing timeout and retry fields unset, so that the
+	// coordinator's [Fill] sets them.
 	Unfilled bool
 }
 
@@ -29,8 +30,9 @@ func (o Options) maxPayload() int {
 	return min(o.MaxPayload, MaxPayload)
 }
 
-// Parse parses a job file in YAML or JSON. The path is only used in messages; "-" stands for
-// standard input. The error is [Faults]. Parse is safe for concurrent use.
+// Parse parses a job file in YAML or JSON. The path is only used in messages;
+// "-" stands for standard input. The error is [Faults]. Parse is safe for
+// concurrent use.
 func Parse(path string, text []byte, opt Options) (*dtaskv1.JobSpec, error) {
 	r := &reader{collector: collector{file: path}, opt: opt}
 	root := r.load(text)
@@ -91,7 +93,8 @@ func (r *reader) top(root *yaml.Node) *dtaskv1.JobSpec {
 	return r.job(t.job.value)
 }
 
-// inOrder moves the fields that others depend on to the front and tasks to the end.
+// inOrder moves the fields that others depend on to the front and tasks to the
+// end.
 func inOrder(es []entry) []entry {
 	rank := func(e entry) int { return slices.Index([]string{"env", "defaults", "tasks"}, e.key) }
 	slices.SortStableFunc(es, func(a, b entry) int { return rank(a) - rank(b) })

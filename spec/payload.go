@@ -21,8 +21,8 @@ func (r *reader) payload(n *yaml.Node) ([]byte, bool) {
 	return w.out.Bytes(), r.total == before
 }
 
-// jsonWriter writes nodes as compact JSON. It keeps the order of keys and all digits of
-// numbers.
+// jsonWriter writes nodes as compact JSON. It keeps the order of keys and all
+// digits of numbers.
 type jsonWriter struct {
 	r   *reader
 	out bytes.Buffer

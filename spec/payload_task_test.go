@@ -12,7 +12,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// plainHeader returns a header whose policy 0 fits payload-only tasks; the others do not.
+// plainHeader returns a header whose policy 0 fits payload-only tasks; the
+// others do not.
 func plainHeader() *dtaskv1.JobHeader {
 	plain := &dtaskv1.TaskPolicy{Type: "x", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE, Retry: &dtaskv1.RetryPolicy{}}
 	command, pure, last := proto.CloneOf(plain), proto.CloneOf(plain), proto.CloneOf(plain)

@@ -18,8 +18,8 @@ const (
 	defaultReuse      = 24 * time.Hour
 )
 
-// policy collects the fields of a [dtaskv1.TaskPolicy] from job.defaults and the task. Copies
-// share maps and lists, which are replaced, never changed.
+// policy collects the fields of a [dtaskv1.TaskPolicy] from job.defaults and
+// the task. Copies share maps and lists, which are replaced, never changed.
 type policy struct {
 	kind                           string
 	priority                       dtaskv1.Priority
@@ -167,8 +167,8 @@ func (r *reader) labels(e entry, base map[string]string, example string) map[str
 	return out
 }
 
-// amount reads the amount of a resource, in thousandths. Memory and disk are sizes; all other
-// resources are counted.
+// amount reads the amount of a resource, in thousandths. Memory and disk are
+// sizes; all other resources are counted.
 func (r *reader) amount(e entry) (int64, bool) {
 	const most = maxAmount * 1000
 	if e.key != "memory" && e.key != "disk" {

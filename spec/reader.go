@@ -17,8 +17,8 @@ type reader struct {
 	collector
 	opt  Options
 	path []step // from the top of the file
-	// task is the ID of the task that is being read, which replaces the first taskDepth steps
-	// of path.
+	// task is the ID of the task that is being read, which replaces the first
+	// taskDepth steps of path.
 	task      string
 	taskDepth int
 }
@@ -33,7 +33,8 @@ func (r *reader) enter(name string)   { r.path = append(r.path, step{name: name}
 func (r *reader) enterItem(index int) { r.path = append(r.path, step{index: index}) }
 func (r *reader) leave()              { r.path = r.path[:len(r.path)-1] }
 
-// where formats the current location: job.tasks[3].retry, task "fetch": retry.max.
+// where formats the current location: job.tasks[3].retry, task "fetch":
+// retry.max.
 func (r *reader) where() string {
 	if r.task == "" || len(r.path) < r.taskDepth {
 		return joinSteps(r.path)
@@ -101,8 +102,8 @@ type entry struct {
 	at, value *yaml.Node
 }
 
-// entries returns the fields of a mapping: its own in file order, then merged ones. Anything
-// but a mapping is a fault.
+// entries returns the fields of a mapping: its own in file order, then merged
+// ones. Anything but a mapping is a fault.
 func (r *reader) entries(n *yaml.Node, example string) []entry {
 	n = deref(n)
 	if n.Kind != yaml.MappingNode {
@@ -112,8 +113,9 @@ func (r *reader) entries(n *yaml.Node, example string) []entry {
 	return r.gather(make([]entry, 0, len(n.Content)/2), n, nil)
 }
 
-// gather adds the fields of n that are not in taken, then those that n merges. If taken is nil,
-// it adds all: the surveyor reports duplicates in one mapping.
+// gather adds the fields of n that are not in taken, then those that n merges.
+// If taken is nil, it adds all: the surveyor reports duplicates in one
+// mapping.
 func (r *reader) gather(into []entry, n *yaml.Node, taken map[string]struct{}) []entry {
 	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -191,8 +193,8 @@ func kind(n *yaml.Node) string {
 	return "text"
 }
 
-// isText reports whether a node is text. That includes dates, which the format has no
-// other use for, and nodes with unknown tags, which survey reports.
+// isText reports whether a node is text. That includes dates, which the format
+// has no other use for, and nodes with unknown tags, which survey reports.
 func isText(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && kind(n) == "text" }
 
 // text reads text.
@@ -233,8 +235,8 @@ func (r *reader) texts(n *yaml.Node, example string, rule func(string) problem) 
 	return out, ok
 }
 
-// dictionary reads a mapping whose keys and values are checked against rules, and merges
-// it into a copy of base.
+// dictionary reads a mapping whose keys and values are checked against rules,
+// and merges it into a copy of base.
 func dictionary[V any](r *reader, n *yaml.Node, base map[string]V, example string, keyRule func(string) problem, read func(e entry) (V, bool)) map[string]V {
 	es := r.entries(n, example)
 	out := make(map[string]V, len(base)+len(es))
@@ -277,8 +279,8 @@ func (r *reader) number(n *yaml.Node, low, high int64) (int64, bool) {
 	return v, true
 }
 
-// isPlainNumber reports whether s is an optional minus and decimal digits without a leading
-// zero.
+// isPlainNumber reports whether s is an optional minus and decimal digits
+// without a leading zero.
 func isPlainNumber(s string) bool {
 	s = strings.TrimPrefix(s, "-")
 	if s == "" || len(s) > 1 && s[0] == '0' {

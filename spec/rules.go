@@ -45,8 +45,8 @@ func nameProblem(s string) problem {
 	return dotsProblem(s)
 }
 
-// idProblem checks task IDs. They may have more characters than names, but must be unambiguous
-// in JOB/TASK, in array[17] and within messages.
+// idProblem checks task IDs. They may have more characters than names, but
+// must be unambiguous in JOB/TASK, in array[17] and within messages.
 func idProblem(s string) problem {
 	const do = "an id is 1–63 characters without white space, / \\ [ or ]"
 	if p := lengthProblem(s, do); p.bad() {
@@ -128,7 +128,8 @@ func pathProblem(s string) problem {
 	return textProblem(s)
 }
 
-// CheckWebhook checks the URL of a webhook. The error never contains a password.
+// CheckWebhook checks the URL of a webhook. The error never contains a
+// password.
 func CheckWebhook(s string) error {
 	if p := webhookProblem(s); p.bad() {
 		return p
@@ -261,7 +262,8 @@ func reuseKeyProblem(s string) problem {
 	return textProblem(s)
 }
 
-// reuseDurationProblem checks how long a result is remembered, in milliseconds.
+// reuseDurationProblem checks how long a result is remembered, in
+// milliseconds.
 func reuseDurationProblem(ms int64) problem {
 	if ms > 0 && ms <= MaxReuse.Milliseconds() {
 		return problem{}
@@ -347,7 +349,8 @@ func prefixed(prefix string, names []string) []string {
 	return out
 }
 
-// The keywords of the format and their values, in the order in which messages list them.
+// The keywords of the format and their values, in the order in which messages
+// list them.
 
 type keyword[T any] struct {
 	text string

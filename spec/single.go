@@ -15,8 +15,8 @@ type SingleTask struct {
 	Options Options
 }
 
-// Single returns the job of one task. The error is [Faults], whose locations are those of a
-// command line.
+// Single returns the job of one task. The error is [Faults], whose locations
+// are those of a command line.
 func Single(t SingleTask) (*dtaskv1.JobSpec, error) {
 	var c collector
 	refuse := func(where string, p problem) {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// nearest returns the name that s was probably meant to be: the one with the fewest edits, and
-// the first of equals. It is empty if no name is near.
+// nearest returns the name that s was probably meant to be: the one with the
+// fewest edits, and the first of equals. It is empty if no name is near.
 func nearest(s string, names func(yield func(string) bool)) string {
 	limit := min(3, max(1, utf8.RuneCountInString(s)/3))
 	if len(s) == 1 {
@@ -35,8 +35,8 @@ func nearestWithin(s string, limit int, names func(yield func(string) bool)) str
 	return best
 }
 
-// distance returns the number of single-character edits (insert, remove, replace, transpose)
-// between a and b, or limit+1 if it exceeds limit.
+// distance returns the number of single-character edits (insert, remove,
+// replace, transpose) between a and b, or limit+1 if it exceeds limit.
 func distance(a, b []rune, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {
 		return limit + 1

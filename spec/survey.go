@@ -6,9 +6,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// survey walks the whole tree once before any alias is resolved. It reports duplicate keys and
-// unknown tags, and whether the tree is safe to walk: no alias inside its own anchor, no alias
-// bomb, bounded nesting.
+// survey walks the whole tree once before any alias is resolved. It reports
+// duplicate keys and unknown tags, and whether the tree is safe to walk: no
+// alias inside its own anchor, no alias bomb, bounded nesting.
 func (r *reader) survey(root *yaml.Node) bool {
 	s := &surveyor{r: r, anchors: map[*yaml.Node]extent{}}
 	s.measure(root)

@@ -28,7 +28,8 @@ type dependency struct {
 	of   int32 // index of the task in file order; negative if unresolved
 }
 
-// dependencyIndexes returns the dependencies as indexes in the order of the job.
+// dependencyIndexes returns the dependencies as indexes in the order of the
+// job.
 func (d *taskBuilder) dependencyIndexes(place []uint32) []uint32 {
 	if len(d.dependencies) == 0 {
 		return nil
@@ -204,7 +205,8 @@ func (r *reader) readTask(j *jobBuilder, d *taskBuilder, n *yaml.Node) {
 	r.place(j, d, n, &t.policy)
 }
 
-// template checks the expressions of a task and reports faults at their fields.
+// template checks the expressions of a task and reports faults at their
+// fields.
 func (r *reader) template(t *taskParts, n *yaml.Node) {
 	if t.array != nil && !t.array.fine {
 		return
@@ -249,9 +251,9 @@ var reuseFields = fields[*reuseParts]{
 	},
 }
 
-// place adds the policy of a task to the table. After the first policy that exceeds the limit,
-// tasks are only checked for their own faults, and a large environment in the defaults is not
-// copied into each of them.
+// place adds the policy of a task to the table. After the first policy that
+// exceeds the limit, tasks are only checked for their own faults, and a large
+// environment in the defaults is not copied into each of them.
 func (r *reader) place(j *jobBuilder, d *taskBuilder, n *yaml.Node, p *policy) {
 	if j.policies.full() {
 		return
@@ -264,8 +266,8 @@ func (r *reader) place(j *jobBuilder, d *taskBuilder, n *yaml.Node, p *policy) {
 	}
 }
 
-// readID reads the ID first, so that all other faults can name the task. Other tasks may depend
-// on an ID that breaks a rule.
+// readID reads the ID first, so that all other faults can name the task. Other
+// tasks may depend on an ID that breaks a rule.
 func (r *reader) readID(d *taskBuilder, n *yaml.Node, es []entry) {
 	for _, e := range es {
 		if e.key != "id" {

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// ParseDuration parses a duration as written in job files: numbers with the units d, h, m, s
-// and ms, longest first: 90s, 1h30m, 2d, 500ms, 1.5h. A bare 0 needs no unit. The result is a
-// whole number of milliseconds from 0 to [MaxDuration].
+// ParseDuration parses a duration as written in job files: numbers with the
+// units d, h, m, s and ms, longest first: 90s, 1h30m, 2d, 500ms, 1.5h. A bare
+// 0 needs no unit. The result is a whole number of milliseconds from 0 to
+// [MaxDuration].
 func ParseDuration(s string) (time.Duration, error) {
 	d, p := duration(s)
 	if p.bad() {
@@ -19,9 +20,9 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseSize parses a size in bytes as written in job files: a number alone, or with B, KB, MB,
-// GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024). The result is at most 1024
-// TiB.
+// ParseSize parses a size in bytes as written in job files: a number alone, or
+// with B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of
+// 1024). The result is at most 1024 TiB.
 func ParseSize(s string) (int64, error) {
 	n, p := size(s)
 	if p.bad() {
@@ -148,7 +149,8 @@ func unitIndex(units []unit, name string) int {
 	return -1
 }
 
-// digits splits s after its leading decimal number: digits, and a point only between digits.
+// digits splits s after its leading decimal number: digits, and a point only
+// between digits.
 func digits(s string) (number, rest string) {
 	i := run(s)
 	if i > 0 && i < len(s) && s[i] == '.' {
@@ -170,8 +172,8 @@ func run(s string) int {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// scale returns number × of, and false if the product isn't whole. Numbers that exceed any
-// limit return 2⁶¹, which is safe to add to.
+// scale returns number × of, and false if the product isn't whole. Numbers
+// that exceed any limit return 2⁶¹, which is safe to add to.
 func scale(number string, of int64) (n int64, ok bool) {
 	const huge = 1 << 61
 	if len(number) > 64 {

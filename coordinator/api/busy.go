@@ -42,8 +42,9 @@ func (r *busyCounts) count(err error) {
 	}
 }
 
-// Refused returns the number of submissions that this replica rejected as leader, by limit: rate,
-// uploads, inbox, memory, disk, other. The map has all of them and belongs to the caller.
+// Refused returns the number of submissions that this replica rejected as
+// leader, by limit: rate, uploads, inbox, memory, disk, other. The map has all
+// of them and belongs to the caller.
 func (s *Server) Refused() map[string]uint64 {
 	counts := make(map[string]uint64, limitCount)
 	for l := range limitCount {

@@ -17,16 +17,16 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// maxChunk bounds the encoded tasks of one chunk, in bytes, so that several fit
-// into a log entry. A larger task has its own chunk.
+// maxChunk bounds the encoded tasks of one chunk, in bytes, so that several
+// fit into a log entry. A larger task has its own chunk.
 const maxChunk = 64 << 10
 
-// deterministic encodes equal messages to equal bytes: the digest of a job must not depend
-// on the order of a map.
+// deterministic encodes equal messages to equal bytes: the digest of a job
+// must not depend on the order of a map.
 var deterministic = proto.MarshalOptions{Deterministic: true}
 
-// jobEncoder encodes the parts of a job as a Submission, which does not depend on how the
-// job was split.
+// jobEncoder encodes the parts of a job as a Submission, which does not depend
+// on how the job was split.
 type jobEncoder struct {
 	s       sequencer.Submission
 	tasks   uint32 // so far; the first part of an array counts all of its tasks
@@ -43,7 +43,8 @@ type jobEncoder struct {
 // hashAt is how many bytes are collected before they are hashed.
 const hashAt = 8 << 10
 
-// begin starts a job with its header as received. It reuses the memory of the previous job.
+// begin starts a job with its header as received. It reuses the memory of the
+// previous job.
 func (e *jobEncoder) begin(p *dtaskv1.JobPart) error {
 	sent, err := deterministic.MarshalAppend(e.sent[:0], p.GetHeader())
 	if err != nil {
@@ -70,7 +71,8 @@ func (e *jobEncoder) reset(p *dtaskv1.JobPart) {
 	e.hashBytes(e.sent)
 }
 
-// expect reserves memory for the first chunk of a job. Most jobs are small and have only one.
+// expect reserves memory for the first chunk of a job. Most jobs are small and
+// have only one.
 func (e *jobEncoder) expect(m *dtaskv1.TaskColumns) {
 	const numbers = 6 // bytes of a task's lengths and policy
 	tasks := len(m.GetIdSizes())
@@ -105,8 +107,8 @@ func (e *jobEncoder) add(t *dtaskv1.TaskSpec) error {
 	return nil
 }
 
-// addRow adds the next task, which has no array and has been checked. Its body is as
-// taskbody.Append writes it.
+// addRow adds the next task, which has no array and has been checked. Its body
+// is as taskbody.Append writes it.
 func (e *jobEncoder) addRow(t columns.Task) {
 	e.array = nil
 	e.hashNumber(uint64(len(t.ID)))
@@ -214,8 +216,9 @@ func (e *jobEncoder) closeChunk() {
 	e.builder = fsm.NewChunkBuilder(e.next)
 }
 
-// nextChunk closes a full chunk and reserves memory for the next: as much, or less if fewer
-// tasks remain. Most jobs are small, and a chunk keeps its memory as long as its job.
+// nextChunk closes a full chunk and reserves memory for the next: as much, or
+// less if fewer tasks remain. Most jobs are small, and a chunk keeps its
+// memory as long as its job.
 func (e *jobEncoder) nextChunk() {
 	full := e.builder.Len()
 	tasks := min(full, int(e.s.Total-e.next)) //nolint:gosec // ≤ 1,000,000

@@ -9,16 +9,17 @@ import (
 )
 
 const (
-	// maxBuckets bounds how many owners have their own bucket; all others share one.
+	// maxBuckets bounds how many owners have their own bucket; all others share
+	// one.
 	maxBuckets = 10_000
 	// minSweepInterval is the minimum time between two searches for full buckets.
 	minSweepInterval = time.Second
 )
 
-// rateLimits limits the submission rate of each owner with a token bucket; each new job takes
-// a token. Full buckets are equivalent to new ones and are removed when there are many.
-// Buckets are not replicated: a new leader starts with full ones. It is safe for
-// concurrent use.
+// rateLimits limits the submission rate of each owner with a token bucket;
+// each new job takes a token. Full buckets are equivalent to new ones and are
+// removed when there are many. Buckets are not replicated: a new leader starts
+// with full ones. It is safe for concurrent use.
 type rateLimits struct {
 	rate  rate.Limit // tokens per second; 0 = unlimited
 	burst int
@@ -37,8 +38,8 @@ func newRateLimits(perSecond float64, burst int) *rateLimits {
 
 func (l *rateLimits) bucket() *rate.Limiter { return rate.NewLimiter(l.rate, l.burst) }
 
-// take takes a token of an owner. If the bucket is empty, the error, of KindBusy, has the
-// delay until the next token.
+// take takes a token of an owner. If the bucket is empty, the error, of
+// KindBusy, has the delay until the next token.
 func (l *rateLimits) take(owner string) error {
 	if l.rate == 0 {
 		return nil

@@ -20,17 +20,19 @@ import (
 )
 
 const (
-	// maxParts bounds the parts of one message, and the jobs of a stream that wait for their
-	// result: a stream that reaches it is not read, which slows its client down.
+	// maxParts bounds the parts of one message, and the jobs of a stream that wait
+	// for their result: a stream that reaches it is not read, which slows its
+	// client down.
 	maxParts = 1000
-	// resultBytes closes a message of results; a larger result has a message of its own.
+	// resultBytes closes a message of results; a larger result has a message of
+	// its own.
 	resultBytes = 256 << 10
 	// uploadRetry is the retry delay when the memory for submissions is used up.
 	uploadRetry = 200 * time.Millisecond
 )
 
-// submitStream is a call of Submit. One goroutine receives parts and checks them, others
-// wait for the leader, and the handler sends results.
+// submitStream is a call of Submit. One goroutine receives parts and checks
+// them, others wait for the leader, and the handler sends results.
 type submitStream struct {
 	*jobs
 	leader  Leader // of the whole stream
@@ -90,11 +92,12 @@ func packResults(queued []*dtaskv1.SubmitResult, _ []struct{}) (*dtaskv1.SubmitR
 	return &dtaskv1.SubmitResponse{Results: append([]*dtaskv1.SubmitResult(nil), queued[:n]...)}, n
 }
 
-// settle waits until all jobs that arrived have a result, and keeps further jobs from being submitted.
+// settle waits until all jobs that arrived have a result, and keeps further
+// jobs from being submitted.
 func (s *submitStream) settle(ctx context.Context) error { return s.pending.Acquire(ctx, maxParts) }
 
-// receive handles messages until the stream or the term ends. It returns io.EOF if the
-// client has closed the stream and all jobs have a result.
+// receive handles messages until the stream or the term ends. It returns
+// io.EOF if the client has closed the stream and all jobs have a result.
 func (s *submitStream) receive(ctx context.Context, stream grpc.BidiStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
 	defer s.dropAll()
 	for {
@@ -124,7 +127,8 @@ type checked struct {
 	held        int64 // bytes of Server.uploads
 }
 
-// take checks the parts of a message and submits the jobs that are complete. Jobs of one part share a call.
+// take checks the parts of a message and submits the jobs that are complete.
+// Jobs of one part share a call.
 func (s *submitStream) take(ctx context.Context, m *dtaskv1.SubmitRequest) error {
 	tooLarge := error(nil)
 	if n, size := len(m.GetParts()), proto.Size(m); n > maxParts || size > maxMessage {
@@ -170,11 +174,12 @@ func (s *submitStream) take(ctx context.Context, m *dtaskv1.SubmitRequest) error
 	return s.submit(ctx, group)
 }
 
-// partCost is about what a part holds in memory, in bytes, until its job is stored.
+// partCost is about what a part holds in memory, in bytes, until its job is
+// stored.
 func partCost(p *dtaskv1.JobPart) int64 { return int64(proto.Size(p) + taskCost + tasksCost(p)) }
 
-// uploadOf returns the upload that a part belongs to, which is removed from those that wait for a
-// part; nil if its job has a result.
+// uploadOf returns the upload that a part belongs to, which is removed from
+// those that wait for a part; nil if its job has a result.
 func (s *submitStream) uploadOf(p *dtaskv1.JobPart) *upload {
 	if p.GetJob() > s.last {
 		s.last = p.GetJob()
@@ -232,8 +237,8 @@ func (s *submitStream) dropAll() (numbers []uint64) {
 	return numbers
 }
 
-// submit passes jobs to the leader and queues their results. It returns before they
-// are stored, and waits only while too many others are pending.
+// submit passes jobs to the leader and queues their results. It returns before
+// they are stored, and waits only while too many others are pending.
 func (s *submitStream) submit(ctx context.Context, c checked) error {
 	n := int64(len(c.numbers))
 	if n == 0 {

@@ -75,7 +75,8 @@ func TestJobWithoutAHeaderHasThatOfThePreviousJob(t *testing.T) {
 	for _, i := range []int{1, 2, 4, 6} {
 		spare[i].Header = nil
 	}
-	// The second message repeats the first, so that a digest that differs is a conflict.
+	// The second message repeats the first, so that a digest that differs is a
+	// conflict.
 	for n, jobs := range [][]*dtaskv1.JobPart{whole(), spare} {
 		results, err := r.exchange(t.Context(), numbered(1, jobs...))
 		if err != nil {

@@ -18,13 +18,13 @@ import (
 const (
 	// maxKey bounds an idempotency key, in bytes.
 	maxKey = 128
-	// taskCost is the memory of a task while its job is received, in bytes, beside its
-	// encoded form: mostly its id in the set that finds duplicates.
+	// taskCost is the memory of a task while its job is received, in bytes, beside
+	// its encoded form: mostly its id in the set that finds duplicates.
 	taskCost = 160
 )
 
-// upload checks and encodes a job whose parts arrive one after another. It may be reused for
-// another job: set begun to false.
+// upload checks and encodes a job whose parts arrive one after another. It may
+// be reused for another job: set begun to false.
 type upload struct {
 	*Server
 	held    int64       // bytes of Server.uploads
@@ -105,15 +105,17 @@ func (u *upload) begin(p *dtaskv1.JobPart) error {
 	if faults := u.checker.Add(nil); faults != nil {
 		return faults
 	}
-	// Submitting a stored job again takes no token. Keys are looked up in the applied state, so that
-	// a repeat may take one while the first submission is in flight.
+	// Submitting a stored job again takes no token. Keys are looked up in the
+	// applied state, so that a repeat may take one while the first submission is
+	// in flight.
 	if u.limit.rate > 0 && !u.known(p.GetIdempotencyKey()) {
 		return u.limit.take(u.header.GetOwner())
 	}
 	return nil
 }
 
-// beginHeader checks the header of a job, or reuses the previous one with the results of its check.
+// beginHeader checks the header of a job, or reuses the previous one with the
+// results of its check.
 func (u *upload) beginHeader(p *dtaskv1.JobPart) error {
 	if p.GetHeader() == nil {
 		if u.header == nil {
@@ -144,7 +146,8 @@ func (u *upload) known(key string) (known bool) {
 	return known
 }
 
-// addColumns is add for tasks in columns. Only tasks that have more than a payload are decoded.
+// addColumns is add for tasks in columns. Only tasks that have more than a
+// payload are decoded.
 func (u *upload) addColumns(m *dtaskv1.TaskColumns) error {
 	r, err := columns.ReadTasks(m, u.encoder.tasks)
 	if err != nil {

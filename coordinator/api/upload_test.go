@@ -18,7 +18,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// inColumns are messages with all listed tasks in columns; arrays stay as they are.
+// inColumns are messages with all listed tasks in columns; arrays stay as they
+// are.
 func inColumns(tb testing.TB, messages ...*dtaskv1.JobPart) []*dtaskv1.JobPart {
 	tb.Helper()
 	var all []*dtaskv1.JobPart
@@ -63,7 +64,8 @@ func take(messages []*dtaskv1.JobPart) (sequencer.Submission, error) {
 	return u.seal()
 }
 
-// manyWays are policies that tell tasks apart in every way that matters to their check.
+// manyWays are policies that tell tasks apart in every way that matters to
+// their check.
 func manyWays() *dtaskv1.JobHeader {
 	h := header("x")
 	usual := h.GetPolicies()[0]
@@ -216,8 +218,8 @@ func TestMemoryOfColumnsIsCounted(t *testing.T) {
 	}
 }
 
-// FuzzTaskColumns: columns are taken if the tasks that they hold are taken as messages, with
-// the same job in the end, or refused in the same words.
+// FuzzTaskColumns: columns are taken if the tasks that they hold are taken as
+// messages, with the same job in the end, or refused in the same words.
 func FuzzTaskColumns(f *testing.F) {
 	first := request("k", manyWays(), diamond()...)
 	for i, spoil := range []func(tasks []*dtaskv1.TaskSpec){

@@ -34,8 +34,8 @@ func TestRangesAreReadAsPeopleWriteThem(t *testing.T) {
 	}
 }
 
-// FuzzParseRanges: what is accepted is ascending, apart, and says the same when it
-// is written again.
+// FuzzParseRanges: what is accepted is ascending, apart, and says the same
+// when it is written again.
 func FuzzParseRanges(f *testing.F) {
 	for _, text := range []string{"0-9", "0-100:5", "1,5,9-12", "9-3", "-1", "0-4294967295:4294967295"} {
 		f.Add(text)

@@ -19,7 +19,8 @@ type Item struct {
 	JSON  []byte // encoded; nil: the index is the item
 }
 
-// Text returns the item as text: a JSON string without quotes, any other value as JSON.
+// Text returns the item as text: a JSON string without quotes, any other value
+// as JSON.
 func (it Item) Text() string {
 	if it.JSON == nil {
 		return strconv.FormatUint(uint64(it.Index), 10)
@@ -61,7 +62,8 @@ type part struct {
 	whole      bool   // the expression is a whole JSON string; its quotes are not in the texts
 }
 
-// split parses a template. In JSON, an expression that is a whole string includes the quotes.
+// split parses a template. In JSON, an expression that is a whole string
+// includes the quotes.
 func split(text string, isJSON bool) ([]part, error) {
 	var parts []part
 	var b strings.Builder
@@ -149,8 +151,8 @@ func Fields(text string) []string {
 	return fields
 }
 
-// Expand replaces the expressions of a template, which is JSON if isJSON is set. Errors are
-// [*UnknownError] and [*FieldError].
+// Expand replaces the expressions of a template, which is JSON if isJSON is
+// set. Errors are [*UnknownError] and [*FieldError].
 func Expand(text string, it Item, isJSON bool) (string, error) {
 	if !strings.Contains(text, opening) {
 		return text, nil

@@ -21,8 +21,8 @@ func (e *RangeError) Error() string { return e.What + "; " + e.Do }
 
 const rangeForm = "write it like 0-99, 0-100:5 or 1,5,9-12"
 
-// ParseRanges parses a comma-separated list of A, A-B or A-B:STEP. It returns ascending ranges.
-// The error is a [*RangeError].
+// ParseRanges parses a comma-separated list of A, A-B or A-B:STEP. It returns
+// ascending ranges. The error is a [*RangeError].
 func ParseRanges(text string) ([]*dtaskv1.ArrayRange, error) {
 	pieces := strings.Split(text, ",")
 	if len(pieces) > MaxRanges {

@@ -16,7 +16,8 @@ type Assignment struct {
 	Extras          *dtaskv1.AssignmentExtras // nil: none; AddAssignment sets its place
 }
 
-// NewAssignments returns an empty message with capacity for about n assignments.
+// NewAssignments returns an empty message with capacity for about n
+// assignments.
 func NewAssignments(n int) *dtaskv1.Assignments {
 	return &dtaskv1.Assignments{Tasks: make([]uint32, 0, n), Attempts: make([]uint32, 0, n), IdSizes: make([]uint32, 0, n)}
 }
@@ -48,8 +49,8 @@ type AssignmentReader struct {
 	particular int // index of the next one
 }
 
-// ReadAssignments checks a message, which may be nil, and returns a reader. Errors wrap
-// ErrMalformed.
+// ReadAssignments checks a message, which may be nil, and returns a reader.
+// Errors wrap ErrMalformed.
 func ReadAssignments(m *dtaskv1.Assignments) (AssignmentReader, error) {
 	if err := checkAssignments(m); err != nil {
 		return AssignmentReader{}, err

@@ -241,8 +241,8 @@ func TestNilMessagesHaveNoRows(t *testing.T) {
 	}
 }
 
-// FuzzColumns: whatever is accepted can be read to the end, and says the same when
-// it is written again.
+// FuzzColumns: whatever is accepted can be read to the end, and says the same
+// when it is written again.
 func FuzzColumns(f *testing.F) {
 	o, a := whole()
 	for _, m := range []proto.Message{o, a, &dtaskv1.Outcomes{}, &dtaskv1.Assignments{}} {

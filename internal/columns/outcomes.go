@@ -17,7 +17,8 @@ type Outcome struct {
 	Detail        *dtaskv1.Outcome // nil: plain success; AddOutcome sets its place
 }
 
-// NewOutcomes returns an empty message with capacity for about n outcomes, numbered from first.
+// NewOutcomes returns an empty message with capacity for about n outcomes,
+// numbered from first.
 func NewOutcomes(first uint64, n int) *dtaskv1.Outcomes {
 	return &dtaskv1.Outcomes{First: first, Jobs: make([]uint64, 0, n), Tasks: make([]uint32, 0, n), Attempts: make([]uint32, 0, n)}
 }
@@ -47,8 +48,8 @@ type OutcomeReader struct {
 	other  int // index of the next one
 }
 
-// ReadOutcomes checks a message, which may be nil, and returns a reader. Errors wrap
-// ErrMalformed.
+// ReadOutcomes checks a message, which may be nil, and returns a reader.
+// Errors wrap ErrMalformed.
 func ReadOutcomes(m *dtaskv1.Outcomes) (OutcomeReader, error) {
 	if err := checkOutcomes(m); err != nil {
 		return OutcomeReader{}, err

@@ -14,7 +14,8 @@ type Task struct {
 	Body         []byte   // encoded TaskBody
 }
 
-// NewTasks returns an empty message with the capacity of another, which may be nil.
+// NewTasks returns an empty message with the capacity of another, which may be
+// nil.
 func NewTasks(like *dtaskv1.TaskColumns) *dtaskv1.TaskColumns {
 	return &dtaskv1.TaskColumns{
 		IdSizes: make([]uint32, 0, len(like.GetIdSizes())), Ids: make([]byte, 0, len(like.GetIds())),
@@ -22,8 +23,8 @@ func NewTasks(like *dtaskv1.TaskColumns) *dtaskv1.TaskColumns {
 	}
 }
 
-// ExpectTasks returns an empty message with capacity for n tasks whose IDs and bodies have the
-// given lengths.
+// ExpectTasks returns an empty message with capacity for n tasks whose IDs and
+// bodies have the given lengths.
 func ExpectTasks(n, id, body int) *dtaskv1.TaskColumns {
 	return &dtaskv1.TaskColumns{IdSizes: make([]uint32, 0, n), Ids: make([]byte, 0, n*id), Bodies: make([]byte, 0, n*body)}
 }
@@ -53,9 +54,10 @@ type TaskReader struct {
 	deps     []uint32
 }
 
-// ReadTasks checks the columns of a message, which may be nil, and returns a reader. first is
-// the index of its first task in the job. The values of rows are not checked: a distance that
-// is too large becomes an index above the task's own. Errors wrap ErrMalformed.
+// ReadTasks checks the columns of a message, which may be nil, and returns a
+// reader. first is the index of its first task in the job. The values of rows
+// are not checked: a distance that is too large becomes an index above the
+// task's own. Errors wrap ErrMalformed.
 func ReadTasks(m *dtaskv1.TaskColumns, first uint32) (TaskReader, error) {
 	if err := checkTasks(m); err != nil {
 		return TaskReader{}, err

@@ -118,8 +118,8 @@ func TestInconsistentTasksAreMalformed(t *testing.T) {
 	}
 }
 
-// FuzzTasks: whatever is accepted can be read to the end, and says the same when it is
-// written again.
+// FuzzTasks: whatever is accepted can be read to the end, and says the same
+// when it is written again.
 func FuzzTasks(f *testing.F) {
 	for _, m := range []*dtaskv1.TaskColumns{{}, threeTasks(), {IdSizes: []uint32{1}, Ids: []byte("a"), BodySizes: []uint32{3}, Bodies: []byte{0x2a, 1, 'p'}}} {
 		raw, err := proto.Marshal(m)

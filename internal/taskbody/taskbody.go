@@ -1,10 +1,10 @@
-// Package taskbody encodes and decodes task bodies. It is the only package that knows the
-// fields of dtask.v1.TaskBody by number or lists them by name.
+// Package taskbody encodes and decodes task bodies. It is the only package
+// that knows the fields of dtask.v1.TaskBody by number or lists them by name.
 //
-// A body is encoded once, when its job is submitted, and travels as bytes until a worker
-// decodes it. What needs a single field on the way reads it from the encoded form.
-// The tests compare everything here with the message's descriptor, so that a new field
-// can't be forgotten.
+// A body is encoded once, when its job is submitted, and travels as bytes
+// until a worker decodes it. What needs a single field on the way reads it
+// from the encoded form. The tests compare everything here with the message's
+// descriptor, so that a new field can't be forgotten.
 package taskbody
 
 import (
@@ -33,8 +33,8 @@ var deterministic = proto.MarshalOptions{Deterministic: true}
 
 // Append appends the encoded body to b. Equal bodies have equal encodings.
 //
-// Most bodies of large jobs have only a payload. Encoding these by hand takes a fraction
-// of the time.
+// Most bodies of large jobs have only a payload. Encoding these by hand takes
+// a fraction of the time.
 func Append(b []byte, body *dtaskv1.TaskBody) ([]byte, error) {
 	if !hasOnlyPayload(body) {
 		encoded, err := deterministic.MarshalAppend(b, body)
@@ -54,10 +54,11 @@ func hasOnlyPayload(body *dtaskv1.TaskBody) bool {
 		body.GetReuseKey() == "" && len(body.ProtoReflect().GetUnknown()) == 0
 }
 
-// Decode decodes an encoded body into an empty one, which may share its memory.
+// Decode decodes an encoded body into an empty one, which may share its
+// memory.
 //
-// Payload-only bodies are decoded by hand: proto.Unmarshal takes a sixth of the time of
-// a task that does nothing.
+// Payload-only bodies are decoded by hand: proto.Unmarshal takes a sixth of
+// the time of a task that does nothing.
 func Decode(encoded []byte, body *dtaskv1.TaskBody) error {
 	if payload, ok := PayloadOnly(encoded); ok {
 		body.Payload = payload
@@ -69,8 +70,9 @@ func Decode(encoded []byte, body *dtaskv1.TaskBody) error {
 	return nil
 }
 
-// PayloadOnly returns the payload of a body that has no other field and is encoded as
-// Append does it. If ok is false, the body may have other fields or be malformed.
+// PayloadOnly returns the payload of a body that has no other field and is
+// encoded as Append does it. If ok is false, the body may have other fields or
+// be malformed.
 func PayloadOnly(encoded []byte) (payload []byte, ok bool) {
 	if len(encoded) == 0 {
 		return nil, true
@@ -95,8 +97,9 @@ func WithPayload(encoded, payload []byte) ([]byte, error) {
 	return Append(nil, body)
 }
 
-// Encoded is an encoded body. Its methods read one field and skip the others, since payloads
-// may be long. They return the zero value if the field is not set or the body is malformed.
+// Encoded is an encoded body. Its methods read one field and skip the others,
+// since payloads may be long. They return the zero value if the field is not
+// set or the body is malformed.
 type Encoded []byte
 
 // Payload returns the payload, which shares memory with the encoded body.
@@ -108,8 +111,8 @@ func (e Encoded) Output() string { return string(e.field(outputField)) }
 // ReuseKey returns the key under which the task's result is remembered.
 func (e Encoded) ReuseKey() string { return string(e.field(reuseKeyField)) }
 
-// Executor returns "command" or "run" if the task has the field of that name; empty if a
-// handler executes the task.
+// Executor returns "command" or "run" if the task has the field of that name;
+// empty if a handler executes the task.
 func (e Encoded) Executor() string {
 	for b := e; len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)
@@ -145,9 +148,9 @@ func (e Encoded) field(want protowire.Number) (value []byte) {
 	return value
 }
 
-// EachText calls f for each text of a body in which expressions of an array may stand, with the
-// name of its field in a job file. The payload is not among them: its expressions depend on
-// whether it is JSON.
+// EachText calls f for each text of a body in which expressions of an array
+// may stand, with the name of its field in a job file. The payload is not
+// among them: its expressions depend on whether it is JSON.
 func EachText(body *dtaskv1.TaskBody, f func(field string, text *string)) {
 	if body == nil {
 		return

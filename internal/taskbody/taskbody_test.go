@@ -152,7 +152,8 @@ func TestSingleFieldsAreReadFromEncodedBodies(t *testing.T) {
 	}
 }
 
-// Encoded bodies that are malformed read as empty, as a payload that is set twice reads as its last value.
+// Encoded bodies that are malformed read as empty, as a payload that is set
+// twice reads as its last value.
 func TestSingleFieldsOfOddEncodings(t *testing.T) {
 	t.Parallel()
 	if got := Encoded([]byte{0x2a, 1, 'p', 0x2a, 1, 'q'}).Payload(); string(got) != "q" {
@@ -210,8 +211,8 @@ func TestEachTextVisitsEveryText(t *testing.T) {
 	EachText(nil, func(field string, _ *string) { t.Errorf("visited %s of no body", field) })
 }
 
-// FuzzDecode checks that Decode agrees with proto.Unmarshal, and that what PayloadOnly accepts
-// is encoded to the same bytes again.
+// FuzzDecode checks that Decode agrees with proto.Unmarshal, and that what
+// PayloadOnly accepts is encoded to the same bytes again.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []*dtaskv1.TaskBody{
 		{}, {Payload: []byte("p")}, {Payload: make([]byte, 300)}, {Run: "true"}, {Payload: []byte("p"), ReuseKey: "k"}, {Command: []string{"a", "b"}, Output: "/o"},
