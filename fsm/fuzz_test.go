@@ -41,6 +41,9 @@ func allocated(f func()) uint64 {
 // and the invariants hold.
 func FuzzDecodeEntry(f *testing.F) {
 	base := populated(f)
+	for _, op := range examples() {
+		f.Add(Encode(nil, Entry{NowMS: 1, Ops: []Op{op}}))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var e Entry
 		var err error

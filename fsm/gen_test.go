@@ -50,7 +50,7 @@ func (g *generator) op(s *State) Op {
 		}
 		return &RecordStart{Items: g.helds(s)}
 	case n < 45:
-		return &Lose{Items: g.helds(s)}
+		return g.lose(s)
 	case n < 49:
 		return g.due(s)
 	case n < 55:
@@ -413,4 +413,17 @@ func (g *generator) forgetWorkers(s *State) Op {
 		ids = append(ids, WorkerID(g.choose(5)))
 	}
 	return &ForgetWorkers{IDs: ids}
+}
+
+// lose ends an at-most-once attempt whose start is logged, if there is one.
+func (g *generator) lose(s *State) Op {
+	items := g.helds(s)
+	for j := range s.Jobs(0) {
+		for i := range j.Total {
+			if t, _ := s.Task(ref(j.ID, i)); t.State == Assigned && t.StartLogged && g.choose.one(2) {
+				items[0] = hold(j.ID, i, t.Attempt, t.Worker)
+			}
+		}
+	}
+	return &Lose{Items: items}
 }

@@ -73,24 +73,15 @@ func readableChunk(b []byte, o *AddChunk) []byte {
 	return b
 }
 
-func goldenEntry(op Op) string { return filepath.Join("testdata", "entry_v2_"+exampleName(op)) }
-
+// The golden file has the bytes and the meaning of an entry with each example.
 func TestReleasedEntriesKeepTheirMeaning(t *testing.T) {
 	t.Parallel()
+	var b []byte
 	for _, op := range examples() {
-		t.Run(exampleName(op), func(t *testing.T) {
-			t.Parallel()
-			e := Entry{NowMS: 1_700_000_000_123, Ops: []Op{op}}
-			golden(t, goldenEntry(op)+".bin", Encode(nil, e))
-			data, err := os.ReadFile(goldenEntry(op) + ".bin")
-			if err != nil {
-				t.Fatal(err)
-			}
-			golden(t, goldenEntry(op)+".txt", readable(mustDecode(t, data)))
-			seed := fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", data)
-			golden(t, filepath.Join("testdata", "fuzz", "FuzzDecodeEntry", exampleName(op)), seed)
-		})
+		data := Encode(nil, Entry{NowMS: 1_700_000_000_123, Ops: []Op{op}})
+		b = fmt.Appendf(b, "# %s\n%x\n%s\n", exampleName(op), data, readable(mustDecode(t, data)))
 	}
+	golden(t, filepath.Join("testdata", "entries_v2.txt"), b)
 }
 
 // goldenLog makes a state with something of everything in it.
