@@ -11,9 +11,9 @@
 // # How a file is read
 //
 //	text ─ load ─► nodes ─ survey ─► same nodes, safe to walk ─ reader ─► builders ─ graph ─► JobSpec
-//	│                │                                    │                │
-//	not UTF-8, NUL,   duplicate keys, alias bombs,      wrong kinds, unknown  missing, self,
-//	syntax, size      depth, several documents          fields, bounds        cycles
+//	        │                │                                    │                │
+//	    not UTF-8, NUL,   duplicate keys, alias bombs,      wrong kinds, unknown  missing, self,
+//	    syntax, size      depth, several documents          fields, bounds        cycles
 //
 // Every step adds to the same list of faults and continues with what it could
 // parse. Only faults that make the next steps meaningless stop it: invalid

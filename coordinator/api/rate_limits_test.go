@@ -15,7 +15,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// ownedJob is a submission of an owner.
+// ownedJob is a submission with an owner.
 func ownedJob(key, owner string) *dtaskv1.JobPart {
 	h := header("x")
 	h.Owner = owner
@@ -32,7 +32,7 @@ func TestOwnerAboveTheRateLimitGetsARetryDelay(t *testing.T) {
 				t.Fatalf("job %d of the burst: %v", i, err)
 			}
 		}
-		for range 2 { // asking takes no token
+		for range 2 { // rejected submissions take no token
 			err := submit("k3", "me")
 			if d := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); d.GetRetryAfterMs() != 500 {
 				t.Errorf("retry delay is %d ms, want 500", d.GetRetryAfterMs())

@@ -60,7 +60,7 @@ func TestRepeatedKeyReturnsTheSameJobOrAConflict(t *testing.T) {
 	wantError(t, err, codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 }
 
-// encode runs an encoder over messages.
+// encode encodes the parts of a job.
 func encode(t *testing.T, messages ...*dtaskv1.JobPart) sequencer.Submission {
 	t.Helper()
 	var e jobEncoder
@@ -141,7 +141,7 @@ func TestDefaultsOfTheCoordinatorAreStoredAndNotInTheDigest(t *testing.T) {
 		digests[i] = r.leader.last.Digest
 		fork, _ := r.machine.Fork()
 		if got := fork.Policy(fsm.TaskRef{Job: 1}).GetTimeoutMs(); got != timeout.Milliseconds() {
-			t.Errorf("stored time-out is %d ms, want %s", got, timeout)
+			t.Errorf("stored timeout is %d ms, want %s", got, timeout)
 		}
 	}
 	if digests[0] != digests[1] {

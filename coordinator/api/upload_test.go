@@ -18,8 +18,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// inColumns are messages with all listed tasks in columns; arrays stay as they
-// are.
+// inColumns converts all tasks without arrays to columns.
 func inColumns(tb testing.TB, messages ...*dtaskv1.JobPart) []*dtaskv1.JobPart {
 	tb.Helper()
 	var all []*dtaskv1.JobPart
@@ -53,7 +52,7 @@ func inColumns(tb testing.TB, messages ...*dtaskv1.JobPart) []*dtaskv1.JobPart {
 	return all
 }
 
-// take is what the edge makes of messages.
+// take checks and encodes the parts of a job.
 func take(messages []*dtaskv1.JobPart) (sequencer.Submission, error) {
 	u := &upload{Server: fuzzed()}
 	for _, m := range messages {
@@ -64,8 +63,7 @@ func take(messages []*dtaskv1.JobPart) (sequencer.Submission, error) {
 	return u.seal()
 }
 
-// manyWays are policies that tell tasks apart in every way that matters to
-// their check.
+// manyWays returns a header with policies that are checked differently.
 func manyWays() *dtaskv1.JobHeader {
 	h := header("x")
 	usual := h.GetPolicies()[0]
@@ -75,7 +73,7 @@ func manyWays() *dtaskv1.JobHeader {
 	return h
 }
 
-// randomTask is one that may be wrong, rarely, if spoiled.
+// randomTask returns a task that may have a fault if spoiled is set.
 func randomTask(r *rand.Rand, index uint32, spoiled bool) *dtaskv1.TaskSpec {
 	t := &dtaskv1.TaskSpec{Id: fmt.Sprint("t", index), Body: &dtaskv1.TaskBody{Payload: make([]byte, r.IntN(3)*r.IntN(100))}}
 	for d := uint32(0); d < index && r.IntN(3) > 0; d += 1 + r.Uint32N(5) {
@@ -117,7 +115,7 @@ func randomTask(r *rand.Rand, index uint32, spoiled bool) *dtaskv1.TaskSpec {
 	return t
 }
 
-// words are all that an error says, to the last fault; empty if there is none.
+// words returns the message and all faults of an error; empty for nil.
 func words(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Message + ": " + strings.Join(e.Faults, "\n")
@@ -218,8 +216,8 @@ func TestMemoryOfColumnsIsCounted(t *testing.T) {
 	}
 }
 
-// FuzzTaskColumns: columns are taken if the tasks that they hold are taken as
-// messages, with the same job in the end, or refused in the same words.
+// FuzzTaskColumns checks that columns and the same tasks as TaskSpecs give the same job or the
+// same faults.
 func FuzzTaskColumns(f *testing.F) {
 	first := request("k", manyWays(), diamond()...)
 	for i, spoil := range []func(tasks []*dtaskv1.TaskSpec){
@@ -244,13 +242,13 @@ func FuzzTaskColumns(f *testing.F) {
 		if proto.Unmarshal(raw, m) != nil || m.GetColumns() == nil || len(m.GetTasks()) > 0 {
 			return
 		}
-		twin := proto.CloneOf(m)
-		twin.Columns = nil
+		listed := proto.CloneOf(m)
+		listed.Columns = nil
 		r, err := columns.ReadTasks(m.GetColumns(), 0)
 		for err == nil && r.Left() > 0 {
 			var one *dtaskv1.TaskSpec
 			one, err = taskOf(r.Next())
-			twin.Tasks = append(twin.Tasks, one)
+			listed.Tasks = append(listed.Tasks, one)
 		}
 		got, gotErr := take([]*dtaskv1.JobPart{m})
 		if err != nil {
@@ -259,7 +257,7 @@ func FuzzTaskColumns(f *testing.F) {
 			}
 			return
 		}
-		want, wantErr := take([]*dtaskv1.JobPart{twin})
+		want, wantErr := take([]*dtaskv1.JobPart{listed})
 		if words(gotErr) != words(wantErr) {
 			t.Errorf("in columns\n%s\nas messages\n%s", words(gotErr), words(wantErr))
 		}
