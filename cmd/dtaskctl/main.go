@@ -1,5 +1,5 @@
-// Command dtaskctl submits jobs to a dtask cluster and manages the cluster. Package
-// cli implements it.
+// Command dtaskctl submits jobs to a dtask cluster and manages the cluster.
+// Package cli implements it.
 package main
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/dtask/dtask/internal/program"
 )
 
-// minHeap is the heap size below which no garbage is collected, in bytes. Submitting
-// many small jobs produces much garbage and little live data.
+// minHeap is the heap size below which no garbage is collected, in bytes.
+// Submitting many small jobs makes much garbage and little live data.
 const minHeap = 32 << 20
 
 func main() {
