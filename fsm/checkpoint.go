@@ -33,21 +33,21 @@ type SavedCheckpoint struct {
 }
 
 // cost is the approximate size of a checkpoint in memory, in bytes.
-func (c *SavedCheckpoint) cost() uint64 {
+func (p *SavedCheckpoint) cost() uint64 {
 	const fixed = 200                                                // with its key
-	return uint64(fixed + len(c.Data) + len(c.File) + len(c.SHA256)) //nolint:gosec // lengths
+	return uint64(fixed + len(p.Data) + len(p.File) + len(p.SHA256)) //nolint:gosec // lengths
 }
 
 // malformed reports whether the fields contradict each other or exceed their
 // limits.
-func (c *SavedCheckpoint) malformed() bool {
+func (p *SavedCheckpoint) malformed() bool {
 	switch {
-	case c.Number == 0 || c.Format == 0 || c.Format >= numCheckpointForms:
+	case p.Number == 0 || p.Format == 0 || p.Format >= numCheckpointForms:
 		return true
-	case c.File == "":
-		return len(c.Data) > maxCheckpoint || c.Size != int64(len(c.Data)) || len(c.SHA256) > 0
+	case p.File == "":
+		return len(p.Data) > maxCheckpoint || p.Size != int64(len(p.Data)) || len(p.SHA256) > 0
 	default:
-		return len(c.File) > maxCheckpointFile || len(c.Data) > 0 || c.Size < 0 || len(c.SHA256) != sha256Len
+		return len(p.File) > maxCheckpointFile || len(p.Data) > 0 || p.Size < 0 || len(p.SHA256) != sha256Len
 	}
 }
 

@@ -134,7 +134,7 @@ func (c *coder) chunk(v **Chunk, clone bool) {
 	if clone {
 		k.blob = bytes.Clone(k.blob)
 	}
-	err := error(nil)
+	var err error
 	if k.ofArray {
 		err = k.indexArray()
 	} else {

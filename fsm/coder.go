@@ -242,11 +242,9 @@ func list[T any](c *coder, items *[]T, code func(*T)) {
 	if n == 0 {
 		return
 	}
-	decoded := make([]T, min(n, len(c.d.b)/2+1)) // most items take two bytes or more
+	decoded := make([]T, 0, min(n, len(c.d.b)/2+1)) // most items take two bytes or more
 	for i := 0; i < n && c.d.err == nil; i++ {
-		if i == len(decoded) {
-			decoded = append(decoded, *new(T))
-		}
+		decoded = append(decoded, *new(T))
 		code(&decoded[i])
 	}
 	*items = decoded
@@ -281,7 +279,7 @@ func (d *decoder) task(last TaskRef) TaskRef {
 	if index < 0 || index > math.MaxUint32 {
 		d.fail(fmt.Errorf("task index %d is out of range", index))
 	}
-	t.Index = uint32(index)
+	t.Index = uint32(index) //nolint:gosec // an error if it is out of range
 	return t
 }
 
@@ -304,7 +302,7 @@ func (c *coder) held(h *HeldAttempt) {
 	if w < 0 || w > math.MaxUint32 {
 		c.d.fail(fmt.Errorf("worker number %d is out of range", w))
 	}
-	h.Worker = WorkerID(w)
+	h.Worker = WorkerID(w) //nolint:gosec // an error if it is out of range
 	c.last = *h
 }
 

@@ -151,7 +151,7 @@ func (j *job) notStarted(i uint32) bool {
 // some is false if no task of the range can be changed.
 func (o *Update) revise(j *job, first, end uint32) (numbers []uint32, fresh []variant, some bool) {
 	count := j.policies()
-	numbers = make([]uint32, count) // number + 1; 0 = unused
+	numbers = make([]uint32, count) // one more than the number; zero if unused
 	for i := first; i < end; i++ {
 		if !j.notStarted(i) {
 			continue

@@ -251,7 +251,8 @@ func (e *encoder) record(r *record) {
 	b = binary.AppendUvarint(b, uint64(r.pending))
 	b = binary.AppendUvarint(b, uint64(r.failures))
 	b = binary.AppendUvarint(b, uint64(r.note))
-	e.b = append(b, byte(r.state), r.losses)
+	b = append(b, byte(r.state), r.losses)
+	e.b = b
 	e.bool(r.startLogged)
 	e.bool(r.cancelledByUser)
 }

@@ -139,7 +139,7 @@ func (j *job) variantOf(number uint32) variant {
 }
 
 // apply returns the policy of a variant.
-func (v variant) apply(h *dtaskv1.JobHeader) variantPolicy {
+func (v *variant) apply(h *dtaskv1.JobHeader) variantPolicy {
 	p := proto.CloneOf(h.GetPolicies()[v.base])
 	if v.set&SetPriority != 0 {
 		p.Priority = v.priority
@@ -153,7 +153,7 @@ func (v variant) apply(h *dtaskv1.JobHeader) variantPolicy {
 		}
 		p.Retry.Max = v.maxRetries
 	}
-	return variantPolicy{variant: v, policy: p}
+	return variantPolicy{variant: *v, policy: p}
 }
 
 // body is the encoded body of a task.
