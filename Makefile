@@ -19,11 +19,11 @@ PART ?= 0/1
 BUF  := go tool -modfile=tools/proto/go.mod buf
 LINT := go tool -modfile=tools/lint/go.mod golangci-lint
 
-# The suites of whole processes build the programs themselves: the go command
-# cannot know when their results are out of date, so they are always run.
+# The suites of whole processes build the programs themselves. The go command can't
+# know when their results are outdated, so they always run.
 
-# The suites that start real processes spend their time outside the race
-# detector's sight; all other packages run under it.
+# The suites that start real processes spend their time outside the race detector;
+# all other packages run under it.
 RACE_PACKAGES = $$(go list ./... | grep -v '/test/')
 
 .PHONY: help
@@ -48,7 +48,7 @@ clean: ## remove bin/ and build/
 	rm -rf bin build
 
 .PHONY: demo
-demo: build ## run the main job on 3 coordinators and 3 workers, and kill the leader half way
+demo: build ## run the main job on 3 coordinators and 3 workers, and kill the leader halfway
 	go run ./test/demo $(ARGS)
 
 .PHONY: bench
@@ -69,11 +69,11 @@ test: ## run all tests
 	go test -timeout 20m -count=1 $(ARGS) ./test/e2e/... ./test/chaos/...
 
 .PHONY: race
-race: ## run the tests under the race detector, but for the suites of whole processes
+race: ## run the tests under the race detector, except the suites of whole processes
 	GORACE=halt_on_error=1 go test -race -timeout 15m $(ARGS) $(RACE_PACKAGES)
 
 .PHONY: lint
-lint: ## lint Go and proto sources, and the words of comments, messages and docs
+lint: ## lint Go and proto sources, and the English of comments, messages and docs
 	go run ./tools/vocabulary
 	$(LINT) run
 	$(BUF) lint
@@ -83,7 +83,7 @@ quick: ## the inner loop: vet, lint and unit tests of what differs from BASE (up
 	tools/quick
 
 .PHONY: check
-check: ## all that a change must pass, cheapest first
+check: ## everything that a change must pass, cheapest first
 	go build ./...
 	go vet ./...
 	go test ./internal/archtest
@@ -98,20 +98,20 @@ check: ## all that a change must pass, cheapest first
 fuzz: ## run each fuzz target for FUZZTIME (20s)
 	FUZZTIME=$(FUZZTIME) tools/fuzz
 
-# Simulated histories. What was run is added to the record; without SEED the
-# next run goes on where the record ends.
+# Simulated histories. Each run is added to the record; without SEED, the next run
+# continues where the record ends.
 RECORD := $(CURDIR)/test/record/runs.jsonl
 SIMULATE = go test -count=1 -v -timeout 0 -run 'TestNothingAcknowledgedIsLostWhateverHappens$$' ./coordinator/sequencer -sim.runs=$(SEEDS)
 
 .PHONY: simulate
-simulate: ## simulate SEEDS (20000) more histories, from SEED if given, and add them to the record
+simulate: ## simulate SEEDS (20000) more histories, from SEED if set, and add them to the record
 	DTASK_RECORD=$(RECORD) $(SIMULATE) $(if $(SEED),-sim.seed=$(SEED)) $(ARGS)
 
 # Whole clusters in virtual time, one for each seed.
 CLUSTER = go test -count=1 -v -timeout 0 -run 'TestAClusterLosesNothing$$' ./test/simulation -cluster.hours=$(HOURS)
 
 .PHONY: simulate-cluster
-simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if given, and add them to the record
+simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if set, and add them to the record
 	DTASK_RECORD=$(RECORD) $(CLUSTER) $(if $(SEED),-cluster.seed=$(SEED)) $(ARGS)
 
 .PHONY: simulate-cluster-smoke
@@ -123,37 +123,37 @@ simulate-smoke: ## simulate the first SEEDS (20000) histories, without a record
 	$(SIMULATE) -sim.seed=$(or $(SEED),1) $(ARGS)
 
 .PHONY: chaos
-chaos: ## break a real cluster in every way for MINUTES (5), from SEED if given
+chaos: ## break a real cluster in every way for MINUTES (5), from SEED if set
 	DTASK_RECORD=$(RECORD) DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestNemesis$$' $(ARGS) ./test/chaos
 
 .PHONY: chaos-smoke
-chaos-smoke: ## the share of chaos of each run of CI: 60 leaders killed, 30 kinds of faults
+chaos-smoke: ## the chaos of each CI run: 60 leaders killed, 30 kinds of faults
 	DTASK_CHAOS=smoke DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 25m -run '^(TestSmoke|TestNoWorkerThatIsWell.*|TestALeaderThatIsCutOff.*)$$' $(ARGS) ./test/chaos
 
 .PHONY: chaos-kills
-chaos-kills: ## kill one leader after another, as fast as is honest, for MINUTES (5)
+chaos-kills: ## kill one leader after another, as fast as is fair, for MINUTES (5)
 	DTASK_RECORD=$(RECORD) DTASK_CHAOS=kills DTASK_CHAOS_SEED=$(SEED) DTASK_CHAOS_MINUTES=$(MINUTES) go test -count=1 -v -timeout 0 -run '^TestKills$$' $(ARGS) ./test/chaos
 
 .PHONY: chaos-measure
-chaos-measure: ## measure how long work stands still after losses, and print a table
+chaos-measure: ## measure the time without completions after losses, and print a table
 	DTASK_CHAOS=measure go test -count=1 -v -timeout 60m -run '^(TestMeasure.*|TestNoWorkerThatIsWell.*|TestALeaderThatIsCutOff.*)$$' $(ARGS) ./test/chaos
 
 .PHONY: soak
-soak: ## keep a cluster at mixed work for MINUTES (30), and see that nothing grows
+soak: ## run mixed work for MINUTES (30), and check that nothing grows
 	DTASK_RECORD=$(RECORD) DTASK_CHAOS=soak DTASK_CHAOS_MINUTES=$(if $(filter file,$(origin MINUTES)),30,$(MINUTES)) go test -count=1 -v -timeout 0 -run '^TestSoak$$' $(ARGS) ./test/chaos
 
 .PHONY: powercuts
-powercuts: ## cut the power of a real cluster N (20) times, from SEED if given, with its log in STORE, and add that to the record; needs root
+powercuts: ## cut the power of a real cluster N (20) times, from SEED if set, with its log in STORE, and add that to the record; needs root
 	$(if $(STORE),DTASK_LOG_STORE=$(STORE)) DTASK_RECORD=$(RECORD) DTASK_POWERCUTS=$(or $(N),20) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestPowerCuts $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: bitflips
-bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if given, with its log in STORE, and add that to the record; needs root
+bitflips: ## flip N (50) bits of a real cluster, one at a time, from SEED if set, with its log in STORE, and add that to the record; needs root
 	$(if $(STORE),DTASK_LOG_STORE=$(STORE)) DTASK_RECORD=$(RECORD) DTASK_BITFLIPS=$(or $(N),50) DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 60m -run TestBitFlips $(ARGS) ./test/chaos/faultfs/scenario
 
 .PHONY: mutants
-mutants: ## plant known bugs and see that the tests find them (PART=0/3 for a third)
+mutants: ## plant known bugs and check that the tests find them (PART=0/3 for a third)
 	DTASK_MUTANTS=$(PART) DTASK_RECORD=$(RECORD) go test -tags mutant -count=1 -v -timeout 60m -run TestCheckersCatch ./test/mutants
 
 .PHONY: record
-record: ## print what the proof suites have accumulated
+record: ## print the totals of the proof suites
 	@go run ./test/record/totals $(RECORD)

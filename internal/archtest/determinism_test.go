@@ -12,30 +12,28 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Replicas apply the same log and must reach the same state to the bit, on any
-// machine and in any version that knows the log's operations. These rules find
-// what may differ between two replicas and no linter knows of.
+// Replicas apply the same log and must reach exactly the same state, on any machine and in any
+// version that knows the log's operations. These rules find what may differ between two
+// replicas and what no linter checks.
 //
-// Where the order truly does not matter, a comment on the line or just above
-// it says so and why: // unordered: only counted.
+// If the order really doesn't matter, a comment on the line or just above it gives the reason:
+// // unordered: only counted.
 
-// purity says how much a package may do.
+// purity is how much a package may do.
 type purity struct {
-	pattern string // as the go command takes it
+	pattern string // in the form that the go command accepts
 	floats  bool   // floats are allowed
 }
 
-// The scheduler decides on the leader alone and its decision is carried in the
-// log, so floats are harmless there; all else would make its tests and its
-// simulation unrepeatable.
+// The scheduler decides only on the leader, and the log carries its decision, so floats are
+// harmless there. Everything else would make its tests and its simulation unrepeatable.
 var pure = []purity{
 	{pattern: module + "/fsm/...", floats: false},
 	{pattern: module + "/scheduler/...", floats: true},
 }
 
-// forbiddenImports are packages that know of the world outside: the clock's
-// machinery, chance, files, the network, the process. A name ending in /...
-// stands for all below it too.
+// forbiddenImports are packages that depend on the outside world: clocks, randomness, files,
+// the network, the process. A name ending in /... also covers all packages below it.
 var forbiddenImports = []string{
 	"crypto/rand", "embed", "io/ioutil", "log/...", "math/rand/...", "net/...",
 	"os/...", "plugin", "runtime/...", "syscall", "testing/...",
@@ -75,8 +73,8 @@ func TestReplicatedPackagesAreDeterministic(t *testing.T) {
 	}
 }
 
-// The checker itself is tried on a package that breaks each rule once: every
-// line with a "want" comment must be found, and no other.
+// The checker is tested on a package that breaks each rule once: every line with a "want"
+// comment must be found, and no other.
 func TestTheDeterminismCheckerFindsPlantedFaults(t *testing.T) {
 	t.Parallel()
 	const planted = "./testdata/impure"
@@ -136,7 +134,7 @@ type inspector struct {
 	p       *packages.Package
 	rule    purity
 	excused map[int]bool // lines with, or just below, an "unordered:" comment
-	sorted  []ast.Node   // calls whose result is sorted at once
+	sorted  []ast.Node   // calls whose result is sorted immediately
 	faults  []fault
 }
 
@@ -171,8 +169,7 @@ func (i *inspector) visit(n ast.Node) bool {
 	return true
 }
 
-// call checks the iterators of package maps, whose order is the map's: they
-// may feed a sort, and nothing else.
+// call checks the iterators of package maps, whose order is random: they may only feed a sort.
 func (i *inspector) call(call *ast.CallExpr) {
 	selector, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
 	if !ok {
@@ -188,8 +185,8 @@ func (i *inspector) call(call *ast.CallExpr) {
 	}
 }
 
-// qualified is the import path and name that a selector such as time.Now
-// stands for, and "" for a method or a field.
+// qualified returns the import path and name of a selector such as time.Now, and "" for a
+// method or a field.
 func (i *inspector) qualified(n *ast.SelectorExpr) string {
 	ident, ok := n.X.(*ast.Ident)
 	if !ok {
@@ -210,8 +207,7 @@ func (i *inspector) isExcused(n ast.Node) bool {
 	return i.excused[i.p.Fset.Position(n.Pos()).Line]
 }
 
-// excusedLines are the lines that a comment "unordered: why" stands on or
-// directly above.
+// excusedLines returns the lines with a comment "unordered: why" on them or directly above.
 func excusedLines(fset *token.FileSet, f *ast.File) map[int]bool {
 	lines := map[int]bool{}
 	for _, group := range f.Comments {
@@ -231,8 +227,8 @@ func isMap(t types.Type) bool {
 	return ok
 }
 
-// isFloat tells whether a value of the type holds a float directly, in an
-// array, or in a slice.
+// isFloat reports whether a value of the type contains a float directly, in an array, or in a
+// slice.
 func isFloat(t types.Type) bool {
 	if t == nil {
 		return false
@@ -248,8 +244,8 @@ func isFloat(t types.Type) bool {
 	return false
 }
 
-// typed loads packages with their types; dependencies come from compiled
-// export data, so that only these packages are parsed.
+// typed loads packages with their types. Dependencies come from compiled export data, so that
+// only these packages are parsed.
 func typed(t *testing.T, patterns ...string) []*packages.Package {
 	t.Helper()
 	watchSources(t)

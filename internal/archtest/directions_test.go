@@ -17,10 +17,10 @@ import (
 
 const module = "github.com/dtask/dtask"
 
-// mayImport is the house of docs/architecture.md as a table: a package of this
-// module may import these of this module's packages, and no others. A name
-// ending in /... stands for the package and all below it, and the longest rule
-// that covers a package is the one that holds. Tests may import what they need.
+// mayImport is the package layout of docs/architecture.md as a table: a package of this module
+// may import the listed packages of this module, and no others. A name ending in /... covers
+// the package and all packages below it; the longest rule that covers a package applies. Tests
+// may import anything.
 var mayImport = map[string][]string{
 	// What users write, the protocol, and the two pure packages.
 	"proto/...":     {"proto/..."},
@@ -28,14 +28,14 @@ var mayImport = map[string][]string{
 	"scheduler/...": {"scheduler/..."},
 	"fsm":           {"proto/...", "internal/taskbody"},
 
-	// The wing of those who call.
+	// The component that calls.
 	"client":  {"proto/dtask/v1", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue"},
 	"cli/...": {"cli/...", "client", "spec", "proto/dtask/v1", "internal/array", "internal/document"},
 
-	// The wing of those who execute.
+	// The component that executes.
 	"worker/...": {"worker/...", "client", "proto/dtask/v1", "internal/array", "internal/columns", "internal/sendqueue", "internal/taskbody"},
 
-	// The wing of those who decide and remember.
+	// The component that decides and remembers.
 	"coordinator/logstore":   {"internal/durable", "internal/mmap"},
 	"coordinator/transport":  {"internal/loglimit", "internal/timescale"},
 	"coordinator/raftnode":   {"coordinator/logstore", "coordinator/membership/datadir", "coordinator/transport", "internal/durable", "internal/loglimit", "internal/timescale"},
@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"coordinator/membership/datadir": {"coordinator/logstore", "internal/durable"},
 	"coordinator/history/index":      {"fsm", "coordinator/history/format"},
 
-	// What all may lean on; it leans on nothing.
+	// Packages that every component may use; they use no component.
 	"internal/archtest":  {},
 	"internal/array":     {"proto/dtask/v1"},
 	"internal/columns":   {"proto/dtask/v1"},
@@ -72,7 +72,7 @@ var mayImport = map[string][]string{
 	"cmd/dtask-worker": {"worker/...", "internal/config", "internal/program"},
 	"cmd/dtaskctl":     {"cli/...", "internal/program"},
 
-	// Suites of whole processes, and the programs that show and measure.
+	// Suites of whole processes, and the demo and benchmark programs.
 	"test/cluster/...": {"..."},
 	"test/demo":        {"..."},
 	"test/bench/...":   {"..."},
@@ -85,8 +85,8 @@ var mayImport = map[string][]string{
 	"test/simulation":  {"..."},
 }
 
-// mustNotLink names what a package must not contain at any depth, and why.
-// Both sides may end in /... as in mayImport.
+// mustNotLink lists what a package must not contain at any depth, and why. Both sides may end
+// in /... as in mayImport.
 var mustNotLink = []struct{ who, what, why string }{
 	{"cmd/dtask-worker", "github.com/hashicorp/raft/...", "a worker is no replica"},
 	{"cmd/dtask-worker", "go.etcd.io/bbolt", "a worker keeps no store"},
@@ -108,14 +108,14 @@ var mustNotLink = []struct{ who, what, why string }{
 	{"cmd/dtaskctl", "testing", "test code stays in tests"},
 }
 
-// A pkg is what the go command says of one package.
+// A pkg is the go command's description of one package.
 type pkg struct {
 	ImportPath, Doc string
 	GoFiles         []string
 	Imports, Deps   []string
 }
 
-// name is the package's folder in the module.
+// name is the package's directory in the module.
 func (p pkg) name() string {
 	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 }
@@ -196,7 +196,7 @@ func TestTheLongestRuleHolds(t *testing.T) {
 	}
 }
 
-// lookup finds the longest rule of mayImport that covers the package.
+// lookup returns the longest rule of mayImport that covers the package.
 func lookup(name string) (rule string, ok bool) {
 	for r := range mayImport {
 		if covers(r, name) && len(r) > len(rule) {
@@ -210,8 +210,8 @@ func coveredByAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, name) })
 }
 
-// covers tells whether a pattern stands for the package: "..." for all, a name
-// ending in /... for it and all below it, any other name for itself.
+// covers reports whether a pattern matches a package: "..." matches all, a name ending in /...
+// matches it and all packages below it, any other name only itself.
 func covers(pattern, name string) bool {
 	if pattern == "..." {
 		return true
@@ -244,8 +244,8 @@ func load(t *testing.T) []pkg {
 	}
 }
 
-// watchSources looks at every source file, so that the go command knows that
-// a result of these tests depends on them all and does not serve an old one.
+// watchSources stats every source file, so that the go command knows that a result of these
+// tests depends on all of them and doesn't reuse an outdated one.
 func watchSources(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// root is the module's folder as seen from this package's.
+// root is the module's directory, relative to this package's.
 const root = "../.."
 
 func TestDecisionRecordNumbersAreUsedOnce(t *testing.T) {

@@ -191,7 +191,7 @@ func (r *run) judge(t *testing.T, trouble error) {
 	clustertest.Must(t, r.c.Close())
 	clustertest.Must(t, r.recorder.Close())
 	r.save(t, finals)
-	report, err := check.Folder(r.c.Dir)
+	report, err := check.Dir(r.c.Dir)
 	if err != nil {
 		t.Error(err)
 		return

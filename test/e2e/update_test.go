@@ -88,7 +88,7 @@ func TestWhoSubmitsTooFastIsRefused(t *testing.T) {
 	}
 	clustertest.Must(t, submit("a").Err()) // a minute's share
 	a := submit("b", "--timeout", "2s")
-	if a.Code != 6 || !strings.Contains(a.Stderr, "submits more than 0.02 jobs a second") {
+	if a.Code != 6 || !strings.Contains(a.Stderr, "exceeds 0.02 jobs per second") {
 		t.Errorf("want exit 6 and why: %s", a)
 	}
 	clustertest.Must(t, submit("a", "--timeout", "5s").Err())

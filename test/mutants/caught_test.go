@@ -18,7 +18,7 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// checkerLimit ends a checker that a mutant made hang: that is a catch, too.
+// checkerLimit ends a checker that a mutant made hang; that counts as caught.
 const checkerLimit = 2 * time.Minute
 
 var (
@@ -26,8 +26,8 @@ var (
 	notBuilt   = regexp.MustCompile(`(?m)\[(build|setup) failed\]`)
 )
 
-// TestCheckersCatch plants each bug and wants a checker to fail. With
-// DTASK_MUTANTS=K/N it takes every N-th, from the K-th on, K from 0.
+// TestCheckersCatch plants each bug and expects a checker to fail. With DTASK_MUTANTS=K/N it
+// tests every N-th bug, starting with the K-th (K from 0).
 func TestCheckersCatch(t *testing.T) {
 	top, err := filepath.Abs(root)
 	if err != nil {
@@ -74,7 +74,7 @@ func chosen(t *testing.T, i int) bool {
 	return i%n == k%n
 }
 
-// catch runs a checker on a mutant and tells which test failed.
+// catch runs a checker on a mutant and returns which test failed.
 func catch(t *testing.T, top, overlay string, c mutants.Checker) (by string, caught bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), checkerLimit)

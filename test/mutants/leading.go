@@ -1,6 +1,6 @@
 package mutants
 
-// inLeading are mistakes of leadership, reads and clients.
+// inLeading returns the mistakes in leadership, reads and clients.
 func inLeading() []Mutant {
 	return []Mutant{
 		{

@@ -10,16 +10,15 @@ import (
 
 // A Mutant is one planted bug.
 type Mutant struct {
-	Name  string // what the code does now, in a few words with hyphens
+	Name  string // what the code does now, in a few hyphenated words
 	Edits []Edit
-	// Caught names the checkers that must fail: any of them is enough, and they
-	// are tried in order.
+	// Caught names the checkers that must fail: any of them is enough. They are tried in order.
 	Caught []Checker
 }
 
 // An Edit replaces a text that occurs exactly once in a file.
 type Edit struct {
-	File     string // from the module's root
+	File     string // relative to the module's root
 	Old, New string
 }
 
@@ -30,7 +29,7 @@ type Checker struct {
 	Args    []string // after the package
 }
 
-// All gives every planted bug.
+// All returns every planted bug.
 func All() []Mutant {
 	var all []Mutant
 	for _, group := range [][]Mutant{inState(), inSequencer(), inStorage(), inLeading(), inWorkers(), notificationMutants()} {
@@ -39,8 +38,8 @@ func All() []Mutant {
 	return all
 }
 
-// Mutate gives the changed contents of the files that a mutant touches, by path
-// from the module's root.
+// Mutate returns the changed contents of the files that a mutant touches, by path from the
+// module's root.
 func (m *Mutant) Mutate(root string) (map[string][]byte, error) {
 	files := make(map[string][]byte)
 	for _, e := range m.Edits {
@@ -59,8 +58,8 @@ func (m *Mutant) Mutate(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// Overlay writes a mutant into dir and gives the path of a file for the go
-// command's -overlay.
+// Overlay writes a mutant into dir and returns the path of a file for the go command's -overlay
+// flag.
 func (m *Mutant) Overlay(root, dir string) (string, error) {
 	files, err := m.Mutate(root)
 	if err != nil {

@@ -2,7 +2,7 @@ package mutants
 
 var notifyTests = Checker{Package: "./coordinator/notify", Run: "."}
 
-// notificationMutants are mistakes in the delivery of notifications.
+// notificationMutants returns the mistakes in the delivery of notifications.
 func notificationMutants() []Mutant {
 	return []Mutant{
 		{

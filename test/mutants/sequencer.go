@@ -1,6 +1,6 @@
 package mutants
 
-// inSequencer are mistakes of the one proposer.
+// inSequencer returns the mistakes in the sequencer.
 func inSequencer() []Mutant {
 	return []Mutant{
 		{

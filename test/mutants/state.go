@@ -6,7 +6,7 @@ var (
 	simulated = Checker{Package: "./coordinator/sequencer", Run: "TestNothingAcknowledged"}
 )
 
-// inState are mistakes in the replicated state.
+// inState returns the mistakes in the replicated state.
 func inState() []Mutant {
 	return []Mutant{
 		{

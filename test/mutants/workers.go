@@ -1,6 +1,6 @@
 package mutants
 
-// inWorkers are mistakes on the workers' side.
+// inWorkers returns the mistakes in the worker and its sessions.
 func inWorkers() []Mutant {
 	return []Mutant{
 		{

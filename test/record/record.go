@@ -1,6 +1,6 @@
-// Package record keeps the figures that the proof suites accumulate over many
-// runs and commits: one line of JSON for each run, in one file that is only
-// ever appended to. A rare fault is found by the sum of runs, not by the last.
+// Package record keeps the figures that the proof suites accumulate over many runs and commits:
+// one line of JSON per run, in one append-only file. Rare faults are found by the sum of runs,
+// not by the last one.
 package record
 
 import (
@@ -17,24 +17,24 @@ import (
 	"time"
 )
 
-// Env names the environment variable with the path of the record. Suites
-// append to it when it is set and only print when it is not.
+// Env names the environment variable with the path of the record. Suites append to it if it is
+// set, and only print otherwise.
 const Env = "DTASK_RECORD"
 
-// Run is what one run of a suite did. Fields that do not apply are zero.
+// Run is what one run of a suite did. Fields that don't apply are zero.
 type Run struct {
 	Suite  string    `json:"suite"`          // simulate, cluster, chaos, powercut, bitflip, mutants, fuzz, soak
-	Commit string    `json:"commit"`         // short hash; "+" behind it: with uncommitted changes
+	Commit string    `json:"commit"`         // short hash; with a "+" at the end if there were uncommitted changes
 	At     time.Time `json:"at"`             // end of the run
-	Seed   uint64    `json:"seed,omitempty"` // the first, where there are several
+	Seed   uint64    `json:"seed,omitempty"` // the first one if there are several
 	// Seconds of wall time.
 	Seconds float64 `json:"seconds"`
 
 	Seeds          int     `json:"seeds,omitempty"`           // simulated histories
 	Events         int64   `json:"events,omitempty"`          // steps of the simulation
 	VirtualSeconds float64 `json:"virtual_seconds,omitempty"` // of a whole cluster of three
-	// ProductSeconds are those of VirtualSeconds in which the cluster had the pace of the
-	// product; PacedSeconds are all, each divided by the pace of its cluster.
+	// ProductSeconds is the part of VirtualSeconds in which the cluster ran at the pace of the
+	// product. PacedSeconds is the whole, divided by the pace of each cluster.
 	ProductSeconds float64        `json:"product_seconds,omitempty"`
 	PacedSeconds   float64        `json:"paced_seconds,omitempty"`
 	LeaderLosses   int            `json:"leader_losses,omitempty"` // virtual
@@ -44,20 +44,20 @@ type Run struct {
 	Faults         map[string]int `json:"faults,omitempty"`        // kind (F1 … F65) → times fired
 	PowerCuts      int            `json:"power_cuts,omitempty"`
 	BitFlips       int            `json:"bit_flips,omitempty"`
-	// LogStore is where all coordinators of the run had their logs; empty: in the default
-	// store, or each in another.
+	// LogStore is the log store of all coordinators of the run. It is empty for the default
+	// store, or if the coordinators used different ones.
 	LogStore    string         `json:"log_store,omitempty"`
 	Mutants     []string       `json:"mutants,omitempty"`      // planted bugs that were caught
 	FuzzSeconds map[string]int `json:"fuzz_seconds,omitempty"` // target → seconds
 
 	// What must be zero.
-	Lost       int `json:"lost"`       // acknowledged and gone
+	Lost       int `json:"lost"`       // acknowledged and missing
 	Duplicated int `json:"duplicated"` // accepted twice
 	Diverged   int `json:"diverged"`   // replicas that differed and continued
 }
 
-// AppendIfAsked appends a run to the record that Env names; without Env it
-// does nothing. Commit and At are filled in if they are empty.
+// AppendIfAsked appends a run to the record that Env names. Without Env it does nothing. Commit
+// and At are filled in if they are empty.
 func AppendIfAsked(ctx context.Context, r *Run) error {
 	path := os.Getenv(Env)
 	if path == "" {
@@ -66,8 +66,8 @@ func AppendIfAsked(ctx context.Context, r *Run) error {
 	return Append(ctx, path, r)
 }
 
-// Append adds a run to the record at path, which is created if need be. The
-// line is written at once, so that several processes may append to one file.
+// Append adds a run to the record at path, which is created if missing. The line is written
+// with one call, so that several processes may append to one file.
 func Append(ctx context.Context, path string, r *Run) error {
 	line := *r
 	if line.Commit == "" {
@@ -88,7 +88,7 @@ func Append(ctx context.Context, path string, r *Run) error {
 	return errors.Join(err, f.Close())
 }
 
-// Read gives all runs of a record, oldest first; none if there is no file.
+// Read returns all runs of a record, oldest first, and no runs if the file does not exist.
 func Read(path string) ([]Run, error) {
 	f, err := os.Open(path) //nolint:gosec // the caller's own file
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,7 +114,7 @@ func Read(path string) ([]Run, error) {
 	return runs, nil
 }
 
-// Total adds runs up. Mutants are counted once each.
+// Total sums up runs. Each planted bug is counted once.
 func Total(runs []Run) Run {
 	sum := Run{Faults: map[string]int{}, FuzzSeconds: map[string]int{}}
 	caught := map[string]bool{}
@@ -151,7 +151,7 @@ func Total(runs []Run) Run {
 	return sum
 }
 
-// Of gives the runs in which all logs were in a store that is not the default.
+// Of returns the runs in which all logs were in a given store other than the default.
 func Of(runs []Run, store string) (of []Run) {
 	for i := range runs {
 		if runs[i].LogStore == store {
@@ -161,7 +161,7 @@ func Of(runs []Run, store string) (of []Run) {
 	return of
 }
 
-// Next is the first seed that no run of a suite has used.
+// Next returns the first seed that no run of a suite has used.
 func Next(runs []Run, suite string) uint64 {
 	next := uint64(1)
 	for i := range runs {
@@ -172,8 +172,8 @@ func Next(runs []Run, suite string) uint64 {
 	return next
 }
 
-// Commit is the checked-out commit, "+" behind it if there are uncommitted
-// changes, or "unknown".
+// Commit returns the checked-out commit, with "+" at the end if there are uncommitted changes,
+// or "unknown".
 func Commit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty=+", "--exclude=*").Output()
 	if err != nil {

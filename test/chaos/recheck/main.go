@@ -22,7 +22,7 @@ func run(args []string, out io.Writer) (int, error) {
 	if len(args) != 1 {
 		return 2, fmt.Errorf("missing argument: the directory of a run, as printed by its failure")
 	}
-	report, err := check.Folder(args[0])
+	report, err := check.Dir(args[0])
 	if err != nil {
 		return 1, err
 	}

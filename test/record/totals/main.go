@@ -1,4 +1,4 @@
-// Command totals prints what the runs of a record add up to.
+// Command totals prints the sums over the runs of a record.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// often is how many times a kind of fault has to be seen to count as tried.
+// often is how many times a kind of fault must occur to count as tested.
 const often = 20
 
 func main() {
@@ -29,8 +29,8 @@ func main() {
 	}
 }
 
-// show prints what simulated time and what real processes have gone through, each
-// for itself: a fault of a simulation is cheap.
+// show prints the totals of simulated time and of real processes separately, because a fault in
+// a simulation is cheap.
 func show(w io.Writer, runs []record.Run) error {
 	var simulated, processes []record.Run
 	for _, r := range runs {
@@ -65,7 +65,7 @@ lost %d, accepted twice %d, diverged unnoticed %d
 	return list(w, "fuzz target", r.FuzzSeconds, "s")
 }
 
-// clusterSeconds is the virtual time of whole coordinators.
+// clusterSeconds returns the virtual time of whole coordinators.
 func clusterSeconds(runs []record.Run) (seconds float64) {
 	for i := range runs {
 		if runs[i].Suite == "cluster" {
@@ -75,7 +75,7 @@ func clusterSeconds(runs []record.Run) (seconds float64) {
 	return seconds
 }
 
-// frequent counts what happened often.
+// frequent counts what occurred often.
 func frequent(counts map[string]int) (n int) {
 	for _, times := range counts {
 		if times >= often {

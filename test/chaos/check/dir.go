@@ -31,9 +31,9 @@ type Report struct {
 	Depth   Depth
 }
 
-// Folder runs all checkers on the directory of a run whose processes have
+// Dir runs all checkers on the directory of a run whose processes have
 // ended. Pictures of illegal histories are put into it.
-func Folder(dir string) (Report, error) {
+func Dir(dir string) (Report, error) {
 	r, err := Load(dir)
 	if err != nil {
 		return Report{}, err
