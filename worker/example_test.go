@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net/http"
 	"os"
@@ -29,19 +28,20 @@ func newWorker(c *coordinator, dir string) *worker.Worker {
 
 // A program that registers handlers is a worker. SIGTERM drains it: running
 // tasks finish, and all outcomes are acknowledged before Run returns.
-func Example() {
+func Example() { //nolint:testableexamples // runs until a signal arrives
 	w, err := worker.New(worker.Config{Join: []string{"localhost:7460"}, Name: "resizer"})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
-	w.Handle("resize", func(ctx context.Context, t *worker.Task) ([]byte, error) {
-		// … resize the image that t.Payload names, and return a small result …
+	w.Handle("resize", func(_ context.Context, _ *worker.Task) ([]byte, error) {
+		// … resize the image that the payload names, and return a small result …
 		return []byte("640x480"), nil
 	})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := w.Run(ctx); err != nil {
-		log.Print(err)
+		fmt.Println(err)
 	}
 }
 
@@ -178,11 +178,11 @@ func ExampleTask_Progress() {
 			// … process file i …
 			t.Progress(float64(i+1)/files, fmt.Sprintf("%d of %d files", i+1, files))
 		}
-		return nil, nil
+		return []byte("done"), nil
 	}
-	_, err := handler(context.Background(), &worker.Task{})
-	fmt.Println(err)
-	// Output: <nil>
+	result, err := handler(context.Background(), &worker.Task{})
+	fmt.Println(string(result), err)
+	// Output: done <nil>
 }
 
 // A long task saves its position, and the next attempt continues there, on any

@@ -113,6 +113,10 @@ var jobOutcomes = map[dtaskv1.JobState]string{
 	dtaskv1.JobState_JOB_STATE_COMPLETED: "completed",
 	dtaskv1.JobState_JOB_STATE_FAILED:    "failed",
 	dtaskv1.JobState_JOB_STATE_CANCELLED: "cancelled",
+
+	dtaskv1.JobState_JOB_STATE_UNSPECIFIED: "",
+	dtaskv1.JobState_JOB_STATE_PENDING:     "",
+	dtaskv1.JobState_JOB_STATE_RUNNING:     "",
 }
 
 // call calls the handler. It turns a panic into an error, and writes the stack

@@ -211,7 +211,7 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 		s.stop(stop)
 	}
 	if m.GetDrain() != nil {
-		s.log.Info("drain state changed by operator", "draining", m.GetDrain().GetDraining())
+		s.log.InfoContext(ctx, "drain state changed by operator", "draining", m.GetDrain().GetDraining())
 		s.w.attempts.cordon(m.GetDrain().GetDraining())
 	}
 	if m.GetAssignments() != nil {

@@ -235,7 +235,7 @@ func TestStreamsWithoutAHelloDoNotBlockOthers(t *testing.T) {
 			if i%2 == 0 {
 				d.says <- &dtaskv1.SessionsRequest{Frames: []*dtaskv1.RequestFrame{{Session: 1}}} // a session without a hello
 			}
-			all.Go(func() { _ = s.Sessions(d) }) //nolint:contextcheck // as above
+			all.Go(func() { _ = s.Sessions(d) })
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(helloGrace)
