@@ -223,8 +223,8 @@ func (s *Server) aggregated(ctx context.Context, st *fsm.State, job *fsm.Job) (n
 	if job.State != fsm.JobCompleted {
 		return 0, nil
 	}
-	if n, ok := s.aggregatedCache.get(job); ok {
-		return n, nil
+	if known, ok := s.aggregatedCache.get(job); ok {
+		return known, nil
 	}
 	if st == nil {
 		if st, _, _, err = s.forkJob(job.ID); err != nil {
