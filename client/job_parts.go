@@ -48,7 +48,7 @@ func (p *jobParts) next() (part *dtaskv1.JobPart, size int, err error) {
 	n := 0
 	for _, t := range p.tasks {
 		inColumns := t.GetArray() == nil
-		taskSize := 0
+		var taskSize int
 		if inColumns {
 			if p.body, err = taskbody.Append(p.body[:0], t.GetBody()); err != nil {
 				return nil, 0, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("%s: task %q: %v", submitting, t.GetId(), err)}

@@ -193,9 +193,9 @@ func (b *submitBatch) try(ctx context.Context, c *Client, t try) error {
 // waits for their results.
 func (c *Client) exchange(ctx context.Context, conn *grpc.ClientConn, b *submitBatch) error {
 	var s *submitStream
-	for added := false; !added; added = s.add(b) {
+	for added := false; !added; added = s.add(b) { //nolint:contextcheck // the stream outlives the call
 		var err error
-		if s, err = c.submitStream(conn); err != nil {
+		if s, err = c.submitStream(conn); err != nil { //nolint:contextcheck // as above
 			return err
 		}
 	}
@@ -253,7 +253,7 @@ func (u *upload) finish(err error) error {
 	switch {
 	case u.failed != nil:
 		u.result.Err = u.failed
-		return nil
+		return nil //nolint:nilerr // the job has its result
 	case u.answer == nil:
 		return err
 	case u.answer.GetStored() != nil:
@@ -261,10 +261,10 @@ func (u *upload) finish(err error) error {
 		u.result.Submitted = Submitted{ID: got.GetId(), Existed: got.GetExisted(), Index: got.GetIndex(), Key: u.result.Key}
 		return nil
 	}
-	err = errorOf(u.answer)
-	j := classify(err)
+	again := errorOf(u.answer)
+	j := classify(again)
 	if j.next != fail {
-		return err
+		return again
 	}
 	u.result.Err = &Error{Kind: j.kind, Message: submitting + ": " + j.message, Faults: j.faults, Unknown: j.unknown}
 	return nil

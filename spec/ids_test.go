@@ -34,11 +34,11 @@ func TestIDsAreFoundAgainInAnyOrder(t *testing.T) {
 		model := map[string]uint32{}
 		for i, id := range ids {
 			first, known := s.add(id, uint32(i))
-			want, known := model[id]
-			if known != known || first != want {
-				t.Fatalf("%q: known %v as %d, want %v as %d", id, known, first, known, want)
+			want, duplicate := model[id]
+			if known != duplicate || first != want {
+				t.Fatalf("%q: known %v as %d, want %v as %d", id, known, first, duplicate, want)
 			}
-			if !known {
+			if !duplicate {
 				model[id] = uint32(i)
 			}
 		}

@@ -44,7 +44,7 @@ func inLeading() []Mutant {
 		{
 			Name: "a-busy-job-of-a-shared-message-is-not-submitted-again",
 			Edits: []Edit{{"client/submit.go", `	if j.next != fail {
-		return err
+		return again
 	}
 	u.result.Err`, `	u.result.Err`}},
 			Caught: []Checker{{Package: "./client", Run: "Concurrent|ManyJobs"}},
