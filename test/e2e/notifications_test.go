@@ -22,8 +22,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// notice is one delivery.
-type notice struct {
+// delivery is one delivered notification.
+type delivery struct {
 	Type string         `json:"type"`
 	Data map[string]any `json:"data"`
 }
@@ -36,14 +36,14 @@ type receiver struct {
 
 	mu     sync.Mutex // guards the fields below
 	up     bool
-	told   map[string]notice // by webhook-id, while up
+	told   map[string]delivery // by webhook-id, while up
 	tried  map[string]int    // how often
 	faults []string
 }
 
 func newReceiver(t *testing.T, key []byte) *receiver {
 	t.Helper()
-	r := &receiver{key: key, told: map[string]notice{}, tried: map[string]int{}}
+	r := &receiver{key: key, told: map[string]delivery{}, tried: map[string]int{}}
 	r.Server = httptest.NewServer(r)
 	t.Cleanup(r.Close)
 	return r
@@ -57,7 +57,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	id := q.Header.Get("webhook-id")
 	mac := hmac.New(sha256.New, r.key)
 	fmt.Fprintf(mac, "%s.%s.%s", id, q.Header.Get("webhook-timestamp"), body)
-	var n notice
+	var n delivery
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q.Header.Get("webhook-signature") != "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)) {
@@ -140,7 +140,7 @@ func TestEndsAndDeadLettersAreToldThoughTheLeaderDies(t *testing.T) {
 	if end, err := c.AwaitEnd(t.Context(), bad, guard); err != nil || end.State != "failed" {
 		t.Fatalf("job %s is %s: %v", bad, end.State, err)
 	}
-	r.await(t, "a try of each notice", func() error {
+	r.await(t, "a try of each notification", func() error {
 		if len(r.tried) < 3 {
 			return fmt.Errorf("%d were tried", len(r.tried))
 		}
@@ -183,16 +183,16 @@ func compareNotices(t *testing.T, c *cluster.Cluster, r *receiver, letters, good
 	}
 	text, err := os.ReadFile(letters)
 	clustertest.Must(t, err)
-	var run notice
+	var run delivery
 	clustertest.Must(t, json.Unmarshal(text, &run))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for what, pair := range map[string][2]map[string]any{
-		"the job that completed":        {r.of("job.completed")[0], shown("status", good)},
-		"the job that failed":           {r.of("job.failed")[0], shown("status", bad)},
-		"the dead letter":               {r.of("dead_letter")[0], shown("dlq", "show", bad+"/dies")},
-		"the dead letter, by command":   {run.Data, shown("dlq", "show", bad+"/dies")},
-		"the command's type, again": {{"type": run.Type}, {"type": "dead_letter"}},
+		"the job that completed":      {r.of("job.completed")[0], shown("status", good)},
+		"the job that failed":         {r.of("job.failed")[0], shown("status", bad)},
+		"the dead letter":             {r.of("dead_letter")[0], shown("dlq", "show", bad+"/dies")},
+		"the dead letter, by command": {run.Data, shown("dlq", "show", bad+"/dies")},
+		"the command's type, again":   {{"type": run.Type}, {"type": "dead_letter"}},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Errorf("%s: told %v, dtaskctl shows %v", what, pair[0], pair[1])
