@@ -11,7 +11,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// FuzzClassify checks that the client keeps its seed addresses, whatever
+// FuzzJudge checks that the client keeps its seed addresses, whatever
 // errors and hints a coordinator returns.
 func FuzzJudge(f *testing.F) {
 	for _, d := range []*dtaskv1.ErrorDetail{
