@@ -59,10 +59,6 @@ bench: build ## measure speed, latency and memory on this machine
 bench-docs: ## put the figures of the last make bench into docs/performance.md
 	go run ./test/bench -from build/bench.json -into docs/performance.md
 
-.PHONY: bench-logstores
-bench-logstores: ## compare raft-boltdb and raft-wal in the whole path
-	cd test/bench/logstores && go run . $(ARGS)
-
 .PHONY: test
 test: ## run all tests
 	go test -timeout 9m $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/chaos)
