@@ -168,6 +168,16 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	} {
 		ch <- prometheus.MustNewConstMetric(desc(g.name, g.help), prometheus.GaugeValue, g.value)
 	}
+	m.collectTasks(ch, leads, deadLetters)
+	if node := m.node.Load(); node != nil {
+		node.Collector().Collect(ch)
+	}
+}
+
+// collectTasks collects what has a label or buckets. leads is 1 on the leader, and 0 on
+// other replicas.
+func (m metrics) collectTasks(ch chan<- prometheus.Metric, leads float64, deadLetters map[string]int) {
+	t := m.totals
 	ready := desc("tasks_ready", "Ready tasks waiting for a worker, by priority.", "priority")
 	for p := scheduler.Low; p <= scheduler.Urgent; p++ {
 		ch <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue,
@@ -179,9 +189,6 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	histogram(ch, desc("task_wait_seconds", "Seconds from ready to sent to a worker; sampled under load."), t.Wait.Counts())
 	histogram(ch, desc("task_run_seconds", "Seconds from start to end of successful attempts."), t.Run.Counts())
-	if node := m.node.Load(); node != nil {
-		node.Collector().Collect(ch)
-	}
 }
 
 // maxDeadLetterTypes bounds the series of dead letters. otherTypes is not a valid task

@@ -12,8 +12,8 @@ import (
 // held is a number of items of an entry that thousands of tasks share.
 const held = 1000
 
-// assignSome and completeSome, of first attempts, are the operations of the first tasks of the large
-// job.
+// assignSome and completeSome, of first attempts, are the operations of the first
+// tasks of the large job.
 func assignSome(attempt uint32) Entry {
 	o := new(Assign)
 	for i := range uint32(held) {

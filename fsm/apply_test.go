@@ -247,8 +247,8 @@ func TestFailuresAreCountedIfTheyCountAsRetries(t *testing.T) {
 	}
 }
 
-// A leader has several entries in flight. If one cannot be stored, those after it lack their
-// basis.
+// A leader has several entries in flight. If one cannot be stored, those after it
+// lack their basis.
 func TestAnEntryAfterAMissingOneIsRejectedAsAWhole(t *testing.T) {
 	t.Parallel()
 	ahead := New()

@@ -13,8 +13,8 @@ func wantCancelled(w *world, what string, want map[uint32]string) {
 	}
 }
 
-// whatWaits is a case of a failure with dependents. The jobs continue after failures unless
-// stopped is set: nothing else may cancel the dependents.
+// whatWaits is a case of a failure with dependents. The jobs continue after failures
+// unless stopped is set: nothing else may cancel the dependents.
 type whatWaits struct {
 	name      string
 	plan      *jobPlan
@@ -64,8 +64,8 @@ func cascades() []whatWaits {
 	}
 }
 
-// If a task ends without completing, its dependents at any distance do not run, and each
-// names its failed dependency. Other tasks continue.
+// If a task ends without completing, its dependents at any distance do not run, and
+// each names its failed dependency. Other tasks continue.
 func TestAFailureCancelsDependentsAtAnyDistance(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(w *world, i uint32) Op{

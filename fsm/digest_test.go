@@ -55,8 +55,8 @@ var revivals = map[string]touch{
 	"purge":             {5, &Purge{Job: 1}},
 }
 
-// deadLettersWorld has the tasks of flipWorld in a job that continues after failures, and a
-// dead one (5) with a dependent (6).
+// deadLettersWorld has the tasks of flipWorld in a job that continues after failures,
+// and a dead one (5) with a dependent (6).
 func deadLettersWorld(t *testing.T) *State {
 	t.Helper()
 	return worldOfFlips(t, true)

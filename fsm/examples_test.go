@@ -22,8 +22,8 @@ func goldenChunk() *Chunk {
 	return b.Chunk()
 }
 
-// examples returns one or more operations of each kind. All fields are in use. Golden files,
-// fuzz seeds and tests of all operations start from it.
+// examples returns one or more operations of each kind. All fields are in use. Golden
+// files, fuzz seeds and tests of all operations start from it.
 func examples() []Op {
 	sum := goldenChunk().Sum(0)
 	digest := [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255}
@@ -123,8 +123,8 @@ func TestEveryOperationHasARowAndAnExample(t *testing.T) {
 	}
 }
 
-// The reference model panics for an operation that it does not know. Together with this test
-// every operation is compared with it.
+// The reference model panics for an operation that it does not know. Together with
+// this test every operation is compared with it.
 func TestRandomSequencesAcceptAndRejectEveryOperation(t *testing.T) {
 	t.Parallel()
 	accepted, rejected := make(map[opKind]int), make(map[opKind]int)

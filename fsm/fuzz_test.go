@@ -37,8 +37,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Any input decodes to an entry or an error. An entry is applied or rejected, nothing panics,
-// and the invariants hold.
+// Any input decodes to an entry or an error. An entry is applied or rejected, nothing
+// panics, and the invariants hold.
 func FuzzDecodeEntry(f *testing.F) {
 	base := populated(f)
 	for _, op := range examples() {

@@ -17,7 +17,8 @@ func TestASlotIsALineOfMemory(t *testing.T) {
 	}
 }
 
-// atOneHome are names of one shard, which belong to the same slot while it has up to 256.
+// atOneHome are names of one shard, which belong to the same slot while it has up to
+// 256.
 func atOneHome(n int) (names []string) {
 	const low = 1<<16 - 1
 	want := hashOf("0") & low

@@ -112,8 +112,8 @@ type still struct {
 	written  bool
 }
 
-// forked applies the log with forks at random positions. One side continues, the other is
-// kept or written to. Neither may see changes of the other.
+// forked applies the log with forks at random positions. One side continues, the
+// other is kept or written to. Neither may see changes of the other.
 func (h *history) forked(choose chooser) error {
 	var kept []*still
 	g := newGenerator(choose)

@@ -19,8 +19,8 @@ func drawn(t *rapid.T) chooser {
 	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
 }
 
-// The main property: for any sequence of operations, the state machine and its simple reference
-// model agree after every entry, and no promise is broken.
+// The main property: for any sequence of operations, the state machine and its simple
+// reference model agree after every entry, and no promise is broken.
 func TestTheStateAgreesWithItsReferenceModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,9 +11,9 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// reference model is the state machine written again from its description: maps, strings,
-// loops over everything, nothing shared, nothing counted ahead. It is slow and
-// obvious, and must agree with State after every entry.
+// reference model is the state machine written again from its description: maps,
+// strings, loops over everything, nothing shared, nothing counted ahead. It is slow
+// and obvious, and must agree with State after every entry.
 type model struct {
 	now         int64
 	clusterID   string

@@ -168,7 +168,8 @@ func TestNotificationsSurviveASnapshotAndForksDoNotShareThem(t *testing.T) {
 	}
 }
 
-// A replica whose notifications differ by a bit has another digest when they are delivered.
+// A replica whose notifications differ by a bit has another digest when they are
+// delivered.
 func TestADamagedNotificationIsDetectedWhenItIsDelivered(t *testing.T) {
 	t.Parallel()
 	base := lettersOf(t, 1).s

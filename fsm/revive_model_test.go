@@ -39,8 +39,8 @@ func in(list []uint32, i int) bool {
 	return false
 }
 
-// back starts from all tasks that might be revived, and removes those that would wait forever
-// until none is left.
+// back starts from all tasks that might be revived, and removes those that would wait
+// forever until none is left.
 func (j *modelJob) back(asked []uint32) map[int]bool {
 	back := map[int]bool{}
 	for i, t := range j.tasks {

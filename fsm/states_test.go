@@ -149,8 +149,8 @@ var actions = []action{
 	one("purged", func(h HeldAttempt) Op { return &Purge{Job: h.Job} }),
 }
 
-// Every operation is tried in every state. The transitions must be those of the table, all of
-// them, and the diagram shows them.
+// Every operation is tried in every state. The transitions must be those of the
+// table, all of them, and the diagram shows them.
 func TestTheStateDiagramMatchesTheOperations(t *testing.T) {
 	t.Parallel()
 	var seen [numStates]uint16
@@ -209,8 +209,8 @@ operations. The same test fails if this file is out of date.
 	return b.Bytes()
 }
 
-// Users can revive every task that ended without completing. Its job's cleanup tasks run again
-// after it.
+// Users can revive every task that ended without completing. Its job's cleanup tasks
+// run again after it.
 func TestACompletedTaskStaysCompleted(t *testing.T) {
 	t.Parallel()
 	if legal[Completed] != 1<<Blocked {

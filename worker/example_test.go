@@ -65,9 +65,9 @@ func ExampleNew() {
 	_, err := worker.New(worker.Config{Join: []string{"localhost"}, Name: "no spaces", Slots: -1})
 	fmt.Println(err)
 	// Output:
-	// invalid --join "localhost": must be HOST:PORT
-	// invalid --name "no spaces": must be 1–63 letters, digits, dots, dashes and underscores
-	// invalid --slots -1: must be 1–65535
+	// invalid --join "localhost": must be HOST:PORT invalid --name "no spaces": must
+	// be 1–63 letters, digits, dots, dashes and underscores invalid --slots -1: must
+	// be 1–65535
 }
 
 // Slots bound the concurrent attempts of a worker. Tasks select workers by
@@ -172,9 +172,12 @@ func ExampleHandler_cancellation() {
 
 // Progress is shown to users, and restarts the task's heartbeat timeout.
 func ExampleTask_Progress() {
-	handler := func(_ context.Context, t *worker.Task) ([]byte, error) {
+	handler := func(ctx context.Context, t *worker.Task) ([]byte, error) {
 		const files = 4
 		for i := range files {
+			if ctx.Err() != nil { // cancelled, or out of time
+				return nil, context.Cause(ctx)
+			}
 			// … process file i …
 			t.Progress(float64(i+1)/files, fmt.Sprintf("%d of %d files", i+1, files))
 		}

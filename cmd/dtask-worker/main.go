@@ -23,8 +23,8 @@ import (
 // version is set by the build.
 var version = "dev"
 
-// gcHeadroom is how much a worker allocates before a garbage collection, in bytes beside its
-// live heap, which is small.
+// gcHeadroom is how much a worker allocates before a garbage collection, in bytes
+// beside its live heap, which is small.
 const gcHeadroom = 16 << 20
 
 func main() {

@@ -10,8 +10,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// BenchmarkSmallJobs checks and encodes jobs of ten tasks that arrived in one message, each
-// with the header of the first.
+// BenchmarkSmallJobs checks and encodes jobs of ten tasks that arrived in one
+// message, each with the header of the first.
 func BenchmarkSmallJobs(b *testing.B) {
 	const n = 100
 	h := header("x")

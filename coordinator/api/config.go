@@ -20,9 +20,9 @@ import (
 // Leader is a term of leadership; *sequencer.Sequencer is one. Its errors are those of
 // package sequencer. It must be a pointer: == distinguishes terms.
 type Leader interface {
-	// SubmitMany stores jobs independently of each other and returns one outcome for each, in
-	// order. A job with the key and digest of a stored job, or of one that is being stored,
-	// has its outcome.
+	// SubmitMany stores jobs independently of each other and returns one outcome for
+	// each, in order. A job with the key and digest of a stored job, or of one that
+	// is being stored, has its outcome.
 	SubmitMany(ctx context.Context, s []sequencer.Submission) []sequencer.SubmitOutcome
 	// Propose returns when the operation is committed. It returns a
 	// *sequencer.RejectedError if the state rejects it.
@@ -47,11 +47,11 @@ type Leader interface {
 	// Undrain returns when the worker of this name may get work again. already: it was
 	// not draining. Errors as for Drain.
 	Undrain(ctx context.Context, name string) (already bool, err error)
-	// Observed returns the tasks of a job that are observed to run, by index. The caller
-	// owns the map.
+	// Observed returns the tasks of a job that are observed to run, by index. The
+	// caller owns the map.
 	Observed(id fsm.JobID) map[uint32]sequencer.Observation
-	// Workers returns what the leader knows about these workers, or about all if none is
-	// named; workers that are not up are missing. The caller owns the map.
+	// Workers returns what the leader knows about these workers, or about all if none
+	// is named; workers that are not up are missing. The caller owns the map.
 	Workers(ids ...fsm.WorkerID) map[fsm.WorkerID]sequencer.WorkerStatus
 }
 

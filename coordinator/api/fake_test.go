@@ -460,7 +460,8 @@ func (r *replica) send(ctx context.Context, parts ...*dtaskv1.JobPart) (*dtaskv1
 	return results[1].GetStored(), errorOf(results[1])
 }
 
-// exchange sends messages on one stream, closes it and returns all results by the number of their job.
+// exchange sends messages on one stream, closes it and returns all results by the
+// number of their job.
 func (r *replica) exchange(ctx context.Context, messages ...*dtaskv1.SubmitRequest) (map[uint64]*dtaskv1.SubmitResult, error) {
 	stream, err := r.jobs.Submit(ctx)
 	if err != nil {

@@ -48,7 +48,8 @@ func fullJob() *dtaskv1.JobSpec {
 	}
 }
 
-// notInAWholeJob are fields that only parts of a job have. The client's tests cover them.
+// notInAWholeJob are fields that only parts of a job have. The client's tests cover
+// them.
 var notInAWholeJob = map[protoreflect.FullName]bool{"dtask.v1.ArraySpec.part": true}
 
 // noteFields notes which fields of a message are set, and those of messages in it.
@@ -141,7 +142,8 @@ func storedArray(st *fsm.State, ref fsm.TaskRef, tasks uint32) string {
 	return fmt.Sprintf("%v max %d of %d, JSON %v", items, first.MaxParallel, first.Chunk, first.JSON)
 }
 
-// wantAssigned compares the bodies that a worker decodes with those that were submitted.
+// wantAssigned compares the bodies that a worker decodes with those that were
+// submitted.
 func wantAssigned(t *testing.T, sent *dtaskv1.Assignments, want []*dtaskv1.TaskSpec) {
 	t.Helper()
 	raw, err := proto.Marshal(sent)

@@ -44,8 +44,8 @@ func withHistory(t *testing.T, run bool) (*history.History, func(*Config)) {
 	}
 }
 
-// archiveTwo archives a completed job and one with a dead task. A third job stays in the
-// state.
+// archiveTwo archives a completed job and one with a dead task. A third job stays in
+// the state.
 func (r *replica) archiveTwo(t *testing.T) {
 	t.Helper()
 	h := header("done")

@@ -44,7 +44,8 @@ func TestAJobIsShownInEveryStage(t *testing.T) {
 	r.assign(t, held(1, 0, 1, w))
 	want(dtaskv1.JobState_JOB_STATE_RUNNING, map[string]uint32{"blocked": 3, "assigned": 1})
 
-	// Only an observation of the live attempt makes a task running, not of an older one.
+	// Only an observation of the live attempt makes a task running, not of an older
+	// one.
 	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 1}, 1: {Attempt: 1}}}
 	want(dtaskv1.JobState_JOB_STATE_RUNNING, map[string]uint32{"blocked": 3, "running": 1})
 	r.leader.observed = map[fsm.JobID]map[uint32]sequencer.Observation{1: {0: {Attempt: 7}}}

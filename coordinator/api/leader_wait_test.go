@@ -11,7 +11,8 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// leaderlessSetup is a follower with a job that knows no leader and whose calls wait long.
+// leaderlessSetup is a follower with a job that knows no leader and whose calls wait
+// long.
 func leaderlessSetup(t *testing.T) *replica {
 	t.Helper()
 	r := setup(t, func(c *Config) { c.LeaderWait = time.Hour })

@@ -37,8 +37,8 @@ func jobID(text string) (fsm.JobID, error) {
 	return id, nil
 }
 
-// jobNotFound is the error for an unknown or expired job. The two can't be distinguished:
-// an id is not remembered longer than its job.
+// jobNotFound is the error for an unknown or expired job. The two can't be
+// distinguished: an id is not remembered longer than its job.
 func jobNotFound(id fsm.JobID) error { return notFound("job %d not found: unknown or expired", id) }
 
 // missingJob is the error for a job that is neither in the state nor in history.
@@ -113,7 +113,8 @@ func incompleteHistory() error {
 	}
 }
 
-// historyFailed is the error for a failed read of history, which the caller can't cause.
+// historyFailed is the error for a failed read of history, which the caller can't
+// cause.
 func (s *Server) historyFailed(err error) error {
 	s.cfg.Logger.Warn("reading history failed", "err", err)
 	return incompleteHistory()

@@ -42,8 +42,8 @@ const (
 type method struct {
 	access access
 	repeat repetition
-	// waits: a call that arrives while no leader is known waits for one; see awaitLeader.
-	// Calls that ask about the present state of the cluster must not.
+	// waits: a call that arrives while no leader is known waits for one; see
+	// awaitLeader. Calls that ask about the present state of the cluster must not.
 	waits bool
 }
 

@@ -79,9 +79,9 @@ func (j *jobs) explainNotRetried(id fsm.JobID, tasks []uint32, rejection error) 
 	return rejection
 }
 
-// blockedRetry finds the first of some tasks that could never run again, since it depends
-// on one that is not retried. Tasks that were cancelled because of others are retried
-// with them.
+// blockedRetry finds the first of some tasks that could never run again, since it
+// depends on one that is not retried. Tasks that were cancelled because of others are
+// retried with them.
 func blockedRetry(st *fsm.State, id fsm.JobID, tasks []uint32) (task, dep fsm.TaskRef, found bool) {
 	retried := make([]bool, tasks[len(tasks)-1]+1)
 	for i := range uint32(len(retried)) { //nolint:gosec // at most a million

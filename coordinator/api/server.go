@@ -21,9 +21,9 @@ const (
 	// maxReceive bounds one message of any service; maxMessage one of a submission.
 	maxReceive = 4 << 20
 	maxMessage = 1 << 20
-	// window bounds what is in flight on a stream or a connection. With a fixed window
-	// gRPC does not measure the bandwidth, which would cost a ping for each message that
-	// arrives: two more messages for each report of a worker.
+	// window bounds what is in flight on a stream or a connection. With a fixed
+	// window gRPC does not measure the bandwidth, which would cost a ping for each
+	// message that arrives: two more messages for each report of a worker.
 	window = 1 << 20
 	// maxStreams bounds the calls of one connection, which the sessions of many workers
 	// may share.

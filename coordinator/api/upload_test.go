@@ -216,8 +216,8 @@ func TestMemoryOfColumnsIsCounted(t *testing.T) {
 	}
 }
 
-// FuzzTaskColumns checks that columns and the same tasks as TaskSpecs give the same job or the
-// same faults.
+// FuzzTaskColumns checks that columns and the same tasks as TaskSpecs give the same
+// job or the same faults.
 func FuzzTaskColumns(f *testing.F) {
 	first := request("k", manyWays(), diamond()...)
 	for i, spoil := range []func(tasks []*dtaskv1.TaskSpec){

@@ -137,9 +137,9 @@ func storm(t *rapid.T, l *memLeader) {
 	l.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Do(op) })
 }
 
-// A watch that is resumed at any replica, at any time, misses nothing: its messages add up
-// to what the replica lists, and indexes only increase. A replica that was rebuilt from a
-// snapshot sends the changes or returns COMPACTED.
+// A watch that is resumed at any replica, at any time, misses nothing: its messages
+// add up to what the replica lists, and indexes only increase. A replica that was
+// rebuilt from a snapshot sends the changes or returns COMPACTED.
 func TestAResumedWatchMissesNothingAtAnyReplica(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

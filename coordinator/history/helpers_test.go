@@ -295,7 +295,8 @@ func (r *replica) Fetch(ctx context.Context, after Position, to uint64, take fun
 	return r.Serve(ctx, after, to, take)
 }
 
-// from returns a Config that fetches from replicas, which are all members of the cluster.
+// from returns a Config that fetches from replicas, which are all members of the
+// cluster.
 func from(rs ...*replica) Config {
 	return Config{Sources: func(context.Context) ([]Source, bool) {
 		var list []Source

@@ -17,8 +17,8 @@ import (
 
 var endings = []fsm.JobState{fsm.JobCompleted, fsm.JobFailed, fsm.JobCancelled}
 
-// State and history together show what a model without forgetting shows, in any order of
-// archiving, writes, crashes and snapshots.
+// State and history together show what a model without forgetting shows, in any order
+// of archiving, writes, crashes and snapshots.
 func TestNothingIsLostOrShownTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -88,8 +88,8 @@ func filled(t *testing.T, jobs int) *clusterLog {
 	return l
 }
 
-// A power failure leaves any subset of the pages of the current transaction. In each case
-// the file opens as it was before or after, and the log has the rest.
+// A power failure leaves any subset of the pages of the current transaction. In each
+// case the file opens as it was before or after, and the log has the rest.
 func TestAFileSurvivesATornWrite(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 20)
@@ -233,8 +233,8 @@ func TestAGapIsClosedAfterAllMembersAnswered(t *testing.T) {
 	for i := range 10 {
 		l.do(&fsm.Archive{Items: []fsm.JobID{l.submit(shape{name: fmt.Sprint("late", i), state: fsm.JobCompleted})}})
 	}
-	// No replica has the first ten any longer: after all were asked, the loss is logged and
-	// the gap is closed.
+	// No replica has the first ten any longer: after all were asked, the loss is
+	// logged and the gap is closed.
 	b := l.replica(Config{}).restore(snapshot).apply()
 	c := l.replica(from(b)).restore(snapshot).apply()
 	until(t, "the gap is closed", func() bool { return !c.Incomplete() })
@@ -385,7 +385,8 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// Each transaction is synced, mostly on the disk of the log: one per job would delay it.
+// Each transaction is synced, mostly on the disk of the log: one per job would delay
+// it.
 func TestLongRecordsAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)

@@ -43,7 +43,8 @@ func write(t *testing.T, b []byte) (path string) {
 	return path
 }
 
-// Wherever a bit flips, reads are right after one scrub, even if no read found the damage.
+// Wherever a bit flips, reads are right after one scrub, even if no read found the
+// damage.
 func TestAFlippedBitIsFoundWithoutARead(t *testing.T) {
 	t.Parallel()
 	l := filled(t, 60)

@@ -80,9 +80,9 @@ func (p *Peers) Identify(ctx context.Context, address string) (*dtaskv1.Identify
 	return dtaskv1.NewClusterServiceClient(conn).Identify(ctx, &dtaskv1.IdentifyRequest{})
 }
 
-// IdentifyAll asks servers to identify themselves, all at once, except for this replica.
-// The result has nil for those that were not asked, do not answer in time, or are other
-// servers.
+// IdentifyAll asks servers to identify themselves, all at once, except for this
+// replica. The result has nil for those that were not asked, do not answer in time,
+// or are other servers.
 func (p *Peers) IdentifyAll(
 	ctx context.Context, servers []raftnode.Server, self string, timeout time.Duration,
 ) []*dtaskv1.IdentifyResponse {

@@ -21,8 +21,8 @@ const (
 	// maxPromotionLag is how many entries a non-voter may be behind the commit index to
 	// become a voter.
 	maxPromotionLag = 256
-	// lowWaterMarkInterval and lowWaterMarkStep limit how often the members' progress is
-	// recorded, because each record is an operation in the log.
+	// lowWaterMarkInterval and lowWaterMarkStep limit how often the members' progress
+	// is recorded, because each record is an operation in the log.
 	lowWaterMarkInterval = 10 * time.Second
 	lowWaterMarkStep     = 64
 )

@@ -42,9 +42,11 @@ type Node interface {
 	TransferTo(ctx context.Context, id string) error
 	// Barrier returns when all earlier proposals are committed and applied.
 	Barrier(ctx context.Context) (term uint64, err error)
-	// DurableIndex returns an index up to which a member is known to have stored the log.
+	// DurableIndex returns an index up to which a member is known to have stored the
+	// log.
 	DurableIndex(id string) uint64
-	// LastContactOf returns when a member last answered the leader; the zero time if never.
+	// LastContactOf returns when a member last answered the leader; the zero time if
+	// never.
 	LastContactOf(id string) time.Time
 }
 

@@ -108,8 +108,8 @@ func (m *spaceMonitor) run(ctx context.Context, leading func() bool, yield func(
 	}
 }
 
-// yield transfers leadership to the voter with free space and the longest log. It returns
-// "" if no voter has free space.
+// yield transfers leadership to the voter with free space and the longest log. It
+// returns "" if no voter has free space.
 func (n *Node) yield(ctx context.Context) (to string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
 	defer cancel()

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Replicas apply the same log and must reach exactly the same state, on any machine and in any
-// version that knows the log's operations. These rules find what may differ between two
-// replicas and what no linter checks.
+// Replicas apply the same log and must reach exactly the same state, on any machine
+// and in any version that knows the log's operations. These rules find what may
+// differ between two replicas and what no linter checks.
 //
-// If the order really doesn't matter, a comment on the line or just above it gives the reason:
-// // unordered: only counted.
+// If the order really doesn't matter, a comment on the line or just above it gives
+// the reason: // unordered: only counted.
 
 // purity is how much a package may do.
 type purity struct {
@@ -25,15 +25,17 @@ type purity struct {
 	floats  bool   // floats are allowed
 }
 
-// The scheduler decides only on the leader, and the log carries its decision, so floats are
-// harmless there. Everything else would make its tests and its simulation unrepeatable.
+// The scheduler decides only on the leader, and the log carries its decision, so
+// floats are harmless there. Everything else would make its tests and its simulation
+// unrepeatable.
 var pure = []purity{
 	{pattern: module + "/fsm/...", floats: false},
 	{pattern: module + "/scheduler/...", floats: true},
 }
 
-// forbiddenImports are packages that depend on the outside world: clocks, randomness, files,
-// the network, the process. A name ending in /... also covers all packages below it.
+// forbiddenImports are packages that depend on the outside world: clocks, randomness,
+// files, the network, the process. A name ending in /... also covers all packages
+// below it.
 var forbiddenImports = []string{
 	"crypto/rand", "embed", "io/ioutil", "log/...", "math/rand/...", "net/...",
 	"os/...", "plugin", "runtime/...", "syscall", "testing/...",
@@ -73,8 +75,8 @@ func TestReplicatedPackagesAreDeterministic(t *testing.T) {
 	}
 }
 
-// The checker is tested on a package that breaks each rule once: every line with a "want"
-// comment must be found, and no other.
+// The checker is tested on a package that breaks each rule once: every line with a
+// "want" comment must be found, and no other.
 func TestTheDeterminismCheckerFindsPlantedFaults(t *testing.T) {
 	t.Parallel()
 	const planted = "./testdata/impure"
@@ -169,7 +171,8 @@ func (i *inspector) visit(n ast.Node) bool {
 	return true
 }
 
-// call checks the iterators of package maps, whose order is random: they may only feed a sort.
+// call checks the iterators of package maps, whose order is random: they may only
+// feed a sort.
 func (i *inspector) call(call *ast.CallExpr) {
 	selector, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
 	if !ok {
@@ -185,8 +188,8 @@ func (i *inspector) call(call *ast.CallExpr) {
 	}
 }
 
-// qualified returns the import path and name of a selector such as time.Now, and "" for a
-// method or a field.
+// qualified returns the import path and name of a selector such as time.Now, and ""
+// for a method or a field.
 func (i *inspector) qualified(n *ast.SelectorExpr) string {
 	ident, ok := n.X.(*ast.Ident)
 	if !ok {
@@ -207,7 +210,8 @@ func (i *inspector) isExcused(n ast.Node) bool {
 	return i.excused[i.p.Fset.Position(n.Pos()).Line]
 }
 
-// excusedLines returns the lines with a comment "unordered: why" on them or directly above.
+// excusedLines returns the lines with a comment "unordered: why" on them or directly
+// above.
 func excusedLines(fset *token.FileSet, f *ast.File) map[int]bool {
 	lines := map[int]bool{}
 	for _, group := range f.Comments {
@@ -227,8 +231,8 @@ func isMap(t types.Type) bool {
 	return ok
 }
 
-// isFloat reports whether a value of the type contains a float directly, in an array, or in a
-// slice.
+// isFloat reports whether a value of the type contains a float directly, in an array,
+// or in a slice.
 func isFloat(t types.Type) bool {
 	if t == nil {
 		return false
@@ -244,8 +248,8 @@ func isFloat(t types.Type) bool {
 	return false
 }
 
-// typed loads packages with their types. Dependencies come from compiled export data, so that
-// only these packages are parsed.
+// typed loads packages with their types. Dependencies come from compiled export data,
+// so that only these packages are parsed.
 func typed(t *testing.T, patterns ...string) []*packages.Package {
 	t.Helper()
 	watchSources(t)

@@ -17,10 +17,10 @@ import (
 
 const module = "github.com/dtask/dtask"
 
-// mayImport is the package layout of docs/architecture.md as a table: a package of this module
-// may import the listed packages of this module, and no others. A name ending in /... covers
-// the package and all packages below it; the longest rule that covers a package applies. Tests
-// may import anything.
+// mayImport is the package layout of docs/architecture.md as a table: a package of
+// this module may import the listed packages of this module, and no others. A name
+// ending in /... covers the package and all packages below it; the longest rule that
+// covers a package applies. Tests may import anything.
 var mayImport = map[string][]string{
 	// What users write, the protocol, and the two pure packages.
 	"proto/...":     {"proto/..."},
@@ -85,20 +85,20 @@ var mayImport = map[string][]string{
 	"test/simulation":  {"..."},
 }
 
-// mustNotLink lists what a package must not contain at any depth, and why. Both sides may end
-// in /... as in mayImport.
+// mustNotLink lists what a package must not contain at any depth, and why. Both sides
+// may end in /... as in mayImport.
 var mustNotLink = []struct{ who, what, why string }{
-	{"cmd/dtask-worker", "github.com/hashicorp/raft/...", "a worker is no replica"},
-	{"cmd/dtask-worker", "go.etcd.io/bbolt", "a worker keeps no store"},
+	{"cmd/dtask-worker", "github.com/hashicorp/raft/...", "a worker is not a replica"},
+	{"cmd/dtask-worker", "go.etcd.io/bbolt", "a worker has no store"},
 	{"cmd/dtask-worker", module + "/fsm", "a worker knows proto/dtask/v1 only"},
-	{"cmd/dtask-worker", module + "/scheduler/...", "a worker runs what it is told"},
-	{"cmd/dtask-worker", module + "/coordinator/...", "the wings meet in the protocol only"},
-	{"cmd/dtaskctl", "github.com/hashicorp/raft/...", "a client is no replica"},
-	{"cmd/dtaskctl", "go.etcd.io/bbolt", "a client keeps no store"},
+	{"cmd/dtask-worker", module + "/scheduler/...", "a worker makes no decisions"},
+	{"cmd/dtask-worker", module + "/coordinator/...", "components share only the protocol"},
+	{"cmd/dtaskctl", "github.com/hashicorp/raft/...", "a client is not a replica"},
+	{"cmd/dtaskctl", "go.etcd.io/bbolt", "a client has no store"},
 	{"cmd/dtaskctl", module + "/fsm", "a client knows proto/dtask/v1 only"},
 	{"cmd/dtaskctl", module + "/scheduler/...", "a client asks, it does not place"},
-	{"cmd/dtaskctl", module + "/coordinator/...", "the wings meet in the protocol only"},
-	{"cmd/dtaskctl", module + "/worker/...", "the wings meet in the protocol only"},
+	{"cmd/dtaskctl", module + "/coordinator/...", "components share only the protocol"},
+	{"cmd/dtaskctl", module + "/worker/...", "components share only the protocol"},
 	{"worker/...", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
 	{"client", "github.com/hashicorp/raft/...", "users link this package into their own programs"},
 	{"cmd/dtaskd", module + "/test/...", "a released program has no fault switches"},
@@ -210,8 +210,8 @@ func coveredByAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, name) })
 }
 
-// covers reports whether a pattern matches a package: "..." matches all, a name ending in /...
-// matches it and all packages below it, any other name only itself.
+// covers reports whether a pattern matches a package: "..." matches all, a name
+// ending in /... matches it and all packages below it, any other name only itself.
 func covers(pattern, name string) bool {
 	if pattern == "..." {
 		return true
@@ -244,8 +244,8 @@ func load(t *testing.T) []pkg {
 	}
 }
 
-// watchSources stats every source file, so that the go command knows that a result of these
-// tests depends on all of them and doesn't reuse an outdated one.
+// watchSources stats every source file, so that the go command knows that a result of
+// these tests depends on all of them and doesn't reuse an outdated one.
 func watchSources(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -26,8 +26,9 @@ func MakeDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("creating directory %s: %w", path, err)
 	}
-	// An existing directory may have been created by a process that exited before this sync.
-	// Its parent may also be unreadable for this process, which is no reason to fail.
+	// An existing directory may have been created by a process that exited before
+	// this sync. Its parent may also be unreadable for this process, which is no
+	// reason to fail.
 	if err := SyncDir(parent); err != nil && isNew {
 		return fmt.Errorf("syncing directory %s: %w", parent, err)
 	}

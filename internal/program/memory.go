@@ -19,9 +19,9 @@ func TuneBuffers() {
 // ballast is memory that is never touched, so that the system never provides it.
 var ballast []byte //nolint:unused // it only has to stay allocated
 
-// DeferCollection makes garbage collections rarer in a process with a small heap, as if
-// the heap had n more bytes. Go collects after allocating as much as is live, or 4 MiB.
-// A process with a thousand goroutines and a small heap would scan all their stacks many
-// times per second. The process has at most n more bytes of garbage than otherwise;
-// GOGC applies as usual.
+// DeferCollection makes garbage collections rarer in a process with a small heap, as
+// if the heap had n more bytes. Go collects after allocating as much as is live, or 4
+// MiB. A process with a thousand goroutines and a small heap would scan all their
+// stacks many times per second. The process has at most n more bytes of garbage than
+// otherwise; GOGC applies as usual.
 func DeferCollection(n int) { ballast = make([]byte, n) }

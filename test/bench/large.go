@@ -16,9 +16,9 @@ type largeRun struct {
 	accepted, done, status, cancelled float64 // seconds, but status: milliseconds
 }
 
-// large measures one job of a million tasks, listed with two dependencies each and
-// as an array: how long until it is accepted, until all is done, how fast its status is answered
-// meanwhile, and how fast a second one is cancelled.
+// large measures one job of a million tasks, listed with two dependencies each and as
+// an array: how long until it is accepted, until all is done, how fast its status is
+// answered meanwhile, and how fast a second one is cancelled.
 func large(ctx context.Context, b *bench) error {
 	list, err := listed("listed", b.million)
 	if err != nil {

@@ -21,8 +21,8 @@ type loaded struct {
 	Idle, Work     []coordinatorCost
 }
 
-// waits are how long tasks waited, in ms: half of them no longer than p50, all but one in a
-// hundred no longer than p99.
+// waits are how long tasks waited, in ms: half of them no longer than p50, all but
+// one in a hundred no longer than p99.
 func (l loaded) waits() (p50, p99 float64, err error) {
 	p50, err = strconv.ParseFloat(l.WaitMS["p50"], 64)
 	if err == nil {
@@ -76,8 +76,8 @@ func (b *bench) load(ctx context.Context, c *cluster.Cluster, f fleet) (loaded, 
 	return l, err
 }
 
-// leaderOf is the cost of the coordinator that leads; that of the first one if none reports
-// so.
+// leaderOf is the cost of the coordinator that leads; that of the first one if none
+// reports so.
 func leaderOf(costs []coordinatorCost) (leader coordinatorCost) {
 	for i, c := range costs {
 		if i == 0 || c.Leader {

@@ -103,8 +103,9 @@ func (p pair) latency(ctx context.Context) error {
 // A figure is what one round says.
 type figure struct{ what, unit, setting string }
 
-// inTurn runs rounds on both, the first of which does not count, and adds for each figure
-// what it is on either, and the ratio of each two that ran one after the other.
+// inTurn runs rounds on both, the first of which does not count, and adds for each
+// figure what it is on either, and the ratio of each two that ran one after the
+// other.
 func (p pair) inTurn(ctx context.Context, figures []figure, run func(context.Context, *cluster.Cluster) ([]float64, error)) error {
 	onBolt, onWAL := make([][]float64, len(figures)), make([][]float64, len(figures))
 	for n := range p.rounds + 1 {

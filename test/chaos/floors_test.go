@@ -17,8 +17,8 @@ type proof struct {
 	tasks       int64 // acknowledged
 }
 
-// tooLittle lists what a run did too little of: a checker that finds nothing proves nothing
-// unless there was something to find.
+// tooLittle lists what a run did too little of: a checker that finds nothing proves
+// nothing unless there was something to find.
 func tooLittle(o *options, p *proof) (missing []string) {
 	below := func(is bool, format string, args ...any) {
 		if is {

@@ -25,8 +25,8 @@ const (
 	onDisk     = "on disk, MiB"
 )
 
-// slack is how much a quantity may grow between the warm-up and the end, because measurements
-// vary: an absolute amount and a share.
+// slack is how much a quantity may grow between the warm-up and the end, because
+// measurements vary: an absolute amount and a share.
 var slack = map[string]struct{ least, share float64 }{
 	resident: {16, 0.15}, openFiles: {8, 0}, threads: {8, 0.25}, goroutines: {16, 0.1}, onDisk: {16, 0.15},
 }
@@ -109,9 +109,9 @@ func statusField(about []byte, name string) float64 {
 	return 0
 }
 
-// judge compares the minimum of each quantity in the first third after the warm-up with that of
-// the last third, so that temporary amounts such as garbage don't count. It returns a table and
-// the lines of the quantities that have grown.
+// judge compares the minimum of each quantity in the first third after the warm-up
+// with that of the last third, so that temporary amounts such as garbage don't count.
+// It returns a table and the lines of the quantities that have grown.
 func (g *gauges) judge(warm time.Duration) (table string, grown []string) {
 	from, _ := slices.BinarySearch(g.at, warm)
 	third := (len(g.at) - from) / 3

@@ -9,8 +9,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// TestTenLeaderKills kills the leader, waits for the next one, restarts the killed one, and
-// repeats when it is back.
+// TestTenLeaderKills kills the leader, waits for the next one, restarts the killed
+// one, and repeats when it is back.
 func TestTenLeaderKills(t *testing.T) {
 	seed, until := seedOf(t), untilOf(t, 0.6)
 	random := rand.New(rand.NewPCG(seed, 100))
@@ -34,8 +34,8 @@ func TestTenLeaderKills(t *testing.T) {
 	l.judge(t)
 }
 
-// TestTwoKillsWithinASecond kills the leader and, within a second, the next leader or a likely
-// successor. The first one is restarted immediately.
+// TestTwoKillsWithinASecond kills the leader and, within a second, the next leader or
+// a likely successor. The first one is restarted immediately.
 func TestTwoKillsWithinASecond(t *testing.T) {
 	seed, until := seedOf(t), untilOf(t, 0.2)
 	random := rand.New(rand.NewPCG(seed, 200))
@@ -67,8 +67,8 @@ func TestTwoKillsWithinASecond(t *testing.T) {
 	l.judge(t)
 }
 
-// TestAllCoordinatorsDownForTenSeconds kills all of them while commands run, some of which take
-// longer than that.
+// TestAllCoordinatorsDownForTenSeconds kills all of them while commands run, some of
+// which take longer than that.
 func TestAllCoordinatorsDownForTenSeconds(t *testing.T) {
 	seed, until := seedOf(t), untilOf(t, 0.2)
 	l := start(t, seed)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// feeders is the number of goroutines that submit jobs, each one after its previous job has
-	// ended.
+	// feeders is the number of goroutines that submit jobs, each one after its
+	// previous job has ended.
 	feeders = 8
 	// endLimit is how long a job may take. It is a guard: jobs take seconds.
 	endLimit = 2 * time.Minute

@@ -128,8 +128,8 @@ func flow(tasks int) (*dtaskv1.JobSpec, error) {
 	return job, nil
 }
 
-// gap keeps tasks completing, disables the leader, and measures how long no completion was
-// accepted.
+// gap keeps tasks completing, disables the leader, and measures how long no
+// completion was accepted.
 func (m *meter) gap(ctx context.Context, lose loss) (cluster.Gap, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -177,7 +177,8 @@ func stopIt(_ context.Context, _ *meter, leader *cluster.Coordinator) (func(cont
 		if err := leader.Resume(); err != nil {
 			return err
 		}
-		// A process that was stopped for longer than its disk limit exits when it resumes.
+		// A process that was stopped for longer than its disk limit exits when it
+		// resumes.
 		if cluster.Pause(ctx, time.Second) == nil && !leader.Running() {
 			return leader.Start(ctx)
 		}
@@ -185,8 +186,9 @@ func stopIt(_ context.Context, _ *meter, leader *cluster.Coordinator) (func(cont
 	}, leader.Pause()
 }
 
-// hangIt blocks every sync of the leader's store until the leader is restored. The process
-// aborts after 1.5 s but can't exit before the disk is back, and is restarted then.
+// hangIt blocks every sync of the leader's store until the leader is restored. The
+// process aborts after 1.5 s but can't exit before the disk is back, and is restarted
+// then.
 func hangIt(_ context.Context, m *meter, leader *cluster.Coordinator) (func(context.Context) error, error) {
 	hang, err := m.disks[leader.Name].Hang(faultfs.Sync, faultfs.LogFiles)
 	if err != nil {
@@ -234,8 +236,8 @@ func onewayIt(out bool) loss {
 	}
 }
 
-// TestMeasureTheLossOfALeader measures how long no completion is accepted after the leader is
-// lost in various ways.
+// TestMeasureTheLossOfALeader measures how long no completion is accepted after the
+// leader is lost in various ways.
 func TestMeasureTheLossOfALeader(t *testing.T) {
 	measured(t)
 	for _, c := range []struct {
@@ -270,8 +272,8 @@ func TestMeasureTheLossOfALeader(t *testing.T) {
 	}
 }
 
-// TestMeasureTheLossOfAWorker measures how long it takes until a task whose worker was killed
-// runs on another worker with free slots.
+// TestMeasureTheLossOfAWorker measures how long it takes until a task whose worker
+// was killed runs on another worker with free slots.
 func TestMeasureTheLossOfAWorker(t *testing.T) {
 	measured(t)
 	c := clustertest.Start(t, cluster.Config{Workers: 6, Slots: 4})
@@ -285,8 +287,8 @@ func TestMeasureTheLossOfAWorker(t *testing.T) {
 		}
 		id, err := c.Submit(t.Context(), cluster.JobFile("long", tasks...))
 		clustertest.Must(t, err)
-		// Kill fewer than half of the workers at once: the leader would first suspect itself if
-		// more failed.
+		// Kill fewer than half of the workers at once: the leader would first suspect
+		// itself if more failed.
 		some := []*cluster.Worker{c.Workers()[round%6], c.Workers()[(round+3)%6]}
 		held := awaitHeld(t, book, id, some...)
 		at, err := ledger.Now()
@@ -306,8 +308,8 @@ func TestMeasureTheLossOfAWorker(t *testing.T) {
 	row(t, fmt.Sprintf("%d workers killed → each of their tasks begun elsewhere", rounds*together), times)
 }
 
-// awaitHeld returns the tasks of a job that run on the given workers, when each of them runs
-// some.
+// awaitHeld returns the tasks of a job that run on the given workers, when each of
+// them runs some.
 func awaitHeld(t *testing.T, book, job string, some ...*cluster.Worker) []ledger.Run {
 	t.Helper()
 	var held []ledger.Run

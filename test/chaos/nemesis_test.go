@@ -22,8 +22,9 @@ func defaults(t *testing.T, minutes float64) options {
 	}
 }
 
-// TestSmoke is the suite's part of each CI run: every kind of fault that can be applied to
-// processes and links, many killed leaders, much work, and no broken promise.
+// TestSmoke is the suite's part of each CI run: every kind of fault that can be
+// applied to processes and links, many killed leaders, much work, and no broken
+// promise.
 func TestSmoke(t *testing.T) {
 	if os.Getenv(suiteVariable) != "smoke" {
 		t.Skip("make chaos-smoke runs this")
@@ -44,9 +45,9 @@ func TestNemesis(t *testing.T) {
 	chaos(t, o)
 }
 
-// kindsOf returns how many kinds of faults a run of this length must fire at least. The deck
-// has at most a few hundred cards. About one per second is drawn, and half of them affect
-// something that is not broken already.
+// kindsOf returns how many kinds of faults a run of this length must fire at least.
+// The deck has at most a few hundred cards. About one per second is drawn, and half
+// of them affect something that is not broken already.
 func kindsOf(lasts time.Duration) int {
 	switch {
 	case os.Getenv(faultsVariable) != "":

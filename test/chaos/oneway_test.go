@@ -13,9 +13,9 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// TestALeaderThatIsCutOffInOneDirectionBelowTCPIsReplaced drops the packets that a leader sends
-// to the other replicas, and then those that they send to it, in the kernel, where not even TCP
-// acknowledgments pass. Work resumes each time.
+// TestALeaderThatIsCutOffInOneDirectionBelowTCPIsReplaced drops the packets that a
+// leader sends to the other replicas, and then those that they send to it, in the
+// kernel, where not even TCP acknowledgments pass. Work resumes each time.
 func TestALeaderThatIsCutOffInOneDirectionBelowTCPIsReplaced(t *testing.T) {
 	if v := os.Getenv(suiteVariable); v != "smoke" && v != "measure" {
 		t.Skip("make chaos-smoke runs this")

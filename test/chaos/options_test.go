@@ -17,7 +17,8 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// Environment variables that select what runs. Those of a run are printed as its replay line.
+// Environment variables that select what runs. Those of a run are printed as its
+// replay line.
 const (
 	suiteVariable   = "DTASK_CHAOS"         // smoke, kills, measure or soak
 	seedVariable    = "DTASK_CHAOS_SEED"    // a number
@@ -28,7 +29,8 @@ const (
 	oftenVariable   = "DTASK_CHAOS_OFTEN"   // kinds to draw more often than others: F19=4,F36=2
 )
 
-// options are the expanded options of a run: with the commit, they describe the whole request.
+// options are the expanded options of a run: with the commit, they describe the whole
+// request.
 type options struct {
 	Seed  uint64        `json:"seed"`
 	For   time.Duration `json:"for"`   // of the plan, about
@@ -83,8 +85,8 @@ func chosen(o *options) []nemesis.Fault {
 // enough is how often each kind of fault should be in the record.
 const enough = 20
 
-// lacking returns the kinds of which the record has too few, each with how many times as often
-// as the others it is drawn.
+// lacking returns the kinds of which the record has too few, each with how many times
+// as often as the others it is drawn.
 func lacking(fired map[string]int, faults []nemesis.Fault) map[string]int {
 	often := make(map[string]int)
 	for _, f := range faults {
@@ -158,8 +160,8 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// untilOf returns when a test ends: a share of DTASK_CHAOS_MINUTES from now. Without the
-// variable that is now, and a test does only its minimum.
+// untilOf returns when a test ends: a share of DTASK_CHAOS_MINUTES from now. Without
+// the variable that is now, and a test does only its minimum.
 func untilOf(t *testing.T, share float64) time.Time {
 	t.Helper()
 	given := os.Getenv(minutesVariable)

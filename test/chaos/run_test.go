@@ -24,10 +24,11 @@ import (
 )
 
 const (
-	// flowLimit is the maximum time until the first completion after everything was healed. It
-	// is a guard: it takes seconds.
+	// flowLimit is the maximum time until the first completion after everything was
+	// healed. It is a guard: it takes seconds.
 	flowLimit = 60 * time.Second
-	// endOfAll is how long all jobs may take to end after everything was healed. It is a guard.
+	// endOfAll is how long all jobs may take to end after everything was healed. It
+	// is a guard.
 	endOfAll = 5 * time.Minute
 )
 
@@ -101,8 +102,8 @@ func startRun(t *testing.T, o options) *run {
 	return r
 }
 
-// drawStores gives each coordinator one of the log stores, unless DTASK_LOG_STORE names one for
-// all. A cluster may have both.
+// drawStores gives each coordinator one of the log stores, unless DTASK_LOG_STORE
+// names one for all. A cluster may have both.
 func drawStores(t *testing.T, c *cluster.Cluster, seed uint64) {
 	t.Helper()
 	if os.Getenv(cluster.StoreVariable) != "" {
@@ -146,8 +147,8 @@ func (r *run) keep(t *testing.T) {
 	t.Logf("recheck: go run ./test/chaos/recheck %s", r.c.Dir)
 }
 
-// alive returns when a small job has completed, and every replica has the jobs that ended while
-// it had lost its data.
+// alive returns when a small job has completed, and every replica has the jobs that
+// ended while it had lost its data.
 func (r *run) alive(ctx context.Context) error {
 	probing, cancel := context.WithTimeout(ctx, flowLimit)
 	defer cancel()
@@ -157,8 +158,8 @@ func (r *run) alive(ctx context.Context) error {
 	return r.world.AwaitWhole(ctx)
 }
 
-// judge ends the traffic, waits for everything in progress, stops everything, and runs all
-// checkers.
+// judge ends the traffic, waits for everything in progress, stops everything, and
+// runs all checkers.
 func (r *run) judge(t *testing.T, trouble error) {
 	t.Helper()
 	if trouble != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// A mix is one kind of job in a soak: a number of users, each of whom submits one job per
-// period and waits for its end.
+// A mix is one kind of job in a soak: a number of users, each of whom submits one job
+// per period and waits for its end.
 type mix struct {
 	name   string
 	users  int
@@ -116,15 +116,15 @@ func TestSoak(t *testing.T) {
 	clustertest.Must(t, record.AppendIfAsked(t.Context(), &record.Run{Suite: "soak", Seconds: time.Since(began).Seconds(), Tasks: int(tasks.Load())}))
 }
 
-// warmUp is the part of a soak after which everything that is kept for a limited time has
-// reached its size, such as generated keys, which are kept for ten minutes, in a soak of half
-// an hour.
+// warmUp is the part of a soak after which everything that is kept for a limited time
+// has reached its size, such as generated keys, which are kept for ten minutes, in a
+// soak of half an hour.
 func warmUp(lasts time.Duration) time.Duration {
 	return min(max(2*time.Minute, lasts*4/10), lasts*7/10)
 }
 
-// use is one user of a mix: it submits one job after another, waits for the end of each, and
-// returns their number.
+// use is one user of a mix: it submits one job after another, waits for the end of
+// each, and returns their number.
 func (m *mix) use(ctx, until context.Context, c *cluster.Cluster) (jobs int64, err error) {
 	cl, err := c.Client()
 	if err != nil {

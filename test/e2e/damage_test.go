@@ -37,7 +37,8 @@ func awaitPartialSnapshot(ctx context.Context, c *cluster.Cluster) (*cluster.Coo
 }
 
 // killedInASnapshot stores until a coordinator is writing a snapshot, and kills it at
-// once. It looks while it stores: a snapshot may begin, and be over, before that is done.
+// once. It looks while it stores: a snapshot may begin, and be over, before that is
+// done.
 func killedInASnapshot(t *testing.T, c *cluster.Cluster, store func()) *cluster.Coordinator {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guard)

@@ -20,8 +20,8 @@ type node struct {
 	attempt int
 }
 
-// reference model works out how each task must end, the slow and obvious way: nodes come
-// after those they depend on, and the job continues after failures.
+// reference model works out how each task must end, the slow and obvious way: nodes
+// come after those they depend on, and the job continues after failures.
 func twin(nodes []node) {
 	byID := map[string]*node{}
 	for i := range nodes {

@@ -17,8 +17,8 @@ func segments(t *testing.T, n *cluster.Coordinator) []string {
 	return files
 }
 
-// TestALogInSegmentsOutlivesEveryProcess kills the leader, then all, at a log in segments
-// of raft-wal, and lets snapshots compact it meanwhile.
+// TestALogInSegmentsOutlivesEveryProcess kills the leader, then all, at a log in
+// segments of raft-wal, and lets snapshots compact it meanwhile.
 func TestALogInSegmentsOutlivesEveryProcess(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -55,8 +55,8 @@ func TestALogInSegmentsOutlivesEveryProcess(t *testing.T) {
 	clustertest.Must(t, c.AwaitEqual(ctx))
 }
 
-// TestAReplicaChangesItsStoreByRejoining: a directory is refused with another store, and the
-// cluster is a mixed one while its replicas are changed one after the other.
+// TestAReplicaChangesItsStoreByRejoining: a directory is refused with another store,
+// and the cluster is a mixed one while its replicas are changed one after the other.
 func TestAReplicaChangesItsStoreByRejoining(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

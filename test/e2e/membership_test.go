@@ -68,7 +68,8 @@ func (s *stream) judge(t *testing.T) {
 	t.Logf("%d jobs were stored and completed meanwhile", len(s.ids))
 }
 
-// awaitVoters waits until the members are exactly these, all of them voters that answer.
+// awaitVoters waits until the members are exactly these, all of them voters that
+// answer.
 func awaitVoters(t *testing.T, c *cluster.Cluster, want ...string) cluster.Status {
 	t.Helper()
 	var status cluster.Status
@@ -221,8 +222,8 @@ func TestADamagedFolderIsSetAsideAndTheReplicaComesBack(t *testing.T) {
 	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", cluster.Builtin("a", "noop", ""))))
 }
 
-// awaitAllOf returns once a replica has applied all that the leader has now. AwaitCaughtUp
-// is content with less: a few small jobs may be missing still.
+// awaitAllOf returns once a replica has applied all that the leader has now.
+// AwaitCaughtUp is content with less: a few small jobs may be missing still.
 func awaitAllOf(t *testing.T, c *cluster.Cluster, n *cluster.Coordinator) {
 	t.Helper()
 	status, err := c.Status(t.Context())

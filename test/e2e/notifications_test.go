@@ -37,7 +37,7 @@ type receiver struct {
 	mu     sync.Mutex // guards the fields below
 	up     bool
 	told   map[string]delivery // by webhook-id, while up
-	tried  map[string]int    // how often
+	tried  map[string]int      // how often
 	faults []string
 }
 

@@ -26,8 +26,8 @@ var (
 	notBuilt   = regexp.MustCompile(`(?m)\[(build|setup) failed\]`)
 )
 
-// TestCheckersCatch plants each bug and expects a checker to fail. With DTASK_MUTANTS=K/N it
-// tests every N-th bug, starting with the K-th (K from 0).
+// TestCheckersCatch plants each bug and expects a checker to fail. With
+// DTASK_MUTANTS=K/N it tests every N-th bug, starting with the K-th (K from 0).
 func TestCheckersCatch(t *testing.T) {
 	top, err := filepath.Abs(root)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 type Mutant struct {
 	Name  string // what the code does now, in a few hyphenated words
 	Edits []Edit
-	// Caught names the checkers that must fail: any of them is enough. They are tried in order.
+	// Caught names the checkers that must fail: any of them is enough. They are tried
+	// in order.
 	Caught []Checker
 }
 
@@ -38,8 +39,8 @@ func All() []Mutant {
 	return all
 }
 
-// Mutate returns the changed contents of the files that a mutant touches, by path from the
-// module's root.
+// Mutate returns the changed contents of the files that a mutant touches, by path
+// from the module's root.
 func (m *Mutant) Mutate(root string) (map[string][]byte, error) {
 	files := make(map[string][]byte)
 	for _, e := range m.Edits {
@@ -58,8 +59,8 @@ func (m *Mutant) Mutate(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// Overlay writes a mutant into dir and returns the path of a file for the go command's -overlay
-// flag.
+// Overlay writes a mutant into dir and returns the path of a file for the go
+// command's -overlay flag.
 func (m *Mutant) Overlay(root, dir string) (string, error) {
 	files, err := m.Mutate(root)
 	if err != nil {

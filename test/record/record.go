@@ -1,6 +1,6 @@
-// Package record keeps the figures that the proof suites accumulate over many runs and commits:
-// one line of JSON per run, in one append-only file. Rare faults are found by the sum of runs,
-// not by the last one.
+// Package record keeps the figures that the proof suites accumulate over many runs
+// and commits: one line of JSON per run, in one append-only file. Rare faults are
+// found by the sum of runs, not by the last one.
 package record
 
 import (
@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Env names the environment variable with the path of the record. Suites append to it if it is
-// set, and only print otherwise.
+// Env names the environment variable with the path of the record. Suites append to it
+// if it is set, and only print otherwise.
 const Env = "DTASK_RECORD"
 
 // Run is what one run of a suite did. Fields that don't apply are zero.
@@ -33,8 +33,9 @@ type Run struct {
 	Seeds          int     `json:"seeds,omitempty"`           // simulated histories
 	Events         int64   `json:"events,omitempty"`          // steps of the simulation
 	VirtualSeconds float64 `json:"virtual_seconds,omitempty"` // of a whole cluster of three
-	// ProductSeconds is the part of VirtualSeconds in which the cluster ran at the pace of the
-	// product. PacedSeconds is the whole, divided by the pace of each cluster.
+	// ProductSeconds is the part of VirtualSeconds in which the cluster ran at the
+	// pace of the product. PacedSeconds is the whole, divided by the pace of each
+	// cluster.
 	ProductSeconds float64        `json:"product_seconds,omitempty"`
 	PacedSeconds   float64        `json:"paced_seconds,omitempty"`
 	LeaderLosses   int            `json:"leader_losses,omitempty"` // virtual
@@ -44,8 +45,8 @@ type Run struct {
 	Faults         map[string]int `json:"faults,omitempty"`        // kind (F1 … F65) → times fired
 	PowerCuts      int            `json:"power_cuts,omitempty"`
 	BitFlips       int            `json:"bit_flips,omitempty"`
-	// LogStore is the log store of all coordinators of the run. It is empty for the default
-	// store, or if the coordinators used different ones.
+	// LogStore is the log store of all coordinators of the run. It is empty for the
+	// default store, or if the coordinators used different ones.
 	LogStore    string         `json:"log_store,omitempty"`
 	Mutants     []string       `json:"mutants,omitempty"`      // planted bugs that were caught
 	FuzzSeconds map[string]int `json:"fuzz_seconds,omitempty"` // target → seconds
@@ -56,8 +57,8 @@ type Run struct {
 	Diverged   int `json:"diverged"`   // replicas that differed and continued
 }
 
-// AppendIfAsked appends a run to the record that Env names. Without Env it does nothing. Commit
-// and At are filled in if they are empty.
+// AppendIfAsked appends a run to the record that Env names. Without Env it does
+// nothing. Commit and At are filled in if they are empty.
 func AppendIfAsked(ctx context.Context, r *Run) error {
 	path := os.Getenv(Env)
 	if path == "" {
@@ -66,8 +67,8 @@ func AppendIfAsked(ctx context.Context, r *Run) error {
 	return Append(ctx, path, r)
 }
 
-// Append adds a run to the record at path, which is created if missing. The line is written
-// with one call, so that several processes may append to one file.
+// Append adds a run to the record at path, which is created if missing. The line is
+// written with one call, so that several processes may append to one file.
 func Append(ctx context.Context, path string, r *Run) error {
 	line := *r
 	if line.Commit == "" {
@@ -88,7 +89,8 @@ func Append(ctx context.Context, path string, r *Run) error {
 	return errors.Join(err, f.Close())
 }
 
-// Read returns all runs of a record, oldest first, and no runs if the file does not exist.
+// Read returns all runs of a record, oldest first, and no runs if the file does not
+// exist.
 func Read(path string) ([]Run, error) {
 	f, err := os.Open(path) //nolint:gosec // the caller's own file
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,8 +174,8 @@ func Next(runs []Run, suite string) uint64 {
 	return next
 }
 
-// Commit returns the checked-out commit, with "+" at the end if there are uncommitted changes,
-// or "unknown".
+// Commit returns the checked-out commit, with "+" at the end if there are uncommitted
+// changes, or "unknown".
 func Commit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty=+", "--exclude=*").Output()
 	if err != nil {

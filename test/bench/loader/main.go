@@ -37,7 +37,8 @@ type options struct {
 	work    work
 }
 
-// deferred is how much garbage is gathered before it is collected: as much as a real worker does.
+// deferred is how much garbage is gathered before it is collected: as much as a real
+// worker does.
 const deferred = 16 << 20
 
 func main() {

@@ -66,8 +66,8 @@ func (w work) do(ctx context.Context, addrs []string, l *load.Load) error {
 	return nil
 }
 
-// job makes one of n tasks that are ready from now on, when it is all there: what it takes to think
-// of a job is not part of its wait.
+// job makes one of n tasks that are ready from now on, when it is all there: what it
+// takes to think of a job is not part of its wait.
 func (w work) job(n int) (*dtaskv1.JobSpec, error) {
 	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "load"})
 	if err != nil {

@@ -74,8 +74,8 @@ func newAccount(r Record) *account {
 	return a
 }
 
-// submissions checks that every acknowledged job exists once, under one ID, and that definitely
-// refused jobs don't exist.
+// submissions checks that every acknowledged job exists once, under one ID, and that
+// definitely refused jobs don't exist.
 func (a *account) submissions() {
 	ids := make(map[string]string) // key → id
 	possible := make(map[string]bool)
@@ -200,8 +200,8 @@ func (a *account) ending(at place, p *PlannedTask, t *FinalTask, shown map[strin
 	}
 }
 
-// executions checks that no attempt runs twice or after the last one, that tokens grow with
-// attempts, and that nothing runs before its dependencies have ended.
+// executions checks that no attempt runs twice or after the last one, that tokens
+// grow with attempts, and that nothing runs before its dependencies have ended.
 func (a *account) executions(at place, p *PlannedTask, t *FinalTask) {
 	runs := slices.Clone(a.runs[at])
 	slices.SortStableFunc(runs, func(x, y ledger.Run) int { return cmp.Compare(x.Attempt, y.Attempt) })

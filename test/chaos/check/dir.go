@@ -14,7 +14,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// Names of the files that a run keeps in its directory, beside the replicas' directories.
+// Names of the files that a run keeps in its directory, beside the replicas'
+// directories.
 const (
 	HistoryFile = "history.jsonl"
 	PlansFile   = "plans.jsonl"

@@ -21,8 +21,8 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// Names and formats of a replica's files, defined here a second time so that a change of
-// the product is detected.
+// Names and formats of a replica's files, defined here a second time so that a change
+// of the product is detected.
 const (
 	storeFile      = "raft.db"
 	snapshotFolder = "snapshots"
@@ -154,7 +154,8 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 	}
 	switch string(kind[min(checksumSize, len(kind)):]) {
 	case kindWAL:
-		return l, l.segments(store, faults)
+		err := l.segments(store, faults)
+		return l, err
 	case kindBolt:
 		l.first, l.last = l.first>>chunkBits, l.last>>chunkBits
 	default:
@@ -205,8 +206,8 @@ func readChunks(store *raftboltdb.BoltStore, index uint64, entry *raft.Log) erro
 	return nil
 }
 
-// sealed reports whether an entry matches the checksum in its extensions: version 1, then
-// CRC-32C over index, term, type and data.
+// sealed reports whether an entry matches the checksum in its extensions: version 1,
+// then CRC-32C over index, term, type and data.
 func sealed(e *raft.Log) bool {
 	if len(e.Extensions) != 5 || e.Extensions[0] != 1 {
 		return false
@@ -217,8 +218,8 @@ func sealed(e *raft.Log) bool {
 	return binary.BigEndian.Uint32(e.Extensions[1:]) == sum
 }
 
-// match checks the Log Matching Property: below the last index at which both have an entry of
-// the same term, all entries are equal.
+// match checks the Log Matching Property: below the last index at which both have an
+// entry of the same term, all entries are equal.
 func match(a, b *replicaLog, faults *list) (compared int) {
 	low, high := max(a.first, b.first), min(a.last, b.last)
 	agreed := high
@@ -253,8 +254,8 @@ type replayed struct {
 	marks              []fsm.Mark
 }
 
-// replay restores the newest snapshot and applies the log after it, up to an index. Every
-// snapshot must lead to the same digest, so older ones are replayed, too.
+// replay restores the newest snapshot and applies the log after it, up to an index.
+// Every snapshot must lead to the same digest, so older ones are replayed, too.
 func (l *replicaLog) replay(until uint64, faults *list) (replayed, error) {
 	var out replayed
 	starts, err := snapshots(l.Dir)

@@ -32,7 +32,8 @@ func (s listInStore) GetStable([]byte) ([]byte, error) { return nil, nil }
 func (s listInStore) SetStable(_, _ []byte) error      { return nil }
 func (s listInStore) Close() error                     { return nil }
 
-// segmented is a replica whose log is in segments, some of which were removed at both ends.
+// segmented is a replica whose log is in segments, some of which were removed at both
+// ends.
 func segmented(t *testing.T, entries ...*raft.Log) Replica {
 	t.Helper()
 	r := replica(t, "n2")

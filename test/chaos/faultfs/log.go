@@ -10,11 +10,12 @@ import (
 	"slices"
 )
 
-// storeName is the file with term and vote, and with the log where it is not in segments.
+// storeName is the file with term and vote, and with the log where it is not in
+// segments.
 const storeName = "raft.db"
 
-// LogFiles is the pattern of the files that a coordinator's log is in, whichever store it
-// has: raft.db, and segments with an index for a name.
+// LogFiles is the pattern of the files that a coordinator's log is in, whichever
+// store it has: raft.db, and segments with an index for a name.
 const LogFiles = "[r0]*.[dw]*"
 
 // LogFile is the file of a data directory to which the log is appended.
@@ -47,8 +48,9 @@ func UsedBit(path string, random *rand.Rand) (int64, error) {
 // rootPages is where the pages of raft.db begin that hold data, behind its two roots.
 const rootPages = 8192
 
-// TearLog tears the last write of a coordinator's log, which was synced: so does a disk that
-// lied. A write of a segment is often smaller than a sector, so that its end goes.
+// TearLog tears the last write of a coordinator's log, which was synced: so does a
+// disk that lied. A write of a segment is often smaller than a sector, so that its
+// end goes.
 func (d *Disk) TearLog(dataDir string, random *rand.Rand) error {
 	path, err := LogFile(dataDir)
 	if err != nil {

@@ -27,8 +27,8 @@ func clockFaults() []fault {
 	}
 }
 
-// clocks sets the wall clock of the leader, or of one or all replicas, once or repeatedly, and
-// then corrects it.
+// clocks sets the wall clock of the leader, or of one or all replicas, once or
+// repeatedly, and then corrects it.
 func clocks(setting func(*World) map[string]any, every time.Duration) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		release, err := w.Take("clock", Clocks)

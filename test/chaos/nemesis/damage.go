@@ -12,8 +12,9 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// damageFaults are faults after which the stored data of a replica must not be used any more.
-// The replica comes back with the data of the others, under another server ID.
+// damageFaults are faults after which the stored data of a replica must not be used
+// any more. The replica comes back with the data of the others, under another server
+// ID.
 func damageFaults() []fault {
 	return []fault{
 		{"F44", "torn-page", damaged(tearPage)},
@@ -28,16 +29,18 @@ func damageFaults() []fault {
 }
 
 const (
-	// backLimit is how long a replica without data may take until it votes and has caught up,
-	// or has its history. It is a guard: other faults may delay it for as long as they hold.
+	// backLimit is how long a replica without data may take until it votes and has
+	// caught up, or has its history. It is a guard: other faults may delay it for as
+	// long as they hold.
 	backLimit = 2 * time.Minute
 	// rootPages is where the pages of a store begin that hold data, behind its two
 	// roots.
 	rootPages = 8192
 )
 
-// damaged corrupts stored data of a replica while it is down. Whether or not the damage is
-// detected, none of it remains at the end: one replica at a time may be damaged.
+// damaged corrupts stored data of a replica while it is down. Whether or not the
+// damage is detected, none of it remains at the end: one replica at a time may be
+// damaged.
 func damaged(harm func(w *World, d *faultfs.Disk, n *cluster.Coordinator) error) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		return w.atRisk(ctx, "damage", func(d *faultfs.Disk, n *cluster.Coordinator) error {
@@ -89,10 +92,10 @@ func (w *World) risked(ctx context.Context, fault string, do func() error) error
 	return do()
 }
 
-// allKnowAll returns when every replica has its history, and has applied everything committed
-// by now. A replica that lags may not know all voters, and refuses its vote to one that it
-// doesn't know: if another replica then loses its data, no leader can be elected
-// (docs/guarantees.md).
+// allKnowAll returns when every replica has its history, and has applied everything
+// committed by now. A replica that lags may not know all voters, and refuses its vote
+// to one that it doesn't know: if another replica then loses its data, no leader can
+// be elected (docs/guarantees.md).
 func (w *World) allKnowAll(ctx context.Context) error {
 	const limit = 5 * time.Second
 	all, committed := len(w.Cluster.Coordinators()), uint64(0)
@@ -132,7 +135,8 @@ func tearPage(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 	return d.TearLog(n.DataDir, w.Random) //nolint:wrapcheck // the error is complete
 }
 
-// logFile returns the file to which the log of a replica is appended, and its path on the disk.
+// logFile returns the file to which the log of a replica is appended, and its path on
+// the disk.
 func logFile(d *faultfs.Disk, n *cluster.Coordinator) (path, onDisk string, err error) {
 	if path, err = faultfs.LogFile(n.DataDir); err != nil {
 		return "", "", err //nolint:wrapcheck // the error is complete
@@ -141,8 +145,8 @@ func logFile(d *faultfs.Disk, n *cluster.Coordinator) (path, onDisk string, err 
 	return path, onDisk, err
 }
 
-// flipInLog flips several bits of the store: most pages are free, so a single bit would usually
-// be in unused space.
+// flipInLog flips several bits of the store: most pages are free, so a single bit
+// would usually be in unused space.
 func flipInLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 	path, onDisk, err := logFile(d, n)
 	for range 1 + w.Random.IntN(16) {
@@ -185,8 +189,8 @@ func truncateLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// deletedUnder deletes the directory of a running replica, which is killed a little later and
-// finds nothing.
+// deletedUnder deletes the directory of a running replica, which is killed a little
+// later and finds nothing.
 func deletedUnder(ctx context.Context, w *World, hold time.Duration) error {
 	return w.atRisk(ctx, "directory deleted", func(_ *faultfs.Disk, n *cluster.Coordinator) error {
 		// The replica's operations in its directory may fail, and so may the removal.
@@ -206,8 +210,8 @@ func wiped(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// replaceAll deletes the directories of all replicas one after another, each when the previous
-// replica has caught up.
+// replaceAll deletes the directories of all replicas one after another, each when the
+// previous replica has caught up.
 func replaceAll(ctx context.Context, w *World, _ time.Duration) error {
 	if w.Disks == nil {
 		return fmt.Errorf("no disks that break: %w", ErrCannot)
@@ -234,8 +238,8 @@ func replaceAll(ctx context.Context, w *World, _ time.Duration) error {
 	return nil
 }
 
-// wipe deletes the directory of a replica, which the caller has taken with Data, and returns
-// when it has come back.
+// wipe deletes the directory of a replica, which the caller has taken with Data, and
+// returns when it has come back.
 func (w *World) wipe(ctx context.Context, n *cluster.Coordinator, down time.Duration) error {
 	if err := w.Kill(ctx, n); err != nil {
 		return err
@@ -251,7 +255,8 @@ func (w *World) wipe(ctx context.Context, n *cluster.Coordinator, down time.Dura
 	return err
 }
 
-// syncFolder makes changes to a directory durable: losing them is the power cut's fault.
+// syncFolder makes changes to a directory durable: losing them is the power cut's
+// fault.
 func syncFolder(dir string) error {
 	f, err := os.Open(dir) //nolint:gosec // a directory of the suite
 	if err != nil {
@@ -260,8 +265,8 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// comeBack starts a replica, repeatedly if it exits, until it votes and has caught up, also
-// when ctx is done: its lost data is at risk until then.
+// comeBack starts a replica, repeatedly if it exits, until it votes and has caught
+// up, also when ctx is done: its lost data is at risk until then.
 func (w *World) comeBack(ctx context.Context, n *cluster.Coordinator) error {
 	started := false
 	err := cluster.Until(context.WithoutCancel(ctx), n.Name+" votes and has caught up", backLimit, func(ctx context.Context) error {
@@ -292,8 +297,8 @@ func (w *World) comeBack(ctx context.Context, n *cluster.Coordinator) error {
 	return nil // its history is fetched later; until then allKnowAll protects the others
 }
 
-// AwaitWhole returns nil when every replica has its whole history. It is called when everything
-// is healed.
+// AwaitWhole returns nil when every replica has its whole history. It is called when
+// everything is healed.
 func (w *World) AwaitWhole(ctx context.Context) error {
 	for _, n := range w.Cluster.Coordinators() {
 		err := cluster.Until(ctx, "the history of "+n.Name+" is whole", backLimit, func(ctx context.Context) error { return whole(ctx, n) })
@@ -304,8 +309,9 @@ func (w *World) AwaitWhole(ctx context.Context) error {
 	return nil
 }
 
-// whole returns nil when a replica is ready and has the history of the jobs that have left the
-// state. Each replica stores it separately, and fetches what it lacks from another one.
+// whole returns nil when a replica is ready and has the history of the jobs that have
+// left the state. Each replica stores it separately, and fetches what it lacks from
+// another one.
 func whole(ctx context.Context, n *cluster.Coordinator) error {
 	if err := n.Get(ctx, "/readyz"); err != nil {
 		return err //nolint:wrapcheck // the error is complete
@@ -317,7 +323,8 @@ func whole(ctx context.Context, n *cluster.Coordinator) error {
 	return err //nolint:wrapcheck // the error is complete
 }
 
-// forgetAside removes what a replica has quarantined, and returns the number of directories.
+// forgetAside removes what a replica has quarantined, and returns the number of
+// directories.
 func (w *World) forgetAside(n *cluster.Coordinator) (int, error) {
 	aside, err := filepath.Glob(n.DataDir + ".damaged-*")
 	for _, dir := range aside {
@@ -329,12 +336,12 @@ func (w *World) forgetAside(n *cluster.Coordinator) (int, error) {
 	return len(aside), nil
 }
 
-// rolledBack restores an old copy of a replica's disk after the replica has acknowledged newer
-// entries. The copy must be detected.
+// rolledBack restores an old copy of a replica's disk after the replica has
+// acknowledged newer entries. The copy must be detected.
 //
-// The other running replicas detect it, if they can be reached: a replica that led at the time
-// of the acknowledgment remembers it until its process ends. So no other fault affects a
-// replica or a link between them meanwhile.
+// The other running replicas detect it, if they can be reached: a replica that led at
+// the time of the acknowledgment remembers it until its process ends. So no other
+// fault affects a replica or a link between them meanwhile.
 func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
 	all := w.Cluster.Coordinators()
 	others, err := w.Take("old copy", append(replicas(all...), PeerLinks)...)
@@ -375,8 +382,9 @@ func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
 	})
 }
 
-// goesOn returns when a replica itself reports that it has acknowledged many entries more than
-// before. The others' word doesn't count: they are ahead of a replica that doesn't run.
+// goesOn returns when a replica itself reports that it has acknowledged many entries
+// more than before. The others' word doesn't count: they are ahead of a replica that
+// doesn't run.
 func goesOn(ctx context.Context, n *cluster.Coordinator, before uint64) error {
 	const (
 		many  = 100

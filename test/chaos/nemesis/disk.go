@@ -51,8 +51,8 @@ func aReplica(ctx context.Context, w *World) ([]*cluster.Coordinator, error) {
 	return aFollower(ctx, w)
 }
 
-// onDisk breaks the disk of one replica for a time. A replica that exits because of it is
-// restarted afterwards.
+// onDisk breaks the disk of one replica for a time. A replica that exits because of
+// it is restarted afterwards.
 func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		if w.Disks == nil {
@@ -78,8 +78,8 @@ func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World
 	}
 }
 
-// powerCut cuts the power of several replicas at the same moment: unsynced data is lost, torn
-// or kept.
+// powerCut cuts the power of several replicas at the same moment: unsynced data is
+// lost, torn or kept.
 func powerCut(who pick) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		if w.Disks == nil {

@@ -12,9 +12,10 @@ import (
 const progressLimit = 60 * time.Second
 
 // KillLeaders kills leaders one after another as fast as is fair: each is restarted
-// immediately, and the next one is killed when there is another leader, progress has continued
-// under it, and the previous one is back, so that a majority is available at each kill. It
-// takes all replicas. progress counts something that grows only under a working leader.
+// immediately, and the next one is killed when there is another leader, progress has
+// continued under it, and the previous one is back, so that a majority is available
+// at each kill. It takes all replicas. progress counts something that grows only
+// under a working leader.
 func (w *World) KillLeaders(ctx context.Context, many int, progress func() int64) (*Outcome, error) {
 	release, err := w.Take("killer of leaders", replicas(w.Cluster.Coordinators()...)...)
 	if err != nil {

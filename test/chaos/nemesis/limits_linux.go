@@ -38,8 +38,8 @@ func outOfMemory(ctx context.Context, n *cluster.Coordinator) (err error) {
 		removed := cluster.Until(context.WithoutCancel(ctx), "the memory group is removed", 5*time.Second, func(context.Context) error { return os.Remove(group) })
 		err = errors.Join(err, removed)
 	}()
-	// The process's existing memory stays charged elsewhere: only new memory counts, which soon
-	// is more than nothing.
+	// The process's existing memory stays charged elsewhere: only new memory counts,
+	// which soon is more than nothing.
 	for _, setting := range [][2]string{{"memory.limit_in_bytes", "1048576"}, {"cgroup.procs", strconv.Itoa(n.Pid())}} {
 		if err := os.WriteFile(filepath.Join(group, setting[0]), []byte(setting[1]), 0o600); err != nil {
 			return fmt.Errorf("limiting memory (%w): %w", err, ErrCannot)

@@ -19,11 +19,12 @@ func memberFaults() []fault {
 	}
 }
 
-// changeLimit is how long a membership change may take. It is a guard: the change needs a
-// leader and a majority that answers, which other faults may prevent.
+// changeLimit is how long a membership change may take. It is a guard: the change
+// needs a leader and a majority that answers, which other faults may prevent.
 const changeLimit = 2 * time.Minute
 
-// comesAndGoes adds a replica with a new name, which votes for a time, and removes it again.
+// comesAndGoes adds a replica with a new name, which votes for a time, and removes it
+// again.
 func comesAndGoes(ctx context.Context, w *World, hold time.Duration) error {
 	release, err := w.Take("members", Members)
 	if err != nil {
@@ -69,8 +70,8 @@ func (w *World) newcomer() string {
 	return fmt.Sprintf("x%d", w.newcomers)
 }
 
-// change repeats a membership change until it is done, also when ctx is done: an unfinished
-// change would remain.
+// change repeats a membership change until it is done, also when ctx is done: an
+// unfinished change would remain.
 func (w *World) change(ctx context.Context, what string, do func(context.Context) error) error {
 	return cluster.Until(context.WithoutCancel(ctx), what, changeLimit, do) //nolint:wrapcheck // the error is complete
 }

@@ -28,7 +28,8 @@ type Net struct {
 }
 
 // OpenNet makes the links of a cluster that is not started yet and configures its
-// replicas, which must be cluster.FaultyCoordinator, and workers to use them. The caller closes it after the cluster.
+// replicas, which must be cluster.FaultyCoordinator, and workers to use them. The
+// caller closes it after the cluster.
 func OpenNet(ctx context.Context, c *cluster.Cluster, groups ...string) (*Net, error) {
 	n := &Net{links: make(map[edge]*proxy.Link), addr: make(map[string]string), name: make(map[string]string), Groups: groups}
 	for _, r := range c.Coordinators() {
@@ -116,8 +117,8 @@ func (n *Net) Both(a, b string, r proxy.Rules) error {
 	return errors.Join(n.Set(a, b, r), n.Set(b, a, r))
 }
 
-// Oneway stops all bytes from one to another, in both dialing directions; bytes in the other
-// direction pass.
+// Oneway stops all bytes from one to another, in both dialing directions; bytes in
+// the other direction pass.
 func (n *Net) Oneway(from, to string) error {
 	return errors.Join(n.Set(from, to, proxy.Deaf()), n.Set(to, from, proxy.Dumb()))
 }
@@ -171,8 +172,8 @@ func (n *Net) Stats() proxy.Stats {
 	return sum
 }
 
-// Unused lists the links between replicas that were never dialed: if there are any, replicas
-// may reach each other in another way.
+// Unused lists the links between replicas that were never dialed: if there are any,
+// replicas may reach each other in another way.
 func (n *Net) Unused() []string {
 	var names []string
 	for _, from := range n.Replicas {

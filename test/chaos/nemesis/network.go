@@ -189,7 +189,8 @@ func latency(ctx context.Context, w *World, hold time.Duration) error {
 	})
 }
 
-// stalls stops links for short times, as lost packets do, and cuts the bytes into small pieces.
+// stalls stops links for short times, as lost packets do, and cuts the bytes into
+// small pieces.
 func stalls(ctx context.Context, w *World, hold time.Duration) error {
 	return onLinks(ctx, w, "stalls", 0, allLinks(), func() error {
 		return repeat(ctx, max(hold, time.Second), 50*time.Millisecond, func() error {

@@ -14,8 +14,8 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// downAtMost is the longest time that a majority is kept down: beyond it a run learns nothing
-// new, and traffic has a minimum.
+// downAtMost is the longest time that a majority is kept down: beyond it a run learns
+// nothing new, and traffic has a minimum.
 const downAtMost = 4 * time.Second
 
 func processFaults() []fault {
@@ -90,8 +90,8 @@ func killed(many int, who pick) func(context.Context, *World, time.Duration) err
 	}
 }
 
-// revive restarts coordinators and releases them. It does so also when ctx is done, because
-// nothing else would.
+// revive restarts coordinators and releases them. It does so also when ctx is done,
+// because nothing else would.
 func (w *World) revive(ctx context.Context, release func(), some ...*cluster.Coordinator) error {
 	defer release()
 	var errs []error
@@ -155,7 +155,8 @@ func killInSnapshot(ctx context.Context, w *World, _ time.Duration) error {
 	return errors.Join(w.killAmid(ctx, n), w.revive(ctx, release, n))
 }
 
-// killAmid requests snapshots of a replica repeatedly, and kills it while one is being written.
+// killAmid requests snapshots of a replica repeatedly, and kills it while one is
+// being written.
 func (w *World) killAmid(ctx context.Context, n *cluster.Coordinator) error {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -179,8 +180,8 @@ func (w *World) killAmid(ctx context.Context, n *cluster.Coordinator) error {
 // faults.TrailingLogsVariable, for faults to make replicas need one.
 const Trailing = 128
 
-// leaveBehind keeps a follower down until the leader has compacted the entries that it lacks,
-// so that it needs a snapshot when it restarts.
+// leaveBehind keeps a follower down until the leader has compacted the entries that
+// it lacks, so that it needs a snapshot when it restarts.
 func (w *World) leaveBehind(ctx context.Context, n *cluster.Coordinator) error {
 	leader, err := w.Leader(ctx)
 	if err != nil {

@@ -18,16 +18,16 @@ type Options struct {
 	Faults []Fault
 	// Often maps a kind to how many times a deck contains it (default once). Optional.
 	Often map[string]int
-	// Phases is the number of phases, each with faults for Safety and then without, until work
-	// resumes.
+	// Phases is the number of phases, each with faults for Safety and then without,
+	// until work resumes.
 	Phases int
 	Safety time.Duration
 	// Pace is the longest time between two steps; the shortest is a quarter of it.
 	Pace time.Duration
 	// Most is the longest time that a fault holds; the shortest is 0.2 s.
 	Most time.Duration
-	// Alive returns nil when work has resumed and nothing is missing. It is called after each
-	// phase, when everything is healed, with a time limit.
+	// Alive returns nil when work has resumed and nothing is missing. It is called
+	// after each phase, when everything is healed, with a time limit.
 	Alive func(ctx context.Context) error
 	// Enough ends the plan early, after a phase. Optional.
 	Enough func(o *Outcome) bool
@@ -69,8 +69,8 @@ type plan struct {
 	problem error
 }
 
-// Run goes through the phases. It returns what was done, also with an error: the suite itself
-// is broken, or work did not resume.
+// Run goes through the phases. It returns what was done, also with an error: the
+// suite itself is broken, or work did not resume.
 func Run(ctx context.Context, w *World, o Options) (*Outcome, error) {
 	p := &plan{
 		o: o, w: w, random: rand.New(rand.NewPCG(o.Seed, 3)), began: time.Now(),
@@ -136,9 +136,9 @@ func (p *plan) draw() Fault {
 	return f
 }
 
-// hold returns a duration that is spread evenly over the orders of magnitude between the
-// shortest and the longest, which include the election timeout and the liveness timeout of
-// workers.
+// hold returns a duration that is spread evenly over the orders of magnitude between
+// the shortest and the longest, which include the election timeout and the liveness
+// timeout of workers.
 func (p *plan) hold() time.Duration {
 	low, high := math.Log(shortest.Seconds()), math.Log(p.o.Most.Seconds())
 	return time.Duration(math.Exp(low+p.random.Float64()*(high-low)) * float64(time.Second))

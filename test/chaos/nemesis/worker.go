@@ -44,8 +44,8 @@ func killWorker(ctx context.Context, w *World, hold time.Duration) error {
 	return errors.Join(err, Ensure(context.WithoutCancel(ctx), k.Process))
 }
 
-// zombie stops a worker for longer than its liveness timeout: its tasks are assigned to others,
-// and then it resumes.
+// zombie stops a worker for longer than its liveness timeout: its tasks are assigned
+// to others, and then it resumes.
 func zombie(ctx context.Context, w *World, hold time.Duration) error {
 	k, release, err := w.takeWorker("SIGSTOP")
 	if err != nil {
@@ -60,7 +60,8 @@ func zombie(ctx context.Context, w *World, hold time.Duration) error {
 	return nil
 }
 
-// twice starts a second process with a worker's name, and sometimes kills the first one.
+// twice starts a second process with a worker's name, and sometimes kills the first
+// one.
 func twice(ctx context.Context, w *World, hold time.Duration) error {
 	k, release, err := w.takeWorker("second of its name")
 	if err != nil {
@@ -104,8 +105,8 @@ func killCommand(ctx context.Context, w *World, hold time.Duration) error {
 	return nil
 }
 
-// command returns the process of a command that is running according to the end of the ledger;
-// 0 if none is.
+// command returns the process of a command that is running according to the end of
+// the ledger; 0 if none is.
 func (w *World) command() (int, error) {
 	lines, err := tail(w.Ledger)
 	if err != nil {

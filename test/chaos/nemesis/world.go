@@ -19,12 +19,13 @@ import (
 
 // Things that faults take besides processes, which are taken by name.
 const (
-	// Data is the stored data of some replica: only one fault at a time may put any at risk,
-	// and keeps it until the replica has caught up again.
+	// Data is the stored data of some replica: only one fault at a time may put any
+	// at risk, and keeps it until the replica has caught up again.
 	Data = "data"
 	// Members is the set of replicas.
 	Members = "members"
-	// PeerLinks are the links between replicas, WorkerLinks and ClientLinks the links to them.
+	// PeerLinks are the links between replicas, WorkerLinks and ClientLinks the links
+	// to them.
 	PeerLinks, WorkerLinks, ClientLinks = "links of replicas", "links of workers", "links of clients"
 	// Clocks are the wall clocks, CPU the machine's time.
 	Clocks, CPU = "clocks", "cpu"
@@ -97,7 +98,8 @@ func (w *World) with(random *rand.Rand) *World {
 // Close closes what the world itself opened.
 func (w *World) Close() error { return w.status.Close() } //nolint:wrapcheck // the error is complete
 
-// Take takes things for a fault, all or none, and returns a function that releases them.
+// Take takes things for a fault, all or none, and returns a function that releases
+// them.
 func (w *World) Take(fault string, things ...string) (release func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,8 +166,8 @@ func (w *World) Worker() *cluster.Worker {
 	return all[w.Random.IntN(len(all))]
 }
 
-// Kill kills a coordinator, which the caller has taken, and counts it as the leader if it
-// leads.
+// Kill kills a coordinator, which the caller has taken, and counts it as the leader
+// if it leads.
 func (w *World) Kill(ctx context.Context, n *cluster.Coordinator) error {
 	leader, _ := w.Leader(ctx) // there may be no leader
 	leads := n == leader && n.Running()
@@ -219,8 +221,8 @@ func Ensure(ctx context.Context, p *cluster.Process) error {
 // nurseEvery is the interval of the nurse's checks.
 const nurseEvery = 100 * time.Millisecond
 
-// Nurse restarts processes that exited by themselves, like a service manager, until ctx is
-// done. Processes that a fault has taken are left to it.
+// Nurse restarts processes that exited by themselves, like a service manager, until
+// ctx is done. Processes that a fault has taken are left to it.
 func (w *World) Nurse(ctx context.Context) error {
 	tick := time.NewTicker(nurseEvery)
 	defer tick.Stop()

@@ -1,12 +1,13 @@
-// Package netns gives processes of a test a network of their own, on Linux and with root
-// privileges: one network namespace each, joined by a bridge. One direction can be cut below
-// TCP, so that even acknowledgments are lost, which no proxy can do.
+// Package netns gives processes of a test a network of their own, on Linux and with
+// root privileges: one network namespace each, joined by a bridge. One direction can
+// be cut below TCP, so that even acknowledgments are lost, which no proxy can do.
 //
-// A direction is cut by giving the sender a wrong hardware address for the receiver: its
-// packets leave and nobody receives them. This needs only the ip command and no packet filter.
+// A direction is cut by giving the sender a wrong hardware address for the receiver:
+// its packets leave and nobody receives them. This needs only the ip command and no
+// packet filter.
 //
-// The hosts have loopback addresses, 127.A.B.C, because dtask without TLS serves only those;
-// the kernel is configured to route these like any other address.
+// The hosts have loopback addresses, 127.A.B.C, because dtask without TLS serves only
+// those; the kernel is configured to route these like any other address.
 //
 // All objects have random names and are removed by Close.
 package netns

@@ -43,8 +43,8 @@ func Available(ctx context.Context) error {
 	return errors.Join(err, n.Close(ctx))
 }
 
-// New makes a network without hosts. The test itself is connected to it, too. The caller closes
-// it.
+// New makes a network without hosts. The test itself is connected to it, too. The
+// caller closes it.
 func New(ctx context.Context) (*Network, error) {
 	n := &Network{
 		id:     fmt.Sprintf("dt%04x", rand.IntN(1<<16)),

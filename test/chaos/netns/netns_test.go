@@ -63,8 +63,8 @@ func reaches(t *testing.T, n *Network, want bool) {
 	}
 }
 
-// received reports whether b receives packets that it answers while a does not get the answers:
-// 1 or 0. A busy machine may send none within a try of one second.
+// received reports whether b receives packets that it answers while a does not get
+// the answers: 1 or 0. A busy machine may send none within a try of one second.
 func received(t *testing.T, n *Network) int {
 	t.Helper()
 	show := append(n.hosts["b"].Prefix(), "cat", "/proc/net/snmp")

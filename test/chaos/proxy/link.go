@@ -47,8 +47,8 @@ type Stats struct {
 	Back     int64 // bytes passed from the target
 }
 
-// Open makes a link that listens at addr, which may have port 0, and passes connections on to
-// target. The caller closes it.
+// Open makes a link that listens at addr, which may have port 0, and passes
+// connections on to target. The caller closes it.
 func Open(ctx context.Context, addr, target string) (*Link, error) {
 	l := &Link{addr: addr, target: target, changed: make(chan struct{}), pairs: make(map[*pair]struct{})}
 	l.ctx, l.end = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // Close ends it
@@ -116,8 +116,8 @@ func (l *Link) Close() error {
 	return err
 }
 
-// now returns the current rules, how often they were changed, and a channel that is closed when
-// they change.
+// now returns the current rules, how often they were changed, and a channel that is
+// closed when they change.
 func (l *Link) now() (r Rules, epoch int, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,8 +200,8 @@ func (l *Link) serve(near net.Conn) {
 	p.run()
 }
 
-// look determines from the error of a dial whether the target is down. Without an error it
-// dials itself, and again if the target is just closing its port.
+// look determines from the error of a dial whether the target is down. Without an
+// error it dials itself, and again if the target is just closing its port.
 func (l *Link) look(err error) {
 	for tries := 0; tries < 5 && (err == nil || errors.Is(err, syscall.ECONNRESET)); tries++ {
 		if err = l.probe(); err == nil {

@@ -14,8 +14,8 @@ import (
 const (
 	// chunkBytes is the maximum size of one read.
 	chunkBytes = 32 << 10
-	// queued is how many chunks may be in flight in one direction: enough for half a second of
-	// latency at the speed of a log, and still bounded.
+	// queued is how many chunks may be in flight in one direction: enough for half a
+	// second of latency at the speed of a log, and still bounded.
 	queued = 256
 )
 
@@ -31,8 +31,8 @@ type pair struct {
 	far net.Conn   // nil until the target is connected
 }
 
-// await returns true when a new connection may proceed to the target, and false if it never
-// will.
+// await returns true when a new connection may proceed to the target, and false if it
+// never will.
 func (p *pair) await() bool {
 	for {
 		rules, _, changed := p.link.now()
@@ -192,7 +192,8 @@ func (p *pair) over() bool {
 	}
 }
 
-// unstalled returns the flow when it lets bytes through, and false when the pair is closed.
+// unstalled returns the flow when it lets bytes through, and false when the pair is
+// closed.
 func (p *pair) unstalled(d direction) (Flow, bool) {
 	for {
 		rules, _, changed := p.link.now()
@@ -277,8 +278,8 @@ func (p *pair) until(due time.Time) bool {
 	}
 }
 
-// Flap applies rules and lifts them again, each for half a period, until ctx is done; then it
-// heals the link.
+// Flap applies rules and lifts them again, each for half a period, until ctx is done;
+// then it heals the link.
 func (l *Link) Flap(ctx context.Context, r Rules, period time.Duration) error {
 	tick := time.NewTicker(period / 2)
 	defer tick.Stop()

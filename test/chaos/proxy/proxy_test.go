@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// guard is longer than any operation here takes; short is long enough to show that nothing
-// arrives.
+// guard is longer than any operation here takes; short is long enough to show that
+// nothing arrives.
 const (
 	guard = 20 * time.Second
 	short = 100 * time.Millisecond
@@ -215,8 +215,8 @@ func TestOneDirectionCanBeLostAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			silent(t, conn)
-			// Bytes read before the rule applies are kept: the target receives them only if its
-			// own direction is open, when the link reaches them.
+			// Bytes read before the rule applies are kept: the target receives them
+			// only if its own direction is open, when the link reaches them.
 			reached := func() int64 { return l.Stats().Forward - before.Forward }
 			tick := time.NewTicker(time.Millisecond)
 			defer tick.Stop()

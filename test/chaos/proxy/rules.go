@@ -2,23 +2,25 @@ package proxy
 
 import "time"
 
-// Flow describes what happens to the bytes of one direction. The zero value passes them on.
+// Flow describes what happens to the bytes of one direction. The zero value passes
+// them on.
 type Flow struct {
-	// Stall reads nothing more, so that the sender's buffers fill. Bytes already read are kept,
-	// and passed on after the stall.
+	// Stall reads nothing more, so that the sender's buffers fill. Bytes already read
+	// are kept, and passed on after the stall.
 	Stall bool
-	// Discard reads and drops. A connection that lost bytes is reset afterwards, because its
-	// peers could not interpret what follows.
+	// Discard reads and drops. A connection that lost bytes is reset afterwards,
+	// because its peers could not interpret what follows.
 	Discard bool
-	// Delay is the added latency of each byte, plus a random part up to Jitter. Bytes stay in
-	// order.
+	// Delay is the added latency of each byte, plus a random part up to Jitter. Bytes
+	// stay in order.
 	Delay, Jitter time.Duration
 	// Rate is the maximum number of bytes per second (0 = unlimited).
 	Rate int
-	// Slice is how many bytes are written at once, each in its own packet if the kernel permits
-	// (0 = as received).
+	// Slice is how many bytes are written at once, each in its own packet if the
+	// kernel permits (0 = as received).
 	Slice int
-	// CutAfter resets a connection after that many bytes since the rules were set (0 = never).
+	// CutAfter resets a connection after that many bytes since the rules were set (0
+	// = never).
 	CutAfter int64
 }
 
@@ -34,14 +36,14 @@ type Rules struct {
 	Forward, Back Flow
 }
 
-// Cut are the rules of a silently dead link: nothing passes in either direction, and new
-// connections hang.
+// Cut are the rules of a silently dead link: nothing passes in either direction, and
+// new connections hang.
 func Cut() Rules {
 	return Rules{Mute: true, Forward: Flow{Stall: true}, Back: Flow{Stall: true}}
 }
 
-// Gone are the rules of a link whose target seems to be gone. Existing connections must be
-// reset with Link.ResetAll.
+// Gone are the rules of a link whose target seems to be gone. Existing connections
+// must be reset with Link.ResetAll.
 func Gone() Rules { return Rules{Refuse: true} }
 
 // Swallow are the rules of a link that accepts everything and passes nothing on.

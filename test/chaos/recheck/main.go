@@ -1,5 +1,5 @@
-// Command recheck runs all checkers again on the kept directory of a chaos run, for example
-// after a checker was corrected.
+// Command recheck runs all checkers again on the kept directory of a chaos run, for
+// example after a checker was corrected.
 package main
 
 import (

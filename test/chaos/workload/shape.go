@@ -131,8 +131,8 @@ func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1
 	return job, plan, err
 }
 
-// file returns the job file of a plan. Its tasks take up to a tenth of a second, or longer if
-// slow.
+// file returns the job file of a plan. Its tasks take up to a tenth of a second, or
+// longer if slow.
 func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 	most := int64(120)
 	if s.slow {

@@ -31,8 +31,8 @@ type Config struct {
 	Recorder *history.Recorder
 	// Dial connects a client; nil connects directly.
 	Dial func(ctx context.Context, number int, addr string) (net.Conn, error)
-	// Patience is how long a call is retried without a leader before its outcome is unknown.
-	// Default 8 s.
+	// Patience is how long a call is retried without a leader before its outcome is
+	// unknown. Default 8 s.
 	Patience time.Duration
 	// Pause is the maximum delay of a client between two jobs. Default 400 ms.
 	Pause time.Duration
@@ -85,8 +85,8 @@ func (w *Workload) Close() error {
 	return errors.Join(errs...)
 }
 
-// Run lets all clients work until the given time, and waits for the jobs in progress until ctx
-// is done.
+// Run lets all clients work until the given time, and waits for the jobs in progress
+// until ctx is done.
 func (w *Workload) Run(ctx, until context.Context) error {
 	var group sync.WaitGroup
 	for i, c := range w.clients {
@@ -222,7 +222,8 @@ var taskStates = map[dtaskv1.TaskState]string{
 
 func taskState(t *dtaskv1.Task) string { return taskStates[t.GetState()] }
 
-// Probe submits a small job, bypassing all broken links, and returns when it has completed.
+// Probe submits a small job, bypassing all broken links, and returns when it has
+// completed.
 func (w *Workload) Probe(ctx context.Context) error {
 	c, err := client.New(client.Config{Addrs: w.cfg.Addrs, Timeout: w.cfg.Patience})
 	if err != nil {

@@ -29,8 +29,8 @@ func main() {
 	}
 }
 
-// show prints the totals of simulated time and of real processes separately, because a fault in
-// a simulation is cheap.
+// show prints the totals of simulated time and of real processes separately, because
+// a fault in a simulation is cheap.
 func show(w io.Writer, runs []record.Run) error {
 	var simulated, processes []record.Run
 	for _, r := range runs {

@@ -124,8 +124,8 @@ func lastLine(t *testing.T, n *cluster.Coordinator) string {
 	return last
 }
 
-// logFile is the file to which the log of a coordinator is appended, and where it is on its
-// disk.
+// logFile is the file to which the log of a coordinator is appended, and where it is
+// on its disk.
 func logFile(d *faultfs.Disk, n *cluster.Coordinator) (path, onDisk string, err error) {
 	if path, err = faultfs.LogFile(n.DataDir); err != nil {
 		return "", "", err
