@@ -20,7 +20,7 @@ type addressBook struct {
 	mu      sync.Mutex // guards the rest
 	seeds   []string
 	hints   []string // newest first, without seeds
-	last    string   // last address that responded; empty if none
+	last    string   // last address that responded; empty if no address has
 	suspect map[string]time.Time
 }
 

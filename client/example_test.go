@@ -131,8 +131,9 @@ func ExampleClient_SubmitMany() {
 		fmt.Printf("%d: job %s\n", i, got.ID)
 	}
 	// Output:
-	// 0: job 1 1: submitting the job: the job is not valid: job.name: "a b" contains
-	// the character ' ' 2: job 1
+	// 0: job 1
+	// 1: submitting the job: invalid job: job.name: "a b" contains the character ' '
+	// 2: job 1
 }
 
 // Watch yields a job whenever it changes, until it has ended.

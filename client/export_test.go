@@ -68,7 +68,7 @@ func DialExample() (dial func(context.Context, string) (net.Conn, error), stop f
 	keys := map[string]bool{}
 	f.submit = func(key string, h *dtaskv1.JobHeader, _ []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
 		if h.GetName() == "" || strings.Contains(h.GetName(), " ") {
-			return nil, refusal(codes.InvalidArgument, "the job is not valid", &dtaskv1.ErrorDetail{
+			return nil, refusal(codes.InvalidArgument, "invalid job", &dtaskv1.ErrorDetail{
 				Reason: dtaskv1.ErrorReason_ERROR_REASON_INVALID, Faults: []string{`job.name: "a b" contains the character ' '`},
 			})
 		}

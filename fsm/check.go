@@ -96,10 +96,10 @@ func (s *State) checkJob(j *job) error {
 		return err
 	}
 	if counts != j.counts {
-		return fmt.Errorf("tasks by state are %v, counted %v", counts, j.counts)
+		return fmt.Errorf("counts of tasks by state are %v, want %v", counts, j.counts)
 	}
 	if finals != j.cleanupCounts {
-		return fmt.Errorf("cleanup tasks by state are %v, counted %v", finals, j.cleanupCounts)
+		return fmt.Errorf("cleanup counts of tasks by state are %v, want %v", finals, j.cleanupCounts)
 	}
 	if j.state != JobUploading && (j.outcome == 0) != (j.openOrdinary() > 0) {
 		return fmt.Errorf("outcome %v with %d open ordinary tasks", j.outcome, j.openOrdinary())

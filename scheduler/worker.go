@@ -13,7 +13,7 @@ type worker struct {
 	waiting   uint32 // attempts that wait for a slot: see Scheduler.updateWaiting
 	prefetch  uint32 // attempts that it may hold beyond its slots: see SetPrefetch
 	turn      uint64 // orders workers of equal load: see Scheduler.draw
-	pos       int    // in Scheduler.byLoad; -1 if it is not there
+	pos       int    // in Scheduler.byLoad; -1 if absent
 	accepting bool
 
 	labels []labelID // sorted

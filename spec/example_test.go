@@ -40,8 +40,7 @@ job:
 `), spec.Options{})
 	fmt.Println(err)
 	// Output:
-	// sum.yaml:5:32: task "add": dependencies: unknown dependency "on"; did you mean
-	// "one"? sum.yaml:5:59: task "add": timeout: "10" has no unit; write it like 90s,
-	// 1h30m, 2d or 500ms sum.yaml:6:17: task "one": unknown field "rum"; did you mean
-	// "run"?
+	// sum.yaml:5:32: task "add": dependencies: unknown dependency "on"; did you mean "one"?
+	// sum.yaml:5:59: task "add": timeout: "10" has no unit; write it like 90s, 1h30m, 2d or 500ms
+	// sum.yaml:6:17: task "one": unknown field "rum"; did you mean "run"?
 }

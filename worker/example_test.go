@@ -65,9 +65,9 @@ func ExampleNew() {
 	_, err := worker.New(worker.Config{Join: []string{"localhost"}, Name: "no spaces", Slots: -1})
 	fmt.Println(err)
 	// Output:
-	// invalid --join "localhost": must be HOST:PORT invalid --name "no spaces": must
-	// be 1–63 letters, digits, dots, dashes and underscores invalid --slots -1: must
-	// be 1–65535
+	// invalid --join "localhost": must be HOST:PORT
+	// invalid --name "no spaces": must be 1–63 letters, digits, dots, dashes and underscores
+	// invalid --slots -1: must be 1–65535
 }
 
 // Slots bound the concurrent attempts of a worker. Tasks select workers by

@@ -168,7 +168,7 @@ func (s *streamSlot) endLocked(err error) {
 func signal(to chan struct{}) {
 	select {
 	case to <- struct{}{}:
-	default: // a token is there already
+	default: // the channel holds a token already
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *session) loop(ctx context.Context) error {
 		}
 		logs := s.logs
 		if !s.idle || s.logChunk != nil {
-			logs = nil // a nil channel is never ready: one chunk is sent after another
+			logs = nil // a nil channel is never ready: chunks are sent one at a time
 		}
 		select {
 		case <-ctx.Done():

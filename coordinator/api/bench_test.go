@@ -44,7 +44,7 @@ func BenchmarkSmallJobs(b *testing.B) {
 		b.StartTimer()
 		one := &upload{Server: j.Server}
 		for _, p := range m.GetParts() {
-			one.begun = false
+			one.started = false
 			if err := one.add(p); err != nil {
 				b.Fatal(err)
 			}

@@ -184,7 +184,7 @@ func (s *submitStream) uploadOf(p *dtaskv1.JobPart) *upload {
 	if p.GetJob() > s.last {
 		s.last = p.GetJob()
 		if !p.GetMore() {
-			s.single.begun = false
+			s.single.started = false
 			return s.single
 		}
 		return &upload{Server: s.Server}

@@ -24,12 +24,12 @@ const (
 )
 
 // upload checks and encodes a job whose parts arrive one after another. It may
-// be reused for another job: set begun to false.
+// be reused for another job: set started to false.
 type upload struct {
 	*Server
 	held    int64       // bytes of Server.uploads
 	idle    *time.Timer // runs while the job waits for a part
-	begun   bool
+	started bool
 	header  *dtaskv1.JobHeader // of this job or the previous one; nil: none
 	checker *spec.Checker
 	encoder jobEncoder
@@ -37,7 +37,7 @@ type upload struct {
 
 // tasksCost is the memory of a part's tasks beside its encoded size.
 func tasksCost(p *dtaskv1.JobPart) int {
-	const number = 4 // bytes of a number in memory; encoded it may take one
+	const number = 4 // bytes per number in memory; its encoding may have only one
 	c := p.GetColumns()
 	numbers := len(c.GetIdSizes()) + len(c.GetPolicies()) + len(c.GetDependencyCounts()) + len(c.GetDistances()) + len(c.GetBodySizes())
 	return (len(p.GetTasks())+len(c.GetIdSizes()))*taskCost + numbers*number
@@ -59,7 +59,7 @@ func (u *upload) release() {
 
 // add checks and encodes the tasks of a part.
 func (u *upload) add(p *dtaskv1.JobPart) error {
-	if !u.begun {
+	if !u.started {
 		if err := u.begin(p); err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (u *upload) add(p *dtaskv1.JobPart) error {
 
 // begin handles the fields that only the first part has.
 func (u *upload) begin(p *dtaskv1.JobPart) error {
-	u.begun = true
+	u.started = true
 	if err := u.beginHeader(p); err != nil {
 		return err
 	}

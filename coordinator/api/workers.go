@@ -43,8 +43,8 @@ func (a *admin) ListWorkers(_ context.Context, r *dtaskv1.ListWorkersRequest) (*
 	return resp, nil
 }
 
-// selectWorkers returns at most limit workers with ids above after, and their ids; if
-// name is set, only the worker of this name.
+// selectWorkers returns at most limit workers with ids above after, and their ids. If
+// name is set, it returns only the worker with this name.
 func selectWorkers(st *fsm.State, name string, after fsm.WorkerID, limit int) (list []*fsm.Worker, ids []fsm.WorkerID) {
 	if name != "" {
 		if w := st.WorkerByName(name); w != nil && w.ID > after {

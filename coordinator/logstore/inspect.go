@@ -26,8 +26,8 @@ var (
 	keyVoteTerm = []byte("LastVoteTerm")
 )
 
-// Contents is what a closed store contains: raft.db and the segments beside it, if the
-// entries are there.
+// Contents is what a closed store contains: raft.db, and the segments beside it if they
+// hold the entries.
 type Contents struct {
 	First, Last uint64 // indexes of the log; 0 if it is empty
 

@@ -9,7 +9,7 @@ import (
 // third of the cost of a small entry if three replicas sync concurrently on one disk,
 // and neither extending the file nor reserving its blocks avoids it. So zeros are
 // written ahead of small entries (ADR-0026). They are synced with the entry before
-// them, and mean what was there before: nothing.
+// them, and mean the same as the space after the end of the file: no entry.
 const (
 	// prezeroSize is how many zeros are written at once. More delay the sync that
 	// writes them.

@@ -77,7 +77,7 @@ func checkFiles(dir string, list types.PersistentState) error {
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return &DamageError{Path: dir, Detail: "the log was there, but the directory is missing"}
+		return &DamageError{Path: dir, Detail: "the log existed, but its directory is missing"}
 	}
 	if err != nil {
 		return fmt.Errorf("inspecting the segments of the log: %w", err)

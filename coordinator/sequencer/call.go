@@ -56,8 +56,8 @@ func (q *call[R]) run(b *batch) bool {
 }
 
 // apply proposes one operation. already reports that the operation found its
-// work done: the state rejected it with AlreadyEnded, and isDone accepts what
-// is there.
+// work done: the state rejected it with AlreadyEnded, and isDone accepts the
+// current state.
 func apply(
 	ctx context.Context, in *inbox, c class, op fsm.Op, isDone func(v *fsm.State) bool,
 ) (already bool, err error) {

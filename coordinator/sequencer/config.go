@@ -131,8 +131,8 @@ type Config struct {
 	// HistoryBusy reports whether history is overloaded; no job leaves the
 	// state then. It must not block. nil: never overloaded.
 	HistoryBusy func() bool
-	// KeepWorkers is how long a worker that is down is remembered; default 24
-	// h.
+	// KeepWorkers is how long a worker that is down is remembered; default
+	// 24 h.
 	KeepWorkers time.Duration
 
 	// TimeScale scales the default timeouts and the sweep interval. For

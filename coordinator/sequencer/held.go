@@ -76,7 +76,7 @@ func (h *holdings) home(a fsm.AttemptRef) int {
 	return int(x>>32) & (len(h.index) - 1) //nolint:gosec // 32 bits
 }
 
-// add adds an attempt, or replaces it if it is there.
+// add adds an attempt, or replaces an existing one.
 func (h *holdings) add(x held) {
 	if old := h.find(x.AttemptRef); old != nil {
 		*old = x

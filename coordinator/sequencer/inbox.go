@@ -100,7 +100,7 @@ func (b *inbox) putWait(ctx context.Context, c class, it item) error {
 func (b *inbox) signal() {
 	select {
 	case b.wake <- struct{}{}:
-	default: // the token is there
+	default: // wake holds a token already
 	}
 }
 

@@ -172,7 +172,7 @@ func (u *submission) reject(b *batch, r fsm.Reason) {
 	})
 }
 
-// drop removes a job that was begun and then rejected.
+// drop removes a job whose upload started and was then rejected.
 func (u *submission) drop(b *batch, r fsm.Reason) (done bool) {
 	b.entry.Do(&fsm.DropUpload{Job: u.id})
 	delete(u.uploads.byKey, u.Key)

@@ -77,7 +77,7 @@ func checkAssignments(m *dtaskv1.Assignments) error {
 	for i := range n {
 		context, policy := sparseAt(m.GetContext(), i), sparseAt(m.GetPolicy(), i)
 		if int64(context) >= int64(len(m.GetContexts())) || int64(policy) >= int64(len(m.GetContexts()[context].GetPolicies())) {
-			return malformed("place %d points to policy %d of job %d, which are not there", i, policy, context)
+			return malformed("row %d refers to missing policy %d of job %d", i, policy, context)
 		}
 	}
 	before := int64(-1)

@@ -72,7 +72,7 @@ func (q *Queue[S, I, M]) AddItem(item I) {
 func (q *Queue[S, I, M]) wake() {
 	select {
 	case q.wakeup <- struct{}{}:
-	default: // a token is there already
+	default: // the channel holds a token already
 	}
 }
 

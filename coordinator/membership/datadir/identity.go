@@ -124,7 +124,7 @@ func (d *Dir) load(serverID string) error {
 	if err != nil {
 		return fmt.Errorf("reading identity: %w", err)
 	}
-	// The number alone first: other formats may have other fields.
+	// Decode only the format number first: other formats may have other fields.
 	var format struct {
 		Format int `json:"version"`
 	}
