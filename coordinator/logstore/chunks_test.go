@@ -185,7 +185,7 @@ func flipLast(bucket *bbolt.Bucket, key []byte) error {
 	return bucket.Put(key, value)
 }
 
-func TestEntriesOfAnOlderVersionAreRefusedWithoutDamageError(t *testing.T) {
+func TestEntriesWithoutAKindOfStoreAreDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	bolt, err := raftboltdb.NewBoltStore(filepath.Join(dir, FileName))
@@ -196,8 +196,8 @@ func TestEntriesOfAnOlderVersionAreRefusedWithoutDamageError(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Inspect(dir)
-	if _, damaged := errors.AsType[*DamageError](err); err == nil || damaged || !strings.Contains(err.Error(), "older version") {
-		t.Errorf("got %v, want an error that names an older version and no DamageError", err)
+	if _, damaged := errors.AsType[*DamageError](err); !damaged || !strings.Contains(err.Error(), "no kind of log store") {
+		t.Errorf("got %v, want a DamageError that names the missing kind", err)
 	}
 }
 

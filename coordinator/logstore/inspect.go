@@ -106,8 +106,10 @@ func (c *Contents) read(path string, tx *bbolt.Tx) error {
 	}
 	if logs := tx.Bucket(bucketLogs); logs != nil {
 		cursor := logs.Cursor()
+		// Directories of older builds never get here: their format number differs
+		// (package datadir).
 		if key, _ := cursor.First(); key != nil && c.kind == "" {
-			return fmt.Errorf("%s was written by an older version of dtaskd, whose log this version cannot read", path)
+			return &DamageError{Path: path, Detail: "it has log entries, but no kind of log store"}
 		}
 		for key, _ := cursor.First(); key != nil; key, _ = cursor.Next() {
 			if len(key) != 8 {

@@ -262,9 +262,9 @@ func TestMissingOrUnknownSegmentsAreDamage(t *testing.T) {
 	}
 	tail := len(state.wal.list.Segments) - 1
 	for what, harm := range map[string]func(dir string) error{
-		"it is missing":     func(dir string) error { return os.Remove(segment(dir, 1)) },
-		"was stored":        func(dir string) error { return os.Remove(segment(dir, tail)) },
-		"the log was there": func(dir string) error { return os.RemoveAll(filepath.Join(dir, segmentsDir)) },
+		"it is missing":   func(dir string) error { return os.Remove(segment(dir, 1)) },
+		"was stored":      func(dir string) error { return os.Remove(segment(dir, tail)) },
+		"the log existed": func(dir string) error { return os.RemoveAll(filepath.Join(dir, segmentsDir)) },
 		"is older": func(dir string) error {
 			return os.WriteFile(segment(dir, 1)[:len(segment(dir, 1))-10]+"ffffff.wal", nil, 0o600)
 		},
