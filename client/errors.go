@@ -183,5 +183,9 @@ func plain(message string) string {
 	if i < 0 {
 		return message
 	}
-	return strings.TrimSuffix(strings.TrimPrefix(message[i+len(dialing):], "dial tcp "), `"`)
+	cause := strings.TrimSuffix(strings.TrimPrefix(message[i+len(dialing):], "dial tcp "), `"`)
+	if _, refusal, ok := strings.Cut(cause, ": connect: "); ok {
+		return refusal // callers name the address
+	}
+	return cause
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -228,5 +229,5 @@ func classify(err error) *api.Error {
 	default:
 		return nil
 	}
-	return &api.Error{Kind: kind, Message: err.Error()}
+	return &api.Error{Kind: kind, Message: strings.TrimPrefix(err.Error(), "session: ")}
 }

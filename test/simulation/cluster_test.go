@@ -155,7 +155,7 @@ func (r *replica) start() {
 }
 
 func inUse(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "is used by another process")
+	return err != nil && strings.Contains(err.Error(), "used by another process")
 }
 
 // stop ends the process in an orderly way and waits.

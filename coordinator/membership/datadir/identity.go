@@ -28,6 +28,9 @@ const (
 // number.
 const Format = 2
 
+// errLocked means that another process has the directory open.
+var errLocked = errors.New("used by another process; one replica per data directory")
+
 // ErrClusterKnown is returned if the directory belongs to another cluster. The
 // replica must not start.
 var ErrClusterKnown = errors.New("data directory belongs to another cluster")
@@ -106,7 +109,7 @@ func Open(path, serverID string) (*Dir, error) {
 	}
 	if err := lockFile(lock); err != nil {
 		return nil, errors.Join(
-			fmt.Errorf("data directory %s is used by another process: %w", path, err), lock.Close())
+			fmt.Errorf("data directory %s: %w", path, err), lock.Close())
 	}
 	d := &Dir{path: path, lock: lock}
 	if err := d.load(serverID); err != nil {
