@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dtask/dtask/test/chaos/faultfs"
@@ -162,15 +164,25 @@ func flipInLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 }
 
 func flipInSnapshot(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
-	files, err := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*", "*"))
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("%s has no snapshot: %w", n.Name, ErrCannot)
+	files := snapshotFiles(n.DataDir)
+	if len(files) == 0 {
+		return fmt.Errorf("%s has no finished snapshot: %w", n.Name, ErrCannot)
 	}
 	path, err := filepath.Rel(d.Dir, files[w.Random.IntN(len(files))])
 	if err == nil {
 		_, err = d.Flip(path, -1, w.Random.Uint64())
 	}
 	return err //nolint:wrapcheck // the error is complete
+}
+
+// snapshotFiles returns the files of a replica's finished snapshots that have content:
+// a kill can leave an unfinished one whose files are empty.
+func snapshotFiles(dataDir string) []string {
+	files, _ := filepath.Glob(filepath.Join(dataDir, "snapshots", "*", "*")) // a valid pattern
+	return slices.DeleteFunc(files, func(path string) bool {
+		about, err := os.Stat(path)
+		return err != nil || about.Size() == 0 || strings.HasSuffix(filepath.Dir(path), ".tmp")
+	})
 }
 
 func truncateLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {

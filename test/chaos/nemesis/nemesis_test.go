@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -154,5 +156,33 @@ func TestAReplicaHasGoneOnWhenItSaysSoItself(t *testing.T) {
 	}
 	if asked != 5 {
 		t.Errorf("it was believed after %d questions, want 5", asked)
+	}
+}
+
+func TestBitsAreFlippedInFinishedSnapshotsOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"1-10-100/state.bin": "state", "1-10-100/meta.json": "{}", "1-20-200/state.bin": "",
+		"2-30-300.tmp/meta.json": "", "2-30-300.tmp/state.bin": "sta",
+	} {
+		path := filepath.Join(dir, "snapshots", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"meta.json", "state.bin"}
+	var got []string
+	for _, path := range snapshotFiles(dir) {
+		if filepath.Base(filepath.Dir(path)) != "1-10-100" {
+			t.Errorf("%s is not of a finished snapshot with content", path)
+		}
+		got = append(got, filepath.Base(path))
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
