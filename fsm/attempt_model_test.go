@@ -203,7 +203,7 @@ func (w *model) failed(j *modelJob, t *modelTask, state, why string) {
 	if state == "dead" {
 		w.dead = append(w.dead, fmt.Sprintf("%d/%d", j.id, slices.Index(j.tasks, t)))
 	}
-	many := j.failures() > j.bears
+	many := j.failures() > j.maxFailures
 	if j.err == "" && (t.final || many) {
 		j.err = j.failureOf(t, why)
 	}
@@ -251,15 +251,15 @@ func (j *modelJob) failureOf(t *modelTask, why string) string {
 	switch {
 	case t.final:
 		return "cleanup " + text
-	case j.bears > 0:
-		return fmt.Sprintf("%d tasks failed, more than %d: %s", j.failures(), j.bears, text)
+	case j.maxFailures > 0:
+		return fmt.Sprintf("%d tasks failed, more than %d: %s", j.failures(), j.maxFailures, text)
 	}
 	return text
 }
 
 // made says what some tasks made of a job that tolerates some failures; empty while
 // one of them is open.
-func made(tasks []*modelTask, bears int) string {
+func made(tasks []*modelTask, maxFailures int) string {
 	failed, cancelled, byHand := 0, 0, 0
 	for _, t := range tasks {
 		switch {
@@ -274,7 +274,7 @@ func made(tasks []*modelTask, bears int) string {
 		}
 	}
 	switch {
-	case failed > bears:
+	case failed > maxFailures:
 		return "failed"
 	case byHand > 0 || cancelled > 0 && failed == 0:
 		return "cancelled"
@@ -297,7 +297,7 @@ func (j *modelJob) parts() (ordinary, finals []*modelTask) {
 func (w *model) settle(j *modelJob) {
 	ordinary, finals := j.parts()
 	if j.outcome == "" {
-		if j.outcome = made(ordinary, j.bears); j.outcome == "" {
+		if j.outcome = made(ordinary, j.maxFailures); j.outcome == "" {
 			return
 		}
 		w.makeReady(j)

@@ -30,10 +30,10 @@ type arrayPlan struct {
 // jobPlan is a job to submit. Policy 0 may be repeated, policy 1 is at most once;
 // 2 and 3 are the same for cleanup tasks; 4 is pure.
 type jobPlan struct {
-	onFailure dtaskv1.OnFailure
-	webhook   string
-	bears     uint32
-	tasks     []taskPlan
+	onFailure   dtaskv1.OnFailure
+	webhook     string
+	maxFailures uint32
+	tasks       []taskPlan
 }
 
 const (
@@ -43,7 +43,7 @@ const (
 
 func (p *jobPlan) header() []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&dtaskv1.JobHeader{
-		Name: "plan", OnFailure: p.onFailure, Webhook: p.webhook, MaxFailures: p.bears,
+		Name: "plan", OnFailure: p.onFailure, Webhook: p.webhook, MaxFailures: p.maxFailures,
 		Policies: []*dtaskv1.TaskPolicy{
 			{TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_LEAST_ONCE},
 			{Type: "once", TimeoutMs: 1000, Execution: dtaskv1.Execution_EXECUTION_AT_MOST_ONCE},
@@ -192,7 +192,7 @@ func randomPlan(c chooser, most int) *jobPlan {
 		p.cleanUp(c)
 	}
 	if c.one(3) {
-		p.bears = uint32(1 + c(3))
+		p.maxFailures = uint32(1 + c(3))
 	}
 	return p
 }

@@ -192,8 +192,8 @@ func compareJob(s *State, want *modelJob) string {
 	if j.Outcome != 0 {
 		got.Outcome = j.Outcome.String()
 	}
-	if borne := want.failures(); borne > want.bears && j.Tolerated != 0 || borne <= want.bears && int(j.Tolerated) != borne {
-		return fmt.Sprintf("bears %d failures of %d, has %d", j.Tolerated, want.bears, borne)
+	if tolerated := want.failures(); tolerated > want.maxFailures && j.Tolerated != 0 || tolerated <= want.maxFailures && int(j.Tolerated) != tolerated {
+		return fmt.Sprintf("tolerates %d failures of %d, has %d", j.Tolerated, want.maxFailures, tolerated)
 	}
 	if diff := cmp.Diff(shape{
 		want.key, want.state, want.err, want.stopping, want.submitted, want.started, want.ended,

@@ -59,7 +59,7 @@ type modelJob struct {
 	policies                  []*dtaskv1.TaskPolicy
 	webhook                   string
 	outcome                   string // what the ordinary tasks made of it
-	bears                     int
+	maxFailures               int
 	version                   uint32
 	priority                  dtaskv1.Priority
 	arrays                    [][]uint32 // their tasks
@@ -259,8 +259,8 @@ func (w *model) jobBegin(op *BeginUpload) string {
 	}
 	w.jobs[w.nextJob] = &modelJob{
 		id: w.nextJob, key: op.Key, state: "uploading", total: int(op.Total), policies: header.GetPolicies(), webhook: header.GetWebhook(),
-		bears: int(header.GetMaxFailures()),
-		stops: header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE, priority: header.GetPriority(),
+		maxFailures: int(header.GetMaxFailures()),
+		stops:       header.GetOnFailure() != dtaskv1.OnFailure_ON_FAILURE_CONTINUE, priority: header.GetPriority(),
 	}
 	w.keys[op.Key] = &modelKey{job: w.nextJob, expires: op.KeyExpires}
 	w.nextJob++

@@ -125,7 +125,7 @@ func (w *model) revive(op *Revive) string {
 	}
 	for _, t := range j.tasks {
 		kept := j.outcome == "failed" || j.outcome == "cancelled"
-		if j.err == "" && !kept && t.unfinished() && t.state != "cancelled" && (t.final || j.failures() > j.bears) {
+		if j.err == "" && !kept && t.unfinished() && t.state != "cancelled" && (t.final || j.failures() > j.maxFailures) {
 			j.err = j.failureOf(t, t.err)
 		}
 	}

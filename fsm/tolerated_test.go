@@ -2,18 +2,18 @@ package fsm
 
 import "testing"
 
-// bearing is n tasks of which so many may fail, and one (n) after the first.
-func bearing(n int, bears uint32) *jobPlan {
+// tolerating is n tasks of which so many may fail, and one (n) after the first.
+func tolerating(n int, maxFailures uint32) *jobPlan {
 	p := plan(make([][]uint32, n)...)
 	p.tasks = append(p.tasks, taskPlan{name: "after", deps: []uint32{0}})
-	p.bears = bears
+	p.maxFailures = maxFailures
 	return p
 }
 
 func TestToleratedFailuresNeitherStopNorFailTheJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
-	w.submit(bearing(4, 2))
+	w.submit(tolerating(4, 2))
 	w.do(failed(w.assign(0, 1), NextDead))
 	h := w.assign(1, 1)
 	w.do(failed(h, NextFailed))
@@ -31,7 +31,7 @@ func TestOneFailureMoreThanToleratedFailsTheJob(t *testing.T) {
 	const why = "2 tasks failed, more than 1: task t1 dead: exit 1"
 	for _, goesOn := range []bool{false, true} {
 		w := newWorld(t).do(worker(1))
-		p := bearing(4, 1)
+		p := tolerating(4, 1)
 		after := []TaskState{Dead, Dead, Cancelled, Cancelled, Cancelled}
 		if goesOn {
 			p, after = going(p), []TaskState{Dead, Dead, Pending, Pending, Cancelled}
@@ -56,7 +56,7 @@ func TestOneFailureMoreThanToleratedFailsTheJob(t *testing.T) {
 func TestACancelledTaskIsNotAToleratedFailure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
-	w.submit(bearing(2, 2))
+	w.submit(tolerating(2, 2))
 	w.do(failed(w.assign(0, 1), NextDead)).do(&CancelTask{Task: ref(1, 1)})
 	wantJob(w, "in the end", JobCancelled, JobCancelled, "")
 }
@@ -66,7 +66,7 @@ func TestAFailedCleanupTaskIsNotTolerated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	p := plan(nil, nil)
-	p.tasks[1].policy, p.bears = 2, 2
+	p.tasks[1].policy, p.maxFailures = 2, 2
 	w.submit(p)
 	w.do(failed(w.assign(0, 1), NextDead)).do(failed(w.assign(1, 1), NextDead))
 	wantJob(w, "in the end", JobFailed, JobCompleted, "cleanup task t1 dead: exit 1")

@@ -351,15 +351,15 @@ func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
 func TestToleratedFailuresAreShown(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
-	h := header("bears")
+	h := header("tolerates")
 	h.MaxFailures = 1
 	if _, err := r.send(t.Context(), request("k", h, task("a"), task("b"), task("c"))); err != nil {
 		t.Fatal(err)
 	}
-	for i, borne := range []uint32{1, 0} {
+	for i, tolerated := range []uint32{1, 0} {
 		r.leader.op(t, &fsm.FailTask{Task: fsm.TaskRef{Job: 1, Index: uint32(i)}, Error: "late"})
 		job, err := r.get(t, "1", linearizable)
-		if err != nil || job.GetMaxFailures() != 1 || job.GetFailuresTolerated() != borne || job.GetTasksFailed() != uint32(i+1) {
+		if err != nil || job.GetMaxFailures() != 1 || job.GetFailuresTolerated() != tolerated || job.GetTasksFailed() != uint32(i+1) {
 			t.Errorf("after %d failures: %v, %v", i+1, job, err)
 		}
 	}

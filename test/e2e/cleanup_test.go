@@ -98,7 +98,7 @@ func cleansUp(t *testing.T, c *cluster.Cluster) {
 		}
 	}
 	bad := cluster.TaskFile{"id": "bad", "run": "exit 3", "retry": map[string]any{"max": 0}}
-	if id, ended := end(map[string]any{"name": "bears", "max_failures": "50%"}, bad, cluster.Builtin("after", "noop", "").After("bad"), cluster.Builtin("good", "noop", "")); ended.State != "completed" || told(t, c, id) != "completed" || ended.TasksFailed != 1 || ended.Task("after").State != "cancelled" {
+	if id, ended := end(map[string]any{"name": "tolerates", "max_failures": "50%"}, bad, cluster.Builtin("after", "noop", "").After("bad"), cluster.Builtin("good", "noop", "")); ended.State != "completed" || told(t, c, id) != "completed" || ended.TasksFailed != 1 || ended.Task("after").State != "cancelled" {
 		t.Errorf("with a tolerated failure the job is %+v", ended)
 	}
 	pure := cluster.Builtin("pure", "echo", "once").With("reuse", map[string]any{"key": "cleansUp"})
