@@ -88,7 +88,7 @@ func newCluster(t *testing.T, seed uint64, l life) *cluster {
 		c.workers = append(c.workers, w)
 		w.start()
 	}
-	c.client, err = client.New(client.Config{Addrs: c.addresses(), Timeout: l.pace.Scale(time.Hour), Dial: host{c.net, "127.0.0.1:9001"}.Dial})
+	c.client, err = client.New(client.Config{Addrs: c.addresses(), Timeout: l.pace.Scale(time.Hour), Dial: host{net: c.net, address: "127.0.0.1:9001"}.Dial})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,18 +129,27 @@ func (r *replica) start() {
 	}
 	cfg := coordinator.Config{
 		ID: r.id, DataDir: filepath.Join(r.c.dir, r.id), Listen: r.address, Peers: peers,
-		Logger: slog.New(&logReader{r: r}), Seams: coordinator.Seams{Network: host{r.c.net, r.address}, Store: r.disk.wrap}, TimeScale: r.c.pace,
+		Logger: slog.New(&logReader{r: r}), Seams: coordinator.Seams{Store: r.disk.wrap}, TimeScale: r.c.pace,
 		SnapshotBytes: 16 << 10, TrailingLogs: 64, MinFree: &coordinator.MinFree{}, LogStore: coordinator.LogStore(os.Getenv("DTASK_LOG_STORE")),
+	}
+	run := func(ctx context.Context, cfg coordinator.Config) error {
+		network := host{r.c.net, r.address, new(atomic.Bool)}
+		cfg.Seams.Network = network
+		err := coordinator.Run(ctx, cfg)
+		if !inUse(err) { // it had a network
+			network.exit()
+		}
+		return err
 	}
 	r.c.running.Go(func() {
 		defer close(done)
-		err := coordinator.Run(ctx, cfg)
+		err := run(ctx, cfg)
 		// A former process that hangs in a disk call still locks the data
 		// directory. A kernel would release the lock at its end; the simulation
 		// can't.
 		for try := 0; try < 100 && inUse(err) && ctx.Err() == nil; try++ {
 			<-time.After(r.c.pace.Scale(100 * time.Millisecond))
-			err = coordinator.Run(ctx, cfg)
+			err = run(ctx, cfg)
 		}
 		r.leads.Store(false)
 		if ctx.Err() != nil {
@@ -248,7 +257,7 @@ func (w *workerHost) start() {
 	x, err := worker.New(worker.Config{
 		Join: c.addresses(), Name: w.name, Slots: 3, WorkDir: filepath.Join(c.dir, w.name), DrainTimeout: -1,
 		Resources: map[string]int64{"cpu": 8000, "memory": 1 << 40, "disk": 1 << 40},
-	}, worker.WithDialer(host{c.net, w.address}.Dial))
+	}, worker.WithDialer(host{net: c.net, address: w.address}.Dial))
 	if err != nil {
 		c.fail("%v", err)
 		return

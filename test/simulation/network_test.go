@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -34,10 +35,31 @@ func newNetwork(seed uint64) *network {
 type host struct {
 	net     *network
 	address string
+	exited  *atomic.Bool // the process has no connections anymore; nil: it never exits
 }
+
+// exit does what a kernel does with the network of a process that has ended: what is
+// left of it in the simulation, goroutines that hang, reaches nobody.
+func (h host) exit() {
+	h.exited.Store(true)
+	h.net.mu.Lock()
+	l := h.net.listeners[h.address]
+	h.net.mu.Unlock()
+	if l != nil {
+		_ = l.Close()
+	}
+	h.net.reset(h.address)
+}
+
+func (h host) gone() bool { return h.exited != nil && h.exited.Load() }
+
+var errExited = errors.New("the process has exited")
 
 // Listen implements coordinator.Network.
 func (h host) Listen(_ context.Context, address string) (net.Listener, error) {
+	if h.gone() {
+		return nil, errExited
+	}
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	if h.net.listeners[address] != nil {
@@ -50,6 +72,9 @@ func (h host) Listen(_ context.Context, address string) (net.Listener, error) {
 
 // Dial implements coordinator.Network.
 func (h host) Dial(ctx context.Context, to string) (net.Conn, error) {
+	if h.gone() {
+		return nil, errExited
+	}
 	w := h.net
 	w.mu.Lock()
 	if w.cut[[2]string{h.address, to}] || w.cut[[2]string{to, h.address}] {
@@ -69,6 +94,10 @@ func (h host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	far := &conn{in: there, out: back, local: addr(to), remote: addr(h.address)}
 	select {
 	case l.conns <- far:
+		if h.gone() {
+			_ = near.Close()
+			return nil, errExited
+		}
 		return near, nil
 	case <-l.closed:
 		_ = near.Close()

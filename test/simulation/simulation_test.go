@@ -191,7 +191,7 @@ func (c *cluster) compare() {
 
 func (c *cluster) digests(r *replica) []*dtaskv1.Digest {
 	conn, err := grpc.NewClient("passthrough:///"+r.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(host{c.net, "127.0.0.1:9001"}.Dial))
+		grpc.WithContextDialer(host{net: c.net, address: "127.0.0.1:9001"}.Dial))
 	if err != nil {
 		c.fail("%v", err)
 		return nil
