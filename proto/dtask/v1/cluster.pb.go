@@ -9,6 +9,7 @@ package dtaskv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -1187,6 +1188,7 @@ type IdentifyResponse struct {
 	LeaderId      string                 `protobuf:"bytes,12,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"` // leader that this replica follows; empty without one
 	Quarantined   bool                   `protobuf:"varint,13,opt,name=quarantined,proto3" json:"quarantined,omitempty"`          // has a quarantined data directory, so it must not bootstrap a cluster
 	WallMs        int64                  `protobuf:"varint,14,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`      // wall clock, Unix milliseconds
+	Alarms        []*Alarm               `protobuf:"bytes,15,rep,name=alarms,proto3" json:"alarms,omitempty"`                     // of this replica
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1319,6 +1321,82 @@ func (x *IdentifyResponse) GetWallMs() int64 {
 	return 0
 }
 
+func (x *IdentifyResponse) GetAlarms() []*Alarm {
+	if x != nil {
+		return x.Alarms
+	}
+	return nil
+}
+
+// Alarm is a state of a replica that an operator must know of.
+type Alarm struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`   // server id
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // stable words: history-conflict, unverified-directory
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // what happened, and what to do
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alarm) Reset() {
+	*x = Alarm{}
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alarm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alarm) ProtoMessage() {}
+
+func (x *Alarm) ProtoReflect() protoreflect.Message {
+	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
+func (*Alarm) Descriptor() ([]byte, []int) {
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Alarm) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *Alarm) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Alarm) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Alarm) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 type AdmitRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ServerId  string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
@@ -1335,7 +1413,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1425,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[20]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1438,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AdmitRequest) GetServerId() string {
@@ -1425,7 +1503,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1515,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[21]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1528,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AdmitResponse) GetClusterId() string {
@@ -1483,7 +1561,7 @@ type DigestsRequest struct {
 
 func (x *DigestsRequest) Reset() {
 	*x = DigestsRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1573,7 @@ func (x *DigestsRequest) String() string {
 func (*DigestsRequest) ProtoMessage() {}
 
 func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[22]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1586,7 @@ func (x *DigestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsRequest.ProtoReflect.Descriptor instead.
 func (*DigestsRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DigestsRequest) GetFrom() uint64 {
@@ -1528,7 +1606,7 @@ type DigestsResponse struct {
 
 func (x *DigestsResponse) Reset() {
 	*x = DigestsResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1618,7 @@ func (x *DigestsResponse) String() string {
 func (*DigestsResponse) ProtoMessage() {}
 
 func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[23]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1631,7 @@ func (x *DigestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestsResponse.ProtoReflect.Descriptor instead.
 func (*DigestsResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DigestsResponse) GetServerId() string {
@@ -1580,7 +1658,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1670,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[24]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1683,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Digest) GetIndex() uint64 {
@@ -1635,7 +1713,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1725,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[25]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1738,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HistoryRequest) GetAfterIndex() uint64 {
@@ -1696,7 +1774,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1786,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[26]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1799,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HistoryResponse) GetChunks() []*HistoryChunk {
@@ -1753,7 +1831,7 @@ type HistoryChunk struct {
 
 func (x *HistoryChunk) Reset() {
 	*x = HistoryChunk{}
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +1843,7 @@ func (x *HistoryChunk) String() string {
 func (*HistoryChunk) ProtoMessage() {}
 
 func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dtask_v1_cluster_proto_msgTypes[27]
+	mi := &file_dtask_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +1856,7 @@ func (x *HistoryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryChunk.ProtoReflect.Descriptor instead.
 func (*HistoryChunk) Descriptor() ([]byte, []int) {
-	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_dtask_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HistoryChunk) GetIndex() uint64 {
@@ -1820,7 +1898,7 @@ var File_dtask_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x16dtask/v1/cluster.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\"\x0f\n" +
+	"\x16dtask/v1/cluster.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
 	"\rStatusRequest\"\xb7\x01\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x12\n" +
@@ -1913,7 +1991,7 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\x0eleader_changes\x18\t \x01(\x04R\rleaderChanges\x12\x1b\n" +
 	"\trss_bytes\x18\n" +
 	" \x01(\x04R\brssBytes\"\x11\n" +
-	"\x0fIdentifyRequest\"\x9b\x03\n" +
+	"\x0fIdentifyRequest\"\xc4\x03\n" +
 	"\x10IdentifyResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -1931,7 +2009,13 @@ const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\fhttp_address\x18\v \x01(\tR\vhttpAddress\x12\x1b\n" +
 	"\tleader_id\x18\f \x01(\tR\bleaderId\x12 \n" +
 	"\vquarantined\x18\r \x01(\bR\vquarantined\x12\x17\n" +
-	"\awall_ms\x18\x0e \x01(\x03R\x06wallMs\"\xcf\x01\n" +
+	"\awall_ms\x18\x0e \x01(\x03R\x06wallMs\x12'\n" +
+	"\x06alarms\x18\x0f \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\"\x7f\n" +
+	"\x05Alarm\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xcf\x01\n" +
 	"\fAdmitRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1d\n" +
@@ -1996,7 +2080,7 @@ func file_dtask_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_dtask_v1_cluster_proto_rawDescData
 }
 
-var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_dtask_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),              // 0: dtask.v1.StatusRequest
 	(*StatusResponse)(nil),             // 1: dtask.v1.StatusResponse
@@ -2018,57 +2102,61 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 	(*StatsResponse)(nil),              // 17: dtask.v1.StatsResponse
 	(*IdentifyRequest)(nil),            // 18: dtask.v1.IdentifyRequest
 	(*IdentifyResponse)(nil),           // 19: dtask.v1.IdentifyResponse
-	(*AdmitRequest)(nil),               // 20: dtask.v1.AdmitRequest
-	(*AdmitResponse)(nil),              // 21: dtask.v1.AdmitResponse
-	(*DigestsRequest)(nil),             // 22: dtask.v1.DigestsRequest
-	(*DigestsResponse)(nil),            // 23: dtask.v1.DigestsResponse
-	(*Digest)(nil),                     // 24: dtask.v1.Digest
-	(*HistoryRequest)(nil),             // 25: dtask.v1.HistoryRequest
-	(*HistoryResponse)(nil),            // 26: dtask.v1.HistoryResponse
-	(*HistoryChunk)(nil),               // 27: dtask.v1.HistoryChunk
-	nil,                                // 28: dtask.v1.Worker.LabelsEntry
-	nil,                                // 29: dtask.v1.Worker.ResourcesEntry
-	(Consistency)(0),                   // 30: dtask.v1.Consistency
+	(*Alarm)(nil),                      // 20: dtask.v1.Alarm
+	(*AdmitRequest)(nil),               // 21: dtask.v1.AdmitRequest
+	(*AdmitResponse)(nil),              // 22: dtask.v1.AdmitResponse
+	(*DigestsRequest)(nil),             // 23: dtask.v1.DigestsRequest
+	(*DigestsResponse)(nil),            // 24: dtask.v1.DigestsResponse
+	(*Digest)(nil),                     // 25: dtask.v1.Digest
+	(*HistoryRequest)(nil),             // 26: dtask.v1.HistoryRequest
+	(*HistoryResponse)(nil),            // 27: dtask.v1.HistoryResponse
+	(*HistoryChunk)(nil),               // 28: dtask.v1.HistoryChunk
+	nil,                                // 29: dtask.v1.Worker.LabelsEntry
+	nil,                                // 30: dtask.v1.Worker.ResourcesEntry
+	(Consistency)(0),                   // 31: dtask.v1.Consistency
+	(*timestamppb.Timestamp)(nil),      // 32: google.protobuf.Timestamp
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
-	30, // 1: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	31, // 1: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
 	11, // 2: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	28, // 3: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	29, // 4: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	29, // 3: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	30, // 4: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
 	11, // 5: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
 	11, // 6: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	24, // 7: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	27, // 8: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 9: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	18, // 10: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	20, // 11: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	3,  // 12: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	5,  // 13: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	7,  // 14: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	22, // 15: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	9,  // 16: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	12, // 17: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	14, // 18: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	16, // 19: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	25, // 20: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	1,  // 21: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	19, // 22: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	21, // 23: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	4,  // 24: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	6,  // 25: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	8,  // 26: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	23, // 27: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	10, // 28: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	13, // 29: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	15, // 30: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	17, // 31: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	26, // 32: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	21, // [21:33] is the sub-list for method output_type
-	9,  // [9:21] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	20, // 7: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
+	32, // 8: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	25, // 9: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	28, // 10: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 11: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	18, // 12: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	21, // 13: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	3,  // 14: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	5,  // 15: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	7,  // 16: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	23, // 17: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	9,  // 18: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	12, // 19: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	14, // 20: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	16, // 21: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	26, // 22: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	1,  // 23: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	19, // 24: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	22, // 25: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	4,  // 26: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	6,  // 27: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	8,  // 28: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	24, // 29: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	10, // 30: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	13, // 31: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	15, // 32: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	17, // 33: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	27, // 34: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	23, // [23:35] is the sub-list for method output_type
+	11, // [11:23] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }
@@ -2083,7 +2171,7 @@ func file_dtask_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dtask_v1_cluster_proto_rawDesc), len(file_dtask_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
