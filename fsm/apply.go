@@ -36,4 +36,4 @@ func (s *State) applyOp(op Op, fx *Effects) Reason {
 }
 
 // mixKind adds an operation and its reason to the digest.
-func (s *State) mixKind(k opKind, r Reason) { s.mix(uint64(k)<<8 | uint64(r)) }
+func (d *digester) mixKind(k opKind, r Reason) { d.mix(uint64(k)<<8 | uint64(r)) }

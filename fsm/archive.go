@@ -180,7 +180,7 @@ func (a *ArchivedJob) workerNames(list []*Worker) []*Worker {
 			}
 		}
 	}
-	known := workerTable{list: a.workers}
+	known := workers{list: a.workers}
 	for _, id := range ids {
 		if w := known.get(id); w != nil {
 			list = append(list, w)
@@ -228,7 +228,7 @@ var errBadRecord = errors.New("frames of different jobs")
 func (s *State) Adopt(a *ArchivedJob) {
 	if s.jobs.get(a.job.id) == nil {
 		s.jobs.put(s.own, a.job)
-		s.countDeadLetters(a.job, 1)
+		s.deadLetters.addJob(s.own, a.job, 1)
 		s.addNames(a.workers)
 	}
 }

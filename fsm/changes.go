@@ -45,13 +45,9 @@ func (s *State) ChangedTasks(id JobID, after uint64) (tasks iter.Seq[uint32], kn
 	}, true
 }
 
-// forgetChanges marks the state as read from a snapshot at an index.
-func (s *State) forgetChanges(index uint64) {
-	for _, p := range s.jobs.pages {
-		for _, j := range &p.jobs {
-			if j != nil {
-				j.changed, j.changesKnown = index, index
-			}
-		}
+// forgetChanges marks all jobs as read from a snapshot at an index.
+func (t *jobTable) forgetChanges(index uint64) {
+	for j := range t.all() {
+		j.changed, j.changesKnown = index, index
 	}
 }

@@ -12,19 +12,19 @@ func (s *State) Check() error {
 	if err := s.checkJobs(); err != nil {
 		return err
 	}
-	if err := s.checkKeys(); err != nil {
+	if err := s.keys.check(&s.jobs, s.nextJob); err != nil {
 		return err
 	}
-	if err := s.checkCheckpoints(); err != nil {
+	if err := s.checkpoints.check(&s.jobs); err != nil {
 		return err
 	}
-	if err := s.checkWorkers(); err != nil {
+	if err := s.workers.check(&s.jobs); err != nil {
 		return err
 	}
-	if err := s.checkNotifications(); err != nil {
+	if err := s.notifications.check(s.nextJob); err != nil {
 		return err
 	}
-	return s.checkDeadLetters()
+	return s.deadLetters.check(&s.jobs)
 }
 
 func (s *State) checkJobs() error {
@@ -53,29 +53,6 @@ func (s *State) checkJobs() error {
 	}
 	if live != s.jobs.live {
 		return fmt.Errorf("job table has %d jobs, counted %d", live, s.jobs.live)
-	}
-	return nil
-}
-
-// checkKeys checks the job of each key. The key of a sealed job outlives it.
-func (s *State) checkKeys() error {
-	n := 0
-	for shard := range shardCount {
-		for name, k := range s.keys.scan(shard) {
-			n++
-			j := s.jobs.get(k.job)
-			switch {
-			case name == "" || k.job == 0 || k.job >= s.nextJob:
-				return fmt.Errorf("key %q of job %d is out of range", name, k.job)
-			case j != nil && (k.version == 0 && j.key != name || k.sealed == (j.state == JobUploading)):
-				return fmt.Errorf("key %q does not match its job %d", name, k.job)
-			case j == nil && !k.sealed:
-				return fmt.Errorf("key %q of a missing upload", name)
-			}
-		}
-	}
-	if n != s.keys.n {
-		return fmt.Errorf("%d keys, counted %d", n, s.keys.n)
 	}
 	return nil
 }

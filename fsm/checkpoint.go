@@ -32,6 +32,12 @@ type SavedCheckpoint struct {
 	SHA256 []byte // of the file's contents; empty without a file
 }
 
+// checkpoints has the checkpoints of tasks that have not ended.
+type checkpoints struct {
+	saved cowMap[*SavedCheckpoint] // by checkpointKey
+	bytes uint64                   // their costs
+}
+
 // cost is the approximate size of a checkpoint in memory, in bytes.
 func (p *SavedCheckpoint) cost() uint64 {
 	const fixed = 200                                                // with its key
@@ -94,8 +100,8 @@ func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
 		return Malformed
 	}
 	name := checkpointKey(o.TaskRef)
-	old, replaces := s.checkpoints.get(name)
-	left := s.checkpointBytes
+	old, replaces := s.checkpoints.saved.get(name)
+	left := s.checkpoints.bytes
 	if replaces {
 		if old.Attempt == c.Attempt && old.Number >= c.Number {
 			return AlreadyAccepted
@@ -112,8 +118,8 @@ func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
 	}
 	s.mixString(name)
 	s.mixCheckpoint(&c)
-	s.checkpoints.set(s.own, name, &c)
-	s.checkpointBytes = left + c.cost()
+	s.checkpoints.saved.set(s.own, name, &c)
+	s.checkpoints.bytes = left + c.cost()
 	j.records.write(s.own, o.Index) // users see it with its task
 	return Accepted
 }
@@ -121,13 +127,13 @@ func (o *Checkpoint) apply(s *State, _ *Effects) Reason {
 // dropCheckpoint removes the checkpoint of a task that has ended.
 func (s *State) dropCheckpoint(j *job, i uint32) {
 	name := checkpointKey(TaskRef{j.id, i})
-	c, ok := s.checkpoints.get(name)
+	c, ok := s.checkpoints.saved.get(name)
 	if !ok {
 		return
 	}
 	s.mixCheckpoint(c)
-	s.checkpoints.delete(s.own, name)
-	s.checkpointBytes -= c.cost()
+	s.checkpoints.saved.delete(s.own, name)
+	s.checkpoints.bytes -= c.cost()
 	j.checkpoints--
 }
 
@@ -150,7 +156,7 @@ func (s *State) Checkpoint(t TaskRef) (c SavedCheckpoint, ok bool) {
 	if j := s.sealedJob(t.Job); j == nil || j.checkpoints == 0 {
 		return SavedCheckpoint{}, false
 	}
-	saved, ok := s.checkpoints.get(checkpointKey(t))
+	saved, ok := s.checkpoints.saved.get(checkpointKey(t))
 	if !ok {
 		return SavedCheckpoint{}, false
 	}
@@ -158,14 +164,14 @@ func (s *State) Checkpoint(t TaskRef) (c SavedCheckpoint, ok bool) {
 }
 
 // CheckpointBytes is the approximate size of all checkpoints in memory.
-func (s *State) CheckpointBytes() uint64 { return s.checkpointBytes }
+func (p *checkpoints) CheckpointBytes() uint64 { return p.bytes }
 
-func (s *State) mixCheckpoint(c *SavedCheckpoint) {
+func (d *digester) mixCheckpoint(c *SavedCheckpoint) {
 	var e encoder
 	c.fields(&coder{e: &e})
-	s.mix(uint64(c.AtMS)) //nolint:gosec // bits only
-	s.mixBytes(e.b)
-	s.mixBytes(c.Data)
+	d.mix(uint64(c.AtMS)) //nolint:gosec // bits only
+	d.mixBytes(e.b)
+	d.mixBytes(c.Data)
 }
 
 // snapshot codes a frame of a snapshot.
@@ -180,12 +186,12 @@ func (p *SavedCheckpoint) snapshot(c *coder, t *TaskRef) {
 func (f *frameWriter) checkpoints(s *State) {
 	for shard := range shardCount {
 		var names []string
-		for name := range s.checkpoints.scan(shard) {
+		for name := range s.checkpoints.saved.scan(shard) {
 			names = append(names, name)
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			c, _ := s.checkpoints.get(name)
+			c, _ := s.checkpoints.saved.get(name)
 			task, saved := checkpointTask(name), *c
 			saved.snapshot(&f.c, &task)
 			f.frame(frameCheckpoint)
@@ -203,24 +209,24 @@ func (f *frameReader) checkpoint(d *decoder) error {
 	}
 	s, name := f.s, checkpointKey(t)
 	j := s.sealedJob(t.Job)
-	if _, twice := s.checkpoints.get(name); twice || j == nil || t.Index >= j.total {
+	if _, twice := s.checkpoints.saved.get(name); twice || j == nil || t.Index >= j.total {
 		return fmt.Errorf("duplicate or unknown checkpoint of task %d/%d", t.Job, t.Index)
 	}
-	s.checkpoints.set(s.own, name, &c)
-	s.checkpointBytes += c.cost()
+	s.checkpoints.saved.set(s.own, name, &c)
+	s.checkpoints.bytes += c.cost()
 	j.checkpoints++
 	return nil
 }
 
-// checkCheckpoints checks the task of each checkpoint, and the totals.
-func (s *State) checkCheckpoints() error {
+// check checks the task of each checkpoint, and the totals.
+func (p *checkpoints) check(jobs *jobTable) error {
 	total, perJob := uint64(0), make(map[JobID]uint32)
 	for shard := range shardCount {
-		for name, c := range s.checkpoints.scan(shard) {
+		for name, c := range p.saved.scan(shard) {
 			t := checkpointTask(name)
-			j := s.sealedJob(t.Job)
+			j := jobs.get(t.Job)
 			switch {
-			case j == nil || t.Index >= j.total:
+			case j == nil || j.state == JobUploading || t.Index >= j.total:
 				return fmt.Errorf("checkpoint of unknown task %d/%d", t.Job, t.Index)
 			case j.records.at(t.Index).state.Terminal():
 				return fmt.Errorf("checkpoint of ended task %d/%d", t.Job, t.Index)
@@ -231,14 +237,12 @@ func (s *State) checkCheckpoints() error {
 			perJob[t.Job]++
 		}
 	}
-	if total != s.checkpointBytes || total > maxCheckpoints {
-		return fmt.Errorf("checkpoints have %d bytes, counted %d", total, s.checkpointBytes)
+	if total != p.bytes || total > maxCheckpoints {
+		return fmt.Errorf("checkpoints have %d bytes, counted %d", total, p.bytes)
 	}
-	for _, p := range s.jobs.pages {
-		for _, j := range &p.jobs {
-			if j != nil && j.checkpoints != perJob[j.id] {
-				return fmt.Errorf("job %d has %d checkpoints, counted %d", j.id, perJob[j.id], j.checkpoints)
-			}
+	for j := range jobs.all() {
+		if j.checkpoints != perJob[j.id] {
+			return fmt.Errorf("job %d has %d checkpoints, counted %d", j.id, perJob[j.id], j.checkpoints)
 		}
 	}
 	return nil

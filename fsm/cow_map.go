@@ -8,6 +8,9 @@ import (
 // shardCount divides a map, so that a write after a fork copies a 256th of it.
 const shardCount = 256
 
+// KeyShards is the number of shards of ExpiredKeys and ExpiredResults.
+const KeyShards = shardCount
+
 // cowMap is a map from strings that can be forked: the first write to a shard
 // after a fork copies it.
 type cowMap[V any] struct {

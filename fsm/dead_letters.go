@@ -7,18 +7,56 @@ import (
 	"github.com/dtask/dtask/internal/taskbody"
 )
 
-// Dead letters are the tasks in state Dead. Their number by type follows from
-// the records of all jobs. It is updated with the records, not part of digest
-// and snapshot, and counted on restore.
+// deadLetters has the number of tasks in state Dead by their type. It follows
+// from the records of all jobs: it is updated with the records, not part of
+// digest and snapshot, and counted on restore.
+type deadLetters struct{ byType cowMap[int] }
 
 // DeadLettersByType returns the number of dead letters by the type of their
 // tasks.
-func (s *State) DeadLettersByType() map[string]int {
-	out := make(map[string]int, s.deadLetters.n)
+func (l *deadLetters) DeadLettersByType() map[string]int {
+	out := make(map[string]int, l.byType.n)
 	for shard := range shardCount {
-		maps.Insert(out, s.deadLetters.scan(shard))
+		maps.Insert(out, l.byType.scan(shard))
 	}
 	return out
+}
+
+// add changes the number of dead letters of a type.
+func (l *deadLetters) add(own *ownership, kind string, by int) {
+	n, _ := l.byType.get(kind)
+	if n += by; n == 0 {
+		l.byType.delete(own, kind)
+		return
+	}
+	l.byType.set(own, kind, n)
+}
+
+// addJob does the same for all dead tasks of a job.
+func (l *deadLetters) addJob(own *ownership, j *job, by int) {
+	left := j.counts[Dead]
+	for i := uint32(0); left > 0 && i < j.records.n; i++ {
+		if j.records.at(i).state == Dead {
+			l.add(own, j.kind(i), by)
+			left--
+		}
+	}
+}
+
+// check compares the numbers with the records.
+func (l *deadLetters) check(jobs *jobTable) error {
+	want := map[string]int{}
+	for j := range jobs.all() {
+		for i := range j.records.n {
+			if j.records.at(i).state == Dead {
+				want[j.kind(i)]++
+			}
+		}
+	}
+	if got := l.DeadLettersByType(); !maps.Equal(got, want) {
+		return fmt.Errorf("dead letters by type are %v, counted %v", want, got)
+	}
+	return nil
 }
 
 // TaskType is what executes a task: the name of its handler, "command" or
@@ -42,41 +80,4 @@ func (j *job) kind(i uint32) string {
 		return name
 	}
 	return taskbody.Encoded(t.body).Executor()
-}
-
-// countDeadLetter updates the number of dead letters of a type.
-func (s *State) countDeadLetter(kind string, by int) {
-	n, _ := s.deadLetters.get(kind)
-	if n += by; n == 0 {
-		s.deadLetters.delete(s.own, kind)
-		return
-	}
-	s.deadLetters.set(s.own, kind, n)
-}
-
-// countDeadLetters does the same for all dead tasks of a job.
-func (s *State) countDeadLetters(j *job, by int) {
-	left := j.counts[Dead]
-	for i := uint32(0); left > 0 && i < j.records.n; i++ {
-		if j.records.at(i).state == Dead {
-			s.countDeadLetter(j.kind(i), by)
-			left--
-		}
-	}
-}
-
-// checkDeadLetters compares the numbers with the records.
-func (s *State) checkDeadLetters() error {
-	want := map[string]int{}
-	for j := range s.Jobs(0) {
-		for i := range j.Total {
-			if ref := (TaskRef{j.ID, i}); s.jobs.get(j.ID).records.at(i).state == Dead {
-				want[s.TaskType(ref)]++
-			}
-		}
-	}
-	if got := s.DeadLettersByType(); !maps.Equal(got, want) {
-		return fmt.Errorf("dead letters by type are %v, counted %v", want, got)
-	}
-	return nil
 }

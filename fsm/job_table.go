@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 )
 
@@ -34,6 +35,19 @@ func (t *jobTable) find(no uint64) (at int, found bool) {
 		return int(no - first), true //nolint:gosec // below the length
 	}
 	return slices.BinarySearchFunc(t.pages, no, func(p *jobPage, no uint64) int { return cmp.Compare(p.no, no) })
+}
+
+// all iterates over the jobs, oldest first.
+func (t *jobTable) all() iter.Seq[*job] {
+	return func(yield func(*job) bool) {
+		for _, p := range t.pages {
+			for _, j := range &p.jobs {
+				if j != nil && !yield(j) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (t *jobTable) get(id JobID) *job {

@@ -247,7 +247,7 @@ func (m *Machine) replace(s *State, index uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state, m.index = s, index
-	s.forgetChanges(m.index)
+	s.jobs.forgetChanges(m.index)
 	if m.archive != nil {
 		m.archive.Restored(m.index)
 	}

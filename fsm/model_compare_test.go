@@ -143,7 +143,7 @@ func stateFacts(s *State) facts {
 			_, version, _, _ := s.UpdateKey(name)
 			f.Keys = append(f.Keys, fmt.Sprintf("%s=%d %v %x %d", name, id, sealed, digest, version))
 		}
-		for key, x := range s.results.scan(shard) {
+		for key, x := range s.results.byKey.scan(shard) {
 			inline := 0
 			if value := x.value; len(value) > 0 {
 				_, n := binary.Varint(value)

@@ -48,14 +48,15 @@ type Notification struct {
 	QueuedMS int64   // time stamp of its entry
 }
 
-// notificationQueue holds notifications, oldest first.
-type notificationQueue struct {
+// notifications is the queue of undelivered notifications, oldest first.
+type notifications struct {
 	own  *ownership
 	list []Notification
+	next uint64 // the number of the next notification
 }
 
 // write returns the queue for changing.
-func (q *notificationQueue) write(own *ownership) *notificationQueue {
+func (q *notifications) write(own *ownership) *notifications {
 	if q.own != own {
 		q.list, q.own = slices.Clone(q.list), own
 	}
@@ -63,13 +64,13 @@ func (q *notificationQueue) write(own *ownership) *notificationQueue {
 }
 
 // find returns the position of a notification.
-func (q *notificationQueue) find(number uint64) (at int, found bool) {
+func (q *notifications) find(number uint64) (at int, found bool) {
 	return slices.BinarySearchFunc(q.list, number, func(n Notification, number uint64) int { return cmp.Compare(n.Number, number) })
 }
 
 // remove removes a notification by moving the shorter side, which is usually
 // empty.
-func (q *notificationQueue) remove(at int) {
+func (q *notifications) remove(at int) {
 	if at >= len(q.list)/2 {
 		q.list = slices.Delete(q.list, at, at+1)
 		return
@@ -87,8 +88,8 @@ func (s *State) queueNotification(kind NotificationKind, t TaskRef, fx *Effects)
 		q.remove(0)
 		fx.notificationDropped()
 	}
-	n := Notification{Number: s.nextNotification, Kind: kind, Task: t, QueuedMS: s.now}
-	s.nextNotification++
+	n := Notification{Number: q.next, Kind: kind, Task: t, QueuedMS: s.now}
+	q.next++
 	q.list = append(q.list, n)
 	s.mixNotification(n)
 	fx.notificationQueued()
@@ -177,25 +178,25 @@ func (recordDeliveredOp) apply(s *State, it Delivery, _ *Effects) Reason {
 
 // Notifications returns the undelivered notifications from a number on,
 // oldest first; at most 10,000. The list belongs to the caller.
-func (s *State) Notifications(from uint64) []Notification {
-	at, _ := s.notifications.find(from)
-	return append([]Notification(nil), s.notifications.list[at:]...)
+func (q *notifications) Notifications(from uint64) []Notification {
+	at, _ := q.find(from)
+	return append([]Notification(nil), q.list[at:]...)
 }
 
 // HasNotification reports whether a notification is undelivered.
-func (s *State) HasNotification(number uint64) bool {
-	_, found := s.notifications.find(number)
+func (q *notifications) HasNotification(number uint64) bool {
+	_, found := q.find(number)
 	return found
 }
 
 // NotificationCount is the number of undelivered notifications.
-func (s *State) NotificationCount() int { return len(s.notifications.list) }
+func (q *notifications) NotificationCount() int { return len(q.list) }
 
-func (s *State) mixNotification(n Notification) {
-	s.mix(n.Number)
-	s.mix(uint64(n.Kind)<<32 | uint64(n.Task.Index))
-	s.mix(uint64(n.Task.Job))
-	s.mix(uint64(n.QueuedMS)) //nolint:gosec // bits only
+func (d *digester) mixNotification(n Notification) {
+	d.mix(n.Number)
+	d.mix(uint64(n.Kind)<<32 | uint64(n.Task.Index))
+	d.mix(uint64(n.Task.Job))
+	d.mix(uint64(n.QueuedMS)) //nolint:gosec // bits only
 }
 
 // notificationsPerFrame is the maximum number of notifications in a frame of
@@ -224,19 +225,19 @@ func (f *frameReader) notifications(d *decoder) {
 	q.list = append(q.list, part...)
 }
 
-// checkNotifications checks that the notifications ascend, are of known jobs,
+// check checks that the notifications ascend, are of known jobs,
 // and are not too many.
-func (s *State) checkNotifications() error {
-	if len(s.notifications.list) > maxNotifications {
-		return fmt.Errorf("%d notifications", len(s.notifications.list))
+func (q *notifications) check(nextJob JobID) error {
+	if len(q.list) > maxNotifications {
+		return fmt.Errorf("%d notifications", len(q.list))
 	}
 	last := uint64(0)
-	for _, n := range s.notifications.list {
-		if n.Number <= last || n.Number >= s.nextNotification {
-			return fmt.Errorf("notification %d follows %d, next is %d", n.Number, last, s.nextNotification)
+	for _, n := range q.list {
+		if n.Number <= last || n.Number >= q.next {
+			return fmt.Errorf("notification %d follows %d, next is %d", n.Number, last, q.next)
 		}
 		last = n.Number
-		if n.Kind == 0 || n.Kind >= numNotificationKinds || n.Task.Job == 0 || n.Task.Job >= s.nextJob || n.Kind.OfJob() && n.Task.Index != 0 {
+		if n.Kind == 0 || n.Kind >= numNotificationKinds || n.Task.Job == 0 || n.Task.Job >= nextJob || n.Kind.OfJob() && n.Task.Index != 0 {
 			return fmt.Errorf("notification %d has an invalid kind or job", n.Number)
 		}
 	}

@@ -200,8 +200,8 @@ func TestASnapshotWithInvalidNotificationsIsRefused(t *testing.T) {
 		"limit exceeded": func(s *State) {
 			q := s.notifications.write(s.own)
 			for range maxNotifications {
-				q.list = append(q.list, Notification{Number: s.nextNotification, Kind: DeadLetterCommandNotification, Task: ref(1, 0)})
-				s.nextNotification++
+				q.list = append(q.list, Notification{Number: s.notifications.next, Kind: DeadLetterCommandNotification, Task: ref(1, 0)})
+				s.notifications.next++
 			}
 		},
 	} {

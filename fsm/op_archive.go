@@ -21,7 +21,7 @@ func (archiveOp) apply(s *State, id JobID, fx *Effects) Reason {
 		return WrongState
 	}
 	s.mixJob(j)
-	s.countDeadLetters(j, -1)
+	s.deadLetters.addJob(s.own, j, -1)
 	s.jobs.remove(s.own, id)
 	fx.archived(s, j)
 	return Accepted

@@ -272,18 +272,18 @@ func (s *State) postpone(j *job, i uint32, fx *Effects) *record {
 	return r
 }
 
-func (s *State) mixVariant(v variant) {
+func (d *digester) mixVariant(v variant) {
 	ofJob := uint64(0)
 	if v.ofJob {
 		ofJob = 1
 	}
-	s.mix(uint64(v.base)<<32 | uint64(v.set)<<16 | ofJob<<8 | uint64(v.priority)) //nolint:gosec // bits only
-	s.mix(uint64(v.maxRetries))
-	s.mix(uint64(v.timeoutMS)) //nolint:gosec // bits only
+	d.mix(uint64(v.base)<<32 | uint64(v.set)<<16 | ofJob<<8 | uint64(v.priority)) //nolint:gosec // bits only
+	d.mix(uint64(v.maxRetries))
+	d.mix(uint64(v.timeoutMS)) //nolint:gosec // bits only
 }
 
-func (s *State) mixUpdate(u taskUpdate) {
-	s.mix(uint64(u.policy))
-	s.mix(uint64(u.notBefore)) //nolint:gosec // bits only
-	s.mixBytes(u.body)
+func (d *digester) mixUpdate(u taskUpdate) {
+	d.mix(uint64(u.policy))
+	d.mix(uint64(u.notBefore)) //nolint:gosec // bits only
+	d.mixBytes(u.body)
 }

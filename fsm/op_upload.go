@@ -73,7 +73,7 @@ func (o *BeginUpload) decodeHeader(s *State) bool {
 	if o.header != nil {
 		return true
 	}
-	h, err := s.decodeHeader(o.Header)
+	h, err := s.headers.decode(o.Header)
 	o.Header, o.header = h.encoded, h.decoded
 	return err == nil
 }
@@ -84,17 +84,21 @@ type header struct {
 	decoded *dtaskv1.JobHeader
 }
 
-// decodeHeader decodes a header. Jobs that are submitted together usually
-// have the same one and share it.
-func (s *State) decodeHeader(encoded []byte) (header, error) {
-	if s.lastHeader.decoded != nil && bytes.Equal(s.lastHeader.encoded, encoded) {
-		return s.lastHeader, nil
+// headerCache keeps the last header, which saves decoding it again. Replicas
+// need not agree on it.
+type headerCache struct{ last header }
+
+// decode decodes a header. Jobs that are submitted together usually have the
+// same one and share it.
+func (c *headerCache) decode(encoded []byte) (header, error) {
+	if c.last.decoded != nil && bytes.Equal(c.last.encoded, encoded) {
+		return c.last, nil
 	}
 	h := header{encoded: encoded, decoded: new(dtaskv1.JobHeader)}
 	if err := proto.Unmarshal(encoded, h.decoded); err != nil {
 		return header{encoded: encoded}, fmt.Errorf("decoding header: %w", err)
 	}
-	s.lastHeader = h
+	c.last = h
 	return h, nil
 }
 

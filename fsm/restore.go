@@ -146,7 +146,7 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("data after the end")
 	}
-	s.workers.held = s.countHeld()
+	s.workers.held = s.workers.countHeld(&s.jobs)
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -156,8 +156,8 @@ func (f *frameReader) end(d *decoder) (*State, error) {
 func (f *frameReader) cluster(d *decoder) {
 	s := f.s
 	s.clusterFields(&coder{d: d})
-	if d.err == nil && (s.nextJob == 0 || s.nextJob > 1<<62 || s.workers.next == 0 || s.nextNotification == 0) {
-		d.fail(fmt.Errorf("next job %d, worker %d or notification %d is out of range", s.nextJob, s.workers.next, s.nextNotification))
+	if d.err == nil && (s.nextJob == 0 || s.nextJob > 1<<62 || s.workers.next == 0 || s.notifications.next == 0) {
+		d.fail(fmt.Errorf("next job %d, worker %d or notification %d is out of range", s.nextJob, s.workers.next, s.notifications.next))
 	}
 }
 
@@ -190,7 +190,7 @@ func (f *frameReader) job(d *decoder) error {
 	if j.id == 0 || j.id >= s.nextJob || s.jobs.get(j.id) != nil || j.state == 0 || j.state >= numJobStates {
 		return fmt.Errorf("job %d is duplicate, out of range, or in an invalid state", j.id)
 	}
-	h, err := s.decodeHeader(j.headerBytes)
+	h, err := s.headers.decode(j.headerBytes)
 	if err != nil {
 		return fmt.Errorf("job %d: %w", j.id, err)
 	}
@@ -205,7 +205,7 @@ func (f *frameReader) job(d *decoder) error {
 		j.succ = j.makeSuccessors()
 	}
 	s.jobs.put(s.own, j)
-	s.countDeadLetters(j, 1)
+	s.deadLetters.addJob(s.own, j, 1)
 	return nil
 }
 

@@ -25,6 +25,12 @@ type result struct {
 	expires int64  // ms
 }
 
+// results has the remembered results.
+type results struct {
+	byKey cowMap[result] // by owner, NUL, key
+	bytes uint64         // approximate memory
+}
+
 // size is the approximate size of an entry of the table in memory, in bytes.
 func (r *result) size(key string) uint64 {
 	return uint64(len(key) + len(r.task) + len(r.output) + len(r.value) + 128) //nolint:gosec // lengths
@@ -85,16 +91,16 @@ func (rememberOp) apply(s *State, it RememberItem, _ *Effects) Reason {
 		return WrongState
 	}
 	x := result{job: j.id, task: j.name(it.Task.Index), output: output, value: slices.Clone(value), expires: it.Expires}
-	old, known := s.results.get(key)
-	bytes := s.resultBytes + x.size(key)
+	old, known := s.results.byKey.get(key)
+	bytes := s.results.bytes + x.size(key)
 	if known {
 		bytes -= old.size(key)
 	}
-	if !known && s.results.n >= maxResults || bytes > maxResultBytes {
+	if !known && s.results.byKey.n >= maxResults || bytes > maxResultBytes {
 		return WrongState
 	}
-	s.resultBytes = bytes
-	s.results.set(s.own, key, x)
+	s.results.bytes = bytes
+	s.results.byKey.set(s.own, key, x)
 	s.mixResult(key, &x)
 	return Accepted
 }
@@ -123,7 +129,7 @@ func (reuseOp) apply(s *State, t TaskRef, fx *Effects) Reason {
 	case j.records.at(t.Index).state != Pending:
 		return WrongState
 	}
-	x, ok := s.reusable(j, t.Index, s.now)
+	x, ok := s.results.reusable(j, t.Index, s.now)
 	if !ok {
 		return WrongState
 	}
@@ -151,12 +157,12 @@ func (reuseOp) apply(s *State, t TaskRef, fx *Effects) Reason {
 }
 
 // reusable returns the result that a task can be completed with.
-func (s *State) reusable(j *job, i uint32, now int64) (result, bool) {
+func (r *results) reusable(j *job, i uint32, now int64) (result, bool) {
 	key, output, ok := j.reuse(i)
 	if !ok {
 		return result{}, false
 	}
-	x, known := s.results.get(key)
+	x, known := r.byKey.get(key)
 	return x, known && x.expires > now && x.output == output
 }
 
@@ -174,20 +180,20 @@ func (forgetResultsOp) size(key *string) int { return len(*key) }
 // apply removes a result.
 // Rejects: KeyNotFound.
 func (forgetResultsOp) apply(s *State, key string, _ *Effects) Reason {
-	x, known := s.results.get(key)
+	x, known := s.results.byKey.get(key)
 	if !known {
 		return KeyNotFound
 	}
 	s.mixResult(key, &x)
-	s.resultBytes -= x.size(key)
-	s.results.delete(s.own, key)
+	s.results.bytes -= x.size(key)
+	s.results.byKey.delete(s.own, key)
 	return Accepted
 }
 
-func (s *State) mixResult(key string, x *result) {
+func (d *digester) mixResult(key string, x *result) {
 	var e encoder
 	x.fields(&coder{e: &e}, &key)
-	s.mixBytes(e.b)
+	d.mixBytes(e.b)
 }
 
 func (r *result) fields(c *coder, key *string) {
@@ -203,13 +209,13 @@ func (r *result) fields(c *coder, key *string) {
 func (f *frameWriter) results(s *State) {
 	for shard := range shardCount {
 		var keys []string
-		for key := range s.results.scan(shard) {
+		for key := range s.results.byKey.scan(shard) {
 			keys = append(keys, key)
 		}
 		slices.Sort(keys)
 		for part := range slices.Chunk(keys, 256) {
 			list(&f.c, &part, func(key *string) {
-				x, _ := s.results.get(*key)
+				x, _ := s.results.byKey.get(*key)
 				x.fields(&f.c, key)
 			})
 			f.frame(frameResults)
@@ -223,14 +229,14 @@ func (f *frameReader) results(d *decoder) {
 		var key string
 		var x result
 		x.fields(&c, &key)
-		if _, twice := s.results.get(key); twice || key == "" || len(x.value) > 0 && !soundResult(x.value) {
+		if _, twice := s.results.byKey.get(key); twice || key == "" || len(x.value) > 0 && !soundResult(x.value) {
 			d.fail(errTruncated)
 		}
 		if d.err != nil {
 			return
 		}
-		s.results.set(s.own, key, x)
-		s.resultBytes += x.size(key)
+		s.results.byKey.set(s.own, key, x)
+		s.results.bytes += x.size(key)
 	}
 }
 
@@ -249,19 +255,19 @@ func (s *State) Reusable(t TaskRef, nowMS int64) bool {
 	if j == nil || t.Index >= j.total {
 		return false
 	}
-	_, ok := s.reusable(j, t.Index, nowMS)
+	_, ok := s.results.reusable(j, t.Index, nowMS)
 	return ok
 }
 
 // Results returns the number of remembered results and their approximate size
 // in memory.
-func (s *State) Results() (n int, bytes uint64) { return s.results.n, s.resultBytes }
+func (r *results) Results() (n int, bytes uint64) { return r.byKey.n, r.bytes }
 
 // ExpiredResults returns the keys of one of KeyShards shards whose results
 // expired at or before a time, sorted, at most limit.
-func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
+func (r *results) ExpiredResults(part int, nowMS int64, limit int) []string {
 	var keys []string
-	for key, x := range s.results.scan(part % KeyShards) {
+	for key, x := range r.byKey.scan(part % KeyShards) {
 		if x.expires <= nowMS {
 			keys = append(keys, key)
 		}
@@ -272,14 +278,14 @@ func (s *State) ExpiredResults(part int, nowMS int64, limit int) []string {
 
 // ResultsByExpiry returns the keys of the results that expire first, at most
 // limit. It scans all of them.
-func (s *State) ResultsByExpiry(limit int) []string {
+func (r *results) ResultsByExpiry(limit int) []string {
 	type soon struct {
 		key     string
 		expires int64
 	}
-	list := make([]soon, 0, s.results.n)
+	list := make([]soon, 0, r.byKey.n)
 	for shard := range shardCount {
-		for key, x := range s.results.scan(shard) {
+		for key, x := range r.byKey.scan(shard) {
 			list = append(list, soon{key, x.expires})
 		}
 	}

@@ -67,7 +67,7 @@ func TestARememberedResultExpiresAndIsForgotten(t *testing.T) {
 	}
 	again := restored(t, snapshotOf(t, w.s))
 	sameState(t, "restored", again, w.s)
-	if n, size := again.Results(); n != 1 || size != w.s.resultBytes || !again.Reusable(at, 1999) {
+	if n, size := again.Results(); n != 1 || size != w.s.results.bytes || !again.Reusable(at, 1999) {
 		t.Errorf("restored: %d results of %d bytes", n, size)
 	}
 	if got := w.s.ResultsByExpiry(5); len(got) != 1 || got[0] != key {
@@ -85,10 +85,10 @@ func TestADamagedResultIsDetectedWhenItIsWritten(t *testing.T) {
 	w := pureWorld(t)
 	for _, op := range []Op{&ReuseResults{Items: []TaskRef{ref(1, 1)}}, &ForgetResults{Items: []string{"\x00k"}}} {
 		good, bad := w.s.Fork(), w.s.Fork()
-		x, _ := bad.results.get("\x00k")
+		x, _ := bad.results.byKey.get("\x00k")
 		x.value = append([]byte{}, x.value...)
 		x.value[len(x.value)-1] ^= 1
-		bad.results.set(bad.own, "\x00k", x)
+		bad.results.byKey.set(bad.own, "\x00k", x)
 		good.Apply(Entry{Ops: []Op{op}}, nil)
 		bad.Apply(Entry{Ops: []Op{op}}, nil)
 		if good.Digest() == bad.Digest() {

@@ -44,12 +44,8 @@ func (s *State) WriteSnapshot(w io.Writer) error {
 	f.keys(s)
 	f.notifications(s)
 	f.results(s)
-	for _, p := range s.jobs.pages {
-		for _, j := range &p.jobs {
-			if j != nil {
-				f.job(j)
-			}
-		}
+	for j := range s.jobs.all() {
+		f.job(j)
 	}
 	f.checkpoints(s)
 	f.end(s)
@@ -130,7 +126,7 @@ func (s *State) clusterFields(c *coder) {
 	c.str(&s.leader)
 	number(c, &s.nextJob)
 	number(c, &s.workers.next)
-	number(c, &s.nextNotification)
+	number(c, &s.notifications.next)
 	list(c, &s.replicas, func(r *Replica) { r.fields(c) })
 }
 

@@ -1,50 +1,34 @@
 package fsm
 
 // State is the replicated state. Only Apply changes it. Not safe for
-// concurrent use: Machine adds a lock, and the sequencer owns its fork.
+// concurrent use: Machine adds a lock, and the sequencer owns its fork. Its
+// parts are embedded: their exported methods are accessors of the state.
 type State struct {
 	own *ownership
 
-	clusterID string
-	epoch     uint64 // fencing epoch, from 1
-	replicas  []Replica
-	term      uint64 // of the last StartTerm
-	leader    string // server id of the last StartTerm
+	cluster
+	workers
 
 	nextJob JobID
 	jobs    jobTable
-	keys    keyTable
-	// lastHeader saves decoding it again. Replicas need not agree on it.
-	lastHeader header
+	headers headerCache
+	keys
+	checkpoints
+	results
 
-	workers workerTable
+	notifications
+	deadLetters
 
-	checkpoints     cowMap[*SavedCheckpoint] // of tasks that have not ended, by checkpointKey
-	checkpointBytes uint64                   // their costs
-
-	notifications    notificationQueue
-	nextNotification uint64
-	deadLetters      cowMap[int]    // by type; follows from the records
-	results          cowMap[result] // by owner, NUL, key
-	resultBytes      uint64         // approximate memory of results
-
-	entries uint64 // applied so far
-	digest  uint64 // running digest over the effects of all of them
-	now     int64  // ms; time stamp of the entry that is being applied
-}
-
-// key is the meaning of an idempotency key.
-type key struct {
-	job     JobID
-	expires int64 // ms
-	sealed  bool
-	version uint32 // of the job that an update with this key made; 0 = of the submission
-	digest  [16]byte
+	digester
+	now int64 // ms; time stamp of the entry that is being applied
 }
 
 // New returns the state before the first entry.
 func New() *State {
-	return &State{own: new(ownership), epoch: 1, nextJob: 1, nextNotification: 1, workers: workerTable{next: 1}}
+	return &State{
+		own: new(ownership), nextJob: 1,
+		cluster: cluster{epoch: 1}, workers: workers{next: 1}, notifications: notifications{next: 1},
+	}
 }
 
 // Fork returns a second state that equals this one and shares all memory with

@@ -34,9 +34,9 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 		s.workers.release(s.own, r.worker)
 	}
 	if to == Dead {
-		s.countDeadLetter(j.kind(i), 1)
+		s.deadLetters.add(s.own, j.kind(i), 1)
 	} else if r.state == Dead {
-		s.countDeadLetter(j.kind(i), -1)
+		s.deadLetters.add(s.own, j.kind(i), -1)
 	}
 	j.counts[to]++
 	if j.isCleanup(i) {

@@ -108,11 +108,9 @@ func (s *State) Jobs(below JobID) iter.Seq[Job] {
 // Uploads iterates over the unsealed jobs, oldest first.
 func (s *State) Uploads() iter.Seq[JobID] {
 	return func(yield func(JobID) bool) {
-		for _, p := range s.jobs.pages {
-			for _, j := range &p.jobs {
-				if j != nil && j.state == JobUploading && !yield(j.id) {
-					return
-				}
+		for j := range s.jobs.all() {
+			if j.state == JobUploading && !yield(j.id) {
+				return
 			}
 		}
 	}
@@ -354,118 +352,5 @@ func (s *State) Result(t TaskRef) Result {
 	return Result{ReusedJob: from.ReusedJob, ReusedTask: from.ReusedTask, OutputSize: size, OutputSHA256: b[:hash:hash], Data: b[hash:]}
 }
 
-// Key returns the job of an idempotency key. sealed is false while the job is
-// being uploaded.
-func (s *State) Key(name string) (id JobID, digest [16]byte, sealed, known bool) {
-	k, ok := s.keys.get(name)
-	return k.job, k.digest, k.sealed, ok
-}
-
-// UpdateKey returns the update of an idempotency key: its job and the version
-// that it made. known is false also for the key of a submission.
-func (s *State) UpdateKey(name string) (id JobID, version uint32, digest [16]byte, known bool) {
-	k, ok := s.keys.get(name)
-	return k.job, k.version, k.digest, ok && k.version > 0
-}
-
-// Keys is the number of remembered idempotency keys.
-func (s *State) Keys() int { return s.keys.n }
-
-// ExpiredKeys returns the sealed keys of one of KeyShards shards that expired
-// at or before a time, sorted, at most limit.
-func (s *State) ExpiredKeys(part int, nowMS int64, limit int) []string {
-	var names []string
-	for name, k := range s.keys.scan(part % KeyShards) {
-		if k.sealed && k.expires <= nowMS {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names[:min(len(names), limit)]
-}
-
-// KeyShards is the number of shards of ExpiredKeys and ExpiredResults.
-const KeyShards = shardCount
-
 // JobCount is the number of jobs in the state, uploads included.
 func (s *State) JobCount() int { return s.jobs.live }
-
-// Worker returns a worker, or nil if it is unknown. Shared: never change it.
-func (s *State) Worker(id WorkerID) *Worker { return s.workers.get(id) }
-
-// LiveAttempts is the number of live attempts of a worker.
-func (s *State) LiveAttempts(id WorkerID) int {
-	at, found := s.workers.at(id)
-	if !found {
-		return 0
-	}
-	return int(s.workers.held[at])
-}
-
-// WorkerByName returns the worker with a name, or nil if there is no such
-// worker.
-func (s *State) WorkerByName(name string) *Worker {
-	id, ok := s.workers.names.get(name)
-	if !ok {
-		return nil
-	}
-	return s.workers.get(id)
-}
-
-// NextWorker is the number of the next new worker name.
-func (s *State) NextWorker() WorkerID { return s.workers.next }
-
-// Workers iterates over the workers by number.
-func (s *State) Workers() iter.Seq[*Worker] { return s.WorkersAfter(0) }
-
-// WorkersAfter iterates over the workers with higher numbers.
-func (s *State) WorkersAfter(id WorkerID) iter.Seq[*Worker] {
-	at, found := s.workers.at(id)
-	if found {
-		at++
-	}
-	return func(yield func(*Worker) bool) {
-		for _, w := range s.workers.list[at:] {
-			if !yield(w) {
-				return
-			}
-		}
-	}
-}
-
-// ClusterID is the id of the cluster; empty before the first leader.
-func (s *State) ClusterID() string { return s.clusterID }
-
-// Epoch is the fencing epoch, from 1.
-func (s *State) Epoch() uint64 { return s.epoch }
-
-// Term returns the Raft term of the last leader that started, and its server
-// id.
-func (s *State) Term() (term uint64, leader string) { return s.term, s.leader }
-
-// Replica returns the record of a server id. The replica may have been
-// removed from the cluster: ids are never reused.
-func (s *State) Replica(serverID string) (Replica, bool) {
-	for _, r := range s.replicas {
-		if r.ServerID == serverID {
-			return r, true
-		}
-	}
-	return Replica{}, false
-}
-
-// ReplicaByInstance returns the replica with a data directory.
-func (s *State) ReplicaByInstance(instance string) (Replica, bool) {
-	for _, r := range s.replicas {
-		if r.Instance == instance {
-			return r, true
-		}
-	}
-	return Replica{}, false
-}
-
-// Instance returns the data directory of a server id.
-func (s *State) Instance(serverID string) (instance string, known bool) {
-	r, known := s.Replica(serverID)
-	return r.Instance, known
-}

@@ -3,15 +3,16 @@ package fsm
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 )
 
-// workerTable has the workers, and for each of them the number of its live
+// workers has the workers, and for each of them the number of its live
 // attempts. Thousands of workers can be forgotten at once, with a rack or a
 // network, and a scan of all live attempts for each would take too long. The
 // numbers follow from the records. They are therefore neither in snapshots
 // nor in the digest.
-type workerTable struct {
+type workers struct {
 	own     *ownership
 	list    []*Worker // ascending by number
 	heldOwn *ownership
@@ -45,7 +46,7 @@ type Worker struct {
 func (w *Worker) Drains() bool { return w.DrainUntil != 0 }
 
 // at returns the position of a worker in the list, or the one where it belongs.
-func (t *workerTable) at(id WorkerID) (at int, found bool) {
+func (t *workers) at(id WorkerID) (at int, found bool) {
 	if len(t.list) == 0 {
 		return 0, false
 	}
@@ -57,7 +58,7 @@ func (t *workerTable) at(id WorkerID) (at int, found bool) {
 }
 
 // get returns a worker, or nil if it is unknown.
-func (t *workerTable) get(id WorkerID) *Worker {
+func (t *workers) get(id WorkerID) *Worker {
 	at, found := t.at(id)
 	if !found {
 		return nil
@@ -66,7 +67,7 @@ func (t *workerTable) get(id WorkerID) *Worker {
 }
 
 // write returns the list for changing.
-func (t *workerTable) write(own *ownership) []*Worker {
+func (t *workers) write(own *ownership) []*Worker {
 	if t.own != own {
 		t.list, t.own = slices.Clone(t.list), own
 	}
@@ -74,7 +75,7 @@ func (t *workerTable) write(own *ownership) []*Worker {
 }
 
 // writeHeld returns the numbers of live attempts for changing.
-func (t *workerTable) writeHeld(own *ownership) []int32 {
+func (t *workers) writeHeld(own *ownership) []int32 {
 	if t.heldOwn != own {
 		t.held, t.heldOwn = slices.Clone(t.held), own
 	}
@@ -83,20 +84,20 @@ func (t *workerTable) writeHeld(own *ownership) []int32 {
 
 // release removes a live attempt. Only a damaged record names an unknown
 // worker.
-func (t *workerTable) release(own *ownership, id WorkerID) {
+func (t *workers) release(own *ownership, id WorkerID) {
 	if at, found := t.at(id); found {
 		t.writeHeld(own)[at]--
 	}
 }
 
 // insert adds a worker without live attempts.
-func (t *workerTable) insert(own *ownership, at int, w *Worker) {
+func (t *workers) insert(own *ownership, at int, w *Worker) {
 	t.list = slices.Insert(t.write(own), at, w)
 	t.held = slices.Insert(t.writeHeld(own), at, 0)
 }
 
 // remove removes workers that exist. Their numbers ascend.
-func (t *workerTable) remove(own *ownership, ids []WorkerID) {
+func (t *workers) remove(own *ownership, ids []WorkerID) {
 	list, held, kept := t.write(own), t.writeHeld(own), 0
 	for at, w := range list {
 		if len(ids) > 0 && w.ID == ids[0] {
@@ -110,32 +111,71 @@ func (t *workerTable) remove(own *ownership, ids []WorkerID) {
 	t.list, t.held = list[:kept], held[:kept]
 }
 
+// Worker returns a worker, or nil if it is unknown. Shared: never change it.
+func (t *workers) Worker(id WorkerID) *Worker { return t.get(id) }
+
+// LiveAttempts is the number of live attempts of a worker.
+func (t *workers) LiveAttempts(id WorkerID) int {
+	at, found := t.at(id)
+	if !found {
+		return 0
+	}
+	return int(t.held[at])
+}
+
+// WorkerByName returns the worker with a name, or nil if there is no such
+// worker.
+func (t *workers) WorkerByName(name string) *Worker {
+	id, ok := t.names.get(name)
+	if !ok {
+		return nil
+	}
+	return t.get(id)
+}
+
+// NextWorker is the number of the next new worker name.
+func (t *workers) NextWorker() WorkerID { return t.next }
+
+// Workers iterates over the workers by number.
+func (t *workers) Workers() iter.Seq[*Worker] { return t.WorkersAfter(0) }
+
+// WorkersAfter iterates over the workers with higher numbers.
+func (t *workers) WorkersAfter(id WorkerID) iter.Seq[*Worker] {
+	at, found := t.at(id)
+	if found {
+		at++
+	}
+	return func(yield func(*Worker) bool) {
+		for _, w := range t.list[at:] {
+			if !yield(w) {
+				return
+			}
+		}
+	}
+}
+
 // countHeld counts the live attempts of each worker by the records of all jobs.
-func (s *State) countHeld() []int32 {
-	held := make([]int32, len(s.workers.list))
-	for _, p := range s.jobs.pages {
-		for _, j := range &p.jobs {
-			if j == nil {
+func (t *workers) countHeld(jobs *jobTable) []int32 {
+	held := make([]int32, len(t.list))
+	for j := range jobs.all() {
+		left := j.counts[Assigned]
+		for i := uint32(0); left > 0 && i < j.records.n; i++ {
+			r := j.records.at(i)
+			if r.state != Assigned {
 				continue
 			}
-			left := j.counts[Assigned]
-			for i := uint32(0); left > 0 && i < j.records.n; i++ {
-				r := j.records.at(i)
-				if r.state != Assigned {
-					continue
-				}
-				left--
-				if at, found := s.workers.at(r.worker); found {
-					held[at]++
-				}
+			left--
+			if at, found := t.at(r.worker); found {
+				held[at]++
 			}
 		}
 	}
 	return held
 }
 
-func (s *State) checkWorkers() error {
-	t, last := &s.workers, WorkerID(0)
+// check checks the list, the names, and the numbers of live attempts.
+func (t *workers) check(jobs *jobTable) error {
+	last := WorkerID(0)
 	for _, w := range t.list {
 		if w.ID <= last || w.ID >= t.next {
 			return fmt.Errorf("worker %d follows worker %d, next is %d", w.ID, last, t.next)
@@ -154,7 +194,7 @@ func (s *State) checkWorkers() error {
 	if t.names.n != len(t.list) {
 		return fmt.Errorf("%d workers, %d names", len(t.list), t.names.n)
 	}
-	want := s.countHeld()
+	want := t.countHeld(jobs)
 	if len(want) != len(t.held) {
 		return fmt.Errorf("%d workers, live attempts of %d", len(want), len(t.held))
 	}

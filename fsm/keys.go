@@ -1,17 +1,27 @@
 package fsm
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
 )
 
-// keyTable is the map of idempotency keys. It has a key for each job of the
+// key is the meaning of an idempotency key.
+type key struct {
+	job     JobID
+	expires int64 // ms
+	sealed  bool
+	version uint32 // of the job that an update with this key made; 0 = of the submission
+	digest  [16]byte
+}
+
+// keys is the map of idempotency keys. It has a key for each job of the
 // last minutes or day, at random positions, so that the cost of a lookup is
 // the cache lines that it touches: here usually one after the head of a
 // shard, where a Go map touches five. It is forked like a cowMap and has the
 // same shards.
-type keyTable struct {
+type keys struct {
 	own    *ownership
 	shards *[shardCount]keyShard
 	n      int
@@ -40,7 +50,7 @@ const (
 	minSlots  = 8
 )
 
-func (m *keyTable) get(name string) (key, bool) {
+func (m *keys) get(name string) (key, bool) {
 	if m.shards == nil {
 		return key{}, false
 	}
@@ -54,7 +64,7 @@ func (m *keyTable) get(name string) (key, bool) {
 }
 
 // set stores or replaces a key.
-func (m *keyTable) set(own *ownership, name string, k key) {
+func (m *keys) set(own *ownership, name string, k key) {
 	hash := hashOf(name)
 	s := m.shard(own, hash)
 	at, ok := s.find(hash, name)
@@ -73,7 +83,7 @@ func (m *keyTable) set(own *ownership, name string, k key) {
 	s.put(keySlot{hash, true, name, k})
 }
 
-func (m *keyTable) delete(own *ownership, name string) {
+func (m *keys) delete(own *ownership, name string) {
 	hash := hashOf(name)
 	s := m.shard(own, hash)
 	if at, ok := s.find(hash, name); ok {
@@ -87,7 +97,7 @@ func (m *keyTable) delete(own *ownership, name string) {
 }
 
 // scan iterates over one shard, in no order.
-func (m *keyTable) scan(shard int) iter.Seq2[string, key] {
+func (m *keys) scan(shard int) iter.Seq2[string, key] {
 	return func(yield func(string, key) bool) {
 		if m.shards == nil {
 			return
@@ -108,7 +118,7 @@ func (m *keyTable) scan(shard int) iter.Seq2[string, key] {
 }
 
 // shard returns the shard of a hash for changing.
-func (m *keyTable) shard(own *ownership, hash uint32) *keyShard {
+func (m *keys) shard(own *ownership, hash uint32) *keyShard {
 	if m.own != own {
 		fresh := new([shardCount]keyShard)
 		if m.shards != nil {
@@ -186,4 +196,57 @@ func (s *keyShard) vacate(free int) {
 	}
 	s.slots[free] = keySlot{}
 	s.n--
+}
+
+// Key returns the job of an idempotency key. sealed is false while the job is
+// being uploaded.
+func (m *keys) Key(name string) (id JobID, digest [16]byte, sealed, known bool) {
+	k, ok := m.get(name)
+	return k.job, k.digest, k.sealed, ok
+}
+
+// UpdateKey returns the update of an idempotency key: its job and the version
+// that it made. known is false also for the key of a submission.
+func (m *keys) UpdateKey(name string) (id JobID, version uint32, digest [16]byte, known bool) {
+	k, ok := m.get(name)
+	return k.job, k.version, k.digest, ok && k.version > 0
+}
+
+// Keys is the number of remembered idempotency keys.
+func (m *keys) Keys() int { return m.n }
+
+// ExpiredKeys returns the sealed keys of one of KeyShards shards that expired
+// at or before a time, sorted, at most limit.
+func (m *keys) ExpiredKeys(part int, nowMS int64, limit int) []string {
+	var names []string
+	for name, k := range m.scan(part % KeyShards) {
+		if k.sealed && k.expires <= nowMS {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), limit)]
+}
+
+// check checks the job of each key. The key of a sealed job outlives it.
+func (m *keys) check(jobs *jobTable, next JobID) error {
+	n := 0
+	for shard := range shardCount {
+		for name, k := range m.scan(shard) {
+			n++
+			j := jobs.get(k.job)
+			switch {
+			case name == "" || k.job == 0 || k.job >= next:
+				return fmt.Errorf("key %q of job %d is out of range", name, k.job)
+			case j != nil && (k.version == 0 && j.key != name || k.sealed == (j.state == JobUploading)):
+				return fmt.Errorf("key %q does not match its job %d", name, k.job)
+			case j == nil && !k.sealed:
+				return fmt.Errorf("key %q of a missing upload", name)
+			}
+		}
+	}
+	if n != m.n {
+		return fmt.Errorf("%d keys, counted %d", n, m.n)
+	}
+	return nil
 }

@@ -40,7 +40,7 @@ func TestTheKeyTableIsAForkableMap(t *testing.T) {
 	)
 	type fork struct {
 		own   *ownership
-		table keyTable
+		table keys
 		twin  map[string]key
 	}
 	same := func(rt *rapid.T, f *fork) {
