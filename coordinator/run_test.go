@@ -90,14 +90,14 @@ func TestAReplicaWithANearlyFullDiskRefusesNewJobs(t *testing.T) {
 	}
 }
 
-// The directory is of the build before, which wrote format 1. It is refused before
+// The directory is of the build before, which wrote format 2. It is refused before
 // anything else is opened, and it is neither changed nor quarantined, not even with
 // --auto-rejoin.
 func TestADirectoryOfTheFormerFormatIsRefusedAndKept(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "n1")
 	files := map[string]string{
-		"identity.json": `{"version": 1, "server_id": "n1", "instance": "00112233445566778899aabbccddeeff", "cluster_id": "c", "stored": true}`,
+		"identity.json": `{"version": 2, "server_id": "n1", "instance": "00112233445566778899aabbccddeeff", "cluster_id": "c", "stored": true}`,
 		"raft.db":       "a log of the former format",
 		"history.db":    "a history of the former format",
 		"lock":          "",

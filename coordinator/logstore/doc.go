@@ -7,7 +7,8 @@
 // It owns:
 //   - the Store, which defends what is stored (store.go, stable.go, checksum.go): a
 //     checksum in every entry and in term and vote, verified when it is stored, read
-//     and applied. The first error ends the process;
+//     and applied. The first error ends the process. A vote is stored in one write,
+//     although raft makes two calls (vote.go);
 //   - the log as raft uses it (parallel.go), which stores a leader's entries while they
 //     are sent;
 //   - the chunks of an entry in raft.db (chunks.go) and compaction in steps

@@ -20,10 +20,9 @@ const FileName = "raft.db"
 
 // Keys and buckets that raft and raft-boltdb use in raft.db.
 var (
-	bucketLogs  = []byte("logs")
-	bucketConf  = []byte("conf")
-	keyTerm     = []byte("CurrentTerm")
-	keyVoteTerm = []byte("LastVoteTerm")
+	bucketLogs = []byte("logs")
+	bucketConf = []byte("conf")
+	keyTerm    = []byte("CurrentTerm")
 )
 
 // Contents is what a closed store contains: raft.db, and the segments beside it if they
@@ -135,7 +134,12 @@ func (c *Contents) read(path string, tx *bbolt.Tx) error {
 		}
 		c.term = binary.BigEndian.Uint64(value)
 	}
-	c.voted = conf.Get(keyVoteTerm) != nil
+	if stored := conf.Get(keyVote); stored != nil {
+		if problem := voteProblem(stored); problem != "" {
+			return &DamageError{Path: path, Detail: problem}
+		}
+		c.voted = true
+	}
 	return nil
 }
 

@@ -14,11 +14,18 @@ var (
 	_ raft.StableStore = (*Store)(nil)
 )
 
-const readStable = "reading term or vote"
+const (
+	readStable  = "reading term or vote"
+	writeStable = "storing term or vote"
+)
 
-// Set implements raft.StableStore: term and vote, with a checksum.
+// Set implements raft.StableStore: term and vote, with a checksum. The two parts of a
+// vote are stored together (vote.go).
 func (s *Store) Set(key, value []byte) error {
-	err := s.call("storing term or vote", func() error { return s.backend.Set(key, sealValue(key, value)) })
+	if isVotePart(key) {
+		return s.setVotePart(key, value)
+	}
+	err := s.call(writeStable, func() error { return s.backend.Set(key, sealValue(key, value)) })
 	if err != nil {
 		return s.unwind(err)
 	}
@@ -27,6 +34,9 @@ func (s *Store) Set(key, value []byte) error {
 
 // Get implements raft.StableStore. The error of a missing key passes unchanged.
 func (s *Store) Get(key []byte) ([]byte, error) {
+	if isVotePart(key) {
+		return s.getVotePart(key)
+	}
 	var stored []byte
 	var missing error
 	err := s.call(readStable, func() (err error) {

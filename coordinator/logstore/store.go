@@ -68,6 +68,8 @@ type Store struct {
 	// missing because it was deleted meanwhile is not taken for a hole.
 	deletions atomic.Uint64
 
+	voteTerm []byte // of a vote whose candidate follows; used by raft's main goroutine only
+
 	counters storeCounters
 }
 

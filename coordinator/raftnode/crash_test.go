@@ -107,7 +107,7 @@ func TestAVoteOfAReplicaWithoutALogSurvives(t *testing.T) {
 	}
 	n.listen(t)
 	n.start(t, nil)
-	if err := n.store.SetUint64([]byte("LastVoteTerm"), 7); err != nil {
+	if err := errors.Join(n.store.SetUint64([]byte("LastVoteTerm"), 7), n.store.Set([]byte("LastVoteCand"), []byte("n2"))); err != nil {
 		t.Fatal(err)
 	}
 	ops := history(t, d)

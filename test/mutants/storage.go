@@ -59,6 +59,11 @@ func inStorage() []Mutant {
 			Caught: []Checker{stores},
 		},
 		{
+			Name:   "term-and-candidate-of-a-vote-are-stored-one-by-one",
+			Edits:  []Edit{{"coordinator/logstore/vote.go", `return bytes.Equal(key, keyVoteTerm) || bytes.Equal(key, keyVoteCandidate)`, `return bytes.Equal(key, keyVoteTerm) && len(key) == 0`}},
+			Caught: []Checker{{Package: "./coordinator/logstore", Run: "Vot"}},
+		},
+		{
 			Name:   "unreadable-bytes-end-a-segment",
 			Edits:  []Edit{{"coordinator/logstore/wal_segment.go", `if s.torn && s.index == 0 && hasLaterBatch(content, s.end) {`, `if s.torn && s.index == 0 && s.end < 0 {`}},
 			Caught: []Checker{segments},
