@@ -100,12 +100,6 @@ func (j *job) aggregated() uint32 {
 // new kind.
 const frameArchived frameKind = 129
 
-// Write writes the record.
-func (a *ArchivedJob) Write(w io.Writer) error {
-	_, err := new(RecordWriter).Write(a, w)
-	return err
-}
-
 // RecordWriter writes records and reuses its memory. The zero value is ready
 // to use.
 type RecordWriter struct{ f frameWriter }

@@ -21,7 +21,7 @@ type failer interface {
 // recordOf writes an archived job.
 func recordOf(tb failer, a *ArchivedJob) []byte {
 	var b bytes.Buffer
-	if err := a.Write(&b); err != nil {
+	if _, err := new(RecordWriter).Write(a, &b); err != nil {
 		tb.Fatal(err)
 	}
 	return b.Bytes()
@@ -39,7 +39,7 @@ func frames(tb failer, s *State, id JobID) string {
 // checkArchived compares a job as it was with its record, and with what is adopted.
 func checkArchived(t *rapid.T, before, after *State, a *ArchivedJob) {
 	fork, other, b := after.Fork(), after.Fork(), new(bytes.Buffer)
-	if err := a.Write(b); err != nil {
+	if _, err := new(RecordWriter).Write(a, b); err != nil {
 		t.Fatal(err)
 	}
 	id, err := fork.AdoptRecord(bytes.NewReader(b.Bytes()))
@@ -247,7 +247,7 @@ func BenchmarkWriteRecord(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				buf.Reset()
-				if err := a.Write(&buf); err != nil {
+				if _, err := new(RecordWriter).Write(a, &buf); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -36,9 +36,6 @@ func NewEntryBuilder(s *State, nowMS int64, fx *Effects) *EntryBuilder {
 	return b
 }
 
-// State is the fork with all accepted operations applied.
-func (b *EntryBuilder) State() *State { return b.s }
-
 // Size is the estimated length of the entry in bytes. The entry is never much
 // longer.
 func (b *EntryBuilder) Size() int { return b.size }

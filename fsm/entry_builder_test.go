@@ -35,10 +35,10 @@ func TestABuiltEntryHasTheSameEffectOnFollowers(t *testing.T) {
 // propose puts an operation into a draft; one that is refused must change nothing.
 func propose(t *rapid.T, d *EntryBuilder, op Op) {
 	d.closeList()
-	before, items := rawSnapshot(t, d.State()), d.Items()
+	before, items := rawSnapshot(t, d.s), d.Items()
 	r := d.Do(op)
 	d.closeList()
-	if r != Accepted && d.Items() == items && !bytes.Equal(before, rawSnapshot(t, d.State())) {
+	if r != Accepted && d.Items() == items && !bytes.Equal(before, rawSnapshot(t, d.s)) {
 		t.Fatalf("%T%v was refused (%v) and left a trace", op, op, r)
 	}
 }
@@ -70,10 +70,10 @@ func followed(t *rapid.T, d *EntryBuilder, follower *State, fx *Effects) {
 			t.Fatalf("effects differ:\n%s", diff)
 		}
 	}
-	if follower.Digest() != digest || d.State().Digest() != digest {
-		t.Fatalf("digests: drafted %#x, fork %#x, follower %#x", digest, d.State().Digest(), follower.Digest())
+	if follower.Digest() != digest || d.s.Digest() != digest {
+		t.Fatalf("digests: drafted %#x, fork %#x, follower %#x", digest, d.s.Digest(), follower.Digest())
 	}
-	if !bytes.Equal(rawSnapshot(t, d.State()), rawSnapshot(t, follower)) {
+	if !bytes.Equal(rawSnapshot(t, d.s), rawSnapshot(t, follower)) {
 		t.Fatalf("snapshots of fork and follower differ after %s", describe(e.Ops))
 	}
 }

@@ -20,17 +20,6 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseSize parses a size in bytes as written in job files: a number alone, or
-// with B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of
-// 1024). The result is at most 1024 TiB.
-func ParseSize(s string) (int64, error) {
-	n, p := size(s)
-	if p.bad() {
-		return 0, p
-	}
-	return n, nil
-}
-
 type unit struct {
 	name string
 	of   int64
@@ -88,6 +77,9 @@ func duration(s string) (time.Duration, problem) {
 	return time.Duration(total) * time.Millisecond, problem{}
 }
 
+// size parses a size in bytes as written in job files: a number alone, or with
+// B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).
+// The result is at most 1024 TiB.
 func size(s string) (int64, problem) {
 	const form = "write it like 64MiB, 1GB or 512"
 	if strings.HasPrefix(s, "-") {

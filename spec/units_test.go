@@ -31,9 +31,9 @@ func TestSizesAreExact(t *testing.T) {
 	for s, want := range map[string]int64{
 		"0": 0, "512": 512, "1B": 1, "64MiB": 64 << 20, "1GB": 1e9, "1.5GiB": 3 << 29, "0.5KB": 500, "1024TiB": 1 << 50, "0.1KiB": -1, "1.25KiB": 1280,
 	} {
-		got, err := ParseSize(s)
-		if want >= 0 && (err != nil || got != want) || want < 0 && err == nil {
-			t.Errorf("%q: got %d, %v", s, got, err)
+		got, p := size(s)
+		if want >= 0 && (p.bad() || got != want) || want < 0 && !p.bad() {
+			t.Errorf("%q: got %d, %v, want %d", s, got, p, want)
 		}
 	}
 }

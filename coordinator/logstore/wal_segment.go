@@ -25,11 +25,10 @@ import (
 // sync.
 
 const (
-	segmentHeader  = 32
-	segmentMagic   = 0x58eb6b0d // reserved and version are 0
-	segmentVersion = 0
-	frameHeader    = 8
-	offsetSize     = 4
+	segmentHeader = 32
+	segmentMagic  = 0x58eb6b0d // reserved and version are 0
+	frameHeader   = 8
+	offsetSize    = 4
 
 	entryFrame  = 1
 	indexFrame  = 2

@@ -13,6 +13,12 @@ import (
 	"github.com/dtask/dtask/scheduler"
 )
 
+// Submit is SubmitMany for one job.
+func (s *Sequencer) Submit(ctx context.Context, sub Submission) (SubmitResult, error) {
+	r := s.SubmitMany(ctx, []Submission{sub})[0]
+	return r.SubmitResult, r.Err
+}
+
 // Audit compares the soft state with the one that a new term would rebuild from
 // the same view, and returns all differences.
 func (s *Sequencer) Audit(ctx context.Context) error {

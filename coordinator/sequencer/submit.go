@@ -7,16 +7,10 @@ import (
 	"github.com/dtask/dtask/fsm"
 )
 
-// Submit stores a job that was checked before. A large job takes several
-// entries and exists from the last one on. Errors: *RejectedError with
-// KeyConflict, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
-func (s *Sequencer) Submit(ctx context.Context, sub Submission) (SubmitResult, error) {
-	r := s.SubmitMany(ctx, []Submission{sub})[0]
-	return r.SubmitResult, r.Err
-}
-
-// SubmitMany stores jobs independently of each other, and returns an outcome
-// for each, with the errors of Submit. Jobs that fit share an entry.
+// SubmitMany stores jobs that were checked before, independently of each
+// other, and returns an outcome for each. Jobs that fit share an entry. A large
+// job takes several entries and exists from the last one on. Errors:
+// *RejectedError with KeyConflict, *BusyError, ErrTermEnded, ErrOutcomeUnknown.
 func (s *Sequencer) SubmitMany(ctx context.Context, subs []Submission) []SubmitOutcome {
 	items, jobs := make([]item, len(subs)), make([]submission, len(subs))
 	answers := make(chan submitAnswer, len(subs)) // one for each: the caller may have left

@@ -176,9 +176,9 @@ func (h *house) submit(key string, n, size int, header *dtaskv1.JobHeader) fsm.J
 		sub.Sum = c.Sum(sub.Sum)
 		sub.Chunks = append(sub.Chunks, c)
 	}
-	r, err := h.term.Load().Submit(h.t.Context(), sub)
-	if err != nil {
-		h.t.Fatalf("submit: %v", err)
+	r := h.term.Load().SubmitMany(h.t.Context(), []sequencer.Submission{sub})[0]
+	if r.Err != nil {
+		h.t.Fatalf("submit: %v", r.Err)
 	}
 	return r.ID
 }
