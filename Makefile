@@ -124,7 +124,7 @@ chaos: ## break a real cluster in every way for MINUTES (5), from SEED if set
 
 .PHONY: chaos-smoke
 chaos-smoke: ## the chaos of each CI run: 60 leaders killed, 30 kinds of faults
-	DTASK_CHAOS=smoke DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 25m -run '^(TestSmoke|TestNoWorkerThatIsWell.*|TestALeaderThatIsCutOff.*)$$' $(ARGS) ./test/chaos
+	DTASK_CHAOS=smoke DTASK_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 25m -run '^(TestSmoke|TestHealthyWorkers.*|TestALeaderCutOff.*)$$' $(ARGS) ./test/chaos
 
 .PHONY: chaos-kills
 chaos-kills: ## kill one leader after another, as fast as is fair, for MINUTES (5)
@@ -132,7 +132,7 @@ chaos-kills: ## kill one leader after another, as fast as is fair, for MINUTES (
 
 .PHONY: chaos-measure
 chaos-measure: ## measure the time without completions after losses, and print a table
-	DTASK_CHAOS=measure go test -count=1 -v -timeout 60m -run '^(TestMeasure.*|TestNoWorkerThatIsWell.*|TestALeaderThatIsCutOff.*)$$' $(ARGS) ./test/chaos
+	DTASK_CHAOS=measure go test -count=1 -v -timeout 60m -run '^(TestMeasure.*|TestHealthyWorkers.*|TestALeaderCutOff.*)$$' $(ARGS) ./test/chaos
 
 .PHONY: soak
 soak: ## run mixed work for MINUTES (30), and check that nothing grows

@@ -79,7 +79,7 @@ func TestSeedsAreTriedForever(t *testing.T) {
 	})
 }
 
-func TestACoordinatorThatHangsIsLeft(t *testing.T) {
+func TestACallLeavesACoordinatorThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"a:1", "b:1"}})

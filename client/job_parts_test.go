@@ -109,7 +109,7 @@ func BenchmarkSmallJob(b *testing.B) {
 	}
 }
 
-func TestTaskThatNoMessageHoldsIsInvalid(t *testing.T) {
+func TestTaskLargerThanAMessageIsInvalid(t *testing.T) {
 	t.Parallel()
 	parts := newJobParts(&dtaskv1.JobSpec{Tasks: []*dtaskv1.TaskSpec{{Id: "huge", Body: &dtaskv1.TaskBody{Payload: make([]byte, maxSendBytes)}}}}, &dtaskv1.JobPart{})
 	if _, _, err := parts.next(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), `task "huge"`) {

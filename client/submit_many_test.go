@@ -138,7 +138,7 @@ func TestJobsOfAMessageWithTheSameHeaderSendItOnce(t *testing.T) {
 	}
 }
 
-func TestManyJobsThatNobodyTakesAreAllUnreachable(t *testing.T) {
+func TestManyJobsThatNoCoordinatorAcceptsAreAllUnreachable(t *testing.T) {
 	t.Parallel()
 	_, c := setup(t, Config{Addrs: []string{"a:1"}, Timeout: 100 * time.Millisecond})
 	for i, got := range c.SubmitMany(t.Context(), []Submission{small("a", 1), small("b", 1)}) {

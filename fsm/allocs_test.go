@@ -65,7 +65,7 @@ func TestDecodingAllocatesForTheEntryAndNotForItsTasks(t *testing.T) {
 
 // Attempts are assigned, requeued and assigned again: the same pages are written
 // over and over, as they are between two snapshots.
-func TestApplyingToPagesOfItsOwnAllocatesNothing(t *testing.T) {
+func TestApplyingToOwnedPagesAllocatesNothing(t *testing.T) {
 	s := New()
 	for e := range largeLog {
 		if r := s.Apply(e, nil); r != Accepted {

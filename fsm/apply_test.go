@@ -88,7 +88,7 @@ func TestAZombieCompletesNothing(t *testing.T) {
 	refused(t, w, "after the other", StaleAttempt, complete(zombie))
 }
 
-func TestAnAtMostOnceAttemptThatBeganIsNeverRepeated(t *testing.T) {
+func TestAnAtMostOnceAttemptThatStartedIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	w, h := running(t, 1)
 	refused(t, w, "losing before it began", WrongState, &Lose{Items: []HeldAttempt{h}})

@@ -68,7 +68,7 @@ func checkArchived(t *rapid.T, before, after *State, a *ArchivedJob) {
 }
 
 // Whatever happened to a job, its record reads as the job did.
-func TestARecordReadsAsTheJobDid(t *testing.T) {
+func TestARecordReadsLikeItsJob(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	rapid.Check(t, func(rt *rapid.T) {

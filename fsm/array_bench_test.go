@@ -21,7 +21,7 @@ func millionArray() []Op {
 }
 
 // Not parallel: it measures the heap of the whole process.
-func TestAMillionPendingTasksOfAnArrayCostNextToNothing(t *testing.T) { //nolint:paralleltest // see above
+func TestAMillionPendingTasksOfAnArrayUseLittleMemory(t *testing.T) { //nolint:paralleltest // see above
 	before := heapInUse()
 	s, fx := New(), new(Effects)
 	if r := s.Apply(mustDecode(t, Encode(nil, Entry{Ops: millionArray()})), fx); r != Accepted {

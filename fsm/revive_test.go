@@ -106,7 +106,7 @@ func TestAStoppingJobIsRevivedWithItsLiveAttempts(t *testing.T) {
 	}
 }
 
-func TestACancelledJobIsRevivedWhole(t *testing.T) {
+func TestACancelledJobIsRevivedCompletely(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(diamond())

@@ -225,7 +225,7 @@ func TestACompletedTaskStaysCompleted(t *testing.T) {
 }
 
 // move panics on an illegal transition: no operation may attempt one.
-func TestMoveRefusesWhatTheTableDoesNotAllow(t *testing.T) {
+func TestMovePanicsOnAnIllegalTransition(t *testing.T) {
 	t.Parallel()
 	for from := Blocked; from < numStates; from++ {
 		for to := Blocked; to < numStates; to++ {

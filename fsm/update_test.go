@@ -25,7 +25,7 @@ func priorities(w *world) string {
 	return text
 }
 
-func TestAnUpdateChangesWhatHasNotStarted(t *testing.T) {
+func TestAnUpdateChangesTasksThatHaveNotStarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, nil, nil, []uint32{0})))
@@ -73,7 +73,7 @@ func TestAnUpdateOfAStartedJobIsRejected(t *testing.T) {
 	refused(t, w, "the payload of a job", Malformed, &Update{Job: 1, WholeJob: true, Set: SetBody})
 }
 
-func TestATaskWaitsForTheTimeThatAnUpdateGives(t *testing.T) {
+func TestATaskWaitsForTheTimeSetByAnUpdate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(going(plan(nil, []uint32{0}, nil)))
@@ -130,7 +130,7 @@ func TestEqualUpdatesShareAVariant(t *testing.T) {
 
 // A task that was not updated costs what it did: the records are as they were,
 // and a job without updates has no table of them.
-func TestAJobThatIsNotUpdatedHasNoTableOfUpdates(t *testing.T) {
+func TestAJobWithoutUpdatesHasNoUpdateTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))

@@ -26,7 +26,7 @@ func numbered(first uint64, jobs ...*dtaskv1.JobPart) *dtaskv1.SubmitRequest {
 
 func reasonOf(r *dtaskv1.SubmitResult) dtaskv1.ErrorReason { return r.GetDetail().GetReason() }
 
-func TestOfManyJobsEachHasItsOwnResult(t *testing.T) {
+func TestEachOfManyJobsHasItsOwnResult(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	if _, err := r.send(t.Context(), request("taken", header("x"), diamond()...)); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheMedianStandsForWhatWasMeasured(t *testing.T) {
+func TestTheMedianOfAnEvenCountIsAMean(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		values []float64

@@ -15,10 +15,10 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// TestNoWorkerThatIsWellIsGivenUp saturates the processors and stops leaders for up
+// TestHealthyWorkersAreNotMarkedDown saturates the processors and stops leaders for up
 // to half a minute: no running task is started again, and no healthy worker is marked
 // down.
-func TestNoWorkerThatIsWellIsGivenUp(t *testing.T) {
+func TestHealthyWorkersAreNotMarkedDown(t *testing.T) {
 	if v := os.Getenv(suiteVariable); v != "smoke" && v != "measure" {
 		t.Skip("make chaos-smoke runs this")
 	}

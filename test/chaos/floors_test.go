@@ -33,7 +33,7 @@ func tooLittle(o *options, p *proof) (missing []string) {
 	return missing
 }
 
-func TestARunThatProvesLittleIsFoundOut(t *testing.T) {
+func TestARunBelowAMinimumFails(t *testing.T) {
 	t.Parallel()
 	o := &options{MinRate: 3, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000}
 	fine := proof{rate: 3, kinds: 30, leaderKills: 60, tasks: 10_000}
@@ -55,7 +55,7 @@ func TestARunThatProvesLittleIsFoundOut(t *testing.T) {
 	}
 }
 
-func TestWhatTheRecordLacksIsDrawnMoreOften(t *testing.T) {
+func TestFaultsThatTheRecordLacksAreDrawnMoreOften(t *testing.T) {
 	t.Parallel()
 	fired := make(map[string]int)
 	for _, f := range nemesis.All() {

@@ -139,7 +139,7 @@ func (g *gauges) judge(warm time.Duration) (table string, grown []string) {
 	return b.String(), grown
 }
 
-func TestWhatGrowsIsFoundAndWhatComesAndGoesIsNot(t *testing.T) {
+func TestLeaksAreFoundAndFluctuationsAreNot(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		what  string

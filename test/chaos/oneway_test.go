@@ -13,10 +13,10 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// TestALeaderThatIsCutOffInOneDirectionBelowTCPIsReplaced drops the packets that a
+// TestALeaderCutOffInOneDirectionBelowTCPIsReplaced drops the packets that a
 // leader sends to the other replicas, and then those that they send to it, in the
 // kernel, where not even TCP acknowledgments pass. Work resumes each time.
-func TestALeaderThatIsCutOffInOneDirectionBelowTCPIsReplaced(t *testing.T) {
+func TestALeaderCutOffInOneDirectionBelowTCPIsReplaced(t *testing.T) {
 	if v := os.Getenv(suiteVariable); v != "smoke" && v != "measure" {
 		t.Skip("make chaos-smoke runs this")
 	}

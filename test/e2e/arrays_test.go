@@ -26,7 +26,7 @@ func mostAtOnce(runs []ledger.Run) int {
 	return most
 }
 
-func TestEachItemOfAnArrayIsDoneOnceThoughTheLeaderIsKilled(t *testing.T) {
+func TestEachItemOfAnArrayCompletesOnceAlthoughTheLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 8})

@@ -25,7 +25,7 @@ while [ "$n" -lt 30 ]; do
 done
 echo "$n"`
 
-func TestACheckpointContinuesOnAnotherWorkerAlsoUnderAnotherLeader(t *testing.T) {
+func TestACheckpointContinuesOnAnotherWorkerUnderAnotherLeader(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 2, WorkerFlags: []string{"--checkpoint-interval", "100ms"}})

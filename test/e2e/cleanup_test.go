@@ -32,7 +32,7 @@ func told(t *testing.T, c *cluster.Cluster, id string) string {
 
 // A cancelled job cleans up: after its killed commands are gone, also when the
 // worker that does it is killed half way, and under a new leader.
-func TestACancelledJobCleansUpThoughItsWorkerAndTheLeaderAreKilled(t *testing.T) {
+func TestACancelledJobCleansUpAlthoughItsWorkerAndTheLeaderAreKilled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Coordinators: 3, Workers: 3})

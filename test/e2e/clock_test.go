@@ -49,7 +49,7 @@ func hasMetric(ctx context.Context, n *cluster.Coordinator, line string) error {
 	return err
 }
 
-func TestALeaderWhoseClockIsSetAheadForgetsNothing(t *testing.T) {
+func TestALeaderWhoseClockJumpsAheadForgetsNothing(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorProgram: cluster.FaultyCoordinator})

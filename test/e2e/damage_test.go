@@ -67,7 +67,7 @@ func killedInASnapshot(t *testing.T, c *cluster.Cluster, store func()) *cluster.
 	}
 }
 
-func TestAKillInTheMiddleOfSnapshotAndRestoreLosesNothing(t *testing.T) {
+func TestAKillDuringSnapshotAndRestoreLosesNothing(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	// No worker: what is stored must simply be there again.

@@ -10,7 +10,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-func TestADrainByOrderOutlivesTheLeaderAndTheWorker(t *testing.T) {
+func TestAnOperatorsDrainOutlivesTheLeaderAndTheWorker(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 1})

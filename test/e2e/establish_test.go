@@ -12,7 +12,7 @@ import (
 
 // A replica that wins elections and cannot take the duties up must not reign: it
 // gives leadership up, and if it cannot do that either, it ends.
-func TestALeaderThatCannotTakeUpItsDutiesIsReplaced(t *testing.T) {
+func TestALeaderThatCannotStartItsDutiesIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, query := range map[string]string{
 		"the barrier fails":        "step=barrier",

@@ -17,7 +17,7 @@ import (
 
 // Jobs end and leave memory at once. The leader is killed, and a replica comes back
 // with nothing at all: at each of them every job is listed, with its result.
-func TestHistoryOutlivesLeadersAndFolders(t *testing.T) {
+func TestHistoryOutlivesLeadersAndDataDirectories(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorFlags: append(snapshotFlags(), "--auto-rejoin", "--keep-for", "100ms")})

@@ -168,7 +168,7 @@ func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
 	clustertest.Must(t, <-errs)
 }
 
-func TestALeaderThatHangsIsLeft(t *testing.T) {
+func TestWorkersAndClientsLeaveAHungLeader(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Config{Workers: 2})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -225,7 +225,7 @@ func longestAfter(seen []cluster.Completion, loss time.Time) time.Duration {
 	return gap.Longest
 }
 
-func TestALeaderThatIsToldToEndHandsOver(t *testing.T) {
+func TestAStoppingLeaderTransfersLeadership(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 2})

@@ -55,9 +55,9 @@ func TestALogInSegmentsOutlivesEveryProcess(t *testing.T) {
 	clustertest.Must(t, c.AwaitEqual(ctx))
 }
 
-// TestAReplicaChangesItsStoreByRejoining: a directory is refused with another store,
+// TestAReplicaChangesItsLogStoreByRejoining: a directory is refused with another store,
 // and the cluster is a mixed one while its replicas are changed one after the other.
-func TestAReplicaChangesItsStoreByRejoining(t *testing.T) {
+func TestAReplicaChangesItsLogStoreByRejoining(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorFlags: []string{"--log-store", "bolt", "--auto-rejoin"}})

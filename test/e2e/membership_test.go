@@ -112,7 +112,7 @@ func awaitExit(t *testing.T, n *cluster.Coordinator, says ...string) {
 	}
 }
 
-func TestWipedReplicasComeBackUnderNewIDsUnderLoad(t *testing.T) {
+func TestWipedReplicasRejoinUnderNewIDsUnderLoad(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorFlags: append(snapshotFlags(), "--auto-rejoin")})
@@ -181,7 +181,7 @@ func TestAClusterGrowsAndShrinksUnderLoad(t *testing.T) {
 	s.judge(t)
 }
 
-func TestADamagedFolderIsSetAsideAndTheReplicaComesBack(t *testing.T) {
+func TestADamagedDataDirectoryIsQuarantinedAndTheReplicaRejoins(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1})
@@ -241,7 +241,7 @@ func awaitAllOf(t *testing.T, c *cluster.Cluster, n *cluster.Coordinator) {
 	}))
 }
 
-func TestAnOldCopyOfAFolderIsNotServedFrom(t *testing.T) {
+func TestAnOldCopyOfADataDirectoryIsNotUsed(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1})
@@ -264,7 +264,7 @@ func TestAnOldCopyOfAFolderIsNotServedFrom(t *testing.T) {
 
 // Two wiped replicas of three must not make a cluster of their own, nor get anything
 // from the third: what it alone has may be less than what was acknowledged.
-func TestAMajorityOfWipedReplicasFoundsNothing(t *testing.T) {
+func TestAMajorityOfWipedReplicasFormsNoCluster(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorFlags: []string{"--auto-rejoin"}})

@@ -116,7 +116,7 @@ func (r *receiver) wants(kinds map[string]int) func() error {
 	}
 }
 
-func TestEndsAndDeadLettersAreToldThoughTheLeaderDies(t *testing.T) {
+func TestNotificationsAreDeliveredAlthoughTheLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	key := []byte("0123456789abcdefghijklmnopqrstuv")

@@ -15,7 +15,7 @@ import (
 
 // Workers of one process that share a connection and a stream go through the loss of
 // leaders as others do: what they hold survives it, and each task is done once.
-func TestWorkersThatShareAStreamLoseNothingWithTheirLeader(t *testing.T) {
+func TestWorkersOnASharedStreamLoseNothingWithTheirLeader(t *testing.T) {
 	t.Parallel()
 	const workers, tasks, kills = 12, 6000, 2
 	c := clustertest.Start(t, cluster.Config{})

@@ -13,7 +13,7 @@ import (
 
 // What waits is changed in its payload and its place, over the death of the
 // leader; what runs is not.
-func TestWhatHasNotStartedIsChangedThoughTheLeaderIsKilled(t *testing.T) {
+func TestUnstartedTasksAreUpdatedAlthoughTheLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Coordinators: 3, Workers: 1, Slots: 1})
@@ -79,7 +79,7 @@ func updateOf(t *testing.T, c *cluster.Cluster, args ...string) updateDoc {
 	return doc
 }
 
-func TestWhoSubmitsTooFastIsRefused(t *testing.T) {
+func TestSubmissionsAboveTheRateLimitAreRejected(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Coordinators: 1, CoordinatorFlags: []string{"--submit-rate", "0.02"}})

@@ -15,7 +15,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-func TestAWatchHasNoGapAndNoRepeatOverTheDeathOfTheLeader(t *testing.T) {
+func TestAWatchHasNoGapsOrDuplicatesWhenTheLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 2})

@@ -145,7 +145,7 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 	checkLedger(t, c, harms, jobs...)
 }
 
-func TestADrainedWorkerFinishesWhatItHolds(t *testing.T) {
+func TestADrainedWorkerFinishesItsAttempts(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 1})

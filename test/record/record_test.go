@@ -39,7 +39,7 @@ func TestRunsAreReadBackAndAddedUp(t *testing.T) {
 	}
 }
 
-func TestARecordThatIsNotThereIsEmpty(t *testing.T) {
+func TestAMissingRecordIsEmpty(t *testing.T) {
 	t.Parallel()
 	runs, err := record.Read(filepath.Join(t.TempDir(), "none"))
 	if err != nil || len(runs) != 0 {

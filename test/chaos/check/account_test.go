@@ -40,7 +40,7 @@ func TestAGoodRecordHasNoFaults(t *testing.T) {
 	}
 }
 
-func TestEachPlantedFaultIsAccountedFor(t *testing.T) {
+func TestEachPlantedFaultIsFound(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		want  Kind
@@ -114,7 +114,7 @@ func TestEachPlantedFaultIsAccountedFor(t *testing.T) {
 	}
 }
 
-func TestWhatMayHappenIsNoFault(t *testing.T) {
+func TestAllowedHistoriesHaveNoFaults(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(*Record){
 		"an unknown submission that took no effect": func(r *Record) {

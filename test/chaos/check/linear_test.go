@@ -8,7 +8,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-func TestEachPlantedOrderIsIllegal(t *testing.T) {
+func TestEachPlantedHistoryIsNotLinearizable(t *testing.T) {
 	t.Parallel()
 	const job, task, key = "job 7", "task 7/a", "key k"
 	cases := map[string]struct {
@@ -84,7 +84,7 @@ func TestEachPlantedOrderIsIllegal(t *testing.T) {
 	}
 }
 
-func TestASearchThatIsNotOverIsAFault(t *testing.T) {
+func TestAnUnfinishedSearchIsAFault(t *testing.T) {
 	t.Parallel()
 	r := story()
 	var faults list
@@ -101,7 +101,7 @@ func TestASearchThatIsNotOverIsAFault(t *testing.T) {
 	}
 }
 
-func TestTheLedgerIsPartOfTheOrder(t *testing.T) {
+func TestTheLedgerConstrainsTheOrder(t *testing.T) {
 	t.Parallel()
 	r := story()
 	r.Lines = append(r.Lines, ledger.Line{Kind: ledger.Start, Job: "7", Task: "a", Attempt: 2, Token: 2, Worker: "w2", Pid: 9, At: 41})

@@ -61,7 +61,7 @@ func segmented(t *testing.T, entries ...*raft.Log) Replica {
 	return r
 }
 
-func TestALogInSegmentsIsReadWhole(t *testing.T) {
+func TestALogInSegmentsIsReadCompletely(t *testing.T) {
 	t.Parallel()
 	var all []*raft.Log
 	for i := range uint64(40) {

@@ -103,7 +103,7 @@ func syncDir(t *testing.T, path string) {
 	must(t, errors.Join(dir.Sync(), dir.Close()))
 }
 
-func TestWhatWasSyncedSurvivesEveryPowerCut(t *testing.T) {
+func TestSyncedDataSurvivesEveryPowerCut(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	path := filepath.Join(d.Dir, "kept")
@@ -119,7 +119,7 @@ func TestWhatWasSyncedSurvivesEveryPowerCut(t *testing.T) {
 	}
 }
 
-func TestWhatWasNotSyncedMaySurviveWholeInPartOrNotAtAll(t *testing.T) {
+func TestUnsyncedDataMaySurviveWhollyPartlyOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	path := filepath.Join(d.Dir, "file")
@@ -153,7 +153,7 @@ func TestWhatWasNotSyncedMaySurviveWholeInPartOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestANameMayVanishUntilItsFolderIsSynced(t *testing.T) {
+func TestANewNameMayVanishUntilItsDirectoryIsSynced(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	old, tmp := filepath.Join(d.Dir, "state"), filepath.Join(d.Dir, "state.tmp")
@@ -184,7 +184,7 @@ func TestANameMayVanishUntilItsFolderIsSynced(t *testing.T) {
 	}
 }
 
-func TestARemovedFileMayComeBackUntilItsFolderIsSynced(t *testing.T) {
+func TestARemovedFileMayReappearUntilItsDirectoryIsSynced(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	path := filepath.Join(d.Dir, "file")
@@ -203,7 +203,7 @@ func TestARemovedFileMayComeBackUntilItsFolderIsSynced(t *testing.T) {
 	}
 }
 
-func TestNothingReachesTheDiskWithoutPower(t *testing.T) {
+func TestWritesAndSyncsFailWithoutPower(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	f, err := os.Create(filepath.Join(d.Dir, "file"))
@@ -218,7 +218,7 @@ func TestNothingReachesTheDiskWithoutPower(t *testing.T) {
 	_ = f.Close()
 }
 
-func TestASyncHangsUntilItIsLetGo(t *testing.T) {
+func TestASyncHangsUntilItIsReleased(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	f, err := os.Create(filepath.Join(d.Dir, "file"))
@@ -248,7 +248,7 @@ func TestASyncHangsUntilItIsLetGo(t *testing.T) {
 	must(t, errors.Join(f.Close(), other.Close()))
 }
 
-func TestAFaultThatIsUsedUpIsOver(t *testing.T) {
+func TestAFailOnceRuleFiresOnce(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	f, err := os.Create(filepath.Join(d.Dir, "file"))
@@ -282,7 +282,7 @@ func TestAFaultThatIsUsedUpIsOver(t *testing.T) {
 	}
 }
 
-func TestAFullDiskSaysSoUnlessItHidesIt(t *testing.T) {
+func TestAFullDiskReportsItsFreeSpaceUnlessHidden(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	must(t, d.Room(64<<10, false))
@@ -309,7 +309,7 @@ func TestAFullDiskSaysSoUnlessItHidesIt(t *testing.T) {
 	must(t, os.WriteFile(path+"2", []byte("x"), 0o600))
 }
 
-func TestAReadOnlyDiskTakesNothingAndGivesAll(t *testing.T) {
+func TestAReadOnlyDiskRejectsWritesAndServesReads(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	path := filepath.Join(d.Dir, "file")
@@ -334,7 +334,7 @@ func TestAReadOnlyDiskTakesNothingAndGivesAll(t *testing.T) {
 	must(t, os.Remove(path))
 }
 
-func TestAFlippedBitIsSeenThroughAMapping(t *testing.T) {
+func TestAFlippedBitIsVisibleThroughAMemoryMapping(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	path := filepath.Join(d.Dir, "file")
@@ -360,7 +360,7 @@ func TestAFlippedBitIsSeenThroughAMapping(t *testing.T) {
 	must(t, errors.Join(syscall.Munmap(mapped), f.Close()))
 }
 
-func TestAnOldCopyComesBackWhole(t *testing.T) {
+func TestAnOldCopyIsRestoredCompletely(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	path := filepath.Join(d.Dir, "a", "file")
@@ -384,9 +384,9 @@ func TestAnOldCopyComesBackWhole(t *testing.T) {
 	}
 }
 
-// TestADatabaseWorksAndKeepsItsPromise has bbolt, with its shared mapping, on the
+// TestADatabaseKeepsItsCommits has bbolt, with its shared mapping, on the
 // disk: what was committed is there after every cut.
-func TestADatabaseWorksAndKeepsItsPromise(t *testing.T) {
+func TestADatabaseKeepsItsCommits(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
 	path := filepath.Join(d.Dir, "test.db")

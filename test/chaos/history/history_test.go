@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestWhatIsRecordedCanBeLoaded(t *testing.T) {
+func TestARecordedHistoryCanBeLoaded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "history.jsonl")
 	r, err := Open(path)
@@ -48,7 +48,7 @@ func TestWhatIsRecordedCanBeLoaded(t *testing.T) {
 	}
 }
 
-func TestATornLastLineIsNoError(t *testing.T) {
+func TestATornLastLineIsIgnored(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "history.jsonl")
 	if err := os.WriteFile(path, []byte(`{"n":1,"kind":"read","call":5}`+"\n"+`{"n":1,"kind":"re`), 0o600); err != nil {

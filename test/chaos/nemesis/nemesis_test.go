@@ -17,7 +17,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-func TestThingsAreTakenAllOrNone(t *testing.T) {
+func TestTargetsAreReservedAllOrNone(t *testing.T) {
 	t.Parallel()
 	w := &World{shared: &shared{taken: make(map[string]string)}}
 	release, err := w.Take("one", "n1", "n2")
@@ -58,7 +58,7 @@ func runPlan(t *testing.T, seed uint64, alive error, faults ...Fault) (out *Outc
 	return out, err
 }
 
-func TestAPlanFollowsFromItsSeedAndGivesEachFaultItsTurn(t *testing.T) {
+func TestTheSeedDeterminesThePlanAndEachFaultGetsATurn(t *testing.T) {
 	t.Parallel()
 	faults := []Fault{recorded("F1", nil), recorded("F2", nil), recorded("F3", nil), recorded("F4", ErrCannot)}
 	show := func(seed uint64) []Step {
@@ -91,7 +91,7 @@ func TestAPlanFollowsFromItsSeedAndGivesEachFaultItsTurn(t *testing.T) {
 	}
 }
 
-func TestADeckHasSomeFaultsMoreOften(t *testing.T) {
+func TestADeckRepeatsWeightedFaults(t *testing.T) {
 	t.Parallel()
 	p := &plan{o: Options{Faults: []Fault{recorded("F1", nil), recorded("F2", nil), recorded("F3", nil)}, Often: map[string]int{"F2": 4}}, random: rand.New(rand.NewPCG(1, 1))}
 	drawn := make(map[string]int)
@@ -103,7 +103,7 @@ func TestADeckHasSomeFaultsMoreOften(t *testing.T) {
 	}
 }
 
-func TestAPlanFailsIfWorkDoesNotFlowAgain(t *testing.T) {
+func TestAPlanFailsIfWorkDoesNotResume(t *testing.T) {
 	t.Parallel()
 	stuck := errors.New("stuck")
 	if _, err := runPlan(t, 1, stuck, recorded("F1", nil)); !errors.Is(err, stuck) {
@@ -111,7 +111,7 @@ func TestAPlanFailsIfWorkDoesNotFlowAgain(t *testing.T) {
 	}
 }
 
-func TestAPlanFailsIfAFaultIsBroken(t *testing.T) {
+func TestAPlanFailsIfAFaultReturnsAnError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	if _, err := runPlan(t, 1, nil, recorded("F1", broken)); !errors.Is(err, broken) {
@@ -119,7 +119,7 @@ func TestAPlanFailsIfAFaultIsBroken(t *testing.T) {
 	}
 }
 
-func TestKindsAreThoseOfTheCatalogue(t *testing.T) {
+func TestKindsMatchTheCatalog(t *testing.T) {
 	t.Parallel()
 	names := make(map[string]bool)
 	for _, f := range All() {
@@ -133,7 +133,7 @@ func TestKindsAreThoseOfTheCatalogue(t *testing.T) {
 	}
 }
 
-func TestAReplicaHasGoneOnWhenItSaysSoItself(t *testing.T) {
+func TestAReplicaHasResumedByItsOwnMetrics(t *testing.T) {
 	answers := []string{
 		"dtask_raft_leading 0\ndtask_raft_applied_index 0\n",   // it has just started
 		"dtask_raft_leading 0\ndtask_raft_applied_index 110\n", // in flight when it was killed, perhaps

@@ -9,7 +9,7 @@ import (
 )
 
 // A reachable host answers a malformed line of HTTP; an unreachable one is silent.
-func TestADirectionIsLostAloneAndComesBack(t *testing.T) {
+func TestOneDirectionOfALinkIsLostAndRestored(t *testing.T) {
 	t.Parallel()
 	if err := Available(t.Context()); err != nil {
 		t.Skip(err)

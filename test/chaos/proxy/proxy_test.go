@@ -163,7 +163,7 @@ func TestALinkPassesBytesBothWays(t *testing.T) {
 	}
 }
 
-func TestTheEndOfOneDirectionLeavesTheOther(t *testing.T) {
+func TestClosingOneDirectionKeepsTheOtherOpen(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t)
 	conn := dial(t, l)
@@ -179,7 +179,7 @@ func TestTheEndOfOneDirectionLeavesTheOther(t *testing.T) {
 	}
 }
 
-func TestACutLinkIsSilentAndGoesOnWhenHealed(t *testing.T) {
+func TestACutLinkIsSilentAndResumesWhenHealed(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t)
 	old := dial(t, l)
@@ -253,7 +253,7 @@ func TestSwallowedBytesAreLostAndTheConnectionIsResetAfterwards(t *testing.T) {
 	}
 }
 
-func TestARefusingLinkRefusesAndAResettingOneResets(t *testing.T) {
+func TestALinkCanRefuseOrResetConnections(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t)
 	conn := dial(t, l)
@@ -276,7 +276,7 @@ func TestARefusingLinkRefusesAndAResettingOneResets(t *testing.T) {
 	roundTrip(t, dial(t, l), "after")
 }
 
-func TestLatencyIsAddedInEachDirectionAndKeepsTheOrder(t *testing.T) {
+func TestLatencyIsAddedInEachDirectionAndPreservesOrder(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t)
 	conn := dial(t, l)
@@ -323,7 +323,7 @@ func TestAConnectionIsCutAfterItsBytes(t *testing.T) {
 	}
 }
 
-func TestALinkIsRefusedWhileNobodyListensAtItsTarget(t *testing.T) {
+func TestALinkRefusesConnectionsWhileItsTargetDoesNotListen(t *testing.T) {
 	t.Parallel()
 	l, e := open(t)
 	conn := dial(t, l)

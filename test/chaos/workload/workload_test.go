@@ -24,7 +24,7 @@ func TestEveryShapeIsAValidJob(t *testing.T) {
 	}
 }
 
-func TestWhatIsSubmittedFollowsFromTheSeed(t *testing.T) {
+func TestTheSeedDeterminesTheSubmissions(t *testing.T) {
 	t.Parallel()
 	w := &Workload{cfg: Config{Ledger: "/ledger"}}
 	bodies := make(map[string]bool)

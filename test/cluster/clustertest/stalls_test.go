@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestAStallIsCountedOnceAndAHiccupIsNot(t *testing.T) {
+func TestAStallIsCountedOnceAndAShortPauseIsNot(t *testing.T) {
 	t.Parallel()
 	s := &Stalls{last: time.Now().Add(-3 * time.Second)}
 	lost := s.Lost()

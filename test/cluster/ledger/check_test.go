@@ -134,7 +134,7 @@ func TestPlantedBadHistoriesAreFound(t *testing.T) {
 	}
 }
 
-func TestWhatHarmedWorkersHeldMayBeginAgain(t *testing.T) {
+func TestTasksOfHarmedWorkersMayRunAgain(t *testing.T) {
 	t.Parallel()
 	lines, jobs := story()
 	jobs[0].Tasks[1].Attempt, jobs[0].Tasks[1].Worker = 2, "w1"
@@ -211,7 +211,7 @@ func TestAnUnwrittenLedgerIsEmpty(t *testing.T) {
 	}
 }
 
-func TestAnEnvironmentThatTellsNothingIsAnError(t *testing.T) {
+func TestAMissingTaskEnvironmentIsAnError(t *testing.T) {
 	t.Parallel()
 	if _, err := FromEnvironment(func(string) string { return "" }); err == nil {
 		t.Error("got no error")

@@ -31,7 +31,7 @@ func content(t *testing.T, d *Disk, path string) []byte {
 
 func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-func TestAHistoryRepeatsItself(t *testing.T) {
+func TestARecordedHistoryCanBeReplayed(t *testing.T) {
 	t.Parallel()
 	d := New()
 	d.Record(true)
@@ -64,7 +64,7 @@ func TestAHistoryRepeatsItself(t *testing.T) {
 	}
 }
 
-func TestASyncCoversOnlyWhatWasDoneBeforeIt(t *testing.T) {
+func TestASyncCoversOnlyEarlierChanges(t *testing.T) {
 	t.Parallel()
 	lost := 0
 	for seed := range uint64(40) {
@@ -89,7 +89,7 @@ func TestASyncCoversOnlyWhatWasDoneBeforeIt(t *testing.T) {
 	}
 }
 
-func TestAFileWhoseNameIsNotDurableMayBeGoneThoughItsContentIs(t *testing.T) {
+func TestASyncedFileMayVanishUntilItsDirectoryIsSynced(t *testing.T) {
 	t.Parallel()
 	gone := 0
 	for seed := range uint64(40) {
@@ -109,7 +109,7 @@ func TestAFileWhoseNameIsNotDurableMayBeGoneThoughItsContentIs(t *testing.T) {
 	}
 }
 
-func TestATornWriteLosesItsEndOnly(t *testing.T) {
+func TestATornWriteLosesOnlyItsEnd(t *testing.T) {
 	t.Parallel()
 	d := New()
 	file := do(t, d, Op{Kind: Create, Dir: Root, Name: "f"})
@@ -138,7 +138,7 @@ func TestATornWriteLosesItsEndOnly(t *testing.T) {
 	}
 }
 
-func TestRoomComesBackWithWhatIsRemoved(t *testing.T) {
+func TestRemovingFilesFreesSpace(t *testing.T) {
 	t.Parallel()
 	d := New()
 	file := do(t, d, Op{Kind: Create, Dir: Root, Name: "f"})

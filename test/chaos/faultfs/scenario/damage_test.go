@@ -21,10 +21,10 @@ const firstData = 8192
 // dbPath is the store on a disk, of which the data directory is a directory.
 const dbPath = faultfs.DataFolder + "/" + store
 
-// TestADamagedReplicaStopsAndSaysWhy (F44, F45, F46, F47): one replica's directory is
+// TestADamagedReplicaStopsAndNamesTheDamage (F44, F45, F46, F47): one replica's directory is
 // damaged while it is down. It must not serve from it, and the others do not
 // need it. With its directory as it was it is back.
-func TestADamagedReplicaStopsAndSaysWhy(t *testing.T) {
+func TestADamagedReplicaStopsAndNamesTheDamage(t *testing.T) {
 	r := start(t, seedOf(t), "--snapshot-bytes", "4096")
 	r.begin(t, r.seed)
 	for _, c := range r.c.Coordinators() { // all have something to be damaged
@@ -186,9 +186,9 @@ func rewriteAll(n *cluster.Coordinator, name string) error {
 	return err
 }
 
-// TestALostFolderIsNotTakenForANewOne (F48): a replica whose directory is gone must
+// TestALostDataDirectoryIsNotTreatedAsNew (F48): a replica whose directory is gone must
 // not come back as if it had never voted.
-func TestALostFolderIsNotTakenForANewOne(t *testing.T) {
+func TestALostDataDirectoryIsNotTreatedAsNew(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
 	r.awaitBegun(t, 10)
@@ -212,10 +212,10 @@ func TestALostFolderIsNotTakenForANewOne(t *testing.T) {
 	r.judge(t)
 }
 
-// TestAnOldCopyOfAFolderIsNotBelieved (F49): the directory of a voter is replaced by
+// TestAnOldCopyOfADataDirectoryIsRefused (F49): the directory of a voter is replaced by
 // a copy of some time ago. It has forgotten votes and entries that it had
 // promised to keep.
-func TestAnOldCopyOfAFolderIsNotBelieved(t *testing.T) {
+func TestAnOldCopyOfADataDirectoryIsRefused(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
 	r.awaitBegun(t, 10)

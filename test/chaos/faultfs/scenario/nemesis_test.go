@@ -11,9 +11,9 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// TestANemesisOfDisks draws troubles of disks by a seeded plan, up to three at
+// TestRandomDiskFaultsLoseNothing draws troubles of disks by a seeded plan, up to three at
 // once. DTASK_CHAOS_PHASES says for how many phases of half a minute.
-func TestANemesisOfDisks(t *testing.T) {
+func TestRandomDiskFaultsLoseNothing(t *testing.T) {
 	r := start(t, seedOf(t), "--snapshot-bytes", "65536")
 	r.begin(t, r.seed)
 	world, err := nemesis.NewWorld(r.c, nil, r.seed, r.path, t.Logf)

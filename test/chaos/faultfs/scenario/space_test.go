@@ -11,9 +11,9 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// TestAFullDiskEndsItsProcessOnly (F41): a follower's, then the leader's, without
+// TestAFullDiskEndsOnlyItsOwnProcess (F41): a follower's, then the leader's, without
 // any warning that there is little room.
-func TestAFullDiskEndsItsProcessOnly(t *testing.T) {
+func TestAFullDiskEndsOnlyItsOwnProcess(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
 	for round := range 2 {
@@ -32,9 +32,9 @@ func TestAFullDiskEndsItsProcessOnly(t *testing.T) {
 	r.judge(t)
 }
 
-// TestDisksThatRunFullRefuseNewJobsAndFinishTheOld (F41): all have little room.
+// TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes (F41): all have little room.
 // Then none has any, and all end; with room again nothing is lost.
-func TestDisksThatRunFullRefuseNewJobsAndFinishTheOld(t *testing.T) {
+func TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.tolerate(true)
 	r.begin(t, r.seed)

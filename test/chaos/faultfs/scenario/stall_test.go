@@ -16,8 +16,8 @@ import (
 // store is the file that holds the log, term and vote.
 const store = "raft.db"
 
-// TestASyncThatHangsForAMomentEndsNobody (F38): a disk may take a second.
-func TestASyncThatHangsForAMomentEndsNobody(t *testing.T) {
+// TestABriefSyncStallEndsNoProcess (F38): a disk may take a second.
+func TestABriefSyncStallEndsNoProcess(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
 	r.awaitBegun(t, 5)
@@ -90,9 +90,9 @@ func longHang(t *testing.T) time.Duration {
 	return time.Duration(number(t, "DTASK_LONG_HANG", 3)) * time.Second //nolint:gosec // seconds
 }
 
-// TestAStoreThatFailsOnceEndsTheProcess (F39, F40, F50): whatever failed, nobody
+// TestOneFailedSyncOrWriteEndsTheProcess (F39, F40, F50): whatever failed, nobody
 // knows what is on the disk. The same disk, healed, carries it again.
-func TestAStoreThatFailsOnceEndsTheProcess(t *testing.T) {
+func TestOneFailedSyncOrWriteEndsTheProcess(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
 	for _, fault := range []struct {
@@ -122,8 +122,8 @@ func TestAStoreThatFailsOnceEndsTheProcess(t *testing.T) {
 	r.judge(t)
 }
 
-// TestSlowDisksSlowOnlyTheWorkDown (F51): 50 ms for each sync, at all of them.
-func TestSlowDisksSlowOnlyTheWorkDown(t *testing.T) {
+// TestSlowDisksOnlyReduceThroughput (F51): 50 ms for each sync, at all of them.
+func TestSlowDisksOnlyReduceThroughput(t *testing.T) {
 	r := start(t, seedOf(t))
 	stalls := clustertest.WatchStalls(t)
 	before, err := r.c.Status(t.Context())

@@ -11,9 +11,9 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// TestEveryTroubleHeals has every kind of trouble that a nemesis may make, one
+// TestEveryDiskFaultHeals has every kind of trouble that a nemesis may make, one
 // after another on one cluster.
-func TestEveryTroubleHeals(t *testing.T) {
+func TestEveryDiskFaultHeals(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
 	for _, trouble := range faultfs.Troubles() {
