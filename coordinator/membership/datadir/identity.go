@@ -119,38 +119,16 @@ func Open(path, serverID string) (*Dir, error) {
 }
 
 func (d *Dir) load(serverID string) error {
-	path := filepath.Join(d.path, IdentityName)
-	text, err := os.ReadFile(path) //nolint:gosec // the operator names the directory
-	if errors.Is(err, fs.ErrNotExist) {
-		return d.create(serverID)
-	}
-	if err != nil {
-		return fmt.Errorf("reading identity: %w", err)
-	}
-	// Decode only the format number first: other formats may have other fields.
-	var format struct {
-		Format int `json:"version"`
-	}
-	if err := json.Unmarshal(text, &format); err != nil {
-		return &logstore.DamageError{Path: path, Detail: err.Error()}
-	}
-	if format.Format != Format {
-		return &FormatError{Dir: d.path, Found: format.Format}
-	}
-	var j identityJSON
-	err = json.Unmarshal(text, &j)
+	id, err := readIdentity(d.path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return d.create(serverID)
 	case err != nil:
-		return &logstore.DamageError{Path: path, Detail: err.Error()}
-	case j.ServerID == "" || j.Instance == "":
-		return &logstore.DamageError{Path: path, Detail: "server id or instance is missing"}
-	case j.ServerID != serverID && j.ConfiguredID != serverID:
-		return fmt.Errorf("data directory %s belongs to server %s, not to %s: use another --data-dir", d.path, j.ServerID, serverID)
+		return err
+	case id.ServerID != serverID && id.Configured != serverID:
+		return fmt.Errorf("data directory %s belongs to server %s, not to %s: use another --data-dir", d.path, id.ServerID, serverID)
 	}
-	d.id = Identity{
-		ServerID: j.ServerID, Configured: j.ConfiguredID, Instance: j.Instance,
-		ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances,
-	}
+	d.id = id
 	return nil
 }
 
@@ -164,9 +142,7 @@ func (d *Dir) create(serverID string) error {
 			Detail: fmt.Sprintf("it has %s but no %s", logstore.FileName, IdentityName),
 		}
 	}
-	var random [16]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return d.write(Identity{ServerID: serverID, Instance: hex.EncodeToString(random[:])})
+	return d.write(Identity{ServerID: serverID, Instance: newInstance()})
 }
 
 // Identity returns the current identity.
@@ -244,8 +220,56 @@ func (d *Dir) Close() error {
 	return nil
 }
 
-// write replaces the file so that a crash leaves the old or the new one complete.
+// write replaces the identity.
 func (d *Dir) write(id Identity) error {
+	if err := writeIdentity(d.path, id); err != nil {
+		return err
+	}
+	d.id = id
+	return nil
+}
+
+func newInstance() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return hex.EncodeToString(random[:])
+}
+
+// readIdentity reads the identity of a directory. The error is fs.ErrNotExist if it has
+// none, a *FormatError, or a *logstore.DamageError.
+func readIdentity(dir string) (Identity, error) {
+	path := filepath.Join(dir, IdentityName)
+	text, err := os.ReadFile(path) //nolint:gosec // the operator names the directory
+	if err != nil {
+		return Identity{}, fmt.Errorf("reading identity: %w", err)
+	}
+	// Decode only the format number first: other formats may have other fields.
+	var format struct {
+		Format int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &format); err != nil {
+		return Identity{}, &logstore.DamageError{Path: path, Detail: err.Error()}
+	}
+	if format.Format != Format {
+		return Identity{}, &FormatError{Dir: dir, Found: format.Format}
+	}
+	var j identityJSON
+	err = json.Unmarshal(text, &j)
+	switch {
+	case err != nil:
+		return Identity{}, &logstore.DamageError{Path: path, Detail: err.Error()}
+	case j.ServerID == "" || j.Instance == "":
+		return Identity{}, &logstore.DamageError{Path: path, Detail: "server id or instance is missing"}
+	}
+	return Identity{
+		ServerID: j.ServerID, Configured: j.ConfiguredID, Instance: j.Instance,
+		ClusterID: j.ClusterID, Stored: j.Stored, Instances: j.Instances,
+	}, nil
+}
+
+// writeIdentity replaces the identity of a directory so that a crash leaves the old or
+// the new one complete.
+func writeIdentity(dir string, id Identity) error {
 	text, err := json.MarshalIndent(identityJSON{
 		Format: Format, ServerID: id.ServerID, ConfiguredID: id.Configured, Instance: id.Instance,
 		ClusterID: id.ClusterID, Stored: id.Stored, Instances: id.Instances,
@@ -253,9 +277,8 @@ func (d *Dir) write(id Identity) error {
 	if err != nil {
 		return fmt.Errorf("encoding identity: %w", err)
 	}
-	if err := durable.ReplaceFile(filepath.Join(d.path, IdentityName), append(text, '\n')); err != nil {
+	if err := durable.ReplaceFile(filepath.Join(dir, IdentityName), append(text, '\n')); err != nil {
 		return fmt.Errorf("writing identity: %w", err)
 	}
-	d.id = id
 	return nil
 }
