@@ -26,6 +26,12 @@ func (s *State) move(j *job, i uint32, to TaskState) *record {
 	if legal[r.state]&(1<<to) == 0 {
 		panic(fmt.Sprintf("fsm: task %d/%d: illegal transition %v → %v at entry %d", j.id, i, r.state, to, s.entries))
 	}
+	return s.setState(j, i, to)
+}
+
+// setState is move for any transition.
+func (s *State) setState(j *job, i uint32, to TaskState) *record {
+	r := j.records.write(s.own, i)
 	s.mix(uint64(j.id)<<32 | uint64(i))
 	s.mixRecord(r)
 	s.mix(uint64(j.counts[r.state])<<32 | uint64(j.counts[to]))
@@ -75,6 +81,11 @@ func (s *State) textNote(j *job, why string) uint32 {
 // and, if the job stops on failure, all ordinary tasks that have not started.
 func (s *State) failTask(j *job, i uint32, to TaskState, why string, note uint32, fx *Effects) {
 	s.endTask(j, i, to, note)
+	s.taskFailed(j, i, to, why, fx)
+}
+
+// taskFailed does what follows the end of a task as failed, dead or lost.
+func (s *State) taskFailed(j *job, i uint32, to TaskState, why string, fx *Effects) {
 	if to == Dead {
 		fx.dead(TaskRef{j.id, i})
 	}

@@ -27,6 +27,7 @@ type Job struct {
 	RevivedMS   int64 // when it was last revived; 0 = never
 	Retries     uint64
 	Recovered   uint64
+	Digest      [16]byte          // of header and tasks, as submitted
 	Counts      [numStates]uint32 // tasks by TaskState
 	Stopping    bool              // no new attempt of an ordinary task starts
 	Ordinary    uint32            // tasks other than cleanup tasks, which follow them
@@ -51,7 +52,7 @@ func (j *Job) Failed() uint32 { return j.Counts[Failed] + j.Counts[Dead] + j.Cou
 
 func (j *job) view() Job {
 	v := Job{
-		ID: j.id, Key: j.key, Version: j.version, Priority: j.priorityNow(), updates: j.updates, Header: j.header, State: j.state, Error: j.err, Total: j.total,
+		ID: j.id, Key: j.key, Digest: j.digest, Version: j.version, Priority: j.priorityNow(), updates: j.updates, Header: j.header, State: j.state, Error: j.err, Total: j.total,
 		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended, RevivedMS: j.revived,
 		Retries: j.retries, Recovered: j.recovered, Counts: j.counts, Stopping: j.stopping,
 		Ordinary: j.ordinary, Outcome: j.outcome,
