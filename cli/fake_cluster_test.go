@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
@@ -14,6 +15,9 @@ func (f *fakeLeader) Status(context.Context, *dtaskv1.StatusRequest) (*dtaskv1.S
 	return &dtaskv1.StatusResponse{Leader: "n1", Term: 3, Replica: "n1", Members: []*dtaskv1.Member{
 		{Id: "n1", Address: f.addr, State: "leader", Applied: 120, Version: "v1", Voter: true},
 		{Id: "n2", Address: "10.0.0.2:7460", State: "unreachable", Applied: 100, Lag: 20},
+	}, Alarms: []*dtaskv1.Alarm{
+		{Member: "n2", Kind: "unreachable", Message: "does not answer: start it"},
+		{Member: "n3", Kind: "history-conflict", Message: "it \x1bknows more", Since: timestamppb.New(noon.Add(-time.Minute))},
 	}}, nil
 }
 

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type clockMonitor struct {
 	members  func() []raftnode.Server
 	peers    *membership.Peers
 	scale    timescale.Factor
+	alarms   *membership.Alarms
 	log      *slog.Logger
 
 	agreed atomic.Pointer[clockReading] // nil while this replica does not lead, or the clock is not confirmed
@@ -59,6 +61,7 @@ func (*clockMonitor) Name() string { return "clock" }
 // Run implements leader.Duty.
 func (c *clockMonitor) Run(ctx context.Context, _ uint64) error {
 	defer c.agreed.Store(nil)
+	defer c.alarms.Clear(membership.AlarmClockSkew)
 	tick := time.NewTicker(c.scale.Scale(clockInterval))
 	defer tick.Stop()
 	warned := false
@@ -70,6 +73,8 @@ func (c *clockMonitor) Run(ctx context.Context, _ uint64) error {
 			now = nil
 		}
 		c.agreed.Store(now)
+		c.alarms.Set(membership.AlarmClockSkew, skewed && ctx.Err() == nil, fmt.Sprintf(
+			"the wall clock agrees with %d of %d members, so nothing expires by age: set the clocks of the machines", agree, of))
 		switch {
 		case ctx.Err() != nil:
 		case skewed && !warned:

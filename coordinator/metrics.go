@@ -30,7 +30,7 @@ var latencyBounds = []time.Duration{
 func (r *replica) registry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
-	reg.MustRegister(collectors.NewGoCollector(), process, metrics{
+	reg.MustRegister(collectors.NewGoCollector(), process, alarmMetrics{r.currentAlarms}, metrics{
 		totals: r.totals, leadership: r.leadership, clock: r.clock, notifications: &r.notifier.totals,
 		machine: r.machine, history: r.history, refused: r.api.Refused, node: &r.node,
 	})

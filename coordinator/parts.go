@@ -35,6 +35,7 @@ type replica struct {
 
 	machine *fsm.Machine
 	totals  *sequencer.Totals
+	alarms  *membership.Alarms
 	history *history.History              // set by openHistory
 	node    atomic.Pointer[raftnode.Node] // nil until Raft runs
 
@@ -57,7 +58,8 @@ type replica struct {
 func newReplica(cfg Config, dir *directory, hooks notify.Hooks, stop context.CancelCauseFunc) *replica {
 	r := &replica{
 		cfg: cfg, log: cfg.Logger, dir: dir, machine: fsm.NewMachine(), totals: sequencer.NewTotals(),
-		stop: stop, fatals: make(chan *FatalError, 1),
+		alarms: new(membership.Alarms),
+		stop:   stop, fatals: make(chan *FatalError, 1),
 	}
 	r.notifier = &notifier{
 		machine: r.machine, hooks: hooks, version: cfg.Version,
@@ -80,7 +82,7 @@ func (r *replica) connect() (err error) {
 	}
 	r.clock = &clockMonitor{
 		serverID: id, wall: r.cfg.Wall, members: r.servers,
-		peers: r.peers, scale: r.cfg.TimeScale, log: r.log,
+		peers: r.peers, scale: r.cfg.TimeScale, alarms: r.alarms, log: r.log,
 	}
 	r.leadership = &leadership{
 		cfg: &r.cfg, serverID: id, instance: r.dir.Identity().Instance, machine: r.machine, node: &r.node, totals: r.totals,
@@ -139,7 +141,7 @@ func (r *replica) self() func() membership.Self {
 		return membership.Self{
 			Instance: id.Instance, ClusterID: id.ClusterID, Empty: !r.dir.found.HasState && r.node.Load() == nil,
 			Quarantined: len(r.dir.quarantined) > 0, PeersDigest: digest, Version: r.cfg.Version,
-			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(),
+			HTTPAddress: r.httpAddress, WallMS: r.cfg.Wall().UnixMilli(), Alarms: r.currentAlarms(),
 		}
 	}
 }
@@ -200,7 +202,7 @@ func (r *replica) comparer() *membership.Comparer {
 		ServerID: r.dir.serverID, Marks: r.machine.Marks, Members: r.servers, Fetch: r.peers.Digests,
 		Logger: r.log, Interval: r.cfg.TimeScale.Scale(2 * time.Second),
 		Alarm: func(message string) {
-			r.members.SetAlarm(message)
+			r.alarms.Set(membership.AlarmDivergence, message != "", message)
 			r.leadership.dispute(message != "")
 		},
 	})

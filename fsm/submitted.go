@@ -15,6 +15,13 @@ func (s *State) Submitted(id JobID) (*dtaskv1.JobSpec, error) {
 	if j == nil {
 		return nil, fmt.Errorf("job %d not found", id)
 	}
+	return j.asSubmitted()
+}
+
+// Submitted returns the job as it was submitted.
+func (a *ArchivedJob) Submitted() (*dtaskv1.JobSpec, error) { return a.job.asSubmitted() }
+
+func (j *job) asSubmitted() (*dtaskv1.JobSpec, error) {
 	header := new(dtaskv1.JobHeader)
 	if err := proto.Unmarshal(j.headerBytes, header); err != nil {
 		return nil, fmt.Errorf("decoding header: %w", err)

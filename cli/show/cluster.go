@@ -15,9 +15,6 @@ func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
 		leader = "leader " + Clean(s.GetLeader())
 	}
 	p.Line("%s, term %d", leader, s.GetTerm())
-	if s.GetAlarm() != "" {
-		p.Line("ALARM: %s", Clean(s.GetAlarm()))
-	}
 	t := NewTable("ID", "ADDRESS", "STATE", "VOTER", "APPLIED", "LAG", "VERSION")
 	for _, m := range s.GetMembers() {
 		voter := "no"
@@ -28,6 +25,24 @@ func (p *Printer) Cluster(s *dtaskv1.StatusResponse) {
 			fmt.Sprint(m.GetLag()), m.GetVersion())
 	}
 	p.Table(t)
+	p.alarms(s.GetAlarms())
+}
+
+// alarms adds a section with what an operator must know; nothing without alarms.
+func (p *Printer) alarms(alarms []*dtaskv1.Alarm) {
+	if len(alarms) == 0 {
+		return
+	}
+	p.Line("")
+	p.Line("ALARMS")
+	for _, a := range alarms {
+		since := ""
+		if a.GetSince() != nil {
+			since = " since " + a.GetSince().AsTime().UTC().Format("2006-01-02 15:04:05 UTC") + " (" + p.ago(a.GetSince().AsTime().UnixMilli()) + ")"
+		}
+		p.Line("%s: %s%s", Clean(a.GetMember()), Clean(a.GetKind()), since)
+		p.Line("  %s", Clean(a.GetMessage()))
+	}
 }
 
 // Workers adds a table of workers, with a column for drains if there are any, and

@@ -40,6 +40,7 @@ type replica struct {
 	machine *fsm.Machine
 	network *network
 
+	alarms     Alarms
 	nowMS      int64
 	leads      bool
 	noRaft     bool
@@ -71,7 +72,7 @@ func setup(t *testing.T) *replica {
 	r.Service, err = New(Config{
 		ServerID: "n1", Machine: r.machine, Peers: peers, Logger: slog.New(slog.DiscardHandler),
 		Self: func() Self {
-			return Self{Instance: testInstance, ClusterID: testCluster, PeersDigest: "d", Version: "v", HTTPAddress: "h:1"}
+			return Self{Instance: testInstance, ClusterID: testCluster, PeersDigest: "d", Version: "v", HTTPAddress: "h:1", Alarms: r.alarms.Of("n1")}
 		},
 		Node: func() Node {
 			if r.noRaft {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
@@ -60,6 +59,7 @@ type Self struct {
 	Version     string
 	HTTPAddress string
 	WallMS      int64 // wall clock, Unix milliseconds
+	Alarms      []*dtaskv1.Alarm
 }
 
 // Config is what a Service needs. Everything is required. The functions are called
@@ -88,7 +88,6 @@ type Service struct {
 
 	cfg      Config
 	changing sync.Mutex // held while the members change
-	alarm    atomic.Pointer[string]
 }
 
 // New makes a service. The caller registers it with a gRPC server whose interceptors
@@ -100,10 +99,6 @@ func New(cfg Config) (*Service, error) {
 	}
 	return &Service{cfg: cfg}, nil
 }
-
-// SetAlarm sets what Status shows while replicas disagree; empty when they agree
-// again.
-func (s *Service) SetAlarm(message string) { s.alarm.Store(&message) }
 
 // Members returns the cluster's configuration, this replica included; empty until
 // Raft runs.
@@ -129,6 +124,7 @@ func (s *Service) identify() *dtaskv1.IdentifyResponse {
 		Empty: self.Empty, Quarantined: self.Quarantined,
 		PeersDigest: self.PeersDigest, Version: self.Version, HttpAddress: self.HTTPAddress, State: stateStarting,
 		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
+		Alarms: self.Alarms,
 	}
 	if node := s.cfg.Node(); node != nil {
 		resp.Term, resp.State, resp.LastIndex = node.Term(), node.State(), node.LastIndex()

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dtask/dtask/coordinator/raftnode"
@@ -18,6 +19,8 @@ const (
 	memberFollower    = "follower"
 	memberCandidate   = "candidate"
 	memberUnreachable = "unreachable"
+	// memberHalted is a process that answers and does not run Raft: its alarms say why.
+	memberHalted = "halted"
 )
 
 // Status implements ClusterService. It needs no leader: it asks every member, and
@@ -37,9 +40,6 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 		Leader:    leader.GetServerId(),
 		ClusterId: self.GetClusterId(), Replica: s.cfg.ServerID,
 	}
-	if alarm := s.alarm.Load(); alarm != nil {
-		resp.Alarm = *alarm
-	}
 	// The lag is measured in applied entries: raft's own entries, which are never
 	// applied, may stay at the end of the leader's log for days.
 	furthest := leader.GetApplied()
@@ -51,6 +51,7 @@ func (s *Service) Status(ctx context.Context, _ *dtaskv1.StatusRequest) (*dtaskv
 	}
 	for i, m := range members {
 		resp.Members = append(resp.Members, memberStatus(m, answers[i], furthest))
+		resp.Alarms = append(resp.Alarms, s.alarmsOf(m, answers[i])...)
 	}
 	return resp, nil
 }
@@ -94,6 +95,9 @@ func memberStatus(m raftnode.Server, a *dtaskv1.IdentifyResponse, furthest uint6
 		view.State = a.GetState()
 	case stateStarting:
 		view.State = memberCandidate
+		if slices.ContainsFunc(a.GetAlarms(), func(a *dtaskv1.Alarm) bool { return a.GetKind() == AlarmHistoryConflict }) {
+			view.State = memberHalted
+		}
 	default:
 		return view
 	}

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,38 +74,46 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 		term   uint64
 		states string
 		lags   []uint64
+		alarms []string
 	}{
 		{
 			"a dead member", "leader", &otherReplica{response: says("n2", "follower", 5, 1, 100)}, nil,
 			"n1", 5, "leader follower unreachable",
-			[]uint64{0, 1, 0},
+			[]uint64{0, 1, 0}, []string{"n1 divergence", "n3 unreachable"},
 		},
 		{
 			"a dead leader", "follower", &otherReplica{response: says("n2", "candidate", 6, 90, 120)}, nil,
 			"", 6, "follower candidate unreachable",
-			[]uint64{88, 0, 0},
+			[]uint64{88, 0, 0}, []string{"n1 divergence", "n3 unreachable"},
 		},
 		{
 			"a leader that hangs", "follower", &otherReplica{response: says("n2", "follower", 5, 90, 100)}, &otherReplica{hang: true},
 			"", 5, "follower follower unreachable",
-			[]uint64{88, 0, 0},
+			[]uint64{88, 0, 0}, []string{"n1 divergence", "n3 unreachable"},
 		},
 		{
 			"two leaders", "leader", &otherReplica{response: says("n2", "leader", 6, 200, 210)}, &otherReplica{response: says("n3", "follower", 6, 199, 210)},
 			"n2", 6, "leader leader follower",
-			[]uint64{198, 0, 1},
+			[]uint64{198, 0, 1}, []string{"n1 divergence"},
 		},
 		{
 			"another one at the address", "leader", &otherReplica{response: says("n7", "leader", 9, 90, 100)}, &otherReplica{response: &dtaskv1.IdentifyResponse{
 				ServerId: "n3", State: "leader", Term: 9, ClusterId: "another",
 			}},
 			"n1", 5, "leader unreachable unreachable",
-			[]uint64{0, 0, 0},
+			[]uint64{0, 0, 0}, []string{"n1 divergence", "n2 unreachable", "n3 unreachable"},
 		},
 		{
 			"one that starts, one that stops", "leader", &otherReplica{response: says("n2", "starting", 0, 0, 0)}, &otherReplica{response: says("n3", "shutdown", 5, 1, 1)},
 			"n1", 5, "leader candidate unreachable",
-			[]uint64{0, 2, 0},
+			[]uint64{0, 2, 0}, []string{"n1 divergence", "n3 unreachable"},
+		},
+		{
+			"one that stays out", "leader", &otherReplica{response: says("n2", "follower", 5, 1, 1)}, &otherReplica{response: &dtaskv1.IdentifyResponse{
+				ServerId: "n3", State: "starting", ClusterId: testCluster, Alarms: []*dtaskv1.Alarm{{Member: "n3", Kind: AlarmHistoryConflict}},
+			}},
+			"n1", 5, "leader follower halted",
+			[]uint64{0, 1, 2}, []string{"n1 divergence", "n3 history-conflict"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -118,7 +127,7 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 				}
 				r.servers = []raftnode.Server{voter("n1"), voter("n2"), {ID: "n3", Address: "n3:1"}}
 				r.state, r.term, r.last, r.leads = c.self, 5, 100, false
-				r.SetAlarm("look here")
+				r.alarms.Raise(AlarmDivergence, "look here")
 
 				began := time.Now()
 				got, err := r.Status(t.Context(), &dtaskv1.StatusRequest{})
@@ -129,8 +138,15 @@ func TestStatusIsAnsweredInTimeWhateverTheOthersDo(t *testing.T) {
 					t.Errorf("it took %s", took)
 				}
 				if got.GetLeader() != c.leader || got.GetTerm() != c.term || got.GetReplica() != "n1" ||
-					got.GetClusterId() != testCluster || got.GetAlarm() != "look here" {
+					got.GetClusterId() != testCluster {
 					t.Errorf("got %v, want leader %q and term %d", got, c.leader, c.term)
+				}
+				var alarms []string
+				for _, a := range got.GetAlarms() {
+					alarms = append(alarms, a.GetMember()+" "+a.GetKind())
+				}
+				if want := c.alarms; !slices.Equal(alarms, want) {
+					t.Errorf("got the alarms %q, want %q", alarms, want)
 				}
 				var states []string
 				for i, m := range got.GetMembers() {

@@ -7,6 +7,15 @@ type Cluster struct {
 	Leader  string   `json:"leader"` // ID; empty = none
 	Term    uint64   `json:"term"`
 	Members []Member `json:"members"`
+	Alarms  []Alarm  `json:"alarms"` // what an operator must know; empty = nothing
+}
+
+// Alarm is a state of a coordinator that an operator must know of.
+type Alarm struct {
+	Member  string  `json:"member"`
+	Kind    string  `json:"kind"`
+	Message string  `json:"message"` // what happened, and what to do
+	Since   *string `json:"since"`   // null = unknown
 }
 
 // Member is a coordinator.
@@ -73,7 +82,18 @@ type Versions struct {
 
 // NewCluster converts the status of a cluster.
 func NewCluster(s *dtaskv1.StatusResponse) Cluster {
-	return Cluster{Leader: s.GetLeader(), Term: s.GetTerm(), Members: list(s.GetMembers(), newMember)}
+	return Cluster{
+		Leader: s.GetLeader(), Term: s.GetTerm(), Members: list(s.GetMembers(), newMember),
+		Alarms: list(s.GetAlarms(), newAlarm),
+	}
+}
+
+func newAlarm(a *dtaskv1.Alarm) Alarm {
+	doc := Alarm{Member: a.GetMember(), Kind: a.GetKind(), Message: a.GetMessage()}
+	if a.GetSince() != nil {
+		doc.Since = new(Time(a.GetSince().AsTime().UnixMilli()))
+	}
+	return doc
 }
 
 func newMember(m *dtaskv1.Member) Member {

@@ -37,7 +37,7 @@ func conversions() map[string]conversion {
 	filled := new(dtaskv1.Job)
 	fill(filled.ProtoReflect())
 	// These fields are shown only by the text of dtaskctl status.
-	job := []string{"labels", "error", "tasks_by_state", "levels", "freshness", "recovered"}
+	job := []string{"labels", "error", "tasks_by_state", "levels", "freshness", "recovered", "key", "digest"}
 	task := []string{"index", "progress_permille", "progress_text", "result", "array", "due_at", "dependencies"}
 	return map[string]conversion{
 		"job":            from(new(dtaskv1.Job), NewJob, append(job, "arrays")...),
@@ -62,11 +62,12 @@ func conversions() map[string]conversion {
 		}, "next_page_token", "freshness"),
 		"dead_letter":              from(new(dtaskv1.DeadLetter), newDeadLetter, "payload", "history"),
 		"dead_letter_with_history": from(new(dtaskv1.DeadLetter), NewDeadLetterWithHistory),
-		"cluster":                  from(new(dtaskv1.StatusResponse), NewCluster, "replica", "alarm", "cluster_id"),
+		"cluster":                  from(new(dtaskv1.StatusResponse), NewCluster, "replica", "cluster_id"),
+		"alarm":                    from(new(dtaskv1.Alarm), newAlarm),
 		"member":                   from(new(dtaskv1.Member), newMember, "http_address"),
 		"status": from(new(dtaskv1.StatusResponse), func(m *dtaskv1.StatusResponse) any {
 			return NewStatus(m, []*dtaskv1.Job{filled})
-		}, "replica", "alarm", "cluster_id"),
+		}, "replica", "cluster_id"),
 		"workers": from(new(dtaskv1.ListWorkersResponse), func(m *dtaskv1.ListWorkersResponse) any {
 			return NewWorkers(m.GetWorkers(), m.GetNextPageToken() != "")
 		}),

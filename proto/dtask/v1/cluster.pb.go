@@ -65,7 +65,7 @@ type StatusResponse struct {
 	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Replica       string                 `protobuf:"bytes,5,opt,name=replica,proto3" json:"replica,omitempty"` // server id of the replica that answered
-	Alarm         string                 `protobuf:"bytes,6,opt,name=alarm,proto3" json:"alarm,omitempty"`     // set while the replicas disagree; an operator must act
+	Alarms        []*Alarm               `protobuf:"bytes,6,rep,name=alarms,proto3" json:"alarms,omitempty"`   // of all members; an operator must act
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -135,18 +135,18 @@ func (x *StatusResponse) GetReplica() string {
 	return ""
 }
 
-func (x *StatusResponse) GetAlarm() string {
+func (x *StatusResponse) GetAlarms() []*Alarm {
 	if x != nil {
-		return x.Alarm
+		return x.Alarms
 	}
-	return ""
+	return nil
 }
 
 type Member struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // leader, follower, candidate, unreachable
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // leader, follower, candidate, unreachable, halted (it runs without Raft: see its alarms)
 	Applied       uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"` // log index
 	Lag           uint64                 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`         // entries applied by the leader and not yet by this member
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
@@ -1332,7 +1332,7 @@ func (x *IdentifyResponse) GetAlarms() []*Alarm {
 type Alarm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`   // server id
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // stable words: history-conflict, unverified-directory
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // stable words: see docs/operations.md
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // what happened, and what to do
 	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1899,15 +1899,15 @@ var File_dtask_v1_cluster_proto protoreflect.FileDescriptor
 const file_dtask_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x16dtask/v1/cluster.proto\x12\bdtask.v1\x1a\x15dtask/v1/common.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
-	"\rStatusRequest\"\xb7\x01\n" +
+	"\rStatusRequest\"\xca\x01\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12*\n" +
 	"\amembers\x18\x03 \x03(\v2\x10.dtask.v1.MemberR\amembers\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x18\n" +
-	"\areplica\x18\x05 \x01(\tR\areplica\x12\x14\n" +
-	"\x05alarm\x18\x06 \x01(\tR\x05alarm\"\xc7\x01\n" +
+	"\areplica\x18\x05 \x01(\tR\areplica\x12'\n" +
+	"\x06alarms\x18\x06 \x03(\v2\x0f.dtask.v1.AlarmR\x06alarms\"\xc7\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -2118,45 +2118,46 @@ var file_dtask_v1_cluster_proto_goTypes = []any{
 }
 var file_dtask_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: dtask.v1.StatusResponse.members:type_name -> dtask.v1.Member
-	31, // 1: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
-	11, // 2: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
-	29, // 3: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
-	30, // 4: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
-	11, // 5: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	11, // 6: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
-	20, // 7: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
-	32, // 8: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	25, // 9: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
-	28, // 10: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
-	0,  // 11: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
-	18, // 12: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
-	21, // 13: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
-	3,  // 14: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
-	5,  // 15: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
-	7,  // 16: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
-	23, // 17: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
-	9,  // 18: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
-	12, // 19: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
-	14, // 20: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
-	16, // 21: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
-	26, // 22: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
-	1,  // 23: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
-	19, // 24: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
-	22, // 25: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
-	4,  // 26: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
-	6,  // 27: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
-	8,  // 28: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
-	24, // 29: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
-	10, // 30: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
-	13, // 31: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
-	15, // 32: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
-	17, // 33: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
-	27, // 34: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
-	23, // [23:35] is the sub-list for method output_type
-	11, // [11:23] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	20, // 1: dtask.v1.StatusResponse.alarms:type_name -> dtask.v1.Alarm
+	31, // 2: dtask.v1.ListWorkersRequest.consistency:type_name -> dtask.v1.Consistency
+	11, // 3: dtask.v1.ListWorkersResponse.workers:type_name -> dtask.v1.Worker
+	29, // 4: dtask.v1.Worker.labels:type_name -> dtask.v1.Worker.LabelsEntry
+	30, // 5: dtask.v1.Worker.resources:type_name -> dtask.v1.Worker.ResourcesEntry
+	11, // 6: dtask.v1.DrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	11, // 7: dtask.v1.UndrainWorkerResponse.worker:type_name -> dtask.v1.Worker
+	20, // 8: dtask.v1.IdentifyResponse.alarms:type_name -> dtask.v1.Alarm
+	32, // 9: dtask.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	25, // 10: dtask.v1.DigestsResponse.digests:type_name -> dtask.v1.Digest
+	28, // 11: dtask.v1.HistoryResponse.chunks:type_name -> dtask.v1.HistoryChunk
+	0,  // 12: dtask.v1.ClusterService.Status:input_type -> dtask.v1.StatusRequest
+	18, // 13: dtask.v1.ClusterService.Identify:input_type -> dtask.v1.IdentifyRequest
+	21, // 14: dtask.v1.ClusterService.Admit:input_type -> dtask.v1.AdmitRequest
+	3,  // 15: dtask.v1.ClusterService.AddMember:input_type -> dtask.v1.AddMemberRequest
+	5,  // 16: dtask.v1.ClusterService.RemoveMember:input_type -> dtask.v1.RemoveMemberRequest
+	7,  // 17: dtask.v1.ClusterService.TransferLeadership:input_type -> dtask.v1.TransferLeadershipRequest
+	23, // 18: dtask.v1.ClusterService.Digests:input_type -> dtask.v1.DigestsRequest
+	9,  // 19: dtask.v1.AdminService.ListWorkers:input_type -> dtask.v1.ListWorkersRequest
+	12, // 20: dtask.v1.AdminService.DrainWorker:input_type -> dtask.v1.DrainWorkerRequest
+	14, // 21: dtask.v1.AdminService.UndrainWorker:input_type -> dtask.v1.UndrainWorkerRequest
+	16, // 22: dtask.v1.AdminService.Stats:input_type -> dtask.v1.StatsRequest
+	26, // 23: dtask.v1.AdminService.History:input_type -> dtask.v1.HistoryRequest
+	1,  // 24: dtask.v1.ClusterService.Status:output_type -> dtask.v1.StatusResponse
+	19, // 25: dtask.v1.ClusterService.Identify:output_type -> dtask.v1.IdentifyResponse
+	22, // 26: dtask.v1.ClusterService.Admit:output_type -> dtask.v1.AdmitResponse
+	4,  // 27: dtask.v1.ClusterService.AddMember:output_type -> dtask.v1.AddMemberResponse
+	6,  // 28: dtask.v1.ClusterService.RemoveMember:output_type -> dtask.v1.RemoveMemberResponse
+	8,  // 29: dtask.v1.ClusterService.TransferLeadership:output_type -> dtask.v1.TransferLeadershipResponse
+	24, // 30: dtask.v1.ClusterService.Digests:output_type -> dtask.v1.DigestsResponse
+	10, // 31: dtask.v1.AdminService.ListWorkers:output_type -> dtask.v1.ListWorkersResponse
+	13, // 32: dtask.v1.AdminService.DrainWorker:output_type -> dtask.v1.DrainWorkerResponse
+	15, // 33: dtask.v1.AdminService.UndrainWorker:output_type -> dtask.v1.UndrainWorkerResponse
+	17, // 34: dtask.v1.AdminService.Stats:output_type -> dtask.v1.StatsResponse
+	27, // 35: dtask.v1.AdminService.History:output_type -> dtask.v1.HistoryResponse
+	24, // [24:36] is the sub-list for method output_type
+	12, // [12:24] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_dtask_v1_cluster_proto_init() }

@@ -1432,6 +1432,8 @@ type Job struct {
 	FailuresTolerated uint32         `protobuf:"varint,21,opt,name=failures_tolerated,json=failuresTolerated,proto3" json:"failures_tolerated,omitempty"` // ordinary tasks that failed for good, if at most max_failures; else 0
 	Version           uint32         `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                              // 1 at first; each update adds 1
 	Arrays            []*ArrayStatus `protobuf:"bytes,23,rep,name=arrays,proto3" json:"arrays,omitempty"`                                                 // in order; only from GetJob
+	Key               string         `protobuf:"bytes,24,opt,name=key,proto3" json:"key,omitempty"`                                                       // idempotency key; only from GetJob
+	Digest            []byte         `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`                                                 // of header and tasks as submitted; only from GetJob, of jobs that are not in the history
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1623,6 +1625,20 @@ func (x *Job) GetVersion() uint32 {
 func (x *Job) GetArrays() []*ArrayStatus {
 	if x != nil {
 		return x.Arrays
+	}
+	return nil
+}
+
+func (x *Job) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Job) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
 	}
 	return nil
 }
@@ -3887,7 +3903,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tFreshness\x12#\n" +
 	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12\x15\n" +
 	"\x06lag_ms\x18\x02 \x01(\x03R\x05lagMs\x12\x18\n" +
-	"\areplica\x18\x03 \x01(\tR\areplica\"\xc3\a\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica\"\xed\a\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3914,7 +3930,9 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\fmax_failures\x18\x14 \x01(\rR\vmaxFailures\x12-\n" +
 	"\x12failures_tolerated\x18\x15 \x01(\rR\x11failuresTolerated\x12\x18\n" +
 	"\aversion\x18\x16 \x01(\rR\aversion\x12-\n" +
-	"\x06arrays\x18\x17 \x03(\v2\x15.dtask.v1.ArrayStatusR\x06arrays\x1a9\n" +
+	"\x06arrays\x18\x17 \x03(\v2\x15.dtask.v1.ArrayStatusR\x06arrays\x12\x10\n" +
+	"\x03key\x18\x18 \x01(\tR\x03key\x12\x16\n" +
+	"\x06digest\x18\x19 \x01(\fR\x06digest\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +

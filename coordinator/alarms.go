@@ -1,0 +1,37 @@
+package coordinator
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dtask/dtask/coordinator/membership"
+	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
+)
+
+// currentAlarms returns the alarms of this replica.
+func (r *replica) currentAlarms() []*dtaskv1.Alarm {
+	node := r.node.Load()
+	r.alarms.Set(membership.AlarmDiskNearlyFull, node != nil && node.LowSpace(), "the disk of "+r.cfg.DataDir+
+		" has less free space than --min-free-bytes: free some, or new jobs are refused while this replica leads")
+	return r.alarms.Of(r.dir.serverID)
+}
+
+// alarmMetrics is 1 for each alarm of this replica.
+type alarmMetrics struct {
+	current func() []*dtaskv1.Alarm
+}
+
+// Describe implements prometheus.Collector.
+func (m alarmMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector. Every kind has a series, so that an alert can
+// be written before the first alarm.
+func (m alarmMetrics) Collect(ch chan<- prometheus.Metric) {
+	raised := make(map[string]bool)
+	for _, alarm := range m.current() {
+		raised[alarm.GetKind()] = true
+	}
+	d := desc("alarms", "1 while this replica has an alarm that dtaskctl cluster status shows, by kind.", "kind")
+	for _, kind := range membership.AlarmKinds() {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, truth(raised[kind]), kind)
+	}
+}
