@@ -67,9 +67,6 @@ func (r *Reader) Term() (term, voteTerm uint64, candidate string, err error) {
 	return term, voteTerm, string(address), err
 }
 
-// keyVoteCandidate is where raft stores the candidate of the last vote.
-var keyVoteCandidate = []byte("LastVoteCand")
-
 // Value returns a value of the stable store; nil if it was never stored.
 func (r *Reader) Value(key []byte) ([]byte, error) {
 	if r.bolt == nil {
