@@ -38,8 +38,9 @@ func (c *Client) WaitSubmitted(ctx context.Context, jobs []Submitted) iter.Seq2[
 	return c.waitSubmitted(ctx, jobs, false)
 }
 
-// WaitOutlines is WaitSubmitted without the name, owner, labels, max_failures
-// and tasks by state of the jobs, which halves the cost per job.
+// WaitOutlines is WaitSubmitted without the tasks by state of the jobs and what
+// was submitted with them, such as name, owner and labels. It halves the cost
+// per job.
 func (c *Client) WaitOutlines(ctx context.Context, jobs []Submitted) iter.Seq2[Ends, error] {
 	return c.waitSubmitted(ctx, jobs, true)
 }

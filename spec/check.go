@@ -206,21 +206,7 @@ func (c *Checker) cleanupOrder(t *checkedTask, added int) {
 }
 
 func (c *Checker) checkHeader(h *dtaskv1.JobHeader) {
-	c.refuse("job.name", nameProblem(h.GetName()))
-	if h.GetOwner() != "" {
-		c.refuse("job.owner", ownerProblem(h.GetOwner()))
-	}
-	c.refuse("job.priority", enumProblem(h.GetPriority(), priorities))
-	c.refuse("job.on_failure", enumProblem(h.GetOnFailure(), onFailures))
-	if n := h.GetMaxFailures(); n > MaxTasks {
-		c.refuse("job.max_failures", problem{fmt.Sprintf("%d is out of range", n), "send 0 to 1,000,000"})
-	}
-	c.refuse("job.deadline", durationProblem(h.GetDeadlineMs(), 0))
-	if h.GetWebhook() != "" {
-		c.refuse("job.webhook", webhookProblem(h.GetWebhook()))
-	}
-	c.env("job.env", h.GetEnv(), nil)
-	c.labels("job.labels", h.GetLabels())
+	c.checkJobFields(h)
 	if n := proto.Size(h); n > MaxHeaderBytes {
 		c.refuse("job", problem{
 			fmt.Sprintf("has a header of %s with %s different policies", bytesText(n), count(len(h.GetPolicies()))),

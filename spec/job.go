@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"strings"
 
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/proto"
@@ -19,67 +18,9 @@ type jobBuilder struct {
 	listed    bool // the field tasks exists
 	policies  policyTable
 	tolerated int64 // max_failures in thousandths of a percent of the ordinary tasks; 0 = it is a number
-}
-
-var jobFields = fields[*jobBuilder]{
-	"name": func(r *reader, j *jobBuilder, e entry) {
-		j.header.Name, _ = r.checked(e.value, nameProblem)
-	},
-	"owner": func(r *reader, j *jobBuilder, e entry) {
-		j.header.Owner, _ = r.checked(e.value, ownerProblem)
-	},
-	"priority": func(r *reader, j *jobBuilder, e entry) {
-		if v, ok := readKeyword(r, e.value, priorities); ok {
-			j.header.Priority = v
-		}
-	},
-	"env": func(r *reader, j *jobBuilder, e entry) {
-		j.header.Env = r.env(e, nil)
-		j.defaults.jobEnv = j.header.GetEnv()
-		r.holds(e.value, envSizeProblem(j.header.GetEnv(), nil))
-	},
-	"labels": func(r *reader, j *jobBuilder, e entry) {
-		j.header.Labels = r.labels(e, nil, "{team: data}")
-	},
-	"deadline": func(r *reader, j *jobBuilder, e entry) {
-		j.header.DeadlineMs, _ = r.duration(e.value, false)
-	},
-	"on_failure": func(r *reader, j *jobBuilder, e entry) {
-		if v, ok := readKeyword(r, e.value, onFailures); ok {
-			j.header.OnFailure = v
-		}
-	},
-	"webhook": func(r *reader, j *jobBuilder, e entry) {
-		j.header.Webhook, _ = r.checked(e.value, webhookProblem)
-	},
-	"max_failures": func(r *reader, j *jobBuilder, e entry) {
-		if percent, ok := strings.CutSuffix(e.value.Value, "%"); ok && isText(e.value) {
-			v, p := thousandths(percent)
-			if v > 100_000 {
-				p = problem{fmt.Sprintf("%s exceeds 100%%", quote(e.value.Value)), "write a percentage from 0% to 100%"}
-			}
-			if r.holds(e.value, p) {
-				j.tolerated = v
-			}
-			return
-		}
-		if isText(e.value) {
-			r.fault(e.value, "must be a number or a percentage, not text", "write it like 5 or 2.5%")
-			return
-		}
-		v, _ := r.number(e.value, 0, MaxTasks)
-		j.header.MaxFailures = uint32(v)
-	},
-	"defaults": func(r *reader, j *jobBuilder, e entry) {
-		policyFields.read(r, &j.defaults, r.entries(e.value, "defaults: {timeout: 10m}"), func(u entry) {
-			elsewhere := ""
-			if _, known := taskFields[u.key]; known {
-				elsewhere = "write it in each task; it is no policy that tasks share"
-			}
-			r.unknown(u, policyFields.names, elsewhere)
-		})
-	},
-	"tasks": readTasks,
+	// fields is jobFields. The functions that read tasks can't name that table, which
+	// refers to them: its initialization would be a cycle.
+	fields fields[*jobBuilder]
 }
 
 // job reads the mapping job.
@@ -94,6 +35,7 @@ func (r *reader) job(n *yaml.Node) *dtaskv1.JobSpec {
 			OnFailure: dtaskv1.OnFailure_ON_FAILURE_STOP,
 		},
 		defaults: builtIn(),
+		fields:   jobFields,
 	}
 	meant := map[string]bool{}
 	jobFields.read(r, j, inOrder(es), func(e entry) {

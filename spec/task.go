@@ -176,7 +176,7 @@ func (r *reader) readTask(j *jobBuilder, d *taskBuilder, n *yaml.Node) {
 	taskFields.read(r, t, es, func(e entry) {
 		read, known := policyFields[e.key]
 		if !known {
-			switch r.unknownInTask(e) {
+			switch r.unknownInTask(j, e) {
 			case "command", "run", "type":
 				t.meant = true
 			}
@@ -287,9 +287,9 @@ func (r *reader) readID(d *taskBuilder, n *yaml.Node, es []entry) {
 	r.fault(n, "id is missing", "write id: with 1–63 characters, unique in the job")
 }
 
-func (r *reader) unknownInTask(e entry) (meant string) {
+func (r *reader) unknownInTask(j *jobBuilder, e entry) (meant string) {
 	elsewhere := ""
-	if _, known := jobOnly[e.key]; known {
+	if _, known := j.fields[e.key]; known {
 		elsewhere = "it belongs to the job, not to a task"
 	}
 	names := func() []string { return append(taskFields.names(), policyFields.names()...) }
@@ -297,11 +297,6 @@ func (r *reader) unknownInTask(e entry) (meant string) {
 		elsewhere = "a task is named by id"
 	}
 	return r.unknown(e, names, elsewhere)
-}
-
-// jobOnly are fields of a job that tasks don't have.
-var jobOnly = map[string]struct{}{
-	"owner": {}, "labels": {}, "deadline": {}, "on_failure": {}, "max_failures": {}, "defaults": {}, "tasks": {}, "webhook": {},
 }
 
 // onlyOne reports all but the first of mutually exclusive fields.

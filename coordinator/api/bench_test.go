@@ -55,3 +55,14 @@ func BenchmarkSmallJobs(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "µs/job")
 }
+
+// BenchmarkJobView shows a stored job, as GetJob and each row of ListJobs do.
+func BenchmarkJobView(b *testing.B) {
+	h := header("nightly")
+	h.Owner, h.MaxFailures, h.Labels = "data-team", 3, map[string]string{"team": "data", "env": "prod", "week": "12"}
+	v := jobView{job: fsm.Job{ID: 1, Header: h, State: fsm.JobCompleted, Total: 10, Counts: [...]uint32{fsm.Completed: 10, fsm.Lost: 0}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		v.show(1)
+	}
+}

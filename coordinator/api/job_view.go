@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"maps"
 	"strings"
 	"sync"
 
@@ -119,10 +118,8 @@ func (v *jobView) outline() *dtaskv1.Job {
 // show shows a job. aggregated is the number of its completed tasks that are part of
 // its result.
 func (v *jobView) show(aggregated uint32) *dtaskv1.Job {
-	h, shown := v.job.Header, v.outline()
-	shown.Name, shown.Owner, shown.Labels = h.GetName(), h.GetOwner(), maps.Clone(h.GetLabels())
-	shown.MaxFailures = h.GetMaxFailures()
-	counts := v.job.Counts
+	shown, counts := v.outline(), v.job.Counts
+	showHeader(shown, v.job.Header)
 	shown.TasksByState = namedCounts(counts[:], v.running, aggregated)
 	return shown
 }

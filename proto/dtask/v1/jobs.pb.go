@@ -225,7 +225,8 @@ func (x *JobSpec) GetTasks() []*TaskSpec {
 	return nil
 }
 
-// JobHeader is a job without its tasks.
+// JobHeader is a job without its tasks. Fields that Job has under the same name and with
+// the same type are shown there as submitted, except priority, which can be updated.
 type JobHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1–63 of letters, digits, - _ .
@@ -2471,8 +2472,8 @@ type WaitJobsRequest struct {
 	// Responses are not older than this log index: Freshness.applied_index of the last
 	// response that the caller received, or the index at which the newest job exists.
 	FromIndex uint64 `protobuf:"varint,3,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
-	// Omit name, owner, labels, max_failures and tasks_by_state of finished jobs, which
-	// halves the cost.
+	// Omit tasks_by_state of finished jobs, and what was submitted with them, such as
+	// name, owner and labels. Halves the cost.
 	Outline       bool `protobuf:"varint,4,opt,name=outline,proto3" json:"outline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
