@@ -65,6 +65,7 @@ type attempt struct {
 	exclusive    bool                         // at most once
 	checkpointer atomic.Pointer[checkpointer] // nil: the attempt has no checkpoint directory
 	savedData    atomic.Bool                  // SaveCheckpoint was called
+	begun        bool                         // its handler or command may have started; used by the executor only
 
 	// The table's lock guards the rest, except ctx, which is written before the
 	// executor starts.
@@ -132,6 +133,10 @@ func (t *attemptTable) watchHeartbeat(a *attempt) (stop func()) {
 	timer = time.AfterFunc(limit, check)
 	return func() { timer.Stop() }
 }
+
+// notBegun is the error of an attempt that was ended while it waited for a
+// fresh confirmation.
+const notBegun = "no answer from a leader before the attempt started"
 
 // released returns the outcome of an attempt that did not start.
 func released(reason string) *dtaskv1.Outcome {

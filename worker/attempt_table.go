@@ -20,12 +20,12 @@ import (
 // Invariant: an attempt in known is either held (its phase is before
 // phaseEnded) or has exactly one outcome in outcomes.
 type attemptTable struct {
-	slots int
-	base  context.Context //nolint:containedctx // parent of all attempts' contexts; never done; set before the first attempt arrives
-	run   func()          // starts a goroutine that calls next until it returns nil; set with base
-	lease *lease
-	wake  chan struct{} // size 1: a token means that there is something to send
-	idle  chan struct{} // size 1: a token means, while draining, that running or outcomes became empty
+	slots     int
+	base      context.Context //nolint:containedctx // parent of all attempts' contexts; never done; set before the first attempt arrives
+	run       func()          // starts a goroutine that calls next until it returns nil; set with base
+	confirmed *confirmations
+	wake      chan struct{} // size 1: a token means that there is something to send
+	idle      chan struct{} // size 1: a token means, while draining, that running or outcomes became empty
 
 	mu              sync.Mutex // guards the rest, and the attempts
 	known           map[ref]*attempt
@@ -41,9 +41,9 @@ type attemptTable struct {
 	outbox
 }
 
-func newAttemptTable(slots int, lease *lease) *attemptTable {
+func newAttemptTable(slots int) *attemptTable {
 	return &attemptTable{
-		slots: slots, lease: lease, wake: make(chan struct{}, 1), idle: make(chan struct{}, 1),
+		slots: slots, confirmed: newConfirmations(), wake: make(chan struct{}, 1), idle: make(chan struct{}, 1),
 		known: map[ref]*attempt{}, outbox: outbox{first: 1},
 	}
 }
@@ -138,15 +138,16 @@ func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 		t.starting = false
 	}
 	for len(t.queue) > 0 {
+		if !t.confirmed.fresh(now) {
+			t.requestConfirmation()
+			t.active--
+			return nil // the next confirmation starts a goroutine again
+		}
 		a := t.queue[0]
 		t.queue[0] = nil
 		t.queue = t.queue[1:]
 		if a.phase != phaseReady {
 			continue // stopped while it waited
-		}
-		if a.exclusive && !t.lease.valid() {
-			t.endLocked(a, released("lease ended before the attempt started"))
-			continue
 		}
 		a.start(t.base, now)
 		t.running++
@@ -160,10 +161,39 @@ func (t *attemptTable) next(done *attempt, outcome *dtaskv1.Outcome) *attempt {
 	return nil
 }
 
+// confirm records that the leader answered a heartbeat that was sent at this
+// time: ready attempts may start. What the leader stopped before its answer must
+// be stopped already.
+func (t *attemptTable) confirm(sent time.Time, freshness time.Duration) {
+	t.confirmed.renew(sent, freshness)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spawnLocked()
+}
+
+// requestConfirmation makes the session send a heartbeat, because a start waits
+// for its answer.
+func (t *attemptTable) requestConfirmation() {
+	t.confirmed.requested.Store(true)
+	signal(t.wake)
+}
+
+// begin is called immediately before the handler or command of an attempt
+// starts: the preparation, or a pause of this process, may have taken any time.
+// It waits for a fresh confirmation, and returns false if the attempt was ended
+// meanwhile and must not start. The further items of an array belong to an
+// attempt that has begun.
+func (t *attemptTable) begin(a *attempt) bool {
+	if !a.begun {
+		a.begun = t.confirmed.fresh(time.Now()) || t.confirmed.awaitFresh(a.ctx, t.requestConfirmation)
+	}
+	return a.begun
+}
+
 // completeLocked decides how an executed attempt ended: a stop that came before
-// the commit overrides the outcome of the executor.
+// the commit overrides the outcome of the executor, unless it has not begun.
 func (t *attemptTable) completeLocked(a *attempt, outcome *dtaskv1.Outcome, now time.Time) {
-	if a.phase != phaseCommitted {
+	if a.phase != phaseCommitted && outcome.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
 		if cause := a.ctx.causeAt(now); cause != nil {
 			ended := endedBy(cause)
 			ended.ExitCode, ended.Signal = outcome.GetExitCode(), outcome.GetSignal()

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -61,7 +62,8 @@ type pair struct {
 
 func newPair(t *rapid.T) *pair {
 	p := &pair{model: tableModel{stopped: map[ref]bool{}, exclusive: map[ref]bool{}}}
-	p.table = newAttemptTable(rapid.IntRange(1, 3).Draw(t, "slots"), &lease{ended: func() {}})
+	p.table = newAttemptTable(rapid.IntRange(1, 3).Draw(t, "slots"))
+	p.table.confirm(time.Now(), time.Hour)
 	p.table.base, p.table.run = t.Context(), func() { p.starts++ }
 	return p
 }

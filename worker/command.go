@@ -55,9 +55,13 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 	if err != nil {
 		return failed(&notStartedError{err: err})
 	}
+	defer w.closeLog(a)
 	lines := process.NewLines(func(p process.Progress) { t.Progress(p.Fraction, p.Text) })
 	lines.OnCheckpoint = a.checkpointer.Load().request // environ created it
 	errorLines := process.NewLines(nil)
+	if !w.attempts.begin(a) {
+		return released(notBegun)
+	}
 	exit, err := process.Run(a.ctx, process.Spec{
 		Argv: body.GetCommand(), Shell: body.GetRun(), Env: env, Dir: dir, Stdin: stdin,
 		// A full disk must cost only the log, not the attempt.
@@ -66,9 +70,6 @@ func (w *Worker) runCommand(a *attempt, inputs []string, out *output) *dtaskv1.O
 		KillGrace: time.Duration(a.policy.GetKillGraceMs()) * time.Millisecond,
 	})
 	last, lastError := lines.Finish(), errorLines.Finish()
-	if a.log == nil {
-		w.logs.close(a.ref)
-	}
 	if err != nil {
 		return commandError(exit, err)
 	}
@@ -85,6 +86,13 @@ func (w *Worker) openLog(a *attempt) (*attemptLog, error) {
 		a.log = log
 	}
 	return log, err
+}
+
+// closeLog closes the log of an attempt, unless further items will use it.
+func (w *Worker) closeLog(a *attempt) {
+	if a.log == nil {
+		w.logs.close(a.ref)
+	}
 }
 
 // environ returns the command's complete environment.

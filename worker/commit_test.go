@@ -13,9 +13,10 @@ import (
 func TestACommittedAttemptSucceedsDespiteALaterStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newAttemptTable(1, &lease{ended: func() {}})
+		l := newAttemptTable(1)
 		l.base, l.run = t.Context(), func() {}
 		defer l.close()
+		l.confirm(time.Now(), defaultFreshness)
 		err := l.accept(assignments(work{task: 1, typ: "any", policy: &dtaskv1.TaskPolicy{TimeoutMs: 1000}}), 1)
 		if err != nil {
 			t.Fatal(err)

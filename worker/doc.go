@@ -49,8 +49,14 @@
 //	leader        └─► heartbeat received ─────────── lease ───────────► marks the worker down
 //
 // The leader's lease starts later, so the worker's ends first. At-least-once
-// attempts need no lease: a worker without a leader continues to work, and
-// fencing tokens decide which attempt counts.
+// attempts need no lease: a worker without a leader continues those that it has
+// begun, and fencing tokens decide which attempt counts.
+//
+// Every attempt needs a fresh confirmation to begin (confirmation.go): an
+// answered heartbeat that was sent less than two thirds of the leader's liveness
+// timeout ago. It is checked when a slot takes the attempt, and again
+// immediately before the handler or command starts. Until the next answer, the
+// attempt waits; it can be stopped and stolen meanwhile.
 //
 // # Goroutines
 //

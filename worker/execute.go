@@ -74,6 +74,9 @@ func (w *Worker) runHandler(a *attempt, inputs []string, out *output) *dtaskv1.O
 	v := a.invocation()
 	w.task(&v.task, a, inputs, out)
 	a.ctx.task = &v.task
+	if !w.attempts.begin(a) {
+		return released(notBegun)
+	}
 	result, err := w.call(a, handler, &v.task)
 	if err != nil {
 		return failed(err)

@@ -41,13 +41,6 @@ func (l *lease) renew(sent time.Time) {
 	}
 }
 
-// valid reports whether an at-most-once attempt may start now.
-func (l *lease) valid() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.length <= 0 || time.Now().Before(l.expires)
-}
-
 // check runs when the lease would end, and again later if it was renewed.
 func (l *lease) check() {
 	l.mu.Lock()

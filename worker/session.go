@@ -41,6 +41,7 @@ type session struct {
 	unanswered    map[uint64]time.Time // when unanswered heartbeats were sent
 	watchdog      *time.Timer
 	timeout       time.Duration // liveness timeout of this session
+	freshness     time.Duration // how long its answered heartbeats confirm that the worker is up
 	ticker        *time.Ticker
 	logChunk      *dtaskv1.LogData // sent next
 	readers       map[uint64]context.CancelFunc
@@ -164,6 +165,9 @@ func (s *session) sendNext() {
 	if !s.welcomed {
 		return
 	}
+	if len(s.unanswered) == 0 && s.w.attempts.confirmed.requested.Swap(false) {
+		s.heartbeatDue = true
+	}
 	m := &dtaskv1.SessionRequest{LogData: s.logChunk, Leaving: s.w.attempts.isDraining()}
 	if s.dirty || s.heartbeatDue {
 		m.Reports = s.w.attempts.take(s.heartbeatDue)
@@ -198,9 +202,6 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 		}
 		s.welcome(m)
 	}
-	if m.GetHeartbeat() != 0 {
-		s.answered(m.GetHeartbeat())
-	}
 	for _, result := range m.GetCheckpointResults() {
 		s.checkpointAnswered(result)
 	}
@@ -228,6 +229,14 @@ func (s *session) handle(ctx context.Context, m *dtaskv1.SessionResponse) error 
 	if m.GetLogRequest() != nil {
 		s.serve(ctx, m.GetLogRequest())
 	}
+	// Last: it lets attempts start that this message may have stopped. The
+	// welcome answers the hello, even if it doesn't repeat its heartbeat.
+	if m.GetWelcome() != nil {
+		s.answered(1)
+	}
+	if m.GetHeartbeat() != 0 {
+		s.answered(m.GetHeartbeat())
+	}
 	return nil
 }
 
@@ -240,11 +249,11 @@ func (s *session) welcome(m *dtaskv1.SessionResponse) {
 	s.timeout = max(livenessTimeout, 2*interval)
 	s.watchdog.Reset(s.timeout)
 	s.ticker.Reset(interval)
+	s.freshness = freshnessFor(time.Duration(m.GetWelcome().GetLivenessTimeoutMs()) * time.Millisecond)
 	s.w.lease.set(time.Duration(m.GetWelcome().GetLeaseMs()) * time.Millisecond)
 	s.w.attempts.cordon(m.GetWelcome().GetDraining())
 	s.welcomed, s.dirty = true, true
 	s.w.attempts.sessionOpened()
-	s.answered(1) // the welcome answers the hello, even if it doesn't repeat its heartbeat
 	s.log.Info("session opened", "worker_id", m.GetWelcome().GetWorkerId(), "term", m.GetFence().GetTerm())
 }
 
@@ -255,6 +264,7 @@ func (s *session) answered(heartbeat uint64) {
 		return
 	}
 	s.w.lease.renew(sent)
+	s.w.attempts.confirm(sent, s.freshness)
 	maps.DeleteFunc(s.unanswered, func(number uint64, _ time.Time) bool { return number <= heartbeat })
 	if s.goodbye != 0 && heartbeat >= s.goodbye {
 		s.w.attempts.goodbyeReceived()

@@ -72,7 +72,7 @@ func New(cfg Config, opts ...Option) (*Worker, error) {
 	w.incarnation = hex.EncodeToString(id)
 	w.host, _ = os.Hostname() // for display only
 	w.resources = offered(&w.cfg)
-	w.attempts = newAttemptTable(cfg.Slots, &w.lease)
+	w.attempts = newAttemptTable(cfg.Slots)
 	w.lease.ended = func() {
 		w.log.Warn("lease ended; stopping at-most-once attempts")
 		w.attempts.stopRunning(ErrLeaseEnded, true)

@@ -278,6 +278,7 @@ type fakeWorker struct {
 	next    uint64
 	heard   time.Time
 	closed  error
+	late    bool // a message arrives just before Close
 	changed chan struct{}
 	work    chan []fsm.AssignItem
 }
@@ -388,6 +389,9 @@ func (w *fakeWorker) Close(reason error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = reason
+	if w.late {
+		w.heard = time.Now()
+	}
 }
 
 // await waits until the worker satisfies a condition, which is called with the

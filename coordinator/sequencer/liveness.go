@@ -78,6 +78,9 @@ func (l *liveness) markDown(b *batch, list []*worker, losses *workerLosses) {
 		if b.full() {
 			return
 		}
+		if l.isHeard(b, w) {
+			continue
+		}
 		reason := "liveness timeout"
 		if w.leaving && w.held.len() == 0 {
 			reason = "left"
@@ -86,12 +89,28 @@ func (l *liveness) markDown(b *batch, list []*worker, losses *workerLosses) {
 			losses.timedOut.add(w)
 			l.cfg.Totals.WorkersDown.Add(1)
 		}
-		if w.session != nil {
-			w.session.Close(errLiveness)
-		}
 		l.workers.remove(b, w)
 		b.entry.Do(&fsm.MarkWorkerDown{ID: w.id, Reason: reason})
 	}
+}
+
+// isHeard closes the session of a worker that is about to be marked down, and
+// reports whether the worker was heard from before that. Its heartbeat may have
+// been answered, which lets it start attempts. So it keeps them, and the liveness
+// timeout to reconnect.
+func (l *liveness) isHeard(b *batch, w *worker) bool {
+	if w.session == nil {
+		return false
+	}
+	w.session.Close(errLiveness)
+	deadline := w.session.LastContact().Add(l.cfg.LivenessTimeout)
+	if !b.now.Before(deadline) {
+		return false
+	}
+	w.session, w.deadline = nil, deadline
+	l.checkBy(deadline)
+	l.workers.updateAccepting(b.view, w)
+	return true
 }
 
 // AllowReconnectsUntil reports that a worker was deferred: it will reconnect at

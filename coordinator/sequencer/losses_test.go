@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dtask/dtask/coordinator/sequencer"
+	"github.com/dtask/dtask/fsm"
 )
 
 // lines collects log lines. Safe for concurrent use.
@@ -94,5 +95,30 @@ func TestDeferredWorkersMayReconnectLater(t *testing.T) {
 		if n := up(c); n != 0 {
 			t.Errorf("a worker that is gone is up after %v", time.Since(since))
 		}
+	})
+}
+
+// The worker's last heartbeat may have been answered, so that it starts
+// attempts: they must not start elsewhere.
+func TestAWorkerThatIsHeardFromWhileItsSessionIsClosedStaysUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		s, _ := c.lead()
+		w := attachWorker(t, s, "w", "a", 1, hold)
+		id := mustSubmit(t, s, spec{key: "k", n: 1})
+		w.await("the assignment", func() bool { return len(w.held) == 1 })
+		w.mu.Lock()
+		w.late = true
+		w.mu.Unlock()
+		w.fallSilent()
+		time.Sleep(5 * time.Second)
+		w.mu.Lock()
+		closed := w.closed
+		w.mu.Unlock()
+		if task := c.task(id, 0); closed == nil || up(c) != 1 || task.State != fsm.Assigned {
+			t.Errorf("closed with %v, %d workers up, task %v; want a closed session, the worker up, the task assigned", closed, up(c), task.State)
+		}
+		c.await("the worker to be marked down", func() bool { return up(c) == 0 })
 	})
 }

@@ -54,9 +54,12 @@ func (s *Sequencer) rebuild(b *batch) {
 			s.workers.rebuild(w)
 		}
 	}
-	// Each worker gets the time that the admission of all of them takes.
+	// Each worker gets the time that the admission of all of them takes. It must
+	// also exceed the time for which an answer of the previous leader lets a
+	// worker start attempts: a paused leader may answer up to two thirds of the
+	// liveness timeout into this term, and its answer counts for two thirds.
 	workers := s.workers.byID
-	grace := max(s.cfg.TimeScale.Scale(5*time.Second),
+	grace := max(s.cfg.TimeScale.Scale(5*time.Second), s.cfg.LivenessTimeout*5/3,
 		time.Duration(len(workers))*time.Second/time.Duration(s.cfg.AdmissionRate))
 	for _, w := range workers {
 		w.deadline = b.now.Add(grace)

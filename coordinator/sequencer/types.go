@@ -128,7 +128,8 @@ type Session interface {
 	// LastContact returns when the worker last sent anything, by the monotonic
 	// clock.
 	LastContact() time.Time
-	// Close ends the stream.
+	// Close ends the session. A message of the worker that LastContact doesn't
+	// include afterwards is not answered.
 	Close(reason error)
 }
 

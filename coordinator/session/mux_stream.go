@@ -164,8 +164,8 @@ func (m *muxStream) pack(slots []*streamSlot, ends []*dtaskv1.ResponseFrame) (re
 	for size := 0; turns < len(slots) && size < maxMessageBytes && len(response.GetFrames()) < maxFrames; turns++ {
 		slot := slots[turns]
 		slot.queued.Store(false) // before next: data that is added from now on queues the slot again
-		if slot.ended.Load() {
-			continue
+		if slot.ended.Load() || slot.ctx.Err() != nil {
+			continue // a closed session answers no heartbeat
 		}
 		message, assigned := slot.session.next()
 		if message == nil {

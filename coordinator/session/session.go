@@ -22,13 +22,14 @@ type session struct {
 	lastContact atomic.Int64 // ns since started
 	overloaded  atomic.Bool  // a report waits for the sequencer: the worker is not silent, the leader is slow
 
-	mu        sync.Mutex // guards the rest
-	pending   sequencer.WorkerMessage
-	greeting  *dtaskv1.Welcome
-	heartbeat uint64 // to be answered; 0 = none
-	logs      []*dtaskv1.LogRequest
-	readers   map[uint64]*logReader
-	lastLog   uint64
+	mu         sync.Mutex // guards the rest
+	pending    sequencer.WorkerMessage
+	greeting   *dtaskv1.Welcome
+	superseded []sequencer.Stop // attempts of its hello that are no longer live; sent with the welcome
+	heartbeat  uint64           // to be answered; 0 = none
+	logs       []*dtaskv1.LogRequest
+	readers    map[uint64]*logReader
+	lastLog    uint64
 }
 
 // started is the origin of the monotonic timestamps of all sessions.
@@ -88,7 +89,7 @@ func (x *session) welcome(w sequencer.Welcome, beat uint64) {
 		Draining:            w.Draining,
 	}
 	for _, a := range w.Stop {
-		x.pending.Stops = append(x.pending.Stops, sequencer.Stop{Attempt: a, Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED})
+		x.superseded = append(x.superseded, sequencer.Stop{Attempt: a, Reason: dtaskv1.StopReason_STOP_REASON_SUPERSEDED})
 	}
 	x.heartbeat = beat
 }
@@ -137,16 +138,18 @@ func (x *session) report(ctx context.Context, m *dtaskv1.SessionRequest) {
 // pending.
 //
 // Assignments are sent before stops: a stop may be for an attempt that is still
-// pending here, and would otherwise reach the worker before the assignment.
+// pending here, and would otherwise reach the worker before the assignment. The
+// stops of attempts that the worker held before are part of the welcome, which
+// lets it start the others.
 func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	x.mu.Lock()
 	p := x.pending
 	x.pending = sequencer.WorkerMessage{}
 	m = &dtaskv1.SessionResponse{
 		Fence: x.fence, Heartbeat: x.heartbeat, Welcome: x.greeting, StartGrants: attemptRefs(p.StartGrants), Drain: p.Drain, CheckpointResults: p.Checkpoints,
-		StealRequests: attemptRefs(p.StealRequests),
+		StealRequests: attemptRefs(p.StealRequests), Stops: stops(x.superseded),
 	}
-	x.heartbeat, x.greeting = 0, nil
+	x.heartbeat, x.greeting, x.superseded = 0, nil, nil
 	if len(x.logs) > 0 {
 		m.LogRequest = x.logs[0]
 		x.logs = x.logs[1:]
@@ -160,7 +163,7 @@ func (x *session) next() (m *dtaskv1.SessionResponse, assigned int) {
 	if p.AckThrough > 0 {
 		m.Ack = &dtaskv1.Ack{Through: p.AckThrough, Exceptions: p.Exceptions}
 	}
-	m.Stops = stops(p.Stops)
+	m.Stops = append(m.GetStops(), stops(p.Stops)...)
 	if len(p.Assignments) > 0 {
 		var rest []fsm.AssignItem
 		if m.Assignments, rest, assigned = x.assignments(p.Assignments); len(rest) > 0 {

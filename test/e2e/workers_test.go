@@ -145,6 +145,40 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 	checkLedger(t, c, harms, jobs...)
 }
 
+// Short tasks are prefetched: a stopped worker holds attempts that it has not
+// begun, and that complete elsewhere meanwhile.
+func TestAStoppedWorkerBeginsNoAttemptThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 4})
+	var harms []ledger.Harm
+	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("short", marks(c, 400, time.Millisecond)...))
+	awaitBegun(t, c, id, 200)
+	victim := c.Worker("w1")
+	stopped := now(t)
+	clustertest.Must(t, victim.Pause())
+	clustertest.Must(t, cluster.Pause(ctx, 10*time.Second))
+	job := completed(t, c.Ctl, id)
+	resumed := now(t)
+	clustertest.Must(t, victim.Resume())
+	harms = append(harms, ledger.Harm{Worker: victim.Name, From: stopped, Until: now(t)})
+	clustertest.Must(t, c.AwaitWorker(ctx, victim.Name, "up"))
+	// It works again, and has reported everything that it held.
+	again := clustertest.Submit(t, c.Ctl, cluster.JobFile("again", marks(c, 100, 50*time.Millisecond)...))
+	jobs := []ledger.Job{judged(job, nil), judged(completed(t, c.Ctl, again), nil)}
+	replaced := 0
+	for _, r := range ledger.Runs(readLedger(t, c)) {
+		if r.Job == id && r.Start > resumed {
+			t.Errorf("attempt %d of %s began on %s %v after the job had ended", r.Attempt, r.Task, r.Worker, r.Start-resumed)
+		}
+		if r.Job == id && r.Attempt > 1 {
+			replaced++
+		}
+	}
+	t.Logf("%d attempts were replaced while the worker was stopped", replaced)
+	checkLedger(t, c, harms, jobs...)
+}
+
 func TestADrainedWorkerFinishesItsAttempts(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -10,8 +10,23 @@ func inWorkers() []Mutant {
 		},
 		{
 			Name:   "leases-do-not-end",
-			Edits:  []Edit{{"worker/lease.go", `return l.length <= 0 || time.Now().Before(l.expires)`, `return l.length <= 0 || !l.expires.IsZero()`}, {"worker/lease.go", `if left := time.Until(l.expires); left > 0 {`, `if left := max(time.Until(l.expires), time.Hour); left > 0 {`}},
+			Edits:  []Edit{{"worker/lease.go", `if left := time.Until(l.expires); left > 0 {`, `if left := max(time.Until(l.expires), time.Hour); left > 0 {`}},
 			Caught: []Checker{{Package: "./worker", Run: "Lease"}},
+		},
+		{
+			Name:   "a-late-answer-confirms-from-its-arrival",
+			Edits:  []Edit{{"worker/session.go", `s.w.attempts.confirm(sent, s.freshness)`, `s.w.attempts.confirm(time.Now(), s.freshness)`}},
+			Caught: []Checker{{Package: "./worker", Run: "Confirms"}},
+		},
+		{
+			Name:   "an-old-confirmation-starts-attempts",
+			Edits:  []Edit{{"worker/attempt_table.go", `if !t.confirmed.fresh(now) {`, `if false {`}, {"worker/attempt_table.go", `a.begun = t.confirmed.fresh(time.Now()) ||`, `a.begun = true ||`}},
+			Caught: []Checker{{Package: "./worker", Run: "Confirm|LostItsLeader"}},
+		},
+		{
+			Name:   "a-closed-session-answers-heartbeats",
+			Edits:  []Edit{{"coordinator/session/mux_stream.go", `if slot.ended.Load() || slot.ctx.Err() != nil {`, `if slot.ended.Load() {`}},
+			Caught: []Checker{{Package: "./coordinator/session", Run: "ClosedSession"}},
 		},
 		{
 			Name:   "reports-are-sent-once",
@@ -34,7 +49,7 @@ func inWorkers() []Mutant {
 		},
 		{
 			Name:   "a-stop-after-the-end-wins",
-			Edits:  []Edit{{"worker/attempt_table.go", `if a.phase != phaseCommitted {`, `if a.phase != phaseEnded {`}},
+			Edits:  []Edit{{"worker/attempt_table.go", `if a.phase != phaseCommitted && outcome`, `if a.phase != phaseEnded && outcome`}},
 			Caught: []Checker{{Package: "./worker", Run: "."}},
 		},
 		{
