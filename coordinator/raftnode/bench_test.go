@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 )
 
@@ -32,6 +33,24 @@ func BenchmarkPropose(b *testing.B) {
 			s := leader.Stats()
 			b.ReportMetric(float64(s.StoredEntries)/float64(s.Syncs), "entries/sync")
 		})
+	}
+}
+
+// BenchmarkApplyAtFollowers measures the time from a proposal until all three replicas
+// have applied it, with nothing else in flight.
+func BenchmarkApplyAtFollowers(b *testing.B) {
+	c := newCluster(b, 3, nil)
+	leader := c.leader(b)
+	for b.Loop() {
+		_, index, err := leader.Propose(make([]byte, 64)).Wait()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, n := range c {
+			for n.AppliedIndex() < index {
+				runtime.Gosched()
+			}
+		}
 	}
 }
 

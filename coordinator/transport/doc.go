@@ -12,11 +12,13 @@
 //   - the connections (stream.go, socket.go), which Close breaks;
 //   - watch connections and the questions that peers ask on them (watch.go): they break
 //     when a process exits, which makes a quick failover possible;
-//   - retries of requests to a peer that returns, idle waiting, and what each peer has
-//     stored (retry.go).
+//   - retries of requests to a peer that returns (retry.go), idle waiting (idle.go), and
+//     what each peer has stored (progress.go);
+//   - the commit index of received requests, which raft would exceed (inbound.go).
 //
 // It does not decide what a broken watch means; package raftnode does.
 //
 // Goroutines. Mux.Run starts one short-lived goroutine per connection and waits for it.
-// Each watch connection that a peer opened has one, for which Transport.Wait waits.
+// Each watch connection that a peer opened has one, and so has each Transport for
+// received requests; Transport.Wait waits for them.
 package transport

@@ -26,11 +26,7 @@ func (t *Transport) record(id raft.ServerID, args *raft.AppendEntriesRequest, su
 	p.lastContact = time.Now()
 	if success && !isHeartbeat(args) {
 		p.lastSent = deltaOf(args)
-		last := args.PrevLogEntry
-		if n := len(args.Entries); n > 0 {
-			last = args.Entries[n-1].Index
-		}
-		p.match(args.Term, last, args.LeaderCommitIndex)
+		p.match(args.Term, lastMatched(args), args.LeaderCommitIndex)
 	}
 	t.peers[id] = p
 }

@@ -32,8 +32,16 @@ func (t *Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	return nil
 }
 
+// errDeposed is the error of a request of a term in which this replica no longer leads.
+var errDeposed = errors.New("no longer the leader of the request's term")
+
 // sendWithRetry sends a replication request until it succeeds, the term ends or
 // retryLimit has passed.
+//
+// It sends nothing if this replica was deposed while the request was made: raft reads
+// an entry and the one before it in two steps, and in between the next leader's entries
+// may have replaced them. The request would then connect entries of two logs. As long
+// as this replica leads, no entry was replaced.
 //
 // Raft doubles the delay after each failed request, up to ten seconds, and nothing ends
 // a delay early. A replica that was down for a minute would receive nothing for up to
@@ -42,6 +50,9 @@ func (t *Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 // failed ones. Requests are idempotent. Heartbeats are not retried: their delays are
 // short, and raft detects failures by them.
 func (t *Transport) sendWithRetry(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if !isHeartbeat(args) && !t.maySend(args.Term) {
+		return errDeposed
+	}
 	err := reconnect(func() error { return t.send(id, target, args, resp) })
 	if err == nil || isHeartbeat(args) {
 		return err
@@ -57,7 +68,7 @@ func (t *Transport) sendWithRetry(id raft.ServerID, target raft.ServerAddress, a
 		case <-t.closed:
 			return err
 		}
-		if leads := t.leads.Load(); leads == nil || !(*leads)(args.Term) {
+		if !t.maySend(args.Term) {
 			return err
 		}
 		*resp = raft.AppendEntriesResponse{}
@@ -65,6 +76,12 @@ func (t *Transport) sendWithRetry(id raft.ServerID, target raft.ServerAddress, a
 			return nil
 		}
 	}
+}
+
+// maySend reports whether this replica still leads in a term, or raft has just started.
+func (t *Transport) maySend(term uint64) bool {
+	leads := t.leads.Load()
+	return leads == nil || (*leads)(term)
 }
 
 // RequestVote implements raft.Transport. A peer that is asked twice by one candidate

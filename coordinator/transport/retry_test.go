@@ -98,12 +98,13 @@ func TestRetriesEnd(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
 		term      uint64
+		deposed   time.Duration
 		close     bool
 		heartbeat bool
 		most      time.Duration
 	}{
 		"at the limit":                 {term: 3, most: retryLimit},
-		"with the term":                {term: 2, most: retryInterval},
+		"with the term":                {term: 3, deposed: 3 * retryInterval / 2, most: 2 * retryInterval},
 		"when the transport is closed": {term: 3, close: true, most: time.Second},
 		"immediately for a heartbeat":  {term: 3, heartbeat: true, most: 0},
 	} {
@@ -113,6 +114,9 @@ func TestRetriesEnd(t *testing.T) {
 				p, sent := newLonely(time.Hour, 3)
 				if x.close {
 					time.AfterFunc(time.Second, func() { p.once.Do(func() { close(p.closed) }) })
+				}
+				if x.deposed > 0 {
+					time.AfterFunc(x.deposed, func() { p.RaftStarted(func(uint64) bool { return false }) })
 				}
 				q := &raft.AppendEntriesRequest{Term: x.term, PrevLogEntry: 7}
 				if x.heartbeat {
@@ -128,6 +132,20 @@ func TestRetriesEnd(t *testing.T) {
 	}
 }
 
+// Raft reads the entries of a request one by one. If the replica is deposed meanwhile,
+// some of them may be the next leader's, and the entries before them its own.
+func TestADeposedLeaderSendsNoRequestThatItMadeBefore(t *testing.T) {
+	t.Parallel()
+	p, sent := newLonely(0, 4)
+	q := &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3, Entries: []*raft.Log{{Index: 8, Term: 4}}}
+	if err := p.AppendEntries("n2", "", q, new(raft.AppendEntriesResponse)); !errors.Is(err, errDeposed) || *sent != 0 {
+		t.Errorf("got %v, and %d requests were sent, want %v", err, *sent, errDeposed)
+	}
+	if err := p.AppendEntries("n2", "", &raft.AppendEntriesRequest{Term: 3}, new(raft.AppendEntriesResponse)); err != nil || *sent != 1 {
+		t.Errorf("a heartbeat: %v, and %d requests were sent", err, *sent)
+	}
+}
+
 func TestAnIdleLeaderRepeatsItselfRarelyAndSendsNewsImmediately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,6 +155,7 @@ func TestAnIdleLeaderRepeatsItselfRarelyAndSendsNewsImmediately(t *testing.T) {
 			resp.Success = true
 			return nil
 		}
+		p.RaftStarted(func(uint64) bool { return true })
 		log := newFakeLog(7)
 		p.log = log
 		took := func(q raft.AppendEntriesRequest) time.Duration {

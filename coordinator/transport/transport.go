@@ -74,6 +74,9 @@ type Transport struct {
 	closed    chan struct{} // closed by Close: ends every wait
 	once      sync.Once
 
+	requests  chan raft.RPC // of the other replicas, sent by forward, never closed; nil in tests without a network
+	forwarder sync.WaitGroup
+
 	mu    sync.Mutex // guards peers
 	peers map[raft.ServerID]peerProgress
 }
@@ -95,6 +98,8 @@ func New(cfg Config) *Transport {
 	network.TimeoutScale = 1 << 20
 	t := newTransport(network, cfg.TimeScale)
 	t.stream, t.log, t.maxAppend = stream, cfg.Log, cfg.MaxAppend
+	t.requests = make(chan raft.RPC)
+	t.forwarder.Go(t.forward)
 	return t
 }
 
@@ -115,9 +120,12 @@ func (t *Transport) Close() error {
 	return t.NetworkTransport.Close()
 }
 
-// Wait returns when every accepted connection is closed by its handler. Raft no longer
-// runs.
-func (t *Transport) Wait() { t.stream.inbound.Wait() }
+// Wait returns after Close when every accepted connection is closed by its handler. Raft
+// no longer runs.
+func (t *Transport) Wait() {
+	t.forwarder.Wait()
+	t.stream.inbound.Wait()
+}
 
 // Watch opens an idle connection to a server. It breaks when the server's process
 // exits. The ctx bounds the dialing only.

@@ -59,6 +59,16 @@ func inStorage() []Mutant {
 			Caught: []Checker{stores},
 		},
 		{
+			Name:   "a-commit-index-covers-entries-that-were-not-compared",
+			Edits:  []Edit{{"coordinator/transport/inbound.go", `min(args.LeaderCommitIndex, lastMatched(args))`, `min(args.LeaderCommitIndex, lastMatched(args)+1<<40)`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "OlderTail"}},
+		},
+		{
+			Name:   "a-deposed-leader-sends-a-request-of-two-logs",
+			Edits:  []Edit{{"coordinator/transport/retry.go", `if !isHeartbeat(args) && !t.maySend(args.Term) {`, `if isHeartbeat(args) && !t.maySend(args.Term) && len(args.Entries) > 0 {`}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "Deposed"}},
+		},
+		{
 			Name:   "term-and-candidate-of-a-vote-are-stored-one-by-one",
 			Edits:  []Edit{{"coordinator/logstore/vote.go", `return bytes.Equal(key, keyVoteTerm) || bytes.Equal(key, keyVoteCandidate)`, `return bytes.Equal(key, keyVoteTerm) && len(key) == 0`}},
 			Caught: []Checker{{Package: "./coordinator/logstore", Run: "Vot"}},
