@@ -41,7 +41,7 @@ func TestHealthyWorkersAreNotMarkedDown(t *testing.T) {
 		clustertest.Must(t, leader.Resume())
 		clustertest.Must(t, cluster.Pause(t.Context(), 2*time.Second))
 		if !leader.Running() { // it exits if it was stopped during a disk call
-			t.Logf("%s ended after a stop of %v, and is started again", leader.Name, length)
+			t.Logf("%s exited after a stop of %v; restarting it", leader.Name, length)
 			clustertest.Must(t, leader.Start(t.Context()))
 		}
 		clustertest.Must(t, c.AwaitCaughtUp(t.Context(), leader))

@@ -17,8 +17,8 @@ type proof struct {
 	tasks       int64 // acknowledged
 }
 
-// tooLittle lists what a run did too little of: a checker that finds nothing proves
-// nothing unless there was something to find.
+// tooLittle lists the minimums that a run did not reach: a checker that finds
+// nothing proves nothing unless there was something to find.
 func tooLittle(o *options, p *proof) (missing []string) {
 	below := func(is bool, format string, args ...any) {
 		if is {
@@ -26,7 +26,7 @@ func tooLittle(o *options, p *proof) (missing []string) {
 		}
 	}
 	below(p.rate < o.MinRate, "%.1f calls succeeded each second, want %.1f", p.rate, o.MinRate)
-	below(len(p.unused) > 0, "nobody used the links from %v, and nobody misses what they lose", p.unused)
+	below(len(p.unused) > 0, "no connection used the links from %v: what they lose has no effect", p.unused)
 	below(p.kinds < o.MinKinds, "%d kinds of faults fired, want %d", p.kinds, o.MinKinds)
 	below(p.leaderKills < o.MinLeaderKills, "%d leaders were killed, want %d", p.leaderKills, o.MinLeaderKills)
 	below(p.tasks < int64(o.MinTasks), "%d tasks were acknowledged, want %d", p.tasks, o.MinTasks)
@@ -38,19 +38,19 @@ func TestARunBelowAMinimumFails(t *testing.T) {
 	o := &options{MinRate: 3, MinKinds: 30, MinLeaderKills: 60, MinTasks: 10_000}
 	fine := proof{rate: 3, kinds: 30, leaderKills: 60, tasks: 10_000}
 	if missing := tooLittle(o, &fine); len(missing) > 0 {
-		t.Errorf("a run at its floors lacks %q", missing)
+		t.Errorf("a run at its minimums: got missing %q, want none", missing)
 	}
 	for want, change := range map[string]func(*proof){
-		"2.9 calls succeeded":       func(p *proof) { p.rate = 2.9 },
-		"links from [n1 to n2]":     func(p *proof) { p.unused = []string{"n1 to n2"} },
-		"29 kinds of faults":        func(p *proof) { p.kinds = 29 },
-		"59 leaders were killed":    func(p *proof) { p.leaderKills = 59 },
-		"9999 tasks were acknowled": func(p *proof) { p.tasks = 9999 },
+		"2.9 calls succeeded":          func(p *proof) { p.rate = 2.9 },
+		"links from [n1 to n2]":        func(p *proof) { p.unused = []string{"n1 to n2"} },
+		"29 kinds of faults":           func(p *proof) { p.kinds = 29 },
+		"59 leaders were killed":       func(p *proof) { p.leaderKills = 59 },
+		"9999 tasks were acknowledged": func(p *proof) { p.tasks = 9999 },
 	} {
 		p := fine
 		change(&p)
 		if missing := tooLittle(o, &p); len(missing) != 1 || !strings.Contains(missing[0], want) {
-			t.Errorf("it lacks %q, want one: %s", missing, want)
+			t.Errorf("got missing %q, want one: %s", missing, want)
 		}
 	}
 }
@@ -62,20 +62,20 @@ func TestFaultsThatTheRecordLacksAreDrawnMoreOften(t *testing.T) {
 		fired[f.Kind()] = enough
 	}
 	if often := lacking(fired, nemesis.All()); len(often) > 0 {
-		t.Errorf("nothing is lacking, and drawn more often are %v", often)
+		t.Errorf("a complete record: got kinds drawn more often %v, want none", often)
 	}
 	fired["F1"], fired["F7"], fired["F36"] = enough-1, enough-7, 0
 	text := writeOften(lacking(fired, nemesis.All()))
 	if want := "F1=2,F36=5,F7=3"; text != want {
-		t.Errorf("drawn more often are %s, want %s", text, want)
+		t.Errorf("got kinds drawn more often %s, want %s", text, want)
 	}
 	again, err := readOften(text)
 	if err != nil || writeOften(again) != text {
-		t.Errorf("read again they are %v, %v", again, err)
+		t.Errorf("decoded: got %v, %v", again, err)
 	}
 	for _, wrong := range []string{"F1", "F1=0", "F1=x"} {
 		if _, err := readOften(wrong); err == nil {
-			t.Errorf("%q is read", wrong)
+			t.Errorf("%q: got no error", wrong)
 		}
 	}
 }

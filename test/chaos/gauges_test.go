@@ -42,8 +42,8 @@ type gauges struct {
 
 func newGauges() *gauges { return &gauges{seen: make(map[gauge][]float64)} }
 
-// look measures all processes of a cluster once.
-func (g *gauges) look(ctx context.Context, c *cluster.Cluster, at time.Duration) error {
+// sample measures all processes of a cluster once.
+func (g *gauges) sample(ctx context.Context, c *cluster.Cluster, at time.Duration) error {
 	g.at = append(g.at, at)
 	var errs []error
 	for _, n := range c.Coordinators() {
@@ -64,15 +64,15 @@ func (g *gauges) add(process, what string, value float64) {
 	g.seen[gauge{process, what}] = append(g.seen[gauge{process, what}], value)
 }
 
-// process measures what the kernel knows of a process, and its data directory.
+// process measures the resources of a process, and the size of its data directory.
 func (g *gauges) process(p *cluster.Process, dir string) error {
 	about, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	if err != nil {
-		return fmt.Errorf("looking at %s: %w", p.Name, err)
+		return fmt.Errorf("measuring %s: %w", p.Name, err)
 	}
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Pid()))
 	if err != nil {
-		return fmt.Errorf("looking at %s: %w", p.Name, err)
+		return fmt.Errorf("measuring %s: %w", p.Name, err)
 	}
 	g.add(p.Name, resident, statusField(about, "VmRSS")/1024)
 	g.add(p.Name, threads, statusField(about, "Threads"))
@@ -116,10 +116,10 @@ func (g *gauges) judge(warm time.Duration) (table string, grown []string) {
 	from, _ := slices.BinarySearch(g.at, warm)
 	third := (len(g.at) - from) / 3
 	if third == 0 {
-		return "", []string{"nothing was seen after the warm-up"}
+		return "", []string{"no measurements after the warm-up"}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "| process | what | after %s | at the end | most |\n|---|---|---|---|---|\n", warm.Round(time.Second))
+	fmt.Fprintf(&b, "| process | quantity | after %s | at the end | maximum |\n|---|---|---|---|---|\n", warm.Round(time.Second))
 	names := make([]gauge, 0, len(g.seen))
 	for name := range g.seen {
 		names = append(names, name)
@@ -146,12 +146,12 @@ func TestLeaksAreFoundAndFluctuationsAreNot(t *testing.T) {
 		at    func(i int) float64
 		grows bool
 	}{
-		"flat":                            {resident, func(int) float64 { return 50 }, false},
-		"a saw":                           {resident, func(i int) float64 { return 50 + float64(i%10)*20 }, false},
-		"a leak under a saw":              {resident, func(i int) float64 { return 50 + float64(i%10)*20 + float64(i)/2 }, true},
-		"what is filled before":           {onDisk, func(i int) float64 { return min(float64(i), 80) }, false},
-		"a file each second":              {openFiles, func(i int) float64 { return 20 + float64(i)/2 }, true},
-		"a goroutine that is left behind": {goroutines, func(i int) float64 { return 100 + float64(i) }, true},
+		"flat":                      {resident, func(int) float64 { return 50 }, false},
+		"a sawtooth":                {resident, func(i int) float64 { return 50 + float64(i%10)*20 }, false},
+		"a leak under a sawtooth":   {resident, func(i int) float64 { return 50 + float64(i%10)*20 + float64(i)/2 }, true},
+		"growth during the warm-up": {onDisk, func(i int) float64 { return min(float64(i), 80) }, false},
+		"a file each second":        {openFiles, func(i int) float64 { return 20 + float64(i)/2 }, true},
+		"a leaked goroutine":        {goroutines, func(i int) float64 { return 100 + float64(i) }, true},
 	} {
 		g := newGauges()
 		for i := range 200 {
@@ -160,10 +160,10 @@ func TestLeaksAreFoundAndFluctuationsAreNot(t *testing.T) {
 		}
 		table, grown := g.judge(100 * time.Second)
 		if (len(grown) > 0) != c.grows || !strings.Contains(table, "| n1 | "+c.what) {
-			t.Errorf("%s: grown %q of\n%s", name, grown, table)
+			t.Errorf("%s: got grown %q of\n%s", name, grown, table)
 		}
 	}
 	if _, grown := newGauges().judge(time.Minute); len(grown) == 0 {
-		t.Error("a soak that saw nothing passes")
+		t.Error("a soak without measurements passes")
 	}
 }

@@ -121,13 +121,13 @@ func (l *load) awaitBegun(t *testing.T, more int) {
 	lines, err := ledger.Read(l.path)
 	clustertest.Must(t, err)
 	want := len(ledger.Runs(lines)) + more
-	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%d more commands begin", more), endLimit, func(context.Context) error {
+	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%d more commands start", more), endLimit, func(context.Context) error {
 		lines, err := ledger.Read(l.path)
 		if err != nil {
 			return err
 		}
 		if n := len(ledger.Runs(lines)); n < want {
-			return fmt.Errorf("%d of %d have begun", n, want)
+			return fmt.Errorf("%d of %d have started", n, want)
 		}
 		return nil
 	}))
@@ -163,10 +163,10 @@ func (l *load) judge(t *testing.T) {
 	}
 	runs := ledger.Runs(lines)
 	through := l.ranThroughKills(runs)
-	t.Logf("%d kills, %d jobs with %d tasks; %d commands ran, %d of them through a kill; %d attempts were given out before they could be sent",
+	t.Logf("%d kills, %d jobs with %d tasks; %d commands ran, %d of them through a kill; %d attempts beyond the first of each task",
 		len(l.kills), len(jobs), tasks, len(runs), through, attempts-tasks)
 	if through < len(l.kills) {
-		t.Errorf("only %d commands ran while one of %d kills happened: this proves little", through, len(l.kills))
+		t.Errorf("got %d commands that ran during a kill, want at least %d", through, len(l.kills))
 	}
 	clustertest.Must(t, l.c.AwaitEqual(ctx))
 }

@@ -69,7 +69,7 @@ func newMeter(t *testing.T, what with) *meter {
 	t.Helper()
 	cfg := cluster.Config{Workers: 2, Slots: 16, WorkerProgram: cluster.MarkWorker}
 	if what == disks {
-		cfg.DataFolder = faultfs.DataFolder
+		cfg.DataDirectory = faultfs.DataDirectory
 	}
 	if what == links {
 		cfg.CoordinatorProgram = cluster.FaultyCoordinator
@@ -248,10 +248,10 @@ func TestMeasureTheLossOfALeader(t *testing.T) {
 	}{
 		{"leader killed with SIGKILL", 50, processes, killIt},
 		{"leader stopped with SIGSTOP", 15, processes, stopIt},
-		{"leader cut off from everybody, silently", 15, links, cutIt(proxy.Cut())},
-		{"leader cut off from everybody, with resets", 15, links, cutIt(proxy.Gone())},
-		{"leader hears nobody, and is heard", 10, links, onewayIt(false)},
-		{"leader is heard by nobody, and hears", 10, links, onewayIt(true)},
+		{"leader cut off from all others, silently", 15, links, cutIt(proxy.Cut())},
+		{"leader cut off from all others, with resets", 15, links, cutIt(proxy.Gone())},
+		{"leader receives nothing, and sends", 10, links, onewayIt(false)},
+		{"leader sends nothing, and receives", 10, links, onewayIt(true)},
 		{"disk of the leader hangs", 15, disks, hangIt},
 	} {
 		t.Run(strings.ReplaceAll(c.what, " ", "-"), func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestMeasureTheLossOfAWorker(t *testing.T) {
 			clustertest.Must(t, c.AwaitWorker(t.Context(), k.Name, "up"))
 		}
 	}
-	row(t, fmt.Sprintf("%d workers killed → each of their tasks begun elsewhere", rounds*together), times)
+	row(t, fmt.Sprintf("%d workers killed → each of their tasks started elsewhere", rounds*together), times)
 }
 
 // awaitHeld returns the tasks of a job that run on the given workers, when each of
@@ -354,7 +354,7 @@ func awaitAgain(t *testing.T, book string, before ledger.Run) time.Duration {
 				return nil
 			}
 		}
-		return errors.New("it does not")
+		return errors.New("no later attempt")
 	}))
 	return at
 }

@@ -65,7 +65,7 @@ func TestALeaderCutOffInOneDirectionBelowTCPIsReplaced(t *testing.T) {
 		shown, err := c.At(others...).AwaitEnd(t.Context(), id, endLimit)
 		clustertest.Must(t, err)
 		if shown.State != "completed" {
-			t.Errorf("the job is %s", shown.State)
+			t.Errorf("the job is %s, want completed", shown.State)
 		}
 		t.Logf("| %-62s | %7s |", fmt.Sprintf("packets lost below TCP, %s the leader → a new job completed", map[bool]string{true: "from", false: "to"}[out]), time.Since(began).Round(time.Millisecond))
 		for _, o := range others {

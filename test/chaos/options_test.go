@@ -48,7 +48,7 @@ type options struct {
 	Pace    time.Duration  `json:"pace"`
 	Most    time.Duration  `json:"most"`
 
-	// Floors: a run below them proves too little and fails.
+	// Minimums: a run below them proves too little and fails.
 	MinKinds       int     `json:"min_kinds"`
 	MinLeaderKills int     `json:"min_leader_kills"`
 	MinTasks       int     `json:"min_tasks"`
@@ -122,7 +122,7 @@ func readOften(text string) (map[string]int, error) {
 		kind, times, _ := strings.Cut(entry, "=")
 		n, err := strconv.Atoi(times)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%s: %q is not KIND=TIMES", oftenVariable, entry)
+			return nil, fmt.Errorf("%s: %q must be KIND=TIMES", oftenVariable, entry)
 		}
 		often[kind] = n
 	}

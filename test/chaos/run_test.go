@@ -58,14 +58,14 @@ func startRun(t *testing.T, o options) *run {
 	dir, err := os.MkdirTemp("", "dtask-chaos-") //nolint:usetesting // kept if the test fails
 	clustertest.Must(t, err)
 	book := filepath.Join(dir, "ledger")
-	folder := ""
+	directory := ""
 	if o.Disks {
-		folder = faultfs.DataFolder
+		directory = faultfs.DataDirectory
 	}
 	r.c, err = cluster.New(t.Context(), cluster.Config{
-		Dir: dir, DataFolder: folder, Workers: o.Workers, Slots: o.Slots, CoordinatorProgram: cluster.FaultyCoordinator,
+		Dir: dir, DataDirectory: directory, Workers: o.Workers, Slots: o.Slots, CoordinatorProgram: cluster.FaultyCoordinator,
 		WorkerProgram: cluster.MarkWorker, WorkerFlags: []string{"--ledger", book},
-		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may be a year ahead together, and then expiry is correct
+		CoordinatorFlags: []string{"--auto-rejoin", "--snapshot-bytes", "100000", "--keep-jobs", "10000000", "--keep-for", "87600h", "--history-age", "0"}, // two clocks may both be a year ahead, and then expiry is correct
 	})
 	clustertest.Must(t, err)
 	drawStores(t, r.c, o.Seed)
@@ -203,7 +203,7 @@ func (r *run) judge(t *testing.T, trouble error) {
 	diverged += check.Count(report.Faults, check.Diverged, check.Damaged)
 	r.table(t, report, lasted, diverged)
 	if trouble != nil {
-		t.Logf("what went wrong first: %v", trouble)
+		t.Logf("first error: %v", trouble)
 	}
 	r.record(t, report, lasted, diverged)
 	r.floors(t, lasted)
@@ -217,7 +217,7 @@ func (r *run) settle(ctx context.Context) error {
 	return cluster.Until(ctx, "all jobs have ended", endOfAll, func(ctx context.Context) error {
 		n, err := r.work.Open(ctx)
 		if err == nil && n > 0 {
-			err = fmt.Errorf("%d have not", n)
+			err = fmt.Errorf("%d have not ended", n)
 		}
 		return err
 	})
@@ -259,7 +259,7 @@ func (r *run) table(t *testing.T, report check.Report, lasted time.Duration, div
 	row("replicas, workers killed", "%d, %d", world.Kills, world.WorkerKills)
 	row("terms led, snapshots, installed", "%d, %d, %d", r.logged("msg=leading "), r.logged(`msg="snapshot taken"`), r.logged("nstalled remote snapshot"))
 	row("outcomes of superseded attempts", "%d", r.loggedBy("w", "superseded"))
-	row("processes that ended by themselves", "%v", world.Ends)
+	row("processes that exited by themselves", "%v", world.Ends)
 	row("connections through links, reset", "%d, %d", r.net.Stats().Accepted, r.net.Stats().Resets)
 	row("fault kinds fired", "%d: %v", len(r.out.Fired), r.out.Kinds())
 	row("faults fired", "%v", r.out.Names)

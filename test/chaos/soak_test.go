@@ -74,7 +74,7 @@ func TestSoak(t *testing.T) {
 		t.Skip("make soak runs this")
 	}
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux shows what a process has in /proc")
+		t.Skip("requires /proc (Linux)")
 	}
 	lasts := time.Duration(number(t, minutesVariable, 30.0) * float64(time.Minute))
 	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 16, CoordinatorFlags: []string{
@@ -98,20 +98,20 @@ func TestSoak(t *testing.T) {
 	g := newGauges()
 	for time.Since(began) < lasts && !t.Failed() {
 		clustertest.Must(t, cluster.Pause(t.Context(), 2*time.Second))
-		clustertest.Must(t, g.look(t.Context(), c, time.Since(began)))
+		clustertest.Must(t, g.sample(t.Context(), c, time.Since(began)))
 	}
 	stop()
 	users.Wait()
 	clustertest.Must(t, c.AwaitEqual(t.Context()))
 	for _, n := range c.Coordinators() {
 		if !n.Running() {
-			t.Errorf("%s has ended", n.Name)
+			t.Errorf("%s has exited", n.Name)
 		}
 	}
 	text, grown := g.judge(warmUp(lasts))
 	t.Logf("%d jobs with %d tasks in %s\n%s", jobs.Load(), tasks.Load(), time.Since(began).Round(time.Second), text)
 	if len(grown) > 0 {
-		t.Errorf("these grow:\n%s", strings.Join(grown, "\n"))
+		t.Errorf("grown quantities:\n%s", strings.Join(grown, "\n"))
 	}
 	clustertest.Must(t, record.AppendIfAsked(t.Context(), &record.Run{Suite: "soak", Seconds: time.Since(began).Seconds(), Tasks: int(tasks.Load())}))
 }

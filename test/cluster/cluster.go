@@ -30,9 +30,9 @@ type Config struct {
 	Coordinators, Workers int
 	// Slots of each worker. Default 4.
 	Slots int
-	// DataFolder is the data directory of each coordinator within the directory of its
+	// DataDirectory is the data directory of each coordinator within the directory of its
 	// own, for a disk that is mounted there. Default: that directory itself.
-	DataFolder string
+	DataDirectory string
 	// CoordinatorFlags and WorkerFlags are added to every command line.
 	CoordinatorFlags, WorkerFlags []string
 	// Env is added to every environment.
@@ -137,7 +137,7 @@ func (c *Cluster) plan(ctx context.Context) error {
 				return err
 			}
 		}
-		n.DataDir = filepath.Join(c.Dir, name, c.cfg.DataFolder)
+		n.DataDir = filepath.Join(c.Dir, name, c.cfg.DataDirectory)
 		peers = append(peers, name+"="+n.Addr)
 		c.coordinators = append(c.coordinators, n)
 		c.Addrs = append(c.Addrs, n.Addr)

@@ -8,16 +8,16 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// DataFolder is the data directory of a coordinator on its disk: what
-// cluster.Config.DataFolder must be for Attach. It is not the disk's root, so
-// that the product may rename it and must make it durable.
-const DataFolder = "data"
+// DataDirectory is a coordinator's data directory on its disk. Attach requires it as
+// cluster.Config.DataDirectory. It is not the disk's root, so that dtaskd may rename
+// it and must make the new name durable.
+const DataDirectory = "data"
 
-// Disks are the disks of a cluster's coordinators, by their names.
+// Disks maps the names of a cluster's coordinators to their disks.
 type Disks map[string]*Disk
 
-// Attach mounts an empty disk for every coordinator of a cluster that was not
-// started yet.
+// Attach mounts an empty disk for each coordinator of a cluster that has not been
+// started.
 func Attach(ctx context.Context, program string, c *cluster.Cluster) (Disks, error) {
 	disks := make(Disks)
 	for _, n := range c.Coordinators() {
@@ -30,8 +30,8 @@ func Attach(ctx context.Context, program string, c *cluster.Cluster) (Disks, err
 	return disks, nil
 }
 
-// Export copies what is on each disk to a directory beside the place where it is
-// mounted, named like that with ".disk" behind it: a closed disk is empty.
+// Export copies the contents of each disk to a directory beside its mount point,
+// with the suffix ".disk": a closed disk is empty.
 func (all Disks) Export() error {
 	var errs []error
 	for _, d := range all {
@@ -40,7 +40,7 @@ func (all Disks) Export() error {
 	return errors.Join(errs...)
 }
 
-// Close unmounts all; the coordinators must have ended.
+// Close unmounts all disks. The coordinators must have exited.
 func (all Disks) Close() error {
 	var errs []error
 	for _, d := range all {

@@ -18,7 +18,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// Operations that can be made to go wrong.
+// Operations that a rule can select.
 const (
 	Read  = mount.OpRead
 	Write = mount.OpWrite // and changes of length
@@ -26,21 +26,21 @@ const (
 	Names = mount.OpNames // making, renaming and removing
 )
 
-// answerLimit is how long an answer may take: a guard, none waits for what hangs.
+// answerLimit bounds the wait for an answer. It is a guard: no answer waits for a hanging operation.
 const answerLimit = 30 * time.Second
 
-// Available is nil if disks can be mounted here, and says what is missing
-// otherwise.
+// Available returns nil if disks can be mounted here, or an error that names what is
+// missing.
 func Available() error {
 	switch {
 	case runtime.GOOS != "linux":
-		return errors.New("no fault file system: it needs Linux")
+		return errors.New("fault file system unavailable: requires Linux")
 	case os.Geteuid() != 0:
-		return errors.New("no fault file system: it needs root, to mount")
+		return errors.New("fault file system unavailable: mounting requires root")
 	}
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("no fault file system: %w", err)
+		return fmt.Errorf("fault file system unavailable: %w", err)
 	}
 	return fuse.Close()
 }
@@ -61,30 +61,30 @@ func Build(ctx context.Context, dir string) (program string, err error) {
 	return program, nil
 }
 
-// A Disk is mounted until Close. Its methods may be called from any goroutine.
+// A Disk is mounted until Close. Safe for concurrent use.
 type Disk struct {
-	// Dir is where it is mounted.
+	// Dir is the mount point.
 	Dir string
 
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	mu   sync.Mutex // one request at a time
+	mu   sync.Mutex // held during a request
 	line chan answerLine
 }
 
-// answerLine is what the goroutine that reads answers got.
+// answerLine is a line, or the error that ended the answers.
 type answerLine struct {
 	answer mount.Answer
 	err    error
 }
 
-// New starts faultfsd, which mounts an empty disk at dir. The directory is made if
-// need be.
+// New starts faultfsd, which mounts an empty disk at dir. It creates the directory
+// if necessary.
 func New(ctx context.Context, program, dir string) (*Disk, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("making the directory of a disk: %w", err)
+		return nil, fmt.Errorf("creating the directory of a disk: %w", err)
 	}
-	// It is ended by Close, after all that use it, and not by a context.
+	// Close ends the process after all its users, not a context.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, dir)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = processAttributes()
@@ -107,7 +107,8 @@ func New(ctx context.Context, program, dir string) (*Disk, error) {
 	return d, nil
 }
 
-// read passes answers on until the process ends, and then returns its error forever.
+// read passes on answers until the process exits, and then returns its error
+// forever.
 func (d *Disk) read(out io.Reader) {
 	defer close(d.line)
 	lines := bufio.NewScanner(out)
@@ -126,15 +127,15 @@ func (d *Disk) answer() (mount.Answer, error) {
 	case l, ok := <-d.line:
 		switch {
 		case !ok:
-			return mount.Answer{}, errors.New("faultfsd has ended")
+			return mount.Answer{}, errors.New("faultfsd has exited")
 		case l.err != nil:
-			return mount.Answer{}, fmt.Errorf("reading an answer of faultfsd: %w", l.err)
+			return mount.Answer{}, fmt.Errorf("reading answer of faultfsd: %w", l.err)
 		case l.answer.Error != "":
 			return l.answer, errors.New("faultfsd: " + l.answer.Error)
 		}
 		return l.answer, nil
 	case <-limit.C:
-		return mount.Answer{}, errors.New("faultfsd does not answer")
+		return mount.Answer{}, errors.New("faultfsd did not answer")
 	}
 }
 
@@ -151,18 +152,18 @@ func (d *Disk) ask(q mount.Request) (mount.Answer, error) {
 	return d.answer()
 }
 
-// do is ask for requests whose answer says nothing more.
+// do is ask for requests whose answer has only an error.
 func (d *Disk) do(q mount.Request) error {
 	_, err := d.ask(q)
 	return err
 }
 
-// Close unmounts the disk, ends its process, and returns once it is gone. What is
-// on the disk is lost. Operations that hang fail.
+// Close unmounts the disk, ends its process, and waits for it. The contents of the
+// disk are lost. Hanging operations fail.
 func (d *Disk) Close() error {
-	_ = d.in.Close() // which is what ends it
+	_ = d.in.Close() // ends the process
 	for range d.line {
-		continue // what nobody waited for
+		continue // an answer without a reader
 	}
 	if err := d.cmd.Wait(); err != nil {
 		return fmt.Errorf("ending faultfsd: %w", err)

@@ -21,8 +21,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// guard is how long what must happen may take: it keeps a broken test from
-// hanging.
+// guard bounds every wait: it keeps a broken test from hanging.
 const guard = 30 * time.Second
 
 // program builds faultfsd once for all tests.
@@ -42,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mounted is a disk that ends with the test.
+// mounted mounts a disk for the duration of the test.
 func mounted(t *testing.T) *Disk {
 	t.Helper()
 	if err := Available(); err != nil {
@@ -52,7 +51,7 @@ func mounted(t *testing.T) *Disk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "dtask-disk-") //nolint:usetesting // it is unmounted before it is removed
+	dir, err := os.MkdirTemp("", "dtask-disk-") //nolint:usetesting // unmounted before it is removed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +73,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// cut cuts the power and brings it back.
+// cut cuts the power and restores it.
 func cut(t *testing.T, d *Disk, seed uint64) Loss {
 	t.Helper()
 	must(t, d.PowerOff())
@@ -83,7 +82,8 @@ func cut(t *testing.T, d *Disk, seed uint64) Loss {
 	return loss
 }
 
-// write writes a file in one go; with sync it is durable, its name is not.
+// write writes a file in one call. If synced, its contents are durable; its name is
+// not.
 func write(t *testing.T, path string, text []byte, synced bool) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -114,7 +114,7 @@ func TestSyncedDataSurvivesEveryPowerCut(t *testing.T) {
 		cut(t, d, seed)
 		got, err := os.ReadFile(path)
 		if err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("cut %d: %d bytes, %v; want %d", seed, len(got), err, len(want))
+			t.Fatalf("cut %d: got %d bytes, %v; want %d", seed, len(got), err, len(want))
 		}
 	}
 }
@@ -141,14 +141,14 @@ func TestUnsyncedDataMaySurviveWhollyPartlyOrNotAtAll(t *testing.T) {
 			seen["torn"]++
 			for i := 0; i < len(got); i += 512 {
 				if one := got[i : i+512]; !bytes.Equal(one, old[:512]) && !bytes.Equal(one, fresh[:512]) {
-					t.Fatalf("cut %d: the sector at %d is neither old nor new", seed, i)
+					t.Fatalf("cut %d: the sector at %d is neither old nor new: want one of them", seed, i)
 				}
 			}
 		}
 	}
 	for _, what := range []string{"dropped", "kept", "torn"} {
 		if seen[what] == 0 {
-			t.Errorf("of 60 cuts none left the write %s: %v", what, seen)
+			t.Errorf("none of 60 cuts left the write %s: %v", what, seen)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestANewNameMayVanishUntilItsDirectoryIsSynced(t *testing.T) {
 		got, err := os.ReadFile(old)
 		must(t, err)
 		if seed%2 == 1 && string(got) != "new" {
-			t.Fatalf("cut %d: the directory was synced after the rename, and there is %q", seed, got)
+			t.Fatalf("cut %d: got %q after the rename and a sync of the directory", seed, got)
 		}
 		if seed%2 == 0 {
 			seen[string(got)]++
@@ -180,7 +180,7 @@ func TestANewNameMayVanishUntilItsDirectoryIsSynced(t *testing.T) {
 		syncDir(t, d.Dir)
 	}
 	if seen["old"] == 0 || seen["new"] == 0 || seen["old"]+seen["new"] != 20 {
-		t.Errorf("renames without a sync of the directory left %v; want both, and nothing else", seen)
+		t.Errorf("renames without a sync of the directory: got %v, want both outcomes and no other", seen)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestARemovedFileMayReappearUntilItsDirectoryIsSynced(t *testing.T) {
 		}
 	}
 	if back == 0 || back == 20 {
-		t.Errorf("the file came back %d times of 20; want some", back)
+		t.Errorf("the file reappeared %d times of 20, want at least once", back)
 	}
 }
 
@@ -210,10 +210,10 @@ func TestWritesAndSyncsFailWithoutPower(t *testing.T) {
 	must(t, err)
 	must(t, d.PowerOff())
 	if _, err := f.WriteString("x"); !errors.Is(err, syscall.EIO) {
-		t.Errorf("writing without power: %v, want EIO", err)
+		t.Errorf("writing without power: got %v, want EIO", err)
 	}
 	if err := f.Sync(); err == nil {
-		t.Error("a sync without power was acknowledged")
+		t.Error("got no error for a sync without power")
 	}
 	_ = f.Close()
 }
@@ -231,16 +231,16 @@ func TestASyncHangsUntilItIsReleased(t *testing.T) {
 	go func() { synced <- f.Sync() }()
 	must(t, cluster.Until(t.Context(), "the sync hangs", guard, func(context.Context) error {
 		if r, err := stall.Now(); err != nil || r.Waiting != 1 {
-			return fmt.Errorf("%d wait, %w", r.Waiting, err)
+			return fmt.Errorf("%d operations wait: %w", r.Waiting, err)
 		}
 		return nil
 	}))
 	other, err := os.Create(filepath.Join(d.Dir, "other"))
 	must(t, err)
-	must(t, other.Sync()) // it is not the one that hangs
+	must(t, other.Sync()) // only the other file hangs
 	select {
 	case err := <-synced:
-		t.Fatalf("the sync returned %v while it should hang", err)
+		t.Fatalf("the sync returned %v, want it to hang", err)
 	default:
 	}
 	must(t, stall.Lift())
@@ -261,19 +261,19 @@ func TestAFailOnceRuleFiresOnce(t *testing.T) {
 	}
 	_, err = f.WriteAt([]byte("x"), 0)
 	if !errors.Is(err, syscall.EIO) {
-		t.Errorf("the first write: %v, want EIO", err)
+		t.Errorf("first write: got %v, want EIO", err)
 	}
 	_, err = f.WriteAt([]byte("x"), 0)
 	must(t, err)
 	if err := f.Sync(); !errors.Is(err, syscall.EIO) {
-		t.Errorf("the first sync: %v, want EIO", err)
+		t.Errorf("first sync: got %v, want EIO", err)
 	}
 	must(t, f.Sync())
 	must(t, f.Close())
 	unreadable, err := d.Add(Rule{Ops: []mount.Op{Read}, Name: "file", Errno: syscall.EIO})
 	must(t, err)
 	if _, err := os.ReadFile(f.Name()); !errors.Is(err, syscall.EIO) {
-		t.Errorf("reading: %v, want EIO", err)
+		t.Errorf("reading: got %v, want EIO", err)
 	}
 	must(t, unreadable.Lift())
 	got, err := os.ReadFile(f.Name())
@@ -285,27 +285,27 @@ func TestAFailOnceRuleFiresOnce(t *testing.T) {
 func TestAFullDiskReportsItsFreeSpaceUnlessHidden(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
-	must(t, d.Room(64<<10, false))
+	must(t, d.SetFree(64<<10, false))
 	var stat syscall.Statfs_t
 	must(t, syscall.Statfs(d.Dir, &stat))
 	if free := int64(stat.Bavail) * stat.Bsize; free != 64<<10 {
-		t.Errorf("%d bytes are free, want 64 KiB", free)
+		t.Errorf("got %d free bytes, want 64 KiB", free)
 	}
 	path := filepath.Join(d.Dir, "file")
 	if err := os.WriteFile(path, make([]byte, 128<<10), 0o600); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("writing more than there is room for: %v, want ENOSPC", err)
+		t.Errorf("writing more than the free space: got %v, want ENOSPC", err)
 	}
 	must(t, os.Remove(path))
 	must(t, os.WriteFile(path, make([]byte, 64<<10), 0o600))
-	must(t, d.Room(0, true))
+	must(t, d.SetFree(0, true))
 	must(t, syscall.Statfs(d.Dir, &stat))
 	if free := int64(stat.Bavail) * stat.Bsize; free < 1<<30 {
-		t.Errorf("%d bytes are shown as free, want plenty", free)
+		t.Errorf("got %d free bytes, want plenty", free)
 	}
 	if err := os.WriteFile(path+"2", []byte("x"), 0o600); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("writing to a full disk: %v, want ENOSPC", err)
+		t.Errorf("writing to a full disk: got %v, want ENOSPC", err)
 	}
-	must(t, d.Room(Plenty, false))
+	must(t, d.SetFree(Plenty, false))
 	must(t, os.WriteFile(path+"2", []byte("x"), 0o600))
 }
 
@@ -323,7 +323,7 @@ func TestAReadOnlyDiskRejectsWritesAndServesReads(t *testing.T) {
 		"removing": os.Remove(path),
 	} {
 		if !errors.Is(err, syscall.EROFS) {
-			t.Errorf("%s: %v, want EROFS", what, err)
+			t.Errorf("%s: got %v, want EROFS", what, err)
 		}
 	}
 	got, err := os.ReadFile(path)
@@ -344,13 +344,13 @@ func TestAFlippedBitIsVisibleThroughAMemoryMapping(t *testing.T) {
 	mapped, err := syscall.Mmap(int(f.Fd()), 0, 8192, syscall.PROT_READ, syscall.MAP_SHARED)
 	must(t, err)
 	if mapped[5000] != 0 {
-		t.Fatalf("there is %d before the flip", mapped[5000])
+		t.Fatalf("got %d before the flip, want 0", mapped[5000])
 	}
 	bit, err := d.Flip("file", 5000*8+3, 0)
 	must(t, err)
 	must(t, cluster.Until(t.Context(), "the mapping shows the flipped bit", guard, func(context.Context) error {
 		if mapped[5000] != 1<<3 {
-			return fmt.Errorf("there is %d", mapped[5000])
+			return fmt.Errorf("got %d", mapped[5000])
 		}
 		return nil
 	}))
@@ -372,10 +372,10 @@ func TestAnOldCopyIsRestoredCompletely(t *testing.T) {
 	must(t, d.Load("copy"))
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != "old" {
-		t.Errorf("got %q, %v; want what was saved", got, err)
+		t.Errorf("got %q, %v; want the saved contents", got, err)
 	}
 	if files, err := d.Files(); err != nil || len(files) != 1 || files[0] != "a/file" {
-		t.Errorf("there are %v, %v", files, err)
+		t.Errorf("got files %v, %v", files, err)
 	}
 	to := filepath.Join(t.TempDir(), "export")
 	must(t, d.Export(to))
@@ -384,8 +384,8 @@ func TestAnOldCopyIsRestoredCompletely(t *testing.T) {
 	}
 }
 
-// TestADatabaseKeepsItsCommits has bbolt, with its shared mapping, on the
-// disk: what was committed is there after every cut.
+// TestADatabaseKeepsItsCommits puts a bbolt database, which maps its file, on the
+// disk: committed values survive every power cut.
 func TestADatabaseKeepsItsCommits(t *testing.T) {
 	t.Parallel()
 	d := mounted(t)
@@ -416,13 +416,13 @@ func TestADatabaseKeepsItsCommits(t *testing.T) {
 			}))
 			committed++
 		}
-		// The power goes in the middle of a commit.
+		// Cut the power during a commit.
 		hold, err := d.Hang(Sync, "")
 		must(t, err)
 		ended := make(chan error, 1)
 		go func() {
-			// Where the disk is gone its mapped pages are, too, and the
-			// database is left behind as it is.
+			// When the disk is gone, its mapped pages are too. The database is
+			// abandoned as it is.
 			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 			defer func() {
 				if r := recover(); r != nil {
@@ -435,13 +435,13 @@ func TestADatabaseKeepsItsCommits(t *testing.T) {
 		}()
 		must(t, cluster.Until(t.Context(), "the commit hangs", guard, func(context.Context) error {
 			if r, err := hold.Now(); err != nil || r.Waiting == 0 {
-				return fmt.Errorf("nothing waits, %w", err)
+				return fmt.Errorf("no operation waits: %w", err)
 			}
 			return nil
 		}))
 		must(t, d.PowerOff())
 		if err := <-ended; err == nil {
-			t.Error("a commit without power was acknowledged")
+			t.Error("got no error for a commit without power")
 		}
 		_, err = d.PowerOn(seed)
 		must(t, err)

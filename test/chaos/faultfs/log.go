@@ -10,21 +10,20 @@ import (
 	"slices"
 )
 
-// storeName is the file with term and vote, and with the log where it is not in
-// segments.
+// storeName is the file with term and vote, and with the log if the store is bbolt.
 const storeName = "raft.db"
 
-// LogFiles is the pattern of the files that a coordinator's log is in, whichever
-// store it has: raft.db, and segments with an index for a name.
+// LogFiles is the pattern of the files with a coordinator's log, for both stores:
+// raft.db, and segments, which have an index in their name.
 const LogFiles = "[r0]*.[dw]*"
 
-// LogFile is the file of a data directory to which the log is appended.
+// LogFile returns the file of a data directory to which log entries are appended.
 func LogFile(dataDir string) (string, error) {
 	segments, err := filepath.Glob(filepath.Join(dataDir, "wal", "*.wal"))
 	if err != nil {
-		return "", fmt.Errorf("looking for segments: %w", err)
+		return "", fmt.Errorf("listing segments: %w", err)
 	}
-	for _, segment := range slices.Backward(segments) { // their names are in order
+	for _, segment := range slices.Backward(segments) { // ascending names
 		used, err := usedBytes(segment)
 		if err != nil {
 			return "", err
@@ -36,7 +35,8 @@ func LogFile(dataDir string) (string, error) {
 	return filepath.Join(dataDir, storeName), nil
 }
 
-// UsedBit is some bit of what was written to a file: a segment is made with zeros.
+// UsedBit returns a random bit of the written part of a file: new segments are
+// filled with zeros.
 func UsedBit(path string, random *rand.Rand) (int64, error) {
 	used, err := usedBytes(path)
 	if err != nil || used == 0 {
@@ -45,12 +45,13 @@ func UsedBit(path string, random *rand.Rand) (int64, error) {
 	return random.Int64N(8 * int64(used)), nil
 }
 
-// rootPages is where the pages of raft.db begin that hold data, behind its two roots.
+// rootPages is the offset of the first data page of raft.db, after its two root
+// pages.
 const rootPages = 8192
 
-// TearLog tears the last write of a coordinator's log, which was synced: so does a
-// disk that lied. A write of a segment is often smaller than a sector, so that its
-// end goes.
+// TearLog tears the last write to a coordinator's log, although it was synced, like
+// a disk that lies. A write to a segment is often smaller than a sector, so that its
+// end is lost.
 func (d *Disk) TearLog(dataDir string, random *rand.Rand) error {
 	path, err := LogFile(dataDir)
 	if err != nil {
@@ -69,12 +70,12 @@ func (d *Disk) TearLog(dataDir string, random *rand.Rand) error {
 	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("tearing a log: %w", err)
+		return fmt.Errorf("tearing log: %w", err)
 	}
 	gone := 1 + random.IntN(min(used, 100))
 	_, err = file.WriteAt(make([]byte, gone), int64(used-gone))
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return fmt.Errorf("tearing a log: %w", err)
+		return fmt.Errorf("tearing log: %w", err)
 	}
 	return nil
 }
@@ -82,7 +83,7 @@ func (d *Disk) TearLog(dataDir string, random *rand.Rand) error {
 func usedBytes(path string) (int, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return 0, fmt.Errorf("looking at a log: %w", err)
+		return 0, fmt.Errorf("reading log: %w", err)
 	}
 	return len(bytes.TrimRight(content, "\x00")), nil
 }

@@ -2,6 +2,6 @@ package faultfs
 
 import "syscall"
 
-// processAttributes puts faultfsd into a group of its own: what is sent to the
-// group of the test must not take the disks away before the programs on them.
+// processAttributes puts faultfsd into a process group of its own: a signal to the
+// test's group must not end the disks before the programs that use them.
 func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -13,21 +13,21 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// A Trouble is one kind of fault of disks as a whole, for a nemesis: it breaks
-// something, holds, and heals.
+// A Trouble is a fault of whole disks, for a nemesis: it breaks the disks, holds,
+// and heals them.
 type Trouble struct {
-	Kind string // its place in the catalog: F38
-	Name string // as one word: sync-hangs
-	// All says that it harms all coordinators at once, otherwise one.
+	Kind string // in the catalog: F38
+	Name string // one word: sync-hangs
+	// All is set if it harms all coordinators at once; otherwise it harms one.
 	All bool
-	// Loses says that its victims lose what they had not synced: no other fault
-	// may put stored data at risk meanwhile.
+	// Loses is set if its victims lose unsynced data: no other fault may endanger
+	// stored data at the same time.
 	Loses bool
 
 	do func(ctx context.Context, b broken) error
 }
 
-// broken is what a trouble works on.
+// broken has the victims of a trouble, and how long it holds.
 type broken struct {
 	disks   Disks
 	victims []*cluster.Coordinator
@@ -35,7 +35,7 @@ type broken struct {
 	random  *rand.Rand
 }
 
-// Troubles are all kinds.
+// Troubles returns all of them.
 func Troubles() []Trouble {
 	return []Trouble{
 		{Kind: "F38", Name: "sync-hangs", do: ruled(Rule{Ops: []mount.Op{Sync}, Name: LogFiles, Hang: true})},
@@ -51,13 +51,13 @@ func Troubles() []Trouble {
 	}
 }
 
-// Apply breaks the disks of the victims, which the caller has for itself, holds
-// for a time or until ctx is done, and heals. The victims then may have ended, or
-// be about to: the caller starts who does not run.
+// Apply breaks the disks of the victims, which the caller has reserved, holds for a
+// time or until ctx is done, and heals them. Victims may have exited then or be
+// about to: the caller restarts those that do not run.
 func (t Trouble) Apply(ctx context.Context, disks Disks, victims []*cluster.Coordinator, hold time.Duration, random *rand.Rand) error {
 	for _, n := range victims {
 		if disks[n.Name] == nil {
-			return fmt.Errorf("%s: %s has no disk that breaks", t.Name, n.Name)
+			return fmt.Errorf("%s: %s has no fault disk", t.Name, n.Name)
 		}
 	}
 	if err := t.do(ctx, broken{disks, victims, hold, random}); err != nil {
@@ -69,7 +69,7 @@ func (t Trouble) Apply(ctx context.Context, disks Disks, victims []*cluster.Coor
 // pause waits. An interruption is not an error.
 func (b broken) pause(ctx context.Context) { _ = cluster.Pause(ctx, b.hold) }
 
-// each does something with the disk of each victim, all of them at once.
+// each calls a function for the disks of all victims concurrently.
 func (b broken) each(do func(n *cluster.Coordinator, d *Disk) error) error {
 	var together sync.WaitGroup
 	errs := make([]error, len(b.victims))
@@ -80,7 +80,7 @@ func (b broken) each(do func(n *cluster.Coordinator, d *Disk) error) error {
 	return errors.Join(errs...)
 }
 
-// ruled is a trouble that is one rule for as long as it holds.
+// ruled returns a trouble that is one rule.
 func ruled(r Rule) func(context.Context, broken) error {
 	return func(ctx context.Context, b broken) error {
 		var mu sync.Mutex // guards faults
@@ -100,14 +100,14 @@ func ruled(r Rule) func(context.Context, broken) error {
 	}
 }
 
-// full leaves no room at all, without a warning.
+// full leaves no free space, without a warning.
 func full(ctx context.Context, b broken) error {
-	err := b.each(func(_ *cluster.Coordinator, d *Disk) error { return d.Room(0, true) })
+	err := b.each(func(_ *cluster.Coordinator, d *Disk) error { return d.SetFree(0, true) })
 	b.pause(ctx)
-	return errors.Join(err, b.each(func(_ *cluster.Coordinator, d *Disk) error { return d.Room(Plenty, false) }))
+	return errors.Join(err, b.each(func(_ *cluster.Coordinator, d *Disk) error { return d.SetFree(Plenty, false) }))
 }
 
-// powerCut cuts the power in the midst of syncs that take their time.
+// powerCut cuts the power during slow syncs.
 func powerCut(ctx context.Context, b broken) error {
 	slow := time.Duration(5+b.random.IntN(30)) * time.Millisecond
 	err := b.each(func(_ *cluster.Coordinator, d *Disk) error {

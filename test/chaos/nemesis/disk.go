@@ -28,7 +28,7 @@ func diskFaults() []fault {
 			return err
 		})},
 		{"F41", "disk-full", onDisk(func(w *World, d *faultfs.Disk) error {
-			return d.Room(int64(w.Random.IntN(200_000)), w.Random.IntN(2) == 0)
+			return d.SetFree(int64(w.Random.IntN(200_000)), w.Random.IntN(2) == 0)
 		})},
 		{"F42", "power-cut", powerCut(aReplica)},
 		{"F43", "power-cut-of-all", powerCut(everybody)},
@@ -68,7 +68,7 @@ func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World
 		if err == nil {
 			pauseOr(ctx, hold)
 		}
-		err = errors.Join(err, disk.Room(faultfs.Plenty, false), disk.Heal())
+		err = errors.Join(err, disk.SetFree(faultfs.Plenty, false), disk.Heal())
 		// An operation that just failed may still end the process.
 		pauseOr(ctx, time.Second)
 		if !n.Running() {

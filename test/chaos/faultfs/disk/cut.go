@@ -8,18 +8,18 @@ import (
 	"slices"
 )
 
-// sector is what a device writes whole or not at all.
+// sector is the unit that a device writes atomically, in bytes.
 const sector = 512
 
-// Loss is what a power cut did to the changes that were not durable.
+// Loss counts what a power cut did to the changes that were not durable.
 type Loss struct {
 	Kept, Dropped, Torn int // writes and changes of length
-	Names               int // changes of names that were dropped
+	Names               int // dropped changes of names
 }
 
-// Cut is a power cut: of what is not durable each change survives or not, as
-// random decides, and a write may survive in part. The disk then holds what a
-// machine would find when it comes back.
+// Cut is a power cut: each change that is not durable survives or is lost, chosen by
+// random, and a write may survive in part. The disk then has what a machine would
+// find after its restart.
 func (d *Disk) Cut(random *rand.Rand) Loss {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -32,8 +32,8 @@ func (d *Disk) Cut(random *rand.Rand) Loss {
 		}
 	}
 	d.names = nil
-	// How likely a change is to survive differs from cut to cut: all, few and
-	// none must come up.
+	// The probability of survival differs between cuts: all, few and none must
+	// occur.
 	keep := []int{0, 20, 50, 80, 100}[random.IntN(5)]
 	for _, id := range slices.Sorted(maps.Keys(d.nodes)) {
 		n := d.nodes[id]
@@ -69,7 +69,7 @@ func (n *node) survives(random *rand.Rand, keep int, loss *Loss) []byte {
 	return content
 }
 
-// tear applies some sectors of a write: those up to one, or any.
+// tear applies some sectors of a write: those up to one of them, or any.
 func (w *write) tear(random *rand.Rand, content []byte) []byte {
 	end := w.offset + int64(len(w.data))
 	upTo := w.offset + random.Int64N(int64(len(w.data))+1)
@@ -84,10 +84,10 @@ func (w *write) tear(random *rand.Rand, content []byte) []byte {
 	return content
 }
 
-// TearLast tears the last write to a file that lay at or behind an offset, synced
-// or not: of its sectors only some in front arrived, at least one and not all, and
-// where the others should be are zeros. So does a disk that lied about a sync. It
-// returns where the zeros begin.
+// TearLast tears the last write to a file at or after an offset, synced or not: only
+// some leading sectors arrived, at least one and not all, and the others are zeros.
+// A disk that lies about a sync does this. It returns the offset where the zeros
+// begin.
 func (d *Disk) TearLast(id ID, behind int64, random *rand.Rand) (from int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,15 +106,15 @@ func (d *Disk) TearLast(id ID, behind int64, random *rand.Rand) (from int64, err
 		n.settle()
 		return from, nil
 	}
-	return 0, errors.New("there was no write that could be torn")
+	return 0, errors.New("no write to tear")
 }
 
-// settle makes all of a file durable as it is.
+// settle makes the current contents of a file durable.
 func (n *node) settle() {
 	n.durable, n.pending = slices.Clone(n.live), nil
 }
 
-// Flip flips one bit of a file, durable and live.
+// Flip flips one bit of a file, in its live and its durable contents.
 func (d *Disk) Flip(id ID, bit int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

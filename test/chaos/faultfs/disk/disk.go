@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// block is the unit in which room is used up.
+// block is the unit of allocation, in bytes.
 const block = 4096
 
-// Disk is a file system in memory. Its methods may be called from any goroutine.
+// Disk is a file system in memory. Safe for concurrent use.
 type Disk struct {
 	mu      sync.Mutex // guards all below
 	nodes   map[ID]*node
 	next    ID
 	changes uint64   // number of the last change
-	names   []change // of names, not yet durable, in order
-	used    int64    // bytes in blocks that were written to
+	names   []change // changes of names that are not durable, in order
+	used    int64    // bytes in written blocks
 	record  bool
 	history []Op
 }
@@ -26,7 +26,7 @@ type Disk struct {
 // node is a file or a directory.
 type node struct {
 	folder  bool
-	name    string // the last one, for those who look for it by name
+	name    string // the last one; rules match it
 	changed time.Time
 
 	entries        map[string]ID // of a directory
@@ -34,14 +34,14 @@ type node struct {
 
 	live, durable []byte // of a file
 	written       map[int64]bool
-	pending       []write // not yet durable, in order
-	recent        []span  // the last writes, the newest last
+	pending       []write // not durable, in order
+	recent        []span  // the last writes, newest last
 }
 
-// span is where a write was.
+// span is the range of a write.
 type span struct{ offset, length int64 }
 
-// recentWrites is how many writes to a file are remembered for TearLast.
+// recentWrites is the number of writes per file that TearLast can choose from.
 const recentWrites = 16
 
 // write is a write to a file, or with data == nil a change of its length.
@@ -51,53 +51,53 @@ type write struct {
 	data   []byte
 }
 
-// change is a change of names that happens whole or not at all.
+// change is an atomic change of names.
 type change struct {
 	number uint64
 	sets   []entry
 }
 
-// entry is a name and what it stands for after a change; 0 is nothing.
+// entry is a name and its file after a change; 0 = removed.
 type entry struct {
 	dir  ID
 	name string
 	id   ID
 }
 
-// New makes an empty disk.
+// New returns an empty disk.
 func New() *Disk {
-	return &Disk{nodes: map[ID]*node{Root: newFolder("")}, next: Root + 1}
+	return &Disk{nodes: map[ID]*node{Root: newDirectory("")}, next: Root + 1}
 }
 
-func newFolder(name string) *node {
+func newDirectory(name string) *node {
 	return &node{folder: true, name: name, changed: time.Now(), entries: map[string]ID{}, durableEntries: map[string]ID{}}
 }
 
-// Record begins to record what is done, or ends it.
+// Record starts or stops recording operations.
 func (d *Disk) Record(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.record = on
 }
 
-// History is what was recorded.
+// History returns the recorded operations.
 func (d *Disk) History() []Op {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.history)
 }
 
-// Replay makes a disk on which these operations were done.
+// Replay returns a disk on which the operations were executed.
 func Replay(ops []Op) *Disk {
 	d := New()
 	for _, op := range ops {
-		_, _ = d.Apply(op) // what was refused when it was recorded is refused again
+		_, _ = d.Apply(op) // an operation that failed when it was recorded fails again
 	}
 	return d
 }
 
-// Apply does one operation and returns the id that it made or changed. Create and
-// Mkdir with an ID of 0 choose one.
+// Apply executes an operation and returns the id that it created or changed. Create
+// and Mkdir with an ID of 0 choose one.
 func (d *Disk) Apply(op Op) (ID, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,8 +128,8 @@ func (d *Disk) apply(op *Op) (ID, syscall.Errno) {
 	return 0, syscall.EINVAL
 }
 
-// directory returns a directory that is there.
-func (d *Disk) folder(id ID) (*node, syscall.Errno) {
+// directory returns an existing directory.
+func (d *Disk) directory(id ID) (*node, syscall.Errno) {
 	n := d.nodes[id]
 	switch {
 	case n == nil:
@@ -140,7 +140,7 @@ func (d *Disk) folder(id ID) (*node, syscall.Errno) {
 	return n, 0
 }
 
-// file returns a file, also one that has no name any more.
+// file returns a file, also one without a name.
 func (d *Disk) file(id ID) (*node, syscall.Errno) {
 	n := d.nodes[id]
 	switch {
@@ -153,7 +153,7 @@ func (d *Disk) file(id ID) (*node, syscall.Errno) {
 }
 
 func (d *Disk) create(op *Op) (ID, syscall.Errno) {
-	dir, errno := d.folder(op.Dir)
+	dir, errno := d.directory(op.Dir)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -165,7 +165,7 @@ func (d *Disk) create(op *Op) (ID, syscall.Errno) {
 	}
 	d.next = max(d.next, op.ID+1)
 	if op.Kind == Mkdir {
-		d.nodes[op.ID] = newFolder(op.Name)
+		d.nodes[op.ID] = newDirectory(op.Name)
 	} else {
 		d.nodes[op.ID] = &node{name: op.Name, changed: time.Now(), written: map[int64]bool{}}
 	}
@@ -174,7 +174,7 @@ func (d *Disk) create(op *Op) (ID, syscall.Errno) {
 }
 
 func (d *Disk) remove(op *Op) (ID, syscall.Errno) {
-	dir, errno := d.folder(op.Dir)
+	dir, errno := d.directory(op.Dir)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -197,11 +197,11 @@ func (d *Disk) remove(op *Op) (ID, syscall.Errno) {
 }
 
 func (d *Disk) rename(op *Op) (ID, syscall.Errno) {
-	from, errno := d.folder(op.Dir)
+	from, errno := d.directory(op.Dir)
 	if errno != 0 {
 		return 0, errno
 	}
-	to, errno := d.folder(op.ToDir)
+	to, errno := d.directory(op.ToDir)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -222,8 +222,7 @@ func (d *Disk) rename(op *Op) (ID, syscall.Errno) {
 	return id, 0
 }
 
-// set changes names for those who look now, and remembers the change until it
-// is durable.
+// set changes live names, and keeps the change until it is durable.
 func (d *Disk) set(sets ...entry) {
 	d.changes++
 	d.names = append(d.names, change{number: d.changes, sets: sets})
@@ -244,7 +243,7 @@ func (d *Disk) write(op *Op) syscall.Errno {
 		return errno
 	}
 	d.changes++
-	op.Data = slices.Clone(op.Data) // the caller's memory is used again
+	op.Data = slices.Clone(op.Data) // the caller reuses its memory
 	n.changed = time.Now()
 	n.live = put(n.live, op.Offset, op.Data)
 	d.used += block * n.touch(op.Offset, int64(len(op.Data)))
@@ -253,7 +252,7 @@ func (d *Disk) write(op *Op) syscall.Errno {
 	return 0
 }
 
-// touch notes the blocks of a write and returns how many of them are new.
+// touch marks the blocks of a write as used and returns the number of new ones.
 func (n *node) touch(offset, length int64) (fresh int64) {
 	for b := offset / block; b*block < offset+length; b++ {
 		if !n.written[b] {
@@ -290,8 +289,8 @@ func put(content []byte, offset int64, data []byte) []byte {
 	return content
 }
 
-// resize returns content with a length. What is behind the end reads as zero if
-// the content grows again.
+// resize returns content with a length. Bytes beyond the old end read as zero if the
+// content grows again.
 func resize(content []byte, length int64) []byte {
 	if length <= int64(len(content)) {
 		clear(content[length:])
@@ -300,7 +299,7 @@ func resize(content []byte, length int64) []byte {
 	return append(content, make([]byte, length-int64(len(content)))...)
 }
 
-// apply does a write to some content.
+// apply applies a write to some content.
 func (w *write) apply(content []byte) []byte {
 	if w.data == nil {
 		return resize(content, w.offset)
@@ -308,8 +307,8 @@ func (w *write) apply(content []byte) []byte {
 	return put(content, w.offset, w.data)
 }
 
-// LastChange is the number of the last change: what a sync that begins now makes
-// durable.
+// LastChange is the number of the last change: a sync that begins now makes all up
+// to it durable.
 func (d *Disk) LastChange() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -349,7 +348,7 @@ func (d *Disk) commit(c change) {
 	for _, e := range c.sets {
 		dir := d.nodes[e.dir]
 		if dir == nil {
-			continue // its directory did not survive
+			continue // its directory was lost
 		}
 		if e.id == 0 {
 			delete(dir.durableEntries, e.name)
@@ -359,8 +358,8 @@ func (d *Disk) commit(c change) {
 	}
 }
 
-// sweep forgets the content of files that have no name, neither for those who
-// look now nor after a cut. The file itself stays: a program may have it open.
+// sweep frees the contents of files without a live or durable name. The node stays:
+// a program may have it open.
 func (d *Disk) sweep() {
 	named := map[ID]bool{Root: true}
 	for _, n := range d.nodes {
@@ -378,8 +377,7 @@ func (d *Disk) sweep() {
 	}
 }
 
-// Save returns what the disk holds as a copy that shares nothing with it, as if
-// all of it had been synced.
+// Save returns an independent copy of the disk, as if all of it had been synced.
 func (d *Disk) Save() *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -391,7 +389,7 @@ func (d *Disk) Save() *Disk {
 	return saved
 }
 
-// settled is a copy of a node with this content, all of it durable.
+// settled returns a copy of a node with durable content.
 func (n *node) settled(entries map[string]ID, content []byte) *node {
 	c := &node{folder: n.folder, name: n.name, changed: n.changed}
 	if n.folder {
@@ -404,7 +402,7 @@ func (n *node) settled(entries map[string]ID, content []byte) *node {
 	return c
 }
 
-// Load replaces what the disk holds by what was saved.
+// Load replaces the contents of the disk by saved ones.
 func (d *Disk) Load(saved *Disk) {
 	fresh := saved.Save()
 	d.mu.Lock()
@@ -412,7 +410,7 @@ func (d *Disk) Load(saved *Disk) {
 	d.nodes, d.next, d.used, d.names = fresh.nodes, max(d.next, fresh.next), fresh.used, nil
 }
 
-// prune forgets what cannot be reached, and counts the room that is used.
+// prune removes unreachable nodes and counts the used blocks.
 func (d *Disk) prune() {
 	reached := make(map[ID]bool)
 	d.used = 0

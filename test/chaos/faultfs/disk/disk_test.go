@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// do does an operation that must work.
+// do executes an operation that must succeed.
 func do(t *testing.T, d *Disk, op Op) ID {
 	t.Helper()
 	id, errno := d.Apply(op)
@@ -16,7 +16,7 @@ func do(t *testing.T, d *Disk, op Op) ID {
 	return id
 }
 
-// content is what a path holds; nil if there is no such file.
+// content returns the contents of a path; nil if the file does not exist.
 func content(t *testing.T, d *Disk, path string) []byte {
 	t.Helper()
 	id, err := d.Find(path)
@@ -56,10 +56,10 @@ func TestARecordedHistoryCanBeReplayed(t *testing.T) {
 		again := Replay(ops)
 		again.Cut(random(seed))
 		if got := content(t, again, "g"); !bytes.Equal(got, append(make([]byte, 100), "hel"...)) {
-			t.Errorf("seed %d: g holds %q", seed, got)
+			t.Errorf("seed %d: got contents %q of g", seed, got)
 		}
 		if got := Replay(ops[:5]).Files(); len(got) != 1 || got[0] != "g" {
-			t.Errorf("after five operations there are %v", got)
+			t.Errorf("after five operations: got files %v, want g", got)
 		}
 	}
 }
@@ -78,14 +78,14 @@ func TestASyncCoversOnlyEarlierChanges(t *testing.T) {
 		d.Cut(random(seed))
 		got := string(content(t, d, "f"))
 		if got == "" || got[0] != 'a' {
-			t.Fatalf("seed %d: what was synced is %q", seed, got)
+			t.Fatalf("seed %d: got synced contents %q", seed, got)
 		}
 		if got == "a" {
 			lost++
 		}
 	}
 	if lost == 0 || lost == 40 {
-		t.Errorf("the write that came during the sync was lost %d times of 40; want some", lost)
+		t.Errorf("the write during the sync was lost %d times of 40, want at least once", lost)
 	}
 }
 
@@ -101,11 +101,11 @@ func TestASyncedFileMayVanishUntilItsDirectoryIsSynced(t *testing.T) {
 		if len(d.Files()) == 0 {
 			gone++
 		} else if got := string(content(t, d, "f")); got != "a" {
-			t.Errorf("seed %d: the file is there and holds %q", seed, got)
+			t.Errorf("seed %d: got contents %q", seed, got)
 		}
 	}
 	if gone == 0 || gone == 40 {
-		t.Errorf("the file was gone %d times of 40; want some", gone)
+		t.Errorf("the file was lost %d times of 40, want at least once", gone)
 	}
 }
 
@@ -130,11 +130,11 @@ func TestATornWriteLosesOnlyItsEnd(t *testing.T) {
 			want = 0
 		}
 		if b != want {
-			t.Fatalf("at %d there is %q, want %q", i, b, want)
+			t.Fatalf("byte %d: got %q, want %q", i, b, want)
 		}
 	}
 	if _, err := d.TearLast(file, 1<<20, random(3)); err == nil {
-		t.Error("a write that never was got torn")
+		t.Error("tearing a missing write: got no error")
 	}
 }
 
@@ -155,6 +155,6 @@ func TestRemovingFilesFreesSpace(t *testing.T) {
 	}
 	do(t, d, Op{Kind: Unlink, Dir: Root, Name: "f"})
 	if d.Used() != 0 {
-		t.Errorf("what was removed uses %d bytes", d.Used())
+		t.Errorf("removed files use %d bytes", d.Used())
 	}
 }

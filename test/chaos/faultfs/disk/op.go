@@ -6,13 +6,14 @@ import (
 	"io"
 )
 
-// ID names a file or directory for as long as the disk exists, under whatever name.
+// ID identifies a file or directory for the lifetime of the disk, independent of its
+// name.
 type ID uint64
 
-// Root is the directory that is always there.
+// Root is the root directory.
 const Root ID = 1
 
-// Kind says what an Op does.
+// Kind is the kind of an Op.
 type Kind int
 
 // The kinds of operations.
@@ -21,11 +22,11 @@ const (
 	Mkdir                    // a directory ID called Name in directory Dir
 	Unlink                   // the file Name of directory Dir
 	Rmdir                    // the empty directory Name of directory Dir
-	Rename                   // Name of directory Dir to ToName of directory ToDir, over what is there
+	Rename                   // Name of directory Dir to ToName of directory ToDir, replacing it
 	Write                    // Data at Offset of file ID
 	Truncate                 // file ID to length Offset
-	Sync                     // all that was done to ID up to and including change UpTo is durable
-	Mark                     // nothing; Name says what the program had reached
+	Sync                     // makes the changes to ID up to and including UpTo durable
+	Mark                     // changes nothing; Name is the point that the program had reached
 )
 
 // An Op is one operation on a disk.

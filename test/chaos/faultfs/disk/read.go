@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Info is what is known of a file or directory.
+// Info describes a file or directory.
 type Info struct {
 	ID      ID
 	Folder  bool
-	Name    string // the last part
+	Name    string // last element of the path
 	Size    int64
 	Changed time.Time
 }
 
-// Stat tells of a file or directory.
+// Stat describes a file or directory.
 func (d *Disk) Stat(id ID) (Info, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -33,11 +33,11 @@ func (d *Disk) Stat(id ID) (Info, syscall.Errno) {
 	return Info{ID: id, Folder: n.folder, Name: n.name, Size: int64(len(n.live)), Changed: n.changed}, 0
 }
 
-// Lookup finds a name in a directory.
+// Lookup returns the file with a name in a directory.
 func (d *Disk) Lookup(dir ID, name string) (ID, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n, errno := d.folder(dir)
+	n, errno := d.directory(dir)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -48,11 +48,11 @@ func (d *Disk) Lookup(dir ID, name string) (ID, syscall.Errno) {
 	return id, 0
 }
 
-// List returns what a directory holds, by name.
+// List returns the contents of a directory, sorted by name.
 func (d *Disk) List(dir ID) ([]Info, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n, errno := d.folder(dir)
+	n, errno := d.directory(dir)
 	if errno != 0 {
 		return nil, errno
 	}
@@ -64,7 +64,7 @@ func (d *Disk) List(dir ID) ([]Info, syscall.Errno) {
 	return all, 0
 }
 
-// ReadAt reads from a file; it is short at its end.
+// ReadAt reads from a file. The count is short at the end of the file.
 func (d *Disk) ReadAt(id ID, into []byte, offset int64) (int, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +78,7 @@ func (d *Disk) ReadAt(id ID, into []byte, offset int64) (int, syscall.Errno) {
 	return copy(into, n.live[offset:]), 0
 }
 
-// Find follows a path of names with slashes, without one in front.
+// Find returns the file at a path, which has no leading slash.
 func (d *Disk) Find(name string) (ID, error) {
 	id := Root
 	for part := range strings.SplitSeq(path.Clean(name), "/") {
@@ -94,12 +94,12 @@ func (d *Disk) Find(name string) (ID, error) {
 	return id, nil
 }
 
-// Files lists the paths of all files.
+// Files returns the paths of all files.
 func (d *Disk) Files() []string {
 	var all []string
 	var visit func(dir ID, at string)
 	visit = func(dir ID, at string) {
-		list, _ := d.List(dir) // one that went away in between has nothing
+		list, _ := d.List(dir) // empty if it was removed meanwhile
 		for _, i := range list {
 			if name := path.Join(at, i.Name); i.Folder {
 				visit(i.ID, name)
@@ -112,14 +112,14 @@ func (d *Disk) Files() []string {
 	return all
 }
 
-// Used is the room that is used, in bytes.
+// Used returns the used space in bytes.
 func (d *Disk) Used() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.used
 }
 
-// Needs is the room that a write would need.
+// Needs returns the additional space that a write needs, in bytes.
 func (d *Disk) Needs(id ID, offset, length int64) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,8 +136,8 @@ func (d *Disk) Needs(id ID, offset, length int64) int64 {
 	return need
 }
 
-// Export writes all that the disk holds to a directory of another file system,
-// which is made if need be.
+// Export writes all files to a directory of another file system, which it creates if
+// necessary.
 func (d *Disk) Export(to string) error {
 	return d.export(Root, to)
 }

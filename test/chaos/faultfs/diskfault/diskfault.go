@@ -1,5 +1,5 @@
-// Package diskfault makes the troubles of disks (package faultfs) faults of a
-// nemesis (package nemesis).
+// Package diskfault makes the troubles of disks (package faultfs) available as
+// faults of a nemesis (package nemesis).
 package diskfault
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// downAtMost is the longest that all disks are broken at once: nothing new is
-// learnt from more.
+// downAtMost bounds the time during which all disks are broken at once: a longer
+// time proves nothing more.
 const downAtMost = 4 * time.Second
 
-// Faults are all troubles, for a cluster whose coordinators are on these disks.
+// Faults returns all troubles, for a cluster whose coordinators are on these disks.
 func Faults(disks faultfs.Disks) []nemesis.Fault {
 	var all []nemesis.Fault
 	for _, t := range faultfs.Troubles() {
@@ -37,7 +37,7 @@ func (f fault) Kind() string { return f.trouble.Kind }
 // Name implements nemesis.Fault.
 func (f fault) Name() string { return f.trouble.Name }
 
-// Apply implements nemesis.Fault. Who is harmed is taken until it has caught up.
+// Apply implements nemesis.Fault. Victims are reserved until they have caught up.
 func (f fault) Apply(ctx context.Context, w *nemesis.World, hold time.Duration) error {
 	victims, err := f.victims(ctx, w)
 	if err != nil {
@@ -62,7 +62,7 @@ func (f fault) Apply(ctx context.Context, w *nemesis.World, hold time.Duration) 
 	return errors.Join(err, back(ctx, w, victims))
 }
 
-// victims are the leader or a follower, or all.
+// victims returns the leader or a follower, or all replicas.
 func (f fault) victims(ctx context.Context, w *nemesis.World) ([]*cluster.Coordinator, error) {
 	if f.trouble.All {
 		return w.Cluster.Coordinators(), nil
@@ -78,15 +78,15 @@ func (f fault) victims(ctx context.Context, w *nemesis.World) ([]*cluster.Coordi
 	return others[:1], nil
 }
 
-// backLimit is how long a replica may take until it has caught up. Other faults
-// may keep it away, so that it is no failure if it takes longer.
+// backLimit bounds the time until a replica has caught up. It is not a failure if it
+// takes longer, because other faults may delay it.
 const backLimit = 15 * time.Second
 
-// back starts coordinators that do not run, now or as they are about to end, also
-// when ctx is done: nobody else would.
+// back restarts coordinators that do not run or are about to exit, also when ctx is
+// done: nothing else would.
 func back(ctx context.Context, w *nemesis.World, victims []*cluster.Coordinator) error {
 	ctx = context.WithoutCancel(ctx)
-	err := cluster.Until(ctx, "who was harmed is back", backLimit, func(ctx context.Context) error {
+	err := cluster.Until(ctx, "the victims are back", backLimit, func(ctx context.Context) error {
 		if err := ensure(ctx, victims); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func back(ctx context.Context, w *nemesis.World, victims []*cluster.Coordinator)
 		return errors.Join(errs...)
 	})
 	if err != nil {
-		w.Log("after a fault of disks: %v", err)
+		w.Log("after a disk fault: %v", err)
 	}
 	return ensure(ctx, victims)
 }

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command faultfsd serves a disk that breaks on request: it mounts one that is
-// empty at the directory that it is given, reads requests from standard input,
-// answers on standard output, and unmounts when its input ends (package mount).
+// Command faultfsd serves a disk that breaks on request: it mounts an empty disk at
+// the given directory, reads requests from standard input, answers on standard
+// output, and unmounts the disk when its input ends (package mount).
 package main
 
 import (
@@ -15,11 +15,11 @@ import (
 )
 
 func main() {
-	// The caller that started it ends it by closing its input: it must outlive what is
-	// sent to the whole group, for others still use the disk.
+	// The process that started it ends it by closing its input. It ignores signals
+	// to the whole group because other processes still use the disk.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: faultfsd FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: faultfsd DIRECTORY")
 		os.Exit(2) //nolint:forbidigo // this is main
 	}
 	if err := mount.Serve(os.Args[1], os.Stdin, os.Stdout); err != nil {

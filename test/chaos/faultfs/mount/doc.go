@@ -1,10 +1,10 @@
-// Package mount hands a disk in memory (package disk) to the kernel by FUSE, and
-// lets things go wrong on the way as rules say: operations that hang, are slow, or
-// fail, a disk without room, one that became read-only, and power cuts.
+// Package mount connects a disk in memory (package disk) to the kernel by FUSE and
+// injects faults by rules: operations that hang, are slow or fail, a full disk, a
+// read-only disk, and power cuts.
 //
-// Files are cached by the kernel and may be mapped. The process that serves must
-// not be one that uses the mount: a page fault would wait for itself. Command
-// faultfsd is that process and package faultfs its owner's side.
+// The kernel caches files, and programs may map them. The serving process must not
+// use the mount itself: a page fault would wait for itself. Command faultfsd is that
+// process; package faultfs controls it.
 //
-// It needs Linux, /dev/fuse, and the right to mount.
+// It requires Linux, /dev/fuse, and permission to mount.
 package mount

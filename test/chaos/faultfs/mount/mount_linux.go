@@ -16,17 +16,17 @@ import (
 	"github.com/dtask/dtask/test/chaos/faultfs/disk"
 )
 
-// size is how large the disk says it is, in bytes.
+// size is the reported size of the disk, in bytes.
 const size = 16 << 30
 
-// Mount is a disk at a place in the file tree.
+// Mount is a disk at a mount point.
 type Mount struct {
 	dir   string
 	disk  *disk.Disk
 	rules rules
-	// room is how many bytes may be used in all.
+	// room is the number of bytes that may be used in total.
 	room atomic.Int64
-	// hideRoom lets the disk say that there is much room whatever there is.
+	// hideRoom makes statfs report plenty of free space.
 	hideRoom atomic.Bool
 
 	mu     sync.Mutex // guards all below; they change at a power cut
@@ -61,8 +61,8 @@ func (m *Mount) mount() error {
 	return nil
 }
 
-// unmount takes the disk out of the file tree, also while programs use it: for
-// those it is gone.
+// unmount removes the disk from the file tree, also while programs use it: their
+// operations fail.
 func (m *Mount) unmount() error {
 	if m.server == nil {
 		return nil
@@ -74,7 +74,7 @@ func (m *Mount) unmount() error {
 	return nil
 }
 
-// Close unmounts. What still hangs is let go, with an error.
+// Close unmounts the disk. Hanging operations fail.
 func (m *Mount) Close() error {
 	m.rules.die()
 	m.mu.Lock()
@@ -82,11 +82,11 @@ func (m *Mount) Close() error {
 	return m.unmount()
 }
 
-// PowerOff lets everything fail from now on: nothing more reaches the disk.
+// PowerOff makes all operations fail: nothing more reaches the disk.
 func (m *Mount) PowerOff() { m.rules.die() }
 
-// PowerOn makes of the disk what survived, without any rule, and mounts it again.
-// Programs that used it before see errors.
+// PowerOn keeps what survived, removes all rules, and mounts the disk again.
+// Programs that used it before get errors.
 func (m *Mount) PowerOn(random *rand.Rand) (disk.Loss, error) {
 	m.rules.die()
 	m.mu.Lock()
@@ -99,8 +99,8 @@ func (m *Mount) PowerOn(random *rand.Rand) (disk.Loss, error) {
 	return loss, m.mount()
 }
 
-// change does something to the disk behind the back of those who use it, and
-// then forgets what the kernel knows.
+// change changes the disk without the knowledge of its users, and invalidates the
+// kernel's caches.
 func (m *Mount) change(f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,26 +113,26 @@ func (m *Mount) change(f func() error) error {
 	return m.mount()
 }
 
-// invalidate lets the kernel forget the content of a file, so that programs that
-// have it open or mapped see what changed.
+// invalidate drops the cached contents of a file, so that programs that have it open
+// or mapped see the change.
 func (m *Mount) invalidate(name string) {
 	m.mu.Lock()
 	inode := m.root.EmbeddedInode()
 	m.mu.Unlock()
 	for part := range strings.SplitSeq(path.Clean(name), "/") {
 		if inode = inode.GetChild(part); inode == nil {
-			return // the kernel does not know it
+			return // unknown to the kernel
 		}
 	}
-	_ = inode.NotifyContent(0, 0) // what is not cached needs nothing
+	_ = inode.NotifyContent(0, 0) // fails if nothing is cached
 }
 
-// full tells whether a write does not fit any more.
+// full reports whether a write exceeds the free space.
 func (m *Mount) full(id disk.ID, offset, length int64) bool {
 	return m.disk.Used()+m.disk.Needs(id, offset, length) > m.room.Load()
 }
 
-// do lets an operation pass the rules and does it.
+// do applies the rules to an operation and executes it.
 func (m *Mount) do(op Op, name string, o disk.Op) (disk.ID, syscall.Errno) {
 	if errno := m.rules.pass(op, name); errno != 0 {
 		return 0, errno
@@ -140,7 +140,8 @@ func (m *Mount) do(op Op, name string, o disk.Op) (disk.ID, syscall.Errno) {
 	return m.disk.Apply(o)
 }
 
-// sync makes durable what was done when it was asked for, once the rules let it.
+// sync makes the changes durable that preceded the request, after the rules let it
+// pass.
 func (m *Mount) sync(id disk.ID, name string) syscall.Errno {
 	upTo := m.disk.LastChange()
 	_, errno := m.do(OpSync, name, disk.Op{Kind: disk.Sync, ID: id, UpTo: upTo})

@@ -10,8 +10,7 @@ import (
 	"github.com/dtask/dtask/test/chaos/faultfs/disk"
 )
 
-// node is what the kernel knows a file or directory by. All that there is to know is
-// on the disk.
+// node identifies a file or directory for the kernel. All its data is on the disk.
 type node struct {
 	fs.Inode
 
@@ -37,7 +36,7 @@ var (
 	_ fs.NodeStatfser  = (*node)(nil)
 )
 
-// name is the last part of the node's path.
+// name is the last element of the node's path.
 func (n *node) name() string {
 	info, _ := n.mount.disk.Stat(n.id)
 	return info.Name
@@ -57,7 +56,7 @@ func attributes(i disk.Info, out *fuse.Attr) {
 	out.SetTimes(&i.Changed, &i.Changed, &i.Changed)
 }
 
-// child makes the kernel's node of an entry.
+// child returns the kernel's node of an entry.
 func (n *node) child(ctx context.Context, id disk.ID, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	info, errno := n.mount.disk.Stat(id)
 	if errno != 0 {
@@ -89,7 +88,7 @@ func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sy
 }
 
 // Setattr implements fs.NodeSetattrer. Only the length can be changed; modes and
-// times are accepted and forgotten.
+// times are accepted and ignored.
 func (n *node) Setattr(ctx context.Context, f fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
 	if length, ok := in.GetSize(); ok {
 		if errno := n.truncate(int64(length)); errno != 0 { //nolint:gosec // the kernel's own limit is below

@@ -12,24 +12,24 @@ type Request struct {
 	Hide   bool   `json:"hide,omitempty"`
 }
 
-// What a Request may ask for.
+// The requests.
 const (
 	AddRule    = "add rule"    // Rule; the answer has its id
 	RemoveRule = "remove rule" // Rule.ID; 0 for all
-	FindRule   = "find rule"   // Rule.ID, as it is now
-	SetRoom    = "set room"    // Number bytes more; Hide: statfs says there is plenty
-	PowerOff   = "power off"   // everything fails
-	PowerOn    = "power on"    // Seed decides what survived
-	Count      = "count"       // operations so far; Number is the room used
-	Files      = "files"       // their names
-	Export     = "export"      // all to the directory Path
-	Save       = "save"        // all, under the name Path
-	Load       = "load"        // what was saved under the name Path
-	Record     = "record"      // Number 1: from now on; 0: no longer
-	MarkPoint  = "mark"        // Path is what the program had reached
+	FindRule   = "find rule"   // Rule.ID, with its current counts
+	SetFree    = "set free"    // Number bytes of free space; Hide: statfs reports plenty
+	PowerOff   = "power off"   // all operations fail
+	PowerOn    = "power on"    // Seed chooses what survived
+	Count      = "count"       // of operations so far; Number is the used space
+	Files      = "files"       // their paths
+	Export     = "export"      // all files to the directory Path
+	Save       = "save"        // all files, under the name Path
+	Load       = "load"        // the files saved under the name Path
+	Record     = "record"      // Number 1 starts recording, 0 stops it
+	MarkPoint  = "mark"        // Path is the point that the program had reached
 	History    = "history"     // to the file Path
-	Flip       = "flip"        // bit Number of the file Path; below 0: one that Seed chooses
-	Tear       = "tear"        // the last write of the file Path at Number or behind it; Seed says where
+	Flip       = "flip"        // bit Number of the file Path; if negative, Seed chooses
+	Tear       = "tear"        // the last write of the file Path at or after Number; Seed chooses where
 )
 
 // An Answer is one line back, in the order of the requests.

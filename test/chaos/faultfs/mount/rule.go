@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Op names what a program asks for.
+// Op is a kind of operation.
 type Op string
 
-// The operations that rules know.
+// The operations that rules can select.
 const (
 	OpRead  Op = "read"
 	OpWrite Op = "write" // and changes of length
@@ -20,19 +20,19 @@ const (
 	OpNames Op = "names" // making, renaming and removing
 )
 
-// A Rule makes some operations go wrong. Delay and Hang come first, then Errno.
+// A Rule makes some operations wait or fail. Delay and Hang precede Errno.
 type Rule struct {
-	ID   int    `json:"id"`             // given when it is added
-	Ops  []Op   `json:"ops"`            // which; none: all but reading
-	Name string `json:"name,omitempty"` // pattern of path.Match for the last part of the path; "" is any
-	// Times is how often it applies until it is used up; 0: until it is removed.
+	ID   int    `json:"id"`             // assigned when it is added
+	Ops  []Op   `json:"ops"`            // none = all but reads
+	Name string `json:"name,omitempty"` // pattern of path.Match for the last element of the path; "" = any
+	// Times is the number of operations that it applies to; 0 = until it is removed.
 	Times int           `json:"times,omitempty"`
-	Delay time.Duration `json:"delay,omitempty"` // each takes so much longer
-	Hang  bool          `json:"hang,omitempty"`  // each waits until the rule is removed
-	// Errno is what each fails with; 0: none.
+	Delay time.Duration `json:"delay,omitempty"` // added to each operation
+	Hang  bool          `json:"hang,omitempty"`  // until the rule is removed
+	// Errno is the error that they return; 0 = none.
 	Errno syscall.Errno `json:"errno,omitempty"`
 
-	Fired   int `json:"fired"`   // how often it applied so far
+	Fired   int `json:"fired"`   // operations that it applied to so far
 	Waiting int `json:"waiting"` // operations that hang because of it
 
 	removed chan struct{} // closed when the rule is removed
@@ -49,7 +49,7 @@ func (r *Rule) covers(op Op, name string) bool {
 	return ok && err == nil
 }
 
-// rules are the present rules. Operations pass each of them.
+// rules are the active rules. Each operation passes all of them.
 type rules struct {
 	mu   sync.Mutex // guards all below, and the counts of the rules
 	list []*Rule
@@ -69,7 +69,8 @@ func (s *rules) add(r Rule) int {
 	return r.ID
 }
 
-// remove removes a rule, or all if id is 0; what hangs because of it continues.
+// remove removes a rule, or all if id is 0. Operations that hang because of it
+// continue.
 func (s *rules) remove(id int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +84,7 @@ func (s *rules) remove(id int) {
 	})
 }
 
-// die lets everything fail from now on, also what hangs.
+// die makes all operations fail, also hanging ones.
 func (s *rules) die() {
 	s.mu.Lock()
 	s.dead = true
@@ -98,8 +99,8 @@ func (s *rules) revive() {
 	s.dead = false
 }
 
-// power fails while the power is off. What only looks at names passes no rule: the
-// kernel asks again where it failed once.
+// power fails while the power is off. Lookups pass no rule: the kernel retries those
+// that failed.
 func (s *rules) power() syscall.Errno {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,9 +127,9 @@ func (s *rules) find(id int) (Rule, bool) {
 	return Rule{}, false
 }
 
-// pass lets an operation through the rules, which may take long, and returns
-// what it has to fail with. It does not end early when the program is
-// interrupted: neither does a disk.
+// pass applies the rules to an operation, which may take long, and returns the error
+// that it must fail with. It does not end early when the program is interrupted:
+// neither does a disk.
 func (s *rules) pass(op Op, name string) syscall.Errno {
 	s.mu.Lock()
 	if s.dead {
@@ -160,7 +161,7 @@ func (s *rules) pass(op Op, name string) syscall.Errno {
 	return 0
 }
 
-// suffer waits as a rule says.
+// suffer waits as a rule demands.
 func (s *rules) suffer(r *Rule) {
 	if r.Delay == 0 && !r.Hang {
 		return
@@ -185,7 +186,7 @@ func (s *rules) wait(r *Rule, by int) {
 	r.Waiting += by
 }
 
-// counts is how often each operation was asked for.
+// counts returns the number of operations of each kind.
 func (s *rules) counts() map[Op]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

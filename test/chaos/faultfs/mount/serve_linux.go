@@ -12,8 +12,8 @@ import (
 	"github.com/dtask/dtask/test/chaos/faultfs/disk"
 )
 
-// Serve mounts an empty disk at dir and does what the lines of in ask for, one
-// after the other, until in ends; then it unmounts. The first line of out says
+// Serve mounts an empty disk at dir and executes the requests of in, one after
+// another, until in ends; then it unmounts the disk. The first line of out reports
 // whether it is mounted.
 func Serve(dir string, in io.Reader, out io.Writer) error {
 	m, err := New(dir)
@@ -43,7 +43,7 @@ func Serve(dir string, in io.Reader, out io.Writer) error {
 	return errors.Join(lines.Err(), m.Close())
 }
 
-// answer does what a request asks for.
+// answer executes a request.
 func (m *Mount) answer(q *Request, a *Answer) error {
 	var err error
 	switch q.Do {
@@ -54,9 +54,9 @@ func (m *Mount) answer(q *Request, a *Answer) error {
 	case FindRule:
 		var ok bool
 		if a.Rule, ok = m.rules.find(q.Rule.ID); !ok {
-			err = fmt.Errorf("there is no rule %d", q.Rule.ID)
+			err = fmt.Errorf("unknown rule %d", q.Rule.ID)
 		}
-	case SetRoom:
+	case SetFree:
 		m.room.Store(min(m.disk.Used()+q.Number, size))
 		m.hideRoom.Store(q.Hide)
 	case PowerOff:
@@ -82,7 +82,7 @@ func (m *Mount) answer(q *Request, a *Answer) error {
 	case Flip, Tear:
 		a.Number, err = m.damage(q)
 	default:
-		err = fmt.Errorf("%q cannot be asked for", q.Do)
+		err = fmt.Errorf("unknown request %q", q.Do)
 	}
 	return err
 }
@@ -90,7 +90,7 @@ func (m *Mount) answer(q *Request, a *Answer) error {
 func (m *Mount) load(name string) error {
 	saved := m.saved[name]
 	if saved == nil {
-		return fmt.Errorf("nothing was saved as %q", name)
+		return fmt.Errorf("unknown saved copy %q", name)
 	}
 	return m.change(func() error {
 		m.disk.Load(saved)
@@ -101,7 +101,7 @@ func (m *Mount) load(name string) error {
 func (m *Mount) history(to string) error {
 	file, err := os.Create(to)
 	if err != nil {
-		return fmt.Errorf("writing the history: %w", err)
+		return fmt.Errorf("writing history: %w", err)
 	}
 	return errors.Join(disk.WriteOps(file, m.disk.History()), file.Close())
 }
@@ -119,7 +119,7 @@ func (m *Mount) damage(q *Request) (at int64, err error) {
 	}
 	info, errno := m.disk.Stat(id)
 	if errno != 0 || info.Size == 0 {
-		return 0, fmt.Errorf("%s is empty or gone", q.Path)
+		return 0, fmt.Errorf("%s is empty or missing", q.Path)
 	}
 	bit := q.Number
 	if bit < 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// fate is what became of a replica with a flipped bit.
+// fate is what happened to a replica with a flipped bit.
 type fate string
 
 const (
@@ -28,11 +28,10 @@ const (
 	harmless fate = "not harmed"
 )
 
-// TestBitFlips flips one random bit at one replica at a time, again and again,
-// while jobs run: in its store or in a snapshot, while it is down or while it
-// runs. The replica stops, or it is not harmed; the cluster loses nothing, and
-// all replicas are equal in the end. After each flip the bit is requeued, so that
-// never more than one replica is damaged.
+// TestBitFlips repeatedly flips one random bit at one replica while jobs run: in its
+// store or in a snapshot, while it is down or running. The replica stops or is not
+// harmed, the cluster loses nothing, and all replicas are equal at the end. Each bit
+// is flipped back, so that at most one replica is damaged at a time.
 func TestBitFlips(t *testing.T) {
 	seed := seedOf(t)
 	begun := time.Now()
@@ -65,22 +64,21 @@ func TestBitFlips(t *testing.T) {
 	clustertest.Must(t, record.AppendIfAsked(t.Context(), &total))
 }
 
-// flipped is a bit that was flipped.
+// flipped is a flipped bit.
 type flipped struct {
 	kind    string
 	victim  *cluster.Coordinator
 	path    string // on the disk
 	bit     int64
-	running bool   // the replica ran
+	running bool   // the replica was running
 	around  []byte // the bytes around it, flipped
 }
 
-// vicinity is how many bytes on both sides of a bit tell whether it is still
-// where it was.
+// vicinity is the number of bytes on both sides of a bit that are compared to find
+// out whether the bit is still there.
 const vicinity = 32
 
-// flip flips a bit of a replica, which then is as it was before: it runs, or it
-// was killed.
+// flip flips a bit of a replica and leaves the replica as it was: running or killed.
 func (r *rig) flip(t *testing.T, victim *cluster.Coordinator, running bool) *flipped {
 	t.Helper()
 	if !running {
@@ -114,7 +112,8 @@ func (r *rig) flip(t *testing.T, victim *cluster.Coordinator, running bool) *fli
 	return f
 }
 
-// snapshotFile is a file of a snapshot, on the disk; "" if missing.
+// snapshotFile returns a file of a snapshot, as a path on the disk; "" if there is
+// none.
 func (r *rig) snapshotFile(t *testing.T, n *cluster.Coordinator) string {
 	t.Helper()
 	all, err := r.disk(n).Files()
@@ -129,8 +128,8 @@ func (r *rig) snapshotFile(t *testing.T, n *cluster.Coordinator) string {
 	return all[r.random.IntN(len(all))]
 }
 
-// usedBit is a bit in a page of the store that is in use. Most pages are free, and
-// what is in those matters to nobody.
+// usedBit returns a bit in a used page of the store. Most pages are free, and their
+// contents have no effect.
 func (r *rig) usedBit(t *testing.T, n *cluster.Coordinator) int64 {
 	t.Helper()
 	db, err := bbolt.Open(filepath.Join(n.DataDir, store), 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second, PreLoadFreelist: true})
@@ -156,8 +155,8 @@ func (r *rig) usedBit(t *testing.T, n *cluster.Coordinator) int64 {
 	return (page*size)*8 + r.random.Int64N(size*8)
 }
 
-// bytesAround are the bytes around a flipped bit as they are now; none if the file
-// is gone.
+// bytesAround returns the current bytes around a flipped bit; none if the file was
+// removed.
 func (r *rig) bytesAround(f *flipped) ([]byte, error) {
 	file, err := os.Open(filepath.Join(r.disk(f.victim).Dir, f.path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,13 +168,13 @@ func (r *rig) bytesAround(f *flipped) ([]byte, error) {
 	around := make([]byte, 2*vicinity)
 	n, err := file.ReadAt(around, max(0, f.bit/8-vicinity))
 	if n > 0 {
-		err = nil // the end of the file may be near
+		err = nil // near the end of the file
 	}
 	return around[:n], errors.Join(err, file.Close())
 }
 
-// outlive sees what becomes of a replica with a flipped bit, and brings it back
-// without. It is not whole if the damage may have moved to where nobody knows.
+// outlive observes a replica with a flipped bit, flips the bit back and restarts the
+// replica. whole is false if the damage may have been copied to an unknown place.
 func (r *rig) outlive(t *testing.T, f *flipped) (what fate, whole bool) {
 	t.Helper()
 	if f.running {
@@ -208,18 +207,18 @@ func (r *rig) outlive(t *testing.T, f *flipped) (what fate, whole bool) {
 	return what, r.putBack(t, f)
 }
 
-// putBack flips a bit back if it is still where it was, and starts its replica. If
-// it is not and the replica is damaged still, the replica stays down.
+// putBack flips a bit back if it is still in its place, and starts its replica. If
+// it is not and the replica is still damaged, the replica stays down.
 func (r *rig) putBack(t *testing.T, f *flipped) (whole bool) {
 	t.Helper()
 	aside, err := datadir.Quarantined(f.victim.DataDir)
 	clustertest.Must(t, err)
-	if len(aside) > 0 { // somebody looks at what was set aside, and finds the bit
+	if len(aside) > 0 { // an operator finds the bit in the quarantined file
 		clustertest.Must(t, errors.Join(os.RemoveAll(f.victim.DataDir), os.Rename(aside[0], f.victim.DataDir)))
 	}
 	now, err := r.bytesAround(f)
 	clustertest.Must(t, err)
-	whole = now == nil // the file is gone, and the bit with it
+	whole = now == nil // the file was removed, and the bit with it
 	if bytes.Equal(now, f.around) {
 		_, err := r.disk(f.victim).Flip(f.path, f.bit, 0)
 		clustertest.Must(t, err)
@@ -228,7 +227,7 @@ func (r *rig) putBack(t *testing.T, f *flipped) (whole bool) {
 	clustertest.Must(t, f.victim.Start(t.Context()))
 	if r.halts(t, f.victim) {
 		if whole {
-			t.Errorf("%s does not come back although bit %d of %s is as it was", f.victim.Name, f.bit, f.path)
+			t.Errorf("%s does not start although bit %d of %s was restored", f.victim.Name, f.bit, f.path)
 		}
 		r.load.without = f.victim
 		return false

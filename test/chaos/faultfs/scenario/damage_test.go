@@ -14,24 +14,24 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// firstData is where the pages of a store begin that hold data: the first two
-// are the roots, of which one may be lost.
+// firstData is the offset of the first data page of a store: before it are two root
+// pages, one of which may be lost.
 const firstData = 8192
 
-// dbPath is the store on a disk, of which the data directory is a directory.
-const dbPath = faultfs.DataFolder + "/" + store
+// dbPath is the path of the store on a disk.
+const dbPath = faultfs.DataDirectory + "/" + store
 
-// TestADamagedReplicaStopsAndNamesTheDamage (F44, F45, F46, F47): one replica's directory is
-// damaged while it is down. It must not serve from it, and the others do not
-// need it. With its directory as it was it is back.
+// TestADamagedReplicaStopsAndNamesTheDamage (F44, F45, F46, F47) damages the data
+// directory of one replica while it is down. The replica must not serve from it, and
+// the others continue. With its directory restored, the replica rejoins.
 func TestADamagedReplicaStopsAndNamesTheDamage(t *testing.T) {
 	r := start(t, seedOf(t), "--snapshot-bytes", "4096")
 	r.begin(t, r.seed)
-	for _, c := range r.c.Coordinators() { // all have something to be damaged
+	for _, c := range r.c.Coordinators() { // so that there are snapshots to damage
 		clustertest.Must(t, cluster.Until(t.Context(), c.Name+" has a snapshot", guard, func(context.Context) error {
 			names, err := filepath.Glob(filepath.Join(c.DataDir, "snapshots", "*", "state.bin"))
 			if err == nil && len(names) == 0 {
-				err = errors.New("none yet")
+				err = errors.New("no snapshot yet")
 			}
 			return err
 		}))
@@ -39,7 +39,7 @@ func TestADamagedReplicaStopsAndNamesTheDamage(t *testing.T) {
 	for _, damage := range []struct {
 		kind string
 		do   func(d *faultfs.Disk, n *cluster.Coordinator) error
-		word string // in what it says
+		word string // expected in its output
 	}{
 		{"F44", func(d *faultfs.Disk, n *cluster.Coordinator) error {
 			return d.TearLog(n.DataDir, r.random)
@@ -69,9 +69,9 @@ func TestADamagedReplicaStopsAndNamesTheDamage(t *testing.T) {
 		halted := r.halts(t, victim)
 		switch {
 		case halted && damage.word != "" && !strings.Contains(lastLine(t, victim), damage.word):
-			t.Errorf("%s: %s does not say that %s is damaged: %q", damage.kind, victim.Name, damage.word, lastLine(t, victim))
+			t.Errorf("%s: got output %q of %s, want it to name %q", damage.kind, lastLine(t, victim), victim.Name, damage.word)
 		case !halted && damage.word != "":
-			t.Errorf("%s: %s serves from a damaged directory", damage.kind, victim.Name)
+			t.Errorf("%s: %s serves from a damaged data directory", damage.kind, victim.Name)
 		}
 		r.awaitBegun(t, 5)
 		if halted {
@@ -84,7 +84,7 @@ func TestADamagedReplicaStopsAndNamesTheDamage(t *testing.T) {
 	r.judge(t)
 }
 
-// halts tells whether a coordinator ends by itself before it has caught up.
+// halts reports whether a coordinator exits by itself before it has caught up.
 func (r *rig) halts(t *testing.T, n *cluster.Coordinator) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -105,7 +105,7 @@ func (r *rig) halts(t *testing.T, n *cluster.Coordinator) bool {
 	return true
 }
 
-// lastLine is what a coordinator said when it ended last, as one line.
+// lastLine returns the last output of a coordinator before its exit, as one line.
 func lastLine(t *testing.T, n *cluster.Coordinator) string {
 	t.Helper()
 	text, err := n.Log()
@@ -124,8 +124,8 @@ func lastLine(t *testing.T, n *cluster.Coordinator) string {
 	return last
 }
 
-// logFile is the file to which the log of a coordinator is appended, and where it is
-// on its disk.
+// logFile returns the file to which the log of a coordinator is appended, and its
+// path on the disk.
 func logFile(d *faultfs.Disk, n *cluster.Coordinator) (path, onDisk string, err error) {
 	if path, err = faultfs.LogFile(n.DataDir); err != nil {
 		return "", "", err
@@ -134,14 +134,14 @@ func logFile(d *faultfs.Disk, n *cluster.Coordinator) (path, onDisk string, err 
 	return path, onDisk, err
 }
 
-// used is how much of a file is no zeros at its end.
+// used returns the length of a file without the zeros at its end.
 func used(path string) int64 {
 	content, _ := os.ReadFile(path)
 	return int64(len(strings.TrimRight(string(content), "\x00")))
 }
 
-// flipEntry flips a bit in the middle of an entry of the log: near a job's name,
-// which is there in clear.
+// flipEntry flips a bit in the middle of a log entry: near a job's name, which is
+// stored as plain text.
 func flipEntry(d *faultfs.Disk, n *cluster.Coordinator) error {
 	path, onDisk, err := logFile(d, n)
 	if err != nil {
@@ -153,9 +153,9 @@ func flipEntry(d *faultfs.Disk, n *cluster.Coordinator) error {
 	}
 	at := strings.LastIndex(string(content), "job-")
 	if at < 0 {
-		return errors.New("there is no entry with a job")
+		return errors.New("no log entry has a job")
 	}
-	// Every copy of it, also those in free pages, which nobody reads.
+	// Flip every copy of it, also those in free pages, which are never read.
 	for at := range content {
 		if (at >= firstData || onDisk != dbPath) && strings.HasPrefix(string(content[at:min(len(content), at+4)]), "job-") {
 			if _, err := d.Flip(onDisk, int64(at)*8+3, 0); err != nil {
@@ -177,7 +177,7 @@ func flipAll(d *faultfs.Disk, n *cluster.Coordinator, name string, seed uint64) 
 	return err
 }
 
-// rewriteAll makes a file of each snapshot something else.
+// rewriteAll replaces the contents of a file of each snapshot.
 func rewriteAll(n *cluster.Coordinator, name string) error {
 	paths, err := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*", name))
 	for _, path := range paths {
@@ -186,8 +186,8 @@ func rewriteAll(n *cluster.Coordinator, name string) error {
 	return err
 }
 
-// TestALostDataDirectoryIsNotTreatedAsNew (F48): a replica whose directory is gone must
-// not come back as if it had never voted.
+// TestALostDataDirectoryIsNotTreatedAsNew (F48): a replica whose data directory is
+// lost must not start as if it had never voted.
 func TestALostDataDirectoryIsNotTreatedAsNew(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
@@ -200,10 +200,10 @@ func TestALostDataDirectoryIsNotTreatedAsNew(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
 	defer cancel()
 	if code, err := victim.Wait(ctx); err != nil || code == 0 {
-		t.Errorf("%s without its directory ended with %d, %v; want a refusal", victim.Name, code, err)
+		t.Errorf("%s without its data directory: got exit code %d, %v; want a refusal", victim.Name, code, err)
 	}
 	if said := lastLine(t, victim); !strings.Contains(said, "data directory") {
-		t.Errorf("%s says %q", victim.Name, said)
+		t.Errorf("%s: got output %q, want it to name the data directory", victim.Name, said)
 	}
 	r.awaitBegun(t, 10)
 	clustertest.Must(t, r.disk(victim).Load("whole"))
@@ -212,9 +212,9 @@ func TestALostDataDirectoryIsNotTreatedAsNew(t *testing.T) {
 	r.judge(t)
 }
 
-// TestAnOldCopyOfADataDirectoryIsRefused (F49): the directory of a voter is replaced by
-// a copy of some time ago. It has forgotten votes and entries that it had
-// promised to keep.
+// TestAnOldCopyOfADataDirectoryIsRefused (F49) replaces the data directory of a
+// voter by an earlier copy, which lacks votes and entries that the voter has
+// acknowledged.
 func TestAnOldCopyOfADataDirectoryIsRefused(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
@@ -234,11 +234,11 @@ func TestAnOldCopyOfADataDirectoryIsRefused(t *testing.T) {
 	code, err := victim.Wait(ctx)
 	switch {
 	case err != nil:
-		t.Errorf("%s runs on a directory that was rolled back, undetected", victim.Name)
+		t.Errorf("%s runs on an old copy of its data directory", victim.Name)
 	case code == 0:
-		t.Errorf("%s on a directory that was rolled back ended with 0", victim.Name)
+		t.Errorf("%s exited with 0 on an old copy of its data directory", victim.Name)
 	default:
-		t.Logf("%s ended with %d: %s", victim.Name, code, lastLine(t, victim))
+		t.Logf("%s exited with %d: %s", victim.Name, code, lastLine(t, victim))
 		clustertest.Must(t, r.disk(victim).Load("new"))
 		r.back(t, victim)
 	}

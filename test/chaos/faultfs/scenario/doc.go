@@ -1,10 +1,10 @@
-// Package scenario has what disks do to a cluster of real processes: each test
-// puts every coordinator on a disk of package faultfs, keeps jobs coming, breaks
-// disks, and has all that was acknowledged judged by the ledger that the commands
-// wrote (package ledger) and by the digests of the replicas.
+// Package scenario tests what disk faults do to a cluster of real processes: each
+// test puts every coordinator on a disk of package faultfs, keeps submitting jobs,
+// breaks disks, and checks everything acknowledged against the ledger that the
+// commands wrote (package ledger) and the digests of the replicas.
 //
-// One test for each kind of fault F38 to F51; TestPowerCuts and TestBitFlips are
-// meant to be run for long and add their figures to the record (package record).
-// DTASK_POWERCUTS and DTASK_BITFLIPS say how many, DTASK_CHAOS_SEED which. Without
-// them they are short. All skip where disks cannot be mounted.
+// There is a test for each kind of fault from F38 to F51. TestPowerCuts and
+// TestBitFlips are meant for long runs and add their figures to the record (package
+// record). DTASK_POWERCUTS and DTASK_BITFLIPS set their number, DTASK_CHAOS_SEED the
+// seed. Without them they are short. All tests skip where disks cannot be mounted.
 package scenario

@@ -16,10 +16,11 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// endLimit is how long a job may take: a guard, jobs take a second.
+// endLimit bounds the duration of a job: it is a guard, jobs take a second.
 const endLimit = 2 * time.Minute
 
-// feeders submit one job after another, each when its last has ended.
+// feeders is the number of goroutines that submit jobs, each after its previous job
+// has ended.
 const feeders = 4
 
 // A load is work that continues while disks break.
@@ -28,28 +29,28 @@ type load struct {
 	path  string // of the ledger
 	group sync.WaitGroup
 	stop  context.CancelFunc // no new jobs from then on; nil before begin
-	// without is a replica that stays down: what is damaged could not be healed.
+	// without is a replica that stays down because its damage could not be repaired.
 	without *cluster.Coordinator
 
 	mu       sync.Mutex // guards all below
 	acked    []acknowledged
 	errs     []error
-	refused  int  // submissions that were definitely not taken
+	refused  int  // submissions that were definitely not stored
 	tolerant bool // refusals are expected
 }
 
-// acknowledged is a job that the cluster said it has stored.
+// acknowledged is a job whose submission was acknowledged.
 type acknowledged struct {
 	id    string
 	after map[string][]string
 }
 
-// judgement is what became of a load.
+// judgement counts what was found in a load.
 type judgement struct{ jobs, tasks, lost, duplicated, diverged int }
 
 func newLoad(c *cluster.Cluster, path string) *load { return &load{c: c, path: path} }
 
-// begin lets jobs come.
+// begin starts submitting jobs.
 func (l *load) begin(t *testing.T, seed uint64) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -60,7 +61,7 @@ func (l *load) begin(t *testing.T, seed uint64) {
 	}
 }
 
-// end lets no more come, and returns when all that came have ended.
+// end stops submitting, and waits until all jobs have ended.
 func (l *load) end() {
 	if l.stop != nil {
 		l.stop()
@@ -90,7 +91,7 @@ func (l *load) feed(until, ctx context.Context, random *rand.Rand, feeder int) {
 	}
 }
 
-// errRefused is a submission that was definitely not taken.
+// errRefused is returned for a submission that was definitely not stored.
 var errRefused = errors.New("refused")
 
 func (l *load) submit(ctx context.Context, file string, after map[string][]string) (string, error) {
@@ -108,8 +109,7 @@ func (l *load) submit(ctx context.Context, file string, after map[string][]strin
 	return id, nil
 }
 
-// tolerate says whether refusals are expected from now on, and returns how many
-// there were.
+// tolerate sets whether refusals are expected, and returns their number so far.
 func (l *load) tolerate(on bool) (refused int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +134,7 @@ func (l *load) job(random *rand.Rand, name string) (string, map[string][]string)
 	return cluster.JobFile(name, tasks...), after
 }
 
-// begun is how many commands have begun so far.
+// begun returns the number of commands that have started.
 func (l *load) begun(t *testing.T) int {
 	t.Helper()
 	lines, err := ledger.Read(l.path)
@@ -142,27 +142,27 @@ func (l *load) begun(t *testing.T) int {
 	return len(ledger.Runs(lines))
 }
 
-// awaitBegun returns once so many more commands have begun than now: work flows.
-// It returns how long that took.
+// awaitBegun waits until more commands have started, which shows that work has
+// resumed. It returns how long that took.
 func (l *load) awaitBegun(t *testing.T, more int) time.Duration {
 	t.Helper()
 	asked := time.Now()
 	want := l.begun(t) + more
-	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%d more commands begin", more), endLimit, func(context.Context) error {
+	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%d more commands start", more), endLimit, func(context.Context) error {
 		lines, err := ledger.Read(l.path)
 		if err != nil {
 			return err
 		}
 		if n := len(ledger.Runs(lines)); n < want {
-			return fmt.Errorf("%d of %d have begun", n, want)
+			return fmt.Errorf("%d of %d have started", n, want)
 		}
 		return nil
 	}))
 	return time.Since(asked)
 }
 
-// judge ends the load, waits for all that was acknowledged, and judges it: all
-// of it completed, each task once, and all running replicas are equal.
+// judge ends the load, waits for all acknowledged jobs, and checks them: all of them
+// completed, each task once, and all running replicas are equal.
 func (l *load) judge(t *testing.T) judgement {
 	t.Helper()
 	ctx := t.Context()
@@ -202,7 +202,7 @@ func (l *load) judge(t *testing.T) judgement {
 	}
 	if slices.ContainsFunc(l.c.Coordinators(), func(n *cluster.Coordinator) bool { return !n.Running() }) {
 		if l.without == nil || l.without.Running() {
-			t.Error("not all replicas run at the end: their digests cannot be compared")
+			t.Error("not all replicas are running at the end: digests cannot be compared")
 		}
 	} else if err := l.c.AwaitEqual(ctx); err != nil {
 		t.Error(err)

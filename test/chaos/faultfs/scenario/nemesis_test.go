@@ -11,8 +11,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// TestRandomDiskFaultsLoseNothing draws troubles of disks by a seeded plan, up to three at
-// once. DTASK_CHAOS_PHASES says for how many phases of half a minute.
+// TestRandomDiskFaultsLoseNothing draws disk faults by a seeded plan, up to three at
+// once. DTASK_CHAOS_PHASES sets the number of phases, of half a minute each.
 func TestRandomDiskFaultsLoseNothing(t *testing.T) {
 	r := start(t, seedOf(t), "--snapshot-bytes", "65536")
 	r.begin(t, r.seed)
@@ -39,7 +39,7 @@ func TestRandomDiskFaultsLoseNothing(t *testing.T) {
 		r.faults[kind] += times
 	}
 	if len(out.Fired) == 0 {
-		t.Error("no fault fired: this proves nothing")
+		t.Error("no fault fired")
 	}
 	clustertest.Must(t, r.c.AwaitReady(t.Context()))
 	r.judge(t)

@@ -13,12 +13,12 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// cutsPerCluster is after how many cuts a cluster is judged and replaced.
+// cutsPerCluster is the number of cuts after which a cluster is checked and
+// replaced.
 const cutsPerCluster = 10
 
-// TestPowerCuts cuts the power of one coordinator or of all, again and again,
-// while jobs run. The caller that loses it starts again with what was synced, and some
-// of what was not.
+// TestPowerCuts repeatedly cuts the power of one coordinator or of all while jobs
+// run. Each victim restarts with its synced data and some of its unsynced data.
 func TestPowerCuts(t *testing.T) {
 	seed := seedOf(t)
 	begun := time.Now()
@@ -39,7 +39,7 @@ func TestPowerCuts(t *testing.T) {
 				victims, kind = []*cluster.Coordinator{r.follower(t)}, "F42"
 			}
 			for _, n := range victims {
-				r.busy(t, n) // so that the cut finds something under way
+				r.busy(t, n) // so that the cut hits syncs in progress
 			}
 			r.awaitBegun(t, 2)
 			lost := r.cut(t, victims...)
@@ -59,12 +59,13 @@ func TestPowerCuts(t *testing.T) {
 		r.stopAll(t)
 	}
 	total.Seconds = time.Since(begun).Seconds()
-	t.Logf("%d power cuts (%d of one, %d of all): %d tasks, %d lost, %d accepted twice, %d diverged; of what was not synced %d writes were kept, %d dropped, %d torn, and %d names lost",
+	t.Logf("%d power cuts (%d of one, %d of all): %d tasks, %d lost, %d accepted twice, %d diverged; unsynced writes: %d kept, %d dropped, %d torn, and %d names lost",
 		total.PowerCuts, total.Faults["F42"], total.Faults["F43"], total.Tasks, total.Lost, total.Duplicated, total.Diverged, loss.Kept, loss.Dropped, loss.Torn, loss.Names)
 	clustertest.Must(t, record.AppendIfAsked(t.Context(), &total))
 }
 
-// cut cuts the power of some at once, and brings it back: nobody runs then.
+// cut cuts the power of several disks at once and restores it; their coordinators
+// are killed in between.
 func (r *rig) cut(t *testing.T, victims ...*cluster.Coordinator) faultfs.Loss {
 	t.Helper()
 	var together sync.WaitGroup
@@ -84,13 +85,13 @@ func (r *rig) cut(t *testing.T, victims ...*cluster.Coordinator) faultfs.Loss {
 	return loss
 }
 
-// stopAll ends a cluster before the test ends, to make room for the next.
+// stopAll stops a cluster before the end of the test, to make room for the next one.
 func (r *rig) stopAll(t *testing.T) {
 	t.Helper()
 	clustertest.Must(t, r.c.Close())
 }
 
-// busy lets each sync of a coordinator take as long as on a slow device.
+// busy makes each sync of a coordinator as slow as on a slow device.
 func (r *rig) busy(t *testing.T, n *cluster.Coordinator) {
 	t.Helper()
 	_, err := r.disk(n).Slow(faultfs.Sync, "", time.Duration(5+r.random.IntN(30))*time.Millisecond)

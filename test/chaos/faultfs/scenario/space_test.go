@@ -11,8 +11,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// TestAFullDiskEndsOnlyItsOwnProcess (F41): a follower's, then the leader's, without
-// any warning that there is little room.
+// TestAFullDiskEndsOnlyItsOwnProcess (F41) fills the disk of a follower, then that
+// of the leader, without a warning.
 func TestAFullDiskEndsOnlyItsOwnProcess(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
@@ -22,18 +22,19 @@ func TestAFullDiskEndsOnlyItsOwnProcess(t *testing.T) {
 		if round == 1 {
 			victim = clustertest.Leader(t, r.c)
 		}
-		clustertest.Must(t, r.disk(victim).Room(0, true))
+		clustertest.Must(t, r.disk(victim).SetFree(0, true))
 		r.ends(t, victim)
 		r.awaitBegun(t, 10)
-		clustertest.Must(t, r.disk(victim).Room(faultfs.Plenty, false))
+		clustertest.Must(t, r.disk(victim).SetFree(faultfs.Plenty, false))
 		r.back(t, victim)
 		r.fired("F41")
 	}
 	r.judge(t)
 }
 
-// TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes (F41): all have little room.
-// Then none has any, and all end; with room again nothing is lost.
+// TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes (F41) leaves little free space on
+// all disks, and then none, so that all coordinators exit. With free space again
+// nothing is lost.
 func TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.tolerate(true)
@@ -42,7 +43,7 @@ func TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes(t *testing.T) {
 	long, err := r.submit(t.Context(), cluster.JobFile("long", r.c.Programs.Mark("a", r.path, 4*time.Second)), nil)
 	clustertest.Must(t, err)
 	for _, d := range r.disks {
-		clustertest.Must(t, d.Room(100<<20, false))
+		clustertest.Must(t, d.SetFree(100<<20, false))
 	}
 	small := cluster.JobFile("refused", cluster.Builtin("a", "noop", ""))
 	clustertest.Must(t, cluster.Until(t.Context(), "new jobs are refused", guard, func(ctx context.Context) error {
@@ -55,18 +56,18 @@ func TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes(t *testing.T) {
 	job, err := r.c.AwaitEnd(t.Context(), long, endLimit)
 	clustertest.Must(t, err)
 	if job.State != "completed" {
-		t.Errorf("what ran while the disks were nearly full is %s", job.State)
+		t.Errorf("the job that ran while the disks were nearly full is %s, want completed", job.State)
 	}
 	long, err = r.longJob(t)
 	clustertest.Must(t, err)
 	for _, d := range r.disks {
-		clustertest.Must(t, d.Room(0, true))
+		clustertest.Must(t, d.SetFree(0, true))
 	}
 	for _, n := range r.c.Coordinators() {
 		r.endsIfAsked(t, n)
 	}
 	for _, n := range r.c.Coordinators() {
-		clustertest.Must(t, r.disk(n).Room(faultfs.Plenty, false))
+		clustertest.Must(t, r.disk(n).SetFree(faultfs.Plenty, false))
 		if n.Running() {
 			continue
 		}
@@ -81,24 +82,24 @@ func TestNearlyFullDisksRefuseNewJobsAndFinishOldOnes(t *testing.T) {
 	r.judge(t)
 }
 
-// longJob brings room for one job back and submits it: it is under way when
-// no space is left.
+// longJob frees space for one job and submits it: it is running when the disks
+// become full.
 func (r *rig) longJob(t *testing.T) (string, error) {
 	t.Helper()
 	for _, d := range r.disks {
-		clustertest.Must(t, d.Room(faultfs.Plenty, false))
+		clustertest.Must(t, d.SetFree(faultfs.Plenty, false))
 	}
 	return r.submit(t.Context(), cluster.JobFile("long", r.c.Programs.Mark("a", r.path, 3*time.Second)), nil)
 }
 
-// endsIfAsked returns once a coordinator has ended because its disk is full. The
-// last one may not: alone it can't lead and writes nothing.
+// endsIfAsked waits until a coordinator has exited because its disk is full. The
+// last one may stay: without a quorum it can't lead and writes nothing.
 func (r *rig) endsIfAsked(t *testing.T, n *cluster.Coordinator) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	code, err := n.Wait(ctx)
 	if err == nil && code != exitFatal {
-		t.Errorf("%s ended with %d, want %d", n.Name, code, exitFatal)
+		t.Errorf("%s: got exit code %d, want %d", n.Name, code, exitFatal)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// store is the file that holds the log, term and vote.
+// store is the file with the log, term and vote.
 const store = "raft.db"
 
-// TestABriefSyncStallEndsNoProcess (F38): a disk may take a second.
+// TestABriefSyncStallEndsNoProcess (F38): a sync may take a second.
 func TestABriefSyncStallEndsNoProcess(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
@@ -35,21 +35,21 @@ func TestABriefSyncStallEndsNoProcess(t *testing.T) {
 		if !victim.Running() || victim.Pid() != pid {
 			lost := stalls.Lost() - before
 			if lost == 0 || again == 0 {
-				t.Fatalf("%s ended because its disk took a second", victim.Name)
+				t.Fatalf("%s exited because its disk took a second", victim.Name)
 			}
-			t.Logf("the machine stood still for %v, and the disk of %s with it: trying again", lost, victim.Name)
+			t.Logf("the machine stalled for %v, and the disk of %s with it: trying again", lost, victim.Name)
 			again, round = again-1, round-1
 			r.back(t, victim)
 			continue
 		}
-		t.Logf("%s: work flowed %v after its disk took a second", victim.Name, took.Round(time.Millisecond))
+		t.Logf("%s: work resumed %v after its disk took a second", victim.Name, took.Round(time.Millisecond))
 		r.fired("F38")
 	}
 	r.judge(t)
 }
 
-// TestALeaderWhoseDiskHangsIsReplaced (F38): after five seconds the disk continues,
-// or not before somebody sees to it. The process must not wait for that.
+// TestALeaderWhoseDiskHangsIsReplaced (F38) hangs the leader's disk for five
+// seconds, or until it is repaired. The cluster must not wait for that.
 func TestALeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
@@ -64,17 +64,17 @@ func TestALeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 		clustertest.Must(t, err)
 		elected := time.Since(hung)
 		r.awaitBegun(t, 10)
-		t.Logf("%s leads %v after the disk of %s hung, and work flows after %v", next.Name,
+		t.Logf("%s leads %v after the disk of %s hung, and work resumes after %v", next.Name,
 			elected.Round(time.Millisecond), leader.Name, time.Since(hung).Round(time.Millisecond))
 		if length == 0 {
-			// However long it hangs: the others do not care.
+			// The other replicas continue however long it hangs.
 			clustertest.Must(t, cluster.Pause(t.Context(), longHang(t)))
 			r.awaitBegun(t, 10)
 			if now := clustertest.Leader(t, r.c); now == leader {
 				t.Errorf("%s leads again while its disk hangs", leader.Name)
 			}
 		}
-		// A process cannot end before the kernel lets its threads go.
+		// A process cannot exit before the kernel releases its threads.
 		clustertest.Must(t, stall.Lift())
 		r.ends(t, leader)
 		r.back(t, leader)
@@ -83,15 +83,16 @@ func TestALeaderWhoseDiskHangsIsReplaced(t *testing.T) {
 	r.judge(t)
 }
 
-// longHang is how long a disk hangs on after the cluster has gone on: longer
-// when the tests are run for long.
+// longHang is how long a disk keeps hanging after the cluster has resumed: longer in
+// long runs.
 func longHang(t *testing.T) time.Duration {
 	t.Helper()
 	return time.Duration(number(t, "DTASK_LONG_HANG", 3)) * time.Second //nolint:gosec // seconds
 }
 
-// TestOneFailedSyncOrWriteEndsTheProcess (F39, F40, F50): whatever failed, nobody
-// knows what is on the disk. The same disk, healed, carries it again.
+// TestOneFailedSyncOrWriteEndsTheProcess (F39, F40, F50): after any failure the
+// contents of the disk are unknown. The coordinator restarts on the same disk after
+// it is healed.
 func TestOneFailedSyncOrWriteEndsTheProcess(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
@@ -122,7 +123,8 @@ func TestOneFailedSyncOrWriteEndsTheProcess(t *testing.T) {
 	r.judge(t)
 }
 
-// TestSlowDisksOnlyReduceThroughput (F51): 50 ms for each sync, at all of them.
+// TestSlowDisksOnlyReduceThroughput (F51) delays each sync of all coordinators by 50
+// ms.
 func TestSlowDisksOnlyReduceThroughput(t *testing.T) {
 	r := start(t, seedOf(t))
 	stalls := clustertest.WatchStalls(t)
@@ -136,34 +138,34 @@ func TestSlowDisksOnlyReduceThroughput(t *testing.T) {
 	took := r.awaitBegun(t, 60)
 	after, err := r.c.Status(t.Context())
 	clustertest.Must(t, err)
-	lost := stalls.Lost() // a machine that stands still makes elections, and slow disks slower
+	lost := stalls.Lost() // a stalled machine causes elections, and makes slow disks slower
 	if after.Term > before.Term+1 && lost == 0 {
-		t.Errorf("the term went from %d to %d: slow disks make leaders flap", before.Term, after.Term)
+		t.Errorf("got term %d, want %d: slow disks caused elections", after.Term, before.Term)
 	}
 	for _, n := range r.c.Coordinators() {
 		clustertest.Must(t, r.disk(n).Heal())
 		switch {
 		case n.Running():
 		case lost == 0:
-			t.Errorf("%s ended because its disk is slow", n.Name)
+			t.Errorf("%s exited because its disk is slow", n.Name)
 		default:
 			r.back(t, n)
 		}
 	}
-	t.Logf("60 commands began within %v, with 50 ms for each sync; terms %d to %d", took.Round(time.Millisecond), before.Term, after.Term)
+	t.Logf("60 commands started within %v, with 50 ms for each sync; terms %d to %d", took.Round(time.Millisecond), before.Term, after.Term)
 	r.fired("F51")
 	r.judge(t)
 }
 
 // TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt (R24) holds the syncs of two
-// of three: the third has the job on its disk, and says nothing.
+// of three replicas: the third has the job on its disk, but does not acknowledge it.
 func TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt(t *testing.T) {
 	r := start(t, seedOf(t))
 	leader := clustertest.Leader(t, r.c)
 	others := r.c.Followers(leader)
 	file := cluster.JobFile("held", cluster.Builtin("a", "noop", ""))
 
-	// One of three may hang: it is acknowledged while it does.
+	// With one of three disks hanging, the job is acknowledged.
 	one, err := r.disk(others[0]).Hang(faultfs.Sync, faultfs.LogFiles)
 	clustertest.Must(t, err)
 	clustertest.Submit(t, r.c.Ctl, file)
@@ -194,17 +196,17 @@ func TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt(t *testing.T) {
 	for i, hold := range holds {
 		r.awaitFired(t, hold)
 		if counts, err := r.disk(others[i]).Counts(); err != nil || counts[faultfs.Write] == 0 {
-			t.Errorf("%s has written nothing: %v, %v", others[i].Name, counts, err)
+			t.Errorf("%s has written nothing: got counts %v, %v", others[i].Name, counts, err)
 		}
 	}
 	clustertest.Must(t, cluster.Until(t.Context(), "the leader has synced the job", guard, func(context.Context) error {
 		counts, err := r.disk(leader).Counts()
 		if err == nil && counts[faultfs.Sync] <= synced[faultfs.Sync] {
-			err = fmt.Errorf("%d syncs, as before", counts[faultfs.Sync])
+			err = fmt.Errorf("%d syncs, no more than before", counts[faultfs.Sync])
 		}
 		return err
 	}))
-	clustertest.Must(t, cluster.Until(t.Context(), "both give their disks up", guard, func(context.Context) error {
+	clustertest.Must(t, cluster.Until(t.Context(), "both report a hung disk", guard, func(context.Context) error {
 		for i, n := range others {
 			if saidWhy(t, n) == said[i] {
 				return fmt.Errorf("%s has not", n.Name)
@@ -215,7 +217,7 @@ func TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt(t *testing.T) {
 	clustertest.Must(t, cluster.Pause(t.Context(), time.Second))
 	select {
 	case got := <-answered:
-		t.Fatalf("the job was answered (%+v) while two of three have not synced it", got)
+		t.Fatalf("got answer %+v while two of three replicas have not synced the job, want none", got)
 	default:
 	}
 	for i, hold := range holds {
@@ -228,13 +230,14 @@ func TestNothingIsAcknowledgedBeforeAMajorityHasSyncedIt(t *testing.T) {
 	job, err := r.c.AwaitEnd(t.Context(), got.id, endLimit)
 	clustertest.Must(t, err)
 	if job.State != "completed" {
-		t.Errorf("the job is %s", job.State)
+		t.Errorf("the job is %s, want completed", job.State)
 	}
 	r.fired("F38")
 	r.judge(t)
 }
 
-// saidWhy is how many lines a coordinator has written so far that say why it ends.
+// saidWhy returns the number of lines in which a coordinator has reported why it
+// exits.
 func saidWhy(t *testing.T, n *cluster.Coordinator) (lines int) {
 	t.Helper()
 	text, err := n.Log()

@@ -17,8 +17,7 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// guard is how long what must happen may take: it keeps a broken test from
-// hanging.
+// guard bounds every wait: it keeps a broken test from hanging.
 const guard = time.Minute
 
 // exitFatal is the exit code of dtaskd when its store failed or is damaged.
@@ -31,7 +30,7 @@ var program = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) { os.Exit(clustertest.Main(m)) }
 
-// number is a number in the environment, or else the given one.
+// number returns a number from the environment, or the default.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
 	given := os.Getenv(name)
@@ -45,7 +44,8 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// seedOf is the seed of a test, which is printed with the line that repeats it.
+// seedOf returns the seed of a test and prints it with the line that repeats the
+// test.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed := number(t, "DTASK_CHAOS_SEED", rand.Uint64N(1_000_000))
@@ -65,7 +65,7 @@ type rig struct {
 	begun  time.Time
 }
 
-// fired notes that a kind of fault was there.
+// fired records that a kind of fault fired.
 func (r *rig) fired(kind string) { r.faults[kind]++ }
 
 // judge judges the load and adds the run to the record.
@@ -81,10 +81,10 @@ func (r *rig) judge(t *testing.T) {
 // ops is a list of operations.
 func ops(some ...mount.Op) []mount.Op { return some }
 
-// awaitFired returns once a fault has hit something.
+// awaitFired waits until a fault has affected an operation.
 func (r *rig) awaitFired(t *testing.T, f *faultfs.Fault) {
 	t.Helper()
-	clustertest.Must(t, cluster.Until(t.Context(), "the fault hits something", guard, func(context.Context) error {
+	clustertest.Must(t, cluster.Until(t.Context(), "the fault fires", guard, func(context.Context) error {
 		now, err := f.Now()
 		if err == nil && now.Fired == 0 {
 			err = cluster.ErrNotYet
@@ -93,8 +93,8 @@ func (r *rig) awaitFired(t *testing.T, f *faultfs.Fault) {
 	}))
 }
 
-// start starts a cluster on disks. Its processes and disks end with the test; if
-// it failed, what was on the disks is kept beside the logs.
+// start starts a cluster on disks. Its processes and disks end with the test. If the
+// test failed, the contents of the disks are kept beside the logs.
 func start(t *testing.T, seed uint64, flags ...string) *rig {
 	t.Helper()
 	r := prepare(t, seed, cluster.Config{Workers: 2, Slots: 6, CoordinatorFlags: flags})
@@ -102,7 +102,7 @@ func start(t *testing.T, seed uint64, flags ...string) *rig {
 	return r
 }
 
-// prepare is start without starting anything.
+// prepare is start without starting processes.
 func prepare(t *testing.T, seed uint64, cfg cluster.Config) *rig {
 	t.Helper()
 	if err := faultfs.Available(); err != nil {
@@ -110,7 +110,7 @@ func prepare(t *testing.T, seed uint64, cfg cluster.Config) *rig {
 	}
 	path, err := program()
 	clustertest.Must(t, err)
-	cfg.DataFolder = faultfs.DataFolder
+	cfg.DataDirectory = faultfs.DataDirectory
 	c := clustertest.New(t, cfg)
 	disks, err := faultfs.Attach(t.Context(), path, c)
 	clustertest.Must(t, err)
@@ -119,7 +119,7 @@ func prepare(t *testing.T, seed uint64, cfg cluster.Config) *rig {
 	t.Cleanup(func() {
 		r.load.end()
 		for _, d := range disks {
-			if err := d.Heal(); err != nil { // or nobody could end
+			if err := d.Heal(); err != nil { // otherwise no process could exit
 				t.Error(err)
 			}
 		}
@@ -138,24 +138,24 @@ func prepare(t *testing.T, seed uint64, cfg cluster.Config) *rig {
 	return r
 }
 
-// disk is the disk of a coordinator.
+// disk returns the disk of a coordinator.
 func (r *rig) disk(n *cluster.Coordinator) *faultfs.Disk { return r.disks[n.Name] }
 
-// follower is one of the followers.
+// follower returns a random follower.
 func (r *rig) follower(t *testing.T) *cluster.Coordinator {
 	t.Helper()
 	others := r.c.Followers(clustertest.Leader(t, r.c))
 	return others[r.random.IntN(len(others))]
 }
 
-// back starts a coordinator again and returns once it has caught up.
+// back restarts a coordinator and waits until it has caught up.
 func (r *rig) back(t *testing.T, n *cluster.Coordinator) {
 	t.Helper()
 	clustertest.Must(t, n.Start(t.Context()))
 	clustertest.Must(t, r.c.AwaitCaughtUp(t.Context(), n))
 }
 
-// ends returns once a coordinator has ended by itself, because of its disk.
+// ends waits until a coordinator has exited by itself, because of its disk.
 func (r *rig) ends(t *testing.T, n *cluster.Coordinator) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
@@ -163,6 +163,6 @@ func (r *rig) ends(t *testing.T, n *cluster.Coordinator) {
 	code, err := n.Wait(ctx)
 	clustertest.Must(t, err)
 	if code != exitFatal {
-		t.Errorf("%s ended with %d, want %d: its disk failed", n.Name, code, exitFatal)
+		t.Errorf("%s: got exit code %d, want %d: its disk failed", n.Name, code, exitFatal)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// TestEveryDiskFaultHeals has every kind of trouble that a nemesis may make, one
-// after another on one cluster.
+// TestEveryDiskFaultHeals applies every kind of disk fault of a nemesis, one after
+// another, to one cluster.
 func TestEveryDiskFaultHeals(t *testing.T) {
 	r := start(t, seedOf(t))
 	r.begin(t, r.seed)
@@ -30,11 +30,11 @@ func TestEveryDiskFaultHeals(t *testing.T) {
 	r.judge(t)
 }
 
-// areBack returns once coordinators have caught up; it starts those that have ended or
-// ends on the way.
+// areBack waits until coordinators have caught up. It restarts those that have
+// exited or exit meanwhile.
 func (r *rig) areBack(t *testing.T, some []*cluster.Coordinator) {
 	t.Helper()
-	clustertest.Must(t, cluster.Until(t.Context(), "who was harmed is back", guard, func(ctx context.Context) error {
+	clustertest.Must(t, cluster.Until(t.Context(), "the victims are back", guard, func(ctx context.Context) error {
 		var errs []error
 		for _, n := range some {
 			if !n.Running() {
