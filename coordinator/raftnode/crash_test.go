@@ -76,7 +76,7 @@ func survivesPowerCuts(t *testing.T, store logstore.Kind) {
 		if want.index > 0 {
 			promising++
 		}
-		data := filepath.Join(dir, faultfs.DataFolder)
+		data := filepath.Join(dir, faultfs.DataDirectory)
 		if err := keeps(data, store, want); err != nil {
 			t.Errorf("power cut after %d of %d operations: %v", at, len(ops), err)
 			continue
@@ -101,7 +101,7 @@ func TestAVoteOfAReplicaWithoutALogSurvives(t *testing.T) {
 	if err := d.Record(); err != nil {
 		t.Fatal(err)
 	}
-	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataFolder), net: newNetwork(), address: "127.0.0.1:0"}
+	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataDirectory), net: newNetwork(), address: "127.0.0.1:0"}
 	if err := durable.MakeDir(n.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestAVoteOfAReplicaWithoutALogSurvives(t *testing.T) {
 		if err := image.Export(dir); err != nil {
 			t.Fatal(err)
 		}
-		if f, err := Inspect(filepath.Join(dir, faultfs.DataFolder), n.logStore()); err != nil || !f.HasState {
+		if f, err := Inspect(filepath.Join(dir, faultfs.DataDirectory), n.logStore()); err != nil || !f.HasState {
 			t.Fatalf("seed %d: the vote is lost: %+v, %v", seed, f, err)
 		}
 	}
@@ -132,7 +132,7 @@ func recordedLife(t *testing.T, store logstore.Kind) (ops []disk.Op, address str
 	if err := d.Record(); err != nil {
 		t.Fatal(err)
 	}
-	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataFolder), net: newNetwork(), address: "127.0.0.1:0", kind: store}
+	n := &testNode{id: "n1", dir: filepath.Join(d.Dir, faultfs.DataDirectory), net: newNetwork(), address: "127.0.0.1:0", kind: store}
 	if err := durable.MakeDir(n.dir); err != nil {
 		t.Fatal(err)
 	}

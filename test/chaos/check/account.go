@@ -92,7 +92,7 @@ func (a *account) submissions() {
 		if first, ok := ids[c.Key]; ok && first != c.Job {
 			a.faults.add(Duplicated, c.Key, "one key was acknowledged as job %s and as job %s", first, c.Job)
 		} else if !ok && a.finals[c.Job] == nil {
-			a.faults.add(Lost, c.Job, "acknowledged (key %s) and not there", c.Key)
+			a.faults.add(Lost, c.Job, "acknowledged (key %s) and missing", c.Key)
 		}
 		ids[c.Key] = c.Job
 	}
@@ -100,14 +100,14 @@ func (a *account) submissions() {
 		p := a.plans[name]
 		switch {
 		case p == nil:
-			a.faults.add(Unexpected, f.ID, "nobody submitted a job named %s", name)
+			a.faults.add(Unexpected, f.ID, "no client submitted a job named %s", name)
 		case !possible[p.Key]:
-			a.faults.add(Unexpected, f.ID, "%s is there, and every submission of it failed for certain", name)
+			a.faults.add(Unexpected, f.ID, "%s exists, although every submission of it definitely failed", name)
 		}
 	}
 }
 
-// jobs checks that each job ended as it had to.
+// jobs checks that each job ended as planned.
 func (a *account) jobs() {
 	for _, f := range a.named {
 		p := a.plans[f.Name]
@@ -118,7 +118,7 @@ func (a *account) jobs() {
 			a.faults.add(Lost, f.ID, "the job has not ended: %s", f.State)
 		}
 		if len(f.Tasks) != len(p.Tasks) {
-			a.faults.add(Lost, f.ID, "it has %d tasks, submitted were %d", len(f.Tasks), len(p.Tasks))
+			a.faults.add(Lost, f.ID, "it has %d tasks, want %d", len(f.Tasks), len(p.Tasks))
 			continue
 		}
 		a.job(p, f)
@@ -144,7 +144,7 @@ func (a *account) job(p *Plan, f *Final) {
 		at := place{f.ID, p.Tasks[i].ID}
 		t := shown[p.Tasks[i].ID]
 		if t == nil {
-			a.faults.add(Lost, at.String(), "it is not there")
+			a.faults.add(Lost, at.String(), "missing")
 			continue
 		}
 		a.ending(at, &p.Tasks[i], t, shown)
@@ -158,17 +158,17 @@ const poison = 5
 // ending checks that the task ended as planned, unless it was cancelled.
 func (a *account) ending(at place, p *PlannedTask, t *FinalTask, shown map[string]*FinalTask) {
 	if !t.terminal() {
-		a.faults.add(Lost, at.String(), "it has not ended: %s, attempt %d", t.State, t.Attempt)
+		a.faults.add(Lost, at.String(), "not ended: %s, attempt %d", t.State, t.Attempt)
 		return
 	}
 	if t.completed() && !slices.ContainsFunc(a.runs[at], func(r ledger.Run) bool {
 		return r.Attempt == t.Attempt && r.Worker == t.Worker && r.Ended() && r.Exit == 0
 	}) {
-		a.faults.add(Lost, at.String(), "shown as completed by attempt %d on %s, which did not end so: %s", t.Attempt, t.Worker, show(a.runs[at]))
+		a.faults.add(Lost, at.String(), "shown as completed by attempt %d on %s, which did not succeed: %s", t.Attempt, t.Worker, show(a.runs[at]))
 	}
 	if a.ended[at.String()] || a.ended[place{at.job, ""}.String()] {
 		if t.State == "cancelled" {
-			return // a cancel that came too late changes nothing
+			return // a late cancel changes nothing
 		}
 	}
 	blocked := slices.ContainsFunc(p.After, func(id string) bool { return shown[id] != nil && !shown[id].completed() })
@@ -196,7 +196,7 @@ func (a *account) ending(at place, p *PlannedTask, t *FinalTask, shown map[strin
 		if want[0] == "completed" {
 			kind = Lost
 		}
-		a.faults.add(kind, at.String(), "it is %s, and had to be %s: %s", t.State, strings.Join(want, " or "), show(a.runs[at]))
+		a.faults.add(kind, at.String(), "state %s, want %s: %s", t.State, strings.Join(want, " or "), show(a.runs[at]))
 	}
 }
 
@@ -206,11 +206,11 @@ func (a *account) executions(at place, p *PlannedTask, t *FinalTask) {
 	runs := slices.Clone(a.runs[at])
 	slices.SortStableFunc(runs, func(x, y ledger.Run) int { return cmp.Compare(x.Attempt, y.Attempt) })
 	if p.Once && len(runs) > 1 {
-		a.faults.add(Duplicated, at.String(), "it was to run at most once: %s", show(runs))
+		a.faults.add(Duplicated, at.String(), "an at-most-once task ran more than once: %s", show(runs))
 	}
 	for i, r := range runs {
 		if r.Attempt > t.Attempt {
-			a.faults.add(Unexpected, at.String(), "attempt %d ran, the last one is %d (%s)", r.Attempt, t.Attempt, t.State)
+			a.faults.add(Unexpected, at.String(), "attempt %d ran, but the last one is %d (%s)", r.Attempt, t.Attempt, t.State)
 		}
 		if i > 0 && r.Attempt == runs[i-1].Attempt {
 			a.faults.add(Duplicated, at.String(), "attempt %d was executed twice: %s", r.Attempt, show(runs))
@@ -219,7 +219,7 @@ func (a *account) executions(at place, p *PlannedTask, t *FinalTask) {
 		}
 		for _, dependency := range p.After {
 			if !a.endedBy(place{at.job, dependency}, r.Start) {
-				a.faults.add(Disorder, at.String(), "attempt %d began before %s had ended", r.Attempt, dependency)
+				a.faults.add(Disorder, at.String(), "attempt %d started before %s had ended", r.Attempt, dependency)
 			}
 		}
 	}
@@ -239,7 +239,7 @@ func (a *account) phantoms() {
 	}
 	for at, runs := range a.runs {
 		if !known[at] {
-			a.faults.add(Unexpected, at.String(), "executed, and no job has it: %s", show(runs))
+			a.faults.add(Unexpected, at.String(), "executed, but part of no job: %s", show(runs))
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (a *account) phantoms() {
 // show formats executions for messages.
 func show(runs []ledger.Run) string {
 	if len(runs) == 0 {
-		return "nothing was executed"
+		return "no executions"
 	}
 	var text strings.Builder
 	for _, r := range runs {

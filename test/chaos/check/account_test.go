@@ -46,16 +46,16 @@ func TestEachPlantedFaultIsFound(t *testing.T) {
 		want  Kind
 		spoil func(*Record)
 	}{
-		"an acknowledged job is gone":             {Lost, func(r *Record) { r.Finals, r.Lines = nil, nil }},
-		"a job does not end":                      {Lost, func(r *Record) { r.Finals[0].State = "running" }},
-		"a task does not end":                     {Lost, func(r *Record) { r.Finals[0].Tasks[1].State = "assigned"; r.Finals[0].Completed = 1 }},
-		"a task is gone":                          {Lost, func(r *Record) { r.Finals[0].Tasks = r.Finals[0].Tasks[:1] }},
-		"a task completed without being executed": {Lost, func(r *Record) { r.Lines = r.Lines[:2] }},
-		"a completion by a command that failed":   {Lost, func(r *Record) { r.Lines[3].Exit = 1 }},
-		"a completion by another attempt":         {Lost, func(r *Record) { r.Finals[0].Tasks[1].Attempt = 2 }},
-		"a completion is not counted":             {Lost, func(r *Record) { r.Finals[0].Completed = 1 }},
-		"a task failed that had to complete":      {Lost, func(r *Record) { r.Finals[0].Tasks[1].State = "failed"; r.Finals[0].Completed = 1 }},
-		"a completion is counted twice":           {Duplicated, func(r *Record) { r.Finals[0].Completed = 3 }},
+		"an acknowledged job is missing":           {Lost, func(r *Record) { r.Finals, r.Lines = nil, nil }},
+		"a job does not end":                       {Lost, func(r *Record) { r.Finals[0].State = "running" }},
+		"a task does not end":                      {Lost, func(r *Record) { r.Finals[0].Tasks[1].State = "assigned"; r.Finals[0].Completed = 1 }},
+		"a task is missing":                        {Lost, func(r *Record) { r.Finals[0].Tasks = r.Finals[0].Tasks[:1] }},
+		"a task completed without being executed":  {Lost, func(r *Record) { r.Lines = r.Lines[:2] }},
+		"a completion by a command that failed":    {Lost, func(r *Record) { r.Lines[3].Exit = 1 }},
+		"a completion by another attempt":          {Lost, func(r *Record) { r.Finals[0].Tasks[1].Attempt = 2 }},
+		"a completion is not counted":              {Lost, func(r *Record) { r.Finals[0].Completed = 1 }},
+		"a task failed that should have completed": {Lost, func(r *Record) { r.Finals[0].Tasks[1].State = "failed"; r.Finals[0].Completed = 1 }},
+		"a completion is counted twice":            {Duplicated, func(r *Record) { r.Finals[0].Completed = 3 }},
 		"one submission made two jobs": {Duplicated, func(r *Record) {
 			other := r.Finals[0]
 			other.ID = "8"
@@ -77,22 +77,22 @@ func TestEachPlantedFaultIsFound(t *testing.T) {
 			again.Attempt, again.Token = 0, 0
 			r.Lines = append(r.Lines, again)
 		}},
-		"a job that nobody submitted":       {Unexpected, func(r *Record) { r.Plans[0].Name = "other" }},
-		"a job whose submission was denied": {Unexpected, func(r *Record) { r.Calls[0].Verdict = history.Fail }},
-		"a dead task that had to be dead has completed": {Unexpected, func(r *Record) {
+		"a job that no client submitted":     {Unexpected, func(r *Record) { r.Plans[0].Name = "other" }},
+		"a job whose submission was refused": {Unexpected, func(r *Record) { r.Calls[0].Verdict = history.Fail }},
+		"a task completed that should be dead": {Unexpected, func(r *Record) {
 			r.Plans[0].Tasks[1].Fails = 3
 		}},
-		"an execution of no job": {Unexpected, func(r *Record) { r.Lines[3].Job, r.Lines[2].Job = "9", "9" }},
+		"an execution without a job": {Unexpected, func(r *Record) { r.Lines[3].Job, r.Lines[2].Job = "9", "9" }},
 		"an attempt beyond the last": {Unexpected, func(r *Record) {
 			more := r.Lines[2]
 			more.Attempt, more.Token = 2, 2
 			r.Lines = append(r.Lines, more)
 		}},
-		"a cancelled task that nobody cancelled": {Lost, func(r *Record) {
+		"a cancelled task that no client cancelled": {Lost, func(r *Record) {
 			r.Finals[0].Tasks[1].State = "cancelled"
 			r.Finals[0].Completed = 1
 		}},
-		"a task began before its dependency had ended": {Disorder, func(r *Record) { r.Lines[2].At = 35 }},
+		"a task started before its dependency had ended": {Disorder, func(r *Record) { r.Lines[2].At = 35 }},
 		"a token that does not grow": {Backwards, func(r *Record) {
 			r.Finals[0].Tasks[0].Attempt = 2
 			r.Lines[1].Attempt, r.Lines[1].Token = 2, 1
@@ -108,7 +108,7 @@ func TestEachPlantedFaultIsFound(t *testing.T) {
 			r := story()
 			c.spoil(&r)
 			if faults := Account(r); Count(faults, c.want) == 0 {
-				t.Errorf("want a fault %q, got %v", c.want, faults)
+				t.Errorf("got faults %v, want kind %q", faults, c.want)
 			}
 		})
 	}
@@ -124,7 +124,7 @@ func TestAllowedHistoriesHaveNoFaults(t *testing.T) {
 		"an unknown submission that took effect": func(r *Record) {
 			r.Calls[0].Verdict, r.Calls[0].Return, r.Calls[0].Job = history.Unknown, history.Never, ""
 		},
-		"a zombie that begins late": func(r *Record) {
+		"a zombie that starts late": func(r *Record) {
 			r.Finals[0].Tasks[1].Attempt = 2
 			r.Lines[2].Attempt, r.Lines[2].Token, r.Lines[3].Attempt, r.Lines[3].Token = 2, 2, 2, 2
 			zombie := r.Lines[2]
@@ -136,7 +136,7 @@ func TestAllowedHistoriesHaveNoFaults(t *testing.T) {
 			r.Finals[0].Tasks[1].State, r.Finals[0].State, r.Finals[0].Completed = "cancelled", "cancelled", 1
 			r.Lines = r.Lines[:2]
 		},
-		"a task behind one that is dead": func(r *Record) {
+		"a dependent of a dead task": func(r *Record) {
 			r.Plans[0].Tasks[0].Fails = 1
 			r.Calls = r.Calls[:2]
 			r.Lines = r.Lines[:2]

@@ -48,19 +48,19 @@ func Dir(dir string) (Report, error) {
 	}
 	report.Faults = slices.Concat(Account(r), Linear(r, dir))
 	var replicas []Replica
-	for _, pattern := range []string{storeFile, filepath.Join("*", storeFile)} { // a disk of its own has a directory more
+	for _, pattern := range []string{storeFile, filepath.Join("*", storeFile)} { // on a disk of its own it is one directory deeper
 		stores, err := filepath.Glob(filepath.Join(dir, "n*", pattern))
 		if err != nil {
-			return report, fmt.Errorf("looking for replicas: %w", err)
+			return report, fmt.Errorf("finding replicas: %w", err)
 		}
 		for _, path := range stores {
 			folder := filepath.Dir(path)
 			if strings.Contains(filepath.Base(folder), ".damaged-") {
-				continue // which its replica has set aside, and nobody believes
+				continue // quarantined by its replica
 			}
 			name, err := filepath.Rel(dir, folder)
 			if err != nil {
-				return report, fmt.Errorf("looking for replicas: %w", err)
+				return report, fmt.Errorf("finding replicas: %w", err)
 			}
 			replicas = append(replicas, Replica{Name: name, Dir: folder})
 		}
@@ -79,10 +79,10 @@ func Load(dir string) (r Record, err error) {
 		return r, err
 	}
 	if r.Calls, err = history.Load(filepath.Join(dir, HistoryFile)); err != nil {
-		return r, fmt.Errorf("loading a run: %w", err)
+		return r, fmt.Errorf("loading run: %w", err)
 	}
 	if r.Lines, err = ledger.Read(filepath.Join(dir, LedgerFile)); err != nil {
-		return r, fmt.Errorf("loading a run: %w", err)
+		return r, fmt.Errorf("loading run: %w", err)
 	}
 	return r, nil
 }

@@ -15,18 +15,18 @@ import (
 // Limits of the search for an order.
 const (
 	linearLimit = 60 * time.Second // of all partitions of one model together
-	mostDrawn   = 5                // pictures of histories that are illegal
+	mostDrawn   = 5                // diagrams of illegal histories
 )
 
-// phase is how far a job or task has come, as its callers can tell.
+// phase is the progress of a job or task, as its callers can observe it.
 type phase uint8
 
-// The phases. A thing that is live may at any time have ended by itself; what a
-// caller saw of that is kept.
+// The phases. Something live may have ended by itself at any time; what a caller
+// observed of that is kept.
 const (
 	absent phase = iota
 	live
-	ended // by itself; how is in state.as, or not seen yet
+	ended // by itself; state.as has how, if it was observed
 	cancelled
 )
 
@@ -34,9 +34,9 @@ const (
 type state struct {
 	phase   phase
 	as      string // how it ended
-	attempt int    // highest that was seen
-	count   int    // completed tasks that were seen
-	done    bool   // some attempt ended well, so that it may be completed
+	attempt int    // highest observed
+	count   int    // completed tasks observed
+	done    bool   // an attempt succeeded, so that it may be completed
 	body    string // of a key
 	id      string // of a key
 }
@@ -51,13 +51,13 @@ type what uint8
 
 const (
 	calls  what = iota + 1 // a client's call
-	starts                 // an attempt was assigned: it has begun by the return
-	ends                   // an attempt ended well: it may be accepted from the call on
+	starts                 // an attempt was assigned: it has started by the return
+	ends                   // an attempt succeeded: it may be accepted from the call on
 	sweeps                 // the task's whole job was cancelled
 )
 
-// Linear looks for orders of the calls that explain all that they returned.
-// Pictures of histories that have none are put into dir, unless it is empty.
+// Linear searches for orders of the calls that explain their results. Diagrams of
+// histories without one are written to dir, unless it is empty.
 func Linear(r Record, dir string) []Fault {
 	var faults list
 	a := newAccount(r)
@@ -113,7 +113,7 @@ func partition(a *account) (jobs, tasks, keys map[string][]porcupine.Operation) 
 			ClientId: s.call.Client, Input: s, Call: int64(s.call.Call), Return: int64(s.call.Return),
 		})
 	}
-	idOf := make(map[string]string) // key → id; what exists shows which of the unknown ones took effect
+	idOf := make(map[string]string) // key → id; existing jobs show which unknown submissions took effect
 	for _, f := range a.finals {
 		if p := a.plans[f.Name]; p != nil {
 			idOf[p.Key] = f.ID
@@ -198,7 +198,7 @@ func (s state) next(o step) (bool, state) {
 	switch o.what {
 	case starts:
 		s.attempt = max(s.attempt, c.Attempt)
-		return true, s // that it began after an end is for Account to see
+		return true, s // Account reports a start after an end
 	case ends:
 		s.done = true
 		return true, s
@@ -224,7 +224,7 @@ func (s state) next(o step) (bool, state) {
 func (s state) submit(c history.Call) (bool, state) {
 	switch {
 	case c.Verdict == history.Fail:
-		return true, s // the register has it
+		return true, s // checked by the register
 	case s.phase == absent:
 		s.phase = live
 		return true, s
@@ -241,7 +241,7 @@ func (s state) cancel(c history.Call) (bool, state) {
 		}
 		return true, s
 	case c.Verdict == history.OK:
-		// A task may be cancelled with its job or for its dependencies' sake.
+		// A task may be cancelled with its job or because of its dependencies.
 		if s.phase == live || (s.phase == cancelled && c.Already) || (s.phase == ended && s.as == "cancelled" && c.Already) {
 			s.phase = cancelled
 			return true, s
@@ -255,7 +255,7 @@ func (s state) cancel(c history.Call) (bool, state) {
 	case c.Reason == history.NotFound:
 		return s.phase == absent, s
 	default:
-		return true, s // refused, and without effect
+		return true, s // refused without effect
 	}
 }
 
@@ -278,7 +278,7 @@ func (s state) read(c history.Call) (bool, state) {
 		}
 		return s.phase == ended && s.as == as, s
 	case "cancelled":
-		// Without a caller's doing: what it depended on did not complete.
+		// Not cancelled by a caller: a dependency did not complete.
 		if s.phase == live || (s.phase == ended && s.as == "") {
 			s.phase, s.as = ended, "cancelled"
 		}
@@ -321,7 +321,7 @@ func (s state) keep(c history.Call) (bool, state) {
 	}
 }
 
-// describe is an operation for people.
+// describe formats an operation.
 func describe(input, _ any) string {
 	o, ok := input.(step)
 	if !ok {
@@ -332,7 +332,7 @@ func describe(input, _ any) string {
 	case starts:
 		return fmt.Sprintf("attempt %d assigned", c.Attempt)
 	case ends:
-		return fmt.Sprintf("attempt %d ended well", c.Attempt)
+		return fmt.Sprintf("attempt %d succeeded", c.Attempt)
 	case calls, sweeps:
 	}
 	outcome := string(c.Verdict)

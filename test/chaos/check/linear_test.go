@@ -28,14 +28,14 @@ func TestEachPlantedHistoryIsNotLinearizable(t *testing.T) {
 		"a cancel succeeds after the end was seen": {job, func(r *Record) {
 			r.Calls = append(r.Calls, history.Call{Kind: history.Cancel, Job: "7", Call: 98, Return: 99, Verdict: history.OK})
 		}},
-		"a cancel is too late and the job continues": {job, func(r *Record) {
+		"a cancel is too late but the job continues": {job, func(r *Record) {
 			r.Calls = append(r.Calls, history.Call{Kind: history.Cancel, Job: "7", Call: 12, Return: 15, Verdict: history.Fail, Reason: history.Conflict})
 			r.Calls[0].Return = 13
 		}},
-		"a job that ended is seen running": {job, func(r *Record) {
+		"a job that ended is shown running": {job, func(r *Record) {
 			r.Calls = append(r.Calls, history.Call{Kind: history.Read, Job: "7", Call: 98, Return: 99, Verdict: history.OK, State: "running", Count: 2})
 		}},
-		"completed tasks are forgotten": {job, func(r *Record) {
+		"the count of completed tasks decreases": {job, func(r *Record) {
 			r.Calls[1].Count = 1
 			again := r.Calls[1]
 			again.Call, again.Return, again.Count = 30, 31, 0
@@ -53,12 +53,12 @@ func TestEachPlantedHistoryIsNotLinearizable(t *testing.T) {
 			c.Job, c.Call, c.Return, c.Already = "8", 21, 22, true
 			r.Calls = append(r.Calls, c)
 		}},
-		"a repeat says that it is the first": {key, func(r *Record) {
+		"a repeat is reported as the first": {key, func(r *Record) {
 			c := r.Calls[0]
 			c.Call, c.Return = 21, 22
 			r.Calls = append(r.Calls, c)
 		}},
-		"another job is taken under a key": {key, func(r *Record) {
+		"another job is accepted under a used key": {key, func(r *Record) {
 			c := r.Calls[0]
 			c.Body, c.Call, c.Return, c.Already = "y", 21, 22, true
 			r.Calls = append(r.Calls, c)
@@ -79,7 +79,7 @@ func TestEachPlantedHistoryIsNotLinearizable(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("no order is illegal at %s", c.where)
+			t.Errorf("got no illegal order at %s", c.where)
 		})
 	}
 }
@@ -97,7 +97,7 @@ func TestAnUnfinishedSearchIsAFault(t *testing.T) {
 	}
 	judge(&faults, model, "job", jobs, "", 10*time.Millisecond)
 	if Count(faults, Undecided) != 1 {
-		t.Errorf("faults are %v, want one that is undecided", faults)
+		t.Errorf("got faults %v, want one that is undecided", faults)
 	}
 }
 
@@ -106,6 +106,6 @@ func TestTheLedgerConstrainsTheOrder(t *testing.T) {
 	r := story()
 	r.Lines = append(r.Lines, ledger.Line{Kind: ledger.Start, Job: "7", Task: "a", Attempt: 2, Token: 2, Worker: "w2", Pid: 9, At: 41})
 	if faults := Linear(r, ""); Count(faults, Illegal) != 1 {
-		t.Errorf("attempt 2 began at 41 and a read at 42 shows attempt 1: faults are %v", faults)
+		t.Errorf("attempt 2 started at 41 and a read at 42 shows attempt 1: got faults %v, want one illegal order", faults)
 	}
 }

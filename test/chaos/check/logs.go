@@ -22,7 +22,7 @@ import (
 )
 
 // Names and formats of a replica's files, defined here a second time so that a change
-// of the product is detected.
+// in dtaskd is detected.
 const (
 	storeFile      = "raft.db"
 	snapshotFolder = "snapshots"
@@ -41,7 +41,7 @@ type Replica struct {
 	Dir  string
 }
 
-// replicaLog is what its log holds.
+// replicaLog is the contents of its log.
 type replicaLog struct {
 	Replica
 	first, last uint64
@@ -88,13 +88,13 @@ func Logs(replicas []Replica) ([]Fault, Depth, error) {
 		depth.Digests++
 		if len(digests[index]) > 1 {
 			faults.add(Diverged, fmt.Sprintf("index %d", index), "replayed digests are %x", digests[index])
-			break // all that follow differ too
+			break // all later ones differ too
 		}
 	}
 	return faults, depth, nil
 }
 
-// Depth is how much Logs looked at.
+// Depth counts what Logs checked.
 type Depth struct {
 	Entries   int // in all logs
 	Compared  int // pairs of entries at one index
@@ -103,7 +103,7 @@ type Depth struct {
 	Digests   int // indexes at which digests were compared
 }
 
-// String is the depth as one line.
+// String formats the depth as one line.
 func (d Depth) String() string {
 	return fmt.Sprintf("%d entries verified, %d pairs compared, %d snapshots restored, %d entries replayed, digests compared at %d indexes", d.Entries, d.Compared, d.Snapshots, d.Replayed, d.Digests)
 }
@@ -138,7 +138,7 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 		Path: filepath.Join(r.Dir, storeFile), BoltOptions: &bbolt.Options{ReadOnly: true, Timeout: time.Second},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("opening the log of %s: %w", r.Name, err)
+		return nil, fmt.Errorf("opening log of %s: %w", r.Name, err)
 	}
 	defer func() { _ = store.Close() }() // read only
 	l := &replicaLog{Replica: r, entries: make(map[uint64]*raft.Log)}
@@ -150,7 +150,7 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 		return l, errors.Join(firstErr, lastErr) // a new store
 	}
 	if err := errors.Join(firstErr, lastErr, kindErr); err != nil {
-		return nil, fmt.Errorf("reading the log of %s: %w", r.Name, err)
+		return nil, fmt.Errorf("reading log of %s: %w", r.Name, err)
 	}
 	switch string(kind[min(checksumSize, len(kind)):]) {
 	case kindWAL:
@@ -159,7 +159,7 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 	case kindBolt:
 		l.first, l.last = l.first>>chunkBits, l.last>>chunkBits
 	default:
-		return nil, fmt.Errorf("the log of %s has the unknown kind %q", r.Name, kind)
+		return nil, fmt.Errorf("log of %s: unknown kind %q", r.Name, kind)
 	}
 	if l.last == 0 {
 		return l, nil
@@ -169,7 +169,7 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 		var entry raft.Log
 		if err := readChunks(store, index, &entry); errors.Is(err, raft.ErrLogNotFound) {
 			if !hole { // reported once
-				faults.add(Damaged, r.Name, "entry %d and those behind it are missing between %d and %d", index, l.first, l.last)
+				faults.add(Damaged, r.Name, "entry %d and later ones are missing between %d and %d", index, l.first, l.last)
 			}
 			hole = true
 			continue
@@ -178,7 +178,7 @@ func open(r Replica, faults *list) (*replicaLog, error) {
 		}
 		hole = false
 		if entry.Index != index || !sealed(&entry) {
-			faults.add(Damaged, r.Name, "entry %d (says %d) of term %d does not match its checksum", index, entry.Index, entry.Term)
+			faults.add(Damaged, r.Name, "entry %d (stored as %d) of term %d does not match its checksum", index, entry.Index, entry.Term)
 		}
 		l.entries[index] = &entry
 	}
@@ -230,7 +230,7 @@ func match(a, b *replicaLog, faults *list) (compared int) {
 		agreed--
 	}
 	if agreed < low && high >= low {
-		faults.add(Diverged, a.Name+" and "+b.Name, "they have entries %d to %d both, and none of the same term", low, high)
+		faults.add(Diverged, a.Name+" and "+b.Name, "both have entries %d to %d, but no term is equal", low, high)
 		return 0
 	}
 	for index := low; index <= agreed && index > 0; index++ {
@@ -263,7 +263,7 @@ func (l *replicaLog) replay(until uint64, faults *list) (replayed, error) {
 		return out, err
 	}
 	if l.first <= 1 {
-		starts = append(starts, "") // from nothing
+		starts = append(starts, "") // from the first entry
 	}
 	for _, path := range starts {
 		if _, err := os.Stat(filepath.Join(path, "state.bin")); out.snapshots > 0 && path != "" && errors.Is(err, os.ErrNotExist) {
@@ -328,11 +328,11 @@ func numbers(path string) []uint64 {
 func restore(machine *fsm.Machine, path string) error {
 	file, err := os.Open(filepath.Join(path, "state.bin"))
 	if err != nil {
-		return fmt.Errorf("opening it: %w", err)
+		return fmt.Errorf("opening snapshot: %w", err)
 	}
 	defer func() { _ = file.Close() }() // read only
 	if _, err := io.CopyN(io.Discard, file, snapshotHead); err != nil {
-		return fmt.Errorf("reading its head: %w", err)
+		return fmt.Errorf("reading head of snapshot: %w", err)
 	}
-	return machine.Restore(file) //nolint:wrapcheck // its text is complete
+	return machine.Restore(file) //nolint:wrapcheck // the error is complete
 }

@@ -71,9 +71,9 @@ func TestEachPlantedFaultOfALogIsFound(t *testing.T) {
 		"a tail that was never committed":           {"", []*raft.Log{good[0], good[1], entry(3, 1, "other"), entry(4, 1, "other")}},
 		"an entry that does not match its checksum": {Damaged, []*raft.Log{good[0], damaged, good[2]}},
 		"a hole": {Damaged, []*raft.Log{good[0], good[2]}},
-		"another entry below one that is the same":   {Diverged, []*raft.Log{good[0], entry(2, 1, "x"), good[2]}},
-		"another term below an entry of one term":    {Diverged, []*raft.Log{entry(1, 0, "a"), good[1], good[2]}},
-		"a log that has nothing in common with this": {Diverged, []*raft.Log{entry(1, 7, "a"), entry(2, 7, "b"), entry(3, 7, "c")}},
+		"another entry below one that is the same": {Diverged, []*raft.Log{good[0], entry(2, 1, "x"), good[2]}},
+		"another term below an entry of one term":  {Diverged, []*raft.Log{entry(1, 0, "a"), good[1], good[2]}},
+		"a log without common entries":             {Diverged, []*raft.Log{entry(1, 7, "a"), entry(2, 7, "b"), entry(3, 7, "c")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,7 +82,7 @@ func TestEachPlantedFaultOfALogIsFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			if depth.Entries < len(good)+len(c.log)-1 {
-				t.Errorf("looked at too little: %s", depth)
+				t.Errorf("got depth %s, want more", depth)
 			}
 			if c.want == "" && len(faults) > 0 || c.want != "" && Count(faults, c.want) == 0 {
 				t.Errorf("want %q, got %v", c.want, faults)
@@ -91,12 +91,12 @@ func TestEachPlantedFaultOfALogIsFound(t *testing.T) {
 	}
 }
 
-// The product stores large entries in chunks, and the checker reads both forms.
+// Large entries are stored in chunks; the checker reads both forms.
 func TestALargeEntryIsReadFromItsChunks(t *testing.T) {
 	t.Parallel()
 	large := entry(2, 1, strings.Repeat("0123456789abcdef", 3*chunkSize/16))
 	if n := len(inChunks(large)); n != 4 {
-		t.Fatalf("the entry has %d chunks, want 4", n)
+		t.Fatalf("got %d chunks, want 4", n)
 	}
 	all := []*raft.Log{entry(1, 1, "a"), large, entry(3, 1, "c")}
 	faults, depth, err := Logs([]Replica{replica(t, "n1", all...), replica(t, "n2", all...)})
@@ -104,6 +104,6 @@ func TestALargeEntryIsReadFromItsChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(faults) > 0 || depth.Entries != 6 || depth.Compared != 3 {
-		t.Errorf("faults %v, depth %s; want none, and 3 pairs compared", faults, depth)
+		t.Errorf("got faults %v, depth %s; want none, and 3 pairs compared", faults, depth)
 	}
 }

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	segmentsFolder = "wal"      // beside the store, if the entries are in segments of raft-wal
-	segmentsKey    = "Segments" // in the store: their list, as JSON after a checksum
+	segmentsDirectory = "wal"      // beside the store, if the entries are in segments of raft-wal
+	segmentsKey       = "Segments" // in the store: their list, as JSON after a checksum
 )
 
 // segments reads a log that is stored in segments of raft-wal.
 func (l *replicaLog) segments(store *raftboltdb.BoltStore, faults *list) error {
 	value, err := store.Get([]byte(segmentsKey))
 	if err != nil {
-		return fmt.Errorf("reading the list of segments of %s: %w", l.Name, err)
+		return fmt.Errorf("reading segment list of %s: %w", l.Name, err)
 	}
 	var listed types.PersistentState
 	if err := json.Unmarshal(value[min(checksumSize, len(value)):], &listed); err != nil {
-		return fmt.Errorf("reading the list of segments of %s: %w", l.Name, err)
+		return fmt.Errorf("reading segment list of %s: %w", l.Name, err)
 	}
-	files := segment.NewFiler(filepath.Join(l.Dir, segmentsFolder), walfs.New())
+	files := segment.NewFiler(filepath.Join(l.Dir, segmentsDirectory), walfs.New())
 	for i, info := range listed.Segments {
 		err := files.DumpSegment(info.BaseIndex, info.ID, 0, 0, func(_ types.SegmentInfo, e types.LogEntry) (bool, error) {
 			if e.Index < info.MinIndex || !info.SealTime.IsZero() && e.Index > info.MaxIndex {
@@ -36,7 +36,7 @@ func (l *replicaLog) segments(store *raftboltdb.BoltStore, faults *list) error {
 			}
 			entry := &raft.Log{}
 			if err := (&raftwal.BinaryCodec{}).Decode(e.Data, entry); err != nil || entry.Index != e.Index || !sealed(entry) {
-				faults.add(Damaged, l.Name, "entry %d (says %d) of term %d does not match its checksum: %v", e.Index, entry.Index, entry.Term, err)
+				faults.add(Damaged, l.Name, "entry %d (stored as %d) of term %d does not match its checksum: %v", e.Index, entry.Index, entry.Term, err)
 			}
 			if l.first == 0 {
 				l.first = e.Index
@@ -48,7 +48,7 @@ func (l *replicaLog) segments(store *raftboltdb.BoltStore, faults *list) error {
 			return fmt.Errorf("reading segment %d of %s: %w", info.ID, l.Name, err)
 		}
 		if i+1 < len(listed.Segments) && l.last != info.MaxIndex {
-			faults.add(Damaged, l.Name, "segment %d can be read up to entry %d, and has entries up to %d", info.ID, l.last, info.MaxIndex)
+			faults.add(Damaged, l.Name, "segment %d is readable up to entry %d, want %d", info.ID, l.last, info.MaxIndex)
 		}
 	}
 	return nil

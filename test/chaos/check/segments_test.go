@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// listInStore stores the list of segments where the product does.
+// listInStore keeps the list of segments in the store, as dtaskd does.
 type listInStore struct{ *raftboltdb.BoltStore }
 
 func (s listInStore) Load(string) (state types.PersistentState, err error) { return state, nil }
@@ -41,7 +41,7 @@ func segmented(t *testing.T, entries ...*raft.Log) Replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Join(r.Dir, segmentsFolder)
+	folder := filepath.Join(r.Dir, segmentsDirectory)
 	if err := errors.Join(store.Set([]byte(kindKey), append(make([]byte, checksumSize), kindWAL...)), os.Mkdir(folder, 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +70,9 @@ func TestALogInSegmentsIsReadCompletely(t *testing.T) {
 	r := segmented(t, all...)
 	faults, depth, err := Logs([]Replica{replica(t, "n1", all...), r})
 	if err != nil || len(faults) > 0 || depth.Entries != 78 || depth.Compared != 38 {
-		t.Errorf("faults %v, depth %s, %v; want none, and 38 pairs compared", faults, depth, err)
+		t.Errorf("got faults %v, depth %s, %v; want none, and 38 pairs compared", faults, depth, err)
 	}
-	files, err := filepath.Glob(filepath.Join(r.Dir, segmentsFolder, "*.wal"))
+	files, err := filepath.Glob(filepath.Join(r.Dir, segmentsDirectory, "*.wal"))
 	if err != nil || len(files) < 3 {
 		t.Fatal(files, err)
 	}

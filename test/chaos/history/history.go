@@ -83,7 +83,7 @@ type Recorder struct {
 func Open(path string) (*Recorder, error) {
 	file, err := os.Create(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening the history: %w", err)
+		return nil, fmt.Errorf("opening history: %w", err)
 	}
 	return &Recorder{file: file, out: bufio.NewWriter(file)}, nil
 }
@@ -122,7 +122,7 @@ func (r *Recorder) writeLocked(c Call) {
 		_, err = r.out.Write(append(text, '\n'))
 	}
 	if err != nil && r.err == nil {
-		r.err = fmt.Errorf("writing the history: %w", err)
+		r.err = fmt.Errorf("writing history: %w", err)
 	}
 }
 
@@ -137,7 +137,7 @@ func (r *Recorder) Close() error {
 func Load(path string) ([]Call, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the history: %w", err)
+		return nil, fmt.Errorf("reading history: %w", err)
 	}
 	defer func() { _ = file.Close() }() // read only
 	var calls []Call
@@ -146,7 +146,7 @@ func Load(path string) ([]Call, error) {
 		if err := decoder.Decode(&c); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			break // the last line of a killed recorder may be torn
 		} else if err != nil {
-			return nil, fmt.Errorf("reading the history after call %d: %w", len(calls), err)
+			return nil, fmt.Errorf("reading history after call %d: %w", len(calls), err)
 		}
 		switch {
 		case c.N == len(calls)+1:
@@ -154,7 +154,7 @@ func Load(path string) ([]Call, error) {
 		case c.N >= 1 && c.N <= len(calls):
 			calls[c.N-1] = c
 		default:
-			return nil, fmt.Errorf("reading the history: call %d follows call %d", c.N, len(calls))
+			return nil, fmt.Errorf("reading history: call %d follows call %d", c.N, len(calls))
 		}
 	}
 	for i := range calls {

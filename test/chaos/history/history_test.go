@@ -34,16 +34,16 @@ func TestARecordedHistoryCanBeLoaded(t *testing.T) {
 	}
 	calls, err := Load(path)
 	if err != nil || len(calls) != 202 {
-		t.Fatalf("%d calls, %v; want 202", len(calls), err)
+		t.Fatalf("got %d calls, %v; want 202", len(calls), err)
 	}
 	for i, c := range calls[:200] {
 		if c.N != i+1 || c.Verdict != OK || c.Job != "17" || c.Return < c.Call {
-			t.Fatalf("call %d is %+v", i, c)
+			t.Fatalf("call %d: got %+v", i, c)
 		}
 	}
 	for _, c := range calls[200:] {
 		if c.Verdict != Unknown || c.Return != Never {
-			t.Errorf("%+v has a known outcome", c)
+			t.Errorf("got a known outcome of %+v", c)
 		}
 	}
 }

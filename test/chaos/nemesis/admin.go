@@ -49,7 +49,7 @@ func rollingRestart(ctx context.Context, w *World, _ time.Duration) error {
 			_, err = n.Wait(waiting)
 			cancel()
 			if err != nil {
-				w.Log("%s did not end within %s of SIGTERM", n.Name, termLimit)
+				w.Log("%s did not exit within %s of SIGTERM", n.Name, termLimit)
 				err = w.Kill(ctx, n)
 			}
 			if err != nil {

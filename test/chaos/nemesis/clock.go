@@ -49,7 +49,7 @@ func clocks(setting func(*World) map[string]any, every time.Duration) func(conte
 		}
 		set := func(s map[string]any) (some bool) {
 			for _, n := range who {
-				some = w.clock(ctx, n, s) == nil || some // a replica that is down has its true time when it is back
+				some = w.clock(ctx, n, s) == nil || some // a replica that is down has the correct time after its restart
 			}
 			return some
 		}
@@ -62,13 +62,13 @@ func clocks(setting func(*World) map[string]any, every time.Duration) func(conte
 			_ = repeat(ctx, max(hold, time.Second), every, func() error {
 				set(setting(w))
 				return nil
-			}) // it can't fail
+			}) // never fails
 		}
 		ctx = context.WithoutCancel(ctx)
 		for _, n := range who {
 			right := func(ctx context.Context) error { return w.clock(ctx, n, map[string]any{}) }
-			if err := cluster.Until(ctx, "the clock of "+n.Name+" is set right", 5*time.Second, right); err != nil {
-				w.Log("the clock of %s was not set right: it is down, and has its true time when it is back (%v)", n.Name, err)
+			if err := cluster.Until(ctx, "the clock of "+n.Name+" is corrected", 5*time.Second, right); err != nil {
+				w.Log("the clock of %s was not corrected: it is down and has the correct time after its restart (%v)", n.Name, err)
 			}
 		}
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// damageFaults are faults after which the stored data of a replica must not be used
-// any more. The replica comes back with the data of the others, under another server
+// damageFaults are faults after which the stored data of a replica must not be
+// used anymore. The replica comes back with the data of the others, under another server
 // ID.
 func damageFaults() []fault {
 	return []fault{
@@ -35,8 +35,8 @@ const (
 	// caught up, or has its history. It is a guard: other faults may delay it for as
 	// long as they hold.
 	backLimit = 2 * time.Minute
-	// rootPages is where the pages of a store begin that hold data, behind its two
-	// roots.
+	// rootPages is the offset of the first data page of a store, after its two root
+	// pages.
 	rootPages = 8192
 )
 
@@ -56,11 +56,11 @@ func damaged(harm func(w *World, d *faultfs.Disk, n *cluster.Coordinator) error)
 			if err := w.comeBack(ctx, n); err != nil {
 				return err
 			}
-			aside, err := w.forgetAside(n)
+			aside, err := w.removeQuarantined(n)
 			if err != nil || aside > 0 {
 				return err
 			}
-			w.Log("%s came back with what was damaged: it is wiped", n.Name) // the damage was in unused space
+			w.Log("%s restarted on the damaged data; wiping it", n.Name) // the damage was in unused space
 			return w.wipe(ctx, n, 0)
 		})
 	}
@@ -81,7 +81,7 @@ func (w *World) atRisk(ctx context.Context, fault string, do func(d *faultfs.Dis
 // risked runs f on a replica while no other replica's data is at risk.
 func (w *World) risked(ctx context.Context, fault string, do func() error) error {
 	if w.Disks == nil {
-		return fmt.Errorf("no disks that break: %w", ErrCannot)
+		return fmt.Errorf("no fault disks: %w", ErrCannot)
 	}
 	data, err := w.Take(fault, Data, Members)
 	if err != nil {
@@ -101,10 +101,10 @@ func (w *World) risked(ctx context.Context, fault string, do func() error) error
 func (w *World) allKnowAll(ctx context.Context) error {
 	const limit = 5 * time.Second
 	all, committed := len(w.Cluster.Coordinators()), uint64(0)
-	err := cluster.Until(ctx, "all replicas know all", limit, func(ctx context.Context) error {
+	err := cluster.Until(ctx, "all replicas know everything committed", limit, func(ctx context.Context) error {
 		s, err := w.status.ClusterStatus(ctx)
 		if err != nil {
-			return fmt.Errorf("looking for the replicas: %w", err)
+			return fmt.Errorf("listing replicas: %w", err)
 		}
 		if committed == 0 {
 			for _, m := range s.GetMembers() {
@@ -118,7 +118,7 @@ func (w *World) allKnowAll(ctx context.Context) error {
 			}
 		}
 		if s.GetLeader() == "" || know < all || know != len(s.GetMembers()) {
-			return fmt.Errorf("the leader is %q, the members are %v", s.GetLeader(), s.GetMembers())
+			return fmt.Errorf("leader %q, members %v", s.GetLeader(), s.GetMembers())
 		}
 		for _, n := range w.Cluster.Coordinators() {
 			if err := whole(ctx, n); err != nil {
@@ -192,7 +192,7 @@ func truncateLog(w *World, d *faultfs.Disk, n *cluster.Coordinator) error {
 	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("truncating a store: %w", err)
+		return fmt.Errorf("truncating store: %w", err)
 	}
 	about, err := file.Stat()
 	if err == nil && about.Size() > rootPages {
@@ -208,7 +208,7 @@ func deletedUnder(ctx context.Context, w *World, hold time.Duration) error {
 		// The replica's operations in its directory may fail, and so may the removal.
 		err := cluster.Until(context.WithoutCancel(ctx), "the directory is deleted", 5*time.Second, func(context.Context) error { return os.RemoveAll(n.DataDir) })
 		if err != nil {
-			return fmt.Errorf("deleting a directory: %w", err)
+			return fmt.Errorf("deleting directory: %w", err)
 		}
 		pauseOr(ctx, min(hold, downAtMost))
 		return w.wipe(ctx, n, 0)
@@ -226,7 +226,7 @@ func wiped(ctx context.Context, w *World, hold time.Duration) error {
 // previous replica has caught up.
 func replaceAll(ctx context.Context, w *World, _ time.Duration) error {
 	if w.Disks == nil {
-		return fmt.Errorf("no disks that break: %w", ErrCannot)
+		return fmt.Errorf("no fault disks: %w", ErrCannot)
 	}
 	all := w.Cluster.Coordinators()
 	release, err := w.Take("replacement of all", append(replicas(all...), Data, Members)...)
@@ -256,23 +256,23 @@ func (w *World) wipe(ctx context.Context, n *cluster.Coordinator, down time.Dura
 	if err := w.Kill(ctx, n); err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(n.DataDir), syncFolder(filepath.Dir(n.DataDir))); err != nil {
+	if err := errors.Join(os.RemoveAll(n.DataDir), syncDirectory(filepath.Dir(n.DataDir))); err != nil {
 		return fmt.Errorf("wiping %s: %w", n.Name, err)
 	}
 	pauseOr(ctx, down)
 	if err := w.comeBack(ctx, n); err != nil {
 		return err
 	}
-	_, err := w.forgetAside(n)
+	_, err := w.removeQuarantined(n)
 	return err
 }
 
-// syncFolder makes changes to a directory durable: losing them is the power cut's
+// syncDirectory makes changes to a directory durable: losing them is the power cut's
 // fault.
-func syncFolder(dir string) error {
+func syncDirectory(dir string) error {
 	f, err := os.Open(dir) //nolint:gosec // a directory of the suite
 	if err != nil {
-		return fmt.Errorf("syncing a directory: %w", err)
+		return fmt.Errorf("syncing directory: %w", err)
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
@@ -293,18 +293,18 @@ func (w *World) comeBack(ctx context.Context, n *cluster.Coordinator) error {
 		}
 		s, err := w.status.ClusterStatus(ctx)
 		if err != nil {
-			return fmt.Errorf("looking for %s: %w", n.Name, err)
+			return fmt.Errorf("finding %s: %w", n.Name, err)
 		}
 		for _, m := range s.GetMembers() {
-			const near = 64 // entries; under load no replica is ever at the end
+			const near = 64 // entries; under load a replica always lags
 			if n.Is(m.GetId()) && m.GetVoter() && m.GetState() != "unreachable" && m.GetLag() <= near {
 				return n.Get(ctx, "/readyz") //nolint:wrapcheck // the error is complete
 			}
 		}
-		return fmt.Errorf("the leader is %q, the members are %v", s.GetLeader(), s.GetMembers())
+		return fmt.Errorf("leader %q, members %v", s.GetLeader(), s.GetMembers())
 	})
 	if err != nil {
-		return fmt.Errorf("a replica that lost its data: %w", err)
+		return fmt.Errorf("rejoin after lost data: %w", err)
 	}
 	return nil // its history is fetched later; until then allKnowAll protects the others
 }
@@ -313,9 +313,9 @@ func (w *World) comeBack(ctx context.Context, n *cluster.Coordinator) error {
 // everything is healed.
 func (w *World) AwaitWhole(ctx context.Context) error {
 	for _, n := range w.Cluster.Coordinators() {
-		err := cluster.Until(ctx, "the history of "+n.Name+" is whole", backLimit, func(ctx context.Context) error { return whole(ctx, n) })
+		err := cluster.Until(ctx, "the history of "+n.Name+" is complete", backLimit, func(ctx context.Context) error { return whole(ctx, n) })
 		if err != nil {
-			return fmt.Errorf("a replica lacks what the others have: %w", err)
+			return fmt.Errorf("incomplete replica: %w", err)
 		}
 	}
 	return nil
@@ -330,20 +330,20 @@ func whole(ctx context.Context, n *cluster.Coordinator) error {
 	}
 	figures, err := n.Metrics(ctx)
 	if err == nil && figures["dtask_history_incomplete"] != 0 {
-		err = fmt.Errorf("the history of %s is incomplete", n.Name)
+		err = fmt.Errorf("history of %s is incomplete", n.Name)
 	}
 	return err //nolint:wrapcheck // the error is complete
 }
 
-// forgetAside removes what a replica has quarantined, and returns the number of
-// directories.
-func (w *World) forgetAside(n *cluster.Coordinator) (int, error) {
+// removeQuarantined removes the quarantined directories of a replica and returns
+// their number.
+func (w *World) removeQuarantined(n *cluster.Coordinator) (int, error) {
 	aside, err := filepath.Glob(n.DataDir + ".damaged-*")
 	for _, dir := range aside {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("removing what was set aside: %w", err)
+		return 0, fmt.Errorf("removing quarantined directories: %w", err)
 	}
 	return len(aside), nil
 }
@@ -369,10 +369,10 @@ func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
 		}
 		old := w.applied(ctx, n)
 		if err := errors.Join(d.Save("old"), Ensure(context.WithoutCancel(ctx), n.Process)); err != nil {
-			return fmt.Errorf("copying a disk: %w", err)
+			return fmt.Errorf("copying disk: %w", err)
 		}
 		if old == 0 {
-			return fmt.Errorf("nobody tells how far %s had got: %w", n.Name, ErrCannot)
+			return fmt.Errorf("the acknowledged index of %s is unknown: %w", n.Name, ErrCannot)
 		}
 		if err := goesOn(ctx, n, old); err != nil {
 			return err
@@ -381,12 +381,12 @@ func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
 			return err
 		}
 		if err := d.Load("old"); err != nil {
-			return fmt.Errorf("bringing a copy back: %w", err)
+			return fmt.Errorf("restoring a copy: %w", err)
 		}
 		if err := w.comeBack(ctx, n); err != nil {
 			return err
 		}
-		aside, err := w.forgetAside(n)
+		aside, err := w.removeQuarantined(n)
 		if err == nil && aside == 0 {
 			err = fmt.Errorf("%s serves from an old copy of its disk, which ends at entry %d", n.Name, old)
 		}
@@ -395,8 +395,8 @@ func rolledBack(ctx context.Context, w *World, _ time.Duration) error {
 }
 
 // goesOn returns when a replica itself reports that it has acknowledged many entries
-// more than before. The others' word doesn't count: they are ahead of a replica that
-// doesn't run.
+// more than before. The others' reports don't count: they are ahead of a replica
+// that doesn't run.
 func goesOn(ctx context.Context, n *cluster.Coordinator, before uint64) error {
 	const (
 		many  = 100
@@ -409,5 +409,5 @@ func goesOn(ctx context.Context, n *cluster.Coordinator, before uint64) error {
 		}
 		pauseOr(ctx, 100*time.Millisecond)
 	}
-	return fmt.Errorf("%s has acknowledged nothing new: %w", n.Name, ErrCannot)
+	return fmt.Errorf("%s has acknowledged no new entries: %w", n.Name, ErrCannot)
 }

@@ -56,7 +56,7 @@ func aReplica(ctx context.Context, w *World) ([]*cluster.Coordinator, error) {
 func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		if w.Disks == nil {
-			return fmt.Errorf("no disks that break: %w", ErrCannot)
+			return fmt.Errorf("no fault disks: %w", ErrCannot)
 		}
 		some, release, err := w.takeProcesses(ctx, "disk", aReplica)
 		if err != nil {
@@ -83,7 +83,7 @@ func onDisk(harm func(*World, *faultfs.Disk) error) func(context.Context, *World
 func powerCut(who pick) func(context.Context, *World, time.Duration) error {
 	return func(ctx context.Context, w *World, hold time.Duration) error {
 		if w.Disks == nil {
-			return fmt.Errorf("no disks that break: %w", ErrCannot)
+			return fmt.Errorf("no fault disks: %w", ErrCannot)
 		}
 		some, release, err := w.takeProcesses(ctx, "power cut", who)
 		if err != nil {

@@ -26,7 +26,7 @@ func (w *World) KillLeaders(ctx context.Context, many int, progress func() int64
 	began := time.Now()
 	for len(out.Steps) < many && ctx.Err() == nil {
 		var leader *cluster.Coordinator
-		err := cluster.Until(ctx, "there is a leader", progressLimit, func(ctx context.Context) (err error) {
+		err := cluster.Until(ctx, "a leader is elected", progressLimit, func(ctx context.Context) (err error) {
 			leader, err = w.Leader(ctx)
 			return err
 		})
@@ -51,28 +51,28 @@ func (w *World) KillLeaders(ctx context.Context, many int, progress func() int64
 		out.Fired["F1"]++
 		out.Names["F1 leader-sigkill"]++
 	}
-	return out, nil // the time has expired, or all are done
+	return out, nil // time expired, or all done
 }
 
-// flows returns when work continues under another leader and the killed one is back.
+// flows waits until work continues under another leader and the killed one is back.
 func (w *World) flows(ctx context.Context, killed *cluster.Coordinator, progress func() int64) error {
 	var from int64 = -1
-	return cluster.Until(ctx, "work flows under another leader", progressLimit, func(ctx context.Context) error {
+	return cluster.Until(ctx, "work resumes under another leader", progressLimit, func(ctx context.Context) error {
 		s, err := w.status.ClusterStatus(ctx)
 		if err != nil {
-			return fmt.Errorf("asking for the status: %w", err)
+			return fmt.Errorf("reading status: %w", err)
 		}
 		if s.GetLeader() == "" {
-			return fmt.Errorf("nobody leads in term %d", s.GetTerm())
+			return fmt.Errorf("no leader in term %d", s.GetTerm())
 		}
 		if from < 0 {
 			from = progress()
 		}
 		if now := progress(); now <= from {
-			return fmt.Errorf("nothing has happened under %s in term %d", s.GetLeader(), s.GetTerm())
+			return fmt.Errorf("no progress under %s in term %d", s.GetLeader(), s.GetTerm())
 		}
 		for _, m := range s.GetMembers() {
-			const near = 256 // entries; under load no replica is ever at the end
+			const near = 256 // entries; under load a replica always lags
 			if killed.Is(m.GetId()) && (m.GetState() == "unreachable" || m.GetLag() > near) {
 				return fmt.Errorf("%s is %s, %d entries behind", m.GetId(), m.GetState(), m.GetLag())
 			}

@@ -17,7 +17,7 @@ import (
 // memoryGroups is the directory of process groups with a memory limit.
 const memoryGroups = "/sys/fs/cgroup/memory"
 
-// oom takes a replica's memory away: the kernel kills it.
+// oom limits the memory of a replica, so that the kernel kills it.
 func oom(ctx context.Context, w *World, _ time.Duration) error {
 	some, release, err := w.takeProcesses(ctx, "memory limit", theLeader)
 	if err != nil {
@@ -31,15 +31,14 @@ func oom(ctx context.Context, w *World, _ time.Duration) error {
 func outOfMemory(ctx context.Context, n *cluster.Coordinator) (err error) {
 	group := filepath.Join(memoryGroups, "dtask-"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(group, 0o755); err != nil {
-		return fmt.Errorf("no memory groups here (%w): %w", err, ErrCannot)
+		return fmt.Errorf("memory groups are unavailable (%w): %w", err, ErrCannot)
 	}
 	defer func() {
 		// Sometimes a group that was just left can't be removed immediately.
 		removed := cluster.Until(context.WithoutCancel(ctx), "the memory group is removed", 5*time.Second, func(context.Context) error { return os.Remove(group) })
 		err = errors.Join(err, removed)
 	}()
-	// The process's existing memory stays charged elsewhere: only new memory counts,
-	// which soon is more than nothing.
+	// The process's existing memory stays charged elsewhere: only new memory counts.
 	for _, setting := range [][2]string{{"memory.limit_in_bytes", "1048576"}, {"cgroup.procs", strconv.Itoa(n.Pid())}} {
 		if err := os.WriteFile(filepath.Join(group, setting[0]), []byte(setting[1]), 0o600); err != nil {
 			return fmt.Errorf("limiting memory (%w): %w", err, ErrCannot)
@@ -48,7 +47,7 @@ func outOfMemory(ctx context.Context, n *cluster.Coordinator) (err error) {
 	waiting, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if _, err := n.Wait(waiting); err != nil {
-		// It survives with its existing memory, and leaves the group unharmed.
+		// It survived with its existing memory, and leaves the group.
 		back := os.WriteFile(filepath.Join(memoryGroups, "cgroup.procs"), []byte(strconv.Itoa(n.Pid())), 0o600)
 		return errors.Join(back, ErrCannot)
 	}
@@ -77,7 +76,7 @@ func noDescriptors(ctx context.Context, w *World, hold time.Duration) error {
 	}
 	pauseOr(ctx, hold)
 	if n.Running() {
-		_ = unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, &before, nil) // it may just have ended
+		_ = unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, &before, nil) // it may have exited
 	}
 	return Ensure(context.WithoutCancel(ctx), n.Process)
 }

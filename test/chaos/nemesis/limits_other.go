@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// oom cannot be done without the kernel's groups.
+// oom requires Linux control groups.
 func oom(context.Context, *World, time.Duration) error { return nil, ErrCannot }
 
-// noDescriptors cannot be done to another process.
+// noDescriptors requires Linux: limits of other processes cannot be set.
 func noDescriptors(context.Context, *World, time.Duration) error { return nil, ErrCannot }

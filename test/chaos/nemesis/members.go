@@ -33,10 +33,10 @@ func comesAndGoes(ctx context.Context, w *World, hold time.Duration) error {
 	defer release()
 	n, err := w.Cluster.Newcomer(ctx, w.newcomer(), "--auto-rejoin=false")
 	if err != nil {
-		return fmt.Errorf("adding a replica: %w", err)
+		return fmt.Errorf("adding replica: %w", err)
 	}
 	if err := n.Start(ctx); err != nil {
-		return fmt.Errorf("adding a replica: %w", err)
+		return fmt.Errorf("adding replica: %w", err)
 	}
 	votes := w.change(ctx, n.Name+" votes", func(ctx context.Context) error {
 		voter, err := w.status.AddMember(ctx, n.Name, n.Addr)
@@ -55,7 +55,7 @@ func comesAndGoes(ctx context.Context, w *World, hold time.Duration) error {
 		}
 		_, err := w.status.RemoveMember(ctx, n.Name)
 		if errors.Is(err, client.ErrNotFound) {
-			return nil // it never was one
+			return nil // it never was a member
 		}
 		return err
 	})
@@ -91,7 +91,7 @@ func transferStorm(ctx context.Context, w *World, hold time.Duration) error {
 		return nil
 	})
 	if err == nil && done < 2 {
-		err = fmt.Errorf("leadership was handed over %d times: %w", done, ErrCannot)
+		err = fmt.Errorf("leadership was transferred %d times: %w", done, ErrCannot)
 	}
 	return err
 }

@@ -25,10 +25,10 @@ func TestTargetsAreReservedAllOrNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.Take("other", "n3", "n2"); !errors.Is(err, ErrBusy) {
-		t.Errorf("taking what is taken gives %v", err)
+		t.Errorf("reserving a reserved target: got %v, want ErrBusy", err)
 	}
 	if w.isTaken("n3") {
-		t.Error("n3 was taken although n2 was not to be had")
+		t.Error("n3 was reserved although n2 was not available")
 	}
 	release()
 	release() // harmless
@@ -70,7 +70,7 @@ func TestTheSeedDeterminesThePlanAndEachFaultGetsATurn(t *testing.T) {
 			t.Errorf("fired: %v", kinds)
 		}
 		if _, ok := out.Cannot["F4 test"]; !ok {
-			t.Error("it is not told that F4 could not be done")
+			t.Error("F4 is missing among the faults that could not be applied")
 		}
 		slices.SortFunc(out.Steps, func(a, b Step) int {
 			return slices.Compare([]int64{int64(a.At), int64(a.Hold)}, []int64{int64(b.At), int64(b.Hold)})
@@ -79,14 +79,14 @@ func TestTheSeedDeterminesThePlanAndEachFaultGetsATurn(t *testing.T) {
 	}
 	one, again, other := show(1), show(1), show(2)
 	if !slices.Equal(one, again) {
-		t.Error("one seed gave two plans")
+		t.Error("got two plans for one seed")
 	}
 	if slices.Equal(one, other) {
-		t.Error("two seeds gave one plan")
+		t.Error("got one plan for two seeds")
 	}
 	for _, s := range one {
 		if s.Hold < shortest || s.Hold > 15*time.Second {
-			t.Errorf("a fault holds %v", s.Hold)
+			t.Errorf("got hold %v", s.Hold)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestADeckRepeatsWeightedFaults(t *testing.T) {
 		drawn[p.draw().Kind()]++
 	}
 	if drawn["F1"] != 2 || drawn["F2"] != 8 || drawn["F3"] != 2 {
-		t.Errorf("of two decks were drawn %v", drawn)
+		t.Errorf("two decks: got %v", drawn)
 	}
 }
 
@@ -124,11 +124,11 @@ func TestKindsMatchTheCatalog(t *testing.T) {
 	names := make(map[string]bool)
 	for _, f := range All() {
 		if names[f.Name()] {
-			t.Errorf("two faults are named %s", f.Name())
+			t.Errorf("duplicate name %s", f.Name())
 		}
 		names[f.Name()] = true
 		if len(f.Kind()) < 2 || f.Kind()[0] != 'F' {
-			t.Errorf("%s has the kind %q", f.Name(), f.Kind())
+			t.Errorf("%s: invalid kind %q", f.Name(), f.Kind())
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestAReplicaHasResumedByItsOwnMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	if asked != 5 {
-		t.Errorf("it was believed after %d questions, want 5", asked)
+		t.Errorf("got %d requests, want 5", asked)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestBitsAreFlippedInFinishedSnapshotsOnly(t *testing.T) {
 	var got []string
 	for _, path := range snapshotFiles(dir) {
 		if filepath.Base(filepath.Dir(path)) != "1-10-100" {
-			t.Errorf("%s is not of a finished snapshot with content", path)
+			t.Errorf("got %s, want only files of finished snapshots", path)
 		}
 		got = append(got, filepath.Base(path))
 	}

@@ -49,7 +49,7 @@ func OpenNet(ctx context.Context, c *cluster.Cluster, groups ...string) (*Net, e
 				n.links[edge{from, to}], err = proxy.Open(ctx, addr, n.addr[to])
 			}
 			if err != nil {
-				return nil, errors.Join(fmt.Errorf("opening the link from %s to %s: %w", from, to, err), n.Close())
+				return nil, errors.Join(fmt.Errorf("opening link from %s to %s: %w", from, to, err), n.Close())
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func (n *Net) Set(from, to string, r proxy.Rules) error {
 		return nil
 	}
 	if err := l.Set(r); err != nil {
-		return fmt.Errorf("the link from %s to %s: %w", from, to, err)
+		return fmt.Errorf("link from %s to %s: %w", from, to, err)
 	}
 	if r.Refuse || r.Reset {
 		l.ResetAll()

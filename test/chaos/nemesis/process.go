@@ -138,7 +138,7 @@ func awaitTmp(ctx context.Context, n *cluster.Coordinator, limit time.Duration) 
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for a snapshot: %w", ErrCannot)
+			return fmt.Errorf("waiting for snapshot: %w", ErrCannot)
 		}
 	}
 	return fmt.Errorf("no snapshot within %s: %w", limit, ErrCannot)
@@ -205,7 +205,7 @@ func (w *World) leaveBehind(ctx context.Context, n *cluster.Coordinator) error {
 			return ErrCannot
 		}
 	}
-	return fmt.Errorf("the leader kept what %s lacks: %w", n.Name, ErrCannot)
+	return fmt.Errorf("the leader still has the entries that %s lacks: %w", n.Name, ErrCannot)
 }
 
 // applied returns the last index that a replica is known to have applied.
@@ -270,12 +270,12 @@ func terminateLeader(ctx context.Context, w *World, hold time.Duration) error {
 	n := some[0]
 	if err := n.Terminate(); err != nil {
 		release()
-		return fmt.Errorf("the leader is gone: %w", ErrCannot)
+		return fmt.Errorf("the leader has exited: %w", ErrCannot)
 	}
 	waiting, cancel := context.WithTimeout(ctx, termLimit)
 	defer cancel()
 	if _, err := n.Wait(waiting); err != nil {
-		w.Log("%s did not end within %s of SIGTERM", n.Name, termLimit)
+		w.Log("%s did not exit within %s of SIGTERM", n.Name, termLimit)
 		if err := w.Kill(ctx, n); err != nil {
 			release()
 			return err

@@ -33,7 +33,7 @@ type Options struct {
 	Enough func(o *Outcome) bool
 }
 
-// An Outcome is what a plan did.
+// An Outcome records what a plan did.
 type Outcome struct {
 	Fired  map[string]int // kind → times
 	Names  map[string]int // kind and name → times
@@ -115,13 +115,13 @@ func (p *plan) phase(ctx context.Context) error {
 	}
 	healed := time.Now()
 	if err := p.o.Alive(ctx); err != nil {
-		return fmt.Errorf("all was healed %s ago, and not all is well: %w", time.Since(healed).Round(time.Millisecond), err)
+		return fmt.Errorf("work has not resumed %s after everything was healed: %w", time.Since(healed).Round(time.Millisecond), err)
 	}
-	p.w.Log("phase %d: all is well again %s after all was healed", p.out.Phases+1, time.Since(healed).Round(time.Millisecond))
+	p.w.Log("phase %d: work resumed %s after everything was healed", p.out.Phases+1, time.Since(healed).Round(time.Millisecond))
 	return nil
 }
 
-// draw takes a fault from a shuffled deck, so that each has its turn.
+// draw takes a fault from a shuffled deck, so that each gets a turn.
 func (p *plan) draw() Fault {
 	if len(p.deck) == 0 {
 		for _, f := range p.o.Faults {
@@ -163,7 +163,7 @@ func (p *plan) apply(ctx context.Context, w *World, f Fault, hold time.Duration)
 		p.out.Fired[f.Kind()]++
 		p.out.Names[f.Kind()+" "+f.Name()]++
 	case errors.Is(err, ErrBusy) || errors.Is(err, ErrCannot):
-		if ctx.Err() == nil || p.out.Cannot[f.Kind()+" "+f.Name()] == "" { // not only because the phase is over
+		if ctx.Err() == nil || p.out.Cannot[f.Kind()+" "+f.Name()] == "" { // not only because the phase has ended
 			p.out.Cannot[f.Kind()+" "+f.Name()] = err.Error()
 		}
 	case p.problem == nil:

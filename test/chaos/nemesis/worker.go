@@ -74,7 +74,7 @@ func twice(ctx context.Context, w *World, hold time.Duration) error {
 	}
 	second := w.Cluster.SecondOf(k, flags...)
 	if err := second.Start(ctx); err != nil {
-		return fmt.Errorf("starting a second worker: %w", err)
+		return fmt.Errorf("starting second worker: %w", err)
 	}
 	pauseOr(ctx, hold/2)
 	if w.Random.IntN(2) == 0 {
@@ -100,7 +100,7 @@ func killCommand(ctx context.Context, w *World, hold time.Duration) error {
 		pauseOr(ctx, 50*time.Millisecond)
 	}
 	if fired == 0 {
-		return fmt.Errorf("no command ran: %w", ErrCannot)
+		return fmt.Errorf("no command was running: %w", ErrCannot)
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func tail(path string) ([]ledger.Line, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the ledger: %w", err)
+		return nil, fmt.Errorf("reading ledger: %w", err)
 	}
 	defer func() { _ = file.Close() }() // read only
 	size, err := file.Seek(0, io.SeekEnd)
@@ -153,7 +153,7 @@ func tail(path string) ([]ledger.Line, error) {
 		text, err = io.ReadAll(file)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the ledger: %w", err)
+		return nil, fmt.Errorf("reading ledger: %w", err)
 	}
 	var lines []ledger.Line
 	for line := range bytes.Lines(text) {

@@ -46,7 +46,7 @@ func (w *World) Quiet() []string {
 // A World is what faults act on.
 type World struct {
 	Cluster *cluster.Cluster
-	Net     *Net       // nil: no proxies, so faults of links are unavailable
+	Net     *Net       // nil = no proxies; link faults are unavailable
 	Random  *rand.Rand // of the fault being applied
 	Ledger  string     // path
 	// Disks are those of the replicas, by name; nil if they cannot break.
@@ -80,7 +80,7 @@ type Tally struct {
 func NewWorld(c *cluster.Cluster, network *Net, seed uint64, ledger string, log func(string, ...any)) (*World, error) {
 	status, err := client.New(client.Config{Addrs: c.Addrs, Timeout: 3 * time.Second})
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating client: %w", err)
 	}
 	return &World{
 		Cluster: c, Net: network, Random: rand.New(rand.NewPCG(seed, 7)), Ledger: ledger, Log: log,
@@ -140,11 +140,11 @@ func (w *World) Tally() Tally {
 func (w *World) Leader(ctx context.Context) (*cluster.Coordinator, error) {
 	s, err := w.status.ClusterStatus(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the leader: %w: %w", err, ErrCannot)
+		return nil, fmt.Errorf("finding leader: %w: %w", err, ErrCannot)
 	}
 	n := w.Cluster.Coordinator(s.GetLeader())
 	if n == nil || !n.Running() {
-		return nil, fmt.Errorf("nobody leads: %w", ErrCannot)
+		return nil, fmt.Errorf("no leader: %w", ErrCannot)
 	}
 	return n, nil
 }
@@ -186,7 +186,7 @@ func (w *World) Kill(ctx context.Context, n *cluster.Coordinator) error {
 func (w *World) killNow(n *cluster.Coordinator) error {
 	alive := n.Running()
 	if err := n.Kill(); err != nil {
-		return fmt.Errorf("killing a replica: %w", err)
+		return fmt.Errorf("killing replica: %w", err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,7 +200,7 @@ func (w *World) killNow(n *cluster.Coordinator) error {
 func (w *World) KillWorker(k *cluster.Worker) error {
 	alive := k.Running()
 	if err := k.Kill(); err != nil {
-		return fmt.Errorf("killing a worker: %w", err)
+		return fmt.Errorf("killing worker: %w", err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -251,7 +251,7 @@ func (w *World) Nurse(ctx context.Context) error {
 			err = Ensure(ctx, p)
 			release()
 			if err != nil && ctx.Err() == nil {
-				return fmt.Errorf("starting what had ended: %w", err)
+				return fmt.Errorf("restarting an exited process: %w", err)
 			}
 		}
 	}
@@ -259,7 +259,7 @@ func (w *World) Nurse(ctx context.Context) error {
 
 // ended records that a process has exited by itself.
 func (w *World) ended(ctx context.Context, p *cluster.Process) {
-	code, err := p.Wait(context.WithoutCancel(ctx)) // it has ended
+	code, err := p.Wait(context.WithoutCancel(ctx)) // it has exited
 	if err != nil {
 		return
 	}
@@ -280,22 +280,22 @@ func (w *World) ready(ctx context.Context, n *cluster.Coordinator) error {
 func (w *World) clock(ctx context.Context, n *cluster.Coordinator, setting map[string]any) error {
 	body, err := json.Marshal(setting)
 	if err != nil {
-		return fmt.Errorf("setting a clock: %w", err)
+		return fmt.Errorf("setting clock: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.HTTP+"/test/clock", bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("setting a clock: %w", err)
+		return fmt.Errorf("setting clock: %w", err)
 	}
 	request.Close = true
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("setting the clock of %s: %w: %w", n.Name, err, ErrCannot)
+		return fmt.Errorf("setting clock of %s: %w: %w", n.Name, err, ErrCannot)
 	}
 	_ = answer.Body.Close() // the status is complete
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("setting the clock of %s: %s: %w", n.Name, answer.Status, ErrCannot)
+		return fmt.Errorf("setting clock of %s: %s: %w", n.Name, answer.Status, ErrCannot)
 	}
 	return nil
 }
@@ -303,7 +303,7 @@ func (w *World) clock(ctx context.Context, n *cluster.Coordinator, setting map[s
 // snapshot makes a coordinator take a snapshot by its test hook.
 func (w *World) snapshot(ctx context.Context, n *cluster.Coordinator) error {
 	if err := n.Post(ctx, "/test/snapshot"); err != nil {
-		return fmt.Errorf("asking for a snapshot: %w: %w", err, ErrCannot)
+		return fmt.Errorf("requesting snapshot: %w: %w", err, ErrCannot)
 	}
 	return nil
 }

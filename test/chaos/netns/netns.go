@@ -33,11 +33,11 @@ type Host struct {
 // Available returns why networks can't be made here, or nil.
 func Available(ctx context.Context) error {
 	if os.Geteuid() != 0 {
-		return errors.New("network namespaces need root")
+		return errors.New("network namespaces require root")
 	}
 	n, err := New(ctx)
 	if err != nil {
-		return fmt.Errorf("network namespaces cannot be made: %w", err)
+		return fmt.Errorf("network namespaces are unavailable: %w", err)
 	}
 	_, err = n.Add(ctx, "probe")
 	return errors.Join(err, n.Close(ctx))
@@ -115,15 +115,15 @@ func (h *Host) Prefix() []string { return []string{"ip", "netns", "exec", h.ns} 
 
 // Cut drops all packets from one host to another.
 func (n *Network) Cut(ctx context.Context, from, to string) error {
-	return n.neighbour(ctx, from, to, nobody)
+	return n.neighbor(ctx, from, to, nobody)
 }
 
 // Heal lets packets from one host to another pass again.
 func (n *Network) Heal(ctx context.Context, from, to string) error {
-	return n.neighbour(ctx, from, to, n.hosts[to].mac)
+	return n.neighbor(ctx, from, to, n.hosts[to].mac)
 }
 
-func (n *Network) neighbour(ctx context.Context, from, to, mac string) error {
+func (n *Network) neighbor(ctx context.Context, from, to, mac string) error {
 	return ip(ctx, "-n "+n.hosts[from].ns+" neigh replace "+n.hosts[to].IP+" lladdr "+mac+" dev eth0 nud permanent")
 }
 

@@ -36,7 +36,7 @@ func TestOneDirectionOfALinkIsLostAndRestored(t *testing.T) {
 	must(t, n.Cut(t.Context(), "b", "a"))
 	reaches(t, n, false)
 	if got := received(t, n); got == 0 {
-		t.Error("packets from a to b were lost, though only those from b to a should be")
+		t.Error("packets from a to b were lost, want only those from b to a")
 	}
 }
 

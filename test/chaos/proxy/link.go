@@ -138,7 +138,7 @@ func (l *Link) adjustLocked() error {
 func (l *Link) closeListenerLocked() {
 	if l.listener != nil {
 		_ = l.listener.Close() // no connection uses it
-		<-l.deaf               // until then the kernel continues to listen
+		<-l.deaf               // until then the kernel still accepts
 		l.listener = nil
 	}
 }
@@ -147,7 +147,7 @@ func (l *Link) listenLocked() error {
 	var config net.ListenConfig
 	listener, err := config.Listen(l.ctx, "tcp", l.addr)
 	if err != nil {
-		l.lastErr = fmt.Errorf("listening for the link to %s: %w", l.target, err)
+		l.lastErr = fmt.Errorf("listening for link to %s: %w", l.target, err)
 		return l.lastErr
 	}
 	l.listener, l.deaf = listener, make(chan struct{})
@@ -226,7 +226,7 @@ func (l *Link) probe() error {
 	dialer := net.Dialer{Timeout: dialLimit}
 	conn, err := dialer.DialContext(l.ctx, "tcp", l.target)
 	if err != nil {
-		return fmt.Errorf("connecting to the target: %w", err)
+		return fmt.Errorf("connecting to target: %w", err)
 	}
 	return conn.Close()
 }

@@ -123,10 +123,10 @@ func roundTrip(t *testing.T, conn net.Conn, text string) {
 	}
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(conn, got); err != nil {
-		t.Fatalf("got %d bytes back: %v", len(got), err)
+		t.Fatalf("echo: got %d bytes, %v", len(got), err)
 	}
 	if string(got) != text {
-		t.Fatalf("got %q back, want %q", got, text)
+		t.Fatalf("echo: got %q, want %q", got, text)
 	}
 }
 
@@ -135,7 +135,7 @@ func silent(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(short))
 	if n, err := conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("read %d bytes, %v; want silence", n, err)
+		t.Fatalf("got %d bytes, %v; want silence", n, err)
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(guard))
 }
@@ -144,7 +144,7 @@ func silent(t *testing.T, conn net.Conn) {
 func broken(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, conn); !errors.Is(err, syscall.ECONNRESET) {
-		t.Fatalf("reading gives %v, want a reset", err)
+		t.Fatalf("reading: got %v, want a reset", err)
 	}
 }
 
@@ -156,10 +156,10 @@ func TestALinkPassesBytesBothWays(t *testing.T) {
 	go func() { _, _ = conn.Write([]byte(big)) }()
 	got := make([]byte, len(big))
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != big {
-		t.Fatalf("reading back: %v", err)
+		t.Fatalf("reading echo: %v", err)
 	}
 	if s := l.Stats(); s.Accepted != 1 || s.Open != 1 || s.Forward != int64(len(big)) || s.Back != s.Forward {
-		t.Errorf("stats are %+v", s)
+		t.Errorf("got stats %+v", s)
 	}
 }
 
@@ -167,14 +167,14 @@ func TestClosingOneDirectionKeepsTheOtherOpen(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t)
 	conn := dial(t, l)
-	if _, err := conn.Write([]byte("last words")); err != nil {
+	if _, err := conn.Write([]byte("last bytes")); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(conn)
-	if err != nil || string(got) != "last words" {
+	if err != nil || string(got) != "last bytes" {
 		t.Fatalf("got %q, %v", got, err)
 	}
 }
@@ -196,7 +196,7 @@ func TestACutLinkIsSilentAndResumesWhenHealed(t *testing.T) {
 	for _, conn := range []net.Conn{old, fresh} {
 		got := make([]byte, len("during"))
 		if _, err := io.ReadFull(conn, got); err != nil || string(got) != "during" {
-			t.Fatalf("after healing: %q, %v", got, err)
+			t.Fatalf("after healing: got %q, %v", got, err)
 		}
 	}
 }
@@ -224,9 +224,9 @@ func TestOneDirectionCanBeLostAlone(t *testing.T) {
 				<-tick.C
 			}
 			if got, want := reached(), int64(0); rules.Forward.Stall && got != want {
-				t.Errorf("%d bytes reached the target", got)
+				t.Errorf("got %d bytes at the target", got)
 			} else if !rules.Forward.Stall && got != 3 {
-				t.Errorf("%d bytes reached the target, want 3", got)
+				t.Errorf("got %d bytes at the target, want 3", got)
 			}
 			silent(t, conn)
 		})
@@ -249,7 +249,7 @@ func TestSwallowedBytesAreLostAndTheConnectionIsResetAfterwards(t *testing.T) {
 	}
 	broken(t, conn)
 	if n := l.Stats().Resets; n != 1 {
-		t.Errorf("%d resets, want 1", n)
+		t.Errorf("got %d resets, want 1", n)
 	}
 }
 
@@ -260,16 +260,16 @@ func TestALinkCanRefuseOrResetConnections(t *testing.T) {
 	roundTrip(t, conn, "before")
 	set(t, l, Gone())
 	if n := l.ResetAll(); n != 1 {
-		t.Errorf("%d connections were reset, want 1", n)
+		t.Errorf("got %d reset connections, want 1", n)
 	}
 	broken(t, conn)
 	if _, err := tryDial(t.Context(), l); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("dialling gives %v, want refused", err)
+		t.Errorf("dialing: got %v, want refused", err)
 	}
 	set(t, l, Rules{Reset: true})
 	if conn, err := tryDial(t.Context(), l); err == nil {
 		broken(t, conn)
-	} else if !errors.Is(err, syscall.ECONNRESET) { // it was reset before the dial was over
+	} else if !errors.Is(err, syscall.ECONNRESET) { // it was reset before the dial returned
 		t.Error(err)
 	}
 	set(t, l, Rules{})
@@ -304,7 +304,7 @@ func TestARateIsAnUpperLimit(t *testing.T) {
 	began := time.Now()
 	roundTrip(t, conn, string(make([]byte, 500)))
 	if took := time.Since(began); took < 200*time.Millisecond {
-		t.Errorf("500 bytes at 2000/s took %v", took)
+		t.Errorf("500 bytes at 2000/s took %v, want at least 200ms", took)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestAConnectionIsCutAfterItsBytes(t *testing.T) {
 	}
 	broken(t, conn)
 	if got := l.Stats().Forward; got != int64(len("a long introduction"))+5 {
-		t.Errorf("%d bytes reached the target", got)
+		t.Errorf("got %d bytes at the target", got)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestALinkRefusesConnectionsWhileItsTargetDoesNotListen(t *testing.T) {
 	e.stop()
 	_, _ = io.Copy(io.Discard, conn) // returns when the end of the target is observed
 	if _, err := tryDial(t.Context(), l); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Fatalf("dialling a link to a dead target gives %v, want refused", err)
+		t.Fatalf("dialing a link to a closed target: got %v, want refused", err)
 	}
 	startEcho(t, addr)
 	deadline := time.Now().Add(guard)

@@ -8,7 +8,7 @@ type Flow struct {
 	// Stall reads nothing more, so that the sender's buffers fill. Bytes already read
 	// are kept, and passed on after the stall.
 	Stall bool
-	// Discard reads and drops. A connection that lost bytes is reset afterwards,
+	// Discard reads and drops bytes. A connection that lost bytes is reset afterwards,
 	// because its peers could not interpret what follows.
 	Discard bool
 	// Delay is the added latency of each byte, plus a random part up to Jitter. Bytes
@@ -42,8 +42,8 @@ func Cut() Rules {
 	return Rules{Mute: true, Forward: Flow{Stall: true}, Back: Flow{Stall: true}}
 }
 
-// Gone are the rules of a link whose target seems to be gone. Existing connections
-// must be reset with Link.ResetAll.
+// Gone are the rules of a link whose target has stopped. Existing connections must
+// be reset with Link.ResetAll.
 func Gone() Rules { return Rules{Refuse: true} }
 
 // Swallow are the rules of a link that accepts everything and passes nothing on.

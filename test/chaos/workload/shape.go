@@ -45,7 +45,7 @@ func shapes() []shape {
 	}
 }
 
-// plenty is a number of retries that is never exhausted by killed processes.
+// plenty is a number of retries that killed processes never exhaust.
 const plenty = 20
 
 func numbered(n int) []check.PlannedTask {
@@ -125,7 +125,7 @@ func (w *Workload) build(random *rand.Rand, s shape, name, key string) (*dtaskv1
 	plan := check.Plan{Key: key, Name: name, Shape: s.name, Tasks: s.make(random)}
 	job, err := spec.Parse("workload", []byte(w.file(random, s, plan)), spec.Options{})
 	if err != nil {
-		return nil, plan, fmt.Errorf("making a job of shape %s: %w", s.name, err)
+		return nil, plan, fmt.Errorf("building job of shape %s: %w", s.name, err)
 	}
 	plan.Body, err = digest(job)
 	return job, plan, err
@@ -159,7 +159,7 @@ func (w *Workload) file(random *rand.Rand, s shape, plan check.Plan) string {
 func digest(job *dtaskv1.JobSpec) (string, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(job)
 	if err != nil {
-		return "", fmt.Errorf("encoding a job: %w", err)
+		return "", fmt.Errorf("encoding job: %w", err)
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8]), nil

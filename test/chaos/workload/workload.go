@@ -69,7 +69,7 @@ func New(cfg Config) (*Workload, error) {
 		}
 		c, err := client.New(settings)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("making client %d: %w", i, err), w.Close())
+			return nil, errors.Join(fmt.Errorf("creating client %d: %w", i, err), w.Close())
 		}
 		w.clients = append(w.clients, c)
 	}
@@ -227,7 +227,7 @@ func taskState(t *dtaskv1.Task) string { return taskStates[t.GetState()] }
 func (w *Workload) Probe(ctx context.Context) error {
 	c, err := client.New(client.Config{Addrs: w.cfg.Addrs, Timeout: w.cfg.Patience})
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating client: %w", err)
 	}
 	defer func() { _ = c.Close() }()
 	n := w.probes.Add(1)
@@ -270,7 +270,7 @@ func (w *Workload) Killed(ctx context.Context, dir string, after time.Duration) 
 	w.plan(plan)
 	path := filepath.Join(dir, name+".json")
 	if err := os.WriteFile(path, []byte(w.file(random, shape{name: "killed"}, plan)), 0o600); err != nil {
-		return fmt.Errorf("writing a job file: %w", err)
+		return fmt.Errorf("writing job file: %w", err)
 	}
 	p := cluster.NewProcess(name, dir, w.cfg.Programs.Path("dtaskctl"), []string{
 		"--addr", strings.Join(w.cfg.Addrs, ","), "submit", path, "--idempotency-key", key, "--wait", "-o", "json",
@@ -283,19 +283,19 @@ func (w *Workload) Killed(ctx context.Context, dir string, after time.Duration) 
 		return errKilled
 	}) // recorded as unknown
 	if err != nil {
-		return fmt.Errorf("killing a client: %w", err)
+		return fmt.Errorf("killing client: %w", err)
 	}
 	return nil
 }
 
 // errKilled is the error of a call whose client was killed.
-var errKilled = errors.New("the client was killed")
+var errKilled = errors.New("client killed")
 
 // Open returns the number of jobs that have not ended.
 func (w *Workload) Open(ctx context.Context) (int, error) {
 	c, err := client.New(client.Config{Addrs: w.cfg.Addrs, Timeout: w.cfg.Patience})
 	if err != nil {
-		return 0, fmt.Errorf("making a client: %w", err)
+		return 0, fmt.Errorf("creating client: %w", err)
 	}
 	defer func() { _ = c.Close() }()
 	n := 0

@@ -18,7 +18,7 @@ func TestEveryShapeIsAValidJob(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(job.GetTasks()) != len(plan.Tasks) || plan.Body == "" {
-				t.Fatalf("%s: %d tasks of %d, body %q", s.name, len(job.GetTasks()), len(plan.Tasks), plan.Body)
+				t.Fatalf("%s: got %d tasks, want %d; body %q", s.name, len(job.GetTasks()), len(plan.Tasks), plan.Body)
 			}
 		}
 	}
@@ -36,6 +36,6 @@ func TestTheSeedDeterminesTheSubmissions(t *testing.T) {
 		bodies[plan.Body] = true
 	}
 	if len(bodies) != 2 {
-		t.Errorf("three jobs of two seeds have %d bodies", len(bodies))
+		t.Errorf("three jobs of two seeds: got %d bodies", len(bodies))
 	}
 }

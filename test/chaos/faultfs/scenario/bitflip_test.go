@@ -112,8 +112,7 @@ func (r *rig) flip(t *testing.T, victim *cluster.Coordinator, running bool) *fli
 	return f
 }
 
-// snapshotFile returns a file of a snapshot, as a path on the disk; "" if there is
-// none.
+// snapshotFile returns a file of a snapshot, as a path on the disk; "" if missing.
 func (r *rig) snapshotFile(t *testing.T, n *cluster.Coordinator) string {
 	t.Helper()
 	all, err := r.disk(n).Files()
