@@ -111,6 +111,9 @@ func (t *jobTable) write(own *ownership, id JobID) *job {
 	if j == nil {
 		return nil
 	}
+	if own.changed != nil && j.changed != own.at {
+		*own.changed = append(*own.changed, id)
+	}
 	if j.own == own {
 		j.changed = own.at
 		return j

@@ -19,6 +19,9 @@ type Machine struct {
 	waited  bool
 	decoded map[*byte]Entry // entries that this replica proposed, by their bytes
 	archive Archiver        // nil: jobs that leave are lost
+	touched []JobID         // that the entry being applied changes; kept for its memory
+
+	subscriptions subscriptions
 }
 
 // Archiver stores the jobs that leave the state. History is one.
@@ -107,9 +110,7 @@ func (m *Machine) Apply(index uint64, data []byte) any {
 	fx := m.leaving(e)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.state.own.at = index
-	r := m.state.Apply(e, fx)
-	m.index = index
+	r := m.applyEntry(index, e, fx)
 	if fx != nil {
 		m.archive.Take(index, fx.Archived)
 	}
@@ -120,6 +121,20 @@ func (m *Machine) Apply(index uint64, data []byte) any {
 		m.changed, m.waited = make(chan struct{}), false
 	}
 	return Applied{Index: index, Digest: digest, Rejected: r}
+}
+
+// applyEntry changes the state and signals what changed to subscribers. The machine is
+// locked.
+func (m *Machine) applyEntry(index uint64, e Entry, fx *Effects) Reason {
+	own := m.state.own
+	own.at, m.touched = index, m.touched[:0]
+	if m.subscriptions.any() {
+		own.changed = &m.touched
+	}
+	r := m.state.Apply(e, fx)
+	m.index, own.changed = index, nil
+	m.subscriptions.signal(m.state, m.touched)
+	return r
 }
 
 func (m *Machine) take(data []byte) (Entry, error) {
@@ -255,6 +270,7 @@ func (m *Machine) replace(s *State, index uint64) {
 	clear(m.decoded)
 	close(m.changed)
 	m.changed, m.waited = make(chan struct{}), false
+	m.subscriptions.signalAll()
 }
 
 // Mark is the digest after the entry at an index.

@@ -6,7 +6,8 @@ package fsm
 // cost of a fork is therefore that of the lists of pieces, not that of the
 // state.
 type ownership struct {
-	at uint64 // log index of the entry that is being applied; Machine sets it
+	at      uint64   // log index of the entry that is being applied; Machine sets it
+	changed *[]JobID // collects the jobs that this entry changes; nil: nobody subscribes
 }
 
 // record is the changing part of a task: 48 bytes for each task of the

@@ -15,16 +15,15 @@ import (
 
 const (
 	// maxCallWaits bounds the jobs of one call of WaitJobs, and maxWaits those of all
-	// calls: each is read with each change, at most ten times a second.
+	// calls: each takes about 70 bytes, and is read for each message of its call.
 	maxCallWaits = 10_000
 	maxWaits     = 1_000_000
 	// waitStride is how many jobs are read while the machine's lock is held.
 	waitStride = 1000
 	// waitRetryDelay is when to repeat a call that exceeds maxWaits.
 	waitRetryDelay = time.Second
-	// minWaitInterval is the pause before the first check whether all jobs have
-	// finished. It grows by half with each check, up to watchInterval: waiting for a
-	// long job costs little, and waiting for small jobs ends with them.
+	// minWaitInterval is the pause after a job has finished while others have not, so
+	// that a call for many short jobs does not run for each log entry.
 	minWaitInterval = 2 * time.Millisecond
 )
 
@@ -43,14 +42,16 @@ func (j *jobs) WaitJobs(r *dtaskv1.WaitJobsRequest, stream grpc.ServerStreamingS
 	if err := j.awaitIndex(ctx, r.GetFromIndex(), r.GetConsistency()); err != nil {
 		return err
 	}
-	w := &wait{Server: j.Server, stream: stream, outline: r.GetOutline(), interval: minWaitInterval}
+	w := &wait{Server: j.Server, stream: stream, outline: r.GetOutline()}
 	w.parse(r.GetJobs())
+	w.changes = j.cfg.Machine.Subscribe(w.remaining...) // before the scan: no end is missed
+	defer w.changes.Close()
 	for w.scan(); ; {
 		reported := time.Now()
 		if err := w.report(ctx); err != nil || len(w.remaining) == 0 {
 			return err
 		}
-		if err := w.awaitFinished(ctx, reported.Add(watchRepeatInterval)); err != nil {
+		if err := w.awaitFinished(ctx, reported); err != nil {
 			return err
 		}
 	}
@@ -68,7 +69,7 @@ type wait struct {
 	index     uint64      // log index that the last scan is not older than
 	checked   int         // so many of remaining, from the first, have finished since that scan
 
-	interval time.Duration // until the next check whether all have finished
+	changes *fsm.Subscription // to the jobs that remained at the start
 
 	stream  grpc.ServerStreamingServer[dtaskv1.WaitJobsResponse]
 	outline bool
@@ -200,31 +201,25 @@ func (w *wait) send() error {
 
 // awaitFinished waits until a job has finished, or until the time to repeat. Jobs that
 // finish while others don't are reported together every watchInterval, and the last
-// one soon: callers that wait for all of them continue then.
-func (w *wait) awaitFinished(ctx context.Context, repeat time.Time) error {
-	if len(w.finished) > 0 {
-		w.interval = minWaitInterval
-	}
-	index, next := w.index, time.Now().Add(watchInterval)
-	for {
-		if err := w.pause(ctx, min(w.interval, time.Until(next), time.Until(repeat)), nil); err != nil {
+// one immediately: callers that wait for all of them continue then. Nothing runs while
+// no job finishes.
+func (w *wait) awaitFinished(ctx context.Context, reported time.Time) error {
+	next, repeat := reported.Add(watchInterval), reported.Add(watchRepeatInterval)
+	for latest := repeat; ; {
+		if err := w.pause(ctx, time.Until(latest), w.changes.Ended); err != nil {
 			return err
 		}
-		w.interval = min(w.interval+w.interval/2, watchInterval)
-		latest := repeat
-		if index != w.index && next.Before(repeat) {
-			latest = next // the state has changed since the last scan
-		}
-		if err := w.pause(ctx, time.Until(latest), w.cfg.Machine.Changed(index)); err != nil {
-			return err
-		}
-		index = w.cfg.Machine.Index()
-		if now := time.Now(); now.Before(next) && now.Before(repeat) && !w.allFinished() {
+		now := time.Now()
+		if now.Before(next) && !w.allFinished() {
+			latest = next
+			if err := w.pause(ctx, minWaitInterval, nil); err != nil {
+				return err
+			}
 			continue
 		}
-		if w.scan(); len(w.finished) > 0 || !time.Now().Before(repeat) {
+		if w.scan(); len(w.finished) > 0 || !now.Before(repeat) {
 			return nil
 		}
-		index, next = w.index, time.Now().Add(watchInterval)
+		latest = repeat // the job had been reported already, or was retried
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dtask/dtask/fsm"
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
@@ -14,7 +13,7 @@ import (
 
 const (
 	// watchInterval is the shortest time between two reads of a watched job, and so
-	// between two messages.
+	// between two messages, unless the job has ended.
 	watchInterval = 100 * time.Millisecond
 	// watchRepeatInterval is the longest time between two messages: a caller that
 	// receives none for longer watches a server that hangs.
@@ -40,7 +39,11 @@ func (j *jobs) WatchJob(r *dtaskv1.WatchJobRequest, stream grpc.ServerStreamingS
 	if err = j.awaitIndex(ctx, r.GetFromIndex(), r.GetConsistency()); err != nil {
 		return err
 	}
-	w := &watch{Server: j.Server, id: id, tasks: r.GetWithTasks(), sent: r.GetFromIndex(), stream: stream}
+	w := &watch{
+		Server: j.Server, id: id, tasks: r.GetWithTasks(), sent: r.GetFromIndex(), stream: stream,
+		changes: j.cfg.Machine.Subscribe(id), // before the first read: no change is missed
+	}
+	defer w.changes.Close()
 	for {
 		v, err := w.read(ctx)
 		if err != nil {
@@ -76,10 +79,11 @@ func (s *Server) awaitIndex(ctx context.Context, index uint64, c dtaskv1.Consist
 type watch struct {
 	*Server
 
-	id     fsm.JobID
-	tasks  bool
-	sent   uint64 // index of the last change that the caller has; 0 = none
-	stream grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]
+	id      fsm.JobID
+	tasks   bool
+	sent    uint64            // index of the last change that the caller has; 0 = none
+	changes *fsm.Subscription // to the job
+	stream  grpc.ServerStreamingServer[dtaskv1.WatchJobResponse]
 }
 
 // A watchView is a watched job as it was at one index.
@@ -139,34 +143,25 @@ func (w *watch) send(ctx context.Context, v *watchView) error {
 	return w.stream.Send(&dtaskv1.WatchJobResponse{Job: v.shown, Index: v.changed, Tasks: page.tasks})
 }
 
-// awaitChange waits until the job looks different from what was sent, or until the
-// time to repeat it.
+// awaitChange waits until the job has changed since it was read, or until the time to
+// repeat it, which also shows what was observed about running tasks meanwhile.
+// Changes are coalesced for watchInterval, but the end is sent immediately. Nothing
+// runs while the job doesn't change.
 func (w *watch) awaitChange(ctx context.Context, sent *watchView, repeat time.Time) error {
-	for index := sent.index; ; {
-		if err := w.pause(ctx, min(watchInterval, time.Until(repeat)), nil); err != nil {
+	for {
+		if err := w.pause(ctx, min(watchInterval, time.Until(repeat)), w.changes.Ended); err != nil {
 			return err
 		}
 		left := time.Until(repeat)
 		if left <= 0 {
 			return nil
 		}
-		if err := w.pause(ctx, left, w.cfg.Machine.Changed(index)); err != nil {
+		if err := w.pause(ctx, left, w.changes.Changed); err != nil {
 			return err
 		}
-		var changed uint64
-		w.cfg.Machine.Read(func(st *fsm.State, at uint64) { changed, index = st.JobChanged(w.id), at })
+		changed := uint64(0)
+		w.cfg.Machine.Read(func(st *fsm.State, _ uint64) { changed = st.JobChanged(w.id) })
 		if changed != sent.changed {
-			return nil
-		}
-		if w.tasks {
-			continue
-		}
-		now, err := w.read(ctx)
-		if err != nil {
-			return err
-		}
-		now.shown.Freshness = sent.shown.GetFreshness() // newer alone is not a change
-		if !proto.Equal(sent.shown, now.shown) {
 			return nil
 		}
 	}

@@ -108,6 +108,33 @@ func TestManyChangesAreCoalesced(t *testing.T) {
 	})
 }
 
+func TestTheEndOfAJobIsSentTheMomentItEnds(t *testing.T) {
+	t.Parallel()
+	for _, withTasks := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := setup(t)
+			r.submit(t, "x", task("a"), task("b", 0))
+			worker := r.worker(t)
+			stream, err := r.jobs.WatchJob(t.Context(), &dtaskv1.WatchJobRequest{Id: "1", WithTasks: withTasks})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &watching{stream: stream, start: time.Now()}
+			w.next(t)
+			time.Sleep(10 * time.Millisecond) // less than watchInterval
+			r.complete(t, held(1, 0, 1, worker), "")
+			time.Sleep(10 * time.Millisecond)
+			r.complete(t, held(1, 1, 1, worker), "")
+			if got := w.next(t); got.at != 20*time.Millisecond || got.job.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
+				t.Errorf("with tasks: %t: got a job that is %v after %s, want a completed one after 20 ms", withTasks, got.job.GetState(), got.at)
+			}
+			if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+				t.Errorf("got %v, want the end", err)
+			}
+		})
+	}
+}
+
 func TestAWatchRepeatsTheJobWhenNothingChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

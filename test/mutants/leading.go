@@ -29,6 +29,23 @@ func inLeading() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/membership", Run: "Differ|Flipped|Alarm"}},
 		},
 		{
+			Name: "an-end-is-noticed-at-the-next-message-only",
+			Edits: []Edit{{"fsm/subscriptions.go", `	if ended {
+		signal(s.ended)`, `	if ended && s.links == nil {
+		signal(s.ended)`}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "MomentItEnds|FinishTogether"}, {Package: "./fsm", Run: "ASubscriptionSignals"}},
+		},
+		{
+			Name:   "a-restored-snapshot-wakes-no-watch",
+			Edits:  []Edit{{"fsm/machine.go", "	m.subscriptions.signalAll()\n", ""}},
+			Caught: []Checker{{Package: "./fsm", Run: "RestoredSnapshotIsSignaled"}},
+		},
+		{
+			Name:   "all-watches-wake-at-every-entry",
+			Edits:  []Edit{{"fsm/machine.go", "	m.subscriptions.signal(m.state, m.touched)", "	m.subscriptions.signalAll()"}},
+			Caught: []Checker{{Package: "./fsm", Run: "ASubscriptionSignals"}},
+		},
+		{
 			Name:   "an-unknown-outcome-gets-a-new-key",
 			Edits:  []Edit{{"client/submit.go", `IdempotencyKey: u.result.Key,`, `IdempotencyKey: newKey(),`}},
 			Caught: []Checker{{Package: "./client", Run: "UnknownOutcome"}},
