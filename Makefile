@@ -111,7 +111,8 @@ simulate-cluster: ## simulate HOURS (24) more of whole clusters, from SEED if se
 	DTASK_RECORD=$(RECORD) $(CLUSTER) $(if $(SEED),-cluster.seed=$(SEED)) $(ARGS)
 
 .PHONY: simulate-cluster-smoke
-simulate-cluster-smoke: ## simulate the first HOURS (24) of whole clusters in storms, without a record
+simulate-cluster-smoke: HOURS = 20
+simulate-cluster-smoke: ## simulate the first HOURS (20) of whole clusters in storms, without a record
 	$(CLUSTER) -cluster.seed=$(or $(SEED),1) -cluster.kind=storms -cluster.losses=3000 $(ARGS)
 
 .PHONY: simulate-smoke

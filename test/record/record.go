@@ -42,7 +42,7 @@ type Run struct {
 	LeaderKills    int            `json:"leader_kills,omitempty"`  // real processes, SIGKILL
 	WorkerKills    int            `json:"worker_kills,omitempty"`  // real processes, SIGKILL
 	Tasks          int            `json:"tasks,omitempty"`         // acknowledged and checked
-	Faults         map[string]int `json:"faults,omitempty"`        // kind (F1 … F65) → times fired
+	Faults         map[string]int `json:"faults,omitempty"`        // kind (F1 … F69) → times fired
 	PowerCuts      int            `json:"power_cuts,omitempty"`
 	BitFlips       int            `json:"bit_flips,omitempty"`
 	// LogStore is the log store of all coordinators of the run. It is empty for the

@@ -2,21 +2,16 @@ package simulation_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/dtask/dtask/client"
-	"github.com/dtask/dtask/coordinator"
-	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/worker"
 )
 
@@ -41,19 +36,6 @@ type cluster struct {
 	fatals         atomic.Int64 // replicas that stopped themselves
 	fired          map[string]int
 	began          time.Time
-}
-
-// replica is one coordinator over all its processes.
-type replica struct {
-	c       *cluster
-	id      string
-	address string
-	disk    *disk
-	leads   atomic.Bool
-
-	cancel context.CancelFunc // nil: not running
-	done   chan struct{}
-	ended  atomic.Bool // by itself
 }
 
 const replicaCount = 3
@@ -102,99 +84,6 @@ func (c *cluster) addresses() (list []string) {
 	return list
 }
 
-// restoreQuarantined undoes the quarantine of a data directory: the bit flipped
-// in transfer from the disk, as an operator who checks the directory would
-// find.
-func (r *replica) restoreQuarantined() {
-	dir := filepath.Join(r.c.dir, r.id)
-	quarantined, err := datadir.Quarantined(dir)
-	if len(quarantined) > 0 {
-		err = errors.Join(os.RemoveAll(dir), os.Rename(quarantined[0], dir))
-	}
-	if err != nil {
-		r.c.fail("restoring the data directory of %s: %v", r.id, err)
-	}
-}
-
-// start starts a process of the replica.
-func (r *replica) start() {
-	r.restoreQuarantined()
-	ctx, cancel := context.WithCancel(context.Background())
-	r.cancel, r.done = cancel, make(chan struct{})
-	done := r.done
-	r.ended.Store(false)
-	var peers []coordinator.Peer
-	for _, p := range r.c.replicas {
-		peers = append(peers, coordinator.Peer{ID: p.id, Address: p.address})
-	}
-	cfg := coordinator.Config{
-		ID: r.id, DataDir: filepath.Join(r.c.dir, r.id), Listen: r.address, Peers: peers,
-		Logger: slog.New(&logReader{r: r}), Seams: coordinator.Seams{Store: r.disk.wrap}, TimeScale: r.c.pace,
-		SnapshotBytes: 16 << 10, TrailingLogs: 64, MinFree: &coordinator.MinFree{}, LogStore: coordinator.LogStore(os.Getenv("DTASK_LOG_STORE")),
-	}
-	run := func(ctx context.Context, cfg coordinator.Config) error {
-		network := host{r.c.net, r.address, new(atomic.Bool)}
-		cfg.Seams.Network = network
-		err := coordinator.Run(ctx, cfg)
-		if !inUse(err) { // it had a network
-			network.exit()
-		}
-		return err
-	}
-	r.c.running.Go(func() {
-		defer close(done)
-		err := run(ctx, cfg)
-		// A former process that hangs in a disk call still locks the data
-		// directory. A kernel would release the lock at its end; the simulation
-		// can't.
-		for try := 0; try < 100 && inUse(err) && ctx.Err() == nil; try++ {
-			<-time.After(r.c.pace.Scale(100 * time.Millisecond))
-			err = run(ctx, cfg)
-		}
-		r.leads.Store(false)
-		if ctx.Err() != nil {
-			return
-		}
-		r.ended.Store(true)
-		r.c.fatals.Add(1)
-		if _, fatal := errors.AsType[*coordinator.FatalError](err); !fatal {
-			r.c.fail("replica %s ended with %v", r.id, err)
-		}
-	})
-}
-
-func inUse(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "used by another process")
-}
-
-// stop ends the process in an orderly way and waits.
-func (r *replica) stop() {
-	r.cancel()
-	<-r.done
-}
-
-// kill ends the process: it sends nothing more. Its connections break
-// immediately, or hang.
-func (r *replica) kill(reset bool) {
-	r.isolate(true)
-	if reset {
-		r.c.net.reset(r.address)
-	}
-	r.stop()
-	r.c.net.reset(r.address)
-	r.isolate(false)
-}
-
-// isolate partitions the replica from all other hosts.
-func (r *replica) isolate(cut bool) {
-	for _, a := range r.c.everybody() {
-		if a != r.address {
-			r.c.net.setCut(r.address, a, cut)
-			r.c.net.setCut(a, r.address, cut)
-		}
-	}
-}
-
 func (c *cluster) everybody() []string {
 	list := append(c.addresses(), "127.0.0.1:9001")
 	for _, w := range c.workers {
@@ -213,31 +102,10 @@ func (c *cluster) leader() *replica {
 	return nil
 }
 
-// logReader learns from a replica's log when it leads.
-type logReader struct{ r *replica }
-
-func (*logReader) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
-
-func (h *logReader) Handle(_ context.Context, rec slog.Record) error {
-	switch rec.Message {
-	case "leading":
-		h.r.leads.Store(true)
-		h.r.c.terms.Add(1)
-	case "no longer leading":
-		h.r.leads.Store(false)
-	}
-	if verbose {
-		text := ""
-		rec.Attrs(func(a slog.Attr) bool { text += fmt.Sprintf(" %s=%v", a.Key, a.Value); return true })
-		fmt.Fprintf(os.Stderr, "%v %s %s %s%s\n", time.Since(h.r.c.began), h.r.id, rec.Level, rec.Message, text)
-	}
-	return nil
-}
-
-func (h *logReader) WithAttrs([]slog.Attr) slog.Handler { return h }
-func (h *logReader) WithGroup(string) slog.Handler      { return h }
-
-var verbose = os.Getenv("SIMULATION_LOG") != ""
+var (
+	verbose   = os.Getenv("SIMULATION_LOG") != ""
+	storeKind = os.Getenv("DTASK_LOG_STORE") // of the log: bolt or wal
+)
 
 // workerHost is one worker over all its processes.
 type workerHost struct {

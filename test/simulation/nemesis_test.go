@@ -16,7 +16,11 @@ var faults = []fault{
 	{"F1", 14, func(c *cluster) { c.withLeader(func(r *replica) { r.restart(c.likely()) }) }},
 	{"F2", 4, func(c *cluster) { c.withReplica(func(r *replica) { r.restart(c.likely()) }) }},
 	{"F8", 10, func(c *cluster) { c.withLeader((*replica).restartOrderly) }},
-	{"F4", 1, (*cluster).killAll},
+	{"F4", 1, func(c *cluster) { c.killAll(0) }},
+	{"F66", 6, func(c *cluster) { c.withLeader(c.killInWrite) }},
+	{"F67", 4, func(c *cluster) { c.withReplica(c.killInWrite) }},
+	{"F68", 4, func(c *cluster) { c.withLeader(c.killInVote) }},
+	{"F69", 2, func(c *cluster) { c.killAll(5 * time.Second) }},
 	{"F21", 10, func(c *cluster) { c.withLeader(func(r *replica) { c.isolateFor(r) }) }},
 	{"F22", 6, (*cluster).cutFromFollowers},
 	{"F23", 4, func(c *cluster) { c.oneWay(true) }},
@@ -89,9 +93,7 @@ func (c *cluster) hold() { <-time.After(c.pace.Scale(200*time.Millisecond + c.up
 // revive restarts replicas that stopped themselves.
 func (c *cluster) revive() {
 	for _, r := range c.replicas {
-		if r.ended.Load() {
-			<-r.done
-			r.cancel()
+		if r.ended() {
 			r.disk.set(false, false)
 			r.start()
 		}
@@ -113,13 +115,13 @@ func (c *cluster) heal() {
 }
 
 func (c *cluster) withLeader(do func(*replica)) {
-	if r := c.leader(); r != nil && !r.ended.Load() {
+	if r := c.leader(); r != nil && !r.ended() {
 		do(r)
 	}
 }
 
 func (c *cluster) withReplica(do func(*replica)) {
-	if r := c.replicas[c.rng.IntN(replicaCount)]; !r.ended.Load() {
+	if r := c.replicas[c.rng.IntN(replicaCount)]; !r.ended() {
 		do(r)
 	}
 }
@@ -127,7 +129,7 @@ func (c *cluster) withReplica(do func(*replica)) {
 func (c *cluster) withWorker(do func(*workerHost)) { do(c.workers[c.rng.IntN(len(c.workers))]) }
 
 func (r *replica) restart(reset bool) {
-	r.kill(reset)
+	r.c.kill(reset, r)
 	<-time.After(r.c.pace.Scale(r.c.upTo(3 * time.Second)))
 	r.start()
 }
@@ -144,22 +146,44 @@ func (w *workerHost) restart(reset bool) {
 	w.start()
 }
 
-func (c *cluster) killAll() {
-	for _, r := range c.replicas {
-		r.isolate(true)
-	}
-	for _, r := range c.replicas {
-		if !r.ended.Load() {
-			r.kill(true)
+// killAll kills all replicas at the same instant. They restart together, or one after
+// another, each up to the given time after the one before.
+func (c *cluster) killAll(apart time.Duration) {
+	c.kill(true, c.replicas...)
+	for i, k := range c.rng.Perm(replicaCount) {
+		if i > 0 && apart > 0 {
+			<-time.After(c.pace.Scale(c.upTo(apart)))
 		}
+		c.replicas[k].start()
 	}
-	for _, r := range c.replicas {
-		r.isolate(false)
-		if !r.ended.Load() {
-			r.start()
-		}
+}
+
+// killInWrite kills a replica while its disk writes entries: a leader has sent them to
+// the others already, and those that arrive meanwhile are in memory only.
+func (c *cluster) killInWrite(r *replica) {
+	s, end := r.disk.stall(entryWrites)
+	defer end()
+	if s.await(c.pace.Scale(time.Second)) {
+		<-time.After(c.upTo(200 * time.Millisecond))
 	}
-	c.revive()
+	r.restart(c.likely())
+}
+
+// killInVote kills the leader, and another replica while its disk writes its term or
+// its vote.
+func (c *cluster) killInVote(l *replica) {
+	r := c.replicas[c.rng.IntN(replicaCount)]
+	if r == l || r.ended() {
+		return
+	}
+	s, end := r.disk.stall(stableWrites)
+	defer end()
+	c.kill(c.likely(), l)
+	if s.await(c.pace.Scale(5 * time.Second)) {
+		c.kill(c.likely(), r)
+		r.start()
+	}
+	l.start()
 }
 
 func (c *cluster) isolateFor(r *replica) {
@@ -257,10 +281,9 @@ func (c *cluster) killBoth() {
 // hangDisk lets writes hang for a time that the replica may not survive.
 func (c *cluster) hangDisk() {
 	do := func(r *replica) {
-		end := r.disk.stall()
+		_, end := r.disk.stall(allWrites)
 		<-time.After(c.pace.Scale(500*time.Millisecond + c.upTo(3*time.Second)))
 		end()
-		<-time.After(c.pace.Scale(time.Second)) // the hanging call releases the data directory
 	}
 	if c.likely() {
 		c.withLeader(do)
@@ -273,7 +296,7 @@ func (c *cluster) hangDisk() {
 // so that it reads one.
 func (c *cluster) flipBit() {
 	c.withReplica(func(r *replica) {
-		r.kill(true)
+		c.kill(true, r)
 		r.disk.set(false, true)
 		r.start()
 	})
@@ -281,7 +304,7 @@ func (c *cluster) flipBit() {
 
 func (c *cluster) rollingRestart() {
 	for _, r := range c.replicas {
-		if !r.ended.Load() {
+		if !r.ended() {
 			r.restartOrderly()
 		}
 	}

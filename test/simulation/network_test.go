@@ -39,16 +39,21 @@ type host struct {
 }
 
 // exit does what a kernel does with the network of a process that has ended: what is
-// left of it in the simulation, goroutines that hang, reaches nobody.
-func (h host) exit() {
-	h.exited.Store(true)
+// left of it in the simulation, goroutines that hang, reaches nobody. With reset its
+// connections break; otherwise the caller has isolated the host.
+func (h host) exit(reset bool) {
+	if h.exited.Swap(true) {
+		return
+	}
 	h.net.mu.Lock()
 	l := h.net.listeners[h.address]
 	h.net.mu.Unlock()
 	if l != nil {
 		_ = l.Close()
 	}
-	h.net.reset(h.address)
+	if reset {
+		h.net.reset(h.address)
+	}
 }
 
 func (h host) gone() bool { return h.exited != nil && h.exited.Load() }

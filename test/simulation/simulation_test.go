@@ -216,7 +216,7 @@ func (c *cluster) stopAll() {
 		w.cancel()
 	}
 	for _, r := range c.replicas {
-		r.cancel()
+		r.process.cancel()
 	}
 	c.running.Wait()
 	if verbose {
