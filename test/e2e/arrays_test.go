@@ -11,8 +11,9 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// mostAtOnce is the largest number of runs of an array that continued at one time.
-func mostAtOnce(runs []ledger.Run) int {
+// maxConcurrent returns the largest number of runs of an array that were active at
+// the same time.
+func maxConcurrent(runs []ledger.Run) int {
 	most := 0
 	for _, at := range runs {
 		n := 0
@@ -49,7 +50,7 @@ func TestEachItemOfAnArrayCompletesOnceAlthoughTheLeaderIsKilled(t *testing.T) {
 	clustertest.Must(t, clustertest.Leader(t, c).Kill())
 	job := completed(t, c.Ctl, id)
 	if job.TasksCompleted != items-len(bad) || job.TasksFailed != len(bad) {
-		t.Errorf("%d items completed and %d failed, want %d and %d", job.TasksCompleted, job.TasksFailed, items-len(bad), len(bad))
+		t.Errorf("got %d items completed and %d failed, want %d and %d", job.TasksCompleted, job.TasksFailed, items-len(bad), len(bad))
 	}
 
 	var runs []ledger.Run
@@ -66,17 +67,17 @@ func TestEachItemOfAnArrayCompletesOnceAlthoughTheLeaderIsKilled(t *testing.T) {
 			want = "[7 7]"
 		}
 		if got := fmt.Sprint(ends[name]); got != want {
-			t.Errorf("%s ran with the ends %s, want %s", name, got, want)
+			t.Errorf("%s: got exit codes %s, want %s", name, got, want)
 		}
 	}
-	if most := mostAtOnce(runs); most > limit {
-		t.Errorf("%d items at once, want at most %d", most, limit)
+	if most := maxConcurrent(runs); most > limit {
+		t.Errorf("got %d concurrent items, want at most %d", most, limit)
 	}
 	letters := c.Run(ctx, "dlq", "list")
 	clustertest.Must(t, letters.Err())
 	for i := range bad {
 		if !strings.Contains(letters.Stdout, fmt.Sprintf("map[%d]", i)) {
-			t.Errorf("map[%d] is not among the dead letters:\n%s", i, letters.Stdout)
+			t.Errorf("map[%d] is missing among the dead letters:\n%s", i, letters.Stdout)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// benches: dtaskctl bench measures whatever shape it is asked for, and leaves
-// nothing behind when it is interrupted.
+// benches checks that dtaskctl bench measures jobs of each shape, and leaves no jobs
+// behind when it is interrupted.
 func benches(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	for _, args := range [][]string{
@@ -30,7 +30,7 @@ func benches(t *testing.T, c *cluster.Cluster) {
 		}
 		clustertest.Must(t, a.Into(&got))
 		if got.Tasks == 0 || got.TasksFailed > 0 || got.PerSecond <= 0 || got.Begin == nil || got.Sampled == 0 {
-			t.Errorf("these figures make no sense: %s", a)
+			t.Errorf("implausible figures: %s", a)
 		}
 	}
 	interruptedBench(t, c)
@@ -40,21 +40,21 @@ func interruptedBench(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	ended := make(chan cluster.Answer, 1) // the one that is sent
+	ended := make(chan cluster.Answer, 1) // one answer
 	go func() { ended <- c.Run(ctx, "bench", "--shape", "chain", "--tasks", "100000", "--jobs", "1") }()
 	clustertest.Must(t, cluster.Until(t.Context(), "the bench runs", guard, func(ctx context.Context) error {
 		return wantBenches(ctx, c, 1)
 	}))
 	interrupt()
 	if a := <-ended; a.Code != 130 {
-		t.Errorf("want exit code 130: %s", a)
+		t.Errorf("got %s, want exit code 130", a)
 	}
-	clustertest.Must(t, cluster.Until(t.Context(), "nothing of it is left", guard, func(ctx context.Context) error {
+	clustertest.Must(t, cluster.Until(t.Context(), "its jobs have ended", guard, func(ctx context.Context) error {
 		return wantBenches(ctx, c, 0)
 	}))
 }
 
-// wantBenches is an error unless so many jobs of a bench have not ended.
+// wantBenches returns an error unless this many jobs of a bench are active.
 func wantBenches(ctx context.Context, c *cluster.Cluster, want int) error {
 	a := c.Run(ctx, "list", "--name", "bench", "--state", "running", "-o", "json")
 	if err := a.Err(); err != nil {
@@ -67,7 +67,7 @@ func wantBenches(ctx context.Context, c *cluster.Cluster, want int) error {
 		return err
 	}
 	if len(list.Jobs) != want {
-		return fmt.Errorf("%d jobs of a bench run, want %d", len(list.Jobs), want)
+		return fmt.Errorf("got %d active jobs of a bench, want %d", len(list.Jobs), want)
 	}
 	return nil
 }

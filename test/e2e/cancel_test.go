@@ -21,28 +21,28 @@ func cancelKills(t *testing.T, c *cluster.Cluster) {
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("stubborn",
 		cluster.TaskFile{"id": "family", "run": script, "kill_grace": grace.String(), "env": map[string]string{"E2E_FAMILY": "cancel"}}))
 	family := func() []int { return cluster.ProcessesWith("E2E_FAMILY=cancel") }
-	clustertest.Must(t, cluster.Until(ctx, "all of the family live", guard, func(context.Context) error {
+	clustertest.Must(t, cluster.Until(ctx, "all processes are running", guard, func(context.Context) error {
 		if n := len(runsOf(t, c, id, "family")); n < 3 {
-			return fmt.Errorf("%d of 3 have begun", n)
+			return fmt.Errorf("%d of 3 have started", n)
 		}
 		return nil
 	}))
 	if n := len(family()); n < 4 {
-		t.Fatalf("%d processes have the mark of the task, want the shell and four below it", n)
+		t.Fatalf("got %d processes of the task, want 5: the shell and its descendants", n)
 	}
 	clustertest.Must(t, c.Run(ctx, "cancel", id).Err())
-	clustertest.Must(t, cluster.Until(ctx, "nothing of the family is left", grace+time.Second+slack, func(context.Context) error {
+	clustertest.Must(t, cluster.Until(ctx, "all processes are gone", grace+time.Second+slack, func(context.Context) error {
 		if left := family(); len(left) > 0 {
-			return fmt.Errorf("processes %v are left", left)
+			return fmt.Errorf("processes %v still run", left)
 		}
 		return nil
 	}))
 	job, err := c.AwaitEnd(ctx, id, guard)
 	clustertest.Must(t, err)
 	if job.State != "cancelled" || job.Tasks[0].State != "cancelled" {
-		t.Errorf("the job is %s, its task %s; want both cancelled", job.State, job.Tasks[0].State)
+		t.Errorf("got job %s and task %s, want both cancelled", job.State, job.Tasks[0].State)
 	}
 	if a := c.Run(ctx, "cancel", id, "-o", "json"); a.Code != 0 {
-		t.Errorf("cancelling twice is harmless: %s", a)
+		t.Errorf("cancelling again: got %s, want success", a)
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// counting counts to 30, saves each step, and notes where each attempt begins.
+// counting counts to 30, saves each step, and records the count at which each
+// attempt starts.
 const counting = `cd "$DTASK_CHECKPOINT_DIR"
 n=$(cat n 2>/dev/null || echo 0)
 echo "$DTASK_WORKER $n" >> '%s'
@@ -61,14 +62,14 @@ func TestACheckpointContinuesOnAnotherWorkerUnderAnotherLeader(t *testing.T) {
 	clustertest.Must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	if len(lines) != 2 {
-		t.Fatalf("its attempts began as\n%s", text)
+		t.Fatalf("want two attempts, got\n%s", text)
 	}
 	worker, from, _ := strings.Cut(lines[1], " ")
 	if n, err := strconv.Atoi(from); err != nil || n == 0 || n >= 30 || worker == first.Name {
-		t.Errorf("the second attempt begins as %q, want on another worker and not from 0", lines[1])
+		t.Errorf("the second attempt starts with %q, want another worker and a count above 0", lines[1])
 	}
 	if task := job.Tasks[0]; task.Attempt != 2 || task.Worker == first.Name {
-		t.Errorf("the task is %+v", task)
+		t.Errorf("got task %+v", task)
 	}
 	var result struct {
 		Results map[string]struct{ Result int }
@@ -77,6 +78,6 @@ func TestACheckpointContinuesOnAnotherWorkerUnderAnotherLeader(t *testing.T) {
 	clustertest.Must(t, a.Err())
 	clustertest.Must(t, json.Unmarshal([]byte(a.Stdout), &result))
 	if got := result.Results["count"].Result; got != 30 {
-		t.Errorf("it counted to %d", got)
+		t.Errorf("got a count of %d, want 30", got)
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// sweeper is a cleanup task that writes to the ledger and leaves the outcome of
-// its job as its result.
+// sweeper is a cleanup task that writes to the ledger and returns the outcome of its
+// job as its result.
 func sweeper(c *cluster.Cluster, work time.Duration) cluster.TaskFile {
 	command := fmt.Sprintf("%s -ledger %s -for %v && echo $DTASK_JOB_OUTCOME", c.Programs.Path("mark"), ledgerOf(c), work)
 	return cluster.TaskFile{"id": "sweep", "run": command, "finally": true}
 }
 
-// told is what the cleanup task of a job left.
-func told(t *testing.T, c *cluster.Cluster, id string) string {
+// cleanupResult returns the result of a job's cleanup task.
+func cleanupResult(t *testing.T, c *cluster.Cluster, id string) string {
 	t.Helper()
 	var doc struct {
 		Results map[string]struct{ Result string }
@@ -30,8 +30,8 @@ func told(t *testing.T, c *cluster.Cluster, id string) string {
 	return doc.Results["sweep"].Result
 }
 
-// A cancelled job cleans up: after its killed commands are gone, also when the
-// worker that does it is killed half way, and under a new leader.
+// The cleanup task of a cancelled job runs after its killed commands have exited,
+// also when its worker is killed halfway and under a new leader.
 func TestACancelledJobCleansUpAlthoughItsWorkerAndTheLeaderAreKilled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -45,12 +45,12 @@ func TestACancelledJobCleansUpAlthoughItsWorkerAndTheLeaderAreKilled(t *testing.
 	clustertest.Must(t, c.Run(ctx, "cancel", id).Err())
 	sweeps := awaitSweep(t, c, id)
 	if early := sweeps[0].Start - asked; early < time.Second {
-		t.Errorf("it cleaned up %v after the cancel, while the command had 1.5 s to end", early)
+		t.Errorf("cleanup started %v after the cancel, want at least 1.5 s: the grace period of the command", early)
 	}
 	job, err := c.Job(ctx, id)
 	clustertest.Must(t, err)
 	if job.State != "running" || job.Task("work").State != "cancelled" || job.Task("never").State != "cancelled" {
-		t.Errorf("while it cleans up the job is %+v", job)
+		t.Errorf("during cleanup: got job %+v", job)
 	}
 	harm := ledger.Harm{Worker: sweeps[0].Worker, From: now(t)}
 	clustertest.Must(t, c.Worker(harm.Worker).Kill())
@@ -58,27 +58,28 @@ func TestACancelledJobCleansUpAlthoughItsWorkerAndTheLeaderAreKilled(t *testing.
 	job, err = c.AwaitEnd(ctx, id, guard)
 	clustertest.Must(t, err)
 	if job.State != "cancelled" || job.Task("sweep").State != "completed" || job.Task("sweep").Attempt < 2 {
-		t.Errorf("the job is %+v, want cancelled, and cleaned up in a second attempt", job)
+		t.Errorf("got job %+v, want cancelled, with a second attempt of the cleanup task", job)
 	}
-	if got := told(t, c, id); got != "cancelled" {
-		t.Errorf("the cleanup task got %q", got)
+	if got := cleanupResult(t, c, id); got != "cancelled" {
+		t.Errorf("got cleanup result %q", got)
 	}
 }
 
-// awaitSweep returns the runs of the cleanup task once there is one.
+// awaitSweep returns the runs of the cleanup task when there is one.
 func awaitSweep(t *testing.T, c *cluster.Cluster, id string) []ledger.Run {
 	t.Helper()
 	var runs []ledger.Run
 	clustertest.Must(t, cluster.Until(t.Context(), "the cleanup task runs", guard, func(context.Context) error {
 		if runs = runsOf(t, c, id, "sweep"); len(runs) == 0 {
-			return errors.New("it has not begun")
+			return errors.New("it has not started")
 		}
 		return nil
 	}))
 	return runs
 }
 
-// cleansUp plays the other ends of a job in a cluster that others use as well.
+// cleansUp checks the other ends of a job, in a cluster that other tests use as
+// well.
 func cleansUp(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	end := func(job map[string]any, tasks ...cluster.TaskFile) (id string, ended cluster.Job) {
@@ -93,32 +94,32 @@ func cleansUp(t *testing.T, c *cluster.Cluster) {
 	} {
 		task := cluster.TaskFile{"id": "a", "run": map[string]string{"completed": "true", "failed": "exit 3"}[want], "retry": map[string]any{"max": 0}}
 		id, ended := end(job, task)
-		if got := told(t, c, id); ended.State != want || got != want {
-			t.Errorf("the job is %s, its cleanup task got %q; want %s", ended.State, got, want)
+		if got := cleanupResult(t, c, id); ended.State != want || got != want {
+			t.Errorf("got job %s and cleanup result %q, want %s", ended.State, got, want)
 		}
 	}
 	bad := cluster.TaskFile{"id": "bad", "run": "exit 3", "retry": map[string]any{"max": 0}}
-	if id, ended := end(map[string]any{"name": "tolerates", "max_failures": "50%"}, bad, cluster.Builtin("after", "noop", "").After("bad"), cluster.Builtin("good", "noop", "")); ended.State != "completed" || told(t, c, id) != "completed" || ended.TasksFailed != 1 || ended.Task("after").State != "cancelled" {
-		t.Errorf("with a tolerated failure the job is %+v", ended)
+	if id, ended := end(map[string]any{"name": "tolerates", "max_failures": "50%"}, bad, cluster.Builtin("after", "noop", "").After("bad"), cluster.Builtin("good", "noop", "")); ended.State != "completed" || cleanupResult(t, c, id) != "completed" || ended.TasksFailed != 1 || ended.Task("after").State != "cancelled" {
+		t.Errorf("with a tolerated failure: got job %+v", ended)
 	}
 	pure := cluster.Builtin("pure", "echo", "once").With("reuse", map[string]any{"key": "cleansUp"})
 	if _, ended := end(map[string]any{"name": "runs"}, pure); ended.Task("pure").Attempt != 1 {
-		t.Errorf("the first pure task is %+v", ended.Task("pure"))
+		t.Errorf("first pure task: got %+v", ended.Task("pure"))
 	}
 	if _, ended := end(map[string]any{"name": "reuses"}, pure); !ended.Task("pure").Completed() || ended.Task("pure").Attempt != 0 {
-		t.Errorf("the second pure task is %+v", ended.Task("pure"))
+		t.Errorf("second pure task: got %+v", ended.Task("pure"))
 	}
 	id, ended := end(map[string]any{"name": "late", "deadline": "1s"}, cluster.Builtin("a", "sleep", "10m"))
-	if got := told(t, c, id); ended.State != "failed" || got != "failed" {
-		t.Errorf("the late job is %s, its cleanup task got %q", ended.State, got)
+	if got := cleanupResult(t, c, id); ended.State != "failed" || got != "failed" {
+		t.Errorf("late job: got %s and cleanup result %q", ended.State, got)
 	}
 	id = clustertest.Submit(t, c.Ctl, cluster.JobFile("now", cluster.Builtin("a", "noop", ""), sweeper(c, 10*time.Minute)))
 	awaitSweep(t, c, id)
 	if a := c.Run(t.Context(), "cancel", id); a.Code != 5 {
-		t.Errorf("cancelling a job whose cleanup is still running: %s", a)
+		t.Errorf("cancelling a job during its cleanup: got %s", a)
 	}
 	clustertest.Must(t, c.Run(t.Context(), "cancel", id, "--now").Err())
 	if job, err := c.AwaitEnd(t.Context(), id, guard); err != nil || job.State != "cancelled" || job.Task("sweep").State != "cancelled" {
-		t.Errorf("cancelled now: %+v, %v", job, err)
+		t.Errorf("cancelled with its cleanup: got %+v, %v", job, err)
 	}
 }

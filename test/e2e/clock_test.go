@@ -24,7 +24,7 @@ func setClock(ctx context.Context, n *cluster.Coordinator, aheadMS int64) error 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }() // the status says all
+	defer func() { _ = answer.Body.Close() }() // the status is complete
 	if answer.StatusCode != http.StatusOK {
 		return errors.New(answer.Status)
 	}
@@ -44,7 +44,7 @@ func hasMetric(ctx context.Context, n *cluster.Coordinator, line string) error {
 	defer func() { _ = answer.Body.Close() }() // read to its end
 	text, err := io.ReadAll(answer.Body)
 	if err == nil && !strings.Contains(string(text), "\n"+line+"\n") {
-		err = fmt.Errorf("no line %q", line)
+		err = fmt.Errorf("missing line %q", line)
 	}
 	return err
 }
@@ -65,11 +65,11 @@ func TestALeaderWhoseClockJumpsAheadForgetsNothing(t *testing.T) {
 	const year = 365 * 24 * 60 * 60 * 1000
 	clustertest.Must(t, setClock(ctx, leader, year))
 	await("dtask_leader_clock_agrees 0")
-	// A job later, the leader has looked for what is old more than once.
+	// After another job, the leader has checked for expired keys more than once.
 	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("later", cluster.Builtin("a", "sleep", "1s"))))
 	completed(t, c.Ctl, id)
 	if again := clustertest.Submit(t, c.Ctl, file, "--idempotency-key", "once"); again != id {
-		t.Errorf("the key was forgotten: job %s is submitted again as %s", id, again)
+		t.Errorf("the key was forgotten: got job %s for it, want %s", again, id)
 	}
 	clustertest.Must(t, setClock(ctx, leader, 0))
 	await("dtask_leader_clock_agrees 1")

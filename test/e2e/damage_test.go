@@ -14,7 +14,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// awaitPartialSnapshot returns once a coordinator is writing a snapshot.
+// awaitPartialSnapshot waits until a coordinator is writing a snapshot.
 func awaitPartialSnapshot(ctx context.Context, c *cluster.Cluster) (*cluster.Coordinator, error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -22,7 +22,7 @@ func awaitPartialSnapshot(ctx context.Context, c *cluster.Cluster) (*cluster.Coo
 		for _, n := range c.Coordinators() {
 			partial, err := filepath.Glob(filepath.Join(n.DataDir, "snapshots", "*.tmp"))
 			if err != nil {
-				return nil, fmt.Errorf("looking for snapshots: %w", err)
+				return nil, fmt.Errorf("listing snapshots: %w", err)
 			}
 			if len(partial) > 0 {
 				return n, nil
@@ -31,28 +31,28 @@ func awaitPartialSnapshot(ctx context.Context, c *cluster.Cluster) (*cluster.Coo
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for a snapshot: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("waiting for snapshot: %w", context.Cause(ctx))
 		}
 	}
 }
 
-// killedInASnapshot stores until a coordinator is writing a snapshot, and kills it at
-// once. It looks while it stores: a snapshot may begin, and be over, before that is
-// done.
+// killedInASnapshot stores until a coordinator is writing a snapshot, and kills it
+// immediately. It checks while it stores: a snapshot may start and finish before
+// that has ended.
 func killedInASnapshot(t *testing.T, c *cluster.Cluster, store func()) *cluster.Coordinator {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
 	defer cancel()
 	var killed *cluster.Coordinator
 	var err error
-	done := make(chan struct{}) // closed once the two above are set
+	done := make(chan struct{}) // closed after the two above are set
 	go func() {
 		defer close(done)
 		if killed, err = awaitPartialSnapshot(ctx, c); err == nil {
 			err = killed.Kill()
 		}
 	}()
-	defer func() { // also if storing ends the test
+	defer func() { // also if store ends the test
 		cancel()
 		<-done
 	}()
@@ -62,7 +62,7 @@ func killedInASnapshot(t *testing.T, c *cluster.Cluster, store func()) *cluster.
 		case <-done:
 			clustertest.Must(t, err)
 			return killed
-		case <-time.After(12 * time.Second): // all have taken one, too quickly to be seen; more makes them take another
+		case <-time.After(12 * time.Second): // all took a snapshot unobserved; store more, so that they take another
 		}
 	}
 }
@@ -70,7 +70,7 @@ func killedInASnapshot(t *testing.T, c *cluster.Cluster, store func()) *cluster.
 func TestAKillDuringSnapshotAndRestoreLosesNothing(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	// No worker: what is stored must simply be there again.
+	// No worker: the stored jobs must be restored as they were.
 	c := clustertest.Start(t, cluster.Config{CoordinatorFlags: snapshotFlags()})
 	var stored []string
 	payload := strings.Repeat("x", 16<<10)
@@ -85,7 +85,8 @@ func TestAKillDuringSnapshotAndRestoreLosesNothing(t *testing.T) {
 	}
 	for range 4 {
 		n := killedInASnapshot(t, c, store)
-		// It reads its snapshot when it starts: killed again in the middle of that.
+		// The coordinator reads its snapshot when it starts: kill it again while it
+		// does.
 		for range 3 {
 			clustertest.Must(t, n.Start(ctx))
 			clustertest.Must(t, cluster.Pause(ctx, time.Duration(5+rand.IntN(150))*time.Millisecond))
@@ -102,7 +103,7 @@ func TestAKillDuringSnapshotAndRestoreLosesNothing(t *testing.T) {
 		job, err := c.Job(ctx, id)
 		clustertest.Must(t, err)
 		if job.State != "pending" || len(job.Tasks) != 100 {
-			t.Errorf("job %s is %s and has %d tasks; want pending with 100", id, job.State, len(job.Tasks))
+			t.Errorf("job %s: got %s with %d tasks, want pending with 100", id, job.State, len(job.Tasks))
 		}
 	}
 	clustertest.Must(t, c.AwaitEqual(ctx))
@@ -115,19 +116,19 @@ func TestAReplicaWithAFlippedFieldStops(t *testing.T) {
 	id := clustertest.Submit(t, c.Ctl, cluster.JobFile("flipped",
 		cluster.Builtin("first", "sleep", "2s"), cluster.Builtin("second", "noop", "").After("first")))
 	damaged := c.Followers(clustertest.Leader(t, c))[0]
-	clustertest.Must(t, cluster.Until(ctx, "the follower knows the job", guard, func(ctx context.Context) error {
+	clustertest.Must(t, cluster.Until(ctx, "the follower has applied the job", guard, func(ctx context.Context) error {
 		return damaged.Post(ctx, "/test/flip?job="+id+"&task=1")
 	}))
 	limited, cancel := context.WithTimeout(ctx, guard)
 	defer cancel()
 	code, err := damaged.Wait(limited)
 	if err != nil || code == 0 {
-		t.Errorf("the damaged replica ends with %d, %v; want that it stops by itself", code, err)
+		t.Errorf("the damaged replica: got exit code %d, %v; want it to stop by itself", code, err)
 	}
 	completed(t, c.Ctl, id)
 	for _, n := range c.Coordinators() {
 		if n != damaged && !n.Running() {
-			t.Errorf("%s stopped too", n.Name)
+			t.Errorf("%s stopped too, want only the damaged replica", n.Name)
 		}
 	}
 	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", cluster.Builtin("a", "noop", ""))))

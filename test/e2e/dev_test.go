@@ -25,13 +25,13 @@ func TestTheFirstFiveMinutes(t *testing.T) {
 	}
 	clustertest.Must(t, dev.Start(ctx))
 	t.Cleanup(func() { clustertest.Must(t, dev.Kill()) })
-	clustertest.Must(t, cluster.Until(ctx, "the one process is ready", guard, func(ctx context.Context) error { return dev.Get(ctx, "/readyz") }))
+	clustertest.Must(t, cluster.Until(ctx, "the process is ready", guard, func(ctx context.Context) error { return dev.Get(ctx, "/readyz") }))
 	ctl := cluster.Ctl{Programs: programs, Addrs: []string{listen}}
 
 	said, err := dev.Log()
 	clustertest.Must(t, err)
 	if !strings.Contains(said, "dtaskctl") || !strings.Contains(said, "submit") {
-		t.Errorf("it does not say what to type next:\n%s", said)
+		t.Errorf("the output lacks the next commands:\n%s", said)
 	}
 	a := ctl.RunWith(ctx, cluster.JobFile("hello", cluster.TaskFile{"id": "greet", "run": "echo hello"}), "submit", "-", "--wait")
 	clustertest.Must(t, a.Err())
@@ -45,12 +45,12 @@ func TestTheFirstFiveMinutes(t *testing.T) {
 	a = ctl.Run(ctx, "result", submitted.ID)
 	clustertest.Must(t, a.Err())
 	if !strings.Contains(a.Stdout, "true") {
-		t.Errorf("999999937 is a prime: got %s", a)
+		t.Errorf("got %s for 999999937, want prime", a)
 	}
 	id := clustertest.Submit(t, ctl, cluster.JobFile("logs", cluster.TaskFile{"id": "write", "run": "echo to stdout; echo to stderr >&2"}))
 	completed(t, ctl, id)
 	if a = ctl.Run(ctx, "logs", id+"/write"); a.Code != 0 || !strings.Contains(a.Stdout, "to stdout") {
-		t.Errorf("the log of the task: %s", a)
+		t.Errorf("log of the task: got %s", a)
 	}
 	for _, path := range []string{"/healthz", "/metrics"} {
 		clustertest.Must(t, dev.Get(ctx, path))
@@ -59,9 +59,9 @@ func TestTheFirstFiveMinutes(t *testing.T) {
 	clustertest.Must(t, dev.Terminate())
 	if code, err := dev.Wait(ctx); err != nil || code != 0 {
 		log, _ := dev.Log()
-		t.Errorf("after SIGTERM it ends with %d, %v; want 0\n%s", code, err, log)
+		t.Errorf("after SIGTERM: got exit code %d, %v; want 0\n%s", code, err, log)
 	}
 	if a = ctl.Run(ctx, "status", id, "--timeout", time.Second.String()); a.Code != 7 {
-		t.Errorf("nobody is there any more: got %s", a)
+		t.Errorf("after the end of the process: got %s", a)
 	}
 }

@@ -23,13 +23,13 @@ func TestAnOperatorsDrainOutlivesTheLeaderAndTheWorker(t *testing.T) {
 
 	a := c.Run(ctx, "worker", "drain", "nobody")
 	if a.Code != 4 {
-		t.Errorf("draining an unknown worker: %s", a)
+		t.Errorf("draining an unknown worker: got %s", a)
 	}
 	clustertest.Must(t, c.AwaitWorker(ctx, leaving.Name, "drained"))
 	if early := now(t) - ordered; early < 2*time.Second {
-		t.Errorf("it was empty %v after the order, before the deadline", early)
+		t.Errorf("the worker was empty %v after the drain, before the deadline", early)
 	}
-	// Its process dies and comes back: the order stands.
+	// Its process is killed and restarted: the drain remains.
 	clustertest.Must(t, leaving.Kill())
 	clustertest.Must(t, leaving.Start(ctx))
 	clustertest.Must(t, c.AwaitWorker(ctx, leaving.Name, "drained"))
@@ -37,11 +37,11 @@ func TestAnOperatorsDrainOutlivesTheLeaderAndTheWorker(t *testing.T) {
 	checkLedger(t, c, []ledger.Harm{{Worker: leaving.Name, From: ordered}}, judged(job, nil))
 	for _, r := range ledger.Runs(readLedger(t, c)) {
 		if r.Worker == leaving.Name && r.Start > ordered {
-			t.Errorf("task %s began on it %v after the order was acknowledged", r.Task, r.Start-ordered)
+			t.Errorf("task %s started on the worker %v after the drain was acknowledged", r.Task, r.Start-ordered)
 		}
 	}
 	if task := job.Task(runs[0].Task); task.Attempt != 2 || task.Worker == leaving.Name {
-		t.Errorf("what it ran at the deadline is %+v, want a second attempt elsewhere", task)
+		t.Errorf("the task that ran at the deadline: got %+v, want a second attempt elsewhere", task)
 	}
 
 	var w struct{ State string }
@@ -49,7 +49,7 @@ func TestAnOperatorsDrainOutlivesTheLeaderAndTheWorker(t *testing.T) {
 	clustertest.Must(t, undrained.Err())
 	clustertest.Must(t, json.Unmarshal([]byte(undrained.Stdout), &w))
 	if w.State != "up" {
-		t.Errorf("after the drain it is %s", w.State)
+		t.Errorf("after the drain: got state %s", w.State)
 	}
 	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", marks(c, 2, 100*time.Millisecond)...)))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// A replica that wins elections and cannot take the duties up must not reign: it
-// gives leadership up, and if it cannot do that either, it ends.
+// A replica that wins elections but cannot start the duties of the leader must not
+// stay leader: it transfers leadership, and exits if that fails too.
 func TestALeaderThatCannotStartItsDutiesIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, query := range map[string]string{
@@ -31,7 +31,7 @@ func TestALeaderThatCannotStartItsDutiesIsReplaced(t *testing.T) {
 			}
 			began := time.Now()
 			clustertest.Must(t, first.Kill())
-			if name == "a step never returns" { // the stuck process ends
+			if name == "a step never returns" { // the stuck process exits
 				defer supervised(t, c)()
 			}
 			completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", cluster.Builtin("a", "noop", ""))))
@@ -40,8 +40,8 @@ func TestALeaderThatCannotStartItsDutiesIsReplaced(t *testing.T) {
 	}
 }
 
-// supervised restarts coordinators that have exited, like a service manager, until the
-// function that it gives is called.
+// supervised restarts coordinators that have exited, like a service manager, until
+// end is called.
 func supervised(t *testing.T, c *cluster.Cluster) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -50,7 +50,7 @@ func supervised(t *testing.T, c *cluster.Cluster) (end func()) {
 		for cluster.Pause(ctx, 200*time.Millisecond) == nil {
 			for _, n := range c.Coordinators() {
 				if !n.Running() && n.Start(t.Context()) != nil { //nolint:contextcheck // the process outlives the supervisor
-					t.Errorf("%s does not start", n.Name)
+					t.Errorf("restarting %s failed", n.Name)
 				}
 			}
 		}

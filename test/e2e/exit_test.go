@@ -9,8 +9,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// exitCodes sees each exit code of dtaskctl, and JSON alone on standard output
-// whatever the code.
+// exitCodes checks each exit code of dtaskctl, and that standard output has only
+// JSON whatever the code.
 func exitCodes(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	ctx := t.Context()
@@ -52,12 +52,12 @@ func exitCodes(t *testing.T, c *cluster.Cluster) {
 		{5, "", []string{"cancel", goodID}},
 		{7, "", []string{"status", goodID, "--addr", "127.0.0.1:1", "--timeout", "500ms"}},
 		{8, slow, []string{"submit", "-", "--wait", "--timeout", "3s"}},
-		{8, "", []string{"wait", slowID, "--timeout", "3s"}}, // or 7, if nobody answers for so long
+		{8, "", []string{"wait", slowID, "--timeout", "3s"}}, // or 7 if no coordinator answers in time
 		{8, "", []string{"result", slowID}},
 	} {
 		a := c.RunWith(ctx, test.stdin, append(test.args, "-o", "json")...)
 		if a.Code != test.code {
-			t.Errorf("want exit %d: %s", test.code, a)
+			t.Errorf("want exit code %d, got %s", test.code, a)
 		}
 		var document any
 		if a.Stdout != "" {
@@ -65,10 +65,10 @@ func exitCodes(t *testing.T, c *cluster.Cluster) {
 				t.Error(err)
 			}
 		} else if a.Code == 0 {
-			t.Errorf("no document: %s", a)
+			t.Errorf("missing document: got %s", a)
 		}
 		if a.Code != 0 && !strings.Contains(a.Stderr, "dtaskctl") && a.Code != 3 && a.Code != 8 {
-			t.Errorf("it does not say what is wrong: %s", a)
+			t.Errorf("missing reason: got %s", a)
 		}
 	}
 	refusedCode(t, c)
@@ -76,7 +76,7 @@ func exitCodes(t *testing.T, c *cluster.Cluster) {
 	clustertest.Must(t, c.Run(ctx, "cancel", slowID).Err())
 }
 
-// refusedCode asks for a result that is larger than an answer may be.
+// refusedCode requests a result that is larger than an answer may be.
 func refusedCode(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	a := c.Run(t.Context(), "submit", "--type", "echo", "--payload", strings.Repeat("x", 4<<10), "--batch", "8400", "-o", "json")
@@ -87,7 +87,7 @@ func refusedCode(t *testing.T, c *cluster.Cluster) {
 	clustertest.Must(t, a.Into(&submitted))
 	completed(t, c.Ctl, submitted.ID)
 	if a = c.Run(t.Context(), "result", submitted.ID); a.Code != 6 {
-		t.Errorf("want exit 6: %s", a)
+		t.Errorf("got %s, want exit code 6", a)
 	}
 }
 
@@ -97,12 +97,13 @@ func interruptedCode(t *testing.T, c *cluster.Cluster, running string) {
 	defer interrupt()
 	answer := make(chan cluster.Answer, 1)
 	go func() { answer <- c.Run(ctx, "wait", running) }()
-	// Nothing tells when dtaskctl waits; a moment is enough for it to start.
+	// dtaskctl does not report when it waits; the pause is long enough for it to
+	// start.
 	go func() {
 		_ = cluster.Pause(ctx, slack)
 		interrupt()
 	}()
 	if a := <-answer; a.Code != 130 {
-		t.Errorf("want exit 130: %s", a)
+		t.Errorf("got %s, want exit code 130", a)
 	}
 }

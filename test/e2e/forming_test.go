@@ -12,7 +12,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// clusterService connects to one coordinator alone.
+// clusterService connects to one coordinator only.
 func clusterService(t *testing.T, n *cluster.Coordinator) dtaskv1.ClusterServiceClient {
 	t.Helper()
 	conn, err := n.Dial()
@@ -42,7 +42,7 @@ func TestEmptyReplicasStartedInAnyOrderFormOneCluster(t *testing.T) {
 	clustertest.Must(t, c.AwaitReady(ctx))
 	ids := map[string]bool{}
 	for _, n := range all {
-		clustertest.Must(t, cluster.Until(ctx, n.Name+" knows its cluster", guard, func(ctx context.Context) error {
+		clustertest.Must(t, cluster.Until(ctx, n.Name+" reports its cluster", guard, func(ctx context.Context) error {
 			who, err := clusterService(t, n).Identify(ctx, &dtaskv1.IdentifyRequest{})
 			if err != nil || who.GetClusterId() == "" {
 				return errors.Join(err, cluster.ErrNotYet)
@@ -52,7 +52,7 @@ func TestEmptyReplicasStartedInAnyOrderFormOneCluster(t *testing.T) {
 		}))
 	}
 	if len(ids) != 1 {
-		t.Errorf("they are of the clusters %v, want one", ids)
+		t.Errorf("got cluster IDs %v, want one", ids)
 	}
 	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("first", cluster.Builtin("a", "noop", ""))))
 }
@@ -71,10 +71,10 @@ func TestASecondProcessWithAKnownIDIsRefused(t *testing.T) {
 		defer cancel()
 		code, err := other.Wait(limited)
 		if err != nil || code == 0 {
-			t.Errorf("%s ends with %d, %v; want that it is refused and ends", other.Name, code, err)
+			t.Errorf("%s: got exit code %d, %v; want it to be refused and exit", other.Name, code, err)
 		}
 		if err := other.Get(ctx, "/readyz"); err == nil && !original.Running() {
-			t.Errorf("%s says that it is ready", other.Name)
+			t.Errorf("%s reports ready, want an error", other.Name)
 		}
 	}
 	beside, err := c.Imposter(ctx, original, true)

@@ -9,7 +9,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// A node is a task of a random graph, and what its reference model says of it.
+// A node is a task of a random graph, with its end according to the reference model.
 type node struct {
 	id    string
 	after []string
@@ -20,9 +20,10 @@ type node struct {
 	attempt int
 }
 
-// reference model works out how each task must end, the slow and obvious way: nodes
-// come after those they depend on, and the job continues after failures.
-func twin(nodes []node) {
+// computeEnds is the reference model: it computes how each task must end, in the
+// slow and obvious way. Nodes follow those that they depend on, and the job
+// continues after failures.
+func computeEnds(nodes []node) {
 	byID := map[string]*node{}
 	for i := range nodes {
 		n := &nodes[i]
@@ -64,7 +65,7 @@ func randomNodes(random *rand.Rand) []node {
 		}
 		nodes = append(nodes, n)
 	}
-	twin(nodes)
+	computeEnds(nodes)
 	return nodes
 }
 
@@ -97,14 +98,14 @@ func randomGraphs(t *testing.T, c *cluster.Cluster) {
 	for i, id := range ids {
 		job, err := c.AwaitEnd(t.Context(), id, guard)
 		clustertest.Must(t, err)
-		compareWithTwin(t, job, graphs[i])
+		compareWithModel(t, job, graphs[i])
 	}
 	if t.Failed() {
-		t.Logf("the seed was %d", seed)
+		t.Logf("seed %d", seed)
 	}
 }
 
-func compareWithTwin(t *testing.T, job cluster.Job, nodes []node) {
+func compareWithModel(t *testing.T, job cluster.Job, nodes []node) {
 	t.Helper()
 	wantState := "completed"
 	for _, n := range nodes {
@@ -113,7 +114,7 @@ func compareWithTwin(t *testing.T, job cluster.Job, nodes []node) {
 		}
 		task := job.Task(n.id)
 		if task == nil {
-			t.Errorf("job %s has no task %s", job.ID, n.id)
+			t.Errorf("job %s: missing task %s", job.ID, n.id)
 			continue
 		}
 		state := task.State
@@ -121,16 +122,16 @@ func compareWithTwin(t *testing.T, job cluster.Job, nodes []node) {
 			state = "completed"
 		}
 		if state != n.state || task.Attempt != n.attempt {
-			t.Errorf("job %s: %+v; the reference model has %s after attempt %d", job.ID, *task, n.state, n.attempt)
+			t.Errorf("job %s: got %+v, want %s after attempt %d", job.ID, *task, n.state, n.attempt)
 		}
 		for _, id := range n.after {
 			before := job.Task(id)
 			if n.attempt > 0 && before != nil && task.StartedAt != nil && before.CompletedAt != nil && task.StartedAt.Before(*before.CompletedAt) {
-				t.Errorf("job %s: %s began at %v, before %s had ended at %v", job.ID, n.id, task.StartedAt, id, before.CompletedAt)
+				t.Errorf("job %s: %s started at %v, before %s had ended at %v", job.ID, n.id, task.StartedAt, id, before.CompletedAt)
 			}
 		}
 	}
 	if job.State != wantState {
-		t.Errorf("job %s is %s; the reference model has %s", job.ID, job.State, wantState)
+		t.Errorf("job %s: got %s, want %s", job.ID, job.State, wantState)
 	}
 }

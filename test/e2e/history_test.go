@@ -15,8 +15,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// Jobs end and leave memory at once. The leader is killed, and a replica comes back
-// with nothing at all: at each of them every job is listed, with its result.
+// Jobs end and leave memory immediately. After the leader is killed and a replica
+// loses its data directory, every replica lists all jobs with their results.
 func TestHistoryOutlivesLeadersAndDataDirectories(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -59,8 +59,8 @@ func TestHistoryOutlivesLeadersAndDataDirectories(t *testing.T) {
 	clustertest.Must(t, c.AwaitEqual(ctx))
 }
 
-// hasAll checks that a replica holds no job in memory, is complete, and lists and
-// shows all jobs.
+// hasAll checks that a replica holds no job in memory, has a complete history, and
+// lists and shows all jobs.
 func hasAll(ctx context.Context, n *cluster.Coordinator, ids []string) error {
 	text, err := metricsOf(ctx, n)
 	if err != nil {
@@ -86,7 +86,7 @@ func hasAll(ctx context.Context, n *cluster.Coordinator, ids []string) error {
 		}
 		for _, j := range page.GetJobs() {
 			if listed[j.GetId()] != "" {
-				return fmt.Errorf("job %s is listed twice", j.GetId())
+				return fmt.Errorf("duplicate job %s", j.GetId())
 			}
 			listed[j.GetId()] = j.GetName()
 		}
@@ -95,18 +95,18 @@ func hasAll(ctx context.Context, n *cluster.Coordinator, ids []string) error {
 		}
 	}
 	if len(listed) != len(ids) {
-		return fmt.Errorf("lists %d jobs", len(listed))
+		return fmt.Errorf("got %d jobs", len(listed))
 	}
 	for i, id := range ids {
 		if want := fmt.Sprintf("job-%d", i%3); listed[id] != want {
-			return fmt.Errorf("job %s is %q, want %q", id, listed[id], want)
+			return fmt.Errorf("job %s: got %q, want %q", id, listed[id], want)
 		}
 		result, err := jobs.GetResult(ctx, &dtaskv1.GetResultRequest{Job: id, Consistency: stale})
 		if err != nil {
 			return err
 		}
 		if got := result.GetResults(); len(got) != 1 || string(got[0].GetResult()) != fmt.Sprint("of ", i) {
-			return fmt.Errorf("the result of job %s is %v", id, got)
+			return fmt.Errorf("result of job %s: got %v", id, got)
 		}
 	}
 	return nil

@@ -12,12 +12,12 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// smallSnapshots make a replica take a snapshot after little work.
+// smallSnapshots makes a replica take a snapshot after little work.
 const smallSnapshots = 64 << 10
 
 func snapshotFlags() []string { return []string{"--snapshot-bytes", fmt.Sprint(smallSnapshots)} }
 
-// snapshots are the finished snapshots of a coordinator.
+// snapshots returns the finished snapshots of a coordinator.
 func snapshots(n *cluster.Coordinator) []string {
 	entries, err := os.ReadDir(filepath.Join(n.DataDir, "snapshots"))
 	if err != nil {
@@ -32,7 +32,7 @@ func snapshots(n *cluster.Coordinator) []string {
 	return names
 }
 
-// fill stores jobs whose bytes make every replica take a snapshot.
+// fill stores enough bytes of jobs to make every replica take a snapshot.
 func fill(t *testing.T, c *cluster.Cluster, times int) {
 	t.Helper()
 	payload := strings.Repeat("0123456789abcdef", 1<<10)
@@ -51,13 +51,13 @@ func TestOneKeyIsOneJobThroughLeaderChangeSnapshotAndRestart(t *testing.T) {
 	again := func(when string) {
 		t.Helper()
 		if id := clustertest.Submit(t, c.Ctl, file, "--idempotency-key", "the-key"); id != first { //nolint:contextcheck // the test's own
-			t.Errorf("%s: the key gives job %s, want %s", when, id, first)
+			t.Errorf("%s: got job %s for the key, want %s", when, id, first)
 		}
 		if a := c.RunWith(ctx, other, "submit", "-", "--idempotency-key", "the-key"); a.Code != 5 {
-			t.Errorf("%s: want exit 5 for another job: %s", when, a)
+			t.Errorf("%s: want exit code 5 for another job, got %s", when, a)
 		}
 	}
-	again("at once")
+	again("immediately")
 
 	old := clustertest.Leader(t, c)
 	clustertest.Must(t, old.Kill())
@@ -68,7 +68,7 @@ func TestOneKeyIsOneJobThroughLeaderChangeSnapshotAndRestart(t *testing.T) {
 	clustertest.Must(t, cluster.Until(ctx, "every replica has a snapshot", guard, func(context.Context) error {
 		for _, n := range c.Coordinators() {
 			if len(snapshots(n)) == 0 {
-				return fmt.Errorf("%s has none", n.Name)
+				return fmt.Errorf("%s has no snapshot", n.Name)
 			}
 		}
 		return nil
@@ -88,6 +88,6 @@ func TestOneKeyIsOneJobThroughLeaderChangeSnapshotAndRestart(t *testing.T) {
 	clustertest.Must(t, a.Err())
 	clustertest.Must(t, a.Into(&list))
 	if len(list.Jobs) != 1 || list.Jobs[0].ID != first {
-		t.Errorf("the jobs of that name are %+v, want one", list.Jobs)
+		t.Errorf("got jobs %+v of that name, want one", list.Jobs)
 	}
 }

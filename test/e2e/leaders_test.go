@@ -16,10 +16,10 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// left is within what time a leader that hangs is left by workers and clients.
-const left = 2500 * time.Millisecond
+// leaveLimit bounds the time until workers and clients leave a leader that hangs.
+const leaveLimit = 2500 * time.Millisecond
 
-// A writer submits small jobs one after another and notes what was acknowledged.
+// A writer submits small jobs one after another and records the acknowledged ones.
 type writer struct {
 	acked atomic.Uint64 // highest acknowledged job
 
@@ -36,18 +36,18 @@ func (w *writer) run(ctx context.Context, c *cluster.Cluster) error {
 	defer func() { _ = cl.Close() }()
 	job, err := spec.Single(spec.SingleTask{Type: "noop", Name: "acknowledged"})
 	if err != nil {
-		return fmt.Errorf("making a job: %w", err)
+		return fmt.Errorf("building job: %w", err)
 	}
 	for last := time.Now(); ctx.Err() == nil; {
 		got, err := cl.Submit(ctx, job, client.SubmitOptions{})
 		if ctx.Err() != nil {
-			return nil // told to end
+			return nil // ctx is done
 		} else if err != nil {
 			return fmt.Errorf("submitting: %w", err)
 		}
 		id, err := strconv.ParseUint(got.ID, 10, 64)
 		if err != nil {
-			return fmt.Errorf("reading a job's id: %w", err)
+			return fmt.Errorf("reading job id: %w", err)
 		}
 		w.acked.Store(max(w.acked.Load(), id))
 		w.mu.Lock()
@@ -58,7 +58,7 @@ func (w *writer) run(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// gap is the longest time between two acknowledgments, and begins again.
+// gap returns the longest time between two acknowledgments since the last call.
 func (w *writer) gap() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,8 +67,8 @@ func (w *writer) gap() time.Duration {
 	return longest
 }
 
-// A reader reads at one replica alone, again and again, and finds answers that
-// are older than what was acknowledged before the question.
+// A reader reads repeatedly at one replica, and reports answers that are older than
+// what was acknowledged before the request.
 type reader struct {
 	answers, refusals atomic.Int64
 	old               atomic.Pointer[string]
@@ -95,7 +95,7 @@ func (r *reader) run(ctx context.Context, n *cluster.Coordinator, w *writer) err
 			seen, _ = strconv.ParseUint(got.GetJobs()[0].GetId(), 10, 64)
 		}
 		if seen < want {
-			text := fmt.Sprintf("job %d had been acknowledged, and %s answered with job %d as the last", want, n.Name, seen)
+			text := fmt.Sprintf("job %d was acknowledged, but %s answered with job %d as the last", want, n.Name, seen)
 			r.old.CompareAndSwap(nil, &text)
 		}
 	}
@@ -117,7 +117,7 @@ func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
 		r := &reader{}
 		reading, stop := context.WithCancel(ctx)
 		done := make(chan error, 1)
-		for range 4 { // several questions wait inside it when it stops
+		for range 4 { // several requests are in progress when it stops
 			group.Go(func() {
 				if err := r.run(reading, leader, w); err != nil {
 					done <- err
@@ -139,14 +139,14 @@ func TestAStoppedLeaderNeverAnswersWithOlderState(t *testing.T) {
 		clustertest.Must(t, err)
 		clustertest.Must(t, cluster.Pause(ctx, 3*time.Second-time.Since(stopped)))
 		clustertest.Must(t, cluster.Until(ctx, "the next leader acknowledges jobs", guard, func(context.Context) error {
-			if w.acked.Load() < before+10 { // one may be of the leader that was being stopped
+			if w.acked.Load() < before+10 { // one may be from the stopped leader
 				return cluster.ErrNotYet
 			}
 			return nil
 		}))
 		during, answers := w.acked.Load()-before, r.answers.Load()
 		clustertest.Must(t, leader.Resume())
-		clustertest.Must(t, cluster.Until(ctx, "it knows that it was deposed", guard, func(context.Context) error {
+		clustertest.Must(t, cluster.Until(ctx, "it steps down", guard, func(context.Context) error {
 			if r.refusals.Load() < 100 {
 				return cluster.ErrNotYet
 			}
@@ -173,7 +173,7 @@ func TestWorkersAndClientsLeaveAHungLeader(t *testing.T) {
 	c := clustertest.Start(t, cluster.Config{Workers: 2})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// A client that submits, and a worker whose tasks end all the time.
+	// Run a client that submits, and a worker whose tasks end continuously.
 	var group sync.WaitGroup
 	w := &writer{}
 	errs := make(chan error, 1)
@@ -207,9 +207,9 @@ func TestWorkersAndClientsLeaveAHungLeader(t *testing.T) {
 		return nil
 	}))
 	ofWorkers, ofClients := longestAfter(observer.Seen(), hung), w.gap()
-	t.Logf("a leader that hangs: no completion for %v, no acknowledgment for %v", ofWorkers, ofClients)
-	if limit := left + slack + stalls.Lost(); ofWorkers > limit || ofClients > limit {
-		t.Errorf("no completion for %v, no acknowledgment for %v; want both within %v", ofWorkers, ofClients, left)
+	t.Logf("hung leader: no completion for %v, no acknowledgment for %v", ofWorkers, ofClients)
+	if limit := leaveLimit + slack + stalls.Lost(); ofWorkers > limit || ofClients > limit {
+		t.Errorf("no completion for %v, no acknowledgment for %v; want both within %v", ofWorkers, ofClients, leaveLimit)
 	}
 	clustertest.Must(t, leader.Resume())
 	cancel()
@@ -238,10 +238,10 @@ func TestAStoppingLeaderTransfersLeadership(t *testing.T) {
 	clustertest.Must(t, err)
 	t.Logf("%s leads %v after %s was asked to stop", next.Name, time.Since(told), leader.Name)
 	if code, err := leader.Wait(ctx); err != nil || code != 0 {
-		t.Errorf("it ends with %d, %v; want 0", code, err)
+		t.Errorf("got exit code %d, %v; want 0", code, err)
 	}
 	if !leader.LogHas("leadership transferred") {
-		t.Error("its log does not say that leadership was handed over")
+		t.Error("its log does not report the transfer of leadership")
 	}
 	checkLedger(t, c, nil, judged(completed(t, c.Ctl, id), nil))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// segments are the files of a log that is not in raft.db.
+// segments returns the segment files of a log.
 func segments(t *testing.T, n *cluster.Coordinator) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.DataDir, "wal", "*.wal"))
@@ -17,8 +17,8 @@ func segments(t *testing.T, n *cluster.Coordinator) []string {
 	return files
 }
 
-// TestALogInSegmentsOutlivesEveryProcess kills the leader, then all, at a log in
-// segments of raft-wal, and lets snapshots compact it meanwhile.
+// TestALogInSegmentsOutlivesEveryProcess kills the leader, then all coordinators,
+// with logs in segments of raft-wal, while snapshots compact the logs.
 func TestALogInSegmentsOutlivesEveryProcess(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -35,7 +35,7 @@ func TestALogInSegmentsOutlivesEveryProcess(t *testing.T) {
 		submit()
 		leader := clustertest.Leader(t, c)
 		if len(segments(t, leader)) == 0 {
-			t.Fatal("there are no segments")
+			t.Fatal("got no segments")
 		}
 		clustertest.Must(t, leader.Kill())
 		submit()
@@ -49,14 +49,15 @@ func TestALogInSegmentsOutlivesEveryProcess(t *testing.T) {
 	clustertest.Must(t, c.Start(ctx))
 	for _, id := range jobs {
 		if job := completed(t, c.Ctl, id); len(job.Tasks) != 2 {
-			t.Errorf("job %s has %d tasks, want 2", id, len(job.Tasks))
+			t.Errorf("job %s: got %d tasks, want 2", id, len(job.Tasks))
 		}
 	}
 	clustertest.Must(t, c.AwaitEqual(ctx))
 }
 
-// TestAReplicaChangesItsLogStoreByRejoining: a directory is refused with another store,
-// and the cluster is a mixed one while its replicas are changed one after the other.
+// TestAReplicaChangesItsLogStoreByRejoining: a data directory is refused with
+// another store. The cluster is mixed while its replicas are changed one after
+// another.
 func TestAReplicaChangesItsLogStoreByRejoining(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -74,7 +75,7 @@ func TestAReplicaChangesItsLogStoreByRejoining(t *testing.T) {
 		clustertest.Must(t, n.Start(ctx))
 		awaitExit(t, n, n.DataDir, "uses log store bolt", "--log-store=wal", "--log-store=bolt", "empty data directory")
 		if len(segments(t, n)) > 0 {
-			t.Error("a directory that was refused got segments")
+			t.Error("a refused data directory has segments, want none")
 		}
 		clustertest.Must(t, os.Rename(n.DataDir, n.DataDir+".old"))
 		clustertest.Must(t, n.Start(ctx))
@@ -82,7 +83,7 @@ func TestAReplicaChangesItsLogStoreByRejoining(t *testing.T) {
 		awaitVoters(t, c, ids...)
 		clustertest.Must(t, c.AwaitCaughtUp(ctx, n))
 		if len(segments(t, n)) == 0 {
-			t.Error("it has no segments")
+			t.Error("got no segments")
 		}
 	}
 	completed(t, c.Ctl, before)

@@ -15,7 +15,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// A stream submits small jobs, one after the other, while members change.
+// A stream submits small jobs, one after another, while members change.
 type stream struct {
 	c     *cluster.Cluster
 	stop  context.CancelFunc
@@ -28,10 +28,10 @@ func streaming(t *testing.T, c *cluster.Cluster) *stream {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	s := &stream{c: c, stop: stop}
-	ctl := c.Ctl // its addresses do not change below it
+	ctl := c.Ctl // a copy: its addresses stay
 	s.group.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			id, err := ctl.Submit(t.Context(), cluster.JobFile(fmt.Sprintf("job-%d", n), //nolint:contextcheck // what was begun is finished when ctx is done
+			id, err := ctl.Submit(t.Context(), cluster.JobFile(fmt.Sprintf("job-%d", n), //nolint:contextcheck // a started submission is finished after ctx is done
 				cluster.Builtin("a", "noop", ""), cluster.Builtin("b", "sleep", "20ms").After("a"), cluster.Builtin("c", "noop", "").After("b")))
 			if err != nil {
 				s.err = err
@@ -47,7 +47,7 @@ func streaming(t *testing.T, c *cluster.Cluster) *stream {
 	return s
 }
 
-// judge ends the stream and checks that all that was acknowledged is completed, once.
+// judge ends the stream and checks that all acknowledged jobs completed, once.
 func (s *stream) judge(t *testing.T) {
 	t.Helper()
 	s.stop()
@@ -56,20 +56,20 @@ func (s *stream) judge(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, id := range s.ids {
 		if seen[id] {
-			t.Errorf("two submissions are job %s", id)
+			t.Errorf("got job %s for two submissions", id)
 		}
 		seen[id] = true
 		job, err := s.c.AwaitEnd(t.Context(), id, guard)
 		clustertest.Must(t, err)
 		if job.State != "completed" || job.TasksCompleted != 3 {
-			t.Errorf("job %s is %s with %d of 3 tasks completed", id, job.State, job.TasksCompleted)
+			t.Errorf("job %s: got %s with %d of 3 tasks completed", id, job.State, job.TasksCompleted)
 		}
 	}
 	t.Logf("%d jobs were stored and completed meanwhile", len(s.ids))
 }
 
-// awaitVoters waits until the members are exactly these, all of them voters that
-// answer.
+// awaitVoters waits until the members are exactly the given ones, and all are voters
+// that answer.
 func awaitVoters(t *testing.T, c *cluster.Cluster, want ...string) cluster.Status {
 	t.Helper()
 	var status cluster.Status
@@ -85,21 +85,22 @@ func awaitVoters(t *testing.T, c *cluster.Cluster, want ...string) cluster.Statu
 		}
 		slices.Sort(have)
 		if status.Leader == "" || len(status.Members) != len(want) || !slices.Equal(have, want) {
-			return fmt.Errorf("the leader is %q, the members are %+v", status.Leader, status.Members)
+			return fmt.Errorf("leader %q, members %+v", status.Leader, status.Members)
 		}
 		return nil
 	}))
 	return status
 }
 
-// awaitExit waits for a coordinator that must end by itself, and checks what it says.
+// awaitExit waits for a coordinator that must exit by itself, and checks its last
+// output.
 func awaitExit(t *testing.T, n *cluster.Coordinator, says ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
 	defer cancel()
 	code, err := n.Wait(ctx)
 	if err != nil || code == 0 {
-		t.Errorf("%s ends with %d, %v; want that it ends by itself, with an error", n.Name, code, err)
+		t.Errorf("%s: got exit code %d, %v; want it to exit by itself with an error", n.Name, code, err)
 	}
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(n.DataDir), n.Name+".log"))
 	clustertest.Must(t, err)
@@ -107,7 +108,7 @@ func awaitExit(t *testing.T, n *cluster.Coordinator, says ...string) {
 	last := strings.Join(lines[max(0, len(lines)-12):], "\n")
 	for _, s := range says {
 		if !strings.Contains(last, s) {
-			t.Errorf("%s does not say %q at its end:\n%s", n.Name, s, last)
+			t.Errorf("%s: %q is missing in its last output:\n%s", n.Name, s, last)
 		}
 	}
 }
@@ -129,12 +130,12 @@ func TestWipedReplicasRejoinUnderNewIDsUnderLoad(t *testing.T) {
 		awaitVoters(t, c, ids...) //nolint:contextcheck // it takes it from t
 		t.Logf("%s is a voter %v after it was started on an empty directory", ids[i], time.Since(began).Round(time.Millisecond))
 	}
-	for i := range ids { // one after the other, the leader among them
+	for i := range ids { // one after another, including the leader
 		wipe(i, 1)
 	}
 	wipe(1, 2)
 	again := c.Coordinators()[1]
-	clustertest.Must(t, again.Kill()) // the same command line: it stays who it has become
+	clustertest.Must(t, again.Kill()) // the same command line: it keeps its new ID
 	clustertest.Must(t, again.Start(ctx))
 	awaitVoters(t, c, ids...)
 	s.judge(t)
@@ -165,18 +166,18 @@ func TestAClusterGrowsAndShrinksUnderLoad(t *testing.T) {
 	ctl("cluster", "transfer-leader", "n5")
 	status := awaitVoters(t, c, "n1", "n2", "n3", "n4", "n5")
 	if status.Leader != "n5" && moving.Lost() == 0 {
-		t.Errorf("the leader is %s, want n5", status.Leader)
+		t.Errorf("got leader %s, want n5", status.Leader)
 	}
-	ctl("cluster", "remove", "n5") // the leader: it hands over first
+	ctl("cluster", "remove", "n5") // the leader: it transfers leadership first
 	awaitExit(t, joined[1], "was removed from the cluster")
 	ctl("cluster", "remove", "n4")
 	awaitExit(t, joined[0], "was removed from the cluster")
 	stalls := clustertest.WatchStalls(t)
 	before := awaitVoters(t, c, "n1", "n2", "n3")
-	clustertest.Must(t, joined[0].Start(ctx)) // from its old data
+	clustertest.Must(t, joined[0].Start(ctx)) // with its old data
 	awaitExit(t, joined[0], "was removed from the cluster")
 	if after := awaitVoters(t, c, "n1", "n2", "n3"); after.Term > before.Term+1 && stalls.Lost() == 0 {
-		t.Errorf("a removed replica took the term from %d to %d", before.Term, after.Term)
+		t.Errorf("got term %d, want %d: a removed replica started an election", after.Term, before.Term)
 	}
 	s.judge(t)
 }
@@ -190,7 +191,7 @@ func TestADamagedDataDirectoryIsQuarantinedAndTheReplicaRejoins(t *testing.T) {
 	store := filepath.Join(n.DataDir, "raft.db")
 	data, err := os.ReadFile(store)
 	clustertest.Must(t, err)
-	for i := 2 * 4096; i < len(data); i += 64 { // all but the pages that say where all begins
+	for i := 2 * 4096; i < len(data); i += 64 { // all but the root pages
 		data[i] ^= 0x55
 	}
 	clustertest.Must(t, os.WriteFile(store, data, 0o600))
@@ -203,7 +204,7 @@ func TestADamagedDataDirectoryIsQuarantinedAndTheReplicaRejoins(t *testing.T) {
 		t.Fatalf("kept: %q", kept)
 	}
 	if same, err := os.ReadFile(filepath.Join(kept[0], "raft.db")); err != nil || len(same) != len(data) {
-		t.Errorf("the damaged store was not kept: %d bytes, %v", len(same), err)
+		t.Errorf("damaged store: got %d bytes, %v; want it unchanged", len(same), err)
 	}
 	clustertest.Must(t, n.Start(ctx))
 	awaitExit(t, n, "with another", "--auto-rejoin")
@@ -222,8 +223,8 @@ func TestADamagedDataDirectoryIsQuarantinedAndTheReplicaRejoins(t *testing.T) {
 	completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("after", cluster.Builtin("a", "noop", ""))))
 }
 
-// awaitAllOf returns once a replica has applied all that the leader has now.
-// AwaitCaughtUp is content with less: a few small jobs may be missing still.
+// awaitAllOf waits until a replica has applied all current entries of the leader.
+// AwaitCaughtUp accepts a small lag, of a few small jobs.
 func awaitAllOf(t *testing.T, c *cluster.Cluster, n *cluster.Coordinator) {
 	t.Helper()
 	status, err := c.Status(t.Context())
@@ -262,8 +263,8 @@ func TestAnOldCopyOfADataDirectoryIsNotUsed(t *testing.T) {
 	awaitExit(t, n, "older than acknowledged state", "nothing was deleted")
 }
 
-// Two wiped replicas of three must not make a cluster of their own, nor get anything
-// from the third: what it alone has may be less than what was acknowledged.
+// Two wiped replicas of three must not form a cluster of their own, nor copy data
+// from the third: it may lack acknowledged entries.
 func TestAMajorityOfWipedReplicasFormsNoCluster(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -276,8 +277,8 @@ func TestAMajorityOfWipedReplicasFormsNoCluster(t *testing.T) {
 			clustertest.Must(t, os.Rename(n.DataDir, n.DataDir+".away"))
 		}
 	}
-	// The one with data is there when the others look: while it is away as well, they
-	// are a majority of empty directories, as at the very beginning.
+	// The replica with data is reachable while the others search: without it they
+	// are a majority of empty directories, as in a new cluster.
 	for _, n := range c.Coordinators() {
 		clustertest.Must(t, n.Start(ctx))
 		clustertest.Must(t, cluster.Until(ctx, n.Name+" answers", guard, func(ctx context.Context) error { return n.Get(ctx, "/healthz") }))
@@ -286,7 +287,7 @@ func TestAMajorityOfWipedReplicasFormsNoCluster(t *testing.T) {
 	status, err := c.Status(ctx)
 	clustertest.Must(t, err)
 	if status.Leader != "" {
-		t.Errorf("%s leads", status.Leader)
+		t.Errorf("%s leads, want no leader", status.Leader)
 	}
 	for i, n := range c.Coordinators() {
 		clustertest.Must(t, n.Kill())

@@ -28,7 +28,7 @@ type delivery struct {
 	Data map[string]any `json:"data"`
 }
 
-// receiver accepts notifications of jobs and dead letters, once it is up.
+// receiver accepts notifications of jobs and dead letters after rise.
 type receiver struct {
 	*httptest.Server
 
@@ -37,7 +37,7 @@ type receiver struct {
 	mu     sync.Mutex // guards the fields below
 	up     bool
 	told   map[string]delivery // by webhook-id, while up
-	tried  map[string]int      // how often
+	tried  map[string]int      // number of tries
 	faults []string
 }
 
@@ -52,7 +52,7 @@ func newReceiver(t *testing.T, key []byte) *receiver {
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	body, err := io.ReadAll(q.Body)
 	if err != nil {
-		return // its sender was killed over it, and nobody reads an answer
+		return // its sender was killed and reads no answer
 	}
 	id := q.Header.Get("webhook-id")
 	mac := hmac.New(sha256.New, r.key)
@@ -61,7 +61,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q.Header.Get("webhook-signature") != "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)) {
-		r.faults = append(r.faults, "a signature is wrong")
+		r.faults = append(r.faults, "invalid signature")
 	}
 	if err := json.Unmarshal(body, &n); err != nil {
 		r.faults = append(r.faults, fmt.Sprintf("body %q: %v", body, err))
@@ -81,7 +81,7 @@ func (r *receiver) rise() {
 	r.up = true
 }
 
-// await waits until all kinds of events were delivered, or tried, as often as wanted.
+// await waits until enough events were delivered or tried.
 func (r *receiver) await(t *testing.T, what string, enough func() error) {
 	t.Helper()
 	clustertest.Must(t, cluster.Until(t.Context(), what, guard, func(context.Context) error {
@@ -102,7 +102,7 @@ func (r *receiver) of(kind string) []map[string]any {
 	return list
 }
 
-// wants checks how often each kind was delivered.
+// wants checks the number of deliveries of each kind.
 func (r *receiver) wants(kinds map[string]int) func() error {
 	return func() error {
 		got := map[string]int{}
@@ -138,11 +138,11 @@ func TestNotificationsAreDeliveredAlthoughTheLeaderIsKilled(t *testing.T) {
 	bad := clustertest.Submit(t, c.Ctl, job("bad", dies))
 	completed(t, c.Ctl, good)
 	if end, err := c.AwaitEnd(t.Context(), bad, guard); err != nil || end.State != "failed" {
-		t.Fatalf("job %s is %s: %v", bad, end.State, err)
+		t.Fatalf("job %s: got %s, %v", bad, end.State, err)
 	}
 	r.await(t, "a try of each notification", func() error {
 		if len(r.tried) < 3 {
-			return fmt.Errorf("%d were tried", len(r.tried))
+			return fmt.Errorf("%d were attempted", len(r.tried))
 		}
 		return nil
 	})
@@ -157,7 +157,7 @@ func TestNotificationsAreDeliveredAlthoughTheLeaderIsKilled(t *testing.T) {
 	}))
 	compareNotices(t, c, r, letters, good, bad)
 
-	// It continues, ends again, and is reported again.
+	// The job continues, ends again, and is reported again.
 	clustertest.Must(t, os.WriteFile(filepath.Join(dir, "healed"), nil, 0o600))
 	if a := c.Run(t.Context(), "dlq", "requeue", "--type", "run", "-o", "json"); a.Err() != nil || !strings.Contains(a.Stdout, `"requeued": 1`) && !strings.Contains(a.Stdout, `"requeued":1`) {
 		t.Fatalf("requeue by type: %v", a)
@@ -169,7 +169,7 @@ func TestNotificationsAreDeliveredAlthoughTheLeaderIsKilled(t *testing.T) {
 	}
 }
 
-// compareNotices compares what was delivered with what dtaskctl shows.
+// compareNotices compares the deliveries with the output of dtaskctl.
 func compareNotices(t *testing.T, c *cluster.Cluster, r *receiver, letters, good, bad string) {
 	t.Helper()
 	shown := func(args ...string) map[string]any {
@@ -195,7 +195,7 @@ func compareNotices(t *testing.T, c *cluster.Cluster, r *receiver, letters, good
 		"the command's type, again":   {{"type": run.Type}, {"type": "dead_letter"}},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
-			t.Errorf("%s: told %v, dtaskctl shows %v", what, pair[0], pair[1])
+			t.Errorf("%s: got delivery %v, want %v as in dtaskctl", what, pair[0], pair[1])
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// followersOnly has a client and a worker that know one follower.
+// followersOnly uses a client and a worker that know only one follower.
 func followersOnly(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	ctx := t.Context()
@@ -22,19 +22,19 @@ func followersOnly(t *testing.T, c *cluster.Cluster) {
 		cluster.TaskFile{"id": "there", "run": "echo here", "require": map[string]string{"knows": "little"}}))
 	job := completed(t, ctl, id)
 	if job.Tasks[0].Worker != w.Name {
-		t.Errorf("the task ran on %s, want %s", job.Tasks[0].Worker, w.Name)
+		t.Errorf("got task on worker %s, want %s", job.Tasks[0].Worker, w.Name)
 	}
 	for _, args := range [][]string{{"result", id}, {"list"}, {"worker", "list"}, {"cluster", "status"}, {"logs", id + "/there"}} {
 		clustertest.Must(t, ctl.Run(ctx, args...).Err())
 	}
 	clustertest.Must(t, w.Terminate())
 	if code, err := w.Wait(ctx); err != nil || code != 0 {
-		t.Errorf("a drained worker ends with %d, %v; want 0", code, err)
+		t.Errorf("drained worker: got exit code %d, %v; want 0", code, err)
 	}
 }
 
-// strangeConnections opens connections that say nothing, half of a preface, a
-// foreign one or nonsense, to all coordinators, and has work done beside them.
+// strangeConnections opens connections that send nothing, half of a preface, a
+// foreign one or random bytes, to all coordinators, and runs jobs meanwhile.
 func strangeConnections(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	ctx := t.Context()
@@ -60,17 +60,16 @@ func strangeConnections(t *testing.T, c *cluster.Cluster) {
 	beside := severalJobs(t, c)
 	t.Logf("a job takes %v beside %d strange connections, %v without", beside, 3*25*6, alone)
 	if beside > 3*alone+slack+stalls.Lost() {
-		t.Errorf("a job takes %v beside strange connections, and %v without", beside, alone)
+		t.Errorf("a job takes %v beside strange connections, %v without: want at most a little longer", beside, alone)
 	}
 	after, err := c.Status(ctx)
 	clustertest.Must(t, err)
 	if (after.Leader != before.Leader || after.Term != before.Term) && stalls.Lost() == 0 {
-		t.Errorf("the leader was %s in term %d and is %s in term %d", before.Leader, before.Term, after.Leader, after.Term)
+		t.Errorf("the leader changed from %s in term %d to %s in term %d", before.Leader, before.Term, after.Leader, after.Term)
 	}
 }
 
-// severalJobs is how long a small job takes from submit to end, of several the
-// mean.
+// severalJobs returns the mean time of several small jobs from submission to end.
 func severalJobs(t *testing.T, c *cluster.Cluster) time.Duration {
 	t.Helper()
 	const jobs = 10

@@ -9,7 +9,7 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// diamond is judged by what its commands wrote.
+// diamond is checked by the ledger.
 func diamond(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	path, work := ledgerOf(c), 100*time.Millisecond
@@ -21,7 +21,7 @@ func diamond(t *testing.T, c *cluster.Cluster) {
 	job := completed(t, c.Ctl, clustertest.Submit(t, c.Ctl, cluster.JobFile("diamond", tasks...)))
 	checkLedger(t, c, nil, judged(job, after))
 	if n := len(readLedger(t, c)); n != 8 {
-		t.Errorf("the ledger has %d lines, want a start and an end of each of 4", n)
+		t.Errorf("got %d ledger lines, want a start and an end of each of 4", n)
 	}
 }
 
@@ -63,7 +63,8 @@ func fan(t *testing.T, c *cluster.Cluster) {
 	})
 }
 
-// steals is how many attempts that waited at a worker were handed to another so far.
+// steals returns the number of waiting attempts that were moved to another worker so
+// far.
 func steals(t *testing.T, c *cluster.Cluster) int {
 	t.Helper()
 	n := 0
@@ -75,14 +76,15 @@ func steals(t *testing.T, c *cluster.Cluster) int {
 	return n
 }
 
-// checkTimes checks by the times of a job's tasks that none began before those
-// it depends on had ended, and that all completed. It reports if more was repeated
-// than was stolen from a worker where it waited: what a leader had assigned and not
-// sent when it left is given out again.
+// checkTimes checks by the times of a job's tasks that none started before its
+// dependencies had ended, and that all completed. It reports attempts that were
+// repeated and not stolen from a worker where they waited: a leader that loses
+// leadership may have assigned attempts without sending them, and they are assigned
+// again.
 func checkTimes(t *testing.T, job cluster.Job, after map[string][]string, total, stolen int) (repeated string) {
 	t.Helper()
 	if job.TasksCompleted != total || len(job.Tasks) != total {
-		t.Errorf("%d of %d tasks completed, %d shown; want %d", job.TasksCompleted, job.TasksTotal, len(job.Tasks), total)
+		t.Errorf("got %d of %d tasks completed and %d shown, want %d", job.TasksCompleted, job.TasksTotal, len(job.Tasks), total)
 	}
 	if job.Retries > stolen {
 		repeated = fmt.Sprintf("%d tasks of %d were repeated, %d of them stolen", job.Retries, total, stolen)
@@ -98,7 +100,7 @@ func checkTimes(t *testing.T, job cluster.Job, after map[string][]string, total,
 		}
 		for _, id := range after[task.ID] {
 			if ended := byID[id].CompletedAt; ended == nil || task.StartedAt.Before(*ended) {
-				t.Errorf("task %s began at %v, before %s had ended at %v", task.ID, task.StartedAt, id, ended)
+				t.Errorf("task %s started at %v, before %s had ended at %v", task.ID, task.StartedAt, id, ended)
 			}
 		}
 	}

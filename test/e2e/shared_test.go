@@ -13,8 +13,8 @@ import (
 	"github.com/dtask/dtask/worker"
 )
 
-// Workers of one process that share a connection and a stream go through the loss of
-// leaders as others do: what they hold survives it, and each task is done once.
+// Workers of one process that share a connection and a stream survive the loss of
+// leaders like others: their attempts continue, and each task is executed once.
 func TestWorkersOnASharedStreamLoseNothingWithTheirLeader(t *testing.T) {
 	t.Parallel()
 	const workers, tasks, kills = 12, 6000, 2
@@ -43,7 +43,7 @@ func TestWorkersOnASharedStreamLoseNothingWithTheirLeader(t *testing.T) {
 			}
 			return nil, nil
 		})
-		running.Go(func() { _ = w.Run(ctx) }) // a worker that is missing shows below
+		running.Go(func() { _ = w.Run(ctx) }) // a failed worker is detected below
 		clustertest.Must(t, c.AwaitWorker(t.Context(), name, "up"))
 	}
 	var list []cluster.TaskFile
@@ -63,11 +63,11 @@ func TestWorkersOnASharedStreamLoseNothingWithTheirLeader(t *testing.T) {
 	}
 	job := completed(t, c.Ctl, id)
 	if job.TasksCompleted != tasks || job.TasksFailed != 0 {
-		t.Errorf("the job is %+v", job)
+		t.Errorf("got job %+v", job)
 	}
 	for i := range begun {
 		if n := begun[i].Load(); n != 1 {
-			t.Errorf("task %d began %d times", i, n)
+			t.Errorf("task %d: got %d executions, want 1", i, n)
 		}
 	}
 }

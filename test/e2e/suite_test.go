@@ -11,17 +11,16 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// guard is how long anything may take that is not itself a promise: it only
-// keeps a broken test from hanging.
+// guard bounds every wait that is not itself a promise: it keeps a broken test from
+// hanging.
 const guard = time.Minute
 
-// slack is what a promised time may take longer on a machine that does other
-// things as well.
+// slack is the tolerance of promised times on a busy machine.
 const slack = time.Second
 
 func TestMain(m *testing.M) { os.Exit(clustertest.Main(m)) }
 
-// ledgerOf is the path of a cluster's ledger.
+// ledgerOf returns the path of a cluster's ledger.
 func ledgerOf(c *cluster.Cluster) string { return filepath.Join(c.Dir, "ledger") }
 
 // readLedger reads a cluster's ledger.
@@ -32,7 +31,7 @@ func readLedger(t *testing.T, c *cluster.Cluster) []ledger.Line {
 	return lines
 }
 
-// now is the time on the ledger's clock.
+// now returns the time on the ledger's clock.
 func now(t *testing.T) time.Duration {
 	t.Helper()
 	at, err := ledger.Now()
@@ -40,7 +39,7 @@ func now(t *testing.T) time.Duration {
 	return at
 }
 
-// runsOf are the runs of a task so far.
+// runsOf returns the runs of a task so far.
 func runsOf(t *testing.T, c *cluster.Cluster, job, task string) []ledger.Run {
 	t.Helper()
 	var runs []ledger.Run
@@ -52,10 +51,10 @@ func runsOf(t *testing.T, c *cluster.Cluster, job, task string) []ledger.Run {
 	return runs
 }
 
-// steadily plays a story that is promised under one leader. On a machine that is
-// too busy for the leader to be heard, another may be elected in the middle, and
-// then workers are given time again, as they are by a leader that stood still with the
-// machine: the story is played again, a few times.
+// steadily runs a check of a promise that holds under one leader. On a busy machine
+// another leader may be elected meanwhile, and then liveness deadlines are extended,
+// as they are by a leader that was paused with the machine. The check is repeated a
+// few times in that case.
 func steadily(t *testing.T, c *cluster.Cluster, play func() (broken string)) {
 	t.Helper()
 	stalls := clustertest.WatchStalls(t)
@@ -74,13 +73,13 @@ func steadily(t *testing.T, c *cluster.Cluster, play func() (broken string)) {
 			t.Error(broken)
 			return
 		}
-		t.Logf("%s; but the machine stood still for %v, and term %d became term %d by itself: trying again", broken, lost, before.Term, after.Term)
+		t.Logf("%s, but the machine stalled for %v and the term changed from %d to %d by itself: trying again", broken, lost, before.Term, after.Term)
 	}
-	t.Error("no leader stayed in office, or the machine never ran for long enough")
+	t.Error("no attempt without an election or a stall of the machine")
 }
 
-// judged turns a job as dtaskctl shows it into one that the ledger judges.
-// after has the dependencies of its tasks.
+// judged converts a job as dtaskctl shows it into one for the ledger's checks. after
+// has the dependencies of its tasks.
 func judged(job cluster.Job, after map[string][]string) ledger.Job {
 	j := ledger.Job{ID: job.ID, State: job.State, Completed: job.TasksCompleted}
 	for _, task := range job.Tasks {
@@ -89,7 +88,7 @@ func judged(job cluster.Job, after map[string][]string) ledger.Job {
 	return j
 }
 
-// checkLedger judges jobs.
+// checkLedger checks jobs against the ledger.
 func checkLedger(t *testing.T, c *cluster.Cluster, harms []ledger.Harm, jobs ...ledger.Job) {
 	t.Helper()
 	for _, fault := range ledger.Check(readLedger(t, c), jobs, harms) {
@@ -103,7 +102,7 @@ func completed(t *testing.T, c cluster.Ctl, id string) cluster.Job {
 	job, err := c.AwaitEnd(t.Context(), id, guard)
 	clustertest.Must(t, err)
 	if job.State != "completed" {
-		t.Fatalf("job %s is %s: %+v", id, job.State, job)
+		t.Fatalf("job %s: got %s, want completed: %+v", id, job.State, job)
 	}
 	return job
 }

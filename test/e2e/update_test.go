@@ -11,8 +11,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// What waits is changed in its payload and its place, over the death of the
-// leader; what runs is not.
+// Payload and priority of waiting tasks are changed although the leader is killed;
+// those of running tasks are not.
 func TestUnstartedTasksAreUpdatedAlthoughTheLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -28,14 +28,14 @@ func TestUnstartedTasksAreUpdatedAlthoughTheLeaderIsKilled(t *testing.T) {
 
 	payload := []string{"update", id + "/text", "--payload", "new", "--idempotency-key", "payload", "-o", "json"}
 	if got := updateOf(t, c, payload...); got.Version != 2 || got.Existed {
-		t.Errorf("the payload was changed: %+v", got)
+		t.Errorf("update of the payload: got %+v", got)
 	}
 	clustertest.Must(t, clustertest.Leader(t, c).Kill())
 	if got := updateOf(t, c, "update", id+"/second", "--priority", "urgent", "--if-version", "2", "-o", "json"); got.Version != 3 {
-		t.Errorf("the priority was changed under the next leader: %+v", got)
+		t.Errorf("update of the priority under the next leader: got %+v", got)
 	}
 	if got := updateOf(t, c, payload...); got.Version != 2 || !got.Existed {
-		t.Errorf("the same again: %+v, want that it had been made", got)
+		t.Errorf("the same update again: got %+v, want it reported as repeated", got)
 	}
 	for _, args := range [][]string{
 		{id + "/gate", "--priority", "low"},                              // runs
@@ -43,24 +43,24 @@ func TestUnstartedTasksAreUpdatedAlthoughTheLeaderIsKilled(t *testing.T) {
 		{id + "/text", "--payload", "x", "--idempotency-key", "payload"}, // another change
 	} {
 		if a := c.Run(ctx, append([]string{"update"}, args...)...); a.Code != 5 {
-			t.Errorf("want exit 5: %s", a)
+			t.Errorf("got %s, want exit code 5", a)
 		}
 	}
 	clustertest.Must(t, os.WriteFile(open, nil, 0o600))
 	completed(t, c.Ctl, id)
 	if got := updateOf(t, c, payload...); got.Version != 2 || !got.Existed {
-		t.Errorf("the same after the end: %+v, want that it had been made", got)
+		t.Errorf("the same update after the end: got %+v, want it reported as repeated", got)
 	}
 	var doc struct {
 		Results map[string]struct{ Result string }
 	}
 	clustertest.Must(t, c.Run(ctx, "result", id, "-o", "json").Into(&doc))
 	if got := doc.Results["text"].Result; got != "new" {
-		t.Errorf("the task got the payload %q, want new", got)
+		t.Errorf("got payload %q, want new", got)
 	}
 	first, second := runsOf(t, c, id, "first"), runsOf(t, c, id, "second")
 	if len(first) != 1 || len(second) != 1 || second[0].Start > first[0].Start {
-		t.Errorf("first ran %+v, second %+v; want second before first", first, second)
+		t.Errorf("got runs %+v of first and %+v of second, want second before first", first, second)
 	}
 }
 
@@ -86,10 +86,10 @@ func TestSubmissionsAboveTheRateLimitAreRejected(t *testing.T) {
 	submit := func(key string, args ...string) cluster.Answer {
 		return c.Run(ctx, append([]string{"submit", "--type", "noop", "--idempotency-key", key}, args...)...)
 	}
-	clustertest.Must(t, submit("a").Err()) // a minute's share
+	clustertest.Must(t, submit("a").Err()) // the allowance of a minute
 	a := submit("b", "--timeout", "2s")
 	if a.Code != 6 || !strings.Contains(a.Stderr, "exceeds 0.02 jobs per second") {
-		t.Errorf("want exit 6 and why: %s", a)
+		t.Errorf("got %s, want exit code 6 and the reason", a)
 	}
 	clustertest.Must(t, submit("a", "--timeout", "5s").Err())
 }

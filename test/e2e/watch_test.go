@@ -37,15 +37,15 @@ func TestAWatchHasNoGapsOrDuplicatesWhenTheLeaderIsKilled(t *testing.T) {
 	for ch, err := range cl.Changes(ctx, id, client.WatchOptions{}) {
 		clustertest.Must(t, err)
 		if len(indexes) > 0 && ch.Index <= indexes[len(indexes)-1] {
-			t.Fatalf("index %d comes after %d", ch.Index, indexes[len(indexes)-1])
+			t.Fatalf("index %d follows %d", ch.Index, indexes[len(indexes)-1])
 		}
 		if ch.Whole != (len(indexes) == 0) {
-			t.Errorf("change %d is whole: %v", len(indexes), ch.Whole)
+			t.Errorf("change %d: got Whole = %v", len(indexes), ch.Whole)
 		}
 		indexes = append(indexes, ch.Index)
 		for _, task := range ch.Tasks {
 			if old := merged[task.GetId()]; old != nil && cmp.Equal(old, task, protocmp.Transform()) {
-				t.Errorf("told twice at %d: %v", ch.Index, task)
+				t.Errorf("duplicate change at %d: %v", ch.Index, task)
 			}
 			merged[task.GetId()] = task
 		}
@@ -56,7 +56,7 @@ func TestAWatchHasNoGapsOrDuplicatesWhenTheLeaderIsKilled(t *testing.T) {
 		}
 	}
 	if killed == 0 || len(indexes) < killed+2 {
-		t.Fatalf("%d changes, the leader was killed after %d", len(indexes), killed)
+		t.Fatalf("got %d changes, but the leader was killed after %d", len(indexes), killed)
 	}
 	t.Logf("%d changes, from index %d to %d; the leader was killed after %d", len(indexes), indexes[0], indexes[len(indexes)-1], indexes[killed])
 	listed := make(map[string]*dtaskv1.Task)
@@ -68,7 +68,7 @@ func TestAWatchHasNoGapsOrDuplicatesWhenTheLeaderIsKilled(t *testing.T) {
 		t.Errorf("(-listed +watched):\n%s", diff)
 	}
 
-	// Another process continues at another coordinator from where the leader died.
+	// Another process resumes at another coordinator from the change at which the leader was killed.
 	a := c.Run(ctx, "watch", id, "--from", fmt.Sprint(indexes[killed]), "-o", "json")
 	clustertest.Must(t, a.Err())
 	for line := range strings.Lines(a.Stdout) {
@@ -78,14 +78,14 @@ func TestAWatchHasNoGapsOrDuplicatesWhenTheLeaderIsKilled(t *testing.T) {
 		}
 		clustertest.Must(t, json.Unmarshal([]byte(line), &change))
 		if change.Index <= indexes[killed] {
-			t.Errorf("index %d is not above %d", change.Index, indexes[killed])
+			t.Errorf("got index %d, want above %d", change.Index, indexes[killed])
 		}
 		for _, task := range change.Tasks {
 			before[task.ID] = task.State
 		}
 	}
 	if diff := cmp.Diff(statesOf(listed), before); diff != "" {
-		t.Errorf("dtaskctl watch --from (-listed +watched):\n%s", diff)
+		t.Errorf("dtaskctl watch --from: (-listed +watched):\n%s", diff)
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/dtask/dtask/test/cluster/clustertest"
 )
 
-// A cluster that nothing happens to. Its subtests do not disturb each other:
-// they run one after another, on jobs of their own.
+// A cluster without faults. Its subtests are independent: they run one after
+// another, each with its own jobs.
 func TestAHealthyCluster(t *testing.T) { //nolint:tparallel // its subtests share the cluster
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Config{Workers: 2, Slots: 8})
@@ -22,10 +22,10 @@ func TestAHealthyCluster(t *testing.T) { //nolint:tparallel // its subtests shar
 		{"random graphs end as their reference models", randomGraphs},
 		{"every exit code", exitCodes},
 		{"cancel leaves no process", cancelKills},
-		{"cleanup runs however a job ends", cleansUp},
-		{"a client that knows only a follower gets everything done", followersOnly},
+		{"cleanup runs after every end of a job", cleansUp},
+		{"a client that knows only a follower can do everything", followersOnly},
 		{"a bench measures and cleans up", benches},
-		{"silent and foreign connections delay nobody", strangeConnections},
+		{"silent and foreign connections cause no delay", strangeConnections},
 	} {
 		t.Run(story.name, func(t *testing.T) { story.run(t, c) })
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
-// elsewhere is within what time the tasks of a dead worker run on another.
+// elsewhere bounds the time until the tasks of a killed worker run on another.
 const elsewhere = 5 * time.Second
 
-// marks are tasks that all write to the ledger.
+// marks returns tasks that write to the ledger.
 func marks(c *cluster.Cluster, n int, work time.Duration) []cluster.TaskFile {
 	var tasks []cluster.TaskFile
 	for i := range n {
@@ -24,11 +24,11 @@ func marks(c *cluster.Cluster, n int, work time.Duration) []cluster.TaskFile {
 	return tasks
 }
 
-// awaitBegun returns the runs of a job once so many have begun.
+// awaitBegun returns the runs of a job when n have started.
 func awaitBegun(t *testing.T, c *cluster.Cluster, job string, n int) []ledger.Run {
 	t.Helper()
 	var runs []ledger.Run
-	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%d runs have begun", n), guard, func(context.Context) error {
+	clustertest.Must(t, cluster.Until(t.Context(), fmt.Sprintf("%d runs have started", n), guard, func(context.Context) error {
 		lines, err := ledger.Read(ledgerOf(c))
 		if err != nil {
 			return err
@@ -40,7 +40,7 @@ func awaitBegun(t *testing.T, c *cluster.Cluster, job string, n int) []ledger.Ru
 			}
 		}
 		if len(runs) < n {
-			return fmt.Errorf("%d have", len(runs))
+			return fmt.Errorf("%d have started", len(runs))
 		}
 		return nil
 	}))
@@ -60,10 +60,10 @@ func TestTheTasksOfAKilledWorkerRunElsewhere(t *testing.T) {
 		killed := now(t)
 		clustertest.Must(t, victim.Kill())
 		harms = append(harms, ledger.Harm{Worker: victim.Name, From: killed})
-		clustertest.Must(t, cluster.Until(t.Context(), "no process of the worker is left", guard, func(context.Context) error {
+		clustertest.Must(t, cluster.Until(t.Context(), "all processes of the worker are gone", guard, func(context.Context) error {
 			for _, r := range runs {
 				if r.Worker == victim.Name && syscall.Kill(r.Pid, 0) == nil {
-					return fmt.Errorf("process %d of task %s lives", r.Pid, r.Task)
+					return fmt.Errorf("process %d of task %s still runs", r.Pid, r.Task)
 				}
 			}
 			return nil
@@ -72,7 +72,7 @@ func TestTheTasksOfAKilledWorkerRunElsewhere(t *testing.T) {
 		job := completed(t, c.Ctl, id)
 		jobs = append(jobs, judged(job, nil))
 		if job.Retries == 0 {
-			t.Error("the job shows no retries")
+			t.Error("got no retries of the job")
 		}
 		clustertest.Must(t, c.AwaitWorker(t.Context(), victim.Name, "down"))
 		clustertest.Must(t, victim.Start(t.Context()))
@@ -85,7 +85,7 @@ func TestTheTasksOfAKilledWorkerRunElsewhere(t *testing.T) {
 	checkLedger(t, c, harms, jobs...)
 }
 
-// tooLate says which of a killed worker's runs began elsewhere too late.
+// tooLate reports the runs of a killed worker that started elsewhere too late.
 func tooLate(t *testing.T, c *cluster.Cluster, runs []ledger.Run, worker string, killed time.Duration) string {
 	t.Helper()
 	for _, r := range runs {
@@ -94,12 +94,12 @@ func tooLate(t *testing.T, c *cluster.Cluster, runs []ledger.Run, worker string,
 		}
 		all := runsOf(t, c, r.Job, r.Task)
 		if len(all) != 2 {
-			return fmt.Sprintf("task %s ran %d times, want on the killed worker and once elsewhere", r.Task, len(all))
+			return fmt.Sprintf("task %s: got %d runs, want one on the killed worker and one elsewhere", r.Task, len(all))
 		}
 		late := all[1].Start - killed
-		t.Logf("task %s began elsewhere %v after the kill", r.Task, late)
+		t.Logf("task %s started elsewhere %v after the kill", r.Task, late)
 		if late > elsewhere+slack {
-			return fmt.Sprintf("task %s began elsewhere %v after the kill", r.Task, late)
+			return fmt.Sprintf("task %s started elsewhere %v after the kill", r.Task, late)
 		}
 	}
 	return ""
@@ -117,7 +117,7 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 		victim := c.Worker(held.Worker)
 		stopped := now(t)
 		clustertest.Must(t, victim.Pause())
-		// Its command continues and ends while the worker is stopped.
+		// Its command continues and exits while the worker is stopped.
 		clustertest.Must(t, cluster.Pause(ctx, 10*time.Second))
 		clustertest.Must(t, victim.Resume())
 		harms = append(harms, ledger.Harm{Worker: victim.Name, From: stopped, Until: now(t)})
@@ -125,9 +125,9 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 		jobs = append(jobs, judged(job, nil))
 		clustertest.Must(t, c.AwaitWorker(ctx, victim.Name, "up"))
 		if task := job.Tasks[0]; task.Worker == victim.Name || task.Attempt != 2 {
-			return fmt.Sprintf("the accepted completion is of attempt %d on %s, want 2 on the other worker", task.Attempt, task.Worker)
+			return fmt.Sprintf("the accepted completion: got attempt %d on %s, want 2 on the other worker", task.Attempt, task.Worker)
 		}
-		if err := cluster.Until(ctx, "the worker hears that it was superseded", guard, func(context.Context) error {
+		if err := cluster.Until(ctx, "the worker logs the superseded outcome", guard, func(context.Context) error {
 			if !victim.LogHas("superseded", "job_id="+id) {
 				return cluster.ErrNotYet
 			}
@@ -146,7 +146,7 @@ func TestTheLateCompletionOfAStoppedWorkerIsSuperseded(t *testing.T) {
 }
 
 // Short tasks are prefetched: a stopped worker holds attempts that it has not
-// begun, and that complete elsewhere meanwhile.
+// started, and that complete elsewhere meanwhile.
 func TestAStoppedWorkerBeginsNoAttemptThatWasReplaced(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -163,13 +163,13 @@ func TestAStoppedWorkerBeginsNoAttemptThatWasReplaced(t *testing.T) {
 	clustertest.Must(t, victim.Resume())
 	harms = append(harms, ledger.Harm{Worker: victim.Name, From: stopped, Until: now(t)})
 	clustertest.Must(t, c.AwaitWorker(ctx, victim.Name, "up"))
-	// It works again, and has reported everything that it held.
+	// It runs again, and has reported all attempts that it held.
 	again := clustertest.Submit(t, c.Ctl, cluster.JobFile("again", marks(c, 100, 50*time.Millisecond)...))
 	jobs := []ledger.Job{judged(job, nil), judged(completed(t, c.Ctl, again), nil)}
 	replaced := 0
 	for _, r := range ledger.Runs(readLedger(t, c)) {
 		if r.Job == id && r.Start > resumed {
-			t.Errorf("attempt %d of %s began on %s %v after the job had ended", r.Attempt, r.Task, r.Worker, r.Start-resumed)
+			t.Errorf("attempt %d of %s started on %s %v after the job had ended", r.Attempt, r.Task, r.Worker, r.Start-resumed)
 		}
 		if r.Job == id && r.Attempt > 1 {
 			replaced++
@@ -190,17 +190,17 @@ func TestADrainedWorkerFinishesItsAttempts(t *testing.T) {
 	asked := now(t)
 	clustertest.Must(t, leaving.Terminate())
 	if code, err := leaving.Wait(ctx); err != nil || code != 0 {
-		t.Errorf("it ends with %d, %v; want 0", code, err)
+		t.Errorf("got exit code %d, %v; want 0", code, err)
 	}
 	late := slack + stalls.Lost()
 	job := completed(t, c.Ctl, id)
 	checkLedger(t, c, nil, judged(job, nil))
 	for _, r := range ledger.Runs(readLedger(t, c)) {
 		if r.Worker == leaving.Name && r.Start > asked+late {
-			t.Errorf("task %s began on it %v after it was asked to leave", r.Task, r.Start-asked)
+			t.Errorf("task %s started on the worker %v after the drain", r.Task, r.Start-asked)
 		}
 	}
 	if run := runsOf(t, c, id, held.Task); len(run) != 1 || !run[0].Ended() {
-		t.Errorf("what it held when it was asked to leave: %+v, want one run that ended", run)
+		t.Errorf("attempt held at the drain: got %+v, want one run that ended", run)
 	}
 }
