@@ -11,6 +11,7 @@
 //     although raft makes two calls (vote.go);
 //   - the log as raft uses it (parallel.go), which stores a leader's entries while they
 //     are sent;
+//   - the committed index, persisted with the entries (committed.go);
 //   - the chunks of an entry in raft.db (chunks.go) and compaction in steps
 //     (compact.go);
 //   - the segments of raft-wal: preallocation (wal_file.go, prezero.go), the list of

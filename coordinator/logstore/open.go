@@ -29,6 +29,12 @@ type Config struct {
 	HadEntries bool
 	// OnFirstStore is called after the first entry is stored durably. Optional.
 	OnFirstStore func() error
+	// CommitIndex returns raft's commit index, which the store persists; 0 while raft
+	// does not run. It must not block. Optional.
+	CommitIndex func() uint64
+	// MayDelete is called before entries first to last are deleted. Its error fails the
+	// store, and nothing is deleted. It may call the Store. Optional.
+	MayDelete func(first, last uint64) error
 	// HangTimeout is how long one call may take before it is fatal.
 	HangTimeout time.Duration
 	// Wrap may put a layer between the Store and the disk, such as faults in tests.
@@ -78,8 +84,13 @@ func Open(cfg Config) (*Store, error) {
 	if contents.kind == WAL {
 		s.path, s.deletesAtOnce = filepath.Join(cfg.Dir, segmentsDir), true
 	}
+	s.committed = &committedLog{Backend: s.backend, known: cfg.CommitIndex, mayDelete: cfg.MayDelete}
+	s.backend = s.committed
 	if cfg.Wrap != nil {
 		s.backend = cfg.Wrap(s.backend)
+	}
+	if err := s.call("reading the committed index", s.committed.load); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	s.hang = cfg.HangTimeout
 	if err := s.check(); err != nil {

@@ -22,6 +22,8 @@ type Reader struct {
 	dir      string
 	contents *Contents
 	bolt     *raftboltdb.BoltStore // nil if the directory has no store
+	// committed is the highest committed index of the entries that were read.
+	committed uint64
 }
 
 // OpenReader inspects the stores of a data directory and opens them for reading. It
@@ -109,8 +111,13 @@ func (r *Reader) Entries(from uint64, f func(*raft.Log) error) error {
 	}
 	next := from
 	take := func(log *raft.Log) error {
+		committed, err := takeCommitted(log)
+		r.committed = max(r.committed, committed)
 		problem := Verify(log)
-		if log.Index != next {
+		switch {
+		case err != nil:
+			problem = fmt.Sprintf("entry %d: %v", log.Index, err)
+		case log.Index != next:
 			problem = fmt.Sprintf("entry %d is stored as entry %d", log.Index, next)
 		}
 		if problem != "" {

@@ -52,6 +52,7 @@ type Store struct {
 	// onFirstStore is called after the first entry is stored durably.
 	onFirstStore func() error
 
+	committed *committedLog // part of backend
 	// deletesAtOnce means that the backend deletes any number of entries in one short
 	// transaction.
 	deletesAtOnce bool
@@ -286,6 +287,10 @@ func (s *Store) call(op string, f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	return f()
 }
+
+// Fail makes every further call fail, and reports the cause as a failure of op, for
+// which the stored data must not change any more. It returns the failure.
+func (s *Store) Fail(op string, cause error) error { return s.fail(op, cause) }
 
 // fail records and reports the first failure, and returns it.
 func (s *Store) fail(op string, cause error) error {

@@ -19,6 +19,7 @@
 //     after a start (first_election.go);
 //   - snapshots by log bytes (snapshot.go), their store and pacing (snapshot_store.go,
 //     reap.go, rate_limited_writer.go), and early reading at start (prepare.go);
+//   - the refusal to lose committed entries (conflict.go);
 //   - free disk space (space.go): a leader without enough transfers leadership.
 //
 // It does not know what an entry means, does not decide when to lead (package leader

@@ -45,7 +45,14 @@ type Node struct {
 	failover      *failover
 	firstElection *firstElection
 	snapshots     *snapshotter
-	space         *spaceMonitor
+	snapshotFiles *snapshotStore
+	// oldSnapshot is the term of the last old snapshot that was refused, and since when.
+	// Only checkRequest uses it.
+	oldSnapshot struct {
+		term  uint64
+		since time.Time
+	}
+	space *spaceMonitor
 
 	failure   failure
 	closing   <-chan struct{} // closed by Close, first
@@ -99,10 +106,14 @@ func (n *Node) openRaft() (err error) {
 	if err != nil {
 		return err
 	}
+	n.snapshotFiles = snapshots
+	if err := n.checkCommitted(contents); err != nil {
+		return err
+	}
 	n.transport = transport.New(transport.Config{
 		Advertise: n.cfg.Advertise,
 		Admission: transport.Admission{Self: n.preface, Peers: n.cfg.peerIDs(), KnownInstance: n.cfg.KnownInstance},
-		Dial:      n.cfg.Dial, ServerAt: n.serverAt, Answer: n.answer, Log: n.logs, MaxAppend: logstore.MaxBatch,
+		Dial:      n.cfg.Dial, ServerAt: n.serverAt, Answer: n.answer, Check: n.checkRequest, Log: n.logs, MaxAppend: logstore.MaxBatch,
 		Timeout: n.cfg.TimeScale.Scale(rpcTimeout), TimeScale: n.cfg.TimeScale, Logger: n.log, RaftLogger: log,
 	})
 	if err := n.startRaft(log, snapshots); err != nil {
@@ -168,6 +179,7 @@ func (n *Node) start(ctx context.Context) {
 		func() { n.firstElection.run(ctx) },
 		func() { n.failover.run(ctx) },
 		func() { n.space.run(ctx, v.Leading, n.yield) },
+		func() { n.storeCommitted(ctx, cfg.TimeScale.Scale(storeCommittedInterval)) },
 	} {
 		n.calls.running.Go(run)
 	}
@@ -294,6 +306,9 @@ func (n *Node) shutdown() error {
 		n.log.Warn("raft did not answer all requests before shutdown")
 	}
 	n.logs.Close()
+	if n.Err() == nil {
+		err = errors.Join(err, n.store.StoreCommitted())
+	}
 	return errors.Join(err, n.store.Close())
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/coordinator/membership/datadir"
 )
 
 // openStores opens the stores, after checking that they may be opened, and bootstraps
@@ -19,6 +20,7 @@ func (n *Node) openStores() (*logstore.Contents, error) {
 	n.store, err = logstore.Open(logstore.Config{
 		Dir: n.cfg.DataDir, Kind: n.cfg.LogStore, Contents: contents,
 		HadEntries: n.cfg.Identity.Identity().Stored, OnFirstStore: n.cfg.Identity.MarkStored,
+		CommitIndex: n.commitIndex, MayDelete: n.mayDelete,
 		HangTimeout: n.cfg.StoreHangTimeout, Wrap: n.cfg.WrapStore, Fatal: n.failure.fail, Closing: n.closing,
 		Logger: n.log, RaftLogger: newHCLog(n.log),
 	})
@@ -35,9 +37,15 @@ func (n *Node) openStores() (*logstore.Contents, error) {
 
 // inspect checks the data directory before anything in it is opened.
 func (n *Node) inspect() (*logstore.Contents, error) {
+	conflict, err := datadir.ReadConflict(n.cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	if conflict != nil {
+		return nil, &ConflictError{ServerID: n.cfg.Identity.Identity().ServerID, Conflict: *conflict}
+	}
 	found := n.cfg.Inspected
 	if found == nil {
-		var err error
 		if found, err = Inspect(n.cfg.DataDir, n.cfg.LogStore); err != nil {
 			return nil, err
 		}

@@ -118,6 +118,16 @@ func (s *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	return sink, nil
 }
 
+// newest returns the last entry of the newest readable snapshot, and its term; 0
+// without one.
+func (s *snapshotStore) newest() (index, term uint64) {
+	list, err := s.List()
+	if err != nil || len(list) == 0 {
+		return 0, 0
+	}
+	return list[0].Index, list[0].Term
+}
+
 // snapshotNames lists the finished snapshots of a data directory, readable or not.
 func snapshotNames(dataDir string) ([]string, error) {
 	finished, _, err := listSnapshots(dataDir)

@@ -17,6 +17,12 @@ func (t *Transport) forward() {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
+			if t.check != nil {
+				if err := t.check(rpc.Command); err != nil {
+					refuse(rpc, err)
+					continue
+				}
+			}
 			if args, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
 				limitCommit(args)
 			}

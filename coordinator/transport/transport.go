@@ -44,6 +44,10 @@ type Config struct {
 	// Answer answers what peers ask on watch connections. It must not block for longer
 	// than AskTimeout.
 	Answer func(Question) Answer
+	// Check is called for each request of a peer, one after the other, before raft gets
+	// it. Raft doesn't get a request for which it returns an error, and the peer gets
+	// the error. It may read from the log and must not block otherwise. Optional.
+	Check func(command any) error
 	// Log is this replica's log.
 	Log Log
 	// MaxAppend is how many entries one request to a follower has at most.
@@ -74,7 +78,8 @@ type Transport struct {
 	closed    chan struct{} // closed by Close: ends every wait
 	once      sync.Once
 
-	requests  chan raft.RPC // of the other replicas, sent by forward, never closed; nil in tests without a network
+	check     func(command any) error // see Config.Check; nil: none
+	requests  chan raft.RPC           // of the other replicas, sent by forward, never closed; nil in tests without a network
 	forwarder sync.WaitGroup
 
 	mu    sync.Mutex // guards peers
@@ -97,7 +102,7 @@ func New(cfg Config) *Transport {
 	// A snapshot may take Timeout for each MiB, including its restore at the peer.
 	network.TimeoutScale = 1 << 20
 	t := newTransport(network, cfg.TimeScale)
-	t.stream, t.log, t.maxAppend = stream, cfg.Log, cfg.MaxAppend
+	t.stream, t.log, t.maxAppend, t.check = stream, cfg.Log, cfg.MaxAppend, cfg.Check
 	t.requests = make(chan raft.RPC)
 	t.forwarder.Go(t.forward)
 	return t

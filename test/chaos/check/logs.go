@@ -207,15 +207,16 @@ func readChunks(store *raftboltdb.BoltStore, index uint64, entry *raft.Log) erro
 }
 
 // sealed reports whether an entry matches the checksum in its extensions: version 1,
-// then CRC-32C over index, term, type and data.
+// then CRC-32C over index, term, type and data. The last entry of a batch also has the
+// committed index, in 12 bytes.
 func sealed(e *raft.Log) bool {
-	if len(e.Extensions) != 5 || e.Extensions[0] != 1 {
+	if n := len(e.Extensions); n != 5 && n != 17 || e.Extensions[0] != 1 {
 		return false
 	}
 	head := binary.BigEndian.AppendUint64(nil, e.Index)
 	head = binary.BigEndian.AppendUint64(head, e.Term)
 	sum := crc32.Checksum(append(append(head, byte(e.Type)), e.Data...), crc32.MakeTable(crc32.Castagnoli))
-	return binary.BigEndian.Uint32(e.Extensions[1:]) == sum
+	return binary.BigEndian.Uint32(e.Extensions[1:5]) == sum
 }
 
 // match checks the Log Matching Property: below the last index at which both have an

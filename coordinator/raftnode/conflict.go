@@ -1,0 +1,226 @@
+package raftnode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/dtask/dtask/coordinator/logstore"
+	"github.com/dtask/dtask/coordinator/membership/datadir"
+)
+
+// storeCommittedInterval is how often an idle replica compares its commit index with
+// the persisted one. It writes an index that did not change for one interval, so at
+// most two intervals after the change.
+const storeCommittedInterval = 500 * time.Millisecond
+
+// lateSnapshotLimit is how long after a refused old snapshot another one of the same
+// term may still be a late request.
+const lateSnapshotLimit = 5 * time.Second
+
+// ConflictError means that a leader asked this replica to replace log entries that it
+// knows to be committed, and that it refused. Raft guarantees that no leader does so
+// unless a majority has lost what it stored, for example because a data directory was
+// replaced by an older copy. The data directory has the same conflict, and Open refuses
+// it from then on.
+type ConflictError struct {
+	ServerID string
+	datadir.Conflict
+}
+
+// Error tells what happened and what to do.
+func (e *ConflictError) Error() string {
+	leader := e.Leader
+	if leader == "" {
+		leader = "(unknown)"
+	}
+	return fmt.Sprintf("server %s refuses to lose committed log entries: leader %s of term %d has another history from entry %d on, "+
+		"but the entries up to %d (term %d) are committed here; acknowledged jobs are missing in the cluster of that leader, "+
+		"whose majority includes a data directory that lost them. Nothing was deleted: server %s keeps its log and stays out of the cluster. "+
+		"Do not delete its data directory; see \"Diverged histories\" in docs/operations.md",
+		e.ServerID, leader, e.LeaderTerm, e.Truncated, e.Committed, e.CommittedTerm, e.ServerID)
+}
+
+// errOldSnapshot is returned to raft for a snapshot that would take the state back.
+var errOldSnapshot = errors.New("the received snapshot is older than what is committed here")
+
+// commitIndex returns raft's commit index; 0 until raft runs.
+func (n *Node) commitIndex() uint64 {
+	if r := n.running.Load(); r != nil {
+		return r.CommitIndex()
+	}
+	return 0
+}
+
+// Committed returns the highest index that this replica knows to be committed, or knew
+// when it last stopped.
+func (n *Node) Committed() uint64 {
+	index, _ := n.snapshotFiles.newest()
+	return max(n.store.Committed(), index)
+}
+
+// mayDelete is called before log entries first to last are deleted. Those that a
+// snapshot contains may be. Any others are deleted because a leader has other ones: if
+// one of them is committed, the replica refuses.
+func (n *Node) mayDelete(first, last uint64) error {
+	committed := n.store.Committed()
+	if first > committed {
+		return nil
+	}
+	covered, _ := n.snapshotFiles.newest()
+	lost := max(first, covered+1)
+	if lost > min(last, committed) {
+		return nil
+	}
+	leader, term := "", uint64(0)
+	if r := n.running.Load(); r != nil {
+		_, id := r.LeaderWithID()
+		leader, term = string(id), r.CurrentTerm()
+	}
+	return n.refuse(lost, leader, term)
+}
+
+// checkRequest is called before raft gets a request of another replica. A leader of the
+// current or a later term has every committed entry. If its log contradicts one, the
+// histories have diverged: raft would delete the entry, or, if a replica has also
+// forgotten that the term was used, take the leader's entry for its own. mayDelete
+// refuses what another request changes after this check.
+func (n *Node) checkRequest(command any) error {
+	if err := n.Err(); err != nil {
+		return err // it votes for nobody and stores nothing
+	}
+	r := n.running.Load()
+	if r == nil {
+		return nil
+	}
+	switch a := command.(type) {
+	case *raft.AppendEntriesRequest:
+		if a.Term < r.CurrentTerm() {
+			return nil // raft ignores it
+		}
+		committed := n.store.Committed()
+		for _, entry := range a.Entries {
+			if entry.Index > committed {
+				break
+			}
+			if n.contradicts(entry.Index, entry.Term, entry.Extensions) {
+				return n.store.Fail("storing received entries", n.refuse(entry.Index, string(a.ID), a.Term))
+			}
+		}
+		if a.PrevLogEntry > 0 && a.PrevLogEntry <= committed && n.contradicts(a.PrevLogEntry, a.PrevLogTerm, nil) {
+			return n.store.Fail("storing received entries", n.refuse(a.PrevLogEntry, string(a.ID), a.Term))
+		}
+	case *raft.InstallSnapshotRequest:
+		if a.Term < r.CurrentTerm() {
+			return nil
+		}
+		return n.checkSnapshot(a)
+	}
+	return nil
+}
+
+// checkSnapshot checks a leader's snapshot, which replaces the whole log. Above the
+// committed index, a snapshot of another history is recognized only if it ends in an
+// earlier term: what it contains at the committed index is not visible here.
+func (n *Node) checkSnapshot(a *raft.InstallSnapshotRequest) error {
+	committed := n.Committed()
+	if n.contradicts(a.LastLogIndex, a.LastLogTerm, nil) {
+		return n.store.Fail("installing a snapshot", n.refuse(min(a.LastLogIndex, committed), string(a.ID), a.Term))
+	}
+	if a.LastLogIndex >= committed {
+		return nil
+	}
+	// A leader sends a snapshot only to a replica whose log ends before it, so this is
+	// a late request that another one has overtaken. Raft would return to that state,
+	// and forget what this replica has acknowledged since. A leader that continues to
+	// send it has another history, in which the snapshot's last entry has the same term
+	// by chance.
+	if n.oldSnapshot.term != a.Term {
+		n.oldSnapshot.term, n.oldSnapshot.since = a.Term, time.Now()
+	} else if time.Since(n.oldSnapshot.since) > n.cfg.TimeScale.Scale(lateSnapshotLimit) {
+		return n.store.Fail("installing a snapshot", n.refuse(a.LastLogIndex+1, string(a.ID), a.Term))
+	}
+	n.log.Warn("refused an old snapshot", "leader", string(a.ID), "index", a.LastLogIndex, "term", a.LastLogTerm, "committed", committed)
+	return fmt.Errorf("%w: it ends at entry %d, and entry %d is committed", errOldSnapshot, a.LastLogIndex, committed)
+}
+
+// contradicts reports whether a log that has an entry of a term, and with a checksum if
+// sum is not nil, cannot have all that is committed here. Terms never decrease along a
+// log.
+func (n *Node) contradicts(index, term uint64, sum []byte) bool {
+	var entry raft.Log
+	if index <= n.store.Committed() && n.logs.GetLog(index, &entry) == nil {
+		return entry.Term != term || sum != nil && !bytes.Equal(entry.Extensions, sum)
+	}
+	committed := n.Committed()
+	committedTerm, known := n.termAt(committed)
+	switch {
+	case !known:
+		return false
+	case index == committed:
+		return term != committedTerm
+	case index < committed:
+		return term > committedTerm
+	default:
+		return term < committedTerm
+	}
+}
+
+// termAt returns the term of an entry of the log or at the end of the newest snapshot.
+func (n *Node) termAt(index uint64) (term uint64, known bool) {
+	var entry raft.Log
+	if n.logs.GetLog(index, &entry) == nil {
+		return entry.Term, true
+	}
+	if at, term := n.snapshotFiles.newest(); at == index && at > 0 {
+		return term, true
+	}
+	return 0, false
+}
+
+// refuse records in the data directory that the entries from lost on would be lost, and
+// ends the process. It returns the reason.
+func (n *Node) refuse(lost uint64, leader string, term uint64) error {
+	e := &ConflictError{ServerID: n.cfg.Identity.Identity().ServerID}
+	e.Committed, e.Truncated, e.Leader, e.LeaderTerm, e.Found = n.Committed(), lost, leader, term, time.Now()
+	e.CommittedTerm, _ = n.termAt(e.Committed)
+	err := errors.Join(e, datadir.WriteConflict(n.cfg.DataDir, e.Conflict))
+	n.failure.fail(err)
+	return err
+}
+
+// checkCommitted verifies that a data directory still has what it knew to be
+// committed.
+func (n *Node) checkCommitted(contents *logstore.Contents) error {
+	snapshot, _ := n.snapshotFiles.newest()
+	if last, committed := max(contents.Last, snapshot), n.store.PersistedCommitted(); committed > last {
+		return &logstore.DamageError{
+			Path:   n.cfg.DataDir,
+			Detail: fmt.Sprintf("its log ends at entry %d, but entry %d was committed and stored here", last, committed),
+		}
+	}
+	return nil
+}
+
+// storeCommitted persists the commit index while no entries arrive, which otherwise
+// have it. It returns when ctx is done.
+func (n *Node) storeCommitted(ctx context.Context, interval time.Duration) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for seen := uint64(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		index := n.store.Committed()
+		if index == seen && n.store.StoreCommitted() != nil {
+			return // the store has failed, and ends the process
+		}
+		seen = index
+	}
+}

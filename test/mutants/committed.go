@@ -1,0 +1,33 @@
+package mutants
+
+// inCommitted returns the planted bugs of what keeps committed entries when data
+// directories are replaced by older copies.
+func inCommitted() []Mutant {
+	return []Mutant{
+		{
+			Name:   "the-committed-index-is-not-persisted-with-an-entry",
+			Edits:  []Edit{{"coordinator/logstore/committed.go", `if index > 0 && len(logs) > 0 {`, `if index > 0 && len(logs) > 1<<20 {`}},
+			Caught: []Checker{{Package: "./coordinator/logstore", Run: "TheCommittedIndex"}},
+		},
+		{
+			Name:   "the-committed-index-is-lost-with-the-last-entries",
+			Edits:  []Edit{{"coordinator/logstore/committed.go", `if err == nil && last >= end {`, `if err == nil && last > end {`}},
+			Caught: []Checker{{Package: "./coordinator/logstore", Run: "TheCommittedIndexSurvives"}},
+		},
+		{
+			Name:   "an-idle-replica-does-not-persist-the-committed-index",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `if index == seen && n.store.StoreCommitted() != nil {`, `if index < seen && n.store.StoreCommitted() != nil {`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "LacksItsCommitted"}},
+		},
+		{
+			Name:   "committed-entries-are-deleted",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `if lost > min(last, committed) {`, `if lost > 0 {`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "CommittedEntriesAreNotDeleted"}},
+		},
+		{
+			Name:   "a-leader-with-another-history-is-followed",
+			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `return entry.Term != term || sum != nil && !bytes.Equal(entry.Extensions, sum)`, `return len(sum) < 0 && bytes.Equal(entry.Extensions, sum)`}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "RefusesToLoseCommittedEntries"}},
+		},
+	}
+}
