@@ -5,7 +5,7 @@
 //	        it stores      watchdog, fail-stop
 //
 // It owns:
-//   - the Store, which defends what is stored (store.go, stable.go, checksum.go): a
+//   - the Store, which defends what is stored (store.go, get.go, stable.go, checksum.go): a
 //     checksum in every entry and in term and vote, verified when it is stored, read
 //     and applied. The first error ends the process. A vote is stored in one write,
 //     although raft makes two calls (vote.go);

@@ -62,11 +62,11 @@ func (r *Reader) Term() (term, voteTerm uint64, candidate string, err error) {
 	if term, err = r.number(keyTerm); err != nil {
 		return 0, 0, "", err
 	}
-	if voteTerm, err = r.number(keyVoteTerm); err != nil {
-		return 0, 0, "", err
+	vote, err := r.Value(keyVote) // Inspect has verified its length
+	if err != nil || len(vote) < voteTermLen {
+		return term, 0, "", err
 	}
-	address, err := r.Value(keyVoteCandidate)
-	return term, voteTerm, string(address), err
+	return term, binary.BigEndian.Uint64(vote), string(vote[voteTermLen:]), nil
 }
 
 // Value returns a value of the stable store; nil if it was never stored.

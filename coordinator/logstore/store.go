@@ -1,7 +1,6 @@
 package logstore
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -9,8 +8,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftwal "github.com/hashicorp/raft-wal"
-	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // MaxBatch is how many entries one call of Store.StoreLogs normally has. Raft counts
@@ -65,9 +62,9 @@ type Store struct {
 	// does not cover.
 	started atomic.Bool
 	stored  atomic.Bool // onFirstStore was called
-	// deletions counts the starts and ends of DeleteRange, so that an entry that is
-	// missing because it was deleted meanwhile is not taken for a hole.
-	deletions atomic.Uint64
+	// deletions counts calls of DeleteRange, so that an entry that is missing because it
+	// was deleted meanwhile is not taken for a hole.
+	deletions struct{ started, ended atomic.Uint64 }
 
 	voteTerm []byte // of a vote whose candidate follows; used by raft's main goroutine only
 
@@ -144,75 +141,10 @@ func (s *Store) StoreLogs(logs []*raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (s *Store) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raft.Log{log}) }
 
-// GetLog implements raft.LogStore. An entry that differs from what was stored, or is
-// missing between others, is damage.
-func (s *Store) GetLog(index uint64, log *raft.Log) error {
-	const op = "reading an entry"
-	deletions := s.deletions.Load()
-	var missing bool
-	err := s.call(op, func() error {
-		err := s.backend.GetLog(index, log)
-		missing = errors.Is(err, raft.ErrLogNotFound)
-		switch {
-		case err == nil || missing:
-			return nil
-		case errors.Is(err, bolterrors.ErrDatabaseNotOpen), errors.Is(err, raftwal.ErrClosed):
-			return err
-		default: // bytes that cannot be decoded
-			return &DamageError{Path: s.path, Detail: fmt.Sprintf("entry %d: %v", index, err)}
-		}
-	})
-	var problem string
-	switch {
-	case err != nil:
-		return s.unwind(err)
-	case missing && s.isHole(index, deletions):
-		problem = fmt.Sprintf("entry %d is missing between others", index)
-	case missing:
-		return raft.ErrLogNotFound
-	default:
-		problem = Verify(log)
-	}
-	if problem == "" && log.Index != index {
-		problem = fmt.Sprintf("entry %d is stored as entry %d", log.Index, index)
-	}
-	if problem != "" {
-		return s.unwind(s.fail(op, &DamageError{Path: s.path, Detail: problem}))
-	}
-	if !s.started.Load() && s.running.Load() { // not while check reads the log
-		s.counters.sinceSnapshot.Add(uint64(len(log.Data)))
-	}
-	return nil
-}
-
-// check reads the whole log, so that damage is found now rather than when a follower
-// needs an entry.
-func (s *Store) check() error {
-	first, last, err := s.bounds()
-	if err != nil {
-		return err
-	}
-	var log raft.Log
-	for index := first; index != 0 && index <= last; index++ {
-		log = raft.Log{Data: log.Data[:0]} // reuses the buffer
-		if err := s.GetLog(index, &log); err != nil {
-			return fmt.Errorf("checking the log: %w", err)
-		}
-	}
-	return nil
-}
-
 // IsMonotonic implements raft.MonotonicLogStore: this log has no holes, so raft deletes
 // all of it when it receives a snapshot from the leader. Otherwise it would keep the
 // last entries, committed or not, and append after the snapshot.
 func (s *Store) IsMonotonic() bool { return true }
-
-// isHole reports whether a missing entry should exist. deletions is the count from
-// before the entry was read.
-func (s *Store) isHole(index, deletions uint64) bool {
-	first, last, err := s.bounds()
-	return err == nil && first != 0 && first <= index && index <= last && s.deletions.Load() == deletions
-}
 
 // FirstIndex implements raft.LogStore.
 func (s *Store) FirstIndex() (uint64, error) {
@@ -246,8 +178,8 @@ func (s *Store) bounds() (first, last uint64, err error) {
 // leaves a log without holes. For the same reason the end of a log is deleted in one
 // transaction.
 func (s *Store) DeleteRange(first, last uint64) error {
-	s.deletions.Add(1)
-	defer s.deletions.Add(1)
+	s.deletions.started.Add(1)
+	defer s.deletions.ended.Add(1)
 	lowest, highest, err := s.bounds()
 	if err != nil {
 		return err

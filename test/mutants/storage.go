@@ -40,7 +40,7 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "checksums-are-not-compared",
-			Edits:  []Edit{{"coordinator/logstore/store.go", "\t\tproblem = Verify(log)\n", "\t\tproblem = \"\"\n"}},
+			Edits:  []Edit{{"coordinator/logstore/get.go", "\t\tproblem = Verify(log)\n", "\t\tproblem = \"\"\n"}},
 			Caught: []Checker{stores},
 		},
 		{
@@ -55,7 +55,7 @@ func inStorage() []Mutant {
 		},
 		{
 			Name:   "a-hole-in-the-log-is-not-damage",
-			Edits:  []Edit{{"coordinator/logstore/store.go", `case missing && s.isHole(index, deletions):`, `case missing && s.isHole(index, deletions) && index == 0:`}},
+			Edits:  []Edit{{"coordinator/logstore/get.go", "\tcase hole:\n", "\tcase hole && index == 0:\n"}},
 			Caught: []Checker{stores},
 		},
 		{
@@ -72,6 +72,16 @@ func inStorage() []Mutant {
 			Name:   "term-and-candidate-of-a-vote-are-stored-one-by-one",
 			Edits:  []Edit{{"coordinator/logstore/vote.go", `return bytes.Equal(key, keyVoteTerm) || bytes.Equal(key, keyVoteCandidate)`, `return bytes.Equal(key, keyVoteTerm) && len(key) == 0`}},
 			Caught: []Checker{{Package: "./coordinator/logstore", Run: "Vot"}},
+		},
+		{
+			Name:   "an-entry-that-is-replaced-meanwhile-is-a-hole",
+			Edits:  []Edit{{"coordinator/logstore/get.go", "if missing, err = s.read(op, index, log); err != nil || !missing {", "if missing = true; err != nil {"}},
+			Caught: []Checker{stores},
+		},
+		{
+			Name:   "a-deletion-in-progress-leaves-holes",
+			Edits:  []Edit{{"coordinator/logstore/get.go", "return true, inside && started == ended && s", "return true, inside && started >= ended && s"}},
+			Caught: []Checker{stores},
 		},
 		{
 			Name:   "unreadable-bytes-end-a-segment",
