@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// What happens for each task of a loaded cluster allocates nothing: pages, buffers
-// and lists have their size once an entry of that size was there. These tests are
-// not parallel: AllocsPerRun counts the allocations of all goroutines.
+// The per-task work of a loaded cluster allocates nothing: pages, buffers and
+// lists keep their size after an entry of that size. These tests are not parallel:
+// AllocsPerRun counts the allocations of all goroutines.
 
-// held is a number of items of an entry that thousands of tasks share.
+// held is the number of items of an entry: many tasks share it.
 const held = 1000
 
-// assignSome and completeSome, of first attempts, are the operations of the first
+// assignSome and completeSome are the operations for first attempts of the first
 // tasks of the large job.
 func assignSome(attempt uint32) Entry {
 	o := new(Assign)
@@ -43,7 +43,7 @@ func TestEncodingAllocatesNothingForItsTasks(t *testing.T) {
 		buffer := Encode(nil, e)
 		const encoder = 1
 		if allocs := testing.AllocsPerRun(100, func() { buffer = Encode(buffer[:0], e) }); allocs > encoder {
-			t.Errorf("%s: %v allocations for %d tasks, want %d for all", name, allocs, held, encoder)
+			t.Errorf("%s: got %v allocations for %d tasks, want %d", name, allocs, held, encoder)
 		}
 	}
 }
@@ -58,13 +58,13 @@ func TestDecodingAllocatesForTheEntryAndNotForItsTasks(t *testing.T) {
 			}
 		})
 		if allocs > few {
-			t.Errorf("%s: %v allocations for %d tasks, want at most %d", name, allocs, held, few)
+			t.Errorf("%s: got %v allocations for %d tasks, want at most %d", name, allocs, held, few)
 		}
 	}
 }
 
 // Attempts are assigned, requeued and assigned again: the same pages are written
-// over and over, as they are between two snapshots.
+// repeatedly, as between two snapshots.
 func TestApplyingToOwnedPagesAllocatesNothing(t *testing.T) {
 	s := New()
 	for e := range largeLog {
@@ -72,8 +72,8 @@ func TestApplyingToOwnedPagesAllocatesNothing(t *testing.T) {
 			t.Fatal(r)
 		}
 	}
-	// The entries are made outside of what is measured, one pair for each run and
-	// one for the run that AllocsPerRun makes before.
+	// Build the entries before the measurement: one pair for each run and one for
+	// the warm-up run of AllocsPerRun.
 	const runs = 20
 	var pairs [][2]Entry
 	for attempt := range uint32(runs + 2) {
@@ -88,9 +88,9 @@ func TestApplyingToOwnedPagesAllocatesNothing(t *testing.T) {
 		}
 		next++
 	}
-	play() // every slice has its size
+	play() // let every slice reach its size
 	if allocs := testing.AllocsPerRun(runs, play); allocs != 0 {
-		t.Errorf("%v allocations for %d tasks, want 0", allocs, held)
+		t.Errorf("got %v allocations for %d tasks, want 0", allocs, held)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestExpectedCompletionsAreReserved(t *testing.T) {
 			room = cap(l.Items)
 		}
 		if cap(l.Items) != room || room < held {
-			t.Fatalf("with %d of %d completions there is room for %d, and was for %d", len(l.Items), held, cap(l.Items), room)
+			t.Fatalf("with %d of %d completions: got capacity %d, want %d", len(l.Items), held, cap(l.Items), room)
 		}
 	}
 	e, _, _ := d.Finish()
@@ -125,6 +125,6 @@ func TestExpectedCompletionsAreReserved(t *testing.T) {
 		t.Fatal(r)
 	}
 	if want, _, _ := plain.Finish(); !bytes.Equal(Encode(nil, e), Encode(nil, want)) {
-		t.Error("what is expected changes the entry")
+		t.Error("the expected number of completions changes the entry")
 	}
 }

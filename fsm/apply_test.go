@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// running returns a job of one task that is assigned, and its attempt. Policy 1
-// is at most once.
+// running returns a job with one assigned task, and its attempt. Policy 1 is at
+// most once.
 func running(t *testing.T, policy uint32) (*world, HeldAttempt) {
 	t.Helper()
 	w := newWorld(t).do(worker(1), worker(2))
@@ -27,9 +27,9 @@ func refused(t *testing.T, w *world, what string, want Reason, op Op) {
 	if got := w.try(op); got != want {
 		t.Errorf("%s: got %v, want %v", what, got, want)
 	}
-	w.s.entries, w.s.digest, w.s.now = entries, digest, now // all that a refused entry may change
+	w.s.entries, w.s.digest, w.s.now = entries, digest, now // a refused entry may change only these
 	if !bytes.Equal(before, snapshotOf(t, w.s)) {
-		t.Errorf("%s: was refused and has changed something", what)
+		t.Errorf("%s: the refused operation changed the state", what)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestOnlyTheLiveAttemptOfItsWorkerCounts(t *testing.T) {
 		refused(t, w, what+": requeue", c.want, &Requeue{Items: held})
 		refused(t, w, what+": lose", c.want, &Lose{Items: held})
 		if w.s.Live(c.h) {
-			t.Errorf("%s: is live", what)
+			t.Errorf("%s: is live, want not live", what)
 		}
 	}
 }
@@ -91,23 +91,24 @@ func TestAZombieCompletesNothing(t *testing.T) {
 func TestAnAtMostOnceAttemptThatStartedIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	w, h := running(t, 1)
-	refused(t, w, "losing before it began", WrongState, &Lose{Items: []HeldAttempt{h}})
+	refused(t, w, "losing before the start", WrongState, &Lose{Items: []HeldAttempt{h}})
 	w.do(&RecordStart{Items: []HeldAttempt{h}}).do(&RecordStart{Items: []HeldAttempt{h}})
 	refused(t, w, "requeueing", WrongState, &Requeue{Items: []HeldAttempt{h}})
 	refused(t, w, "retrying", WrongState, failed(h, NextRetry))
 	w.do(&Lose{Items: []HeldAttempt{h}})
-	refused(t, w, "completing when lost", StaleAttempt, complete(h))
+	refused(t, w, "completing a lost attempt", StaleAttempt, complete(h))
 	if got, _ := w.s.Job(1); got.State != JobFailed || got.Failed() != 1 {
-		t.Errorf("job is %v", got.State)
+		t.Errorf("got job state %v", got.State)
 	}
 	w, h = running(t, 0)
-	refused(t, w, "beginning what may be repeated", WrongState, &RecordStart{Items: []HeldAttempt{h}})
+	refused(t, w, "recording the start of a repeatable task", WrongState, &RecordStart{Items: []HeldAttempt{h}})
 	w, h = running(t, 1)
-	w.do(&Requeue{Items: []HeldAttempt{h}}) // it had not begun
+	w.do(&Requeue{Items: []HeldAttempt{h}}) // it had not started
 	w.do(&RecordStart{Items: []HeldAttempt{w.assign(0, 2)}})
 }
 
-// A worker that stops a job puts attempts back after the failure: they end.
+// A worker that is stopping a job's attempts may requeue them after the failure:
+// they end.
 func TestAStoppingJobEndsWithItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -118,11 +119,11 @@ func TestAStoppingJobEndsWithItsLastAttempt(t *testing.T) {
 	refused(t, w, "assigning in a stopping job", WrongState, &Assign{Items: []AssignItem{AssignItem(hold(1, 3, 1, 1))}})
 	w.do(&Requeue{Items: held[1:2]})
 	if j, _ := w.s.Job(1); j.State != JobRunning || j.Counts[Cancelled] != 3 {
-		t.Errorf("job is %v with %v", j.State, j.Counts)
+		t.Errorf("got job state %v with %v", j.State, j.Counts)
 	}
 	w.do(complete(held[2]))
 	if j, _ := w.s.Job(1); j.State != JobFailed || j.Error != "task t0 dead: exit 1" {
-		t.Errorf("job is %v: %q", j.State, j.Error)
+		t.Errorf("got job state %v: %q", j.State, j.Error)
 	}
 }
 
@@ -137,35 +138,35 @@ func TestContentsOutOfRangeAreRefused(t *testing.T) {
 	}
 	header := diamond().header()
 	for what, op := range map[string]Op{
-		"result":           &Complete{Items: []CompleteItem{{HeldAttempt: h, Result: make([]byte, maxResult+1)}}},
-		"short digest":     &Complete{Items: []CompleteItem{{HeldAttempt: h, OutputSHA256: make([]byte, 31)}}},
-		"long digest":      &Complete{Items: []CompleteItem{{HeldAttempt: h, OutputSHA256: make([]byte, 288)}}},
-		"next 0":           fail(func(it *FailItem) { it.Next = 0 }),
-		"next 4":           fail(func(it *FailItem) { it.Next = 4 }),
-		"error":            fail(func(it *FailItem) { it.Error = long }),
-		"cancel job":       &CancelJob{Job: 1, Reason: long},
-		"fail job":         &FailJob{Job: 1, Error: long},
-		"cancel task":      &CancelTask{Task: h.TaskRef, Reason: long},
-		"fail task":        &FailTask{Task: ref(1, 1), Error: long},
-		"leave":            &MarkWorkerDown{ID: 1, Reason: long},
-		"join":             &RegisterWorker{ID: 3, Name: long, Incarnation: "i"},
-		"labels":           &RegisterWorker{ID: 3, Name: "w3", Incarnation: "i", Labels: []Label{{"a", strings.Repeat("x", maxBlob)}}},
-		"cluster":          &SetClusterID{ID: long},
-		"replica":          &Replica{ServerID: long},
-		"no replica":       &Replica{},
-		"leader":           &StartTerm{Term: 1, ServerID: long},
-		"key":              &BeginUpload{ID: 2, Key: long, Header: header, Total: 1},
-		"no tasks":         &BeginUpload{ID: 2, Key: "k", Header: header},
-		"long header":      &BeginUpload{ID: 2, Key: "k", Header: append(slices.Clone(header), make([]byte, maxBlob)...), Total: 1},
-		"no policies":      &BeginUpload{ID: 2, Key: "k", Header: []byte{0x0a, 1, 'j'}, Total: 1},
-		"header of errors": &BeginUpload{ID: 2, Key: "k", Header: []byte{0xff}, Total: 1},
+		"result":         &Complete{Items: []CompleteItem{{HeldAttempt: h, Result: make([]byte, maxResult+1)}}},
+		"short digest":   &Complete{Items: []CompleteItem{{HeldAttempt: h, OutputSHA256: make([]byte, 31)}}},
+		"long digest":    &Complete{Items: []CompleteItem{{HeldAttempt: h, OutputSHA256: make([]byte, 288)}}},
+		"next 0":         fail(func(it *FailItem) { it.Next = 0 }),
+		"next 4":         fail(func(it *FailItem) { it.Next = 4 }),
+		"error":          fail(func(it *FailItem) { it.Error = long }),
+		"cancel job":     &CancelJob{Job: 1, Reason: long},
+		"fail job":       &FailJob{Job: 1, Error: long},
+		"cancel task":    &CancelTask{Task: h.TaskRef, Reason: long},
+		"fail task":      &FailTask{Task: ref(1, 1), Error: long},
+		"leave":          &MarkWorkerDown{ID: 1, Reason: long},
+		"join":           &RegisterWorker{ID: 3, Name: long, Incarnation: "i"},
+		"labels":         &RegisterWorker{ID: 3, Name: "w3", Incarnation: "i", Labels: []Label{{"a", strings.Repeat("x", maxBlob)}}},
+		"cluster":        &SetClusterID{ID: long},
+		"replica":        &Replica{ServerID: long},
+		"no replica":     &Replica{},
+		"leader":         &StartTerm{Term: 1, ServerID: long},
+		"key":            &BeginUpload{ID: 2, Key: long, Header: header, Total: 1},
+		"no tasks":       &BeginUpload{ID: 2, Key: "k", Header: header},
+		"long header":    &BeginUpload{ID: 2, Key: "k", Header: append(slices.Clone(header), make([]byte, maxBlob)...), Total: 1},
+		"no policies":    &BeginUpload{ID: 2, Key: "k", Header: []byte{0x0a, 1, 'j'}, Total: 1},
+		"invalid header": &BeginUpload{ID: 2, Key: "k", Header: []byte{0xff}, Total: 1},
 	} {
 		refused(t, w, what, Malformed, op)
 	}
-	w.do(fail(func(it *FailItem) { it.Due = -1 << 63 })) // a time is a time
+	w.do(fail(func(it *FailItem) { it.Due = -1 << 63 })) // any time is valid
 	w.do(&Due{Items: []AttemptRef{h.AttemptRef}})
 	if v, _ := w.s.Task(h.TaskRef); v.EndedMS != 0 {
-		t.Errorf("ended at %d: that is when the retry was due", v.EndedMS)
+		t.Errorf("got end time %d, the due time of the retry", v.EndedMS)
 	}
 }
 
@@ -184,7 +185,7 @@ func TestARepeatedKeyReplacesAnUploadAndNothingElse(t *testing.T) {
 	refused(t, w, "sealing twice", AlreadyEnded, &SealUpload{Job: 2, Sum: p.sum()})
 	refused(t, w, "dropping what exists", AlreadyEnded, &DropUpload{Job: 2})
 	refused(t, w, "a key of a job", KeyConflict, p.submit(3, "k", 4)[0])
-	refused(t, w, "a number out of order", OutOfOrder, p.submit(4, "new", 4)[0])
+	refused(t, w, "a job number out of order", OutOfOrder, p.submit(4, "new", 4)[0])
 	w.do(&CancelJob{Job: 2}, &Archive{Items: []JobID{2}})
 	refused(t, w, "the key of a forgotten job", KeyConflict, p.submit(3, "k", 4)[0])
 	w.do(&ForgetKeys{Items: []string{"k"}}, p.submit(3, "k", 4)[0])
@@ -198,7 +199,7 @@ func TestAWorkerWithLiveAttemptsIsNotForgotten(t *testing.T) {
 	w, h := running(t, 0)
 	w.do(&MarkWorkerDown{ID: 1, Reason: "silent"})
 	refused(t, w, "forgetting", WrongState, &ForgetWorkers{IDs: []WorkerID{1}})
-	refused(t, w, "assigning to one that is down", WorkerNotFound, &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 2, 1))}})
+	refused(t, w, "assigning to a worker that is down", WorkerNotFound, &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 2, 1))}})
 	w.do(&Requeue{Items: []HeldAttempt{h}}, &ForgetWorkers{IDs: []WorkerID{1}})
 	refused(t, w, "again", WorkerNotFound, &ForgetWorkers{IDs: []WorkerID{1}})
 	back := worker(1)
@@ -206,12 +207,11 @@ func TestAWorkerWithLiveAttemptsIsNotForgotten(t *testing.T) {
 	back.ID = 3
 	w.do(back)
 	if got := w.s.WorkerByName("w1"); got == nil || got.ID != 3 || w.s.Worker(1) != nil || w.s.Worker(2) == nil {
-		t.Errorf("w1 is %+v", got)
+		t.Errorf("got w1 %+v", got)
 	}
 }
 
-// Headers and chunks outlive the entry that brought them: it must not stay in
-// memory for them.
+// Headers and chunks outlive their entry, and must not keep it in memory.
 func TestTheStateDoesNotShareMemoryWithEntries(t *testing.T) {
 	t.Parallel()
 	s := New()
@@ -225,7 +225,7 @@ func TestTheStateDoesNotShareMemoryWithEntries(t *testing.T) {
 	}
 	for i := range uint32(4) {
 		if got := s.Name(ref(1, i)); got != fmt.Sprintf("t%d", i) {
-			t.Errorf("task %d is called %q", i, got)
+			t.Errorf("task %d: got name %q", i, got)
 		}
 	}
 	restored(t, snapshotOf(t, s))
@@ -241,14 +241,14 @@ func TestFailuresAreCountedIfTheyCountAsRetries(t *testing.T) {
 		w.do(f)
 		v, _ := w.s.Task(ref(1, 0))
 		if want := []uint32{1, 1, 2, 3}[n]; v.Failures != want {
-			t.Errorf("after failure %d: %d failures are counted, want %d", n+1, v.Failures, want)
+			t.Errorf("after failure %d: got %d counted failures, want %d", n+1, v.Failures, want)
 		}
 		w.do(&Due{Items: []AttemptRef{att(1, 0, v.Attempt)}})
 	}
 }
 
-// A leader has several entries in flight. If one cannot be stored, those after it
-// lack their basis.
+// A leader has several entries in flight. If one cannot be stored, the later ones
+// have no base.
 func TestAnEntryAfterAMissingOneIsRejectedAsAWhole(t *testing.T) {
 	t.Parallel()
 	ahead := New()
@@ -265,7 +265,7 @@ func TestAnEntryAfterAMissingOneIsRejectedAsAWhole(t *testing.T) {
 	for i, e := range entries {
 		want := Accepted
 		if i == 1 {
-			continue // it is lost
+			continue // a lost entry
 		} else if i > 1 {
 			want = OutOfOrder
 		}
@@ -275,11 +275,11 @@ func TestAnEntryAfterAMissingOneIsRejectedAsAWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := s.Apply(got, new(Effects)); r != want {
-			t.Errorf("entry %d, made after %d others: %v, want %v", i, got.After, r, want)
+			t.Errorf("entry %d, built after %d others: got %v, want %v", i, got.After, r, want)
 		}
 	}
 	if s.Worker(1) == nil || s.Worker(2) != nil || s.Worker(3) != nil || s.Worker(4) != nil {
-		t.Error("part of an entry without its predecessor was applied")
+		t.Error("an entry without its predecessor was applied in part")
 	}
 	d := NewEntryBuilder(s, 9, new(Effects)) // the next leader continues from the current state
 	if r := d.Do(worker(2)); r != Accepted {
@@ -287,6 +287,6 @@ func TestAnEntryAfterAMissingOneIsRejectedAsAWhole(t *testing.T) {
 	}
 	e, _, _ := d.Finish()
 	if r := New().Apply(e, nil); r != OutOfOrder {
-		t.Errorf("an entry after %d others is the first of a state: %v", e.After, r)
+		t.Errorf("an entry after %d others, applied to an empty state: got %v", e.After, r)
 	}
 }

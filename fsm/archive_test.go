@@ -27,16 +27,17 @@ func recordOf(tb failer, a *ArchivedJob) []byte {
 	return b.Bytes()
 }
 
-// frames are what a snapshot has of one job.
+// frames returns the frames that a snapshot has of one job.
 func frames(tb failer, s *State, id JobID) string {
 	j := s.sealedJob(id)
 	if j == nil {
-		tb.Fatalf("job %d is not there", id)
+		tb.Fatalf("unknown job %d", id)
 	}
 	return string(recordOf(tb, &ArchivedJob{job: j}))
 }
 
-// checkArchived compares a job as it was with its record, and with what is adopted.
+// checkArchived compares a job before it was archived with its record, and with
+// the adopted job.
 func checkArchived(t *rapid.T, before, after *State, a *ArchivedJob) {
 	fork, other, b := after.Fork(), after.Fork(), new(bytes.Buffer)
 	if _, err := new(RecordWriter).Write(a, b); err != nil {
@@ -44,7 +45,7 @@ func checkArchived(t *rapid.T, before, after *State, a *ArchivedJob) {
 	}
 	id, err := fork.AdoptRecord(bytes.NewReader(b.Bytes()))
 	if err != nil || id != a.ID() {
-		t.Fatalf("reading the record of job %d: %d, %v", a.ID(), id, err)
+		t.Fatalf("reading record of job %d: got %d, %v", a.ID(), id, err)
 	}
 	other.Adopt(a)
 	want := frames(t, before, id)
@@ -67,7 +68,7 @@ func checkArchived(t *rapid.T, before, after *State, a *ArchivedJob) {
 	}
 }
 
-// Whatever happened to a job, its record reads as the job did.
+// A job's record is read like the job, whatever happened to it.
 func TestARecordReadsLikeItsJob(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -87,7 +88,7 @@ func TestARecordReadsLikeItsJob(t *testing.T) {
 		before, fx := s.Fork(), &Effects{Archived: new(ArchiveBatch)}
 		s.Apply(Entry{NowMS: 5000, Ops: []Op{archive}}, fx)
 		if len(fx.Archived.Jobs) != len(archive.Items) {
-			rt.Fatalf("%d jobs left, want %v", len(fx.Archived.Jobs), archive.Items)
+			rt.Fatalf("got %d archived jobs, want %v", len(fx.Archived.Jobs), archive.Items)
 		}
 		for _, a := range fx.Archived.Jobs {
 			seen++
@@ -112,10 +113,10 @@ func TestARecordNamesWorkersThatWereForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fork.Worker(2); got == nil || got.Name != "w2" {
-		t.Errorf("worker 2 is %+v", got)
+		t.Errorf("got worker 2 %+v", got)
 	}
 	if w.s.Worker(2) != nil {
-		t.Error("the state itself has the worker back")
+		t.Error("the worker was added to the state itself")
 	}
 }
 
@@ -125,7 +126,7 @@ type taker struct {
 	story []string
 }
 
-func (k *taker) WaitForSpace() { k.m.Index(); k.story = append(k.story, "room") } // no lock is held
+func (k *taker) WaitForSpace() { k.m.Index(); k.story = append(k.story, "wait for space") } // no lock is held
 func (k *taker) Take(index uint64, left *ArchiveBatch) {
 	k.story = append(k.story, fmt.Sprintf("take %d: %d jobs, before %d", index, len(left.Jobs), left.EndedBefore))
 }
@@ -153,13 +154,13 @@ func TestTheMachinePassesArchivedJobsToHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := len(w.log)
-	want := []string{"room", fmt.Sprintf("take %d: 1 jobs, before 5", last), fmt.Sprintf("restored %d", last)}
+	want := []string{"wait for space", fmt.Sprintf("take %d: 1 jobs, before 5", last), fmt.Sprintf("restored %d", last)}
 	if diff := cmp.Diff(want, k.story); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// fixed returns the record with the checksums that its contents ask for.
+// fixed returns the record with correct checksums.
 func fixed(data []byte) []byte {
 	data = bytes.Clone(data)
 	for at := 0; at+9 <= len(data); {
@@ -173,7 +174,7 @@ func fixed(data []byte) []byte {
 	return data
 }
 
-// Bytes from anywhere are the record of a job that holds together or an error.
+// Any input is the record of a valid job or an error.
 func FuzzReadRecord(f *testing.F) {
 	s := populated(f)
 	for job := range s.Jobs(0) {
@@ -193,7 +194,7 @@ func FuzzReadRecord(f *testing.F) {
 				continue
 			}
 			if headErr != nil || size > len(b) || h.ID != id {
-				t.Fatalf("job %d has head %d of %d bytes: %v", id, h.ID, size, headErr)
+				t.Fatalf("job %d: got head %d of %d bytes, %v", id, h.ID, size, headErr)
 			}
 			j := fork.sealedJob(id)
 			if err := fork.checkJob(j); err != nil {
@@ -211,13 +212,13 @@ func FuzzReadRecord(f *testing.F) {
 			again := frames(t, fork, id)
 			other := empty.Fork()
 			if _, err := other.AdoptRecord(bytes.NewReader([]byte(again))); err != nil {
-				t.Fatalf("reading what was written: %v", err)
+				t.Fatalf("reading written record: %v", err)
 			}
 		}
 	})
 }
 
-// ended makes a job of n tasks that has completed, with results of size bytes.
+// ended returns a completed job of n tasks with results of size bytes.
 func ended(tb testing.TB, n, size int) *ArchivedJob {
 	tb.Helper()
 	s, p := New(), plan()
@@ -238,7 +239,7 @@ func ended(tb testing.TB, n, size int) *ArchivedJob {
 	return fx.Archived.Jobs[0]
 }
 
-// What a record costs to write, per task, and how long it is.
+// Measures the time per task of writing a record, and its length.
 func BenchmarkWriteRecord(b *testing.B) {
 	for _, n := range []int{1, 10, 1000, 100_000} {
 		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
@@ -257,7 +258,7 @@ func BenchmarkWriteRecord(b *testing.B) {
 	}
 }
 
-// What a record costs to read, whole and for a listing.
+// Measures the time of reading a record, whole and for a listing.
 func BenchmarkReadRecord(b *testing.B) {
 	rec := recordOf(b, ended(b, 10, 8))
 	s := New()

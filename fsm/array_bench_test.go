@@ -7,8 +7,8 @@ import (
 
 const millionTasks = 1_000_000
 
-// millionArray are the operations that make an array of a million tasks exist,
-// and a task after all of them.
+// millionArray returns the operations that create an array of a million tasks, and
+// a task that depends on all of them.
 func millionArray() []Op {
 	c := NewArrayChunk(0, Array{Name: "map", Body: make([]byte, 32), Ranges: []IndexRange{{0, 1, millionTasks}}, Items: millionTasks, Chunk: 1}, nil)
 	b := NewChunkBuilder(millionTasks)
@@ -29,11 +29,11 @@ func TestAMillionPendingTasksOfAnArrayUseLittleMemory(t *testing.T) { //nolint:p
 	}
 	took := heapInUse() - before
 	if j, _ := s.Job(1); j.Counts[Pending] != millionTasks || len(fx.Ready) != 1 || fx.Ready[0].N != millionTasks {
-		t.Fatalf("%d tasks are pending, ready are %v", j.Counts[Pending], fx.Ready)
+		t.Fatalf("got %d pending tasks and ready %v", j.Counts[Pending], fx.Ready)
 	}
 	t.Logf("heap bytes per pending task of an array of a million: %.2f", float64(took)/millionTasks)
 	if took > 1<<20 {
-		t.Errorf("a pending array takes %d bytes, want at most 1 MiB", took)
+		t.Errorf("a pending array uses %d bytes, want at most 1 MiB", took)
 	}
 	again := restored(t, snapshotOf(t, s))
 	sameState(t, "restored", again, s)
@@ -42,24 +42,24 @@ func TestAMillionPendingTasksOfAnArrayUseLittleMemory(t *testing.T) { //nolint:p
 	}
 	name := s.Name(ref(1, 999_999))
 	if at, ok := s.FindTask(1, name); name != "map[999999]" || !ok || at.Index != 999_999 {
-		t.Errorf("the last task is %q and is found at %v", name, at)
+		t.Errorf("last task: got name %q, found at %v", name, at)
 	}
-	// A write touches one page only, and what is shared stays as it was.
+	// A write touches only one page, and shared pages keep their contents.
 	fork := s.Fork()
 	fork.Apply(Entry{Ops: []Op{worker(1), &Assign{Items: []AssignItem{AssignItem(hold(1, 300, 1, 1))}}}}, nil)
 	if _, state := s.AttemptState(ref(1, 300)); state != Pending {
-		t.Errorf("the origin of a fork changed: %v", state)
+		t.Errorf("the origin of the fork changed: got %v", state)
 	}
 	if _, state := fork.AttemptState(ref(1, 300+pageSize)); state != Pending {
-		t.Errorf("another page changed: %v", state)
+		t.Errorf("another page changed: got %v", state)
 	}
 	if !bytes.Equal(s.Body(ref(1, 0)), s.Body(ref(1, 5))) || s.Dependents(ref(1, 7)) != 1 {
-		t.Error("tasks of an array differ")
+		t.Error("got different tasks of an array")
 	}
 }
 
-// BenchmarkSealMillionArray is what a replica does for a job of an array of a
-// million tasks, from its entry to all of them being ready.
+// BenchmarkSealMillionArray measures what a replica does for a job with an array
+// of a million tasks, from its entry until all of them are ready.
 func BenchmarkSealMillionArray(b *testing.B) {
 	data := Encode(nil, Entry{Ops: millionArray()})
 	b.ReportAllocs()

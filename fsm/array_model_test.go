@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// group is what a dependency stands for: a task, or all of the array that it is
-// the first task of.
+// group returns the tasks that a dependency stands for: a task, or the whole array
+// of which it is the first task.
 func (j *modelJob) group(dep uint32) []uint32 {
 	for _, a := range j.arrays {
 		if a[0] == dep {
@@ -16,7 +16,7 @@ func (j *modelJob) group(dep uint32) []uint32 {
 	return []uint32{dep}
 }
 
-// inside reports whether a task depends on a task of an array that is not its
+// inside reports whether a task depends on a task of an array other than the
 // first.
 func (j *modelJob) inside(v task) (bad bool) {
 	v.eachDep(func(dep uint32) {

@@ -28,7 +28,7 @@ func TestANameCoversTheTasksThatExecuteItsItems(t *testing.T) {
 		}
 		k, end, ok := a.Covering(name)
 		if !ok {
-			t.Fatalf("%s is no name", name)
+			t.Fatalf("%s: got no task", name)
 		}
 		for task := range a.Tasks() {
 			first, behind := a.of(task)
@@ -36,17 +36,17 @@ func TestANameCoversTheTasksThatExecuteItsItems(t *testing.T) {
 			for i := first; i < behind; i++ {
 				want = want || a.Index(i) >= lo && a.Index(i) <= hi
 			}
-			// Between two that are covered there may be one whose items lie in a gap of
-			// none: there is no such, since each task has items and they ascend.
+			// Between two covered tasks there is none whose items lie in a gap:
+			// each task has items, and they ascend.
 			if got := task >= k && task < end; got != want {
-				t.Fatalf("%s of %+v: task %d: %v, want %v (%d to %d)", name, a, task, got, want, k, end)
+				t.Fatalf("%s of %+v: task %d: got %v, want %v (%d to %d)", name, a, task, got, want, k, end)
 			}
 		}
 	})
 	a := &Array{Name: "run", Items: 9, Chunk: 2}
 	for _, name := range []string{"run", "run[", "run[]", "run[1", "run[a]", "run[2-1]", "runs[1]", "run[1-]", "run[-1]", "run[1-2-3]"} {
 		if _, _, ok := a.Covering(name); ok {
-			t.Errorf("%s is a name", name)
+			t.Errorf("%s: got a task, want none", name)
 		}
 	}
 }

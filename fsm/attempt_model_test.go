@@ -26,7 +26,7 @@ func (t *modelTask) hasEnded() bool {
 	return false
 }
 
-// task finds a task of a job that exists.
+// task returns a task of an existing job.
 func (w *model) task(ref TaskRef) (*modelJob, *modelTask, string) {
 	j := w.sealed(ref.Job)
 	switch {
@@ -62,7 +62,7 @@ func (w *model) assign(it AssignItem) string {
 	return "accepted"
 }
 
-// live finds the task of a live attempt.
+// live returns the task of a live attempt.
 func (w *model) live(h HeldAttempt) (*modelJob, *modelTask, string) {
 	j, t, r := w.task(h.TaskRef)
 	switch {
@@ -197,7 +197,7 @@ func (w *model) end(t *modelTask, state, why string) {
 	t.state, t.ended, t.err = state, w.now, why
 }
 
-// failed ends a task badly, and all that this ends.
+// failed ends a task that failed, and everything that ends because of it.
 func (w *model) failed(j *modelJob, t *modelTask, state, why string) {
 	w.end(t, state, why)
 	if state == "dead" {
@@ -219,8 +219,8 @@ func (w *model) failed(j *modelJob, t *modelTask, state, why string) {
 	w.settle(j)
 }
 
-// cancelWaiting cancels what waits for a task that will never complete, until
-// there is nothing left to cancel.
+// cancelWaiting cancels the tasks that wait for a task that will never complete,
+// until none is left.
 func (w *model) cancelWaiting(j *modelJob) {
 	for again := true; again; {
 		again = false
@@ -235,7 +235,7 @@ func (w *model) cancelWaiting(j *modelJob) {
 	}
 }
 
-// failures counts the ordinary tasks that failed for good.
+// failures counts the ordinary tasks that failed permanently.
 func (j *modelJob) failures() int {
 	n := 0
 	for _, t := range j.tasks {
@@ -257,16 +257,16 @@ func (j *modelJob) failureOf(t *modelTask, why string) string {
 	return text
 }
 
-// made says what some tasks made of a job that tolerates some failures; empty while
-// one of them is open.
-func made(tasks []*modelTask, maxFailures int) string {
-	failed, cancelled, byHand := 0, 0, 0
+// outcomeOf returns the outcome of tasks of a job that tolerates failures; empty
+// while one of them is open.
+func outcomeOf(tasks []*modelTask, maxFailures int) string {
+	failed, cancelled, byUser := 0, 0, 0
 	for _, t := range tasks {
 		switch {
 		case !t.hasEnded():
 			return ""
-		case t.state == "cancelled" && t.byHand:
-			byHand++
+		case t.state == "cancelled" && t.byUser:
+			byUser++
 		case t.state == "cancelled":
 			cancelled++
 		case t.state != "completed":
@@ -276,13 +276,13 @@ func made(tasks []*modelTask, maxFailures int) string {
 	switch {
 	case failed > maxFailures:
 		return "failed"
-	case byHand > 0 || cancelled > 0 && failed == 0:
+	case byUser > 0 || cancelled > 0 && failed == 0:
 		return "cancelled"
 	}
 	return "completed"
 }
 
-// parts are the ordinary tasks of a job and its cleanup tasks.
+// parts returns the ordinary tasks of a job and its cleanup tasks.
 func (j *modelJob) parts() (ordinary, finals []*modelTask) {
 	for _, t := range j.tasks {
 		if t.final {
@@ -297,12 +297,12 @@ func (j *modelJob) parts() (ordinary, finals []*modelTask) {
 func (w *model) settle(j *modelJob) {
 	ordinary, finals := j.parts()
 	if j.outcome == "" {
-		if j.outcome = made(ordinary, j.maxFailures); j.outcome == "" {
+		if j.outcome = outcomeOf(ordinary, j.maxFailures); j.outcome == "" {
 			return
 		}
 		w.makeReady(j)
 	}
-	cleaned := made(finals, 0)
+	cleaned := outcomeOf(finals, 0)
 	switch {
 	case cleaned == "":
 	case j.outcome != "completed":
@@ -389,7 +389,7 @@ func (w *model) cancelTask(op *CancelTask) string {
 			w.ends = append(w.ends, fmt.Sprintf("%d/%d@%d by %d", op.Task.Job, i, t.attempt, t.worker))
 		}
 		w.end(t, "cancelled", op.Reason)
-		t.byHand = true
+		t.byUser = true
 	}
 	w.cancelWaiting(j)
 	w.settle(j)

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// Jobs of ten tasks, as many in an entry as come together under load.
+// Jobs of ten tasks, as many in an entry as arrive together under load.
 const (
 	smallTasks = 10
 	smallJobs  = 100
 )
 
-// smallLog is a log of small jobs from their submission to their end, two entries
-// for each lot.
+// smallLog returns a log of small jobs from their submission to their end, two
+// entries per batch.
 func smallLog(lots int) []Entry {
 	p := plan(make([][]uint32, smallTasks)...)
 	id := JobID(0)
@@ -34,9 +34,9 @@ func smallLog(lots int) []Entry {
 	return log
 }
 
-// BenchmarkSmallJobs is what a replica does for jobs of ten tasks, from their
-// submission to their end; and the same when somebody looks at the state after
-// each entry, so that what it writes has to be copied first.
+// BenchmarkSmallJobs measures what a replica does for jobs of ten tasks, from
+// their submission to their end; and the same with a fork after each entry, so
+// that every written page must be copied first.
 func BenchmarkSmallJobs(b *testing.B) {
 	const lots = 20
 	log := smallLog(lots)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// largeState has one job of memoryTasks pending tasks.
+// largeState returns a state with one job of memoryTasks pending tasks.
 func largeState(b *testing.B) *State {
 	b.Helper()
 	s := New()
@@ -18,14 +18,14 @@ func largeState(b *testing.B) *State {
 	return s
 }
 
-// perTask reports the time of one iteration for each of the tasks.
+// perTask reports the time of one iteration per task.
 func perTask(b *testing.B) {
 	b.Helper()
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/memoryTasks, "ns/task")
 }
 
-// BenchmarkAssignAndComplete is the state machine's whole work for a task after
-// its submission.
+// BenchmarkAssignAndComplete measures all work of the state machine for a task
+// after its submission.
 func BenchmarkAssignAndComplete(b *testing.B) {
 	base, give, end := largeState(b), assignAll(1), completeAll(1)
 	b.ReportAllocs()
@@ -38,7 +38,8 @@ func BenchmarkAssignAndComplete(b *testing.B) {
 	perTask(b)
 }
 
-// BenchmarkDraft is the same on the sequencer's side, one item concurrently.
+// BenchmarkEntryBuilder measures the same work in the sequencer, one item at a
+// time.
 func BenchmarkEntryBuilder(b *testing.B) {
 	base := largeState(b)
 	b.ReportAllocs()
@@ -64,9 +65,9 @@ const (
 	fleetSlots   = memoryTasks / fleetWorkers
 )
 
-// BenchmarkLoseFleet is what a replica does when a whole fleet goes at once: each
-// worker's attempts are requeued, it is down, and later it is forgotten, among as
-// many attempts that others hold meanwhile.
+// BenchmarkLoseFleet measures what a replica does when a whole fleet is lost at
+// once: the attempts of each worker are requeued, the worker is marked down, and
+// it is forgotten later, while other workers hold as many attempts.
 func BenchmarkLoseFleet(b *testing.B) {
 	base := largeState(b)
 	var join, lose, give, forget []Op
@@ -127,7 +128,7 @@ func BenchmarkDecode(b *testing.B) {
 	perTask(b)
 }
 
-// BenchmarkSubmit is what a follower does for a task that is submitted.
+// BenchmarkSubmit measures what a follower does for a submitted task.
 func BenchmarkSubmit(b *testing.B) {
 	var log [][]byte
 	for e := range largeLog {
@@ -146,7 +147,8 @@ func BenchmarkSubmit(b *testing.B) {
 	perTask(b)
 }
 
-// BenchmarkFork is the pause of a snapshot; it must not grow with the tasks.
+// BenchmarkFork measures the pause of a snapshot, which must not grow with the
+// number of tasks.
 func BenchmarkFork(b *testing.B) {
 	s := largeState(b)
 	for b.Loop() {
@@ -154,7 +156,7 @@ func BenchmarkFork(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstWriteAfterFork is what a fork costs later, for each page.
+// BenchmarkFirstWriteAfterFork measures the later cost of a fork, for each page.
 func BenchmarkFirstWriteAfterFork(b *testing.B) {
 	s := largeState(b)
 	var op Op = &CancelTask{Task: ref(1, 0), Reason: "x"}

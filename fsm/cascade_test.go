@@ -8,14 +8,14 @@ func wantCancelled(w *world, what string, want map[uint32]string) {
 	for i, why := range want {
 		v, _ := w.s.Task(ref(1, i))
 		if got := w.s.Result(ref(1, i)).Error; v.State != Cancelled || got != why {
-			w.t.Errorf("%s: task %d is %v because of %q, want it cancelled because of %q", what, i, v.State, got, why)
+			w.t.Errorf("%s: task %d: got %v with reason %q, want cancelled with reason %q", what, i, v.State, got, why)
 		}
 	}
 }
 
-// whatWaits is a case of a failure with dependents. The jobs continue after failures
-// unless stopped is set: nothing else may cancel the dependents.
-type whatWaits struct {
+// cascade is a failure with dependents. The jobs continue after failures unless
+// stopped is set: nothing else may cancel the dependents.
+type cascade struct {
 	name      string
 	plan      *jobPlan
 	completes []uint32 // first
@@ -25,8 +25,8 @@ type whatWaits struct {
 	stopped   bool
 }
 
-func cascades() []whatWaits {
-	return []whatWaits{
+func cascades() []cascade {
+	return []cascade{
 		{name: "a chain", plan: chain(4), cancelled: map[uint32]string{
 			1: "dependency t0 failed", 2: "dependency t1 failed", 3: "dependency t2 failed",
 		}},
@@ -91,14 +91,14 @@ func TestAFailureCancelsDependentsAtAnyDistance(t *testing.T) {
 			wantCancelled(w, c.name+", "+how, c.cancelled)
 			for i, want := range c.left {
 				if got := w.state(1, i); got != want {
-					t.Errorf("%s, %s: task %d is %v, want %v", c.name, how, i, got, want)
+					t.Errorf("%s, %s: task %d: got %v, want %v", c.name, how, i, got, want)
 				}
 			}
 		}
 	}
 }
 
-// An array that waits is cancelled whole, and so is what waits for the array.
+// A waiting array is cancelled as a whole, and so are its dependents.
 func TestAFailureCancelsADependentArrayAndItsDependents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -108,6 +108,6 @@ func TestAFailureCancelsADependentArrayAndItsDependents(t *testing.T) {
 	w.submit(p)
 	w.do(failed(w.assign(0, 1), NextDead))
 	const first = "dependency t0 failed"
-	wantStates(w, "in the end", Dead, Cancelled, Cancelled, Cancelled, Cancelled, Cancelled)
-	wantCancelled(w, "in the end", map[uint32]string{1: first, 2: first, 3: first, 5: "dependency after failed"})
+	wantStates(w, "at the end", Dead, Cancelled, Cancelled, Cancelled, Cancelled, Cancelled)
+	wantCancelled(w, "at the end", map[uint32]string{1: first, 2: first, 3: first, 5: "dependency after failed"})
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// changing is a machine with a job of many pages, where nothing has happened at
-// index 2 and an attempt of each of some tasks has been assigned since.
+// changing returns a machine with a job of many pages: nothing changed at index 2,
+// and later an attempt of each of the given tasks was assigned.
 func changing(t *testing.T, tasks ...uint32) (m *Machine, n uint32) {
 	t.Helper()
 	m, n = NewMachine(), 3*pageSize
@@ -38,7 +38,7 @@ func changedAfter(t *testing.T, s *State, after uint64) []uint32 {
 	t.Helper()
 	tasks, known := s.ChangedTasks(1, after)
 	if !known {
-		t.Fatalf("it cannot tell what changed after %d", after)
+		t.Fatalf("the changes after %d are unknown", after)
 	}
 	return slices.Collect(tasks)
 }
@@ -48,21 +48,22 @@ func TestChangedTasksAreThoseOfLaterEntries(t *testing.T) {
 	m, n := changing(t, 700, 3, 300, 4)
 	s, last := m.Fork()
 	if last != 6 || s.JobChanged(1) != 6 || s.JobChanged(7) != 0 {
-		t.Errorf("applied %d, the job changed at %d", last, s.JobChanged(1))
+		t.Errorf("got job change at %d, want %d", s.JobChanged(1), last)
 	}
 	for after, want := range map[uint64][]uint32{2: {3, 4, 300, 700}, 3: {3, 4, 300}, 4: {4, 300}, 5: {4}, 6: nil, 99: nil} {
 		if got := changedAfter(t, s, after); !slices.Equal(got, want) {
 			t.Errorf("after %d: %v, want %v", after, got, want)
 		}
 	}
-	// Before its seal the job did not exist, so all of it is new; 0 means all, too.
+	// Before its seal the job did not exist, so that all of it is new; 0 also
+	// returns all tasks.
 	for _, after := range []uint64{0, 1} {
 		if got := changedAfter(t, s, after); len(got) != int(n) {
-			t.Errorf("after %d: %d tasks, want all %d", after, len(got), n)
+			t.Errorf("after %d: got %d tasks, want all %d", after, len(got), n)
 		}
 	}
 	if _, known := s.ChangedTasks(2, 0); known {
-		t.Error("it knows of a job that is not there")
+		t.Error("got changes of an unknown job")
 	}
 }
 
@@ -73,10 +74,10 @@ func TestAForkDoesNotSeeLaterChanges(t *testing.T) {
 	m.Apply(4, Encode(nil, Entry{Ops: []Op{&Assign{Items: []AssignItem{AssignItem(hold(1, 4, 1, 1))}}}}))
 	after, _ := m.Fork()
 	if got := changedAfter(t, before, 3); len(got) > 0 || before.JobChanged(1) != 3 {
-		t.Errorf("the fork shows %v, job at %d", got, before.JobChanged(1))
+		t.Errorf("fork: got %v, job change at %d", got, before.JobChanged(1))
 	}
 	if got := changedAfter(t, after, 3); !slices.Equal(got, []uint32{4}) || after.JobChanged(1) != 4 {
-		t.Errorf("the machine shows %v, job at %d", got, after.JobChanged(1))
+		t.Errorf("machine: got %v, job change at %d", got, after.JobChanged(1))
 	}
 }
 
@@ -92,11 +93,11 @@ func TestARestoredMachineKnowsLaterChangesOnly(t *testing.T) {
 	s, _ := other.Fork()
 	for _, after := range []uint64{1, 2, 3} {
 		if _, known := s.ChangedTasks(1, after); known {
-			t.Errorf("it claims to know what changed after %d", after)
+			t.Errorf("the changes after %d are known, want unknown", after)
 		}
 	}
 	if got := changedAfter(t, s, 4); !slices.Equal(got, []uint32{5}) {
-		t.Errorf("after 4: %v", got)
+		t.Errorf("after 4: got %v", got)
 	}
 	if got := changedAfter(t, s, 0); len(got) != int(n) {
 		t.Errorf("all: %d", len(got))

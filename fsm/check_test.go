@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Check finds every kind of damage that it says it looks for.
+// Check finds every kind of damage.
 func TestCheckFindsBrokenInvariants(t *testing.T) {
 	t.Parallel()
 	build := func() (*State, *job) {
@@ -61,7 +61,8 @@ func TestCheckFindsBrokenInvariants(t *testing.T) {
 	}
 }
 
-// swap takes a task to a state past the rules, and keeps the counts right.
+// swap changes the state of a task without the rules, and keeps the counts
+// correct.
 func swap(j *job, i uint32, from, to TaskState) {
 	j.records.at(i).state = to
 	j.counts[from]--
@@ -73,33 +74,33 @@ func TestClusterFactsCanBeRead(t *testing.T) {
 	w := newWorld(t).do(&SetClusterID{ID: "c1"}, &Replica{ServerID: "n2", Instance: "b"}, &Replica{ServerID: "n1", Instance: "a"}, &StartTerm{Term: 4, ServerID: "n1"})
 	w.do(&Replica{ServerID: "n1", Instance: "a"}) // a second copy changes nothing
 	w.do(&Replica{ServerID: "n2-1", Instance: "c", Replaces: "n2", LowWaterMark: 7}, &Replica{ServerID: "n2-1", Instance: "c", LowWaterMark: 9}, &Replica{ServerID: "n2-1", Instance: "c", LowWaterMark: 8})
-	refused(t, w, "in the place of another", WrongState, &Replica{ServerID: "n2-1", Instance: "c", Replaces: "n1"})
-	refused(t, w, "in its own place", Malformed, &Replica{ServerID: "n9", Instance: "d", Replaces: "n9"})
-	refused(t, w, "in its own place later", Malformed, &Replica{ServerID: "n1", Instance: "a", Replaces: "n1"})
+	refused(t, w, "as the replacement of another", WrongState, &Replica{ServerID: "n2-1", Instance: "c", Replaces: "n1"})
+	refused(t, w, "as its own replacement", Malformed, &Replica{ServerID: "n9", Instance: "d", Replaces: "n9"})
+	refused(t, w, "as its own replacement later", Malformed, &Replica{ServerID: "n1", Instance: "a", Replaces: "n1"})
 	refused(t, w, "another instance", WrongState, &Replica{ServerID: "n1", Instance: "b"})
 	refused(t, w, "another name", WrongState, &SetClusterID{ID: "c2"})
 	refused(t, w, "the same term", OutOfOrder, &StartTerm{Term: 4, ServerID: "n2"})
 	for _, s := range []*State{w.s, restored(t, snapshotOf(t, w.s))} {
 		want := Replica{ServerID: "n2-1", Instance: "c", Replaces: "n2", LowWaterMark: 9}
 		if got, known := s.Replica("n2-1"); got != want || !known {
-			t.Errorf("n2-1 is recorded as %+v", got)
+			t.Errorf("got record of n2-1 %+v", got)
 		}
 		if got, known := s.ReplicaByInstance("c"); got != want || !known {
-			t.Errorf("data directory c belongs to %+v", got)
+			t.Errorf("got replica of data directory c %+v", got)
 		}
 		if got, known := s.Instance("n1"); got != "a" || !known {
-			t.Errorf("instance of n1: %q %v", got, known)
+			t.Errorf("instance of n1: got %q, %v", got, known)
 		}
 		if _, known := s.Instance("n3"); known {
-			t.Error("n3 is known")
+			t.Error("n3: got a record, want none")
 		}
 		if term, leader := s.Term(); s.ClusterID() != "c1" || s.Epoch() != 1 || term != 4 || leader != "n1" {
-			t.Errorf("cluster %q, epoch %d, term %d of %q", s.ClusterID(), s.Epoch(), term, leader)
+			t.Errorf("got cluster %q, epoch %d, term %d of %q", s.ClusterID(), s.Epoch(), term, leader)
 		}
 	}
 	fx := &Effects{Ready: make([]TaskRun, 3), EndedJobs: make([]JobID, 1), Sealed: make([]JobID, 1), EndedAttempts: make([]HeldAttempt, 1), Scheduled: make([]DueTask, 1)}
 	if fx.Reset(); len(fx.Ready)+len(fx.EndedJobs)+len(fx.Sealed)+len(fx.EndedAttempts)+len(fx.Scheduled) != 0 {
-		t.Errorf("reset leaves %+v", fx)
+		t.Errorf("after reset: got %+v", fx)
 	}
 	if d := NewEntryBuilder(w.s, 77, nil); d.NowMS() != 77 {
 		t.Errorf("stamp %d", d.NowMS())

@@ -1,6 +1,6 @@
 package fsm
 
-// checkpoint saves one in place of the one before.
+// checkpoint saves a checkpoint in place of the previous one.
 func (w *model) checkpoint(op *Checkpoint) string {
 	_, t, r := w.live(op.HeldAttempt)
 	c := op.Saved
@@ -19,7 +19,7 @@ func (w *model) checkpoint(op *Checkpoint) string {
 	return "accepted"
 }
 
-// dropCheckpoints forgets those of tasks that have ended.
+// dropCheckpoints removes the checkpoints of ended tasks.
 func (w *model) dropCheckpoints() {
 	for _, j := range w.jobs {
 		for _, t := range j.tasks {

@@ -27,26 +27,26 @@ func TestACheckpointGoesFromAttemptToAttempt(t *testing.T) {
 	w.do(saves(first, 1, "a")).do(saves(first, 3, "c"))
 	for _, repeated := range []uint32{1, 3, 2} {
 		if r := w.try(saves(first, repeated, "x")); r != AlreadyAccepted {
-			t.Errorf("number %d again: %v", repeated, r)
+			t.Errorf("number %d again: got %v", repeated, r)
 		}
 	}
 	w.do(&RequeueLost{Items: []HeldAttempt{first}})
 	if got := w.saved(ref(1, 0)); got != "c" {
-		t.Errorf("a task whose worker was lost has the checkpoint %q", got)
+		t.Errorf("after the loss of the worker: got checkpoint %q", got)
 	}
 	second := w.assign(0, 2)
 	if r := w.try(saves(first, 4, "zombie")); r != StaleAttempt {
-		t.Errorf("an attempt that is not live saves: %v", r)
+		t.Errorf("saved by an attempt that is not live: got %v", r)
 	}
 	w.do(saves(second, 1, "d")).do(failed(second, NextRetry))
 	sameState(t, "restored", restored(t, snapshotOf(t, w.s)), w.s)
 	if got := w.saved(ref(1, 0)); got != "d" {
-		t.Errorf("after a failure the checkpoint is %q", got)
+		t.Errorf("after a failure: got checkpoint %q", got)
 	}
 	w.do(&Due{Items: []AttemptRef{second.AttemptRef}})
 	w.do(complete(w.assign(0, 1)))
 	if got := w.saved(ref(1, 0)); got != "none" || w.s.CheckpointBytes() != 0 {
-		t.Errorf("after the end the checkpoint is %q, all have %d bytes", got, w.s.CheckpointBytes())
+		t.Errorf("after the end: got checkpoint %q, %d bytes in all", got, w.s.CheckpointBytes())
 	}
 }
 
@@ -69,10 +69,10 @@ func TestCheckpointsHaveABudget(t *testing.T) {
 		}
 	}
 	if refused.Attempt == 0 || w.s.CheckpointBytes() > maxCheckpoints {
-		t.Fatalf("%d bytes are held", w.s.CheckpointBytes())
+		t.Fatalf("got %d bytes", w.s.CheckpointBytes())
 	}
 	again := large
 	again.Number, again.Data = 2, bytes.Repeat([]byte{1}, maxCheckpoint)
-	w.do(&Checkpoint{HeldAttempt: hold(1, 0, 1, 1), Saved: again}) // takes no more room
+	w.do(&Checkpoint{HeldAttempt: hold(1, 0, 1, 1), Saved: again}) // takes no more space
 	w.do(&CancelTask{Task: ref(1, 1)}, &Checkpoint{HeldAttempt: refused, Saved: large})
 }

@@ -2,14 +2,14 @@ package fsm
 
 import "testing"
 
-// cleaned is two ordinary tasks in a row and two cleanup tasks in a row.
+// cleaned is a chain of two ordinary tasks and a chain of two cleanup tasks.
 func cleaned() *jobPlan {
 	p := plan(nil, []uint32{0}, nil, []uint32{2})
 	p.tasks[2].policy, p.tasks[3].policy = 2, 2
 	return p
 }
 
-// An end of the ordinary tasks, and what the job is then.
+// An end of the ordinary tasks, and the resulting state of the job.
 type ending struct {
 	ops     func(w *world) []Op
 	outcome JobState
@@ -33,7 +33,7 @@ var ordinaryEnds = map[string]ending{
 func wantJob(w *world, what string, state, outcome JobState, err string) {
 	w.t.Helper()
 	if j, _ := w.s.Job(1); j.State != state || j.Outcome != outcome || j.Error != err {
-		w.t.Errorf("%s: the job is %v (%v), %q; want %v (%v), %q", what, j.State, j.Outcome, j.Error, state, outcome, err)
+		w.t.Errorf("%s: got job %v (%v), %q; want %v (%v), %q", what, j.State, j.Outcome, j.Error, state, outcome, err)
 	}
 }
 
@@ -43,19 +43,19 @@ func TestCleanupTasksRunRegardlessOfTheOutcome(t *testing.T) {
 		w := newWorld(t).do(worker(1))
 		w.submit(cleaned())
 		if got := states(w, 1); got[2] != Blocked || got[3] != Blocked {
-			t.Errorf("%s: cleanup tasks begin as %v", name, got)
+			t.Errorf("%s: got initial states %v of cleanup tasks", name, got)
 		}
 		w.do(end.ops(w)...)
 		j, _ := w.s.Job(1)
 		if !j.CleaningUp() || j.Outcome != end.outcome || j.Error != end.err {
-			t.Errorf("%s: the job is %v (%v), %q", name, j.State, j.Outcome, j.Error)
+			t.Errorf("%s: got job %v (%v), %q", name, j.State, j.Outcome, j.Error)
 		}
 		if w.state(1, 2) != Pending || w.state(1, 3) != Blocked {
-			t.Errorf("%s: cleanup tasks are %v", name, states(w, 1)[2:])
+			t.Errorf("%s: got cleanup tasks %v", name, states(w, 1)[2:])
 		}
-		refused(t, w, name+": cancelled while it cleans up", AlreadyEnded, &CancelJob{Job: 1})
-		refused(t, w, name+": late while it cleans up", AlreadyEnded, &FailJob{Job: 1})
-		refused(t, w, name+": brought back while it cleans up", WrongState, &Revive{Job: 1})
+		refused(t, w, name+": cancelled during cleanup", AlreadyEnded, &CancelJob{Job: 1})
+		refused(t, w, name+": deadline during cleanup", AlreadyEnded, &FailJob{Job: 1})
+		refused(t, w, name+": revived during cleanup", WrongState, &Revive{Job: 1})
 		w.do(complete(w.assign(2, 1)))
 		w.do(failed(w.assign(3, 1), NextRetry))
 		v, _ := w.s.Task(ref(1, 3))
@@ -72,7 +72,7 @@ func TestAFailedCleanupTaskFailsOnlyAJobThatCompleted(t *testing.T) {
 		w.do(end.ops(w)...)
 		w.do(failed(w.assign(2, 1), NextDead))
 		if w.state(1, 3) != Cancelled {
-			t.Errorf("%s: what depends on it is %v", name, w.state(1, 3))
+			t.Errorf("%s: got state %v of its dependent", name, w.state(1, 3))
 		}
 		state, err := end.outcome, end.err
 		if state == JobCompleted {
@@ -91,8 +91,8 @@ func TestCancellingWithCleanupEndsCleanupTasks(t *testing.T) {
 	w.submit(cleaned())
 	w.assign(0, 1)
 	w.do(&CancelJob{Job: 1, Reason: "enough", IncludeCleanup: true})
-	wantStates(w, "at once", Cancelled, Cancelled, Cancelled, Cancelled)
-	wantJob(w, "at once", JobCancelled, JobCancelled, "enough")
+	wantStates(w, "immediately", Cancelled, Cancelled, Cancelled, Cancelled)
+	wantJob(w, "immediately", JobCancelled, JobCancelled, "enough")
 	for name, end := range ordinaryEnds {
 		w := newWorld(t).do(worker(1))
 		w.submit(cleaned())
@@ -111,8 +111,8 @@ func TestCancellingWithCleanupEndsCleanupTasks(t *testing.T) {
 	}
 }
 
-// A cleanup task that failed does not keep the others from running, nor does the
-// loss of its worker in a job that stops.
+// A failed cleanup task does not keep the others from running, nor does the loss
+// of its worker in a stopping job.
 func TestCleanupTasksRunIndependently(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -125,7 +125,7 @@ func TestCleanupTasksRunIndependently(t *testing.T) {
 	w.do(&RequeueLost{Items: []HeldAttempt{h}})
 	wantStates(w, "requeue", Failed, Failed, Pending)
 	w.do(complete(w.assign(2, 1)))
-	wantJob(w, "in the end", JobFailed, JobFailed, "task t0 failed: exit 1")
+	wantJob(w, "at the end", JobFailed, JobFailed, "task t0 failed: exit 1")
 }
 
 func TestCleanupTasksRunAgainAfterARetry(t *testing.T) {
@@ -136,25 +136,25 @@ func TestCleanupTasksRunAgainAfterARetry(t *testing.T) {
 	first := w.assign(2, 1)
 	w.do(complete(first)).do(complete(w.assign(3, 1)))
 	w.do(&Revive{Job: 1})
-	wantStates(w, "brought back", Pending, Blocked, Blocked, Blocked)
-	wantJob(w, "brought back", JobRunning, 0, "")
+	wantStates(w, "revived", Pending, Blocked, Blocked, Blocked)
+	wantJob(w, "revived", JobRunning, 0, "")
 	refused(t, w, "the first completion again", StaleAttempt, complete(first))
 	w.do(complete(w.assign(0, 1))).do(complete(w.assign(1, 1)))
 	if h := w.assign(2, 1); h.Attempt != 2 {
-		t.Errorf("the cleanup task runs again as attempt %d", h.Attempt)
+		t.Errorf("got attempt %d of the cleanup task", h.Attempt)
 	}
 	w.do(complete(hold(1, 2, 2, 1)))
 	w.do(failed(w.assign(3, 1), NextDead))
 	wantJob(w, "its cleanup failed", JobFailed, JobCompleted, "cleanup task t3 dead: exit 1")
-	// Only the cleanup failed: only what failed of it comes back.
+	// Only the cleanup failed: only its failed tasks are revived.
 	w.do(&Revive{Job: 1})
 	wantStates(w, "cleaning up again", Completed, Completed, Completed, Pending)
 	wantJob(w, "cleaning up again", JobRunning, JobCompleted, "")
 	w.do(complete(w.assign(3, 1)))
-	wantJob(w, "in the end", JobCompleted, JobCompleted, "")
+	wantJob(w, "at the end", JobCompleted, JobCompleted, "")
 }
 
-// A cleanup task that a person cancelled comes back to wait for its turn.
+// A cleanup task that a user cancelled waits for its turn after it is revived.
 func TestARevivedCleanupTaskWaitsForTheOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -162,16 +162,16 @@ func TestARevivedCleanupTaskWaitsForTheOthers(t *testing.T) {
 	w.do(&CancelTask{Task: ref(1, 2)})
 	wantStates(w, "cancelled early", Pending, Blocked, Cancelled, Cancelled)
 	w.do(&Revive{Job: 1})
-	wantStates(w, "brought back", Pending, Blocked, Blocked, Blocked)
+	wantStates(w, "revived", Pending, Blocked, Blocked, Blocked)
 }
 
 func TestCleanupTasksComeLastAndDependOnlyOnEachOther(t *testing.T) {
 	t.Parallel()
 	for name, policies := range map[string][]uint32{
-		"an ordinary task comes last":    {0, 2, 0},
-		"one depends on an ordinary":     {0, 0, 2},
-		"there is no ordinary task":      {2, 2, 2},
-		"an ordinary task depends on it": {2, 0, 0},
+		"an ordinary task is last":                   {0, 2, 0},
+		"a cleanup task depends on an ordinary one":  {0, 0, 2},
+		"without ordinary tasks":                     {2, 2, 2},
+		"an ordinary task depends on a cleanup task": {2, 0, 0},
 	} {
 		w := newWorld(t)
 		p := plan(nil, nil, []uint32{1})
@@ -180,11 +180,11 @@ func TestCleanupTasksComeLastAndDependOnlyOnEachOther(t *testing.T) {
 		}
 		for _, size := range []int{1, 3} {
 			if r := w.try(p.submit(w.s.NextJob(), name, size)...); r != Malformed {
-				t.Errorf("%s, in chunks of %d: %v", name, size, r)
+				t.Errorf("%s, in chunks of %d: got %v", name, size, r)
 			}
 		}
 		if _, there := w.s.Job(1); there {
-			t.Errorf("%s: the job is there", name)
+			t.Errorf("%s: got a job", name)
 		}
 	}
 }

@@ -18,7 +18,7 @@ var flips = map[string]func(r *record){
 	"failures": func(r *record) { r.failures ^= 1 },
 	"note":     func(r *record) { r.note ^= 1 },
 	"begun":    func(r *record) { r.startLogged = !r.startLogged },
-	"by hand":  func(r *record) { r.cancelledByUser = !r.cancelledByUser },
+	"by user":  func(r *record) { r.cancelledByUser = !r.cancelledByUser },
 	"losses":   func(r *record) { r.losses ^= 1 },
 }
 
@@ -27,7 +27,8 @@ type touch struct {
 	op   Op
 }
 
-// touches are operations on the job of flipWorld, and the task each writes to.
+// touches are operations on the job of flipWorld, with the task that each writes
+// to.
 var touches = map[string]touch{
 	"assign":       {0, &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 1, 1))}}},
 	"begin":        {1, &RecordStart{Items: []HeldAttempt{hold(1, 1, 1, 1)}}},
@@ -47,7 +48,7 @@ var touches = map[string]touch{
 	"stop":         {0, failed(hold(1, 1, 1, 1), NextFailed)},
 }
 
-// revivals are the same for the job of lettersWorld.
+// revivals are the same for the job of deadLettersWorld.
 var revivals = map[string]touch{
 	"revive":            {5, &Revive{Job: 1}},
 	"revive dependents": {6, &Revive{Job: 1}},
@@ -55,15 +56,15 @@ var revivals = map[string]touch{
 	"purge":             {5, &Purge{Job: 1}},
 }
 
-// deadLettersWorld has the tasks of flipWorld in a job that continues after failures,
-// and a dead one (5) with a dependent (6).
+// deadLettersWorld has the tasks of flipWorld in a job that continues after
+// failures, and a dead one (5) with a dependent (6).
 func deadLettersWorld(t *testing.T) *State {
 	t.Helper()
 	return worldOfFlips(t, true)
 }
 
 // flipWorld has tasks that are pending (0), assigned (1), scheduled (2), and
-// blocked by two (3) and by one (4).
+// blocked by two tasks (3) and by one (4).
 func flipWorld(t *testing.T) *State {
 	t.Helper()
 	return worldOfFlips(t, false)
@@ -86,15 +87,15 @@ func worldOfFlips(t *testing.T, letters bool) *State {
 	return w.s
 }
 
-// A replica whose state differs by a bit has another digest from the first
-// write that touches it.
+// The digest of a replica whose state differs by a bit differs from the first
+// write to it on.
 func TestADamagedRecordIsDetectedWhenItIsWritten(t *testing.T) {
 	t.Parallel()
-	noticed(t, flipWorld(t), touches)
-	noticed(t, deadLettersWorld(t), revivals)
+	detects(t, flipWorld(t), touches)
+	detects(t, deadLettersWorld(t), revivals)
 }
 
-func noticed(t *testing.T, base *State, touches map[string]touch) {
+func detects(t *testing.T, base *State, touches map[string]touch) {
 	t.Helper()
 	for name, touch := range touches {
 		good := base.Fork()
@@ -106,7 +107,7 @@ func noticed(t *testing.T, base *State, touches map[string]touch) {
 			flip(bad.jobs.write(bad.own, 1).records.write(bad.own, touch.task))
 			bad.Apply(Entry{Ops: []Op{touch.op}}, nil)
 			if bad.Digest() == good.Digest() {
-				t.Errorf("%s: damaged %s was not noticed", name, field)
+				t.Errorf("%s: damage of %s was not detected", name, field)
 			}
 		}
 	}
@@ -143,7 +144,7 @@ func TestADamagedJobIsDetectedWhenItIsWritten(t *testing.T) {
 			good.Apply(Entry{Ops: []Op{op}}, nil)
 			bad.Apply(Entry{Ops: []Op{op}}, nil)
 			if bad.Digest() == good.Digest() {
-				t.Errorf("%s: damaged %s was not noticed", name, field)
+				t.Errorf("%s: damage of %s was not detected", name, field)
 			}
 		}
 	}
@@ -159,7 +160,7 @@ func TestAFlippedBitChangesTheDigests(t *testing.T) {
 		b.Apply(uint64(i+1), data)
 	}
 	if !b.Flip(ref(1, 0)) || b.Flip(ref(1, 4)) || b.Flip(ref(2, 0)) {
-		t.Fatal("flip: want true for a task that is there alone")
+		t.Fatal("flip: got false for an existing task, or true for an unknown one")
 	}
 	w.assign(0, 1)
 	index := uint64(len(w.log))
@@ -168,15 +169,15 @@ func TestAFlippedBitChangesTheDigests(t *testing.T) {
 	ma, mb := a.Marks(0), b.Marks(0)
 	for i := range ma {
 		if same := ma[i] == mb[i]; same != (i < len(ma)-1) {
-			t.Errorf("entry %d: marks are equal: %v", i+1, same)
+			t.Errorf("entry %d: got equal marks: %v", i+1, same)
 		}
 	}
 }
 
 const digestChild = "DTASK_TEST_DIGEST_CHILD"
 
-// Nothing in a digest may depend on the process: not on its memory, not on the
-// order in which maps are gone over, not on how many threads it has.
+// A digest must not depend on the process: its memory, the iteration order of
+// maps, or the number of threads.
 func TestDigestsAreEqualInOtherProcesses(t *testing.T) {
 	t.Parallel()
 	h := randomHistory(seeded(11), 400, 40)

@@ -9,27 +9,27 @@ func TestADrainOutlivesTheWorkersProcesses(t *testing.T) {
 	w.submit(plan(nil))
 	give := &Assign{Items: []AssignItem{AssignItem(hold(1, 0, 1, 1))}}
 	if r := w.try(give); r != WrongState {
-		t.Errorf("assigned to a worker that drains: %v", r)
+		t.Errorf("assigning to a draining worker: got %v", r)
 	}
 	again := worker(1)
 	again.Incarnation = "i2"
 	w.do(&MarkWorkerDown{ID: 1}).do(again)
 	if x := w.s.Worker(1); x.DrainUntil != 100 || x.DrainReason != "new disk" || x.Incarnation != "i2" {
-		t.Fatalf("after a restart: %+v", x)
+		t.Fatalf("after a restart: got %+v", x)
 	}
 	sameState(t, "restored", restored(t, snapshotOf(t, w.s)), w.s)
 	w.do(&UndrainWorker{ID: 1}).do(give)
 	if r := w.try(&UndrainWorker{ID: 1}); r != AlreadyEnded {
-		t.Errorf("undrained twice: %v", r)
+		t.Errorf("undraining twice: got %v", r)
 	}
 	w.do(complete(hold(1, 0, 1, 1)), &DrainWorker{ID: 1, Until: 100}, &MarkWorkerDown{ID: 1}, &ForgetWorkers{IDs: []WorkerID{1}})
 	if r := w.try(&DrainWorker{ID: 1, Until: 100}); r != WorkerNotFound {
-		t.Errorf("drained a worker that is forgotten: %v", r)
+		t.Errorf("draining a forgotten worker: got %v", r)
 	}
 	fresh := worker(2)
 	fresh.Name = "w1"
 	w.do(fresh)
 	if w.s.WorkerByName("w1").Drains() {
-		t.Error("a new worker of an old name drains")
+		t.Error("a new worker with an old name drains")
 	}
 }

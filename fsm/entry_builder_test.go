@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The leader drafts on its fork, the followers apply what it proposed: both
-// must come to the same state, and what was refused must leave no trace.
+// The leader builds entries on its fork, and the followers apply them: both must
+// reach the same state, and refused operations must change nothing.
 func TestABuiltEntryHasTheSameEffectOnFollowers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -32,14 +32,14 @@ func TestABuiltEntryHasTheSameEffectOnFollowers(t *testing.T) {
 	})
 }
 
-// propose puts an operation into a draft; one that is refused must change nothing.
+// propose adds an operation to an entry. A refused one must change nothing.
 func propose(t *rapid.T, d *EntryBuilder, op Op) {
 	d.closeList()
 	before, items := rawSnapshot(t, d.s), d.Items()
 	r := d.Do(op)
 	d.closeList()
 	if r != Accepted && d.Items() == items && !bytes.Equal(before, rawSnapshot(t, d.s)) {
-		t.Fatalf("%T%v was refused (%v) and left a trace", op, op, r)
+		t.Fatalf("%T%v was refused (%v) but changed the state", op, op, r)
 	}
 }
 
@@ -51,27 +51,27 @@ func rawSnapshot(t *rapid.T, s *State) []byte {
 	return b.Bytes()
 }
 
-// followed finishes a draft, applies its entry on a follower, and compares.
+// followed finishes an entry, applies it on a follower, and compares both.
 func followed(t *rapid.T, d *EntryBuilder, follower *State, fx *Effects) {
 	e, digest, ok := d.Finish()
 	if ok != (d.Items() > 0) {
-		t.Fatalf("entry with %d items: ok is %v", d.Items(), ok)
+		t.Fatalf("entry with %d items: got ok = %v", d.Items(), ok)
 	}
 	if ok {
 		data := Encode(nil, e)
 		if d.Size()+16 < len(data) {
-			t.Fatalf("entry of %d bytes was estimated at %d", len(data), d.Size())
+			t.Fatalf("got %d bytes, estimated %d", len(data), d.Size())
 		}
 		got := new(Effects)
 		if r := follower.Apply(mustDecode(t, data), got); r != Accepted {
-			t.Fatalf("follower refused a drafted entry: %v: %s", r, describe(e.Ops))
+			t.Fatalf("follower refused a built entry: %v: %s", r, describe(e.Ops))
 		}
 		if diff := cmp.Diff(fx, got); diff != "" {
 			t.Fatalf("effects differ:\n%s", diff)
 		}
 	}
 	if follower.Digest() != digest || d.s.Digest() != digest {
-		t.Fatalf("digests: drafted %#x, fork %#x, follower %#x", digest, d.s.Digest(), follower.Digest())
+		t.Fatalf("digests: builder %#x, fork %#x, follower %#x", digest, d.s.Digest(), follower.Digest())
 	}
 	if !bytes.Equal(rawSnapshot(t, d.s), rawSnapshot(t, follower)) {
 		t.Fatalf("snapshots of fork and follower differ after %s", describe(e.Ops))
@@ -85,21 +85,21 @@ func TestAnEmptyEntryLeavesTheForkUnchanged(t *testing.T) {
 	before := snapshotOf(t, w.s)
 	d := NewEntryBuilder(w.s, 12345, nil)
 	if r := d.Assign(AssignItem(hold(1, 3, 1, 1))); r != WrongState {
-		t.Fatalf("assigning a blocked task: %v", r)
+		t.Fatalf("assigning a blocked task: got %v", r)
 	}
 	if r := d.Complete(CompleteItem{HeldAttempt: hold(1, 0, 1, 1)}); r != StaleAttempt {
-		t.Fatalf("completing a pending task: %v", r)
+		t.Fatalf("completing a pending task: got %v", r)
 	}
 	if _, _, ok := d.Finish(); ok {
-		t.Fatal("a draft of refused operations gave an entry")
+		t.Fatal("refused operations made an entry")
 	}
 	if !bytes.Equal(before, snapshotOf(t, w.s)) {
 		t.Fatal("the fork has changed")
 	}
 }
 
-// Lists that are joined, and cut by what is refused in between, are for the
-// digest what they are in the entry.
+// Lists that were joined, or split by refused items, have the same digest as in
+// the entry.
 func TestSplitListsHaveTheSameDigest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -149,12 +149,12 @@ func TestSplitListsHaveTheSameDigest(t *testing.T) {
 	}
 	sameState(t, "follower", follower, w.s)
 	if got := w.s.Result(ref(1, 0)); got.Error != "" {
-		t.Errorf("a completed task shows the error of an attempt before: %q", got.Error)
+		t.Errorf("completed task: got the error of an earlier attempt: %q", got.Error)
 	}
 }
 
-// A list of which one item is refused had its other effects in the fork and
-// nothing in the entry.
+// A list with a refused item must have the same effects in the fork and in the
+// entry.
 func TestTheBuilderKeepsTheAcceptedItemsOfAList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1), worker(2), &MarkWorkerDown{ID: 1})
@@ -180,7 +180,7 @@ func TestTheBuilderKeepsTheAcceptedItemsOfAList(t *testing.T) {
 	sameState(t, "follower", follower, w.s)
 }
 
-// What a builder was given wrongly no replica could decode: it would halt.
+// Replicas halt on a chunk that they cannot decode, so the builder must refuse it.
 func TestAChunkThatCannotBeDecodedIsRefused(t *testing.T) {
 	t.Parallel()
 	p := diamond()

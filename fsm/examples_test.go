@@ -8,7 +8,7 @@ import (
 )
 
 // goldenHeader is a JobHeader with the name "j" and two policies, the second at
-// most once. It is bytes, as the encoding of messages is not promised.
+// most once. It is bytes because the encoding of messages is not guaranteed.
 var goldenHeader = []byte{0x0a, 1, 'j', 0x42, 0, 0x42, 2, 0x40, 2}
 
 // webhookHeader is goldenHeader with a webhook.
@@ -87,7 +87,7 @@ func examples() []Op {
 	}
 }
 
-// exampleName names the golden file of an example.
+// exampleName returns the name of an example's golden file.
 func exampleName(op Op) string {
 	name := operations[op.kind()].name
 	if o, ok := op.(*AddChunk); ok && o.Chunk.IsArray() {
@@ -106,15 +106,15 @@ func TestEveryOperationHasARowAndAnExample(t *testing.T) {
 	for k, row := range operations {
 		if row.make == nil {
 			if k != 0 {
-				t.Errorf("kind %d has no row", k)
+				t.Errorf("kind %d: missing row", k)
 			}
 			continue
 		}
 		if got := row.make().kind(); int(got) != k {
-			t.Errorf("operation %s is in row %d and of kind %d", row.name, k, got)
+			t.Errorf("operation %s in row %d: got kind %d", row.name, k, got)
 		}
 		if !found[opKind(k)] {
-			t.Errorf("operation %s has no example", row.name)
+			t.Errorf("operation %s: missing example", row.name)
 		}
 		if names[row.name] || row.name == "" {
 			t.Errorf("name %q of operation %d is empty or not unique", row.name, k)
@@ -123,8 +123,8 @@ func TestEveryOperationHasARowAndAnExample(t *testing.T) {
 	}
 }
 
-// The reference model panics for an operation that it does not know. Together with
-// this test every operation is compared with it.
+// The reference model panics on an unknown operation. With this test every
+// operation is compared with it.
 func TestRandomSequencesAcceptAndRejectEveryOperation(t *testing.T) {
 	t.Parallel()
 	accepted, rejected := make(map[opKind]int), make(map[opKind]int)
@@ -135,7 +135,7 @@ func TestRandomSequencesAcceptAndRejectEveryOperation(t *testing.T) {
 			if r := b.Do(op); r != Accepted {
 				rejected[op.kind()]++
 			}
-			if b.Items() > 0 { // of a list, perhaps only some of the items
+			if b.Items() > 0 { // a list may have only some of its items
 				accepted[op.kind()]++
 			}
 			b.Finish()
@@ -143,7 +143,7 @@ func TestRandomSequencesAcceptAndRejectEveryOperation(t *testing.T) {
 	}
 	for k, row := range operations {
 		if row.make != nil && (accepted[opKind(k)] == 0 || rejected[opKind(k)] == 0) {
-			t.Errorf("operation %s: accepted %d times, rejected %d times", row.name, accepted[opKind(k)], rejected[opKind(k)])
+			t.Errorf("operation %s: got %d accepted and %d rejected, want both", row.name, accepted[opKind(k)], rejected[opKind(k)])
 		}
 	}
 }
@@ -158,10 +158,10 @@ func TestEncodingAndDecodingAreInverse(t *testing.T) {
 			continue
 		}
 		if want := fmt.Sprintf("%+v", readable(Entry{NowMS: -1, Ops: []Op{op, op}})); fmt.Sprintf("%+v", readable(got)) != want {
-			t.Errorf("%s: decoded as\n%s\nwant\n%s", exampleName(op), readable(got), want)
+			t.Errorf("%s: got\n%s\nwant\n%s", exampleName(op), readable(got), want)
 		}
 		if !bytes.Equal(Encode(nil, got), data) {
-			t.Errorf("%s: encoded again, it has other bytes", exampleName(op))
+			t.Errorf("%s: encoding again changes the bytes", exampleName(op))
 		}
 	}
 }

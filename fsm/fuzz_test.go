@@ -28,7 +28,7 @@ func populated(tb testing.TB) *State {
 	return s
 }
 
-// allocated is how many bytes f allocates.
+// allocated returns the number of bytes that f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -61,10 +61,10 @@ func FuzzDecodeEntry(f *testing.F) {
 		data = Encode(nil, e)
 		e, err = Decode(data)
 		if err != nil {
-			t.Fatalf("decoding what was encoded: %v", err)
+			t.Fatalf("decoding the encoded entry: %v", err)
 		}
 		if !bytes.Equal(Encode(nil, e), data) {
-			t.Fatal("encoding again gives other bytes")
+			t.Fatal("encoding again changes the bytes")
 		}
 		b.Apply(e, nil)
 		sameState(t, "the same entry again", b, a)
@@ -72,7 +72,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-// repaired returns the snapshot with the checksums that its contents ask for.
+// repaired returns the snapshot with correct checksums.
 func repaired(data []byte) []byte {
 	data = bytes.Clone(data)
 	for at := len(snapshotMagic); at+9 <= len(data); {
@@ -94,7 +94,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	})
 }
 
-// tryRestore reads a snapshot and, if it is one, lives on with it.
+// tryRestore reads a snapshot and, if it is valid, continues with its state.
 func tryRestore(t *testing.T, data []byte) {
 	t.Helper()
 	var s *State
@@ -104,7 +104,7 @@ func tryRestore(t *testing.T, data []byte) {
 	}
 	if err != nil {
 		if s != nil {
-			t.Fatal("part of a state with an error")
+			t.Fatal("got a state with an error")
 		}
 		return
 	}
@@ -129,8 +129,8 @@ func tryRestore(t *testing.T, data []byte) {
 	restored(t, snapshotOf(t, s))
 }
 
-// framed makes a snapshot of frames written as kind, length (2 bytes), contents:
-// what is changed there stays well framed, so that a fuzzer changes the contents.
+// framed builds a snapshot from frames that are written as kind, length (2 bytes),
+// contents. Changes keep the framing valid, so that a fuzzer changes the contents.
 func framed(data []byte) []byte {
 	var b bytes.Buffer
 	var w frameWriter
@@ -162,7 +162,7 @@ func unframed(snapshot []byte) []byte {
 	return data
 }
 
-// The same with the frames taken for granted.
+// The same with valid frames.
 func FuzzReadFrames(f *testing.F) {
 	s := New()
 	for n, e := range goldenLog() {
@@ -188,7 +188,7 @@ func TestADamagedSnapshotIsRefused(t *testing.T) {
 		bad[i] ^= 0x40
 		for what, data := range map[string][]byte{"changed": bad, "cut": whole[:i]} {
 			if _, err := ReadSnapshot(bytes.NewReader(data)); err == nil {
-				t.Errorf("byte %d %s: read without an error", i, what)
+				t.Errorf("byte %d %s: got no error", i, what)
 			}
 			if err := m.Restore(bytes.NewReader(append(make([]byte, 8), data...))); err == nil || m.Index() != 0 {
 				t.Errorf("byte %d %s: restored", i, what)
@@ -196,7 +196,7 @@ func TestADamagedSnapshotIsRefused(t *testing.T) {
 		}
 	}
 	if _, err := ReadSnapshot(bytes.NewReader(append(whole, 0))); err == nil {
-		t.Error("a snapshot with data after its end was read")
+		t.Error("a snapshot with trailing data: got no error")
 	}
 }
 
@@ -214,7 +214,7 @@ func TestASnapshotWithAnEmptyPageIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ReadSnapshot(&b); err == nil {
-		t.Error("was read")
+		t.Error("got no error")
 	}
 }
 
@@ -245,11 +245,11 @@ func TestAnUnknownEntryHaltsAndADamagedOneIsAnError(t *testing.T) {
 		whole := Encode(nil, Entry{Ops: []Op{op}})
 		for i := range whole {
 			if _, err := Decode(whole[:i]); err == nil {
-				t.Errorf("%T cut at %d was decoded", op, i)
+				t.Errorf("%T cut at %d: got no error", op, i)
 			}
 		}
 		if _, err := Decode(append(whole, 0)); err == nil {
-			t.Errorf("%T with a byte too many was decoded", op)
+			t.Errorf("%T with an extra byte: got no error", op)
 		}
 	}
 }

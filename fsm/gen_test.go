@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 )
 
-// generator makes random operations, most of them legal: it looks at the state
-// to find what is worth trying.
+// generator makes random operations, most of them legal: it reads the state to
+// find valid targets.
 type generator struct {
 	choose chooser
-	plans  map[JobID]*jobPlan // of the jobs that it began
+	plans  map[JobID]*jobPlan // of its jobs
 	most   int                // tasks in a job
 }
 
@@ -17,7 +17,7 @@ func newGenerator(c chooser) *generator {
 	return &generator{choose: c, plans: make(map[JobID]*jobPlan), most: 8}
 }
 
-// ops makes the operations of one entry.
+// ops returns the operations of one entry.
 func (g *generator) ops(s *State) []Op {
 	ops := make([]Op, 1+g.choose(3))
 	for i := range ops {
@@ -26,7 +26,7 @@ func (g *generator) ops(s *State) []Op {
 	return ops
 }
 
-// op makes one operation. Kinds that make progress are drawn more often.
+// op returns one operation. Kinds that make progress are drawn more often.
 func (g *generator) op(s *State) Op {
 	switch n := g.choose(88); {
 	case n < 8:
@@ -56,9 +56,9 @@ func (g *generator) op(s *State) Op {
 	case n < 55:
 		return g.worker(s)
 	case n < 62:
-		return g.person(s)
+		return g.user(s)
 	case n < 68:
-		return g.letter(s)
+		return g.deadLetter(s)
 	case n < 72:
 		return g.notice(s)
 	case n < 78:
@@ -108,7 +108,7 @@ func (g *generator) task(s *State) TaskRef {
 	return TaskRef{Job: g.job(s), Index: uint32(g.odd(g.most+3, g.most+5))}
 }
 
-// findRef returns a task in one of the states, if there is one and luck has it.
+// findRef returns a random task in one of the states, if it finds one.
 func (g *generator) findRef(s *State, states ...TaskState) (Task, TaskRef) {
 	var found []TaskRef
 	for j := range s.Jobs(0) {
@@ -129,7 +129,8 @@ func (g *generator) findRef(s *State, states ...TaskState) (Task, TaskRef) {
 	return t, at
 }
 
-// held names an attempt: mostly a live one, else one that was or never will be.
+// held returns an attempt: mostly a live one, otherwise one that ended or never
+// existed.
 func (g *generator) held(s *State) HeldAttempt {
 	t, at := g.findRef(s, Assigned)
 	h := HeldAttempt{AttemptRef{at, t.Attempt}, t.Worker}
@@ -235,7 +236,7 @@ func (g *generator) begin(s *State) Op {
 	return o
 }
 
-// upload takes an upload one step further.
+// upload continues an upload.
 func (g *generator) upload(s *State) Op {
 	id := g.job(s)
 	for u := range s.Uploads() {
@@ -314,8 +315,8 @@ func (g *generator) worker(s *State) Op {
 	return o
 }
 
-// person makes what people, deadlines and cleanup ask for.
-func (g *generator) person(s *State) Op {
+// user makes what users, deadlines and cleanup request.
+func (g *generator) user(s *State) Op {
 	switch g.choose(7) {
 	case 0:
 		return &CancelJob{Job: g.job(s), Reason: g.text(), IncludeCleanup: g.choose.one(3)}
@@ -336,8 +337,8 @@ func (g *generator) person(s *State) Op {
 	}
 }
 
-// letter makes what people ask for of tasks that ended badly.
-func (g *generator) letter(s *State) Op {
+// deadLetter makes requests of users for failed tasks.
+func (g *generator) deadLetter(s *State) Op {
 	if g.choose.one(4) {
 		_, at := g.findRef(s, Dead)
 		return &Purge{Job: at.Job, Tasks: g.indexes(s, at)}
@@ -346,7 +347,7 @@ func (g *generator) letter(s *State) Op {
 	return &Revive{Job: at.Job, Tasks: g.indexes(s, at)}
 }
 
-// notification makes what the leader does about notifications.
+// notice makes the leader's operations on notifications.
 func (g *generator) notice(s *State) Op {
 	if g.choose.one(2) {
 		_, at := g.findRef(s, Dead)
@@ -398,10 +399,10 @@ func (g *generator) cluster() Op {
 	}
 }
 
-// seeded makes a chooser that always chooses alike.
+// seeded returns a deterministic chooser.
 func seeded(seed uint64) chooser { return rand.New(rand.NewPCG(seed, 1)).IntN }
 
-// forgetWorkers forgets workers, mostly those that can be forgotten.
+// forgetWorkers forgets workers, mostly those that may be forgotten.
 func (g *generator) forgetWorkers(s *State) Op {
 	var ids []WorkerID
 	for w := range s.Workers() {

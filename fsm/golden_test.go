@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// go test ./fsm -run 'Released|StateDiagram' -rewrite makes the golden files
-// again. Files of a format that was released are never made again.
+// go test ./fsm -run 'Released|StateDiagram' -rewrite writes the golden files.
+// Files of a released format are never rewritten.
 var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
 
 // golden compares with a file in testdata, or writes it.
@@ -32,7 +32,7 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 }
 
-// readable is an entry as text, one operation a line.
+// readable formats an entry as text, one operation per line.
 func readable(e Entry) []byte {
 	b := fmt.Appendf(nil, "now %d\n", e.NowMS)
 	for _, op := range e.Ops {
@@ -84,7 +84,7 @@ func TestReleasedEntriesKeepTheirMeaning(t *testing.T) {
 	golden(t, filepath.Join("testdata", "entries_v2.txt"), b)
 }
 
-// goldenLog makes a state with something of everything in it.
+// goldenLog returns a log whose state has something of every kind.
 func goldenLog() []Entry {
 	all := examples()
 	join := func(id WorkerID, name string) *RegisterWorker {
@@ -149,7 +149,7 @@ func TestReleasedSnapshotsAreReadForever(t *testing.T) {
 	old := restored(t, data)
 	golden(t, filepath.Join("testdata", "snapshot_v2.txt"), describeState(old))
 	if !bytes.Equal(snapshotOf(t, old), data) {
-		t.Error("writing what was read gives other bytes")
+		t.Error("writing the restored state changes the bytes")
 	}
 	if *rewrite {
 		for target, seed := range map[string][]byte{"FuzzReadSnapshot": data, "FuzzReadFrames": unframed(data)} {
@@ -158,7 +158,7 @@ func TestReleasedSnapshotsAreReadForever(t *testing.T) {
 	}
 }
 
-// describeState is a state as text.
+// describeState formats a state as text.
 func describeState(s *State) []byte {
 	b := fmt.Appendf(nil, "digest %#x entries %d\n%+v\n", s.Digest(), s.Entries(), stateFacts(s))
 	for j := range s.Jobs(0) {

@@ -13,7 +13,7 @@ func TestJobsThatFollowOneAnotherShareTheirHeader(t *testing.T) {
 	s := New()
 	for i, p := range []*jobPlan{one, one, other, one} {
 		ops := p.submit(JobID(i+1), string(rune('a'+i)), 1)
-		ops[0].(*BeginUpload).Header = slices.Clone(p.header()) // as it comes from the log
+		ops[0].(*BeginUpload).Header = slices.Clone(p.header()) // as decoded from the log
 		if r := s.Apply(Entry{Ops: ops}, nil); r != Accepted {
 			t.Fatal(r)
 		}
@@ -33,7 +33,7 @@ func TestJobsThatFollowOneAnotherShareTheirHeader(t *testing.T) {
 			jobs = append(jobs, job)
 		}
 		if jobs[0].Header != jobs[1].Header || jobs[1].Header == jobs[2].Header || jobs[2].Header == jobs[3].Header {
-			t.Errorf("%s: equal headers are not shared, or different ones are", name)
+			t.Errorf("%s: want equal headers shared and different ones not", name)
 		}
 		for i, job := range jobs {
 			want := stopOnFailure
@@ -41,7 +41,7 @@ func TestJobsThatFollowOneAnotherShareTheirHeader(t *testing.T) {
 				want = continueOnFailure
 			}
 			if job.Header.GetOnFailure() != want {
-				t.Errorf("%s: job %d has the header of another one: %v", name, i+1, job.Header)
+				t.Errorf("%s: job %d: got the header of another job: %v", name, i+1, job.Header)
 			}
 		}
 	}

@@ -16,12 +16,12 @@ type taskPlan struct {
 	policy uint32
 	deps   []uint32
 	body   []byte
-	of     *arrayPlan // the array that it is of; then it is the place-th of these
+	of     *arrayPlan // its array, in which it is at place
 	place  int
 }
 
-// arrayPlan is an array to submit, of items or of ranges. Its tasks stand one
-// after the other in the plan.
+// arrayPlan is an array to submit, of items or of ranges. Its tasks are adjacent
+// in the plan.
 type arrayPlan struct {
 	Array
 	items [][]byte
@@ -58,8 +58,8 @@ func (p *jobPlan) header() []byte {
 	return b
 }
 
-// chunk builds tasks from an index on, up to another, of one kind: as many as
-// belong into one chunk.
+// chunk builds a chunk of tasks of one kind from an index up to another: as many
+// as fit.
 func (p *jobPlan) chunk(from, to int) *Chunk {
 	if p.tasks[from].of != nil {
 		return p.arrayChunk(from)
@@ -74,7 +74,7 @@ func (p *jobPlan) chunk(from, to int) *Chunk {
 	return b.Chunk()
 }
 
-// arrayChunk builds an array, or the part of its items that begins at a task: two
+// arrayChunk builds an array, or the part of its items that starts at a task, two
 // tasks each.
 func (p *jobPlan) arrayChunk(from int) *Chunk {
 	a, place := p.tasks[from].of, p.tasks[from].place
@@ -90,7 +90,7 @@ func (p *jobPlan) arrayChunk(from int) *Chunk {
 	return NewItemsChunk(uint32(from), uint32(part), a.Chunk, items)
 }
 
-// chunks cuts the job into chunks of a size at most, arrays apart.
+// chunks splits the job into chunks of at most a size, with arrays apart.
 func (p *jobPlan) chunks(size int) (list []*Chunk) {
 	for i := 0; i < len(p.tasks); {
 		c := p.chunk(i, min(i+size, len(p.tasks)))
@@ -116,10 +116,10 @@ func (p *jobPlan) addArray(a arrayPlan) {
 	}
 }
 
-// head is the index by which others depend on a task.
+// head returns the index by which others depend on a task.
 func (p *jobPlan) head(i int) uint32 { return uint32(i - p.tasks[i].place) }
 
-// submit returns the operations that make the job exist, in chunks of a size.
+// submit returns the operations that create the job, in chunks of a size.
 func (p *jobPlan) submit(id JobID, key string, chunkSize int) []Op {
 	ops := []Op{&BeginUpload{ID: id, Key: key, KeyExpires: 1000, Header: p.header(), Total: uint32(len(p.tasks))}}
 	for _, c := range p.chunks(chunkSize) {
@@ -128,7 +128,7 @@ func (p *jobPlan) submit(id JobID, key string, chunkSize int) []Op {
 	return append(ops, &SealUpload{Job: id, Sum: p.sum(), Digest: [16]byte{byte(id)}})
 }
 
-// plan makes a job whose task i depends on deps[i].
+// plan returns a job whose task i depends on deps[i].
 func plan(deps ...[]uint32) *jobPlan {
 	p := &jobPlan{onFailure: stopOnFailure}
 	for i, d := range deps {
@@ -140,7 +140,7 @@ func plan(deps ...[]uint32) *jobPlan {
 // diamond is 0 ← 1, 2 ← 3.
 func diamond() *jobPlan { return plan(nil, []uint32{0}, []uint32{0}, []uint32{1, 2}) }
 
-// chain is n tasks, each after the one before.
+// chain is a job of n tasks, each after the previous one.
 func chain(n int) *jobPlan {
 	deps := make([][]uint32, n)
 	for i := 1; i < n; i++ {
@@ -149,7 +149,7 @@ func chain(n int) *jobPlan {
 	return plan(deps...)
 }
 
-// fan is one task, n after it, and one after all of these.
+// fan is one task, n tasks after it, and one after all of these.
 func fan(n int) *jobPlan {
 	deps := make([][]uint32, n+2)
 	for i := 1; i <= n; i++ {
@@ -159,7 +159,7 @@ func fan(n int) *jobPlan {
 	return plan(deps...)
 }
 
-// chooser returns a number below n. Both rapid and a seeded generator can be one.
+// chooser returns a number below n. Both rapid and a seeded generator provide one.
 type chooser func(n int) int
 
 func (c chooser) one(in int) bool { return c(in) == 0 }
@@ -173,7 +173,7 @@ func randomPlan(c chooser, most int) *jobPlan {
 	if c.one(2) {
 		p.webhook = "http://127.0.0.1:1/ended"
 	}
-	bodies := []string{"", "\x0a\x01a", "\x12\x01a", "\x00"} // nothing, a command, shell text, no message
+	bodies := []string{"", "\x0a\x01a", "\x12\x01a", "\x00"} // none, a command, shell text, invalid
 	n := 1 + c(most)
 	for len(p.tasks) < n {
 		i := len(p.tasks)
@@ -197,8 +197,8 @@ func randomPlan(c chooser, most int) *jobPlan {
 	return p
 }
 
-// randomDeps are some of the tasks, or of their arrays, before i; once in a
-// hundred one in the midst of an array.
+// randomDeps returns some of the tasks, or of their arrays, before i; once in a
+// hundred a task inside an array.
 func randomDeps(c chooser, p *jobPlan, i int) (deps []uint32) {
 	for d := max(0, i-4); d < i; d++ {
 		if !c.one(3) {
@@ -215,7 +215,7 @@ func randomDeps(c chooser, p *jobPlan, i int) (deps []uint32) {
 	return deps
 }
 
-// randomArray is an array that begins at task i: mostly small, seldom of more
+// randomArray returns an array that starts at task i: mostly small, rarely of more
 // than two pages.
 func randomArray(c chooser, p *jobPlan, i int) arrayPlan {
 	a := arrayPlan{Array: Array{
@@ -251,8 +251,8 @@ func pureBody(key, output string) []byte {
 	return b
 }
 
-// cleanUp adds one to three cleanup tasks, and once in twenty makes a job that
-// is refused: with one that depends on an ordinary task, or before one.
+// cleanUp adds one to three cleanup tasks. Once in twenty it makes an invalid job:
+// a cleanup task depends on an ordinary task or precedes one.
 func (p *jobPlan) cleanUp(c chooser) {
 	n := len(p.tasks)
 	for i := range 1 + c(3) {
@@ -294,7 +294,7 @@ func hold(job JobID, index, attempt uint32, w WorkerID) HeldAttempt {
 	return HeldAttempt{AttemptRef: att(job, index, attempt), Worker: w}
 }
 
-// world is a state under test, with the log that made it.
+// world is a state under test, with its log.
 type world struct {
 	t     testing.TB
 	s     *State
@@ -325,7 +325,7 @@ func (w *world) try(ops ...Op) Reason {
 	return r
 }
 
-// do is try for what must be accepted.
+// do is try for operations that must be accepted.
 func (w *world) do(ops ...Op) *world {
 	w.t.Helper()
 	if r := w.try(ops...); r != Accepted {
@@ -334,7 +334,7 @@ func (w *world) do(ops ...Op) *world {
 	return w
 }
 
-// submit makes a job exist.
+// submit creates a job.
 func (w *world) submit(p *jobPlan) JobID {
 	w.t.Helper()
 	id := w.s.NextJob()
@@ -342,7 +342,7 @@ func (w *world) submit(p *jobPlan) JobID {
 	return id
 }
 
-// assign returns a task of job 1 to a worker.
+// assign assigns a task of job 1 to a worker.
 func (w *world) assign(index uint32, to WorkerID) HeldAttempt {
 	w.t.Helper()
 	last, _ := w.s.Ready(ref(1, index))
@@ -355,7 +355,7 @@ func (w *world) state(job JobID, index uint32) TaskState {
 	w.t.Helper()
 	v, ok := w.s.Task(ref(job, index))
 	if !ok {
-		w.t.Fatalf("no task %d/%d", job, index)
+		w.t.Fatalf("unknown task %d/%d", job, index)
 	}
 	return v.State
 }

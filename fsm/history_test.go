@@ -22,7 +22,7 @@ func TestAHistoryKeepsTheFirstAttemptsAndTheLast(t *testing.T) {
 		}
 		list := w.s.History(ref(1, 0))
 		if len(list) != int(min(n+1, maxHistory)) {
-			t.Fatalf("%d attempts after %d", len(list), n+1)
+			t.Fatalf("got %d attempts after %d", len(list), n+1)
 		}
 		for i, a := range list {
 			number := uint32(i + 1)
@@ -30,17 +30,18 @@ func TestAHistoryKeepsTheFirstAttemptsAndTheLast(t *testing.T) {
 				number = n + 1
 			}
 			if a.Number != number || a.Worker != 1 || a.Error != fmt.Sprint("exit ", number) || a.EndedMS-a.StartedMS != 3 {
-				t.Fatalf("after %d: attempt %d of the history is %+v", n+1, i, a)
+				t.Fatalf("after %d: got attempt %d of the history %+v", n+1, i, a)
 			}
 		}
 	}
 	w.do(complete(w.assign(0, 1)))
 	if got := w.s.History(ref(1, 0)); got != nil {
-		t.Errorf("a task that completed has a history: %v", got)
+		t.Errorf("completed task: got history %v, want none", got)
 	}
 }
 
-// What was cancelled, or waited too long, after some attempts showed none of them.
+// Tasks that were cancelled or timed out in the queue keep the history of their
+// attempts.
 func TestAHistoryOutlivesTheEndOfItsTask(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -67,7 +68,7 @@ func TestAHistoryOutlivesTheEndOfItsTask(t *testing.T) {
 			t.Errorf("%s: error %q, want %q", name, got, c.want)
 		}
 		if got := w.s.History(ref(1, 2)); got != nil {
-			t.Errorf("%s: a task that never ran has a history: %v", name, got)
+			t.Errorf("%s: task that never ran: got history %v", name, got)
 		}
 	}
 }
@@ -94,11 +95,12 @@ func TestLossesSaturate(t *testing.T) {
 		w.do(&RequeueLost{Items: []HeldAttempt{w.assign(0, 1)}})
 	}
 	if v, _ := w.s.Task(ref(1, 0)); v.Losses != 255 || v.Failures != 0 {
-		t.Errorf("task is %+v", v)
+		t.Errorf("got task %+v", v)
 	}
 }
 
-// One text for many attempts is kept once, though notes of attempts stand between.
+// An error of many attempts is stored once, although notes of attempts lie
+// between.
 func TestAnErrorOfManyAttemptsIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -111,11 +113,11 @@ func TestAnErrorOfManyAttemptsIsStoredOnce(t *testing.T) {
 		}
 	}
 	if n := w.s.jobs.get(1).notes.size; n > 5000 {
-		t.Errorf("notes take %d bytes", n)
+		t.Errorf("notes use %d bytes", n)
 	}
 }
 
-// Snapshots with links that lead astray are refused, never followed.
+// Snapshots with invalid links are refused and never followed.
 func TestADamagedHistoryIsRefused(t *testing.T) {
 	t.Parallel()
 	attempt := func(depth uint64, before, text uint32) []byte {

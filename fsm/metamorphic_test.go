@@ -76,7 +76,8 @@ func (h *history) replay(change func(n int, s *State) (*State, error)) error {
 	return h.compare(s)
 }
 
-// again reads back what a state writes, and checks that this is a fixed point.
+// again restores a snapshot of a state, and checks that the restored state writes
+// the same snapshot.
 func again(s *State) (*State, error) {
 	var b, c bytes.Buffer
 	if err := s.WriteSnapshot(&b); err != nil {
@@ -90,12 +91,12 @@ func again(s *State) (*State, error) {
 		return nil, err
 	}
 	if !bytes.Equal(b.Bytes(), c.Bytes()) {
-		return nil, fmt.Errorf("a restored state writes another snapshot")
+		return nil, fmt.Errorf("the snapshot of the restored state differs")
 	}
 	return r, nil
 }
 
-// cut applies the log with snapshots and restores at random places.
+// cut applies the log with snapshots and restores at random positions.
 func (h *history) cut(choose chooser) error {
 	return h.replay(func(_ int, s *State) (*State, error) {
 		if choose.one(5) {
@@ -105,7 +106,7 @@ func (h *history) cut(choose chooser) error {
 	})
 }
 
-// still is a fork that is kept, and what it contained.
+// still is a kept fork, with its contents.
 type still struct {
 	s        *State
 	snapshot []byte
@@ -148,7 +149,7 @@ func (h *history) forked(choose chooser) error {
 			return err
 		}
 		if !f.written && !bytes.Equal(b.Bytes(), f.snapshot) {
-			return fmt.Errorf("fork %d was written to from outside", n)
+			return fmt.Errorf("fork %d changed with another state", n)
 		}
 		if err := f.s.Check(); err != nil {
 			return fmt.Errorf("fork %d: %w", n, err)
@@ -157,8 +158,8 @@ func (h *history) forked(choose chooser) error {
 	return nil
 }
 
-// machined applies the log through a Machine, some entries handed over decoded,
-// with snapshots persisted late and restored into another machine.
+// machined applies the log through a Machine, some entries passed decoded, with
+// snapshots persisted late and restored into another machine.
 func (h *history) machined(choose chooser) error {
 	m := NewMachine()
 	var late *Snapshot
@@ -190,7 +191,7 @@ func (h *history) machined(choose chooser) error {
 		}
 	}
 	if len(m.decoded) > 0 {
-		return fmt.Errorf("%d entries are still expected", len(m.decoded))
+		return fmt.Errorf("%d cached entries are left", len(m.decoded))
 	}
 	s, _ := m.Fork()
 	return h.compare(s)
@@ -225,8 +226,8 @@ func TestALogGivesOneStateHoweverItIsApplied(t *testing.T) {
 	}
 }
 
-// The same with jobs of several pages of records and results of several pieces,
-// and more jobs than a page of the table holds.
+// The same with jobs of several pages of records and results of several chunks,
+// and more jobs than a page of the table has.
 func TestALargeLogGivesOneStateHoweverItIsApplied(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {

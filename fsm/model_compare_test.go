@@ -14,7 +14,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// drawn makes a chooser of a property's own draws, so that failures shrink.
+// drawn returns a chooser of a property's own draws, so that failures shrink.
 func drawn(t *rapid.T) chooser {
 	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
 }
@@ -47,7 +47,7 @@ func TestTheStateAgreesWithItsReferenceModel(t *testing.T) {
 	})
 }
 
-// start returns both sides two workers, so that something can happen.
+// start registers two workers on both sides.
 func start(s *State, w *model) {
 	ops := []Op{worker(1), worker(2)}
 	s.Apply(Entry{Ops: ops}, nil)
@@ -83,7 +83,7 @@ func compare(s *State, w *model, fx *Effects) string {
 	return compareEffects(fx, w)
 }
 
-// facts are what can be compared as it is.
+// facts are the values that are compared directly.
 type facts struct {
 	ClusterID, Leader string
 	Term              uint64
@@ -161,12 +161,12 @@ func compareJob(s *State, want *modelJob) string {
 	j, ok := s.Job(JobID(want.id))
 	if want.state == "uploading" {
 		if ok {
-			return "an upload is shown"
+			return "got a view of an upload"
 		}
 		return ""
 	}
 	if !ok {
-		return "is not there"
+		return "missing"
 	}
 	counts := map[string]uint32{}
 	for _, t := range want.tasks {
@@ -212,13 +212,13 @@ func compareJob(s *State, want *modelJob) string {
 	return compareUniformRuns(s, j)
 }
 
-// compareAlike looks whether the runs of a job's tasks are all of them, and say of
-// each what it says itself.
+// compareUniformRuns checks that the runs of a job's tasks cover all of them, and
+// agree with each task.
 func compareUniformRuns(s *State, j Job) string {
 	next := uint32(0)
 	for a := range s.UniformRuns(TaskRun{ref(j.ID, 0), j.Total + 1}) {
 		if a.Job != j.ID || a.Index != next || a.N == 0 {
-			return fmt.Sprintf("run %+v, want one that begins with task %d", a, next)
+			return fmt.Sprintf("run %+v, want one that starts with task %d", a, next)
 		}
 		array, _ := s.ArrayTask(a.TaskRef)
 		for i := range a.N {
@@ -232,13 +232,13 @@ func compareUniformRuns(s *State, j Job) string {
 				return fmt.Sprintf("task %d of a run: %s", i, diff)
 			}
 			if of, _ := s.ArrayTask(at); t.State == Pending && (of.First != array.First || of.Count != array.Count) {
-				return fmt.Sprintf("run %+v: task %d is of another array", a, i)
+				return fmt.Sprintf("run %+v: task %d is part of another array", a, i)
 			}
 		}
 		next += a.N
 	}
 	if next != j.Total {
-		return fmt.Sprintf("runs of %d tasks, want %d", next, j.Total)
+		return fmt.Sprintf("got runs of %d tasks, want %d", next, j.Total)
 	}
 	return ""
 }
@@ -276,19 +276,19 @@ func compareTask(s *State, at TaskRef, j *modelJob, want *modelTask) string {
 	if ok != (want.saved != nil) || ok && cmp.Diff(*want.saved, saved, cmpopts.EquateEmpty()) != "" {
 		return fmt.Sprintf("checkpoint %+v, want %+v", saved, want.saved)
 	}
-	if got := s.jobs.get(at.Job).records.at(at.Index).cancelledByUser; got != want.byHand {
-		return fmt.Sprintf("cancelled by hand: %v, want %v", got, want.byHand)
+	if got := s.jobs.get(at.Job).records.at(at.Index).cancelledByUser; got != want.byUser {
+		return fmt.Sprintf("cancelled by user: got %v, want %v", got, want.byUser)
 	}
 	if diff := want.samePolicy(j.policies[want.policy], s.Policy(at)); diff != "" {
 		return diff
 	}
 	if s.Name(at) != want.name || string(s.Body(at)) != want.body || !slices.Equal(allDependencies(s, at), want.deps) {
-		return "what was submitted is not what was kept"
+		return "the stored task differs from the submitted one"
 	}
 	return ""
 }
 
-// allDependencies are those of a task, of an array all of its tasks.
+// allDependencies returns the dependencies of a task, with all tasks of an array.
 func allDependencies(s *State, at TaskRef) []uint32 {
 	var all []uint32
 	for _, d := range s.Dependencies(at) {
@@ -299,7 +299,8 @@ func allDependencies(s *State, at TaskRef) []uint32 {
 	return all
 }
 
-// sameError compares errors. Where several dependencies failed, it may name any.
+// sameError compares errors. If several dependencies failed, it may name any of
+// them.
 func sameError(got string, j *modelJob, want *modelTask) bool {
 	if !strings.HasPrefix(want.err, "dependency ") {
 		return got == want.err
@@ -348,10 +349,10 @@ func compareEffects(fx *Effects, w *model) string {
 	return cmp.Diff(want, got)
 }
 
-// promises are what was seen of each task before.
+// promises has the previous view of each task.
 type promises map[TaskRef]Task
 
-// check holds the state to what it must never break, without a reference model.
+// check checks what must hold in every state, without a reference model.
 func (p promises) check(t *rapid.T, s *State, ops []Op) {
 	revived, purged := map[JobID]bool{}, map[JobID]bool{}
 	for _, op := range ops {
@@ -369,19 +370,19 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 			now, _ := s.Task(at)
 			before, seen := p[at]
 			was := before
-			was.Pending = now.Pending // its dependencies may have been revived without it
+			was.Pending = now.Pending // its dependencies may be revived without it
 			switch {
 			case seen && now.Attempt < before.Attempt:
-				t.Fatalf("task %v: attempt went back from %d to %d", at, before.Attempt, now.Attempt)
+				t.Fatalf("task %v: attempt decreased from %d to %d", at, before.Attempt, now.Attempt)
 			case seen && before.State == Completed && now != before && (!now.Cleanup || !revived[j.ID]):
-				t.Fatalf("task %v: had completed and changed from %+v to %+v", at, before, now)
+				t.Fatalf("task %v: completed, but changed from %+v to %+v", at, before, now)
 			case seen && before.State.Terminal() && now != was && !revived[j.ID] && (!purged[j.ID] || before.State != Dead || now.State != Failed):
-				t.Fatalf("task %v: had ended and changed from %+v to %+v", at, before, now)
+				t.Fatalf("task %v: ended, but changed from %+v to %+v", at, before, now)
 			case seen && before.State.Terminal() && !now.State.Terminal() && len(ops) == 1:
 				want := before
 				want.State, want.EndedMS, want.Failures, want.Losses, want.StartLogged = Pending, 0, 0, 0, false
 				if now.Cleanup {
-					want.Pending = now.Pending // those before it may come back, too
+					want.Pending = now.Pending // its dependencies may be revived too
 				}
 				switch {
 				case now.Pending > 0 || now.Cleanup && j.Outcome == 0:
@@ -390,11 +391,11 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 					want.State, want.DueMS = Scheduled, now.NotBefore
 				}
 				if now != want {
-					t.Fatalf("task %v: was %+v, came back as %+v", at, before, now)
+					t.Fatalf("task %v: was %+v, revived as %+v", at, before, now)
 				}
 			}
 			if n := len(s.History(at)); n > maxHistory {
-				t.Fatalf("task %v: %d attempts in its history", at, n)
+				t.Fatalf("task %v: got %d attempts in its history", at, n)
 			}
 			if now.State == Assigned || now.State == Completed {
 				for _, d := range allDependencies(s, at) {
@@ -403,7 +404,7 @@ func (p promises) check(t *rapid.T, s *State, ops []Op) {
 					}
 				}
 				if now.Cleanup && j.Outcome == 0 {
-					t.Fatalf("cleanup task %v is %v, and ordinary tasks are open", at, now.State)
+					t.Fatalf("cleanup task %v is %v with open ordinary tasks", at, now.State)
 				}
 			}
 			if !now.State.Terminal() {

@@ -11,9 +11,9 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// reference model is the state machine written again from its description: maps,
-// strings, loops over everything, nothing shared, nothing counted ahead. It is slow
-// and obvious, and must agree with State after every entry.
+// model is the reference model: the state machine written again from its
+// description with maps, strings and loops, without sharing or counters. It is
+// slow and obvious, and must agree with State after every entry.
 type model struct {
 	now         int64
 	clusterID   string
@@ -26,13 +26,13 @@ type model struct {
 	results     map[string]modelResult
 	nextWorker  uint32
 	workers     map[uint32]*Worker
-	ready, ends []string // effects of the present entry
+	ready, ends []string // effects of the current entry
 	sched, seal []string
 	endedJobs   []string
 	revivedJobs []string
 	notices     []Notification
 	nextNotice  uint64
-	noticed     int // of the present entry
+	noticed     int // in the current entry
 	noticesLost int
 	dead        []string
 	moved       []string
@@ -58,7 +58,7 @@ type modelJob struct {
 	retries, recovered        uint64
 	policies                  []*dtaskv1.TaskPolicy
 	webhook                   string
-	outcome                   string // what the ordinary tasks made of it
+	outcome                   string // of the ordinary tasks
 	maxFailures               int
 	version                   uint32
 	priority                  dtaskv1.Priority
@@ -86,8 +86,8 @@ type modelTask struct {
 	outSHA          string
 	accepted        int // completions
 	reused          string
-	newBody         bool // a person has changed what it gets
-	byHand          bool
+	newBody         bool // a user changed its body
+	byUser          bool
 	losses          uint8
 	past            []Attempt // that failed or were lost
 	saved           *SavedCheckpoint
@@ -101,7 +101,7 @@ func newModel() *model {
 	}
 }
 
-// entry applies operations and gives the first refusal in words.
+// entry applies operations and returns the first refusal as text.
 func (w *model) entry(now int64, ops []Op) string {
 	w.now = now
 	w.ready, w.ends, w.sched, w.seal, w.endedJobs, w.revivedJobs = nil, nil, nil, nil, nil, nil

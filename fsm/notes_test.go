@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Positions of notes go into the digest. They depended on how often a replica
-// had forked or restored: replicas with equal logs had other digests.
+// Positions of notes are part of the digest, and must not depend on the number of
+// forks or restores of a replica.
 func TestForksAndRestoresKeepThePositionsOfNotes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -43,7 +43,7 @@ func TestAReasonForManyTasksIsStoredOnce(t *testing.T) {
 	w.submit(fan(500))
 	w.do(&CancelJob{Job: 1, Reason: "not needed"})
 	if n := w.s.jobs.get(1).notes.size; n > 20 {
-		t.Errorf("notes take %d bytes", n)
+		t.Errorf("notes use %d bytes", n)
 	}
 	for i := range uint32(502) {
 		if got := w.s.Result(ref(1, i)).Error; got != "not needed" {
@@ -66,38 +66,38 @@ func TestNotesAreFoundInEveryChunk(t *testing.T) {
 	var back notes
 	for frame := range n.frames {
 		if len(frame) > noteSize {
-			t.Errorf("frame of %d bytes", len(frame))
+			t.Errorf("got a frame of %d bytes", len(frame))
 		}
 		if err := back.restore(bytes.Clone(frame)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if back.size != n.size || back.last != n.last {
-		t.Errorf("restored %d bytes up to %d, want %d up to %d", back.size, back.last, n.size, n.last)
+		t.Errorf("restored: got %d bytes up to %d, want %d up to %d", back.size, back.last, n.size, n.last)
 	}
 	for i, note := range at {
 		want := append(bytes.Repeat([]byte{byte(i)}, i*7%5000), byte(i))
 		for name, from := range map[string]*notes{"written": &n, "restored": &back} {
 			if kind, got := from.get(note); kind != noteError || !bytes.Equal(got, want) {
-				t.Errorf("%s note %d is of kind %d with %d bytes, want %d", name, i, kind, len(got), len(want))
+				t.Errorf("%s note %d: got kind %d with %d bytes, want %d", name, i, kind, len(got), len(want))
 			}
 		}
 	}
 }
 
-// Positions have 32 bits: what would not fit is not kept, and nothing breaks.
+// Positions have 32 bits: notes beyond them are dropped.
 func TestNotesBeyondFourGigabytesAreNotKept(t *testing.T) {
 	t.Parallel()
 	n := notes{size: math.MaxUint32 - 10, chunks: []noteChunk{{at: math.MaxUint32 - 10}}}
 	if note := n.add(nil, noteError, make([]byte, 20)); note != 0 {
-		t.Errorf("kept as %d", note)
+		t.Errorf("got note %d, want 0", note)
 	}
 	note := n.add(nil, noteError, []byte("short"))
 	if _, got := n.get(note); string(got) != "short" {
-		t.Errorf("a short one: %q at %d", got, note)
+		t.Errorf("short note: got %q at %d", got, note)
 	}
 	if n.add(nil, noteError, []byte("short")) != 0 {
-		t.Error("kept beyond the end")
+		t.Error("got a note beyond the end")
 	}
 }
 
@@ -109,7 +109,7 @@ func TestDamagedNotesAreRefused(t *testing.T) {
 		"result without a size": {byte(noteResult), 0}, "result without a digest": {byte(noteResult), 2, 0, 32}, "garbage after": {byte(noteError), 0, 1},
 	} {
 		if err := new(notes).restore(frame); err == nil {
-			t.Errorf("%s: %v was restored", name, frame)
+			t.Errorf("%s: got no error for %v", name, frame)
 		}
 	}
 }
@@ -136,10 +136,10 @@ func TestForkedMapsDoNotSeeEachOther(t *testing.T) {
 		va, ina := a.get(fmt.Sprint(i))
 		vb, inb := b.get(fmt.Sprint(i))
 		if ina != (i%3 != 0) || (ina && va != i) || !inb || (i%3 == 1) != (vb < 0) {
-			t.Fatalf("key %d: %d %v and %d %v", i, va, ina, vb, inb)
+			t.Fatalf("key %d: got %d %v and %d %v", i, va, ina, vb, inb)
 		}
 	}
 	if a.n != 666 || b.n != 1000 {
-		t.Errorf("%d and %d keys, want 666 and 1000", a.n, b.n)
+		t.Errorf("got %d and %d keys, want 666 and 1000", a.n, b.n)
 	}
 }

@@ -2,7 +2,7 @@ package fsm
 
 import "strings"
 
-// notification keeps the newest 10,000.
+// queueNotification keeps the newest 10,000.
 func (w *model) queueNotification(kind NotificationKind, job uint64, index uint32) {
 	if len(w.notices) == 10_000 {
 		w.notices = w.notices[1:]
@@ -37,7 +37,7 @@ func (w *model) recordDelivered(it Delivery) string {
 	return "already ended"
 }
 
-// letters counts dead tasks by type.
+// deadLetters counts dead tasks by type.
 func (w *model) deadLetters() map[string]int {
 	out := map[string]int{}
 	for _, j := range w.jobs {

@@ -27,7 +27,7 @@ func TestEachEndOfAJobWithAWebhookHasOneNotification(t *testing.T) {
 			w.submit(p)
 			h := w.assign(0, 1)
 			if n := w.s.NotificationCount(); n != 0 {
-				t.Fatalf("%v: %d notices before the end", kind, n)
+				t.Fatalf("%v: got %d notifications before the end", kind, n)
 			}
 			w.do(end(h))
 			w.try(end(h)) // a second copy
@@ -52,7 +52,7 @@ func TestARetriedJobThatEndsAgainIsNotifiedAgain(t *testing.T) {
 	w.do(complete(w.assign(0, 1)))
 	got := w.s.Notifications(0)
 	if len(got) != 2 || got[0].Kind != JobFailedNotification || got[1].Kind != JobCompletedNotification || got[1].Number != 2 {
-		t.Errorf("notices %v, want a failure and then a completion", got)
+		t.Errorf("got notifications %v, want a failure and then a completion", got)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestADeadLetterHasANotificationOnlyIfTheLeaderProposesIt(t *testing.T) {
 	w.submit(plan(nil, nil))
 	w.do(failed(w.assign(0, 1), NextDead))
 	if n := w.s.NotificationCount(); n != 0 {
-		t.Fatalf("%d notices without being asked for", n)
+		t.Fatalf("got %d notifications without a proposal", n)
 	}
 	ask := func(index uint32, kind NotificationKind) Reason {
 		return w.try(&NotifyDeadLetters{Items: []DeadLetterNotification{{ref(1, index), kind}}})
@@ -80,7 +80,7 @@ func TestADeadLetterHasANotificationOnlyIfTheLeaderProposesIt(t *testing.T) {
 		}
 	}
 	if n := w.s.NotificationCount(); n != 2 {
-		t.Errorf("%d notices, want 2", n)
+		t.Errorf("got %d notifications, want 2", n)
 	}
 }
 
@@ -89,18 +89,18 @@ func TestADeliveredNotificationIsRemovedAndItsNumberIsNotReused(t *testing.T) {
 	w := lettersOf(t, 3)
 	told := func(n uint64) Reason { return w.try(&RecordDelivered{Items: []Delivery{{Number: n, Delivered: true}}}) }
 	if a, b, c := told(2), told(2), told(4); a != Accepted || b != AlreadyEnded || c != AlreadyEnded {
-		t.Errorf("told: %v, again: %v, never there: %v", a, b, c)
+		t.Errorf("delivered: got %v, again: %v, unknown: %v", a, b, c)
 	}
 	if told(3); w.s.HasNotification(3) || w.s.HasNotification(2) || !w.s.HasNotification(1) {
 		t.Errorf("left: %v", w.s.Notifications(0))
 	}
 	w.do(&NotifyDeadLetters{Items: []DeadLetterNotification{{ref(1, 0), DeadLetterWebhookNotification}}})
 	if got := w.s.Notifications(2); len(got) != 1 || got[0].Number != 4 {
-		t.Errorf("the next one is %v, want number 4", got)
+		t.Errorf("next notification: got %v, want number 4", got)
 	}
 }
 
-// lettersOf has a dead task with n notifications.
+// lettersOf returns a world with a dead task and n notifications.
 func lettersOf(t *testing.T, n int) *world {
 	t.Helper()
 	w := newWorld(t).do(worker(1))
@@ -124,7 +124,7 @@ func TestAFullNotificationQueueDropsTheOldest(t *testing.T) {
 		t.Fatal(r)
 	}
 	if fx.Notifications != 3 || fx.NotificationsDropped != 3 || w.s.NotificationCount() != maxNotifications {
-		t.Errorf("%d queued, %d lost, %d wait; want 3, 3, %d", fx.Notifications, fx.NotificationsDropped, w.s.NotificationCount(), maxNotifications)
+		t.Errorf("got %d queued, %d dropped, %d undelivered; want 3, 3, %d", fx.Notifications, fx.NotificationsDropped, w.s.NotificationCount(), maxNotifications)
 	}
 	for range maxNotifications {
 		twin.queueNotification(DeadLetterCommandNotification, 1, 0)
@@ -135,14 +135,14 @@ func TestAFullNotificationQueueDropsTheOldest(t *testing.T) {
 	twin.queueNotification(DeadLetterCommandNotification, 1, 0)
 	got := w.s.Notifications(0)
 	if first, last := got[0].Number, got[len(got)-1].Number; first != 4 || last != maxNotifications+3 || twin.noticesLost != 3 {
-		t.Errorf("numbers %d to %d, want 4 to %d", first, last, maxNotifications+3)
+		t.Errorf("got numbers %d to %d, want 4 to %d", first, last, maxNotifications+3)
 	}
 	for i := range got {
 		got[i].QueuedMS = 0
 		twin.notices[i].QueuedMS = 0
 	}
 	if !slices.Equal(got, twin.notices) {
-		t.Error("the queue differs from the reference model's")
+		t.Error("the queue differs from that of the reference model")
 	}
 	if err := w.s.Check(); err != nil {
 		t.Error(err)
@@ -156,11 +156,11 @@ func TestNotificationsSurviveASnapshotAndForksDoNotShareThem(t *testing.T) {
 	fork := w.s.Fork()
 	again := restored(t, snapshotOf(t, w.s))
 	if !slices.Equal(again.Notifications(0), w.s.Notifications(0)) || !maps.Equal(again.DeadLettersByType(), map[string]int{"": 1}) {
-		t.Errorf("after a restore: %v, letters %v", again.Notifications(0), again.DeadLettersByType())
+		t.Errorf("after a restore: got %v, dead letters %v", again.Notifications(0), again.DeadLettersByType())
 	}
 	w.do(&RecordDelivered{Items: []Delivery{{Number: 1}, {Number: 4}}}, manyNotices(1))
 	if fork.NotificationCount() != 5 || !fork.HasNotification(1) || !fork.HasNotification(4) || fork.HasNotification(6) {
-		t.Errorf("the fork changed with its origin: %v", fork.Notifications(0))
+		t.Errorf("the fork changed with its origin: got %v", fork.Notifications(0))
 	}
 	fork.Apply(Entry{Ops: []Op{&RecordDelivered{Items: []Delivery{{Number: 2}}}}}, nil)
 	if !w.s.HasNotification(2) {
@@ -168,8 +168,8 @@ func TestNotificationsSurviveASnapshotAndForksDoNotShareThem(t *testing.T) {
 	}
 }
 
-// A replica whose notifications differ by a bit has another digest when they are
-// delivered.
+// The digest of a replica whose notifications differ by a bit differs when they
+// are delivered.
 func TestADamagedNotificationIsDetectedWhenItIsDelivered(t *testing.T) {
 	t.Parallel()
 	base := lettersOf(t, 1).s
@@ -185,7 +185,7 @@ func TestADamagedNotificationIsDetectedWhenItIsDelivered(t *testing.T) {
 			s.Apply(Entry{Ops: []Op{&RecordDelivered{Items: []Delivery{{Number: 1}}}}}, nil)
 		}
 		if good.Digest() == bad.Digest() {
-			t.Errorf("damaged %s was not noticed", field)
+			t.Errorf("damage of %s was not detected", field)
 		}
 	}
 }
@@ -194,9 +194,9 @@ func TestASnapshotWithInvalidNotificationsIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, bend := range map[string]func(s *State){
 		"number in the future": func(s *State) { s.notifications.write(s.own).list[1].Number = 9 },
-		"the same twice":       func(s *State) { s.notifications.write(s.own).list[1].Number = 1 },
+		"duplicate number":     func(s *State) { s.notifications.write(s.own).list[1].Number = 1 },
 		"no kind":              func(s *State) { s.notifications.write(s.own).list[0].Kind = numNotificationKinds },
-		"a job to come":        func(s *State) { s.notifications.write(s.own).list[0].Task.Job = 9 },
+		"future job":           func(s *State) { s.notifications.write(s.own).list[0].Task.Job = 9 },
 		"limit exceeded": func(s *State) {
 			q := s.notifications.write(s.own)
 			for range maxNotifications {
@@ -208,7 +208,7 @@ func TestASnapshotWithInvalidNotificationsIsRefused(t *testing.T) {
 		s := lettersOf(t, 2).s
 		bend(s)
 		if _, err := ReadSnapshot(bytes.NewReader(snapshotOf(t, s))); err == nil {
-			t.Errorf("%s: was read", name)
+			t.Errorf("%s: got no error", name)
 		}
 	}
 }
@@ -232,7 +232,7 @@ func TestDeadLettersAreCountedByType(t *testing.T) {
 	}
 	want("all dead", map[string]int{"command": 1, "run": 2, "once": 1})
 	w.do(&Revive{Job: 1, Tasks: []uint32{1}}, &Purge{Job: 1, Tasks: []uint32{0}})
-	want("one came back, one purged", map[string]int{"run": 1, "once": 1})
+	want("one revived, one purged", map[string]int{"run": 1, "once": 1})
 	w.do(complete(w.assign(1, 1)), &Archive{Items: []JobID{1}})
 	want("forgotten", map[string]int{})
 }

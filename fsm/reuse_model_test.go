@@ -8,7 +8,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// twinResult is what a pure task left.
+// modelResult is the result of a pure task.
 type modelResult struct {
 	from, output, result, outSHA string
 	outSize, expires             int64

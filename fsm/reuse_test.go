@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// pureWorld has a pure task (0) that left a result under a key, others with the
-// same key (1), the same key and another output (2), another key (3), and one
-// after the first of them (4).
+// pureWorld has a pure task (0) whose result is remembered, others with the same
+// key (1), the same key and another output (2), and another key (3), and a
+// dependent of the first of them (4).
 func pureWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t).do(worker(1))
@@ -31,12 +31,12 @@ func TestAPureTaskEndsWithTheResultUnderItsKey(t *testing.T) {
 	w.do(&Requeue{Items: []HeldAttempt{before}}).do(&ReuseResults{Items: []TaskRef{ref(1, 1)}})
 	r := w.s.Result(ref(1, 1))
 	if string(r.Data) != "r" || r.OutputSize != 7 || len(r.OutputSHA256) != 32 || r.ReusedJob != 1 || r.ReusedTask != "t0" {
-		t.Errorf("the result is %+v", r)
+		t.Errorf("got result %+v", r)
 	}
 	wantStates(w, "reused", Completed, Completed, Pending, Pending, Pending)
 	refused(t, w, "a late completion of an attempt", StaleAttempt, complete(before))
 	refused(t, w, "reusing again", WrongState, &ReuseResults{Items: []TaskRef{ref(1, 1)}})
-	refused(t, w, "remembering what was reused", WrongState, &RememberResults{Items: []RememberItem{{ref(1, 1), 1000}}})
+	refused(t, w, "remembering a reused result", WrongState, &RememberResults{Items: []RememberItem{{ref(1, 1), 1000}}})
 	refused(t, w, "another output", WrongState, &ReuseResults{Items: []TaskRef{ref(1, 2)}})
 	refused(t, w, "another key", WrongState, &ReuseResults{Items: []TaskRef{ref(1, 3)}})
 	refused(t, w, "a task that is not pure", WrongState, &ReuseResults{Items: []TaskRef{ref(1, 4)}})
@@ -49,34 +49,34 @@ func TestARememberedResultExpiresAndIsForgotten(t *testing.T) {
 	w := pureWorld(t)
 	at := ref(1, 1)
 	if !w.s.Reusable(at, 999) || w.s.Reusable(at, 1000) {
-		t.Error("it expires at 1000")
+		t.Error("got a reusable result at its expiry")
 	}
 	const key = "\x00k"
 	if got := w.s.ExpiredResults(shardOf(key), 999, 9); got != nil {
-		t.Errorf("expired at 999: %q", got)
+		t.Errorf("expired at 999: got %q", got)
 	}
 	if got := w.s.ExpiredResults(shardOf(key), 1000, 9); len(got) != 1 || got[0] != key {
-		t.Errorf("expired at 1000: %q", got)
+		t.Errorf("expired at 1000: got %q", got)
 	}
 	w.now = 990
-	refused(t, w, "reusing what has expired", WrongState, &ReuseResults{Items: []TaskRef{at}})
-	refused(t, w, "remembering what has expired", Malformed, &RememberResults{Items: []RememberItem{{ref(1, 0), 5}}})
+	refused(t, w, "reusing an expired result", WrongState, &ReuseResults{Items: []TaskRef{at}})
+	refused(t, w, "remembering an expired result", Malformed, &RememberResults{Items: []RememberItem{{ref(1, 0), 5}}})
 	w.do(&RememberResults{Items: []RememberItem{{ref(1, 0), 2000}}})
 	if n, size := w.s.Results(); n != 1 || size == 0 {
-		t.Errorf("%d results of %d bytes", n, size)
+		t.Errorf("got %d results of %d bytes", n, size)
 	}
 	again := restored(t, snapshotOf(t, w.s))
 	sameState(t, "restored", again, w.s)
 	if n, size := again.Results(); n != 1 || size != w.s.results.bytes || !again.Reusable(at, 1999) {
-		t.Errorf("restored: %d results of %d bytes", n, size)
+		t.Errorf("restored: got %d results of %d bytes", n, size)
 	}
 	if got := w.s.ResultsByExpiry(5); len(got) != 1 || got[0] != key {
 		t.Errorf("soonest: %q", got)
 	}
 	w.do(&ForgetResults{Items: []string{key}})
-	refused(t, w, "forgetting it again", KeyNotFound, &ForgetResults{Items: []string{key}})
+	refused(t, w, "forgetting a result again", KeyNotFound, &ForgetResults{Items: []string{key}})
 	if n, size := w.s.Results(); n != 0 || size != 0 {
-		t.Errorf("%d results of %d bytes are left", n, size)
+		t.Errorf("got %d results of %d bytes, want none", n, size)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestADamagedResultIsDetectedWhenItIsWritten(t *testing.T) {
 		good.Apply(Entry{Ops: []Op{op}}, nil)
 		bad.Apply(Entry{Ops: []Op{op}}, nil)
 		if good.Digest() == bad.Digest() {
-			t.Errorf("%T does not notice", op)
+			t.Errorf("%T does not detect the damage", op)
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// remember keeps an attempt that ended: the first 49, and the last.
+// remember keeps an ended attempt: the first 49, and the last.
 func (w *model) remember(t *modelTask, why string) {
 	if len(t.past) == 50 {
 		t.past = t.past[:49]
@@ -13,7 +13,7 @@ func (w *model) remember(t *modelTask, why string) {
 	t.past = append(slices.Clip(t.past), Attempt{t.attempt, WorkerID(t.worker), t.started, w.now, why})
 }
 
-// asked checks indexes that a person gave.
+// asked checks the requested indexes.
 func (j *modelJob) asked(list []uint32, ok func(t *modelTask) bool) string {
 	for n, i := range list {
 		switch {
@@ -39,12 +39,12 @@ func in(list []uint32, i int) bool {
 	return false
 }
 
-// back starts from all tasks that might be revived, and removes those that would wait
-// forever until none is left.
+// back starts from all tasks that might be revived, and removes those that would
+// wait forever until none is left.
 func (j *modelJob) back(asked []uint32) map[int]bool {
 	back := map[int]bool{}
 	for i, t := range j.tasks {
-		swept := t.state == "cancelled" && !t.byHand
+		swept := t.state == "cancelled" && !t.byUser
 		back[i] = t.unfinished() && (len(asked) == 0 || in(asked, i) || swept)
 	}
 	for again := true; again; {
@@ -111,14 +111,14 @@ func (w *model) revive(op *Revive) string {
 		}
 		t.result, t.outSHA, t.outSize, t.accepted = "", "", 0, 0
 		t.reused = ""
-		t.state, t.err, t.ended, t.failures, t.losses, t.begun, t.byHand = "blocked", "", 0, 0, 0, false, false
+		t.state, t.err, t.ended, t.failures, t.losses, t.begun, t.byUser = "blocked", "", 0, 0, 0, false, false
 		if n := len(t.past); n > 0 {
 			t.err = t.past[n-1].Error
 		}
 	}
 	for _, t := range j.tasks {
 		for _, d := range t.deps {
-			if t.state == "cancelled" && !t.byHand && j.tasks[d].unfinished() {
+			if t.state == "cancelled" && !t.byUser && j.tasks[d].unfinished() {
 				t.err = "dependency " + j.tasks[d].name + " failed"
 			}
 		}

@@ -21,11 +21,11 @@ func states(w *world, id JobID) []TaskState {
 func wantStates(w *world, what string, want ...TaskState) {
 	w.t.Helper()
 	if got := states(w, 1); !slices.Equal(got, want) {
-		w.t.Errorf("%s: tasks are %v, want %v", what, got, want)
+		w.t.Errorf("%s: got tasks %v, want %v", what, got, want)
 	}
 }
 
-// going is a job that continues when a task fails.
+// going makes a job continue when a task fails.
 func going(p *jobPlan) *jobPlan {
 	p.onFailure = continueOnFailure
 	return p
@@ -42,27 +42,27 @@ func TestARevivedTaskKeepsItsNumberAndStartsWithoutFailures(t *testing.T) {
 	wantStates(w, "revived", Pending, Blocked)
 	v, _ := w.s.Task(ref(1, 0))
 	if v.Attempt != 2 || v.Failures != 0 || v.Losses != 0 || v.EndedMS != 0 {
-		t.Errorf("revived as %+v", v)
+		t.Errorf("revived: got %+v", v)
 	}
 	if j, _ := w.s.Job(1); j.State != JobRunning || j.Error != "" || j.EndedMS != 0 || j.RevivedMS != w.now || j.Stopping {
-		t.Errorf("job is %+v", j)
+		t.Errorf("got job %+v", j)
 	}
 	for _, zombie := range []HeldAttempt{lost, dead} {
-		refused(t, w, "completing an attempt of before", StaleAttempt, complete(zombie))
-		refused(t, w, "failing an attempt of before", StaleAttempt, failed(zombie, NextDead))
+		refused(t, w, "completing an old attempt", StaleAttempt, complete(zombie))
+		refused(t, w, "failing an old attempt", StaleAttempt, failed(zombie, NextDead))
 		refused(t, w, "an old retry time", WrongState, &Due{Items: []AttemptRef{zombie.AttemptRef}})
 	}
 	refused(t, w, "the old number", StaleAttempt, &Assign{Items: []AssignItem{AssignItem(dead)}})
 	next := w.assign(0, 1)
 	if next.Attempt != 3 {
-		t.Errorf("the next attempt is %d", next.Attempt)
+		t.Errorf("got attempt %d", next.Attempt)
 	}
-	refused(t, w, "completing an attempt of before", StaleAttempt, complete(dead))
+	refused(t, w, "completing an old attempt", StaleAttempt, complete(dead))
 	w.do(complete(next)).do(complete(w.assign(1, 1)))
 	if j, _ := w.s.Job(1); j.State != JobCompleted {
-		t.Errorf("job is %v", j.State)
+		t.Errorf("got job state %v", j.State)
 	}
-	refused(t, w, "reviving what has completed", WrongState, &Revive{Job: 1})
+	refused(t, w, "reviving completed tasks", WrongState, &Revive{Job: 1})
 }
 
 func TestARunningJobIsRevived(t *testing.T) {
@@ -72,18 +72,18 @@ func TestARunningJobIsRevived(t *testing.T) {
 	live := w.assign(1, 1)
 	w.do(failed(w.assign(0, 1), NextFailed)).do(failed(w.assign(4, 1), NextDead))
 	wantStates(w, "failed", Failed, Assigned, Cancelled, Cancelled, Dead)
-	refused(t, w, "reviving one that runs", WrongState, &Revive{Job: 1, Tasks: []uint32{1}})
-	refused(t, w, "reviving one behind a failed one", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
-	refused(t, w, "one of two behind a failed one", WrongState, &Revive{Job: 1, Tasks: []uint32{2, 4}})
+	refused(t, w, "reviving a running task", WrongState, &Revive{Job: 1, Tasks: []uint32{1}})
+	refused(t, w, "reviving a dependent of a failed task", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
+	refused(t, w, "reviving a dependent of a failed task, and another", WrongState, &Revive{Job: 1, Tasks: []uint32{2, 4}})
 	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
 	wantStates(w, "revived", Pending, Assigned, Blocked, Blocked, Dead)
 	if j, _ := w.s.Job(1); j.Error != "task t4 dead: exit 1" {
-		t.Errorf("one has still failed, the job's error is %q", j.Error)
+		t.Errorf("with a failed task: got job error %q", j.Error)
 	}
 	w.do(complete(live)).do(&Revive{Job: 1})
 	wantStates(w, "revived the rest", Pending, Completed, Blocked, Blocked, Pending)
 	if j, _ := w.s.Job(1); j.Error != "" {
-		t.Errorf("none has failed, the job's error is %q", j.Error)
+		t.Errorf("without failed tasks: got job error %q", j.Error)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestAStoppingJobIsRevivedWithItsLiveAttempts(t *testing.T) {
 	w.do(failed(w.assign(0, 1), NextDead))
 	wantStates(w, "stopped again", Dead, Cancelled, Cancelled, Cancelled)
 	if j, _ := w.s.Job(1); j.State != JobFailed || j.Error != "task t0 dead: exit 1" {
-		t.Errorf("job is %+v", j)
+		t.Errorf("got job %+v", j)
 	}
 }
 
@@ -113,15 +113,15 @@ func TestACancelledJobIsRevivedCompletely(t *testing.T) {
 	h := w.assign(0, 1)
 	w.do(&CancelJob{Job: 1, Reason: "not needed"}).do(&Revive{Job: 1})
 	wantStates(w, "revived", Pending, Blocked, Blocked, Blocked)
-	refused(t, w, "what ran when it was cancelled", StaleAttempt, complete(h))
+	refused(t, w, "the attempt that was live at the cancel", StaleAttempt, complete(h))
 	for i := range uint32(4) {
 		if got := w.s.Result(ref(1, i)).Error; got != "" {
-			t.Errorf("task %d is no longer cancelled, its error is %q", i, got)
+			t.Errorf("revived task %d: got error %q", i, got)
 		}
 		w.do(complete(w.assign(i, 1)))
 	}
 	if j, _ := w.s.Job(1); j.State != JobCompleted {
-		t.Errorf("job is %v", j.State)
+		t.Errorf("got job state %v", j.State)
 	}
 }
 
@@ -131,12 +131,12 @@ func TestAJobThatNeverStartedIsPendingAgain(t *testing.T) {
 	w.submit(diamond())
 	w.do(&FailJob{Job: 1, Error: "deadline passed"}).do(&Revive{Job: 1, Tasks: []uint32{0}})
 	if j, _ := w.s.Job(1); j.State != JobPending || j.Error != "" {
-		t.Errorf("job is %+v", j)
+		t.Errorf("got job %+v", j)
 	}
 	wantStates(w, "revived", Pending, Blocked, Blocked, Blocked)
 }
 
-// A job that runs is one, whatever the clock of its first leader said.
+// A started job is running, whatever the clock of its first leader was.
 func TestARevivedJobKeepsRunning(t *testing.T) {
 	t.Parallel()
 	for _, now := range []int64{0, -5} {
@@ -151,7 +151,7 @@ func TestARevivedJobKeepsRunning(t *testing.T) {
 			t.Errorf("now %d: %v", now, err)
 		}
 		if j, _ := w.s.Job(1); j.State != JobRunning {
-			t.Errorf("now %d: job is %v", now, j.State)
+			t.Errorf("at %d: got job state %v", now, j.State)
 		}
 	}
 }
@@ -165,13 +165,13 @@ func TestUserCancelledTasksAreRevivedOnlyByName(t *testing.T) {
 	}
 	w := made().do(&Revive{Job: 1, Tasks: []uint32{0}})
 	wantStates(w, "another named", Pending, Cancelled, Cancelled, Blocked)
-	refused(t, w, "one behind it named", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
+	refused(t, w, "a dependent of it named", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
 	w = made().do(&Revive{Job: 1, Tasks: []uint32{1}})
 	wantStates(w, "itself named", Dead, Pending, Blocked, Cancelled)
 	w = made().do(&Revive{Job: 1})
-	wantStates(w, "all asked for", Pending, Pending, Blocked, Blocked)
+	wantStates(w, "all requested", Pending, Pending, Blocked, Blocked)
 	w.do(&CancelJob{Job: 1}).do(&Revive{Job: 1, Tasks: []uint32{0}})
-	wantStates(w, "brought back before", Pending, Pending, Blocked, Blocked)
+	wantStates(w, "after another revival", Pending, Pending, Blocked, Blocked)
 }
 
 func TestAnInvalidReviveOrPurgeChangesNothing(t *testing.T) {
@@ -195,20 +195,19 @@ func TestAnInvalidReviveOrPurgeChangesNothing(t *testing.T) {
 			refused(t, w, what+": purge", c.want, &Purge{Job: c.job, Tasks: c.tasks})
 		}
 	}
-	refused(t, w, "purging what is not dead", WrongState, &Purge{Job: 1, Tasks: []uint32{0, 1}})
+	refused(t, w, "purging a task that is not dead", WrongState, &Purge{Job: 1, Tasks: []uint32{0, 1}})
 	w.do(&Purge{Job: 1, Tasks: []uint32{0}})
-	wantStates(w, "taken out", Failed, Failed, Pending)
+	wantStates(w, "purged", Failed, Failed, Pending)
 	refused(t, w, "purging again", WrongState, &Purge{Job: 1})
 	if got := w.s.History(ref(1, 0)); len(got) != 1 {
-		t.Errorf("history of what was taken out: %v", got)
+		t.Errorf("history of a purged task: got %v", got)
 	}
 	w.do(&BeginUpload{ID: 2, Key: "upload", Header: diamond().header(), Total: 4}, &AddChunk{Job: 2, Chunk: diamond().chunk(0, 4)})
 	refused(t, w, "reviving an upload", JobNotFound, &Revive{Job: 2})
 	refused(t, w, "purging an upload", JobNotFound, &Purge{Job: 2})
 }
 
-// Whatever happened before: all that is revived can end, and if it does well,
-// nothing is left behind that was asked for.
+// All revived tasks can end, and if they complete, no requested task is left over.
 func TestEveryTaskOfARevivedJobCanEnd(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -224,12 +223,12 @@ func TestEveryTaskOfARevivedJobCanEnd(t *testing.T) {
 			whole := s.Apply(Entry{NowMS: 1000, Ops: []Op{&Revive{Job: j.ID}}}, nil)
 			unfinished := before.Counts[Failed] + before.Counts[Dead] + before.Counts[Lost] + before.Counts[Cancelled]
 			if (whole == Accepted) != (unfinished > 0 && !before.CleaningUp()) {
-				t.Fatalf("job %d with %v: revived: %v", j.ID, before.Counts, whole)
+				t.Fatalf("job %d with %v: revived: got %v", j.ID, before.Counts, whole)
 			}
 			endWell(t, s, j.ID)
-			if before.CleaningUp() && unfinished > 0 { // only now it can come back
+			if before.CleaningUp() && unfinished > 0 { // only now it can be revived
 				if r := s.Apply(Entry{NowMS: 1000, Ops: []Op{&Revive{Job: j.ID}}}, nil); r != Accepted {
-					t.Fatalf("job %d, cleaned up: revived: %v", j.ID, r)
+					t.Fatalf("job %d, cleaned up: revived: got %v", j.ID, r)
 				}
 				endWell(t, s, j.ID)
 			}
@@ -240,7 +239,7 @@ func TestEveryTaskOfARevivedJobCanEnd(t *testing.T) {
 	})
 }
 
-// endWell completes all that is left of a job.
+// endWell completes all open tasks of a job.
 func endWell(t *rapid.T, s *State, id JobID) {
 	w := s.WorkerByName("last").ID
 	for {
@@ -270,7 +269,8 @@ func endWell(t *rapid.T, s *State, id JobID) {
 	}
 }
 
-// A task that stays behind says of what, not of what has come back.
+// The reason of a task that stays cancelled names a task that failed, not one that
+// was revived.
 func TestATaskThatStaysCancelledNamesAFailedDependency(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -280,7 +280,7 @@ func TestATaskThatStaysCancelledNamesAFailedDependency(t *testing.T) {
 		t.Helper()
 		for i, text := range texts {
 			if got := w.s.Result(ref(1, uint32(i))).Error; got != text {
-				t.Errorf("%s: the error of task %d is %q, want %q", what, i, got, text)
+				t.Errorf("%s: task %d: got error %q, want %q", what, i, got, text)
 			}
 		}
 	}
@@ -292,12 +292,12 @@ func TestATaskThatStaysCancelledNamesAFailedDependency(t *testing.T) {
 	w.do(failed(w.assign(0, 1), NextDead)).do(&Revive{Job: 1, Tasks: []uint32{0}})
 	want("revived again", "exit 1", "exit 1", "dependency t1 failed", "dependency t2 failed")
 	if grown := w.s.jobs.get(1).notes.size - size; grown > 64 {
-		t.Errorf("what is true already was written again: %d bytes more", grown)
+		t.Errorf("unchanged reasons were written again: %d bytes more", grown)
 	}
 	sameState(t, "restored", restored(t, snapshotOf(t, w.s)), w.s)
 }
 
-// What was cancelled with its job, and does not come back with a part of it, is
+// A task that was cancelled with its job, and is not revived with a part of it, is
 // no longer cancelled because of the job.
 func TestATaskThatStaysCancelledInAStoppedJobNamesItsDependency(t *testing.T) {
 	t.Parallel()
@@ -306,11 +306,11 @@ func TestATaskThatStaysCancelledInAStoppedJobNamesItsDependency(t *testing.T) {
 	live := w.assign(1, 1)
 	w.do(failed(w.assign(0, 1), NextDead)).do(failed(live, NextDead))
 	if got := w.s.Result(ref(1, 2)).Error; got != "job stopped: task t0 failed" {
-		t.Errorf("the error is %q", got)
+		t.Errorf("got error %q", got)
 	}
 	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
 	if got := w.s.Result(ref(1, 2)).Error; got != "dependency t1 failed" {
-		t.Errorf("the error is %q", got)
+		t.Errorf("got error %q", got)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestUserCancellationsSurviveARestore(t *testing.T) {
 	w.submit(going(plan(nil, nil, []uint32{1})))
 	w.do(&CancelTask{Task: ref(1, 1)}).do(failed(w.assign(0, 1), NextDead))
 	w.s = restored(t, snapshotOf(t, w.s))
-	refused(t, w, "one behind what a person cancelled", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
+	refused(t, w, "a dependent of a task cancelled by a user", WrongState, &Revive{Job: 1, Tasks: []uint32{2}})
 	w.do(&Revive{Job: 1, Tasks: []uint32{0}})
-	wantStates(w, "another brought back", Pending, Cancelled, Cancelled)
+	wantStates(w, "another revived", Pending, Cancelled, Cancelled)
 }

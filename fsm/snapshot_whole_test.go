@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Equal states have equal snapshots: what differs between two replicas then is
-// damage, and a test may compare files.
+// Equal states have equal snapshots: if those of two replicas differ, one is
+// damaged, and a test may compare files.
 func TestEqualStatesHaveEqualSnapshots(t *testing.T) {
 	t.Parallel()
 	write := func() []byte {
@@ -28,7 +28,7 @@ func TestEqualStatesHaveEqualSnapshots(t *testing.T) {
 	}
 	first := write()
 	if !bytes.Equal(first, write()) {
-		t.Error("two states made by one log have different snapshots")
+		t.Error("two states of one log have different snapshots")
 	}
 	s, err := ReadSnapshot(bytes.NewReader(first))
 	if err != nil {
@@ -39,11 +39,11 @@ func TestEqualStatesHaveEqualSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first, again.Bytes()) {
-		t.Error("the snapshot of a restored state differs from what it was restored from")
+		t.Error("the snapshot of a restored state differs from the original")
 	}
 }
 
-// Each frame has its own checksum, which says nothing about its neighbors.
+// Each frame has its own checksum, which does not cover its neighbors.
 func TestASnapshotWithoutOneOfItsFramesIsRefused(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(filepath.Join("testdata", "snapshot_v2.bin"))
@@ -55,11 +55,11 @@ func TestASnapshotWithoutOneOfItsFramesIsRefused(t *testing.T) {
 		end := at + 5 + int(binary.LittleEndian.Uint32(whole[at+1:])) + 4
 		without := append(bytes.Clone(whole[:at]), whole[end:]...)
 		if _, err := ReadSnapshot(bytes.NewReader(without)); err == nil {
-			t.Errorf("frame %d, of kind %d, was left out and not missed", frames, whole[at])
+			t.Errorf("without frame %d of kind %d: got no error", frames, whole[at])
 		}
 		at = end
 	}
 	if frames < 5 {
-		t.Errorf("the example has %d frames only", frames)
+		t.Errorf("got only %d frames in the example", frames)
 	}
 }

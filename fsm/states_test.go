@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// States that a task can also reach before it was ready.
+// States that a task can also reach before it is ready.
 const (
 	failedBlocked = numStates + iota
 	cancelledBlocked
@@ -21,7 +21,7 @@ const (
 	blockedUntil // a time
 	failedUntil
 	cancelledUntil
-	pureReady // and a result under its key is remembered
+	pureReady // with a remembered result under its key
 	numDriven
 )
 
@@ -104,12 +104,12 @@ func drive(t *testing.T, to TaskState) (*world, TaskRef) {
 		w.do(&CancelTask{Task: ref(1, 1)})
 	}
 	if got := w.state(1, 1); got != to {
-		t.Fatalf("driven to %v, want %v", got, to)
+		t.Fatalf("got state %v, want %v", got, to)
 	}
 	return w, ref(1, 1)
 }
 
-// action is an event for task 1/1, with the name that users know.
+// action is an event for task 1/1, with the name that the diagram shows.
 type action struct {
 	name string
 	ops  func(at AttemptRef) []Op
@@ -149,8 +149,8 @@ var actions = []action{
 	one("purged", func(h HeldAttempt) Op { return &Purge{Job: h.Job} }),
 }
 
-// Every operation is tried in every state. The transitions must be those of the
-// table, all of them, and the diagram shows them.
+// Every operation is tried in every state. The transitions must be exactly those
+// of the table, and the diagram shows them.
 func TestTheStateDiagramMatchesTheOperations(t *testing.T) {
 	t.Parallel()
 	var seen [numStates]uint16
@@ -175,7 +175,7 @@ func TestTheStateDiagramMatchesTheOperations(t *testing.T) {
 		}
 	}
 	if seen != legal {
-		t.Errorf("operations do %b, the table allows %b", seen, legal)
+		t.Errorf("got transitions %b, want those of the table %b", seen, legal)
 	}
 	golden(t, filepath.Join("..", "docs", "states.md"), diagram(why))
 }
@@ -214,7 +214,7 @@ operations. The same test fails if this file is out of date.
 func TestACompletedTaskStaysCompleted(t *testing.T) {
 	t.Parallel()
 	if legal[Completed] != 1<<Blocked {
-		t.Errorf("completed can be followed by %b", legal[Completed])
+		t.Errorf("got successors %b of completed", legal[Completed])
 	}
 	w, at := drive(t, Completed)
 	refused(t, w, "reviving a completed task", WrongState, &Revive{Job: at.Job})
@@ -236,11 +236,11 @@ func TestMovePanicsOnAnIllegalTransition(t *testing.T) {
 				return false
 			}()
 			if allowed := legal[from]&(1<<to) != 0; panicked == allowed {
-				t.Errorf("%v → %v: panicked is %v, allowed is %v", from, to, panicked, allowed)
+				t.Errorf("%v → %v: got panic %v, allowed %v", from, to, panicked, allowed)
 			}
 		}
 		if back := uint16(1<<Pending | 1<<Scheduled | 1<<Blocked | 1<<Failed); from.Terminal() && legal[from]&^back != 0 {
-			t.Errorf("%v is terminal and can be followed by other states than those of a revived or purged task", from)
+			t.Errorf("%v is terminal, but can be followed by states other than those of a revived or purged task", from)
 		}
 	}
 }

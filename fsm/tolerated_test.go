@@ -2,7 +2,8 @@ package fsm
 
 import "testing"
 
-// tolerating is n tasks of which so many may fail, and one (n) after the first.
+// tolerating is a job of n tasks of which maxFailures may fail, and a task (n)
+// after the first.
 func tolerating(n int, maxFailures uint32) *jobPlan {
 	p := plan(make([][]uint32, n)...)
 	p.tasks = append(p.tasks, taskPlan{name: "after", deps: []uint32{0}})
@@ -20,9 +21,9 @@ func TestToleratedFailuresNeitherStopNorFailTheJob(t *testing.T) {
 	wantStates(w, "two have failed", Dead, Failed, Pending, Pending, Cancelled)
 	wantJob(w, "two have failed", JobRunning, 0, "")
 	w.do(complete(w.assign(2, 1))).do(complete(w.assign(3, 1)))
-	wantJob(w, "in the end", JobCompleted, JobCompleted, "")
+	wantJob(w, "at the end", JobCompleted, JobCompleted, "")
 	if j, _ := w.s.Job(1); j.Tolerated != 2 || j.Failed() != 2 {
-		t.Errorf("%d failures tolerated of %d", j.Tolerated, j.Failed())
+		t.Errorf("got %d tolerated failures of %d", j.Tolerated, j.Failed())
 	}
 }
 
@@ -40,15 +41,15 @@ func TestOneFailureMoreThanToleratedFailsTheJob(t *testing.T) {
 		w.do(failed(w.assign(0, 1), NextDead)).do(failed(w.assign(1, 1), NextDead))
 		wantStates(w, "two have failed", after...)
 		if j, _ := w.s.Job(1); j.Error != why || j.Tolerated != 0 || j.Stopping == goesOn {
-			t.Errorf("the job is %+v", j)
+			t.Errorf("got job %+v", j)
 		}
-		// One of them comes back: what is left is tolerated.
+		// One of them is revived: the remaining failure is tolerated.
 		w.do(&Revive{Job: 1, Tasks: []uint32{1}})
-		wantJob(w, "brought back", JobRunning, 0, "")
+		wantJob(w, "revived", JobRunning, 0, "")
 		for i := uint32(1); i < 4; i++ {
 			w.do(complete(w.assign(i, 1)))
 		}
-		wantJob(w, "in the end", JobCompleted, JobCompleted, "")
+		wantJob(w, "at the end", JobCompleted, JobCompleted, "")
 	}
 }
 
@@ -58,7 +59,7 @@ func TestACancelledTaskIsNotAToleratedFailure(t *testing.T) {
 	w := newWorld(t).do(worker(1))
 	w.submit(tolerating(2, 2))
 	w.do(failed(w.assign(0, 1), NextDead)).do(&CancelTask{Task: ref(1, 1)})
-	wantJob(w, "in the end", JobCancelled, JobCancelled, "")
+	wantJob(w, "at the end", JobCancelled, JobCancelled, "")
 }
 
 // Failures of cleanup tasks are not tolerated.
@@ -69,5 +70,5 @@ func TestAFailedCleanupTaskIsNotTolerated(t *testing.T) {
 	p.tasks[1].policy, p.maxFailures = 2, 2
 	w.submit(p)
 	w.do(failed(w.assign(0, 1), NextDead)).do(failed(w.assign(1, 1), NextDead))
-	wantJob(w, "in the end", JobFailed, JobCompleted, "cleanup task t1 dead: exit 1")
+	wantJob(w, "at the end", JobFailed, JobCompleted, "cleanup task t1 dead: exit 1")
 }

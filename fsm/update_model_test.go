@@ -8,7 +8,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// twinChange is what was changed of a task after it was submitted.
+// modelChange is the change of a task after its submission.
 type modelChange struct {
 	priority  dtaskv1.Priority // 0 = as submitted
 	withJob   bool             // the priority is the job's
@@ -17,7 +17,7 @@ type modelChange struct {
 	notBefore int64
 }
 
-// samePolicy reports how the policy that a task has differs from what it should be.
+// samePolicy reports how the policy of a task differs from the expected one.
 func (t *modelTask) samePolicy(submitted, got *dtaskv1.TaskPolicy) string {
 	want := proto.CloneOf(submitted)
 	if t.priority != 0 {
@@ -49,7 +49,7 @@ func (t *modelTask) fresh() bool {
 	return t.attempt == 0 && (t.state == "blocked" || t.state == "scheduled" || t.state == "pending")
 }
 
-// wrong reports what no replica accepts, whatever its state.
+// wrong reports whether every replica must reject the update.
 func wrong(op *Update) bool {
 	return op.Set == 0 || op.WholeJob && (op.Task != 0 || op.Set&SetBody != 0) || op.Set&SetPriority != 0 && op.Priority == 0 ||
 		op.Set&SetMaxRetries != 0 && op.MaxRetries > 1_000_000 || op.Set&SetTimeout != 0 && op.TimeoutMS <= 0 ||
@@ -121,7 +121,7 @@ func (w *model) updateTask(j *modelJob, i int, op *Update) {
 	}
 }
 
-// update makes what people ask for of tasks that have not started.
+// update makes updates by users of tasks that have not started.
 func (g *generator) update(s *State) Op {
 	_, at := g.findRef(s, Blocked, Scheduled, Pending)
 	o := &Update{Job: at.Job, Set: UpdateFields(1 + g.odd(int(allFields)-1, int(allFields)+3)), WholeJob: g.choose.one(3)}
@@ -144,7 +144,7 @@ func (g *generator) update(s *State) Op {
 	if o.Set&SetBody != 0 {
 		o.Body = [][]byte{nil, {0x2a, 1, 'x'}, {0x2a, 2, 'y', 'z'}, {0xff}}[g.odd(3, 4)]
 	}
-	if o.Set >= allFields { // no codec would read it
+	if o.Set >= allFields { // no decoder accepts it
 		o.Set = 0
 	}
 	return o

@@ -14,7 +14,7 @@ const (
 	urgent = dtaskv1.Priority_PRIORITY_URGENT
 )
 
-// priorities returns what each task of a job has.
+// priorities returns the priority of each task of a job.
 func priorities(w *world) string {
 	w.t.Helper()
 	j, _ := w.s.Job(1)
@@ -33,28 +33,28 @@ func TestAnUpdateChangesTasksThatHaveNotStarted(t *testing.T) {
 	w.do(&Update{Job: 1, Task: 1, Set: SetPriority | SetMaxRetries | SetTimeout | SetBody, Priority: high, MaxRetries: 9, TimeoutMS: 77, Body: []byte{0x2a, 1, 'x'}})
 	p := w.s.Policy(ref(1, 1))
 	if p.GetPriority() != high || p.GetRetry().GetMax() != 9 || p.GetTimeoutMs() != 77 || !bytes.Equal(w.s.Body(ref(1, 1)), []byte{0x2a, 1, 'x'}) {
-		t.Errorf("updated to %v, body %q", p, w.s.Body(ref(1, 1)))
+		t.Errorf("got policy %v, body %q", p, w.s.Body(ref(1, 1)))
 	}
 	w.do(&Update{Job: 1, WholeJob: true, Set: SetPriority, Priority: urgent})
 	if got := priorities(w); got != "0344" {
-		t.Errorf("priorities %s, want those that have the job's and have not started to follow it", got)
+		t.Errorf("got priorities %s, want unstarted tasks with the job's priority to follow it", got)
 	}
 	w.do(&Update{Job: 1, WholeJob: true, Set: SetPriority, Priority: low})
 	if got := priorities(w); got != "0311" {
-		t.Errorf("priorities %s, want them to follow the job's again", got)
+		t.Errorf("got priorities %s, want them to follow the job's again", got)
 	}
 	w.do(failed(live, NextRetry))
-	refused(t, w, "one that has started", WrongState, &Update{Job: 1, Task: 0, Set: SetPriority, Priority: high})
+	refused(t, w, "a started task", WrongState, &Update{Job: 1, Task: 0, Set: SetPriority, Priority: high})
 	j, _ := w.s.Job(1)
 	if j.Version != 4 || j.Priority != low || int(j.Policies()) != len(j.Header.GetPolicies())+3 {
-		t.Errorf("job has version %d, priority %v and %d policies", j.Version, j.Priority, j.Policies())
+		t.Errorf("got job version %d, priority %v and %d policies", j.Version, j.Priority, j.Policies())
 	}
 	refused(t, w, "another version", VersionMismatch, &Update{Job: 1, Task: 1, IfVersion: 3, Set: SetPriority, Priority: high})
 	w.do(&Update{Job: 1, Task: 1, IfVersion: 4, Set: SetPriority, Priority: urgent})
 	again := restored(t, snapshotOf(t, w.s))
 	sameState(t, "restored", again, w.s)
 	if got := again.Policy(ref(1, 1)); got.GetPriority() != urgent || got.GetTimeoutMs() != 77 {
-		t.Errorf("restored with %v", got)
+		t.Errorf("restored: got %v", got)
 	}
 }
 
@@ -81,19 +81,19 @@ func TestATaskWaitsForTheTimeSetByAnUpdate(t *testing.T) {
 	wantStates(w, "postponed", Scheduled, Blocked, Scheduled)
 	w.do(&Update{Job: 1, Task: 0, Set: SetNotBefore, NotBeforeMS: 900}, &Update{Job: 1, Task: 2, Set: SetNotBefore})
 	if v, _ := w.s.Task(ref(1, 0)); v.DueMS != 900 || v.NotBefore != 900 {
-		t.Errorf("task 0 is %+v", v)
+		t.Errorf("got task 0 %+v", v)
 	}
 	wantStates(w, "one released", Scheduled, Blocked, Pending)
 	w.do(&Due{Items: []AttemptRef{att(1, 0, 0)}})
 	w.do(failed(w.assign(0, 1), NextRetry))
 	if v, _ := w.s.Task(ref(1, 0)); v.DueMS != 500 {
-		t.Errorf("the retry is due at %d", v.DueMS)
+		t.Errorf("got retry due at %d", v.DueMS)
 	}
 	w.do(&Due{Items: []AttemptRef{att(1, 0, 1)}})
 	w.do(complete(w.assign(0, 1)))
-	wantStates(w, "behind it", Completed, Scheduled, Pending)
+	wantStates(w, "its dependent", Completed, Scheduled, Pending)
 	w.do(&CancelJob{Job: 1}).do(&Revive{Job: 1})
-	wantStates(w, "brought back", Completed, Scheduled, Pending)
+	wantStates(w, "revived", Completed, Scheduled, Pending)
 	sameState(t, "restored", restored(t, snapshotOf(t, w.s)), w.s)
 }
 
@@ -110,12 +110,12 @@ func TestTheKeyOfAnUpdateIsKept(t *testing.T) {
 	refused(t, w, "a submission with the key", KeyConflict, &BeginUpload{ID: 2, Key: "k", Header: goldenHeader, Total: 1})
 	id, version, digest, known := w.s.UpdateKey("k")
 	if _, _, _, submitted := w.s.UpdateKey("key-1"); submitted || id != 1 || version != 2 || digest != [16]byte{9} || !known {
-		t.Errorf("key stands for version %d of job %d", version, id)
+		t.Errorf("got version %d of job %d for the key", version, id)
 	}
 	w.do(&CancelJob{Job: 1}, &Archive{Items: []JobID{1}}).do(&ForgetKeys{Items: []string{"k", "key-1"}})
 }
 
-// The variants of a job are bounded, and the same change is kept once.
+// The variants of a job are bounded, and equal changes share one.
 func TestEqualUpdatesShareAVariant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -124,18 +124,18 @@ func TestEqualUpdatesShareAVariant(t *testing.T) {
 		w.do(&Update{Job: 1, Task: uint32(n % 2), Set: SetTimeout, TimeoutMS: int64(1 + n/2%3)})
 	}
 	if j, _ := w.s.Job(1); int(j.Policies()) != len(j.Header.GetPolicies())+3 || j.Version != 41 {
-		t.Errorf("%d policies after %d updates, want three more than were submitted", j.Policies(), j.Version-1)
+		t.Errorf("got %d policies after %d updates, want three more than submitted", j.Policies(), j.Version-1)
 	}
 }
 
-// A task that was not updated costs what it did: the records are as they were,
-// and a job without updates has no table of them.
+// Updates do not change the cost of other tasks: the records keep their size, and
+// a job without updates has no update table.
 func TestAJobWithoutUpdatesHasNoUpdateTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
 	w.submit(plan(nil, nil))
 	if w.s.jobs.get(1).updates != nil {
-		t.Error("there is one")
+		t.Error("got an update table")
 	}
 	p := fan(3 * pageSize)
 	w.submit(p)
@@ -147,11 +147,11 @@ func TestAJobWithoutUpdatesHasNoUpdateTable(t *testing.T) {
 		}
 	}
 	if used != 1 {
-		t.Errorf("one task was updated, and %d pages are used", used)
+		t.Errorf("got %d pages for one updated task", used)
 	}
 }
 
-// A fork and its origin each see their own updates alone.
+// A fork and its origin each see only their own updates.
 func TestUpdatesAfterAForkAreIndependent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1))
@@ -170,11 +170,11 @@ func TestUpdatesAfterAForkAreIndependent(t *testing.T) {
 	}{"fork": {f, [2]int64{2, 1000}}, "origin": {w.s, [2]int64{1, 3}}} {
 		for i, want := range c.want {
 			if got := c.s.Policy(ref(1, uint32(i))).GetTimeoutMs(); got != want {
-				t.Errorf("%s: task %d has timeout %d, want %d", what, i, got, want)
+				t.Errorf("%s: task %d: got timeout %d, want %d", what, i, got, want)
 			}
 		}
 	}
 	if bytes.Equal(f.Body(ref(1, 0)), w.s.Body(ref(1, 0))) {
-		t.Error("the bodies are one")
+		t.Error("got a shared body")
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// manyJobs makes n small jobs, all cancelled, and forgets those that forget names.
+// manyJobs returns a state with n small cancelled jobs, without those that forget
+// selects.
 func manyJobs(t *testing.T, n int, forget func(id JobID) bool) *State {
 	t.Helper()
 	s, p, gone := New(), plan(nil), new(Archive)
@@ -71,25 +72,25 @@ func TestJobsAreListedNewestFirstOverPagesAndGaps(t *testing.T) {
 			}
 			for id := JobID(1); id <= n; id++ {
 				if _, ok := s.Job(id); ok == forget(id) {
-					t.Errorf("job %d is there: %v", id, ok)
+					t.Errorf("job %d: got known = %v", id, ok)
 				}
 			}
 		})
 	}
 }
 
-// The table is as long as what it holds, however many jobs there have been.
+// The length of the table depends on the current jobs only.
 func TestArchivedJobsLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	s := manyJobs(t, 5*jobPageSize, func(id JobID) bool { return id != 3 && id != 1000 })
 	if len(s.jobs.pages) != 2 || s.JobCount() != 2 {
-		t.Errorf("%d pages hold %d jobs, want 2 and 2", len(s.jobs.pages), s.JobCount())
+		t.Errorf("got %d pages with %d jobs, want 2 and 2", len(s.jobs.pages), s.JobCount())
 	}
 	for range 5 {
-		sameState(t, "restored", restored(t, snapshotOf(t, s)), s) // several keys in a part: their order is not the map's
+		sameState(t, "restored", restored(t, snapshotOf(t, s)), s) // with several keys in a shard: their order must not be that of the map
 	}
 	if s.Keys() != 5*jobPageSize {
-		t.Errorf("%d keys, want all: they outlive their jobs", s.Keys())
+		t.Errorf("got %d keys, want all: they outlive their jobs", s.Keys())
 	}
 }
 
@@ -111,7 +112,7 @@ func TestUploadsAreListedOldestFirstAndNotShownAsJobs(t *testing.T) {
 		t.Errorf("uploads: got %v", got)
 	}
 	if got := listed(w.s, 0); !slices.Equal(got, []JobID{2}) {
-		t.Errorf("jobs: got %v, want 2 alone", got)
+		t.Errorf("got jobs %v, want only 2", got)
 	}
 	for range w.s.Uploads() {
 		break
@@ -122,7 +123,7 @@ func TestUploadsAreListedOldestFirstAndNotShownAsJobs(t *testing.T) {
 		found := isTask || isReady || w.s.Live(HeldAttempt{AttemptRef: AttemptRef{TaskRef: at}}) || w.s.Policy(at) != nil || w.s.Name(at) != "" ||
 			w.s.Body(at) != nil || w.s.Dependencies(at) != nil || w.s.Dependents(at) != 0 || w.s.Result(at).Error != ""
 		if found {
-			t.Errorf("task %v, which does not exist, is shown", at)
+			t.Errorf("got a view of unknown task %v", at)
 		}
 	}
 }
@@ -138,17 +139,17 @@ func TestATaskIsFoundByItsName(t *testing.T) {
 	}
 	for _, name := range []string{"", "t", "t10"} {
 		if at, ok := w.s.FindTask(id, name); ok {
-			t.Errorf("%q found as %v", name, at)
+			t.Errorf("%q: got task %v, want none", name, at)
 		}
 	}
 	if _, ok := w.s.FindTask(id+1, "t0"); ok {
-		t.Error("found in a job that does not exist")
+		t.Error("got a task of an unknown job")
 	}
 	if got := w.s.Dependents(ref(id, 0)); got != 1 {
-		t.Errorf("%d dependents, want 1", got)
+		t.Errorf("got %d dependents, want 1", got)
 	}
 	if w.s.Policy(ref(id, 0)).GetTimeoutMs() != 1000 {
-		t.Error("not the policy that was submitted")
+		t.Error("got a policy other than the submitted one")
 	}
 }
 
@@ -173,10 +174,10 @@ func TestExpiredKeysAreOfSealedJobsOnly(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if r := w.try(&ForgetKeys{Items: []string{"k02", "k03"}}); r != WrongState {
-		t.Errorf("forgetting the key of an upload: %v", r)
+		t.Errorf("forgetting the key of an upload: got %v", r)
 	}
 	if _, _, _, known := w.s.Key("k03"); known {
-		t.Error("k03 is still known")
+		t.Error("k03 is known, want forgotten")
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// A worker that went is forgotten once its last attempt is someone else's, whatever
-// became of each: the count of them is right on every way out of "assigned", in a
-// fork, and after a restore.
+// A worker that is down is forgotten after its last attempt has ended or been
+// reassigned, in whatever way: the count of its attempts is correct on every way
+// out of "assigned", in a fork, and after a restore.
 func TestAWorkerIsForgottenAfterItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).do(worker(1), worker(2), worker(3))
@@ -24,20 +24,20 @@ func TestAWorkerIsForgottenAfterItsLastAttempt(t *testing.T) {
 	for at, end := range ends {
 		refused(t, w, fmt.Sprintf("with %d attempts left", len(ends)-at), WrongState, &ForgetWorkers{IDs: []WorkerID{2}})
 		if got := w.s.LiveAttempts(2); got != len(ends)-at {
-			t.Errorf("worker 2 is said to hold %d attempts, has %d", got, len(ends)-at)
+			t.Errorf("got %d live attempts of worker 2, want %d", got, len(ends)-at)
 		}
 		w.s = restored(t, snapshotOf(t, w.s.Fork()))
 		w.do(end)
 	}
 	before := w.s.Fork()
-	refused(t, w, "forgetting one twice", Malformed, &ForgetWorkers{IDs: []WorkerID{2, 2}})
-	refused(t, w, "with one that is unknown", WorkerNotFound, &ForgetWorkers{IDs: []WorkerID{2, 9}})
-	refused(t, w, "with one that is up", WrongState, &ForgetWorkers{IDs: []WorkerID{2, 3}})
+	refused(t, w, "forgetting a worker twice", Malformed, &ForgetWorkers{IDs: []WorkerID{2, 2}})
+	refused(t, w, "with an unknown worker", WorkerNotFound, &ForgetWorkers{IDs: []WorkerID{2, 9}})
+	refused(t, w, "with a worker that is up", WrongState, &ForgetWorkers{IDs: []WorkerID{2, 3}})
 	w.do(&ForgetWorkers{IDs: []WorkerID{2}})
 	if w.s.Worker(2) != nil || w.s.Worker(3) == nil || before.Worker(2) == nil {
-		t.Error("worker 2 is not forgotten, or it is in a fork, or 3 is")
+		t.Error("worker 2 or 3 is wrong after forgetting 2")
 	}
 	w.assign(3, 3)
 	w.do(&MarkWorkerDown{ID: 3})
-	refused(t, w, "the one that moved up in the list holds one", WrongState, &ForgetWorkers{IDs: []WorkerID{3}})
+	refused(t, w, "with the worker that moved up in the list", WrongState, &ForgetWorkers{IDs: []WorkerID{3}})
 }
