@@ -84,10 +84,17 @@ func (s *snapshotStore) check(dataDir string, contents *logstore.Contents) error
 
 // Open implements raft.SnapshotStore. At the start the state machine reads the snapshot
 // next and verifies it by itself, so it is read once. A snapshot that is sent to
-// another replica is verified first.
+// another replica is verified first. The content is an io.Seeker, so that the transport
+// can send it again.
 func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if s.verified() {
-		return s.FileSnapshotStore.Open(id) //nolint:wrapcheck // raft logs it
+		_, content, err := s.FileSnapshotStore.Open(id)
+		if err != nil {
+			return nil, nil, err //nolint:wrapcheck // raft logs it
+		}
+		if err := content.Close(); err != nil {
+			return nil, nil, fmt.Errorf("verifying snapshot: %w", err)
+		}
 	}
 	snapshots, err := s.List()
 	if err != nil {

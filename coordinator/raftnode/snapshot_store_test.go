@@ -1,10 +1,15 @@
 package raftnode
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/hashicorp/raft"
 )
 
 func TestOnlyRemainsOfDeletedSnapshotsAreRemoved(t *testing.T) {
@@ -36,5 +41,43 @@ func TestOnlyRemainsOfDeletedSnapshotsAreRemoved(t *testing.T) {
 	slices.Sort(left)
 	if want := []string{"10-200-1", "12-300-1", "12-400-1"}; err != nil || !slices.Equal(left, want) {
 		t.Errorf("left: %v, %v; want %v", left, err, want)
+	}
+}
+
+// The transport sends a snapshot again from its start when a transfer breaks.
+func TestAVerifiedSnapshotCanBeReadAgain(t *testing.T) {
+	t.Parallel()
+	n := snapshotted(t)
+	files, err := raft.NewFileSnapshotStore(n.dir, snapshotRetain, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &snapshotStore{files, filepath.Join(n.dir, snapshotsDir), func() bool { return true }}
+	list, err := s.List()
+	if err != nil || len(list) == 0 {
+		t.Fatal(list, err)
+	}
+	_, content, err := s.Open(list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seeker, ok := content.(io.Seeker)
+	if !ok {
+		t.Fatalf("the content is a %T", content)
+	}
+	first, err := io.ReadAll(content)
+	if err != nil || int64(len(first)) != list[0].Size {
+		t.Fatalf("read %d bytes, %v; want %d", len(first), err, list[0].Size)
+	}
+	if _, err := seeker.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	again, err := io.ReadAll(content)
+	if err := errors.Join(err, content.Close()); err != nil || !bytes.Equal(again, first) {
+		t.Errorf("read %d other bytes, %v", len(again), err)
+	}
+	rewrite(t, filepath.Join(s.dir, list[0].ID, stateName), func(state []byte) { state[0] ^= 1 })
+	if _, _, err := s.Open(list[0].ID); err == nil {
+		t.Error("a damaged snapshot is opened to be sent")
 	}
 }

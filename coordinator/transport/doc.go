@@ -12,7 +12,7 @@
 //   - the connections (stream.go, socket.go), which Close breaks;
 //   - watch connections and the questions that peers ask on them (watch.go): they break
 //     when a process exits, which makes a quick failover possible;
-//   - retries of requests to a peer that returns (retry.go), idle waiting (idle.go), and
+//   - retries of requests to a peer that returns (retry.go, snapshot.go), idle waiting (idle.go), and
 //     what each peer has stored (progress.go);
 //   - the commit index of received requests, which raft would exceed (inbound.go).
 //

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -68,8 +69,9 @@ type Config struct {
 type Transport struct {
 	*raft.NetworkTransport
 
-	stream *streamLayer
-	send   func(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error
+	stream  *streamLayer
+	send    func(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error
+	install func(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, content io.Reader) error
 	// leads reports whether this replica still leads in a term; nil until raft runs.
 	leads     atomic.Pointer[func(term uint64) bool]
 	log       Log // nil: requests are never delayed
@@ -110,7 +112,7 @@ func New(cfg Config) *Transport {
 
 func newTransport(network *raft.NetworkTransport, scale timescale.Factor) *Transport {
 	return &Transport{
-		NetworkTransport: network, timeScale: scale, send: network.AppendEntries,
+		NetworkTransport: network, timeScale: scale, send: network.AppendEntries, install: network.InstallSnapshot,
 		closed: make(chan struct{}), peers: make(map[raft.ServerID]peerProgress),
 	}
 }

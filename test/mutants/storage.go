@@ -69,6 +69,16 @@ func inStorage() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/transport", Run: "Deposed"}},
 		},
 		{
+			Name:   "a-broken-snapshot-transfer-is-left-to-rafts-delays",
+			Edits:  []Edit{{"coordinator/transport/snapshot.go", `if err == nil || !rewinds || !isNetworkError(err) {`, `if err == nil || !rewinds || isNetworkError(err) {`}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "Snapshot"}},
+		},
+		{
+			Name:   "a-snapshot-is-sent-again-without-its-start",
+			Edits:  []Edit{{"coordinator/transport/snapshot.go", `seeker.Seek(0, io.SeekStart)`, `seeker.Seek(0, io.SeekCurrent)`}},
+			Caught: []Checker{{Package: "./coordinator/transport", Run: "Snapshot"}},
+		},
+		{
 			Name:   "term-and-candidate-of-a-vote-are-stored-one-by-one",
 			Edits:  []Edit{{"coordinator/logstore/vote.go", `return bytes.Equal(key, keyVoteTerm) || bytes.Equal(key, keyVoteCandidate)`, `return bytes.Equal(key, keyVoteTerm) && len(key) == 0`}},
 			Caught: []Checker{{Package: "./coordinator/logstore", Run: "Vot"}},
