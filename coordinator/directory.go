@@ -19,6 +19,7 @@ type directory struct {
 	serverID    string // not the configured one if the cluster gave another
 	found       *raftnode.Inspection
 	quarantined []string
+	conflict    *datadir.Conflict // nil if it has none
 }
 
 // openDirectory locks the data directory and checks it before anything runs on it. An
@@ -42,6 +43,9 @@ func openDirectory(cfg *Config) (*directory, error) {
 }
 
 func (d *directory) inspect(cfg *Config) (err error) {
+	if d.conflict, err = datadir.ReadConflict(cfg.DataDir); err != nil {
+		return err
+	}
 	if d.found, err = raftnode.Inspect(cfg.DataDir, cfg.LogStore); err != nil {
 		return err
 	}

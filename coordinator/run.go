@@ -10,6 +10,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator/leader"
 	"github.com/dtask/dtask/coordinator/membership"
+	"github.com/dtask/dtask/coordinator/membership/datadir"
 	"github.com/dtask/dtask/coordinator/notify"
 	"github.com/dtask/dtask/coordinator/raftnode"
 	"github.com/dtask/dtask/coordinator/transport"
@@ -112,6 +113,9 @@ func (r *replica) serve(ctx context.Context, group *errgroup.Group) error {
 
 // consensus forms or joins the cluster, runs Raft, and leads when elected.
 func (r *replica) consensus(ctx context.Context) error {
+	if r.dir.conflict != nil {
+		return r.stayOut(ctx, *r.dir.conflict)
+	}
 	prepared, release := r.prepare(ctx)
 	defer release()
 	founders, err := r.form(ctx)
@@ -138,11 +142,16 @@ func (r *replica) consensus(ctx context.Context) error {
 	group.Go(func() error { return fatalUnlessDone(ctx, r.candidate.Watch(ctx, node)) })
 	group.Go(func() error { return fatalUnlessDone(ctx, r.comparer().Run(ctx)) })
 	group.Go(func() error { return r.summary().run(ctx) })
+	group.Go(func() error { return r.clearUnverified(ctx, node) })
 	err = group.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx),
 		r.cfg.TimeScale.Scale(stopTimeout))
 	defer cancel()
-	return errors.Join(err, node.Close(closing))
+	closed := node.Close(closing)
+	if closed == nil && errors.Is(context.Cause(ctx), errStopped) {
+		closed = datadir.MarkStopped(r.cfg.DataDir, node.LastIndex())
+	}
+	return errors.Join(err, closed)
 }
 
 // prepare reads the state of a data directory while form asks the others whether the
@@ -164,11 +173,7 @@ func (r *replica) prepare(ctx context.Context) (prepared *raftnode.Preloaded, re
 // returns the founders if it founds one.
 func (r *replica) form(ctx context.Context) (founders []raftnode.Server, err error) {
 	if r.dir.found.HasState {
-		err := r.candidate.CheckStale(ctx, r.dir.found.Last)
-		if isRefused(err) {
-			err = &FatalError{err}
-		}
-		return nil, err
+		return nil, r.checkStale(ctx)
 	}
 	founders, err = r.candidate.Form(ctx, r.dir.quarantined)
 	if isRefused(err) && !r.cfg.AutoRejoin {

@@ -58,7 +58,8 @@ type Self struct {
 	PeersDigest string // of --peers
 	Version     string
 	HTTPAddress string
-	WallMS      int64 // wall clock, Unix milliseconds
+	WallMS      int64  // wall clock, Unix milliseconds
+	LastIndex   uint64 // of the log before Raft runs
 	Alarms      []*dtaskv1.Alarm
 }
 
@@ -124,7 +125,7 @@ func (s *Service) identify() *dtaskv1.IdentifyResponse {
 		Empty: self.Empty, Quarantined: self.Quarantined,
 		PeersDigest: self.PeersDigest, Version: self.Version, HttpAddress: self.HTTPAddress, State: stateStarting,
 		Applied: s.cfg.Machine.Index(), WallMs: self.WallMS,
-		Alarms: self.Alarms,
+		Alarms: self.Alarms, LastIndex: self.LastIndex,
 	}
 	if node := s.cfg.Node(); node != nil {
 		resp.Term, resp.State, resp.LastIndex = node.Term(), node.State(), node.LastIndex()

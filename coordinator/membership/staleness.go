@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,9 @@ const (
 	// staleTimeout bounds the staleness check: long enough for the others to elect a
 	// leader on a stalled machine.
 	staleTimeout = 10 * time.Second
+	// verifyTimeout is how long a replica waits, after a crash, for the answers of all
+	// others.
+	verifyTimeout = 3 * time.Second
 	// staleRoundTimeout bounds one round, which a vanished replica prolongs to that.
 	staleRoundTimeout = 2 * time.Second
 	// staleRoundInterval separates two rounds.
@@ -31,28 +35,37 @@ var ErrStale = errors.New("stale data directory: older than acknowledged state; 
 
 // CheckStale asks the other replicas, before Raft runs on a data directory with state,
 // whether the directory has everything that was acknowledged from it. It returns an
-// error that wraps ErrStale if not, or a *transport.RefusedError.
-func (c *Candidate) CheckStale(ctx context.Context, lastStored uint64) error {
+// error that wraps ErrStale if not, or a *transport.RefusedError. Without an error,
+// missing are the replicas without whose answers the directory was accepted, although
+// its last stop was not orderly.
+func (c *Candidate) CheckStale(ctx context.Context, lastStored uint64, orderly bool) (missing []string, err error) {
 	id := c.Dir.Identity()
 	if id.ClusterID == "" {
-		return nil
+		return nil, nil
 	}
 	q := c.request()
 	q.Stored, q.LastIndex = true, lastStored
-	stale, err := stalenessCheck{
-		others: c.others(),
+	check := stalenessCheck{
+		others: c.others(), last: lastStored,
 		ask: func(ctx context.Context, address string) (*dtaskv1.AdmitResponse, error) {
 			return c.ask(ctx, address, q)
 		},
-		isRunning: func(ctx context.Context, address string) bool {
+		identify: func(ctx context.Context, address string) *dtaskv1.IdentifyResponse {
 			a, err := c.Peers.Identify(ctx, address)
-			return err == nil && a.GetClusterId() == id.ClusterID && a.GetTerm() > 0
+			if err != nil || a.GetClusterId() != id.ClusterID {
+				return nil
+			}
+			return a
 		},
-	}.run(ctx)
-	if stale {
-		return fmt.Errorf("%w: its log ends at entry %d", ErrStale, lastStored)
 	}
-	return err
+	if !orderly {
+		check.wait = c.Scale.Scale(verifyTimeout)
+	}
+	stale, missing, err := check.run(ctx)
+	if stale {
+		return nil, fmt.Errorf("%w: its log ends at entry %d", ErrStale, lastStored)
+	}
+	return missing, err
 }
 
 // stalenessCheck asks the other replicas whether a data directory is as new as what
@@ -63,43 +76,64 @@ func (c *Candidate) CheckStale(ctx context.Context, lastStored uint64) error {
 // the check waits for one if the others are enough to elect it. If they are not, they
 // need this replica, as after a power loss of all machines, and the directory is
 // accepted.
+//
+// After a crash the directory may also be an older copy that no running replica
+// remembers more of: then an election without the one replica that has the latest
+// entries would lose them. So the check first waits, for a bounded time, until all
+// others have answered, and those with a longer log run Raft: the first election
+// prefers the longest log.
 type stalenessCheck struct {
 	others []string // addresses
+	last   uint64   // last entry of the data directory
+	// wait is how long all others have to answer; 0 after an orderly stop.
+	wait time.Duration
 	// ask asks one replica, and the leader through it. Both functions are called for
 	// several addresses at once.
 	ask func(ctx context.Context, address string) (*dtaskv1.AdmitResponse, error)
-	// isRunning reports whether Raft runs at an address.
-	isRunning func(ctx context.Context, address string) bool
+	// identify asks a replica of the cluster to identify itself; nil if it does not.
+	identify func(ctx context.Context, address string) *dtaskv1.IdentifyResponse
 }
 
-// run returns whether the directory is stale, or a *transport.RefusedError.
-func (c stalenessCheck) run(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, staleTimeout)
+// run returns whether the directory is stale, or a *transport.RefusedError, or the
+// replicas for which the check waited in vain.
+func (c stalenessCheck) run(ctx context.Context) (stale bool, missing []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, staleTimeout+c.wait)
 	defer cancel()
+	began := time.Now()
 	for minority := 0; len(c.others) > 0; {
 		r := c.round(ctx)
 		if r.refused != nil || r.stale || r.confirmed {
-			return r.stale, r.refused
+			return r.stale, nil, r.refused
 		}
-		if r.running > (len(c.others)+1)/2 { // they can elect a leader without this replica
+		waiting := c.wait > 0 && len(r.missing) > 0
+		switch {
+		case r.running > (len(c.others)+1)/2: // they can elect a leader without this replica
 			minority = 0
-		} else if minority++; minority == minorityRounds {
-			return false, nil
+		case waiting && time.Since(began) < c.wait:
+		case waiting:
+			return false, r.missing, nil
+		case c.wait > 0:
+			return false, nil, nil
+		default:
+			if minority++; minority == minorityRounds {
+				return false, nil, nil
+			}
 		}
 		select {
 		case <-time.After(staleRoundInterval):
 		case <-ctx.Done():
-			return false, nil // they don't agree on a leader and may need this replica
+			return false, nil, nil // they don't agree on a leader and may need this replica
 		}
 	}
-	return false, nil
+	return false, nil, nil
 }
 
 // staleAnswers are the answers of one round.
 type staleAnswers struct {
-	stale     bool // a replica has seen more
-	confirmed bool // a leader has answered, directly or through another replica
-	running   int  // replicas on which Raft runs
+	stale     bool     // a replica has seen more
+	confirmed bool     // a leader has answered, directly or through another replica
+	running   int      // replicas on which Raft runs
+	missing   []string // addresses without an answer, or with a longer log and without Raft
 	refused   error
 }
 
@@ -112,13 +146,15 @@ func (c stalenessCheck) round(ctx context.Context) staleAnswers {
 	var wg sync.WaitGroup
 	for _, address := range c.others {
 		wg.Go(func() {
-			running := c.isRunning(ctx, address)
+			id := c.identify(ctx, address)
 			a, err := c.ask(ctx, address)
 			_, refused := errors.AsType[*transport.RefusedError](err)
 			mu.Lock()
 			defer mu.Unlock()
-			if running {
+			if id.GetTerm() > 0 {
 				all.running++
+			} else if id == nil || id.GetLastIndex() > c.last && !staysOut(id) {
+				all.missing = append(all.missing, address)
 			}
 			switch {
 			case refused:
@@ -129,5 +165,11 @@ func (c stalenessCheck) round(ctx context.Context) staleAnswers {
 		})
 	}
 	wg.Wait()
+	slices.Sort(all.missing)
 	return all
+}
+
+// staysOut reports whether a replica will not run Raft.
+func staysOut(id *dtaskv1.IdentifyResponse) bool {
+	return slices.ContainsFunc(id.GetAlarms(), func(a *dtaskv1.Alarm) bool { return a.GetKind() == AlarmHistoryConflict })
 }

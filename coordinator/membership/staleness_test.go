@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,11 @@ type other struct {
 	stale   bool          // it has seen more than the directory has
 	refuses bool
 	gone    bool // it vanished: nothing answers
+
+	starts   time.Duration // it answers after this time; 0 = never, unless it runs
+	raft     time.Duration // and Raft runs after this time; 0 = never
+	last     uint64        // the last entry of its log
+	staysOut bool
 }
 
 // asking returns a check that asks other replicas.
@@ -37,11 +43,22 @@ func asking(others map[string]other) stalenessCheck {
 			}
 			return nil, errors.New("this replica is not the leader")
 		},
-		isRunning: func(ctx context.Context, address string) bool {
-			if others[address].gone {
+		identify: func(ctx context.Context, address string) *dtaskv1.IdentifyResponse {
+			o, up := others[address], time.Since(started)
+			if o.gone {
 				<-ctx.Done()
 			}
-			return others[address].runs
+			if !o.runs && (o.starts == 0 || up < o.starts) {
+				return nil
+			}
+			a := &dtaskv1.IdentifyResponse{LastIndex: o.last}
+			if o.runs || o.raft > 0 && up >= o.raft {
+				a.Term = 1
+			}
+			if o.staysOut {
+				a.Alarms = []*dtaskv1.Alarm{{Kind: AlarmHistoryConflict}}
+			}
+			return a
 		},
 	}
 	for address := range others {
@@ -76,9 +93,47 @@ func TestADirectoryIsStaleIfAnyReplicaHasSeenMore(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				stale, err := asking(x.others).run(t.Context())
+				stale, _, err := asking(x.others).run(t.Context())
 				if _, refused := errors.AsType[*transport.RefusedError](err); stale != x.stale || refused != x.refused {
 					t.Errorf("stale %v, %v", stale, err)
+				}
+				if took := time.Since(began); took != x.after {
+					t.Errorf("the check took %v, want %v", took, x.after)
+				}
+			})
+		})
+	}
+}
+
+// After a crash the check waits for all others, because the one that is missing may be
+// the only one that has the latest entries.
+func TestADirectoryIsAcceptedAfterACrashWhenAllOthersHaveAnswered(t *testing.T) {
+	t.Parallel()
+	up := other{starts: 1}
+	for name, x := range map[string]struct {
+		others  map[string]other
+		missing []string
+		after   time.Duration
+	}{
+		"all start together":                      {others: map[string]other{"a": up, "b": up}, after: staleRoundInterval},
+		"one runs already":                        {others: map[string]other{"a": up, "b": {runs: true}}, after: staleRoundInterval},
+		"one starts after 2 s":                    {others: map[string]other{"a": up, "b": {starts: 2 * time.Second}}, after: 2 * time.Second},
+		"one does not start":                      {others: map[string]other{"a": up, "b": {}}, missing: []string{"b"}, after: verifyTimeout},
+		"none starts":                             {others: map[string]other{"a": {}, "b": {}}, missing: []string{"a", "b"}, after: verifyTimeout},
+		"one with a longer log runs after 1 s":    {others: map[string]other{"a": up, "b": {starts: 1, raft: time.Second, last: 11}}, after: time.Second},
+		"one with a longer log does not run":      {others: map[string]other{"a": up, "b": {starts: 1, last: 11}}, missing: []string{"b"}, after: verifyTimeout},
+		"one with a longer log stays out":         {others: map[string]other{"a": up, "b": {starts: 1, last: 11, staysOut: true}}, after: staleRoundInterval},
+		"a leader answers, and another one never": {others: map[string]other{"a": {runs: true, leads: 1}, "b": {}}, after: staleRoundInterval},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				check := asking(x.others)
+				check.last, check.wait = 10, verifyTimeout
+				stale, missing, err := check.run(t.Context())
+				if stale || err != nil || !slices.Equal(missing, x.missing) {
+					t.Errorf("stale %v, missing %v, %v; want missing %v", stale, missing, err, x.missing)
 				}
 				if took := time.Since(began); took != x.after {
 					t.Errorf("the check took %v, want %v", took, x.after)

@@ -25,6 +25,11 @@ func inCommitted() []Mutant {
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "CommittedEntriesAreNotDeleted"}},
 		},
 		{
+			Name:   "a-replica-does-not-wait-for-all-others-after-a-crash",
+			Edits:  []Edit{{"coordinator/membership/staleness.go", `check.wait = c.Scale.Scale(verifyTimeout)`, `check.wait = 0 * c.Scale.Scale(verifyTimeout)`}},
+			Caught: []Checker{{Package: "./test/simulation", Run: "ARolledBackDirectory"}},
+		},
+		{
 			Name:   "a-leader-with-another-history-is-followed",
 			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `return entry.Term != term || sum != nil && !bytes.Equal(entry.Extensions, sum)`, `return len(sum) < 0 && bytes.Equal(entry.Extensions, sum)`}},
 			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "RefusesToLoseCommittedEntries"}},

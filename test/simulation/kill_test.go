@@ -66,7 +66,7 @@ func TestAWriteThatAKillInterruptsIsKeptOrLostAndNobodyLearnsOfIt(t *testing.T) 
 		synctest.Test(t, func(t *testing.T) {
 			g, over, written := newGate(), make(chan struct{}), 0
 			write := func() error { written++; return errDisk } // which nobody learns either
-			result := make(chan error, 3) // one per write
+			result := make(chan error, 3)                       // one per write
 			pass := func(hang <-chan struct{}) {
 				go func() { result <- g.pass(hang, write) }()
 				synctest.Wait()
