@@ -228,6 +228,7 @@ func (r *run) save(t *testing.T, finals []check.Final) {
 	t.Helper()
 	clustertest.Must(t, check.WriteLines(filepath.Join(r.c.Dir, check.PlansFile), r.work.Plans()))
 	clustertest.Must(t, check.WriteLines(filepath.Join(r.c.Dir, check.FinalsFile), finals))
+	clustertest.Must(t, check.WriteLines(filepath.Join(r.c.Dir, check.HarmsFile), r.world.Harms()))
 	clustertest.Must(t, check.WriteLines(filepath.Join(r.c.Dir, "schedule.jsonl"), r.out.Steps))
 	about := map[string]any{"options": r.o, "replay": r.o.replay(t), "commit": record.Commit(t.Context())}
 	programs := make(map[string]string)

@@ -17,6 +17,7 @@ type Record struct {
 	Calls  []history.Call
 	Finals []Final
 	Lines  []ledger.Line
+	Harms  []ledger.Harm
 }
 
 // Account compares what was acknowledged with what exists and with what was executed.
@@ -37,6 +38,7 @@ type account struct {
 	finals map[string]*Final // by id
 	named  map[string]*Final // by name
 	runs   map[place][]ledger.Run
+	harms  []ledger.Harm
 	ended  map[string]bool // jobs and tasks that a client tried to cancel, by place
 }
 
@@ -49,7 +51,7 @@ func newAccount(r Record) *account {
 	a := &account{
 		plans: make(map[string]*Plan), byKey: make(map[string]*Plan), calls: r.Calls,
 		finals: make(map[string]*Final), named: make(map[string]*Final),
-		runs: make(map[place][]ledger.Run), ended: make(map[string]bool),
+		runs: make(map[place][]ledger.Run), harms: r.Harms, ended: make(map[string]bool),
 	}
 	for i := range r.Plans {
 		a.plans[r.Plans[i].Name], a.byKey[r.Plans[i].Key] = &r.Plans[i], &r.Plans[i]
@@ -200,8 +202,9 @@ func (a *account) ending(at place, p *PlannedTask, t *FinalTask, shown map[strin
 	}
 }
 
-// executions checks that no attempt runs twice or after the last one, that tokens
-// grow with attempts, and that nothing runs before its dependencies have ended.
+// executions checks that no attempt runs twice or after the last one, that each later
+// one has a cause, that tokens grow with attempts, and that nothing runs before its
+// dependencies have ended.
 func (a *account) executions(at place, p *PlannedTask, t *FinalTask) {
 	runs := slices.Clone(a.runs[at])
 	slices.SortStableFunc(runs, func(x, y ledger.Run) int { return cmp.Compare(x.Attempt, y.Attempt) })
@@ -217,11 +220,24 @@ func (a *account) executions(at place, p *PlannedTask, t *FinalTask) {
 		} else if i > 0 && r.Token <= runs[i-1].Token {
 			a.faults.add(Backwards, at.String(), "attempt %d has token %d, attempt %d had %d", r.Attempt, r.Token, runs[i-1].Attempt, runs[i-1].Token)
 		}
+		if i > 0 {
+			a.cause(at, &runs[i-1], &r, runs)
+		}
 		for _, dependency := range p.After {
 			if !a.endedBy(place{at.job, dependency}, r.Start) {
 				a.faults.add(Disorder, at.String(), "attempt %d started before %s had ended", r.Attempt, dependency)
 			}
 		}
+	}
+}
+
+// cause checks that an attempt was followed by another one because it failed, or because
+// a fault harmed its worker, the worker's links or the command itself. The loss of a
+// leader doesn't count: workers continue what they run.
+func (a *account) cause(at place, before, r *ledger.Run, runs []ledger.Run) {
+	failed := before.Ended() && before.Exit != 0
+	if !failed && r.Attempt != before.Attempt && !ledger.Harmed(a.harms, before, r.Start) {
+		a.faults.add(Restarted, at.String(), "attempt %d began although nothing had harmed attempt %d on %s: %s", r.Attempt, before.Attempt, before.Worker, show(runs))
 	}
 }
 

@@ -40,6 +40,34 @@ func TestAGoodRecordHasNoFaults(t *testing.T) {
 	}
 }
 
+// again plants a second attempt of b, and a harm.
+func again(h ledger.Harm) func(*Record) {
+	return func(r *Record) {
+		start, end := r.Lines[2], r.Lines[3]
+		start.Attempt, start.Token, start.Pid, start.At = 2, 2, 2, 70
+		end.Attempt, end.Token, end.Pid, end.At = 2, 2, 2, 80
+		r.Lines = append(r.Lines, start, end)
+		r.Finals[0].Tasks[1].Attempt = 2
+		r.Harms = []ledger.Harm{h}
+	}
+}
+
+func TestAnExecutionIsRepeatedBecauseOfAHarm(t *testing.T) {
+	t.Parallel()
+	for name, h := range map[string]ledger.Harm{
+		"its worker was killed":           {Worker: "w1", From: 55, Until: 65},
+		"its worker is stopped for good":  {Worker: "w1", From: 70},
+		"all workers were disconnected":   {From: 45, Until: 50},
+		"the worker of the first attempt": {Worker: "w1", From: 1, Until: 100},
+	} {
+		r := story()
+		again(h)(&r)
+		for _, f := range Account(r) {
+			t.Errorf("%s: %v", name, f)
+		}
+	}
+}
+
 func TestEachPlantedFaultIsFound(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -56,6 +84,10 @@ func TestEachPlantedFaultIsFound(t *testing.T) {
 		"a completion is not counted":              {Lost, func(r *Record) { r.Finals[0].Completed = 1 }},
 		"a task failed that should have completed": {Lost, func(r *Record) { r.Finals[0].Tasks[1].State = "failed"; r.Finals[0].Completed = 1 }},
 		"a completion is counted twice":            {Duplicated, func(r *Record) { r.Finals[0].Completed = 3 }},
+		"executed again without a cause":           {Restarted, again(ledger.Harm{Worker: "w2", From: 1})},
+		"executed again after a harm had ended":    {Restarted, again(ledger.Harm{Worker: "w1", From: 1, Until: 49})},
+		"executed again before a harm":             {Restarted, again(ledger.Harm{Worker: "w1", From: 71})},
+		"executed again for another one's harm":    {Restarted, again(ledger.Harm{Worker: "w1", Execution: "other"})},
 		"one submission made two jobs": {Duplicated, func(r *Record) {
 			other := r.Finals[0]
 			other.ID = "8"
@@ -130,6 +162,7 @@ func TestAllowedHistoriesHaveNoFaults(t *testing.T) {
 			zombie := r.Lines[2]
 			zombie.Attempt, zombie.Token, zombie.Worker, zombie.At = 1, 1, "w2", 70
 			r.Lines = append(r.Lines, zombie)
+			r.Harms = []ledger.Harm{{Worker: "w2", From: 45, Until: 65}}
 		},
 		"a task cancelled by a caller": func(r *Record) {
 			r.Calls = append(r.Calls[:3], history.Call{Kind: history.Cancel, Job: "7", Call: 44, Return: 46, Verdict: history.OK})

@@ -21,6 +21,7 @@ const (
 	PlansFile   = "plans.jsonl"
 	FinalsFile  = "finals.jsonl"
 	LedgerFile  = "ledger"
+	HarmsFile   = "harms.jsonl"
 )
 
 // A Report is the result of all checkers for one run.
@@ -80,6 +81,9 @@ func Load(dir string) (r Record, err error) {
 	}
 	if r.Calls, err = history.Load(filepath.Join(dir, HistoryFile)); err != nil {
 		return r, fmt.Errorf("loading run: %w", err)
+	}
+	if r.Harms, err = ReadLines[ledger.Harm](filepath.Join(dir, HarmsFile)); err != nil {
+		return r, err
 	}
 	if r.Lines, err = ledger.Read(filepath.Join(dir, LedgerFile)); err != nil {
 		return r, fmt.Errorf("loading run: %w", err)

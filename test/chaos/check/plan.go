@@ -63,6 +63,7 @@ const (
 	Duplicated Kind = "duplicated" // exists, executed or accepted more often than promised
 	Unexpected Kind = "unexpected" // never submitted, or refused, or ended in a wrong state
 	Disorder   Kind = "disorder"   // started too early
+	Restarted  Kind = "restarted"  // executed again without a cause
 	Backwards  Kind = "backwards"  // an attempt or token that decreased
 	Illegal    Kind = "illegal"    // no order of the calls explains their results
 	Undecided  Kind = "undecided"  // the checker could not decide

@@ -90,11 +90,12 @@ func twice(ctx context.Context, w *World, hold time.Duration) error {
 func killCommand(ctx context.Context, w *World, hold time.Duration) error {
 	fired := 0
 	for deadline := time.Now().Add(max(hold, 8*time.Second)); time.Now().Before(deadline) && fired < 3 && ctx.Err() == nil; {
-		pid, err := w.command()
+		line, found, err := w.command()
 		if err != nil {
 			return err
 		}
-		if pid != 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+		if found && syscall.Kill(line.Pid, syscall.SIGKILL) == nil {
+			w.harm("SIGKILL of a command", &line)
 			fired++
 		}
 		pauseOr(ctx, 50*time.Millisecond)
@@ -105,12 +106,12 @@ func killCommand(ctx context.Context, w *World, hold time.Duration) error {
 	return nil
 }
 
-// command returns the process of a command that is running according to the end of
-// the ledger; 0 if none is.
-func (w *World) command() (int, error) {
+// command returns the start of a command that is running according to the end of the
+// ledger, if there is one.
+func (w *World) command() (line ledger.Line, found bool, err error) {
 	lines, err := tail(w.Ledger)
 	if err != nil {
-		return 0, err
+		return line, false, err
 	}
 	own := map[int]bool{0: true}
 	for _, k := range w.Cluster.Workers() {
@@ -121,10 +122,10 @@ func (w *World) command() (int, error) {
 		if l.Kind == ledger.End {
 			ended[l.Pid] = true
 		} else if !ended[l.Pid] && !own[l.Pid] && isMark(l.Pid) {
-			return l.Pid, nil
+			return l, true, nil
 		}
 	}
-	return 0, nil
+	return line, false, nil
 }
 
 // isMark reports whether a process is one of our commands: process IDs are reused.

@@ -15,6 +15,7 @@ import (
 	"github.com/dtask/dtask/client"
 	"github.com/dtask/dtask/test/chaos/faultfs"
 	"github.com/dtask/dtask/test/cluster"
+	"github.com/dtask/dtask/test/cluster/ledger"
 )
 
 // Things that faults take besides processes, which are taken by name.
@@ -65,6 +66,7 @@ type shared struct {
 	mu    sync.Mutex        // guards all below
 	taken map[string]string // thing → fault
 	tally Tally
+	harms []ledger.Harm
 	// newcomers is how many names were used for replicas that join and leave.
 	newcomers int
 }
@@ -77,13 +79,13 @@ type Tally struct {
 }
 
 // NewWorld makes the world of a cluster. The caller closes it.
-func NewWorld(c *cluster.Cluster, network *Net, seed uint64, ledger string, log func(string, ...any)) (*World, error) {
+func NewWorld(c *cluster.Cluster, network *Net, seed uint64, book string, log func(string, ...any)) (*World, error) {
 	status, err := client.New(client.Config{Addrs: c.Addrs, Timeout: 3 * time.Second})
 	if err != nil {
 		return nil, fmt.Errorf("creating client: %w", err)
 	}
 	return &World{
-		Cluster: c, Net: network, Random: rand.New(rand.NewPCG(seed, 7)), Ledger: ledger, Log: log,
+		Cluster: c, Net: network, Random: rand.New(rand.NewPCG(seed, 7)), Ledger: book, Log: log,
 		status: status, shared: &shared{taken: make(map[string]string), tally: Tally{Ends: make(map[string]int)}},
 	}, nil
 }
@@ -101,6 +103,10 @@ func (w *World) Close() error { return w.status.Close() } //nolint:wrapcheck // 
 // Take takes things for a fault, all or none, and returns a function that releases
 // them.
 func (w *World) Take(fault string, things ...string) (release func(), err error) {
+	at, err := ledger.Now()
+	if err != nil {
+		return nil, fmt.Errorf("taking things for %s: %w", fault, err)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range things {
@@ -111,9 +117,11 @@ func (w *World) Take(fault string, things ...string) (release func(), err error)
 	for _, t := range things {
 		w.taken[t] = fault
 	}
+	harmed := w.beginHarmLocked(fault, things, at)
 	return sync.OnceFunc(func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		w.endHarmLocked(harmed)
 		for _, t := range things {
 			delete(w.taken, t)
 		}

@@ -26,11 +26,26 @@ type Task struct {
 // completed tells whether the task ended well.
 func (t Task) completed() bool { return t.State == "completed" || t.State == "aggregated" }
 
-// Harm is a time in which a worker could not do its work: it was killed or
-// stopped. Until of 0 means forever.
+// Harm is a time in which a worker could not do its work: it was killed, stopped or
+// disconnected.
 type Harm struct {
-	Worker      string
-	From, Until time.Duration
+	Worker    string        `json:"worker,omitempty"`    // "": every worker
+	Execution string        `json:"execution,omitempty"` // the only one that was harmed; "": all of the worker
+	From      time.Duration `json:"from"`
+	Until     time.Duration `json:"until,omitempty"` // 0: forever
+	Cause     string        `json:"cause,omitempty"` // for readers
+}
+
+// Harmed reports whether one of the harms explains that another attempt of a run's task
+// began at a time, possibly before the run itself.
+func Harmed(harms []Harm, r *Run, next time.Duration) bool {
+	for _, h := range harms {
+		if (h.Worker == "" || h.Worker == r.Worker) && (h.Execution == "" || h.Execution == r.Execution) &&
+			h.From <= next && (h.Until == 0 || h.Until >= min(r.Start, next)) {
+			return true
+		}
+	}
+	return false
 }
 
 // FaultKind names a broken promise.
@@ -147,21 +162,10 @@ func (c *checker) again(at place) {
 		case r.Token <= before.Token:
 			c.add(Backwards, at, "token %d came after token %d", r.Token, before.Token)
 		}
-		if failed := before.Ended() && before.Exit != 0; !failed && !c.harmed(before, r.Start) {
+		if failed := before.Ended() && before.Exit != 0; !failed && !Harmed(c.harms, &before, r.Start) {
 			c.add(Restarted, at, "attempt %d began although %s, which held attempt %d, was well: %s", r.Attempt, before.Worker, before.Attempt, show(runs))
 		}
 	}
-}
-
-// harmed tells whether the worker of a run was harmed between the run's start
-// and a moment.
-func (c *checker) harmed(r Run, until time.Duration) bool {
-	for _, h := range c.harms {
-		if h.Worker == r.Worker && h.From <= until && (h.Until == 0 || h.Until >= r.Start) {
-			return true
-		}
-	}
-	return false
 }
 
 // order: no start comes before some run of each dependency has ended well.
