@@ -20,7 +20,7 @@ func newFakeLeader() *fakeLeader {
 		job: &dtaskv1.Job{
 			Id: "41", Name: "nightly", Owner: "data-team", Priority: dtaskv1.Priority_PRIORITY_HIGH, State: dtaskv1.JobState_JOB_STATE_FAILED,
 			SubmittedAt: ago(10 * time.Minute), StartedAt: ago(10*time.Minute - 5*time.Millisecond), CompletedAt: ago(8 * time.Minute),
-			TasksTotal: 2, TasksCompleted: 0, TasksFailed: 1, Retries: 3, Error: "task fetch dead", Levels: []uint32{1, 1}, Recovered: 3,
+			TasksTotal: 2, TasksCompleted: 0, TasksFailed: 1, Retries: 3, Error: "task fetch dead", Levels: []uint32{1, 1},
 			TasksByState: map[string]uint32{"dead": 1, "cancelled": 1},
 		},
 		tasks: []*dtaskv1.Task{

@@ -120,7 +120,7 @@ func finished(id string, m *dtaskv1.JobPart) *fakeJob {
 	j := &fakeJob{job: &dtaskv1.Job{
 		Id: id, Name: m.GetHeader().GetName(), Owner: m.GetHeader().GetOwner(), Priority: m.GetHeader().GetPriority(),
 		State: dtaskv1.JobState_JOB_STATE_COMPLETED, SubmittedAt: ago(10 * time.Second), StartedAt: ago(9 * time.Second), CompletedAt: ago(200 * time.Millisecond),
-		TasksTotal: n, TasksCompleted: n, Retries: 1, Recovered: 1, TasksByState: map[string]uint32{"completed": n},
+		TasksTotal: n, TasksCompleted: n, Retries: 1, TasksByState: map[string]uint32{"completed": n},
 	}}
 	for i, t := range m.GetTasks() {
 		j.tasks = append(j.tasks, &dtaskv1.Task{Id: t.GetId(), Index: uint32(i), State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Attempt: 1, Worker: fmt.Sprintf("w%d", i%2+1)})

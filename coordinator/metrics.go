@@ -73,8 +73,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		{"attempts_failed_total", "Failed attempts accepted.", s.Failures},
 		{
 			"attempts_requeued_total",
-			"Attempts requeued without counting as a retry.", s.Requeues,
+			"Attempts requeued although they neither failed nor were lost: released, drained, stolen or not begun.", s.Requeues,
 		},
+		{"attempts_lost_total", "Attempts requeued because their worker was marked down while it ran them.", s.Losses},
 		{
 			"steal_requests_total",
 			"Attempts that loaded workers were asked to release because another worker had a free slot.",

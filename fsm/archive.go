@@ -141,7 +141,7 @@ func (h *Head) fields(c *coder, workers *[]*Worker) {
 	c.i64(&h.EndedMS)
 	c.i64(&h.RevivedMS)
 	number(c, &h.Retries)
-	number(c, &h.Recovered)
+	number(c, &h.Requeues)
 	for state := range h.Counts {
 		number(c, &h.Counts[state])
 	}

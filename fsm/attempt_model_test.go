@@ -53,9 +53,6 @@ func (w *model) assign(it AssignItem) string {
 		return "stale attempt"
 	}
 	t.state, t.attempt, t.worker, t.begun = "assigned", it.Attempt, uint32(it.Worker), false
-	if t.attempt > 1 {
-		j.retries++
-	}
 	if j.state == "pending" {
 		j.state, j.started = "running", w.now
 	}
@@ -125,14 +122,14 @@ func (w *model) fail(it FailItem) string {
 		return "wrong state"
 	}
 	t.started = w.now - int64(it.DurationMS)
-	if it.CountsAsRetry {
-		t.failures++
-	}
 	w.remember(t, it.Error)
 	switch it.Next {
 	case NextRetry:
 		t.state, t.due, t.err, t.ended = "scheduled", it.Due, it.Error, 0
-		j.recovered++
+		j.retries++
+		if it.CountsAsRetry {
+			t.failures++
+		}
 		w.sched = append(w.sched, fmt.Sprintf("%v due %d", it.AttemptRef, it.Due))
 	case NextDead:
 		w.failed(j, t, "dead", it.Error)
@@ -151,7 +148,7 @@ func (w *model) requeue(h HeldAttempt, lost bool) string {
 		return "wrong state"
 	}
 	if lost {
-		t.losses, t.started, t.err = t.losses+1, w.now, "worker marked down while the attempt ran"
+		t.started, t.err = w.now, "worker marked down while the attempt ran"
 		w.remember(t, t.err)
 	}
 	if j.stopping && !t.final {
@@ -160,7 +157,12 @@ func (w *model) requeue(h HeldAttempt, lost bool) string {
 		return "accepted"
 	}
 	t.state = "pending"
-	j.recovered++
+	if lost {
+		t.losses++
+		j.retries++
+	} else {
+		j.requeues++
+	}
 	w.ready = append(w.ready, fmt.Sprintf("%d/%d", h.Job, h.Index))
 	return "accepted"
 }

@@ -64,7 +64,7 @@ func (d *digester) mixJob(j *job) {
 	d.mix(uint64(j.revived))                         //nolint:gosec // bits only
 	d.mix(uint64(j.version)<<8 | uint64(j.priority)) //nolint:gosec // bits only
 	d.mix(j.retries)
-	d.mix(j.recovered)
+	d.mix(j.requeues)
 	d.mixString(j.err)
 	d.mixBytes(j.digest[:])
 }

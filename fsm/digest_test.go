@@ -121,7 +121,7 @@ func TestADamagedJobIsDetectedWhenItIsWritten(t *testing.T) {
 		"cancelled": func(j *job) { j.counts[Cancelled]++ },
 		"lost":      func(j *job) { j.counts[Lost]++ },
 		"retries":   func(j *job) { j.retries ^= 1 },
-		"recovered": func(j *job) { j.recovered ^= 1 },
+		"requeues":  func(j *job) { j.requeues ^= 1 },
 		"submitted": func(j *job) { j.submitted ^= 1 },
 		"started":   func(j *job) { j.started ^= 1 },
 		"revived":   func(j *job) { j.revived ^= 1 },

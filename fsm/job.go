@@ -36,8 +36,8 @@ type job struct {
 	started       int64            // ms; first assignment
 	ended         int64            // ms
 	revived       int64            // ms; last revival; 0 = never
-	retries       uint64           // attempts after a task's first
-	recovered     uint64           // failures and losses that were followed by another attempt
+	retries       uint64           // failed and lost attempts that are followed by another
+	requeues      uint64           // attempts that are followed by another although none failed or was lost
 	counts        [numStates]uint32
 	cleanupCounts [numStates]uint32 // the cleanup tasks of counts
 	checkpoints   uint32            // checkpoints of its tasks

@@ -182,13 +182,13 @@ func compareJob(s *State, want *modelJob) string {
 		Stopping                  bool
 		Submitted, Started, Ended int64
 		Revived                   int64
-		Retries, Recovered        uint64
+		Retries, Requeues         uint64
 		Total                     int
 		Outcome                   string
 		Version                   uint32
 		Priority                  dtaskv1.Priority
 	}
-	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.RevivedMS, j.Retries, j.Recovered, int(j.Total), "", j.Version, j.Priority}
+	got := shape{j.Key, j.State.String(), j.Error, j.Stopping, j.SubmittedMS, j.StartedMS, j.EndedMS, j.RevivedMS, j.Retries, j.Requeues, int(j.Total), "", j.Version, j.Priority}
 	if j.Outcome != 0 {
 		got.Outcome = j.Outcome.String()
 	}
@@ -197,7 +197,7 @@ func compareJob(s *State, want *modelJob) string {
 	}
 	if diff := cmp.Diff(shape{
 		want.key, want.state, want.err, want.stopping, want.submitted, want.started, want.ended,
-		want.revived, want.retries, want.recovered, want.total, want.outcome, want.version, want.priority,
+		want.revived, want.retries, want.requeues, want.total, want.outcome, want.version, want.priority,
 	}, got); diff != "" {
 		return diff
 	}

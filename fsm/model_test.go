@@ -55,7 +55,7 @@ type modelJob struct {
 	tasks                     []*modelTask
 	submitted, started, ended int64
 	revived                   int64
-	retries, recovered        uint64
+	retries, requeues         uint64
 	policies                  []*dtaskv1.TaskPolicy
 	webhook                   string
 	outcome                   string // of the ordinary tasks

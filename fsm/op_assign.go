@@ -72,10 +72,6 @@ func (assignOp) apply(s *State, it AssignItem, _ *Effects) Reason {
 	r.attempt, r.worker, r.startLogged = it.Attempt, it.Worker, false
 	s.workers.writeHeld(s.own)[at]++
 	s.mixRecord(r)
-	if it.Attempt > 1 {
-		j.retries++
-		s.mix(j.retries)
-	}
 	if j.state == JobPending {
 		j.state, j.started = JobRunning, s.now
 		s.mixJob(j)

@@ -59,17 +59,17 @@ func (failOp) apply(s *State, it FailItem, fx *Effects) Reason {
 	}
 	s.mixRecord(r)
 	r.started = s.now - int64(it.DurationMS)
-	if it.CountsAsRetry {
-		r.failures++
-	}
 	note := s.attemptNote(j, it.Index, it.Error)
 	switch it.Next {
 	case NextRetry:
 		s.move(j, it.Index, Scheduled)
 		r.ended, r.note = it.Due, note
+		if it.CountsAsRetry {
+			r.failures++
+		}
 		s.mixRecord(r)
-		j.recovered++
-		s.mix(j.recovered)
+		j.retries++
+		s.mix(j.retries)
 		fx.scheduled(it.AttemptRef, it.Due)
 	case NextDead:
 		s.failTask(j, it.Index, Dead, it.Error, note, fx)
@@ -80,7 +80,7 @@ func (failOp) apply(s *State, it FailItem, fx *Effects) Reason {
 }
 
 // Requeue makes the tasks of live attempts ready again without counting a
-// retry: their worker drains or never received them.
+// retry: their worker drains, released them, or never began them.
 type Requeue = List[HeldAttempt, requeueOp]
 
 type requeueOp struct{ fixedSize[HeldAttempt] }
@@ -121,9 +121,6 @@ func (s *State) requeue(h HeldAttempt, lost bool, fx *Effects) Reason {
 		s.mixRecord(r)
 		r.started = s.now
 		r.note = s.attemptNote(j, h.Index, workerLost)
-		if r.losses < 255 {
-			r.losses++
-		}
 	}
 	if j.stops(h.Index) {
 		s.cancelTask(j, h.Index, "job stopped")
@@ -131,9 +128,18 @@ func (s *State) requeue(h HeldAttempt, lost bool, fx *Effects) Reason {
 		s.settle(j, fx)
 		return Accepted
 	}
-	s.mixRecord(s.move(j, h.Index, Pending))
-	j.recovered++
-	s.mix(j.recovered)
+	r := s.move(j, h.Index, Pending)
+	if lost {
+		if r.losses < 255 {
+			r.losses++
+		}
+		j.retries++
+		s.mix(j.retries)
+	} else {
+		j.requeues++
+		s.mix(j.requeues)
+	}
+	s.mixRecord(r)
 	fx.ready(h.TaskRef)
 	return Accepted
 }

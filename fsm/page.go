@@ -19,12 +19,12 @@ type record struct {
 	attempt         uint32 // 0 = none yet
 	worker          WorkerID
 	pending         uint32 // dependencies that have not completed
-	failures        uint32 // failed attempts that counted as retries
+	failures        uint32 // failed attempts that count as retries: another attempt follows
 	note            uint32 // position in the job's notes + 1; 0 = none
 	state           TaskState
 	startLogged     bool  // at-most-once: its start is logged
 	cancelledByUser bool  // not cancelled because of another task
-	losses          uint8 // attempts whose worker was marked down; saturates at 255
+	losses          uint8 // requeued attempts whose worker was marked down; saturates at 255
 }
 
 // pageSize is the number of records in a full page. The first write after a

@@ -202,7 +202,7 @@ func (j *job) fields(c *coder, p *jobParts) {
 	c.i64(&j.ended)
 	c.i64(&j.revived)
 	number(c, &j.retries)
-	number(c, &j.recovered)
+	number(c, &j.requeues)
 	c.digest(&j.digest)
 	number(c, &j.version)
 	c.priority(&j.priority)

@@ -26,7 +26,7 @@ type Job struct {
 	EndedMS     int64 // 0 = not yet
 	RevivedMS   int64 // when it was last revived; 0 = never
 	Retries     uint64
-	Recovered   uint64
+	Requeues    uint64
 	Digest      [16]byte          // of header and tasks, as submitted
 	Counts      [numStates]uint32 // tasks by TaskState
 	Stopping    bool              // no new attempt of an ordinary task starts
@@ -54,7 +54,7 @@ func (j *job) view() Job {
 	v := Job{
 		ID: j.id, Key: j.key, Digest: j.digest, Version: j.version, Priority: j.priorityNow(), updates: j.updates, Header: j.header, State: j.state, Error: j.err, Total: j.total,
 		SubmittedMS: j.submitted, StartedMS: j.started, EndedMS: j.ended, RevivedMS: j.revived,
-		Retries: j.retries, Recovered: j.recovered, Counts: j.counts, Stopping: j.stopping,
+		Retries: j.retries, Requeues: j.requeues, Counts: j.counts, Stopping: j.stopping,
 		Ordinary: j.ordinary, Outcome: j.outcome,
 	}
 	if j.toleratesFailures() {
@@ -124,8 +124,8 @@ type Task struct {
 	Attempt     uint32
 	Worker      WorkerID // of the last attempt
 	Pending     uint32   // dependencies that have not completed
-	Failures    uint32   // failed attempts that counted as retries
-	Losses      uint8    // attempts whose worker was marked down; at most 255
+	Failures    uint32   // failed attempts that count as retries: another attempt follows
+	Losses      uint8    // requeued attempts whose worker was marked down; at most 255
 	StartedMS   int64
 	EndedMS     int64
 	DueMS       int64  // while scheduled

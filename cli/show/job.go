@@ -115,7 +115,7 @@ func (p *Printer) Summary(j *dtaskv1.Job, tasks []*dtaskv1.Task) {
 		}
 	}
 	p.Line("%s", Finished(j))
-	p.Line("failures recovered: %s", Count(j.GetRecovered()))
+	p.Line("failures recovered: %s", Count(j.GetRetries()))
 	if len(perWorker) > 0 {
 		p.Line("tasks per worker: %s", formatWorkerCounts(perWorker))
 	}

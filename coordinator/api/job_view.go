@@ -104,7 +104,7 @@ func (v *jobView) outline() *dtaskv1.Job {
 		Id: formatJobID(j.ID), Priority: j.Priority, Version: j.Version, State: shownJobStates[j.State],
 		SubmittedAt: j.SubmittedMS, StartedAt: j.StartedMS, CompletedAt: j.EndedMS,
 		TasksTotal: j.Total, TasksCompleted: j.Counts[fsm.Completed], TasksFailed: j.Failed(),
-		Retries: j.Retries, Recovered: j.Recovered, Error: j.Error, FailuresTolerated: j.Tolerated,
+		Retries: j.Retries, Requeues: j.Requeues, Error: j.Error, FailuresTolerated: j.Tolerated,
 	}
 	if j.CleaningUp() {
 		shown.Outcome = shownJobStates[j.Outcome]

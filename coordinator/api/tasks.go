@@ -143,7 +143,7 @@ func (r *taskReader) read(i uint32) *dtaskv1.Task {
 	result := r.st.Result(ref)
 	shown := &dtaskv1.Task{
 		Id: r.st.Name(ref), Index: i, State: shownTaskStates[t.State], Attempt: t.Attempt, Error: result.Error,
-		StartedAt: t.StartedMS, CompletedAt: t.EndedMS, Retries: max(t.Attempt, 1) - 1, DueAt: t.DueMS,
+		StartedAt: t.StartedMS, CompletedAt: t.EndedMS, Retries: t.Failures + uint32(t.Losses), DueAt: t.DueMS,
 		Type: r.st.TaskType(ref),
 	}
 	if a, ok := r.st.ArrayTask(ref); ok {

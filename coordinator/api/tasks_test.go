@@ -72,7 +72,7 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 		{Id: "done", State: dtaskv1.TaskState_TASK_STATE_COMPLETED, Attempt: 1, Worker: "w1", Type: "noop", Result: []byte("result")},
 		{Id: "run", Index: 1, State: dtaskv1.TaskState_TASK_STATE_PENDING, Type: "run", Dependencies: []uint32{0}},
 		{Id: "command", Index: 2, State: dtaskv1.TaskState_TASK_STATE_PENDING, Type: "command"},
-		{Id: "retry", Index: 3, State: dtaskv1.TaskState_TASK_STATE_SCHEDULED, Attempt: 1, Worker: "w1", Error: "exit 1", DueAt: 9_000_000, Type: "noop"},
+		{Id: "retry", Index: 3, State: dtaskv1.TaskState_TASK_STATE_SCHEDULED, Attempt: 1, Worker: "w1", Error: "exit 1", Retries: 1, DueAt: 9_000_000, Type: "noop"},
 		{Id: "dead", Index: 4, State: dtaskv1.TaskState_TASK_STATE_DEAD, Attempt: 1, Worker: "w1", Error: "exit 1", Type: "noop"},
 		{Id: "blocked-by-dead", Index: 5, State: dtaskv1.TaskState_TASK_STATE_CANCELLED, Error: "dependency dead failed", Type: "noop", Dependencies: []uint32{4}},
 		{Id: "held", Index: 6, State: dtaskv1.TaskState_TASK_STATE_ASSIGNED, Attempt: 1, Worker: "w1", Type: "noop"},
@@ -92,22 +92,48 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 	}
 }
 
-func TestRetriesAreAttemptsAfterTheFirst(t *testing.T) {
+func TestRetriesAreFailuresAndLossesOnly(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	r.submit(t, "x", task("a"))
-	w := r.worker(t)
-	for attempt := uint32(1); attempt < 3; attempt++ {
-		r.assign(t, held(1, 0, attempt, w))
-		r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(held(1, 0, attempt, w), false) })
-	}
-	r.assign(t, held(1, 0, 3, w))
-	pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := pages[0].GetTasks()[0]; got.GetRetries() != 2 || got.GetAttempt() != 3 {
-		t.Errorf("got %v, want attempt 3 with 2 retries", got)
+	for name, c := range map[string]struct {
+		end               func(h fsm.HeldAttempt) func(*fsm.EntryBuilder) fsm.Reason
+		retries, requeues uint32
+	}{
+		"released, drained, stolen or not begun": {func(h fsm.HeldAttempt) func(*fsm.EntryBuilder) fsm.Reason {
+			return func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(h, false) }
+		}, 0, 2},
+		"lost with its worker": {func(h fsm.HeldAttempt) func(*fsm.EntryBuilder) fsm.Reason {
+			return func(d *fsm.EntryBuilder) fsm.Reason { return d.Requeue(h, true) }
+		}, 2, 0},
+		"failed": {func(h fsm.HeldAttempt) func(*fsm.EntryBuilder) fsm.Reason {
+			return func(d *fsm.EntryBuilder) fsm.Reason {
+				r := d.Fail(fsm.FailItem{HeldAttempt: h, Next: fsm.NextRetry, CountsAsRetry: true, Error: "exit 1"})
+				d.Do(&fsm.Due{Items: []fsm.AttemptRef{h.AttemptRef}})
+				return r
+			}
+		}, 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := setup(t)
+			r.submit(t, "x", task("a"))
+			w := r.worker(t)
+			for attempt := uint32(1); attempt < 3; attempt++ {
+				r.assign(t, held(1, 0, attempt, w))
+				r.leader.do(c.end(held(1, 0, attempt, w)))
+			}
+			r.assign(t, held(1, 0, 3, w))
+			pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := pages[0].GetTasks()[0]; got.GetRetries() != c.retries || got.GetAttempt() != 3 {
+				t.Errorf("got %v, want attempt 3 with %d retries", got, c.retries)
+			}
+			job, err := r.jobs.GetJob(t.Context(), &dtaskv1.GetJobRequest{Id: "1"})
+			if err != nil || job.GetRetries() != uint64(c.retries) || job.GetRequeues() != uint64(c.requeues) {
+				t.Errorf("got job %v, %v; want %d retries, %d requeues", job, err, c.retries, c.requeues)
+			}
+		})
 	}
 }
 

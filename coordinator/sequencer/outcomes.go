@@ -41,7 +41,7 @@ func (x *outcomes) apply(b *batch, h fsm.HeldAttempt, row *columns.Outcome) fsm.
 		})
 	case dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED, dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED,
 		dtaskv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED:
-		r := b.entry.Requeue(h, false)
+		r := requeue(b, h, false)
 		if r == fsm.WrongState {
 			return x.fatal(b, h, took, "ended before completion: "+truncate(o.GetError()))
 		}

@@ -157,3 +157,40 @@ func TestAJobThatEndsAndResumesInOneEntryIsKept(t *testing.T) {
 		}
 	})
 }
+
+// Each reason for another attempt is counted once, and only failures as retries.
+func TestReleasedAttemptsAreNotCountedAsRetries(t *testing.T) {
+	t.Parallel()
+	for kind, retries := range map[dtaskv1.OutcomeKind]uint64{
+		dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED:    0, // stolen, or its worker drains
+		dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED:   0, // by its worker
+		dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED:      1,
+		dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT:   1,
+		dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED: 1,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				s, _ := c.lead()
+				attachWorker(t, s, "w", "a", 1, func(it fsm.AssignItem) *dtaskv1.Outcome {
+					if it.Attempt == 1 {
+						return &dtaskv1.Outcome{Kind: kind, Error: "no"}
+					}
+					return succeed(it)
+				})
+				retry := &dtaskv1.TaskPolicy{Type: "x", Retry: &dtaskv1.RetryPolicy{Max: 1}}
+				id := mustSubmit(t, s, spec{key: "k", n: 1, header: &dtaskv1.JobHeader{Name: "j", Policies: []*dtaskv1.TaskPolicy{retry}}})
+				job, task, n := c.awaitEnd(id), c.task(id, 0), s.Stats()
+				requeues := 1 - retries
+				if job.Retries != retries || job.Requeues != requeues || uint64(task.Failures) != retries || task.Attempt != 2 {
+					t.Errorf("job: %d retries, %d requeues; task: %d failures, attempt %d; want %d, %d, %d, 2",
+						job.Retries, job.Requeues, task.Failures, task.Attempt, retries, requeues, retries)
+				}
+				if n.Failures != retries || n.Requeues != requeues || n.Losses != 0 {
+					t.Errorf("counted %d failures, %d requeues, %d losses; want %d, %d, 0", n.Failures, n.Requeues, n.Losses, retries, requeues)
+				}
+			})
+		})
+	}
+}

@@ -131,17 +131,25 @@ func TestTasksOfAnUnreachableWorkerAreRequeued(t *testing.T) {
 		id := mustSubmit(t, s, spec{key: "k", n: 3})
 		dead.await("its assignments", func() bool { return len(dead.held) == 3 })
 		attachWorker(t, s, "alive", "b", 3, succeed)
+		// Two of the three have begun.
+		r := &dtaskv1.Reports{Started: []*dtaskv1.Started{{Attempt: refTo(dead.held[0])}, {Attempt: refTo(dead.held[1])}}}
+		if err := s.Report(t.Context(), dead.id, dead, r, false); err != nil {
+			t.Fatal(err)
+		}
 		dead.fallSilent()
 		since := time.Now()
 		job := c.awaitEnd(id)
 		if took := time.Since(since); took < 3*time.Second || took > 4*time.Second {
 			t.Errorf("tasks of an unreachable worker completed after %v, want 3 to 4 s", took)
 		}
-		if job.State != fsm.JobCompleted || job.Retries != 3 || job.Recovered != 3 {
-			t.Errorf("job ended as %v, %d retries, %d recovered; want completed, 3, 3", job.State, job.Retries, job.Recovered)
+		if job.State != fsm.JobCompleted || job.Retries != 2 || job.Requeues != 1 {
+			t.Errorf("job ended as %v, %d retries, %d requeues; want completed, 2, 1", job.State, job.Retries, job.Requeues)
 		}
 		if c.task(id, 0).Failures != 0 {
 			t.Error("the loss of a worker counted as a retry")
+		}
+		if n := s.Stats(); n.Losses != 2 || n.Requeues != 1 || n.Failures != 0 {
+			t.Errorf("counted %d losses, %d requeues, %d failures; want 2, 1, 0", n.Losses, n.Requeues, n.Failures)
 		}
 		dead.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, dead.held[0]) // its session has ended: the report is ignored
 		if c.task(id, 0).Worker == dead.id {
@@ -171,8 +179,8 @@ func TestANewTermDoesNotInterruptRunningTasks(t *testing.T) {
 			again.report(dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED, a)
 		}
 		job := c.awaitEnd(id)
-		if job.State != fsm.JobCompleted || job.Retries != 1 {
-			t.Errorf("job ended as %v with %d retries, want completed with 1", job.State, job.Retries)
+		if job.State != fsm.JobCompleted || job.Retries != 0 || job.Requeues != 1 {
+			t.Errorf("job ended as %v with %d retries, %d requeues; want completed, 0, 1", job.State, job.Retries, job.Requeues)
 		}
 	})
 }

@@ -80,7 +80,7 @@ func (t *attemptTimeouts) end(b *batch, o overdue) {
 	h := fsm.HeldAttempt{AttemptRef: o.x.AttemptRef, Worker: o.w.id}
 	t.workers.stop(b, o.w, o.x.AttemptRef, dtaskv1.StopReason_STOP_REASON_TIMED_OUT)
 	if o.text == "" {
-		requeue(b, h, false)
+		requeueOrLose(b, h, false)
 		return
 	}
 	took := uint32(b.at.since(o.x.started).Milliseconds()) //nolint:gosec // 49 days are enough
@@ -103,6 +103,6 @@ func (t *attemptTimeouts) drain(b *batch, w *worker, a fsm.AttemptRef) {
 	}
 	if b.at.since(x.drained) > limit {
 		t.workers.stop(b, w, a, dtaskv1.StopReason_STOP_REASON_SUPERSEDED)
-		requeue(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id}, false)
+		requeueOrLose(b, fsm.HeldAttempt{AttemptRef: a, Worker: w.id}, false)
 	}
 }

@@ -14,6 +14,7 @@ type Totals struct {
 	Entries, Operations, Bytes         atomic.Uint64
 	Assignments, Completions, Failures atomic.Uint64
 	Requeues, WorkersDown, Submissions atomic.Uint64
+	Losses                             atomic.Uint64 // attempts requeued because their worker went down while it ran them
 	StealRequests, Steals              atomic.Uint64 // attempts that workers were asked to release; that they released
 	Reuses                             atomic.Uint64 // tasks that ended with a cached result
 	NotificationsDropped               atomic.Uint64 // pushed out of a full queue
@@ -38,7 +39,7 @@ func (t *Totals) Stats() Stats {
 		Entries: t.Entries.Load(), Operations: t.Operations.Load(), Bytes: t.Bytes.Load(),
 		Assignments: t.Assignments.Load(), Completions: t.Completions.Load(), Failures: t.Failures.Load(),
 		StealRequests: t.StealRequests.Load(), Steals: t.Steals.Load(),
-		Requeues: t.Requeues.Load(), WorkersDown: t.WorkersDown.Load(), Submissions: t.Submissions.Load(),
+		Requeues: t.Requeues.Load(), Losses: t.Losses.Load(), WorkersDown: t.WorkersDown.Load(), Submissions: t.Submissions.Load(),
 	}
 }
 

@@ -158,5 +158,6 @@ type Stats struct {
 	Entries, Operations, Bytes         uint64
 	Assignments, Completions, Failures uint64
 	Requeues, WorkersDown, Submissions uint64
+	Losses                             uint64
 	StealRequests, Steals              uint64
 }

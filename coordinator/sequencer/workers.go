@@ -106,16 +106,29 @@ func (t *workerTable) release(b *batch, w *worker, a fsm.AttemptRef, lost bool) 
 		b.entry.Fail(fsm.FailItem{HeldAttempt: h, Next: fsm.NextDead, Error: text})
 		return
 	}
-	requeue(b, h, lost)
+	requeueOrLose(b, h, lost)
 }
 
-// requeue requeues an attempt; an at-most-once attempt that has started is lost
-// instead.
-func requeue(b *batch, h fsm.HeldAttempt, lost bool) {
-	b.cfg.Totals.Requeues.Add(1)
-	if b.entry.Requeue(h, lost) == fsm.WrongState {
+// requeueOrLose requeues an attempt; an at-most-once attempt that has started is
+// lost instead.
+func requeueOrLose(b *batch, h fsm.HeldAttempt, lost bool) {
+	if requeue(b, h, lost) == fsm.WrongState {
 		b.entry.Lose(h)
 	}
+}
+
+// requeue requeues an attempt and counts it: as a loss if its worker went down
+// while it ran, and otherwise as a requeue, which is not a failure.
+func requeue(b *batch, h fsm.HeldAttempt, lost bool) fsm.Reason {
+	r := b.entry.Requeue(h, lost)
+	switch {
+	case r != fsm.Accepted:
+	case lost:
+		b.cfg.Totals.Losses.Add(1)
+	default:
+		b.cfg.Totals.Requeues.Add(1)
+	}
+	return r
 }
 
 // forget removes an attempt from a worker and frees its slot.

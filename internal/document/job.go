@@ -15,8 +15,12 @@ type Job struct {
 	TasksTotal     uint32  `json:"tasks_total"`
 	TasksCompleted uint32  `json:"tasks_completed"`
 	TasksFailed    uint32  `json:"tasks_failed"`
-	Retries        uint64  `json:"retries"`
-	Version        uint32  `json:"version,omitempty"` // starts at 1; every update adds 1
+	// Retries are failures, timeouts and losses that are followed by another attempt.
+	Retries uint64 `json:"retries"`
+	// Requeues are other attempts that are followed by another: released by their
+	// worker, drained, stolen or not begun.
+	Requeues uint64 `json:"requeues,omitempty"`
+	Version  uint32 `json:"version,omitempty"` // starts at 1; every update adds 1
 	// Outcome is the result of the ordinary tasks while cleanup tasks run.
 	Outcome string `json:"outcome,omitempty"`
 	// MaxFailures is how many tasks may fail without failing the job.
@@ -73,7 +77,7 @@ func NewJob(j *dtaskv1.Job) Job {
 		SubmittedAt: optionalTime(j.GetSubmittedAt()),
 		StartedAt:   optionalTime(j.GetStartedAt()), CompletedAt: optionalTime(j.GetCompletedAt()),
 		TasksTotal: j.GetTasksTotal(), TasksCompleted: j.GetTasksCompleted(),
-		TasksFailed: j.GetTasksFailed(), Retries: j.GetRetries(), Version: j.GetVersion(),
+		TasksFailed: j.GetTasksFailed(), Retries: j.GetRetries(), Requeues: j.GetRequeues(), Version: j.GetVersion(),
 		MaxFailures: j.GetMaxFailures(), FailuresTolerated: j.GetFailuresTolerated(),
 	}
 	if j.GetOutcome() != dtaskv1.JobState_JOB_STATE_UNSPECIFIED {

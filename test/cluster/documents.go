@@ -16,6 +16,7 @@ type Job struct {
 	TasksCompleted int        `json:"tasks_completed"`
 	TasksFailed    int        `json:"tasks_failed"`
 	Retries        int        `json:"retries"`
+	Requeues       int        `json:"requeues"`
 	Tasks          []Task     `json:"tasks"` // from status JOB only
 }
 

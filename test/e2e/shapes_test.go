@@ -86,8 +86,8 @@ func checkTimes(t *testing.T, job cluster.Job, after map[string][]string, total,
 	if job.TasksCompleted != total || len(job.Tasks) != total {
 		t.Errorf("got %d of %d tasks completed and %d shown, want %d", job.TasksCompleted, job.TasksTotal, len(job.Tasks), total)
 	}
-	if job.Retries > stolen {
-		repeated = fmt.Sprintf("%d tasks of %d were repeated, %d of them stolen", job.Retries, total, stolen)
+	if n := job.Retries + job.Requeues; n > stolen {
+		repeated = fmt.Sprintf("%d tasks of %d were repeated, %d of them stolen", n, total, stolen)
 	}
 	byID := make(map[string]cluster.Task, len(job.Tasks))
 	for _, task := range job.Tasks {

@@ -18,8 +18,8 @@ func inState() []Mutant {
 			Name: "attempt-numbers-are-used-again",
 			Edits: []Edit{{
 				"fsm/op_fail.go",
-				"s.mixRecord(s.move(j, h.Index, Pending))\n\tj.recovered++",
-				"again := s.move(j, h.Index, Pending)\n\tagain.attempt--\n\ts.mixRecord(again)\n\tj.recovered++",
+				"\tr := s.move(j, h.Index, Pending)\n",
+				"\tr := s.move(j, h.Index, Pending)\n\tr.attempt--\n",
 			}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestARevivedTaskKeepsItsNumber|TestACheckpointGoes"}, twins, simulated},
 		},
@@ -68,8 +68,13 @@ func inState() []Mutant {
 		},
 		{
 			Name:   "retries-are-not-counted",
-			Edits:  []Edit{{"fsm/op_fail.go", "\t\tr.failures++\n", "\t\tr.failures = 0\n"}},
+			Edits:  []Edit{{"fsm/op_fail.go", "\t\t\tr.failures++\n", "\t\t\tr.failures = 0\n"}},
 			Caught: []Checker{{Package: "./fsm", Run: "TestFailuresAreCounted"}, twins},
+		},
+		{
+			Name:   "a-stolen-attempt-is-counted-as-a-retry",
+			Edits:  []Edit{{"fsm/op_fail.go", "\tif lost {\n\t\tif r.losses", "\tif true {\n\t\tif r.losses"}},
+			Caught: []Checker{{Package: "./coordinator/api", Run: "RetriesAreFailures"}, twins},
 		},
 		{
 			Name:   "what-depends-on-a-failure-still-runs",

@@ -1420,12 +1420,12 @@ type Job struct {
 	TasksTotal     uint32                 `protobuf:"varint,10,opt,name=tasks_total,json=tasksTotal,proto3" json:"tasks_total,omitempty"`
 	TasksCompleted uint32                 `protobuf:"varint,11,opt,name=tasks_completed,json=tasksCompleted,proto3" json:"tasks_completed,omitempty"`
 	TasksFailed    uint32                 `protobuf:"varint,12,opt,name=tasks_failed,json=tasksFailed,proto3" json:"tasks_failed,omitempty"`                                                                                // failed, dead or lost
-	Retries        uint64                 `protobuf:"varint,13,opt,name=retries,proto3" json:"retries,omitempty"`                                                                                                           // attempts after a task's first, including those after losses and requeues
+	Retries        uint64                 `protobuf:"varint,13,opt,name=retries,proto3" json:"retries,omitempty"`                                                                                                           // failures, timeouts and losses that are followed by another attempt
 	Error          string                 `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`                                                                                                                // why it failed or was cancelled
 	TasksByState   map[string]uint32      `protobuf:"bytes,15,rep,name=tasks_by_state,json=tasksByState,proto3" json:"tasks_by_state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // state name → number; states without tasks are left out
 	Levels         []uint32               `protobuf:"varint,16,rep,packed,name=levels,proto3" json:"levels,omitempty"`                                                                                                      // tasks per topological level; only from GetJob
 	Freshness      *Freshness             `protobuf:"bytes,17,opt,name=freshness,proto3" json:"freshness,omitempty"`
-	Recovered      uint64                 `protobuf:"varint,18,opt,name=recovered,proto3" json:"recovered,omitempty"` // failures, timeouts and losses that were followed by another attempt
+	Requeues       uint64                 `protobuf:"varint,18,opt,name=requeues,proto3" json:"requeues,omitempty"` // other attempts that are followed by another: released, drained or not begun
 	// Outcome of the ordinary tasks while cleanup tasks run; else unspecified. The job
 	// gets this state, unless it is COMPLETED and a cleanup task fails.
 	Outcome           JobState       `protobuf:"varint,19,opt,name=outcome,proto3,enum=dtask.v1.JobState" json:"outcome,omitempty"`
@@ -1588,9 +1588,9 @@ func (x *Job) GetFreshness() *Freshness {
 	return nil
 }
 
-func (x *Job) GetRecovered() uint64 {
+func (x *Job) GetRequeues() uint64 {
 	if x != nil {
-		return x.Recovered
+		return x.Requeues
 	}
 	return 0
 }
@@ -1978,7 +1978,7 @@ type Task struct {
 	Error            string                 `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`                           // of the last failure, or the reason of the cancellation
 	StartedAt        int64                  `protobuf:"varint,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // of the last attempt
 	CompletedAt      int64                  `protobuf:"varint,8,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
-	Retries          uint32                 `protobuf:"varint,9,opt,name=retries,proto3" json:"retries,omitempty"`                                            // attempts after the first
+	Retries          uint32                 `protobuf:"varint,9,opt,name=retries,proto3" json:"retries,omitempty"`                                            // failures, timeouts and losses that are followed by another attempt
 	DueAt            int64                  `protobuf:"varint,10,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`                                  // if scheduled: earliest start
 	Dependencies     []uint32               `protobuf:"varint,11,rep,packed,name=dependencies,proto3" json:"dependencies,omitempty"`                          // on request; the first task of an array represents the array
 	Type             string                 `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`                                                  // handler name, "command" or "run"
@@ -3904,7 +3904,7 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\tFreshness\x12#\n" +
 	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12\x15\n" +
 	"\x06lag_ms\x18\x02 \x01(\x03R\x05lagMs\x12\x18\n" +
-	"\areplica\x18\x03 \x01(\tR\areplica\"\xed\a\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica\"\xeb\a\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3925,8 +3925,8 @@ const file_dtask_v1_jobs_proto_rawDesc = "" +
 	"\x05error\x18\x0e \x01(\tR\x05error\x12E\n" +
 	"\x0etasks_by_state\x18\x0f \x03(\v2\x1f.dtask.v1.Job.TasksByStateEntryR\ftasksByState\x12\x16\n" +
 	"\x06levels\x18\x10 \x03(\rR\x06levels\x121\n" +
-	"\tfreshness\x18\x11 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1c\n" +
-	"\trecovered\x18\x12 \x01(\x04R\trecovered\x12,\n" +
+	"\tfreshness\x18\x11 \x01(\v2\x13.dtask.v1.FreshnessR\tfreshness\x12\x1a\n" +
+	"\brequeues\x18\x12 \x01(\x04R\brequeues\x12,\n" +
 	"\aoutcome\x18\x13 \x01(\x0e2\x12.dtask.v1.JobStateR\aoutcome\x12!\n" +
 	"\fmax_failures\x18\x14 \x01(\rR\vmaxFailures\x12-\n" +
 	"\x12failures_tolerated\x18\x15 \x01(\rR\x11failuresTolerated\x12\x18\n" +
