@@ -19,10 +19,10 @@ var (
 	errUnknown  = refusal(codes.Unavailable, "lost", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN})
 )
 
-// submitUntilTheEnd submits to an unreachable address and to a coordinator
+// submitUntilTimeout submits to an unreachable address and to a coordinator
 // that returns the given errors, the last one repeatedly; nil means no
 // response.
-func submitUntilTheEnd(t *testing.T, answers ...error) *Error {
+func submitUntilTimeout(t *testing.T, answers ...error) *Error {
 	t.Helper()
 	n, c := setup(t, Config{Addrs: []string{"nobody:1", "a:1"}, Timeout: 5 * time.Second})
 	f := &fake{}
@@ -49,25 +49,25 @@ func TestOverloadUntilTheTimeoutIsErrBusy(t *testing.T) {
 		kind    error
 		unknown bool
 	}{
-		"full":                          {[]error{errFull}, ErrBusy, false},
-		"not ready, then full":          {[]error{errNotReady, errFull}, ErrBusy, false},
-		"a leader that is not ready":    {[]error{errNotReady}, ErrUnreachable, false},
-		"full, then not ready":          {[]error{errFull, errNotReady}, ErrUnreachable, false},
-		"once unknown, then full":       {[]error{errUnknown, errFull}, ErrUnreachable, true},
-		"full, then unknown":            {[]error{errFull, errUnknown}, ErrUnreachable, true},
-		"cut off in the only try":       {[]error{nil}, ErrUnreachable, true},
-		"full, then cut off in a try":   {[]error{errFull, nil}, ErrUnreachable, true},
-		"nothing but another's leading": {[]error{notLeader("nobody:2")}, ErrUnreachable, false},
+		"full":                             {[]error{errFull}, ErrBusy, false},
+		"not ready, then full":             {[]error{errNotReady, errFull}, ErrBusy, false},
+		"a leader that is not ready":       {[]error{errNotReady}, ErrUnreachable, false},
+		"full, then not ready":             {[]error{errFull, errNotReady}, ErrUnreachable, false},
+		"once unknown, then full":          {[]error{errUnknown, errFull}, ErrUnreachable, true},
+		"full, then unknown":               {[]error{errFull, errUnknown}, ErrUnreachable, true},
+		"disconnected in the only try":     {[]error{nil}, ErrUnreachable, true},
+		"full, then disconnected in a try": {[]error{errFull, nil}, ErrUnreachable, true},
+		"only redirects":                   {[]error{notLeader("nobody:2")}, ErrUnreachable, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				e := submitUntilTheEnd(t, c.answers...)
+				e := submitUntilTimeout(t, c.answers...)
 				if !errors.Is(e, c.kind) || errors.Is(e, ErrRefused) != (c.kind == ErrBusy) || e.Unknown != c.unknown { //nolint:errorlint // of the table above
 					t.Errorf("got %v, unknown %v; want %v, unknown %v", e, e.Unknown, c.kind, c.unknown)
 				}
 				if busy := strings.Contains(e.Message, "cluster busy for 5s: a:1: full"); busy != (c.kind == ErrBusy) { //nolint:errorlint // of the table above
-					t.Errorf("the message is %q", e.Message)
+					t.Errorf("got message %q", e.Message)
 				}
 			})
 		})

@@ -58,12 +58,12 @@ func TestSeedsAreTriedForever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, c := setup(t, Config{Addrs: []string{"seed:1"}})
-		seed := &fake{getJob: func(string) (*dtaskv1.Job, error) { return nil, notLeader("gone:1") }}
+		seed := &fake{getJob: func(string) (*dtaskv1.Job, error) { return nil, notLeader("unreachable:1") }}
 		n.serve(t, "seed:1", seed)
 		back := time.Now().Add(30 * time.Second)
 		seed.getJob = func(id string) (*dtaskv1.Job, error) {
 			if time.Now().Before(back) {
-				return nil, notLeader("gone:1") // unreachable
+				return nil, notLeader("unreachable:1") // unreachable
 			}
 			return &dtaskv1.Job{Id: id}, nil
 		}
@@ -95,14 +95,14 @@ func TestACallLeavesACoordinatorThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(began); d > 2500*time.Millisecond {
-			t.Errorf("left the hung coordinator after %s, want at most 2.5s", d)
+			t.Errorf("got the hung coordinator left after %s, want at most 2.5s", d)
 		}
 		began = time.Now()
 		if _, err := c.Job(t.Context(), "3", ReadOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if d := time.Since(began); d > 100*time.Millisecond {
-			t.Errorf("the next call took %s, want the other coordinator at once", d)
+			t.Errorf("the next call took %s, want the other coordinator immediately", d)
 		}
 	})
 }
@@ -143,7 +143,7 @@ func TestTimeoutReturnsTheKeyAndAnUnknownOutcome(t *testing.T) {
 			t.Fatalf("got %#v, want unreachable, unknown, with key k1", err)
 		}
 		if d := time.Since(began); d < 5*time.Second || d > 6*time.Second {
-			t.Errorf("gave up after %s, want 5s", d)
+			t.Errorf("got an error after %s, want 5s", d)
 		}
 	})
 }
@@ -186,7 +186,7 @@ func TestBusyLeaderIsRetriedAfterItsRetryDelay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := at[1].Sub(at[0]); d < 700*time.Millisecond || d > time.Second {
-			t.Errorf("asked again after %s, want 700ms", d)
+			t.Errorf("got a retry after %s, want 700ms", d)
 		}
 	})
 }
@@ -224,7 +224,7 @@ func TestWatchResumesAtAnotherCoordinatorWhenTheLeaderHangs(t *testing.T) {
 			t.Errorf("got %v, want %v without a repeat", states, want)
 		}
 		if d := time.Since(began) - 10*time.Minute; d > 2600*time.Millisecond {
-			t.Errorf("left the hung leader after %s, want at most 2.5s", d)
+			t.Errorf("got the hung leader left after %s, want at most 2.5s", d)
 		}
 	})
 }
@@ -296,12 +296,12 @@ func TestLargeJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if size := proto.Size(part); size > messageBytes {
-			t.Errorf("part %d has %d bytes, want %d at most", messages, size, messageBytes)
+			t.Errorf("part %d: got %d bytes, want at most %d", messages, size, messageBytes)
 		}
 		more = part.GetMore()
 	}
 	if messages < 6 {
-		t.Errorf("3 MB are %d messages, want six or more", messages)
+		t.Errorf("got %d messages for 3 MB, want at least 6", messages)
 	}
 	var got []*dtaskv1.TaskSpec
 	n.serve(t, "a:1", &fake{submit: func(_ string, _ *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error) {
@@ -313,7 +313,7 @@ func TestLargeJobIsSentInSmallMessagesAndInOrder(t *testing.T) {
 	}
 	for i, task := range got {
 		if task.GetId() != fmt.Sprint(i) {
-			t.Fatalf("task %d is %q", i, task.GetId())
+			t.Fatalf("task %d: got %q", i, task.GetId())
 		}
 	}
 	if len(got) != 3000 {
@@ -343,7 +343,7 @@ func TestAJobThatFitsIntoOneMessageIsSentInOne(t *testing.T) {
 		}
 		messages = 0
 		if got, err := c.Submit(t.Context(), job, SubmitOptions{}); err != nil || got.ID != "500" || messages != c2.messages {
-			t.Errorf("with payloads of %d bytes: %+v, %v in %d messages; want %d", c2.payload, got, err, messages, c2.messages)
+			t.Errorf("with payloads of %d bytes: got %+v, %v in %d messages; want %d", c2.payload, got, err, messages, c2.messages)
 		}
 	}
 }
@@ -354,7 +354,7 @@ func TestJobsReadsPagesUpToTheLimit(t *testing.T) {
 	since, before := time.UnixMilli(5000), time.UnixMilli(9000)
 	n.serve(t, "a:1", &fake{list: func(r *dtaskv1.ListJobsRequest) (*dtaskv1.ListJobsResponse, error) {
 		if r.GetSubmittedSince() != 5000 || r.GetSubmittedBefore() != 9000 {
-			t.Errorf("asked for jobs from %d to %d", r.GetSubmittedSince(), r.GetSubmittedBefore())
+			t.Errorf("got a request for jobs from %d to %d", r.GetSubmittedSince(), r.GetSubmittedBefore())
 		}
 		if r.GetPageToken() == "" {
 			return &dtaskv1.ListJobsResponse{Jobs: []*dtaskv1.Job{{Id: "5"}, {Id: "4"}}, NextPageToken: "x"}, nil
@@ -370,7 +370,7 @@ func TestJobsReadsPagesUpToTheLimit(t *testing.T) {
 		got = append(got, job.GetId())
 	}
 	if want := []string{"5", "4", "3"}; !slices.Equal(got, want) || told != 1 {
-		t.Errorf("got %v, want %v; Incomplete was called %d times for one page of two", got, want, told)
+		t.Errorf("got %v, want %v; got %d calls of Incomplete for one page of two", got, want, told)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 func (f *fake) DrainWorker(_ context.Context, r *dtaskv1.DrainWorkerRequest) (*dtaskv1.DrainWorkerResponse, error) {
 	if r.GetName() != "w1" {
-		return nil, refusal(codes.NotFound, "no such worker", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND})
+		return nil, refusal(codes.NotFound, "unknown worker", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND})
 	}
 	return &dtaskv1.DrainWorkerResponse{Worker: &dtaskv1.Worker{Name: r.GetName(), DrainUntil: r.GetDeadlineMs(), DrainReason: r.GetReason()}}, nil
 }
@@ -31,7 +31,7 @@ func TestAWorkerIsDrained(t *testing.T) {
 		t.Errorf("got %v, %v", w, err)
 	}
 	if _, err := c.DrainWorker(t.Context(), "w2", 0, ""); !errors.Is(err, ErrNotFound) {
-		t.Errorf("an unknown worker: %v", err)
+		t.Errorf("unknown worker: got %v", err)
 	}
 	if w, already, err := c.UndrainWorker(t.Context(), "w1"); err != nil || !already || w.GetName() != "w1" {
 		t.Errorf("undrained: %v, %v, %v", w, already, err)

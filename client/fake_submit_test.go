@@ -32,8 +32,7 @@ func tasksOf(p *dtaskv1.JobPart, first uint32) []*dtaskv1.TaskSpec {
 	return tasks
 }
 
-// Submit gives each job that is complete to f.submit, in a goroutine of its
-// own.
+// Submit passes each complete job to f.submit, in a goroutine of its own.
 func (f *fake) Submit(s grpc.BidiStreamingServer[dtaskv1.SubmitRequest, dtaskv1.SubmitResponse]) error {
 	var sending sync.Mutex
 	send := func(results ...*dtaskv1.SubmitResult) {
@@ -92,7 +91,7 @@ func (f *fake) Submit(s grpc.BidiStreamingServer[dtaskv1.SubmitRequest, dtaskv1.
 	}
 }
 
-// resultOf makes the result of a job as coordinators do.
+// resultOf returns the result of a job as coordinators do.
 func resultOf(job uint64) func(*dtaskv1.StoredJob, error) *dtaskv1.SubmitResult {
 	return func(stored *dtaskv1.StoredJob, err error) *dtaskv1.SubmitResult {
 		st := status.Convert(err)

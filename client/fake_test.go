@@ -22,7 +22,7 @@ type network struct {
 	listeners map[string]*bufconn.Listener
 }
 
-// dial refuses the connection if nobody is at addr.
+// dial refuses the connection if no coordinator is at addr.
 func (n *network) dial(ctx context.Context, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	l := n.listeners[addr]
@@ -39,7 +39,7 @@ type fake struct {
 	dtaskv1.UnimplementedClusterServiceServer
 	dtaskv1.UnimplementedAdminServiceServer
 
-	// submit stores a job that has arrived.
+	// submit stores a received job.
 	submit func(key string, header *dtaskv1.JobHeader, tasks []*dtaskv1.TaskSpec) (*dtaskv1.StoredJob, error)
 	// message, if set, sees each message of Submit first. Jobs whose result it
 	// returns don't reach submit; an error ends the stream.

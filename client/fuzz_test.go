@@ -40,7 +40,7 @@ func FuzzJudge(f *testing.F) {
 		err = st.Err()
 		j := classify(err)
 		if j.local != nil || j.pause < 0 || j.pause > maxRetryDelay {
-			t.Errorf("a status is judged as %+v", j)
+			t.Errorf("got judgement %+v of a status", j)
 		}
 		seeds := []string{"a:1", "b:2"}
 		book := newAddressBook(seeds)
@@ -52,11 +52,11 @@ func FuzzJudge(f *testing.F) {
 		order := book.order()
 		for _, seed := range seeds {
 			if !slices.Contains(order, seed) {
-				t.Errorf("after the hint %q nobody asks at %s: %q", j.leader, seed, order)
+				t.Errorf("after the hint %q: %s is missing in the order %q", j.leader, seed, order)
 			}
 		}
 		if len(order) > len(seeds)+maxHints || slices.Contains(order, "") {
-			t.Errorf("the hint %q leads to %q", j.leader, order)
+			t.Errorf("after the hint %q: got order %q", j.leader, order)
 		}
 	})
 }

@@ -18,7 +18,7 @@ func allParts(t *testing.T, tasks []*dtaskv1.TaskSpec, head *dtaskv1.JobPart) (l
 	for {
 		part, size, err := parts.next()
 		if err != nil || size < proto.Size(part) {
-			t.Fatalf("a part of %d bytes is taken for %d: %v", proto.Size(part), size, err)
+			t.Fatalf("got size %d of a part of %d bytes, %v", size, proto.Size(part), err)
 		}
 		if list = append(list, part); !part.GetMore() {
 			return list
@@ -41,15 +41,15 @@ func TestArraysAreSentAsTheyAreAndAllOtherTasksInColumns(t *testing.T) {
 	index, messages := uint32(0), 0
 	for _, m := range allParts(t, want, first) {
 		if head := m.GetIdempotencyKey() == "k" && m.GetGeneratedKey() && m.GetTotal() == 51 && m.GetHeader().GetName() == "j"; head != (messages == 0) {
-			t.Errorf("message %d has the head: %v", messages, head)
+			t.Errorf("message %d: got head = %v", messages, head)
 		}
 		messages++
 		if len(m.GetTasks()) > 0 && m.GetColumns() != nil {
-			t.Error("a message has tasks and columns")
+			t.Error("got a message with both tasks and columns")
 		}
 		for _, task := range m.GetTasks() {
 			if task.GetArray() == nil {
-				t.Errorf("%s has no array, but is not in columns", task.GetId())
+				t.Errorf("%s: got a task without array outside of columns", task.GetId())
 			}
 		}
 		tasks := tasksOf(m, index)
@@ -62,11 +62,11 @@ func TestArraysAreSentAsTheyAreAndAllOtherTasksInColumns(t *testing.T) {
 		got = append(got, tasks...)
 	}
 	if len(got) != len(want) || messages != 4 {
-		t.Fatalf("%d tasks came in %d messages, want %d in 4", len(got), messages, len(want))
+		t.Fatalf("got %d tasks in %d messages, want %d in 4", len(got), messages, len(want))
 	}
 	for i := range want {
 		if !proto.Equal(got[i], want[i]) {
-			t.Errorf("task %d is %v, want %v", i, got[i], want[i])
+			t.Errorf("task %d: got %v, want %v", i, got[i], want[i])
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestTaskOfAnySizeHasAPart(t *testing.T) {
 		ids = append(ids, len(tasksOf(m, 0)))
 	}
 	if fmt.Sprint(ids) != "[1 1 1]" {
-		t.Errorf("the messages have %v tasks", ids)
+		t.Errorf("got messages of %v tasks", ids)
 	}
 }
 

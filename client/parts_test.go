@@ -25,20 +25,20 @@ func TestItemsThatDoNotFitIntoAMessageFollowInParts(t *testing.T) {
 	for n, part := range parts[1:] {
 		a := part.GetArray()
 		if int(a.GetPart()) != n || part.GetId() != "map" || proto.Size(part) > messageBytes || len(a.GetItems())%7 != 0 && n < len(parts)-2 {
-			t.Errorf("part %d is number %d of %q, with %d items in %d bytes", n, a.GetPart(), part.GetId(), len(a.GetItems()), proto.Size(part))
+			t.Errorf("part %d: got number %d of %q, with %d items in %d bytes", n, a.GetPart(), part.GetId(), len(a.GetItems()), proto.Size(part))
 		}
 		for _, it := range a.GetItems() {
 			if !bytes.Equal(it, whole.GetArray().GetItems()[next]) {
-				t.Fatalf("item %d is another", next)
+				t.Fatalf("item %d: got another item", next)
 			}
 			next++
 		}
 	}
 	if next != 3000 {
-		t.Errorf("%d items are sent", next)
+		t.Errorf("got %d items", next)
 	}
 	if again := splitArrays(parts[:1]); len(again) != 1 {
-		t.Errorf("a listed task becomes %d", len(again))
+		t.Errorf("got %d parts of a listed task, want 1", len(again))
 	}
 }
 
@@ -55,7 +55,7 @@ func TestTheFirstPartOfAnArrayHasAllOfItsFields(t *testing.T) {
 		fields := m.ProtoReflect().Descriptor().Fields()
 		for i := range fields.Len() {
 			if !m.ProtoReflect().Has(fields.Get(i)) {
-				t.Errorf("the test doesn't set %s", fields.Get(i).FullName())
+				t.Errorf("field %s is not set by the test", fields.Get(i).FullName())
 			}
 		}
 	}

@@ -16,7 +16,7 @@ func TestCallerWaitsAtMostAQuarterLongerThanTheElection(t *testing.T) {
 			before := time.Since(began)
 			w.pause(ctx)
 			if took := time.Since(began) - before; took > 3*minPause/2+before*3/4 || took > 3*maxPause/2 {
-				t.Errorf("a pause of %v after %v", took, before)
+				t.Errorf("got a pause of %v after %v", took, before)
 			}
 		}
 	})
@@ -32,7 +32,7 @@ func TestBackoffDoublesDuringOverload(t *testing.T) {
 			began := time.Now()
 			w.pause(ctx)
 			if took := time.Since(began); took < want/2 || took > want*3/2 {
-				t.Errorf("a pause of %v, want about %v", took, want)
+				t.Errorf("got a pause of %v, want about %v", took, want)
 			}
 		}
 	})

@@ -71,18 +71,18 @@ func TestManyJobsShareMessagesAndEachHasItsOwnResult(t *testing.T) {
 			}
 		case i == 600:
 			if got.Err != nil || got.ID != "large" {
-				t.Errorf("the large one: got %+v", got)
+				t.Errorf("the large job: got %+v", got)
 			}
 		case i == 601:
 			if !errors.Is(got.Err, ErrInvalid) {
-				t.Errorf("the empty one: got %+v", got)
+				t.Errorf("the empty job: got %+v", got)
 			}
 		case got.Err != nil || got.ID != fmt.Sprint(i) || got.Existed != (i == 8) || got.Key == "":
 			t.Errorf("job %d: got %+v", i, got)
 		}
 	}
 	if messages > 5 || seen["job8"] != 2 || seen["job9"] != 1 || f.streams.Load() != 1 {
-		t.Errorf("%d messages on %d streams; job 8 was sent %d times and job 9 %d times", messages, f.streams.Load(), seen["job8"], seen["job9"])
+		t.Errorf("got %d messages on %d streams, with job 8 %d times and job 9 %d times", messages, f.streams.Load(), seen["job8"], seen["job9"])
 	}
 }
 

@@ -86,12 +86,12 @@ func TestConcurrentSubmissionsShareAStream(t *testing.T) {
 		n.serve(t, "a:1", f)
 		all := submitAll(t.Context(), c, append(some("job", 20), "bad", "busy")...)
 		if got := <-all["bad"]; !errors.Is(got.err, ErrInvalid) || got.got.ID != "" {
-			t.Errorf("the bad one: got %+v", got)
+			t.Errorf("the invalid job: got %+v", got)
 		}
 		delete(all, "bad")
 		wantStored(t, all)
 		if streams := f.streams.Load(); streams != 1 {
-			t.Errorf("%d streams, want 1", streams)
+			t.Errorf("got %d streams, want 1", streams)
 		}
 	})
 }
@@ -110,13 +110,13 @@ func TestCancelledSubmissionLeavesTheOthersInFlight(t *testing.T) {
 		synctest.Wait()
 		leave()
 		if got := <-cancelled["cancelled"]; !errors.Is(got.err, context.Canceled) {
-			t.Errorf("the cancelled one got %+v", got)
+			t.Errorf("cancelled submission: got %+v", got)
 		}
 		close(open) // the result of the cancelled job arrives, too
 		wantStored(t, first)
 		wantStored(t, rest)
 		if streams := f.streams.Load(); streams != 1 {
-			t.Errorf("%d streams, want 1", streams)
+			t.Errorf("got %d streams, want 1", streams)
 		}
 	})
 }
@@ -134,7 +134,7 @@ func TestCancelledSubmissionIsNotSent(t *testing.T) {
 		}
 		wantStored(t, submitAll(t.Context(), c, "next"))
 		if calls := f.calls.Load(); calls > 2 {
-			t.Errorf("%d jobs were sent", calls)
+			t.Errorf("got %d sent jobs", calls)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestStreamThatEndsIsReplaced(t *testing.T) {
 		n.serve(t, "a:1", f)
 		wantStored(t, submitAll(t.Context(), c, some("job", 10)...))
 		if streams := f.streams.Load(); streams != 2 {
-			t.Errorf("%d streams, want 2", streams)
+			t.Errorf("got %d streams, want 2", streams)
 		}
 	})
 }
@@ -183,7 +183,7 @@ func TestSubmissionWithoutProgressGoesToAnotherCoordinator(t *testing.T) {
 		began := time.Now()
 		wantStored(t, submitAll(t.Context(), c, "job"))
 		if took := time.Since(began); took < submitTimeout || took > submitTimeout+time.Second {
-			t.Errorf("stored after %s, want %s", took, submitTimeout)
+			t.Errorf("got the job stored after %s, want %s", took, submitTimeout)
 		}
 		close(stuck)
 	})
@@ -203,14 +203,14 @@ func TestSubmissionLeavesACoordinatorThatHangs(t *testing.T) {
 		hung.frozen.Store(true)
 		wantStored(t, all)
 		if took := time.Since(began); took > 2500*time.Millisecond {
-			t.Errorf("stored after %s, want 2.5s", took)
+			t.Errorf("got the job stored after %s, want 2.5s", took)
 		}
 		close(stuck)
 	})
 }
 
-// The message of a large job must not read its tasks after Submit has
-// returned. The race detector sees it if it does.
+// The message of a large job must not read its tasks after Submit has returned. The
+// race detector finds such a read.
 func TestJobIsNotReadAfterItsSubmissionHasReturned(t *testing.T) {
 	t.Parallel()
 	n, c := setup(t, Config{Addrs: []string{"a:1"}})
@@ -242,6 +242,6 @@ func TestResultWithoutAJobOrAnErrorIsAnError(t *testing.T) {
 		return []*dtaskv1.SubmitResult{{Job: m.GetParts()[0].GetJob() + 7}, {Job: m.GetParts()[0].GetJob(), Code: int32(codes.OK)}}, nil
 	}})
 	if _, err := c.Submit(t.Context(), oneTask(), SubmitOptions{}); err == nil {
-		t.Error("it is taken for stored")
+		t.Error("got no error")
 	}
 }

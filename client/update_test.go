@@ -47,13 +47,13 @@ func TestUpdateWithAnUnknownOutcomeIsRepeatedWithTheSameKey(t *testing.T) {
 			t.Fatalf("got %+v, %v", got, err)
 		}
 		if !proto.Equal(asked, before) {
-			t.Errorf("the caller's request became %v", asked)
+			t.Errorf("got the caller's request changed to %v", asked)
 		}
 		if len(u.got) != 2 || !proto.Equal(u.got[0], u.got[1]) {
-			t.Fatalf("sent %v, want the same twice", u.got)
+			t.Fatalf("got requests %v, want the same twice", u.got)
 		}
 		if r := u.got[0]; r.GetGeneratedKey() != (key == "") || key != "" && r.GetIdempotencyKey() != key || key == "" && len(r.GetIdempotencyKey()) != 32 {
-			t.Errorf("with the key %q sent %v", key, r)
+			t.Errorf("with the key %q: got request %v", key, r)
 		}
 	}
 }
@@ -73,6 +73,6 @@ func TestUpdateOfAStartedTaskIsAConflict(t *testing.T) {
 	}
 	_, err := c.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "42", IdempotencyKey: strings.Repeat("k", 129)})
 	if !errors.Is(err, ErrInvalid) || u.calls.Load() != 2 {
-		t.Errorf("a key that is too long: %v after %d calls, want invalid after 2", err, u.calls.Load())
+		t.Errorf("oversized key: got %v after %d calls, want invalid after 2", err, u.calls.Load())
 	}
 }

@@ -117,7 +117,7 @@ func TestWaitSubmittedStartsAtTheNewestIndex(t *testing.T) {
 		}
 	}
 	if last := asked[len(asked)-1]; !last.GetOutline() || last.GetFromIndex() != 4 || asked[0].GetOutline() {
-		t.Errorf("of outlines: got %v", asked)
+		t.Errorf("outlines: got %v", asked)
 	}
 	if len(asked) != 3 || asked[0].GetFromIndex() != 6 || asked[0].GetConsistency() != dtaskv1.Consistency_CONSISTENCY_STALE ||
 		asked[1].GetFromIndex() != 0 || asked[1].GetConsistency() != dtaskv1.Consistency_CONSISTENCY_LINEARIZABLE {
@@ -137,7 +137,7 @@ func TestMoreJobsThanOneCallAcceptsAreWaitedForInGroups(t *testing.T) {
 	for i := range ids {
 		ids[i] = strconv.Itoa(i + 1)
 	}
-	ids[manyWaited] = "1" // named twice: reported once
+	ids[manyWaited] = "1" // a duplicate is reported once
 	ended := 0
 	for ends, err := range c.WaitMany(t.Context(), ids) {
 		if err != nil {
@@ -146,7 +146,7 @@ func TestMoreJobsThanOneCallAcceptsAreWaitedForInGroups(t *testing.T) {
 		ended += len(ends.Jobs)
 	}
 	if !slices.Equal(sizes, []int{manyWaited, 1}) || ended != manyWaited+1 {
-		t.Errorf("calls of %v jobs, %d ends", sizes, ended)
+		t.Errorf("got calls of %v jobs, %d ends", sizes, ended)
 	}
 }
 
@@ -175,6 +175,6 @@ func TestWaitEndsWhenItIsRefusedOrAbandoned(t *testing.T) {
 		break
 	}
 	for range c.WaitMany(t.Context(), nil) {
-		t.Error("it tells of no job")
+		t.Error("the error names no job")
 	}
 }

@@ -85,7 +85,7 @@ func TestEachChangeIsYieldedOnceAndInOrderDespiteFailures(t *testing.T) {
 				return refusal(codes.Unavailable, "stops", &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER})
 			case 3: // rebuilt from a snapshot
 				return refusal(codes.OutOfRange, "cannot tell", compacted)
-			case 4: // all of it again: only task 0 is new
+			case 4: // everything again: only task 0 is new
 				_ = send(s, pageOf(taskAt(0, 1), taskAt(1, 1)), at(11, 2, taskAt(2, 0)))
 				return nil // cut
 			case 5: // an index that only stands for a snapshot: nothing is new
@@ -111,7 +111,7 @@ func TestEachChangeIsYieldedOnceAndInOrderDespiteFailures(t *testing.T) {
 			t.Error(diff)
 		}
 		if diff := cmp.Diff([]uint64{0, 0, 8, 0, 11, 12}, froms); diff != "" {
-			t.Errorf("asked from: %s", diff)
+			t.Errorf("requested indexes: %s", diff)
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestWatchSubmittedStartsWithoutAQuorumRead(t *testing.T) {
 	n.serve(t, "a:1", &fake{watchFrom: func(r *dtaskv1.WatchJobRequest, s changes) error {
 		fresh := r.GetConsistency() != dtaskv1.Consistency_CONSISTENCY_STALE
 		if known := r.GetId() == "1"; known == fresh || known != (r.GetFromIndex() == 7) {
-			t.Errorf("asked for %v", r)
+			t.Errorf("got request %v", r)
 		}
 		return s.Send(&dtaskv1.WatchJobResponse{Job: &dtaskv1.Job{Id: r.GetId(), State: dtaskv1.JobState_JOB_STATE_COMPLETED}})
 	}})
@@ -168,7 +168,7 @@ func TestWatchSubmittedStartsWithoutAQuorumRead(t *testing.T) {
 			}
 		}
 		if seen != 1 {
-			t.Errorf("job %s was seen %d times", s.ID, seen)
+			t.Errorf("job %s: got %d changes", s.ID, seen)
 		}
 	}
 }

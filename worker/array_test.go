@@ -26,7 +26,7 @@ func TestATemplateIsExpandedForEachItem(t *testing.T) {
 		t.Error("the template was changed")
 	}
 	if _, err := expand(template, array.Item{Index: 4}, true); err == nil {
-		t.Error("an item without the field is expanded")
+		t.Error("an item without the field: got no error")
 	}
 }
 
@@ -37,6 +37,6 @@ func TestTheResultsOfAChunkAreAList(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	if got := combined([]json.RawMessage{resultJSON(make([]byte, maxResult))}); got != nil {
-		t.Errorf("a result that is too long has %d bytes, want none", len(got))
+		t.Errorf("oversized result: got %d bytes, want none", len(got))
 	}
 }

@@ -13,14 +13,14 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// end is how an attempt ended, according to the model.
+// end is the end of an attempt, according to the model.
 type end struct {
 	ref
 	kind dtaskv1.OutcomeKind
 }
 
-// twinLedger is the reference model of the attempt table: plain lists
-// that are searched from start to end.
+// tableModel is the reference model of the attempt table: plain lists that are
+// searched from start to end.
 type tableModel struct {
 	requesting, ready, running []ref
 	stopped                    map[ref]bool // among the running ones
@@ -55,7 +55,7 @@ func (w *tableModel) end(r ref, kind dtaskv1.OutcomeKind) {
 type pair struct {
 	table   *attemptTable
 	model   tableModel
-	starts  int // started slot goroutines that have not called next yet
+	starts  int // started slot goroutines that have not called next
 	busy    []*attempt
 	session bool
 }
@@ -135,17 +135,17 @@ func (p *pair) finish(t *rapid.T) {
 func (p *pair) begun(t *rapid.T, a *attempt) {
 	if a == nil {
 		if len(p.model.ready) > 0 {
-			t.Fatalf("a slot goroutine ends while %v wait", p.model.ready)
+			t.Fatalf("a slot goroutine ended while %v wait", p.model.ready)
 		}
 		return
 	}
 	if len(p.model.ready) == 0 || p.model.ready[0] != a.ref {
-		t.Fatalf("%v starts, of %v", a.ref, p.model.ready)
+		t.Fatalf("got start of %v, want one of %v", a.ref, p.model.ready)
 	}
 	p.model.ready = p.model.ready[1:]
 	p.model.running = append(p.model.running, a.ref)
 	if p.busy = append(p.busy, a); len(p.busy) > p.table.slots {
-		t.Fatalf("%d attempts run in %d slots", len(p.busy), p.table.slots)
+		t.Fatalf("got %d running attempts in %d slots", len(p.busy), p.table.slots)
 	}
 }
 
@@ -153,7 +153,7 @@ func (p *pair) stop(t *rapid.T) {
 	r := anyRef(t)
 	held := slices.Contains(p.model.held(), r)
 	if p.table.stop(r, ErrCancelled) != held {
-		t.Fatalf("stop of %v returns held %v, want %v", r, !held, held)
+		t.Fatalf("stop of %v: got held = %v, want %v", r, !held, held)
 	}
 	switch {
 	case slices.Contains(p.model.running, r):
@@ -199,7 +199,7 @@ func (p *pair) startSession(t *rapid.T) {
 		wantEnded = append(wantEnded, e.ref)
 	}
 	if !slices.Equal(gotHeld, p.model.held()) || !slices.Equal(gotEnded, wantEnded) || next != uint64(p.model.acked+1) { //nolint:gosec // small
-		t.Fatalf("hello with %v held, %v ended, from %d on; want %v, %v, from %d on", gotHeld, gotEnded, next, p.model.held(), wantEnded, p.model.acked+1)
+		t.Fatalf("hello: got %v held, %v ended, from %d on; want %v, %v, from %d on", gotHeld, gotEnded, next, p.model.held(), wantEnded, p.model.acked+1)
 	}
 	p.session, p.model.sent = true, 0
 }
@@ -207,7 +207,7 @@ func (p *pair) startSession(t *rapid.T) {
 // send takes the reports to send: each outcome once in a session, in order.
 func (p *pair) send(t *rapid.T) {
 	if !p.session {
-		t.Skip("there is no session")
+		t.Skip("no session")
 	}
 	beat := rapid.Bool().Draw(t, "beat")
 	m := p.table.take(beat)
@@ -217,7 +217,7 @@ func (p *pair) send(t *rapid.T) {
 	}
 	want := p.model.unacked()[p.model.sent:]
 	if rows.Left() != len(want) {
-		t.Fatalf("%d outcomes were sent, want %v", rows.Left(), want)
+		t.Fatalf("got %d sent outcomes, want %v", rows.Left(), want)
 	}
 	for _, e := range want {
 		p.model.sent++
@@ -227,7 +227,7 @@ func (p *pair) send(t *rapid.T) {
 			kind = o.Detail.GetKind()
 		}
 		if number := uint64(p.model.acked + p.model.sent); refOfRow(&o) != e.ref || kind != e.kind || o.Number != number { //nolint:gosec // small
-			t.Fatalf("outcome %d of %v, %v; want %d, %v", o.Number, refOfRow(&o), kind, number, e)
+			t.Fatalf("got outcome %d of %v, %v; want %d, %v", o.Number, refOfRow(&o), kind, number, e)
 		}
 	}
 	if beat {
@@ -236,7 +236,7 @@ func (p *pair) send(t *rapid.T) {
 			asked = append(asked, refOf(r))
 		}
 		if !slices.Equal(asked, p.model.requesting) {
-			t.Fatalf("a heartbeat requests %v, want %v", asked, p.model.requesting)
+			t.Fatalf("heartbeat: got requests %v, want %v", asked, p.model.requesting)
 		}
 	}
 }
@@ -252,9 +252,9 @@ func (p *pair) acknowledge(t *rapid.T) {
 }
 
 func (p *pair) check(t *rapid.T) {
-	running, owed := p.table.counts()
-	if running != len(p.model.running) || owed != len(p.model.unacked()) {
-		t.Fatalf("%d running, %d unacknowledged; want %v, %v", running, owed, p.model.running, p.model.unacked())
+	running, unacked := p.table.counts()
+	if running != len(p.model.running) || unacked != len(p.model.unacked()) {
+		t.Fatalf("got %d running, %d unacknowledged; want %v, %v", running, unacked, p.model.running, p.model.unacked())
 	}
 	if waits := len(p.model.ready) > 0; waits && p.starts == 0 && len(p.busy) < p.table.slots {
 		t.Fatalf("%v wait, %d of %d slots are busy, and no slot goroutine was started", p.model.ready, len(p.busy), p.table.slots)

@@ -38,11 +38,11 @@ func TestAStopCancelsAnAttemptInAnyPhase(t *testing.T) {
 		}})
 		for number, o := range l.outcomes(t, 3) {
 			if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_CANCELLED || len(o.GetResult()) > 0 {
-				t.Errorf("outcome %d = %v, want cancelled without a result", number, o)
+				t.Errorf("outcome %d: got %v, want cancelled without a result", number, o)
 			}
 		}
 		if !b.logs.has("msg=\"attempt superseded\"") || !b.logs.has("job_id=7 task_index=2 attempt=1") {
-			t.Error("the superseded attempt is not logged")
+			t.Error("missing log message for the superseded attempt")
 		}
 	})
 }
@@ -81,7 +81,7 @@ func TestAStolenAttemptNeverStarts(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := begun.Load(); got != 1 {
-			t.Errorf("%d attempts have started, want 1", got)
+			t.Errorf("got %d started attempts, want 1", got)
 		}
 	})
 }
@@ -126,7 +126,7 @@ func TestTimeoutsAreExact(t *testing.T) {
 		}{1: {"timed out: ran for 1.5s", 1500}, 2: {"timed out: no progress report for 3s", 23_000}} {
 			o := got[number]
 			if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_TIMED_OUT || o.GetError() != want.text || o.tookMS != want.ms {
-				t.Errorf("outcome %d = %v, want %q after %d ms", number, o, want.text, want.ms)
+				t.Errorf("outcome %d: got %v, want %q after %d ms", number, o, want.text, want.ms)
 			}
 		}
 	})
@@ -148,7 +148,7 @@ func TestAnAtMostOnceAttemptStartsOnlyWhenGranted(t *testing.T) {
 		}
 		select {
 		case <-begun:
-			t.Fatal("it started without a grant")
+			t.Fatal("the attempt started without a grant")
 		default:
 		}
 		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}})
@@ -158,7 +158,7 @@ func TestAnAtMostOnceAttemptStartsOnlyWhenGranted(t *testing.T) {
 		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}}) // repeated: no effect
 		synctest.Wait()
 		if len(begun) != 1 {
-			t.Errorf("it started %d times", len(begun))
+			t.Errorf("got %d starts, want 1", len(begun))
 		}
 	})
 }
@@ -176,27 +176,27 @@ func TestAnAtMostOnceAttemptEndsWithItsLease(t *testing.T) {
 		granted := time.Now()
 		l.send(t, &dtaskv1.SessionResponse{StartGrants: []*dtaskv1.AttemptRef{attemptOf(1)}})
 		for range 60 { // renewed for a minute, twice its length
-			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
+			l.next(t, "a heartbeat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 		}
 		synctest.Wait()    // the answer arrived
 		last := time.Now() // the last answered heartbeat was sent now
 		n.stop("n1:1")
 		<-time.After(29 * time.Second)
 		if got := b.worker.Stats().Running; got != 2 {
-			t.Errorf("%d attempts run 29 s after the last heartbeat, want 2", got)
+			t.Errorf("got %d running attempts 29 s after the last heartbeat, want 2", got)
 		}
 		<-time.After(time.Minute)
 		r = n.listen("n1:1", nil)
 		l = (<-r.sessions).welcome(t, 2)
 		o := l.outcome(t)
 		if o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_FAILED || o.GetError() != "lease ended" || !o.GetFatal() || o.GetAttempt().GetTask() != 1 {
-			t.Errorf("outcome = %v, want task 1 fatally failed because its lease ended", o)
+			t.Errorf("got outcome %v, want a fatal failure of task 1 because its lease ended", o)
 		}
 		if after := granted.Add(time.Duration(o.tookMS) * time.Millisecond).Sub(last); after < 29*time.Second || after > 30*time.Second {
-			t.Errorf("ended %v after the last answered heartbeat, want just under 30 s", after)
+			t.Errorf("got the end %v after the last answered heartbeat, want just under 30 s", after)
 		}
 		if got := b.worker.Stats().Running; got != 1 {
-			t.Errorf("%d attempts run, want the at-least-once one", got)
+			t.Errorf("got %d running attempts, want the at-least-once one", got)
 		}
 	})
 }
@@ -227,12 +227,12 @@ func TestOnlyLongAttemptsAreReportedAsStarted(t *testing.T) {
 			for _, b := range m.GetReports().GetStarted() {
 				told = append(told, b.GetAttempt().GetTask())
 				if b.GetAtMs() != begun.UnixMilli() {
-					t.Errorf("started at %d, want %d", b.GetAtMs(), begun.UnixMilli())
+					t.Errorf("got start %d, want %d", b.GetAtMs(), begun.UnixMilli())
 				}
 			}
 		}
 		if len(told) != 2 || told[0] != 1 || told[1] != 2 {
-			t.Errorf("started reports of %v, want one of 1 and 2", told)
+			t.Errorf("got started reports of %v, want one of 1 and 2", told)
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestFailuresOfHandlersAreClassified(t *testing.T) {
 				}
 				text, _ := readWholeLog(t, l, 1, false)
 				if !strings.Contains(text, "panic: oh no") || !strings.Contains(text, "attempt_test.go") {
-					t.Errorf("the log of a panic is %q, want its stack", text)
+					t.Errorf("got log %q of a panic, want its stack", text)
 				}
 				l.assign(t, work{task: 2, typ: "h"}) // the worker continues
 				l.outcome(t)
@@ -322,7 +322,7 @@ func TestAnUnknownTypeIsNotStarted(t *testing.T) {
 			fatal bool
 		}{1: {`no handler for task type "nothing"`, false}, 2: {"no command", true}, 3: {"only files are supported", true}} {
 			if o := got[number]; o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_NOT_STARTED || !strings.Contains(o.GetError(), want.text) || o.GetFatal() != want.fatal {
-				t.Errorf("outcome %d = %v, want %q", number, o, want.text)
+				t.Errorf("outcome %d: got %v, want %q", number, o, want.text)
 			}
 		}
 	})
@@ -338,7 +338,7 @@ func TestAnOutputIsPublishedCompletelyOrNotAtAll(t *testing.T) {
 			return nil, err
 		}
 		if _, err := os.Stat(final); err == nil {
-			return nil, errors.New("the output is visible before the end")
+			return nil, errors.New("the output exists before the end")
 		}
 		if t.Output != aside {
 			return nil, errors.New("aside: " + t.Output)
@@ -346,7 +346,7 @@ func TestAnOutputIsPublishedCompletelyOrNotAtAll(t *testing.T) {
 		return nil, nil
 	}
 	slow := func(ctx context.Context, t *Task) ([]byte, error) {
-		_ = os.WriteFile(t.Output, []byte("never to be seen"), 0o600)
+		_ = os.WriteFile(t.Output, []byte("never visible"), 0o600)
 		<-ctx.Done()
 		return nil, nil
 	}
@@ -376,7 +376,7 @@ func TestAnOutputIsPublishedCompletelyOrNotAtAll(t *testing.T) {
 			t.Errorf("outcomes = %v", got)
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
-			t.Errorf("leftover files: %v", left)
+			t.Errorf("got leftover files %v", left)
 		}
 	})
 }
@@ -392,7 +392,7 @@ func TestASupersededOutcomeIsLoggedAndRemoved(t *testing.T) {
 		}}})
 		synctest.Wait()
 		if !b.logs.has("msg=\"attempt superseded\"") || !b.logs.has("job_id=7 task_index=3 attempt=1") || b.worker.Stats().Unsettled != 0 {
-			t.Errorf("a superseded outcome was not logged and removed: %+v", b.worker.Stats())
+			t.Errorf("want the superseded outcome logged and removed: got %+v", b.worker.Stats())
 		}
 	})
 }
@@ -419,7 +419,7 @@ func readWholeLog(t *testing.T, l *leaderEnd, task uint32, follow bool) (text, f
 	for {
 		d := l.next(t, "log data", func(m *dtaskv1.SessionRequest) bool { return m.GetLogData() != nil }).GetLogData()
 		if d.GetId() != uint64(task)+100 || len(d.GetData()) > maxLogChunk {
-			t.Fatalf("log data of id %d with %d bytes", d.GetId(), len(d.GetData()))
+			t.Fatalf("got log data of id %d with %d bytes", d.GetId(), len(d.GetData()))
 		}
 		text += string(d.GetData())
 		if d.GetEnd() {

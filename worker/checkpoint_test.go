@@ -35,8 +35,7 @@ func (l *leaderEnd) again(t *testing.T, c *dtaskv1.Checkpoint, w work) {
 	l.assign(t, w)
 }
 
-// counting counts on from its checkpoint, requests another, and waits to be
-// killed.
+// counting increments its checkpoint, requests another one, and waits to be killed.
 const counting = `cd $DTASK_CHECKPOINT_DIR; n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n.x; mv n.x n
 echo "from $n"; echo ::checkpoint; test $n -gt 0 || sleep 600`
 
@@ -69,7 +68,7 @@ func TestAFailedAttemptSavesACheckpointWithoutRequest(t *testing.T) {
 			return m.GetReports().GetOutcomes() != nil
 		})
 		if len(kept) == 0 || kept[0].GetAttempt().GetTask() != 1 {
-			t.Fatalf("got %v until its end", kept)
+			t.Fatalf("got checkpoints %v until its end", kept)
 		}
 		for len(l.seen) < 2 {
 			l.outcomes(t, 1)
@@ -100,7 +99,7 @@ func TestCheckpointsAreRepeatedUntilAnsweredAndRateLimited(t *testing.T) {
 	writeFile(t, next, "") // requested while the first is not answered
 	l.saved(t, c, "")
 	if c = l.checkpoint(t); c.GetNumber() < 2 {
-		t.Errorf("next checkpoint %v", c)
+		t.Errorf("got next checkpoint %v", c)
 	}
 	l.saved(t, c, "the checkpoint is refused: over budget")
 	l.next(t, "a progress report about the checkpoint", func(m *dtaskv1.SessionRequest) bool {
@@ -136,7 +135,7 @@ func TestALargeCheckpointIsSavedInTheStore(t *testing.T) {
 		l.send(b.t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1}})
 	})
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("stored file of a completed task: %v", err)
+		t.Errorf("stored file of a completed task: got %v", err)
 	}
 }
 
@@ -148,7 +147,7 @@ func TestAnUnreadableCheckpointPreventsTheStart(t *testing.T) {
 	for name, x := range map[string]struct {
 		store string
 		file  string
-	}{"damaged": {store, c.GetFile()}, "gone": {store, "none"}, "outside": {store, "../../etc/passwd"}, "no store": {"", c.GetFile()}} {
+	}{"damaged": {store, c.GetFile()}, "missing": {store, "none"}, "outside": {store, "../../etc/passwd"}, "no store": {"", c.GetFile()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			withLeader(t, Config{Slots: 1, CheckpointStore: x.store}, func(b *harness, l *leaderEnd) {
@@ -204,7 +203,7 @@ func TestAHandlerSavesAndReadsItsCheckpoint(t *testing.T) {
 		c := l.checkpoint(t)
 		synctest.Wait()
 		if len(errs) > 0 || string(c.GetData()) != "new" || c.GetFormat() != dataFormat || c.GetNumber() != 1 {
-			t.Errorf("checkpoint %v; SaveCheckpoint returned %d times before the answer", c, len(errs))
+			t.Errorf("got checkpoint %v, and %d returns of SaveCheckpoint before the answer", c, len(errs))
 		}
 		l.saved(t, c, "")
 		if o := l.outcome(t); string(o.GetResult()) != "old+new" {
@@ -214,7 +213,7 @@ func TestAHandlerSavesAndReadsItsCheckpoint(t *testing.T) {
 			t.Errorf("saved: %v", err)
 		}
 		if err := <-errs; err == nil {
-			t.Error("a checkpoint that is too large was saved")
+			t.Error("an oversized checkpoint: got no error")
 		}
 	})
 }
@@ -222,7 +221,7 @@ func TestAHandlerSavesAndReadsItsCheckpoint(t *testing.T) {
 func TestOnlyTheContextOfAHandlerHasACheckpoint(t *testing.T) {
 	t.Parallel()
 	if err := SaveCheckpoint(t.Context(), nil); !errors.Is(err, errNoTask) || LastCheckpoint(t.Context()) != nil {
-		t.Errorf("without a task: %v", err)
+		t.Errorf("without a task: got %v", err)
 	}
-	Progress(t.Context(), 1, "of nothing")
+	Progress(t.Context(), 1, "unused")
 }

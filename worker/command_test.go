@@ -78,7 +78,7 @@ func TestOutcomesOfCommands(t *testing.T) {
 			}
 		}
 		if left, _ := filepath.Glob(filepath.Join(b.worker.dirs.root, "jobs", "*")); len(left) != 0 {
-			t.Errorf("leftover directories of commands: %v", left)
+			t.Errorf("got leftover directories of commands %v", left)
 		}
 	})
 }
@@ -111,7 +111,7 @@ func TestOutputsOfCommands(t *testing.T) {
 			}
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) != 0 {
-			t.Errorf("leftover files: %v", left)
+			t.Errorf("got leftover files %v", left)
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestACancelledCommandIsGoneBeforeItsOutcome(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(child))); err == nil {
-			t.Error("a child of the cancelled command is alive")
+			t.Error("a child of the cancelled command still runs")
 		}
 	})
 }
@@ -178,14 +178,14 @@ func TestLogsAreReadWhileTheyAreWrittenAndAfterwards(t *testing.T) {
 			end = d.GetEnd()
 		}
 		if !strings.HasPrefix(text, "one\n1\n2\n") || !strings.HasSuffix(text, "49999\n50000\n") || errText != "err\n" {
-			t.Errorf("followed %d bytes ending in %q, and %q", len(text), text[max(0, len(text)-20):], errText)
+			t.Errorf("got %d followed bytes ending in %q, and %q", len(text), text[max(0, len(text)-20):], errText)
 		}
 		again, fault := readWholeLog(t, l, 1, false)
 		if again != text+errText || fault != "" {
-			t.Errorf("read again: %d bytes, want %d; %q", len(again), len(text)+len(errText), fault)
+			t.Errorf("read again: got %d bytes, want %d; %q", len(again), len(text)+len(errText), fault)
 		}
 		if _, fault := readWholeLog(t, l, 77, true); !strings.Contains(fault, "no log of this attempt") {
-			t.Errorf("error of a removed log: %q", fault)
+			t.Errorf("removed log: got %q", fault)
 		}
 	})
 }
@@ -200,11 +200,11 @@ func TestOldLogsAreRemovedForNewOnes(t *testing.T) {
 		}
 		for i, kept := range map[uint32]bool{0: false, 1: false, 2: true, 3: true} {
 			if text, fault := readWholeLog(t, l, i, false); (len(text) == 40_000) != kept || (fault == "") != kept {
-				t.Errorf("log %d: %d bytes, %q; want it kept: %v", i, len(text), fault, kept)
+				t.Errorf("log %d: got %d bytes, %q; want kept = %v", i, len(text), fault, kept)
 			}
 		}
 		if files, _ := filepath.Glob(filepath.Join(b.worker.dirs.root, "logs", "*", "*")); len(files) != 4 {
-			t.Errorf("%d log files, want 4", len(files))
+			t.Errorf("got %d log files, want 4", len(files))
 		}
 	})
 }
@@ -248,17 +248,17 @@ func TestTwoProcessesCannotShareADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "jobs")); !os.IsNotExist(err) {
-		t.Error("leftovers of an earlier process exist")
+		t.Error("got leftovers of an earlier process")
 	}
 	if _, err := openDirs(dir); err == nil || !strings.Contains(err.Error(), "used by another process") {
-		t.Errorf("second process: %v", err)
+		t.Errorf("second process: got %v", err)
 	}
 	if err := first.close(); err != nil {
 		t.Error(err)
 	}
 	again, err := openDirs(dir)
 	if err != nil {
-		t.Fatalf("after the first process ended: %v", err)
+		t.Fatalf("after the end of the first process: got %v", err)
 	}
 	if err := again.close(); err != nil {
 		t.Error(err)

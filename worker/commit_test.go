@@ -30,7 +30,7 @@ func TestACommittedAttemptSucceedsDespiteALaterStop(t *testing.T) {
 		l.next(a, &dtaskv1.Outcome{Kind: dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED})
 		r := l.take(false)
 		if len(r.GetOutcomes().GetTasks()) != 1 || len(r.GetOutcomes().GetDetails()) != 0 {
-			t.Errorf("reports = %v, want one success", r)
+			t.Errorf("got reports %v, want one success", r)
 		}
 	})
 }

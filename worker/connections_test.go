@@ -76,14 +76,14 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 			welcome(1)
 		}
 		if got := c.dials.Load(); got != 1 || len(ends) != size {
-			t.Fatalf("%d workers use %d connections, want 1", len(ends), got)
+			t.Fatalf("%d workers: got %d connections, want 1", len(ends), got)
 		}
 		for name, l := range ends {
 			l.assign(t, work{task: 1, typ: "echo", body: &dtaskv1.TaskBody{Payload: []byte(name)}})
 		}
 		for name, l := range ends {
 			if o := l.outcome(t); string(o.GetResult()) != name {
-				t.Errorf("the worker %s has the result %s", name, o.GetResult())
+				t.Errorf("worker %s: got result %s", name, o.GetResult())
 			}
 			l.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 1}})
 		}
@@ -95,9 +95,9 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 		c.leave[1]()
 		ends["w1"].serveTillEnd(t)
 		synctest.Wait()
-		ends["w2"].next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
+		ends["w2"].next(t, "a heartbeat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 		if got := c.dials.Load(); got != 1 {
-			t.Errorf("%d connections were dialed, want 1", got)
+			t.Errorf("got %d dialed connections, want 1", got)
 		}
 
 		// The process at the other end dies; all workers connect to the next
@@ -108,7 +108,7 @@ func TestWorkersOfAProcessShareAConnection(t *testing.T) {
 			welcome(2)
 		}
 		if got := c.dials.Load(); got != 2 {
-			t.Errorf("%d connections were dialed, want 2", got)
+			t.Errorf("got %d dialed connections, want 2", got)
 		}
 	})
 }
@@ -128,7 +128,7 @@ func TestAHungConnectionIsNotUsedAgain(t *testing.T) {
 		(<-r.sessions).welcome(t, 2)
 		(<-r.sessions).welcome(t, 2)
 		if took := time.Since(since); took < livenessTimeout || c.dials.Load() != 2 {
-			t.Errorf("both returned after %v over connection %d, want 2 s and the second", took, c.dials.Load())
+			t.Errorf("got both back after %v over connection %d, want 2 s and the second", took, c.dials.Load())
 		}
 	})
 }
@@ -150,7 +150,7 @@ func TestAConnectionIsOpenWhileInUse(t *testing.T) {
 	}
 	a, b, other := take("a"), take("a"), take("b")
 	if a != b || a == other || made != 2 {
-		t.Errorf("%d connections for two endpoints", made)
+		t.Errorf("got %d connections for two endpoints", made)
 	}
 	c.release(a, false)
 	fresh := take("a")
@@ -165,6 +165,6 @@ func TestAConnectionIsOpenWhileInUse(t *testing.T) {
 	c.release(fresh, true)
 	c.release(other, true)
 	if len(c.open) != 0 {
-		t.Errorf("%d connections are still open", len(c.open))
+		t.Errorf("got %d open connections, want 0", len(c.open))
 	}
 }

@@ -143,7 +143,7 @@ func (r *node) session(stream *fakeSlot) error {
 type leaderEnd struct {
 	stream *fakeSlot
 	hello  *dtaskv1.SessionRequest
-	in     chan *dtaskv1.SessionRequest // closed when the worker is gone
+	in     chan *dtaskv1.SessionRequest // closed when the worker has left
 	end    chan error                   // ends the session with this status
 	gone   chan struct{}
 	term   uint64
@@ -175,7 +175,7 @@ func (l *leaderEnd) next(t *testing.T, what string, holds func(*dtaskv1.SessionR
 	limit := time.Now().Add(time.Hour) // a worker that sends heartbeats forever would keep virtual time going
 	for m := range l.in {
 		if time.Now().After(limit) {
-			t.Fatalf("the worker is alive and did not send %s", what)
+			t.Fatalf("the worker did not send %s", what)
 		}
 		l.answer(t, m)
 		maps.Copy(l.seen, outcomesIn(m))
@@ -214,8 +214,8 @@ func (l *leaderEnd) outcome(t *testing.T) reportedOutcome {
 	return reportedOutcome{}
 }
 
-// serveTillEnd answers heartbeats and acknowledges outcomes until the worker is
-// gone.
+// serveTillEnd answers heartbeats and acknowledges outcomes until the worker has
+// left.
 func (l *leaderEnd) serveTillEnd(t *testing.T) {
 	t.Helper()
 	_ = l.stream.Send(&dtaskv1.SessionResponse{Fence: &dtaskv1.Fence{ClusterId: cluster, Epoch: 1, Term: l.term}, Ack: &dtaskv1.Ack{Through: uint64(len(l.seen))}})

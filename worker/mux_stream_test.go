@@ -95,8 +95,8 @@ func TestWorkersThatShareAConnectionShareAStream(t *testing.T) {
 			l := (<-r.sessions).welcome(t, 1)
 			ends[l.hello.GetHello().GetName()] = l
 		}
-		// One that hears nothing leaves after its livenessTimeout and comes
-		// over another connection; the others stay where they are.
+		// A session that receives nothing ends after its liveness timeout and is
+		// reopened on another connection; the others stay.
 		since := time.Now()
 		var all sync.WaitGroup
 		for _, name := range []string{"w1", "w2", "w3"} {
@@ -104,10 +104,10 @@ func TestWorkersThatShareAConnectionShareAStream(t *testing.T) {
 		}
 		again := (<-r.sessions).welcome(t, 1)
 		if name := again.hello.GetHello().GetName(); name != "w0" || time.Since(since) < livenessTimeout {
-			t.Errorf("%s came back after %v, want w0 after its livenessTimeout", name, time.Since(since))
+			t.Errorf("got %s back after %v, want w0 after its liveness timeout", name, time.Since(since))
 		}
 		if r.streams.Load() != 2 {
-			t.Errorf("%d streams, want one for three sessions and one for the new connection", r.streams.Load())
+			t.Errorf("got %d streams, want one for three sessions and one for the new connection", r.streams.Load())
 		}
 		for _, leave := range c.leave {
 			leave()
@@ -120,7 +120,7 @@ func TestAWorkerAloneIsOneSessionOnItsStream(t *testing.T) {
 	t.Parallel()
 	inBubble(t, Config{Slots: 1}, map[string]Handler{"echo": returns}, func(_ *harness, l *leaderEnd) {
 		if l.stream.number != 1 {
-			t.Errorf("its session has number %d, want 1", l.stream.number)
+			t.Errorf("got session number %d, want 1", l.stream.number)
 		}
 		l.assign(t, work{task: 1, typ: "echo", body: &dtaskv1.TaskBody{Payload: []byte("x")}})
 		if o := l.outcome(t); string(o.GetResult()) != "x" {
@@ -146,9 +146,9 @@ func TestASessionIsLeftWhileItsStreamHangs(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-s.sent:
-			t.Error("sent to nobody")
+			t.Error("sent to an ended session")
 		case <-s.arrived:
-			t.Error("received from nobody")
+			t.Error("received from an ended session")
 		default:
 		}
 		s.leave()
@@ -168,11 +168,11 @@ func TestAFailedStreamEndsItsSessionsWithTheReason(t *testing.T) {
 	for _, s := range []*streamSlot{before, after} {
 		<-s.arrived
 		if _, err := s.take(); !errors.Is(err, broken) {
-			t.Errorf("ended with %v, want %v", err, broken)
+			t.Errorf("got end %v, want %v", err, broken)
 		}
 	}
 	if m.isOpen() {
-		t.Error("the stream is open")
+		t.Error("the stream is open, want closed")
 	}
 }
 
@@ -198,12 +198,12 @@ func TestAMessageOfManySessionsIsBounded(t *testing.T) {
 		frames += len(m.GetFrames())
 		for _, f := range m.GetFrames() {
 			if f.GetSession() == gone.number && !f.GetEnd() {
-				t.Error("a message of a session that was left is sent")
+				t.Error("got a message of a left session")
 			}
 		}
 	}
 	if frames != sessions+2 || len(sizes) < sessions/4 {
-		t.Errorf("messages of %v frames", sizes)
+		t.Errorf("got messages of %v frames", sizes)
 	}
 }
 
@@ -220,16 +220,16 @@ func TestASessionThatReadsNothingEndsAlone(t *testing.T) {
 	}
 	got, err := p.take()
 	if len(got) != maxUnread || err != nil {
-		t.Errorf("%d messages and %v", len(got), err)
+		t.Errorf("got %d messages and %v", len(got), err)
 	}
 	<-p.arrived
 	if _, err := p.take(); !errors.Is(err, errUnread) || other.err != nil {
-		t.Errorf("ended with %v, the other session with %v", err, other.err)
+		t.Errorf("got end %v, and %v of the other session", err, other.err)
 	}
 }
 
-// The other end takes a number that is not above all before it for that of a
-// session that has ended, and would never hear one that was slow to say hello.
+// The other end treats a number that is not above all earlier ones as that of an
+// ended session, and would ignore a session that sent its hello late.
 func TestSessionsAreNumberedInTheOrderOfTheirFirstMessages(t *testing.T) {
 	t.Parallel()
 	m := emptyMuxStream()
@@ -240,12 +240,12 @@ func TestSessionsAreNumberedInTheOrderOfTheirFirstMessages(t *testing.T) {
 	left.send(&dtaskv1.SessionRequest{Heartbeat: 3})
 	messages := sentBy(t, m)
 	if len(messages) != 1 || len(messages[0].GetFrames()) != 2 {
-		t.Fatalf("got %v, want a frame of each that speaks", messages)
+		t.Fatalf("got %v, want a frame of each session with data", messages)
 	}
 	last := uint32(0)
 	for i, f := range messages[0].GetFrames() {
 		if f.GetSession() <= last || f.GetMessage().GetHeartbeat() != uint64(i+1) {
-			t.Errorf("frame %d is %v, behind session %d", i, f, last)
+			t.Errorf("frame %d: got %v after session %d", i, f, last)
 		}
 		last = f.GetSession()
 	}

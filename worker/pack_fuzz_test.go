@@ -29,7 +29,7 @@ func FuzzUnpack(f *testing.F) {
 		_ = unpack(bytes.NewReader(archive), filepath.Join(parent, "in")) // most archives are invalid
 		names, err := os.ReadDir(parent)
 		if err != nil || len(names) != 1 || names[0].Name() != "in" {
-			t.Fatalf("beside the directory: %v, %v", names, err)
+			t.Fatalf("outside the directory: got %v, %v", names, err)
 		}
 	})
 }

@@ -45,7 +45,7 @@ func TestAnArchiveRestoresItsDirectory(t *testing.T) {
 	}
 	archive := packed(t, dir)
 	if !bytes.Equal(archive, packed(t, dir)) {
-		t.Error("the same directory yields two different archives")
+		t.Error("got two different archives of one directory")
 	}
 	out := filepath.Join(t.TempDir(), "out")
 	if err := unpack(bytes.NewReader(archive), out); err != nil {
@@ -58,10 +58,10 @@ func TestAnArchiveRestoresItsDirectory(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(out, "a"))
 	if err != nil || info.Mode().Perm() != 0o700 || info.ModTime().Unix() != 1000 {
-		t.Errorf("a is %v, %v", info, err)
+		t.Errorf("a: got %v, %v", info, err)
 	}
 	if info, err := os.Stat(filepath.Join(out, "empty")); err != nil || !info.IsDir() {
-		t.Errorf("empty directory: %v, %v", info, err)
+		t.Errorf("empty directory: got %v, %v", info, err)
 	}
 }
 
@@ -72,10 +72,10 @@ func TestOnlyFilesAndDirectoriesArePacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := pack(new(bytes.Buffer), dir); err == nil {
-		t.Error("a link was packed")
+		t.Error("packing a link: got no error")
 	}
 	if err := pack(new(bytes.Buffer), filepath.Join(dir, "none")); err == nil {
-		t.Error("a missing directory was packed")
+		t.Error("packing a missing directory: got no error")
 	}
 }
 
@@ -109,14 +109,14 @@ func TestAnArchiveCannotLeaveItsDirectory(t *testing.T) {
 			}
 			dir := t.TempDir()
 			if err := unpack(&b, filepath.Join(dir, "in")); err == nil {
-				t.Error("an invalid archive was unpacked")
+				t.Error("invalid archive: got no error")
 			}
 			if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
-				t.Errorf("beside the directory: %v, %v", names, err)
+				t.Errorf("outside the directory: got %v, %v", names, err)
 			}
 		})
 	}
 	if err := unpack(bytes.NewReader([]byte{1, 2, 3}), filepath.Join(t.TempDir(), "in")); err == nil {
-		t.Error("invalid data was unpacked")
+		t.Error("invalid data: got no error")
 	}
 }

@@ -37,7 +37,7 @@ func TestOutcomesAreNumberedWithoutGapsAndRepeatedUntilAcknowledged(t *testing.T
 		again := <-r.sessions
 		hello := again.hello.GetHello()
 		if hello.GetNextReport() != 41 || len(hello.GetEnded()) != 60 || len(hello.GetHeld()) != 0 {
-			t.Errorf("second hello: next %d, ended %d, held %d; want 41, 60, 0", hello.GetNextReport(), len(hello.GetEnded()), len(hello.GetHeld()))
+			t.Errorf("second hello: got next %d, ended %d, held %d; want 41, 60, 0", hello.GetNextReport(), len(hello.GetEnded()), len(hello.GetHeld()))
 		}
 		if hello.GetIncarnation() != l.hello.GetHello().GetIncarnation() {
 			t.Error("the incarnation changed between sessions")
@@ -46,7 +46,7 @@ func TestOutcomesAreNumberedWithoutGapsAndRepeatedUntilAcknowledged(t *testing.T
 		repeated := again.outcomes(t, 60)
 		for number := uint64(41); number <= 100; number++ {
 			if got, want := repeated[number].GetAttempt().GetTask(), first[number].GetAttempt().GetTask(); got != want {
-				t.Errorf("outcome %d is of task %d, want %d", number, got, want)
+				t.Errorf("outcome %d: got task %d, want %d", number, got, want)
 			}
 		}
 		again.send(t, &dtaskv1.SessionResponse{Ack: &dtaskv1.Ack{Through: 100}})
@@ -81,10 +81,10 @@ func TestAttemptsOutliveSessions(t *testing.T) {
 		r = n.listen("n1:1", nil)
 		l = <-r.sessions
 		if held := l.hello.GetHello().GetHeld(); len(held) != 2 || held[0].GetTask() != 1 || held[1].GetTask() != 2 {
-			t.Errorf("held = %v, want tasks 1 and 2", held)
+			t.Errorf("got held %v, want tasks 1 and 2", held)
 		}
 		l.welcome(t, 2)
-		l.next(t, "began again", func(m *dtaskv1.SessionRequest) bool {
+		l.next(t, "the new session", func(m *dtaskv1.SessionRequest) bool {
 			return len(m.GetReports().GetStarted()) == 1 && m.GetReports().GetStarted()[0].GetAttempt().GetTask() == 1
 		})
 		close(release)
@@ -107,7 +107,7 @@ func TestAWorkerFollowsTheLeaderHint(t *testing.T) {
 		defer b.finish()
 		(<-r.sessions).welcome(t, 1)
 		if took := time.Since(begun); took > 0 {
-			t.Errorf("a hint was followed after %v, want immediately", took)
+			t.Errorf("got the hint followed after %v, want immediately", took)
 		}
 	})
 }
@@ -127,7 +127,7 @@ func TestABusyLeaderIsRetriedAfterItsDelay(t *testing.T) {
 		r := n.listen("n1:1", nil)
 		<-r.sessions
 		if took := time.Since(begun); took < 4*time.Second || took > 7*time.Second {
-			t.Errorf("retried after %v, want 4 to 6 s", took)
+			t.Errorf("got a retry after %v, want 4 to 6 s", took)
 		}
 	})
 }
@@ -143,7 +143,7 @@ func TestAWorkerMayStartBeforeAnyCoordinator(t *testing.T) {
 		r := n.listen("n2:1", nil)
 		<-r.sessions
 		if took := time.Since(up); took > 3*maxBackoff {
-			t.Errorf("found after %v, want at most one round of %v pauses", took, maxBackoff)
+			t.Errorf("got a session after %v, want at most one round of %v pauses", took, maxBackoff)
 		}
 	})
 }
@@ -163,16 +163,16 @@ func TestAHungLeaderIsLeftWithin2500ms(t *testing.T) {
 				if welcomed {
 					l.welcome(t, 1).assign(t, work{task: 1, typ: "block"})
 					for range 5 { // it answers five heartbeats, then it is silent
-						l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
+						l.next(t, "a heartbeat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 						begun = time.Now()
 					}
 				}
 				next := <-other.sessions
 				if took := time.Since(begun); took > 2500*time.Millisecond {
-					t.Errorf("left after %v", took)
+					t.Errorf("got the end after %v", took)
 				}
 				if got := len(next.hello.GetHello().GetHeld()); welcomed && got != 1 {
-					t.Errorf("held %d attempts in the next session, want 1", got)
+					t.Errorf("got %d held attempts in the next session, want 1", got)
 				}
 				<-l.gone // the connection was closed
 			})
@@ -186,14 +186,14 @@ func TestHeartbeatsAreSentEverySecondAndKeepASessionForHours(t *testing.T) {
 		t := b.t
 		begun, beats := time.Now(), 0
 		for time.Since(begun) < time.Hour {
-			l.next(t, "a beat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
+			l.next(t, "a heartbeat", func(m *dtaskv1.SessionRequest) bool { return m.GetHeartbeat() != 0 })
 			beats++
 		}
 		if beats < 3500 || beats > 3700 {
-			t.Errorf("%d heartbeats in an hour", beats)
+			t.Errorf("got %d heartbeats in an hour", beats)
 		}
 		if got := b.worker.Stats().Sessions; got != 1 {
-			t.Errorf("%d sessions, want 1", got)
+			t.Errorf("got %d sessions, want 1", got)
 		}
 	})
 }
@@ -212,17 +212,17 @@ func TestALowerTermHasNoEffect(t *testing.T) {
 		})
 		l = <-r.sessions
 		if got := l.hello.GetFence(); got.GetTerm() != 5 || got.GetClusterId() != cluster {
-			t.Errorf("fence after a deposed leader = %v, want term 5", got)
+			t.Errorf("after a deposed leader: got fence %v, want term 5", got)
 		}
 		l.welcome(t, 4) // and a new session does not help
 		l = <-r.sessions
 		l.welcome(t, 6)
 		synctest.Wait()
 		if got := b.worker.Stats(); got.Received != 0 || got.Sessions != 2 {
-			t.Errorf("stats = %+v, want nothing received in two sessions", got)
+			t.Errorf("got stats %+v, want nothing received in two sessions", got)
 		}
 		if !b.logs.has("leader is deposed") {
-			t.Error("the deposed leader is not logged")
+			t.Error("missing log message for the deposed leader")
 		}
 	})
 }
@@ -244,13 +244,13 @@ func TestAForeignClusterIsLeft(t *testing.T) {
 		})
 		l = <-r.sessions
 		if got := l.hello.GetFence().GetTerm(); got != 5 {
-			t.Errorf("term after a foreign cluster = %d, want 5", got)
+			t.Errorf("after a foreign cluster: got term %d, want 5", got)
 		}
 		if got := b.worker.Stats(); got.Received != 0 {
-			t.Errorf("%d attempts accepted from a foreign cluster", got.Received)
+			t.Errorf("got %d accepted attempts from a foreign cluster", got.Received)
 		}
 		if !b.logs.has("belongs to another cluster") {
-			t.Error("the foreign cluster is not logged")
+			t.Error("missing log message for the foreign cluster")
 		}
 	})
 }
@@ -268,7 +268,7 @@ func TestAMalformedMessageEndsTheSessionAndRunsNothing(t *testing.T) {
 		l.send(t, &dtaskv1.SessionResponse{Assignments: broken})
 		l = <-r.sessions
 		if got := b.worker.Stats().Received; got != 0 || len(l.hello.GetHello().GetHeld()) != 0 {
-			t.Errorf("%d attempts accepted from a malformed message", got)
+			t.Errorf("got %d accepted attempts from a malformed message", got)
 		}
 	})
 }
@@ -302,7 +302,7 @@ func TestADrainFinishesRunningAttemptsAndReleasesTheRest(t *testing.T) {
 		}
 		select {
 		case err := <-b.done:
-			t.Errorf("Run returned %v before its outcomes were acknowledged", err)
+			t.Errorf("got %v from Run before its outcomes were acknowledged", err)
 		default:
 		}
 		l.serveTillEnd(t)
@@ -325,7 +325,7 @@ func TestADrainStopsAttemptsAfterItsTimeout(t *testing.T) {
 		begun := time.Now()
 		b.drain()
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED || time.Since(begun) != 20*time.Second {
-			t.Errorf("outcome %v after %v, want RELEASED after 20 s", o, time.Since(begun))
+			t.Errorf("got outcome %v after %v, want RELEASED after 20 s", o, time.Since(begun))
 		}
 		l.serveTillEnd(t)
 		if err := <-b.done; err != nil {
@@ -350,7 +350,7 @@ func TestAHurriedDrainReleasesImmediately(t *testing.T) {
 		b.worker.Hurry()
 		b.worker.Hurry()
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED || time.Since(begun) > time.Second {
-			t.Errorf("outcome %v after %v, want RELEASED immediately", o, time.Since(begun))
+			t.Errorf("got outcome %v after %v, want RELEASED immediately", o, time.Since(begun))
 		}
 		l.serveTillEnd(t)
 		if err := <-b.done; err != nil {
@@ -374,16 +374,16 @@ func TestADrainOrderReleasesUnstartedAttempts(t *testing.T) {
 		l.send(t, &dtaskv1.SessionResponse{Drain: &dtaskv1.DrainOrder{Draining: true}, Assignments: assignments(work{task: 4, typ: "ok"})})
 		for number, o := range l.outcomes(t, 3) {
 			if o.GetKind() != released || o.GetAttempt().GetTask() == 1 {
-				t.Errorf("outcome %d = %v, want released", number, o)
+				t.Errorf("outcome %d: got %v, want released", number, o)
 			}
 		}
 		l.send(t, &dtaskv1.SessionResponse{Stops: []*dtaskv1.Stop{{Attempt: attemptOf(1), Reason: dtaskv1.StopReason_STOP_REASON_DRAINED}}})
 		if o := l.outcome(t); o.GetKind() != released || o.GetAttempt().GetTask() != 1 {
-			t.Errorf("the running attempt ended as %v, want released", o)
+			t.Errorf("running attempt: got %v, want released", o)
 		}
 		l.send(t, &dtaskv1.SessionResponse{Drain: &dtaskv1.DrainOrder{}, Assignments: assignments(work{task: 5, typ: "ok"})})
 		if o := l.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_SUCCEEDED {
-			t.Errorf("after the drain: %v", o)
+			t.Errorf("after the drain: got %v", o)
 		}
 	})
 }
@@ -399,10 +399,10 @@ func TestAWelcomeCanContainADrain(t *testing.T) {
 		next.send(t, &dtaskv1.SessionResponse{Heartbeat: 1, Welcome: &dtaskv1.Welcome{WorkerId: 1, HeartbeatIntervalMs: 1000, LeaseMs: 30_000, Draining: true}})
 		next.assign(t, work{task: 1, typ: "ok"})
 		if o := next.outcome(t); o.GetKind() != dtaskv1.OutcomeKind_OUTCOME_KIND_RELEASED {
-			t.Errorf("a drained worker's outcome: %v", o)
+			t.Errorf("drained worker: got outcome %v", o)
 		}
 		next.end <- nil
-		third := (<-b.nodes["n1:1"].sessions).welcome(t, 3) // without a drain: it is over
+		third := (<-b.nodes["n1:1"].sessions).welcome(t, 3) // without a drain: it has ended
 		third.assign(t, work{task: 2, typ: "ok"})
 		third.next(t, "the outcome", func(m *dtaskv1.SessionRequest) bool {
 			for _, o := range outcomesIn(m) {

@@ -33,7 +33,7 @@ func TestTheStoreKeepsNewerAndRecentCheckpoints(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	if want := []string{"2-2", "2-3", "3-1", "other"}; !slices.Equal(names, want) {
-		t.Errorf("remaining files: %v, want %v", names, want)
+		t.Errorf("got files %v, want %v", names, want)
 	}
 
 	writeFile(t, filepath.Join(dir, "c", "1", "old", "1-1"), "x")
@@ -45,10 +45,10 @@ func TestTheStoreKeepsNewerAndRecentCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "c", "1", "old")); !os.IsNotExist(err) {
-		t.Errorf("expired checkpoint: %v", err)
+		t.Errorf("expired checkpoint: got %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, task, "2-2")); err != nil {
-		t.Errorf("recent checkpoint: %v", err)
+		t.Errorf("recent checkpoint: got %v", err)
 	}
 }
 
@@ -59,6 +59,6 @@ func TestAStoreMustExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.Run(t.Context()); err == nil {
-		t.Error("it ran without its store")
+		t.Error("got no error without the store")
 	}
 }

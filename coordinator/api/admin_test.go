@@ -85,7 +85,7 @@ func TestWorkersAreListedInPages(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := len(page.GetWorkers()); limit > 0 && n > int(limit) {
-				t.Errorf("a page of %d has %d workers", limit, n)
+				t.Errorf("page of %d: got %d workers", limit, n)
 			}
 			for _, w := range page.GetWorkers() {
 				got = append(got, w.GetId())
@@ -138,7 +138,7 @@ func TestAPageOfWorkersIsBounded(t *testing.T) {
 	}
 	page, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{Limit: 100})
 	if n := len(page.GetWorkers()); err != nil || n == 0 || n == 40 || page.GetNextPageToken() != fmt.Sprint(n) {
-		t.Errorf("%d workers, next page %q, %v", n, page.GetNextPageToken(), err)
+		t.Errorf("got %d workers, next page %q, %v", n, page.GetNextPageToken(), err)
 	}
 }
 

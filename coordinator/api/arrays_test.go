@@ -78,10 +78,10 @@ func TestAnArrayIsListedWholeBriefAndByState(t *testing.T) {
 	}
 	states := []dtaskv1.TaskState{dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_DEAD}
 	if got, want := r.named(t, &dtaskv1.ListTasksRequest{States: states}), []string{"a", "run[1]", "run[3]"}; !slices.Equal(got, want) {
-		t.Errorf("by state: %v, want %v", got, want)
+		t.Errorf("by state: got %v, want %v", got, want)
 	}
 	if got := r.named(t, &dtaskv1.ListTasksRequest{Task: "run"}); len(got) != 10 {
-		t.Errorf("the array: %v", got)
+		t.Errorf("the array: got %v", got)
 	}
 	job, err := r.jobs.GetJob(t.Context(), &dtaskv1.GetJobRequest{Id: "1", WithLevels: true})
 	if err != nil || len(job.GetArrays()) != 1 {
@@ -89,7 +89,7 @@ func TestAnArrayIsListedWholeBriefAndByState(t *testing.T) {
 	}
 	want := map[string]uint32{"completed": 1, "dead": 1, "running": 1, "assigned": 1, "cancelled": 6}
 	if got := job.GetArrays()[0]; got.GetId() != "run" || got.GetTasks() != 10 || got.GetItems() != 10 || !maps.Equal(got.GetTasksByState(), want) {
-		t.Errorf("the array is %v, want %v", got, want)
+		t.Errorf("got array %v, want %v", got, want)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestATaskOfAnArrayIsNamedByAnyOfItsItems(t *testing.T) {
 		"run[4-5]": {"run[1-4]", "run[5-8]"}, "run[0-99]": {"run[1-4]", "run[5-8]", "run[9-10]"}, "run": {"run[1-4]", "run[5-8]", "run[9-10]"},
 	} {
 		if got := r.named(t, &dtaskv1.ListTasksRequest{Task: name}); !slices.Equal(got, want) {
-			t.Errorf("%s is %v, want %v", name, got, want)
+			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}
 	for name, want := range map[string]string{
@@ -111,7 +111,7 @@ func TestATaskOfAnArrayIsNamedByAnyOfItsItems(t *testing.T) {
 		_, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", Task: name})
 		wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; want %q in it", name, err, want)
+			t.Errorf("%s: got %v, want it to contain %q", name, err, want)
 		}
 	}
 }
@@ -128,12 +128,12 @@ func TestAnAmbiguousTaskNameListsTheTasks(t *testing.T) {
 		for what, err := range map[string]error{"logs": logs, "cancel": cancel, "retry": retry} {
 			wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)
 			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s %s: %v; want %q in it", what, name, err, want)
+				t.Errorf("%s %s: got %v, want it to contain %q", what, name, err, want)
 			}
 		}
 	}
 	if _, err := r.readLogs(t, &dtaskv1.LogsRequest{Job: "1", Task: "run"}); err == nil || !strings.Contains(err.Error(), "is an array") {
-		t.Errorf("logs of a whole array: %v", err)
+		t.Errorf("logs of a whole array: got %v", err)
 	}
 	if _, err := r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "1", Task: "run[6]"}); err != nil { // by an item of its chunk
 		t.Error(err)
@@ -171,6 +171,6 @@ func TestItemsOfAnArrayArriveInParts(t *testing.T) {
 		a.Each(func(_ uint32, item []byte) { got = append(got, string(item)) })
 	}
 	if len(got) != 9 || got[0] != `"item 0"` || got[8] != `"item 8"` {
-		t.Errorf("items are %v", got)
+		t.Errorf("got items %v", got)
 	}
 }

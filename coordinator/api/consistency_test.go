@@ -37,7 +37,7 @@ func TestALinearizableReadIsConfirmedFirst(t *testing.T) {
 		t.Fatalf("got %v, %v; want a cancelled job", job, err)
 	}
 	if r.raft.reads != reads+1 {
-		t.Errorf("leadership was confirmed %d times, want once", r.raft.reads-reads)
+		t.Errorf("got %d confirmations of leadership, want 1", r.raft.reads-reads)
 	}
 	if f := job.GetFreshness(); f.GetAppliedIndex() != r.machine.Index() || f.GetLagMs() != 0 || f.GetReplica() != "n1" {
 		t.Errorf("got freshness %v", f)
@@ -47,7 +47,7 @@ func TestALinearizableReadIsConfirmedFirst(t *testing.T) {
 func TestADeposedLeaderRejectsLinearizableReads(t *testing.T) {
 	t.Parallel()
 	for name, depose := range map[string]func(r *replica){
-		"the quorum does not confirm it": func(r *replica) {
+		"the quorum does not confirm the read": func(r *replica) {
 			r.raft.set(func(f *fakeRaft) { f.err = errors.New("leadership lost") })
 		},
 		"the term has ended": func(r *replica) { r.leading(false) },
@@ -74,7 +74,7 @@ func TestADeposedLeaderRejectsLinearizableReads(t *testing.T) {
 				t.Error("a deposed leader reports an unknown job")
 			}
 			if _, err := r.get(t, "1", stale); err != nil {
-				t.Errorf("a stale read fails: %v", err)
+				t.Errorf("stale read: got %v, want no error", err)
 			}
 		})
 	}

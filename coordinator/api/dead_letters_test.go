@@ -137,17 +137,17 @@ func TestADeadLetterHasThePayloadAndEveryAttempt(t *testing.T) {
 			want.Payload, want.History = nil, nil
 		}
 		if diff := cmp.Diff([]*dtaskv1.DeadLetter{want}, resp.GetDeadLetters(), times); diff != "" {
-			t.Errorf("with history %t: %s", history, diff)
+			t.Errorf("with history = %t: %s", history, diff)
 		}
 		if l := resp.GetDeadLetters()[0]; l.GetDiedAt() == 0 || resp.GetFreshness().GetAppliedIndex() != r.machine.Index() {
-			t.Errorf("died at %d, freshness %v", l.GetDiedAt(), resp.GetFreshness())
+			t.Errorf("got time of death %d, freshness %v", l.GetDiedAt(), resp.GetFreshness())
 		}
 		pages, err := r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", WithHistory: history})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want.GetHistory(), pages[0].GetTasks()[0].GetHistory(), times); diff != "" {
-			t.Errorf("a task with history %t: %s", history, diff)
+			t.Errorf("a task with history = %t: %s", history, diff)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestAPageOfDeadLettersIsBoundedInBytesAndScannedTasks(t *testing.T) {
 	}
 	p := deadLetterPage{limit: 1, resp: &dtaskv1.ListDeadLettersResponse{}, tasks: maxScannedTasks}
 	if !p.full() {
-		t.Error("the scan of a page is not bounded")
+		t.Error("got an unbounded scan for a page")
 	}
 }
 
@@ -199,7 +199,7 @@ func TestPurgeRemovesDeadLettersAndIsIdempotent(t *testing.T) {
 		}
 	}
 	if r.leader.requests != 2 {
-		t.Errorf("%d proposals, want 2", r.leader.requests)
+		t.Errorf("got %d proposals, want 2", r.leader.requests)
 	}
 	if ids, _ := r.deadLetters(t, &dtaskv1.ListDeadLettersRequest{}); ids != nil {
 		t.Errorf("got %v, want none", ids)
@@ -282,7 +282,7 @@ func TestARejectedRetryIsExplained(t *testing.T) {
 		_, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: c.job, Tasks: c.tasks})
 		wantError(t, err, c.code, c.reason)
 		if !strings.Contains(err.Error(), c.want) {
-			t.Errorf("retrying %s %.40q: got %v, want %s in it", c.job, c.tasks, err, c.want)
+			t.Errorf("retrying %s %.40q: got %v, want it to contain %s", c.job, c.tasks, err, c.want)
 		}
 	}
 	wantError(t, func() error {
@@ -294,7 +294,7 @@ func TestARejectedRetryIsExplained(t *testing.T) {
 	}(), codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 	resp, err := r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1", Tasks: []string{"e", "b"}})
 	if err != nil || resp.GetJob().GetTasksFailed() != 1 || resp.GetJob().GetTasksByState()["blocked"] != 2 {
-		t.Errorf("got %v, %v; want b, d and e to run again and apart to stay failed", resp.GetJob(), err)
+		t.Errorf("got %v, %v; want b, d and e to run again, and apart to stay failed", resp.GetJob(), err)
 	}
 }
 
@@ -343,6 +343,6 @@ func TestAnUnknownOutcomeOfARetryOrAPurgeStaysUnknown(t *testing.T) {
 	_, err = r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER)
 	if _, err = r.jobs.ListDeadLetters(t.Context(), &dtaskv1.ListDeadLettersRequest{Consistency: dtaskv1.Consistency_CONSISTENCY_STALE}); err != nil {
-		t.Errorf("a stale listing at a follower: %v", err)
+		t.Errorf("a stale listing at a follower: got %v", err)
 	}
 }

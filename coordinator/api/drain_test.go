@@ -46,7 +46,7 @@ func TestAWorkerIsDrainedAndUndrained(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := list.GetWorkers()[1]; w.GetState() != "down" || w.GetDrainUntil() == 0 {
-		t.Errorf("a drained worker that is down: %v", w)
+		t.Errorf("a drained worker that is down: got %v", w)
 	}
 }
 

@@ -31,11 +31,11 @@ func TestSmallJobIsEncodedWithLittleMemory(t *testing.T) { //nolint:paralleltest
 			}
 		}
 		if s := e.finish(); len(s.Chunks) != 1 || s.Chunks[0].Len() != 10 {
-			t.Fatalf("%d chunks", len(s.Chunks))
+			t.Fatalf("got %d chunks, want 1", len(s.Chunks))
 		}
 	}
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / jobs; each > most {
-		t.Errorf("a job of 10 tasks allocates %d bytes, want at most %d", each, most)
+		t.Errorf("got %d bytes allocated for a job of 10 tasks, want at most %d", each, most)
 	}
 }

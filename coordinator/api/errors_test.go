@@ -64,11 +64,11 @@ func TestEveryKindIsInTheTable(t *testing.T) {
 	t.Parallel()
 	for k := KindInternal; k <= KindCompacted; k++ {
 		if _, ok := errorTable[k]; !ok {
-			t.Errorf("kind %d is not in the table", k)
+			t.Errorf("kind %d: missing in the table", k)
 		}
 	}
 	if len(errorTable) != int(KindCompacted) {
-		t.Errorf("the table has %d rows, want %d", len(errorTable), KindCompacted)
+		t.Errorf("got %d rows, want %d", len(errorTable), KindCompacted)
 	}
 }
 
@@ -77,14 +77,14 @@ func TestEveryReasonOfTheStateMachineHasAMeaning(t *testing.T) {
 	for r := fsm.Accepted; !strings.HasPrefix(r.String(), "reason("); r++ {
 		got := ofRejection(r)
 		if (got == nil) != (r.Class() == fsm.ClassInternal) || got != nil && (got.Kind == KindInternal || got.Message != r.String()) {
-			t.Errorf("reason %v of class %d means %v", r, r.Class(), got)
+			t.Errorf("reason %v of class %d: got %v", r, r.Class(), got)
 		}
 	}
 	for r, want := range map[fsm.Reason]Kind{
 		fsm.TaskNotFound: KindNotFound, fsm.AlreadyEnded: KindEnded, fsm.KeyConflict: KindConflict, fsm.BudgetExceeded: KindRefused,
 	} {
 		if got := ofRejection(r); got == nil || got.Kind != want {
-			t.Errorf("reason %v means %v, want kind %d", r, got, want)
+			t.Errorf("reason %v: got %v, want kind %d", r, got, want)
 		}
 	}
 }
@@ -120,10 +120,10 @@ func TestAFollowerReturnsALeaderHint(t *testing.T) {
 			_, err := r.jobs.GetJob(t.Context(), &dtaskv1.GetJobRequest{Id: "1"})
 			d := wantError(t, err, c.code, c.reason)
 			if c.reason == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && (d.GetLeaderId() != c.id || d.GetLeaderAddress() != c.address) {
-				t.Errorf("got the hint %v", d)
+				t.Errorf("got hint %v", d)
 			}
 			if c.reason == dtaskv1.ErrorReason_ERROR_REASON_BUSY && d.GetRetryAfterMs() <= 0 {
-				t.Errorf("busy without a retry delay: %v", d)
+				t.Errorf("missing retry delay: got %v", d)
 			}
 			for name, call := range map[string]func() error{
 				"submit": func() error { _, err := r.send(t.Context(), request("k", header("x"), task("a"))); return err },
@@ -194,7 +194,7 @@ func TestAPanicBecomesAnInternalErrorWithAnIDThatIsLogged(t *testing.T) {
 	log := new(lockedBuffer)
 	r := setup(t, func(c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(log, nil))
-		c.Totals = func() sequencer.Stats { panic("secret of the house") }
+		c.Totals = func() sequencer.Stats { panic("internal secret") }
 	})
 	_, err := r.admin.Stats(t.Context(), &dtaskv1.StatsRequest{})
 	wantError(t, err, codes.Internal, dtaskv1.ErrorReason_ERROR_REASON_UNSPECIFIED)
@@ -204,11 +204,11 @@ func TestAPanicBecomesAnInternalErrorWithAnIDThatIsLogged(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(log.String(), "error_id=")
 	id, _, _ := strings.Cut(rest, " ")
-	if id == "" || !strings.Contains(message, id) || !strings.Contains(log.String(), "secret of the house") {
+	if id == "" || !strings.Contains(message, id) || !strings.Contains(log.String(), "internal secret") {
 		t.Errorf("message %q and log %q have no common id", message, log)
 	}
 	if _, err := r.admin.ListWorkers(t.Context(), &dtaskv1.ListWorkersRequest{}); err != nil {
-		t.Errorf("after a panic the server does not answer: %v", err)
+		t.Errorf("call after a panic: got %v", err)
 	}
 }
 

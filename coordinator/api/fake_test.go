@@ -335,7 +335,7 @@ func (f *fakeLogs) Logs(ctx context.Context, h fsm.HeldAttempt, stream dtaskv1.L
 type replica struct {
 	*Server
 	machine *fsm.Machine
-	leader  *memLeader // applies, whether this replica leads or not
+	leader  *memLeader // applies entries, whether this replica leads or not
 	raft    *fakeRaft
 	logs    *fakeLogs
 	conn    *grpc.ClientConn

@@ -80,7 +80,7 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 	noteFields(job.ProtoReflect(), known, set)
 	for field := range known {
 		if !set[field] && !notInAWholeJob[field] {
-			t.Errorf("the test doesn't set %s", field)
+			t.Errorf("field %s is not set by the test", field)
 		}
 	}
 	r := setup(t)
@@ -95,7 +95,7 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 	st, _ := r.machine.Fork()
 	stored, _ := st.Job(1)
 	if !proto.Equal(stored.Header, job.GetHeader()) {
-		t.Errorf("the stored header is %v, want %v", stored.Header, job.GetHeader())
+		t.Errorf("got stored header %v, want %v", stored.Header, job.GetHeader())
 	}
 	assignments := columns.NewAssignments(8)
 	assignments.Contexts = []*dtaskv1.JobContext{{Policies: job.GetHeader().GetPolicies()}}
@@ -107,13 +107,13 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 		ref := fsm.TaskRef{Job: 1, Index: index}
 		task := job.GetTasks()[i]
 		if got := storedArray(st, ref, want.tasks); got != want.array {
-			t.Errorf("task %s is of the array %q, want %q", task.GetId(), got, want.array)
+			t.Errorf("task %s: got array %q, want %q", task.GetId(), got, want.array)
 		}
 		if deps := st.Dependencies(ref); fmt.Sprint(deps) != fmt.Sprint(task.GetDependencies()) {
-			t.Errorf("task %s depends on %v, want %v", task.GetId(), deps, task.GetDependencies())
+			t.Errorf("task %s: got dependencies %v, want %v", task.GetId(), deps, task.GetDependencies())
 		}
 		if policy := st.Policy(ref); !proto.Equal(policy, job.GetHeader().GetPolicies()[task.GetPolicy()]) {
-			t.Errorf("task %s has the policy %v", task.GetId(), policy)
+			t.Errorf("task %s: got policy %v", task.GetId(), policy)
 		}
 		columns.AddAssignment(assignments, &columns.Assignment{Policy: task.GetPolicy(), Task: index, Attempt: 1, ID: st.Name(ref), Body: st.Body(ref)})
 		index += want.tasks
@@ -121,7 +121,7 @@ func TestEveryFieldOfAJobReachesItsWorker(t *testing.T) {
 	wantAssigned(t, assignments, job.GetTasks())
 }
 
-// storedArray words the array that some tasks are of.
+// storedArray formats the array of some tasks.
 func storedArray(st *fsm.State, ref fsm.TaskRef, tasks uint32) string {
 	first, ok := st.ArrayTask(ref)
 	if !ok {
@@ -153,13 +153,13 @@ func wantAssigned(t *testing.T, sent *dtaskv1.Assignments, want []*dtaskv1.TaskS
 	}
 	rows, err := columns.ReadAssignments(arrived)
 	if err != nil || rows.Left() != len(want) {
-		t.Fatalf("%d assignments, %v; want %d", rows.Left(), err, len(want))
+		t.Fatalf("got %d assignments, %v; want %d", rows.Left(), err, len(want))
 	}
 	for _, task := range want {
 		row := rows.Next()
 		body := &dtaskv1.TaskBody{}
 		if err := taskbody.Decode(row.Body, body); err != nil || !proto.Equal(body, task.GetBody()) {
-			t.Errorf("task %s is assigned with the body %v, %v; want %v", task.GetId(), body, err, task.GetBody())
+			t.Errorf("task %s: got body %v, %v; want %v", task.GetId(), body, err, task.GetBody())
 		}
 	}
 }

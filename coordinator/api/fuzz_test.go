@@ -56,7 +56,7 @@ func FuzzSubmitRequest(f *testing.F) {
 			return
 		}
 		if sealed.Total != m.GetTotal() || sealed.Key != m.GetIdempotencyKey() || len(m.GetTasks()) != int(m.GetTotal()) {
-			t.Errorf("%d tasks under %q were taken as %d under %q", len(m.GetTasks()), m.GetIdempotencyKey(), sealed.Total, sealed.Key)
+			t.Errorf("got %d tasks under %q, want %d under %q", sealed.Total, sealed.Key, len(m.GetTasks()), m.GetIdempotencyKey())
 		}
 		job := &dtaskv1.JobSpec{Header: m.GetHeader(), Tasks: m.GetTasks()}
 		if faults := spec.Check(job); faults != nil {

@@ -93,23 +93,23 @@ func TestEveryJobFieldIsCarriedFromTheFileToTheDocument(t *testing.T) {
 	for i := range fields.Len() {
 		f, header := fields.Get(i), written.GetHeader().ProtoReflect()
 		if header.Get(f).Equal(plain.Get(f)) {
-			t.Errorf("package spec doesn't read %s from the line %q", f.FullName(), lines[i])
+			t.Errorf("%s is not read from the line %q", f.FullName(), lines[i])
 		}
 		shown := job.ProtoReflect().Descriptor().Fields().ByName(f.Name())
 		if omitted := notInJobs[f.Name()]; omitted != (shown == nil) {
-			t.Errorf("%s: dtask.v1.Job has it: %t; listed as omitted: %t", f.FullName(), shown != nil, omitted)
+			t.Errorf("%s: in dtask.v1.Job = %t, listed as omitted = %t", f.FullName(), shown != nil, omitted)
 		}
 		if shown == nil {
 			continue
 		}
 		if got, want := job.ProtoReflect().Get(shown), header.Get(f); !got.Equal(want) {
-			t.Errorf("%s: the job shows %v, want %v", f.FullName(), got, want)
+			t.Errorf("%s: got %v in the job, want %v", f.FullName(), got, want)
 		}
 		partial := proto.Clone(job).(*dtaskv1.Job)
 		partial.ProtoReflect().Clear(shown)
 		carried := !bytes.Equal(printed(t, job), printed(t, partial))
 		if omitted := notInDocuments[f.Name()]; carried == omitted {
-			t.Errorf("%s: the document carries it: %t; listed as omitted: %t", f.FullName(), carried, omitted)
+			t.Errorf("%s: in the document = %t, listed as omitted = %t", f.FullName(), carried, omitted)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (r *replica) readArchived(t *testing.T) {
 	}
 	letters, err := r.jobs.ListDeadLetters(t.Context(), &dtaskv1.ListDeadLettersRequest{Job: "2"})
 	if err != nil || len(letters.GetDeadLetters()) != 0 {
-		t.Errorf("dead letters of an archived job: %v, %v", letters, err)
+		t.Errorf("dead letters of an archived job: got %v, %v", letters, err)
 	}
 }
 
@@ -159,12 +159,12 @@ func TestAnIncompleteHistoryIsReported(t *testing.T) {
 	r.archiveTwo(t)
 	h.Restored(r.machine.Index() + 10) // jobs that left before are missing
 	if _, err := r.get(t, "1", linearizable); err != nil {
-		t.Errorf("an existing job: %v", err)
+		t.Errorf("an existing job: got %v", err)
 	}
 	r.leader.op(t, &fsm.CancelJob{Job: 3, Reason: "enough"}, &fsm.Archive{Items: []fsm.JobID{3}})
 	_, err := r.get(t, "3", linearizable)
 	if detail := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); detail.GetRetryAfterMs() == 0 {
-		t.Errorf("no retry delay: %v", detail)
+		t.Errorf("missing retry delay: got %v", detail)
 	}
 	_, err = r.get(t, "9", linearizable)
 	wantError(t, err, codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)

@@ -212,7 +212,7 @@ func TestAListingScansABoundedNumberOfJobs(t *testing.T) {
 	r.leader.op(t, &fsm.CancelJob{Job: 3, Reason: "r"})
 	got := r.list(t, &dtaskv1.ListJobsRequest{States: []dtaskv1.JobState{dtaskv1.JobState_JOB_STATE_CANCELLED}})
 	if diff := cmp.Diff([][]string{nil, {"3"}}, got); diff != "" {
-		t.Errorf("the one job that matches is on the second page: %s", diff)
+		t.Errorf("want the only match on the second page: %s", diff)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestAPageOfJobsIsBoundedInBytes(t *testing.T) {
 	}
 	got := r.list(t, &dtaskv1.ListJobsRequest{Limit: maxLimit})
 	if len(got) < 2 || len(slices.Concat(got...)) != 150 {
-		t.Errorf("150 jobs of 16 KiB came in %d pages", len(got))
+		t.Errorf("got %d pages of 150 jobs of 16 KiB", len(got))
 	}
 }
 
@@ -309,39 +309,39 @@ func TestAJobThatCleansUpIsShownAndCancelledAsSuch(t *testing.T) {
 	w := r.worker(t)
 	for _, want := range []bool{false, true} {
 		if already, err := cancel("1", false); already != want || err != nil {
-			t.Errorf("cancel gave %v, %v", already, err)
+			t.Errorf("cancel: got %v, %v", already, err)
 		}
 	}
 	job, err := r.get(t, "1", linearizable)
 	if err != nil || job.GetState() != dtaskv1.JobState_JOB_STATE_PENDING || job.GetOutcome() != dtaskv1.JobState_JOB_STATE_CANCELLED ||
 		job.GetError() != "being cancelled, cleanup tasks are running: because" {
-		t.Errorf("being cancelled: %v, %v", job, err)
+		t.Errorf("being cancelled: got %v, %v", job, err)
 	}
 	r.assign(t, held(1, 1, 1, w))
 	if job, _ = r.get(t, "1", linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_RUNNING {
-		t.Errorf("cleaning up: %v", job)
+		t.Errorf("cleaning up: got %v", job)
 	}
 	_, err = r.jobs.Retry(t.Context(), &dtaskv1.RetryRequest{Job: "1"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 	r.leader.op(t, &fsm.Complete{Items: []fsm.CompleteItem{{HeldAttempt: held(1, 1, 1, w)}}})
 	if job, _ = r.get(t, "1", linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED || job.GetError() != "because" || job.GetOutcome() != 0 {
-		t.Errorf("cleaned up: %v", job)
+		t.Errorf("cleaned up: got %v", job)
 	}
 	// A job whose cleanup tasks run after success can only be cancelled with now.
 	r.complete(t, held(2, 0, 1, w), "")
 	_, err = cancel("2", false)
 	if wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT); !strings.Contains(err.Error(), "cleanup tasks") {
-		t.Errorf("the rejection is %v", err)
+		t.Errorf("got rejection %v", err)
 	}
 	if already, err := cancel("2", true); already || err != nil {
-		t.Errorf("cancel now gave %v, %v", already, err)
+		t.Errorf("cancel with cleanup: got %v, %v", already, err)
 	}
 	if already, err := cancel("3", true); already || err != nil {
-		t.Errorf("cancel now gave %v, %v", already, err)
+		t.Errorf("cancel with cleanup: got %v, %v", already, err)
 	}
 	for _, id := range []string{"2", "3"} {
 		if job, _ = r.get(t, id, linearizable); job.GetState() != dtaskv1.JobState_JOB_STATE_CANCELLED {
-			t.Errorf("cancelled now: %v", job)
+			t.Errorf("cancelled with cleanup: got %v", job)
 		}
 	}
 	_, err = r.jobs.Cancel(t.Context(), &dtaskv1.CancelRequest{Job: "2", Task: "a", Now: true})
@@ -360,7 +360,7 @@ func TestToleratedFailuresAreShown(t *testing.T) {
 		r.leader.op(t, &fsm.FailTask{Task: fsm.TaskRef{Job: 1, Index: uint32(i)}, Error: "late"})
 		job, err := r.get(t, "1", linearizable)
 		if err != nil || job.GetMaxFailures() != 1 || job.GetFailuresTolerated() != tolerated || job.GetTasksFailed() != uint32(i+1) {
-			t.Errorf("after %d failures: %v, %v", i+1, job, err)
+			t.Errorf("after %d failures: got %v, %v", i+1, job, err)
 		}
 	}
 }

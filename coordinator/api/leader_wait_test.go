@@ -89,10 +89,10 @@ func TestAWaitForALeaderEndsWithItsCall(t *testing.T) {
 	r.awaitHeld()
 	cancel()
 	if err := <-answered; err == nil {
-		t.Error("the call succeeded")
+		t.Error("got no error")
 	}
 	if !r.leaderWaits.TryAcquire(maxLeaderWaits) {
-		t.Error("a waiting call was not released")
+		t.Error("the call is still waiting")
 	}
 }
 

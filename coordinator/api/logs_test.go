@@ -48,7 +48,7 @@ func TestLogsAreReadFromTheWorkerOfTheLastAttempt(t *testing.T) {
 	}
 	for _, got := range r.logs.asked {
 		if got != held(1, 0, 2, w2) {
-			t.Errorf("the request is for %v", got)
+			t.Errorf("got a request for %v", got)
 		}
 	}
 }

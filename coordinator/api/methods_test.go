@@ -30,14 +30,14 @@ func TestEveryMethodHasARow(t *testing.T) {
 	for name, d := range served {
 		m, ok := methods[name]
 		if !ok || m.access == 0 || m.repeat == 0 {
-			t.Errorf("%s has no complete row", name)
+			t.Errorf("%s: missing or incomplete row", name)
 			continue
 		}
 		checkRow(t, name, m, d)
 	}
 	for name := range methods {
 		if served[name] == nil {
-			t.Errorf("%s has a row and is not served", name)
+			t.Errorf("%s: has a row but is not served", name)
 		}
 	}
 }
@@ -46,13 +46,13 @@ func checkRow(t *testing.T, name string, m method, d protoreflect.MethodDescript
 	t.Helper()
 	has := func(field protoreflect.Name) bool { return d.Input().Fields().ByName(field) != nil }
 	if reads := has("consistency"); reads != (m.access == accessRead) {
-		t.Errorf("%s: its request has a consistency: %v; its access is %d", name, reads, m.access)
+		t.Errorf("%s: request has a consistency = %v, but access is %d", name, reads, m.access)
 	}
 	if keyed := m.repeat == repeatKeyed; !d.IsStreamingClient() && !strings.Contains(name, "SubmitMany") && keyed != has("idempotency_key") {
-		t.Errorf("%s: its request has an idempotency key: %v; it is keyed: %v", name, !keyed, keyed)
+		t.Errorf("%s: request has an idempotency key = %v, keyed = %v", name, !keyed, keyed)
 	}
 	if m.access == accessRead && m.repeat != repeatRead {
-		t.Errorf("%s reads, and its repetition is %d", name, m.repeat)
+		t.Errorf("%s: read with repetition %d", name, m.repeat)
 	}
 	if has("page_token") != has("limit") {
 		t.Errorf("%s: a listing has both a limit and a page token", name)
@@ -68,12 +68,12 @@ func TestPageTokensAreReadAsWritten(t *testing.T) {
 			text = ""
 		}
 		if got, err := parsePageToken(text); err != nil || got != token {
-			t.Errorf("%q is read as %v, %v", text, got, err)
+			t.Errorf("%q: got %v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"0", "0/1", "1/0", "1/", "/1", "01", "1/01", "-1", "1/2/3", "x", "18446744073709551616", "1/4294967296"} {
 		if got, err := parsePageToken(text); err == nil {
-			t.Errorf("%q is read as %v", text, got)
+			t.Errorf("%q: got %v, want an error", text, got)
 		}
 	}
 }

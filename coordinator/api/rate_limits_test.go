@@ -35,30 +35,30 @@ func TestOwnerAboveTheRateLimitGetsARetryDelay(t *testing.T) {
 		for range 2 { // rejected submissions take no token
 			err := submit("k3", "me")
 			if d := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); d.GetRetryAfterMs() != 500 {
-				t.Errorf("retry delay is %d ms, want 500", d.GetRetryAfterMs())
+				t.Errorf("got retry delay %d ms, want 500", d.GetRetryAfterMs())
 			}
 			if want := `owner "me" exceeds 2 jobs per second`; !strings.Contains(err.Error(), want) {
-				t.Errorf("got %q, want it to say %q", err, want)
+				t.Errorf("got %q, want it to contain %q", err, want)
 			}
 		}
 		if err := submit("k0", "me"); err != nil {
-			t.Errorf("a job that is stored: %v", err)
+			t.Errorf("a stored job: got %v", err)
 		}
 		if err := submit("yours", "you"); err != nil {
-			t.Errorf("another owner: %v", err)
+			t.Errorf("another owner: got %v", err)
 		}
 		if r.leader.submits != 5 {
-			t.Errorf("the leader was asked %d times, want 5", r.leader.submits)
+			t.Errorf("got %d calls of the leader, want 5", r.leader.submits)
 		}
 		time.Sleep(500 * time.Millisecond)
 		if err := submit("k3", "me"); err != nil {
-			t.Errorf("after the pause: %v", err)
+			t.Errorf("after the pause: got %v", err)
 		}
 		if err := submit("k4", "me"); err == nil {
-			t.Error("a second one after the pause was taken")
+			t.Error("a second job after the pause: got no error")
 		}
 		if got := r.Refused(); got["rate"] != 3 {
-			t.Errorf("counted %v, want 3 by rate", got)
+			t.Errorf("got counts %v, want 3 by rate", got)
 		}
 	})
 }
@@ -72,11 +72,11 @@ func TestInvalidJobTakesNoToken(t *testing.T) {
 		_, err := r.send(t.Context(), bad)
 		wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 		if _, err := r.send(t.Context(), ownedJob("k", "me")); err != nil {
-			t.Errorf("the burst is at least 1: %v", err)
+			t.Errorf("burst of at least 1: got %v", err)
 		}
 		_, err = r.send(t.Context(), ownedJob("l", "me"))
 		if d := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); d.GetRetryAfterMs() != 20_000 {
-			t.Errorf("retry delay is %d ms, want 20000", d.GetRetryAfterMs())
+			t.Errorf("got retry delay %d ms, want 20000", d.GetRetryAfterMs())
 		}
 	})
 }
@@ -97,13 +97,13 @@ func TestBucketsAreBoundedAndFullOnesRemoved(t *testing.T) {
 		take("late", true)
 		take("later", false) // shares a bucket with late
 		if len(l.buckets) != maxBuckets {
-			t.Errorf("there are %d buckets, want %d", len(l.buckets), maxBuckets)
+			t.Errorf("got %d buckets, want %d", len(l.buckets), maxBuckets)
 		}
 		time.Sleep(time.Second)
 		take("later", true)
 		take("latest", true)
 		if len(l.buckets) != 2 {
-			t.Errorf("after a rest there are %d buckets, want 2", len(l.buckets))
+			t.Errorf("after a rest: got %d buckets, want 2", len(l.buckets))
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestUnlimitedRateKeepsNoBuckets(t *testing.T) {
 		}
 	}
 	if len(l.buckets) != 0 {
-		t.Errorf("there are %d buckets", len(l.buckets))
+		t.Errorf("got %d buckets, want 0", len(l.buckets))
 	}
 }
 
@@ -166,11 +166,11 @@ func TestOverloadedLeaderReturnsARetryDelay(t *testing.T) {
 	} {
 		d := wantError(t, call(), codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
 		if d.GetRetryAfterMs() != 100 {
-			t.Errorf("%s: retry delay is %d ms, want 100", name, d.GetRetryAfterMs())
+			t.Errorf("%s: got retry delay %d ms, want 100", name, d.GetRetryAfterMs())
 		}
 	}
 	if r.machine.Index() != before {
-		t.Error("something of it happened")
+		t.Error("the state changed, want no change")
 	}
 	want := map[string]uint64{"rate": 0, "uploads": 0, "inbox": 1, "memory": 0, "disk": 0, "other": 0}
 	if got := r.Refused(); !maps.Equal(got, want) {

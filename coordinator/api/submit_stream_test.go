@@ -96,7 +96,7 @@ func TestJobWithoutAHeaderHasThatOfThePreviousJob(t *testing.T) {
 	alone := request("alone", nil, task("t"))
 	results, err := r.exchange(t.Context(), numbered(1, request("g", header("x"), task("t"))), numbered(2, alone))
 	if err != nil || !strings.Contains(results[2].String(), "header: missing") {
-		t.Errorf("the first of a message without a header: got %v, %v", results, err)
+		t.Errorf("first job of a message without a header: got %v, %v", results, err)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestMessagesOfJobsAreBounded(t *testing.T) {
 		}
 	}
 	if r.leader.submits != 0 {
-		t.Error("a job of a message that is too large was submitted")
+		t.Error("a job of an oversized message was submitted")
 	}
 }
 
@@ -143,7 +143,7 @@ func TestFaultsOfManyJobsHaveSeveralMessages(t *testing.T) {
 		}
 		got += len(m.GetResults())
 		if size := proto.Size(m); size > resultBytes+2*maxFaultBytes {
-			t.Errorf("a message of %d bytes", size)
+			t.Errorf("got a message of %d bytes", size)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestPartsOfJobsMayAlternate(t *testing.T) {
 		}
 	}
 	if reasonOf(results[4]) != dtaskv1.ErrorReason_ERROR_REASON_INVALID {
-		t.Errorf("the bad one: got %v", results[4])
+		t.Errorf("the invalid job: got %v", results[4])
 	}
 	if !r.uploads.TryAcquire(r.cfg.UploadBytes) {
 		t.Error("the memory of an ended submission is still held")
@@ -237,7 +237,7 @@ func TestStreamIsNotReadWhileTooManyJobsArePending(t *testing.T) {
 		r.leader.mu.Lock()
 		defer r.leader.mu.Unlock()
 		if r.leader.waiting != 2*each {
-			t.Errorf("%d jobs are pending, want %d", r.leader.waiting, 2*each)
+			t.Errorf("got %d pending jobs, want %d", r.leader.waiting, 2*each)
 		}
 	})
 }
@@ -258,6 +258,6 @@ func TestSubmissionsInFlightAreAnsweredBeforeTheServerStops(t *testing.T) {
 	r.stop.Do(func() { close(r.stopping) })
 	_, err = stream.Recv()
 	if errors.Is(err, io.EOF) || err == nil {
-		t.Fatalf("got %v, want that the replica stops", err)
+		t.Fatalf("got %v, want the reason that the replica stops", err)
 	}
 }

@@ -54,7 +54,7 @@ func TestRepeatedKeyReturnsTheSameJobOrAConflict(t *testing.T) {
 	}
 	again, err := r.send(t.Context(), request("k", header("x"), diamond()...))
 	if err != nil || !again.GetExisted() || again.GetId() != first.GetId() {
-		t.Errorf("the repeat gave %v, %v; want job %s", again, err, first.GetId())
+		t.Errorf("repeat: got %v, %v; want job %s", again, err, first.GetId())
 	}
 	_, err = r.send(t.Context(), request("k", header("y"), diamond()...))
 	wantError(t, err, codes.AlreadyExists, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
@@ -94,14 +94,14 @@ func TestDigestDoesNotDependOnTheSplitIntoParts(t *testing.T) {
 			messages = append(messages, &dtaskv1.JobPart{Tasks: tasks[from:min(from+cut, len(tasks))]})
 		}
 		if _, err := r.send(t.Context(), messages...); err != nil {
-			t.Fatalf("in pieces of %d: %v", cut, err)
+			t.Fatalf("in parts of %d: got %v", cut, err)
 		}
 		got := r.leader.last
 		if cut == 1 {
 			first = got
 		}
 		if got.Digest != first.Digest || got.Sum != first.Sum {
-			t.Errorf("in pieces of %d the digest is %x and the sum %x, want %x and %x", cut, got.Digest, got.Sum, first.Digest, first.Sum)
+			t.Errorf("in parts of %d: got digest %x and sum %x, want %x and %x", cut, got.Digest, got.Sum, first.Digest, first.Sum)
 		}
 	}
 	if fork, _ := r.machine.Fork(); fork.JobCount() != 1 {
@@ -123,7 +123,7 @@ func TestTheDigestDependsOnEveryPartOfAJob(t *testing.T) {
 		m := request("k", header("x"), diamond()...)
 		change(m)
 		if got := encode(t, m); got.Digest == base.Digest {
-			t.Errorf("another %s gives the same digest", name)
+			t.Errorf("another %s: got the same digest", name)
 		}
 	}
 }
@@ -141,11 +141,11 @@ func TestDefaultsOfTheCoordinatorAreStoredAndNotInTheDigest(t *testing.T) {
 		digests[i] = r.leader.last.Digest
 		fork, _ := r.machine.Fork()
 		if got := fork.Policy(fsm.TaskRef{Job: 1}).GetTimeoutMs(); got != timeout.Milliseconds() {
-			t.Errorf("stored timeout is %d ms, want %s", got, timeout)
+			t.Errorf("got stored timeout %d ms, want %s", got, timeout)
 		}
 	}
 	if digests[0] != digests[1] {
-		t.Error("the same job has another digest at a coordinator with other defaults")
+		t.Error("got different digests of one job at coordinators with different defaults")
 	}
 }
 
@@ -160,10 +160,10 @@ func TestChunksAreBounded(t *testing.T) {
 	n, sum := uint32(0), uint32(0)
 	for _, c := range s.Chunks {
 		if c.First != n {
-			t.Errorf("a chunk begins at %d, want %d", c.First, n)
+			t.Errorf("got a chunk that starts at %d, want %d", c.First, n)
 		}
 		if c.Size() > maxChunk && c.Len() > 1 {
-			t.Errorf("a chunk of %d tasks has %d bytes", c.Len(), c.Size())
+			t.Errorf("got a chunk of %d tasks with %d bytes", c.Len(), c.Size())
 		}
 		n += uint32(c.Len())
 		sum = c.Sum(sum)
@@ -220,10 +220,10 @@ func TestJobBeyondALimitIsInvalid(t *testing.T) {
 			_, err := r.send(t.Context(), c.messages...)
 			d := wantError(t, err, codes.InvalidArgument, dtaskv1.ErrorReason_ERROR_REASON_INVALID)
 			if got := strings.Join(d.GetFaults(), "\n"); !strings.Contains(got, c.fault) {
-				t.Errorf("got the faults %q, want %q among them", got, c.fault)
+				t.Errorf("got faults %q, want %q among them", got, c.fault)
 			}
 			if r.leader.submits != 0 || !r.uploads.TryAcquire(r.cfg.UploadBytes) {
-				t.Error("it was submitted, or its memory is still held")
+				t.Error("the job was submitted, or its memory is still held")
 			}
 		})
 	}
@@ -246,7 +246,7 @@ func TestMessageAboveTheServersLimitIsRefused(t *testing.T) {
 	a.Body.Payload = make([]byte, maxReceive)
 	_, err := r.send(t.Context(), request("k", header("x"), a))
 	if err == nil || r.leader.submits != 0 {
-		t.Errorf("a message of more than 4 MiB was taken: %v", err)
+		t.Errorf("a message of more than 4 MiB: got %v", err)
 	}
 }
 
@@ -318,15 +318,15 @@ func TestTheMemoryOfSubmissionsIsBounded(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *Config) { c.UploadBytes = 2 * maxMessage })
 	if !r.uploads.TryAcquire(2*maxMessage - 100) {
-		t.Fatal("no room to begin with")
+		t.Fatal("no free memory at the start")
 	}
 	_, err := r.send(t.Context(), request("k", header("x"), task("a")))
 	if d := wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY); d.GetRetryAfterMs() <= 0 {
-		t.Error("busy says not when to come back")
+		t.Error("missing retry delay")
 	}
 	r.uploads.Release(2*maxMessage - 100)
 	if _, err := r.send(t.Context(), request("k", header("x"), task("a"))); err != nil {
-		t.Errorf("with room again: %v", err)
+		t.Errorf("with free memory again: got %v", err)
 	}
 }
 
@@ -374,7 +374,7 @@ func TestStalledSubmissionIsRejectedWithBusy(t *testing.T) {
 		err = errorOf(m.GetResults()[0])
 		wantError(t, err, codes.ResourceExhausted, dtaskv1.ErrorReason_ERROR_REASON_BUSY)
 		if got := time.Since(began); got != 10*time.Second {
-			t.Errorf("it was refused after %s, want 10 s", got)
+			t.Errorf("got a refusal after %s, want 10 s", got)
 		}
 	})
 }

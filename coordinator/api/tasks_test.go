@@ -83,7 +83,7 @@ func TestTasksAreShownInAllTheirStates(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := pages[0].GetTasks()[7].GetStartedAt(); got != 77 {
-		t.Errorf("a running task started at %d, want 77", got)
+		t.Errorf("running task: got start %d, want 77", got)
 	}
 	// Dependencies and results are shown only on request.
 	pages, err = r.tasks(t, &dtaskv1.ListTasksRequest{Job: "1", Task: "blocked-by-dead"})
@@ -165,10 +165,10 @@ func TestTasksAreSentInBoundedPages(t *testing.T) {
 		next := uint32(0)
 		for i, page := range pages {
 			if n := len(page.GetTasks()); n > maxPageTasks || proto.Size(page) > maxPageBytes+maxPageBytes/8 {
-				t.Errorf("page %d has %d tasks in %d bytes", i, n, proto.Size(page))
+				t.Errorf("page %d: got %d tasks in %d bytes", i, n, proto.Size(page))
 			}
 			if (page.GetFreshness() != nil) != (i == 0) {
-				t.Errorf("page %d has freshness %v; only the first may have one", i, page.GetFreshness())
+				t.Errorf("page %d: got freshness %v, want it only in the first", i, page.GetFreshness())
 			}
 			for _, got := range page.GetTasks() {
 				if got.GetIndex() != next || got.GetState() != dtaskv1.TaskState_TASK_STATE_AGGREGATED {

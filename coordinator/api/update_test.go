@@ -32,7 +32,7 @@ func TestAnUpdateIsShownAndKeepsTheRestOfTheTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(body.GetPayload()) != "new" || strings.Join(body.GetCommand(), " ") != strings.Join(c.GetBody().GetCommand(), " ") {
-		t.Errorf("body is %v", body)
+		t.Errorf("got body %v", body)
 	}
 	got, err = r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "1", Priority: dtaskv1.Priority_PRIORITY_LOW, IfVersion: 2, IdempotencyKey: "v"})
 	if err != nil || got.GetJob().GetPriority() != dtaskv1.Priority_PRIORITY_LOW {
@@ -41,7 +41,7 @@ func TestAnUpdateIsShownAndKeepsTheRestOfTheTask(t *testing.T) {
 	_, err = r.jobs.Update(t.Context(), &dtaskv1.UpdateRequest{Job: "1", Priority: dtaskv1.Priority_PRIORITY_LOW, IfVersion: 2, IdempotencyKey: "w"})
 	wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 	if !strings.Contains(err.Error(), "has version 3") || !strings.Contains(err.Error(), "expects version 2") {
-		t.Errorf("the conflict does not name both versions: %v", err)
+		t.Errorf("got conflict %v, want it to name both versions", err)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestAnUpdateOfAStartedTaskNamesItsState(t *testing.T) {
 		err := f()
 		wantError(t, err, codes.FailedPrecondition, dtaskv1.ErrorReason_ERROR_REASON_CONFLICT)
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q in it", err, want)
+			t.Errorf("got %v, want it to contain %q", err, want)
 		}
 	}
 	wantError(t, update("nosuch", "k3"), codes.NotFound, dtaskv1.ErrorReason_ERROR_REASON_NOT_FOUND)

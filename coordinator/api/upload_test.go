@@ -63,8 +63,8 @@ func take(messages []*dtaskv1.JobPart) (sequencer.Submission, error) {
 	return u.seal()
 }
 
-// manyWays returns a header with policies that are checked differently.
-func manyWays() *dtaskv1.JobHeader {
+// variedHeader returns a header with policies that are checked differently.
+func variedHeader() *dtaskv1.JobHeader {
 	h := header("x")
 	usual := h.GetPolicies()[0]
 	command, pure, last := proto.CloneOf(usual), proto.CloneOf(usual), proto.CloneOf(usual)
@@ -110,7 +110,7 @@ func randomTask(r *rand.Rand, index uint32, spoiled bool) *dtaskv1.TaskSpec {
 	case 7:
 		t.Body.Output = "relative"
 	case 8:
-		t.Body.ReuseKey = "of nothing"
+		t.Body.ReuseKey = "unused"
 	}
 	return t
 }
@@ -132,7 +132,7 @@ func TestTasksInColumnsEqualTaskSpecs(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		spoiled := seed%2 == 1
-		all := []*dtaskv1.JobPart{{Header: manyWays(), IdempotencyKey: "k"}}
+		all := []*dtaskv1.JobPart{{Header: variedHeader(), IdempotencyKey: "k"}}
 		for range 1 + r.IntN(4) {
 			m := all[len(all)-1]
 			for range 1 + r.IntN(60) {
@@ -152,14 +152,14 @@ func TestTasksInColumnsEqualTaskSpecs(t *testing.T) {
 			t.Fatalf("seed %d: in columns\n%s\nas messages\n%s", seed, words(gotErr), words(wantErr))
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("seed %d: in columns the job is another", seed)
+			t.Fatalf("seed %d: got different jobs from columns and messages", seed)
 		}
 		if wantErr != nil {
 			refused++
 		}
 	}
 	if refused < 50 || refused > 250 {
-		t.Errorf("%d of 400 jobs are refused: these are not the jobs that were meant", refused)
+		t.Errorf("got %d of 400 jobs refused, want a mix of valid and invalid jobs", refused)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestJobInColumnsIsStored(t *testing.T) {
 	}
 	again, err := r.send(t.Context(), request("k", header("x"), diamond()...))
 	if err != nil || !again.GetExisted() || again.GetId() != first.GetId() {
-		t.Errorf("the same job as messages gave %v, %v; want job %s", again, err, first.GetId())
+		t.Errorf("the same job as messages: got %v, %v; want job %s", again, err, first.GetId())
 	}
 }
 
@@ -198,7 +198,7 @@ func TestMalformedColumnsAreRefused(t *testing.T) {
 		c.spoil(m[0])
 		_, err := take(m)
 		if !strings.Contains(words(err), c.words) {
-			t.Errorf("got %q, want it to say %q", words(err), c.words)
+			t.Errorf("got %q, want it to contain %q", words(err), c.words)
 		}
 	}
 }
@@ -208,18 +208,18 @@ func TestMemoryOfColumnsIsCounted(t *testing.T) {
 	const tasks = 500_000 // of two bytes each
 	m := &dtaskv1.JobPart{Columns: &dtaskv1.TaskColumns{IdSizes: slices.Repeat([]uint32{1}, tasks), Ids: make([]byte, tasks)}}
 	if got := tasksCost(m); got < tasks*taskCost {
-		t.Errorf("the tasks cost %d bytes", got)
+		t.Errorf("got a cost of %d bytes", got)
 	}
 	m.Columns.Distances = make([]uint32, tasks)
 	if got := tasksCost(m); got < tasks*(taskCost+4) {
-		t.Errorf("tasks with dependencies cost %d bytes", got)
+		t.Errorf("tasks with dependencies: got a cost of %d bytes", got)
 	}
 }
 
 // FuzzTaskColumns checks that columns and the same tasks as TaskSpecs give the same
 // job or the same faults.
 func FuzzTaskColumns(f *testing.F) {
-	first := request("k", manyWays(), diamond()...)
+	first := request("k", variedHeader(), diamond()...)
 	for i, spoil := range []func(tasks []*dtaskv1.TaskSpec){
 		func([]*dtaskv1.TaskSpec) {},
 		func(tasks []*dtaskv1.TaskSpec) { tasks[1].Dependencies = []uint32{1} },
@@ -253,7 +253,7 @@ func FuzzTaskColumns(f *testing.F) {
 		got, gotErr := take([]*dtaskv1.JobPart{m})
 		if err != nil {
 			if gotErr == nil {
-				t.Error("malformed columns are taken")
+				t.Error("malformed columns: got no error")
 			}
 			return
 		}
@@ -262,7 +262,7 @@ func FuzzTaskColumns(f *testing.F) {
 			t.Errorf("in columns\n%s\nas messages\n%s", words(gotErr), words(wantErr))
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("in columns the job is another:\n%+v\n%+v", got, want)
+			t.Errorf("got different jobs from columns and messages:\n%+v\n%+v", got, want)
 		}
 	})
 }

@@ -48,7 +48,7 @@ func ends(t *testing.T, s waitStream) (finished, unknown string, remaining uint3
 		ids = append(ids, job.GetId())
 	}
 	if m.GetFreshness().GetAppliedIndex() == 0 {
-		t.Error("the message has no freshness")
+		t.Error("missing freshness")
 	}
 	return strings.Join(ids, " "), strings.Join(m.GetUnknown(), " "), m.GetRemaining()
 }
@@ -56,7 +56,7 @@ func ends(t *testing.T, s waitStream) (finished, unknown string, remaining uint3
 func wantEnds(t *testing.T, s waitStream, finished, unknown string, remaining uint32) {
 	t.Helper()
 	if e, u, l := ends(t, s); e != finished || u != unknown || l != remaining {
-		t.Errorf("finished %q, unknown %q, %d remaining; want %q, %q, %d", e, u, l, finished, unknown, remaining)
+		t.Errorf("got finished %q, unknown %q, %d remaining; want %q, %q, %d", e, u, l, finished, unknown, remaining)
 	}
 }
 
@@ -92,13 +92,13 @@ func TestJobsThatFinishTogetherShareAMessage(t *testing.T) {
 		wantEnds(t, s, "1", "", 3)
 		wantEnds(t, s, "3 4", "", 1)
 		if took := time.Since(start); took != watchInterval+time.Millisecond {
-			t.Errorf("some were reported after %s", took)
+			t.Errorf("got reports after %s", took)
 		}
 		start = time.Now()
 		r.leader.op(t, &fsm.CancelJob{Job: 5, Reason: "r"})
 		wantEnds(t, s, "5", "", 0)
 		if took := time.Since(start); took != 0 {
-			t.Errorf("the last was reported after %s", took)
+			t.Errorf("got the last report after %s", took)
 		}
 		wantOver(t, s)
 	})
@@ -118,7 +118,7 @@ func TestTheLastJobIsReportedTheMomentItEnds(t *testing.T) {
 				wantEnds(t, s, "", "", 2)
 				start := time.Now()
 				var running sync.WaitGroup
-				running.Go(func() { // the state changes all the time
+				running.Go(func() { // the state changes continuously
 					for worker := fsm.WorkerID(1); time.Since(start) < lasts; worker++ {
 						time.Sleep(time.Millisecond)
 						r.leader.op(t, &fsm.RegisterWorker{ID: worker, Name: fmt.Sprint("w", worker), Incarnation: "i", Slots: 1})
@@ -127,12 +127,12 @@ func TestTheLastJobIsReportedTheMomentItEnds(t *testing.T) {
 				})
 				for ended, remaining := "", uint32(2); remaining > 0; {
 					if ended, _, remaining = ends(t, s); remaining == 2 || ended == "" {
-						t.Errorf("a message reported %q at %s", ended, time.Since(start))
+						t.Errorf("got a report of %q at %s", ended, time.Since(start))
 					}
 				}
 				// One may be reported before the other, and the pause between them is short.
 				if took := time.Since(start); took < lasts || took > lasts+minWaitInterval {
-					t.Errorf("the jobs ended after %s and were reported after %s", lasts, took)
+					t.Errorf("jobs that ended after %s: got reports after %s", lasts, took)
 				}
 				wantOver(t, s)
 				running.Wait()
@@ -161,7 +161,7 @@ func TestAWaitSendsHeartbeatsWhileNoJobFinishes(t *testing.T) {
 				t.Fatalf("got %v, %v, want two tasks completed", m, err)
 			}
 			if d := time.Since(last); d < watchRepeatInterval-watchInterval || d > watchRepeatInterval {
-				t.Errorf("a repeat came after %s, want 1 s", d)
+				t.Errorf("got a repeat after %s, want 1 s", d)
 			}
 			last = time.Now()
 		}
@@ -199,7 +199,7 @@ func TestAnOutlineOmitsWhatTheJobWasSubmittedWith(t *testing.T) {
 	}
 	want, got := show(false), show(true)
 	if want.GetName() == "" || want.GetLabels() == nil || want.GetTasksByState() == nil || want.GetMaxFailures() == 0 {
-		t.Errorf("the whole job is %v", want)
+		t.Errorf("got whole job %v", want)
 	}
 	want.Name, want.Owner, want.Labels, want.MaxFailures, want.TasksByState = "", "", nil, 0, nil
 	if !proto.Equal(got, want) {

@@ -60,7 +60,7 @@ func (f *follower) resume(t *rapid.T, s *Server) {
 	err = w.send(context.Background(), &v)
 	if e, ok := errors.AsType[*Error](err); ok && e.Kind == KindCompacted {
 		if len(out.got) > 0 {
-			t.Fatal("messages precede COMPACTED")
+			t.Fatal("got messages before COMPACTED")
 		}
 		*f = follower{index: 0, tasks: make(map[uint32]*dtaskv1.Task)}
 		f.resume(t, s)
@@ -70,10 +70,10 @@ func (f *follower) resume(t *rapid.T, s *Server) {
 	}
 	for n, m := range out.got {
 		if m.GetMore() != (n < len(out.got)-1) || m.GetMore() && (m.GetIndex() != 0 || m.GetJob() != nil) {
-			t.Fatalf("message %d of %d is %v", n, len(out.got), m)
+			t.Fatalf("message %d of %d: got %v", n, len(out.got), m)
 		}
 		if m.GetIndex() == 0 && !m.GetMore() && len(m.GetTasks()) > 0 {
-			t.Fatalf("a repeat has tasks: %v", m)
+			t.Fatalf("got tasks in a repeat: %v", m)
 		}
 		for _, task := range m.GetTasks() {
 			f.tasks[task.GetIndex()] = task
@@ -97,7 +97,7 @@ func (f *follower) check(t *rapid.T, s *Server) {
 	}
 	f.job.Freshness = nil
 	if diff := cmp.Diff((&jobView{job: job}).show(aggregated), f.job, protocmp.Transform()); diff != "" {
-		t.Fatalf("the job (-listed +watched):\n%s", diff)
+		t.Fatalf("job: (-listed +watched):\n%s", diff)
 	}
 	tasks := taskReader{st: st, job: job}
 	for i := range job.Total {
@@ -126,7 +126,7 @@ func storm(t *rapid.T, l *memLeader) {
 		&fsm.Lose{Items: []fsm.HeldAttempt{h}},
 		&fsm.Due{Items: []fsm.AttemptRef{{TaskRef: h.TaskRef, Attempt: task.Attempt}}},
 		&fsm.Checkpoint{HeldAttempt: h, Saved: fsm.SavedCheckpoint{Number: number, Format: fsm.DataCheckpoint, Data: []byte("c")}},
-		&fsm.CancelTask{Task: h.TaskRef, Reason: "by hand"},
+		&fsm.CancelTask{Task: h.TaskRef, Reason: "by user"},
 		&fsm.CancelJob{Job: 1, Reason: "enough"},
 		&fsm.Revive{Job: 1},
 		&fsm.Revive{Job: 1, Tasks: []uint32{i}},
@@ -220,7 +220,7 @@ func TestUnchangedTasksAreNotSentAgain(t *testing.T) {
 		{"the user updated only the job", func() {
 			r.leader.op(t, &fsm.Update{Job: 1, WholeJob: true, Set: fsm.SetPriority, Priority: dtaskv1.Priority_PRIORITY_LOW})
 		}, []string{}},
-		{"c failed for good, and d with it", func() {
+		{"c failed permanently, and d with it", func() {
 			r.assign(t, held(1, 2, 1, w))
 			r.leader.op(t, &fsm.Fail{Items: []fsm.FailItem{{HeldAttempt: held(1, 2, 1, w), Next: fsm.NextFailed, Error: "no"}}})
 		}, []string{"c", "d"}},
@@ -244,7 +244,7 @@ func TestUnchangedTasksAreNotSentAgain(t *testing.T) {
 			t.Errorf("%s: %s", c.name, diff)
 		}
 		if (got.GetIndex() > from) != (c.tasks != nil) {
-			t.Errorf("%s: index %d after %d", c.name, got.GetIndex(), from)
+			t.Errorf("%s: got index %d, want above %d", c.name, got.GetIndex(), from)
 		}
 		from = max(from, got.GetIndex())
 	}
@@ -277,7 +277,7 @@ func TestAJobOfManyTasksIsSentInPages(t *testing.T) {
 		}
 		if !got.GetMore() {
 			if next != n || got.GetIndex() == 0 || got.GetJob().GetTasksTotal() != n {
-				t.Errorf("%d tasks, index %d", next, got.GetIndex())
+				t.Errorf("got %d tasks, index %d", next, got.GetIndex())
 			}
 			return
 		}
@@ -301,7 +301,7 @@ func TestARebuiltReplicaReturnsCompacted(t *testing.T) {
 	_, err = stream.Recv()
 	wantError(t, err, codes.OutOfRange, dtaskv1.ErrorReason_ERROR_REASON_COMPACTED)
 	if _, err := r.watch(t.Context(), t, "1").stream.Recv(); err != nil {
-		t.Errorf("from the start: %v", err)
+		t.Errorf("from the start: got %v", err)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestAWatchWaitsForTheIndexThatItStartsAfter(t *testing.T) {
 		t.Errorf("got %v, %v; want a repeat, since the change was known", got, err)
 	}
 	if d := time.Since(began); d > applyTimeout {
-		t.Errorf("it arrived after %s", d)
+		t.Errorf("got it after %s", d)
 	}
 	for consistency, want := range map[dtaskv1.Consistency]codes.Code{
 		dtaskv1.Consistency_CONSISTENCY_LINEARIZABLE: codes.InvalidArgument,

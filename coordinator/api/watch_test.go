@@ -97,7 +97,7 @@ func TestManyChangesAreCoalesced(t *testing.T) {
 		for last.at < time.Second {
 			got := watch.next(t)
 			if got.at-last.at < watchInterval {
-				t.Errorf("a message arrived %s after the previous one", got.at-last.at)
+				t.Errorf("got a message %s after the previous one", got.at-last.at)
 			}
 			last = got
 			messages++
@@ -126,7 +126,7 @@ func TestTheEndOfAJobIsSentTheMomentItEnds(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			r.complete(t, held(1, 1, 1, worker), "")
 			if got := w.next(t); got.at != 20*time.Millisecond || got.job.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
-				t.Errorf("with tasks: %t: got a job that is %v after %s, want a completed one after 20 ms", withTasks, got.job.GetState(), got.at)
+				t.Errorf("with tasks = %t: got a %v job after %s, want a completed one after 20 ms", withTasks, got.job.GetState(), got.at)
 			}
 			if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 				t.Errorf("got %v, want the end", err)
@@ -146,7 +146,7 @@ func TestAWatchRepeatsTheJobWhenNothingChanges(t *testing.T) {
 		watch := r.watch(ctx, t, "1")
 		watch.next(t)
 		w := r.worker(t)
-		go func() { // other jobs change all the time
+		go func() { // other jobs change continuously
 			for attempt := uint32(1); attempt <= 300; attempt++ {
 				time.Sleep(10 * time.Millisecond)
 				r.leader.do(func(d *fsm.EntryBuilder) fsm.Reason { return d.Assign(fsm.AssignItem(held(2, 0, attempt, w))) })
@@ -157,7 +157,7 @@ func TestAWatchRepeatsTheJobWhenNothingChanges(t *testing.T) {
 		for range 5 {
 			got := watch.next(t)
 			if d := got.at - last; d < 900*time.Millisecond || d > watchRepeatInterval {
-				t.Errorf("a repeat arrived after %s, want 1 s", d)
+				t.Errorf("got a repeat after %s, want 1 s", d)
 			}
 			last = got.at
 		}
