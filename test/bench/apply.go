@@ -14,8 +14,8 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 )
 
-// applies measures what Raft on raft-boltdb can do alone: three replicas in this
-// process, connected over loopback, that keep a log and do nothing with it.
+// applies measures Raft on raft-boltdb alone: three replicas in this process,
+// connected over loopback, with an empty state machine.
 func (b *bench) applies(ctx context.Context, dir string) error {
 	for _, y := range []struct {
 		name           string
@@ -38,7 +38,7 @@ func (b *bench) applies(ctx context.Context, dir string) error {
 	return nil
 }
 
-// A bare replica is Raft with nothing around it.
+// A bare replica is Raft without dtask.
 type bare struct {
 	raft      *raft.Raft
 	store     *raftboltdb.BoltStore
@@ -67,14 +67,14 @@ func newBare(dir, id string) (r *bare, err error) {
 		}
 	}()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return r, fmt.Errorf("making a directory: %w", err)
+		return r, fmt.Errorf("creating directory: %w", err)
 	}
 	if r.store, err = raftboltdb.NewBoltStore(filepath.Join(dir, "raft.db")); err != nil {
-		return r, fmt.Errorf("opening a store: %w", err)
+		return r, fmt.Errorf("opening store: %w", err)
 	}
 	cached, err := raft.NewLogCache(256, r.store)
 	if err != nil {
-		return r, fmt.Errorf("making a cache: %w", err)
+		return r, fmt.Errorf("creating cache: %w", err)
 	}
 	quiet := hclog.NewNullLogger()
 	if r.transport, err = raft.NewTCPTransportWithLogger("127.0.0.1:0", nil, 2, 10*time.Second, quiet); err != nil {
@@ -88,7 +88,8 @@ func newBare(dir, id string) (r *bare, err error) {
 	return r, nil
 }
 
-// measureApply founds a cluster in a directory and applies entries, so many at a time.
+// measureApply bootstraps a cluster in a directory and applies entries, with a limit
+// of entries in flight.
 func measureApply(ctx context.Context, dir string, size, inFlight int) (rate float64, err error) {
 	var all []*bare
 	defer func() {
@@ -106,7 +107,7 @@ func measureApply(ctx context.Context, dir string, size, inFlight int) (rate flo
 		servers = append(servers, raft.Server{ID: raft.ServerID(id), Address: r.transport.LocalAddr()})
 	}
 	if err := all[0].raft.BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {
-		return 0, fmt.Errorf("founding the cluster: %w", err)
+		return 0, fmt.Errorf("bootstrapping cluster: %w", err)
 	}
 	leader, err := leading(ctx, all)
 	if err != nil {
@@ -144,14 +145,14 @@ func leading(ctx context.Context, all []*bare) (*raft.Raft, error) {
 		select {
 		case <-tick.C:
 		case <-limit.C:
-			return nil, errors.New("nobody leads")
+			return nil, errors.New("no leader elected")
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// noState forgets everything.
+// noState is an empty state machine.
 type noState struct{}
 
 func (noState) Apply(*raft.Log) any                 { return nil }

@@ -68,14 +68,14 @@ func TestTheFiguresInADocumentAreReplaced(t *testing.T) {
 	}
 	for _, want := range []string{"before\n", "\nafter\n", "| tasks | 2,000 | 1,000 – 3,000 | tasks/s |", "It is shared.", "A quick run"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in:\n%s", want, text)
+			t.Errorf("%q: missing in\n%s", want, text)
 		}
 	}
 	if strings.Contains(text, "old") || strings.Count(text, "| tasks |") != 1 {
-		t.Errorf("old figures are left in:\n%s", text)
+		t.Errorf("got old figures in\n%s", text)
 	}
 	if _, err := replace("no marks", ""); err == nil {
-		t.Error("a document without marks was taken")
+		t.Error("document without marks: got no error")
 	}
 }
 
@@ -86,7 +86,7 @@ func TestSectionsAreChosenByName(t *testing.T) {
 		t.Errorf("got %d sections, %v", len(chosen), err)
 	}
 	if _, err := choose("speed"); err == nil || !strings.Contains(err.Error(), "throughput") {
-		t.Errorf("a section that is not there: got %v", err)
+		t.Errorf("unknown section: got %v", err)
 	}
 	if all, err := choose(""); err != nil || len(all) != len(sections) {
 		t.Errorf("no choice: got %d sections, %v", len(all), err)
@@ -103,7 +103,7 @@ func TestALineIsFitted(t *testing.T) {
 		t.Errorf("got %v + %v x, want 2 + 500 x", a, b)
 	}
 	if a, b := fit([]point{{1, 7}, {1, 7}}); a != 7 || b != 0 {
-		t.Errorf("where nothing varies: got %v + %v x, want 7", a, b)
+		t.Errorf("without variation: got %v + %v x, want 7", a, b)
 	}
 }
 
@@ -117,6 +117,6 @@ func TestLargeJobsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := job.GetTasks()[1_999].GetDependencies(); !slices.Equal(got, []uint32{998, 999}) {
-		t.Errorf("the last of a level depends on %v, want 998 and 999", got)
+		t.Errorf("last task of a level: got dependencies %v, want 998 and 999", got)
 	}
 }

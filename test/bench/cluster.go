@@ -8,8 +8,8 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// with starts a cluster, calls f with it, and ends it; its directory is kept if
-// something went wrong.
+// with starts a cluster, calls f with it, and stops it. Its directory is kept after
+// an error.
 func with(ctx context.Context, cfg cluster.Config, f func(*cluster.Cluster) error) error {
 	c, err := cluster.New(ctx, cfg)
 	if err != nil {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// cpuOf cannot tell where there is no /proc.
+// cpuOf requires /proc.
 func cpuOf(int) (time.Duration, error) { return 0, errors.ErrUnsupported }

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// The marks in a Markdown file between which the figures stand.
+// The marks around the figures in a Markdown file.
 const (
 	figuresBegin = "<!-- figures: begin; made by make bench-docs -->"
 	figuresEnd   = "<!-- figures: end -->"
 )
 
-// document puts the figures of one file into a Markdown file, in the place of
-// those that stand there.
+// document replaces the figures in a Markdown file by those of a JSON file.
 func document(from, into string) error {
 	t, err := loadTable(from)
 	if err != nil {
@@ -21,14 +20,14 @@ func document(from, into string) error {
 	}
 	old, err := os.ReadFile(into)
 	if err != nil {
-		return fmt.Errorf("reading the document: %w", err)
+		return fmt.Errorf("reading document: %w", err)
 	}
 	text, err := replace(string(old), t.markdown())
 	if err != nil {
 		return fmt.Errorf("%s: %w", into, err)
 	}
 	if err := os.WriteFile(into, []byte(text), 0o644); err != nil {
-		return fmt.Errorf("writing the document: %w", err)
+		return fmt.Errorf("writing document: %w", err)
 	}
 	return nil
 }
@@ -37,12 +36,12 @@ func replace(text, figures string) (string, error) {
 	before, rest, begins := strings.Cut(text, figuresBegin)
 	_, after, ends := strings.Cut(rest, figuresEnd)
 	if !begins || !ends {
-		return "", fmt.Errorf("it has no lines %q and %q", figuresBegin, figuresEnd)
+		return "", fmt.Errorf("missing lines %q and %q", figuresBegin, figuresEnd)
 	}
 	return before + figuresBegin + "\n" + figures + figuresEnd + after, nil
 }
 
-// markdown is the table with a line on where it comes from.
+// markdown formats the table, with a line about its origin.
 func (t *table) markdown() string {
 	var b strings.Builder
 	m := t.Machine

@@ -17,23 +17,22 @@ import (
 const (
 	// failoverLimit is a guard against hanging.
 	failoverLimit = 5 * time.Minute
-	// loadFor is for how long there is work around the loss of a leader, in
-	// seconds, and mostLoad how many tasks that is at most.
+	// loadFor is the duration of the load around the loss of a leader, in seconds,
+	// and mostLoad the maximum number of its tasks.
 	loadFor  = 6
 	mostLoad = 1_000_000
 )
 
-// A loss is what the loss of a leader did.
+// A loss has the effects of the loss of a leader.
 type loss struct {
 	longest, back float64 // ms
-	missing       float64 // tasks that never began, though they ended as completed
-	twice         float64 // tasks that began more than once
+	missing       float64 // completed tasks that never started
+	twice         float64 // tasks that started more than once
 }
 
-// failover kills leaders while workers are kept as busy as they can be, and
-// measures for how long nothing is completed, what is missing and what was begun
-// twice. The workers run in this process, so that begins can be counted: a few real
-// ones, and thousands of simulated ones.
+// failover kills leaders under full load, and measures the time without completions,
+// missing tasks and tasks that started twice. The workers run in this process, so
+// that starts can be counted: a few real ones, and thousands of simulated ones.
 func failover(ctx context.Context, b *bench) error {
 	err := b.killLeaders(ctx, "leader killed", fmt.Sprintf("%d workers x %d slots", b.workers, b.slots), b.kills, b.ownWorkers)
 	for _, f := range b.fleets() {
@@ -48,7 +47,7 @@ func failover(ctx context.Context, b *bench) error {
 	return err
 }
 
-// killLeaders kills one leader after another of a cluster whose workers start makes,
+// killLeaders kills one leader after another of a cluster with workers from start,
 // and adds the rows.
 func (b *bench) killLeaders(
 	ctx context.Context, what, who string, kills int, start func(context.Context, *cluster.Cluster, *begins) (stop func(), err error),
@@ -91,7 +90,7 @@ func (b *bench) killLeaders(
 	return nil
 }
 
-// begins counts how often each task of the present job began.
+// begins counts the starts of each task of the current job.
 type begins struct {
 	mu    sync.Mutex // guards tasks itself; its elements are counted without
 	tasks []atomic.Uint32
@@ -120,7 +119,8 @@ func (b *begins) note(task uint32) {
 	}
 }
 
-// count says how many tasks never began, and how many more than once.
+// count returns the number of tasks that never started, and of those that started
+// more than once.
 func (b *begins) count() (never, twice float64) {
 	tasks := b.list()
 	for i := range tasks {
@@ -148,10 +148,10 @@ func (b *bench) ownWorkers(ctx context.Context, c *cluster.Cluster, begins *begi
 		w, err := worker.New(worker.Config{Join: c.Addrs, Name: name, Slots: b.slots, WorkDir: c.Dir + "/" + name, DrainTimeout: -1})
 		if err != nil {
 			stop()
-			return nil, fmt.Errorf("making a worker: %w", err)
+			return nil, fmt.Errorf("creating worker: %w", err)
 		}
 		w.Handle("noop", begins.handle)
-		running.Go(func() { _ = w.Run(ctx) }) // a worker that is missing shows in the figures
+		running.Go(func() { _ = w.Run(ctx) }) // a failed worker shows in the figures
 		if err := c.AwaitWorker(ctx, name, "up"); err != nil {
 			stop()
 			return nil, err
@@ -167,7 +167,7 @@ func ownFleet(ctx context.Context, c *cluster.Cluster, f fleet, begins *begins) 
 		OnStart: func(_ uint64, task uint32) { begins.note(task) },
 	})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says what it is
+		return nil, err //nolint:wrapcheck // the error is complete
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -185,7 +185,7 @@ func ownFleet(ctx context.Context, c *cluster.Cluster, f fleet, begins *begins) 
 	return stop, nil
 }
 
-// pace measures how many tasks a second there are without any loss.
+// pace measures the throughput in tasks per second without failures.
 func pace(ctx context.Context, cl *client.Client, begins *begins, tasks int) (float64, error) {
 	begins.reset(0)
 	job, err := pending("pace", tasks, nil)
@@ -206,15 +206,15 @@ func pace(ctx context.Context, cl *client.Client, begins *begins, tasks int) (fl
 func completes(ctx context.Context, cl *client.Client, id string) error {
 	ended, err := cl.Wait(ctx, id)
 	if err != nil {
-		return fmt.Errorf("waiting for the job: %w", err)
+		return fmt.Errorf("waiting for job: %w", err)
 	}
 	if ended.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
-		return fmt.Errorf("the job is %s: %s", ended.GetState(), ended.GetError())
+		return fmt.Errorf("job is %s: %s", ended.GetState(), ended.GetError())
 	}
 	return nil
 }
 
-// oneKill kills the leader when a quarter of a job is done.
+// oneKill kills the leader when a quarter of a job has completed.
 func oneKill(ctx context.Context, c *cluster.Cluster, cl *client.Client, begins *begins, tasks int) (loss, error) {
 	ctx, cancel := context.WithTimeout(ctx, failoverLimit)
 	defer cancel()
@@ -246,7 +246,7 @@ func oneKill(ctx context.Context, c *cluster.Cluster, cl *client.Client, begins 
 	observer.Stop()
 	gap, found := cluster.GapAround(observer.Seen(), killed)
 	if !found {
-		return loss{}, fmt.Errorf("no completion was seen after the kill")
+		return loss{}, fmt.Errorf("no completion after the kill")
 	}
 	if err := completes(ctx, cl, submitted.ID); err != nil {
 		return loss{}, err

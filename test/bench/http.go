@@ -16,10 +16,10 @@ func body(request *http.Request) (string, error) {
 	}
 	text, err := io.ReadAll(answer.Body)
 	if err = errors.Join(err, answer.Body.Close()); err != nil {
-		return "", fmt.Errorf("reading the answer: %w", err)
+		return "", fmt.Errorf("reading response: %w", err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("it answers %s", answer.Status)
+		return "", fmt.Errorf("got status %s", answer.Status)
 	}
 	return string(text), nil
 }

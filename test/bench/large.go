@@ -11,14 +11,14 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// A largeRun is what happened to one large job.
+// A largeRun has the results of one large job.
 type largeRun struct {
 	accepted, done, status, cancelled float64 // seconds, but status: milliseconds
 }
 
-// large measures one job of a million tasks, listed with two dependencies each and as
-// an array: how long until it is accepted, until all is done, how fast its status is
-// answered meanwhile, and how fast a second one is cancelled.
+// large measures one job of a million tasks, listed with two dependencies each and
+// as an array: the time until it is accepted and until it completes, the latency of
+// its status meanwhile, and the time to cancel a second one.
 func large(ctx context.Context, b *bench) error {
 	list, err := listed("listed", b.million)
 	if err != nil {
@@ -75,12 +75,12 @@ func oneLarge(ctx context.Context, cl *client.Client, job *dtaskv1.JobSpec) (lar
 		asked := time.Now()
 		got, err := cl.Job(ctx, submitted.ID, client.ReadOptions{})
 		if err != nil {
-			return r, fmt.Errorf("asking for the job: %w", err)
+			return r, fmt.Errorf("reading job: %w", err)
 		}
 		r.status = max(r.status, float64(time.Since(asked).Microseconds())/1000)
 		if client.Ended(got.GetState()) {
 			if got.GetState() != dtaskv1.JobState_JOB_STATE_COMPLETED {
-				return r, fmt.Errorf("the job is %s: %s", got.GetState(), got.GetError())
+				return r, fmt.Errorf("job is %s: %s", got.GetState(), got.GetError())
 			}
 			break
 		}
@@ -90,7 +90,7 @@ func oneLarge(ctx context.Context, cl *client.Client, job *dtaskv1.JobSpec) (lar
 	}
 	r.done = time.Since(began).Seconds()
 	if submitted, err = cl.Submit(ctx, job, client.SubmitOptions{}); err != nil {
-		return r, fmt.Errorf("submitting another: %w", err)
+		return r, fmt.Errorf("submitting second job: %w", err)
 	}
 	began = time.Now()
 	if _, err := cl.CancelNow(ctx, submitted.ID, "measured"); err != nil {
@@ -100,18 +100,18 @@ func oneLarge(ctx context.Context, cl *client.Client, job *dtaskv1.JobSpec) (lar
 	return r, nil
 }
 
-// arrayed makes a job of one array of n no-op tasks.
+// arrayed returns a job of one array of n no-op tasks.
 func arrayed(n int) (*dtaskv1.JobSpec, error) {
 	text := fmt.Sprintf("job:\n  name: array\n  tasks:\n    - {id: all, type: noop, array: {range: 0-%d}}\n", n-1)
 	job, err := spec.Parse("array.yaml", []byte(text), spec.Options{Unfilled: true})
 	if err != nil {
-		return nil, fmt.Errorf("making a job: %w", err)
+		return nil, fmt.Errorf("building job: %w", err)
 	}
 	return job, nil
 }
 
-// listed makes a job of n no-op tasks in levels of a thousand, each of which
-// depends on two of the level before.
+// listed returns a job of n no-op tasks in levels of a thousand, each of which
+// depends on two tasks of the previous level.
 func listed(name string, n int) (*dtaskv1.JobSpec, error) {
 	const width = 1000
 	job, err := pending(name, n, nil)
@@ -130,12 +130,12 @@ func listed(name string, n int) (*dtaskv1.JobSpec, error) {
 	return job, nil
 }
 
-// pending makes a job of n independent no-op tasks with 32 bytes of payload, for
+// pending returns a job of n independent no-op tasks with 32 bytes of payload, for
 // workers with these labels.
 func pending(name string, n int, require map[string]string) (*dtaskv1.JobSpec, error) {
 	job, err := spec.Single(spec.SingleTask{Type: "noop", Payload: make([]byte, pendingPayload), Name: name})
 	if err != nil {
-		return nil, fmt.Errorf("making a job: %w", err)
+		return nil, fmt.Errorf("building job: %w", err)
 	}
 	job.GetHeader().GetPolicies()[0].Require = require
 	body := job.GetTasks()[0].GetBody()

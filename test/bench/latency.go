@@ -8,16 +8,17 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// fewWorkers take the tasks whose latency is measured.
+// fewWorkers is the number of workers that execute the tasks whose latency is
+// measured.
 const (
 	fewWorkers = 8
 	manySlots  = 512
-	halfLoad   = 50_000 // tasks a second
+	halfLoad   = 50_000 // tasks per second
 )
 
-// latency measures the time from just before a job is sent until its task begins at
-// a worker, when little is to be done, at 50,000 tasks a second, and at 80 % of what
-// is possible.
+// latency measures the time from just before a job is sent until its task starts at
+// a worker: with little load, at 50,000 tasks per second, and at 80 % of the
+// maximum.
 func latency(ctx context.Context, b *bench) error {
 	return with(ctx, cluster.Config{}, func(c *cluster.Cluster) error {
 		f := fleet{workers: fewWorkers, slots: manySlots, tasks: b.tasks}

@@ -10,7 +10,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// A loaded is what the load tool prints, as far as it is used here.
+// A loaded is the part of the load tool's output that is used here.
 type loaded struct {
 	OpenSeconds    float64           `json:"sessions_open_after_s"`
 	Lost           int64             `json:"Lost"`
@@ -21,8 +21,8 @@ type loaded struct {
 	Idle, Work     []coordinatorCost
 }
 
-// waits are how long tasks waited, in ms: half of them no longer than p50, all but
-// one in a hundred no longer than p99.
+// waits returns the waiting times of tasks in ms: the median and the 99th
+// percentile.
 func (l loaded) waits() (p50, p99 float64, err error) {
 	p50, err = strconv.ParseFloat(l.WaitMS["p50"], 64)
 	if err == nil {
@@ -34,7 +34,7 @@ func (l loaded) waits() (p50, p99 float64, err error) {
 	return p50, p99, nil
 }
 
-// A coordinatorCost is what one coordinator used meanwhile.
+// A coordinatorCost is the resource use of one coordinator during a measurement.
 type coordinatorCost struct {
 	Leader   bool    `json:"leader"`
 	Cores    float64 `json:"cores"`
@@ -42,10 +42,10 @@ type coordinatorCost struct {
 	Resident float64 `json:"resident_mb"`
 }
 
-// A fleet is workers that the load tool simulates.
+// A fleet is a set of workers simulated by the load tool.
 type fleet struct {
 	workers, slots int
-	tasks, rate    int // rate 0: as fast as they are taken
+	tasks, rate    int // rate 0 = as fast as they complete
 	perJob         int
 	idle           time.Duration // afterwards
 }
@@ -76,8 +76,8 @@ func (b *bench) load(ctx context.Context, c *cluster.Cluster, f fleet) (loaded, 
 	return l, err
 }
 
-// leaderOf is the cost of the coordinator that leads; that of the first one if none
-// reports so.
+// leaderOf returns the cost of the leader, or of the first coordinator if none
+// leads.
 func leaderOf(costs []coordinatorCost) (leader coordinatorCost) {
 	for i, c := range costs {
 		if i == 0 || c.Leader {
@@ -99,12 +99,12 @@ func ofAll(costs []coordinatorCost, figure func(coordinatorCost) float64) (sum f
 	return sum
 }
 
-// fleets are many workers with few slots, as many as -idle allows.
+// fleets returns fleets of many workers with few slots, up to the number of -idle.
 func (b *bench) fleets() []fleet {
 	return []fleet{{workers: min(1000, b.idle), slots: 8, tasks: b.tasks}, {workers: b.idle, slots: 4, tasks: b.tasks}}
 }
 
-// workers measures no-op tasks by how many workers there are.
+// workers measures no-op tasks by the number of workers.
 func workers(ctx context.Context, b *bench) error {
 	few := []fleet{{workers: 8, slots: 128, tasks: b.tasks}, {workers: 8, slots: 2048, tasks: b.tasks}}
 	for _, f := range append(few, b.fleets()...) {
@@ -133,7 +133,7 @@ func workers(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// idle measures what workers cost that do nothing but be there.
+// idle measures the cost of idle workers.
 func idle(ctx context.Context, b *bench) error {
 	f := fleet{workers: b.idle, slots: 4, idle: 2 * b.during}
 	var opened, leader, followers, resident, behind []float64

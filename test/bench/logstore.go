@@ -11,8 +11,8 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// logstore compares the stores of the log: a cluster on each, and one round on the one
-// after one on the other, since disks have good and bad minutes.
+// logstore compares the log stores: a cluster on each, with alternating rounds,
+// because disk speed varies over time.
 func logstore(ctx context.Context, b *bench) error {
 	if err := b.onBoth(ctx, b.usualCluster(), pair.throughput); err != nil {
 		return err
@@ -40,7 +40,7 @@ type pair struct {
 	bolt, wal *cluster.Cluster
 }
 
-// throughput measures small jobs and large ones.
+// throughput measures small and large jobs.
 func (p pair) throughput(ctx context.Context) error {
 	for _, f := range []struct {
 		what  string
@@ -72,8 +72,8 @@ func (p pair) throughput(ctx context.Context) error {
 	return nil
 }
 
-// latency measures how fast tasks begin: alone, when nothing else is to be done, and at
-// 50,000 a second.
+// latency measures how fast tasks start: with little load, and at 50,000 tasks per
+// second.
 func (p pair) latency(ctx context.Context) error {
 	for _, at := range []struct {
 		what         string
@@ -100,12 +100,11 @@ func (p pair) latency(ctx context.Context) error {
 	return nil
 }
 
-// A figure is what one round says.
+// A figure is one result of a round.
 type figure struct{ what, unit, setting string }
 
-// inTurn runs rounds on both, the first of which does not count, and adds for each
-// figure what it is on either, and the ratio of each two that ran one after the
-// other.
+// inTurn runs rounds alternately on both, without counting the first, and adds for
+// each figure its values and the ratio of consecutive pairs.
 func (p pair) inTurn(ctx context.Context, figures []figure, run func(context.Context, *cluster.Cluster) ([]float64, error)) error {
 	onBolt, onWAL := make([][]float64, len(figures)), make([][]float64, len(figures))
 	for n := range p.rounds + 1 {
@@ -131,7 +130,7 @@ func (p pair) inTurn(ctx context.Context, figures []figure, run func(context.Con
 	}
 	for i, f := range figures {
 		if slices.Contains(onBolt[i], 0) {
-			continue // it could not be measured here
+			continue // not measurable here
 		}
 		ratios := make([]float64, p.rounds)
 		for n := range ratios {
@@ -144,7 +143,7 @@ func (p pair) inTurn(ctx context.Context, figures []figure, run func(context.Con
 	return nil
 }
 
-// useLogStore lets every cluster of this run have its log in a store.
+// useLogStore makes every cluster of this run use one log store.
 func (o *options) useLogStore() error {
 	if o.logStore == "" {
 		return nil

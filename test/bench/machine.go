@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A machine is what figures are worth nothing without.
+// A machine describes where figures were measured.
 type machine struct {
 	Cores    int    `json:"cores"`
-	CPU      string `json:"cpu"` // model; empty if it is not known
+	CPU      string `json:"cpu"` // model; empty if unknown
 	System   string `json:"system"`
 	Go       string `json:"go"`
 	MemoryKB string `json:"memory,omitempty"`
@@ -23,7 +23,7 @@ func thisMachine(note string) machine {
 	return m
 }
 
-// field is what follows a name and a colon in a file; empty if missing.
+// field returns the value of a name in a file; empty if missing.
 func field(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -1,20 +1,19 @@
-// Command bench measures dtask on this machine and prints one table: how many
-// tasks a second it brings to their end for tasks, jobs, workers and clusters of
-// several sizes, how fast each task begins, what that costs in CPU, log and
-// memory, and what snapshots, restarts and the loss of the leader do. Each figure
-// comes with its settings, its spread, and where it makes sense the ratio to a
-// yardstick that was measured in the same run.
+// Command bench measures dtask on this machine and prints one table: throughput and
+// start latency for tasks, jobs, workers and clusters of several sizes, their cost
+// in CPU, log and memory, and the effects of snapshots, restarts and the loss of the
+// leader. Each figure has its settings, its spread, and where it makes sense the
+// ratio to a yardstick that was measured in the same run.
 //
-// Everything runs as processes of their own with synced writes, timeouts and
-// retries, as it would for a user. make bench builds the programs and runs it:
+// All programs run as separate processes with synced writes, timeouts and retries,
+// as they do for users. make bench builds the programs and runs it:
 //
 //	make bench                                     all, about half an hour
 //	make bench ARGS=-quick                         all, smaller: a few minutes
 //	make bench ARGS='-only throughput,latency'     some sections
 //	make bench-docs                                put the last run into docs/performance.md
 //
-// Nothing is asserted about the figures. A section fails if what it measured is
-// worth nothing: tasks failed, work was lost, or begun twice.
+// Nothing is asserted about the figures. A section fails if its measurement is
+// invalid: tasks failed, were lost, or started twice.
 package main
 
 import (
@@ -42,14 +41,14 @@ var sections = []section{
 	{"large", "one job of a million tasks", large},
 	{"workers", "throughput by workers and slots", workers},
 	{"replicas", "throughput by replicas", replicas},
-	{"latency", "how fast tasks begin", latency},
+	{"latency", "start latency", latency},
 	{"memory", "memory of pending tasks", memory},
 	{"snapshot", "snapshots and restarts with many pending tasks", snapshots},
 	{"failover", "loss of the leader under full load", failover},
 	{"sustained", "many tasks one after another", sustained},
-	{"idle", "what idle workers cost", idle},
-	{"model", "what a task costs and what an entry", model},
-	{"logstore", "the stores of the log beside each other", logstore},
+	{"idle", "cost of idle workers", idle},
+	{"model", "cost of a task and of an entry", model},
+	{"logstore", "comparison of the log stores", logstore},
 	{"parts", "parts of the programs alone", parts},
 }
 
@@ -75,8 +74,8 @@ func main() {
 	}
 }
 
-// run measures one thing after another and prints the table at the end, also of
-// what was measured before something failed.
+// run measures one section after another. It prints the table at the end, also with
+// the figures measured before a failure.
 func run(ctx context.Context, o options) error {
 	if o.into != "" {
 		return document(o.from, o.into)
@@ -93,7 +92,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	began := time.Now()
-	for i, s := range append([]section{{"yardsticks", "what this machine can do", yardsticks}}, chosen...) {
+	for i, s := range append([]section{{"yardsticks", "limits of this machine", yardsticks}}, chosen...) {
 		fmt.Fprintf(os.Stderr, "%6s  measuring: %s (%d of %d)\n", time.Since(began).Round(time.Second), s.what, i+1, len(chosen)+1)
 		b.table.section = s.name
 		if err = s.run(ctx, b); err != nil {
@@ -105,7 +104,7 @@ func run(ctx context.Context, o options) error {
 	return errors.Join(err, b.table.print(os.Stdout), b.table.save(o.json), b.tools.remove())
 }
 
-// choose returns the sections that were asked for, in their own order.
+// choose returns the requested sections, in their own order.
 func choose(only string) ([]section, error) {
 	if only == "" {
 		return sections, nil
@@ -122,7 +121,7 @@ func choose(only string) ([]section, error) {
 		}
 	}
 	for name := range wanted {
-		return nil, fmt.Errorf("there is no section %q: there are %s", name, strings.Join(sectionNames(), ", "))
+		return nil, fmt.Errorf("unknown section %q: must be one of %s", name, strings.Join(sectionNames(), ", "))
 	}
 	return chosen, nil
 }

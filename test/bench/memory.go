@@ -11,12 +11,13 @@ import (
 
 const (
 	pendingPayload = 32 // bytes of each pending task
-	// settleLimit is how long the heaps may take to show the same twice.
+	// settleLimit bounds the time until two consecutive measurements of the heaps
+	// agree.
 	settleLimit = 20 * time.Second
 )
 
-// memory measures what pending tasks take in the heap of leader and followers:
-// no worker is there to take them.
+// memory measures the heap use of pending tasks at leader and followers, without
+// workers.
 func memory(ctx context.Context, b *bench) error {
 	var perTask map[string]float64
 	var leader string
@@ -67,8 +68,8 @@ func memory(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// heaps reads the live heap of every replica, by address, once all have shown
-// nearly the same twice: what was only needed on the way is gone by then.
+// heaps returns the live heap of every replica, by address, when two consecutive
+// measurements nearly agree: temporary memory is freed by then.
 func heaps(ctx context.Context, cl *client.Client) (map[string]float64, error) {
 	last := map[string]float64{}
 	err := cluster.Until(ctx, "the heaps have settled", settleLimit, func(ctx context.Context) error {
@@ -90,7 +91,7 @@ func heaps(ctx context.Context, cl *client.Client) (map[string]float64, error) {
 		}
 		last = now
 		if !steady {
-			return fmt.Errorf("they are %v: %w", now, cluster.ErrNotYet)
+			return fmt.Errorf("heaps of %v: %w", now, cluster.ErrNotYet)
 		}
 		return nil
 	})

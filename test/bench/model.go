@@ -9,10 +9,9 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// model measures what a task costs beside what an entry of the log costs: the same
-// tasks in few large and in many small entries, at several rates. CPU of a process
-// per task is close to a line, a + b ÷ (tasks of an entry), once what it takes when
-// idle is left out.
+// model measures the cost of a task and of a log entry: the same tasks in few large
+// and in many small entries, at several rates. The CPU time of a process per task is
+// nearly a line, a + b ÷ (tasks of an entry), without its idle CPU time.
 func model(ctx context.Context, b *bench) error {
 	return with(ctx, b.usualCluster(), func(c *cluster.Cluster) error {
 		still, err := idleCPU(ctx, c, b.during)
@@ -51,7 +50,7 @@ func model(ctx context.Context, b *bench) error {
 	})
 }
 
-// idleCPU is what each role takes when there is nothing to do, in cores.
+// idleCPU returns the CPU use of each role without work, in cores.
 func idleCPU(ctx context.Context, c *cluster.Cluster, during time.Duration) (map[string]float64, error) {
 	leader, err := c.AwaitLeader(ctx)
 	if err != nil {
@@ -69,11 +68,11 @@ func idleCPU(ctx context.Context, c *cluster.Cluster, during time.Duration) (map
 	return cores, nil
 }
 
-// A point is one round: entries for each task, and what a task cost.
+// A point is one round: entries per task, and the cost of a task.
 type point struct{ x, y float64 }
 
-// fit is the line a + b·x that is nearest to points relative to their size: a point
-// of costly tasks is not to hide those of cheap ones.
+// fit returns the line a + b·x that is nearest to the points relative to their size,
+// so that points of expensive tasks do not dominate.
 func fit(points []point) (a, b float64) {
 	var n, sx, sy, sxx, sxy float64
 	for _, p := range points {

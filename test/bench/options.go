@@ -28,11 +28,11 @@ type size struct {
 func parseFlags() options {
 	var o options
 	flag.StringVar(&o.only, "only", "", "sections to measure, with commas: "+strings.Join(sectionNames(), ", "))
-	flag.BoolVar(&o.quick, "quick", false, "smaller and fewer of all: a few minutes")
-	flag.StringVar(&o.json, "json", "", "file that the figures are written to as well")
-	flag.StringVar(&o.note, "note", "", "what else there is to say of this machine: that others use it, too")
-	flag.StringVar(&o.from, "from", "build/bench.json", "with -into: the file that -json wrote")
-	flag.StringVar(&o.into, "into", "", "measure nothing: put the figures of -from into this Markdown file")
+	flag.BoolVar(&o.quick, "quick", false, "smaller sizes and fewer rounds: a few minutes")
+	flag.StringVar(&o.json, "json", "", "also write the figures to this file")
+	flag.StringVar(&o.note, "note", "", "note about this machine, such as other load")
+	flag.StringVar(&o.from, "from", "build/bench.json", "with -into: file written by -json")
+	flag.StringVar(&o.into, "into", "", "without measuring: put the figures of -from into this Markdown file")
 	flag.StringVar(&o.logStore, "log-store", "", "keep the log of all coordinators in this store, bolt or wal (default bolt; section logstore measures both)")
 	var sizes []size
 	number := func(value *int, name string, full, quick int, usage string) {
@@ -41,14 +41,14 @@ func parseFlags() options {
 	}
 	number(&o.tasks, "tasks", 500_000, 20_000, "tasks of each round of throughput")
 	number(&o.rounds, "rounds", 5, 2, "rounds of each row")
-	number(&o.workers, "workers", 4, 2, "workers, where nothing else is said")
+	number(&o.workers, "workers", 4, 2, "workers, unless a section sets them")
 	number(&o.slots, "slots", 1024, 1024, "slots of each of these")
-	number(&o.pending, "pending", 1_000_000, 50_000, "tasks that wait while memory, snapshots and restarts are measured")
-	number(&o.million, "million", 1_000_000, 50_000, "tasks of the one large job")
+	number(&o.pending, "pending", 1_000_000, 50_000, "pending tasks in the sections memory and snapshot")
+	number(&o.million, "million", 1_000_000, 50_000, "tasks of the large job")
 	number(&o.kills, "kills", 7, 1, "leaders to kill while the failover gap is measured")
 	number(&o.sustained, "sustained", 5_000_000, 50_000, "tasks one after another")
-	number(&o.idle, "idle", 10_000, 500, "the most workers, idle and at work")
-	flag.DurationVar(&o.during, "during", 0, "how long latencies are taken at each load (default 10s; with -quick 2s)")
+	number(&o.idle, "idle", 10_000, 500, "maximum number of workers, idle and busy")
+	flag.DurationVar(&o.during, "during", 0, "duration of latency measurements at each load (default 10s; with -quick 2s)")
 	flag.Parse()
 	for _, s := range sizes {
 		if *s.value == 0 {

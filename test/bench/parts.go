@@ -13,8 +13,8 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// packages whose benchmarks are part of the table: the replicated state and the
-// scheduler, without a log, a network or a disk.
+// packages have the benchmarks of the table: the replicated state and the scheduler,
+// without a log, a network or a disk.
 var packages = []string{"fsm", "scheduler"}
 
 // parts runs benchmarks of parts of the programs.
@@ -33,14 +33,14 @@ func parts(ctx context.Context, b *bench) error {
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {
-			return fmt.Errorf("running the benchmarks: %w\n%s", err, out)
+			return fmt.Errorf("running benchmarks: %w\n%s", err, out)
 		}
 		b.parts(name, parseBenchmarks(out))
 	}
 	return nil
 }
 
-// parts adds a row for each figure, in the order in which they came first.
+// parts adds a row for each figure, in order of first occurrence.
 func (b *bench) parts(name string, list []benchmark) {
 	type figure struct{ name, unit string }
 	var order []figure
@@ -63,8 +63,8 @@ type benchmark struct {
 	value      float64
 }
 
-// parseBenchmarks reads each line of go test -bench: the figures that the
-// benchmark reports itself, or its time if it reports none.
+// parseBenchmarks parses each line of go test -bench: the figures that the benchmark
+// reports itself, or its time if it reports none.
 func parseBenchmarks(out []byte) []benchmark {
 	var list []benchmark
 	lines := bufio.NewScanner(bytes.NewReader(out))

@@ -10,7 +10,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// report is what dtaskctl bench prints, as far as it is used here.
+// report is the part of the output of dtaskctl bench that is used here.
 type report struct {
 	Tasks          float64 `json:"tasks"`
 	Jobs           float64 `json:"jobs"`
@@ -42,8 +42,8 @@ const (
 	roleClient    = "client"
 )
 
-// measure runs dtaskctl bench with these arguments, after a small run that does
-// not count, as many times as there are rounds.
+// measure runs dtaskctl bench with these arguments once per round, after a small
+// warm-up run.
 func (b *bench) measure(ctx context.Context, c *cluster.Cluster, tasks int, args ...string) ([]round, error) {
 	if _, err := oneRound(ctx, c, max(1, tasks/10), args); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func oneRound(ctx context.Context, c *cluster.Cluster, tasks int, args []string)
 		return round{}, err
 	}
 	if r.TasksFailed > 0 || r.LeaderChanges > 0 {
-		return round{}, fmt.Errorf("the run is worth nothing: %s", answer)
+		return round{}, fmt.Errorf("invalid run: %s", answer)
 	}
 	for role, at := range after {
 		r.cpu[role] = at - before[role]
@@ -86,8 +86,7 @@ func oneRound(ctx context.Context, c *cluster.Cluster, tasks int, args []string)
 	return r, nil
 }
 
-// cpuByRole is the CPU time of a cluster's processes so far; empty if it cannot
-// be determined.
+// cpuByRole returns the CPU time of a cluster's processes so far; empty if unknown.
 func cpuByRole(c *cluster.Cluster, leader *cluster.Coordinator) map[string]time.Duration {
 	total := make(map[string]time.Duration)
 	add := func(role string, p *cluster.Process) bool {
@@ -112,7 +111,7 @@ func cpuByRole(c *cluster.Cluster, leader *cluster.Coordinator) map[string]time.
 	return total
 }
 
-// values picks a figure of each round.
+// values returns one figure of each round.
 func values[T any](all []T, of func(T) float64) []float64 {
 	list := make([]float64, 0, len(all))
 	for _, r := range all {
@@ -125,7 +124,7 @@ func rates(all []round) []float64 {
 	return values(all, func(r round) float64 { return r.TasksPerSecond })
 }
 
-// costs adds what a task took of CPU, by process, of log and of syncs.
+// costs adds the CPU time, log bytes and syncs per task.
 func (b *bench) costs(what string, all []round) {
 	if len(all) == 0 {
 		return

@@ -15,9 +15,8 @@ import (
 // restartLimit is a guard against hanging.
 const restartLimit = 2 * time.Minute
 
-// snapshots measures how latency is while snapshots are written and a large state
-// waits, beside the same without snapshots, and how long a replica takes to come
-// back with that state.
+// snapshots measures latency with a large pending state, with and without snapshots,
+// and how long a replica takes to restart with that state.
 func snapshots(ctx context.Context, b *bench) error {
 	often := 8 << 20 // bytes of log; a snapshot is not taken more often than every 10 s
 	if b.quick {
@@ -63,7 +62,7 @@ func snapshots(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// fill submits tasks that no worker may take.
+// fill submits tasks that no worker may execute.
 func (b *bench) fill(ctx context.Context, c *cluster.Cluster) (job string, err error) {
 	cl, err := c.Client()
 	if err != nil {
@@ -81,7 +80,8 @@ func (b *bench) fill(ctx context.Context, c *cluster.Cluster) (job string, err e
 	return submitted.ID, nil
 }
 
-// restarts kills a follower, and then all, and measures until they are back.
+// restarts kills a follower, then all replicas, and measures the time until they are
+// ready.
 func (b *bench) restarts(ctx context.Context, c *cluster.Cluster, job string) error {
 	var one, all []float64
 	for range b.rounds {
@@ -132,13 +132,13 @@ func restartAll(ctx context.Context, c *cluster.Cluster, job string) (time.Durat
 	ctx, cancel := context.WithTimeout(ctx, restartLimit)
 	defer cancel()
 	if _, err := cl.Job(ctx, job, client.ReadOptions{}); err != nil {
-		return 0, fmt.Errorf("asking for the job: %w", err)
+		return 0, fmt.Errorf("reading job: %w", err)
 	}
 	took := time.Since(began)
 	return took, c.AwaitReady(ctx)
 }
 
-// counted is the sum of a metric over all replicas.
+// counted returns the sum of a metric over all replicas.
 func counted(ctx context.Context, c *cluster.Cluster, name string) (total float64, err error) {
 	for _, n := range c.Coordinators() {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/metrics", http.NoBody)

@@ -12,14 +12,14 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// A footprint is what the replicas take.
+// A footprint is the memory and disk use of the replicas.
 type footprint struct {
 	resident float64 // MB, the largest of them
 	disk     float64 // MB, the largest of them
 }
 
-// sustained runs many tasks one after another, and compares the memory and disk of
-// the replicas at the end with what they were after the first fifth.
+// sustained runs many tasks one after another, and compares the memory and disk use
+// of the replicas at the end with that after the first fifth.
 func sustained(ctx context.Context, b *bench) error {
 	return with(ctx, b.usualCluster(), func(c *cluster.Cluster) error {
 		cl, err := c.Client()
@@ -54,8 +54,8 @@ func sustained(ctx context.Context, b *bench) error {
 	})
 }
 
-// settling is how long replicas have to give back what they needed on the way: a
-// coordinator does so after five seconds at rest.
+// settling is the time in which replicas free temporary memory: a coordinator does
+// so after five idle seconds.
 const settling = 8 * time.Second
 
 func footprintOf(ctx context.Context, c *cluster.Cluster, cl *client.Client) (f footprint, err error) {
@@ -80,7 +80,7 @@ func footprintOf(ctx context.Context, c *cluster.Cluster, cl *client.Client) (f 
 	return f, nil
 }
 
-// sizeOf is how many bytes the files of a directory have.
+// sizeOf returns the size of a directory's files in bytes.
 func sizeOf(dir string) (total int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if os.IsNotExist(err) {

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// dataSync is fsync where there is no fdatasync.
+// dataSync is fsync on systems without fdatasync.
 func dataSync(file *os.File) error {
 	if err := file.Sync(); err != nil {
 		return fmt.Errorf("syncing: %w", err)

@@ -18,7 +18,7 @@ type row struct {
 	Section string    `json:"section"`
 	What    string    `json:"what"`
 	Median  float64   `json:"median"`
-	Values  []float64 `json:"values"` // all that were measured
+	Values  []float64 `json:"values"` // all measurements
 	Unit    string    `json:"unit"`
 	Setting string    `json:"setting"`
 	Against string    `json:"against,omitempty"` // name of the row it is compared with; empty = none
@@ -31,16 +31,16 @@ type table struct {
 	Quick   bool      `json:"quick"`
 	Rows    []row     `json:"rows"`
 
-	section string // of the rows that are added now
+	section string // of the next rows
 }
 
-// add adds a figure that was measured some times; its median stands for it.
-// Nothing is added if there are no values: it could not be measured here.
+// add adds a figure by its measured values; their median represents it. Without
+// values it adds nothing: the figure could not be measured here.
 func (t *table) add(what, unit, setting string, values ...float64) {
 	t.compare(what, unit, setting, "", values...)
 }
 
-// compare is add, with the ratio to the row of another name.
+// compare is add with the ratio to another row.
 func (t *table) compare(what, unit, setting, against string, values ...float64) {
 	if len(values) == 0 {
 		return
@@ -60,7 +60,7 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// print writes the table for people.
+// print writes the table as text.
 func (t *table) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "WHAT\tMEDIAN\tMIN\tMAX\tUNIT\tRATIO\tSETTING")
@@ -79,20 +79,20 @@ func (t *table) print(out io.Writer) error {
 	return nil
 }
 
-// save writes the table for programs; without a path it does nothing.
+// save writes the table as JSON; without a path it does nothing.
 func (t *table) save(path string) error {
 	if path == "" {
 		return nil
 	}
 	text, err := json.MarshalIndent(t, "", "  ")
 	if err != nil {
-		return fmt.Errorf("writing the figures: %w", err)
+		return fmt.Errorf("writing figures: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("writing the figures: %w", err)
+		return fmt.Errorf("writing figures: %w", err)
 	}
 	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing the figures: %w", err)
+		return fmt.Errorf("writing figures: %w", err)
 	}
 	return nil
 }
@@ -101,16 +101,16 @@ func (t *table) save(path string) error {
 func loadTable(path string) (*table, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the figures (make bench makes them): %w", err)
+		return nil, fmt.Errorf("reading figures (make bench makes them): %w", err)
 	}
 	t := new(table)
 	if err := json.Unmarshal(text, t); err != nil {
-		return nil, fmt.Errorf("reading the figures in %s: %w", path, err)
+		return nil, fmt.Errorf("reading figures in %s: %w", path, err)
 	}
 	return t, nil
 }
 
-// spread is the smallest and the largest value, if there are several.
+// spread returns the smallest and the largest value, if there are several.
 func (r row) spread() (low, high string) {
 	if len(r.Values) < 2 {
 		return "", ""
@@ -128,7 +128,7 @@ func (t *table) ratio(r row) string {
 	return ""
 }
 
-// find is the median of a row of this run, by name.
+// find returns the median of a row of this run, by name.
 func (t *table) find(what string) (float64, bool) {
 	for _, r := range t.Rows {
 		if r.What == what {
@@ -138,7 +138,7 @@ func (t *table) find(what string) (float64, bool) {
 	return 0, false
 }
 
-// number writes a figure with as many digits as it is worth.
+// number formats a figure with its significant digits.
 func number(x float64) string {
 	switch {
 	case x != 0 && x < 1 && x > -1:

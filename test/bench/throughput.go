@@ -8,7 +8,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// Names of rows that others are compared with.
+// Names of rows that other rows are compared with.
 const (
 	mainRow    = "tasks of 32 B"
 	replicaRow = "3 replicas"
@@ -23,7 +23,7 @@ func (b *bench) usualCluster() cluster.Config {
 	return cluster.Config{Workers: b.workers, Slots: b.slots}
 }
 
-// throughput measures no-op tasks by the size of their payload.
+// throughput measures no-op tasks by payload size.
 func throughput(ctx context.Context, b *bench) error {
 	return with(ctx, b.usualCluster(), func(c *cluster.Cluster) error {
 		for _, payload := range []int{32, 256, 4096} {
@@ -52,7 +52,7 @@ type form struct {
 	figure     func(round) float64
 }
 
-// shapes measures no-op tasks by how their jobs look.
+// shapes measures no-op tasks by the shape of their jobs.
 func shapes(ctx context.Context, b *bench) error {
 	perSecond := func(r round) float64 { return r.TasksPerSecond }
 	jobsPerSecond := func(r round) float64 { return r.JobsPerSecond }
@@ -87,7 +87,7 @@ func shapes(ctx context.Context, b *bench) error {
 	})
 }
 
-// replicas measures what each further replica costs.
+// replicas measures the cost of each additional replica.
 func replicas(ctx context.Context, b *bench) error {
 	for _, n := range []int{1, 3, 5} {
 		cfg := b.usualCluster()

@@ -11,8 +11,7 @@ import (
 	"github.com/dtask/dtask/test/cluster"
 )
 
-// tools are programs of the bench itself, built for one run when they are first
-// needed.
+// tools are programs of the bench itself, built on first use.
 type tools struct {
 	dir    string
 	loader string // path of test/bench/loader; empty until it is built
@@ -21,7 +20,7 @@ type tools struct {
 func newTools() (*tools, error) {
 	dir, err := os.MkdirTemp("", "dtask-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("making a directory: %w", err)
+		return nil, fmt.Errorf("creating directory: %w", err)
 	}
 	return &tools{dir: dir}, nil
 }
@@ -39,7 +38,7 @@ func (t *tools) needLoader(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./test/bench/loader")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the load tool: %w\n%s", err, out)
+		return "", fmt.Errorf("building load tool: %w\n%s", err, out)
 	}
 	t.loader = path
 	return path, nil
@@ -47,7 +46,7 @@ func (t *tools) needLoader(ctx context.Context) (string, error) {
 
 func (t *tools) remove() error {
 	if err := os.RemoveAll(t.dir); err != nil {
-		return fmt.Errorf("removing the tools: %w", err)
+		return fmt.Errorf("removing tools: %w", err)
 	}
 	return nil
 }
@@ -62,7 +61,7 @@ func into(ctx context.Context, v any, path string, args ...string) error {
 		return fmt.Errorf("running %s: %w\n%s", filepath.Base(path), err, out)
 	}
 	if err := json.Unmarshal(out, v); err != nil {
-		return fmt.Errorf("reading what %s printed: %w\n%s", filepath.Base(path), err, out)
+		return fmt.Errorf("reading output of %s: %w\n%s", filepath.Base(path), err, out)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// yardstickTime is how long each yardstick is measured.
+	// yardstickTime is the duration of each yardstick.
 	yardstickTime = 2 * time.Second
 	// yardstickEntry is the size of an entry, in bytes.
 	yardstickEntry = 256
@@ -26,11 +26,12 @@ const (
 	applyYardstick = "raft-boltdb Apply alone"
 )
 
-// yardsticks measures what this machine's disk can do, where clusters are put.
+// yardsticks measures the limits of this machine's disk, where clusters store their
+// data.
 func yardsticks(ctx context.Context, b *bench) (err error) {
 	dir, err := os.MkdirTemp("", "dtask-bench-")
 	if err != nil {
-		return fmt.Errorf("making a directory: %w", err)
+		return fmt.Errorf("creating directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	syncs, err := measureSync(ctx, filepath.Join(dir, "file"))
@@ -52,7 +53,7 @@ func yardsticks(ctx context.Context, b *bench) (err error) {
 	return b.applies(ctx, dir)
 }
 
-// perSecond calls f until the time is up and returns how many it did a second.
+// perSecond calls f for a fixed time and returns the calls per second.
 func perSecond(ctx context.Context, f func(i int) error) (float64, error) {
 	start := time.Now()
 	for i := 0; ; i++ {
@@ -71,7 +72,7 @@ func perSecond(ctx context.Context, f func(i int) error) (float64, error) {
 func measureSync(ctx context.Context, path string) (rate float64, err error) {
 	file, err := os.Create(path)
 	if err != nil {
-		return 0, fmt.Errorf("making a file: %w", err)
+		return 0, fmt.Errorf("creating file: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	data := make([]byte, yardstickEntry)
@@ -86,7 +87,7 @@ func measureSync(ctx context.Context, path string) (rate float64, err error) {
 func measureStore(ctx context.Context, path string, batch int) (rate float64, err error) {
 	store, err := raftboltdb.NewBoltStore(path)
 	if err != nil {
-		return 0, fmt.Errorf("opening a store: %w", err)
+		return 0, fmt.Errorf("opening store: %w", err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	logs := make([]*raft.Log, batch)

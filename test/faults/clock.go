@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// clockSetting is the body of POST /test/clock. Each one replaces the one
-// before: {} restores the true time.
+// clockSetting is the body of POST /test/clock. Each setting replaces the previous
+// one: {} restores the true time.
 type clockSetting struct {
 	// OffsetMS is added to the current true time, in milliseconds.
 	OffsetMS int64 `json:"offset_ms"`
@@ -18,7 +18,7 @@ type clockSetting struct {
 	Freeze bool `json:"freeze"`
 }
 
-// maxOffset keeps the clock within the years that a date may have.
+// maxOffset keeps the clock within valid years.
 const maxOffset = 100 * 366 * 24 * time.Hour
 
 // clock is a wall clock that can be set. Safe for concurrent use.
@@ -58,8 +58,8 @@ func (c *clock) set(s clockSetting) error {
 	return nil
 }
 
-// now is the time that the clock shows. It has no monotonic reading, so that
-// code which measures durations with the wall clock goes wrong here.
+// now returns the time that the clock shows. It has no monotonic reading, so that
+// code which measures durations with the wall clock fails here.
 func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

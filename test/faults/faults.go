@@ -61,7 +61,7 @@ func Install(cfg *coordinator.Config, lookup func(name string) (value string, ok
 		for pair := range strings.SplitSeq(text, ",") {
 			address, route, ok := strings.Cut(pair, "=")
 			if !ok {
-				return fmt.Errorf("%s: %q is not ADDRESS=ADDRESS", AddressesVariable, pair)
+				return fmt.Errorf("invalid %s %q: must be ADDRESS=ADDRESS", AddressesVariable, pair)
 			}
 			routes[address] = route
 		}
@@ -108,7 +108,7 @@ func flip(w http.ResponseWriter, q *http.Request, machine *fsm.Machine) {
 	job, errJob := strconv.ParseUint(q.FormValue("job"), 10, 64)
 	task, errTask := strconv.ParseUint(q.FormValue("task"), 10, 32)
 	if errJob != nil || errTask != nil || !machine.Flip(fsm.TaskRef{Job: fsm.JobID(job), Index: uint32(task)}) {
-		http.Error(w, "no such task", http.StatusNotFound)
+		http.Error(w, "unknown task", http.StatusNotFound)
 		return
 	}
 }
@@ -141,5 +141,5 @@ func (s switches) setFault(w http.ResponseWriter, q *http.Request) {
 
 func (s switches) showFaults(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(s.steps.counts()) // an error means that the client is gone
+	_ = json.NewEncoder(w).Encode(s.steps.counts()) // an error means that the client has gone
 }

@@ -23,7 +23,7 @@ func TestTheClockCanBeSetAndRestored(t *testing.T) {
 		off := func(want time.Duration) {
 			t.Helper()
 			if got := c.now().Sub(time.Now().Round(0)); got != want {
-				t.Errorf("the clock is off by %v, want %v", got, want)
+				t.Errorf("got an offset of %v, want %v", got, want)
 			}
 		}
 		set := func(s clockSetting) {
@@ -47,7 +47,7 @@ func TestTheClockCanBeSetAndRestored(t *testing.T) {
 		set(clockSetting{})
 		off(0)
 		if err := c.set(clockSetting{OffsetMS: 1 << 62}); err == nil {
-			t.Error("an offset of 146 million years was accepted")
+			t.Error("an offset of 146 million years: got no error")
 		}
 	})
 }
@@ -79,7 +79,7 @@ func TestRequestsAreChecked(t *testing.T) {
 		"unknown step":  {"/test/fail?step=lunch", "", "first-entry", 400},
 		"unknown how":   {"/test/fail?step=barrier&how=badly", "", "hang", 400},
 		"times is text": {"/test/fail?step=barrier&times=x", "", "invalid syntax", 400},
-		"no such task":  {"/test/flip?job=1&task=0", "", "no such task", 404},
+		"unknown task":  {"/test/flip?job=1&task=0", "", "unknown task", 404},
 		"no raft yet":   {"/test/snapshot", "", "raft is not running", 503},
 		"other paths":   {"/metrics", "", "not found", 404},
 	} {
@@ -109,7 +109,7 @@ func TestAStepFailsTheGivenNumberOfTimes(t *testing.T) {
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/test/fail?step=barrier&times=2", http.NoBody))
 	for i, want := range []error{errFault, errFault, nil} {
 		if term, err := faulty.Barrier(t.Context()); !errors.Is(err, want) || err == nil && term != 7 {
-			t.Errorf("call %d returned %d, %v, want %v", i+1, term, err, want)
+			t.Errorf("call %d: got %d, %v, want %v", i+1, term, err, want)
 		}
 	}
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/test/fail?step=sequencer&how=hang", http.NoBody))
@@ -117,7 +117,7 @@ func TestAStepFailsTheGivenNumberOfTimes(t *testing.T) {
 	cancel()
 	for i, want := range []error{errFault, nil} {
 		if err := cfg.Seams.Duty(duty{}).Run(ctx, 1); !errors.Is(err, want) {
-			t.Errorf("run %d returned %v, want %v", i+1, err, want)
+			t.Errorf("run %d: got %v, want %v", i+1, err, want)
 		}
 	}
 	w := httptest.NewRecorder()
@@ -134,7 +134,7 @@ func TestTheEnvironmentSetsRoutesAndTrailingLogs(t *testing.T) {
 	listening := strings.TrimPrefix(target.URL, "http://")
 	cfg, _ := install(t, map[string]string{TrailingLogsVariable: "64", AddressesVariable: "127.0.0.1:2=" + listening})
 	if cfg.TrailingLogs != 64 {
-		t.Errorf("%d trailing logs", cfg.TrailingLogs)
+		t.Errorf("got %d trailing logs", cfg.TrailingLogs)
 	}
 	for _, address := range []string{"127.0.0.1:2", listening} {
 		conn, err := cfg.Seams.Network.Dial(t.Context(), address)
@@ -147,7 +147,7 @@ func TestTheEnvironmentSetsRoutesAndTrailingLogs(t *testing.T) {
 		}
 	}
 	if cfg, _ := install(t, nil); cfg.Seams.Network != nil {
-		t.Error("without routes the network should be TCP")
+		t.Error("without routes: got a network other than TCP")
 	}
 	for name, value := range map[string]string{TrailingLogsVariable: "many", AddressesVariable: "127.0.0.1:2"} {
 		cfg := coordinator.Config{Logger: slog.New(slog.DiscardHandler)}

@@ -30,8 +30,8 @@ const (
 	howStick = "stick" // it never returns
 )
 
-// errFault is the error of a step that a test made fail.
-var errFault = errors.New("made to fail by a test")
+// errFault is the error of a step that a test makes fail.
+var errFault = errors.New("injected failure")
 
 // stepFaults are the steps that fail, and how often each has failed. Safe for
 // concurrent use.
@@ -103,7 +103,7 @@ func fail(ctx context.Context, step, how string) error {
 	case howHang:
 		<-ctx.Done()
 	case howStick:
-		select {} // the process must end without it
+		select {} // the process must exit without it
 	}
 	return fmt.Errorf("%s: %w", step, errFault)
 }

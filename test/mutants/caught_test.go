@@ -18,7 +18,7 @@ import (
 	"github.com/dtask/dtask/test/record"
 )
 
-// checkerLimit ends a checker that a mutant made hang; that counts as caught.
+// checkerLimit ends a checker that hangs because of a mutant, which counts as caught.
 const checkerLimit = 2 * time.Minute
 
 var (
@@ -51,7 +51,7 @@ func TestCheckersCatch(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("nobody notices: %s", m.Name)
+			t.Errorf("not caught: %s", m.Name)
 		})
 	}
 	run.Seconds = time.Since(began).Seconds()
@@ -69,7 +69,7 @@ func chosen(t *testing.T, i int) bool {
 	k, errK := strconv.Atoi(first)
 	n, errN := strconv.Atoi(of)
 	if !ok || errK != nil || errN != nil || n < 1 {
-		t.Fatalf("DTASK_MUTANTS=%q; want K/N, as 0/3", part)
+		t.Fatalf("invalid DTASK_MUTANTS %q: must be K/N, such as 0/3", part)
 	}
 	return i%n == k%n
 }
@@ -90,7 +90,7 @@ func catch(t *testing.T, top, overlay string, c mutants.Checker) (by string, cau
 	case notBuilt.Match(out):
 		t.Fatalf("the planted bug does not compile:\n%s", out)
 	case ctx.Err() != nil:
-		return "a test that hangs", true
+		return "a hanging test", true
 	}
 	if m := failedTest.FindSubmatch(out); m != nil {
 		return string(m[1]), true

@@ -3,7 +3,7 @@
 // replacement of a few lines, and names the checkers that must catch it.
 //
 // A mutant is never in the tree. It is compiled through an overlay of the go command,
-// so that the product has no switches for its own faults and a released program can't
+// so that dtask has no switches for its own faults and a released program can't
 // contain one (docs/adr/0013-planted-bugs.md). The checkers run with
 //
 //	go test -tags mutant ./test/mutants -run TestCheckersCatch -v

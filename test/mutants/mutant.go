@@ -52,7 +52,7 @@ func (m *Mutant) Mutate(root string) (map[string][]byte, error) {
 			}
 		}
 		if n := bytes.Count(text, []byte(e.Old)); n != 1 {
-			return nil, fmt.Errorf("mutant %s: its place occurs %d times in %s, want once:\n%s", m.Name, n, e.File, e.Old)
+			return nil, fmt.Errorf("mutant %s: its text occurs %d times in %s, want 1:\n%s", m.Name, n, e.File, e.Old)
 		}
 		files[e.File] = bytes.Replace(text, []byte(e.Old), []byte(e.New), 1)
 	}

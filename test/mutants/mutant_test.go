@@ -14,13 +14,13 @@ func TestEveryPlantedBugStillApplies(t *testing.T) {
 	t.Parallel()
 	all := mutants.All()
 	if len(all) < 25 {
-		t.Errorf("there are %d planted bugs, want 25 at least", len(all))
+		t.Errorf("got %d planted bugs, want at least 25", len(all))
 	}
 	names := map[string]bool{}
 	for i := range all {
 		m := &all[i]
 		if names[m.Name] || len(m.Caught) == 0 {
-			t.Errorf("%s is a duplicate, or nobody has to catch it", m.Name)
+			t.Errorf("%s: duplicate, or without a checker", m.Name)
 		}
 		names[m.Name] = true
 		files, err := m.Mutate(root)

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	clusterKind   = flag.String("cluster.kind", "years", "kind of clusters: years (mostly slow, with long calms between storms) or storms (storms only, at the product's pace or a little slower)")
+	clusterKind   = flag.String("cluster.kind", "years", "kind of clusters: years (mostly slow, with long calms between storms) or storms (storms only, at full speed or a little slower)")
 	clusterLosses = flag.Int("cluster.losses", 0, "minimum number of leader losses")
 	clusterPace   = flag.Float64("cluster.pace", 0, "time scale of all clusters (default: drawn by the seed)")
 )
@@ -17,8 +17,8 @@ var (
 // life is what a seed determines before the simulation.
 //
 // One factor, the pace, scales all times of a cluster: heartbeats, elections,
-// leases, sweeps, comparisons, and the durations of faults and of work. At the
-// product's pace, 1, a day of a cluster takes minutes of CPU time; at 60 it has
+// leases, sweeps, comparisons, and the durations of faults and of work. At full
+// speed, 1, a day of a cluster takes minutes of CPU time; at 60 it has
 // the events of 24 minutes. Retention ages are not scaled.
 type life struct {
 	pace   timescale.Factor

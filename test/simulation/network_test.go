@@ -38,9 +38,8 @@ type host struct {
 	exited  *atomic.Bool // the process has no connections anymore; nil: it never exits
 }
 
-// exit does what a kernel does with the network of a process that has ended: what is
-// left of it in the simulation, goroutines that hang, reaches nobody. With reset its
-// connections break; otherwise the caller has isolated the host.
+// exit closes the network of a process that has exited, as a kernel does: goroutines
+// of the process that still hang in the simulation reach no other host.
 func (h host) exit(reset bool) {
 	if h.exited.Swap(true) {
 		return

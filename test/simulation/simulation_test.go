@@ -59,7 +59,7 @@ func TestAClusterLosesNothing(t *testing.T) {
 		}
 	}
 	if losses < *clusterLosses {
-		t.Errorf("%d leader losses, want at least %d", losses, *clusterLosses)
+		t.Errorf("got %d leader losses, want at least %d", losses, *clusterLosses)
 	}
 }
 
@@ -157,7 +157,7 @@ func (c *cluster) rest() {
 		c.revive()
 	}
 	if n := c.ledger.isOpen(); n > 0 {
-		c.fail("%d jobs don't end", n)
+		c.fail("%d jobs have not ended", n)
 	}
 }
 
@@ -175,7 +175,7 @@ func (c *cluster) compare() {
 		for index, values := range seen {
 			if len(slices.Compact(values)) > 1 {
 				c.diverged.Add(1)
-				c.fail("the replicas differ at index %d: %x", index, values)
+				c.fail("the replicas differ at index %d: got digests %x", index, values)
 			}
 			common = common || len(values) == replicaCount
 		}
@@ -183,7 +183,7 @@ func (c *cluster) compare() {
 		case common:
 			return
 		case time.Now().After(limit):
-			c.fail("a minute after the last fault the replicas have no entry in common")
+			c.fail("the replicas have no common entry a minute after the last fault")
 		}
 		<-time.After(c.pace.Scale(time.Second))
 	}
@@ -220,6 +220,6 @@ func (c *cluster) stopAll() {
 	}
 	c.running.Wait()
 	if verbose {
-		fmt.Println("everything has ended")
+		fmt.Println("all processes have ended")
 	}
 }

@@ -40,7 +40,7 @@ func (l *ledger) execute(ctx context.Context, t *worker.Task) ([]byte, error) {
 	l.mu.Lock()
 	if _, twice := l.executed[id]; twice {
 		l.mu.Unlock()
-		l.c.fail("%s is executed twice", id)
+		l.c.fail("execution %s ran twice", id)
 		return nil, errors.New("executed twice")
 	}
 	l.executed[id] = false
@@ -135,7 +135,7 @@ func (l *ledger) follow(ctx context.Context, id string) {
 		got, err := l.c.client.Job(ctx, id, client.ReadOptions{})
 		switch {
 		case errors.Is(err, client.ErrNotFound):
-			l.lose("acknowledged job %s is lost: %v", id, err)
+			l.lose("lost acknowledged job %s: %v", id, err)
 			return
 		case err != nil && ctx.Err() != nil:
 			l.lose("job %s did not end within %v: %v", id, l.c.pace.Scale(jobLimit), err)
@@ -169,13 +169,13 @@ func (l *ledger) judge(ctx context.Context, id string) {
 		switch r.GetState() {
 		case dtaskv1.TaskState_TASK_STATE_COMPLETED, dtaskv1.TaskState_TASK_STATE_AGGREGATED:
 			if !l.executed[string(r.GetResult())] {
-				l.c.fail("task %s of job %s completed with %q, which no worker completed", r.GetTask(), id, r.GetResult())
+				l.c.fail("task %s of job %s: got result %q, which no worker returned", r.GetTask(), id, r.GetResult())
 			}
 		case dtaskv1.TaskState_TASK_STATE_DEAD: // five workers went down while they ran it
 			l.failed++
 		default:
 			if got.GetJob().GetState() == dtaskv1.JobState_JOB_STATE_COMPLETED {
-				l.c.fail("job %s completed with task %s as %v", id, r.GetTask(), r.GetState())
+				l.c.fail("job %s completed, but task %s is %v", id, r.GetTask(), r.GetState())
 			}
 		}
 	}

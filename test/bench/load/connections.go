@@ -79,7 +79,7 @@ func (c *connections) acquire(addr string, worker int) (*shared, error) {
 // discard closes a connection that timed out, so that it is not used again.
 func (c *connections) discard(addr string, worker int, conn *shared) {
 	if c.open.CompareAndDelete(endpoint{addr: addr, index: worker % c.each}, conn) {
-		_ = conn.Close() // nothing is left to lose
+		_ = conn.Close() // its sessions have ended
 	}
 }
 

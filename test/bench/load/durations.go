@@ -52,5 +52,5 @@ func ParseDurations(s string) (Durations, error) {
 			return Skewed(first, long, every), nil
 		}
 	}
-	return nil, fmt.Errorf("load: %q is not DURATION, exp:MEAN or skew:SHORT:LONG:ONE-IN", s)
+	return nil, fmt.Errorf("load: invalid durations %q: must be DURATION, exp:MEAN or skew:SHORT:LONG:ONE-IN", s)
 }

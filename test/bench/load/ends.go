@@ -50,7 +50,7 @@ func (s *ends) add(e end) {
 	if first {
 		select {
 		case s.changed <- struct{}{}:
-		default: // a token is there already
+		default: // a token is waiting already
 		}
 	}
 }

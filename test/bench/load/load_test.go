@@ -17,7 +17,7 @@ import (
 	dtaskv1 "github.com/dtask/dtask/proto/dtask/v1"
 )
 
-// fakeLeader gives every worker that comes some tasks, and acknowledges.
+// fakeLeader assigns some tasks to every worker, and acknowledges outcomes.
 type fakeLeader struct {
 	dtaskv1.UnimplementedWorkerServiceServer
 	tasks int
@@ -42,7 +42,7 @@ func (f *fakeLeader) welcome() (*dtaskv1.SessionResponse, error) {
 	return m, nil
 }
 
-// answer answers what a worker said.
+// answer returns the response to a message of a worker.
 func (f *fakeLeader) answer(name string, got *dtaskv1.SessionRequest) *dtaskv1.SessionResponse {
 	m := &dtaskv1.SessionResponse{Fence: fenceOfFake, Heartbeat: got.GetHeartbeat()}
 	if n := len(got.GetReports().GetOutcomes().GetTasks()); n > 0 {
@@ -87,15 +87,15 @@ func (f *fakeLeader) Sessions(stream dtaskv1.WorkerService_SessionsServer) error
 
 func TestEveryWorkerExecutesItsTasks(t *testing.T) {
 	t.Parallel()
-	for name, own := range map[string]bool{"a stream each": true, "one for all of a connection": false} {
+	for name, own := range map[string]bool{"one stream per worker": true, "one stream per connection": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			everyWorkerDoesWhatItIsGiven(t, own)
+			executesAll(t, own)
 		})
 	}
 }
 
-func everyWorkerDoesWhatItIsGiven(t *testing.T, own bool) {
+func executesAll(t *testing.T, own bool) {
 	t.Helper()
 	var lc net.ListenConfig
 	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -130,12 +130,12 @@ func everyWorkerDoesWhatItIsGiven(t *testing.T, own bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("not all was done: %+v", l.Stats())
+			t.Fatalf("got incomplete stats %+v", l.Stats())
 		}
 	}
 	for name, n := range leader.ended {
 		if n != tasks {
-			t.Errorf("%s ended %d tasks, want %d", name, n, tasks)
+			t.Errorf("%s: got %d ended tasks, want %d", name, n, tasks)
 		}
 	}
 	if s := l.Stats(); s.Started != workers*tasks || s.Lost > 0 || l.Latency().Count() != workers*tasks {
@@ -151,7 +151,7 @@ func TestQuantilesAreAccurate(t *testing.T) {
 	}
 	for q, want := range map[float64]time.Duration{0: time.Millisecond, 0.5: 500 * time.Millisecond, 0.99: 990 * time.Millisecond, 1: time.Second} {
 		if got := l.Quantile(q); got < want || got > want+want/14 {
-			t.Errorf("quantile %v: got %v, want %v and a little", q, got, want)
+			t.Errorf("quantile %v: got %v, want slightly above %v", q, got, want)
 		}
 	}
 }
@@ -172,12 +172,12 @@ func TestDurationsAreParsed(t *testing.T) {
 			sum += draw(r)
 		}
 		if got := sum / 20_000; got < mean-mean/10 || got > mean+mean/10 {
-			t.Errorf("%s: mean %v, want about %v", text, got, mean)
+			t.Errorf("%s: got mean %v, want about %v", text, got, mean)
 		}
 	}
 	for _, text := range []string{"", "x", "-1s", "exp:", "skew:1s:2s", "skew:1s:2s:0", "other:1s"} {
 		if _, err := ParseDurations(text); err == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q: got no error", text)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func newSimulated(l *Load, index int) *simulated {
 func (w *simulated) assignedLocked(m *dtaskv1.Assignments, now time.Time) error {
 	rows, err := columns.ReadAssignments(m)
 	if err != nil {
-		return err //nolint:wrapcheck // says what it is
+		return err //nolint:wrapcheck // the error is complete
 	}
 	w.l.counts.assigned.Add(int64(rows.Left()))
 	var ( // tasks of a job mostly have the same body
@@ -94,7 +94,7 @@ func (w *simulated) assignedLocked(m *dtaskv1.Assignments, now time.Time) error 
 // unknown.
 func readyAt(body []byte) time.Time {
 	var m dtaskv1.TaskBody
-	_ = proto.Unmarshal(body, &m) // then there is no payload, and no stamp
+	_ = proto.Unmarshal(body, &m) // without a payload there is no stamp
 	at, _ := stamped(m.GetPayload())
 	return at
 }

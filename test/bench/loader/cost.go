@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// cost is what one coordinator used while something was measured.
+// cost is the resource use of one coordinator during a measurement.
 type cost struct {
 	Host       string  `json:"http"`
 	Leader     bool    `json:"leader"`
@@ -22,7 +22,7 @@ type cost struct {
 	Goroutines float64 `json:"goroutines"`
 }
 
-// costing reads what processes used before and after f.
+// costing measures the resource use of processes during f.
 func costing(ctx context.Context, hosts []string, into *[]cost, f func() error) error {
 	before, err := read(ctx, hosts)
 	if err != nil {
@@ -50,7 +50,7 @@ func read(ctx context.Context, hosts []string) ([]cost, error) {
 	for _, host := range hosts {
 		c, err := readOne(ctx, host)
 		if err != nil {
-			return nil, fmt.Errorf("reading the metrics of %s: %w", host, err)
+			return nil, fmt.Errorf("reading metrics of %s: %w", host, err)
 		}
 		list = append(list, c)
 	}
@@ -79,7 +79,7 @@ func readOne(ctx context.Context, host string) (cost, error) {
 	}, nil
 }
 
-// samples reads those that have no labels.
+// samples parses the metrics without labels.
 func samples(r io.Reader) (map[string]float64, error) {
 	values := make(map[string]float64)
 	lines := bufio.NewScanner(r)
