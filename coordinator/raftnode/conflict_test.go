@@ -3,8 +3,12 @@ package raftnode
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/membership/datadir"
@@ -20,9 +24,7 @@ type splitHistory struct {
 }
 
 // newSplitHistory makes such a cluster: 50 values are on all three, and 40 more on two.
-// If oldLed, old was the leader of an earlier term, so that it forgets the later term
-// as well, and can lead in it.
-func newSplitHistory(t *testing.T, oldLed bool, tune func(*Config)) splitHistory {
+func newSplitHistory(t *testing.T, tune func(*Config)) splitHistory {
 	t.Helper()
 	c := newCluster(t, 3, func(cfg *Config) {
 		slow(cfg)
@@ -35,9 +37,6 @@ func newSplitHistory(t *testing.T, oldLed bool, tune func(*Config)) splitHistory
 	}
 	others := c.others(leader)
 	h := splitHistory{cluster: c, old: others[0], behind: others[1], ahead: leader}
-	if oldLed {
-		h.old, h.ahead = leader, others[0]
-	}
 	h.old.stop(t)
 	copied := t.TempDir()
 	if err := os.CopyFS(copied, os.DirFS(h.old.dir)); err != nil {
@@ -103,51 +102,90 @@ func withoutClock(c, other datadir.Conflict) datadir.Conflict {
 func TestAReplicaRefusesToLoseCommittedEntries(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []logstore.Kind{logstore.Bolt, logstore.WAL} {
-		for name, oldLed := range map[string]bool{"": false, "with the same term": true} {
-			t.Run(string(kind)+name, func(t *testing.T) {
-				t.Parallel()
-				h := newSplitHistory(t, oldLed, func(cfg *Config) { cfg.LogStore = kind })
-				leader := h.diverge(t)
-				before, err := Inspect(h.ahead.dir, kind)
-				if err != nil {
-					t.Fatal(err)
-				}
-				h.ahead.restart(t)
-				conflict := h.ahead.refused(t, leader)
-				h.ahead.leave(t)
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			h := newSplitHistory(t, func(cfg *Config) { cfg.LogStore = kind })
+			leader := h.diverge(t)
+			before, err := Inspect(h.ahead.dir, kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.ahead.restart(t)
+			conflict := h.ahead.refused(t, leader)
+			h.ahead.leave(t)
 
-				after, err := Inspect(h.ahead.dir, kind)
-				if err != nil || after.Last != before.Last || after.Last != conflict.Committed {
-					t.Errorf("the log ended at entry %d and ends at %d, %v; %d are committed", before.Last, after.Last, err, conflict.Committed)
-				}
-				h.ahead.listen(t)
-				if _, err := Open(h.ahead.config(t)); err == nil {
-					t.Error("Raft runs again on a directory with a conflict")
-				} else if _, ok := errors.AsType[*ConflictError](err); !ok {
-					t.Errorf("opening a directory with a conflict: %v", err)
-				}
-				leader.propose(t, 1005, 5) // the others continue
-			})
-		}
+			after, err := Inspect(h.ahead.dir, kind)
+			if err != nil || after.Last != before.Last || after.Last != conflict.Committed {
+				t.Errorf("the log ended at entry %d and ends at %d, %v; %d are committed", before.Last, after.Last, err, conflict.Committed)
+			}
+			h.ahead.listen(t)
+			if _, err := Open(h.ahead.config(t)); err == nil {
+				t.Error("Raft runs again on a directory with a conflict")
+			} else if _, ok := errors.AsType[*ConflictError](err); !ok {
+				t.Errorf("opening a directory with a conflict: %v", err)
+			}
+			leader.propose(t, 1005, 5) // the others continue
+		})
 	}
 }
 
 // The leader's log is compacted, so it sends a snapshot of the other history.
 func TestAReplicaRefusesASnapshotOfAnotherHistory(t *testing.T) {
 	t.Parallel()
-	for name, oldLed := range map[string]bool{"of another term": false, "of the same term": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newSplitHistory(t, oldLed, func(cfg *Config) { cfg.TrailingLogs = 1 })
-			leader := h.diverge(t)
-			if err := leader.Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			h.ahead.restart(t)
-			h.ahead.refused(t, leader)
-			h.ahead.leave(t)
-		})
+	h := newSplitHistory(t, func(cfg *Config) { cfg.TrailingLogs = 1 })
+	leader := h.diverge(t)
+	if err := leader.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+	h.ahead.restart(t)
+	h.ahead.refused(t, leader)
+	h.ahead.leave(t)
+}
+
+// A replica with an older directory may have forgotten a term, too, and lead in it
+// again: then only the checksums of the entries differ.
+func TestALogThatContradictsACommittedEntryIsRecognized(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t, 1, slow)[0]
+	n.propose(t, 1, 20)
+	last, term := n.LastIndex(), n.Term()
+	var entry raft.Log
+	if err := n.logs.GetLog(last, &entry); err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		index, term uint64
+		sum         []byte
+		contradicts bool
+	}{
+		"the same entry": {last, term, entry.Extensions, false},
+		"the same entry, of which it has the term only":   {last, term, nil, false},
+		"an entry of the same term, with another content": {last, term, []byte("another"), true},
+		"an entry of another term":                        {last, term + 1, nil, true},
+		"an earlier entry of another term":                {last - 1, term + 1, nil, true},
+		"a later entry of a later term":                   {last + 1, term + 1, nil, false},
+		"a later entry of an earlier term":                {last + 1, term - 1, nil, true},
+	} {
+		if got := n.contradicts(x.index, x.term, x.sum); got != x.contradicts {
+			t.Errorf("%s contradicts: %v", name, got)
+		}
+	}
+	stale := &raft.AppendEntriesRequest{Term: term - 1, Entries: []*raft.Log{{Index: last, Term: term - 1}}}
+	if err := n.checkRequest(stale); err != nil {
+		t.Errorf("a deposed leader's request, which raft ignores: %v", err)
+	}
+	old := &raft.InstallSnapshotRequest{Term: term, LastLogIndex: last - 1, LastLogTerm: term}
+	if err := n.checkRequest(old); !errors.Is(err, errOldSnapshot) || len(n.fatals.all()) > 0 {
+		t.Errorf("a late snapshot: %v, fatal errors %v", err, n.fatals.all())
+	}
+	n.oldSnapshot.since = time.Now().Add(-time.Hour)
+	if err := n.checkRequest(old); err == nil || len(n.fatals.all()) != 1 {
+		t.Errorf("a snapshot that is not late: %v, fatal errors %v", err, n.fatals.all())
+	}
+	if err := n.checkRequest(&raft.RequestVoteRequest{Term: term + 1}); err == nil {
+		t.Error("a replica that refused a leader votes")
+	}
+	n.leave(t)
 }
 
 // Without the check of requests, raft would delete the entries; the log refuses.
@@ -203,4 +241,46 @@ func TestADirectoryThatLacksItsCommittedEntriesIsDamaged(t *testing.T) {
 	if damage, ok := errors.AsType[*logstore.DamageError](err); !ok || !strings.Contains(damage.Detail, "was committed") {
 		t.Errorf("opening returned %v, want a DamageError", err)
 	}
+}
+
+// The assumption that remains (docs/guarantees.md): the leader that knows that an entry
+// is committed loses it, and the follower that has it was killed before it learned
+// that. To Raft and to the follower, the entry is like one that was never committed.
+func TestAnEntryIsLostIfNoRemainingReplicaKnowsThatItIsCommitted(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, func(cfg *Config) {
+		slow(cfg)
+		cfg.TimeScale = 100 // a follower learns of a commit after 2 s, or with the next entry
+	})
+	leader := c.leader(t)
+	others := c.others(leader)
+	ahead, behind := others[0], others[1]
+	leader.propose(t, 1, 20)
+	eventually(t, "all have stored the entries", func() bool {
+		return ahead.LastIndex() == leader.LastIndex() && behind.LastIndex() == leader.LastIndex()
+	})
+	behind.stop(t)
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(leader.dir)); err != nil { // nothing is written meanwhile
+		t.Fatal(err)
+	}
+	leader.propose(t, 21, 1)
+	if last := leader.LastIndex(); leader.CommitIndex() != last || ahead.LastIndex() != last || ahead.CommitIndex() == last {
+		t.Fatalf("the leader knows that %d of %d entries are committed, the follower %d of %d",
+			leader.CommitIndex(), last, ahead.CommitIndex(), ahead.LastIndex())
+	}
+	ahead.stop(t)
+	leader.stop(t)
+	if err := errors.Join(os.RemoveAll(leader.dir), os.Rename(copied, leader.dir)); err != nil {
+		t.Fatal(err)
+	}
+	leader.restart(t)
+	behind.restart(t)
+	c.leader(t, ahead).propose(t, 1000, 2)
+	ahead.restart(t)
+	eventually(t, ahead.id+" has the value that replaced the lost one", func() bool { return slices.Contains(ahead.fsm.all(), 1000) })
+	if slices.Contains(ahead.fsm.all(), 21) {
+		t.Error("the value is not lost; correct docs/guarantees.md")
+	}
+	c.wantNoFatals(t)
 }

@@ -32,7 +32,7 @@ func inCommitted() []Mutant {
 		{
 			Name:   "a-leader-with-another-history-is-followed",
 			Edits:  []Edit{{"coordinator/raftnode/conflict.go", `return entry.Term != term || sum != nil && !bytes.Equal(entry.Extensions, sum)`, `return len(sum) < 0 && bytes.Equal(entry.Extensions, sum)`}},
-			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "RefusesToLoseCommittedEntries"}},
+			Caught: []Checker{{Package: "./coordinator/raftnode", Run: "ContradictsACommittedEntry"}},
 		},
 	}
 }
