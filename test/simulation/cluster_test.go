@@ -29,7 +29,8 @@ type cluster struct {
 	running  sync.WaitGroup
 
 	life
-	calm atomic.Bool // no faults and little work
+	calm       atomic.Bool // no faults and little work
+	hasOldCopy bool        // a replica runs on an old copy of its data directory
 
 	terms          atomic.Int64 // started
 	lost, diverged atomic.Int64

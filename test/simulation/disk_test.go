@@ -83,6 +83,9 @@ func (s *stall) await(limit time.Duration) bool {
 	}
 }
 
+// heal ends all faults except a stall, whose owner ends it.
+func (d *disk) heal() { d.set(false, false) }
+
 func (d *disk) set(fail, flip bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

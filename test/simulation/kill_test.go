@@ -13,7 +13,9 @@ import (
 )
 
 // calmLife is a life at the product's pace without faults.
-func calmLife() life { return life{pace: 1, length: time.Hour, every: time.Hour} }
+func calmLife() life {
+	return life{pace: 1, length: time.Hour, every: time.Hour, store: storeKind}
+}
 
 func TestAKillLosesWhatOnlyTheOthersHaveStored(t *testing.T) {
 	t.Parallel()
@@ -109,7 +111,7 @@ func (c *cluster) lastStored(dir string) uint64 {
 	if err := copyTree(dir, copied); err != nil {
 		c.t.Fatal(err)
 	}
-	found, err := raftnode.Inspect(copied, logstore.Kind(storeKind))
+	found, err := raftnode.Inspect(copied, logstore.Kind(c.store))
 	if err != nil {
 		c.t.Fatal(err)
 	}

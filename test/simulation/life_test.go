@@ -24,6 +24,7 @@ type life struct {
 	pace   timescale.Factor
 	length time.Duration
 	every  time.Duration // mean time between two faults of a storm
+	store  string        // of the logs; "": the default
 
 	between       rand.Rand // for storms and lulls
 	stormy        time.Duration
@@ -39,7 +40,7 @@ func drawLife(seed uint64, kind string) life {
 	if kind == "storms" {
 		paces = []timescale.Factor{1, 2, 4, 4}
 	}
-	l := life{between: *rand.New(rand.NewPCG(seed, 5)), pace: paces[r.IntN(len(paces))]}
+	l := life{store: storeKind, between: *rand.New(rand.NewPCG(seed, 5)), pace: paces[r.IntN(len(paces))]}
 	if *clusterPace > 0 {
 		l.pace = timescale.Factor(*clusterPace)
 	}

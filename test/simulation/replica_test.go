@@ -13,6 +13,7 @@ import (
 
 	"github.com/dtask/dtask/coordinator"
 	"github.com/dtask/dtask/coordinator/membership/datadir"
+	"github.com/dtask/dtask/coordinator/raftnode"
 )
 
 // replica is one coordinator over all its processes.
@@ -41,7 +42,10 @@ type process struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when Run has returned
 	failed atomic.Bool   // it ended by itself
-	killed atomic.Bool
+	aside  atomic.Bool   // it has quarantined its directory
+	// refuses: it ended because it would have lost committed entries.
+	refuses atomic.Bool
+	killed  atomic.Bool
 }
 
 // ended reports whether the replica's process ended by itself.
@@ -76,7 +80,10 @@ func (r *replica) start() {
 		}
 		r.leads.Store(false)
 		r.c.fatals.Add(1)
-		if _, fatal := errors.AsType[*coordinator.FatalError](err); !fatal {
+		_, fatal := errors.AsType[*coordinator.FatalError](err)
+		_, refuses := errors.AsType[*raftnode.ConflictError](err)
+		p.refuses.Store(refuses)
+		if !fatal || refuses && !r.c.hasOldCopy {
 			r.c.fail("replica %s ended with %v", r.id, err)
 		}
 		p.failed.Store(true)
@@ -92,7 +99,7 @@ func (p *process) config() coordinator.Config {
 	return coordinator.Config{
 		ID: p.r.id, DataDir: p.dir, Listen: p.r.address, Peers: peers, Logger: slog.New(&logReader{p}),
 		Seams: coordinator.Seams{Store: p.wrap, Network: p.host}, TimeScale: c.pace,
-		SnapshotBytes: 16 << 10, TrailingLogs: 64, MinFree: &coordinator.MinFree{}, LogStore: coordinator.LogStore(storeKind),
+		SnapshotBytes: 16 << 10, TrailingLogs: 64, MinFree: &coordinator.MinFree{}, LogStore: coordinator.LogStore(c.store),
 	}
 }
 
@@ -192,6 +199,8 @@ func (h *logReader) Handle(_ context.Context, rec slog.Record) error {
 	case "leading":
 		r.leads.Store(true)
 		r.c.terms.Add(1)
+	case "quarantined data directory":
+		h.p.aside.Store(true)
 	case "no longer leading":
 		r.leads.Store(false)
 	}

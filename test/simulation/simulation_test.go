@@ -219,6 +219,9 @@ func (c *cluster) stopAll() {
 		r.process.cancel()
 	}
 	c.running.Wait()
+	// The bubble's time ends with this goroutine, and what a process left behind when it
+	// stopped itself may wait for a timeout.
+	<-time.After(c.pace.Scale(time.Minute))
 	if verbose {
 		fmt.Println("all processes have ended")
 	}
