@@ -36,8 +36,8 @@ func TestANameCoversTheTasksThatExecuteItsItems(t *testing.T) {
 			for i := first; i < behind; i++ {
 				want = want || a.Index(i) >= lo && a.Index(i) <= hi
 			}
-			// Between two covered tasks there is none whose items lie in a gap:
-			// each task has items, and they ascend.
+			// Between two covered tasks no task has all its items in a gap: each
+			// task has items, and they ascend.
 			if got := task >= k && task < end; got != want {
 				t.Fatalf("%s of %+v: task %d: got %v, want %v (%d to %d)", name, a, task, got, want, k, end)
 			}
