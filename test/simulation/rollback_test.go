@@ -51,6 +51,7 @@ func newRollback(t *testing.T) *rollback {
 	if err := copyTree(before, b.old.process.image); err != nil {
 		t.Fatal(err)
 	}
+	c.hasOldCopy = true
 	return b
 }
 
