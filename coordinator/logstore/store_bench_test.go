@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,8 +20,9 @@ func BenchmarkStoreLogs(b *testing.B) {
 		for _, size := range []int{256, 16 << 10, 256 << 10} {
 			b.Run(string(kind)+"/"+sizeName(size), func(b *testing.B) {
 				var all [replicas]*Store
+				var committed atomic.Uint64
 				for i := range all {
-					all[i] = openNew(b, b.TempDir(), func(cfg *Config) { cfg.Kind = kind })
+					all[i] = openNew(b, b.TempDir(), func(cfg *Config) { cfg.Kind, cfg.CommitIndex = kind, committed.Load })
 				}
 				times := make([]time.Duration, 0, b.N)
 				data := make([]byte, size)
@@ -39,6 +41,7 @@ func BenchmarkStoreLogs(b *testing.B) {
 						})
 					}
 					storing.Wait()
+					committed.Store(index)
 					times = append(times, time.Since(start))
 					if err := errors.Join(errs[:]...); err != nil {
 						b.Fatal(err)
