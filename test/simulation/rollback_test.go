@@ -170,3 +170,29 @@ func (b *rollback) wantReported(conflict *datadir.Conflict) {
 	}
 	b.submit("after", 3, nil)
 }
+
+// All replicas that crash and start together have a leader within a second: the wait
+// for all others ends when they have answered.
+func TestAfterACrashOfAllALeaderIsElectedWithinASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, calmLife())
+		defer c.stopAll()
+		c.awaitLeader()
+		<-time.After(5 * time.Second) // everybody has the cluster's id
+		for range 5 {
+			c.kill(true, c.replicas...)
+			for _, r := range c.replicas {
+				r.start()
+			}
+			began := time.Now()
+			c.awaitLeader()
+			took := time.Since(began)
+			t.Logf("a leader after %v", took)
+			if took > time.Second {
+				t.Errorf("a leader was elected after %v", took)
+			}
+			<-time.After(3 * time.Second)
+		}
+	})
+}
