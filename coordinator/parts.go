@@ -220,10 +220,11 @@ func classify(err error) *api.Error {
 	if m, ok := errors.AsType[*membership.Error](err); ok {
 		return &api.Error{Kind: membershipKinds[m.Kind], Message: m.Message, RetryAfter: m.RetryAfter}
 	}
+	if foreign, ok := errors.AsType[session.ForeignClusterError](err); ok {
+		return &api.Error{Kind: api.KindRefused, Message: strings.TrimPrefix(err.Error(), "session: "), ClusterID: foreign.ClusterID}
+	}
 	var kind api.Kind
 	switch {
-	case errors.Is(err, session.ErrForeignCluster):
-		kind = api.KindRefused
 	case errors.Is(err, session.ErrNoHello), errors.Is(err, columns.ErrMalformed):
 		kind = api.KindInvalid
 	case errors.Is(err, session.ErrLogsUnavailable), errors.Is(err, session.ErrWorkerUnavailable):

@@ -30,8 +30,11 @@ const (
 	// that the replicas disagree on the leader.
 	maxImmediateRedirects = 3
 	maxLearnedLeaders     = 16
-	maxReceive            = 16 << 20 // bytes of one message
-	window                = 1 << 20  // bytes in flight
+	// foreignRetryDelay is how long the address of another cluster is tried only
+	// if no other is known. It may be given to a coordinator of this one.
+	foreignRetryDelay = time.Minute
+	maxReceive        = 16 << 20 // bytes of one message
+	window            = 1 << 20  // bytes in flight
 )
 
 // finder chooses the coordinator to try next. It is used by one goroutine.
@@ -44,6 +47,9 @@ type finder struct {
 	followed     map[string]int // redirects to each address, without a welcome
 	avoided      string         // timed out: skipped,
 	avoidedUntil time.Time      // until then
+	// foreign are the addresses of other clusters, and when they are tried again.
+	foreign   map[string]time.Time
+	redirects []string // addresses that led to the current one, one after another
 }
 
 // address returns the address to try now.
@@ -67,14 +73,40 @@ func (f *finder) avoids(addr string) bool {
 	return addr == f.avoided && time.Now().Before(f.avoidedUntil)
 }
 
-// rotate returns the next address in turn.
+// rotate returns the next address in turn. It skips those of other clusters,
+// unless there are no others.
 func (f *finder) rotate() string {
-	i := f.turn % (len(f.seeds) + len(f.learned))
-	f.turn++
-	if i < len(f.seeds) {
-		return f.seeds[i]
+	all := slices.Concat(f.seeds, f.learned)
+	for range all {
+		addr := all[f.turn%len(all)]
+		f.turn++
+		if time.Now().After(f.foreign[addr]) {
+			return addr
+		}
 	}
-	return f.learned[i-len(f.seeds)]
+	addr := all[f.turn%len(all)]
+	f.turn++
+	return addr
+}
+
+// noteForeign records that an address, and all that redirected to it, belong to
+// another cluster.
+func (f *finder) noteForeign(addr string) {
+	if f.foreign == nil {
+		f.foreign = make(map[string]time.Time)
+	}
+	for _, x := range append(f.redirects, addr) {
+		f.foreign[x] = time.Now().Add(foreignRetryDelay)
+		f.learned = slices.DeleteFunc(f.learned, func(l string) bool { return l == x })
+	}
+}
+
+// isForeign reports whether an address belonged to another cluster.
+func (f *finder) isForeign(addr string) bool { return !f.foreign[addr].IsZero() }
+
+// onlyForeign reports whether no address is known that may be of this cluster.
+func (f *finder) onlyForeign() bool {
+	return !slices.ContainsFunc(slices.Concat(f.seeds, f.learned), func(addr string) bool { return time.Now().After(f.foreign[addr]) })
 }
 
 // after learns from the end of a session, and returns how long to wait before
@@ -83,11 +115,19 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 	if errors.Is(err, errLivenessTimeout) {
 		f.avoided, f.avoidedUntil = addr, time.Now().Add(avoidDuration)
 	}
+	detail := errorDetail(err)
+	if foreignCluster(err) != "" {
+		f.noteForeign(addr)
+		f.redirects = nil
+		if !f.onlyForeign() {
+			return 0 // the next one may be the leader
+		}
+	}
 	if welcomed {
-		f.failures, f.followed = 0, nil
+		f.failures, f.followed, f.redirects = 0, nil, nil
+		delete(f.foreign, addr)
 		return jitter(minBackoff / 2)
 	}
-	detail := errorDetail(err)
 	switch hint := detail.GetLeaderAddress(); {
 	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_BUSY && detail.GetRetryAfterMs() > 0:
 		f.next = addr
@@ -96,12 +136,16 @@ func (f *finder) after(addr string, welcomed bool, err error) time.Duration {
 	case detail.GetReason() == dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER && hint != "" && hint != addr && !f.avoids(hint):
 		f.learn(hint)
 		f.next = hint
+		f.redirects = append(f.redirects, addr)
 		if f.followed == nil {
 			f.followed = make(map[string]int)
 		}
 		if f.followed[hint]++; f.followed[hint] <= maxImmediateRedirects {
 			return 0
 		}
+	}
+	if f.next == "" {
+		f.redirects = nil
 	}
 	f.failures++
 	pause := float64(minBackoff) * math.Pow(backoffFactor, float64(min(f.failures-1, 50)))
@@ -142,6 +186,15 @@ func errorDetail(err error) *dtaskv1.ErrorDetail {
 		}
 	}
 	return nil
+}
+
+// foreignCluster returns the other cluster to which a coordinator belongs, as it
+// or its refusal states, or "".
+func foreignCluster(err error) string {
+	if foreign, ok := errors.AsType[*foreignClusterError](err); ok {
+		return foreign.cluster
+	}
+	return errorDetail(err).GetClusterId()
 }
 
 // plainError returns the text of err for the log, without the prefix of gRPC

@@ -97,9 +97,13 @@ var (
 	ErrDraining = errors.New("worker is stopping")
 )
 
+// foreignClusterError ends a session with a coordinator of another cluster.
+type foreignClusterError struct{ cluster string }
+
+func (*foreignClusterError) Error() string { return "coordinator belongs to another cluster" }
+
 // Errors that end a session. They appear in the log only.
 var (
-	errForeignCluster  = errors.New("coordinator belongs to another cluster")
 	errDeposed         = errors.New("coordinator has an older term than the last leader")
 	errLivenessTimeout = errors.New("liveness timeout: coordinator is silent")
 	errProtocol        = errors.New("invalid message from coordinator")

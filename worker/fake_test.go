@@ -310,6 +310,12 @@ func (b *logBuffer) has(part string) bool {
 	return strings.Contains(b.b.String(), part)
 }
 
+func (b *logBuffer) count(part string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.b.String(), part)
+}
+
 // bench is a worker on a network.
 type harness struct {
 	*network

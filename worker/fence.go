@@ -17,13 +17,13 @@ type fence struct {
 	term    uint64
 }
 
-// admit stores the fence of a message, or returns errForeignCluster or
+// admit stores the fence of a message, or returns *foreignClusterError or
 // errDeposed if the message must have no effect.
 func (f *fence) admit(m *dtaskv1.Fence) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cluster != "" && m.GetClusterId() != "" && m.GetClusterId() != f.cluster {
-		return errForeignCluster
+		return &foreignClusterError{cluster: m.GetClusterId()}
 	}
 	older := cmp.Or(cmp.Compare(m.GetEpoch(), f.epoch), cmp.Compare(m.GetTerm(), f.term)) < 0
 	if older {

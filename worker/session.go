@@ -349,10 +349,8 @@ func (s *session) serve(ctx context.Context, q *dtaskv1.LogRequest) {
 }
 
 func (s *session) logRejected(err error, m *dtaskv1.Fence) {
-	if errors.Is(err, errForeignCluster) {
-		s.log.Error("coordinator belongs to another cluster; check --join",
-			"cluster", m.GetClusterId(), "expected", s.w.fence.clusterID())
-		return
+	if _, foreign := errors.AsType[*foreignClusterError](err); foreign {
+		return // sessions logs it
 	}
 	s.log.Warn("leader is deposed", "term", m.GetTerm(), "expected", s.w.fence.message().GetTerm())
 }

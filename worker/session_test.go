@@ -255,6 +255,42 @@ func TestAForeignClusterIsLeft(t *testing.T) {
 	})
 }
 
+// Addresses of two clusters in --join: while the own cluster has no leader, the
+// other one's replicas are tried once and reported once.
+func TestCoordinatorsOfAnotherClusterDoNotDelayAReconnect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		tries := 0
+		follower := n.listen("f1:1", func() error {
+			return refused(codes.FailedPrecondition, &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_NOT_LEADER, LeaderAddress: "f2:1"})
+		})
+		n.listen("f2:1", func() error {
+			tries++
+			return refused(codes.PermissionDenied, &dtaskv1.ErrorDetail{Reason: dtaskv1.ErrorReason_ERROR_REASON_REFUSED, ClusterId: "ffff"})
+		})
+		own := n.listen("n1:1", nil)
+		b := start(t, n, Config{Join: []string{"n1:1", "f1:1", "f2:1", "f3:1"}, Slots: 1, DrainTimeout: -1}, nil)
+		defer b.finish()
+		(<-own.sessions).welcome(t, 5)
+		synctest.Wait()
+		n.stop("n1:1")
+		<-time.After(30 * time.Second)
+		if tries != 1 || follower.streams.Load() > 2 {
+			t.Errorf("the other cluster's leader was tried %d times, its follower %d times; want once", tries, follower.streams.Load())
+		}
+		up := time.Now()
+		own = n.listen("n1:1", nil)
+		<-own.sessions
+		if took := time.Since(up); took > 2*maxBackoff {
+			t.Errorf("found after %v, want at most %v: two pauses, because one address is unreachable", took, 2*maxBackoff)
+		}
+		if got := b.logs.count("belongs to another cluster; check --join"); got != 1 || !b.logs.has("coordinator=f2:1 cluster=ffff expected="+cluster) {
+			t.Errorf("the other cluster is logged %d times, want once with both ids", got)
+		}
+	})
+}
+
 func TestAMalformedMessageEndsTheSessionAndRunsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

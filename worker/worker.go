@@ -152,6 +152,10 @@ func (w *Worker) sessions(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if cluster := foreignCluster(err); cluster != "" && !f.isForeign(addr) {
+			w.log.ErrorContext(ctx, "coordinator belongs to another cluster; check --join",
+				"coordinator", addr, "cluster", cluster, "expected", w.fence.clusterID())
+		}
 		pause := f.after(addr, welcomed, err)
 		level := slog.LevelDebug
 		if welcomed || time.Since(complained) > searchLogInterval {

@@ -76,6 +76,7 @@ type Error struct {
 	Message    string        // for the user
 	Faults     []string      // with KindInvalid: one line each
 	RetryAfter time.Duration // with KindBusy; 0 = retryAfter
+	ClusterID  string        // with KindRefused: of this cluster, if the caller belongs to another one
 	limit      busyCause     // with KindBusy
 }
 
@@ -188,7 +189,7 @@ func (s *Server) status(ctx context.Context, method string, err error) error {
 	}
 	r := errorTable[e.Kind]
 	message := e.Message
-	detail := &dtaskv1.ErrorDetail{Reason: r.reason, Faults: e.Faults}
+	detail := &dtaskv1.ErrorDetail{Reason: r.reason, Faults: e.Faults, ClusterId: e.ClusterID}
 	if e.Kind == KindBusy {
 		detail.RetryAfterMs = retryAfterMS(e.RetryAfter)
 	}

@@ -57,11 +57,17 @@ type Service struct {
 	open  map[fsm.WorkerID]*session // the latest session of each worker
 }
 
+// ForeignClusterError is returned to a worker of another cluster; the operator
+// must check its --join.
+type ForeignClusterError struct {
+	ClusterID string // of this coordinator
+}
+
+// Error implements error.
+func (ForeignClusterError) Error() string { return "session: worker belongs to another cluster" }
+
 // Errors that end a session; package api converts them into statuses.
 var (
-	// ErrForeignCluster is returned to a worker of another cluster; the
-	// operator must check its --join.
-	ErrForeignCluster = errors.New("session: worker belongs to another cluster")
 	// ErrNoHello is returned if the first message is late or not a hello.
 	ErrNoHello = errors.New("session: first message must be a hello")
 )
@@ -188,7 +194,7 @@ func (x *session) attach(ctx context.Context, first *dtaskv1.SessionRequest) (se
 	}
 	x.fence = x.service.fence(x.leader)
 	if id := first.GetFence().GetClusterId(); id != "" && id != x.fence.GetClusterId() {
-		return sequencer.Welcome{}, ErrForeignCluster
+		return sequencer.Welcome{}, ForeignClusterError{ClusterID: x.fence.GetClusterId()}
 	}
 	if x.deposed(first.GetFence()) {
 		return sequencer.Welcome{}, sequencer.ErrTermEnded

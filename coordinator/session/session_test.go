@@ -132,7 +132,7 @@ func TestInvalidSessionsAreRejected(t *testing.T) {
 		first func(*house) *dtaskv1.SessionRequest
 		want  error
 	}{
-		"foreign cluster": {hello(&dtaskv1.SessionRequest{Fence: &dtaskv1.Fence{ClusterId: strings.Repeat("f", 32)}, Hello: helloOf("w", 1)}), session.ErrForeignCluster},
+		"foreign cluster": {hello(&dtaskv1.SessionRequest{Fence: &dtaskv1.Fence{ClusterId: strings.Repeat("f", 32)}, Hello: helloOf("w", 1)}), session.ForeignClusterError{ClusterID: cluster}},
 		"no hello":        {hello(&dtaskv1.SessionRequest{Heartbeat: 1}), session.ErrNoHello},
 		"no name":         {hello(&dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Incarnation: "a"}}), session.ErrNoHello},
 		"no incarnation":  {hello(&dtaskv1.SessionRequest{Hello: &dtaskv1.Hello{Name: "w"}}), session.ErrNoHello},

@@ -482,6 +482,7 @@ type ErrorDetail struct {
 	LeaderAddress string                 `protobuf:"bytes,3,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"` // HOST:PORT, with NOT_LEADER, if known
 	RetryAfterMs  int64                  `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // with BUSY
 	Faults        []string               `protobuf:"bytes,5,rep,name=faults,proto3" json:"faults,omitempty"`                                    // with INVALID: one line each
+	ClusterId     string                 `protobuf:"bytes,6,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`             // with REFUSED: the coordinator's, if the caller belongs to another cluster
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -551,6 +552,13 @@ func (x *ErrorDetail) GetFaults() []string {
 	return nil
 }
 
+func (x *ErrorDetail) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
 var File_dtask_v1_common_proto protoreflect.FileDescriptor
 
 const file_dtask_v1_common_proto_rawDesc = "" +
@@ -565,13 +573,15 @@ const file_dtask_v1_common_proto_rawDesc = "" +
 	"AttemptRef\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\rR\x04task\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\rR\aattempt\"\xbe\x01\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\"\xdd\x01\n" +
 	"\vErrorDetail\x12-\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x15.dtask.v1.ErrorReasonR\x06reason\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12%\n" +
 	"\x0eleader_address\x18\x03 \x01(\tR\rleaderAddress\x12$\n" +
 	"\x0eretry_after_ms\x18\x04 \x01(\x03R\fretryAfterMs\x12\x16\n" +
-	"\x06faults\x18\x05 \x03(\tR\x06faults*s\n" +
+	"\x06faults\x18\x05 \x03(\tR\x06faults\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x06 \x01(\tR\tclusterId*s\n" +
 	"\bPriority\x12\x18\n" +
 	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fPRIORITY_LOW\x10\x01\x12\x13\n" +
