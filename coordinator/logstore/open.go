@@ -105,8 +105,8 @@ func openEntries(cfg *Config, bolt Backend, contents *Contents) (Backend, error)
 		return chunks{bolt}, nil
 	}
 	if contents.wal.torn != "" {
-		cfg.Logger.Warn("removing an unfinished write at the end of the log; it was never acknowledged",
-			"segment", contents.wal.torn, "last_index", contents.Last)
+		cfg.Logger.Warn("removing an unreadable write at the end of the log: unfinished if the power failed, otherwise possibly acknowledged",
+			"segment", contents.wal.torn, "last_index", contents.Last, "marked_index", readMark(filepath.Join(cfg.Dir, segmentsDir)))
 	}
 	return openWAL(cfg.Dir, bolt, contents, segmentSize, cfg.RaftLogger)
 }
