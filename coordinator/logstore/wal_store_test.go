@@ -245,7 +245,7 @@ func TestMissingOrUnknownSegmentsAreDamage(t *testing.T) {
 	t.Parallel()
 	whole := t.TempDir()
 	s := mustSegments(t, whole)
-	for i := range uint64(60) {
+	for i := range uint64(61) { // 60 fill a segment, and the next is created in the background
 		if err := s.StoreLogs([]*raft.Log{sized(i+1, 300)}); err != nil {
 			t.Fatal(err)
 		}
