@@ -11,16 +11,13 @@ import (
 
 	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/membership/datadir"
+	"github.com/dtask/dtask/coordinator/transport"
 )
 
 // storeCommittedInterval is how often an idle replica compares its commit index with
 // the persisted one. It writes an index that did not change for one interval, so at
 // most two intervals after the change.
 const storeCommittedInterval = 500 * time.Millisecond
-
-// lateSnapshotLimit is how long after a refused old snapshot another one of the same
-// term may still be a late request.
-const lateSnapshotLimit = 5 * time.Second
 
 // ConflictError means that a leader asked this replica to replace log entries that it
 // knows to be committed, and that it refused. Raft guarantees that no leader does so
@@ -114,6 +111,7 @@ func (n *Node) checkRequest(command any) error {
 		if a.PrevLogEntry > 0 && a.PrevLogEntry <= committed && n.contradicts(a.PrevLogEntry, a.PrevLogTerm, nil) {
 			return n.store.Fail("storing received entries", n.refuse(a.PrevLogEntry, string(a.ID), a.Term))
 		}
+		n.skipStored(a)
 	case *raft.InstallSnapshotRequest:
 		if a.Term < r.CurrentTerm() {
 			return nil
@@ -134,18 +132,30 @@ func (n *Node) checkSnapshot(a *raft.InstallSnapshotRequest) error {
 	if a.LastLogIndex >= committed {
 		return nil
 	}
-	// A leader sends a snapshot only to a replica whose log ends before it, so this is
-	// a late request that another one has overtaken. Raft would return to that state,
-	// and forget what this replica has acknowledged since. A leader that continues to
-	// send it has another history, in which the snapshot's last entry has the same term
-	// by chance.
-	if n.oldSnapshot.term != a.Term {
-		n.oldSnapshot.term, n.oldSnapshot.since = a.Term, time.Now()
-	} else if time.Since(n.oldSnapshot.since) > n.cfg.TimeScale.Scale(lateSnapshotLimit) {
-		return n.store.Fail("installing a snapshot", n.refuse(a.LastLogIndex+1, string(a.ID), a.Term))
+	// The snapshot ends within what is committed here: the leader did not receive the
+	// answer to it, or another request has overtaken it. Raft would return to its state,
+	// and forget what this replica has acknowledged since.
+	if term, known := n.termAt(a.LastLogIndex); known && term == a.LastLogTerm {
+		n.log.Info("skipped a snapshot", "leader", string(a.ID), "index", a.LastLogIndex, "term", a.LastLogTerm, "committed", committed)
+		return transport.ErrSnapshotStored
 	}
 	n.log.Warn("refused an old snapshot", "leader", string(a.ID), "index", a.LastLogIndex, "term", a.LastLogTerm, "committed", committed)
 	return fmt.Errorf("%w: it ends at entry %d, and entry %d is committed", errOldSnapshot, a.LastLogIndex, committed)
+}
+
+// skipStored removes from a request that continues after this replica's newest snapshot
+// the entries that the log has. Raft compares the entry before a request with the
+// log only, or with the snapshot if the log is empty: it would refuse the request, and
+// the leader would send the snapshot again, without end.
+func (n *Node) skipStored(a *raft.AppendEntriesRequest) {
+	at, term := n.snapshotFiles.newest()
+	if at == 0 || a.PrevLogEntry != at || a.PrevLogTerm != term {
+		return
+	}
+	var stored raft.Log
+	for len(a.Entries) > 0 && n.logs.GetLog(a.Entries[0].Index, &stored) == nil && stored.Term == a.Entries[0].Term {
+		a.PrevLogEntry, a.PrevLogTerm, a.Entries = stored.Index, stored.Term, a.Entries[1:]
+	}
 }
 
 // contradicts reports whether a log that has an entry of a term, and with a checksum if

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/dtask/dtask/coordinator/logstore"
 	"github.com/dtask/dtask/coordinator/membership/datadir"
+	"github.com/dtask/dtask/coordinator/transport"
 )
 
 // splitHistory is a cluster of three in which two replicas acknowledged values that the
@@ -175,17 +175,51 @@ func TestALogThatContradictsACommittedEntryIsRecognized(t *testing.T) {
 		t.Errorf("a deposed leader's request, which raft ignores: %v", err)
 	}
 	old := &raft.InstallSnapshotRequest{Term: term, LastLogIndex: last - 1, LastLogTerm: term}
-	if err := n.checkRequest(old); !errors.Is(err, errOldSnapshot) || len(n.fatals.all()) > 0 {
-		t.Errorf("a late snapshot: %v, fatal errors %v", err, n.fatals.all())
+	if err := n.checkRequest(old); !errors.Is(err, transport.ErrSnapshotStored) || len(n.fatals.all()) > 0 {
+		t.Errorf("a snapshot of entries that are stored: %v, fatal errors %v", err, n.fatals.all())
 	}
-	n.oldSnapshot.since = time.Now().Add(-time.Hour)
+	old.LastLogTerm++
 	if err := n.checkRequest(old); err == nil || len(n.fatals.all()) != 1 {
-		t.Errorf("a snapshot that is not late: %v, fatal errors %v", err, n.fatals.all())
+		t.Errorf("a snapshot of another history: %v, fatal errors %v", err, n.fatals.all())
 	}
 	if err := n.checkRequest(&raft.RequestVoteRequest{Term: term + 1}); err == nil {
 		t.Error("a replica that refused a leader votes")
 	}
 	n.leave(t)
+}
+
+// A leader that received no answer to its snapshot sends it again, though the replica has
+// continued after it.
+func TestALeaderThatSendsASnapshotAgainContinuesAfterIt(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t, 1, func(cfg *Config) {
+		slow(cfg)
+		cfg.TrailingLogs = 1
+	})[0]
+	n.propose(t, 1, 20)
+	if err := n.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.propose(t, 21, 20)
+	at, term := n.snapshotFiles.newest()
+	again := &raft.InstallSnapshotRequest{Term: term, LastLogIndex: at, LastLogTerm: term}
+	if err := n.checkRequest(again); !errors.Is(err, transport.ErrSnapshotStored) {
+		t.Fatalf("the snapshot that is stored: %v", err)
+	}
+	next := &raft.AppendEntriesRequest{Term: term, PrevLogEntry: at, PrevLogTerm: term}
+	for i := at + 1; i <= n.LastIndex(); i++ {
+		entry := new(raft.Log)
+		if err := n.logs.GetLog(i, entry); err != nil {
+			t.Fatal(err)
+		}
+		next.Entries = append(next.Entries, entry)
+	}
+	next.Entries = append(next.Entries, &raft.Log{Index: n.LastIndex() + 1, Term: term})
+	if err := n.checkRequest(next); err != nil || next.PrevLogEntry != n.LastIndex() || len(next.Entries) != 1 {
+		t.Errorf("after the check the request continues after entry %d with %d entries (%v), want after %d with 1",
+			next.PrevLogEntry, len(next.Entries), err, n.LastIndex())
+	}
+	cluster{n}.wantNoFatals(t)
 }
 
 // Without the check of requests, raft would delete the entries; the log refuses.

@@ -46,13 +46,7 @@ type Node struct {
 	firstElection *firstElection
 	snapshots     *snapshotter
 	snapshotFiles *snapshotStore
-	// oldSnapshot is the term of the last old snapshot that was refused, and since when.
-	// Only checkRequest uses it.
-	oldSnapshot struct {
-		term  uint64
-		since time.Time
-	}
-	space *spaceMonitor
+	space         *spaceMonitor
 
 	failure   failure
 	closing   <-chan struct{} // closed by Close, first
