@@ -33,6 +33,7 @@ type subscribed struct {
 }
 
 func newSubscribed(t *testing.T) subscribed {
+	t.Helper()
 	m := subscribed{t, NewMachine()}
 	m.ops(&StartTerm{Term: 1, ServerID: "n1"}, worker(1))
 	m.ops(chain(2).submit(1, "k1", 10)...)
