@@ -111,7 +111,7 @@ func drawStores(t *testing.T, c *cluster.Cluster, seed uint64) {
 	}
 	random := rand.New(rand.NewPCG(seed, 0x6c6f67)) // a separate generator: the plan does not change
 	for _, n := range c.Coordinators() {
-		store := []string{"bolt", "wal"}[random.IntN(2)]
+		store := cluster.Stores()[random.IntN(2)]
 		n.AddArgs("--log-store", store)
 		t.Logf("the log of %s is in %s", n.Name, store)
 	}

@@ -33,6 +33,9 @@ type Process struct {
 // run over either store of the log.
 const StoreVariable = "DTASK_LOG_STORE"
 
+// Stores are the values of --log-store.
+func Stores() []string { return []string{"bolt", "wal"} }
+
 // NewProcess makes a process that is not started yet. Its log is NAME.log in
 // dir, which is also its home directory; env is added to a small environment.
 func NewProcess(name, dir, path string, args, env []string) *Process {

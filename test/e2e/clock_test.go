@@ -51,8 +51,20 @@ func hasMetric(ctx context.Context, n *cluster.Coordinator, line string) error {
 
 func TestALeaderWhoseClockJumpsAheadForgetsNothing(t *testing.T) {
 	t.Parallel()
+	for _, store := range cluster.Stores() {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			clockJumpsAhead(t, store)
+		})
+	}
+}
+
+func clockJumpsAhead(t *testing.T, store string) {
+	t.Helper()
 	ctx := t.Context()
-	c := clustertest.Start(t, cluster.Config{Workers: 1, CoordinatorProgram: cluster.FaultyCoordinator})
+	c := clustertest.Start(t, cluster.Config{
+		Workers: 1, CoordinatorProgram: cluster.FaultyCoordinator, CoordinatorFlags: []string{"--log-store", store},
+	})
 	file := cluster.JobFile("kept", cluster.Builtin("a", "noop", ""))
 	id := clustertest.Submit(t, c.Ctl, file, "--idempotency-key", "once")
 	completed(t, c.Ctl, id)
