@@ -20,6 +20,7 @@ type directory struct {
 	found       *raftnode.Inspection
 	quarantined []string
 	conflict    *datadir.Conflict // nil if it has none
+	mayRejoin   bool              // dtaskd rejoin emptied it
 }
 
 // openDirectory locks the data directory and checks it before anything runs on it. An
@@ -52,7 +53,10 @@ func (d *directory) inspect(cfg *Config) (err error) {
 	if d.Identity().Stored && !d.found.HasState {
 		return &logstore.DamageError{Path: cfg.DataDir, Detail: "it had Raft state and is empty now"}
 	}
-	d.quarantined, err = datadir.Quarantined(cfg.DataDir)
+	if d.quarantined, err = datadir.Quarantined(cfg.DataDir); err != nil {
+		return err
+	}
+	d.mayRejoin, err = datadir.MayRejoin(cfg.DataDir)
 	return err
 }
 

@@ -73,7 +73,7 @@ func (r *replica) connect() (err error) {
 	id := r.dir.serverID
 	r.peers = membership.NewPeers(r.cfg.Seams.Network.Dial)
 	r.candidate = &membership.Candidate{
-		Dir: r.dir.Dir, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin,
+		Dir: r.dir.Dir, Advertise: r.cfg.Advertise, Configured: r.cfg.servers(), AutoRejoin: r.cfg.AutoRejoin || r.dir.mayRejoin,
 		Members: r.servers, Machine: r.machine, Peers: r.peers, Scale: r.cfg.TimeScale, Logger: r.log,
 	}
 	r.reconciler = &membership.Reconciler{

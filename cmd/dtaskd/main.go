@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dtask/dtask/coordinator"
+	"github.com/dtask/dtask/coordinator/offline"
 	"github.com/dtask/dtask/internal/config"
 	"github.com/dtask/dtask/internal/program"
 	"github.com/dtask/dtask/worker/process"
@@ -54,6 +55,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var usage *program.UsageError
 	var fatal *coordinator.FatalError
 	switch {
+	case offline.IsDamage(err):
+		return program.ExitFatal
 	case errors.As(err, &usage):
 		return program.ExitUsage
 	case errors.As(err, &fatal):
@@ -74,6 +77,8 @@ them. A single one is a cluster, too. To add one later, list the members and its
 The same command line restarts it, also after a crash. SIGTERM and SIGINT transfer
 leadership and stop it; a second signal exits immediately.
 
+The commands inspect, recover and rejoin work on the data directory of a stopped replica.
+
 Every flag can also be set as an environment variable, such as DTASK_DATA_DIR, and in
 the --config file.`
 
@@ -86,12 +91,7 @@ func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return &program.UsageError{Err: fmt.Errorf("unexpected argument %q", args[0])}
-			}
-			return nil
-		},
+		Args:          noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := config.Fill(cmd.Flags(), os.LookupEnv); err != nil {
 				return &program.UsageError{Err: err}
@@ -102,6 +102,8 @@ func command(args []string, stdout, stderr io.Writer) *cobra.Command {
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &program.UsageError{Err: config.FlagError(err)} })
 	s.bind(cmd)
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.AddCommand(inspectCommand(stdout), recoverCommand(stdout, stderr), rejoinCommand(stdout))
 	return cmd
 }
 

@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"coordinator/notify":     {"fsm", "scheduler/backoff", "proto/dtask/v1", "internal/document"},
 	"coordinator/session":    {"fsm", "coordinator/sequencer", "proto/...", "internal/columns", "internal/sendqueue"},
 	"coordinator/api":        {"spec", "fsm", "coordinator/history", "coordinator/sequencer", "coordinator/session", "proto/...", "internal/array", "internal/columns", "internal/taskbody", "internal/sendqueue"},
+	"coordinator/offline":    {"spec", "fsm", "coordinator/history", "coordinator/logstore", "coordinator/membership", "coordinator/membership/datadir", "coordinator/raftnode", "proto/dtask/v1", "internal/durable"},
 	"coordinator/web":        {"proto/dtask/v1"},
 	"coordinator/membership": {"coordinator/membership/datadir", "coordinator/raftnode", "coordinator/sequencer", "coordinator/transport", "fsm", "proto/dtask/v1", "internal/timescale"},
 	"coordinator":            {"spec", "fsm", "scheduler", "coordinator/...", "proto/...", "internal/..."},
@@ -68,7 +69,7 @@ var mayImport = map[string][]string{
 	"internal/taskbody":  {"proto/dtask/v1"},
 
 	// The programs: flags and configuration, then Run, then an exit code.
-	"cmd/dtaskd":       {"coordinator", "worker/...", "internal/config", "internal/program"},
+	"cmd/dtaskd":       {"coordinator", "coordinator/offline", "worker/...", "internal/config", "internal/program"},
 	"cmd/dtask-worker": {"worker/...", "internal/config", "internal/program"},
 	"cmd/dtaskctl":     {"cli/...", "internal/program"},
 

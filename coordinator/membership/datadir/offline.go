@@ -74,13 +74,13 @@ func IsQuarantined(path string) bool {
 	return strings.HasPrefix(name, quarantineMark) || strings.Contains(name, "."+quarantineMark)
 }
 
-// Create writes the identity of server serverID with a new instance into an existing
-// directory, and returns it. The directory has Raft state from then on: its caller has
-// written it.
-func Create(path, serverID, clusterID string) (Identity, error) {
-	id := Identity{ServerID: serverID, Instance: newInstance(), ClusterID: clusterID, Stored: true}
-	return id, writeIdentity(path, id)
+// NewIdentity makes the identity of a new directory with Raft state.
+func NewIdentity(serverID, clusterID string) Identity {
+	return Identity{ServerID: serverID, Instance: newInstance(), ClusterID: clusterID, Stored: true}
 }
+
+// Create writes the identity of a directory that has none, durably.
+func Create(path string, id Identity) error { return writeIdentity(path, id) }
 
 // Discard moves a directory aside, as Quarantine does, and leaves an empty one that may
 // rejoin the cluster under a new server id. It returns where the content is.

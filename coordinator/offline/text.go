@@ -1,0 +1,163 @@
+package offline
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dtask/dtask/coordinator/membership/datadir"
+)
+
+// printer writes lines. The first error of its writer ends the output; there is no
+// other way to report it.
+type printer struct{ w io.Writer }
+
+func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.w, format+"\n", args...) }
+
+// row writes a labelled line.
+func (p printer) row(label, format string, args ...any) {
+	p.line("%-14s "+format, append([]any{label}, args...)...)
+}
+
+// Write writes the report as text.
+func (r *Report) Write(w io.Writer) {
+	p := printer{w}
+	p.row("directory", "%s, format %d", r.DataDir, r.Format)
+	p.row("server", "%s (--id %s), instance %s", r.ServerID, r.ConfiguredID, r.Instance)
+	p.row("cluster", "%s, epoch %d", orUnknown(r.ClusterID), r.Epoch)
+	p.row("log store", "%s", orUnknown(r.LogStore))
+	vote := "no vote"
+	if r.Vote != nil {
+		vote = fmt.Sprintf("voted for %s in term %d", r.Vote.Candidate, r.Vote.Term)
+	}
+	p.row("term", "%d, %s", r.Term, vote)
+	p.row("log", "entries %d (term %d) to %d (term %d)", r.Log.FirstIndex, r.Log.FirstTerm, r.Log.LastIndex, r.Log.LastTerm)
+	if r.Log.Unfinished {
+		p.row("", "the last write was not finished; the next start removes it")
+	}
+	for _, s := range r.Snapshots {
+		p.row("snapshot", "entry %d of term %d: %s", s.Index, s.Term, s.ID)
+	}
+	p.row("last entry", "%d of term %d", r.LastIndex, r.LastTerm)
+	if r.Committed > 0 {
+		p.row("committed", "up to %d", r.Committed)
+	}
+	for _, m := range r.Members {
+		vote := "voter"
+		if !m.Voter {
+			vote = "non-voter"
+		}
+		p.row("member", "%s at %s, %s", m.ID, m.Address, vote)
+	}
+	var jobs []string
+	for _, state := range slices.Sorted(maps.Keys(r.Jobs)) {
+		jobs = append(jobs, fmt.Sprintf("%d %s", r.Jobs[state], state))
+	}
+	p.row("jobs", "%s (in the state; older ones are in the history)", orNothing(strings.Join(jobs, ", ")))
+	p.conflict(r.Conflict)
+	for _, dir := range r.Quarantined {
+		p.row("quarantined", "%s", dir)
+	}
+	for _, d := range r.Damage {
+		p.row("DAMAGE", "%s", d)
+	}
+}
+
+func (p printer) conflict(c *datadir.Conflict) {
+	if c == nil {
+		return
+	}
+	p.row("CONFLICT", "since %s: entries %d to %d are committed, and %s, the leader of term %d, would have replaced them",
+		c.Found.UTC().Format("2006-01-02 15:04:05 UTC"), c.Truncated, c.Committed, orUnknown(c.Leader), c.LeaderTerm)
+	p.row("", "this replica stays out until dtaskd rejoin or dtaskd recover")
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// Write writes the report as text.
+func (r *MissingReport) Write(w io.Writer) {
+	p := printer{w}
+	p.line("%d of %d jobs up to entry %d of %s are only here", len(r.Missing), r.Compared, r.UpTo, r.DataDir)
+	for _, j := range r.Missing {
+		p.line("job %s (%s) of %s, %d tasks, submitted %s, %s here", j.ID, j.Name, orUnknown(j.Owner), j.TasksTotal, j.SubmittedAt, j.State)
+		if j.Reused {
+			p.line("  the cluster has another job %s", j.ID)
+		}
+		switch {
+		case j.Problem != "" && j.File != "":
+			p.line("  %s has it as a dtask.v1.JobSpec, not as a job file: %s", j.File, j.Problem)
+		case j.Problem != "":
+			p.line("  not exported: %s", j.Problem)
+		case j.File != "":
+			p.line("  dtaskctl submit %s --idempotency-key %s", quoted(j.File), quoted(j.Key))
+		}
+		if j.Updated {
+			p.line("  it was updated after its submission; the file has it as it was submitted")
+		}
+	}
+	if r.Unread != "" {
+		p.line("%s", r.Unread)
+	}
+}
+
+// quoted quotes a word for a shell.
+func quoted(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:=@%+,") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Write writes the plan, or what was done, as text.
+func (p *Plan) Write(w io.Writer) {
+	out := printer{w}
+	out.row("cluster", "%s becomes %s, epoch %d", p.OldCluster, p.NewCluster, p.Epoch)
+	out.row("only member", "%s at %s", p.Server.ID, p.Server.Address)
+	out.row("kept", "the state up to entry %d of term %d, with %d jobs, and the history", p.LastIndex, p.LastTerm, p.Jobs)
+	for _, m := range p.Lost {
+		out.row("given up", "%s at %s, with everything that it stored after entry %d", m.ID, m.Address, p.LastIndex)
+	}
+	if c := p.Conflict; c != nil {
+		out.row("given up", "everything that the cluster led by %s stored from entry %d on", orUnknown(c.Leader), c.Truncated)
+	}
+	for _, t := range p.LostTasks {
+		out.row("lost task", "%s: at most once, and it may have started", t)
+	}
+	for _, dir := range p.Leftover {
+		out.row("left over", "%s, of an interrupted recovery: see dtaskd inspect", dir)
+	}
+	if p.KeptAs == "" {
+		return
+	}
+	out.line("recovered; the old directory is %s", p.KeptAs)
+	out.line("start %s with its usual command line, restart the workers, then let the others in one by one:", p.Server.ID)
+	out.line("dtaskd rejoin --data-dir … --yes on each, start it, and dtaskctl cluster add ID HOST:PORT --wait")
+}
+
+// Write writes what is moved aside, or was, as text.
+func (d *Discarded) Write(w io.Writer) {
+	p := printer{w}
+	p.row("directory", "%s", d.DataDir)
+	p.row("server", "%s of cluster %s", d.ServerID, orUnknown(d.ClusterID))
+	p.conflict(d.Conflict)
+	if d.KeptAs == "" {
+		p.line("its content would be moved aside; jobs that only it has: dtaskd inspect --only-here")
+		return
+	}
+	p.line("its content is in %s", d.KeptAs)
+	p.line("start the replica with its usual command line: it rejoins under a new server id")
+}
