@@ -113,7 +113,7 @@ func (d *directory) read(r *Report) error {
 		return err
 	}
 	r.Quarantined = append(r.Quarantined, quarantined...)
-	if r.Conflict, r.Committed, err = d.conflict(); err != nil {
+	if r.Conflict, err = datadir.ReadConflict(d.Path); err != nil {
 		return err
 	}
 	if err := d.readStores(r); err != nil {
@@ -157,21 +157,29 @@ func (d *directory) readStores(r *Report) error {
 	}
 	r.Log.FirstIndex, r.Log.LastIndex = d.log.Bounds()
 	r.Log.Unfinished = d.log.Torn()
-	return d.log.Entries(0, func(entry *raft.Log) error {
+	if err := d.log.Entries(0, func(entry *raft.Log) error {
 		if entry.Index == r.Log.FirstIndex {
 			r.Log.FirstTerm = entry.Term
 		}
 		r.Log.LastTerm = entry.Term
 		return nil
-	})
+	}); err != nil {
+		return err
+	}
+	_, r.Committed, err = d.conflict()
+	return err
 }
 
 // conflict returns the conflict of the directory, if any, and the highest index that the
-// replica knew to be committed; 0 if it is unknown.
+// replica knew to be committed; 0 if it is unknown. It reads the whole log.
 func (d *directory) conflict() (*datadir.Conflict, uint64, error) {
-	conflict, err := datadir.ReadConflict(d.Path)
-	if err != nil || conflict == nil {
+	committed, err := d.log.Committed()
+	if err != nil {
 		return nil, 0, err
 	}
-	return conflict, conflict.Committed, nil
+	conflict, err := datadir.ReadConflict(d.Path)
+	if err != nil || conflict == nil {
+		return nil, committed, err
+	}
+	return conflict, max(conflict.Committed, committed), nil
 }

@@ -80,7 +80,12 @@ func NewIdentity(serverID, clusterID string) Identity {
 }
 
 // Create writes the identity of a directory that has none, durably.
-func Create(path string, id Identity) error { return writeIdentity(path, id) }
+func Create(path string, id Identity) error {
+	if err := durable.ReplaceFile(filepath.Join(path, lockName), nil); err != nil {
+		return fmt.Errorf("creating lock: %w", err)
+	}
+	return writeIdentity(path, id)
+}
 
 // Discard moves a directory aside, as Quarantine does, and leaves an empty one that may
 // rejoin the cluster under a new server id. It returns where the content is.
