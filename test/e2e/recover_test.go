@@ -67,7 +67,9 @@ func splitCluster(t *testing.T, store string) *split {
 	all := c.Coordinators()
 	s := &split{Cluster: c, n1: all[0], n2: all[1], n3: all[2]}
 	one := func(name string) string {
-		id := clustertest.Submit(t, c.Ctl, cluster.JobFile(name, cluster.Builtin("a", "echo", name)))
+		id := clustertest.Submit(t, c.Ctl, cluster.JobFile(name, cluster.Builtin("a", "echo", name),
+			cluster.Builtin("b", "echo", "${{ item }}").After("a").With("array", map[string]any{"items": []int{3, 1, 2}, "chunk": 2}),
+			cluster.Builtin("c", "echo", "").After("b").With("array", map[string]any{"range": "0-10:5,20"})))
 		completed(t, c.Ctl, id)
 		return id
 	}
@@ -238,8 +240,10 @@ func TestAClusterIsRecoveredFromOneReplica(t *testing.T) {
 			for _, n := range []*cluster.Coordinator{s.n2, s.n3} {
 				runs(t, s.Cluster, "rejoin", "--data-dir", n.DataDir, "--yes")
 				clustertest.Must(t, n.Start(ctx))
-				clustertest.Must(t, cluster.Until(ctx, n.Name+" answers", guard, func(ctx context.Context) error { return n.Get(ctx, "/healthz") }))
-				clustertest.Must(t, s.Run(ctx, "cluster", "add", n.Name, n.Addr, "--wait").Err())
+				// The leader may not have connected to it again yet.
+				clustertest.Must(t, cluster.Until(ctx, n.Name+" is added", guard, func(ctx context.Context) error {
+					return s.Run(ctx, "cluster", "add", n.Name, n.Addr, "--wait").Err()
+				}))
 			}
 			awaitVoters(t, s.Cluster, "n1", "n2", "n3")
 			completed(t, s.Ctl, s.only[0])
