@@ -173,7 +173,7 @@ Exit codes: 0 recovered; 1 refused, not confirmed or failed; 2 usage; 70 damaged
 		}
 		return errNotConfirmed
 	})
-	cmd.Flags().StringSliceVar(&cfg.Lost, "lost", nil, "server ids of the members that are given up")
+	cmd.Flags().StringSliceVar(&cfg.Lost, "lost", nil, "server ids of the members that are abandoned")
 	cmd.Flags().StringVar(&cfg.Address, "address", "", "HOST:PORT that other replicas dial (default: as before)")
 	cmd.Flags().StringSliceVar(&than, "than", nil, "output of dtaskd inspect -o json of other survivors; refuse if one is further ahead")
 	cmd.Flags().StringVar(&atMostOnce, "at-most-once", "lost", "what happens to at-most-once tasks that have not ended: lost or run (again)")

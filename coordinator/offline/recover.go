@@ -33,7 +33,7 @@ const aliveTimeout = time.Second
 // RecoverConfig is what Recover needs. Everything but DataDir and Lost is optional.
 type RecoverConfig struct {
 	DataDir string
-	// Lost are the server ids of the members that are given up.
+	// Lost are the server ids of the members that are abandoned.
 	Lost []string
 	// Address is HOST:PORT that other replicas dial; default: as before.
 	Address string

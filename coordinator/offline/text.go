@@ -129,10 +129,10 @@ func (p *Plan) Write(w io.Writer) {
 	out.row("only member", "%s at %s", p.Server.ID, p.Server.Address)
 	out.row("kept", "the state up to entry %d of term %d, with %d jobs, and the history", p.LastIndex, p.LastTerm, p.Jobs)
 	for _, m := range p.Lost {
-		out.row("given up", "%s at %s, with everything that it stored after entry %d", m.ID, m.Address, p.LastIndex)
+		out.row("abandoned", "%s at %s, with everything that it stored after entry %d", m.ID, m.Address, p.LastIndex)
 	}
 	if c := p.Conflict; c != nil {
-		out.row("given up", "everything that the cluster led by %s stored from entry %d on", orUnknown(c.Leader), c.Truncated)
+		out.row("abandoned", "everything that the cluster led by %s stored from entry %d on", orUnknown(c.Leader), c.Truncated)
 	}
 	for _, t := range p.LostTasks {
 		out.row("lost task", "%s: at most once, and it may have started", t)
