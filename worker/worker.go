@@ -153,7 +153,7 @@ func (w *Worker) sessions(ctx context.Context) {
 			return
 		}
 		if cluster := foreignCluster(err); cluster != "" && !f.isForeign(addr) {
-			w.log.ErrorContext(ctx, "coordinator belongs to another cluster; check --join",
+			w.log.ErrorContext(ctx, "coordinator belongs to another cluster; check --join, and if the cluster was recovered, restart this worker",
 				"coordinator", addr, "cluster", cluster, "expected", w.fence.clusterID())
 		}
 		pause := f.after(addr, welcomed, err)
